@@ -1,0 +1,259 @@
+"""Strict YAML: every value knows its file, line and column, and every complaint says them.
+
+A document is a tree of `Node`. Structure is strict (duplicate keys, tabs, non-text keys, alias bombs are refused);
+a scalar keeps its text, and the *reader's* type decides what it means: ``text()`` of ``22:30`` is ``22:30``, never
+81000. ``plain()`` gives what Ansible would see (YAML 1.1), for free variables.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import yaml
+
+from gpuops.errors import DocumentError, did_you_mean
+
+_LARGEST_BYTES = 32 * 1024 * 1024
+_MOST_NODES = 500_000
+_BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
+_VERSION_TRAP = re.compile(r"\d+\.\d+\Z")
+_Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+
+
+@dataclass(frozen=True)
+class Where:
+    """A place in a file; line and column count from 1."""
+
+    file: str
+    line: int = 1
+    column: int = 1
+
+    def __str__(self) -> str:
+        return f"{self.file}:{self.line}:{self.column}"
+
+
+@dataclass(frozen=True)
+class Opaque:
+    """A value that only its own tool can read (``!vault``, ``!unsafe``, ``{{ lookup }}``): an error only when used."""
+
+    tag: str
+    text: str = field(repr=False)
+
+
+@dataclass(frozen=True)
+class Node:
+    """One value of a document: ``entries`` is set for a map, ``items`` for a list, ``scalar`` for anything else."""
+
+    where: Where
+    tag: str
+    scalar: str | None = None
+    quoted: bool = False
+    entries: dict[str, Node] | None = None
+    items: list[Node] | None = None
+    keys: dict[str, Where] = field(default_factory=dict)
+
+    @property
+    def empty(self) -> bool:
+        """Nothing was written here (``key:``, ``~`` or ``null``)."""
+        return self.tag.endswith(":null")
+
+    def fail(self, what: str) -> DocumentError:
+        """An error at this place, to be raised."""
+        return DocumentError(self.where, what)
+
+    def map(self, what: str = "a map") -> dict[str, Node]:
+        """The entries; an empty node is an empty map."""
+        if self.empty:
+            return {}
+        if self.entries is None:
+            raise self.fail(f"expected {what} (key: value), found {self.kind}")
+        return self.entries
+
+    def list(self, what: str = "a list") -> list[Node]:
+        """The items; an empty node is an empty list."""
+        if self.empty:
+            return []
+        if self.items is None:
+            raise self.fail(f"expected {what} (- item), found {self.kind}")
+        return self.items
+
+    def text(self, what: str = "text") -> str:
+        """The scalar as it was written."""
+        if self.scalar is None or self.empty:
+            raise self.fail(f"expected {what}, found {self.kind}")
+        return self.scalar
+
+    def version(self, what: str = "a version") -> str:
+        """A version: ``1.10`` without quotes is a number to other YAML readers, so it is refused."""
+        if not self.quoted and _VERSION_TRAP.match(self.text(what)):
+            raise self.fail(f'{what} {self.scalar} reads as a number; put it in quotes: "{self.scalar}"')
+        return self.text(what)
+
+    def integer(self, what: str = "a whole number", low: int | None = None, high: int | None = None) -> int:
+        """The scalar as a decimal number within ``low`` and ``high``; a leading zero is refused (YAML 1.1: octal)."""
+        text = self.text(what)
+        if not re.fullmatch(r"-?(0|[1-9][0-9]*)", text):
+            raise self.fail(f'{what} is expected, found "{text}"')
+        number = int(text)
+        if (low is not None and number < low) or (high is not None and number > high):
+            raise self.fail(f"{what} must be between {low} and {high}, found {number}")
+        return number
+
+    def number(self, what: str = "a number") -> float:
+        """The scalar as a decimal number."""
+        text = self.text(what)
+        if not re.fullmatch(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?", text):
+            raise self.fail(f'{what} is expected, found "{text}"')
+        return float(text)
+
+    def boolean(self, what: str = "true or false") -> bool:
+        """The scalar as true or false; yes, no, on and off are accepted where a bool is due."""
+        text = self.text(what).lower()
+        if text not in _BOOLEANS:
+            raise self.fail(f'{what} is expected, found "{self.scalar}"')
+        return _BOOLEANS[text]
+
+    def only(self, known: Iterable[str], inside: str) -> dict[str, Node]:
+        """The entries, if every key is one of ``known``."""
+        allowed = list(known)
+        for key in self.map(inside):
+            if key not in allowed:
+                near = did_you_mean(key, allowed) or f"; known: {', '.join(allowed)}"
+                raise DocumentError(self.keys[key], f'unknown key "{key}" {inside}{near}')
+        return self.map(inside)
+
+    @property
+    def kind(self) -> str:
+        """What stands here, for a message."""
+        if self.empty:
+            return "nothing"
+        if self.entries is not None:
+            return "a map"
+        return "a list" if self.items is not None else f'"{self.scalar}"'
+
+    def plain(self) -> Any:
+        """The value as YAML 1.1 and Ansible read it; tagged scalars stay `Opaque`."""
+        if self.entries is not None:
+            return {key: node.plain() for key, node in self.entries.items()}
+        if self.items is not None:
+            return [node.plain() for node in self.items]
+        if not self.tag.startswith("tag:yaml.org,2002:"):
+            return Opaque(self.tag, self.scalar or "")
+        return _construct(self)
+
+
+def _construct(node: Node) -> Any:
+    """A scalar through PyYAML's own safe constructor, so that it means what it means to Ansible."""
+    maker = yaml.constructor.SafeConstructor()
+    try:
+        return maker.construct_object(yaml.ScalarNode(node.tag, node.scalar))
+    except (yaml.YAMLError, ValueError) as error:
+        raise node.fail(f'"{node.scalar}" is not a valid {node.tag.rsplit(":", 1)[-1]}') from error
+
+
+def load(path: Path) -> Node:
+    """The one document in ``path``; `DocumentError` for anything else."""
+    return parse(read_text(path), str(path))
+
+
+def read_text(path: Path) -> str:
+    """The text of a UTF-8 file; a byte order mark and CRLF are accepted, UTF-16 and binary are not."""
+    try:
+        if path.stat().st_size > _LARGEST_BYTES:
+            raise DocumentError(Where(str(path)), f"larger than {_LARGEST_BYTES >> 20} MiB; is this the right file?")
+        return path.read_bytes().decode("utf-8-sig")
+    except UnicodeDecodeError as error:
+        raise DocumentError(Where(str(path)), "not UTF-8 text; save it as UTF-8") from error
+    except OSError as error:
+        raise DocumentError(Where(str(path)), f"cannot be read: {(error.strerror or str(error)).lower()}") from error
+
+
+def parse(text: str, file: str) -> Node:
+    """The one document in ``text``."""
+    try:
+        root = yaml.compose(text, Loader=_Loader)
+    except yaml.MarkedYAMLError as error:
+        mark = error.problem_mark or error.context_mark
+        where = Where(file, mark.line + 1, mark.column + 1) if mark else Where(file)
+        line = [*text.split("\n"), ""][min(where.line - 1, text.count("\n"))]
+        raise DocumentError(where, _explain(error.problem or str(error), line, where)) from error
+    except (yaml.YAMLError, RecursionError) as error:
+        raise DocumentError(_character_place(error, text, file), _first_line(error)) from error
+    if root is None:
+        return Node(Where(file), "tag:yaml.org,2002:null")
+    return _Reader(file).read(root, 0)
+
+
+def _first_line(error: Exception) -> str:
+    return "nested too deeply" if isinstance(error, RecursionError) else str(error).splitlines()[0]
+
+
+def _character_place(error: Exception, text: str, file: str) -> Where:
+    position = getattr(error, "position", None)
+    if not isinstance(position, int):
+        return Where(file)
+    before = text[:position]
+    return Where(file, before.count("\n") + 1, position - before.rfind("\n"))
+
+
+def _explain(problem: str, line: str, where: Where) -> str:
+    """PyYAML's complaint, in words for the one that puzzles most."""
+    if "cannot start any token" in problem and line[where.column - 1 : where.column] == "\t":
+        return "a tab in the indentation; use spaces"
+    return problem.strip()
+
+
+class _Reader:
+    """Turns PyYAML's nodes into ours; counts them, so that an alias bomb ends early."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.count = 0
+
+    def read(self, node: yaml.Node, depth: int) -> Node:
+        self.count += 1
+        where = self.place(node)
+        if self.count > _MOST_NODES or depth > 100:
+            raise DocumentError(where, "aliases or nesting make this document too large")
+        if node.tag.startswith("tag:yaml.org,2002:python/"):
+            shown = node.tag.replace("tag:yaml.org,2002:", "!!")
+            raise DocumentError(where, f"{shown} is not allowed; write plain values only")
+        if isinstance(node, yaml.MappingNode):
+            return self.mapping(node, where, depth)
+        if isinstance(node, yaml.SequenceNode):
+            return Node(where, node.tag, items=[self.read(item, depth + 1) for item in node.value])
+        return Node(where, node.tag, scalar=node.value, quoted=getattr(node, "style", None) in ("'", '"'))
+
+    def mapping(self, node: yaml.MappingNode, where: Where, depth: int) -> Node:
+        entries: dict[str, Node] = {}
+        keys: dict[str, Where] = {}
+        merged: dict[str, Node] = {}
+        for key, value in node.value:
+            if key.tag.endswith(":merge"):
+                merged |= {k: v for k, v in self.merge(value, depth) if k not in merged}
+                continue
+            name = self.key(key)
+            if name in entries:
+                raise DocumentError(self.place(key), f'"{name}" is given twice, first on line {keys[name].line}')
+            entries[name], keys[name] = self.read(value, depth + 1), self.place(key)
+        for name, value in merged.items():
+            keys.setdefault(name, value.where)
+            entries.setdefault(name, value)
+        return Node(where, node.tag, entries=entries, keys=keys)
+
+    def merge(self, value: yaml.Node, depth: int) -> Iterator[tuple[str, Node]]:
+        sources = value.value if isinstance(value, yaml.SequenceNode) else [value]
+        for source in sources:
+            yield from self.read(source, depth + 1).map("a map to merge").items()
+
+    def key(self, key: yaml.Node) -> str:
+        if not isinstance(key, yaml.ScalarNode):
+            raise DocumentError(self.place(key), "a key must be plain text")
+        return str(key.value)
+
+    def place(self, node: yaml.Node) -> Where:
+        return Where(self.file, node.start_mark.line + 1, node.start_mark.column + 1)

@@ -1,0 +1,109 @@
+"""Every error that gpuops raises on purpose, drawn as one tree.
+
+GpuopsError
+├── InputError                 2   what a person gave is wrong
+│   ├── DocumentError              a YAML, INI or JSON file, with file:line:column
+│   ├── PatternError               a host pattern that means nothing here
+│   ├── ContentError               a check, profile, playbook or template: missing or broken
+│   └── OutputError                a file or folder that cannot be written
+├── NodeError                  3   one node, never the run
+│   ├── ConnectError               nobody answered: refused, timed out, no such name
+│   ├── HostKeyError               the node is not proved to be the node
+│   ├── AuthenticationError        the node does not let us in
+│   ├── LostError                  the connection broke while something ran
+│   └── BecomeError                no root there
+├── MissingError               2   an optional package or program is not installed
+├── LockedError                4   somebody else works on it
+└── Interrupted              130   Ctrl-C
+
+An error is one sentence: what, where, what was expected, what to do next. The exit code belongs to the class.
+"""
+
+from __future__ import annotations
+
+import difflib
+from collections.abc import Iterable
+
+
+class GpuopsError(Exception):
+    """The root; ``exit_code`` is what the program ends with when nothing handles it."""
+
+    exit_code = 2
+
+
+class InputError(GpuopsError):
+    """Something that a person wrote or typed is wrong."""
+
+
+class DocumentError(InputError):
+    """A document is wrong at ``where``, printed as ``file:line:column``."""
+
+    def __init__(self, where: object, what: str) -> None:
+        super().__init__(f"{where}: {what}")
+        self.where = where
+        self.what = what
+
+
+class PatternError(InputError):
+    """A host pattern selects nothing, or is not a pattern."""
+
+
+class ContentError(InputError):
+    """A check, profile, playbook, task or template is missing or broken."""
+
+
+class OutputError(InputError):
+    """A result cannot be written where it was asked for."""
+
+
+class MissingError(InputError):
+    """An optional package or program is needed and absent."""
+
+
+class NodeError(GpuopsError):
+    """One node could not do what was asked; ``node`` is its inventory name."""
+
+    exit_code = 3
+
+    def __init__(self, node: str, what: str) -> None:
+        super().__init__(f"{node}: {what}")
+        self.node = node
+        self.what = what
+
+
+class ConnectError(NodeError):
+    """No SSH server answered at the node's address."""
+
+
+class HostKeyError(NodeError):
+    """The node's host key is unknown, changed or revoked; nothing was sent to it."""
+
+
+class AuthenticationError(NodeError):
+    """The node refused every key and password that we may offer."""
+
+
+class LostError(NodeError):
+    """The connection ended before the answer was whole."""
+
+
+class BecomeError(NodeError):
+    """The node did not let us become root."""
+
+
+class LockedError(GpuopsError):
+    """Another run holds what this one needs."""
+
+    exit_code = 4
+
+
+class Interrupted(GpuopsError):  # noqa: N818 - it is an event, not an error
+    """The user pressed Ctrl-C."""
+
+    exit_code = 130
+
+
+def did_you_mean(word: str, known: Iterable[str]) -> str:
+    """``'; did you mean "hosts"?'`` for the nearest known word, or an empty text."""
+    near = difflib.get_close_matches(word, list(known), n=1)
+    return f'; did you mean "{near[0]}"?' if near else ""

@@ -1,0 +1,81 @@
+"""Host: one node of the inventory, frozen, with everything a transport needs to reach it."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any, Literal
+
+from gpuops.document import Where
+from gpuops.secret import Secret
+
+Connection = Literal["ssh", "openssh", "local"]
+_NOTHING: Mapping[str, Any] = MappingProxyType({})
+
+
+@dataclass(frozen=True)
+class Port:
+    """One network port of a node, as the inventory declares it: its rail number and the leaf switch it is cabled to."""
+
+    rail: int | None = None
+    leaf: str | None = None
+
+
+@dataclass(frozen=True)
+class Psu:
+    """Power supplies of one kind: watts each, how many, efficiency rating, and whether they are ATX 3."""
+
+    watts: int
+    count: int = 1
+    rating: str = ""
+    atx3: bool = False
+
+
+@dataclass(frozen=True)
+class GpuCable:
+    """How one GPU gets its power: sockets used, plug type, and whether each plug has a cable of its own."""
+
+    gpu: int
+    sockets: int
+    type: str
+    independent: bool = True
+
+
+@dataclass(frozen=True)
+class Power:
+    """The power supply of a workstation, as its owner declares it."""
+
+    psus: tuple[Psu, ...] = ()
+    cpu_watts: int | None = None
+    gpu_cables: tuple[GpuCable, ...] = ()
+
+
+@dataclass(frozen=True)
+class Host:
+    """One node. ``vars`` are all its merged variables, plain or opaque; the typed fields are read from them, strictly.
+
+    ``address`` is where to connect (``ansible_host``, else the name). None means: what ``~/.ssh/config`` or the default
+    says. ``jump`` is ProxyJump's value. ``python`` is the node's interpreter (``ansible_python_interpreter``).
+    """
+
+    name: str
+    address: str
+    origin: Where
+    port: int | None = None
+    user: str | None = None
+    groups: tuple[str, ...] = ()
+    vars: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)
+    connection: Connection = "ssh"
+    key_file: str | None = None
+    jump: str | None = None
+    proxy_command: str | None = None
+    ssh_args: tuple[str, ...] = ()
+    password: Secret | None = None
+    become_password: Secret | None = None
+    python: str | None = None
+    profile: str | None = None
+    rack: str | None = None
+    fabric: Mapping[str, Port] = field(default_factory=lambda: _NOTHING, hash=False)
+    power: Power | None = None
+    expect: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)

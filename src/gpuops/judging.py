@@ -1,0 +1,263 @@
+"""@check, Finding, Verdict: judging is a pure function of facts and a profile.
+
+A check is a generator: it yields a `Finding` for each thing that is wrong, `Unknown` where it could not see, and
+`NotApplicable` where the machine does not have what is judged. Yielding nothing is a pass.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any, Literal
+
+from gpuops import content
+from gpuops.errors import ContentError, did_you_mean
+from gpuops.facts import Facts
+from gpuops.probing import Probe, Unknown
+from gpuops.profile import Profile
+
+Status = Literal["pass", "warn", "fail", "unknown", "skipped"]
+Severity = Literal["info", "warn", "fail", "reset", "reboot", "isolate"]
+Scope = Literal["gpu", "node", "group"]
+Level = Literal["quick", "standard", "burnin"]
+
+LEVELS: tuple[Level, ...] = ("quick", "standard", "burnin")
+SEVERITIES: tuple[Severity, ...] = ("info", "warn", "fail", "reset", "reboot", "isolate")
+"""Mildest first. ``info`` changes nothing, ``warn`` warns, the others fail the node and say what it takes."""
+
+
+@dataclass(frozen=True)
+class Finding:
+    """One thing that is wrong, with what was expected and found (in ``unit``) and what to do (``fix``).
+
+    ``subject`` is the part at fault (``gpu2``, ``mlx5_3``, ``driver``, ``node``); ``label`` names it for a person.
+    ``severity`` None takes the check's. ``host`` is set by checks over a group only; empty there: nobody is accused.
+    """
+
+    message: str
+    expected: object = None
+    found: object = None
+    unit: str = ""
+    fix: str = ""
+    subject: str = "node"
+    label: str = ""
+    severity: Severity | None = None
+    host: str = ""
+    effects: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class NotApplicable:
+    """This machine does not have what the check judges."""
+
+    why: str
+
+
+Judgement = Finding | Unknown | NotApplicable
+
+
+@dataclass(frozen=True)
+class Check:
+    """One judgement: what it needs to know (``needs``), which profile keys it reads (``expects``), and ``judge``."""
+
+    name: str
+    needs: tuple[Probe[Any], ...]
+    judge: Callable[..., Iterator[Judgement]]
+    severity: Severity = "fail"
+    tags: tuple[str, ...] = ("quick",)
+    scope: Scope = "node"
+    expects: tuple[str, ...] = ()
+    tolerates: tuple[Probe[Any], ...] = ()
+    explains: tuple[str, ...] = ()
+    catches: str = ""
+    fix: str = ""
+    doc: str = ""
+    path: Path = Path()
+
+    @property
+    def level(self) -> Level:
+        """The lowest level that runs this check; the tag says it, quick where none does."""
+        return next((level for level in LEVELS if level in self.tags), "quick")
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """What one check says of one node. ``why`` explains unknown and skipped."""
+
+    check: str
+    node: str
+    status: Status
+    findings: tuple[Finding, ...] = ()
+    why: str = ""
+    scope: Scope = "node"
+    needs_root: bool = False
+
+
+def check(  # noqa: PLR0913 - each word is one line of what `checks explain` prints
+    *,
+    needs: Probe[Any] | tuple[Probe[Any], ...],
+    severity: Severity = "fail",
+    tags: tuple[str, ...] = ("quick",),
+    scope: Scope = "node",
+    expects: tuple[str, ...] = (),
+    tolerates: tuple[Probe[Any], ...] = (),
+    explains: tuple[str, ...] = (),
+    catches: str = "",
+    fix: str = "",
+) -> Callable[[Callable[..., Iterator[Judgement]]], Check]:
+    """Make a check of a generator ``judge(value of each need …, profile)``; its name is the function's.
+
+    ``scope="group"`` gives ``judge({node: value}, profile)`` over the nodes of one profile. A need in ``tolerates``
+    arrives as `Unknown` instead of stopping the check. A profile without a key in ``expects`` skips it. Findings of
+    the checks named in ``explains``, on the same subject, are told as effects of this one's.
+    """
+    probes = (needs,) if isinstance(needs, Probe) else needs
+
+    def make(judge: Callable[..., Iterator[Judgement]]) -> Check:
+        name = judge.__name__.replace("_", "-")
+        return Check(
+            name, probes, judge, severity, tags, scope, expects, tolerates, explains, catches, fix, _doc(judge)
+        )
+
+    return make
+
+
+def _doc(judge: Callable[..., Any]) -> str:
+    return " ".join((judge.__doc__ or "").split())
+
+
+def discover(project: Path | None = None) -> dict[str, Check]:
+    """Every check by name: one per Python file of ``checks/``, the project's before the built-in."""
+    return {found.name: _load(found) for found in content.listing("checks", ".py", project).values()}
+
+
+def _load(found: content.Found) -> Check:
+    module = content.load_python(found)
+    made = [value for value in vars(module).values() if isinstance(value, Check)]
+    if len(made) != 1 or made[0].name != found.name:
+        raise ContentError(f"{found.path}: expected one @check function called {found.name.replace('-', '_')}")
+    about = " ".join((module.__doc__ or "").split())
+    return replace(made[0], path=found.path, doc=" ".join(filter(None, (about, made[0].doc))))
+
+
+def choose(
+    checks: Mapping[str, Check], level: Level, only: Iterable[str] = (), skip: Iterable[str] = ()
+) -> list[Check]:
+    """The checks of ``level`` and below; ``only`` and ``skip`` name checks or tags."""
+    only, skip = set(only), set(skip)
+    known = set(checks) | {tag for c in checks.values() for tag in c.tags}
+    for word in (only | skip) - known:
+        raise ContentError(f'no check or tag called "{word}"{did_you_mean(word, known) or "; gpuops checks list"}')
+    at_level = [c for c in checks.values() if LEVELS.index(c.level) <= LEVELS.index(level)]
+    wanted = [c for c in checks.values() if only & {c.name, *c.tags}] if only else at_level
+    return [c for c in wanted if not skip & {c.name, *c.tags}]
+
+
+def probes_of(checks: Iterable[Check]) -> list[Probe[Any]]:
+    """Every probe that ``checks`` need, once."""
+    return list(dict.fromkeys(probe for c in checks for probe in c.needs))
+
+
+def judge_node(checks: Iterable[Check], facts: Facts, profile: Profile) -> list[Verdict]:
+    """The verdicts of every node-scope check on one node, effects folded into their causes."""
+    checks = [c for c in checks if c.scope != "group"]
+    return fold([judge(c, facts, profile) for c in checks], {c.name: c for c in checks})
+
+
+def judge(check: Check, facts: Facts, profile: Profile) -> Verdict:
+    """What ``check`` says of one node."""
+    values = [facts[probe] for probe in check.needs]
+    missing = _missing(check, profile)
+    if missing:
+        return Verdict(check.name, facts.node, "skipped", why=missing, scope=check.scope)
+    for probe, value in zip(check.needs, values, strict=True):
+        if isinstance(value, Unknown) and probe not in check.tolerates:
+            return _unknown(check, facts.node, value)
+    return _verdict(check, facts.node, _ask(check, *values, profile), profile)
+
+
+def _missing(check: Check, profile: Profile) -> str:
+    absent = [key for key in check.expects if key not in profile.values]
+    return f"profile {profile.name} says nothing of {', '.join(absent)}" if absent else ""
+
+
+def _unknown(check: Check, node: str, value: Unknown) -> Verdict:
+    return Verdict(check.name, node, "unknown", why=value.why, scope=check.scope, needs_root=value.needs_root)
+
+
+def _ask(check: Check, *arguments: Any) -> list[Judgement]:
+    try:
+        return list(check.judge(*arguments))
+    except Exception as error:  # noqa: BLE001 - a check may be anybody's; one that fails is unknown, never a pass
+        return [Unknown(f"the check itself failed ({type(error).__name__}: {error}); {check.path}")]
+
+
+def _verdict(check: Check, node: str, said: list[Judgement], profile: Profile) -> Verdict:
+    findings = tuple(_complete(check, f, profile) for f in said if isinstance(f, Finding))
+    blind = next((u for u in said if isinstance(u, Unknown)), None)
+    absent = next((n for n in said if isinstance(n, NotApplicable)), None)
+    status = worst(findings)
+    if status == "pass" and blind:
+        return replace(_unknown(check, node, blind), findings=findings)
+    if status == "pass" and absent:
+        return Verdict(check.name, node, "skipped", findings, absent.why, check.scope)
+    return Verdict(check.name, node, status, findings, blind.why if blind else "", check.scope)
+
+
+def _complete(check: Check, finding: Finding, profile: Profile) -> Finding:
+    """The finding with the check's own severity and remedy where it has none; a guess can warn, never fail."""
+    severity = finding.severity or check.severity
+    if profile.grade(check.expects) == "guess" and severity != "info":
+        severity = "warn"
+    return replace(finding, severity=severity, fix=finding.fix or check.fix)
+
+
+def worst(findings: Iterable[Finding]) -> Status:
+    """The status that the gravest of ``findings`` gives."""
+    gravest = max((SEVERITIES.index(f.severity or "fail") for f in findings), default=0)
+    return "pass" if gravest == 0 else "warn" if gravest == 1 else "fail"
+
+
+def judge_group(check: Check, facts: Mapping[str, Facts], profile: Profile) -> list[Verdict]:
+    """One verdict a node, from a check that compares the nodes of one profile; a finding without host has node ``""``."""
+    missing = _missing(check, profile)
+    if missing:
+        return [Verdict(check.name, node, "skipped", why=missing, scope="group") for node in facts]
+    values = {node: f[check.needs[0]] for node, f in facts.items()}
+    seen = {n: v for n, v in values.items() if not isinstance(v, Unknown) or check.needs[0] in check.tolerates}
+    blind = [_unknown(check, n, v) for n, v in values.items() if n not in seen and isinstance(v, Unknown)]
+    return blind + list(_group_verdicts(check, _ask(check, seen, profile), seen, profile))
+
+
+def _group_verdicts(check: Check, said: list[Judgement], nodes: Iterable[str], profile: Profile) -> Iterator[Verdict]:
+    common = [s for s in said if not isinstance(s, Finding)]
+    for node in nodes:
+        own = [s for s in said if isinstance(s, Finding) and s.host == node]
+        yield _verdict(check, node, [*own, *common], profile)
+    everybody = [s for s in said if isinstance(s, Finding) and not s.host]
+    if everybody:
+        yield _verdict(check, "", list(everybody), profile)
+
+
+def fold(verdicts: list[Verdict], checks: Mapping[str, Check]) -> list[Verdict]:
+    """One node's verdicts with effects told inside their causes, so that one fault is one finding."""
+    by_name = {v.check: v for v in verdicts}
+    for cause in [v for v in verdicts if v.findings and checks[v.check].explains]:
+        for name in checks[cause.check].explains:
+            if name in by_name and name != cause.check:
+                by_name[cause.check], by_name[name] = _absorb(by_name[cause.check], by_name[name])
+    return [by_name[v.check] for v in verdicts]
+
+
+def _absorb(cause: Verdict, effect: Verdict) -> tuple[Verdict, Verdict]:
+    """Move the findings of ``effect`` that concern the subjects of ``cause`` into them."""
+    subjects = {f.subject for f in cause.findings}
+    mine = [f for f in effect.findings if f.subject in subjects or f.subject == "node"]
+    rest = tuple(f for f in effect.findings if f not in mine)
+    told = tuple(f"{effect.check}: {f.message}" for f in mine)
+    first = replace(cause.findings[0], effects=(*cause.findings[0].effects, *told))
+    cause = replace(cause, findings=(first, *cause.findings[1:]))
+    if effect.status == "unknown" or (mine and not rest):
+        return cause, replace(effect, status="skipped", findings=rest, why=f"an effect of {cause.check}")
+    return cause, replace(effect, findings=rest, status=worst(rest) if mine else effect.status)

@@ -1,0 +1,61 @@
+"""Probe: a question and the parser of its answer. It declares what to ask and never asks itself."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from typing import Generic, Literal, TypeVar
+
+from gpuops.shell import Command, Completed, Question
+
+T = TypeVar("T")
+Cost = Literal["cheap", "heavy"]
+
+
+@dataclass(frozen=True)
+class Unknown:
+    """Could not look, or could not read the answer: neither good nor bad, and ``why``.
+
+    ``needs_root`` marks what would be known with root.
+    """
+
+    why: str
+    needs_root: bool = False
+
+
+@dataclass(frozen=True)
+class Probe(Generic[T]):
+    """One named question to a node.
+
+    ``parse`` takes what came back and gives a value or `Unknown`; it is pure and total. ``accepts`` are the exit codes
+    that are answers (None: all of them, where a tool's failure is itself the value).
+    """
+
+    name: str
+    question: Question
+    parse: Callable[[Completed], T | Unknown]
+    accepts: frozenset[int] | None = frozenset({0})
+    cost: Cost = "cheap"
+
+    def read(self, answer: Completed) -> T | Unknown:
+        """The value in ``answer``, or `Unknown` with the reason. Never raises."""
+        refusal = self._refusal(answer)
+        if refusal is not None:
+            return refusal
+        try:
+            return self.parse(answer)
+        except Exception as error:  # noqa: BLE001 - a parser may be anybody's; what it cannot read is unknown
+            head = answer.out[:60].replace("\n", " ")
+            return Unknown(f"{self.name} cannot be read ({type(error).__name__}: {error}); it starts {head!r}")
+
+    def _refusal(self, answer: Completed) -> Unknown | None:
+        if answer.timed_out:
+            stuck = f", stuck in kernel state {answer.state}" if answer.state else ""
+            return Unknown(f"{answer.question} did not answer in {answer.question.timeout_seconds:g} s{stuck}")
+        if self.accepts is None or answer.exit in self.accepts:
+            return None
+        if answer.missing and isinstance(answer.question, Command):
+            return Unknown(f"{answer.question.words[0]} is not installed")
+        refused = "not permitted" in answer.err.lower() or "permission denied" in answer.err.lower()
+        said = answer.last_words() or "nothing"
+        return Unknown(f"{answer.question} ended with {answer.exit} and said: {said}", needs_root=refused)

@@ -1,0 +1,119 @@
+"""Profile: the machine that is expected, every number with its source and its grade."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpuops import content, document
+from gpuops.document import Node
+
+GRADES = ("measured-here", "measured-published", "vendor-floor", "datasheet", "guess")
+"""Best first. A value whose grade is ``guess`` may warn and never fail."""
+
+
+@dataclass(frozen=True)
+class Expected:
+    """One expected value, where it was read, and how far it can be trusted (one of `GRADES`)."""
+
+    value: Any
+    source: str
+    grade: str
+
+
+@dataclass(frozen=True)
+class Match:
+    """How a machine of this profile is recognised: a word in the GPU's name, and how many GPUs there are."""
+
+    gpu_name: str
+    gpu_count: int
+
+    def fits(self, gpu_name: str, gpu_count: int) -> bool:
+        """Whether a machine with these GPUs is one of this profile."""
+        return self.gpu_name.lower() in gpu_name.lower() and self.gpu_count == gpu_count
+
+
+@dataclass(frozen=True)
+class Profile:
+    """Expected values under dotted keys (``gpu.count``); ``required`` names checks that must not be unknown."""
+
+    name: str
+    values: Mapping[str, Expected] = field(default_factory=dict, hash=False)
+    required: frozenset[str] = frozenset()
+    match: Match | None = None
+    about: str = ""
+
+    def __getitem__(self, key: str) -> Any:
+        """The expected value of ``key``; a check declares its keys in ``expects``, so a miss is a bug in the check."""
+        return self.values[key].value
+
+    def get(self, key: str, default: Any = None) -> Any:
+        """The expected value of ``key``, or ``default`` where the profile says nothing."""
+        return self.values[key].value if key in self.values else default
+
+    def grade(self, keys: tuple[str, ...]) -> str:
+        """The poorest grade among ``keys``: a judgement is as good as its weakest number."""
+        return max((self.values[k].grade for k in keys if k in self.values), key=GRADES.index, default=GRADES[0])
+
+    def expecting(self, overrides: Mapping[str, Any], source: str) -> Profile:
+        """This profile with a host's own ``expect:`` values, which are the user's measured truth."""
+        own = {key: Expected(value, source, "measured-here") for key, value in overrides.items()}
+        return Profile(self.name, {**self.values, **own}, self.required, self.match, self.about)
+
+
+NO_PROFILE = Profile("none", about="nothing is expected of this machine; only what needs no number is judged")
+
+
+def load(name: str, project: Path | None = None) -> Profile:
+    """The profile called ``name``, from the project's ``checks/profiles`` or the built-in ones."""
+    return _read(content.find("checks/profiles", name, ".yml", project).path)
+
+
+def known(project: Path | None = None) -> list[Profile]:
+    """Every profile that can be named, the project's own before the built-in."""
+    return [_read(found.path) for found in content.listing("checks/profiles", ".yml", project).values()]
+
+
+def detect(gpu_name: str, gpu_count: int, profiles: list[Profile]) -> Profile:
+    """The profile whose ``match`` fits this machine, or `NO_PROFILE`."""
+    return next((p for p in profiles if p.match and p.match.fits(gpu_name, gpu_count)), NO_PROFILE)
+
+
+def _read(path: Path) -> Profile:
+    root = document.load(path)
+    top = root.only(("name", "about", "match", "required", "values"), "in a profile")
+    if "name" not in top or "values" not in top:
+        raise root.fail("a profile needs a name and values")
+    required = frozenset(item.text("a check's name") for item in top["required"].list()) if "required" in top else ()
+    return Profile(
+        name=top["name"].text("the profile's name"),
+        values=dict(_values(top["values"], "")),
+        required=frozenset(required),
+        match=_match(top["match"]) if "match" in top else None,
+        about=top["about"].text() if "about" in top else "",
+    )
+
+
+def _match(node: Node) -> Match:
+    entries = node.only(("gpu_name", "gpu_count"), "in match")
+    if len(entries) != 2:
+        raise node.fail("match needs gpu_name and gpu_count")
+    return Match(entries["gpu_name"].text(), entries["gpu_count"].integer(low=1))
+
+
+def _values(node: Node, prefix: str) -> Iterator[tuple[str, Expected]]:
+    """``gpu: {count: {value: 8, source: …, grade: …}}`` as ``gpu.count``."""
+    for key, child in node.map("a map of values").items():
+        if "value" not in child.map(f"{prefix}{key}: value, source and grade"):
+            yield from _values(child, f"{prefix}{key}.")
+            continue
+        entries = child.only(("value", "source", "grade"), f"in {prefix}{key}")
+        missing = {"value", "source", "grade"} - set(entries)
+        if missing:
+            raise child.fail(f"{prefix}{key} needs {', '.join(sorted(missing))}")
+        grade = entries["grade"].text()
+        if grade not in GRADES:
+            raise entries["grade"].fail(f'unknown grade "{grade}"; one of {", ".join(GRADES)}')
+        yield prefix + key, Expected(entries["value"].plain(), entries["source"].text(), grade)

@@ -1,0 +1,27 @@
+"""Transport: the ways to reach a node. A transport runs questions on one node and returns what came back."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Protocol
+
+from gpuops.shell import Command, Completed, Question
+
+
+class Transport(Protocol):
+    """One open way to one node. Everything raises `gpuops.errors.NodeError` where the node cannot be reached."""
+
+    def run(self, command: Command, *, stdin: bytes = b"") -> Completed:
+        """Run one command as it stands and wait for it."""
+
+    def batch(self, questions: Sequence[Question]) -> list[Completed]:
+        """Ask everything in one round trip; one answer for each question, in their order."""
+
+    def put(self, text: bytes, path: str, mode: int) -> None:
+        """Write a file atomically, with its mode from the first byte."""
+
+    def get(self, path: str) -> bytes:
+        """Read a file."""
+
+    def close(self) -> None:
+        """Let go of the connection; safe to call twice."""

@@ -1,0 +1,121 @@
+"""The floors of docs/design.md: imports go down, never sideways between packages, never in a circle."""
+
+import ast
+import pathlib
+
+import pytest
+
+import gpuops
+
+ROOT = pathlib.Path(__file__).parents[1]
+SOURCE = ROOT / "src" / "gpuops"
+FLOORS = {
+    "errors": 0,
+    **dict.fromkeys(("shell", "document", "secret", "content"), 1),
+    **dict.fromkeys(("inventory", "probing"), 2),
+    "transport": 3,
+    **dict.fromkeys(("fleet", "probes"), 4),
+    "facts": 5,
+    **dict.fromkeys(("profile", "layout", "bandwidth"), 6),
+    **dict.fromkeys(("judging", "placement", "planner"), 7),
+    **dict.fromkeys(("playbook", "collective", "render", "store"), 8),
+    **dict.fromkeys(("report", "lifecycle", "lab", "testing", "fabfile"), 9),
+    "cli": 10,
+}
+ONLY_IN = {
+    "fabric": ("transport", "lab", "fabfile"),
+    "paramiko": ("transport", "lab", "fabfile"),
+    "asyncssh": ("transport", "lab", "fabfile"),
+    "subprocess": ("transport", "lab", "fabfile"),
+    "click": ("cli",),
+    "jinja2": ("render", "playbook", "report"),
+    "yaml": ("document",),
+}
+FILES = sorted(
+    p for p in SOURCE.rglob("*.py") if "node" not in p.relative_to(SOURCE).parts[:1] and "content" not in p.parts
+)
+
+
+def room(path):
+    return path.relative_to(SOURCE).with_suffix("").parts[0]
+
+
+def imported(path):
+    """Every absolute module name that ``path`` imports, anywhere in it; names imported from gpuops count as modules."""
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        if isinstance(node, ast.ImportFrom):
+            assert node.level == 0, f"{path}:{node.lineno}: a relative import"
+            yield node.module
+            if node.module == "gpuops":
+                yield from (
+                    f"gpuops.{alias.name}"
+                    for alias in node.names
+                    if (SOURCE / f"{alias.name}.py").exists() or (SOURCE / alias.name).is_dir()
+                )
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_imports_go_down(path):
+    here = room(path)
+    if here == "__init__":
+        return
+    for module in imported(path):
+        parts = module.split(".")
+        if parts[0] == "gpuops" and len(parts) > 1 and parts[1] != here:
+            assert FLOORS[parts[1]] < FLOORS[here], f"{path.relative_to(ROOT)} imports {module}, which is not below it"
+        assert here in ONLY_IN.get(parts[0], (here,)), f"{path.relative_to(ROOT)} must not import {parts[0]}"
+
+
+@pytest.mark.parametrize("path", FILES, ids=lambda p: str(p.relative_to(SOURCE)))
+def test_only_the_command_line_prints_and_exits(path):
+    if room(path) == "cli":
+        return
+    calls = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
+    names = {getattr(c.func, "id", "") for c in calls} | {ast.unparse(c.func) for c in calls}
+    assert not names & {"print", "sys.exit", "exit", "os._exit"}, path
+
+
+def test_every_module_has_a_floor():
+    rooms = {room(p) for p in FILES} - {"__init__"}
+    assert rooms <= set(FLOORS), rooms - set(FLOORS)
+
+
+def test_no_circles_inside_a_package():
+    graph = {}
+    for path in FILES:
+        name = "gpuops." + ".".join(path.relative_to(SOURCE).with_suffix("").parts)
+        graph[name.removesuffix(".__init__")] = set(imported(path))
+    for start in graph:
+        seen, edge = set(), set(graph[start])
+        while edge:
+            module = edge.pop()
+            assert module != start, f"{start} imports itself in a circle"
+            if module not in seen:
+                seen.add(module)
+                edge |= graph.get(module, set())
+
+
+@pytest.mark.parametrize(
+    "path",
+    sorted((ROOT / "checks").glob("*.py")) + sorted((ROOT / "playbooks" / "tasks").glob("*.py")),
+    ids=lambda p: p.name,
+)
+def test_content_uses_public_names_only(path):
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.ImportFrom) and node.module.split(".")[0] == "gpuops":
+            if node.module == "gpuops":
+                assert {alias.name for alias in node.names} <= set(gpuops.__all__), path
+            else:
+                assert node.module.startswith("gpuops.probes"), f"{path}: {node.module} is not public"
+
+
+def test_host_keys_are_never_waved_through():
+    for folder in ("src", "checks", "playbooks", "templates"):
+        for path in (ROOT / folder).rglob("*.*"):
+            if path.is_file() and "__pycache__" not in path.parts:
+                text = path.read_text(errors="replace")
+                assert "AutoAdd" not in text, path
+                assert "WarningPolicy" not in text, path
+                assert "StrictHostKeyChecking=no" not in text, path
