@@ -1,0 +1,132 @@
+"""What nvidia-smi says of a node's GPUs. None everywhere means: the card or the driver does not say."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+SmiErrorKind = Literal[
+    "driver-not-loaded",
+    "version-mismatch",
+    "no-devices",
+    "gpu-lost",
+    "unknown-handle",
+    "power-cable",
+    "interrupt",
+    "inforom",
+    "not-found",
+    "permission",
+    "other",
+]
+
+_ADDRESS = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?", re.IGNORECASE)
+
+
+@dataclass(frozen=True, slots=True)
+class Process:
+    """One process that holds a context on a GPU; ``type`` is C (compute), G (graphics) or both."""
+
+    pid: int
+    name: str | None = None
+    memory_mib: int | None = None
+    type: str | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RemappedRows:
+    """Rows of HBM that the card replaced; ``pending`` waits for a reset, ``failure`` means no spare row was left."""
+
+    correctable: int | None
+    uncorrectable: int | None
+    pending: bool | None
+    failure: bool | None
+
+
+@dataclass(frozen=True, slots=True)
+class Gpu:
+    """One GPU. ``faulty_fields`` names the fields that answered ``ERR!``, ``Unknown Error`` or "GPU is lost"."""
+
+    index: int
+    address: str
+    name: str | None = None
+    uuid: str | None = None
+    serial: str | None = None
+    vbios_version: str | None = None
+    architecture: str | None = None
+    persistence_mode: bool | None = None
+    mig_mode: bool | None = None
+    mig_devices: int = 0
+    memory_total_mib: int | None = None
+    memory_used_mib: int | None = None
+    temperature_celsius: int | None = None
+    slowdown_celsius: int | None = None
+    shutdown_celsius: int | None = None
+    tlimit_celsius: int | None = None
+    memory_temperature_celsius: int | None = None
+    power_draw_watts: float | None = None
+    power_limit_watts: float | None = None
+    default_power_limit_watts: float | None = None
+    max_power_limit_watts: float | None = None
+    pcie_generation: int | None = None
+    pcie_generation_max: int | None = None
+    pcie_width: int | None = None
+    pcie_width_max: int | None = None
+    performance_state: str | None = None
+    utilization_percent: int | None = None
+    throttle_reasons: tuple[str, ...] | None = None
+    ecc_mode: bool | None = None
+    ecc_uncorrected_volatile: int | None = None
+    ecc_uncorrected_aggregate: int | None = None
+    ecc_corrected_volatile: int | None = None
+    remapped_rows: RemappedRows | None = None
+    retired_pages_pending: bool | None = None
+    fabric_state: str | None = None
+    fabric_status: str | None = None
+    fabric_cluster_uuid: str | None = None
+    fabric_clique_id: int | None = None
+    processes: tuple[Process, ...] | None = None
+    faulty_fields: tuple[str, ...] = ()
+
+    @property
+    def subject(self) -> str:
+        """The name of this GPU in a finding: ``gpu5``."""
+        return f"gpu{self.index}"
+
+    @property
+    def label(self) -> str:
+        """This GPU for a person who has to find it: ``GPU 5 (0000:c3:00.0, serial 1654922000001)``."""
+        serial = f", serial {self.serial}" if self.serial else ""
+        return f"GPU {self.index} ({self.address}{serial})"
+
+
+@dataclass(frozen=True, slots=True)
+class SmiError:
+    """Why nvidia-smi could not answer, in its own words; ``addresses`` are the GPUs that it names."""
+
+    kind: SmiErrorKind
+    text: str
+    addresses: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Smi:
+    """One answer of nvidia-smi. With an ``error`` there may be no GPU; ``attached_gpus`` is what it claims to see."""
+
+    driver_version: str | None = None
+    cuda_version: str | None = None
+    attached_gpus: int | None = None
+    gpus: tuple[Gpu, ...] = ()
+    error: SmiError | None = None
+
+
+def canonical_address(text: str) -> str | None:
+    """A PCI address as sysfs writes it (``0000:c3:00.0``), from any way that NVIDIA's tools write one.
+
+    They write ``00000000:C3:00.0``, ``0000:C3:00.0``, ``GPU0000:CB:00.0`` and ``PCI:0000:c3:00``; None for other text.
+    """
+    found = _ADDRESS.fullmatch(text.strip().upper().removeprefix("GPU").removeprefix("PCI:"))
+    if found is None:
+        return None
+    domain, bus, device, function = found.groups()
+    return f"{int(domain or '0', 16):04x}:{bus}:{device}.{function or 0}".lower()
