@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from gpuops import content
+from gpuops.content import Found, listing, load_python
 from gpuops.errors import ContentError, did_you_mean
 from gpuops.facts import Facts
 from gpuops.probing import Probe, Unknown
@@ -129,11 +129,11 @@ def _doc(judge: Callable[..., Any]) -> str:
 
 def discover(project: Path | None = None) -> dict[str, Check]:
     """Every check by name: one per Python file of ``checks/``, the project's before the built-in."""
-    return {found.name: _load(found) for found in content.listing("checks", ".py", project).values()}
+    return {found.name: _load(found) for found in listing("checks", ".py", project).values()}
 
 
-def _load(found: content.Found) -> Check:
-    module = content.load_python(found)
+def _load(found: Found) -> Check:
+    module = load_python(found)
     made = [value for value in vars(module).values() if isinstance(value, Check)]
     if len(made) != 1 or made[0].name != found.name:
         raise ContentError(f"{found.path}: expected one @check function called {found.name.replace('-', '_')}")
@@ -220,7 +220,7 @@ def worst(findings: Iterable[Finding]) -> Status:
 
 
 def judge_group(check: Check, facts: Mapping[str, Facts], profile: Profile) -> list[Verdict]:
-    """One verdict a node, from a check that compares the nodes of one profile; a finding without host has node ``""``."""
+    """One verdict a node, from a check that compares the nodes of one profile; what accuses nobody has node ``""``."""
     missing = _missing(check, profile)
     if missing:
         return [Verdict(check.name, node, "skipped", why=missing, scope="group") for node in facts]

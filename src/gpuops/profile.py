@@ -7,8 +7,9 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpuops import content, document
+from gpuops.content import find, listing
 from gpuops.document import Node
+from gpuops.document import load as load_document
 
 GRADES = ("measured-here", "measured-published", "vendor-floor", "datasheet", "guess")
 """Best first. A value whose grade is ``guess`` may warn and never fail."""
@@ -68,12 +69,12 @@ NO_PROFILE = Profile("none", about="nothing is expected of this machine; only wh
 
 def load(name: str, project: Path | None = None) -> Profile:
     """The profile called ``name``, from the project's ``checks/profiles`` or the built-in ones."""
-    return _read(content.find("checks/profiles", name, ".yml", project).path)
+    return _read(find("checks/profiles", name, ".yml", project).path)
 
 
 def known(project: Path | None = None) -> list[Profile]:
     """Every profile that can be named, the project's own before the built-in."""
-    return [_read(found.path) for found in content.listing("checks/profiles", ".yml", project).values()]
+    return [_read(found.path) for found in listing("checks/profiles", ".yml", project).values()]
 
 
 def detect(gpu_name: str, gpu_count: int, profiles: list[Profile]) -> Profile:
@@ -82,7 +83,7 @@ def detect(gpu_name: str, gpu_count: int, profiles: list[Profile]) -> Profile:
 
 
 def _read(path: Path) -> Profile:
-    root = document.load(path)
+    root = load_document(path)
     top = root.only(("name", "about", "match", "required", "values"), "in a profile")
     if "name" not in top or "values" not in top:
         raise root.fail("a profile needs a name and values")

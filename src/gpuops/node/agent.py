@@ -1,0 +1,350 @@
+"""Runs on a node: answers many questions side by side, each with its own deadline, and leaves nothing behind.
+
+Python 3.6 grammar, standard library only, and as few imports as possible: a node pays for each start. It arrives on
+stdin of ``python3 -SE`` with the name ``MARK`` set, and is never installed. A request is a line with a length, then
+that many bytes: the repr of (seconds that the whole batch may take, sudo password or '', list of questions), where a
+question is a dict (see transport/agent.py). The answer is a line ``MARK length`` and that many bytes: a zlib stream of
+a line ``status seconds timed_out truncated state out_length err_length`` and the two streams, for each question.
+"""
+import _signal      # the C part of `signal`, without the cost of its enums
+import os
+import select
+import sys
+import time
+import zlib
+
+AFTER_KILL_SECONDS = 1.0
+AFTER_EXIT_SECONDS = 0.5
+WIDTH = 16
+PIPE_BYTES = 65536
+
+
+class Job:
+    """One question being answered by a child process in a session of its own."""
+
+    def __init__(self, question):
+        self.question = question
+        self.lane = question["lane"]
+        self.streams = {}
+        self.texts = {"out": [], "err": []}
+        self.size = 0
+        self.pid = self.stdin = self.status = self.killed_at = self.ended_at = None
+        self.timed_out = self.truncated = False
+        self.state = ""
+        self.began = self.seconds = 0.0
+
+    def start(self, poll, words):
+        self.began = time.time()
+        out, err, into = os.pipe(), os.pipe(), os.pipe()
+        self.pid = os.fork()
+        if self.pid == 0:
+            child(self.question, words, into[0], out[1], err[1])
+        for descriptor in (into[0], out[1], err[1]):
+            os.close(descriptor)
+        self.stdin = into[1]
+        self.streams = {out[0]: "out", err[0]: "err"}
+        for descriptor in self.streams:
+            poll.register(descriptor, select.POLLIN)
+
+    def feed(self, data):
+        """Give the child its whole stdin. What a pipe does not hold at once is written by a child of its own."""
+        if len(data) > PIPE_BYTES and os.fork() == 0:
+            hand_over(self.stdin, data)
+            os._exit(0)
+        if self.stdin is not None:
+            if len(data) <= PIPE_BYTES:
+                hand_over(self.stdin, data)
+            os.close(self.stdin)
+            self.stdin = None
+
+    def read(self, descriptor, poll):
+        data = os.read(descriptor, 65536)
+        if not data:
+            poll.unregister(descriptor)
+            os.close(descriptor)
+            del self.streams[descriptor]
+            return
+        self.size += len(data)
+        if self.size > self.question["cap"]:
+            self.truncated = True
+            self.kill()
+        else:
+            self.texts[self.streams[descriptor]].append(data)
+
+    def kill(self):
+        """End the child's whole process group; one that belongs to root needs sudo for that too."""
+        self.killed_at = self.killed_at or time.time()
+        try:
+            os.killpg(self.pid, 9)
+        except PermissionError:
+            if os.fork() == 0:
+                os.execvp("sudo", ["sudo", "-n", "kill", "-9", "--", "-%d" % self.pid])
+        except OSError:
+            pass
+
+    def check(self, now):
+        """Whether the job is over: ended and its streams read, or beyond what a kill can end."""
+        if self.status is None:
+            pid, status = os.waitpid(self.pid, os.WNOHANG)
+            if pid:
+                self.status = os.WEXITSTATUS(status) if os.WIFEXITED(status) else 128 + os.WTERMSIG(status)
+                self.ended_at = now
+        if self.killed_at is None and now - self.began > self.question["seconds"]:
+            self.timed_out = True
+            self.kill()
+        if self.status is not None:
+            return not self.streams or now - self.ended_at > AFTER_EXIT_SECONDS
+        if self.killed_at is not None and now - self.killed_at > AFTER_KILL_SECONDS:
+            self.state = state_of(self.pid)
+            self.status = 137
+            return True
+        return False
+
+    def close(self, poll):
+        self.seconds = time.time() - self.began
+        for descriptor in list(self.streams):
+            poll.unregister(descriptor)
+            os.close(descriptor)
+        self.streams = {}
+        self.feed(b"")
+        if self.killed_at is None:
+            self.kill()     # what a daemon left in the group
+
+    def text(self, name):
+        return b"".join(self.texts[name])
+
+
+def state_of(pid):
+    try:
+        with open("/proc/%d/stat" % pid) as stat:
+            return stat.read().rpartition(")")[2].split()[0]
+    except (OSError, IndexError):
+        return "?"
+
+
+def child(question, words, into, out, err):
+    """The forked child: becomes the command, or reads files. Never returns."""
+    status = 126
+    try:
+        os.setsid()
+        for source, target in ((into, 0), (out, 1), (err, 2)):
+            os.dup2(source, target)
+        _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)    # Python ignores it; a command must not inherit that
+        if question["lane"]:
+            os.nice(10)
+        if words:
+            os.execvp(words[0], words)
+        send_files(question["globs"], question["limit"])
+        status = 0
+    except FileNotFoundError:
+        status = 127
+    except OSError as error:
+        os.write(2, str(error).encode())
+    finally:
+        os._exit(status)
+
+
+def send_files(globs, limit):
+    for pattern in globs:
+        for path in expand(pattern):
+            content = peek(path, limit)
+            if content is not None:
+                write_all(1, path.encode("utf-8", "surrogateescape") + b"\0" + content.replace(b"\0", b" ") + b"\0")
+
+
+def expand(pattern):
+    """Paths that match a glob with ``*`` inside segments."""
+    paths = [""]
+    for segment in pattern.strip("/").split("/"):
+        if "*" not in segment:
+            paths = [path + "/" + segment for path in paths]
+            continue
+        head, _, tail = segment.partition("*")
+        paths = [
+            path + "/" + name
+            for path in paths
+            for name in names_in(path)
+            if name.startswith(head) and name.endswith(tail) and len(name) >= len(segment) - 1
+        ]
+    return paths
+
+
+def names_in(folder):
+    try:
+        return sorted(os.listdir(folder or "/"))
+    except OSError:
+        return []
+
+
+def peek(path, limit):
+    """A file's head, a link's target where it leads to a folder, nothing for a folder, None for what is not there."""
+    try:
+        if os.path.isdir(path):
+            return os.fsencode(os.readlink(path)) if os.path.islink(path) else b""
+        with open(path, "rb") as file:
+            return file.read(limit)
+    except OSError:
+        return None
+
+
+def write_all(descriptor, data):
+    while data:
+        data = data[os.write(descriptor, data):]
+
+
+def hand_over(descriptor, data):
+    """Write to a command that may have ended without reading."""
+    try:
+        write_all(descriptor, data)
+    except OSError:
+        pass
+
+
+def patience(jobs):
+    """Milliseconds to wait for news: a job whose streams ended is about to exit."""
+    return 1 if any(not job.streams for job in jobs) else 200
+
+
+def hung_up(poll_answer):
+    return any(descriptor == 1 for descriptor, _ in poll_answer)
+
+
+def run(jobs, seconds):
+    """Run jobs side by side, those of one lane one after another; their process groups end with this one."""
+    poll = select.poll()
+    poll.register(1, 0)                     # tells when nobody listens any more
+    waiting, running = list(jobs), []
+    ends = time.time() + seconds
+    try:
+        while waiting or running:
+            launch(waiting, running, poll)
+            ready = poll.poll(patience(running))
+            if hung_up(ready):
+                raise SystemExit
+            for job in running:
+                for descriptor, _ in ready:
+                    if descriptor in job.streams:
+                        job.read(descriptor, poll)
+            now = time.time()
+            if now > ends:
+                give_up(waiting, running)
+            settle(running, poll, now)
+    finally:
+        for job in running:
+            job.kill()
+
+
+def launch(waiting, running, poll):
+    busy = {job.lane for job in running if job.lane}
+    for job in list(waiting):
+        if len(running) >= WIDTH:
+            return
+        if job.lane and job.lane in busy:
+            continue
+        busy.add(job.lane)
+        waiting.remove(job)
+        running.append(job)
+        job.start(poll, job.question["words"])
+        job.feed(job.question["stdin"])
+
+
+def give_up(waiting, running):
+    for job in waiting:
+        job.timed_out, job.status = True, 137
+    del waiting[:]
+    for job in running:
+        job.timed_out = True
+        job.kill()
+
+
+def settle(running, poll, now):
+    for job in list(running):
+        if job.check(now):
+            job.close(poll)
+            running.remove(job)
+
+
+def raise_rights(jobs, password):
+    """Run again as root what must be root, or what was refused; one at a time, and a wrong password is tried once."""
+    usable = True
+    for job in jobs:
+        wanted = job.question["become"] == "always" or (job.question["become"] == "if-refused" and job.status != 0)
+        if wanted and os.geteuid() != 0 and usable:
+            again = Job(job.question)
+            usable = become(again, password)
+            if job.status is None or again.status == 0:
+                job.__dict__.update(again.__dict__)
+
+
+def become(job, password):
+    """Run one job under sudo. False where sudo refused, so that nobody is locked out by more tries.
+
+    The password is written once, to sudo's own prompt (a random text), and stdin then belongs to the command.
+    """
+    prompt = "sudo-%s:" % os.urandom(12).hex()
+    passed = "root-%s" % os.urandom(12).hex()
+    words = ["sudo", "-S", "-p", prompt] if password else ["sudo", "-n"]
+    words += ["--", "/bin/sh", "-c", 'echo %s >&2; exec "$@"' % passed, "sh"] if password else ["--"]
+    poll = select.poll()
+    poll.register(1, 0)
+    job.start(poll, words + job.question["words"])
+    asked = not password
+    if asked:
+        job.feed(job.question["stdin"])
+    try:
+        while not job.check(time.time()):
+            ready = poll.poll(patience([job]))
+            if hung_up(ready):
+                raise SystemExit
+            for descriptor, _ in ready:
+                if descriptor in job.streams:
+                    job.read(descriptor, poll)
+            said = job.text("err")
+            if not asked and passed.encode() in said:
+                asked = True
+                job.feed(job.question["stdin"])
+            elif not asked and prompt.encode() in said:
+                asked = True
+                os.write(job.stdin, password.encode() + b"\n")
+                job.feed(job.question["stdin"])
+            elif said.count(prompt.encode()) > 1:
+                job.kill()
+    finally:
+        job.close(poll)
+    said = job.text("err")
+    job.texts["err"] = [said.replace(prompt.encode(), b"").replace(passed.encode() + b"\n", b"")]
+    if not password:
+        return True     # sudo -n locks nobody out
+    if passed.encode() not in said:
+        job.status, job.texts["err"] = 1, [b"sudo: the password was refused\n"]
+    return passed.encode() in said
+
+
+def pack(job):
+    out, err = job.text("out"), job.text("err")
+    head = "%d %.3f %d %d %s %d %d\n" % (
+        job.status, job.seconds, job.timed_out, job.truncated, job.state or "-", len(out), len(err))
+    return head.encode() + out + err
+
+
+def answer(mark, request):
+    seconds, password, questions = eval(request, {})
+    jobs = [Job(question) for question in questions]
+    run([job for job in jobs if job.question["become"] != "always" or os.geteuid() == 0], seconds)
+    raise_rights(jobs, password)
+    body = zlib.compress(b"".join(pack(job) for job in jobs), 1)
+    stdout = sys.stdout.buffer
+    stdout.write(("\n%s %d\n" % (mark, len(body))).encode() + body)
+    stdout.flush()
+
+
+def serve(mark):
+    stdin = sys.stdin.buffer
+    while True:
+        length = stdin.readline()
+        if not length.strip():
+            return
+        answer(mark, stdin.read(int(length)))
+
+
+serve(MARK)  # noqa: F821 - set by the line that started us

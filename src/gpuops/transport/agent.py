@@ -1,0 +1,205 @@
+"""AgentTransport: speaks to ``node/agent.py`` over any byte stream: every question of a node in one round trip."""
+
+from __future__ import annotations
+
+import base64
+import importlib.resources
+import re
+import secrets
+import threading
+import zlib
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
+from typing import Any
+
+from gpuops.errors import BecomeError, InputError, LostError
+from gpuops.secret import Secret
+from gpuops.shell import Command, Completed, Files, Question
+from gpuops.transport.fallback import batch as batch_without_python
+from gpuops.transport.stream import OpenStream, Stream
+
+OUTPUT_CAP_BYTES = 16 * 1024 * 1024
+_ANSWER_CAP_BYTES = 256 * 1024 * 1024
+_NOISE_CAP_BYTES = 1024 * 1024
+_SLACK_SECONDS = 5.0
+_INTERPRETER = re.compile(r"[A-Za-z0-9_./+-]+\Z")
+_PATH = "/usr/local/sbin:/usr/sbin:/sbin"
+
+
+@lru_cache(maxsize=1)
+def _agent_source() -> bytes:
+    """The agent's text, compressed; its name for the marker is bound by the line that starts it."""
+    source = importlib.resources.files("gpuops").joinpath("node/agent.py").read_bytes()
+    return zlib.compress(source, 9)
+
+
+def start_line(mark: str, python: str | None) -> str:
+    """The command line that starts the agent under any login shell (sh, csh, fish: single quotes, no ``!``)."""
+    if python and not _INTERPRETER.match(python):
+        raise InputError(f'ansible_python_interpreter "{python}" is not a plain path')
+    code = "import sys,zlib;MARK=sys.argv[1];i=sys.stdin.buffer;exec(zlib.decompress(i.read(int(i.readline()))))"
+    names = " ".join(filter(None, (python, "python3", "/usr/libexec/platform-python")))
+    script = (
+        f"cd /;LC_ALL=C;PATH=$PATH:{_PATH};export LC_ALL PATH;for p in {names};do "
+        f'if command -v "$p" >/dev/null 2>&1;then exec "$p" -SEc "{code}" {mark};fi;done;echo {mark} none'
+    )
+    return f"exec /bin/sh -c '{script}'"
+
+
+class AgentTransport:
+    """A node reached by ``open_stream``: a function that starts a command line there and gives its stream.
+
+    The agent stays as long as the transport is open, so a second batch costs one write and one read. A node without a
+    usable Python answers through a plain sh script instead.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        open_stream: OpenStream,
+        *,
+        python: str | None = None,
+        become_password: Secret | None = None,
+    ) -> None:
+        self.node = node
+        self._open_stream = open_stream
+        self._python = python
+        self._password = become_password
+        self._mark = f"gpuops-{secrets.token_hex(12)}"
+        self._stream: Stream | None = None
+        self._lock = threading.Lock()
+        self._has_python = True
+
+    def run(self, command: Command) -> Completed:
+        """Run one command and wait for it."""
+        return self.batch([command])[0]
+
+    def batch(self, questions: Sequence[Question]) -> list[Completed]:
+        """Ask everything in one round trip."""
+        with self._lock:
+            if self._has_python:
+                body = self._exchange(questions)
+                if body is not None:
+                    return self._checked(list(_unpack(self.node, questions, body)))
+                self._has_python = False
+            return batch_without_python(self.node, self._open_stream, questions)
+
+    def put(self, text: bytes, path: str, mode: int) -> None:
+        """Write ``path`` by way of a new file beside it, which has its mode from the first byte."""
+        script = (
+            'umask 077;t="$1.gpuops-$$";trap "rm -f \\"$t\\"" EXIT;cat >"$t"&&chmod "$2" "$t"&&sync&&mv -f "$t" "$1"'
+        )
+        words = ("sh", "-c", script, "sh", path, f"{mode:04o}")
+        self._done(Command(words, timeout_seconds=60, stdin=text.decode("utf-8", "surrogateescape")), f"write {path}")
+
+    def get(self, path: str) -> bytes:
+        """The content of ``path``."""
+        done = self._done(Command(("base64", "--", path), timeout_seconds=60), f"read {path}")
+        return base64.b64decode(done.out)
+
+    def _done(self, command: Command, what: str) -> Completed:
+        done = self.run(command)
+        if done.exit != 0:
+            raise LostError(self.node, f"cannot {what}: {done.last_words()}")
+        return done
+
+    def close(self) -> None:
+        """Hang up."""
+        if self._stream is not None:
+            self._stream.close()
+            self._stream = None
+
+    def _exchange(self, questions: Sequence[Question]) -> bytes | None:
+        """Send a request and give the answer's bytes, or None where no Python answered."""
+        seconds = _longest(questions)
+        request = repr((seconds, self._password.reveal() if self._password else "", [_asked(q) for q in questions]))
+        data = request.encode()
+        message = b"%d\n" % len(data) + data
+        if self._stream is None:
+            self._stream = self._open_stream(start_line(self._mark, self._python))
+            source = _agent_source()
+            message = b"%d\n" % len(source) + source + message
+        self._stream.write(message)
+        return self._answer(self._stream, seconds + _SLACK_SECONDS)
+
+    def _answer(self, stream: Stream, seconds: float) -> bytes | None:
+        """Skip whatever shells and banners say, then read the one framed answer."""
+        seen = bytearray()
+        head = re.compile(rb"%b (\d+|none)\n" % self._mark.encode())
+        while (found := head.search(seen)) is None:
+            data = self._read(stream, seconds)
+            if not data or len(seen) > _NOISE_CAP_BYTES:
+                self.close()
+                return None
+            seen += data
+        if found[1] == b"none":
+            self.close()
+            return None
+        return self._body(stream, seen, found.end(), int(found[1]), seconds)
+
+    def _body(self, stream: Stream, seen: bytearray, start: int, length: int, seconds: float) -> bytes:
+        while len(seen) < start + length:
+            data = self._read(stream, seconds)
+            if not data:
+                self.close()
+                raise LostError(self.node, f"the connection ended in the middle of the answer, after {len(seen)} bytes")
+            seen += data
+        unpacker = zlib.decompressobj()
+        body = unpacker.decompress(bytes(seen[start : start + length]), _ANSWER_CAP_BYTES)
+        if not unpacker.eof:
+            raise LostError(self.node, f"the answer is longer than {_ANSWER_CAP_BYTES >> 20} MiB or damaged")
+        return body
+
+    def _read(self, stream: Stream, seconds: float) -> bytes:
+        try:
+            return stream.read(seconds)
+        except TimeoutError as error:
+            self.close()
+            raise LostError(self.node, f"connected, but no answer within {seconds:g} s") from error
+
+    def _checked(self, answers: list[Completed]) -> list[Completed]:
+        refused = [a for a in answers if a.err == "sudo: the password was refused\n"]
+        if refused:
+            raise BecomeError(self.node, f"sudo refused the password (asked for: {refused[0].question}); tried once")
+        return answers
+
+
+def _longest(questions: Sequence[Question]) -> float:
+    """The seconds a batch may take: those of one lane add up, the others run side by side, in waves of the agent."""
+    lanes: dict[str, float] = {}
+    for question in questions:
+        lane = question.lane if isinstance(question, Command) else ""
+        before = lanes.get(lane, 0.0)
+        lanes[lane] = before + question.timeout_seconds if lane else max(before, question.timeout_seconds)
+    return max(lanes.values(), default=0.0) + 2.0
+
+
+def _asked(question: Question) -> dict[str, Any]:
+    """A question as the agent reads it."""
+    common = {"seconds": question.timeout_seconds, "cap": OUTPUT_CAP_BYTES}
+    if isinstance(question, Files):
+        own: dict[str, Any] = {"globs": question.globs, "limit": question.limit_bytes}
+        return {**common, **own, "words": [], "lane": "", "become": "never", "stdin": b""}
+    words = [word.encode("utf-8", "surrogateescape") for word in question.words]
+    stdin = question.stdin.encode("utf-8", "surrogateescape")
+    return {**common, "words": words, "lane": question.lane, "become": question.become, "stdin": stdin}
+
+
+def _unpack(node: str, questions: Sequence[Question], body: bytes) -> Iterator[Completed]:
+    at = 0
+    for question in questions:
+        end = body.index(b"\n", at)
+        exit_, seconds, timed_out, truncated, state, out_length, err_length = body[at:end].decode().split(" ")
+        out_ends = end + 1 + int(out_length)
+        at = out_ends + int(err_length)
+        yield Completed(
+            node,
+            question,
+            exit=int(exit_),
+            out=body[end + 1 : out_ends].decode("utf-8", "replace"),
+            err=body[out_ends:at].decode("utf-8", "replace"),
+            seconds=float(seconds),
+            timed_out=timed_out == "1",
+            truncated=truncated == "1",
+            state="" if state == "-" else state,
+        )
