@@ -2,11 +2,19 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Command, Completed
+
+_ANSI = re.compile(r"\x1b\[[0-9;]*m")
+_HEADER = re.compile(r"\s+GPU0\b")
+_AFFINITIES = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
+_LINK = re.compile(r"X|SYS|SOC|NODE|PHB|PXB|PSB|PIX|C2C|NV[0-9]{1,2}")
+_CPUS = re.compile(r"[0-9][0-9,-]*")
+_LEGEND = re.compile(r"\s+(NIC[0-9]+): (\S+)\s*")
 
 
 @dataclass(frozen=True)
@@ -14,24 +22,79 @@ class Topology:
     """The matrix. ``links[a, b]`` is NV18, PIX, PXB, PHB, NODE or SYS, once for each ordered pair of different devices.
 
     ``gpus`` are GPU0, GPU1, …; ``nics`` are NIC0, … or mlx5_0, … as the header has them. ``nic_names`` gives the RDMA
-    device of each NIC (itself, where the header names devices). An absent affinity is absent from its mapping.
+    device of each NIC (itself, where the header names devices). An affinity is None where its cell is empty or N/A;
+    its mapping is empty where the driver prints no such column.
     """
 
     gpus: tuple[str, ...]
     nics: tuple[str, ...] = ()
     links: Mapping[tuple[str, str], str] = field(default_factory=dict)
-    cpu_affinity: Mapping[str, str] = field(default_factory=dict)
-    numa_affinity: Mapping[str, str] = field(default_factory=dict)
+    cpu_affinity: Mapping[str, str | None] = field(default_factory=dict)
+    numa_affinity: Mapping[str, str | None] = field(default_factory=dict)
+    gpu_numa_id: Mapping[str, str | None] = field(default_factory=dict)
     nic_names: Mapping[str, str] = field(default_factory=dict)
 
 
 def parse_topo(text: str) -> Topology | Unknown:
-    """The text of ``nvidia-smi topo -m``."""
-    return Unknown(f"topo -m cannot be read yet ({len(text)} characters)")
+    """The text of ``nvidia-smi topo -m``; the matrix must be whole, an unfinished last line does not count."""
+    lines = _ANSI.sub("", text[: text.rfind("\n") + 1]).splitlines()
+    start = next((number for number, line in enumerate(lines) if _HEADER.match(line)), None)
+    if start is None:
+        return Unknown("nvidia-smi topo -m printed no matrix: no header line with GPU0")
+    devices, columns = _header(lines[start])
+    rows = {}
+    for line, device in zip(lines[start + 1 :], devices, strict=False):
+        row = _row(line, device, len(devices), len(columns))
+        if row is None:
+            return Unknown(f'nvidia-smi topo -m: the row of {device} cannot be read: "{line.strip()[:80]}"')
+        rows[device] = row
+    if len(rows) != len(devices):
+        return Unknown(f"nvidia-smi topo -m is cut short: {len(rows)} rows for {len(devices)} devices")
+    return _topology(devices, columns, rows, lines[start + 1 + len(rows) :])
+
+
+def _header(line: str) -> tuple[list[str], list[str]]:
+    columns = [name for name in _AFFINITIES if name in line]
+    for name in columns:
+        line = line.replace(name, "")
+    return line.split(), columns
+
+
+def _row(line: str, device: str, links: int, columns: int) -> tuple[list[str], list[str | None]] | None:
+    """The links and affinities of one row. Tabs separate cells, which may be empty; people paste it with spaces."""
+    cells = [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split()
+    if cells[:1] != [device] or not all(map(_LINK.fullmatch, cells[1 : links + 1])) or len(cells) <= links:
+        return None
+    rest = [cell if _CPUS.fullmatch(cell) else None for cell in cells[links + 1 :]]
+    if len(rest) == columns + 1 and cells[links + 3 : links + 4] == [""]:
+        del rest[2]  # "NUMA Affinity" is two tabs wide, so its cells are followed by an empty one
+    return cells[1 : links + 1], rest if len(rest) == columns else [None] * columns
+
+
+def _topology(
+    devices: list[str], columns: list[str], rows: dict[str, tuple[list[str], list[str | None]]], below: list[str]
+) -> Topology | Unknown:
+    gpus = tuple(name for name in devices if name.startswith("GPU"))
+    nics = tuple(name for name in devices if not name.startswith("GPU"))
+    links = {(a, b): link for a in devices for b, link in zip(devices, rows[a][0], strict=True)}
+    if len(links) != len(devices) ** 2 or any((a == b) != (link == "X") for (a, b), link in links.items()):
+        return Unknown("nvidia-smi topo -m is damaged: its diagonal is not X, or a device stands twice")
+    affinity = {name: {gpu: rows[gpu][1][n] for gpu in gpus} for n, name in enumerate(columns)}
+    legend = {m[1]: m[2] for line in below if (m := _LEGEND.fullmatch(line))}
+    own_names = {nic: nic for nic in nics if not nic.startswith("NIC")}
+    return Topology(
+        gpus,
+        nics,
+        links={(a, b): link for (a, b), link in links.items() if a != b},
+        cpu_affinity=affinity.get("CPU Affinity", {}),
+        numa_affinity=affinity.get("NUMA Affinity", {}),
+        gpu_numa_id=affinity.get("GPU NUMA ID", {}),
+        nic_names=own_names | {nic: legend[nic] for nic in nics if nic in legend},
+    )
 
 
 def _parse(answer: Completed) -> Topology | Unknown:
-    return parse_topo(answer.out)
+    return Unknown("the answer of nvidia-smi topo -m was cut") if answer.truncated else parse_topo(answer.out)
 
 
 topo: Probe[Topology] = Probe("topo", Command(("nvidia-smi", "topo", "-m"), timeout_seconds=60, lane="nvidia"), _parse)

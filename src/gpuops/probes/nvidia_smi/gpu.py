@@ -83,8 +83,10 @@ class Gpu:
     retired_pages_pending: bool | None = None
     fabric_state: str | None = None
     fabric_status: str | None = None
+    fabric_health: str | None = None
     fabric_cluster_uuid: str | None = None
     fabric_clique_id: int | None = None
+    recovery_action: str | None = None
     processes: tuple[Process, ...] | None = None
     faulty_fields: tuple[str, ...] = ()
 

@@ -1,0 +1,89 @@
+"""The text of ``nvidia-smi -q``: labels and values, nested by indentation."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gpuops.probes.nvidia_smi.failure import parse_error
+from gpuops.probes.nvidia_smi.gpu import Gpu, Smi
+from gpuops.probes.nvidia_smi.record import Record, gpu_of
+from gpuops.probes.nvidia_smi.xml import Document, build_smi
+from gpuops.probing import Unknown
+
+_GPU = re.compile(r"GPU ([0-9A-Fa-f:.]+)")
+_ENTRY = re.compile(r"( *)(\S.*?)(?: *: (.*)| *:| *)")
+
+
+def read_query(text: str) -> Document | Unknown:
+    """The flat text of a ``-q`` answer; the last line counts only where it is finished."""
+    finished = text[: text.rfind("\n") + 1]
+    document = Document({}, [])
+    for path, value in _entries(finished):
+        found = _GPU.fullmatch(path)
+        if found:
+            document.records.append(Record(found[1]))
+        elif document.records:
+            _add(document.records[-1], path, value)
+        else:
+            document.fields[path] = value
+    if not document.fields.get("driver_version"):
+        return Unknown("this is not the text of nvidia-smi -q: it names no driver version")
+    return document
+
+
+def _entries(text: str) -> Iterator[tuple[str, str]]:
+    """Each line as ``path, value``; a line that starts a GPU stands as it is, a heading has an empty value."""
+    above: list[tuple[int, str]] = []
+    for line in text.splitlines():
+        found = _ENTRY.fullmatch(line)
+        if found is None or line.startswith("="):
+            continue
+        indent, label = len(found[1]), found[2]
+        if _GPU.fullmatch(line):
+            above = []
+            yield line, ""
+            continue
+        while above and above[-1][0] >= indent:
+            above.pop()
+        above.append((indent, re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_")))
+        yield "/".join(name for _, name in above), found[3] or ""
+
+
+def _add(record: Record, path: str, value: str) -> None:
+    """Put one line where it belongs; processes and MIG devices come several times."""
+    section, _, rest = path.partition("/")
+    if section == "processes" and rest:
+        name = rest.rsplit("/", 1)[-1]
+        if name == "process_id":
+            record.processes.append({})
+        if record.processes:
+            record.processes[-1][name] = value
+    elif section == "mig_devices" and rest:
+        record.mig_devices += rest == "mig_device"
+    else:
+        record.fields[path] = value
+
+
+def parse_query(text: str) -> Smi | Unknown:
+    """The text of ``nvidia-smi -q``, whole or of one display (``-d ECC``).
+
+    Text has no end mark: fewer GPUs than are said to be attached, with no error told, means that it is cut short.
+    """
+    document = read_query(text)
+    if isinstance(document, Unknown):
+        return document
+    gpus: list[Gpu] = []
+    for index, record in enumerate(document.records):
+        gpu = gpu_of(record, index)
+        if isinstance(gpu, Unknown):
+            return gpu
+        gpus.append(gpu)
+    value = build_smi(document.fields, gpus, document.records)
+    error = parse_error("\n".join(line for line in text.splitlines() if " : " not in line))
+    if isinstance(value, Unknown) or error:
+        return replace(value, error=error) if isinstance(value, Smi) else value
+    if value.attached_gpus not in {None, len(gpus)}:
+        return Unknown(f"nvidia-smi -q claims {value.attached_gpus} GPUs and tells of {len(gpus)}: it is cut short")
+    return value
