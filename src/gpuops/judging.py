@@ -33,6 +33,7 @@ class Finding:
 
     ``subject`` is the part at fault (``gpu2``, ``mlx5_3``, ``driver``, ``node``); ``label`` names it for a person.
     ``severity`` None takes the check's. ``host`` is set by checks over a group only; empty there: nobody is accused.
+    ``code`` tells apart what one check finds (an Xid's number), so that another can explain ``xid:79`` and not ``xid``.
     """
 
     message: str
@@ -44,6 +45,7 @@ class Finding:
     label: str = ""
     severity: Severity | None = None
     host: str = ""
+    code: str = ""
     effects: tuple[str, ...] = ()
 
 
@@ -109,8 +111,8 @@ def check(  # noqa: PLR0913 - each word is one line of what `checks explain` pri
     """Make a check of a generator ``judge(value of each need …, profile)``; its name is the function's.
 
     ``scope="group"`` gives ``judge({node: value}, profile)`` over the nodes of one profile. A need in ``tolerates``
-    arrives as `Unknown` instead of stopping the check. A profile without a key in ``expects`` skips it. Findings of
-    the checks named in ``explains``, on the same subject, are told as effects of this one's.
+    arrives as `Unknown` instead of stopping the check. A profile without a key in ``expects`` skips it. ``explains``
+    names checks, tags or ``check:code``: their findings on the same subject are told as effects of this one's.
     """
     probes = (needs,) if isinstance(needs, Probe) else needs
 
@@ -166,7 +168,7 @@ def judge_node(checks: Iterable[Check], facts: Facts, profile: Profile) -> list[
 
 
 def judge(check: Check, facts: Facts, profile: Profile) -> Verdict:
-    """What ``check`` says of one node."""
+    """What ``check`` says of one node; it never passes when all that it needs is unknown."""
     values = [facts[probe] for probe in check.needs]
     missing = _missing(check, profile)
     if missing:
@@ -174,7 +176,11 @@ def judge(check: Check, facts: Facts, profile: Profile) -> Verdict:
     for probe, value in zip(check.needs, values, strict=True):
         if isinstance(value, Unknown) and probe not in check.tolerates:
             return _unknown(check, facts.node, value)
-    return _verdict(check, facts.node, _ask(check, *values, profile), profile)
+    verdict = _verdict(check, facts.node, _ask(check, *values, profile), profile)
+    blind = [value for value in values if isinstance(value, Unknown)]
+    if verdict.status == "pass" and blind and len(blind) == len(values):
+        return _unknown(check, facts.node, blind[0])
+    return verdict
 
 
 def _missing(check: Check, profile: Profile) -> str:
@@ -241,23 +247,71 @@ def _group_verdicts(check: Check, said: list[Judgement], nodes: Iterable[str], p
 
 
 def fold(verdicts: list[Verdict], checks: Mapping[str, Check]) -> list[Verdict]:
-    """One node's verdicts with effects told inside their causes, so that one fault is one finding."""
-    by_name = {v.check: v for v in verdicts}
-    for cause in [v for v in verdicts if v.findings and checks[v.check].explains]:
-        for name in checks[cause.check].explains:
-            if name in by_name and name != cause.check:
-                by_name[cause.check], by_name[name] = _absorb(by_name[cause.check], by_name[name])
-    return [by_name[v.check] for v in verdicts]
+    """One node's verdicts with effects told inside their causes, so that one fault is one finding.
+
+    A finding is an effect of another check's finding on the same subject where that check explains it, also through
+    others, and is at least as grave; of two that explain each other the graver is the cause. A check that could not
+    look at all because of a fault is skipped. The order of ``verdicts`` does not matter.
+    """
+    if not any(v.findings for v in verdicts):
+        return verdicts
+    reach = {v.check: _reach(v.check, checks) for v in verdicts}
+    told = [(v.check, f) for v in verdicts for f in v.findings]
+    told.sort(key=lambda t: (-_gravity(t[1]), t[0]))
+    roots = [(_root(t, told, reach), t) for t in told]
+    return [_folded(v, roots, reach) for v in verdicts]
 
 
-def _absorb(cause: Verdict, effect: Verdict) -> tuple[Verdict, Verdict]:
-    """Move the findings of ``effect`` that concern the subjects of ``cause`` into them."""
-    subjects = {f.subject for f in cause.findings}
-    mine = [f for f in effect.findings if f.subject in subjects or f.subject == "node"]
-    rest = tuple(f for f in effect.findings if f not in mine)
-    told = tuple(f"{effect.check}: {f.message}" for f in mine)
-    first = replace(cause.findings[0], effects=(*cause.findings[0].effects, *told))
-    cause = replace(cause, findings=(first, *cause.findings[1:]))
-    if effect.status == "unknown" or (mine and not rest):
-        return cause, replace(effect, status="skipped", findings=rest, why=f"an effect of {cause.check}")
-    return cause, replace(effect, findings=rest, status=worst(rest) if mine else effect.status)
+_Told = tuple[str, Finding]
+_Reach = Mapping[str, frozenset[str]]
+
+
+def _reach(name: str, checks: Mapping[str, Check]) -> frozenset[str]:
+    """The words that ``name`` explains, itself or through a check that it explains; tags stand for their checks."""
+    found: set[str] = set()
+    edge = [name]
+    while edge:
+        words = checks[edge.pop()].explains
+        tagged = [c.name for c in checks.values() if set(words) & set(c.tags)]
+        new = {*words, *tagged} - found
+        found |= new
+        edge += sorted(new & set(checks))
+    return frozenset(found)
+
+
+def _gravity(finding: Finding) -> int:
+    return SEVERITIES.index(finding.severity or "fail")
+
+
+def _may_explain(cause: _Told, effect: _Told, reach: _Reach) -> bool:
+    (by, first), (of, second) = cause, effect
+    named = reach[by] & {of, f"{of}:{second.code}"}
+    return bool(named) and by != of and first.subject == second.subject and _gravity(first) >= _gravity(second)
+
+
+def _root(effect: _Told, told: list[_Told], reach: _Reach) -> _Told:
+    """The finding that explains ``effect`` and that nothing explains; where two explain each other, by name."""
+    for cause in told:
+        mutual = _may_explain(effect, cause, reach)
+        if _may_explain(cause, effect, reach) and (not mutual or cause[0] < effect[0]):
+            return _root(cause, told, reach)
+    return effect
+
+
+def _folded(verdict: Verdict, roots: list[tuple[_Told, _Told]], reach: _Reach) -> Verdict:
+    own = [(root, told) for root, told in roots if told[0] == verdict.check]
+    kept = tuple(_with_effects(told, roots) for root, told in own if root is told)
+    causes = [root[0] for root, told in own if root is not told]
+    if verdict.status == "unknown":
+        causes = [by for (by, f), _ in roots if worst((f,)) == "fail" and verdict.check in reach[by]]
+    if not causes:
+        return replace(verdict, findings=kept)
+    status = "unknown" if verdict.status == "unknown" else worst(kept)
+    if status in {"pass", "unknown"}:
+        return replace(verdict, findings=kept, status="skipped", why=f"an effect of {causes[0]}")
+    return replace(verdict, findings=kept, status=status)
+
+
+def _with_effects(cause: _Told, roots: list[tuple[_Told, _Told]]) -> Finding:
+    effects = [f"{check}: {f.message}" for root, (check, f) in roots if root is cause and f is not cause[1]]
+    return replace(cause[1], effects=(*cause[1].effects, *effects))

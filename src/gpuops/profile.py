@@ -114,6 +114,8 @@ def _values(node: Node, prefix: str) -> Iterator[tuple[str, Expected]]:
         missing = {"value", "source", "grade"} - set(entries)
         if missing:
             raise child.fail(f"{prefix}{key} needs {', '.join(sorted(missing))}")
+        if entries["value"].empty:
+            raise entries["value"].fail(f"{prefix}{key} has no value")
         grade = entries["grade"].text()
         if grade not in GRADES:
             raise entries["grade"].fail(f'unknown grade "{grade}"; one of {", ".join(GRADES)}')
