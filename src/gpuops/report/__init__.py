@@ -1,0 +1,40 @@
+"""A report tells what was judged. A format is one file of ``formats/`` with ``SUFFIX`` and ``render(report)``."""
+
+from __future__ import annotations
+
+import importlib
+import pkgutil
+from pathlib import Path
+from types import ModuleType
+
+from gpuops.errors import InputError, did_you_mean
+from gpuops.report.model import Report
+
+_FOLDER = Path(__file__).parent / "formats"
+
+
+def format_names() -> list[str]:
+    """The name of every format, sorted."""
+    return sorted(found.name for found in pkgutil.iter_modules([str(_FOLDER)]))
+
+
+def format_for(path: Path) -> str:
+    """The format that the name of ``path`` asks for by its suffix; `InputError` where none does."""
+    suffixes = {_format(name).SUFFIX: name for name in format_names()}
+    if path.suffix.lower() not in suffixes:
+        raise InputError(f"{path}: no format ends in {path.suffix or 'nothing'}; use {', '.join(suffixes)} or --format")
+    name: str = suffixes[path.suffix.lower()]
+    return name
+
+
+def render(format_name: str, report: Report) -> str:
+    """``report`` as a text of that format, ending in a newline; it may be written as it is."""
+    if format_name not in format_names():
+        hint = did_you_mean(format_name, format_names()) or f"; known: {', '.join(format_names())}"
+        raise InputError(f'no report format called "{format_name}"{hint}')
+    text: str = _format(format_name).render(report)
+    return text
+
+
+def _format(name: str) -> ModuleType:
+    return importlib.import_module(f"gpuops.report.formats.{name}")

@@ -1,0 +1,86 @@
+"""The report as JUnit XML: a suite a node, a case a check, as Jenkins, GitLab and GitHub actions read it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import xml.etree.ElementTree as ET
+from collections.abc import Iterable, Iterator
+
+from gpuops.judging import Verdict
+from gpuops.report.model import Entry, HostReport, Report, entries
+from gpuops.report.page import clean
+
+SUFFIX = ".xml"
+_FLEET = "all nodes"
+
+
+def render(report: Report) -> str:
+    """The document. A failing check is a failure, a required one that could not look an error; a warning passes."""
+    root = ET.Element("testsuites", name="gpuops")
+    for host in report.hosts:
+        root.append(_suite(report, host.name, _cases(host)))
+    if report.fleet:
+        root.append(_suite(report, _FLEET, (_judged(v, required=False) for v in report.fleet)))
+    root.attrib |= _counts(root) | {"time": _seconds(report)}
+    ET.indent(root)
+    content: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
+    return content.decode() + "\n"
+
+
+def _suite(report: Report, name: str, cases: Iterable[ET.Element]) -> ET.Element:
+    started = report.run.started_at.astimezone(dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%S")
+    suite = ET.Element("testsuite", name=clean(name), timestamp=started, hostname=clean(name))
+    for case in cases:
+        case.attrib |= {"classname": f"gpuops.{clean(name)}", "time": "0"}
+        suite.append(case)
+    suite.attrib |= _counts(suite) | {"time": _seconds(report)}
+    return suite
+
+
+def _counts(element: ET.Element) -> dict[str, str]:
+    paths = {"tests": "testcase", "failures": "failure", "errors": "error", "skipped": "skipped"}
+    return {word: str(sum(1 for _ in element.iter(tag))) for word, tag in paths.items()}
+
+
+def _seconds(report: Report) -> str:
+    return f"{report.run.seconds:.3f}"
+
+
+def _cases(host: HostReport) -> Iterator[ET.Element]:
+    """``reach`` is the case of the node itself: whether we got in at all."""
+    if host.skipped_why is not None:
+        yield _case("reach", "skipped", host.skipped_why)
+    elif host.error is not None:
+        yield _case("reach", "error", host.error)
+    unseen = {v.check for v in host.unseen}
+    for verdict in host.verdicts:
+        yield _judged(verdict, required=verdict.check in unseen)
+
+
+def _judged(verdict: Verdict, *, required: bool) -> ET.Element:
+    told = [_tell(entry) for entry in entries([verdict])]
+    if verdict.status == "fail":
+        return _case(verdict.check, "failure", verdict.findings[0].message, told)
+    if verdict.status in ("unknown", "skipped"):
+        return _case(verdict.check, "error" if required else "skipped", verdict.why, told)
+    case = ET.Element("testcase", name=verdict.check)
+    if told:
+        ET.SubElement(case, "system-out").text = "\n".join(told)
+    return case
+
+
+def _case(name: str, outcome: str, message: str, told: Iterable[str] = ()) -> ET.Element:
+    case = ET.Element("testcase", name=clean(name))
+    what = ET.SubElement(case, outcome, message=clean(message))
+    what.text = "\n".join(told) or None
+    if outcome != "skipped":
+        what.set("type", outcome)
+    return case
+
+
+def _tell(entry: Entry) -> str:
+    finding = entry.finding
+    lines = [f"{finding.severity} {finding.label or finding.subject}: {finding.message}", entry.comparison]
+    lines += [f"cause of: {effect}" for effect in finding.effects]
+    lines += [f"do: {finding.fix}"] if finding.fix else []
+    return "\n".join(clean(line) for line in lines if line)

@@ -1,0 +1,209 @@
+"""The report for a person: the verdict first, then each fault with its remedy, equal answers folded."""
+
+from __future__ import annotations
+
+import datetime as dt
+import re
+from collections.abc import Iterable, Iterator
+from dataclasses import dataclass
+from typing import TypeVar
+
+from gpuops.judging import SEVERITIES, Severity, Verdict
+from gpuops.profile import NO_PROFILE
+from gpuops.report.model import STATUSES, Entry, HostReport, Report
+from gpuops.report.page import Page, clean, fold
+
+SUFFIX = ".txt"
+_PLAIN = Page()
+_STATUS_INDENT = 13
+_FINDING_INDENT = 18
+_HINT_COLUMN = 42
+_NODE = "\0"  # stands for a node's own name, so that its text equals that of other nodes; `clean` leaves no other
+
+K = TypeVar("K")
+V = TypeVar("V")
+
+
+def render(report: Report, page: Page = _PLAIN) -> str:
+    """The whole report; about four lines where nothing is wrong, readable without colour."""
+    blocks = [["", *_told(block, page)] for block in _blocks(report)]
+    tail = list(_tail(report, page))
+    lines = [*_head(report, page), *_statuses(report, page), *(line for block in blocks for line in block)]
+    return "\n".join([*lines, *([""] if blocks and tail else []), *tail]) + "\n"
+
+
+def _head(report: Report, page: Page) -> Iterator[str]:
+    run = report.run
+    clock = run.started_at.astimezone(dt.timezone.utc)
+    words = [f"gpuops {run.version}", clean(run.inventory), _nodes(len(report.hosts)), f"level {run.level}"]
+    return page.labelled("", "   ".join([*words, f"{run.seconds:.1f} s", f"{clock:%H:%M:%S} UTC"]), 0)
+
+
+def _nodes(count: int) -> str:
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
+def _statuses(report: Report, page: Page) -> Iterator[str]:
+    for status in STATUSES:
+        hosts = [host for host in report.hosts if host.status == status]
+        lead = f"{status.upper():<7}{len(hosts):>4}  "
+        for reasons in _grouped((_gist(_reason(host)), (host.name, _reason(host))) for host in hosts).values():
+            names, texts = zip(*reasons, strict=True)
+            first, *more = _with_reason(fold(names), _common(texts), lead, page)
+            yield page.paint(first[:7]) + first[7:]
+            yield from more
+            lead = ""
+
+
+def _with_reason(names: str, reason: str, lead: str, page: Page) -> Iterator[str]:
+    """Both on one line where they fit, else the reason below."""
+    together = f"{names:<10}  {reason}".rstrip()
+    if not reason or len(together) <= page.width - _STATUS_INDENT:
+        return page.labelled(lead, together, _STATUS_INDENT)
+    return iter([*page.labelled(lead, names, _STATUS_INDENT), *page.labelled("", reason, _STATUS_INDENT + 2)])
+
+
+def _reason(host: HostReport) -> str:
+    """Why a node is unknown or skipped; empty for one that was judged."""
+    if host.status == "unknown" and host.error is None:
+        first = host.unseen[0]
+        alike = [v.check for v in host.unseen if v.why == first.why]
+        others = f" (and {len(host.unseen) - len(alike)} more checks)" if len(alike) < len(host.unseen) else ""
+        return clean(f"{', '.join(alike)}: {first.why}{others}")
+    if host.status == "skipped" and host.skipped_why is None:
+        return clean(f"nothing to judge: {host.verdicts[0].why}")
+    return clean(host.error or host.skipped_why or "")
+
+
+@dataclass(frozen=True)
+class _Tale:
+    """One finding as it is told, free of its node's name, so that equal ones of many nodes are one."""
+
+    check: str
+    severity: Severity
+    message: str
+    comparison: str
+    effects: tuple[str, ...]
+    fix: str
+
+
+@dataclass(frozen=True)
+class _Block:
+    """What is wrong with the same part of some nodes."""
+
+    hosts: tuple[str, ...]
+    label: str
+    tales: tuple[_Tale, ...]
+
+    @property
+    def severity(self) -> Severity:
+        return max((tale.severity for tale in self.tales), key=SEVERITIES.index)
+
+    @property
+    def where(self) -> str:
+        return fold(self.hosts) if any(self.hosts) else "all nodes"
+
+
+def _blocks(report: Report) -> list[_Block]:
+    """Equal findings folded over nodes, then over parts; failures first, else in inventory order."""
+    by_part = _grouped(((_tale(e), clean(e.finding.subject)), e) for e in report.findings)
+    by_tale = _grouped(
+        ((tale, tuple(dict.fromkeys(e.host for e in told))), (part, _common(_label(e) for e in told)))
+        for (tale, part), told in by_part.items()
+    )
+    by_place = _grouped(
+        ((hosts, tuple(part for part, _ in parts)), (tale, parts[0][1])) for (tale, hosts), parts in by_tale.items()
+    )
+    blocks = [_block(hosts, parts, *zip(*told, strict=True)) for (hosts, parts), told in by_place.items()]
+    return sorted(blocks, key=lambda block: min(SEVERITIES.index(block.severity), 2), reverse=True)
+
+
+def _block(hosts: tuple[str, ...], parts: tuple[str, ...], tales: tuple[_Tale, ...], labels: tuple[str, ...]) -> _Block:
+    """One part goes by its fullest label, many by the folded set of their names."""
+    return _Block(hosts, max(labels, key=len) if len(parts) == 1 else fold(parts), tales)
+
+
+def _tale(entry: Entry) -> _Tale:
+    finding = entry.finding
+
+    def told(text: str) -> str:
+        name = rf"(?<![\w.-]){re.escape(entry.host)}(?![\w-])"
+        return re.sub(name, _NODE, clean(text)) if entry.host else clean(text)
+
+    effects = tuple(told(effect) for effect in finding.effects)
+    severity = finding.severity or "fail"
+    return _Tale(entry.check, severity, told(finding.message), told(entry.comparison), effects, told(finding.fix))
+
+
+def _label(entry: Entry) -> str:
+    return clean(entry.finding.label or entry.finding.subject)
+
+
+def _told(block: _Block, page: Page) -> Iterator[str]:
+    yield from page.edges(f"{block.where}  {block.label}", block.severity)
+    for tale in block.tales:
+        effects = (f"{'cause of: ' if i == 0 else '':10}{effect}" for i, effect in enumerate(tale.effects))
+        label = f"  {tale.check}"
+        for line in filter(None, (tale.message, tale.comparison, *effects)):
+            yield from page.labelled(label, line.replace(_NODE, block.where), _FINDING_INDENT)
+            label = ""
+    for fix in dict.fromkeys(tale.fix for tale in block.tales if tale.fix):
+        yield from page.labelled("  do", fix.replace(_NODE, block.where), _FINDING_INDENT)
+
+
+def _tail(report: Report, page: Page) -> Iterator[str]:
+    """What was not looked at, and how it would be."""
+    bare = [host.name for host in report.hosts if host.profile == NO_PROFILE.name]
+    if bare:
+        yield from page.labelled("", f"no profile: nothing with a number was judged on {_brief(bare)}", 0)
+    for level, names in report.not_run.items():
+        yield from _hint(f"not run: {', '.join(names)}", f"--level {level}", page)
+    told = {(host.name, v.check) for host in report.hosts if host.status == "unknown" for v in host.unseen}
+    blind = [v for host in report.hosts for v in host.unknown if (host.name, v.check) not in told]
+    locked = [v for v in blind if v.needs_root]
+    if locked:
+        checks, nodes = len({v.check for v in locked}), len({v.node for v in locked})
+        need = "check needs" if checks == 1 else "checks need"
+        yield from _hint(f"{checks} {need} root on {_nodes(nodes)}", "gpuops sudoers", page)
+    for line in _unknowns(v for v in blind if not v.needs_root):
+        yield from page.labelled("unknown: ", line, len("unknown: "))
+
+
+def _hint(what: str, command: str, page: Page) -> Iterator[str]:
+    return page.labelled("", f"{what:<{_HINT_COLUMN - 3}}   {command}", 0)
+
+
+def _unknowns(verdicts: Iterable[Verdict]) -> Iterator[str]:
+    """A line a check; checks that are blind on the same nodes for the same reasons share one."""
+    by_check = _grouped((v.check, (v.node, clean(v.why))) for v in verdicts)
+    by_answer = _grouped((tuple(told), check) for check, told in by_check.items())
+    for told, checks in by_answer.items():
+        reasons = [_common(whys) for whys in _grouped((_gist(why), why) for _, why in told).values()]
+        more = f" (and {len(reasons) - 1} more reasons)" if len(reasons) > 1 else ""
+        yield f"{', '.join(checks)} on {_brief(node for node, _ in told)}: {reasons[0]}{more}"
+
+
+def _brief(names: Iterable[str]) -> str:
+    """A few nodes by name, many by number."""
+    names = list(names)
+    folded = fold(names)
+    return folded if len(folded) <= 24 else _nodes(len(names))
+
+
+def _gist(text: str) -> str:
+    """``text`` without the detail in parentheses that ends it: an address, a serial number."""
+    return re.sub(r" \([^()]*\)$", "", text)
+
+
+def _common(texts: Iterable[str]) -> str:
+    """What texts with one gist have in common: all of it, or the gist."""
+    different = list(dict.fromkeys(texts))
+    return different[0] if len(different) == 1 else _gist(different[0])
+
+
+def _grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
+    """The values of each key, both in their order."""
+    groups: dict[K, list[V]] = {}
+    for key, value in pairs:
+        groups.setdefault(key, []).append(value)
+    return groups

@@ -1,0 +1,48 @@
+"""Write a report to a file: all of it or nothing."""
+
+from __future__ import annotations
+
+import os
+import shutil
+from pathlib import Path
+
+from gpuops.errors import OutputError
+
+
+def write(text: str, path: Path) -> None:
+    """Make ``text`` the content of ``path`` at once, so that a reader sees the old file or the new one, never a part.
+
+    What is no regular file (``/dev/stdout``, a pipe) is written straight. `OutputError` for whatever prevents it; the
+    file that stood there still does.
+    """
+    content = text.encode("utf-8", errors="backslashreplace")
+    try:
+        target = path.resolve()  # a link stays a link
+        if target.exists() and not target.is_file():
+            target.write_bytes(content)
+        else:
+            _replace(target, content)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {_reason(error, path)}") from error
+
+
+def _replace(target: Path, content: bytes) -> None:
+    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
+    try:
+        with draft.open("xb") as file:
+            file.write(content)
+            file.flush()
+            os.fsync(file.fileno())
+        if target.exists():
+            shutil.copymode(target, draft)
+        draft.replace(target)
+    finally:
+        draft.unlink(missing_ok=True)
+
+
+def _reason(error: OSError, path: Path) -> str:
+    if isinstance(error, FileNotFoundError):
+        return f"there is no folder {path.parent}; create it first"
+    if isinstance(error, IsADirectoryError):
+        return "it is a folder; name a file in it"
+    return (error.strerror or str(error)).lower()

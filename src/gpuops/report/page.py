@@ -1,0 +1,91 @@
+"""Page: plain lines of text, cleaned, folded and wrapped; colour only repeats what a word says."""
+
+from __future__ import annotations
+
+import os
+import re
+import shutil
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import TextIO
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
+from gpuops.secret import blot
+
+_PIECE = re.compile(r"[^\s,]*[\s,]*")
+_FOLDABLE = re.compile(r"[A-Za-z0-9_.:-]+")
+_COLOURS = {
+    **dict.fromkeys(("pass",), "32"),
+    **dict.fromkeys(("warn",), "33"),
+    **dict.fromkeys(("fail", "reset", "reboot", "isolate"), "31"),
+    **dict.fromkeys(("unknown",), "35"),
+    **dict.fromkeys(("skipped", "info"), "2"),
+}
+
+
+@dataclass(frozen=True)
+class Page:
+    """How wide a line may be, in characters, and whether words may be coloured."""
+
+    width: int = 80
+    colour: bool = False
+
+    @classmethod
+    def of(cls, stream: TextIO, environment: Mapping[str, str] = os.environ) -> Page:
+        """The page that ``stream`` is: a terminal has a width, and colours unless NO_COLOR is set (no-color.org)."""
+        if not stream.isatty():
+            return cls()
+        plain = environment.get("NO_COLOR") or environment.get("TERM") == "dumb"
+        return cls(max(40, shutil.get_terminal_size().columns), not plain)
+
+    def paint(self, word: str) -> str:
+        """A status or severity, in its colour where there are colours."""
+        code = _COLOURS.get(word.strip().lower())
+        return f"\x1b[{code}m{word}\x1b[0m" if self.colour and code else word
+
+    def labelled(self, label: str, text: str, indent: int) -> Iterator[str]:
+        """``text`` wrapped at ``indent``, right of ``label``; below it where the label is too long."""
+        lines = wrap(text, self.width - indent)
+        if len(label.rstrip()) < max(indent, 1):
+            yield f"{label:<{indent}}{lines.pop(0)}".rstrip()
+        else:
+            yield label
+        yield from (f"{'':<{indent}}{line}" for line in lines)
+
+    def edges(self, left: str, right: str) -> Iterator[str]:
+        """``left`` wrapped, and one word at the right edge of its first line."""
+        first, *more = wrap(left, self.width - len(right) - 2)
+        yield f"{first:<{self.width - len(right)}}{self.paint(right)}"
+        yield from more
+
+
+def clean(text: object) -> str:
+    """``text`` safe to show: secrets masked; control, invisible and broken characters as their escapes."""
+    shown = blot(str(text))
+    if shown.isprintable():
+        return shown
+    return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)
+
+
+def fold(names: Iterable[str]) -> str:
+    """Node or part names as one folded set, ``gpu[001-016,018]``; a name that a set cannot hold stands by itself."""
+    names = list(names)
+    foldable = [name for name in names if _FOLDABLE.fullmatch(name)]
+    strange = dict.fromkeys(clean(name) for name in names if not _FOLDABLE.fullmatch(name))
+    folded = str(NodeSet(",".join(foldable), resolver=RESOLVER_NOGROUP))
+    return ",".join(filter(None, [folded, *strange]))
+
+
+def wrap(text: str, width: int) -> list[str]:
+    """``text`` in lines of at most ``width``, broken after spaces and commas, so that a node set can be broken."""
+    lines, line = [], ""
+    for piece in _PIECE.findall(text):
+        if line and len(line) + len(piece.rstrip()) > width:
+            lines.append(line.rstrip())
+            line = ""
+        line += piece
+        while len(line.rstrip()) > width:
+            lines.append(line[:width])
+            line = line[width:]
+    return [*lines, line.rstrip()]

@@ -1,0 +1,89 @@
+import io
+import re
+
+import pytest
+from ClusterShell.NodeSet import NodeSet
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuops.report.page import Page, clean, fold, wrap
+from gpuops.secret import MASK, Secret
+
+
+@given(st.text(st.characters(blacklist_categories=())))
+def test_cleaned_text_holds_nothing_that_a_terminal_obeys(text):
+    assert clean(text).isprintable()
+
+
+def test_escapes_are_shown_not_sent():
+    assert clean("\x1b[31mred\r\n\u202egnp") == r"\x1b[31mred\r\n\u202egnp"
+
+
+def test_secrets_are_masked():
+    Secret("page-hunter2")
+    assert clean("said page-hunter2") == f"said {MASK}"
+
+
+@pytest.mark.parametrize(
+    ("names", "folded"),
+    [
+        (["gpu001", "gpu003", "gpu002"], "gpu[001-003]"),
+        (["titan"], "titan"),
+        (["gpu1", "gpu2", "titan"], "gpu[1-2],titan"),
+        (["a[", "@all", "b"], "b,a[,@all"),
+        (["*"], "*"),
+        ([], ""),
+    ],
+)
+def test_names_fold(names, folded):
+    assert fold(names) == folded
+
+
+@given(st.sets(st.from_regex(r"[a-z]{1,3}[0-9]{1,3}(\.[a-z]{1,2}[0-9])?", fullmatch=True), min_size=1, max_size=30))
+def test_no_name_is_lost_or_invented_by_folding(names):
+    assert set(NodeSet(fold(names))) == names
+
+
+@given(st.text("ab ,[0", max_size=60), st.integers(5, 30))
+def test_wrapping_keeps_every_word_within_the_width(text, width):
+    lines = wrap(text, width)
+    assert all(len(line) <= width for line in lines)
+    assert re.sub(r"\s", "", "".join(lines)) == re.sub(r"\s", "", text)
+
+
+def test_a_node_set_breaks_after_a_comma():
+    assert wrap("gpu[001-016,018-022,024]", 14) == ["gpu[001-016,", "018-022,024]"]
+
+
+def test_a_label_that_is_too_long_stands_alone():
+    assert list(Page(20).labelled("  short", "text", 9)) == ["  short  text"]
+    assert list(Page(20).labelled("  rather-long", "text", 9)) == ["  rather-long", "         text"]
+
+
+def test_the_last_word_is_at_the_right_edge():
+    assert list(Page(20).edges("left", "warn")) == ["left            warn"]
+
+
+class Terminal(io.StringIO):
+    def isatty(self):
+        return True
+
+
+@pytest.mark.parametrize(
+    ("stream", "environment", "colour"),
+    [
+        (Terminal(), {}, True),
+        (Terminal(), {"NO_COLOR": "1"}, False),
+        (Terminal(), {"NO_COLOR": ""}, True),
+        (Terminal(), {"TERM": "dumb"}, False),
+        (io.StringIO(), {}, False),
+    ],
+)
+def test_colours_only_on_a_terminal_that_wants_them(stream, environment, colour):
+    assert Page.of(stream, environment).colour is colour
+
+
+def test_a_file_is_80_wide_and_a_terminal_as_wide_as_it_is(monkeypatch):
+    monkeypatch.setenv("COLUMNS", "132")
+    assert Page.of(io.StringIO(), {}).width == 80
+    assert Page.of(Terminal(), {}).width == 132
