@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from gpuops.probing import Probe, Unknown
-from gpuops.shell import Command
+from gpuops.shell import Command, Completed
 
-PSEUDO = ("tmpfs", "devtmpfs", "udev", "overlay", "efivarfs", "none", "shm", "rootfs")
+PSEUDO = frozenset({"tmpfs", "devtmpfs", "udev", "overlay", "efivarfs", "none", "shm", "rootfs", "dev", "run"})
+_ROW = re.compile(r"(\S.*?)\s+(\d{1,18})\s+(\d{1,18})\s+(-?\d{1,18})\s+(?:\d+%|-)\s+(/.*)", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -23,20 +25,38 @@ class Filesystem:
     @property
     def used_percent(self) -> float:
         """What df calls Capacity: used of what users can use at all, in percent."""
-        usable = self.used_kib + self.available_kib
-        return 100 * self.used_kib / usable if usable else 100.0
+        usable = self.used_kib + max(self.available_kib, 0)
+        return 100 * self.used_kib / usable if usable else 0.0
 
     @property
     def is_pseudo(self) -> bool:
         """The rows that are no disk: memory, containers, read-only images that are full by nature."""
-        return self.device in PSEUDO or self.device.startswith("/dev/loop")
+        return self.device in PSEUDO or self.device.startswith("/dev/loop") or self.size_kib == 0
 
 
 def parse_df(text: str) -> tuple[Filesystem, ...] | Unknown:
     """Every row of ``df -P -k``."""
-    return Unknown(f"not read yet: {text[:20]}")
+    header, *rows = text.splitlines() or [""]
+    if " 1024-" not in header or not text.endswith("\n") or not rows:
+        return Unknown(f"df: expected its table, found {text[-80:]!r}")
+    found = []
+    for row in rows:
+        cells = _ROW.fullmatch(row)
+        if cells is None:
+            return Unknown(f"df: expected device, sizes and mount, found {row[:80]!r}")
+        found.append(Filesystem(cells[1], int(cells[2]), int(cells[3]), int(cells[4]), cells[5]))
+    return tuple(found)
+
+
+def _read(answer: Completed) -> tuple[Filesystem, ...] | Unknown:
+    """df ends with 1 where it could not look at a mount: no matter for users' own mounts, bad for a disk."""
+    complaints = [line for line in answer.err.splitlines() if "Permission denied" not in line]
+    if answer.exit and complaints:
+        return Unknown(complaints[-1][:160])
+    return parse_df(answer.out)
 
 
 disks: Probe[tuple[Filesystem, ...]] = Probe(
-    "disks", Command(("df", "-l", "-P", "-k")), lambda answer: parse_df(answer.out)
+    "disks", Command(("df", "-l", "-P", "-k")), _read, accepts=frozenset({0, 1})
 )
+"""Every local file system."""

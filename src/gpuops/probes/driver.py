@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
+from gpuops.probes.nvidia_smi.gpu import canonical_address
 from gpuops.probing import Probe, Unknown
-from gpuops.shell import Command, Files
+from gpuops.shell import Command, Files, read_files
+
+_VERSION = re.compile(r"^NVRM version: (?P<name>.*?Kernel Module.*?) +(?P<version>\d+(?:\.\d+)+) ", re.ASCII)
+_GPU = re.compile(r"/proc/driver/nvidia/gpus/([^/]+)/information")
+_FIELD = re.compile(r"^(filename|version|license):\s+(\S.*)\n", re.MULTILINE)
 
 
 @dataclass(frozen=True)
@@ -24,7 +30,7 @@ class Driver:
 
 @dataclass(frozen=True)
 class InstalledDriver:
-    """The ``nvidia`` module on the disk."""
+    """The ``nvidia`` module on the disk; ``license`` is ``NVIDIA``, or ``Dual MIT/GPL`` for the open module."""
 
     version: str
     license: str
@@ -33,12 +39,24 @@ class InstalledDriver:
 
 def parse_driver(text: str) -> Driver | Unknown:
     """The loaded driver, from the files of `driver`."""
-    return Unknown(f"not read yet: {text[:20]}")
+    files = read_files(text)
+    if "/proc/modules" not in files:
+        return Unknown("the list of loaded kernel modules cannot be read")
+    modules = frozenset(line.split(" ", 1)[0] for line in files["/proc/modules"].splitlines())
+    found = _VERSION.match(files.get("/proc/driver/nvidia/version", ""))
+    if found is None:
+        loaded = "does not tell its version" if "nvidia" in modules else "is not loaded"
+        return Unknown(f"the NVIDIA driver {loaded}")
+    addresses = [canonical_address(gpu[1]) for gpu in map(_GPU.fullmatch, files) if gpu]
+    return Driver(found["version"], " Open " in found["name"], tuple(a for a in addresses if a), modules)
 
 
 def parse_modinfo(text: str) -> InstalledDriver | Unknown:
     """The module, from ``modinfo nvidia``."""
-    return Unknown(f"not read yet: {text[:20]}")
+    fields = dict(_FIELD.findall(text))
+    if len(fields) != 3:
+        return Unknown("modinfo nvidia does not tell file, version and license")
+    return InstalledDriver(fields["version"], fields["license"], fields["filename"])
 
 
 driver: Probe[Driver] = Probe(
@@ -46,13 +64,15 @@ driver: Probe[Driver] = Probe(
     Files(
         (
             "/proc/driver/nvidia/version",
-            "/sys/module/nvidia/version",
             "/proc/driver/nvidia/gpus/*/information",
             "/proc/modules",
         )
     ),
     lambda answer: parse_driver(answer.out),
 )
+"""The driver that is loaded, and the GPUs that it has."""
+
 installed_driver: Probe[InstalledDriver] = Probe(
     "installed_driver", Command(("modinfo", "nvidia")), lambda answer: parse_modinfo(answer.out)
 )
+"""The driver that the next boot would load."""

@@ -2,10 +2,13 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Command
+
+_VERSION = re.compile(r"version\b[^\d\n]*(\d+(?:\.\d+)+)\s*\n", re.IGNORECASE | re.ASCII)
 
 
 @dataclass(frozen=True)
@@ -16,8 +19,9 @@ class FabricManager:
 
 
 def parse_fabric_manager(text: str) -> FabricManager | Unknown:
-    """The version in ``nv-fabricmanager --version``."""
-    return Unknown(f"not read yet: {text[:20]}")
+    """The version in ``nv-fabricmanager --version`` ("Fabric Manager version is : 580.126.16")."""
+    found = _VERSION.search(text)
+    return FabricManager(found[1]) if found else Unknown(f"nv-fabricmanager tells no version: {text[:80]!r}")
 
 
 fabric_manager: Probe[FabricManager] = Probe(
@@ -25,3 +29,4 @@ fabric_manager: Probe[FabricManager] = Probe(
     Command(("nv-fabricmanager", "--version")),
     lambda answer: parse_fabric_manager(answer.out),
 )
+"""The fabric manager on the disk; nodes without NVSwitch have none."""

@@ -2,10 +2,16 @@
 
 from __future__ import annotations
 
+import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gpuops.probes.numbers import integer
 from gpuops.probing import Probe, Unknown
-from gpuops.shell import Files
+from gpuops.shell import Files, read_files
+
+_LEAVES = ("operstate", "mtu", "speed", "address", "carrier_changes")
+_STATE = re.compile(r"/sys/class/net/([^/]+)/operstate")
 
 
 @dataclass(frozen=True, slots=True)
@@ -21,12 +27,28 @@ class Interface:
 
 
 def parse_interfaces(text: str) -> tuple[Interface, ...] | Unknown:
-    """The interfaces by name, from the files of `interfaces`."""
-    return Unknown(f"not read yet: {text[:20]}")
+    """The interfaces by name, from the files of `interfaces`; every system has at least ``lo``."""
+    files = read_files(text)
+    names = [found[1] for found in map(_STATE.fullmatch, files) if found]
+    return tuple(_interface(name, files) for name in names) or Unknown("the kernel shows no network interface")
+
+
+def _interface(name: str, files: Mapping[str, str]) -> Interface:
+    state, mtu, speed, address, changes = (files.get(f"/sys/class/net/{name}/{leaf}", "") for leaf in _LEAVES)
+    speed_mbps = integer(speed)
+    return Interface(
+        name=name,
+        up=state.strip() == "up",
+        mtu=integer(mtu),
+        speed_mbps=speed_mbps if speed_mbps and speed_mbps > 0 else None,  # -1: no link
+        address=address.strip(),
+        carrier_changes=integer(changes),
+    )
 
 
 interfaces: Probe[tuple[Interface, ...]] = Probe(
     "interfaces",
-    Files(tuple(f"/sys/class/net/*/{leaf}" for leaf in ("operstate", "mtu", "speed", "address", "carrier_changes"))),
+    Files(tuple(f"/sys/class/net/*/{leaf}" for leaf in _LEAVES)),
     lambda answer: parse_interfaces(answer.out),
 )
+"""Every network interface, also those that are down."""

@@ -2,13 +2,37 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import Literal
 
+from gpuops.probes.nvidia_smi.gpu import canonical_address
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Command, Completed
 
 AerSeverity = Literal["corrected", "nonfatal", "fatal"]
+SXidSeverity = Literal["fatal", "non-fatal", ""]
+
+_EVENT = re.compile(r"Xid \(|PCIe Bus Error")
+_XID = re.compile(
+    r"NVRM: Xid \((?:PCI:)?(?P<address>[\da-fA-F:.]+)(?: (?P<mig>GPU-I:\w+))?\): (?P<code>\d{1,6}),"
+    r"(?: pid=(?:(?P<pid>\d{1,10})|'?<unknown>'?),)?(?: name=(?P<process>.*?),)? ?(?P<text>.*)",
+    re.ASCII,
+)
+_SXID = re.compile(
+    r"(?P<switch>nvidia-nvswitch\d+): SXid \((?:PCI:)?(?P<address>[\da-fA-F:.]+)\): (?P<code>\d{1,6}),"
+    r" ?(?:(?P<severity>Fatal|Non-fatal),)? ?(?P<text>.*)",
+    re.ASCII,
+)
+_AER = re.compile(
+    r"(?P<address>[\da-fA-F:]+\.[0-7]): (?:AER: )?PCIe Bus Error: severity="
+    r"(?:Correct\w+|Uncorrect\w+ \((?P<fatality>Non-Fatal|Fatal)\)), ?(?P<text>.*)",
+    re.ASCII,
+)
+_LINK = re.compile(r"\bLink (-?\d{1,4})\b", re.ASCII)
+_SECONDS = re.compile(r"^(?:.*\bkernel: )?\[ *(\d{1,12}\.\d{1,9})\]", re.ASCII)
+_KMSG_MICROSECONDS = re.compile(r"^\d+,\d+,(\d{1,18}),[^;]*;", re.ASCII)
+_HEAD_LINES = 5
 
 
 @dataclass(frozen=True, slots=True)
@@ -35,7 +59,7 @@ class SXid:
     address: str
     code: int
     text: str
-    severity: Literal["fatal", "non-fatal", ""] = ""
+    severity: SXidSeverity = ""
     link: int | None = None
     switch: str = ""
     seconds: float | None = None
@@ -58,10 +82,10 @@ KernelEvent = Xid | SXid | Aer
 
 @dataclass(frozen=True)
 class KernelLog:
-    """The events of one boot, oldest first.
+    """The events of one boot, oldest first; ``lines`` counts all lines.
 
-    ``reaches_boot``: the log is whole from boot to now. Only then does the absence of an event mean that it did not
-    happen; otherwise older lines were overwritten, or the answer was cut.
+    ``reaches_boot``: the log is whole from boot to its end, and every event in it could be read. Only then does the
+    absence of an event mean that it did not happen; otherwise lines were overwritten, cut or garbled.
     """
 
     reaches_boot: bool
@@ -86,21 +110,82 @@ class KernelLog:
 
 def parse_kernel_log(text: str) -> KernelLog | Unknown:
     """The log as ``dmesg`` (plain, ``-T``, ``-x``, iso), ``/dev/kmsg`` or ``journalctl -k`` print it."""
-    return Unknown(f"not read yet: {text[:20]}")
+    if not text.strip():
+        return Unknown("the kernel log is empty")
+    lines = text.removesuffix("\n").split("\n")
+    told = [_event(line, count) for count, line in enumerate(lines, 1) if _EVENT.search(line)]
+    whole = text.endswith("\n") and None not in told and any(_is_boot(line) for line in lines[:_HEAD_LINES])
+    return KernelLog(whole, tuple(event for event in told if event), len(lines))
+
+
+def _is_boot(line: str) -> bool:
+    return "Linux version " in line or "Command line: " in line or _seconds(line) == 0
+
+
+def _seconds(line: str) -> float | None:
+    """Seconds since boot, where the line does not say the time of day instead."""
+    if kmsg := _KMSG_MICROSECONDS.match(line):
+        return int(kmsg[1]) / 1e6
+    stamp = _SECONDS.match(line)
+    return float(stamp[1]) if stamp else None
+
+
+def _event(line: str, count: int) -> KernelEvent | None:
+    """The event in ``line``, None where it cannot be read."""
+    for pattern, make in ((_XID, _xid), (_SXID, _sxid), (_AER, _aer)):
+        found = pattern.search(line)
+        address = canonical_address(found["address"]) if found else None
+        if found and address:
+            return make(found, address, _seconds(line), count)
+    return None
+
+
+def _xid(found: re.Match[str], address: str, seconds: float | None, line: int) -> KernelEvent:
+    pid = int(found["pid"]) if found["pid"] else None
+    process = (found["process"] or "").replace("<unknown>", "")
+    return Xid(address, int(found["code"]), found["text"].strip(), seconds, pid, process, found["mig"] or "", line)
+
+
+def _sxid(found: re.Match[str], address: str, seconds: float | None, line: int) -> KernelEvent:
+    severities: dict[str | None, SXidSeverity] = {"Fatal": "fatal", "Non-fatal": "non-fatal"}
+    severity = severities.get(found["severity"], "")
+    link = _LINK.search(found["text"])
+    return SXid(
+        address,
+        int(found["code"]),
+        found["text"].strip(),
+        severity,
+        int(link[1]) if link else None,
+        found["switch"],
+        seconds,
+        line,
+    )
+
+
+def _aer(found: re.Match[str], address: str, seconds: float | None, line: int) -> KernelEvent:
+    severities: dict[str | None, AerSeverity] = {"Fatal": "fatal", "Non-Fatal": "nonfatal"}
+    return Aer(address, severities.get(found["fatality"], "corrected"), found["text"].strip(), seconds, line)
 
 
 def _read(answer: Completed) -> KernelLog | Unknown:
-    return parse_kernel_log(answer.out)
+    log = parse_kernel_log(answer.out)
+    if isinstance(log, Unknown):
+        refused = "permi" in answer.err.lower()  # "Operation not permitted", "insufficient permissions"
+        return Unknown(f"the kernel log cannot be read: {answer.last_words() or 'it is empty'}", needs_root=refused)
+    return replace(log, reaches_boot=log.reaches_boot and answer.exit == 0 and not answer.truncated)
 
 
-# A busy node overwrites its ring buffer, and dmesg may be closed to users: the journal often reaches further.
+# A node that has been up for long has overwritten its ring buffer, and dmesg may be closed to users; the journal
+# reaches further and often is open. Ending with 3 lets become="if-refused" look for a longer log as root.
 _SCRIPT = """\
 dmesg | grep -aq 'Linux version' && exec dmesg
-journalctl -k -b -o short-monotonic --no-pager -q | grep -a . || dmesg"""
+journalctl -k -b -o short-monotonic --no-pager -q | grep -a . && exit
+dmesg && exit 3"""
 
 kernel_log: Probe[KernelLog] = Probe(
     "kernel_log",
     Command(("sh", "-c", _SCRIPT), timeout_seconds=20, become="if-refused"),
     _read,
-    accepts=None,
+    accepts=None,  # half a log still tells of what did happen
 )
+"""The kernel's log of this boot, from dmesg or the journal, whichever reaches back to the boot."""

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass
 
 from gpuops.probing import Probe, Unknown
-from gpuops.shell import Files
+from gpuops.shell import Files, read_files
+
+_PATH = "/proc/self/limits"
+_ROW = re.compile(r"(Max [a-z ]+?) {2,}(\d{1,20}|unlimited) +(\d{1,20}|unlimited)(?: +\w+)? *", re.ASCII)
 
 
 @dataclass(frozen=True, slots=True)
@@ -18,9 +22,16 @@ class Limit:
 
 def parse_limits(text: str) -> dict[str, Limit] | Unknown:
     """Limits by the kernel's name (``Max locked memory``), from /proc/self/limits."""
-    return Unknown(f"not read yet: {text[:20]}")
+    header, *rows = read_files(text).get(_PATH, "").splitlines() or [""]
+    found = [_ROW.fullmatch(row) for row in rows]
+    if not header.startswith("Limit ") or not rows or None in found:
+        return Unknown(f"{_PATH}: expected a table of limits, found {text[-80:]!r}")
+    return {row[1]: Limit(_bound(row[2]), _bound(row[3])) for row in found if row}
 
 
-limits: Probe[dict[str, Limit]] = Probe(
-    "limits", Files(("/proc/self/limits",)), lambda answer: parse_limits(answer.out)
-)
+def _bound(text: str) -> int | None:
+    return None if text == "unlimited" else int(text)
+
+
+limits: Probe[dict[str, Limit]] = Probe("limits", Files((_PATH,)), lambda answer: parse_limits(answer.out))
+"""The limits of the session that asks."""

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 
+from gpuops.probes.numbers import integer, number
+from gpuops.probes.nvidia_smi.gpu import canonical_address
 from gpuops.probing import Probe, Unknown
-from gpuops.shell import Files
+from gpuops.shell import Files, read_files
 
 _LEAVES = ("current_link_speed", "current_link_width", "max_link_speed", "max_link_width", "numa_node")
+_WIDEST = 32  # a card that is off the bus answers with ones, which read as width 63
 
 
 @dataclass(frozen=True, slots=True)
@@ -27,7 +31,28 @@ class PcieLink:
 
 def parse_pcie(text: str) -> dict[str, PcieLink] | Unknown:
     """Links by PCI address for GPUs, by RDMA device name (``mlx5_0``) for NICs."""
-    return Unknown(f"not read yet: {text[:20]}")
+    files = read_files(text)
+    folders = dict.fromkeys(folder for folder, _, leaf in (p.rpartition("/") for p in files) if leaf in _LEAVES)
+    links = {folder.removesuffix("/device").rpartition("/")[2]: _link(folder, files) for folder in folders}
+    return links or Unknown("the kernel shows no GPU under the NVIDIA driver and no RDMA device")
+
+
+def _link(folder: str, files: Mapping[str, str]) -> PcieLink:
+    said = {leaf: files.get(f"{folder}/{leaf}") for leaf in _LEAVES}
+    node = integer(said["numa_node"])
+    return PcieLink(
+        address=canonical_address(files.get(folder, folder).rpartition("/")[2]) or "",
+        speed_gt_per_s=number(said["current_link_speed"]),
+        width=_width(said["current_link_width"]),
+        max_speed_gt_per_s=number(said["max_link_speed"]),
+        max_width=_width(said["max_link_width"]),
+        numa_node=node if node is not None and node >= 0 else None,
+    )
+
+
+def _width(text: str | None) -> int | None:
+    lanes = integer(text)
+    return lanes if lanes is not None and 0 < lanes <= _WIDEST else None
 
 
 pcie: Probe[dict[str, PcieLink]] = Probe(
@@ -41,3 +66,4 @@ pcie: Probe[dict[str, PcieLink]] = Probe(
     ),
     lambda answer: parse_pcie(answer.out),
 )
+"""The links of the GPUs that the NVIDIA driver has, and of the RDMA devices."""

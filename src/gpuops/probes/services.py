@@ -17,6 +17,7 @@ UNITS = (
     "slurmd",
     "docker",
 )
+_TOLD = ("LoadState", "ActiveState", "SubState", "UnitFileState")
 
 
 @dataclass(frozen=True, slots=True)
@@ -40,12 +41,22 @@ class Service:
 
 
 def parse_services(text: str) -> dict[str, Service] | Unknown:
-    """Services by unit name without ``.service``."""
-    return Unknown(f"not read yet: {text[:20]}")
+    """Services by unit name without ``.service``, and by every alias (Ubuntu's chronyd is chrony)."""
+    if not text.endswith("\n"):
+        return Unknown("the answer of systemctl show was cut short" if text else "systemctl show says nothing")
+    found: dict[str, Service] = {}
+    for block in text.strip("\n").split("\n\n"):
+        said = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        if not {"Id", *_TOLD} <= set(said):
+            return Unknown(f"systemctl show: a unit lacks Id or {', '.join(_TOLD)}: {block[:80]!r}")
+        service = Service(*(said[name] for name in _TOLD))
+        found |= {name.removesuffix(".service"): service for name in (said.get("Names") or said["Id"]).split()}
+    return found
 
 
 services: Probe[dict[str, Service]] = Probe(
     "services",
-    Command(("systemctl", "show", "--property=Id,LoadState,ActiveState,SubState,UnitFileState", *UNITS)),
+    Command(("systemctl", "show", f"--property=Id,Names,{','.join(_TOLD)}", *UNITS)),
     lambda answer: parse_services(answer.out),
 )
+"""The units of `UNITS`; one that is not installed is there too, and says so."""

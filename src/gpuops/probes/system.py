@@ -2,11 +2,20 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gpuops.probes.numbers import number
 from gpuops.probing import Probe, Unknown
-from gpuops.shell import Files
+from gpuops.shell import Files, read_files
+
+_NEEDED = ("/proc/sys/kernel/osrelease", "/proc/meminfo", "/proc/cpuinfo")
+_NUMA = re.compile(r"/sys/devices/system/node/node(\d{1,4})/cpulist", re.ASCII)
+_RANGE = re.compile(r"(\d{1,6})(?:-(\d{1,6}))?", re.ASCII)
+_HYPERVISORS = re.compile(
+    r"QEMU|KVM|Bochs|Xen|VMware|VirtualBox|Virtual Machine|Amazon EC2(?!.*metal)|Google Compute Engine|OpenStack"
+)
 
 
 @dataclass(frozen=True)
@@ -35,9 +44,56 @@ class System:
 
 
 def parse_system(text: str) -> System | Unknown:
-    """The machine, from the files of `system`."""
-    return Unknown(f"not read yet: {text[:20]}")
+    """The machine, from the files of `system`; `Unknown` without kernel, memory and processors."""
+    files = {path: content.strip() for path, content in read_files(text).items()}
+    missing = [path for path in _NEEDED if not files.get(path)]
+    if missing:
+        return Unknown(f"{missing[0]} cannot be read")
+    release, cpu = _fields(files.get("/etc/os-release", ""), "="), _first_processor(files["/proc/cpuinfo"])
+    memory_kib = number(_fields(files["/proc/meminfo"], ":").get("MemTotal"))
+    vendor, product, bios_version = (files.get(path, "") for path in _DMI)
+    return System(
+        os_id=release.get("ID", "").strip("\"'"),
+        os_version=release.get("VERSION_ID", "").strip("\"'"),
+        kernel=files["/proc/sys/kernel/osrelease"],
+        hostname=files.get("/proc/sys/kernel/hostname", ""),
+        boot_id=files.get("/proc/sys/kernel/random/boot_id", ""),
+        uptime_seconds=number(files.get("/proc/uptime")),
+        cmdline=files.get("/proc/cmdline", ""),
+        memory_gib=memory_kib / 2**20 if memory_kib is not None else None,
+        cpu_model=cpu.get("model name", ""),
+        cpus=count_cpus(files.get("/sys/devices/system/cpu/online", "")),
+        numa_nodes={int(node[1]): files[node[0]] for node in map(_NUMA.fullmatch, sorted(files)) if node},
+        vendor=vendor,
+        product=product,
+        bios_version=bios_version,
+        virtual=_is_virtual(cpu.get("flags", ""), f"{vendor} {product}", files.get("/sys/hypervisor/type", "")),
+    )
 
+
+def _fields(text: str, separator: str) -> dict[str, str]:
+    pairs = (line.partition(separator) for line in text.splitlines())
+    return {key.strip(): value.strip() for key, _, value in pairs}
+
+
+def _first_processor(cpuinfo: str) -> dict[str, str]:
+    """The others say the same, and the text may be cut."""
+    return _fields(cpuinfo.split("\n\n", 1)[0], ":")
+
+
+def count_cpus(cpulist: str) -> int | None:
+    """How many processors a kernel CPU list (``0-55,112-167``) names; None where it is none."""
+    ranges = [_RANGE.fullmatch(part) for part in cpulist.split(",")]
+    sizes = [int(r[2] or r[1]) - int(r[1]) + 1 for r in ranges if r]
+    return sum(sizes) if len(sizes) == len(ranges) and min(sizes) > 0 else None
+
+
+def _is_virtual(flags: str, maker: str, hypervisor: str) -> bool:
+    """A hypervisor tells its guests by a CPU flag on x86, and by the names it gives to the board."""
+    return "hypervisor" in flags.split() or bool(hypervisor) or bool(_HYPERVISORS.search(maker))
+
+
+_DMI = tuple(f"/sys/class/dmi/id/{leaf}" for leaf in ("sys_vendor", "product_name", "bios_version"))
 
 system: Probe[System] = Probe(
     "system",
@@ -46,7 +102,7 @@ system: Probe[System] = Probe(
             "/etc/os-release",
             *(f"/proc/sys/kernel/{leaf}" for leaf in ("osrelease", "hostname", "random/boot_id")),
             *(f"/proc/{leaf}" for leaf in ("uptime", "cmdline", "meminfo", "cpuinfo")),
-            *(f"/sys/class/dmi/id/{leaf}" for leaf in ("sys_vendor", "product_name", "bios_version")),
+            *_DMI,
             "/sys/devices/system/cpu/online",
             "/sys/devices/system/node/node*/cpulist",
             "/sys/hypervisor/type",
@@ -55,3 +111,4 @@ system: Probe[System] = Probe(
     ),
     lambda answer: parse_system(answer.out),
 )
+"""What the machine is and runs."""

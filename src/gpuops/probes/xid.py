@@ -1,8 +1,13 @@
-"""What Xid and SXid codes mean and what they ask for, as data."""
+"""What Xid and SXid codes mean and what they ask for, as data.
+
+Xid: meanings and actions follow NVIDIA's Xid catalogue, cross-checked with the tables that AWS, Azure, OCI and gpud
+publish; those disagree in places, so each row names the source of its action.
+"""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+import re
+from dataclasses import dataclass, replace
 from typing import Literal
 
 Action = Literal["none", "monitor", "follow", "reset", "reboot", "isolate"]
@@ -12,7 +17,9 @@ Action = Literal["none", "monitor", "follow", "reset", "reboot", "isolate"]
 class XidMeaning:
     """One Xid code: what happened, the ``action`` it asks for, and one sentence of ``advice``.
 
-    ``follow``: the Xid before it on the same GPU says what to do. ``source`` names where meaning and action were read.
+    ``none``: ignore it. ``monitor``: the application or luck failed; look again if it repeats. ``follow``: the Xid
+    before it on the same GPU says what to do. ``reset``: the GPU. ``reboot``: the node. ``isolate``: take the node out
+    of use, for the part needs hands. ``source`` names where the action was read.
     """
 
     code: int
@@ -22,6 +29,104 @@ class XidMeaning:
     source: str
 
 
+_CATALOGUE = "NVIDIA Xid catalogue"
+_AWS = "AWS severity table"
+_OURS = "gpuops, by analogy; no published action"
+
+_RESTART = "restart the application; if it repeats on this GPU with other applications, run a diagnostic"
+_RESET = "drain the node and reset the GPU"
+_NVLINK5 = "decode the sub-code before acting; a fatal one that repeats on the same link points at that link"
+_INFORMATION = "nothing to do: it informs of power smoothing"
+
+_ROWS: tuple[tuple[tuple[int, ...], str, Action, str, str], ...] = (
+    ((13,), "graphics engine exception", "monitor", _RESTART, _CATALOGUE),
+    ((31,), "GPU memory page fault (MMU fault)", "monitor", _RESTART, _CATALOGUE),
+    ((32, 39, 40, 41, 69), "push buffer or copy engine exception", "monitor", _RESTART, _CATALOGUE),
+    ((43,), "a channel was reset after a fault of its application", "none", "look at the application", _CATALOGUE),
+    ((44,), "a fault of a user's graphics context", "none", "look at the application", _CATALOGUE),
+    ((45,), "channels were cleaned up after an earlier error", "follow", "act on the Xid before it", _CATALOGUE),
+    ((46,), "the GPU stopped processing", "reset", _RESET, _CATALOGUE),
+    ((48,), "double-bit ECC error", "reset", f"{_RESET}; if it repeats, take the card out of use", _CATALOGUE),
+    ((54,), "auxiliary power is not connected", "isolate", "check the card's power cables and sockets", _AWS),
+    ((61,), "breakpoint of the GPU's power controller", "monitor", "report it to NVIDIA if it repeats", _CATALOGUE),
+    ((62,), "the GPU's power controller halted", "reset", f"{_RESET}; if it repeats, open a case", _CATALOGUE),
+    ((63,), "a bad memory row or page was recorded", "monitor", "reset the GPU when it is idle", _CATALOGUE),
+    ((64,), "a bad memory row or page could not be replaced", "isolate", "reset once, then return it", _CATALOGUE),
+    ((66, 67), "illegal access by a driver", "none", "nothing to do", _CATALOGUE),
+    ((74,), "NVLink error", "reset", f"{_RESET}; if it repeats, suspect the link and its other end", _CATALOGUE),
+    ((78,), "a vGPU could not start", "monitor", "bring host and guest drivers to matching versions", _CATALOGUE),
+    ((79,), "the GPU has fallen off the bus", "reboot", "power-cycle the node; if it repeats, return it", _CATALOGUE),
+    ((80,), "corrupted data was sent to the GPU", "monitor", _RESTART, _CATALOGUE),
+    ((92,), "many single-bit ECC errors", "monitor", "watch the rate; a rising one announces failure", _CATALOGUE),
+    ((93,), "the card's infoROM wears out", "monitor", "report it to the vendor", _CATALOGUE),
+    ((94,), "contained ECC error", "monitor", "restart the application; reset the GPU when it is idle", _CATALOGUE),
+    ((95,), "uncontained ECC error", "reset", _RESET, _CATALOGUE),
+    ((109,), "context switch timed out", "reset", _RESET, _CATALOGUE),
+    ((110,), "security fault", "reset", _RESET, _CATALOGUE),
+    ((119, 120), "the GPU's system processor (GSP) does not answer", "reset", f"{_RESET}; else reboot", _CATALOGUE),
+    ((121,), "chip-to-chip link error", "monitor", "report it to the vendor if it repeats", _CATALOGUE),
+    ((136,), "link training failed", "reset", _RESET, _CATALOGUE),
+    ((137,), "NVLink privilege error", "none", "look at the application", _CATALOGUE),
+    ((140,), "unrecovered ECC error", "reset", _RESET, _CATALOGUE),
+    ((143,), "the GPU could not be initialised", "reset", _RESET, _CATALOGUE),
+    ((144, 145, 146, 147, 148, 149, 150), "NVLink 5 error", "monitor", _NVLINK5, _CATALOGUE),
+    ((151,), "key rotation failed", "reboot", "reboot the node or restart its virtual machine", _CATALOGUE),
+    ((154,), "the recovery that the GPU asks for has changed", "reset", "do what its text says", _CATALOGUE),
+    ((155,), "NVLink error found by software", "reset", _RESET, _CATALOGUE),
+    ((156,), "a resource was retired", "reset", _RESET, _CATALOGUE),
+    ((157,), "a resource could not be retired", "monitor", "report it to the vendor if it repeats", _CATALOGUE),
+    ((158,), "fatal timeout of the GPU", "reset", _RESET, _CATALOGUE),
+    ((159,), "coherent interconnect error without data", "monitor", _RESTART, _CATALOGUE),
+    ((160,), "a channel was retired", "monitor", "nothing to do unless it repeats", _CATALOGUE),
+    ((161,), "a channel could not be retired", "monitor", "report it to the vendor if it repeats", _CATALOGUE),
+    ((162, 163, 164, 165), "power smoothing event", "none", _INFORMATION, _CATALOGUE),
+    ((167,), "fatal PCIe timeout", "reboot", "reboot the node; if it repeats, reseat the card", _OURS),
+    ((168,), "less GPU memory: errors in a protected region", "reboot", "reboot the node", _AWS),
+    ((169,), "the GPU's security processor halted", "reset", _RESET, _OURS),
+    ((171,), "uncorrectable error in the GPU's memory", "reset", f"{_RESET}; if it repeats, return it", _CATALOGUE),
+    ((172,), "uncorrectable error inside the GPU", "reset", f"{_RESET}; if it repeats, return it", _CATALOGUE),
+)
+
+XIDS: dict[int, XidMeaning] = {
+    code: XidMeaning(code, meaning, action, advice, source)
+    for codes, meaning, action, advice, source in _ROWS
+    for code in codes
+}
+"""Every Xid that we know, by code."""
+
+_RECOVERY = re.compile(r" to 0x[\da-f]+ \((None|GPU Reset|Node Reboot|Drain P2P|Drain and Reset)[^()]*\)")
+_RECOVERIES: dict[str, tuple[Action, str]] = {
+    "None": ("none", "the GPU asks for nothing any more"),
+    "GPU Reset": ("reset", _RESET),
+    "Node Reboot": ("reboot", "drain and reboot the node"),
+    "Drain P2P": ("reset", "end every job that uses peer-to-peer on this GPU, then read its recovery action again"),
+    "Drain and Reset": ("reset", "let its jobs end, start no new ones, then reset the GPU"),
+}
+"""Source: the words of Xid 154 itself. Drain P2P keeps the node out of use until somebody has looked again."""
+
+CORRECTED_SXIDS = frozenset(
+    {11012, 11021, 11022, 11023, 12021, 12023, 15008, 15011}
+    | {19049, 19055, 19057, 19059, 19062, 19065, 19068, 19071, 24001, 24002, 24003}
+)
+"""Single-bit errors that an NVSwitch corrects itself. Source: NVIDIA Fabric Manager User Guide, non-fatal SXids."""
+
+
 def meaning_of(code: int, text: str = "") -> XidMeaning:
     """The meaning of Xid ``code``; its ``text`` decides the action of Xid 154. A code we do not know is monitored."""
-    return XidMeaning(code, text, "monitor", "", "")
+    if code not in XIDS:
+        return XidMeaning(code, f"Xid {code}", "monitor", "look it up in NVIDIA's Xid catalogue", _OURS)
+    recovery = _RECOVERY.search(text) if code == 154 else None
+    if recovery is None:
+        return XIDS[code]
+    action, advice = _RECOVERIES[recovery[1]]
+    return replace(XIDS[code], action=action, advice=advice)
+
+
+def sxid_action(code: int, severity: str) -> Action:
+    """What an SXid of ``severity`` (``fatal``, ``non-fatal``, or empty: a line of details) asks for.
+
+    A fatal one needs its NVSwitch reset, together with all GPUs (NVIDIA Fabric Manager User Guide, fatal SXids).
+    """
+    if severity == "fatal":
+        return "reset"
+    return "none" if not severity or code in CORRECTED_SXIDS else "monitor"
