@@ -16,7 +16,7 @@ def test_the_text_replaces_the_file_and_leaves_nothing_else(tmp_path):
     write("new \udcff", target)
     assert target.read_bytes() == b"new \\udcff"
     assert stat.S_IMODE(target.stat().st_mode) == 0o640
-    assert os.listdir(tmp_path) == ["out.json"]
+    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_a_link_stays_a_link(tmp_path):
@@ -60,7 +60,7 @@ def test_a_full_disk_leaves_the_old_file_and_no_draft(tmp_path, monkeypatch):
     with pytest.raises(OutputError, match="no space left on device"):
         write("new", target)
     assert target.read_text() == "old"
-    assert os.listdir(tmp_path) == ["out.json"]
+    assert list(tmp_path.iterdir()) == [target]
 
 
 def test_a_pipe_is_written_not_replaced(tmp_path):

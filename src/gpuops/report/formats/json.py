@@ -70,6 +70,7 @@ def _finding(entry: Entry) -> dict[str, Any]:
     finding = entry.finding
     return {
         "check": entry.check,
+        "code": finding.code,
         "scope": entry.scope,
         "host": entry.host or None,
         "subject": blot(finding.subject),

@@ -56,11 +56,12 @@ def _statuses(report: Report, page: Page) -> Iterator[str]:
 
 
 def _with_reason(names: str, reason: str, lead: str, page: Page) -> Iterator[str]:
-    """Both on one line where they fit, else the reason below."""
-    together = f"{names:<10}  {reason}".rstrip()
-    if not reason or len(together) <= page.width - _STATUS_INDENT:
-        return page.labelled(lead, together, _STATUS_INDENT)
-    return iter([*page.labelled(lead, names, _STATUS_INDENT), *page.labelled("", reason, _STATUS_INDENT + 2)])
+    """The reason right of a few names, below many."""
+    label = f"{lead:<{_STATUS_INDENT}}{names:<10}  "
+    if len(label) <= page.width // 2:
+        return page.labelled(label, reason, len(label))
+    below = page.labelled("", reason, _STATUS_INDENT + 2) if reason else ()
+    return iter([*page.labelled(lead, names, _STATUS_INDENT), *below])
 
 
 def _reason(host: HostReport) -> str:

@@ -1,0 +1,177 @@
+import copy
+import json
+import math
+import xml.etree.ElementTree as ET
+from pathlib import Path
+
+import jsonschema
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from gpuops import report
+from gpuops.errors import InputError
+from gpuops.judging import Finding, Verdict
+from gpuops.report.model import build
+from gpuops.secret import MASK, Secret
+
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "report.schema.json").read_text())
+ANY_TEXT = st.text(st.characters(blacklist_categories=()), max_size=30)
+SLOW_FIXTURES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
+
+
+def validator(schema):
+    return jsonschema.Draft202012Validator(schema, format_checker=jsonschema.FormatChecker())
+
+
+def closed(schema):
+    """The schema that allows no key it does not describe."""
+    schema = copy.deepcopy(schema)
+    inner = list(schema.get("$defs", {}).values()) + list(schema.get("properties", {}).values())
+    for part in [schema, *inner, *[p["items"] for p in inner if "properties" in p.get("items", {})]]:
+        if "properties" in part:
+            part["additionalProperties"] = False
+    for name, part in schema.get("$defs", {}).items():
+        schema["$defs"][name] = closed(part)
+    return schema
+
+
+def faulty(run, h100, finding, why=""):
+    verdicts = [Verdict("x", "a", "fail", (finding,), scope="gpu"), Verdict("y", "a", "unknown", why=why)]
+    return build(run, {"a": h100}, verdicts)
+
+
+def test_every_format_is_one_file_of_the_folder():
+    files = Path(report.__file__).with_name("formats").glob("[a-z]*.py")
+    assert report.format_names() == sorted(path.stem for path in files) == ["json", "junit", "table"]
+
+
+@pytest.mark.parametrize(("file", "name"), [("a.json", "json"), ("b.XML", "junit"), ("c.txt", "table")])
+def test_a_suffix_asks_for_a_format(file, name):
+    assert report.format_for(Path(file)) == name
+
+
+def test_unknown_formats_are_refused(rack):
+    with pytest.raises(InputError, match=r'no report format called "jsn"; did you mean "json"\?'):
+        report.render("jsn", rack)
+    with pytest.raises(InputError, match=r"r.pdf: no format ends in .pdf; use .json, .xml, .txt or --format"):
+        report.format_for(Path("r.pdf"))
+
+
+def test_the_document_is_what_the_schema_says_and_the_schema_says_all(rack):
+    document = json.loads(report.render("json", rack))
+    validator(SCHEMA).validate(document)
+    validator(closed(SCHEMA)).validate(document)
+    assert document["findings"]
+    assert document["run"]["not_run"] == {"standard": ["all-reduce"]}
+
+
+def test_the_closed_schema_is_closed(rack):
+    document = json.loads(report.render("json", rack))
+    for part in (document["run"], document["findings"][0], document["hosts"]["gpu001"]["unknown"][0]):
+        part["new"] = 1
+        assert not validator(closed(SCHEMA)).is_valid(document)
+        assert validator(SCHEMA).is_valid(document)
+        del part["new"]
+
+
+def test_the_document_tells_what_the_report_holds(rack):
+    document = json.loads(report.render("json", rack))
+    assert document["schema"] == "gpuops.report/1"
+    assert document["summary"] == {
+        "nodes": 16, "pass": 10, "warn": 0, "fail": 3, "unknown": 2, "skipped": 1, "findings": 4
+    }  # fmt: skip
+    assert list(document["hosts"]) == [host.name for host in rack.hosts]
+    assert document["run"]["started_at"] == "2026-01-05T14:02:11Z"
+    slow = {
+        "check": "ib-rate", "code": "", "scope": "gpu", "host": "gpu009", "subject": "mlx5_3", "label": "mlx5_3 (rail 3)",
+        "status": "fail", "severity": "reset", "message": "the port is slow", "measured": 200, "expected": 400.0,
+        "unit": "Gbit/s", "fix": "reseat the optic at gpu009 port 3", "effects": [],
+    }  # fmt: skip
+    assert list(document["findings"][1].items()) == list(slow.items())
+    assert document["hosts"]["gpu009"]["findings"] == [slow]
+    assert document["findings"][3]["host"] is None
+    assert document["hosts"]["gpu014"]["unknown"] == [
+        {"check": "gpu-count", "why": "hung", "required": True, "needs_root": False}
+    ]
+    assert document["hosts"]["gpu005"]["skipped"] == [{"check": "ecc", "why": "this card has no ECC"}]
+    assert document["hosts"]["gpu016"]["skipped_why"] == 'drained: "fan swap"'
+    assert document["hosts"]["gpu015"]["error"].startswith("unreachable: connection timed out")
+
+
+@pytest.mark.parametrize(
+    ("value", "told"),
+    [
+        (math.nan, "nan"),
+        (math.inf, "inf"),
+        (("a", 1), ["a", 1]),
+        ({"b", "a"}, ["a", "b"]),
+        ({1: (None, True)}, {"1": [None, True]}),
+        (Path("/x"), "/x"),
+    ],
+)
+def test_any_value_can_be_told_in_json(run, h100, value, told):
+    document = json.loads(report.render("json", faulty(run, h100, Finding("m", found=value))))
+    assert document["findings"][0]["measured"] == told
+
+
+def test_no_format_tells_a_secret(run, h100):
+    Secret('formats-"hunter2"')
+    said = 'x formats-"hunter2" y'
+    finding = Finding(said, {said: 1}, (said,), fix=said, label=said, effects=(said,))
+    for name in report.format_names():
+        text = report.render(name, faulty(run, h100, finding, why=said))
+        assert "hunter2" not in text
+        assert MASK in text
+
+
+@SLOW_FIXTURES
+@given(ANY_TEXT)
+def test_every_format_survives_any_text(run, h100, text):
+    finding = Finding(text, text, text, text, text, text, text, effects=(text,))
+    made = faulty(run, h100, finding, why=text)
+    assert json.loads(report.render("json", made))["findings"][0]["message"] == text
+    junit = ET.fromstring(report.render("junit", made).encode())
+    assert len(junit.findall("testsuite/testcase")) == 2
+    assert report.render("table", made).encode()
+
+
+def suites(made):
+    root = ET.fromstring(report.render("junit", made).encode())
+    return root, {suite.get("name"): suite for suite in root}
+
+
+def outcomes(suite):
+    return {case.get("name"): [child.tag for child in case] for case in suite}
+
+
+def test_junit_has_a_suite_a_node_and_a_case_a_check(rack):
+    _, by_name = suites(rack)
+    assert list(by_name) == [*(host.name for host in rack.hosts), "all nodes"]
+    assert outcomes(by_name["gpu001"]) == {"gpu-count": [], "clock": ["skipped"], "ecc": ["skipped"]}
+    assert outcomes(by_name["gpu004"]) == {"gpu-count": [], "gpu-lost": ["failure"]}
+    assert outcomes(by_name["gpu014"]) == {"gpu-count": ["error"]}
+    assert outcomes(by_name["gpu015"]) == {"reach": ["error"]}
+    assert outcomes(by_name["gpu016"]) == {"reach": ["skipped"]}
+    assert outcomes(by_name["all nodes"]) == {"driver-agrees": ["system-out"]}
+
+
+def test_junit_counts_and_times_add_up(rack):
+    root, by_name = suites(rack)
+    assert {k: root.get(k) for k in ("failures", "errors", "skipped", "time")} == {
+        "failures": "3", "errors": "2", "skipped": "7", "time": "4.100"
+    }  # fmt: skip
+    for word in ("tests", "failures", "errors", "skipped"):
+        assert int(root.get(word)) == sum(int(suite.get(word)) for suite in by_name.values())
+    assert {case.get("time") for case in root.iter("testcase")} == {"0"}
+    assert by_name["gpu001"].get("timestamp") == "2026-01-05T14:02:11"
+
+
+def test_junit_tells_the_fault_and_its_remedy(rack):
+    failure = suites(rack)[1]["gpu009"].find("testcase/failure")
+    assert failure.get("message") == "the port is slow"
+    assert failure.text.splitlines() == [
+        "reset mlx5_3 (rail 3): the port is slow",
+        "measured 200 Gbit/s, expected 400 Gbit/s",
+        "do: reseat the optic at gpu009 port 3",
+    ]

@@ -1,0 +1,146 @@
+import pytest
+
+from gpuops.errors import ConnectError
+from gpuops.judging import Finding, Verdict
+from gpuops.profile import NO_PROFILE
+from gpuops.report.formats import table
+from gpuops.report.model import build
+from gpuops.report.page import Page
+from gpuops.secret import MASK, Secret
+
+
+def judged(run, h100, told, more=()):
+    """The table of nodes of which each has one failing check ``told[name]`` (a finding)."""
+    verdicts = [Verdict("temp", name, "fail", (finding,)) for name, finding in told.items()]
+    return table.render(build(run, dict.fromkeys(told, h100), [*verdicts, *more]))
+
+
+def test_the_whole_screen(rack):
+    assert table.render(rack) == SCREEN
+
+
+def test_a_thousand_good_nodes_take_three_lines(run, h100):
+    names = [f"gpu{n:04d}" for n in range(1, 1001)]
+    report = build(run, dict.fromkeys(names, h100), [Verdict("gpu-count", n, "pass") for n in names])
+    assert table.render(report).splitlines()[1:] == ["PASS   1000  gpu[0001-1000]"]
+
+
+@pytest.mark.parametrize("width", [80, 60])
+def test_no_line_is_wider_than_the_page(rack, width):
+    assert max(map(len, table.render(rack, Page(width)).splitlines())) <= width
+
+
+def test_colour_changes_no_word(rack):
+    coloured = table.render(rack, Page(80, colour=True))
+    assert "\x1b[31mFAIL" in coloured
+    assert "\x1b[33mwarn\x1b[0m" in coloured
+    for code in ("31", "32", "33", "35", "2", "0"):
+        coloured = coloured.replace(f"\x1b[{code}m", "")
+    assert coloured == table.render(rack)
+
+
+def test_equal_findings_of_many_nodes_are_one_block_although_they_name_the_node(run, h100):
+    told = {
+        f"n{i}": Finding("hot", found=95, unit="C", fix=f"gpuops bundle n{i}", subject="gpu0") for i in range(1, 65)
+    }
+    screen = judged(run, h100, told)
+    assert screen.count("  temp ") == 1
+    assert "n[1-64]  gpu0 " in screen
+    assert "do              gpuops bundle n[1-64]\n" in screen
+
+
+def test_equal_findings_of_many_parts_are_one_block(run, h100):
+    parts = tuple(Finding("capped", subject=f"gpu{g}", label=f"GPU {g} (serial {g})") for g in range(8))
+    screen = table.render(build(run, {"n1": h100}, [Verdict("power", "n1", "fail", parts)]))
+    assert screen.count("capped") == 1
+    assert "n1  gpu[0-7] " in screen
+
+
+def test_different_values_are_never_folded(run, h100):
+    screen = judged(run, h100, {"n1": Finding("hot", found=95), "n2": Finding("hot", found=96)})
+    assert "measured 95\n" in screen
+    assert "measured 96\n" in screen
+
+
+def test_two_faults_of_one_part_share_a_block_under_its_fullest_name(run, h100):
+    more = [Verdict("power", "n1", "warn", (Finding("capped", subject="gpu0", severity="warn"),))]
+    finding = Finding("hot", subject="gpu0", label="GPU 0 (serial 7)", severity="reset")
+    screen = judged(run, h100, {"n1": finding}, more)
+    assert [line for line in screen.splitlines() if line.startswith("n1")] == [f"n1  GPU 0 (serial 7){'reset':>60}"]
+
+
+def test_failures_come_before_warnings(run, h100):
+    meh, bad = Finding("meh", severity="warn"), Finding("bad", severity="reboot")
+    verdicts = [Verdict("a", "n1", "warn", (meh,)), Verdict("a", "n2", "fail", (bad,))]
+    screen = table.render(build(run, dict.fromkeys(["n1", "n2"], h100), verdicts))
+    assert screen.index("bad") < screen.index("meh")
+
+
+def test_addresses_do_not_keep_reasons_apart(run):
+    nodes = {f"n{i}": ConnectError(f"n{i}", f"connection refused (10.0.0.{i}:22)") for i in range(1, 100)}
+    lines = table.render(build(run, nodes, [])).splitlines()
+    assert lines[1:] == ["UNKNOWN  99  n[1-99]     unreachable: connection refused"]
+
+
+def test_what_was_not_seen_is_told_once(run, h100):
+    nodes = {"n1": h100, "n2": h100}
+    verdicts = [Verdict("gpu-count", n, "unknown", why="nvidia-smi hung") for n in nodes]
+    verdicts += [Verdict("clock", n, "pass") for n in nodes]
+    screen = table.render(build(run, nodes, verdicts))
+    assert screen.count("nvidia-smi hung") == 1
+    assert "UNKNOWN   2  n[1-2]      gpu-count: nvidia-smi hung" in screen
+
+
+def test_unknowns_are_a_line_a_check_whatever_the_reasons(run, h100):
+    nodes = {f"n{i}": h100 for i in range(50)}
+    verdicts = [v for n in nodes for v in (Verdict("gpu-count", n, "pass"), Verdict("clock", n, "unknown", why=n))]
+    assert "unknown: clock on n[0-49]: n0 (and 49 more reasons)" in table.render(build(run, nodes, verdicts))
+
+
+def test_a_node_without_profile_says_so(run):
+    screen = table.render(build(run, {"n1": NO_PROFILE}, [Verdict("clock", "n1", "pass")]))
+    assert "no profile: nothing with a number was judged on n1" in screen
+
+
+def test_what_a_node_says_cannot_reach_the_terminal(run, h100):
+    Secret("table-hunter2")
+    evil = Finding(
+        "\x1b[2J[bold]x\r\n", found="\x07", subject="gpu\x1b0", fix="say table-hunter2", effects=("\x9b31m",)
+    )
+    screen = judged(run, h100, {"n1": evil})
+    assert all(line.isprintable() for line in screen.splitlines())
+    assert r"\x1b[2J[bold]x\r\n" in screen
+    assert f"say {MASK}" in screen
+
+
+SCREEN = """\
+gpuops 0.1.0   prod.yml   16 nodes   level quick   4.1 s   14:02:11 UTC
+PASS     10  gpu[001-003,005-008,011-013]
+FAIL      3  gpu[004,009-010]
+UNKNOWN   2  gpu014      gpu-count: hung
+             gpu015      unreachable: connection timed out after 10 s
+                         (10.2.0.15:22)
+SKIPPED   1  gpu016      drained: "fan swap"
+
+gpu004  GPU 5 (0000:c3:00.0, serial 1654)                                isolate
+  gpu-lost        nvidia-smi answers for 7 of 8 GPUs
+                  cause of: xid: 79 at 13:58:02
+                            nvlink: 18 links down
+  do              power-cycle the node; if it comes back, send the card in
+
+gpu009  mlx5_3 (rail 3)                                                    reset
+  ib-rate         the port is slow
+                  measured 200 Gbit/s, expected 400 Gbit/s
+  do              reseat the optic at gpu009 port 3
+
+gpu010  driver                                                            reboot
+  driver-agrees   not the fleet's driver
+                  measured 580.126, expected 580.159
+
+all nodes  driver                                                           warn
+  driver-agrees   two drivers, half each
+
+not run: all-reduce                       --level standard
+1 check needs root on 2 nodes             gpuops sudoers
+unknown: clock on gpu[001-003]: chronyc is not installed
+"""
