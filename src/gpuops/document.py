@@ -20,7 +20,7 @@ from gpuops.errors import DocumentError, did_you_mean
 _LARGEST_BYTES = 32 * 1024 * 1024
 _MOST_NODES = 500_000
 _BOOLEANS = {"true": True, "yes": True, "on": True, "false": False, "no": False, "off": False}
-_VERSION_TRAP = re.compile(r"\d+\.\d+\Z")
+_VERSION_TRAP = re.compile(r"\d+\.\d+|0\d+|\d+(:\d+)+")
 _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 
@@ -46,7 +46,11 @@ class Opaque:
 
 @dataclass(frozen=True)
 class Node:
-    """One value of a document: ``entries`` is set for a map, ``items`` for a list, ``scalar`` for anything else."""
+    """One value of a document: ``entries`` is set for a map, ``items`` for a list, ``scalar`` for anything else.
+
+    ``keys`` are the places of a map's keys, ``typed_keys`` those keys that YAML 1.1 does not read as text, with what it
+    reads them as (``{"010": "int"}``).
+    """
 
     where: Where
     tag: str
@@ -55,6 +59,7 @@ class Node:
     entries: dict[str, Node] | None = None
     items: list[Node] | None = None
     keys: dict[str, Where] = field(default_factory=dict)
+    typed_keys: dict[str, str] = field(default_factory=dict)
 
     @property
     def empty(self) -> bool:
@@ -87,9 +92,16 @@ class Node:
             raise self.fail(f"expected {what}, found {self.kind}")
         return self.scalar
 
+    def word(self, what: str = "text") -> str:
+        """The scalar as text, if every YAML reader sees that text: bare ``010``, ``22:30`` and ``yes`` are refused."""
+        text = self.text(what)
+        if not self.quoted and not isinstance(self.plain(), Opaque) and str(self.plain()) != text:
+            raise self.fail(f'{what} {text} reads as {self.plain()}; put it in quotes: "{text}"')
+        return text
+
     def version(self, what: str = "a version") -> str:
         """A version: ``1.10`` without quotes is a number to other YAML readers, so it is refused."""
-        if not self.quoted and _VERSION_TRAP.match(self.text(what)):
+        if not self.quoted and _VERSION_TRAP.fullmatch(self.text(what)):
             raise self.fail(f'{what} {self.scalar} reads as a number; put it in quotes: "{self.scalar}"')
         return self.text(what)
 
@@ -120,11 +132,11 @@ class Node:
     def only(self, known: Iterable[str], inside: str) -> dict[str, Node]:
         """The entries, if every key is one of ``known``."""
         allowed = list(known)
-        for key in self.map(inside):
+        for key in self.map():
             if key not in allowed:
                 near = did_you_mean(key, allowed) or f"; known: {', '.join(allowed)}"
                 raise DocumentError(self.keys[key], f'unknown key "{key}" {inside}{near}')
-        return self.map(inside)
+        return self.map()
 
     @property
     def kind(self) -> str:
@@ -143,7 +155,7 @@ class Node:
             return [node.plain() for node in self.items]
         if not self.tag.startswith("tag:yaml.org,2002:"):
             return Opaque(self.tag, self.scalar or "")
-        return _construct(self)
+        return self.scalar if self.tag.endswith(":str") else _construct(self)
 
 
 def _construct(node: Node) -> Any:
@@ -151,7 +163,7 @@ def _construct(node: Node) -> Any:
     maker = yaml.constructor.SafeConstructor()
     try:
         return maker.construct_object(yaml.ScalarNode(node.tag, node.scalar))
-    except (yaml.YAMLError, ValueError) as error:
+    except (yaml.YAMLError, ValueError, LookupError, AttributeError, OverflowError) as error:  # !!int "", !!bool maybe
         raise node.fail(f'"{node.scalar}" is not a valid {node.tag.rsplit(":", 1)[-1]}') from error
 
 
@@ -186,6 +198,25 @@ def parse(text: str, file: str) -> Node:
     if root is None:
         return Node(Where(file), "tag:yaml.org,2002:null")
     return _Reader(file).read(root, 0)
+
+
+def dump(value: Any) -> str:
+    """``value`` (plain maps, lists and scalars, and `Opaque`) as YAML that `parse` and Ansible read back as the same."""
+    return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120))
+
+
+class _Dumper(yaml.SafeDumper):
+    """Writes `Opaque` under its own tag, and never an anchor: a shared map is simply written twice."""
+
+    def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's signature
+        return True
+
+
+def _write_opaque(dumper: yaml.SafeDumper, value: Opaque) -> yaml.Node:
+    return dumper.represent_scalar(value.tag, value.text, style="|" if "\n" in value.text else '"')
+
+
+_Dumper.add_representer(Opaque, _write_opaque)
 
 
 def _first_line(error: Exception) -> str:
@@ -231,6 +262,7 @@ class _Reader:
     def mapping(self, node: yaml.MappingNode, where: Where, depth: int) -> Node:
         entries: dict[str, Node] = {}
         keys: dict[str, Where] = {}
+        typed: dict[str, str] = {}
         merged: dict[str, Node] = {}
         for key, value in node.value:
             if key.tag.endswith(":merge"):
@@ -240,10 +272,12 @@ class _Reader:
             if name in entries:
                 raise DocumentError(self.place(key), f'"{name}" is given twice, first on line {keys[name].line}')
             entries[name], keys[name] = self.read(value, depth + 1), self.place(key)
+            if not key.tag.endswith(":str"):
+                typed[name] = key.tag.rsplit(":", 1)[-1]
         for name, value in merged.items():
             keys.setdefault(name, value.where)
             entries.setdefault(name, value)
-        return Node(where, node.tag, entries=entries, keys=keys)
+        return Node(where, node.tag, entries=entries, keys=keys, typed_keys=typed)
 
     def merge(self, value: yaml.Node, depth: int) -> Iterator[tuple[str, Node]]:
         sources = value.value if isinstance(value, yaml.SequenceNode) else [value]

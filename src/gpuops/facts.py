@@ -3,14 +3,18 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field
+import json
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from pathlib import Path
 from typing import Any, TypeVar, cast
 
+from gpuops.errors import InputError
 from gpuops.probing import Probe, Unknown
-from gpuops.shell import Completed, Question
+from gpuops.shell import Command, Completed, Files, Question
 
 T = TypeVar("T")
+Ask = Callable[[Sequence[Question]], list[Completed]]
 SCHEMA = "gpuops.facts/1"
 
 
@@ -32,3 +36,72 @@ class Facts:
 def questions(probes: Iterable[Probe[Any]]) -> list[Question]:
     """Every question of ``probes`` once, in their order: many probes may read one answer."""
     return list(dict.fromkeys(probe.question for probe in probes))
+
+
+def gather(node: str, ask: Ask, probes: Sequence[Probe[Any]], *, keep_answers: bool = False) -> Facts:
+    """Ask ``node`` everything that ``probes`` need, in one round trip (``ask`` is a transport's ``batch``)."""
+    answers = ask(questions(probes))
+    return read(node, dt.datetime.now(dt.timezone.utc), answers, probes, keep_answers=keep_answers)
+
+
+def read(
+    node: str,
+    taken_at: dt.datetime,
+    answers: Iterable[Completed],
+    probes: Iterable[Probe[Any]],
+    *,
+    keep_answers: bool = False,
+) -> Facts:
+    """The facts that ``answers`` hold; a probe whose question was not asked is `Unknown`."""
+    by_question = {answer.question: answer for answer in answers}
+    known = [probe for probe in probes if probe.question in by_question]
+    values = {probe.name: probe.read(by_question[probe.question]) for probe in known}
+    return Facts(node, taken_at, values, tuple(by_question.values()) if keep_answers else ())
+
+
+def to_document(facts: Facts) -> str:
+    """The answers of ``facts`` as one JSON document, for `from_document`."""
+    return json.dumps(
+        {
+            "schema": SCHEMA,
+            "node": facts.node,
+            "taken_at": facts.taken_at.isoformat(timespec="seconds"),
+            "answers": [_saved(answer) for answer in facts.answers],
+        },
+        indent=1,
+    )
+
+
+def _saved(answer: Completed) -> dict[str, Any]:
+    asked = {k: v for k, v in asdict(answer.question).items() if k != "stdin"}
+    said = {k: v for k, v in asdict(answer).items() if k not in ("node", "question")}
+    return {"kind": type(answer.question).__name__.lower(), "question": asked, **said}
+
+
+def load(path: Path, probes: Sequence[Probe[Any]]) -> Facts:
+    """The facts saved in ``path``, read with today's parsers; `InputError` where it is not such a document."""
+    try:
+        document = json.loads(path.read_text("utf-8"))
+        if document["schema"] != SCHEMA:
+            raise InputError(f"{path}: schema {document['schema']} is not {SCHEMA}; save the facts again")
+        answers = [_restored(document["node"], answer) for answer in document["answers"]]
+        taken_at = dt.datetime.fromisoformat(document["taken_at"])
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
+    except (ValueError, KeyError, TypeError, AttributeError) as error:
+        raise InputError(f"{path}: not facts saved by gpuops ({type(error).__name__}: {error})") from error
+    return read(document["node"], taken_at, answers, probes)
+
+
+def _restored(node: str, saved: dict[str, Any]) -> Completed:
+    kind, asked = saved.pop("kind"), saved.pop("question")
+    tuples: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in asked.items()}
+    return Completed(node, Files(**tuples) if kind == "files" else Command(**tuples), **saved)
+
+
+def load_folder(folder: Path, probes: Sequence[Probe[Any]]) -> list[Facts]:
+    """The facts of every ``*.json`` in ``folder``, by name."""
+    files = sorted(folder.glob("*.json")) if folder.is_dir() else []
+    if not files:
+        raise InputError(f"{folder}: no saved facts there; make some with: gpuops facts --save {folder}")
+    return [load(file, probes) for file in files]

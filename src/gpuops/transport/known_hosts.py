@@ -1,0 +1,184 @@
+"""known_hosts: read once, indexed by name; only the keys of the host that is asked for are parsed.
+
+paramiko's own reader is not used: it parses every key for every connection, knows no wildcards, and stops at a
+``@revoked`` or ``@cert-authority`` line.
+"""
+
+from __future__ import annotations
+
+import base64
+import binascii
+import fcntl
+import fnmatch
+import hashlib
+import hmac
+import os
+import tempfile
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from functools import lru_cache
+from pathlib import Path
+
+from gpuops.errors import OutputError
+
+DEFAULT_FILES = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
+
+
+@dataclass(frozen=True)
+class KnownKey:
+    """One line's key: its type (``ssh-ed25519``), its bytes, where it stands, and whether it is revoked."""
+
+    type: str
+    blob: bytes
+    where: str
+    revoked: bool = False
+
+    @property
+    def fingerprint(self) -> str:
+        """As ``ssh-keygen -l`` prints it."""
+        return fingerprint(self.blob)
+
+
+def fingerprint(blob: bytes) -> str:
+    """``SHA256:`` and the unpadded base64 of a public key's hash."""
+    return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
+
+
+def lookup_name(name: str, port: int) -> str:
+    """The name under which known_hosts lists a server: ``[name]:port`` off port 22."""
+    return name if port == 22 else f"[{name}]:{port}"
+
+
+class KnownHosts:
+    """The lines of some known_hosts files; later files add to earlier ones. ``warnings`` tell of unusable lines."""
+
+    def __init__(self, files: tuple[str, ...]) -> None:
+        self.files = files
+        self.warnings: list[str] = []
+        self.has_authorities = False
+        self._plain: dict[str, list[_Line]] = {}
+        self._others: list[_Line] = []
+        for file in files:
+            self._read(Path(file).expanduser())
+
+    def _read(self, path: Path) -> None:
+        try:
+            text = path.read_text("utf-8", "replace")
+        except (FileNotFoundError, NotADirectoryError, PermissionError):
+            return
+        for number, line in enumerate(text.splitlines(), 1):
+            if line.strip() and not line.lstrip().startswith("#"):
+                self._add(line.split(), f"{path}:{number}")
+
+    def _add(self, words: list[str], where: str) -> None:
+        marker = words.pop(0) if words[0].startswith("@") else ""
+        if marker == "@cert-authority":
+            self.has_authorities = True
+            return
+        if len(words) < 3 or marker not in ("", "@revoked"):
+            self.warnings.append(f"{where}: not a known_hosts line; it is skipped")
+            return
+        line = _Line(words[0], words[1], words[2], where, revoked=marker == "@revoked")
+        if line.odd:
+            self._others.append(line)
+            return
+        for name in words[0].split(","):
+            self._plain.setdefault(name.lower(), []).append(line)
+
+    def keys(self, name: str) -> list[KnownKey]:
+        """Every key recorded for ``name`` (as `lookup_name` gives it), revoked ones marked."""
+        name = name.lower()
+        lines = [*self._plain.get(name, ()), *(line for line in self._others if line.matches(name))]
+        return [key for line in lines if (key := self._key(line)) is not None]
+
+    def _key(self, line: _Line) -> KnownKey | None:
+        try:
+            return KnownKey(line.type, base64.b64decode(line.blob, validate=True), line.where, line.revoked)
+        except binascii.Error:
+            self.warnings.append(f"{line.where}: the key is damaged; the line is skipped")
+            return None
+
+
+@dataclass(frozen=True)
+class _Line:
+    names: str
+    type: str
+    blob: str
+    where: str
+    revoked: bool
+
+    @property
+    def odd(self) -> bool:
+        """Hashed or a pattern, so that an index by name cannot find it."""
+        return self.names.startswith("|") or any(c in self.names for c in "*?!")
+
+    def matches(self, name: str) -> bool:
+        if self.names.startswith("|1|"):
+            return _hash_matches(self.names, name)
+        patterns = self.names.lower().split(",")
+        if any(p[0] == "!" and fnmatch.fnmatchcase(name, _escaped(p[1:])) for p in patterns if p):
+            return False
+        return any(fnmatch.fnmatchcase(name, _escaped(p)) for p in patterns if p and p[0] != "!")
+
+
+def _escaped(pattern: str) -> str:
+    """OpenSSH's patterns know ``*`` and ``?`` only; a bracket is a bracket (``[name]:port``)."""
+    return pattern.replace("[", "[[]")
+
+
+def _hash_matches(names: str, name: str) -> bool:
+    try:
+        _, _, salt, digest = names.split("|")
+        made = hmac.new(base64.b64decode(salt), name.encode(), hashlib.sha1).digest()
+        return hmac.compare_digest(made, base64.b64decode(digest))
+    except (ValueError, binascii.Error):
+        return False
+
+
+@lru_cache(maxsize=16)
+def load(files: tuple[str, ...]) -> KnownHosts:
+    """The known hosts of ``files``, read once a process."""
+    return KnownHosts(files)
+
+
+def record(path: Path, name: str, keys: list[tuple[str, bytes]], *, replace: bool) -> None:
+    """Add ``keys`` (type and bytes) for ``name``; with ``replace`` its old lines go. Two at once lose nothing."""
+    new = [f"{name} {type_} {base64.b64encode(blob).decode()}" for type_, blob in keys]
+    try:
+        path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+        with _locked(path):
+            old = path.read_text("utf-8", "replace").splitlines() if path.exists() else []
+            kept = [line for line in old if line not in new and not (replace and _is_for(line, name))]
+            _write(path, "\n".join([*kept, *new, ""]))
+    except OSError as error:
+        raise OutputError(f"{path}: cannot record the host key: {error.strerror}") from error
+    load.cache_clear()
+
+
+def _is_for(line: str, name: str) -> bool:
+    words = line.split()
+    if len(words) < 3 or words[0].startswith(("#", "@")):
+        return False
+    return words[0].lower() == name.lower() or _hash_matches(words[0], name.lower())
+
+
+@contextmanager
+def _locked(path: Path) -> Iterator[None]:
+    with Path(f"{path}.gpuops-lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        yield
+
+
+def _write(path: Path, text: str) -> None:
+    """Replace ``path`` whole, with mode 0600 from the first byte."""
+    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
+    try:
+        with os.fdopen(descriptor, "w") as file:
+            file.write(text)
+            file.flush()
+            os.fsync(file.fileno())
+        Path(temporary).replace(path)
+    except OSError:
+        Path(temporary).unlink(missing_ok=True)
+        raise

@@ -1,0 +1,93 @@
+"""The system's own ``ssh``: where ``ssh NODE`` works, this works (certificates, GSSAPI, security keys, Match exec)."""
+
+from __future__ import annotations
+
+import os
+import shutil
+import subprocess
+import tempfile
+from pathlib import Path
+
+from gpuops.errors import AuthenticationError, ConnectError, HostKeyError, MissingError, NodeError
+from gpuops.inventory import Host
+from gpuops.transport.agent import AgentTransport
+from gpuops.transport.local import ProcessStream
+from gpuops.transport.settings import Settings
+
+_FAILED = 255
+_OPTIONS = (
+    "BatchMode=yes",
+    "StrictHostKeyChecking=yes",
+    "ForwardAgent=no",
+    "RequestTTY=no",
+    "ControlMaster=auto",
+    "ControlPersist=60",
+)
+
+
+class OpensshStream(ProcessStream):
+    """A running ``ssh``; its own failures become the errors that the other transports raise."""
+
+    def __init__(self, node: str, arguments: list[str]) -> None:
+        super().__init__(arguments)
+        self._node = node
+
+    def read(self, seconds: float) -> bytes:
+        """Bytes of the remote stdout; `NodeError` where ssh itself failed."""
+        data = super().read(seconds)
+        if not data and self._ended_badly():
+            raise explain(self._node, self.last_words())
+        return data
+
+    def _ended_badly(self) -> bool:
+        try:
+            return self.wait(2) == _FAILED
+        except subprocess.TimeoutExpired:
+            return False
+
+
+def explain(node: str, said: str) -> NodeError:
+    """The error that ssh's last words mean."""
+    lines = [line for line in said.strip().splitlines() if line.strip()] or ["ssh failed and said nothing"]
+    words = lines[-1].strip()[:300]
+    if "host key" in said.lower():
+        return HostKeyError(node, f"{words} gpuops trust {node} shows and records the key")
+    if "permission denied" in said.lower():
+        return AuthenticationError(node, words)
+    return ConnectError(node, words.removeprefix("ssh: "))
+
+
+def arguments(host: Host, settings: Settings) -> list[str]:
+    """The ``ssh`` command that reaches ``host``, without the remote command line."""
+    program = shutil.which("ssh")
+    if program is None:
+        raise MissingError(f"{settings.needs_openssh or host.name} needs the ssh program, and there is none on PATH")
+    words = [program, "-T", "-e", "none", *(w for o in _OPTIONS for w in ("-o", o))]
+    words += ["-o", f"ControlPath={_control_folder()}/%C", "-o", f"ConnectTimeout={settings.connect_seconds:.0f}"]
+    words += ["-i", host.key_file] if host.key_file else []
+    words += ["-p", str(host.port)] if host.port else []
+    words += ["-l", host.user] if host.user else []
+    words += ["-J", host.jump] if host.jump else []
+    words += ["-o", f"ProxyCommand={host.proxy_command}"] if host.proxy_command else []
+    return [*words, *host.ssh_args, "--", host.address]
+
+
+def _control_folder() -> Path:
+    """A folder of ours alone for the sockets of kept connections; their path must stay short."""
+    folder = Path(tempfile.gettempdir()) / f"gpuops-ssh-{os.geteuid()}"
+    folder.mkdir(mode=0o700, exist_ok=True)
+    status = folder.lstat()
+    if folder.is_symlink() or status.st_uid != os.geteuid() or status.st_mode & 0o077:
+        raise MissingError(f"{folder} is not a private folder of yours; remove it")
+    return folder
+
+
+def open_openssh(host: Host, settings: Settings) -> AgentTransport:
+    """A node through the system's ``ssh``."""
+    words = arguments(host, settings)
+    return AgentTransport(
+        host.name,
+        lambda line: OpensshStream(host.name, [*words, line]),
+        python=host.python,
+        become_password=host.become_password,
+    )

@@ -1,0 +1,168 @@
+"""How one host is reached over SSH: the inventory's word, then ``~/.ssh/config``, then the defaults."""
+
+from __future__ import annotations
+
+import getpass
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from pathlib import Path
+
+import paramiko
+
+from gpuops.errors import InputError
+from gpuops.inventory import Host
+from gpuops.transport.known_hosts import DEFAULT_FILES, KnownHosts, load, lookup_name
+
+DEFAULT_KEYS = ("~/.ssh/id_ed25519", "~/.ssh/id_ecdsa", "~/.ssh/id_rsa")
+_HARMLESS = frozenset(
+    "compression connectionattempts controlmaster controlpath controlpersist forwardagent forwardx11 loglevel"
+    " preferredauthentications requesttty serveralivecountmax serveraliveinterval stricthostkeychecking tcpkeepalive"
+    " visualhostkey hashknownhosts updatehostkeys addkeystoagent batchmode checkhostip numberofpasswordprompts"
+    " passwordauthentication pubkeyauthentication addressfamily sendenv setenv host".split()
+)
+_KNOWN = frozenset(
+    "hostname port user identityfile identitiesonly proxyjump proxycommand userknownhostsfile globalknownhostsfile"
+    " hostkeyalias connecttimeout gssapiauthentication".split()
+)
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a connection needs. ``needs_openssh`` says why paramiko cannot do it, or is empty."""
+
+    address: str
+    port: int
+    user: str
+    key_files: tuple[str, ...]
+    keys_named: bool
+    jump: str
+    known_hosts_files: tuple[str, ...]
+    host_key_alias: str
+    needs_openssh: str = ""
+    connect_seconds: float = 10.0
+    identities_only: bool = False
+    password: object = field(default=None, repr=False)
+
+    @property
+    def known_name(self) -> str:
+        """The name under which known_hosts lists this server."""
+        return self.host_key_alias or lookup_name(self.address, self.port)
+
+    @property
+    def known_hosts(self) -> KnownHosts:
+        """The known_hosts files that count for this server."""
+        return load(self.known_hosts_files)
+
+    def __str__(self) -> str:
+        """``address:port``, for messages."""
+        return f"{self.address}:{self.port}"
+
+
+def resolve(host: Host, config_file: str = "~/.ssh/config") -> Settings:
+    """Merge what the inventory says of ``host`` with the user's SSH configuration."""
+    own = _options(host.ssh_args)
+    config_path = own.pop("-F", config_file)
+    config = _lookup(config_path, host.address) if config_path != "none" else {}
+    merged = {**config, **own}
+    named = [host.key_file] if host.key_file else []
+    files = named + _words(merged.get("identityfile"))
+    return Settings(
+        address=str(merged.get("hostname", host.address)),
+        port=host.port or int(str(merged.get("port", 22))),
+        user=host.user or str(merged.get("user") or getpass.getuser()),
+        key_files=tuple(files or DEFAULT_KEYS),
+        keys_named=bool(files),
+        jump=_none(host.jump or str(merged.get("proxyjump", ""))),
+        known_hosts_files=_known_hosts_files(merged),
+        host_key_alias=str(merged.get("hostkeyalias", "")),
+        needs_openssh=_unsupported(config_path) or _special(host, merged),
+        connect_seconds=float(str(merged.get("connecttimeout", 10))),
+        identities_only=str(merged.get("identitiesonly", "no")).lower() == "yes",
+        password=host.password,
+    )
+
+
+def _none(value: str) -> str:
+    return "" if value.lower() == "none" else value
+
+
+def _words(value: object) -> list[str]:
+    return [str(v) for v in value] if isinstance(value, list) else [str(value)] if value else []
+
+
+def _known_hosts_files(merged: Mapping[str, object]) -> tuple[str, ...]:
+    own = " ".join(_words(merged.get("userknownhostsfile"))).split()
+    everybody = " ".join(_words(merged.get("globalknownhostsfile"))).split()
+    return tuple(own or DEFAULT_FILES[:2]) + tuple(everybody or DEFAULT_FILES[2:])
+
+
+def _options(arguments: tuple[str, ...]) -> dict[str, object]:
+    """ssh's own command-line arguments as config keys; those without a meaning here count as special."""
+    found: dict[str, object] = {}
+    words = iter(arguments)
+    for word in words:
+        flag, attached = word[:2], word[2:]
+        if flag == "-o":
+            key, _, value = re.sub(r"[ \t]*=[ \t]*|[ \t]+", "=", attached or next(words, ""), count=1).partition("=")
+            found.setdefault(key.lower(), value)
+        elif flag in _FLAGS:
+            found.setdefault(_FLAGS[flag], attached or next(words, ""))
+        elif flag not in ("-C", "-q", "-v", "-T", "-x", "-a", "-4", "-n"):
+            found.setdefault("special", word)
+    return found
+
+
+_FLAGS = {"-J": "proxyjump", "-i": "identityfile", "-p": "port", "-l": "user", "-F": "-F"}
+
+
+def _special(host: Host, merged: Mapping[str, object]) -> str:
+    """What this host's options ask for that paramiko does not do."""
+    if host.proxy_command or _none(str(merged.get("proxycommand", ""))):
+        return "ProxyCommand"
+    if str(merged.get("gssapiauthentication", "no")).lower() == "yes":
+        return "GSSAPIAuthentication"
+    unknown = sorted(set(merged) - _KNOWN - _HARMLESS)
+    return unknown[0] if unknown else ""
+
+
+@lru_cache(maxsize=8)
+def _unsupported(config_path: object) -> str:
+    """A directive of the config file that changes what it means and that paramiko cannot follow."""
+    for line in _config_lines(str(config_path)):
+        words = line.replace("=", " ", 1).lower().split()
+        if words[0] == "include":
+            return "Include"
+        if words[0] == "match" and set(words) & {"exec", "localnetwork", "tagged"}:
+            return "Match " + next(w for w in words if w in ("exec", "localnetwork", "tagged"))
+    return ""
+
+
+def _config_lines(path: str) -> Iterator[str]:
+    try:
+        text = Path(path).expanduser().read_text("utf-8", "replace")
+    except OSError:
+        return
+    yield from (line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("#"))
+
+
+@lru_cache(maxsize=8)
+def _config(path: str) -> paramiko.SSHConfig | None:
+    lines = list(_config_lines(path))
+    if not lines:
+        return None
+    try:
+        return paramiko.SSHConfig.from_text("\n".join(line for line in lines if not _is_match_exec(line)))
+    except paramiko.ConfigParseError as error:
+        raise InputError(f"{path}: {error}") from error
+
+
+def _is_match_exec(line: str) -> bool:
+    """Such a block goes to the system's ssh anyway; paramiko must not run its command."""
+    return line.lower().startswith("match") and " exec" in line.lower()
+
+
+def _lookup(path: object, name: str) -> dict[str, object]:
+    config = _config(str(path))
+    return dict(config.lookup(name)) if config else {}

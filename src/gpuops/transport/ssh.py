@@ -1,0 +1,303 @@
+"""SSH: a `fabric.Connection` that proves the host key before it sends anything, and opens fast.
+
+Fabric's own constructor accepts any host key; here known_hosts decides, through `known_hosts.KnownHosts`. The way it is
+opened (no delayed ACK, each key parsed once, cheap algorithms first) is measured in ``bench/fanout.py``.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import random
+import socket
+import threading
+import time
+from collections.abc import Iterator
+from functools import lru_cache, partial
+from pathlib import Path
+from typing import Any
+
+import fabric
+import paramiko
+from paramiko.transport import Transport
+
+from gpuops.errors import AuthenticationError, ConnectError, HostKeyError, LostError
+from gpuops.inventory import Host
+from gpuops.secret import Secret
+from gpuops.transport.agent import AgentTransport
+from gpuops.transport.known_hosts import KnownKey, fingerprint
+from gpuops.transport.settings import Settings
+
+_BANNER_SECONDS = 15.0
+_AUTH_SECONDS = 30.0
+_TRIES = 4
+_MOST_KEYS = 5  # sshd's MaxAuthTries is 6; a password may still follow
+_FAST_KEX = ("curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
+_FAST_CIPHERS = ("aes128-gcm@openssh.com",)
+
+
+def _first(wanted: tuple[str, ...], known: tuple[str, ...]) -> tuple[str, ...]:
+    return (*(k for k in wanted if k in known), *(k for k in known if k not in wanted))
+
+
+class QuickTransport(Transport):
+    """paramiko's transport with cheap algorithms first (the others stay as fallback) and without its 0.1 s poll."""
+
+    _active_check_timeout = 30.0
+    _preferred_kex = _first(_FAST_KEX, Transport._preferred_kex)  # type: ignore[attr-defined]  # noqa: SLF001 - class attributes made for this
+    _preferred_ciphers = _first(_FAST_CIPHERS, Transport._preferred_ciphers)  # type: ignore[attr-defined]  # noqa: SLF001
+
+    def prefer_key_types(self, known: list[KnownKey]) -> None:
+        """Ask the server for a key of a type that is recorded, so that the right one is compared."""
+        types = [t for key in known for t in _RSA_SIGNATURES.get(key.type, (key.type,))]
+        self._preferred_keys = _first(tuple(types), self._preferred_keys)  # type: ignore[has-type]
+
+
+_RSA_SIGNATURES = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
+
+
+class QuickSocket(socket.socket):
+    """A TCP socket with immediate ACKs: two delayed ones cost 80 ms a connection."""
+
+    _quick = getattr(socket, "TCP_QUICKACK", None)  # Linux only
+
+    @classmethod
+    def dial(cls, address: str, port: int, seconds: float) -> QuickSocket:
+        """Connect to ``address``, IPv6 or IPv4, within ``seconds``."""
+        inner = socket.create_connection((address, port), timeout=seconds)
+        quick = cls(inner.family, inner.type, inner.proto, fileno=inner.detach())
+        quick.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        return quick
+
+    def recv(self, size: int, flags: int = 0) -> bytes:
+        """Receive, and ask for the next ACK to go out at once: the kernel forgets it each time."""
+        data = super().recv(size, flags)
+        if self._quick is not None:
+            with contextlib.suppress(OSError):  # closed meanwhile
+                self.setsockopt(socket.IPPROTO_TCP, self._quick, 1)
+        return data
+
+    def close(self) -> None:
+        """Shut down first: a reader that waits in ``recv`` wakes by that alone."""
+        with contextlib.suppress(OSError):  # the other side was faster
+            self.shutdown(socket.SHUT_RDWR)
+        super().close()
+
+
+class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no types
+    """Fabric's connection (``run``, ``put``, ``get``, ``forward_local`` work), opened our way."""
+
+    def __init__(self, node: str, settings: Settings, gateway: NodeConnection | None = None) -> None:
+        # One Config each: Fabric's is not safe to share between threads.
+        super().__init__(
+            settings.address, settings.user, settings.port, config=fabric.Config(lazy=True), forward_agent=False
+        )
+        self.client.set_missing_host_key_policy(paramiko.RejectPolicy())
+        # Fabric keeps attributes of its own in a config tree; these are ours and plain.
+        object.__setattr__(self, "node", node)
+        object.__setattr__(self, "settings", settings)
+        object.__setattr__(self, "gate", gateway)
+        object.__setattr__(self, "opening", threading.Lock())  # a jump host is opened by many threads at once
+
+    def open(self) -> None:
+        """Connect, prove the host key, authenticate. A server that is too busy to greet is tried again."""
+        with self.opening:
+            if not self.is_connected:
+                self._open_patiently()
+
+    def _open_patiently(self) -> None:
+        for attempt in range(_TRIES):
+            try:
+                self.transport = self._open_once()
+                self.client._transport = self.transport  # noqa: SLF001 - what SSHClient.connect does
+            except _BusyError as error:
+                if attempt == _TRIES - 1:
+                    raise ConnectError(self.node, str(error)) from error
+                time.sleep(random.uniform(0.3, 1.0) * 2**attempt)  # noqa: S311 - jitter, not a secret
+            else:
+                return
+
+    def _open_once(self) -> QuickTransport:
+        with contextlib.ExitStack() as on_failure:
+            transport = QuickTransport(self._dial())
+            on_failure.callback(transport.close)
+            transport.banner_timeout, transport.auth_timeout = _BANNER_SECONDS, _AUTH_SECONDS
+            known = self.settings.known_hosts.keys(self.settings.known_name)
+            transport.prefer_key_types(known)
+            self._greet(transport)
+            prove(self.node, self.settings, transport.get_remote_server_key(), known)
+            authenticate(self.node, self.settings, transport)
+            on_failure.pop_all()
+        return transport
+
+    def _dial(self) -> Any:
+        settings = self.settings
+        try:
+            if self.gate is not None:
+                return self.gate.open_through(settings.address, settings.port)
+            return QuickSocket.dial(settings.address, settings.port, settings.connect_seconds)
+        except socket.gaierror as error:
+            raise ConnectError(self.node, f'no address for "{settings.address}": {error.strerror}') from error
+        except TimeoutError as error:
+            raise ConnectError(
+                self.node, f"connection timed out after {settings.connect_seconds:g} s ({settings})"
+            ) from error
+        except ConnectionResetError as error:
+            raise _BusyError(f"connection reset ({settings})") from error
+        except OSError as error:
+            raise ConnectError(self.node, f"{(error.strerror or str(error)).lower()} ({settings})") from error
+
+    def open_through(self, address: str, port: int) -> paramiko.Channel:
+        """A channel through this connection to somewhere else: ProxyJump."""
+        self.open()
+        try:
+            return self.transport.open_channel("direct-tcpip", (address, port), ("", 0))
+        except paramiko.ChannelException as error:
+            raise ConnectError(self.node, f"the jump host {self.settings} does not reach {address}:{port}") from error
+
+    def _greet(self, transport: QuickTransport) -> None:
+        try:
+            transport.start_client(timeout=_BANNER_SECONDS + self.settings.connect_seconds)
+        except paramiko.SSHException as error:
+            raise self._explain(error) from error
+        except EOFError as error:
+            raise _BusyError(f"the server closed the connection before its greeting ({self.settings})") from error
+
+    def _explain(self, error: paramiko.SSHException) -> Exception:
+        """paramiko tells a closed, a silent and an unwilling server by text alone."""
+        said = str(error)
+        cause = str(error.__cause__ or error.__context__ or "")
+        if "banner" in said and "timed out" not in (said + cause).lower() and "timeout" not in (said + cause).lower():
+            return _BusyError(f"the server closed the connection before its greeting (MaxStartups?) ({self.settings})")
+        if "banner" in said or "imeout" in said:
+            return ConnectError(
+                self.node, f"connected, but no SSH greeting within {_BANNER_SECONDS:g} s ({self.settings})"
+            )
+        return ConnectError(self.node, f"SSH handshake failed: {said} ({self.settings})")
+
+
+class _BusyError(Exception):
+    """The server did not greet; worth another try."""
+
+
+def prove(node: str, settings: Settings, shown: paramiko.PKey, known: list[KnownKey]) -> None:
+    """`HostKeyError` unless the key that the server showed is recorded and not revoked."""
+    blob, print_ = shown.asbytes(), fingerprint(shown.asbytes())
+    same = [key for key in known if key.blob == blob]
+    if any(key.revoked for key in same):
+        raise HostKeyError(node, f"its host key {print_} is revoked ({same[0].where}); do not connect")
+    if same:
+        return
+    valid = [key for key in known if not key.revoked]
+    if valid:
+        old = next((key for key in valid if key.type == shown.get_name()), valid[0])
+        raise HostKeyError(
+            node,
+            f"host key changed. {old.where} has {old.fingerprint}, the node shows {print_}."
+            f" If the node was reinstalled: gpuops trust {node} --replace",
+        )
+    raise HostKeyError(
+        node,
+        f"host key unknown. The node at {settings} shows {print_} ({shown.get_name()}), and no known_hosts file has"
+        f" {settings.known_name}. If that is right: gpuops trust {node}",
+    )
+
+
+def authenticate(node: str, settings: Settings, transport: Transport) -> None:
+    """Offer keys, then the password; `AuthenticationError` names what was tried."""
+    tried: list[str] = []
+    allowed: list[str] = []
+    for label, key in _keys(settings):
+        if len(tried) >= _MOST_KEYS:
+            break
+        tried.append(label)
+        if _accepted(partial(transport.auth_publickey, settings.user, key), allowed):
+            return
+        if not transport.is_active() or "publickey" not in (allowed or ["publickey"]):
+            break
+    if isinstance(settings.password, Secret) and transport.is_active():
+        tried.append("password")
+        if _accepted(partial(transport.auth_password, settings.user, settings.password.reveal()), allowed):
+            return
+    offered = ", ".join(tried) or "nothing (no key in ~/.ssh, no agent)"
+    accepts = f"; the server accepts {', '.join(allowed)}" if allowed else ""
+    raise AuthenticationError(node, f"{settings.user}@{settings} refused {offered}{accepts}")
+
+
+def _accepted(attempt: Any, allowed: list[str]) -> bool:
+    try:
+        return not attempt()  # a list of further methods means: not yet
+    except paramiko.BadAuthenticationType as error:
+        allowed[:] = error.allowed_types
+    except (paramiko.SSHException, EOFError):
+        pass
+    return False
+
+
+def _keys(settings: Settings) -> Iterator[tuple[str, paramiko.PKey]]:
+    """Named key files first, then the agent's, then the default files."""
+    files = [(path, key) for path in settings.key_files if (key := _load_key(path)) is not None]
+    if settings.keys_named:
+        yield from files
+    if not (settings.keys_named and settings.identities_only):
+        for key in paramiko.Agent().get_keys():
+            yield f"agent key {key.fingerprint}", key
+    if not settings.keys_named:
+        yield from files
+
+
+@lru_cache(maxsize=64)
+def _load_key(path: str) -> paramiko.PKey | None:
+    """A private key, parsed once a process; None where it is absent, encrypted or of an unknown kind."""
+    try:
+        return paramiko.PKey.from_path(Path(path).expanduser())
+    except (OSError, ValueError, TypeError, paramiko.SSHException):
+        return None
+
+
+class ChannelStream:
+    """A command on a node, through one SSH channel."""
+
+    def __init__(self, connection: NodeConnection, line: str) -> None:
+        self._connection = connection
+        try:
+            self._channel = connection.transport.open_session(timeout=_AUTH_SECONDS)
+            self._channel.exec_command(line)
+        except (paramiko.SSHException, EOFError, OSError) as error:
+            raise LostError(connection.node, f"the connection broke before the command ran: {error}") from error
+
+    def write(self, data: bytes) -> None:
+        """Send all of ``data``."""
+        try:
+            self._channel.sendall(data)
+        except OSError as error:
+            raise LostError(self._connection.node, "the connection broke while the request was sent") from error
+
+    def read(self, seconds: float) -> bytes:
+        """Some bytes of stdout, empty at the end."""
+        self._channel.settimeout(seconds)
+        data = self._channel.recv(65536)
+        if not data and not self._connection.transport.is_active():
+            raise LostError(self._connection.node, "the connection broke in the middle of the answer")
+        return data
+
+    def close(self) -> None:
+        """Hang up this channel."""
+        self._channel.close()
+
+
+class SshTransport(AgentTransport):
+    """A node over its own `NodeConnection`, opened at the first question."""
+
+    def __init__(self, host: Host, connection: NodeConnection) -> None:
+        super().__init__(host.name, self._start, python=host.python, become_password=host.become_password)
+        self.connection = connection
+
+    def _start(self, line: str) -> ChannelStream:
+        self.connection.open()
+        return ChannelStream(self.connection, line)
+
+    def close(self) -> None:
+        """Hang up."""
+        super().close()
+        if self.connection.transport is not None:
+            self.connection.transport.close()
