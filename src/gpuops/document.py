@@ -201,7 +201,7 @@ def parse(text: str, file: str) -> Node:
 
 
 def dump(value: Any) -> str:
-    """``value`` (plain maps, lists and scalars, and `Opaque`) as YAML that `parse` and Ansible read back as the same."""
+    """``value`` (plain maps, lists and scalars, and `Opaque`) as YAML that reads back as the same."""
     return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120))
 
 

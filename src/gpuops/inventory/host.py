@@ -8,6 +8,7 @@ from types import MappingProxyType
 from typing import Any, Literal
 
 from gpuops.document import Where
+from gpuops.errors import DocumentError
 from gpuops.secret import Secret
 
 Connection = Literal["ssh", "openssh", "local"]
@@ -55,6 +56,10 @@ class Power:
 class Host:
     """One node. ``vars`` are all its merged variables, plain or opaque; the typed fields are read from them, strictly.
 
+    ``own_vars`` are those that the inventory gives to this host alone; ``groups`` runs from the general to the special,
+    without ``all``. ``become`` is False where ``ansible_become`` forbids it. ``fault`` says why the host cannot be
+    reached with what the inventory says (a vaulted address, a connection that gpuops lacks): an error only when used.
+
     ``address`` is where to connect (``ansible_host``, else the name). None means: what ``~/.ssh/config`` or the default
     says. ``jump`` is ProxyJump's value. ``python`` is the node's interpreter (``ansible_python_interpreter``).
     """
@@ -66,6 +71,7 @@ class Host:
     user: str | None = None
     groups: tuple[str, ...] = ()
     vars: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)
+    own_vars: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)
     connection: Connection = "ssh"
     key_file: str | None = None
     jump: str | None = None
@@ -73,9 +79,11 @@ class Host:
     ssh_args: tuple[str, ...] = ()
     password: Secret | None = None
     become_password: Secret | None = None
+    become: bool | None = None
     python: str | None = None
     profile: str | None = None
     rack: str | None = None
     fabric: Mapping[str, Port] = field(default_factory=lambda: _NOTHING, hash=False)
     power: Power | None = None
     expect: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)
+    fault: DocumentError | None = field(default=None, compare=False)

@@ -1,0 +1,143 @@
+"""What the inventory declares for gpuops alone: profile, rack, fabric, power, expect. Strict to the last key."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import replace
+from types import MappingProxyType
+from typing import Any
+
+from gpuops.document import Node
+from gpuops.errors import DocumentError
+from gpuops.inventory.host import GpuCable, Port, Power, Psu
+from gpuops.inventory.names import range_values
+from gpuops.inventory.values import readable, word
+
+_PORT_RANGE = re.compile(r"([\w.-]*)\[([^\[\]]*)\]([\w.-]*)")
+_PORT_NAME = re.compile(r"\w[\w.-]*")
+
+
+def read_word(node: Node, key: str) -> str:
+    """The value of ``profile`` or ``rack``."""
+    return word(node, key)
+
+
+def read_fabric(node: Node, key: str) -> Mapping[str, Port]:
+    """Ports by the name of their RDMA device; ``mlx5_[0:7]`` names many, and ``{index}`` is then each one's number."""
+    ports: dict[str, Port] = {}
+    for pattern, entry in readable(node, key).map(key).items():
+        where = node.keys.get(pattern, entry.where)
+        match = _PORT_RANGE.fullmatch(pattern)
+        indices = range_values(match.group(2), where) if match else [""]
+        for index in indices:
+            name = f"{match.group(1)}{index}{match.group(3)}" if match else pattern
+            if not _PORT_NAME.fullmatch(name):
+                raise DocumentError(where, f'{name!a} is no port; expected a name such as "mlx5_0" or "mlx5_[0:7]"')
+            if name in ports:
+                raise DocumentError(where, f'port "{name}" is declared twice in {key}')
+            ports[name] = _port(entry, index, f'for port "{pattern}"')
+    return MappingProxyType(ports)
+
+
+def _port(node: Node, index: str, inside: str) -> Port:
+    entry = {key: _numbered(value, index) for key, value in node.only(("rail", "leaf"), inside).items()}
+    return Port(
+        rail=readable(entry["rail"], "rail").integer("a rail", low=0, high=1023) if "rail" in entry else None,
+        leaf=word(entry["leaf"], "leaf") if "leaf" in entry else None,
+    )
+
+
+def _numbered(node: Node, index: str) -> Node:
+    """The scalar with ``{index}`` filled in: the number of the port in its range, without leading zeros."""
+    if not index or node.scalar is None or "{index}" not in node.scalar:
+        return node
+    number = str(int(index)) if index.isdecimal() else index
+    return replace(node, scalar=node.scalar.replace("{index}", number))
+
+
+def read_power(node: Node, key: str) -> Power:
+    """The power supplies, the CPU's share and how each GPU is cabled."""
+    entry = readable(node, key).only(("psus", "cpu_watts", "gpu_cables"), f"under {key}")
+    return Power(
+        psus=tuple(map(_psu, entry["psus"].list("a list of power supplies"))) if "psus" in entry else (),
+        cpu_watts=_count(entry["cpu_watts"], "cpu_watts", 5000) if "cpu_watts" in entry else None,
+        gpu_cables=tuple(map(_cable, entry["gpu_cables"].list("a list of cables"))) if "gpu_cables" in entry else (),
+    )
+
+
+def _psu(node: Node) -> Psu:
+    entry = _complete(node, ("watts",), ("count", "rating", "atx3"), "a power supply")
+    return Psu(
+        watts=_count(entry["watts"], "watts", 10_000),
+        count=_count(entry["count"], "count", 16) if "count" in entry else 1,
+        rating=word(entry["rating"], "rating") if "rating" in entry else "",
+        atx3=readable(entry["atx3"], "atx3").boolean("atx3: true or false") if "atx3" in entry else False,
+    )
+
+
+def _cable(node: Node) -> GpuCable:
+    entry = _complete(node, ("gpu", "sockets", "type"), ("independent",), "a GPU's cable")
+    alone = entry.get("independent")
+    return GpuCable(
+        gpu=readable(entry["gpu"], "gpu").integer("gpu", low=0, high=63),
+        sockets=_count(entry["sockets"], "sockets", 8),
+        type=word(entry["type"], "type"),
+        independent=readable(alone, "independent").boolean("independent: true or false") if alone else True,
+    )
+
+
+def _complete(node: Node, needed: tuple[str, ...], optional: tuple[str, ...], what: str) -> dict[str, Node]:
+    entry = readable(node, what).only(needed + optional, f"in {what}")
+    for key in needed:
+        if key not in entry:
+            raise node.fail(f'{what} needs "{key}"')
+    return entry
+
+
+def _count(node: Node, what: str, high: int) -> int:
+    return readable(node, what).integer(what, low=1, high=high)
+
+
+def read_expect(node: Node, key: str) -> Mapping[str, Any]:
+    """What this host shall have instead of its profile's numbers: ``{"gpu.count": 4}``, from dotted or nested keys."""
+    found: dict[str, Any] = {}
+    for name, leaf in _leaves(readable(node, key), ""):
+        if name in found:
+            raise leaf.fail(f'"{name}" is given twice under {key}')
+        found[name] = _plain(leaf, name)
+    return MappingProxyType(found)
+
+
+def _leaves(node: Node, prefix: str) -> Iterator[tuple[str, Node]]:
+    for key, value in node.map().items():
+        if not all(re.fullmatch(r"[\w-]+", part) for part in key.split(".")):
+            raise DocumentError(
+                node.keys.get(key, value.where), f'{key!a} is no name; expected one such as "gpu.count"'
+            )
+        if value.entries is not None:
+            yield from _leaves(value, f"{prefix}{key}.")
+        else:
+            yield prefix + key, value
+
+
+def _plain(node: Node, what: str) -> Any:
+    """A scalar or a list of scalars; a number that another reader would write otherwise may be a version: refused."""
+    if node.items is not None:
+        return tuple(_plain(item, what) for item in node.items)
+    if node.entries is not None or node.empty:
+        raise node.fail(f"{what} must be text, a number, true or false, or a list of these, found {node.kind}")
+    value = readable(node, what).plain()
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and str(value) != node.scalar:
+        raise node.fail(f'{what} {node.scalar} reads as {value}; write {value}, or "{node.scalar}" if it is text')
+    return value if isinstance(value, (bool, int, float)) else word(node, what)
+
+
+DECLARED: Mapping[str, Callable[[Node, str], Any]] = {
+    "profile": read_word,
+    "rack": read_word,
+    "fabric": read_fabric,
+    "power": read_power,
+    "expect": read_expect,
+}
+"""gpuops' own variables, each with its reader; a host's field has the variable's name."""

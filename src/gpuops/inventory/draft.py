@@ -1,0 +1,84 @@
+"""Draft: an inventory while its files are read; names are checked here, and everything knows its first place."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpuops.document import Node, Where
+from gpuops.errors import DocumentError
+from gpuops.inventory.names import check_group, check_host, expand, split_port
+
+_SECTIONS = ("hosts", "children", "vars")
+
+
+@dataclass
+class DraftGroup:
+    """A group so far: its own hosts, the places where each child is named, and its inline variables."""
+
+    origin: Where
+    hosts: dict[str, None] = field(default_factory=dict)
+    children: dict[str, Where] = field(default_factory=dict)
+    vars: dict[str, Node] = field(default_factory=dict)
+
+
+@dataclass
+class DraftHost:
+    """A host so far: where it is named first, and its inline variables."""
+
+    origin: Where
+    vars: dict[str, Node] = field(default_factory=dict)
+
+
+class Draft:
+    """Groups and hosts as the sources name them, in that order; ``all`` and ``ungrouped`` are always there."""
+
+    def __init__(self, file: str) -> None:
+        self.file = file
+        self.groups = {name: DraftGroup(Where(file)) for name in ("all", "ungrouped")}
+        self.hosts: dict[str, DraftHost] = {}
+
+    def group(self, name: str, where: Where) -> DraftGroup:
+        """The group called ``name``, made when it is new."""
+        if name not in self.groups:
+            if name in _SECTIONS:
+                raise DocumentError(where, f'"{name}" is no group; it belongs under one, such as "all"')
+            self.groups[check_group(name, where)] = DraftGroup(where)
+        return self.groups[name]
+
+    def child(self, parent: str, name: str, where: Where) -> None:
+        """Put the group ``name`` under ``parent``."""
+        if name == "all":
+            raise DocumentError(where, '"all" holds every group and cannot be under one')
+        self.groups[parent].children.setdefault(name, where)
+
+    def host(self, group: str, pattern: str, where: Where, variables: Mapping[str, Node] | None = None) -> None:
+        """Put every host that ``pattern`` stands for into ``group``, with the variables given there."""
+        bare, port = split_port(pattern, where)
+        given = dict(variables or {})
+        if port is not None:
+            given = {"ansible_port": Node(where, "tag:yaml.org,2002:int", str(port)), **given}
+        for name in expand(bare, where):
+            if name not in self.hosts:
+                self.hosts[check_host(name, where)] = DraftHost(where)
+            self.hosts[name].vars |= given
+            self.groups[group].hosts[name] = None
+
+    def check_circles(self) -> None:
+        """No group may contain itself; the error stands where the circle closes."""
+        done: set[str] = set()
+        for start in self.groups:
+            path: list[str] = []
+            rest = [iter((start,))]
+            while rest:
+                name = next(rest[-1], None)
+                if name is None:
+                    rest.pop()
+                    done.update(path[-1:])
+                    del path[-1:]
+                elif name in path:
+                    chain = " > ".join([*path[path.index(name) :], name])
+                    raise DocumentError(self.groups[path[-1]].children[name], f"group {name} contains itself: {chain}")
+                elif name not in done:
+                    path.append(name)
+                    rest.append(iter(self.groups[name].children))

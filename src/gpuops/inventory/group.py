@@ -1,0 +1,32 @@
+"""Group: a named set of hosts, and what follows from the tree of groups."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuops.document import Where
+
+
+@dataclass(frozen=True)
+class Group:
+    """One group: the hosts and groups that it names itself, and its variables (inline and ``group_vars/``)."""
+
+    name: str
+    origin: Where
+    hosts: tuple[str, ...] = ()
+    children: tuple[str, ...] = ()
+    vars: Mapping[str, Any] = field(default_factory=dict, hash=False)
+
+
+def members(groups: Mapping[str, Group], name: str) -> set[str]:
+    """Every host of the group and of the groups below it."""
+    found: set[str] = set()
+    seen, rest = {name}, [name]
+    while rest:
+        group = groups[rest.pop()]
+        found.update(group.hosts)
+        rest += [child for child in group.children if child not in seen]
+        seen.update(group.children)
+    return found

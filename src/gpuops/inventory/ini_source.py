@@ -1,0 +1,146 @@
+"""Ansible's INI inventory: ``[group]``, ``[group:children]``, ``[group:vars]``, and host lines with key=value."""
+
+from __future__ import annotations
+
+import ast
+import re
+import shlex
+import warnings
+from typing import Any
+
+from gpuops.document import Node, Where
+from gpuops.errors import DocumentError, did_you_mean
+from gpuops.inventory.draft import Draft
+
+_SECTION = re.compile(r"\[([^:\]\s]+)(?::(\w+))?\]\s*(?:#.*)?")
+_CHILD = re.compile(r"([^:\]\s]+)\s*(?:#.*)?")
+_PLAIN_NUMBER = re.compile(r"-?\d+(\.\d+)?")
+_TAGS = {bool: "bool", int: "int", float: "float", type(None): "null"}
+
+
+def read(text: str, file: str, draft: Draft) -> None:
+    """Add every line of the file to ``draft``."""
+    reader = _Reader(file, draft)
+    for number, line in enumerate(text.split("\n"), 1):
+        stripped = line.strip()
+        if stripped and stripped[0] not in "#;":
+            reader.line(stripped, Where(file, number, line.index(stripped) + 1))
+    reader.finish()
+
+
+class _Reader:
+    """Knows the section it is in; children and vars may speak of groups that are declared further down."""
+
+    def __init__(self, file: str, draft: Draft) -> None:
+        self.file = file
+        self.draft = draft
+        self.group = "ungrouped"
+        self.kind = "hosts"
+        self.declared = set(draft.groups)
+        self.mentioned: dict[str, tuple[Where, str]] = {}
+        self.seen: dict[tuple[str, str, str], Where] = {}
+
+    def line(self, line: str, where: Where) -> None:
+        section = _SECTION.fullmatch(line)
+        if section:
+            self.section(section.group(1), section.group(2) or "hosts", where)
+        elif line[0] == "[" and line[-1] == "]":
+            raise DocumentError(where, f"{line} is no section; expected [group], [group:children] or [group:vars]")
+        elif self.kind == "hosts":
+            self.host(line, where)
+        elif self.kind == "children":
+            self.child(line, where)
+        else:
+            self.variable(line, where)
+
+    def section(self, group: str, kind: str, where: Where) -> None:
+        if kind not in ("hosts", "children", "vars"):
+            hint = did_you_mean(kind, ("children", "vars", "hosts"))
+            raise DocumentError(where, f'unknown section "[{group}:{kind}]"{hint}')
+        self.group, self.kind = group, kind
+        self.draft.group(group, where)
+        if kind == "vars":
+            self.mentioned.setdefault(group, (where, f"[{group}:vars]"))
+        else:
+            self.declared.add(group)
+
+    def host(self, line: str, where: Where) -> None:
+        words = self.words(line, where)
+        self.once(words[0][0], where)
+        given: dict[str, Node] = {}
+        for word, place in words[1:]:
+            key, equals, value = word.partition("=")
+            if not equals or not key:
+                raise DocumentError(place, f'expected key=value without spaces around "=", found {word!a}')
+            if key in given:
+                raise DocumentError(place, f'"{key}" is given twice on this line')
+            given[key] = literal(value, place)
+        self.draft.host(self.group, words[0][0], where, given)
+
+    def words(self, line: str, where: Where) -> list[tuple[str, Where]]:
+        """The line as a shell would split it, each word with its place."""
+        lexer = shlex.shlex(line, posix=True)
+        lexer.whitespace_split = True
+        found: list[tuple[str, Where]] = []
+        column = 0
+        try:
+            for word in lexer:
+                column = max(line.find(word.split("=")[0], column), column)
+                found.append((word, Where(where.file, where.line, where.column + column)))
+                column += len(word)
+        except ValueError as error:
+            raise DocumentError(where, f"{str(error).lower()} on this line") from error
+        if not found:
+            raise DocumentError(where, "expected a host name")
+        return found
+
+    def child(self, line: str, where: Where) -> None:
+        match = _CHILD.fullmatch(line)
+        if match is None:
+            raise DocumentError(where, f"expected the name of a group, found {line!a}")
+        self.once(match.group(1), where)
+        self.mentioned.setdefault(match.group(1), (where, f"[{self.group}:children]"))
+        self.draft.child(self.group, match.group(1), where)
+
+    def variable(self, line: str, where: Where) -> None:
+        key, equals, value = (part.strip() for part in line.partition("="))
+        if not equals or not key:
+            raise DocumentError(where, f"expected key=value, found {line!a}")
+        self.once(key, where)
+        self.draft.groups[self.group].vars[key] = literal(value, where)
+
+    def once(self, name: str, where: Where) -> None:
+        key = (self.group, self.kind, name)
+        if key in self.seen:
+            raise DocumentError(where, f'"{name}" is given twice in {self.group}, first on line {self.seen[key].line}')
+        self.seen[key] = where
+
+    def finish(self) -> None:
+        for name, (where, section) in self.mentioned.items():
+            if name not in self.declared:
+                hint = did_you_mean(name, self.declared) or f"; declare it: [{name}]"
+                raise DocumentError(where, f'{section} speaks of an unknown group "{name}"{hint}')
+
+
+def literal(text: str, where: Where) -> Node:
+    """A value as Ansible reads it in INI: a Python literal where it is one, else the text itself."""
+    try:
+        with warnings.catch_warnings():
+            warnings.simplefilter("ignore")  # "\d" in a password is no invalid escape to warn about
+            value = ast.literal_eval(text)
+    except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
+        value = text
+    if isinstance(value, (int, float)) and not isinstance(value, bool) and _PLAIN_NUMBER.fullmatch(text):
+        return Node(where, f"tag:yaml.org,2002:{_TAGS[type(value)]}", text)  # keeps 1.10 as it was written
+    return node_of(value, where)
+
+
+def node_of(value: Any, where: Where) -> Node:
+    """A Python value as a document's node."""
+    if isinstance(value, dict):
+        entries = {str(key): node_of(item, where) for key, item in value.items()}
+        return Node(where, "tag:yaml.org,2002:map", entries=entries, keys=dict.fromkeys(entries, where))
+    if isinstance(value, (list, tuple, set)):
+        return Node(where, "tag:yaml.org,2002:seq", items=[node_of(item, where) for item in value])
+    text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
+    return Node(where, f"tag:yaml.org,2002:{_TAGS.get(type(value), 'str')}", text, quoted=isinstance(value, str))

@@ -1,0 +1,158 @@
+"""Inventory: hosts and groups as one file, one folder or one list of names gives them."""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from gpuops.document import Where, parse, read_text
+from gpuops.errors import DocumentError, did_you_mean
+from gpuops.inventory.draft import Draft
+from gpuops.inventory.export import ansible_ini, ansible_json, ansible_yaml
+from gpuops.inventory.group import Group
+from gpuops.inventory.host import Host
+from gpuops.inventory.ini_source import read as read_ini
+from gpuops.inventory.patterns import select, split
+from gpuops.inventory.settling import Settling, check_addresses
+from gpuops.inventory.yaml_source import read as read_yaml
+
+_YAML = (".yml", ".yaml", ".json")
+_NOT_SOURCES = ("group_vars", "host_vars", "vars_plugins")
+_NOT_SOURCE_SUFFIXES = (".bak", ".cfg", ".md", ".orig", ".pyc", ".pyo", ".retry", ".rpm", ".rst", ".swp", ".txt")
+_LOOKS_LIKE_YAML = re.compile(r"---|\{|[^\s\[\]=#]+:(\s|$)")
+
+
+@dataclass(frozen=True)
+class Inventory:
+    """Hosts by name in the order of the files, groups by name (``all`` and ``ungrouped`` always), and warnings."""
+
+    hosts: Mapping[str, Host]
+    groups: Mapping[str, Group]
+    warnings: list[str] = field(default_factory=list)
+
+    @classmethod
+    def load(cls, path: Path, *, allow_empty: bool = False) -> Inventory:
+        """The inventory in a file or folder, with ``group_vars/`` and ``host_vars/`` beside it.
+
+        Every complaint is a `DocumentError`; so is an inventory without hosts, unless ``allow_empty``.
+        """
+        draft = Draft(str(path))
+        for file in _sources(path):
+            _read_file(file, draft)
+        loaded = cls._settled(draft, path if path.is_dir() else path.parent)
+        if not loaded.hosts and not allow_empty:
+            raise DocumentError(Where(str(path)), 'no hosts; name them under a group: "all: {hosts: {gpu01: }}"')
+        return loaded
+
+    @classmethod
+    def of_names(cls, names: Iterable[str]) -> Inventory:
+        """An inventory of bare names: hosts, ``host:port``, ranges; variables come from nowhere."""
+        draft = Draft("--inventory")
+        for name in names:
+            draft.host("ungrouped", name, Where("--inventory"))
+        if not draft.hosts:
+            raise DocumentError("--inventory", "no hosts; expected names: gpu01,gpu02")
+        return cls._settled(draft, Path(os.devnull))
+
+    @classmethod
+    def open(cls, argument: str) -> Inventory:
+        """What ``-i`` means: a file or folder, or with a comma in it a list of names (``gpu01,`` is one)."""
+        if "," in argument and not Path(argument).exists():
+            return cls.of_names(filter(None, map(str.strip, split(argument, ","))))
+        return cls.load(find(argument))
+
+    @classmethod
+    def _settled(cls, draft: Draft, folder: Path) -> Inventory:
+        settled = Settling(draft, folder)
+        check_addresses(settled.hosts)
+        return cls(settled.hosts, settled.groups, settled.warnings)
+
+    def select(self, pattern: str = "all") -> list[Host]:
+        """The hosts that ``pattern`` means, in the inventory's order, every one of them usable.
+
+        `PatternError` where it means nothing, `DocumentError` where a chosen host cannot be used as it is written.
+        """
+        chosen = list(self.limit(pattern).hosts.values())
+        for host in chosen:
+            if host.fault:
+                hint = f'{host.fault.what}; or leave the host out: --limit "{pattern}:!{host.name}"'
+                raise DocumentError(host.fault.where, hint)
+        return chosen
+
+    def limit(self, pattern: str) -> Inventory:
+        """The same inventory with only the hosts that ``pattern`` means."""
+        chosen = select(pattern, self.hosts.keys(), self.groups)
+        groups = {
+            name: replace(group, hosts=tuple(host for host in group.hosts if host in chosen))
+            for name, group in self.groups.items()
+        }
+        return replace(self, hosts={name: host for name, host in self.hosts.items() if name in chosen}, groups=groups)
+
+    def to_ansible_json(self, *, show_secrets: bool = False) -> str:
+        """What Ansible accepts from a dynamic inventory script; passwords are masked unless ``show_secrets``."""
+        return ansible_json(self.hosts, self.groups, show_secrets=show_secrets)
+
+    def to_yaml(self, *, show_secrets: bool = False) -> str:
+        """A YAML inventory that loads as this one."""
+        return ansible_yaml(self.hosts, self.groups, show_secrets=show_secrets)
+
+    def to_ini(self, *, show_secrets: bool = False) -> str:
+        """An INI inventory that loads as this one; `OutputError` for what INI cannot say."""
+        return ansible_ini(self.hosts, self.groups, show_secrets=show_secrets)
+
+
+def find(name: str) -> Path:
+    """The inventory called ``name``: as a path from here, or a bare name in ``inventory/``."""
+    here, inner = Path(name), Path("inventory") / name
+    if here.exists():
+        return here
+    if inner.exists() and len(here.parts) == 1:
+        return inner
+    near = [p for p in (*_siblings(here.parent), *_siblings(Path("inventory"))) if p.is_file()]
+    hint = did_you_mean(name, map(str, near)) or did_you_mean(here.name, (p.name for p in near))
+    raise DocumentError(name, f"no such file, neither {here.absolute()} nor {inner.absolute()}{hint}")
+
+
+def _siblings(folder: Path) -> list[Path]:
+    return sorted(folder.iterdir()) if folder.is_dir() else []
+
+
+def _sources(path: Path) -> list[Path]:
+    """The file itself, or every inventory file of a folder in the order of their names."""
+    if not path.is_dir():
+        return [path]
+    files = []
+    for inner in _siblings(path):
+        if inner.name[0] == "." or inner.name in _NOT_SOURCES or inner.name.endswith(("~", *_NOT_SOURCE_SUFFIXES)):
+            continue
+        files += _sources(inner)
+    return files
+
+
+def _read_file(path: Path, draft: Draft) -> None:
+    text = read_text(path)
+    if os.access(path, os.X_OK):
+        raise DocumentError(
+            Where(str(path)),
+            "an executable file; gpuops runs no inventory scripts. Save what it says: "
+            f"ansible-inventory -i {path} --list --yaml --export > prod.yml, or: chmod -x {path}",
+        )
+    if text.startswith("$ANSIBLE_VAULT;"):
+        raise DocumentError(Where(str(path)), "encrypted by ansible-vault; keep secrets in group_vars/ instead")
+    if path.suffix == ".toml":
+        raise DocumentError(Where(str(path)), "a TOML inventory; gpuops reads YAML and INI")
+    if _is_yaml(path, text):
+        read_yaml(parse(text, str(path)), draft)
+    else:
+        read_ini(text, str(path), draft)
+
+
+def _is_yaml(path: Path, text: str) -> bool:
+    """By the suffix; where there is none (``/etc/ansible/hosts``) by the first line that says something."""
+    if path.suffix in (*_YAML, ".ini"):
+        return path.suffix in _YAML
+    lines = (line for line in text.splitlines() if line.strip() and line.lstrip()[0] not in "#;")
+    return bool(_LOOKS_LIKE_YAML.match(next(lines, "")))

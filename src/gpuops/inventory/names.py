@@ -1,0 +1,101 @@
+"""Names of hosts, groups and users, and the ranges that stand for many of them."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+import string
+
+from gpuops.document import Where
+from gpuops.errors import DocumentError
+
+MOST_HOSTS = 100_000
+_RANGE = re.compile(r"\[([^\[\]]*)\]")
+_LETTERS = re.compile(r"([a-zA-Z]):([a-zA-Z])(?::([0-9]{1,9}))?")
+_NUMBERS = re.compile(r"([0-9]{0,9}):([0-9]{1,9})(?::([0-9]{1,9}))?")
+_WITH_PORT = re.compile(r"((?:[^:\[\]]|\[[^\[\]]*\])+):(\d+)")
+_ADDRESS_WITH_PORT = re.compile(r"\[([^\[\]]+)\]:(\d+)")
+
+
+def check_host(name: str, where: Where, what: str = "host name") -> str:
+    """``name`` if it is a host name or an IP address that no shell, program or file system can mistake."""
+    return name if is_ipv6(name) else _check(name, where, what, ".-")
+
+
+def check_group(name: str, where: Where) -> str:
+    """``name`` if it can be said in a host pattern."""
+    return _check(name, where, "group name", ".-+@/")
+
+
+def check_user(name: str, where: Where) -> str:
+    """``name`` if it is a login name; a domain's (``ops@example.com``) too."""
+    return _check(name, where, "user name", ".-+@")
+
+
+def _check(name: str, where: Where, what: str, marks: str) -> str:
+    """Letters and digits of any script, ``_``, and ``marks``; the first is a letter, a digit or ``_``.
+
+    Names reach ssh, ProxyCommand and the shell of users' scripts: CVE-2023-51385 shows what metacharacters do there.
+    """
+    odd = next((c for c in name if not (c.isalnum() or c == "_" or c in marks)), "")
+    if odd:
+        hint = "; write the user as ansible_user" if odd == "@" else ""
+        raise DocumentError(where, f'{what} {name!a} has {odd!a} in it; letters, digits, "_" and {marks} may be{hint}')
+    if not name or name[0] in marks:
+        start = f"starts with {name[0]!a}" if name else "is empty"
+        raise DocumentError(where, f'{what} {name!a} {start}; expected a letter, a digit or "_" first')
+    return name
+
+
+def is_ipv6(text: str) -> bool:
+    """Whether ``text`` is an IPv6 address, with or without a scope."""
+    try:
+        address = ipaddress.IPv6Address(text)
+    except ValueError:
+        return False
+    return (address.scope_id or "eth0").isalnum()
+
+
+def split_port(pattern: str, where: Where) -> tuple[str, int | None]:
+    """``gpu01:2222`` and ``[2001:db8::1]:2222`` as name and port."""
+    if is_ipv6(pattern):
+        return pattern, None
+    bracketed = _ADDRESS_WITH_PORT.fullmatch(pattern)
+    match = bracketed if bracketed and is_ipv6(bracketed.group(1)) else _WITH_PORT.fullmatch(pattern)
+    if match is None:
+        return pattern, None
+    port = int(match.group(2)) if len(match.group(2)) < 8 else -1
+    if not 1 <= port <= 65535:
+        raise DocumentError(where, f"a port must be between 1 and 65535, found {match.group(2)}")
+    return match.group(1), port
+
+
+def expand(pattern: str, where: Where) -> list[str]:
+    """Every name that ``gpu[001:128]``, ``gpu[a:f]`` or ``gpu[0:9:3]`` stands for; without a range, itself."""
+    found = _RANGE.search(pattern)
+    if found is None or is_ipv6(pattern):
+        return [pattern]
+    rests = expand(pattern[found.end() :], where)
+    steps = range_values(found.group(1), where)
+    if len(steps) * len(rests) > MOST_HOSTS:
+        raise DocumentError(where, f'"{pattern}" stands for more than {MOST_HOSTS} hosts')
+    return [pattern[: found.start()] + step + rest for step in steps for rest in rests]
+
+
+def range_values(spec: str, where: Where) -> list[str]:
+    """The values of a range without its brackets: ``001:128``, ``a:f``, ``0:8:2``; both ends belong to it."""
+    match = _LETTERS.fullmatch(spec) or _NUMBERS.fullmatch(spec)
+    if match is None:
+        hint = f'; did you mean "[{spec.replace("-", ":")}]"?' if spec.count("-") == 1 else ""
+        raise DocumentError(where, f"range [{spec}] must be [begin:end] or [begin:end:step]{hint}")
+    begin, end, step = match.group(1) or "0", match.group(2), int(match.group(3) or "1")
+    if begin[0] == "0" and 1 < len(begin) != len(end):
+        raise DocumentError(where, f"range [{spec}] begins with {len(begin)} digits and ends with {len(end)}")
+    letters = string.ascii_letters if begin.isalpha() else ""
+    first, last = (letters.index(begin), letters.index(end)) if letters else (int(begin), int(end))
+    if first > last or step == 0:
+        raise DocumentError(where, f"range [{spec}] is empty; expected begin <= end and a step of 1 or more")
+    if (last - first) // step >= MOST_HOSTS:
+        raise DocumentError(where, f"range [{spec}] stands for more than {MOST_HOSTS} names")
+    width = len(begin) if begin[0] == "0" else 0
+    return [letters[n] if letters else str(n).zfill(width) for n in range(first, last + 1, step)]

@@ -1,0 +1,140 @@
+"""Host patterns: Ansible's ``--limit`` and ClusterShell's folded node sets.
+
+``h100:&rack1:!gpu05`` is: hosts of h100, of these only rack1's, without gpu05. A comma separates as the colon does.
+A term is ``all``, a host, a group, ``group[0]``, ``group[1:3]``, a range ``gpu[001:004]``, a node set
+``gpu[001-128,130]``, a glob ``gpu0*``, a regular expression ``~gpu0[1-4]``, or ``@file`` with terms line by line.
+"""
+
+from __future__ import annotations
+
+import fnmatch
+import re
+from collections.abc import Collection, Iterable, Iterator, Mapping
+from pathlib import Path
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+from gpuops.document import Where, read_text
+from gpuops.errors import PatternError, did_you_mean
+from gpuops.inventory.group import Group, members
+from gpuops.inventory.names import expand
+
+_SUBSCRIPT = re.compile(r"(.+)\[(-?\d{1,9})(?:(:)(\d{0,9}))?\]")
+_RANGE = re.compile(r".*\[[^\[\]]*:[^\[\]]*\].*")
+
+
+def select(pattern: str, hosts: Collection[str], groups: Mapping[str, Group]) -> set[str]:
+    """The names that ``pattern`` means; `PatternError` for a term that means nothing, and where none is left."""
+    terms = list(_terms(pattern, hosts))
+    if not terms:
+        raise PatternError("an empty host pattern; to select every host, say all")
+    reader = _Terms(hosts, groups)
+    plain = [term for term in terms if term[0] not in "&!"] or ["all"]
+    chosen = set().union(*(reader.meaning(term) for term in plain))
+    for term in terms:
+        if term[0] == "&":
+            chosen &= reader.meaning(term[1:])
+    for term in terms:
+        if term[0] == "!":
+            chosen -= reader.meaning(term[1:])
+    if not chosen:
+        raise PatternError(f'the pattern "{pattern}" selects no host; gpuops inventory graph shows who is where')
+    return chosen
+
+
+def _terms(pattern: str, hosts: Collection[str]) -> Iterator[str]:
+    """The pattern's parts, split at commas and colons outside of brackets; an IPv6 host stays whole."""
+    for part in filter(None, map(str.strip, split(pattern, ","))):
+        if part[0] == "@":
+            for line in read_text(Path(part[1:])).splitlines():
+                yield from _terms(line, hosts)
+        elif part.lstrip("&!") in hosts:
+            yield part
+        else:
+            yield from filter(None, map(str.strip, split(part, ":")))
+
+
+def split(text: str, mark: str) -> list[str]:
+    """``text`` cut at each ``mark`` that stands in no bracket."""
+    parts, depth = [""], 0
+    for char in text:
+        depth += (char in "[({") - (char in "])}")
+        if char == mark and depth <= 0:
+            parts.append("")
+        else:
+            parts[-1] += char
+    return parts
+
+
+class _Terms:
+    """What single terms mean in one inventory."""
+
+    def __init__(self, hosts: Collection[str], groups: Mapping[str, Group]) -> None:
+        self.hosts = hosts
+        self.groups = groups
+
+    def meaning(self, term: str) -> set[str]:
+        """The hosts that one term means, without its ``&`` or ``!``."""
+        if term in ("all", "*"):
+            return set(self.hosts)
+        if term in self.hosts:
+            return {term}
+        if term in self.groups:
+            return self.members(term)
+        if term[:1] == "~":
+            return self.matching(term[1:], term)
+        return self.subscripted(term) or self.listed(term)
+
+    def members(self, group: str) -> set[str]:
+        return members(self.groups, group) & set(self.hosts)
+
+    def matching(self, expression: str, term: str) -> set[str]:
+        """Hosts that match, and all hosts of groups that match."""
+        try:
+            matches = re.compile(expression).match
+        except re.error as error:
+            raise PatternError(f'"{term}" is not a regular expression: {error}') from error
+        named = {host for host in self.hosts if matches(host)}
+        found = named.union(*(self.members(group) for group in self.groups if group != "all" and matches(group)))
+        if not found:
+            raise self.unknown(term)
+        return found
+
+    def subscripted(self, term: str) -> set[str]:
+        """``group[0]``, ``group[-1]``, ``group[1:3]``, ``group[1:]``; empty where there is no such group."""
+        match = _SUBSCRIPT.fullmatch(term)
+        if match is None or match.group(1) not in self.groups:
+            return set()
+        chosen = self.members(match.group(1))
+        ordered = [host for host in self.hosts if host in chosen]
+        start, colon, end = int(match.group(2)), match.group(3), match.group(4)
+        stop = int(end) + 1 if end else None
+        picked = ordered[start:stop] if colon else ordered[start : start + 1 or None]
+        if not picked:
+            raise PatternError(f'"{term}": group {match.group(1)} has {len(ordered)} hosts, counted from 0')
+        return set(picked)
+
+    def listed(self, term: str) -> set[str]:
+        """A range, a glob or a node set."""
+        if _RANGE.fullmatch(term):
+            return self.known(expand(term, Where("pattern")), term)
+        if any(mark in term for mark in ("*", "?", "[!")):
+            return self.matching(fnmatch.translate(term), term)
+        try:
+            return self.known(NodeSet(term, resolver=RESOLVER_NOGROUP), term)
+        except NodeSetException as error:
+            raise PatternError(f'"{term}" is no host pattern: {error}') from error
+
+    def known(self, names: Iterable[str], term: str) -> set[str]:
+        found = set()
+        for name in names:  # ends at the first unknown one, however many the term would name
+            if name not in self.hosts:
+                raise self.unknown(name, term)
+            found.add(name)
+        return found
+
+    def unknown(self, name: str, term: str = "") -> PatternError:
+        inside = f' (in "{term}")' if term and term != name else ""
+        return PatternError(
+            f'no host or group called "{name}"{inside}{did_you_mean(name, [*self.hosts, *self.groups])}'
+        )

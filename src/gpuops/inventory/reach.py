@@ -1,0 +1,160 @@
+"""How a host is reached: Ansible's connection variables, their old names too, as typed fields of `Host`."""
+
+from __future__ import annotations
+
+import os
+import re
+import shlex
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+from gpuops.document import Node
+from gpuops.errors import DocumentError, did_you_mean
+from gpuops.inventory.host import Connection
+from gpuops.inventory.names import check_host, check_user
+from gpuops.inventory.values import OpaqueError, opaque, readable, word
+from gpuops.secret import Secret
+
+SSH_ARGS = ("ansible_ssh_args", "ansible_ssh_common_args", "ansible_ssh_extra_args")
+_CONNECTIONS: Mapping[str, Connection] = {
+    **dict.fromkeys(("ssh", "smart", "paramiko", "paramiko_ssh"), "ssh"),
+    "openssh": "openssh",
+    "local": "local",
+}
+_AUTOMATIC_PYTHON = ("auto", "auto_legacy", "auto_silent", "auto_legacy_silent")
+_HOP = re.compile(r"(?:ssh://)?[\w.@:%\[\]][\w.@:%\[\]+-]*")
+_UNSAFE_HOST_KEYS = {"stricthostkeychecking": ("no", "off"), "userknownhostsfile": ("/dev/null",)}
+
+
+def read_address(node: Node, key: str) -> str:
+    """A name or an IP address."""
+    return check_host(word(node, key), node.where, key)
+
+
+def read_port(node: Node, key: str) -> int:
+    """A TCP port."""
+    return readable(node, key).integer(key, low=1, high=65535)
+
+
+def read_user(node: Node, key: str) -> str:
+    """A login name."""
+    return check_user(word(node, key), node.where)
+
+
+def read_connection(node: Node, key: str) -> Connection:
+    """Our own way to reach the host; a way that gpuops lacks is an error only when the host is used."""
+    name = word(node, key).removeprefix("ansible.builtin.")
+    if name not in _CONNECTIONS:
+        hint = did_you_mean(name, _CONNECTIONS) or f"; known: {', '.join(_CONNECTIONS)}"
+        raise OpaqueError(node.where, f'{key} "{name}" is no way that gpuops can go{hint}')
+    return _CONNECTIONS[name]
+
+
+def read_key_file(node: Node, key: str) -> str:
+    """The path of a private key, with ``~`` resolved."""
+    path = os.path.expanduser(word(node, key))  # noqa: PTH111 - pathlib would raise where there is no home
+    if path.startswith("-"):
+        raise node.fail(f'{key} starts with "-"; write ./{path}')
+    return path
+
+
+def read_python(node: Node, key: str) -> str | None:
+    """The node's interpreter; None where Ansible would look for one itself."""
+    if node.scalar is not None and (node.scalar in _AUTOMATIC_PYTHON or "ansible_playbook_python" in node.scalar):
+        return None
+    return word(node, key)
+
+
+def read_become(node: Node, key: str) -> bool:
+    """Whether root may be used there."""
+    return readable(node, key).boolean(f"{key}: true or false")
+
+
+REACH: tuple[tuple[str, tuple[str, ...], Callable[[Node, str], Any]], ...] = (
+    ("address", ("ansible_host", "ansible_ssh_host"), read_address),
+    ("port", ("ansible_port", "ansible_ssh_port"), read_port),
+    ("user", ("ansible_user", "ansible_ssh_user"), read_user),
+    ("connection", ("ansible_connection",), read_connection),
+    ("key_file", ("ansible_private_key_file", "ansible_ssh_private_key_file"), read_key_file),
+    ("python", ("ansible_python_interpreter",), read_python),
+    ("become", ("ansible_become",), read_become),
+)
+"""Field, variables (the last that is set counts, as in Ansible), reader."""
+
+SECRETS = {
+    "password": ("ansible_password", "ansible_ssh_pass", "ansible_ssh_password"),
+    "become_password": ("ansible_become_password", "ansible_become_pass", "ansible_sudo_pass"),
+}
+"""Fields that are secrets, and the variables that hold them."""
+
+_SECRET_KEYS = [f"ansible_{ssh}private_key{kind}" for ssh in ("", "ssh_") for kind in ("", "_passphrase")]
+SECRET_NAMES = frozenset((*SECRETS["password"], *SECRETS["become_password"], *_SECRET_KEYS))
+"""Every variable that is never shown."""
+
+
+_ONLY_BECOME = {"ansible_become_method": ("sudo", "ansible.builtin.sudo"), "ansible_become_user": ("root",)}
+
+
+def warn_of_become(nodes: Mapping[str, Node]) -> Iterator[tuple[str, str]]:
+    """Variables that ask for another way to become root than gpuops has, each with what to warn about."""
+    for key, allowed in _ONLY_BECOME.items():
+        if key in nodes and nodes[key].scalar not in allowed:
+            yield key, f'{nodes[key].where}: {key} is ignored; gpuops knows only "{allowed[0]}"'
+
+
+def read_secret(node: Node, key: str) -> tuple[Secret | None, str]:
+    """The secret, if it is readable here, and what to warn about."""
+    if opaque(node):
+        return None, f"{node.where}: {key} is {opaque(node)}, which only Ansible can read; let gpuops ask for it"
+    return Secret(
+        readable(node, key).text(key)
+    ), f"{node.where}: {key} is written in clear text; better let gpuops ask for it"
+
+
+def read_ssh_args(nodes: Mapping[str, Node]) -> tuple[dict[str, Any], list[str]]:
+    """ProxyJump, ProxyCommand and what else is given to ssh; the first of each kind counts, as in ssh itself."""
+    fields: dict[str, Any] = {}
+    warnings: list[str] = []
+    rest: list[str] = []
+    for key, node in nodes.items():
+        for option, value in _options(_split(node, key)):
+            name = option.lower()
+            if name in ("proxyjump", "proxycommand"):
+                fields.setdefault("jump" if name == "proxyjump" else "proxy_command", _hop(name, value, node, key))
+            elif value.lower() in _UNSAFE_HOST_KEYS.get(name, ()):
+                warnings.append(f"{node.where}: {key} waives host keys ({option}); gpuops checks them all the same")
+            else:
+                rest += ["-o", f"{option}={value}"] if option else [value]
+    if len(fields) == 2:  # ssh takes whichever comes first
+        del fields[list(fields)[1]]
+    return {**{k: v for k, v in fields.items() if v}, **({"ssh_args": tuple(rest)} if rest else {})}, warnings
+
+
+def _split(node: Node, key: str) -> list[str]:
+    try:
+        return shlex.split(readable(node, key).text(key))
+    except ValueError as error:
+        raise node.fail(f"{key}: {str(error).lower()}") from error
+
+
+def _options(words: list[str]) -> Iterator[tuple[str, str]]:
+    """``-o A=b``, ``-oA=b``, ``-o "A b"`` and ``-J x`` as (option, value); anything else as ("", word)."""
+    rest = iter(words)
+    for item in rest:
+        if item[:2] == "-J":
+            yield "ProxyJump", item[2:] or next(rest, "")
+        elif item[:2] == "-o":
+            option = re.split(r"\s*=\s*|\s+", (item[2:] or next(rest, "")).strip(), maxsplit=1)
+            yield option[0], option[1] if len(option) > 1 else ""
+        else:
+            yield "", item
+
+
+def _hop(name: str, value: str, node: Node, key: str) -> str:
+    if value.lower() == "none":
+        return ""
+    if name == "proxyjump" and not all(_HOP.fullmatch(hop) for hop in value.split(",")):
+        raise DocumentError(node.where, f"{key}: ProxyJump {value!a} is not [user@]host[:port]")
+    if not value:
+        raise DocumentError(node.where, f"{key}: ProxyCommand without a command")
+    return value

@@ -1,0 +1,42 @@
+"""Ansible's YAML inventory, strictly: groups of hosts, children and vars, and nothing else beside these."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuops.document import Node, Where
+from gpuops.errors import DocumentError
+from gpuops.inventory.draft import Draft
+
+
+def read(root: Node, draft: Draft) -> None:
+    """Add every group of the document to ``draft``."""
+    if "plugin" in root.map("groups") and root.map()["plugin"].scalar is not None:
+        raise DocumentError(root.keys["plugin"], "an inventory plugin's settings; gpuops reads plain inventories only")
+    for name, node, where in _names(root, "a map of groups"):
+        _read_group(draft, name, node, where)
+
+
+def _read_group(draft: Draft, name: str, node: Node, where: Where) -> None:
+    group = draft.group(name, where)
+    for part, inner in node.only(("hosts", "children", "vars"), f'under group "{name}"').items():
+        if part == "vars":
+            group.vars |= inner.map(f'the variables of group "{name}"')
+        for key, value, place in _names(inner, f"a map of {part}") if part != "vars" else ():
+            if part == "hosts":
+                draft.host(name, key, place, value.map(f'the variables of "{key}"'))
+            else:
+                draft.child(name, key, place)
+                _read_group(draft, key, value, place)
+
+
+def _names(node: Node, what: str) -> Iterator[tuple[str, Node, Where]]:
+    """Each name with what is said of it; ``hosts: gpu01`` is one name, as in Ansible."""
+    if node.scalar is not None and not node.empty:
+        yield node.word(what), Node(node.where, "tag:yaml.org,2002:null"), node.where
+        return
+    for name, value in node.map(what).items():
+        if name in node.typed_keys:
+            kind = node.typed_keys[name]
+            raise DocumentError(node.keys[name], f'the name {name} reads as {kind}; put it in quotes: "{name}"')
+        yield name, value, node.keys[name]
