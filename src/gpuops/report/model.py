@@ -7,7 +7,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gpuops.errors import ConnectError, NodeError
+from gpuops.errors import ConnectError, GpuopsError, NodeError
 from gpuops.judging import Check, Finding, Level, Scope, Status, Verdict, worst
 from gpuops.profile import Profile
 
@@ -136,7 +136,7 @@ def entries(verdicts: Iterable[Verdict]) -> tuple[Entry, ...]:
 
 def build(
     run: Run,
-    nodes: Mapping[str, Profile | NodeError | str],
+    nodes: Mapping[str, Profile | GpuopsError | str],
     verdicts: Iterable[Verdict],
     not_run: Iterable[Check] = (),
 ) -> Report:
@@ -155,11 +155,12 @@ def build(
     return Report(run, tuple(_host(name, nodes[name], said[name]) for name in nodes), tuple(fleet), later)
 
 
-def _host(name: str, outcome: Profile | NodeError | str, verdicts: list[Verdict]) -> HostReport:
+def _host(name: str, outcome: Profile | GpuopsError | str, verdicts: list[Verdict]) -> HostReport:
     if isinstance(outcome, str):
         return HostReport(name, tuple(verdicts), skipped_why=outcome)
-    if isinstance(outcome, NodeError):
+    if isinstance(outcome, GpuopsError):
         lead = "unreachable: " if isinstance(outcome, ConnectError) else ""
-        return HostReport(name, tuple(verdicts), error=f"{lead}{outcome.what}")
+        what = outcome.what if isinstance(outcome, NodeError) else str(outcome)
+        return HostReport(name, tuple(verdicts), error=f"{lead}{what}")
     error = None if verdicts else "nothing was judged here"
     return HostReport(name, tuple(verdicts), outcome.name, outcome.required, error)

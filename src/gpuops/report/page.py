@@ -54,7 +54,10 @@ class Page:
         yield from (f"{'':<{indent}}{line}" for line in lines)
 
     def edges(self, left: str, right: str) -> Iterator[str]:
-        """``left`` wrapped, and one word at the right edge of its first line."""
+        """``left`` wrapped, and one word at the right edge of its first line; a word too long for that stands below."""
+        if len(right) > self.width // 2:
+            yield from (*wrap(left, self.width), right)
+            return
         first, *more = wrap(left, self.width - len(right) - 2)
         yield f"{first:<{self.width - len(right)}}{self.paint(right)}"
         yield from more
@@ -79,6 +82,7 @@ def fold(names: Iterable[str]) -> str:
 
 def wrap(text: str, width: int) -> list[str]:
     """``text`` in lines of at most ``width``, broken after spaces and commas, so that a node set can be broken."""
+    width = max(width, 8)  # narrower is not readable
     lines, line = [], ""
     for piece in _PIECE.findall(text):
         if line and len(line) + len(piece.rstrip()) > width:

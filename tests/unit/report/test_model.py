@@ -1,6 +1,6 @@
 import pytest
 
-from gpuops.errors import ConnectError, LostError
+from gpuops.errors import ConnectError, Interrupted, LostError
 from gpuops.judging import Check, Finding, Verdict
 from gpuops.profile import NO_PROFILE, Profile
 from gpuops.report.model import HostReport, build
@@ -31,10 +31,15 @@ def test_a_host_has_the_gravest_status(statuses, required, status):
 
 
 def test_only_a_node_nobody_answers_for_is_called_unreachable(run):
-    nodes = {"a": ConnectError("a", "refused"), "b": LostError("b", "the connection broke")}
-    a, b = build(run, nodes, []).hosts
+    nodes = {
+        "a": ConnectError("a", "refused"),
+        "b": LostError("b", "the connection broke"),
+        "c": Interrupted("stopped"),
+    }
+    a, b, c = build(run, nodes, []).hosts
     assert (a.status, a.error) == ("unknown", "unreachable: refused")
     assert (b.status, b.error) == ("unknown", "the connection broke")
+    assert (c.status, c.error) == ("unknown", "stopped")
 
 
 def test_a_node_without_any_verdict_does_not_pass(run):

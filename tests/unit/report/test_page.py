@@ -44,7 +44,7 @@ def test_no_name_is_lost_or_invented_by_folding(names):
     assert set(NodeSet(fold(names))) == names
 
 
-@given(st.text("ab ,[0", max_size=60), st.integers(5, 30))
+@given(st.text("ab ,[0", max_size=60), st.integers(8, 30))
 def test_wrapping_keeps_every_word_within_the_width(text, width):
     lines = wrap(text, width)
     assert all(len(line) <= width for line in lines)
@@ -62,6 +62,11 @@ def test_a_label_that_is_too_long_stands_alone():
 
 def test_the_last_word_is_at_the_right_edge():
     assert list(Page(20).edges("left", "warn")) == ["left            warn"]
+    assert list(Page(20).edges("left and more", "a/rather/long/path")) == ["left and more", "a/rather/long/path"]
+
+
+def test_a_page_may_be_absurdly_narrow():
+    assert list(Page(3).labelled("label", "text", 10)) == ["label     text"]
 
 
 class Terminal(io.StringIO):
