@@ -1,0 +1,41 @@
+"""No local file system is nearly full."""
+
+from collections.abc import Iterator
+
+from gpuops import Finding, Profile, Unknown, check
+from gpuops.probes.disks import Filesystem, disks
+
+WARN_PERCENT = 90
+FULL_PERCENT = 95
+
+
+@check(
+    needs=disks,
+    severity="fail",
+    tags=("quick", "host"),
+    catches="a full disk: checkpoints, logs, sockets and package updates fail, often without saying why",
+    fix="remove old checkpoints, container images and logs (du -xh --max-depth=2 / | sort -h), or enlarge the disk",
+)
+def disk_space(found: tuple[Filesystem, ...], _profile: Profile) -> Iterator[Finding | Unknown]:
+    """Full from 95 percent, a warning from 90; memory, images and media that are full by nature do not count.
+
+    Source: imbue-ai/cluster-health (95 percent used fails); leptonai/gpud, disk component (less than 10 percent free
+    is degraded).
+    """
+    # one disk may be mounted in many places; df's first row for it is the plainest
+    real = {fs.device: fs for fs in reversed(found) if not fs.is_pseudo and not fs.device.startswith("/dev/sr")}
+    if not real:
+        yield Unknown("df shows no disk of this machine")
+    for fs in real.values():
+        if fs.used_percent < WARN_PERCENT:
+            continue
+        free_gib = fs.available_kib / 1024**2
+        yield Finding(
+            f"{fs.mount} is {fs.used_percent:.0f} % full, {free_gib:.1f} GiB left",
+            f"below {WARN_PERCENT}",
+            round(fs.used_percent),
+            "%",
+            subject=fs.mount,
+            label=f"{fs.mount} ({fs.device})",
+            severity=None if fs.used_percent >= FULL_PERCENT else "warn",
+        )

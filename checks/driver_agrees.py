@@ -1,0 +1,41 @@
+"""Every node runs the driver version that most nodes of its profile run."""
+
+from collections import Counter
+from collections.abc import Iterator
+
+from gpuops import Finding, NotApplicable, Profile, check
+from gpuops.probes.driver import Driver, driver
+
+_FEWEST_NODES = 3
+"""Of two nodes that differ, nobody can say which is wrong."""
+
+
+@check(
+    needs=driver,
+    scope="group",
+    severity="reboot",
+    tags=("quick", "driver"),
+    catches="a node that missed an update, or got one too early: mixed drivers hang collectives or lower their speed",
+)
+def driver_agrees(loaded: dict[str, Driver], _profile: Profile) -> Iterator[Finding | NotApplicable]:
+    """More than half of at least three nodes decide; otherwise the fleet is split and nobody is accused.
+
+    Source of the rule: GoogleCloudPlatform/cluster-health-scanner, config differ; no golden version is needed.
+    """
+    count = Counter(driver.loaded_version for driver in loaded.values())
+    if len(loaded) == 1:
+        yield NotApplicable("one node alone: there is no other of its profile to compare with")
+    if len(count) <= 1:
+        return
+    (version, most), *_ = count.most_common()
+    if len(loaded) < _FEWEST_NODES or 2 * most <= len(loaded):
+        split = ", ".join(f"{v} on {n}" for v, n in sorted(count.items()))
+        fix = "decide on one version, then bring the others to it"
+        yield Finding(f"split: {split}", "one version", split, "", fix, "driver", severity="warn")
+        return
+    for node, driver_there in loaded.items():
+        here = driver_there.loaded_version
+        if here != version:
+            message = f"{here} here, {version} on {most} of {len(loaded)} nodes"
+            fix = f"install driver {version} on {node} and reboot it"
+            yield Finding(message, version, here, "", fix, "driver", host=node)

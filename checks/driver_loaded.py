@@ -1,0 +1,45 @@
+"""The loaded NVIDIA module is the one on the disk, and nvidia-smi's libraries are of its version."""
+
+from collections.abc import Iterator
+
+from gpuops import Finding, Profile, Unknown, check
+from gpuops.probes.driver import Driver, InstalledDriver, driver, installed_driver
+from gpuops.probes.nvidia_smi import Smi, smi
+
+_REBOOT = "reboot, or stop everything that uses the GPUs and reload the nvidia modules"
+
+
+@check(
+    needs=(driver, installed_driver, smi),
+    tolerates=(driver, installed_driver, smi),
+    severity="reboot",
+    tags=("quick", "driver"),
+    explains=("nvidia-smi",),
+    catches="an update of packages without a reboot: programs that start now fail, those that run do not notice",
+)
+def driver_loaded(
+    loaded: Driver | Unknown, installed: InstalledDriver | Unknown, asked: Smi | Unknown, _profile: Profile
+) -> Iterator[Finding | Unknown]:
+    """Module in memory, module on disk and user-space libraries bear one version.
+
+    Source: NVIDIA driver README, "API mismatch": kernel module and libraries must be of the same release.
+    """
+    error = asked.error if isinstance(asked, Smi) else None
+    kind = error.kind if error else ""
+    versions = {
+        "loaded": None if isinstance(loaded, Unknown) else loaded.loaded_version,
+        "on disk": None if isinstance(installed, Unknown) else installed.version,
+        "libraries": asked.driver_version if isinstance(asked, Smi) else None,
+    }
+    told = {where: version for where, version in versions.items() if version}
+    if kind == "driver-not-loaded":
+        fix = "modprobe nvidia; if it refuses, dmesg says why: reinstall the driver for this kernel"
+        yield Finding("the NVIDIA kernel module is not loaded", fix=fix, subject="driver")
+    elif len(set(told.values())) > 1 or kind == "version-mismatch":
+        found = ", ".join(f"{version} {where}" for where, version in told.items())
+        yield Finding(f"driver versions differ: {found}", "one version", found, "", _REBOOT, "driver")
+    for part in (loaded, installed, asked):
+        if isinstance(part, Unknown):
+            yield part
+    if isinstance(asked, Smi) and not asked.driver_version:
+        yield Unknown(error.text if error else "nvidia-smi does not tell the driver's version")

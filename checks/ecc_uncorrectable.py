@@ -1,0 +1,37 @@
+"""No GPU has had an uncorrectable memory error since its last reset."""
+
+from collections.abc import Iterator
+
+from gpuops import Finding, NotApplicable, Profile, Unknown, check
+from gpuops.probes.gpus import Gpu, gpus
+
+
+@check(
+    needs=gpus,
+    severity="reset",
+    tags=("quick", "gpu", "memory", "nvidia-smi"),
+    explains=("xid:48", "xid:63", "xid:94", "xid:95", "xid:154"),
+    catches="memory that gave a wrong value: the job died of it, and the next one may compute with it",
+)
+def ecc_uncorrectable(found: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
+    """The volatile counter must be 0; any other value asks for a reset.
+
+    Source: facebookresearch/gcm, check_nvidia_smi.py (uncorrected volatile at most 0); NVIDIA Xid catalogue, Xid 48.
+    A card without ECC (GeForce, TITAN) has nothing to judge; one whose profile says ``gpu.ecc`` must have it on.
+    """
+    for gpu in found:
+        yield from _judge(gpu, must_have_ecc=bool(profile.get("gpu.ecc", default=False)))
+
+
+def _judge(gpu: Gpu, *, must_have_ecc: bool) -> Iterator[Finding | Unknown | NotApplicable]:
+    count = gpu.ecc_uncorrected_volatile
+    if count:
+        fix = f"reset GPU {gpu.index} (nvidia-smi --gpu-reset -i {gpu.index}) when idle; if it comes back, replace it"
+        yield Finding(f"{count} uncorrectable ECC errors", 0, count, "errors", fix, gpu.subject, gpu.label)
+    elif must_have_ecc and gpu.ecc_mode is False:
+        fix = f"nvidia-smi -i {gpu.index} -e 1, then reboot"
+        yield Finding("ECC is off", "on", "off", "", fix, gpu.subject, gpu.label, severity="warn")
+    elif count is None and (must_have_ecc or gpu.ecc_mode):
+        yield Unknown(f"{gpu.label} does not tell its uncorrectable ECC errors")
+    elif count is None:
+        yield NotApplicable(f"{gpu.name or gpu.label} has no ECC in use")

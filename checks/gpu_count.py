@@ -1,0 +1,53 @@
+"""nvidia-smi, the PCI bus, the kernel driver and the profile agree on how many GPUs there are."""
+
+from collections.abc import Iterator
+
+from gpuops import Finding, Profile, Unknown, check
+from gpuops.probes.driver import Driver, driver
+from gpuops.probes.gpus import roster
+from gpuops.probes.lspci import PciFunction, gpu_functions
+from gpuops.probes.nvidia_smi import Smi, smi
+from gpuops.probes.pcie import PcieLink, pcie
+
+
+@check(
+    needs=(smi, gpu_functions, driver, pcie),
+    tolerates=(gpu_functions, driver, pcie),
+    expects=("gpu.count",),
+    severity="isolate",
+    tags=("quick", "gpu", "nvidia-smi"),
+    catches="7 of 8 GPUs after a reboot: jobs fail to start, or start with fewer ranks",
+    fix="power-cycle the node; if the GPU stays away, reseat or replace it",
+)
+def gpu_count(
+    answer: Smi,
+    functions: tuple[PciFunction, ...] | Unknown,
+    loaded: Driver | Unknown,
+    links: dict[str, PcieLink] | Unknown,
+    profile: Profile,
+) -> Iterator[Finding | Unknown]:
+    """Whole cards are counted; MIG instances are parts of one.
+
+    A GPU that the kernel driver has and nvidia-smi does not list is hidden from this session (a device cgroup, a
+    container, NVIDIA_VISIBLE_DEVICES): that is unknown, not lost. /proc hides in containers what /sys still shows.
+    Source of the rule that the counts agree: Oracle oci-hpc, check_gpu_setup.py.
+    """
+    expected = profile["gpu.count"]
+    bound = set() if isinstance(loaded, Unknown) else set(loaded.gpu_addresses)
+    bound |= set() if isinstance(links, Unknown) else {name for name in links if ":" in name}
+    on_bus = set() if isinstance(functions, Unknown) else {f.address for f in functions if f.is_gpu}
+    known = roster(answer.gpus, bound | on_bus)
+    unlisted = set(known) - {gpu.address for gpu in answer.gpus}
+    if known and len(known) < expected:
+        yield Finding(f"{len(known)} of {expected} GPUs are there", expected, len(known), "GPUs")
+    elif (answer.error and unlisted) or not known:
+        yield Unknown(answer.error.text if answer.error else "nothing lists a GPU")
+    elif unlisted & bound:
+        yield Unknown(f"this session sees {len(answer.gpus)} of {len(known)} GPUs")
+    elif len(known) > expected:
+        fix = "name the right profile in the inventory, or set expect: {gpu.count: …}"
+        yield Finding(f"{len(known)} GPUs, more than {expected}", expected, len(known), "GPUs", fix, severity="warn")
+    for address in sorted(unlisted - bound if not answer.error else ()):
+        gpu = known[address]
+        fix = "read the NVRM lines of dmesg; power-cycle the node; if it stays so, reseat or replace the GPU"
+        yield Finding("is on the bus, but the driver has not taken it", fix=fix, subject=gpu.subject, label=gpu.label)

@@ -1,0 +1,44 @@
+"""No GPU has fallen off the PCI bus."""
+
+from collections.abc import Iterator
+
+from gpuops import Finding, Profile, Unknown, check
+from gpuops.probes.gpus import roster
+from gpuops.probes.lspci import PciFunction, gpu_functions
+from gpuops.probes.nvidia_smi import Smi, smi
+
+
+@check(
+    needs=(smi, gpu_functions),
+    tolerates=(smi, gpu_functions),
+    severity="isolate",
+    tags=("quick", "gpu", "nvidia-smi"),
+    explains=("nvidia-smi", "xid:79"),
+    catches="a dead card, riser or power feed: nvidia-smi stops answering for the whole node, or forgets the card",
+    fix="power-cycle the node; if the GPU stays away, reseat or replace it",
+)
+def gpu_lost(
+    asked: Smi | Unknown, functions: tuple[PciFunction, ...] | Unknown, _profile: Profile
+) -> Iterator[Finding | Unknown]:
+    """A lost card answers every configuration read with ones, which lspci prints as revision ff.
+
+    Source: NVIDIA Xid catalogue, Xid 79; Oracle oci-hpc, check_gpu_setup.py (``rev ff``). A card in runtime suspend
+    reads ff too, so one that answers nvidia-smi is not lost.
+    """
+    answer = asked if isinstance(asked, Smi) else Smi()
+    on_bus = () if isinstance(functions, Unknown) else tuple(f for f in functions if f.is_gpu)
+    error = answer.error if answer.error and answer.error.kind in {"gpu-lost", "unknown-handle"} else None
+    refused = dict.fromkeys(error.addresses, error.text) if error else {}
+    answering = {gpu.address for gpu in answer.gpus} - set(refused)
+    silent = {f.address: "lspci shows rev ff" for f in on_bus if f.off_the_bus and f.address not in answering}
+    known = roster(answer.gpus, {f.address for f in on_bus} | set(refused))
+    for address in sorted({*refused, *silent}):
+        evidence = "; ".join(filter(None, (refused.get(address), silent.get(address))))
+        gpu = known[address]
+        yield Finding(f"fell off the bus: {evidence}", subject=gpu.subject, label=gpu.label)
+    if error and not refused and not silent:
+        yield Finding(f"a GPU fell off the bus: {error.text}")
+    elif isinstance(asked, Unknown):
+        yield asked
+    elif answer.error and not error and not answer.gpus:
+        yield Unknown(answer.error.text)

@@ -1,0 +1,67 @@
+"""Every rail's port is up at its full rate, and no rail is missing."""
+
+from collections.abc import Iterator
+
+from gpuops import Finding, Profile, Unknown, check
+from gpuops.probes.ib import IbPort
+from gpuops.probes.ib import ib_ports as probe
+from gpuops.probes.topo import Topology, topo
+
+_NEAR = ("PIX", "PXB")
+
+
+@check(
+    needs=(probe, topo),
+    expects=("nic.count", "nic.rate_gbps"),
+    tolerates=(topo,),
+    severity="fail",
+    tags=("quick", "network", "nvidia-smi"),
+    catches="a rail that is down, or a 400 Gbit/s port that came up at 200: every all-reduce runs at its pace",
+)
+def ib_ports(ports: tuple[IbPort, ...], matrix: Topology | Unknown, profile: Profile) -> Iterator[Finding | Unknown]:
+    """Rails are the devices that the inventory declares (``nic.rails``), else those near a GPU (PIX or PXB).
+
+    Where neither is told, all devices are, if they are as many as the profile says. Other ports are not judged.
+    Source of the rates: the profile; of the rule: leptonai/gpud, infiniband component (ports and rate by GPU model).
+    """
+    count = profile["nic.count"]
+    here = {port.device for port in ports}
+    rails = set(profile.get("nic.rails", ())) or _near(matrix)
+    if not rails and len(here) > count:
+        yield Unknown("which ports are rails is not told; declare them under fabric: in the inventory")
+        return
+    rails = rails or here
+    if len(rails & here) < count:
+        gone = ", ".join(sorted(rails - here))
+        message = f"{len(rails & here)} of {count} rails are there" + (f" (missing: {gone})" if gone else "")
+        fix = "look for the device in lspci; if it is not there, reseat the NIC"
+        yield Finding(message, count, len(rails & here), "rails", fix, subject="rails")
+    for port in ports:
+        if port.device in rails:
+            yield from _judge(port, profile["nic.rate_gbps"])
+
+
+def _near(matrix: Topology | Unknown) -> set[str]:
+    """The RDMA devices of the NICs that share a PCIe switch with a GPU."""
+    if isinstance(matrix, Unknown):
+        return set()
+    near = {b for (a, b), link in matrix.links.items() if a in matrix.gpus and b in matrix.nics and link in _NEAR}
+    return {matrix.nic_names.get(nic, nic) for nic in near}
+
+
+def _judge(port: IbPort, rate_gbps: float) -> Iterator[Finding | Unknown]:
+    label = f"{port.device} port {port.port}" + (f" ({port.pci_address})" if port.pci_address else "")
+    if not port.state:
+        yield Unknown(f"{label} does not tell its state")
+    elif port.state.lower() != "active":
+        fix = f"reseat or clean the optic of {port.device} and of its switch port, look at the switch's log"
+        if port.state.lower().startswith("init"):
+            fix = "start the subnet manager, or look at why it does not bring up this port"
+        state = f"{port.state}, {port.phys_state}" if port.phys_state else port.state
+        yield Finding(f"port {port.port} is {state}", "Active", port.state, "", fix, port.device, label)
+    elif port.rate_gbps is None:
+        yield Unknown(f"{label} does not tell its rate")
+    elif port.rate_gbps < rate_gbps:
+        fix = f"reseat or clean the optic of {port.device}; compare the port's speed setting at both ends"
+        message = f"{port.rate_gbps:g} Gbit/s, expected {rate_gbps:g}"
+        yield Finding(message, rate_gbps, port.rate_gbps, "Gbit/s", fix, port.device, label)

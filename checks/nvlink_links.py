@@ -1,0 +1,53 @@
+"""Every NVLink that the profile expects is up at the expected rate."""
+
+from collections.abc import Iterator
+
+from gpuops import Finding, NotApplicable, Profile, Unknown, check
+from gpuops.probes.gpus import Gpu, gpus
+from gpuops.probes.nvlink import GpuLinks, nvlink
+
+_ROUNDING = 0.99
+"""nvidia-smi prints 26.562 for 26.5625 GB/s: a rate within one percent is the same rate."""
+
+
+@check(
+    needs=(gpus, nvlink),
+    expects=("nvlink.links", "nvlink.gb_per_s"),
+    severity="reset",
+    tags=("quick", "gpu", "nvlink", "nvidia-smi"),
+    explains=("topology", "xid:74"),
+    catches="a link that trained down or stayed down after a reset: all-reduce 5-40 % slower, and no error told",
+)
+def nvlink_links(
+    found: tuple[Gpu, ...], links: tuple[GpuLinks, ...], profile: Profile
+) -> Iterator[Finding | Unknown | NotApplicable]:
+    """Source of the rule: NVIDIA Health Validation documentation (max_inactive_nvlinks 0); the profile has the numbers.
+
+    A GPU in MIG mode may have its links switched off (NVIDIA Fabric Manager User Guide, MIG), so it is not judged.
+    """
+    told = {of.index: of for of in links}
+    for gpu in found:
+        if gpu.mig_mode:
+            yield NotApplicable(f"{gpu.label} is in MIG mode, which may switch NVLink off")
+        elif gpu.index not in told:
+            yield Unknown(f"nvidia-smi nvlink says nothing of {gpu.label}")
+        else:
+            yield from _judge(gpu, told[gpu.index], profile["nvlink.links"], profile["nvlink.gb_per_s"])
+
+
+def _judge(gpu: Gpu, of: GpuLinks, expected: int, gb_per_s: float) -> Iterator[Finding]:
+    rates = {link.index: link.gb_per_s for link in of.links if link.gb_per_s}
+    down = ", ".join(str(link.index) for link in of.links if link.index not in rates)
+    fix = (
+        f"reset GPU {gpu.index} (nvidia-smi --gpu-reset -i {gpu.index}) when idle and restart nvidia-fabricmanager "
+        "where there is one; if a link stays down, reseat or replace the GPU's baseboard or bridge"
+    )
+    if len(rates) < expected:
+        which = f" (down: {down})" if down else ""
+        message = f"{len(rates)} of {expected} NVLinks are up{which}"
+        yield Finding(message, expected, len(rates), "links", fix, gpu.subject, gpu.label)
+    slow = {index: rate for index, rate in rates.items() if rate < gb_per_s * _ROUNDING}
+    if slow:
+        worst = min(slow.values())
+        message = f"NVLink {', '.join(map(str, slow))} runs at {worst:g} of {gb_per_s:g} GB/s"
+        yield Finding(message, gb_per_s, worst, "GB/s", fix, gpu.subject, gpu.label)

@@ -1,0 +1,63 @@
+"""Every GPU's PCIe link has its full width, and its full generation when at work."""
+
+from collections.abc import Iterator
+
+from gpuops import Finding, Profile, Unknown, check
+from gpuops.probes.gpus import Gpu, gpus
+from gpuops.probes.pcie import PcieLink, pcie
+from gpuops.probes.system import System, system
+
+_GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
+"""PCIe generation by transfer rate in GT/s (PCI-SIG, PCI Express Base Specification)."""
+
+
+@check(
+    needs=(gpus, pcie, system),
+    tolerates=(pcie, system),
+    expects=("pcie.width", "pcie.generation"),
+    severity="fail",
+    tags=("quick", "gpu", "pcie", "nvidia-smi"),
+    catches="a card, riser or slot with a bad contact: copies to and from the host at half speed or less",
+)
+def pcie_link(
+    found: tuple[Gpu, ...], links: dict[str, PcieLink] | Unknown, machine: System | Unknown, profile: Profile
+) -> Iterator[Finding | Unknown]:
+    """Width: as the profile says. Generation: what card and slot can reach, and at work what they reach.
+
+    An idle GPU lowers its link to 2.5 GT/s, so the current generation counts only at P0 or under load. A guest sees a
+    virtual slot, so there the generation is not judged. Source of the rule: NVIDIA nvidia-smi manual page, PCIe
+    ("the current link generation may be reduced when the GPU is not in use").
+    """
+    guest = machine.virtual if isinstance(machine, System) else None
+    for gpu in found:
+        link = None if isinstance(links, Unknown) else links.get(gpu.address)
+        width = gpu.pcie_width or (link.width if link else None)
+        if width is None:
+            yield Unknown(f"nothing tells the PCIe width of {gpu.label}")
+        elif width < profile["pcie.width"]:
+            fix = "reseat the GPU and its riser, clean the contacts; if it stays narrow, replace the riser or the board"
+            yield Finding(
+                f"PCIe x{width}, expected x{profile['pcie.width']}",
+                profile["pcie.width"],
+                width,
+                "lanes",
+                fix,
+                gpu.subject,
+                gpu.label,
+            )
+        if guest is None:
+            yield Unknown("the machine does not tell whether it is a guest, so the PCIe generation is not judged")
+        elif not guest:
+            yield from _judge_generation(gpu, link, profile["pcie.generation"])
+
+
+def _judge_generation(gpu: Gpu, link: PcieLink | None, expected: int) -> Iterator[Finding | Unknown]:
+    at_work = gpu.performance_state == "P0" or bool(gpu.utilization_percent)
+    reachable = [gpu.pcie_generation_max, _GENERATIONS.get(link.max_speed_gt_per_s or 0) if link else None]
+    judged = [g for g in (*reachable, gpu.pcie_generation if at_work else None) if g is not None]
+    if not judged or (at_work and gpu.pcie_generation is None):
+        yield Unknown(f"nothing tells the PCIe generation of {gpu.label}")
+    elif min(judged) < expected:
+        fix = "set the slot to its full PCIe generation in the BIOS; reseat the GPU and its riser"
+        message = f"PCIe generation {min(judged)}, expected {expected}"
+        yield Finding(message, expected, min(judged), "generation", fix, gpu.subject, gpu.label)

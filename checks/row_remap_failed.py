@@ -1,0 +1,30 @@
+"""Every GPU had a spare row for each row of memory that failed."""
+
+from collections.abc import Iterator
+
+from gpuops import Finding, NotApplicable, Profile, Unknown, check
+from gpuops.probes.gpus import Gpu, gpus
+
+
+@check(
+    needs=gpus,
+    severity="isolate",
+    tags=("quick", "gpu", "memory", "nvidia-smi"),
+    explains=("row-remap-pending", "ecc-uncorrectable", "xid:64"),
+    catches="a card that has used up its spare rows: its errors come back after every reset",
+)
+def row_remap_failed(found: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
+    """Remapping Failure Occurred must be No.
+
+    Source: NVIDIA GPU Memory Error Management (docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt): a remapping failure
+    qualifies the card for replacement.
+    """
+    for gpu in found:
+        failed = gpu.remapped_rows.failure if gpu.remapped_rows else None
+        if failed:
+            fix = f"take the node out and replace GPU {gpu.index}: a reset does not help, no spare row is left"
+            yield Finding("a row remapping failed", "no", "yes", "", fix, gpu.subject, gpu.label)
+        elif failed is None and profile.get("gpu.row_remap", default=bool(gpu.remapped_rows)):
+            yield Unknown(f"{gpu.label} does not tell whether a row remapping failed")
+        elif failed is None:
+            yield NotApplicable(f"{gpu.name or gpu.label} does not remap rows")

@@ -1,0 +1,30 @@
+"""No GPU waits for a reset to take a bad row of memory out of use."""
+
+from collections.abc import Iterator
+
+from gpuops import Finding, NotApplicable, Profile, Unknown, check
+from gpuops.probes.gpus import Gpu, gpus
+
+
+@check(
+    needs=gpus,
+    severity="reset",
+    tags=("quick", "gpu", "memory", "nvidia-smi"),
+    explains=("ecc-uncorrectable", "xid:63", "xid:154"),
+    catches="a row that failed and stays in use until the GPU is reset",
+)
+def row_remap_pending(found: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
+    """Pending must be No; cards before Ampere retire pages instead of remapping rows.
+
+    Source: NVIDIA GPU Memory Error Management (docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt): a pending remapping
+    takes effect at the next GPU reset.
+    """
+    for gpu in found:
+        pending = gpu.remapped_rows.pending if gpu.remapped_rows else gpu.retired_pages_pending
+        if pending:
+            fix = f"reset GPU {gpu.index} (nvidia-smi --gpu-reset -i {gpu.index}) when idle, or reboot"
+            yield Finding("a row remapping is pending", "no", "yes", "", fix, gpu.subject, gpu.label)
+        elif pending is None and profile.get("gpu.row_remap", default=bool(gpu.remapped_rows)):
+            yield Unknown(f"{gpu.label} does not tell whether a row remapping is pending")
+        elif pending is None:
+            yield NotApplicable(f"{gpu.name or gpu.label} neither remaps rows nor retires pages")

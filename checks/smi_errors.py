@@ -1,0 +1,37 @@
+"""nvidia-smi tells of no power cable, interrupt or infoROM at fault."""
+
+from collections.abc import Iterator
+
+from gpuops import Finding, Profile, Unknown, check
+from gpuops.probes.nvidia_smi import Smi, smi
+
+_FIXES = {
+    "power-cable": "attach every power cable of the GPU; if they are, replace the cable or the power supply",
+    "interrupt": "reboot; if it comes back, update the BIOS and look for pci=nomsi on the kernel's command line",
+    "inforom": "reset the GPU when idle; if it comes back, send the card in",
+}
+
+
+@check(
+    needs=smi,
+    severity="fail",
+    tags=("quick", "gpu", "nvidia-smi"),
+    explains=("nvidia-smi", "xid:54"),
+    catches="a card without auxiliary power, without interrupts, or with a damaged infoROM",
+)
+def smi_errors(answer: Smi, _profile: Profile) -> Iterator[Finding | Unknown]:
+    """Source: the manual page of nvidia-smi, return values 8 (power cables), 10 (interrupts) and 14 (infoROM)."""
+    error = answer.error
+    if error is None:
+        return
+    if error.kind not in _FIXES:
+        yield Unknown(error.text)
+        return
+    named = [gpu for gpu in answer.gpus if gpu.address in error.addresses]
+    yield Finding(
+        error.text,
+        fix=_FIXES[error.kind],
+        subject=named[0].subject if named else "node",
+        label=named[0].label if named else "",
+        severity="warn" if error.kind == "inforom" else None,
+    )

@@ -1,0 +1,49 @@
+"""No GPU is close to the temperature at which it slows down."""
+
+from collections.abc import Iterator
+
+from gpuops import Finding, Profile, Unknown, check
+from gpuops.probes.gpus import Gpu, gpus
+
+WARM_CELSIUS = 80
+"""Below is good, 70 to 75 under load is excellent."""
+THROTTLING_CELSIUS = 84
+"""Where a card tells no limit: throttling begins at 84 to 90 degrees, by model."""
+
+
+@check(
+    needs=gpus,
+    severity="fail",
+    tags=("quick", "gpu", "temperature", "nvidia-smi"),
+    explains=("throttle",),
+    catches="a blocked fan or duct, dried paste, a hot aisle: the GPU slows down, then stops",
+)
+def temperature(found: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown]:
+    """Warm from 80 °C; at fault where the margin to the card's own limit is used up.
+
+    The limit is T.Limit where the card has one (Hopper and later: the degrees that are left), else its slowdown
+    temperature, else 84 °C. Source: NVIDIA nvidia-smi manual page, Temperature; the figures of 80 and 84 °C:
+    stas00/ml-engineering, compute/accelerator, high accelerator temperature.
+    """
+    for gpu in found:
+        celsius, margin = gpu.temperature_celsius, _margin(gpu)
+        fix = "look at fans, airflow and inlet temperature; if its neighbours are cool, send the card in"
+        if margin is None:
+            yield Unknown(f"{gpu.label} does not tell its temperature")
+        elif margin <= 0:
+            at = "" if celsius is None else f"{celsius} °C, "
+            message = f"{at}no margin left: it slows down"
+            yield Finding(message, "more than 0", margin, "°C of margin", fix, gpu.subject, gpu.label)
+        elif celsius is not None and celsius >= WARM_CELSIUS:
+            message = f"{celsius} °C, {margin} °C below its limit"
+            yield Finding(message, f"below {WARM_CELSIUS}", celsius, "°C", fix, gpu.subject, gpu.label, "warn")
+
+
+def _margin(gpu: Gpu) -> int | None:
+    """Degrees Celsius that are left before the card slows down."""
+    if gpu.tlimit_celsius is not None:
+        return gpu.tlimit_celsius
+    if gpu.temperature_celsius is None:
+        return None
+    limit = THROTTLING_CELSIUS if gpu.slowdown_celsius is None else gpu.slowdown_celsius
+    return limit - gpu.temperature_celsius

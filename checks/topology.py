@@ -1,0 +1,65 @@
+"""Every two GPUs are connected at least as closely as the profile expects."""
+
+import itertools
+import re
+from collections import Counter
+from collections.abc import Iterator
+
+from gpuops import Finding, NotApplicable, Profile, Unknown, check
+from gpuops.probes.gpus import Gpu, gpus
+from gpuops.probes.topo import Topology, topo
+
+_PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")
+"""The legend of nvidia-smi topo -m, nearest first: one PCIe bridge, several, host bridge, NUMA node, sockets."""
+
+
+@check(
+    needs=(gpus, topo),
+    expects=("topology.gpu_pairs",),
+    severity="reset",
+    tags=("quick", "gpu", "nvlink", "nvidia-smi"),
+    catches="GPUs that talk over PCIe instead of NVLink, or over fewer links than their neighbours",
+    fix="restart nvidia-fabricmanager where there is one, reset the GPUs; if it stays so, reseat bridge or baseboard",
+)
+def topology(found: tuple[Gpu, ...], matrix: Topology, profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
+    """The matrix must be symmetric, and no pair of GPUs farther apart than ``topology.gpu_pairs``.
+
+    Source of the figures: the profile. Only GPUs that this session sees are judged, and none in MIG mode, which may
+    switch NVLink off. A GPU that is far from several others is at fault once, not once for each pair.
+    """
+    expected = profile["topology.gpu_pairs"]
+    whole = [gpu for gpu in found if not gpu.mig_mode]
+    if len(whole) < 2:
+        yield NotApplicable("there are no two GPUs out of MIG mode here")
+    far: dict[tuple[Gpu, Gpu], str] = {}
+    for one, other in itertools.combinations(whole, 2):
+        link = _link(matrix, one, other)
+        if link is None:
+            yield Unknown(f"nvidia-smi topo -m does not tell how GPU {one.index} and GPU {other.index} are connected")
+        elif _distance(link) > _distance(expected):
+            far[one, other] = link
+    while far:
+        gpu, pairs = _most_concerned(far)
+        links = " and ".join(sorted({far.pop(pair) for pair in pairs}))
+        others = ", ".join(str(b.index if a is gpu else a.index) for a, b in pairs)
+        yield Finding(f"{links} to GPU {others}", expected, links, subject=gpu.subject, label=gpu.label)
+
+
+def _link(matrix: Topology, one: Gpu, other: Gpu) -> str | None:
+    """The link between two GPUs, where both directions say the same and it is a word of the legend."""
+    there = matrix.links.get((f"GPU{one.index}", f"GPU{other.index}"))
+    back = matrix.links.get((f"GPU{other.index}", f"GPU{one.index}"))
+    return there if there == back and there and (there in _PATHS or re.fullmatch(r"NV\d+", there)) else None
+
+
+def _distance(link: str) -> int:
+    """Smaller is nearer: the more NVLinks the better, and any NVLink before PCIe."""
+    return _PATHS.index(link) + 1 if link in _PATHS else -int(link.removeprefix("NV"))
+
+
+def _most_concerned(far: dict[tuple[Gpu, Gpu], str]) -> tuple[Gpu, list[tuple[Gpu, Gpu]]]:
+    """The GPU in most pairs of ``far`` (the lowest of equals), and those pairs."""
+    count = Counter(gpu.index for pair in far for gpu in pair)
+    index = min(count, key=lambda i: (-count[i], i))
+    pairs = [pair for pair in far if index in {gpu.index for gpu in pair}]
+    return next(gpu for gpu in pairs[0] if gpu.index == index), pairs

@@ -1,0 +1,63 @@
+"""The driver reported no Xid error since boot."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from gpuops import Finding, Profile, Unknown, check
+from gpuops.probes.gpus import Gpu, gpus, roster
+from gpuops.probes.kernel_log import KernelLog, Xid, kernel_log
+from gpuops.probes.lspci import PciFunction, gpu_functions
+from gpuops.probes.xid import Action, meaning_of
+
+_SEVERITIES: dict[Action, Literal["info", "warn", "reset", "reboot", "isolate"]] = {
+    "none": "info",
+    "follow": "info",
+    "monitor": "warn",
+    "reset": "reset",
+    "reboot": "reboot",
+    "isolate": "isolate",
+}
+
+
+@check(
+    needs=(kernel_log, gpus, gpu_functions),
+    tolerates=(gpus, gpu_functions),
+    severity="reset",
+    tags=("quick", "gpu"),
+    catches="what the driver saw and no counter keeps: a GPU off the bus, a stopped engine, an NVLink error",
+)
+def xid(
+    log: KernelLog,
+    answering: tuple[Gpu, ...] | Unknown,
+    functions: tuple[PciFunction, ...] | Unknown,
+    _profile: Profile,
+) -> Iterator[Finding | Unknown]:
+    """One finding for each code on each GPU; severity and remedy are NVIDIA's action for the code.
+
+    Source: NVIDIA Xid catalogue (docs.nvidia.com/deploy/xid-errors), as each code's entry says. An application's own
+    errors (Xid 13, 31, 43) do not fail a node. Without the log since boot, no Xid is unknown.
+    """
+    seen: dict[tuple[str, int], list[Xid]] = {}
+    for event in log.xids:
+        seen.setdefault((event.address, event.code), []).append(event)
+    on_bus = set() if isinstance(functions, Unknown) else {f.address for f in functions if f.is_gpu}
+    known = roster(() if isinstance(answering, Unknown) else answering, on_bus)
+    for (address, _), events in seen.items():
+        yield _finding(events, known.get(address), address)
+    if not log.reaches_boot:
+        yield Unknown("the kernel log no longer reaches back to boot, so older Xid errors cannot be seen")
+
+
+def _finding(events: list[Xid], gpu: Gpu | None, address: str) -> Finding:
+    last = events[-1]
+    meaning = meaning_of(last.code, last.text)
+    times = f", {len(events)} times" if len(events) > 1 else ""
+    when = "" if last.seconds is None else f", {'last ' if times else ''}{last.seconds:.0f} s after boot"
+    return Finding(
+        f"Xid {last.code} ({meaning.meaning}){times}{when}",
+        fix=meaning.advice,
+        subject=gpu.subject if gpu else address,
+        label=gpu.label if gpu else f"GPU at {address}",
+        severity=_SEVERITIES[meaning.action],
+        code=str(last.code),
+    )
