@@ -52,7 +52,11 @@ class Probe(Generic[T]):
         if answer.timed_out:
             stuck = f", stuck in kernel state {answer.state}" if answer.state else ""
             return Unknown(f"{answer.question} did not answer in {answer.question.timeout_seconds:g} s{stuck}")
-        if self.accepts is None or answer.exit in self.accepts:
+        if self.accepts is None:
+            return None
+        if answer.truncated:
+            return Unknown(f"{answer.question} said more than can be sent, and its answer was cut")
+        if answer.exit in self.accepts:
             return None
         if answer.missing and isinstance(answer.question, Command):
             return Unknown(f"{answer.question.words[0]} is not installed")
