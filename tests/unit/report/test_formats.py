@@ -84,9 +84,9 @@ def test_the_document_tells_what_the_report_holds(rack):
     assert list(document["hosts"]) == [host.name for host in rack.hosts]
     assert document["run"]["started_at"] == "2026-01-05T14:02:11Z"
     slow = {
-        "check": "ib-rate", "code": "", "scope": "gpu", "host": "gpu009", "subject": "mlx5_3", "label": "mlx5_3 (rail 3)",
-        "status": "fail", "severity": "reset", "message": "the port is slow", "measured": 200, "expected": 400.0,
-        "unit": "Gbit/s", "fix": "reseat the optic at gpu009 port 3", "effects": [],
+        "check": "ib-rate", "code": "", "scope": "gpu", "host": "gpu009", "subject": "mlx5_3",
+        "label": "mlx5_3 (rail 3)", "status": "fail", "severity": "reset", "message": "the port is slow",
+        "measured": 200, "expected": 400.0, "unit": "Gbit/s", "fix": "reseat the optic at gpu009 port 3", "effects": [],
     }  # fmt: skip
     assert list(document["findings"][1].items()) == list(slow.items())
     assert document["hosts"]["gpu009"]["findings"] == [slow]
