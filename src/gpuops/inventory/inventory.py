@@ -4,20 +4,23 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
-from gpuops.document import Where, parse, read_text
+from gpuops.document import Opaque, Where, parse, read_text
 from gpuops.errors import DocumentError, did_you_mean
 from gpuops.inventory.draft import Draft
 from gpuops.inventory.export import ansible_ini, ansible_json, ansible_yaml
 from gpuops.inventory.group import Group
 from gpuops.inventory.host import Host
 from gpuops.inventory.ini_source import read as read_ini
+from gpuops.inventory.names import unfold
 from gpuops.inventory.patterns import select, split
 from gpuops.inventory.settling import Settling, check_addresses
 from gpuops.inventory.yaml_source import read as read_yaml
+from gpuops.secret import Secret
 
 _YAML = (".yml", ".yaml", ".json")
 _NOT_SOURCES = ("group_vars", "host_vars", "vars_plugins")
@@ -51,8 +54,10 @@ class Inventory:
     def of_names(cls, names: Iterable[str]) -> Inventory:
         """An inventory of bare names: hosts, ``host:port``, ranges; variables come from nowhere."""
         draft = Draft("--inventory")
+        where = Where("--inventory")
         for name in names:
-            draft.host("ungrouped", name, Where("--inventory"))
+            for single in unfold(name, where):
+                draft.host("ungrouped", single, where)
         if not draft.hosts:
             raise DocumentError("--inventory", "no hosts; expected names: gpu01,gpu02")
         return cls._settled(draft, Path(os.devnull))
@@ -69,6 +74,20 @@ class Inventory:
         settled = Settling(draft, folder)
         check_addresses(settled.hosts)
         return cls(settled.hosts, settled.groups, settled.warnings)
+
+    @property
+    def secrets(self) -> tuple[str, ...]:
+        """The names of the variables that hold a secret in clear text."""
+        return self._named(lambda value: isinstance(value, Secret))
+
+    @property
+    def opaque_vars(self) -> tuple[str, ...]:
+        """The names of the variables that only Ansible can read: templates, and what is encrypted."""
+        return self._named(lambda value: isinstance(value, Opaque) or (isinstance(value, str) and "{{" in value))
+
+    def _named(self, wanted: Callable[[Any], bool]) -> tuple[str, ...]:
+        layers = [*(group.vars for group in self.groups.values()), *(host.own_vars for host in self.hosts.values())]
+        return tuple(dict.fromkeys(key for layer in layers for key, value in layer.items() if wanted(value)))
 
     def select(self, pattern: str = "all") -> list[Host]:
         """The hosts that ``pattern`` means, in the inventory's order, every one of them usable.

@@ -5,6 +5,9 @@ from __future__ import annotations
 import ipaddress
 import re
 import string
+from collections.abc import Iterable
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from gpuops.document import Where
 from gpuops.errors import DocumentError
@@ -80,6 +83,17 @@ def expand(pattern: str, where: Where) -> list[str]:
     if len(steps) * len(rests) > MOST_HOSTS:
         raise DocumentError(where, f'"{pattern}" stands for more than {MOST_HOSTS} hosts')
     return [pattern[: found.start()] + step + rest for step in steps for rest in rests]
+
+
+def unfold(text: str, where: Where) -> Iterable[str]:
+    """Every name of a range (``gpu[001:128]``) or of a folded node set (``gpu[001-128,130]``), one by one."""
+    if "[" not in text or ":" in text:
+        return expand(text, where)
+    try:
+        nodes: Iterable[str] = NodeSet(text, resolver=RESOLVER_NOGROUP)
+    except NodeSetException as error:
+        raise DocumentError(where, f'"{text}" is no set of nodes: {error}') from error
+    return nodes
 
 
 def range_values(spec: str, where: Where) -> list[str]:

@@ -12,12 +12,10 @@ import re
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
-from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
-
 from gpuops.document import Where, read_text
-from gpuops.errors import PatternError, did_you_mean
+from gpuops.errors import DocumentError, PatternError, did_you_mean
 from gpuops.inventory.group import Group, members
-from gpuops.inventory.names import expand
+from gpuops.inventory.names import unfold
 
 _SUBSCRIPT = re.compile(r"(.+)\[(-?\d{1,9})(?:(:)(\d{0,9}))?\]")
 _RANGE = re.compile(r".*\[[^\[\]]*:[^\[\]]*\].*")
@@ -116,14 +114,12 @@ class _Terms:
 
     def listed(self, term: str) -> set[str]:
         """A range, a glob or a node set."""
-        if _RANGE.fullmatch(term):
-            return self.known(expand(term, Where("pattern")), term)
-        if any(mark in term for mark in ("*", "?", "[!")):
+        if not _RANGE.fullmatch(term) and any(mark in term for mark in ("*", "?", "[!")):
             return self.matching(fnmatch.translate(term), term)
         try:
-            return self.known(NodeSet(term, resolver=RESOLVER_NOGROUP), term)
-        except NodeSetException as error:
-            raise PatternError(f'"{term}" is no host pattern: {error}') from error
+            return self.known(unfold(term, Where("pattern")), term)
+        except DocumentError as error:
+            raise PatternError(error.what) from error
 
     def known(self, names: Iterable[str], term: str) -> set[str]:
         found = set()
