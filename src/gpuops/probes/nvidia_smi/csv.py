@@ -38,11 +38,13 @@ class CsvRow:
 
 def parse_gpu_csv(text: str) -> tuple[CsvRow, ...] | Unknown:
     """The rows below a header with names and units; a row with more or fewer cells makes all of it `Unknown`."""
+    if not text.strip():
+        return Unknown("nvidia-smi printed no CSV")
     if not text.endswith("\n"):
-        return Unknown("the CSV of nvidia-smi is cut short: its last line is not finished" if text else "no CSV at all")
+        return Unknown("the CSV of nvidia-smi is cut short: its last line is not finished")
     try:
-        header, *rows = [row for row in csv.reader(io.StringIO(text), skipinitialspace=True) if row]
-    except (csv.Error, ValueError) as error:
+        header, *rows = [row for row in csv.reader(io.StringIO(text.strip()), skipinitialspace=True) if row]
+    except csv.Error as error:
         return Unknown(f"the CSV of nvidia-smi cannot be read: {error}")
     headings = [_HEADING.fullmatch(cell.strip()) for cell in header]
     names = [h[1] for h in headings if h]

@@ -20,7 +20,7 @@ SmiErrorKind = Literal[
     "other",
 ]
 
-_ADDRESS = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{2}):([0-9a-f]{2})(?:\.([0-7]))?", re.IGNORECASE)
+_ADDRESS = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{2}):([01][0-9a-f])(?:\.([0-7]))?", re.IGNORECASE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,7 +128,7 @@ def canonical_address(text: str) -> str | None:
     They write ``00000000:C3:00.0``, ``0000:C3:00.0``, ``GPU0000:CB:00.0`` and ``PCI:0000:c3:00``; None for other text.
     """
     found = _ADDRESS.fullmatch(text.strip().upper().removeprefix("GPU").removeprefix("PCI:"))
-    if found is None:
+    if found is None or not (found[1] or found[4]):
         return None
     domain, bus, device, function = found.groups()
     return f"{int(domain or '0', 16):04x}:{bus}:{device}.{function or 0}".lower()

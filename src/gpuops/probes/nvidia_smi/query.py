@@ -13,57 +13,68 @@ from gpuops.probes.nvidia_smi.xml import Document, build_smi
 from gpuops.probing import Unknown
 
 _GPU = re.compile(r"GPU ([0-9A-Fa-f:.]+)")
-_ENTRY = re.compile(r"( *)(\S.*?)(?: *: (.*)| *:| *)")
+_ENTRY = re.compile(r"( *)(\S.*?)(?: *: (.*)| *:?)")
 
 
 def read_query(text: str) -> Document | Unknown:
-    """The flat text of a ``-q`` answer; the last line counts only where it is finished."""
-    finished = text[: text.rfind("\n") + 1]
+    """The flat text of a ``-q`` answer. Nothing marks its end: an unfinished last line or section does not count."""
     document = Document({}, [])
-    for path, value in _entries(finished):
+    path = ""
+    for path, value in _entries(text[: text.rfind("\n") + 1]):
         found = _GPU.fullmatch(path)
         if found:
             document.records.append(Record(found[1]))
         elif document.records:
             _add(document.records[-1], path, value)
-        else:
+        elif value is not None:
             document.fields[path] = value
     if not document.fields.get("driver_version"):
         return Unknown("this is not the text of nvidia-smi -q: it names no driver version")
+    if document.records and "/" in path and not text.endswith("\n\n"):
+        _cut(document.records[-1], path.partition("/")[0])
     return document
 
 
-def _entries(text: str) -> Iterator[tuple[str, str]]:
-    """Each line as ``path, value``; a line that starts a GPU stands as it is, a heading has an empty value."""
+def _entries(text: str) -> Iterator[tuple[str, str | None]]:
+    """Each line as ``path, value``; a line that starts a GPU stands as it is, a heading has no value."""
     above: list[tuple[int, str]] = []
     for line in text.splitlines():
         found = _ENTRY.fullmatch(line)
         if found is None or line.startswith("="):
             continue
-        indent, label = len(found[1]), found[2]
         if _GPU.fullmatch(line):
             above = []
-            yield line, ""
+            yield line, None
             continue
-        while above and above[-1][0] >= indent:
+        while above and above[-1][0] >= len(found[1]):
             above.pop()
-        above.append((indent, re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_")))
-        yield "/".join(name for _, name in above), found[3] or ""
+        above.append((len(found[1]), re.sub(r"[^a-z0-9]+", "_", found[2].lower()).strip("_")))
+        yield "/".join(name for _, name in above), found[3]
 
 
-def _add(record: Record, path: str, value: str) -> None:
+def _add(record: Record, path: str, value: str | None) -> None:
     """Put one line where it belongs; processes and MIG devices come several times."""
     section, _, rest = path.partition("/")
-    if section == "processes" and rest:
-        name = rest.rsplit("/", 1)[-1]
+    name = rest.rsplit("/", 1)[-1]
+    if section == "mig_devices":
+        record.mig_devices += rest == "mig_device"
+    elif value is None:
+        return
+    elif section == "processes" and rest:
         if name == "process_id":
             record.processes.append({})
         if record.processes:
             record.processes[-1][name] = value
-    elif section == "mig_devices" and rest:
-        record.mig_devices += rest == "mig_device"
     else:
         record.fields[path] = value
+
+
+def _cut(record: Record, section: str) -> None:
+    """Forget the last section of a text: were it cut short, a missing line would pass for a fault that is not there."""
+    for path in [path for path in record.fields if path.startswith(f"{section}/")]:
+        del record.fields[path]
+    if section == "processes":
+        record.processes.clear()
 
 
 def parse_query(text: str) -> Smi | Unknown:
