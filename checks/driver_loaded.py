@@ -14,7 +14,8 @@ _REBOOT = "reboot, or stop everything that uses the GPUs and reload the nvidia m
     tolerates=(driver, installed_driver, smi),
     severity="reboot",
     tags=("quick", "driver"),
-    explains=("nvidia-smi",),
+    explains=("fabric-manager",),
+    blinds=("nvidia-smi",),
     catches="an update of packages without a reboot: programs that start now fail, those that run do not notice",
 )
 def driver_loaded(

@@ -13,7 +13,8 @@ from gpuops.probes.nvidia_smi import Smi, smi
     tolerates=(smi, gpu_functions),
     severity="isolate",
     tags=("quick", "gpu", "nvidia-smi"),
-    explains=("nvidia-smi", "xid:79"),
+    explains=("nvidia-smi", "xid:79", "xid:154"),
+    blinds=("nvidia-smi",),
     catches="a dead card, riser or power feed: nvidia-smi stops answering for the whole node, or forgets the card",
     fix="power-cycle the node; if the GPU stays away, reseat or replace it",
 )

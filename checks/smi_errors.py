@@ -16,7 +16,8 @@ _FIXES = {
     needs=smi,
     severity="fail",
     tags=("quick", "gpu", "nvidia-smi"),
-    explains=("nvidia-smi", "xid:54"),
+    explains=("xid:54",),
+    blinds=("nvidia-smi",),
     catches="a card without auxiliary power, without interrupts, or with a damaged infoROM",
 )
 def smi_errors(answer: Smi, _profile: Profile) -> Iterator[Finding | Unknown]:

@@ -72,6 +72,7 @@ class Check:
     expects: tuple[str, ...] = ()
     tolerates: tuple[Probe[Any], ...] = ()
     explains: tuple[str, ...] = ()
+    blinds: tuple[str, ...] = ()
     catches: str = ""
     fix: str = ""
     doc: str = ""
@@ -105,6 +106,7 @@ def check(  # noqa: PLR0913 - each word is one line of what `checks explain` pri
     expects: tuple[str, ...] = (),
     tolerates: tuple[Probe[Any], ...] = (),
     explains: tuple[str, ...] = (),
+    blinds: tuple[str, ...] = (),
     catches: str = "",
     fix: str = "",
 ) -> Callable[[Callable[..., Iterator[Judgement]]], Check]:
@@ -113,13 +115,14 @@ def check(  # noqa: PLR0913 - each word is one line of what `checks explain` pri
     ``scope="group"`` gives ``judge({node: value}, profile)`` over the nodes of one profile. A need in ``tolerates``
     arrives as `Unknown` instead of stopping the check. A profile without a key in ``expects`` skips it. ``explains``
     names checks, tags or ``check:code``: their findings on the same subject are told as effects of this one's.
+    ``blinds`` names checks or tags that cannot look while this one fails: unknown there, they are skipped.
     """
     probes = (needs,) if isinstance(needs, Probe) else needs
 
     def make(judge: Callable[..., Iterator[Judgement]]) -> Check:
         name = judge.__name__.replace("_", "-")
         return Check(
-            name, probes, judge, severity, tags, scope, expects, tolerates, explains, catches, fix, _doc(judge)
+            name, probes, judge, severity, tags, scope, expects, tolerates, explains, blinds, catches, fix, _doc(judge)
         )
 
     return make
@@ -259,24 +262,29 @@ def fold(verdicts: list[Verdict], checks: Mapping[str, Check]) -> list[Verdict]:
     told = [(v.check, f) for v in verdicts for f in v.findings]
     told.sort(key=lambda t: (-_gravity(t[1]), t[0]))
     roots = [(_root(t, told, reach), t) for t in told]
-    return [_folded(v, roots, reach) for v in verdicts]
+    failing = [by for by, f in told if worst((f,)) == "fail"]
+    blinded = {name: by for by in reversed(failing) for name in _spelled_out(checks[by].blinds, checks)}
+    return [_folded(v, roots, blinded.get(v.check, "")) for v in verdicts]
 
 
 _Told = tuple[str, Finding]
-_Reach = Mapping[str, frozenset[str]]
+_Reach = Mapping[str, set[str]]
 
 
-def _reach(name: str, checks: Mapping[str, Check]) -> frozenset[str]:
-    """The words that ``name`` explains, itself or through a check that it explains; tags stand for their checks."""
+def _reach(name: str, checks: Mapping[str, Check]) -> set[str]:
+    """The words that ``name`` explains, itself or through a check that it explains."""
     found: set[str] = set()
     edge = [name]
     while edge:
-        words = checks[edge.pop()].explains
-        tagged = [c.name for c in checks.values() if set(words) & set(c.tags)]
-        new = {*words, *tagged} - found
+        new = _spelled_out(checks[edge.pop()].explains, checks) - found
         found |= new
         edge += sorted(new & set(checks))
-    return frozenset(found)
+    return found
+
+
+def _spelled_out(words: tuple[str, ...], checks: Mapping[str, Check]) -> set[str]:
+    """The words, and for those that are tags the checks that bear them."""
+    return {*words, *(c.name for c in checks.values() if set(words) & set(c.tags))}
 
 
 def _gravity(finding: Finding) -> int:
@@ -298,18 +306,18 @@ def _root(effect: _Told, told: list[_Told], reach: _Reach) -> _Told:
     return effect
 
 
-def _folded(verdict: Verdict, roots: list[tuple[_Told, _Told]], reach: _Reach) -> Verdict:
+def _folded(verdict: Verdict, roots: list[tuple[_Told, _Told]], blinded_by: str) -> Verdict:
     own = [(root, told) for root, told in roots if told[0] == verdict.check]
     kept = tuple(_with_effects(told, roots) for root, told in own if root is told)
-    causes = [root[0] for root, told in own if root is not told]
-    if verdict.status == "unknown":
-        causes = [by for (by, f), _ in roots if worst((f,)) == "fail" and verdict.check in reach[by]]
-    if not causes:
-        return replace(verdict, findings=kept)
-    status = "unknown" if verdict.status == "unknown" else worst(kept)
-    if status in {"pass", "unknown"}:
-        return replace(verdict, findings=kept, status="skipped", why=f"an effect of {causes[0]}")
-    return replace(verdict, findings=kept, status=status)
+    cause = next((root[0] for root, told in own if root is not told), "")
+    status, why = verdict.status, verdict.why
+    if cause and status in {"warn", "fail"}:
+        status = worst(kept)
+        if status == "pass":
+            status, why = ("unknown", why) if why else ("skipped", f"an effect of {cause}")
+    if status == "unknown" and blinded_by:
+        status, why = "skipped", f"an effect of {blinded_by}"
+    return replace(verdict, findings=kept, status=status, why=why)
 
 
 def _with_effects(cause: _Told, roots: list[tuple[_Told, _Told]]) -> Finding:
