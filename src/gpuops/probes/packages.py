@@ -13,7 +13,7 @@ _SCRIPT = rf"""
 if command -v dpkg-query >/dev/null; then
   all=$(dpkg-query -W -f '${{db:Status-Status}} ${{Package}} ${{Version}}\n') || exit
 else
-  all=$(rpm -qa --qf 'installed %{{NAME}} %{{VERSION}}-%{{RELEASE}}\n') || exit
+  all=$(rpm -qa --qf 'installed %{{NAME}} %{{VERSION}}-%{{RELEASE}}\n') || exit 1
 fi
 printf '%s\n' "$all" | grep -E '^[^ ]+ [^ ]*(nvidia|cuda|nccl|dcgm|datacenter-gpu-manager|mlnx|ofed|doca)'
 echo '{_END}'
