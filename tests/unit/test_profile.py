@@ -95,7 +95,7 @@ def test_what_a_profile_does_not_say():
         ("grade: datasheet", "grade: certain", r'mine\.yml:7:\d+: unknown grade "certain"; one of measured-here'),
         (", grade: datasheet", "", r"mine\.yml:7:\d+: gpu\.count needs grade"),
         ("source: a label, ", "", "gpu.count needs source"),
-        ("value: 4,", "value:,", "gpu.count has no value"),
+        ("value: 4,", "value: ~,", "gpu.count has no value"),
         ("match: {gpu_name: L40S, gpu_count: 4}", "match: {gpu_name: L40S}", "match needs gpu_name and gpu_count"),
         ("gpu_count: 4", "gpu_count: 0", r"mine\.yml:3:\d+:"),
         ("about:", "abuot:", 'did you mean "about"'),
