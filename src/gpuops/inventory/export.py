@@ -6,6 +6,7 @@ import json
 import re
 import shlex
 from collections.abc import Callable, Iterator, Mapping
+from datetime import date
 from typing import Any
 
 from gpuops.document import Opaque, Where, dump
@@ -26,6 +27,8 @@ def ansible_json(hosts: Hosts, groups: Groups, *, show_secrets: bool) -> str:
     def outward(value: Any) -> Any:
         if isinstance(value, Opaque):
             return {"__ansible_vault" if value.tag == "!vault" else "__ansible_unsafe": value.text}
+        if isinstance(value, date):  # a datetime too
+            return value.isoformat()
         return _shown(value, show_secrets=show_secrets)
 
     hostvars = {name: _mapped(host.own_vars, outward) for name, host in hosts.items() if host.own_vars}

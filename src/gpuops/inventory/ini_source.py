@@ -130,6 +130,8 @@ def literal(text: str, where: Where) -> Node:
             value = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         value = text
+    if value is ...:
+        value = text
     if isinstance(value, (int, float)) and not isinstance(value, bool) and _PLAIN_NUMBER.fullmatch(text):
         return Node(where, f"tag:yaml.org,2002:{_TAGS[type(value)]}", text)  # keeps 1.10 as it was written
     return node_of(value, where)

@@ -56,7 +56,7 @@ class Inventory:
         draft = Draft("--inventory")
         where = Where("--inventory")
         for name in names:
-            for single in unfold(name, where):
+            for single in [name] if ":" in name else unfold(name, where):
                 draft.host("ungrouped", single, where)
         if not draft.hosts:
             raise DocumentError("--inventory", "no hosts; expected names: gpu01,gpu02")
