@@ -33,6 +33,7 @@ _LINK = re.compile(r"\bLink (-?\d{1,4})\b", re.ASCII)
 _SECONDS = re.compile(r"^(?:.*\bkernel: )?\[ *(\d{1,12}\.\d{1,9})\]", re.ASCII)
 _KMSG_MICROSECONDS = re.compile(r"^\d+,\d+,(\d{1,18}),[^;]*;", re.ASCII)
 _HEAD_LINES = 5
+_NOT_FROM_BOOT = 3
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,18 +170,20 @@ def _aer(found: re.Match[str], address: str, seconds: float | None, line: int) -
 
 def _read(answer: Completed) -> KernelLog | Unknown:
     log = parse_kernel_log(answer.out)
-    if isinstance(log, Unknown):
+    failed = answer.exit not in (0, _NOT_FROM_BOOT) and not answer.truncated
+    if isinstance(log, Unknown) or (failed and not log.events):
+        words = answer.last_words() or "it is empty"
         refused = "permi" in answer.err.lower()  # "Operation not permitted", "insufficient permissions"
-        return Unknown(f"the kernel log cannot be read: {answer.last_words() or 'it is empty'}", needs_root=refused)
+        return Unknown(f"the kernel log cannot be read: {words}", needs_root=refused)
     return replace(log, reaches_boot=log.reaches_boot and answer.exit == 0 and not answer.truncated)
 
 
 # A node that has been up for long has overwritten its ring buffer, and dmesg may be closed to users; the journal
-# reaches further and often is open. Ending with 3 lets become="if-refused" look for a longer log as root.
-_SCRIPT = """\
+# reaches further and often is open. To end with an error lets become="if-refused" look for a longer log as root.
+_SCRIPT = f"""\
 dmesg | grep -aq 'Linux version' && exec dmesg
 journalctl -k -b -o short-monotonic --no-pager -q | grep -a . && exit
-dmesg && exit 3"""
+dmesg && exit {_NOT_FROM_BOOT}"""
 
 kernel_log: Probe[KernelLog] = Probe(
     "kernel_log",

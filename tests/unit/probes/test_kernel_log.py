@@ -135,6 +135,11 @@ def test_a_refused_log_needs_root(answer):
     assert "Operation not permitted" in told.why
 
 
+def test_the_words_of_a_failure_are_no_log(answer):
+    words = "dmesg: read kernel buffer failed: Operation not permitted\n"
+    assert kernel_log.read(answer(kernel_log, words, words, status=1)).needs_root
+
+
 def test_an_empty_log_is_unknown_and_root_would_not_help(answer):
     assert kernel_log.read(answer(kernel_log)) == Unknown("the kernel log cannot be read: it is empty")
 
