@@ -12,13 +12,13 @@ SOURCE = ROOT / "src" / "gpuops"
 FLOORS = {
     "errors": 0,
     **dict.fromkeys(("shell", "document", "secret", "content"), 1),
-    **dict.fromkeys(("inventory", "probing"), 2),
+    **dict.fromkeys(("inventory", "probing", "project"), 2),
     "transport": 3,
     **dict.fromkeys(("fleet", "probes"), 4),
     "facts": 5,
     **dict.fromkeys(("profile", "layout", "bandwidth"), 6),
     **dict.fromkeys(("judging", "placement", "planner"), 7),
-    **dict.fromkeys(("playbook", "collective", "render", "store"), 8),
+    **dict.fromkeys(("playbook", "collective", "render", "store", "assessment"), 8),
     **dict.fromkeys(("report", "lifecycle", "lab", "testing", "fabfile"), 9),
     "cli": 10,
 }

@@ -8,6 +8,7 @@ GpuopsError
 │   └── OutputError                a file or folder that cannot be written
 ├── NodeError                  3   one node, never the run
 │   ├── ConnectError               nobody answered: refused, timed out, no such name
+│   │   └── IncompatibleError      an SSH server that shares no algorithm with us
 │   ├── HostKeyError               the node is not proved to be the node
 │   ├── AuthenticationError        the node does not let us in
 │   ├── LostError                  the connection broke while something ran
@@ -73,6 +74,10 @@ class NodeError(GpuopsError):
 
 class ConnectError(NodeError):
     """No SSH server answered at the node's address."""
+
+
+class IncompatibleError(ConnectError):
+    """The node's SSH server and we share no algorithm."""
 
 
 class HostKeyError(NodeError):

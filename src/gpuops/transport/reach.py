@@ -37,7 +37,7 @@ class Reach:
     def _choose(self, host: Host) -> AgentTransport:
         if host.connection == "local":
             return open_local(host)
-        settings = replace(resolve(host), connect_seconds=self.connect_seconds)
+        settings = resolve(host, connect_seconds=self.connect_seconds)
         reason = self._needs_openssh(settings)
         if host.connection == "openssh" or reason:
             if reason:
@@ -45,7 +45,7 @@ class Reach:
             return open_openssh(host, settings)
         for warning in settings.known_hosts.warnings:
             self._say(warning)
-        return SshTransport(host, NodeConnection(host.name, settings, self._gateway(host, settings)))
+        return SshTransport(host, NodeConnection(host.name, settings, gateway_for(host, settings)))
 
     def _needs_openssh(self, settings: Settings) -> str:
         if settings.needs_openssh:
@@ -53,17 +53,18 @@ class Reach:
         unknown = not settings.known_hosts.keys(settings.known_name)
         return "@cert-authority in known_hosts" if unknown and settings.known_hosts.has_authorities else ""
 
-    def _gateway(self, host: Host, settings: Settings) -> NodeConnection | None:
-        """The connection to ProxyJump's last host, shared by all nodes behind it."""
-        if not settings.jump:
-            return None
-        with _lock:
-            if settings.jump not in _gateways:
-                _gateways[settings.jump] = _jump(host, settings.jump)
-            return _gateways[settings.jump]
-
     def _say(self, sentence: str) -> None:
         self.said.setdefault(sentence)
+
+
+def gateway_for(host: Host, settings: Settings) -> NodeConnection | None:
+    """The connection to ProxyJump's last host, shared by all nodes behind it."""
+    if not settings.jump:
+        return None
+    with _lock:
+        if settings.jump not in _gateways:
+            _gateways[settings.jump] = _jump(host, settings.jump)
+        return _gateways[settings.jump]
 
 
 def _jump(host: Host, chain: str) -> NodeConnection:

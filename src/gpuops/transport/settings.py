@@ -60,7 +60,7 @@ class Settings:
         return f"{self.address}:{self.port}"
 
 
-def resolve(host: Host, config_file: str = "~/.ssh/config") -> Settings:
+def resolve(host: Host, *, connect_seconds: float | None = None, config_file: str = "~/.ssh/config") -> Settings:
     """Merge what the inventory says of ``host`` with the user's SSH configuration."""
     own = _options(host.ssh_args)
     config_path = own.pop("-F", config_file)
@@ -78,7 +78,7 @@ def resolve(host: Host, config_file: str = "~/.ssh/config") -> Settings:
         known_hosts_files=_known_hosts_files(merged),
         host_key_alias=str(merged.get("hostkeyalias", "")),
         needs_openssh=_unsupported(config_path) or _special(host, merged),
-        connect_seconds=float(str(merged.get("connecttimeout", 10))),
+        connect_seconds=connect_seconds or float(str(merged.get("connecttimeout", 10))),
         identities_only=str(merged.get("identitiesonly", "no")).lower() == "yes",
         password=host.password,
     )

@@ -20,7 +20,7 @@ import fabric
 import paramiko
 from paramiko.transport import Transport
 
-from gpuops.errors import AuthenticationError, ConnectError, HostKeyError, LostError
+from gpuops.errors import AuthenticationError, ConnectError, HostKeyError, IncompatibleError, LostError
 from gpuops.inventory import Host
 from gpuops.secret import Secret
 from gpuops.transport.agent import AgentTransport
@@ -129,6 +129,16 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
             on_failure.pop_all()
         return transport
 
+    def show_key(self, types: tuple[str, ...]) -> paramiko.PKey:
+        """The server's host key of one of ``types``, proved by a handshake; nobody logs in."""
+        with contextlib.ExitStack() as always:
+            transport = QuickTransport(self._dial())
+            always.callback(transport.close)
+            transport._preferred_keys = types  # noqa: SLF001 - as prefer_key_types does
+            transport.banner_timeout = _BANNER_SECONDS
+            self._greet(transport)
+            return transport.get_remote_server_key()
+
     def _dial(self) -> Any:
         settings = self.settings
         try:
@@ -157,6 +167,8 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
     def _greet(self, transport: QuickTransport) -> None:
         try:
             transport.start_client(timeout=_BANNER_SECONDS + self.settings.connect_seconds)
+        except paramiko.IncompatiblePeer as error:
+            raise IncompatibleError(self.node, f"no common algorithm: {error} ({self.settings})") from error
         except paramiko.SSHException as error:
             raise self._explain(error) from error
         except EOFError as error:

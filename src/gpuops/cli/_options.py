@@ -1,0 +1,188 @@
+"""The options of every verb that talks to nodes, and what they come to: hosts, and a way to ask them all."""
+
+from __future__ import annotations
+
+import functools
+import socket
+import sys
+from collections.abc import Callable
+from dataclasses import dataclass, replace
+from typing import TYPE_CHECKING, Any, TypeVar
+
+import click
+
+if TYPE_CHECKING:
+    from gpuops.fleet import Outcome
+    from gpuops.inventory import Host
+    from gpuops.project import Project
+    from gpuops.transport.agent import AgentTransport
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True)
+class Target:
+    """The nodes that a verb is for, as the command line names them."""
+
+    inventory: str | None
+    limit: str | None
+    fanout: int | None
+    connect_seconds: float
+    total_seconds: float
+    ask_pass: bool
+    ask_become_pass: bool
+    pattern: str | None = None
+
+    @functools.cached_property
+    def project(self) -> Project:
+        """The settings of the current folder."""
+        from gpuops.project import load_project
+
+        return load_project()
+
+    @property
+    def name(self) -> str:
+        """The inventory as a person calls it."""
+        return self.inventory or self.project.inventory or "this machine"
+
+    @functools.cached_property
+    def hosts(self) -> list[Host]:
+        """The chosen hosts; without any inventory, this machine."""
+        from gpuops.inventory import Inventory
+
+        if self.name == "this machine":
+            if self.limit or self.pattern:
+                raise click.UsageError("a pattern needs an inventory: -i FILE, or `inventory:` in gpuops.yml")
+            return [_this_machine()]
+        inventory = Inventory.open(self.name)
+        for warning in inventory.warnings:
+            tell(warning)
+        chosen = inventory.select(self.limit or "all")
+        if self.pattern:
+            wanted = {host.name for host in inventory.select(self.pattern)}
+            chosen = [host for host in chosen if host.name in wanted]
+        return self._with_passwords(chosen)
+
+    def _with_passwords(self, hosts: list[Host]) -> list[Host]:
+        from gpuops import secret
+
+        changes: dict[str, Any] = {}
+        if self.ask_pass:
+            changes["password"] = secret.ask("SSH password: ")
+        if self.ask_become_pass:
+            changes["become_password"] = secret.ask("sudo password: ")
+        return [replace(host, **changes) for host in hosts] if changes else hosts
+
+    def each(self, work: Callable[[AgentTransport, Host], T], what: str) -> list[Outcome[T]]:
+        """Do ``work`` over a fresh connection to every host."""
+        from gpuops.transport.reach import Reach
+
+        reach = Reach(self.connect_seconds)
+
+        def visit(host: Host) -> T:
+            transport = reach(host)
+            try:
+                return work(transport, host)
+            finally:
+                transport.close()
+
+        outcomes = self.each_host(visit, what)
+        for sentence in reach.said:
+            tell(sentence)
+        return outcomes
+
+    def each_host(self, work: Callable[[Host], T], what: str) -> list[Outcome[T]]:
+        """Do ``work`` for every host, side by side, with progress on a terminal."""
+        from gpuops import fleet
+        from gpuops.transport.reach import hang_up
+
+        hosts = self.hosts
+        progress = Progress(what, len(hosts))
+        with progress:
+            return fleet.each(
+                hosts,
+                work,
+                fanout=fitting_fanout(self.fanout or self.project.fanout),
+                total_seconds=self.total_seconds,
+                watch=lambda _: progress.step(),
+                stop=hang_up,
+            )
+
+
+def _this_machine() -> Host:
+    from gpuops.document import Where
+    from gpuops.inventory import Host
+
+    name = socket.gethostname()
+    return Host(name, name, Where("this machine"), connection="local")
+
+
+def fitting_fanout(wanted: int) -> int:
+    """``wanted``, or as many connections as this process may have files open (three a node, and some to spare)."""
+    import resource
+
+    soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
+    need = wanted * 4 + 64
+    if soft < need:
+        ceiling = need if hard == resource.RLIM_INFINITY else min(need, hard)
+        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, ceiling), hard))
+        soft = max(soft, ceiling)
+    fits = max(1, (soft - 64) // 4)
+    if fits < wanted:
+        tell(f"only {soft} files may be open (ulimit -n), so {fits} nodes are asked at a time instead of {wanted}")
+    return min(wanted, fits)
+
+
+def tell(sentence: str) -> None:
+    """Say something beside the result: on stderr, so that stdout stays the report."""
+    from gpuops.report.page import clean
+
+    click.echo(f"gpuops: {clean(sentence)}", err=True)
+
+
+class Progress:
+    """``reaching nodes 12/64`` on a terminal's stderr; nothing anywhere else."""
+
+    def __init__(self, what: str, total: int) -> None:
+        self.what, self.total, self.done = what, total, 0
+        self.shown = sys.stderr.isatty()
+
+    def __enter__(self) -> None:
+        self._show()
+
+    def step(self) -> None:
+        """One more node is done."""
+        self.done += 1
+        self._show()
+
+    def _show(self) -> None:
+        if self.shown:
+            click.echo(f"\r  {self.what}  {self.done}/{self.total} ", nl=False, err=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self.shown:
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+
+def target_options(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that choose nodes; the verb gets them as ``target``."""
+
+    @functools.wraps(verb)
+    def with_target(**options: Any) -> Any:
+        chosen = {name: options.pop(name) for name in Target.__dataclass_fields__ if name in options}
+        return verb(target=Target(**chosen), **options)
+
+    for option in reversed(_OPTIONS):
+        with_target = option(with_target)
+    return with_target
+
+
+_OPTIONS = [
+    click.option("-i", "--inventory", metavar="FILE", help="Inventory file, or host1,host2 (a comma makes it a list)."),
+    click.option("-l", "--limit", metavar="PATTERN", help="Only these hosts: h100:&rack1:!gpu05, gpu[001-128]."),
+    click.option("--fanout", type=click.IntRange(1, 4096), metavar="N", help="Nodes asked at a time (64)."),
+    click.option("--connect-timeout", "connect_seconds", type=float, default=10.0, show_default=True, metavar="S"),
+    click.option("--total-timeout", "total_seconds", type=float, default=3600.0, show_default=True, metavar="S"),
+    click.option("-k", "--ask-pass", is_flag=True, help="Ask for the SSH password."),
+    click.option("-K", "--ask-become-pass", is_flag=True, help="Ask for the sudo password."),
+]

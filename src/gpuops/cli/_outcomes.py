@@ -1,0 +1,31 @@
+"""What verbs say of nodes that did not answer, and the exit code that follows."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuops.fleet import Outcome
+
+
+def reasons(outcomes: Iterable[Outcome[Any]]) -> dict[str, list[str]]:
+    """The nodes that failed, under what each said."""
+    from gpuops.errors import NodeError
+
+    found: dict[str, list[str]] = {}
+    for outcome in outcomes:
+        if outcome.error is not None:
+            what = outcome.error.what if isinstance(outcome.error, NodeError) else str(outcome.error)
+            found.setdefault(what, []).append(outcome.node)
+    return found
+
+
+def exit_code(outcomes: Iterable[Outcome[Any]], found: int = 0) -> int:
+    """130 after Ctrl-C, else what was ``found`` (1), else 3 where a node did not answer, else 0."""
+    from gpuops.errors import Interrupted
+
+    errors = [o.error for o in outcomes if o.error is not None]
+    if any(isinstance(error, Interrupted) for error in errors):
+        return Interrupted.exit_code
+    return found or (3 if errors else 0)

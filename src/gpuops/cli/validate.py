@@ -1,0 +1,188 @@
+"""``gpuops validate``: ask every node, judge what it says, name each fault with its remedy."""
+
+from __future__ import annotations
+
+import datetime as dt
+import sys
+import time
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuops import __version__
+from gpuops.cli._options import Target, target_options
+
+if TYPE_CHECKING:
+    from gpuops.errors import GpuopsError
+    from gpuops.facts import Facts
+    from gpuops.inventory import Host
+    from gpuops.judging import Check
+    from gpuops.profile import Profile
+    from gpuops.report.model import Report
+
+
+_MEASUREMENTS = {"standard": ("all-reduce",)}
+"""What only moving data can show; no check of saved facts can stand for it."""
+
+
+@dataclass(frozen=True)
+class Gathered:
+    """What the nodes said, or why they did not, in the order of the inventory."""
+
+    facts: dict[str, Facts]
+    errors: dict[str, GpuopsError]
+    hosts: dict[str, Host]
+    interrupted: bool = False
+
+
+@click.command()
+@target_options
+@click.option("--level", type=click.Choice(["quick", "standard", "burnin"]), default="quick", show_default=True)
+@click.option("--only", multiple=True, metavar="NAME", help="Only this check or tag; may be given again.")
+@click.option("--skip", multiple=True, metavar="NAME", help="Not this check or tag; may be given again.")
+@click.option("--fail-on", type=click.Choice(["fail", "warn", "never"]), help="Exit 1 from here on (fail).")
+@click.option("--format", "form", metavar="FORMAT", default="table", show_default=True, help="table, json or junit.")
+@click.option(
+    "-o",
+    "--output",
+    "outputs",
+    type=click.Path(path_type=Path),
+    multiple=True,
+    metavar="FILE",
+    help="Write a report there, in --format or the one that its suffix names (.json, .xml, .txt); may be given again.",
+)
+@click.option("--from", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Judge saved facts; no network.")
+@click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Keep the nodes' answers, for --from.")
+def command(  # noqa: PLR0913, PLR0917 - one argument an option
+    target: Target,
+    level: Any,
+    only: tuple[str, ...],
+    skip: tuple[str, ...],
+    fail_on: Any,
+    form: str,
+    outputs: tuple[Path, ...],
+    folder: Path | None,
+    save: Path | None,
+) -> int:
+    r"""Judge every node: the verdict first, then each fault with its evidence and its remedy.
+
+    Without an inventory it judges this machine. Nothing is installed on the nodes and no job is disturbed.
+
+    \b
+    Exit codes: 0 all well, 1 findings at or above --fail-on, 2 wrong input,
+                3 a node unreachable or not enough known of it, 130 interrupted.
+    """
+    from gpuops import judging, profile
+
+    _check_outputs(form, outputs)
+    known = judging.discover()
+    checks = judging.choose(known, level, only, skip)
+    profiles = profile.known()
+    began, started_at = time.monotonic(), dt.datetime.now(dt.timezone.utc)
+    gathered = _load(folder, checks, target) if folder else _ask(target, checks, profiles, keep=save is not None)
+    if save:
+        from gpuops.cli.facts import write_all
+
+        write_all(list(gathered.facts.values()), save)
+    run = _run(target, folder, level, started_at, began)
+    report = _judge(run, gathered, checks, profiles, _not_run(known, level, only))
+    _publish(report, form, outputs)
+    threshold: Any = fail_on or target.project.fail_on
+    return 130 if gathered.interrupted else report.exit_code(threshold)
+
+
+def _check_outputs(form: str, outputs: tuple[Path, ...]) -> None:
+    """Refuse a wrong format or folder before any node is asked."""
+    from gpuops.errors import InputError, OutputError, did_you_mean
+    from gpuops.report import format_for, format_names
+
+    if form not in format_names():
+        raise InputError(f'no report format called "{form}"{did_you_mean(form, format_names())}')
+    for path in outputs:
+        if len(outputs) > 1 or form == "table":
+            format_for(path)
+        if not path.parent.is_dir():
+            raise OutputError(f"{path}: cannot be written: there is no folder {path.parent}; create it first")
+
+
+def _ask(target: Target, checks: list[Check], profiles: list[Profile], *, keep: bool) -> Gathered:
+    from gpuops import assessment, facts
+    from gpuops.errors import DocumentError, Interrupted, did_you_mean
+
+    names = [p.name for p in profiles]
+    for host in target.hosts:
+        if host.profile is not None and host.profile not in names:
+            hint = did_you_mean(host.profile, names) or f"; known: {', '.join(names)}"
+            raise DocumentError(host.origin, f'{host.name} has the profile "{host.profile}", and there is none{hint}')
+    probes = assessment.probes_for(checks)
+    outcomes = target.each(
+        lambda transport, host: facts.gather(host.name, transport.batch, probes, keep_answers=keep), "reaching nodes"
+    )
+    return Gathered(
+        {o.node: o.value for o in outcomes if o.value is not None},
+        {o.node: o.error for o in outcomes if o.error is not None},
+        {host.name: host for host in target.hosts},
+        any(isinstance(o.error, Interrupted) for o in outcomes),
+    )
+
+
+def _load(folder: Path, checks: list[Check], target: Target) -> Gathered:
+    """Saved facts; where an inventory is given too, its hosts' profiles and expectations count."""
+    from gpuops import assessment, facts
+    from gpuops.document import Where
+    from gpuops.inventory import Host
+
+    saved = {f.node: f for f in facts.load_folder(folder, assessment.probes_for(checks))}
+    known = {host.name: host for host in target.hosts} if target.inventory else {}
+    hosts = {name: known.get(name) or Host(name, name, Where(str(folder))) for name in saved}
+    return Gathered(saved, {}, hosts)
+
+
+def _judge(
+    run: Any,
+    gathered: Gathered,
+    checks: list[Check],
+    profiles: list[Profile],
+    not_run: dict[Any, tuple[str, ...]],
+) -> Report:
+    from gpuops import assessment
+    from gpuops.report.model import build
+
+    chosen = {n: assessment.profile_of(gathered.hosts[n], f, profiles) for n, f in gathered.facts.items()}
+    verdicts = assessment.assess(checks, gathered.facts, chosen)
+    nodes = {name: chosen.get(name) or gathered.errors[name] for name in gathered.hosts}
+    return replace(build(run, nodes, verdicts), not_run=not_run)
+
+
+def _run(target: Target, folder: Path | None, level: Any, started_at: dt.datetime, began: float) -> Any:
+    from gpuops.report.model import Run
+
+    name = target.name if folder is None else f"{folder}/"
+    return Run(__version__, started_at, name, level, time.monotonic() - began, " ".join(["gpuops", *sys.argv[1:]]))
+
+
+def _not_run(known: dict[str, Check], level: Any, only: tuple[str, ...]) -> dict[Any, tuple[str, ...]]:
+    """What a higher level would run, by level: the quick one measures nothing between GPUs."""
+    from gpuops.judging import LEVELS
+
+    higher = [] if only else LEVELS[LEVELS.index(level) + 1 :]
+    checks = {name: tuple(c.name for c in known.values() if c.level == name) for name in higher}
+    return {name: found for name in higher if (found := checks[name] + _MEASUREMENTS.get(name, ()))}
+
+
+def _publish(report: Report, form: str, outputs: tuple[Path, ...]) -> None:
+    """Every named file, all rendered before the first is written; the table on stdout beside them."""
+    from gpuops.report import format_for, render
+    from gpuops.report.formats import table
+    from gpuops.report.output import write
+    from gpuops.report.page import Page
+
+    texts = [render(form if form != "table" and len(outputs) == 1 else format_for(p), report) for p in outputs]
+    for path, text in zip(outputs, texts, strict=True):
+        write(text, path)
+    if form == "table":
+        click.echo(table.render(report, Page.of(sys.stdout)), nl=False)
+    elif not outputs:
+        click.echo(render(form, report), nl=False)

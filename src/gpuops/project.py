@@ -1,0 +1,45 @@
+"""The project's settings: ``gpuops.yml`` in the current folder, every key with a default."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuops.document import Node, load
+
+FILE = "gpuops.yml"
+_FAIL_ON = ("fail", "warn", "never")
+_SCHEDULERS = ("none", "slurm", "kubernetes")
+
+
+@dataclass(frozen=True)
+class Project:
+    """What a project sets once. ``fanout`` is how many nodes are asked at a time."""
+
+    inventory: str | None = None
+    fanout: int = 64
+    fail_on: str = "fail"
+    store: str = ".gpuops/state.db"
+    scheduler: str = "none"
+
+
+def load_project(folder: Path | None = None) -> Project:
+    """The settings of ``folder`` (default: the current one); `gpuops.errors.DocumentError` where they are wrong."""
+    path = (folder or Path.cwd()) / FILE
+    if not path.exists():
+        return Project()
+    keys = load(path).only(("inventory", "fanout", "fail_on", "store", "scheduler"), f"in {FILE}")
+    default = Project()
+    return Project(
+        inventory=keys["inventory"].text("an inventory") if "inventory" in keys else None,
+        fanout=keys["fanout"].integer("a number of nodes", 1, 4096) if "fanout" in keys else default.fanout,
+        fail_on=_one_of(keys["fail_on"], _FAIL_ON) if "fail_on" in keys else default.fail_on,
+        store=keys["store"].text("a file") if "store" in keys else default.store,
+        scheduler=_one_of(keys["scheduler"], _SCHEDULERS) if "scheduler" in keys else default.scheduler,
+    )
+
+
+def _one_of(node: Node, words: tuple[str, ...]) -> str:
+    if node.text() not in words:
+        raise node.fail(f'"{node.scalar}" is not one of {", ".join(words)}')
+    return node.text()
