@@ -40,13 +40,13 @@ class InstalledDriver:
 def parse_driver(text: str) -> Driver | Unknown:
     """The loaded driver, from the files of `driver`."""
     files = read_files(text)
-    if "/proc/modules" not in files:
-        return Unknown("the list of loaded kernel modules cannot be read")
-    modules = frozenset(line.split(" ", 1)[0] for line in files["/proc/modules"].splitlines())
+    modules = frozenset(line.split(" ", 1)[0] for line in files.get("/proc/modules", "").splitlines())
     found = _VERSION.match(files.get("/proc/driver/nvidia/version", ""))
     if found is None:
-        loaded = "does not tell its version" if "nvidia" in modules else "is not loaded"
-        return Unknown(f"the NVIDIA driver {loaded}")
+        told = "does not tell its version" if "nvidia" in modules else "is not loaded"
+        return Unknown(f"the NVIDIA driver {told}")
+    if not modules:  # asked for last: without it GPUs may be missing too
+        return Unknown("the list of loaded kernel modules cannot be read")
     addresses = [canonical_address(gpu[1]) for gpu in map(_GPU.fullmatch, files) if gpu]
     return Driver(found["version"], " Open " in found["name"], tuple(a for a in addresses if a), modules)
 

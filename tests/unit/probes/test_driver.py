@@ -40,7 +40,8 @@ def test_the_closed_driver_is_told_from_the_open_one(files_text):
 @pytest.mark.parametrize(
     ("files", "why"),
     [
-        ({}, "the list of loaded kernel modules cannot be read"),
+        ({}, "the NVIDIA driver is not loaded"),
+        ({VERSION: OPEN}, "the list of loaded kernel modules cannot be read"),
         ({"/proc/modules": "nouveau 1 0 - Live 0x0\n"}, "the NVIDIA driver is not loaded"),
         ({"/proc/modules": "nvidia 1 0 - Live 0x0\n"}, "the NVIDIA driver does not tell its version"),
         ({"/proc/modules": "nvidia 1 0\n", VERSION: "NVRM version: garbage\n"}, "the NVIDIA driver does not tell"),
