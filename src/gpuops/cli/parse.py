@@ -57,6 +57,9 @@ def _read_answer(probe: Probe[Any], text: str) -> object:
 
 
 def _texts() -> dict[str, Kind]:
+    from gpuops.probes.expectations import KINDS
+    from gpuops.probes.ib import parse_ibstat
+    from gpuops.probes.lspci import parse_lspci_links
     from gpuops.probes.nvidia_smi.csv import parse_gpu_csv
     from gpuops.probes.nvidia_smi.failure import parse_error
     from gpuops.probes.nvidia_smi.listing import parse_gpu_list
@@ -68,6 +71,9 @@ def _texts() -> dict[str, Kind]:
         "nvsmi_q": Kind("nvidia-smi -q", parse_query),
         "nvsmi_csv": Kind("nvidia-smi --query-gpu=... --format=csv", parse_gpu_csv),
         "nvsmi_L": Kind("nvidia-smi -L", parse_gpu_list),
+        "lspci": Kind("lspci -vv", parse_lspci_links),
+        "ibstat": Kind("ibstat", parse_ibstat),
+        "inventory": Kind("an inventory for gpuops or Ansible, YAML or INI", KINDS["inventory"]),
         "nvsmi_error": Kind("nvidia-smi, when it fails", lambda text: parse_error(text) or Unknown("no known failure")),
     }
 
@@ -156,9 +162,9 @@ def _entry(name: str, value: Any) -> Iterator[str]:
     if _nests(value):
         yield from (f"{_printable(name)}:", *(f"  {line}" for line in _lines(value)))
         return
-    suffix = max((suffix for suffix in _UNITS if name.endswith(f"_{suffix}")), key=len, default="")
+    suffix = max((suffix for suffix in _UNITS if f"_{name}".endswith(f"_{suffix}")), key=len, default="")
     unit = f" {_UNITS[suffix]}" if suffix and isinstance(value, (int, float)) else ""
-    yield f"{_printable(name.removesuffix(f'_{suffix}') if suffix else name)}: {_words(value)}{unit}"
+    yield f"{_printable(name.removesuffix(f'_{suffix}') if suffix else name)}: {_words(value)}{unit}".rstrip()
 
 
 def _words(value: Any) -> str:

@@ -6,9 +6,17 @@ types drop (raw text, an element's name), the mapping reads the parser's flat te
 
 from __future__ import annotations
 
+import json
 from collections.abc import Callable, Mapping
+from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any
 
+from gpuops.errors import InputError
+from gpuops.inventory.inventory import Inventory
+from gpuops.probes.ib import IbPort, parse_ibstat
+from gpuops.probes.kernel_log import Aer, SXid, Xid, parse_kernel_log
+from gpuops.probes.lspci import parse_lspci_links
 from gpuops.probes.nvidia_smi.csv import parse_gpu_csv
 from gpuops.probes.nvidia_smi.failure import parse_error
 from gpuops.probes.nvidia_smi.listing import parse_gpu_list
@@ -19,6 +27,7 @@ from gpuops.probes.nvlink import GpuLinks, parse_nvlink
 from gpuops.probes.topo import Topology, parse_topo
 from gpuops.probing import Unknown
 
+_LONGEST_LIST = 40
 Json = dict[str, Any]
 
 _SMI_CLASSES = {"unknown-handle": "gpu_lost", "version-mismatch": "nvml_mismatch"}
@@ -171,6 +180,98 @@ def _smi_error(text: str) -> Json | Unknown:
     return {"class": _SMI_CLASSES.get(error.kind, error.kind.replace("-", "_"))}
 
 
+def _lspci(text: str) -> Json | Unknown:
+    """The link of the first function."""
+    functions = parse_lspci_links(text)
+    if isinstance(functions, Unknown):
+        return functions
+    link = functions[0]
+    return {
+        "bdf": link.address.partition(":")[2],
+        "lnkcap": [f"{link.max_speed_gt_per_s:g}GT/s", f"x{link.max_width}"],
+        "lnksta": [
+            f"{link.speed_gt_per_s:g}GT/s",
+            link.speed_word or None,
+            f"x{link.width}",
+            link.width_word or None,
+        ],
+    }
+
+
+def _kernel_log(text: str) -> Json | Unknown:
+    """Xid and SXid events; PCIe errors are not in this format."""
+    log = parse_kernel_log(text)
+    if isinstance(log, Unknown):
+        return log
+    events = [
+        _xid(event) if isinstance(event, Xid) else _sxid(event) for event in log.events if not isinstance(event, Aer)
+    ]
+    return {"n_lines": log.lines, "events": events}
+
+
+def _xid(event: Xid) -> Json:
+    return {
+        "line": event.line,
+        "kind": "xid",
+        "pci": event.address.partition(".")[0],
+        "mig": event.mig or None,
+        "xid": event.code,
+        "pid": event.pid,
+        "message_contains": event.text[:60],
+    }
+
+
+def _sxid(event: SXid) -> Json:
+    return {
+        "line": event.line,
+        "kind": "sxid",
+        "switch": event.switch,
+        "pci": event.address,
+        "sxid": event.code,
+        "severity_word": event.severity.capitalize() or None,
+    }
+
+
+def _ibstat(text: str) -> Json | Unknown:
+    value = parse_ibstat(text)
+    if isinstance(value, Unknown):
+        return value
+    return {"cas": [_channel_adapter(port) for port in value.ports], "trailing_error": value.error or None}
+
+
+def _channel_adapter(port: IbPort) -> Json:
+    return {
+        "ca": port.device,
+        "type": port.hca_type,
+        "fw": port.firmware,
+        "state": port.state,
+        "phys": port.phys_state,
+        "rate": None if port.rate_gbps is None else f"{port.rate_gbps:g}",
+        "link_layer": port.link_layer,
+    }
+
+
+def _inventory(text: str) -> Json | Unknown:
+    """YAML or INI by what it looks like, without any ``group_vars/`` beside it; passwords are masked."""
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "inventory")
+        file.write_text(text, encoding="utf-8", errors="replace")
+        try:
+            groups = json.loads(Inventory.load(file, allow_empty=True).to_ansible_json())
+        except InputError as error:
+            return Unknown(str(error).replace(f"{folder}/", ""))
+    hostvars = groups.pop("_meta")["hostvars"]
+    told = {name: {key: _summary(part) for key, part in group.items() if part} for name, group in groups.items()}
+    return {"groups": {name: group for name, group in sorted(told.items()) if group}, "hostvars": hostvars}
+
+
+def _summary(names: Any) -> Any:
+    """A long list by its length and ends."""
+    if isinstance(names, list) and len(names) > _LONGEST_LIST:
+        return {"n": len(names), "first": names[0], "last": names[-1]}
+    return names
+
+
 KINDS: dict[str, Callable[[str], Json | Unknown]] = {
     "topo": _topo,
     "nvlink": _nvlink,
@@ -179,5 +280,9 @@ KINDS: dict[str, Callable[[str], Json | Unknown]] = {
     "nvsmi_csv": _smi_csv,
     "nvsmi_L": _smi_list,
     "nvsmi_error": _smi_error,
+    "lspci": _lspci,
+    "kernel_log": _kernel_log,
+    "ibstat": _ibstat,
+    "inventory": _inventory,
 }
 """The collection's kinds that gpuops reads, by their folder."""

@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, replace
 
 from gpuops.probing import Probe, Unknown
-from gpuops.shell import Command, Completed
+from gpuops.shell import Command
 
 _GPU = re.compile(r"GPU ([0-9]+): (\S.*?) \(UUID: (GPU-[0-9A-Fa-f-]+)\)")
 _LINK = re.compile(r"\s*Link ([0-9]{1,2}): (?:([0-9]{1,4}(?:\.[0-9]{1,6})?) GB/s|<inactive>)")
@@ -60,11 +60,9 @@ def _distinct(gpus: tuple[GpuLinks, ...]) -> tuple[GpuLinks, ...] | Unknown:
     return gpus
 
 
-def _parse(answer: Completed) -> tuple[GpuLinks, ...] | Unknown:
-    return Unknown("the answer of nvidia-smi nvlink -s was cut") if answer.truncated else parse_nvlink(answer.out)
-
-
 nvlink: Probe[tuple[GpuLinks, ...]] = Probe(
-    "nvlink", Command(("nvidia-smi", "nvlink", "-s"), timeout_seconds=60, lane="nvidia"), _parse
+    "nvlink",
+    Command(("nvidia-smi", "nvlink", "-s"), timeout_seconds=60, lane="nvidia"),
+    lambda answer: parse_nvlink(answer.out),
 )
 """The links of every GPU."""

@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpuops.probing import Probe, Unknown
-from gpuops.shell import Command, Completed
+from gpuops.shell import Command
 
 _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _HEADER = re.compile(r"\s+GPU0\b")
@@ -93,9 +93,9 @@ def _topology(
     )
 
 
-def _parse(answer: Completed) -> Topology | Unknown:
-    return Unknown("the answer of nvidia-smi topo -m was cut") if answer.truncated else parse_topo(answer.out)
-
-
-topo: Probe[Topology] = Probe("topo", Command(("nvidia-smi", "topo", "-m"), timeout_seconds=60, lane="nvidia"), _parse)
+topo: Probe[Topology] = Probe(
+    "topo",
+    Command(("nvidia-smi", "topo", "-m"), timeout_seconds=60, lane="nvidia"),
+    lambda answer: parse_topo(answer.out),
+)
 """The links between every two devices of the node."""
