@@ -64,7 +64,11 @@ class Profile:
         return Profile(self.name, {**self.values, **own}, self.required, self.match, self.about)
 
 
-NO_PROFILE = Profile("none", about="nothing is expected of this machine; only what needs no number is judged")
+NO_PROFILE = Profile(
+    "none",
+    required=frozenset({"gpu-lost"}),  # a machine of which not even that is known is not well
+    about="nothing is expected of this machine; only what needs no number is judged",
+)
 
 
 def load(name: str, project: Path | None = None) -> Profile:

@@ -17,13 +17,14 @@ class Command:
     ``words`` are arguments exactly as the program shall see them; nothing is ever split or expanded.
     ``become``: ``if-refused`` runs plainly first and again under ``sudo -n`` when that failed.
     ``lane``: commands of one named lane run one after another (``nvidia``: those that open the driver), all others
-    side by side.
+    side by side. ``root_words`` are what is run as root instead, so that a sudoers file can name one plain program.
     """
 
     words: tuple[str, ...]
     timeout_seconds: float = 10.0
     become: Become = "never"
     lane: Lane = ""
+    root_words: tuple[str, ...] = ()
     stdin: str = field(default="", repr=False)
 
     def __str__(self) -> str:

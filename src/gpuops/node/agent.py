@@ -287,7 +287,7 @@ def become(job, password):
     words += ["--", "/bin/sh", "-c", 'echo %s >&2; exec "$@"' % passed, "sh"] if password else ["--"]
     poll = select.poll()
     poll.register(1, 0)
-    job.start(poll, words + job.question["words"])
+    job.start(poll, words + job.question["root_words"])
     asked = not password
     if asked:
         job.feed(job.question["stdin"])

@@ -187,7 +187,7 @@ dmesg && exit {_NOT_FROM_BOOT}"""
 
 kernel_log: Probe[KernelLog] = Probe(
     "kernel_log",
-    Command(("sh", "-c", _SCRIPT), timeout_seconds=20, become="if-refused"),
+    Command(("sh", "-c", _SCRIPT), timeout_seconds=20, become="if-refused", root_words=("dmesg",)),
     _read,
     accepts=None,  # half a log still tells of what did happen
 )

@@ -180,9 +180,18 @@ def _asked(question: Question) -> dict[str, Any]:
     if isinstance(question, Files):
         own: dict[str, Any] = {"globs": question.globs, "limit": question.limit_bytes}
         return {**common, **own, "words": [], "lane": "", "become": "never", "stdin": b""}
-    words = [word.encode("utf-8", "surrogateescape") for word in question.words]
-    stdin = question.stdin.encode("utf-8", "surrogateescape")
-    return {**common, "words": words, "lane": question.lane, "become": question.become, "stdin": stdin}
+    return {
+        **common,
+        "words": [_encoded(word) for word in question.words],
+        "root_words": [_encoded(word) for word in question.root_words or question.words],
+        "lane": question.lane,
+        "become": question.become,
+        "stdin": _encoded(question.stdin),
+    }
+
+
+def _encoded(text: str) -> bytes:
+    return text.encode("utf-8", "surrogateescape")
 
 
 def _unpack(node: str, questions: Sequence[Question], body: bytes) -> Iterator[Completed]:

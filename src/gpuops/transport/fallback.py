@@ -50,7 +50,7 @@ def _line(question: Question) -> str:
     if isinstance(question, Files):
         return _FILE.format(globs=" ".join(g for g in question.globs if _GLOB.match(g)), limit=question.limit_bytes)
     plain = f"limit {question.timeout_seconds:.0f} {shlex.join(question.words)}"
-    root = f"limit {question.timeout_seconds:.0f} sudo -n -- {shlex.join(question.words)}"
+    root = f"limit {question.timeout_seconds:.0f} sudo -n -- {shlex.join(question.root_words or question.words)}"
     return {"never": plain, "if-refused": f"{plain} || {root}", "always": root}[question.become]
 
 

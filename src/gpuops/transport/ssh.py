@@ -18,6 +18,7 @@ from typing import Any
 
 import fabric
 import paramiko
+from paramiko.ssh_exception import IncompatiblePeer
 from paramiko.transport import Transport
 
 from gpuops.errors import AuthenticationError, ConnectError, HostKeyError, IncompatibleError, LostError
@@ -167,7 +168,7 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
     def _greet(self, transport: QuickTransport) -> None:
         try:
             transport.start_client(timeout=_BANNER_SECONDS + self.settings.connect_seconds)
-        except paramiko.IncompatiblePeer as error:
+        except IncompatiblePeer as error:
             raise IncompatibleError(self.node, f"no common algorithm: {error} ({self.settings})") from error
         except paramiko.SSHException as error:
             raise self._explain(error) from error
