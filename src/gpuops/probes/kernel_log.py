@@ -178,16 +178,18 @@ def _read(answer: Completed) -> KernelLog | Unknown:
     return replace(log, reaches_boot=log.reaches_boot and answer.exit == 0 and not answer.truncated)
 
 
+_JOURNAL = ("journalctl", "-k", "-b", "-o", "short-monotonic", "--no-pager", "-q")
 # A node that has been up for long has overwritten its ring buffer, and dmesg may be closed to users; the journal
-# reaches further and often is open. To end with an error lets become="if-refused" look for a longer log as root.
+# reaches further. To end with an error lets become="if-refused" read the journal as root. It may begin with remarks
+# ("-- No entries --"): only lines with a time count.
 _SCRIPT = f"""\
 dmesg | grep -aq 'Linux version' && exec dmesg
-journalctl -k -b -o short-monotonic --no-pager -q | grep -a . && exit
+{" ".join(_JOURNAL)} | grep -a '^\\[' && exit
 dmesg && exit {_NOT_FROM_BOOT}"""
 
 kernel_log: Probe[KernelLog] = Probe(
     "kernel_log",
-    Command(("sh", "-c", _SCRIPT), timeout_seconds=20, become="if-refused", root_words=("dmesg",)),
+    Command(("sh", "-c", _SCRIPT), timeout_seconds=20, become="if-refused", root_words=_JOURNAL),
     _read,
     accepts=None,  # half a log still tells of what did happen
 )

@@ -150,11 +150,12 @@ REFUSED = "echo 'dmesg: read kernel buffer failed: Operation not permitted' >&2;
 @pytest.mark.parametrize(
     ("dmesg", "journalctl", "status", "out"),
     [
-        ("echo Linux version; echo ring", "echo journal", 0, "Linux version\nring\n"),
-        ("echo ring", "echo journal", 0, "journal\n"),
+        ("echo Linux version; echo ring", "echo '[ 0.1] journal'", 0, "Linux version\nring\n"),
+        ("echo ring", "echo '[ 0.1] journal'", 0, "[ 0.1] journal\n"),
         ("echo ring", "exit 1", 3, "ring\n"),
-        (REFUSED, "echo journal", 0, "journal\n"),
+        (REFUSED, "echo '[ 0.1] journal'", 0, "[ 0.1] journal\n"),
         (REFUSED, "true", 1, ""),
+        (REFUSED, "echo '-- No entries --'", 1, ""),
         (REFUSED, "echo 'No journal files were opened' >&2; exit 1", 1, ""),
     ],
 )
@@ -165,3 +166,7 @@ def test_the_question_takes_the_log_that_reaches_furthest(tmp_path, dmesg, journ
     path = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
     done = subprocess.run(kernel_log.question.words, env=path, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stdout) == (status, out)
+
+
+def test_root_reads_the_journal():
+    assert " ".join(kernel_log.question.root_words) in kernel_log.question.words[-1]
