@@ -71,10 +71,10 @@ def _texts() -> dict[str, Kind]:
         "nvsmi_q": Kind("nvidia-smi -q", parse_query),
         "nvsmi_csv": Kind("nvidia-smi --query-gpu=... --format=csv", parse_gpu_csv),
         "nvsmi_L": Kind("nvidia-smi -L", parse_gpu_list),
+        "nvsmi_error": Kind("nvidia-smi, when it fails", lambda text: parse_error(text) or Unknown("no known failure")),
         "lspci": Kind("lspci -vv", parse_lspci_links),
         "ibstat": Kind("ibstat", parse_ibstat),
         "inventory": Kind("an inventory for gpuops or Ansible, YAML or INI", KINDS["inventory"]),
-        "nvsmi_error": Kind("nvidia-smi, when it fails", lambda text: parse_error(text) or Unknown("no known failure")),
     }
 
 
@@ -154,8 +154,9 @@ def _lines(value: Any) -> Iterator[str]:
 
 
 def _nests(value: Any) -> bool:
-    inside = value.values() if isinstance(value, dict) else value if isinstance(value, list) else ()
-    return bool(inside) and (isinstance(value, dict) or any(isinstance(item, (dict, list)) for item in inside))
+    if isinstance(value, list):
+        return any(isinstance(item, (dict, list)) for item in value)
+    return isinstance(value, dict) and bool(value)
 
 
 def _entry(name: str, value: Any) -> Iterator[str]:

@@ -22,7 +22,7 @@ from gpuops.probes.nvidia_smi.failure import parse_error
 from gpuops.probes.nvidia_smi.listing import parse_gpu_list
 from gpuops.probes.nvidia_smi.query import parse_query, read_query
 from gpuops.probes.nvidia_smi.record import Record
-from gpuops.probes.nvidia_smi.xml import parse_xml, read_document
+from gpuops.probes.nvidia_smi.xml import parse_xml, read_xml
 from gpuops.probes.nvlink import GpuLinks, parse_nvlink
 from gpuops.probes.topo import Topology, parse_topo
 from gpuops.probing import Unknown
@@ -76,13 +76,13 @@ def _rates(gpu: GpuLinks) -> list[tuple[int, str]]:
 
 
 def _smi_xml(text: str) -> Json | Unknown:
-    value, document = parse_xml(text), read_document(text)
+    value, answer = parse_xml(text), read_xml(text)
     if isinstance(value, Unknown):
         return value
-    if isinstance(document, Unknown):
-        return document
-    top = {name: document.fields.get(name) for name in ("driver_version", "cuda_version", "attached_gpus")}
-    return top | {"gpus": [_smi_gpu(record) for record in document.records]}
+    if isinstance(answer, Unknown):
+        return answer
+    top = {name: answer.fields.get(name) for name in ("driver_version", "cuda_version", "attached_gpus")}
+    return top | {"gpus": [_smi_gpu(record) for record in answer.records]}
 
 
 def _smi_gpu(record: Record) -> Json:
@@ -132,18 +132,18 @@ def _children(fields: Mapping[str, str], element: str) -> dict[str, str]:
 
 
 def _smi_query(text: str) -> Json | Unknown:
-    value, document = parse_query(text), read_query(text)
+    value, answer = parse_query(text), read_query(text)
     if isinstance(value, Unknown):
         return value
-    if isinstance(document, Unknown):
-        return document
-    names = [record.fields.get("product_name") for record in document.records]
+    if isinstance(answer, Unknown):
+        return answer
+    names = [record.fields.get("product_name") for record in answer.records]
     return {
-        "driver": document.fields["driver_version"],
+        "driver": answer.fields["driver_version"],
         "attached_gpus": value.attached_gpus,
-        "gpu_ids": [record.address for record in document.records],
+        "gpu_ids": [record.address for record in answer.records],
         "names": [name for name in names if name],
-        "n_processes": sum(len(record.processes) for record in document.records),
+        "n_processes": sum(len(record.processes) for record in answer.records),
     }
 
 

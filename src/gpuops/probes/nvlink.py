@@ -8,7 +8,7 @@ from dataclasses import dataclass, replace
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Command
 
-_GPU = re.compile(r"GPU ([0-9]+): (\S.*?) \(UUID: (GPU-[0-9A-Fa-f-]+)\)")
+_GPU = re.compile(r"GPU ([0-9]{1,4}): (\S.*?) \(UUID: (GPU-[0-9A-Fa-f-]+)\)")
 _LINK = re.compile(r"\s*Link ([0-9]{1,2}): (?:([0-9]{1,4}(?:\.[0-9]{1,6})?) GB/s|<inactive>)")
 _NO_LINK = re.compile(r"(?i).*(?:all links are inactive|not have or support nvlink|nvlink (?:is )?not supported).*")
 
@@ -34,30 +34,21 @@ class GpuLinks:
 
 def parse_nvlink(text: str) -> tuple[GpuLinks, ...] | Unknown:
     """The text of ``nvidia-smi nvlink -s``; other answers (counters, errors), cut or empty ones are `Unknown`."""
-    gpus: list[GpuLinks] = []
+    gpus: dict[int, GpuLinks] = {}
+    last = -1
     for line in filter(str.strip, text.splitlines()):
-        if gpu := _GPU.fullmatch(line.strip()):
-            gpus.append(GpuLinks(int(gpu[1]), gpu[2], gpu[3]))
-        elif not gpus:
-            return Unknown(f'nvidia-smi nvlink -s does not begin with a GPU: "{line.strip()[:80]}"')
-        elif link := _LINK.fullmatch(line.rstrip()):
-            known = Link(int(link[1]), float(link[2]) if link[2] else None)
-            gpus[-1] = replace(gpus[-1], links=(*gpus[-1].links, known))
-        elif _NO_LINK.fullmatch(line):
-            gpus[-1] = replace(gpus[-1], message=line.strip())
+        gpu, link, told = _GPU.fullmatch(line.strip()), _LINK.fullmatch(line.rstrip()), gpus.get(last)
+        if gpu and int(gpu[1]) not in gpus:
+            last = int(gpu[1])
+            gpus[last] = GpuLinks(last, gpu[2], gpu[3])
+        elif told and link and int(link[1]) not in [known.index for known in told.links]:
+            found = Link(int(link[1]), float(link[2]) if link[2] else None)
+            gpus[last] = replace(told, links=(*told.links, found))
+        elif told and _NO_LINK.fullmatch(line):
+            gpus[last] = replace(told, message=line.strip())
         else:
-            return Unknown(f'nvidia-smi nvlink -s: a line that tells no link: "{line.strip()[:80]}"')
-    return _distinct(tuple(gpus))
-
-
-def _distinct(gpus: tuple[GpuLinks, ...]) -> tuple[GpuLinks, ...] | Unknown:
-    """The GPUs, if there are any and no link is told twice (two answers in one text, or a damaged one)."""
-    if not gpus:
-        return Unknown("nvidia-smi nvlink -s printed nothing")
-    told = [(gpu.index, link.index) for gpu in gpus for link in gpu.links]
-    if len(set(told)) != len(told) or len({gpu.index for gpu in gpus}) != len(gpus):
-        return Unknown("nvidia-smi nvlink -s tells a GPU or a link twice")
-    return gpus
+            return Unknown(f'nvidia-smi nvlink -s: neither a GPU nor its next link: "{line.strip()[:80]}"')
+    return tuple(gpus.values()) or Unknown("nvidia-smi nvlink -s printed nothing")
 
 
 nvlink: Probe[tuple[GpuLinks, ...]] = Probe(

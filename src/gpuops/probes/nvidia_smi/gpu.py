@@ -27,7 +27,7 @@ _ADDRESS = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{2}):([01][0-9a-f])(?:\.([
 class Process:
     """One process that holds a context on a GPU; ``type`` is C (compute), G (graphics) or both."""
 
-    pid: int
+    pid: int | None
     name: str | None = None
     memory_mib: int | None = None
     type: str | None = None

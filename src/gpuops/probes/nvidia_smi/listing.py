@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 from gpuops.probing import Unknown
 
-_GPU = re.compile(r"GPU ([0-9]+): (\S.*?) \(UUID: (GPU-[0-9A-Fa-f-]+)\)")
-_MIG = re.compile(r"\s+MIG (\S+)\s+Device\s+([0-9]+): \(UUID: (MIG-[0-9A-Za-z/-]+)\)")
+_GPU = re.compile(r"GPU ([0-9]{1,4}): (\S.*?) \(UUID: (GPU-[0-9A-Fa-f-]+)\)")
+_MIG = re.compile(r"\s+MIG (\S+)\s+Device\s+([0-9]{1,4}): \(UUID: (MIG-[0-9A-Za-z/-]+)\)")
 
 
 @dataclass(frozen=True, slots=True)

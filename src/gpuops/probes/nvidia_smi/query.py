@@ -6,50 +6,50 @@ import re
 from collections.abc import Iterator
 from dataclasses import replace
 
+from gpuops.probes.nvidia_smi.answer import Answer, smi_of
 from gpuops.probes.nvidia_smi.failure import parse_error
-from gpuops.probes.nvidia_smi.gpu import Gpu, Smi
-from gpuops.probes.nvidia_smi.record import Record, gpu_of
-from gpuops.probes.nvidia_smi.xml import Document, build_smi
+from gpuops.probes.nvidia_smi.gpu import Smi
+from gpuops.probes.nvidia_smi.record import Record
 from gpuops.probing import Unknown
 
 _GPU = re.compile(r"GPU ([0-9A-Fa-f:.]+)")
-_ENTRY = re.compile(r"( *)(\S.*?)(?: *: (.*)| *:?)")
 
 
-def read_query(text: str) -> Document | Unknown:
+def read_query(text: str) -> Answer | Unknown:
     """The flat text of a ``-q`` answer. Nothing marks its end: an unfinished last line or section does not count."""
-    document = Document({}, [])
+    answer = Answer()
     path = ""
     for path, value in _entries(text[: text.rfind("\n") + 1]):
         found = _GPU.fullmatch(path)
         if found:
-            document.records.append(Record(found[1]))
-        elif document.records:
-            _add(document.records[-1], path, value)
+            answer.records.append(Record(found[1]))
+        elif answer.records:
+            _add(answer.records[-1], path, value)
         elif value is not None:
-            document.fields[path] = value
-    if not document.fields.get("driver_version"):
+            answer.fields[path] = value
+    if not answer.fields.get("driver_version"):
         return Unknown("this is not the text of nvidia-smi -q: it names no driver version")
-    if document.records and "/" in path and not text.endswith("\n\n"):
-        _cut(document.records[-1], path.partition("/")[0])
-    return document
+    if answer.records and "/" in path and not text.endswith("\n\n"):
+        _cut(answer.records[-1], path.partition("/")[0])
+    return answer
 
 
 def _entries(text: str) -> Iterator[tuple[str, str | None]]:
     """Each line as ``path, value``; a line that starts a GPU stands as it is, a heading has no value."""
     above: list[tuple[int, str]] = []
     for line in text.splitlines():
-        found = _ENTRY.fullmatch(line)
-        if found is None or line.startswith("="):
+        label, colon, value = line.partition(" : ")
+        if not label.strip() or line.startswith("="):
             continue
         if _GPU.fullmatch(line):
             above = []
             yield line, None
             continue
-        while above and above[-1][0] >= len(found[1]):
+        indent = len(label) - len(label.lstrip(" "))
+        while above and above[-1][0] >= indent:
             above.pop()
-        above.append((len(found[1]), re.sub(r"[^a-z0-9]+", "_", found[2].lower()).strip("_")))
-        yield "/".join(name for _, name in above), found[3]
+        above.append((indent, re.sub(r"[^a-z0-9]+", "_", label.lower()).strip("_")))
+        yield "/".join(name for _, name in above), value if colon else None
 
 
 def _add(record: Record, path: str, value: str | None) -> None:
@@ -82,19 +82,15 @@ def parse_query(text: str) -> Smi | Unknown:
 
     Text has no end mark: fewer GPUs than are said to be attached, with no error told, means that it is cut short.
     """
-    document = read_query(text)
-    if isinstance(document, Unknown):
-        return document
-    gpus: list[Gpu] = []
-    for index, record in enumerate(document.records):
-        gpu = gpu_of(record, index)
-        if isinstance(gpu, Unknown):
-            return gpu
-        gpus.append(gpu)
-    value = build_smi(document.fields, gpus, document.records)
+    answer = read_query(text)
+    value = answer if isinstance(answer, Unknown) else smi_of(answer)
+    if isinstance(value, Unknown):
+        return value
     error = parse_error("\n".join(line for line in text.splitlines() if " : " not in line))
-    if isinstance(value, Unknown) or error:
-        return replace(value, error=error) if isinstance(value, Smi) else value
-    if value.attached_gpus not in {None, len(gpus)}:
-        return Unknown(f"nvidia-smi -q claims {value.attached_gpus} GPUs and tells of {len(gpus)}: it is cut short")
+    if error:
+        return replace(value, error=error)
+    if value.attached_gpus not in {None, len(value.gpus)}:
+        return Unknown(
+            f"nvidia-smi -q claims {value.attached_gpus} GPUs and tells of {len(value.gpus)}: it is cut short"
+        )
     return value

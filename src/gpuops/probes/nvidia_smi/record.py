@@ -16,7 +16,8 @@ from typing import Any
 from gpuops.probes.nvidia_smi.gpu import Gpu, Process, RemappedRows, canonical_address
 from gpuops.probing import Unknown
 
-FAULTS = ("ERR!", "Unknown Error", "GPU is lost", "GPU requires reset")
+LOST = "GPU is lost"
+FAULTS = ("ERR!", "Unknown Error", LOST, "GPU requires reset")
 """What stands in place of a value when the card does not answer the driver (NVML's words for its return codes)."""
 
 _SILENT = ("", "N/A", "Not Supported", "Requested functionality has been deprecated", "Insufficient Permissions")
@@ -223,7 +224,7 @@ def _processes(record: Record) -> tuple[Process, ...] | None:
 
 def _process(fields: Mapping[str, str]) -> Process:
     return Process(
-        pid=_first(fields, ("pid", "process_id"), read_count) or 0,
+        pid=_first(fields, ("pid", "process_id"), read_count),
         name=_first(fields, ("process_name", "name"), read_text),
         memory_mib=_first(fields, ("used_memory", "used_gpu_memory"), read_mib),
         type=read_text(fields.get("type", "")),

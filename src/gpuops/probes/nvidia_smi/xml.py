@@ -3,25 +3,17 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from dataclasses import dataclass
 from xml.etree import ElementTree as ET
 
-from gpuops.probes.nvidia_smi.gpu import Gpu, Smi, SmiError
-from gpuops.probes.nvidia_smi.record import FAULTS, Record, bare, gpu_of, read_count, read_text
+from gpuops.probes.nvidia_smi.answer import Answer, smi_of
+from gpuops.probes.nvidia_smi.gpu import Smi
+from gpuops.probes.nvidia_smi.record import Record
 from gpuops.probing import Unknown
 
 _OPENING, _CLOSING = "<nvidia_smi_log>", "</nvidia_smi_log>"
 _DEEPEST = 12
 _UNREAD = frozenset({"supported_clocks", "accounted_processes"})
 """Long lists that no `Gpu` holds: 3 of 4 bytes of an answer."""
-
-
-@dataclass(frozen=True)
-class Document:
-    """The answer as flat text: what stands beside the GPUs, and each GPU."""
-
-    fields: dict[str, str]
-    records: list[Record]
 
 
 def split_document(text: str) -> tuple[str, str]:
@@ -39,7 +31,7 @@ def split_document(text: str) -> tuple[str, str]:
     return text[start:end], text[:start] + text[end:]
 
 
-def read_document(text: str) -> Document | Unknown:
+def read_xml(text: str) -> Answer | Unknown:
     """The flat text of an XML answer; `Unknown` where it is not XML, is cut short, or declares entities."""
     if "<!ENTITY" in text:
         return Unknown("the XML of nvidia-smi declares entities, which nvidia-smi never does; it is not read")
@@ -51,7 +43,7 @@ def read_document(text: str) -> Document | Unknown:
     except ET.ParseError as error:
         return Unknown(f"the XML of nvidia-smi is damaged: {error}")
     fields = {child.tag: child.text or "" for child in root if child.tag != "gpu"}
-    return Document(fields, [_record(child) for child in root if child.tag == "gpu"])
+    return Answer(fields, [_record(child) for child in root if child.tag == "gpu"])
 
 
 def _record(gpu: ET.Element) -> Record:
@@ -77,37 +69,5 @@ def _leaves(element: ET.Element, path: str, depth: int) -> Iterator[tuple[str, s
 
 def parse_xml(text: str) -> Smi | Unknown:
     """The text of ``nvidia-smi -q -x`` where it succeeded; with fewer GPUs than ``attached_gpus`` it stays a value."""
-    document = read_document(text)
-    if isinstance(document, Unknown):
-        return document
-    gpus = [gpu_of(record, index) for index, record in enumerate(document.records)]
-    nameless = next((gpu for gpu in gpus if isinstance(gpu, Unknown)), None)
-    if nameless is not None:
-        return nameless
-    return build_smi(document.fields, [gpu for gpu in gpus if isinstance(gpu, Gpu)], document.records)
-
-
-def build_smi(fields: dict[str, str], gpus: list[Gpu], records: list[Record]) -> Smi | Unknown:
-    """The value of one answer; an answer that tells neither GPUs nor their number is `Unknown`."""
-    attached = read_count(fields.get("attached_gpus", ""))
-    if attached is None and not gpus:
-        return Unknown("nvidia-smi tells neither GPUs nor how many are attached")
-    return Smi(
-        driver_version=_version(fields, "driver_version"),
-        cuda_version=_version(fields, "cuda_version"),
-        attached_gpus=attached,
-        gpus=tuple(gpus),
-        error=_loss(gpus, records),
-    )
-
-
-def _version(fields: dict[str, str], name: str) -> str | None:
-    """``610.57.04 [Deprecated; …]`` is how driver 610 prints its version in ``-q``."""
-    return read_text(fields.get(name, "").partition(" [")[0])
-
-
-def _loss(gpus: list[Gpu], records: list[Record]) -> SmiError | None:
-    """A GPU that fell off the bus while nvidia-smi asked: the words stand where its values should be."""
-    words = FAULTS[2]
-    lost = [g.address for g, r in zip(gpus, records, strict=True) if words in map(bare, r.fields.values())]
-    return SmiError("gpu-lost", words, tuple(lost)) if lost else None
+    answer = read_xml(text)
+    return answer if isinstance(answer, Unknown) else smi_of(answer)
