@@ -1,0 +1,211 @@
+"""A healthy HGX H100 as the probes' own values, to be damaged by each test."""
+
+import datetime as dt
+from dataclasses import dataclass, replace
+
+import pytest
+
+from gpuops.facts import Facts
+from gpuops.judging import discover, judge, judge_group, judge_node
+from gpuops.probes.clock import Clock
+from gpuops.probes.disks import Filesystem
+from gpuops.probes.driver import Driver, InstalledDriver
+from gpuops.probes.fabric_manager import FabricManager
+from gpuops.probes.ib import IbPort
+from gpuops.probes.kernel_log import KernelLog
+from gpuops.probes.lspci import PciFunction
+from gpuops.probes.nvidia_smi import Gpu, RemappedRows, Smi, SmiError
+from gpuops.probes.nvlink import GpuLinks, Link
+from gpuops.probes.pcie import PcieLink
+from gpuops.probes.services import Service
+from gpuops.probes.system import System
+from gpuops.probes.topo import Topology
+from gpuops.probing import Unknown
+from gpuops.profile import load
+
+CHECKS = discover()
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+BUSES = ("1b", "43", "52", "61", "9d", "c3", "d1", "df")
+VERSION = "580.126.16"
+
+
+def gpu(index, bus):
+    return Gpu(
+        index=index,
+        address=f"0000:{bus}:00.0",
+        name="NVIDIA H100 80GB HBM3",
+        uuid=f"GPU-{index}",
+        serial=f"165492200000{index}",
+        mig_mode=False,
+        temperature_celsius=34,
+        tlimit_celsius=53,
+        power_limit_watts=700.0,
+        pcie_generation=5,
+        pcie_generation_max=5,
+        pcie_width=16,
+        pcie_width_max=16,
+        performance_state="P0",
+        utilization_percent=0,
+        throttle_reasons=("gpu_idle",),
+        ecc_mode=True,
+        ecc_uncorrected_volatile=0,
+        ecc_uncorrected_aggregate=0,
+        remapped_rows=RemappedRows(0, 0, pending=False, failure=False),
+        fabric_state="Completed",
+        fabric_status="Success",
+    )
+
+
+def matrix(gpus, nics, pair):
+    """Every pair of GPUs over ``pair``, NIC k next to GPU k."""
+    links = {(a, b): pair for a in gpus for b in gpus if a != b}
+    for a in gpus:
+        for b in nics:
+            links[a, b] = links[b, a] = "PXB" if a[3:] == b[3:] else "SYS"
+    return Topology(gpus, nics, links, nic_names={nic: f"mlx5_{nic[3:]}" for nic in nics})
+
+
+@dataclass(frozen=True)
+class Machine:
+    """One node: what its probes say, by probe name, and its profile."""
+
+    values: dict
+    profile: object
+
+    def facts(self, node="n1"):
+        return Facts(node, NOW, self.values)
+
+    def judge(self, name):
+        return judge(CHECKS[name], self.facts(), self.profile)
+
+    def judge_all(self):
+        """Every verdict on the node, effects folded into their causes."""
+        return {v.check: v for v in judge_node(CHECKS.values(), self.facts(), self.profile)}
+
+    def findings(self):
+        """What the node's report would list: (check, subject) of every finding that warns or fails."""
+        return [(v.check, f.subject) for v in self.judge_all().values() for f in v.findings if f.severity != "info"]
+
+    def but(self, **values):
+        return replace(self, values={**self.values, **values})
+
+    def expecting(self, **values):
+        return replace(self, profile=self.profile.expecting({k.replace("__", "."): v for k, v in values.items()}, "x"))
+
+    def seeing(self, *gpus, error=None):
+        """What nvidia-smi lists changes, in both probes that read it."""
+        smi = replace(self.values["smi"], gpus=gpus, error=error)
+        return self.but(smi=smi, gpus=gpus or Unknown(error.text if error else "nvidia-smi lists no GPU"))
+
+    def with_gpu(self, index, **changes):
+        gpus = self.values["gpus"]
+        return self.seeing(*(replace(g, **changes) if g.index == index else g for g in gpus))
+
+    def with_gpus(self, **changes):
+        return self.seeing(*(replace(g, **changes) for g in self.values["gpus"]))
+
+    def without_smi(self, kind, text, *addresses):
+        """nvidia-smi stops with an error, and so do its other commands."""
+        dark = Unknown(text)
+        return self.seeing(error=SmiError(kind, text, addresses)).but(nvlink=dark, topo=dark)
+
+    def off_the_bus(self, index):
+        functions = self.values["gpu_functions"]
+        address = f"0000:{BUSES[index]}:00.0"
+        return self.but(
+            gpu_functions=tuple(replace(f, revision="ff") if f.address == address else f for f in functions)
+        )
+
+    def with_links_of(self, index, *links):
+        told = self.values["nvlink"]
+        return self.but(nvlink=tuple(replace(of, links=links) if of.index == index else of for of in told))
+
+    def with_pair(self, a, b, link, *, back=None):
+        links = {**self.values["topo"].links, (f"GPU{a}", f"GPU{b}"): link, (f"GPU{b}", f"GPU{a}"): back or link}
+        return self.but(topo=replace(self.values["topo"], links=links))
+
+    def with_port(self, device, **changes):
+        ports = self.values["ib_ports"]
+        return self.but(ib_ports=tuple(replace(p, **changes) if p.device == device else p for p in ports))
+
+    def with_log(self, *events, reaches_boot=True):
+        return self.but(kernel_log=KernelLog(reaches_boot, events))
+
+
+@pytest.fixture
+def h100():
+    gpus = tuple(gpu(index, bus) for index, bus in enumerate(BUSES))
+    names = tuple(f"GPU{g.index}" for g in gpus)
+    nics = tuple(f"NIC{g.index}" for g in gpus)
+    links = tuple(Link(n, 26.562) for n in range(18))
+    functions = [PciFunction(g.address, "0302", "10de", "2330", "a1", "") for g in gpus]
+    switch = PciFunction("0000:07:00.0", "0680", "10de", "22a3", "a1", "")
+    pcie = {g.address: PcieLink(g.address, 32.0, 16, 32.0, 16, 0) for g in gpus}
+    nic_links = {f"mlx5_{n}": PcieLink(f"0000:{n}a:00.0", 32.0, 16, 32.0, 16, 0) for n in range(8)}
+    ports = tuple(IbPort(f"mlx5_{n}", 1, "Active", "LinkUp", 400.0, "InfiniBand") for n in range(8))
+    return Machine(
+        {
+            "smi": Smi(VERSION, "13.0", 8, gpus),
+            "gpus": gpus,
+            "gpu_functions": (switch, *functions),
+            "driver": Driver(VERSION, open_kernel_modules=True, gpu_addresses=tuple(pcie)),
+            "installed_driver": InstalledDriver(VERSION, "Dual MIT/GPL", "/lib/modules/nvidia.ko"),
+            "pcie": pcie | nic_links,
+            "kernel_log": KernelLog(reaches_boot=True),
+            "nvlink": tuple(GpuLinks(g.index, g.name, g.uuid, links) for g in gpus),
+            "topo": matrix(names, nics, "NV18"),
+            "fabric_manager": FabricManager(VERSION),
+            "services": {"nvidia-fabricmanager": Service("loaded", "active", "running", "enabled")},
+            "ib_ports": ports,
+            "system": System(*("",) * 5, None, "", None, "", None, {}, "", "", "", virtual=False),
+            "disks": (Filesystem("/dev/nvme0n1p2", 1000, 500, 500, "/"),),
+            "clock": Clock(1.8e9, synchronized=True, offset_seconds=0.0001),
+        },
+        load("hgx-h100"),
+    )
+
+
+@pytest.fixture
+def titan(h100):
+    """A workstation: no ECC, no row remapping, no T.Limit, no switch, no RDMA; idle."""
+    gpus = tuple(
+        Gpu(
+            index=g.index,
+            address=g.address,
+            name="NVIDIA TITAN RTX",
+            temperature_celsius=41,
+            slowdown_celsius=91,
+            power_limit_watts=280.0,
+            pcie_generation=1,
+            pcie_generation_max=3,
+            pcie_width=16,
+            performance_state="P8",
+            utilization_percent=0,
+            throttle_reasons=("gpu_idle",),
+        )
+        for g in h100.values["gpus"][:2]
+    )
+    links = (Link(0, 25.781), Link(1, 25.781))
+    pcie = {g.address: PcieLink(g.address, 2.5, 16, 8.0, 16, None) for g in gpus}
+    machine = replace(h100, profile=load("titan-rtx-2x")).but(
+        gpu_functions=tuple(PciFunction(g.address, "0300", "10de", "1e02", "a1", "") for g in gpus),
+        driver=Driver(VERSION, open_kernel_modules=False, gpu_addresses=tuple(pcie)),
+        pcie=pcie,
+        nvlink=tuple(GpuLinks(g.index, g.name, "", links) for g in gpus),
+        topo=matrix(("GPU0", "GPU1"), (), "NV2"),
+        fabric_manager=Unknown("nv-fabricmanager is not installed"),
+        ib_ports=(),
+    )
+    return machine.seeing(*gpus)
+
+
+@pytest.fixture
+def judge_fleet():
+    """Verdicts of a group check over {node: machine}, by node."""
+
+    def judge_them(name, machines):
+        profile = next(iter(machines.values())).profile
+        facts = {node: machine.facts(node) for node, machine in machines.items()}
+        return {v.node: v for v in judge_group(CHECKS[name], facts, profile)}
+
+    return judge_them

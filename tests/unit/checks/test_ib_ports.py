@@ -1,0 +1,79 @@
+from dataclasses import replace
+
+import pytest
+
+from gpuops.probes.ib import IbPort
+from gpuops.probing import Unknown
+
+STORAGE = IbPort("mlx5_8", 1, "Down", "Disabled", 100.0, "Ethernet")
+DARK = Unknown("nvidia-smi topo -m ended with 15")
+
+
+def only(verdict):
+    (finding,) = verdict.findings
+    return finding
+
+
+def with_storage(machine):
+    return machine.but(ib_ports=(*machine.values["ib_ports"], STORAGE))
+
+
+def test_all_rails_up_pass(h100):
+    assert h100.judge("ib-ports").status == "pass"
+
+
+def test_a_workstation_has_no_rails(titan):
+    assert titan.judge("ib-ports").status == "skipped"
+
+
+@pytest.mark.parametrize(
+    ("state", "phys_state", "fix"),
+    [("Down", "Polling", "optic"), ("Down", "Disabled", "optic"), ("Init", "LinkUp", "subnet")],
+)
+def test_a_port_that_is_not_active(h100, state, phys_state, fix):
+    finding = only(h100.with_port("mlx5_3", state=state, phys_state=phys_state, rate_gbps=10.0).judge("ib-ports"))
+    assert (finding.subject, finding.severity, finding.found) == ("mlx5_3", "fail", state)
+    assert phys_state in finding.message
+    assert fix in finding.fix
+
+
+def test_a_slow_port(h100):
+    finding = only(h100.with_port("mlx5_3", rate_gbps=200.0).judge("ib-ports"))
+    assert (finding.subject, finding.expected, finding.found, finding.unit) == ("mlx5_3", 400, 200.0, "Gbit/s")
+
+
+@pytest.mark.parametrize("silent", [{"rate_gbps": None}, {"state": ""}])
+def test_what_a_port_does_not_tell_is_unknown(h100, silent):
+    assert h100.with_port("mlx5_3", **silent).judge("ib-ports").status == "unknown"
+
+
+def test_ports_that_are_far_from_every_gpu_are_no_rails(h100):
+    assert with_storage(h100).judge("ib-ports").status == "pass"
+
+
+def test_declared_ports_are_the_rails(h100):
+    near = h100.values["topo"]
+    far = replace(near, links={pair: "SYS" if "NIC" in "".join(pair) else link for pair, link in near.links.items()})
+    declared = with_storage(h100).but(topo=far).expecting(nic__rails=[f"mlx5_{n}" for n in range(8)])
+    assert declared.judge("ib-ports").status == "pass"
+    assert only(declared.with_port("mlx5_3", state="Down").judge("ib-ports")).subject == "mlx5_3"
+
+
+def test_where_no_rail_is_told_as_many_devices_as_expected_are(h100):
+    assert h100.but(topo=DARK).judge("ib-ports").status == "pass"
+    assert with_storage(h100).but(topo=DARK).judge("ib-ports").status == "unknown"
+
+
+def test_a_missing_rail(h100):
+    machine = h100.but(ib_ports=h100.values["ib_ports"][:7])
+    finding = only(machine.judge("ib-ports"))
+    assert (finding.expected, finding.found) == (8, 7)
+    assert "mlx5_7" in finding.message
+    assert only(h100.but(ib_ports=(), topo=DARK).judge("ib-ports")).found == 0
+
+
+def test_fewer_ports_of_another_kind_are_what_the_host_expects(h100):
+    ports = tuple(replace(p, rate_gbps=200.0) for p in h100.values["ib_ports"][:4])
+    nics = replace(h100.values["topo"], nics=("NIC0", "NIC1", "NIC2", "NIC3"))
+    machine = h100.but(ib_ports=ports, topo=nics).expecting(nic__count=4, nic__rate_gbps=200)
+    assert machine.judge("ib-ports").status == "pass"

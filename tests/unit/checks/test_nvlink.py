@@ -1,0 +1,151 @@
+from dataclasses import replace
+
+import pytest
+
+from gpuops.probes.fabric_manager import FabricManager
+from gpuops.probes.nvlink import Link
+from gpuops.probes.services import Service
+from gpuops.probing import Unknown
+
+UP = tuple(Link(n, 26.562) for n in range(18))
+
+
+def only(verdict):
+    (finding,) = verdict.findings
+    return finding
+
+
+class TestNvlinkLinks:
+    def test_all_up_passes(self, h100, titan):
+        assert h100.judge("nvlink-links").status == "pass"
+        assert titan.judge("nvlink-links").status == "pass"
+
+    def test_a_link_that_is_down(self, h100):
+        finding = only(h100.with_links_of(2, *UP[:3], Link(3, None), *UP[4:]).judge("nvlink-links"))
+        assert (finding.subject, finding.expected, finding.found, finding.unit) == ("gpu2", 18, 17, "links")
+        assert finding.message == "17 of 18 NVLinks are up (down: 3)"
+        assert finding.severity == "reset"
+        assert "reset GPU 2" in finding.fix
+
+    @pytest.mark.parametrize("links", [(), UP[:17], (Link(0, None),) * 18])
+    def test_links_that_are_not_told_are_not_up(self, h100, links):
+        assert only(h100.with_links_of(2, *links).judge("nvlink-links")).found < 18
+
+    def test_a_slow_link(self, h100):
+        finding = only(h100.with_links_of(2, Link(0, 25.0), *UP[1:]).judge("nvlink-links"))
+        assert (finding.expected, finding.found, finding.unit) == (26.562, 25.0, "GB/s")
+
+    def test_a_rounded_rate_is_the_rate(self, h100):
+        assert h100.with_links_of(2, Link(0, 26.5), *UP[1:]).judge("nvlink-links").status == "pass"
+
+    def test_a_gpu_of_which_nothing_is_said_is_unknown(self, h100):
+        verdict = h100.but(nvlink=h100.values["nvlink"][:7]).judge("nvlink-links")
+        assert verdict.status == "unknown"
+        assert "GPU 7" in verdict.why
+
+    def test_mig_mode_is_not_judged(self, h100):
+        machine = h100.with_gpus(mig_mode=True).but(topo=replace(h100.values["topo"], links={}))
+        machine = machine.but(nvlink=tuple(replace(of, links=()) for of in h100.values["nvlink"]))
+        assert machine.judge("nvlink-links").status == "skipped"
+        assert machine.judge("topology").status == "skipped"
+
+    def test_without_a_profile_nothing_is_expected(self, titan):
+        assert replace(titan, profile=type(titan.profile)("none")).judge("nvlink-links").status == "skipped"
+
+
+class TestTopology:
+    def test_as_the_profile_says_passes(self, h100, titan):
+        assert h100.judge("topology").status == "pass"
+        assert titan.judge("topology").status == "pass"
+
+    def test_nearer_than_expected_passes(self, titan):
+        assert titan.expecting(topology__gpu_pairs="SYS").judge("topology").status == "pass"
+        assert titan.with_pair(0, 1, "NODE").expecting(topology__gpu_pairs="SYS").judge("topology").status == "pass"
+
+    @pytest.mark.parametrize("link", ["NV17", "PIX", "SYS"])
+    def test_a_far_pair(self, h100, link):
+        finding = only(h100.with_pair(2, 6, link).judge("topology"))
+        assert (finding.subject, finding.expected, finding.found) == ("gpu2", "NV18", link)
+
+    def test_the_legend_has_an_order(self, titan):
+        paths = ["NV2", "NV1", "PIX", "PXB", "PHB", "NODE", "SYS"]
+        for place, expected in enumerate(paths):
+            for other, link in enumerate(paths):
+                machine = titan.with_pair(0, 1, link).expecting(topology__gpu_pairs=expected)
+                assert (machine.judge("topology").status == "pass") == (other <= place), (expected, link)
+
+    def test_a_gpu_far_from_all_others_is_one_finding(self, h100):
+        machine = h100
+        for other in (0, 1, 3, 4, 5, 6, 7):
+            machine = machine.with_pair(2, other, "NV17")
+        finding = only(machine.judge("topology"))
+        assert finding.subject == "gpu2"
+        assert finding.message == "NV17 to GPU 0, 1, 3, 4, 5, 6, 7"
+
+    def test_two_gpus_apart_are_two_findings(self, h100):
+        machine = h100.with_pair(2, 3, "SYS").with_pair(2, 4, "SYS").with_pair(6, 7, "SYS")
+        assert [f.subject for f in machine.judge("topology").findings] == ["gpu2", "gpu6"]
+
+    @pytest.mark.parametrize("link", ["", "X", "NV", "NV18x", "nv18", "???"])
+    def test_a_word_outside_the_legend_is_unknown(self, h100, link):
+        assert h100.with_pair(2, 6, link).judge("topology").status == "unknown"
+
+    def test_an_asymmetric_matrix_is_unknown(self, h100):
+        assert h100.with_pair(2, 6, "NV18", back="SYS").judge("topology").status == "unknown"
+
+    def test_a_cut_matrix_is_unknown(self, h100):
+        links = {pair: link for pair, link in h100.values["topo"].links.items() if "GPU7" not in pair}
+        assert h100.but(topo=replace(h100.values["topo"], links=links)).judge("topology").status == "unknown"
+
+    def test_only_what_this_session_sees_is_judged(self, h100):
+        links = {(a, b): "NV18" for a in ("GPU0", "GPU1") for b in ("GPU0", "GPU1") if a != b}
+        topo = replace(h100.values["topo"], gpus=("GPU0", "GPU1"), links=links)
+        assert h100.seeing(*h100.values["gpus"][:2]).but(topo=topo).judge("topology").status == "pass"
+
+    def test_one_gpu_has_no_pair(self, h100):
+        assert h100.seeing(h100.values["gpus"][0]).judge("topology").status == "skipped"
+
+
+def unit(active="active", load="loaded"):
+    return {"nvidia-fabricmanager": Service(load, active, "running", "enabled")}
+
+
+class TestFabricManager:
+    def test_running_and_of_the_drivers_version_passes(self, h100):
+        assert h100.judge("fabric-manager").status == "pass"
+
+    def test_machines_without_nvswitch_need_none(self, titan):
+        assert titan.judge("fabric-manager").status == "skipped"
+
+    @pytest.mark.parametrize("active", ["inactive", "failed", "activating", ""])
+    def test_one_that_does_not_run_is_one_finding(self, h100, active):
+        machine = h100.but(services=unit(active)).with_gpus(fabric_state="In Progress", fabric_status=None)
+        finding = only(machine.judge("fabric-manager"))
+        assert (finding.subject, finding.severity) == ("fabricmanager", "fail")
+        assert "systemctl" in finding.fix
+
+    def test_one_that_is_not_installed(self, h100):
+        machine = h100.but(services=unit("inactive", "not-found")).with_gpus(fabric_state=None)
+        assert only(machine.judge("fabric-manager")).found == "not installed"
+
+    def test_one_that_runs_elsewhere_is_judged_by_its_work(self, h100):
+        machine = h100.but(services=unit("inactive", "not-found"), fabric_manager=Unknown("not installed"))
+        assert machine.judge("fabric-manager").status == "pass"
+        assert machine.with_gpu(2, fabric_state="In Progress").judge("fabric-manager").status == "fail"
+
+    def test_another_version_than_the_drivers(self, h100):
+        finding = only(h100.but(fabric_manager=FabricManager("580.95.05")).judge("fabric-manager"))
+        assert (finding.subject, finding.expected, finding.found) == ("driver", "580.126.16", "580.95.05")
+        assert "580.126.16" in finding.fix
+
+    @pytest.mark.parametrize("state", [("In Progress", None), ("Completed", "Failure"), ("Not Started", None)])
+    def test_a_gpu_outside_the_fabric(self, h100, state):
+        machine = h100.with_gpu(2, fabric_state=state[0], fabric_status=state[1])
+        assert only(machine.judge("fabric-manager")).subject == "gpu2"
+
+    @pytest.mark.parametrize("need", ["gpus", "services", "fabric_manager", "driver"])
+    def test_what_could_not_be_asked_is_unknown(self, h100, need):
+        assert h100.but(**{need: Unknown("dark")}).judge("fabric-manager").status == "unknown"
+
+    def test_a_unit_of_which_systemd_says_nothing_is_unknown(self, h100):
+        assert h100.but(services={}).judge("fabric-manager").status == "unknown"

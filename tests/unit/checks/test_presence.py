@@ -1,0 +1,131 @@
+import pytest
+
+from gpuops.judging import SEVERITIES
+from gpuops.probes.nvidia_smi import SmiError
+from gpuops.probing import Unknown
+
+NOTHING = Unknown("lspci is not installed")
+LOST = "0000:c3:00.0"
+
+
+def only(verdict):
+    (finding,) = verdict.findings
+    return finding
+
+
+class TestGpuCount:
+    def test_all_agree(self, h100):
+        assert h100.judge("gpu-count").status == "pass"
+
+    def test_one_is_missing_on_the_bus(self, h100):
+        gone = h100.values["gpus"][5].address
+        machine = h100.seeing(*(g for g in h100.values["gpus"] if g.address != gone)).but(
+            gpu_functions=tuple(f for f in h100.values["gpu_functions"] if f.address != gone),
+            driver=NOTHING,
+            pcie={a: link for a, link in h100.values["pcie"].items() if a != gone},
+        )
+        finding = only(machine.judge("gpu-count"))
+        assert (finding.expected, finding.found, finding.severity) == (8, 7, "isolate")
+        assert "power-cycle" in finding.fix
+
+    def test_one_that_no_driver_took_is_named(self, h100):
+        gone = h100.values["gpus"][5].address
+        machine = h100.seeing(*(g for g in h100.values["gpus"] if g.address != gone)).but(
+            driver=NOTHING, pcie={a: link for a, link in h100.values["pcie"].items() if a != gone}
+        )
+        finding = only(machine.judge("gpu-count"))
+        assert (finding.subject, finding.label) == ("gpu5", f"GPU 5 ({gone})")
+
+    def test_hidden_gpus_are_unknown_and_not_lost(self, h100):
+        machine = h100.seeing(*h100.values["gpus"][:2])
+        verdict = machine.judge("gpu-count")
+        assert (verdict.status, verdict.why) == ("unknown", "this session sees 2 of 8 GPUs")
+        assert machine.judge("gpu-lost").status == "pass"
+        assert machine.findings() == []
+
+    def test_a_container_that_hides_proc_too_is_seen_through_sys(self, h100):
+        machine = h100.seeing(*h100.values["gpus"][:2]).but(
+            driver=NOTHING, gpu_functions=NOTHING, installed_driver=NOTHING
+        )
+        assert machine.judge("gpu-count").why == "this session sees 2 of 8 GPUs"
+
+    def test_nvidia_smi_alone_is_enough(self, h100):
+        machine = h100.but(gpu_functions=NOTHING, driver=NOTHING, pcie=NOTHING)
+        assert machine.judge("gpu-count").status == "pass"
+
+    def test_without_nvidia_smi_it_is_unknown(self, h100):
+        assert h100.but(smi=Unknown("nvidia-smi is not installed")).judge("gpu-count").status == "unknown"
+        assert h100.without_smi("other", "NVIDIA-SMI has failed").judge("gpu-count").status == "unknown"
+
+    def test_mig_instances_are_no_gpus(self, h100):
+        assert h100.with_gpus(mig_mode=True, mig_devices=7).judge("gpu-count").status == "pass"
+
+    def test_more_than_expected_is_the_profiles_fault(self, h100):
+        finding = only(h100.expecting(gpu__count=4).judge("gpu-count"))
+        assert finding.severity == "warn"
+        assert "profile" in finding.fix
+
+
+class TestGpuLost:
+    def test_nvidia_smi_names_it(self, h100):
+        text = "Unable to determine the device handle for GPU5: 0000:C3:00.0: Unknown Error"
+        finding = only(h100.without_smi("unknown-handle", text, LOST).judge("gpu-lost"))
+        assert (finding.subject, finding.severity) == ("gpu5", "isolate")
+        assert text in finding.message
+        assert finding.label == f"GPU 5 ({LOST})"
+        assert "power-cycle" in finding.fix
+
+    def test_lspci_shows_it(self, h100):
+        machine = h100.without_smi("other", "NVIDIA-SMI has failed").off_the_bus(5)
+        assert only(machine.judge("gpu-lost")).subject == "gpu5"
+
+    def test_both_are_one_finding(self, h100):
+        finding = only(h100.without_smi("gpu-lost", "GPU is lost", LOST).off_the_bus(5).judge("gpu-lost"))
+        assert finding.message == "fell off the bus: GPU is lost; lspci shows rev ff"
+
+    def test_it_is_lost_though_nvidia_smi_still_lists_it(self, h100):
+        machine = h100.seeing(*h100.values["gpus"], error=SmiError("gpu-lost", "GPU is lost", (LOST,)))
+        assert only(machine.judge("gpu-lost")).label == h100.values["gpus"][5].label
+
+    def test_two_are_two_findings(self, h100):
+        machine = h100.without_smi("gpu-lost", "GPU is lost", LOST).off_the_bus(1)
+        assert [f.subject for f in machine.judge("gpu-lost").findings] == ["gpu1", "gpu5"]
+
+    def test_an_error_without_an_address_is_still_a_fault(self, h100):
+        assert only(h100.without_smi("gpu-lost", "GPU is lost").judge("gpu-lost")).subject == "node"
+
+    def test_a_suspended_card_that_answers_is_not_lost(self, h100):
+        assert h100.off_the_bus(5).judge("gpu-lost").status == "pass"
+
+    def test_an_nvswitch_is_no_gpu(self, h100):
+        switch, *functions = h100.values["gpu_functions"]
+        ff = type(switch)(switch.address, switch.class_id, "10de", "22a3", "ff", "")
+        assert h100.but(gpu_functions=(ff, *functions)).judge("gpu-lost").status == "pass"
+
+    @pytest.mark.parametrize("smi", [Unknown("did not answer in 60 s"), None])
+    def test_what_nobody_could_see_is_unknown(self, h100, smi):
+        machine = h100.without_smi("driver-not-loaded", "no driver")
+        machine = machine.but(smi=smi) if smi else machine
+        assert machine.judge("gpu-lost").status == "unknown"
+
+    def test_nvidia_smi_alone_is_enough(self, h100):
+        assert h100.but(gpu_functions=NOTHING).judge("gpu-lost").status == "pass"
+
+
+class TestSmiErrors:
+    def test_silence_passes(self, h100):
+        assert h100.judge("smi-errors").status == "pass"
+
+    @pytest.mark.parametrize(
+        ("kind", "severity", "fix"),
+        [("power-cable", "fail", "cable"), ("interrupt", "fail", "reboot"), ("inforom", "warn", "reset")],
+    )
+    def test_each_complaint_has_its_remedy(self, h100, kind, severity, fix):
+        machine = h100.seeing(*h100.values["gpus"], error=SmiError(kind, "it complains", (LOST,)))
+        finding = only(machine.judge("smi-errors"))
+        assert (finding.subject, finding.severity, finding.message) == ("gpu5", severity, "it complains")
+        assert fix in finding.fix
+        assert finding.severity in SEVERITIES
+
+    def test_what_others_judge_is_unknown_here(self, h100):
+        assert h100.without_smi("no-devices", "No devices were found").judge("smi-errors").status == "unknown"
