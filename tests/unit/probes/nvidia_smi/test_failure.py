@@ -40,7 +40,16 @@ def test_every_lost_gpu_is_named_once():
 
 @pytest.mark.parametrize(
     ("code", "kind"),
-    [(4, "permission"), (8, "power-cable"), (9, "driver-not-loaded"), (10, "interrupt"), (15, "gpu-lost")],
+    [
+        (4, "permission"),
+        (6, "not-found"),
+        (8, "power-cable"),
+        (9, "driver-not-loaded"),
+        (10, "interrupt"),
+        (12, "not-found"),
+        (14, "inforom"),
+        (15, "gpu-lost"),
+    ],
 )
 def test_an_exit_code_says_the_kind_without_a_sentence(code, kind):
     assert parse_error("", code) == SmiError(kind, f"nvidia-smi ended with {code}")
