@@ -2,8 +2,7 @@ from gpuops.probes.gpus import Gpu, gpus, roster
 from gpuops.probes.nvidia_smi import smi
 from gpuops.probing import Unknown
 
-XML = """<nvidia_smi_log><driver_version>580.1</driver_version><attached_gpus>{count}</attached_gpus>{gpus}</nvidia_smi_log>
-"""
+XML = "<nvidia_smi_log><attached_gpus>{count}</attached_gpus>{gpus}</nvidia_smi_log>\n"
 GPU = '<gpu id="00000000:1B:00.0"><product_name>NVIDIA H100 80GB HBM3</product_name></gpu>'
 
 
@@ -22,6 +21,11 @@ def test_no_gpu_is_unknown_with_the_reason(answer):
     assert gpus.read(answer(gpus, lost, status=15)) == Unknown(lost)
     assert "not installed" in gpus.read(answer(gpus, status=127)).why
     assert isinstance(gpus.read(answer(gpus, XML.format(count=1, gpus=GPU)[:60])), Unknown)
+
+
+def test_one_answer_is_parsed_once(answer):
+    said = answer(gpus, XML.format(count=1, gpus=GPU))
+    assert gpus.read(said)[0] is smi.read(said).gpus[0]
 
 
 def test_a_roster_has_every_gpu_that_anything_knows_of():

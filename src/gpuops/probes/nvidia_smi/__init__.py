@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from functools import lru_cache
 
 from gpuops.probes.nvidia_smi.failure import parse_error
 from gpuops.probes.nvidia_smi.gpu import Gpu, Process, RemappedRows, Smi, SmiError, canonical_address
@@ -13,6 +14,7 @@ from gpuops.shell import Command, Completed
 __all__ = ["Gpu", "Process", "RemappedRows", "Smi", "SmiError", "canonical_address", "parse_smi", "smi"]
 
 
+@lru_cache(maxsize=8)  # two probes read the same answer, one right after the other
 def parse_smi(answer: Completed) -> Smi | Unknown:
     """The answer of ``nvidia-smi -q -x``, whatever its exit code; its complaints become ``Smi.error``."""
     if answer.missing:
