@@ -74,17 +74,17 @@ def write_all(found: list[Facts], folder: Path) -> None:
 def _json(found: list[Facts]) -> str:
     import json
 
-    from gpuops.cli._values import plain
-
-    return json.dumps({f.node: {name: plain(value) for name, value in f.values.items()} for f in found}, indent=1)
+    return json.dumps({f.node: {name: _told(value) for name, value in f.values.items()} for f in found}, indent=1)
 
 
 def _tree(found: list[Facts]) -> list[str]:
-    from gpuops.cli._values import tree
+    from gpuops.cli._values import lines
 
-    lines: list[str] = []
-    for facts in found:
-        lines.append(facts.node)
-        for name, value in facts.values.items():
-            lines += ["  " + line for line in tree(name, value)]
-    return lines
+    return [line for f in found for line in lines({f.node: {name: _told(v) for name, v in f.values.items()}})]
+
+
+def _told(value: object) -> Any:
+    from gpuops.cli._values import plain
+    from gpuops.probing import Unknown
+
+    return {"unknown": value.why} if isinstance(value, Unknown) else plain(value)

@@ -2,34 +2,17 @@
 
 from __future__ import annotations
 
-import dataclasses
-import importlib
 import json
-import pkgutil
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator
 from functools import partial
 from typing import IO, Any, NamedTuple
 
 import click
 
+from gpuops.cli._values import lines, plain
 from gpuops.errors import InputError, did_you_mean
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Completed
-
-_UNITS = {
-    "mib": "MiB",
-    "kib": "KiB",
-    "gib": "GiB",
-    "celsius": "°C",
-    "watts": "W",
-    "percent": "%",
-    "seconds": "s",
-    "mbps": "Mbit/s",
-    "gbps": "Gbit/s",
-    "gb_per_s": "GB/s",
-    "gt_per_s": "GT/s",
-}
-"""The unit that the end of a field's name stands for."""
 
 
 class Kind(NamedTuple):
@@ -45,11 +28,10 @@ def kinds() -> dict[str, Kind]:
 
 
 def _answers() -> Iterator[tuple[str, Kind]]:
-    probes = importlib.import_module("gpuops.probes")
-    for module in pkgutil.iter_modules(probes.__path__, "gpuops.probes."):
-        for probe in vars(importlib.import_module(module.name)).values():
-            if isinstance(probe, Probe):
-                yield probe.name, Kind(str(probe.question), partial(_read_answer, probe))
+    from gpuops.probes import every_probe
+
+    for name, probe in every_probe().items():
+        yield name, Kind(str(probe.question), partial(_read_answer, probe))
 
 
 def _read_answer(probe: Probe[Any], text: str) -> object:
@@ -111,9 +93,9 @@ def command(ctx: click.Context, kind: str, file: IO[bytes], form: str) -> None:
     Ends with 3 where the text cannot be read, and says why.
     """
     value = _parser(kind, expect=form == "expect")(file.read().decode(errors="replace"))
-    shown = {"unknown": value.why} if isinstance(value, Unknown) else _plain(value)
+    shown = {"unknown": value.why} if isinstance(value, Unknown) else plain(value)
     if form == "text":
-        click.echo("\n".join(_lines(shown)))
+        click.echo("\n".join(lines(shown)))
     else:
         click.echo(json.dumps(shown, indent=1))
     ctx.exit(3 if isinstance(value, Unknown) else 0)
@@ -128,54 +110,3 @@ def _parser(name: str, *, expect: bool) -> Callable[[str], object]:
         hint = did_you_mean(name, known) or f"; known: {', '.join(known)}"
         raise InputError(f'no kind called "{name}"{" with an expectation" if expect else ""}{hint}')
     return known[name]
-
-
-def _plain(value: object) -> Any:
-    """The value as JSON has it; a pair that is a key becomes two words."""
-    if dataclasses.is_dataclass(value):
-        return {f.name: _plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {" ".join(key) if isinstance(key, tuple) else str(key): _plain(entry) for key, entry in value.items()}
-    if isinstance(value, (tuple, list, set, frozenset)):
-        return [_plain(item) for item in value]
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
-
-
-def _lines(value: Any) -> Iterator[str]:
-    """``name: value unit`` in lines, nested by two spaces; each item of a list begins with a dash."""
-    if not _nests(value):
-        yield _words(value)
-    elif isinstance(value, dict):
-        for name, entry in value.items():
-            yield from _entry(name, entry)
-    else:
-        for item in value:
-            yield from (f"{'  ' if n else '- '}{line}" for n, line in enumerate(_lines(item)))
-
-
-def _nests(value: Any) -> bool:
-    if isinstance(value, list):
-        return any(isinstance(item, (dict, list)) for item in value)
-    return isinstance(value, dict) and bool(value)
-
-
-def _entry(name: str, value: Any) -> Iterator[str]:
-    if _nests(value):
-        yield from (f"{_printable(name)}:", *(f"  {line}" for line in _lines(value)))
-        return
-    suffix = max((suffix for suffix in _UNITS if f"_{name}".endswith(f"_{suffix}")), key=len, default="")
-    unit = f" {_UNITS[suffix]}" if suffix and isinstance(value, (int, float)) else ""
-    yield f"{_printable(name.removesuffix(f'_{suffix}') if suffix else name)}: {_words(value)}{unit}".rstrip()
-
-
-def _words(value: Any) -> str:
-    if isinstance(value, (dict, list)):
-        return ", ".join(map(_words, value)) or "none"
-    if value is None or isinstance(value, bool):
-        return {None: "not told", True: "yes", False: "no"}[value]
-    return _printable(str(value))
-
-
-def _printable(text: str) -> str:
-    """The text without control characters: it comes from a node, and goes to a terminal."""
-    return "".join(c if c.isprintable() else "\ufffd" for c in text)

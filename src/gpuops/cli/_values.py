@@ -1,0 +1,73 @@
+"""Values of probes for a person and for JSON: plain dicts and lists, and lines with units."""
+
+from __future__ import annotations
+
+import dataclasses
+from collections.abc import Iterator, Mapping
+from typing import Any
+
+_UNITS = {
+    "mib": "MiB",
+    "kib": "KiB",
+    "gib": "GiB",
+    "celsius": "°C",
+    "watts": "W",
+    "percent": "%",
+    "seconds": "s",
+    "mbps": "Mbit/s",
+    "gbps": "Gbit/s",
+    "gb_per_s": "GB/s",
+    "gt_per_s": "GT/s",
+}
+"""The unit that the end of a field's name stands for."""
+
+
+def plain(value: object) -> Any:
+    """The value as JSON has it; a pair that is a key becomes two words."""
+    if dataclasses.is_dataclass(value):
+        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
+    if isinstance(value, Mapping):
+        return {" ".join(key) if isinstance(key, tuple) else str(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, (tuple, list, set, frozenset)):
+        return [plain(item) for item in value]
+    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+
+
+def lines(value: Any) -> Iterator[str]:
+    """``name: value unit`` in lines, nested by two spaces; each item of a list begins with a dash."""
+    if not _nests(value):
+        yield _words(value)
+    elif isinstance(value, dict):
+        for name, entry in value.items():
+            yield from _entry(name, entry)
+    else:
+        for item in value:
+            yield from (f"{'  ' if n else '- '}{line}" for n, line in enumerate(lines(item)))
+
+
+def _nests(value: Any) -> bool:
+    if isinstance(value, list):
+        return any(isinstance(item, (dict, list)) for item in value)
+    return isinstance(value, dict) and bool(value)
+
+
+def _entry(name: str, value: Any) -> Iterator[str]:
+    if _nests(value):
+        yield from (f"{_printable(name)}:", *(f"  {line}" for line in lines(value)))
+        return
+    suffix = max((suffix for suffix in _UNITS if f"_{name}".endswith(f"_{suffix}")), key=len, default="")
+    unit = f" {_UNITS[suffix]}" if suffix and isinstance(value, (int, float)) else ""
+    yield f"{_printable(name.removesuffix(f'_{suffix}') if suffix else name)}: {_words(value)}{unit}".rstrip()
+
+
+def _words(value: Any) -> str:
+    if isinstance(value, (dict, list)):
+        return ", ".join(map(_words, value)) or "none"
+    if value is None or isinstance(value, bool):
+        return {None: "not told", True: "yes", False: "no"}[value]
+    return _printable(str(value))
+
+
+def _printable(text: str) -> str:
+    """The text without control characters: it comes from a node, and goes to a terminal."""
+    return "".join(c if c.isprintable() else "\ufffd" for c in text)
