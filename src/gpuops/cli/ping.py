@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -34,7 +35,7 @@ def _lines(outcomes: list[Outcome[Completed]]) -> list[str]:
 
     from gpuops.report.page import Page, clean, fold
 
-    page = Page.of(click.get_text_stream("stdout"))
+    page = Page.of(sys.stdout)
     reached = [o for o in outcomes if o.error is None]
     lines: list[str] = []
     if reached:
