@@ -21,20 +21,18 @@ if TYPE_CHECKING:
 @click.option("--timeout", "seconds", type=float, default=60.0, show_default=True, help="Seconds the command may take.")
 @click.option("-b", "--become", is_flag=True, help="As root, through sudo.")
 @target_options
-def command(target: Target, pattern: str, words: tuple[str, ...], seconds: float, *, become: bool) -> int:
+def command(target: Target, words: tuple[str, ...], seconds: float, *, become: bool) -> int:
     """Run a command on the nodes that PATTERN names and print what they say, equal answers once.
 
     One word after -- is a line for the node's sh (pipes work); several words are the command's exact arguments.
     What runs over its time is killed on the node. Exit 0 if it ended with 0 everywhere, 1 if not, 3 if a node was
     not reached.
     """
-    from dataclasses import replace
-
     from gpuops.shell import Command
 
     line = words[0] if len(words) == 1 else shlex.join(words)
     asked = Command(("sh", "-c", line), timeout_seconds=seconds, become="always" if become else "never")
-    outcomes = replace(target, pattern=pattern).each(lambda transport, _: transport.run(asked), "running")
+    outcomes = target.each(lambda transport, _: transport.run(asked), "running")
     for text in _blocks(outcomes, seconds):
         click.echo(text)
     bad = any(o.value is not None and (o.value.exit or o.value.timed_out) for o in outcomes)

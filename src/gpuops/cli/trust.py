@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -20,14 +19,13 @@ if TYPE_CHECKING:
 @click.option("--fingerprint", metavar="SHA256:…", help="Accept this key and no other, without asking.")
 @click.option("--replace", "replacing", is_flag=True, help="Forget the old key of a node that was reinstalled.")
 @click.option("-y", "--yes", is_flag=True, help="Do not ask; use it only where the network itself is trusted.")
-def command(target: Target, pattern: str, fingerprint: str | None, *, replacing: bool, yes: bool) -> int:
+def command(target: Target, fingerprint: str | None, *, replacing: bool, yes: bool) -> int:
     """Show the host keys of the nodes that PATTERN names, and record them in known_hosts once you agree.
 
     Compare each fingerprint with what the node's console shows: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub
     """
     from gpuops.transport.trusting import introduce
 
-    target = replace(target, pattern=pattern)
     outcomes = target.each_host(lambda host: introduce(host, target.connect_seconds), "fetching host keys")
     met = [o.value for o in outcomes if o.value is not None]
     refused = [i for i in met if not _settle(i, fingerprint, replacing=replacing, yes=yes)]

@@ -7,6 +7,7 @@ opened (no delayed ACK, each key parsed once, cheap algorithms first) is measure
 from __future__ import annotations
 
 import contextlib
+import logging
 import random
 import socket
 import threading
@@ -27,6 +28,8 @@ from gpuops.secret import Secret
 from gpuops.transport.agent import AgentTransport
 from gpuops.transport.known_hosts import KnownKey, fingerprint
 from gpuops.transport.settings import Settings
+
+logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else its threads print tracebacks on stderr
 
 _BANNER_SECONDS = 15.0
 _AUTH_SECONDS = 30.0
