@@ -13,8 +13,7 @@ _REBOOT = "reboot, or stop everything that uses the GPUs and reload the nvidia m
     needs=(driver, installed_driver, smi),
     tolerates=(driver, installed_driver, smi),
     severity="reboot",
-    tags=("quick", "driver"),
-    explains=("fabric-manager",),
+    tags=("quick", "driver", "nvidia-smi"),
     blinds=("nvidia-smi",),
     catches="an update of packages without a reboot: programs that start now fail, those that run do not notice",
 )

@@ -27,7 +27,7 @@ def _judge(gpu: Gpu, *, must_have_ecc: bool) -> Iterator[Finding | Unknown | Not
     count = gpu.ecc_uncorrected_volatile
     if count:
         fix = f"reset GPU {gpu.index} (nvidia-smi --gpu-reset -i {gpu.index}) when idle; if it comes back, replace it"
-        yield Finding(f"{count} uncorrectable ECC errors", 0, count, "errors", fix, gpu.subject, gpu.label)
+        yield Finding(f"uncorrectable ECC errors: {count}", 0, count, "errors", fix, gpu.subject, gpu.label)
     elif must_have_ecc and gpu.ecc_mode is False:
         fix = f"nvidia-smi -i {gpu.index} -e 1, then reboot"
         yield Finding("ECC is off", "on", "off", "", fix, gpu.subject, gpu.label, severity="warn")

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from gpuops import Finding, NotApplicable, Profile, Unknown, check
-from gpuops.probes.driver import Driver, driver
+from gpuops.probes.driver import Driver, InstalledDriver, driver, installed_driver
 from gpuops.probes.fabric_manager import FabricManager
-from gpuops.probes.fabric_manager import fabric_manager as installed
+from gpuops.probes.fabric_manager import fabric_manager as probe
 from gpuops.probes.gpus import Gpu, gpus
 from gpuops.probes.services import Service, services
 
@@ -14,9 +14,9 @@ _RESTART = f"systemctl enable --now {_UNIT}; if it fails, journalctl -u {_UNIT} 
 
 
 @check(
-    needs=(gpus, services, installed, driver),
+    needs=(gpus, services, probe, driver, installed_driver),
     expects=("nvswitch",),
-    tolerates=(gpus, services, installed, driver),
+    tolerates=(gpus, services, probe, driver, installed_driver),
     severity="fail",
     tags=("quick", "nvlink", "driver", "nvidia-smi"),
     catches='"system not yet initialized" from CUDA, or collectives that fail or fall back to slow paths',
@@ -27,6 +27,7 @@ def fabric_manager(
     units: dict[str, Service] | Unknown,
     manager: FabricManager | Unknown,
     loaded: Driver | Unknown,
+    on_disk: InstalledDriver | Unknown,
     profile: Profile,
 ) -> Iterator[Finding | Unknown | NotApplicable]:
     """Only machines with NVSwitches (``nvswitch`` in the profile) need one.
@@ -42,10 +43,10 @@ def fabric_manager(
     told = () if isinstance(found, Unknown) else tuple(gpu for gpu in found if gpu.fabric_state)
     if isinstance(unit, Service) and not unit.running and (unit.installed or not told):
         state = unit.active if unit.installed else "not installed"
-        yield Finding(f"{_UNIT} is {state}", "active", state, subject="fabricmanager")
+        yield Finding(f"{_UNIT} does not run: {state}", "active", state, subject="fabricmanager")
         return
     if isinstance(unit, Unknown) or unit.running:
-        yield from _judge_version(manager, loaded)
+        yield from _judge_version(manager, loaded, on_disk)
     yield from (part for part in (unit, found) if isinstance(part, Unknown))
     for gpu in told:
         if gpu.fabric_state != "Completed" or gpu.fabric_status not in {None, "Success"}:
@@ -53,10 +54,15 @@ def fabric_manager(
             yield Finding(f"fabric: {state}", "Completed, Success", state, subject=gpu.subject, label=gpu.label)
 
 
-def _judge_version(manager: FabricManager | Unknown, loaded: Driver | Unknown) -> Iterator[Finding | Unknown]:
-    """The subject is the driver: where that was half updated, the fabric manager's version is an effect."""
+def _judge_version(
+    manager: FabricManager | Unknown, loaded: Driver | Unknown, on_disk: InstalledDriver | Unknown
+) -> Iterator[Finding | Unknown]:
+    """One that matches the module on the disk only waits for the same reboot as that: `driver-loaded` tells it."""
     yield from (part for part in (manager, loaded) if isinstance(part, Unknown))
-    if isinstance(manager, FabricManager) and isinstance(loaded, Driver) and manager.version != loaded.loaded_version:
-        message = f"the fabric manager is {manager.version}, the driver {loaded.loaded_version}"
-        fix = f"install nvidia-fabricmanager {loaded.loaded_version} and restart {_UNIT}"
-        yield Finding(message, loaded.loaded_version, manager.version, "", fix, "driver")
+    if isinstance(manager, Unknown) or isinstance(loaded, Unknown):
+        return
+    here, theirs = loaded.loaded_version, manager.version
+    if theirs != here and not (isinstance(on_disk, InstalledDriver) and theirs == on_disk.version):
+        message = f"the fabric manager is {theirs}, the driver {here}"
+        fix = f"install nvidia-fabricmanager {here} and restart {_UNIT}"
+        yield Finding(message, here, theirs, "", fix, "fabricmanager")

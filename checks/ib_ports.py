@@ -21,16 +21,14 @@ _NEAR = ("PIX", "PXB")
 def ib_ports(ports: tuple[IbPort, ...], matrix: Topology | Unknown, profile: Profile) -> Iterator[Finding | Unknown]:
     """Rails are the devices that the inventory declares (``nic.rails``), else those near a GPU (PIX or PXB).
 
-    Where neither is told, all devices are, if they are as many as the profile says. Other ports are not judged.
+    Where neither is told, all devices are, if they are no more than the profile says. Other ports are not judged.
     Source of the rates: the profile; of the rule: leptonai/gpud, infiniband component (ports and rate by GPU model).
     """
-    count = profile["nic.count"]
-    here = {port.device for port in ports}
-    rails = set(profile.get("nic.rails", ())) or _near(matrix)
-    if not rails and len(here) > count:
+    count, here = profile["nic.count"], {port.device for port in ports}
+    rails = set(profile.get("nic.rails", ())) or _near(matrix, profile.get("gpu.count", 0)) or here
+    if rails == here and len(here) > count:
         yield Unknown("which ports are rails is not told; declare them under fabric: in the inventory")
         return
-    rails = rails or here
     if len(rails & here) < count:
         gone = ", ".join(sorted(rails - here))
         message = f"{len(rails & here)} of {count} rails are there" + (f" (missing: {gone})" if gone else "")
@@ -41,9 +39,9 @@ def ib_ports(ports: tuple[IbPort, ...], matrix: Topology | Unknown, profile: Pro
             yield from _judge(port, profile["nic.rate_gbps"])
 
 
-def _near(matrix: Topology | Unknown) -> set[str]:
-    """The RDMA devices of the NICs that share a PCIe switch with a GPU."""
-    if isinstance(matrix, Unknown):
+def _near(matrix: Topology | Unknown, gpu_count: int) -> set[str]:
+    """The RDMA devices that share a PCIe switch with a GPU; none where this session does not see every GPU."""
+    if isinstance(matrix, Unknown) or len(matrix.gpus) < gpu_count:
         return set()
     near = {b for (a, b), link in matrix.links.items() if a in matrix.gpus and b in matrix.nics and link in _NEAR}
     return {matrix.nic_names.get(nic, nic) for nic in near}

@@ -32,15 +32,17 @@ def nvlink_links(
         elif gpu.index not in told:
             yield Unknown(f"nvidia-smi nvlink says nothing of {gpu.label}")
         else:
-            yield from _judge(gpu, told[gpu.index], profile["nvlink.links"], profile["nvlink.gb_per_s"])
+            yield from _judge(gpu, told[gpu.index], profile)
 
 
-def _judge(gpu: Gpu, of: GpuLinks, expected: int, gb_per_s: float) -> Iterator[Finding]:
+def _judge(gpu: Gpu, of: GpuLinks, profile: Profile) -> Iterator[Finding]:
+    expected, gb_per_s = profile["nvlink.links"], profile["nvlink.gb_per_s"]
     rates = {link.index: link.gb_per_s for link in of.links if link.gb_per_s}
     down = ", ".join(str(link.index) for link in of.links if link.index not in rates)
+    part = "the baseboard" if profile.get("nvswitch") else "the NVLink bridge"
     fix = (
-        f"reset GPU {gpu.index} (nvidia-smi --gpu-reset -i {gpu.index}) when idle and restart nvidia-fabricmanager "
-        "where there is one; if a link stays down, reseat or replace the GPU's baseboard or bridge"
+        f"reset GPU {gpu.index} (nvidia-smi --gpu-reset -i {gpu.index}) when idle; "
+        f"if it stays so, reseat or replace {part}"
     )
     if len(rates) < expected:
         which = f" (down: {down})" if down else ""

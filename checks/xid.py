@@ -1,5 +1,6 @@
 """The driver reported no Xid error since boot."""
 
+import datetime as dt
 from collections.abc import Iterator
 from typing import Literal
 
@@ -52,7 +53,11 @@ def _finding(events: list[Xid], gpu: Gpu | None, address: str) -> Finding:
     last = events[-1]
     meaning = meaning_of(last.code, last.text)
     times = f", {len(events)} times" if len(events) > 1 else ""
-    when = "" if last.seconds is None else f", {'last ' if times else ''}{last.seconds:.0f} s after boot"
+    when = (
+        ""
+        if last.seconds is None
+        else f", {'last ' if times else ''}{dt.timedelta(seconds=round(last.seconds))} after boot"
+    )
     return Finding(
         f"Xid {last.code} ({meaning.meaning}){times}{when}",
         fix=meaning.advice,

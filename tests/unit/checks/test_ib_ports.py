@@ -64,6 +64,12 @@ def test_where_no_rail_is_told_as_many_devices_as_expected_are(h100):
     assert with_storage(h100).but(topo=DARK).judge("ib-ports").status == "unknown"
 
 
+def test_a_session_that_does_not_see_every_gpu_does_not_miss_their_rails(h100):
+    seen = replace(h100.values["topo"], gpus=("GPU0", "GPU1"))
+    assert h100.but(topo=seen).judge("ib-ports").status == "pass"
+    assert with_storage(h100).but(topo=seen).judge("ib-ports").status == "unknown"
+
+
 def test_a_missing_rail(h100):
     machine = h100.but(ib_ports=h100.values["ib_ports"][:7])
     finding = only(machine.judge("ib-ports"))

@@ -135,7 +135,7 @@ class TestFabricManager:
 
     def test_another_version_than_the_drivers(self, h100):
         finding = only(h100.but(fabric_manager=FabricManager("580.95.05")).judge("fabric-manager"))
-        assert (finding.subject, finding.expected, finding.found) == ("driver", "580.126.16", "580.95.05")
+        assert (finding.subject, finding.expected, finding.found) == ("fabricmanager", "580.126.16", "580.95.05")
         assert "580.126.16" in finding.fix
 
     @pytest.mark.parametrize("state", [("In Progress", None), ("Completed", "Failure"), ("Not Started", None)])

@@ -63,6 +63,14 @@ def test_a_lost_gpu_does_not_make_the_log_readable(h100):
     assert machine.judge_all()["xid"].status == "unknown"
 
 
+def test_a_session_that_sees_two_gpus(h100):
+    links = {pair: link for pair, link in h100.values["topo"].links.items() if not {"GPU2", "GPU7"} & set(pair)}
+    topo = replace(h100.values["topo"], gpus=("GPU0", "GPU1"), links=links)
+    machine = h100.seeing(*h100.values["gpus"][:2]).but(topo=topo, nvlink=h100.values["nvlink"][:2])
+    assert machine.findings() == []
+    assert [v.check for v in machine.judge_all().values() if v.status == "unknown"] == ["gpu-count"]
+
+
 def test_xid_79_alone(h100):
     assert h100.with_log(xid(79)).findings() == [("xid", "gpu2")]
 

@@ -43,7 +43,7 @@ def test_the_code_decides_the_severity(h100, code, severity):
 def test_repeated_errors_are_one_finding(h100):
     verdict = h100.with_log(xid(31), xid(31, seconds=205.4), xid(31, "0000:c3:00.0"), xid(48)).judge("xid")
     assert [(f.subject, f.code) for f in verdict.findings] == [("gpu2", "31"), ("gpu5", "31"), ("gpu2", "48")]
-    assert "2 times, last 205 s after boot" in verdict.findings[0].message
+    assert "2 times, last 0:03:25 after boot" in verdict.findings[0].message
 
 
 def test_the_text_decides_where_the_driver_says_what_to_do(h100):
