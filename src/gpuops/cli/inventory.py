@@ -23,14 +23,14 @@ def _chooses(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 @click.group()
 def command() -> None:
-    r"""Show and check an inventory, and hand it to other tools.
+    """Show and check an inventory, and hand it to other tools.
 
     Ansible can run from gpuops' inventory: make this script executable and give it to ansible -i.
 
     \b
       #!/bin/sh
       exec gpuops inventory list -i prod.yml --format json
-    """
+    """  # noqa: D301 - click needs the character itself
 
 
 @command.command("list")

@@ -66,14 +66,14 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
     folder: Path | None,
     save: Path | None,
 ) -> int:
-    r"""Judge every node: the verdict first, then each fault with its evidence and its remedy.
+    """Judge every node: the verdict first, then each fault with its evidence and its remedy.
 
     Without an inventory it judges this machine. Nothing is installed on the nodes and no job is disturbed.
 
     \b
     Exit codes: 0 all well, 1 findings at or above --fail-on, 2 wrong input,
                 3 a node unreachable or not enough known of it, 130 interrupted.
-    """
+    """  # noqa: D301 - click needs the character itself
     from gpuops import judging, profile
 
     _check_outputs(form, outputs)
