@@ -10,7 +10,6 @@ from gpuops.probes.gpus import Gpu, gpus
 from gpuops.probes.services import Service, services
 
 _UNIT = "nvidia-fabricmanager"
-_RESTART = f"systemctl enable --now {_UNIT}; if it fails, journalctl -u {_UNIT} says why"
 
 
 @check(
@@ -20,7 +19,7 @@ _RESTART = f"systemctl enable --now {_UNIT}; if it fails, journalctl -u {_UNIT} 
     severity="fail",
     tags=("quick", "nvlink", "driver", "nvidia-smi"),
     catches='"system not yet initialized" from CUDA, or collectives that fail or fall back to slow paths',
-    fix=_RESTART,
+    fix=f"systemctl enable --now {_UNIT}; if it fails, journalctl -u {_UNIT} says why",
 )
 def fabric_manager(
     found: tuple[Gpu, ...] | Unknown,
@@ -48,7 +47,11 @@ def fabric_manager(
     if isinstance(unit, Unknown) or unit.running:
         yield from _judge_version(manager, loaded, on_disk)
     yield from (part for part in (unit, found) if isinstance(part, Unknown))
-    for gpu in told:
+    yield from _judge_fabric(told)
+
+
+def _judge_fabric(gpus_in_fabric: tuple[Gpu, ...]) -> Iterator[Finding]:
+    for gpu in gpus_in_fabric:
         if gpu.fabric_state != "Completed" or gpu.fabric_status not in {None, "Success"}:
             state = f"{gpu.fabric_state}, {gpu.fabric_status}"
             yield Finding(f"fabric: {state}", "Completed, Success", state, subject=gpu.subject, label=gpu.label)

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from gpuops import Finding, Profile, Unknown, check
 from gpuops.probes.driver import Driver, driver
-from gpuops.probes.gpus import roster
+from gpuops.probes.gpus import Gpu, roster
 from gpuops.probes.lspci import PciFunction, gpu_functions
 from gpuops.probes.nvidia_smi import Smi, smi
 from gpuops.probes.pcie import PcieLink, pcie
@@ -47,7 +47,10 @@ def gpu_count(
     elif len(known) > expected:
         fix = "name the right profile in the inventory, or set expect: {gpu.count: …}"
         yield Finding(f"{len(known)} GPUs, more than {expected}", expected, len(known), "GPUs", fix, severity="warn")
-    for address in sorted(unlisted - bound if not answer.error else ()):
-        gpu = known[address]
-        fix = "read the NVRM lines of dmesg; power-cycle the node; if it stays so, reseat or replace the GPU"
-        yield Finding("is on the bus, but the driver has not taken it", fix=fix, subject=gpu.subject, label=gpu.label)
+    if not answer.error:
+        yield from (_unserved(known[address]) for address in sorted(unlisted - bound))
+
+
+def _unserved(gpu: Gpu) -> Finding:
+    fix = "read the NVRM lines of dmesg; power-cycle the node; if it stays so, reseat or replace the GPU"
+    return Finding("is on the bus, but the driver has not taken it", fix=fix, subject=gpu.subject, label=gpu.label)

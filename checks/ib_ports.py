@@ -24,11 +24,14 @@ def ib_ports(ports: tuple[IbPort, ...], matrix: Topology | Unknown, profile: Pro
     Where neither is told, all devices are, if they are no more than the profile says. Other ports are not judged.
     Source of the rates: the profile; of the rule: leptonai/gpud, infiniband component (ports and rate by GPU model).
     """
-    count, here = profile["nic.count"], {port.device for port in ports}
-    rails = set(profile.get("nic.rails", ())) or _near(matrix, profile.get("gpu.count", 0)) or here
-    if rails == here and len(here) > count:
+    here = {port.device for port in ports}
+    declared = set(profile.get("nic.rails", ()))
+    count = len(declared) or profile["nic.count"]
+    rails = declared or _near(matrix, profile.get("gpu.count", 0))
+    if not rails and len(here) > count:
         yield Unknown("which ports are rails is not told; declare them under fabric: in the inventory")
         return
+    rails = rails or here
     if len(rails & here) < count:
         gone = ", ".join(sorted(rails - here))
         message = f"{len(rails & here)} of {count} rails are there" + (f" (missing: {gone})" if gone else "")

@@ -31,24 +31,20 @@ def pcie_link(
     guest = machine.virtual if isinstance(machine, System) else None
     for gpu in found:
         link = None if isinstance(links, Unknown) else links.get(gpu.address)
-        width = gpu.pcie_width or (link.width if link else None)
-        if width is None:
-            yield Unknown(f"nothing tells the PCIe width of {gpu.label}")
-        elif width < profile["pcie.width"]:
-            fix = "reseat the GPU and its riser, clean the contacts; if it stays narrow, replace the riser or the board"
-            yield Finding(
-                f"PCIe x{width}, expected x{profile['pcie.width']}",
-                profile["pcie.width"],
-                width,
-                "lanes",
-                fix,
-                gpu.subject,
-                gpu.label,
-            )
+        yield from _judge_width(gpu, link, profile["pcie.width"])
         if guest is None:
             yield Unknown("the machine does not tell whether it is a guest, so the PCIe generation is not judged")
         elif not guest:
             yield from _judge_generation(gpu, link, profile["pcie.generation"])
+
+
+def _judge_width(gpu: Gpu, link: PcieLink | None, expected: int) -> Iterator[Finding | Unknown]:
+    width = gpu.pcie_width or (link.width if link else None)
+    if width is None:
+        yield Unknown(f"nothing tells the PCIe width of {gpu.label}")
+    elif width < expected:
+        fix = "reseat the GPU and its riser, clean the contacts; if it stays narrow, replace the riser or the board"
+        yield Finding(f"PCIe x{width}, expected x{expected}", expected, width, "lanes", fix, gpu.subject, gpu.label)
 
 
 def _judge_generation(gpu: Gpu, link: PcieLink | None, expected: int) -> Iterator[Finding | Unknown]:

@@ -59,6 +59,12 @@ def test_declared_ports_are_the_rails(h100):
     assert only(declared.with_port("mlx5_3", state="Down").judge("ib-ports")).subject == "mlx5_3"
 
 
+def test_ports_that_are_declared_are_counted_and_no_others(h100):
+    assert h100.expecting(nic__rails=["mlx5_0", "mlx5_1"]).judge("ib-ports").status == "pass"
+    finding = only(h100.expecting(nic__rails=["mlx5_0", "mlx5_9"]).judge("ib-ports"))
+    assert finding.message == "1 of 2 rails are there (missing: mlx5_9)"
+
+
 def test_where_no_rail_is_told_as_many_devices_as_expected_are(h100):
     assert h100.but(topo=DARK).judge("ib-ports").status == "pass"
     assert with_storage(h100).but(topo=DARK).judge("ib-ports").status == "unknown"
