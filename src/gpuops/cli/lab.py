@@ -1,0 +1,99 @@
+"""gpuops lab: a cluster on this machine, to try everything on."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import click
+
+if TYPE_CHECKING:
+    from gpuops.lab.cluster import LabHost
+
+FOLDER = Path(".gpuops") / "lab"
+
+
+@click.group()
+def command() -> None:
+    """A cluster on this machine: SSH hosts with made-up GPUs, and faults to plant on them.
+
+    A fault is HOST:SUBJECT:FAULT[=VALUE], such as gpu03:gpu2:lost, gpu05:gpu1:power-cap=500, gpu07:mlx5_3:port-down
+    or gpu08:host:hang; "gpuops lab faults" lists them.
+    """
+
+
+@command.command()
+@click.option("--nodes", type=int, default=8, show_default=True, help="How many hosts.")
+@click.option("--profile", default="hgx-h100", show_default=True, help="The machine that each host is.")
+@click.option("--fault", "faults", multiple=True, metavar="HOST:SUBJECT:FAULT[=VALUE]", help="Planted from the start.")
+@click.option("--port-base", type=click.IntRange(1024, 65535), help="The first port; by default a free range is found.")
+def up(nodes: int, profile: str, faults: tuple[str, ...], port_base: int | None) -> None:
+    """Start the hosts; returns when the last one answers."""
+    from gpuops.lab import cluster
+
+    hosts = cluster.up(FOLDER, profile, nodes, faults, port_base)
+    click.echo(
+        f"{len(hosts)} hosts, {hosts[0].name} to {hosts[-1].name}, at 127.0.0.1:{hosts[0].port}-{hosts[-1].port}"
+    )
+    _show_faults(hosts)
+    click.echo(f"inventory  {FOLDER / 'inventory.yml'}")
+
+
+@command.command()
+def down() -> None:
+    """End the lab and remove what it made."""
+    from gpuops.lab import cluster
+
+    click.echo("the lab is down" if cluster.down(FOLDER) else "no lab runs here")
+
+
+@command.command()
+@click.argument("faults", nargs=-1, required=True, metavar="HOST:SUBJECT:FAULT[=VALUE]...")
+def fault(faults: tuple[str, ...]) -> None:
+    """Plant faults on running hosts."""
+    from gpuops.lab import cluster
+
+    _show_faults(cluster.put(FOLDER, faults))
+
+
+@command.command()
+@click.argument("hosts", nargs=-1)
+def clear(hosts: tuple[str, ...]) -> None:
+    """Make hosts healthy again; all of them if none is named."""
+    from gpuops.lab import cluster
+
+    _show_faults(cluster.clear(FOLDER, hosts))
+
+
+@command.command()
+@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
+def status(form: str) -> None:
+    """List hosts, ports and faults."""
+    from gpuops.lab import cluster
+
+    hosts = cluster.status(FOLDER)
+    if form == "json":
+        rows = {host.name: {"port": host.port, "faults": list(host.faults)} for host in hosts}
+        click.echo(json.dumps({"hosts": rows}, indent=2))
+        return
+    for host in hosts:
+        click.echo(f"{host.name}  {host.port}  {'  '.join(host.faults) or 'healthy'}")
+
+
+@command.command()
+def faults() -> None:
+    """List every fault that can be planted."""
+    from gpuops.lab.faults.catalogue import FAULTS
+
+    subjects = {"gpu": "gpuN", "nic": "mlx5_N", "host": "host"}
+    for known in FAULTS:
+        value = f"[={known.takes}]" if known.default else f"={known.takes}" if known.takes else ""
+        click.echo(f"{subjects[known.subject] + ':' + known.name + value:<38} {known.doc}")
+
+
+def _show_faults(hosts: Sequence[LabHost]) -> None:
+    for host in hosts:
+        for planted in host.faults:
+            click.echo(f"fault      {host.name}:{planted}")

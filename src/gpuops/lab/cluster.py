@@ -1,0 +1,221 @@
+"""Bring a lab up and down, and change it while it runs."""
+
+from __future__ import annotations
+
+import contextlib
+import importlib.util
+import json
+import os
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuops.errors import InputError, MissingError, did_you_mean
+from gpuops.lab.faults.catalogue import faulted, split
+from gpuops.lab.machine import healthy
+from gpuops.lab.places import Places
+from gpuops.lab.sandbox import remove
+
+MOST_HOSTS = 4000
+_START_SECONDS = 120.0
+_BANNER_SECONDS = 20.0
+_END_SECONDS = 10.0
+
+
+@dataclass(frozen=True)
+class LabHost:
+    """One host of a running lab."""
+
+    name: str
+    port: int
+    faults: tuple[str, ...]
+
+
+def host_names(count: int) -> list[str]:
+    """gpu01, gpu02 …, as wide as the count needs and at least two digits."""
+    width = max(2, len(str(count)))
+    return [f"gpu{number:0{width}d}" for number in range(1, count + 1)]
+
+
+def up(folder: Path, machine: str, count: int, faults: Sequence[str], port_base: int | None = None) -> list[LabHost]:
+    """Start a lab in ``folder``; returns its hosts when the last of them answers.
+
+    Raises `InputError` for wrong arguments or where a lab runs already, `MissingError` without asyncssh.
+    """
+    names = _checked(machine, count, faults)
+    places = Places(folder)
+    folder.mkdir(parents=True, exist_ok=True)
+    lock = places.try_lock()
+    if lock is None:
+        pid = places.read_state().get("pid", "unknown")
+        raise InputError(f"a lab runs already in {folder} (process {pid}); gpuops lab down ends it")
+    _sweep(places)
+    settings = {"folder": str(folder.absolute()), "machine": machine, "names": names, "port_base": port_base}
+    server, report = _start({**settings, "faults": list(faults)}, places, lock)
+    try:
+        news = _news(report, server, places)
+        state = {"pid": server.pid, "machine": machine, "sandbox": news["sandbox"], "port": news["port"]}
+        places.state.write_text(json.dumps(state), encoding="utf-8")
+        hosts = status(folder)
+        _await_banner(hosts, machine)
+    except BaseException:  # Ctrl-C too: nothing may be left behind
+        _end(server.pid, places)
+        raise
+    finally:
+        os.close(lock)
+    return hosts
+
+
+def _checked(machine: str, count: int, faults: Sequence[str]) -> list[str]:
+    if importlib.util.find_spec("asyncssh") is None:
+        raise MissingError("the lab needs asyncssh: pip install 'gpuops[lab]'")
+    if not 1 <= count <= MOST_HOSTS:
+        raise InputError(f"a lab has 1 to {MOST_HOSTS} hosts, not {count}")
+    names = host_names(count)
+    healthy(machine)
+    put: dict[str, tuple[str, ...]] = {}
+    for text in faults:
+        name, fault = split(text, names)
+        put[name] = (*put.get(name, ()), fault)
+        faulted(machine, put[name])
+    return names
+
+
+def _start(settings: Mapping[str, Any], places: Places, lock: int) -> tuple[subprocess.Popen[bytes], int]:
+    reading, writing = os.pipe()
+    words = [sys.executable, "-m", "gpuops.lab", json.dumps({**settings, "report": writing})]
+    with places.log.open("wb") as log:
+        server = subprocess.Popen(
+            words,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            start_new_session=True,
+            pass_fds=(writing, lock),
+        )
+    os.close(writing)
+    return server, reading
+
+
+def _news(report: int, server: subprocess.Popen[bytes], places: Places) -> dict[str, Any]:
+    """What the new process tells of itself: its first port, or why there is no lab."""
+    text = b""
+    deadline = time.monotonic() + _START_SECONDS
+    with os.fdopen(report, "rb", buffering=0) as pipe:
+        while select.select([pipe], [], [], max(0.0, deadline - time.monotonic()))[0]:
+            more = pipe.read(65536)
+            if not more:
+                break
+            text += more
+    if not text:
+        last = (places.log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        raise InputError(f"the lab's process {server.pid} did not start: {last}")
+    news: dict[str, Any] = json.loads(text)
+    if "error" in news:
+        raise InputError(str(news["error"]))
+    return news
+
+
+def _await_banner(hosts: Sequence[LabHost], machine: str) -> None:
+    """Wait until the last host that may answer at once does."""
+    for host in reversed(hosts):
+        behaviour = faulted(machine, host.faults).behaviour
+        if behaviour.connection in ("good", "wrong-key") and not behaviour.banner_delay_seconds:
+            with socket.create_connection(("127.0.0.1", host.port), _BANNER_SECONDS) as connection:
+                if connection.recv(4) == b"SSH-":
+                    return
+            raise InputError(f"the lab's host {host.name} does not answer at port {host.port}")
+
+
+def status(folder: Path) -> list[LabHost]:
+    """The hosts of the lab that runs in ``folder``, or `InputError` if none does."""
+    return _order(folder, {})
+
+
+def put(folder: Path, faults: Sequence[str]) -> list[LabHost]:
+    """Put further ``faults`` on a running lab; all or none."""
+    return _order(folder, {"faults": list(faults)})
+
+
+def clear(folder: Path, names: Sequence[str]) -> list[LabHost]:
+    """Make the named hosts healthy again; all if none is named."""
+    known = [host.name for host in status(folder)]
+    for name in names:
+        if name not in known:
+            raise InputError(f'the lab has no host "{name}"{did_you_mean(name, known)}')
+    return _order(folder, {"clear": list(names) or known})
+
+
+def down(folder: Path) -> bool:
+    """End the lab in ``folder`` and remove what it made; False if there was none."""
+    places = Places(folder)
+    if not places.lock.exists():
+        return False
+    lock = places.try_lock()
+    state = places.read_state()
+    if lock is None:
+        _end(int(state["pid"]), places)
+        return True
+    # its process is gone: what it left is swept away
+    _sweep(places)
+    places.clear()
+    os.close(lock)
+    return bool(state)
+
+
+def _order(folder: Path, order: Mapping[str, object]) -> list[LabHost]:
+    places = Places(folder)
+    sandbox = places.read_state().get("sandbox")
+    if not sandbox:
+        raise InputError(f"no lab runs in {folder}; gpuops lab up starts one")
+    try:
+        with socket.socket(socket.AF_UNIX) as control:
+            control.settimeout(_START_SECONDS)
+            control.connect(str(Path(sandbox) / "control.sock"))
+            control.sendall(json.dumps(order).encode() + b"\n")
+            with control.makefile("rb") as answer:
+                news = json.loads(answer.read())
+    except OSError as error:
+        raise InputError(f"the lab in {folder} is gone ({error.strerror}); gpuops lab down tidies up") from error
+    if "error" in news:
+        raise InputError(str(news["error"]))
+    return [LabHost(name, host["port"], tuple(host["faults"])) for name, host in news["hosts"].items()]
+
+
+def _end(pid: int, places: Places) -> None:
+    """End process ``pid``, which holds the lock, and remove the lab's files."""
+    for number in (signal.SIGTERM, signal.SIGKILL):
+        try:
+            os.kill(pid, number)
+        except ProcessLookupError:
+            break
+        if _gone(pid):
+            break
+    _sweep(places)
+    places.clear()
+
+
+def _gone(pid: int) -> bool:
+    deadline = time.monotonic() + _END_SECONDS
+    while time.monotonic() < deadline:
+        with contextlib.suppress(ChildProcessError):
+            os.waitpid(pid, os.WNOHANG)  # it is our child where `up` itself gives up
+        try:
+            os.kill(pid, 0)
+        except ProcessLookupError:
+            return True
+        time.sleep(0.02)
+    return False
+
+
+def _sweep(places: Places) -> None:
+    sandbox = places.read_state().get("sandbox")
+    if sandbox:
+        remove(Path(sandbox))

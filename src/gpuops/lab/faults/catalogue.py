@@ -1,0 +1,63 @@
+"""All faults, and how ``gpu03:gpu2:lost`` and ``gpu05:gpu1:power-cap=500`` are read."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterable
+
+from gpuops.errors import InputError, did_you_mean
+from gpuops.lab.faults import gpu, host, nic
+from gpuops.lab.faults.fault import Fault
+from gpuops.lab.machine import healthy
+from gpuops.lab.model import Node
+
+FAULTS: tuple[Fault, ...] = (*gpu.FAULTS, *nic.FAULTS, *host.FAULTS)
+
+
+def split(text: str, hosts: Iterable[str]) -> tuple[str, str]:
+    """``HOST:SUBJECT:FAULT[=VALUE]`` as host and the rest; `InputError` for another shape or an unknown host."""
+    name, _, rest = text.partition(":")
+    if ":" not in rest:
+        raise InputError(f'"{text}" is no fault: expected HOST:SUBJECT:FAULT, such as gpu03:gpu2:lost')
+    known = list(hosts)
+    if name not in known:
+        hint = did_you_mean(name, known) or f"; they are {known[0]} to {known[-1]}"
+        raise InputError(f'the lab has no host "{name}"{hint}')
+    return name, rest
+
+
+@functools.lru_cache(maxsize=4096)
+def faulted(machine: str, faults: tuple[str, ...]) -> Node:
+    """A node of ``machine`` with ``SUBJECT:FAULT[=VALUE]`` each put on it, in order."""
+    node = healthy(machine)
+    for text in faults:
+        node = _put(node, text)
+    return node
+
+
+def _put(node: Node, text: str) -> Node:
+    subject, _, rest = text.partition(":")
+    name, equals, value = rest.partition("=")
+    kind = _kind(node, subject)
+    fault = _known(kind, name)
+    if equals and not fault.takes:
+        raise InputError(f"{subject}:{name} takes no value")
+    if fault.takes and not (value or fault.default):
+        raise InputError(f"{subject}:{name} needs a value: {subject}:{name}={fault.takes}")
+    return fault.change(node, subject.removeprefix("gpu") if kind == "gpu" else subject, value or fault.default)
+
+
+def _kind(node: Node, subject: str) -> str:
+    kinds = {f"gpu{g.index}": "gpu" for g in node.gpus} | {n.name: "nic" for n in node.nics} | {"host": "host"}
+    if subject not in kinds:
+        hint = did_you_mean(subject, kinds) or f"; it has {', '.join(kinds)}"
+        raise InputError(f'a {node.machine} has no "{subject}"{hint}')
+    return kinds[subject]
+
+
+def _known(kind: str, name: str) -> Fault:
+    known = {f.name: f for f in FAULTS if f.subject == kind}
+    if name not in known:
+        hint = did_you_mean(name, known) or f"; known: {', '.join(known)}"
+        raise InputError(f'no fault of a {kind} is called "{name}"{hint}')
+    return known[name]

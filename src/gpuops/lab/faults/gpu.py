@@ -1,0 +1,128 @@
+"""What can befall a GPU."""
+
+from __future__ import annotations
+
+from gpuops.errors import InputError
+from gpuops.lab.faults.fault import Fault, number, whole
+from gpuops.lab.model import Gpu, Node, Process
+from gpuops.lab.xids import line
+
+
+def _gpu(node: Node, name: str) -> Gpu:
+    return node.gpus[int(name)]
+
+
+def _lost(node: Node, name: str, _value: str) -> Node:
+    gpu = _gpu(node, name)
+    gone = f"NVRM: GPU {gpu.address}: GPU has fallen off the bus."
+    serial = f"NVRM: GPU {gpu.address}: GPU serial number is {gpu.serial}."
+    return node.with_gpu(gpu.index, lost=True).logging(line(gpu, 79), gone, serial)
+
+
+def _xid(node: Node, name: str, value: str) -> Node:
+    return node.logging(line(_gpu(node, name), whole(value, "Xid number", lowest=1)))
+
+
+def _remap_pending(node: Node, name: str, _value: str) -> Node:
+    gpu = _with_row_remapper(node, name)
+    rows = gpu.remapped_correctable + 1
+    return node.with_gpu(gpu.index, remapped_correctable=rows, remap_pending=True).logging(line(gpu, 63))
+
+
+def _remap_failed(node: Node, name: str, _value: str) -> Node:
+    gpu = _with_row_remapper(node, name)
+    rows = gpu.remapped_correctable + 8
+    return node.with_gpu(gpu.index, remapped_correctable=rows, remap_failed=True).logging(line(gpu, 64))
+
+
+def _with_row_remapper(node: Node, name: str) -> Gpu:
+    gpu = _gpu(node, name)
+    if not gpu.model.remap_banks:
+        raise InputError(f"a {gpu.model.name} has no row remapper")
+    return gpu
+
+
+def _ecc_uncorrectable(node: Node, name: str, value: str) -> Node:
+    gpu = _gpu(node, name)
+    if not gpu.model.ecc:
+        raise InputError(f"a {gpu.model.name} has no ECC")
+    count = whole(value, "count of errors", lowest=1)
+    return node.with_gpu(gpu.index, ecc_uncorrectable=gpu.ecc_uncorrectable + count).logging(line(gpu, 48))
+
+
+def _nvlink_down(node: Node, name: str, value: str) -> Node:
+    gpu, link = _gpu(node, name), whole(value, "link number")
+    if link >= gpu.model.nvlinks:
+        raise InputError(f"a {gpu.model.name} has no NVLink {link}: its links are 0 to {gpu.model.nvlinks - 1}")
+    # a bridge is one cable: its other end is down too
+    ends = [g for g in node.gpus if g is gpu or gpu.model.nvlink_peer == "bridge"]
+    for end in ends:
+        node = node.with_gpu(end.index, links_down=end.links_down | {link})
+    return node.logging(line(gpu, 74, link=link))
+
+
+def _thermal(node: Node, name: str, _value: str) -> Node:
+    gpu = _gpu(node, name)
+    model = gpu.model
+    return node.with_gpu(
+        gpu.index,
+        celsius=model.slowdown_celsius + 1,
+        memory_celsius=None if gpu.memory_celsius is None else model.slowdown_celsius - 3,
+        state="P0",
+        gen=model.gen,
+        watts=round(gpu.limit_watts * 0.45, 2),
+        graphics_mhz=model.max_mhz["graphics"] // 2,
+        memory_mhz=model.max_mhz["memory"],
+        reasons=frozenset({"hw_slowdown", "hw_thermal_slowdown"}),
+        thermal_slowdown_us=93_412_771,
+    )
+
+
+def _power_cap(node: Node, name: str, value: str) -> Node:
+    gpu, watts = _gpu(node, name), number(value, "power limit in watts")
+    lowest, highest = gpu.model.min_watts, gpu.model.max_watts
+    if not lowest <= watts <= highest:
+        raise InputError(f"a {gpu.model.name} takes a power limit of {lowest:.0f} to {highest:.0f} W, not {value}")
+    return node.with_gpu(gpu.index, limit_watts=watts)
+
+
+def _pcie_width(node: Node, name: str, value: str) -> Node:
+    gpu, width = _gpu(node, name), whole(value, "number of PCIe lanes")
+    if width not in (1, 2, 4, 8, 16):
+        raise InputError(f"a PCIe link is 1, 2, 4, 8 or 16 lanes wide, not {value}")
+    return node.with_gpu(gpu.index, width=width)
+
+
+def _busy(node: Node, name: str, _value: str) -> Node:
+    return node.with_gpu(int(name), **working(node.gpus[int(name)]))
+
+
+def working(gpu: Gpu) -> dict[str, object]:
+    """What changes on ``gpu`` when a training job runs on it."""
+    model = gpu.model
+    process = Process(48211 + gpu.index, "/usr/bin/python3", model.memory_mib * 4 // 5)
+    return {
+        "processes": (*gpu.processes, process),
+        "utilization_percent": 97,
+        "celsius": model.idle_celsius + 31,
+        "watts": round(gpu.limit_watts * 0.93, 2),
+        "graphics_mhz": model.max_mhz["graphics"],
+        "memory_mhz": model.max_mhz["memory"],
+        "state": "P0",
+        "gen": model.gen,
+        "reasons": frozenset[str](),
+    }
+
+
+FAULTS = (
+    Fault("gpu", "lost", "fell off the bus: Xid 79, lspci rev ff, nvidia-smi fails", _lost),
+    Fault("gpu", "xid", "an Xid in the kernel log", _xid, takes="NUMBER"),
+    Fault("gpu", "remap-pending", "a row waits for a reset to be remapped: Xid 63", _remap_pending),
+    Fault("gpu", "remap-failed", "a bank has no spare rows left: Xid 64", _remap_failed),
+    Fault("gpu", "ecc-uncorrectable", "uncorrectable ECC errors: Xid 48", _ecc_uncorrectable, "COUNT", "1"),
+    Fault("gpu", "nvlink-down", "an NVLink is down: Xid 74", _nvlink_down, "LINK", "0"),
+    Fault("gpu", "thermal", "too hot, clocks lowered by hardware", _thermal),
+    Fault("gpu", "power-cap", "power limit below the default", _power_cap, takes="WATTS"),
+    Fault("gpu", "pcie-width", "PCIe link trained to fewer lanes", _pcie_width, takes="LANES"),
+    Fault("gpu", "busy", "a process computes on it", _busy),
+)

@@ -1,0 +1,99 @@
+"""What can befall a whole host: its software, its clock, its disk, and the way it answers."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import replace
+
+from gpuops.errors import InputError
+from gpuops.lab.faults.fault import Change, Fault, number, whole
+from gpuops.lab.faults.gpu import working
+from gpuops.lab.model import Node, Service
+
+
+def _driver_skew(node: Node, _name: str, value: str) -> Node:
+    if not re.fullmatch(r"\d{3}\.\d{1,3}(\.\d{1,3})?", value):
+        raise InputError(f'"{value}" is no driver version such as 570.172.08')
+    manager = value if node.driver.fabric_manager else None
+    return replace(node, driver=replace(node.driver, version=value, userspace=value, fabric_manager=manager))
+
+
+def _version_mismatch(node: Node, _name: str, _value: str) -> Node:
+    branch, minor, *rest = node.driver.version.split(".")
+    newer = ".".join([branch, str(int(minor) + 21), *rest])
+    manager = newer if node.driver.fabric_manager else None
+    return replace(node, driver=replace(node.driver, userspace=newer, fabric_manager=manager))
+
+
+def _fabricmanager_version(node: Node, _name: str, value: str) -> Node:
+    _with_fabric_manager(node)
+    return replace(node, driver=replace(node.driver, fabric_manager=value))
+
+
+def _fabricmanager_down(node: Node, _name: str, _value: str) -> Node:
+    _with_fabric_manager(node)
+    failed = Service("failed", "failed", "enabled")
+    return replace(node, services={**node.services, "nvidia-fabricmanager": failed})
+
+
+def _with_fabric_manager(node: Node) -> None:
+    if node.driver.fabric_manager is None:
+        raise InputError(f"a {node.machine} has no fabric manager")
+
+
+def _disk_full(node: Node, _name: str, _value: str) -> Node:
+    disks = tuple(replace(d, used=0.96) if d.mount == "/" else d for d in node.disks)
+    return replace(node, disks=disks)
+
+
+def _cgroup(node: Node, _name: str, value: str) -> Node:
+    seen = whole(value, "number of GPUs", lowest=1)
+    if seen > len(node.gpus):
+        raise InputError(f"a {node.machine} has {len(node.gpus)} GPUs, not {seen}")
+    return replace(node, visible_gpus=seen)
+
+
+def _busy(node: Node, _name: str, _value: str) -> Node:
+    for gpu in node.gpus:
+        node = node.with_gpu(gpu.index, **working(gpu))
+    return node
+
+
+def _behaving(**changes: object) -> Change:
+    return lambda node, _name, _value: replace(node, behaviour=replace(node.behaviour, **changes))  # type: ignore[arg-type]
+
+
+def _taking_seconds(field: str, *, lowest: float = 0) -> Change:
+    def change(node: Node, _name: str, value: str) -> Node:
+        seconds = number(value, "number of seconds", lowest=lowest)
+        return replace(node, behaviour=replace(node.behaviour, **{field: seconds}))  # type: ignore[arg-type]
+
+    return change
+
+
+def _sudo_password(node: Node, _name: str, value: str) -> Node:
+    return replace(node, behaviour=replace(node.behaviour, sudo=value))
+
+
+FAULTS = (
+    Fault("host", "driver-skew", "another driver version than its fellows", _driver_skew, takes="VERSION"),
+    Fault("host", "version-mismatch", "library updated, module not yet reloaded", _version_mismatch),
+    Fault("host", "fabricmanager-version", "a fabric manager of another version", _fabricmanager_version, "VERSION"),
+    Fault("host", "fabricmanager-down", "the fabric manager failed", _fabricmanager_down),
+    Fault("host", "disk-full", "no space left on /", _disk_full),
+    Fault("host", "cgroup", "a session may open only so many GPUs", _cgroup, takes="GPUS"),
+    Fault("host", "busy", "a job computes on all GPUs", _busy),
+    Fault("host", "clock-skew", "the clock is off", _taking_seconds("clock_skew_seconds", lowest=-1e9), "SECONDS"),
+    Fault("host", "slow-driver", "each nvidia-smi takes so long", _taking_seconds("driver_delay_seconds"), "SECONDS"),
+    Fault("host", "refuse", "nobody listens", _behaving(connection="refuse")),
+    Fault("host", "hang", "TCP is accepted, sshd is silent", _behaving(connection="hang")),
+    Fault("host", "wrong-key", "another host key than known_hosts has", _behaving(connection="wrong-key")),
+    Fault("host", "slow-banner", "sshd takes its time", _taking_seconds("banner_delay_seconds"), "SECONDS", "20"),
+    Fault("host", "exec-hang", "commands never answer", _behaving(answer="never")),
+    Fault("host", "die-mid-answer", "the connection breaks in mid-answer", _behaving(answer="half")),
+    Fault("host", "noisy-shell", "the login shell prints before the command", _behaving(login_shell="noisy")),
+    Fault("host", "csh", "the login shell is a csh", _behaving(login_shell="csh")),
+    Fault("host", "no-python", "no Python is installed", _behaving(python=False)),
+    Fault("host", "no-sudo", "sudo is not allowed", _behaving(sudo="none")),
+    Fault("host", "sudo-password", "sudo asks for this password", _sudo_password, takes="PASSWORD"),
+)

@@ -1,0 +1,26 @@
+"""What can befall an RDMA device."""
+
+from __future__ import annotations
+
+from gpuops.lab.faults.fault import Fault, whole
+from gpuops.lab.model import Nic, Node
+
+
+def _nic(node: Node, name: str) -> Nic:
+    return next(n for n in node.nics if n.name == name)
+
+
+def _port_down(node: Node, name: str, _value: str) -> Node:
+    nic = _nic(node, name)
+    message = f"mlx5_core {nic.address} {nic.netdev}: Link down"
+    return node.with_nic(name, up=False).logging(message)
+
+
+def _rate(node: Node, name: str, value: str) -> Node:
+    return node.with_nic(name, gbps=whole(value, "rate in Gbit/s", lowest=1))
+
+
+FAULTS = (
+    Fault("nic", "port-down", "the port has no link", _port_down),
+    Fault("nic", "rate", "the port trained to another rate", _rate, takes="GBPS"),
+)

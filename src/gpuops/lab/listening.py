@@ -1,0 +1,143 @@
+"""One host's port: who may connect, with which key the host proves itself, and how it misbehaves on the way in."""
+
+from __future__ import annotations
+
+import asyncio
+import functools
+import socket
+from collections.abc import Awaitable, Callable, Collection
+from dataclasses import dataclass
+
+import asyncssh
+
+from gpuops.lab.files import HostFiles
+from gpuops.lab.model import Behaviour
+
+Run = Callable[["asyncssh.SSHServerProcess[bytes]", str], Awaitable[None]]
+ADDRESS = "127.0.0.1"
+_BACKLOG = 128
+
+
+class Gate(asyncssh.SSHServer):
+    """Lets in whoever holds the lab's key, and forwards to the lab's own ports only (for ProxyJump)."""
+
+    def __init__(self, ports: Collection[int]) -> None:
+        self.ports = ports
+
+    def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:
+        """A jump from one lab host to another."""
+        del orig_host, orig_port
+        return dest_host in (ADDRESS, "localhost") and dest_port in self.ports
+
+
+@dataclass(frozen=True)
+class Access:
+    """What all hosts of a lab share: the client's key, the lab's ports, and who runs commands."""
+
+    authorized: asyncssh.SSHAuthorizedKeys
+    ports: Collection[int]
+    run: Run
+
+
+class Listener:
+    """The port of one host."""
+
+    def __init__(self, name: str, port: int, home: str, access: Access) -> None:
+        self.name = name
+        self.port = port
+        self.home = home
+        self.key = asyncssh.generate_private_key("ssh-ed25519")
+        self._access = access
+        self._behaviour = Behaviour()
+        self._options: asyncssh.SSHServerConnectionOptions | None = None
+        self._connections: set[asyncio.Task[None]] = set()
+        self._socket = self._bound()
+
+    def _bound(self) -> socket.socket:
+        bound = socket.socket()
+        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        bound.settimeout(0)
+        bound.bind((ADDRESS, self.port))
+        return bound
+
+    @property
+    def known_hosts_line(self) -> str:
+        """The line that lets a client know this host."""
+        return f"[{ADDRESS}]:{self.port} {self.key.export_public_key().decode().strip()}\n"
+
+    def open(self) -> None:
+        """Listen; a port that is bound but does not listen refuses connections."""
+        self._socket.listen(_BACKLOG)
+        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._accept)
+
+    def close(self) -> None:
+        """Stop listening; what is connected stays until it ends."""
+        asyncio.get_running_loop().remove_reader(self._socket.fileno())
+        self._socket.close()
+
+    def behave(self, behaviour: Behaviour) -> None:
+        """Meet the next connections in this way."""
+        before, self._behaviour = self._behaviour, behaviour
+        if before.connection == behaviour.connection:
+            return
+        self._options = None
+        if "refuse" in (before.connection, behaviour.connection):
+            self.close()
+            self._socket = self._bound()
+            if behaviour.connection != "refuse":
+                self.open()
+
+    def _accept(self) -> None:
+        try:
+            connection, _ = self._socket.accept()
+        except (BlockingIOError, ConnectionAbortedError):
+            return
+        connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        task = asyncio.ensure_future(self._serve(connection))
+        self._connections.add(task)
+        task.add_done_callback(self._connections.discard)
+
+    async def _serve(self, connection: socket.socket) -> None:
+        how = self._behaviour
+        if how.connection == "hang":
+            await _until_left(connection)
+            return
+        await asyncio.sleep(how.banner_delay_seconds)
+        try:
+            # held until it ends: the event loop itself does not keep it alive
+            server = await asyncssh.run_server(connection, options=self._configured())
+            await server.wait_closed()
+        except (OSError, asyncssh.Error):
+            connection.close()
+
+    def _configured(self) -> asyncssh.SSHServerConnectionOptions:
+        if self._options is None:
+            wrong = self._behaviour.connection == "wrong-key"
+            self._options = asyncssh.SSHServerConnectionOptions(
+                server_factory=functools.partial(Gate, self._access.ports),
+                server_host_keys=[asyncssh.generate_private_key("ssh-ed25519") if wrong else self.key],
+                authorized_client_keys=self._access.authorized,
+                process_factory=self._process,
+                sftp_factory=functools.partial(HostFiles, home=self.home),
+                encoding=None,
+                line_editor=False,
+                allow_scp=False,
+                compression_algs=None,
+            )
+        return self._options
+
+    async def _process(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
+        await self._access.run(process, self.name)
+
+
+async def _until_left(connection: socket.socket) -> None:
+    """Read and say nothing, until the client gives up."""
+    loop = asyncio.get_running_loop()
+    connection.settimeout(0)
+    try:
+        while await loop.sock_recv(connection, 4096):
+            pass
+    except OSError:
+        pass
+    finally:
+        connection.close()

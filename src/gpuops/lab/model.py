@@ -1,0 +1,314 @@
+"""The hardware model: the one truth of a lab host. Every tool, file and fault derives from a `Node`.
+
+Raw numbers with units in their names; only the tools format. A device's place on the PCI bus is its path from the host
+bridge down, exactly as /sys/devices spells it; topology, NUMA nodes and affinities are computed from these paths
+(`topology`), never stored.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field, replace
+
+from gpuops.lab.identity import SEED, SERIAL, derived
+
+
+@dataclass(frozen=True)
+class GpuModel:
+    """What all cards of one kind have in common. None: this kind does not tell."""
+
+    name: str
+    brand: str
+    architecture: str
+    compute_capability: str
+    pci_name: str
+    pci_class: str
+    device: str
+    subsystem: str
+    board_part_number: str
+    part_number: str
+    vbios: str
+    inforom: tuple[str, str, str | None]
+    memory_mib: int
+    reserved_mib: int
+    bar1_mib: int
+    ecc: bool
+    remap_banks: int
+    mig: bool
+    gen: int
+    idle_gen: int
+    width: int
+    idle_celsius: int
+    memory_celsius: int | None
+    max_operating_celsius: int
+    slowdown_celsius: int
+    shutdown_celsius: int
+    reports_margin: bool  # Hopper and newer give margins (T.Limit) where older cards give thresholds
+    idle_watts: float
+    min_watts: float
+    default_watts: float
+    max_watts: float
+    memory_watts: float | None
+    idle_mhz: Mapping[str, int]
+    max_mhz: Mapping[str, int]
+    min_graphics_mhz: int
+    idle_state: str
+    nvlinks: int
+    nvlink_gb_per_s: str  # as the driver prints it
+    nvlink_peer: str  # "switch" or "bridge"
+    fabric: bool
+    fan: bool
+    memory_max_celsius: int | None = None
+    target_celsius: int | None = None
+    companions: tuple[tuple[str, str, str], ...] = ()  # further PCI functions: class, name, device
+
+
+@dataclass(frozen=True)
+class Process:
+    """A process that holds memory of a GPU."""
+
+    pid: int
+    name: str
+    memory_mib: int
+
+
+@dataclass(frozen=True)
+class Gpu:
+    """One GPU and its present state."""
+
+    index: int
+    path: str
+    model: GpuModel
+    lost: bool = False
+    celsius: int = 0
+    memory_celsius: int | None = None
+    watts: float = 0.0
+    limit_watts: float = 0.0
+    graphics_mhz: int = 0
+    memory_mhz: int = 0
+    state: str = "P0"
+    gen: int = 0
+    width: int = 0
+    utilization_percent: int = 0
+    reasons: frozenset[str] = frozenset({"gpu_idle"})
+    thermal_slowdown_us: int = 0
+    ecc_uncorrectable: int = 0
+    remapped_correctable: int = 0
+    remapped_uncorrectable: int = 0
+    remap_pending: bool = False
+    remap_failed: bool = False
+    links_down: frozenset[int] = frozenset()
+    processes: tuple[Process, ...] = ()
+
+    @property
+    def address(self) -> str:
+        """Domain, bus, device and function, in lower case with four digits of domain."""
+        return address(self.path)
+
+    @property
+    def bus_id(self) -> str:
+        """The address as nvidia-smi writes it: eight digits of domain, upper case."""
+        return f"0000{self.address}".upper()
+
+    @property
+    def uuid(self) -> str:
+        """The card's UUID; its first group is the host's own."""
+        rest = derived("gpu", self.index)
+        return f"GPU-{SEED}-{rest[:4]}-{rest[4:8]}-{rest[8:12]}-{rest[12:24]}"
+
+    @property
+    def serial(self) -> str:
+        """Thirteen digits, as on the board."""
+        return f"165{SERIAL}{self.index:02d}"
+
+    @property
+    def used_mib(self) -> int:
+        """Memory that processes hold."""
+        return sum(p.memory_mib for p in self.processes)
+
+    @property
+    def margin_celsius(self) -> int:
+        """Degrees left to the highest operating temperature: nvidia-smi's T.Limit."""
+        return self.model.max_operating_celsius - self.celsius
+
+
+def resting(index: int, path: str, model: GpuModel) -> Gpu:
+    """A healthy GPU that does nothing."""
+    return Gpu(
+        index=index,
+        path=path,
+        model=model,
+        celsius=model.idle_celsius + index % 4,
+        memory_celsius=None if model.memory_celsius is None else model.memory_celsius + index % 3,
+        watts=round(model.idle_watts + 1.37 * index, 2),
+        limit_watts=model.default_watts,
+        graphics_mhz=model.idle_mhz["graphics"],
+        memory_mhz=model.idle_mhz["memory"],
+        state=model.idle_state,
+        gen=model.idle_gen,
+        width=model.width,
+    )
+
+
+@dataclass(frozen=True)
+class Nic:
+    """One RDMA device with its port, as the machine's description gives it, and its state."""
+
+    name: str
+    at: str
+    hca: str
+    board: str
+    firmware: str
+    pci_name: str
+    device: str
+    generation: int
+    width: int
+    link_layer: str
+    gbps: int
+    netdev: str
+    rail: int | None = None
+    up: bool = True
+
+    @property
+    def address(self) -> str:
+        """As `Gpu.address`."""
+        return address(self.at)
+
+    @property
+    def guid(self) -> str:
+        """Sixteen hex digits; the middle is the host's own."""
+        return f"a088{SEED}{derived('nic', self.name)[:4]}"
+
+
+@dataclass(frozen=True)
+class Switches:
+    """The NVSwitches of a baseboard."""
+
+    pci_name: str
+    device: str
+    at: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Driver:
+    """Driver versions: what the kernel runs, what user space and the disk hold, and the fabric manager's."""
+
+    version: str
+    userspace: str
+    fabric_manager: str | None
+    cuda: str
+    open: bool
+    persistence: bool
+
+    @property
+    def major(self) -> int:
+        """The branch: 535, 580."""
+        return int(self.userspace.partition(".")[0])
+
+
+@dataclass(frozen=True)
+class Disk:
+    """One file system; ``used`` is a share of its size."""
+
+    device: str
+    gib: int
+    mount: str
+    used: float
+
+
+@dataclass(frozen=True)
+class Service:
+    """A systemd unit's states."""
+
+    active: str = "active"
+    sub: str = "running"
+    enabled: str = "enabled"
+
+
+@dataclass(frozen=True)
+class Cpu:
+    """The processors: model name and one CPU list per NUMA node."""
+
+    model: str
+    nodes: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class System:
+    """Vendor, operating system and memory."""
+
+    vendor: str
+    product: str
+    bios: str
+    memory_gib: int
+    os: str
+    kernel: str
+
+
+@dataclass(frozen=True)
+class Behaviour:
+    """How the host treats a session: what a transport may meet. Seconds where it says so."""
+
+    connection: str = "good"  # good, refuse, hang, wrong-key
+    banner_delay_seconds: float = 0.0
+    answer: str = "whole"  # whole, never, half
+    login_shell: str = "sh"  # sh, noisy, csh
+    python: bool = True
+    sudo: str = "free"  # free, none, or the password that it asks for
+    driver_delay_seconds: float = 0.0
+    clock_skew_seconds: float = 0.0
+
+
+@dataclass(frozen=True)
+class Node:
+    """Everything that a lab host is, once for all hosts in the same state (see `identity`)."""
+
+    machine: str
+    system: System
+    cpu: Cpu
+    driver: Driver
+    gpus: tuple[Gpu, ...]
+    nics: tuple[Nic, ...]
+    host_bridges: Mapping[str, int]
+    disks: tuple[Disk, ...]
+    services: Mapping[str, Service]
+    packages: Mapping[str, str]
+    switches: Switches | None = None
+    kernel_messages: tuple[str, ...] = ()
+    visible_gpus: int | None = None  # how many a session may open; None: all
+    behaviour: Behaviour = field(default_factory=Behaviour)
+
+    @property
+    def visible(self) -> tuple[Gpu, ...]:
+        """The GPUs that this session's device cgroup lets it open."""
+        return self.gpus[: self.visible_gpus]
+
+    @property
+    def lost(self) -> tuple[Gpu, ...]:
+        """The visible GPUs that fell off the bus."""
+        return tuple(g for g in self.visible if g.lost)
+
+    @property
+    def fabric_ready(self) -> bool:
+        """A fabric manager has set the NVSwitches up."""
+        service = self.services.get("nvidia-fabricmanager")
+        return service is not None and service.active == "active"
+
+    def with_gpu(self, index: int, **changes: object) -> Node:
+        """This node with one GPU changed."""
+        gpus = tuple(replace(g, **changes) if g.index == index else g for g in self.gpus)  # type: ignore[arg-type]
+        return replace(self, gpus=gpus)
+
+    def with_nic(self, name: str, **changes: object) -> Node:
+        """This node with one RDMA device changed."""
+        nics = tuple(replace(n, **changes) if n.name == name else n for n in self.nics)  # type: ignore[arg-type]
+        return replace(self, nics=nics)
+
+    def logging(self, *messages: str) -> Node:
+        """This node with further lines in its kernel log."""
+        return replace(self, kernel_messages=(*self.kernel_messages, *messages))
+
+
+def address(path: str) -> str:
+    """The PCI address at the end of a device's path."""
+    return path.rpartition("/")[2]

@@ -1,0 +1,212 @@
+"""The lab's folder on disk: what its hosts can reach, and the user that their commands run as."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+import os
+import pwd
+import shlex
+import shutil
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuops.errors import MissingError
+from gpuops.lab import tree
+from gpuops.lab.identity import TIMES, personalize
+from gpuops.lab.model import Node
+from gpuops.lab.tools.answer import Answer
+from gpuops.lab.tools.programs import PROGRAMS
+
+PREFIX = "gpuops-lab-"
+SHIMS = Path(__file__).with_name("shims")
+_BUILT_IN = ("python3", "sudo", "date", "cat", "ls", "readlink")
+# programs of the real machine that tell nothing about it and change nothing outside the lab's own folder
+_HARMLESS = (
+    "sh bash env sed awk grep egrep fgrep head tail wc tr cut paste sort uniq comm diff cmp sleep true false test [ "
+    "printf echo expr seq basename dirname realpath find xargs tee dd od base64 md5sum sha256sum gzip gunzip zcat tar "
+    "mktemp mkdir rmdir rm cp mv ln touch chmod nice ionice setsid nohup timeout kill pwd printenv stdbuf csh tcsh"
+).split()
+# long keys would be longer than a file name may be
+_LONGEST_KEY = 180
+# the hosts of a fresh lab have been up this long
+_UP_SECONDS = 1_036_800.0
+
+
+@dataclass(frozen=True)
+class User:
+    """Who runs the hosts' commands; ``switch`` is given to the process that is started."""
+
+    uid: int
+    gid: int
+    switch: Mapping[str, object]
+
+
+def shell_user() -> User:
+    """The user of this process; a lab that root starts runs its commands as nobody."""
+    if os.geteuid() != 0:
+        return User(os.geteuid(), os.getegid(), {})
+    entry = pwd.getpwnam("nobody")
+    return User(entry.pw_uid, entry.pw_gid, {"user": entry.pw_uid, "group": entry.pw_gid, "extra_groups": []})
+
+
+def find_python(user: User) -> str:
+    """A Python that ``user`` may run, or `MissingError`: root's own is often out of others' reach."""
+    candidates = [os.path.realpath(sys.executable), *(f"{d}/python3" for d in os.get_exec_path()), "/usr/bin/python3"]
+    for python in dict.fromkeys(candidates):
+        if _runs(python, user):
+            return python
+    raise MissingError("the lab needs a python3 that its unprivileged user may run, such as /usr/bin/python3")
+
+
+def _runs(python: str, user: User) -> bool:
+    code = "import sys; raise SystemExit(sys.version_info < (3, 8))"
+    try:
+        done = subprocess.run(
+            [python, "-SEc", code], check=False, capture_output=True, cwd="/", timeout=20, **user.switch
+        )  # type: ignore[call-overload]
+    except (OSError, subprocess.TimeoutExpired):
+        return False
+    return bool(done.returncode == 0)
+
+
+class Sandbox:
+    """The folder that holds programs, rendered answers and a small home for each host."""
+
+    def __init__(self, user: User) -> None:
+        self.user = user
+        self.python = find_python(user)
+        self.root = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self.root.chmod(0o755)
+        self.up_since = time.monotonic() - _UP_SECONDS
+        for name in ("answers", "hosts"):
+            (self.root / name).mkdir(mode=0o755)
+        shutil.copytree(SHIMS, self.root / "shims", ignore=shutil.ignore_patterns("__*"))
+        (self.root / "shims" / "shim.sh").chmod(0o755)
+        self._programs("bin", (*_BUILT_IN, *PROGRAMS))
+        self._programs("bin-no-python", (*_BUILT_IN[1:], *PROGRAMS))
+
+    def _programs(self, folder: str, shims: Sequence[str]) -> None:
+        place = self.root / folder
+        place.mkdir(mode=0o755)
+        for name in shims:
+            (place / name).symlink_to("../shims/shim.sh")
+        for name in _HARMLESS:
+            found = shutil.which(name, path="/usr/bin:/bin")
+            if found:
+                (place / name).symlink_to(found)
+
+    def host(self, name: str) -> Path:
+        """The folder of one host."""
+        return self.root / "hosts" / name
+
+    def add_host(self, name: str) -> None:
+        """A folder for ``name`` with a home that its commands may write."""
+        home = self.host(name) / "home"
+        home.mkdir(parents=True, mode=0o755)
+        if self.user.switch:
+            os.chown(home, self.user.uid, self.user.gid)
+
+    def show(self, name: str, node: Node, faults: tuple[str, ...], values: Mapping[str, str]) -> None:
+        """From now on, host ``name`` is in the state of ``node``."""
+        answers = self.answers(faults)
+        if not answers.is_dir():
+            answers.mkdir(mode=0o755)
+            write(answers / "tree.json", json.dumps(_layout(node)))
+        behaviour = node.behaviour
+        skew = behaviour.clock_skew_seconds
+        facts = {
+            "tree": str(answers / "tree.json"),
+            "values": values,
+            "roots": tree.ROOTS,
+            "skew_seconds": skew,
+            "up_since": self.up_since,
+        }
+        variables = {
+            "LAB": self.root,
+            "HOST": name,
+            "ANSWERS": answers,
+            "EDIT": ";".join(f"s/{token}/{value}/g" for token, value in values.items()),
+            "PYTHON": self.python,
+            "CLOCK": _date_option(skew),
+            "SLOW": f"{behaviour.driver_delay_seconds:g}",
+            "SUDO": behaviour.sudo,
+        }
+        folder = self.host(name)
+        write(folder / "host.json", json.dumps(facts))
+        write(folder / "host.env", "".join(f"{k}={shlex.quote(str(v))}\n" for k, v in variables.items()))
+        _link(folder / "bin", "../../bin" if behaviour.python else "../../bin-no-python")
+
+    def answers(self, faults: tuple[str, ...]) -> Path:
+        """Where the answers of all hosts with these faults are kept."""
+        digest = hashlib.sha256("\n".join(faults).encode()).hexdigest()[:16]
+        return self.root / "answers" / (digest if faults else "healthy")
+
+    def keep(self, faults: tuple[str, ...], key: str, answer: Answer) -> None:
+        """Let the shims find ``answer`` by themselves from now on."""
+        if len(key) > _LONGEST_KEY or "/" in key:
+            return
+        path = self.answers(faults) / key
+        if any(token in answer.out for token in TIMES):
+            write(path.with_name(f"{key}.timed"), "")
+        if answer.code or answer.err:
+            write(path.with_name(f"{key}.end"), f"{answer.code}\n{answer.err}")
+        write(path, answer.out)
+
+    def remove(self) -> None:
+        """Delete the folder."""
+        remove(self.root)
+
+
+def remove(root: Path) -> None:
+    """Delete a lab's folder; what is not one stays."""
+    if root.name.startswith(PREFIX) and root.is_dir() and not root.is_symlink():
+        shutil.rmtree(root, ignore_errors=True)
+
+
+def write(path: Path, text: str) -> None:
+    """Put ``text`` at ``path`` at once: a reader sees the old text or the new."""
+    fresh = path.with_name(f".{path.name}.new")
+    fresh.write_text(text, encoding="utf-8")
+    fresh.chmod(0o644)
+    fresh.replace(path)
+
+
+def _link(path: Path, target: str) -> None:
+    fresh = path.with_name(".link.new")
+    fresh.symlink_to(target)
+    fresh.replace(path)
+
+
+def _date_option(skew_seconds: float) -> str:
+    if not skew_seconds:
+        return ""
+    # GNU date and BSD date
+    return f"-d{skew_seconds:g} seconds" if sys.platform == "linux" else f"-v{skew_seconds:+.0f}S"
+
+
+def _layout(node: Node) -> dict[str, object]:
+    files, links = tree.files(node), tree.links(node)
+    folders: dict[str, list[str]] = {}
+    for path in (*files, *links):
+        parts = path.split("/")
+        for depth in range(2, len(parts)):
+            names = folders.setdefault("/".join(parts[:depth]), [])
+            if parts[depth] not in names:
+                names.append(parts[depth])
+    return {"files": files, "links": links, "folders": folders}
+
+
+def with_times(text: str, skew_seconds: float) -> str:
+    """``text`` with the present time where a tool prints it."""
+    now = time.time() + skew_seconds
+    stamps = (
+        time.strftime("%a %b %e %H:%M:%S %Y", time.localtime(now)),
+        time.strftime("%Y/%m/%d %H:%M:%S.000", time.localtime(now)),
+    )
+    return personalize(text, dict(zip(TIMES, stamps, strict=True)))

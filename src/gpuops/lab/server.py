@@ -1,0 +1,223 @@
+"""The lab's one background process: an SSH server for each host, and two sockets to it.
+
+``ask.sock`` renders what a shim has not found; ``control.sock``, for the lab's owner alone, changes faults.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import resource
+import signal
+import socket
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+import asyncssh
+
+from gpuops.errors import InputError
+from gpuops.lab.faults.catalogue import faulted, split
+from gpuops.lab.identity import identity, personalize
+from gpuops.lab.inventory import inventory
+from gpuops.lab.listening import ADDRESS, Access, Listener
+from gpuops.lab.model import Node
+from gpuops.lab.places import Places
+from gpuops.lab.sandbox import Sandbox, shell_user, with_times
+from gpuops.lab.session import run_command
+from gpuops.lab.tools.programs import PROGRAMS, run
+
+_FIRST_PORT, _LAST_PORT = 20000, 32000  # below the ports that Linux gives to clients
+_LOOK_SECONDS = 2.0
+
+
+@dataclass
+class LabHost:
+    """One host: its port, its values, and the faults that it has now."""
+
+    listener: Listener
+    values: Mapping[str, str]
+    faults: tuple[str, ...] = ()
+
+
+@dataclass
+class Lab:
+    """All hosts of a running lab."""
+
+    machine: str
+    places: Places
+    sandbox: Sandbox
+    hosts: dict[str, LabHost] = field(default_factory=dict)
+    booted: float = field(default_factory=time.time)
+
+    def add_hosts(self, names: list[str], first_port: int, authorized: asyncssh.SSHAuthorizedKeys) -> None:
+        """Bind a port for each of ``names``."""
+        access = Access(authorized, range(first_port, first_port + len(names)), self.run)
+        for port, name in enumerate(names, start=first_port):
+            self.sandbox.add_host(name)
+            home = str(self.sandbox.host(name) / "home")
+            self.hosts[name] = LabHost(Listener(name, port, home, access), identity(name, self.booted))
+
+    def node(self, name: str) -> Node:
+        """What ``name`` is at present."""
+        return faulted(self.machine, self.hosts[name].faults)
+
+    def set_faults(self, name: str, faults: tuple[str, ...]) -> None:
+        """Put ``name`` into the state that ``faults`` make of a healthy node."""
+        host, node = self.hosts[name], faulted(self.machine, faults)
+        host.faults = faults
+        self.sandbox.show(name, node, faults, host.values)
+        host.listener.behave(node.behaviour)
+
+    async def run(self, process: asyncssh.SSHServerProcess[bytes], name: str) -> None:
+        """Run a session's command on host ``name``."""
+        await run_command(process, self.sandbox, name, self.node(name).behaviour)
+
+    def render(self, question: Mapping[str, Any]) -> dict[str, object]:
+        """What a program prints on a host; kept for all hosts in the same state."""
+        name, program, words, root = (question[key] for key in ("host", "program", "words", "root"))
+        if name not in self.hosts or program not in PROGRAMS:
+            return {"out": "", "err": f"{program}: not found\n", "code": 127}
+        host, node = self.hosts[name], self.node(name)
+        answer = run(node, program, words, root=root)
+        key = "|".join([f"sudo|{program}" if root else program, *words])
+        self.sandbox.keep(host.faults, key, answer)
+        skew = node.behaviour.clock_skew_seconds
+        out, err = (with_times(personalize(text, dict(host.values)), skew) for text in (answer.out, answer.err))
+        return {"out": out, "err": err, "code": answer.code}
+
+    def control(self, order: Mapping[str, Any]) -> dict[str, object]:
+        """Add faults, clear hosts, or only tell; the answer lists each host's port and faults."""
+        try:
+            changes = self._changes(order)
+        except InputError as error:
+            return {"error": str(error)}
+        for name, faults in changes.items():
+            self.set_faults(name, faults)
+        return {"hosts": {n: {"port": h.listener.port, "faults": h.faults} for n, h in self.hosts.items()}}
+
+    def _changes(self, order: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
+        changes: dict[str, tuple[str, ...]] = dict.fromkeys(order.get("clear", ()), ())
+        for text in order.get("faults", ()):
+            name, fault = split(text, self.hosts)
+            present = changes.get(name, self.hosts[name].faults)
+            changes[name] = present if fault in present else (*present, fault)
+            faulted(self.machine, changes[name])  # an impossible one is refused before anything changes
+        return changes
+
+
+def serve(settings: Mapping[str, Any], ready: Callable[[dict[str, object]], None]) -> None:
+    """Run a lab until it is told to end; ``ready`` is called once, with its first port or with an error."""
+    for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK):
+        _raise(limit)
+    asyncssh.set_log_level("ERROR")
+    sandbox = Sandbox(shell_user())
+    try:
+        asyncio.run(_serve(settings, sandbox, ready))
+    finally:
+        sandbox.remove()
+
+
+def _raise(limit: int) -> None:
+    _, hard = resource.getrlimit(limit)
+    wanted = hard if hard != resource.RLIM_INFINITY else (1 << 20 if limit == resource.RLIMIT_NOFILE else hard)
+    try:
+        resource.setrlimit(limit, (wanted, hard))
+    except (ValueError, OSError):
+        return  # macOS caps open files below what it says; a small lab fits all the same
+
+
+async def _serve(settings: Mapping[str, Any], sandbox: Sandbox, ready: Callable[[dict[str, object]], None]) -> None:
+    places = Places(Path(settings["folder"]))
+    lab = Lab(settings["machine"], places, sandbox)
+    try:
+        _bring_up(lab, settings)
+    except (InputError, OSError) as error:
+        ready({"error": str(error)})
+        return
+    await _listen(sandbox.root / "ask.sock", 0o666, lab.render)
+    await _listen(sandbox.root / "control.sock", 0o600, lab.control)
+    first = next(iter(lab.hosts.values())).listener.port
+    _hand_out(lab, first)
+    ready({"port": first, "sandbox": str(sandbox.root)})
+    await _until_ended(places)
+    for host in lab.hosts.values():
+        host.listener.close()
+
+
+def _bring_up(lab: Lab, settings: Mapping[str, Any]) -> None:
+    key = asyncssh.generate_private_key("ssh-ed25519", comment="gpuops lab")
+    lab.places.key.touch(mode=0o600)
+    lab.places.key.write_bytes(key.export_private_key())
+    authorized = asyncssh.import_authorized_keys(key.export_public_key().decode())
+    names = settings["names"]
+    lab.add_hosts(names, _free_ports(len(names), settings["port_base"]), authorized)
+    refused = lab.control({"faults": settings["faults"], "clear": names}).get("error")
+    if refused:
+        raise InputError(str(refused))
+    for name, host in lab.hosts.items():
+        if lab.node(name).behaviour.connection != "refuse":
+            host.listener.open()
+
+
+def _free_ports(count: int, wanted: int | None) -> int:
+    """The first of ``count`` consecutive free ports, from ``wanted`` on if that is given."""
+    first = wanted or _FIRST_PORT
+    while first + count <= (65536 if wanted else _LAST_PORT):
+        taken = next((port for port in range(first, first + count) if not _is_free(port)), None)
+        if taken is None:
+            return first
+        if wanted:
+            raise InputError(f"port {taken} is in use, and the lab was asked to use {first} to {first + count - 1}")
+        first = taken + 1
+    raise InputError(f"no {count} consecutive ports are free; --port-base names the first of a range")
+
+
+def _is_free(port: int) -> bool:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((ADDRESS, port))
+        except OSError:
+            return False
+    return True
+
+
+async def _listen(path: Path, mode: int, answer: Callable[[dict[str, Any]], dict[str, object]]) -> None:
+    """Answer one JSON line with another at a Unix socket."""
+
+    async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        line = await reader.readline()
+        if line:
+            writer.write(json.dumps(answer(json.loads(line))).encode())
+        writer.close()
+
+    await asyncio.start_unix_server(one, path, backlog=1024, limit=1 << 20)
+    _permit(path, mode)
+
+
+def _permit(path: Path, mode: int) -> None:
+    path.chmod(mode)
+
+
+def _hand_out(lab: Lab, first_port: int) -> None:
+    """Write what clients need: known hosts and an inventory."""
+    places = lab.places
+    places.known_hosts.write_text("".join(h.listener.known_hosts_line for h in lab.hosts.values()), encoding="utf-8")
+    places.inventory.write_text(inventory(lab.machine, list(lab.hosts), first_port, places), encoding="utf-8")
+
+
+async def _until_ended(places: Places) -> None:
+    """Wait for a signal, or for the lab's folder to be deleted under it."""
+    ended = asyncio.Event()
+    loop = asyncio.get_running_loop()
+    for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+        loop.add_signal_handler(number, ended.set)
+    while places.present:
+        try:
+            await asyncio.wait_for(ended.wait(), _LOOK_SECONDS)
+        except asyncio.TimeoutError:
+            continue
+        return

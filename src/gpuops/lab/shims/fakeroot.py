@@ -1,0 +1,325 @@
+"""Shows a lab host's /sys, /proc and /etc to Python code.
+
+Run as ``fakeroot.py HOST_FOLDER python3|cat|ls|readlink WORD…``.
+Reads of paths below the lab's roots are answered from the host's tree, whatever the real machine has there; all other
+paths are the real ones. The tree is looked up anew at each access, so that a change reaches a program that runs for
+long. Works by replacing the functions that open, list and look at files, before any other code runs.
+"""
+
+# it stands in for os itself, and it starts fast
+# ruff: noqa: PLC0415, PTH115, PTH116, PTH123, PTH208
+
+from __future__ import annotations
+
+import builtins
+import errno
+import io
+import json
+import os
+import posixpath
+import stat
+import sys
+import time
+import types
+from typing import Any
+
+real_open = builtins.open
+real = types.SimpleNamespace(
+    **{name: getattr(os, name) for name in ("open", "listdir", "scandir", "readlink", "stat", "lstat", "access")}
+)
+real_time = time.time
+
+
+class Tree:
+    """The files, links and folders of one host, as they are now."""
+
+    def __init__(self, folder: str) -> None:
+        self.facts_path = f"{folder}/host.json"
+        self.seen = -1
+        self.tree: dict[str, Any] = {}
+        self.facts: dict[str, Any] = {}
+        self.refresh()
+
+    def refresh(self) -> None:
+        """Read the tree again if the host's state changed."""
+        changed = real.stat(self.facts_path).st_mtime_ns
+        if changed == self.seen:
+            return
+        self.seen = changed
+        with real_open(self.facts_path, encoding="utf-8") as file:
+            self.facts = json.load(file)
+        with real_open(self.facts["tree"], encoding="utf-8") as file:
+            text = file.read()
+        for token, value in self.facts["values"].items():
+            text = text.replace(token, value)
+        self.tree = json.loads(text)
+
+    def locate(self, path: Any, *, follow: bool = True) -> str | None:
+        """``path`` with links followed if it lies below the lab's roots, else None."""
+        if isinstance(path, int) or path is None:
+            return None
+        text = os.fsdecode(path)
+        if text[:1] != "/":
+            return None
+        text = posixpath.normpath(text)
+        if not self.covers(text):
+            return None
+        self.refresh()
+        return self.followed(text, follow=follow)
+
+    def covers(self, path: str) -> bool:
+        """``path`` is the lab's, not the real machine's."""
+        return any(path == root or path.startswith(f"{root}/") for root in self.facts["roots"])
+
+    def followed(self, path: str, *, follow: bool) -> str:
+        """``path`` with its links replaced; the last one only if ``follow``."""
+        parts, at = path.split("/")[1:], ""
+        for depth, part in enumerate(parts, start=1):
+            step = f"{at}/{part}"
+            target = self.tree["links"].get(step)
+            if target is None or (depth == len(parts) and not follow):
+                at = step
+            else:
+                at = self.followed(posixpath.normpath(f"{at}/{target}"), follow=True)
+        return at
+
+    def text(self, path: str) -> str:
+        """A file's content, or the error that a real one would raise."""
+        if path in self.tree["files"]:
+            up = time.monotonic() - self.facts["up_since"]
+            return str(self.tree["files"][path]).replace("~uptime~", f"{up:.2f}")
+        if path in self.tree["folders"]:
+            raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
+        raise missing(path)
+
+    def names(self, path: str) -> list[str]:
+        """A folder's entries."""
+        if path in self.tree["folders"]:
+            return list(self.tree["folders"][path])
+        if path in self.tree["files"]:
+            raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), path)
+        raise missing(path)
+
+    def mode(self, path: str) -> int:
+        """File type and permissions."""
+        kinds = (("links", stat.S_IFLNK | 0o777), ("folders", stat.S_IFDIR | 0o555), ("files", stat.S_IFREG | 0o444))
+        for kind, mode in kinds:
+            if path in self.tree[kind]:
+                return mode
+        raise missing(path)
+
+
+def missing(path: str) -> FileNotFoundError:
+    """The error of a path that does not exist."""
+    return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
+
+
+class Entry:
+    """What os.scandir yields."""
+
+    def __init__(self, tree: Tree, folder: str, name: str) -> None:
+        self.name = name
+        self.path = f"{folder}/{name}"
+        self._tree = tree
+
+    def _mode(self, *, follow: bool) -> int:
+        return self._tree.mode(self._tree.followed(self.path, follow=follow))
+
+    def is_dir(self, *, follow_symlinks: bool = True) -> bool:
+        """As in os.DirEntry."""
+        return stat.S_ISDIR(self._mode(follow=follow_symlinks))
+
+    def is_file(self, *, follow_symlinks: bool = True) -> bool:
+        """As in os.DirEntry."""
+        return stat.S_ISREG(self._mode(follow=follow_symlinks))
+
+    def is_symlink(self) -> bool:
+        """As in os.DirEntry."""
+        return stat.S_ISLNK(self._mode(follow=False))
+
+
+class Listing(list):  # type: ignore[type-arg]
+    """Entries that can be used as os.scandir's context manager."""
+
+    def __enter__(self) -> Listing:  # noqa: PYI034 - Self came with Python 3.11
+        return self
+
+    def __exit__(self, *_error: object) -> None:
+        return None
+
+    def close(self) -> None:
+        """Nothing is open."""
+
+
+class StandIns:
+    """The functions that take the place of the real ones: the tree's answer for its paths, else the real answer."""
+
+    def __init__(self, tree: Tree) -> None:
+        self.tree = tree
+
+    def install(self) -> None:
+        """Put the tree in front of the real files."""
+        builtins.open = io.open = self.open_file
+        os.open, os.stat, os.lstat = self.open, self.stat, self.lstat
+        os.listdir, os.scandir = self.listdir, self.scandir
+        os.readlink, os.access = self.readlink, self.access
+
+    def open_file(self, file: Any, mode: str = "r", *rest: Any, **more: Any) -> Any:
+        """As open."""
+        at = self.tree.locate(file)
+        if at is None:
+            return real_open(file, mode, *rest, **more)
+        if set(mode) & set("wax+"):
+            raise denied(file)
+        content = io.BytesIO(self.tree.text(at).encode())
+        return content if "b" in mode else io.TextIOWrapper(content, "utf-8")
+
+    def open(self, path: Any, flags: int, *rest: Any, **more: Any) -> int:
+        """As os.open."""
+        at = self.tree.locate(path)
+        if at is None:
+            return int(real.open(path, flags, *rest, **more))
+        if flags & os.O_ACCMODE != os.O_RDONLY:
+            raise denied(path)
+        return descriptor(self.tree.text(at))
+
+    def stat(self, path: Any, *, dir_fd: Any = None, follow_symlinks: bool = True) -> Any:
+        """As os.stat."""
+        at = self.tree.locate(path, follow=follow_symlinks)
+        if at is None:
+            return real.stat(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
+        return os.stat_result((self.tree.mode(at), 0, 0, 1, 0, 0, 4096, 0, 0, 0))
+
+    def lstat(self, path: Any, *, dir_fd: Any = None) -> Any:
+        """As os.lstat."""
+        return self.stat(path, dir_fd=dir_fd, follow_symlinks=False)
+
+    def listdir(self, path: Any = ".") -> Any:
+        """As os.listdir."""
+        at = self.tree.locate(path)
+        return real.listdir(path) if at is None else self.tree.names(at)
+
+    def scandir(self, path: Any = ".") -> Any:
+        """As os.scandir."""
+        at = self.tree.locate(path)
+        if at is None:
+            return real.scandir(path)
+        return Listing(Entry(self.tree, at, name) for name in self.tree.names(at))
+
+    def readlink(self, path: Any, *, dir_fd: Any = None) -> Any:
+        """As os.readlink."""
+        at = self.tree.locate(path, follow=False)
+        if at is None:
+            return real.readlink(path, dir_fd=dir_fd)
+        if at not in self.tree.tree["links"]:
+            self.tree.mode(at)
+            raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
+        return self.tree.tree["links"][at]
+
+    def access(self, path: Any, mode: int, **more: Any) -> bool:
+        """As os.access."""
+        at = self.tree.locate(path)
+        if at is None:
+            return bool(real.access(path, mode, **more))
+        return not mode & os.W_OK and any(at in self.tree.tree[kind] for kind in ("files", "folders"))
+
+
+def denied(path: Any) -> PermissionError:
+    """The error of a file that may only be read."""
+    return PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
+
+
+def descriptor(text: str) -> int:
+    """A file descriptor that reads ``text``."""
+    import tempfile
+
+    with tempfile.TemporaryFile() as file:
+        file.write(text.encode())
+        file.seek(0)
+        return os.dup(file.fileno())
+
+
+def shift_clock(tree: Tree) -> None:
+    """Let the clock be as wrong as the host's."""
+
+    def fake_time() -> float:
+        tree.refresh()
+        return real_time() + float(tree.facts["skew_seconds"])
+
+    time.time = fake_time
+    time.time_ns = lambda: int(fake_time() * 1e9)
+
+
+def run_python(words: list[str]) -> None:
+    """As ``python3 WORDS``: -c CODE, -m MODULE, FILE, - or nothing."""
+    while words and words[0][:1] == "-" and words[0] != "-":
+        word = words.pop(0)
+        letters, has_code, code = word[1:].partition("c")
+        if has_code and "m" not in letters and word[:2] != "--":
+            execute(code or words.pop(0), "<string>", ["-c", *words])
+            return
+        if word.endswith("m"):
+            import runpy
+
+            sys.argv = words
+            runpy.run_module(words[0], run_name="__main__", alter_sys=True)
+            return
+        if word in ("-V", "--version"):
+            sys.stdout.write(f"Python {sys.version.split()[0]}\n")
+            return
+        if word in ("-W", "-X"):
+            words.pop(0)
+    if words and words[0] != "-":
+        with open(words[0], "rb") as file:
+            execute(file.read(), words[0], words)
+        return
+    execute(sys.stdin.buffer.read(), "<stdin>", words or [""])
+
+
+def execute(code: str | bytes, name: str, argv: list[str]) -> None:
+    """Run ``code`` as the main module."""
+    main = types.ModuleType("__main__")
+    sys.modules["__main__"] = main
+    sys.argv = argv
+    exec(compile(code, name, "exec"), main.__dict__)  # noqa: S102 - it is what an interpreter does
+
+
+def cat(words: list[str]) -> None:
+    """Files one after another."""
+    for word in words:
+        with open(word, encoding="utf-8") as file:
+            sys.stdout.write(file.read())
+
+
+def ls(words: list[str]) -> None:
+    """Names, one a line."""
+    for word in (w for w in words if w[:1] != "-"):
+        names = sorted(os.listdir(word)) if stat.S_ISDIR(os.stat(word).st_mode) else [word]
+        sys.stdout.write("".join(f"{name}\n" for name in names))
+
+
+def readlink(words: list[str]) -> None:
+    """A link's target, or with -f where it leads."""
+    for word in (w for w in words if w[:1] != "-"):
+        sys.stdout.write((posixpath.realpath(word) if "-f" in words else os.readlink(word)) + "\n")
+
+
+def main() -> int:
+    """Run one program with the host's files before it."""
+    folder, program, *words = sys.argv[1:]
+    tree = Tree(folder)
+    StandIns(tree).install()
+    if tree.facts["skew_seconds"]:
+        shift_clock(tree)
+    try:
+        {"python3": run_python, "cat": cat, "ls": ls, "readlink": readlink}[program](words)
+    except OSError as error:
+        if program == "python3":
+            raise
+        sys.stderr.write(f"{program}: {error.filename}: {error.strerror}\n")
+        return 1
+    return 0
+
+
+if __name__ == "__main__":
+    raise SystemExit(main())

@@ -1,0 +1,88 @@
+#!/bin/sh
+# Every program of a lab host is this script. It prints what was rendered for the host's present state and puts the
+# host's own values in; what nobody asked for yet, the lab renders.
+tool=${0##*/}
+here=${0%/bin/*}
+. "$here/host.env" # LAB HOST ANSWERS EDIT PYTHON CLOCK SLOW SUDO
+
+now() { if [ -n "$CLOCK" ]; then /bin/date "$CLOCK" "$@"; else /bin/date "$@"; fi; }
+
+refuse() {
+    echo "sudo: $1" >&2
+    exit 1
+}
+
+ask_password() { # $1 is the prompt
+    for attempt in 1 2 3; do
+        printf %s "$1" >&2
+        IFS= read -r given || refuse "no password was provided"
+        [ "$SUDO" = none ] && refuse "lab is not in the sudoers file"
+        [ "$given" = "$SUDO" ] && return
+        echo "Sorry, try again." >&2
+    done
+    refuse "$attempt incorrect password attempts"
+}
+
+become_root() {
+    prompt='[sudo] password for lab: ' quiet=
+    while [ $# -gt 0 ]; do
+        case $1 in
+        --) shift && break ;;
+        --non-interactive) quiet=1 ;;
+        --prompt=*) prompt=${1#*=} ;;
+        --*) ;;
+        -*)
+            case $1 in *n*) quiet=1 ;; esac
+            case $1 in
+            *p) prompt=$2 && shift ;;
+            *[ugUCThrtDR]) shift ;;
+            esac
+            ;;
+        [A-Za-z_]*=*) export "$1" ;;
+        *) break ;;
+        esac
+        shift
+    done
+    if [ "$SUDO" != free ] && [ -z "$LAB_ROOT" ]; then
+        [ -n "$quiet" ] && refuse "a password is required"
+        ask_password "$prompt"
+    fi
+    [ $# -eq 0 ] && exit 0
+    export LAB_ROOT=1
+    exec "$@"
+}
+
+print_answer() { # $1 is the answer's file
+    edit=$EDIT
+    if [ -f "$1.timed" ]; then
+        edit="$edit;s/~now~/$(now '+%a %b %e %H:%M:%S %Y')/g;s,~stamp~,$(now '+%Y/%m/%d %H:%M:%S.000'),g"
+    fi
+    [ -f "$1.end" ] || exec sed -e "$edit" "$1"
+    sed -e "$edit" "$1"
+    read -r code <"$1.end"
+    sed -e 1d -e "$edit" "$1.end" >&2
+    exit "$code"
+}
+
+case $tool in
+python3) exec "$PYTHON" -SE "$LAB/shims/fakeroot.py" "$here" python3 "$@" ;;
+sudo) become_root "$@" ;;
+date) now "$@" && exit || exit ;;
+cat | ls | readlink)
+    case " $*" in
+    *" /sys"* | *" /proc"* | *" /etc/"* | *" /usr/lib/os-release"*)
+        exec "$PYTHON" -SE "$LAB/shims/fakeroot.py" "$here" "$tool" "$@"
+        ;;
+    esac
+    exec "/bin/$tool" "$@"
+    ;;
+nvidia-smi) [ "$SLOW" = 0 ] || sleep "$SLOW" ;;
+esac
+
+key=${LAB_ROOT:+sudo|}$tool
+for word; do key="$key|$word"; done
+case $key in
+*/*) ;;
+*) [ -f "$ANSWERS/$key" ] && print_answer "$ANSWERS/$key" ;;
+esac
+exec "$PYTHON" -SE "$LAB/shims/ask.py" "$LAB/ask.sock" "$HOST" "${LAB_ROOT:-0}" "$tool" "$@"

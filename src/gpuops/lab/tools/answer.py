@@ -1,0 +1,25 @@
+"""Answer: what one program prints, and the exit status it ends with."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from gpuops.lab.model import Node
+
+
+@dataclass(frozen=True)
+class Answer:
+    """Standard output, standard error and exit status."""
+
+    out: str = ""
+    err: str = ""
+    code: int = 0
+
+
+class Tool(Protocol):
+    """A program: its arguments and whether root runs it, to what it says about a node."""
+
+    def __call__(self, node: Node, words: Sequence[str], *, root: bool) -> Answer:
+        """The program's answer."""

@@ -1,0 +1,65 @@
+"""ibstat, and how a port's state is spelled by it and by /sys."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuops.lab.identity import SEED
+from gpuops.lab.model import Nic, Node
+from gpuops.lab.tools.answer import Answer
+
+# lanes x signalling, as the kernel names them
+_SPEEDS = {10: "4X SDR", 40: "4X QDR", 56: "4X FDR", 100: "4X EDR", 200: "4X HDR", 400: "4X NDR", 800: "4X XDR"}
+# what a port without a link negotiates to
+_DOWN_GBPS = 10
+
+
+def rate_gbps(nic: Nic) -> int:
+    """The port's present rate."""
+    return nic.gbps if nic.up else _DOWN_GBPS
+
+
+def rate(nic: Nic) -> str:
+    """The rate as /sys spells it."""
+    gbps = rate_gbps(nic)
+    return f"{gbps} Gb/sec ({_SPEEDS.get(gbps, '4X')})"
+
+
+def ibstat(node: Node, words: Sequence[str], *, root: bool) -> Answer:
+    """What ``ibstat [CA]`` prints."""
+    del root
+    wanted = [w for w in words if not w.startswith("-")]
+    chosen = [n for n in node.nics if not wanted or n.name == wanted[0]]
+    if not chosen:
+        name = wanted[0] if wanted else ""
+        return Answer(err=f"ibpanic: [1] main: '{name}' IB device can't be found\n" if name else "", code=255)
+    return Answer(out="".join(_device(nic) for nic in chosen))
+
+
+def _device(nic: Nic) -> str:
+    infiniband = nic.link_layer == "InfiniBand"
+    state, physical = ("Active", "LinkUp") if nic.up else ("Down", "Polling")
+    facts = (
+        f"CA '{nic.name}'",
+        f"\tCA type: {nic.hca}",
+        "\tNumber of ports: 1",
+        f"\tFirmware version: {nic.firmware}",
+        "\tHardware version: 0",
+        f"\tNode GUID: 0x{nic.guid}",
+        f"\tSystem image GUID: 0x{nic.guid}",
+        "\tPort 1:",
+        f"\t\tState: {state}",
+        f"\t\tPhysical state: {physical}",
+        f"\t\tRate: {rate_gbps(nic)}",
+        f"\t\tBase lid: {_lid(nic) if infiniband else 0}",
+        "\t\tLMC: 0",
+        f"\t\tSM lid: {1 if infiniband else 0}",
+        f"\t\tCapability mask: {'0xa751e848' if infiniband else '0x00010000'}",
+        f"\t\tPort GUID: 0x{nic.guid if infiniband else f'a288{SEED}0000'}",
+        f"\t\tLink layer: {nic.link_layer}",
+    )
+    return "\n".join(facts) + "\n"
+
+
+def _lid(nic: Nic) -> int:
+    return 100 + (nic.rail or 0)

@@ -1,0 +1,51 @@
+"""dmesg and journalctl -k: the kernel's log since boot, faults last."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+
+from gpuops.lab.identity import HOST
+from gpuops.lab.model import Node
+from gpuops.lab.tools.answer import Answer
+
+# every fault of the lab happened this long after boot; the hosts were up for longer when the lab began
+FAULT_SECONDS = 1_033_200.0
+
+
+def messages(node: Node) -> Iterator[tuple[float, str]]:
+    """Every message with its seconds since boot."""
+    system = node.system
+    yield 0.0, f"Linux version {system.kernel} (buildd@lcy02) (gcc 11.4.0) #129-Ubuntu SMP"
+    yield 0.0, f"Command line: BOOT_IMAGE=/boot/vmlinuz-{system.kernel} root=/dev/md0 ro iommu=pt"
+    yield 0.004215, f"DMI: {system.vendor} {system.product}, BIOS {system.bios}"
+    for index, nic in enumerate(node.nics):
+        yield 6.1 + index / 8, f"mlx5_core {nic.address}: firmware version: {nic.firmware}"
+    yield 14.318211, "nvidia-nvlink: Nvlink Core is being initialized, major device number 235"
+    kind = "UNIX Open Kernel Module" if node.driver.open else "UNIX x86_64 Kernel Module"
+    yield 14.921873, f"NVRM: loading NVIDIA {kind}  {node.driver.version}"
+    for index, message in enumerate(node.kernel_messages):
+        yield FAULT_SECONDS + index * 0.000213, message
+
+
+def dmesg(node: Node, words: Sequence[str], *, root: bool) -> Answer:
+    """What ``dmesg`` prints; Debian and Ubuntu let only root read it."""
+    if not root:
+        return Answer(err="dmesg: read kernel buffer failed: Operation not permitted\n", code=1)
+    if set(words) - {"--nopager", "-k", "--kernel", "-P", "-T", "--ctime", "--color=never"}:
+        return Answer(
+            err=f"dmesg: unrecognized option '{words[0]}'\nTry 'dmesg --help' for more information.\n", code=1
+        )
+    return Answer(out="".join(f"[{seconds:12.6f}] {text}\n" for seconds, text in messages(node)))
+
+
+def journalctl(node: Node, words: Sequence[str], *, root: bool) -> Answer:
+    """What ``journalctl -k`` prints; who is not in the group adm sees nothing of the system."""
+    kernel = any(w == "--dmesg" or (w[:1] == "-" and w[1:2] != "-" and "k" in w) for w in words)
+    if not root or not kernel:
+        return Answer(out="-- No entries --\n")
+    # the journal counts from the boot, which every host of the lab had in the same second
+    return Answer(out="".join(f"{_monotonic(seconds)} {HOST} kernel: {text}\n" for seconds, text in messages(node)))
+
+
+def _monotonic(seconds: float) -> str:
+    return f"[{seconds:12.6f}]"

@@ -1,0 +1,374 @@
+"""What nvidia-smi measures on one GPU: memory, errors, temperatures, power, clocks, fabric, processes."""
+
+from __future__ import annotations
+
+from gpuops.lab.identity import SEED
+from gpuops.lab.model import Gpu, Node
+from gpuops.lab.tools.nvidia_smi.entry import NOT_KNOWN, Entry, active, alike, section, told, yes
+
+REASONS = (
+    ("gpu_idle", "Idle"),
+    ("applications_clocks_setting", "Applications Clocks Setting"),
+    ("sw_power_cap", "SW Power Cap"),
+    ("hw_slowdown", "HW Slowdown"),
+    ("hw_thermal_slowdown", "    HW Thermal Slowdown"),
+    ("hw_power_brake_slowdown", "    HW Power Brake Slowdown"),
+    ("sync_boost", "Sync Boost"),
+    ("sw_thermal_slowdown", "SW Thermal Slowdown"),
+    ("display_clocks_setting", "Display Clock Setting"),
+)
+DEPRECATED = "Requested functionality has been deprecated"
+
+
+def readings(node: Node, gpu: Gpu, major: int) -> tuple[Entry, ...]:
+    """All measurements of ``gpu``, in order."""
+    modern = major >= 550
+    found = (
+        Entry("fan_speed", "Fan Speed", "41 %" if gpu.model.fan else NOT_KNOWN),
+        Entry("performance_state", "Performance State", gpu.state),
+        _reasons(gpu),
+        _reason_counters(gpu) if modern else None,
+        Entry("sparse_operation_mode", "Sparse Operation Mode", _sparse(gpu)) if modern else None,
+        *_memory(gpu),
+        Entry("compute_mode", "Compute Mode", "Default"),
+        *_utilization(gpu),
+        _pair("dram_encryption_mode", "DRAM Encryption Mode", "dram_encryption", NOT_KNOWN) if modern else None,
+        _pair("ecc_mode", "ECC Mode", "ecc", "Enabled" if gpu.model.ecc else NOT_KNOWN),
+        _ecc(gpu, major),
+        _retired(),
+        _remapped(gpu),
+        _temperature(gpu),
+        _targets(gpu),
+        *_power(gpu, major),
+        *_clocks(gpu, major),
+        _fabric(node, gpu, major),
+        _supported_clocks(gpu),
+        _processes(gpu),
+        section("accounted_processes", ""),
+        section("capabilities", "Capabilities", Entry("egm", "EGM", "disabled")) if modern else None,
+    )
+    return tuple(e for e in found if e is not None)
+
+
+def _pair(tag: str, label: str, name: str, value: str) -> Entry:
+    return section(tag, label, *alike(value, ((f"current_{name}", "Current"), (f"pending_{name}", "Pending"))))
+
+
+def _sparse(gpu: Gpu) -> str:
+    return NOT_KNOWN if gpu.model.architecture == "Turing" else "Disabled"
+
+
+def _reasons(gpu: Gpu) -> Entry:
+    told_reasons = (Entry(f"clocks_event_reason_{n}", label, active(n in gpu.reasons)) for n, label in REASONS)
+    return section("clocks_event_reasons", "Clocks Event Reasons", *told_reasons)
+
+
+def _reason_counters(gpu: Gpu) -> Entry:
+    names = (
+        ("sw_power_cap", "SW Power Capping", 0),
+        ("sync_boost", "Sync Boost", 0),
+        ("sw_therm_slowdown", "SW Thermal Slowdown", 0),
+        ("hw_therm_slowdown", "HW Thermal Slowdown", gpu.thermal_slowdown_us),
+        ("hw_power_brake", "HW Power Braking", 0),
+    )
+    counters = (Entry(f"clocks_event_reasons_counters_{n}", label, f"{us} us") for n, label, us in names)
+    return section("clocks_event_reasons_counters", "Clocks Event Reasons Counters", *counters)
+
+
+def _usage(tag: str, label: str, total: int, used: int, reserved: int | None = None) -> Entry:
+    free = total - used - (reserved or 0)
+    return section(
+        tag,
+        label,
+        Entry("total", "Total", f"{total} MiB"),
+        Entry("reserved", "Reserved", f"{reserved} MiB") if reserved is not None else None,
+        Entry("used", "Used", f"{used} MiB"),
+        Entry("free", "Free", f"{free} MiB"),
+    )
+
+
+def _memory(gpu: Gpu) -> tuple[Entry, ...]:
+    model = gpu.model
+    return (
+        _usage("fb_memory_usage", "FB Memory Usage", model.memory_mib, gpu.used_mib, model.reserved_mib),
+        _usage("bar1_memory_usage", "BAR1 Memory Usage", model.bar1_mib, 1),
+        _usage("cc_protected_memory_usage", "Conf Compute Protected Memory Usage", 0, 0),
+    )
+
+
+def _utilization(gpu: Gpu) -> tuple[Entry, ...]:
+    busy = gpu.utilization_percent
+    idle = (("encoder_util", "Encoder"), ("decoder_util", "Decoder"), ("jpeg_util", "JPEG"), ("ofa_util", "OFA"))
+    stats = (
+        ("session_count", "Active Sessions"),
+        ("average_fps", "Average FPS"),
+        ("average_latency", "Average Latency"),
+    )
+    return (
+        section(
+            "utilization",
+            "Utilization",
+            Entry("gpu_util", "GPU", f"{busy} %"),
+            Entry("memory_util", "Memory", f"{busy // 2} %"),
+            *alike("0 %", idle),
+        ),
+        section("encoder_stats", "Encoder Stats", *alike("0", stats)),
+        section("fbc_stats", "FBC Stats", *alike("0", stats)),
+    )
+
+
+def _ecc(gpu: Gpu, major: int) -> Entry:
+    # Turing and drivers before 550 do not tell parity from SEC-DED
+    fine = major >= 550 and gpu.model.architecture != "Turing"
+    if not fine:
+        counts = _ecc_counts(gpu, (("sram_uncorrectable", "SRAM Uncorrectable"),))
+        return section(
+            "ecc_errors",
+            "ECC Errors",
+            section("volatile", "Volatile", *counts),
+            section("aggregate", "Aggregate", *counts),
+        )
+    counts = _ecc_counts(
+        gpu,
+        (
+            ("sram_uncorrectable_parity", "SRAM Uncorrectable Parity"),
+            ("sram_uncorrectable_secded", "SRAM Uncorrectable SEC-DED"),
+        ),
+    )
+    zero = "0" if gpu.model.ecc else NOT_KNOWN
+    sources = (("l2", "L2"), ("sm", "SM"), ("microcontroller", "Microcontroller"), ("pcie", "PCIE"), ("other", "Other"))
+    exceeded = Entry("sram_threshold_exceeded", "SRAM Threshold Exceeded", "No" if gpu.model.ecc else NOT_KNOWN)
+    return section(
+        "ecc_errors",
+        "ECC Errors",
+        section("volatile", "Volatile", *counts),
+        section("aggregate", "Aggregate", *counts, exceeded),
+        section(
+            "aggregate_uncorrectable_sram_sources",
+            "Aggregate Uncorrectable SRAM Sources",
+            *alike(zero, ((f"sram_{tag}", f"SRAM {label}") for tag, label in sources)),
+        ),
+        Entry("channel_repair_pending", "Channel Repair Pending", "No"),
+        Entry("tpc_repair_pending", "TPC Repair Pending", "No"),
+        Entry("unrepairable_memory", "Unrepairable Memory", "No") if major >= 590 else None,
+    )
+
+
+def _ecc_counts(gpu: Gpu, uncorrectable_sram: tuple[tuple[str, str], ...]) -> tuple[Entry, ...]:
+    zero = "0" if gpu.model.ecc else NOT_KNOWN
+    return (
+        Entry("sram_correctable", "SRAM Correctable", zero),
+        *alike(zero, uncorrectable_sram),
+        Entry("dram_correctable", "DRAM Correctable", zero),
+        Entry("dram_uncorrectable", "DRAM Uncorrectable", str(gpu.ecc_uncorrectable) if gpu.model.ecc else NOT_KNOWN),
+    )
+
+
+def _retired() -> Entry:
+    # page retirement ended with Volta; every card of the lab is newer or has no ECC
+    lists = (("retired_count", ""), ("retired_pagelist", ""))
+    return section(
+        "retired_pages",
+        "Retired Pages",
+        section("multiple_single_bit_retirement", "", *alike(NOT_KNOWN, lists)),
+        section("double_bit_retirement", "", *alike(NOT_KNOWN, lists)),
+        Entry("", "Single Bit ECC", NOT_KNOWN),
+        Entry("", "Double Bit ECC", NOT_KNOWN),
+        Entry("pending_blacklist", "Pending Page Blacklist", NOT_KNOWN),
+        Entry("pending_retirement", "", NOT_KNOWN),
+    )
+
+
+def _remapped(gpu: Gpu) -> Entry:
+    banks = gpu.model.remap_banks
+    if not banks:
+        return Entry("remapped_rows", "Remapped Rows", NOT_KNOWN)
+    worn = min(gpu.remapped_correctable + gpu.remapped_uncorrectable, 1)
+    exhausted = worn if gpu.remap_failed else 0
+    histogram = (("max", banks - worn), ("high", worn - exhausted), ("partial", 0), ("low", 0), ("none", exhausted))
+    return section(
+        "remapped_rows",
+        "Remapped Rows",
+        Entry("remapped_row_corr", "Correctable Error", str(gpu.remapped_correctable)),
+        Entry("remapped_row_unc", "Uncorrectable Error", str(gpu.remapped_uncorrectable)),
+        Entry("remapped_row_pending", "Pending", yes(gpu.remap_pending)),
+        Entry("remapped_row_failure", "Remapping Failure Occurred", yes(gpu.remap_failed)),
+        section(
+            "row_remapper_histogram",
+            "Bank Remap Availability Histogram",
+            *(Entry(f"row_remapper_histogram_{n}", n.capitalize(), f"{count} bank(s)") for n, count in histogram),
+        ),
+    )
+
+
+def _temperature(gpu: Gpu) -> Entry:
+    model = gpu.model
+    top = model.max_operating_celsius
+    mark, word = ("_tlimit", " T.Limit") if model.reports_margin else ("", "")
+    base, memory_top = (top, 0) if model.reports_margin else (0, model.memory_max_celsius)
+    return section(
+        "temperature",
+        "Temperature",
+        Entry("gpu_temp", "GPU Current Temp", f"{gpu.celsius} C"),
+        Entry("gpu_temp_tlimit", "GPU T.Limit Temp", told(gpu.margin_celsius if model.reports_margin else None, "C")),
+        Entry(f"gpu_temp_max{mark}_threshold", f"GPU Shutdown{word} Temp", _limit(base, model.shutdown_celsius)),
+        Entry(f"gpu_temp_slow{mark}_threshold", f"GPU Slowdown{word} Temp", _limit(base, model.slowdown_celsius)),
+        Entry(f"gpu_temp_max_gpu{mark}_threshold", f"GPU Max Operating{word} Temp", _limit(base, top)),
+        Entry("gpu_target_temperature", "GPU Target Temperature", told(model.target_celsius, "C")),
+        Entry("memory_temp", "Memory Current Temp", told(gpu.memory_celsius, "C")),
+        Entry(f"gpu_temp_max_mem{mark}_threshold", f"Memory Max Operating{word} Temp", told(memory_top, "C")),
+    )
+
+
+def _limit(base: int, celsius: int) -> str:
+    """A limit as a margin below ``base``, or as it is where base is 0."""
+    return f"{base - celsius if base else celsius} C"
+
+
+def _targets(gpu: Gpu) -> Entry:
+    target = gpu.model.target_celsius
+    return section(
+        "supported_gpu_target_temp",
+        "",
+        Entry("gpu_target_temp_min", "", told(target and 65, "C")),
+        Entry("gpu_target_temp_max", "", told(target and gpu.model.max_operating_celsius, "C")),
+    )
+
+
+def _power(gpu: Gpu, major: int) -> tuple[Entry, ...]:
+    model = gpu.model
+    modern = major >= 550
+    limits = (gpu.limit_watts, gpu.limit_watts, model.default_watts, model.min_watts, model.max_watts)
+    state = Entry("power_state", "", gpu.state)
+    nothing = (None,) * 5
+    found = [
+        section("gpu_power_readings", "GPU Power Readings", state, *_draw(gpu.watts, modern=modern), *_limits(limits))
+    ]
+    if modern:
+        found.append(section("gpu_memory_power_readings", "GPU Memory Power Readings ", *_average(model.memory_watts)))
+    found.append(
+        section("module_power_readings", "Module Power Readings", state, *_draw(None, modern=modern), *_limits(nothing))
+    )
+    if modern:
+        profiles = (
+            ("power_profile_requested_profiles", "Requested Profiles"),
+            ("power_profile_enforced_profiles", "Enforced Profiles"),
+        )
+        found.append(Entry("power_smoothing", "Power Smoothing", NOT_KNOWN))
+        found.append(section("power_profiles", "Workload Power Profiles", *alike(NOT_KNOWN, profiles)))
+    if major >= 590:
+        found.append(Entry("edpp_multiplier", "EDPp Multiplier", "100.00%" if model.fabric else NOT_KNOWN))
+    return tuple(found)
+
+
+def _watts(value: float | None) -> str:
+    return NOT_KNOWN if value is None else f"{value:.2f} W"
+
+
+def _average(value: float | None) -> tuple[Entry, ...]:
+    return (
+        Entry("average_power_draw", "Average Power Draw", _watts(value)),
+        Entry("instant_power_draw", "Instantaneous Power Draw", NOT_KNOWN),
+    )
+
+
+def _draw(value: float | None, *, modern: bool) -> tuple[Entry, ...]:
+    if not modern:
+        return (Entry("power_draw", "Power Draw", _watts(value)),)
+    return (
+        Entry("average_power_draw", "Average Power Draw", _watts(value)),
+        Entry("instant_power_draw", "Instantaneous Power Draw", _watts(value)),
+    )
+
+
+def _limits(values: tuple[float | None, ...]) -> tuple[Entry, ...]:
+    names = ("Current", "Requested", "Default", "Min", "Max")
+    return tuple(
+        Entry(f"{name.lower()}_power_limit", f"{name} Power Limit", _watts(value))
+        for name, value in zip(names, values, strict=True)
+    )
+
+
+def _clocks(gpu: Gpu, major: int) -> tuple[Entry, ...]:
+    model = gpu.model
+    fastest = model.max_mhz
+    top = (("graphics_clock", "Graphics", fastest["graphics"]), ("mem_clock", "Memory", fastest["memory"]))
+    fixed = tuple(Entry(tag, label, DEPRECATED if major >= 590 else f"{mhz} MHz") for tag, label, mhz in top)
+    boost = f"{fastest['graphics']} MHz" if model.ecc else NOT_KNOWN
+    policy = (("auto_boost", "Auto Boost"), ("auto_boost_default", "Auto Boost Default"))
+    found = (
+        _clock_set("clocks", "Clocks", gpu.graphics_mhz, gpu.memory_mhz, model.idle_mhz["video"]),
+        section("applications_clocks", "Applications Clocks", *fixed),
+        section("default_applications_clocks", "Default Applications Clocks", *fixed),
+        section("deferred_clocks", "Deferred Clocks", Entry("mem_clock", "Memory", NOT_KNOWN)),
+        _clock_set("max_clocks", "Max Clocks", fastest["graphics"], fastest["memory"], fastest["video"]),
+        section("max_customer_boost_clocks", "Max Customer Boost Clocks", Entry("graphics_clock", "Graphics", boost)),
+        section("clock_policy", "Clock Policy", *alike(NOT_KNOWN, policy)),
+        section("voltage", "Voltage", Entry("graphics_volt", "Graphics", "737.500 mV")) if major < 550 else None,
+    )
+    return tuple(e for e in found if e is not None)
+
+
+def _clock_set(tag: str, label: str, graphics: int, memory: int, video: int) -> Entry:
+    return section(
+        tag,
+        label,
+        Entry("graphics_clock", "Graphics", f"{graphics} MHz"),
+        Entry("sm_clock", "SM", f"{graphics} MHz"),
+        Entry("mem_clock", "Memory", f"{memory} MHz"),
+        Entry("video_clock", "Video", f"{video} MHz"),
+    )
+
+
+def _fabric(node: Node, gpu: Gpu, major: int) -> Entry:
+    if not gpu.model.fabric:
+        state, status, clique, cluster = (NOT_KNOWN,) * 4
+    elif node.fabric_ready:
+        state, status, clique, cluster = "Completed", "Success", "0", f"{SEED}-0000-4000-8000-000000000000"
+    else:
+        state, status, clique, cluster = "In Progress", NOT_KNOWN, NOT_KNOWN, NOT_KNOWN
+    health = (
+        ("summary", "Summary"),
+        ("bandwidth", "Bandwidth"),
+        ("route_recovery_in_progress", "Route Recovery in progress"),
+        ("route_unhealthy", "Route Unhealthy"),
+        ("access_timeout_recovery", "Access Timeout Recovery"),
+        ("incorrect_configuration", "Incorrect Configuration"),
+    )
+    modern = (
+        Entry("cliqueId", "CliqueId", clique),
+        Entry("clusterUuid", "ClusterUUID", cluster),
+        section("health", "Health", *alike(NOT_KNOWN, health)),
+    )
+    return section(
+        "fabric",
+        "Fabric",
+        Entry("state", "State", state),
+        Entry("status", "Status", status),
+        *(modern if major >= 550 else ()),
+    )
+
+
+def _supported_clocks(gpu: Gpu) -> Entry:
+    model = gpu.model
+    steps = range(model.max_mhz["graphics"], model.min_graphics_mhz - 1, -15)
+    clocks = (Entry("supported_graphics_clock", "", f"{mhz} MHz") for mhz in steps)
+    memory = Entry("value", "", f"{model.max_mhz['memory']} MHz")
+    return section("supported_clocks", "", section("supported_mem_clock", "", memory, *clocks))
+
+
+def _processes(gpu: Gpu) -> Entry:
+    found = (
+        section(
+            "process_info",
+            "",
+            Entry("gpu_instance_id", "GPU instance ID", NOT_KNOWN),
+            Entry("compute_instance_id", "Compute instance ID", NOT_KNOWN),
+            Entry("pid", "Process ID", str(p.pid)),
+            Entry("type", "    Type", "C"),
+            Entry("process_name", "    Name", p.name),
+            Entry("used_memory", "    Used GPU Memory", f"{p.memory_mib} MiB"),
+        )
+        for p in gpu.processes
+    )
+    return section("processes", "Processes", *found)

@@ -1,0 +1,182 @@
+"""What nvidia-smi knows of one GPU, section by section, in the layout of the driver's branch.
+
+Branch 535 prints nvsmi_device_v12, branch 580 v13; 590 adds a few lines. Which line belongs to which branch was read
+off real outputs of these branches.
+"""
+
+from __future__ import annotations
+
+from gpuops.lab.model import Gpu, Node
+from gpuops.lab.tools.nvidia_smi.entry import NOT_KNOWN, Entry, alike, enabled, section, told, yes
+from gpuops.lab.tools.nvidia_smi.readings import readings
+
+RETIRED = "Requested functionality has been deprecated"
+
+
+def entries(node: Node, gpu: Gpu) -> tuple[Entry, ...]:
+    """All of ``gpu``, in order."""
+    major = node.driver.major
+    return (*_card(node, gpu, major), *_firmware(node, gpu, major), _pci(gpu, major), *readings(node, gpu, major))
+
+
+def _card(node: Node, gpu: Gpu, major: int) -> list[Entry]:
+    model = gpu.model
+    mig = enabled(False) if model.mig else NOT_KNOWN  # noqa: FBT003 - a lab GPU is never partitioned
+    modern = [Entry("display_attached", "Display Attached", "Yes")] if major >= 550 else []
+    return [
+        Entry("product_name", "Product Name", model.name),
+        Entry("product_brand", "Product Brand", model.brand),
+        Entry("product_architecture", "Product Architecture", model.architecture),
+        Entry("display_mode", "Display Mode", RETIRED if major >= 550 else "Enabled"),
+        *modern,
+        Entry("display_active", "Display Active", "Disabled"),
+        Entry("persistence_mode", "Persistence Mode", enabled(node.driver.persistence)),
+        Entry("addressing_mode", "Addressing Mode", "HMM" if node.driver.open else "None"),
+        section("mig_mode", "MIG Mode", Entry("current_mig", "Current", mig), Entry("pending_mig", "Pending", mig)),
+        section("mig_devices", "", Entry("", "", "None")),
+        Entry("accounting_mode", "Accounting Mode", "Disabled"),
+        Entry("accounting_mode_buffer_size", "Accounting Mode Buffer Size", "4000"),
+        section(
+            "driver_model", "Driver Model", *alike(NOT_KNOWN, (("current_dm", "Current"), ("pending_dm", "Pending")))
+        ),
+    ]
+
+
+def _firmware(node: Node, gpu: Gpu, major: int) -> list[Entry]:
+    model = gpu.model
+    modern = major >= 550
+    bus, slot = gpu.address[5:7], gpu.address[8:10]
+    gsp = node.driver.userspace if model.architecture != "Turing" else NOT_KNOWN
+    image, oem, ecc = model.inforom
+    firmware = Entry("gsp_firmware_version", "GSP Firmware Version", gsp)
+    found = [
+        Entry("serial", "Serial Number", gpu.serial),
+        Entry("uuid", "GPU UUID", gpu.uuid),
+        Entry("pdi", "GPU PDI", f"0x{gpu.uuid[4:12]}{gpu.uuid[-8:]}") if modern else None,
+        Entry("minor_number", "Minor Number", str(gpu.index)),
+        Entry("vbios_version", "VBIOS Version", model.vbios),
+        Entry("multigpu_board", "MultiGPU Board", "No"),
+        Entry("board_id", "Board ID", f"{int(bus + slot, 16):#x}"),
+        Entry("board_part_number", "Board Part Number", model.board_part_number),
+        Entry("gpu_part_number", "GPU Part Number", model.part_number),
+        Entry("gpu_fru_part_number", "FRU Part Number", NOT_KNOWN),
+        _platform(gpu) if modern else Entry("gpu_module_id", "Module ID", str(gpu.index + 1)),
+        section(
+            "inforom_version",
+            "Inforom Version",
+            Entry("img_version", "Image Version", image),
+            Entry("oem_object", "OEM Object", oem),
+            Entry("ecc_object", "ECC Object", told(ecc)),
+            Entry("pwr_object", "Power Management Object", NOT_KNOWN),
+        ),
+        _flush() if modern else None,
+        section(
+            "gpu_operation_mode",
+            "GPU Operation Mode",
+            *alike(NOT_KNOWN, (("current_gom", "Current"), ("pending_gom", "Pending"))),
+        ),
+        Entry("c2c_mode", "GPU C2C Mode", "Disabled" if model.fabric else NOT_KNOWN) if modern else firmware,
+        section(
+            "gpu_virtualization_mode",
+            "GPU Virtualization Mode",
+            Entry("virtualization_mode", "Virtualization Mode", "None"),
+            Entry("host_vgpu_mode", "Host VGPU Mode", NOT_KNOWN),
+            Entry("vgpu_heterogeneous_mode", "vGPU Heterogeneous Mode", NOT_KNOWN) if modern else None,
+        ),
+        Entry("gpu_recovery_action", "GPU Recovery Action", _recovery(gpu)) if modern else _reset_status(gpu),
+        firmware if modern else None,
+        section("ibmnpu", "IBMNPU", Entry("relaxed_ordering_mode", "Relaxed Ordering Mode", NOT_KNOWN)),
+    ]
+    return [e for e in found if e is not None]
+
+
+def _platform(gpu: Gpu) -> Entry:
+    names = (
+        ("chassis_serial_number", "Chassis Serial Number"),
+        ("slot_number", "Slot Number"),
+        ("tray_index", "Tray Index"),
+        ("host_id", "Host ID"),
+        ("peer_type", "Peer Type"),
+    )
+    return section(
+        "platformInfo",
+        "Platform Info",
+        *alike(NOT_KNOWN, names),
+        Entry("module_id", "Module Id", str(gpu.index + 1)),
+        Entry("gpu_fabric_guid", "GPU Fabric GUID", NOT_KNOWN),
+    )
+
+
+def _flush() -> Entry:
+    names = (("latest_timestamp", "Latest Timestamp"), ("latest_duration", "Latest Duration"))
+    return section("inforom_bbx_flush", "Inforom BBX Object Flush", *alike(NOT_KNOWN, names))
+
+
+def _recovery(gpu: Gpu) -> str:
+    return "GPU Reset" if gpu.remap_pending or gpu.ecc_uncorrectable else "None"
+
+
+def _reset_status(gpu: Gpu) -> Entry:
+    return section(
+        "gpu_reset_status",
+        "GPU Reset Status",
+        Entry("reset_required", "Reset Required", yes(_recovery(gpu) != "None")),
+        Entry("drain_and_reset_recommended", "Drain and Reset Recommended", "No"),
+    )
+
+
+def _pci(gpu: Gpu, major: int) -> Entry:
+    model = gpu.model
+    bus, slot = gpu.address[5:7].upper(), gpu.address[8:10].upper()
+    base, sub = model.pci_class[1], model.pci_class[3]
+    classes = (
+        Entry("pci_base_class", "Base Classcode", f"0x{base}"),
+        Entry("pci_sub_class", "Sub Classcode", f"0x{sub}"),
+    )
+    outbound = Entry("atomic_caps_outbound", "Atomic Caps Outbound", NOT_KNOWN)
+    inbound = Entry("atomic_caps_inbound", "Atomic Caps Inbound", NOT_KNOWN)
+    return section(
+        "pci",
+        "PCI",
+        Entry("pci_bus", "Bus", f"0x{bus}"),
+        Entry("pci_device", "Device", f"0x{slot}"),
+        Entry("pci_domain", "Domain", "0x0000"),
+        *(classes if major >= 550 else ()),
+        Entry("pci_device_id", "Device Id", f"0x{model.device.upper()}10DE"),
+        Entry("pci_bus_id", "Bus Id", gpu.bus_id),
+        Entry("pci_sub_system_id", "Sub System Id", f"0x{model.subsystem.upper()}10DE"),
+        _link(gpu),
+        section(
+            "pci_bridge_chip",
+            "Bridge Chip",
+            *alike(NOT_KNOWN, (("bridge_chip_type", "Type"), ("bridge_chip_fw", "Firmware"))),
+        ),
+        Entry("replay_counter", "Replays Since Reset", "0"),
+        Entry("replay_rollover_counter", "Replay Number Rollovers", "0"),
+        Entry("tx_util", "Tx Throughput", "502 KB/s"),
+        Entry("rx_util", "Rx Throughput", "578 KB/s"),
+        *((outbound, inbound) if major >= 550 else (inbound, outbound)),
+    )
+
+
+def _link(gpu: Gpu) -> Entry:
+    fastest = str(gpu.model.gen)
+    return section(
+        "pci_gpu_link_info",
+        "GPU Link Info",
+        section(
+            "pcie_gen",
+            "PCIe Generation",
+            Entry("max_link_gen", "Max", fastest),
+            Entry("current_link_gen", "Current", str(gpu.gen)),
+            Entry("device_current_link_gen", "Device Current", str(gpu.gen)),
+            Entry("max_device_link_gen", "Device Max", fastest),
+            Entry("max_host_link_gen", "Host Max", fastest),
+        ),
+        section(
+            "link_widths",
+            "Link Width",
+            Entry("max_link_width", "Max", f"{gpu.model.width}x"),
+            Entry("current_link_width", "Current", f"{gpu.width}x"),
+        ),
+    )

@@ -1,0 +1,34 @@
+"""Which programs a lab host has, by name."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpuops.lab.model import Node
+from gpuops.lab.tools import host, infiniband, kernel_log, lspci, software
+from gpuops.lab.tools.answer import Answer, Tool
+from gpuops.lab.tools.nvidia_smi import nvidia_smi
+
+PROGRAMS: Mapping[str, Tool] = {
+    "nvidia-smi": nvidia_smi,
+    "lspci": lspci.lspci,
+    "dmesg": kernel_log.dmesg,
+    "journalctl": kernel_log.journalctl,
+    "ibstat": infiniband.ibstat,
+    "modinfo": software.modinfo,
+    "nv-fabricmanager": software.nv_fabricmanager,
+    "systemctl": software.systemctl,
+    "dpkg-query": software.dpkg_query,
+    "hostname": host.hostname,
+    "uname": host.uname,
+    "id": host.id_,
+    "whoami": host.whoami,
+    "df": host.df,
+    "timedatectl": host.timedatectl,
+    "chronyc": host.chronyc,
+}
+
+
+def run(node: Node, program: str, words: Sequence[str], *, root: bool) -> Answer:
+    """What ``program WORDS`` prints on ``node``."""
+    return PROGRAMS[program](node, words, root=root)

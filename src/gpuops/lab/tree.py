@@ -1,0 +1,230 @@
+"""/sys, /proc and /etc of a lab host, derived from the model: ``{path: text}``, and ``{path: target}`` for links."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuops.lab.identity import BOOT_ID, HOST, SEED, UPTIME
+from gpuops.lab.model import Gpu, Nic, Node
+from gpuops.lab.tools.infiniband import rate
+from gpuops.lab.tools.lspci import GIGATRANSFERS, Function, functions
+from gpuops.lab.topology import numa_node
+
+# paths below these are the lab's alone: what is not in the tree does not exist there
+ROOTS = (
+    "/sys",
+    "/proc/driver",
+    "/proc/sys",
+    "/proc/modules",
+    "/proc/uptime",
+    "/proc/cpuinfo",
+    "/proc/meminfo",
+    "/proc/cmdline",
+    "/proc/version",
+    "/proc/self/limits",
+    "/etc/os-release",
+    "/usr/lib/os-release",
+    "/etc/hostname",
+    "/etc/machine-id",
+)
+_ALL_ONES_WIDTH = "63"  # what a dead device's link register reads as
+
+
+def files(node: Node) -> dict[str, str]:
+    """Every regular file with its text."""
+    parts = (_proc(node), _sys(node), _driver(node), _pci(node), _infiniband(node), _network(node))
+    return {path: f"{text}\n" if text[-1:] != "\n" else text for part in parts for path, text in part}
+
+
+def links(node: Node) -> dict[str, str]:
+    """Every symbolic link with its target."""
+    found = {}
+    paths = _device_paths(node)
+    for function in functions(node):
+        device = paths.get(function.at)
+        if device:
+            found[f"/sys/bus/pci/devices/{function.at}"] = f"../../../devices/{device}"
+            found[f"/sys/bus/pci/drivers/{function.driver}/{function.at}"] = f"../../../../devices/{device}"
+    for nic in node.nics:
+        found[f"/sys/class/infiniband/{nic.name}"] = f"../../devices/{nic.at}/infiniband/{nic.name}"
+        found[f"/sys/devices/{nic.at}/infiniband/{nic.name}/device"] = f"../../../{nic.address}"
+        found[f"/sys/class/net/{nic.netdev}"] = f"../../devices/{nic.at}/net/{nic.netdev}"
+        found[f"/sys/devices/{nic.at}/net/{nic.netdev}/device"] = f"../../../{nic.address}"
+    return found
+
+
+def _device_paths(node: Node) -> dict[str, str]:
+    paths = {g.address: g.path for g in node.gpus} | {n.address: n.at for n in node.nics}
+    return paths | {at.rpartition("/")[2]: at for at in (node.switches.at if node.switches else ())}
+
+
+def _proc(node: Node) -> Iterator[tuple[str, str]]:
+    system, driver = node.system, node.driver
+    name, _, release = system.os.partition(" ")
+    yield (
+        "/etc/os-release",
+        f'ID={name}\nVERSION_ID="{release}"\nNAME="{name.capitalize()}"\nPRETTY_NAME="{name.capitalize()} {release}"\n',
+    )
+    yield "/etc/hostname", HOST
+    yield "/etc/machine-id", f"{SEED}{SEED}{SEED}{SEED}"
+    yield "/proc/uptime", f"{UPTIME} {UPTIME}"
+    yield "/proc/cmdline", f"BOOT_IMAGE=/boot/vmlinuz-{system.kernel} root=/dev/md0 ro iommu=pt"
+    yield "/proc/version", f"Linux version {system.kernel} (buildd@lcy02) (gcc 11.4.0) #129-Ubuntu SMP"
+    yield "/proc/sys/kernel/hostname", HOST
+    yield "/proc/sys/kernel/osrelease", system.kernel
+    yield "/proc/sys/kernel/ostype", "Linux"
+    yield "/proc/sys/kernel/dmesg_restrict", "1"
+    yield "/proc/sys/kernel/numa_balancing", "0"
+    yield "/proc/sys/kernel/random/boot_id", BOOT_ID
+    yield "/proc/meminfo", _meminfo(system.memory_gib)
+    yield "/proc/cpuinfo", _cpuinfo(node)
+    yield "/proc/self/limits", _limits()
+    modules = [f"nvidia {60_000_000 if not driver.open else 12_000_000} 3 nvidia_uvm,nvidia_modeset, Live 0x0 (OE)"]
+    modules += ["nvidia_uvm 2000000 0 - Live 0x0 (OE)", "nvidia_modeset 1500000 0 - Live 0x0 (OE)"]
+    if node.nics:
+        modules += [
+            "mlx5_ib 500000 0 - Live 0x0",
+            "mlx5_core 2500000 1 mlx5_ib, Live 0x0",
+            "nvidia_peermem 16384 0 - Live 0x0 (OE)",
+        ]
+    yield "/proc/modules", "\n".join(modules)
+
+
+def _meminfo(gib: int) -> str:
+    kib = gib * 1024 * 1024
+    rows = (("MemTotal", kib), ("MemFree", kib * 94 // 100), ("MemAvailable", kib * 96 // 100), ("SwapTotal", 0))
+    return "".join(f"{name + ':':<16}{value:>12} kB\n" for name, value in rows)
+
+
+def _cpu_count(cpulist: str) -> int:
+    spans = (span.partition("-") for span in cpulist.split(","))
+    return sum(int(last or first) - int(first) + 1 for first, _, last in spans)
+
+
+def _cpuinfo(node: Node) -> str:
+    count = sum(map(_cpu_count, node.cpu.nodes))
+    vendor = "AuthenticAMD" if "AMD" in node.cpu.model else "GenuineIntel"
+    one = "processor\t: {}\nvendor_id\t: {}\nmodel name\t: {}\nflags\t\t: fpu sse2 avx2\n\n"
+    return "".join(one.format(index, vendor, node.cpu.model) for index in range(count))
+
+
+def _limits() -> str:
+    rows = (
+        ("Max stack size", "8388608", "unlimited", "bytes"),
+        ("Max processes", "8252018", "8252018", "processes"),
+        ("Max open files", "1048576", "1048576", "files"),
+        ("Max locked memory", "unlimited", "unlimited", "bytes"),
+        ("Max address space", "unlimited", "unlimited", "bytes"),
+    )
+    head = ("Limit", "Soft Limit", "Hard Limit", "Units")
+    return "".join(f"{a:<25} {b:<20} {c:<20} {d:<10}\n" for a, b, c, d in (head, *rows))
+
+
+def _sys(node: Node) -> Iterator[tuple[str, str]]:
+    system = node.system
+    last = sum(map(_cpu_count, node.cpu.nodes)) - 1
+    yield "/sys/devices/system/cpu/online", f"0-{last}"
+    for index, cpulist in enumerate(node.cpu.nodes):
+        yield f"/sys/devices/system/node/node{index}/cpulist", cpulist
+    for name, value in (("sys_vendor", system.vendor), ("product_name", system.product), ("bios_version", system.bios)):
+        yield f"/sys/class/dmi/id/{name}", value
+
+
+def _driver(node: Node) -> Iterator[tuple[str, str]]:
+    version = node.driver.version
+    kind = "UNIX Open Kernel Module for x86_64" if node.driver.open else "UNIX x86_64 Kernel Module"
+    compiler = "GCC version:  gcc version 11.4.0 (Ubuntu 11.4.0-1ubuntu1~22.04)"
+    yield (
+        "/proc/driver/nvidia/version",
+        f"NVRM version: NVIDIA {kind}  {version}  Release Build  (dvs-builder)\n{compiler}",
+    )
+    yield "/sys/module/nvidia/version", version
+    yield "/sys/module/nvidia/srcversion", "1E2265D2AF1616FE7B5DC23"
+    for gpu in node.gpus:
+        yield f"/proc/driver/nvidia/gpus/{gpu.address}/information", _information(gpu)
+
+
+def _information(gpu: Gpu) -> str:
+    # a GPU that fell off the bus stays listed, with its UUID unreadable
+    facts = (
+        ("Model", gpu.model.name),
+        ("IRQ", "0" if gpu.lost else str(200 + gpu.index)),
+        ("GPU UUID", "GPU-????????-????-????-????-????????????" if gpu.lost else gpu.uuid),
+        ("Video BIOS", "??.??.??.??.??" if gpu.lost else gpu.model.vbios.lower()),
+        ("Bus Type", "PCIe"),
+        ("DMA Size", "52 bits"),
+        ("DMA Mask", "0xfffffffffffff"),
+        ("Bus Location", gpu.address),
+        ("Device Minor", str(gpu.index)),
+        ("GPU Excluded", "No"),
+    )
+    return "".join(f"{name + ':':<16} {value}\n" for name, value in facts)
+
+
+def _pci(node: Node) -> Iterator[tuple[str, str]]:
+    paths = _device_paths(node)
+    for function in functions(node):
+        if function.at in paths:
+            folder = f"/sys/devices/{paths[function.at]}"
+            yield from ((f"{folder}/{name}", value) for name, value in _pci_facts(function))
+            yield f"{folder}/local_cpulist", node.cpu.nodes[numa_node(node, paths[function.at])]
+
+
+def _pci_facts(function: Function) -> Iterator[tuple[str, str]]:
+    yield "vendor", f"0x{function.vendor}"
+    yield "device", f"0x{function.device}"
+    yield "class", f"0x{function.class_id}00"
+    yield "revision", f"0x{function.revision}"
+    yield "numa_node", str(function.numa)
+    if function.link:
+        link, gone = function.link, function.gone
+        yield "current_link_speed", "Unknown" if gone else f"{_gigatransfers(link.gen)} GT/s PCIe"
+        yield "max_link_speed", "Unknown" if gone else f"{_gigatransfers(link.gen_max)} GT/s PCIe"
+        yield "current_link_width", _ALL_ONES_WIDTH if gone else str(link.width)
+        yield "max_link_width", _ALL_ONES_WIDTH if gone else str(link.width_max)
+
+
+def _gigatransfers(gen: int) -> str:
+    speed = GIGATRANSFERS[gen]
+    return speed if "." in speed else f"{speed}.0"
+
+
+def _infiniband(node: Node) -> Iterator[tuple[str, str]]:
+    for nic in node.nics:
+        folder = f"/sys/devices/{nic.at}/infiniband/{nic.name}"
+        guid = ":".join(nic.guid[i : i + 4] for i in range(0, 16, 4))
+        yield f"{folder}/node_guid", guid
+        yield f"{folder}/fw_ver", nic.firmware
+        yield f"{folder}/hca_type", nic.hca
+        yield f"{folder}/board_id", nic.board
+        yield from ((f"{folder}/ports/1/{name}", value) for name, value in _port(nic))
+
+
+def _port(nic: Nic) -> Iterator[tuple[str, str]]:
+    yield "state", "4: ACTIVE" if nic.up else "1: DOWN"
+    yield "phys_state", "5: LinkUp" if nic.up else "2: Polling"
+    yield "rate", rate(nic)
+    yield "link_layer", nic.link_layer
+    for counter in ("symbol_error", "link_downed", "link_error_recovery", "port_rcv_errors"):
+        yield f"counters/{counter}", "1" if counter == "link_downed" and not nic.up else "0"
+
+
+def _network(node: Node) -> Iterator[tuple[str, str]]:
+    for name, mbps in (("lo", ""), ("eno1", "10000")):
+        folder = f"/sys/class/net/{name}"
+        yield f"{folder}/operstate", "up" if mbps else "unknown"
+        yield f"{folder}/mtu", "1500" if mbps else "65536"
+        yield f"{folder}/speed", mbps or "-1"
+        yield f"{folder}/address", _mac(name) if mbps else "00:00:00:00:00:00"
+        yield f"{folder}/carrier_changes", "2" if mbps else "0"
+    for nic in node.nics:
+        folder = f"/sys/devices/{nic.at}/net/{nic.netdev}"
+        yield f"{folder}/operstate", "up" if nic.up else "down"
+        yield f"{folder}/mtu", "4092" if nic.link_layer == "InfiniBand" else "9000"
+        yield f"{folder}/speed", str(nic.gbps * 1000) if nic.up else "-1"
+        yield f"{folder}/address", _mac(nic.name)
+        yield f"{folder}/carrier_changes", "2" if nic.up else "3"
+
+
+def _mac(name: str) -> str:
+    return f"a0:88:c2:{sum(name.encode()) % 256:02x}:00:{len(name):02x}"
