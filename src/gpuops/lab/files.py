@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+from pathlib import Path
 from typing import Any
 
 import asyncssh
@@ -11,9 +12,9 @@ import asyncssh
 class HostFiles(asyncssh.SFTPServer):
     """Serves the host's home; absolute paths are taken from there too, and links out of it lead nowhere."""
 
-    def __init__(self, channel: asyncssh.SSHServerChannel[Any], *, home: str) -> None:
+    def __init__(self, channel: asyncssh.SSHServerChannel[Any], home: Path) -> None:
         self._channel = channel
-        self._home = os.path.realpath(home).encode()
+        self._home = str(home.resolve()).encode()
         super().__init__(channel, chroot=self._home)
 
     def map_path(self, path: bytes) -> bytes:

@@ -7,6 +7,7 @@ import functools
 import socket
 from collections.abc import Awaitable, Callable, Collection
 from dataclasses import dataclass
+from pathlib import Path
 
 import asyncssh
 
@@ -32,20 +33,20 @@ class Gate(asyncssh.SSHServer):
 
 @dataclass(frozen=True)
 class Access:
-    """What all hosts of a lab share: the client's key, the lab's ports, and who runs commands."""
+    """What all hosts of a lab share: the client's key, the lab's ports, how commands run and where homes are."""
 
     authorized: asyncssh.SSHAuthorizedKeys
     ports: Collection[int]
     run: Run
+    home: Callable[[str], Path]
 
 
 class Listener:
     """The port of one host."""
 
-    def __init__(self, name: str, port: int, home: str, access: Access) -> None:
+    def __init__(self, name: str, port: int, access: Access) -> None:
         self.name = name
         self.port = port
-        self.home = home
         self.key = asyncssh.generate_private_key("ssh-ed25519")
         self._access = access
         self._behaviour = Behaviour()
@@ -118,13 +119,16 @@ class Listener:
                 server_host_keys=[asyncssh.generate_private_key("ssh-ed25519") if wrong else self.key],
                 authorized_client_keys=self._access.authorized,
                 process_factory=self._process,
-                sftp_factory=functools.partial(HostFiles, home=self.home),
+                sftp_factory=self._files,
                 encoding=None,
                 line_editor=False,
                 allow_scp=False,
                 compression_algs=None,
             )
         return self._options
+
+    def _files(self, channel: asyncssh.SSHServerChannel[bytes]) -> HostFiles:
+        return HostFiles(channel, self._access.home(self.name))
 
     async def _process(self, process: asyncssh.SSHServerProcess[bytes]) -> None:
         await self._access.run(process, self.name)

@@ -76,7 +76,7 @@ def _runs(python: str, user: User) -> bool:
 
 
 class Sandbox:
-    """The folder that holds programs, rendered answers and a small home for each host."""
+    """The folder that holds programs, rendered answers and a small folder for each host."""
 
     def __init__(self, user: User) -> None:
         self.user = user
@@ -105,12 +105,14 @@ class Sandbox:
         """The folder of one host."""
         return self.root / "hosts" / name
 
-    def add_host(self, name: str) -> None:
-        """A folder for ``name`` with a home that its commands may write."""
+    def home(self, name: str) -> Path:
+        """The one folder that commands on ``name`` may write; made when first needed."""
         home = self.host(name) / "home"
-        home.mkdir(parents=True, mode=0o755)
-        if self.user.switch:
-            os.chown(home, self.user.uid, self.user.gid)
+        if not home.is_dir():
+            home.mkdir(mode=0o755)
+            if self.user.switch:
+                os.chown(home, self.user.uid, self.user.gid)
+        return home
 
     def show(self, name: str, node: Node, faults: tuple[str, ...], values: Mapping[str, str]) -> None:
         """From now on, host ``name`` is in the state of ``node``."""
@@ -120,13 +122,6 @@ class Sandbox:
             write(answers / "tree.json", json.dumps(_layout(node)))
         behaviour = node.behaviour
         skew = behaviour.clock_skew_seconds
-        facts = {
-            "tree": str(answers / "tree.json"),
-            "values": values,
-            "roots": tree.ROOTS,
-            "skew_seconds": skew,
-            "up_since": self.up_since,
-        }
         variables = {
             "LAB": self.root,
             "HOST": name,
@@ -134,11 +129,13 @@ class Sandbox:
             "EDIT": ";".join(f"s/{token}/{value}/g" for token, value in values.items()),
             "PYTHON": self.python,
             "CLOCK": _date_option(skew),
+            "SKEW": skew,
+            "UP_SINCE": self.up_since,
             "SLOW": f"{behaviour.driver_delay_seconds:g}",
             "SUDO": behaviour.sudo,
         }
         folder = self.host(name)
-        write(folder / "host.json", json.dumps(facts))
+        folder.mkdir(exist_ok=True, mode=0o755)
         write(folder / "host.env", "".join(f"{k}={shlex.quote(str(v))}\n" for k, v in variables.items()))
         _link(folder / "bin", "../../bin" if behaviour.python else "../../bin-no-python")
 
@@ -199,7 +196,7 @@ def _layout(node: Node) -> dict[str, object]:
             names = folders.setdefault("/".join(parts[:depth]), [])
             if parts[depth] not in names:
                 names.append(parts[depth])
-    return {"files": files, "links": links, "folders": folders}
+    return {"files": files, "links": links, "folders": folders, "roots": tree.ROOTS}
 
 
 def with_times(text: str, skew_seconds: float) -> str:

@@ -54,11 +54,9 @@ class Lab:
 
     def add_hosts(self, names: list[str], first_port: int, authorized: asyncssh.SSHAuthorizedKeys) -> None:
         """Bind a port for each of ``names``."""
-        access = Access(authorized, range(first_port, first_port + len(names)), self.run)
+        access = Access(authorized, range(first_port, first_port + len(names)), self.run, self.sandbox.home)
         for port, name in enumerate(names, start=first_port):
-            self.sandbox.add_host(name)
-            home = str(self.sandbox.host(name) / "home")
-            self.hosts[name] = LabHost(Listener(name, port, home, access), identity(name, self.booted))
+            self.hosts[name] = LabHost(Listener(name, port, access), identity(name, self.booted))
 
     def node(self, name: str) -> Node:
         """What ``name`` is at present."""

@@ -62,18 +62,18 @@ def _words(command: str | None, how: Behaviour, process: asyncssh.SSHServerProce
 
 
 def _surroundings(process: asyncssh.SSHServerProcess[bytes], sandbox: Sandbox, host: str) -> dict[str, Any]:
-    folder = sandbox.host(host)
+    home = sandbox.home(host)
     user = process.get_extra_info("username") or "lab"
     env = {
-        "PATH": f"{folder}/bin",
-        "HOME": f"{folder}/home",
+        "PATH": f"{sandbox.host(host)}/bin",
+        "HOME": str(home),
         "SHELL": "/bin/sh",
         "USER": user,
         "LOGNAME": user,
         "LANG": "C.UTF-8",
         **{name: value for name, value in process.env.items() if name.startswith("LC_")},
     }
-    return {"cwd": f"{folder}/home", "env": env, "start_new_session": True, **sandbox.user.switch}
+    return {"cwd": home, "env": env, "start_new_session": True, **sandbox.user.switch}
 
 
 async def _until_done(process: asyncssh.SSHServerProcess[bytes], child: asyncio.subprocess.Process) -> None:

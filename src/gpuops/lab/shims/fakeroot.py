@@ -34,25 +34,32 @@ class Tree:
     """The files, links and folders of one host, as they are now."""
 
     def __init__(self, folder: str) -> None:
-        self.facts_path = f"{folder}/host.json"
+        self.state_path = f"{folder}/host.env"
         self.seen = -1
         self.tree: dict[str, Any] = {}
-        self.facts: dict[str, Any] = {}
+        self.state: dict[str, str] = {}
         self.refresh()
 
     def refresh(self) -> None:
         """Read the tree again if the host's state changed."""
-        changed = real.stat(self.facts_path).st_mtime_ns
+        changed = real.stat(self.state_path).st_mtime_ns
         if changed == self.seen:
             return
         self.seen = changed
-        with real_open(self.facts_path, encoding="utf-8") as file:
-            self.facts = json.load(file)
-        with real_open(self.facts["tree"], encoding="utf-8") as file:
+        with real_open(self.state_path, encoding="utf-8") as file:
+            pairs = (line.rstrip("\n").partition("=") for line in file)
+            self.state = {name: value.strip("'") for name, _, value in pairs}
+        with real_open(f"{self.state['ANSWERS']}/tree.json", encoding="utf-8") as file:
             text = file.read()
-        for token, value in self.facts["values"].items():
+        for edit in self.state["EDIT"].split(";"):
+            _, token, value, _ = edit.split("/")
             text = text.replace(token, value)
         self.tree = json.loads(text)
+
+    @property
+    def skew_seconds(self) -> float:
+        """How wrong the host's clock is."""
+        return float(self.state["SKEW"])
 
     def locate(self, path: Any, *, follow: bool = True) -> str | None:
         """``path`` with links followed if it lies below the lab's roots, else None."""
@@ -69,7 +76,7 @@ class Tree:
 
     def covers(self, path: str) -> bool:
         """``path`` is the lab's, not the real machine's."""
-        return any(path == root or path.startswith(f"{root}/") for root in self.facts["roots"])
+        return any(path == root or path.startswith(f"{root}/") for root in self.tree["roots"])
 
     def followed(self, path: str, *, follow: bool) -> str:
         """``path`` with its links replaced; the last one only if ``follow``."""
@@ -86,7 +93,7 @@ class Tree:
     def text(self, path: str) -> str:
         """A file's content, or the error that a real one would raise."""
         if path in self.tree["files"]:
-            up = time.monotonic() - self.facts["up_since"]
+            up = time.monotonic() - float(self.state["UP_SINCE"])
             return str(self.tree["files"][path]).replace("~uptime~", f"{up:.2f}")
         if path in self.tree["folders"]:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
@@ -244,7 +251,7 @@ def shift_clock(tree: Tree) -> None:
 
     def fake_time() -> float:
         tree.refresh()
-        return real_time() + float(tree.facts["skew_seconds"])
+        return real_time() + tree.skew_seconds
 
     time.time = fake_time
     time.time_ns = lambda: int(fake_time() * 1e9)
@@ -309,7 +316,7 @@ def main() -> int:
     folder, program, *words = sys.argv[1:]
     tree = Tree(folder)
     StandIns(tree).install()
-    if tree.facts["skew_seconds"]:
+    if tree.skew_seconds:
         shift_clock(tree)
     try:
         {"python3": run_python, "cat": cat, "ls": ls, "readlink": readlink}[program](words)

@@ -3,7 +3,7 @@
 # host's own values in; what nobody asked for yet, the lab renders.
 tool=${0##*/}
 here=${0%/bin/*}
-. "$here/host.env" # LAB HOST ANSWERS EDIT PYTHON CLOCK SLOW SUDO
+. "$here/host.env" # the host's state
 
 now() { if [ -n "$CLOCK" ]; then /bin/date "$CLOCK" "$@"; else /bin/date "$@"; fi; }
 

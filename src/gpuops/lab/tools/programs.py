@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from gpuops.lab.model import Node
 from gpuops.lab.tools import host, infiniband, kernel_log, lspci, software
 from gpuops.lab.tools.answer import Answer, Tool
-from gpuops.lab.tools.nvidia_smi import nvidia_smi
+from gpuops.lab.tools.nvidia_smi.program import nvidia_smi
 
 PROGRAMS: Mapping[str, Tool] = {
     "nvidia-smi": nvidia_smi,

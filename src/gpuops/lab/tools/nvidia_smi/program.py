@@ -1,0 +1,63 @@
+"""nvidia-smi: which of its forms is asked for, and the sentences with which all of them fail."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+
+from gpuops.lab.model import Node
+from gpuops.lab.tools.answer import Answer
+from gpuops.lab.tools.nvidia_smi import links, logs, matrix, query, table
+
+# exit statuses as `nvidia-smi --help` lists them under RETURN VALUE
+_GPU_LOST, _VERSION_MISMATCH, _INVALID = 15, 18, 2
+
+
+def nvidia_smi(node: Node, words: Sequence[str], *, root: bool) -> Answer:
+    """What ``nvidia-smi WORDS`` prints."""
+    del root
+    return _refusal(node) or _answer(node, list(words))
+
+
+def _refusal(node: Node) -> Answer | None:
+    if node.driver.version != node.driver.userspace:
+        library = ".".join(node.driver.userspace.split(".")[:2])
+        text = f"Failed to initialize NVML: Driver/library version mismatch\nNVML library version: {library}\n"
+        return Answer(out=text, code=_VERSION_MISMATCH)
+    if node.lost:
+        gpu = node.lost[0]
+        text = f"Unable to determine the device handle for GPU{gpu.index}: {gpu.address.upper()}: GPU is lost.  "
+        return Answer(out=f"{text}Reboot the system to recover this GPU\n", code=_GPU_LOST)
+    return None
+
+
+def _answer(node: Node, words: list[str]) -> Answer:
+    options = dict(w.split("=", 1) for w in words if w.startswith("--") and "=" in w)
+    form = options.get("--format", "csv").split(",")
+    simple = {
+        (): table.table,
+        ("-L",): _listing,
+        ("--list-gpus",): _listing,
+        ("-q",): logs.text,
+        ("-q", "-x"): logs.xml,
+        ("-x", "-q"): logs.xml,
+        ("topo", "-m"): matrix.matrix,
+        ("nvlink", "-s"): links.status,
+        ("nvlink", "--status"): links.status,
+        ("nvlink", "-e"): links.errors,
+    }
+    if tuple(words) in simple:
+        return Answer(out=simple[tuple(words)](node))
+    if "--query-gpu" in options:
+        return query.gpus(node, _fields(options["--query-gpu"]), form)
+    if "--query-compute-apps" in options:
+        return query.compute_apps(node, _fields(options["--query-compute-apps"]), form)
+    text = "Invalid combination of input arguments. Please run 'nvidia-smi -h' for help.\n\n"
+    return Answer(out=text, code=_INVALID)
+
+
+def _fields(text: str) -> list[str]:
+    return [name.strip() for name in text.split(",")]
+
+
+def _listing(node: Node) -> str:
+    return "".join(f"GPU {g.index}: {g.model.name} (UUID: {g.uuid})\n" for g in node.visible)
