@@ -51,6 +51,18 @@ def test_ports_that_are_far_from_every_gpu_are_no_rails(h100):
     assert with_storage(h100).judge("ib-ports").status == "pass"
 
 
+def test_a_port_near_another_port_only_is_no_rail(h100):
+    near = h100.values["topo"]
+    links = {**near.links, ("NIC8", "NIC7"): "PIX", ("NIC7", "NIC8"): "PIX"}
+    links |= {pair: "SYS" for g in near.gpus for pair in ((g, "NIC8"), ("NIC8", g))}
+    names = {**near.nic_names, "NIC8": "mlx5_8"}
+    machine = with_storage(h100).but(topo=replace(near, nics=(*near.nics, "NIC8"), links=links, nic_names=names))
+    assert machine.judge("ib-ports").status == "pass"
+    close = {**links, ("GPU0", "NIC8"): "PIX", ("NIC8", "GPU0"): "PIX"}
+    near_too = machine.but(topo=replace(machine.values["topo"], links=close))
+    assert only(near_too.judge("ib-ports")).subject == "mlx5_8"
+
+
 def test_declared_ports_are_the_rails(h100):
     near = h100.values["topo"]
     far = replace(near, links={pair: "SYS" if "NIC" in "".join(pair) else link for pair, link in near.links.items()})

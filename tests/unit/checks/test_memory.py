@@ -23,6 +23,7 @@ def test_a_healthy_card_passes(h100, name):
 @pytest.mark.parametrize("name", CHECKS)
 def test_a_card_without_ecc_is_not_judged(titan, name):
     assert titan.judge(name).status == "skipped"
+    assert titan.judge(name).why.startswith("NVIDIA TITAN RTX ")
 
 
 @pytest.mark.parametrize("name", CHECKS)

@@ -57,6 +57,11 @@ class TestGpuCount:
         assert h100.but(smi=Unknown("nvidia-smi is not installed")).judge("gpu-count").status == "unknown"
         assert h100.without_smi("other", "NVIDIA-SMI has failed").judge("gpu-count").status == "unknown"
 
+    def test_a_complaint_beside_a_whole_list_changes_no_count(self, h100):
+        machine = h100.seeing(*h100.values["gpus"], error=SmiError("inforom", "infoROM is corrupted"))
+        assert machine.judge("gpu-count").status == "pass"
+        assert machine.expecting(gpu__count=9).judge("gpu-count").status == "fail"
+
     def test_mig_instances_are_no_gpus(self, h100):
         assert h100.with_gpus(mig_mode=True, mig_devices=7).judge("gpu-count").status == "pass"
 

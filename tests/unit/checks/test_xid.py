@@ -38,6 +38,7 @@ def test_the_code_decides_the_severity(h100, code, severity):
     assert (finding.severity, finding.code, finding.subject) == (severity, str(code), "gpu2")
     assert finding.fix
     assert finding.label == h100.values["gpus"][2].label
+    assert finding.message.endswith("), 0:01:40 after boot")
 
 
 def test_repeated_errors_are_one_finding(h100):
