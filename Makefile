@@ -1,0 +1,58 @@
+# gpuops. Every target brings its own set-up: Python 3.10 or newer, with venv, is all that must be there.
+
+SHELL := /bin/bash
+BIN := .venv/bin
+PYTHON = $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
+	$$python -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 \
+	&& { echo $$python; break; }; done)
+SYSTEM_PACKAGES := openssh-server openssh-client sudo tcsh fish pciutils kmod
+TESTS ?= tests
+
+.PHONY: help demo test format lint types check wheel docs bench ground clean
+
+help:      ## this list
+	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
+
+demo: .venv/lab.stamp      ## a lab of 8 H100 nodes with faults: bring it up, validate it, take it down
+	$(BIN)/gpuops lab demo
+
+test: .venv/test.stamp ground      ## every test that this machine can run; what it skips is listed with the reason
+	$(BIN)/pytest $(TESTS)
+
+check: lint types test wheel      ## what must hold before a change goes in: format, lint, types, tests, wheel
+
+lint: .venv/test.stamp      ## format and rules
+	$(BIN)/ruff format --check .
+	$(BIN)/ruff check .
+
+types: .venv/test.stamp      ## mypy, strict
+	$(BIN)/mypy
+
+wheel: .venv/test.stamp      ## dist/*.whl and the sdist
+	rm -rf dist
+	$(BIN)/hatchling build
+
+format: .venv/test.stamp      ## let ruff format the code
+	$(BIN)/ruff format .
+
+docs: .venv/test.stamp      ## write what the pages in docs/ take from the code
+	$(BIN)/python docs/generate.py
+
+bench: .venv/test.stamp      ## the side-by-side measurements; takes minutes, wants an idle machine
+	$(BIN)/python bench/fanout.py
+
+clean:      ## remove all that these targets made
+	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
+
+# With GPUOPS_CI=1 nothing may be skipped, so what the tests can use is installed first; that takes root and apt.
+ground:
+	@if [ "$$GPUOPS_CI" = 1 ]; then \
+		export DEBIAN_FRONTEND=noninteractive; \
+		apt-get update -qq && apt-get install -qq -y --no-install-recommends $(SYSTEM_PACKAGES) >/dev/null; \
+	fi
+
+.venv/lab.stamp .venv/test.stamp: .venv/%.stamp: pyproject.toml
+	@test -n "$(PYTHON)" || { echo "gpuops needs Python 3.10 or newer with venv, and none is on PATH (Debian, Ubuntu: apt install python3 python3-venv)"; exit 2; }
+	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
+	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	@touch $@

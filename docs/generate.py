@@ -1,0 +1,150 @@
+"""Write what the pages take from the code: ``make docs``, or ``python docs/generate.py``.
+
+A page's own words stay. What stands between ``<!-- from the code: NAME -->`` and ``<!-- end -->`` is made here, by the
+function called NAME. ``tests/test_docs.py`` fails where a page is behind the code.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Callable, Iterable, Iterator
+from itertools import groupby
+from pathlib import Path
+
+import click
+from click.testing import CliRunner
+
+from gpuops.cli import program
+from gpuops.cli._options import target_options
+from gpuops.cli.parse import kinds
+from gpuops.judging import discover
+from gpuops.probes import every_probe
+from gpuops.profile import known
+from gpuops.shell import Command, Files, Question
+
+FOLDER = Path(__file__).parent
+_PART = re.compile(r"(<!-- from the code: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
+
+
+def current(page: str) -> str:
+    """The text of a page with its parts made anew."""
+    return _PART.sub(lambda part: part[1] + "\n".join(["", *_PARTS[part[2]](), "", part[3]]), page)
+
+
+def verbs() -> Iterator[str]:
+    """Every verb: how it is called, what it does, its options."""
+    for context in walk(click.Context(program, info_name="gpuops")):
+        verb = context.command
+        yield from ("", f"## {context.command_path}", "")
+        yield from ("```", " ".join([context.command_path, *verb.collect_usage_pieces(context)]), "```", "")
+        yield from _paragraphs(verb.help or "")
+        options = [param for param in verb.params if isinstance(param, click.Option)]
+        shared = {option.name for option in options} >= set(_NODE_OPTIONS)
+        yield from (_option(option) for option in options if not shared or option.name not in _NODE_OPTIONS)
+        if shared:
+            yield "- and the [options of every verb that talks to nodes](#options-of-every-verb-that-talks-to-nodes)"
+
+
+def node_options() -> Iterator[str]:
+    """The options that choose nodes and say how they are reached."""
+    return map(_option, _NODE_OPTIONS.values())
+
+
+def walk(context: click.Context) -> Iterator[click.Context]:
+    """The program and every verb below it, each in its context."""
+    yield context
+    if isinstance(context.command, click.Group):
+        for name in sorted(context.command.list_commands(context)):
+            verb = context.command.get_command(context, name)
+            if verb is not None:
+                yield from walk(click.Context(verb, parent=context, info_name=name))
+
+
+def _paragraphs(text: str) -> Iterator[str]:
+    """Click's help as Markdown; a paragraph under a backspace, which click does not fold, is kept as it stands."""
+    for paragraph in inspect.cleandoc(text).split("\n\n"):
+        kept = paragraph.removeprefix("\b\n")
+        yield from (kept, "") if kept == paragraph else ("```", inspect.cleandoc(kept), "```", "")
+
+
+def _option(option: click.Option) -> str:
+    choices = "|".join(option.type.choices) if isinstance(option.type, click.Choice) else ""
+    value = "" if option.is_flag or option.count else f" {option.metavar or choices or option.type.name.upper()}"
+    default = f"Default: {option.default}." if option.show_default else ""
+    return f"- `{', '.join(option.opts)}{value}`: {' '.join(filter(None, (option.help, default)))}".rstrip(": ")
+
+
+_NODE_OPTIONS = {p.name: p for p in click.command()(target_options(print)).params if isinstance(p, click.Option)}
+
+
+def checks() -> Iterator[str]:
+    """Every built-in check, as ``gpuops checks explain`` tells of it."""
+    for check in discover(FOLDER).values():
+        yield from ("", f"### {check.name}", "", check.doc, "")
+        yield f"- {check.scope}, {check.severity}, tags {_names(check.tags)}"
+        yield f"- asks {_names(probe.name for probe in check.needs)}"
+        yield from [f"- expects {_names(check.expects)}"] if check.expects else []
+        yield from (f"- {label} {text}" for label, text in (("catches", check.catches), ("do:", check.fix)) if text)
+
+
+def profiles() -> Iterator[str]:
+    """Every built-in profile with its numbers."""
+    for profile in known(FOLDER):
+        yield from ("", f"### {profile.name}", "", profile.about[:1].upper() + profile.about[1:] + ".", "")
+        yield from ("| key | value | grade | source |", "|---|---|---|---|")
+        for key, expected in profile.values.items():
+            yield f"| `{key}` | {expected.value} | {expected.grade} | {expected.source} |"
+
+
+def probes() -> Iterator[str]:
+    """Every probe and its question."""
+    for name, probe in sorted(every_probe().items()):
+        root = isinstance(probe.question, Command) and probe.question.become != "never"
+        yield from ("", f"### {name}", "", *(["As root, where plain rights are refused.", ""] if root else []))
+        yield from ("```sh", *_question(probe.question), "```")
+
+
+def _question(question: Question) -> Iterator[str]:
+    """What a person would type to see the same."""
+    if isinstance(question, Files):
+        for folder, names in groupby(question.globs, lambda path: path.rpartition("/")[0]):
+            last = ",".join(path.rpartition("/")[2] for path in names)
+            yield f"cat {folder}/{{{last}}}" if "," in last else f"cat {folder}/{last}"
+    elif question.words[:2] == ("sh", "-c"):
+        yield question.words[2].strip("\n")
+    else:
+        yield str(question)
+
+
+def texts() -> Iterator[str]:
+    """What ``gpuops parse`` reads beside the answers of the probes."""
+    return (f"- `{name}`: {kind.printed_by}" for name, kind in kinds().items() if name not in every_probe())
+
+
+def faults() -> Iterator[str]:
+    """Every fault of the lab, as ``gpuops lab faults`` lists them."""
+    return iter(["```", CliRunner().invoke(program, ["lab", "faults"]).stdout.rstrip(), "```"])
+
+
+def _names(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
+
+
+_PARTS: dict[str, Callable[[], Iterator[str]]] = {
+    made.__name__: made for made in (verbs, node_options, checks, profiles, probes, texts, faults)
+}
+
+
+def main() -> None:
+    """Bring every page up to date."""
+    for page in sorted(FOLDER.glob("*.md")):
+        before = page.read_text("utf-8")
+        after = current(before)
+        if after != before:
+            page.write_text(after, "utf-8")
+            print(f"{page.name} written")
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,183 @@
+"""The docs tell what is: verbs, checks, profiles, probes and formats are named, and what is printed can be typed."""
+
+import importlib.util
+import pathlib
+import re
+import shlex
+from datetime import datetime, timezone
+
+import click
+import pytest
+
+from gpuops import errors
+from gpuops.cli import program
+from gpuops.facts import read
+from gpuops.judging import discover, judge
+from gpuops.probes import every_probe
+from gpuops.profile import NO_PROFILE, known, load
+from gpuops.report import format_names
+from gpuops.shell import Completed
+
+ROOT = pathlib.Path(__file__).parents[1]
+PAGES = sorted([*ROOT.glob("*.md"), *ROOT.glob("docs/*.md")])
+TOLD = [*PAGES, ROOT / "Vagrantfile", *ROOT.glob("inventory/*.yml"), *ROOT.glob("checks/profiles/*.yml")]
+
+
+def by_name(paths):
+    return pytest.mark.parametrize("path", paths, ids=lambda path: path.name)
+
+
+def page(name):
+    return (ROOT / name).read_text("utf-8")
+
+
+def generator():
+    spec = importlib.util.spec_from_file_location("docs_generate", ROOT / "docs" / "generate.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def verbs(command, path="gpuops"):
+    yield path
+    for name in command.list_commands(None) if isinstance(command, click.Group) else ():
+        yield from verbs(command.get_command(None, name), f"{path} {name}")
+
+
+@by_name(sorted(ROOT.glob("docs/*.md")))
+def test_a_page_says_what_the_code_says(path):
+    text = path.read_text("utf-8")
+    assert text == generator().current(text), f"{path.name} is behind the code: make docs"
+
+
+def test_the_generator_replaces_what_is_old_and_keeps_the_rest():
+    text = generator().current("mine\n<!-- from the code: checks -->\nold\n<!-- end -->\nmine too\n")
+    assert text.startswith("mine\n<!-- from the code: checks -->\n")
+    assert text.endswith("<!-- end -->\nmine too\n")
+    assert "old" not in text.splitlines()
+    assert "### gpu-lost" in text
+
+
+def test_every_verb_is_documented():
+    headings = re.findall(r"^## (gpuops.*)$", page("docs/cli.md"), re.MULTILINE)
+    assert headings == list(verbs(program))
+
+
+def test_every_check_and_profile_is_documented():
+    headings = re.findall(r"^### (.*)$", page("docs/checks.md"), re.MULTILINE)
+    assert set(headings) == {*discover(ROOT), *(profile.name for profile in known(ROOT))}
+
+
+def test_every_number_of_a_profile_is_documented_with_its_source():
+    lines = page("docs/checks.md").splitlines()
+    for profile in known(ROOT):
+        for key, expected in profile.values.items():
+            assert f"| `{key}` | {expected.value} | {expected.grade} | {expected.source} |" in lines
+
+
+def test_every_probe_is_documented():
+    headings = re.findall(r"^### (.*)$", page("docs/probes.md"), re.MULTILINE)
+    assert headings == sorted(every_probe())
+
+
+@pytest.mark.parametrize("name", format_names())
+def test_every_report_format_is_in_the_readme(name):
+    assert f"`{name}`" in page("README.md")
+
+
+def exit_codes(error):
+    return {error.exit_code}.union(*map(exit_codes, error.__subclasses__()))
+
+
+def test_every_exit_code_is_in_the_readme():
+    told = {int(code) for code in re.findall(r"^\| (\d+) \|", page("README.md"), re.MULTILINE)}
+    assert told == {0, 1, 70, *exit_codes(errors.GpuopsError)}
+
+
+def commands(text):
+    """What is shown as typed: in code blocks, in comments, in backticks."""
+    blocks = "".join(re.findall(r"^```\w*\n(.*?)^```", text, re.MULTILINE | re.DOTALL))
+    lines = re.findall(r"^(?:[$] )?(gpuops [a-z-].*)", blocks, re.MULTILINE)
+    lines += re.findall(r"^# +(gpuops [a-z-].*)", text, re.MULTILINE)
+    lines += [" ".join(found.split()) for found in re.findall(r"`(gpuops [a-z-][^`]*)`", text)]
+    for line in lines:
+        yield shlex.split(re.split(r" # |   |[|>…]", line)[0])[1:]
+
+
+@by_name(TOLD)
+def test_what_is_printed_can_be_typed(path):
+    for words in commands(path.read_text("utf-8")):
+        command, rest = program, words
+        while rest and isinstance(command, click.Group) and rest[0][0] != "-" and rest[0].islower():
+            found = command.get_command(None, rest[0])
+            assert found is not None, f"{path.name}: gpuops {' '.join(words)}: there is no such verb"
+            command, rest = found, rest[1:]
+        command.make_parser(click.Context(command)).parse_args(list(rest))
+
+
+def test_commands_are_found_in_text():
+    block = "```\n$ gpuops ping -i a | head\ngpuops 0.1.0   prod.yml\n```\n"
+    text = f"`gpuops lab\nup`, gpuops\n{block}#   gpuops facts   # all\n"
+    assert list(commands(text)) == [["ping", "-i", "a"], ["facts"], ["lab", "up"]]
+
+
+@by_name(PAGES)
+def test_make_targets_that_are_named_exist(path):
+    targets = set(re.findall(r"^(\w+):", page("Makefile"), re.MULTILINE))
+    assert set(re.findall(r"`make (\w+)`|^make (\w+)", path.read_text("utf-8"), re.MULTILINE)) <= {
+        pair for target in targets for pair in ((target, ""), ("", target))
+    }
+
+
+@by_name(PAGES)
+def test_links_lead_somewhere(path):
+    for target, anchor in re.findall(r"\]\((?!https?:)([^)#]*)(?:#([^)]*))?\)", path.read_text("utf-8")):
+        file = (path.parent / target) if target else path
+        assert file.exists(), f"{path.name} links to {target}"
+        if anchor:
+            headings = re.findall(r"^#+ (.*)$", file.read_text("utf-8"), re.MULTILINE)
+            anchors = {re.sub(r"[^\w -]", "", heading).lower().replace(" ", "-") for heading in headings}
+            assert anchor in anchors, f"{path.name} links to {target}#{anchor}"
+
+
+@by_name([*TOLD, ROOT / "Makefile", ROOT / ".ci" / "run"])
+def test_no_path_of_this_machine_is_told(path):
+    text = path.read_text("utf-8")
+    assert f"{ROOT}/" not in text
+    assert not re.search(r"(?<![\w.])/(root|work|home/\w+)/", text)
+
+
+@pytest.fixture
+def project(tmp_path):
+    (tmp_path / "checks" / "profiles").mkdir(parents=True)
+    texts = re.findall(r"`(checks/\w+\.py)`.*?```python\n(.*?)```", page("docs/extending.md"), re.DOTALL)
+    for name, text in texts:
+        (tmp_path / name).write_text(text, "utf-8")
+    (profile,) = re.findall(r"```yaml\n(.*?)```", page("docs/extending.md"), re.DOTALL)
+    (tmp_path / "checks" / "profiles" / "pcie-l40s-4x.yml").write_text(profile, "utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("name", "path", "content", "status"),
+    [
+        ("memlock", "/proc/self/limits", "Limit Soft\nMax locked memory  65536  65536  bytes", "fail"),
+        ("memlock", "/proc/self/limits", "Limit Soft\nMax locked memory  unlimited  unlimited  bytes", "pass"),
+        ("memlock", "/proc/self/limits", "Limit Soft\nMax open files  1024  1024  files", "unknown"),
+        ("huge-pages", "/sys/kernel/mm/transparent_hugepage/enabled", "[always] madvise never\n", "warn"),
+        ("huge-pages", "/sys/kernel/mm/transparent_hugepage/enabled", "always [madvise] never\n", "pass"),
+        ("huge-pages", "/sys/kernel/mm/transparent_hugepage/enabled", "always [madv", "unknown"),
+    ],
+)
+def test_the_examples_of_checks_and_probes_work_as_one_new_file(project, name, path, content, status):
+    check = discover(project)[name]
+    answers = [Completed("gpu01", probe.question, 0, f"{path}\0{content}\0") for probe in check.needs]
+    facts = read("gpu01", datetime.now(timezone.utc), answers, check.needs)
+    assert judge(check, facts, NO_PROFILE).status == status
+
+
+def test_the_example_of_a_profile_works_as_one_new_file(project):
+    profile = load("pcie-l40s-4x", project)
+    assert profile["gpu.count"] == 4
+    assert profile.match.fits("NVIDIA L40S", 4)
+    assert profile.required <= set(discover(project))

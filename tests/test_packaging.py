@@ -1,0 +1,119 @@
+"""What is installed is whole: the wheel, and the wheel of the sdist, hold every file that the engine looks for."""
+
+import json
+import os
+import pathlib
+import subprocess
+import sys
+import sysconfig
+import tarfile
+import venv
+import zipfile
+
+import pytest
+
+ROOT = pathlib.Path(__file__).parents[1]
+CONTENT = ("inventory", "checks")
+
+
+def files(folder):
+    return {p.relative_to(folder).as_posix() for p in folder.rglob("*") if p.is_file() and "__pycache__" not in p.parts}
+
+
+def build(source, target, kind):
+    subprocess.run([sys.executable, "-m", "hatchling", "build", "-t", kind, "-d", target], cwd=source, check=True)
+    (made,) = target.iterdir()
+    return made
+
+
+@pytest.fixture(scope="module")
+def sdist(tmp_path_factory):
+    return build(ROOT, tmp_path_factory.mktemp("sdist"), "sdist")
+
+
+@pytest.fixture(scope="module")
+def wheels(sdist, tmp_path_factory):
+    unpacked = tmp_path_factory.mktemp("unpacked")
+    with tarfile.open(sdist) as archive:
+        archive.extractall(unpacked, **({"filter": "data"} if hasattr(tarfile, "data_filter") else {}))
+    (source,) = unpacked.iterdir()
+    return {
+        "checkout": build(ROOT, tmp_path_factory.mktemp("wheel"), "wheel"),
+        "sdist": build(source, tmp_path_factory.mktemp("wheel-of-sdist"), "wheel"),
+    }
+
+
+@pytest.mark.parametrize("source", ["checkout", "sdist"])
+def test_the_wheel_holds_the_engine_and_the_content_and_nothing_else(wheels, source):
+    with zipfile.ZipFile(wheels[source]) as archive:
+        names = {name for name in archive.namelist() if ".dist-info/" not in name}
+        about = {name.partition(".dist-info/")[2] for name in archive.namelist()} - {""}
+    expected = {f"gpuops/{name}" for name in files(ROOT / "src" / "gpuops")}
+    expected |= {f"gpuops/content/{kind}/{name}" for kind in CONTENT for name in files(ROOT / kind)}
+    assert names == expected
+    assert {"gpuops/py.typed", "gpuops/node/agent.py", "gpuops/content/checks/profiles/hgx-h100.yml"} <= names
+    assert about == {"METADATA", "WHEEL", "RECORD", "entry_points.txt", "licenses/LICENSE"}
+
+
+def test_the_sdist_holds_what_building_and_testing_take(sdist):
+    with tarfile.open(sdist) as archive:
+        names = {name.partition("/")[2] for name in archive.getnames()}
+    assert {"pyproject.toml", "README.md", "LICENSE", "CHANGELOG.md", "tests/test_packaging.py"} <= names
+    assert not {name for name in names if name.startswith((".ci", ".venv", "dist")) or "__pycache__" in name}
+
+
+@pytest.fixture(scope="module", params=["checkout", "sdist"])
+def installed(request, wheels, tmp_path_factory):
+    """A fresh environment with the wheel in it; its dependencies are those of this one, found by a path."""
+    place = tmp_path_factory.mktemp("venv")
+    venv.create(place)
+    python = place / "bin" / "python"
+    pip = [sys.executable, "-m", "pip", "--python", python, "install", "--quiet", "--no-index", "--no-deps"]
+    subprocess.run([*pip, wheels[request.param]], check=True)
+    (packages,) = place.glob("lib/python*/site-packages")
+    (packages / "dependencies.pth").write_text(sysconfig.get_path("purelib") + "\n")
+    return place
+
+
+@pytest.fixture
+def gpuops(installed, tmp_path):
+    def run(*words, code=0):
+        environment = {k: v for k, v in os.environ.items() if not k.startswith("PYTHON")}
+        words = [installed / "bin" / "gpuops", *words]
+        done = subprocess.run(words, cwd=tmp_path, env=environment, text=True, capture_output=True, check=False)
+        assert done.returncode == code, done.stderr
+        assert "Traceback" not in done.stderr
+        return done.stdout
+
+    return run
+
+
+def test_installed_checks_are_found_from_an_empty_folder(gpuops, installed):
+    found = json.loads(gpuops("checks", "list", "--format", "json"))
+    assert {check["name"] for check in found} == {p.stem.replace("_", "-") for p in ROOT.glob("checks/*.py")}
+    assert {check["origin"] for check in found} == {"built-in"}
+    assert all(pathlib.Path(check["path"]).is_relative_to(installed) for check in found)
+
+
+def test_installed_profiles_are_found_from_an_empty_folder(gpuops):
+    told = gpuops("checks", "explain", "gpu-count")
+    assert [p.stem for p in ROOT.glob("checks/profiles/*.yml") if f"profile {p.stem}" not in told] == []
+
+
+def test_the_installed_agent_answers_from_an_empty_folder(gpuops):
+    (facts,) = json.loads(gpuops("facts", "--probe", "system", "--json")).values()
+    assert facts["system"]["kernel"] == os.uname().release
+
+
+def test_installed_lab_machines_are_found_from_an_empty_folder(gpuops):
+    assert gpuops("lab", "up", "--nodes", "1", "--profile", "dgx-a100").startswith("1 hosts, gpu01")
+    try:
+        assert "gpu01" in gpuops("ping", "-i", ".gpuops/lab/inventory.yml")
+    finally:
+        gpuops("lab", "down")
+
+
+def test_the_installed_version_is_told(gpuops):
+    import gpuops as package
+
+    assert gpuops("--version") == f"gpuops, version {package.__version__}\n"
