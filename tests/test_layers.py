@@ -21,6 +21,7 @@ FLOORS = {
     **dict.fromkeys(("playbook", "collective", "render", "store", "assessment"), 8),
     **dict.fromkeys(("report", "lifecycle", "lab", "testing", "fabfile"), 9),
     "cli": 10,
+    "__main__": 11,
 }
 ONLY_IN = {
     "fabric": ("transport", "lab", "fabfile"),

@@ -22,7 +22,9 @@ def profile_of(host: Host, facts: Facts, profiles: Sequence[Profile]) -> Profile
     """The profile that ``host`` names, else the one that its GPUs fit, with the host's own ``expect:`` on top."""
     named = next((p for p in profiles if p.name == host.profile), None)
     profile = named or (_detected(facts, profiles) if host.profile is None else NO_PROFILE)
-    return profile.expecting(host.expect, f"expect: of {host.name} in {host.origin}") if host.expect else profile
+    rails = sorted(name for name, port in host.fabric.items() if port.rail is not None)
+    own = {**({"nic.rails": rails} if rails else {}), **host.expect}
+    return profile.expecting(own, f"{host.name} in {host.origin}") if own else profile
 
 
 def _detected(facts: Facts, profiles: Sequence[Profile]) -> Profile:

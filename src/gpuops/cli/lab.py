@@ -93,6 +93,32 @@ def faults() -> None:
         click.echo(f"{subjects[known.subject] + ':' + known.name + value:<38} {known.doc}")
 
 
+@command.command()
+@click.pass_context
+def demo(ctx: click.Context) -> None:
+    """Bring up 8 H100 hosts with four faults and one that is unreachable, validate them, and take them down.
+
+    Ends with 0 only if validate named exactly what was planted.
+    """
+    from gpuops.lab import cluster
+    from gpuops.lab.demo import MACHINE, NODES, PLANTED, differences, validate
+
+    folder = FOLDER.with_name("demo")
+    report = folder / "report.json"
+    click.echo(f"a lab of {NODES} {MACHINE} hosts, with")
+    _show_faults(cluster.up(folder, MACHINE, NODES, [planted.fault for planted in PLANTED]))
+    try:
+        click.echo(f"\n$ gpuops validate -i {folder / 'inventory.yml'}")
+        wrong = differences(validate(folder / "inventory.yml", report), report)
+    finally:
+        report.unlink(missing_ok=True)
+        cluster.down(folder)
+    for sentence in wrong:
+        click.echo(f"gpuops: {sentence}", err=True)
+    click.echo("\nthe report " + ("does not name what was planted" if wrong else "names exactly what was planted"))
+    ctx.exit(1 if wrong else 0)
+
+
 def _show_faults(hosts: Sequence[LabHost]) -> None:
     for host in hosts:
         for planted in host.faults:

@@ -1,0 +1,5 @@
+"""``python -m gpuops`` is ``gpuops``."""
+
+from gpuops.cli import main
+
+main()

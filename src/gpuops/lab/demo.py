@@ -1,0 +1,68 @@
+"""The demonstration: a lab with planted faults, and whether a report names exactly those."""
+
+from __future__ import annotations
+
+import json
+import subprocess
+import sys
+from collections.abc import Mapping
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+MACHINE = "hgx-h100"
+NODES = 8
+
+
+@dataclass(frozen=True)
+class Planted:
+    """A fault, and the finding that it must give: the check, the part at fault, and a word of the remedy.
+
+    A ``check`` of None: the host must be unknown, for a reason that holds ``remedy``.
+    """
+
+    fault: str
+    check: str | None
+    subject: str
+    remedy: str
+
+    @property
+    def host(self) -> str:
+        """The host that the fault is on."""
+        return self.fault.partition(":")[0]
+
+
+PLANTED = (
+    Planted("gpu02:gpu5:lost", "gpu-lost", "gpu5", "power-cycle"),
+    Planted("gpu04:gpu1:remap-pending", "row-remap-pending", "gpu1", "reset GPU 1"),
+    Planted("gpu05:mlx5_3:port-down", "ib-ports", "mlx5_3", "optic"),
+    Planted("gpu07:host:driver-skew=580.95.05", "driver-agrees", "driver", "reboot"),
+    Planted("gpu08:host:refuse", None, "node", "connection refused"),
+)
+
+
+def validate(inventory: Path, report: Path) -> int:
+    """Run ``gpuops validate`` as a user would: the table on the terminal, the JSON in ``report``. Its exit code."""
+    words = [sys.executable, "-m", "gpuops", "validate", "-i", str(inventory), "-o", str(report)]
+    return subprocess.run(words, check=False).returncode
+
+
+def differences(exit_code: int, report: Path) -> list[str]:
+    """What the run said otherwise than `PLANTED`; nothing where it named exactly the planted faults."""
+    wrong = [] if exit_code == 1 else [f"validate ended with {exit_code} instead of 1"]
+    document = json.loads(report.read_text("utf-8")) if report.exists() else {"hosts": {}, "findings": []}
+    told = {(f["host"], f["check"], f["subject"]): str(f["fix"]) for f in document["findings"]}
+    for planted in PLANTED:
+        wrong += _missed(planted, told, document["hosts"].get(planted.host, {}))
+    expected = {(p.host, p.check, p.subject) for p in PLANTED}
+    return wrong + [f"{' '.join(map(str, key))} was not planted" for key in told if key not in expected]
+
+
+def _missed(planted: Planted, told: Mapping[tuple[str, str | None, str], str], host: Mapping[str, Any]) -> list[str]:
+    if planted.check is None:
+        seen = host.get("status") == "unknown" and planted.remedy in str(host.get("error"))
+        return [] if seen else [f"{planted.fault}: {planted.host} should be unknown: {planted.remedy}"]
+    remedy = told.get((planted.host, planted.check, planted.subject))
+    if remedy is None:
+        return [f"{planted.fault} was not found by {planted.check}"]
+    return [] if planted.remedy in remedy else [f"{planted.fault}: the remedy does not say {planted.remedy}: {remedy}"]
