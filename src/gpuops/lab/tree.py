@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gpuops.lab.identity import BOOT_ID, HOST, SEED, UPTIME
 from gpuops.lab.model import Gpu, Nic, Node
-from gpuops.lab.tools.infiniband import rate
+from gpuops.lab.tools.infiniband import physical_state, rate
 from gpuops.lab.tools.lspci import GIGATRANSFERS, Function, functions
 from gpuops.lab.topology import numa_node
 
@@ -202,7 +202,8 @@ def _infiniband(node: Node) -> Iterator[tuple[str, str]]:
 
 def _port(nic: Nic) -> Iterator[tuple[str, str]]:
     yield "state", "4: ACTIVE" if nic.up else "1: DOWN"
-    yield "phys_state", "5: LinkUp" if nic.up else "2: Polling"
+    physical, number = physical_state(nic)
+    yield "phys_state", f"{number}: {physical}"
     yield "rate", rate(nic)
     yield "link_layer", nic.link_layer
     for counter in ("symbol_error", "link_downed", "link_error_recovery", "port_rcv_errors"):

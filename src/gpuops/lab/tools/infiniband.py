@@ -10,19 +10,24 @@ from gpuops.lab.tools.answer import Answer
 
 # lanes x signalling, as the kernel names them
 _SPEEDS = {10: "4X SDR", 40: "4X QDR", 56: "4X FDR", 100: "4X EDR", 200: "4X HDR", 400: "4X NDR", 800: "4X XDR"}
-# what a port without a link negotiates to
-_DOWN_GBPS = 10
+# what a port without a link says: link layer -> physical state, its number in /sys, rate
+_DOWN = {"InfiniBand": ("Polling", 2, 10), "Ethernet": ("Disabled", 3, 40)}
 
 
 def rate_gbps(nic: Nic) -> int:
     """The port's present rate."""
-    return nic.gbps if nic.up else _DOWN_GBPS
+    return nic.gbps if nic.up else _DOWN[nic.link_layer][2]
 
 
 def rate(nic: Nic) -> str:
     """The rate as /sys spells it."""
     gbps = rate_gbps(nic)
     return f"{gbps} Gb/sec ({_SPEEDS.get(gbps, '4X')})"
+
+
+def physical_state(nic: Nic) -> tuple[str, int]:
+    """The port's physical state: the word, and the number that /sys puts before it."""
+    return ("LinkUp", 5) if nic.up else _DOWN[nic.link_layer][:2]
 
 
 def ibstat(node: Node, words: Sequence[str], *, root: bool) -> Answer:
@@ -38,7 +43,6 @@ def ibstat(node: Node, words: Sequence[str], *, root: bool) -> Answer:
 
 def _device(nic: Nic) -> str:
     infiniband = nic.link_layer == "InfiniBand"
-    state, physical = ("Active", "LinkUp") if nic.up else ("Down", "Polling")
     facts = (
         f"CA '{nic.name}'",
         f"\tCA type: {nic.hca}",
@@ -48,8 +52,8 @@ def _device(nic: Nic) -> str:
         f"\tNode GUID: 0x{nic.guid}",
         f"\tSystem image GUID: 0x{nic.guid}",
         "\tPort 1:",
-        f"\t\tState: {state}",
-        f"\t\tPhysical state: {physical}",
+        f"\t\tState: {'Active' if nic.up else 'Down'}",
+        f"\t\tPhysical state: {physical_state(nic)[0]}",
         f"\t\tRate: {rate_gbps(nic)}",
         f"\t\tBase lid: {_lid(nic) if infiniband else 0}",
         "\t\tLMC: 0",

@@ -70,10 +70,10 @@ def systemctl(node: Node, words: Sequence[str], *, root: bool) -> Answer:
 
 
 def _properties(words: Sequence[str]) -> list[str]:
-    for index, word in enumerate(words):
+    for word, after in zip(words, [*words[1:], ""], strict=True):
         name, _, value = word.partition("=")
         if name in ("-p", "--property"):
-            return (value or words[index + 1]).split(",")
+            return [p for p in (value or after).split(",") if p]
     return []
 
 

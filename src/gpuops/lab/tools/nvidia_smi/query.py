@@ -108,13 +108,23 @@ _DIRECT: dict[str, Callable[[Node, Gpu], str]] = {
     "clocks_event_reasons.active": lambda _node, gpu: reason_mask(gpu),
     "clocks_throttle_reasons.active": lambda _node, gpu: reason_mask(gpu),
 }
-_UNITS = ("%", "MiB", "W", "MHz", "us")
+FIELDS = frozenset(_PATHS) | frozenset(_DIRECT)
+_UNIT_OF = {
+    "fan.speed": "%",
+    "utilization.": "%",
+    "memory.": "MiB",
+    "used_memory": "MiB",
+    "used_gpu_memory": "MiB",
+    "power.": "W",
+    "enforced.power.": "W",
+    "clocks.": "MHz",
+}
 
 
 def gpus(node: Node, fields: Sequence[str], form: Sequence[str]) -> Answer:
     """``--query-gpu``; an unknown field is refused in nvidia-smi's words."""
     for name in fields:
-        if name not in _PATHS and name not in _DIRECT:
+        if name not in FIELDS:
             return Answer(out=f'Field "{name}" is not a valid field to query.\n\n', code=2)
     rows = [[_value(node, gpu, name) for name in fields] for gpu in node.visible]
     return Answer(out=_csv(fields, rows, form))
@@ -124,7 +134,7 @@ def compute_apps(node: Node, fields: Sequence[str], form: Sequence[str]) -> Answ
     """``--query-compute-apps``: one line a process."""
     own = {"pid", "process_name", "name", "used_memory", "used_gpu_memory"}
     for name in fields:
-        if name not in own and name not in _PATHS and name not in _DIRECT:
+        if name not in own | FIELDS:
             return Answer(out=f'Field "{name}" is not a valid field to query.\n\n', code=2)
     rows = []
     for gpu in node.visible:
@@ -155,22 +165,17 @@ def _at(found: tuple[Entry, ...], path: Sequence[str]) -> str:
 
 
 def _csv(fields: Sequence[str], rows: Sequence[Sequence[str]], form: Sequence[str]) -> str:
-    lines = []
-    if "noheader" not in form:
-        units = [_unit(row, i) for i in range(len(fields)) for row in [rows[0] if rows else []]]
-        plain = "nounits" in form
-        lines.append(
-            [name if plain or not unit else f"{name} [{unit}]" for name, unit in zip(fields, units, strict=True)]
-        )
-    lines += [[_bare(value) if "nounits" in form else value for value in row] for row in rows]
+    plain = "nounits" in form
+    lines = [] if "noheader" in form else [[name if plain else f"{name}{_unit(name)}" for name in fields]]
+    lines += [[_bare(value) if plain else value for value in row] for row in rows]
     return "".join(", ".join(line) + "\n" for line in lines)
 
 
-def _unit(row: Sequence[str], column: int) -> str:
-    word = row[column].rpartition(" ")[2] if row else ""
-    return word if word in _UNITS else ""
+def _unit(name: str) -> str:
+    """The unit that the header gives ``name``, whether or not the card tells a value."""
+    return next((f" [{unit}]" for start, unit in _UNIT_OF.items() if name.startswith(start)), "")
 
 
 def _bare(value: str) -> str:
     number, _, unit = value.rpartition(" ")
-    return number if unit in _UNITS else value
+    return number if unit in _UNIT_OF.values() else value

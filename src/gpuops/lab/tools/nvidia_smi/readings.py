@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from gpuops.lab.identity import SEED
 from gpuops.lab.model import Gpu, Node
 from gpuops.lab.tools.nvidia_smi.entry import NOT_KNOWN, Entry, active, alike, section, told, yes
 
@@ -17,6 +16,8 @@ REASONS = (
     ("sw_thermal_slowdown", "SW Thermal Slowdown"),
     ("display_clocks_setting", "Display Clock Setting"),
 )
+# one baseboard is no cluster: only NVL racks have a UUID there
+_NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
 DEPRECATED = "Requested functionality has been deprecated"
 
 
@@ -324,10 +325,10 @@ def _fabric(node: Node, gpu: Gpu, major: int) -> Entry:
     if not gpu.model.fabric:
         state, status, clique, cluster = (NOT_KNOWN,) * 4
     elif node.fabric_ready:
-        state, status, clique, cluster = "Completed", "Success", "0", f"{SEED}-0000-4000-8000-000000000000"
+        state, status, clique, cluster = "Completed", "Success", "0", _NO_CLUSTER
     else:
         state, status, clique, cluster = "In Progress", NOT_KNOWN, NOT_KNOWN, NOT_KNOWN
-    health = (
+    health: tuple[tuple[str, str], ...] = (
         ("summary", "Summary"),
         ("bandwidth", "Bandwidth"),
         ("route_recovery_in_progress", "Route Recovery in progress"),
@@ -335,6 +336,8 @@ def _fabric(node: Node, gpu: Gpu, major: int) -> Entry:
         ("access_timeout_recovery", "Access Timeout Recovery"),
         ("incorrect_configuration", "Incorrect Configuration"),
     )
+    if major >= 595:
+        health = (*health, ("partition_assigned", "Partition Assigned"))
     modern = (
         Entry("cliqueId", "CliqueId", clique),
         Entry("clusterUuid", "ClusterUUID", cluster),
