@@ -65,10 +65,10 @@ def find(kind: str, name: str, suffix: str, project: Path | None = None) -> Foun
 def load_python(found: Found) -> ModuleType:
     """The module at ``found``, loaded by path under a name of its own.
 
-    A project's Python runs with the user's rights, so a file or folder that others may write is refused.
+    A project's Python runs with the user's rights, so a file, or a folder around it, that others may write is refused.
     """
     if found.origin == "project":
-        for path in (found.path, found.path.parent):
+        for path in (found.path, *found.path.parents[:2]):
             _refuse_foreign(path)
     module_name = f"gpuops_content_{found.path.stem}_{abs(hash(found.path)):x}"
     spec = importlib.util.spec_from_file_location(module_name, found.path)
@@ -78,7 +78,7 @@ def load_python(found: Found) -> ModuleType:
     sys.modules[module_name] = module  # dataclasses look their module up
     try:
         spec.loader.exec_module(module)
-    except (SyntaxError, ImportError, AttributeError, NameError, TypeError, ValueError) as error:
+    except (SyntaxError, ImportError, AttributeError, NameError, TypeError, ValueError, LookupError, OSError) as error:
         line = getattr(error, "lineno", None)
         at = f"{found.path}:{line}" if line else str(found.path)
         raise ContentError(f"{at}: cannot be loaded: {type(error).__name__}: {error}") from error

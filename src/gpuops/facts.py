@@ -60,7 +60,7 @@ def read(
 
 
 def to_document(facts: Facts) -> str:
-    """The answers of ``facts`` as one JSON document, for `from_document`."""
+    """The answers of ``facts`` as one JSON document, for `load`."""
     return json.dumps(
         {
             "schema": SCHEMA,
@@ -84,19 +84,40 @@ def load(path: Path, probes: Sequence[Probe[Any]]) -> Facts:
         document = json.loads(path.read_text("utf-8"))
         if document["schema"] != SCHEMA:
             raise InputError(f"{path}: schema {document['schema']} is not {SCHEMA}; save the facts again")
-        answers = [_restored(document["node"], answer) for answer in document["answers"]]
-        taken_at = dt.datetime.fromisoformat(document["taken_at"])
+        node = _of_type("node", document["node"], str)
+        answers = [_restored(node, answer) for answer in document["answers"]]
+        taken_at = dt.datetime.fromisoformat(document["taken_at"]).astimezone(dt.timezone.utc)
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
-    except (ValueError, KeyError, TypeError, AttributeError) as error:
+    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: not facts saved by gpuops ({type(error).__name__}: {error})") from error
-    return read(document["node"], taken_at, answers, probes)
+    return read(node, taken_at, answers, probes)
+
+
+_QUESTIONS: dict[str, type[Question]] = {"files": Files, "command": Command}
+_TYPES: dict[str, type | tuple[type, ...]] = {
+    **dict.fromkeys(("out", "err", "state", "become", "lane"), str),
+    **dict.fromkeys(("exit", "limit_bytes"), int),
+    **dict.fromkeys(("seconds", "timeout_seconds"), (int, float)),
+    **dict.fromkeys(("timed_out", "truncated"), bool),
+    **dict.fromkeys(("words", "root_words", "globs"), list),
+}
 
 
 def _restored(node: str, saved: dict[str, Any]) -> Completed:
-    kind, asked = saved.pop("kind"), saved.pop("question")
-    tuples: dict[str, Any] = {k: tuple(v) if isinstance(v, list) else v for k, v in asked.items()}
-    return Completed(node, Files(**tuples) if kind == "files" else Command(**tuples), **saved)
+    kind, asked = _QUESTIONS[saved.pop("kind")], saved.pop("question")
+    for key, value in (*asked.items(), *saved.items()):
+        _of_type(key, value, _TYPES[key])
+    tuples: dict[str, Any] = {
+        k: tuple(_of_type(k, w, str) for w in v) if isinstance(v, list) else v for k, v in asked.items()
+    }
+    return Completed(node, kind(**tuples), **saved)
+
+
+def _of_type(key: str, value: Any, wanted: type | tuple[type, ...]) -> Any:
+    if not isinstance(value, wanted):
+        raise TypeError(f"{key} is {value!r:.40}")
+    return value
 
 
 def load_folder(folder: Path, probes: Sequence[Probe[Any]]) -> list[Facts]:

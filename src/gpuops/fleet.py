@@ -52,8 +52,9 @@ def each(
             watch(outcome)
     except KeyboardInterrupt:
         ending = Interrupted("interrupted before it answered")
-    if len(done) < len(hosts):
-        crew.dismiss(stop, done)
+    finally:
+        if len(done) < len(hosts):
+            crew.dismiss(stop, done)
     late = f"no answer within the run's {total_seconds:g} s"
     return [done.get(i) or Outcome(h.name, error=ending or NodeError(h.name, late)) for i, h in enumerate(hosts)]
 

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import base64
 import getpass
+import json
+import shlex
 from typing import NoReturn
 
 MASK = "*****"
@@ -18,7 +20,7 @@ class Secret:
     def __init__(self, text: str) -> None:
         self._text = text
         if text:
-            _known.update((text, base64.b64encode(text.encode()).decode()))
+            _known.update((text, base64.b64encode(text.encode()).decode(), shlex.quote(text), json.dumps(text)[1:-1]))
 
     def reveal(self) -> str:
         """The text itself, for the one place that must send it."""
@@ -40,7 +42,7 @@ class Secret:
 
 
 def blot(text: str) -> str:
-    """``text`` with every secret of this process masked, also where base64 hides it."""
+    """``text`` with every secret of this process masked, also where base64, a shell's or JSON's quotes hide it."""
     for word in sorted(_known, key=len, reverse=True):
         text = text.replace(word, MASK)
     return text

@@ -6,6 +6,8 @@ import shlex
 from dataclasses import dataclass, field
 from typing import Literal
 
+from gpuops.errors import InputError
+
 Become = Literal["never", "if-refused", "always"]
 Lane = Literal["", "nvidia"]
 
@@ -18,14 +20,21 @@ class Command:
     ``become``: ``if-refused`` runs plainly first and again under ``sudo -n`` when that failed.
     ``lane``: commands of one named lane run one after another (``nvidia``: those that open the driver), all others
     side by side. ``root_words`` are what is run as root instead, so that a sudoers file can name one plain program.
+    Two commands that differ only in their time or lane ask the same.
     """
 
     words: tuple[str, ...]
-    timeout_seconds: float = 10.0
+    timeout_seconds: float = field(default=10.0, compare=False)
     become: Become = "never"
-    lane: Lane = ""
+    lane: Lane = field(default="", compare=False)
     root_words: tuple[str, ...] = ()
     stdin: str = field(default="", repr=False)
+
+    def __post_init__(self) -> None:
+        """No program can be given a NUL: it ends a word."""
+        for word in (*self.words, *self.root_words):
+            if "\0" in word:
+                raise InputError(f"{word!r} cannot be a word of a command: it holds a NUL character")
 
     def __str__(self) -> str:
         """The command as a shell would have to be told."""
@@ -42,7 +51,7 @@ class Files:
 
     globs: tuple[str, ...]
     limit_bytes: int = 65536
-    timeout_seconds: float = 10.0
+    timeout_seconds: float = field(default=10.0, compare=False)
 
     def __str__(self) -> str:
         """What a person would type to see the same."""

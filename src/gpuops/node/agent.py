@@ -1,10 +1,11 @@
 """Runs on a node: answers many questions side by side, each with its own deadline, and leaves nothing behind.
 
 Python 3.6 grammar, standard library only, and as few imports as possible: a node pays for each start. It arrives on
-stdin of ``python3 -SE`` with the name ``MARK`` set, and is never installed. A request is a line with a length, then
-that many bytes: the repr of (seconds that the whole batch may take, sudo password or '', list of questions), where a
-question is a dict (see transport/agent.py). The answer is a line ``MARK length`` and that many bytes: a zlib stream of
-a line ``status seconds timed_out truncated state out_length err_length`` and the two streams, for each question.
+stdin of ``python3 -IS`` with the name ``MARK`` set, and is never installed. It says ``MARK hello`` at once. A request
+is a line with a length, then that many bytes: the repr of (seconds that the whole batch may take, sudo password or '',
+list of questions), where a question is a dict (see transport/agent.py). The answer is a line ``MARK length`` and that
+many bytes: a zlib stream of a line ``status seconds timed_out truncated state out_length err_length`` and the two
+streams, for each question.
 """
 import _signal      # the C part of `signal`, without the cost of its enums
 import os
@@ -34,7 +35,7 @@ class Job:
         self.began = self.seconds = 0.0
 
     def start(self, poll, words):
-        self.began = time.time()
+        self.began = time.monotonic()
         out, err, into = os.pipe(), os.pipe(), os.pipe()
         self.pid = os.fork()
         if self.pid == 0:
@@ -73,12 +74,12 @@ class Job:
 
     def kill(self):
         """End the child's whole process group; one that belongs to root needs sudo for that too."""
-        self.killed_at = self.killed_at or time.time()
+        self.killed_at = self.killed_at or time.monotonic()
         try:
             os.killpg(self.pid, 9)
         except PermissionError:
             if os.fork() == 0:
-                os.execvp("sudo", ["sudo", "-n", "kill", "-9", "--", "-%d" % self.pid])
+                kill_as_root(self.pid)
         except OSError:
             pass
 
@@ -101,7 +102,7 @@ class Job:
         return False
 
     def close(self, poll):
-        self.seconds = time.time() - self.began
+        self.seconds = time.monotonic() - self.began
         for descriptor in list(self.streams):
             poll.unregister(descriptor)
             os.close(descriptor)
@@ -112,6 +113,14 @@ class Job:
 
     def text(self, name):
         return b"".join(self.texts[name])
+
+
+def kill_as_root(group):
+    """A forked child of its own. Never returns."""
+    try:
+        os.execvp("sudo", ["sudo", "-n", "kill", "-9", "--", "-%d" % group])
+    finally:
+        os._exit(126)
 
 
 def state_of(pid):
@@ -153,20 +162,26 @@ def send_files(globs, limit):
 
 
 def expand(pattern):
-    """Paths that match a glob with ``*`` inside segments."""
+    """Paths that match a glob with ``*`` inside segments, as sh would find them."""
     paths = [""]
     for segment in pattern.strip("/").split("/"):
         if "*" not in segment:
             paths = [path + "/" + segment for path in paths]
             continue
-        head, _, tail = segment.partition("*")
         paths = [
             path + "/" + name
             for path in paths
             for name in names_in(path)
-            if name.startswith(head) and name.endswith(tail) and len(name) >= len(segment) - 1
+            if fits(name, segment) and (name[0] != "." or segment[0] == ".")
         ]
     return paths
+
+
+def fits(text, pattern):
+    head, star, tail = pattern.partition("*")
+    if not star:
+        return text == pattern
+    return text.startswith(head) and any(fits(text[start:], tail) for start in range(len(head), len(text) + 1))
 
 
 def names_in(folder):
@@ -214,7 +229,7 @@ def run(jobs, seconds):
     poll = select.poll()
     poll.register(1, 0)                     # tells when nobody listens any more
     waiting, running = list(jobs), []
-    ends = time.time() + seconds
+    ends = time.monotonic() + seconds
     try:
         while waiting or running:
             launch(waiting, running, poll)
@@ -225,7 +240,7 @@ def run(jobs, seconds):
                 for descriptor, _ in ready:
                     if descriptor in job.streams:
                         job.read(descriptor, poll)
-            now = time.time()
+            now = time.monotonic()
             if now > ends:
                 give_up(waiting, running)
             settle(running, poll, now)
@@ -268,18 +283,27 @@ def raise_rights(jobs, password):
     """Run again as root what must be root, or what was refused; one at a time, and a wrong password is tried once."""
     usable = True
     for job in jobs:
-        wanted = job.question["become"] == "always" or (job.question["become"] == "if-refused" and job.status != 0)
-        if wanted and os.geteuid() != 0 and usable:
+        if os.geteuid() != 0 and wants_root(job):
             again = Job(job.question)
-            usable = become(again, password)
+            again.status, again.texts["err"] = 1, [b"sudo: refused before, not tried again\n"]
+            if usable:
+                again = Job(job.question)
+                usable = become(again, password)
             if job.status is None or again.status == 0:
                 job.__dict__.update(again.__dict__)
+
+
+def wants_root(job):
+    if job.question["become"] == "if-refused":
+        return job.status not in (0, 127) and not job.timed_out
+    return job.question["become"] == "always"
 
 
 def become(job, password):
     """Run one job under sudo. False where sudo refused, so that nobody is locked out by more tries.
 
-    The password is written once, to sudo's own prompt (a random text), and stdin then belongs to the command.
+    The password is written once, to sudo's own prompt (a random text). The command's stdin is written when the command
+    says that it runs, so that no part of it can be taken for a password, and none of a password for it.
     """
     prompt = "sudo-%s:" % os.urandom(12).hex()
     passed = "root-%s" % os.urandom(12).hex()
@@ -288,36 +312,42 @@ def become(job, password):
     poll = select.poll()
     poll.register(1, 0)
     job.start(poll, words + job.question["root_words"])
-    asked = not password
-    if asked:
+    told = False
+    if not password:
         job.feed(job.question["stdin"])
     try:
-        while not job.check(time.time()):
+        while not job.check(time.monotonic()):
             ready = poll.poll(patience([job]))
             if hung_up(ready):
                 raise SystemExit
             for descriptor, _ in ready:
                 if descriptor in job.streams:
                     job.read(descriptor, poll)
-            said = job.text("err")
-            if not asked and passed.encode() in said:
-                asked = True
-                job.feed(job.question["stdin"])
-            elif not asked and prompt.encode() in said:
-                asked = True
-                os.write(job.stdin, password.encode() + b"\n")
-                job.feed(job.question["stdin"])
-            elif said.count(prompt.encode()) > 1:
-                job.kill()
+            if job.stdin is not None:
+                told = converse(job, prompt.encode(), passed.encode(), password.encode(), told)
     finally:
         job.close(poll)
     said = job.text("err")
     job.texts["err"] = [said.replace(prompt.encode(), b"").replace(passed.encode() + b"\n", b"")]
     if not password:
         return True     # sudo -n locks nobody out
-    if passed.encode() not in said:
+    if told and passed.encode() not in said and not job.timed_out:
         job.status, job.texts["err"] = 1, [b"sudo: the password was refused\n"]
     return passed.encode() in said
+
+
+def converse(job, prompt, passed, password, told):
+    """Answer sudo's first prompt, and no other. Whether it was answered by now."""
+    said = job.text("err")
+    if passed in said:
+        job.feed(job.question["stdin"])
+    elif said.count(prompt) > told:
+        if told:
+            job.feed(b"")   # asked again: the password was wrong, and sudo reads the end of its input
+        else:
+            hand_over(job.stdin, password + b"\n")
+        return True
+    return told
 
 
 def pack(job):
@@ -336,9 +366,26 @@ def answer(mark, request):
     stdout = sys.stdout.buffer
     stdout.write(("\n%s %d\n" % (mark, len(body))).encode() + body)
     stdout.flush()
+    bury()
+
+
+def bury():
+    """Reap the children that nobody waits for: those that handed over a stdin, and what outlived its kill."""
+    try:
+        while os.waitpid(-1, os.WNOHANG)[0]:
+            pass
+    except OSError:
+        pass
+
+
+def leave(*_):
+    raise SystemExit
 
 
 def serve(mark):
+    for number in (_signal.SIGHUP, _signal.SIGTERM):
+        _signal.signal(number, leave)   # so that nothing outlives this process
+    write_all(1, ("\n%s hello\n" % mark).encode())
     stdin = sys.stdin.buffer
     while True:
         length = stdin.readline()

@@ -11,8 +11,8 @@ from gpuops.shell import Command, Completed, Question
 class Transport(Protocol):
     """One open way to one node. Everything raises `gpuops.errors.NodeError` where the node cannot be reached."""
 
-    def run(self, command: Command, *, stdin: bytes = b"") -> Completed:
-        """Run one command as it stands and wait for it."""
+    def run(self, command: Command) -> Completed:
+        """Run one command and wait for it."""
 
     def batch(self, questions: Sequence[Question]) -> list[Completed]:
         """Ask everything in one round trip; one answer for each question, in their order."""

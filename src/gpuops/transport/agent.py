@@ -7,23 +7,30 @@ import importlib.resources
 import re
 import secrets
 import threading
+import time
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
-from gpuops.errors import BecomeError, InputError, LostError
+from gpuops.errors import BecomeError, InputError, LostError, NodeError
 from gpuops.secret import Secret
 from gpuops.shell import Command, Completed, Files, Question
-from gpuops.transport.fallback import batch as batch_without_python
+from gpuops.transport import fallback
 from gpuops.transport.stream import OpenStream, Stream
 
 OUTPUT_CAP_BYTES = 16 * 1024 * 1024
 _ANSWER_CAP_BYTES = 256 * 1024 * 1024
 _NOISE_CAP_BYTES = 1024 * 1024
-_SLACK_SECONDS = 5.0
+_START_SECONDS = 30.0
+_SLACK_SECONDS = 10.0
 _INTERPRETER = re.compile(r"[A-Za-z0-9_./+-]+\Z")
 _PATH = "/usr/local/sbin:/usr/sbin:/sbin"
+# A new file (-C: never through a link that lies in wait) in the same folder, on the disk before it takes its name.
+_PUT = """\
+umask 077; set -C; t="$1.gpuops-$$"; : >"$t" || exit 1
+trap 'rm -f "$t"' EXIT; cat >|"$t" && chmod "$2" "$t" && sync "$t" && mv -fT "$t" "$1"
+"""
 
 
 @lru_cache(maxsize=1)
@@ -41,7 +48,7 @@ def start_line(mark: str, python: str | None) -> str:
     names = " ".join(filter(None, (python, "python3", "/usr/libexec/platform-python")))
     script = (
         f"cd /;LC_ALL=C;PATH=$PATH:{_PATH};export LC_ALL PATH;for p in {names};do "
-        f'if command -v "$p" >/dev/null 2>&1;then exec "$p" -SEc "{code}" {mark};fi;done;echo {mark} none'
+        f'if command -v "$p" >/dev/null 2>&1;then exec "$p" -ISc "{code}" {mark};fi;done;echo {mark} none'
     )
     return f"exec /bin/sh -c '{script}'"
 
@@ -67,8 +74,10 @@ class AgentTransport:
         self._password = become_password
         self._mark = f"gpuops-{secrets.token_hex(12)}"
         self._stream: Stream | None = None
+        self._seen = bytearray()
         self._lock = threading.Lock()
         self._has_python = True
+        self._closed = False
 
     def run(self, command: Command) -> Completed:
         """Run one command and wait for it."""
@@ -80,16 +89,16 @@ class AgentTransport:
             if self._has_python:
                 body = self._exchange(questions)
                 if body is not None:
-                    return self._checked(list(_unpack(self.node, questions, body)))
+                    return self._checked(self._unpacked(questions, body))
                 self._has_python = False
-            return batch_without_python(self.node, self._open_stream, questions)
+            try:
+                return fallback.batch(self.node, self._opened(fallback.START_LINE), questions)
+            finally:
+                self._drop()
 
     def put(self, text: bytes, path: str, mode: int) -> None:
         """Write ``path`` by way of a new file beside it, which has its mode from the first byte."""
-        script = (
-            'umask 077;t="$1.gpuops-$$";trap "rm -f \\"$t\\"" EXIT;cat >"$t"&&chmod "$2" "$t"&&sync&&mv -f "$t" "$1"'
-        )
-        words = ("sh", "-c", script, "sh", path, f"{mode:04o}")
+        words = ("sh", "-c", _PUT, "sh", path, f"{mode:04o}")
         self._done(Command(words, timeout_seconds=60, stdin=text.decode("utf-8", "surrogateescape")), f"write {path}")
 
     def get(self, path: str) -> bytes:
@@ -99,15 +108,28 @@ class AgentTransport:
 
     def _done(self, command: Command, what: str) -> Completed:
         done = self.run(command)
+        if done.timed_out or done.truncated:
+            raise NodeError(self.node, f"cannot {what}: it is too slow or too long")
         if done.exit != 0:
-            raise LostError(self.node, f"cannot {what}: {done.last_words()}")
+            raise NodeError(self.node, f"cannot {what}: {done.last_words()}")
         return done
 
     def close(self) -> None:
-        """Hang up."""
-        if self._stream is not None:
-            self._stream.close()
-            self._stream = None
+        """Hang up for good; a batch that waits in another thread ends with `LostError`."""
+        self._closed = True
+        self._drop()
+
+    def _drop(self) -> None:
+        stream, self._stream = self._stream, None
+        if stream is not None:
+            stream.close()
+
+    def _opened(self, line: str) -> Stream:
+        self._stream = stream = self._open_stream(line)
+        if self._closed:  # meanwhile, by a thread that could not see this stream yet
+            self._drop()
+            raise LostError(self.node, "hung up")
+        return stream
 
     def _exchange(self, questions: Sequence[Question]) -> bytes | None:
         """Send a request and give the answer's bytes, or None where no Python answered."""
@@ -115,63 +137,90 @@ class AgentTransport:
         request = repr((seconds, self._password.reveal() if self._password else "", [_asked(q) for q in questions]))
         data = request.encode()
         message = b"%d\n" % len(data) + data
-        if self._stream is None:
-            self._stream = self._open_stream(start_line(self._mark, self._python))
+        stream = self._stream
+        if stream is None:
+            self._seen.clear()
+            stream = self._opened(start_line(self._mark, self._python))
             source = _agent_source()
-            message = b"%d\n" % len(source) + source + message
-        self._stream.write(message)
-        return self._answer(self._stream, seconds + _SLACK_SECONDS)
-
-    def _answer(self, stream: Stream, seconds: float) -> bytes | None:
-        """Skip whatever shells and banners say, then read the one framed answer."""
-        seen = bytearray()
-        head = re.compile(rb"%b (\d+|none)\n" % self._mark.encode())
-        while (found := head.search(seen)) is None:
-            data = self._read(stream, seconds)
-            if not data or len(seen) > _NOISE_CAP_BYTES:
-                self.close()
+            stream.write(b"%d\n%b" % (len(source), source + message))
+            if self._word(stream, _START_SECONDS) != b"hello":
+                self._drop()
                 return None
-            seen += data
-        if found[1] == b"none":
-            self.close()
-            return None
-        return self._body(stream, seen, found.end(), int(found[1]), seconds)
+        else:
+            stream.write(message)
+        return self._body(stream, self._word(stream, seconds + _SLACK_SECONDS))
 
-    def _body(self, stream: Stream, seen: bytearray, start: int, length: int, seconds: float) -> bytes:
-        while len(seen) < start + length:
-            data = self._read(stream, seconds)
+    def _word(self, stream: Stream, seconds: float) -> bytes:
+        """What follows the next mark; whatever shells and banners say before it is skipped. Empty at the end."""
+        ends = time.monotonic() + seconds
+        head = re.compile(rb"%b (\w+)\n" % self._mark.encode())
+        while (found := head.search(self._seen)) is None:
+            if len(self._seen) > _NOISE_CAP_BYTES:
+                self._drop()
+                raise LostError(self.node, "its login shell says more than 1 MiB before anything runs")
+            data = self._read(stream, max(0.0, ends - time.monotonic()), seconds)
             if not data:
-                self.close()
-                raise LostError(self.node, f"the connection ended in the middle of the answer, after {len(seen)} bytes")
-            seen += data
+                return b""
+            self._seen += data
+        word = bytes(found[1])
+        del self._seen[: found.end()]
+        return word
+
+    def _body(self, stream: Stream, length: bytes) -> bytes:
+        """The answer, whose ``length`` in bytes its mark told."""
+        data = self._seen
+        size = int(length) if re.fullmatch(rb"\d{1,9}", length) else 0
+        while len(data) < size <= _ANSWER_CAP_BYTES and (more := self._read(stream, _SLACK_SECONDS, _SLACK_SECONDS)):
+            data += more
+        if not size or len(data) < size:
+            self._drop()
+            raise LostError(self.node, f"the connection ended in the middle of the answer, after {len(data)} bytes")
+        packed = bytes(data[:size])
+        del data[:size]
+        return self._inflated(packed)
+
+    def _inflated(self, packed: bytes) -> bytes:
         unpacker = zlib.decompressobj()
-        body = unpacker.decompress(bytes(seen[start : start + length]), _ANSWER_CAP_BYTES)
+        try:
+            body = unpacker.decompress(packed, _ANSWER_CAP_BYTES)
+        except zlib.error as error:
+            raise LostError(self.node, f"the answer is damaged ({error})") from error
         if not unpacker.eof:
             raise LostError(self.node, f"the answer is longer than {_ANSWER_CAP_BYTES >> 20} MiB or damaged")
         return body
 
-    def _read(self, stream: Stream, seconds: float) -> bytes:
+    def _unpacked(self, questions: Sequence[Question], body: bytes) -> list[Completed]:
+        try:
+            return list(_unpack(self.node, questions, body))
+        except ValueError as error:
+            raise LostError(self.node, f"the answer is damaged ({error})") from error
+
+    def _read(self, stream: Stream, seconds: float, promised: float) -> bytes:
         try:
             return stream.read(seconds)
         except TimeoutError as error:
-            self.close()
-            raise LostError(self.node, f"connected, but no answer within {seconds:g} s") from error
+            self._drop()
+            raise LostError(self.node, f"connected, but no answer within {promised:g} s") from error
 
     def _checked(self, answers: list[Completed]) -> list[Completed]:
         refused = [a for a in answers if a.err == "sudo: the password was refused\n"]
         if refused:
+            self._password = None  # a later batch must not try it again: accounts are locked for less
             raise BecomeError(self.node, f"sudo refused the password (asked for: {refused[0].question}); tried once")
         return answers
 
 
 def _longest(questions: Sequence[Question]) -> float:
-    """The seconds a batch may take: those of one lane add up, the others run side by side, in waves of the agent."""
+    """The seconds a batch may take: those of one lane add up, the others run side by side; then sudo's, one by one."""
     lanes: dict[str, float] = {}
+    as_root = 0.0
     for question in questions:
         lane = question.lane if isinstance(question, Command) else ""
         before = lanes.get(lane, 0.0)
         lanes[lane] = before + question.timeout_seconds if lane else max(before, question.timeout_seconds)
-    return max(lanes.values(), default=0.0) + 2.0
+        if isinstance(question, Command) and question.become != "never":
+            as_root += question.timeout_seconds
+    return max(lanes.values(), default=0.0) + as_root + 2.0
 
 
 def _asked(question: Question) -> dict[str, Any]:
@@ -212,3 +261,5 @@ def _unpack(node: str, questions: Sequence[Question], body: bytes) -> Iterator[C
             truncated=truncated == "1",
             state="" if state == "-" else state,
         )
+    if at != len(body):
+        raise ValueError(f"{len(body)} bytes where {at} were announced")

@@ -1,11 +1,12 @@
 """A node without Python: the same questions as one POSIX sh script, one after another.
 
 It brings what matters (nvidia-smi, /sys, /proc), not everything that the agent does: streams are merged, and a deadline
-needs ``timeout`` on the node.
+needs ``timeout`` on the node. What is asked of a command's stdin comes by a pipe.
 """
 
 from __future__ import annotations
 
+import math
 import re
 import secrets
 import shlex
@@ -13,45 +14,71 @@ from collections.abc import Iterator, Sequence
 
 from gpuops.errors import LostError
 from gpuops.shell import Command, Completed, Files, Question
-from gpuops.transport.stream import OpenStream, Stream
+from gpuops.transport.stream import Stream
+
+START_LINE = "exec /bin/sh -s"
 
 _CAP_BYTES = 64 * 1024 * 1024
-_FILE = (
-    'for p in {globs};do if [ -L "$p" ]&&[ -d "$p" ];then printf "%s\\0%s\\0" "$p" "$(readlink "$p")";'
-    'elif [ -d "$p" ];then printf "%s\\0\\0" "$p";'
-    'elif [ -r "$p" ];then printf "%s\\0" "$p";head -c {limit} "$p" 2>/dev/null;printf "\\0";fi;done'
-)
+# The agent's reading of `Files` in plain sh: a subshell for each level, because POSIX sh has no local variables.
+_FUNCTIONS = r"""
+cd /; LC_ALL=C; PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export LC_ALL PATH
+limit() {
+    seconds=$1; shift
+    if timeout -k 1 1 true 2>/dev/null; then timeout -k 1 "$seconds" "$@"
+    elif command -v timeout >/dev/null 2>&1; then timeout "$seconds" "$@"
+    else "$@"
+    fi
+}
+root() { seconds=$1; shift; [ "$(id -u)" = 0 ] || set -- sudo -n -- "$@"; limit "$seconds" "$@"; }
+show() {
+    if { text=$(cat "$1" && echo .); } 2>/dev/null; then printf '%s\0%s\0' "$1" "${text%.}"
+    elif ls "$1/" >/dev/null 2>&1; then printf '%s\0%s\0' "$1" "$(readlink "$1" 2>/dev/null)"
+    fi
+}
+walk() {
+    case $2 in "") show "$1"; return ;; esac
+    segment=${2%%/*}; rest=${2#"$segment"}; rest=${rest#/}
+    case $segment in
+    *\**) for name in $(ls "$1/" 2>/dev/null); do
+            case $name in $segment) (walk "$1/$name" "$rest") ;; esac
+        done ;;
+    *) walk "$1/$segment" "$rest" ;;
+    esac
+}
+"""
 _GLOB = re.compile(r"[A-Za-z0-9_./*:+-]+\Z")
 
 
-def batch(node: str, open_stream: OpenStream, questions: Sequence[Question]) -> list[Completed]:
-    """Ask everything through one ``sh``, in one round trip."""
+def batch(node: str, stream: Stream, questions: Sequence[Question]) -> list[Completed]:
+    """Ask everything in one round trip through ``stream``, which `START_LINE` opened."""
     mark = f"gpuops-{secrets.token_hex(12)}"
-    stream = open_stream("exec /bin/sh -s")
-    try:
-        stream.write(_script(mark, questions).encode("utf-8", "surrogateescape"))
-        seen = _read(node, stream, sum(q.timeout_seconds for q in questions) + 5, mark)
-    finally:
-        stream.close()
+    stream.write(_script(mark, questions).encode("utf-8", "surrogateescape"))
+    seen = _read(node, stream, sum(q.timeout_seconds for q in questions) + 5, mark)
     return list(_unpack(node, questions, seen.decode("utf-8", "replace"), mark))
 
 
 def _script(mark: str, questions: Sequence[Question]) -> str:
-    lines = ["cd /;LC_ALL=C;PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin;export LC_ALL PATH"]
-    lines.append('limit() { n=$1;shift;if command -v timeout >/dev/null 2>&1;then timeout $n "$@";else "$@";fi;}')
-    for number, question in enumerate(questions):
-        lines.append(
-            f"echo;echo {mark} {number} begin;({_line(question)}) </dev/null 2>&1;echo;echo {mark} {number} $?"
-        )
-    return "\n".join([*lines, f"echo {mark} all;exit 0", ""])
+    asked = (
+        f"echo; echo {mark} {number} begin; {_stdin(question)} | ({_line(question)}) 2>&1; status=$?; "
+        f"echo; echo {mark} {number} $status"
+        for number, question in enumerate(questions)
+    )
+    return "\n".join([_FUNCTIONS, *asked, f"echo {mark} all; exit 0", ""])
 
 
 def _line(question: Question) -> str:
     if isinstance(question, Files):
-        return _FILE.format(globs=" ".join(g for g in question.globs if _GLOB.match(g)), limit=question.limit_bytes)
-    plain = f"limit {question.timeout_seconds:.0f} {shlex.join(question.words)}"
-    root = f"limit {question.timeout_seconds:.0f} sudo -n -- {shlex.join(question.root_words or question.words)}"
+        return "; ".join(f"walk '' '{glob.strip('/')}'" for glob in question.globs if _GLOB.match(glob))
+    seconds = math.ceil(question.timeout_seconds)
+    plain = f"limit {seconds} {shlex.join(question.words)}"
+    root = f"root {seconds} {shlex.join(question.root_words or question.words)}"
     return {"never": plain, "if-refused": f"{plain} || {root}", "always": root}[question.become]
+
+
+def _stdin(question: Question) -> str:
+    """What writes the question's stdin, any byte of it: octal digits are read by every printf."""
+    data = question.stdin.encode("utf-8", "surrogateescape") if isinstance(question, Command) else b""
+    return "printf '" + "".join(chr(b) if chr(b).isalnum() and b < 128 else f"\\{b:03o}" for b in data) + "'"
 
 
 def _read(node: str, stream: Stream, seconds: float, mark: str) -> bytes:

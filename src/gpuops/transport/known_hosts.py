@@ -67,7 +67,7 @@ class KnownHosts:
             text = path.read_text("utf-8", "replace")
         except (FileNotFoundError, NotADirectoryError, PermissionError):
             return
-        for number, line in enumerate(text.splitlines(), 1):
+        for number, line in enumerate(text.split("\n"), 1):
             if line.strip() and not line.lstrip().startswith("#"):
                 self._add(line.split(), f"{path}:{number}")
 
@@ -145,22 +145,27 @@ def load(files: tuple[str, ...]) -> KnownHosts:
 def record(path: Path, name: str, keys: list[tuple[str, bytes]], *, replace: bool) -> None:
     """Add ``keys`` (type and bytes) for ``name``; with ``replace`` its old lines go. Two at once lose nothing."""
     new = [f"{name} {type_} {base64.b64encode(blob).decode()}" for type_, blob in keys]
+    path = path.resolve()  # a link stays one
     try:
+        if path.exists() and not path.is_file():
+            raise OutputError(f"{path}: not a file, so no host key can be recorded in it")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with _locked(path):
-            old = path.read_text("utf-8", "replace").splitlines() if path.exists() else []
-            kept = [line for line in old if line not in new and not (replace and _is_for(line, name))]
-            _write(path, "\n".join([*kept, *new, ""]))
+            old = path.read_text("utf-8", "surrogateescape").rstrip("\n").split("\n") if path.exists() else []
+            kept = [rest for line in old if line not in new for rest in (_without(line, name) if replace else [line])]
+            _write(path, "\n".join([*kept, *new, ""]).lstrip("\n"))
     except OSError as error:
         raise OutputError(f"{path}: cannot record the host key: {error.strerror}") from error
     load.cache_clear()
 
 
-def _is_for(line: str, name: str) -> bool:
-    words = line.split()
-    if len(words) < 3 or words[0].startswith(("#", "@")):
-        return False
-    return words[0].lower() == name.lower() or _hash_matches(words[0], name.lower())
+def _without(line: str, name: str) -> list[str]:
+    """The line as far as it is about other servers; nothing where it is about ``name`` alone."""
+    names, _, key = line.strip().partition(" ")
+    if not key or names.startswith(("#", "@")):
+        return [line]
+    others = [n for n in names.split(",") if n.lower() != name.lower() and not _hash_matches(n, name.lower())]
+    return [f"{','.join(others)} {key}"] if others else []
 
 
 @contextmanager
@@ -174,7 +179,7 @@ def _write(path: Path, text: str) -> None:
     """Replace ``path`` whole, with mode 0600 from the first byte."""
     descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
     try:
-        with os.fdopen(descriptor, "w") as file:
+        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
             file.write(text)
             file.flush()
             os.fsync(file.fileno())

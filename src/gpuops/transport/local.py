@@ -5,41 +5,57 @@ from __future__ import annotations
 import os
 import select
 import subprocess
+import time
 
+from gpuops.errors import LostError
 from gpuops.inventory import Host
 from gpuops.transport.agent import AgentTransport
+
+_STUCK_SECONDS = 60.0
 
 
 class ProcessStream:
     """A child process as a `gpuops.transport.stream.Stream`; its stderr is kept for the last words."""
 
-    def __init__(self, arguments: list[str]) -> None:
+    def __init__(self, node: str, arguments: list[str]) -> None:
+        self._node = node
         self._process = subprocess.Popen(
             arguments, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE, start_new_session=True
         )
         streams = (self._process.stdin, self._process.stdout, self._process.stderr)
         self._into, self._out, self._err = (s.fileno() for s in streams if s is not None)
+        os.set_blocking(self._into, False)
         self._said = bytearray()
+        self._news = select.poll()
+        self._news.register(self._out, select.POLLIN)
+        self._news.register(self._err, select.POLLIN)
 
     def write(self, data: bytes) -> None:
         """Send all of ``data``; a child that ended tells so at the next read."""
+        room = select.poll()
+        room.register(self._into, select.POLLOUT)
         try:
             while data:
+                if not room.poll(_STUCK_SECONDS * 1000):
+                    raise LostError(self._node, f"it did not take its request within {_STUCK_SECONDS:g} s")
                 data = data[os.write(self._into, data) :]
         except BrokenPipeError:
             return
+        except OSError as error:
+            raise LostError(self._node, "hung up") from error
 
     def read(self, seconds: float) -> bytes:
         """Bytes of its stdout."""
-        descriptors = [self._out, self._err]
-        while True:
-            ready, _, _ = select.select(descriptors, [], [], seconds)
-            if not ready:
-                raise TimeoutError
-            if self._err in ready and not self._listen():
-                descriptors.remove(self._err)
-            if self._out in ready:
-                return os.read(self._out, 65536)
+        ends = time.monotonic() + seconds
+        try:
+            while ready := {descriptor for descriptor, _ in self._news.poll(max(0, ends - time.monotonic()) * 1000)}:
+                if self._err in ready and not self._listen():
+                    self._news.unregister(self._err)
+                if self._out in ready:
+                    return os.read(self._out, 65536)
+        except OSError as error:
+            raise LostError(self._node, "hung up") from error
+        raise TimeoutError
 
     def _listen(self) -> bytes:
         said = os.read(self._err, 65536)
@@ -48,9 +64,15 @@ class ProcessStream:
 
     def last_words(self) -> str:
         """What the child said on stderr, once it ended."""
-        while self._listen():
+        rest = select.poll()
+        rest.register(self._err, select.POLLIN)
+        while rest.poll(200) and self._listen():
             pass
         return self._said.decode("utf-8", "replace")
+
+    def terminate(self) -> None:
+        """Ask it to end."""
+        self._process.terminate()
 
     def wait(self, seconds: float) -> int:
         """Its exit status."""
@@ -72,7 +94,7 @@ def open_local(host: Host) -> AgentTransport:
     """This machine under the name of ``host``."""
     return AgentTransport(
         host.name,
-        lambda line: ProcessStream(["/bin/sh", "-c", line]),
+        lambda line: ProcessStream(host.name, ["/bin/sh", "-c", line]),
         python=host.python,
         become_password=host.become_password,
     )

@@ -28,16 +28,17 @@ _OPTIONS = (
 class OpensshStream(ProcessStream):
     """A running ``ssh``; its own failures become the errors that the other transports raise."""
 
-    def __init__(self, node: str, arguments: list[str]) -> None:
-        super().__init__(arguments)
-        self._node = node
-
     def read(self, seconds: float) -> bytes:
         """Bytes of the remote stdout; `NodeError` where ssh itself failed."""
         data = super().read(seconds)
         if not data and self._ended_badly():
             raise explain(self._node, self.last_words())
         return data
+
+    def close(self) -> None:
+        """Hang up; ssh itself does not notice that nobody listens, while the node is silent."""
+        self.terminate()
+        super().close()
 
     def _ended_badly(self) -> bool:
         try:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 import threading
 import weakref
 from dataclasses import replace
@@ -16,7 +15,7 @@ from gpuops.transport.settings import Settings, resolve
 from gpuops.transport.ssh import NodeConnection, SshTransport
 
 _open: weakref.WeakSet[AgentTransport] = weakref.WeakSet()
-_gateways: dict[str, NodeConnection] = {}
+_gateways: dict[tuple[Settings, ...], NodeConnection] = {}
 _lock = threading.Lock()
 
 
@@ -38,53 +37,55 @@ class Reach:
         if host.connection == "local":
             return open_local(host)
         settings = resolve(host, connect_seconds=self.connect_seconds)
-        reason = self._needs_openssh(settings)
+        hops = hops_to(host, settings)
+        reason = next(filter(None, map(_needs_openssh, (settings, *hops))), "")
         if host.connection == "openssh" or reason:
             if reason:
                 self._say(f"using the system's ssh, because the configuration has {reason}")
             return open_openssh(host, settings)
         for warning in settings.known_hosts.warnings:
             self._say(warning)
-        return SshTransport(host, NodeConnection(host.name, settings, gateway_for(host, settings)))
-
-    def _needs_openssh(self, settings: Settings) -> str:
-        if settings.needs_openssh:
-            return settings.needs_openssh
-        unknown = not settings.known_hosts.keys(settings.known_name)
-        return "@cert-authority in known_hosts" if unknown and settings.known_hosts.has_authorities else ""
+        return SshTransport(host, NodeConnection(host.name, settings, gateway_through(hops)))
 
     def _say(self, sentence: str) -> None:
         self.said.setdefault(sentence)
 
 
-def gateway_for(host: Host, settings: Settings) -> NodeConnection | None:
-    """The connection to ProxyJump's last host, shared by all nodes behind it."""
-    if not settings.jump:
+def _needs_openssh(settings: Settings) -> str:
+    if settings.needs_openssh:
+        return settings.needs_openssh
+    unknown = not settings.known_hosts.keys(settings.known_name)
+    return "@cert-authority in known_hosts" if unknown and settings.known_hosts.has_authorities else ""
+
+
+def hops_to(host: Host, settings: Settings) -> tuple[Settings, ...]:
+    """The jump hosts on the way to ``host`` (``user@host:port,next``), each under the same rules as a node."""
+    return tuple(_hop(host, settings, place.strip()) for place in settings.jump.split(",") if place.strip())
+
+
+def _hop(host: Host, settings: Settings, place: str) -> Settings:
+    user, _, place = place.rpartition("@")
+    name, port = _split_port(place)
+    arguments = tuple(_own_arguments(host))
+    via = Host(name, name, host.origin, port=port, user=user or None, key_file=host.key_file, ssh_args=arguments)
+    found = resolve(via, connect_seconds=settings.connect_seconds)
+    return replace(found, needs_openssh=found.needs_openssh or ("a jump host behind another" if found.jump else ""))
+
+
+def gateway_through(hops: tuple[Settings, ...]) -> NodeConnection | None:
+    """The connection to the last of ``hops``, shared by all nodes behind it; each is reached through the one before."""
+    if not hops:
         return None
+    before = gateway_through(hops[:-1])
     with _lock:
-        if settings.jump not in _gateways:
-            _gateways[settings.jump] = _jump(host, settings.jump)
-        return _gateways[settings.jump]
-
-
-def _jump(host: Host, chain: str) -> NodeConnection:
-    """``user@host:port,next``: each jump host is reached through the one before it, under the same rules."""
-    connection: NodeConnection | None = None
-    for hop in chain.split(","):
-        user, _, place = hop.strip().rpartition("@")
-        name, port = _split_port(place)
-        via = Host(f"{host.name} via {name}", name, host.origin, port=port, user=user or None, key_file=host.key_file)
-        settings = resolve(replace(via, ssh_args=tuple(_own_arguments(host))))
-        connection = NodeConnection(via.name, settings, connection)
-    if connection is None:
-        raise AssertionError(chain)
-    return connection
+        if hops not in _gateways:
+            _gateways[hops] = NodeConnection(hops[-1].address, hops[-1], before)
+        return _gateways[hops]
 
 
 def _own_arguments(host: Host) -> list[str]:
     """The host's ssh options that hold for its jump hosts too: where host keys are recorded."""
-    words = list(host.ssh_args)
-    return [w for o, v in itertools.pairwise(words) if "KnownHostsFile" in v for w in (o, v)]
+    return [w if w.startswith("-o") else f"-o{w}" for w in host.ssh_args if "knownhostsfile" in w.lower()]
 
 
 def _split_port(place: str) -> tuple[str, int | None]:

@@ -64,24 +64,32 @@ def resolve(host: Host, *, connect_seconds: float | None = None, config_file: st
     """Merge what the inventory says of ``host`` with the user's SSH configuration."""
     own = _options(host.ssh_args)
     config_path = own.pop("-F", config_file)
-    config = _lookup(config_path, host.address) if config_path != "none" else {}
+    reason = _unsupported(config_path)
+    config = {} if reason or config_path == "none" else _lookup(config_path, host.address)
     merged = {**config, **own}
     named = [host.key_file] if host.key_file else []
     files = named + _words(merged.get("identityfile"))
     return Settings(
         address=str(merged.get("hostname", host.address)),
-        port=host.port or int(str(merged.get("port", 22))),
+        port=host.port or _number(host, merged, "port", 22),
         user=host.user or str(merged.get("user") or getpass.getuser()),
         key_files=tuple(files or DEFAULT_KEYS),
         keys_named=bool(files),
         jump=_none(host.jump or str(merged.get("proxyjump", ""))),
         known_hosts_files=_known_hosts_files(merged),
         host_key_alias=str(merged.get("hostkeyalias", "")),
-        needs_openssh=_unsupported(config_path) or _special(host, merged),
-        connect_seconds=connect_seconds or float(str(merged.get("connecttimeout", 10))),
+        needs_openssh=reason or _special(host, merged),
+        connect_seconds=connect_seconds or _number(host, merged, "connecttimeout", 10),
         identities_only=str(merged.get("identitiesonly", "no")).lower() == "yes",
         password=host.password,
     )
+
+
+def _number(host: Host, merged: Mapping[str, object], key: str, default: int) -> int:
+    value = str(merged.get(key, default))
+    if not value.isdigit():
+        raise InputError(f'{host.name}: {key} "{value}" in its SSH configuration is not a number')
+    return int(value)
 
 
 def _none(value: str) -> str:
@@ -93,9 +101,13 @@ def _words(value: object) -> list[str]:
 
 
 def _known_hosts_files(merged: Mapping[str, object]) -> tuple[str, ...]:
-    own = " ".join(_words(merged.get("userknownhostsfile"))).split()
-    everybody = " ".join(_words(merged.get("globalknownhostsfile"))).split()
-    return tuple(own or DEFAULT_FILES[:2]) + tuple(everybody or DEFAULT_FILES[2:])
+    own = _files(merged.get("userknownhostsfile")) or DEFAULT_FILES[:2]
+    return own + (_files(merged.get("globalknownhostsfile")) or DEFAULT_FILES[2:])
+
+
+def _files(value: object) -> tuple[str, ...]:
+    """Files to look into; /dev/null is how keys are waved through elsewhere, and here the defaults count then."""
+    return tuple(word for word in " ".join(_words(value)).split() if word not in ("/dev/null", "none"))
 
 
 def _options(arguments: tuple[str, ...]) -> dict[str, object]:
@@ -134,16 +146,21 @@ def _unsupported(config_path: object) -> str:
         words = line.replace("=", " ", 1).lower().split()
         if words[0] == "include":
             return "Include"
-        if words[0] == "match" and set(words) & {"exec", "localnetwork", "tagged"}:
-            return "Match " + next(w for w in words if w in ("exec", "localnetwork", "tagged"))
+        if words[0] == "match" and (beyond := set(words) & _BEYOND):
+            return f"Match {min(beyond)}"
     return ""
+
+
+_BEYOND = {"exec", "localnetwork", "tagged", "command", "version", "sessiontype"}
 
 
 def _config_lines(path: str) -> Iterator[str]:
     try:
         text = Path(path).expanduser().read_text("utf-8", "replace")
-    except OSError:
+    except FileNotFoundError:
         return
+    except OSError as error:
+        raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     yield from (line.strip() for line in text.splitlines() if line.strip() and not line.strip().startswith("#"))
 
 
@@ -153,14 +170,9 @@ def _config(path: str) -> paramiko.SSHConfig | None:
     if not lines:
         return None
     try:
-        return paramiko.SSHConfig.from_text("\n".join(line for line in lines if not _is_match_exec(line)))
-    except paramiko.ConfigParseError as error:
+        return paramiko.SSHConfig.from_text("\n".join(lines))
+    except (paramiko.ConfigParseError, ValueError) as error:
         raise InputError(f"{path}: {error}") from error
-
-
-def _is_match_exec(line: str) -> bool:
-    """Such a block goes to the system's ssh anyway; paramiko must not run its command."""
-    return line.lower().startswith("match") and " exec" in line.lower()
 
 
 def _lookup(path: object, name: str) -> dict[str, object]:

@@ -6,23 +6,25 @@ opened (no delayed ACK, each key parsed once, cheap algorithms first) is measure
 
 from __future__ import annotations
 
+import base64
 import contextlib
+import itertools
 import logging
 import random
 import socket
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 import fabric
 import paramiko
 from paramiko.ssh_exception import IncompatiblePeer
 from paramiko.transport import Transport
 
-from gpuops.errors import AuthenticationError, ConnectError, HostKeyError, IncompatibleError, LostError
+from gpuops.errors import AuthenticationError, ConnectError, HostKeyError, IncompatibleError, LostError, NodeError
 from gpuops.inventory import Host
 from gpuops.secret import Secret
 from gpuops.transport.agent import AgentTransport
@@ -31,9 +33,8 @@ from gpuops.transport.settings import Settings
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else its threads print tracebacks on stderr
 
-_BANNER_SECONDS = 15.0
-_AUTH_SECONDS = 30.0
-_TRIES = 4
+T = TypeVar("T")
+_REPLY_SECONDS = 30.0  # PAM and a busy server take their time
 _MOST_KEYS = 5  # sshd's MaxAuthTries is 6; a password may still follow
 _FAST_KEX = ("curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
 _FAST_CIPHERS = ("aes128-gcm@openssh.com",)
@@ -100,31 +101,38 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
         object.__setattr__(self, "node", node)
         object.__setattr__(self, "settings", settings)
         object.__setattr__(self, "gate", gateway)
+        object.__setattr__(self, "failure", None)
         object.__setattr__(self, "opening", threading.Lock())  # a jump host is opened by many threads at once
 
     def open(self) -> None:
-        """Connect, prove the host key, authenticate. A server that is too busy to greet is tried again."""
+        """Connect, prove the host key, authenticate; what failed once fails again at once, without another try."""
         with self.opening:
+            if self.failure is not None:
+                raise type(self.failure)(self.node, self.failure.what)
             if not self.is_connected:
-                self._open_patiently()
-
-    def _open_patiently(self) -> None:
-        for attempt in range(_TRIES):
-            try:
-                self.transport = self._open_once()
+                try:
+                    self.transport = self._patiently(self._open_once)
+                except NodeError as error:
+                    object.__setattr__(self, "failure", error)
+                    raise
                 self.client._transport = self.transport  # noqa: SLF001 - what SSHClient.connect does
-            except _BusyError as error:
-                if attempt == _TRIES - 1:
-                    raise ConnectError(self.node, str(error)) from error
-                time.sleep(random.uniform(0.3, 1.0) * 2**attempt)  # noqa: S311 - jitter, not a secret
-            else:
-                return
+
+    def _patiently(self, attempt: Callable[[], T]) -> T:
+        """Try again where a server is too busy to greet: sshd drops connections over its MaxStartups."""
+        for pause in (0.5, 1.0, 2.0):
+            with contextlib.suppress(_BusyError):
+                return attempt()
+            time.sleep(pause * random.uniform(0.6, 2.0))  # noqa: S311 - jitter, not a secret
+        try:
+            return attempt()
+        except _BusyError as error:
+            raise ConnectError(self.node, str(error)) from error
 
     def _open_once(self) -> QuickTransport:
         with contextlib.ExitStack() as on_failure:
             transport = QuickTransport(self._dial())
             on_failure.callback(transport.close)
-            transport.banner_timeout, transport.auth_timeout = _BANNER_SECONDS, _AUTH_SECONDS
+            transport.auth_timeout = _REPLY_SECONDS
             known = self.settings.known_hosts.keys(self.settings.known_name)
             transport.prefer_key_types(known)
             self._greet(transport)
@@ -135,11 +143,13 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
 
     def show_key(self, types: tuple[str, ...]) -> paramiko.PKey:
         """The server's host key of one of ``types``, proved by a handshake; nobody logs in."""
+        return self._patiently(partial(self._show_key, types))
+
+    def _show_key(self, types: tuple[str, ...]) -> paramiko.PKey:
         with contextlib.ExitStack() as always:
             transport = QuickTransport(self._dial())
             always.callback(transport.close)
             transport._preferred_keys = types  # noqa: SLF001 - as prefer_key_types does
-            transport.banner_timeout = _BANNER_SECONDS
             self._greet(transport)
             return transport.get_remote_server_key()
 
@@ -149,8 +159,9 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
             if self.gate is not None:
                 return self.gate.open_through(settings.address, settings.port)
             return QuickSocket.dial(settings.address, settings.port, settings.connect_seconds)
-        except socket.gaierror as error:
-            raise ConnectError(self.node, f'no address for "{settings.address}": {error.strerror}') from error
+        except (socket.gaierror, UnicodeError) as error:
+            why = error.strerror if isinstance(error, OSError) else "not a host name"
+            raise ConnectError(self.node, f'no address for "{settings.address}": {why}') from error
         except TimeoutError as error:
             raise ConnectError(
                 self.node, f"connection timed out after {settings.connect_seconds:g} s ({settings})"
@@ -164,19 +175,25 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
         """A channel through this connection to somewhere else: ProxyJump."""
         self.open()
         try:
-            return self.transport.open_channel("direct-tcpip", (address, port), ("", 0))
-        except paramiko.ChannelException as error:
+            return self.transport.open_channel("direct-tcpip", (address, port), ("", 0), timeout=_REPLY_SECONDS)
+        except (paramiko.SSHException, EOFError) as error:
             raise ConnectError(self.node, f"the jump host {self.settings} does not reach {address}:{port}") from error
 
     def _greet(self, transport: QuickTransport) -> None:
         try:
-            transport.start_client(timeout=_BANNER_SECONDS + self.settings.connect_seconds)
+            transport.start_client(timeout=self.settings.connect_seconds)
         except IncompatiblePeer as error:
             raise IncompatibleError(self.node, f"no common algorithm: {error} ({self.settings})") from error
         except paramiko.SSHException as error:
             raise self._explain(error) from error
         except EOFError as error:
             raise _BusyError(f"the server closed the connection before its greeting ({self.settings})") from error
+        if not transport.initial_kex_done:  # start_client returns without a word when its time is over
+            raise self._silence()
+
+    def _silence(self) -> ConnectError:
+        seconds = self.settings.connect_seconds
+        return ConnectError(self.node, f"connected, but no SSH greeting within {seconds:g} s ({self.settings})")
 
     def _explain(self, error: paramiko.SSHException) -> Exception:
         """paramiko tells a closed, a silent and an unwilling server by text alone."""
@@ -185,9 +202,7 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
         if "banner" in said and "timed out" not in (said + cause).lower() and "timeout" not in (said + cause).lower():
             return _BusyError(f"the server closed the connection before its greeting (MaxStartups?) ({self.settings})")
         if "banner" in said or "imeout" in said:
-            return ConnectError(
-                self.node, f"connected, but no SSH greeting within {_BANNER_SECONDS:g} s ({self.settings})"
-            )
+            return self._silence()
         return ConnectError(self.node, f"SSH handshake failed: {said} ({self.settings})")
 
 
@@ -222,52 +237,87 @@ def authenticate(node: str, settings: Settings, transport: Transport) -> None:
     """Offer keys, then the password; `AuthenticationError` names what was tried."""
     tried: list[str] = []
     allowed: list[str] = []
-    for label, key in _keys(settings):
-        if len(tried) >= _MOST_KEYS:
-            break
+    for method, label, attempt in _attempts(settings, transport):
+        if method not in (allowed or [method]):
+            continue
         tried.append(label)
-        if _accepted(partial(transport.auth_publickey, settings.user, key), allowed):
+        if _accepted(node, attempt, allowed):
             return
-        if not transport.is_active() or "publickey" not in (allowed or ["publickey"]):
+        if not transport.is_active():
             break
-    if isinstance(settings.password, Secret) and transport.is_active():
-        tried.append("password")
-        if _accepted(partial(transport.auth_password, settings.user, settings.password.reveal()), allowed):
-            return
-    offered = ", ".join(tried) or "nothing (no key in ~/.ssh, no agent)"
-    accepts = f"; the server accepts {', '.join(allowed)}" if allowed else ""
-    raise AuthenticationError(node, f"{settings.user}@{settings} refused {offered}{accepts}")
+    if len(tried) == 1 and not transport.is_active():
+        raise ConnectError(node, f"the server closed the connection when {settings.user} wanted in ({settings})")
+    offered = ", ".join(tried) or "nothing (no usable key in ~/.ssh, no agent)"
+    accepts = f"; the server accepts {', '.join(filter(None, allowed))}" if allowed else ""
+    raise AuthenticationError(node, f"{settings.user}@{settings} refused {offered}{accepts}{_left_out(settings)}")
 
 
-def _accepted(attempt: Any, allowed: list[str]) -> bool:
+def _attempts(settings: Settings, transport: Transport) -> Iterator[tuple[str, str, Callable[[], list[str]]]]:
+    for label, key in itertools.islice(_keys(settings), _MOST_KEYS):
+        yield "publickey", label, partial(transport.auth_publickey, settings.user, key)
+    if isinstance(settings.password, Secret):
+        yield "", "password", partial(transport.auth_password, settings.user, settings.password.reveal())
+
+
+def _accepted(node: str, attempt: Callable[[], list[str]], allowed: list[str]) -> bool:
     try:
         return not attempt()  # a list of further methods means: not yet
     except paramiko.BadAuthenticationType as error:
-        allowed[:] = error.allowed_types
-    except (paramiko.SSHException, EOFError):
-        pass
+        allowed[:] = [*error.allowed_types, ""]
+    except (paramiko.SSHException, EOFError) as error:
+        if "timeout" in str(error):
+            raise ConnectError(node, f"connected, but no answer to the login within {_REPLY_SECONDS:g} s") from error
     return False
 
 
 def _keys(settings: Settings) -> Iterator[tuple[str, paramiko.PKey]]:
     """Named key files first, then the agent's, then the default files."""
-    files = [(path, key) for path in settings.key_files if (key := _load_key(path)) is not None]
+    files = [(path, key) for path in settings.key_files if isinstance(key := _load_key(path), paramiko.PKey)]
     if settings.keys_named:
         yield from files
-    if not (settings.keys_named and settings.identities_only):
-        for key in paramiko.Agent().get_keys():
+    for key in paramiko.Agent().get_keys():
+        if not (settings.keys_named and settings.identities_only) or key.asbytes() in _public_keys(settings):
             yield f"agent key {key.fingerprint}", key
     if not settings.keys_named:
         yield from files
 
 
 @lru_cache(maxsize=64)
-def _load_key(path: str) -> paramiko.PKey | None:
-    """A private key, parsed once a process; None where it is absent, encrypted or of an unknown kind."""
+def _load_key(path: str) -> paramiko.PKey | str:
+    """A private key, parsed once a process; why not, where it is absent, encrypted or of an unknown kind."""
     try:
         return paramiko.PKey.from_path(Path(path).expanduser())
-    except (OSError, ValueError, TypeError, paramiko.SSHException):
-        return None
+    except paramiko.PasswordRequiredException:
+        return "encrypted; ssh-add it"
+    except OSError as error:
+        return (error.strerror or str(error)).lower()
+    except (ValueError, TypeError, paramiko.SSHException):
+        return "not a private key"
+
+
+def _public_keys(settings: Settings) -> set[bytes]:
+    """The public halves that lie beside the named key files: an agent may hold the private ones."""
+    found = set()
+    for path in settings.key_files:
+        with contextlib.suppress(OSError, ValueError, IndexError):
+            found.add(base64.b64decode(Path(f"{path}.pub").expanduser().read_text().split()[1]))
+    return found
+
+
+def _left_out(settings: Settings) -> str:
+    """The key files that could not be offered, and why; a default file that is absent is no news."""
+    reasons = {path: why for path in settings.key_files if isinstance(why := _load_key(path), str)}
+    told = [f"{p} ({why})" for p, why in reasons.items() if settings.keys_named or Path(p).expanduser().exists()]
+    return f"; not offered: {', '.join(told)}" if told else ""
+
+
+class _Patience(threading.Event):
+    """An event that is not waited for without end, as paramiko waits for the reply to ``exec``."""
+
+    def wait(self, timeout: float | None = None) -> bool:
+        if not super().wait(timeout or _REPLY_SECONDS):
+            self.set()
+        return True
 
 
 class ChannelStream:
@@ -276,7 +326,9 @@ class ChannelStream:
     def __init__(self, connection: NodeConnection, line: str) -> None:
         self._connection = connection
         try:
-            self._channel = connection.transport.open_session(timeout=_AUTH_SECONDS)
+            self._channel = connection.transport.open_session(timeout=_REPLY_SECONDS)
+            self._channel.event = _Patience()
+            self._channel.settimeout(_REPLY_SECONDS)
             self._channel.exec_command(line)
         except (paramiko.SSHException, EOFError, OSError) as error:
             raise LostError(connection.node, f"the connection broke before the command ran: {error}") from error

@@ -9,7 +9,7 @@ from pathlib import Path
 from gpuops.errors import IncompatibleError
 from gpuops.inventory import Host
 from gpuops.transport.known_hosts import KnownKey, fingerprint, record
-from gpuops.transport.reach import gateway_for
+from gpuops.transport.reach import gateway_through, hops_to
 from gpuops.transport.settings import Settings, resolve
 from gpuops.transport.ssh import NodeConnection
 
@@ -70,7 +70,7 @@ def introduce(host: Host, connect_seconds: float) -> Introduction:
     recorded = tuple(settings.known_hosts.keys(settings.known_name))
     shown: dict[bytes, ShownKey] = {}
     for types in _TYPES.values():
-        connection = NodeConnection(host.name, settings, gateway_for(host, settings))
+        connection = NodeConnection(host.name, settings, gateway_through(hops_to(host, settings)))
         with contextlib.suppress(IncompatibleError):  # this server has no key of that type
             key = connection.show_key(types)
             shown[key.asbytes()] = ShownKey(key.get_name(), key.asbytes())

@@ -1,0 +1,56 @@
+"""Replay: a node that answers from what was recorded, and knows nothing else."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+
+from gpuops.errors import NodeError
+from gpuops.shell import Command, Completed, Question
+
+
+class ReplayTransport:
+    """A `gpuops.transport.Transport` without a node: ``answers`` are those of saved facts, or scripted by question.
+
+    A question that has no answer raises `NodeError`, so that a script cannot be incomplete unnoticed. ``asked`` lists
+    every question in order; ``files`` holds what was put, and what `get` finds.
+    """
+
+    def __init__(
+        self,
+        node: str,
+        answers: Mapping[Question, Completed] | Iterable[Completed],
+        files: Mapping[str, bytes] | None = None,
+    ) -> None:
+        self.node = node
+        self.asked: list[Question] = []
+        self.files = dict(files or {})
+        self.modes: dict[str, int] = {}
+        self._answers = dict(answers) if isinstance(answers, Mapping) else {a.question: a for a in answers}
+
+    def run(self, command: Command) -> Completed:
+        """The answer to one command."""
+        return self.batch([command])[0]
+
+    def batch(self, questions: Sequence[Question]) -> list[Completed]:
+        """The answers to ``questions``, in their order."""
+        return [self._answer(question) for question in questions]
+
+    def _answer(self, question: Question) -> Completed:
+        self.asked.append(question)
+        if question not in self._answers:
+            raise NodeError(self.node, f"the recording has no answer to: {question}")
+        return replace(self._answers[question], node=self.node, question=question)
+
+    def put(self, text: bytes, path: str, mode: int) -> None:
+        """Keep a file and its mode."""
+        self.files[path], self.modes[path] = text, mode
+
+    def get(self, path: str) -> bytes:
+        """A file that was put or given."""
+        if path not in self.files:
+            raise NodeError(self.node, f"cannot read {path}: the recording has no such file")
+        return self.files[path]
+
+    def close(self) -> None:
+        """Nothing is open."""
