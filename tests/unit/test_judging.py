@@ -181,6 +181,12 @@ def test_a_check_whose_findings_were_all_effects_is_skipped():
     assert answer["matrix"].why == "an effect of link"
 
 
+def test_a_remark_that_is_an_effect_leaves_a_pass_a_pass():
+    checks = [bearing("link", explains=("xid",)), bearing("xid")]
+    answer = every_order([told("link", on("gpu2")), told("xid", on("gpu2", severity="info"))], checks)
+    assert (answer["xid"].status, answer["xid"].findings) == ("pass", ())
+
+
 def test_what_such_a_check_could_not_see_stays_unknown():
     checks = [bearing("link", explains=("matrix",)), bearing("matrix")]
     answer = every_order([told("link", on("gpu2")), told("matrix", on("gpu2"), why="GPU 5 is dark")], checks)

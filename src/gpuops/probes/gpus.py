@@ -14,9 +14,9 @@ __all__ = ["Gpu", "gpus", "roster"]
 def parse_gpus(answer: Completed) -> tuple[Gpu, ...] | Unknown:
     """The GPUs in the answer of ``nvidia-smi -q -x``, at least one; without any, why."""
     said = parse_smi(answer)
-    if isinstance(said, Unknown) or said.gpus:
-        return said if isinstance(said, Unknown) else said.gpus
-    return Unknown(said.error.text if said.error else "nvidia-smi lists no GPU")
+    if isinstance(said, Unknown):
+        return said
+    return said.gpus or Unknown(said.error.text if said.error else "nvidia-smi lists no GPU")
 
 
 gpus: Probe[tuple[Gpu, ...]] = Probe("gpus", smi.question, parse_gpus, accepts=None)
