@@ -216,7 +216,13 @@ def _write_opaque(dumper: yaml.SafeDumper, value: Opaque) -> yaml.Node:
     return dumper.represent_scalar(value.tag, value.text, style="|" if "\n" in value.text else '"')
 
 
+def _write_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
+    """Double quotes keep what is not printable; PyYAML would write U+0085 bare and read it back as a blank."""
+    return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"')
+
+
 _Dumper.add_representer(Opaque, _write_opaque)
+_Dumper.add_representer(str, _write_text)
 
 
 def _first_line(error: Exception) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import difflib
 import os
 import re
 from collections.abc import Callable, Iterable, Mapping
@@ -10,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuops.document import Opaque, Where, parse, read_text
-from gpuops.errors import DocumentError, did_you_mean
+from gpuops.errors import DocumentError
 from gpuops.inventory.draft import Draft
 from gpuops.inventory.export import ansible_ini, ansible_json, ansible_yaml
 from gpuops.inventory.group import Group
@@ -125,14 +126,15 @@ class Inventory:
 
 def find(name: str) -> Path:
     """The inventory called ``name``: as a path from here, or a bare name in ``inventory/``."""
-    here, inner = Path(name), Path("inventory") / name
-    if here.exists():
-        return here
-    if inner.exists() and len(here.parts) == 1:
-        return inner
-    near = [p for p in (*_siblings(here.parent), *_siblings(Path("inventory"))) if p.is_file()]
-    hint = did_you_mean(name, map(str, near)) or did_you_mean(here.name, (p.name for p in near))
-    raise DocumentError(name, f"no such file, neither {here.absolute()} nor {inner.absolute()}{hint}")
+    here = Path(name)
+    places = [here, Path("inventory") / here] if len(here.parts) == 1 else [here]
+    found = next((place for place in places if place.exists()), None)
+    if found:
+        return found
+    near = {p.name: p for place in reversed(places) for p in _siblings(place.parent) if p.is_file()}
+    match = difflib.get_close_matches(here.name, near, n=1)
+    hint = f'; did you mean "{near[match[0]]}"?' if match else ""
+    raise DocumentError(name, f"no such file; looked for {' and '.join(str(p.absolute()) for p in places)}{hint}")
 
 
 def _siblings(folder: Path) -> list[Path]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import ipaddress
 import re
 import string
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
@@ -16,6 +16,7 @@ MOST_HOSTS = 100_000
 _RANGE = re.compile(r"\[([^\[\]]*)\]")
 _LETTERS = re.compile(r"([a-zA-Z]):([a-zA-Z])(?::([0-9]{1,9}))?")
 _NUMBERS = re.compile(r"([0-9]{0,9}):([0-9]{1,9})(?::([0-9]{1,9}))?")
+_FOLDED = re.compile(r"([0-9]{1,999})-([0-9]{1,999})")  # ClusterShell would build the whole range in memory
 _WITH_PORT = re.compile(r"((?:[^:\[\]]|\[[^\[\]]*\])+):(\d+)")
 _ADDRESS_WITH_PORT = re.compile(r"\[([^\[\]]+)\]:(\d+)")
 
@@ -40,13 +41,13 @@ def _check(name: str, where: Where, what: str, marks: str) -> str:
 
     Names reach ssh, ProxyCommand and the shell of users' scripts: CVE-2023-51385 shows what metacharacters do there.
     """
+    if not name or name[0] in marks:
+        start = f"starts with {name[0]!a}" if name else "is empty"
+        raise DocumentError(where, f'{what} {name!a} {start}; expected a letter, a digit or "_" first')
     odd = next((c for c in name if not (c.isalnum() or c == "_" or c in marks)), "")
     if odd:
         hint = "; write the user as ansible_user" if odd == "@" else ""
         raise DocumentError(where, f'{what} {name!a} has {odd!a} in it; letters, digits, "_" and {marks} may be{hint}')
-    if not name or name[0] in marks:
-        start = f"starts with {name[0]!a}" if name else "is empty"
-        raise DocumentError(where, f'{what} {name!a} {start}; expected a letter, a digit or "_" first')
     return name
 
 
@@ -89,10 +90,13 @@ def unfold(text: str, where: Where) -> Iterable[str]:
     """Every name of a range (``gpu[001:128]``) or of a folded node set (``gpu[001-128,130]``), one by one."""
     if "[" not in text or ":" in text:
         return expand(text, where)
+    too_many = any(int(end) - int(begin) >= MOST_HOSTS for begin, end in _FOLDED.findall(text))
     try:
-        nodes: Iterable[str] = NodeSet(text, resolver=RESOLVER_NOGROUP)
+        nodes: Collection[str] = () if too_many else NodeSet(text, resolver=RESOLVER_NOGROUP)
     except NodeSetException as error:
         raise DocumentError(where, f'"{text}" is no set of nodes: {error}') from error
+    if too_many or len(nodes) > MOST_HOSTS:
+        raise DocumentError(where, f'"{text}" stands for more than {MOST_HOSTS} hosts')
     return nodes
 
 

@@ -23,7 +23,7 @@ _RANGE = re.compile(r".*\[[^\[\]]*:[^\[\]]*\].*")
 
 def select(pattern: str, hosts: Collection[str], groups: Mapping[str, Group]) -> set[str]:
     """The names that ``pattern`` means; `PatternError` for a term that means nothing, and where none is left."""
-    terms = list(_terms(pattern, hosts))
+    terms = [line for term in _terms(pattern, hosts) for line in _lines(term)]
     if not terms:
         raise PatternError("an empty host pattern; to select every host, say all")
     reader = _Terms(hosts, groups)
@@ -42,14 +42,14 @@ def select(pattern: str, hosts: Collection[str], groups: Mapping[str, Group]) ->
 
 def _terms(pattern: str, hosts: Collection[str]) -> Iterator[str]:
     """The pattern's parts, split at commas and colons outside of brackets; an IPv6 host stays whole."""
-    for part in filter(None, map(str.strip, split(pattern, ","))):
-        if part[0] == "@":
-            for line in read_text(Path(part[1:])).splitlines():
-                yield from _terms(line, hosts)
-        elif part.lstrip("&!") in hosts:
-            yield part
-        else:
-            yield from filter(None, map(str.strip, split(part, ":")))
+    for part in split(pattern, ","):
+        whole = part.strip().lstrip("&!") in hosts
+        yield from filter(None, map(str.strip, [part] if whole else split(part, ":")))
+
+
+def _lines(term: str) -> list[str]:
+    """The term itself, or what stands line by line in the file that ``@file`` names."""
+    return list(filter(None, map(str.strip, read_text(Path(term[1:])).splitlines()))) if term[0] == "@" else [term]
 
 
 def split(text: str, mark: str) -> list[str]:
