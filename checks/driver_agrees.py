@@ -16,6 +16,7 @@ _FEWEST_NODES = 3
     severity="reboot",
     tags=("quick", "driver"),
     catches="a node that missed an update, or got one too early: mixed drivers hang collectives or lower their speed",
+    fix="install the version of the other nodes and reboot",
 )
 def driver_agrees(loaded: dict[str, Driver], _profile: Profile) -> Iterator[Finding | NotApplicable]:
     """More than half of at least three nodes decide; otherwise the fleet is split and nobody is accused.

@@ -6,8 +6,6 @@ from gpuops import Finding, Profile, Unknown, check
 from gpuops.probes.driver import Driver, InstalledDriver, driver, installed_driver
 from gpuops.probes.nvidia_smi import Smi, smi
 
-_REBOOT = "reboot, or stop everything that uses the GPUs and reload the nvidia modules"
-
 
 @check(
     needs=(driver, installed_driver, smi),
@@ -16,6 +14,7 @@ _REBOOT = "reboot, or stop everything that uses the GPUs and reload the nvidia m
     tags=("quick", "driver", "nvidia-smi"),
     blinds=("nvidia-smi",),
     catches="an update of packages without a reboot: programs that start now fail, those that run do not notice",
+    fix="reboot, or stop everything that uses the GPUs and reload the nvidia modules",
 )
 def driver_loaded(
     loaded: Driver | Unknown, installed: InstalledDriver | Unknown, asked: Smi | Unknown, _profile: Profile
@@ -37,7 +36,7 @@ def driver_loaded(
         yield Finding("the NVIDIA kernel module is not loaded", fix=fix, subject="driver")
     elif len(set(told.values())) > 1 or kind == "version-mismatch":
         found = ", ".join(f"{version} {where}" for where, version in told.items())
-        yield Finding(f"driver versions differ: {found}", "one version", found, "", _REBOOT, "driver")
+        yield Finding(f"driver versions differ: {found}", "one version", found, subject="driver")
     for part in (loaded, installed, asked):
         if isinstance(part, Unknown):
             yield part

@@ -12,6 +12,7 @@ from gpuops.probes.gpus import Gpu, gpus
     tags=("quick", "gpu", "memory", "nvidia-smi"),
     explains=("xid:48", "xid:63", "xid:94", "xid:95", "xid:154"),
     catches="memory that gave a wrong value: the job died of it, and the next one may compute with it",
+    fix="reset the GPU when idle; if it comes back, replace it",
 )
 def ecc_uncorrectable(found: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
     """The volatile counter must be 0; any other value asks for a reset.

@@ -17,6 +17,7 @@ _NEAR = ("PIX", "PXB")
     severity="fail",
     tags=("quick", "network", "nvidia-smi"),
     catches="a rail that is down, or a 400 Gbit/s port that came up at 200: every all-reduce runs at its pace",
+    fix="reseat or clean the optic of the port and of its switch port",
 )
 def ib_ports(ports: tuple[IbPort, ...], matrix: Topology | Unknown, profile: Profile) -> Iterator[Finding | Unknown]:
     """Rails are the devices that the inventory declares (``nic.rails``), else those near a GPU (PIX or PXB).

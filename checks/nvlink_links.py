@@ -17,6 +17,7 @@ _ROUNDING = 0.99
     tags=("quick", "gpu", "nvlink", "nvidia-smi"),
     explains=("topology", "xid:74"),
     catches="a link that trained down or stayed down after a reset: all-reduce 5-40 % slower, and no error told",
+    fix="reset the GPU when idle; if it stays so, reseat or replace the baseboard or the NVLink bridge",
 )
 def nvlink_links(
     found: tuple[Gpu, ...], links: tuple[GpuLinks, ...], profile: Profile

@@ -18,6 +18,7 @@ _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
     severity="fail",
     tags=("quick", "gpu", "pcie", "nvidia-smi"),
     catches="a card, riser or slot with a bad contact: copies to and from the host at half speed or less",
+    fix="reseat the GPU and its riser; for the generation, look at the slot's setting in the BIOS",
 )
 def pcie_link(
     found: tuple[Gpu, ...], links: dict[str, PcieLink] | Unknown, machine: System | Unknown, profile: Profile
@@ -26,7 +27,7 @@ def pcie_link(
 
     An idle GPU lowers its link to 2.5 GT/s, so the current generation counts only at P0 or under load. A guest sees a
     virtual slot, so there the generation is not judged. Source of the rule: NVIDIA nvidia-smi manual page, PCIe
-    ("the current link generation may be reduced when the GPU is not in use").
+    ("these may be reduced when the GPU is not in use").
     """
     guest = machine.virtual if isinstance(machine, System) else None
     for gpu in found:

@@ -12,6 +12,7 @@ from gpuops.probes.gpus import Gpu, gpus
     severity="fail",
     tags=("quick", "gpu", "power", "nvidia-smi"),
     catches="a GPU that somebody capped: 10-30 % slower than its neighbours, and every job waits for it",
+    fix="nvidia-smi -i GPU -pl WATTS, and find what lowered it",
 )
 def power_limit(found: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown]:
     """The enforced limit must not be below the profile's (half a watt is rounding); a higher one is the owner's choice.

@@ -12,6 +12,7 @@ from gpuops.probes.gpus import Gpu, gpus
     tags=("quick", "gpu", "memory", "nvidia-smi"),
     explains=("row-remap-pending", "ecc-uncorrectable", "xid:64"),
     catches="a card that has used up its spare rows: its errors come back after every reset",
+    fix="take the node out and replace the GPU: a reset does not help, no spare row is left",
 )
 def row_remap_failed(found: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
     """Remapping Failure Occurred must be No.

@@ -12,6 +12,7 @@ from gpuops.probes.gpus import Gpu, gpus
     tags=("quick", "gpu", "memory", "nvidia-smi"),
     explains=("ecc-uncorrectable", "xid:63", "xid:154"),
     catches="a row that failed and stays in use until the GPU is reset",
+    fix="reset the GPU when idle, or reboot",
 )
 def row_remap_pending(found: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
     """Pending must be No; cards before Ampere retire pages instead of remapping rows.

@@ -19,6 +19,7 @@ _FIXES = {
     explains=("xid:54",),
     blinds=("nvidia-smi",),
     catches="a card without auxiliary power, without interrupts, or with a damaged infoROM",
+    fix="attach the power cables, reboot or reset the GPU, as nvidia-smi's words ask",
 )
 def smi_errors(answer: Smi, _profile: Profile) -> Iterator[Finding | Unknown]:
     """Source: the manual page of nvidia-smi, return values 8 (power cables), 10 (interrupts) and 14 (infoROM)."""

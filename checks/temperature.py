@@ -17,6 +17,7 @@ THROTTLING_CELSIUS = 84
     tags=("quick", "gpu", "temperature", "nvidia-smi"),
     explains=("throttle",),
     catches="a blocked fan or duct, dried paste, a hot aisle: the GPU slows down, then stops",
+    fix="look at fans, airflow and inlet temperature; if its neighbours are cool, send the card in",
 )
 def temperature(found: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown]:
     """Warm from 80 °C; at fault where the margin to the card's own limit is used up.
@@ -27,16 +28,15 @@ def temperature(found: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding |
     """
     for gpu in found:
         celsius, margin = gpu.temperature_celsius, _margin(gpu)
-        fix = "look at fans, airflow and inlet temperature; if its neighbours are cool, send the card in"
         if margin is None:
             yield Unknown(f"{gpu.label} does not tell its temperature")
         elif margin <= 0:
             at = "" if celsius is None else f"{celsius} °C, "
             message = f"{at}no margin left: it slows down"
-            yield Finding(message, "more than 0", margin, "°C of margin", fix, gpu.subject, gpu.label)
+            yield Finding(message, "more than 0", margin, "°C of margin", "", gpu.subject, gpu.label)
         elif celsius is not None and celsius >= WARM_CELSIUS:
             message = f"{celsius} °C, {margin} °C below its limit"
-            yield Finding(message, f"below {WARM_CELSIUS}", celsius, "°C", fix, gpu.subject, gpu.label, "warn")
+            yield Finding(message, f"below {WARM_CELSIUS}", celsius, "°C", "", gpu.subject, gpu.label, "warn")
 
 
 def _margin(gpu: Gpu) -> int | None:

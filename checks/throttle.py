@@ -20,6 +20,7 @@ _FIXES = {
     tags=("quick", "gpu", "power", "temperature", "nvidia-smi"),
     explains=("temperature",),
     catches="a GPU at half speed because of heat or power: the whole job runs at its pace",
+    fix="look at cooling and power supplies; if both are well, send the card in",
 )
 def throttle(found: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown]:
     """Idle, application clocks, display clocks, sync boost and the software power cap are normal.

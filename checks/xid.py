@@ -26,6 +26,7 @@ _SEVERITIES: dict[Action, Literal["info", "warn", "reset", "reboot", "isolate"]]
     severity="reset",
     tags=("quick", "gpu"),
     catches="what the driver saw and no counter keeps: a GPU off the bus, a stopped engine, an NVLink error",
+    fix="do what NVIDIA's catalogue asks for: nothing, reset the GPU, reboot, or take the card out",
 )
 def xid(
     log: KernelLog,

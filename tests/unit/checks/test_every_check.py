@@ -79,7 +79,8 @@ class TestTold:
         assert re.search(r"[Ss]ource|our own figure", check.doc)
         assert not re.search(r"T\d\b|shared", check.doc)
 
-    def test_it_says_what_it_catches(self, check):
+    def test_it_says_what_it_catches_and_what_to_do(self, check):
+        assert check.fix
         assert check.catches
         assert check.catches[-1] != "."
 
