@@ -197,7 +197,9 @@ def parse(text: str, file: str) -> Node:
         raise DocumentError(_character_place(error, text, file), _first_line(error)) from error
     if root is None:
         return Node(Where(file), "tag:yaml.org,2002:null")
-    return _Reader(file).read(root, 0)
+    reader = _Reader(file)
+    reader.weigh(root)
+    return reader.read(root)
 
 
 def dump(value: Any) -> str:
@@ -245,50 +247,58 @@ def _explain(problem: str, line: str, where: Where) -> str:
 
 
 class _Reader:
-    """Turns PyYAML's nodes into ours; counts them, so that an alias bomb ends early."""
+    """Turns PyYAML's nodes into ours; weighs them first, so that an alias bomb ends early."""
 
     def __init__(self, file: str) -> None:
         self.file = file
-        self.count = 0
+        self.weights: dict[yaml.Node, int] = {}
 
-    def read(self, node: yaml.Node, depth: int) -> Node:
-        self.count += 1
+    def weigh(self, node: yaml.Node, depth: int = 0) -> int:
+        """How many nodes this one is once every alias in it is written out."""
+        if node not in self.weights:
+            inner = node.value if isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) else ()
+            parts = [part for item in inner for part in (item if isinstance(item, tuple) else (item,))]
+            weight = 1 + sum(self.weigh(part, depth + 1) for part in parts) if depth <= 100 else _MOST_NODES + 1
+            if weight > _MOST_NODES:
+                raise DocumentError(self.place(node), "aliases or nesting make this document too large")
+            self.weights[node] = weight
+        return self.weights[node]
+
+    def read(self, node: yaml.Node) -> Node:
         where = self.place(node)
-        if self.count > _MOST_NODES or depth > 100:
-            raise DocumentError(where, "aliases or nesting make this document too large")
         if node.tag.startswith("tag:yaml.org,2002:python/"):
             shown = node.tag.replace("tag:yaml.org,2002:", "!!")
             raise DocumentError(where, f"{shown} is not allowed; write plain values only")
         if isinstance(node, yaml.MappingNode):
-            return self.mapping(node, where, depth)
+            return self.mapping(node, where)
         if isinstance(node, yaml.SequenceNode):
-            return Node(where, node.tag, items=[self.read(item, depth + 1) for item in node.value])
+            return Node(where, node.tag, items=[self.read(item) for item in node.value])
         return Node(where, node.tag, scalar=node.value, quoted=getattr(node, "style", None) in ("'", '"'))
 
-    def mapping(self, node: yaml.MappingNode, where: Where, depth: int) -> Node:
+    def mapping(self, node: yaml.MappingNode, where: Where) -> Node:
         entries: dict[str, Node] = {}
         keys: dict[str, Where] = {}
         typed: dict[str, str] = {}
-        merged: dict[str, Node] = {}
+        merged: list[Node] = []
         for key, value in node.value:
             if key.tag.endswith(":merge"):
-                merged |= {k: v for k, v in self.merge(value, depth) if k not in merged}
+                merged += self.merge(value)
                 continue
             name = self.key(key)
             if name in entries:
                 raise DocumentError(self.place(key), f'"{name}" is given twice, first on line {keys[name].line}')
-            entries[name], keys[name] = self.read(value, depth + 1), self.place(key)
+            entries[name], keys[name] = self.read(value), self.place(key)
             if not key.tag.endswith(":str"):
                 typed[name] = key.tag.rsplit(":", 1)[-1]
-        for name, value in merged.items():
-            keys.setdefault(name, value.where)
-            entries.setdefault(name, value)
+        for source in merged:  # what stands here wins over what is merged, and an earlier source over a later
+            entries, keys, typed = source.map() | entries, source.keys | keys, source.typed_keys | typed
         return Node(where, node.tag, entries=entries, keys=keys, typed_keys=typed)
 
-    def merge(self, value: yaml.Node, depth: int) -> Iterator[tuple[str, Node]]:
-        sources = value.value if isinstance(value, yaml.SequenceNode) else [value]
-        for source in sources:
-            yield from self.read(source, depth + 1).map("a map to merge").items()
+    def merge(self, value: yaml.Node) -> Iterator[Node]:
+        for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
+            node = self.read(source)
+            node.map("a map to merge")
+            yield node
 
     def key(self, key: yaml.Node) -> str:
         if not isinstance(key, yaml.ScalarNode):

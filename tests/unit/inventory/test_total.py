@@ -5,7 +5,6 @@ import yaml
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
-from gpuops.document import parse
 from gpuops.errors import DocumentError, PatternError
 from gpuops.inventory import Inventory
 
@@ -105,7 +104,7 @@ FREE = st.dictionaries(NAMES.map("v_".__add__), DEEP, max_size=4)
 
 
 @pytest.mark.parametrize("suffix", ["yml", "ini"])
-@QUICK
+@settings(QUICK, max_examples=40)
 @given(hosts=st.dictionaries(NAMES, FREE, min_size=1, max_size=4), variables=FREE)
 def test_every_plain_inventory_survives_being_written(suffix, hosts, variables, tmp_path):
     path = tmp_path / "prod.yml"
@@ -117,10 +116,3 @@ def test_every_plain_inventory_survives_being_written(suffix, hosts, variables, 
     assert {name: dict(host.vars) for name, host in after.hosts.items()} == {
         name: {**variables, **own} for name, own in hosts.items()
     }
-
-
-def test_an_alias_bomb_ends_early():
-    lines = ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
-    lines += [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 9)]
-    with pytest.raises(DocumentError, match="aliases or nesting make this document too large"):
-        parse("\n".join(lines), "bomb.yml")
