@@ -23,7 +23,7 @@ def site(load):
 
 
 CHOSEN = {
-    # checked with ansible --list-hosts of ansible-core 2.19, but for the node sets, which it does not know
+    # checked with ansible --list-hosts (ansible-core 2.19); ranges, node sets and commas in a regex it does not know
     "all": "gpu01 gpu02 gpu03 gpu04 gpu05 gpu06 login.example.com titan 2001:db8::7",
     "*": "gpu01 gpu02 gpu03 gpu04 gpu05 gpu06 login.example.com titan 2001:db8::7",
     "titan": "titan",
