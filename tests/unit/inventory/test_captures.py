@@ -15,6 +15,7 @@ REFUSED = {
     "stackhpc-caas-groups.ini": "stackhpc-caas-groups.ini:2:1: [nfs:children] speaks of an unknown group",
 }
 EXPECTATIONS = sorted(FOLDER.glob("*.expect.json"))
+READ = [path for path in EXPECTATIONS if path.name.removesuffix(".expect.json") not in REFUSED]
 
 
 def seen(inventory, expected):
@@ -49,11 +50,9 @@ def test_a_real_inventory_reads_as_ansible_reads_it(path):
     assert hostvars == expected["hostvars"]
 
 
-@pytest.mark.parametrize("path", EXPECTATIONS, ids=lambda p: p.name)
+@pytest.mark.parametrize("path", READ, ids=lambda p: p.name)
 def test_a_real_inventory_without_hosts_is_refused(path):
     source = path.with_name(path.name.removesuffix(".expect.json"))
-    if source.name in REFUSED:
-        pytest.skip("refused for another reason")
     if any("hosts" in group for group in json.loads(path.read_text())["groups"].values()):
         assert Inventory.load(source).select("all")
     else:
@@ -62,11 +61,9 @@ def test_a_real_inventory_without_hosts_is_refused(path):
 
 
 @pytest.mark.parametrize("form", ["yaml", "ini"])
-@pytest.mark.parametrize("path", EXPECTATIONS, ids=lambda p: p.name)
+@pytest.mark.parametrize("path", READ, ids=lambda p: p.name)
 def test_a_real_inventory_survives_being_written(path, form, tmp_path):
     source = path.with_name(path.name.removesuffix(".expect.json"))
-    if source.name in REFUSED:
-        pytest.skip("refused")
     before = Inventory.load(source, allow_empty=True)
     again = tmp_path / ("again.yml" if form == "yaml" else "again.ini")
     again.write_text(before.to_yaml() if form == "yaml" else before.to_ini())
