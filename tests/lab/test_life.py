@@ -13,23 +13,30 @@ from pathlib import Path
 
 import pytest
 
+PROGRAM = [sys.executable, "-c", "from gpuops.cli import main; main()", "lab"]
+
 
 @pytest.fixture
-def gpuops(tmp_path):
+def elsewhere():
+    """A folder for temporary files that the hosts' user may enter, which pytest's own is not."""
+    with tempfile.TemporaryDirectory() as folder:
+        Path(folder).chmod(0o755)
+        yield Path(folder)
+
+
+@pytest.fixture
+def gpuops(tmp_path, elsewhere):
     def run(*words, timeout=60):
-        program = [sys.executable, "-c", "from gpuops.cli import main; main()", "lab", *words]
-        return subprocess.run(program, cwd=tmp_path, capture_output=True, text=True, timeout=timeout, check=False)
+        env = {**os.environ, "TMPDIR": str(elsewhere)}
+        return subprocess.run(
+            [*PROGRAM, *words], cwd=tmp_path, env=env, capture_output=True, text=True, timeout=timeout, check=False
+        )
 
     yield run
     run("down")
 
 
-def sandboxes():
-    return {p.name for p in Path(tempfile.gettempdir()).glob("gpuops-lab-*")}
-
-
-def test_up_status_fault_clear_down(gpuops, tmp_path):
-    before = sandboxes()
+def test_up_status_fault_clear_down(gpuops, tmp_path, elsewhere):
     up = gpuops("up", "--nodes", "2", "--fault", "gpu02:gpu2:lost")
     assert up.returncode == 0, up.stderr
     assert "gpu02:gpu2:lost" in up.stdout
@@ -55,7 +62,7 @@ def test_up_status_fault_clear_down(gpuops, tmp_path):
     assert "a lab runs already" in again.stderr
     assert gpuops("down").stdout == "the lab is down\n"
     assert not (tmp_path / ".gpuops").exists()
-    assert sandboxes() <= before
+    assert list(elsewhere.iterdir()) == []
     assert gpuops("down").stdout == "no lab runs here\n"
 
 
@@ -99,6 +106,15 @@ def test_a_port_in_use_is_named_and_nothing_is_left(gpuops, tmp_path):
     assert not (tmp_path / ".gpuops").exists()
 
 
+@pytest.mark.skipif(os.geteuid() != 0, reason="only a lab that root starts runs as somebody else")
+def test_a_temporary_folder_that_is_closed_is_named(gpuops, tmp_path, elsewhere):
+    elsewhere.chmod(0o700)
+    done = gpuops("up", "--nodes", "1")
+    assert done.returncode == 2
+    assert f"{elsewhere} is closed to the lab's unprivileged user" in done.stderr
+    assert list(tmp_path.iterdir()) == []
+
+
 def test_what_a_killed_lab_left_is_swept_away(gpuops, tmp_path):
     gpuops("up", "--nodes", "1")
     state = json.loads((tmp_path / ".gpuops" / "lab" / "state.json").read_text())
@@ -111,19 +127,20 @@ def test_what_a_killed_lab_left_is_swept_away(gpuops, tmp_path):
     assert not Path(state["sandbox"]).exists()
 
 
-def test_ctrl_c_while_it_starts_leaves_nothing(tmp_path):
-    before = sandboxes()
-    program = [sys.executable, "-c", "from gpuops.cli import main; main()", "lab", "up", "--nodes", "2000"]
-    starting = subprocess.Popen(program, cwd=tmp_path, stderr=subprocess.PIPE, text=True)
+@pytest.mark.parametrize("seconds", [0.0, 0.3, 0.8])
+def test_ctrl_c_while_it_starts_leaves_nothing(tmp_path, elsewhere, seconds):
+    env = {**os.environ, "TMPDIR": str(elsewhere)}
+    words = [*PROGRAM, "up", "--nodes", "2000"]
+    starting = subprocess.Popen(words, cwd=tmp_path, env=env, stderr=subprocess.PIPE, text=True)
     deadline = time.monotonic() + 20
     while not (tmp_path / ".gpuops" / "lab" / "server.log").exists() and time.monotonic() < deadline:
         time.sleep(0.01)
-    time.sleep(0.3)
+    time.sleep(seconds)
     starting.send_signal(signal.SIGINT)
     _, err = starting.communicate(timeout=60)
     assert (starting.returncode, err.strip()) == (130, "gpuops: interrupted")
     assert list(tmp_path.iterdir()) == []
-    assert sandboxes() <= before
+    assert list(elsewhere.iterdir()) == []
 
 
 def test_a_lab_whose_folder_is_deleted_ends_by_itself(gpuops, tmp_path):

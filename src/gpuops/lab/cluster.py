@@ -17,11 +17,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuops.errors import InputError, MissingError, did_you_mean
+from gpuops.errors import GpuopsError, InputError, MissingError, did_you_mean
 from gpuops.lab.faults.catalogue import faulted, split
 from gpuops.lab.machine import healthy
 from gpuops.lab.places import Places
-from gpuops.lab.sandbox import remove
+from gpuops.lab.sandbox import make_root, remove
 
 MOST_HOSTS = 4000
 _START_SECONDS = 120.0
@@ -56,17 +56,14 @@ def up(folder: Path, machine: str, count: int, faults: Sequence[str], port_base:
     if lock is None:
         pid = places.read_state().get("pid", "unknown")
         raise InputError(f"a lab runs already in {folder} (process {pid}); gpuops lab down ends it")
-    _sweep(places)
     settings = {"folder": str(folder.absolute()), "machine": machine, "names": names, "port_base": port_base}
-    server, report = _start({**settings, "faults": list(faults)}, places, lock)
     try:
-        news = _news(report, server, places)
-        state = {"pid": server.pid, "machine": machine, "sandbox": news["sandbox"], "port": news["port"]}
-        places.state.write_text(json.dumps(state), encoding="utf-8")
+        _sweep(places)
+        _start({**settings, "faults": list(faults)}, places, lock)
         hosts = status(folder)
         _await_banner(hosts, machine)
-    except BaseException:  # Ctrl-C too: nothing may be left behind
-        _end(server.pid, places)
+    except (GpuopsError, OSError, KeyboardInterrupt):  # nothing may be left behind
+        _end(places)
         raise
     finally:
         os.close(lock)
@@ -88,20 +85,26 @@ def _checked(machine: str, count: int, faults: Sequence[str]) -> list[str]:
     return names
 
 
-def _start(settings: Mapping[str, Any], places: Places, lock: int) -> tuple[subprocess.Popen[bytes], int]:
+def _start(settings: Mapping[str, Any], places: Places, lock: int) -> None:
+    """Start the lab's process, which inherits the lock, and wait until it says that it is ready."""
+    sandbox = str(make_root())
+    state = {"sandbox": sandbox, "machine": settings["machine"]}
+    places.write_state(state)
     reading, writing = os.pipe()
-    words = [sys.executable, "-m", "gpuops.lab", json.dumps({**settings, "report": writing})]
+    words = json.dumps({**settings, "sandbox": sandbox, "report": writing})
     with places.log.open("wb") as log:
         server = subprocess.Popen(
-            words,
+            [sys.executable, "-m", "gpuops.lab", words],
             stdin=subprocess.DEVNULL,
             stdout=log,
             stderr=log,
             start_new_session=True,
             pass_fds=(writing, lock),
         )
+    places.write_state({**state, "pid": server.pid})
     os.close(writing)
-    return server, reading
+    news = _news(reading, server, places)
+    places.write_state({**state, "pid": server.pid, "port": news["port"]})
 
 
 def _news(report: int, server: subprocess.Popen[bytes], places: Places) -> dict[str, Any]:
@@ -161,7 +164,7 @@ def down(folder: Path) -> bool:
     lock = places.try_lock()
     state = places.read_state()
     if lock is None:
-        _end(int(state["pid"]), places)
+        _end(places)
         return True
     # its process is gone: what it left is swept away
     _sweep(places)
@@ -189,9 +192,10 @@ def _order(folder: Path, order: Mapping[str, object]) -> list[LabHost]:
     return [LabHost(name, host["port"], tuple(host["faults"])) for name, host in news["hosts"].items()]
 
 
-def _end(pid: int, places: Places) -> None:
-    """End process ``pid``, which holds the lock, and remove the lab's files."""
-    for number in (signal.SIGTERM, signal.SIGKILL):
+def _end(places: Places) -> None:
+    """End the process that holds the lock, if there is one yet, and remove all that a lab makes."""
+    pid = int(places.read_state().get("pid", 0))
+    for number in (signal.SIGTERM, signal.SIGKILL) if pid else ():
         try:
             os.kill(pid, number)
         except ProcessLookupError:

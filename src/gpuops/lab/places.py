@@ -5,6 +5,7 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -68,6 +69,10 @@ class Places:
         except (OSError, ValueError):
             return {}
         return state if isinstance(state, dict) else {}
+
+    def write_state(self, state: Mapping[str, object]) -> None:
+        """Note what runs here; whoever ends or sweeps it must know."""
+        self.state.write_text(json.dumps(state), encoding="utf-8")
 
     def clear(self) -> None:
         """Delete the lab's files, and the folders if nothing else is in them."""

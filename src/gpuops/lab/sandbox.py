@@ -8,6 +8,7 @@ import os
 import pwd
 import shlex
 import shutil
+import stat
 import subprocess
 import sys
 import tempfile
@@ -16,7 +17,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuops.errors import MissingError
+from gpuops.errors import InputError, MissingError
 from gpuops.lab import tree
 from gpuops.lab.identity import TIMES, personalize
 from gpuops.lab.model import Node
@@ -75,13 +76,24 @@ def _runs(python: str, user: User) -> bool:
     return bool(done.returncode == 0)
 
 
+def make_root() -> Path:
+    """An empty folder for a lab, outside of any home, or `InputError` if the hosts' user could not enter it."""
+    folder = Path(tempfile.gettempdir()).resolve()
+    closed = next((p for p in (folder, *folder.parents) if not p.stat().st_mode & stat.S_IXOTH), None)
+    if closed and os.geteuid() == 0:
+        raise InputError(
+            f"{closed} is closed to the lab's unprivileged user; set TMPDIR to a folder that all may enter"
+        )
+    return Path(tempfile.mkdtemp(prefix=PREFIX, dir=folder))
+
+
 class Sandbox:
     """The folder that holds programs, rendered answers and a small folder for each host."""
 
-    def __init__(self, user: User) -> None:
+    def __init__(self, root: Path, user: User) -> None:
         self.user = user
         self.python = find_python(user)
-        self.root = Path(tempfile.mkdtemp(prefix=PREFIX))
+        self.root = root
         self.root.chmod(0o755)
         self.up_since = time.monotonic() - _UP_SECONDS
         for name in ("answers", "hosts"):

@@ -111,7 +111,7 @@ def serve(settings: Mapping[str, Any], ready: Callable[[dict[str, object]], None
     for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK):
         _raise(limit)
     asyncssh.set_log_level("ERROR")
-    sandbox = Sandbox(shell_user())
+    sandbox = Sandbox(Path(settings["sandbox"]), shell_user())
     try:
         asyncio.run(_serve(settings, sandbox, ready))
     finally:
@@ -139,7 +139,7 @@ async def _serve(settings: Mapping[str, Any], sandbox: Sandbox, ready: Callable[
     await _listen(sandbox.root / "control.sock", 0o600, lab.control)
     first = next(iter(lab.hosts.values())).listener.port
     _hand_out(lab, first)
-    ready({"port": first, "sandbox": str(sandbox.root)})
+    ready({"port": first})
     await _until_ended(places)
     for host in lab.hosts.values():
         host.listener.close()
