@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import logging
 import queue
 import threading
 import time
@@ -13,6 +14,7 @@ from gpuops.errors import GpuopsError, Interrupted, NodeError
 from gpuops.inventory import Host
 
 T = TypeVar("T")
+_log = logging.getLogger(__name__)
 FANOUT = 64
 _STOPPING_SECONDS = 8.0
 _STACK_BYTES = 512 * 1024  # a worker needs little; 1000 idle megabytes would count
@@ -84,7 +86,9 @@ class _Crew(Generic[T]):
                 index, host = self._waiting.get_nowait()
             except queue.Empty:
                 return
-            self._finished.put((index, self._do(host)))
+            outcome = self._do(host)
+            _log.info("%s: %s after %.2f s", host.name, outcome.error or "answered", outcome.seconds)
+            self._finished.put((index, outcome))
 
     def _do(self, host: Host) -> Outcome[T]:
         began = time.monotonic()

@@ -5,6 +5,7 @@ from __future__ import annotations
 import importlib
 import os
 import pkgutil
+import signal
 import sys
 
 import click
@@ -42,17 +43,22 @@ class Verbs(click.Group):
 
 @click.group(cls=Verbs, context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="gpuops")
-@click.option("-v", "--verbose", count=True, help="Say more on stderr; twice for every command sent.")
+@click.option("-v", "--verbose", count=True, help="Tell of each node on stderr; twice: of every question too.")
 @click.option("--debug", is_flag=True, help="Show a traceback when something goes wrong.")
 @click.pass_context
 def program(ctx: click.Context, verbose: int, debug: bool) -> None:  # noqa: FBT001 - click passes by name
     """Bring up, check and use GPU clusters over plain SSH, with evidence at each step."""
-    ctx.obj = {"verbose": verbose, "debug": debug}
+    ctx.obj = {"debug": debug}
+    if verbose:
+        from gpuops.cli._options import listen
+
+        listen(verbose)
 
 
 def main() -> None:
     """The console script: every error one sentence on stderr, and the exit code that the architecture names."""
     debug = "--debug" in sys.argv[1:]
+    signal.signal(signal.SIGTERM, signal.default_int_handler)  # an end that is asked for is Ctrl-C's
     try:
         code = program.main(standalone_mode=False)
         sys.stdout.flush()

@@ -133,6 +133,19 @@ def fitting_fanout(wanted: int) -> int:
     return min(wanted, fits)
 
 
+def listen(verbose: int) -> None:
+    """Tell what the engine logs: each node's outcome, and from 2 on every question that is sent."""
+    import logging
+
+    class Teller(logging.Handler):
+        def emit(self, record: logging.LogRecord) -> None:
+            tell(record.getMessage())
+
+    engine = logging.getLogger("gpuops")
+    engine.addHandler(Teller())
+    engine.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
+
+
 def tell(sentence: str) -> None:
     """Say something beside the result: on stderr, so that stdout stays the report."""
     from gpuops.report.page import clean
@@ -181,8 +194,24 @@ _OPTIONS = [
     click.option("-i", "--inventory", metavar="FILE", help="Inventory file, or host1,host2 (a comma makes it a list)."),
     click.option("-l", "--limit", metavar="PATTERN", help="Only these hosts: h100:&rack1:!gpu05, gpu[001-128]."),
     click.option("--fanout", type=click.IntRange(1, 4096), metavar="N", help="Nodes asked at a time (64)."),
-    click.option("--connect-timeout", "connect_seconds", type=float, default=10.0, show_default=True, metavar="S"),
-    click.option("--total-timeout", "total_seconds", type=float, default=3600.0, show_default=True, metavar="S"),
+    click.option(
+        "--connect-timeout",
+        "connect_seconds",
+        type=float,
+        default=10.0,
+        show_default=True,
+        metavar="S",
+        help="Seconds until a node counts as unreachable.",
+    ),
+    click.option(
+        "--total-timeout",
+        "total_seconds",
+        type=float,
+        default=3600.0,
+        show_default=True,
+        metavar="S",
+        help="Seconds for the whole run; what is open then is unknown.",
+    ),
     click.option("-k", "--ask-pass", is_flag=True, help="Ask for the SSH password."),
     click.option("-K", "--ask-become-pass", is_flag=True, help="Ask for the sudo password."),
 ]

@@ -13,12 +13,21 @@ if TYPE_CHECKING:
 _SUFFIX = {"json": "to_ansible_json", "yaml": "to_yaml", "ini": "to_ini"}
 
 
+def _project_inventory() -> str:
+    from gpuops.project import load_project
+
+    inventory = load_project().inventory
+    if inventory is None:
+        raise click.UsageError("name an inventory: -i FILE, or `inventory:` in gpuops.yml")
+    return inventory
+
+
 def _chooses(verb: Callable[..., Any]) -> Callable[..., Any]:
     """The options that say which inventory, and which of its hosts."""
     only = "Only these hosts; Ansible's --limit patterns, and gpu[001-128]."
     which = "A file or folder (looked for here and in inventory/), or names: gpu01,gpu02."
     verb = click.option("--limit", default="all", metavar="PATTERN", help=only)(verb)
-    return click.option("-i", "--inventory", "source", required=True, metavar="INVENTORY", help=which)(verb)
+    return click.option("-i", "--inventory", "source", default=_project_inventory, metavar="FILE", help=which)(verb)
 
 
 @click.group()

@@ -39,7 +39,13 @@ class Gathered:
 
 @click.command()
 @target_options
-@click.option("--level", type=click.Choice(["quick", "standard", "burnin"]), default="quick", show_default=True)
+@click.option(
+    "--level",
+    type=click.Choice(["quick", "standard", "burnin"]),
+    default="quick",
+    show_default=True,
+    help="quick: seconds, disturbs nobody; the others also measure.",
+)
 @click.option("--only", multiple=True, metavar="NAME", help="Only this check or tag; may be given again.")
 @click.option("--skip", multiple=True, metavar="NAME", help="Not this check or tag; may be given again.")
 @click.option("--fail-on", type=click.Choice(["fail", "warn", "never"]), help="Exit 1 from here on (fail).")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import base64
 import importlib.resources
+import logging
 import re
 import secrets
 import threading
@@ -19,6 +20,7 @@ from gpuops.shell import Command, Completed, Files, Question
 from gpuops.transport import fallback
 from gpuops.transport.stream import OpenStream, Stream
 
+_log = logging.getLogger(__name__)
 OUTPUT_CAP_BYTES = 16 * 1024 * 1024
 _ANSWER_CAP_BYTES = 256 * 1024 * 1024
 _NOISE_CAP_BYTES = 1024 * 1024
@@ -85,6 +87,8 @@ class AgentTransport:
 
     def batch(self, questions: Sequence[Question]) -> list[Completed]:
         """Ask everything in one round trip."""
+        for question in questions:
+            _log.debug("%s: asking %s", self.node, question)
         with self._lock:
             if self._has_python:
                 body = self._exchange(questions)

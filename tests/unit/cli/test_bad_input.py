@@ -1,0 +1,97 @@
+"""What a person gets wrong is one sentence and the documented exit code, and nothing is half written."""
+
+import re
+import subprocess
+import sys
+
+import pytest
+
+GPUOPS = [sys.executable, "-m", "gpuops"]
+GOOD = "all:\n  hosts:\n    gpu01: {ansible_connection: local}\n"
+
+
+def gpuops(folder, *words):
+    return subprocess.run([*GPUOPS, *words], cwd=folder, capture_output=True, timeout=60, check=False)
+
+
+BAD_INVENTORIES = {
+    "nothing in it": (b"", r"prod\.yml:1:1: no hosts"),
+    "a group without hosts": (b"all:\n  children:\n    h100:\n", r"prod\.yml:1:1: no hosts"),
+    "a duplicate host": (b"all:\n  hosts:\n    gpu01:\n    gpu01:\n", r'prod\.yml:4:5: "gpu01" is given twice.*line 3'),
+    "a tab": (b"all:\n\thosts:\n", r"prod\.yml:2:1: a tab in the indentation; use spaces"),
+    "UTF-16": (GOOD.encode("utf-16"), r"prod\.yml:1:1: not UTF-8"),
+    "a Python object": (b"all: !!python/object:os.system {}\n", r"prod\.yml:1:6: !!python/object:os\.system is not"),
+    "an option as a host": (b"all:\n  hosts:\n    -oProxyCommand=id:\n", r"prod\.yml:3:5: .*-oProxyCommand=id"),
+    "a port beyond TCP": (b"all:\n  hosts:\n    gpu01: {ansible_port: 70000}\n", r"prod\.yml:3:27: .*70000"),
+    "no such profile": (b"all:\n  hosts:\n    gpu01: {profile: hgx-h10}\n", r'prod\.yml:3:\d+: .*"hgx-h10".*hgx-h100'),
+    "an unclosed bracket": (b"all: [\n", r"prod\.yml:\d+:\d+: "),
+    "a cycle": (b"a:\n  children:\n    b:\nb:\n  children:\n    a:\n", r"prod\.yml:6:5: group a contains itself"),
+}
+
+
+@pytest.mark.parametrize("name", BAD_INVENTORIES)
+def test_a_wrong_inventory_is_told_with_its_place(tmp_path, name):
+    content, complaint = BAD_INVENTORIES[name]
+    (tmp_path / "prod.yml").write_bytes(content)
+    done = gpuops(tmp_path, "validate", "-i", "prod.yml")
+    assert_one_sentence(done, complaint)
+
+
+WRONG_WORDS = {
+    "missing inventory": (["-i", "nosuch.yml"], r"nosuch\.yml: no such file"),
+    "unknown pattern": (["-i", "prod.yml", "--limit", "gpu99"], r"gpu99"),
+    "empty selection": (["-i", "prod.yml", "--limit", "gpu01:!gpu01"], r"gpu01:!gpu01"),
+    "unknown check": (["-i", "prod.yml", "--only", "gpu-cuont"], r'"gpu-cuont".*gpu-count'),
+    "unknown format": (["-i", "prod.yml", "--format", "jsn"], r'"jsn".*json'),
+    "missing folder": (["-i", "prod.yml", "-o", "nosuch/out.json"], r"nosuch/out\.json: .*no folder nosuch"),
+    "unknown suffix": (["-i", "prod.yml", "-o", "out.docx"], r"out\.docx"),
+    "full disk": (["-i", "prod.yml", "--format", "json", "-o", "/dev/full"], r"/dev/full: .*no space left"),
+    "no facts": (["--from", "nosuch"], r"nosuch: no saved facts"),
+    "unknown option": (["--levle", "quick"], r"--levle"),
+    "limit without inventory": (["--limit", "gpu01"], r"needs an inventory"),
+}
+
+
+@pytest.mark.parametrize("name", WRONG_WORDS)
+def test_wrong_words_are_told_before_anything_is_written(tmp_path, name):
+    (tmp_path / "prod.yml").write_text(GOOD)
+    words, complaint = WRONG_WORDS[name]
+    assert_one_sentence(gpuops(tmp_path, "validate", *words), complaint)
+    assert sorted(p.name for p in tmp_path.iterdir()) == ["prod.yml"]
+
+
+def assert_one_sentence(done, complaint):
+    said = done.stderr.decode()
+    assert done.returncode == 2, said
+    assert done.stdout == b""
+    assert re.search(complaint, said), said
+    assert "Traceback" not in said
+    assert len([line for line in said.splitlines() if line.startswith("gpuops: ")]) == 1
+    assert len(said.splitlines()) == 1, said
+
+
+def test_saved_facts_of_a_stranger_are_refused(tmp_path):
+    (tmp_path / "facts").mkdir()
+    (tmp_path / "facts" / "gpu01.json").write_text('{"schema": "gpuops.facts/99", "node": "gpu01", "answers": []}')
+    assert_one_sentence(gpuops(tmp_path, "validate", "--from", "facts"), r"gpuops\.facts/99")
+
+
+def test_settings_with_an_unknown_key_are_refused(tmp_path):
+    (tmp_path / "gpuops.yml").write_text("fan_out: 3\n")
+    assert_one_sentence(gpuops(tmp_path, "ping"), r'gpuops\.yml:1:1: unknown key "fan_out".*"fanout"')
+
+
+def test_an_old_report_stays_whole_when_the_new_one_cannot_be_written(tmp_path):
+    (tmp_path / "prod.yml").write_text(GOOD)
+    old = tmp_path / "out.json"
+    old.write_text("old")
+    (tmp_path / "link").symlink_to("/dev/full")
+    assert gpuops(tmp_path, "validate", "-i", "prod.yml", "-o", "link", "--format", "json").returncode == 2
+    assert old.read_text() == "old"
+
+
+def test_a_reader_that_leaves_is_no_error(tmp_path):
+    line = f"{sys.executable} -m gpuops checks list | head -1"
+    done = subprocess.run(["bash", "-o", "pipefail", "-c", line], cwd=tmp_path, capture_output=True, check=False)
+    assert done.returncode in (0, 141)
+    assert done.stderr == b""
