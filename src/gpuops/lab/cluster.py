@@ -200,20 +200,22 @@ def _end(places: Places) -> None:
             os.kill(pid, number)
         except ProcessLookupError:
             break
-        if _gone(pid):
+        if _gone(pid, places):
             break
     _sweep(places)
     places.clear()
 
 
-def _gone(pid: int) -> bool:
+def _gone(pid: int, places: Places) -> bool:
+    """The process ended, within some seconds. Its lock tells, or that it was our child; its number may linger."""
     deadline = time.monotonic() + _END_SECONDS
     while time.monotonic() < deadline:
         with contextlib.suppress(ChildProcessError):
-            os.waitpid(pid, os.WNOHANG)  # it is our child where `up` itself gives up
-        try:
-            os.kill(pid, 0)
-        except ProcessLookupError:
+            if os.waitpid(pid, os.WNOHANG)[0]:
+                return True
+        lock = places.try_lock()
+        if lock is not None:
+            os.close(lock)
             return True
         time.sleep(0.02)
     return False

@@ -16,7 +16,13 @@ RETIRED = "Requested functionality has been deprecated"
 def entries(node: Node, gpu: Gpu) -> tuple[Entry, ...]:
     """All of ``gpu``, in order."""
     major = node.driver.major
-    return (*_card(node, gpu, major), *_firmware(node, gpu, major), _pci(gpu, major), *readings(node, gpu, major))
+    return (
+        *_card(node, gpu, major),
+        *_board(gpu, major),
+        *_firmware(node, gpu, major),
+        _pci(gpu, major),
+        *readings(node, gpu, major),
+    )
 
 
 def _card(node: Node, gpu: Gpu, major: int) -> list[Entry]:
@@ -42,17 +48,14 @@ def _card(node: Node, gpu: Gpu, major: int) -> list[Entry]:
     ]
 
 
-def _firmware(node: Node, gpu: Gpu, major: int) -> list[Entry]:
+def _board(gpu: Gpu, major: int) -> list[Entry]:
     model = gpu.model
-    modern = major >= 550
     bus, slot = gpu.address[5:7], gpu.address[8:10]
-    gsp = node.driver.userspace if model.architecture != "Turing" else NOT_KNOWN
-    image, oem, ecc = model.inforom
-    firmware = Entry("gsp_firmware_version", "GSP Firmware Version", gsp)
-    found = [
+    modern = [Entry("pdi", "GPU PDI", f"0x{gpu.uuid[4:12]}{gpu.uuid[-8:]}")] if major >= 550 else []
+    return [
         Entry("serial", "Serial Number", gpu.serial),
         Entry("uuid", "GPU UUID", gpu.uuid),
-        Entry("pdi", "GPU PDI", f"0x{gpu.uuid[4:12]}{gpu.uuid[-8:]}") if modern else None,
+        *modern,
         Entry("minor_number", "Minor Number", str(gpu.index)),
         Entry("vbios_version", "VBIOS Version", model.vbios),
         Entry("multigpu_board", "MultiGPU Board", "No"),
@@ -60,34 +63,44 @@ def _firmware(node: Node, gpu: Gpu, major: int) -> list[Entry]:
         Entry("board_part_number", "Board Part Number", model.board_part_number),
         Entry("gpu_part_number", "GPU Part Number", model.part_number),
         Entry("gpu_fru_part_number", "FRU Part Number", NOT_KNOWN),
-        _platform(gpu) if modern else Entry("gpu_module_id", "Module ID", str(gpu.index + 1)),
-        section(
-            "inforom_version",
-            "Inforom Version",
-            Entry("img_version", "Image Version", image),
-            Entry("oem_object", "OEM Object", oem),
-            Entry("ecc_object", "ECC Object", told(ecc)),
-            Entry("pwr_object", "Power Management Object", NOT_KNOWN),
-        ),
-        _flush() if modern else None,
-        section(
-            "gpu_operation_mode",
-            "GPU Operation Mode",
-            *alike(NOT_KNOWN, (("current_gom", "Current"), ("pending_gom", "Pending"))),
-        ),
-        Entry("c2c_mode", "GPU C2C Mode", "Disabled" if model.fabric else NOT_KNOWN) if modern else firmware,
-        section(
-            "gpu_virtualization_mode",
-            "GPU Virtualization Mode",
-            Entry("virtualization_mode", "Virtualization Mode", "None"),
-            Entry("host_vgpu_mode", "Host VGPU Mode", NOT_KNOWN),
-            Entry("vgpu_heterogeneous_mode", "vGPU Heterogeneous Mode", NOT_KNOWN) if modern else None,
-        ),
-        Entry("gpu_recovery_action", "GPU Recovery Action", _recovery(gpu)) if modern else _reset_status(gpu),
-        firmware if modern else None,
-        section("ibmnpu", "IBMNPU", Entry("relaxed_ordering_mode", "Relaxed Ordering Mode", NOT_KNOWN)),
     ]
-    return [e for e in found if e is not None]
+
+
+def _firmware(node: Node, gpu: Gpu, major: int) -> list[Entry]:
+    gom = (("current_gom", "Current"), ("pending_gom", "Pending"))
+    before = [_inforom(gpu), section("gpu_operation_mode", "GPU Operation Mode", *alike(NOT_KNOWN, gom))]
+    gsp = node.driver.userspace if gpu.model.architecture != "Turing" else NOT_KNOWN
+    firmware = Entry("gsp_firmware_version", "GSP Firmware Version", gsp)
+    after = section("ibmnpu", "IBMNPU", Entry("relaxed_ordering_mode", "Relaxed Ordering Mode", NOT_KNOWN))
+    if major < 550:
+        module = Entry("gpu_module_id", "Module ID", str(gpu.index + 1))
+        return [module, *before, firmware, _virtualization(major), _reset_status(gpu), after]
+    c2c = Entry("c2c_mode", "GPU C2C Mode", "Disabled" if gpu.model.fabric else NOT_KNOWN)
+    recovery = Entry("gpu_recovery_action", "GPU Recovery Action", _recovery(gpu))
+    before.insert(1, _flush())
+    return [_platform(gpu), *before, c2c, _virtualization(major), recovery, firmware, after]
+
+
+def _inforom(gpu: Gpu) -> Entry:
+    image, oem, ecc = gpu.model.inforom
+    return section(
+        "inforom_version",
+        "Inforom Version",
+        Entry("img_version", "Image Version", image),
+        Entry("oem_object", "OEM Object", oem),
+        Entry("ecc_object", "ECC Object", told(ecc)),
+        Entry("pwr_object", "Power Management Object", NOT_KNOWN),
+    )
+
+
+def _virtualization(major: int) -> Entry:
+    return section(
+        "gpu_virtualization_mode",
+        "GPU Virtualization Mode",
+        Entry("virtualization_mode", "Virtualization Mode", "None"),
+        Entry("host_vgpu_mode", "Host VGPU Mode", NOT_KNOWN),
+        Entry("vgpu_heterogeneous_mode", "vGPU Heterogeneous Mode", NOT_KNOWN) if major >= 550 else None,
+    )
 
 
 def _platform(gpu: Gpu) -> Entry:
