@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import os
 import resource
 import signal
 import socket
@@ -111,6 +112,7 @@ def serve(settings: Mapping[str, Any], ready: Callable[[dict[str, object]], None
     for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK):
         _raise(limit)
     asyncssh.set_log_level("ERROR")
+    os.umask(0o022)  # the hosts' user must be able to read what is made here
     sandbox = Sandbox(Path(settings["sandbox"]), shell_user())
     try:
         asyncio.run(_serve(settings, sandbox, ready))

@@ -14,14 +14,17 @@ from __future__ import annotations
 import builtins
 import errno
 import io
-import json
+import marshal
 import os
 import posixpath
 import stat
 import sys
 import time
 import types
-from typing import Any
+
+TYPE_CHECKING = False  # importing typing would take as long as the rest
+if TYPE_CHECKING:
+    from typing import Any
 
 real_open = builtins.open
 real = types.SimpleNamespace(
@@ -49,12 +52,8 @@ class Tree:
         with real_open(self.state_path, encoding="utf-8") as file:
             pairs = (line.rstrip("\n").partition("=") for line in file)
             self.state = {name: value.strip("'") for name, _, value in pairs}
-        with real_open(f"{self.state['ANSWERS']}/tree.json", encoding="utf-8") as file:
-            text = file.read()
-        for edit in self.state["EDIT"].split(";"):
-            _, token, value, _ = edit.split("/")
-            text = text.replace(token, value)
-        self.tree = json.loads(text)
+        with real_open(f"{self.state['ANSWERS']}/tree", "rb") as file:
+            self.tree = marshal.load(file)  # noqa: S302 - the lab wrote it
 
     @property
     def skew_seconds(self) -> float:
@@ -93,11 +92,19 @@ class Tree:
     def text(self, path: str) -> str:
         """A file's content, or the error that a real one would raise."""
         if path in self.tree["files"]:
-            up = time.monotonic() - float(self.state["UP_SINCE"])
-            return str(self.tree["files"][path]).replace("~uptime~", f"{up:.2f}")
+            return self.personal(str(self.tree["files"][path]))
         if path in self.tree["folders"]:
             raise IsADirectoryError(errno.EISDIR, os.strerror(errno.EISDIR), path)
         raise missing(path)
+
+    def personal(self, text: str) -> str:
+        """``text`` with the host's own values."""
+        if "~" in text:
+            up = time.monotonic() - float(self.state["UP_SINCE"])
+            for edit in f"{self.state['EDIT']};s/~uptime~/{up:.2f}/g".split(";"):
+                _, token, value, _ = edit.split("/")
+                text = text.replace(token, value)
+        return text
 
     def names(self, path: str) -> list[str]:
         """A folder's entries."""

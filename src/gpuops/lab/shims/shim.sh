@@ -55,7 +55,8 @@ become_root() {
 print_answer() { # $1 is the answer's file
     edit=$EDIT
     if [ -f "$1.timed" ]; then
-        edit="$edit;s/~now~/$(now '+%a %b %e %H:%M:%S %Y')/g;s,~stamp~,$(now '+%Y/%m/%d %H:%M:%S.000'),g"
+        times=$(now '+%a %b %e %H:%M:%S %Y|%Y/%m/%d %H:%M:%S.000')
+        edit="$edit;s/~now~/${times%|*}/g;s,~stamp~,${times#*|},g"
     fi
     [ -f "$1.end" ] || exec sed -e "$edit" "$1"
     sed -e "$edit" "$1"
@@ -65,13 +66,13 @@ print_answer() { # $1 is the answer's file
 }
 
 case $tool in
-python3) exec "$PYTHON" -SE "$LAB/shims/fakeroot.py" "$here" python3 "$@" ;;
+python3) exec "$PYTHON" -SE "$LAB/shims/fakeroot.pyc" "$here" python3 "$@" ;;
 sudo) become_root "$@" ;;
 date) now "$@" && exit || exit ;;
 cat | ls | readlink)
     case " $*" in
     *" /sys"* | *" /proc"* | *" /etc/"* | *" /usr/lib/os-release"*)
-        exec "$PYTHON" -SE "$LAB/shims/fakeroot.py" "$here" "$tool" "$@"
+        exec "$PYTHON" -SE "$LAB/shims/fakeroot.pyc" "$here" "$tool" "$@"
         ;;
     esac
     exec "/bin/$tool" "$@"
