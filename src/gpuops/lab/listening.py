@@ -13,10 +13,9 @@ import asyncssh
 
 from gpuops.lab.files import HostFiles
 from gpuops.lab.model import Behaviour
+from gpuops.lab.ports import ADDRESS, bound, listening
 
 Run = Callable[["asyncssh.SSHServerProcess[bytes]", str], Awaitable[None]]
-ADDRESS = "127.0.0.1"
-_BACKLOG = 128
 
 
 class Gate(asyncssh.SSHServer):
@@ -44,7 +43,7 @@ class Access:
 class Listener:
     """The port of one host."""
 
-    def __init__(self, name: str, port: int, access: Access) -> None:
+    def __init__(self, name: str, port: int, listening_socket: socket.socket, access: Access) -> None:
         self.name = name
         self.port = port
         self.key = asyncssh.generate_private_key("ssh-ed25519")
@@ -52,24 +51,16 @@ class Listener:
         self._behaviour = Behaviour()
         self._options: asyncssh.SSHServerConnectionOptions | None = None
         self._connections: set[asyncio.Task[None]] = set()
-        self._socket = self._bound()
-
-    def _bound(self) -> socket.socket:
-        bound = socket.socket()
-        bound.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        bound.settimeout(0)
-        bound.bind((ADDRESS, self.port))
-        return bound
+        self._open(listening_socket)
 
     @property
     def known_hosts_line(self) -> str:
         """The line that lets a client know this host."""
         return f"[{ADDRESS}]:{self.port} {self.key.export_public_key().decode().strip()}\n"
 
-    def open(self) -> None:
-        """Listen; a port that is bound but does not listen refuses connections."""
-        self._socket.listen(_BACKLOG)
-        asyncio.get_running_loop().add_reader(self._socket.fileno(), self._accept)
+    def _open(self, at: socket.socket) -> None:
+        self._socket = at
+        asyncio.get_running_loop().add_reader(at.fileno(), self._accept)
 
     def close(self) -> None:
         """Stop listening; what is connected stays until it ends."""
@@ -82,11 +73,12 @@ class Listener:
         if before.connection == behaviour.connection:
             return
         self._options = None
-        if "refuse" in (before.connection, behaviour.connection):
+        if behaviour.connection == "refuse":
             self.close()
-            self._socket = self._bound()
-            if behaviour.connection != "refuse":
-                self.open()
+            self._socket = bound(self.port)  # kept, and no one answers there
+        elif before.connection == "refuse":
+            self._socket.close()
+            self._open(listening(self.port))
 
     def _accept(self) -> None:
         try:

@@ -275,6 +275,7 @@ class Node:
     packages: Mapping[str, str]
     switches: Switches | None = None
     kernel_messages: tuple[str, ...] = ()
+    booted: float = 0.0  # seconds since the epoch
     visible_gpus: int | None = None  # how many a session may open; None: all
     behaviour: Behaviour = field(default_factory=Behaviour)
 

@@ -36,7 +36,7 @@ _HARMLESS = (
 # long keys would be longer than a file name may be
 _LONGEST_KEY = 180
 # the hosts of a fresh lab have been up this long
-_UP_SECONDS = 1_036_800.0
+UP_SECONDS = 1_036_800.0
 # read by any Python, whichever wrote it
 _OLD_MARSHAL = 2
 _COMPILE = "import py_compile, sys; py_compile.compile(sys.argv[1], cfile=sys.argv[1] + 'c', doraise=True)"
@@ -98,7 +98,7 @@ class Sandbox:
         self.python = find_python(user)
         self.root = root
         self.root.chmod(0o755)
-        self.up_since = time.monotonic() - _UP_SECONDS
+        self.up_since = time.monotonic() - UP_SECONDS
         for name in ("answers", "hosts"):
             (self.root / name).mkdir(mode=0o755)
         shutil.copytree(SHIMS, self.root / "shims", ignore=shutil.ignore_patterns("__*"))

@@ -10,10 +10,9 @@ import json
 import os
 import resource
 import signal
-import socket
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -23,14 +22,14 @@ from gpuops.errors import InputError
 from gpuops.lab.faults.catalogue import faulted, split
 from gpuops.lab.identity import identity, personalize
 from gpuops.lab.inventory import inventory
-from gpuops.lab.listening import ADDRESS, Access, Listener
+from gpuops.lab.listening import Access, Listener
 from gpuops.lab.model import Node
 from gpuops.lab.places import Places
-from gpuops.lab.sandbox import Sandbox, shell_user, with_times
+from gpuops.lab.ports import listening_range
+from gpuops.lab.sandbox import UP_SECONDS, Sandbox, shell_user, with_times
 from gpuops.lab.session import run_command
 from gpuops.lab.tools.programs import PROGRAMS, run
 
-_FIRST_PORT, _LAST_PORT = 20000, 32000  # below the ports that Linux gives to clients
 _LOOK_SECONDS = 2.0
 
 
@@ -51,17 +50,20 @@ class Lab:
     places: Places
     sandbox: Sandbox
     hosts: dict[str, LabHost] = field(default_factory=dict)
-    booted: float = field(default_factory=time.time)
+    booted: float = field(default_factory=lambda: time.time() - UP_SECONDS)
 
-    def add_hosts(self, names: list[str], first_port: int, authorized: asyncssh.SSHAuthorizedKeys) -> None:
-        """Bind a port for each of ``names``."""
-        access = Access(authorized, range(first_port, first_port + len(names)), self.run, self.sandbox.home)
-        for port, name in enumerate(names, start=first_port):
-            self.hosts[name] = LabHost(Listener(name, port, access), identity(name, self.booted))
+    def add_hosts(self, names: list[str], port_base: int | None, authorized: asyncssh.SSHAuthorizedKeys) -> None:
+        """A port for each of ``names``."""
+        sockets = listening_range(len(names), port_base)
+        ports = range(sockets[0].getsockname()[1], sockets[0].getsockname()[1] + len(names))
+        access = Access(authorized, ports, self.run, self.sandbox.home)
+        for name, port, listening in zip(names, ports, sockets, strict=True):
+            values = identity(name, self.booted)
+            self.hosts[name] = LabHost(Listener(name, port, listening, access), values)
 
     def node(self, name: str) -> Node:
         """What ``name`` is at present."""
-        return faulted(self.machine, self.hosts[name].faults)
+        return replace(faulted(self.machine, self.hosts[name].faults), booted=self.booted)
 
     def set_faults(self, name: str, faults: tuple[str, ...]) -> None:
         """Put ``name`` into the state that ``faults`` make of a healthy node."""
@@ -153,36 +155,10 @@ def _bring_up(lab: Lab, settings: Mapping[str, Any]) -> None:
     lab.places.key.write_bytes(key.export_private_key())
     authorized = asyncssh.import_authorized_keys(key.export_public_key().decode())
     names = settings["names"]
-    lab.add_hosts(names, _free_ports(len(names), settings["port_base"]), authorized)
+    lab.add_hosts(names, settings["port_base"], authorized)
     refused = lab.control({"faults": settings["faults"], "clear": names}).get("error")
     if refused:
         raise InputError(str(refused))
-    for name, host in lab.hosts.items():
-        if lab.node(name).behaviour.connection != "refuse":
-            host.listener.open()
-
-
-def _free_ports(count: int, wanted: int | None) -> int:
-    """The first of ``count`` consecutive free ports, from ``wanted`` on if that is given."""
-    first = wanted or _FIRST_PORT
-    while first + count <= (65536 if wanted else _LAST_PORT):
-        taken = next((port for port in range(first, first + count) if not _is_free(port)), None)
-        if taken is None:
-            return first
-        if wanted:
-            raise InputError(f"port {taken} is in use, and the lab was asked to use {first} to {first + count - 1}")
-        first = taken + 1
-    raise InputError(f"no {count} consecutive ports are free; --port-base names the first of a range")
-
-
-def _is_free(port: int) -> bool:
-    with socket.socket() as probe:
-        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-        try:
-            probe.bind((ADDRESS, port))
-        except OSError:
-            return False
-    return True
 
 
 async def _listen(path: Path, mode: int, answer: Callable[[dict[str, Any]], dict[str, object]]) -> None:

@@ -1,5 +1,7 @@
 import posixpath
+import time
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 
 import pytest
 
@@ -71,6 +73,15 @@ def test_only_root_reads_the_kernel_log():
     assert "Operation not permitted" in refused.err
     assert out("journalctl -k", root=False).out == "-- No entries --\n"
     assert "Linux version" in out("journalctl -k -b").out
+
+
+def test_the_kernel_log_can_be_dated():
+    node = replace(healthy("hgx-h100"), booted=1_700_000_000.0)
+    plain, dated = (run(node, "dmesg", words, root=True).out.splitlines() for words in ([], ["-T"]))
+    assert dated[0].startswith(f"[{time.ctime(1_700_000_000)}] Linux version")
+    assert [row.partition("] ")[2] for row in dated] == [row.partition("] ")[2] for row in plain]
+    first = run(node, "journalctl", ["-k"], root=True).out.splitlines()[0]
+    assert first.startswith(time.strftime("%b %d %H:%M:%S ~host~ kernel: Linux", time.localtime(1_700_000_000)))
 
 
 def test_lspci_shows_capabilities_to_root_only():

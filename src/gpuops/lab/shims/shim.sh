@@ -75,7 +75,8 @@ cat | ls | readlink)
         exec "$PYTHON" -SE "$LAB/shims/fakeroot.pyc" "$here" "$tool" "$@"
         ;;
     esac
-    exec "/bin/$tool" "$@"
+    PATH=/usr/bin:/bin
+    exec "$tool" "$@"
     ;;
 nvidia-smi) [ "$SLOW" = 0 ] || sleep "$SLOW" ;;
 esac

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Iterator, Sequence
 
 from gpuops.lab.identity import HOST
@@ -28,14 +29,15 @@ def messages(node: Node) -> Iterator[tuple[float, str]]:
 
 
 def dmesg(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``dmesg`` prints; Debian and Ubuntu let only root read it."""
+    """What ``dmesg [-T]`` prints; Debian and Ubuntu let only root read it."""
+    unknown = set(words) - {"--nopager", "-P", "-k", "--kernel", "-T", "--ctime", "--color=never"}
+    if unknown:
+        return Answer(err=f"dmesg: unrecognized option '{min(unknown)}'\n", code=1)
     if not root:
         return Answer(err="dmesg: read kernel buffer failed: Operation not permitted\n", code=1)
-    if set(words) - {"--nopager", "-k", "--kernel", "-P", "-T", "--ctime", "--color=never"}:
-        return Answer(
-            err=f"dmesg: unrecognized option '{words[0]}'\nTry 'dmesg --help' for more information.\n", code=1
-        )
-    return Answer(out="".join(f"[{seconds:12.6f}] {text}\n" for seconds, text in messages(node)))
+    dated = bool({"-T", "--ctime"} & set(words))
+    stamps = ((time.ctime(node.booted + s) if dated else f"{s:12.6f}", text) for s, text in messages(node))
+    return Answer(out="".join(f"[{stamp}] {text}\n" for stamp, text in stamps))
 
 
 def journalctl(node: Node, words: Sequence[str], *, root: bool) -> Answer:
@@ -43,9 +45,5 @@ def journalctl(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     kernel = any(w == "--dmesg" or (w[:1] == "-" and w[1:2] != "-" and "k" in w) for w in words)
     if not root or not kernel:
         return Answer(out="-- No entries --\n")
-    # the journal counts from the boot, which every host of the lab had in the same second
-    return Answer(out="".join(f"{_monotonic(seconds)} {HOST} kernel: {text}\n" for seconds, text in messages(node)))
-
-
-def _monotonic(seconds: float) -> str:
-    return f"[{seconds:12.6f}]"
+    dates = ((time.strftime("%b %d %H:%M:%S", time.localtime(node.booted + s)), text) for s, text in messages(node))
+    return Answer(out="".join(f"{date} {HOST} kernel: {text}\n" for date, text in dates))
