@@ -185,8 +185,8 @@ def _order(folder: Path, order: Mapping[str, object]) -> list[LabHost]:
             control.sendall(json.dumps(order).encode() + b"\n")
             with control.makefile("rb") as answer:
                 news = json.loads(answer.read())
-    except OSError as error:
-        raise InputError(f"the lab in {folder} is gone ({error.strerror}); gpuops lab down tidies up") from error
+    except (OSError, ValueError) as error:
+        raise InputError(f"the lab in {folder} is gone ({error}); gpuops lab down tidies up") from error
     if "error" in news:
         raise InputError(str(news["error"]))
     return [LabHost(name, host["port"], tuple(host["faults"])) for name, host in news["hosts"].items()]

@@ -10,6 +10,7 @@ import json
 import os
 import resource
 import signal
+import subprocess
 import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
@@ -18,7 +19,7 @@ from typing import Any
 
 import asyncssh
 
-from gpuops.errors import InputError
+from gpuops.errors import GpuopsError, InputError
 from gpuops.lab.faults.catalogue import faulted, split
 from gpuops.lab.identity import identity, personalize
 from gpuops.lab.inventory import inventory
@@ -115,7 +116,11 @@ def serve(settings: Mapping[str, Any], ready: Callable[[dict[str, object]], None
         _raise(limit)
     asyncssh.set_log_level("ERROR")
     os.umask(0o022)  # the hosts' user must be able to read what is made here
-    sandbox = Sandbox(Path(settings["sandbox"]), shell_user())
+    try:
+        sandbox = Sandbox(Path(settings["sandbox"]), shell_user())
+    except (GpuopsError, OSError, subprocess.SubprocessError) as error:
+        ready({"error": str(error)})
+        return
     try:
         asyncio.run(_serve(settings, sandbox, ready))
     finally:
@@ -139,8 +144,8 @@ async def _serve(settings: Mapping[str, Any], sandbox: Sandbox, ready: Callable[
     except (InputError, OSError) as error:
         ready({"error": str(error)})
         return
-    await _listen(sandbox.root / "ask.sock", 0o666, lab.render)
-    await _listen(sandbox.root / "control.sock", 0o600, lab.control)
+    await _listen(sandbox.root / "ask.sock", sandbox.user.uid, lab.render)
+    await _listen(sandbox.root / "control.sock", os.geteuid(), lab.control)
     first = next(iter(lab.hosts.values())).listener.port
     _hand_out(lab, first)
     ready({"port": first})
@@ -161,8 +166,8 @@ def _bring_up(lab: Lab, settings: Mapping[str, Any]) -> None:
         raise InputError(str(refused))
 
 
-async def _listen(path: Path, mode: int, answer: Callable[[dict[str, Any]], dict[str, object]]) -> None:
-    """Answer one JSON line with another at a Unix socket."""
+async def _listen(path: Path, uid: int, answer: Callable[[dict[str, Any]], dict[str, object]]) -> None:
+    """Answer one JSON line with another at a Unix socket that user ``uid`` alone may use."""
 
     async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         line = await reader.readline()
@@ -171,11 +176,12 @@ async def _listen(path: Path, mode: int, answer: Callable[[dict[str, Any]], dict
         writer.close()
 
     await asyncio.start_unix_server(one, path, backlog=1024, limit=1 << 20)
-    _permit(path, mode)
+    _give(path, uid)
 
 
-def _permit(path: Path, mode: int) -> None:
-    path.chmod(mode)
+def _give(path: Path, uid: int) -> None:
+    path.chmod(0o600)
+    os.chown(path, uid, -1)
 
 
 def _hand_out(lab: Lab, first_port: int) -> None:

@@ -10,6 +10,7 @@ import shutil
 import signal
 import struct
 import termios
+from collections.abc import AsyncIterator
 from typing import Any
 
 import asyncssh
@@ -90,7 +91,7 @@ async def _until_done(process: asyncssh.SSHServerProcess[bytes], child: asyncio.
         watch.cancel()
         typed.cancel()
         if child.returncode is None:
-            kill_group(child.pid)
+            _kill_group(child.pid)
 
 
 async def _copy(source: asyncio.StreamReader | None, sink: asyncssh.SSHWriter[bytes]) -> None:
@@ -109,13 +110,13 @@ def _finish(process: asyncssh.SSHServerProcess[bytes], code: int) -> None:
 async def _hang_up(process: asyncssh.SSHServerProcess[bytes], group: int) -> None:
     """When the client is gone, end everything that its command started."""
     await process.wait_closed()
-    kill_group(group)
+    _kill_group(group)
 
 
-def kill_group(group: int) -> None:
-    """End a process group, if it is still there."""
+def _kill_group(group: int, number: int = signal.SIGKILL) -> None:
+    """Signal a process group, if it is still there."""
     try:
-        os.killpg(group, signal.SIGKILL)
+        os.killpg(group, number)
     except (ProcessLookupError, PermissionError):
         return
 
@@ -130,7 +131,7 @@ async def _break_off(process: asyncssh.SSHServerProcess[bytes], child: asyncio.s
     await asyncio.sleep(0.05)
     feed.cancel()
     process.channel.get_connection().abort()
-    kill_group(child.pid)
+    _kill_group(child.pid)
     await child.wait()
 
 
@@ -143,7 +144,7 @@ async def _feed(process: asyncssh.SSHServerProcess[bytes], child: asyncio.subpro
             sink.write(data)
             await sink.drain()
     except asyncssh.SignalReceived as received:
-        os.killpg(child.pid, signal.Signals[f"SIG{received.signal}"])
+        _kill_group(child.pid, signal.Signals.__members__.get(f"SIG{received.signal}", signal.SIGTERM))
     except (BrokenPipeError, ConnectionError):
         return  # the command reads no more
     finally:
@@ -154,7 +155,7 @@ async def _on_terminal(process: asyncssh.SSHServerProcess[bytes], words: list[st
     """Run ``words`` on a pseudo-terminal of the client's size."""
     master, slave = pty.openpty()
     width, height, *_ = process.get_terminal_size()
-    fcntl.ioctl(slave, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+    _resize(slave, width, height)
     how["env"]["TERM"] = process.get_terminal_type()
     child = await asyncio.create_subprocess_exec(*words, stdin=slave, stdout=slave, stderr=slave, **how)
     os.close(slave)
@@ -171,11 +172,23 @@ async def _on_terminal(process: asyncssh.SSHServerProcess[bytes], words: list[st
 
 
 async def _type(process: asyncssh.SSHServerProcess[bytes], master: int) -> None:
-    while data := await process.stdin.read(4096):
+    """Pass on what is typed, and the terminal's size when it changes."""
+    while True:
+        try:
+            data = await process.stdin.read(4096)
+        except asyncssh.TerminalSizeChanged as size:
+            _resize(master, size.width, size.height)
+            continue
+        if not data:
+            return
         os.write(master, data)
 
 
-async def _shown(master: int) -> Any:
+def _resize(terminal: int, width: int, height: int) -> None:
+    fcntl.ioctl(terminal, termios.TIOCSWINSZ, struct.pack("HHHH", height, width, 0, 0))
+
+
+async def _shown(master: int) -> AsyncIterator[bytes]:
     """What appears on the terminal, until its last user is gone (Linux then says EIO)."""
     loop = asyncio.get_running_loop()
     while True:

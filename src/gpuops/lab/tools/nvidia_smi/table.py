@@ -33,18 +33,17 @@ def table(node: Node) -> str:
         NOW,
         rule,
         f"| {versions} |",
-        _line("-", "+", "+", "|"),
+        _line("-", "+", "|"),
         _cells(f"{'GPU  Name':<25}Persistence-M", "Bus-Id          Disp.A", "Volatile Uncorr. ECC"),
         _cells("Fan  Temp   Perf          Pwr:Usage/Cap", f"{'Memory-Usage':>22}", "GPU-Util  Compute M."),
         _cells("", "", f"{'MIG M.':>20}"),
-        _line("=", "+", "+", "|"),
+        _line("=", "+", "|"),
     ]
-    body = [line for gpu in node.visible for line in (*_rows(node, gpu), _line("-", "+", "+", "+"))]
+    body = [line for gpu in node.visible for line in (*_rows(node, gpu), _line("-", "+", "+"))]
     return "\n".join([*head, *body, "", *_processes(node, rule), ""])
 
 
-def _line(char: str, first: str, inner: str, edge: str) -> str:
-    del first
+def _line(char: str, inner: str, edge: str) -> str:
     return edge + inner.join(char * width for width in _WIDTHS) + edge
 
 
