@@ -39,6 +39,7 @@ docs: .venv/test.stamp      ## write what the pages in docs/ take from the code
 	$(BIN)/python docs/generate.py
 
 bench: .venv/test.stamp      ## the side-by-side measurements; takes minutes, wants an idle machine
+	$(BIN)/python bench/judging.py
 	$(BIN)/python bench/fanout.py
 
 clean:      ## remove all that these targets made
