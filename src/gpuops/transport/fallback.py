@@ -90,7 +90,8 @@ def _read(node: str, stream: Stream, seconds: float, mark: str) -> bytes:
         except TimeoutError as error:
             raise LostError(node, f"no answer within {seconds:g} s, and no Python there to keep deadlines") from error
         if not data or len(seen) > _CAP_BYTES:
-            raise LostError(node, "the connection ended in the middle of the answer; the node has no usable Python")
+            said = Completed(node, Files(()), 1, seen.decode("utf-8", "replace")).last_words() or "nothing"
+            raise LostError(node, f"its login shell ended without an answer, and said: {said}")
         seen += data
     return bytes(seen)
 

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 import select
+import signal
 import subprocess
 import time
 
@@ -70,16 +72,14 @@ class ProcessStream:
             pass
         return self._said.decode("utf-8", "replace")
 
-    def terminate(self) -> None:
-        """Ask it to end."""
-        self._process.terminate()
-
     def wait(self, seconds: float) -> int:
         """Its exit status."""
         return self._process.wait(seconds)
 
     def close(self) -> None:
-        """Hang up; the agent notices and ends what it runs."""
+        """Hang up; the agent ends what it runs. A signal, because another thread may hold its pipes open in `read`."""
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(self._process.pid, signal.SIGTERM)
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None and not stream.closed:
                 stream.close()

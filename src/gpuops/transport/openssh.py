@@ -35,11 +35,6 @@ class OpensshStream(ProcessStream):
             raise explain(self._node, self.last_words())
         return data
 
-    def close(self) -> None:
-        """Hang up; ssh itself does not notice that nobody listens, while the node is silent."""
-        self.terminate()
-        super().close()
-
     def _ended_badly(self) -> bool:
         try:
             return self.wait(2) == _FAILED

@@ -144,9 +144,9 @@ def _unsupported(config_path: object) -> str:
     """A directive of the config file that changes what it means and that paramiko cannot follow."""
     for line in _config_lines(str(config_path)):
         words = line.replace("=", " ", 1).lower().split()
-        if words[0] == "include":
+        if words[:1] == ["include"]:
             return "Include"
-        if words[0] == "match" and (beyond := set(words) & _BEYOND):
+        if words[:1] == ["match"] and (beyond := set(words) & _BEYOND):
             return f"Match {min(beyond)}"
     return ""
 

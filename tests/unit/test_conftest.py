@@ -1,0 +1,44 @@
+import os
+import pathlib
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+TESTS = """
+import pytest
+
+def test_runs():
+    pass
+
+def test_cannot_run():
+    pytest.skip("no such server here")
+
+@pytest.mark.xfail(reason="known")
+def test_fails_as_known():
+    assert False
+"""
+
+
+@pytest.mark.parametrize(("ci", "status"), [("1", 1), ("", 0)])
+def test_a_skip_fails_where_gpuops_ci_is_set_and_only_there(tmp_path, ci, status):
+    shutil.copy(pathlib.Path(__file__).parents[1] / "conftest.py", tmp_path)
+    (tmp_path / "test_some.py").write_text(TESTS)
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    ended = subprocess.run(
+        words, env={**os.environ, "GPUOPS_CI": ci}, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == status, ended.stdout
+    named = "forbids: test_some.py::test_cannot_run: Skipped: no such server here" in ended.stdout
+    assert named == bool(ci)
+
+
+def test_a_module_that_skips_itself_fails_too(tmp_path):
+    shutil.copy(pathlib.Path(__file__).parents[1] / "conftest.py", tmp_path)
+    (tmp_path / "test_some.py").write_text("import pytest\npytest.skip('not here', allow_module_level=True)\n")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    ended = subprocess.run(
+        words, env={**os.environ, "GPUOPS_CI": "1"}, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode not in (0, 5), ended.stdout

@@ -1,0 +1,149 @@
+import threading
+import time
+
+import pytest
+
+from gpuops import fleet
+from gpuops.errors import ConnectError, Interrupted, NodeError
+
+
+@pytest.fixture
+def hosts(a_host):
+    return [a_host(f"n{number:02}") for number in range(64)]
+
+
+@pytest.fixture
+def released():
+    """An event that is set at the end, so that no worker waits for ever."""
+    event = threading.Event()
+    yield event
+    event.set()
+
+
+def test_outcomes_come_in_the_order_of_the_hosts(hosts):
+    def work(host):
+        time.sleep(0.02 if host.name == "n00" else 0)
+        return host.name.upper()
+
+    outcomes = fleet.each(hosts, work)
+    assert [(o.node, o.value, o.error) for o in outcomes] == [(h.name, h.name.upper(), None) for h in hosts]
+    assert outcomes[0].seconds >= 0.02
+
+
+def test_every_host_has_an_outcome_whatever_happens_there(hosts):
+    def work(host):
+        number = int(host.name[1:])
+        if number % 8 == 1:
+            raise ConnectError(host.name, "refused")
+        if number % 8 == 2:
+            raise ZeroDivisionError("oh")
+        return number
+
+    outcomes = fleet.each(hosts, work, fanout=5)
+    assert len(outcomes) == 64
+    assert isinstance(outcomes[1].error, ConnectError)
+    surprise = outcomes[2].error
+    assert isinstance(surprise, NodeError)
+    assert "a bug in gpuops: ZeroDivisionError: oh" in str(surprise)
+    assert isinstance(surprise.__cause__, ZeroDivisionError)
+    assert sum(o.error is None for o in outcomes) == 48
+
+
+@pytest.mark.parametrize("fanout", [1, 5, 32])
+def test_no_more_than_the_fanout_run_at_a_time(hosts, fanout):
+    lock, running, most = threading.Lock(), [0], [0]
+
+    def work(_):
+        with lock:
+            running[0] += 1
+            most[0] = max(most[0], running[0])
+        time.sleep(0.005)
+        with lock:
+            running[0] -= 1
+
+    fleet.each(hosts, work, fanout=fanout)
+    assert most[0] <= fanout
+    if fanout < 32:
+        assert most[0] == fanout
+
+
+def test_each_outcome_is_watched_once_in_the_calling_thread(hosts):
+    heard = []
+    fleet.each(hosts, lambda host: host.name, watch=lambda o: heard.append((o.node, threading.current_thread())))
+    assert sorted(node for node, _ in heard) == [host.name for host in hosts]
+    assert {thread for _, thread in heard} == {threading.current_thread()}
+
+
+def test_after_the_total_time_the_rest_is_given_up_and_stopped(hosts, released):
+    began = time.monotonic()
+    outcomes = fleet.each(
+        hosts,
+        lambda host: released.wait(30) if host.name in ("n03", "n05") else "ok",
+        total_seconds=0.5,
+        stop=released.set,
+    )
+    assert time.monotonic() - began < 8
+    assert [o.value for o in outcomes if o.node not in ("n03", "n05")] == ["ok"] * 62
+    late = [o for o in outcomes if o.error is not None]
+    assert all("no answer within the run's 0.5 s" in str(o.error) for o in late)
+    assert {o.node for o in late} <= {"n03", "n05"}
+    assert released.is_set()
+
+
+def test_a_worker_that_cannot_be_stopped_does_not_keep_the_run(hosts, released, monkeypatch):
+    monkeypatch.setattr(fleet, "_STOPPING_SECONDS", 0.3)
+    began = time.monotonic()
+    outcomes = fleet.each(hosts[:2], lambda _: released.wait(30), total_seconds=0.2)
+    assert time.monotonic() - began < 8
+    assert [type(o.error) for o in outcomes] == [NodeError, NodeError]
+
+
+def test_an_interrupt_stops_what_runs_and_starts_nothing_more(hosts, released):
+    started, stopped = [], []
+
+    def work(host):
+        started.append(host.name)
+        if host.name != "n00":
+            released.wait(30)
+        return "ok"
+
+    def watch(_):
+        raise KeyboardInterrupt
+
+    outcomes = fleet.each(hosts, work, fanout=4, watch=watch, stop=lambda: (stopped.append(1), released.set()))
+    assert stopped == [1]
+    assert len(outcomes) == 64
+    assert outcomes[0].value == "ok"
+    assert len(started) <= 8
+    never = [o for o in outcomes if o.node not in started]
+    assert len(never) >= 56
+    assert all(isinstance(o.error, Interrupted) for o in never)
+
+
+def test_a_second_interrupt_ends_at_once(hosts, released):
+    def interrupt(*_):
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        fleet.each(hosts[:3], lambda host: host.name == "n00" or released.wait(30), watch=interrupt, stop=interrupt)
+
+
+def test_a_watcher_that_fails_does_not_leave_nodes_running(hosts, released):
+    def watch(_):
+        raise BrokenPipeError
+
+    with pytest.raises(BrokenPipeError):
+        fleet.each(
+            hosts, lambda host: host.name == "n00" or released.wait(30), fanout=3, watch=watch, stop=released.set
+        )
+    assert released.is_set()
+
+
+def test_without_hosts_there_are_no_outcomes():
+    assert fleet.each([], lambda _: 1) == []
+
+
+def test_the_stack_size_of_other_threads_is_left_alone(hosts):
+    before = threading.stack_size()
+    fleet.each(hosts[:2], lambda _: 1)
+    assert threading.stack_size() == before

@@ -1,0 +1,61 @@
+import pytest
+
+from gpuops.probing import Probe, Unknown
+from gpuops.shell import Command, Completed, Files
+
+SMI = Probe("smi", Command(("nvidia-smi", "-q"), timeout_seconds=60), parse=lambda answer: int(answer.out))
+
+
+def answered(probe=SMI, **more):
+    return probe.read(Completed("n1", probe.question, more.pop("exit", 0), **more))
+
+
+def test_a_good_answer_is_its_parsed_value():
+    assert answered(out="8") == 8
+
+
+def test_a_parser_that_raises_gives_unknown_with_the_first_bytes():
+    read = answered(out="No devices\nwere found" + "x" * 500)
+    assert isinstance(read, Unknown)
+    assert read.why.startswith("smi cannot be read (ValueError: ")
+    assert "No devices were found" in read.why
+
+
+@pytest.mark.parametrize(
+    ("more", "why"),
+    [
+        ({"timed_out": True, "exit": 137}, "nvidia-smi -q did not answer in 60 s"),
+        ({"timed_out": True, "exit": 137, "state": "D"}, "stuck in kernel state D"),
+        ({"truncated": True, "out": "8"}, "was cut"),
+        ({"exit": 127}, "nvidia-smi is not installed"),
+        ({"exit": 9, "err": "a\ncannot talk to the driver\n"}, "ended with 9 and said: cannot talk to the driver"),
+        ({"exit": 1}, "ended with 1 and said: nothing"),
+    ],
+)
+def test_what_is_no_answer_is_unknown_and_says_why(more, why):
+    read = answered(**more)
+    assert isinstance(read, Unknown)
+    assert why in read.why
+    assert not read.needs_root
+
+
+@pytest.mark.parametrize("err", ["dmesg: Operation not permitted", "cat: /x: Permission denied"])
+def test_a_refusal_tells_that_root_would_know(err):
+    assert answered(exit=1, err=err).needs_root
+
+
+def test_a_timeout_is_unknown_even_where_every_exit_is_an_answer():
+    tolerant = Probe("smi", SMI.question, parse=lambda answer: answer.exit, accepts=None)
+    assert answered(tolerant, exit=15) == 15
+    assert isinstance(answered(tolerant, exit=137, timed_out=True), Unknown)
+
+
+def test_other_exits_can_be_answers():
+    grep = Probe("grep", Command(("grep", "x")), parse=lambda answer: answer.exit == 0, accepts=frozenset({0, 1}))
+    assert answered(grep, exit=1) is False
+    assert isinstance(answered(grep, exit=2), Unknown)
+
+
+def test_files_are_never_not_installed():
+    files = Probe("files", Files(("/proc/x",)), parse=lambda answer: answer.out)
+    assert "ended with 127" in answered(files, exit=127).why

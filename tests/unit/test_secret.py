@@ -1,0 +1,87 @@
+import base64
+import copy
+import getpass
+import json
+import pickle
+import shlex
+
+import pytest
+
+from gpuops import secret
+from gpuops.secret import MASK, Secret, blot
+
+WORD = "correct 'horse\" battery\\ staple"
+
+
+@pytest.fixture
+def password(monkeypatch):
+    monkeypatch.setattr(secret, "_known", set())
+    return Secret(WORD)
+
+
+def test_only_reveal_shows_it(password):
+    assert password.reveal() == WORD
+    for shown in (
+        str(password),
+        repr(password),
+        f"{password}",
+        f"{password!r}",
+        f"{password}",
+        repr([password]),
+    ):
+        assert "horse" not in shown
+        assert MASK in shown
+
+
+@pytest.mark.parametrize("write", [pickle.dumps, copy.deepcopy, copy.copy])
+def test_it_is_written_nowhere(password, write):
+    with pytest.raises(TypeError, match="not written"):
+        write(password)
+
+
+def test_json_refuses_it(password):
+    with pytest.raises(TypeError):
+        json.dumps({"password": password})
+
+
+@pytest.mark.parametrize(
+    "hide",
+    [
+        str,
+        shlex.quote,
+        json.dumps,
+        lambda text: base64.b64encode(text.encode()).decode(),
+        lambda text: f"a{text}b{text}",
+    ],
+)
+def test_a_text_is_blotted_in_every_form(password, hide):
+    shown = blot(f"before {hide(WORD)} after")
+    assert "horse" not in shown
+    assert base64.b64encode(WORD.encode()).decode() not in shown
+    assert shown.startswith("before ")
+    assert shown.endswith(" after")
+
+
+def test_a_secret_that_begins_another_does_not_spare_its_rest(monkeypatch):
+    monkeypatch.setattr(secret, "_known", set())
+    Secret("open")
+    Secret("open sesame")
+    assert "sesame" not in blot("say open sesame now")
+
+
+def test_the_empty_secret_blots_nothing(monkeypatch):
+    monkeypatch.setattr(secret, "_known", set())
+    Secret("")
+    assert blot("a text") == "a text"
+
+
+def test_secrets_are_equal_by_their_text(password):
+    assert password == Secret(WORD)
+    assert hash(password) == hash(Secret(WORD))
+    assert password != Secret("other")
+    assert password != WORD
+
+
+def test_what_is_typed_becomes_a_secret(monkeypatch):
+    monkeypatch.setattr(getpass, "getpass", lambda prompt: f"typed at {prompt}")
+    assert secret.ask("sudo: ").reveal() == "typed at sudo: "
