@@ -24,7 +24,7 @@ if TYPE_CHECKING:
 
 
 _MEASUREMENTS = {"standard": ("all-reduce",)}
-"""What only moving data can show; no check of saved facts can stand for it."""
+"""What only moving data can show. No check of what nodes say can stand for it, and this version does not measure."""
 
 
 @dataclass(frozen=True)
@@ -173,9 +173,13 @@ def _not_run(known: dict[str, Check], level: Any, only: tuple[str, ...]) -> dict
     """What a higher level would run, by level: the quick one measures nothing between GPUs."""
     from gpuops.judging import LEVELS
 
-    higher = [] if only else LEVELS[LEVELS.index(level) + 1 :]
-    checks = {name: tuple(c.name for c in known.values() if c.level == name) for name in higher}
-    return {name: found for name in higher if (found := checks[name] + _MEASUREMENTS.get(name, ()))}
+    left: dict[Any, tuple[str, ...]] = {}
+    for name in () if only else LEVELS:
+        higher = LEVELS.index(name) > LEVELS.index(level)
+        checks = tuple(c.name for c in known.values() if higher and c.level == name)
+        if found := checks + _MEASUREMENTS.get(name, ()):
+            left[name] = found
+    return left
 
 
 def _publish(report: Report, form: str, outputs: tuple[Path, ...]) -> None:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import getpass
+import os
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
@@ -72,7 +73,7 @@ def resolve(host: Host, *, connect_seconds: float | None = None, config_file: st
     return Settings(
         address=str(merged.get("hostname", host.address)),
         port=host.port or _number(host, merged, "port", 22),
-        user=host.user or str(merged.get("user") or getpass.getuser()),
+        user=host.user or str(merged.get("user") or _own_name()),
         key_files=tuple(files or DEFAULT_KEYS),
         keys_named=bool(files),
         jump=_none(host.jump or str(merged.get("proxyjump", ""))),
@@ -90,6 +91,13 @@ def _number(host: Host, merged: Mapping[str, object], key: str, default: int) ->
     if not value.isdigit():
         raise InputError(f'{host.name}: {key} "{value}" in its SSH configuration is not a number')
     return int(value)
+
+
+def _own_name() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError) as error:  # a container may run under a number that nobody named
+        raise InputError(f"user {os.getuid()} has no name on this machine; set ansible_user") from error
 
 
 def _none(value: str) -> str:
