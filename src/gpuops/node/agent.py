@@ -23,7 +23,7 @@ PIPE_BYTES = 65536
 class Job:
     """One question being answered by a child process in a session of its own."""
 
-    def __init__(self, question):
+    def __init__(self, question) -> None:
         self.question = question
         self.lane = question["lane"]
         self.streams = {}
@@ -34,7 +34,7 @@ class Job:
         self.state = ""
         self.began = self.seconds = 0.0
 
-    def start(self, poll, words):
+    def start(self, poll, words) -> None:
         self.began = time.monotonic()
         out, err, into = os.pipe(), os.pipe(), os.pipe()
         self.pid = os.fork()
@@ -47,7 +47,7 @@ class Job:
         for descriptor in self.streams:
             poll.register(descriptor, select.POLLIN)
 
-    def feed(self, data):
+    def feed(self, data) -> None:
         """Give the child its whole stdin. What a pipe does not hold at once is written by a child of its own."""
         if len(data) > PIPE_BYTES and os.fork() == 0:
             hand_over(self.stdin, data)
@@ -58,7 +58,7 @@ class Job:
             os.close(self.stdin)
             self.stdin = None
 
-    def read(self, descriptor, poll):
+    def read(self, descriptor, poll) -> None:
         data = os.read(descriptor, 65536)
         if not data:
             poll.unregister(descriptor)
@@ -72,7 +72,7 @@ class Job:
         else:
             self.texts[self.streams[descriptor]].append(data)
 
-    def kill(self):
+    def kill(self) -> None:
         """End the child's whole process group; one that belongs to root needs sudo for that too."""
         self.killed_at = self.killed_at or time.monotonic()
         try:
@@ -83,7 +83,7 @@ class Job:
         except OSError:
             pass
 
-    def check(self, now):
+    def check(self, now) -> bool:
         """Whether the job is over: ended and its streams read, or beyond what a kill can end."""
         if self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
@@ -101,7 +101,7 @@ class Job:
             return True
         return False
 
-    def close(self, poll):
+    def close(self, poll) -> None:
         self.seconds = time.monotonic() - self.began
         for descriptor in list(self.streams):
             poll.unregister(descriptor)
@@ -111,11 +111,11 @@ class Job:
         if self.killed_at is None:
             self.kill()     # what a daemon left in the group
 
-    def text(self, name):
+    def text(self, name) -> bytes:
         return b"".join(self.texts[name])
 
 
-def kill_as_root(group):
+def kill_as_root(group) -> None:
     """A forked child of its own. Never returns."""
     try:
         os.execvp("sudo", ["sudo", "-n", "kill", "-9", "--", "-%d" % group])
@@ -123,7 +123,7 @@ def kill_as_root(group):
         os._exit(126)
 
 
-def state_of(pid):
+def state_of(pid) -> str:
     try:
         with open("/proc/%d/stat" % pid) as stat:
             return stat.read().rpartition(")")[2].split()[0]
@@ -131,7 +131,7 @@ def state_of(pid):
         return "?"
 
 
-def child(question, words, into, out, err):
+def child(question, words, into, out, err) -> None:
     """The forked child: becomes the command, or reads files. Never returns."""
     status = 126
     try:
@@ -153,7 +153,7 @@ def child(question, words, into, out, err):
         os._exit(status)
 
 
-def send_files(globs, limit):
+def send_files(globs, limit) -> None:
     for pattern in globs:
         for path in expand(pattern):
             content = peek(path, limit)
@@ -161,7 +161,7 @@ def send_files(globs, limit):
                 write_all(1, path.encode("utf-8", "surrogateescape") + b"\0" + content.replace(b"\0", b" ") + b"\0")
 
 
-def expand(pattern):
+def expand(pattern) -> list:
     """Paths that match a glob with ``*`` inside segments, as sh would find them."""
     paths = [""]
     for segment in pattern.strip("/").split("/"):
@@ -177,21 +177,21 @@ def expand(pattern):
     return paths
 
 
-def fits(text, pattern):
+def fits(text, pattern) -> bool:
     head, star, tail = pattern.partition("*")
     if not star:
         return text == pattern
     return text.startswith(head) and any(fits(text[start:], tail) for start in range(len(head), len(text) + 1))
 
 
-def names_in(folder):
+def names_in(folder) -> list:
     try:
         return sorted(os.listdir(folder or "/"))
     except OSError:
         return []
 
 
-def peek(path, limit):
+def peek(path, limit) -> object:
     """A file's head, a link's target where it leads to a folder, nothing for a folder, None for what is not there."""
     try:
         if os.path.isdir(path):
@@ -202,12 +202,12 @@ def peek(path, limit):
         return None
 
 
-def write_all(descriptor, data):
+def write_all(descriptor, data) -> None:
     while data:
         data = data[os.write(descriptor, data):]
 
 
-def hand_over(descriptor, data):
+def hand_over(descriptor, data) -> None:
     """Write to a command that may have ended without reading."""
     try:
         write_all(descriptor, data)
@@ -215,16 +215,16 @@ def hand_over(descriptor, data):
         pass
 
 
-def patience(jobs):
+def patience(jobs) -> int:
     """Milliseconds to wait for news: a job whose streams ended is about to exit."""
     return 1 if any(not job.streams for job in jobs) else 200
 
 
-def hung_up(poll_answer):
+def hung_up(poll_answer) -> bool:
     return any(descriptor == 1 for descriptor, _ in poll_answer)
 
 
-def run(jobs, seconds):
+def run(jobs, seconds) -> None:
     """Run jobs side by side, those of one lane one after another; their process groups end with this one."""
     poll = select.poll()
     poll.register(1, 0)                     # tells when nobody listens any more
@@ -249,7 +249,7 @@ def run(jobs, seconds):
             job.kill()
 
 
-def launch(waiting, running, poll):
+def launch(waiting, running, poll) -> None:
     busy = {job.lane for job in running if job.lane}
     for job in list(waiting):
         if len(running) >= WIDTH:
@@ -263,7 +263,7 @@ def launch(waiting, running, poll):
         job.feed(job.question["stdin"])
 
 
-def give_up(waiting, running):
+def give_up(waiting, running) -> None:
     for job in waiting:
         job.timed_out, job.status = True, 137
     del waiting[:]
@@ -272,14 +272,14 @@ def give_up(waiting, running):
         job.kill()
 
 
-def settle(running, poll, now):
+def settle(running, poll, now) -> None:
     for job in list(running):
         if job.check(now):
             job.close(poll)
             running.remove(job)
 
 
-def raise_rights(jobs, password):
+def raise_rights(jobs, password) -> None:
     """Run again as root what must be root, or what was refused; one at a time, and a wrong password is tried once."""
     usable = True
     for job in jobs:
@@ -293,13 +293,13 @@ def raise_rights(jobs, password):
                 job.__dict__.update(again.__dict__)
 
 
-def wants_root(job):
+def wants_root(job) -> bool:
     if job.question["become"] == "if-refused":
         return job.status not in (0, 127) and not job.timed_out
     return job.question["become"] == "always"
 
 
-def become(job, password):
+def become(job, password) -> bool:
     """Run one job under sudo. False where sudo refused, so that nobody is locked out by more tries.
 
     The password is written once, to sudo's own prompt (a random text). The command's stdin is written when the command
@@ -336,7 +336,7 @@ def become(job, password):
     return passed.encode() in said
 
 
-def converse(job, prompt, passed, password, told):
+def converse(job, prompt, passed, password, told) -> bool:
     """Answer sudo's first prompt, and no other. Whether it was answered by now."""
     said = job.text("err")
     if passed in said:
@@ -350,14 +350,14 @@ def converse(job, prompt, passed, password, told):
     return told
 
 
-def pack(job):
+def pack(job) -> bytes:
     out, err = job.text("out"), job.text("err")
     head = "%d %.3f %d %d %s %d %d\n" % (
         job.status, job.seconds, job.timed_out, job.truncated, job.state or "-", len(out), len(err))
     return head.encode() + out + err
 
 
-def answer(mark, request):
+def answer(mark, request) -> None:
     seconds, password, questions = eval(request, {})
     jobs = [Job(question) for question in questions]
     run([job for job in jobs if job.question["become"] != "always" or os.geteuid() == 0], seconds)
@@ -369,7 +369,7 @@ def answer(mark, request):
     bury()
 
 
-def bury():
+def bury() -> None:
     """Reap the children that nobody waits for: those that handed over a stdin, and what outlived its kill."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
@@ -378,11 +378,11 @@ def bury():
         pass
 
 
-def leave(*_):
+def leave(*_) -> None:
     raise SystemExit
 
 
-def serve(mark):
+def serve(mark) -> None:
     for number in (_signal.SIGHUP, _signal.SIGTERM):
         _signal.signal(number, leave)   # so that nothing outlives this process
     write_all(1, ("\n%s hello\n" % mark).encode())
