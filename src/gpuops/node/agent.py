@@ -30,7 +30,7 @@ class Job:
         self.texts = {"out": [], "err": []}
         self.size = 0
         self.pid = self.stdin = self.status = self.killed_at = self.ended_at = None
-        self.timed_out = self.truncated = False
+        self.timed_out = self.truncated = self.as_root = False
         self.state = ""
         self.began = self.seconds = 0.0
 
@@ -73,15 +73,18 @@ class Job:
             self.texts[self.streams[descriptor]].append(data)
 
     def kill(self) -> None:
-        """End the child's whole process group; one that belongs to root needs sudo for that too."""
-        self.killed_at = self.killed_at or time.monotonic()
+        """End the child's whole process group, once. What sudo started is root's: sudo hands a TERM on, and may kill."""
+        if self.killed_at is not None:
+            return
+        self.killed_at = time.monotonic()
         try:
-            os.killpg(self.pid, 9)
+            os.killpg(self.pid, _signal.SIGTERM if self.as_root else _signal.SIGKILL)
         except PermissionError:
-            if os.fork() == 0:
-                kill_as_root(self.pid)
-        except OSError:
             pass
+        except OSError:
+            return
+        if self.as_root and os.fork() == 0:
+            kill_as_root(self.pid)
 
     def check(self, now) -> bool:
         """Whether the job is over: ended and its streams read, or beyond what a kill can end."""
@@ -312,6 +315,7 @@ def become(job, password) -> bool:
     poll = select.poll()
     poll.register(1, 0)
     job.start(poll, words + job.question["root_words"])
+    job.as_root = True
     told = False
     if not password:
         job.feed(job.question["stdin"])

@@ -224,7 +224,7 @@ def test_a_stuck_command_becomes_an_unknown_that_says_so(open_node, tmp_path):
     script = tmp_path / "agent.py"
     head = "import sys\nMARK=sys.argv[1]\n"
     script.write_text(
-        head + SOURCE.read_text().replace("os.killpg(self.pid, 9)", "pass").replace("_of(self.pid)", "_of(1)")
+        head + SOURCE.read_text().replace("os.killpg(self.pid, _", "(_").replace("_of(self.pid)", "_of(1)")
     )
     node = open_node(before=())
     node._open_stream = lambda _: agent_stream(script, node._mark)
