@@ -270,3 +270,13 @@ def test_what_the_server_accepts_is_named(faulty, connect):
     error = failure(connect, faulty(password="open sesame", methods="password"))
     assert type(error) is AuthenticationError
     assert "the server accepts password" in str(error)
+
+
+def test_hanging_up_where_the_connection_is_gone_is_no_error(faulty, connect):
+    transport = connect(faulty())
+    with pytest.raises(LostError):
+        transport.run(HI)
+    transport._stream = ssh.ChannelStream(transport.connection, "true")
+    transport.connection.transport.packetizer.close()
+    transport.close()
+    assert transport._stream is None

@@ -70,9 +70,9 @@ def test_ctrl_c_tells_who_had_not_answered(inventory, processes):
     assert wait_until(lambda: sum("sleep 654" in line for line in processes()) >= 2)
     time.sleep(0.5)
     os.kill(program.pid, signal.SIGINT)
-    out, _ = program.communicate(timeout=30)
+    out, err = program.communicate(timeout=30)
     assert program.returncode == 130
-    assert "n0\n  quick\n" in out
+    assert "n0\n  quick\n" in out, err
     assert "n[1-2]: interrupted before it answered" in out
 
 

@@ -287,11 +287,11 @@ def _load_key(path: str) -> paramiko.PKey | str:
     """A private key, parsed once a process; why not, where it is absent, encrypted or of an unknown kind."""
     try:
         return paramiko.PKey.from_path(Path(path).expanduser())
-    except paramiko.PasswordRequiredException:
+    except (paramiko.PasswordRequiredException, TypeError):  # cryptography misses the passphrase as an argument
         return "encrypted; ssh-add it"
     except OSError as error:
         return (error.strerror or str(error)).lower()
-    except (ValueError, TypeError, paramiko.SSHException):
+    except (ValueError, paramiko.SSHException):
         return "not a private key"
 
 
@@ -350,7 +350,8 @@ class ChannelStream:
 
     def close(self) -> None:
         """Hang up this channel."""
-        self._channel.close()
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # the connection may be gone already
+            self._channel.close()
 
 
 class SshTransport(AgentTransport):
