@@ -288,10 +288,10 @@ def raise_rights(jobs, password) -> None:
     for job in jobs:
         if os.geteuid() != 0 and wants_root(job):
             again = Job(job.question)
-            again.status, again.texts["err"] = 1, [b"sudo: refused before, not tried again\n"]
             if usable:
-                again = Job(job.question)
                 usable = become(again, password)
+            else:
+                again.status, again.texts["err"] = 1, [b"sudo: refused before, not tried again\n"]
             if job.status is None or again.status == 0:
                 job.__dict__.update(again.__dict__)
 
@@ -382,13 +382,9 @@ def bury() -> None:
         pass
 
 
-def leave(*_) -> None:
-    raise SystemExit
-
-
 def serve(mark) -> None:
     for number in (_signal.SIGHUP, _signal.SIGTERM):
-        _signal.signal(number, leave)   # so that nothing outlives this process
+        _signal.signal(number, lambda *_: sys.exit())   # so that nothing outlives this process
     write_all(1, ("\n%s hello\n" % mark).encode())
     stdin = sys.stdin.buffer
     while True:
