@@ -109,7 +109,7 @@ class Node:
         """The scalar as a decimal number within ``low`` and ``high``; a leading zero is refused (YAML 1.1: octal)."""
         text = self.text(what)
         if not re.fullmatch(r"-?(0|[1-9][0-9]*)", text):
-            raise self.fail(f'{what} is expected, found "{text}"')
+            raise self.fail(f"{what} is expected, found {self.kind}")
         number = int(text)
         if (low is not None and number < low) or (high is not None and number > high):
             raise self.fail(f"{what} must be between {low} and {high}, found {number}")
@@ -119,14 +119,14 @@ class Node:
         """The scalar as a decimal number."""
         text = self.text(what)
         if not re.fullmatch(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?", text):
-            raise self.fail(f'{what} is expected, found "{text}"')
+            raise self.fail(f"{what} is expected, found {self.kind}")
         return float(text)
 
     def boolean(self, what: str = "true or false") -> bool:
         """The scalar as true or false; yes, no, on and off are accepted where a bool is due."""
         text = self.text(what).lower()
         if text not in _BOOLEANS:
-            raise self.fail(f'{what} is expected, found "{self.scalar}"')
+            raise self.fail(f"{what} is expected, found {self.kind}")
         return _BOOLEANS[text]
 
     def only(self, known: Iterable[str], inside: str) -> dict[str, Node]:
@@ -145,7 +145,7 @@ class Node:
             return "nothing"
         if self.entries is not None:
             return "a map"
-        return "a list" if self.items is not None else f'"{self.scalar}"'
+        return "a list" if self.items is not None else _quoted(self.scalar or "")
 
     def plain(self) -> Any:
         """The value as YAML 1.1 and Ansible read it; tagged scalars stay `Opaque`."""
@@ -158,13 +158,19 @@ class Node:
         return self.scalar if self.tag.endswith(":str") else _construct(self)
 
 
+def _quoted(text: str) -> str:
+    """A scalar in a message: one line, whatever it holds."""
+    line = text.encode("unicode_escape").decode() if not text.isprintable() else text
+    return f'"{line}"' if len(line) <= 80 else f'"{line[:77]}..."'
+
+
 def _construct(node: Node) -> Any:
     """A scalar through PyYAML's own safe constructor, so that it means what it means to Ansible."""
     maker = yaml.constructor.SafeConstructor()
     try:
         return maker.construct_object(yaml.ScalarNode(node.tag, node.scalar))
     except (yaml.YAMLError, ValueError, LookupError, AttributeError, OverflowError) as error:  # !!int "", !!bool maybe
-        raise node.fail(f'"{node.scalar}" is not a valid {node.tag.rsplit(":", 1)[-1]}') from error
+        raise node.fail(f"{node.kind} is not a valid {node.tag.rsplit(':', 1)[-1]}") from error
 
 
 def load(path: Path) -> Node:

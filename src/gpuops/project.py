@@ -41,5 +41,5 @@ def load_project(folder: Path | None = None) -> Project:
 
 def _one_of(node: Node, words: tuple[str, ...]) -> str:
     if node.text() not in words:
-        raise node.fail(f'"{node.scalar}" is not one of {", ".join(words)}')
+        raise node.fail(f"{node.kind} is not one of {', '.join(words)}")
     return node.text()

@@ -18,7 +18,7 @@ def python(project, text, name="own"):
     return Found(name, path, "project")
 
 
-@pytest.mark.parametrize("kind", ["inventory", "playbooks", "checks", "templates", "checks/profiles"])
+@pytest.mark.parametrize("kind", ["inventory", "checks", "checks/profiles"])
 def test_every_kind_ships_with_gpuops(kind):
     assert builtin(kind).is_dir()
 
