@@ -2,6 +2,7 @@ import os
 
 import pytest
 
+from gpuops import secret
 from gpuops.document import Where
 from gpuops.inventory import Host
 from gpuops.transport import known_hosts, settings, ssh
@@ -50,3 +51,10 @@ def home(tmp_path, monkeypatch):
 def a_host():
     """A host of an inventory, from its name and what differs from the defaults."""
     return lambda name="n1", **fields: Host(name, fields.pop("address", name), Where("inventory.yml", 1, 1), **fields)
+
+
+@pytest.fixture(autouse=True)
+def _no_secrets_of_other_tests():
+    """A password of one test must not be blotted out of another's output."""
+    yield
+    secret._known.clear()

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import fnmatch
 import re
+import warnings
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from pathlib import Path
 
@@ -89,7 +90,9 @@ class _Terms:
     def matching(self, expression: str, term: str) -> set[str]:
         """Hosts that match, and all hosts of groups that match."""
         try:
-            matches = re.compile(expression).match
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", FutureWarning)  # "[[a" may mean something else one day
+                matches = re.compile(expression).match
         except re.error as error:
             raise PatternError(f'"{term}" is not a regular expression: {error}') from error
         named = {host for host in self.hosts if matches(host)}
