@@ -100,7 +100,7 @@ class Bench:
         if name == "ansible setup":
             return said.count("| SUCCESS")
         if name.startswith("pyinfra"):
-            loaded = [set(re.findall(rf"\[(127\.[\d.]+)\] Loaded fact {fact}\b", said)) for fact in PYINFRA_FACTS]
+            loaded = [set(re.findall(rf"\[(127\.[\d.]+)\]\s+Loaded fact {fact}\b", said)) for fact in PYINFRA_FACTS]
             return len(set.intersection(*loaded))
         found = re.search(r"whole answers (\d+)", said)
         return int(found[1]) if found else 0
