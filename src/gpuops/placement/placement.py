@@ -1,0 +1,101 @@
+"""Placement: where every rank of a layout stands, its groups, and the link that each group runs over."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from gpuops.layout import AXES, Layout
+from gpuops.placement.shape import GpuShape, NodeShape
+
+
+@dataclass(frozen=True)
+class Rank:
+    """One process: its GPU (by index on its node), the NIC and NUMA node nearest to that, and its coordinates."""
+
+    rank: int
+    node: str
+    local_rank: int
+    gpu: int
+    nic: str | None
+    numa: int | None
+    dp: int
+    pp: int
+    tp: int
+    cp: int
+    ep: int
+
+
+@dataclass(frozen=True)
+class Placement:
+    """Ranks on nodes. ``nodes`` stand in rank order, each with the GPUs that it uses, in the order of local ranks.
+
+    Every node but the last holds equally many ranks. ``spares`` are nodes that nothing runs on; ``notes`` are sentences
+    on what is not used.
+    """
+
+    layout: Layout
+    ranks: tuple[Rank, ...]
+    nodes: tuple[NodeShape, ...]
+    spares: tuple[str, ...] = ()
+    notes: tuple[str, ...] = ()
+
+    @functools.cached_property
+    def groups(self) -> dict[str, list[list[int]]]:
+        """The rank groups of every axis, each in the order of its coordinate."""
+        return {axis: [list(group) for group in self.layout.groups(axis)] for axis in AXES}
+
+    def on(self, node: str) -> tuple[Rank, ...]:
+        """The ranks of ``node``, by local rank."""
+        return self._by_node.get(node, ())
+
+    @functools.cached_property
+    def _by_node(self) -> dict[str, tuple[Rank, ...]]:
+        found: dict[str, list[Rank]] = {}
+        for rank in self.ranks:
+            found.setdefault(rank.node, []).append(rank)
+        return {node: tuple(ranks) for node, ranks in found.items()}
+
+    def seat(self, rank: int) -> tuple[NodeShape, GpuShape]:
+        """The node and the GPU of ``rank``."""
+        index, local_rank = divmod(rank, len(self.nodes[0].gpus))
+        return self.nodes[index], self.nodes[index].gpus[local_rank]
+
+    def link(self, ranks: Sequence[int]) -> str:
+        """What a group runs over, at its weakest: ``NV18``, ``PIX``, …, or ``rail 3, leaf L3`` or ``network``.
+
+        ``NVLink`` where it spans nodes of one NVLink domain; empty for a rank by itself.
+        """
+        seats = [self.seat(rank) for rank in ranks]
+        nodes = {node.name for node, _ in seats}
+        if len(nodes) == 1:
+            return seats[0][0].link([gpu.index for _, gpu in seats])
+        if len({node.island(gpu) for node, gpu in seats}) == 1:
+            return "NVLink"
+        rails, leaves = {gpu.rail for _, gpu in seats}, {gpu.leaf for _, gpu in seats}
+        rail, leaf = rails.pop(), leaves.pop()
+        if rails or rail is None:
+            return "network"
+        return f"rail {rail}" if leaves or leaf is None else f"rail {rail}, leaf {leaf}"
+
+    def to_document(self) -> dict[str, Any]:
+        """The placement as plain data, for JSON and for templates."""
+        return {
+            "layout": str(self.layout),
+            "order": self.layout.order,
+            "ranks": [dict(vars(rank)) for rank in self.ranks],
+            "groups": self.groups,
+            "nodes": [
+                {
+                    "name": node.name,
+                    "address": node.address,
+                    "rack": node.rack,
+                    "gpus": [gpu.index for gpu in node.gpus],
+                }
+                for node in self.nodes
+            ],
+            "spares": list(self.spares),
+            "notes": list(self.notes),
+        }

@@ -1,0 +1,161 @@
+"""Shape: what of a node matters to a placement: its GPUs with their links, NICs and NUMA nodes, and where it stands."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpuops.facts import Facts
+from gpuops.inventory import Host, Port
+from gpuops.probes.numbers import integer
+from gpuops.probes.nvidia_smi import Gpu, smi
+from gpuops.probes.pcie import pcie
+from gpuops.probes.topo import Topology, topo
+from gpuops.probing import Unknown
+
+_CLOSENESS = ("PIX", "PXB", "PHB", "NODE", "SYS")
+"""How near two devices are over PCIe, nearest first (the legend of ``nvidia-smi topo -m``)."""
+_NO_CLUSTER = "00000000-0000-0000-0000-000000000000"  # what a GPU says whose NVLinks end inside its node
+
+
+@dataclass(frozen=True)
+class GpuShape:
+    """One GPU that a job can use. ``nic`` is the RDMA device nearest to it, on ``rail`` and cabled to ``leaf``.
+
+    ``clique`` tells the NVLink cliques of a node apart; where a node has no NVLink all its GPUs bear the same.
+    """
+
+    index: int
+    uuid: str
+    address: str
+    numa: int | None
+    nic: str | None
+    clique: int
+    rail: int | None = None
+    leaf: str | None = None
+
+
+@dataclass(frozen=True)
+class NodeShape:
+    """One node. ``leaves`` are the switches that its ports are cabled to, sorted: nodes that share them are one unit.
+
+    ``domain`` is the NVLink domain that spans nodes (an NVL72 rack), else the node's own name. ``links`` says how two
+    GPUs, by index, are connected: NV18, PIX, …, SYS.
+    """
+
+    name: str
+    address: str
+    gpus: tuple[GpuShape, ...]
+    leaves: tuple[str, ...]
+    rack: str | None
+    domain: str
+    links: Mapping[tuple[int, int], str] = field(default_factory=dict, hash=False, repr=False)
+
+    def island(self, gpu: GpuShape) -> tuple[str, int]:
+        """What NVLink joins ``gpu`` to: its domain, and within a node its clique."""
+        return (self.domain, gpu.clique if self.domain == self.name else 0)
+
+    def link(self, indices: Sequence[int]) -> str:
+        """The weakest link between the GPUs with these indices; ``unknown`` where one pair is not told."""
+        pairs = ((a, b) for a in indices for b in indices if a < b)
+        return max((self.links.get(pair, "unknown") for pair in pairs), key=_weakness, default="")
+
+
+def _weakness(link: str) -> tuple[int, int]:
+    if link.startswith("NV"):
+        return 0, -int(link[2:])
+    return 1, _distance(link)
+
+
+def _distance(link: str) -> int:
+    return _CLOSENESS.index(link) if link in _CLOSENESS else len(_CLOSENESS)
+
+
+def largest_domain(shapes: Iterable[NodeShape]) -> int:
+    """How many GPUs the largest NVLink domain holds: what tensor parallelism must fit into."""
+    return max(Counter(shape.island(gpu) for shape in shapes for gpu in shape.gpus).values(), default=0)
+
+
+def shape_of(host: Host, facts: Facts) -> NodeShape | Unknown:
+    """The shape of ``host``; `Unknown` where its GPUs or their links are not known. GPUs cut up by MIG do not count."""
+    cards, matrix = facts[smi], facts[topo]
+    if isinstance(cards, Unknown):
+        return cards
+    if not cards.gpus:
+        return Unknown(cards.error.text if cards.error else "nvidia-smi shows no GPU")
+    if isinstance(matrix, Unknown):
+        return matrix
+    if len(matrix.gpus) != len(cards.gpus):
+        return Unknown(f"nvidia-smi -q shows {len(cards.gpus)} GPUs, and nvidia-smi topo -m {len(matrix.gpus)}")
+    usable = [gpu for gpu in cards.gpus if gpu.uuid and not gpu.mig_mode]  # a GPU that is lost tells no UUID
+    return NodeShape(
+        host.name,
+        host.address,
+        tuple(_gpus(host, usable, matrix, _numa_nodes(usable, matrix, facts))),
+        tuple(sorted({port.leaf for port in host.fabric.values() if port.leaf})),
+        host.rack,
+        _domain(host.name, usable),
+        {(int(a[3:]), int(b[3:])): link for (a, b), link in matrix.links.items() if {a, b} <= set(matrix.gpus)},
+    )
+
+
+def _gpus(
+    host: Host, gpus: Sequence[Gpu], matrix: Topology, numa_nodes: Mapping[int, int | None]
+) -> Iterable[GpuShape]:
+    cliques, nics = _cliques(matrix), _nics(host.fabric, gpus, matrix)
+    for gpu in gpus:
+        nic, index = nics[gpu.index], gpu.index
+        port = host.fabric.get(nic or "", Port())
+        clique = cliques[f"GPU{index}"]
+        yield GpuShape(index, gpu.uuid or "", gpu.address, numa_nodes[index], nic, clique, port.rail, port.leaf)
+
+
+def _numa_nodes(gpus: Iterable[Gpu], matrix: Topology, facts: Facts) -> dict[int, int | None]:
+    """The NUMA node by GPU index, as topo says, else as the kernel does; a list of nodes is no answer."""
+    links = facts[pcie]
+    said = {gpu.index: integer(matrix.numa_affinity.get(f"GPU{gpu.index}")) for gpu in gpus}
+    kernel = {} if isinstance(links, Unknown) else links
+    return {
+        gpu.index: kernel[gpu.address].numa_node
+        if said[gpu.index] is None and gpu.address in kernel
+        else said[gpu.index]
+        for gpu in gpus
+    }
+
+
+def _cliques(matrix: Topology) -> dict[str, int]:
+    """The clique of each GPU: all that NVLink joins, also through others."""
+    clique = {gpu: number for number, gpu in enumerate(matrix.gpus)}
+    joined = [pair for pair, link in matrix.links.items() if link.startswith("NV")]
+    for a, b in joined:
+        low, high = sorted((clique[a], clique[b]))
+        if low != high:
+            clique = {gpu: low if number == high else number for gpu, number in clique.items()}
+    return clique if joined else dict.fromkeys(clique, 0)
+
+
+def _nics(ports: Mapping[str, Port], gpus: Iterable[Gpu], matrix: Topology) -> dict[int, str | None]:
+    """The nearest RDMA device by GPU index; of several as near, one that no GPU has yet, then the GPU's own rail.
+
+    Where the inventory declares the fabric only its ports count: the others carry storage or management.
+    """
+    names = {nic: name for nic, name in matrix.nic_names.items() if name in ports} or matrix.nic_names
+    rails = {name: ports[name].rail if name in ports else number for number, name in enumerate(names.values())}
+    taken: Counter[str] = Counter()
+    nearest: dict[int, str | None] = {}
+    for gpu in gpus:
+        ranked = [
+            (_distance(matrix.links[f"GPU{gpu.index}", nic]), taken[name], rails[name] != gpu.index, number, name)
+            for number, (nic, name) in enumerate(names.items())
+        ]
+        nearest[gpu.index] = name = min(ranked)[-1] if ranked else None
+        taken[name or ""] += 1
+    return nearest
+
+
+def _domain(node: str, gpus: Iterable[Gpu]) -> str:
+    """The NVLink domain that all GPUs of a node name (ClusterUUID and CliqueId, as NVL72 racks have), else the node."""
+    said = {(gpu.fabric_cluster_uuid, gpu.fabric_clique_id) for gpu in gpus}
+    uuid, clique = said.pop() if len(said) == 1 else (None, None)
+    return node if uuid in {None, "", _NO_CLUSTER} or clique is None else f"{uuid}.{clique}"
