@@ -4,6 +4,8 @@ GpuopsError
 ├── InputError                 2   what a person gave is wrong
 │   ├── DocumentError              a YAML, INI or JSON file, with file:line:column
 │   ├── PatternError               a host pattern that means nothing here
+│   ├── LayoutError                a layout that cannot be, or that these machines cannot hold
+│   ├── TemplateError              a launch target that cannot be rendered
 │   ├── ContentError               a check, profile, playbook or template: missing or broken
 │   └── OutputError                a file or folder that cannot be written
 ├── NodeError                  3   one node, never the run
@@ -47,6 +49,14 @@ class DocumentError(InputError):
 
 class PatternError(InputError):
     """A host pattern selects nothing, or is not a pattern."""
+
+
+class LayoutError(InputError):
+    """A layout contradicts itself, or does not fit the model or the machines."""
+
+
+class TemplateError(InputError):
+    """A launch target's template is wrong, or refuses the layout."""
 
 
 class ContentError(InputError):

@@ -1,0 +1,269 @@
+"""Layout: how a job is split over ranks, the arithmetic of its groups, and the rules that it must keep; pure."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, fields
+from typing import Any, Literal
+
+from gpuops.errors import LayoutError, did_you_mean
+
+AXES = ("tp", "cp", "ep", "dp", "pp")
+DEFAULT_ORDER = "tp-cp-ep-dp-pp"
+"""Megatron-LM's order, the fastest axis first: ranks of one TP group are neighbours, pipeline stages are farthest."""
+
+Offload = Literal["none", "cpu", "nvme"]
+Recompute = Literal["none", "selective", "full"]
+
+
+@dataclass(frozen=True)
+class Layout:
+    """Degrees of data, pipeline, tensor, context and expert parallelism, and how a batch is cut.
+
+    ``zero`` is the ZeRO stage (0 to 3), ``mbs`` the samples of one micro-batch, ``chunks`` the micro-batches of one
+    step a replica (gradient accumulation steps), ``vpp`` the model chunks a pipeline stage holds. ``ep`` is carved from
+    the ranks of dp and cp, so it does not count towards `ranks`.
+    """
+
+    dp: int = 1
+    pp: int = 1
+    tp: int = 1
+    cp: int = 1
+    ep: int = 1
+    zero: int = 0
+    mbs: int = 1
+    chunks: int = 1
+    vpp: int = 1
+    offload: Offload = "none"
+    recompute: Recompute = "none"
+    sequence_parallel: bool = False
+    order: str = DEFAULT_ORDER
+
+    @property
+    def ranks(self) -> int:
+        """How many processes, one a GPU."""
+        return self.dp * self.pp * self.tp * self.cp
+
+    @property
+    def global_batch(self) -> int:
+        """Samples of one optimizer step, ``mbs · chunks · dp`` (R10: see `objections`)."""
+        return self.mbs * self.chunks * self.dp
+
+    def coordinates(self, rank: int) -> dict[str, int]:
+        """The place of ``rank`` along every axis; ``ep`` is its place in its expert group."""
+        dense, expert = self.strides(), self.strides(expert=True)
+        found = {axis: rank // dense[axis] % getattr(self, axis) for axis in AXES if axis != "ep"}
+        return {**found, "ep": rank // expert["ep"] % self.ep}
+
+    def groups(self, axis: str) -> list[tuple[int, ...]]:
+        """The rank groups along ``axis``, each in the order of its coordinate, sorted by their first rank."""
+        stride, size = self.strides(expert=axis == "ep")[axis], getattr(self, axis)
+        firsts = (rank for rank in range(self.ranks) if rank // stride % size == 0)
+        return [tuple(first + i * stride for i in range(size)) for first in firsts]
+
+    def strides(self, *, expert: bool = False) -> dict[str, int]:
+        """How far apart neighbours along each axis are: the product of the degrees left of it in ``order``.
+
+        Megatron-core numbers the ranks twice (``initialize_model_parallel``): dense layers know no ep; in ``expert``
+        layers cp is 1, and dp is what ep leaves of dp and cp.
+        """
+        sizes = {"tp": self.tp, "cp": self.cp, "ep": 1, "dp": self.dp, "pp": self.pp}
+        if expert:
+            sizes |= {"cp": 1, "ep": self.ep, "dp": self.dp * self.cp // self.ep}
+        axes = self.order.split("-")
+        return {axis: math.prod(sizes[a] for a in axes[: axes.index(axis)]) for axis in axes}
+
+    def __str__(self) -> str:
+        """As ``--layout`` takes it; what stands at its default is left out, and so is what ``--order`` takes."""
+        said = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        said.pop("order", None)
+        return ",".join(f"{name}={str(value).lower()}" for name, value in said.items()) or "dp=1"
+
+
+_COUNTS = ("dp", "pp", "tp", "cp", "ep", "zero", "mbs", "chunks", "vpp")
+_CHOICES = {"offload": ("none", "cpu", "nvme"), "recompute": ("none", "selective", "full")}
+_KEYS = (*_COUNTS, *_CHOICES, "sequence_parallel")
+_BOOLEANS = {"true": True, "yes": True, "1": True, "false": False, "no": False, "0": False}
+_ALIASES = {"gas": "chunks", "sp": "sequence_parallel"}
+
+
+def parse_layout(text: str, order: str = DEFAULT_ORDER) -> Layout:
+    """The layout that ``dp=4,pp=2,tp=8,zero=1`` means; `LayoutError` names the word that is wrong."""
+    given: dict[str, Any] = {"order": parse_order(order)}
+    for word in filter(None, re.split(r"[,\s]+", text)):
+        key, equals, value = word.partition("=")
+        key = _ALIASES.get(key.replace("-", "_"), key.replace("-", "_"))
+        if not equals:
+            raise LayoutError(f'--layout: "{word}" is not KEY=VALUE, such as dp=8')
+        if key not in _KEYS:
+            near = did_you_mean(key, _KEYS) or f"; keys: {', '.join(_KEYS)}"
+            raise LayoutError(f'--layout: there is no "{key}"{near}')
+        if key in given:
+            raise LayoutError(f'--layout: "{key}" is given twice')
+        given[key] = _value(key, value)
+    return Layout(**given)
+
+
+def _value(key: str, value: str) -> int | bool | str:
+    if key in _CHOICES:
+        if value not in _CHOICES[key]:
+            raise LayoutError(f'--layout: {key} is one of {", ".join(_CHOICES[key])}, not "{value}"')
+        return value
+    if key == "sequence_parallel":
+        if value.lower() not in _BOOLEANS:
+            raise LayoutError(f'--layout: {key} is true or false, not "{value}"')
+        return _BOOLEANS[value.lower()]
+    low, high = (0, 3) if key == "zero" else (1, 1_000_000)
+    if not re.fullmatch("[0-9]{1,7}", value) or not low <= int(value) <= high:
+        raise LayoutError(f'--layout: {key} is a whole number from {low} to {high}, not "{value}"')
+    return int(value)
+
+
+def parse_order(text: str) -> str:
+    """An order of axes, the fastest first; ``cp`` left out stands after ``tp``, and ``ep`` left out after ``cp``."""
+    axes = text.lower().split("-")
+    if len(set(axes)) != len(axes) or not {"tp", "dp", "pp"} <= set(axes) <= set(AXES):
+        raise LayoutError(f'--order: "{text}" is not an order of {", ".join(AXES)}, such as {DEFAULT_ORDER}')
+    for axis, before in (("cp", "tp"), ("ep", "cp")):
+        if axis not in axes:
+            axes.insert(axes.index(before) + 1, axis)
+    return "-".join(axes)
+
+
+@dataclass(frozen=True)
+class Objection:
+    """A rule that a layout breaks: its name, why it matters, whether force overrides it, and whether it only warns."""
+
+    rule: str
+    reason: str
+    forceable: bool = False
+    warning: bool = False
+
+
+Engine = Literal["megatron", "deepspeed", "fsdp", "ddp", "other"]
+
+
+@dataclass(frozen=True)
+class ModelSpec:
+    """The numbers of a transformer that a layout must divide; 0 where the configuration does not say."""
+
+    name: str = ""
+    layers: int = 0
+    hidden: int = 0
+    heads: int = 0
+    kv_heads: int = 0
+    ffn: int = 0
+    vocab: int = 0
+    sequence: int = 0
+
+
+_CONFIG_KEYS = {
+    "layers": ("num_hidden_layers", "n_layer", "n_layers", "num_layers"),
+    "hidden": ("hidden_size", "n_embd", "n_embed", "d_model"),
+    "heads": ("num_attention_heads", "n_head", "n_heads", "num_heads"),
+    "kv_heads": ("num_key_value_heads", "num_kv_heads"),
+    "ffn": ("intermediate_size", "n_inner", "d_ff"),
+    "vocab": ("vocab_size",),
+    "sequence": ("max_position_embeddings", "n_positions", "n_ctx"),
+}
+
+
+def read_model(config: Mapping[str, Any], name: str = "") -> ModelSpec:
+    """The model of a Hugging Face ``config.json``; `LayoutError` where a number is not one."""
+    text = config.get("text_config")  # a model of text and images keeps the language model's numbers there
+    config = {**config, **text} if isinstance(text, Mapping) else config
+    found: dict[str, int] = {}
+    for field, keys in _CONFIG_KEYS.items():
+        key, value = next(((key, config[key]) for key in keys if config.get(key) is not None), (keys[0], 0))
+        if not isinstance(value, int) or isinstance(value, bool) or value < 0:
+            raise LayoutError(f"--model: {key} is a whole number, not {value!r}")
+        found[field] = value
+    found["kv_heads"] = found["kv_heads"] or found["heads"]
+    found["ffn"] = found["ffn"] or 4 * found["hidden"]
+    return ModelSpec(name or str(config.get("model_type", "")), **found)
+
+
+def objections(
+    layout: Layout, *, gpus_per_domain: int, engine: Engine = "other", model: ModelSpec | None = None
+) -> Iterator[Objection]:
+    """The rules that ``layout`` breaks on machines whose NVLink domain holds ``gpus_per_domain`` GPUs, 1 or more.
+
+    Source of R5, R9 and R10: Hugging Face, "Efficient training on multiple GPUs" (tensor parallelism stays inside a
+    node; pipelines with ZeRO 1 at most; one chunk is naive model parallelism). R11, 4 GPUs for dp with pp and 8 with
+    tp, is `Layout.ranks`.
+    """
+    yield from _degrees(layout)
+    yield from _experts(layout, engine)
+    yield from _domain(layout, gpus_per_domain)
+    yield from _zero(layout, engine)
+    if model is not None:
+        yield from _divisions(layout, model)
+
+
+def _degrees(layout: Layout) -> Iterator[Objection]:
+    if layout.vpp > 1 and layout.pp == 1:
+        yield Objection("vpp", f"vpp={layout.vpp} interleaves pipeline stages, and pp is 1")
+    if layout.sequence_parallel and layout.tp == 1:
+        yield Objection("sp", "sequence parallelism splits what tensor parallelism repeats, and tp is 1")
+    if layout.pp > 1 and layout.chunks == 1:
+        yield Objection("R10", f"chunks=1 lets 1 of {layout.pp} stages work at a time; use more", warning=True)
+
+
+def _experts(layout: Layout, engine: Engine) -> Iterator[Objection]:
+    """Source: megatron-core 0.16, ``initialize_model_parallel``, which numbers expert layers even if there are none."""
+    shared = layout.dp * layout.cp
+    if shared % layout.ep:
+        yield Objection("ep", f"ep={layout.ep} does not divide dp·cp={shared}, whose ranks hold the experts")
+        return
+    same_stages = layout.strides()["pp"] == layout.strides(expert=True)["pp"]
+    fits = layout.pp == 1 or layout.order.endswith("pp") or (layout.cp == layout.ep and same_stages)
+    if not fits and (layout.ep > 1 or engine == "megatron"):
+        split = f"ep={layout.ep}" if layout.ep > 1 else f"cp={layout.cp}"
+        yield Objection("ep", f"with {split} and pp={layout.pp} the order must end in pp, and it is {layout.order}")
+
+
+def _domain(layout: Layout, gpus_per_domain: int) -> Iterator[Objection]:
+    """Ranks stand in a row, so TP groups stay in a domain where the ranks that they span divide it."""
+    span = layout.tp * layout.strides()["tp"]
+    domain = f"the {gpus_per_domain} GPUs of one NVLink domain"
+    if layout.tp > gpus_per_domain:
+        why = "its all-reduces, four a layer, would cross the slow network"
+        yield Objection("R5", f"tp={layout.tp} does not fit {domain}: {why}", forceable=True)
+    elif layout.tp > 1 and layout.ranks > gpus_per_domain and gpus_per_domain % span:
+        why = f"the {span} ranks that its groups span do not divide {domain}"
+        yield Objection("R5", f"tp={layout.tp} in the order {layout.order} leaves a domain: {why}", forceable=True)
+
+
+def _zero(layout: Layout, engine: Engine) -> Iterator[Objection]:
+    if layout.pp > 1 and layout.zero >= 2:
+        refused = engine == "deepspeed"
+        why = "DeepSpeed's pipeline engine refuses it" if refused else "every micro-batch reduces gradients again"
+        yield Objection("R9", f"pp={layout.pp} with ZeRO {layout.zero}: {why}; use zero=1", warning=not refused)
+    if layout.pp > 1 and layout.offload != "none" and layout.zero == 3:
+        yield Objection("R9", "with a pipeline only the optimizer can be offloaded, not parameters", warning=True)
+    least = 3 if layout.offload == "nvme" else 1
+    if layout.offload != "none" and layout.zero < least:
+        why = f"needs zero={least} at least, for it moves what ZeRO partitions"
+        yield Objection("R9", f"offload={layout.offload} {why}; zero is {layout.zero}")
+
+
+def _divisions(layout: Layout, model: ModelSpec) -> Iterator[Objection]:
+    pairs = (
+        ("layers", model.layers, "pp·vpp", layout.pp * layout.vpp),
+        ("attention heads", model.heads, "tp", layout.tp),
+        ("hidden units", model.hidden, "tp", layout.tp),
+        ("feed-forward units", model.ffn, "tp", layout.tp),
+    )
+    for what, size, axis, degree in pairs:
+        if size and size % degree:
+            yield Objection("division", f"{size} {what} do not divide by {axis}={degree}", forceable=what == "layers")
+    if model.kv_heads and model.kv_heads % layout.tp and layout.tp % model.kv_heads:
+        yield Objection("division", f"{model.kv_heads} key-value heads do not divide by tp={layout.tp}", warning=True)
+
+
+def needed_gpus(layout: Layout) -> str:
+    """Why a layout needs as many GPUs as it does, in words: ``dp=2 · pp=2 · tp=2 = 8 GPUs``."""
+    parts = [f"{axis}={getattr(layout, axis)}" for axis in ("dp", "pp", "tp", "cp") if getattr(layout, axis) > 1]
+    return f"{' · '.join(parts) or 'dp=1'} = {layout.ranks} GPUs"

@@ -1,0 +1,25 @@
+"""Render: a placement through a launch target's templates, to files.
+
+A target is one file ``templates/NAME.EXT.j2`` or one folder ``templates/NAME/`` with a ``target.yml``; a project's own
+hides the built-in one of the same name.
+"""
+
+from __future__ import annotations
+
+from gpuops.render.job import Env, Job, environment_of
+from gpuops.render.rendering import Rendered, render, start_command
+from gpuops.render.target import Target, find_target, targets
+from gpuops.render.writing import write
+
+__all__ = [
+    "Env",
+    "Job",
+    "Rendered",
+    "Target",
+    "environment_of",
+    "find_target",
+    "render",
+    "start_command",
+    "targets",
+    "write",
+]

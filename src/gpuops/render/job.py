@@ -1,0 +1,47 @@
+"""Job: what is started, and the environment that it needs, each variable with its reason; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpuops.layout import Engine
+from gpuops.placement import Placement
+
+
+@dataclass(frozen=True)
+class Env:
+    """One environment variable of the job, and why it has its value."""
+
+    name: str
+    value: str
+    reason: str
+
+
+@dataclass(frozen=True)
+class Job:
+    """What is started: a script with its arguments, under a name, meeting at ``port`` on the first node."""
+
+    script: str = "train.py"
+    args: tuple[str, ...] = ()
+    name: str = "train"
+    port: int = 29500
+    env: tuple[Env, ...] = ()
+
+
+def environment_of(placement: Placement, engine: Engine) -> tuple[Env, ...]:
+    """The variables that this placement asks for. What NCCL finds out by itself is left to it."""
+    return tuple(_variables(placement, engine))
+
+
+def _variables(placement: Placement, engine: Engine) -> Iterator[Env]:
+    yield Env("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "GPU numbers mean to CUDA what they mean to nvidia-smi")
+    nics = sorted({rank.nic for rank in placement.ranks if rank.nic})
+    if nics and len(placement.nodes) > 1:
+        reason = "the ports next to the GPUs; NCCL would also take storage and management ports"
+        yield Env("NCCL_IB_HCA", "=" + ",".join(nics), reason)
+    if engine == "megatron" and placement.layout.tp > 1:
+        reason = (
+            "tensor parallelism overlaps only if kernels start in order (Megatron-LM; not needed from Blackwell on)"
+        )
+        yield Env("CUDA_DEVICE_MAX_CONNECTIONS", "1", reason)

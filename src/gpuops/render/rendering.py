@@ -1,0 +1,159 @@
+"""Rendering: a placement through a target's templates to texts; pure.
+
+Templates are data: they run in a sandbox on plain values, and an undefined name is an error.
+"""
+
+from __future__ import annotations
+
+import json
+import shlex
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any, NoReturn
+
+import jinja2
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+from jinja2.sandbox import ImmutableSandboxedEnvironment
+
+from gpuops.errors import TemplateError
+from gpuops.layout import ModelSpec
+from gpuops.placement import Placement
+from gpuops.render.job import Job
+from gpuops.render.target import HEAD, Target
+
+_NODE = "{node}"
+
+
+@dataclass(frozen=True)
+class Rendered:
+    """One file to write: its path inside the launch folder, its mode, its text."""
+
+    path: str
+    mode: int
+    text: str
+
+
+def render(target: Target, placement: Placement, job: Job, model: ModelSpec | None = None) -> list[Rendered]:
+    """The target's files; `TemplateError` where it refuses the layout or a template is wrong."""
+    names = _names(placement, job, model)
+    if target.order is not None and not _same_ranks(target.order, placement):
+        raise TemplateError(
+            f"{target.name} numbers ranks in the order {target.order}, and this layout is {placement.layout.order}:"
+            f" place it with --order {target.order}"
+        )
+    environment = _environment(target)
+    for rule in target.rules:
+        if environment.compile_expression(rule.refuse_if, undefined_to_none=False)(**names):
+            raise TemplateError(
+                f"{target.name} cannot launch {placement.layout}: {_text(environment, rule.because, names)}"
+            )
+    return [
+        made for path, template in target.files.items() for made in _files(target, environment, path, template, names)
+    ]
+
+
+def _same_ranks(order: str, placement: Placement) -> bool:
+    """Whether ``order`` numbers this layout's ranks as its own order does: axes of degree 1 may stand anywhere."""
+    layout = placement.layout
+    used = [axis for axis in ("tp", "cp", "dp", "pp", "ep") if getattr(layout, axis) > 1]
+    return [a for a in order.split("-") if a in used] == [a for a in layout.order.split("-") if a in used]
+
+
+def start_command(target: Target, placement: Placement, job: Job, model: ModelSpec | None = None) -> str:
+    """The one command that starts the job, from inside the launch folder."""
+    return _text(_environment(target), target.start, _names(placement, job, model)).strip()
+
+
+def _files(
+    target: Target, environment: jinja2.Environment, path: str, template: Path, names: dict[str, Any]
+) -> Iterator[Rendered]:
+    text = template.read_text("utf-8")
+    source = text if template.parent == target.path else HEAD.sub("", text)
+    mode = 0o755 if path in target.executable else 0o644
+    if _NODE not in path:
+        yield Rendered(path, mode, _text(environment, source, names, template))
+        return
+    for node in names["nodes"]:
+        own = _text(environment, source, {**names, "node": node}, template)
+        yield Rendered(path.replace(_NODE, node["name"]), mode, own)
+
+
+def _text(environment: jinja2.Environment, source: str, names: Mapping[str, Any], path: Path | None = None) -> str:
+    try:
+        return environment.from_string(source).render(names)
+    except (jinja2.TemplateError, TypeError, ValueError) as error:
+        line = getattr(error, "lineno", None) or _line_of(error)
+        where = ":".join(str(part) for part in (path, line) if part is not None)
+        raise TemplateError(f"{where or source[:60]}: {str(error).rstrip('.')}") from error
+
+
+def _line_of(error: BaseException) -> int | None:
+    """The template's line in a traceback: Jinja's frames are called ``<template>``."""
+    trace, line = error.__traceback__, None
+    while trace is not None:
+        if trace.tb_frame.f_code.co_filename == "<template>":
+            line = trace.tb_lineno
+        trace = trace.tb_next
+    return line
+
+
+def _environment(target: Target) -> jinja2.Environment:
+    environment = ImmutableSandboxedEnvironment(
+        undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True, keep_trailing_newline=True
+    )
+    environment.filters.update(
+        sh=lambda word: shlex.quote(str(word)),
+        words=lambda words: shlex.join(map(str, words)),
+        json=lambda value, indent=None: json.dumps(value, indent=indent),
+        yaml=json.dumps,  # JSON scalars are YAML scalars
+        fold=lambda names: str(NodeSet(",".join(names), resolver=RESOLVER_NOGROUP)),
+    )
+
+    def refuse(sentence: str) -> NoReturn:
+        raise TemplateError(f"{target.name}: {sentence}")
+
+    environment.globals["refuse"] = refuse
+    return environment
+
+
+def _names(placement: Placement, job: Job, model: ModelSpec | None) -> dict[str, Any]:
+    """What a template sees: plain data, made anew."""
+    ranks = [asdict(rank) for rank in placement.ranks]
+    layout = placement.layout
+    nodes = [_node(index, placement, ranks) for index in range(len(placement.nodes))]
+    slots = {node["slots"] for node in nodes}
+    return {
+        "job": {
+            **asdict(job),
+            "args": list(job.args),
+            "world": layout.ranks,
+            "master": nodes[0]["address"],
+            "nodes": len(nodes),
+            "gpus_per_node": slots.pop() if len(slots) == 1 else None,
+        },
+        "env": [asdict(variable) for variable in job.env],
+        "nodes": nodes,
+        "ranks": ranks,
+        "layout": {**asdict(layout), "ranks": layout.ranks, "global_batch": layout.global_batch},
+        "groups": placement.groups,
+        "model": asdict(model) if model else None,
+    }
+
+
+def _node(index: int, placement: Placement, ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    shape = placement.nodes[index]
+    own = [rank for rank in ranks if rank["node"] == shape.name]
+    return {
+        "index": index,
+        "name": shape.name,
+        "address": shape.address,
+        "rack": shape.rack,
+        "leaves": list(shape.leaves),
+        "slots": len(own),
+        "ranks": [rank["rank"] for rank in own],
+        "gpus": [rank["gpu"] for rank in own],
+        "cuda_visible_devices": ",".join(str(rank["gpu"]) for rank in own),
+        "nics": [rank["nic"] for rank in own],
+        "numa": [rank["numa"] for rank in own],
+    }

@@ -1,0 +1,111 @@
+"""Target: a system that launches jobs, as a template file or folder that says what it is."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path, PurePosixPath
+
+from gpuops.content import builtin
+from gpuops.document import Node, Where, load, parse
+from gpuops.errors import ContentError, did_you_mean
+from gpuops.layout import Engine, parse_order
+
+HEAD = re.compile(r"\A\{#-?(.*?)-?#\}\n?", re.DOTALL)
+"""A template's first comment, where a single-file target says what it is."""
+_SUFFIX = ".j2"
+_KEYS = ("about", "start", "order", "engine", "rules", "executable", "note")
+_ENGINES: tuple[Engine, ...] = ("megatron", "deepspeed", "fsdp", "ddp", "other")
+
+
+@dataclass(frozen=True)
+class Rule:
+    """A layout that a target cannot launch: an expression over the template's names, and why."""
+
+    refuse_if: str
+    because: str
+
+
+@dataclass(frozen=True)
+class Target:
+    """A launch target: its templates by output path, and what it says of itself.
+
+    ``order`` is the rank order that the system imposes (None: the layout's), ``engine`` says which rules hold.
+    """
+
+    name: str
+    path: Path
+    origin: str
+    files: Mapping[str, Path] = field(hash=False)
+    about: str = ""
+    start: str = ""
+    order: str | None = None
+    engine: Engine = "other"
+    rules: tuple[Rule, ...] = ()
+    executable: tuple[str, ...] = ()
+    note: str = ""
+
+
+def targets(project: Path | None = None) -> dict[str, Target]:
+    """Every launch target by name; the project's before the built-in."""
+    found = dict(_in_folder(builtin("templates"), "built-in"))
+    own = (project or Path.cwd()) / "templates"
+    if own.is_dir() and own.resolve() != builtin("templates").resolve():
+        found |= dict(_in_folder(own, "project"))
+    return dict(sorted(found.items()))
+
+
+def find_target(name: str, project: Path | None = None) -> Target:
+    """The target called ``name``; `ContentError` naming the nearest one."""
+    known = targets(project)
+    if name not in known:
+        hint = did_you_mean(name, known) or "; gpuops targets list"
+        raise ContentError(f'no launch target called "{name}"{hint}')
+    return known[name]
+
+
+def _in_folder(folder: Path, origin: str) -> Iterator[tuple[str, Target]]:
+    for path in sorted(folder.iterdir()) if folder.is_dir() else ():
+        if path.name[0] in "._":
+            continue
+        if path.is_dir() and (path / "target.yml").exists():
+            files = {_output(p.relative_to(path)): p for p in sorted(path.rglob(f"*{_SUFFIX}"))}
+            yield path.name, _described(load(path / "target.yml"), path.name, path, origin, files)
+        elif path.is_file() and path.suffix == _SUFFIX:
+            name = path.name.split(".", 1)[0]
+            yield name, _described(_front(path), name, path, origin, {path.name.removesuffix(_SUFFIX): path})
+
+
+def _output(template: Path) -> str:
+    """A template's output path: ``dot_x.j2`` writes ``.x``."""
+    path = PurePosixPath(template.as_posix()).with_suffix("")
+    return str(path.with_name("." + path.name.removeprefix("dot_")) if path.name.startswith("dot_") else path)
+
+
+def _front(path: Path) -> Node:
+    """The YAML in a template's first comment."""
+    head = HEAD.match(path.read_text("utf-8"))
+    return parse(head[1], str(path)) if head else Node(Where(str(path)), "tag:yaml.org,2002:null")
+
+
+def _described(about: Node, name: str, path: Path, origin: str, files: Mapping[str, Path]) -> Target:
+    says = about.only(_KEYS, "in a launch target")
+    words = {key: says[key].text() for key in ("about", "start", "note") if key in says}
+    engine = says["engine"].text() if "engine" in says else "other"
+    if engine not in _ENGINES:
+        raise says["engine"].fail(f"{says['engine'].kind} is not one of {', '.join(_ENGINES)}")
+    rules = (
+        [rule.only(("refuse_if", "because"), "in a rule") for rule in says["rules"].list()] if "rules" in says else []
+    )
+    return Target(
+        name,
+        path,
+        origin,
+        files,
+        order=parse_order(says["order"].text()) if "order" in says else None,
+        engine=next(e for e in _ENGINES if e == engine),
+        rules=tuple(Rule(rule["refuse_if"].text(), rule["because"].text()) for rule in rules),
+        executable=tuple(item.text() for item in says["executable"].list()) if "executable" in says else (),
+        **words,
+    )

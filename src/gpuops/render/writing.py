@@ -1,0 +1,45 @@
+"""Writing: rendered files into a launch folder, all of them or none."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Sequence
+from pathlib import Path, PurePosixPath
+
+from gpuops.errors import OutputError
+from gpuops.render.rendering import Rendered
+
+
+def write(files: Sequence[Rendered], folder: Path, *, force: bool = False) -> None:
+    """Write every file below ``folder`` with its mode from the first byte; nothing is written if one may not be.
+
+    `OutputError` where a path would leave the folder, leads through a link, or exists and ``force`` is not given.
+    """
+    paths = [_inside(folder, made.path) for made in files]
+    standing = [path for path in paths if path.exists()]
+    if standing and not force:
+        raise OutputError(f"{standing[0]}: exists already; --force overwrites, or choose another folder with -o")
+    for made, path in zip(files, paths, strict=True):
+        try:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            _replace(path, made)
+        except OSError as error:
+            raise OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+
+
+def _inside(folder: Path, name: str) -> Path:
+    path = folder / name
+    if not path.resolve().is_relative_to(folder.resolve()) or path.is_symlink() or PurePosixPath(name).is_absolute():
+        raise OutputError(f"{name}: a launch file must lie inside {folder}")
+    return path
+
+
+def _replace(path: Path, made: Rendered) -> None:
+    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
+    try:
+        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, made.mode), "w", encoding="utf-8") as file:
+            os.fchmod(file.fileno(), made.mode)  # whatever the umask
+            file.write(made.text)
+        draft.replace(path)
+    finally:
+        draft.unlink(missing_ok=True)
