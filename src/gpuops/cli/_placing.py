@@ -57,9 +57,8 @@ class Placing:
         from gpuops.placement import largest_domain, place
 
         layout = self.layout  # a wrong word is told before any node is asked
-        shapes = self._shapes()
-        self._object(engine, model, largest_domain(shapes) or layout.tp)
-        placement = place(layout, shapes, allow_fewer=self.allow_fewer, force=self.force)
+        self._object(engine, model, largest_domain(self._shapes) or layout.tp)
+        placement = place(layout, self._shapes, allow_fewer=self.allow_fewer, force=self.force)
         for note in placement.notes:
             tell(note)
         return placement
@@ -77,6 +76,7 @@ class Placing:
         if refused:
             raise LayoutError("; ".join(refused))
 
+    @functools.cached_property
     def _shapes(self) -> list[NodeShape]:
         """The nodes that may be used; who is left out, and why, is told."""
         from gpuops.placement import shape_of

@@ -118,7 +118,7 @@ def _too_few(layout: Layout, nodes: Sequence[NodeShape]) -> str:
     total = sum(len(node.gpus) for node in nodes)
     why = "on nodes of equal size " if total >= layout.ranks else ""
     groups = f" in groups of tp={layout.tp}" if layout.tp > 1 else ""
-    return f"{needed_gpus(layout)} are needed {why}and there are {total}{groups} (nodes x GPUs: {there})"
+    return f"{needed_gpus(layout)} are needed {why}and there are {total} to use{groups} (nodes x GPUs: {there})"
 
 
 def _idle(used: Iterable[NodeShape], sizes: dict[str, int]) -> Iterator[str]:
@@ -142,6 +142,6 @@ def _torn(placement: Placement) -> str:
     """What is wrong with the first TP group that leaves its NVLink domain; empty where none does."""
     for group in placement.groups["tp"]:
         if len({node.island(gpu) for node, gpu in map(placement.seat, group)}) > 1:
-            ranks = ", ".join(f"r{rank}" for rank in group)
-            return f"the TP group {ranks} leaves its NVLink domain and runs over {placement.link(group)}"
+            which = f"the TP group of r{group[0]} to r{group[-1]}"
+            return f"{which} leaves its NVLink domain and runs over {placement.link(group)}"
     return ""

@@ -1,0 +1,80 @@
+"""The grid of a placement as SVG."""
+
+from __future__ import annotations
+
+import colorsys
+from collections.abc import Iterable
+from xml.etree.ElementTree import Element, SubElement, indent, tostring
+
+from gpuops.cli._grid import Span, axes, heading, spans
+from gpuops.placement import Placement, Rank
+from gpuops.report.page import clean, fold
+
+_CELL, _ROW, _LINE, _MARGIN = 64, 60, 20, 16
+_LETTER = 7.5
+"""Pixels: the width of a cell, the heights of a row and a line of text, the margin, and about how wide a letter is."""
+
+
+def draw(placement: Placement) -> str:
+    """An SVG document: a row a node, a cell a rank, coloured by its model replica and darker for later stages.
+
+    Every text comes from a node or a person, so the document is built as a tree, never as text.
+    """
+    below = [f"{axis}: {text}" for axis, text in axes(placement)]
+    below += [f"spares: {fold(placement.spares)}"] if placement.spares else []
+    left = _MARGIN + int(_LETTER * max(len(clean(node.name)) for node in placement.nodes)) + _MARGIN
+    cells = max(len(node.gpus) for node in placement.nodes)
+    width = max(left + cells * _CELL + _MARGIN, *(int(_LETTER * len(line)) for line in [heading(placement), *below]))
+    top = _MARGIN + 2 * _LINE
+    bottom = top + len(placement.nodes) * _ROW
+    svg = _svg(width, bottom + _LINE * (len(below) + 1))
+    _text(svg, _MARGIN, _MARGIN + 8, heading(placement))
+    for number, node in enumerate(placement.nodes):
+        y = top + number * _ROW
+        _text(svg, _MARGIN, y + 20, node.name)
+        _draw_spans(svg, placement, spans(placement, node.name), left, y)
+    for number, line in enumerate(below):
+        _text(svg, _MARGIN, bottom + _LINE * (number + 1), line)
+    indent(svg)
+    return tostring(svg, encoding="unicode") + "\n"
+
+
+def _svg(width: int, height: int) -> Element:
+    size = {"width": str(width), "height": str(height), "viewBox": f"0 0 {width} {height}"}
+    svg = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", "font-family": "monospace", "font-size": "12", **size})
+    SubElement(svg, "rect", {"width": "100%", "height": "100%", "fill": "#ffffff"})
+    return svg
+
+
+def _draw_spans(svg: Element, placement: Placement, row: Iterable[Span], left: int, y: int) -> None:
+    for span in row:
+        x, width = left + span.ranks[0].local_rank * _CELL, len(span.ranks) * _CELL
+        for rank in span.ranks:
+            _draw_cell(svg, placement, rank, left + rank.local_rank * _CELL, y)
+        _rectangle(svg, x, y, width - 4, _ROW - 10, fill="none", stroke="#444444")
+        _text(svg, x + 4, y + _ROW - 16, "·".join(span.coordinates))
+        _text(svg, x + width - 8, y + _ROW - 16, span.link, anchor="end")
+
+
+def _draw_cell(svg: Element, placement: Placement, rank: Rank, x: int, y: int) -> None:
+    cell = _rectangle(svg, x, y, _CELL - 4, _ROW - 10, fill=_colour(placement, rank), stroke="none")
+    where = f"rank {rank.rank}: {rank.node} GPU {rank.gpu}, NIC {rank.nic or '-'}, NUMA {rank.numa}"
+    SubElement(cell, "title").text = clean(f"{where}, tp{rank.tp} cp{rank.cp} ep{rank.ep} dp{rank.dp} pp{rank.pp}")
+    _text(svg, x + 4, y + 14, f"r{rank.rank}")
+    _text(svg, x + 4, y + 29, f"GPU{rank.gpu}")
+
+
+def _colour(placement: Placement, rank: Rank) -> str:
+    layout = placement.layout
+    lightness = 0.92 - 0.22 * rank.pp / layout.pp
+    red, green, blue = colorsys.hls_to_rgb(rank.dp / layout.dp, lightness, 0.6)
+    return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
+
+
+def _rectangle(svg: Element, x: int, y: int, width: int, height: int, **look: str) -> Element:
+    place = {"x": str(x), "y": str(y), "width": str(width), "height": str(height), "rx": "4"}
+    return SubElement(svg, "rect", {**place, **look})
+
+
+def _text(svg: Element, x: int, y: int, text: str, anchor: str = "start") -> None:
+    SubElement(svg, "text", {"x": str(x), "y": str(y), "text-anchor": anchor}).text = clean(text)

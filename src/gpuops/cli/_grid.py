@@ -1,0 +1,145 @@
+"""The grid of a placement: nodes by GPUs, a rank in each cell, TP groups side by side, and what each axis runs over."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+
+from gpuops.placement import NodeShape, Placement, Rank
+from gpuops.report.page import Page, clean, fold, wrap
+
+_MOST_ALIKE = 6
+"""Nodes in a row with the same GPUs that are all drawn; of more, the first and the last ones."""
+
+
+@dataclass(frozen=True)
+class Span:
+    """Neighbouring ranks of one TP group on one node, the coordinates that they share, and the link between them."""
+
+    ranks: tuple[Rank, ...]
+    coordinates: tuple[str, ...]
+    link: str
+
+
+def spans(placement: Placement, node: str) -> list[Span]:
+    """The ranks of ``node``, cut where the TP group changes."""
+    axes = [axis for axis in ("dp", "pp", "cp") if getattr(placement.layout, axis) > 1]
+    found = []
+    for _, members in itertools.groupby(placement.on(node), key=lambda rank: (rank.dp, rank.pp, rank.cp)):
+        ranks = tuple(members)
+        shared = tuple(f"{axis}{getattr(ranks[0], axis)}" for axis in axes)
+        found.append(Span(ranks, shared, placement.link([rank.rank for rank in ranks])))
+    return found
+
+
+def heading(placement: Placement) -> str:
+    """How many ranks on how many nodes, and their order."""
+    count = len(placement.nodes)
+    nodes = f"{count} nodes" if count > 1 else f"node {placement.nodes[0].name}"
+    return f"{len(placement.ranks)} ranks on {nodes}   {placement.layout}   order {placement.layout.order}"
+
+
+def axes(placement: Placement) -> Iterator[tuple[str, str]]:
+    """Every axis that divides the ranks, with where its groups run and over which link."""
+    for axis, groups in placement.groups.items():
+        if getattr(placement.layout, axis) > 1:
+            yield axis, f"{_where(placement, axis, groups)}, {_links(placement, groups)}"
+
+
+def _where(placement: Placement, axis: str, groups: Iterable[Sequence[int]]) -> str:
+    paths = {tuple(dict.fromkeys(placement.ranks[rank].node for rank in group)) for group in groups}
+    longest = max(paths, key=len)
+    if len(longest) == 1:
+        return "inside a node"
+    if len(paths) == 1 and len(longest) <= 4:
+        return (" → " if axis == "pp" else ", ").join(longest)
+    return f"across {len(longest)} nodes"
+
+
+def _links(placement: Placement, groups: Iterable[Sequence[int]]) -> str:
+    """The links of ``groups``; rails of many numbers as one sentence."""
+    links = sorted({placement.link(group) for group in groups})
+    if len(links) == 1 or not all(link.startswith("rail ") for link in links):
+        return ", ".join(links)
+    leaves = {placement.seat(group[0])[1].leaf for group in groups}
+    told = all("leaf" in link for link in links)
+    return f"rail k to rail k, leaf {fold(sorted(filter(None, leaves)))}" if told else "rail k to rail k"
+
+
+def lines(placement: Placement, page: Page) -> Iterator[str]:
+    """The grid as text, at most as wide as ``page``."""
+    yield from wrap(heading(placement), page.width)
+    yield ""
+    yield from _rows(placement, page.width)
+    yield ""
+    told = [*axes(placement), *([("spares", fold(placement.spares))] if placement.spares else [])]
+    indent = max((len(word) for word, _ in told), default=0) + 2
+    for word, text in told:
+        yield from page.labelled(word, clean(text), indent)
+
+
+def _rows(placement: Placement, width: int) -> Iterator[str]:
+    """The rows of all nodes; the header again where the GPUs are others than those above."""
+    header = ""
+    label = min(max(len(clean(node.name)) for node in placement.nodes), width // 3) + 2
+    for _, run in itertools.groupby(placement.nodes, key=lambda node: [gpu.index for gpu in node.gpus]):
+        nodes = list(run)
+        hidden = nodes[2:-1] if len(nodes) > _MOST_ALIKE else []
+        for node in (*nodes[: 2 if hidden else None], *nodes[-1:] * bool(hidden)):
+            if hidden and node is nodes[-1]:
+                yield from _alike(placement, hidden, label, width)
+            for above, *rest in _node(placement, node, label, width):
+                yield from () if header.startswith(above) else (above,)
+                yield from rest
+                header = above
+
+
+def _alike(placement: Placement, nodes: Sequence[NodeShape], label: int, width: int) -> Iterator[str]:
+    first, last = placement.on(nodes[0].name)[0].rank, placement.on(nodes[-1].name)[-1].rank
+    text = f"{len(nodes)} nodes alike, {fold(node.name for node in nodes)}: r{first} to r{last}"
+    yield from (f"{'⋮' if not number else '':<{label}}{line}" for number, line in enumerate(wrap(text, width - label)))
+
+
+def _node(placement: Placement, node: NodeShape, label: int, width: int) -> Iterator[list[str]]:
+    """The rows of one node, its spans over as many as they need: of each the header, the ranks, what they share."""
+    cell = _cell(placement, width - label - 1)
+    name, row, left = clean(node.name), list[Span](), width - label - 1
+    for span in spans(placement, node.name):
+        size = cell * len(span.ranks) + 1
+        if row and left < size:
+            yield _row(name, row, cell, label)
+            name, row, left = "", [], width - label - 1
+        row.append(span)
+        left -= size
+    yield _row(name, row, cell, label)
+
+
+def _cell(placement: Placement, width: int) -> int:
+    """How wide a cell is: seven letters where all GPUs of a node fit then, else as few as a rank needs."""
+    least = max(len(f"r{len(placement.ranks) - 1}"), len("GPU0")) + 2
+    return max(least, min(7, width // max(len(node.gpus) for node in placement.nodes) - 1))
+
+
+def _row(name: str, row: Sequence[Span], cell: int, label: int) -> list[str]:
+    header = " ".join("".join(f" GPU{rank.gpu}".ljust(cell) for rank in span.ranks) for span in row)
+    shared = itertools.zip_longest(*(_shared(span, cell * len(span.ranks)) for span in row), fillvalue="")
+    texts = [["".join(f" r{rank.rank}".ljust(cell) for rank in span.ranks) for span in row], *shared]
+    widths = [cell * len(span.ranks) for span in row]
+    below = ["│".join(text.ljust(width) for text, width in zip(line, widths, strict=True)) for line in texts]
+    names = [name] if len(name) < label else [name, ""]
+    labels = itertools.chain(names[-1:], itertools.repeat(""))
+    return [
+        f"{'':<{label}} {header}".rstrip(),
+        *names[:-1],
+        *(f"{n:<{label}}│{line}│" for n, line in zip(labels, below, strict=False)),
+    ]
+
+
+def _shared(span: Span, width: int) -> list[str]:
+    """The coordinates and the link of ``span``, on one line where they fit."""
+    told = "·".join(span.coordinates)
+    if len(told) + len(span.link) + 2 <= width:
+        return [f" {told}{span.link:>{width - len(told) - 1}}"]
+    coordinates = [told] if len(told) < width else span.coordinates
+    return [f" {word}"[:width] for word in (*coordinates, span.link) if word]
