@@ -227,7 +227,7 @@ def _experts(layout: Layout, engine: Engine) -> Iterator[Objection]:
 def _domain(layout: Layout, gpus_per_domain: int) -> Iterator[Objection]:
     """Ranks stand in a row, so TP groups stay in a domain where the ranks that they span divide it."""
     span = layout.tp * layout.strides()["tp"]
-    domain = f"the {gpus_per_domain} GPUs of one NVLink domain"
+    domain = f"the {_gpus(gpus_per_domain)} of one NVLink domain"
     if layout.tp > gpus_per_domain:
         why = "its all-reduces, four a layer, would cross the slow network"
         yield Objection("R5", f"tp={layout.tp} does not fit {domain}: {why}", forceable=True)
@@ -257,13 +257,17 @@ def _divisions(layout: Layout, model: ModelSpec) -> Iterator[Objection]:
         ("feed-forward units", model.ffn, "tp", layout.tp),
     )
     for what, size, axis, degree in pairs:
-        if size and size % degree:
+        if size % degree:
             yield Objection("division", f"{size} {what} do not divide by {axis}={degree}", forceable=what == "layers")
-    if model.kv_heads and model.kv_heads % layout.tp and layout.tp % model.kv_heads:
+    if model.kv_heads % layout.tp and layout.tp % model.kv_heads:
         yield Objection("division", f"{model.kv_heads} key-value heads do not divide by tp={layout.tp}", warning=True)
 
 
 def needed_gpus(layout: Layout) -> str:
     """Why a layout needs as many GPUs as it does, in words: ``dp=2 · pp=2 · tp=2 = 8 GPUs``."""
     parts = [f"{axis}={getattr(layout, axis)}" for axis in ("dp", "pp", "tp", "cp") if getattr(layout, axis) > 1]
-    return f"{' · '.join(parts) or 'dp=1'} = {layout.ranks} GPUs"
+    return f"{' · '.join(parts) or 'dp=1'} = {_gpus(layout.ranks)}"
+
+
+def _gpus(count: int) -> str:
+    return f"{count} GPU{'' if count == 1 else 's'}"
