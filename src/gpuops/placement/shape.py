@@ -8,7 +8,6 @@ from dataclasses import dataclass, field
 
 from gpuops.facts import Facts
 from gpuops.inventory import Host, Port
-from gpuops.probes.numbers import integer
 from gpuops.probes.nvidia_smi import Gpu, smi
 from gpuops.probes.pcie import pcie
 from gpuops.probes.topo import Topology, topo
@@ -86,8 +85,8 @@ def shape_of(host: Host, facts: Facts) -> NodeShape | Unknown:
         return Unknown(cards.error.text if cards.error else "nvidia-smi shows no GPU")
     if isinstance(matrix, Unknown):
         return matrix
-    if len(matrix.gpus) != len(cards.gpus):
-        return Unknown(f"nvidia-smi -q shows {len(cards.gpus)} GPUs, and nvidia-smi topo -m {len(matrix.gpus)}")
+    if matrix.gpus != tuple(f"GPU{gpu.index}" for gpu in cards.gpus):
+        return Unknown(f"nvidia-smi -q shows {len(cards.gpus)} GPUs, and topo -m {', '.join(matrix.gpus)}"[:120])
     usable = [gpu for gpu in cards.gpus if gpu.uuid and not gpu.mig_mode]  # a GPU that is lost tells no UUID
     return NodeShape(
         host.name,
@@ -112,16 +111,12 @@ def _gpus(
 
 
 def _numa_nodes(gpus: Iterable[Gpu], matrix: Topology, facts: Facts) -> dict[int, int | None]:
-    """The NUMA node by GPU index, as topo says, else as the kernel does; a list of nodes is no answer."""
+    """The NUMA node by GPU index, as topo says, else as the kernel does."""
     links = facts[pcie]
-    said = {gpu.index: integer(matrix.numa_affinity.get(f"GPU{gpu.index}")) for gpu in gpus}
-    kernel = {} if isinstance(links, Unknown) else links
-    return {
-        gpu.index: kernel[gpu.address].numa_node
-        if said[gpu.index] is None and gpu.address in kernel
-        else said[gpu.index]
-        for gpu in gpus
-    }
+    kernel = {} if isinstance(links, Unknown) else {address: link.numa_node for address, link in links.items()}
+    said = {gpu: matrix.numa_affinity.get(f"GPU{gpu.index}") or "" for gpu in gpus}
+    # where firmware tells no single node, topo prints a list of them: that is no answer
+    return {gpu.index: int(text) if text.isdecimal() else kernel.get(gpu.address) for gpu, text in said.items()}
 
 
 def _cliques(matrix: Topology) -> dict[str, int]:
