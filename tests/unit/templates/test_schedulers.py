@@ -1,0 +1,367 @@
+import ast
+import itertools
+import json
+import os
+import re
+import shlex
+import subprocess
+
+import pytest
+import yaml
+from ClusterShell.NodeSet import NodeSet
+
+from gpuops.errors import TemplateError
+from gpuops.layout import parse_layout
+from gpuops.placement import GpuShape, NodeShape, Placement, Rank, place
+from gpuops.render import Env, Job, environment_of, find_target, render, start_command
+
+HOSTILE = ("--lr=1e-4", "two words", 'it\'s "$HOME" $(id) `id` \\ ;#&|', "*", "--x=é", "")
+ENV = (
+    Env("NCCL_IB_HCA", "=mlx5_0,mlx5_1", "the ports next to the GPUs"),
+    Env("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "as nvidia-smi numbers them"),
+)
+SIZES = [(1, 8), (2, 8), (4, 4)]
+SLURM, OPENMPI, MPICH = "slurm", "openmpi", "mpich"
+PLANS = {
+    SLURM: "pp=2,tp=2",
+    OPENMPI: "pp=2,tp=2",
+    MPICH: "pp=2,tp=2",
+    "ray": "pp=2,tp=2",
+    "sagemaker": "pp=2,tp=2",
+    "oslo": "pp=2,tp=2",
+    "varuna": "pp=2",
+    "flexflow": "tp=2",
+    "env": "pp=2,tp=2",
+}
+"""The degrees beside dp with which each target is rendered."""
+
+
+def node(name, gpus=range(4), *, leaves=("L0",), address=None):
+    """A node whose GPUs hang on two NUMA nodes, in the order given."""
+    gpus = tuple(gpus)
+    shapes = tuple(
+        GpuShape(g, f"GPU-{g}", f"0000:{g:02x}:00.0", int(g >= len(gpus) // 2), f"mlx5_{g}", 0) for g in gpus
+    )
+    links = {(a, b): "NV18" for a in gpus for b in gpus if a != b}
+    return NodeShape(name, address or f"10.0.0.{name.strip('gpu')}", shapes, leaves, "r1", name, links)
+
+
+def placed(words, nodes, order="tp-cp-ep-dp-pp"):
+    return place(parse_layout(words, order), nodes)
+
+
+def planned(target, nodes, gpus):
+    """The target's own plan, filling ``nodes`` nodes of ``gpus`` GPUs."""
+    degrees = parse_layout(PLANS[target])
+    words = f"{PLANS[target]},dp={nodes * gpus // degrees.ranks}"
+    order = find_target(target).order or "tp-cp-ep-dp-pp"
+    return placed(words, [node(f"gpu{i}", range(gpus)) for i in range(1, nodes + 1)], order)
+
+
+def in_this_order(words, *nodes):
+    """A placement on exactly these nodes, in this order."""
+    layout = parse_layout(words)
+    seats = [(n, local, gpu) for n in nodes for local, gpu in enumerate(n.gpus)]
+    ranks = [
+        Rank(r, n.name, local, gpu.index, gpu.nic, gpu.numa, **layout.coordinates(r))
+        for r, (n, local, gpu) in enumerate(seats)
+    ]
+    return Placement(layout, tuple(ranks), nodes)
+
+
+def made(target, placement, *args, **job):
+    """The texts that a target renders, by path."""
+    files = render(find_target(target), placement, Job(args=args, env=ENV, **job))
+    return {file.path: file.text for file in files}
+
+
+def values(text):
+    """What the assignments at the top of a Python file say."""
+    tree = ast.parse(text)
+    return {s.targets[0].id: s.value for s in tree.body if isinstance(s, ast.Assign)}
+
+
+@pytest.mark.parametrize(("nodes", "gpus"), SIZES)
+@pytest.mark.parametrize("target", PLANS)
+def test_every_target_renders_a_node_two_nodes_and_four(target, nodes, gpus):
+    placement = planned(target, nodes, gpus)
+    job = Job(args=("--lr=1e-4",), env=environment_of(placement, "other"))
+    files = render(find_target(target), placement, job)
+    assert files
+    for file in files:
+        assert file.text.endswith("\n") or not file.text
+        to_be_run = file.path.endswith(".sh") and file.text.startswith("#!")
+        assert file.mode == (0o755 if to_be_run else 0o644)
+        if file.path.endswith((".sh", ".sbatch")):
+            subprocess.run(["bash", "-n"], input=file.text, text=True, check=True)
+        if file.path.endswith(".py"):
+            compile(file.text, file.path, "exec")
+    assert start_command(find_target(target), placement, job)
+    assert find_target(target).about
+
+
+LAUNCHER = """#!/usr/bin/env bash
+# Starts what stands after the first "bash" once a rank, as MPI or Slurm would.
+case " $* " in *" $EXPECTED "*) ;; *) echo "no $EXPECTED in: $*" >&2; exit 1 ;; esac
+until [ "$1" = bash ]; do shift; done
+for ((i = 0; i < WORLD; i++)); do
+  export OMPI_COMM_WORLD_RANK=$i OMPI_COMM_WORLD_SIZE=$WORLD PMI_RANK=$i PMI_SIZE=$WORLD SLURM_PROCID=$i
+  export OMPI_COMM_WORLD_LOCAL_RANK=$((i % EACH)) MPI_LOCALRANKID=$((i % EACH)) SLURM_LOCALID=$((i % EACH))
+  export OMPI_COMM_WORLD_LOCAL_SIZE=$EACH MPI_LOCALNRANKS=$EACH
+  "$@" || exit
+done
+"""
+SCRIPT = """#!/usr/bin/env python3
+import json, os, sys
+names = ["RANK", "LOCAL_RANK", "WORLD_SIZE", "CUDA_VISIBLE_DEVICES", "MASTER_ADDR", "MASTER_PORT", "NCCL_IB_HCA"]
+print(json.dumps([os.environ.get(name) for name in names] + [sys.argv[1:]]))
+if "SLURM_HOSTFILE" in os.environ:
+    print(open(os.environ["SLURM_HOSTFILE"]).read().split(), file=sys.stderr)
+"""
+
+
+def started(tmp_path, target, file, placement, expected, processes, *args):
+    """What every process would be told, if a rendered script were started: one list a process."""
+    for name, text in (made(target, placement, *args) | {"launcher": LAUNCHER, "python": SCRIPT}).items():
+        (tmp_path / name).write_text(text)
+        (tmp_path / name).chmod(0o755)
+    paths = {name: str(tmp_path / "launcher") for name in ("MPIRUN", "MPIEXEC")}
+    (tmp_path / "srun").symlink_to("launcher")
+    environment = os.environ | {
+        **paths,
+        "PATH": f"{tmp_path}:{os.environ['PATH']}",
+        "PYTHON": str(tmp_path / "python"),
+        "WORLD": str(processes),
+        "EACH": str(processes // len(placement.nodes)),
+        "EXPECTED": expected,
+        "TMPDIR": str(tmp_path),
+    }
+    ended = subprocess.run(
+        ["bash", file], cwd=tmp_path, env=environment, capture_output=True, text=True, timeout=30, check=False
+    )
+    assert ended.returncode == 0, ended.stderr
+    return [json.loads(line) for line in ended.stdout.splitlines()], ended.stderr.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("target", "file", "expected"),
+    [
+        (OPENMPI, "run.sh", "-np 8 --hostfile {folder}/hostfile --map-by seq --bind-to none"),
+        (MPICH, "run.sh", "-n 8 -f {folder}/machinefile"),
+        (SLURM, "job-per-gpu.sbatch", "--ntasks=8 --distribution=arbitrary"),
+    ],
+)
+def test_every_rank_is_told_its_place_its_gpus_and_the_scripts_words(tmp_path, target, file, expected):
+    placement = in_this_order("dp=4,tp=2", node("gpu10", (2, 3, 0, 1)), node("gpu2"))
+    expected = expected.format(folder=tmp_path)
+    said, _ = started(tmp_path, target, file, placement, expected, 8, *HOSTILE)
+    visible = ["2,3,0,1"] * 4 + ["0,1,2,3"] * 4
+    words = ["-u", "train.py", *HOSTILE]
+    assert said == [
+        [str(r), str(r % 4), "8", visible[r], "10.0.0.10", "29500", "=mlx5_0,mlx5_1", words] for r in range(8)
+    ]
+
+
+def test_a_slurm_task_starts_torchrun_with_its_own_rank_as_the_nodes(tmp_path):
+    placement = in_this_order("dp=4,tp=2", node("gpu10", (2, 3, 0, 1)), node("gpu2"))
+    said, hosts = started(tmp_path, SLURM, "job.sbatch", placement, "--distribution=arbitrary", 2, *HOSTILE)
+    assert [line[3] for line in said] == ["2,3,0,1", "0,1,2,3"]
+    for rank, line in enumerate(said):
+        shape = ["--nnodes=2", "--nproc-per-node=4", f"--node-rank={rank}"]
+        meeting = ["--master-addr=10.0.0.10", "--master-port=29500"]
+        assert line[-1] == ["-m", "torch.distributed.run", *shape, *meeting, "train.py", *HOSTILE]
+    assert hosts == ["['gpu10', 'gpu2']"] * 2
+
+
+def test_a_slurm_job_asks_for_exactly_the_nodes_and_their_gpus():
+    placement = in_this_order("dp=6", node("gpu10", (0, 1, 4)), node("gpu2", (0, 1, 2)))
+    for path, tasks in (("job.sbatch", 1), ("job-per-gpu.sbatch", 3)):
+        text = made(SLURM, placement, name="my job")[path]
+        asked = dict(
+            shlex.split(line)[1].removeprefix("--").partition("=")[::2]
+            for line in text.replace("#SBATCH", "SBATCH").splitlines()
+            if line.startswith("SBATCH")
+        )
+        assert asked["job-name"] == "my job"
+        assert set(NodeSet(asked["nodelist"])) == {"gpu10", "gpu2"}
+        assert (asked["nodes"], asked["ntasks-per-node"], asked["gres"]) == ("2", str(tasks), "gpu:5")
+        hosts = re.search(r"<<'HOSTS'\n(.*?)HOSTS\n", text, re.DOTALL)[1].split()
+        assert hosts == ["gpu10"] * tasks + ["gpu2"] * tasks
+
+
+def test_switches_of_slurms_topology_are_nodes_that_share_leaves():
+    nodes = [node(f"gpu{i:02d}", leaves=("L0", "L1") if i < 3 else ("L2",)) for i in range(1, 5)]
+    text = made(SLURM, placed("dp=16", nodes))["topology.conf"]
+    switches = [dict(re.findall(r"(\w+)=(\S+)", line)) for line in text.splitlines() if line[0] != "#"]
+    assert switches == [
+        {"SwitchName": "unit0", "Nodes": "gpu[01-02]"},
+        {"SwitchName": "unit1", "Nodes": "gpu[03-04]"},
+        {"SwitchName": "spine", "Switches": "unit[0-1]"},
+    ]
+
+
+def test_no_topology_is_made_up_where_no_leaf_is_known():
+    text = made(SLURM, placed("dp=8", [node("gpu1", leaves=()), node("gpu2")]))["topology.conf"]
+    assert "SwitchName" not in text
+    assert text.startswith("#")
+
+
+def test_open_mpis_files_keep_the_order_of_nodes_and_their_slots():
+    files = made(OPENMPI, in_this_order("dp=6", node("gpu10"), node("gpu2", range(2))))
+    hosts = [line for line in files["hostfile"].splitlines() if line[0] != "#"]
+    assert hosts == ["10.0.0.10"] * 4 + ["10.0.0.2"] * 2
+    slots = [
+        (int(r), host, int(slot)) for r, host, slot in re.findall(r"rank (\d+)=(\S+) slot=(\d+)", files["rankfile"])
+    ]
+    assert slots == [(r, host, r % 4) for r, host in enumerate(hosts)]
+    assert len(files["rankfile"].splitlines()) == 6
+
+
+def test_mpichs_machine_file_adds_up_to_the_ranks():
+    placement = in_this_order("dp=6", node("gpu10"), node("gpu2", range(2)))
+    files = made(MPICH, placement)
+    assert files["machinefile"].splitlines() == ["10.0.0.10:4", "10.0.0.2:2"]
+    assert " -n 6 " in files["run.sh"]
+
+
+@pytest.mark.parametrize("interface", ["", "eth0"])
+def test_mpi_is_kept_to_an_interface_only_where_one_is_named(tmp_path, monkeypatch, interface):
+    monkeypatch.setenv("MPI_INTERFACE", interface)
+    placement = placed("dp=2", [node("gpu1", range(2))])
+    between = "none bash" if not interface else "none --mca oob_tcp_if_include eth0 --mca btl_tcp_if_include eth0 bash"
+    assert started(tmp_path, OPENMPI, "run.sh", placement, between, 2)[0]
+
+
+def test_rays_bundles_stand_on_the_nodes_in_order():
+    placement = in_this_order("dp=2,pp=2,tp=2", node("gpu10", (2, 3, 0, 1)), node("gpu2"))
+    files = made("ray", placement, *HOSTILE)
+    cluster = yaml.safe_load(files["cluster.yaml"])
+    assert cluster["provider"] == {"type": "local", "head_ip": "10.0.0.10", "worker_ips": ["10.0.0.2"]}
+    assert cluster["max_workers"] == 1
+    says = {name: ast.literal_eval(value) for name, value in values(files["placement.py"]).items()}
+    assert says["NODES"] == [("10.0.0.10", "2,3,0,1"), ("10.0.0.2", "0,1,2,3")]
+    assert (says["GPUS"], says["SCRIPT"]) == (4, ["train.py", *HOSTILE])
+    assert says["ENVIRONMENT"] == {variable.name: variable.value for variable in ENV}
+
+
+@pytest.mark.parametrize(
+    ("order", "strategy"), [("tp-dp-pp", "PDT"), ("tp-pp-dp", "DPT"), ("dp-pp-tp", "TPD"), ("pp-tp-dp", "DTP")]
+)
+def test_sagemakers_strategy_spells_the_order_with_the_fastest_axis_last(order, strategy):
+    nodes = [node("gpu1", range(8)), node("gpu2", range(8))]
+    layout = parse_layout("dp=2,pp=4,tp=2,chunks=8,zero=1", order)
+    placement = place(layout, nodes, force=True)
+    text = made("sagemaker", placement, "--lr=1e-4", "--name=a=b c")["estimator.py"]
+    says = {}
+    exec(compile(text, "estimator.py", "exec"), says)
+    job = says["ESTIMATOR"]
+    parameters = job["distribution"]["smdistributed"]["modelparallel"]["parameters"]
+    assert parameters == {
+        "pipeline_parallel_degree": 4,
+        "tensor_parallel_degree": 2,
+        "ddp": True,
+        "microbatches": 8,
+        "placement_strategy": strategy,
+        "shard_optimizer_state": True,
+    }
+    assert job["distribution"]["mpi"] == {"enabled": True, "processes_per_host": 8}
+    assert job["instance_count"] == 2
+    assert job["hyperparameters"] == {"lr": "1e-4", "name": "a=b c"}
+
+
+def test_oslo_is_told_the_degrees_in_its_own_order():
+    placement = planned("oslo", 2, 8)
+    says = json.loads(made("oslo", placement)["oslo.json"])
+    sizes = [says[f"{axis}_parallel_size"] for axis in ("tensor", "pipeline", "data")]
+    assert sizes == [2, 2, 4]
+    assert placement.groups["pp"][0] == [0, 2], "tp-pp-dp: the next stage is tp ranks away"
+
+
+def test_parallelformers_takes_the_gpus_of_one_node():
+    placement = placed("tp=4", [node("gpu1", (2, 3, 0, 1))])
+    assert json.loads(made("parallelformers", placement)["parallelformers.json"])["num_gpus"] == 4
+    start = start_command(find_target("parallelformers"), placement, Job(args=HOSTILE))
+    assert shlex.split(start) == ["CUDA_VISIBLE_DEVICES=2,3,0,1", "python3", "train.py", *HOSTILE]
+
+
+def test_varunas_list_has_a_machine_a_line_and_one_line_of_environment():
+    placement = planned("varuna", 2, 8)
+    files = made("varuna", placement, "--lr=1e-4")
+    assert files["machine_list"].splitlines() == ["10.0.0.1", "10.0.0.2"]
+    assert files["varuna.env"] == "NCCL_IB_HCA==mlx5_0,mlx5_1 CUDA_DEVICE_ORDER=PCI_BUS_ID\n"
+    words = shlex.split(files["run.sh"].split("run_varuna ")[1])
+    options = dict(itertools.pairwise(words))
+    assert (options["--gpus_per_node"], options["--nstages"], options["--batch_size"]) == ("8", "2", "8")
+    assert words[-2:] == ["train.py", "--lr=1e-4"]
+    assert placement.groups["pp"][0] == [0, 1], "stages of one pipeline are neighbours"
+
+
+def test_flexflow_runs_one_process_a_node_that_has_all_its_gpus():
+    files = made("flexflow", planned("flexflow", 2, 8), *HOSTILE)
+    assert files["hostfile"].splitlines() == ["10.0.0.1 slots=1", "10.0.0.2 slots=1"]
+    words = shlex.split(files["run.sh"].split("flexflow_python ")[1])
+    assert words[words.index("-ll:gpu") + 1] == "8"
+    assert words[-len(HOSTILE) :] == list(HOSTILE)
+
+
+def test_the_environment_gives_a_reason_for_every_variable():
+    files = made("env", planned("env", 2, 8))
+    assert files["env.sh"].splitlines() == [
+        "# the ports next to the GPUs",
+        "export NCCL_IB_HCA==mlx5_0,mlx5_1",
+        "# as nvidia-smi numbers them",
+        "export CUDA_DEVICE_ORDER=PCI_BUS_ID",
+    ]
+    assert files["nccl.conf"].splitlines() == ["# the ports next to the GPUs", "NCCL_IB_HCA==mlx5_0,mlx5_1"]
+
+
+def test_hosts_and_ssh_know_every_node_by_its_name(tmp_path):
+    nodes = [node("gpu1"), node("gpu2", address="gpu2"), node("gpu3", address="node3.example"), node("gpu4")]
+    files = made("env", placed("dp=16", nodes))
+    assert files["hosts"].splitlines() == ["10.0.0.1 gpu1", "10.0.0.4 gpu4"]
+    pairs = re.findall(r"Host (\S+)\n +HostName (\S+)\n", files["ssh_config"])
+    assert pairs == [(n.name, n.address) for n in nodes]
+
+
+@pytest.mark.parametrize(("rank", "numa"), [(0, 0), (3, 1), (4, None), (7, None)])
+def test_a_rank_is_bound_to_the_numa_node_of_its_gpu(tmp_path, rank, numa):
+    known, unknown = node("gpu1"), node("gpu2")
+    gpus = tuple(GpuShape(g.index, g.uuid, g.address, None, None, 0) for g in unknown.gpus)
+    unknown = NodeShape("gpu2", "10.0.0.2", gpus, (), None, "gpu2", unknown.links)
+    (tmp_path / "bind.sh").write_text(made("env", in_this_order("dp=8", known, unknown))["bind.sh"])
+    (tmp_path / "numactl").write_text('#!/bin/sh\necho "$@"\n')
+    (tmp_path / "numactl").chmod(0o755)
+    ended = subprocess.run(
+        ["bash", tmp_path / "bind.sh", "echo", "a  b"],
+        env={"RANK": str(rank), "PATH": f"{tmp_path}:{os.environ['PATH']}"},
+        capture_output=True,
+        text=True,
+        check=True,
+    )
+    bound = f"--cpunodebind={numa} --membind={numa} -- echo "
+    assert ended.stdout == ("a  b\n" if numa is None else f"{bound}a  b\n")
+
+
+@pytest.mark.parametrize(
+    ("target", "words", "args", "reason"),
+    [
+        ("varuna", "dp=4,tp=2", (), "tp, cp and ep must be 1"),
+        ("varuna", "dp=8,zero=1", (), "zero must be 0"),
+        ("varuna", "dp=4,pp=2", (), "--order pp-tp-cp-ep-dp"),
+        ("varuna", "dp=8", ("two words",), '"two words" would not arrive'),
+        ("oslo", "dp=2,pp=2,tp=2", (), "--order tp-cp-ep-pp-dp"),
+        ("oslo", "dp=4,cp=2", (), "cp must be 1"),
+        ("sagemaker", "dp=4,cp=2", (), "cp and ep must be 1"),
+        ("sagemaker", "dp=8,zero=3", (), "zero is 0 or 1"),
+        ("sagemaker", "dp=8", ("--lr", "1"), '"--lr" is none'),
+        ("parallelformers", "tp=4,dp=2", (), "on one node"),
+        ("parallelformers", "dp=4", (), "splits tensors alone"),
+        ("flexflow", "dp=4,pp=2", (), "pp, cp and ep must be 1"),
+        ("slurm", "dp=6", (), "unequal"),
+        ("ray", "dp=6", (), "unequal"),
+    ],
+)
+def test_a_layout_that_a_target_cannot_honour_is_refused_with_the_reason(target, words, args, reason):
+    with pytest.raises(TemplateError) as refused:
+        made(target, placed(words, [node("gpu1"), node("gpu2")]), *args)
+    assert reason in str(refused.value)
