@@ -69,7 +69,7 @@ def _links(placement: Placement, groups: Iterable[Sequence[int]]) -> str:
 
 def lines(placement: Placement, page: Page) -> Iterator[str]:
     """The grid as text, at most as wide as ``page``."""
-    yield from wrap(heading(placement), page.width)
+    yield from wrap(clean(heading(placement)), page.width)
     yield ""
     yield from _rows(placement, page.width)
     yield ""

@@ -16,10 +16,10 @@ if TYPE_CHECKING:
 
 @click.command()
 @placing_options
-@click.option("--show", "form", flag_value="grid", default=True, help="Draw the grid of nodes and GPUs (the default).")
+@click.option("--show", "form", flag_value="grid", help="Draw the grid of nodes and GPUs (the default).")
 @click.option("--json", "form", flag_value="json", help="One JSON document: ranks, groups, nodes, spares.")
 @click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw the grid there.")
-def command(plan: Placing, form: str, svg: Path | None) -> None:
+def command(plan: Placing, form: str | None, svg: Path | None) -> None:
     """Place every rank of a layout on a healthy node's GPU, and show it.
 
     Tensor-parallel groups stay inside NVLink, neighbouring pipeline stages on nodes that share their leaf switches,
@@ -33,7 +33,7 @@ def command(plan: Placing, form: str, svg: Path | None) -> None:
         write(draw(placement), svg)
     if form == "json":
         _print_json(placement)
-    elif svg is None:
+    elif form == "grid" or svg is None:
         _print_grid(placement)
 
 

@@ -1,0 +1,36 @@
+"""A layout is placed on the nodes of a running lab, asked over SSH as they are now."""
+
+import json
+import subprocess
+import sys
+
+GPUOPS = [sys.executable, "-m", "gpuops"]
+
+
+def place(lab, *words):
+    words = ["place", "-i", str(lab.folder / "inventory.yml"), "--json", *words]
+    done = subprocess.run([*GPUOPS, *words], capture_output=True, timeout=60, check=False, text=True)
+    return done, json.loads(done.stdout) if done.returncode == 0 else None
+
+
+def test_every_rank_has_the_nic_and_numa_node_beside_its_gpu(lab):
+    _, document = place(lab, "--layout", "dp=3,tp=8")
+    assert [(rank["node"], rank["gpu"]) for rank in document["ranks"]] == [
+        (f"gpu{n:02}", gpu) for n in (1, 2, 3) for gpu in range(8)
+    ]
+    assert all(rank["nic"] == f"mlx5_{rank['gpu']}" for rank in document["ranks"])
+    assert [rank["numa"] for rank in document["ranks"][:8]] == [0, 0, 0, 0, 1, 1, 1, 1]
+
+
+def test_a_node_with_a_lost_gpu_is_left_out_and_another_takes_its_ranks(lab, plant):
+    plant("gpu02:gpu2:lost")
+    done, document = place(lab, "--layout", "dp=2,tp=8")
+    assert [node["name"] for node in document["nodes"]] == ["gpu01", "gpu03"]
+    assert "left out: gpu02: fails gpu-lost" in done.stderr
+
+
+def test_what_the_healthy_nodes_cannot_hold_is_refused(lab, plant):
+    plant("gpu02:gpu2:lost")
+    done, _ = place(lab, "--layout", "dp=3,tp=8")
+    assert done.returncode == 2
+    assert "dp=3 · tp=8 = 24 GPUs are needed and there are 16 " in done.stderr

@@ -1,0 +1,212 @@
+import datetime as dt
+import json
+import re
+from xml.etree import ElementTree as ET
+
+import pytest
+from click.testing import CliRunner
+
+from gpuops import facts
+from gpuops.cli._drawing import draw
+from gpuops.cli._grid import lines
+from gpuops.cli.place import command
+from gpuops.errors import InputError, LayoutError
+from gpuops.layout import ModelSpec, parse_layout
+from gpuops.placement import GpuShape, NodeShape, place
+from gpuops.probes.nvidia_smi import smi
+from gpuops.probes.topo import topo
+from gpuops.report.page import Page
+from gpuops.shell import Completed
+
+NOON = dt.datetime(2026, 11, 20, 12, tzinfo=dt.timezone.utc)
+FAILED_REMAP = "<remapped_rows><remapped_row_failure>Yes</remapped_row_failure></remapped_rows>"
+INVENTORY = """
+all:
+  vars: {fabric: {"mlx5_[0:3]": {rail: "{index}", leaf: "L{index}"}}}
+  hosts: {gpu01: {}, gpu02: {}, gpu03: {}}
+"""
+
+
+def smi_text(more=""):
+    gpus = (f'<gpu id="00000000:{k:02X}:00.0"><uuid>GPU-{k}</uuid>{more}</gpu>' for k in range(4))
+    return f"<nvidia_smi_log><attached_gpus>4</attached_gpus>{''.join(gpus)}</nvidia_smi_log>\n"
+
+
+def topo_text():
+    devices = [f"{kind}{k}" for kind in ("GPU", "NIC") for k in range(4)]
+
+    def link(a, b):
+        if a == b:
+            return "X"
+        return "NV18" if a[:3] == b[:3] == "GPU" else "PIX" if a[3:] == b[3:] else "SYS"
+
+    rows = ["\t".join([a, *(link(a, b) for b in devices)]) for a in devices]
+    return "\n".join(["\t" + "\t".join(devices), *rows, "", *(f"  NIC{k}: mlx5_{k}" for k in range(4)), ""])
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A folder with an inventory of three nodes and their saved facts; gpu02 has a GPU to be replaced."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "prod.yml").write_text(INVENTORY)
+    (tmp_path / "facts").mkdir()
+    for name in ("gpu01", "gpu02", "gpu03"):
+        save(tmp_path / "facts", name, smi_text(FAILED_REMAP if name == "gpu02" else ""), topo_text())
+    return tmp_path
+
+
+def save(folder, node, *texts):
+    answers = tuple(Completed(node, probe.question, 0, text) for probe, text in zip((smi, topo), texts, strict=True))
+    (folder / f"{node}.json").write_text(facts.to_document(facts.Facts(node, NOON, {}, answers)))
+
+
+def run(*words):
+    return CliRunner().invoke(command, ["--from", "facts", *words])
+
+
+def run_document(*words):
+    return json.loads(run("--json", *words).stdout)
+
+
+def nodes(document):
+    return [node["name"] for node in document["nodes"]]
+
+
+def test_the_grid_shows_ranks_coordinates_and_links(project):
+    done = run("-i", "prod.yml", "--layout", "dp=2,pp=2,tp=2,chunks=8")
+    assert done.exit_code == 0
+    assert done.stdout.splitlines() == [
+        "8 ranks on 2 nodes   dp=2,pp=2,tp=2,chunks=8   order tp-cp-ep-dp-pp",
+        "",
+        "         GPU0   GPU1    GPU2   GPU3",
+        "gpu01  │ r0     r1    │ r2     r3    │",
+        "       │ dp0·pp0  NV18│ dp1·pp0  NV18│",
+        "gpu03  │ r4     r5    │ r6     r7    │",
+        "       │ dp0·pp1  NV18│ dp1·pp1  NV18│",
+        "",
+        "tp  inside a node, NV18",
+        "dp  inside a node, NV18",
+        "pp  gpu01 → gpu03, rail k to rail k, leaf L[0-3]",
+    ]
+
+
+def test_an_unhealthy_node_is_left_out_and_told_unless_all_are_wanted(project):
+    words = ("-i", "prod.yml", "--layout", "dp=2,tp=4")
+    assert nodes(run_document(*words)) == ["gpu01", "gpu03"]
+    assert "gpuops: left out: gpu02: fails row-remap-failed\n" in run(*words).output
+    assert nodes(run_document(*words, "--all-nodes")) == ["gpu01", "gpu02"]
+
+
+def test_a_node_of_which_too_little_is_known_is_left_out_even_of_all(project):
+    save(project / "facts", "gpu01", smi_text(), "cut sh")
+    assert nodes(run_document("--layout", "dp=2,tp=4", "--all-nodes")) == ["gpu02", "gpu03"]
+    assert re.search(r"left out: gpu01: nvidia-smi topo -m .*no matrix", run("--layout", "tp=4", "--all-nodes").output)
+
+
+def test_saved_facts_suffice_without_an_inventory_and_know_no_rails(project):
+    done = run("--layout", "dp=2,pp=2,tp=2,chunks=8")
+    assert "pp  gpu01 → gpu03, network" in done.stdout
+
+
+def test_of_saved_facts_only_the_chosen_hosts_count(project):
+    assert nodes(run_document("-i", "prod.yml", "-l", "gpu03", "--layout", "tp=4")) == ["gpu03"]
+    (project / "facts" / "gpu01.json").unlink()
+    assert "left out: gpu01: no saved facts" in run("-i", "prod.yml", "--layout", "tp=4").output
+
+
+REFUSED = {
+    "a wrong word": (["--layout", "dq=2"], r"--layout: .*\bdq\b"),
+    "a wrong order": (["--layout", "dp=2", "--order", "dp-tp"], r"--order"),
+    "too many ranks": (["--layout", "dp=3,tp=4"], r"dp=3 · tp=4 = 12 GPUs are needed and there are 8 "),
+    "tp beyond NVLink": (["--layout", "tp=8"], r"tp=8 does not fit the 4 GPUs.*--force overrides"),
+    "no facts": (["--layout", "tp=4", "--from", "nosuch"], r"nosuch: no saved facts"),
+    "nothing healthy": (["--layout", "tp=4", "-i", "prod.yml", "-l", "gpu02"], r"there are 0 "),
+}
+
+
+@pytest.mark.parametrize("name", REFUSED)
+def test_what_cannot_be_placed_is_refused_with_the_reason(project, name):
+    words, reason = REFUSED[name]
+    done = run(*words)
+    assert isinstance(done.exception, InputError)
+    assert re.search(reason, str(done.exception))
+    assert done.stdout == "" or "│" not in done.stdout
+
+
+def test_a_slow_layout_may_be_forced_and_that_is_told(project):
+    done = run("--layout", "tp=8", "--force")
+    assert done.exit_code == 0
+    assert "gpuops: forced: tp=8 does not fit the 4 GPUs" in done.output
+    assert "tp  gpu01, gpu03, network" in done.stdout
+
+
+def test_the_engine_and_the_model_decide_too(project):
+    from gpuops.cli._options import Target
+    from gpuops.cli._placing import Placing
+
+    target = Target(None, None, None, 10.0, 10.0, ask_pass=False, ask_become_pass=False)
+    plan = Placing(
+        target,
+        "pp=2,zero=2,chunks=8",
+        "tp-dp-pp",
+        project / "facts",
+        all_nodes=False,
+        allow_fewer=False,
+        force=False,
+    )
+    assert [host.name for host in plan.hosts] == ["gpu01", "gpu02", "gpu03"]
+    assert len(plan.placement("fsdp").ranks) == 2
+    with pytest.raises(LayoutError, match="DeepSpeed's pipeline engine"):
+        plan.placement("deepspeed")
+    with pytest.raises(LayoutError, match="3 layers do not divide"):
+        plan.placement("other", ModelSpec(layers=3))
+
+
+def test_the_drawing_is_a_file_and_the_grid_is_printed_with_it_only_where_asked_for(project):
+    assert "│ r0" in run("--layout", "tp=4", "--svg", "grid.svg", "--show").stdout
+    assert run("--layout", "tp=4", "--svg", "grid.svg").stdout == ""
+    assert "r3" in [e.text for e in ET.fromstring((project / "grid.svg").read_text()).iter()]
+
+
+def node(name, gpus=8):
+    shapes = tuple(GpuShape(k, f"GPU-{k}", "", None, None, 0) for k in range(gpus))
+    links = {(a, b): "NV18" for a in range(gpus) for b in range(gpus) if a != b}
+    return NodeShape(name, name, shapes, (), None, name, links)
+
+
+def grid(placement, width=80):
+    return list(lines(placement, Page(width)))
+
+
+@pytest.mark.parametrize("text", ["dp=4096", "dp=1024,pp=4", "dp=64,pp=8,tp=8", "dp=16,pp=16,tp=4,cp=4"])
+def test_a_grid_of_512_nodes_is_short_and_fits_a_terminal(text):
+    shown = grid(place(parse_layout(text), [node(f"gpu{k:03}") for k in range(512)]))
+    assert max(map(len, shown)) <= 80
+    assert len(shown) < 40
+    assert any("509 nodes alike, gpu[002-510]: r16 to r4087" in line for line in shown)
+    assert any(line.startswith("gpu511") for line in shown)
+
+
+@pytest.mark.parametrize("width", [40, 80, 200])
+def test_every_rank_is_in_the_grid_however_wide_the_page_and_long_the_name(width):
+    machines = [node("n1", 16), node("a-node-with-a-very-long-name-of-sixty-letters.cluster.example", 16)]
+    shown = grid(place(parse_layout("dp=16,tp=2"), machines), width)
+    assert max(map(len, shown[2:])) <= max(width, len(machines[1].name))
+    assert sorted(re.findall(r"\br\d+\b", "\n".join(shown)), key=lambda r: int(r[1:])) == [f"r{k}" for k in range(32)]
+
+
+def test_the_header_is_told_again_where_a_node_has_other_gpus():
+    seven = node("n2")
+    without_two = NodeShape(**{**vars(seven), "gpus": tuple(gpu for gpu in seven.gpus if gpu.index != 2)})
+    placement = place(parse_layout("dp=14"), [node("n1"), without_two], allow_fewer=True)
+    headers = [re.findall(r"GPU(\d)", line) for line in grid(placement) if "GPU" in line]
+    assert headers == [list("0123456"), list("0134567")]
+
+
+def test_a_name_that_is_markup_or_breaks_lines_stays_a_name():
+    name = '<script>"\x1b[31m\n</svg>'
+    placement = place(parse_layout("tp=8"), [node(name)])
+    tree = ET.fromstring(draw(placement))
+    assert all("script" not in element.tag for element in tree.iter())
+    assert any(element.text == r'<script>"\x1b[31m\n</svg>' for element in tree.iter())
+    assert all(line.isprintable() for line in grid(placement))
