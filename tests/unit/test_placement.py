@@ -187,7 +187,7 @@ layouts = st.builds(
 )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=100, deadline=None)
 @given(layouts, st.lists(st.tuples(st.integers(1, 8), st.sampled_from([2, 4, 8])), min_size=1, max_size=12))
 def test_a_placement_uses_each_gpu_once_and_its_groups_part_the_ranks(layout, machines):
     shapes = [node(f"n{number}", *machine) for number, machine in enumerate(machines)]

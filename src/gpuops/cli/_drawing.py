@@ -10,9 +10,9 @@ from gpuops.cli._grid import Span, axes, heading, spans
 from gpuops.placement import Placement, Rank
 from gpuops.report.page import clean, fold
 
-_CELL, _ROW, _LINE, _MARGIN = 64, 60, 20, 16
+_ROW, _LINE, _MARGIN = 60, 20, 16
 _LETTER = 7.5
-"""Pixels: the width of a cell, the heights of a row and a line of text, the margin, and about how wide a letter is."""
+"""Pixels: the heights of a row and of a line of text, the margin, and about how wide a letter is."""
 
 
 def draw(placement: Placement) -> str:
@@ -20,23 +20,34 @@ def draw(placement: Placement) -> str:
 
     Every text comes from a node or a person, so the document is built as a tree, never as text.
     """
+    rows = [spans(placement, node.name) for node in placement.nodes]
     below = [f"{axis}: {text}" for axis, text in axes(placement)]
     below += [f"spares: {fold(placement.spares)}"] if placement.spares else []
-    left = _MARGIN + int(_LETTER * max(len(clean(node.name)) for node in placement.nodes)) + _MARGIN
-    cells = max(len(node.gpus) for node in placement.nodes)
-    width = max(left + cells * _CELL + _MARGIN, *(int(_LETTER * len(line)) for line in [heading(placement), *below]))
+    cell = max(_least_cell(span) for row in rows for span in row)
+    left = 2 * _MARGIN + max(_width(clean(node.name)) for node in placement.nodes)
+    right = left + max(len(node.gpus) for node in placement.nodes) * cell
     top = _MARGIN + 2 * _LINE
-    bottom = top + len(placement.nodes) * _ROW
+    bottom = top + len(rows) * _ROW
+    width = max(right, *(_width(line) for line in [heading(placement), *below])) + _MARGIN
     svg = _svg(width, bottom + _LINE * (len(below) + 1))
     _text(svg, _MARGIN, _MARGIN + 8, heading(placement))
-    for number, node in enumerate(placement.nodes):
-        y = top + number * _ROW
+    for y, node, row in zip(range(top, bottom, _ROW), placement.nodes, rows, strict=True):
         _text(svg, _MARGIN, y + 20, node.name)
-        _draw_spans(svg, placement, spans(placement, node.name), left, y)
+        _draw_spans(svg, placement, row, left, y, cell)
     for number, line in enumerate(below):
         _text(svg, _MARGIN, bottom + _LINE * (number + 1), line)
     indent(svg)
     return tostring(svg, encoding="unicode") + "\n"
+
+
+def _width(text: str) -> int:
+    return round(_LETTER * len(text))
+
+
+def _least_cell(span: Span) -> int:
+    """How wide a cell must be for what stands in it, and below all cells of the span."""
+    shared = _width(f" {'·'.join(span.coordinates)} {span.link} ") // len(span.ranks)
+    return max(_width(f" r{span.ranks[-1].rank} "), _width(" GPU99 "), shared + 1)
 
 
 def _svg(width: int, height: int) -> Element:
@@ -46,20 +57,21 @@ def _svg(width: int, height: int) -> Element:
     return svg
 
 
-def _draw_spans(svg: Element, placement: Placement, row: Iterable[Span], left: int, y: int) -> None:
+def _draw_spans(svg: Element, placement: Placement, row: Iterable[Span], left: int, y: int, cell: int) -> None:
     for span in row:
-        x, width = left + span.ranks[0].local_rank * _CELL, len(span.ranks) * _CELL
-        for rank in span.ranks:
-            _draw_cell(svg, placement, rank, left + rank.local_rank * _CELL, y)
-        _rectangle(svg, x, y, width - 4, _ROW - 10, fill="none", stroke="#444444")
+        x, width = left + span.ranks[0].local_rank * cell, len(span.ranks) * cell
+        for number, rank in enumerate(span.ranks):
+            _draw_rank(svg, placement, rank, x + number * cell, y, cell)
+        _rectangle(svg, x, y, width - 4, fill="none", stroke="#444444")
         _text(svg, x + 4, y + _ROW - 16, "·".join(span.coordinates))
         _text(svg, x + width - 8, y + _ROW - 16, span.link, anchor="end")
 
 
-def _draw_cell(svg: Element, placement: Placement, rank: Rank, x: int, y: int) -> None:
-    cell = _rectangle(svg, x, y, _CELL - 4, _ROW - 10, fill=_colour(placement, rank), stroke="none")
-    where = f"rank {rank.rank}: {rank.node} GPU {rank.gpu}, NIC {rank.nic or '-'}, NUMA {rank.numa}"
-    SubElement(cell, "title").text = clean(f"{where}, tp{rank.tp} cp{rank.cp} ep{rank.ep} dp{rank.dp} pp{rank.pp}")
+def _draw_rank(svg: Element, placement: Placement, rank: Rank, x: int, y: int, width: int) -> None:
+    cell = _rectangle(svg, x, y, width - 4, fill=_colour(placement, rank), stroke="none")
+    beside = f"NIC {rank.nic or 'unknown'}, NUMA node {'unknown' if rank.numa is None else rank.numa}"
+    place = f"tp{rank.tp} cp{rank.cp} ep{rank.ep} dp{rank.dp} pp{rank.pp}"
+    SubElement(cell, "title").text = clean(f"rank {rank.rank}: {rank.node} GPU {rank.gpu}, {beside}, {place}")
     _text(svg, x + 4, y + 14, f"r{rank.rank}")
     _text(svg, x + 4, y + 29, f"GPU{rank.gpu}")
 
@@ -71,8 +83,8 @@ def _colour(placement: Placement, rank: Rank) -> str:
     return f"#{round(red * 255):02x}{round(green * 255):02x}{round(blue * 255):02x}"
 
 
-def _rectangle(svg: Element, x: int, y: int, width: int, height: int, **look: str) -> Element:
-    place = {"x": str(x), "y": str(y), "width": str(width), "height": str(height), "rx": "4"}
+def _rectangle(svg: Element, x: int, y: int, width: int, **look: str) -> Element:
+    place = {"x": str(x), "y": str(y), "width": str(width), "height": str(_ROW - 10), "rx": "4"}
     return SubElement(svg, "rect", {**place, **look})
 
 

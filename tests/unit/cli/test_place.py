@@ -203,6 +203,22 @@ def test_the_header_is_told_again_where_a_node_has_other_gpus():
     assert headers == [list("0123456"), list("0134567")]
 
 
+@pytest.mark.parametrize("text", ["dp=8,pp=2", "cp=4,dp=2,pp=2", "tp=8,pp=2"])
+def test_the_drawing_has_every_rank_once_and_no_text_runs_out_of_its_box(text):
+    placement = place(parse_layout(text), [node("n1"), node("n2")])
+    shapes = [element for element in ET.fromstring(draw(placement)).iter() if element.tag.endswith(("rect", "text"))]
+    texts = [shape for shape in shapes if shape.text]
+    assert sorted(shape.text for shape in texts if re.fullmatch(r"r\d+", shape.text)) == sorted(
+        f"r{k}" for k in range(16)
+    )
+    edges = sorted({int(s.get("x")) + int(s.get("width")) for s in shapes if s.get("rx")})
+    labels = [shape for shape in texts if re.match(r"(dp|pp|cp)\d", shape.text)]
+    assert labels
+    for label in labels:
+        begin = int(label.get("x"))
+        assert begin + 7.2 * len(label.text) <= next(edge for edge in edges if edge > begin)
+
+
 def test_a_name_that_is_markup_or_breaks_lines_stays_a_name():
     name = '<script>"\x1b[31m\n</svg>'
     placement = place(parse_layout("tp=8"), [node(name)])
