@@ -28,14 +28,13 @@ def place(layout: Layout, shapes: Sequence[NodeShape], *, allow_fewer: bool = Fa
     used = _fill(layout.ranks, block, nodes)
     if used is None:
         raise LayoutError(_too_few(layout, nodes))
+    names = {node.name for node in used}
     idle = list(_idle(used, {shape.name: len(shape.gpus) for shape in shapes}))
-    sizes = {len(node.gpus) for node in nodes if node.name in {n.name for n in used}}
-    if len(sizes) > 1 and not allow_fewer:
+    if len({len(node.gpus) for node in nodes if node.name in names}) > 1 and not allow_fewer:
         raise LayoutError(
             f"{needed_gpus(layout)} fit only where nodes of unequal size are used as far as they are equal: "
             f"{'; '.join(idle)}; --allow-fewer does that"
         )
-    names = {node.name for node in used}
     spares = tuple(node.name for node in nodes if node.name not in names)
     placement = Placement(layout, tuple(_ranks(layout, used)), tuple(used), spares, tuple(idle))
     torn = _torn(placement)
