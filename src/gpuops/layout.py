@@ -225,15 +225,10 @@ def _experts(layout: Layout, engine: Engine) -> Iterator[Objection]:
 
 
 def _domain(layout: Layout, gpus_per_domain: int) -> Iterator[Objection]:
-    """Ranks stand in a row, so TP groups stay in a domain where the ranks that they span divide it."""
-    span = layout.tp * layout.strides()["tp"]
-    domain = f"the {_gpus(gpus_per_domain)} of one NVLink domain"
+    """What no choice of nodes can mend; that an order keeps TP groups together is for the placement to see."""
     if layout.tp > gpus_per_domain:
-        why = "its all-reduces, four a layer, would cross the slow network"
-        yield Objection("R5", f"tp={layout.tp} does not fit {domain}: {why}", forceable=True)
-    elif layout.tp > 1 and layout.ranks > gpus_per_domain and gpus_per_domain % span:
-        why = f"the {span} ranks that its groups span do not divide {domain}"
-        yield Objection("R5", f"tp={layout.tp} in the order {layout.order} leaves a domain: {why}", forceable=True)
+        reason = f"tp={layout.tp} does not fit the {_gpus(gpus_per_domain)} of one NVLink domain"
+        yield Objection("R5", f"{reason}: its all-reduces, four a layer, would cross the slow network", forceable=True)
 
 
 def _zero(layout: Layout, engine: Engine) -> Iterator[Objection]:
