@@ -21,6 +21,7 @@ from gpuops.cli.parse import kinds
 from gpuops.judging import discover
 from gpuops.probes import every_probe
 from gpuops.profile import known
+from gpuops.render import targets
 from gpuops.shell import Command, Files, Question
 
 FOLDER = Path(__file__).parent
@@ -131,8 +132,19 @@ def _names(names: Iterable[str]) -> str:
     return ", ".join(f"`{name}`" for name in names)
 
 
+def launch_targets() -> Iterator[str]:
+    """Every built-in launch target: what it is, what it writes, its rank order, what it refuses."""
+    for target in targets(FOLDER).values():
+        yield from ("", f"## {target.name}", "", target.about, "")
+        yield f"- writes: {', '.join(f'`{path}`' for path in target.files)}"
+        yield from ([f"- start: `{target.start}`"] if target.start else [])
+        yield from ([f"- order of ranks: `{target.order}`"] if target.order else [])
+        yield from (f"- refuses: {rule.because}" for rule in target.rules)
+        yield from ([f"- {target.note}"] if target.note else [])
+
+
 _PARTS: dict[str, Callable[[], Iterator[str]]] = {
-    made.__name__: made for made in (verbs, node_options, checks, profiles, probes, texts, faults)
+    made.__name__: made for made in (verbs, node_options, checks, profiles, probes, texts, faults, launch_targets)
 }
 
 

@@ -7,10 +7,10 @@ from __future__ import annotations
 
 import json
 import shlex
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Any, NoReturn
+from typing import Any, NoReturn, TypeVar
 
 import jinja2
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
@@ -18,10 +18,12 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 from gpuops.errors import TemplateError
 from gpuops.layout import ModelSpec
-from gpuops.placement import Placement
+from gpuops.placement import NodeShape, Placement
 from gpuops.render.job import Job
 from gpuops.render.target import HEAD, Target
 
+Names = Mapping[str, Any]
+T = TypeVar("T")
 _NODE = "{node}"
 
 
@@ -46,7 +48,7 @@ def render(target: Target, placement: Placement, job: Job, model: ModelSpec | No
     for rule in target.rules:
         if environment.compile_expression(rule.refuse_if, undefined_to_none=False)(**names):
             raise TemplateError(
-                f"{target.name} cannot launch {placement.layout}: {_text(environment, rule.because, names)}"
+                f"{target.name} cannot launch {placement.layout}: {_compiled(environment, rule.because)(names)}"
             )
     return [
         made for path, template in target.files.items() for made in _files(target, environment, path, template, names)
@@ -62,26 +64,31 @@ def _same_ranks(order: str, placement: Placement) -> bool:
 
 def start_command(target: Target, placement: Placement, job: Job, model: ModelSpec | None = None) -> str:
     """The one command that starts the job, from inside the launch folder."""
-    return _text(_environment(target), target.start, _names(placement, job, model)).strip()
+    return _compiled(_environment(target), target.start)(_names(placement, job, model)).strip()
 
 
 def _files(
     target: Target, environment: jinja2.Environment, path: str, template: Path, names: dict[str, Any]
 ) -> Iterator[Rendered]:
     text = template.read_text("utf-8")
-    source = text if template.parent == target.path else HEAD.sub("", text)
+    fill = _compiled(environment, text if template.parent == target.path else HEAD.sub("", text), template)
     mode = 0o755 if path in target.executable else 0o644
     if _NODE not in path:
-        yield Rendered(path, mode, _text(environment, source, names, template))
+        yield Rendered(path, mode, fill(names))
         return
     for node in names["nodes"]:
-        own = _text(environment, source, {**names, "node": node}, template)
-        yield Rendered(path.replace(_NODE, node["name"]), mode, own)
+        yield Rendered(path.replace(_NODE, node["name"]), mode, fill({**names, "node": node}))
 
 
-def _text(environment: jinja2.Environment, source: str, names: Mapping[str, Any], path: Path | None = None) -> str:
+def _compiled(environment: jinja2.Environment, source: str, path: Path | None = None) -> Callable[[Names], str]:
+    """A function that fills the template; its errors, and those of the template itself, name the line."""
+    template = _told(lambda: environment.from_string(source), source, path)
+    return lambda names: _told(lambda: template.render(names), source, path)
+
+
+def _told(work: Callable[[], T], source: str, path: Path | None) -> T:
     try:
-        return environment.from_string(source).render(names)
+        return work()
     except (jinja2.TemplateError, TypeError, ValueError) as error:
         line = getattr(error, "lineno", None) or _line_of(error)
         where = ":".join(str(part) for part in (path, line) if part is not None)
@@ -121,7 +128,8 @@ def _names(placement: Placement, job: Job, model: ModelSpec | None) -> dict[str,
     """What a template sees: plain data, made anew."""
     ranks = [asdict(rank) for rank in placement.ranks]
     layout = placement.layout
-    nodes = [_node(index, placement, ranks) for index in range(len(placement.nodes))]
+    shared = len({shape.address for shape in placement.nodes}) < len(placement.nodes)
+    nodes = [_node(index, shape, placement, shared=shared) for index, shape in enumerate(placement.nodes)]
     slots = {node["slots"] for node in nodes}
     return {
         "job": {
@@ -141,19 +149,19 @@ def _names(placement: Placement, job: Job, model: ModelSpec | None) -> dict[str,
     }
 
 
-def _node(index: int, placement: Placement, ranks: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    shape = placement.nodes[index]
-    own = [rank for rank in ranks if rank["node"] == shape.name]
+def _node(index: int, shape: NodeShape, placement: Placement, *, shared: bool) -> dict[str, Any]:
+    """A node as templates see it; where nodes share an address (ports of one machine), its name stands for it."""
+    own = placement.on(shape.name)
     return {
         "index": index,
         "name": shape.name,
-        "address": shape.address,
+        "address": shape.name if shared else shape.address,
         "rack": shape.rack,
         "leaves": list(shape.leaves),
         "slots": len(own),
-        "ranks": [rank["rank"] for rank in own],
-        "gpus": [rank["gpu"] for rank in own],
-        "cuda_visible_devices": ",".join(str(rank["gpu"]) for rank in own),
-        "nics": [rank["nic"] for rank in own],
-        "numa": [rank["numa"] for rank in own],
+        "ranks": [rank.rank for rank in own],
+        "gpus": [rank.gpu for rank in own],
+        "cuda_visible_devices": ",".join(str(rank.gpu) for rank in own),
+        "nics": [rank.nic for rank in own],
+        "numa": [rank.numa for rank in own],
     }

@@ -1,0 +1,102 @@
+"""``gpuops render``: the launch files of a layout, for the systems that will start it."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuops.cli._placing import Placing, placing_options
+
+if TYPE_CHECKING:
+    from gpuops.layout import ModelSpec
+    from gpuops.placement import Placement
+    from gpuops.render import Job, Rendered, Target
+
+
+@click.command()
+@click.argument("words", nargs=-1, metavar="[-- SCRIPT ARGS…]")
+@placing_options
+@click.option("-t", "--target", "names", required=True, metavar="NAME,…", help="Launch targets: gpuops targets list.")
+@click.option(
+    "-o",
+    "--output",
+    "output",
+    type=click.Path(path_type=Path, file_okay=False),
+    default=Path("launch"),
+    show_default=True,
+    help="Where the files go; each target gets a folder of its own if there are several.",
+)
+@click.option("--model", "config", type=click.Path(path_type=Path, dir_okay=False), help="The model's config.json.")
+@click.option("--name", default="train", show_default=True, help="The job's name.")
+@click.option("--port", type=click.IntRange(1024, 65535), default=29500, show_default=True, help="Where ranks meet.")
+def command(
+    plan: Placing,
+    words: tuple[str, ...],
+    names: str,
+    output: Path,
+    config: Path | None,
+    **job_options: Any,
+) -> None:
+    """Place a layout on the nodes and write the files that start it, ranks numbered as each system numbers them.
+
+    What stands after -- is the script and its arguments; without it, train.py. Files that are there already stay,
+    unless --force is given.
+    """
+    from gpuops.render import find_target, write
+
+    chosen = [find_target(name.strip()) for name in names.split(",") if name.strip()]
+    model = _model(config)
+    made = [_make(target, plan, model, words, **job_options) for target in chosen]
+    several = len(chosen) > 1
+    for target, (files, _) in zip(chosen, made, strict=True):
+        write(files, output / target.name if several else output, force=plan.force)
+    for target, (files, start) in zip(chosen, made, strict=True):
+        place = output / target.name if several else output
+        click.echo("\n".join(_told(target, place, files, start)))
+
+
+def _model(config: Path | None) -> ModelSpec | None:
+    """The numbers of a Hugging Face ``config.json``."""
+    import json
+
+    from gpuops.document import read_text
+    from gpuops.errors import LayoutError
+    from gpuops.layout import read_model
+
+    if config is None:
+        return None
+    try:
+        found = json.loads(read_text(config))
+    except ValueError as error:
+        raise LayoutError(f"{config}: not a JSON document: {error}") from error
+    if not isinstance(found, dict):
+        raise LayoutError(f"{config}: expected a model's configuration, a JSON object")
+    return read_model(found, config.parent.name)
+
+
+def _make(
+    target: Target, plan: Placing, model: ModelSpec | None, words: tuple[str, ...], name: str, port: int
+) -> tuple[list[Rendered], str]:
+    from gpuops.render import render, start_command
+
+    placement = plan.placement(target.engine, model)
+    job = _job(target, placement, words, name, port)
+    return render(target, placement, job, model), start_command(target, placement, job, model)
+
+
+def _job(target: Target, placement: Placement, words: tuple[str, ...], name: str, port: int) -> Job:
+    from gpuops.render import Job, environment_of
+
+    script, *args = words or ("train.py",)
+    return Job(script, tuple(args), name, port, environment_of(placement, target.engine))
+
+
+def _told(target: Target, folder: Path, files: list[Rendered], start: str) -> list[str]:
+    from gpuops.report.page import clean
+
+    lines = [f"{target.name}  {clean(folder)}/"]
+    lines += [f"  {clean(made.path)}" for made in files]
+    lines += [f"  note: {target.note}"] if target.note else []
+    return lines + ([f"start: cd {clean(folder)} && {clean(start)}"] if start else [])
