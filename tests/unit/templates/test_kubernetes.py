@@ -13,7 +13,15 @@ from gpuops.render import Env, Job, find_target, render, start_command
 
 CRDS = pathlib.Path(__file__).parents[4] / "shared" / "crds"
 schemas = pytest.mark.skipif(not CRDS.is_dir(), reason="the schemas of these kinds are not beside this checkout")
-HOSTILE = ("--lr=1e-4", "two words", 'it\'s "$HOME" $(JOB_COMPLETION_INDEX) `id` \\ ;#&|: {}', "yes", "0x10", "")
+HOSTILE = (
+    "--lr=1e-4",
+    "two words",
+    'it\'s "$HOME" $(JOB_COMPLETION_INDEX) `id` \\ ;#&|: {}',
+    "yes",
+    "0x10",
+    "a\nb",
+    "",
+)
 ENV = (Env("NCCL_IB_HCA", "=mlx5_0", "the port"), Env("NCCL_DEBUG", "yes", "a word that is no truth"))
 SCHEMAS = {
     "mpijob": "kubeflow.org_mpijobs.yaml",
@@ -131,7 +139,10 @@ def test_pods_have_all_gpus_of_their_node_and_stand_on_the_nodes_placed(target):
 def test_the_scripts_words_arrive_unchanged(target):
     commands = found(manifest(target, 2, 8, *HOSTILE), "command")
     for command in commands:
-        assert [expanded(word, JOB_COMPLETION_INDEX="1") for word in command[-7:]] == ["train.py", *HOSTILE]
+        assert [expanded(word, JOB_COMPLETION_INDEX="1") for word in command[-1 - len(HOSTILE) :]] == [
+            "train.py",
+            *HOSTILE,
+        ]
     assert commands
 
 
@@ -193,7 +204,7 @@ def test_pods_of_a_jobset_meet_at_the_first_and_are_ranked_by_their_index():
 
 
 @pytest.mark.parametrize("target", SCHEMAS)
-@pytest.mark.parametrize("name", ["My-job", "my_job", "-job", "job-", "a b", 'x"y'])
+@pytest.mark.parametrize("name", ["My-job", "my_job", "-job", "job-", "7b", "a b", 'x"y', "jöb", "a\nb", "", "a" * 51])
 def test_a_name_that_is_none_to_kubernetes_is_refused(target, name):
     with pytest.raises(TemplateError, match="lower-case letters"):
         manifest(target, 2, 8, name=name)

@@ -15,7 +15,7 @@ from gpuops.layout import parse_layout
 from gpuops.placement import GpuShape, NodeShape, Placement, Rank, place
 from gpuops.render import Env, Job, environment_of, find_target, render, start_command
 
-HOSTILE = ("--lr=1e-4", "two words", 'it\'s "$HOME" $(id) `id` \\ ;#&|', "*", "--x=é", "")
+HOSTILE = ("--lr=1e-4", "two words", 'it\'s "$HOME" $(id) `id` \\ ;#&|', "*", "--x=é", "a\nb", "")
 ENV = (
     Env("NCCL_IB_HCA", "=mlx5_0,mlx5_1", "the ports next to the GPUs"),
     Env("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "as nvidia-smi numbers them"),
@@ -75,10 +75,11 @@ def made(target, placement, *args, **job):
     return {file.path: file.text for file in files}
 
 
-def values(text):
-    """What the assignments at the top of a Python file say."""
+def values(text, *names):
+    """What these names are set to at the top of a Python file."""
     tree = ast.parse(text)
-    return {s.targets[0].id: s.value for s in tree.body if isinstance(s, ast.Assign)}
+    found = {s.targets[0].id: s.value for s in tree.body if isinstance(s, ast.Assign)}
+    return [ast.literal_eval(found[name]) for name in names]
 
 
 @pytest.mark.parametrize(("nodes", "gpus"), SIZES)
@@ -224,6 +225,11 @@ def test_mpichs_machine_file_adds_up_to_the_ranks():
     assert " -n 6 " in files["run.sh"]
 
 
+def test_mpichs_machine_file_holds_no_ipv6_address():
+    with pytest.raises(TemplateError, match="follows a colon"):
+        made(MPICH, placed("dp=4", [node("gpu1", address="fd00::1")]))
+
+
 @pytest.mark.parametrize("interface", ["", "eth0"])
 def test_mpi_is_kept_to_an_interface_only_where_one_is_named(tmp_path, monkeypatch, interface):
     monkeypatch.setenv("MPI_INTERFACE", interface)
@@ -238,10 +244,10 @@ def test_rays_bundles_stand_on_the_nodes_in_order():
     cluster = yaml.safe_load(files["cluster.yaml"])
     assert cluster["provider"] == {"type": "local", "head_ip": "10.0.0.10", "worker_ips": ["10.0.0.2"]}
     assert cluster["max_workers"] == 1
-    says = {name: ast.literal_eval(value) for name, value in values(files["placement.py"]).items()}
-    assert says["NODES"] == [("10.0.0.10", "2,3,0,1"), ("10.0.0.2", "0,1,2,3")]
-    assert (says["GPUS"], says["SCRIPT"]) == (4, ["train.py", *HOSTILE])
-    assert says["ENVIRONMENT"] == {variable.name: variable.value for variable in ENV}
+    hosts, gpus, script, environment = values(files["placement.py"], "NODES", "GPUS", "SCRIPT", "ENVIRONMENT")
+    assert hosts == [("10.0.0.10", "2,3,0,1"), ("10.0.0.2", "0,1,2,3")]
+    assert (gpus, script) == (4, ["train.py", *HOSTILE])
+    assert environment == {variable.name: variable.value for variable in ENV}
 
 
 @pytest.mark.parametrize(
@@ -340,6 +346,11 @@ def test_a_rank_is_bound_to_the_numa_node_of_its_gpu(tmp_path, rank, numa):
     )
     bound = f"--cpunodebind={numa} --membind={numa} -- echo "
     assert ended.stdout == ("a  b\n" if numa is None else f"{bound}a  b\n")
+
+
+def test_a_name_of_two_lines_is_no_line_of_a_slurm_script():
+    with pytest.raises(TemplateError, match="one line"):
+        made(SLURM, placed("dp=4", [node("gpu1")]), name="a\nrm -r .")
 
 
 @pytest.mark.parametrize(
