@@ -13,7 +13,7 @@ import zipfile
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
-CONTENT = ("inventory", "checks")
+CONTENT = ("inventory", "checks", "templates")
 
 
 def files(folder):
@@ -98,6 +98,13 @@ def test_installed_checks_are_found_from_an_empty_folder(gpuops, installed):
 def test_installed_profiles_are_found_from_an_empty_folder(gpuops):
     told = gpuops("checks", "explain", "gpu-count")
     assert [p.stem for p in ROOT.glob("checks/profiles/*.yml") if f"profile {p.stem}" not in told] == []
+
+
+def test_installed_launch_targets_are_found_from_an_empty_folder(gpuops):
+    found = json.loads(gpuops("targets", "list", "--format", "json"))
+    shipped = {path.name.split(".")[0] for path in (ROOT / "templates").iterdir()}
+    assert set(found) == shipped
+    assert {target["from"] for target in found.values()} == {"built-in"}
 
 
 def test_the_installed_agent_answers_from_an_empty_folder(gpuops):
