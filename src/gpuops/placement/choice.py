@@ -45,8 +45,7 @@ def place(layout: Layout, shapes: Sequence[NodeShape], *, allow_fewer: bool = Fa
 
 def _block(layout: Layout) -> int:
     """How many neighbouring ranks hold whole TP groups: tp, times the degrees that run faster in the order."""
-    first, *rest = layout.groups("tp")[0]
-    return layout.tp * (rest[0] - first) if rest else 1
+    return layout.tp * layout.strides()["tp"] if layout.tp > 1 else 1
 
 
 def _in_blocks(shapes: Sequence[NodeShape], block: int) -> list[NodeShape]:

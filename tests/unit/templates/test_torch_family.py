@@ -224,6 +224,17 @@ def test_deepspeed_refuses_gpus_that_its_launcher_would_sort():
         make("deepspeed", place("dp=8", 2, 4, use=[0, 2, 1, 3]))
 
 
+@pytest.mark.parametrize("address", ["fe80::1", "gpu,01", "gpu 01", "gpu01 slots=4\nevil", "gpu[1-2]", "root@gpu01"])
+def test_deepspeed_refuses_addresses_that_pdsh_would_misread(address):
+    with pytest.raises(TemplateError, match="plain names or IPv4 addresses"):
+        make("deepspeed", place("dp=16", addresses=["gpu00", address]))
+
+
+def test_deepspeed_refuses_one_host_twice():
+    with pytest.raises(TemplateError, match="two of the nodes have one address"):
+        make("deepspeed", place("dp=16", addresses=["10.0.0.1", "10.0.0.1"]))
+
+
 def test_deepspeed_refuses_values_that_it_would_quote():
     with pytest.raises(TemplateError, match="must need none"):
         make("deepspeed", usual("deepspeed", 2, 8), env=(Env("NCCL_SOCKET_IFNAME", "^docker0", "x"),))
