@@ -103,7 +103,7 @@ def test_every_target_renders_a_node_two_nodes_and_four(target, nodes, gpus):
 
 LAUNCHER = """#!/usr/bin/env bash
 # Starts what stands after the first "bash" once a rank, as MPI or Slurm would.
-case " $* " in *" $EXPECTED "*) ;; *) echo "no $EXPECTED in: $*" >&2; exit 1 ;; esac
+case "$* " in *"$EXPECTED "*) ;; *) echo "no $EXPECTED in: $*" >&2; exit 1 ;; esac
 until [ "$1" = bash ]; do shift; done
 for ((i = 0; i < WORLD; i++)); do
   export OMPI_COMM_WORLD_RANK=$i OMPI_COMM_WORLD_SIZE=$WORLD PMI_RANK=$i PMI_SIZE=$WORLD SLURM_PROCID=$i
@@ -147,7 +147,7 @@ def started(tmp_path, target, file, placement, expected, processes, *args):
 @pytest.mark.parametrize(
     ("target", "file", "expected"),
     [
-        (OPENMPI, "run.sh", "-np 8 --hostfile {folder}/hostfile --map-by seq --bind-to none"),
+        (OPENMPI, "run.sh", "-np 8 --hostfile {folder}/hostfile --rankfile {folder}/rankfile"),
         (MPICH, "run.sh", "-n 8 -f {folder}/machinefile"),
         (SLURM, "job-per-gpu.sbatch", "--ntasks=8 --distribution=arbitrary"),
     ],
@@ -209,8 +209,8 @@ def test_no_topology_is_made_up_where_no_leaf_is_known():
 
 def test_open_mpis_files_keep_the_order_of_nodes_and_their_slots():
     files = made(OPENMPI, in_this_order("dp=6", node("gpu10"), node("gpu2", range(2))))
-    hosts = [line for line in files["hostfile"].splitlines() if line[0] != "#"]
-    assert hosts == ["10.0.0.10"] * 4 + ["10.0.0.2"] * 2
+    assert files["hostfile"].splitlines() == ["10.0.0.10 slots=4", "10.0.0.2 slots=2"]
+    hosts = ["10.0.0.10"] * 4 + ["10.0.0.2"] * 2
     slots = [
         (int(r), host, int(slot)) for r, host, slot in re.findall(r"rank (\d+)=(\S+) slot=(\d+)", files["rankfile"])
     ]
@@ -234,7 +234,7 @@ def test_mpichs_machine_file_holds_no_ipv6_address():
 def test_mpi_is_kept_to_an_interface_only_where_one_is_named(tmp_path, monkeypatch, interface):
     monkeypatch.setenv("MPI_INTERFACE", interface)
     placement = placed("dp=2", [node("gpu1", range(2))])
-    between = "none bash" if not interface else "none --mca oob_tcp_if_include eth0 --mca btl_tcp_if_include eth0 bash"
+    between = "--mca oob_tcp_if_include eth0 --mca btl_tcp_if_include eth0 bash" if interface else "/rankfile bash"
     assert started(tmp_path, OPENMPI, "run.sh", placement, between, 2)[0]
 
 
