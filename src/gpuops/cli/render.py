@@ -41,7 +41,8 @@ def command(
 ) -> None:
     """Place a layout on the nodes and write the files that start it, ranks numbered as each system numbers them.
 
-    What stands after -- is the script and its arguments; without it, train.py. Files that are there already stay,
+    What stands after -- is the script and its arguments; without it, train.py. A script that lies here is named by its
+    whole path; any other name is looked up in the launch folder. Files that are there already stay,
     unless --force is given.
     """
     from gpuops.render import find_target, write
@@ -90,6 +91,8 @@ def _job(target: Target, placement: Placement, words: tuple[str, ...], name: str
     from gpuops.render import Job, environment_of
 
     script, *args = words or ("train.py",)
+    if Path(script).is_file():
+        script = str(Path(script).resolve())  # the job starts in the launch folder
     return Job(script, tuple(args), name, port, environment_of(placement, target.engine))
 
 

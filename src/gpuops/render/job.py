@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
+from gpuops.errors import TemplateError
 from gpuops.layout import Engine
 from gpuops.placement import Placement
 
@@ -20,13 +21,21 @@ class Env:
 
 @dataclass(frozen=True)
 class Job:
-    """What is started: a script with its arguments, under a name, meeting at ``port`` on the first node."""
+    """What is started: a script with its arguments, under a name, meeting at ``port`` on the first node.
+
+    `TemplateError` for a name or a script that is not one printable line: they stand in comments and file names too.
+    """
 
     script: str = "train.py"
     args: tuple[str, ...] = ()
     name: str = "train"
     port: int = 29500
     env: tuple[Env, ...] = ()
+
+    def __post_init__(self) -> None:
+        for what, text in (("name", self.name), ("script", self.script)):
+            if not text.isprintable():
+                raise TemplateError(f"the job's {what} must be one line of printable text, and is {text!r}")
 
 
 def environment_of(placement: Placement, engine: Engine) -> tuple[Env, ...]:

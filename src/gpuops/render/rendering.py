@@ -112,8 +112,8 @@ def _environment(target: Target) -> jinja2.Environment:
     environment.filters.update(
         sh=lambda word: shlex.quote(str(word)),
         words=lambda words: shlex.join(map(str, words)),
-        json=lambda value, indent=None: json.dumps(value, indent=indent),
-        yaml=json.dumps,  # JSON scalars are YAML scalars
+        json=lambda value, indent=None: json.dumps(value, indent=indent, ensure_ascii=False),
+        yaml=_yaml,
         fold=lambda names: str(NodeSet(",".join(names), resolver=RESOLVER_NOGROUP)),
     )
 
@@ -122,6 +122,12 @@ def _environment(target: Target) -> jinja2.Environment:
 
     environment.globals["refuse"] = refuse
     return environment
+
+
+def _yaml(value: object) -> str:
+    """A scalar in YAML: as in JSON, but for the characters that YAML takes for line breaks."""
+    text = json.dumps(value, ensure_ascii=False)
+    return text.replace("\x85", "\\u0085").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def _names(placement: Placement, job: Job, model: ModelSpec | None) -> dict[str, Any]:

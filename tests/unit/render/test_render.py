@@ -1,9 +1,11 @@
+import json
 import os
 import stat
 from dataclasses import replace
 
 import pytest
 
+from gpuops.document import parse
 from gpuops.errors import ContentError, DocumentError, OutputError, TemplateError
 from gpuops.layout import Layout, parse_layout
 from gpuops.placement import GpuShape, NodeShape, place
@@ -102,6 +104,21 @@ def test_filters_quote_for_where_the_word_goes(project):
         project, "{{ 'a\\'b' | sh }} {{ ['x', 'y z'] | words }} {{ 'k: v' | yaml }} {{ ['n1', 'n2'] | fold }}"
     )
     assert render(target, placed(), Job())[0].text == """'a'"'"'b' x 'y z' "k: v" n[1-2]"""
+
+
+def test_any_character_survives_in_yaml_and_json(project):
+    word = "a\u2028b\x85c\U0001f600é\n"
+    target = one_file(project, "{{ job.args[0] | yaml }}\n{{ job.args[0] | json }}\n")
+    text = render(target, placed(), Job(args=(word,)))[0].text
+    first, _, second = text.partition("\n")
+    assert parse(first, "x").text() == word
+    assert json.loads(second) == word
+
+
+@pytest.mark.parametrize("wrong", [{"name": "a\nb"}, {"script": "x\x1b.py"}])
+def test_a_name_of_several_lines_is_refused(wrong):
+    with pytest.raises(TemplateError, match="one line of printable text"):
+        Job(**wrong)
 
 
 def test_nodes_that_share_an_address_go_by_their_names(project):
