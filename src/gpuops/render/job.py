@@ -49,8 +49,6 @@ def _variables(placement: Placement, engine: Engine) -> Iterator[Env]:
     if nics and len(placement.nodes) > 1:
         reason = "the ports next to the GPUs; NCCL would also take storage and management ports"
         yield Env("NCCL_IB_HCA", "=" + ",".join(nics), reason)
-    if engine == "megatron" and placement.layout.tp > 1:
-        reason = (
-            "tensor parallelism overlaps only if kernels start in order (Megatron-LM; not needed from Blackwell on)"
-        )
+    if engine == "megatron" and (placement.layout.tp > 1 or placement.layout.cp > 1):
+        reason = "communication overlaps only if kernels start in order (Megatron-LM; not needed from Blackwell on)"
         yield Env("CUDA_DEVICE_MAX_CONNECTIONS", "1", reason)
