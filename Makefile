@@ -5,7 +5,8 @@ BIN := .venv/bin
 PYTHON = $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
 	$$python -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 \
 	&& { echo $$python; break; }; done)
-SYSTEM_PACKAGES := openssh-server openssh-client sudo tcsh fish pciutils kmod
+SYSTEM_PACKAGES := openssh-server openssh-client sudo tcsh fish pciutils kmod iproute2 pdsh openmpi-bin mpich
+PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TESTS ?= tests
 
 .PHONY: help demo test format lint types check wheel docs bench ground clean
@@ -49,11 +50,12 @@ clean:      ## remove all that these targets made
 ground:
 	@if [ "$$GPUOPS_CI" = 1 ]; then \
 		export DEBIAN_FRONTEND=noninteractive; \
-		apt-get update -qq && apt-get install -qq -y --no-install-recommends $(SYSTEM_PACKAGES) >/dev/null; \
+		apt-get update -qq && apt-get install -qq -y --no-install-recommends $(SYSTEM_PACKAGES) >/dev/null \
+		&& $(PIP) --editable '.[launch]'; \
 	fi
 
 .venv/lab.stamp .venv/test.stamp: .venv/%.stamp: pyproject.toml
 	@test -n "$(PYTHON)" || { echo "gpuops needs Python 3.10 or newer with venv, and none is on PATH (Debian, Ubuntu: apt install python3 python3-venv)"; exit 2; }
 	@test -x $(BIN)/pip || $(PYTHON) -m venv .venv
-	$(BIN)/python -m pip install --quiet --disable-pip-version-check --editable '.[$*]'
+	$(PIP) --editable '.[$*]'
 	@touch $@
