@@ -31,14 +31,17 @@ if TYPE_CHECKING:
 @click.option("--model", "config", type=click.Path(path_type=Path, dir_okay=False), help="The model's config.json.")
 @click.option("--name", default="train", show_default=True, help="The job's name.")
 @click.option("--port", type=click.IntRange(1024, 65535), default=29500, show_default=True, help="Where ranks meet.")
+@click.option("--check", is_flag=True, help="Write nothing; check the files as they lie there, by whomever edited.")
 def command(
     plan: Placing,
     words: tuple[str, ...],
     names: str,
     output: Path,
     config: Path | None,
+    *,
+    check: bool,
     **job_options: Any,
-) -> None:
+) -> int:
     """Place a layout on the nodes and write the files that start it, ranks numbered as each system numbers them.
 
     What stands after -- is the script and its arguments; without it, train.py. A script that lies here is named by its
@@ -50,12 +53,47 @@ def command(
     chosen = [find_target(name.strip()) for name in names.split(",") if name.strip()]
     model = _model(config)
     made = [_make(target, plan, model, words, **job_options) for target in chosen]
-    several = len(chosen) > 1
-    for target, (files, _) in zip(chosen, made, strict=True):
-        write(files, output / target.name if several else output, force=plan.force)
-    for target, (files, start) in zip(chosen, made, strict=True):
-        place = output / target.name if several else output
+    places = [output / target.name if len(chosen) > 1 else output for target in chosen]
+    if check:
+        return _check(plan, chosen, model, made, places)
+    for target, (files, _), place in zip(chosen, made, places, strict=True):
+        _refuse(plan, target, model, files, place)
+    for (files, _), place in zip(made, places, strict=True):
+        write(files, place, force=plan.force)
+    for target, (files, start), place in zip(chosen, made, places, strict=True):
         click.echo("\n".join(_told(target, place, files, start)))
+    return 0
+
+
+def _refuse(plan: Placing, target: Target, model: ModelSpec | None, files: list[Rendered], place: Path) -> None:
+    """`TemplateError` for what a launcher would take in silence and then do otherwise."""
+    from gpuops.errors import TemplateError
+    from gpuops.render import complaints
+
+    found = [f"{place}/{complaint}" for complaint in complaints(files, plan.placement(target.engine, model))]
+    if found:
+        raise TemplateError("; ".join(found))
+
+
+def _check(
+    plan: Placing,
+    chosen: list[Target],
+    model: ModelSpec | None,
+    made: list[tuple[list[Rendered], str]],
+    places: list[Path],
+) -> int:
+    """Complain of the files that lie in ``places``; 1 where there is something to complain of."""
+    from gpuops.render import complaints, standing
+    from gpuops.report.page import clean
+
+    found = [
+        f"{place}/{complaint}"
+        for target, (files, _), place in zip(chosen, made, places, strict=True)
+        for complaint in complaints(standing(files, place), plan.placement(target.engine, model))
+    ]
+    for line in found or ["nothing to complain of"]:
+        click.echo(clean(line))
+    return 1 if found else 0
 
 
 def _model(config: Path | None) -> ModelSpec | None:

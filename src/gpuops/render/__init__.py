@@ -6,19 +6,22 @@ hides the built-in one of the same name.
 
 from __future__ import annotations
 
+from gpuops.render.checking import complaints
 from gpuops.render.job import Env, Job, environment_of
 from gpuops.render.rendering import Rendered, render, start_command
 from gpuops.render.target import Target, find_target, targets
-from gpuops.render.writing import write
+from gpuops.render.writing import standing, write
 
 __all__ = [
     "Env",
     "Job",
     "Rendered",
     "Target",
+    "complaints",
     "environment_of",
     "find_target",
     "render",
+    "standing",
     "start_command",
     "targets",
     "write",

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import os
 from collections.abc import Sequence
+from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
+from gpuops.document import read_text
 from gpuops.errors import OutputError
 from gpuops.render.rendering import Rendered
 
@@ -16,15 +18,24 @@ def write(files: Sequence[Rendered], folder: Path, *, force: bool = False) -> No
     `OutputError` where a path would leave the folder, leads through a link, or exists and ``force`` is not given.
     """
     paths = [_inside(folder, made.path) for made in files]
-    standing = [path for path in paths if path.exists()]
-    if standing and not force:
-        raise OutputError(f"{standing[0]}: exists already; --force overwrites, or choose another folder with -o")
+    there = [path for path in paths if path.exists()]
+    if there and not force:
+        raise OutputError(f"{there[0]}: exists already; --force overwrites, or choose another folder with -o")
     for made, path in zip(files, paths, strict=True):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
             _replace(path, made)
         except OSError as error:
             raise OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+
+
+def standing(files: Sequence[Rendered], folder: Path) -> list[Rendered]:
+    """The same files as they lie in ``folder``, by whomever edited; what is not there, as it would be written."""
+    found = []
+    for made in files:
+        path = _inside(folder, made.path)
+        found.append(replace(made, text=read_text(path)) if path.is_file() else made)
+    return found
 
 
 def _inside(folder: Path, name: str) -> Path:

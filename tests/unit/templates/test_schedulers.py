@@ -304,7 +304,7 @@ def test_varunas_list_has_a_machine_a_line_and_one_line_of_environment():
 
 def test_flexflow_runs_one_process_a_node_that_has_all_its_gpus():
     files = made("flexflow", planned("flexflow", 2, 8), *HOSTILE)
-    assert files["hostfile"].splitlines() == ["10.0.0.1 slots=1", "10.0.0.2 slots=1"]
+    assert files["nodes"].splitlines() == ["10.0.0.1 slots=1", "10.0.0.2 slots=1"]
     words = shlex.split(files["run.sh"].split("flexflow_python ")[1])
     assert words[words.index("-ll:gpu") + 1] == "8"
     assert words[-len(HOSTILE) :] == list(HOSTILE)

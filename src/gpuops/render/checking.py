@@ -1,0 +1,149 @@
+"""Checking: what launchers accept in silence and then do otherwise; each complaint names the file and the reason; pure.
+
+Files are known by their names, whoever wrote them: a built-in template, a user's own, or a person by hand.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from typing import Any
+
+from gpuops.document import Node, parse
+from gpuops.errors import DocumentError, did_you_mean
+from gpuops.placement import Placement
+from gpuops.render.rendering import Rendered
+
+_DEEPSPEED_KEYS = frozenset(
+    "activation_checkpointing aio amp autotuning bf16 bfloat16 checkpoint comet comms_logger"
+    " communication_data_type compile compression_training csv_monitor curriculum_learning data_efficiency"
+    " data_types dataloader_drop_last disable_allgather dump_state eigenvalue elasticity flops_profiler fp16"
+    " gradient_accumulation_steps gradient_clipping gradient_predivide_factor graph_harvesting hybrid_engine"
+    " memory_breakdown nebula optimizer pipeline prescale_gradients progressive_layer_drop quantize_training"
+    " scheduler seq_parallel_communication_data_type sparse_attention sparse_gradients steps_per_print"
+    " tensor_parallel tensorboard timers torch_autocast train_batch_size train_micro_batch_size_per_gpu"
+    " use_data_before_expert_parallelism wall_clock_breakdown wandb weight_quantization"
+    " zero_allow_untested_optimizer zero_force_ds_cpu_optimizer zero_optimization".split()
+)
+"""The top-level keys that DeepSpeed 0.19 reads (runtime/config.py); it ignores any other without a word."""
+
+_ACCELERATE_KEYS: Mapping[str, frozenset[str]] = {
+    "fsdp_config": frozenset(
+        "fsdp_activation_checkpointing fsdp_auto_wrap_policy fsdp_backward_prefetch fsdp_cpu_ram_efficient_loading"
+        " fsdp_forward_prefetch fsdp_min_num_params fsdp_offload_params fsdp_reshard_after_forward"
+        " fsdp_sharding_strategy fsdp_state_dict_type fsdp_sync_module_states fsdp_transformer_layer_cls_to_wrap"
+        " fsdp_use_orig_params fsdp_version".split()
+    ),
+    "deepspeed_config": frozenset(
+        "deepspeed_config_file deepspeed_exclusion_filter deepspeed_hostfile deepspeed_inclusion_filter"
+        " deepspeed_moe_layer_cls_names deepspeed_multinode_launcher gradient_accumulation_steps gradient_clipping"
+        " offload_optimizer_device offload_optimizer_nvme_path offload_param_device offload_param_nvme_path"
+        " zero3_init_flag zero3_save_16bit_model zero_stage".split()
+    ),
+    "megatron_lm_config": frozenset(
+        "megatron_lm_gradient_clipping megatron_lm_num_micro_batches megatron_lm_pp_degree"
+        " megatron_lm_recompute_activations megatron_lm_sequence_parallelism megatron_lm_tp_degree"
+        " megatron_lm_use_distributed_optimizer".split()
+    ),
+    "parallelism_config": frozenset(
+        "parallelism_config_cp_backend parallelism_config_cp_comm_strategy parallelism_config_cp_size"
+        " parallelism_config_dp_replicate_size parallelism_config_dp_shard_size parallelism_config_sp_backend"
+        " parallelism_config_sp_size parallelism_config_tp_size".split()
+    ),
+}
+"""The keys that Accelerate 1.15 asks for inside each section; its loader checks the top level only."""
+
+_HOST = re.compile(r"(\S+)\s+slots=(\d+)\s*(?:#.*)?\Z")
+_VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=\S.*\Z")
+
+
+def complaints(files: Iterable[Rendered], placement: Placement) -> Iterator[str]:
+    """What is wrong in ``files`` for this placement, one sentence each."""
+    for made in files:
+        name = made.path.rpartition("/")[2]
+        for pattern, check in _CHECKS.items():
+            if re.fullmatch(pattern, name):
+                yield from (f"{made.path}{complaint}" for complaint in check(made.text, placement))
+
+
+def _deepspeed_config(text: str, placement: Placement) -> Iterator[str]:
+    try:
+        config = json.loads(text)
+    except ValueError as error:
+        yield f": not JSON: {error}"
+        return
+    if not isinstance(config, dict):
+        yield ": a DeepSpeed configuration is a JSON object"
+        return
+    for key in sorted(set(config) - _DEEPSPEED_KEYS):
+        yield f': DeepSpeed ignores the unknown key "{key}"{did_you_mean(key, _DEEPSPEED_KEYS)}'
+    yield from _batch(config, placement)
+    zero = config.get("zero_optimization", {})
+    stage = zero.get("stage", 0) if isinstance(zero, dict) else 0
+    if placement.layout.pp > 1 and isinstance(stage, int) and stage >= 2:
+        yield f": pp={placement.layout.pp} with ZeRO {stage}: DeepSpeed's pipeline engine refuses it; use stage 1"
+
+
+def _batch(config: Mapping[str, Any], placement: Placement) -> Iterator[str]:
+    """DeepSpeed asserts that the three numbers agree, after all processes have started."""
+    keys = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size")
+    numbers = [config[key] for key in keys if isinstance(config.get(key), int)]
+    if len(numbers) == len(keys) and numbers[2] != (made := numbers[0] * numbers[1] * placement.layout.dp):
+        words = f"{numbers[0]} · {numbers[1]} · dp={placement.layout.dp}"
+        yield f": train_batch_size is {numbers[2]}, and {words} is {made}"
+
+
+def _deepspeed_environment(text: str, _placement: Placement) -> Iterator[str]:
+    """A comment ends the remote command line unseen, and a blank line is an error in DeepSpeed's reader."""
+    for number, line in enumerate(text.splitlines(), 1):
+        if not _VARIABLE.match(line):
+            yield f":{number}: only NAME=VALUE may stand here, no comment and no blank line, and this is {line!r}"
+
+
+def _hostfile(text: str, placement: Placement) -> Iterator[str]:
+    seen: dict[str, int] = {}
+    slots: list[int] = []
+    for number, line in enumerate(text.splitlines(), 1):
+        if not line.strip() or line.lstrip().startswith("#"):
+            continue
+        found = _HOST.match(line.strip())
+        if found is None:
+            yield f":{number}: expected HOST slots=N, found {line!r}"
+            continue
+        if found[1] in seen:
+            yield f":{number}: {found[1]} is given twice, first on line {seen[found[1]]}"
+        seen.setdefault(found[1], number)
+        slots.append(int(found[2]))
+    expected = [len(placement.on(node.name)) for node in placement.nodes]
+    if slots != expected:
+        yield f": slots are {slots}, and the nodes of this layout hold {expected} ranks"
+
+
+def _accelerate(text: str, placement: Placement) -> Iterator[str]:
+    try:
+        top = parse(text, "").map()
+    except DocumentError as error:
+        yield str(error)
+        return
+    if "compute_environment" not in top:
+        return
+    for section in set(top) & set(_ACCELERATE_KEYS):
+        yield from _unknown_keys(section, top[section])
+    processes = top.get("num_processes")
+    if processes is not None and processes.scalar != str(placement.layout.ranks):
+        yield f": num_processes is {processes.scalar}, and this layout has {placement.layout.ranks} ranks in all"
+
+
+def _unknown_keys(section: str, node: Node) -> Iterator[str]:
+    known = _ACCELERATE_KEYS[section]
+    for key in sorted(set(node.map(section)) - known):
+        yield f'{node.keys[key]}: Accelerate ignores the unknown key "{key}" in {section}{did_you_mean(key, known)}'
+
+
+_CHECKS: Mapping[str, Callable[[str, Placement], Iterator[str]]] = {
+    r"ds_config.*\.json": _deepspeed_config,
+    r"\.deepspeed_env": _deepspeed_environment,
+    r"hostfile": _hostfile,
+    r"config.*\.ya?ml": _accelerate,
+}
