@@ -6,6 +6,7 @@ Every host has its network, host name, processes, /tmp, /run and sshd; the rest 
 import importlib.util
 import json
 import os
+import secrets
 import shutil
 import signal
 import subprocess
@@ -141,6 +142,19 @@ def lab():
             os.kill(pid, signal.SIGKILL)
         process.wait()
         shutil.rmtree(state)
+
+
+@pytest.fixture(scope="session")
+def slurm(lab):
+    """A Slurm of the four hosts."""
+    need("slurmctld", "slurmd", "munged", "sbatch")
+    key = lab.state / "munge.key"
+    key.write_bytes(secrets.token_bytes(1024))
+    for host in (None, *ADDRESSES):
+        done = lab.run(f"bash {HERE}/slurm.sh {'slurmd' if host else 'slurmctld'} {key}", host=host)
+        assert done.returncode == 0, done.stdout
+    idle = lab.run('for try in {1..100}; do [ "$(sinfo -h -t idle -o %D)" = 4 ] && exit; sleep 0.1; done; exit 1')
+    assert idle.returncode == 0, lab.run("sinfo -R; cat /run/slurmctld.log").stdout
 
 
 @pytest.fixture

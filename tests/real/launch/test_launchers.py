@@ -39,3 +39,9 @@ def test_accelerate(launch):
 
 def test_deepspeed(launch):
     assert_as_planned(*launch("deepspeed", needs=["pdsh", "deepspeed"]))
+
+
+@pytest.mark.parametrize("job", ["job.sbatch", "job-per-gpu.sbatch"])
+def test_slurm(slurm, launch, job):
+    ends = 'until [ -z "$(squeue --noheader)" ]; do sleep 0.2; done; cat *.out; scontrol show job $id | grep COMPLETED'
+    assert_as_planned(*launch("slurm", command=f"sbatch --test-only {job} && id=$(sbatch --parsable {job}) && {ends}"))

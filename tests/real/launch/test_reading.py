@@ -1,0 +1,50 @@
+"""DeepSpeed's and Accelerate's own readers take the rendered files, and understand what the layout says."""
+
+import importlib.util
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from gpuops.layout import parse_layout
+from gpuops.placement import GpuShape, NodeShape, place
+from gpuops.render import Job, environment_of, find_target, render, write
+
+PAIRS = {(a, b): "NV18" for a in range(4) for b in range(4) if a != b}
+
+
+def node(name):
+    gpus = tuple(GpuShape(n, f"GPU-{name}-{n}", f"0000:{n:02x}:00.0", 0, f"mlx5_{n}", 0) for n in range(4))
+    return NodeShape(name, name, gpus, ("L0",), None, name, PAIRS)
+
+
+@pytest.mark.parametrize(
+    "words", ["dp=8,zero=0", "dp=8,zero=1,mbs=2,chunks=3", "dp=8,zero=2,offload=cpu", "dp=8,zero=3,offload=nvme"]
+)
+def test_the_libraries_read_what_was_meant(tmp_path, words):
+    if not all(map(importlib.util.find_spec, ("deepspeed", "accelerate"))):
+        pytest.skip("there is no DeepSpeed or Accelerate here, which are of the extra gpuops[launch]")
+    placement = place(parse_layout(words), [node("n1"), node("n2")])
+    for name in ("deepspeed", "accelerate-deepspeed"):
+        target = find_target(name)
+        write(render(target, placement, Job(env=environment_of(placement, target.engine))), tmp_path / name)
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", Path(__file__).with_name("reading.py"), tmp_path, str(placement.layout.dp)],
+        env={**os.environ, "DS_ACCELERATOR": "cpu"},
+        capture_output=True,
+        text=True,
+        timeout=120,
+        check=False,
+    )
+    assert done.returncode == 0, done.stderr
+    layout = placement.layout
+    assert json.loads(done.stdout.splitlines()[-1]) == {
+        "hosts": [["n1", 4], ["n2", 4]],
+        "stage": layout.zero,
+        "batch": layout.global_batch,
+        "processes": 8,
+        "accelerate_stage": layout.zero,
+    }
