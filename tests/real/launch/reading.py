@@ -4,6 +4,7 @@ import json
 import sys
 from pathlib import Path
 
+import deepspeed.comm
 from accelerate.commands.config.config_args import load_config_from_file
 from deepspeed.launcher.runner import fetch_hostfile
 from deepspeed.runtime.config import DeepSpeedConfig
@@ -23,7 +24,8 @@ class Replicas:
 
 
 def read(folder, dp):
-    """Everything that a reader understood, or the exception that it raised."""
+    """Everything that the readers understood. Without a job of its own DeepSpeed would reckon with one replica."""
+    deepspeed.comm.get_rank = lambda: 0
     config = DeepSpeedConfig(str(folder / "deepspeed" / "ds_config.json"), mpu=Replicas(dp))
     accelerate = load_config_from_file(str(next((folder / "accelerate-deepspeed").glob("config*.yaml"))))
     return {

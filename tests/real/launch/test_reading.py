@@ -1,10 +1,12 @@
-"""DeepSpeed's and Accelerate's own readers take the rendered files, and understand what the layout says."""
+"""DeepSpeed's, Accelerate's and ssh's own readers take the rendered files, and understand what the layout says."""
 
 import importlib.util
 import json
 import os
+import shutil
 import subprocess
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
@@ -48,3 +50,15 @@ def test_the_libraries_read_what_was_meant(tmp_path, words):
         "processes": 8,
         "accelerate_stage": layout.zero,
     }
+
+
+def test_ssh_reads_the_rendered_configuration(tmp_path):
+    if shutil.which("ssh") is None:
+        pytest.skip("there is no ssh on this machine")
+    placement = place(parse_layout("dp=8"), [replace(node(name), address=f"{name}.example") for name in ("n1", "n2")])
+    write(render(find_target("env"), placement, Job()), tmp_path)
+    for name in ("n1", "n2"):
+        words = ["ssh", "-G", "-F", tmp_path / "ssh_config", name]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert done.returncode == 0, done.stderr
+        assert f"hostname {name}.example\n" in done.stdout
