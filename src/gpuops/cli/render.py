@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -52,45 +53,53 @@ def command(
 
     chosen = [find_target(name.strip()) for name in names.split(",") if name.strip()]
     model = _model(config)
-    made = [_make(target, plan, model, words, **job_options) for target in chosen]
     places = [output / target.name if len(chosen) > 1 else output for target in chosen]
+    launches = [
+        _launch(target, place, plan, model, words, **job_options) for target, place in zip(chosen, places, strict=True)
+    ]
     if check:
-        return _check(plan, chosen, model, made, places)
-    for target, (files, _), place in zip(chosen, made, places, strict=True):
-        _refuse(plan, target, model, files, place)
-    for (files, _), place in zip(made, places, strict=True):
-        write(files, place, force=plan.force)
-    for target, (files, start), place in zip(chosen, made, places, strict=True):
-        click.echo("\n".join(_told(target, place, files, start)))
+        return _check(launches)
+    for launch in launches:
+        _refuse(launch)
+    for launch in launches:
+        write(launch.files, launch.folder, force=plan.force)
+    for launch in launches:
+        click.echo("\n".join(_told(launch)))
     return 0
 
 
-def _refuse(plan: Placing, target: Target, model: ModelSpec | None, files: list[Rendered], place: Path) -> None:
+@dataclass(frozen=True)
+class Launch:
+    """What one target makes of the plan: its files for ``folder``, and the command that starts the job there."""
+
+    target: Target
+    folder: Path
+    placement: Placement
+    files: list[Rendered]
+    start: str
+
+    def complaints(self, files: list[Rendered]) -> list[str]:
+        """What is wrong in ``files``, each sentence with the file's whole path."""
+        from gpuops.render import complaints
+
+        return [f"{self.folder}/{complaint}" for complaint in complaints(files, self.placement)]
+
+
+def _refuse(launch: Launch) -> None:
     """`TemplateError` for what a launcher would take in silence and then do otherwise."""
     from gpuops.errors import TemplateError
-    from gpuops.render import complaints
 
-    found = [f"{place}/{complaint}" for complaint in complaints(files, plan.placement(target.engine, model))]
+    found = launch.complaints(launch.files)
     if found:
         raise TemplateError("; ".join(found))
 
 
-def _check(
-    plan: Placing,
-    chosen: list[Target],
-    model: ModelSpec | None,
-    made: list[tuple[list[Rendered], str]],
-    places: list[Path],
-) -> int:
-    """Complain of the files that lie in ``places``; 1 where there is something to complain of."""
-    from gpuops.render import complaints, standing
+def _check(launches: list[Launch]) -> int:
+    """Complain of the files that lie in the launch folders; 1 where there is something to complain of."""
+    from gpuops.render import standing
     from gpuops.report.page import clean
 
-    found = [
-        f"{place}/{complaint}"
-        for target, (files, _), place in zip(chosen, made, places, strict=True)
-        for complaint in complaints(standing(files, place), plan.placement(target.engine, model))
-    ]
+    found = [line for launch in launches for line in launch.complaints(standing(launch.files, launch.folder))]
     for line in found or ["nothing to complain of"]:
         click.echo(clean(line))
     return 1 if found else 0
@@ -115,14 +124,15 @@ def _model(config: Path | None) -> ModelSpec | None:
     return read_model(found, config.parent.name)
 
 
-def _make(
-    target: Target, plan: Placing, model: ModelSpec | None, words: tuple[str, ...], name: str, port: int
-) -> tuple[list[Rendered], str]:
+def _launch(
+    target: Target, folder: Path, plan: Placing, model: ModelSpec | None, words: tuple[str, ...], name: str, port: int
+) -> Launch:
     from gpuops.render import render, start_command
 
     placement = plan.placement(target.engine, model)
     job = _job(target, placement, words, name, port)
-    return render(target, placement, job, model), start_command(target, placement, job, model)
+    files = render(target, placement, job, model)
+    return Launch(target, folder, placement, files, start_command(target, placement, job, model))
 
 
 def _job(target: Target, placement: Placement, words: tuple[str, ...], name: str, port: int) -> Job:
@@ -134,10 +144,10 @@ def _job(target: Target, placement: Placement, words: tuple[str, ...], name: str
     return Job(script, tuple(args), name, port, environment_of(placement, target.engine))
 
 
-def _told(target: Target, folder: Path, files: list[Rendered], start: str) -> list[str]:
+def _told(launch: Launch) -> list[str]:
     from gpuops.report.page import clean
 
-    lines = [f"{target.name}  {clean(folder)}/"]
-    lines += [f"  {clean(made.path)}" for made in files]
-    lines += [f"  note: {target.note}"] if target.note else []
-    return lines + ([f"start: cd {clean(folder)} && {clean(start)}"] if start else [])
+    folder = clean(launch.folder)
+    lines = [f"{launch.target.name}  {folder}/", *(f"  {clean(made.path)}" for made in launch.files)]
+    lines += [f"  note: {launch.target.note}"] if launch.target.note else []
+    return lines + ([f"start: cd {folder} && {clean(launch.start)}"] if launch.start else [])

@@ -1,0 +1,81 @@
+"""gpuops render over a lab: what it writes, what it refuses, and that it asks and tells everything once."""
+
+import subprocess
+import sys
+
+import pytest
+
+GPUOPS = [sys.executable, "-m", "gpuops"]
+
+
+@pytest.fixture(scope="module")
+def saved(tmp_path_factory):
+    """The facts of two healthy hosts."""
+    folder = tmp_path_factory.mktemp("rendering")
+    inventory = ("-i", ".gpuops/lab/inventory.yml")
+    try:
+        for words in (("lab", "up", "--nodes", "2"), ("facts", *inventory, "--save", "facts")):
+            subprocess.run([*GPUOPS, *words], cwd=folder, capture_output=True, check=True, timeout=60)
+    finally:
+        subprocess.run([*GPUOPS, "lab", "down"], cwd=folder, capture_output=True, check=True, timeout=60)
+    return folder / "facts"
+
+
+@pytest.fixture
+def render(saved, tmp_path):
+    def run(*words):
+        plan = ("render", "--from", str(saved), "--layout", "dp=2,pp=2,tp=4", *words)
+        return subprocess.run([*GPUOPS, *plan], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+
+    return run
+
+
+def test_every_warning_is_told_once(render):
+    done = render("-t", "deepspeed")
+    assert done.returncode == 0, done.stderr
+    assert done.stderr.count("chunks=1") == 1
+    assert done.stdout.startswith("deepspeed  launch/\n  .deepspeed_env\n")
+    assert done.stdout.endswith("start: cd launch && ./run.sh\n")
+
+
+def test_several_targets_have_a_folder_each(render, tmp_path):
+    assert render("-t", "torchrun,slurm", "-o", "out").returncode == 0
+    assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["slurm", "torchrun"]
+    assert (tmp_path / "out" / "torchrun" / "static-gpu02.sh").read_text().count("--node-rank=1 ") == 1
+
+
+def test_standing_files_are_kept_unless_forced(render, tmp_path):
+    render("-t", "deepspeed")
+    (tmp_path / "launch" / "hostfile").write_text("mine")
+    again = render("-t", "deepspeed")
+    assert again.returncode == 2
+    assert "exists already; --force overwrites" in again.stderr
+    assert (tmp_path / "launch" / "hostfile").read_text() == "mine"
+    assert render("-t", "deepspeed", "--force").returncode == 0
+    assert (tmp_path / "launch" / "hostfile").read_text() != "mine"
+
+
+def test_a_check_complains_of_what_lies_there_and_writes_nothing(render, tmp_path):
+    assert render("-t", "deepspeed", "--check").stdout == "nothing to complain of\n"
+    assert list(tmp_path.iterdir()) == []
+    render("-t", "deepspeed")
+    with (tmp_path / "launch" / ".deepspeed_env").open("a") as file:
+        file.write("# a comment\n")
+    done = render("-t", "deepspeed", "--check")
+    assert done.returncode == 1
+    assert done.stdout.startswith("launch/.deepspeed_env:3: only NAME=VALUE may stand here")
+
+
+@pytest.mark.parametrize(
+    ("words", "reason"),
+    [
+        (("-t", "deepspeed", "--layout", "dp=2,pp=2,tp=4,zero=2"), "use zero=1"),
+        (("-t", "torchrun", "--layout", "tp=16"), "does not fit the 8 GPUs"),
+        (("-t", "torchrn"), 'did you mean "torchrun"?'),
+    ],
+)
+def test_what_cannot_be_launched_is_refused_and_nothing_is_written(render, tmp_path, words, reason):
+    done = render(*words)
+    assert done.returncode == 2
+    assert reason in done.stderr
+    assert list(tmp_path.iterdir()) == []
