@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "gpuops"
 FLOORS = {
     "errors": 0,
-    **dict.fromkeys(("shell", "document", "secret", "content"), 1),
+    **dict.fromkeys(("shell", "document", "secret", "content", "replacing"), 1),
     **dict.fromkeys(("inventory", "probing", "project"), 2),
     "transport": 3,
     **dict.fromkeys(("fleet", "probes"), 4),

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from collections.abc import Sequence
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
@@ -10,6 +9,7 @@ from pathlib import Path, PurePosixPath
 from gpuops.document import read_text
 from gpuops.errors import OutputError
 from gpuops.render.rendering import Rendered
+from gpuops.replacing import replace_file
 
 
 def write(files: Sequence[Rendered], folder: Path, *, force: bool = False) -> None:
@@ -24,7 +24,7 @@ def write(files: Sequence[Rendered], folder: Path, *, force: bool = False) -> No
     for made, path in zip(files, paths, strict=True):
         try:
             path.parent.mkdir(parents=True, exist_ok=True)
-            _replace(path, made)
+            replace_file(path, made.text.encode(), made.mode)
         except OSError as error:
             raise OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from error
 
@@ -43,14 +43,3 @@ def _inside(folder: Path, name: str) -> Path:
     if not path.resolve().is_relative_to(folder.resolve()) or path.is_symlink() or PurePosixPath(name).is_absolute():
         raise OutputError(f"{name}: a launch file must lie inside {folder}")
     return path
-
-
-def _replace(path: Path, made: Rendered) -> None:
-    draft = path.with_name(f".{path.name}.{os.getpid()}.part")
-    try:
-        with os.fdopen(os.open(draft, os.O_WRONLY | os.O_CREAT | os.O_EXCL, made.mode), "w", encoding="utf-8") as file:
-            os.fchmod(file.fileno(), made.mode)  # whatever the umask
-            file.write(made.text)
-        draft.replace(path)
-    finally:
-        draft.unlink(missing_ok=True)

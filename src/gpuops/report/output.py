@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-import os
-import shutil
+import stat
 from pathlib import Path
 
 from gpuops.errors import OutputError
+from gpuops.replacing import replace_file
 
 
 def write(text: str, path: Path) -> None:
@@ -21,23 +21,9 @@ def write(text: str, path: Path) -> None:
         if target.exists() and not target.is_file():
             target.write_bytes(content)
         else:
-            _replace(target, content)
+            replace_file(target, content, stat.S_IMODE(target.stat().st_mode) if target.exists() else None)
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {_reason(error, path)}") from error
-
-
-def _replace(target: Path, content: bytes) -> None:
-    draft = target.with_name(f".{target.name}.{os.getpid()}.part")
-    try:
-        with draft.open("xb") as file:
-            file.write(content)
-            file.flush()
-            os.fsync(file.fileno())
-        if target.exists():
-            shutil.copymode(target, draft)
-        draft.replace(target)
-    finally:
-        draft.unlink(missing_ok=True)
 
 
 def _reason(error: OSError, path: Path) -> str:

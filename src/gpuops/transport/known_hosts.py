@@ -12,8 +12,6 @@ import fcntl
 import fnmatch
 import hashlib
 import hmac
-import os
-import tempfile
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -21,6 +19,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from gpuops.errors import OutputError
+from gpuops.replacing import replace_file
 
 DEFAULT_FILES = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 
@@ -153,7 +152,8 @@ def record(path: Path, name: str, keys: list[tuple[str, bytes]], *, replace: boo
         with _locked(path):
             old = path.read_text("utf-8", "surrogateescape").rstrip("\n").split("\n") if path.exists() else []
             kept = [rest for line in old if line not in new for rest in (_without(line, name) if replace else [line])]
-            _write(path, "\n".join([*kept, *new, ""]).lstrip("\n"))
+            text = "\n".join([*kept, *new, ""]).lstrip("\n")
+            replace_file(path, text.encode("utf-8", "surrogateescape"), 0o600)
     except OSError as error:
         raise OutputError(f"{path}: cannot record the host key: {error.strerror}") from error
     load.cache_clear()
@@ -173,17 +173,3 @@ def _locked(path: Path) -> Iterator[None]:
     with Path(f"{path}.gpuops-lock").open("w") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         yield
-
-
-def _write(path: Path, text: str) -> None:
-    """Replace ``path`` whole, with mode 0600 from the first byte."""
-    descriptor, temporary = tempfile.mkstemp(dir=path.parent, prefix=f".{path.name}.")
-    try:
-        with os.fdopen(descriptor, "w", encoding="utf-8", errors="surrogateescape") as file:
-            file.write(text)
-            file.flush()
-            os.fsync(file.fileno())
-        Path(temporary).replace(path)
-    except OSError:
-        Path(temporary).unlink(missing_ok=True)
-        raise
