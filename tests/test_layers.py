@@ -17,7 +17,7 @@ FLOORS = {
     **dict.fromkeys(("fleet", "probes"), 4),
     "facts": 5,
     **dict.fromkeys(("profile", "layout", "bandwidth"), 6),
-    **dict.fromkeys(("judging", "placement", "planner"), 7),
+    **dict.fromkeys(("judging", "placement", "planner", "isolation"), 7),
     **dict.fromkeys(("playbook", "collective", "render", "store", "assessment"), 8),
     **dict.fromkeys(("report", "lifecycle", "lab", "testing", "fabfile"), 9),
     "cli": 10,

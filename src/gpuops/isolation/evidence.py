@@ -1,0 +1,63 @@
+"""Evidence: every round of one measurement with its figures, and what each figure should have been."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gpuops.isolation.fabric import Fabric
+from gpuops.isolation.rounds import Figure, Group, Round, Scope
+
+Kind = Literal["slow", "hang", "unreachable", "wrong", "socket"]
+
+
+@dataclass(frozen=True)
+class Measured:
+    """One round that was run. ``counters`` are the errors that each NIC counted meanwhile, by part name, if above 0."""
+
+    round: Round
+    figures: tuple[Figure, ...]
+    counters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Evidence:
+    """A whole measurement. ``expected`` gives GB/s by group where a model or profile knows it; what is absent is judged
+    against its peers alone. ``scopes`` are those that were asked for."""
+
+    fabric: Fabric
+    rounds: tuple[Measured, ...] = ()
+    expected: Mapping[Group, float] = field(default_factory=dict)
+    scopes: tuple[Scope, ...] = ("node", "rail", "pair", "group")
+
+
+@dataclass(frozen=True)
+class Accusation:
+    """One part at fault, with GB/s found and expected, and the chain of evidence in words.
+
+    ``alternatives`` are other parts that the same figures fit as well: the fault is in one of them.
+    ``partners`` are the known-good nodes against which it was slow, ``units`` how many units those are from.
+    """
+
+    part: str
+    kind: Kind
+    found_gb_per_s: float | None = None
+    expected_gb_per_s: float | None = None
+    partners: tuple[str, ...] = ()
+    units: int = 0
+    evidence: tuple[str, ...] = ()
+    alternatives: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Blame:
+    """What the evidence says. ``contention`` names pairs that were slow once and not again; nobody is accused of it.
+
+    ``unclear`` says in words what could not be told and why; ``suspects`` are parts that need another round.
+    """
+
+    accusations: tuple[Accusation, ...] = ()
+    contention: tuple[str, ...] = ()
+    suspects: tuple[str, ...] = ()
+    unclear: tuple[str, ...] = ()

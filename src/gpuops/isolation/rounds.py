@@ -1,0 +1,52 @@
+"""Rounds: groups of ranks that run at the same time, and the figures that came of them."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Literal
+
+Scope = Literal["node", "rail", "pair", "group"]
+"""``node``: the GPUs of one node. ``rail``: one GPU and one NIC of each member. ``pair``, ``group``: all of them."""
+Variant = Literal["", "ring", "no-p2p"]
+"""``ring`` runs without NVLink SHARP (``NCCL_NVLS_ENABLE=0``), ``no-p2p`` without NVLink (``NCCL_P2P_DISABLE=1``)."""
+Trouble = Literal["", "hang", "unreachable", "wrong", "socket", "error"]
+"""Why a figure judges no speed: ranks did not arrive in time, no connection came about, the sums are wrong, NCCL fell
+back to TCP on a fabric that has RDMA, or the engine failed for another reason."""
+
+
+@dataclass(frozen=True)
+class Group:
+    """One communicator: its nodes in ring order; on ``rail`` it is pinned to one GPU and one NIC of each.
+
+    ``gpus`` names the GPUs that take part within a node; empty: all of them.
+    """
+
+    nodes: tuple[str, ...]
+    rail: int | None = None
+    gpus: tuple[int, ...] = ()
+    variant: Variant = ""
+
+
+@dataclass(frozen=True)
+class Figure:
+    """What one group gave: its bus bandwidth in GB/s, as nccl-tests defines it, and the relative spread of iterations.
+
+    ``gb_per_s`` is None where nothing was measured. ``absent`` are the members that did not arrive: names of nodes, or
+    of GPUs (``gpu017:gpu3``) where the engine can tell.
+    """
+
+    group: Group
+    gb_per_s: float | None
+    trouble: Trouble = ""
+    absent: tuple[str, ...] = ()
+    spread: float = 0.0
+    detail: str = ""
+
+
+@dataclass(frozen=True)
+class Round:
+    """Groups that share no part of a node, so that they may run at once; ``why`` is told as progress."""
+
+    scope: Scope
+    groups: tuple[Group, ...]
+    why: str = ""
