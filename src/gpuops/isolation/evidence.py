@@ -23,8 +23,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A whole measurement. ``expected`` gives GB/s by group where a model or profile knows it; what is absent is judged
-    against its peers alone. ``scopes`` are those that were asked for."""
+    """A whole measurement; ``scopes`` are those that were asked for.
+
+    ``expected`` gives GB/s by group where a model or profile knows it; what is absent is judged against its peers alone.
+    """
 
     fabric: Fabric
     rounds: tuple[Measured, ...] = ()

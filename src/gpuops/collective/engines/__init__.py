@@ -1,1 +1,41 @@
-"""Engines: the ways to run an all-reduce on nodes, one file each."""
+"""Engines: the ways to run an all-reduce on nodes, one file each; all give the same figures for the same rounds."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Literal, Protocol
+
+from gpuops.isolation.rounds import Figure, Round
+
+Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
+
+
+@dataclass(frozen=True)
+class Load:
+    """What every group of a round moves. Sizes are bytes of one rank's buffer; None: what the engine needs to judge.
+
+    ``seconds`` bounds the measuring of one group where the engine measures by time.
+    """
+
+    operation: Operation = "all_reduce"
+    size_bytes: int | None = None
+    iterations: int = 20
+    warmups: int = 5
+    seconds: float = 0.25
+
+
+class Engine(Protocol):
+    """A way to run rounds on a pool of nodes. ``why`` says in a few words why it was taken."""
+
+    name: str
+    why: str
+
+    def open(self) -> Mapping[str, str]:
+        """Make every node ready; the nodes that cannot take part, each with the reason."""
+
+    def measure(self, round: Round) -> tuple[Figure, ...]:
+        """One figure a group, in the order of the round; what goes wrong on a node is a figure's trouble, never raised."""
+
+    def close(self) -> None:
+        """End every process of ours on every node; safe to call twice, and from another thread while measuring."""
