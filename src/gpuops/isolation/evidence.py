@@ -25,7 +25,8 @@ class Measured:
 class Evidence:
     """A whole measurement; ``scopes`` are those that were asked for.
 
-    ``expected`` gives GB/s by group where a model or profile knows it; what is absent is judged against its peers alone.
+    ``expected`` gives GB/s by group where a model or profile knows it; a group that is absent is judged against its
+    peers alone.
     """
 
     fabric: Fabric

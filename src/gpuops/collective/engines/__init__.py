@@ -34,8 +34,8 @@ class Engine(Protocol):
     def open(self) -> Mapping[str, str]:
         """Make every node ready; the nodes that cannot take part, each with the reason."""
 
-    def measure(self, round: Round) -> tuple[Figure, ...]:
-        """One figure a group, in the order of the round; what goes wrong on a node is a figure's trouble, never raised."""
+    def measure(self, planned: Round) -> tuple[Figure, ...]:
+        """One figure a group, in the order of ``planned``; what goes wrong on a node is a figure's trouble."""
 
     def close(self) -> None:
         """End every process of ours on every node; safe to call twice, and from another thread while measuring."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import re
 from xml.etree import ElementTree as ET
 
 from gpuops.probes.nvidia_smi.answer import Answer, smi_of
@@ -12,8 +12,8 @@ from gpuops.probing import Unknown
 
 _OPENING, _CLOSING = "<nvidia_smi_log>", "</nvidia_smi_log>"
 _DEEPEST = 12
-_UNREAD = frozenset({"supported_clocks", "accounted_processes"})
-"""Long lists that no `Gpu` holds: 3 of 4 bytes of an answer."""
+_UNREAD = re.compile(r"<(supported_clocks|accounted_processes)>(?:[^<]*<(?!/?gpu\b|/\1>))*[^<]*</\1>")
+"""Long lists that no `Gpu` holds, half of an answer or more. Where one does not end within its GPU, it is not cut."""
 
 
 def split_document(text: str) -> tuple[str, str]:
@@ -39,7 +39,7 @@ def read_xml(text: str) -> Answer | Unknown:
     if not body.endswith(_CLOSING):
         return Unknown("the XML of nvidia-smi is cut short" if body else "nvidia-smi printed no XML")
     try:
-        root = ET.fromstring(body)  # noqa: S314 - the DOCTYPE is cut off, so nothing is declared
+        root = ET.fromstring(_UNREAD.sub("", body))  # noqa: S314 - the DOCTYPE is cut off, so nothing is declared
     except ET.ParseError as error:
         return Unknown(f"the XML of nvidia-smi is damaged: {error}")
     fields = {child.tag: child.text or "" for child in root if child.tag != "gpu"}
@@ -48,23 +48,19 @@ def read_xml(text: str) -> Answer | Unknown:
 
 def _record(gpu: ET.Element) -> Record:
     record = Record(gpu.get("id", ""))
-    for child in gpu:
-        record.fields.update(_leaves(child, child.tag, 1))
-        if child.tag == "processes":
-            record.processes = [{e.tag: e.text or "" for e in p} for p in child if p.tag == "process_info"]
-        elif child.tag == "mig_devices":
-            record.mig_devices = sum(e.tag == "mig_device" for e in child)
+    _read_leaves(gpu, "", record.fields)
+    record.processes = [{e.tag: e.text or "" for e in p} for p in gpu.iterfind("processes/process_info")]
+    record.mig_devices = len(gpu.findall("mig_devices/mig_device"))
     return record
 
 
-def _leaves(element: ET.Element, path: str, depth: int) -> Iterator[tuple[str, str]]:
-    if element.tag in _UNREAD or depth > _DEEPEST:
-        return
-    if not len(element):
-        yield path, element.text or ""
-    elif element.tag not in {"process_info", "mig_device"}:
-        for child in element:
-            yield from _leaves(child, f"{path}/{child.tag}", depth + 1)
+def _read_leaves(element: ET.Element, path: str, fields: dict[str, str], depth: int = 1) -> None:
+    """The text of every leaf below ``element`` by its path, but for what comes several times."""
+    for child in element:
+        if not len(child):
+            fields[path + child.tag] = child.text or ""
+        elif depth < _DEEPEST and child.tag not in {"process_info", "mig_device"}:
+            _read_leaves(child, f"{path}{child.tag}/", fields, depth + 1)
 
 
 def parse_xml(text: str) -> Smi | Unknown:
