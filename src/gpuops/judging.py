@@ -192,7 +192,8 @@ def _missing(check: Check, profile: Profile) -> str:
 
 
 def _unknown(check: Check, node: str, value: Unknown) -> Verdict:
-    return Verdict(check.name, node, "unknown", why=value.why, scope=check.scope, needs_root=value.needs_root)
+    status: Status = "skipped" if value.on_purpose else "unknown"
+    return Verdict(check.name, node, status, why=value.why, scope=check.scope, needs_root=value.needs_root)
 
 
 def _ask(check: Check, *arguments: Any) -> list[Judgement]:

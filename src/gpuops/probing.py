@@ -16,11 +16,12 @@ Cost = Literal["cheap", "heavy"]
 class Unknown:
     """Could not look, or could not read the answer: neither good nor bad, and ``why``.
 
-    ``needs_root`` marks what would be known with root.
+    ``needs_root`` marks what would be known with root; ``on_purpose`` what was left alone (a busy node's links).
     """
 
     why: str
     needs_root: bool = False
+    on_purpose: bool = False
 
 
 @dataclass(frozen=True)

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from collections.abc import Collection, Mapping
+from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from gpuops.isolation.fabric import Fabric
@@ -20,6 +20,11 @@ class Measured:
     figures: tuple[Figure, ...]
     counters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
+    def without(self, nodes: Collection[str]) -> Measured:
+        """The same without the groups that one of ``nodes`` had a part in."""
+        figures = tuple(figure for figure in self.figures if not set(nodes).intersection(figure.group.nodes))
+        return replace(self, round=replace(self.round, groups=tuple(f.group for f in figures)), figures=figures)
+
 
 @dataclass(frozen=True)
 class Evidence:
@@ -33,6 +38,14 @@ class Evidence:
     rounds: tuple[Measured, ...] = ()
     expected: Mapping[Group, float] = field(default_factory=dict)
     scopes: tuple[Scope, ...] = ("node", "rail", "pair", "group")
+
+    def without(self, nodes: Collection[str]) -> Evidence:
+        """The same without ``nodes`` and every figure that one of them had a part in."""
+        if not nodes:
+            return self
+        left = {name: node for name, node in self.fabric.nodes.items() if name not in nodes}
+        rounds = (measured.without(nodes) for measured in self.rounds)
+        return replace(self, fabric=Fabric(left), rounds=tuple(m for m in rounds if m.figures))
 
 
 @dataclass(frozen=True)
