@@ -1,0 +1,75 @@
+"""Session: round after round until nothing is left to ask, with a look at every node before and after each."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+from dataclasses import dataclass, field, replace
+
+from gpuops.collective.engines import Engine
+from gpuops.errors import Interrupted
+from gpuops.isolation.evidence import Evidence, Measured
+from gpuops.isolation.rounds import Group, Round
+
+Counters = Mapping[str, Mapping[str, int]]
+"""What each NIC has counted so far, by part name and counter."""
+
+
+@dataclass(frozen=True)
+class Look:
+    """What was seen of nodes just before or after a round: who may not be disturbed and why, and their counters."""
+
+    busy: Mapping[str, str] = field(default_factory=dict)
+    counters: Counters = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Result:
+    """A session's evidence, the nodes that left on the way with the reasons, and whether it was cut short."""
+
+    evidence: Evidence
+    left: Mapping[str, str]
+    interrupted: bool = False
+
+
+def run(
+    engine: Engine,
+    evidence: Evidence,
+    *,
+    plan: Callable[[Evidence], Round | None],
+    look: Callable[[Collection[str]], Look],
+    expect: Callable[[Group], float | None],
+    watch: Callable[[Evidence, Round], None] = lambda _evidence, _planned: None,
+) -> Result:
+    """Measure what ``plan`` asks for, until it asks for nothing more.
+
+    Just before each round ``look`` proves that its nodes are idle: one that is not leaves, and the round is planned
+    anew without it. ``watch`` hears of each round before it starts. On Ctrl-C what is known by then is the result.
+    """
+    left: dict[str, str] = {}
+    try:
+        while (planned := plan(evidence)) is not None:
+            watch(evidence, planned)
+            nodes = {name for group in planned.groups for name in group.nodes}
+            before = look(nodes)
+            if before.busy:
+                left |= before.busy
+                evidence = evidence.without(before.busy)
+                continue
+            figures = engine.measure(planned)
+            grown = _grown(before.counters, look(nodes).counters)
+            known = {group: found for group in planned.groups if (found := expect(group)) is not None}
+            rounds = (*evidence.rounds, Measured(planned, figures, grown))
+            evidence = replace(evidence, rounds=rounds, expected={**evidence.expected, **known})
+    except (KeyboardInterrupt, Interrupted):
+        return Result(evidence, left, interrupted=True)
+    return Result(evidence, left)
+
+
+def _grown(before: Counters, after: Counters) -> dict[str, dict[str, int]]:
+    """How far each counter rose; a counter that fell was reset in between and tells nothing."""
+    rises = {part: _rises(before.get(part, {}), now) for part, now in after.items()}
+    return {part: counts for part, counts in rises.items() if counts}
+
+
+def _rises(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+    return {name: count - before[name] for name, count in after.items() if count > before.get(name, count)}

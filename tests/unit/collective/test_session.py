@@ -1,0 +1,78 @@
+from gpuops.collective.session import Look, run
+from gpuops.isolation.evidence import Evidence
+from gpuops.isolation.fabric import Fabric, Nic, Node
+from gpuops.isolation.rounds import Figure, Group, Round
+
+FABRIC = Fabric({name: Node(name, (0,), (Nic("eth0", 0, 1.0),)) for name in ("a", "b", "c")})
+PAIRS = [("a", "b"), ("b", "c"), ("a", "c")]
+
+
+class Engine:
+    name, why = "made-up", "a test"
+
+    def __init__(self, interrupt_at=None):
+        self.measured, self.interrupt_at = [], interrupt_at
+
+    def open(self):
+        return {}
+
+    def measure(self, planned):
+        if len(self.measured) == self.interrupt_at:
+            raise KeyboardInterrupt
+        self.measured.append(planned)
+        return tuple(Figure(group, 1.0) for group in planned.groups)
+
+    def close(self):
+        pass
+
+
+def every_pair_once(evidence):
+    """Asks for each pair of nodes that are still there and were not measured."""
+    seen = {m.round.groups[0].nodes for m in evidence.rounds}
+    left = [pair for pair in PAIRS if pair not in seen and set(pair) <= set(evidence.fabric.nodes)]
+    return Round("rail", (Group(left[0], 0),), "next") if left else None
+
+
+def session(engine, look=lambda _: Look(), expect=lambda _: None, **more):
+    return run(engine, Evidence(FABRIC), plan=every_pair_once, look=look, expect=expect, **more)
+
+
+def test_rounds_are_measured_until_none_is_planned():
+    engine = Engine()
+    result = session(engine, expect=lambda group: 0.9 if group.nodes == ("a", "b") else None)
+    assert [p.groups[0].nodes for p in engine.measured] == PAIRS
+    assert [m.figures[0].gb_per_s for m in result.evidence.rounds] == [1.0] * 3
+    assert result.evidence.expected == {Group(("a", "b"), 0): 0.9}
+    assert not result.interrupted
+
+
+def test_a_node_that_became_busy_is_left_alone_from_then_on():
+    engine = Engine()
+    result = session(engine, look=lambda nodes: Look({"c": "busy (alice)"} if "c" in nodes else {}))
+    assert [p.groups[0].nodes for p in engine.measured] == [("a", "b")]
+    assert result.left == {"c": "busy (alice)"}
+    assert "c" not in result.evidence.fabric.nodes
+
+
+def test_only_what_counters_rose_by_is_kept():
+    counts = iter([{"a:eth0": {"errors": 5, "drops": 1}}, {"a:eth0": {"errors": 8, "drops": 1}}, {}, {}, {}, {}])
+    result = session(Engine(), look=lambda _: Look(counters=next(counts)))
+    assert result.evidence.rounds[0].counters == {"a:eth0": {"errors": 3}}
+    assert result.evidence.rounds[1].counters == {}
+
+
+def test_a_counter_that_was_reset_or_came_anew_tells_nothing():
+    counts = iter([{"a:eth0": {"errors": 5}}, {"a:eth0": {"errors": 0, "new": 7}}] + [{}] * 4)
+    assert session(Engine(), look=lambda _: Look(counters=next(counts))).evidence.rounds[0].counters == {}
+
+
+def test_after_ctrl_c_what_was_measured_is_kept():
+    result = session(Engine(interrupt_at=2))
+    assert result.interrupted
+    assert [m.round.groups[0].nodes for m in result.evidence.rounds] == PAIRS[:2]
+
+
+def test_each_round_is_told_before_it_starts():
+    told, engine = [], Engine()
+    session(engine, watch=lambda evidence, planned: told.append((len(evidence.rounds), planned.why)))
+    assert told == [(0, "next"), (1, "next"), (2, "next")]
