@@ -41,7 +41,9 @@ def _read_answer(probe: Probe[Any], text: str) -> object:
 def _texts() -> dict[str, Kind]:
     from gpuops.probes.expectations import KINDS
     from gpuops.probes.ib import parse_ibstat
+    from gpuops.probes.ib_write_bw import parse_ib_write_bw
     from gpuops.probes.lspci import parse_lspci_links
+    from gpuops.probes.nccl_tests import parse_nccl_tests
     from gpuops.probes.nvidia_smi.csv import parse_gpu_csv
     from gpuops.probes.nvidia_smi.failure import parse_error
     from gpuops.probes.nvidia_smi.listing import parse_gpu_list
@@ -56,6 +58,8 @@ def _texts() -> dict[str, Kind]:
         "nvsmi_error": Kind("nvidia-smi, when it fails", lambda text: parse_error(text) or Unknown("no known failure")),
         "lspci": Kind("lspci -vv", parse_lspci_links),
         "ibstat": Kind("ibstat", parse_ibstat),
+        "nccl": Kind("all_reduce_perf and its siblings of nccl-tests", parse_nccl_tests),
+        "ib_write_bw": Kind("ib_write_bw", parse_ib_write_bw),
         "inventory": Kind("an inventory for gpuops or Ansible, YAML or INI", KINDS["inventory"]),
     }
 

@@ -15,8 +15,10 @@ from typing import Any
 from gpuops.errors import InputError
 from gpuops.inventory.inventory import Inventory
 from gpuops.probes.ib import IbPort, parse_ibstat
+from gpuops.probes.ib_write_bw import read_table
 from gpuops.probes.kernel_log import Aer, SXid, Xid, parse_kernel_log
 from gpuops.probes.lspci import parse_lspci_links
+from gpuops.probes.nccl_tests import Table, parse_nccl_tests, read_tables
 from gpuops.probes.nvidia_smi.csv import parse_gpu_csv
 from gpuops.probes.nvidia_smi.failure import parse_error
 from gpuops.probes.nvidia_smi.listing import parse_gpu_list
@@ -251,6 +253,45 @@ def _channel_adapter(port: IbPort) -> Json:
     }
 
 
+def _nccl(text: str) -> Json | Unknown:
+    """All runs of a log as one; ``root_column`` is told only where it stands beside ``redop``."""
+    tables = [table for table in read_tables(text) if table.cells]
+    if isinstance(parsed := parse_nccl_tests(text), Unknown):
+        return parsed
+    rows = [_nccl_row(table, cells) for table in tables for cells in table.cells]
+    largest = max(reversed(rows), key=lambda row: row["size"])
+    bounds = [table.out_of_bounds for table in tables if table.out_of_bounds is not None]
+    return {
+        "n_rows": len(rows),
+        "check_column": tables[0].check_column,
+        "root_column": {"redop", "root"} <= set(tables[0].columns),
+        "avg_bus_bandwidth": [run.average_gb_per_s for run in parsed.runs if run.average_gb_per_s is not None],
+        "out_of_bounds": [{"count": count, "status": status} for count, status in bounds],
+        "ranks": [{name: getattr(r, name) for name in r.__slots__} for table in tables for r in table.ranks],
+        "iters_column": "#iters" in tables[0].columns,
+        "first_row": rows[0],
+        "last_row": rows[-1],
+        "max_size_busbw_oop": largest["oop"]["busbw"],
+    }
+
+
+def _nccl_row(table: Table, cells: tuple[str, ...]) -> Json:
+    named = dict(zip(table.columns, cells, strict=True))
+    row: Json = {"size": int(named["size"]), "count": int(named["count"])}
+    row |= {name: named.get(name) for name in ("type", "redop", "root")}
+    for half, in_place in (("oop", False), ("ip", True)):
+        told = table.half(cells, in_place=in_place)
+        row[half] = {"time_us": told["time"], "algbw": told["algbw"], "busbw": told["busbw"]}
+        row[half]["check"] = told[str(table.check_column)]
+    return row
+
+
+def _ib_write_bw(text: str) -> Json | Unknown:
+    """Without a header there is nothing to read, which this format has as an empty answer."""
+    table = read_table(text)
+    return {"rows": [list(row) for row in table.rows], "header": table.header or None, "units": table.unit or None}
+
+
 def _inventory(text: str) -> Json | Unknown:
     """YAML or INI by what it looks like, without any ``group_vars/`` beside it; passwords are masked."""
     with TemporaryDirectory() as folder:
@@ -283,6 +324,8 @@ KINDS: dict[str, Callable[[str], Json | Unknown]] = {
     "lspci": _lspci,
     "kernel_log": _kernel_log,
     "ibstat": _ibstat,
+    "nccl": _nccl,
+    "ib_write_bw": _ib_write_bw,
     "inventory": _inventory,
 }
 """The collection's kinds that gpuops reads, by their folder."""

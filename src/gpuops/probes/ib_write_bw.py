@@ -1,0 +1,55 @@
+"""ib_write_bw of perftest: the bandwidth of RDMA writes between two ports."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gpuops.probing import Unknown
+
+_HEADER = re.compile(r"#bytes\s+#iterations\s+BW peak\[(\S+)\]\s+BW average\[\1\]\s+MsgRate\[Mpps\]")
+_ROW = re.compile(r"(\d{1,12})\s+(\d{1,12})\s+(\d{1,9}\.\d{1,6})\s+(\d{1,9}\.\d{1,6})\s+(\d{1,9}\.\d{1,9})", re.ASCII)
+# perftest's MB is 2^20 bytes (its BW_MB); its Gb is 10^9 bits
+_GBPS = {"Gb/sec": 1.0, "MB/sec": 8 * 2**20 / 1e9, "MiB/sec": 8 * 2**20 / 1e9, "GB/sec": 8.0}
+
+
+@dataclass(frozen=True, slots=True)
+class WriteRow:
+    """One message size: peak and mean bandwidth in Gbit/s."""
+
+    size_bytes: int
+    iterations: int
+    peak_gbps: float
+    average_gbps: float
+
+
+@dataclass(frozen=True)
+class WriteTable:
+    """The rows as printed, and the ``unit`` of their header."""
+
+    header: str = ""
+    unit: str = ""
+    rows: tuple[tuple[str, ...], ...] = ()
+
+
+def read_table(text: str) -> WriteTable:
+    """The first header, and every row below any: server and client may share a log, and warn between their lines."""
+    header, unit, rows = "", "", []
+    for line in map(str.strip, text.splitlines()):
+        found = _HEADER.fullmatch(line)
+        row = _ROW.fullmatch(line)
+        if found and not header:
+            header, unit = line, found[1]
+        elif row and header:
+            rows.append(tuple(row.groups()))
+    return WriteTable(header, unit, tuple(rows))
+
+
+def parse_ib_write_bw(text: str) -> tuple[WriteRow, ...] | Unknown:
+    """What ib_write_bw printed, one row a message size and a side; `Unknown` where it measured nothing."""
+    table = read_table(text)
+    if table.unit not in _GBPS:
+        return Unknown("ib_write_bw printed no header" if not table.unit else f"the unit {table.unit} is not known")
+    scale = _GBPS[table.unit]
+    rows = tuple(WriteRow(int(r[0]), int(r[1]), float(r[2]) * scale, float(r[3]) * scale) for r in table.rows)
+    return rows or Unknown("ib_write_bw printed no row: it measured nothing")

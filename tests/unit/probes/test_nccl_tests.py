@@ -1,0 +1,169 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuops.probes.nccl_tests import NcclLog, Rank, parse_nccl_said, parse_nccl_tests
+from gpuops.probing import Unknown
+
+START = """\
+# nThread 1 nGpus 1 minBytes 1048576 maxBytes 2097152 step: 2(factor) warmup iters: 5 iters: 20 agg iters: 1
+#
+# Using devices
+#  Rank  0 Group  0 Pid    901 on node-a device  0 [0000:1b:00] NVIDIA H100 80GB HBM3
+#  Rank  1 Group  0 Pid    902 on node-b device  0 [0000:1b:00] NVIDIA H100 80GB HBM3
+#
+#                                                              out-of-place                       in-place
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+"""
+SMALL = "  1048576   262144  float   sum    -1    40.11   26.14   26.14      0    40.32   26.01   26.01      0\n"
+LARGE = "  2097152   524288  float   sum    -1    60.02   34.94   34.94      0    59.88   35.02   35.02      0\n"
+END = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 30.5275\n#\n"
+LOG = START + SMALL + LARGE + END
+OLD = """\
+#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error
+#        (B)    (elements)                     (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+     1048576        262144   float     sum    40.11   26.14   26.14  5e-07    40.32   26.01   26.01  5e-07
+"""
+SAID = """\
+NCCL version 2.28.9+cuda13.0
+node-a:901:933 [0] NCCL INFO Using network IB
+node-b:902:934 [0] NCCL INFO Using network IB
+node-a:901:933 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA
+node-b:902:934 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/IB/0(1)/GDRDMA(PCI)
+node-a:901:933 [0] NCCL INFO ncclCommInitRank comm 0x55d0 rank 0 nranks 2 cudaDev 0 busId 1b000 - Init COMPLETE
+node-a:901:933 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo RING proto LL128 channel{Lo..Hi}={0..3}
+node-a:901:933 [0] NCCL INFO AllReduce: 2097152 Bytes -> Algo NVLS_TREE proto SIMPLE channel{Lo..Hi}={0..15}
+"""
+
+
+def only(text):
+    (run,) = parse_nccl_tests(text).runs
+    return run
+
+
+def test_a_run_is_its_rows_its_ranks_and_its_last_lines():
+    run = only(LOG)
+    assert [row.size_bytes for row in run.rows] == [1048576, 2097152]
+    assert run.largest.out_of_place.busbw_gb_per_s == 34.94
+    assert run.largest.in_place.time_us == 59.88
+    assert run.ranks[1] == Rank(1, "node-b", 0, "0000:1b:00", "NVIDIA H100 80GB HBM3")
+    assert (run.average_gb_per_s, run.out_of_bounds, run.wrong, run.complete) == (30.5275, 0, False, True)
+
+
+def test_the_old_columns_are_read_by_their_header():
+    run = only(OLD + END)
+    assert run.rows[0].out_of_place.busbw_gb_per_s == 26.14
+    assert run.rows[0].in_place.check == 5e-07
+    assert not run.wrong
+
+
+@pytest.mark.parametrize("tag", ["0: ", " 12: ", "[1,0]<stdout>:", "[prterun-node-a-12@1,0]<stdout>: "])
+def test_what_a_launcher_puts_before_each_line_is_passed_over(tag):
+    assert only("".join(f"{tag}{line}\n" for line in LOG.splitlines())) == only(LOG)
+
+
+def test_a_column_of_iterations_may_follow():
+    text = START.replace("#wrong\n", "#wrong  #iters\n") + SMALL.replace("0\n", "0     20\n") + END
+    assert only(text).rows == only(START + SMALL + END).rows
+
+
+def test_lines_of_nccl_between_the_rows_are_passed_over():
+    assert only(START + SMALL + SAID + LARGE + END).rows == only(LOG).rows
+
+
+def test_several_runs_stay_apart():
+    first, second = parse_nccl_tests(LOG + "$ all_reduce_perf -g 2\n" + START + SMALL).runs
+    assert (len(first.rows), first.complete) == (2, True)
+    assert (len(second.rows), second.complete, second.average_gb_per_s) == (1, False, None)
+
+
+def test_without_its_last_lines_a_run_is_not_complete():
+    assert not only(START + SMALL + LARGE).complete
+    assert not only(START + SMALL + "# Out of bounds values : 0 OK\n").complete
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        START + SMALL.replace("      0    40", "     17    40") + END,
+        START + SMALL.replace("0\n", "3\n") + END,
+        LOG.replace("0 OK", "2 FAILED"),
+        LOG.replace("0 OK", "0 FAILED"),
+        OLD + END.replace("0 OK", "4 FAILED"),
+    ],
+)
+def test_wrong_sums_are_told_by_a_row_or_by_the_last_lines(text):
+    assert only(text).wrong
+
+
+def test_what_was_not_checked_is_not_right_either():
+    run = only(LOG.replace("      0 ", "    N/A ").replace("      0\n", "    N/A\n"))
+    assert run.rows[0].out_of_place.check is None
+    assert not run.wrong
+
+
+@pytest.mark.parametrize("text", ["", START, "mpirun: command not found\n", END, LOG.replace("float", "")])
+def test_a_log_without_rows_is_unknown(text):
+    assert isinstance(parse_nccl_tests(text), Unknown)
+
+
+@pytest.mark.parametrize("cell", ["nan", "inf", "-", "1e999", "٣", "4_0"])
+def test_a_damaged_number_costs_its_row(cell):
+    assert [row.size_bytes for row in only(LOG.replace("40.11", cell)).rows] == [2097152]
+
+
+def test_nccl_tells_its_network_its_algorithm_and_who_is_ready():
+    said = parse_nccl_said(SAID)
+    assert (said.version, said.networks, said.gpu_direct) == ("2.28.9", ("IB",), True)
+    assert said.algorithms == ("NVLS_TREE",)
+    assert said.ready == {"node-a": 1}
+
+
+def test_a_connection_without_gpu_direct_is_told():
+    assert parse_nccl_said(SAID.replace("/0/GDRDMA", "/0")).gpu_direct is False
+    assert parse_nccl_said("n:1:2 [0] NCCL INFO Using network IB\n").gpu_direct is None
+
+
+def test_sockets_are_told_by_the_connection_or_else_by_the_announcement():
+    assert parse_nccl_said("n:1:2 [0] NCCL INFO Using network Socket \n").networks == ("Socket",)
+    mixed = SAID + "node-a:901:933 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[0] [send] via NET/Socket/0\n"
+    assert parse_nccl_said(mixed).networks == ("IB", "Socket")
+
+
+def test_old_releases_number_their_algorithms():
+    assert parse_nccl_said("n:1:2 [0] NCCL INFO 1024 Bytes -> Algo 1 proto 2 time 5.1\n").algorithms == ("RING",)
+
+
+def test_warnings_are_kept_once():
+    text = "\nn:1:2 [0] transport/net_ib.cc:88 NCCL WARN NET/IB : Got async event : port error\n"
+    assert parse_nccl_said(text + text).warnings == ("NET/IB : Got async event : port error",)
+
+
+def test_without_lines_of_nccl_nothing_is_told():
+    said = parse_nccl_said(LOG)
+    assert (said.version, said.networks, said.gpu_direct, said.algorithms, said.ready) == ("", (), None, (), {})
+
+
+@given(st.text())
+def test_any_text_gets_an_answer(text):
+    assert isinstance(parse_nccl_tests(text), Unknown)
+
+
+@given(st.integers(min_value=0, max_value=len(LOG)))
+def test_a_cut_log_has_fewer_rows_and_is_not_complete(length):
+    value = parse_nccl_tests(LOG[:length])
+    if not isinstance(value, Unknown):
+        (run,) = value.runs
+        assert run.rows == only(LOG).rows[: len(run.rows)]
+        assert not run.complete or length > LOG.index("# Avg")
+
+
+@given(st.integers(min_value=0, max_value=len(LOG) - 1), st.characters(codec="utf-8"))
+def test_a_damaged_character_never_raises(place, character):
+    assert isinstance(parse_nccl_tests(LOG[:place] + character + LOG[place + 1 :]), (NcclLog, Unknown))
+
+
+@given(st.lists(st.sampled_from(LOG.splitlines(keepends=True) + SAID.splitlines(keepends=True))))
+def test_lines_in_any_order_never_raise(lines):
+    assert isinstance(parse_nccl_tests("".join(lines)), (NcclLog, Unknown))
