@@ -125,12 +125,12 @@ def paramiko_agent(folder, port, user):
 
     questions = facts.questions(assessment.probes_for(judging.discover().values()))
     request = repr((200.0, "", [agent._asked(question) for question in questions])).encode()
-    source = agent._agent_source()
+    program = agent._program("agent")
     line = agent.start_line("bench-mark", "/usr/bin/python3")
 
     def work(client):
         into, out, _ = client.exec_command(line)
-        into.write(b"%d\n%b%d\n%b" % (len(source), source, len(request), request))
+        into.write(b"%b%d\n%b" % (program, len(request), request))
         into.channel.shutdown_write()
         return out.read()
 

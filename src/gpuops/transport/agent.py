@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import base64
+import contextlib
 import importlib.resources
 import logging
 import re
 import secrets
 import threading
-import time
 import zlib
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
@@ -18,12 +18,13 @@ from gpuops.errors import BecomeError, InputError, LostError, NodeError
 from gpuops.secret import Secret
 from gpuops.shell import Command, Completed, Files, Question
 from gpuops.transport import fallback
-from gpuops.transport.stream import OpenStream, Stream
+from gpuops.transport.marked import MarkedStream
+from gpuops.transport.stream import OpenStream
+from gpuops.transport.worker import Worker, hear
 
 _log = logging.getLogger(__name__)
 OUTPUT_CAP_BYTES = 16 * 1024 * 1024
 _ANSWER_CAP_BYTES = 256 * 1024 * 1024
-_NOISE_CAP_BYTES = 1024 * 1024
 _START_SECONDS = 30.0
 _SLACK_SECONDS = 10.0
 _INTERPRETER = re.compile(r"[A-Za-z0-9_./+-]+\Z")
@@ -35,21 +36,25 @@ trap 'rm -f "$t"' EXIT; cat >|"$t" && chmod "$2" "$t" && sync "$t" && mv -fT "$t
 """
 
 
-@lru_cache(maxsize=1)
-def _agent_source() -> bytes:
-    """The agent's text, compressed; its name for the marker is bound by the line that starts it."""
-    source = importlib.resources.files("gpuops").joinpath("node/agent.py").read_bytes()
-    return zlib.compress(source, 9)
+@lru_cache
+def _program(*scripts: str) -> bytes:
+    """Scripts of ``node/`` as the one program that `start_line` reads; what it adds to stdin is the program's."""
+    folder = importlib.resources.files("gpuops").joinpath("node")
+    packed = zlib.compress(b"\n".join(folder.joinpath(f"{name}.py").read_bytes() for name in scripts), 9)
+    return b"%d\n" % len(packed) + packed
 
 
-def start_line(mark: str, python: str | None) -> str:
-    """The command line that starts the agent under any login shell (sh, csh, fish: single quotes, no ``!``)."""
+def start_line(mark: str, python: str | None, *, first: str = "") -> str:
+    """The command line that starts a program under any login shell (sh, csh, fish: single quotes, no ``!``).
+
+    ``first`` is a command of sh that comes before it.
+    """
     if python and not _INTERPRETER.match(python):
         raise InputError(f'ansible_python_interpreter "{python}" is not a plain path')
     code = "import sys,zlib;MARK=sys.argv[1];i=sys.stdin.buffer;exec(zlib.decompress(i.read(int(i.readline()))))"
     names = " ".join(filter(None, (python, "python3", "/usr/libexec/platform-python")))
     script = (
-        f"cd /;LC_ALL=C;PATH=$PATH:{_PATH};export LC_ALL PATH;for p in {names};do "
+        f"{first}cd /;LC_ALL=C;PATH=$PATH:{_PATH};export LC_ALL PATH;for p in {names};do "
         f'if command -v "$p" >/dev/null 2>&1;then exec "$p" -ISc "{code}" {mark};fi;done;echo {mark} none'
     )
     return f"exec /bin/sh -c '{script}'"
@@ -75,8 +80,8 @@ class AgentTransport:
         self._python = python
         self._password = become_password
         self._mark = f"gpuops-{secrets.token_hex(12)}"
-        self._stream: Stream | None = None
-        self._seen = bytearray()
+        self._stream: MarkedStream | None = None
+        self._workers: list[MarkedStream] = []
         self._lock = threading.Lock()
         self._has_python = True
         self._closed = False
@@ -96,7 +101,7 @@ class AgentTransport:
                     return self._checked(self._unpacked(questions, body))
                 self._has_python = False
             try:
-                return fallback.batch(self.node, self._opened(fallback.START_LINE), questions)
+                return fallback.batch(self.node, self._kept(fallback.START_LINE).stream, questions)
             finally:
                 self._drop()
 
@@ -118,70 +123,82 @@ class AgentTransport:
             raise NodeError(self.node, f"cannot {what}: {done.last_words()}")
         return done
 
+    def start(self, *scripts: str) -> Worker:
+        """Scripts of ``node/`` as one program, on a stream of its own that ends with this transport.
+
+        It runs as the agent does, with the name ``MARK`` set, and says ``MARK {"hello": …}`` when it is ready.
+        """
+        stream = self._opened(start_line(self._mark, self._python, first="exec 2>&1;"))  # its last words are heard
+        self._workers.append(stream)
+        stream.write(_program(*scripts))
+        with self._within(_START_SECONDS):
+            return Worker(stream, hear(stream, _START_SECONDS)["hello"])
+
     def close(self) -> None:
         """Hang up for good; a batch that waits in another thread ends with `LostError`."""
         self._closed = True
         self._drop()
+        while self._workers:
+            self._workers.pop().close()
 
     def _drop(self) -> None:
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
 
-    def _opened(self, line: str) -> Stream:
-        self._stream = stream = self._open_stream(line)
+    def _kept(self, line: str) -> MarkedStream:
+        self._stream = stream = self._opened(line)
+        return stream
+
+    def _opened(self, line: str) -> MarkedStream:
+        stream = MarkedStream(self.node, self._open_stream(line), self._mark)
         if self._closed:  # meanwhile, by a thread that could not see this stream yet
-            self._drop()
+            stream.close()
             raise LostError(self.node, "hung up")
         return stream
 
     def _exchange(self, questions: Sequence[Question]) -> bytes | None:
         """Send a request and give the answer's bytes, or None where no Python answered."""
         seconds = _longest(questions)
-        request = repr((seconds, self._password.reveal() if self._password else "", [_asked(q) for q in questions]))
-        data = request.encode()
-        message = b"%d\n" % len(data) + data
-        stream = self._stream
-        if stream is None:
-            self._seen.clear()
-            stream = self._opened(start_line(self._mark, self._python))
-            source = _agent_source()
-            stream.write(b"%d\n%b" % (len(source), source + message))
-            if self._word(stream, _START_SECONDS) != b"hello":
-                self._drop()
-                return None
-        else:
-            stream.write(message)
-        return self._body(stream, self._word(stream, seconds + _SLACK_SECONDS))
-
-    def _word(self, stream: Stream, seconds: float) -> bytes:
-        """What follows the next mark; whatever shells and banners say before it is skipped. Empty at the end."""
-        ends = time.monotonic() + seconds
-        head = re.compile(rb"%b (\w+)\n" % self._mark.encode())
-        while (found := head.search(self._seen)) is None:
-            if len(self._seen) > _NOISE_CAP_BYTES:
-                self._drop()
-                raise LostError(self.node, "its login shell says more than 1 MiB before anything runs")
-            data = self._read(stream, max(0.0, ends - time.monotonic()), seconds)
-            if not data:
-                return b""
-            self._seen += data
-        word = bytes(found[1])
-        del self._seen[: found.end()]
-        return word
-
-    def _body(self, stream: Stream, length: bytes) -> bytes:
-        """The answer, whose ``length`` in bytes its mark told."""
-        data = self._seen
-        size = int(length) if re.fullmatch(rb"\d{1,9}", length) else 0
-        while len(data) < size <= _ANSWER_CAP_BYTES and (more := self._read(stream, _SLACK_SECONDS, _SLACK_SECONDS)):
-            data += more
-        if not size or len(data) < size:
+        password = self._password.reveal() if self._password else ""
+        data = repr((seconds, password, [_asked(q) for q in questions])).encode()
+        try:
+            stream = self._sent(b"%d\n%b" % (len(data), data))
+            return self._body(stream, seconds + _SLACK_SECONDS) if stream else None
+        except LostError:
             self._drop()
-            raise LostError(self.node, f"the connection ended in the middle of the answer, after {len(data)} bytes")
-        packed = bytes(data[:size])
-        del data[:size]
+            raise
+
+    def _sent(self, request: bytes) -> MarkedStream | None:
+        """The agent's stream with the request sent, which goes with the agent where that is new."""
+        if self._stream is not None:
+            self._stream.write(request)
+            return self._stream
+        stream = self._kept(start_line(self._mark, self._python))
+        stream.write(_program("agent") + request)
+        with self._within(_START_SECONDS):
+            if stream.word(_START_SECONDS) == b"hello":
+                return stream
+        self._drop()
+        return None
+
+    def _body(self, stream: MarkedStream, seconds: float) -> bytes:
+        """The answer, whose length in bytes its mark tells within ``seconds``."""
+        with self._within(seconds):
+            length = stream.word(seconds)
+        size = int(length) if re.fullmatch(rb"\d{1,9}", length) else 0
+        with self._within(_SLACK_SECONDS):
+            packed = stream.take(size, _SLACK_SECONDS) if size <= _ANSWER_CAP_BYTES else b""
+        if not size or len(packed) < size:
+            raise LostError(self.node, f"the connection ended in the middle of the answer, after {len(packed)} bytes")
         return self._inflated(packed)
+
+    @contextlib.contextmanager
+    def _within(self, seconds: float) -> Iterator[None]:
+        try:
+            yield
+        except TimeoutError as error:
+            raise LostError(self.node, f"connected, but no answer within {seconds:g} s") from error
 
     def _inflated(self, packed: bytes) -> bytes:
         unpacker = zlib.decompressobj()
@@ -198,13 +215,6 @@ class AgentTransport:
             return list(_unpack(self.node, questions, body))
         except ValueError as error:
             raise LostError(self.node, f"the answer is damaged ({error})") from error
-
-    def _read(self, stream: Stream, seconds: float, promised: float) -> bytes:
-        try:
-            return stream.read(seconds)
-        except TimeoutError as error:
-            self._drop()
-            raise LostError(self.node, f"connected, but no answer within {promised:g} s") from error
 
     def _checked(self, answers: list[Completed]) -> list[Completed]:
         refused = [a for a in answers if a.err == "sudo: the password was refused\n"]

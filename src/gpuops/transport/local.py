@@ -78,8 +78,9 @@ class ProcessStream:
 
     def close(self) -> None:
         """Hang up; the agent ends what it runs. A signal, because another thread may hold its pipes open in `read`."""
-        with contextlib.suppress(ProcessLookupError):
-            os.killpg(self._process.pid, signal.SIGTERM)
+        if self._process.returncode is None:  # else its number may be another's by now
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(self._process.pid, signal.SIGTERM)
         for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
             if stream is not None and not stream.closed:
                 stream.close()

@@ -276,7 +276,7 @@ def test_hanging_up_ends_everything_within_a_second(fresh_node, nap, way):
     if way == "close":
         fresh_node.close()
     else:
-        fresh_node._stream._process.send_signal({"sigterm": 15, "sighup": 1}[way])
+        fresh_node._stream.stream._process.send_signal({"sigterm": 15, "sighup": 1}[way])
     assert gone(nap, seconds=2.0)
     assert time.monotonic() - began < 2.0
     thread.join(10)

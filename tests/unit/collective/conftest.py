@@ -1,0 +1,47 @@
+import zlib
+
+import pytest
+
+from gpuops.transport import agent
+from gpuops.transport.local import open_local
+
+ECHO = """
+import json, os, sys, time
+def say(message):
+    print(MARK, json.dumps(message), flush=True)
+say({"hello": {"pid": os.getpid()}})
+for line in sys.stdin:
+    told = json.loads(line)
+    time.sleep(told.get("sleep", 0))
+    if "raise" in told:
+        raise ValueError(told["raise"])
+    say({"pid": os.getpid(), "echo": told})
+"""
+
+
+@pytest.fixture
+def hosts(a_host):
+    """Three names of this machine."""
+    return [a_host(f"n{number}", connection="local") for number in range(3)]
+
+
+@pytest.fixture
+def reach():
+    """Opens local ways, and hangs up at the end."""
+    opened = []
+
+    def open_one(host):
+        opened.append(open_local(host))
+        return opened[-1]
+
+    yield open_one
+    for way in opened:
+        way.close()
+
+
+@pytest.fixture
+def echo(monkeypatch):
+    """Makes a small script that answers what it is told the one that every worker runs."""
+    packed = zlib.compress(ECHO.encode())
+    programs = {"agent": agent._program("agent"), "echo": b"%d\n%b" % (len(packed), packed)}
+    monkeypatch.setattr(agent, "_program", programs.get)
