@@ -58,6 +58,10 @@ def test_a_machine_is_recognised_by_its_gpus(project):
     assert detect("NVIDIA H100 80GB HBM3", 8, profiles).name == "hgx-h100"
     assert detect("NVIDIA H100 PCIe", 8, profiles) is NO_PROFILE
     assert detect("NVIDIA A100-SXM4-40GB", 8, profiles).name == "dgx-a100"
+    assert detect("NVIDIA H200", 8, profiles).name == "hgx-h200"
+    assert detect("NVIDIA B200", 8, profiles).name == "hgx-b200"
+    assert detect("NVIDIA GB200", 4, profiles).name == "gb200-nvl72"
+    assert detect("NVIDIA GB200", 8, profiles) is NO_PROFILE
     assert detect("NVIDIA TITAN RTX", 2, profiles).name == "titan-rtx-2x"
 
 
@@ -130,9 +134,17 @@ class TestBuiltIn:
         for name in profile.required:
             assert all(getattr(p.question, "become", "never") == "never" for p in checks[name].needs), name
 
-    def test_what_it_says_is_what_checks_read(self, profile):
+    def test_what_it_says_is_what_checks_and_the_bandwidth_model_read(self, profile):
         read = {key for c in discover().values() for key in c.expects} | {"gpu.ecc", "gpu.row_remap"}
-        assert set(profile.values) <= read
+        measured = {key for key in profile.values if re.fullmatch(r"allreduce\.(ring|nvls|measured)\.[1-9]\d*", key)}
+        assert set(profile.values) - measured <= read
+
+    def test_its_all_reduce_figures_are_rates_by_gib_and_rise_with_the_payload(self, profile):
+        for key, expected in profile.values.items():
+            if key.startswith("allreduce."):
+                rates = [rate for _, rate in sorted((float(gib), rate) for gib, rate in expected.value.items())]
+                assert rates == sorted(rates), key
+                assert 0 < rates[0] < 2000, key
 
     def test_every_check_finds_its_numbers_or_the_machine_has_no_such_part(self, profile):
         absent = {key for c in discover().values() for key in c.expects if key not in profile.values}
