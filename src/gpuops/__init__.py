@@ -11,35 +11,55 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpuops.judging import Finding, NotApplicable, check
+    from gpuops.playbook.task import Change, Failed, Later, Machine, NeedsOperator, Plan, task, use
     from gpuops.probing import Probe, Unknown
     from gpuops.profile import Profile
+    from gpuops.secret import Secret
     from gpuops.shell import Command, Completed, Files, read_files
 
 __version__ = "0.1.0"
 __all__ = [
+    "Change",
     "Command",
     "Completed",
+    "Failed",
     "Files",
     "Finding",
+    "Later",
+    "Machine",
+    "NeedsOperator",
     "NotApplicable",
+    "Plan",
     "Probe",
     "Profile",
+    "Secret",
     "Unknown",
     "check",
     "read_files",
+    "task",
+    "use",
 ]
 
 _HOMES = {
+    "Change": "playbook.task",
     "Command": "shell",
     "Completed": "shell",
+    "Failed": "playbook.task",
     "Files": "shell",
     "Finding": "judging",
+    "Later": "playbook.task",
+    "Machine": "playbook.task",
+    "NeedsOperator": "playbook.task",
     "NotApplicable": "judging",
+    "Plan": "playbook.task",
     "Probe": "probing",
     "Profile": "profile",
+    "Secret": "secret",
     "Unknown": "probing",
     "check": "judging",
     "read_files": "shell",
+    "task": "playbook.task",
+    "use": "playbook.task",
 }
 
 

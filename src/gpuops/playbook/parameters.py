@@ -1,0 +1,156 @@
+"""Parameters: what a playbook writes under a task's name, or a task gives to another, as the task's own dataclass.
+
+The field's type decides what a value means, so ``mode: 0644`` is text and ``value: yes`` is refused where text is due.
+Fields may be ``str``, ``int``, ``float``, ``bool``, ``Literal``, ``Path`` (a file beside the playbook), `Secret`,
+``X | None``, ``tuple[X, ...]``, ``Mapping[str, X]``, another dataclass, or ``Any``. A text whose name ends in
+``version`` must be in quotes where YAML reads a number.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import os
+import stat
+import types
+import typing
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpuops.document import Node, Opaque, Where
+from gpuops.playbook.task import Task
+from gpuops.secret import Secret
+
+_PLAIN = "tag:yaml.org,2002:"
+_REFERENCES = ("!env", "!file")
+
+
+@dataclass(frozen=True)
+class _Held(Node):
+    """A secret that somebody already looked up."""
+
+    secret: Secret = field(default_factory=lambda: Secret(""), repr=False)
+
+
+def read_params(task: Task, given: Node) -> object:
+    """The parameters that stand in a document; `gpuops.errors.DocumentError` where one is unknown, missing or wrong."""
+    return _record(given, task.params, task.name)
+
+
+def as_params(task: Task, given: Mapping[str, object]) -> object:
+    """The parameters that another task gives."""
+    return read_params(task, as_node(given, Where(str(task.path))))
+
+
+def as_node(value: object, where: Where) -> Node:
+    """A plain value as if it stood in a document at ``where``."""
+    if isinstance(value, Mapping):
+        entries = {str(key): as_node(entry, where) for key, entry in value.items()}
+        return Node(where, f"{_PLAIN}map", entries=entries, keys=dict.fromkeys(entries, where))
+    if isinstance(value, Sequence) and not isinstance(value, str):
+        return Node(where, f"{_PLAIN}seq", items=[as_node(item, where) for item in value])
+    return value if isinstance(value, Node) else _scalar_node(value, where)
+
+
+def _scalar_node(value: object, where: Where) -> Node:
+    if isinstance(value, Secret):
+        return _Held(where, "!secret", secret=value)
+    if isinstance(value, Opaque):
+        return Node(where, value.tag, value.text)
+    if value is None:
+        return Node(where, f"{_PLAIN}null")
+    if isinstance(value, (bool, int, float)):
+        return Node(where, _PLAIN + type(value).__name__, str(value).lower())
+    return Node(where, f"{_PLAIN}str", str(value), quoted=True)
+
+
+def _record(node: Node, wanted: type, called: str) -> object:
+    """A dataclass from a map of its fields."""
+    hints = typing.get_type_hints(wanted)
+    fields = dataclasses.fields(wanted)
+    given = node.only([f.name for f in fields], f'under "{called}"')
+    for f in fields:
+        if f.name not in given and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
+            raise node.fail(f'"{called}" needs "{f.name}"')
+    values = {name: _value(entry, hints[name], f"{called}: {name}") for name, entry in given.items()}
+    try:
+        return wanted(**values)
+    except ValueError as error:
+        raise node.fail(f"{called}: {error}") from error
+
+
+def _value(node: Node, wanted: Any, called: str) -> Any:
+    """A value of the type ``wanted``."""
+    origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
+    if origin in (typing.Union, types.UnionType):
+        (real,) = (kind for kind in inner if kind is not type(None))
+        return None if node.empty else _value(node, real, called)
+    if origin is typing.Literal:
+        return _choice(node, inner, called)
+    if origin is tuple:
+        return tuple(_value(item, inner[0], called) for item in node.list(f"{called}: a list"))
+    if origin is not None:
+        entries = node.map(f"{called}: a map")
+        return {key: _value(entry, inner[1], f"{called} {key}") for key, entry in entries.items()}
+    if dataclasses.is_dataclass(wanted) and isinstance(wanted, type):
+        return _record(node, wanted, called)
+    return _SCALARS[wanted](node, called)
+
+
+def _choice(node: Node, words: tuple[str, ...], called: str) -> str:
+    word = node.text(called)
+    if word not in words:
+        raise node.fail(f"{called} is one of {', '.join(words)}; found {node.kind}")
+    return word
+
+
+def _text(node: Node, called: str) -> str:
+    if not node.tag.startswith(_PLAIN):
+        raise node.fail(f"{called} is plain text; only a secret may be {node.tag}")
+    if node.tag == f"{_PLAIN}bool" and not node.quoted:
+        raise node.fail(f'{called} reads as true or false; put it in quotes: "{node.scalar}"')
+    return node.version(called) if called.endswith("version") else node.text(called)
+
+
+def _path(node: Node, called: str) -> Path:
+    """A file of the person who runs the playbook, beside the document that names it."""
+    path = Path(node.where.file).parent / Path(_text(node, called)).expanduser()
+    if not path.is_file():
+        raise node.fail(f"{called}: there is no file {path}")
+    return path
+
+
+def _secret(node: Node, called: str) -> Secret:
+    """What ``!env NAME`` or ``!file PATH`` refers to; never a text that stands in the document."""
+    if isinstance(node, _Held):
+        return node.secret
+    if node.tag not in _REFERENCES:
+        raise node.fail(f"{called} is a secret: refer to it with !env NAME or !file PATH, do not write it here")
+    if node.tag == "!file":
+        return _secret_file(node, called)
+    text = os.environ.get(node.scalar or "")
+    if text is None:
+        raise node.fail(f"{called}: the environment has no {node.scalar}")
+    return Secret(text)
+
+
+def _secret_file(node: Node, called: str) -> Secret:
+    path = Path(node.where.file).parent / Path(node.scalar or "").expanduser()
+    try:
+        if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
+            raise node.fail(f"{called}: others may read {path}; chmod 600 {path}")
+        return Secret(path.read_text("utf-8").rstrip("\n"))
+    except (OSError, UnicodeDecodeError) as error:
+        raise node.fail(f"{called}: {path} cannot be read: {error}") from error
+
+
+_SCALARS: Mapping[Any, Callable[[Node, str], Any]] = {
+    str: _text,
+    int: Node.integer,
+    float: Node.number,
+    bool: Node.boolean,
+    Path: _path,
+    Secret: _secret,
+    Any: lambda node, _: node.plain(),
+}

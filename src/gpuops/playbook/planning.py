@@ -1,0 +1,94 @@
+"""Planning: run a task's generator against a node's answers and collect what it would do. Nothing is changed here."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuops.playbook.parameters import as_params
+from gpuops.playbook.task import Change, Failed, Later, Library, Machine, NeedsOperator, Plan, Task, Use
+from gpuops.probing import Probe
+from gpuops.shell import Command, Completed, Files, Question
+
+Ask = Callable[[Sequence[Question]], list[Completed]]
+
+
+@dataclass
+class Planned:
+    """What a task would do now, in order; ``later`` is what it cannot tell yet, ``stop`` what ended it early.
+
+    ``value`` is what the task returned.
+    """
+
+    changes: list[Change] = field(default_factory=list)
+    later: list[Later] = field(default_factory=list)
+    stop: NeedsOperator | Failed | None = None
+    value: Any = None
+
+
+class _Stopped(Exception):  # noqa: N818 - how a plan ends, not an error
+    """The task yielded what ends it."""
+
+
+def plan(task: Task, params: object, machine: Machine, ask: Ask, library: Library) -> Planned:
+    """Run ``task`` once. ``ask`` is a transport's ``batch``, and raises `gpuops.errors.NodeError` as it does."""
+    planner = _Planner(machine, ask, library)
+    with contextlib.suppress(_Stopped):
+        planner.found.value = planner.follow(task.plan(params, machine))
+    return planner.found
+
+
+class _Planner:
+    """Answers one task's generator, and those of the tasks that it uses."""
+
+    def __init__(self, machine: Machine, ask: Ask, library: Library) -> None:
+        self.found = Planned()
+        self._machine = machine
+        self._ask = ask
+        self._library = library
+
+    def follow(self, generator: Plan) -> Any:
+        """Run ``generator`` to its end; what it returns."""
+        answer = None
+        while True:
+            try:
+                item = generator.send(answer)
+            except StopIteration as end:
+                return end.value
+            answer = self._take(item)
+
+    def _take(self, item: object) -> Any:
+        """Keep what the task would do, answer what it asks."""
+        if isinstance(item, Change):
+            self.found.changes.append(item)
+        elif isinstance(item, Later):
+            self.found.later.append(item)
+        elif isinstance(item, (NeedsOperator, Failed)):
+            self.found.stop = item
+            raise _Stopped
+        elif isinstance(item, Use):
+            used = self._library[item.name]
+            return self.follow(used.plan(as_params(used, item.params), self._machine))
+        elif isinstance(item, tuple):
+            return self._answers(item)
+        else:
+            return self._answers((item,))[0]
+        return None
+
+    def _answers(self, asked: tuple[object, ...]) -> tuple[Any, ...]:
+        """The answers to questions and probes, in one round trip."""
+        questions = [_question(item) for item in asked]
+        answers = self._ask(questions)
+        return tuple(
+            item.read(answer) if isinstance(item, Probe) else answer
+            for item, answer in zip(asked, answers, strict=True)
+        )
+
+
+def _question(item: object) -> Question:
+    question = item.question if isinstance(item, Probe) else item
+    if not isinstance(question, (Command, Files)):
+        raise TypeError(f"a task yielded {item!r:.60}, which is neither a question nor anything that it may do")
+    return question

@@ -1,0 +1,178 @@
+"""@task and what a task may yield: questions, and what it would do. A task itself never changes anything.
+
+A task is a generator over a dataclass of parameters. It yields a question and gets the answer; for each thing that is
+not yet as its parameters say, it yields a `Change`. The engine collects those, shows or does them, and runs the
+generator again from its start: whatever it then still wants changed did not hold. So a task that finds everything as it
+shall be yields no change, check mode and apply are one code path, and each detection sees the node as it is now.
+"""
+
+from __future__ import annotations
+
+import dataclasses
+import inspect
+import typing
+from collections.abc import Callable, Generator, Mapping
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any, Literal, TypeAlias
+
+from gpuops.content import Found, listing, load_python
+from gpuops.errors import ContentError, InputError, did_you_mean
+from gpuops.probing import Probe
+from gpuops.shell import Command, Question
+
+FOLDER = "playbooks/tasks"
+Kind = Literal["state", "restart", "rebuild", "act"]
+
+
+@dataclass(frozen=True)
+class Change:
+    """One thing that a task would do to the node: a ``command``, or a reboot for the reason that ``reboot`` gives.
+
+    ``what`` is one line for a person (``net.core.somaxconn = 4096``). ``before`` and ``after`` are the texts whose
+    difference ``--diff`` shows; a `gpuops.secret.Secret` among them shows its mask. ``detach`` runs a long command as a
+    unit of the node's systemd, so that it outlives a lost connection.
+
+    ``kind`` says what becomes of it when it is planned again. A ``state`` that is still wanted after it was done did
+    not hold. The others are done once a run, and their exit status is all that is known of them: a ``restart`` may be
+    repeated, and a pending reboot makes it pointless; a ``rebuild`` (an initramfs) may be repeated; an ``act`` is never
+    repeated where nobody knows whether it was done.
+    """
+
+    what: str
+    command: Command | None = None
+    before: object = ""
+    after: object = ""
+    detach: bool = False
+    reboot: str = ""
+    kind: Kind = "state"
+
+    def __post_init__(self) -> None:
+        """Exactly one of a command and a reboot."""
+        if (self.command is None) == (not self.reboot):
+            raise InputError(f'the change "{self.what}" needs either a command or the reason of a reboot')
+
+
+@dataclass(frozen=True)
+class Later:
+    """What cannot be planned before an earlier change is made, and ``why``: check mode shows and counts it."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class NeedsOperator:
+    """``what`` a person must do before this can go on; the task stops here."""
+
+    what: str
+
+
+@dataclass(frozen=True)
+class Failed:
+    """``why`` the node cannot become what was asked for; the task stops here."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Use:
+    """Another task, as a part of this one; see `use`."""
+
+    name: str
+    params: Mapping[str, object]
+
+
+Yielded: TypeAlias = (
+    Question | Probe[Any] | tuple[Question | Probe[Any], ...] | Change | Later | NeedsOperator | Failed | Use
+)
+Plan: TypeAlias = Generator[Yielded, Any, Any]
+"""What a task is once called. A question gives its `gpuops.Completed`, a probe its value or `gpuops.Unknown`, a tuple
+of them all their answers in one round trip, `use` what that task returned; everything else gives None. What the
+generator returns is the value that ``register:`` keeps."""
+
+
+def use(name: str, **params: object) -> Plan:
+    """Another task as a part of this one, found by name, the project's first.
+
+    ``yield from use("package", names=["pciutils"])``; what that task returned comes back.
+    """
+    return (yield Use(name, params))
+
+
+@dataclass(frozen=True)
+class Machine:
+    """The node that a task plans for, as the inventory knows it: the task's optional second argument."""
+
+    name: str
+    groups: tuple[str, ...] = ()
+    vars: Mapping[str, Any] = field(default_factory=dict)
+    profile: str | None = None
+    rack: str | None = None
+
+
+@dataclass(frozen=True)
+class Task:
+    """One verb of playbooks: ``params`` is the dataclass of its parameters, ``make`` gives its `Plan`."""
+
+    name: str
+    params: type
+    make: Callable[..., Plan]
+    wants_machine: bool = False
+    doc: str = ""
+    path: Path = Path()
+
+    def plan(self, params: object, machine: Machine) -> Plan:
+        """The task, ready to run from its start."""
+        return self.make(params, machine) if self.wants_machine else self.make(params)
+
+
+def task(make: Callable[..., Plan]) -> Task:
+    """Make a task of a generator ``make(params)`` or ``make(params, node)``; its name is the function's.
+
+    The annotation of ``params`` is the dataclass whose fields are the task's parameters.
+    """
+    arguments = list(inspect.signature(make).parameters)
+    hints = typing.get_type_hints(make)
+    params = hints.get(arguments[0]) if arguments else None
+    if not (inspect.isgeneratorfunction(make) and isinstance(params, type) and dataclasses.is_dataclass(params)):
+        raise TypeError(f"{make.__name__} must be a generator whose first argument is annotated with a dataclass")
+    doc = " ".join((make.__doc__ or "").split())
+    return Task(make.__name__, params, make, wants_machine=len(arguments) > 1, doc=doc)
+
+
+class Library:
+    """The tasks that a project has, its own before the built-in; a file is loaded when its task is first used."""
+
+    def __init__(self, project: Path | None = None) -> None:
+        self._files = {name.replace("-", "_"): found for name, found in listing(FOLDER, ".py", project).items()}
+        self._loaded: dict[str, Task] = {}
+
+    @property
+    def names(self) -> list[str]:
+        """Every task by name."""
+        return list(self._files)
+
+    def path(self, name: str) -> Path:
+        """The file that holds the task ``name``."""
+        return self._found(name).path
+
+    def __getitem__(self, name: str) -> Task:
+        """The task ``name``; `ContentError` where there is none, or its file is not one."""
+        if name not in self._loaded:
+            self._loaded[name] = _load(self._found(name))
+        return self._loaded[name]
+
+    def _found(self, name: str) -> Found:
+        if name not in self._files:
+            raise ContentError(f'no task called "{name}"{did_you_mean(name, self._files) or "; gpuops tasks list"}')
+        return self._files[name]
+
+
+def _load(found: Found) -> Task:
+    name = found.name.replace("-", "_")
+    module = load_python(found)
+    made = [value for value in vars(module).values() if isinstance(value, Task)]
+    if len(made) != 1 or made[0].name != name:
+        raise ContentError(f"{found.path}: expected one @task function called {name}")
+    about = " ".join((module.__doc__ or "").split())
+    return replace(made[0], path=found.path, doc=" ".join(filter(None, (about, made[0].doc))))
