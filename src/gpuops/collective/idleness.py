@@ -1,0 +1,142 @@
+"""Idleness: the proof that nobody uses a node. Without it no load is put on the node, unless its name is given."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpuops.facts import Facts
+from gpuops.probes.nvidia_smi import Gpu, smi
+from gpuops.probes.occupancy import DAEMONS, Occupancy, occupancy
+from gpuops.probes.slurm import SlurmNode, slurm_node
+from gpuops.probing import Probe, Unknown
+from gpuops.profile import Profile
+
+IDLE_MEMORY_MIB = 15
+"""What an idle GPU holds where its profile does not say (``gpu.idle_memory_mib``).
+
+Source: facebookresearch/gcm, check_nvidia_smi.py. New drivers may hold more, so that more than this proves nothing.
+"""
+STILL: tuple[Probe[Any], ...] = (occupancy, slurm_node)
+"""What `still_idle` needs: no answer of the driver, so that it costs a node little."""
+FIRST: tuple[Probe[Any], ...] = (smi, *STILL)
+"""What `idleness_of` needs."""
+
+
+Allocation = tuple[str, ...] | Unknown
+"""Who has a node, in words; empty: nobody."""
+
+
+@dataclass(frozen=True)
+class Idleness:
+    """Whether a node is idle; ``who`` uses it, or why that cannot be told (``unproved``)."""
+
+    node: str
+    state: Literal["idle", "busy", "unproved"]
+    who: str = ""
+
+    def __str__(self) -> str:
+        """As a report has it: ``busy (pid 4711 python, user alice)``."""
+        return {"idle": "idle", "busy": f"busy ({self.who})"}.get(self.state, f"busy (not proved idle: {self.who})")
+
+
+@dataclass(frozen=True)
+class _Sign:
+    """Something that speaks against idleness; a ``doubt`` is what could not be seen."""
+
+    who: str
+    doubt: bool = False
+
+
+@dataclass(frozen=True)
+class Own:
+    """What is our own on a node and does not count: processes by pid, and the Slurm job that gpuops itself runs in."""
+
+    pids: Collection[int] = ()
+    slurm_job: str = ""
+
+
+def idleness_of(facts: Facts, profile: Profile, own: Own, elsewhere: Allocation = ()) -> Idleness:
+    """What ``facts`` prove of a node; ``elsewhere`` is who has it by the word of a scheduler that is not on it."""
+    return _sum(facts.node, [*_held(facts, own), *_given(elsewhere), *_cards(facts, profile, own)])
+
+
+def still_idle(facts: Facts, own: Own, elsewhere: Allocation = ()) -> Idleness:
+    """As `idleness_of`, of a node that was proved idle before: whoever came since has a device file open."""
+    return _sum(facts.node, [*_held(facts, own), *_given(elsewhere)])
+
+
+def _sum(node: str, signs: Sequence[_Sign]) -> Idleness:
+    busy = list(dict.fromkeys(sign.who for sign in signs if not sign.doubt))
+    told = busy or list(dict.fromkeys(sign.who for sign in signs))
+    if not told:
+        return Idleness(node, "idle")
+    more = f", and {len(told) - 1} more" if len(told) > 1 else ""
+    return Idleness(node, "busy" if busy else "unproved", told[0] + more)
+
+
+def _held(facts: Facts, own: Own) -> Iterator[_Sign]:
+    slurm, held = facts[slurm_node], facts[occupancy]
+    yield from _jobs(slurm, own)
+    if isinstance(held, Unknown):
+        yield _Sign(held.why, doubt=True)
+        return
+    for holder in held.holders:
+        if holder.pid not in own.pids and not holder.is_daemon:
+            yield _Sign(_process(holder.pid, holder.name, holder.user))
+    if held.hidden:
+        yield _Sign(f"{held.hidden}; gpuops sudoers", doubt=True)
+
+
+def _jobs(told: SlurmNode | Unknown, own: Own) -> Iterator[_Sign]:
+    if isinstance(told, Unknown):
+        yield _Sign(told.why, doubt=True)
+        return
+    for job in told.jobs:
+        if job.id != own.slurm_job:
+            yield _Sign(f"Slurm job {job.id} {job.name}, user {job.user}")
+
+
+def _given(elsewhere: Allocation) -> list[_Sign]:
+    return [_Sign(elsewhere.why, doubt=True)] if isinstance(elsewhere, Unknown) else [_Sign(who) for who in elsewhere]
+
+
+def _process(pid: int | None, name: str, user: str) -> str:
+    return " ".join(filter(None, (f"pid {pid}" if pid else "a process", name))) + (f", user {user}" if user else "")
+
+
+def _cards(facts: Facts, profile: Profile, own: Own) -> Iterator[_Sign]:
+    """What nvidia-smi says; where the kernel has no NVIDIA driver nobody can compute."""
+    told, cards = facts[occupancy], facts[smi]
+    held = Occupancy(driver_loaded=True) if isinstance(told, Unknown) else told
+    if not held.driver_loaded:
+        return
+    if isinstance(cards, Unknown):
+        yield _Sign(cards.why, doubt=True)
+        return
+    if cards.error:
+        yield _Sign(cards.error.text, doubt=True)
+    seen = {*own.pids, *(holder.pid for holder in held.holders)}
+    for gpu in cards.gpus:
+        for process in gpu.processes or ():
+            name = _base(process.name)
+            if process.pid not in seen and name not in DAEMONS:
+                yield _Sign(_process(process.pid, name, held.users.get(process.pid or 0, "")))
+        yield from _memory(gpu, profile)
+
+
+def _base(name: str | None) -> str:
+    return (name or "").rpartition("/")[2]
+
+
+def _memory(gpu: Gpu, profile: Profile) -> Iterator[_Sign]:
+    """Memory that no process accounts for; a limit that nobody measured for this machine can only raise doubt."""
+    if gpu.memory_used_mib is None or gpu.processes is None:
+        yield _Sign(f"{gpu.subject} does not tell its memory and processes", doubt=True)
+        return
+    left = gpu.memory_used_mib - sum(p.memory_mib or 0 for p in gpu.processes)
+    key = "gpu.idle_memory_mib"
+    if left > profile.get(key, IDLE_MEMORY_MIB):
+        guessed = key not in profile.values or profile.grade((key,)) == "guess"
+        yield _Sign(f"{gpu.subject} holds {left} MiB that belong to no process", doubt=guessed)

@@ -1,0 +1,52 @@
+"""What RDMA ports and network interfaces have counted of errors since they came up."""
+
+from __future__ import annotations
+
+import re
+
+from gpuops.probes.numbers import integer
+from gpuops.probing import Probe, Unknown
+from gpuops.shell import Files, read_files
+
+_PORT = (
+    "symbol_error",
+    "link_error_recovery",
+    "link_downed",
+    "port_rcv_errors",
+    "port_xmit_discards",
+    "local_link_integrity_errors",
+    "excessive_buffer_overrun_errors",
+)
+_HARDWARE = ("rnr_nak_retry_err", "local_ack_timeout_err", "packet_seq_err", "out_of_sequence", "roce_slow_restart")
+_INTERFACE = ("rx_errors", "tx_errors")
+_PATH = re.compile(r"/sys/class/(?:infiniband|net)/([^/]+)/(?:ports/\d+/(?:hw_)?counters|statistics)/(\w+)", re.ASCII)
+
+
+def parse_counters(text: str) -> dict[str, dict[str, int]] | Unknown:
+    """Errors by device (``mlx5_0``, ``eth0``) and counter, over all ports of a device; what is not told is absent."""
+    found: dict[str, dict[str, int]] = {}
+    files = read_files(text)
+    for path, content in files.items():
+        place, count = _PATH.fullmatch(path), integer(content)
+        if place and count is not None:
+            device = found.setdefault(place[1], {})
+            device[place[2]] = device.get(place[2], 0) + count
+    return found if "/sys/class" in files else Unknown("/sys/class cannot be read")
+
+
+error_counters: Probe[dict[str, dict[str, int]]] = Probe(
+    "error_counters",
+    Files(
+        (
+            "/sys/class",  # proves that we could look where nothing else is there
+            *(f"/sys/class/infiniband/*/ports/*/counters/{name}" for name in _PORT),
+            *(f"/sys/class/infiniband/*/ports/*/hw_counters/{name}" for name in _HARDWARE),
+            *(f"/sys/class/net/*/statistics/{name}" for name in _INTERFACE),
+        )
+    ),
+    lambda answer: parse_counters(answer.out),
+)
+"""The counters that must not rise while something is measured.
+
+Source of the choice: NVIDIA NVSentinel, docs/configuration/nic-health-monitor.md.
+"""
