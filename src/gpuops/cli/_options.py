@@ -12,6 +12,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 import click
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpuops.fleet import Outcome
     from gpuops.inventory import Host
     from gpuops.project import Project
@@ -62,6 +64,22 @@ class Target:
             wanted = {host.name for host in inventory.select(self.pattern)}
             chosen = [host for host in chosen if host.name in wanted]
         return self._with_passwords(chosen)
+
+    @functools.cached_property
+    def judged_hosts(self) -> list[Host]:
+        """The chosen hosts, to be judged: `DocumentError` where one names a profile that does not exist."""
+        from gpuops import profile
+        from gpuops.errors import DocumentError, did_you_mean
+
+        named = [host for host in self.hosts if host.profile is not None]
+        known = [found.name for found in profile.known()] if named else []
+        for host in named:
+            if host.profile not in known:
+                hint = did_you_mean(host.profile or "", known) or f"; known: {', '.join(known)}"
+                raise DocumentError(
+                    host.origin, f'{host.name} has the profile "{host.profile}", and there is none{hint}'
+                )
+        return self.hosts
 
     def _with_passwords(self, hosts: list[Host]) -> list[Host]:
         from gpuops import secret
@@ -115,6 +133,14 @@ def _this_machine() -> Host:
 
     name = socket.gethostname()
     return Host(name, name, Where("this machine"), connection="local")
+
+
+def saved_host(node: str, folder: Path) -> Host:
+    """The host of a node of which only the facts that ``folder`` holds are known."""
+    from gpuops.document import Where
+    from gpuops.inventory import Host
+
+    return Host(node, node, Where(str(folder)))
 
 
 def fitting_fanout(wanted: int) -> int:

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._options import Target, target_options, tell
+from gpuops.cli._options import Target, saved_host, target_options, tell
 
 if TYPE_CHECKING:
     from gpuops.facts import Facts
@@ -43,11 +43,8 @@ class Placing:
     def hosts(self) -> list[Host]:
         """The chosen hosts; with ``--from`` and no inventory, one for each saved node."""
         if self.folder is None or self.target.name != "this machine" or self.target.limit:
-            return self.target.hosts
-        from gpuops.document import Where
-        from gpuops.inventory import Host
-
-        return [Host(known.node, known.node, Where(str(self.folder))) for known in self._saved]
+            return self.target.judged_hosts
+        return [saved_host(known.node, self.folder) for known in self._saved]
 
     def placement(self, engine: Engine = "other", model: ModelSpec | None = None) -> Placement:
         """Every rank on a GPU of a healthy node; what was overridden or left out is told on stderr.
@@ -82,10 +79,11 @@ class Placing:
         from gpuops.placement import shape_of
         from gpuops.probing import Unknown
 
+        hosts = self.hosts  # a wrong one is told before any node is asked
         known = self._facts()
-        out = {} if self.all_nodes else _unhealthy(self.hosts, known)
+        out = {} if self.all_nodes else _unhealthy(hosts, known)
         shapes = []
-        for host in self.hosts:
+        for host in hosts:
             shape = shape_of(host, known[host.name]) if host.name in known else None
             if isinstance(shape, Unknown):
                 out.setdefault(host.name, shape.why)

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuops import __version__
-from gpuops.cli._options import Target, target_options
+from gpuops.cli._options import Target, saved_host, target_options
 
 if TYPE_CHECKING:
     from gpuops.errors import GpuopsError
@@ -87,7 +87,7 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
     checks = judging.choose(known, level, only, skip)
     profiles = profile.known()
     began, started_at = time.monotonic(), dt.datetime.now(dt.timezone.utc)
-    gathered = _load(folder, checks, target) if folder else _ask(target, checks, profiles, keep=save is not None)
+    gathered = _load(folder, checks, target) if folder else _ask(target, checks, keep=save is not None)
     if save:
         from gpuops.cli.facts import write_all
 
@@ -113,15 +113,11 @@ def _check_outputs(form: str, outputs: tuple[Path, ...]) -> None:
             raise OutputError(f"{path}: cannot be written: there is no folder {path.parent}; create it first")
 
 
-def _ask(target: Target, checks: list[Check], profiles: list[Profile], *, keep: bool) -> Gathered:
+def _ask(target: Target, checks: list[Check], *, keep: bool) -> Gathered:
     from gpuops import assessment, facts
-    from gpuops.errors import DocumentError, Interrupted, did_you_mean
+    from gpuops.errors import Interrupted
 
-    names = [p.name for p in profiles]
-    for host in target.hosts:
-        if host.profile is not None and host.profile not in names:
-            hint = did_you_mean(host.profile, names) or f"; known: {', '.join(names)}"
-            raise DocumentError(host.origin, f'{host.name} has the profile "{host.profile}", and there is none{hint}')
+    hosts = {host.name: host for host in target.judged_hosts}
     probes = assessment.probes_for(checks)
     outcomes = target.each(
         lambda transport, host: facts.gather(host.name, transport.batch, probes, keep_answers=keep), "reaching nodes"
@@ -129,7 +125,7 @@ def _ask(target: Target, checks: list[Check], profiles: list[Profile], *, keep: 
     return Gathered(
         {o.node: o.value for o in outcomes if o.value is not None},
         {o.node: o.error for o in outcomes if o.error is not None},
-        {host.name: host for host in target.hosts},
+        hosts,
         any(isinstance(o.error, Interrupted) for o in outcomes),
     )
 
@@ -137,12 +133,10 @@ def _ask(target: Target, checks: list[Check], profiles: list[Profile], *, keep: 
 def _load(folder: Path, checks: list[Check], target: Target) -> Gathered:
     """Saved facts; where an inventory is given too, its hosts' profiles and expectations count."""
     from gpuops import assessment, facts
-    from gpuops.document import Where
-    from gpuops.inventory import Host
 
     saved = {f.node: f for f in facts.load_folder(folder, assessment.probes_for(checks))}
-    known = {host.name: host for host in target.hosts} if target.inventory else {}
-    hosts = {name: known.get(name) or Host(name, name, Where(str(folder))) for name in saved}
+    known = {host.name: host for host in target.judged_hosts} if target.inventory else {}
+    hosts = {name: known.get(name) or saved_host(name, folder) for name in saved}
     return Gathered(saved, {}, hosts)
 
 

@@ -114,6 +114,15 @@ def test_of_saved_facts_only_the_chosen_hosts_count(project):
     assert "left out: gpu01: no saved facts" in run("-i", "prod.yml", "--layout", "tp=4").output
 
 
+@pytest.mark.parametrize("source", [["--from", "facts"], []], ids=["saved", "asked"])
+def test_a_profile_that_does_not_exist_is_told_with_its_place_before_any_node_is_asked(project, monkeypatch, source):
+    (project / "prod.yml").write_text("all:\n  hosts:\n    gpu01: {profile: hgx-h10}\n")
+    monkeypatch.setattr("gpuops.cli._options.Target.each", lambda *_: pytest.fail("a node was asked"))
+    done = CliRunner().invoke(command, [*source, "-i", "prod.yml", "--layout", "tp=4"])
+    assert isinstance(done.exception, InputError)
+    assert re.search(r'prod\.yml:3:\d+: gpu01 has the profile "hgx-h10".*did you mean "hgx-h100"', str(done.exception))
+
+
 REFUSED = {
     "a wrong word": (["--layout", "dq=2"], r"--layout: .*\bdq\b"),
     "a wrong order": (["--layout", "dp=2", "--order", "dp-tp"], r"--order"),
