@@ -218,31 +218,34 @@ def hand_over(descriptor, data) -> None:
         pass
 
 
-def patience(jobs) -> int:
-    """Milliseconds to wait for news: a job whose streams ended is about to exit."""
-    return 1 if any(not job.streams for job in jobs) else 200
+def watch() -> select.poll:
+    """What tells of a job's streams, and when nobody listens any more."""
+    poll = select.poll()
+    poll.register(1, 0)
+    return poll
 
 
-def hung_up(poll_answer) -> bool:
-    return any(descriptor == 1 for descriptor, _ in poll_answer)
+def take_in(jobs, poll) -> None:
+    """Wait for news of the jobs and read it. Ends this process when nobody listens any more."""
+    about_to_exit = any(not job.streams for job in jobs)
+    ready = [descriptor for descriptor, _ in poll.poll(1 if about_to_exit else 200)]
+    if 1 in ready:
+        raise SystemExit
+    for job in jobs:
+        for descriptor in ready:
+            if descriptor in job.streams:
+                job.read(descriptor, poll)
 
 
 def run(jobs, seconds) -> None:
     """Run jobs side by side, those of one lane one after another; their process groups end with this one."""
-    poll = select.poll()
-    poll.register(1, 0)                     # tells when nobody listens any more
+    poll = watch()
     waiting, running = list(jobs), []
     ends = time.monotonic() + seconds
     try:
         while waiting or running:
             launch(waiting, running, poll)
-            ready = poll.poll(patience(running))
-            if hung_up(ready):
-                raise SystemExit
-            for job in running:
-                for descriptor, _ in ready:
-                    if descriptor in job.streams:
-                        job.read(descriptor, poll)
+            take_in(running, poll)
             now = time.monotonic()
             if now > ends:
                 give_up(waiting, running)
@@ -312,8 +315,7 @@ def become(job, password) -> bool:
     passed = "root-%s" % os.urandom(12).hex()
     words = ["sudo", "-S", "-p", prompt] if password else ["sudo", "-n"]
     words += ["--", "/bin/sh", "-c", 'echo %s >&2; exec "$@"' % passed, "sh"] if password else ["--"]
-    poll = select.poll()
-    poll.register(1, 0)
+    poll = watch()
     job.start(poll, words + job.question["root_words"])
     job.as_root = True
     told = False
@@ -321,12 +323,7 @@ def become(job, password) -> bool:
         job.feed(job.question["stdin"])
     try:
         while not job.check(time.monotonic()):
-            ready = poll.poll(patience([job]))
-            if hung_up(ready):
-                raise SystemExit
-            for descriptor, _ in ready:
-                if descriptor in job.streams:
-                    job.read(descriptor, poll)
+            take_in([job], poll)
             if job.stdin is not None:
                 told = converse(job, prompt.encode(), passed.encode(), password.encode(), told)
     finally:
