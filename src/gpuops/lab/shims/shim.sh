@@ -78,6 +78,12 @@ cat | ls | readlink)
     PATH=/usr/bin:/bin
     exec "$tool" "$@"
     ;;
+find)
+    case " $*" in
+    *" /proc"*) set -- proc ;; # the lab looks for one thing there
+    *) PATH=/usr/bin:/bin exec find "$@" ;;
+    esac
+    ;;
 nvidia-smi) [ "$SLOW" = 0 ] || sleep "$SLOW" ;;
 esac
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpuops.lab.model import Node
-from gpuops.lab.tools import host, infiniband, kernel_log, lspci, software
+from gpuops.lab.tools import host, infiniband, kernel_log, lspci, processes, software
 from gpuops.lab.tools.answer import Answer, Tool
 from gpuops.lab.tools.nvidia_smi.program import nvidia_smi
 
@@ -24,6 +24,7 @@ PROGRAMS: Mapping[str, Tool] = {
     "id": host.id_,
     "whoami": host.whoami,
     "df": host.df,
+    "find": processes.find,
     "timedatectl": host.timedatectl,
     "chronyc": host.chronyc,
 }

@@ -1,0 +1,63 @@
+"""Nodes of a running lab are looked at over real SSH before they are put under load."""
+
+import pytest
+
+from gpuops.collective.pool import Pool
+from gpuops.collective.watch import Watch
+from gpuops.inventory import Inventory
+from gpuops.profile import NO_PROFILE
+from gpuops.transport.reach import Reach
+
+
+@pytest.fixture
+def pool(lab, home):
+    pool = Pool(Inventory.open(str(lab.folder / "inventory.yml")).select("all"), Reach())
+    yield pool
+    pool.close()
+
+
+@pytest.fixture
+def watch(pool):
+    return lambda **more: Watch(pool, dict.fromkeys(pool.hosts, NO_PROFILE), **more)
+
+
+def told(watch):
+    return {name: str(found) for name, found in watch.prove().items()}
+
+
+def test_a_host_with_a_job_is_busy_and_the_others_are_idle(plant, watch):
+    plant("gpu02:gpu0:busy")
+    assert told(watch()) == {"gpu01": "idle", "gpu02": "busy (pid 48211 python3, user alice)", "gpu03": "idle"}
+    assert told(watch(forced=frozenset({"gpu02"})))["gpu02"] == "idle"
+
+
+def test_a_host_whose_processes_may_not_be_seen_is_not_proved_idle(plant, watch):
+    plant("gpu01:host:no-sudo")
+    assert told(watch())["gpu01"].startswith("busy (not proved idle: other users' processes may not be looked at")
+
+
+def test_a_job_that_starts_between_two_rounds_is_seen_before_the_second(plant, watch):
+    look = watch()
+    assert set(told(look).values()) == {"idle"}
+    before = look({"gpu01", "gpu02"})
+    assert not before.busy
+    assert before.counters["gpu01:mlx5_0"]["symbol_error"] == 0
+    plant("gpu02:host:busy")
+    assert look({"gpu01", "gpu02"}).busy == {"gpu02": "busy (pid 48211 python3, user alice, and 7 more)"}
+
+
+def test_our_own_ranks_are_not_taken_for_a_job(plant, watch):
+    look = watch(pids=lambda: {"gpu02": range(48211, 48219)})
+    plant("gpu02:host:busy")
+    assert not look({"gpu02"}).busy
+
+
+def test_a_node_that_is_lost_is_not_idle(plant, watch, lab):
+    plant("gpu03:host:die-mid-answer")
+    assert "gpu03" in watch()({"gpu01", "gpu03"}).busy
+
+
+def test_pods_of_a_scheduler_elsewhere_count(watch):
+    look = watch(allocations=lambda hosts: {host.name: ("pod ml/train-0",) for host in hosts})
+    assert set(told(look).values()) == {"busy (pod ml/train-0)"}
+    assert look({"gpu01"}).busy == {"gpu01": "busy (pod ml/train-0)"}
