@@ -1,0 +1,123 @@
+"""Cases: simulated fabrics with their faults and disturbances, drawn from a seed."""
+
+from __future__ import annotations
+
+import random
+from dataclasses import dataclass
+
+from gpuops.errors import InputError
+from gpuops.isolation.fabric import Fabric
+from gpuops.isolation.faults import Fault, fabric_leaves, resolve
+from gpuops.isolation.simulation import QUIET, Disturbances, Simulation, Tenant
+from gpuops.isolation.wiring import Wiring, wire, wire_unmapped
+
+MOST_FAULTS = 5
+_ROUNDS_DISTURBED = 16  # other tenants come and go within the first rounds, which is when we measure
+
+
+@dataclass(frozen=True)
+class Case:
+    """One fabric under test: what is wrong with it, and what makes that hard to see."""
+
+    wiring: Wiring
+    faults: tuple[Fault, ...] = ()
+    disturbances: Disturbances = QUIET
+    mapped: bool = True
+    tells_absent: bool = True
+    seed: int = 0
+
+    @property
+    def fabric(self) -> Fabric:
+        """The fabric as it is."""
+        return wire(self.wiring)
+
+    @property
+    def known(self) -> Fabric:
+        """The fabric as far as the user knows it: without its leaves where they are not mapped."""
+        return self.fabric if self.mapped else wire_unmapped(self.wiring)
+
+    def simulation(self) -> Simulation:
+        """An engine that measures this case, always with the same figures for the same rounds."""
+        return Simulation(
+            self.fabric,
+            self.faults,
+            self.disturbances,
+            oversubscription=self.wiring.oversubscription,
+            tells_absent=self.tells_absent,
+            seed=self.seed,
+        )
+
+
+def draw_case(nodes: int, seed: int, *, gpus: int = 8, mapped: bool | None = None, disturbed: bool = True) -> Case:
+    """A case of ``nodes`` nodes with 0 to 5 faults; ``mapped`` None: one case in two knows its leaves.
+
+    The same seed gives the same fabric and faults, whether ``disturbed`` and ``mapped`` or not.
+    """
+    rng = random.Random(f"{nodes}/{gpus}/{seed}")  # noqa: S311 - reproducible on purpose
+    wiring = _draw_wiring(nodes, gpus, rng)
+    faults = draw_faults(wire(wiring), rng.randint(0, min(MOST_FAULTS, nodes)), rng)
+    tells_absent, coin = rng.random() < 0.5, rng.random() < 0.5
+    disturbances = draw_disturbances(wire(wiring), rng) if disturbed else QUIET
+    return Case(wiring, faults, disturbances, coin if mapped is None else mapped, tells_absent, seed)
+
+
+def _draw_wiring(nodes: int, gpus: int, rng: random.Random) -> Wiring:
+    """Rail-optimised one time in two, else one or two leaves a unit; units of 16 or 32 nodes, or fewer where few."""
+    unit = rng.choice((16, 32)) if nodes >= 64 else rng.choice((max(1, nodes // 4), max(1, nodes // 2)))
+    leaves = rng.choice((gpus, gpus, 1, 2 if gpus % 2 == 0 else 1))
+    return Wiring(nodes, gpus, unit, leaves, rng.choice((1.0, 1.0, 1.5, 2.0)), shuffled=rng.random() < 0.25)
+
+
+def draw_faults(fabric: Fabric, count: int, rng: random.Random) -> tuple[Fault, ...]:
+    """``count`` faults on different parts: 10 to 60 % slow, one in four hangs; one in four is on the leaf of another.
+
+    `InputError` where the fabric has fewer parts.
+    """
+    if count > len(fabric.nodes):
+        raise InputError(f"{count} faults are too many for {len(fabric.nodes)} nodes; plant at most one a node")
+    parts: list[str] = []
+    while len(parts) < count:
+        part = _draw_neighbour(fabric, parts[-1], rng) if parts and rng.random() < 0.25 else _draw_part(fabric, rng)
+        if part not in parts:
+            parts.append(part)
+    return tuple(Fault(part, None if rng.random() < 0.25 else rng.randint(10, 60)) for part in parts)
+
+
+def _draw_part(fabric: Fabric, rng: random.Random) -> str:
+    """Each kind of part is as likely as any other, however many there are of it."""
+    node = fabric.nodes[rng.choice(tuple(fabric.nodes))]
+    unit, rail = rng.choice(tuple(fabric.units)), rng.choice(fabric.rails)
+    parts = [node.name, f"{node.name}:gpu{rng.choice(node.gpus)}", fabric.part(node.name, rail)]
+    parts.append(f"leaf:{rng.choice(fabric_leaves(fabric))}")
+    if len(fabric.units) > 1:
+        parts.append(f"unit:{unit}/rail{rail}")
+    return rng.choice(parts)
+
+
+def _draw_neighbour(fabric: Fabric, part: str, rng: random.Random) -> str:
+    """The leaf of ``part``, or an HCA on it; of a part that is on no single leaf, one that its node or unit uses."""
+    leaf = _leaf(fabric, part, rng)
+    ports = [(node.name, nic.rail) for node in fabric.nodes.values() for nic in node.nics if nic.leaf == leaf]
+    return f"leaf:{leaf}" if rng.random() < 0.25 else fabric.part(*rng.choice(ports))
+
+
+def _leaf(fabric: Fabric, part: str, rng: random.Random) -> str | None:
+    place = resolve(part, fabric)
+    if place.leaf is not None:
+        return place.leaf
+    node = fabric.nodes[place.node if place.node is not None else fabric.units[str(place.unit)][0]]
+    nic = node.nic(place.rail if place.rail is not None else rng.choice(node.nics).rail)
+    return nic.leaf if nic else None
+
+
+def draw_disturbances(fabric: Fabric, rng: random.Random) -> Disturbances:
+    """Noise of 1 to 2 %; up to one crossing transfer in twenty collides; drift of up to 8 %; other tenants.
+
+    Of these there are up to 2, and one more for each 64 leaves; each stays for 1 to 3 rounds.
+    """
+    leaves = fabric_leaves(fabric)
+    tenants = tuple(
+        Tenant(rng.choice(leaves), rng.uniform(0.2, 0.6), range(first, first + rng.randint(1, 3)))
+        for first in (rng.randrange(_ROUNDS_DISTURBED) for _ in range(rng.randint(0, 2 + len(leaves) // 64)))
+    )
+    return Disturbances(rng.uniform(0.01, 0.02), rng.uniform(0, 0.05), tenants, rng.uniform(0, 0.08))
