@@ -1,0 +1,272 @@
+"""Runs on a node: listens, and tries whether other nodes are reached by name, by TCP and with whole packets.
+
+Python 3.6 grammar, standard library only. It says ``MARK {"hello": …}`` when it is ready, takes a JSON object a line
+from stdin and answers each with one (see collective/ladder.py). Whoever connects here is sent the token of `listen`:
+who hears it has reached this very process, and not another machine behind the same address. It ends with its stdin or
+when nobody listens to its stdout any more.
+"""
+import errno
+import json
+import os
+import select
+import signal
+import socket
+import sys
+import threading
+import time
+
+IP_MTU_DISCOVER, IP_PMTUDISC_DO, IP_MTU = 10, 2, 14                 # Linux, <netinet/in.h>
+IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO, IPV6_MTU = 23, 2, 24
+HEADERS_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}           # IP and UDP
+DATAGRAM_TRIES = 4
+LARGEST_DATAGRAM = 65507
+LOOPBACK = ("127.", "::1")
+
+
+class Mesh:
+    """The sockets of this process; each public method answers the message of its name."""
+
+    def __init__(self) -> None:
+        self.poll = select.poll()
+        self.handlers = {}
+        self.token = b""
+        self.listening = []
+
+    def hear(self, descriptor, events, handler) -> None:
+        self.poll.register(descriptor, events)
+        self.handlers[descriptor] = handler
+
+    def drop(self, one) -> None:
+        self.handlers.pop(one.fileno(), None)
+        try:
+            self.poll.unregister(one.fileno())
+        except (KeyError, ValueError):
+            pass
+        one.close()
+
+    def wait(self, seconds) -> None:
+        """Handle what happens within the next ``seconds``, at least once."""
+        for descriptor, _ in self.poll.poll(max(0, seconds) * 1000):
+            if descriptor == 1:
+                raise SystemExit    # nobody listens any more
+            handler = self.handlers.get(descriptor)
+            if handler:
+                handler()
+
+    def listen(self, message) -> dict:
+        """Listen for TCP and datagrams on one port, ephemeral unless it is given."""
+        for one in self.listening:
+            self.drop(one)
+        self.token = message["token"].encode()
+        family = socket.AF_INET6 if socket.has_ipv6 and can_bind(socket.AF_INET6) else socket.AF_INET
+        stream, datagrams = (socket.socket(family, kind) for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM))
+        self.listening = [stream, datagrams]
+        for one in self.listening:
+            one.setblocking(False)
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
+        stream.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)    # as every launcher does
+        try:
+            stream.bind(("", message.get("port", 0)))
+            stream.listen(1024)
+        except OSError as error:
+            return {"error": os.strerror(error.errno)}
+        port = stream.getsockname()[1]
+        try:
+            datagrams.bind(("", port))
+        except OSError:
+            datagrams.bind(("", 0))
+        self.hear(stream.fileno(), select.POLLIN, lambda: self.greet(stream))
+        self.hear(datagrams.fileno(), select.POLLIN, lambda: self.acknowledge(datagrams))
+        return {"port": port, "datagrams": datagrams.getsockname()[1], "unix_seconds": time.time()}
+
+    def greet(self, listener) -> None:
+        try:
+            one, _ = listener.accept()
+        except OSError:
+            return
+        try:
+            one.send(self.token)
+        except OSError:
+            pass
+        one.close()
+
+    def acknowledge(self, datagrams) -> None:
+        try:
+            data, sender = datagrams.recvfrom(LARGEST_DATAGRAM)
+            if data.startswith(self.token):
+                datagrams.sendto(b"%s %d" % (self.token, len(data)), sender)
+        except OSError:
+            pass
+
+    def resolve(self, message) -> dict:
+        """The addresses that each name has here, or why there is none."""
+        found = {}
+        threads = [threading.Thread(target=look_up, args=(name, found), daemon=True) for name in message["names"]]
+        for thread in threads:
+            thread.start()
+        ends = time.monotonic() + message["seconds"]
+        while any(thread.is_alive() for thread in threads) and time.monotonic() < ends:
+            self.wait(0.02)
+        late = "no answer within %g s" % message["seconds"]
+        return {"names": {name: found.get(name, {"error": late}) for name in message["names"]}}
+
+    def connect(self, message) -> dict:
+        """Who of ``to`` ({node: [address, port, token]}) is not reached, and why."""
+        failed, open_ones = {}, {}
+        for node, (address, port, token) in message["to"].items():
+            attempt = Attempt(self, address, port, token.encode())
+            open_ones[node] = attempt
+        ends = time.monotonic() + message["seconds"]
+        while any(attempt.pending for attempt in open_ones.values()) and time.monotonic() < ends:
+            self.wait(min(0.2, ends - time.monotonic()))
+        for node, attempt in open_ones.items():
+            attempt.end()
+            if attempt.why:
+                failed[node] = attempt.why
+        return {"failed": failed}
+
+    def packets(self, message) -> dict:
+        """Whether packets as large as the way's first MTU reach each of ``to`` ({node: [address, port, token]})."""
+        return {"packets": {node: self.whole(*place) for node, place in message["to"].items()}}
+
+    def whole(self, address, port, token) -> dict:
+        family = socket.AF_INET6 if ":" in address else socket.AF_INET
+        one = socket.socket(family, socket.SOCK_DGRAM)
+        one.setblocking(False)
+        try:
+            if family == socket.AF_INET6:
+                one.setsockopt(socket.IPPROTO_IPV6, IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO)
+            else:
+                one.setsockopt(socket.IPPROTO_IP, IP_MTU_DISCOVER, IP_PMTUDISC_DO)
+            one.connect((address, port))
+            mtu = route_mtu(one, family)
+            size = min(mtu - HEADERS_BYTES[family], LARGEST_DATAGRAM)
+            told = {"mtu": mtu, "small": self.echoed(one, token.encode(), 64), "whole": False}
+            told["whole"] = told["small"] and self.echoed(one, token.encode(), size)
+            told["path_mtu"] = route_mtu(one, family)
+            return told
+        except OSError as error:
+            return {"error": os.strerror(error.errno or 0)}
+        finally:
+            one.close()
+
+    def echoed(self, one, token, size) -> bool:
+        """Whether a datagram of ``size`` bytes comes through undivided."""
+        data = token + b"\0" * max(0, size - len(token))
+        for _ in range(DATAGRAM_TRIES):
+            try:
+                one.send(data)
+            except OSError as error:
+                if error.errno == errno.EMSGSIZE:
+                    return False
+            ends = time.monotonic() + 0.25
+            while time.monotonic() < ends:
+                self.wait(0.005)
+                try:
+                    if one.recv(4096) == b"%s %d" % (token, len(data)):
+                        return True
+                except OSError:
+                    pass
+        return False
+
+
+class Attempt:
+    """One connection that is being made; ``why`` it failed, empty where the right process answered."""
+
+    def __init__(self, mesh, address, port, token) -> None:
+        self.mesh, self.token = mesh, token
+        self.pending, self.why = True, "no answer (dropped on the way?)"
+        self.socket = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
+        self.socket.setblocking(False)
+        state = self.socket.connect_ex((address, port))
+        if state not in (0, errno.EINPROGRESS):
+            self.settle(os.strerror(state))
+        else:
+            mesh.hear(self.socket.fileno(), select.POLLIN, self.listen)
+
+    def listen(self) -> None:
+        try:
+            said = self.socket.recv(4096)
+        except OSError as error:
+            self.settle(os.strerror(error.errno or 0))
+            return
+        self.settle("" if said == self.token else "another process answers there")
+
+    def settle(self, why) -> None:
+        self.pending, self.why = False, why
+        self.mesh.drop(self.socket)
+
+    def end(self) -> None:
+        if self.pending:
+            self.mesh.drop(self.socket)
+
+
+def can_bind(family) -> bool:
+    try:
+        with socket.socket(family) as one:
+            one.bind(("", 0))
+        return True
+    except OSError:
+        return False
+
+
+def look_up(name, found) -> None:
+    try:
+        found[name] = {"addresses": sorted({entry[4][0] for entry in socket.getaddrinfo(name, None)})}
+    except (OSError, UnicodeError) as error:
+        found[name] = {"error": getattr(error, "strerror", None) or str(error)}
+
+
+def route_mtu(one, family) -> int:
+    if family == socket.AF_INET6:
+        return one.getsockopt(socket.IPPROTO_IPV6, IPV6_MTU)
+    return one.getsockopt(socket.IPPROTO_IP, IP_MTU)
+
+
+def say(message) -> None:
+    data = ("%s %s\n" % (MARK, json.dumps(message))).encode()  # noqa: F821 - set by the line that started us
+    while data:
+        data = data[os.write(1, data):]
+
+
+def end(*_) -> None:
+    os._exit(0)     # a name that is still being looked up keeps nobody
+
+
+def serve() -> None:
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, end)
+    mesh = Mesh()
+    mesh.poll.register(1, 0)
+    lines = Lines(mesh)
+    mesh.hear(0, select.POLLIN, lines.read)
+    os.write(1, b"\n")
+    say({"hello": {"pid": os.getpid()}})
+    while True:
+        mesh.wait(3600)
+        while lines.whole:
+            message = json.loads(lines.whole.pop(0).decode())
+            say(getattr(mesh, message["do"])(message))
+
+
+class Lines:
+    """What was read from stdin: whole lines, and the beginning of the next."""
+
+    def __init__(self, mesh) -> None:
+        self.whole, self.rest = [], b""
+
+    def read(self) -> None:
+        data = os.read(0, 65536)
+        if not data:
+            end()
+        *lines, self.rest = (self.rest + data).split(b"\n")
+        self.whole += lines
+
+
+try:
+    serve()
+except OSError:
+    end()
+except SystemExit:
+    end()

@@ -1,0 +1,127 @@
+import ast
+import os
+import pathlib
+import signal
+import socket
+import time
+
+import pytest
+
+HERE = "127.0.0.1"
+SOURCE = pathlib.Path(__file__).parents[3] / "src" / "gpuops" / "node" / "mesh.py"
+
+
+@pytest.fixture
+def start(open_node):
+    """Starts the script on this machine; returns a function that says one thing to it and hears the answer."""
+
+    def begin():
+        worker = open_node().start("mesh")
+
+        def ask(do, **message):
+            worker.tell({"do": do, **message})
+            return worker.hear(20)
+
+        ask.worker = worker
+        return ask
+
+    return begin
+
+
+@pytest.fixture
+def two(start):
+    """Two of them: the second listens with the token ``two``; its place as another must be told it."""
+    one, other = start(), start()
+    told = other("listen", token="two")
+    return one, other, told
+
+
+def test_it_is_written_in_the_grammar_of_python_3_6():
+    ast.parse(SOURCE.read_text(), feature_version=(3, 6))
+
+
+def test_it_says_when_it_listens_and_what_time_it_is(two):
+    told = two[2]
+    assert 1024 <= told["port"] < 65536
+    assert abs(told["unix_seconds"] - time.time()) < 5
+
+
+def test_who_is_reached_is_not_told_and_who_is_not_is_told_why(two):
+    one, _, told = two
+    with socket.socket() as closed, socket.socket() as silent:
+        for each in (closed, silent):
+            each.bind((HERE, 0))
+        silent.listen(1)
+        began = time.monotonic()
+        failed = one(
+            "connect",
+            to={
+                "good": [HERE, told["port"], "two"],
+                "closed": [HERE, closed.getsockname()[1], "x"],
+                "silent": [HERE, silent.getsockname()[1], "x"],
+                "stranger": [HERE, told["port"], "three"],
+            },
+            seconds=1,
+        )["failed"]
+    assert failed == {
+        "closed": "Connection refused",
+        "silent": "no answer (dropped on the way?)",
+        "stranger": "another process answers there",
+    }
+    assert time.monotonic() - began < 3
+
+
+def test_two_that_try_each_other_at_the_same_time_reach_each_other(two):
+    one, other, told = two
+    back = one("listen", token="one")["port"]
+    one.worker.tell({"do": "connect", "to": {"other": [HERE, told["port"], "two"]}, "seconds": 5})
+    other.worker.tell({"do": "connect", "to": {"one": [HERE, back, "one"]}, "seconds": 5})
+    assert one.worker.hear(10) == other.worker.hear(10) == {"failed": {}}
+
+
+def test_many_connections_at_once(two):
+    one, _, told = two
+    places = {f"n{number}": [HERE, told["port"], "two"] for number in range(250)}
+    assert one("connect", to=places, seconds=10)["failed"] == {}
+
+
+def test_whole_packets_arrive_at_whoever_listens(two):
+    one, _, told = two
+    with socket.socket(type=socket.SOCK_DGRAM) as deaf:
+        deaf.bind((HERE, 0))
+        packets = one(
+            "packets", to={"good": [HERE, told["datagrams"], "two"], "deaf": [HERE, deaf.getsockname()[1], "x"]}
+        )["packets"]
+    mtu = min(65535, int(pathlib.Path("/sys/class/net/lo/mtu").read_text()))  # what an IP packet can be
+    assert packets["good"] == {"mtu": mtu, "path_mtu": mtu, "small": True, "whole": True}
+    assert packets["deaf"] == {"mtu": mtu, "path_mtu": mtu, "small": False, "whole": False}
+
+
+def test_names_are_looked_up_where_it_runs(start):
+    names = start()("resolve", names=["localhost", HERE, "no-such-name.invalid"], seconds=10)["names"]
+    assert HERE in names["localhost"]["addresses"] or "::1" in names["localhost"]["addresses"]
+    assert names[HERE]["addresses"] == [HERE]
+    assert names["no-such-name.invalid"]["error"]
+
+
+def test_it_can_listen_anew_and_on_a_given_port(two):
+    one, other, told = two
+    assert one("listen", token="x", port=told["port"]) == {"error": "Address already in use"}
+    again = other("listen", token="new", port=told["port"])
+    assert again["port"] == told["port"]
+    assert one("connect", to={"n": [HERE, told["port"], "new"]}, seconds=5)["failed"] == {}
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, None])
+def test_it_ends_when_it_is_told_to_or_nobody_is_there(start, number):
+    ask = start()
+    ask("listen", token="x")
+    pid = ask.worker.hello["pid"]
+    if number is None:
+        ask.worker.close()
+    else:
+        os.kill(pid, number)
+    ends = time.monotonic() + 3
+    while pathlib.Path(f"/proc/{pid}/fd/0").exists() and time.monotonic() < ends:
+        time.sleep(0.02)
+    assert not pathlib.Path(f"/proc/{pid}/fd/0").exists()
