@@ -32,6 +32,8 @@ Algorithm = Literal["rail", "ring", "tree", "nvls", "sharp", "measured"]
 Curve = Mapping[float, float]
 """A value by GiB of payload."""
 
+BETWEEN_NODES: tuple[Algorithm, ...] = ("ring", "tree", "nvls", "sharp")
+WITHOUT_NVLS: tuple[Algorithm, ...] = ("ring", "tree")
 _GUESS = GRADES[-1]
 
 
@@ -49,7 +51,7 @@ class Term:
 
 @dataclass(frozen=True)
 class Expected:
-    """What is expected: the least of the caps (``terms``) of one algorithm, and which that is (``limit``).
+    """What is expected at ``size_bytes``: the least of an algorithm's caps (``terms``), and which that is (``limit``).
 
     ``grade`` is the poorest of the terms: with a cap that is guessed, another may not really be the least.
     """
@@ -59,6 +61,7 @@ class Expected:
     terms: tuple[Term, ...]
     grade: str
     algorithm: Algorithm
+    size_bytes: int
 
     @property
     def may_fail(self) -> bool:
@@ -144,7 +147,7 @@ def within_node(profile: Profile, gpus: int, size_bytes: int | None = None, *, n
     if gpus < 2 or size < gate_bytes(gpus):
         return None
     term = _measured(profile, "nvls", gpus, size) if nvls else None
-    return _alone(term, "nvls") or _alone(_ring(profile, gpus, size), "ring")
+    return _alone(term, "nvls", size) or _alone(_ring(profile, gpus, size), "ring", size)
 
 
 def between_nodes(
@@ -152,7 +155,7 @@ def between_nodes(
     network: Network,
     size_bytes: int | None = None,
     efficiency: Efficiency = PRIOR,
-    algorithms: Collection[Algorithm] = ("ring", "tree", "nvls", "sharp"),
+    algorithms: Collection[Algorithm] = BETWEEN_NODES,
 ) -> Expected | None:
     """What all GPUs of several like nodes give by the best of ``algorithms``; None where the model cannot say.
 
@@ -164,7 +167,7 @@ def between_nodes(
     if any(key.startswith("allreduce.measured.") for key in profile.values):
         return _across_domains(profile, network.ranks, size)
     found = [
-        _lesser(_nvlink(each, profile, network, size), _net(each, network, size, efficiency), each)
+        _lesser(_nvlink(each, profile, network, size), _net(each, network, size, efficiency), each, size)
         for each in algorithms
         if each != "sharp" or profile.get("allreduce.sharp")
     ]
@@ -176,37 +179,41 @@ def on_rail(network: Network, size_bytes: int | None = None, efficiency: Efficie
     size = size_bytes or gate_bytes(network.ranks)
     if size < gate_bytes(network.ranks):
         return None
-    return _alone(_net("rail", replace(network, nics=1), size, efficiency), "rail")
+    return _alone(_net("rail", replace(network, nics=1), size, efficiency), "rail", size)
 
 
-def learn(figures: Iterable[tuple[float, Expected]], size_bytes: int) -> Efficiency:
-    """The efficiencies that good figures show, each with what was expected of it; the prior for the rest.
+def learn(figures: Iterable[tuple[float, Expected]]) -> Efficiency:
+    """The efficiencies that good figures show, each given with what was expected of it; the prior for the rest.
 
-    Learnt is the median of at least three figures that the network decides; one that is not plausible is not taken,
-    because a whole fabric that is slow must not become the measure of itself.
+    Learnt is the median of at least three figures of one payload that the network decides. One that is not plausible is
+    not taken: a whole fabric that is slow must not become its own measure.
     """
-    shares: dict[str, list[float]] = {}
+    shares: dict[tuple[str, int], list[float]] = {}
     for measured, expected in figures:
-        term = expected.terms[-1]
-        if expected.limit == term.name == "network":
-            shares.setdefault(expected.algorithm, []).append(measured * term.efficiency / term.gb_per_s)
-    medians = {name: statistics.median(found) for name, found in shares.items() if len(found) >= _LEAST_FIGURES}
-    learnt = {name: {size_bytes / GIB: e} for name, e in medians.items() if _PLAUSIBLE[0] <= e <= _PLAUSIBLE[1]}
+        network = expected.terms[-1]
+        if expected.limit == network.name == "network":
+            key = expected.algorithm, expected.size_bytes
+            shares.setdefault(key, []).append(measured * network.efficiency / network.gb_per_s)
+    learnt: dict[str, dict[float, float]] = {}
+    for (algorithm, size_bytes), found in shares.items():
+        e = statistics.median(found)
+        if len(found) >= _LEAST_FIGURES and _PLAUSIBLE[0] <= e <= _PLAUSIBLE[1]:
+            learnt.setdefault(algorithm, {})[size_bytes / GIB] = e
     return Efficiency({**PRIOR.curves, **learnt}, frozenset(learnt))
 
 
-def _alone(term: Term | None, algorithm: Algorithm) -> Expected | None:
+def _alone(term: Term | None, algorithm: Algorithm, size_bytes: int) -> Expected | None:
     """What one cap alone decides."""
-    return Expected(term.gb_per_s, term.name, (term,), term.grade, algorithm) if term else None
+    return Expected(term.gb_per_s, term.name, (term,), term.grade, algorithm, size_bytes) if term else None
 
 
-def _lesser(nvlink: Term | None, network: Term, algorithm: Algorithm) -> Expected | None:
+def _lesser(nvlink: Term | None, network: Term, algorithm: Algorithm, size_bytes: int) -> Expected | None:
     """What the lesser of two caps decides; None where the NVLink's is not known."""
     if nvlink is None:
         return None
     least = min(nvlink, network, key=lambda term: term.gb_per_s)
     poorest = max(nvlink.grade, network.grade, key=GRADES.index)
-    return Expected(least.gb_per_s, least.name, (nvlink, network), poorest, algorithm)
+    return Expected(least.gb_per_s, least.name, (nvlink, network), poorest, algorithm, size_bytes)
 
 
 def _net(algorithm: Algorithm, network: Network, size_bytes: int, efficiency: Efficiency) -> Term:
@@ -258,10 +265,10 @@ def _across_domains(profile: Profile, ranks: int, size_bytes: int) -> Expected |
     below, above = max((c for c in counts if c <= ranks), default=0), min((c for c in counts if c >= ranks), default=0)
     low, high = (_measured(profile, "measured", count, size_bytes) for count in (below, above))
     if low is None or high is None or below == above:
-        return _alone(low and high, "measured")
+        return _alone(low and high, "measured", size_bytes)
     rate, _ = _along({below: low.gb_per_s, above: high.gb_per_s}, ranks)
     between = f"{ranks} ranks, between {low.gb_per_s:.0f} with {below} and {high.gb_per_s:.0f} with {above}"
-    return _alone(replace(low, gb_per_s=rate, sum=between, grade=_GUESS), "measured")
+    return _alone(replace(low, gb_per_s=rate, sum=between, grade=_GUESS), "measured", size_bytes)
 
 
 def _counts(profile: Profile, family: str) -> list[int]:

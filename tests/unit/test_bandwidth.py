@@ -158,7 +158,7 @@ def test_a_figure_is_as_good_as_its_poorest_number():
 
 def test_what_was_learnt_here_may_fail_a_node():
     guessed = between_nodes(H100, network(8))
-    efficiency = learn([(share * cap(guessed), guessed) for share in (0.90, 0.91, 0.97)], GIB)
+    efficiency = learn([(share * cap(guessed), guessed) for share in (0.90, 0.91, 0.97)])
     assert efficiency.learnt == {"nvls"}
     expected = between_nodes(H100, network(16), efficiency=efficiency, algorithms=["nvls"])
     assert expected.gb_per_s == pytest.approx(0.91 * 400 * 127 / 128)
@@ -170,7 +170,7 @@ def test_what_was_learnt_here_may_fail_a_node():
 
 def test_an_efficiency_learnt_with_a_large_payload_is_a_guess_for_a_small_one():
     rail = on_rail(network(2, ranks=2), 8 * GIB)
-    efficiency = learn([(48.5, rail)] * 3, 8 * GIB)
+    efficiency = learn([(48.5, rail)] * 3)
     assert on_rail(network(2, ranks=2), 8 * GIB, efficiency).may_fail
     assert not on_rail(network(2, ranks=2), GIB, efficiency).may_fail
 
@@ -178,18 +178,18 @@ def test_an_efficiency_learnt_with_a_large_payload_is_a_guess_for_a_small_one():
 @pytest.mark.parametrize("figures", [[48.0, 48.0], [30.0, 30.0, 48.0, 30.0], [60.0] * 5])
 def test_too_few_figures_or_a_fabric_slow_throughout_teach_nothing(figures):
     rail = on_rail(network(2, ranks=2))
-    assert learn([(figure, rail) for figure in figures], GIB).learnt == frozenset()
+    assert learn([(figure, rail) for figure in figures]).learnt == frozenset()
 
 
 def test_figures_that_nvlink_decides_teach_nothing_of_the_network():
     pair = between_nodes(H100, network(2))
     node = within_node(H100, 8)
-    assert learn([(460.0, pair), (460.0, node)] * 5, GIB).learnt == frozenset()
+    assert learn([(460.0, pair), (460.0, node)] * 5).learnt == frozenset()
 
 
 def test_what_was_learnt_is_saved_with_the_run():
     rail = on_rail(network(2, ranks=2))
-    learnt = learn([(47.0, rail)] * 3, GIB)
+    learnt = learn([(47.0, rail)] * 3)
     document = json.loads(json.dumps(learnt.to_document()))
     assert document == {"rail": {"1.0": 0.94}}
     again = Efficiency.from_document(document)
@@ -262,6 +262,6 @@ def test_along_a_curve_nothing_leaves_its_neighbours(curve, gib):
 @given(st.floats(0.8, 1.02), st.integers(3, 9), SIZES)
 def test_learning_gives_back_what_the_fabric_is(share, count, size):
     rail = on_rail(network(2, ranks=2), size)
-    learnt = learn([(share * 50, rail)] * count, size)
+    learnt = learn([(share * 50, rail)] * count)
     assume(0.8 < share < 1.02)
     assert on_rail(network(2, ranks=2), size, learnt).gb_per_s == pytest.approx(share * 50)

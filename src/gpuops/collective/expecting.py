@@ -1,0 +1,86 @@
+"""Expecting: what each group of a measurement should give, from its nodes' profiles and the rates of its NICs; pure."""
+
+from __future__ import annotations
+
+import functools
+import statistics
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+
+from gpuops.bandwidth import (
+    BETWEEN_NODES,
+    PRIOR,
+    WITHOUT_NVLS,
+    Efficiency,
+    Expected,
+    Network,
+    between_nodes,
+    learn,
+    on_rail,
+    within_node,
+)
+from gpuops.isolation.evidence import Evidence
+from gpuops.isolation.fabric import Fabric
+from gpuops.isolation.rounds import Group
+from gpuops.profile import NO_PROFILE, Profile
+
+_BITS_PER_BYTE = 8
+
+
+@dataclass(frozen=True)
+class Expectations:
+    """What the groups of ``fabric`` should give with NCCL; ``profiles`` by node.
+
+    ``size_bytes`` is the payload of one rank; None: the least that can be judged, which grows with a group.
+    """
+
+    fabric: Fabric
+    profiles: Mapping[str, Profile]
+    efficiency: Efficiency = PRIOR
+    size_bytes: int | None = None
+
+    def of(self, group: Group) -> Expected | None:
+        """What ``group`` should give, as the poorest of its nodes; None where nothing can be said of one of them."""
+        profiles = {id(p): p for p in (self.profiles.get(name, NO_PROFILE) for name in group.nodes)}.values()
+        found = [self._of(group, profile) for profile in profiles]
+        known = [each for each in found if each is not None]
+        return min(known, key=lambda each: each.gb_per_s) if len(known) == len(found) else None
+
+    def to_judge_by(self, group: Group) -> float | None:
+        """The GB/s that a group's figure may be judged by; None where there is but a guess, or nothing."""
+        expected = self.of(group)
+        return expected.gb_per_s if expected and expected.may_fail else None
+
+    def learnt_from(self, evidence: Evidence) -> Expectations:
+        """The same, with the efficiencies that the figures of ``evidence`` show; those in trouble do not count."""
+        prior = replace(self, efficiency=PRIOR)
+        figures = (figure for measured in evidence.rounds for figure in measured.figures if not figure.trouble)
+        told = ((figure.gb_per_s, prior.of(figure.group)) for figure in figures)
+        return replace(self, efficiency=learn((rate, e) for rate, e in told if rate is not None and e is not None))
+
+    def _of(self, group: Group, profile: Profile) -> Expected | None:
+        nodes = [self.fabric.nodes[name] for name in group.nodes]
+        gpus = [len(group.gpus or node.gpus) for node in nodes]
+        if group.variant == "no-p2p":
+            return None  # PCIe and the host's memory decide, of which no profile tells
+        if len(nodes) == 1:
+            return within_node(profile, gpus[0], self.size_bytes, nvls=not group.variant)
+        if group.rail is not None:
+            rail = self._network(profile, len(nodes), len(nodes), 1)
+            return on_rail(rail, self.size_bytes, self.efficiency) if rail else None
+        network = self._network(profile, len(nodes), sum(gpus), min(len(node.nics) for node in nodes))
+        algorithms = WITHOUT_NVLS if group.variant else BETWEEN_NODES
+        return between_nodes(profile, network, self.size_bytes, self.efficiency, algorithms) if network else None
+
+    def _network(self, profile: Profile, nodes: int, ranks: int, nics: int) -> Network | None:
+        """A profile's rate comes before a port's own, which may have come up with less than it should."""
+        known = profile.values.get("nic.rate_gbps")
+        if known is not None:
+            rate, source, grade = known.value / _BITS_PER_BYTE, known.source, known.grade
+        else:
+            rate, source, grade = self._usual_rate, "the rate that most ports here have", "measured-here"
+        return Network(nodes, ranks, nics, rate, source, grade) if rate and nics else None
+
+    @functools.cached_property
+    def _usual_rate(self) -> float:
+        return statistics.mode([nic.gb_per_s for node in self.fabric.nodes.values() for nic in node.nics] or [0.0])
