@@ -44,5 +44,6 @@ def _version(answer: Answer, name: str) -> str | None:
 
 def _loss(answer: Answer, gpus: list[Gpu]) -> SmiError | None:
     """A GPU that fell off the bus while nvidia-smi asked it: the words stand where its values should be."""
-    lost = [g.address for g, r in zip(gpus, answer.records, strict=True) if LOST in map(bare, r.fields.values())]
+    told = zip(gpus, answer.records, strict=True)
+    lost = [g.address for g, r in told if LOST in [bare(r.fields[path]) for path in g.faulty_fields]]
     return SmiError("gpu-lost", LOST, tuple(lost)) if lost else None

@@ -17,10 +17,10 @@ from gpuops.probes.nvidia_smi.gpu import Gpu, Process, RemappedRows, canonical_a
 from gpuops.probing import Unknown
 
 LOST = "GPU is lost"
-FAULTS = ("ERR!", "Unknown Error", LOST, "GPU requires reset")
+FAULTS = frozenset({"ERR!", "Unknown Error", LOST, "GPU requires reset"})
 """What stands in place of a value when the card does not answer the driver (NVML's words for its return codes)."""
 
-_SILENT = ("", "N/A", "Not Supported", "Requested functionality has been deprecated", "Insufficient Permissions")
+_SILENT = {"", "N/A", "Not Supported", "Requested functionality has been deprecated", "Insufficient Permissions"}
 
 
 @dataclass
@@ -35,7 +35,7 @@ class Record:
 
 def bare(text: str) -> str:
     """The text without spaces and without the brackets of ``[N/A]``."""
-    return text.strip().removeprefix("[").removesuffix("]")
+    return text.strip("[] \t\r\n")
 
 
 def read_text(text: str) -> str | None:
@@ -186,13 +186,16 @@ def gpu_of(record: Record, index: int) -> Gpu | Unknown:
 
 
 def _first(fields: Mapping[str, str], paths: Iterable[str], read: Callable[[str], Any]) -> Any:
-    values = (read(fields.get(path, "")) for path in paths)
-    return next((value for value in values if value is not None), None)
+    for path in paths:
+        value = read(fields[path]) if path in fields else None
+        if value is not None:
+            return value
+    return None
 
 
 def _throttle_reasons(fields: Mapping[str, str]) -> tuple[str, ...] | None:
     """The active reasons by their short names; None where the driver tells none, active or not."""
-    told = {m[1]: bare(text) for path, text in fields.items() if (m := _REASONS.fullmatch(path))}
+    told = {m[1]: bare(fields[path]) for path in fields if path[:7] == "clocks_" and (m := _REASONS.fullmatch(path))}
     if not {"Active", "Not Active"} & set(told.values()):
         return None
     return tuple(_REASON_LABELS.get(name, name) for name, state in told.items() if state == "Active")

@@ -195,6 +195,21 @@ def test_what_is_not_a_whole_answer_is_unknown_and_says_why(text, why):
     assert why in value.why
 
 
+def test_a_list_that_no_gpu_holds_changes_nothing_and_never_swallows_what_follows():
+    clocks = "<supported_clocks><value>1980 MHz</value></supported_clocks>"
+    assert parse_xml(answer(clocks + HOPPER, HOPPER)) == parse_xml(answer(HOPPER, HOPPER))
+    assert gpu(clocks + "<serial>1650</serial>" + clocks).serial == "1650"
+    unclosed, unopened = clocks[: clocks.index("</supported")], clocks[clocks.index("</supported") :]
+    assert isinstance(parse_xml(answer(unclosed, HOPPER, unopened)), Unknown)
+    assert isinstance(parse_xml(answer(clocks + clocks.replace("</value>", "") + unopened)), Unknown)
+
+
+def test_lists_without_an_end_are_given_up_in_linear_time():
+    started = time.process_time()
+    assert isinstance(parse_xml(answer("<supported_clocks><a>" * 50_000)), Unknown)
+    assert time.process_time() - started < 1
+
+
 def test_deep_nesting_is_survived():
     value = parse_xml(answer("<a>" * 20_000 + "</a>" * 20_000))
     assert isinstance(value, (Smi, Unknown))
