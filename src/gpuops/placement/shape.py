@@ -95,8 +95,14 @@ def shape_of(host: Host, facts: Facts) -> NodeShape | Unknown:
         tuple(sorted({port.leaf for port in host.fabric.values() if port.leaf})),
         host.rack,
         _domain(host.name, usable),
-        {(int(a[3:]), int(b[3:])): link for (a, b), link in matrix.links.items() if {a, b} <= set(matrix.gpus)},
+        _links(matrix),
     )
+
+
+def _links(matrix: Topology) -> dict[tuple[int, int], str]:
+    """How two GPUs are connected, by index."""
+    indices = {gpu: int(gpu[3:]) for gpu in matrix.gpus}
+    return {(indices[a], indices[b]): link for (a, b), link in matrix.links.items() if a in indices and b in indices}
 
 
 def _gpus(

@@ -35,20 +35,20 @@ class GpuLinks:
 def parse_nvlink(text: str) -> tuple[GpuLinks, ...] | Unknown:
     """The text of ``nvidia-smi nvlink -s``; other answers (counters, errors), cut or empty ones are `Unknown`."""
     gpus: dict[int, GpuLinks] = {}
+    links: dict[int, dict[int, Link]] = {}
     last = -1
     for line in filter(str.strip, text.splitlines()):
-        gpu, link, told = _GPU.fullmatch(line.strip()), _LINK.fullmatch(line.rstrip()), gpus.get(last)
-        if gpu and int(gpu[1]) not in gpus:
+        if (link := _LINK.fullmatch(line.rstrip())) and gpus and int(link[1]) not in links[last]:
+            links[last][int(link[1])] = Link(int(link[1]), float(link[2]) if link[2] else None)
+        elif (gpu := _GPU.fullmatch(line.strip())) and int(gpu[1]) not in gpus:
             last = int(gpu[1])
-            gpus[last] = GpuLinks(last, gpu[2], gpu[3])
-        elif told and link and int(link[1]) not in [known.index for known in told.links]:
-            found = Link(int(link[1]), float(link[2]) if link[2] else None)
-            gpus[last] = replace(told, links=(*told.links, found))
-        elif told and _NO_LINK.fullmatch(line):
-            gpus[last] = replace(told, message=line.strip())
+            gpus[last], links[last] = GpuLinks(last, gpu[2], gpu[3]), {}
+        elif gpus and _NO_LINK.fullmatch(line):
+            gpus[last] = replace(gpus[last], message=line.strip())
         else:
             return Unknown(f'nvidia-smi nvlink -s: neither a GPU nor its next link: "{line.strip()[:80]}"')
-    return tuple(gpus.values()) or Unknown("nvidia-smi nvlink -s printed nothing")
+    told = (replace(gpu, links=tuple(links[number].values())) for number, gpu in gpus.items())
+    return tuple(told) or Unknown("nvidia-smi nvlink -s printed nothing")
 
 
 nvlink: Probe[tuple[GpuLinks, ...]] = Probe(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 
 from gpuops.probes.numbers import integer, number
 from gpuops.probes.nvidia_smi.gpu import canonical_address
@@ -29,6 +30,7 @@ class PcieLink:
     numa_node: int | None
 
 
+@lru_cache(maxsize=16)  # idle nodes of one model say the same
 def parse_pcie(text: str) -> dict[str, PcieLink] | Unknown:
     """Links by PCI address for GPUs, by RDMA device name (``mlx5_0``) for NICs."""
     files = read_files(text)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Command
@@ -35,6 +36,7 @@ class Topology:
     nic_names: Mapping[str, str] = field(default_factory=dict)
 
 
+@lru_cache(maxsize=16)  # nodes of one model print the same matrix
 def parse_topo(text: str) -> Topology | Unknown:
     """The text of ``nvidia-smi topo -m``; the matrix must be whole, an unfinished last line does not count."""
     lines = _ANSI.sub("", text[: text.rfind("\n") + 1]).splitlines()

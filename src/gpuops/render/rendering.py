@@ -132,7 +132,7 @@ def _yaml(value: object) -> str:
 
 def _names(placement: Placement, job: Job, model: ModelSpec | None) -> dict[str, Any]:
     """What a template sees: plain data, made anew."""
-    ranks = [asdict(rank) for rank in placement.ranks]
+    ranks = [dict(vars(rank)) for rank in placement.ranks]
     layout = placement.layout
     shared = len({shape.address for shape in placement.nodes}) < len(placement.nodes)
     nodes = [_node(index, shape, placement, shared=shared) for index, shape in enumerate(placement.nodes)]
