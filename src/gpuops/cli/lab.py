@@ -68,6 +68,16 @@ def clear(hosts: tuple[str, ...]) -> None:
 
 
 @command.command()
+@click.argument("host")
+def audit(host: str) -> None:
+    """Show everything that was run on HOST."""
+    from gpuops.lab import cluster
+
+    for line in cluster.audit(FOLDER, host):
+        click.echo(line)
+
+
+@command.command()
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def status(form: str) -> None:
     """List hosts, ports and faults."""

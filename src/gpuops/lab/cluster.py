@@ -147,13 +147,25 @@ def put(folder: Path, faults: Sequence[str]) -> list[LabHost]:
     return _order(folder, {"faults": list(faults)})
 
 
+def audit(folder: Path, name: str) -> list[str]:
+    """Everything that was run on host ``name`` since the lab began, one line each."""
+    _known(folder, [name])
+    return Path(Places(folder).read_state()["sandbox"], "hosts", name, "audit").read_text("utf-8").splitlines()
+
+
 def clear(folder: Path, names: Sequence[str]) -> list[LabHost]:
     """Make the named hosts healthy again; all if none is named."""
+    known = _known(folder, names)
+    return _order(folder, {"clear": list(names) or known})
+
+
+def _known(folder: Path, names: Sequence[str]) -> list[str]:
+    """The names of all hosts, among them ``names``."""
     known = [host.name for host in status(folder)]
     for name in names:
         if name not in known:
             raise InputError(f'the lab has no host "{name}"{did_you_mean(name, known)}')
-    return _order(folder, {"clear": list(names) or known})
+    return known
 
 
 def down(folder: Path) -> bool:

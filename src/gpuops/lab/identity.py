@@ -18,6 +18,11 @@ UPTIME = "~uptime~"
 TIMES = (NOW, STAMP)
 
 
+def symbol_errors(nic: str) -> str:
+    """The token of a worn port's symbol errors."""
+    return f"~symbols-{nic}~"
+
+
 def identity(host: str, booted: float) -> dict[str, str]:
     """The token values of ``host``: the same in every lab for a given name, but for the boot's id."""
     digest = hashlib.sha256(host.encode()).hexdigest()

@@ -98,6 +98,7 @@ class Gpu:
     remap_pending: bool = False
     remap_failed: bool = False
     links_down: frozenset[int] = frozenset()
+    nvlink_slow_percent: float = 0.0  # below the rate that its links report
     processes: tuple[Process, ...] = ()
 
     @property
@@ -168,6 +169,7 @@ class Nic:
     netdev: str
     rail: int | None = None
     up: bool = True
+    slow_percent: float = 0.0  # below the rate that the port reports
 
     @property
     def address(self) -> str:
@@ -256,6 +258,7 @@ class Behaviour:
     python: bool = True
     sudo: str = "free"  # free, none, or the password that it asks for
     driver_delay_seconds: float = 0.0
+    ranks_arrive: bool = True  # at a collective operation
     clock_skew_seconds: float = 0.0
 
 

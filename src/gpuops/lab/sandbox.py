@@ -19,6 +19,7 @@ from pathlib import Path
 
 from gpuops.errors import InputError, MissingError
 from gpuops.lab import tree
+from gpuops.lab.collective.running import COLLECTIVE
 from gpuops.lab.identity import TIMES, personalize
 from gpuops.lab.model import Node
 from gpuops.lab.tools.answer import Answer
@@ -31,7 +32,8 @@ _BUILT_IN = ("python3", "sudo", "date", "cat", "ls", "readlink")
 _HARMLESS = (
     "sh bash env sed awk grep egrep fgrep head tail wc tr cut paste sort uniq comm diff cmp sleep true false test [ "
     "printf echo expr seq basename dirname realpath xargs tee dd od base64 md5sum sha256sum gzip gunzip zcat tar "
-    "mktemp mkdir rmdir rm cp mv ln touch chmod nice ionice setsid nohup timeout kill pwd printenv stdbuf csh tcsh"
+    "mkfifo mktemp mkdir rmdir rm cp mv ln touch chmod nice ionice setsid setpriv nohup timeout kill pwd printenv "
+    "stdbuf csh tcsh"
 ).split()
 # long keys would be longer than a file name may be
 _LONGEST_KEY = 180
@@ -107,8 +109,8 @@ class Sandbox:
         # compiled once, by the Python that will run it thousands of times
         fakeroot = str(self.root / "shims" / "fakeroot.py")
         subprocess.run([self.python, "-SEc", _COMPILE, fakeroot], check=True, timeout=60)
-        self._programs("bin", (*_BUILT_IN, *PROGRAMS))
-        self._programs("bin-no-python", (*_BUILT_IN[1:], *PROGRAMS))
+        self._programs("bin", (*_BUILT_IN, *PROGRAMS, *COLLECTIVE))
+        self._programs("bin-no-python", (*_BUILT_IN[1:], *PROGRAMS, *COLLECTIVE))
 
     def _programs(self, folder: str, shims: Sequence[str]) -> None:
         place = self.root / folder
@@ -123,6 +125,10 @@ class Sandbox:
     def host(self, name: str) -> Path:
         """The folder of one host."""
         return self.root / "hosts" / name
+
+    def audit(self, name: str) -> Path:
+        """The log of everything that was run on a host."""
+        return self.host(name) / "audit"
 
     def home(self, name: str) -> Path:
         """The one folder that commands on ``name`` may write; made when first needed."""
@@ -154,7 +160,10 @@ class Sandbox:
             "SUDO": behaviour.sudo,
         }
         folder = self.host(name)
-        folder.mkdir(exist_ok=True, mode=0o755)
+        if not folder.is_dir():
+            folder.mkdir(mode=0o755)
+            self.audit(name).touch(mode=0o644)
+            os.chown(self.audit(name), self.user.uid, -1)
         write(folder / "host.env", "".join(f"{k}={shlex.quote(str(v))}\n" for k, v in variables.items()))
         _link(folder / "bin", "../../bin" if behaviour.python else "../../bin-no-python")
 

@@ -12,35 +12,42 @@ import resource
 import signal
 import subprocess
 import time
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
+from collections import Counter
+from collections.abc import Awaitable, Callable, Mapping
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import asyncssh
 
 from gpuops.errors import GpuopsError, InputError
+from gpuops.lab.collective.running import COLLECTIVE, Collectives
 from gpuops.lab.faults.catalogue import faulted, split
-from gpuops.lab.identity import identity, personalize
+from gpuops.lab.identity import identity, personalize, symbol_errors
 from gpuops.lab.inventory import inventory
 from gpuops.lab.listening import Access, Listener
+from gpuops.lab.mailbox import Mailbox
 from gpuops.lab.model import Node
 from gpuops.lab.places import Places
 from gpuops.lab.ports import listening_range
 from gpuops.lab.sandbox import UP_SECONDS, Sandbox, shell_user, with_times
 from gpuops.lab.session import run_command
+from gpuops.lab.tools.answer import Answer
 from gpuops.lab.tools.programs import PROGRAMS, run
 
 _LOOK_SECONDS = 2.0
+_SYMBOL_ERRORS_PER_SECOND = 137
+_LONGEST_NOTE = 400
 
 
 @dataclass
 class LabHost:
-    """One host: its port, its values, and the faults that it has now."""
+    """One host: its port, its values, the faults that it has now, and the symbol errors that its NICs counted."""
 
     listener: Listener
     values: Mapping[str, str]
     faults: tuple[str, ...] = ()
+    symbols: Counter[str] = field(default_factory=Counter)
 
 
 @dataclass
@@ -52,6 +59,10 @@ class Lab:
     sandbox: Sandbox
     hosts: dict[str, LabHost] = field(default_factory=dict)
     booted: float = field(default_factory=lambda: time.time() - UP_SECONDS)
+
+    def __post_init__(self) -> None:
+        """What runs on several hosts at once remembers what ran before."""
+        self._collectives = Collectives(self)
 
     def add_hosts(self, names: list[str], port_base: int | None, authorized: asyncssh.SSHAuthorizedKeys) -> None:
         """A port for each of ``names``."""
@@ -68,20 +79,46 @@ class Lab:
 
     def set_faults(self, name: str, faults: tuple[str, ...]) -> None:
         """Put ``name`` into the state that ``faults`` make of a healthy node."""
-        host, node = self.hosts[name], faulted(self.machine, faults)
-        host.faults = faults
-        self.sandbox.show(name, node, faults, host.values)
-        host.listener.behave(node.behaviour)
+        self.hosts[name].faults = faults
+        self._show(name)
+        self.hosts[name].listener.behave(faulted(self.machine, faults).behaviour)
+
+    def _show(self, name: str) -> None:
+        host, node = self.hosts[name], faulted(self.machine, self.hosts[name].faults)
+        symbols = {symbol_errors(nic.name): str(host.symbols[nic.name]) for nic in node.nics if nic.slow_percent}
+        self.sandbox.show(name, node, host.faults, {**host.values, **symbols})
+
+    def wear(self, name: str, nic: str, seconds: float) -> None:
+        """A slow NIC counts symbol errors for as long as it is used."""
+        if any(each.slow_percent for each in self.node(name).nics if each.name == nic):
+            self.hosts[name].symbols[nic] += round(seconds * _SYMBOL_ERRORS_PER_SECOND)
+            self._show(name)
+
+    def note(self, name: str, line: str) -> None:
+        """Write into a host's audit log what runs there without a shim of its own."""
+        with self.sandbox.audit(name).open("a", encoding="utf-8") as log:
+            log.write(f"{' '.join(line.split())[:_LONGEST_NOTE]}\n")
 
     async def run(self, process: asyncssh.SSHServerProcess[bytes], name: str) -> None:
         """Run a session's command on host ``name``."""
+        self.note(name, f"ssh {process.command or ''}")
         await run_command(process, self.sandbox, name, self.node(name).behaviour)
 
-    def render(self, question: Mapping[str, Any]) -> dict[str, object]:
-        """What a program prints on a host; kept for all hosts in the same state."""
-        name, program, words, root = (question[key] for key in ("host", "program", "words", "root"))
-        if name not in self.hosts or program not in PROGRAMS:
-            return {"out": "", "err": f"{program}: not found\n", "code": 127}
+    async def answer(self, question: Mapping[str, Any]) -> dict[str, object]:
+        """What a program prints on a host."""
+        name, program, words = question["host"], question["program"], question["words"]
+        if name not in self.hosts or program not in (*PROGRAMS, *COLLECTIVE):
+            return asdict(Answer(err=f"{program}: not found\n", code=127))
+        if program in COLLECTIVE:
+            return asdict(await self.launch(name, program, words, question["settings"]))
+        return self._rendered(name, program, words, root=question["root"])
+
+    async def launch(self, name: str, program: str, words: list[str], settings: dict[str, str]) -> Answer:
+        """What a program that runs on several hosts prints on the one where it was started."""
+        return await self._collectives.run(program, words, name, settings)
+
+    def _rendered(self, name: str, program: str, words: list[str], *, root: bool) -> dict[str, object]:
+        """What a program prints; kept for all hosts in the same state."""
         host, node = self.hosts[name], self.node(name)
         answer = run(node, program, words, root=root)
         key = "|".join([f"sudo|{program}" if root else program, *words])
@@ -90,7 +127,7 @@ class Lab:
         out, err = (with_times(personalize(text, dict(host.values)), skew) for text in (answer.out, answer.err))
         return {"out": out, "err": err, "code": answer.code}
 
-    def control(self, order: Mapping[str, Any]) -> dict[str, object]:
+    async def control(self, order: Mapping[str, Any]) -> dict[str, object]:
         """Add faults, clear hosts, or only tell; the answer lists each host's port and faults."""
         try:
             changes = self._changes(order)
@@ -140,11 +177,12 @@ async def _serve(settings: Mapping[str, Any], sandbox: Sandbox, ready: Callable[
     places = Places(Path(settings["folder"]))
     lab = Lab(settings["machine"], places, sandbox)
     try:
-        _bring_up(lab, settings)
+        await _bring_up(lab, settings)
     except (InputError, OSError) as error:
         ready({"error": str(error)})
         return
-    await _listen(sandbox.root / "ask.sock", sandbox.user.uid, lab.render)
+    await _listen(sandbox.root / "ask.sock", sandbox.user.uid, lab.answer)
+    Mailbox(sandbox.root, sandbox.user, lab.launch)
     await _listen(sandbox.root / "control.sock", os.geteuid(), lab.control)
     first = next(iter(lab.hosts.values())).listener.port
     _hand_out(lab, first)
@@ -154,25 +192,25 @@ async def _serve(settings: Mapping[str, Any], sandbox: Sandbox, ready: Callable[
         host.listener.close()
 
 
-def _bring_up(lab: Lab, settings: Mapping[str, Any]) -> None:
+async def _bring_up(lab: Lab, settings: Mapping[str, Any]) -> None:
     key = asyncssh.generate_private_key("ssh-ed25519", comment="gpuops lab")
     lab.places.key.touch(mode=0o600)
     lab.places.key.write_bytes(key.export_private_key())
     authorized = asyncssh.import_authorized_keys(key.export_public_key().decode())
     names = settings["names"]
     lab.add_hosts(names, settings["port_base"], authorized)
-    refused = lab.control({"faults": settings["faults"], "clear": names}).get("error")
+    refused = (await lab.control({"faults": settings["faults"], "clear": names})).get("error")
     if refused:
         raise InputError(str(refused))
 
 
-async def _listen(path: Path, uid: int, answer: Callable[[dict[str, Any]], dict[str, object]]) -> None:
+async def _listen(path: Path, uid: int, answer: Callable[[dict[str, Any]], Awaitable[dict[str, object]]]) -> None:
     """Answer one JSON line with another at a Unix socket that user ``uid`` alone may use."""
 
     async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         line = await reader.readline()
         if line:
-            writer.write(json.dumps(answer(json.loads(line))).encode())
+            writer.write(json.dumps(await answer(json.loads(line))).encode())
         writer.close()
 
     await asyncio.start_unix_server(one, path, backlog=1024, limit=1 << 20)

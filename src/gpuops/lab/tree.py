@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuops.lab.identity import BOOT_ID, HOST, SEED, UPTIME
+from gpuops.lab.identity import BOOT_ID, HOST, SEED, UPTIME, symbol_errors
 from gpuops.lab.model import Gpu, Nic, Node
 from gpuops.lab.tools.infiniband import physical_state, rate
 from gpuops.lab.tools.lspci import GIGATRANSFERS, Function, functions
@@ -206,8 +206,10 @@ def _port(nic: Nic) -> Iterator[tuple[str, str]]:
     yield "phys_state", f"{number}: {physical}"
     yield "rate", rate(nic)
     yield "link_layer", nic.link_layer
-    for counter in ("symbol_error", "link_downed", "link_error_recovery", "port_rcv_errors"):
-        yield f"counters/{counter}", "1" if counter == "link_downed" and not nic.up else "0"
+    yield "counters/symbol_error", symbol_errors(nic.name) if nic.slow_percent else "0"
+    yield "counters/link_downed", "0" if nic.up else "1"
+    yield "counters/link_error_recovery", "0"
+    yield "counters/port_rcv_errors", "0"
 
 
 def _network(node: Node) -> Iterator[tuple[str, str]]:

@@ -20,6 +20,7 @@ VALUES = {
     "COUNT": "2",
     "LINK": "3",
     "PASSWORD": "secret",
+    "PERCENT": "20",
 }
 
 

@@ -13,6 +13,8 @@ Subject = Literal["gpu", "nic", "host"]
 # the node, the subject's own name ("2" of gpu2, "mlx5_1", "host") and the value after "="
 Change = Callable[[Node, str, str], Node]
 
+_WHOLE = 100
+
 
 @dataclass(frozen=True)
 class Fault:
@@ -34,6 +36,14 @@ def number(text: str, what: str, *, lowest: float = 0) -> float:
         raise InputError(f'"{text}" is no {what}') from None
     if not lowest <= value < 1e9:
         raise InputError(f"{text} is no {what}")
+    return value
+
+
+def percent(text: str) -> float:
+    """As `number`, for a share that leaves something."""
+    value = number(text, "percentage")
+    if value >= _WHOLE:
+        raise InputError(f"{text} percent leaves nothing: less than {_WHOLE} was expected")
     return value
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuops.errors import InputError
-from gpuops.lab.faults.fault import Fault, number, whole
+from gpuops.lab.faults.fault import Fault, number, percent, whole
 from gpuops.lab.model import Gpu, Node, Process
 from gpuops.lab.xids import line
 
@@ -59,6 +59,13 @@ def _nvlink_down(node: Node, name: str, value: str) -> Node:
     for end in ends:
         node = node.with_gpu(end.index, links_down=end.links_down | {link})
     return node.logging(line(gpu, 74, link=link))
+
+
+def _slow(node: Node, name: str, value: str) -> Node:
+    gpu = _gpu(node, name)
+    if not gpu.model.nvlinks:
+        raise InputError(f"a {gpu.model.name} has no NVLink")
+    return node.with_gpu(gpu.index, nvlink_slow_percent=percent(value))
 
 
 def _thermal(node: Node, name: str, _value: str) -> Node:
@@ -121,6 +128,7 @@ FAULTS = (
     Fault("gpu", "remap-failed", "a bank has no spare rows left: Xid 64", _remap_failed),
     Fault("gpu", "ecc-uncorrectable", "uncorrectable ECC errors: Xid 48", _ecc_uncorrectable, "COUNT", "1"),
     Fault("gpu", "nvlink-down", "an NVLink is down: Xid 74", _nvlink_down, "LINK", "0"),
+    Fault("gpu", "slow", "its NVLinks are so much below the rate that they report", _slow, "PERCENT", "35"),
     Fault("gpu", "thermal", "too hot, clocks lowered by hardware", _thermal),
     Fault("gpu", "power-cap", "power limit below the default", _power_cap, takes="WATTS"),
     Fault("gpu", "pcie-width", "PCIe link trained to fewer lanes", _pcie_width, takes="LANES"),

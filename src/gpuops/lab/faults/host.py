@@ -85,6 +85,7 @@ FAULTS = (
     Fault("host", "busy", "a job computes on all GPUs", _busy),
     Fault("host", "clock-skew", "the clock is off", _taking_seconds("clock_skew_seconds", lowest=-1e9), "SECONDS"),
     Fault("host", "slow-driver", "each nvidia-smi takes so long", _taking_seconds("driver_delay_seconds"), "SECONDS"),
+    Fault("host", "ranks-hang", "its ranks of an all-reduce never arrive", _behaving(ranks_arrive=False)),
     Fault("host", "refuse", "nobody listens", _behaving(connection="refuse")),
     Fault("host", "hang", "TCP is accepted, sshd is silent", _behaving(connection="hang")),
     Fault("host", "wrong-key", "another host key than known_hosts has", _behaving(connection="wrong-key")),

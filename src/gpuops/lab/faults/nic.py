@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuops.lab.faults.fault import Fault, whole
+from gpuops.lab.faults.fault import Fault, percent, whole
 from gpuops.lab.model import Nic, Node
 
 
@@ -20,7 +20,12 @@ def _rate(node: Node, name: str, value: str) -> Node:
     return node.with_nic(name, gbps=whole(value, "rate in Gbit/s", lowest=1))
 
 
+def _slow(node: Node, name: str, value: str) -> Node:
+    return node.with_nic(name, slow_percent=percent(value))
+
+
 FAULTS = (
     Fault("nic", "port-down", "the port has no link", _port_down),
     Fault("nic", "rate", "the port trained to another rate", _rate, takes="GBPS"),
+    Fault("nic", "slow", "so much below the rate that it reports; symbol errors rise in use", _slow, "PERCENT", "35"),
 )

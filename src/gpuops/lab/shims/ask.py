@@ -6,6 +6,7 @@ Run as ``ask.py SOCKET HOST ROOT PROGRAM WORD…``.
 from __future__ import annotations
 
 import json
+import os
 import signal
 import socket
 import sys
@@ -15,7 +16,8 @@ def main() -> int:
     """Print the answer as the program itself would, and give its exit status."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as `nvidia-smi | head` ends any other program
     path, host, root, program, *words = sys.argv[1:]
-    question = {"host": host, "root": root == "1", "program": program, "words": words}
+    settings = {name: value for name, value in os.environ.items() if name.startswith(("CUDA_", "NCCL_"))}
+    question = {"host": host, "root": root == "1", "program": program, "words": words, "settings": settings}
     with socket.socket(socket.AF_UNIX) as lab:
         lab.connect(path)
         lab.sendall(json.dumps(question).encode() + b"\n")

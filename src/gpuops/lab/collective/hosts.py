@@ -1,0 +1,20 @@
+"""The hosts of a running lab, as what runs on several of them at once meets them."""
+
+from __future__ import annotations
+
+from typing import Protocol
+
+from gpuops.lab.model import Node
+
+
+class Hosts(Protocol):
+    """All hosts by name."""
+
+    def node(self, name: str) -> Node:
+        """What a host is at present; `KeyError` where there is none of that name."""
+
+    def note(self, name: str, line: str) -> None:
+        """Write into a host's audit log."""
+
+    def wear(self, name: str, nic: str, seconds: float) -> None:
+        """Let a NIC count the errors of so many seconds in use."""

@@ -1,0 +1,126 @@
+"""What nccl-tests prints of one run, and what NCCL tells between its lines under ``NCCL_DEBUG=INFO``."""
+
+from __future__ import annotations
+
+import random
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+from gpuops.lab.collective.launch import OPERATIONS, Launch
+from gpuops.lab.collective.speed import Place, Speed
+
+_NCCL = "2.28.9+cuda13.0"
+_NOISE = 0.005
+_FLOAT_BYTES = 4
+_HEADER = """\
+#
+#                                                              out-of-place                       in-place          
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+#        (B)    (elements)                               (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)       
+"""  # noqa: W291 - nccl-tests ends its lines so
+
+
+@dataclass(frozen=True)
+class Plan:
+    """What one run measures: sizes in bytes, and how often."""
+
+    sizes: tuple[int, ...]
+    iterations: int
+    warmups: int
+
+    @classmethod
+    def of(cls, launch: Launch) -> Plan:
+        """As the options of nccl-tests say, or its defaults."""
+        smallest = launch.number("-b", "--minbytes", default=32 << 20)
+        largest = launch.number("-e", "--maxbytes", default=32 << 20)
+        factor = launch.number("-f", "--stepfactor", default=2)
+        sizes = [smallest]
+        while 0 < sizes[-1] * factor <= largest and factor > 1:
+            sizes.append(sizes[-1] * factor)
+        iterations = launch.number("-n", "--iters", default=20)
+        return cls(tuple(sizes), iterations, launch.number("-w", "--warmup_iters", default=5))
+
+    def seconds(self, speed: Speed, factor: float) -> float:
+        """How long the measuring takes, out of place and in place."""
+        return sum(2 * (self.iterations + self.warmups) * speed.seconds(size, factor) for size in self.sizes)
+
+
+def bus_factor(program: str, ranks: int) -> float:
+    """Bus bandwidth over algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
+    if program == "sendrecv_perf":
+        return 1.0
+    return (2 if program == "all_reduce_perf" else 1) * (ranks - 1) / ranks
+
+
+def printed(launch: Launch, places: Sequence[Place], speed: Speed, repeat: int) -> str:
+    """The whole log. ``repeat`` counts equal launches, so that no two have the same noise and every lab the same."""
+    dice = random.Random(f"{launch.words} {[(p.host, p.environment) for p in places]} {repeat}")  # noqa: S311
+    plan = Plan.of(launch)
+    debug = any(place.environment.get("NCCL_DEBUG") == "INFO" for place in places)
+    rows = list(_rows(launch, places, speed, dice))
+    average = sum(rate for _, rate in rows) / len(rows)
+    head = f"# nThread 1 nGpus {launch.number('-g', default=1)} minBytes {plan.sizes[0]} maxBytes {plan.sizes[-1]} "
+    head += f"step: 2(factor) warmup iters: {plan.warmups} iters: {plan.iterations} agg iters: 1 validation: 1 graph: 0"
+    told = "".join(f"{line}\n" for line in (_told(launch, places, speed) if debug else ()))
+    devices = "".join(_devices(places))
+    end = f"# Out of bounds values : 0 OK\n# Avg bus bandwidth    : {average:g} \n#\n\n"
+    return f"{head}\n#\n# Using devices\n{devices}{told}{_HEADER}{''.join(row for row, _ in rows)}{end}"
+
+
+def _devices(places: Sequence[Place]) -> Iterator[str]:
+    rank = 0
+    for place in places:
+        for device, gpu in enumerate(place.gpus):
+            bus = gpu.address.rpartition(".")[0]
+            yield (
+                f"#  Rank {rank:2} Group  0 Pid {48000 + rank:6} on {place.host} device {device:2} "
+                f"[{bus}] {gpu.model.name}\n"
+            )
+            rank += 1
+
+
+def _rows(launch: Launch, places: Sequence[Place], speed: Speed, dice: random.Random) -> Iterator[tuple[str, float]]:
+    """Each row with the mean of its two bus bandwidths."""
+    ranks = sum(len(place.gpus) for place in places)
+    factor = bus_factor(launch.program, ranks)
+    reduces = launch.program in ("all_reduce_perf", "reduce_scatter_perf")
+    share = 1 if launch.program in ("all_reduce_perf", "sendrecv_perf") else ranks
+    for size in Plan.of(launch).sizes:
+        took = [speed.seconds(size, factor) * dice.gauss(1, _NOISE) for _ in range(2)]
+        halves = "".join(_half(seconds, size / seconds / 1e9, factor) for seconds in took)
+        kind = "sum" if reduces else "none"
+        yield (
+            f"{size:12}{size // _FLOAT_BYTES // share:14}     float{kind:>8}      -1{halves}\n",
+            sum(size / seconds / 1e9 * factor for seconds in took) / 2,
+        )
+
+
+def _half(seconds: float, gb_per_s: float, factor: float) -> str:
+    microseconds = seconds * 1e6
+    digits = max(0, 6 - len(f"{microseconds:.0f}")) if microseconds < 1e4 else 0
+    return f"{microseconds:9.{min(digits, 2)}f}{gb_per_s:8.2f}{gb_per_s * factor:8.2f}{0:7}"
+
+
+def _told(launch: Launch, places: Sequence[Place], speed: Speed) -> Iterator[str]:
+    """NCCL's own lines: version, network, a connection for each node, readiness, and the algorithm."""
+    yield f"NCCL version {_NCCL}"
+    rank, ranks = 0, sum(len(place.gpus) for place in places)
+    for place in places:
+        start = f"{place.host}:{48000 + rank}:{48100 + rank}"
+        if speed.network:
+            yield f"{start} [0] NCCL INFO Using network {speed.network}"
+            direct = "/GDRDMA" if speed.network == "IB" else ""
+            after = (rank + len(place.gpus)) % ranks
+            via = f"{rank}[0] -> {after}[0] [send] via NET/{speed.network}/0{direct}"
+            yield f"{start} [0] NCCL INFO Channel 00/0 : {via}"
+        for device in range(len(place.gpus)):
+            yield (
+                f"{start} [{device}] NCCL INFO ncclCommInitRank comm 0x5581c0de rank {rank} nranks {ranks} "
+                f"cudaDev {device} - Init COMPLETE"
+            )
+            rank += 1
+    size = Plan.of(launch).sizes[-1]
+    yield (
+        f"{places[0].host}:48000:48100 [0] NCCL INFO {OPERATIONS[launch.program]}: {size} Bytes -> "
+        f"Algo {speed.algorithm} proto SIMPLE channel{{Lo..Hi}}={{0..15}}"
+    )

@@ -1,0 +1,135 @@
+"""Running what was launched: who takes part, how long it takes, what it wears out, and what it prints."""
+
+from __future__ import annotations
+
+import asyncio
+from collections import Counter
+from collections.abc import Mapping, Sequence
+
+from gpuops.lab.collective import perftest
+from gpuops.lab.collective.hosts import Hosts
+from gpuops.lab.collective.launch import LAUNCHERS, OPERATIONS, Launch, Member, read_launch
+from gpuops.lab.collective.log import Plan, bus_factor, printed
+from gpuops.lab.collective.speed import Place, speed
+from gpuops.lab.model import Gpu, Node
+from gpuops.lab.tools.answer import Answer
+from gpuops.lab.tools.programs import PROGRAMS, run
+
+COLLECTIVE = (*LAUNCHERS, *OPERATIONS, perftest.PROGRAM)
+"""Every program that runs on several hosts at once."""
+_START_SECONDS = 0.4  # a real start takes some seconds; nothing is learnt by waiting for it here
+_LONGEST_SECONDS = 4.0
+_REFUSAL_SECONDS = 1.0
+_TIMED_OUT, _NOT_FOUND, _NO_DAEMON, _FAILED = 110, 134, 255, 1
+_RULE = "-" * 74 + "\n"
+
+
+class Collectives:
+    """Everything that runs on several hosts at once, and takes its time."""
+
+    def __init__(self, hosts: Hosts) -> None:
+        self._hosts = hosts
+        self._repeats: Counter[str] = Counter()
+        self._listening = perftest.Listening()
+
+    async def run(self, program: str, words: Sequence[str], host: str, environment: Mapping[str, str]) -> Answer:
+        """What ``program words`` prints on ``host`` when it ends."""
+        if "--version" in words:
+            return Answer(out="mpirun (Open MPI) 4.1.6\n" if program == "mpirun" else f"{program} 24.05.4\n")
+        try:
+            if program == perftest.PROGRAM:
+                return await self._listening.run(self._hosts, words, host)
+            launch = read_launch(program, words, host, environment)
+            return await self._unreachable(launch) or await self._started(launch)
+        except ValueError as error:
+            return Answer(err=f"{error}\n", code=_FAILED)
+
+    async def _unreachable(self, launch: Launch) -> Answer | None:
+        """ssh's complaint about the first host that does not answer it."""
+        for name in launch.hosts[1:]:
+            try:
+                connection = self._hosts.node(name).behaviour.connection
+            except KeyError:
+                return _no_daemon(f"ssh: Could not resolve hostname {name}: Name or service not known")
+            if connection != "good":
+                await asyncio.sleep(_REFUSAL_SECONDS)
+                why = "Connection refused" if connection == "refuse" else "Connection timed out"
+                return _no_daemon(f"ssh: connect to host {name} port 22: {why}")
+        return None
+
+    async def _started(self, launch: Launch) -> Answer:
+        for member in launch.members:
+            self._hosts.note(
+                member.host, f"{launch.program} {' '.join(launch.words)}  (of {launch.launcher or 'itself'})"
+            )
+        if launch.program in PROGRAMS:
+            return self._everywhere(launch)
+        if launch.program not in OPERATIONS:
+            text = f"{launch.launcher} was unable to find the specified executable file, and therefore\n"
+            return Answer(
+                err=f"{_RULE}{text}did not launch the job.\n\nExecutable: {launch.program}\n{_RULE}", code=_NOT_FOUND
+            )
+        places, refusal = self._places(launch)
+        return refusal or await self._measured(launch, places)
+
+    def _everywhere(self, launch: Launch) -> Answer:
+        """A program that needs no other rank."""
+        ranks = [member.host for member in launch.members for _ in range(member.processes)]
+        answers = [run(self._hosts.node(name), launch.program, launch.words, root=False) for name in ranks]
+        return Answer("".join(a.out for a in answers), "".join(a.err for a in answers), max(a.code for a in answers))
+
+    def _places(self, launch: Launch) -> tuple[list[Place], Answer | None]:
+        places = []
+        for member in launch.members:
+            node = self._hosts.node(member.host)
+            wanted = member.processes * launch.number("-g", "--ngpus", default=1) * launch.number("-t", default=1)
+            gpus = _visible(node, member)
+            why = "no CUDA-capable device is detected" if _broken(node) else "invalid device ordinal"
+            if _broken(node) or wanted > len(gpus):
+                return [], Answer(err=f"{member.host}: Test CUDA failure common.cu:1022 '{why}'\n", code=_FAILED)
+            places.append(Place(member.host, node, gpus[:wanted], member.environment))
+        return places, None
+
+    async def _measured(self, launch: Launch, places: Sequence[Place]) -> Answer:
+        if not all(place.node.behaviour.ranks_arrive for place in places):
+            return await _hanging(launch, places)
+        found = speed(places)
+        ranks = sum(len(place.gpus) for place in places)
+        took = Plan.of(launch).seconds(found, bus_factor(launch.program, ranks))
+        key = f"{launch.program} {launch.words} {launch.members}"
+        self._repeats[key] += 1
+        await asyncio.sleep(min(_LONGEST_SECONDS, _START_SECONDS + took))
+        for place in places if len(places) > 1 else ():
+            for nic in place.nics:
+                self._hosts.wear(place.host, nic.name, took)
+        return Answer(out=printed(launch, places, found, self._repeats[key]))
+
+
+async def _hanging(launch: Launch, places: Sequence[Place]) -> Answer:
+    """Those that arrived say so and wait for the rest, until the launcher's own time is up."""
+    await asyncio.sleep(launch.timeout_seconds or float("inf"))
+    arrived = [place.host for place in places if place.node.behaviour.ranks_arrive]
+    out = "".join(f"{host}:48000:48100 [0] NCCL INFO Bootstrap : Using eno1:10.0.0.1<0>\n" for host in arrived)
+    limit = f"  Timeout: {launch.timeout_seconds} seconds\n\nThe job will now be aborted.\n"
+    return Answer(
+        out, f"{_RULE}The user-provided time limit for job execution has been reached:\n\n{limit}{_RULE}", _TIMED_OUT
+    )
+
+
+def _visible(node: Node, member: Member) -> tuple[Gpu, ...]:
+    """The GPUs that CUDA shows to a process."""
+    wanted = member.environment.get("CUDA_VISIBLE_DEVICES")
+    if wanted is None:
+        return node.visible
+    known = {str(gpu.index): gpu for gpu in node.visible}
+    return tuple(known[index] for index in wanted.split(",") if index in known)
+
+
+def _broken(node: Node) -> bool:
+    """No process can use a GPU: the driver's parts differ, or its NVSwitches were never set up."""
+    fabric = any(gpu.model.fabric for gpu in node.gpus) and not node.fabric_ready
+    return bool(node.lost) or fabric or node.driver.version != node.driver.userspace
+
+
+def _no_daemon(why: str) -> Answer:
+    return Answer(err=f"{why}\n{_RULE}ORTE was unable to reliably start one or more daemons.\n{_RULE}", code=_NO_DAEMON)
