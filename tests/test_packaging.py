@@ -13,7 +13,7 @@ import zipfile
 import pytest
 
 ROOT = pathlib.Path(__file__).parents[1]
-CONTENT = ("inventory", "checks", "templates")
+CONTENT = ("inventory", "playbooks", "checks", "templates")
 
 
 def files(folder):

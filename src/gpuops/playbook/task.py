@@ -30,8 +30,8 @@ class Change:
     """One thing that a task would do to the node: a ``command``, or a reboot for the reason that ``reboot`` gives.
 
     ``what`` is one line for a person (``net.core.somaxconn = 4096``). ``before`` and ``after`` are the texts whose
-    difference ``--diff`` shows; a `gpuops.secret.Secret` among them shows its mask. ``detach`` runs a long command as a
-    unit of the node's systemd, so that it outlives a lost connection.
+    difference ``--diff`` shows; a `gpuops.secret.Secret` among them shows its mask. ``exits`` are the exit codes that
+    mean success. ``detach`` runs a long command as a unit of the node's systemd, so that it outlives a lost connection.
 
     ``kind`` says what becomes of it when it is planned again. A ``state`` that is still wanted after it was done did
     not hold. The others are done once a run, and their exit status is all that is known of them: a ``restart`` may be
@@ -43,6 +43,7 @@ class Change:
     command: Command | None = None
     before: object = ""
     after: object = ""
+    exits: tuple[int, ...] = (0,)
     detach: bool = False
     reboot: str = ""
     kind: Kind = "state"
@@ -91,7 +92,7 @@ of them all their answers in one round trip, `use` what that task returned; ever
 generator returns is the value that ``register:`` keeps."""
 
 
-def use(name: str, **params: object) -> Plan:
+def use(name: str, /, **params: object) -> Plan:
     """Another task as a part of this one, found by name, the project's first.
 
     ``yield from use("package", names=["pciutils"])``; what that task returned comes back.

@@ -1,0 +1,63 @@
+"""A command, where a guard says that it is still to be done."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuops import Change, Command, Completed, Failed, Plan, task
+
+
+@dataclass(frozen=True)
+class Params:
+    """``words`` are the program and its arguments; ``["sh", "-c", "…"]`` where a shell is meant.
+
+    One guard must say when there is nothing to do: the file ``creates`` exists, the file ``removes`` does not,
+    ``unless`` (words) ends with 0, ``only_if`` does not. Or the command is ``read_only``: it runs in check mode too,
+    and is never a change; ``register`` keeps its ``out``, ``err`` and ``exit``. Or it is run ``always``: once a run,
+    and never again where nobody knows whether it ran. ``exits`` are the exit codes that mean success.
+    """
+
+    words: tuple[str, ...]
+    creates: str = ""
+    removes: str = ""
+    unless: tuple[str, ...] = ()
+    only_if: tuple[str, ...] = ()
+    read_only: bool = False
+    always: bool = False
+    exits: tuple[int, ...] = (0,)
+    become: Literal["never", "if-refused", "always"] = "never"
+    seconds: float = 60.0
+    detach: bool = False
+
+    def __post_init__(self) -> None:
+        """Exactly one thing says when the command is due."""
+        guards = (self.creates, self.removes, self.unless, self.only_if, self.read_only, self.always)
+        if sum(map(bool, guards)) != 1:
+            raise ValueError("give one of creates, removes, unless, only_if, read_only and always")
+        if not self.words:
+            raise ValueError("words must name a program")
+
+
+@task
+def command(params: Params) -> Plan:
+    """The guard is asked again after the command: it must say then that nothing is left to do."""
+    line = Command(params.words, timeout_seconds=params.seconds, become=params.become)
+    if params.read_only:
+        answer = yield line
+        if answer.exit not in params.exits or answer.timed_out:
+            said = answer.last_words() or "nothing"
+            yield Failed(f"{line} ended with {answer.exit} and said: {said}")
+        return {"out": answer.out, "err": answer.err, "exit": answer.exit}
+    guard = params.unless or params.only_if
+    if guard:
+        answer = yield Command(guard, timeout_seconds=params.seconds, become=params.become)
+    elif not params.always:
+        answer = yield Command(("test", "-e", params.creates or params.removes), become="if-refused")
+    if params.always or _due(params, answer):
+        kind: Literal["act", "state"] = "act" if params.always else "state"
+        yield Change(str(line), line, exits=params.exits, detach=params.detach, kind=kind)
+    return None
+
+
+def _due(params: Params, answer: Completed) -> bool:
+    """What the guard's exit code says."""
+    return (answer.exit == 0) == bool(params.removes or params.only_if)

@@ -1,0 +1,174 @@
+"""Packages of the distribution, at a version where one is given."""
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gpuops import Change, Command, Completed, Failed, Later, Plan, task
+
+_HOUR_SECONDS = 3600.0
+_WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+:~^_-]*")
+_NO_SUCH = re.compile(
+    r"Unable to locate|no installation candidate|Version '.*' for '.*' was not found|No match|no match"
+)
+
+
+@dataclass(frozen=True)
+class _Tool:
+    """How one family's tools are spoken to; ``removing`` and ``renewing`` find packages in what a rehearsal prints."""
+
+    program: tuple[str, ...]
+    rehearse: tuple[str, ...]
+    sure: tuple[str, ...]
+    refresh: tuple[str, ...]
+    downgrade: tuple[str, ...]
+    held: tuple[str, ...]
+    between: str
+    rehearsed: re.Pattern[str]
+    removing: re.Pattern[str]
+    renewing: re.Pattern[str]
+
+
+_ENVIRONMENT = ("env", "DEBIAN_FRONTEND=noninteractive", "NEEDRESTART_MODE=l")
+_LOCK = ("-o", "DPkg::Lock::Timeout=120")
+_APT = _Tool(
+    program=(
+        *_ENVIRONMENT,
+        "apt-get",
+        "-q",
+        *_LOCK,
+        "-o",
+        "Dpkg::Options::=--force-confold",
+        "--no-install-recommends",
+    ),
+    rehearse=("-s", "-y"),
+    sure=("-y",),
+    refresh=("apt-get", "-q", *_LOCK, "update"),
+    downgrade=("--allow-downgrades",),
+    held=("--allow-change-held-packages",),
+    between="=",
+    rehearsed=re.compile(r"\d+ upgraded, \d+ newly installed"),
+    removing=re.compile(r"^Remv (\S+)", re.MULTILINE),
+    renewing=re.compile(r"^Inst (\S+)(?: \[(\S+)\])? \((\S+)", re.MULTILINE),
+)
+_DNF = _Tool(
+    program=("dnf",),
+    rehearse=("--assumeno",),
+    sure=("-y",),
+    refresh=("dnf", "makecache", "--refresh"),
+    downgrade=(),  # an exact version is enough
+    held=("--disableplugin=versionlock",),
+    between="-",
+    rehearsed=re.compile("Operation aborted|Nothing to do"),
+    # rows of a table: name, architecture, version, repository (with an @ for what is installed), size; long names wrap
+    removing=re.compile(r"^ (\S+)\s+\S+ +\S+ +@\S+ +[\d.]+ ", re.MULTILINE),
+    renewing=re.compile(r"^ (\S+)()\s+\S+ +(\d\S*) +[^@\s]\S* +[\d.]+ ", re.MULTILINE),
+)
+
+
+@dataclass(frozen=True)
+class Params:
+    """``names`` at whatever version, and ``versions`` as ``{name: version}``, exactly; ``state`` present or absent.
+
+    What would remove another package is refused, unless ``allow_remove`` names it. ``allow_downgrade`` lets an older
+    version replace a newer one, ``change_held`` lets packages change that are on hold. ``detach`` is for installs that
+    take long (kernel modules are built): they outlive a lost connection. All go in one transaction.
+    """
+
+    names: tuple[str, ...] = ()
+    versions: Mapping[str, str] = field(default_factory=dict)
+    state: Literal["present", "absent"] = "present"
+    allow_remove: tuple[str, ...] = ()
+    allow_downgrade: bool = False
+    change_held: bool = False
+    detach: bool = False
+
+    def __post_init__(self) -> None:
+        """At least one package, and no word that a tool could take for an option."""
+        if not (self.names or self.versions):
+            raise ValueError("give names, or versions as {name: version}")
+        for word in (*self.names, *self.versions, *self.versions.values()):
+            if not _WORD.fullmatch(word):
+                raise ValueError(f'"{word}" cannot be a package or a version')
+
+
+@task
+def package(params: Params) -> Plan:
+    """On Debian and Ubuntu through apt, on RHEL and Rocky through dnf.
+
+    The lists are read again where they do not offer what is wanted. What a dpkg that was killed left half done is
+    finished first.
+    """
+    names = (*params.names, *params.versions)
+    debian, red_hat, unfinished = yield (
+        Command(("dpkg-query", "-W", "-f=${Package}\t${Version}\t${db:Status-Abbrev}\n", "--", *names)),
+        Command(("rpm", "-q", "--qf", "%{NAME}\t%{EPOCH}:%{VERSION}-%{RELEASE}\n", "--", *names)),
+        Command(("dpkg", "--audit")),
+    )
+    if debian.missing and red_hat.missing:
+        yield Failed("the node has neither dpkg nor rpm, so nobody can tell what is installed")
+    if not debian.missing and unfinished.out.strip():
+        finish = Command((*_ENVIRONMENT, "dpkg", "--configure", "-a"), _HOUR_SECONDS, become="always")
+        yield Change("finish what dpkg left half done", finish, before=unfinished.out)
+        yield Later(f"{', '.join(names)}: nothing can be told of them before dpkg is finished")
+        return
+    installed = _installed(red_hat if debian.missing else debian)
+    wrong = {name: installed.get(name, ()) for name in names if not _right(params, name, installed.get(name, ()))}
+    if wrong:
+        yield from _transaction(params, _DNF if debian.missing else _APT, wrong)
+
+
+def _installed(answer: Completed) -> dict[str, tuple[str, ...]]:
+    """Each installed package with all the ways in which its version may be written."""
+    found: dict[str, tuple[str, ...]] = {}
+    for line in answer.out.splitlines():
+        name, version, status = (*line.split("\t"), "rpm", "")[:3]
+        if status == "rpm" and version != "rpm":
+            bare = version.removeprefix("(none):").rpartition(":")[2]
+            found[name] = (version.removeprefix("(none):"), bare, bare.rpartition("-")[0])
+        elif status[1:2] == "i":  # "ii" installed, "hi" installed and on hold; "rc", "iU", "iF" are not
+            found[name] = (version,)
+    return found
+
+
+def _right(params: Params, name: str, versions: tuple[str, ...]) -> bool:
+    if params.state == "absent":
+        return not versions
+    return params.versions[name] in versions if name in params.versions else bool(versions)
+
+
+def _transaction(params: Params, tool: _Tool, wrong: Mapping[str, tuple[str, ...]]) -> Plan:
+    """Rehearse it as the plain user, refuse what it would remove, and plan it."""
+    pinned = params.versions if params.state == "present" else {}
+    words = [f"{name}{tool.between}{pinned[name]}" if name in pinned else name for name in wrong]
+    verb = "install" if params.state == "present" else "remove"
+    options = (*(tool.downgrade if params.allow_downgrade else ()), *(tool.held if params.change_held else ()))
+    tail = (*options, verb, "--", *words)
+    tried = yield Command((*tool.program, *tool.rehearse, *tail), timeout_seconds=120)
+    said = tried.out + tried.err
+    removed = sorted({m[1] for m in tool.removing.finditer(said)} - {*params.allow_remove, *wrong})
+    if _NO_SUCH.search(said):
+        yield Change("read the package lists again", Command(tool.refresh, 300, become="always"), kind="rebuild")
+        yield Later(f"no repository offers {', '.join(words)}: {_complaint(tried)}")
+    elif not tool.rehearsed.search(said):
+        yield Failed(f"cannot {verb} {', '.join(words)}: {_complaint(tried)}")
+    elif removed:
+        yield Failed(f"to {verb} {', '.join(words)} would remove {', '.join(removed)}; allow_remove may name them")
+    else:
+        command = Command((*tool.program, *tool.sure, *tail), timeout_seconds=_HOUR_SECONDS, become="always")
+        before, after = _difference(tool, said)
+        yield Change(f"{verb} {', '.join(words)}", command, before=before, after=after, detach=params.detach)
+
+
+def _complaint(tried: Completed) -> str:
+    lines = (tried.err + tried.out).splitlines()
+    return next((line for line in lines if line.startswith(("E:", "Error"))), tried.last_words()).removeprefix("E: ")
+
+
+def _difference(tool: _Tool, said: str) -> tuple[str, str]:
+    """The packages before and after, a line each, as the rehearsal tells."""
+    renewed = [m.groups("") for m in tool.renewing.finditer(said)]
+    before = [f"{name} {old}\n" for name, old, _ in renewed if old]
+    gone = [f"{m[1]}\n" for m in tool.removing.finditer(said)]
+    return "".join([*before, *gone]), "".join(f"{name} {new}\n" for name, _, new in renewed)

@@ -1,0 +1,79 @@
+"""A unit of systemd: running or not, started at boot or not."""
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuops import Change, Command, Failed, Later, Plan, task
+
+_PROPERTIES = "LoadState,ActiveState,SubState,UnitFileState,NeedDaemonReload,Result"
+_CANNOT_BE_ENABLED = ("static", "indirect", "generated", "transient", "alias")
+
+
+@dataclass(frozen=True)
+class Params:
+    """The unit's ``name``, its ``state`` now, whether it is ``enabled`` at boot and ``masked``; what is left out stays.
+
+    ``optional`` accepts that the node has no such unit.
+    """
+
+    name: str
+    state: Literal["started", "stopped", "restarted", "reloaded"] | None = None
+    enabled: bool | None = None
+    masked: bool | None = None
+    optional: bool = False
+
+
+@task
+def service(params: Params) -> Plan:
+    """A unit that is started and dies did not hold.
+
+    ``restarted`` and ``reloaded`` start a unit that does not run, and are done once a run: they belong to handlers.
+    """
+    unit = params.name if "." in params.name else f"{params.name}.service"
+    answer = yield Command(("systemctl", "show", f"--property={_PROPERTIES}", "--", unit))
+    now = dict(line.split("=", 1) for line in answer.out.splitlines() if "=" in line)
+    if answer.exit != 0 or "LoadState" not in now:
+        yield Failed(f"systemd does not tell of {unit}: {answer.last_words() or 'no answer'}")
+    elif now["LoadState"] == "not-found":
+        if not params.optional and (params.enabled or params.state not in (None, "stopped")):
+            yield Later(f"there is no unit {unit}; what brings it may not be installed yet")
+    else:
+        yield from (*_at_boot(params, unit, now), *_now(params, unit, now))
+
+
+def _at_boot(params: Params, unit: str, now: dict[str, str]) -> Iterator[Change]:
+    masked = now["LoadState"] == "masked"
+    if params.masked is not None and masked != params.masked:
+        yield _do("mask" if params.masked else "unmask", unit)
+    enabled = now.get("UnitFileState", "")
+    if params.enabled is True and enabled not in ("enabled", *_CANNOT_BE_ENABLED):
+        yield _do("enable", unit, f" (was {enabled or 'unknown'})")
+    if params.enabled is False and enabled.startswith("enabled"):
+        yield _do("disable", unit)
+
+
+def _now(params: Params, unit: str, now: dict[str, str]) -> Iterator[Change]:
+    running = now.get("ActiveState") in ("active", "reloading")
+    was = f" (was {now.get('ActiveState')}, {now.get('SubState')}, result {now.get('Result')})"
+    if params.state == "stopped":
+        if now.get("ActiveState") not in ("inactive", "failed"):
+            yield _do("stop", unit, was)
+    elif params.state:
+        if now.get("NeedDaemonReload") == "yes":
+            reload = Command(("systemctl", "daemon-reload"), timeout_seconds=90, become="always")
+            yield Change("systemd reads its units again", reload)
+        if not running:
+            yield _do("start", unit, was)
+        elif params.state in ("restarted", "reloaded"):
+            yield _once(params.state, unit)
+
+
+def _do(verb: str, unit: str, was: str = "") -> Change:
+    return Change(f"{verb} {unit}{was}", Command(("systemctl", verb, "--", unit), timeout_seconds=180, become="always"))
+
+
+def _once(state: str, unit: str) -> Change:
+    verb = {"restarted": "restart", "reloaded": "reload"}[state]
+    command = Command(("systemctl", verb, "--", unit), timeout_seconds=180, become="always")
+    return Change(f"{verb} {unit}", command, kind="restart")

@@ -1,0 +1,37 @@
+"""A kernel parameter, now and after every boot."""
+
+from dataclasses import dataclass
+
+from gpuops import Change, Command, Files, Later, Plan, read_files, task, use
+
+_SWAP = str.maketrans("./", "/.")
+
+
+@dataclass(frozen=True)
+class Params:
+    """``key`` and its ``value``; ``file`` is the drop-in that keeps it, one line a key."""
+
+    key: str
+    value: str
+    file: str = "/etc/sysctl.d/90-gpuops.conf"
+
+
+@task
+def sysctl(params: Params) -> Plan:
+    """The running kernel and the drop-in say the value; other lines of the drop-in stay."""
+    # as sysctl reads a key: in a.b/c the dot parts folders, and the slash stands for a dot in a name
+    place = "/proc/sys/" + (params.key if "/" in params.key.split(".")[0] else params.key.translate(_SWAP))
+    found = yield Files((place, params.file))
+    seen = read_files(found.out)
+    lines = seen.get(params.file, "").splitlines()
+    ours = [line for line in lines if line.partition("=")[0].strip(" \t-") == params.key]
+    wanted = f"{params.key} = {params.value}"
+    if ours != [wanted]:
+        others = [line for line in lines if line not in ours]
+        yield from use("file", path=params.file, content="\n".join([*others, wanted, ""]))
+    now = seen.get(place)
+    if now is None:
+        yield Later(f"the running kernel has no {params.key}; the module that brings it may not be loaded yet")
+    elif now.split() != params.value.split():
+        setting = Command(("sysctl", "-w", f"{params.key}={params.value}"), become="always")
+        yield Change(f"{params.key} = {params.value} (was {' '.join(now.split())})", setting)

@@ -1,0 +1,83 @@
+"""A made-up node for the tests of playbooks' tasks: it says what a script tells, and notices what nobody scripted."""
+
+import pathlib
+import subprocess
+
+import pytest
+
+from gpuops.playbook.parameters import as_params
+from gpuops.playbook.planning import plan
+from gpuops.playbook.task import Library, Machine
+from gpuops.shell import Command, Completed
+
+ROOT = pathlib.Path(__file__).parents[3]
+
+
+@pytest.fixture(scope="session")
+def library():
+    """The tasks of this checkout."""
+    return Library(ROOT)
+
+
+class ScriptedNode:
+    """Answers a command by the longest beginning of its words that is scripted, a file by its path.
+
+    A value is a text (exit 0), an exit code, or a tuple of exit code, stdout and stderr.
+    """
+
+    def __init__(self, script):
+        self.script = script
+        self.asked = []
+
+    def batch(self, questions):
+        self.asked += map(str, questions)
+        return [Completed("n1", q, *self.answer(q)) for q in questions]
+
+    def answer(self, question):
+        if not isinstance(question, Command):
+            return 0, "".join(f"{g}\0{self.script[g]}\0" for g in question.globs if g in self.script)
+        line = " ".join(question.words)
+        starts = [start for start in self.script if line.startswith(start)]
+        assert starts, f"the script has no answer to: {question}"
+        said = self.script[max(starts, key=len)]
+        return (0, said) if isinstance(said, str) else (said,) if isinstance(said, int) else said
+
+
+@pytest.fixture
+def planned(library):
+    """What a task plans on a node that answers as its script says: ``planned("sysctl", script, key=…, value=…)``."""
+
+    def planned(task_name, script, machine=None, /, **params):
+        task = library[task_name]
+        return plan(task, as_params(task, params), machine or Machine("n1"), ScriptedNode(script).batch, library)
+
+    return planned
+
+
+class ThisMachine:
+    """Runs commands as the tests' own user, whoever they ask to become."""
+
+    def batch(self, questions):
+        return [self.run(q) for q in questions]
+
+    def run(self, command):
+        done = subprocess.run(command.words, input=command.stdin, capture_output=True, text=True, check=False)
+        return Completed("here", command, done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture
+def here(library):
+    """A task on this very machine: ``plan`` and ``apply`` (which gives what a second look would still change)."""
+
+    class Here:
+        def plan(self, name, /, **params):
+            task = library[name]
+            return plan(task, as_params(task, params), Machine("here"), ThisMachine().batch, library)
+
+        def apply(self, name, /, **params):
+            for change in self.plan(name, **params).changes:
+                done = ThisMachine().run(change.command)
+                assert done.exit == 0, done
+            return self.plan(name, **params)
+
+    return Here()
