@@ -83,6 +83,11 @@ class Network:
     source: str
     grade: str
 
+    @property
+    def known(self) -> bool:
+        """Whether there is any NIC whose rate is known."""
+        return self.nics > 0 and self.nic_gb_per_s > 0
+
 
 @dataclass(frozen=True)
 class Efficiency:
@@ -166,6 +171,8 @@ def between_nodes(
         return None
     if any(key.startswith("allreduce.measured.") for key in profile.values):
         return _across_domains(profile, network.ranks, size)
+    if not network.known:
+        return None
     found = [
         _lesser(_nvlink(each, profile, network, size), _net(each, network, size, efficiency), each, size)
         for each in algorithms
@@ -177,7 +184,7 @@ def between_nodes(
 def on_rail(network: Network, size_bytes: int | None = None, efficiency: Efficiency = PRIOR) -> Expected | None:
     """What one GPU and one NIC of each node give: NVLink has no part in it, so the cap is the NIC's rate."""
     size = size_bytes or gate_bytes(network.ranks)
-    if size < gate_bytes(network.ranks):
+    if size < gate_bytes(network.ranks) or not network.known:
         return None
     return _alone(_net("rail", replace(network, nics=1), size, efficiency), "rail", size)
 

@@ -25,6 +25,7 @@ from gpuops.isolation.rounds import Group
 from gpuops.profile import NO_PROFILE, Profile
 
 _BITS_PER_BYTE = 8
+_READ = ("allreduce.", "nic.rate_gbps")
 
 
 @dataclass(frozen=True)
@@ -41,7 +42,7 @@ class Expectations:
 
     def of(self, group: Group) -> Expected | None:
         """What ``group`` should give, as the poorest of its nodes; None where nothing can be said of one of them."""
-        profiles = {id(p): p for p in (self.profiles.get(name, NO_PROFILE) for name in group.nodes)}.values()
+        profiles = {id(profile): profile for profile in map(self._alike.__getitem__, group.nodes)}.values()
         found = [self._of(group, profile) for profile in profiles]
         known = [each for each in found if each is not None]
         return min(known, key=lambda each: each.gb_per_s) if len(known) == len(found) else None
@@ -66,21 +67,34 @@ class Expectations:
         if len(nodes) == 1:
             return within_node(profile, gpus[0], self.size_bytes, nvls=not group.variant)
         if group.rail is not None:
-            rail = self._network(profile, len(nodes), len(nodes), 1)
-            return on_rail(rail, self.size_bytes, self.efficiency) if rail else None
+            nics = int(all(node.nic(group.rail) for node in nodes))
+            return on_rail(self._network(profile, len(nodes), len(nodes), nics), self.size_bytes, self.efficiency)
         network = self._network(profile, len(nodes), sum(gpus), min(len(node.nics) for node in nodes))
         algorithms = WITHOUT_NVLS if group.variant else BETWEEN_NODES
-        return between_nodes(profile, network, self.size_bytes, self.efficiency, algorithms) if network else None
+        return between_nodes(profile, network, self.size_bytes, self.efficiency, algorithms)
 
-    def _network(self, profile: Profile, nodes: int, ranks: int, nics: int) -> Network | None:
+    def _network(self, profile: Profile, nodes: int, ranks: int, nics: int) -> Network:
         """A profile's rate comes before a port's own, which may have come up with less than it should."""
         known = profile.values.get("nic.rate_gbps")
         if known is not None:
             rate, source, grade = known.value / _BITS_PER_BYTE, known.source, known.grade
         else:
             rate, source, grade = self._usual_rate, "the rate that most ports here have", "measured-here"
-        return Network(nodes, ranks, nics, rate, source, grade) if rate and nics else None
+        return Network(nodes, ranks, nics, rate, source, grade)
+
+    @functools.cached_property
+    def _alike(self) -> dict[str, Profile]:
+        """One profile for all nodes that expect the same: each host's own differs at least in its source."""
+        seen: dict[str, Profile] = {}
+        named = {name: self.profiles.get(name, NO_PROFILE) for name in self.fabric.nodes}
+        return {name: seen.setdefault(what_counts(profile), profile) for name, profile in named.items()}
 
     @functools.cached_property
     def _usual_rate(self) -> float:
         return statistics.mode([nic.gb_per_s for node in self.fabric.nodes.values() for nic in node.nics] or [0.0])
+
+
+def what_counts(profile: Profile) -> str:
+    """All that a profile says about bandwidth between GPUs, as one text: equal for profiles that expect the same."""
+    read = sorted((key, known.value) for key, known in profile.values.items() if key.startswith(_READ))
+    return f"{profile.name} {read}"
