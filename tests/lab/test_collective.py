@@ -11,7 +11,7 @@ SYMBOLS = "cat /sys/class/infiniband/mlx5_3/ports/1/counters/symbol_error"
 
 
 def busbw(done):
-    (run,) = parse_nccl_tests(done.out.decode()).runs
+    (run,) = parse_nccl_tests(done.out.decode())
     return run.largest.out_of_place.busbw_gb_per_s
 
 

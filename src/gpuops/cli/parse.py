@@ -43,6 +43,7 @@ def _texts() -> dict[str, Kind]:
     from gpuops.probes.ib import parse_ibstat
     from gpuops.probes.ib_write_bw import parse_ib_write_bw
     from gpuops.probes.lspci import parse_lspci_links
+    from gpuops.probes.nccl_log import parse_nccl_log
     from gpuops.probes.nccl_tests import parse_nccl_tests
     from gpuops.probes.nvidia_smi.csv import parse_gpu_csv
     from gpuops.probes.nvidia_smi.failure import parse_error
@@ -58,6 +59,7 @@ def _texts() -> dict[str, Kind]:
         "nvsmi_error": Kind("nvidia-smi, when it fails", lambda text: parse_error(text) or Unknown("no known failure")),
         "lspci": Kind("lspci -vv", parse_lspci_links),
         "ibstat": Kind("ibstat", parse_ibstat),
+        "nccl_log": Kind("NCCL, under NCCL_DEBUG=INFO", parse_nccl_log),
         "nccl": Kind("all_reduce_perf and its siblings of nccl-tests", parse_nccl_tests),
         "ib_write_bw": Kind("ib_write_bw", parse_ib_write_bw),
         "inventory": Kind("an inventory for gpuops or Ansible, YAML or INI", KINDS["inventory"]),

@@ -265,7 +265,7 @@ def _nccl(text: str) -> Json | Unknown:
         "n_rows": len(rows),
         "check_column": tables[0].check_column,
         "root_column": {"redop", "root"} <= set(tables[0].columns),
-        "avg_bus_bandwidth": [run.average_gb_per_s for run in parsed.runs if run.average_gb_per_s is not None],
+        "avg_bus_bandwidth": [run.average_gb_per_s for run in parsed if run.average_gb_per_s is not None],
         "out_of_bounds": [{"count": count, "status": status} for count, status in bounds],
         "ranks": [{name: getattr(r, name) for name in r.__slots__} for table in tables for r in table.ranks],
         "iters_column": "#iters" in tables[0].columns,

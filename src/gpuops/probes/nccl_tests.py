@@ -1,15 +1,15 @@
-"""nccl-tests: what all_reduce_perf and its siblings print, and what NCCL tells of itself between their lines.
+"""nccl-tests: what all_reduce_perf and its siblings print.
 
 The columns differ between releases (``error`` or ``#wrong``, with or without ``redop``, ``root`` and ``#iters``), so
-a row is read by the header above it. Launchers put a tag before each line; a log may hold several runs.
+a row is read by the header above it. Launchers put a tag before each line, NCCL tells of itself between them
+(`gpuops.probes.nccl_log`), and a log may hold several runs.
 """
 
 from __future__ import annotations
 
 import math
 import re
-from collections.abc import Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from gpuops.probing import Unknown
 
@@ -110,35 +110,10 @@ class Run:
         return bool(self.out_of_bounds) or (self.counts_wrong and any(checks))
 
 
-@dataclass(frozen=True)
-class NcclSaid:
-    """What NCCL told under ``NCCL_DEBUG=INFO``.
-
-    ``networks`` are the transports between nodes (``IB``, ``Socket``, a plugin's name); ``gpu_direct`` is None where
-    no connection told it, else whether all of them over RDMA have it. ``algorithms`` are those of the last operation.
-    ``ready`` counts the ranks by host that finished ncclCommInitRank.
-    """
-
-    version: str = ""
-    networks: tuple[str, ...] = ()
-    gpu_direct: bool | None = None
-    algorithms: tuple[str, ...] = ()
-    ready: Mapping[str, int] = field(default_factory=dict)
-    warnings: tuple[str, ...] = ()
-
-
-@dataclass(frozen=True)
-class NcclLog:
-    """All runs of a log, and what NCCL told in it."""
-
-    runs: tuple[Run, ...]
-    said: NcclSaid
-
-
-def parse_nccl_tests(text: str) -> NcclLog | Unknown:
-    """The log of one or more runs; `Unknown` where no run left a single row."""
+def parse_nccl_tests(text: str) -> tuple[Run, ...] | Unknown:
+    """The runs of a log, each with at least a row; `Unknown` where there is none."""
     runs = tuple(_run(table) for table in read_tables(text) if table.cells)
-    return NcclLog(runs, parse_nccl_said(text)) if runs else Unknown("no row of nccl-tests in it")
+    return runs or Unknown("no row of nccl-tests in it")
 
 
 def read_tables(text: str) -> list[Table]:
@@ -223,47 +198,3 @@ def _row(table: Table, cells: tuple[str, ...]) -> Row:
 def _timing(table: Table, cells: tuple[str, ...], *, in_place: bool = False) -> Timing:
     half = table.half(cells, in_place=in_place)
     return Timing(*(_finite(half.get(name)) for name in (*_HALF, str(table.check_column))))
-
-
-_INFO = re.compile(r"(?P<host>[^\s:]+):\d+:\d+ (?:\[\d+\] )?NCCL (?P<level>INFO|WARN) (?P<text>.*)")
-_WARNING = re.compile(r"NCCL WARN (?P<text>.*)")
-_VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)", re.ASCII)
-_CONNECTION = re.compile(r"\[send\] via NET/([^/\n]{1,40})/\d+(\S*)", re.ASCII)
-_NETWORK = re.compile(r"Using network (\S.{0,39}?)\s*$")
-_READY = re.compile(r"\bcomm .*\brank \d+ .*Init COMPLETE")
-_ALGORITHM = re.compile(r"\bBytes -> Algo (\w{1,30}) proto \w+")
-# the numbers that releases before 2.22 print for them (src/include/nccl_common.h)
-_NUMBERED = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
-_OVER_RDMA = "IB"
-_MOST_WARNINGS = 8
-
-
-def parse_nccl_said(text: str) -> NcclSaid:
-    """What NCCL's own lines tell; nothing where there are none. What connected counts before what was announced."""
-    told = [_INFO.search(line) for line in text.splitlines() if " NCCL " in line]
-    lines = [(line["host"], line["text"]) for line in told if line]
-    links = [found for _, said in lines if (found := _CONNECTION.search(said))]
-    announced = (found[1] for _, said in lines if (found := _NETWORK.search(said)))
-    direct = ["GDRDMA" in link[2] for link in links if link[1] == _OVER_RDMA]
-    version = _VERSION.search(text)
-    return NcclSaid(
-        version=version[1] if version else "",
-        networks=tuple(sorted({link[1] for link in links} or set(announced))),
-        gpu_direct=all(direct) if direct else None,
-        algorithms=tuple(dict.fromkeys(_algorithms(text))),
-        ready=_counted(host for host, said in lines if _READY.search(said)),
-        warnings=tuple(dict.fromkeys(found["text"] for found in _WARNING.finditer(text)))[:_MOST_WARNINGS],
-    )
-
-
-def _algorithms(text: str) -> Iterator[str]:
-    for found in list(_ALGORITHM.finditer(text))[-1:]:
-        name = found[1].upper()
-        yield _NUMBERED[int(name)] if name.isdigit() and int(name) < len(_NUMBERED) else name
-
-
-def _counted(names: Iterator[str]) -> dict[str, int]:
-    counts: dict[str, int] = {}
-    for name in names:
-        counts[name] = counts.get(name, 0) + 1
-    return counts
