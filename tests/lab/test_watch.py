@@ -27,8 +27,12 @@ def told(watch):
 
 def test_a_host_with_a_job_is_busy_and_the_others_are_idle(plant, watch):
     plant("gpu02:gpu0:busy")
-    assert told(watch()) == {"gpu01": "idle", "gpu02": "busy (pid 48211 python3, user alice)", "gpu03": "idle"}
-    assert told(watch(forced=frozenset({"gpu02"})))["gpu02"] == "idle"
+    assert told(watch()) == {
+        "gpu01": "idle",
+        "gpu02": "busy (Slurm job 4711 train, user alice, and 1 more)",
+        "gpu03": "idle",
+    }
+    assert told(watch(forced={"gpu02"}))["gpu02"] == "idle"
 
 
 def test_a_host_whose_processes_may_not_be_seen_is_not_proved_idle(plant, watch):
@@ -43,11 +47,12 @@ def test_a_job_that_starts_between_two_rounds_is_seen_before_the_second(plant, w
     assert not before.busy
     assert before.counters["gpu01:mlx5_0"]["symbol_error"] == 0
     plant("gpu02:host:busy")
-    assert look({"gpu01", "gpu02"}).busy == {"gpu02": "busy (pid 48211 python3, user alice, and 7 more)"}
+    assert look({"gpu01", "gpu02"}).busy == {"gpu02": "busy (Slurm job 4711 train, user alice, and 8 more)"}
 
 
-def test_our_own_ranks_are_not_taken_for_a_job(plant, watch):
-    look = watch(pids=lambda: {"gpu02": range(48211, 48219)})
+def test_our_own_ranks_and_our_own_slurm_job_are_no_ones_elses(plant, watch):
+    look = watch(pids=lambda: {"gpu02": range(48211, 48219)}, own_job="4711")
+    assert set(told(look).values()) == {"idle"}
     plant("gpu02:host:busy")
     assert not look({"gpu02"}).busy
 
@@ -58,6 +63,6 @@ def test_a_node_that_is_lost_is_not_idle(plant, watch, lab):
 
 
 def test_pods_of_a_scheduler_elsewhere_count(watch):
-    look = watch(allocations=lambda hosts: {host.name: ("pod ml/train-0",) for host in hosts})
+    look = watch(scheduler=lambda hosts: {host.name: ("pod ml/train-0",) for host in hosts})
     assert set(told(look).values()) == {"busy (pod ml/train-0)"}
     assert look({"gpu01"}).busy == {"gpu01": "busy (pod ml/train-0)"}

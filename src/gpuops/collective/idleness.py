@@ -9,7 +9,6 @@ from typing import Any, Literal
 from gpuops.facts import Facts
 from gpuops.probes.nvidia_smi import Gpu, smi
 from gpuops.probes.occupancy import DAEMONS, Occupancy, occupancy
-from gpuops.probes.slurm import SlurmNode, slurm_node
 from gpuops.probing import Probe, Unknown
 from gpuops.profile import Profile
 
@@ -18,14 +17,13 @@ IDLE_MEMORY_MIB = 15
 
 Source: facebookresearch/gcm, check_nvidia_smi.py. New drivers may hold more, so that more than this proves nothing.
 """
-STILL: tuple[Probe[Any], ...] = (occupancy, slurm_node)
+STILL: tuple[Probe[Any], ...] = (occupancy,)
 """What `still_idle` needs: no answer of the driver, so that it costs a node little."""
 FIRST: tuple[Probe[Any], ...] = (smi, *STILL)
 """What `idleness_of` needs."""
 
-
 Allocation = tuple[str, ...] | Unknown
-"""Who has a node, in words; empty: nobody."""
+"""Who has a node by the word of a scheduler; empty: nobody."""
 
 
 @dataclass(frozen=True)
@@ -49,22 +47,14 @@ class _Sign:
     doubt: bool = False
 
 
-@dataclass(frozen=True)
-class Own:
-    """What is our own on a node and does not count: processes by pid, and the Slurm job that gpuops itself runs in."""
-
-    pids: Collection[int] = ()
-    slurm_job: str = ""
+def idleness_of(facts: Facts, profile: Profile, ours: Collection[int] = (), allocation: Allocation = ()) -> Idleness:
+    """What ``facts`` and a scheduler's word prove of a node; processes whose pids are ``ours`` do not count."""
+    return _sum(facts.node, [*_given(allocation), *_held(facts, ours), *_cards(facts, profile, ours)])
 
 
-def idleness_of(facts: Facts, profile: Profile, own: Own, elsewhere: Allocation = ()) -> Idleness:
-    """What ``facts`` prove of a node; ``elsewhere`` is who has it by the word of a scheduler that is not on it."""
-    return _sum(facts.node, [*_held(facts, own), *_given(elsewhere), *_cards(facts, profile, own)])
-
-
-def still_idle(facts: Facts, own: Own, elsewhere: Allocation = ()) -> Idleness:
+def still_idle(facts: Facts, ours: Collection[int] = (), allocation: Allocation = ()) -> Idleness:
     """As `idleness_of`, of a node that was proved idle before: whoever came since has a device file open."""
-    return _sum(facts.node, [*_held(facts, own), *_given(elsewhere)])
+    return _sum(facts.node, [*_given(allocation), *_held(facts, ours)])
 
 
 def _sum(node: str, signs: Sequence[_Sign]) -> Idleness:
@@ -76,37 +66,27 @@ def _sum(node: str, signs: Sequence[_Sign]) -> Idleness:
     return Idleness(node, "busy" if busy else "unproved", told[0] + more)
 
 
-def _held(facts: Facts, own: Own) -> Iterator[_Sign]:
-    slurm, held = facts[slurm_node], facts[occupancy]
-    yield from _jobs(slurm, own)
+def _given(allocation: Allocation) -> list[_Sign]:
+    return [_Sign(allocation.why, doubt=True)] if isinstance(allocation, Unknown) else list(map(_Sign, allocation))
+
+
+def _held(facts: Facts, ours: Collection[int]) -> Iterator[_Sign]:
+    held = facts[occupancy]
     if isinstance(held, Unknown):
         yield _Sign(held.why, doubt=True)
         return
     for holder in held.holders:
-        if holder.pid not in own.pids and not holder.is_daemon:
+        if holder.pid not in ours and not holder.is_daemon:
             yield _Sign(_process(holder.pid, holder.name, holder.user))
     if held.hidden:
         yield _Sign(f"{held.hidden}; gpuops sudoers", doubt=True)
-
-
-def _jobs(told: SlurmNode | Unknown, own: Own) -> Iterator[_Sign]:
-    if isinstance(told, Unknown):
-        yield _Sign(told.why, doubt=True)
-        return
-    for job in told.jobs:
-        if job.id != own.slurm_job:
-            yield _Sign(f"Slurm job {job.id} {job.name}, user {job.user}")
-
-
-def _given(elsewhere: Allocation) -> list[_Sign]:
-    return [_Sign(elsewhere.why, doubt=True)] if isinstance(elsewhere, Unknown) else [_Sign(who) for who in elsewhere]
 
 
 def _process(pid: int | None, name: str, user: str) -> str:
     return " ".join(filter(None, (f"pid {pid}" if pid else "a process", name))) + (f", user {user}" if user else "")
 
 
-def _cards(facts: Facts, profile: Profile, own: Own) -> Iterator[_Sign]:
+def _cards(facts: Facts, profile: Profile, ours: Collection[int]) -> Iterator[_Sign]:
     """What nvidia-smi says; where the kernel has no NVIDIA driver nobody can compute."""
     told, cards = facts[occupancy], facts[smi]
     held = Occupancy(driver_loaded=True) if isinstance(told, Unknown) else told
@@ -117,7 +97,7 @@ def _cards(facts: Facts, profile: Profile, own: Own) -> Iterator[_Sign]:
         return
     if cards.error:
         yield _Sign(cards.error.text, doubt=True)
-    seen = {*own.pids, *(holder.pid for holder in held.holders)}
+    seen = {*ours, *(holder.pid for holder in held.holders)}
     for gpu in cards.gpus:
         for process in gpu.processes or ():
             name = _base(process.name)

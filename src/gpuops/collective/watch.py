@@ -4,61 +4,88 @@ from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Callable, Collection, Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
 
-from gpuops.collective.idleness import FIRST, STILL, Allocation, Idleness, Own, idleness_of, still_idle
+from gpuops.collective.idleness import FIRST, STILL, Allocation, Idleness, idleness_of, still_idle
 from gpuops.collective.pool import Pool
 from gpuops.collective.session import Look
+from gpuops.collective.slurm import Slurm
 from gpuops.facts import Facts, questions, read
 from gpuops.inventory import Host
 from gpuops.probes.error_counters import error_counters
+from gpuops.probes.services import services
 from gpuops.probing import Probe, Unknown
 from gpuops.profile import Profile
 
+Scheduler = Callable[[Sequence[Host]], Mapping[str, Allocation]]
+"""Asks who has been given which node (`gpuops.collective.slurm`, `gpuops.collective.kubernetes`)."""
 
-@dataclass(frozen=True)
+
 class Watch:
     """The eye on a pool. ``forced`` names nodes that are taken whatever runs there.
 
-    ``pids`` gives the processes, by node, that the engine has there at present. ``allocations`` asks a scheduler that
-    is not on the nodes (Kubernetes). ``slurm_job`` is the id of the job in which gpuops itself runs.
+    ``pids`` gives the processes, by node, that the engine has there at present. Without a ``scheduler``, one is asked
+    all the same where the nodes themselves run slurmd; ``own_job`` is the Slurm job in which gpuops itself runs.
     """
 
-    pool: Pool
-    profiles: Mapping[str, Profile]
-    forced: frozenset[str] = frozenset()
-    slurm_job: str = ""
-    pids: Callable[[], Mapping[str, Collection[int]]] = field(default=dict)
-    allocations: Callable[[Sequence[Host]], Mapping[str, Allocation]] = field(default=lambda _hosts: {})
+    def __init__(
+        self,
+        pool: Pool,
+        profiles: Mapping[str, Profile],
+        *,
+        forced: Collection[str] = (),
+        pids: Callable[[], Mapping[str, Collection[int]]] = dict,
+        scheduler: Scheduler | None = None,
+        own_job: str = "",
+    ) -> None:
+        self._pool = pool
+        self._profiles = profiles
+        self._forced = frozenset(forced)
+        self._pids = pids
+        self._scheduler = scheduler
+        self._own_job = own_job
 
     def prove(self) -> dict[str, Idleness]:
         """The idleness of every node, asked in one round trip each; a node that does not answer leaves the pool."""
-        elsewhere = self.allocations(list(self.pool.hosts.values()))
-        return {
-            name: self._unless_forced(idleness_of(facts, self.profiles[name], own, elsewhere.get(name, ())))
-            for name, (facts, own) in self._ask(FIRST, self.pool.hosts).items()
-        }
+        facts = self._ask((*FIRST, services), self._pool.hosts)
+        self._scheduler = self._scheduler or self._slurm_of(facts)
+        given, pids = self._given(facts), self._pids()
+        found = [idleness_of(told, self._profiles[n], pids.get(n, ()), given.get(n, ())) for n, told in facts.items()]
+        return {idleness.node: self._unless_forced(idleness) for idleness in found}
 
     def __call__(self, names: Collection[str]) -> Look:
         """Who of ``names`` is idle no more, and what the NICs of all have counted."""
-        elsewhere = self.allocations([host for name, host in self.pool.hosts.items() if name in names])
-        asked = self._ask((*STILL, error_counters), names)
-        found = [self._unless_forced(still_idle(facts, own, elsewhere.get(n, ()))) for n, (facts, own) in asked.items()]
-        gone = {name: self.pool.left.get(name, "it is not in the pool") for name in names if name not in asked}
+        facts = self._ask((*STILL, error_counters), names)
+        given, pids = self._given(facts), self._pids()
+        found = [self._unless_forced(still_idle(f, pids.get(n, ()), given.get(n, ()))) for n, f in facts.items()]
+        gone = {name: self._pool.left.get(name, "it is not in the pool") for name in names if name not in facts}
         busy = {idleness.node: str(idleness) for idleness in found if idleness.state != "idle"}
-        return Look({**gone, **busy}, {part: counts for facts, _ in asked.values() for part, counts in _counted(facts)})
+        return Look({**gone, **busy}, {part: counts for told in facts.values() for part, counts in _counted(told)})
 
-    def _ask(self, probes: Sequence[Probe[Any]], names: Collection[str]) -> dict[str, tuple[Facts, Own]]:
-        """What each node says, and what on it is our own; Pool lets those go that do not answer."""
-        pids, now = self.pids(), dt.datetime.now(dt.timezone.utc)
-        return {
-            name: (read(name, now, answers, probes), Own(pids.get(name, ()), self.slurm_job))
-            for name, answers in self.pool.ask(questions(probes), names).items()
-        }
+    def _ask(self, probes: Sequence[Probe[Any]], names: Collection[str]) -> dict[str, Facts]:
+        now = dt.datetime.now(dt.timezone.utc)
+        answers = self._pool.ask(questions(probes), names)
+        return {name: read(name, now, answered, probes) for name, answered in answers.items()}
+
+    def _slurm_of(self, facts: Mapping[str, Facts]) -> Scheduler | None:
+        """The Slurm whose daemon runs on these nodes, asked through the first of them."""
+        members = [name for name, told in facts.items() if _runs_slurmd(told)]
+        if not members:
+            return None
+        slurm = Slurm(self._pool.way(members[0]).run, self._own_job)
+        return lambda hosts: slurm.allocations([host for host in hosts if host.name in members])
+
+    def _given(self, names: Collection[str]) -> Mapping[str, Allocation]:
+        hosts = [host for name, host in self._pool.hosts.items() if name in names]
+        return self._scheduler(hosts) if self._scheduler else {}
 
     def _unless_forced(self, found: Idleness) -> Idleness:
-        return Idleness(found.node, "idle", found.who) if found.node in self.forced else found
+        return Idleness(found.node, "idle", found.who) if found.node in self._forced else found
+
+
+def _runs_slurmd(facts: Facts) -> bool:
+    units = facts[services]
+    return not isinstance(units, Unknown) and "slurmd" in units and units["slurmd"].running
 
 
 def _counted(facts: Facts) -> list[tuple[str, Mapping[str, int]]]:

@@ -24,6 +24,7 @@ from gpuops.lab.identity import TIMES, personalize
 from gpuops.lab.model import Node
 from gpuops.lab.tools.answer import Answer
 from gpuops.lab.tools.programs import PROGRAMS
+from gpuops.lab.tools.slurm import QUEUES
 
 PREFIX = "gpuops-lab-"
 SHIMS = Path(__file__).with_name("shims")
@@ -109,8 +110,8 @@ class Sandbox:
         # compiled once, by the Python that will run it thousands of times
         fakeroot = str(self.root / "shims" / "fakeroot.py")
         subprocess.run([self.python, "-SEc", _COMPILE, fakeroot], check=True, timeout=60)
-        self._programs("bin", (*_BUILT_IN, *PROGRAMS, *COLLECTIVE))
-        self._programs("bin-no-python", (*_BUILT_IN[1:], *PROGRAMS, *COLLECTIVE))
+        self._programs("bin", (*_BUILT_IN, *PROGRAMS, *COLLECTIVE, *QUEUES))
+        self._programs("bin-no-python", (*_BUILT_IN[1:], *PROGRAMS, *COLLECTIVE, *QUEUES))
 
     def _programs(self, folder: str, shims: Sequence[str]) -> None:
         place = self.root / folder

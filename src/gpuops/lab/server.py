@@ -34,6 +34,7 @@ from gpuops.lab.sandbox import UP_SECONDS, Sandbox, shell_user, with_times
 from gpuops.lab.session import run_command
 from gpuops.lab.tools.answer import Answer
 from gpuops.lab.tools.programs import PROGRAMS, run
+from gpuops.lab.tools.slurm import QUEUES
 
 _LOOK_SECONDS = 2.0
 _SYMBOL_ERRORS_PER_SECOND = 137
@@ -107,11 +108,17 @@ class Lab:
     async def answer(self, question: Mapping[str, Any]) -> dict[str, object]:
         """What a program prints on a host."""
         name, program, words = question["host"], question["program"], question["words"]
-        if name not in self.hosts or program not in (*PROGRAMS, *COLLECTIVE):
+        if name not in self.hosts or program not in self._programs(name):
             return asdict(Answer(err=f"{program}: not found\n", code=127))
         if program in COLLECTIVE:
             return asdict(await self.launch(name, program, words, question["settings"]))
+        if program in QUEUES:
+            return asdict(QUEUES[program]({each: self.node(each) for each in self.hosts}, words))
         return self._rendered(name, program, words, root=question["root"])
+
+    def _programs(self, name: str) -> tuple[str, ...]:
+        """What is installed on a host besides the ordinary."""
+        return (*PROGRAMS, *COLLECTIVE, *(QUEUES if "slurmd" in self.node(name).services else ()))
 
     async def launch(self, name: str, program: str, words: list[str], settings: dict[str, str]) -> Answer:
         """What a program that runs on several hosts prints on the one where it was started."""

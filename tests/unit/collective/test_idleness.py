@@ -2,38 +2,34 @@ from datetime import datetime, timezone
 
 import pytest
 
-from gpuops.collective.idleness import FIRST, STILL, Own, idleness_of, still_idle
+from gpuops.collective.idleness import FIRST, STILL, idleness_of, still_idle
 from gpuops.facts import Facts
 from gpuops.probes.nvidia_smi import Gpu, Process, Smi, SmiError
 from gpuops.probes.occupancy import Holder, Occupancy
-from gpuops.probes.slurm import SlurmJob, SlurmNode
 from gpuops.probing import Unknown
 from gpuops.profile import NO_PROFILE
 
-MINE = Own()
 NOBODY = Occupancy(
     driver_loaded=True, holders=(Holder(9, "/usr/bin/nvidia-persistenced", "root", ("/dev/nvidiactl",)),)
 )
-FREE = SlurmNode(known=True)
-JOB = SlurmJob("17", "alice", "RUNNING", "train")
 
 
 def card(index=0, used=1, processes=()):
     return Gpu(index, f"0000:{index:02x}:00.0", memory_used_mib=used, processes=processes)
 
 
-def facts(cards=Smi(gpus=(card(0), card(1))), held=NOBODY, jobs=FREE):  # noqa: B008
-    return Facts("gpu01", datetime.now(timezone.utc), {"smi": cards, "occupancy": held, "slurm_node": jobs})
+def facts(cards=Smi(gpus=(card(0), card(1))), held=NOBODY):  # noqa: B008
+    return Facts("gpu01", datetime.now(timezone.utc), {"smi": cards, "occupancy": held})
 
 
-def told(own=MINE, profile=NO_PROFILE, elsewhere=(), **of):
-    return str(idleness_of(facts(**of), profile, own, elsewhere))
+def told(ours=(), profile=NO_PROFILE, allocation=(), **of):
+    return str(idleness_of(facts(**of), profile, ours, allocation))
 
 
 def test_a_node_with_nothing_but_daemons_is_idle():
     assert told() == "idle"
-    assert [probe.name for probe in FIRST] == ["smi", "occupancy", "slurm_node"]
-    assert [probe.name for probe in STILL] == ["occupancy", "slurm_node"]
+    assert [probe.name for probe in FIRST] == ["smi", "occupancy"]
+    assert [probe.name for probe in STILL] == ["occupancy"]
 
 
 def test_a_compute_process_is_told_with_its_user():
@@ -45,27 +41,24 @@ def test_a_compute_process_is_told_with_its_user():
 def test_a_process_that_only_opened_a_device_file_is_busy_before_it_holds_memory():
     held = Occupancy(driver_loaded=True, holders=(Holder(4711, "/usr/bin/python", "alice", ("/dev/nvidia0",)),))
     assert told(held=held) == "busy (pid 4711 python, user alice)"
-    assert str(still_idle(facts(held=held), MINE)) == "busy (pid 4711 python, user alice)"
+    assert str(still_idle(facts(held=held))) == "busy (pid 4711 python, user alice)"
 
 
-def test_a_slurm_job_holds_the_node_though_it_does_not_compute_yet():
-    jobs = SlurmNode(known=True, jobs=(JOB,))
-    assert told(jobs=jobs) == "busy (Slurm job 17 train, user alice)"
-    assert told(jobs=jobs, own=Own(slurm_job="17")) == "idle"
-
-
-def test_pods_hold_the_node():
-    assert told(elsewhere=("pod ml/train-0",)) == "busy (pod ml/train-0)"
-    assert told(elsewhere=Unknown("no answer of kubectl")) == "busy (not proved idle: no answer of kubectl)"
+def test_whoever_was_given_the_node_holds_it_though_nothing_computes_yet():
+    job = ("Slurm job 17 train, user alice",)
+    assert told(allocation=job) == "busy (Slurm job 17 train, user alice)"
+    assert str(still_idle(facts(), (), job)) == "busy (Slurm job 17 train, user alice)"
+    assert told(allocation=("pod ml/a", "pod ml/b", "pod ml/c")) == "busy (pod ml/a, and 2 more)"
+    assert told(allocation=Unknown("no answer of kubectl")) == "busy (not proved idle: no answer of kubectl)"
 
 
 def test_our_own_processes_do_not_count_and_others_still_do():
-    own = Own(pids={50})
+    ours = {50}
     held = Occupancy(driver_loaded=True, holders=(Holder(50, "/usr/bin/python3", "ops", ("/dev/nvidia0",)),))
     cards = Smi(gpus=(card(0, 3000, (Process(50, "python3", 2995),)),))
-    assert told(held=held, cards=cards, own=own) == "idle"
+    assert told(held=held, cards=cards, ours=ours) == "idle"
     both = Smi(gpus=(card(0, 3000, (Process(50, "python3", 2000), Process(51, "python3", 999))),))
-    assert told(held=held, cards=both, own=own) == "busy (pid 51 python3)"
+    assert told(held=held, cards=both, ours=ours) == "busy (pid 51 python3)"
 
 
 def test_memory_without_a_process_is_busy_where_the_profile_knows_better_and_else_unproved():
@@ -87,16 +80,14 @@ def test_memory_without_a_process_is_busy_where_the_profile_knows_better_and_els
         {"cards": Smi(gpus=(card(0, 1, None),))},
         {"held": Unknown("find is not installed")},
         {"held": Occupancy(driver_loaded=True, hidden="no root")},
-        {"jobs": Unknown("no answer of squeue")},
     ],
 )
 def test_what_could_not_be_seen_is_no_proof(hidden):
-    assert idleness_of(facts(**hidden), NO_PROFILE, MINE).state == "unproved"
+    assert idleness_of(facts(**hidden), NO_PROFILE).state == "unproved"
 
 
 def test_what_was_seen_weighs_more_than_what_was_not():
-    jobs = SlurmNode(known=True, jobs=(JOB,))
-    assert told(jobs=jobs, held=Unknown("?")) == "busy (Slurm job 17 train, user alice)"
+    assert told(allocation=("pod ml/a",), held=Unknown("?")) == "busy (pod ml/a)"
 
 
 def test_before_the_driver_is_installed_nobody_can_compute():
@@ -105,5 +96,5 @@ def test_before_the_driver_is_installed_nobody_can_compute():
 
 def test_facts_that_were_not_asked_for_prove_nothing():
     empty = Facts("gpu01", datetime.now(timezone.utc), {})
-    assert idleness_of(empty, NO_PROFILE, MINE).state == "unproved"
-    assert still_idle(empty, MINE).state == "unproved"
+    assert idleness_of(empty, NO_PROFILE).state == "unproved"
+    assert still_idle(empty).state == "unproved"

@@ -1,0 +1,64 @@
+"""Kubernetes: which pods hold the GPUs of a node, asked where ``kubectl`` is set up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpuops.collective.idleness import Allocation
+from gpuops.collective.slurm import Run
+from gpuops.inventory import Host
+from gpuops.probing import Unknown
+from gpuops.shell import Command, Completed
+
+
+def _kubectl(*words: str, fields: Sequence[str]) -> Command:
+    """Asks for one line an object, its fields between tabs; a map in a field is JSON."""
+    row = r'{"\t"}'.join(fields)
+    path = f'jsonpath={{range .items[*]}}{row}{{"\\n"}}{{end}}'
+    return Command(("kubectl", "get", *words, "--request-timeout=15s", "-o", path), timeout_seconds=20)
+
+
+NODES = _kubectl("nodes", fields=("{.metadata.name}", "{.status.addresses[*].address}"))
+PODS = _kubectl(
+    "pods",
+    "--all-namespaces",
+    "--field-selector=status.phase!=Succeeded,status.phase!=Failed",  # those that ended hold nothing
+    fields=(
+        "{.spec.nodeName}",
+        "{.metadata.namespace}/{.metadata.name}",
+        "{.spec.containers[*].resources.limits}{.spec.initContainers[*].resources.limits}{.spec.resourceClaims}",
+    ),
+)
+_GPU = ("nvidia.com/", '"resourceClaim')
+"""What a pod's limits or claims say where it may have a GPU: a device (also of MIG), or a claim, whatever it is for."""
+
+
+def allocations(run: Run, hosts: Sequence[Host]) -> Mapping[str, Allocation]:
+    """The pods that hold GPUs of each of ``hosts``; it is unknown of a host that is no node of the cluster."""
+    nodes = _rows(run(NODES), 2)
+    if isinstance(nodes, Unknown):
+        return dict.fromkeys((host.name for host in hosts), nodes)
+    pods = _rows(run(PODS), 3)
+    if isinstance(pods, Unknown):
+        return dict.fromkeys((host.name for host in hosts), pods)
+    names = {alias: node for node, addresses in nodes for alias in (*addresses.split(), node)}
+    held: dict[str, tuple[str, ...]] = {}
+    for node, pod, resources in pods:
+        if any(word in resources for word in _GPU):
+            held[node] = (*held.get(node, ()), f"pod {pod}")
+    return {host.name: _allocation(names.get(host.name) or names.get(host.address), held) for host in hosts}
+
+
+def _allocation(node: str | None, held: Mapping[str, tuple[str, ...]]) -> Allocation:
+    return Unknown("Kubernetes has no such node") if node is None else held.get(node, ())
+
+
+def _rows(answer: Completed, columns: int) -> list[list[str]] | Unknown:
+    if answer.missing:
+        return Unknown(f"there is no kubectl on {answer.node}")
+    if answer.exit or answer.timed_out or answer.truncated:
+        return Unknown(f"kubectl says: {answer.last_words() or 'nothing'}")
+    rows = [line.split("\t") for line in answer.out.splitlines()]
+    if any(len(row) != columns for row in rows):
+        return Unknown(f"kubectl's answer cannot be read: {answer.out[:80]!r}")
+    return rows

@@ -1,0 +1,71 @@
+import pytest
+
+from gpuops.collective.slurm import JOBS, NODES, Slurm
+from gpuops.probing import Unknown
+from gpuops.shell import Completed
+
+
+@pytest.fixture
+def slurm():
+    """A Slurm that answers with these texts, or as told."""
+
+    def make(nodes="gpu-a|h1|10.0.0.1\ngpu-b|h2|10.0.0.2\ngpu-c|h3|10.0.0.3\n", jobs="", own_job="", **ending):
+        texts = {NODES: nodes, JOBS: jobs}
+        return Slurm(
+            lambda asked: Completed(
+                "login", asked, ending.get("exit", 0), texts[asked], **{k: v for k, v in ending.items() if k != "exit"}
+            ),
+            own_job,
+        )
+
+    return make
+
+
+@pytest.fixture
+def hosts(a_host):
+    """One is known by its node's name, one by its host name, one by its address, and one not at all."""
+    return [a_host("gpu-a"), a_host("h2"), a_host("third", address="10.0.0.3"), a_host("other")]
+
+
+def test_a_host_is_known_by_node_name_host_name_or_address(slurm, hosts):
+    assert slurm().names(hosts) == {"gpu-a": "gpu-a", "h2": "gpu-b", "third": "gpu-c"}
+
+
+def test_jobs_hold_every_node_of_their_set(slurm, hosts):
+    found = slurm(jobs="gpu-a,gpu-c|17|alice|train | big\ngpu-c|18|bob|\n").allocations(hosts)
+    assert found["gpu-a"] == ("Slurm job 17 train | big, user alice",)
+    assert found["third"] == ("Slurm job 17 train | big, user alice", "Slurm job 18 , user bob")
+    assert found["h2"] == ()
+
+
+def test_folded_sets_are_unfolded(slurm, a_host):
+    nodes = "".join(f"gpu{n:02}|gpu{n:02}|gpu{n:02}\n" for n in range(1, 13))
+    found = slurm(nodes=nodes, jobs="gpu[02-03,11]|17|alice|train\n").allocations(
+        [a_host(f"gpu{n:02}") for n in range(1, 13)]
+    )
+    assert [name for name, held in found.items() if held] == ["gpu02", "gpu03", "gpu11"]
+
+
+def test_our_own_job_does_not_hold_a_node(slurm, hosts):
+    assert slurm(jobs="gpu-a|17|alice|train\n", own_job="17").allocations(hosts)["gpu-a"] == ()
+
+
+def test_a_host_that_slurm_does_not_know_may_be_anybodys(slurm, hosts):
+    assert slurm().allocations(hosts)["other"] == Unknown("Slurm has no such node")
+
+
+@pytest.mark.parametrize(
+    ("ending", "told"),
+    [
+        ({"exit": 127, "err": "sh: sinfo: not found"}, "there is no sinfo on login"),
+        ({"exit": 1, "err": "Unable to contact slurm controller"}, "sinfo on login says: Unable to contact"),
+        ({"timed_out": True, "exit": 137}, "sinfo on login says: "),
+        ({"nodes": "gpu-a\n"}, "sinfo's answer cannot be read"),
+        ({"nodes": "gpu-[a|x|y\n"}, "sinfo's answer cannot be read"),
+        ({"jobs": "garbage\n"}, "squeue's answer cannot be read"),
+        ({"jobs": "gpu[1|17|alice|train\n"}, "squeue's answer cannot be read"),
+        ({"jobs": "|17|alice|train\n"}, "squeue's answer cannot be read"),
+    ],
+)
+def test_what_slurm_does_not_say_is_unknown_of_every_host(slurm, hosts, ending, told):
+    assert all(told in found.why for found in slurm(**ending).allocations(hosts).values())
