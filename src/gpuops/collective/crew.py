@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuops import fleet
@@ -16,6 +16,8 @@ from gpuops.transport.worker import Worker
 
 _START_SECONDS = 60.0
 _KILL_SECONDS = 5.0
+_GRACE_SECONDS = 3.0
+_PAUSE_SECONDS = 0.1
 Message = Mapping[str, Any]
 
 
@@ -31,12 +33,13 @@ class Crew:
         self._hosts = {host.name: host for host in hosts}
         self._ways = {host.name: reach(host) for host in hosts}
         self._scripts = scripts
-        self._late: dict[str, Worker] = {}
+        self._stuck: dict[str, Worker] = {}
 
-    def open(self) -> None:
-        """Put a worker on every host that has none: at first on all, later where one was lost."""
-        self._end_late()
-        wanted = [host for name, host in self._hosts.items() if name not in self.workers]
+    def open(self, names: Collection[str] | None = None) -> None:
+        """Put a worker on each host (of ``names``) that has none: at first on all, later where one was lost."""
+        self._end_stuck()
+        lacking = self._hosts.keys() - self.workers.keys()
+        wanted = [host for name, host in self._hosts.items() if name in lacking and (names is None or name in names)]
         for outcome in fleet.each(wanted, self._start, total_seconds=_START_SECONDS, stop=hang_up):
             if isinstance(outcome.error, Interrupted):
                 raise outcome.error
@@ -49,15 +52,30 @@ class Crew:
     def _start(self, host: Host) -> Worker:
         return self._ways[host.name].start(*self._scripts)
 
-    def ask(self, messages: Mapping[str, Message], seconds: float) -> dict[str, dict[str, Any] | GpuopsError]:
+    def ask(
+        self, messages: Mapping[str, Message], seconds: float, teams: Iterable[Collection[str]] = ()
+    ) -> dict[str, dict[str, Any] | GpuopsError]:
         """Each node's answer to its message, or why there is none; ``seconds`` is the deadline of all together.
 
-        A node that is late, or whose worker ended, is lost until `open` finds it again.
+        The nodes of one team answer at about the same time: those that have not 3 s after the first are late. A node
+        that is late, or whose worker ended, is lost until `open` finds it again.
         """
-        ends = time.monotonic() + seconds
+        began = time.monotonic()
+        ends = dict.fromkeys(messages, began + seconds)
+        mates = {node: team for team in teams for node in team}
         for node, message in messages.items():
             self._tell(node, message)
-        return {node: self._hear(node, ends, seconds) for node in messages}
+        answers: dict[str, dict[str, Any] | GpuopsError] = {}
+        while waiting := [node for node in messages if node not in answers]:
+            for node in waiting:
+                pause = _PAUSE_SECONDS if node == waiting[0] else 0.0  # the others are not waited for meanwhile
+                answer = self._hear(node, min(pause, max(0.0, ends[node] - time.monotonic())))
+                if answer is None and time.monotonic() > ends[node]:
+                    answer = self._late(node, time.monotonic() - began)
+                if answer is not None:
+                    answers[node] = answer
+                    ends |= {mate: min(ends[mate], time.monotonic() + _GRACE_SECONDS) for mate in mates.get(node, ())}
+        return {node: answers[node] for node in messages}
 
     def _tell(self, node: str, message: Message) -> None:
         if node in self.workers:
@@ -66,35 +84,45 @@ class Crew:
             except NodeError as error:
                 self._lose(node, error)
 
-    def _hear(self, node: str, ends: float, seconds: float) -> dict[str, Any] | GpuopsError:
-        if node in self.workers:
-            try:
-                return self.workers[node].hear(max(0.0, ends - time.monotonic()))
-            except NodeError as error:
-                self._lose(node, error)
-            except TimeoutError:
-                self._late[node] = self.workers[node]
-                self._lose(node, NodeError(node, f"no answer within {seconds:g} s"))
-        return self.lost.get(node) or NodeError(node, "it is not of this crew")
+    def _hear(self, node: str, seconds: float) -> dict[str, Any] | GpuopsError | None:
+        """An answer, or why there can be none; None as long as there is none yet."""
+        if node not in self.workers:
+            return self.lost.get(node) or NodeError(node, "it is not of this crew")
+        try:
+            return self.workers[node].hear(seconds)
+        except TimeoutError:
+            return None
+        except NodeError as error:
+            return self._lose(node, error)
 
-    def _lose(self, node: str, error: NodeError) -> None:
+    def _late(self, node: str, seconds: float) -> NodeError:
+        self._stuck[node] = self.workers[node]
+        return self._lose(node, NodeError(node, f"no answer within {seconds:.1f} s"))
+
+    def _lose(self, node: str, error: NodeError) -> NodeError:
+        self.lost[node] = error
         worker = self.workers.pop(node, None)
         if worker is not None:  # else closed meanwhile, by another thread
             worker.close()
-        self.lost[node] = error
+        return error
 
-    def _end_late(self) -> None:
+    def _end_stuck(self) -> None:
         """Kill what did not answer: a stopped process hears of nothing else, not even that nobody listens any more."""
-        late, self._late = self._late, {}
-        pids = {node: worker.hello["pid"] for node, worker in late.items()}
+        stuck, self._stuck = self._stuck, {}
+        pids = {node: worker.hello["pid"] for node, worker in stuck.items()}
         fleet.each(
-            [self._hosts[node] for node in late],
+            [self._hosts[node] for node in stuck],
             lambda host: self._ways[host.name].run(Command(("kill", "-KILL", f"{pids[host.name]}"))),
             total_seconds=_KILL_SECONDS,
         )
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The process that works on each node."""
+        return {node: int(worker.hello["pid"]) for node, worker in self.workers.items()}
 
     def close(self) -> None:
         """End every worker; safe to call twice, and from another thread while an answer is awaited."""
         while self.workers:
             self.workers.popitem()[1].close()
-        self._end_late()
+        self._end_stuck()

@@ -1,0 +1,170 @@
+"""tcp: a ring of Python's standard library over plain TCP; needs no driver, and measures the hosts' own network."""
+
+from __future__ import annotations
+
+import secrets
+import statistics
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any
+
+from gpuops.collective.bus import bus_factor
+from gpuops.collective.crew import Crew
+from gpuops.collective.engines import Load
+from gpuops.errors import GpuopsError, LostError
+from gpuops.inventory import Host
+from gpuops.isolation.fabric import Fabric, Nic, Node
+from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.transport.agent import AgentTransport
+
+LEAST_BYTES = 1 << 20
+CHUNK_BYTES = 1 << 18
+"""What each rank sends in one step at least: smaller ones pass in the burst of a shaper or the buffer of a switch."""
+_PATIENCE_SECONDS = 5.0
+_LIMIT_SECONDS = 30.0
+_ANSWER_SECONDS = 10.0
+Answer = Mapping[str, Any] | GpuopsError
+
+
+class TcpEngine:
+    """Rounds over TCP between the addresses at which nodes are reached, or those of ``interface``.
+
+    Each pair of ranks uses ports that the kernel chose, and turns away whoever does not know the round's token.
+    """
+
+    name = "tcp"
+
+    def __init__(
+        self,
+        hosts: Sequence[Host],
+        reach: Callable[[Host], AgentTransport],
+        load: Load | None = None,
+        *,
+        interface: str = "",
+        why: str = "it needs nothing but Python on the nodes",
+    ) -> None:
+        self.why = why
+        self._crew = Crew(hosts, reach, "sums", "ring")
+        self._addresses = {host.name: host.address for host in hosts}
+        self._load = load or Load()
+        self._interface = interface
+        self._places: dict[str, Mapping[str, Any]] = {}
+        self._gone: dict[str, str] = {}
+
+    def open(self) -> Mapping[str, str]:
+        """A worker that listens on every node; those that cannot, each with the reason."""
+        self._staff(self._addresses)
+        return dict(self._gone)
+
+    def _staff(self, nodes: Collection[str]) -> None:
+        """Have a listening worker on each of ``nodes``; a node that once could not is not tried again."""
+        lacking = [node for node in nodes if node not in self._crew.workers and node not in self._gone]
+        if lacking:
+            self._crew.open(lacking)
+            listen = {"interface": self._interface}
+            told = {node: {"listen": {**listen, "address": self._addresses[node]}} for node in lacking}
+            for node, answer in self._crew.ask(told, _ANSWER_SECONDS).items():
+                if isinstance(answer, dict) and "port" in answer:
+                    self._places[node] = answer
+                else:
+                    self._gone[node] = answer["trouble"] if isinstance(answer, dict) else str(answer)
+
+    def fabric(self) -> Fabric:
+        """The nodes that take part, each with the interface that it is measured through; line rate 0: not told."""
+        return Fabric(
+            {
+                node: Node(node, (), (Nic(place["interface"] or "tcp", 0, place["mbps"] / 8000),))
+                for node, place in self._places.items()
+            }
+        )
+
+    def measure(self, planned: Round) -> tuple[Figure, ...]:
+        """One figure a group, all groups at the same time. Nothing is measured within a node."""
+        between = [group for group in planned.groups if len(group.nodes) > 1]
+        self._staff({node for group in between for node in group.nodes})
+        ready = [group for group in between if not self._missing(group)]
+        messages = {node: message for group in ready for node, message in self._messages(group).items()}
+        seconds = _LIMIT_SECONDS + _PATIENCE_SECONDS + _ANSWER_SECONDS
+        answers = self._crew.ask(messages, seconds, [group.nodes for group in ready])
+        return tuple(
+            self._figure(group, {node: answers[node] for node in group.nodes}) if group in ready else self._none(group)
+            for group in planned.groups
+        )
+
+    def _missing(self, group: Group) -> tuple[str, ...]:
+        return tuple(node for node in group.nodes if node in self._gone)
+
+    def _none(self, group: Group) -> Figure:
+        missing = self._missing(group)
+        if missing:
+            return Figure(group, None, "unreachable", missing, detail="; ".join(self._gone[node] for node in missing))
+        return Figure(group, None, detail="tcp measures between nodes only")
+
+    def _size(self, group: Group) -> int:
+        return self._load.size_bytes or max(LEAST_BYTES, CHUNK_BYTES * len(group.nodes))
+
+    def _messages(self, group: Group) -> dict[str, dict[str, Any]]:
+        run = {
+            "token": secrets.token_hex(16),
+            "places": [(self._places[node]["address"], self._places[node]["port"]) for node in group.nodes],
+            "operation": self._load.operation,
+            "size_bytes": self._size(group),
+            "warmups": self._load.warmups,
+            "seconds": self._load.seconds,
+            "limit_seconds": _LIMIT_SECONDS,
+            "patience_seconds": _PATIENCE_SECONDS,
+        }
+        return {node: {"run": {**run, "rank": rank}} for rank, node in enumerate(group.nodes)}
+
+    def _figure(self, group: Group, answers: Mapping[str, Answer]) -> Figure:
+        told = {node: answer for node, answer in answers.items() if isinstance(answer, dict)}
+        times = [answer["seconds"] for answer in told.values() if "seconds" in answer]
+        if len(times) < len(answers):
+            return trouble_of(group, answers)
+        wrong = [node for node, answer in told.items() if answer["wrong"]]
+        if wrong:
+            return Figure(group, None, "wrong", detail=f"sums came out wrong on {', '.join(wrong)}")
+        iterations = [statistics.fmean(ranks) for ranks in zip(*times, strict=True)]
+        seconds = statistics.fmean(iterations)
+        gb_per_s = self._size(group) / seconds * bus_factor(self._load.operation, len(group.nodes)) / 1e9
+        return Figure(group, gb_per_s, spread=statistics.pstdev(iterations) / seconds)
+
+    @property
+    def pids(self) -> dict[str, int]:
+        """The process that works on each node."""
+        return self._crew.pids
+
+    def close(self) -> None:
+        """End every worker."""
+        self._crew.close()
+
+
+def trouble_of(group: Group, answers: Mapping[str, Answer]) -> Figure:
+    """Why a group has no figure, and because of whom, by what its ranks say of each other.
+
+    A rank that waits in vain connects to its ring neighbours: where a process is stopped its kernel still accepts,
+    where it has ended the kernel refuses, where a link is down nobody answers. A node is unreachable if it says itself
+    that it has no link, or if none of its neighbours that has one can connect to it though it lives. Else those whose
+    process ended are in error, and those that did not answer hang.
+    """
+    silent = {node: answer for node, answer in answers.items() if isinstance(answer, GpuopsError)}
+    told = {node: answer for node, answer in answers.items() if isinstance(answer, dict)}
+    words = [str(error) for error in silent.values()]
+    words += [f"{node}: {answer['trouble']}" for node, answer in told.items() if "trouble" in answer]
+    unreachable = _unreachable(group.nodes, told)
+    ended = tuple(node for node, error in silent.items() if isinstance(error, LostError))
+    if unreachable:
+        return Figure(group, None, "unreachable", unreachable, detail="; ".join(words))
+    if ended:
+        return Figure(group, None, "error", ended, detail="; ".join(words))
+    return Figure(group, None, "hang", tuple(silent), detail="; ".join(words))
+
+
+def _unreachable(nodes: Sequence[str], told: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    cut = {node for node, answer in told.items() if not answer.get("link", True)}
+    in_vain: dict[str, list[bool]] = {node: [] for node in nodes}
+    for rank, node in enumerate(nodes):
+        if node in told.keys() - cut:
+            unreached, refused = told[node].get("unreached", ()), told[node].get("refused", ())
+            for number in {(rank + 1) % len(nodes), (rank - 1) % len(nodes)}:
+                in_vain[nodes[number]].append(number in unreached or (number in refused and nodes[number] in told))
+    return tuple(node for node in nodes if node in cut or (in_vain[node] and all(in_vain[node])))

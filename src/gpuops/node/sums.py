@@ -1,0 +1,99 @@
+"""Runs on a node, in front of ring.py: what each rank of a collective sends, and what must come in, to the last byte.
+
+Python 3.6 grammar, standard library only. The ring is NCCL's: reduce-scatter, then all-gather. Numbers are lanes of 64
+bits in one large integer, so that Python adds a slice at the speed of C; they are so small that no lane of a sum runs
+into the next. The content depends on the index, and each rank contributes its own multiple of it.
+"""
+import collections
+import struct
+
+SLICE_BYTES = 131072
+LANE_BYTES = 8
+LANES = 8191        # a prime, so that no slice is like another
+PATTERN = b"".join(struct.pack("<Q", (lane + 1) * 2654435761 % 2**32) for lane in range(LANES)) * 4
+
+Slice = collections.namedtuple("Slice", "length own expected passed_on")
+"""What comes in: its length, the integer to add to it, the bytes that it must be then, whether it is passed on."""
+Leg = collections.namedtuple("Leg", "shift first slices")
+"""One exchange: what to send at once to the rank ``shift`` further on, and what comes from the one ``shift`` back."""
+
+
+def legs_of(operation, rank, ranks, size) -> list:
+    """What one iteration of ``operation`` is for ``rank``; ``size`` bytes are what nccl-tests calls its size."""
+    chunk = size // ranks // LANE_BYTES * LANE_BYTES
+    if operation == "send_recv":
+        return [Leg(1, sent(0, chunk * ranks, rank), awaited(0, chunk * ranks, (rank - 1) % ranks + 1))]
+    if operation == "all_to_all":
+        return [
+            Leg(
+                shift,
+                sent((rank + shift) % ranks * chunk, chunk, rank),
+                awaited(rank * chunk, chunk, (rank - shift) % ranks + 1),
+            )
+            for shift in range(1, ranks)
+        ]
+    steps = RINGS[operation](rank, ranks)
+    slices = [
+        piece
+        for number, (index, times, own) in enumerate(steps)
+        for piece in awaited(index * chunk, chunk, times, own, number < len(steps) - 1)
+    ]
+    return [Leg(1, sent(rank * chunk, chunk, rank), slices)]
+
+
+def scatter_steps(rank, ranks) -> list:
+    """(chunk, multiple of the content that it is in the end or 0, multiple that this rank adds) as they come in."""
+    steps = [((rank - 1 - step) % ranks, 0, rank + 1) for step in range(ranks - 1)]
+    return steps[:-1] + [((rank + 1) % ranks, total(ranks), rank + 1)]
+
+
+def gather_steps(rank, ranks) -> list:
+    return [(index, index + 1, 0) for index in ((rank - 1 - step) % ranks for step in range(ranks - 1))]
+
+
+def reduce_steps(rank, ranks) -> list:
+    return scatter_steps(rank, ranks) + [((rank - step) % ranks, total(ranks), 0) for step in range(ranks - 1)]
+
+
+RINGS = {"all_reduce": reduce_steps, "all_gather": gather_steps, "reduce_scatter": scatter_steps}
+
+
+def total(ranks) -> int:
+    return ranks * (ranks + 1) // 2
+
+
+def sent(offset, length, rank) -> list:
+    return [multiple(at, size, rank + 1).to_bytes(size, "little") for at, size in pieces(offset, length)]
+
+
+def awaited(offset, length, times, own=0, passed_on=False) -> list:
+    return [
+        Slice(
+            size,
+            multiple(at, size, own),
+            multiple(at, size, times).to_bytes(size, "little") if times else None,
+            passed_on,
+        )
+        for at, size in pieces(offset, length)
+    ]
+
+
+def pieces(offset, length) -> list:
+    """(offset, length) of each slice."""
+    return [(at, min(SLICE_BYTES, offset + length - at)) for at in range(offset, offset + length, SLICE_BYTES)]
+
+
+def multiple(offset, length, times) -> int:
+    """The content from ``offset`` on, ``times`` over."""
+    start = offset % (LANES * LANE_BYTES)
+    return int.from_bytes(PATTERN[start:start + length], "little") * times
+
+
+def digest(data, piece) -> tuple:
+    """What a slice is once this rank's own is added to it, and whether that is what it must be."""
+    if piece.own:
+        try:
+            data = (int.from_bytes(data, "little") + piece.own).to_bytes(len(data), "little")
+        except OverflowError:       # only of numbers that nobody sent
+            return data, False
+    return data, piece.expected is None or data == piece.expected
