@@ -1,0 +1,78 @@
+"""What ``gpuops render`` costs over 512 saved nodes of 8 GPUs, from the start of the command to its last file.
+
+    python bench/render.py
+
+One host of the lab answers over real SSH. Its saved facts become those of 512 nodes: each has names, serial numbers,
+UUIDs, temperatures and powers of its own. Each target is rendered several times; the median counts.
+"""
+
+import pathlib
+import re
+import resource
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+
+NODES = 512
+LAYOUT = "dp=128,pp=4,tp=8,chunks=8"
+TARGETS = ("torchrun", "deepspeed")
+TIMES = 5
+
+
+def gpuops(folder, *words):
+    subprocess.run([sys.executable, "-m", "gpuops", *words], cwd=folder, check=True, capture_output=True)
+
+
+def save_nodes(folder):
+    """Save the facts of one healthy hgx-h100 host, and the same as other nodes would have said it."""
+    gpuops(folder, "lab", "up", "--nodes", "1")
+    try:
+        gpuops(folder, "facts", "-i", ".gpuops/lab/inventory.yml", "--save", "one")
+    finally:
+        gpuops(folder, "lab", "down")
+    said = (folder / "one" / "gpu01.json").read_text()
+    (folder / "saved").mkdir()
+    for number in range(NODES):
+        (folder / "saved" / f"gpu{number:03d}.json").write_text(as_node(number, said))
+
+
+def as_node(number, said):
+    own = {
+        r"gpu01": f"gpu{number:03d}",
+        r"<serial>\d{6}": f"<serial>{100_000 + number}",
+        r"GPU-[0-9a-f]{8}": f"GPU-{number:08x}",
+        r"\d+ C</gpu_temp>": f"{28 + number % 9} C</gpu_temp>",
+        r"\.\d\d W</instant_power_draw>": f".{number % 100:02d} W</instant_power_draw>",
+    }
+    for pattern, text in own.items():
+        said = re.sub(pattern, text, said)
+    return said
+
+
+def cpu_seconds():
+    used = resource.getrusage(resource.RUSAGE_CHILDREN)
+    return used.ru_utime + used.ru_stime
+
+
+def measure(folder, target, output):
+    began, used = time.monotonic(), cpu_seconds()
+    gpuops(folder, "render", "--from", "saved", "--layout", LAYOUT, "-t", target, "-o", output)
+    return time.monotonic() - began, cpu_seconds() - used
+
+
+def main():
+    with tempfile.TemporaryDirectory() as name:
+        folder = pathlib.Path(name)
+        save_nodes(folder)
+        size = (folder / "saved" / "gpu000.json").stat().st_size / 1024
+        print(f"{NODES} nodes, {size:.0f} KiB each")
+        for target in TARGETS:
+            rounds = [measure(folder, target, f"{target}-{number}") for number in range(TIMES)]
+            wall, cpu = map(statistics.median, zip(*rounds, strict=True))
+            print(f"{target:<10} {wall:.2f} s, {cpu:.2f} s of CPU")
+
+
+if __name__ == "__main__":
+    main()
