@@ -6,8 +6,8 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuops import fleet
 from gpuops.errors import GpuopsError, Interrupted, NodeError
+from gpuops.fleet import each
 from gpuops.inventory import Host
 from gpuops.shell import Command
 from gpuops.transport.agent import AgentTransport
@@ -40,7 +40,7 @@ class Crew:
         self._end_stuck()
         lacking = self._hosts.keys() - self.workers.keys()
         wanted = [host for name, host in self._hosts.items() if name in lacking and (names is None or name in names)]
-        for outcome in fleet.each(wanted, self._start, total_seconds=_START_SECONDS, stop=hang_up):
+        for outcome in each(wanted, self._start, total_seconds=_START_SECONDS, stop=hang_up):
             if isinstance(outcome.error, Interrupted):
                 raise outcome.error
             if outcome.value is not None:
@@ -110,7 +110,7 @@ class Crew:
         """Kill what did not answer: a stopped process hears of nothing else, not even that nobody listens any more."""
         stuck, self._stuck = self._stuck, {}
         pids = {node: worker.hello["pid"] for node, worker in stuck.items()}
-        fleet.each(
+        each(
             [self._hosts[node] for node in stuck],
             lambda host: self._ways[host.name].run(Command(("kill", "-KILL", f"{pids[host.name]}"))),
             total_seconds=_KILL_SECONDS,
