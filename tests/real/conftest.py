@@ -4,8 +4,10 @@ import os
 import pathlib
 import pwd
 import shutil
+import signal
 import socket
 import subprocess
+import sys
 import tempfile
 import time
 from dataclasses import dataclass, field
@@ -198,3 +200,125 @@ def processes(account):
         return [args for state, args in rows if state[0] != "Z" and not args.startswith(("sshd", "ps "))]
 
     return listing
+
+
+PATH = f"{pathlib.Path(sys.executable).parent}:/usr/local/sbin:/usr/local/bin:/usr/sbin:/usr/bin:/sbin:/bin"
+ENVIRONMENT = {
+    "PATH": PATH,
+    "HOME": "/root",
+    "OMPI_ALLOW_RUN_AS_ROOT": "1",
+    "OMPI_ALLOW_RUN_AS_ROOT_CONFIRM": "1",
+    "TORCH_CPP_LOG_LEVEL": "ERROR",  # that addresses have no names
+}
+"""What every login finds on every host of a network."""
+NETWORK = pathlib.Path(__file__).parent / "network"
+
+
+@pytest.fixture(scope="session")
+def need():
+    """Skips where a program is missing."""
+
+    def look(*tools):
+        missing = [tool for tool in tools if shutil.which(tool, path=PATH) is None]
+        if missing:
+            pytest.skip(f"there is no {', '.join(missing)} on this machine")
+
+    return look
+
+
+@dataclass(frozen=True)
+class Network:
+    """Running hosts by name, with their addresses; ``state`` is a folder that all of them see."""
+
+    state: pathlib.Path
+    switch: int
+    addresses: dict
+
+    def words(self, *command):
+        """The words that run a command where their network is, apart from any host."""
+        return ["nsenter", "--target", str(self.switch), "--net", "--uts", "--mount", "--pid", *map(str, command)]
+
+    def run(self, command, folder="/", host=None):
+        """Runs a command line on a host, or on another machine of their network; its output is one text."""
+        line = f"cd {folder} && {command}"
+        words = ["timeout", "--kill-after=5", "90", *(["ssh", host, line] if host else ["bash", "-c", line])]
+        return subprocess.run(
+            self.words(*words),
+            env=ENVIRONMENT,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+            errors="replace",
+            check=False,
+        )
+
+
+def write_state(state, addresses):
+    for key in ("login", "host"):
+        subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", state / key], check=True)
+    (state / "tmp").mkdir()
+    login = next(iter(addresses.values())).rpartition(".")[0] + ".254"
+    hosts = [f"{address} {name}" for name, address in addresses.items()]
+    (state / "hosts").write_text("\n".join(["127.0.0.1 localhost", f"{login} login", *hosts]) + "\n")
+    public = " ".join((state / "host.pub").read_text().split()[:2])
+    (state / "known_hosts").write_text("".join(f"{n},{a} {public}\n" for n, a in addresses.items()))
+    (state / "ssh_config").write_text(
+        f"IdentityFile {state}/login\nIdentitiesOnly yes\nUserKnownHostsFile {state}/known_hosts\n"
+        "StrictHostKeyChecking yes\nConnectTimeout 5\nLogLevel ERROR\n"
+    )
+    settings = " ".join(f"{name}={value}" for name, value in ENVIRONMENT.items() if name != "HOME")
+    (state / "sshd_config").write_text(
+        f"HostKey {state}/host\nAuthorizedKeysFile {state}/login.pub\nStrictModes no\nUsePAM no\nUseDNS no\n"
+        f"PidFile none\nMaxStartups 100\nPrintMotd no\nPermitRootLogin prohibit-password\nSetEnv {settings}\n"
+    )
+
+
+def children(process):
+    """What unshare started: the first process of its namespaces, with which all others end."""
+    path = pathlib.Path(f"/proc/{process.pid}/task/{process.pid}/children")
+    return [int(pid) for pid in path.read_text().split()] if path.exists() else []
+
+
+def running(process, state, addresses):
+    """The network, when every host lets one in."""
+    for _ in range(100):
+        assert process.poll() is None, (state / "log").read_text()
+        if children(process):
+            network = Network(state, children(process)[0], addresses)
+            if all(network.run("true", host=host).returncode == 0 for host in addresses):
+                return network
+        time.sleep(0.1)
+    raise AssertionError((state / "log").read_text())
+
+
+@pytest.fixture(scope="session")
+def start_network(need):
+    """Starts hosts on a network of their own; it and all that runs on them end with the tests.
+
+    Every host has its network, host name, processes, /tmp, /run and sshd; the rest of this machine it shares, as over
+    NFS. ``shared`` are folders that are seen on every host even if they lie in /tmp.
+    """
+    if os.geteuid() != 0:
+        pytest.skip("only root can make network namespaces")
+    need(*"ip nsenter unshare setpriv ssh ssh-keygen sshd".split())
+    with contextlib.ExitStack() as at_the_end:
+
+        def start(addresses, shared=()):
+            state = pathlib.Path(tempfile.mkdtemp(prefix="gpuops-network-", dir="/var/tmp"))
+            at_the_end.callback(shutil.rmtree, state)
+            write_state(state, addresses)
+            apart = "unshare --net --uts --mount --pid --fork --kill-child --mount-proc".split()
+            hosts = [f"{name}={address}" for name, address in addresses.items()]
+            process = subprocess.Popen(
+                ["setpriv", "--pdeathsig", "KILL", *apart, "bash", NETWORK / "switch.sh", state, *hosts],
+                env={**ENVIRONMENT, "SHARED": " ".join(map(str, (*shared, sys.prefix, sys.base_prefix)))},
+                stdin=subprocess.DEVNULL,
+                stdout=(state / "log").open("w"),
+                stderr=subprocess.STDOUT,
+            )
+            at_the_end.callback(process.wait)
+            at_the_end.callback(lambda: [os.kill(pid, signal.SIGKILL) for pid in children(process)])
+            return running(process, state, addresses)
+
+        yield start

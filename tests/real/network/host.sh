@@ -1,5 +1,5 @@
 #!/bin/bash
-# One host of the lab, as the first process of its own namespaces. host.sh STATE NAME
+# One host of the network, as the first process of its own namespaces. host.sh STATE NAME
 set -euo pipefail
 state=$1
 hostname "$2"

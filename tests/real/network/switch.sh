@@ -1,5 +1,5 @@
 #!/bin/bash
-# The network of the lab, as the first process of its own namespaces: whoever ends it ends every host with it,
+# A network of hosts, as the first process of its own namespaces: whoever ends it ends every host with it,
 # and nothing of it is seen outside. switch.sh STATE NAME=ADDRESS...; SHARED are folders that every host has, as over NFS.
 set -euo pipefail
 state=$1
@@ -11,7 +11,8 @@ mount --bind "$state/ssh_config" /etc/ssh/ssh_config
 [ ! -e ~/.bashrc ] || mount --bind /dev/null ~/.bashrc # a shell of this machine's own PATH is no host's
 mount -t tmpfs -o mode=755 tmpfs /run                  # where ip keeps its namespaces
 ip link add bridge0 type bridge
-ip address add 10.77.0.254/24 dev bridge0
+first=${1#*=}
+ip address add "${first%.*}.254/24" dev bridge0
 ip link set bridge0 up
 ip link set lo up
 
