@@ -1,0 +1,149 @@
+"""Libraries: which libnccl.so.2 lie on the nodes, and the one version that the most of them can run."""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+_WHOLE_GPU_MODES = {2: "prohibited"}
+"""Compute modes of cuda.h in which no process may have a context. In EXCLUSIVE_PROCESS (3) ours is the one."""
+
+
+@dataclass(frozen=True)
+class Library:
+    """A libnccl.so.2: where, its version, and the CUDA that it was built with; both empty where it does not tell."""
+
+    path: str
+    version: tuple[int, ...] = ()
+    cuda: tuple[int, ...] = ()
+
+    @property
+    def code(self) -> int:
+        """The version as ``ncclGetVersion`` gives it (nccl.h, NCCL_VERSION): 2.21.5 is 22105."""
+        major, minor, patch = self.version
+        return major * (1000 if (major, minor) <= (2, 8) else 10000) + minor * 100 + patch
+
+    def __str__(self) -> str:
+        """As ``NCCL 2.21.5 for CUDA 12.4``."""
+        return f"NCCL {_dotted(self.version)} for CUDA {_dotted(self.cuda)}"
+
+
+@dataclass(frozen=True)
+class Card:
+    """One GPU as the CUDA driver shows it; ``rdma``: NICs may read and write its memory (GPUDirect RDMA)."""
+
+    name: str
+    address: str
+    compute_mode: int
+    rdma: bool
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was found on a node before anything runs there: all that may change a figure.
+
+    ``driver_cuda`` is the newest CUDA that the driver runs, as (major, minor); ``trouble`` says why there is none.
+    ``memlock_bytes`` is -1 without a limit. ``configuration`` holds the files that NCCL reads by itself.
+    """
+
+    libraries: tuple[Library, ...] = ()
+    driver_cuda: tuple[int, int] = (0, 0)
+    cards: tuple[Card, ...] = ()
+    memlock_bytes: int = 0
+    configuration: Mapping[str, str] = field(default_factory=dict, hash=False)
+    rdma_devices: tuple[str, ...] = ()
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    trouble: str = ""
+
+    def refusal(self, gpus: tuple[int, ...]) -> str:
+        """Why ``gpus`` of this node cannot take part; empty where they can."""
+        if self.trouble:
+            return self.trouble
+        if len(self.cards) <= max(gpus, default=-1):
+            return f"CUDA shows {len(self.cards)} GPUs, and GPU {max(gpus)} is asked for; is MIG on, or a GPU lost?"
+        for gpu in gpus:
+            card = self.cards[gpu]
+            if " MIG " in card.name:
+                return f"gpu{gpu} is cut by MIG, and NCCL joins whole GPUs"
+            if card.compute_mode in _WHOLE_GPU_MODES:
+                return (
+                    f"the compute mode of gpu{gpu} is {_WHOLE_GPU_MODES[card.compute_mode]} (nvidia-smi -c 0 mends it)"
+                )
+        return ""
+
+
+@dataclass(frozen=True)
+class Choice:
+    """The library of each node, all of one version, and the nodes that have none, each with the reason."""
+
+    libraries: Mapping[str, Library]
+    refused: Mapping[str, str]
+
+
+def parse_survey(told: Mapping[str, Any]) -> Survey:
+    """The answer of ``node/nccl.py``; what it lacks or garbles is a `Survey` with a ``trouble``."""
+    try:
+        seen = told["seen"]
+        if "answer" not in seen:
+            return Survey(trouble=f"CUDA does not start there: {_why(seen)}")
+        driver = int(seen["answer"]["driver_cuda"])
+        return Survey(
+            tuple(map(_library, told["libraries"])),
+            (driver // 1000, driver % 1000 // 10),
+            tuple(Card(c["name"], c["address"], c["compute_mode"], c["rdma"]) for c in seen["answer"]["gpus"]),
+            told["memlock_bytes"],
+            told["configuration"],
+            tuple(told["rdma"]),
+            told["environment"],
+        )
+    except (KeyError, TypeError, ValueError) as error:
+        return Survey(trouble=f"its answer cannot be read ({type(error).__name__}: {error})")
+
+
+def _library(told: Mapping[str, Any]) -> Library:
+    return Library(told["path"], tuple(told["version"]), tuple(told["cuda"]))
+
+
+def _why(reply: Mapping[str, Any]) -> str:
+    if "late" in reply:
+        return "it did not answer in time"
+    return str(reply.get("error") or f"its process {reply.get('ended')}, and said: {reply.get('said')}")
+
+
+def choose(surveys: Mapping[str, Survey]) -> Choice:
+    """One version for all: that which the most nodes can run, among those the newest.
+
+    A library runs under a driver of its own CUDA major or a newer one (CUDA Compatibility guide, minor version
+    compatibility); which minor it was built with does not matter.
+    """
+    usable = {node: [x for x in survey.libraries if _runs(x, survey)] for node, survey in surveys.items()}
+    votes = Counter(version for found in usable.values() for version in {library.version for library in found})
+    winner = max(votes, key=lambda version: (votes[version], version), default=())
+    chosen = {n: next(x for x in found if x.version == winner) for n, found in usable.items() if _has(found, winner)}
+    return Choice(chosen, {n: _refusal(s, usable[n], winner) for n, s in surveys.items() if n not in chosen})
+
+
+def _runs(library: Library, survey: Survey) -> bool:
+    return len(library.version) == 3 and library.cuda[:1] <= survey.driver_cuda[:1]
+
+
+def _has(found: list[Library], version: tuple[int, ...]) -> bool:
+    return any(library.version == version for library in found)
+
+
+def _refusal(survey: Survey, usable: list[Library], winner: tuple[int, ...]) -> str:
+    if usable:
+        others = ", ".join(sorted({_dotted(library.version) for library in usable}))
+        few = f"it has NCCL {others}, and {_dotted(winner)} runs on the most nodes"
+        return f"{few}: all ranks need one version (--libnccl FILE spreads one)"
+    told = [library for library in survey.libraries if library.version]
+    if told:
+        driver = _dotted(survey.driver_cuda)
+        return f"{told[0]} is too new for its driver, which runs CUDA {driver}: --libnccl FILE spreads an older one"
+    return "there is no libnccl.so.2 on it: install NCCL or a torch wheel, or spread one by --libnccl FILE"
+
+
+def _dotted(version: tuple[int, ...]) -> str:
+    return ".".join(map(str, version))

@@ -1,0 +1,315 @@
+"""Runs on a node: keeps one process a GPU, hands them messages, and tells how far each came when time is up.
+
+Python 3.6 grammar, standard library only; started as the agent is, with the name ``MARK`` set. Each message, a JSON
+object a line, has its ``do`` (see `Keeper`) and gets one answer. The processes run ``node/nccl_rank.py``, each with an
+environment that is told in full; they stay from round to round. All of them end when this one does.
+"""
+import base64
+import ctypes
+import glob
+import hashlib
+import json
+import mmap
+import os
+import re
+import resource
+import select
+import signal
+import socket
+import subprocess
+import sys
+import time
+import zlib
+
+LOADER = "import sys;MARK='';i=sys.stdin.buffer;exec(i.read(int(i.readline())))"
+KEPT_NAMES = re.compile(r"(NCCL|FI|OFI)_|(HOME|PATH|USER|LD_LIBRARY_PATH)$")
+TOLD_OF = re.compile(r"WARN| via |Algo|Using |Plugin|NVLS|GDR|Bootstrap|Connected|set by|nccl.conf|NCCL version|rror")
+BUILT_FOR = re.compile(rb"NCCL version (\d+)\.(\d+)\.(\d+)\+cuda(\d+)\.(\d+)")
+LOG_LINES, LOG_WIDTH = 80, 300
+AFTER_KILL_SECONDS = 2.0
+RAS_SECONDS, RAS_BYTES = 3.0, 8192
+FOLDERS = (         # where distributions, NVIDIA's packages and CUDA put libraries
+    "/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib", "/usr/local/lib64", "/usr/local/nccl*/lib",
+    "/usr/local/cuda/lib64", "/opt/nvidia/nccl/lib")
+PYTHONS = (         # where wheels are installed: system, user, virtual environments, conda
+    "/usr/lib/python3*/dist-packages", "/usr/local/lib/python3*/*-packages", "~/.local/lib/python3*/site-packages",
+    "/usr/lib*/python3*/site-packages", "$VIRTUAL_ENV/lib/python3*/site-packages",
+    "$CONDA_PREFIX/lib/python3*/site-packages", "/opt/conda/lib/python3*/site-packages",
+    "/opt/*/lib/python3*/site-packages", "/opt/conda/envs/*/lib/python3*/site-packages",
+    "~/*/lib/python3*/site-packages", "~/.venv/lib/python3*/site-packages",
+    "~/*conda3/envs/*/lib/python3*/site-packages", "~/*forge3/envs/*/lib/python3*/site-packages")
+WHEELS = ("nvidia/nccl/lib", "torch/lib")
+
+
+class Process:
+    """The process of one GPU: what was last heard of it, and what its libraries logged."""
+
+    def __init__(self, program, environment) -> None:
+        self.environment = environment
+        pipe = subprocess.PIPE
+        self.child = subprocess.Popen([sys.executable, "-ISc", LOADER], stdin=pipe, stdout=pipe, stderr=pipe,
+                                      env=environment, start_new_session=True, bufsize=0)
+        self.texts = {self.child.stdout.fileno(): b"", self.child.stderr.fileno(): b""}
+        self.log, self.seen, self.last = [], set(), ""
+        self.loaded = self.reply = None
+        self.stage, self.done, self.heard_at = "start", 0, time.monotonic()
+        self.state, self.survives = "", False
+        self.write(b"%d\n" % len(program) + program)
+
+    def write(self, data) -> None:
+        try:
+            self.child.stdin.write(data)
+        except OSError:
+            pass        # it has ended, which its streams tell
+
+    def tell(self, message) -> None:
+        self.reply, self.done = None, 0
+        self.write(json.dumps(message).encode() + b"\n")
+
+    def read(self, descriptor) -> None:
+        """Take in what it says; without a stream left it has ended."""
+        data = os.read(descriptor, 65536)
+        lines = (self.texts[descriptor] + data).split(b"\n")
+        self.texts[descriptor] = lines.pop()
+        hear = self.hear if descriptor == self.child.stdout.fileno() else self.note
+        for line in lines:
+            hear(line.decode("utf-8", "replace"))
+        if not data:
+            del self.texts[descriptor]
+            if not self.texts and self.reply is None:
+                self.reply = {"ended": ended(self.child.wait()), "said": self.last}
+
+    def hear(self, line) -> None:
+        said = json.loads(line)
+        self.heard_at = time.monotonic()
+        if "stage" in said:
+            self.stage, self.done = said["stage"], said.get("done", self.done)
+        else:
+            self.reply = said
+
+    def note(self, line) -> None:
+        """Keep what tells of algorithm, transport and trouble, once for all channels."""
+        self.last = line[-LOG_WIDTH:] if line.strip() else self.last
+        told = re.sub(r"^.*? NCCL |Channel \d+(/\d+)? : ", "", line)[:LOG_WIDTH]
+        if TOLD_OF.search(told) and told not in self.seen and len(self.log) < LOG_LINES:
+            self.seen.add(told)
+            self.log.append(told)
+
+    def told(self) -> dict:
+        """What became of the message that it had, and the log since the one before."""
+        log, self.log, self.seen = self.log, [], set()
+        reply = {"late": True, "survives": self.survives} if self.reply is None else self.reply
+        return dict(reply, stage=self.stage, done=self.done, log=log, pid=self.child.pid, state=self.state,
+                    silent_seconds=time.monotonic() - self.heard_at)
+
+    def kill(self) -> None:
+        self.state = state_of(self.child.pid)
+        try:
+            os.killpg(self.child.pid, signal.SIGKILL)
+        except OSError:
+            pass
+
+    def bury(self, ends) -> None:
+        """Wait for its end, which not even SIGKILL brings to one in a driver call that does not return (state D)."""
+        while self.child.poll() is None and time.monotonic() < ends:
+            time.sleep(0.01)
+        self.survives = self.child.returncode is None
+        self.state = state_of(self.child.pid) if self.survives else self.state
+
+
+class Keeper:
+    """Each public method answers the message of its name."""
+
+    def __init__(self) -> None:
+        self.poll = select.poll()
+        self.poll.register(0, select.POLLIN)
+        self.poll.register(1, 0)        # tells when nobody listens any more
+        self.heard = b""
+        self.processes = {}
+        self.program = b""
+        self.memory = None
+
+    def survey(self, message) -> dict:
+        """What is on this node: libraries, GPUs, limits, configuration. ``program`` is the text of a process."""
+        self.program = message["program"].encode()
+        environment = self.environment(message["environment"], [])
+        self.processes = {"look": Process(self.program, environment)}
+        seen = self.ask({"tasks": {"look": {"do": "look"}}, "seconds": message["seconds"]})["look"]
+        self.dismiss(self.processes)
+        return {
+            "seen": seen,
+            "libraries": libraries(environment.get("LD_LIBRARY_PATH", "")),
+            "memlock_bytes": resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
+            "configuration": {path: text for path in ("/etc/nccl.conf", "~/.nccl.conf") for text in contents(path)},
+            "rdma": sorted(os.listdir("/sys/class/infiniband")) if os.path.isdir("/sys/class/infiniband") else [],
+            "environment": environment,
+        }
+
+    def spread(self, message) -> dict:
+        """Take one piece of a library into memory that no file system knows, and that ends with this process."""
+        if self.memory is None:
+            make = ctypes.CDLL(None).memfd_create
+            make.argtypes, make.restype = [ctypes.c_char_p, ctypes.c_uint], ctypes.c_int
+            self.memory = os.fdopen(make(b"libnccl.so.2", 1), "w+b")
+        self.memory.write(zlib.decompress(base64.b64decode(message["piece"])))
+        self.memory.flush()
+        path = "/proc/%d/fd/%d" % (os.getpid(), self.memory.fileno())
+        return built(path) if message["last"] else {}
+
+    def staff(self, message) -> dict:
+        """Have a process with NCCL loaded for each GPU of ``tasks``; one that has the right environment stays."""
+        wanted = {gpu: self.environment(task["environment"], task["nics"]) for gpu, task in message["tasks"].items()}
+        there = [gpu for gpu in wanted if gpu in self.processes]
+        self.dismiss([gpu for gpu in there if self.processes[gpu].environment != wanted[gpu]])
+        loads = {gpu: dict(task, do="load") for gpu, task in message["tasks"].items() if gpu not in self.processes}
+        for gpu in loads:
+            self.processes[gpu] = Process(self.program, wanted[gpu])
+        told = self.ask({"tasks": loads, "seconds": message["seconds"]})
+        for gpu in set(loads).intersection(self.processes):
+            self.processes[gpu].loaded = told[gpu]
+        return {gpu: told.get(gpu) or self.processes[gpu].loaded for gpu in wanted}
+
+    def environment(self, own, nics) -> dict:
+        """All that a process sees: what this session has of NCCL's, then ``own``, then the pin to ``nics``."""
+        kept = {name: value for name, value in os.environ.items() if KEPT_NAMES.match(name)}
+        kept.update(own)
+        if nics:
+            rdma = all(os.path.isdir("/sys/class/infiniband/" + nic) for nic in nics)
+            kept.update({} if rdma else {"NCCL_IB_DISABLE": "1"})
+            kept["NCCL_IB_HCA" if rdma else "NCCL_SOCKET_IFNAME"] = "=" + ",".join(nics)
+        return kept
+
+    def ask(self, message) -> dict:
+        """Hand each process of ``tasks`` its message; what each says, or how far it came in ``seconds``.
+
+        Whoever is late, fails or ends is killed: its communicator is of no more use.
+        """
+        asked = {gpu: self.processes.get(gpu) for gpu in message["tasks"]}
+        for gpu, process in asked.items():
+            if process:
+                process.tell(message["tasks"][gpu])
+        ends = time.monotonic() + message["seconds"]
+        while time.monotonic() < ends and any(process and process.reply is None for process in asked.values()):
+            self.listen(ends - time.monotonic())
+        late = any(process and process.reply is None for process in asked.values())
+        ras = asked_ras(self.processes) if late else ""
+        bad = [gpu for gpu, process in asked.items() if process and "answer" not in (process.reply or {})]
+        self.dismiss(bad)
+        told = {gpu: process.told() if process else {"ended": "it is not there"} for gpu, process in asked.items()}
+        return {gpu: dict(said, ras=ras) if "late" in said else said for gpu, said in told.items()}
+
+    def end(self, message) -> dict:
+        """End the processes of ``gpus``: those of a communicator that failed elsewhere."""
+        self.dismiss([gpu for gpu in message["gpus"] if gpu in self.processes])
+        return {}
+
+    def dismiss(self, gpus) -> None:
+        leaving = [self.processes.pop(gpu) for gpu in list(gpus)]
+        for process in leaving:
+            process.kill()
+        ends = time.monotonic() + AFTER_KILL_SECONDS
+        for process in leaving:
+            process.bury(ends)
+
+    def listen(self, seconds) -> None:
+        """Read what there is to read; ends this process when nobody listens or speaks to it any more."""
+        streams = {d: process for process in self.processes.values() for d in process.texts}
+        for descriptor in streams:
+            self.poll.register(descriptor, select.POLLIN)
+        ready = self.poll.poll(max(0, seconds) * 1000)
+        for descriptor in streams:
+            self.poll.unregister(descriptor)
+        for descriptor, _ in ready:
+            if descriptor == 1:
+                raise SystemExit
+            if descriptor == 0:
+                data = os.read(0, 65536)
+                if not data:
+                    raise SystemExit
+                self.heard += data
+            else:
+                streams[descriptor].read(descriptor)
+
+    def next(self) -> dict:
+        while b"\n" not in self.heard:
+            self.listen(3600)
+        line, _, self.heard = self.heard.partition(b"\n")
+        return json.loads(line.decode())
+
+
+def state_of(pid) -> str:
+    for text in contents("/proc/%d/stat" % pid):
+        return text.rpartition(")")[2].split()[0]
+    return ""
+
+
+def ended(status) -> str:
+    return "ended by signal %d" % -status if status < 0 else "ended with status %d" % status
+
+
+def contents(path) -> list:
+    """The text of a file, if there is one to read."""
+    try:
+        with open(os.path.expanduser(path), errors="replace") as file:
+            return [file.read(65536)]
+    except OSError:
+        return []
+
+
+def libraries(search_path) -> list:
+    """Every libnccl.so.2 of this node with what it was built for; nothing is loaded, and no torch imported."""
+    folders = [folder for folder in search_path.split(":") if folder] + list(FOLDERS)
+    folders += [os.path.join(place, wheel) for place in PYTHONS for wheel in WHEELS]
+    found = {}
+    for folder in folders:
+        for path in sorted(glob.glob(os.path.expandvars(os.path.expanduser(folder)) + "/libnccl.so.2")):
+            found.setdefault(os.path.realpath(path), path)
+    return [built(path) for path in found.values()]
+
+
+def built(path) -> dict:
+    """NCCL's version and the CUDA that it was built with: a text inside it, "NCCL version 2.21.5+cuda12.4"."""
+    try:
+        with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            said = BUILT_FOR.search(content)
+            numbers = [int(number) for number in said.groups()] if said else []
+            return {"path": path, "version": numbers[:3], "cuda": numbers[3:]}
+    except (OSError, ValueError) as error:      # ValueError: an empty file cannot be mapped
+        return {"path": path, "version": [], "cuda": [], "error": str(error)}
+
+
+def asked_ras(processes) -> str:
+    """What NCCL's RAS says of its communicators (NCCL 2.24 and newer); empty where it does not answer."""
+    said = b""
+    told = [process.environment.get("NCCL_RAS_ADDR", "") for process in processes.values()]
+    host, _, port = (told + [""])[0].rpartition(":")
+    try:
+        with socket.create_connection((host or "localhost", int(port or 28028)), timeout=RAS_SECONDS) as ras:
+            ras.sendall(b"VERBOSE STATUS\n")
+            for data in iter(lambda: ras.recv(65536), b""):
+                said += data
+    except (OSError, ValueError):
+        pass
+    return said[-RAS_BYTES:].decode("utf-8", "replace")
+
+
+def say(mark, said) -> None:
+    sys.stdout.write("\n%s %s\n" % (mark, json.dumps(said)))
+    sys.stdout.flush()
+
+
+def serve(mark) -> None:
+    for number in (signal.SIGHUP, signal.SIGTERM):
+        signal.signal(number, lambda *_: sys.exit())
+    keeper = Keeper()
+    say(mark, {"hello": {"pid": os.getpid()}})
+    try:
+        while True:
+            message = keeper.next()
+            say(mark, getattr(keeper, message["do"])(message))
+    finally:
+        keeper.dismiss(keeper.processes)
+
+
+if "MARK" in globals():         # set by the line that started us
+    serve(MARK)  # noqa: F821

@@ -1,0 +1,138 @@
+"""The two libraries that a rank loads on a node, by ctypes, each through a table of the functions that are used.
+
+Python 3.6 grammar, standard library only. This text stands in front of ``node/nccl_pattern.py`` and
+``node/nccl_rank.py`` in what is sent.
+"""
+import ctypes
+
+INT, UINT, SIZE, ADDRESS, FLOAT = ctypes.c_int, ctypes.c_uint, ctypes.c_size_t, ctypes.c_uint64, ctypes.c_float
+PTR, TEXT, REF = ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER
+
+
+class UniqueId(ctypes.Structure):
+    """``ncclUniqueId``: 128 bytes handed over by value; they may hold NULs, so this is no text."""
+
+    _fields_ = [("internal", ctypes.c_byte * 128)]
+
+
+# Every function that is used, with the types of its arguments; each returns a status, 0 for success, unless it says
+# otherwise. Names with _v2 are what cuda.h means by the plain ones: the unversioned symbols are the ABI of CUDA 3.
+CUDA = {
+    "cuInit": [UINT],
+    "cuDriverGetVersion": [REF(INT)],
+    "cuGetErrorName": [INT, REF(TEXT)],
+    "cuDeviceGetCount": [REF(INT)],
+    "cuDeviceGet": [REF(INT), INT],
+    "cuDeviceGetName": [TEXT, INT, INT],
+    "cuDeviceGetPCIBusId": [TEXT, INT, INT],
+    "cuDeviceGetAttribute": [REF(INT), INT, INT],
+    "cuDevicePrimaryCtxRetain": [REF(PTR), INT],
+    "cuCtxSetCurrent": [PTR],
+    "cuMemGetInfo_v2": [REF(SIZE), REF(SIZE)],
+    "cuMemAlloc_v2": [REF(ADDRESS), SIZE],
+    "cuMemFree_v2": [ADDRESS],
+    "cuMemcpyHtoD_v2": [ADDRESS, PTR, SIZE],
+    "cuMemcpyDtoH_v2": [PTR, ADDRESS, SIZE],
+    "cuMemsetD32_v2": [ADDRESS, UINT, SIZE],
+    "cuStreamCreate": [REF(PTR), UINT],
+    "cuStreamSynchronize": [PTR],
+    "cuEventCreate": [REF(PTR), UINT],
+    "cuEventRecord": [PTR, PTR],
+    "cuEventQuery": [PTR],
+    "cuEventElapsedTime": [REF(FLOAT), PTR, PTR],
+    "cuEventDestroy_v2": [PTR],
+    "cuModuleLoadData": [REF(PTR), TEXT],
+    "cuModuleGetFunction": [REF(PTR), PTR, TEXT],
+    "cuLaunchKernel": [PTR, UINT, UINT, UINT, UINT, UINT, UINT, UINT, PTR, REF(PTR), REF(PTR)],
+}
+NCCL = {
+    "ncclGetVersion": [REF(INT)],
+    "ncclGetUniqueId": [REF(UniqueId)],
+    "ncclGetErrorString": [INT],
+    "ncclGetLastError": [PTR],
+    "ncclCommInitRank": [REF(PTR), INT, UniqueId, INT],
+    "ncclCommDestroy": [PTR],
+    "ncclCommGetAsyncError": [PTR, REF(INT)],
+    "ncclGroupStart": [],
+    "ncclGroupEnd": [],
+    "ncclAllReduce": [ADDRESS, ADDRESS, SIZE, INT, INT, PTR, PTR],
+    "ncclAllGather": [ADDRESS, ADDRESS, SIZE, INT, PTR, PTR],
+    "ncclReduceScatter": [ADDRESS, ADDRESS, SIZE, INT, INT, PTR, PTR],
+    "ncclSend": [ADDRESS, SIZE, INT, INT, PTR, PTR],
+    "ncclRecv": [ADDRESS, SIZE, INT, INT, PTR, PTR],
+}
+LIBC = {"prctl": [INT, ctypes.c_ulong], "setvbuf": [PTR, PTR, INT, SIZE]}
+RETURNS = {"ncclGetErrorString": TEXT, "ncclGetLastError": TEXT}
+
+
+class Failure(Exception):
+    """What CUDA or NCCL refused, in words."""
+
+
+class Library:
+    """A shared library seen through its table: a name that is not in it does not exist here."""
+
+    def __init__(self, path, table) -> None:
+        self._functions = {}
+        self._table = table
+        try:
+            self._loaded = ctypes.CDLL(path)
+        except OSError as error:
+            raise Failure("%s cannot be loaded: %s" % (path, error))
+
+    def function(self, name) -> object:
+        """The function with its types set."""
+        if name not in self._functions:
+            arguments = self._table[name]
+            try:
+                function = getattr(self._loaded, name)
+            except AttributeError:
+                raise Failure("the library has no %s: it is too old, or no such library" % name)
+            function.restype, function.argtypes = RETURNS.get(name, INT), arguments
+            self._functions[name] = function
+        return self._functions[name]
+
+    def status(self, name, *arguments) -> int:
+        return self.function(name)(*arguments)
+
+    def call(self, name, *arguments) -> None:
+        """Call a function that must succeed."""
+        status = self.status(name, *arguments)
+        if status:
+            raise Failure("%s: %s" % (name, self.explain(status)))
+
+    def explain(self, status) -> str:
+        return "status %d" % status
+
+    def take(self, type_, name, *arguments) -> object:
+        """What a function writes where one of its arguments points to: the first, or the last one of a ``…Get…Error``."""
+        value = type_()
+        self.call(name, ctypes.byref(value), *arguments)
+        return value.value
+
+
+class Cuda(Library):
+    """The driver, ``libcuda.so.1``."""
+
+    def explain(self, status) -> str:
+        name = TEXT()
+        known = self.status("cuGetErrorName", status, ctypes.byref(name)) == 0 and name.value
+        return name.value.decode() if known else "error %d" % status
+
+    def word(self, name, device) -> str:
+        """A text that a function writes of ``device``."""
+        room = ctypes.create_string_buffer(256)
+        self.call(name, room, len(room), device)
+        return room.value.decode("utf-8", "replace")
+
+
+class Nccl(Library):
+    """``libnccl.so.2``."""
+
+    def explain(self, status) -> str:
+        said = self.function("ncclGetErrorString")(status) or b""
+        try:
+            last = self.function("ncclGetLastError")(None) or b""
+        except Failure:     # before 2.13
+            last = b""
+        return b": ".join(filter(None, (said, last.strip()))).decode("utf-8", "replace")

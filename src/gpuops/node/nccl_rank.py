@@ -1,0 +1,206 @@
+"""Runs on a node, one process a GPU: holds the GPU's primary context and NCCL, and moves data when it is told to.
+
+Python 3.6 grammar, standard library only. ``node/nccl.py`` starts it with its whole environment and sends it this text,
+behind ``nccl_libraries.py`` and ``nccl_pattern.py``. It answers on its first stdout, a JSON object a line:
+``{"stage": …}`` as it goes on, then ``{"answer": …}`` or ``{"error": …}`` to each message. What CUDA, NCCL and its
+plugins print goes to stderr.
+"""
+import ctypes
+import json
+import os
+import signal
+import sys
+import time
+
+NOT_READY = 600                     # CUDA_ERROR_NOT_READY
+COMPUTE_MODE, GPU_DIRECT_RDMA = 20, 116     # CUdevice_attribute
+FLOAT32, SUM = 7, 0                 # ncclDataType_t, ncclRedOp_t
+IN_PROGRESS = 7                     # ncclInProgress
+PR_SET_PDEATHSIG, BY_LINE = 1, 1    # <linux/prctl.h>, _IOLBF of glibc
+TELL_SECONDS = 0.1
+
+
+class Rank:
+    """One GPU and its place in a communicator. Each public method answers the message of its name."""
+
+    def __init__(self, say) -> None:
+        self.say = say
+        self.cuda = self.nccl = self.stream = self.pattern = None
+        self.communicator, self.rank, self.ranks = None, 0, 1
+        self.buffers, self.size = [], 0
+        self.told_at = 0.0
+
+    def look(self, message) -> dict:
+        """What the driver shows, without taking hold of any GPU."""
+        cuda = self.driver(message)
+        count = cuda.take(INT, "cuDeviceGetCount")
+        return {"driver_cuda": cuda.take(INT, "cuDriverGetVersion"), "gpus": list(map(self.told_of, range(count)))}
+
+    def driver(self, message) -> Cuda:
+        self.say({"stage": "load"})
+        self.cuda = Cuda(message.get("cuda", "libcuda.so.1"), CUDA)
+        self.cuda.call("cuInit", 0)
+        return self.cuda
+
+    def told_of(self, gpu) -> dict:
+        device = self.cuda.take(INT, "cuDeviceGet", gpu)
+        return {
+            "name": self.cuda.word("cuDeviceGetName", device),
+            "address": self.cuda.word("cuDeviceGetPCIBusId", device).lower(),
+            "compute_mode": self.cuda.take(INT, "cuDeviceGetAttribute", COMPUTE_MODE, device),
+            "rdma": self.cuda.status("cuDeviceGetAttribute", ctypes.byref(INT()), GPU_DIRECT_RDMA, device) == 0
+            and self.cuda.take(INT, "cuDeviceGetAttribute", GPU_DIRECT_RDMA, device) == 1,
+        }
+
+    def load(self, message) -> dict:
+        """Take hold of the GPU's primary context, the one that NCCL's own CUDA runtime uses, and load NCCL."""
+        cuda = self.driver(message)
+        device = cuda.take(INT, "cuDeviceGet", message["gpu"])
+        cuda.call("cuCtxSetCurrent", cuda.take(PTR, "cuDevicePrimaryCtxRetain", device))
+        self.stream = PTR(cuda.take(PTR, "cuStreamCreate", 0))
+        self.pattern = Pattern(cuda, self.stream)
+        self.nccl = Nccl(message["nccl"], NCCL)
+        free, total = SIZE(), SIZE()
+        cuda.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
+        version = self.nccl.take(INT, "ncclGetVersion")
+        if version != message["version"]:
+            raise Failure("%s is NCCL %d, and %d was expected" % (message["nccl"], version, message["version"]))
+        return {"free_bytes": free.value, "checked": self.pattern.how}
+
+    def id(self, message) -> dict:
+        """A new communicator's id, for which this process listens as long as it lives."""
+        made = UniqueId()
+        self.nccl.call("ncclGetUniqueId", ctypes.byref(made))
+        return {"id": bytes(made).hex()}
+
+    def join(self, message) -> dict:
+        self.say({"stage": "join"})
+        unique = UniqueId.from_buffer_copy(bytes.fromhex(message["id"]))
+        self.rank, self.ranks = message["rank"], message["ranks"]
+        if self.ranks > MOST_RANKS:
+            raise Failure("sums of more than %d ranks are not exact in fp32" % MOST_RANKS)
+        self.communicator = PTR()
+        self.nccl.call("ncclCommInitRank", ctypes.byref(self.communicator), self.ranks, unique, self.rank)
+        self.say({"stage": "joined"})
+        return {}
+
+    def drive(self, message) -> dict:
+        """Run one operation ``count`` times; the seconds of each, by the GPU's clock, and how many elements are wrong.
+
+        ``bytes`` are those of the larger buffer, as nccl-tests counts sizes.
+        """
+        operation = message["operation"]
+        each, sends, receives = shares(operation, self.ranks, message["bytes"] // 4)
+        self.allocate(message["bytes"])
+        self.pattern.fill(self.buffers[0], sends, sent(self.rank))
+        self.cuda.call("cuMemsetD32_v2", self.buffers[1], 0xFFFFFFFF, receives)     # not a number, equal to nothing
+        self.cuda.call("cuStreamSynchronize", self.stream)
+        self.say({"stage": "launch"})
+        seconds = self.timed(getattr(self, "run_" + operation), each, message["count"])
+        self.say({"stage": "check"})
+        shape = received(operation, self.rank, self.ranks, each)
+        wrong = self.pattern.count_wrong(self.buffers[1], receives, shape)
+        if message["leave"]:
+            self.leave()
+        return {"seconds": seconds, "wrong": wrong, "elements": receives}
+
+    def allocate(self, size) -> None:
+        if self.size != size:
+            while self.buffers:
+                self.cuda.call("cuMemFree_v2", self.buffers.pop())
+            self.buffers = [self.cuda.take(ADDRESS, "cuMemAlloc_v2", size) for _ in "io"]
+            self.size = size
+
+    def timed(self, run, each, count) -> list:
+        """All is queued first and then waited for, so that nothing of this process lies between two operations."""
+        events = [PTR(self.cuda.take(PTR, "cuEventCreate", 0)) for _ in range(count + 1)]
+        self.cuda.call("cuEventRecord", events[0], self.stream)
+        for event in events[1:]:
+            run(each)
+            self.cuda.call("cuEventRecord", event, self.stream)
+        for done, event in enumerate(events[1:]):
+            self.wait(event, done)
+        milliseconds = [self.cuda.take(FLOAT, "cuEventElapsedTime", a, b) for a, b in zip(events, events[1:])]
+        for event in events:
+            self.cuda.call("cuEventDestroy_v2", event)
+        return [value / 1000 for value in milliseconds]
+
+    def wait(self, event, done) -> None:
+        """Wait for ``event``, telling that ``done`` operations are over; NCCL may know of an error before the GPU."""
+        while True:
+            status = self.cuda.status("cuEventQuery", event)
+            if status == 0:
+                return
+            if status != NOT_READY:
+                raise Failure("the GPU failed: " + self.cuda.explain(status))
+            failed = INT()
+            self.nccl.call("ncclCommGetAsyncError", self.communicator, ctypes.byref(failed))
+            if failed.value not in (0, IN_PROGRESS):
+                raise Failure("NCCL failed: " + self.nccl.explain(failed.value))
+            self.tell(done)
+            time.sleep(0.0005)
+
+    def tell(self, done) -> None:
+        now = time.monotonic()
+        if now - self.told_at > TELL_SECONDS:
+            self.told_at = now
+            self.say({"stage": "run", "done": done})
+
+    def run_all_reduce(self, each) -> None:
+        self.collect("ncclAllReduce", each, FLOAT32, SUM)
+
+    def run_all_gather(self, each) -> None:
+        self.collect("ncclAllGather", each, FLOAT32)
+
+    def run_reduce_scatter(self, each) -> None:
+        self.collect("ncclReduceScatter", each, FLOAT32, SUM)
+
+    def collect(self, name, *how) -> None:
+        self.nccl.call(name, self.buffers[0], self.buffers[1], *(how + (self.communicator, self.stream)))
+
+    def run_all_to_all(self, each) -> None:
+        self.exchange(each, [(peer, peer, 4 * each * peer) for peer in range(self.ranks)])
+
+    def run_send_recv(self, each) -> None:
+        self.exchange(each, [((self.rank + 1) % self.ranks, (self.rank - 1) % self.ranks, 0)])
+
+    def exchange(self, each, parts) -> None:
+        """Send and receive at once: (to whom, from whom, at which byte of the buffers)."""
+        self.nccl.call("ncclGroupStart")
+        for to, source, at in parts:
+            self.nccl.call("ncclSend", self.buffers[0] + at, each, FLOAT32, to, self.communicator, self.stream)
+            self.nccl.call("ncclRecv", self.buffers[1] + at, each, FLOAT32, source, self.communicator, self.stream)
+        self.nccl.call("ncclGroupEnd")
+
+    def leave(self) -> None:
+        self.say({"stage": "leave"})
+        communicator, self.communicator = self.communicator, None
+        self.nccl.call("ncclCommDestroy", communicator)
+
+
+def prepare() -> object:
+    """End with the parent, whatever ends that; send what C prints to stderr, line by line; give the way to answer."""
+    libc = Library(None, LIBC)
+    libc.call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL)
+    if os.getppid() == 1:
+        raise SystemExit
+    answers = os.fdopen(os.dup(1), "w", 1)
+    os.dup2(2, 1)
+    libc.call("setvbuf", PTR.in_dll(ctypes.CDLL(None), "stdout"), None, BY_LINE, 0)
+    return answers
+
+
+def serve() -> None:
+    answers = prepare()
+    rank = Rank(lambda said: answers.write(json.dumps(said) + "\n"))
+    for line in sys.stdin.buffer:
+        message = json.loads(line.decode())
+        try:
+            said = {"answer": getattr(rank, message["do"])(message)}
+        except Failure as failure:
+            said = {"error": str(failure)}
+        rank.say(said)
+
+
+if "MARK" in globals():         # set by the line that started us
+    serve()
