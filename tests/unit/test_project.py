@@ -5,14 +5,14 @@ from gpuops.project import Project, load_project
 
 
 def test_without_a_file_everything_has_a_default(tmp_path):
-    assert load_project(tmp_path) == Project(None, 64, "fail", ".gpuops/state.db", "none")
+    assert load_project(tmp_path) == Project(None, 64, "fail", ".gpuops/state.db", "none", "none")
 
 
 def test_every_key_is_read(tmp_path):
     (tmp_path / "gpuops.yml").write_text(
-        "inventory: prod.yml\nfanout: 32\nfail_on: warn\nstore: /srv/s.db\nscheduler: slurm\n"
+        "inventory: prod.yml\nfanout: 32\nfail_on: warn\nstore: /srv/s.db\nscheduler: slurm\nlease: drain\n"
     )
-    assert load_project(tmp_path) == Project("prod.yml", 32, "warn", "/srv/s.db", "slurm")
+    assert load_project(tmp_path) == Project("prod.yml", 32, "warn", "/srv/s.db", "slurm", "drain")
 
 
 def test_the_current_folder_is_the_project(tmp_path, monkeypatch):
@@ -29,6 +29,8 @@ def test_the_current_folder_is_the_project(tmp_path, monkeypatch):
         ("fanout: many\n", "gpuops.yml:1:9", "number"),
         ("store: s\nfail_on: always\n", "gpuops.yml:2:10", '"always" is not one of fail, warn, never'),
         ("scheduler: pbs\n", "gpuops.yml:1:12", "none, slurm, kubernetes"),
+        ("scheduler: slurm\nlease: all\n", "gpuops.yml:2:8", "none, reservation, drain"),
+        ("lease: drain\n", "gpuops.yml:1:8", "needs scheduler: slurm"),
         ("- a\n", "gpuops.yml:1:1", "list"),
         ("fanout: 1\nfanout: 2\n", "gpuops.yml:2:1", "first on line 1"),
     ],

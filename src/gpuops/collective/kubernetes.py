@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpuops.collective.idleness import Allocation
-from gpuops.collective.slurm import Run
 from gpuops.inventory import Host
 from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
+from gpuops.transport import Transport
 
 
 def _kubectl(*words: str, fields: Sequence[str]) -> Command:
@@ -33,12 +33,12 @@ _GPU = ("nvidia.com/", '"resourceClaim')
 """What a pod's limits or claims say where it may have a GPU: a device (also of MIG), or a claim, whatever it is for."""
 
 
-def allocations(run: Run, hosts: Sequence[Host]) -> Mapping[str, Allocation]:
-    """The pods that hold GPUs of each of ``hosts``; it is unknown of a host that is no node of the cluster."""
-    nodes = _rows(run(NODES), 2)
+def allocations(machine: Transport, hosts: Sequence[Host]) -> Mapping[str, Allocation]:
+    """The pods that hold GPUs of each of ``hosts``; unknown of a host that the cluster of ``machine`` does not have."""
+    nodes = _rows(machine.run(NODES), 2)
     if isinstance(nodes, Unknown):
         return dict.fromkeys((host.name for host in hosts), nodes)
-    pods = _rows(run(PODS), 3)
+    pods = _rows(machine.run(PODS), 3)
     if isinstance(pods, Unknown):
         return dict.fromkeys((host.name for host in hosts), pods)
     names = {alias: node for node, addresses in nodes for alias in (*addresses.split(), node)}

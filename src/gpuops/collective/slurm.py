@@ -1,8 +1,9 @@
-"""Slurm: which of its nodes a host is, and whose jobs hold it; two questions to one machine tell it of all."""
+"""Slurm: which of its nodes a host is, what state that is in, and whose jobs hold it; asked of one machine for all."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
@@ -10,10 +11,10 @@ from gpuops.collective.idleness import Allocation
 from gpuops.inventory import Host
 from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
+from gpuops.transport import Transport
 
-_SECONDS = 20.0
 _WITH_SLURM = 'PATH=$PATH:/opt/slurm/bin:/usr/local/slurm/bin; exec "$@"'  # a login without a profile lacks them
-Run = Callable[[Command], Completed]
+_SECONDS = 20.0
 
 
 def slurm_command(*words: str) -> Command:
@@ -21,7 +22,7 @@ def slurm_command(*words: str) -> Command:
     return Command(("sh", "-c", _WITH_SLURM, "sh", *words), timeout_seconds=_SECONDS)
 
 
-NODES = slurm_command("sinfo", "--noheader", "--all", "--Node", "--format=%N|%n|%o")
+NODES = slurm_command("sinfo", "--noheader", "--all", "--Node", "--format=%N|%n|%o|%T|%E")
 JOBS = slurm_command(
     "squeue",
     "--noheader",
@@ -31,36 +32,47 @@ JOBS = slurm_command(
 )
 
 
-class Slurm:
-    """Asks Slurm where ``run`` runs commands. ``own_job`` is the id of the job that gpuops itself runs in."""
+@dataclass(frozen=True, slots=True)
+class SlurmNode:
+    """One node as Slurm has it: ``state`` in its word (``idle``, ``mixed``, ``drained*``), and the reason if any."""
 
-    def __init__(self, run: Run, own_job: str = "") -> None:
-        self.run = run
+    name: str
+    state: str
+    reason: str
+
+
+class Slurm:
+    """Asks Slurm on ``machine``. ``own_job`` is the id of the job that gpuops itself runs in."""
+
+    def __init__(self, machine: Transport, own_job: str = "") -> None:
+        self.machine = machine
         self._own_job = own_job
 
-    def names(self, hosts: Sequence[Host]) -> dict[str, str] | Unknown:
-        """What Slurm calls those of ``hosts`` that it knows, by name or by address."""
-        rows = _rows(self.run(NODES), 3)
+    def nodes(self, hosts: Sequence[Host]) -> dict[str, SlurmNode] | Unknown:
+        """Those of ``hosts`` that Slurm knows, by name or by address; by the hosts' names."""
+        rows = _rows(self.machine.run(NODES), 5)
         if isinstance(rows, Unknown):
             return rows
-        known = {alias: node for aliases in rows for node in aliases[:1] for alias in reversed(aliases)}
+        known: dict[str, SlurmNode] = {}
+        for name, *aliases, state, reason in rows:
+            known |= dict.fromkeys((*aliases, name), SlurmNode(name, state, "" if reason == "none" else reason))
         found = {host.name: known.get(host.name) or known.get(host.address) for host in hosts}
-        return {name: node for name, node in found.items() if node}
+        return {host: node for host, node in found.items() if node}
 
     def allocations(self, hosts: Sequence[Host]) -> Mapping[str, Allocation]:
         """Whose jobs hold each of ``hosts``; it is unknown of a host that Slurm does not know."""
-        names = self.names(hosts)
-        if isinstance(names, Unknown):
-            return dict.fromkeys((host.name for host in hosts), names)
+        nodes = self.nodes(hosts)
+        if isinstance(nodes, Unknown):
+            return dict.fromkeys((host.name for host in hosts), nodes)
         jobs = self._jobs()
         if isinstance(jobs, Unknown):
             return dict.fromkeys((host.name for host in hosts), jobs)
         none = Unknown("Slurm has no such node")
-        return {host.name: jobs.get(names[host.name], ()) if host.name in names else none for host in hosts}
+        return {host.name: jobs.get(nodes[host.name].name, ()) if host.name in nodes else none for host in hosts}
 
     def _jobs(self) -> dict[str, tuple[str, ...]] | Unknown:
         """The jobs of each node that has any."""
-        rows = _rows(self.run(JOBS), 4)
+        rows = _rows(self.machine.run(JOBS), 4)
         if isinstance(rows, Unknown):
             return rows
         held: dict[str, tuple[str, ...]] = {}

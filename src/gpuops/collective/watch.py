@@ -72,7 +72,7 @@ class Watch:
         members = [name for name, told in facts.items() if _runs_slurmd(told)]
         if not members:
             return None
-        slurm = Slurm(self._pool.way(members[0]).run, self._own_job)
+        slurm = Slurm(self._pool.way(members[0]), self._own_job)
         return lambda hosts: slurm.allocations([host for host in hosts if host.name in members])
 
     def _given(self, names: Collection[str]) -> Mapping[str, Allocation]:

@@ -1,14 +1,17 @@
 import json
+import os
 import shutil
 import subprocess
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from types import SimpleNamespace
 
 import pytest
 
 from gpuops.collective.kubernetes import NODES, PODS, allocations
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
+from gpuops.transport.replay import ReplayTransport
 
 NODE_ROWS = "gpu-a\t10.0.0.1 gpu-a\ngpu-b\t10.0.0.2 h2\n"
 POD_ROWS = (
@@ -20,8 +23,10 @@ POD_ROWS = (
 )
 
 
-def run(nodes=NODE_ROWS, pods=POD_ROWS, exit_=0, err=""):
-    return lambda asked: Completed("here", asked, exit_, {NODES: nodes, PODS: pods}[asked], err)
+def machine(nodes=NODE_ROWS, pods=POD_ROWS, status=0, err=""):
+    return ReplayTransport(
+        "here", [Completed("here", q, status, text, err) for q, text in ((NODES, nodes), (PODS, pods))]
+    )
 
 
 @pytest.fixture
@@ -30,7 +35,7 @@ def hosts(a_host):
 
 
 def test_pods_with_gpus_hold_their_node(hosts):
-    assert allocations(run(), hosts) == {
+    assert allocations(machine(), hosts) == {
         "gpu-a": ("pod ml/train-0", "pod ml/train-1"),
         "second": ("pod ml/claims",),
         "other": Unknown("Kubernetes has no such node"),
@@ -40,14 +45,14 @@ def test_pods_with_gpus_hold_their_node(hosts):
 @pytest.mark.parametrize(
     "answers",
     [
-        {"exit_": 127},
-        {"exit_": 1, "err": "The connection to the server localhost:8080 was refused"},
+        {"status": 127},
+        {"status": 1, "err": "The connection to the server localhost:8080 was refused"},
         {"nodes": "gpu-a\n"},
         {"pods": "gpu-a\tml/x\n"},
     ],
 )
 def test_what_kubectl_does_not_say_is_unknown_of_every_host(hosts, answers):
-    assert all(isinstance(found, Unknown) for found in allocations(run(**answers), hosts).values())
+    assert all(isinstance(found, Unknown) for found in allocations(machine(**answers), hosts).values())
 
 
 ADDRESSES = [{"type": "InternalIP", "address": "10.0.0.1"}, {"type": "Hostname", "address": "h1"}]
@@ -95,16 +100,11 @@ def real_kubectl(tmp_path):
 
     def ask(asked):
         words = [*asked.words, f"--server=http://127.0.0.1:{server.server_port}", f"--cache-dir={tmp_path}"]
-        done = subprocess.run(
-            words,
-            capture_output=True,
-            text=True,
-            check=False,
-            env={"HOME": str(tmp_path), "PATH": "/usr/bin:/usr/local/bin:/bin"},
-        )
+        env = {"HOME": str(tmp_path), "PATH": os.defpath}
+        done = subprocess.run(words, capture_output=True, text=True, check=False, env=env)
         return Completed("here", asked, done.returncode, done.stdout, done.stderr)
 
-    yield ask
+    yield SimpleNamespace(run=ask)
     server.shutdown()
     server.server_close()
 

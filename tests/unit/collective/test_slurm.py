@@ -1,22 +1,21 @@
 import pytest
 
-from gpuops.collective.slurm import JOBS, NODES, Slurm
+from gpuops.collective.slurm import JOBS, NODES, Slurm, SlurmNode
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
+from gpuops.transport.replay import ReplayTransport
+
+NODE_ROWS = "gpu-a|h1|10.0.0.1|idle|none\ngpu-b|h2|10.0.0.2|drained*|fan | swap\ngpu-c|h3|10.0.0.3|mixed|none\n"
 
 
 @pytest.fixture
 def slurm():
     """A Slurm that answers with these texts, or as told."""
 
-    def make(nodes="gpu-a|h1|10.0.0.1\ngpu-b|h2|10.0.0.2\ngpu-c|h3|10.0.0.3\n", jobs="", own_job="", **ending):
+    def make(nodes=NODE_ROWS, jobs="", own_job="", status=0, **more):
         texts = {NODES: nodes, JOBS: jobs}
-        return Slurm(
-            lambda asked: Completed(
-                "login", asked, ending.get("exit", 0), texts[asked], **{k: v for k, v in ending.items() if k != "exit"}
-            ),
-            own_job,
-        )
+        answers = [Completed("login", asked, status, text, **more) for asked, text in texts.items()]
+        return Slurm(ReplayTransport("login", answers), own_job)
 
     return make
 
@@ -28,7 +27,11 @@ def hosts(a_host):
 
 
 def test_a_host_is_known_by_node_name_host_name_or_address(slurm, hosts):
-    assert slurm().names(hosts) == {"gpu-a": "gpu-a", "h2": "gpu-b", "third": "gpu-c"}
+    assert slurm().nodes(hosts) == {
+        "gpu-a": SlurmNode("gpu-a", "idle", ""),
+        "h2": SlurmNode("gpu-b", "drained*", "fan | swap"),
+        "third": SlurmNode("gpu-c", "mixed", ""),
+    }
 
 
 def test_jobs_hold_every_node_of_their_set(slurm, hosts):
@@ -39,7 +42,7 @@ def test_jobs_hold_every_node_of_their_set(slurm, hosts):
 
 
 def test_folded_sets_are_unfolded(slurm, a_host):
-    nodes = "".join(f"gpu{n:02}|gpu{n:02}|gpu{n:02}\n" for n in range(1, 13))
+    nodes = "".join(f"gpu{n:02}|gpu{n:02}|gpu{n:02}|idle|none\n" for n in range(1, 13))
     found = slurm(nodes=nodes, jobs="gpu[02-03,11]|17|alice|train\n").allocations(
         [a_host(f"gpu{n:02}") for n in range(1, 13)]
     )
@@ -57,9 +60,9 @@ def test_a_host_that_slurm_does_not_know_may_be_anybodys(slurm, hosts):
 @pytest.mark.parametrize(
     ("ending", "told"),
     [
-        ({"exit": 127, "err": "sh: sinfo: not found"}, "there is no sinfo on login"),
-        ({"exit": 1, "err": "Unable to contact slurm controller"}, "sinfo on login says: Unable to contact"),
-        ({"timed_out": True, "exit": 137}, "sinfo on login says: "),
+        ({"status": 127, "err": "sh: sinfo: not found"}, "there is no sinfo on login"),
+        ({"status": 1, "err": "Unable to contact slurm controller"}, "sinfo on login says: Unable to contact"),
+        ({"timed_out": True, "status": 137}, "sinfo on login says: "),
         ({"nodes": "gpu-a\n"}, "sinfo's answer cannot be read"),
         ({"nodes": "gpu-[a|x|y\n"}, "sinfo's answer cannot be read"),
         ({"jobs": "garbage\n"}, "squeue's answer cannot be read"),

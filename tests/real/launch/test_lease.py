@@ -1,0 +1,111 @@
+"""Leases on a real Slurm of four hosts: what is free is held, what others have is not, and all is given back."""
+
+import shlex
+
+import pytest
+
+from gpuops.collective.lease import Lease
+from gpuops.collective.slurm import Slurm
+from gpuops.document import Where
+from gpuops.inventory import Host
+from gpuops.shell import Completed
+
+pytestmark = pytest.mark.usefixtures("slurm")
+HOSTS = [Host(name, name, Where("inventory.yml")) for name in ("node2", "node10", "node3", "node11")]
+TRIES = "for try in {1..100};"
+
+
+class Login:
+    """The machine where Slurm's controller runs, as a transport."""
+
+    def __init__(self, lab):
+        self.lab = lab
+
+    def run(self, asked):
+        done = self.lab.run(shlex.join(asked.words))
+        return Completed("login", asked, done.returncode, done.stdout, done.stdout)
+
+    def batch(self, asked):
+        return [self.run(question) for question in asked]
+
+
+@pytest.fixture
+def shell(lab):
+    def run(line):
+        done = lab.run(line)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def states(shell):
+    """Waits until every node answers, and tells its state and reason."""
+
+    def read():
+        shell(f"{TRIES} do sinfo -h -N -o '%T' | grep -q '[*]' || exit 0; sleep 0.1; done; exit 1")
+        rows = [row.split(" ", 2) for row in shell("sinfo -h -N -o '%N %T %E'").splitlines()]
+        return {name: (state, reason) for name, state, reason in rows}
+
+    return read
+
+
+@pytest.fixture
+def job(shell):
+    """A job that runs on node3, and is ended."""
+    number = shell("sbatch --parsable -w node3 -J train --wrap 'sleep 600'").strip()
+    shell(f"{TRIES} do squeue -h -t RUNNING -j {number} | grep -q . && exit; sleep 0.1; done; exit 1")
+    yield number
+    shell(f"scancel {number}; {TRIES} do squeue -h -j {number} | grep -q . || exit 0; sleep 0.1; done; exit 1")
+
+
+def lease(lab, way, told):
+    return Lease(way, Slurm(Login(lab)), told.append)
+
+
+def test_jobs_are_told_by_the_hosts_that_they_hold(lab, job):
+    found = Slurm(Login(lab)).allocations([*HOSTS, Host("other", "other", Where("inventory.yml"))])
+    assert found["node3"] == (f"Slurm job {job} train, user root",)
+    assert found["node2"] == found["node10"] == found["node11"] == ()
+    assert found["other"].why == "Slurm has no such node"
+    assert Slurm(Login(lab), own_job=job).allocations(HOSTS)["node3"] == ()
+
+
+def test_a_reservation_keeps_jobs_away_and_leaves_running_ones_alone(lab, shell, job):
+    told = []
+    with lease(lab, "reservation", told) as held:
+        refused = held.take(HOSTS)
+        assert list(refused) == ["node3"]
+        assert "Requested nodes are busy" in refused["node3"]
+        assert shell("scontrol show reservation -o").count("ReservationName=gpuops-") == 3
+        blocked = shell("sbatch --parsable -w node2 --wrap true").strip()
+        shell("sleep 3")
+        assert "PENDING" in shell(f"squeue -h -j {blocked} -o %T")
+        with lease(lab, "reservation", told) as second:
+            assert "overlaps with another reservation" in second.take(HOSTS[:1])["node2"]
+    assert "ReservationName" not in shell("scontrol show reservation -o")
+    shell(f"scancel {blocked}")
+    assert f"{job} RUNNING" in shell("squeue -h -o '%A %T'")
+    assert not told
+
+
+def test_a_drain_is_known_again_and_others_stay(lab, shell, states):
+    told = []
+    shell("scontrol update NodeName=node3 State=DRAIN Reason='fan swap, T812'")
+    try:
+        with lease(lab, "drain", told) as held:
+            assert held.take(HOSTS) == {"node3": "drained in Slurm: fan swap, T812"}
+            assert {name for name, (state, _) in states().items() if state == "drained"} == {
+                host.name for host in HOSTS
+            }
+            shell("scontrol update NodeName=node11 State=DRAIN Reason=smoke")
+        assert states() == {
+            "node2": ("idle", "none"),
+            "node10": ("idle", "none"),
+            "node3": ("drained", "fan swap, T812"),
+            "node11": ("drained", "smoke"),
+        }
+    finally:
+        shell("scontrol update NodeName=node3,node11 State=UNDRAIN")
+    assert not told

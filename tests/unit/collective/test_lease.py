@@ -1,0 +1,176 @@
+import re
+
+import pytest
+
+from gpuops.collective.lease import Lease
+from gpuops.collective.slurm import JOBS, NODES, Slurm
+from gpuops.shell import Completed
+
+
+class Machine:
+    """A Slurm with three nodes as scontrol leaves them: a job runs on n2, and somebody drained n3."""
+
+    def __init__(self):
+        self.states = {"n1": ["idle", "none"], "n2": ["allocated", "none"], "n3": ["drained", "fan swap"]}
+        self.reservations = {}
+        self.durations = set()
+        self.broken = ""
+
+    def run(self, asked):
+        return self.batch([asked])[0]
+
+    def batch(self, asked):
+        return [self.answer(question) for question in asked]
+
+    def answer(self, asked):
+        if self.broken:
+            return Completed("here", asked, 1, err=self.broken)
+        if asked in {NODES, JOBS}:
+            rows = [f"{name}|{name}|{name}|{state}|{reason}" for name, (state, reason) in self.states.items()]
+            return Completed("here", asked, 0, "".join(f"{row}\n" for row in rows) if asked == NODES else "")
+        err = self.control(*asked.words[4:])
+        return Completed("here", asked, int(bool(err)), err=err)
+
+    def control(self, scontrol, verb, *words):
+        assert scontrol == "scontrol"
+        told = dict(word.split("=", 1) for word in words if "=" in word)
+        if verb == "create":
+            if self.states[told["Nodes"]][0] == "allocated":
+                return "Error creating the reservation: Requested nodes are busy\nNote, unless nodes are …\n"
+            assert (told["StartTime"], told["Users"]) == ("now", "root")
+            assert not set(told) & {"Flags"}  # with MAINT or IGNORE_JOBS a job would not count
+            self.durations.add(int(told["Duration"]))
+            self.reservations[told["ReservationName"]] = told["Nodes"]
+        elif verb == "delete":
+            if self.reservations.pop(told["ReservationName"], None) is None:
+                return "delete_reservation: Requested reservation is invalid\n"
+        elif told["State"] == "DRAIN":
+            self.states[told["NodeName"]] = ["drained", told["Reason"]]
+        else:
+            assert told["State"] == "UNDRAIN"
+            self.states[told["NodeName"]] = ["idle", "none"]
+        return ""
+
+
+@pytest.fixture
+def machine():
+    return Machine()
+
+
+@pytest.fixture
+def told():
+    return []
+
+
+@pytest.fixture
+def lease(machine, told):
+    return lambda way, **more: Lease(way, Slurm(machine), told.append, **more)
+
+
+@pytest.fixture
+def hosts(a_host):
+    return [a_host(name) for name in ("n1", "n2", "n3", "n4")]
+
+
+def during(lease, hosts, happens):
+    """Leases the hosts, and lets something happen meanwhile."""
+    with lease as held:
+        held.take(hosts)
+        happens()
+
+
+NOT_TAKEN = {"n3": "drained in Slurm: fan swap", "n4": "cannot be leased: Slurm has no such node"}
+
+
+def test_a_reservation_holds_the_free_nodes_and_is_given_back(lease, machine, hosts, told):
+    with lease("reservation", minutes=30) as held:
+        busy = "cannot be leased: Error creating the reservation: Requested nodes are busy"
+        assert held.take(hosts) == {"n2": busy, **NOT_TAKEN}
+        assert list(machine.reservations.values()) == ["n1"]
+        assert re.fullmatch("gpuops-[0-9a-f]{8}-n1", *machine.reservations)
+        assert machine.durations == {30}
+    assert not machine.reservations
+    assert not told
+
+
+def test_a_drain_names_whose_it_is_and_is_given_back(lease, machine, hosts, told):
+    with lease("drain") as held:
+        assert held.take(hosts) == NOT_TAKEN
+        assert re.fullmatch("gpuops:[0-9a-f]{8}", machine.states["n1"][1])
+    assert machine.states["n1"] == machine.states["n2"] == ["idle", "none"]
+    assert machine.states["n3"] == ["drained", "fan swap"]
+    assert not told
+
+
+def test_a_node_that_somebody_else_drains_meanwhile_stays_drained(lease, machine, hosts):
+    with lease("drain") as held:
+        held.take(hosts)
+        machine.states["n1"] = ["drained", "smoke"]
+    assert machine.states["n1"] == ["drained", "smoke"]
+    assert machine.states["n2"] == ["idle", "none"]
+
+
+@pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])
+@pytest.mark.parametrize("way", ["reservation", "drain"])
+def test_what_was_taken_is_given_back_whatever_happens(lease, machine, hosts, error, way):
+    def fail():
+        assert machine.reservations or machine.states["n1"][0] == "drained"
+        raise error
+
+    with pytest.raises(error):
+        during(lease(way), hosts[:1], fail)
+    assert not machine.reservations
+    assert machine.states["n1"] == ["idle", "none"]
+
+
+@pytest.mark.parametrize("way", ["reservation", "drain"])
+def test_an_interruption_while_nodes_are_taken_leaves_none_behind(lease, machine, hosts, way, monkeypatch):
+    whole = machine.batch
+
+    def interrupted(asked):
+        whole(asked[:1])
+        monkeypatch.undo()
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(machine, "batch", lambda asked: whole(asked) if asked == [NODES] else interrupted(asked))
+    with pytest.raises(KeyboardInterrupt):
+        during(lease(way), hosts[:2], pytest.fail)
+    assert not machine.reservations
+    assert machine.states["n1"] == ["idle", "none"]
+
+
+def test_a_second_interruption_still_gives_back(lease, machine, hosts, monkeypatch):
+    whole = machine.batch
+
+    def interrupted(_asked):
+        monkeypatch.setattr(machine, "batch", whole)
+        raise KeyboardInterrupt
+
+    with pytest.raises(KeyboardInterrupt):
+        during(lease("reservation"), hosts[:1], lambda: monkeypatch.setattr(machine, "batch", interrupted))
+    assert not machine.reservations
+
+
+@pytest.mark.parametrize("way", ["reservation", "drain"])
+def test_what_cannot_be_given_back_is_told_with_what_to_do(lease, machine, hosts, told, way):
+    with lease(way) as held:
+        held.take(hosts[:1])
+        machine.broken = "Unable to contact slurm controller"
+    (sentence,) = told
+    assert sentence.startswith("n1 ")
+    assert "Unable to contact slurm controller" in sentence
+    assert "scontrol delete ReservationName=gpuops-" in sentence or "gpuops:" in sentence
+
+
+def test_without_a_way_nothing_is_taken_and_slurm_is_not_asked(lease, machine, hosts):
+    machine.broken = "there is no Slurm"
+    with lease("none") as held:
+        assert held.take(hosts) == {}
+
+
+def test_where_slurm_does_not_answer_nothing_can_be_leased(lease, machine, hosts):
+    machine.broken = "Unable to contact slurm controller"
+    with lease("reservation") as held:
+        refused = held.take(hosts)
+    assert list(refused) == ["n1", "n2", "n3", "n4"]
+    assert all("Unable to contact" in why for why in refused.values())
