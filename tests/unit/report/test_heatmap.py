@@ -1,0 +1,164 @@
+import re
+from xml.etree import ElementTree as ET
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from gpuops.isolation.evidence import Evidence, Measured
+from gpuops.isolation.fabric import Fabric, Nic, Node
+from gpuops.isolation.faults import Fault
+from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.isolation.simulation import Disturbances, Simulation
+from gpuops.isolation.wiring import Wiring, wire
+from gpuops.report.heatmap import heat_map, lines
+from gpuops.report.heatmap_svg import draw
+from gpuops.report.page import Page
+
+SVG = "{http://www.w3.org/2000/svg}"
+
+
+def measured(nodes, *faults, gpus=8, rounds=3):
+    """Figures within all nodes, then of ``rounds`` rounds of pairs, each node with another at each."""
+    fabric = wire(Wiring(nodes, gpus, unit=nodes, leaves=1))
+    engine = Simulation(fabric, [Fault(*fault) for fault in faults], Disturbances(noise=0.005))
+    names = list(fabric.nodes)
+    planned = [Round("node", tuple(Group((name,)) for name in names))]
+    for number in range(1, rounds + 1):
+        pairs = [(a, names[k ^ number]) for k, a in enumerate(names) if k < k ^ number < nodes]
+        planned.append(Round("rail", tuple(Group(pair, rail=rail) for pair in pairs for rail in range(gpus))))
+    return Evidence(fabric, tuple(Measured(each, engine.measure(each)) for each in planned))
+
+
+def text(evidence, width=80):
+    return list(lines(heat_map(evidence), Page(width)))
+
+
+FAULTS = (("gpu001:mlx5_2", None), ("gpu005:mlx5_6", 35), ("gpu007", 25))
+
+
+def test_each_row_is_a_rail_and_each_cell_a_node():
+    said = text(measured(8, *FAULTS))
+    assert said[0] == "gpu[000-007], each cell a node: . well, 0-9 tenths of the usual, x hangs"
+    assert re.fullmatch(r"in nodes  \.{7}7", said[1])
+    assert said[4] == "rail 2    .x.....7"
+    assert re.fullmatch(r"rail 6    \.{5}6\.7", said[8])
+    assert len([line for line in said if line.startswith("rail ")]) == 8
+
+
+def test_who_is_not_well_is_named_with_figures_in_one_line():
+    said = text(measured(8, *FAULTS))[10:]
+    assert said[0] == "gpu001    rail 2: hangs"
+    assert re.fullmatch(r"gpu005    rail 6: 31\.\d of 48\.\d GB/s", said[1])
+    assert re.fullmatch(r"gpu007    in nodes: 3\d\d of 4\d\d GB/s; rails \[0-7\]: 36\S+-36\S+ of 48\.\d GB/s", said[2])
+    assert len(said) == 3
+
+
+def test_a_healthy_partner_of_a_slow_part_is_shown_well():
+    rows = heat_map(measured(8, ("gpu005:mlx5_6", 35))).rows
+    assert {cell.node for row in rows for cell in row.cells.values() if not cell.well} == {"gpu005"}
+
+
+def test_nodes_slow_on_the_same_rails_are_folded():
+    parts = [(f"gpu{k:03}:mlx5_3", 30) for k in (8, 9, 10, 12)]
+    said = text(measured(16, *parts, rounds=7))
+    assert said[10] == "gpu[008-010,012]"
+    assert re.fullmatch(r" {10}rail 3: 34\S+-34\S+ of 48\.\d GB/s", said[11])
+    assert len(said) == 12
+
+
+@pytest.mark.parametrize("nodes", [1, 2, 69, 70, 512, 4096])
+def test_it_fits_a_page_however_many_nodes_and_hides_no_outlier(nodes):
+    last = max(nodes // 4 * 4 - 1, 0)  # with two partners, where there are so many nodes
+    slow = f"gpu{last:0{max(3, len(str(nodes - 1)))}}"
+    said = text(measured(nodes, (slow, 40), gpus=2, rounds=2))
+    assert max(map(len, said)) <= 80
+    if nodes > 2:
+        cells = [line[10:] for line in said if line.startswith("rail ")]
+        assert all(re.fullmatch(r"\.*[5-6]\.* *", row) for row in cells), cells
+        assert any(line.startswith(slow) for line in said)
+
+
+def test_many_outliers_are_counted_and_still_named():
+    rates = {f"n{k:03}": 10.0 + k for k in range(40)}
+    fabric = Fabric({name: Node(name, (0,), (Nic(f"mlx5_{k}", k, 50.0),)) for k, name in enumerate(rates)})
+    figures = tuple(Figure(Group((name, "n039"), rail=k), rate) for k, (name, rate) in enumerate(rates.items()))
+    healthy = tuple(Figure(Group(("n039",), rail=k), 50.0) for k in range(40))
+    evidence = Evidence(fabric, (Measured(Round("rail", ()), (*figures, *healthy)),))
+    said = "\n".join(text(evidence))
+    assert re.search(r"and 2\d more: n\[", said)
+
+
+def test_a_node_that_was_not_measured_has_an_empty_cell():
+    fabric = wire(Wiring(3, 1, unit=3, leaves=1))
+    figure = Figure(Group(("gpu000", "gpu002"), rail=0), 48.0)
+    evidence = Evidence(fabric, (Measured(Round("rail", (figure.group,)), (figure,)),))
+    assert text(evidence)[1] == "rail 0    . ."
+
+
+def test_nothing_measured_is_no_row_and_no_crash():
+    evidence = Evidence(wire(Wiring(2, 1, unit=2, leaves=1)))
+    assert len(text(evidence)) == 1
+    ET.fromstring(draw(evidence))
+
+
+@given(st.lists(st.one_of(st.none(), st.floats(0.0, 1e4)), min_size=1, max_size=30), st.integers(40, 120))
+@settings(max_examples=60, deadline=None)
+def test_any_figures_can_be_shown(rates, width):
+    nodes = {f"n{k}": Node(f"n{k}", (0,), (Nic("mlx5_0", 0, 50.0),)) for k in range(len(rates) + 1)}
+    figures = tuple(Figure(Group((f"n{k}", f"n{k + 1}"), rail=0), r, "" if r else "hang") for k, r in enumerate(rates))
+    evidence = Evidence(Fabric(nodes), (Measured(Round("rail", ()), figures),))
+    assert max(map(len, text(evidence, width))) <= width
+    ET.fromstring(draw(evidence))
+
+
+def rectangles(svg, title):
+    return [r for r in svg.iter(f"{SVG}rect") if (r.findtext(f"{SVG}title") or "").startswith(title)]
+
+
+def test_the_drawing_holds_every_cell_with_its_figure():
+    svg = ET.fromstring(draw(measured(8, *FAULTS)))
+    (hung,) = rectangles(svg, "gpu001, rail 2: hangs")
+    (slow,) = rectangles(svg, "gpu005, rail 6: 31.")
+    (well,) = rectangles(svg, "gpu[000-006], rail 0: 4")
+    assert len({hung.get("fill"), slow.get("fill"), well.get("fill")}) == 3
+    assert int(well.get("width")) > 6 * int(slow.get("width"))
+    assert rectangles(svg, "gpu000 and gpu001, rail 2: hangs")
+
+
+def test_the_drawing_says_what_it_shows_to_who_cannot_see_it():
+    svg = ET.fromstring(draw(measured(8, *FAULTS)))
+    assert svg.get("role") == "img"
+    assert svg.findtext(f"{SVG}title") == "All-reduce on gpu[000-007]"
+    assert "gpu001: rail 2: hangs" in svg.findtext(f"{SVG}desc")
+    assert "All are well." in ET.fromstring(draw(measured(4))).findtext(f"{SVG}desc")
+
+
+def test_nothing_lies_outside_the_drawing_or_is_loaded_from_elsewhere():
+    for evidence in (measured(8, *FAULTS), measured(700, FAULTS[2], gpus=2, rounds=1)):
+        text = draw(evidence)
+        svg = ET.fromstring(text)
+        width, height = int(svg.get("width")), int(svg.get("height"))
+        for shape in [*svg.iter(f"{SVG}rect")][1:]:
+            assert int(shape.get("x")) + int(shape.get("width")) <= width
+            assert int(shape.get("y")) + int(shape.get("height")) <= height
+        assert all(int(said.get("y")) <= height for said in svg.iter(f"{SVG}text"))
+        assert "href" not in text
+        assert "<script" not in text
+
+
+def test_of_many_nodes_those_that_are_well_are_a_line():
+    text = draw(measured(700, ("gpu650:mlx5_0", 30), gpus=2, rounds=1))
+    assert "gpu[000-159]: all well" in text
+    assert "gpu650" in text
+    assert len(text) < 30_000
+
+
+def test_names_are_escaped():
+    name = 'a"><script>alert(1)</script>&'
+    fabric = Fabric({name: Node(name, (0, 1), ()), "b": Node("b", (0, 1), ())})
+    figures = (Figure(Group((name,)), 100.0), Figure(Group(("b",)), 400.0))
+    evidence = Evidence(fabric, (Measured(Round("node", ()), figures),))
+    text = draw(evidence)
+    assert "<script" not in text
+    assert name in "".join(ET.fromstring(text).itertext())
