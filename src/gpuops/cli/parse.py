@@ -40,8 +40,10 @@ def _read_answer(probe: Probe[Any], text: str) -> object:
 
 def _texts() -> dict[str, Kind]:
     from gpuops.probes.expectations import KINDS
+    from gpuops.probes.gids import parse_show_gids
     from gpuops.probes.ib import parse_ibstat
     from gpuops.probes.ib_write_bw import parse_ib_write_bw
+    from gpuops.probes.ibnetdiscover import parse_ibnetdiscover
     from gpuops.probes.lspci import parse_lspci_links
     from gpuops.probes.nccl_log import parse_nccl_log
     from gpuops.probes.nccl_tests import parse_nccl_tests
@@ -59,6 +61,8 @@ def _texts() -> dict[str, Kind]:
         "nvsmi_error": Kind("nvidia-smi, when it fails", lambda text: parse_error(text) or Unknown("no known failure")),
         "lspci": Kind("lspci -vv", parse_lspci_links),
         "ibstat": Kind("ibstat", parse_ibstat),
+        "show_gids": Kind("show_gids", parse_show_gids),
+        "ibnetdiscover": Kind("ibnetdiscover --ports", parse_ibnetdiscover),
         "nccl_log": Kind("NCCL, under NCCL_DEBUG=INFO", parse_nccl_log),
         "nccl": Kind("all_reduce_perf and its siblings of nccl-tests", parse_nccl_tests),
         "ib_write_bw": Kind("ib_write_bw", parse_ib_write_bw),

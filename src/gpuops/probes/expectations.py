@@ -14,6 +14,7 @@ from typing import Any
 
 from gpuops.errors import InputError
 from gpuops.inventory.inventory import Inventory
+from gpuops.probes.gids import parse_show_gids
 from gpuops.probes.ib import IbPort, parse_ibstat
 from gpuops.probes.ib_write_bw import read_table
 from gpuops.probes.kernel_log import Aer, SXid, Xid, parse_kernel_log
@@ -292,6 +293,14 @@ def _ib_write_bw(text: str) -> Json | Unknown:
     return {"rows": [list(row) for row in table.rows], "header": table.header or None, "units": table.unit or None}
 
 
+def _show_gids(text: str) -> Json | Unknown:
+    found = parse_show_gids(text)
+    if isinstance(found, Unknown):
+        return found
+    routed = [gid for gid in found if gid.kind == "RoCE v2" and gid.ipv4]
+    return {"rocev2_ipv4": [[gid.device, gid.port, gid.index, gid.ipv4, gid.interface] for gid in routed]}
+
+
 def _inventory(text: str) -> Json | Unknown:
     """YAML or INI by what it looks like, without any ``group_vars/`` beside it; passwords are masked."""
     with TemporaryDirectory() as folder:
@@ -324,6 +333,7 @@ KINDS: dict[str, Callable[[str], Json | Unknown]] = {
     "lspci": _lspci,
     "kernel_log": _kernel_log,
     "ibstat": _ibstat,
+    "show_gids": _show_gids,
     "nccl": _nccl,
     "ib_write_bw": _ib_write_bw,
     "inventory": _inventory,

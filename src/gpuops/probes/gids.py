@@ -1,0 +1,79 @@
+"""The GID tables of RDMA ports: which index of a port speaks which protocol over which interface."""
+
+from __future__ import annotations
+
+import ipaddress
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+from gpuops.probing import Probe, Unknown
+from gpuops.shell import Files, read_files
+
+_PLACE = re.compile(r"/sys/class/infiniband/([^/]+)/ports/(\d{1,4})/gids/(\d{1,4})", re.ASCII)
+_GID = re.compile(r"[0-9a-f]{4}(:[0-9a-f]{4}){7}")
+_EMPTY = "0000:0000:0000:0000:0000:0000:0000:0000"
+_VERSIONS = {"v1": "IB/RoCE v1", "v2": "RoCE v2"}
+
+
+@dataclass(frozen=True, slots=True)
+class Gid:
+    """One entry. ``kind`` is the kernel's word: ``RoCE v2``, or ``IB/RoCE v1`` for both of these.
+
+    ``index`` is what NCCL_IB_GID_INDEX names. ``interface`` is empty on InfiniBand.
+    """
+
+    device: str
+    port: int
+    index: int
+    gid: str
+    kind: str
+    interface: str = ""
+
+    @property
+    def ipv4(self) -> str | None:
+        """The IPv4 address that the GID is made of; None for others."""
+        mapped = ipaddress.IPv6Address(self.gid).ipv4_mapped
+        return None if mapped is None else str(mapped)
+
+
+def parse_gids(text: str) -> tuple[Gid, ...] | Unknown:
+    """The entries in use, by device, port and index, from the files of `gids`; none: no RDMA device."""
+    files = {path: content.strip() for path, content in read_files(text).items()}
+    if "/sys/class" not in files:
+        return Unknown("/sys/class cannot be read")
+    found = [_entry(place, path, files) for path in files if (place := _PLACE.fullmatch(path))]
+    return tuple(sorted(filter(None, found), key=lambda gid: (gid.device, gid.port, gid.index)))
+
+
+def _entry(place: re.Match[str], path: str, files: Mapping[str, str]) -> Gid | None:
+    if not _GID.fullmatch(files[path]) or files[path] == _EMPTY:
+        return None
+    about = f"{path.partition('/gids/')[0]}/gid_attrs"
+    kind, interface = (files.get(f"{about}/{leaf}/{place[3]}", "") for leaf in ("types", "ndevs"))
+    return Gid(place[1], int(place[2]), int(place[3]), files[path], kind, interface)
+
+
+def parse_show_gids(text: str) -> tuple[Gid, ...] | Unknown:
+    """What the vendor's ``show_gids`` prints; its last line says how many entries there are."""
+    rows = [line.split() for line in text.splitlines()]
+    cells = [row for row in rows if len(row) >= 6 and row[1].isdecimal() and row[2].isdecimal()]
+    if [f"n_gids_found={len(cells)}"] not in rows or not all(_GID.fullmatch(row[3]) for row in cells):
+        return Unknown(f"show_gids' table is not whole: {text[-80:]!r}")
+    return tuple(Gid(r[0], int(r[1]), int(r[2]), r[3], _VERSIONS.get(r[-2], r[-2]), r[-1]) for r in cells)
+
+
+gids: Probe[tuple[Gid, ...]] = Probe(
+    "gids",
+    Files(
+        (
+            "/sys/class",  # proves that we could look where nothing else is there
+            "/sys/class/infiniband/*/ports/*/gids/*",
+            "/sys/class/infiniband/*/ports/*/gid_attrs/types/*",
+            "/sys/class/infiniband/*/ports/*/gid_attrs/ndevs/*",
+        ),
+        limit_bytes=64,
+    ),
+    lambda answer: parse_gids(answer.out),
+)
+"""Every GID of every RDMA port."""

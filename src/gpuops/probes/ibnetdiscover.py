@@ -1,0 +1,56 @@
+"""ibnetdiscover: what is cabled to what in an InfiniBand fabric, as its subnet says."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gpuops.probing import Unknown
+from gpuops.shell import Command
+
+_END = r"(?P<{0}kind>CA|SW|RT) +(?P<{0}lid>\d+) +(?P<{0}port>\d+) +0x(?P<{0}guid>[0-9a-f]{{16}})"
+_CABLE = re.compile(
+    rf"{_END.format('a_')} +(?P<width>\d+x) (?P<speed>\S+) +- +{_END.format('b_')} +"
+    r"\( '(?P<a_name>.*)' - '(?P<b_name>.*)' \) *"
+)
+_LOOSE = re.compile(r"(?:CA|SW|RT) +\d+ +\d+ +0x[0-9a-f]{16} +\d+x \S+ +'.*' *")
+
+
+@dataclass(frozen=True, slots=True)
+class End:
+    """One end of a cable: ``kind`` is CA (a node's port), SW (a switch's) or RT; ``name`` is what it calls itself."""
+
+    kind: str
+    guid: str
+    port: int
+    name: str
+
+
+@dataclass(frozen=True, slots=True)
+class Cable:
+    """One cable, told from its ``near`` end; ``speed`` is the trained one (``4x HDR``)."""
+
+    near: End
+    far: End
+    speed: str
+
+
+def parse_ibnetdiscover(text: str) -> tuple[Cable, ...] | Unknown:
+    """The cables in ``ibnetdiscover --ports``; ports without a peer are left out, other lines are refused."""
+    lines = [line for line in text.splitlines() if line.strip()]
+    found = [_CABLE.fullmatch(line) for line in lines]
+    strange = next((n for n, f in zip(lines, found, strict=True) if f is None and not _LOOSE.fullmatch(n)), None)
+    if strange is not None or not any(found) or not text.endswith("\n"):
+        return Unknown(f"ibnetdiscover --ports: this cannot be read: {(strange or text)[-80:]!r}")
+    return tuple(
+        Cable(_end(cable, "a_"), _end(cable, "b_"), f"{cable['width']} {cable['speed']}") for cable in found if cable
+    )
+
+
+def _end(cable: re.Match[str], which: str) -> End:
+    kind, guid, port, name = (cable[which + part] for part in ("kind", "guid", "port", "name"))
+    return End(kind, guid, int(port), name.strip())
+
+
+QUESTION = Command(("ibnetdiscover", "--ports"), timeout_seconds=60, become="if-refused")
+"""Asked of one node it tells the whole fabric, so it is no probe of every node. It needs umad, so mostly root."""
