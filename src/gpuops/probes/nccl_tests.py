@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from gpuops.probing import Unknown
 
 _TAG = re.compile(r"^(?:\[[^\]\s]*\]<std(?:out|err)>: ?| *\d+: )", re.ASCII)  # mpirun --tag-output, srun --label
-_START = re.compile(r"#.*\bnThread \d+ nGpus \d+ ")
+_START = re.compile(r"#.*\bnThread \d+ nGpus \d+ |# Using devices")
 _RANK = re.compile(
     r"#\s+Rank\s+(\d{1,7})\s+(?:Group\s+\d+\s+)?Pid\s+\d+ on (\S+) device\s+(\d{1,4}) \[(\S+)\] (\S.*)", re.ASCII
 )
@@ -140,8 +140,7 @@ class _Draft:
 
     def ends_before(self, line: str) -> bool:
         """Whether ``line`` belongs to the next run."""
-        started = bool(self.ranks or self.columns)
-        return bool(started and _START.match(line)) or bool(self.columns and _columns(line))
+        return bool(self.columns and (_START.match(line) or _RANK.match(line) or _columns(line)))
 
     def read(self, line: str) -> None:
         """Take in one line; what is none of ours (NCCL's, a shell's) is passed over."""

@@ -111,8 +111,8 @@ def _options(launcher: str, words: Sequence[str]) -> tuple[dict[str, list[str]],
 def _unwrapped(words: Sequence[str]) -> tuple[dict[str, str], str, tuple[str, ...]]:
     """The program behind ``env NAME=VALUE`` and ``setpriv``, its own words, and what was set for it."""
     rest, given = list(words), {}
-    while rest and rest[0] in ("env", "setpriv"):
-        wrapper = rest.pop(0)
+    while rest and (wrapper := rest[0].rpartition("/")[2]) in ("env", "setpriv"):
+        del rest[0]
         while rest and wrapper == "setpriv" and rest[0].startswith("-"):
             del rest[:2]
         while rest and wrapper == "env" and "=" in rest[0]:

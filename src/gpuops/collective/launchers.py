@@ -1,0 +1,65 @@
+"""Launchers: the words that start one program on the nodes of a group by mpirun or srun; pure.
+
+Settings reach the program by ``env`` before it, wherever it runs: a launcher's own options (``-x``, ``--export``) lose
+values with commas, and Slurm sets ``CUDA_VISIBLE_DEVICES`` after them.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+Launcher = Literal["", "mpirun", "srun"]
+_OWN_TRAFFIC = ("--mca", "pml", "ob1", "--mca", "btl", "tcp,self")  # over TCP: what is measured shall not carry it too
+_SSH = ("--mca", "plm_rsh_args", "-o BatchMode=yes -o ConnectTimeout=10")
+
+
+@dataclass(frozen=True)
+class Part:
+    """What one node does: how many processes of ``program`` it starts, and the settings that each of them finds."""
+
+    address: str
+    processes: int
+    program: tuple[str, ...]
+    settings: Mapping[str, str] = field(hash=False)
+
+    @property
+    def words(self) -> tuple[str, ...]:
+        """The program under its settings."""
+        settings = (f"{name}={value}" for name, value in self.settings.items())
+        return ("env", *settings, *self.program)
+
+
+def by_mpirun(mpirun: str, parts: Sequence[Part], seconds: float) -> tuple[str, ...]:
+    """Open MPI, with ranks in the order of ``parts``; it ends them all after ``seconds``.
+
+    Neighbours that run the same are one application context, so that a large group is no longer than its addresses.
+    """
+    words = [mpirun, "--allow-run-as-root", "--timeout", f"{seconds:.0f}", "--bind-to", "none", *_OWN_TRAFFIC, *_SSH]
+    for number, (run, alike) in enumerate(itertools.groupby(parts, key=lambda part: part.words)):
+        members = list(alike)
+        hosts = ",".join(f"{part.address}:{part.processes}" for part in members)
+        count = sum(part.processes for part in members)
+        words += [*((":",) if number else ()), "--host", hosts, "-np", str(count), *run]
+    return tuple(words)
+
+
+def by_srun(srun: str, parts: Sequence[Part], allocation: str) -> tuple[str, ...]:
+    """A step of the job ``allocation``, beside its other steps; `LookupError` where the nodes differ in anything.
+
+    Slurm gives every node of a step the same words, and orders its ranks by its own order of nodes.
+    """
+    first = parts[0]
+    if any((part.words, part.processes) != (first.words, first.processes) for part in parts):
+        raise LookupError("srun starts the same everywhere, and these nodes name their GPUs or NICs differently")
+    nodes = ",".join(part.address for part in parts)
+    where = (f"--jobid={allocation}", "--overlap", f"--nodes={len(parts)}", f"--nodelist={nodes}")
+    return (srun, *where, f"--ntasks-per-node={first.processes}", "--kill-on-bad-exit=1", *first.words)
+
+
+def allocate(salloc: str, addresses: Sequence[str]) -> tuple[str, ...]:
+    """A Slurm job that holds whole nodes and runs nothing, at once or not at all."""
+    nodes = (f"--nodes={len(addresses)}", f"--nodelist={','.join(addresses)}")
+    return (salloc, "--no-shell", "--job-name=gpuops", "--exclusive", "--immediate=20", *nodes)

@@ -1,0 +1,140 @@
+import dataclasses
+
+import pytest
+
+from gpuops.collective.nccl_tests import Task, figure_of
+from gpuops.isolation.rounds import Group
+from gpuops.shell import Command, Completed
+
+PAIR = Group(("gpu01", "gpu02"), rail=3)
+TASK = Task(PAIR, 2, {"gpu01": "10.0.0.1", "gpu02": "10.0.0.2"}, rdma=True)
+HEAD = """\
+# Using devices
+#  Rank  0 Group  0 Pid    901 on gpu01 device  0 [0000:1b:00] NVIDIA H100 80GB HBM3
+#  Rank  1 Group  0 Pid    902 on gpu02 device  0 [0000:1b:00] NVIDIA H100 80GB HBM3
+#       size         count      type   redop    root     time   algbw   busbw #wrong     time   algbw   busbw #wrong
+"""
+ROW = "  1073741824   268435456   float   sum   -1    22000   48.80   48.80      0    22220   48.32   48.32      0\n"
+END = "# Out of bounds values : 0 OK\n# Avg bus bandwidth    : 48.56\n"
+INFO = """\
+NCCL version 2.28.9+cuda13.0
+gpu01:901:933 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [send] via NET/IB/0/GDRDMA
+gpu02:902:934 [0] NCCL INFO Channel 00/0 : 1[0] -> 0[0] [send] via NET/IB/0/GDRDMA
+gpu01:901:933 [0] NCCL INFO AllReduce: 1073741824 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..3}
+"""
+GOOD = HEAD + INFO + ROW + END
+READY = "{0}:901:933 [0] NCCL INFO ncclCommInitRank comm 0x55d0 rank 0 nranks 2 cudaDev 0 - Init COMPLETE\n"
+
+
+def figure(out="", err="", task=TASK, **how):
+    return figure_of(task, Completed("gpu01", Command(("mpirun",)), how.pop("exit", 0), out, err, **how))
+
+
+def test_a_good_run_is_a_figure_with_its_spread_and_how_nccl_went_about_it():
+    found = figure(GOOD)
+    assert (found.gb_per_s, found.trouble, found.absent) == (48.8, "", ())
+    assert found.spread == pytest.approx(0.0099, abs=1e-4)
+    assert found.detail == "NCCL 2.28.9, RING, IB with GPUDirect"
+
+
+def test_wrong_sums_are_no_figure():
+    found = figure(GOOD.replace("      0    22220", "   4096    22220"))
+    assert (found.gb_per_s, found.trouble) == (None, "wrong")
+    assert "48.8 GB/s" in found.detail
+
+
+def test_a_run_that_was_cut_is_no_figure():
+    found = figure(HEAD + INFO + ROW)
+    assert (found.gb_per_s, found.trouble) == (None, "error")
+
+
+@pytest.mark.parametrize(
+    "how",
+    [
+        {"exit": 137, "timed_out": True, "seconds": 40.0},
+        {"exit": 110, "err": "The user-provided time limit for job execution has been reached:\n", "seconds": 40.0},
+    ],
+)
+def test_a_hang_names_who_came_less_far(how):
+    assert figure(HEAD, **how).absent == ()
+    found = figure(READY.format("gpu01"), **how)
+    assert (found.gb_per_s, found.trouble, found.absent) == (None, "hang", ("gpu02",))
+    assert "40 s" in found.detail
+    said = "gpu02.site:902:934 [0] NCCL INFO Bootstrap : Using eth0\n".replace(".site", "")
+    assert figure(READY.format("gpu01") + said, **how).absent == ("gpu02",)
+    assert figure(said, **how).absent == ("gpu01",)
+
+
+def test_a_hang_after_some_rows_is_a_hang():
+    found = figure(HEAD + INFO + ROW, exit=137, timed_out=True, seconds=40.0)
+    assert (found.gb_per_s, found.trouble) == (None, "hang")
+
+
+def test_tcp_where_there_is_rdma_is_said_and_not_judged():
+    slow = GOOD.replace("NET/IB/0/GDRDMA", "NET/Socket/0").replace("48.80", " 1.10")
+    found = figure(slow)
+    assert (found.gb_per_s, found.trouble) == (None, "socket")
+    assert "1.1 GB/s" in found.detail
+    late = figure(HEAD + INFO.replace("IB/0/GDRDMA", "Socket/0"), exit=137, timed_out=True)
+    assert late.trouble == "socket"
+
+
+def test_tcp_where_there_is_nothing_else_is_a_figure():
+    slow = GOOD.replace("NET/IB/0/GDRDMA", "NET/Socket/0").replace("48.80", " 1.10")
+    assert figure(slow, task=dataclasses.replace(TASK, rdma=False)).gb_per_s == 1.1
+
+
+def test_rdma_through_the_hosts_memory_is_said_and_not_judged():
+    found = figure(GOOD.replace("/GDRDMA", ""))
+    assert (found.gb_per_s, found.trouble) == (None, "error")
+    assert "GPUDirect" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("err", "absent"),
+    [
+        ("ssh: connect to host 10.0.0.2 port 22: Connection refused\n", ("gpu02",)),
+        ("ssh: connect to host gpu02 port 22: No route to host\n", ("gpu02",)),
+        ("ssh: Could not resolve hostname gpu02: Name or service not known\n", ("gpu02",)),
+        ("Host key verification failed.\n", ()),
+    ],
+)
+def test_who_cannot_be_reached_between_nodes_is_named(err, absent):
+    found = figure(err=f"{err}ORTE was unable to reliably start one or more daemons.\n", exit=255)
+    assert (found.trouble, found.absent) == ("unreachable", absent)
+    assert found.detail == err.strip()
+
+
+def test_a_connection_that_nccl_could_not_make_is_unreachable():
+    warn = "\ngpu01:901:933 [0] misc/socket.cc:484 NCCL WARN socketStartConnect: Connect to 10.0.0.2<4321> failed : "
+    found = figure(HEAD + warn + "Connection refused\n", exit=3)
+    assert (found.trouble, found.absent) == ("unreachable", ())
+    assert "Connection refused" in found.detail
+
+
+@pytest.mark.parametrize(
+    ("err", "says"),
+    [
+        ("gpu02: Test CUDA failure common.cu:1022 'invalid device ordinal'\n", "invalid device ordinal"),
+        ("-----\nmpirun was unable to find the specified executable file\n-----\n", "unable to find"),
+        ("all_reduce_perf: error while loading shared libraries: libnccl.so.2\n-----\nmpirun det\n", "libnccl.so.2"),
+        ("", "nothing"),
+    ],
+)
+def test_another_failure_says_what_failed(err, says):
+    found = figure(err=err, exit=1)
+    assert (found.gb_per_s, found.trouble) == (None, "error")
+    assert says in found.detail
+
+
+def test_ranks_that_each_ran_by_themselves_are_no_group():
+    alone = GOOD.replace(GOOD.splitlines(keepends=True)[2], "")
+    assert "MPI=1" in figure(alone).detail
+    assert figure(alone + alone).trouble == "error"
+
+
+@pytest.mark.parametrize("cut", range(0, len(GOOD), 7))
+def test_no_part_of_a_log_gives_another_figure(cut):
+    found = figure(GOOD[:cut])
+    assert found.gb_per_s in (None, 48.8)
+    assert found.gb_per_s is None or cut > GOOD.index("# Avg")
