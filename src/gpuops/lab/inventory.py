@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 
 from gpuops.lab.machine import healthy
 from gpuops.lab.places import Places
 
 _HOSTS_PER_RACK = 4
+_HOSTS_PER_UNIT = 32
+"""Hosts whose ports share their leaf switches, as in NVIDIA's DGX SuperPOD reference architecture for H100."""
 
 
 def inventory(machine: str, names: Sequence[str], first_port: int, places: Places) -> str:
@@ -20,15 +22,24 @@ def inventory(machine: str, names: Sequence[str], first_port: int, places: Place
         "ansible_ssh_common_args": f"-o UserKnownHostsFile={_quoted(str(places.known_hosts.absolute()))}",
         "profile": machine,
     }
-    lines = ["all:", "  vars:", *(f"    {name}: {json.dumps(value)}" for name, value in shared.items())]
+    lines = ["all:", "  vars:", *(f"    {name}: {json.dumps(value)}" for name, value in shared.items()), "  children:"]
+    for start in range(0, len(names), _HOSTS_PER_UNIT):
+        unit = start // _HOSTS_PER_UNIT
+        lines += [f"    unit{unit + 1}:", *_cabling(machine, unit), "      hosts:"]
+        for index, name in enumerate(names[start : start + _HOSTS_PER_UNIT], start=start):
+            rack = index // _HOSTS_PER_RACK + 1
+            lines.append(f"        {name}: {{ansible_port: {first_port + index}, rack: rack{rack}}}")
+    return "\n".join([*lines, ""])
+
+
+def _cabling(machine: str, unit: int) -> Iterator[str]:
+    """The leaf of each rail: a unit has leaves of its own."""
     rails = [nic for nic in healthy(machine).nics if nic.rail is not None]
     if rails:
-        lines.append("    fabric:")
-        lines += [f"      {nic.name}: {{rail: {nic.rail}, leaf: L{nic.rail}}}" for nic in rails]
-    lines.append("  hosts:")
-    for index, name in enumerate(names):
-        lines.append(f"    {name}: {{ansible_port: {first_port + index}, rack: rack{index // _HOSTS_PER_RACK + 1}}}")
-    return "\n".join([*lines, ""])
+        yield "      vars:"
+        yield "        fabric:"
+    for nic in rails:
+        yield f"          {nic.name}: {{rail: {nic.rail}, leaf: L{unit * len(rails) + (nic.rail or 0)}}}"
 
 
 def _quoted(path: str) -> str:
