@@ -159,3 +159,30 @@ def test_a_folder_is_loaded_by_name(saved):
 def test_an_empty_folder_tells_how_to_fill_it(tmp_path):
     with pytest.raises(InputError, match=r"gpuops facts --save"):
         facts.load_folder(tmp_path, PROBES)
+
+
+@pytest.fixture
+def many(saved):
+    """So many nodes that several processes read them."""
+    document = json.loads(saved.read_text("utf-8"))
+    for number in range(200):
+        (saved.parent / f"m{number:03}.json").write_text(json.dumps({**document, "node": f"m{number:03}"}), "utf-8")
+    return saved.parent
+
+
+def test_many_files_are_loaded_in_order_and_say_the_same_as_one(many):
+    loaded = facts.load_folder(many, PROBES)
+    assert [found.node for found in loaded] == [*(f"m{number:03}" for number in range(200)), "n1"]
+    assert {repr(found.values) for found in loaded} == {repr(loaded[-1].values)}
+    assert loaded[-1].values == facts.load(many / "n1.json", PROBES).values
+
+
+def test_a_file_among_many_that_is_no_facts_is_named(many):
+    (many / "m100.json").write_text("{}", "utf-8")
+    with pytest.raises(InputError, match=r"m100\.json: not facts"):
+        facts.load_folder(many, PROBES)
+
+
+def test_values_that_no_process_can_hand_over_are_loaded_all_the_same(many):
+    opaque = Probe("opaque", UPTIME.question, parse=lambda answer: lambda: answer.out)
+    assert facts.load_folder(many, [opaque])[0][opaque]() == "up 3 days\n"
