@@ -1,0 +1,180 @@
+"""The report of an all-reduce: who took part, what each scope gave, who is blamed and why; for a person and as JSON."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any
+
+from gpuops.bandwidth import Expected
+from gpuops.isolation.evidence import Accusation, Blame, Evidence
+from gpuops.isolation.fabric import Fabric
+from gpuops.isolation.remedies import remedy
+from gpuops.isolation.rounds import Figure, Group
+from gpuops.report.heatmap import WELL, HeatMap, Row, heat_map
+from gpuops.report.heatmap import lines as map_lines
+from gpuops.report.page import Page, clean, fold
+from gpuops.secret import blot
+
+SCHEMA = "gpuops.allreduce-report/1"
+_PLAIN = Page()
+_HEAD, _LABEL, _COUNT, _RATES = 8, 16, 9, 17
+"""Columns: where the head's text begins, and the widths of a scope's label, count and figures."""
+
+
+@dataclass(frozen=True)
+class AllReduce:
+    """What a measurement came to. ``left`` are the nodes that took no part or left on the way, each with its reason.
+
+    ``engine`` measured, and ``why`` says why it was taken. ``expect`` tells what a group should give.
+    """
+
+    evidence: Evidence
+    blame: Blame
+    engine: str
+    why: str = ""
+    left: Mapping[str, str] = field(default_factory=dict)
+    expect: Callable[[Group], Expected | None] = lambda _group: None
+    interrupted: bool = False
+
+
+@dataclass(frozen=True)
+class Line:
+    """One scope: how many parts or groups were measured, how many are well, their GB/s, and what was expected."""
+
+    label: str
+    measured: int
+    well: int
+    low: float | None
+    high: float | None
+    expected: Expected | None
+
+
+def render(report: AllReduce, page: Page = _PLAIN) -> str:
+    """The report as lines of text: the pool and the scopes, then each part that is blamed, why, and what to do."""
+    heat = heat_map(report.evidence)
+    blocks = [
+        [*_head(report, page)],
+        [text for line in scope_lines(report, heat) for text in page.labelled("", _scope(line), 0)],
+        [*map_lines(heat, page)] if heat.rows and not heat.without_outlier(heat.nodes) else [],
+        *([*_blamed(accusation, report.evidence.fabric, page)] for accusation in report.blame.accusations),
+        [*_tail(report, page)],
+    ]
+    return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
+
+
+def _head(report: AllReduce, page: Page) -> Iterator[str]:
+    took_part = len(report.evidence.fabric.nodes)
+    by_reason: dict[str, list[str]] = {}
+    for node, why in report.left.items():
+        by_reason.setdefault(clean(why), []).append(node)
+    pool = f"{took_part} of {took_part + len(report.left)} nodes"
+    yield from page.labelled("pool", pool, _HEAD)
+    for why, nodes in by_reason.items():
+        yield from page.labelled("", f"not {clean(fold(nodes))}: {why}", _HEAD)
+    yield from page.labelled("engine", clean("   ".join(filter(None, (report.engine, report.why)))), _HEAD)
+
+
+def scope_lines(report: AllReduce, heat: HeatMap) -> Iterator[Line]:
+    """A line for nodes by themselves, for all rails together, for pairs of full nodes, and for each size of group."""
+    within = [row for row in heat.rows if row.rail is None]
+    rails = [row for row in heat.rows if row.rail is not None]
+    if within:
+        yield _parts("within nodes", within, report.expect(Group(heat.nodes[:1])))
+    if rails:
+        yield _parts("rails", rails, report.expect(Group(heat.nodes[:2], rail=rails[0].rail)))
+    by_size: dict[int, list[Figure]] = {}
+    for measured in report.evidence.rounds:
+        for figure in measured.figures if measured.round.scope in {"pair", "group"} else ():
+            by_size.setdefault(len(figure.group.nodes), []).append(figure)
+    for size, figures in sorted(by_size.items()):
+        yield _groups(size, figures, report.expect(figures[-1].group))
+
+
+def _parts(label: str, rows: Sequence[Row], expected: Expected | None) -> Line:
+    cells = [cell for row in rows for cell in row.cells.values()]
+    return _line(label, len(cells), [cell.gb_per_s for cell in cells if cell.gb_per_s and cell.well], expected)
+
+
+def _groups(size: int, figures: Sequence[Figure], expected: Expected | None) -> Line:
+    rates = [figure.gb_per_s for figure in figures if figure.gb_per_s is not None]
+    label = "pairs of nodes" if size == 2 else f"group of {size}" if len(figures) == 1 else f"groups of {size}"
+    return _line(label, len(figures), [rate for rate in rates if rate >= WELL * max(rates)], expected)
+
+
+def _line(label: str, measured: int, rates: Sequence[float], expected: Expected | None) -> Line:
+    return Line(label, measured, len(rates), min(rates, default=None), max(rates, default=None), expected)
+
+
+def _scope(line: Line) -> str:
+    count = f"{line.well}/{line.measured}"
+    low, high = f"{line.low or 0:.3g}", f"{line.high or 0:.3g}"
+    rates = "nothing measured" if line.high is None else f"{low if low == high else f'{low}-{high}'} GB/s"
+    guess = "" if line.expected is None or line.expected.may_fail else ", a guess"
+    expected = f"expected {line.expected.gb_per_s:.3g}{guess}" if line.expected else ""
+    return f"{line.label:<{_LABEL}}{count:<{_COUNT}}{rates:<{_RATES}} {expected}".rstrip()
+
+
+def _blamed(accusation: Accusation, fabric: Fabric, page: Page) -> Iterator[str]:
+    parts = [part_in_words(part, fabric) for part in (accusation.part, *accusation.alternatives)]
+    yield from page.edges(clean(f"BLAMED  {' or '.join(parts)}"), accusation.kind)
+    for sentence in accusation.evidence:
+        yield from page.labelled("  ", clean(sentence), 2)
+    yield from page.labelled("  do", clean(remedy(accusation)), 6)
+
+
+def part_in_words(part: str, fabric: Fabric) -> str:
+    """A part as a person calls it: ``gpu017 mlx5_3 (rail 3)``, ``leaf L3 (gpu[001-016])``."""
+    owner, _, name = part.partition(":")
+    if owner == "leaf":
+        behind = [n.name for n in fabric.nodes.values() if any(nic.leaf == name for nic in n.nics)]
+        return f"leaf {name} ({fold(behind)})" if behind else f"leaf {name}"
+    if owner == "unit":
+        unit, _, rail = name.partition("/rail")
+        return f"rail {rail} of unit {unit} ({fold(fabric.units.get(unit, ()))})"
+    node = fabric.nodes.get(owner)
+    rail_of = {nic.name: nic.rail for nic in node.nics} if node else {}
+    if name in rail_of:
+        return f"{owner} {name} (rail {rail_of[name]})"
+    return f"{owner} GPU {name[3:]} (its NVLink)" if name.startswith("gpu") else f"{owner} {name}".strip()
+
+
+def _tail(report: AllReduce, page: Page) -> Iterator[str]:
+    blame = report.blame
+    for pair in blame.contention:
+        yield from page.labelled("contention", clean(f"{pair}: slow once and not again; nobody is accused"), 12)
+    for why in blame.unclear:
+        yield from page.labelled("unclear", clean(why), 12)
+    if blame.suspects:
+        yield from page.labelled("suspects", clean(f"{', '.join(blame.suspects)}: not confirmed"), 12)
+    if report.interrupted:
+        yield "interrupted before all rounds were run; this is what is known"
+    elif not (blame.accusations or blame.unclear or blame.suspects):
+        yield "nobody is blamed"
+
+
+def document(report: AllReduce) -> dict[str, Any]:
+    """The same as plain data; GB/s, secrets masked. ``matrix`` gives each node's best figure by rail."""
+    heat = heat_map(report.evidence)
+    return {
+        "schema": SCHEMA,
+        "engine": {"name": report.engine, "why": blot(report.why)},
+        "nodes": list(report.evidence.fabric.nodes),
+        "left": {node: blot(why) for node, why in report.left.items()},
+        "rounds": len(report.evidence.rounds),
+        "scopes": [asdict(line) for line in scope_lines(report, heat)],
+        "accused": [_accused(accusation) for accusation in report.blame.accusations],
+        "contention": list(report.blame.contention),
+        "suspects": list(report.blame.suspects),
+        "unclear": [blot(why) for why in report.blame.unclear],
+        "interrupted": report.interrupted,
+        "matrix": [
+            {"rail": row.rail, "usual": row.usual, "gb_per_s": {n: cell.gb_per_s for n, cell in row.cells.items()}}
+            for row in heat.rows
+        ],
+    }
+
+
+def _accused(accusation: Accusation) -> dict[str, Any]:
+    told = asdict(accusation)
+    return {**told, "evidence": [blot(text) for text in accusation.evidence], "do": blot(remedy(accusation))}

@@ -1,0 +1,160 @@
+import json
+
+import pytest
+
+from gpuops.collective.expecting import Expectations
+from gpuops.isolation.evidence import Accusation, Blame, Evidence, Measured
+from gpuops.isolation.fabric import Fabric, Nic, Node
+from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.isolation.wiring import Wiring, wire
+from gpuops.profile import load
+from gpuops.report.allreduce import AllReduce, document, part_in_words, render
+from gpuops.report.page import Page
+
+FABRIC = wire(Wiring(8, 8, unit=4))
+NAMES = tuple(FABRIC.nodes)
+EXPECT = Expectations(FABRIC, dict.fromkeys(NAMES, load("hgx-h100"))).of
+SLOW = Accusation(
+    "gpu005:mlx5_6",
+    "slow",
+    31.2,
+    48.0,
+    ("gpu002", "gpu003"),
+    2,
+    ("31.2 of 48.0 GB/s with 2 partners in 2 units; its other rails 47.9-48.6", "symbol errors +412 on mlx5_6"),
+)
+
+
+def evidence(slow=("gpu005", 6), rate=31.2):
+    """Within nodes, pairs on each rail in two rounds, full pairs and the whole group."""
+
+    def on_rail(pair, rail):
+        return rate if rail == slow[1] and slow[0] in pair else 48.0
+
+    pairings = [[(NAMES[k], NAMES[k ^ bit]) for k in range(8) if k < k ^ bit] for bit in (1, 2)]
+    rails = [[Figure(Group(p, rail=r), on_rail(p, r)) for p in pairs for r in range(8)] for pairs in pairings]
+    rounds = [
+        ("node", [Figure(Group((name,)), 478.0 + k) for k, name in enumerate(NAMES)]),
+        *(("rail", figures) for figures in rails),
+        ("pair", [Figure(Group(pair), 470.0) for pair in pairings[0]]),
+        ("group", [Figure(Group(NAMES), 386.0)]),
+    ]
+    made = (Measured(Round(scope, tuple(f.group for f in fs)), tuple(fs)) for scope, fs in rounds)
+    return Evidence(FABRIC, tuple(made))
+
+
+@pytest.fixture
+def report():
+    left = {"gpu017": "fails gpu-lost", "gpu063": "unreachable", "gpu064": "unreachable"}
+    return AllReduce(evidence(), Blame((SLOW,)), "nccl 2.28.9", "libnccl.so.2, system", left, EXPECT)
+
+
+def test_the_whole_report_on_one_page(report):
+    said, _, remedy = render(report).partition("  do  ")
+    assert "optic" in remedy
+    assert (
+        said
+        == """\
+pool    8 of 11 nodes
+        not gpu017: fails gpu-lost
+        not gpu[063-064]: unreachable
+engine  nccl 2.28.9   libnccl.so.2, system
+
+within nodes    8/8      478-485 GB/s      expected 466
+rails           63/64    48 GB/s           expected 48, a guess
+pairs of nodes  4/4      470 GB/s          expected 466, a guess
+group of 8      1/1      386 GB/s          expected 366, a guess
+
+gpu[000-007], each cell a node: . well, 0-9 tenths of the usual, x hangs
+in nodes  ........
+rail 0    ........
+rail 1    ........
+rail 2    ........
+rail 3    ........
+rail 4    ........
+rail 5    ........
+rail 6    .....6..
+rail 7    ........
+gpu005    rail 6: 31.2 of 48 GB/s
+
+BLAMED  gpu005 mlx5_6 (rail 6)                                              slow
+  31.2 of 48.0 GB/s with 2 partners in 2 units; its other rails 47.9-48.6
+  symbol errors +412 on mlx5_6
+"""
+    )
+
+
+def test_where_all_is_well_there_is_no_map_and_no_blame():
+    said = render(AllReduce(evidence(rate=48.0), Blame(), "tcp"))
+    assert said.count("\n\n") == 2
+    assert "rails           64/64    48 GB/s\n" in said
+    assert said.endswith("\nnobody is blamed\n")
+    assert "each cell" not in said
+
+
+@pytest.mark.parametrize("width", [40, 60, 80, 132])
+def test_it_fits_the_page(report, width):
+    assert max(map(len, render(report, Page(width)).splitlines())) <= width
+
+
+def test_what_is_not_certain_is_told_as_such():
+    blame = Blame(contention=("gpu001-gpu007 on rail 3",), suspects=("gpu002",), unclear=("gpu003: no libnccl.so.2",))
+    said = render(AllReduce(evidence(rate=48.0), blame, "nccl", interrupted=True))
+    assert "contention  gpu001-gpu007 on rail 3: slow once and not again; nobody is accused\n" in said
+    assert "unclear     gpu003: no libnccl.so.2\n" in said
+    assert "suspects    gpu002: not confirmed\n" in said
+    assert "interrupted before all rounds were run" in said
+    assert "nobody is blamed" not in said
+
+
+def test_groups_that_hang_are_counted_and_not_well():
+    hung = Measured(Round("group", (Group(NAMES),)), (Figure(Group(NAMES), None, "hang", ("gpu003",)),))
+    said = render(AllReduce(Evidence(FABRIC, (hung,)), Blame(), "nccl", expect=EXPECT))
+    assert "group of 8      0/1      nothing measured  expected 366, a guess\n" in said
+
+
+@pytest.mark.parametrize(
+    ("part", "words"),
+    [
+        ("gpu005", "gpu005"),
+        ("gpu005:mlx5_6", "gpu005 mlx5_6 (rail 6)"),
+        ("gpu005:gpu3", "gpu005 GPU 3 (its NVLink)"),
+        ("leaf:L3", "leaf L3 (gpu[000-003])"),
+        ("leaf:L99", "leaf L99"),
+        ("unit:U1/rail3", "rail 3 of unit U1 (gpu[004-007])"),
+        ("spine", "spine"),
+        ("gone:mlx5_0", "gone mlx5_0"),
+    ],
+)
+def test_parts_have_names_for_persons(part, words):
+    assert part_in_words(part, FABRIC) == words
+
+
+def test_a_fault_that_may_be_either_names_both():
+    either = Accusation("gpu001:mlx5_2", "slow", evidence=("slow together",), alternatives=("gpu002:mlx5_2",))
+    said = render(AllReduce(evidence(), Blame((either,)), "nccl"))
+    assert "BLAMED  gpu001 mlx5_2 (rail 2) or gpu002 mlx5_2 (rail 2)" in said
+
+
+def test_text_of_a_node_cannot_command_the_terminal():
+    name = "n\x1b[31m"
+    fabric = Fabric({name: Node(name, (0, 1), (Nic("mlx5_0", 0, 50.0),))})
+    figure = Figure(Group((name,)), None, "hang")
+    found = Evidence(fabric, (Measured(Round("node", (figure.group,)), (figure,)),))
+    blame = Blame((Accusation(name, "hang", evidence=("\x1b[2J",)),), unclear=("\x07",))
+    said = render(AllReduce(found, blame, "nccl", "\x1b]0;x\x07", {"m\x1b": "\x1b[1m"}))
+    assert all(line.isprintable() for line in said.splitlines())
+
+
+def test_the_document_says_the_same(report):
+    told = json.loads(json.dumps(document(report), allow_nan=False))
+    assert told["schema"] == "gpuops.allreduce-report/1"
+    assert told["left"]["gpu063"] == "unreachable"
+    (accused,) = told["accused"]
+    assert (accused["part"], accused["found_gb_per_s"]) == ("gpu005:mlx5_6", 31.2)
+    assert "optic" in accused["do"]
+    scopes = {scope["label"]: scope for scope in told["scopes"]}
+    assert (scopes["rails"]["well"], scopes["rails"]["measured"]) == (63, 64)
+    assert scopes["group of 8"]["expected"]["limit"] == "network"
+    rail6 = next(row for row in told["matrix"] if row["rail"] == 6)
+    assert rail6["gb_per_s"] == {name: 31.2 if name == "gpu005" else 48.0 for name in NAMES}
