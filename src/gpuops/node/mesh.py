@@ -6,21 +6,22 @@ who hears it has reached this very process, and not another machine behind the s
 when nobody listens to its stdout any more.
 """
 import errno
+import fcntl
 import json
 import os
 import select
 import signal
 import socket
-import sys
+import struct
 import threading
 import time
 
 IP_MTU_DISCOVER, IP_PMTUDISC_DO, IP_MTU = 10, 2, 14                 # Linux, <netinet/in.h>
 IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO, IPV6_MTU = 23, 2, 24
+SIOCGIFADDR = 0x8915
 HEADERS_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}           # IP and UDP
 DATAGRAM_TRIES = 4
 LARGEST_DATAGRAM = 65507
-LOOPBACK = ("127.", "::1")
 
 
 class Mesh:
@@ -54,31 +55,28 @@ class Mesh:
                 handler()
 
     def listen(self, message) -> dict:
-        """Listen for TCP and datagrams on one port, ephemeral unless it is given."""
+        """Listen for TCP and datagrams where this node's peers reach it, on an ephemeral port unless one is given."""
         for one in self.listening:
             self.drop(one)
-        self.token = message["token"].encode()
-        family = socket.AF_INET6 if socket.has_ipv6 and can_bind(socket.AF_INET6) else socket.AF_INET
-        stream, datagrams = (socket.socket(family, kind) for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM))
-        self.listening = [stream, datagrams]
-        for one in self.listening:
-            one.setblocking(False)
-            if family == socket.AF_INET6:
-                one.setsockopt(socket.IPPROTO_IPV6, socket.IPV6_V6ONLY, 0)
-        stream.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)    # as every launcher does
+        self.token, self.listening = message["token"].encode(), []
         try:
-            stream.bind(("", message.get("port", 0)))
+            address = own_address(message.get("interface", ""), message["address"])
+            family, _, _, _, place = socket.getaddrinfo(address, message.get("port", 0), type=socket.SOCK_STREAM)[0]
+            for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
+                self.listening.append(socket.socket(family, kind))
+                self.listening[-1].setblocking(False)
+            stream, datagrams = self.listening
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)    # as every launcher does
+            stream.bind(place)
             stream.listen(1024)
+            datagrams.bind((place[0], 0))
         except OSError as error:
-            return {"error": os.strerror(error.errno)}
-        port = stream.getsockname()[1]
-        try:
-            datagrams.bind(("", port))
-        except OSError:
-            datagrams.bind(("", 0))
+            return {"error": error.strerror or str(error)}
         self.hear(stream.fileno(), select.POLLIN, lambda: self.greet(stream))
         self.hear(datagrams.fileno(), select.POLLIN, lambda: self.acknowledge(datagrams))
-        return {"port": port, "datagrams": datagrams.getsockname()[1], "unix_seconds": time.time()}
+        address, port = stream.getsockname()[:2]
+        return {
+            "address": address, "port": port, "datagrams": datagrams.getsockname()[1], "unix_seconds": time.time()}
 
     def greet(self, listener) -> None:
         try:
@@ -202,13 +200,17 @@ class Attempt:
             self.mesh.drop(self.socket)
 
 
-def can_bind(family) -> bool:
-    try:
-        with socket.socket(family) as one:
-            one.bind(("", 0))
-        return True
-    except OSError:
-        return False
+def own_address(interface, address) -> str:
+    """Where peers reach this node: on ``interface``, else where SSH came in, else at ``address``."""
+    if not interface:
+        connection = os.environ.get("SSH_CONNECTION", "").split(" ")
+        return connection[2] if len(connection) == 4 else address
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+        try:
+            said = fcntl.ioctl(asker, SIOCGIFADDR, struct.pack("40s", interface.encode()))
+        except OSError as error:
+            raise OSError(error.errno, "the interface %s is absent or has no IPv4 address" % interface)
+    return socket.inet_ntoa(said[20:24])
 
 
 def look_up(name, found) -> None:

@@ -32,7 +32,7 @@ def start(open_node):
 def two(start):
     """Two of them: the second listens with the token ``two``; its place as another must be told it."""
     one, other = start(), start()
-    told = other("listen", token="two")
+    told = other("listen", token="two", address=HERE)
     return one, other, told
 
 
@@ -44,6 +44,20 @@ def test_it_says_when_it_listens_and_what_time_it_is(two):
     told = two[2]
     assert 1024 <= told["port"] < 65536
     assert abs(told["unix_seconds"] - time.time()) < 5
+
+
+def test_it_listens_on_the_interface_that_is_asked_for(start):
+    ask = start()
+    assert ask("listen", token="x", address="192.0.2.1", interface="lo")["address"] == HERE
+    told = ask("listen", token="x", address=HERE, interface="none0")
+    assert told == {"error": "the interface none0 is absent or has no IPv4 address"}
+    assert ask("listen", token="x", address="192.0.2.1")["error"] == "Cannot assign requested address"
+
+
+def test_it_listens_where_ssh_came_in(open_node):
+    worker = open_node(before=["env", "SSH_CONNECTION=192.0.2.9 5555 127.0.0.1 22"]).start("mesh")
+    worker.tell({"do": "listen", "token": "x", "address": "192.0.2.1"})
+    assert worker.hear(10)["address"] == HERE
 
 
 def test_who_is_reached_is_not_told_and_who_is_not_is_told_why(two):
@@ -73,7 +87,7 @@ def test_who_is_reached_is_not_told_and_who_is_not_is_told_why(two):
 
 def test_two_that_try_each_other_at_the_same_time_reach_each_other(two):
     one, other, told = two
-    back = one("listen", token="one")["port"]
+    back = one("listen", token="one", address=HERE)["port"]
     one.worker.tell({"do": "connect", "to": {"other": [HERE, told["port"], "two"]}, "seconds": 5})
     other.worker.tell({"do": "connect", "to": {"one": [HERE, back, "one"]}, "seconds": 5})
     assert one.worker.hear(10) == other.worker.hear(10) == {"failed": {}}
@@ -106,8 +120,8 @@ def test_names_are_looked_up_where_it_runs(start):
 
 def test_it_can_listen_anew_and_on_a_given_port(two):
     one, other, told = two
-    assert one("listen", token="x", port=told["port"]) == {"error": "Address already in use"}
-    again = other("listen", token="new", port=told["port"])
+    assert one("listen", token="x", address=HERE, port=told["port"]) == {"error": "Address already in use"}
+    again = other("listen", token="new", address=HERE, port=told["port"])
     assert again["port"] == told["port"]
     assert one("connect", to={"n": [HERE, told["port"], "new"]}, seconds=5)["failed"] == {}
 
@@ -115,7 +129,7 @@ def test_it_can_listen_anew_and_on_a_given_port(two):
 @pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP, None])
 def test_it_ends_when_it_is_told_to_or_nobody_is_there(start, number):
     ask = start()
-    ask("listen", token="x")
+    ask("listen", token="x", address=HERE)
     pid = ask.worker.hello["pid"]
     if number is None:
         ask.worker.close()
