@@ -1,0 +1,50 @@
+"""Remedies: what to do about a part that is accused, in one sentence."""
+
+from __future__ import annotations
+
+import re
+
+from gpuops.isolation.evidence import Accusation
+
+_OF_A_NODE = (
+    (
+        r"gpu\d+",
+        "reset GPU {number} of {node} once it is drained; where it stays slow, have its NVLinks and board looked at",
+    ),
+    (r".+", "clean or replace the optic and cable of {part} at {node} and at its switch port"),
+)
+_OF_THE_FABRIC = {
+    "leaf": "look at switch {name}: its ports' errors, its uplinks, its firmware; no node behind it is accused",
+    "unit": "look at the uplinks that join rail {rail} of unit {name} to the spine, and at their error counters",
+    "spine": "look at the spine switches and their links; every unit is well by itself",
+}
+_HANG = "end what still runs on {node}, look at its kernel log and `gpuops validate --limit {node}`"
+
+
+def remedy(accusation: Accusation) -> str:
+    """What to do about the part, and how to see that it helped."""
+    owner, _, part = accusation.part.partition(":")
+    if owner in _OF_THE_FABRIC:
+        name, _, rail = part.partition("/rail")
+        return _OF_THE_FABRIC[owner].format(name=name, rail=rail)
+    return _of_a_node(accusation, owner, part) + _proof(accusation, owner)
+
+
+def _of_a_node(accusation: Accusation, node: str, part: str) -> str:
+    if accusation.kind == "unreachable":
+        return f"look at {node}'s link and firewall: NCCL needs every port between the nodes"
+    if accusation.kind == "socket":
+        return f"make RDMA usable on {node}: its devices, /dev/infiniband and memlock, and NCCL_IB_HCA"
+    if accusation.kind == "hang" and not part:
+        return _HANG.format(node=node)
+    if not part:
+        return f"drain {node} and judge it alone: gpuops validate --limit {node}"
+    sentence = next(text for pattern, text in _OF_A_NODE if re.fullmatch(pattern, part))
+    return sentence.format(node=node, part=part, number=part[3:])
+
+
+def _proof(accusation: Accusation, node: str) -> str:
+    if not accusation.partners:
+        return ""
+    scope = "rail" if re.search(r":(?!gpu\d)", accusation.part) else "pair"
+    return f", then gpuops allreduce --limit {node},{accusation.partners[0]} --scope {scope}"
