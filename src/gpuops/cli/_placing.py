@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -76,12 +76,13 @@ class Placing:
     @functools.cached_property
     def _shapes(self) -> list[NodeShape]:
         """The nodes that may be used; who is left out, and why, is told."""
+        from gpuops.cli._health import profiles_of, unhealthy
         from gpuops.placement import shape_of
         from gpuops.probing import Unknown
 
         hosts = self.hosts  # a wrong one is told before any node is asked
         known = self._facts()
-        out = {} if self.all_nodes else _unhealthy(hosts, known)
+        out = {} if self.all_nodes else unhealthy(known, profiles_of(hosts, known))
         shapes = []
         for host in hosts:
             shape = shape_of(host, known[host.name]) if host.name in known else None
@@ -122,32 +123,13 @@ class Placing:
         return outcomes
 
 
-def _checks() -> list[Any]:
-    from gpuops import judging
-
-    return judging.choose(judging.discover(), "quick")
-
-
 def _probes() -> list[Probe[Any]]:
     """What the quick checks need, and what a node's shape is made of."""
-    from gpuops import assessment
+    from gpuops.cli._health import quick_probes
     from gpuops.probes.pcie import pcie
     from gpuops.probes.topo import topo
 
-    return list(dict.fromkeys([*assessment.probes_for(_checks()), topo, pcie]))
-
-
-def _unhealthy(hosts: Iterable[Host], known: Mapping[str, Facts]) -> dict[str, str]:
-    """The nodes that fail a quick check, each with the checks that it fails."""
-    from gpuops import assessment, profile
-
-    profiles = profile.known()
-    chosen = {h.name: assessment.profile_of(h, known[h.name], profiles) for h in hosts if h.name in known}
-    failed: dict[str, list[str]] = {}
-    for verdict in assessment.assess(_checks(), {node: known[node] for node in chosen}, chosen):
-        if verdict.status == "fail" and verdict.node:
-            failed.setdefault(verdict.node, []).append(verdict.check)
-    return {node: f"fails {', '.join(checks)}" for node, checks in failed.items()}
+    return quick_probes(topo, pcie)
 
 
 def _tell_left_out(reasons: Mapping[str, str]) -> None:

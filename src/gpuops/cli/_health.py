@@ -1,0 +1,46 @@
+"""Which nodes fail a quick check, so that they hold no rank and are put under no load."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from gpuops.facts import Facts
+    from gpuops.inventory import Host
+    from gpuops.judging import Check
+    from gpuops.probing import Probe
+    from gpuops.profile import Profile
+
+
+def quick_checks() -> list[Check]:
+    """The checks of the quick level."""
+    from gpuops import judging
+
+    return judging.choose(judging.discover(), "quick")
+
+
+def quick_probes(*more: Probe[Any]) -> list[Probe[Any]]:
+    """What the quick checks need, and ``more``."""
+    from gpuops import assessment
+
+    return list(dict.fromkeys([*assessment.probes_for(quick_checks()), *more]))
+
+
+def profiles_of(hosts: Iterable[Host], known: Mapping[str, Facts]) -> dict[str, Profile]:
+    """The profile of each host of which anything is known."""
+    from gpuops import assessment, profile
+
+    profiles = profile.known()
+    return {h.name: assessment.profile_of(h, known[h.name], profiles) for h in hosts if h.name in known}
+
+
+def unhealthy(known: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> dict[str, str]:
+    """The nodes that fail a quick check, each with the checks that it fails."""
+    from gpuops import assessment
+
+    failed: dict[str, list[str]] = {}
+    for verdict in assessment.assess(quick_checks(), {node: known[node] for node in profiles}, profiles):
+        if verdict.status == "fail" and verdict.node:
+            failed.setdefault(verdict.node, []).append(verdict.check)
+    return {node: f"fails {', '.join(checks)}" for node, checks in failed.items()}
