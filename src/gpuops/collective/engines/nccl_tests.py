@@ -29,11 +29,22 @@ PROGRAMS: Mapping[Operation, str] = {
     "all_to_all": "alltoall_perf",
     "send_recv": "sendrecv_perf",
 }
+FOLDERS = (
+    *("/usr/local/bin", "/usr/lib/nccl-tests", "/usr/local/nccl-tests/build"),
+    *(
+        "/opt/nccl-tests/build",
+        "/opt/nccl_tests/build",
+        "/opt/openmpi/bin",
+        "/opt/amazon/openmpi/bin",
+        "/opt/slurm/bin",
+    ),
+)
+"""Where packages, images and READMEs put nccl-tests, Open MPI and Slurm besides a login's PATH."""
 # prints a line "name path" for each program that is there; an mpirun that is not Open MPI's has other options
 _FIND = """\
-for d in /usr/local/bin /opt/nccl-tests/build /opt/nccl_tests/build /usr/local/nccl-tests/build /usr/lib/nccl-tests \\
-    /opt/openmpi/bin /opt/amazon/openmpi/bin /usr/mpi/gcc/openmpi-*/bin /opt/slurm/bin; do PATH=$PATH:$d; done
-for p in "$1" srun salloc scancel; do w=$(command -v "$p") && echo "$p $w"; done
+test=$1; shift
+for d in "$@" /usr/mpi/gcc/openmpi-*/bin; do PATH=$PATH:$d; done
+for p in "$test" srun salloc scancel; do w=$(command -v "$p") && echo "$p $w"; done
 for p in mpirun mpirun.openmpi; do
     w=$(command -v "$p") && "$w" --version 2>&1 | grep -q 'Open MPI' && echo "mpirun $w" && break
 done
@@ -78,6 +89,7 @@ class NcclTestsEngine:
         load: Load | None = None,
         *,
         expect: Callable[[Group], float | None] = lambda _group: None,
+        folders: Sequence[str] = FOLDERS,
         why: str = "it is installed on the nodes",
     ) -> None:
         self.why = why
@@ -89,6 +101,7 @@ class NcclTestsEngine:
         self._fabric = fabric
         self._load = load or Load()
         self._expect = expect
+        self._folders = folders
         self._found: dict[str, Found] = {}
         self._asking: set[str] = set()
 
@@ -110,8 +123,8 @@ class NcclTestsEngine:
         return lost | self._allocate()
 
     def _look(self, host: Host) -> Found:
-        questions = (Command(("sh", "-c", _FIND, "sh", self.program), timeout_seconds=_START_SECONDS), _RDMA)
-        found, devices = self._ways[host.name].batch(questions)
+        find = Command(("sh", "-c", _FIND, "sh", self.program, *self._folders), timeout_seconds=_START_SECONDS)
+        found, devices = self._ways[host.name].batch((find, _RDMA))
         programs = dict(line.split(" ", 1) for line in found.out.splitlines() if " " in line)
         return Found(programs, frozenset(path.split("/")[4] for path in read_files(devices.out)))
 
