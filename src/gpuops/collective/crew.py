@@ -107,14 +107,22 @@ class Crew:
         return error
 
     def _end_stuck(self) -> None:
-        """Kill what did not answer: a stopped process hears of nothing else, not even that nobody listens any more."""
+        """Kill what did not answer: a stopped process hears of nothing else, not even that nobody listens any more.
+
+        A node that does not take even that is hung up on.
+        """
         stuck, self._stuck = self._stuck, {}
-        pids = {node: worker.hello["pid"] for node, worker in stuck.items()}
+        kills = {node: Command(("kill", "-KILL", str(worker.hello["pid"]))) for node, worker in stuck.items()}
         each(
             [self._hosts[node] for node in stuck],
-            lambda host: self._ways[host.name].run(Command(("kill", "-KILL", f"{pids[host.name]}"))),
+            lambda host: self._ways[host.name].run(kills[host.name]),
             total_seconds=_KILL_SECONDS,
+            stop=lambda: self._hang_up(stuck),
         )
+
+    def _hang_up(self, nodes: Iterable[str]) -> None:
+        for node in nodes:
+            self._ways[node].close()
 
     @property
     def pids(self) -> dict[str, int]:

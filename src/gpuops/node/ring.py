@@ -17,6 +17,7 @@ import struct
 import time
 
 LEAST_ITERATIONS = 5
+CERTAIN = 0.02      # of the mean time of an iteration, what its standard error may be
 PROBE_SECONDS = 2.0
 SIOCGIFFLAGS, SIOCGIFADDR = 0x8913, 0x8915
 IFF_UP_AND_RUNNING = 0x41
@@ -194,7 +195,7 @@ class Rank:
         """Seconds of each iteration. Rank 0 alone decides how many: else ranks part, and wait for each other."""
         warm = self.repeat(legs, self.agree(1))
         warm += self.repeat(legs, self.agree(min(self.told["warmups"] - 1, int(self.told["seconds"] / warm[0]))))
-        times = self.repeat(legs, self.agree(self.missing(warm, [])))
+        times = []
         while True:
             count = self.agree(self.missing(warm, times))
             if not count:
@@ -202,12 +203,19 @@ class Rank:
             times += self.repeat(legs, count)
 
     def missing(self, warm, times) -> int:
-        """The iterations that are still needed: some at least, as many as fill the time, and no more than it bears."""
+        """The iterations that are still needed: some, what fills the time, and up to four times that to be certain.
+
+        There are never more than half the limit bears, and always one.
+        """
         mean = sum(times or warm) / len(times or warm)
         bearable = int((self.ends - time.monotonic()) / 2 / mean)
         if not times:
             return max(1, min(LEAST_ITERATIONS, bearable))
-        return max(0, min(math.ceil((self.told["seconds"] - sum(times)) / mean), bearable))
+        left = math.ceil((self.told["seconds"] - sum(times)) / mean)
+        if left <= 0 and sum(times) < 3 * self.told["seconds"]:
+            variance = sum((seconds - mean) ** 2 for seconds in times) / max(1, len(times) - 1)
+            left = len(times) if math.sqrt(variance / len(times)) > CERTAIN * mean else 0
+        return max(0, min(left, bearable))
 
     def agree(self, count) -> int:
         """Rank 0's ``count``, handed round the ring; when it is back there, everyone has it."""
