@@ -16,13 +16,16 @@ class Links:
 
     def __init__(self, network, folder):
         self.network = network
-        self.inventory = folder / "inventory.yml"
-        options = f"-o UserKnownHostsFile={network.state}/known_hosts"
-        common = {"ansible_user": "root", "ansible_ssh_private_key_file": f"{network.state}/login"}
-        hosts = {name: {"ansible_host": address} for name, address in ADDRESSES.items()}
-        self.inventory.write_text(
-            json.dumps({"all": {"vars": {**common, "ansible_ssh_common_args": options}, "hosts": hosts}})
-        )
+        self.folder = folder
+
+    def inventory(self, *names):
+        """An inventory of all hosts, or of those named."""
+        options = f"-o UserKnownHostsFile={self.network.state}/known_hosts"
+        common = {"ansible_user": "root", "ansible_ssh_private_key_file": f"{self.network.state}/login"}
+        hosts = {name: {"ansible_host": ADDRESSES[name]} for name in names or ADDRESSES}
+        path = self.folder / "inventory.yml"
+        path.write_text(json.dumps({"all": {"vars": {**common, "ansible_ssh_common_args": options}, "hosts": hosts}}))
+        return path
 
     def shape(self, mbit, **slow):
         for name in ADDRESSES:

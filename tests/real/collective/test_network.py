@@ -3,6 +3,7 @@
 import json
 import os
 import signal
+import statistics
 import time
 from pathlib import Path
 
@@ -16,8 +17,8 @@ def drive(links):
     """Starts rounds of pairs, and ends them."""
     started = []
 
-    def start(rounds, seconds):
-        started.append(links.start(DRIVE, links.inventory, rounds, seconds))
+    def start(rounds, seconds, *names):
+        started.append(links.start(DRIVE, links.inventory(*names), rounds, seconds))
         assert json.loads(started[-1].stdout.readline()) == {"lost": {}}
         return started[-1]
 
@@ -56,6 +57,21 @@ def test_every_pair_gives_what_its_slower_link_carries(links, drive):
         expected = 150 / 8 if "n5" in figure["nodes"] else 200 / 8
         assert 0.85 * expected < figure["mb_per_s"] < 1.02 * expected, figure
     assert none_left(links)
+
+
+def iperf3(links):
+    """MB/s of one direction between n1 and n2, both being sent at once."""
+    links.run("ip netns exec n2 iperf3 -s -1 -D; until ip netns exec n2 ss -ltn | grep -q :5201; do sleep 0.05; done")
+    said = json.loads(links.run(f"ip netns exec n1 iperf3 -c {links.network.addresses['n2']} --bidir -t 2 -J"))["end"]
+    ways = ("sum_received", "sum_received_bidir_reverse")
+    return statistics.fmean(said[way]["bits_per_second"] for way in ways) / 8e6
+
+
+def test_the_engine_takes_what_iperf3_does_from_a_link(links, drive, need):
+    need("iperf3")
+    links.shape(400)
+    ratios = [figures(drive(1, 2, "n1", "n2"))[0]["mb_per_s"] / iperf3(links) for _ in range(3)]
+    assert 0.9 < max(ratios) < 1.1, ratios  # the largest: others may use this machine's cores meanwhile
 
 
 def test_a_link_that_goes_down_in_mid_run_is_named_and_the_others_finish(links, drive):
