@@ -1,0 +1,169 @@
+"""Runs on a node that has torch: trains a GPT for some steps, the GPUs joined in one of three ways, and says how long.
+
+Python 3.6 grammar, standard library and torch. It arrives on stdin of ``python3 -``, and writes nothing but, for the
+time of the run, an empty folder for the processes to meet in. Arguments: the row (``dp``: one process and
+DataParallel; ``ddp``: a process a GPU; ``ddp-no-p2p``: the same, but the data goes over PCIe and host memory), steps,
+batch of a GPU, layers, width, words of a sequence, and how many processes where there is no GPU (then gloo reduces,
+which only shows that it works). It prints one line of JSON.
+"""
+import json
+import os
+import shutil
+import sys
+import tempfile
+import time
+
+ROW, (STEPS, BATCH, LAYERS, WIDTH, WORDS, PROCESSES) = sys.argv[1], map(int, sys.argv[2:8])
+VOCABULARY = 50257      # GPT-2's
+WARM_UP = 5
+
+
+def say(**what) -> None:
+    print(json.dumps(what), flush=True)
+
+
+def count_gpus() -> int:
+    """Asked of a child, because a process that has used CUDA cannot fork."""
+    read, write = os.pipe()
+    pid = os.fork()
+    if not pid:
+        try:
+            import torch
+            os.write(write, b"%d" % torch.cuda.device_count())
+        except ImportError:
+            pass        # nothing written: no torch
+        finally:
+            os._exit(0)
+    os.close(write)
+    said = os.read(read, 16)
+    os.waitpid(pid, 0)
+    return int(said or -1)
+
+
+def gpt(torch):
+    """GPT-2's shape: pre-norm blocks with GELU, words in and out by one matrix; 124 million weights at 12 of 768."""
+    nn = torch.nn
+
+    class Gpt(nn.Module):
+        def __init__(self) -> None:
+            super().__init__()
+            self.words = nn.Embedding(VOCABULARY, WIDTH)
+            self.places = nn.Embedding(WORDS, WIDTH)
+            heads = max(1, WIDTH // 64)
+            block = nn.TransformerEncoderLayer(
+                WIDTH, heads, 4 * WIDTH, activation="gelu", batch_first=True, norm_first=True
+            )
+            self.blocks = nn.TransformerEncoder(block, LAYERS, norm=nn.LayerNorm(WIDTH), enable_nested_tensor=False)
+            nn.init.normal_(self.words.weight, std=0.02)
+
+        def forward(self, text):
+            length = text.shape[1] - 1
+            mask = nn.Transformer.generate_square_subsequent_mask(length, device=text.device)
+            places = torch.arange(length, device=text.device)
+            found = self.blocks(self.words(text[:, :-1]) + self.places(places), mask=mask, is_causal=True)
+            guessed = found @ self.words.weight.t()
+            return nn.functional.cross_entropy(guessed.flatten(0, 1), text[:, 1:].flatten()).reshape(1)
+
+    return Gpt()
+
+
+def train(rank, world, gpus, meeting) -> None:
+    """One process: joins the others, trains, and as the first says how it went."""
+    import torch
+    from torch import distributed
+
+    device = torch.device("cuda", rank) if gpus else torch.device("cpu")
+    if gpus:
+        torch.cuda.set_device(device)
+    else:
+        torch.set_num_threads(1)
+    torch.manual_seed(7)
+    model = gpt(torch).to(device)
+    if ROW == "dp":
+        model = torch.nn.DataParallel(model)
+    else:
+        distributed.init_process_group(
+            "nccl" if gpus else "gloo", init_method="file://" + meeting + "/ranks", rank=rank, world_size=world
+        )
+        model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank] if gpus else None)
+    torch.manual_seed(rank)     # each rank reads its own text
+    batch = BATCH * (gpus if ROW == "dp" else 1)
+    seconds, loss = run(torch, model, batch, device)
+    alike = ROW == "dp" or same_everywhere(torch, distributed, model, device)
+    if rank == 0:
+        samples = STEPS * BATCH * (gpus or world)
+        weights = sum(weight.numel() for weight in model.parameters())
+        say(row=ROW, seconds=seconds, samples_per_second=samples / seconds, gpus=gpus, processes=world, loss=loss,
+            weights=weights, alike=alike, torch=torch.__version__)
+    if ROW != "dp":
+        distributed.destroy_process_group()
+
+
+def run(torch, model, batch, device):
+    """Seconds of the steps after a warm-up, and the last loss."""
+    optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
+    began = loss = 0.0
+    for step in range(-min(WARM_UP, STEPS), STEPS):
+        if step == 0:
+            if device.type == "cuda":
+                torch.cuda.synchronize()
+            began = time.monotonic()
+        text = torch.randint(VOCABULARY, (batch, WORDS + 1), device=device)
+        loss = model(text).mean()
+        loss.backward()
+        optimizer.step()
+        optimizer.zero_grad()
+    return (loss.item(), time.monotonic() - began)[::-1]      # item() waits for the last step
+
+
+def same_everywhere(torch, distributed, model, device) -> bool:
+    """Whether all ranks hold the same weights: else the gradients did not meet."""
+    own = torch.stack([weight.detach().double().sum() for weight in model.parameters()]).to(device)
+    low, high = own.clone(), own.clone()
+    distributed.all_reduce(low, op=distributed.ReduceOp.MIN)
+    distributed.all_reduce(high, op=distributed.ReduceOp.MAX)
+    return bool((low == high).all())
+
+
+def child(rank, world, gpus, meeting) -> int:
+    """Fork one process; it ends with 0 where all went well, else it says why."""
+    pid = os.fork()
+    if pid:
+        return pid
+    code = 1
+    try:
+        train(rank, world, gpus, meeting)
+        code = 0
+    except Exception as error:      # whatever torch raises is the row's result
+        say(row=ROW, error="rank %d: %s: %s" % (rank, type(error).__name__, " ".join(str(error).split())[:300]))
+    finally:
+        sys.stdout.flush()
+        os._exit(code)
+
+
+def main() -> None:
+    """Start the processes, and end them all as soon as one of them failed."""
+    sys.path[:] = [place for place in sys.path if place]      # never torch.py of the folder that we are in
+    gpus = count_gpus()
+    if gpus < 0:
+        return say(row=ROW, error="this Python has no torch: " + sys.executable)
+    if ROW == "dp" and not gpus:
+        return say(row=ROW, error="DataParallel needs GPUs")
+    if ROW == "ddp-no-p2p":
+        os.environ["NCCL_P2P_DISABLE"] = "1"
+    meeting = tempfile.mkdtemp(prefix="gpuops-")
+    world = 1 if ROW == "dp" else gpus or PROCESSES
+    left = {child(rank, world, gpus, meeting) for rank in range(world)}
+    try:
+        while left:
+            pid, status = os.wait()
+            left.discard(pid)
+            if status:
+                break
+    finally:
+        for pid in left:
+            os.kill(pid, 9)
+        shutil.rmtree(meeting, ignore_errors=True)
+
+
+main()

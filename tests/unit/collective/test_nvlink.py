@@ -1,0 +1,97 @@
+import ast
+import dataclasses
+import importlib.resources
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuops.collective import nvlink
+from gpuops.collective.nvlink import Training, Worth
+from gpuops.isolation.evidence import Evidence, Measured
+from gpuops.isolation.fabric import Fabric, Node
+from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.isolation.simulation import NO_P2P_GB_PER_S, NVLS_GB_PER_S, Simulation
+from gpuops.isolation.wiring import Wiring, wire
+from gpuops.probing import Unknown
+from gpuops.shell import Command, Completed
+
+SOURCE = importlib.resources.files("gpuops").joinpath("node", "training.py")
+SECONDS = {"ddp": 101, "ddp-no-p2p": 131}
+ROW = {"row": "ddp", "seconds": 101.9, "samples_per_second": 7.9, "gpus": 2, "weights": 1, "alike": True, "torch": "2"}
+
+
+def measured(engine, fabric):
+    evidence = Evidence(fabric)
+    while (planned := nvlink.next_round(evidence)) is not None:
+        rounds = (*evidence.rounds, Measured(planned, engine.measure(planned)))
+        evidence = dataclasses.replace(evidence, rounds=rounds)
+    return evidence
+
+
+def test_every_node_is_measured_with_nvlink_and_without():
+    fabric = wire(Wiring(3, 8, unit=3))
+    evidence = measured(Simulation(fabric), fabric)
+    assert len(evidence.rounds) == 2
+    worth = nvlink.worth_of(evidence)
+    assert set(worth) == set(fabric.nodes)
+    for found in worth.values():
+        assert found.saved == pytest.approx(1 - NO_P2P_GB_PER_S / NVLS_GB_PER_S, rel=0.02)
+
+
+def test_the_guides_titans_saved_23_percent():
+    assert Worth("titan", 131, 101).saved == pytest.approx(0.229, abs=0.001)
+    rows = [Training(row, seconds, 8, 2, 1, alike=True, torch="1.8") for row, seconds in SECONDS.items()]
+    assert nvlink.saved_by_nvlink(rows) == pytest.approx(0.229, abs=0.001)
+    assert nvlink.saved_by_nvlink(rows[:1]) is None
+
+
+def test_a_node_without_a_second_gpu_is_not_measured():
+    alone = Fabric({"n0": Node("n0", (0,), ())})
+    assert nvlink.next_round(Evidence(alone)) is None
+    assert nvlink.worth_of(Evidence(alone)) == {"n0": Unknown("not measured with NVLink: one GPU")}
+
+
+def test_a_figure_in_trouble_is_worth_nothing():
+    fabric = wire(Wiring(1, 2, unit=1, leaves=1))
+    figures = (Figure(Group(("gpu000",)), 100.0), Figure(Group(("gpu000",), variant="no-p2p"), None, "hang"))
+    evidence = Evidence(fabric, tuple(Measured(Round("node", (f.group,)), (f,)) for f in figures))
+    assert nvlink.worth_of(evidence)["gpu000"] == Unknown("not measured without NVLink: hang")
+
+
+def answer(out="", **fields):
+    return Completed("n1", Command(("python3", "-")), fields.pop("exit", 0), out, **fields)
+
+
+def test_a_row_is_read():
+    said = "some banner\n" + json.dumps(ROW) + "\n"
+    assert nvlink.parse_training(answer(said)) == Training("ddp", 101.9, 7.9, 2, 1, alike=True, torch="2")
+
+
+@pytest.mark.parametrize(
+    ("given", "why"),
+    [
+        (answer(json.dumps({"row": "dp", "error": "DataParallel needs GPUs"})), "DataParallel needs GPUs"),
+        (answer(timed_out=True, seconds=600.0), "not done within 600 s"),
+        (answer(exit=127), "there is no python3"),
+        (answer("", exit=1, err="Traceback:\nboom"), "it said nothing that can be read: boom"),
+        (answer(json.dumps(ROW)[:40]), "nothing that can be read"),
+        (answer(json.dumps({**ROW, "seconds": 0})), "nothing that can be read"),
+        (answer(json.dumps({**ROW, "row": "fsdp"})), "nothing that can be read"),
+        (answer("[1]"), "nothing that can be read"),
+    ],
+)
+def test_what_cannot_be_read_is_unknown(given, why):
+    found = nvlink.parse_training(given)
+    assert isinstance(found, Unknown)
+    assert why in found.why
+
+
+@given(st.text())
+def test_any_text_is_read_or_unknown(text):
+    assert isinstance(nvlink.parse_training(answer(text)), Unknown)
+
+
+def test_the_script_is_written_in_the_grammar_of_python_3_6():
+    ast.parse(SOURCE.read_text(), feature_version=(3, 6))
