@@ -1,0 +1,63 @@
+"""The ladder on a running lab: real connections between processes on the hosts, and the model's ib_write_bw."""
+
+import pytest
+
+from gpuops.collective.ladder import Ladder
+from gpuops.collective.pool import Pool
+from gpuops.inventory import Inventory
+from gpuops.transport.reach import Reach
+
+
+@pytest.fixture
+def climb(lab, home):
+    """Climbs over some hosts; returns what failed, and the hosts that are left."""
+    pools = []
+
+    def go(pattern="all", **more):
+        pool = Pool(Inventory.open(str(lab.folder / "inventory.yml")).select(pattern), Reach())
+        pools.append(pool)
+        failures = Ladder(pool, **more).climb()
+        return {f.nodes: f"{f.rung}: {f.why}" for f in failures}, list(pool.hosts), pool.left
+
+    yield go
+    for pool in pools:
+        pool.close()
+
+
+def test_healthy_hosts_pass_every_rung(climb):
+    rungs = []
+    failed, left, _ = climb(watch=rungs.append)
+    assert not failed
+    assert left == ["gpu01", "gpu02", "gpu03"]
+    assert rungs == ["names", "clocks", "connections", "packets", "rdma", "ib_write_bw"]
+
+
+def test_a_host_whose_clock_is_off_leaves_and_the_others_go_on(climb, plant):
+    plant("gpu02:host:clock-skew=3600")
+    failed, left, gone = climb(rdma=False)
+    assert failed == {("gpu02",): "clocks: its clock is 3600 s ahead of the others'"}
+    assert left == ["gpu01", "gpu03"]
+    assert gone == {"gpu02": "clocks: its clock is 3600 s ahead of the others'"}
+
+
+def test_a_rail_that_is_down_is_told_and_its_host_leaves(climb, plant):
+    plant("gpu03:mlx5_4:port-down")
+    failed, left, _ = climb(writes=False)
+    assert failed == {("gpu03",): "rdma: mlx5_4 is Down"}
+    assert left == ["gpu01", "gpu02"]
+
+
+def test_a_slow_hca_is_told_apart_from_its_partners(climb, plant):
+    plant("gpu02:mlx5_3:slow=40")
+    failed, left, _ = climb()
+    assert list(failed) == [("gpu02",)]
+    assert failed["gpu02",].startswith("ib_write_bw: mlx5_3 writes ")
+    assert failed["gpu02",].endswith(" of 400 Gbit/s with gpu01 and gpu03")
+    assert left == ["gpu01", "gpu03"]
+
+
+def test_a_host_without_python_leaves_with_that_reason(climb, plant):
+    plant("gpu01:host:no-python")
+    _, left, gone = climb(rdma=False)
+    assert left == ["gpu02", "gpu03"]
+    assert "Python" in gone["gpu01"]
