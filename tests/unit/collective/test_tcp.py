@@ -126,7 +126,7 @@ def in_mid_run(running, *groups, do):
 
 def test_a_stopped_process_is_named_as_hanging_and_the_other_group_has_its_figure(engine):
     running = engine(Load(seconds=3))
-    stopped = running.pids["n1"]
+    (stopped,) = running.pids["n1"]
     figures = in_mid_run(running, PAIR, Group(("n2", "n3")), do=lambda: os.kill(stopped, signal.SIGSTOP))
     assert (figures[0].trouble, figures[0].absent, figures[0].gb_per_s) == ("hang", ("n1",), None)
     assert figures[1].gb_per_s
@@ -137,7 +137,7 @@ def test_a_stopped_process_is_named_as_hanging_and_the_other_group_has_its_figur
 def test_a_killed_process_is_named_at_once(engine):
     running = engine(Load(seconds=3))
     began = time.monotonic()
-    (figure,) = in_mid_run(running, RING, do=lambda: os.kill(running.pids["n2"], signal.SIGKILL))
+    (figure,) = in_mid_run(running, RING, do=lambda: os.kill(*running.pids["n2"], signal.SIGKILL))
     assert (figure.trouble, figure.absent) == ("error", ("n2",))
     assert time.monotonic() - began < 4
     assert running.measure(round_of(RING))[0].gb_per_s
@@ -163,7 +163,7 @@ def test_strangers_are_turned_away(engine):
 
 def test_closing_leaves_no_process_even_in_mid_run(engine):
     running = engine(Load(seconds=5))
-    pids = list(running.pids.values())
+    pids = [pid for pids in running.pids.values() for pid in pids]
     (figure,) = in_mid_run(running, PAIR, do=running.close)
     assert figure.gb_per_s is None
     ends = time.monotonic() + 2

@@ -129,9 +129,9 @@ class TcpEngine:
         return Figure(group, gb_per_s, spread=statistics.pstdev(iterations) / seconds)
 
     @property
-    def pids(self) -> dict[str, int]:
-        """The process that works on each node."""
-        return self._crew.pids
+    def pids(self) -> Mapping[str, Collection[int]]:
+        """What runs on each node for this engine."""
+        return {node: (pid,) for node, pid in self._crew.pids.items()}
 
     def close(self) -> None:
         """End every worker."""
