@@ -9,10 +9,12 @@ from __future__ import annotations
 
 import importlib.resources
 import json
-from collections.abc import Sequence
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
+from gpuops.collective.pool import Pool
+from gpuops.collective.session import Look
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.rounds import Group, Round, Variant
 from gpuops.probing import Unknown
@@ -118,6 +120,31 @@ def _training(told: dict[str, Any]) -> Training | Unknown:
         return Unknown("it said nothing that can be read")
     counts = int(told["gpus"]), int(told["weights"])
     return Training(told["row"], seconds, rate, *counts, alike=told["alike"] is True, torch=str(told["torch"]))
+
+
+def train(
+    pool: Pool,
+    look: Callable[[Collection[str]], Look],
+    rows: Sequence[RowName],
+    python: str,
+    model: Model,
+    seconds: float,
+) -> dict[str, dict[RowName, Training | Unknown]]:
+    """Train each of ``rows`` on every node of ``pool``, the nodes side by side, none of them for more than ``seconds``.
+
+    Just before each row ``look`` proves that the nodes are idle; one that is not leaves, and its rows say why.
+    """
+    found: dict[str, dict[RowName, Training | Unknown]] = {name: {} for name in pool.hosts}
+    for row in rows:
+        pool.leave(look(set(pool.hosts)).busy)
+        answers = _ask_all(pool, training(row, python, model, seconds))
+        for name, told in found.items():
+            told[row] = parse_training(answers[name]) if name in answers else Unknown(pool.left.get(name, "no answer"))
+    return found
+
+
+def _ask_all(pool: Pool, command: Command) -> dict[str, Completed]:
+    return {name: answer for name, (answer,) in pool.ask([command]).items()}
 
 
 def saved_by_nvlink(rows: Sequence[Training]) -> float | None:

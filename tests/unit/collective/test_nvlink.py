@@ -8,7 +8,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuops.collective import nvlink
-from gpuops.collective.nvlink import Training, Worth
+from gpuops.collective.nvlink import Model, Training, Worth
+from gpuops.collective.session import Look
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric, Node
 from gpuops.isolation.rounds import Figure, Group, Round
@@ -95,3 +96,42 @@ def test_any_text_is_read_or_unknown(text):
 
 def test_the_script_is_written_in_the_grammar_of_python_3_6():
     ast.parse(SOURCE.read_text(), feature_version=(3, 6))
+
+
+class Nodes:
+    """A pool of nodes that train as fast as it is told; it notes what was run where."""
+
+    def __init__(self, **seconds):
+        self.hosts = dict.fromkeys(seconds)
+        self.left = {}
+        self.seconds = seconds
+        self.ran = []
+
+    def leave(self, reasons):
+        self.left |= reasons
+        for name in reasons:
+            self.hosts.pop(name, None)
+
+    def ask(self, questions):
+        (command,) = questions
+        self.ran += [(name, command.words[2]) for name in self.hosts]
+        told = {**ROW, "row": command.words[2]}
+        return {n: [answer(json.dumps({**told, "seconds": self.seconds[n]}))] for n in self.hosts}
+
+
+def test_all_rows_are_trained_on_all_idle_nodes():
+    pool = Nodes(n1=10.0, n2=20.0)
+    found = nvlink.train(pool, lambda _names: Look(), ["ddp", "ddp-no-p2p"], "python3", Model(), 60)
+    assert {name: {row: each.seconds for row, each in rows.items()} for name, rows in found.items()} == {
+        "n1": {"ddp": 10.0, "ddp-no-p2p": 10.0},
+        "n2": {"ddp": 20.0, "ddp-no-p2p": 20.0},
+    }
+
+
+def test_nothing_is_run_on_a_node_that_is_busy_by_then():
+    pool = Nodes(n1=10.0, n2=20.0)
+    looks = iter([Look(), Look({"n2": "busy (pid 7 python, user alice)"})])
+    found = nvlink.train(pool, lambda _names: next(looks), ["ddp", "ddp-no-p2p"], "python3", Model(), 60)
+    assert pool.ran == [("n1", "ddp"), ("n2", "ddp"), ("n1", "ddp-no-p2p")]
+    assert found["n2"]["ddp-no-p2p"] == Unknown("busy (pid 7 python, user alice)")
+    assert isinstance(found["n2"]["ddp"], Training)

@@ -1,0 +1,58 @@
+import json
+
+from gpuops.collective.nvlink import Training, Worth
+from gpuops.probing import Unknown
+from gpuops.report.nvlink import document, lines
+from gpuops.report.page import Page
+
+WORTH = {"titan": Worth("titan", 47.25, 9.5), "gpu01": Unknown("not measured without NVLink: hang")}
+
+
+def trained(row, seconds, *, alike=True, gpus=2):
+    return Training(row, seconds, 1600 / seconds, gpus, 124_439_808, alike=alike, torch="2.13.0")
+
+
+ROWS = {
+    "titan": {
+        "dp": trained("dp", 110.0),
+        "ddp": trained("ddp", 101.0),
+        "ddp-no-p2p": trained("ddp-no-p2p", 131.0),
+    }
+}
+
+
+def test_the_whole_page():
+    assert "\n".join(lines(WORTH, ROWS, Page())) == (
+        """\
+node   with NVLink   without       it saves
+titan  47.2 GB/s     9.5 GB/s      80 %
+gpu01  not measured without NVLink: hang
+
+titan: a GPT of 124 million weights, torch 2.13.0, on 2 GPUs
+  DP                  110.0 s   14.55 samples/s
+  DDP                 101.0 s   15.84 samples/s
+  DDP without NVLink  131.0 s   12.21 samples/s
+  NVLink saves 23 % of the training time"""
+    )
+
+
+def test_rows_that_are_missing_or_wrong_say_so():
+    rows = {"n1": {"dp": Unknown("DataParallel needs GPUs"), "ddp": trained("ddp", 1.0, alike=False, gpus=0)}}
+    said = "\n".join(lines({}, rows, Page(120)))
+    assert "  DP                  DataParallel needs GPUs\n" in said
+    assert "on its CPU: this says nothing about GPUs" in said
+    assert "weights differ" in said
+    assert "saves" not in said
+    assert "training" in "\n".join(lines({}, {"n1": {"ddp": Unknown("no torch")}}, Page()))
+
+
+def test_the_document_says_the_same():
+    told = json.loads(json.dumps(document(WORTH, ROWS)))
+    assert told["all_reduce"]["titan"]["saved"] > 0.79
+    assert told["all_reduce"]["gpu01"] == {"unknown": "not measured without NVLink: hang"}
+    assert told["training"]["titan"]["ddp-no-p2p"]["seconds"] == 131.0
+
+
+def test_text_of_a_node_cannot_command_the_terminal():
+    said = list(lines({"n\x1b": Unknown("\x1b[2J")}, {"m\x07": {"ddp": Unknown("\x1b[1m")}}, Page()))
+    assert all(line.isprintable() for line in said)
