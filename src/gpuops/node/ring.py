@@ -174,7 +174,8 @@ class Rank:
         self.rank, self.ranks = told["rank"], len(told["places"])
         self.out, self.into = {}, {}
         self.wrong = 0
-        self.ends = time.monotonic() + told["limit_seconds"]
+        self.patience, self.limit = told["patience_seconds"], told["limit_seconds"]
+        self.ends = time.monotonic() + self.limit
         self.poll = select.poll()
         controller.watch(self.poll)
 
@@ -255,7 +256,7 @@ class Rank:
 
     def wait(self, wanted) -> list:
         """The sockets of ``wanted`` (with the events to wait for) on which something can be done; `Trouble` if none."""
-        until = min(self.ends, time.monotonic() + self.told["patience_seconds"])
+        until = min(self.ends, time.monotonic() + self.patience)
         for connection, events in wanted.items():
             self.poll.register(connection, events)
         try:
@@ -267,9 +268,9 @@ class Rank:
                 if ready:
                     return ready
                 if time.monotonic() >= self.ends:
-                    raise Trouble("it did not end within %g s" % self.told["limit_seconds"])
+                    raise Trouble("it did not end within %g s" % self.limit)
                 if time.monotonic() >= until:
-                    raise Trouble("no byte came or went for %g s" % self.told["patience_seconds"])
+                    raise Trouble("no byte came or went for %g s" % self.patience)
         finally:
             for connection in wanted:
                 self.poll.unregister(connection)
@@ -333,7 +334,7 @@ class Rank:
         """Which ring neighbours cannot be connected to now, which refuse (a stopped one would not), and our own link."""
         unreached = {(self.rank + 1) % self.ranks, (self.rank - 1) % self.ranks}
         refused, going = set(), {}
-        self.told["patience_seconds"], self.ends = PROBE_SECONDS, time.monotonic() + PROBE_SECONDS
+        self.ends = time.monotonic() + PROBE_SECONDS
         for rank in unreached:
             try:
                 going[self.dial(rank)] = rank
