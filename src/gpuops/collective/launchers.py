@@ -59,7 +59,8 @@ def by_srun(srun: str, parts: Sequence[Part], allocation: str) -> tuple[str, ...
     return (srun, *where, f"--ntasks-per-node={first.processes}", "--kill-on-bad-exit=1", *first.words)
 
 
-def allocate(salloc: str, addresses: Sequence[str]) -> tuple[str, ...]:
-    """A Slurm job that holds whole nodes and runs nothing, at once or not at all."""
+def allocate(salloc: str, addresses: Sequence[str], reservation: str = "") -> tuple[str, ...]:
+    """A Slurm job that holds whole nodes and runs nothing, at once or not at all, inside a ``reservation`` if given."""
     nodes = (f"--nodes={len(addresses)}", f"--nodelist={','.join(addresses)}")
-    return (salloc, "--no-shell", "--job-name=gpuops", "--exclusive", "--immediate=20", *nodes)
+    held = (f"--reservation={reservation}",) if reservation else ()
+    return (salloc, "--no-shell", "--job-name=gpuops", "--exclusive", "--immediate=10", *nodes, *held)

@@ -58,13 +58,13 @@ def measure(lab, need):
     hosts = {name: {"ansible_host": address} for name, address in lab.addresses.items()}
     (lab.state / "inventory.yml").write_text(json.dumps({"all": {"vars": common, "hosts": hosts}}))
 
-    def run(*groups, launcher="mpirun", start_seconds=30.0, close_after_seconds=None, hang_up=False):
+    def run(*groups, launcher="mpirun", start_seconds=30.0, close_after_seconds=None, hang_up=False, odd="node3"):
         found = lab.state / "found"
         lab.run(f"rm -rf {found}")
         plan = {
             "inventory": str(lab.state / "inventory.yml"),
             "folder": str(folder),
-            "nics": {name: ["roce0", "roce1"] if name == "node3" else ["mlx5_0", "mlx5_1"] for name in lab.addresses},
+            "nics": {name: ["roce0", "roce1"] if name == odd else ["mlx5_0", "mlx5_1"] for name in lab.addresses},
             "groups": [[*group, ""][:3] for group in groups],
             "launcher": launcher,
             "start_seconds": start_seconds,
@@ -75,7 +75,7 @@ def measure(lab, need):
         done = lab.run(shlex.join(words))
         assert done.returncode == 0, done.stdout
         ranks = {
-            path.name: {int(p.name): json.loads(p.read_text()) for p in path.iterdir()} for path in found.iterdir()
+            path.name: {int(p.name): json.loads(p.read_text()) for p in path.iterdir()} for path in found.glob("*")
         }
         return json.loads(done.stdout.splitlines()[-1]), list(ranks.values())
 
@@ -148,3 +148,56 @@ def test_who_closes_in_mid_run_leaves_nothing_behind(lab, measure, left_over, ha
     said, _ = measure(*PAIRS, close_after_seconds=2.0, hang_up=hang_up)
     assert {figure["trouble"] for figure in said["figures"]} <= {"unreachable", ""}
     assert left_over() == []
+
+
+@pytest.fixture
+def without_mpirun(lab):
+    """Hosts that have Slurm alone."""
+    hide = "for m in mpirun mpirun.openmpi; do p=$(command -v $m) && mount --bind /bin/false $p; done; true"
+    for host in lab.addresses:
+        lab.run(hide, host=host)
+    yield
+    show = "for m in mpirun mpirun.openmpi; do p=$(command -v $m) && umount $p; done; true"
+    for host in lab.addresses:
+        lab.run(show, host=host)
+
+
+@pytest.mark.usefixtures("slurm", "without_mpirun")
+def test_steps_of_one_job_run_side_by_side_and_the_job_is_given_back(lab, measure):
+    said, found = measure(*PAIRS, launcher="srun", odd="")
+    assert said["lost"] == {}
+    assert [figure["gb_per_s"] for figure in said["figures"]] == [6.0, 6.0]
+    starts = [ranks[0][1] for ranks in found]
+    assert max(starts) - min(starts) < 0.5
+    assert {len(ranks) for ranks in found} == {4}
+    assert said["job"]
+    gone = f"for try in {{1..100}}; do squeue -h -j {said['job']} | grep -q . || exit 0; sleep 0.1; done; exit 1"
+    assert lab.run(gone).returncode == 0
+
+
+@pytest.mark.usefixtures("slurm", "without_mpirun")
+def test_two_rails_of_the_same_nodes_run_at_once(measure):
+    said, found = measure([["node2", "node10"], 0], [["node2", "node10"], 1], launcher="srun", odd="")
+    assert [figure["gb_per_s"] for figure in said["figures"]] == [3.0, 3.0]
+    starts = [ranks[0][1] for ranks in found]
+    assert max(starts) - min(starts) < 0.5
+    pins = [{settings["CUDA_VISIBLE_DEVICES"] for _, _, settings in ranks.values()} for ranks in found]
+    assert sorted(map(sorted, pins)) == [["0"], ["1"]]
+
+
+@pytest.mark.usefixtures("slurm", "without_mpirun")
+def test_nodes_that_a_job_has_are_not_taken(lab, measure):
+    job = lab.run("sbatch --parsable -w node3 --exclusive --wrap 'sleep 600'").stdout.strip()
+    lab.run(f"for try in {{1..100}}; do squeue -h -t RUNNING -j {job} | grep -q . && exit; sleep 0.1; done")
+    said, found = measure(*PAIRS, launcher="srun", odd="")
+    lab.run(f"scancel {job}; for try in {{1..100}}; do squeue -h -j {job} | grep -q . || exit 0; sleep 0.1; done")
+    assert "Slurm gives no job" in said["lost"]["node3"]
+    assert found == []
+
+
+@pytest.mark.usefixtures("slurm", "without_mpirun")
+def test_srun_says_that_it_cannot_pin_nodes_that_differ(measure):
+    said, found = measure([["node2", "node3"], 1], launcher="srun")
+    assert said["figures"][0]["trouble"] == "error"
+    assert "the same everywhere" in said["figures"][0]["detail"]
+    assert found == []

@@ -1,6 +1,6 @@
 import pytest
 
-from gpuops.collective.launchers import Part, by_mpirun, by_srun
+from gpuops.collective.launchers import Part, allocate, by_mpirun, by_srun
 
 
 def part(address, processes=8, **settings):
@@ -40,3 +40,10 @@ def test_srun_is_a_step_beside_others_in_the_job_that_holds_the_nodes():
 def test_srun_refuses_nodes_that_differ():
     with pytest.raises(LookupError, match="the same everywhere"):
         by_srun("srun", [part("n1", A="1"), part("n2", A="2")], "77")
+
+
+def test_the_job_that_holds_the_nodes_may_be_inside_a_reservation():
+    assert "--reservation=r1" in allocate("salloc", ["n1", "n2"], "r1")
+    plain = allocate("salloc", ["n1", "n2"])
+    assert {"--no-shell", "--exclusive", "--nodes=2", "--nodelist=n1,n2"} <= set(plain)
+    assert not any(word.startswith("--reservation") for word in plain)

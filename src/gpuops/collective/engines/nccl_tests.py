@@ -76,7 +76,8 @@ class NcclTestsEngine:
     """Rounds by nccl-tests. Each group is started on its first node, from where mpirun reaches the others by ssh.
 
     A group that is late is ended by mpirun's own deadline, or with the agent's command; what either leaves on any node
-    ends with its parent there (``setpriv --pdeathsig``). ``expect`` tells GB/s, for deadlines alone.
+    ends with its parent there (``setpriv --pdeathsig``). ``expect`` tells GB/s, for deadlines alone; ``folders`` are
+    where programs lie besides a login's PATH; ``reservation`` is Slurm's, where it holds the nodes for us already.
     """
 
     name = "nccl-tests"
@@ -90,6 +91,7 @@ class NcclTestsEngine:
         *,
         expect: Callable[[Group], float | None] = lambda _group: None,
         folders: Sequence[str] = FOLDERS,
+        reservation: str = "",
         why: str = "it is installed on the nodes",
     ) -> None:
         self.why = why
@@ -102,6 +104,7 @@ class NcclTestsEngine:
         self._load = load or Load()
         self._expect = expect
         self._folders = folders
+        self._reservation = reservation
         self._found: dict[str, Found] = {}
         self._asking: set[str] = set()
 
@@ -140,7 +143,8 @@ class NcclTestsEngine:
             return {}
         nodes = list(self._found)
         salloc = self._found[nodes[0]].programs.get("salloc", "salloc")
-        answer = self._ways[nodes[0]].run(Command(allocate(salloc, nodes), timeout_seconds=_START_SECONDS))
+        words = allocate(salloc, nodes, self._reservation)
+        answer = self._ways[nodes[0]].run(Command(words, timeout_seconds=_START_SECONDS))
         granted = _GRANTED.search(answer.err)
         if granted:
             self.allocation = granted[1]
