@@ -1,0 +1,111 @@
+"""Fabrics: the nodes under test with their rails and leaves, from the inventory, the nodes' facts and the cabling."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from typing import Any
+
+from gpuops.collective.pool import Pool
+from gpuops.facts import Facts
+from gpuops.inventory import Host
+from gpuops.isolation.fabric import Fabric, Nic, Node
+from gpuops.placement.shape import GpuShape, NodeShape, shape_of
+from gpuops.probes import ibnetdiscover
+from gpuops.probes.gids import gids
+from gpuops.probes.ib import IbPort, ib_ports
+from gpuops.probes.ibnetdiscover import Cable, parse_ibnetdiscover
+from gpuops.probes.lldp import lldp
+from gpuops.probes.nvidia_smi import smi
+from gpuops.probes.topo import topo
+from gpuops.probing import Probe, Unknown
+
+NEEDS: tuple[Probe[Any], ...] = (smi, topo, ib_ports, gids)
+"""What `fabric_of` reads of a node's facts."""
+_BITS_PER_BYTE = 8
+_TRIES = 2
+Leaves = Mapping[tuple[str, str], str]
+"""The leaf switch of a port, by node and RDMA device; ports that are not known are absent."""
+
+
+def fabric_of(hosts: Sequence[Host], facts: Mapping[str, Facts], leaves: Leaves | None = None) -> Fabric:
+    """The fabric of those of ``hosts`` whose GPUs are known. What the inventory declares goes before ``leaves``.
+
+    A NIC is one that is nearest to a GPU. Where its rail is not declared, it is its place among the names of all NICs,
+    in the order of the GPUs that they serve: so a node that lacks one keeps the rails of its others.
+    """
+    shapes = {h.name: shape for h in hosts if isinstance(shape := shape_of(h, facts[h.name]), NodeShape)}
+    served = sorted({(g.index, g.nic) for shape in shapes.values() for g in shape.gpus if g.nic})
+    order = {name: rail for rail, name in enumerate(dict.fromkeys(name for _, name in served))}
+    return Fabric({name: _node(shape, facts[name], order, leaves or {}) for name, shape in shapes.items()})
+
+
+def _node(shape: NodeShape, facts: Facts, order: Mapping[str, int], leaves: Leaves) -> Node:
+    """Its NICs in the order of rails; the GPU that each serves stands at the same place, the others behind."""
+    rates = {port.device: port.rate_gbps / _BITS_PER_BYTE for port in _ports(facts) if port.rate_gbps and _up(port)}
+    first: dict[str, GpuShape] = {}
+    for gpu in shape.gpus:
+        if gpu.nic:
+            first.setdefault(gpu.nic, gpu)
+    nics = sorted(
+        (
+            Nic(
+                name,
+                order[name] if gpu.rail is None else gpu.rail,
+                rates.get(name, 0.0),
+                gpu.leaf or leaves.get((shape.name, name)),
+            )
+            for name, gpu in first.items()
+        ),
+        key=lambda nic: nic.rail,
+    )
+    gpus = dict.fromkeys([*(first[nic.name].index for nic in nics), *(gpu.index for gpu in shape.gpus)])
+    return Node(shape.name, tuple(gpus), tuple(nics))
+
+
+def _ports(facts: Facts) -> tuple[IbPort, ...]:
+    told = facts[ib_ports]
+    return () if isinstance(told, Unknown) else told
+
+
+def _up(port: IbPort) -> bool:
+    return port.state == "Active"
+
+
+def leaves_of(pool: Pool, facts: Mapping[str, Facts]) -> Leaves:
+    """What the fabric itself tells of its leaves, where it may be asked: InfiniBand of one node, Ethernet of each."""
+    layers = {name: {port.link_layer for port in _ports(told) if _up(port)} for name, told in facts.items()}
+    found: dict[tuple[str, str], str] = {}
+    for name in [name for name, kinds in layers.items() if "InfiniBand" in kinds][:_TRIES]:
+        answers = pool.ask([ibnetdiscover.QUESTION], [name]).get(name)
+        cables = parse_ibnetdiscover(answers[0].out) if answers and not answers[0].exit else Unknown("refused")
+        if not isinstance(cables, Unknown):
+            found |= by_cables(cables, facts)
+            break
+    told = pool.ask([lldp.question], [name for name, kinds in layers.items() if "Ethernet" in kinds])
+    return {**found, **by_neighbours({name: lldp.read(answer) for name, (answer,) in told.items()}, facts)}
+
+
+def by_cables(cables: Iterable[Cable], facts: Mapping[str, Facts]) -> Leaves:
+    """Leaves of InfiniBand ports, which are known by their GUID, or by the name ``node device`` that they announce."""
+    switches = {
+        end: cable.far.name
+        for cable in cables
+        if (cable.near.kind, cable.far.kind) == ("CA", "SW")
+        for end in (cable.near.guid, cable.near.name)
+    }
+    known = {
+        (name, port.device): (port.guid.replace(":", ""), f"{name} {port.device}")
+        for name, told in facts.items()
+        for port in _ports(told)
+    }
+    return {place: leaf for place, ids in known.items() if (leaf := switches.get(ids[0]) or switches.get(ids[1]))}
+
+
+def by_neighbours(told: Mapping[str, Mapping[str, str] | Unknown], facts: Mapping[str, Facts]) -> Leaves:
+    """Leaves of Ethernet ports, by the interfaces that their GIDs belong to."""
+    found: dict[tuple[str, str], str] = {}
+    for name, neighbours in told.items():
+        table = facts[name][gids]
+        if not isinstance(neighbours, Unknown) and not isinstance(table, Unknown):
+            found |= {(name, gid.device): neighbours[gid.interface] for gid in table if gid.interface in neighbours}
+    return found
