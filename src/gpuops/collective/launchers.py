@@ -59,8 +59,7 @@ def by_srun(srun: str, parts: Sequence[Part], allocation: str) -> tuple[str, ...
     return (srun, *where, f"--ntasks-per-node={first.processes}", "--kill-on-bad-exit=1", *first.words)
 
 
-def allocate(salloc: str, addresses: Sequence[str], reservation: str = "") -> tuple[str, ...]:
-    """A Slurm job that holds whole nodes and runs nothing, at once or not at all, inside a ``reservation`` if given."""
+def allocate(salloc: str, addresses: Sequence[str]) -> tuple[str, ...]:
+    """A Slurm job that holds whole nodes and runs nothing, at once or not at all."""
     nodes = (f"--nodes={len(addresses)}", f"--nodelist={','.join(addresses)}")
-    held = (f"--reservation={reservation}",) if reservation else ()
-    return (salloc, "--no-shell", "--job-name=gpuops", "--exclusive", "--immediate=10", *nodes, *held)
+    return (salloc, "--no-shell", "--job-name=gpuops", "--exclusive", "--immediate=10", *nodes)

@@ -77,7 +77,7 @@ class NcclTestsEngine:
 
     A group that is late is ended by mpirun's own deadline, or with the agent's command; what either leaves on any node
     ends with its parent there (``setpriv --pdeathsig``). ``expect`` tells GB/s, for deadlines alone; ``folders`` are
-    where programs lie besides a login's PATH; ``reservation`` is Slurm's, where it holds the nodes for us already.
+    where programs lie besides a login's PATH.
     """
 
     name = "nccl-tests"
@@ -91,7 +91,6 @@ class NcclTestsEngine:
         *,
         expect: Callable[[Group], float | None] = lambda _group: None,
         folders: Sequence[str] = FOLDERS,
-        reservation: str = "",
         why: str = "it is installed on the nodes",
     ) -> None:
         self.why = why
@@ -104,7 +103,6 @@ class NcclTestsEngine:
         self._load = load or Load()
         self._expect = expect
         self._folders = folders
-        self._reservation = reservation
         self._found: dict[str, Found] = {}
         self._asking: set[str] = set()
 
@@ -143,8 +141,7 @@ class NcclTestsEngine:
             return {}
         nodes = list(self._found)
         salloc = self._found[nodes[0]].programs.get("salloc", "salloc")
-        words = allocate(salloc, nodes, self._reservation)
-        answer = self._ways[nodes[0]].run(Command(words, timeout_seconds=_START_SECONDS))
+        answer = self._ways[nodes[0]].run(Command(allocate(salloc, nodes), timeout_seconds=_START_SECONDS))
         granted = _GRANTED.search(answer.err)
         if granted:
             self.allocation = granted[1]
