@@ -29,10 +29,12 @@ class Params:
     detach: bool = False
 
     def __post_init__(self) -> None:
-        """Exactly one thing says when the command is due."""
+        """Exactly one thing says when the command is due; a detached one is root's."""
         guards = (self.creates, self.removes, self.unless, self.only_if, self.read_only, self.always)
         if sum(map(bool, guards)) != 1:
             raise ValueError("give one of creates, removes, unless, only_if, read_only and always")
+        if self.detach and self.become != "always":
+            raise ValueError("a detached command runs as a unit of systemd, so it needs become: always")
         if not self.words:
             raise ValueError("words must name a program")
 

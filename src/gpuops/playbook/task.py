@@ -49,9 +49,11 @@ class Change:
     kind: Kind = "state"
 
     def __post_init__(self) -> None:
-        """Exactly one of a command and a reboot."""
+        """Exactly one of a command and a reboot; a unit of systemd is root's, and nobody types to it."""
         if (self.command is None) == (not self.reboot):
             raise InputError(f'the change "{self.what}" needs either a command or the reason of a reboot')
+        if self.detach and self.command and (self.command.become != "always" or self.command.stdin):
+            raise InputError(f'the change "{self.what}" is detached, so it must become root always and take no stdin')
 
 
 @dataclass(frozen=True)
@@ -153,9 +155,10 @@ class Library:
         """Every task by name."""
         return list(self._files)
 
-    def path(self, name: str) -> Path:
-        """The file that holds the task ``name``."""
-        return self._found(name).path
+    @property
+    def files(self) -> list[Path]:
+        """The files that hold them, in the same order."""
+        return [found.path for found in self._files.values()]
 
     def __getitem__(self, name: str) -> Task:
         """The task ``name``; `ContentError` where there is none, or its file is not one."""

@@ -1,0 +1,57 @@
+"""Binding: a play's steps with the variables of each node put in, so that everything is refused before any is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuops.inventory import Host
+from gpuops.playbook.condition import FACTS, Condition
+from gpuops.playbook.parameters import read_params
+from gpuops.playbook.play import Play, Step
+from gpuops.playbook.task import Machine
+from gpuops.playbook.variables import Variables
+from gpuops.probes import every_probe
+
+
+@dataclass(frozen=True)
+class BoundStep:
+    """A step for one node: its task's parameters, and the values of the variables that its conditions name."""
+
+    step: Step
+    params: object
+    scope: Mapping[str, Any]
+
+
+Bound = Mapping[str, Mapping[str, BoundStep]]
+"""``{node: {step's id: the step for that node}}``"""
+
+
+def machine_of(host: Host) -> Machine:
+    """The node as a task sees it."""
+    return Machine(host.name, host.groups, host.vars, host.profile, host.rack)
+
+
+def bind(play: Play, hosts: Iterable[Host]) -> Bound:
+    """Every step of ``play`` for every host; `gpuops.errors.DocumentError` where a parameter or a name is wrong."""
+    alike: dict[str, object] = {}
+    return {host.name: {step.id: bound for step, bound in _bound(play, host, alike)} for host in hosts}
+
+
+def _bound(play: Play, host: Host, alike: dict[str, object]) -> Iterable[tuple[Step, BoundStep]]:
+    """The steps for one host; ``alike`` keeps the parameters that are the same for all hosts."""
+    registered = {step.register for step in play.every_step if step.register}
+    facts = {f"{FACTS}.{name}" for name in every_probe()}
+    for step in play.every_step:
+        variables = Variables({**play.vars, **step.vars}, host)
+        conditions = (*step.when, *step.until)
+        for condition in conditions:
+            condition.require({*variables.names, *registered, *facts})
+        if step.id not in alike or variables.looked_at(step.given):
+            alike[step.id] = read_params(step.task, variables.resolve(step.given))
+        yield step, BoundStep(step, alike[step.id], variables.plain(_names(conditions)))
+
+
+def _names(conditions: Iterable[Condition]) -> set[str]:
+    return {name for condition in conditions for name in condition.names}

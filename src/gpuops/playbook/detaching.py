@@ -1,0 +1,75 @@
+"""Detaching: a long command as a unit of the node's systemd, so that it outlives the connection and this program."""
+
+from __future__ import annotations
+
+from gpuops.errors import ConnectError, LostError, NodeError
+from gpuops.playbook.site import Site
+from gpuops.playbook.task import Change
+from gpuops.shell import Command, Completed
+
+LOG_FOLDER = "/var/log/gpuops"
+_POLL_SECONDS = (1.0, 2.0, 5.0, 10.0)
+LONGEST_SECONDS = 4 * 3600.0
+"""How long a unit of a run that broke off is waited for."""
+_SILENCE_SECONDS = 600.0
+_PROPERTIES = "LoadState,ActiveState,SubState,Result,ExecMainStatus"
+# The shell writes the log: systemd before 240 (RHEL 8) cannot append. The unit stays after its end until we took its
+# exit status; --collect would let a failed one vanish with it.
+_START = """\
+umask 077; mkdir -p "$1" || exit; log=$1/$2.log unit=$2 seconds=$3; shift 3
+exec systemd-run --quiet --unit="$unit" --remain-after-exit --setenv=LC_ALL=C --property=RuntimeMaxSec="$seconds" \
+-- /bin/sh -c 'log=$1; shift; exec "$@" >>"$log" 2>&1 </dev/null' sh "$log" "$@"
+"""
+
+
+def unit_of(run: str, number: int) -> str:
+    """The name of the unit of one change."""
+    return f"gpuops-{run}-{number}.service"
+
+
+def start(site: Site, change: Change, unit: str) -> Completed:
+    """Start the change's command; what systemd-run said."""
+    command = change.command
+    if command is None:
+        raise ValueError(f"{change.what} has no command")
+    words = ("sh", "-c", _START, "sh", LOG_FOLDER, unit.removesuffix(".service"), f"{command.timeout_seconds:.0f}")
+    return site.do(Command((*words, *command.words), timeout_seconds=60, become="always"))
+
+
+def wait(site: Site, unit: str, seconds: float) -> Completed | None:
+    """Wait until the unit ended, through lost connections too, and take it away; None where there is no such unit."""
+    ends = min(site.clock() + seconds + 60, site.ends)
+    heard, attempt = site.clock(), 0
+    while True:
+        try:
+            state = _state(site, unit)
+            heard = site.clock()
+        except (ConnectError, LostError):
+            site.hang_up()
+            if site.clock() - heard > _SILENCE_SECONDS:
+                raise
+            state = {"ActiveState": "unknown"}
+        if state.get("LoadState") == "not-found":
+            return None
+        if state.get("SubState") == "exited" or state.get("ActiveState") == "failed":
+            return _take_away(site, unit, state)
+        if site.clock() > ends:
+            raise NodeError(site.name, f"{unit} still runs after {seconds:g} s; look at {LOG_FOLDER} there")
+        site.sleep(_POLL_SECONDS[min(attempt, len(_POLL_SECONDS) - 1)])
+        attempt += 1
+
+
+def _state(site: Site, unit: str) -> dict[str, str]:
+    (answer,) = site.ask([Command(("systemctl", "show", f"--property={_PROPERTIES}", "--", unit))])
+    return dict(line.split("=", 1) for line in answer.out.splitlines() if "=" in line)
+
+
+def _take_away(site: Site, unit: str, state: dict[str, str]) -> Completed:
+    """How the unit ended and what it said last; the unit itself goes, its log stays."""
+    log = f"{LOG_FOLDER}/{unit.removesuffix('.service')}.log"
+    tail, *_ = site.ask([Command(("tail", "-n", "20", "--", log), become="if-refused")])
+    site.do(Command(("sh", "-c", 'systemctl stop -- "$1"; systemctl reset-failed -- "$1" 2>&1; :', "sh", unit),
+                    timeout_seconds=60, become="always"))  # fmt: skip
+    status = state.get("ExecMainStatus", "")
+    timed_out = state.get("Result") == "timeout"
+    return Completed(site.name, tail.question, int(status) if status.isdigit() else 1, tail.out, timed_out=timed_out)

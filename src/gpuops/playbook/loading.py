@@ -1,0 +1,222 @@
+"""Loading: a playbook's YAML into plays. What is wrong in it is refused at its place, before any node is asked."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from gpuops.content import find
+from gpuops.document import Node, load
+from gpuops.errors import ContentError, DocumentError, did_you_mean
+from gpuops.playbook.condition import Condition, read_conditions
+from gpuops.playbook.play import RACK, Flush, Play, Playbook, Share, Step
+from gpuops.playbook.task import Library
+
+_PLAY = ("name", "hosts", "serial", "max_fail_percentage", "any_errors_fatal", "vars", "tasks", "handlers", "tags")
+_STEP = (
+    "id", "name", "when", "tags", "notify", "register", "retries", "delay", "until", "ignore_errors", "timeout",
+)  # fmt: skip
+_INCLUDE = ("include", "name", "vars", "when", "tags")
+_DEEPEST = 8
+
+
+def load_playbook(name: str, library: Library, project: Path | None = None) -> Playbook:
+    """The playbook in the file ``name``, or the one that the project or gpuops itself has under that name."""
+    path = Path(name) if Path(name).suffix in (".yml", ".yaml") else find("playbooks", name, ".yml", project).path
+    reader = _Reader(library, project)
+    plays = tuple(reader.plays(path))
+    if not plays:
+        raise ContentError(f"{path}: no plays in it; expected a list of plays (- hosts: …)")
+    return Playbook(path, plays, (*dict.fromkeys(reader.files), *library.files))
+
+
+@dataclass(frozen=True)
+class _Around:
+    """What an include, or the play, gives to the steps in it."""
+
+    vars: Mapping[str, Node] = field(default_factory=dict)
+    when: tuple[Condition, ...] = ()
+    tags: frozenset[str] = frozenset()
+    depth: int = 0
+
+
+class _Reader:
+    """Reads the files of one playbook; knows which, and which ids it gave out."""
+
+    def __init__(self, library: Library, project: Path | None) -> None:
+        self.files: list[Path] = []
+        self._library = library
+        self._project = project
+        self._ids: dict[str, Step] = {}
+        self._plays = 0
+
+    def plays(self, path: Path, depth: int = 0) -> Iterator[Play]:
+        """The plays of one file, and of those that it includes."""
+        for node in self._load(path, depth).list("a list of plays (- hosts: …)"):
+            if "include" in node.map("a play"):
+                include = node.only(("include", "name"), "in an include of plays")["include"]
+                yield from self.plays(self._included(include), depth + 1)
+            else:
+                yield self._play(node)
+
+    def _load(self, path: Path, depth: int) -> Node:
+        if depth > _DEEPEST:
+            raise ContentError(f"{path}: included {depth} levels deep; does it include itself?")
+        self.files.append(path)
+        return load(path)
+
+    def _included(self, node: Node) -> Path:
+        """The file beside the one that names it, else the playbook of that name."""
+        name = node.text("a file or a playbook's name")
+        beside = Path(node.where.file).parent / name
+        if beside.is_file():
+            return beside
+        try:
+            return find("playbooks", name.removesuffix(".yml"), ".yml", self._project).path
+        except ContentError as error:
+            raise node.fail(f"there is no file {beside}, and {error}") from error
+
+    def _play(self, node: Node) -> Play:
+        keys = node.only(_PLAY, "in a play")
+        if "hosts" not in keys:
+            raise node.fail('a play needs "hosts": a pattern such as h100, or all')
+        self._plays += 1
+        around = _Around(tags=_words(keys.get("tags")))
+        variables = keys["vars"].map("variables") if "vars" in keys else {}
+        handlers = tuple(self._steps(keys.get("handlers"), _Around(), handlers=True))
+        steps = tuple(self._steps(keys.get("tasks"), around))
+        play = Play(
+            name=_text(keys, "name") or keys["hosts"].text(),
+            where=node.where,
+            hosts=keys["hosts"].text("a host pattern"),
+            steps=steps,
+            handlers=tuple(step for step in handlers if isinstance(step, Step)),
+            vars=variables,
+            **_limits(keys),
+        )
+        _check_notify(play)
+        return play
+
+    def _steps(self, node: Node | None, around: _Around, *, handlers: bool = False) -> Iterator[Step | Flush]:
+        for item in node.list("a list of tasks (- name: …)") if node else ():
+            keys = item.map("a task")
+            if "include" in keys:
+                yield from self._include(item, around, handlers=handlers)
+            elif "flush" in keys:
+                item.only(("flush", "name"), "beside flush")
+                yield Flush(item.where)
+            else:
+                yield self._step(item, around, handlers=handlers)
+
+    def _include(self, node: Node, around: _Around, *, handlers: bool) -> Iterator[Step | Flush]:
+        keys = node.only(_INCLUDE, "in an include")
+        inner = _Around(
+            {**around.vars, **(keys["vars"].map("variables") if "vars" in keys else {})},
+            (*around.when, *read_conditions(keys.get("when"))),
+            around.tags | _words(keys.get("tags")),
+            around.depth + 1,
+        )
+        yield from self._steps(self._load(self._included(keys["include"]), inner.depth), inner, handlers=handlers)
+
+    def _step(self, node: Node, around: _Around, *, handlers: bool) -> Step:
+        keys = node.map()
+        named = [key for key in keys if key not in _STEP]
+        if len(named) != 1:
+            raise self._wrong_step(node, named)
+        if named[0] not in self._library.names:
+            known = (*_STEP, "include", "flush", *self._library.names)
+            raise DocumentError(node.keys[named[0]], f'no task called "{named[0]}"{did_you_mean(named[0], known)}')
+        task = self._library[named[0]]
+        step = Step(
+            id=_text(keys, "id") or f"{self._plays}.{'h' if handlers else ''}{len(self._ids) + 1}",
+            name=_text(keys, "name") or task.name,
+            where=node.where,
+            task=task,
+            given=keys[named[0]],
+            vars=around.vars,
+            when=(*around.when, *read_conditions(keys.get("when"))),
+            tags=around.tags | _words(keys.get("tags")),
+            notify=tuple(_listed(keys.get("notify"))),
+            register=_text(keys, "register"),
+            until=read_conditions(keys.get("until")),
+            **_trials(keys),
+        )
+        if step.id in self._ids:
+            raise keys["id"].fail(f'the id "{step.id}" is given twice, first at {self._ids[step.id].where}')
+        self._ids[step.id] = step
+        return step
+
+    def _wrong_step(self, node: Node, named: list[str]) -> DocumentError:
+        known = (*_STEP, "include", "flush", *self._library.names)
+        unknown = [key for key in named if key not in self._library.names]
+        if len(named) > 1 and unknown:
+            key = unknown[0]
+            return DocumentError(node.keys[key], f'unknown key "{key}" in a task{did_you_mean(key, known)}')
+        told = f"found {' and '.join(named)}" if named else "found none"
+        return node.fail(f"a task needs exactly one verb, such as package or file; {told}")
+
+
+def _limits(keys: Mapping[str, Node]) -> dict[str, Any]:
+    """The fields of a play that say how far it goes."""
+    found: dict[str, Any] = {}
+    if "serial" in keys:
+        node = keys["serial"]
+        found["serial"] = tuple(_share(item) for item in (node.items or [node]))
+    if "max_fail_percentage" in keys:
+        found["max_fail_percentage"] = keys["max_fail_percentage"].number("max_fail_percentage: a number")
+    if "any_errors_fatal" in keys:
+        found["any_errors_fatal"] = keys["any_errors_fatal"].boolean()
+    return found
+
+
+def _share(node: Node) -> Share:
+    text = node.text("a number of nodes, a percentage or rack")
+    if text == RACK:
+        return "rack"
+    if text.endswith("%") and text[:-1].isdigit() and 0 < int(text[:-1]) <= 100:
+        return int(text[:-1]) / 100
+    return node.integer('serial: a number of nodes, a percentage ("25%") or rack', 1, 1_000_000)
+
+
+def _trials(keys: Mapping[str, Node]) -> dict[str, Any]:
+    """The fields of a step that say how often and how long it is tried."""
+    found: dict[str, Any] = {}
+    if "retries" in keys:
+        found["retries"] = keys["retries"].integer("retries: a number", 0, 1000)
+    if "delay" in keys:
+        found["delay_seconds"] = keys["delay"].number("delay: seconds")
+    if "timeout" in keys:
+        found["timeout_seconds"] = keys["timeout"].number("timeout: seconds")
+    if "ignore_errors" in keys:
+        found["ignore_errors"] = keys["ignore_errors"].boolean()
+    return found
+
+
+def _text(keys: Mapping[str, Node], key: str) -> str:
+    return keys[key].text(key) if key in keys else ""
+
+
+def _listed(node: Node | None) -> list[str]:
+    """A word, or a list of words."""
+    if node is None:
+        return []
+    return [item.text() for item in (node.items if node.items is not None else [node])]
+
+
+def _words(node: Node | None) -> frozenset[str]:
+    return frozenset(_listed(node))
+
+
+def _check_notify(play: Play) -> None:
+    """Every handler that is notified is there, and has its name alone."""
+    names = [handler.name for handler in play.handlers]
+    for number, handler in enumerate(play.handlers):
+        if handler.name in names[:number]:
+            raise DocumentError(handler.where, f'two handlers are called "{handler.name}"')
+    for step in play.every_step:
+        for name in step.notify:
+            if name not in names:
+                hint = did_you_mean(name, names) or "; the play's handlers: " + (", ".join(names) or "none")
+                raise DocumentError(step.where, f'no handler called "{name}"{hint}')

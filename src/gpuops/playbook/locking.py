@@ -1,0 +1,123 @@
+"""Locking: one run at a time on a node. The lock is a folder there, made atomically, that tells who holds it.
+
+It lies in /run, so that a reboot of the node ends it. A run that died leaves its lock; the next one says so and goes on
+only with ``--break-lock``, or where it is the same run, resumed.
+"""
+
+from __future__ import annotations
+
+import datetime as dt
+import getpass
+import json
+import os
+import socket
+from dataclasses import asdict, dataclass, field, fields
+from pathlib import Path
+from typing import Any
+
+from gpuops.errors import LockedError, NodeError
+from gpuops.playbook.site import Site
+from gpuops.shell import Command
+
+FOLDER = "/run/gpuops"
+_HELD = 75
+# The folder is made under a name of its own and then renamed: who sees the lock sees its owner too. A rename over a
+# folder that is not empty fails, whoever does it at the same time.
+_TAKE = """\
+umask 022; mkdir -p "$1" && draft=$(mktemp -d "$1/lock.XXXXXX") || exit; trap 'rm -rf "$draft"' EXIT
+cat >"$draft/owner" || exit; chmod 755 "$draft"
+[ -z "$2" ] || ! grep -qF "$2" "$1/lock/owner" 2>/dev/null || rm -rf "$1/lock"
+mv -T "$draft" "$1/lock" 2>/dev/null && exit 0
+cat "$1/lock/owner" && exit 75
+"""
+_RELEASE = 'grep -qF "$2" "$1/lock/owner" && rm -rf "$1/lock"'
+
+
+def _boot_id() -> str:
+    path = Path("/proc/sys/kernel/random/boot_id")
+    return path.read_text().strip() if path.exists() else ""
+
+
+@dataclass(frozen=True)
+class Owner:
+    """Who holds a lock: the run, its process, and the machine and the boot in which that process lives."""
+
+    run: str
+    who: str = field(default_factory=getpass.getuser)
+    machine: str = field(default_factory=socket.gethostname)
+    since: str = field(default_factory=lambda: dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"))
+    pid: int = field(default_factory=os.getpid)
+    boot_id: str = field(default_factory=_boot_id)
+
+    @property
+    def alive(self) -> bool:
+        """Its process is on this machine; of another machine nobody can tell."""
+        return self._here and self.boot_id == _boot_id() and Path(f"/proc/{self.pid}").exists()
+
+    @property
+    def dead(self) -> bool:
+        """Its process was on this machine and is no more."""
+        return self._here and not self.alive
+
+    @property
+    def advice(self) -> str:
+        """What to do about it."""
+        if self.dead:
+            return f"that run is dead: go on with --resume {self.run}, or take its lock with --break-lock"
+        return f"wait for process {self.pid}" if self.alive else "ask there; --break-lock takes the lock of a dead run"
+
+    @property
+    def _here(self) -> bool:
+        return self.machine == socket.gethostname()
+
+    def __str__(self) -> str:
+        return f"{self.who} on {self.machine}, run {self.run}, since {self.since}"
+
+
+def take(site: Site, owner: Owner, *, break_dead: bool = False) -> None:
+    """Lock the node, or `LockedError` telling who holds it.
+
+    The lock of the same run goes over to us where its process is dead (it is being resumed); ``break_dead`` takes it
+    from any run that is not known to be alive.
+    """
+    holder = _try(site, owner)
+    if holder is not None and (holder.dead if holder.run == owner.run else break_dead and not holder.alive):
+        holder = _try(site, owner, instead=holder.run)
+    if holder is not None:
+        raise LockedError(f"{site.name} is locked by {holder}; {holder.advice}")
+
+
+def release(site: Site, owner: Owner) -> None:
+    """Unlock the node, if the lock is still ours."""
+    site.do(Command(("sh", "-c", _RELEASE, "sh", FOLDER, _mark(owner.run)), become="always"))
+
+
+def _mark(run: str) -> str:
+    """The text in a lock that says whose it is."""
+    return f'"run": {json.dumps(run)}'
+
+
+def _try(site: Site, owner: Owner, instead: str = "") -> Owner | None:
+    """Take the lock, also from the run ``instead``; who holds it where that fails."""
+    words = ("sh", "-c", _TAKE, "sh", FOLDER, _mark(instead) if instead else "")
+    done = site.do(Command(words, timeout_seconds=20, become="always", stdin=json.dumps(asdict(owner))))
+    if done.exit == _HELD:
+        return _read(done.out)
+    if done.exit != 0:
+        raise NodeError(site.name, f"it cannot be locked: {done.last_words() or 'nothing said why'}")
+    return None
+
+
+def _read(text: str) -> Owner:
+    """The owner that a lock names; what is damaged is nobody's."""
+    try:
+        told: dict[str, Any] = json.loads(text)
+        return Owner(**{f.name: _checked(told[f.name], int if f.name == "pid" else str) for f in fields(Owner)})
+    except (ValueError, KeyError, TypeError, AttributeError):
+        return Owner("?", "somebody", "?", "?", 0, "?")
+
+
+def _checked(value: object, kind: type) -> Any:
+    if not isinstance(value, kind):
+        raise TypeError
+    return value

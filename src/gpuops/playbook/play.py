@@ -1,0 +1,111 @@
+"""Play, Step, Batch: what a playbook says, read and checked; nothing here asks a node."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Literal
+
+from gpuops.document import Node, Where
+from gpuops.inventory import Host
+from gpuops.playbook.condition import Condition
+from gpuops.playbook.task import Task
+
+RACK = "rack"
+
+
+@dataclass(frozen=True)
+class Step:
+    """One task in a play. ``given`` are its parameters as they were written, look-ups not yet done.
+
+    ``id`` is unique in the playbook and stays the same as long as the playbook does. ``vars`` come from the include
+    that the step stands in. ``retries`` is how often it is tried again after ``delay_seconds``; with ``until``, also
+    when that condition is not yet true. ``timeout_seconds`` is for the whole step on one node.
+    """
+
+    id: str
+    name: str
+    where: Where
+    task: Task
+    given: Node
+    vars: Mapping[str, Node] = field(default_factory=dict)
+    when: tuple[Condition, ...] = ()
+    tags: frozenset[str] = frozenset()
+    notify: tuple[str, ...] = ()
+    register: str = ""
+    retries: int = 0
+    delay_seconds: float = 5.0
+    until: tuple[Condition, ...] = ()
+    ignore_errors: bool = False
+    timeout_seconds: float | None = None
+
+
+@dataclass(frozen=True)
+class Flush:
+    """The place where handlers run that were notified so far."""
+
+    where: Where
+
+
+Share = int | float | Literal["rack"]
+"""Part of a play's nodes: a count, a fraction of them (0.25), or all that stand in one rack."""
+
+
+@dataclass(frozen=True)
+class Play:
+    """``steps`` for the nodes that ``hosts`` selects, in batches of ``serial``; the last share repeats.
+
+    The play stops when more than ``max_fail_percentage`` of a batch's nodes failed, or all of them did; with
+    ``any_errors_fatal`` when one did.
+    """
+
+    name: str
+    where: Where
+    hosts: str
+    steps: tuple[Step | Flush, ...]
+    handlers: tuple[Step, ...] = ()
+    vars: Mapping[str, Node] = field(default_factory=dict)
+    serial: tuple[Share, ...] = (1.0,)
+    max_fail_percentage: float = 100.0
+    any_errors_fatal: bool = False
+
+    @property
+    def every_step(self) -> tuple[Step, ...]:
+        """The steps and then the handlers."""
+        return (*(step for step in self.steps if isinstance(step, Step)), *self.handlers)
+
+
+@dataclass(frozen=True)
+class Playbook:
+    """``plays`` in order; ``files`` are all that were read for them, playbooks and tasks."""
+
+    path: Path
+    plays: tuple[Play, ...]
+    files: tuple[Path, ...]
+
+
+def batches(hosts: Sequence[Host], serial: Sequence[Share]) -> Iterator[list[Host]]:
+    """The hosts in their order, in the shares of ``serial``; a fraction is of all hosts, and at least one of them."""
+    left, number = list(hosts), 0
+    while left:
+        share = serial[min(number, len(serial) - 1)]
+        if share == RACK:
+            chosen = [host for host in left if host.rack == left[0].rack]
+        else:
+            chosen = left[: share if isinstance(share, int) else max(1, int(share * len(hosts)))]
+        yield chosen
+        left, number = [host for host in left if host not in chosen], number + 1
+
+
+def choose_steps(
+    play: Play, tags: Iterable[str] = (), skip_tags: Iterable[str] = (), start_at: Step | None = None
+) -> tuple[Step | Flush, ...]:
+    """The play's steps that have one of ``tags`` (if any are named) and none of ``skip_tags``, from ``start_at`` on."""
+    wanted, unwanted = set(tags), set(skip_tags)
+    first = play.steps.index(start_at) if start_at else 0
+    return tuple(
+        step
+        for step in play.steps[first:]
+        if isinstance(step, Flush) or ((not wanted or wanted & step.tags) and not unwanted & step.tags)
+    )

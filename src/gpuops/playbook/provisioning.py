@@ -1,0 +1,208 @@
+"""Provisioning: a playbook over an inventory, from what a person asks for to the record of what became of it."""
+
+from __future__ import annotations
+
+import datetime as dt
+import functools
+import hashlib
+import json
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+from gpuops.errors import InputError, did_you_mean
+from gpuops.fleet import FANOUT
+from gpuops.inventory import Host
+from gpuops.playbook import journal
+from gpuops.playbook.binding import bind, machine_of
+from gpuops.playbook.journal import Journal
+from gpuops.playbook.locking import Owner, take
+from gpuops.playbook.play import Playbook, Step, choose_steps
+from gpuops.playbook.result import Result
+from gpuops.playbook.running import Assignment, Record, Runner, lock, unlock
+from gpuops.playbook.site import Busy, Site
+from gpuops.playbook.task import Library
+from gpuops.transport import Transport
+
+
+@dataclass(frozen=True)
+class Selection:
+    """Which part of a playbook is meant: steps with one of ``tags`` and none of ``skip_tags``, from ``start_at`` on."""
+
+    tags: tuple[str, ...] = ()
+    skip_tags: tuple[str, ...] = ()
+    start_at: str = ""
+
+
+@dataclass(frozen=True)
+class Order:
+    """How a run is carried out. ``force`` changes nodes that run jobs, ``break_lock`` takes a dead run's locks.
+
+    ``resume`` names a run to go on with; ``runs`` is the folder of all runs' journals.
+    """
+
+    version: str
+    runs: Path
+    check: bool = False
+    resume: str = ""
+    force: bool = False
+    break_lock: bool = False
+    fanout: int = FANOUT
+
+
+def assign(playbook: Playbook, choose: Callable[[str], Sequence[Host]], selection: Selection) -> list[Assignment]:
+    """Every play with its nodes and steps, bound; `InputError` where anything is wrong with them.
+
+    ``choose`` gives the hosts that a play's pattern selects.
+    """
+    _check_words("tag", (*selection.tags, *selection.skip_tags), {tag for s in _steps(playbook) for tag in s.tags})
+    start = _start(playbook, selection.start_at)
+    assignments: list[Assignment] = []
+    for play in playbook.plays:
+        if start and start not in play.steps and not assignments:
+            continue
+        first = start if start in play.steps else None
+        steps = choose_steps(play, selection.tags, selection.skip_tags, first)
+        hosts = tuple(choose(play.hosts))
+        assignments.append(Assignment(play, hosts, steps, bind(play, hosts)))
+    if not any(assignment.hosts for assignment in assignments):
+        raise InputError(f"{playbook.path}: no play selects any of the chosen nodes")
+    return assignments
+
+
+def _steps(playbook: Playbook) -> Iterator[Step]:
+    return (step for play in playbook.plays for step in play.steps if isinstance(step, Step))
+
+
+def _check_words(what: str, words: Iterable[str], known: set[str]) -> None:
+    for word in words:
+        if word not in known:
+            hint = did_you_mean(word, known) or f"; known: {', '.join(sorted(known)) or 'none'}"
+            raise InputError(f'no step has the {what} "{word}"{hint}')
+
+
+def _start(playbook: Playbook, name: str) -> Step | None:
+    if not name:
+        return None
+    _check_words("name", [name], {word for step in _steps(playbook) for word in (step.name, step.id)})
+    return next(step for step in _steps(playbook) if name in (step.name, step.id))
+
+
+class Provisioning:
+    """One run of a playbook: its journal, its locks, its nodes."""
+
+    def __init__(
+        self,
+        playbook: Playbook,
+        assignments: Sequence[Assignment],
+        selection: Selection,
+        order: Order,
+        *,
+        library: Library,
+        open_transport: Callable[[Host], Transport],
+        busy: Busy = lambda _host, _ask: "",
+    ) -> None:
+        self.run_id = order.resume or f"{dt.datetime.now(dt.timezone.utc):%Y%m%d-%H%M%S-%f}"
+        self._playbook = playbook
+        self._assignments = assignments
+        self._order = order
+        hosts = list({host.name: host for assignment in assignments for host in assignment.hosts}.values())
+        self._head = _head(playbook, selection, order, hosts)
+        self._sites = {
+            host.name: Site(host, machine_of(host), library, open_transport, busy=busy if not order.force else _nobody)
+            for host in hosts
+        }
+
+    def run(self, watch: Callable[[Result], None] = lambda _: None) -> Record:
+        """Carry it out, or in check mode tell what that would take. ``watch`` hears each result as it comes."""
+        try:
+            if self._order.check:
+                return self._runner(Record(waiting=self._left_over()), watch).run(self._assignments)
+            return self._change(self._open_journal(), watch)
+        finally:
+            for site in self._sites.values():
+                site.hang_up()
+
+    def _runner(self, record: Record, watch: Callable[[Result], None]) -> Runner:
+        return Runner(self._sites, record, fanout=self._order.fanout, watch=watch)
+
+    def _change(self, log: Journal, watch: Callable[[Result], None]) -> Record:
+        owner = Owner(self.run_id)
+        self._join(log, owner)
+        record = lock([*self._sites.values()], owner, break_dead=self._order.break_lock, fanout=self._order.fanout)
+        record.waiting = journal.pending(log.earlier) if self._order.resume else self._left_over()
+        if record.locked or record.interrupted:
+            return record
+        reached = [site for site in self._sites.values() if not record.out(site.name)]
+        try:
+            for node, names in record.waiting.items():
+                log.write("waiting", node=node, notify=names)
+            self._runner(record, watch).run(self._assignments)
+            log.write("end", exit=record.exit_code(check=False), stopped=record.stopped)
+        finally:
+            unlock(reached, owner, fanout=self._order.fanout)
+            log.close()
+        return record
+
+    def _left_over(self) -> dict[str, list[str]]:
+        """Handlers that an earlier run of this playbook left these nodes waiting for."""
+        found = journal.left_over(self._order.runs, str(self._playbook.path.resolve()))
+        return {node: names for node, names in found.items() if node in self._sites}
+
+    def _open_journal(self) -> Journal:
+        """A new journal, or that of the run to resume, if it was the same run."""
+        path = self._order.runs / self.run_id
+        if self._order.resume and not path.is_dir():
+            known = [folder.name for folder in self._order.runs.glob("*")]
+            raise InputError(f"there is no run {self.run_id} in {self._order.runs}{did_you_mean(self.run_id, known)}")
+        log = Journal(self._order.runs, self.run_id)
+        if log.earlier:
+            _compare(log.earlier[0], self._head, self.run_id)
+        log.write("resume" if log.earlier else "run", **self._head)
+        return log
+
+    def _join(self, log: Journal, owner: Owner) -> None:
+        """Let every site write to the journal, know what the run did there before, and hold the lock."""
+        made = journal.changes(log.earlier)
+        for site in self._sites.values():
+            site.journal = log
+            site.made = [m for m in made if m.node == site.name]
+            site.reboots = sum(bool(line.get("boot_id")) and line["node"] == site.name for line in log.earlier)
+            site.lock = functools.partial(take, site, owner)
+
+
+def _nobody(_host: Host, _ask: object) -> str:
+    return ""
+
+
+def _head(playbook: Playbook, selection: Selection, order: Order, hosts: Sequence[Host]) -> dict[str, Any]:
+    """What a run is of: what is not the same cannot be resumed."""
+    nodes = [(h.name, h.address, h.port, h.user, h.groups, sorted(h.vars.items(), key=str)) for h in hosts]
+    return {
+        "schema": journal.SCHEMA,
+        "playbook": str(playbook.path.resolve()),
+        "version": order.version,
+        "selection": asdict(selection),
+        "nodes": hashlib.sha256(repr(nodes).encode()).hexdigest(),
+        "definition": {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in playbook.files},
+    }
+
+
+def _compare(then: dict[str, Any], now: dict[str, Any], run: str) -> None:
+    """Refuse to resume what is not the same run any more."""
+    now = json.loads(json.dumps(now))
+    changed = [_SPOKEN[key] for key in _SPOKEN if then.get(key) != now[key]]
+    before, after = then.get("definition", {}), now["definition"]
+    changed += [path for path in {**before, **after} if before.get(path) != after.get(path)]
+    if changed:
+        raise InputError(f"run {run} cannot be resumed: changed since then: {', '.join(changed)}; start a new run")
+
+
+_SPOKEN = {
+    "schema": "the journal's format",
+    "version": "the version of gpuops",
+    "playbook": "the playbook",
+    "selection": "--tags, --skip-tags or --start-at",
+    "nodes": "the inventory or --limit",
+}

@@ -1,0 +1,46 @@
+"""Result: what became of one step on one node."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpuops.playbook.task import Change
+
+Status = Literal[
+    "ok", "changed", "would_change", "later", "failed", "skipped", "unreachable", "needs_operator", "interrupted"
+]
+OUT: tuple[Status, ...] = ("failed", "unreachable", "needs_operator", "interrupted")
+"""A node with one of these goes no further."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """``changes`` are those that were made, or in check mode would be; ``later`` says what could not be told yet.
+
+    ``why`` explains every status but ok and changed. ``value`` is what the task returned. ``ignored``: it failed, and
+    the playbook says that this does not matter.
+    """
+
+    node: str
+    step: str
+    name: str
+    status: Status
+    why: str = ""
+    changes: tuple[Change, ...] = ()
+    later: tuple[str, ...] = ()
+    value: Any = None
+    seconds: float = 0.0
+    attempts: int = 1
+    ignored: bool = False
+    handler: bool = False
+
+    @property
+    def out(self) -> bool:
+        """The node goes no further after this."""
+        return self.status in OUT and not self.ignored
+
+    @property
+    def registered(self) -> dict[str, Any]:
+        """What ``register`` keeps, for conditions."""
+        return {"status": self.status, "changed": self.status in ("changed", "would_change"), "value": self.value}

@@ -1,0 +1,202 @@
+"""Running: plays over nodes, batch by batch and step by step; who fails goes no further, and too many stop the run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field
+
+from gpuops.errors import Interrupted, LockedError, NodeError
+from gpuops.fleet import FANOUT, Outcome, each
+from gpuops.inventory import Host
+from gpuops.playbook.applying import carry_out, status_of
+from gpuops.playbook.binding import Bound
+from gpuops.playbook.locking import Owner, release, take
+from gpuops.playbook.play import Flush, Play, Step, batches
+from gpuops.playbook.result import Result
+from gpuops.playbook.site import Site
+
+_WEEK_SECONDS = 7 * 86400.0
+_RELEASE_SECONDS = 20.0
+
+
+@dataclass(frozen=True)
+class Assignment:
+    """A play for its nodes: the chosen ``steps``, bound."""
+
+    play: Play
+    hosts: tuple[Host, ...]
+    steps: tuple[Step | Flush, ...]
+    bound: Bound
+
+
+@dataclass
+class Record:
+    """What became of a run: every result in order, why it ``stopped`` early, and the handlers that nodes wait for."""
+
+    results: list[Result] = field(default_factory=list)
+    stopped: str = ""
+    interrupted: bool = False
+    waiting: dict[str, list[str]] = field(default_factory=dict)
+    locked: list[LockedError] = field(default_factory=list)
+    _out: set[str] = field(default_factory=set)
+
+    def out(self, node: str) -> bool:
+        """The node goes no further."""
+        return node in self._out
+
+    def add(self, result: Result) -> None:
+        """One more result."""
+        self.results.append(result)
+        self.interrupted |= result.status == "interrupted"
+        if result.out:
+            self._out.add(result.node)
+
+    def exit_code(self, *, check: bool) -> int:
+        """0 ok or changed, 1 failed (or, in check mode, not yet as it shall be), 3 a node out of reach or a person due.
+
+        4 where somebody else holds a node, 130 after Ctrl-C.
+        """
+        found = {result.status for result in self.results if not result.ignored}
+        if self.interrupted:
+            return Interrupted.exit_code
+        if self.locked:
+            return LockedError.exit_code
+        if "failed" in found or (check and found & {"would_change", "later"}):
+            return 1
+        return NodeError.exit_code if found & {"unreachable", "needs_operator"} else 0
+
+
+Watch = Callable[[Result], None]
+
+
+class Runner:
+    """Carries out assignments on ``sites`` and notes in ``record``. ``watch`` hears each result as it comes."""
+
+    def __init__(
+        self,
+        sites: dict[str, Site],
+        record: Record,
+        *,
+        fanout: int = FANOUT,
+        watch: Watch = lambda _: None,
+    ) -> None:
+        self.record = record
+        self._sites = sites
+        self._fanout = fanout
+        self._watch = watch
+
+    def run(self, assignments: Sequence[Assignment]) -> Record:
+        """Every play, until all are done or one stops."""
+        for assignment in assignments:
+            hosts = [host for host in assignment.hosts if not self.record.out(host.name)]
+            for batch in batches(hosts, assignment.play.serial):
+                self._batch(assignment, batch)
+                if self.record.stopped or self.record.interrupted:
+                    return self.record
+        return self.record
+
+    def _batch(self, assignment: Assignment, batch: list[Host]) -> None:
+        """The steps one after another, each on all nodes of the batch at once; then the handlers."""
+        for step in assignment.steps:
+            if isinstance(step, Flush):
+                self._handlers(assignment, batch)
+            else:
+                self._step(assignment, step, self._left(batch))
+                self._weigh(assignment.play, batch)
+            if self.record.stopped or self.record.interrupted:
+                return
+        self._handlers(assignment, batch)
+        self._weigh(assignment.play, batch)
+
+    def _left(self, batch: Sequence[Host]) -> list[Host]:
+        return [host for host in batch if not self.record.out(host.name)]
+
+    def _step(self, assignment: Assignment, step: Step, hosts: Sequence[Host], *, handler: bool = False) -> None:
+        def work(host: Host) -> Result:
+            rebooting = handler and step.task.name != "reboot" and self._reboots_next(assignment.play, host)
+            bound = assignment.bound[host.name][step.id]
+            return carry_out(bound, self._sites[host.name], handler=handler, reboots_next=rebooting)
+
+        outcomes = each(
+            hosts,
+            work,
+            fanout=self._fanout,
+            total_seconds=_WEEK_SECONDS,
+            watch=lambda outcome: self._watch(_result(outcome, step)),
+        )
+        for outcome in outcomes:
+            self._keep(_result(outcome, step), step)
+
+    def _keep(self, result: Result, step: Step) -> None:
+        self.record.add(result)
+        site = self._sites[result.node]
+        if result.changes:
+            waiting = self.record.waiting.setdefault(result.node, [])
+            waiting += [name for name in step.notify if name not in waiting]
+        if site.journal and not self.record.interrupted:
+            told = {"name": step.name, "status": result.status, "why": result.why, "handler": result.handler}
+            site.journal.write("step", node=result.node, step=step.id, **told)
+
+    def _reboots_next(self, play: Play, host: Host) -> bool:
+        waiting = self.record.waiting.get(host.name, [])
+        return any(h.name in waiting and h.task.name == "reboot" for h in play.handlers)
+
+    def _handlers(self, assignment: Assignment, batch: Sequence[Host]) -> None:
+        """Those that were notified, in the order of the play, a reboot last."""
+        for handler in sorted(assignment.play.handlers, key=lambda h: h.task.name == "reboot"):
+            hosts = [h for h in self._left(batch) if handler.name in self.record.waiting.get(h.name, [])]
+            self._step(assignment, handler, hosts, handler=True)
+            for host in self._left(hosts):
+                self.record.waiting[host.name].remove(handler.name)
+            if self.record.interrupted:
+                return
+
+    def _weigh(self, play: Play, batch: Sequence[Host]) -> None:
+        """Stop where more of the batch failed than the play allows, or all of it."""
+        failed = len(batch) - len(self._left(batch))
+        percentage = 100 * failed / len(batch)
+        if failed and (play.any_errors_fatal or failed == len(batch) or percentage > play.max_fail_percentage):
+            allowed = "none" if play.any_errors_fatal else f"{play.max_fail_percentage:g} %"
+            self.record.stopped = f"{failed} of {len(batch)} nodes failed in play {play.name!r} (allowed: {allowed})"
+
+
+def _result(outcome: Outcome[Result], step: Step) -> Result:
+    """The result, or what stands in its place; an error that is not the node's own ends the run."""
+    if outcome.value is not None:
+        return outcome.value
+    error = outcome.error
+    if isinstance(error, Interrupted):
+        return Result(outcome.node, step.id, step.name, "interrupted", str(error))
+    if isinstance(error, NodeError):
+        return Result(outcome.node, step.id, step.name, "failed", error.what)
+    raise error or AssertionError(outcome)
+
+
+def lock(sites: Sequence[Site], owner: Owner, *, break_dead: bool, fanout: int = FANOUT) -> Record:
+    """Lock every node; where somebody else holds one, all are left alone. The record has those that did not answer."""
+    by_name = {site.name: site for site in sites}
+
+    def work(host: Host) -> None:
+        take(by_name[host.name], owner, break_dead=break_dead)
+
+    outcomes = each([site.host for site in sites], work, fanout=fanout)
+    record = Record(locked=[o.error for o in outcomes if isinstance(o.error, LockedError)])
+    if record.locked:
+        unlock([by_name[o.node] for o in outcomes if o.error is None], owner, fanout=fanout)
+    for outcome in outcomes:
+        if isinstance(outcome.error, NodeError):
+            status = status_of(outcome.error)
+            record.add(Result(outcome.node, "lock", "lock", status, outcome.error.what))
+    record.interrupted = any(isinstance(outcome.error, Interrupted) for outcome in outcomes)
+    return record
+
+
+def unlock(sites: Sequence[Site], owner: Owner, *, fanout: int = FANOUT) -> None:
+    """Release what is ours; a node that does not answer now tells the next run whose its lock is."""
+    by_name = {site.name: site for site in sites}
+    each(
+        [site.host for site in sites],
+        lambda host: release(by_name[host.name], owner),
+        fanout=fanout,
+        total_seconds=_RELEASE_SECONDS,
+    )

@@ -1,0 +1,92 @@
+"""Site: one node while a run works on it: its connection, what it may do there, and what its steps registered."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any
+
+from gpuops.errors import NodeError
+from gpuops.inventory import Host
+from gpuops.playbook.journal import Journal, Made
+from gpuops.playbook.task import Library, Machine
+from gpuops.shell import Command, Completed, Files, Question, read_files
+from gpuops.transport import Transport
+
+BOOT_ID = Files(("/proc/sys/kernel/random/boot_id",))
+Busy = Callable[[Host, Callable[[Sequence[Question]], list[Completed]]], str]
+
+
+@dataclass
+class Site:
+    """A node at work. Without a ``journal`` nothing is changed: that is check mode, and `do` refuses.
+
+    ``busy`` says who works on the node, or nothing; it is asked once, before the first change. ``lock`` takes the
+    node's lock again, which a reboot ended. ``made`` are the changes that this run began here, also before it was
+    resumed, and ``reboots`` how often it rebooted the node. ``would_change`` notes that check mode found something.
+    """
+
+    host: Host
+    machine: Machine
+    library: Library
+    open: Callable[[Host], Transport]
+    journal: Journal | None = None
+    busy: Busy = lambda _host, _ask: ""
+    lock: Callable[[], None] = lambda: None
+    made: list[Made] = field(default_factory=list)
+    sleep: Callable[[float], None] = time.sleep
+    clock: Callable[[], float] = time.monotonic
+    registered: dict[str, Any] = field(default_factory=dict)
+    would_change: bool = False
+    reboots: int = 0
+    ends: float = float("inf")
+    _transport: Transport | None = None
+    _free: bool = False
+
+    @property
+    def name(self) -> str:
+        """The node's name."""
+        return self.host.name
+
+    def ask(self, questions: Sequence[Question]) -> list[Completed]:
+        """Ask the node, within the time that the step has left."""
+        return self.transport().batch([self._within(question) for question in questions])
+
+    def do(self, command: Command) -> Completed:
+        """Change the node."""
+        if self.journal is None:
+            raise AssertionError(f"{command} would change {self.name} in check mode")
+        return self.transport().batch([self._within(command)])[0]
+
+    def refusal(self) -> str:
+        """Why the node must not be changed now: who works on it. Asked once; empty where nobody does."""
+        why = "" if self._free else self.busy(self.host, self.ask)
+        self._free = not why
+        return why
+
+    def transport(self) -> Transport:
+        """The connection, opened when it is first used."""
+        if self._transport is None:
+            self._transport = self.open(self.host)
+        return self._transport
+
+    def hang_up(self) -> None:
+        """Close the connection; the next question opens another."""
+        transport, self._transport = self._transport, None
+        if transport is not None:
+            transport.close()
+
+    def boot_id(self) -> str:
+        """Which boot the node is in; `NodeError` where it does not tell."""
+        (answer,) = self.ask([BOOT_ID])
+        found = read_files(answer.out).get(BOOT_ID.globs[0], "").strip()
+        if not found:
+            raise NodeError(self.name, "it does not tell its boot id, so nobody could tell whether it was rebooted")
+        return found
+
+    def _within(self, question: Question) -> Question:
+        left = self.ends - self.clock()
+        if left <= 0:
+            raise NodeError(self.name, "the step took longer than its timeout")
+        return replace(question, timeout_seconds=min(question.timeout_seconds, left))

@@ -1,0 +1,101 @@
+"""Variables: ``{{ name }}`` in a parameter is a plain look-up, done before any node is asked.
+
+Only what a person wrote is looked at for it: the playbook's variables and the inventory's. The inventory knows its
+nodes better than a playbook that was written for all, so its values win; of two maps, entry by entry.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from gpuops.document import Node
+from gpuops.errors import did_you_mean
+from gpuops.inventory import Host
+from gpuops.inventory.values import opaque
+from gpuops.playbook.parameters import as_node
+
+NODE = "node"
+_BRACES = re.compile(r"\{\{\s*([A-Za-z_]\w*(?:\.\w+)*)\s*\}\}")
+_OURS = ("!env", "!file", "!secret")
+_DEEPEST = 10
+
+
+class Variables:
+    """What ``{{ … }}`` may name for one node: the playbook's variables, the inventory's above them, and ``node``."""
+
+    def __init__(self, given: Mapping[str, Node], host: Host | None = None) -> None:
+        self._values = dict(given)
+        if host is not None:
+            own = {name: as_node(value, host.origin) for name, value in host.vars.items()}
+            self._values = {**given, **{name: _merged(given.get(name), value) for name, value in own.items()}}
+            self._values[NODE] = as_node(_about(host), host.origin)
+
+    @property
+    def names(self) -> list[str]:
+        """Every variable."""
+        return list(self._values)
+
+    def plain(self, names: Iterable[str]) -> dict[str, Any]:
+        """Those of ``names`` that are variables, as a condition sees them."""
+        return {name: self.resolve(self._values[name]).plain() for name in names if name in self._values}
+
+    def looked_at(self, node: Node) -> bool:
+        """Whether ``node`` holds any look-up, so that it may differ from node to node."""
+        inner = [*(node.entries or {}).values(), *(node.items or [])]
+        return "{{" in (node.scalar or "") or any(map(self.looked_at, inner))
+
+    def resolve(self, node: Node, depth: int = 0) -> Node:
+        """``node`` with every look-up in it done; `DocumentError` where nothing has that name."""
+        if node.entries is not None:
+            return replace(node, entries={key: self.resolve(entry, depth) for key, entry in node.entries.items()})
+        if node.items is not None:
+            return replace(node, items=[self.resolve(item, depth) for item in node.items])
+        if node.scalar is None or ("{{" not in node.scalar and "{%" not in node.scalar):
+            return node
+        if depth > _DEEPEST:
+            raise node.fail(f"{node.scalar} leads back to itself")
+        return self._looked_up(node, node.scalar, depth)
+
+    def _looked_up(self, node: Node, text: str, depth: int) -> Node:
+        rest = _BRACES.sub("", text)
+        if "{{" in rest or "{%" in rest:
+            raise node.fail(f"{text}: only a plain look-up may stand in braces: {{{{ name.part }}}}")
+        whole = _BRACES.fullmatch(text.strip())
+        if whole:
+            return self._value(node, whole[1], depth)
+        joined = _BRACES.sub(lambda found: self._value(node, found[1], depth).text(f"{{{{ {found[1]} }}}}"), text)
+        return replace(node, scalar=joined, quoted=True)
+
+    def _value(self, node: Node, path: str, depth: int) -> Node:
+        """The value that ``path`` (``a.b.c``) names."""
+        entries, at = self._values, ""
+        for name in path.split("."):
+            if name not in entries:
+                owner = f"{at} has no" if at else "there is no variable"
+                raise node.fail(f'{owner} "{name}"{did_you_mean(name, entries)}')
+            found, at = entries[name], f"{at}.{name}".lstrip(".")
+            if _foreign(found):
+                raise node.fail(f"{at} ({found.where}) is a value that only Ansible can read; give a plain one")
+            found = self.resolve(found, depth + 1)
+            entries = found.entries or {}
+        return found
+
+
+def _foreign(value: Node) -> bool:
+    """An encrypted value, or one of the inventory that is an Ansible template: braces there are not ours."""
+    return value.tag not in _OURS and bool(opaque(value)) and not _BRACES.search(value.scalar or "")
+
+
+def _merged(default: Node | None, own: Node) -> Node:
+    if default is None or default.entries is None or own.entries is None:
+        return own
+    entries = {name: _merged(default.entries.get(name), entry) for name, entry in own.entries.items()}
+    return replace(own, entries={**default.entries, **entries}, keys={**default.keys, **own.keys})
+
+
+def _about(host: Host) -> dict[str, Any]:
+    facts = {name: getattr(host, name) for name in ("name", "address", "groups", "profile", "rack")}
+    return {name: value for name, value in facts.items() if value is not None}

@@ -1,0 +1,280 @@
+"""Made-up nodes: each a map of settings, a boot and some units, that remembers what was done to it."""
+
+import itertools
+import threading
+from dataclasses import dataclass, field
+
+import pytest
+
+from gpuops.document import Where
+from gpuops.errors import ConnectError, LostError
+from gpuops.inventory import Host
+from gpuops.playbook import detaching, locking, rebooting
+from gpuops.playbook.loading import load_playbook
+from gpuops.playbook.provisioning import Order, Provisioning, Selection, assign
+from gpuops.playbook.task import Library
+from gpuops.shell import Command, Completed
+
+TASKS = {
+    "put": '''
+"""A setting of a made-up node."""
+from dataclasses import dataclass
+from gpuops import Change, Command, Failed, Files, NeedsOperator, Plan, read_files, task
+
+@dataclass(frozen=True)
+class Params:
+    key: str
+    value: str
+    detach: bool = False
+    after: str = ""
+
+@task
+def put(params: Params) -> Plan:
+    """The setting has its value; ``after`` names another setting that must be there first."""
+    from gpuops import Later
+    found = read_files((yield Files((f"/{params.key}", f"/{params.after}"))).out)
+    if params.after and f"/{params.after}" not in found:
+        yield Later(f"{params.after} is not there yet")
+    elif found.get(f"/{params.key}") != params.value:
+        command = Command(("put", params.key, params.value), become="always")
+        yield Change(f"{params.key} = {params.value}", command, before=found.get(f"/{params.key}", ""),
+                     after=params.value, detach=params.detach)
+    return found.get(f"/{params.key}")
+''',
+    "both": '''
+"""Two settings, the second of which can only be told after the first."""
+from dataclasses import dataclass
+from gpuops import Plan, task, use
+
+@dataclass(frozen=True)
+class Params:
+    first: str
+    second: str
+
+@task
+def both(params: Params) -> Plan:
+    """One and then the other."""
+    yield from use("put", key=params.first, value="1")
+    yield from use("put", key=params.second, value="1", after=params.first)
+''',
+    "act": '''
+"""Something that is done."""
+from dataclasses import dataclass
+from typing import Literal
+from gpuops import Change, Command, Plan, task
+
+@dataclass(frozen=True)
+class Params:
+    what: str
+    kind: Literal["act", "restart", "rebuild", "state"] = "act"
+
+@task
+def act(params: Params) -> Plan:
+    """Once a run."""
+    yield Change(params.what, Command(("act", params.what), become="always"), kind=params.kind)
+''',
+    "stop": '''
+"""An end."""
+from dataclasses import dataclass
+from gpuops import Failed, NeedsOperator, Plan, task
+
+@dataclass(frozen=True)
+class Params:
+    operator: str = ""
+    failed: str = ""
+    bug: bool = False
+
+@task
+def stop(params: Params) -> Plan:
+    """Goes no further."""
+    if params.bug:
+        raise KeyError("a bug of the task")
+    if params.failed:
+        yield Failed(params.failed)
+    if params.operator:
+        yield NeedsOperator(params.operator)
+''',
+    "reboot": '''
+"""A reboot."""
+from dataclasses import dataclass
+from gpuops import Change, Plan, task
+
+@dataclass(frozen=True)
+class Params:
+    reason: str
+
+@task
+def reboot(params: Params) -> Plan:
+    """Once a run."""
+    yield Change("reboot", reboot=params.reason, kind="rebuild")
+''',
+}
+
+
+@dataclass
+class MadeUpNode:
+    """``lose``: how often the connection breaks, before or after the next changing command has its effect."""
+
+    name: str
+    settings: dict = field(default_factory=dict)
+    done: list = field(default_factory=list)
+    asked: list = field(default_factory=list)
+    refuse: set = field(default_factory=set)
+    forget: set = field(default_factory=set)
+    lose: str = ""
+    boots: int = 0
+    down: int = 0
+    stays_away: bool = False
+    units: dict = field(default_factory=dict)
+    lock: str = ""
+    busy: str = ""
+    unreachable: bool = False
+
+    def batch(self, questions):
+        if self.unreachable or (self.stays_away and self.down):
+            raise ConnectError(self.name, "nobody answers")
+        if self.down:
+            self.down -= 1
+            raise ConnectError(self.name, "it is rebooting")
+        return [Completed(self.name, q, *self.answer(q)) for q in questions]
+
+    def run(self, command):
+        return self.batch([command])[0]
+
+    def close(self):
+        pass
+
+    def answer(self, question):
+        if not isinstance(question, Command):
+            files = {f"/{k}": v for k, v in self.settings.items()}
+            files["/proc/sys/kernel/random/boot_id"] = f"boot-{self.boots}\n"
+            files["/proc/sys/kernel/osrelease"] = "6.8.0-45-generic\n"
+            return 0, "".join(f"{g}\0{files[g]}\0" for g in question.globs if g in files)
+        return getattr(self, "_" + question.words[0].replace("-", "_"))(question)
+
+    def _sh(self, command):
+        script, words = command.words[2], command.words[4:]
+        if script == locking._TAKE:
+            return self._locked(command.stdin, words[1])
+        if script == locking._RELEASE:
+            self.lock = "" if words[1] in self.lock else self.lock
+            return (0,)
+        if script == detaching._START:
+            self.units[f"{words[1]}.service"] = self.do(words[3:])
+            return (0,)
+        assert "systemctl stop" in script, script
+        self.units.pop(words[0])
+        return (0,)
+
+    def _locked(self, owner, instead):
+        if self.lock and not (instead and instead in self.lock):
+            return 75, self.lock
+        self.lock = owner
+        return (0,)
+
+    def do(self, words):
+        """A change: refused, lost on its way there or back, forgotten, or made."""
+        assert self.lock, f"{words} without a lock"
+        lost, self.lose = self.lose, ""
+        if lost == "before":
+            raise LostError(self.name, "the connection broke")
+        if " ".join(words) in self.refuse:
+            return 1, "", "refused"
+        self.done.append(" ".join(words))
+        if words[0] == "put" and words[1] not in self.forget:
+            self.settings[words[1]] = words[2]
+        if lost == "after":
+            raise LostError(self.name, "the connection broke")
+        return (0,)
+
+    def _put(self, command):
+        return self.do(command.words)
+
+    _act = _put
+
+    def _systemd_run(self, command):
+        assert command == rebooting._REBOOT
+        self.done.append("reboot")
+        self.boots, self.down, self.lock = self.boots + 1, 2, ""
+        return (0,)
+
+    def _systemctl(self, command):
+        if command.words[1] == "show":
+            ended = self.units.get(command.words[-1])
+            if ended is None:
+                return 0, "LoadState=not-found\nActiveState=inactive\n"
+            return 0, f"LoadState=loaded\nActiveState=active\nSubState=exited\nExecMainStatus={ended[0]}\n"
+        return 0, "running\n" if command.words[1] == "is-system-running" else ""
+
+    def _tail(self, _command):
+        return 0, "the last line of its log\n"
+
+
+class World:
+    """Made-up nodes and a project with made-up tasks, and a way to run playbooks over them."""
+
+    def __init__(self, folder, names=("n1",)):
+        self.folder = folder
+        self.nodes = {name: MadeUpNode(name) for name in names}
+        self.hosts = {name: Host(name, name, Where("inventory.yml", 1, 1), groups=("all",)) for name in names}
+        self.slept = []
+        tasks = folder / "playbooks" / "tasks"
+        tasks.mkdir(parents=True)
+        for path in (folder, tasks.parent, tasks):
+            path.chmod(0o755)
+        for name, text in TASKS.items():
+            (tasks / f"{name}.py").write_text(text)
+        self.library = Library(folder)
+        self.order = Order("1.0", folder / "runs")
+        self.last = None
+
+    def write(self, text, name="p.yml"):
+        path = self.folder / name
+        path.write_text(text)
+        return path
+
+    def prepare(self, text=None, hosts=None, *, selection=None, **order):
+        selection = selection or Selection()
+        if text is not None:
+            self.write(text)
+        playbook = load_playbook(str(self.folder / "p.yml"), self.library, self.folder)
+        chosen = hosts or list(self.hosts.values())
+        assignments = assign(playbook, lambda _pattern: chosen, selection)
+        made = Provisioning(
+            playbook, assignments, selection, Order(**{**vars(self.order), **order}), library=self.library,
+            open_transport=lambda host: self.nodes[host.name], busy=lambda host, _ask: self.nodes[host.name].busy,
+        )  # fmt: skip
+        for site in made._sites.values():
+            site.sleep = self.slept.append
+            ticks = itertools.count(0.0, 0.001)
+            site.clock = lambda ticks=ticks, site=site: next(ticks) + sum(self.slept)
+        return made
+
+    def run(self, text=None, hosts=None, **order):
+        self.last = self.prepare(text, hosts, **order)
+        return self.last.run()
+
+    @property
+    def node(self):
+        return self.nodes["n1"]
+
+    def statuses(self, record):
+        return [(r.node, r.name, r.status) if len(self.nodes) > 1 else (r.name, r.status) for r in record.results]
+
+
+@pytest.fixture
+def world(tmp_path):
+    """One made-up node, n1."""
+    return World(tmp_path)
+
+
+@pytest.fixture
+def cluster(tmp_path):
+    """Makes as many made-up nodes as are named."""
+    return lambda *names: World(tmp_path, names)
+
+
+@pytest.fixture(autouse=True)
+def _no_thread_is_left():
+    yield
+    assert all(t.daemon or t is threading.main_thread() for t in threading.enumerate())

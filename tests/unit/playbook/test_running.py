@@ -1,0 +1,355 @@
+import itertools
+
+import pytest
+
+from gpuops.errors import DocumentError
+from gpuops.playbook import applying, binding, rebooting
+from gpuops.probing import Probe, Unknown
+from gpuops.shell import Files, read_files
+
+PUT = "- hosts: all\n  tasks:\n    - put: {key: a, value: '1'}\n"
+
+
+def steps(*lines, handlers=()):
+    text = "- hosts: all\n  tasks:\n" + "".join(f"    - {line}\n" for line in lines)
+    return text + ("  handlers:\n" + "".join(f"    - {line}\n" for line in handlers) if handlers else "")
+
+
+def test_a_change_is_made_once_and_the_second_run_finds_everything_well(world):
+    first = world.run(PUT)
+    assert world.statuses(first) == [("put", "changed")]
+    assert world.node.settings == {"a": "1"}
+    second = world.run()
+    assert world.statuses(second) == [("put", "ok")]
+    assert world.node.done == ["put a 1"]
+    assert (first.exit_code(check=False), second.exit_code(check=False)) == (0, 0)
+
+
+def test_check_mode_shows_what_apply_then_does_and_touches_nothing(world):
+    text = steps("put: {key: a, value: '1'}", "both: {first: b, second: c}", "put: {key: d, value: x, after: c}")
+    checked = world.run(text, check=True)
+    assert world.statuses(checked) == [("put", "would_change"), ("both", "would_change"), ("put", "later")]
+    assert checked.results[1].later == ("b is not there yet",)
+    assert checked.results[2].why == "c is not there yet"
+    assert checked.exit_code(check=True) == 1
+    assert (world.node.done, world.node.lock, list(world.folder.glob("runs"))) == ([], "", [])
+    applied = world.run(text)
+    shown = [change.what for result in checked.results for change in result.changes]
+    made = [change.what for result in applied.results for change in result.changes]
+    assert made == ["a = 1", "b = 1", "c = 1", "d = x"]
+    assert [what for what in made if what in shown] == shown
+    assert world.run(check=True).exit_code(check=True) == 0
+
+
+def test_what_cannot_be_told_although_nothing_is_to_be_changed_before_it_is_a_failure(world):
+    text = steps("put: {key: d, value: x, after: c}")
+    for check in (True, False):
+        record = world.run(text, check=check)
+        assert [(r.status, r.why) for r in record.results] == [("failed", "c is not there yet")]
+        assert record.exit_code(check=check) == 1
+
+
+def test_a_change_that_does_not_hold_is_a_failure(world):
+    world.node.forget.add("a")
+    (result,) = world.run(PUT).results
+    assert (result.status, result.why) == ("failed", "did not hold: a = 1")
+    assert world.node.done == ["put a 1"]
+
+
+def test_a_command_that_is_refused_ends_the_node_and_not_the_others(cluster):
+    world = cluster("n1", "n2", "n3")
+    world.nodes["n2"].refuse.add("put a 1")
+    record = world.run(steps("put: {key: a, value: '1'}", "put: {key: b, value: '1'}"))
+    assert [(r.node, r.status) for r in record.results] == [
+        ("n1", "changed"), ("n2", "failed"), ("n3", "changed"), ("n1", "changed"), ("n3", "changed"),
+    ]  # fmt: skip
+    assert record.results[1].why == "a = 1: ended with 1 and said: refused"
+    assert record.exit_code(check=False) == 1
+
+
+@pytest.mark.parametrize(
+    ("step", "status", "code"),
+    [
+        ("stop: {operator: enrol the key at the console}", "needs_operator", 3),
+        ("stop: {failed: no such package}", "failed", 1),
+        ("stop: {bug: true}", "failed", 1),
+    ],
+)
+def test_how_a_task_can_end(world, step, status, code):
+    record = world.run(steps(step, "put: {key: a, value: '1'}"))
+    assert world.statuses(record) == [("stop", status)]
+    assert record.exit_code(check=False) == code
+
+
+def test_a_node_out_of_reach_is_left_out_and_told(cluster):
+    world = cluster("n1", "n2")
+    world.nodes["n2"].unreachable = True
+    record = world.run(PUT)
+    assert [(r.node, r.status) for r in record.results] == [("n2", "unreachable"), ("n1", "changed")]
+    assert record.exit_code(check=False) == 3
+
+
+@pytest.mark.parametrize("when", ["before", "after"])
+def test_a_connection_that_is_lost_in_a_change_leaves_the_node_and_a_second_run_heals_it(world, when):
+    world.node.lose = when
+    record = world.run(steps("put: {key: a, value: '1'}", "put: {key: b, value: '1'}"))
+    assert world.statuses(record) == [("put", "unreachable")]
+    assert record.exit_code(check=False) == 3
+    assert world.run().exit_code(check=False) == 0
+    assert world.node.settings == {"a": "1", "b": "1"}
+    assert world.node.done == ["put a 1", "put b 1"]
+
+
+@pytest.fixture
+def facts(monkeypatch):
+    """Two probes: one reads a setting of the node, the other cannot read anything."""
+    colour = Probe("colour", Files(("/colour",)), lambda answer: {"name": read_files(answer.out)["/colour"]})
+    dark = Probe("dark", Files(("/dark",)), lambda _: Unknown("it is dark"))
+    for module in (binding, applying):
+        monkeypatch.setattr(module, "every_probe", lambda: {"colour": colour, "dark": dark})
+
+
+def test_conditions_read_fresh_facts_variables_and_earlier_results(world, facts):
+    text = steps(
+        "{put: {key: colour, value: red}, register: first}",
+        "{put: {key: b, value: '1'}, when: first.changed}",
+        "{put: {key: c, value: '1'}, when: not first.changed}",
+        "{put: {key: d, value: '1'}, when: [facts.colour.name == 'red', node.name == 'n1']}",
+    )
+    record = world.run(text)
+    assert [r.status for r in record.results] == ["changed", "changed", "skipped", "changed"]
+    assert record.results[2].why == "not: not first.changed"
+
+
+def test_a_fact_that_nobody_could_read_decides_nothing(world, facts):
+    text = steps("{put: {key: a, value: '1'}, when: facts.dark == 'x'}")
+    (result,) = world.run(text).results
+    assert result.status == "failed"
+    assert "'x'\" cannot be decided: it is dark" in result.why
+    later = world.run(steps("put: {key: b, value: '1'}", "{put: {key: a, value: '1'}, when: facts.dark}"), check=True)
+    assert [r.status for r in later.results] == ["would_change", "later"]
+
+
+def test_errors_may_be_ignored(world):
+    record = world.run(steps("{stop: {failed: broken}, ignore_errors: true}", "put: {key: a, value: '1'}"))
+    assert [(r.status, r.ignored) for r in record.results] == [("failed", True), ("changed", False)]
+    assert record.exit_code(check=False) == 0
+
+
+def test_a_step_is_tried_again_as_often_as_it_says(world):
+    world.node.refuse.add("put a 1")
+    record = world.run(steps("{put: {key: a, value: '1'}, retries: 2, delay: 30}"))
+    assert (record.results[0].attempts, record.results[0].status) == (3, "failed")
+    assert world.slept == [30, 30]
+
+
+def test_until_waits_for_the_world_outside(world, facts):
+    def sleep(seconds):
+        world.slept.append(seconds)
+        world.node.settings["colour"] = "green" if len(world.slept) > 1 else "yellow"
+
+    world.node.settings["colour"] = "red"
+    made = world.prepare(steps("{put: {key: a, value: '1'}, until: facts.colour.name == 'green', retries: 5}"))
+    for site in made._sites.values():
+        site.sleep = sleep
+    (result,) = made.run().results
+    assert (result.status, result.attempts) == ("changed", 3)
+    (result,) = world.run(steps("{put: {key: a, value: '1'}, until: facts.colour.name == 'blue', retries: 2}")).results
+    assert (result.status, result.why, result.attempts) == ("failed", "not yet: facts.colour.name == 'blue'", 3)
+
+
+def test_the_time_of_a_step_is_limited(world):
+    world.node.stays_away = True
+    (result,) = world.run(steps("{reboot: {reason: x}, timeout: 5}")).results
+    assert result.status == "unreachable"
+    assert "not back" in result.why
+    assert sum(world.slept) < 30
+
+
+HANDLERS = ("{name: restart, act: {what: restart, kind: restart}}", "{name: again, act: {what: again}}")
+
+
+def test_handlers_run_once_at_the_end_in_the_order_of_the_play_and_only_where_something_changed(cluster):
+    world = cluster("n1", "n2")
+    world.nodes["n2"].settings = {"a": "1", "b": "1"}
+    text = steps(
+        "{put: {key: a, value: '1'}, notify: [again, restart]}",
+        "{put: {key: b, value: '1'}, notify: restart}",
+        handlers=HANDLERS,
+    )
+    world.run(text)
+    assert world.node.done == ["put a 1", "put b 1", "act restart", "act again"]
+    assert world.nodes["n2"].done == []
+
+
+def test_a_flush_runs_them_at_once_and_they_may_be_notified_again(world):
+    text = steps(
+        "{put: {key: a, value: '1'}, notify: restart}",
+        "flush: handlers",
+        "{put: {key: b, value: '1'}, notify: restart}",
+        handlers=HANDLERS,
+    )
+    world.run(text)
+    assert world.node.done == ["put a 1", "act restart", "put b 1", "act restart"]
+
+
+def test_a_reboot_comes_last_and_makes_restarts_pointless(world):
+    handlers = ("{name: boot, reboot: {reason: a new driver}}", *HANDLERS)
+    text = steps("{put: {key: a, value: '1'}, notify: [boot, restart, again]}", handlers=handlers)
+    record = world.run(text)
+    assert world.node.done == ["put a 1", "act again", "reboot"]
+    assert ("restart", "skipped", "the node reboots next") in [(r.name, r.status, r.why) for r in record.results]
+    assert world.node.lock == ""
+    assert record.exit_code(check=False) == 0
+
+
+def test_handlers_that_never_ran_are_remembered_by_the_next_run(world):
+    text = steps("{put: {key: a, value: '1'}, notify: restart}", "put: {key: b, value: '1'}", handlers=HANDLERS)
+    world.node.refuse.add("put b 1")
+    assert world.run(text).exit_code(check=False) == 1
+    assert world.node.done == ["put a 1"]
+    assert world.run().exit_code(check=False) == 1
+    world.node.refuse.clear()
+    assert world.run().exit_code(check=False) == 0
+    assert world.node.done == ["put a 1", "put b 1", "act restart"]
+    world.run()
+    assert world.node.done.count("act restart") == 1
+
+
+def test_check_mode_shows_the_handlers_that_would_run(world):
+    text = steps("{put: {key: a, value: '1'}, notify: restart}", handlers=HANDLERS)
+    record = world.run(text, check=True)
+    assert world.statuses(record) == [("put", "would_change"), ("restart", "would_change")]
+
+
+ROLLING = """\
+- hosts: all
+  serial: [1, 25%, 100%]
+  max_fail_percentage: {allowed}
+  tasks:
+    - put: {{key: a, value: '1'}}
+    - put: {{key: b, value: '1'}}
+"""
+
+
+@pytest.mark.parametrize(
+    ("allowed", "failing", "touched"),
+    [
+        (0, ["n03"], 5),  # the second batch, n02 to n05, stops after its first step
+        (25, ["n03"], 16),  # one of four is not more than 25 %
+        (24, ["n03"], 5),
+        (100, ["n01"], 1),  # a batch that fails as a whole always stops
+        (100, ["n02", "n03", "n04", "n05"], 5),
+    ],
+)
+def test_a_rolling_change_stops_where_too_many_failed(cluster, allowed, failing, touched):
+    world = cluster(*(f"n{number:02}" for number in range(1, 17)))
+    for name in failing:
+        world.nodes[name].refuse.add("put a 1")
+    record = world.run(ROLLING.format(allowed=allowed))
+    reached = {result.node for result in record.results}
+    assert len(reached) == touched
+    assert bool(record.stopped) == (touched < 16)
+    assert all(not world.nodes[name].done for name in world.nodes if name not in reached)
+    assert all(not node.lock for node in world.nodes.values())
+
+
+def test_one_failure_may_be_enough(cluster):
+    world = cluster(*(f"n{number:02}" for number in range(1, 17)))
+    world.nodes["n09"].refuse.add("put a 1")
+    record = world.run("- hosts: all\n  any_errors_fatal: true\n  tasks:\n    - put: {key: a, value: '1'}\n"
+                       "    - put: {key: b, value: '1'}\n")  # fmt: skip
+    assert record.stopped == "1 of 16 nodes failed in play 'all' (allowed: none)"
+    assert not any("put b 1" in node.done for node in world.nodes.values())
+
+
+def test_a_node_that_runs_jobs_is_not_changed_and_says_whose_they_are(cluster):
+    world = cluster("n1", "n2", "n3")
+    world.nodes["n1"].busy = "busy: job 17 of ann; drain it, or --force"
+    world.nodes["n3"].busy = "busy too"
+    world.nodes["n3"].settings["a"] = "1"
+    record = world.run(PUT)
+    assert [(r.node, r.status, r.why) for r in record.results] == [
+        ("n1", "needs_operator", "busy: job 17 of ann; drain it, or --force"),
+        ("n2", "changed", ""),
+        ("n3", "ok", ""),
+    ]
+    assert record.exit_code(check=False) == 3
+    assert world.run(force=True).exit_code(check=False) == 0
+    assert world.node.settings == {"a": "1"}
+
+
+def test_a_reboot_is_proved_by_a_new_boot(world):
+    record = world.run(steps("reboot: {reason: a new kernel}", "put: {key: a, value: '1'}"))
+    assert world.statuses(record) == [("reboot", "changed"), ("put", "changed")]
+    assert world.node.done == ["reboot", "put a 1"]
+
+
+def test_a_node_that_stays_away_is_out_of_reach(world):
+    world.node.stays_away = True
+    record = world.run(steps("reboot: {reason: a new kernel}", "put: {key: a, value: '1'}"))
+    (result,) = record.results
+    assert result.status == "unreachable"
+    assert "look at its console or its BMC" in result.why
+    assert sum(world.slept) >= rebooting.BACK_SECONDS
+    assert record.exit_code(check=False) == 3
+
+
+def test_a_node_is_not_rebooted_for_ever(world):
+    record = world.run(steps(*["reboot: {reason: again}"] * 5))
+    assert [r.status for r in record.results] == ["changed", "changed", "changed", "needs_operator"]
+    assert world.node.done.count("reboot") == 3
+
+
+def test_the_machine_that_gpuops_runs_on_is_not_rebooted(world, monkeypatch, tmp_path):
+    own = tmp_path / "boot_id"
+    own.write_text("boot-0\n")
+    monkeypatch.setattr(rebooting, "Path", lambda _: own)
+    record = world.run(steps("reboot: {reason: again}"))
+    assert record.results[0].status == "needs_operator"
+    assert "the machine that gpuops runs on" in record.results[0].why
+    assert world.node.done == []
+
+
+def test_a_long_step_runs_as_a_unit_of_the_node(world):
+    record = world.run(steps("put: {key: a, value: '1', detach: true}"))
+    assert world.statuses(record) == [("put", "changed")]
+    assert world.node.units == {}
+
+
+def test_a_secret_is_in_no_journal(world, monkeypatch):
+    monkeypatch.setenv("TOKEN", "hunter2")
+    world.run(steps("put: {key: a, value: hunter2x}"))
+    assert b"hunter2x" in b"".join(p.read_bytes() for p in world.folder.glob("runs/*/journal.jsonl"))
+    from gpuops.secret import Secret
+
+    Secret("hunter3")
+    world.run(steps("put: {key: b, value: hunter3}"))
+    assert b"hunter3" not in b"".join(p.read_bytes() for p in world.folder.glob("runs/*/journal.jsonl"))
+
+
+def test_a_plan_is_data_so_any_order_of_independent_steps_comes_to_the_same(cluster):
+    ends = []
+    for order in itertools.permutations("abc"):
+        world = cluster("n1") if not ends else ends[0][0]
+        world.nodes["n1"].settings = {}
+        world.run(steps(*(f"put: {{key: {key}, value: '1'}}" for key in order)))
+        ends.append((world, dict(world.nodes["n1"].settings)))
+    assert all(end == {"a": "1", "b": "1", "c": "1"} for _, end in ends)
+
+
+def test_a_task_that_gives_another_wrong_parameters_fails_and_says_where(world):
+    path = world.folder / "playbooks" / "tasks" / "wrong.py"
+    path.write_text(
+        "from dataclasses import dataclass\nfrom gpuops import Plan, task, use\n"
+        "@dataclass(frozen=True)\nclass Params:\n    pass\n"
+        "@task\ndef wrong(params: Params) -> Plan:\n    yield from use('put', kye='a')\n"
+    )
+    from gpuops.playbook.task import Library
+
+    world.library = Library(world.folder)
+    record = world.run(steps("wrong: {}"))
+    assert record.results[0].status == "failed"
+    assert 'unknown key "kye" under "put"; did you mean "key"' in record.results[0].why
+    with pytest.raises(DocumentError):
+        world.run(steps("wrong: {x: 1}"))
