@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from gpuops.bandwidth import gate_bytes
@@ -12,7 +13,7 @@ from gpuops.collective.engines import Load, Operation
 from gpuops.collective.launchers import Launcher, Part, allocate, by_mpirun, by_srun
 from gpuops.collective.nccl.seats import Seat, seats
 from gpuops.collective.nccl_tests import Task, figure_of
-from gpuops.errors import Interrupted
+from gpuops.errors import Interrupted, NodeError
 from gpuops.fleet import Outcome, each
 from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric
@@ -234,14 +235,20 @@ class NcclTestsEngine:
         itself = address.startswith("127.") or address in ("::1", "localhost")
         return node if itself or self.launcher == "srun" else address
 
+    @property
+    def pids(self) -> Mapping[str, Collection[int]]:
+        """Between rounds nothing of ours runs on any node."""
+        return {}
+
     def close(self) -> None:
         """Hang up where an answer is still awaited, and give Slurm's job back."""
         for node in list(self._asking):
             self._ways[node].close()
         allocation, self.allocation = self.allocation, ""
-        if allocation:
-            first, found = next(iter(self._found.items()))
-            self._ways[first].run(Command((found.programs.get("scancel", "scancel"), allocation)))
+        for node, found in self._found.items() if allocation else ():
+            with contextlib.suppress(NodeError):  # a node that has left; any other will do
+                self._ways[node].run(Command((found.programs.get("scancel", "scancel"), allocation)))
+                return
 
 
 def _gone(group: Group, why: str) -> Figure:
