@@ -34,7 +34,7 @@ def test_healthy_hosts_pass_every_rung(climb):
 
 def test_a_host_whose_clock_is_off_leaves_and_the_others_go_on(climb, plant):
     plant("gpu02:host:clock-skew=3600")
-    failed, left, gone = climb(rdma=False)
+    failed, left, gone = climb(over_rdma=False)
     assert failed == {("gpu02",): "clocks: its clock is 3600 s ahead of the others'"}
     assert left == ["gpu01", "gpu03"]
     assert gone == {"gpu02": "clocks: its clock is 3600 s ahead of the others'"}
@@ -58,6 +58,6 @@ def test_a_slow_hca_is_told_apart_from_its_partners(climb, plant):
 
 def test_a_host_without_python_leaves_with_that_reason(climb, plant):
     plant("gpu01:host:no-python")
-    _, left, gone = climb(rdma=False)
+    _, left, gone = climb(over_rdma=False)
     assert left == ["gpu02", "gpu03"]
     assert "Python" in gone["gpu01"]

@@ -32,13 +32,13 @@ Answers = dict[str, dict[str, Any]]
 class Ladder:
     """The climb of one pool. ``interface`` is the one that peers shall use, if not the one of SSH.
 
-    ``rdma`` False leaves out what only RDMA needs, ``writes`` False ib_write_bw. ``watch`` hears of each rung before it
+    ``over_rdma`` False leaves out what only RDMA needs, ``writes`` False ib_write_bw. ``watch`` hears of each rung before it
     is tried. ``failures`` grows as it goes.
     """
 
     pool: Pool
     interface: str = ""
-    rdma: bool = True
+    over_rdma: bool = True
     writes: bool = True
     watch: Callable[[str], None] = lambda _rung: None
     failures: list[Failure] = field(default_factory=list)
@@ -55,7 +55,7 @@ class Ladder:
                 self._fail(rung(crew))
         finally:
             crew.close()
-        if self.rdma:
+        if self.over_rdma:
             self._climb_rdma()
         return self.failures
 

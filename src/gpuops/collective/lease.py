@@ -21,7 +21,7 @@ class Lease:
     ``way`` is a project's ``lease``. A ``reservation`` is refused by Slurm itself where a job runs or another
     reservation stands, so it is the safer way; it ends by itself after ``minutes``. A ``drain`` bears a reason of this
     lease's own, by which it is known again: a node that somebody else drained is neither taken nor ever resumed. A job
-    may have started just before the drain, so idleness is to be proved after. ``tell`` hears what could not be given
+    may have started just before the drain, so nodes are to be looked at again. ``tell`` hears what could not be given
     back.
     """
 

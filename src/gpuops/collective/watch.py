@@ -17,38 +17,39 @@ from gpuops.probes.services import services
 from gpuops.probing import Probe, Unknown
 from gpuops.profile import Profile
 
-Scheduler = Callable[[Sequence[Host]], Mapping[str, Allocation]]
-"""Asks who has been given which node (`gpuops.collective.slurm`, `gpuops.collective.kubernetes`)."""
+Allocations = Callable[[Sequence[Host]], Mapping[str, Allocation]]
+"""Asks a scheduler who was given which node; a node that it is not asked about is absent."""
 
 
 class Watch:
     """The eye on a pool. ``forced`` names nodes that are taken whatever runs there.
 
-    ``pids`` gives the processes, by node, that the engine has there at present. Without a ``scheduler``, one is asked
-    all the same where the nodes themselves run slurmd; ``own_job`` is the Slurm job in which gpuops itself runs.
+    ``pids`` gives the processes, by node, that the engine has there at present, and ``slurm_job`` is the job in which
+    gpuops itself runs. Nodes of which ``allocations`` says nothing are asked about where they themselves run slurmd.
     """
 
     def __init__(
         self,
         pool: Pool,
         profiles: Mapping[str, Profile],
-        *,
         forced: Collection[str] = (),
+        slurm_job: str = "",
+        *,
         pids: Callable[[], Mapping[str, Collection[int]]] = dict,
-        scheduler: Scheduler | None = None,
-        own_job: str = "",
+        allocations: Allocations = lambda _hosts: {},
     ) -> None:
         self._pool = pool
         self._profiles = profiles
         self._forced = frozenset(forced)
+        self._slurm_job = slurm_job
         self._pids = pids
-        self._scheduler = scheduler
-        self._own_job = own_job
+        self._allocations = allocations
+        self._slurmd: frozenset[str] = frozenset()
 
     def prove(self) -> dict[str, Idleness]:
         """The idleness of every node, asked in one round trip each; a node that does not answer leaves the pool."""
         facts = self._ask((*FIRST, services), self._pool.hosts)
-        self._scheduler = self._scheduler or self._slurm_of(facts)
+        self._slurmd = frozenset(name for name, told in facts.items() if _runs_slurmd(told))
         given, pids = self._given(facts), self._pids()
         found = [idleness_of(told, self._profiles[n], pids.get(n, ()), given.get(n, ())) for n, told in facts.items()]
         return {idleness.node: self._unless_forced(idleness) for idleness in found}
@@ -67,17 +68,15 @@ class Watch:
         answers = self._pool.ask(questions(probes), names)
         return {name: read(name, now, answered, probes) for name, answered in answers.items()}
 
-    def _slurm_of(self, facts: Mapping[str, Facts]) -> Scheduler | None:
-        """The Slurm whose daemon runs on these nodes, asked through the first of them."""
-        members = [name for name, told in facts.items() if _runs_slurmd(told)]
-        if not members:
-            return None
-        slurm = Slurm(self._pool.way(members[0]), self._own_job)
-        return lambda hosts: slurm.allocations([host for host in hosts if host.name in members])
-
     def _given(self, names: Collection[str]) -> Mapping[str, Allocation]:
+        """Who was given each node, by the scheduler that is set up, else by the Slurm that runs on the node."""
         hosts = [host for name, host in self._pool.hosts.items() if name in names]
-        return self._scheduler(hosts) if self._scheduler else {}
+        found = self._allocations(hosts)
+        left = [host for host in hosts if host.name in self._slurmd and host.name not in found]
+        if not left:
+            return found
+        slurm = Slurm(self._pool.way(left[0].name), self._slurm_job)
+        return {**slurm.allocations(left), **found}
 
     def _unless_forced(self, found: Idleness) -> Idleness:
         return Idleness(found.node, "idle", found.who) if found.node in self._forced else found
