@@ -73,6 +73,14 @@ def test_a_hang_is_named_and_leaves_nothing_running(engine, plant, monkeypatch):
     assert (figure.gb_per_s, figure.trouble, figure.absent) == (None, "hang", ("gpu02",))
 
 
+def test_wrong_sums_are_told_of_the_groups_that_have_them(engine, plant):
+    engine.open()
+    plant("gpu02:gpu5:miscounts")
+    wrong, good = engine.measure(Round("rail", (Group(("gpu01", "gpu02"), 5), Group(("gpu01", "gpu02"), 4))))
+    assert (wrong.gb_per_s, wrong.trouble) == (None, "wrong")
+    assert good.gb_per_s > 45
+
+
 def test_a_port_that_is_down_makes_nccl_take_tcp(engine, plant):
     engine.open()
     plant("gpu02:mlx5_1:port-down")

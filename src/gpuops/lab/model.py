@@ -99,6 +99,7 @@ class Gpu:
     remap_failed: bool = False
     links_down: frozenset[int] = frozenset()
     nvlink_slow_percent: float = 0.0  # below the rate that its links report
+    miscounts: bool = False  # its sums are wrong, and nothing says so
     processes: tuple[Process, ...] = ()
 
     @property

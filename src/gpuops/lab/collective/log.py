@@ -12,6 +12,7 @@ from gpuops.lab.collective.speed import Place, Speed
 _NCCL = "2.28.9+cuda13.0"
 _NOISE = 0.005
 _FLOAT_BYTES = 4
+_WRONG_VALUES = 4096
 _HEADER = """\
 #
 #                                                              out-of-place                       in-place          
@@ -63,7 +64,10 @@ def printed(launch: Launch, places: Sequence[Place], speed: Speed, repeat: int) 
     head += f"step: 2(factor) warmup iters: {plan.warmups} iters: {plan.iterations} agg iters: 1 validation: 1 graph: 0"
     told = "".join(f"{line}\n" for line in (_told(launch, places, speed) if debug else ()))
     devices = "".join(_devices(places))
-    end = f"# Out of bounds values : 0 OK\n# Avg bus bandwidth    : {average:g} \n#\n\n"
+    wrong = 2 * len(rows) * _wrong(places)
+    end = (
+        f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}\n# Avg bus bandwidth    : {average:g} \n#\n\n"
+    )
     return f"{head}\n#\n# Using devices\n{devices}{told}{_HEADER}{''.join(row for row, _ in rows)}{end}"
 
 
@@ -87,7 +91,7 @@ def _rows(launch: Launch, places: Sequence[Place], speed: Speed, dice: random.Ra
     share = 1 if launch.program in ("all_reduce_perf", "sendrecv_perf") else ranks
     for size in Plan.of(launch).sizes:
         took = [speed.seconds(size, factor) * dice.gauss(1, _NOISE) for _ in range(2)]
-        halves = "".join(_half(seconds, size / seconds / 1e9, factor) for seconds in took)
+        halves = "".join(_half(seconds, size / seconds / 1e9, factor) + f"{_wrong(places):7}" for seconds in took)
         kind = "sum" if reduces else "none"
         yield (
             f"{size:12}{size // _FLOAT_BYTES // share:14}     float{kind:>8}      -1{halves}\n",
@@ -98,7 +102,11 @@ def _rows(launch: Launch, places: Sequence[Place], speed: Speed, dice: random.Ra
 def _half(seconds: float, gb_per_s: float, factor: float) -> str:
     microseconds = seconds * 1e6
     digits = max(0, 6 - len(f"{microseconds:.0f}")) if microseconds < 1e4 else 0
-    return f"{microseconds:9.{min(digits, 2)}f}{gb_per_s:8.2f}{gb_per_s * factor:8.2f}{0:7}"
+    return f"{microseconds:9.{min(digits, 2)}f}{gb_per_s:8.2f}{gb_per_s * factor:8.2f}"
+
+
+def _wrong(places: Sequence[Place]) -> int:
+    return _WRONG_VALUES if any(gpu.miscounts for place in places for gpu in place.gpus) else 0
 
 
 def _told(launch: Launch, places: Sequence[Place], speed: Speed) -> Iterator[str]:

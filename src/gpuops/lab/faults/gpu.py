@@ -68,6 +68,10 @@ def _slow(node: Node, name: str, value: str) -> Node:
     return node.with_gpu(gpu.index, nvlink_slow_percent=percent(value))
 
 
+def _miscounts(node: Node, name: str, _value: str) -> Node:
+    return node.with_gpu(int(name), miscounts=True)
+
+
 def _thermal(node: Node, name: str, _value: str) -> Node:
     gpu = _gpu(node, name)
     model = gpu.model
@@ -129,6 +133,7 @@ FAULTS = (
     Fault("gpu", "ecc-uncorrectable", "uncorrectable ECC errors: Xid 48", _ecc_uncorrectable, "COUNT", "1"),
     Fault("gpu", "nvlink-down", "an NVLink is down: Xid 74", _nvlink_down, "LINK", "0"),
     Fault("gpu", "slow", "its NVLinks are so much below the rate that they report", _slow, "PERCENT", "35"),
+    Fault("gpu", "miscounts", "its part of an all-reduce is wrong, and nothing else tells", _miscounts),
     Fault("gpu", "thermal", "too hot, clocks lowered by hardware", _thermal),
     Fault("gpu", "power-cap", "power limit below the default", _power_cap, takes="WATTS"),
     Fault("gpu", "pcie-width", "PCIe link trained to fewer lanes", _pcie_width, takes="LANES"),
