@@ -264,6 +264,19 @@ def shift_clock(tree: Tree) -> None:
     time.time_ns = lambda: int(fake_time() * 1e9)
 
 
+def note_scripts(folder: str) -> None:
+    """Let the host's audit log tell what scripts Python is handed as text: the first line of each one's docstring."""
+
+    def hear(event: str, told: tuple[Any, ...]) -> None:
+        if event == "exec" and told[0].co_filename == "<string>":
+            doc = next(iter(told[0].co_consts), None)
+            if isinstance(doc, str):
+                with real_open(f"{folder}/audit", "a", encoding="utf-8") as log:
+                    log.write(f"python3: {doc.splitlines()[0]}\n")
+
+    sys.addaudithook(hear)
+
+
 def run_python(words: list[str]) -> None:
     """As ``python3 WORDS``: -c CODE, -m MODULE, FILE, - or nothing."""
     while words and words[0][:1] == "-" and words[0] != "-":
@@ -322,6 +335,8 @@ def main() -> int:
     """Run one program with the host's files before it."""
     folder, program, *words = sys.argv[1:]
     tree = Tree(folder)
+    if program == "python3":
+        note_scripts(folder)
     StandIns(tree).install()
     if tree.skew_seconds:
         shift_clock(tree)
