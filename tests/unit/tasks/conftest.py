@@ -1,6 +1,9 @@
 """A made-up node for the tests of playbooks' tasks: it says what a script tells, and notices what nobody scripted."""
 
+import grp
+import os
 import pathlib
+import pwd
 import subprocess
 
 import pytest
@@ -63,6 +66,12 @@ class ThisMachine:
     def run(self, command):
         done = subprocess.run(command.words, input=command.stdin, capture_output=True, text=True, check=False)
         return Completed("here", command, done.returncode, done.stdout, done.stderr)
+
+
+@pytest.fixture(scope="session")
+def me():
+    """The tests' own user, as owner and group of files."""
+    return {"owner": pwd.getpwuid(os.geteuid()).pw_name, "group": grp.getgrgid(os.getegid()).gr_name}
 
 
 @pytest.fixture

@@ -1,0 +1,58 @@
+"""Lines of a text file between two marks, or no such block."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuops import Failed, Plan, task, use
+
+
+@dataclass(frozen=True)
+class Params:
+    """``content`` in the file ``path``, between the marks ``# BEGIN name`` and ``# END name``.
+
+    ``comment`` is what starts a comment in that file. A file that is there keeps its mode and owner; a new one gets
+    ``mode``, ``owner`` and ``group``. ``validate`` is a command that must accept the new file, whose name is put behind
+    it. ``state`` is present or absent.
+    """
+
+    path: str
+    content: str = ""
+    name: str = "gpuops"
+    comment: str = "#"
+    state: Literal["present", "absent"] = "present"
+    mode: str = "0644"
+    owner: str = "root"
+    group: str = "root"
+    validate: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """Marks of one line, which the content does not hold."""
+        if not self.name or "\n" in self.name + self.comment:
+            raise ValueError("name and comment are one line of text each")
+        if set(self.marks) & set(_lines(self.content)):
+            raise ValueError("content must not hold the marks of its own block")
+
+    @property
+    def marks(self) -> tuple[str, str]:
+        """The line before the block and the line behind it."""
+        return f"{self.comment} BEGIN {self.name}", f"{self.comment} END {self.name}"
+
+
+@task
+def block(params: Params) -> Plan:
+    """A new block goes to the end; one that is there stays in its place. Every other line stays as it is."""
+    found = yield from use("read", path=params.path)
+    now = found or {"content": "", "mode": params.mode, "owner": params.owner, "group": params.group}
+    old = _lines(now["content"])
+    places = [at for at, one in enumerate(old) if one in params.marks]
+    if places and tuple(old[at] for at in places) != params.marks:
+        yield Failed(f'{params.path} needs "{params.marks[0]}" and "{params.marks[1]}" once each, in this order')
+    first, last = (places[0], places[1] + 1) if places else (len(old), len(old))
+    wanted = [params.marks[0], *_lines(params.content), params.marks[1]] if params.state == "present" else []
+    if old[first:last] != wanted:
+        now["content"] = "".join(f"{one}\n" for one in (*old[:first], *wanted, *old[last:]))
+        yield from use("file", path=params.path, validate=params.validate, **now)
+
+
+def _lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n") if text else []

@@ -1,0 +1,52 @@
+"""Values in a JSON file, beside what else stands in it."""
+
+import json as parser
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from gpuops import Failed, Plan, task, use
+
+
+@dataclass(frozen=True)
+class Params:
+    """``values`` are merged into the file ``path``, map by map; a value of null takes its key out (RFC 7396).
+
+    A file that is there keeps its mode and owner; a new one gets ``mode``, ``owner`` and ``group``. ``validate`` is a
+    command that must accept the new file, whose name is put behind it (``[dockerd, --validate, --config-file]``).
+    """
+
+    path: str
+    values: Mapping[str, Any]
+    mode: str = "0644"
+    owner: str = "root"
+    group: str = "root"
+    validate: tuple[str, ...] = ()
+
+
+@task
+def json(params: Params) -> Plan:
+    """Lists and single values are replaced whole. A file that says the same already is not written anew."""
+    found = yield from use("read", path=params.path)
+    now = found or {"content": "", "mode": params.mode, "owner": params.owner, "group": params.group}
+    try:
+        old = parser.loads(now["content"]) if now["content"].strip() else {}
+    except (ValueError, RecursionError) as error:
+        yield Failed(f"{params.path} is not JSON ({error}), so nothing can be put into it")
+    new = _merged(old, params.values)
+    if new != old:
+        now["content"] = parser.dumps(new, indent=4, ensure_ascii=False) + "\n"
+        yield from use("file", path=params.path, validate=params.validate, **now)
+
+
+def _merged(old: object, patch: object) -> object:
+    """``old`` with ``patch`` applied, as RFC 7396 says."""
+    if not isinstance(patch, Mapping):
+        return patch
+    kept = dict(old) if isinstance(old, Mapping) else {}
+    for key, value in patch.items():
+        if value is None:
+            kept.pop(key, None)
+        else:
+            kept[key] = _merged(kept.get(key), value)
+    return kept

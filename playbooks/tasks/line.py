@@ -1,0 +1,68 @@
+"""A line of a text file: there once, or not there."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuops import Plan, task, use
+
+
+@dataclass(frozen=True)
+class Params:
+    """``line`` in the file ``path``, in the place of those that the regular expression ``match`` finds.
+
+    Where there are none it goes behind the last line that ``after`` finds, else to the end. ``state`` absent takes out
+    what is ``line`` or what ``match`` finds. A file that is there keeps its mode and owner; a new one gets ``mode``,
+    ``owner`` and ``group``. ``validate`` is a command that must accept the new file, whose name is put behind it.
+    """
+
+    path: str
+    line: str = ""
+    match: str = ""
+    after: str = ""
+    state: Literal["present", "absent"] = "present"
+    mode: str = "0644"
+    owner: str = "root"
+    group: str = "root"
+    validate: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """One line, and expressions that can be compiled."""
+        if "\n" in self.line or (self.state == "present" and not self.line) or not (self.line or self.match):
+            raise ValueError("give one line of text, or match where it shall be absent")
+        for name in ("match", "after"):
+            try:
+                re.compile(getattr(self, name))
+            except re.error as error:
+                raise ValueError(f"{name} is not a regular expression: {error}") from error
+
+
+@task
+def line(params: Params) -> Plan:
+    """Every other line stays as it is. A drop-in of one's own (task file) is better than a line in another's file."""
+    found = yield from use("read", path=params.path)
+    now = found or {"content": "", "mode": params.mode, "owner": params.owner, "group": params.group}
+    old = _lines(now["content"])
+    new = _edited(params, old)
+    if new != old:
+        now["content"] = "".join(f"{one}\n" for one in new)
+        yield from use("file", path=params.path, validate=params.validate, **now)
+
+
+def _lines(text: str) -> list[str]:
+    return text.removesuffix("\n").split("\n") if text else []
+
+
+def _edited(params: Params, old: list[str]) -> list[str]:
+    """The lines as they shall be; what is already as it shall be comes back the same."""
+    ours = [at for at, one in enumerate(old) if _is_ours(params, one)]
+    rest = [one for at, one in enumerate(old) if at not in ours]
+    if params.state == "absent":
+        return rest
+    behind = [at + 1 for at, one in enumerate(old) if params.after and re.search(params.after, one)]
+    place = ours[0] if ours else behind[-1] if behind else len(old)
+    return [*rest[:place], params.line, *rest[place:]]
+
+
+def _is_ours(params: Params, one: str) -> bool:
+    return one == params.line or bool(params.match and re.search(params.match, one))

@@ -1,0 +1,44 @@
+"""A symbolic link to this target, or no link."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuops import Change, Command, Failed, Plan, task
+
+_LOOK = 'stat -c %F -- "$1" || exit; if [ -h "$1" ]; then readlink -- "$1"; fi'
+
+
+@dataclass(frozen=True)
+class Params:
+    """``path`` is the link, ``target`` what it leads to, as it shall stand in it. ``state`` is present or absent."""
+
+    path: str
+    target: str = ""
+    state: Literal["present", "absent"] = "present"
+
+    def __post_init__(self) -> None:
+        """A path from the root, and a target for a link that shall be there."""
+        if not self.path.startswith("/"):
+            raise ValueError(f'path must start with "/", found "{self.path}"')
+        if "\n" in self.target or (self.state == "present" and not self.target):
+            raise ValueError("target is the path that the link leads to, on one line")
+
+
+@task
+def link(params: Params) -> Plan:
+    """A link that leads elsewhere is replaced at once; a file or folder in its place is a failure.
+
+    Folders above it must be there.
+    """
+    found = yield Command(("sh", "-c", _LOOK, "sh", params.path), become="if-refused")
+    if found.exit != 0 and "No such file" not in found.err:
+        yield Failed(f"{params.path} cannot be looked at: {found.last_words()}")
+    kind, _, target = found.out.removesuffix("\n").partition("\n") if found.exit == 0 else ("", "", "")
+    if kind not in ("", "symbolic link"):
+        yield Failed(f"{params.path} is a {kind}; expected a symbolic link or nothing there")
+    if params.state == "absent":
+        if kind:
+            yield Change(f"remove {params.path}", Command(("rm", "--", params.path), become="always"), before=target)
+    elif target != params.target:
+        make = Command(("ln", "-sfnT", "--", params.target, params.path), become="always")
+        yield Change(f"{params.path} leads to {params.target}", make, before=target, after=params.target)
