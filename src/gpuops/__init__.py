@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpuops.judging import Finding, NotApplicable, check
+    from gpuops.playbook.filling import fill_template
     from gpuops.playbook.task import Change, Failed, Later, Machine, NeedsOperator, Plan, task, use
     from gpuops.probing import Probe, Unknown
     from gpuops.profile import Profile
@@ -35,6 +36,7 @@ __all__ = [
     "Secret",
     "Unknown",
     "check",
+    "fill_template",
     "read_files",
     "task",
     "use",
@@ -57,6 +59,7 @@ _HOMES = {
     "Secret": "secret",
     "Unknown": "probing",
     "check": "judging",
+    "fill_template": "playbook.filling",
     "read_files": "shell",
     "task": "playbook.task",
     "use": "playbook.task",

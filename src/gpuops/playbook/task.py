@@ -132,6 +132,8 @@ class Task:
 def task(make: Callable[..., Plan]) -> Task:
     """Make a task of a generator ``make(params)`` or ``make(params, node)``; its name is the function's.
 
+    A verb that Python keeps for itself has an underscore behind it there: ``assert_`` is the task ``assert``.
+
     The annotation of ``params`` is the dataclass whose fields are the task's parameters.
     """
     arguments = list(inspect.signature(make).parameters)
@@ -140,7 +142,7 @@ def task(make: Callable[..., Plan]) -> Task:
     if not (inspect.isgeneratorfunction(make) and isinstance(params, type) and dataclasses.is_dataclass(params)):
         raise TypeError(f"{make.__name__} must be a generator whose first argument is annotated with a dataclass")
     doc = " ".join((make.__doc__ or "").split())
-    return Task(make.__name__, params, make, wants_machine=len(arguments) > 1, doc=doc)
+    return Task(make.__name__.removesuffix("_"), params, make, wants_machine=len(arguments) > 1, doc=doc)
 
 
 class Library:
