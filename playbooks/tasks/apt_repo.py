@@ -1,0 +1,80 @@
+"""A repository of Debian packages, as a deb822 source."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuops import Change, Command, Failed, Later, Plan, task, use
+
+_FOLDER = "/etc/apt/sources.list.d"
+# Only this source's lists are read, whatever others are broken; and a list that cannot be read is an error, not a
+# warning with exit 0.
+_UPDATE = ("-o", "APT::Get::List-Cleanup=0", "-o", "APT::Update::Error-Mode=any", "-o", "DPkg::Lock::Timeout=120")
+
+
+@dataclass(frozen=True)
+class Params:
+    """``name`` of the source's file; its ``uris``, ``suites`` and ``components``, as sources.list(5) says.
+
+    ``signed_by`` is the key file on the node that must have signed it (task repo_key). ``architectures`` are all of the
+    node's where none are named. ``replaces`` names other files of sources.list.d that speak of the same repository and
+    go away: apt refuses two that name different keys. ``state`` is present or absent.
+    """
+
+    name: str
+    uris: tuple[str, ...] = ()
+    suites: tuple[str, ...] = ()
+    components: tuple[str, ...] = ()
+    signed_by: str = ""
+    architectures: tuple[str, ...] = ()
+    replaces: tuple[str, ...] = ()
+    state: Literal["present", "absent"] = "present"
+
+    def __post_init__(self) -> None:
+        """A file name, a full source, and a key: nothing that is not signed is installed."""
+        for name in (self.name, *self.replaces):
+            if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
+                raise ValueError(f'"{name}" cannot be a file of {_FOLDER}')
+        for word in (*self.uris, *self.suites, *self.components, *self.architectures, self.signed_by):
+            if re.search(r"\s", word):
+                raise ValueError(f'"{word}" must be one word')
+        if self.state == "present" and not (self.uris and self.suites and self.signed_by.startswith("/")):
+            raise ValueError("give uris, suites and signed_by (the path of the key on the node)")
+
+    @property
+    def path(self) -> str:
+        """The source's file."""
+        return f"{_FOLDER}/{self.name}.sources"
+
+    @property
+    def content(self) -> str:
+        """The source's stanza."""
+        rows = {
+            "Types": ("deb",),
+            "URIs": self.uris,
+            "Suites": self.suites,
+            "Components": self.components,
+            "Architectures": self.architectures,
+            "Signed-By": (self.signed_by,),
+        }
+        return "".join(f"{key}: {' '.join(words)}\n" for key, words in rows.items() if words)
+
+
+@task
+def apt_repo(params: Params) -> Plan:
+    """The source is written and its lists are read, so that the next step can install from it."""
+    for name in params.replaces:
+        yield from use("file", path=f"{_FOLDER}/{name}", state="absent")
+    if params.state == "absent":
+        yield from use("file", path=params.path, state="absent")
+        return
+    only = ("-o", f"Dir::Etc::SourceList={params.path}", "-o", "Dir::Etc::SourceParts=/dev/null")
+    found = yield from use("read", path=params.path)
+    lists = yield Command(("apt-get", *only, "indextargets", "--format", "$(FILENAME)"))
+    if lists.missing:
+        yield Failed("the node has no apt; task dnf_repo is for RHEL and Rocky")
+    if (found or {}).get("content") != params.content or not lists.out.strip():
+        yield from use("file", path=params.path, content=params.content)
+        update = Command(("apt-get", "-q", *only, *_UPDATE, "update"), timeout_seconds=300, become="always")
+        yield Change(f"read the lists of {' '.join(params.uris)}", update)
+        yield Later(f"which packages {params.name} offers is not known before its lists are read")

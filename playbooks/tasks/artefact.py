@@ -1,0 +1,85 @@
+"""A file with this SHA-256, made of what a command prints; ``copy`` and ``download`` stand on it."""
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpuops import Change, Command, Failed, Plan, task
+
+_LOOK = 'stat -c %a:%U:%G:%u:%g:%F -- "$1" || exit; if [ -f "$1" ] && [ ! -h "$1" ]; then sha256sum -- "$1"; fi'
+# The new file is in the same folder, has its mode before its first byte, and takes its name only with the right sum.
+_MAKE = """\
+umask 022; mkdir -p -- "$(dirname -- "$1")" || exit
+umask 077; set -C; file=$1 sum=$2 mode=$3 owner=$4 draft=$1.gpuops-$$; shift 4
+: >"$draft" || exit; trap 'rm -f -- "$draft"' EXIT; trap 'exit 143' TERM
+chown -- "$owner" "$draft" && chmod -- "$mode" "$draft" && "$@" >|"$draft" || exit
+made=$(sha256sum <"$draft") && made=${made%% *} || exit
+[ "$made" = "$sum" ] || { echo "SHA-256 is $made, expected $sum; nothing was replaced" >&2; exit 1; }
+sync "$draft" && mv -fT -- "$draft" "$file" || exit
+! command -v restorecon >/dev/null || restorecon -- "$file"
+"""
+
+
+@dataclass(frozen=True)
+class Params:
+    """``path`` on the node, the ``sha256`` of its content, and the ``words`` that print it, with ``stdin``.
+
+    ``title`` tells a person what is done. ``seconds`` is how long it may take; ``detach`` lets it outlive a lost
+    connection.
+    """
+
+    path: str
+    sha256: str
+    words: tuple[str, ...]
+    title: str
+    stdin: str = ""
+    mode: str = "0644"
+    owner: str = "root"
+    group: str = "root"
+    seconds: float = 600.0
+    detach: bool = False
+
+    def __post_init__(self) -> None:
+        """A path from the root, an octal mode, a sum of 64 hexadecimal digits, a command."""
+        if not self.path.startswith("/"):
+            raise ValueError(f'path must start with "/", found "{self.path}"')
+        if not re.fullmatch("[0-9a-f]{64}", self.sha256):
+            raise ValueError(f'sha256 is 64 digits of 0-9 and a-f, found "{self.sha256}"')
+        if not self.words:
+            raise ValueError("words must name a program")
+        int(self.mode, 8)
+
+
+@task
+def artefact(params: Params) -> Plan:
+    """A file whose sum is right already is not made again. A link in its place is replaced, not followed."""
+    look = Command(("sh", "-c", _LOOK, "sh", params.path), timeout_seconds=params.seconds, become="if-refused")
+    found = yield look
+    if found.exit != 0 and ("No such file" not in found.err or found.timed_out):
+        yield Failed(f"{params.path} cannot be looked at: {found.last_words() or 'it takes too long'}")
+    about, _, sums = found.out.partition("\n") if found.exit == 0 else ("", "", "")
+    kind = about.rpartition(":")[2]
+    if kind and not kind.startswith("regular") and kind != "symbolic link":
+        yield Failed(f"{params.path} is a {kind}; expected a file or nothing there")
+    if not sums.removeprefix("\\").startswith(params.sha256):  # a backslash: the name has one, or a line's end
+        yield _making(params, before=sums[:64])
+    else:
+        yield from _attributes(params, *about.split(":")[:5])
+
+
+def _attributes(params: Params, mode: str, owner: str, group: str, uid: str, gid: str) -> Iterator[Change]:
+    if int(mode, 8) != int(params.mode, 8):
+        change = Command(("chmod", params.mode, "--", params.path), become="always")
+        yield Change(f"{params.path} mode {params.mode} (was {mode})", change)
+    if params.owner not in (owner, uid) or params.group not in (group, gid):
+        wanted = f"{params.owner}:{params.group}"
+        change = Command(("chown", wanted, "--", params.path), become="always")
+        yield Change(f"{params.path} of {wanted} (was {owner}:{group})", change)
+
+
+def _making(params: Params, before: str) -> Change:
+    owner = f"{params.owner}:{params.group}"
+    words = ("sh", "-c", _MAKE, "sh", params.path, params.sha256, params.mode, owner, *params.words)
+    command = Command(words, params.seconds, become="always", stdin=params.stdin)
+    sums = (f"sha256 {before}\n" if before else "", f"sha256 {params.sha256}\n")
+    return Change(params.title, command, before=sums[0], after=sums[1], detach=params.detach)

@@ -1,0 +1,56 @@
+"""A file of the person who runs the playbook, on the node."""
+
+import base64
+import hashlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuops import Plan, task, use
+
+_LIMIT_MIB = 16
+
+
+@dataclass(frozen=True)
+class Params:
+    """``src``, a file beside the playbook, to ``path`` on the node with ``mode``, ``owner`` and ``group``.
+
+    ``validate`` is a command that must accept the new file, whose name is put behind it; for text only.
+    """
+
+    src: Path
+    path: str
+    mode: str = "0644"
+    owner: str = "root"
+    group: str = "root"
+    validate: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        """A path from the root, a file that fits into a message, nothing to validate in what is no text."""
+        if not self.path.startswith("/"):
+            raise ValueError(f'path must start with "/", found "{self.path}"')
+        if self.src.stat().st_size > _LIMIT_MIB * 1024 * 1024:
+            raise ValueError(f"{self.src} is larger than {_LIMIT_MIB} MiB; let the node download it")
+        if self.validate and self.text is None:
+            raise ValueError(f"{self.src} is no text, and only text is validated")
+
+    @property
+    def text(self) -> str | None:
+        """The content, or None for what is no text."""
+        try:
+            text = self.src.read_bytes().decode()
+        except UnicodeDecodeError:
+            return None
+        return None if "\0" in text else text
+
+
+@task
+def copy(params: Params) -> Plan:
+    """A text is compared and shown line by line, anything else by its SHA-256."""
+    place = {"path": params.path, "mode": params.mode, "owner": params.owner, "group": params.group}
+    if params.text is not None:
+        yield from use("file", content=params.text, validate=params.validate, **place)
+        return
+    data = params.src.read_bytes()
+    sha256, stdin = hashlib.sha256(data).hexdigest(), base64.encodebytes(data).decode()
+    title = f"copy {params.src.name} to {params.path}"
+    yield from use("artefact", sha256=sha256, words=("base64", "-d"), stdin=stdin, title=title, **place)

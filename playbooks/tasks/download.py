@@ -1,0 +1,56 @@
+"""A file from the network, proved by its SHA-256."""
+
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from gpuops import Plan, task, use
+
+_FETCH = """\
+if command -v curl >/dev/null; then exec curl -fsSL --retry 3 --connect-timeout 20 "$1"; fi
+command -v wget >/dev/null || { echo "neither curl nor wget is installed" >&2; exit 127; }
+exec wget -qO- --tries=3 --connect-timeout=20 "$1"
+"""
+
+
+@dataclass(frozen=True)
+class Params:
+    """``url`` to ``path`` on the node, with this ``sha256``, ``mode``, ``owner`` and ``group``.
+
+    ``seconds`` is how long it may take; ``detach`` lets it outlive a lost connection.
+    """
+
+    url: str
+    path: str
+    sha256: str
+    mode: str = "0644"
+    owner: str = "root"
+    group: str = "root"
+    seconds: float = 1800.0
+    detach: bool = False
+
+    def __post_init__(self) -> None:
+        """A web address without a password, a path from the root."""
+        parts = urlsplit(self.url)
+        if parts.scheme not in ("http", "https") or not parts.hostname or not self.url.isprintable():
+            raise ValueError(f'url must start with "https://" or "http://", found "{self.url}"')
+        if parts.password:
+            raise ValueError("url must not hold a password: it would be written into the journal")
+        if not self.path.startswith("/"):
+            raise ValueError(f'path must start with "/", found "{self.path}"')
+
+
+@task
+def download(params: Params) -> Plan:
+    """The node itself fetches it, with curl or wget. For a node without a way out there is ``copy``."""
+    yield from use(
+        "artefact",
+        path=params.path,
+        sha256=params.sha256,
+        words=("sh", "-c", _FETCH, "sh", params.url),
+        title=f"download {params.path} from {params.url}",
+        mode=params.mode,
+        owner=params.owner,
+        group=params.group,
+        seconds=params.seconds,
+        detach=params.detach,
+    )
