@@ -8,7 +8,7 @@ import multiprocessing
 import pickle
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
@@ -34,6 +34,11 @@ class Facts:
         """The value of ``probe``, or why there is none."""
         value = self.values.get(probe.name, Unknown(f"{probe.name} was not asked"))
         return cast("T | Unknown", value)
+
+    def with_answer(self, answer: Completed, probe: Probe[Any]) -> Facts:
+        """The same facts and what ``answer``, which came later, tells ``probe``."""
+        values = {**self.values, probe.name: probe.read(answer)}
+        return replace(self, values=values, answers=(*self.answers, answer))
 
 
 def questions(probes: Iterable[Probe[Any]]) -> list[Question]:

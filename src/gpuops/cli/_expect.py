@@ -101,13 +101,7 @@ def _profiles(hosts: list[Host], known: Mapping[str, Facts]) -> dict[str, Profil
 def _learnt(known: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> Efficiency:
     """The efficiencies that a saved measurement shows, else the prior."""
     from gpuops.collective.expecting import Expectations
-    from gpuops.isolation.shares import all_reduce, evidence_of
-    from gpuops.probing import Unknown
+    from gpuops.isolation.shares import evidence_of, shares_of
 
-    shares = {}
-    for node, facts in known.items():
-        share = facts[all_reduce]
-        if not isinstance(share, Unknown):
-            shares[node] = share
-    evidence = evidence_of(shares)
+    evidence = evidence_of(shares_of(known)[0])
     return Expectations(evidence.fabric, profiles).learnt_from(evidence).efficiency

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
+from gpuops.facts import Facts
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric, Nic, Node
 from gpuops.isolation.rounds import Figure, Group, Round, Scope
@@ -56,6 +57,11 @@ def to_answers(evidence: Evidence, engine: str) -> dict[str, Completed]:
         name: Completed(name, QUESTION, 0, _text(node, engine, evidence.scopes, took_part[name], rows[name]))
         for name, node in evidence.fabric.nodes.items()
     }
+
+
+def left_out(node: str, why: str) -> Completed:
+    """The answer of a node that took no part."""
+    return Completed(node, QUESTION, 1, err=why)
 
 
 def _rows(evidence: Evidence) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -131,3 +137,15 @@ def evidence_of(shares: Mapping[str, Share]) -> Evidence:
     scopes = tuple(dict.fromkeys(scope for share in shares.values() for scope in share.scopes))
     whole = Evidence(fabric, tuple(rounds[number] for number in sorted(rounds)), expected, scopes)
     return whole.without({name for m in whole.rounds for g in m.round.groups for name in g.nodes} - set(shares))
+
+
+def shares_of(known: Mapping[str, Facts]) -> tuple[dict[str, Share], dict[str, str]]:
+    """The shares of the nodes whose facts hold one, and why the others have none."""
+    shares, left = {}, {}
+    for node, facts in known.items():
+        told = facts[all_reduce]
+        if isinstance(told, Unknown):
+            left[node] = told.why
+        else:
+            shares[node] = told
+    return shares, left

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -30,6 +30,10 @@ class Engine(Protocol):
 
     name: str
     why: str
+
+    @property
+    def pids(self) -> Mapping[str, Collection[int]]:
+        """The processes that it has on each node at present: they make nobody busy."""
 
     def open(self) -> Mapping[str, str]:
         """Make every node ready; the nodes that cannot take part, each with the reason."""
