@@ -77,7 +77,7 @@ class Slurm:
             return rows
         held: dict[str, tuple[str, ...]] = {}
         for nodes, job, user, name in rows:
-            for node in _expanded(nodes) if job != self._own_job else ():
+            for node in unfolded(nodes) if job != self._own_job else ():
                 held[node] = (*held.get(node, ()), f"Slurm job {job} {name}, user {user}")
         return held
 
@@ -90,12 +90,12 @@ def _rows(answer: Completed, columns: int) -> list[list[str]] | Unknown:
     if answer.exit or answer.timed_out or answer.truncated:
         return Unknown(f"{program} on {answer.node} says: {answer.last_words() or 'nothing'}")
     rows = [line.split("|", columns - 1) for line in answer.out.splitlines()]
-    if any(len(row) < columns or not _expanded(row[0]) for row in rows):
+    if any(len(row) < columns or not unfolded(row[0]) for row in rows):
         return Unknown(f"{program}'s answer cannot be read: {answer.out[:80]!r}")
     return rows
 
 
-def _expanded(nodes: str) -> list[str]:
+def unfolded(nodes: str) -> list[str]:
     """The names in Slurm's ``gpu[01-03,7]``; empty where it cannot be read."""
     try:
         return list(NodeSet(nodes, resolver=RESOLVER_NOGROUP))
