@@ -81,7 +81,7 @@ class AgentTransport:
         self._password = become_password
         self._mark = f"gpuops-{secrets.token_hex(12)}"
         self._stream: MarkedStream | None = None
-        self._workers: list[MarkedStream] = []
+        self._streams: list[MarkedStream] = []
         self._lock = threading.Lock()
         self._has_python = True
         self._closed = False
@@ -101,7 +101,8 @@ class AgentTransport:
                     return self._checked(self._unpacked(questions, body))
                 self._has_python = False
             try:
-                return fallback.batch(self.node, self._kept(fallback.START_LINE).stream, questions)
+                self._stream = self._opened(fallback.START_LINE)
+                return fallback.batch(self.node, self._stream.stream, questions)
             finally:
                 self._drop()
 
@@ -129,7 +130,6 @@ class AgentTransport:
         It runs as the agent does, with the name ``MARK`` set, and says ``MARK {"hello": …}`` when it is ready.
         """
         stream = self._opened(start_line(self._mark, self._python, first="exec 2>&1;"))  # its last words are heard
-        self._workers.append(stream)
         stream.write(_program(*scripts))
         with self._within(_START_SECONDS):
             return Worker(stream, hear(stream, _START_SECONDS)["hello"])
@@ -138,20 +138,19 @@ class AgentTransport:
         """Hang up for good; a batch that waits in another thread ends with `LostError`."""
         self._closed = True
         self._drop()
-        while self._workers:
-            self._workers.pop().close()
+        while self._streams:
+            self._streams.pop().close()
 
     def _drop(self) -> None:
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
-
-    def _kept(self, line: str) -> MarkedStream:
-        self._stream = stream = self._opened(line)
-        return stream
+            with contextlib.suppress(ValueError):  # it was not opened here, or another thread hangs up
+                self._streams.remove(stream)
 
     def _opened(self, line: str) -> MarkedStream:
         stream = MarkedStream(self.node, self._open_stream(line), self._mark)
+        self._streams.append(stream)
         if self._closed:  # meanwhile, by a thread that could not see this stream yet
             stream.close()
             raise LostError(self.node, "hung up")
@@ -174,7 +173,7 @@ class AgentTransport:
         if self._stream is not None:
             self._stream.write(request)
             return self._stream
-        stream = self._kept(start_line(self._mark, self._python))
+        self._stream = stream = self._opened(start_line(self._mark, self._python))
         stream.write(_program("agent") + request)
         with self._within(_START_SECONDS):
             if stream.word(_START_SECONDS) == b"hello":

@@ -51,3 +51,19 @@ def test_silence_is_no_loss_and_what_comes_later_is_heard(scripted):
     with pytest.raises(TimeoutError):
         worker.hear(1)
     assert worker.hear(1) == {"a": 1}
+
+
+def test_a_worker_that_starts_while_we_hang_up_is_closed_again(scripted):
+    node = scripted([HELLO])
+    start = node._open_stream
+
+    def slow_start(line):
+        stream = start(line)
+        node.close()
+        return stream
+
+    node._open_stream = slow_start
+    with pytest.raises(LostError, match="hung up"):
+        node.start("agent")
+    assert node.streams[0].closed
+    assert not node.streams[0].written

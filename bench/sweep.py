@@ -1,0 +1,81 @@
+"""What a rail sweep costs beside what it measures: nccl-tests over a lab of 64 nodes, by the loop of a real session.
+
+    python bench/sweep.py [--nodes 64]
+
+Each round measures 8 rails of every pair at once, each rail with a program of its own, which takes the lab as long as
+its iterations would. What comes on top is gpuops: planning, a look at every node before and after each round, starting
+256 programs over SSH and reading what they print. The lab answers on the same cores.
+"""
+
+import argparse
+import pathlib
+import tempfile
+import time
+
+from gpuops.collective.engines import Load
+from gpuops.collective.engines.nccl_tests import NcclTestsEngine
+from gpuops.collective.pool import Pool
+from gpuops.collective.session import run
+from gpuops.collective.watch import Watch
+from gpuops.inventory import Inventory
+from gpuops.isolation import next_round
+from gpuops.isolation.evidence import Evidence
+from gpuops.isolation.fabric import Fabric, Nic, Node
+from gpuops.lab import cluster
+from gpuops.lab.collective import running
+from gpuops.transport.reach import Reach
+
+LOAD = Load(size_bytes=1 << 30)
+RAILS = range(8)
+
+
+def fabric_of(hosts):
+    nics = tuple(Nic(f"mlx5_{rail}", rail, 50.0) for rail in RAILS)
+    return Fabric({host.name: Node(host.name, tuple(RAILS), nics) for host in hosts})
+
+
+def measuring_seconds(measured):
+    """How long the slowest program of a round ran: its start, then both series of iterations."""
+    slowest = min(figure.gb_per_s for figure in measured.figures)
+    return running._START_SECONDS + 2 * (LOAD.warmups + LOAD.iterations) * LOAD.size_bytes / slowest / 1e9
+
+
+def sweep(hosts):
+    """The evidence of a whole rail sweep, and the seconds that it took from the first plan to the last."""
+    pool = Pool(hosts, Reach())
+    engine = NcclTestsEngine(hosts, lambda host: pool.way(host.name), fabric_of(hosts), LOAD)
+    try:
+        refused = engine.open()
+        assert not refused, refused
+        look = Watch(pool, profiles={})
+        began = time.monotonic()
+        result = run(engine, Evidence(fabric_of(hosts), scopes=("rail",)), plan=next_round, look=look,
+                     expect=lambda _group: None)  # fmt: skip
+        return result, time.monotonic() - began
+    finally:
+        engine.close()
+        pool.close()
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
+    parser.add_argument("--nodes", type=int, default=64)
+    options = parser.parse_args()
+    with tempfile.TemporaryDirectory() as folder:
+        place = pathlib.Path(folder)
+        place.chmod(0o755)
+        lab = place / ".gpuops" / "lab"
+        cluster.up(lab, "hgx-h100", options.nodes, [])
+        try:
+            result, wall = sweep(list(Inventory.load(lab / "inventory.yml").hosts.values()))
+        finally:
+            cluster.down(lab)
+    assert not result.left, result.left
+    rounds = [measuring_seconds(measured) for measured in result.evidence.rounds]
+    groups = sum(len(measured.figures) for measured in result.evidence.rounds)
+    print(f"{options.nodes} nodes, {len(rounds)} rounds, {groups} programs: {wall:.1f} s,"
+          f" of which the rounds measured {sum(rounds):.1f} s: {wall / sum(rounds):.2f} times")  # fmt: skip
+
+
+if __name__ == "__main__":
+    main()
