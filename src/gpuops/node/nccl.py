@@ -51,9 +51,9 @@ class Process:
                                       env=environment, start_new_session=True, bufsize=0)
         self.texts = {self.child.stdout.fileno(): b"", self.child.stderr.fileno(): b""}
         self.log, self.seen, self.last = [], set(), ""
-        self.loaded = self.reply = None
+        self.loaded = self.reply = self.end = None
         self.stage, self.done, self.heard_at = "start", 0, time.monotonic()
-        self.state, self.survives = "", False
+        self.state, self.survives, self.silent_seconds = "", False, 0.0
         self.write(b"%d\n" % len(program) + program)
 
     def write(self, data) -> None:
@@ -63,7 +63,7 @@ class Process:
             pass        # it has ended, which its streams tell
 
     def tell(self, message) -> None:
-        self.reply, self.done = None, 0
+        self.reply, self.done = self.end, 0
         self.write(json.dumps(message).encode() + b"\n")
 
     def read(self, descriptor) -> None:
@@ -76,8 +76,9 @@ class Process:
             hear(line.decode("utf-8", "replace"))
         if not data:
             del self.texts[descriptor]
-            if not self.texts and self.reply is None:
-                self.reply = {"ended": ended(self.child.wait()), "said": self.last}
+            if not self.texts:
+                self.end = {"ended": ended(self.child.wait()), "said": self.last}
+                self.reply = self.reply or self.end
 
     def hear(self, line) -> None:
         said = json.loads(line)
@@ -100,10 +101,13 @@ class Process:
         log, self.log, self.seen = self.log, [], set()
         reply = {"late": True, "survives": self.survives} if self.reply is None else self.reply
         return dict(reply, stage=self.stage, done=self.done, log=log, pid=self.child.pid, state=self.state,
-                    silent_seconds=time.monotonic() - self.heard_at)
+                    silent_seconds=self.silent_seconds)
+
+    def look(self) -> None:
+        """See what it is at, now that its time is up."""
+        self.state, self.silent_seconds = state_of(self.child.pid), time.monotonic() - self.heard_at
 
     def kill(self) -> None:
-        self.state = state_of(self.child.pid)
         try:
             os.killpg(self.child.pid, signal.SIGKILL)
         except OSError:
@@ -159,8 +163,8 @@ class Keeper:
     def staff(self, message) -> dict:
         """Have a process with NCCL loaded for each GPU of ``tasks``; one that has the right environment stays."""
         wanted = {gpu: self.environment(task["environment"], task["nics"]) for gpu, task in message["tasks"].items()}
-        there = [gpu for gpu in wanted if gpu in self.processes]
-        self.dismiss([gpu for gpu in there if self.processes[gpu].environment != wanted[gpu]])
+        there = {gpu: self.processes[gpu] for gpu in wanted if gpu in self.processes}
+        self.dismiss([gpu for gpu, process in there.items() if process.end or process.environment != wanted[gpu]])
         loads = {gpu: dict(task, do="load") for gpu, task in message["tasks"].items() if gpu not in self.processes}
         for gpu in loads:
             self.processes[gpu] = Process(self.program, wanted[gpu])
@@ -191,8 +195,10 @@ class Keeper:
         ends = time.monotonic() + message["seconds"]
         while time.monotonic() < ends and any(process and process.reply is None for process in asked.values()):
             self.listen(ends - time.monotonic())
-        late = any(process and process.reply is None for process in asked.values())
-        ras = asked_ras(self.processes) if late else ""
+        late = [process for process in asked.values() if process and process.reply is None]
+        for process in late:
+            process.look()
+        ras = asked_ras(late[0].environment) if late else ""
         bad = [gpu for gpu, process in asked.items() if process and "answer" not in (process.reply or {})]
         self.dismiss(bad)
         told = {gpu: process.told() if process else {"ended": "it is not there"} for gpu, process in asked.items()}
@@ -278,11 +284,10 @@ def built(path) -> dict:
         return {"path": path, "version": [], "cuda": [], "error": str(error)}
 
 
-def asked_ras(processes) -> str:
+def asked_ras(environment) -> str:
     """What NCCL's RAS says of its communicators (NCCL 2.24 and newer); empty where it does not answer."""
     said = b""
-    told = [process.environment.get("NCCL_RAS_ADDR", "") for process in processes.values()]
-    host, _, port = (told + [""])[0].rpartition(":")
+    host, _, port = environment.get("NCCL_RAS_ADDR", "").rpartition(":")
     try:
         with socket.create_connection((host or "localhost", int(port or 28028)), timeout=RAS_SECONDS) as ras:
             ras.sendall(b"VERBOSE STATUS\n")

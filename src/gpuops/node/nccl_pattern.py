@@ -1,6 +1,6 @@
 """What ranks send and shall receive: integers that depend on rank and index, made and checked on the GPU itself.
 
-Element e of a pattern is times·h(base + e mod block) + add + by_block·w(e / block). h(i), 0 to 255, repeats after a
+Element e of a pattern is times·h(base + e mod block) + add + w(e / block). h(i), 0 to 255, repeats after a
 prime, so that no chunk that was moved by a power of two looks right; w(rank) is rank mod 127. Sums over 44,000 ranks
 stay below 2^24: they are exact in fp32, in any order of adding. Stands behind ``node/nccl_libraries.py``.
 """
@@ -13,7 +13,7 @@ PTX = b"""
 .target sm_50
 .address_size 64
 .visible .entry pattern(.param .u64 buffer, .param .u64 count, .param .u64 base, .param .u64 block,
-                        .param .u32 times, .param .u32 add, .param .u32 by_block, .param .u64 wrong)
+                        .param .u32 times, .param .u32 add, .param .u64 wrong)
 {
     .reg .pred %p;
     .reg .b32 %r<8>;
@@ -25,7 +25,6 @@ PTX = b"""
     ld.param.u64 %d3, [block];
     ld.param.u32 %r0, [times];
     ld.param.u32 %r1, [add];
-    ld.param.u32 %r2, [by_block];
     ld.param.u64 %d4, [wrong];
     mov.u32 %r3, %ctaid.x;
     mov.u32 %r4, %ntid.x;
@@ -49,7 +48,7 @@ NEXT:
     mad.lo.u32 %r6, %r6, %r0, %r1;
     rem.u64 %d10, %d8, 127;
     cvt.u32.u64 %r7, %d10;
-    mad.lo.u32 %r6, %r7, %r2, %r6;
+    add.u32 %r6, %r6, %r7;
     cvt.rn.f32.u32 %f0, %r6;
     shl.b64 %d11, %d5, 2;
     add.u64 %d11, %d0, %d11;
@@ -88,18 +87,18 @@ def shares(operation, ranks, elements) -> tuple:
 
 
 def sent(rank) -> tuple:
-    """The shape (base, block, times, add, by_block) of what ``rank`` sends; block None: all of it."""
-    return 0, None, 1, weight(rank), 0
+    """The shape (base, block, times, add) of what ``rank`` sends; block None: all of it."""
+    return 0, None, 1, weight(rank)
 
 
 def received(operation, rank, ranks, each) -> tuple:
     """The shape of what ``rank`` shall receive."""
     base = rank * each if operation in ("reduce_scatter", "all_to_all") else 0
     if operation in ("all_reduce", "reduce_scatter"):
-        return base, None, ranks, sum(map(weight, range(ranks))), 0
+        return base, None, ranks, sum(map(weight, range(ranks)))
     if operation == "send_recv":
-        return base, None, 1, weight((rank - 1) % ranks), 0
-    return base, each, 1, 0, 1
+        return base, None, 1, weight((rank - 1) % ranks)
+    return base, each, 1, 0
 
 
 class Pattern:
@@ -135,9 +134,9 @@ class Pattern:
         return found.value
 
     def launch(self, buffer, count, shape, wrong) -> None:
-        base, block, times, add, by_block = shape
+        base, block, times, add = shape
         values = [ADDRESS(value) for value in (buffer, count, base, block or max(count, 1))]
-        values += [UINT(value) for value in (times, add, by_block)] + [ADDRESS(wrong)]
+        values += [UINT(value) for value in (times, add)] + [ADDRESS(wrong)]
         pointers = (PTR * len(values))(*(ctypes.addressof(value) for value in values))
         grid = min(max((count + 255) // 256, 1), 65535)
         self.cuda.call("cuLaunchKernel", self.kernel, grid, 1, 1, 256, 1, 1, 0, self.stream, pointers, None)
@@ -145,10 +144,10 @@ class Pattern:
 
     def tiles(self, count, shape) -> object:
         """The pattern in pieces: (first element, bytes)."""
-        base, block, times, add, by_block = shape
+        base, block, times, add = shape
         block = block or max(count, 1)
         for start in range(0, count, block):
-            plus = add + by_block * weight(start // block)
+            plus = add + weight(start // block)
             turned = base % PRIME
             values = self.hashes[turned:] + self.hashes[:turned]
             tile = array.array("f", (times * value + plus for value in values[:min(block, PRIME)])).tobytes()

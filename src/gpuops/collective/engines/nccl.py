@@ -13,9 +13,9 @@ from typing import Any
 from gpuops.collective.crew import Crew
 from gpuops.collective.engines import Load
 from gpuops.collective.nccl.course import SLACK_SECONDS, Course, Deadlines, Setting
-from gpuops.collective.nccl.library import Library, Survey, choose, parse_survey
+from gpuops.collective.nccl.library import Library, Survey, choose, parse_library, parse_survey
 from gpuops.collective.nccl.seats import Party, seats
-from gpuops.errors import GpuopsError, InputError
+from gpuops.errors import InputError
 from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import Figure, Group, Round
@@ -30,6 +30,7 @@ _ENVIRONMENT = {
 }
 _PROGRAM = ("nccl_libraries", "nccl_pattern", "nccl_rank")
 _PIECE_BYTES = 1 << 20
+_PIECE_SECONDS = 30.0
 
 
 @dataclass(frozen=True)
@@ -65,6 +66,7 @@ class NcclEngine:
         self._options = options or Options()
         self._names = [host.name for host in hosts]
         self._processes: dict[tuple[str, int], int] = {}
+        self._environment = {**_ENVIRONMENT, **self._options.environment}
         self._refused: dict[str, str] = {}
 
     @property
@@ -83,68 +85,61 @@ class NcclEngine:
 
     def open(self) -> Mapping[str, str]:
         """Look at every node and settle which NCCL runs; the nodes that cannot take part, each with the reason."""
-        self._look(self._names)
-        choice = choose({name: survey for name, survey in self.surveys.items() if name not in self._refused})
+        lost = self._look(self._names)
+        refused = {n: why for n, survey in self.surveys.items() if (why := survey.refusal(self._fabric.nodes[n].gpus))}
+        choice = choose({name: survey for name, survey in self.surveys.items() if name not in refused})
         self.libraries = dict(choice.libraries)
-        self._refused |= choice.refused
+        self._refused = {**lost, **refused, **choice.refused}
         return dict(self._refused)
 
-    def _look(self, names: Collection[str]) -> None:
-        """Put a keeper on each node that has none, and survey it."""
+    def _look(self, names: Collection[str]) -> dict[str, str]:
+        """Put a keeper on each of ``names`` that has none, and survey it; those that are lost, each with the reason."""
         self._crew.open(names)
-        ask = {
-            "do": "survey",
-            "program": _program(),
-            "environment": {**_ENVIRONMENT, **self._options.environment},
-            "seconds": self._options.deadlines.load,
-        }
-        answers = self._crew.ask(dict.fromkeys(names, ask), self._options.deadlines.load + SLACK_SECONDS)
-        for name, told in answers.items():
-            if isinstance(told, GpuopsError):
-                self._refused[name] = str(told)
-                continue
-            self.surveys[name] = parse_survey(told)
-            refusal = self.surveys[name].refusal(self._fabric.nodes[name].gpus)
-            if refusal:
-                self._refused[name] = refusal
-        self._spread([name for name in names if name not in self._refused])
+        for place in [place for place in self._processes if place[0] in names]:
+            del self._processes[place]  # it ended with the keeper before
+        seconds = self._options.deadlines.load
+        survey = {"do": "survey", "program": _program(), "environment": self._environment, "seconds": seconds}
+        answers = self._crew.ask(dict.fromkeys(names, survey), seconds + SLACK_SECONDS)
+        self.surveys |= {name: parse_survey(told) for name, told in answers.items() if isinstance(told, dict)}
+        lost = {name: str(told) for name, told in answers.items() if not isinstance(told, dict)}
+        return lost | self._spread([name for name in names if name not in lost])
 
-    def _spread(self, names: Collection[str]) -> None:
+    def _spread(self, names: Collection[str]) -> dict[str, str]:
         """Give ``names`` the library of the options, which lives in their memory as long as their keeper."""
-        if self._options.library is None:
-            return
-        for message in _pieces(self._options.library):
-            answers = self._crew.ask(dict.fromkeys(names, message), SLACK_SECONDS + 30)
-            for name, told in answers.items():
-                if isinstance(told, GpuopsError):
-                    self._refused[name] = str(told)
+        lost: dict[str, str] = {}
+        for message in _pieces(self._options.library) if self._options.library else ():
+            asked = dict.fromkeys([name for name in names if name not in lost], message)
+            for name, told in self._crew.ask(asked, _PIECE_SECONDS).items():
+                if not isinstance(told, dict):
+                    lost[name] = str(told)
                 elif message["last"]:
-                    found = Library(told["path"], tuple(told["version"]), tuple(told["cuda"]))
+                    found = parse_library(told)
                     self.surveys[name] = replace(self.surveys[name], libraries=(found,))
-                    self.libraries[name] = found
+                    self.libraries |= {name: found} if name in self.libraries else {}
+        return lost
 
     def measure(self, planned: Round) -> tuple[Figure, ...]:
         """One figure a group; all groups go side by side, step by step."""
-        nodes = {node for group in planned.groups for node in group.nodes} - self._refused.keys()
-        lacking = nodes - self._crew.workers.keys()
+        nodes = {node for group in planned.groups for node in group.nodes}
+        lacking = (nodes & self.libraries.keys()) - self._crew.workers.keys()
         if lacking:
             self._look(lacking)
-        course = Course(self._crew.ask, self._setting())
-        figures = course.run({group: self._party(group) for group in planned.groups})
-        self._processes |= course.processes
-        return tuple(figures[group] for group in planned.groups)
+        setting = Setting(self._load, self._options.deadlines, self._environment, self.libraries, self.surveys)
+        parties = {group: self._party(group) for group in planned.groups}
+        can = {group: party for group, party in parties.items() if not isinstance(party, Figure)}
+        figures = {**parties, **Course(self._crew.ask, setting, self._processes).run(can)}
+        return tuple(figure for group in planned.groups if isinstance(figure := figures[group], Figure))
 
-    def _party(self, group: Group) -> Party | str:
-        """The seats of a group, or why it has none."""
-        refused = [f"{node}: {self._refused[node]}" for node in group.nodes if node in self._refused]
+    def _party(self, group: Group) -> Party | Figure:
+        """The seats of a group, or the figure of one that cannot be seated."""
+        missing = tuple(node for node in group.nodes if node not in self.libraries)
+        if missing:
+            why = "; ".join(f"{node}: {self._refused.get(node, 'it was not there at the start')}" for node in missing)
+            return Figure(group, None, "error", missing, detail=why)
         try:
-            return "; ".join(refused) or seats(group, self._fabric)
+            return seats(group, self._fabric)
         except LookupError as error:
-            return str(error.args[0])
-
-    def _setting(self) -> Setting:
-        environment = {**_ENVIRONMENT, **self._options.environment}
-        return Setting(self._load, self._options.deadlines, environment, self.libraries, self.surveys)
+            return Figure(group, None, "error", detail=str(error.args[0]))
 
     def close(self) -> None:
         """End every keeper, and with it every rank."""

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -54,10 +54,13 @@ class Setting:
 
 
 class Course:
-    """A round, step by step. A group leaves with a figure as soon as one of its ranks does not come along."""
+    """A round, step by step. A group leaves with a figure as soon as one of its ranks does not come along.
 
-    def __init__(self, ask: Ask, setting: Setting) -> None:
-        self.processes: dict[tuple[str, int], int] = {}
+    ``processes`` is where the pid of each node's GPU is noted.
+    """
+
+    def __init__(self, ask: Ask, setting: Setting, processes: MutableMapping[tuple[str, int], int]) -> None:
+        self._processes = processes
         self._ask = ask
         self._setting = setting
         self._parties: dict[Group, Party] = {}
@@ -65,11 +68,9 @@ class Course:
         self._logs: dict[Group, list[str]] = {}
         self._sizes: dict[Group, int] = {}
 
-    def run(self, parties: Mapping[Group, Party | str]) -> dict[Group, Figure]:
-        """The figure of each group; a text stands for a party that cannot be, and says why."""
-        self._parties = {group: party for group, party in parties.items() if not isinstance(party, str)}
-        self._figures = {g: Figure(g, None, "error", detail=why) for g, why in parties.items() if isinstance(why, str)}
-        self._logs = {group: [] for group in self._parties}
+    def run(self, parties: Mapping[Group, Party]) -> dict[Group, Figure]:
+        """The figure of each group."""
+        self._parties, self._logs = dict(parties), {group: [] for group in parties}
         limits = self._setting.deadlines
         loaded = self._step("loading CUDA and NCCL", limits.load, lambda _, seat: self._loading(seat), do="staff")
         self._sizes = {group: self._size(replies) for group, replies in loaded.items()}
@@ -114,13 +115,14 @@ class Course:
 
     def _note(self, group: Group, replies: Sequence[Reply], doing: str) -> Figure | None:
         self._logs[group] += [line for reply in replies for line in reply.log]
-        self.processes |= {(reply.seat.node, reply.seat.gpu): reply.pid for reply in replies if reply.pid}
+        self._processes.update({(reply.seat.node, reply.seat.gpu): reply.pid for reply in replies if reply.pid})
         return failure(group, replies, doing)
 
     def _end(self, party: Sequence[Seat]) -> None:
         """End processes that hold a broken communicator, whose kernels may spin on for ever."""
         messages: dict[str, dict[str, Any]] = {}
         for seat in party:
+            self._processes.pop((seat.node, seat.gpu), None)
             messages.setdefault(seat.node, {"do": "end", "gpus": []})["gpus"].append(str(seat.gpu))
         self._ask(messages, SLACK_SECONDS)
 

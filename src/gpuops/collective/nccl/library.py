@@ -90,7 +90,7 @@ def parse_survey(told: Mapping[str, Any]) -> Survey:
             return Survey(trouble=f"CUDA does not start there: {_why(seen)}")
         driver = int(seen["answer"]["driver_cuda"])
         return Survey(
-            tuple(map(_library, told["libraries"])),
+            tuple(map(parse_library, told["libraries"])),
             (driver // 1000, driver % 1000 // 10),
             tuple(Card(c["name"], c["address"], c["compute_mode"], c["rdma"]) for c in seen["answer"]["gpus"]),
             told["memlock_bytes"],
@@ -102,7 +102,8 @@ def parse_survey(told: Mapping[str, Any]) -> Survey:
         return Survey(trouble=f"its answer cannot be read ({type(error).__name__}: {error})")
 
 
-def _library(told: Mapping[str, Any]) -> Library:
+def parse_library(told: Mapping[str, Any]) -> Library:
+    """One library as ``node/nccl.py`` tells of it."""
     return Library(told["path"], tuple(told["version"]), tuple(told["cuda"]))
 
 

@@ -120,7 +120,7 @@ def _cause(replies: Sequence[Reply]) -> tuple[Trouble, Sequence[Reply], str]:
         return ("unreachable", causes, f"{told}; {no_way}") if no_way else ("error", causes, told)
     late = [reply for reply in replies if reply.late]
     if late:
-        return "hang", absent(late), _stand(late)
+        return "hang", absent(replies), _stand(late)
     return ("error", (), _first(f"{reply.seat.name}: {reply.error}" for reply in failed)) if failed else ("", (), "")
 
 
@@ -131,20 +131,22 @@ def _trouble_of(error: GpuopsError | None) -> Trouble:
     return "error" if isinstance(error, LostError) else "hang"
 
 
-def absent(late: Sequence[Reply]) -> tuple[Reply, ...]:
-    """Those of the late for whom the others wait, as far as it can be told; empty where all look alike.
+def absent(replies: Sequence[Reply]) -> tuple[Reply, ...]:
+    """Those for whom the others wait, as far as it can be told: of the late, the ones that stand out from the rest.
 
-    Stopped processes and those that are silent while others speak; else those whom NCCL's RAS names; else those that
-    came less far.
+    They do by being stopped; by being silent while others speak; by NCCL's RAS naming them; by having come less far.
+    Empty where all are late and alike.
     """
+    late = [reply for reply in replies if reply.late]
     least = min(reply.progress for reply in late)
     signs = (
         [reply for reply in late if reply.state in _STOPPED],
         [reply for reply in late if reply.stuck],
         _named_by_ras(late),
         [reply for reply in late if reply.progress == least],
+        late,
     )
-    return next((tuple(named) for named in signs if 0 < len(named) < len(late)), ())
+    return next((tuple(named) for named in signs if 0 < len(named) < len(replies)), ())
 
 
 def _named_by_ras(late: Sequence[Reply]) -> list[Reply]:

@@ -1,0 +1,293 @@
+"""The real engine and the real scripts on the node, with stand-ins for libcuda and libnccl."""
+
+import ctypes
+import os
+import pathlib
+import signal
+import socket
+import threading
+import time
+
+import pytest
+
+from gpuops.collective.engines import Load
+from gpuops.isolation.fabric import Fabric, Nic, Node
+from gpuops.isolation.rounds import Group, Round
+
+MIB = 1 << 20
+PAIR = Group(("a", "b"))
+
+
+def only(figures):
+    (figure,) = figures
+    return figure
+
+
+def pair_of(engine):
+    return only(engine.measure(Round("pair", (PAIR,))))
+
+
+def goes_well(figure):
+    assert figure.trouble == "", figure
+    assert figure.gb_per_s > 0
+    return True
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"])
+@pytest.mark.parametrize("jit", ["on the GPU", "copied back"])
+def test_every_operation_is_timed_and_its_result_is_right(an_engine, operation, jit):
+    load = Load(operation, size_bytes=3 * MIB + 4, iterations=5, warmups=1)  # no multiple of anything
+    environment = {"STUB_NO_JIT": "1"} if jit == "copied back" else {}
+    figure = pair_of(an_engine("a", "b", load=load, **environment))
+    assert figure.trouble == ""
+    assert figure.gb_per_s > 0
+    assert figure.spread > 0
+
+
+def test_ids_are_made_where_rank_0_is_and_arrive_whole_on_every_node(an_engine):
+    engine = an_engine("a", "b", "c")
+    groups = (Group(("b", "c")), Group(("a",)))
+    for _ in range(4):  # every id is another 128 bytes, with NULs among them
+        assert [figure.trouble for figure in engine.measure(Round("group", groups))] == ["", ""]
+    assert goes_well(pair_of(engine))
+
+
+def test_processes_stay_from_round_to_round_as_long_as_their_environment_fits(an_engine, process, all_pids):
+    engine = an_engine("a", "b")
+    pair_of(engine)
+    before = all_pids(engine)
+    assert len(before) == 2 + 4
+    pair_of(engine)
+    assert all_pids(engine) == before
+    assert only(engine.measure(Round("node", (Group(("a",), variant="ring"),)))).trouble == ""
+    assert len(set(all_pids(engine)) & set(before)) == 2 + 2
+    assert process.gone(set(before) - set(all_pids(engine)))
+    engine.close()
+    assert process.gone(before)
+
+
+def test_a_rank_gets_its_whole_environment_and_nothing_by_chance(an_engine, process, monkeypatch):
+    monkeypatch.setenv("CUDA_VISIBLE_DEVICES", "1")
+    monkeypatch.setenv("NCCL_IB_GID_INDEX", "3")
+    monkeypatch.setenv("NCCL_DEBUG", "WARN")
+    engine = an_engine("a", "b", NCCL_ALGO="Ring")
+    engine.measure(Round("node", (Group(("a",), variant="no-p2p"),)))
+    keeper, *ranks = engine.pids["a"]
+    seen = process.environment(ranks[0])
+    assert "CUDA_VISIBLE_DEVICES" not in seen
+    assert seen["NCCL_IB_GID_INDEX"] == engine.surveys["a"].environment["NCCL_IB_GID_INDEX"] == "3"
+    assert (seen["NCCL_DEBUG"], seen["CUDA_DEVICE_ORDER"]) == ("INFO", "PCI_BUS_ID")
+    assert (seen["NCCL_P2P_DISABLE"], seen["NCCL_ALGO"]) == ("1", "Ring")
+    assert process.environment(keeper)["CUDA_VISIBLE_DEVICES"] == "1"
+
+
+def test_a_rail_pins_one_gpu_of_each_node_to_one_nic(an_engine, process):
+    nics = (Nic("lo", 0, 1.0), Nic("eth9", 1, 1.0))  # plain interfaces: there is no RDMA on this machine
+    engine = an_engine("a", "b", fabric=Fabric({name: Node(name, (0, 1), nics) for name in "ab"}))
+    groups = (Group(("a", "b"), rail=0), Group(("a", "b"), rail=1))
+    assert [figure.trouble for figure in engine.measure(Round("rail", groups))] == ["", ""]
+    seen = [process.environment(pid) for pid in engine.pids["b"][1:]]
+    assert sorted(one["NCCL_SOCKET_IFNAME"] for one in seen) == ["=eth9", "=lo"]
+    assert {one["NCCL_IB_DISABLE"] for one in seen} == {"1"}
+    absent = only(engine.measure(Round("rail", (Group(("a", "b"), rail=5),))))
+    assert (absent.trouble, absent.detail) == ("error", "a has no NIC with a GPU on rail 5")
+
+
+def test_a_wrong_sum_is_seen_whatever_looks_at_it(an_engine):
+    for environment in ({}, {"STUB_NO_JIT": "1"}):
+        figure = pair_of(an_engine("a", "b", STUB_FAULT="adds-wrong:3:7", **environment))
+        assert (figure.trouble, figure.gb_per_s) == ("wrong", None)
+        assert "1 of 262144 elements at b:gpu1" in figure.detail
+
+
+@pytest.mark.parametrize(
+    ("fault", "trouble", "absent", "told"),
+    [
+        ("dies-at-init:2", "error", ("b:gpu0",), "making the communicator: b:gpu0: its process ended by signal 6"),
+        ("dies:1:4", "error", ("a:gpu1",), "timed runs: a:gpu1: its process ended by signal 6"),
+        ("refuses:3", "unreachable", ("b:gpu1",), "Connect to 10.0.0.9<4242> failed : Connection refused"),
+        ("breaks:0", "error", ("a:gpu0",), "first runs: a:gpu0: NCCL failed: unhandled system error: told by the stub"),
+        ("sleeps-at-init:3", "hang", (), "making the communicator: no end in time; 4 ranks as a:gpu0 at join"),
+        ("sleeps-at-launch:2:4", "hang", ("b:gpu0",), "b:gpu0 at launch, 3 ranks as a:gpu0 at run"),
+        ("sleeps-on-gpu:1:4", "hang", (), "timed runs: no end in time; 4 ranks as a:gpu0 at run 2"),
+        ("sleeps-at-leaving:1", "hang", ("a:gpu1",), "a:gpu1 at leave"),
+    ],
+)
+def test_what_goes_wrong_is_told_apart_and_nothing_of_it_stays(
+    an_engine, process, all_pids, fault, trouble, absent, told
+):
+    engine = an_engine("a", "b", STUB_FAULT=fault, patient=False)
+    figure = pair_of(engine)
+    assert (figure.trouble, figure.absent, figure.gb_per_s) == (trouble, absent, None)
+    assert told in figure.detail
+    keepers = {of_node[0] for of_node in engine.pids.values()}
+    assert process.gone(set(all_pids(engine)) - keepers)
+    assert process.alive(keepers) == sorted(keepers, key=list(keepers).index)
+
+
+def test_a_hang_of_one_group_is_no_matter_of_the_others_and_the_next_round_goes_well(an_engine):
+    engine = an_engine("a", "b", "c", "d", STUB_FAULT="sleeps-at-launch:3:2", patient=False)
+    halves = (Group(("a", "b")), Group(("c",)), Group(("d",)))
+    hung, *well = engine.measure(Round("group", halves))
+    assert (hung.trouble, hung.absent) == ("hang", ("b:gpu1",))
+    assert [figure.trouble for figure in well] == ["", ""]
+    again = engine.measure(Round("node", (Group(("a",)), Group(("b",)))))
+    assert [figure.trouble for figure in again] == ["", ""]
+
+
+def test_a_stopped_rank_is_the_one_that_did_not_arrive(an_engine, process):
+    engine = an_engine("a", "b", patient=False)
+    pair_of(engine)
+    victim = engine.pids["b"][2]
+    os.kill(victim, signal.SIGSTOP)
+    figure = pair_of(engine)
+    assert (figure.trouble, figure.absent) == ("hang", ("b:gpu1",))
+    assert "in state T" in figure.detail
+    assert process.gone([victim])
+    assert goes_well(pair_of(engine))
+
+
+def test_a_stopped_node_is_the_one_that_did_not_arrive(an_engine, process):
+    engine = an_engine("a", "b", patient=False)
+    pair_of(engine)
+    of_b = engine.pids["b"]
+    os.kill(of_b[0], signal.SIGSTOP)
+    figure = pair_of(engine)
+    assert (figure.trouble, figure.absent) == ("hang", ("b",))
+    assert goes_well(pair_of(engine))
+    assert process.gone(of_b)
+
+
+def test_killed_ranks_and_killed_keepers_take_all_of_theirs_along(an_engine, process, all_pids):
+    engine = an_engine("a", "b")
+    pair_of(engine)
+    keeper, *ranks = engine.pids["a"]
+    os.kill(keeper, signal.SIGKILL)
+    assert process.gone([keeper, *ranks])
+    figure = pair_of(engine)
+    assert (figure.trouble, figure.absent) == ("error", ("a",))
+    assert "what ran there has ended" in figure.detail
+    assert goes_well(pair_of(engine))
+    victim = engine.pids["b"][1]
+    os.kill(victim, signal.SIGKILL)
+    assert process.gone([victim])
+    time.sleep(0.2)  # its streams close with its last thread
+    assert goes_well(pair_of(engine))
+    assert victim not in all_pids(engine)
+
+
+def test_closing_ends_everything_even_in_the_middle_of_a_hang(an_engine, process, all_pids):
+    engine = an_engine("a", "b", STUB_FAULT="sleeps-on-gpu:1:0", patient=False)
+    measuring = threading.Thread(target=pair_of, args=(engine,))
+    measuring.start()
+    time.sleep(2)
+    pids = all_pids(engine)
+    assert len(process.alive(pids)) == 6
+    engine.close()
+    assert process.gone(pids)
+    measuring.join(20)
+    assert not measuring.is_alive()
+
+
+def test_a_gpu_whose_context_cannot_be_had_is_named(an_engine):
+    engine = an_engine(
+        "a",
+        "b",
+        STUB_SLEEPS_AT_LOAD="1",
+        patient=False,
+        fabric=Fabric({"a": Node("a", (0, 1), ()), "b": Node("b", (0,), ())}),
+    )
+    figure = pair_of(engine)
+    assert (figure.trouble, figure.absent) == ("hang", ("a:gpu1",))
+    assert figure.detail.startswith("loading CUDA and NCCL: no end in time")
+
+
+@pytest.mark.parametrize(
+    ("environment", "told"),
+    [
+        ({"STUB_DRIVER": "11080"}, "NCCL 2.21.5 for CUDA 12.4 is too new for its driver, which runs CUDA 11.8"),
+        ({"STUB_CUDA_STATUS": "100"}, "CUDA does not start there: cuInit: CUDA_ERROR_NO_DEVICE"),
+        ({"STUB_GPUS": "1"}, "CUDA shows 1 GPUs, and GPU 1 is asked for"),
+        ({"STUB_COMPUTE_MODE": "2"}, "the compute mode of gpu0 is prohibited"),
+        ({"STUB_NAME": "NVIDIA A100 MIG 1g.5gb"}, "gpu0 is cut by MIG"),
+    ],
+)
+def test_a_node_that_cannot_take_part_says_why_before_anything_starts(an_engine, environment, told):
+    engine = an_engine("a", **environment)
+    assert told in engine.refused["a"]
+    assert len(engine.pids["a"]) == 1
+
+
+def test_an_exclusive_gpu_takes_part_since_it_has_one_process_only(an_engine):
+    assert an_engine("a", "b", STUB_COMPUTE_MODE="3").refused == {}
+
+
+def test_tcp_where_there_is_rdma_is_the_finding_and_no_speed(an_engine, monkeypatch):
+    fabric = Fabric({name: Node(name, (0, 1), (Nic("lo", 0, 1.0),)) for name in "ab"})
+    for network, trouble in (("NET/Socket/0", "socket"), ("NET/IB/0", "socket"), ("NET/IB/0/GDRDMA", "")):
+        engine = an_engine("a", "b", STUB_NETWORK=network, fabric=fabric)
+        for name in "ab":
+            object.__setattr__(engine.surveys[name], "rdma_devices", ("lo",))  # as if it were an HCA
+        figure = pair_of(engine)
+        assert figure.trouble == trouble, network
+        assert (figure.gb_per_s is None) == bool(trouble)
+
+
+def test_one_library_is_spread_into_memory_and_is_gone_afterwards(
+    an_engine, process, build, stub_environment, tmp_path
+):
+    newer = build('-DVERSION="2.30.7"', "-DCODE=23007", '-DFOR="13.1"')
+    engine = an_engine("a", "b", library=newer / "libnccl.so.2")
+    assert engine.refused == {}
+    assert {str(library) for library in engine.libraries.values()} == {"NCCL 2.30.7 for CUDA 13.1"}
+    assert "is sent to 2 nodes" in engine.cost
+    path = pathlib.Path(engine.libraries["a"].path)
+    assert goes_well(pair_of(engine))
+    assert "(deleted)" in str(path.readlink())  # no file system knows it
+    engine.close()
+    assert process.gone([int(path.parts[2])])
+    assert not path.exists()
+
+
+def test_a_library_that_is_not_what_it_says_is_not_used(an_engine, build):
+    liar = build('-DVERSION="2.19.3"', "-DCODE=21803", '-DFOR="12.2"')
+    figure = pair_of(an_engine("a", "b", library=liar / "libnccl.so.2"))
+    assert figure.trouble == "error"
+    assert "is NCCL 21803, and 21903 was expected" in figure.detail
+
+
+def test_ras_is_asked_on_a_hang_and_names_the_rank(an_engine):
+    server = socket.create_server(("127.0.0.1", 0))
+
+    def answer():
+        while True:
+            try:
+                peer, _ = server.accept()
+            except OSError:
+                return
+            with peer:
+                assert peer.recv(100) == b"VERBOSE STATUS\n"
+                pid = engine.pids["b"][1]
+                peer.sendall(f"Errors\n\n  Rank 2 -- GPU 0 managed by process {pid} on node 10.0.0.2\n".encode())
+
+    threading.Thread(target=answer, daemon=True).start()
+    address = f"127.0.0.1:{server.getsockname()[1]}"
+    engine = an_engine("a", "b", STUB_FAULT="sleeps-on-gpu:2:4", NCCL_RAS_ADDR=address, patient=False)
+    figure = pair_of(engine)
+    server.close()
+    assert (figure.trouble, figure.absent) == ("hang", ("b:gpu0",))
+
+
+def test_the_stand_in_tells_a_cut_id_from_a_whole_one(libraries, tmp_path, monkeypatch):
+    monkeypatch.setenv("STUB_MEETS", str(tmp_path))
+    nccl = ctypes.CDLL(str(libraries / "libnccl.so.2"))
+
+    class Id(ctypes.Structure):
+        _fields_ = (("internal", ctypes.c_byte * 128),)
+
+    nccl.ncclCommInitRank.argtypes = [ctypes.c_void_p, ctypes.c_int, Id, ctypes.c_int]
+    made, communicator = Id(), ctypes.c_void_p()
+    assert nccl.ncclGetUniqueId(ctypes.byref(made)) == 0
+    assert nccl.ncclCommInitRank(ctypes.byref(communicator), 2, made, 2) == 4
+    cut = Id.from_buffer_copy(bytes(made).split(b"\0")[0].ljust(128, b"\0"))
+    assert nccl.ncclCommInitRank(ctypes.byref(communicator), 1, cut, 0) == 4
