@@ -70,6 +70,13 @@ def test_groups_run_at_the_same_time_and_keep_their_order(engine, monkeypatch):
     assert all(figure.gb_per_s for figure in figures)
 
 
+def test_a_ring_runs_over_ipv6(engine, a_host):
+    hosts = [a_host(name, address="::1", connection="local") for name in PAIR.nodes]
+    running = engine(these=hosts)
+    assert running.measure(round_of(PAIR))[0].gb_per_s
+    assert running.fabric().nodes["n0"].nics[0].name == "lo"
+
+
 def test_a_worker_serves_round_after_round(engine):
     running = engine()
     before = running.pids
