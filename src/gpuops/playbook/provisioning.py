@@ -124,6 +124,11 @@ class Provisioning:
             for site in self._sites.values():
                 site.hang_up()
 
+    def untouched(self, record: Record) -> list[str]:
+        """The nodes that no step came to."""
+        reached = {result.node for result in record.results}
+        return [name for name in self._sites if name not in reached]
+
     def _runner(self, record: Record, watch: Callable[[Result], None]) -> Runner:
         return Runner(self._sites, record, fanout=self._order.fanout, watch=watch)
 

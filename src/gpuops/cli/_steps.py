@@ -1,0 +1,114 @@
+"""How a run of a playbook is told: one block for nodes with the same story, nodes where all was well only counted."""
+
+from __future__ import annotations
+
+import difflib
+from collections import Counter
+from collections.abc import Iterator
+from typing import TYPE_CHECKING
+
+from gpuops.report.page import Page, clean, fold
+
+if TYPE_CHECKING:
+    from gpuops.playbook.play import Play, Playbook, Share
+    from gpuops.playbook.result import Result
+    from gpuops.playbook.running import Assignment, Record
+    from gpuops.playbook.task import Change
+
+_COLUMN = 18
+_QUIET = ("ok", "skipped")
+_COUNTED = (
+    "would_change",
+    "changed",
+    "later",
+    "ok",
+    "skipped",
+    "failed",
+    "unreachable",
+    "needs_operator",
+    "interrupted",
+)
+_ALWAYS_COUNTED = ("ok", "failed")
+
+
+def draw(record: Record, page: Page, *, diff: bool) -> Iterator[str]:
+    """The blocks of the nodes that have something to tell, then those where all was well, in one line."""
+    stories: dict[tuple[str, ...], list[str]] = {}
+    for node in dict.fromkeys(result.node for result in record.results):
+        story = tuple(_story([r for r in record.results if r.node == node], page, diff=diff))
+        stories.setdefault(story, []).append(node)
+    for story, nodes in stories.items():
+        if story:
+            yield from ("", fold(nodes), *story)
+    quiet = [node for story, nodes in stories.items() if not story for node in nodes]
+    if quiet:
+        yield from ("", *page.labelled(f"  {'ok':<{_COLUMN - 2}}", fold(quiet), _COLUMN))
+
+
+def summary(record: Record) -> str:
+    """``3 nodes: 2 changed, 5 ok, 1 failed``: how many steps ended in what way."""
+    counts = Counter("ignored" if result.ignored else result.status for result in record.results)
+    nodes = len({result.node for result in record.results})
+    told = [f"{counts[s]} {_spoken(s)}" for s in (*_COUNTED, "ignored") if counts[s] or s in _ALWAYS_COUNTED]
+    return f"{nodes} node{'s' if nodes != 1 else ''}: {', '.join(told)}"
+
+
+def _spoken(status: str) -> str:
+    return status.replace("_", " ")
+
+
+def _story(results: list[Result], page: Page, *, diff: bool) -> Iterator[str]:
+    """What one node has to tell; nothing where every step was ok or skipped."""
+    loud = [result for result in results if result.status not in _QUIET]
+    for result in loud:
+        status = "ignored" if result.ignored else _spoken(result.status)
+        yield from page.labelled(f"  {status:<{_COLUMN - 2}}", clean(result.name), _COLUMN)
+        yield from _told(result, page, diff=diff)
+    fine = [clean(result.name) for result in results if result.status in _QUIET]
+    if loud and fine:
+        yield from page.labelled(f"  {'ok':<{_COLUMN - 2}}", ", ".join(fine), _COLUMN)
+
+
+def _told(result: Result, page: Page, *, diff: bool) -> Iterator[str]:
+    for change in result.changes:
+        yield from page.labelled("", clean(change.what), _COLUMN + 2)
+        if diff:
+            yield from (f"{'':<{_COLUMN + 4}}{line}" for line in _difference(change))
+    for sentence in filter(None, (result.why, *(f"later: {why}" for why in result.later))):
+        yield from page.labelled("", clean(sentence), _COLUMN + 2)
+
+
+def _difference(change: Change) -> Iterator[str]:
+    """The lines that differ, with three around them."""
+    before, after = str(change.before).splitlines(), str(change.after).splitlines()
+    lines = list(difflib.unified_diff(before, after, lineterm="", n=3))[2:]
+    return (clean(line) for line in lines)
+
+
+def list_steps(playbook: Playbook) -> Iterator[str]:
+    """Every play with its steps and handlers."""
+    for play in playbook.plays:
+        yield f"{clean(play.name)}   hosts {clean(play.hosts)}   serial {_serial(play)}"
+        width = max((len(step.id) for step in play.every_step), default=0) + 2
+        for step in play.every_step:
+            tags = f"   tags {', '.join(sorted(step.tags))}" if step.tags else ""
+            role = "   handler" if step in play.handlers else ""
+            yield f"  {step.id:<{width}}{clean(step.name)}   {step.task.name}{role}{clean(tags)}"
+
+
+def list_hosts(assignments: list[Assignment]) -> Iterator[str]:
+    """Every play with its nodes, batch by batch."""
+    from gpuops.playbook.play import batches
+
+    for assignment in assignments:
+        yield f"{clean(assignment.play.name)}   {len(assignment.hosts)} nodes"
+        for number, batch in enumerate(batches(assignment.hosts, assignment.play.serial), start=1):
+            yield f"  batch {number}   {fold(host.name for host in batch)}"
+
+
+def _serial(play: Play) -> str:
+    return ", ".join(map(_share, play.serial))
+
+
+def _share(share: Share) -> str:
+    return f"{share:.0%}" if isinstance(share, float) else str(share)

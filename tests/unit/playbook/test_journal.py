@@ -1,0 +1,117 @@
+import json
+import os
+import stat
+
+import pytest
+
+from gpuops.errors import OutputError
+from gpuops.playbook import journal
+from gpuops.playbook.journal import Journal, changes, left_over, pending, read
+from gpuops.playbook.task import Change
+from gpuops.shell import Command, Completed
+
+CHANGE = Change("a = 1", Command(("put", "a", "1")))
+
+
+@pytest.fixture
+def log(tmp_path):
+    made = Journal(tmp_path, "r1")
+    yield made
+    made.close()
+
+
+def test_it_is_its_owners_alone_whatever_the_umask(tmp_path):
+    before = os.umask(0)
+    try:
+        Journal(tmp_path, "r1").close()
+    finally:
+        os.umask(before)
+    assert stat.S_IMODE((tmp_path / "r1").stat().st_mode) == 0o700
+    assert stat.S_IMODE((tmp_path / "r1" / "journal.jsonl").stat().st_mode) == 0o600
+
+
+def test_a_line_is_on_the_disk_before_the_next_thing_happens(log, monkeypatch):
+    synced = []
+    monkeypatch.setattr(os, "fsync", lambda descriptor: synced.append(log.path.read_bytes().count(b"\n")))
+    log.write("run", playbook="p")
+    number = log.begin("n1", "1.1", CHANGE, ["restart"])
+    log.end(number, Completed("n1", CHANGE.command, 0, "well\n", seconds=1.5))
+    assert synced == [1, 2, 3]
+    _, begun, done = read(log.path)
+    assert (begun["node"], begun["what"], begun["does"], begun["notify"]) == ("n1", "a = 1", "put a 1", ["restart"])
+    assert (done["id"], done["good"], done["exit"], done["said"]) == (number, True, 0, "well")
+
+
+@pytest.mark.parametrize("failing", ["write", "fsync"])
+def test_a_journal_that_cannot_be_written_stops_everything(log, monkeypatch, failing):
+    def full(*_):
+        raise OSError(28, "No space left on device")
+
+    monkeypatch.setattr(os, failing, full)
+    with pytest.raises(OutputError, match=r"cannot be written \(No space left on device\), so nothing more is done"):
+        log.write("run")
+    monkeypatch.undo()
+    with pytest.raises(OutputError):
+        log.write("run")
+
+
+def test_a_run_whose_journal_breaks_makes_no_further_change(world, monkeypatch):
+    write, count = os.write, iter(range(100))
+
+    def full(descriptor, data):
+        if next(count) == 4:
+            raise OSError(28, "No space left on device")
+        return write(descriptor, data)
+
+    monkeypatch.setattr(journal.os, "write", full)
+    with pytest.raises(OutputError, match="so nothing more is done"):
+        world.run("- hosts: all\n  tasks:\n    - put: {key: a, value: '1'}\n    - put: {key: b, value: '1'}\n")
+    assert world.node.done == ["put a 1"]
+    assert world.node.lock == ""
+
+
+def test_a_link_in_its_place_is_not_followed(tmp_path):
+    (tmp_path / "r1").mkdir()
+    (tmp_path / "r1" / "journal.jsonl").symlink_to(tmp_path / "elsewhere")
+    with pytest.raises(OutputError, match="cannot be opened"):
+        Journal(tmp_path, "r1")
+
+
+def line(event, **facts):
+    return {"event": event, "handler": False, **facts}
+
+
+def begun(number, step, kind="act", notify=(), node="n1"):
+    return line("change", id=number, node=node, step=step, kind=kind, does="x", detach=False, notify=list(notify))
+
+
+def test_what_was_begun_is_done_failed_or_unknown():
+    found = changes([begun(1, "1.1"), line("done", id=1, good=True), begun(2, "1.2"), line("done", id=2, good=False),
+                     begun(3, "1.3")])  # fmt: skip
+    assert [(made.step, made.good) for made in found] == [("1.1", True), ("1.2", False), ("1.3", None)]
+
+
+def test_a_handler_that_ended_may_act_again():
+    end = line("step", node="n1", step="h", name="restart", status="changed") | {"handler": True}
+    assert changes([begun(1, "h"), line("done", id=1, good=True), end]) == []
+    assert len(changes([begun(1, "h"), end | {"status": "failed"}])) == 1
+
+
+def test_handlers_wait_until_they_ran():
+    ran = line("step", node="n1", step="h", name="restart", status="changed") | {"handler": True}
+    lines = [begun(1, "1.1", notify=["restart", "boot"]), begun(2, "1.1", notify=["restart"], node="n2"), ran]
+    assert pending(lines) == {"n1": ["boot"], "n2": ["restart"]}
+    assert pending([*lines, begun(3, "1.2", notify=["restart"])]) == {"n1": ["boot", "restart"], "n2": ["restart"]}
+    assert pending([line("waiting", node="n1", notify=["boot"])]) == {"n1": ["boot"]}
+
+
+def test_only_the_last_run_that_came_to_a_node_counts(tmp_path):
+    for run, playbook, lines in (
+        ("r1", "p", [begun(1, "1.1", notify=["restart"]), begun(2, "1.1", notify=["boot"], node="n2")]),
+        ("r2", "other", [line("step", node="n1", step="1.1", name="x", status="ok")]),
+        ("r3", "p", [line("step", node="n2", step="1.1", name="x", status="ok")]),
+    ):
+        (tmp_path / run).mkdir()
+        text = "".join(json.dumps(entry) + "\n" for entry in [line("run", playbook=playbook), *lines])
+        (tmp_path / run / "journal.jsonl").write_text(text)
+    assert left_over(tmp_path, "p") == {"n1": ["restart"]}
