@@ -64,7 +64,7 @@ def measure(lab, need):
         plan = {
             "inventory": str(lab.state / "inventory.yml"),
             "folder": str(folder),
-            "nics": {name: ["roce0", "roce1"] if name == odd else ["mlx5_0", "mlx5_1"] for name in lab.addresses},
+            "nics": {name: ["ens0", "ens1"] if name == odd else ["eth0", "eth1"] for name in lab.addresses},
             "groups": [[*group, ""][:3] for group in groups],
             "launcher": launcher,
             "start_seconds": start_seconds,
@@ -112,8 +112,9 @@ def test_groups_run_side_by_side_with_their_ranks_in_order(measure, left_over):
 def test_every_node_of_a_rail_finds_its_own_gpu_and_nic(measure):
     said, (ranks,) = measure([["node2", "node3", "node10"], 1])
     assert said["figures"][0]["gb_per_s"] == 4.5
-    pins = {host: (settings["CUDA_VISIBLE_DEVICES"], settings["NCCL_IB_HCA"]) for host, _, settings in ranks.values()}
-    assert pins == {"node2": ("1", "=mlx5_1:1"), "node3": ("1", "=roce1:1"), "node10": ("1", "=mlx5_1:1")}
+    names = ("CUDA_VISIBLE_DEVICES", "NCCL_SOCKET_IFNAME")  # no device here has RDMA
+    pins = {host: [settings[name] for name in names] for host, _, settings in ranks.values()}
+    assert pins == {"node2": ["1", "=eth1"], "node3": ["1", "=ens1"], "node10": ["1", "=eth1"]}
     assert [ranks[rank][0] for rank in range(3)] == ["node2", "node3", "node10"]
 
 

@@ -92,9 +92,8 @@ class NcclTestsEngine:
         *,
         expect: Callable[[Group], float | None] = lambda _group: None,
         folders: Sequence[str] = FOLDERS,
-        why: str = "it is installed on the nodes",
     ) -> None:
-        self.why = why
+        self.why = "it is what others measure with"
         self.launcher: Launcher = ""
         self.allocation = ""
         """The Slurm job that holds the nodes meanwhile; empty without srun."""
@@ -122,6 +121,7 @@ class NcclTestsEngine:
         if any(counts.values()):
             self.launcher = "mpirun" if counts["mpirun"] >= counts["srun"] else "srun"
             lost |= self._drop_without(self.launcher)
+        self.why = f"{self.program} is on {len(self._found)} nodes, and {self.launcher or 'no launcher'}"
         return lost | self._allocate()
 
     def _look(self, host: Host) -> Found:
@@ -210,7 +210,7 @@ class NcclTestsEngine:
         settings = {
             **_SETTINGS,
             "CUDA_VISIBLE_DEVICES": ",".join(str(rank.gpu) for rank in ranks),
-            **({} if alone or not first.nics else {"NCCL_IB_HCA": "=" + ",".join(f"{nic}:1" for nic in first.nics)}),
+            **({} if alone else self._pins(first)),
             **first.environment,
         }
         leash = (programs["setpriv"], "--pdeathsig", "KILL") if "setpriv" in programs else ()
@@ -218,6 +218,14 @@ class NcclTestsEngine:
         counts = ("-n", str(load.iterations), "-w", str(load.warmups), "-g", str(len(ranks) if alone else 1))
         words = (*leash, programs[self.program], "-b", size, "-e", size, *counts)
         return Part(self._address(first.node), 1 if alone else len(ranks), words, settings)
+
+    def _pins(self, rank: Seat) -> dict[str, str]:
+        """NCCL's setting for the NICs of a rank, each by its exact name; those without RDMA are taken for sockets."""
+        if not rank.nics:
+            return {}
+        if self._found[rank.node].rdma.issuperset(rank.nics):
+            return {"NCCL_IB_HCA": "=" + ",".join(f"{nic}:1" for nic in rank.nics)}
+        return {"NCCL_SOCKET_IFNAME": "=" + ",".join(rank.nics)}
 
     def _words(self, group: Group, parts: Sequence[Part], seconds: float) -> tuple[str, ...]:
         if len(parts) == 1:

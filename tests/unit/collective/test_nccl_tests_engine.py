@@ -1,0 +1,167 @@
+"""The engine's commands, asked of ways that are not there."""
+
+import shlex
+
+import pytest
+
+from gpuops.collective.engines import Load
+from gpuops.collective.engines.nccl_tests import NcclTestsEngine
+from gpuops.errors import LostError
+from gpuops.isolation.fabric import Fabric, Nic, Node
+from gpuops.isolation.rounds import Group, Round
+from gpuops.shell import Completed, Files
+
+HAS = {"all_reduce_perf": "/opt/all_reduce_perf", "mpirun": "/usr/bin/mpirun", "setpriv": "/usr/bin/setpriv"}
+RDMA = "".join(f"/sys/class/infiniband/mlx5_{rail}/ports/1/link_layer\0InfiniBand\n\0" for rail in range(2))
+
+
+class Way:
+    """A node that has some programs, and answers whatever it is asked to start with nothing."""
+
+    def __init__(self, node, has):
+        self.node = node
+        self.has = has
+        self.started = []
+        self.batches = []
+        self.closed = 0
+
+    def batch(self, questions):
+        self.batches.append(len(questions))
+        return [self._answer(question) for question in questions]
+
+    def run(self, command):
+        return self._answer(command)
+
+    def _answer(self, question):
+        if self.has is None:
+            raise LostError(self.node, "hung up")
+        if isinstance(question, Files):
+            return Completed(self.node, question, 0, RDMA)
+        if question.words[0] == "sh":
+            return Completed(self.node, question, 0, "".join(f"{name} {path}\n" for name, path in self.has.items()))
+        self.started.append(question)
+        granted = "salloc: Granted job allocation 77\n" if question.words[0].endswith("salloc") else ""
+        return Completed(self.node, question, 0, err=granted)
+
+    def close(self):
+        self.closed += 1
+
+
+@pytest.fixture
+def make(a_host):
+    """An engine over nodes of two GPUs and two NICs, and the ways that it has."""
+
+    def build(has, load=None, addresses=(), **options):
+        hosts = [a_host(name, address=dict(addresses).get(name, f"10.0.0.{n}")) for n, name in enumerate(has, 1)]
+        ways = {name: Way(name, programs) for name, programs in has.items()}
+        nics = (Nic("mlx5_0", 0, 50.0), Nic("mlx5_1", 1, 50.0))
+        fabric = Fabric({name: Node(name, (0, 1), nics) for name in has})
+        return NcclTestsEngine(hosts, lambda host: ways[host.name], fabric, load, **options), ways
+
+    return build
+
+
+def started(ways, node="n1"):
+    return [shlex.join(command.words) for command in ways[node].started]
+
+
+def test_a_rail_is_one_gpu_and_one_nic_of_each_node(make):
+    engine, ways = make({"n1": HAS, "n2": HAS})
+    assert engine.open() == {}
+    engine.measure(Round("rail", (Group(("n1", "n2"), 1),)))
+    (line,) = started(ways)
+    assert "--host 10.0.0.1:1,10.0.0.2:1 -np 2 env" in line
+    assert "CUDA_VISIBLE_DEVICES=1 NCCL_IB_HCA==mlx5_1:1 /usr/bin/setpriv --pdeathsig KILL /opt/all_reduce_perf" in line
+    assert "-b 1073741824 -e 1073741824 -n 20 -w 5 -g 1" in line
+    assert started(ways, "n2") == []
+
+
+def test_within_a_node_one_process_holds_all_gpus(make):
+    engine, ways = make({"n1": HAS})
+    engine.open()
+    engine.measure(Round("node", (Group(("n1",), variant="ring"),)))
+    (line,) = started(ways)
+    assert line.startswith("env CUDA_DEVICE_ORDER=PCI_BUS_ID")
+    assert "CUDA_VISIBLE_DEVICES=0,1 NCCL_NVLS_ENABLE=0" in line
+    assert line.endswith("-g 2")
+    assert "NCCL_IB_HCA" not in line
+
+
+def test_groups_of_one_start_are_one_batch_of_at_most_sixteen(make):
+    engine, ways = make({"n1": HAS, **{f"m{number}": HAS for number in range(20)}})
+    engine.open()
+    engine.measure(Round("pair", tuple(Group(("n1", f"m{number}")) for number in range(20))))
+    assert ways["n1"].batches[1:] == [16, 4]
+
+
+def test_a_host_behind_loopback_is_called_by_its_name(make):
+    engine, ways = make({"n1": HAS, "n2": HAS}, addresses={"n1": "127.0.0.1", "n2": "localhost"})
+    engine.open()
+    engine.measure(Round("pair", (Group(("n1", "n2")),)))
+    assert "--host n1:2,n2:2 -np 4" in started(ways)[0]
+
+
+def test_the_deadline_follows_what_is_expected(make):
+    load = Load(size_bytes=1 << 30, iterations=20, warmups=5)
+    engine, ways = make({"n1": HAS, "n2": HAS}, load, expect=lambda group: 1.0)
+    engine.open()
+    engine.measure(Round("rail", (Group(("n1", "n2"), 0),)))
+    (command,) = ways["n1"].started
+    assert "--timeout 191 " in shlex.join(command.words)  # 30 s and three times 50 GiB at 1 GB/s
+    assert command.timeout_seconds == pytest.approx(30 + 3 * 50 * 2**30 / 1e9 + 10)
+
+
+def test_nodes_that_lack_something_are_told_what(make):
+    has_not = {name: path for name, path in HAS.items() if name != "mpirun"}
+    engine, _ = make({"n1": HAS, "n2": HAS, "n3": {}, "n4": has_not, "n5": None})
+    lost = engine.open()
+    assert (engine.launcher, set(lost)) == ("mpirun", {"n3", "n4", "n5"})
+    assert "all_reduce_perf is not on it" in lost["n3"]
+    assert "mpirun is not on it" in lost["n4"]
+    assert "hung up" in lost["n5"]
+    (figure,) = engine.measure(Round("pair", (Group(("n1", "n4")),)))
+    assert (figure.gb_per_s, figure.trouble) == (None, "error")
+    assert "n4" in figure.detail
+
+
+def test_without_a_launcher_nodes_are_measured_by_themselves_alone(make):
+    alone = {"all_reduce_perf": "/opt/all_reduce_perf"}
+    engine, ways = make({"n1": alone, "n2": alone})
+    assert engine.open() == {}
+    within, between = engine.measure(Round("node", (Group(("n1",)), Group(("n1", "n2")))))
+    assert within.group == Group(("n1",))
+    assert "neither Open MPI's mpirun nor srun" in between.detail
+    assert len(ways["n1"].started) == 1
+
+
+def test_srun_runs_in_a_job_that_is_given_back(make):
+    slurm = {
+        "all_reduce_perf": "/opt/all_reduce_perf",
+        "srun": "/s/srun",
+        "salloc": "/s/salloc",
+        "scancel": "/s/scancel",
+    }
+    engine, ways = make({"n1": slurm, "n2": slurm})
+    assert engine.open() == {}
+    engine.measure(Round("pair", (Group(("n1", "n2")),)))
+    engine.close()
+    engine.close()
+    salloc, srun, scancel = started(ways)
+    assert "--nodelist=n1,n2" in salloc
+    assert "--jobid=77 --overlap" in srun
+    assert scancel == "/s/scancel 77"
+
+
+def test_a_start_that_was_lost_is_unreachable_and_the_others_finish(make):
+    engine, ways = make({"n1": HAS, "n2": HAS, "n3": HAS})
+    engine.open()
+    ways["n2"].has = None
+    lost, other = engine.measure(Round("node", (Group(("n2",)), Group(("n3",)))))
+    assert (lost.trouble, lost.absent) == ("unreachable", ("n2",))
+    assert other.trouble == "error"
+    assert "nothing" in other.detail
+
+
+def test_other_operations_have_other_programs(make):
+    engine, _ = make({"n1": HAS}, Load("all_gather"))
+    assert engine.open() == {"n1": "all_gather_perf is not on it"}
