@@ -1,9 +1,9 @@
 """Within a node: what to run next where the GPUs of a node are slow together, and which part of it that accuses; pure.
 
-Once every node was measured by itself, those that are slow run again without NVLink SHARP. If that is well, and with it
-they are slow a second time, the multicast of the switches is at fault and no link. If it is slow too, pairs of GPUs run
-side by side, each GPU with another partner in each round, until the slow pairs have their GPUs in common. Nodes that
-are well run the same beside them, as a measure.
+Once every node was measured by itself, those that are slow run again without NVLink SHARP. If that is well, the
+multicast of the switches is at fault and no link. If it is slow too, pairs of GPUs run side by side, each GPU with
+another partner in each round, until the slow pairs have their GPUs in common. A node of which no GPU is named must be
+slow again, and again. Nodes that are well run the same beside them, as a measure.
 """
 
 from __future__ import annotations
@@ -20,18 +20,21 @@ from gpuops.isolation.rounds import Figure, Group, Round
 _SLOW = 0.94
 """Below this share of what like groups give in the same round, a group is slow. Others draw the line at 5 %
 (superbench, data-diagnosis.md) and 10 % (huggingface/gpu-fryer); like groups agree within 1 to 2 %."""
+_SLOW_PAIR = 0.955
+"""The same for pairs of GPUs, where only the pairs that share a GPU count: a node that is slow has a slow part."""
 _ALL_SLOW = 0.85
 """Below this share of what the profile expects, all nodes alike have a common fault; cold or small runs do not."""
-_CONTROLS = 2
-_MOST_PAIR_ROUNDS = 3
+_CONTROLS = 5
+_TIMES_AGAIN = 2
+_MOST_PAIR_ROUNDS = 5
 _KINDS: Mapping[str, Kind] = {"": "slow", "hang": "hang", "wrong": "wrong"}
 """What a node or GPU is accused of, by a figure's trouble; other troubles accuse nobody inside a node."""
 
 
 def next_round(evidence: Evidence) -> Round | None:
-    """The next round inside nodes; None before the first one, and where nothing is left to ask: after four at most."""
+    """The next round inside nodes; None before the first one, and where nothing is left to ask: after eight at most."""
     views = _views(evidence)
-    suspects = [view for view in views if view.bad and view.unsettled]
+    suspects = [view for view in views if view.step]
     if not suspects or "node" not in evidence.scopes:
         return None
     step = min((view.step for view in suspects), key=_STEPS.index)
@@ -47,16 +50,16 @@ def blame(evidence: Evidence) -> Blame:
     views = _views(evidence)
     bad = [view for view in views if view.bad]
     return Blame(
-        tuple(accusation for view in bad if not view.unsettled for accusation in view.accusations()),
-        suspects=tuple(view.node.name for view in bad if view.unsettled),
+        tuple(accusation for view in bad if not view.step for accusation in view.accusations()),
+        suspects=tuple(view.node.name for view in bad if view.step),
         unclear=(*_untold(views), *_common_fault(views, evidence)),
     )
 
 
-_STEPS = ("ring", "again", "pairs")
+_STEPS = ("ring", "pairs", "again")
 _WHY = {
     "ring": "slow: without NVLink SHARP, is it the switches or the links?",
-    "again": "slow with NVLink SHARP: again, is it still?",
+    "again": "slow, and no GPU of it alone: is it still?",
     "pairs": "slow: pairs of GPUs, which GPU is it?",
 }
 
@@ -70,9 +73,14 @@ class _Reading:
 
     @property
     def bad(self) -> bool:
-        if self.figure.trouble or self.figure.gb_per_s is None:
-            return self.figure.trouble in {"hang", "wrong"}
-        return self.normal is not None and self.figure.gb_per_s < _SLOW * self.normal
+        return self.share < (_SLOW_PAIR if self.figure.group.gpus else _SLOW)
+
+    @property
+    def share(self) -> float:
+        """The share of what is normal; all of it where nothing tells."""
+        if self.figure.trouble:
+            return 0.0 if self.figure.trouble in _KINDS else 1.0
+        return self.figure.gb_per_s / self.normal if self.figure.gb_per_s is not None and self.normal else 1.0
 
     def __str__(self) -> str:
         if self.figure.trouble:
@@ -89,24 +97,26 @@ class _View:
     ring: tuple[_Reading, ...]
     pairs: tuple[tuple[_Reading, ...], ...]
 
-    @property
+    @functools.cached_property
     def bad(self) -> bool:
-        """Whether all its GPUs together are slow, hang or reckon wrong; the last time counts."""
-        return self.whole[-1].bad
+        """Whether all its GPUs together are slow, hang or reckon wrong.
 
-    @property
+        Once they ran again the mean of those times counts, and not the first: of many nodes it is the unluckiest that
+        are asked again.
+        """
+        return statistics.mean(reading.share for reading in self.whole[1:] or self.whole) < _SLOW
+
+    @functools.cached_property
     def step(self) -> str:
-        """What to ask next, where anything is unsettled."""
-        if not self.ring and not self.whole[-1].figure.trouble:
+        """What to ask next; empty where the node is well, or nothing more would tell."""
+        trouble = bool(self.whole[-1].figure.trouble)
+        if not self.bad:
+            return ""
+        if not self.ring and not trouble:
             return "ring"
-        return "again" if self._links_are_well else "pairs"
-
-    @property
-    def unsettled(self) -> bool:
-        """Whether another round would tell more of a bad node."""
-        if self.step == "pairs":
-            return self._pairs_would_tell
-        return self.step == "ring" or len(self.whole) < 2
+        if not self._links_are_well and self._pairs_would_tell:
+            return "pairs"
+        return "again" if len(self.whole) <= _TIMES_AGAIN and not trouble and not self._faulty else ""
 
     @property
     def _links_are_well(self) -> bool:
@@ -117,18 +127,29 @@ class _View:
         done, possible = len(self.pairs), min(_MOST_PAIR_ROUNDS, len(self._rounds_of_pairs))
         if len(self.node.gpus) < 3 or done == possible or self.whole[-1].figure.absent:
             return False
-        explained = all(len(self._faulty & set(pair.figure.group.gpus)) == 1 for pair in self._bad_pairs)
-        return done < 2 or not (explained or self._faulty == set(self.node.gpus))
+        if done < 2 or self._doubtful == set(self.node.gpus):
+            return done < 2
+        return any(len(self._own_pairs(gpu)) < 2 for gpu in self._doubtful)
 
     @functools.cached_property
-    def _bad_pairs(self) -> list[_Reading]:
-        return [pair for pairs in self.pairs for pair in pairs if pair.bad]
+    def _doubtful(self) -> set[int]:
+        """The GPUs none of whose pairs is well."""
+        pairs = [pair for together in self.pairs for pair in together]
+        well = {gpu for pair in pairs if not pair.bad for gpu in pair.figure.group.gpus}
+        return {gpu for pair in pairs for gpu in pair.figure.group.gpus} - well
+
+    def _own_pairs(self, gpu: int) -> list[_Reading]:
+        """The pairs of ``gpu`` with GPUs that are well in others: no other explains what they give."""
+        pairs = [pair for together in self.pairs for pair in together if gpu in pair.figure.group.gpus]
+        return [pair for pair in pairs if self._doubtful.isdisjoint({*pair.figure.group.gpus} - {gpu})]
 
     @functools.cached_property
     def _faulty(self) -> set[int]:
-        """The GPUs none of whose pairs is well."""
-        well = {gpu for pairs in self.pairs for pair in pairs if not pair.bad for gpu in pair.figure.group.gpus}
-        return {gpu for pair in self._bad_pairs for gpu in pair.figure.group.gpus} - well
+        """The GPUs that are at fault, as far as pairs tell; all of them where none is well."""
+        if self._doubtful == set(self.node.gpus):
+            return self._doubtful
+        shares = {gpu: [pair.share for pair in self._own_pairs(gpu)] for gpu in self._doubtful}
+        return {gpu for gpu, own in shares.items() if own and statistics.mean(own) < _SLOW}
 
     @functools.cached_property
     def _rounds_of_pairs(self) -> list[tuple[tuple[int, int], ...]]:
