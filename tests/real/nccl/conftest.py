@@ -1,5 +1,6 @@
 import os
 import pathlib
+import shutil
 import subprocess
 import time
 
@@ -12,6 +13,7 @@ from gpuops.isolation.fabric import Fabric, Node
 from gpuops.transport.local import open_local
 
 HERE = pathlib.Path(__file__).parent
+collect_ignore = [] if pathlib.Path("/dev/nvidia0").exists() else ["test_gpu.py"]  # no machine of CI has one
 MIB = 1 << 20
 PATIENT = Deadlines(load=30, join=30, measure=60)
 SHORT = Deadlines(load=6, join=3, measure=4)
@@ -20,6 +22,9 @@ SHORT = Deadlines(load=6, join=3, measure=4)
 @pytest.fixture(scope="session")
 def build(tmp_path_factory):
     """Compiles the stand-ins for libcuda.so.1 and libnccl.so.2 into a folder; ``says`` are their constants."""
+
+    if shutil.which("gcc") is None:
+        pytest.skip("there is no gcc on this machine")
 
     def make(*says):
         folder = tmp_path_factory.mktemp("libraries")

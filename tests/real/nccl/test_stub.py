@@ -3,6 +3,7 @@
 import ctypes
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import threading
@@ -247,6 +248,22 @@ def test_one_library_is_spread_into_memory_and_is_gone_afterwards(
     engine.close()
     assert process.gone([int(path.parts[2])])
     assert not path.exists()
+
+
+def test_the_library_inside_a_wheel_is_found_without_python_s_help(an_engine, build, tmp_path, monkeypatch):
+    made = build()
+    for folder in (
+        ".local/lib/python3.9/site-packages/nvidia/nccl/lib",
+        "work/.venv/lib/python3.12/site-packages/torch/lib",
+    ):
+        (tmp_path / folder).mkdir(parents=True)
+        shutil.copy(made / "libnccl.so.2", tmp_path / folder)
+    (made / "libnccl.so.2").unlink()
+    monkeypatch.setenv("HOME", str(tmp_path))
+    monkeypatch.setenv("VIRTUAL_ENV", str(tmp_path / "work" / ".venv"))
+    engine = an_engine("a", "b", LD_LIBRARY_PATH=str(made))
+    found = [library for library in engine.surveys["a"].libraries if library.path.startswith(str(tmp_path))]
+    assert [(library.version, library.cuda) for library in found] == [((2, 21, 5), (12, 4))] * 2
 
 
 def test_a_library_that_is_not_what_it_says_is_not_used(an_engine, build):

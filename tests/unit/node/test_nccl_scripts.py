@@ -1,8 +1,11 @@
 import array
 import ast
 import ctypes
+import os
 import pathlib
 import re
+import shutil
+import subprocess
 
 import pytest
 
@@ -12,6 +15,7 @@ NODE = pathlib.Path(gpuops.__file__).parent / "node"
 PARTS = ("nccl_libraries", "nccl_pattern", "nccl_rank")
 TEXT = "\n".join((NODE / f"{part}.py").read_text() for part in PARTS)
 TREE = ast.parse(TEXT)
+PTXAS = shutil.which("ptxas", path=f"{os.environ['PATH']}:/usr/local/cuda/bin")  # only a CUDA toolkit has it
 
 
 @pytest.fixture(scope="module")
@@ -256,6 +260,16 @@ def test_the_kernel_s_text_makes_and_checks_the_same_pattern(rank, operation):
     memory[(1 << 40) + 4 * (receives - 1)] = float("nan")
     launched(rank, memory, shape, receives, 7)
     assert memory[7] == 2
+
+
+if PTXAS:
+
+    @pytest.mark.parametrize("architecture", ["sm_75", "sm_90", "sm_100"])
+    def test_nvidia_s_assembler_takes_the_kernel(rank, architecture, tmp_path):
+        (tmp_path / "pattern.ptx").write_bytes(rank["PTX"])
+        words = [PTXAS, "-arch", architecture, tmp_path / "pattern.ptx", "-o", tmp_path / "pattern.cubin"]
+        done = subprocess.run(words, capture_output=True, text=True, check=False)
+        assert (done.returncode, done.stdout, done.stderr) == (0, "", "")
 
 
 @pytest.mark.parametrize("name", ["nccl", *PARTS])

@@ -1,0 +1,70 @@
+"""NVIDIA's own libnccl.so.2, from its wheel, as far as it goes without a GPU."""
+
+import importlib.metadata
+import pathlib
+import socket
+import struct
+import sysconfig
+
+import pytest
+
+from gpuops.isolation.rounds import Group, Round
+
+LIBRARY = pathlib.Path(sysconfig.get_path("purelib"), "nvidia", "nccl", "lib", "libnccl.so.2")
+PACKAGE = "nvidia-nccl-cu13"
+
+
+@pytest.fixture
+def engine(an_engine, libraries):
+    if not LIBRARY.exists():
+        pytest.skip(f"{PACKAGE} is not installed (pip install 'gpuops[launch]')")
+    return an_engine("a", "b", LD_LIBRARY_PATH=f"{LIBRARY.parent}:{libraries}", NCCL_SOCKET_IFNAME="lo")
+
+
+def told(engine, message, seconds=60):
+    (answer,) = engine._crew.ask({"a": message}, seconds).values()
+    return answer["0"]["answer"]
+
+
+def loaded(engine):
+    found = engine.libraries["a"]
+    task = {"gpu": 0, "nccl": found.path, "version": found.code, "environment": engine._environment, "nics": []}
+    return told(engine, {"do": "staff", "seconds": 50, "tasks": {"0": task}})
+
+
+def test_its_version_is_read_from_the_file_and_is_what_it_says_of_itself(engine):
+    assert engine.refused == {}
+    found = engine.libraries["a"]
+    assert pathlib.Path(found.path) == LIBRARY
+    assert ".".join(map(str, found.version)) == importlib.metadata.version(PACKAGE)
+    assert found.cuda[0] == 13
+    assert loaded(engine)["checked"] == "on the GPU"  # a rank compares ncclGetVersion with the file's
+
+
+def test_its_id_holds_the_address_at_which_rank_0_listens_as_long_as_it_lives(engine, process):
+    loaded(engine)
+    ids = [bytes.fromhex(told(engine, {"do": "ask", "seconds": 30, "tasks": {"0": {"do": "id"}}})["id"]) for _ in "12"]
+    assert {len(id_) for id_ in ids} == {128}
+    assert ids[0] != ids[1]
+    ports = []
+    for id_ in ids:
+        assert b"\0" in id_.rstrip(b"\0")  # what a C string would cut
+        family, port, address = struct.unpack_from("=H2s4s", id_, 8)
+        assert (family, socket.inet_ntoa(address)) == (socket.AF_INET, "127.0.0.1")
+        ports.append(int.from_bytes(port, "big"))
+        socket.create_connection(("127.0.0.1", ports[-1]), timeout=5).close()
+    pids = engine.pids["a"]
+    engine.close()
+    assert process.gone(pids)
+    for port in ports:
+        with pytest.raises(ConnectionRefusedError):
+            socket.create_connection(("127.0.0.1", port), timeout=5)
+
+
+def test_without_a_gpu_its_own_words_are_the_error_and_nothing_stays(engine, process):
+    (figure,) = engine.measure(Round("pair", (Group(("a", "b")),)))
+    assert (figure.trouble, figure.gb_per_s) == ("error", None)
+    assert "ncclCommInitRank: unhandled cuda error" in figure.detail
+    pids = [pid for of_node in engine.pids.values() for pid in of_node]
+    engine.close()
+    assert process.gone(pids)
