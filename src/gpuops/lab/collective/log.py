@@ -13,6 +13,7 @@ _NCCL = "2.28.9+cuda13.0"
 _NOISE = 0.005
 _FLOAT_BYTES = 4
 _WRONG_VALUES = 4096
+_PID = 48000
 _HEADER = """\
 #
 #                                                              out-of-place                       in-place          
@@ -56,30 +57,28 @@ def bus_factor(program: str, ranks: int) -> float:
 def printed(launch: Launch, places: Sequence[Place], speed: Speed, repeat: int) -> str:
     """The whole log. ``repeat`` counts equal launches, so that no two have the same noise and every lab the same."""
     dice = random.Random(f"{launch.words} {[(p.host, p.environment) for p in places]} {repeat}")  # noqa: S311
-    plan = Plan.of(launch)
     debug = any(place.environment.get("NCCL_DEBUG") == "INFO" for place in places)
-    rows = list(_rows(launch, places, speed, dice))
-    average = sum(rate for _, rate in rows) / len(rows)
-    head = f"# nThread 1 nGpus {launch.number('-g', default=1)} minBytes {plan.sizes[0]} maxBytes {plan.sizes[-1]} "
-    head += f"step: 2(factor) warmup iters: {plan.warmups} iters: {plan.iterations} agg iters: 1 validation: 1 graph: 0"
     told = "".join(f"{line}\n" for line in (_told(launch, places, speed) if debug else ()))
-    devices = "".join(_devices(places))
-    wrong = 2 * len(rows) * _wrong(places)
-    end = (
-        f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}\n# Avg bus bandwidth    : {average:g} \n#\n\n"
-    )
-    return f"{head}\n#\n# Using devices\n{devices}{told}{_HEADER}{''.join(row for row, _ in rows)}{end}"
+    rows = list(_rows(launch, places, speed, dice))
+    body = f"{''.join(_devices(places))}{told}{_HEADER}{''.join(row for row, _ in rows)}"
+    average, wrong = sum(rate for _, rate in rows) / len(rows), 2 * len(rows) * _wrong(places)
+    bounds = f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}\n"
+    return f"{_start(launch)}{body}{bounds}# Avg bus bandwidth    : {average:g} \n#\n\n"
+
+
+def _start(launch: Launch) -> str:
+    plan = Plan.of(launch)
+    sizes = f"minBytes {plan.sizes[0]} maxBytes {plan.sizes[-1]} step: 2(factor)"
+    often = f"warmup iters: {plan.warmups} iters: {plan.iterations} agg iters: 1 validation: 1 graph: 0"
+    return f"# nThread 1 nGpus {launch.number('-g', default=1)} {sizes} {often}\n#\n# Using devices\n"
 
 
 def _devices(places: Sequence[Place]) -> Iterator[str]:
     rank = 0
     for place in places:
         for device, gpu in enumerate(place.gpus):
-            bus = gpu.address.rpartition(".")[0]
-            yield (
-                f"#  Rank {rank:2} Group  0 Pid {48000 + rank:6} on {place.host} device {device:2} "
-                f"[{bus}] {gpu.model.name}\n"
-            )
+            where = f"on {place.host} device {device:2} [{gpu.address.rpartition('.')[0]}]"
+            yield f"#  Rank {rank:2} Group  0 Pid {_PID + rank:6} {where} {gpu.model.name}\n"
             rank += 1
 
 
@@ -114,7 +113,7 @@ def _told(launch: Launch, places: Sequence[Place], speed: Speed) -> Iterator[str
     yield f"NCCL version {_NCCL}"
     rank, ranks = 0, sum(len(place.gpus) for place in places)
     for place in places:
-        start = f"{place.host}:{48000 + rank}:{48100 + rank}"
+        start = f"{place.host}:{_PID + rank}:{_PID + rank}"
         if speed.network:
             yield f"{start} [0] NCCL INFO Using network {speed.network}"
             direct = "/GDRDMA" if speed.network == "IB" else ""
@@ -122,13 +121,9 @@ def _told(launch: Launch, places: Sequence[Place], speed: Speed) -> Iterator[str
             via = f"{rank}[0] -> {after}[0] [send] via NET/{speed.network}/0{direct}"
             yield f"{start} [0] NCCL INFO Channel 00/0 : {via}"
         for device in range(len(place.gpus)):
-            yield (
-                f"{start} [{device}] NCCL INFO ncclCommInitRank comm 0x5581c0de rank {rank} nranks {ranks} "
-                f"cudaDev {device} - Init COMPLETE"
-            )
+            which = f"comm 0x5581c0de rank {rank} nranks {ranks} cudaDev {device}"
+            yield f"{start} [{device}] NCCL INFO ncclCommInitRank {which} - Init COMPLETE"
             rank += 1
-    size = Plan.of(launch).sizes[-1]
-    yield (
-        f"{places[0].host}:48000:48100 [0] NCCL INFO {OPERATIONS[launch.program]}: {size} Bytes -> "
-        f"Algo {speed.algorithm} proto SIMPLE channel{{Lo..Hi}}={{0..15}}"
-    )
+    what = f"{OPERATIONS[launch.program]}: {Plan.of(launch).sizes[-1]} Bytes"
+    how = f"Algo {speed.algorithm} proto SIMPLE channel{{Lo..Hi}}={{0..15}}"
+    yield f"{places[0].host}:{_PID}:{_PID} [0] NCCL INFO {what} -> {how}"

@@ -40,35 +40,31 @@ class Collectives:
             if program == perftest.PROGRAM:
                 return await self._listening.run(self._hosts, words, host)
             launch = read_launch(program, words, host, environment)
-            return await self._unreachable(launch) or await self._started(launch)
+            return await self._unreachable(launch, host) or await self._started(launch)
         except ValueError as error:
             return Answer(err=f"{error}\n", code=_FAILED)
 
-    async def _unreachable(self, launch: Launch) -> Answer | None:
-        """ssh's complaint about the first host that does not answer it."""
-        for name in launch.hosts[1:]:
+    async def _unreachable(self, launch: Launch, host: str) -> Answer | None:
+        """ssh's complaint about the first host that does not answer it; nothing on ``host`` itself needs it."""
+        for name in launch.hosts:
             try:
                 connection = self._hosts.node(name).behaviour.connection
             except KeyError:
                 return _no_daemon(f"ssh: Could not resolve hostname {name}: Name or service not known")
-            if connection != "good":
+            if connection != "good" and name != host:
                 await asyncio.sleep(_REFUSAL_SECONDS)
                 why = "Connection refused" if connection == "refuse" else "Connection timed out"
                 return _no_daemon(f"ssh: connect to host {name} port 22: {why}")
         return None
 
     async def _started(self, launch: Launch) -> Answer:
-        for member in launch.members:
-            self._hosts.note(
-                member.host, f"{launch.program} {' '.join(launch.words)}  (of {launch.launcher or 'itself'})"
-            )
+        for name in launch.hosts if launch.launcher else ():
+            self._hosts.note(name, f"{launch.program} {' '.join(launch.words)} (of {launch.launcher})")
         if launch.program in PROGRAMS:
             return self._everywhere(launch)
         if launch.program not in OPERATIONS:
-            text = f"{launch.launcher} was unable to find the specified executable file, and therefore\n"
-            return Answer(
-                err=f"{_RULE}{text}did not launch the job.\n\nExecutable: {launch.program}\n{_RULE}", code=_NOT_FOUND
-            )
+            text = "mpirun was unable to find the specified executable file, and therefore\ndid not launch the job."
+            return Answer(err=f"{_RULE}{text}\n\nExecutable: {launch.program}\n{_RULE}", code=_NOT_FOUND)
         places, refusal = self._places(launch)
         return refusal or await self._measured(launch, places)
 
@@ -110,10 +106,10 @@ async def _hanging(launch: Launch, places: Sequence[Place]) -> Answer:
     await asyncio.sleep(launch.timeout_seconds or float("inf"))
     arrived = [place.host for place in places if place.node.behaviour.ranks_arrive]
     out = "".join(f"{host}:48000:48100 [0] NCCL INFO Bootstrap : Using eno1:10.0.0.1<0>\n" for host in arrived)
-    limit = f"  Timeout: {launch.timeout_seconds} seconds\n\nThe job will now be aborted.\n"
-    return Answer(
-        out, f"{_RULE}The user-provided time limit for job execution has been reached:\n\n{limit}{_RULE}", _TIMED_OUT
+    text = (
+        f"The user-provided time limit for job execution has been reached:\n\n  Timeout: {launch.timeout_seconds} s\n"
     )
+    return Answer(out, f"{_RULE}{text}{_RULE}", _TIMED_OUT)
 
 
 def _visible(node: Node, member: Member) -> tuple[Gpu, ...]:
