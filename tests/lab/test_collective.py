@@ -84,6 +84,16 @@ def test_ib_write_bw_measures_the_slower_of_two_ports(ssh, plant):
         assert 240 < row.average_gbps < 262
 
 
+def test_ib_write_bw_does_not_see_what_is_slow_both_ways_at_once(ssh, plant):
+    plant("gpu02:mlx5_3:slow-duplex=35")
+    words = "ib_write_bw -d mlx5_3 -p 18601 --report_gbits"
+    with ThreadPoolExecutor() as threads:
+        threads.submit(ssh, "gpu02", words)
+        (row,) = parse_ib_write_bw(_connected(ssh, f"{words} gpu02").out.decode())
+    assert row.average_gbps > 390
+    assert busbw(ssh("gpu01", f"{PAIR} -b 1G -e 1G")) < 32
+
+
 def _connected(ssh, words):
     """The client's answer; as long as nobody listens it asks again."""
     for _ in range(50):

@@ -171,11 +171,27 @@ class Nic:
     rail: int | None = None
     up: bool = True
     slow_percent: float = 0.0  # below the rate that the port reports
+    slow_duplex_percent: float = 0.0  # the same, but only while it sends and receives at once
 
     @property
     def address(self) -> str:
         """As `Gpu.address`."""
         return address(self.at)
+
+    @property
+    def gb_per_s(self) -> float:
+        """What it delivers in one direction alone, which may be less than it reports."""
+        return self.gbps / 8 * (1 - self.slow_percent / 100)
+
+    @property
+    def duplex_gb_per_s(self) -> float:
+        """What it delivers in each direction, in both at once."""
+        return self.gb_per_s * (1 - self.slow_duplex_percent / 100)
+
+    @property
+    def is_slow(self) -> bool:
+        """It delivers less than it reports, and counts symbol errors meanwhile."""
+        return bool(self.slow_percent or self.slow_duplex_percent)
 
     @property
     def guid(self) -> str:

@@ -86,12 +86,12 @@ class Lab:
 
     def _show(self, name: str) -> None:
         host, node = self.hosts[name], faulted(self.machine, self.hosts[name].faults)
-        symbols = {symbol_errors(nic.name): str(host.symbols[nic.name]) for nic in node.nics if nic.slow_percent}
+        symbols = {symbol_errors(nic.name): str(host.symbols[nic.name]) for nic in node.nics if nic.is_slow}
         self.sandbox.show(name, node, host.faults, {**host.values, **symbols})
 
     def wear(self, name: str, nic: str, seconds: float) -> None:
         """A slow NIC counts symbol errors for as long as it is used."""
-        if any(each.slow_percent for each in self.node(name).nics if each.name == nic):
+        if any(each.is_slow for each in self.node(name).nics if each.name == nic):
             self.hosts[name].symbols[nic] += round(seconds * _SYMBOL_ERRORS_PER_SECOND)
             self._show(name)
 

@@ -206,7 +206,7 @@ def _port(nic: Nic) -> Iterator[tuple[str, str]]:
     yield "phys_state", f"{number}: {physical}"
     yield "rate", rate(nic)
     yield "link_layer", nic.link_layer
-    yield "counters/symbol_error", symbol_errors(nic.name) if nic.slow_percent else "0"
+    yield "counters/symbol_error", symbol_errors(nic.name) if nic.is_slow else "0"
     yield "counters/link_downed", "0" if nic.up else "1"
     yield "counters/link_error_recovery", "0"
     yield "counters/port_rcv_errors", "0"

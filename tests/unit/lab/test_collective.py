@@ -65,6 +65,12 @@ def test_a_slow_nic_shows_on_its_rail_and_hides_in_a_pair_of_whole_nodes():
     assert rate(place("a", "mlx5_3:slow=20"), *others) == pytest.approx(rate(place("a"), *others) * 0.8)
 
 
+def test_a_nic_that_is_slow_both_ways_is_slow_in_an_all_reduce():
+    slow = rail("a", "mlx5_3:slow-duplex=20")
+    assert rate(slow, rail("b")) == pytest.approx(rate(rail("a"), rail("b")) * 0.8)
+    assert slow.nics[0].gb_per_s == 50.0
+
+
 def test_a_port_at_another_rate_is_as_slow_as_that():
     assert rate(rail("a", "mlx5_3:rate=200"), rail("b")) == pytest.approx(24.0)
 

@@ -7,7 +7,6 @@ import itertools
 from collections.abc import Sequence
 
 from gpuops.lab.collective.hosts import Hosts
-from gpuops.lab.collective.speed import nic_gb_per_s
 from gpuops.lab.model import Nic, Node
 from gpuops.lab.tools.answer import Answer
 
@@ -87,10 +86,10 @@ def _device(node: Node, wanted: str) -> Nic | None:
 
 
 def _table(nic: Nic, other: Nic, words: Sequence[str]) -> Answer:
-    """The slower of the two ports decides."""
+    """The slower of the two ports decides; data go one way."""
     options = dict(itertools.pairwise(words))
     size = int(options.get("-s", options.get("--size", "65536")))
-    gbps = 8 * _REACHED * min(nic_gb_per_s(nic), nic_gb_per_s(other))
+    gbps = 8 * _REACHED * min(nic.gb_per_s, other.gb_per_s)
     bits = "--report_gbits" in words
     text = _TABLE.format(
         device=nic.name,

@@ -75,7 +75,7 @@ def speed(places: Sequence[Place]) -> Speed:
     count = min(len(place.nics) for place in places)
     if not count:
         return Speed(_SOCKET_GB_PER_S, latency, "RING", "Socket")
-    rate = min(nic_gb_per_s(nic) for place in places for nic in place.nics)
+    rate = min(nic.duplex_gb_per_s for place in places for nic in place.nics)
     ranks = sum(len(place.gpus) for place in places)
     if ranks == len(places):
         return Speed(rate * _RAIL_REACHED, latency, "RING", "IB")
@@ -84,11 +84,6 @@ def speed(places: Sequence[Place]) -> Speed:
     ring = min(_RING_REACHED * count * rate, *map(_ring, places))
     best = max((min(within, tree), "NVLS_TREE" if algorithm == "NVLS" else "TREE"), (ring, "RING"))
     return Speed(best[0], latency, best[1], "IB")
-
-
-def nic_gb_per_s(nic: Nic) -> float:
-    """What the port delivers, which may be less than it reports."""
-    return nic.gbps / 8 * (1 - nic.slow_percent / 100)
 
 
 def _within(place: Place) -> tuple[str, float]:

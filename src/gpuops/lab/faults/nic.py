@@ -24,8 +24,13 @@ def _slow(node: Node, name: str, value: str) -> Node:
     return node.with_nic(name, slow_percent=percent(value))
 
 
+def _slow_duplex(node: Node, name: str, value: str) -> Node:
+    return node.with_nic(name, slow_duplex_percent=percent(value))
+
+
 FAULTS = (
     Fault("nic", "port-down", "the port has no link", _port_down),
     Fault("nic", "rate", "the port trained to another rate", _rate, takes="GBPS"),
     Fault("nic", "slow", "so much below the rate that it reports; symbol errors rise in use", _slow, "PERCENT", "35"),
+    Fault("nic", "slow-duplex", "the same, but only sending and receiving at once", _slow_duplex, "PERCENT", "35"),
 )
