@@ -55,9 +55,9 @@ def artefact(params: Params) -> Plan:
     """A file whose sum is right already is not made again. A link in its place is replaced, not followed."""
     look = Command(("sh", "-c", _LOOK, "sh", params.path), timeout_seconds=params.seconds, become="if-refused")
     found = yield look
-    if found.exit != 0 and ("No such file" not in found.err or found.timed_out):
-        yield Failed(f"{params.path} cannot be looked at: {found.last_words() or 'it takes too long'}")
     about, _, sums = found.out.partition("\n") if found.exit == 0 else ("", "", "")
+    if "No such file" not in found.err and about.count(":") != 5:
+        yield Failed(f"{params.path} cannot be looked at: {found.last_words() or 'nothing is said of it'}")
     kind = about.rpartition(":")[2]
     if kind and not kind.startswith("regular") and kind != "symbolic link":
         yield Failed(f"{params.path} is a {kind}; expected a file or nothing there")

@@ -28,9 +28,9 @@ def directory(params: Params) -> Plan:
     """Folders above it are made. What is in it stays as it is; only an empty folder is taken away."""
     look = Command(("stat", "-c", "%a:%U:%G:%u:%g:%F", "--", params.path), become="if-refused")
     found = yield look
-    if found.exit != 0 and "No such file" not in found.err:
-        yield Failed(f"{params.path} cannot be looked at: {found.last_words()}")
     about = found.out.strip().split(":") if found.exit == 0 else []
+    if "No such file" not in found.err and len(about) != 6:
+        yield Failed(f"{params.path} cannot be looked at: {found.last_words() or 'nothing is said of it'}")
     if about and about[5] != "directory":
         yield Failed(f"{params.path} is a {about[5]}; expected a folder or nothing there")
     if params.state == "absent":

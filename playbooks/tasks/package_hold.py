@@ -46,8 +46,8 @@ def package_hold(params: Params) -> Plan:
         installed = dict(line.split("\t") for line in red_hat.out.splitlines() if "\t" in line)
         yield from _lock(params, installed, _locked(read_files(locks.out).get(_LOCKS, "")))
     else:
-        rows = (line.split("\t") for line in debian.out.splitlines())
-        yield from _mark(params, {name for name, status in rows if status[1:2] == "i"}, set(held.out.split()))
+        rows = (line.partition("\t") for line in debian.out.splitlines())
+        yield from _mark(params, {name for name, _, status in rows if status[1:2] == "i"}, set(held.out.split()))
 
 
 def _missing(params: Params, installed: set[str]) -> Iterator[Later]:
@@ -70,12 +70,12 @@ def _lock(params: Params, installed: dict[str, str], locked: dict[str, str]) -> 
     wanted = {name: installed.get(name) if params.state == "held" else None for name in params.names}
     wrong = [name for name in params.names if name in locked and locked[name] != wanted[name]]
     if wrong:
-        delete = Command(("dnf", "versionlock", "delete", *wrong), timeout_seconds=120, become="always")
+        delete = Command(("dnf", "-y", "versionlock", "delete", *wrong), timeout_seconds=120, become="always")
         yield Change(f"unlock {', '.join(f'{name} {locked[name]}' for name in wrong)}", delete)
     names = [name for name, version in wanted.items() if version and (name not in locked or name in wrong)]
     if names:
         yield from use("package", names=[_PLUGIN])
-        add = Command(("dnf", "versionlock", "add", *names), timeout_seconds=120, become="always")
+        add = Command(("dnf", "-y", "versionlock", "add", *names), timeout_seconds=120, become="always")
         yield Change(f"lock {', '.join(f'{name} {wanted[name]}' for name in names)}", add)
 
 

@@ -28,9 +28,9 @@ def read(params: Params) -> Plan:
     found = yield Command(("sh", "-c", _LOOK, "sh", params.path), become="if-refused")
     if found.exit != 0 and "No such file" in found.err:
         return None
-    if found.exit != 0 or found.truncated:
-        yield Failed(f"{params.path} cannot be read: {found.last_words() or 'it does not end'}")
     about, _, content = found.out.partition("\n")
+    if found.exit != 0 or found.truncated or about.count(":") != 3:
+        yield Failed(f"{params.path} cannot be read: {found.last_words() or 'nothing is said of it'}")
     mode, owner, group, kind = about.split(":")
     if not kind.startswith("regular"):
         yield Failed(f"{params.path} is a {kind}; expected a file; if it is a link, name what it leads to")

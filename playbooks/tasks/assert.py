@@ -1,0 +1,42 @@
+"""What must be so before the play goes on."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuops import Command, Failed, Plan, task
+
+
+@dataclass(frozen=True)
+class Params:
+    """``words`` must end with one of ``exits`` and print what the regular expression ``prints`` finds.
+
+    ``message`` is told where it is not so. Without words the step fails wherever it is reached: its ``when`` says
+    where that is.
+    """
+
+    message: str
+    words: tuple[str, ...] = ()
+    exits: tuple[int, ...] = (0,)
+    prints: str = ""
+    become: Literal["never", "if-refused", "always"] = "never"
+    seconds: float = 60.0
+
+    def __post_init__(self) -> None:
+        """An expression that can be compiled."""
+        try:
+            re.compile(self.prints)
+        except re.error as error:
+            raise ValueError(f"prints is not a regular expression: {error}") from error
+
+
+@task
+def assert_(params: Params) -> Plan:
+    """Nothing is changed; what cannot be asked is not so."""
+    if not params.words:
+        yield Failed(params.message)
+    answer = yield Command(params.words, timeout_seconds=params.seconds, become=params.become)
+    ended = answer.exit in params.exits and not answer.timed_out and not answer.truncated
+    if not ended or not re.search(params.prints, answer.out, re.MULTILINE):
+        said = answer.last_words() or "nothing"
+        yield Failed(f"{params.message} ({Command(params.words)} ended with {answer.exit} and said: {said})")

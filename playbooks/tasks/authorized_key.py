@@ -1,0 +1,80 @@
+"""A key with which a user may log in over SSH."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuops import Change, Command, Failed, Later, Plan, task
+
+_KEY = re.compile(r"(?:^|\s)((?:ssh|ecdsa|sk-ssh|sk-ecdsa)-[\w@.-]+ AAAA[A-Za-z0-9+/]+=*)(?=\s|$)")
+# The user may have made .ssh a link to anywhere, so whatever is done there is done with the user's own rights.
+_WRITE = """\
+umask 077; set -C; mkdir -p -- "$1/.ssh" && cd -- "$1/.ssh" || exit; draft=authorized_keys.gpuops-$$
+: >"$draft" || exit; trap 'rm -f -- "$draft"' EXIT
+cat >|"$draft" && sync "$draft" && mv -fT -- "$draft" authorized_keys || exit
+! command -v restorecon >/dev/null || restorecon -R -- "$1/.ssh"
+"""
+
+
+@dataclass(frozen=True)
+class Params:
+    """``user`` of the node and the ``key``, one line as in authorized_keys, with options before it where wanted.
+
+    ``state`` is present or absent.
+    """
+
+    user: str
+    key: str
+    state: Literal["present", "absent"] = "present"
+
+    def __post_init__(self) -> None:
+        """A user, and a public key on one line."""
+        if not re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", self.user):
+            raise ValueError(f'"{self.user}" cannot be the name of a user')
+        if not self.key.isprintable() or not _KEY.search(self.key):
+            raise ValueError("key is one line with a public key: ssh-ed25519 AAAA… comment")
+
+
+@task
+def authorized_key(params: Params) -> Plan:
+    """A key is known by itself, not by its comment; one with other options before it is replaced."""
+    found = yield Command(("getent", "passwd", params.user))
+    if found.exit == 2:
+        yield Later(f"there is no user {params.user} yet")
+        return
+    fields = found.out.rstrip("\n").split(":")
+    if found.exit != 0 or len(fields) != 7:
+        yield Failed(f"nobody can tell the home of {params.user}: {found.last_words()}")
+    home = fields[5]
+    seen = yield _as(params.user, "cat", "--", f"{home}/.ssh/authorized_keys")
+    if (seen.exit != 0 and "No such file" not in seen.err) or seen.truncated or "\ufffd" in seen.out:
+        yield Failed(f"the keys of {params.user} cannot be read: {seen.last_words() or 'they are no text'}")
+    old = seen.out.splitlines() if seen.exit == 0 else []
+    new = _edited(params, old)
+    if new != old:
+        text = "".join(f"{line}\n" for line in new)
+        write = _as(params.user, "sh", "-c", _WRITE, "sh", home, stdin=text)
+        before = "".join(f"{line}\n" for line in old)
+        yield Change(f"keys of {params.user}", write, before=before, after=text)
+
+
+def _edited(params: Params, old: list[str]) -> list[str]:
+    ours = [line for line in old if _is_same(line, params.key)]
+    if params.state == "present" and len(ours) == 1 and _options(ours[0]) == _options(params.key):
+        return old
+    rest = [line for line in old if line not in ours]
+    return [*rest, params.key] if params.state == "present" else rest
+
+
+def _is_same(line: str, key: str) -> bool:
+    found, wanted = _KEY.search(line), _KEY.search(key)
+    return not line.lstrip().startswith("#") and bool(found and wanted and found[1] == wanted[1])
+
+
+def _options(line: str) -> str:
+    found = _KEY.search(line)
+    return line[: found.start()].strip() if found else ""
+
+
+def _as(user: str, *words: str, stdin: str = "") -> Command:
+    return Command(("runuser", "-u", user, "--", *words), timeout_seconds=30, become="always", stdin=stdin)

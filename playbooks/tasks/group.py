@@ -1,0 +1,42 @@
+"""A group of users."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuops import Change, Command, Failed, Plan, task
+
+
+@dataclass(frozen=True)
+class Params:
+    """``name`` and, where it matters, the number ``gid``; ``system`` takes a free number of the system's own.
+
+    ``state`` is present or absent.
+    """
+
+    name: str
+    gid: int | None = None
+    system: bool = False
+    state: Literal["present", "absent"] = "present"
+
+    def __post_init__(self) -> None:
+        """A name that useradd takes too."""
+        if not re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", self.name):
+            raise ValueError(f'"{self.name}" cannot be the name of a group')
+
+
+@task
+def group(params: Params) -> Plan:
+    """A group that has another number is a failure: files would change hands."""
+    found = yield Command(("getent", "group", params.name))
+    fields = found.out.rstrip("\n").split(":")
+    if found.exit != 2 and (found.exit != 0 or len(fields) != 4):
+        yield Failed(f"nobody can tell whether there is a group {params.name}: {found.last_words()}")
+    if params.state == "absent":
+        if found.exit == 0:
+            yield Change(f"remove the group {params.name}", Command(("groupdel", params.name), become="always"))
+    elif found.exit == 2:
+        options = (("-r",) if params.system else ()) + (("-g", str(params.gid)) if params.gid is not None else ())
+        yield Change(f"add the group {params.name}", Command(("groupadd", *options, params.name), become="always"))
+    elif params.gid is not None and fields[2] != str(params.gid):
+        yield Failed(f"group {params.name} has the number {fields[2]}, expected {params.gid}")

@@ -1,0 +1,34 @@
+"""The node's own name, now and after every boot."""
+
+import re
+from dataclasses import dataclass
+
+from gpuops import Change, Command, Files, Machine, Plan, read_files, task, use
+
+_FILE = "/etc/hostname"
+_NOW = "/proc/sys/kernel/hostname"
+
+
+@dataclass(frozen=True)
+class Params:
+    """``name``; where it is left out, the one that the inventory calls the node by."""
+
+    name: str = ""
+
+    def __post_init__(self) -> None:
+        """A name as hostname(7) allows it."""
+        if len(self.name) > 64 or not re.fullmatch(r"([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)?", self.name):
+            raise ValueError(f'name is made of letters, digits, dots and dashes, found "{self.name}"')
+
+
+@task
+def hostname(params: Params, node: Machine) -> Plan:
+    """The running kernel and /etc/hostname say the name; /etc/hosts stays as it is."""
+    name = params.name or node.name
+    found = yield Files((_FILE, _NOW))
+    seen = read_files(found.out)
+    if seen.get(_FILE, "").strip() != name:
+        yield from use("file", path=_FILE, content=f"{name}\n")
+    if seen.get(_NOW, "").strip() != name:
+        setting = Command(("sysctl", "-w", f"kernel.hostname={name}"), become="always")
+        yield Change(f"the node is called {name}", setting, before=seen.get(_NOW, ""), after=f"{name}\n")

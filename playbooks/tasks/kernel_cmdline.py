@@ -1,0 +1,104 @@
+"""Parameters on the kernel's command line."""
+
+import re
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gpuops import Change, Command, Files, NeedsOperator, Plan, read_files, task, use
+
+_RUNNING = "/proc/cmdline"
+_RED_HAT = "/etc/kernel/cmdline"  # what kernels get that are installed later (RHEL 9)
+_GRUB = "/boot/grub/grub.cfg"
+
+
+@dataclass(frozen=True)
+class Params:
+    """``add`` are words as they shall stand there (``iommu=pt``); ``remove`` takes out words, or names with any value.
+
+    ``name`` is the drop-in's, ``/etc/default/grub.d/90-NAME.cfg`` on Debian and Ubuntu.
+    """
+
+    add: tuple[str, ...] = ()
+    remove: tuple[str, ...] = ()
+    name: str = "gpuops"
+
+    def __post_init__(self) -> None:
+        """Words that neither a shell nor grub takes for anything else."""
+        for word in (*self.add, *self.remove):
+            if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_.,:=/+@%-]*", word):
+                raise ValueError(f'"{word}" cannot be a word of the kernel\'s command line')
+        if not (self.add or self.remove) or not re.fullmatch(r"[A-Za-z0-9_-]+", self.name):
+            raise ValueError("give add or remove, and a name of letters, digits, _ and -")
+
+    def edited(self, words: Iterable[str]) -> list[str]:
+        """``words`` as they shall be."""
+        gone = set(self.remove)
+        kept = [word for word in words if word in self.add or not {word, word.partition("=")[0]} & gone]
+        return [*kept, *(word for word in self.add if word not in kept)]
+
+
+@task
+def kernel_cmdline(params: Params) -> Plan:
+    """What the node boots with next, and a note where it runs without: see task reboot_required.
+
+    Debian and Ubuntu through a drop-in for grub, RHEL and Rocky through grubby (not tried on a real one).
+    """
+    entries = yield Command(("grubby", "--info=ALL"), timeout_seconds=60, become="if-refused")
+    yield from (_with_grub(params) if entries.missing else _with_grubby(params, entries.out))
+    found = yield Files((_RUNNING,))
+    running = read_files(found.out).get(_RUNNING, "").split()
+    if params.edited(running) != running:
+        yield from use("reboot_required", reason="kernel-command-line")
+
+
+def _with_grubby(params: Params, entries: str) -> Plan:
+    lines = [line.split() for line in re.findall(r'^args="(.*)"$', entries, re.MULTILINE)]
+    if not lines:
+        yield NeedsOperator("grubby tells of no kernel; look at its boot loader by hand")
+    if any(params.edited(words) != words for words in lines):
+        options = [f"--{verb}={' '.join(words)}" for verb, words in _given(params) if words]
+        command = Command(("grubby", "--update-kernel=ALL", *options), timeout_seconds=120, become="always")
+        yield Change(f"kernels boot with {_told(params)}", command, before=" ".join(lines[0]))
+    later = yield Files((_RED_HAT,))
+    words = read_files(later.out).get(_RED_HAT, "").split()
+    if words and params.edited(words) != words:
+        yield from use("file", path=_RED_HAT, content=" ".join(params.edited(words)) + "\n")
+
+
+def _given(params: Params) -> tuple[tuple[str, tuple[str, ...]], ...]:
+    return ("remove-args", params.remove), ("args", params.add)
+
+
+def _with_grub(params: Params) -> Plan:
+    path = f"/etc/default/grub.d/90-{params.name}.cfg"
+    menu = yield from use("read", path=_GRUB)
+    if not menu:
+        yield NeedsOperator(
+            f"there is neither grubby nor {_GRUB}: see to it by hand that it boots with {_told(params)}"
+        )
+    drop_in = yield from use("read", path=path)
+    first = re.search(r"^\s*linux\S*\s+(.*)$", menu["content"], re.MULTILINE)
+    words = first[1].split() if first else []
+    yield from use("file", path=path, content=_drop_in(params))
+    if not drop_in or drop_in["content"] != _drop_in(params) or params.edited(words) != words:
+        command = Command(("update-grub",), timeout_seconds=120, become="always")
+        yield Change(f"kernels boot with {_told(params)}", command, before=" ".join(words))
+
+
+def _drop_in(params: Params) -> str:
+    """Shell text, which grub-mkconfig reads after /etc/default/grub; its words need no quotes."""
+    out = "|".join((*params.add, *(f"{word}|{word}=*" for word in params.remove)))
+    lines = ["# gpuops: task kernel_cmdline"]
+    for variable in ("GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT"):
+        lines += [
+            "gpuops_kept=",
+            f"for gpuops_word in ${variable}; do",
+            f'    case $gpuops_word in {out}) ;; *) gpuops_kept="$gpuops_kept $gpuops_word" ;; esac',
+            "done",
+            f"{variable}=$gpuops_kept",
+        ]
+    return "\n".join([*lines, f'{lines[-1].partition("=")[0]}="{" ".join(("$gpuops_kept", *params.add))}"', ""])
+
+
+def _told(params: Params) -> str:
+    return " ".join((*params.add, *(f"no {word}" for word in params.remove)))

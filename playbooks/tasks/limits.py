@@ -1,0 +1,57 @@
+"""How much of the system's resources a user's processes, and services, may take."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuops import Plan, task, use
+
+_KIB = ("as", "core", "data", "fsize", "memlock", "rss", "stack")  # limits.conf(5) counts them in KiB, systemd in bytes
+
+
+@dataclass(frozen=True)
+class Params:
+    """``domain`` (a user, ``@group``, or ``*`` for all but root), ``item``, ``type`` and ``value`` of limits.conf(5).
+
+    ``value`` is a number, in KiB where the item is memory, or unlimited. A limit of users reaches no service, so
+    ``units`` are given theirs by a drop-in each. ``file`` is where the limit of users stands.
+    """
+
+    domain: str
+    item: Literal["as", "core", "cpu", "data", "fsize", "locks", "memlock", "msgqueue", "nofile", "nproc", "rss",
+                  "sigpending", "stack"]  # fmt: skip
+    value: str
+    type: Literal["soft", "hard", "both"] = "both"
+    units: tuple[str, ...] = ()
+    file: str = "/etc/security/limits.d/90-gpuops.conf"
+
+    def __post_init__(self) -> None:
+        """Words that limits.conf can hold."""
+        if not re.fullmatch(r"[^\s#]+", self.domain):
+            raise ValueError(f'domain is a user, @group or *, found "{self.domain}"')
+        if not re.fullmatch(r"\d+|unlimited", self.value):
+            raise ValueError(f'value is a number or unlimited, found "{self.value}"')
+        if self.units and self.type != "both":
+            raise ValueError("the units' limit is soft and hard, so type must be both")
+
+
+@task
+def limits(params: Params) -> Plan:
+    """It holds for those who log in afterwards, and for a unit at its next start: notify a handler that restarts it."""
+    kind = {"soft": "soft", "hard": "hard", "both": "(soft|hard|-)"}[params.type]
+    word = "-" if params.type == "both" else params.type
+    yield from use(
+        "line",
+        path=params.file,
+        line=f"{params.domain} {word} {params.item} {params.value}",
+        match=rf"^\s*{re.escape(params.domain)}\s+{kind}\s+{params.item}\s",
+    )
+    for unit in params.units:
+        content = f"[Service]\nLimit{params.item.upper()}={_of_systemd(params)}\n"
+        yield from use("unit", name=unit, drop_in=f"50-gpuops-{params.item}", content=content)
+
+
+def _of_systemd(params: Params) -> str:
+    if params.value == "unlimited":
+        return "infinity"
+    return f"{params.value}K" if params.item in _KIB else params.value

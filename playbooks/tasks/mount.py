@@ -1,0 +1,88 @@
+"""A file system in its place, now and after every boot."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuops import Change, Command, Failed, Files, Plan, read_files, task, use
+
+_MOUNTS = "/proc/self/mounts"  # asks no server, so a dead NFS server cannot hang it
+_OCTAL = re.compile(r"\\([0-7]{3})")
+
+
+@dataclass(frozen=True)
+class Params:
+    """``src`` of the type ``fstype`` on ``path``, with these ``options``, as fstab(5) says.
+
+    ``state``: mounted; present (in fstab, and mounted or not as it is); absent (neither).
+    """
+
+    path: str
+    src: str = ""
+    fstype: str = ""
+    options: tuple[str, ...] = ("defaults",)
+    state: Literal["mounted", "present", "absent"] = "mounted"
+
+    def __post_init__(self) -> None:
+        """Words that fstab can hold."""
+        for word in (self.path, self.src, self.fstype, *self.options):
+            if not re.fullmatch(r"[^\s\\#][^\s\\]*|", word):
+                raise ValueError(f'"{word}" must be one word without a backslash')
+        if not re.fullmatch(r"/.*[^/]", self.path):
+            raise ValueError(f'path must start with "/" and not end with it, found "{self.path}"')
+        if self.state != "absent" and not (self.src and self.fstype and self.options):
+            raise ValueError("give src, fstype and options")
+
+
+@task
+def mount(params: Params) -> Plan:
+    """Other lines of fstab stay. What is mounted there from elsewhere is a failure; other options alone wait.
+
+    They reach the file system when it is mounted the next time: it may be in use, and many cannot change it mounted.
+    """
+    found = yield Files((_MOUNTS,), limit_bytes=1024 * 1024)
+    now = _mounted(read_files(found.out).get(_MOUNTS, ""), params.path)
+    if params.state == "absent" and now:
+        yield Change(f"unmount {params.path}", Command(("umount", "--", params.path), 60, become="always"))
+    if params.state != "absent" and now and _differs(params, *now):
+        yield Failed(f"{params.path} is {now[0]} ({now[1]}), expected {params.src} ({params.fstype}); unmount it first")
+    yield from use(
+        "line",
+        path="/etc/fstab",
+        line=" ".join((params.src, params.path, params.fstype, ",".join(params.options), "0 0")).strip(),
+        match=rf"^\s*[^#\s]\S*\s+{re.escape(params.path)}/?\s",
+        state="absent" if params.state == "absent" else "present",
+    )
+    if params.state == "mounted" and not now:
+        yield from _mounting(params)
+
+
+def _mounting(params: Params) -> Plan:
+    look = yield Command(("stat", "-c", "%F", "--", params.path), become="if-refused")
+    if look.exit != 0:
+        yield from use("directory", path=params.path)
+    mounting = Command(("mount", "--", params.path), timeout_seconds=120, become="always")
+    yield Change(f"mount {params.src} on {params.path}", mounting)
+
+
+def _mounted(text: str, path: str) -> tuple[str, str] | None:
+    """Source and type of what lies uppermost on ``path``."""
+    rows = (line.split() for line in text.splitlines())
+    places = [(row[0], row[2]) for row in rows if len(row) > 3 and _plain(row[1]) == path]
+    return (_plain(places[-1][0]), places[-1][1]) if places else None
+
+
+def _plain(word: str) -> str:
+    """A blank, a tab or a backslash as such: the kernel writes their octal numbers."""
+    return _OCTAL.sub(lambda found: chr(int(found[1], 8)), word)
+
+
+def _differs(params: Params, src: str, fstype: str) -> bool:
+    """A device has many names, so only a source on the network is compared; autofs stands for what it will mount.
+
+    The kernel calls nfs nfs4, and none (as for a bind mount) what it really is.
+    """
+    if fstype == "autofs":
+        return False
+    elsewhere = ":" in params.src and src.rstrip("/") != params.src.rstrip("/")
+    return elsewhere or (params.fstype not in ("none", "auto") and fstype.rstrip("4") != params.fstype.rstrip("4"))

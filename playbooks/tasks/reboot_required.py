@@ -1,0 +1,31 @@
+"""A note that the node needs a reboot, where Debian and Ubuntu note it."""
+
+import re
+from dataclasses import dataclass
+
+from gpuops import Files, Plan, read_files, task, use
+
+_FLAG = "/run/reboot-required"
+
+
+@dataclass(frozen=True)
+class Params:
+    """``reason`` is one word, such as a package's name."""
+
+    reason: str
+
+    def __post_init__(self) -> None:
+        """Whoever reads the note takes each word for a package."""
+        if not re.fullmatch(r"[!-~]+", self.reason):
+            raise ValueError(f'reason must be one word, found "{self.reason}"')
+
+
+@task
+def reboot_required(params: Params) -> Plan:
+    """Task reboot with ``only_if_required`` reads it, on RHEL and Rocky too; the reboot takes it away."""
+    found = yield Files((_FLAG, f"{_FLAG}.pkgs"))
+    notes = read_files(found.out)
+    if _FLAG not in notes:
+        yield from use("file", path=_FLAG, content="*** System restart required ***\n")
+    if params.reason not in notes.get(f"{_FLAG}.pkgs", "").split():
+        yield from use("line", path=f"{_FLAG}.pkgs", line=params.reason)

@@ -1,0 +1,61 @@
+"""A unit of systemd, or a drop-in that changes one."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuops import Change, Command, Failed, Plan, task, use
+
+_FOLDER = "/etc/systemd/system"
+_NAME = re.compile(r"[A-Za-z0-9:_@\\-][A-Za-z0-9:_.@\\-]*")
+
+
+@dataclass(frozen=True)
+class Params:
+    """``name`` of the unit and the ``content`` of its file; with ``drop_in``, a name, that of a drop-in for it.
+
+    ``state`` is present or absent. Task service starts it and enables it.
+    """
+
+    name: str
+    content: str = ""
+    drop_in: str = ""
+    state: Literal["present", "absent"] = "present"
+
+    def __post_init__(self) -> None:
+        """Names that are no paths, and a content for what shall be there."""
+        for name in filter(None, (self.name, self.drop_in)):
+            if not _NAME.fullmatch(name):
+                raise ValueError(f'"{name}" cannot be the name of a unit or a drop-in')
+        if not self.name or (self.state == "present" and not self.content.strip()):
+            raise ValueError("give name and content")
+
+    @property
+    def unit(self) -> str:
+        """The unit's name in full."""
+        return self.name if "." in self.name else f"{self.name}.service"
+
+    @property
+    def path(self) -> str:
+        """The file."""
+        return f"{_FOLDER}/{self.unit}.d/{self.drop_in}.conf" if self.drop_in else f"{_FOLDER}/{self.unit}"
+
+
+@task
+def unit(params: Params) -> Plan:
+    """Where a file changed, systemd reads its units again. The unit is not restarted: notify a handler for that.
+
+    When systemd reads its units again, containers lose their GPUs that run with the legacy mode of NVIDIA's container
+    runtime ("Failed to initialize NVML: Unknown Error"): drain the node first, or let the runtime use CDI.
+    """
+    found = yield from use("read", path=params.path)
+    asked = Command(("systemctl", "show", "--property=NeedDaemonReload", "--", params.unit))
+    answer = yield asked
+    if answer.missing:
+        yield Failed("the node has no systemd")
+    now = found["content"] if found else None
+    wanted = params.content if params.state == "present" else None
+    yield from use("file", path=params.path, content=wanted, state=params.state)
+    if now != wanted or answer.out.strip() == "NeedDaemonReload=yes":
+        reload = Command(("systemctl", "daemon-reload"), timeout_seconds=90, become="always")
+        yield Change("systemd reads its units again", reload)

@@ -1,0 +1,80 @@
+"""A user of the node."""
+
+import re
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuops import Change, Command, Failed, Plan, task
+
+
+@dataclass(frozen=True)
+class Params:
+    """``name``, and what shall be so: ``uid``, primary ``group``, ``shell`` and ``home``; what is left out stays.
+
+    ``groups`` are further ones that the user is at least in. ``system`` takes a free number of the system's own and
+    makes no home. ``state`` is present or absent; an absent user's files stay.
+    """
+
+    name: str
+    uid: int | None = None
+    group: str = ""
+    groups: tuple[str, ...] = ()
+    shell: str = ""
+    home: str = ""
+    system: bool = False
+    state: Literal["present", "absent"] = "present"
+
+    def __post_init__(self) -> None:
+        """Names that useradd takes, and paths from the root."""
+        for name in (self.name, *filter(None, (self.group, *self.groups))):
+            if not re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", name):
+                raise ValueError(f'"{name}" cannot be the name of a user or group')
+        for path in filter(None, (self.shell, self.home)):
+            if not re.fullmatch(r"/[^:\s]*", path):
+                raise ValueError(f'shell and home are paths from the root, found "{path}"')
+
+
+@task
+def user(params: Params) -> Plan:
+    """A user who has another number is a failure: files would change hands. Passwords are not set."""
+    found = yield Command(("getent", "passwd", params.name))
+    fields = found.out.rstrip("\n").split(":")
+    if found.exit != 2 and (found.exit != 0 or len(fields) != 7):
+        yield Failed(f"nobody can tell whether there is a user {params.name}: {found.last_words()}")
+    if params.state == "absent":
+        if found.exit == 0:
+            yield Change(f"remove the user {params.name}", Command(("userdel", params.name), become="always"))
+    elif found.exit == 2:
+        yield Change(f"add the user {params.name}", _add(params))
+    else:
+        yield from _modify(params, uid=fields[2], home=fields[5], shell=fields[6])
+
+
+def _add(params: Params) -> Command:
+    options = {
+        "-u": "" if params.uid is None else str(params.uid),
+        "-g": params.group,
+        "-G": ",".join(params.groups),
+        "-s": params.shell,
+        "-d": params.home,
+    }
+    words = [word for option, value in options.items() if value for word in (option, value)]
+    return Command(("useradd", "-r" if params.system else "-m", *words, params.name), become="always")
+
+
+def _modify(params: Params, uid: str, home: str, shell: str) -> Plan:
+    if params.uid is not None and uid != str(params.uid):
+        yield Failed(f"user {params.name} has the number {uid}, expected {params.uid}")
+    primary, every = yield (Command(("id", "-gn", params.name)), Command(("id", "-Gn", params.name)))
+    missing = [name for name in params.groups if name not in every.out.split()]
+    wrong = {
+        "-g": params.group if params.group != primary.out.strip() else "",
+        "-aG": ",".join(missing),
+        "-s": params.shell if params.shell != shell else "",
+        "-d": params.home if params.home != home else "",
+    }
+    words = [word for option, value in wrong.items() if value for word in (option, value)]
+    if words:
+        yield Change(
+            f"user {params.name}: {' '.join(words)}", Command(("usermod", *words, params.name), become="always")
+        )
