@@ -3,9 +3,9 @@
 from __future__ import annotations
 
 import sys
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 import click
 
@@ -14,9 +14,11 @@ from gpuops.cli._options import Target, fitting_fanout, target_options, tell, th
 
 if TYPE_CHECKING:
     from gpuops.inventory import Host
-    from gpuops.playbook.provisioning import Provisioning
+    from gpuops.playbook.play import Playbook
+    from gpuops.playbook.provisioning import Order, Provisioning, Selection
     from gpuops.playbook.result import Result
-    from gpuops.playbook.running import Record
+    from gpuops.playbook.running import Assignment, Record
+    from gpuops.playbook.task import Library
 
 
 @click.command()
@@ -57,42 +59,55 @@ def command(  # noqa: PLR0913 - one argument an option
     Exit codes: 0 all is as it shall be, 1 a step failed (with --check: something would be changed), 2 wrong input,
                 3 a node unreachable or a person needed, 4 somebody else works on a node, 130 interrupted.
     """  # noqa: D301 - click needs the character itself
-    from gpuops.cli._occupants import Occupants
-    from gpuops.cli._steps import list_hosts as told_hosts
-    from gpuops.cli._steps import list_steps
+    from gpuops.cli import _steps
     from gpuops.playbook.loading import load_playbook
-    from gpuops.playbook.provisioning import Order, Provisioning, Selection, assign
+    from gpuops.playbook.provisioning import Selection, assign
     from gpuops.playbook.task import Library
-    from gpuops.transport.local import open_local
-    from gpuops.transport.reach import Reach
 
     library = Library()
     book = load_playbook(playbook, library)
     if list_tasks:
-        click.echo("\n".join(list_steps(book)))
-        return 0
+        return _list(_steps.list_steps(book))
     selection = Selection(_words(tags), _words(skip_tags), start_at)
     assignments = assign(book, _chooser(target), selection)
     if list_hosts:
-        click.echo("\n".join(told_hosts(assignments)))
-        return 0
-    order = Order(
-        __version__,
-        Path(target.project.store).parent / "runs",
-        check=check,
-        resume=resume,
-        force=force,
-        break_lock=break_lock,
-        fanout=fitting_fanout(target.fanout or target.project.fanout),
-    )
+        return _list(_steps.list_hosts(assignments))
+    order = _order(target, check=check, resume=resume, force=force, break_lock=break_lock)
+    record, work = _carry_out(target, order, book, assignments, selection, library)
+    _tell(record, work, playbook, check=check, diff=diff)
+    return record.exit_code(check=check)
+
+
+def _list(lines: Iterable[str]) -> int:
+    for line in lines:
+        click.echo(line)
+    return 0
+
+
+def _order(target: Target, **wish: Any) -> Order:
+    """How the run is carried out; its journal lies beside the project's store."""
+    from gpuops.playbook.provisioning import Order
+
+    fanout = fitting_fanout(target.fanout or target.project.fanout)
+    return Order(__version__, Path(target.project.store).parent / "runs", fanout=fanout, **wish)
+
+
+def _carry_out(
+    target: Target, order: Order, book: Playbook, assignments: list[Assignment], selection: Selection, library: Library
+) -> tuple[Record, Provisioning]:
+    """Reach the nodes and do it."""
+    from gpuops.cli._occupants import Occupants
+    from gpuops.playbook.provisioning import Provisioning
+    from gpuops.transport.local import open_local
+    from gpuops.transport.reach import Reach
+
     reach = Reach(target.connect_seconds)
     busy = Occupants(target.project.scheduler, open_local(this_machine()), target.hosts)
     work = Provisioning(book, assignments, selection, order, library=library, open_transport=reach, busy=busy)
-    record = _run(work, check=check)
+    record = _run(work, check=order.check)
     for sentence in reach.said:
         tell(sentence)
-    _tell(record, work, playbook, check=check, diff=diff)
-    return record.exit_code(check=check)
+    return record, work
 
 
 def _words(text: str) -> tuple[str, ...]:
@@ -122,7 +137,7 @@ def _run(work: Provisioning, *, check: bool) -> Record:
     if not check:
         tell(f"run {work.run_id}")
     if not sys.stderr.isatty():
-        return work.run()
+        return work.run(say=tell)
 
     def watch(result: Result) -> None:
         from gpuops.report.page import clean
@@ -130,7 +145,7 @@ def _run(work: Provisioning, *, check: bool) -> Record:
         click.echo(f"\r\x1b[K  {clean(result.name)[:50]}   {result.node}: {result.status}", nl=False, err=True)
 
     try:
-        return work.run(watch)
+        return work.run(watch, tell)
     finally:
         click.echo("\r\x1b[K", nl=False, err=True)
 

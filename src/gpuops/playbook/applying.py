@@ -46,7 +46,7 @@ def carry_out(bound: BoundStep, site: Site, *, handler: bool = False, reboots_ne
         site.ends = site.clock() + step.timeout_seconds if step.timeout_seconds else float("inf")
         result = _Attempt(bound, site, reboots_next=reboots_next).result()
         site.ends = float("inf")
-        if not result.out or result.status == "needs_operator" or attempt == tries:
+        if not result.out or result.status in ("needs_operator", "interrupted") or attempt == tries:
             break
         site.sleep(step.delay_seconds)
     ignored = result.status == "failed" and step.ignore_errors
@@ -166,6 +166,8 @@ class _Attempt:
         if busy:
             return "needs_operator", busy
         for change in todo:
+            if self._site.stopping:
+                return "interrupted", f"not begun: {change.what}"
             end = self._lost(change) or self._make(change, journal)
             if end:
                 return end

@@ -29,7 +29,8 @@ def load_playbook(name: str, library: Library, project: Path | None = None) -> P
     plays = tuple(reader.plays(path))
     if not plays:
         raise ContentError(f"{path}: no plays in it; expected a list of plays (- hosts: …)")
-    return Playbook(path, plays, (*dict.fromkeys(reader.files), *library.files))
+    tasks = {step.task.path for play in plays for step in play.every_step}
+    return Playbook(path, plays, tuple(dict.fromkeys([*reader.files, *sorted(tasks), *library.own_files])))
 
 
 @dataclass(frozen=True)

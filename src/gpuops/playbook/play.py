@@ -78,7 +78,7 @@ class Play:
 
 @dataclass(frozen=True)
 class Playbook:
-    """``plays`` in order; ``files`` are all that were read for them, playbooks and tasks."""
+    """``plays`` in order; ``files`` define them: playbooks, the tasks that they name, the project's own tasks."""
 
     path: Path
     plays: tuple[Play, ...]

@@ -89,6 +89,10 @@ def _start(playbook: Playbook, name: str) -> Step | None:
     return next(step for step in _steps(playbook) if name in (step.name, step.id))
 
 
+def _ignore(_told: object) -> None:
+    """Nobody listens."""
+
+
 class Provisioning:
     """One run of a playbook: its journal, its locks, its nodes."""
 
@@ -114,15 +118,18 @@ class Provisioning:
             for host in hosts
         }
 
-    def run(self, watch: Callable[[Result], None] = lambda _: None) -> Record:
-        """Carry it out, or in check mode tell what that would take. ``watch`` hears each result as it comes."""
+    def run(self, watch: Callable[[Result], None] = _ignore, say: Callable[[str], None] = _ignore) -> Record:
+        """Carry it out, or in check mode tell what that would take.
+
+        ``watch`` hears each result as it comes, ``say`` what a person should know meanwhile. On Ctrl-C nothing more is
+        begun, and what runs may end; on a second one it is abandoned.
+        """
         try:
             if self._order.check:
                 return self._runner(Record(waiting=self._left_over()), watch).run(self._assignments)
-            return self._change(self._open_journal(), watch)
+            return self._change(self._open_journal(), watch, say)
         finally:
-            for site in self._sites.values():
-                site.hang_up()
+            self._hang_up()
 
     def untouched(self, record: Record) -> list[str]:
         """The nodes that no step came to."""
@@ -132,23 +139,40 @@ class Provisioning:
     def _runner(self, record: Record, watch: Callable[[Result], None]) -> Runner:
         return Runner(self._sites, record, fanout=self._order.fanout, watch=watch)
 
-    def _change(self, log: Journal, watch: Callable[[Result], None]) -> Record:
+    def _hang_up(self) -> None:
+        for site in self._sites.values():
+            site.hang_up()
+
+    def _change(self, log: Journal, watch: Callable[[Result], None], say: Callable[[str], None]) -> Record:
         owner = Owner(self.run_id)
         self._join(log, owner)
         record = lock([*self._sites.values()], owner, break_dead=self._order.break_lock, fanout=self._order.fanout)
-        record.waiting = journal.pending(log.earlier) if self._order.resume else self._left_over()
         if record.locked or record.interrupted:
             return record
+        record.waiting = journal.pending(log.earlier) if self._order.resume else self._left_over()
         reached = [site for site in self._sites.values() if not record.out(site.name)]
         try:
             for node, names in record.waiting.items():
                 log.write("waiting", node=node, notify=names)
-            self._runner(record, watch).run(self._assignments)
+            self._run_interruptibly(record, watch, say)
             log.write("end", exit=record.exit_code(check=False), stopped=record.stopped)
         finally:
             unlock(reached, owner, fanout=self._order.fanout)
             log.close()
         return record
+
+    def _run_interruptibly(self, record: Record, watch: Callable[[Result], None], say: Callable[[str], None]) -> None:
+        try:
+            self._runner(record, watch).run(self._assignments)
+            working = [site for site in self._sites.values() if site.at_work.locked()]
+            if working:
+                names = ", ".join(site.name for site in working)
+                say(f"waiting for what runs on {names} to come to its end; Ctrl-C again abandons it")
+            for site in working:
+                site.at_work.acquire()
+        except KeyboardInterrupt:
+            record.interrupted = True
+            self._hang_up()
 
     def _left_over(self) -> dict[str, list[str]]:
         """Handlers that an earlier run of this playbook left these nodes waiting for."""

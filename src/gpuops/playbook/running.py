@@ -114,8 +114,9 @@ class Runner:
     def _step(self, assignment: Assignment, step: Step, hosts: Sequence[Host], *, handler: bool = False) -> None:
         def work(host: Host) -> Result:
             rebooting = handler and step.task.name != "reboot" and self._reboots_next(assignment.play, host)
-            bound = assignment.bound[host.name][step.id]
-            return carry_out(bound, self._sites[host.name], handler=handler, reboots_next=rebooting)
+            bound, site = assignment.bound[host.name][step.id], self._sites[host.name]
+            with site.at_work:
+                return carry_out(bound, site, handler=handler, reboots_next=rebooting)
 
         outcomes = each(
             hosts,
@@ -123,9 +124,15 @@ class Runner:
             fanout=self._fanout,
             total_seconds=_WEEK_SECONDS,
             watch=lambda outcome: self._watch(_result(outcome, step)),
+            stop=self._stop,
         )
         for outcome in outcomes:
             self._keep(_result(outcome, step), step)
+
+    def _stop(self) -> None:
+        """Let what runs come to its end, and begin nothing more."""
+        for site in self._sites.values():
+            site.stopping = True
 
     def _keep(self, result: Result, step: Step) -> None:
         self.record.add(result)
@@ -152,7 +159,9 @@ class Runner:
                 return
 
     def _weigh(self, play: Play, batch: Sequence[Host]) -> None:
-        """Stop where more of the batch failed than the play allows, or all of it."""
+        """Stop where more of the batch failed than the play allows, or all of it; looking alone risks nothing."""
+        if not any(site.journal for site in self._sites.values()):
+            return
         failed = len(batch) - len(self._left(batch))
         percentage = 100 * failed / len(batch)
         if failed and (play.any_errors_fatal or failed == len(batch) or percentage > play.max_fail_percentage):

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
@@ -25,6 +26,7 @@ class Site:
     ``busy`` says who works on the node, or nothing; it is asked once, before the first change. ``lock`` takes the
     node's lock again, which a reboot ended. ``made`` are the changes that this run began here, also before it was
     resumed, and ``reboots`` how often it rebooted the node. ``would_change`` notes that check mode found something.
+    ``stopping``: what runs may end, nothing more is begun; ``at_work`` is held while a step runs.
     """
 
     host: Host
@@ -40,6 +42,8 @@ class Site:
     registered: dict[str, Any] = field(default_factory=dict)
     would_change: bool = False
     reboots: int = 0
+    stopping: bool = False
+    at_work: threading.Lock = field(default_factory=threading.Lock)
     ends: float = float("inf")
     _transport: Transport | None = None
     _free: bool = False

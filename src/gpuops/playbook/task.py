@@ -158,9 +158,9 @@ class Library:
         return list(self._files)
 
     @property
-    def files(self) -> list[Path]:
-        """The files that hold them, in the same order."""
-        return [found.path for found in self._files.values()]
+    def own_files(self) -> list[Path]:
+        """The files of the project's own tasks."""
+        return [found.path for found in self._files.values() if found.origin == "project"]
 
     def __getitem__(self, name: str) -> Task:
         """The task ``name``; `ContentError` where there is none, or its file is not one."""

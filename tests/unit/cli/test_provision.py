@@ -1,0 +1,91 @@
+"""``gpuops provision`` over this very machine, in check mode and where it refuses; nothing is changed here."""
+
+import pathlib
+
+import pytest
+from click.testing import CliRunner
+
+from gpuops.cli import program
+from gpuops.errors import GpuopsError
+
+PLAYBOOK = """\
+- name: Try
+  hosts: all
+  vars: {{where: {where}}}
+  tasks:
+    - name: A file with two lines
+      file: {{path: "{{{{ where }}}}/a.conf", content: "one\\ntwo\\n"}}
+      tags: [files]
+      notify: tell
+    - command: {{words: [uname, -r], read_only: true}}
+  handlers:
+    - name: tell
+      command: {{words: [touch, "{{{{ where }}}}/told"], always: true}}
+"""
+
+
+@pytest.fixture
+def provision(tmp_path, monkeypatch):
+    (tmp_path / "p.yml").write_text(PLAYBOOK.format(where=tmp_path / "out"))
+    monkeypatch.chdir(tmp_path)
+
+    def provision(*words, code=0):
+        done = CliRunner().invoke(program, ["provision", *words], standalone_mode=False)
+        if isinstance(done.exception, GpuopsError):
+            assert done.exception.exit_code == code
+            return str(done.exception)
+        assert done.exception is None, done.exception
+        assert done.return_value == code
+        return done.stdout
+
+    return provision
+
+
+def test_what_is_in_a_playbook_is_listed_without_asking_anybody(provision):
+    assert provision("p.yml", "--list-tasks").splitlines() == [
+        "Try   hosts all   serial 100%",
+        "  1.2   A file with two lines   file   tags files",
+        "  1.3   command   command",
+        "  1.h1  tell   command   handler",
+    ]
+    assert provision("p.yml", "--list-hosts", "-i", "a,b,c", "-l", "a,c").splitlines() == [
+        "Try   2 nodes",
+        "  batch 1   a,c",
+    ]
+
+
+def test_check_mode_shows_differences_and_changes_nothing(provision, tmp_path):
+    told = provision("p.yml", "--check", "--diff", code=1)
+    assert told.startswith("p.yml   check only: nothing is changed\n")
+    shown = [line.strip() for line in told.splitlines()]
+    assert shown[3] == "would change    A file with two lines"
+    assert "".join(told.split()).count(f"write{tmp_path}/out/a.conf@@-0,0+1,2@@+one+two") == 1
+    assert "".join(told.split()).count(f"touch{tmp_path}/out/told") == 1
+    assert shown[-1] == "1 node: 2 would change, 1 ok, 0 failed        apply: without --check"
+    assert [path.name for path in tmp_path.iterdir()] == ["p.yml"]
+
+
+def test_where_all_is_well_there_is_little_to_say(provision):
+    told = provision("p.yml", "--check", "--skip-tags", "files")
+    assert len(told.splitlines()) == 5
+    assert "1 node: 1 ok, 0 failed" in told
+
+
+@pytest.mark.parametrize(
+    ("words", "said"),
+    [
+        (["nothing"], 'no playbooks called "nothing"'),
+        (["p.yml", "--tags", "flies"], 'no step has the tag "flies"; did you mean "files"'),
+        (["p.yml", "--start-at", "tel"], 'no step has the name "tel"'),
+        (["p.yml", "--resume", "r1"], "there is no run r1 in .gpuops/runs"),
+        (["p.yml", "-i", "a,b", "-l", "c"], '"c"'),
+    ],
+)
+def test_what_means_nothing_is_refused(provision, words, said):
+    assert said in provision(*words, code=2)
+
+
+def test_a_pattern_needs_an_inventory(provision, tmp_path):
+    path = pathlib.Path("p.yml")
+    path.write_text(path.read_text().replace("hosts: all", "hosts: h100"))
+    assert '"h100" needs an inventory: -i FILE' in provision("p.yml", "--check", code=2)
