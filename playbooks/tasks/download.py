@@ -8,7 +8,7 @@ from gpuops import Plan, task, use
 _FETCH = """\
 if command -v curl >/dev/null; then exec curl -fsSL --retry 3 --connect-timeout 20 "$1"; fi
 command -v wget >/dev/null || { echo "neither curl nor wget is installed" >&2; exit 127; }
-exec wget -qO- --tries=3 --connect-timeout=20 "$1"
+exec wget -nv -O- --tries=3 --connect-timeout=20 "$1"
 """
 
 

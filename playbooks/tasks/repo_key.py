@@ -10,7 +10,7 @@ from pathlib import Path
 from gpuops import Command, Failed, Plan, task, use
 
 _FETCH = """\
-if command -v curl >/dev/null; then curl -fsSL --max-time 60 "$1"; else wget -qO- --timeout=60 "$1"; fi | base64
+if command -v curl >/dev/null; then curl -fsSL --max-time 60 "$1"; else wget -nv -O- --timeout=60 "$1"; fi | base64
 """
 _BEGIN, _END = "-----BEGIN PGP PUBLIC KEY BLOCK-----", "-----END PGP PUBLIC KEY BLOCK-----"
 _PRIMARY_KEY = 6  # the packet's tag (RFC 9580, 5)

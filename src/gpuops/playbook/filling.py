@@ -41,4 +41,4 @@ def _line_of(error: BaseException) -> int | None:
 def _written(value: object) -> object:
     if isinstance(value, (str, int, float, jinja2.Undefined)):  # an undefined one complains by itself
         return value
-    raise TypeError(f"a {type(value).__name__} cannot be written into a template; expected a text or a number")
+    raise TypeError("a secret, a list or a map cannot be written into a template; expected a text or a number")

@@ -1,0 +1,36 @@
+import pytest
+
+from gpuops.errors import DocumentError
+
+REPO = {
+    "name": "cuda-rhel9-x86_64",
+    "baseurl": "https://developer.download.nvidia.com/compute/cuda/repos/rhel9/x86_64/",
+    "gpgkey": "file:///etc/pki/rpm-gpg/RPM-GPG-KEY-nvidia",
+    "exclude": ["mft*", "kernel-mft*"],
+}
+TEXT = """\
+[cuda-rhel9-x86_64]
+name=cuda-rhel9-x86_64
+baseurl=https://developer.download.nvidia.com/compute/cuda/repos/rhel9/x86_64/
+enabled=1
+gpgcheck=1
+repo_gpgcheck=0
+gpgkey=file:///etc/pki/rpm-gpg/RPM-GPG-KEY-nvidia
+excludepkgs=mft* kernel-mft*
+"""
+
+
+def test_the_file_is_written_once(planned):
+    absent = {"sh -c stat": (1, "", "stat: cannot statx 'x': No such file or directory")}
+    (change,) = planned("dnf_repo", absent, **REPO).changes
+    assert (change.what, change.after) == ("write /etc/yum.repos.d/cuda-rhel9-x86_64.repo", TEXT)
+    there = {"sh -c stat": f"644:root:root:0:0:regular file\n{TEXT}"}
+    assert planned("dnf_repo", there, **REPO).changes == []
+    (gone,) = planned("dnf_repo", there, name=REPO["name"], state="absent").changes
+    assert gone.what == "remove /etc/yum.repos.d/cuda-rhel9-x86_64.repo"
+
+
+@pytest.mark.parametrize("wrong", [{"name": "../x"}, {"baseurl": "http://x\ngpgcheck=0"}, {"gpgkey": ""}])
+def test_a_repository_is_signed_and_holds_no_foreign_row(planned, wrong):
+    with pytest.raises(DocumentError, match="dnf_repo"):
+        planned("dnf_repo", {}, **{**REPO, **wrong})
