@@ -123,19 +123,14 @@ def _training(told: dict[str, Any]) -> Training | Unknown:
 
 
 def train(
-    pool: Pool,
-    look: Callable[[Collection[str]], Look],
-    rows: Sequence[RowName],
-    python: str,
-    model: Model,
-    seconds: float,
+    pool: Pool, look: Callable[[Collection[str]], Look], python: str, model: Model, seconds: float
 ) -> dict[str, dict[RowName, Training | Unknown]]:
-    """Train each of ``rows`` on every node of ``pool``, the nodes side by side, none of them for more than ``seconds``.
+    """Each row on every node of ``pool``, the nodes side by side; no row takes longer than ``seconds``.
 
-    Just before each row ``look`` proves that the nodes are idle; one that is not leaves, and its rows say why.
+    Just before each ``look`` proves that the nodes are idle; one that is not leaves, and its rows say why.
     """
     found: dict[str, dict[RowName, Training | Unknown]] = {name: {} for name in pool.hosts}
-    for row in rows:
+    for row in ROWS:
         pool.leave(look(set(pool.hosts)).busy)
         answers = _ask_all(pool, training(row, python, model, seconds))
         for name, told in found.items():

@@ -8,7 +8,7 @@ from typing import Any
 
 from gpuops.collective.nvlink import ROWS, RowName, Training, Worth, saved_by_nvlink
 from gpuops.probing import Unknown
-from gpuops.report.page import Page, clean
+from gpuops.report.page import Page, clean, fold
 
 _ROW = 20
 
@@ -22,14 +22,23 @@ def lines(
         yield f"{'node':<{label}}{'with NVLink':<14}{'without':<14}it saves"
     for name, found in worth.items():
         yield from page.labelled(f"{clean(name):<{label}}", clean(_worth(found)), label)
+    alike: dict[tuple[str, ...], list[str]] = {}
     for name, trained in rows.items():
-        yield from [""] if worth or name != next(iter(rows)) else []
-        yield from page.labelled("", clean(f"{name}: {_model(trained)}"), 0)
-        for row, training in trained.items():
-            yield from page.labelled(f"  {ROWS[row]:<{_ROW}}", clean(_training(training)), _ROW + 2)
-        saved = saved_by_nvlink([each for each in trained.values() if isinstance(each, Training)])
-        if saved is not None:
-            yield f"  NVLink saves {100 * saved:.0f} % of the training time"
+        alike.setdefault(tuple(_trained(trained, page)), []).append(name)
+    for number, (said, names) in enumerate(alike.items()):
+        yield from [""] if worth or number else []
+        yield from (f"{clean(fold(names))}:", *said)
+
+
+def _trained(rows: Mapping[RowName, Training | Unknown], page: Page) -> Iterator[str]:
+    known = [each for each in rows.values() if isinstance(each, Training)]
+    for about in {_about(each): None for each in known}:
+        yield from page.labelled("  ", clean(about), 2)
+    for row, training in rows.items():
+        yield from page.labelled(f"  {ROWS[row]:<{_ROW}}", clean(_training(training)), _ROW + 2)
+    saved = saved_by_nvlink(known)
+    if saved is not None:
+        yield f"  NVLink saves {100 * saved:.0f} % of the training time"
 
 
 def _worth(found: Worth | Unknown) -> str:
@@ -39,13 +48,9 @@ def _worth(found: Worth | Unknown) -> str:
     return f"{''.join(f'{rate:<14}' for rate in rates)}{100 * found.saved:.0f} %"
 
 
-def _model(trained: Mapping[RowName, Training | Unknown]) -> str:
-    known = [each for each in trained.values() if isinstance(each, Training)]
-    if not known:
-        return "training"
-    first = known[0]
-    where = f"{first.gpus} GPUs" if first.gpus else "its CPU: this says nothing about GPUs"
-    return f"a GPT of {first.weights / 1e6:.0f} million weights, torch {first.torch}, on {where}"
+def _about(row: Training) -> str:
+    where = f"{row.gpus} GPUs" if row.gpus else "its CPU, which says nothing about GPUs"
+    return f"a GPT of {row.weights / 1e6:.0f} million weights, torch {row.torch}, on {where}"
 
 
 def _training(found: Training | Unknown) -> str:

@@ -121,17 +121,17 @@ class Nodes:
 
 def test_all_rows_are_trained_on_all_idle_nodes():
     pool = Nodes(n1=10.0, n2=20.0)
-    found = nvlink.train(pool, lambda _names: Look(), ["ddp", "ddp-no-p2p"], "python3", Model(), 60)
+    found = nvlink.train(pool, lambda _names: Look(), "python3", Model(), 60)
     assert {name: {row: each.seconds for row, each in rows.items()} for name, rows in found.items()} == {
-        "n1": {"ddp": 10.0, "ddp-no-p2p": 10.0},
-        "n2": {"ddp": 20.0, "ddp-no-p2p": 20.0},
+        "n1": {"dp": 10.0, "ddp": 10.0, "ddp-no-p2p": 10.0},
+        "n2": {"dp": 20.0, "ddp": 20.0, "ddp-no-p2p": 20.0},
     }
 
 
 def test_nothing_is_run_on_a_node_that_is_busy_by_then():
     pool = Nodes(n1=10.0, n2=20.0)
-    looks = iter([Look(), Look({"n2": "busy (pid 7 python, user alice)"})])
-    found = nvlink.train(pool, lambda _names: next(looks), ["ddp", "ddp-no-p2p"], "python3", Model(), 60)
-    assert pool.ran == [("n1", "ddp"), ("n2", "ddp"), ("n1", "ddp-no-p2p")]
+    looks = iter([Look(), Look(), Look({"n2": "busy (pid 7 python, user alice)"})])
+    found = nvlink.train(pool, lambda _names: next(looks), "python3", Model(), 60)
+    assert pool.ran == [("n1", "dp"), ("n2", "dp"), ("n1", "ddp"), ("n2", "ddp"), ("n1", "ddp-no-p2p")]
     assert found["n2"]["ddp-no-p2p"] == Unknown("busy (pid 7 python, user alice)")
     assert isinstance(found["n2"]["ddp"], Training)

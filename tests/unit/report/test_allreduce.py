@@ -92,6 +92,14 @@ def test_where_all_is_well_there_is_no_map_and_no_blame():
     assert "each cell" not in said
 
 
+def test_what_is_slow_everywhere_is_told_and_blames_nobody():
+    half = Measured(Round("rail", ()), tuple(Figure(Group(NAMES[:2], rail=r), 24.0) for r in range(8)))
+    said = render(AllReduce(Evidence(FABRIC, (half,)), Blame(), "nccl", expect=EXPECT))
+    assert "rails           16/16    24 GB/s           expected 48, a guess\n" in said
+    assert "low         rails: all of them; look for what the nodes have in common\n" in said
+    assert "low  " not in render(AllReduce(evidence(), Blame(), "nccl", expect=EXPECT))
+
+
 @pytest.mark.parametrize("width", [40, 60, 80, 132])
 def test_it_fits_the_page(report, width):
     assert max(map(len, render(report, Page(width)).splitlines())) <= width
