@@ -81,8 +81,7 @@ def test_within_a_node_one_process_holds_all_gpus(make):
     engine.open()
     engine.measure(Round("node", (Group(("n1",), variant="ring"),)))
     (line,) = started(ways)
-    assert line.startswith("env CUDA_DEVICE_ORDER=PCI_BUS_ID")
-    assert "CUDA_VISIBLE_DEVICES=0,1 NCCL_NVLS_ENABLE=0" in line
+    assert "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,1 NCCL_NVLS_ENABLE=0" in line
     assert line.endswith("-g 2")
     assert "NCCL_IB_HCA" not in line
 
@@ -160,6 +159,18 @@ def test_a_start_that_was_lost_is_unreachable_and_the_others_finish(make):
     assert (lost.trouble, lost.absent) == ("unreachable", ("n2",))
     assert other.trouble == "error"
     assert "nothing" in other.detail
+
+
+def test_of_a_large_group_only_the_first_node_tells_how_nccl_goes_about_it(make):
+    engine, ways = make({f"n{number}": HAS for number in range(1, 201)})
+    engine.open()
+    engine.measure(Round("group", (Group(tuple(ways)), Group(("n2", "n3")))))
+    (line,) = started(ways)
+    first, rest = line.split(" : ")
+    assert "--host 10.0.0.1:2 -np 2 env NCCL_DEBUG=INFO" in first
+    assert "NCCL_DEBUG=WARN" in rest
+    assert rest.count("NCCL_DEBUG") == 1
+    assert "WARN" not in started(ways, "n2")[0]
 
 
 def test_other_operations_have_other_programs(make):

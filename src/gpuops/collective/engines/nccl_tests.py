@@ -56,7 +56,9 @@ _AT_ONCE = 16  # as many as the agent runs side by side: the deadlines of a batc
 _START_SECONDS, _PATIENCE, _SLACK_SECONDS = 30.0, 3.0, 10.0
 _FAIR_GB_PER_S = 10.0
 _GRANTED = re.compile(r"Granted job allocation (\d+)", re.ASCII)
-_SETTINGS = {"CUDA_DEVICE_ORDER": "PCI_BUS_ID", "NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,TUNING"}
+_TELL = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,TUNING"}
+_WARN = {"NCCL_DEBUG": "WARN"}
+_MOST_TELLING_RANKS = 256  # each writes some 10 kB; an answer may hold 16 MiB
 
 
 class Found(NamedTuple):
@@ -192,7 +194,8 @@ class NcclTestsEngine:
     def _start(self, group: Group, ranks: Sequence[Seat]) -> Job:
         size = self._load.size_bytes or gate_bytes(len(ranks))
         seconds = _START_SECONDS + _PATIENCE * self._expected_seconds(group, len(ranks), size)
-        parts = [self._part([rank for rank in ranks if rank.node == node], size, group) for node in group.nodes]
+        by_node = [[rank for rank in ranks if rank.node == node] for node in group.nodes]
+        parts = [self._part(own, size, group, self._debug(own[0], ranks)) for own in by_node]
         rdma = len(parts) > 1 and all(self._found[rank.node].rdma.issuperset(rank.nics) for rank in ranks)
         addresses = {node: self._address(node) for node in group.nodes}
         command = Command(self._words(group, parts, seconds), timeout_seconds=seconds + _SLACK_SECONDS)
@@ -203,12 +206,18 @@ class NcclTestsEngine:
         rate = (self._expect(group) or _FAIR_GB_PER_S) / bus_factor(self._load.operation, ranks)
         return 2 * (self._load.warmups + self._load.iterations) * size_bytes / rate / 1e9
 
-    def _part(self, ranks: Sequence[Seat], size_bytes: int, group: Group) -> Part:
+    def _debug(self, rank: Seat, ranks: Sequence[Seat]) -> Mapping[str, str]:
+        """How much NCCL tells: in a large group the first node alone, if it can be told another thing than the rest."""
+        first = self.launcher == "mpirun" and rank.node == ranks[0].node
+        return _TELL if first or len(ranks) <= _MOST_TELLING_RANKS else _WARN
+
+    def _part(self, ranks: Sequence[Seat], size_bytes: int, group: Group, debug: Mapping[str, str]) -> Part:
         """A process for each rank; within a node, one for all of them, which needs no MPI."""
         first, programs = ranks[0], self._found[ranks[0].node].programs
         alone = len(group.nodes) == 1
         settings = {
-            **_SETTINGS,
+            **debug,
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
             "CUDA_VISIBLE_DEVICES": ",".join(str(rank.gpu) for rank in ranks),
             **({} if alone else self._pins(first)),
             **first.environment,
