@@ -51,7 +51,7 @@ class Process:
                                       env=environment, start_new_session=True, bufsize=0)
         self.texts = {self.child.stdout.fileno(): b"", self.child.stderr.fileno(): b""}
         self.log, self.seen, self.last = [], set(), ""
-        self.loaded = self.reply = self.end = None
+        self.first = self.reply = self.end = None
         self.stage, self.done, self.heard_at = "start", 0, time.monotonic()
         self.state, self.survives, self.silent_seconds = "", False, 0.0
         self.write(b"%d\n" % len(program) + program)
@@ -86,7 +86,7 @@ class Process:
         if "stage" in said:
             self.stage, self.done = said["stage"], said.get("done", self.done)
         else:
-            self.reply = said
+            self.reply, self.first = said, self.first or said
 
     def note(self, line) -> None:
         """Keep what tells of algorithm, transport and trouble, once for all channels."""
@@ -138,10 +138,11 @@ class Keeper:
         self.program = message["program"].encode()
         environment = self.environment(message["environment"], [])
         self.processes = {"look": Process(self.program, environment)}
-        seen = self.ask({"tasks": {"look": {"do": "look"}}, "seconds": message["seconds"]})["look"]
+        seen = self.ask({"tasks": {"look": {"do": "look"}}, "seconds": message["seconds"]})
+        seen = seen or self.give_up({"gpus": ["look"]})
         self.dismiss(self.processes)
         return {
-            "seen": seen,
+            "seen": seen["look"],
             "libraries": libraries(environment.get("LD_LIBRARY_PATH", "")),
             "memlock_bytes": resource.getrlimit(resource.RLIMIT_MEMLOCK)[0],
             "configuration": {path: text for path in ("/etc/nccl.conf", "~/.nccl.conf") for text in contents(path)},
@@ -165,13 +166,13 @@ class Keeper:
         wanted = {gpu: self.environment(task["environment"], task["nics"]) for gpu, task in message["tasks"].items()}
         there = {gpu: self.processes[gpu] for gpu in wanted if gpu in self.processes}
         self.dismiss([gpu for gpu, process in there.items() if process.end or process.environment != wanted[gpu]])
-        loads = {gpu: dict(task, do="load") for gpu, task in message["tasks"].items() if gpu not in self.processes}
-        for gpu in loads:
-            self.processes[gpu] = Process(self.program, wanted[gpu])
-        told = self.ask({"tasks": loads, "seconds": message["seconds"]})
-        for gpu in set(loads).intersection(self.processes):
-            self.processes[gpu].loaded = told[gpu]
-        return {gpu: told.get(gpu) or self.processes[gpu].loaded for gpu in wanted}
+        for gpu, task in message["tasks"].items():
+            if gpu in self.processes:
+                self.processes[gpu].reply = self.processes[gpu].first
+            else:
+                self.processes[gpu] = Process(self.program, wanted[gpu])
+                self.processes[gpu].tell(dict(task, do="load"))
+        return self.wait({"gpus": list(wanted), "seconds": message["seconds"]})
 
     def environment(self, own, nics) -> dict:
         """All that a process sees: what this session has of NCCL's, then ``own``, then the pin to ``nics``."""
@@ -184,25 +185,35 @@ class Keeper:
         return kept
 
     def ask(self, message) -> dict:
-        """Hand each process of ``tasks`` its message; what each says, or how far it came in ``seconds``.
+        """Hand each process of ``tasks`` its message, and `wait`."""
+        for gpu, task in message["tasks"].items():
+            if gpu in self.processes:
+                self.processes[gpu].tell(task)
+        return self.wait({"gpus": list(message["tasks"]), "seconds": message["seconds"]})
 
-        Whoever is late, fails or ends is killed: its communicator is of no more use.
+    def wait(self, message) -> dict:
+        """What the processes of ``gpus`` say, at the latest after ``seconds``; nothing of those that are still at it.
+
+        Whoever failed or ended is killed: its communicator is of no more use.
         """
-        asked = {gpu: self.processes.get(gpu) for gpu in message["tasks"]}
-        for gpu, process in asked.items():
-            if process:
-                process.tell(message["tasks"][gpu])
+        asked = {gpu: self.processes[gpu] for gpu in message["gpus"] if gpu in self.processes}
         ends = time.monotonic() + message["seconds"]
-        while time.monotonic() < ends and any(process and process.reply is None for process in asked.values()):
+        while time.monotonic() < ends and any(process.reply is None for process in asked.values()):
             self.listen(ends - time.monotonic())
-        late = [process for process in asked.values() if process and process.reply is None]
-        for process in late:
+        over = {gpu: process for gpu, process in asked.items() if process.reply is not None}
+        self.dismiss([gpu for gpu, process in over.items() if "answer" not in process.reply])
+        told = {gpu: {"ended": "is not there"} for gpu in message["gpus"] if gpu not in asked}
+        told.update({gpu: process.told() for gpu, process in over.items()})
+        return told
+
+    def give_up(self, message) -> dict:
+        """Kill the processes of ``gpus`` that are still at it, and tell how far each came."""
+        late = {gpu: self.processes[gpu] for gpu in message["gpus"] if gpu in self.processes}
+        for process in late.values():
             process.look()
-        ras = asked_ras(late[0].environment) if late else ""
-        bad = [gpu for gpu, process in asked.items() if process and "answer" not in (process.reply or {})]
-        self.dismiss(bad)
-        told = {gpu: process.told() if process else {"ended": "it is not there"} for gpu, process in asked.items()}
-        return {gpu: dict(said, ras=ras) if "late" in said else said for gpu, said in told.items()}
+        ras = "".join(asked_ras(process.environment) for process in list(late.values())[:1])
+        self.dismiss(late)
+        return {gpu: dict(process.told(), ras=ras) for gpu, process in late.items()}
 
     def end(self, message) -> dict:
         """End the processes of ``gpus``: those of a communicator that failed elsewhere."""

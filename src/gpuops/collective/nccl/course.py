@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -15,7 +16,9 @@ from gpuops.errors import GpuopsError
 from gpuops.isolation.rounds import Figure, Group
 
 SLACK_SECONDS = 12.0
-"""What a keeper may need beyond the deadline of its ranks: to ask RAS, to kill, and to answer."""
+"""What a keeper may need beyond the time that it is given: to ask RAS, to kill, and to answer."""
+_SLICE_SECONDS = 2.0
+"""So soon it is heard, on all nodes, that one rank failed; without it the others would wait until their deadline."""
 _TIMED_SECONDS, _WARMING_SECONDS = 10.0, 5.0
 """Enough of slow runs; fast ones are repeated as often as was asked for."""
 _LEAST_ITERATIONS = 5
@@ -100,18 +103,41 @@ class Course:
         told = [
             (g, seat, message) for g, party in self._parties.items() for seat in party if (message := tell(g, seat))
         ]
-        messages: dict[str, dict[str, Any]] = {}
+        tasks: dict[str, dict[str, Message]] = {}
         for _, seat, message in told:
-            tasks = messages.setdefault(seat.node, {"do": do, "seconds": seconds, "tasks": {}})["tasks"]
-            tasks[str(seat.gpu)] = message
-        answers = self._ask(messages, seconds + SLACK_SECONDS)
-        replies: dict[Group, list[Reply]] = {group: [] for group, _, _ in told}
+            tasks.setdefault(seat.node, {})[str(seat.gpu)] = message
+        parties: dict[Group, list[Seat]] = {}
         for group, seat, _ in told:
-            replies[group].append(_reply(seat, answers[seat.node]))
+            parties.setdefault(group, []).append(seat)
+        first = {node: {"do": do, "seconds": _SLICE_SECONDS, "tasks": of_node} for node, of_node in tasks.items()}
+        found = self._heard(first, [seat for _, seat, _ in told])
+        self._await(parties, found, time.monotonic() + seconds)
+        replies = {group: [found[seat] for seat in party] for group, party in parties.items()}
         failed = {group: figure for group in replies if (figure := self._note(group, replies[group], doing))}
         self._figures |= failed
         self._end([seat for group in failed for seat in self._parties.pop(group)])
         return {group: of_group for group, of_group in replies.items() if group not in failed}
+
+    def _await(self, parties: Mapping[Group, list[Seat]], found: dict[Seat, Reply], ends: float) -> None:
+        """Hear the rest, slice by slice. A group is given up when time is over, or one of its ranks cannot go on."""
+        while any(seat not in found for party in parties.values() for seat in party):
+            over = time.monotonic() > ends
+            waiting: dict[str, list[Seat]] = {"give_up": [], "wait": []}
+            for party in parties.values():
+                hopeless = any(seat in found and found[seat].answer is None for seat in party)
+                waiting["give_up" if over or hopeless else "wait"] += [seat for seat in party if seat not in found]
+            for do, seats in waiting.items():
+                messages: dict[str, dict[str, Any]] = {}
+                for seat in seats:
+                    of_node = messages.setdefault(seat.node, {"do": do, "seconds": _SLICE_SECONDS, "gpus": []})
+                    of_node["gpus"].append(str(seat.gpu))
+                found |= self._heard(messages, seats)
+
+    def _heard(self, messages: Mapping[str, Message], seats: Sequence[Seat]) -> dict[Seat, Reply]:
+        """The replies to messages; none of a rank that is still at it."""
+        answers = self._ask(messages, _SLICE_SECONDS + SLACK_SECONDS) if messages else {}
+        told = {seat: _of(seat, answers[seat.node]) for seat in seats}
+        return {seat: reply_of(seat, what) for seat, what in told.items() if what is not None}
 
     def _note(self, group: Group, replies: Sequence[Reply], doing: str) -> Figure | None:
         self._logs[group] += [line for reply in replies for line in reply.log]
@@ -151,8 +177,9 @@ def _counts(load: Load, pace: float) -> tuple[int, int]:
     return max(min(load.warmups, int(_WARMING_SECONDS / pace)), 1), timed
 
 
-def _reply(seat: Seat, told: Mapping[str, Any] | GpuopsError) -> Reply:
-    return reply_of(seat, told if isinstance(told, GpuopsError) else told[str(seat.gpu)])
+def _of(seat: Seat, told: Mapping[str, Any] | GpuopsError) -> Mapping[str, Any] | GpuopsError | None:
+    """What a node told of one of its ranks."""
+    return told if isinstance(told, GpuopsError) else told.get(str(seat.gpu))
 
 
 def _pace(reply: Reply) -> float:
