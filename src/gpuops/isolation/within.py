@@ -39,7 +39,11 @@ def next_round(evidence: Evidence) -> Round | None:
         return None
     step = min((view.step for view in suspects), key=_STEPS.index)
     asked = [view for view in suspects if view.step == step]
-    controls = [view for view in views if not view.bad and view.like(asked)][:_CONTROLS]
+    controls = [
+        view
+        for kind in dict.fromkeys(view.kind for view in asked)
+        for view in [view for view in views if view.kind == kind and not view.bad][:_CONTROLS]
+    ]
     groups = tuple(group for view in (*asked, *controls) for group in view.groups(step))
     names = asked[0].node.name if len(asked) == 1 else f"{len(asked)} nodes"
     return Round("node", groups, f"{names} {_WHY[step]}")
@@ -62,6 +66,10 @@ _WHY = {
     "again": "slow, and no GPU of it alone: is it still?",
     "pairs": "slow: pairs of GPUs, which GPU is it?",
 }
+
+
+_Kind = tuple[int, float | None]
+"""What tells machines apart: how many GPUs, and what is expected of them together, in GB/s."""
 
 
 @dataclass(frozen=True)
@@ -93,6 +101,7 @@ class _View:
     """What was measured of one node: all its GPUs, also without NVLink SHARP, and its rounds of pairs."""
 
     node: Node
+    kind: _Kind
     whole: tuple[_Reading, ...]
     ring: tuple[_Reading, ...]
     pairs: tuple[tuple[_Reading, ...], ...]
@@ -155,10 +164,6 @@ class _View:
     def _rounds_of_pairs(self) -> list[tuple[tuple[int, int], ...]]:
         return list(pairings(self.node.gpus))
 
-    def like(self, others: Iterable[_View]) -> bool:
-        """Whether it has as many GPUs as one of ``others``."""
-        return len(self.node.gpus) in {len(other.node.gpus) for other in others}
-
     def groups(self, step: str) -> Iterator[Group]:
         """The groups that ``step`` runs on this node."""
         if step != "pairs":
@@ -181,7 +186,9 @@ class _View:
         elif faulty and len(faulty) < len(self.node.gpus):
             yield from (self._accuse_gpu(gpu) for gpu in faulty)
         else:
-            yield _accuse(name, worst, "every pair of its GPUs is" if faulty else "no GPU of it stands out in pairs")
+            yield _accuse(
+                name, worst, "every pair of its GPUs shows it" if faulty else "no GPU of it stands out in pairs"
+            )
 
     def _accuse_gpu(self, gpu: int) -> Accusation:
         pairs = [pair for together in self.pairs for pair in together]
@@ -239,11 +246,16 @@ def _views(evidence: Evidence) -> list[_View]:
             readings[name].append(own)
         if not number:
             well = {name for name, own in found.items() if not any(reading.bad for reading in own)}
-    views = (_view(evidence.fabric.nodes[name], own) for name, own in readings.items())
+    nodes = evidence.fabric.nodes
+    views = (_view(nodes[name], _kind(nodes[name], evidence), own) for name, own in readings.items())
     return [view for view in views if view.whole]
 
 
-def _view(node: Node, rounds: Iterable[list[_Reading]]) -> _View:
+def _kind(node: Node, evidence: Evidence) -> _Kind:
+    return len(node.gpus), evidence.expected.get(Group((node.name,)))
+
+
+def _view(node: Node, kind: _Kind, rounds: Iterable[list[_Reading]]) -> _View:
     whole, ring, pairs = list[_Reading](), list[_Reading](), list[tuple[_Reading, ...]]()
     for readings in rounds:
         group = readings[0].figure.group
@@ -251,15 +263,16 @@ def _view(node: Node, rounds: Iterable[list[_Reading]]) -> _View:
             pairs.append(tuple(readings))
         elif group.variant in {"", "ring"}:
             (ring if group.variant else whole).extend(readings)
-    return _View(node, tuple(whole), tuple(ring), tuple(pairs))
+    return _View(node, kind, tuple(whole), tuple(ring), tuple(pairs))
 
 
 def _readings(measured: Measured, evidence: Evidence, well: set[str] | None) -> dict[str, list[_Reading]]:
     """The figures of one round by node. ``well`` are the nodes that set the measure; None: the most do."""
     alike: dict[object, list[Figure]] = {}
     for figure in measured.figures:
-        size = len(figure.group.gpus), len(evidence.fabric.nodes[figure.group.nodes[0]].gpus)
-        alike.setdefault((figure.group.variant, size), []).append(figure)
+        group = figure.group
+        kind = _kind(evidence.fabric.nodes[group.nodes[0]], evidence)
+        alike.setdefault((group.variant, len(group.gpus), kind), []).append(figure)
     found: dict[str, list[_Reading]] = {}
     for figures in alike.values():
         normal = _normal(figures, evidence, well)

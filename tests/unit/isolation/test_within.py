@@ -146,6 +146,21 @@ def test_what_is_well_the_second_time_is_not_accused():
     assert within.blame(measure(Scripted(figure), Evidence(fabric_of(4)))) == within.Blame()
 
 
+def test_machines_of_another_kind_are_no_measure():
+    fabric = fabric_of(7)
+    expected = {Group((f"n{k}",)): 478.0 if k < 3 else 838.0 for k in range(7)}
+
+    def figure(group):
+        full = 478.0 if int(group.nodes[0][1:]) < 3 else 838.0
+        slow = group.nodes == ("n1",) and (not group.gpus or 5 in group.gpus)
+        return Figure(group, full * (0.7 if slow else 1.0) * (0.8 if group.variant or group.gpus else 1.0))
+
+    evidence = measure(Scripted(figure), Evidence(fabric, expected=expected))
+    (accusation,) = within.blame(evidence).accusations
+    assert accusation.part == "n1:gpu5"
+    assert {name for m in evidence.rounds[1:] for g in m.round.groups for name in g.nodes} == {"n0", "n1", "n2"}
+
+
 def test_the_engines_word_of_who_did_not_arrive_is_taken():
     def figure(group):
         hangs = group.nodes == ("n2",)
