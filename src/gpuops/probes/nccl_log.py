@@ -16,7 +16,7 @@ _READY = re.compile(r"\bcomm .*\brank \d+ .*Init COMPLETE")
 _ALGORITHM = re.compile(r"\bBytes -> Algo (\w{1,30}) proto \w+")
 # the numbers that releases before 2.22 print for them (src/include/nccl_common.h)
 _NUMBERED = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
-_RDMA = "IB"
+_TCP = "Socket"
 _MOST_WARNINGS = 8
 
 
@@ -24,8 +24,8 @@ _MOST_WARNINGS = 8
 class NcclLog:
     """What NCCL told; each is empty where it did not.
 
-    ``networks`` are the transports between nodes (``IB``, ``Socket``, a plugin's name); ``gpu_direct`` is None where
-    no connection told it, else whether all of them over RDMA have it. ``algorithm`` is that of the last operation.
+    ``networks`` are the transports between nodes (``IB``, ``Socket``, a plugin's ``IBext_v10`` or ``AWS Libfabric``);
+    ``gpu_direct`` is whether all connections have GPUDirect RDMA but those over TCP, None where there is none. ``algorithm`` is that of the last operation.
     ``ready`` counts, for each host that said anything, its ranks that finished ncclCommInitRank.
     """
 
@@ -42,7 +42,7 @@ def parse_nccl_log(text: str) -> NcclLog:
     lines = [found.group("host", "text") for found in map(_LINE.search, text.splitlines()) if found]
     links = [found for _, said in lines if (found := _CONNECTION.search(said))]
     announced = [found[1] for _, said in lines if (found := _NETWORK.search(said))]
-    direct = ["GDRDMA" in link[2] for link in links if link[1] == _RDMA]
+    direct = ["GDRDMA" in link[2] for link in links if link[1] != _TCP]
     version, algorithms = _VERSION.search(text), _ALGORITHM.findall(text)
     ready = Counter(host for host, said in lines if _READY.search(said))
     return NcclLog(

@@ -27,6 +27,12 @@ def test_a_connection_without_gpu_direct_is_told():
     assert parse_nccl_log("n:1:2 [0] NCCL INFO Using network IB\n").gpu_direct is None
 
 
+def test_a_plugin_for_rdma_counts_as_rdma():
+    log = parse_nccl_log(SAID.replace("NET/IB/", "NET/AWS Libfabric/"))
+    assert (log.networks, log.gpu_direct) == (("AWS Libfabric",), True)
+    assert parse_nccl_log(SAID.replace("NET/IB/", "NET/Socket/")).gpu_direct is None
+
+
 def test_sockets_are_told_by_the_connection_or_else_by_the_announcement():
     assert parse_nccl_log("n:1:2 [0] NCCL INFO Using network Socket \n").networks == ("Socket",)
     mixed = SAID + "node-a:901:933 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[0] [send] via NET/Socket/0\n"
