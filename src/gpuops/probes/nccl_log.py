@@ -25,8 +25,9 @@ class NcclLog:
     """What NCCL told; each is empty where it did not.
 
     ``networks`` are the transports between nodes (``IB``, ``Socket``, a plugin's ``IBext_v10`` or ``AWS Libfabric``);
-    ``gpu_direct`` is whether all connections have GPUDirect RDMA but those over TCP, None where there is none. ``algorithm`` is that of the last operation.
-    ``ready`` counts, for each host that said anything, its ranks that finished ncclCommInitRank.
+    ``gpu_direct`` is whether all connections but those over TCP have GPUDirect RDMA, None where there is none of them.
+    ``algorithm`` is that of the last operation. ``ready`` counts, for each host that said anything, its ranks that
+    finished ncclCommInitRank.
     """
 
     version: str = ""
