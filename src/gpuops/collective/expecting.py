@@ -19,6 +19,7 @@ from gpuops.bandwidth import (
     on_rail,
     within_node,
 )
+from gpuops.collective.engines import Operation
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import Group
@@ -32,13 +33,15 @@ _READ = ("allreduce.", "nic.rate_gbps")
 class Expectations:
     """What the groups of ``fabric`` should give with NCCL; ``profiles`` by node.
 
-    ``size_bytes`` is the payload of one rank; None: the least that can be judged, which grows with a group.
+    ``size_bytes`` is the payload of one rank; None: the least that can be judged, which grows with a group. Of an
+    ``operation`` other than an all-reduce nothing is expected: the model and the published figures are of that.
     """
 
     fabric: Fabric
     profiles: Mapping[str, Profile]
     efficiency: Efficiency = PRIOR
     size_bytes: int | None = None
+    operation: Operation = "all_reduce"
 
     def of(self, group: Group) -> Expected | None:
         """What ``group`` should give, as the poorest of its nodes; None where nothing can be said of one of them."""
@@ -62,8 +65,8 @@ class Expectations:
     def _of(self, group: Group, profile: Profile) -> Expected | None:
         nodes = [self.fabric.nodes[name] for name in group.nodes]
         gpus = [len(group.gpus or node.gpus) for node in nodes]
-        if group.variant == "no-p2p":
-            return None  # PCIe and the host's memory decide, of which no profile tells
+        if group.variant == "no-p2p" or self.operation != "all_reduce":
+            return None  # without P2P PCIe and the host's memory decide, of which no profile tells
         if len(nodes) == 1:
             return within_node(profile, gpus[0], self.size_bytes, nvls=not group.variant)
         if group.rail is not None:

@@ -44,6 +44,12 @@ def test_without_p2p_nothing_is_expected_nor_of_an_unknown_machine():
     assert Expectations(FABRIC, {}).of(Group(NAMES[:1])) is None
 
 
+@pytest.mark.parametrize("operation", ["all_gather", "reduce_scatter", "all_to_all", "send_recv"])
+def test_of_other_operations_nothing_is_expected(operation):
+    for group in (Group(NAMES[:1]), Group(NAMES[:2], rail=0), Group(NAMES)):
+        assert expecting(operation=operation).of(group) is None
+
+
 def test_a_guess_is_shown_and_not_judged_by():
     assert expecting().to_judge_by(Group(NAMES[:1])) == pytest.approx(466.4)
     assert expecting().of(Group(NAMES[:2], rail=0)) is not None
