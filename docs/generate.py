@@ -6,11 +6,14 @@ function called NAME. ``tests/test_docs.py`` fails where a page is behind the co
 
 from __future__ import annotations
 
+import dataclasses
 import inspect
+import itertools
 import re
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
+from typing import Any
 
 import click
 from click.testing import CliRunner
@@ -18,7 +21,10 @@ from click.testing import CliRunner
 from gpuops.cli import program
 from gpuops.cli._options import target_options
 from gpuops.cli.parse import kinds
+from gpuops.content import listing
 from gpuops.judging import discover
+from gpuops.playbook.loading import load_playbook
+from gpuops.playbook.task import Library
 from gpuops.probes import every_probe
 from gpuops.profile import known
 from gpuops.render import targets
@@ -143,8 +149,48 @@ def launch_targets() -> Iterator[str]:
         yield from ([f"- {target.note}"] if target.note else [])
 
 
+def tasks() -> Iterator[str]:
+    """Every built-in task: what holds after it, and its parameters."""
+    library = Library(FOLDER)
+    for name in library.names:
+        task = library[name]
+        yield from ("", f"### {name}", "", _plain(task.doc), "", _plain(task.params.__doc__), "")
+        fields = dataclasses.fields(task.params)
+        if fields:
+            yield from ("| parameter | type | default |", "|---|---|---|", *map(_field, fields))
+
+
+def _plain(text: str | None) -> str:
+    """A docstring as Markdown."""
+    return inspect.cleandoc(text or "").replace("``", "`")
+
+
+def _field(field: dataclasses.Field[Any]) -> str:
+    kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", "")
+    kind = str(field.type) if not isinstance(field.type, type) else kind
+    kind = re.sub(r"\b(?:typing|collections\.abc|pathlib|gpuops\.secret)\.", "", kind).replace("|", "\\|")
+    made = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
+    default = "required" if made is dataclasses.MISSING else "" if made is None else f"`{made!r}`"
+    return f"| `{field.name}` | {kind} | {default} |"
+
+
+def playbooks() -> Iterator[str]:
+    """Every built-in playbook with its plays and steps; what it is for stands in the comment at its head."""
+    for found in listing("playbooks", ".yml", FOLDER).values():
+        about = " ".join(line.lstrip("# ") for line in _head(found.path.read_text("utf-8")))
+        yield from ("", f"### {found.name}", "", about, "")
+        for play in load_playbook(str(found.path), Library(FOLDER), FOLDER).plays:
+            yield f"- {play.name}, on `{play.hosts}`"
+            yield from (f"  - {step.name} (`{step.task.name}`)" for step in play.every_step)
+
+
+def _head(text: str) -> Iterable[str]:
+    return itertools.takewhile(lambda line: line.startswith("#"), text.splitlines())
+
+
 _PARTS: dict[str, Callable[[], Iterator[str]]] = {
-    made.__name__: made for made in (verbs, node_options, checks, profiles, probes, texts, faults, launch_targets)
+    made.__name__: made
+    for made in (verbs, node_options, checks, profiles, probes, texts, faults, launch_targets, tasks, playbooks)
 }
 
 

@@ -11,8 +11,13 @@ import pytest
 
 from gpuops import errors
 from gpuops.cli import program
+from gpuops.content import listing
 from gpuops.facts import read
 from gpuops.judging import discover, judge
+from gpuops.playbook.loading import load_playbook
+from gpuops.playbook.parameters import as_params
+from gpuops.playbook.planning import plan
+from gpuops.playbook.task import Library, Machine
 from gpuops.probes import every_probe
 from gpuops.profile import NO_PROFILE, known, load
 from gpuops.report import format_names
@@ -78,6 +83,13 @@ def test_every_number_of_a_profile_is_documented_with_its_source():
 def test_every_probe_is_documented():
     headings = re.findall(r"^### (.*)$", page("docs/probes.md"), re.MULTILINE)
     assert headings == sorted(every_probe())
+
+
+def test_every_task_and_playbook_is_documented():
+    tasks = re.findall(r"^### (.*)$", page("docs/tasks.md"), re.MULTILINE)
+    assert tasks == Library(ROOT).names
+    playbooks = re.findall(r"^### (.*)$", page("docs/playbooks.md"), re.MULTILINE)
+    assert playbooks == list(listing("playbooks", ".yml", ROOT))
 
 
 @pytest.mark.parametrize("name", format_names())
@@ -181,3 +193,45 @@ def test_the_example_of_a_profile_works_as_one_new_file(project):
     assert profile["gpu.count"] == 4
     assert profile.match.fits("NVIDIA L40S", 4)
     assert profile.required <= set(discover(project))
+
+
+@pytest.fixture
+def own_tasks(tmp_path):
+    """A project with the tasks and the playbook that the pages show."""
+    folder = tmp_path / "playbooks" / "tasks"
+    folder.mkdir(parents=True)
+    for path in (tmp_path, folder.parent, folder):
+        path.chmod(0o755)
+    for name, text in re.findall(
+        r"`(playbooks/tasks/\w+\.py)`.*?```python\n(.*?)```", page("docs/tasks.md"), re.DOTALL
+    ):
+        (tmp_path / name).write_text(text, "utf-8")
+    return tmp_path
+
+
+@pytest.mark.parametrize(
+    ("swaps", "fstab", "expected"),
+    [
+        ("Filename\n", "/dev/sda1 / ext4 rw 0 1\n", []),
+        ("Filename\n/swap.img\n", "/dev/sda1 / ext4 rw 0 1\n", ["swap off"]),
+        ("Filename\n", "/dev/sda1 / ext4 rw 0 1\n/swap.img none swap sw 0 0\n", ["replace /etc/fstab"]),
+    ],
+)
+def test_the_example_of_a_task_works_as_one_new_file(own_tasks, swaps, fstab, expected):
+    def answer(questions):
+        return [Completed("n1", q, 0, "644:root:root:0:0:regular file\n" + fstab if hasattr(q, "words") else
+                          f"/proc/swaps\0{swaps}\0/etc/fstab\0{fstab}\0") for q in questions]  # fmt: skip
+
+    library = Library(own_tasks)
+    found = plan(library["swap"], as_params(library["swap"], {}), Machine("n1"), answer, library)
+    assert [change.what for change in found.changes] == expected
+
+
+def test_the_example_of_a_playbook_can_be_loaded(own_tasks):
+    (text,) = re.findall(r"```yaml\n(.*?)```", page("docs/playbooks.md"), re.DOTALL)
+    (own_tasks / "p.yml").write_text(text, "utf-8")
+    (own_tasks / "more.yml").write_text("- swap:\n", "utf-8")
+    (own_tasks / "tuning").write_text("- {hosts: all, tasks: []}\n", "utf-8")
+    first, second = load_playbook(str(own_tasks / "p.yml"), Library(own_tasks), own_tasks).plays
+    assert next(iter(first.every_step)).name == "NCCL, pinned"
+    assert second.hosts == "all"
