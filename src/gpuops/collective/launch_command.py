@@ -39,6 +39,7 @@ _FLAGS: Mapping[Launcher, frozenset[str]] = {
     ),
 }
 """The options of each launcher that take no value; all others take one."""
+_STATIC = "--master-addr={master} --master-port={port}"
 _MCA = frozenset("--mca -mca --prtemca --pmixmca -gmca --gmca".split())
 
 
@@ -48,7 +49,8 @@ class LaunchCommand:
 
     ``hosts`` are those that it names, in their order (none: each host is started by hand, or Slurm chooses); ``count``
     how many there are to be. ``master`` and ``port`` are where the ranks meet; None: the launcher chooses. What the
-    command sets for its ranks is the ``environment``; ``mpi_interface`` is where Open MPI may connect.
+    command sets for its ranks is the ``environment``; ``mpi_interface`` is where Open MPI may connect. The ``meeting``
+    words name the place in this launcher's way.
     """
 
     launcher: Launcher
@@ -59,6 +61,16 @@ class LaunchCommand:
     port: int = DEFAULT_PORT
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     mpi_interface: str = ""
+    meeting: str = "MASTER_ADDR={master} MASTER_PORT={port}"
+
+    @property
+    def needs_master(self) -> bool:
+        """Several nodes cannot start unless the command says where they meet."""
+        return self.meeting.startswith("--rdzv")
+
+    def meet_at(self, master: str, port: int) -> str:
+        """The words that tell the ranks to meet there."""
+        return self.meeting.format(master=master, port=port)
 
     def setting(self, name: str, value: str) -> str:
         """An environment variable, as this launcher is told to set it."""
@@ -97,9 +109,18 @@ def read_command(words: Sequence[str], read_file: ReadFile, surroundings: Mappin
     found = _READERS[launcher](LaunchCommand(launcher, program), _options(launcher, rest), read_file)
     typed = {**surroundings, **given}
     if launcher == "mpirun":  # hands on only what -x names; without a value, what it has itself
-        return replace(found, environment={n: v or typed.get(n, "") for n, v in found.environment.items()})
+        return _met(found, {name: value or typed.get(name, "") for name, value in found.environment.items()})
     inherited = {} if launcher == "torchrun" else {n: v for n, v in surroundings.items() if n.startswith("NCCL_")}
-    return replace(found, environment={**inherited, **given, **found.environment})
+    return _met(found, {**inherited, **given, **found.environment})
+
+
+def _met(command: LaunchCommand, environment: Mapping[str, str]) -> LaunchCommand:
+    """The command with its environment, which may name the meeting place where no option does."""
+    port = environment.get("MASTER_PORT", "")
+    master = command.master or environment.get("MASTER_ADDR")
+    return replace(
+        command, environment=environment, master=master, port=int(port) if port.isdecimal() else command.port
+    )
 
 
 def _assignments(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
@@ -157,6 +178,7 @@ def _torchrun(command: LaunchCommand, words: _Words, _read_file: ReadFile) -> La
         count=1 if "--standalone" in words.options else words.number("--nnodes"),
         master=words.last("--master-addr") or host or None,
         port=int(port) if port else words.number("--master-port") or DEFAULT_PORT,
+        meeting=_STATIC if "--master-addr" in words.options else "--rdzv-backend=c10d --rdzv-endpoint={master}:{port}",
     )
 
 
@@ -173,6 +195,7 @@ def _deepspeed(command: LaunchCommand, words: _Words, read_file: ReadFile) -> La
         count=count,
         master=words.last("--master-addr") or next(iter(left), None),
         port=words.number("--master-port") or DEFAULT_PORT,
+        meeting="--master_addr={master} --master_port={port}",
     )
 
 

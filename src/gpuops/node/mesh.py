@@ -60,7 +60,8 @@ class Mesh:
             self.drop(one)
         self.token, self.listening = message["token"].encode(), []
         try:
-            address = own_address(message.get("interface", ""), message["address"])
+            anywhere = message.get("anywhere", False)   # as torch listens where its ranks meet
+            address = "0.0.0.0" if anywhere else own_address(message.get("interface", ""), message["address"])
             family, _, _, _, place = socket.getaddrinfo(address, message.get("port", 0), type=socket.SOCK_STREAM)[0]
             for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
                 self.listening.append(socket.socket(family, kind))
@@ -108,6 +109,12 @@ class Mesh:
             self.wait(0.02)
         late = "no answer within %g s" % message["seconds"]
         return {"names": {name: found.get(name, {"error": late}) for name in message["names"]}}
+
+    def interfaces(self, message) -> dict:
+        """The IPv4 address of each interface that has one, and the one where this node's peers reach it."""
+        found = {name: address for _, name in socket.if_nameindex() for address in [address_of(name)] if address}
+        own = socket.getaddrinfo(own_address("", message["address"]), None)[0][4][0]
+        return {"interfaces": found, "own": next((name for name, address in found.items() if address == own), "")}
 
     def connect(self, message) -> dict:
         """Who of ``to`` ({node: [address, port, token]}) is not reached, and why."""
@@ -202,15 +209,22 @@ class Attempt:
 
 def own_address(interface, address) -> str:
     """Where peers reach this node: on ``interface``, else where SSH came in, else at ``address``."""
-    if not interface:
-        connection = os.environ.get("SSH_CONNECTION", "").split(" ")
-        return connection[2] if len(connection) == 4 else address
+    if interface:
+        found = address_of(interface)
+        if not found:
+            raise OSError(errno.ENODEV, "the interface %s is absent or has no IPv4 address" % interface)
+        return found
+    connection = os.environ.get("SSH_CONNECTION", "").split(" ")
+    return connection[2] if len(connection) == 4 else address
+
+
+def address_of(interface) -> str:
+    """The IPv4 address of an interface, empty where it has none."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
         try:
-            said = fcntl.ioctl(asker, SIOCGIFADDR, struct.pack("40s", interface.encode()))
-        except OSError as error:
-            raise OSError(error.errno, "the interface %s is absent or has no IPv4 address" % interface)
-    return socket.inet_ntoa(said[20:24])
+            return socket.inet_ntoa(fcntl.ioctl(asker, SIOCGIFADDR, struct.pack("40s", interface.encode()))[20:24])
+        except OSError:
+            return ""
 
 
 def look_up(name, found) -> None:

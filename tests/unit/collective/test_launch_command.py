@@ -106,3 +106,18 @@ def test_what_is_no_launch_command_is_refused(line, said):
 )
 def test_each_launcher_is_told_of_a_variable_in_its_own_way(line, words):
     assert read(line).setting("NCCL_IB_GID_INDEX", "3") == words
+
+
+def test_the_place_to_meet_is_told_in_the_launchers_own_words():
+    assert read("torchrun t.py").meet_at("a", 5) == "--rdzv-backend=c10d --rdzv-endpoint=a:5"
+    assert read("torchrun --master_addr b t.py").meet_at("a", 5) == "--master-addr=a --master-port=5"
+    assert read("deepspeed t.py").meet_at("a", 5) == "--master_addr=a --master_port=5"
+    assert read("srun t.py").meet_at("a", 5) == "MASTER_ADDR=a MASTER_PORT=5"
+    assert read("torchrun t.py").needs_master
+    assert not read("srun t.py").needs_master
+
+
+def test_the_place_to_meet_may_stand_in_the_environment():
+    found = read("mpirun -x MASTER_ADDR=gpu01 -x MASTER_PORT=6000 python t.py")
+    assert (found.master, found.port) == ("gpu01", 6000)
+    assert read("MASTER_ADDR=gpu02 srun python t.py").master == "gpu02"

@@ -60,6 +60,12 @@ def test_it_listens_where_ssh_came_in(open_node):
     assert worker.hear(10)["address"] == HERE
 
 
+def test_its_interfaces_are_told_with_the_one_that_peers_use(start):
+    told = start()("interfaces", address="localhost")
+    assert told["interfaces"]["lo"] == HERE
+    assert told["own"] == "lo"
+
+
 def test_who_is_reached_is_not_told_and_who_is_not_is_told_why(two):
     one, _, told = two
     with socket.socket() as closed, socket.socket() as silent:

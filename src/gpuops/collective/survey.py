@@ -1,0 +1,94 @@
+"""Survey: what a job's program would find on a node, asked in the way in which the job itself would be started."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+
+from gpuops.probing import Unknown
+from gpuops.shell import Command, Completed
+
+_SECONDS = 45.0
+_SCRIPT = r"""
+cat /proc/self/limits | sed -n 's/^Max locked memory *\([^ ]*\) .*/memlock \1/p'
+env | sed -n 's/^\(NCCL_[A-Z0-9_]*=\)/env \1/p'
+cat /etc/nccl.conf "$HOME/.nccl.conf" 2>/dev/null | sed -n 's/^ *\(NCCL_[A-Z0-9_]*=\)/conf \1/p'
+path=$(command -v -- "$1" || "${SHELL:-/bin/sh}" -lc 'command -v -- "$1"' sh "$1" </dev/null 2>/dev/null)
+if [ -n "$path" ]; then
+    echo "program $path"
+    python=$path
+    case ${path##*/} in python*) ;; *) python=$(sed -n '1s/^#! *//p;1q' "$path" 2>/dev/null | tr -d '\0') ;; esac
+    case $python in *python*)
+        $python -c '
+import sys
+print("= python", ".".join(map(str, sys.version_info[:3])))
+import torch
+print("= torch", torch.__version__)
+if torch.version.cuda:
+    print("= nccl", ".".join(map(str, torch.cuda.nccl.version())))
+' 2>&1 </dev/null | sed -n 's/^= //p;t;s/^/trouble /p' ;;
+    esac
+fi
+echo end
+"""
+
+
+@dataclass(frozen=True)
+class Survey:
+    """What was found. An empty text: there is none. ``memlock_bytes`` None: without limit.
+
+    ``environment`` are the NCCL variables that a session has by itself, those of nccl.conf among them.
+    """
+
+    program: str = ""
+    python: str = ""
+    torch: str = ""
+    nccl: str = ""
+    trouble: str = ""
+    memlock_bytes: int | None = None
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+
+
+def by_ssh(program: str) -> Command:
+    """The question to a node, in a session like any other."""
+    return Command(("sh", "-c", _SCRIPT, "sh", program), timeout_seconds=_SECONDS)
+
+
+def by_srun(program: str, nodes: Sequence[str]) -> Command:
+    """The question to Slurm's ``nodes``, as one step; every line of the answer begins with its node."""
+    marked = f'{{ {_SCRIPT} }} 2>&1 | sed "s/^/$SLURMD_NODENAME|/"'
+    words = ("srun", f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}", "--ntasks-per-node=1", "--quiet")
+    return Command((*words, "--immediate=30", "sh", "-c", marked, "sh", program), timeout_seconds=30 + _SECONDS)
+
+
+def by_node(answer: Completed) -> dict[str, str]:
+    """The lines of `by_srun`'s answer, by node."""
+    found: dict[str, list[str]] = defaultdict(list)
+    for line in answer.out.splitlines():
+        node, bar, text = line.partition("|")
+        if bar:
+            found[node].append(text)
+    return {node: "\n".join([*lines, ""]) for node, lines in found.items()}
+
+
+def parse_survey(text: str) -> Survey | Unknown:
+    """What `by_ssh`'s script printed on one node."""
+    lines = [line.partition(" ") for line in text.splitlines()]
+    if not lines or lines[-1][0] != "end":
+        return Unknown(f"the survey ended early: {text[-80:]!r}")
+    said = {name: value for name, _, value in reversed(lines)}
+    lock = said.get("memlock", "")
+    settings = [value.partition("=") for kind in ("conf", "env") for name, _, value in lines if name == kind]
+    if lock != "unlimited" and not lock.isdecimal():
+        return Unknown(f"the survey tells no limit of locked memory: {text[:80]!r}")
+    troubles = [value for name, _, value in lines if name == "trouble" and value.strip()]
+    return Survey(
+        program=said.get("program", ""),
+        python=said.get("python", ""),
+        torch=said.get("torch", ""),
+        nccl=said.get("nccl", ""),
+        trouble=troubles[-1] if troubles else "",
+        memlock_bytes=None if lock == "unlimited" else int(lock),
+        environment={name: value for name, _, value in settings},
+    )

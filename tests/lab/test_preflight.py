@@ -1,0 +1,97 @@
+"""gpuops preflight over a running lab: causes are planted, and the line to change is what is told first."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from gpuops.cli import program
+from gpuops.lab import cluster
+from gpuops.transport.reach import hang_up
+
+MPIRUN = "mpirun -H gpu01:8,gpu02:8 all_reduce_perf -b 1G".split()
+
+
+@pytest.fixture
+def preflight(lab, home, monkeypatch, tmp_path):
+    """Runs the verb; returns its exit code and what it printed."""
+    monkeypatch.chdir(tmp_path)
+
+    def run(*words, options=()):
+        arguments = ["preflight", "-i", str(lab.folder / "inventory.yml"), *options, "--", *words]
+        done = CliRunner().invoke(program, arguments, standalone_mode=False)
+        assert done.exception is None, done.exception
+        return done.return_value, done.stdout
+
+    yield run
+    hang_up()
+
+
+@pytest.fixture
+def causes(preflight):
+    """What is in the way, as (rung, nodes, change)."""
+
+    def run(*words, options=()):
+        _, printed = preflight(*words, options=("--json", *options))
+        return [(c["rung"], c["nodes"], c["change"]) for c in json.loads(printed)["causes"]]
+
+    return run
+
+
+def test_a_job_that_can_start_is_told_so_after_one_all_reduce(preflight):
+    code, printed = preflight(*MPIRUN)
+    assert code == 0
+    assert printed.startswith("preflight   mpirun on gpu[01-02] ")
+    assert printed.endswith("\nnothing is in the way\n")
+    assert " GB/s over 2 nodes by nccl-tests" in printed
+    assert max(map(len, printed.splitlines())) <= 80
+
+
+def test_a_host_that_does_not_answer_is_unreachable_and_not_a_fault_of_the_command(preflight, plant):
+    plant("gpu02:host:refuse")
+    code, printed = preflight(*MPIRUN)
+    assert code == 3
+    assert "connection refused" in printed
+
+
+def test_an_interface_that_is_not_there_is_the_line_to_change(preflight):
+    code, printed = preflight("mpirun", "-x", "NCCL_SOCKET_IFNAME=nothing0", *MPIRUN[1:])
+    assert code == 1
+    assert printed.splitlines()[-1].startswith("change this first  -x NCCL_SOCKET_IFNAME=")
+
+
+def test_a_host_outside_of_the_inventory_is_named(causes):
+    assert causes("mpirun", "-H", "gpu01,gpu77", "all_reduce_perf")[0] == (
+        "hosts",
+        [],
+        "take gpu77 out of the command's hosts, or add it",
+    )
+
+
+def test_torchrun_is_not_on_these_hosts_and_nobody_says_where_to_meet(causes):
+    found = causes("torchrun", "--nnodes=2", "--nproc-per-node=8", "train.py", options=("-l", "gpu01,gpu02"))
+    assert found == [
+        ("environment", ["gpu01", "gpu02"], "give the full path of torchrun"),
+        ("meeting", [], "--rdzv-backend=c10d --rdzv-endpoint=gpu01:29500"),
+    ]
+
+
+def test_a_job_of_somebody_else_is_in_the_way_and_is_not_disturbed(preflight, plant, lab):
+    plant("gpu02:host:busy")
+    code, printed = preflight(*MPIRUN)
+    assert code == 1
+    assert "busy (Slurm job 4711 train, user alice" in printed
+    assert "all-reduce   skipped  somebody computes there" in printed
+    cluster.clear(lab.folder, ["gpu02"])
+
+
+def test_a_rail_that_is_down_is_told(causes, plant):
+    plant("gpu02:mlx5_3:port-down")
+    (cause,) = causes(*MPIRUN)
+    assert cause[:2] == ("rdma", ["gpu02"])
+
+
+@pytest.mark.parametrize("words", [("python", "train.py"), ("mpirun", "--hostfile", "no-such-file", "x")])
+def test_what_cannot_be_read_is_wrong_input(lab, home, words):
+    done = CliRunner().invoke(program, ["preflight", "-i", str(lab.folder / "inventory.yml"), "--", *words])
+    assert done.exception.exit_code == 2

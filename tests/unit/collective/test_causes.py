@@ -1,0 +1,146 @@
+import pytest
+
+from gpuops.collective import causes
+from gpuops.collective.causes import Cause, chosen
+from gpuops.collective.launch_command import LaunchCommand
+from gpuops.collective.survey import Survey
+from gpuops.probes.gids import Gid
+from gpuops.probes.ib import IbPort
+
+TORCHRUN = LaunchCommand("torchrun", "torchrun", meeting="--rdzv-endpoint={master}:{port}")
+MPIRUN = LaunchCommand("mpirun", "./train")
+GOOD = Survey("/opt/bin/torchrun", "3.11.2", "2.9.1", "2.27.7")
+
+
+@pytest.mark.parametrize(
+    ("text", "used", "not_used"),
+    [
+        ("eth", ["eth0", "eth1"], ["ens5", "lo"]),
+        ("=eth0", ["eth0"], ["eth01", "eth1"]),
+        ("^lo,docker", ["eth0"], ["lo", "docker0"]),
+        ("^=lo", ["lo1"], ["lo"]),
+        ("mlx5_0:1,mlx5_3", ["mlx5_0", "mlx5_3"], ["mlx5_1"]),
+        ("^", ["anything"], []),
+    ],
+)
+def test_a_list_of_nccl_means_what_nccl_takes_it_for(text, used, not_used):
+    assert [name for name in [*used, *not_used] if name in chosen(text)] == used
+
+
+def test_hosts_that_nobody_knows_are_named_and_a_wrong_count_is_told():
+    named = LaunchCommand("mpirun", "x", hosts=("a", "c"))
+    (cause,) = causes.hosts(named, {"a", "b"}, 1)
+    assert cause.why == "the inventory has no c"
+    four = LaunchCommand("torchrun", "torchrun", count=4)
+    assert list(causes.hosts(four, set(), 3)) == [
+        Cause("hosts", (), "the command wants 4 nodes, and 3 are chosen", "--nnodes=3")
+    ]
+    assert not list(causes.hosts(four, set(), 4))
+
+
+def test_equal_nodes_are_in_nobodys_way():
+    assert not list(causes.environment(TORCHRUN, {"a": GOOD, "b": GOOD}))
+
+
+def test_a_program_that_is_missing_is_told_with_where_it_is():
+    (cause,) = causes.environment(TORCHRUN, {"a": GOOD, "b": Survey()})
+    assert cause == Cause("environment", ("b",), "torchrun is not there", "put /opt/bin/torchrun on these nodes")
+    (cause,) = causes.environment(TORCHRUN, {"a": Survey(), "b": Survey()})
+    assert (cause.nodes, cause.change) == (("a", "b"), "give the full path of torchrun")
+
+
+def test_the_node_with_another_version_is_named():
+    other = Survey("/opt/bin/torchrun", "3.11.2", "2.9.1", "2.18.3")
+    (cause,) = causes.environment(TORCHRUN, {"a": GOOD, "b": other, "c": GOOD})
+    assert cause.nodes == ("b",)
+    assert cause.why == "NCCL is 2.18.3 here and 2.27.7 on the others"
+    assert "==2.27.7" in cause.change
+
+
+def test_a_python_without_torch_is_told_where_torch_is_needed():
+    bare = Survey("/opt/bin/torchrun", "3.11.2", trouble="ModuleNotFoundError: No module named 'torch'")
+    (cause,) = causes.environment(TORCHRUN, {"a": GOOD, "b": bare})
+    assert cause.nodes == ("b",)
+    assert "No module named 'torch'" in cause.why
+    assert not list(causes.environment(MPIRUN, {"a": bare}))
+
+
+def test_memory_counts_where_there_is_rdma():
+    surveys = {"a": Survey(memlock_bytes=65536), "b": Survey(memlock_bytes=65536), "c": Survey()}
+    (cause,) = causes.memory(surveys, ["a", "c"])
+    assert (cause.nodes, cause.why) == (("a",), "the job may lock 64 KiB of memory only")
+
+
+HERE = {"a": {"lo": "127.0.0.1", "ens5": "10.0.0.1"}, "b": {"lo": "127.0.0.1", "ens5": "10.0.0.2"}}
+OWN = {"a": "ens5", "b": "ens5"}
+
+
+def test_an_interface_that_is_not_there_is_told_with_one_that_is():
+    settings = {"a": {"NCCL_SOCKET_IFNAME": "eth0"}, "b": {}}
+    (cause,) = causes.interfaces(TORCHRUN, settings, HERE, OWN)
+    assert cause.nodes == ("a",)
+    assert "eth0" in cause.why
+    assert cause.change == "NCCL_SOCKET_IFNAME=ens5"
+    assert not list(causes.interfaces(TORCHRUN, {"a": {"NCCL_SOCKET_IFNAME": "^lo"}}, HERE, OWN))
+
+
+def test_mpirun_has_an_interface_of_its_own():
+    wrong = LaunchCommand("mpirun", "x", mpi_interface="eth0")
+    (cause,) = causes.interfaces(wrong, {}, HERE, OWN)
+    assert (cause.nodes, cause.change) == (("a", "b"), "--mca btl_tcp_if_include ens5")
+    assert not list(causes.interfaces(LaunchCommand("mpirun", "x", mpi_interface="10.0.0.0/24"), {}, HERE, OWN))
+    assert not list(causes.interfaces(LaunchCommand("mpirun", "x", mpi_interface="ens5,eth9"), {}, HERE, OWN))
+
+
+def port(device="mlx5_0", state="Active", layer="Ethernet"):
+    return IbPort(device, 1, state, "LinkUp", 400.0, layer)
+
+
+def entry(index, kind="RoCE v2", device="mlx5_0"):
+    return Gid(device, 1, index, f"0000:0000:0000:0000:0000:ffff:0a00:000{index}", kind, "eth2")
+
+
+def test_hcas_that_are_not_up_are_told():
+    (cause,) = causes.rails({"a": {"NCCL_IB_HCA": "mlx5_1"}, "b": {}}, {"a": [port(), port("mlx5_1", "Down")]})
+    assert (cause.nodes, cause.change) == (("a",), "take NCCL_IB_HCA=mlx5_1 out")
+    assert not list(causes.rails({"a": {"NCCL_IB_HCA": "=mlx5_0:1"}}, {"a": [port()]}))
+
+
+def gid(settings, tables, ports=None):
+    return list(causes.gid(TORCHRUN, settings, ports or {key: [port()] for key in tables}, tables))
+
+
+def test_a_gid_index_that_is_no_roce_v2_is_told_with_one_that_is_everywhere():
+    tables = {"a": [entry(1, "IB/RoCE v1"), entry(3), entry(5)], "b": [entry(2), entry(5)]}
+    (cause,) = gid({"a": {"NCCL_IB_GID_INDEX": "3"}, "b": {"NCCL_IB_GID_INDEX": "3"}}, tables)
+    assert cause == Cause("gid", ("b",), "mlx5_0 has nothing at GID index 3", "NCCL_IB_GID_INDEX=5")
+    (cause,) = gid({"a": {"NCCL_IB_GID_INDEX": "1"}}, tables)
+    assert "IB/RoCE v1 at GID index 1" in cause.why
+
+
+def test_where_no_index_is_good_everywhere_none_is_to_be_set():
+    tables = {"a": [entry(3)], "b": [entry(5)]}
+    (cause,) = gid({key: {"NCCL_IB_GID_INDEX": "3"} for key in tables}, tables)
+    assert cause.change.startswith("unset NCCL_IB_GID_INDEX")
+
+
+def test_a_gid_index_matters_only_on_ethernet_ports_that_are_used():
+    setting = {"a": {"NCCL_IB_GID_INDEX": "3"}}
+    assert not gid(setting, {"a": []}, {"a": [port(layer="InfiniBand"), port(state="Down")]})
+    assert not gid({"a": {"NCCL_IB_GID_INDEX": "3", "NCCL_IB_HCA": "mlx5_1"}}, {"a": []})
+    assert not gid({"a": {}}, {"a": []})
+
+
+def test_several_nodes_need_one_place_to_meet():
+    (cause,) = causes.meeting(TORCHRUN, ["a", "b"])
+    assert cause.change == "--rdzv-endpoint=a:29500"
+    assert not list(causes.meeting(TORCHRUN, ["a"]))
+    assert not list(causes.meeting(MPIRUN, ["a", "b"]))
+
+
+@pytest.mark.parametrize("master", ["localhost", "127.0.0.1", "::1"])
+def test_a_place_that_is_every_node_itself_is_none(master):
+    command = LaunchCommand("deepspeed", "deepspeed", master=master, meeting="--master_addr={master}")
+    (cause,) = causes.meeting(command, ["a", "b"])
+    assert cause.change == "--master_addr=a"
+    assert not list(causes.meeting(command, ["a"]))

@@ -1,0 +1,81 @@
+import shutil
+import subprocess
+import sys
+
+import pytest
+
+from gpuops.collective.survey import Survey, by_node, by_srun, by_ssh, parse_survey
+from gpuops.probing import Unknown
+from gpuops.shell import Completed
+
+TEXT = """\
+memlock 65536
+conf NCCL_DEBUG=WARN
+conf NCCL_IB_HCA=mlx5_0
+env NCCL_DEBUG=INFO
+program /opt/conda/bin/torchrun
+python 3.11.2
+torch 2.9.1+cu130
+nccl 2.27.7
+end
+"""
+
+
+def test_a_survey_tells_versions_memory_and_settings():
+    assert parse_survey(TEXT) == Survey(
+        program="/opt/conda/bin/torchrun",
+        python="3.11.2",
+        torch="2.9.1+cu130",
+        nccl="2.27.7",
+        memlock_bytes=65536,
+        environment={"NCCL_DEBUG": "INFO", "NCCL_IB_HCA": "mlx5_0"},
+    )
+
+
+def test_what_python_complains_of_last_is_kept():
+    found = parse_survey(
+        "memlock unlimited\nprogram /x\npython 3.9.1\ntrouble Traceback:\ntrouble no torch here\nend\n"
+    )
+    assert (found.memlock_bytes, found.torch, found.trouble) == (None, "", "no torch here")
+
+
+@pytest.mark.parametrize("text", ["", "\n", TEXT[:-5], TEXT.replace("memlock 65536\n", ""), "memlock much\nend\n"])
+def test_a_survey_that_is_not_whole_is_unknown(text):
+    assert isinstance(parse_survey(text), Unknown)
+
+
+def test_the_lines_of_a_step_are_told_apart_by_node():
+    answer = Completed(
+        "login", by_srun("python", ["a", "b"]), 0, "a|memlock 1\nb|memlock 2\nsrun: noise\na|end\nb|end\n"
+    )
+    assert by_node(answer) == {"a": "memlock 1\nend\n", "b": "memlock 2\nend\n"}
+
+
+def ask(question, **environment):
+    env = {"PATH": "/usr/bin:/bin", "HOME": "/nonexistent", **environment}
+    done = subprocess.run(question.words, capture_output=True, text=True, check=False, env=env)
+    return parse_survey(done.stdout)
+
+
+def test_the_question_finds_what_is_on_this_machine(tmp_path):
+    script = tmp_path / "torchrun"
+    script.write_text(f"#!{sys.executable}\n")
+    script.chmod(0o755)
+    found = ask(by_ssh("torchrun"), PATH=f"{tmp_path}:/usr/bin:/bin", NCCL_SOCKET_IFNAME="eth0", OTHER="x")
+    assert found.program == str(script)
+    assert found.python == ".".join(map(str, sys.version_info[:3]))
+    assert found.environment == {"NCCL_SOCKET_IFNAME": "eth0"}
+
+
+def test_a_program_that_is_missing_is_told_apart_from_a_python_without_torch(tmp_path):
+    assert ask(by_ssh("no-such-program")).program == ""
+    bare = tmp_path / "python3"
+    bare.symlink_to(shutil.which("python3", path="/usr/bin:/bin"))
+    found = ask(by_ssh(str(bare)))
+    assert found.python
+    assert found.torch or "torch" in found.trouble
+
+
+def test_nccl_conf_of_the_user_counts(tmp_path):
+    (tmp_path / ".nccl.conf").write_text("# mine\nNCCL_DEBUG=WARN\n")
+    assert ask(by_ssh("sh"), HOME=str(tmp_path)).environment["NCCL_DEBUG"] == "WARN"
