@@ -33,10 +33,12 @@ _ALWAYS_COUNTED = ("ok", "failed")
 
 def draw(record: Record, page: Page, *, diff: bool) -> Iterator[str]:
     """The blocks of the nodes that have something to tell, then those where all was well, in one line."""
+    by_node: dict[str, list[Result]] = {}
+    for result in record.results:
+        by_node.setdefault(result.node, []).append(result)
     stories: dict[tuple[str, ...], list[str]] = {}
-    for node in dict.fromkeys(result.node for result in record.results):
-        story = tuple(_story([r for r in record.results if r.node == node], page, diff=diff))
-        stories.setdefault(story, []).append(node)
+    for node, results in by_node.items():
+        stories.setdefault(tuple(_story(results, page, diff=diff)), []).append(node)
     for story, nodes in stories.items():
         if story:
             yield from ("", fold(nodes), *story)

@@ -2,16 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
+from gpuops.document import Node
 from gpuops.inventory import Host
 from gpuops.playbook.condition import FACTS, Condition
 from gpuops.playbook.parameters import read_params
 from gpuops.playbook.play import Play, Step
 from gpuops.playbook.task import Machine
-from gpuops.playbook.variables import Variables
+from gpuops.playbook.variables import Variables, own_variables
 from gpuops.probes import every_probe
 
 
@@ -35,22 +36,24 @@ def machine_of(host: Host) -> Machine:
 
 def bind(play: Play, hosts: Iterable[Host]) -> Bound:
     """Every step of ``play`` for every host; `gpuops.errors.DocumentError` where a parameter or a name is wrong."""
-    alike: dict[str, object] = {}
-    return {host.name: {step.id: bound for step, bound in _bound(play, host, alike)} for host in hosts}
-
-
-def _bound(play: Play, host: Host, alike: dict[str, object]) -> Iterable[tuple[Step, BoundStep]]:
-    """The steps for one host; ``alike`` keeps the parameters that are the same for all hosts."""
     registered = {step.register for step in play.every_step if step.register}
-    facts = {f"{FACTS}.{name}" for name in every_probe()}
+    known = registered | {f"{FACTS}.{name}" for name in every_probe()}
+    alike: dict[str, object] = {}
+    return {host.name: dict(_bound(play, own_variables(host), known, alike)) for host in hosts}
+
+
+def _bound(
+    play: Play, own: Mapping[str, Node], known: set[str], alike: dict[str, object]
+) -> Iterator[tuple[str, BoundStep]]:
+    """The steps for one host; ``alike`` keeps the parameters that are the same for all hosts."""
     for step in play.every_step:
-        variables = Variables({**play.vars, **step.vars}, host)
+        variables = Variables({**play.vars, **step.vars}, own)
         conditions = (*step.when, *step.until)
         for condition in conditions:
-            condition.require({*variables.names, *registered, *facts})
+            condition.require(variables.names | known)
         if step.id not in alike or variables.looked_at(step.given):
             alike[step.id] = read_params(step.task, variables.resolve(step.given))
-        yield step, BoundStep(step, alike[step.id], variables.plain(_names(conditions)))
+        yield step.id, BoundStep(step, alike[step.id], variables.plain(_names(conditions)))
 
 
 def _names(conditions: Iterable[Condition]) -> set[str]:

@@ -53,8 +53,8 @@ class Journal:
         if content and not content.endswith(b"\n"):
             os.truncate(self.path, content.rfind(b"\n") + 1)
 
-    def write(self, event: str, **facts: object) -> None:
-        """One line, on the disk when this returns."""
+    def write(self, event: str, *, durable: bool = True, **facts: object) -> None:
+        """One line, on the disk when this returns; one that is not ``durable`` survives us, but not a power failure."""
         line = {"event": event, "at": dt.datetime.now(dt.timezone.utc).isoformat(timespec="milliseconds"), **facts}
         data = blot(json.dumps(line, ensure_ascii=False)).encode() + b"\n"
         with self._lock:
@@ -62,6 +62,8 @@ class Journal:
                 raise OutputError(self._broken)
             try:
                 self._append(data)
+                if durable:
+                    os.fsync(self._file)
             except OSError as error:
                 self._broken = f"{self.path}: the journal cannot be written ({error.strerror}), so nothing more is done"
                 raise OutputError(self._broken) from error
@@ -69,18 +71,17 @@ class Journal:
     def _append(self, data: bytes) -> None:
         while data:  # a disk that gets full takes a part, and tells at the next attempt
             data = data[os.write(self._file, data) :]
-        os.fsync(self._file)
 
     def begin(self, node: str, step: str, change: Change, notify: Iterable[str] = (), **facts: object) -> int:
         """A change is about to be made; the number that `end` takes."""
         number = next(self._numbers)
-        told = {"what": change.what, "kind": change.kind, "does": does(change), "detach": change.detach, **facts}
+        told: Line = {"what": change.what, "kind": change.kind, "does": does(change), "detach": change.detach, **facts}
         self.write("change", id=number, node=node, step=step, notify=[*notify], **told)
         return number
 
     def end(self, number: int, done: Completed | None = None, *, good: bool = True) -> None:
         """The change is made, or failed."""
-        said = {"exit": done.exit, "seconds": round(done.seconds, 3), "said": done.last_words()} if done else {}
+        said: Line = {"exit": done.exit, "seconds": round(done.seconds, 3), "said": done.last_words()} if done else {}
         self.write("done", id=number, good=good, **said)
 
     def close(self) -> None:

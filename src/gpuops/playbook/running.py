@@ -142,7 +142,7 @@ class Runner:
             waiting += [name for name in step.notify if name not in waiting]
         if site.journal and not self.record.interrupted:
             told = {"name": step.name, "status": result.status, "why": result.why, "handler": result.handler}
-            site.journal.write("step", node=result.node, step=step.id, **told)
+            site.journal.write("step", durable=False, node=result.node, step=step.id, **told)
 
     def _reboots_next(self, play: Play, host: Host) -> bool:
         waiting = self.record.waiting.get(host.name, [])

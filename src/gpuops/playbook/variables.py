@@ -23,20 +23,24 @@ _OURS = ("!env", "!file", "!secret")
 _DEEPEST = 10
 
 
-class Variables:
-    """What ``{{ … }}`` may name for one node: the playbook's variables, the inventory's above them, and ``node``."""
+def own_variables(host: Host) -> dict[str, Node]:
+    """What the inventory says of a node, and what it is, as ``node``."""
+    own = {name: as_node(value, host.origin) for name, value in host.vars.items()}
+    return {**own, NODE: as_node(_about(host), host.origin)}
 
-    def __init__(self, given: Mapping[str, Node], host: Host | None = None) -> None:
-        self._values = dict(given)
-        if host is not None:
-            own = {name: as_node(value, host.origin) for name, value in host.vars.items()}
-            self._values = {**given, **{name: _merged(given.get(name), value) for name, value in own.items()}}
-            self._values[NODE] = as_node(_about(host), host.origin)
+
+class Variables:
+    """What ``{{ … }}`` may name: ``own`` values of a node (see `own_variables`), above those of the playbook."""
+
+    def __init__(self, given: Mapping[str, Node], own: Mapping[str, Node]) -> None:
+        self._values = {**given, **own}
+        for name in given.keys() & own.keys():
+            self._values[name] = _merged(given[name], own[name])
 
     @property
-    def names(self) -> list[str]:
+    def names(self) -> set[str]:
         """Every variable."""
-        return list(self._values)
+        return set(self._values)
 
     def plain(self, names: Iterable[str]) -> dict[str, Any]:
         """Those of ``names`` that are variables, as a condition sees them."""
@@ -89,11 +93,12 @@ def _foreign(value: Node) -> bool:
     return value.tag not in _OURS and bool(opaque(value)) and not _BRACES.search(value.scalar or "")
 
 
-def _merged(default: Node | None, own: Node) -> Node:
-    if default is None or default.entries is None or own.entries is None:
+def _merged(default: Node, own: Node) -> Node:
+    if default.entries is None or own.entries is None:
         return own
-    entries = {name: _merged(default.entries.get(name), entry) for name, entry in own.entries.items()}
-    return replace(own, entries={**default.entries, **entries}, keys={**default.keys, **own.keys})
+    both = default.entries.keys() & own.entries.keys()
+    merged = {name: _merged(default.entries[name], own.entries[name]) for name in both}
+    return replace(own, entries={**default.entries, **own.entries, **merged}, keys={**default.keys, **own.keys})
 
 
 def _about(host: Host) -> dict[str, Any]:

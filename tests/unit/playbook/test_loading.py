@@ -6,7 +6,7 @@ from gpuops.inventory import Host
 from gpuops.playbook.loading import load_playbook
 from gpuops.playbook.play import Flush, batches
 from gpuops.playbook.provisioning import Selection
-from gpuops.playbook.variables import Variables
+from gpuops.playbook.variables import Variables, own_variables
 
 WHOLE = """\
 - name: Everything
@@ -70,7 +70,7 @@ def test_the_variables_of_an_include_are_above_those_of_the_play(world):
     world.write("- hosts: h100\n  tasks: []\n", "other.yml")
     world.prepare(WHOLE)
     (_, included, *_), play = load(world, WHOLE).plays[0].steps, load(world, WHOLE).plays[0]
-    given = Variables({**play.vars, **included.vars}, world.hosts["n1"]).resolve(included.given)
+    given = Variables({**play.vars, **included.vars}, {}).resolve(included.given)
     assert given.plain() == {"key": "7", "value": "x1y"}
 
 
@@ -222,7 +222,7 @@ def test_a_playbook_that_selects_nobody_is_refused(world):
 
 def resolved(text, **own):
     given = parse("{site: {size: '1', colour: red}, plain: '{{ site.size }}'}", "p.yml").map()
-    variables = Variables(given, Host("n1", "n1", Where("inventory.yml", 3, 1), rack="r7", vars=own))
+    variables = Variables(given, own_variables(Host("n1", "n1", Where("inventory.yml", 3, 1), rack="r7", vars=own)))
     return variables.resolve(parse(text, "p.yml")).plain()
 
 

@@ -174,3 +174,36 @@ def test_a_run_that_is_alive_is_not_resumed(world):
     assert [type(error) for error in record.locked] == [LockedError]
     assert record.exit_code(check=False) == 4
     assert world.node.done == []
+
+
+COMMANDS = ("put a 1", "act format", "put b 1", "put c 1", "put d 1", "put e 1", "act restart", "act again")
+
+
+@pytest.mark.parametrize("command", COMMANDS)
+@pytest.mark.parametrize("how", ["refused", "lost before", "lost after"])
+def test_a_command_that_fails_or_is_lost_can_be_gone_on_from(world, command, how):
+    do = type(world.node).do
+
+    def failing(node, words):
+        if " ".join(words) == command:
+            type(node).do = do
+            if how == "refused":
+                return 1, "", "refused"
+            node.lose = how.removeprefix("lost ")
+        return do(node, words)
+
+    type(world.node).do = failing
+    try:
+        first = world.run(PLAYBOOK)
+    finally:
+        type(world.node).do = do
+    assert first.exit_code(check=False) == (1 if how == "refused" else 3)
+    record = world.run(resume=world.last.run_id)
+    if command == "act format" and how != "refused":
+        assert [r.status for r in record.results][-1] == "needs_operator"
+        assert world.node.done.count("act format") == (how == "lost after")
+        return
+    assert record.exit_code(check=False) == 0
+    assert world.node.settings == STATE
+    assert world.node.done.count("act format") == 1
+    assert {"act restart", "act again"} <= set(world.node.done)
