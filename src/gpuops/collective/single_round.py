@@ -15,7 +15,6 @@ from gpuops.facts import Facts, questions, read
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import Figure, Group, Round
 
-
 _LOAD = Load(size_bytes=1 << 28, iterations=5, warmups=2)
 """Enough to see that it runs; nobody is judged by it."""
 
