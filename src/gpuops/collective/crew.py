@@ -78,31 +78,34 @@ class Crew:
         return {node: answers[node] for node in messages}
 
     def _tell(self, node: str, message: Message) -> None:
-        if node in self.workers:
+        worker = self.workers.get(node)
+        if worker is not None:
             try:
-                self.workers[node].tell(message)
+                worker.tell(message)
             except NodeError as error:
                 self._lose(node, error)
 
     def _hear(self, node: str, seconds: float) -> dict[str, Any] | GpuopsError | None:
         """An answer, or why there can be none; None as long as there is none yet."""
-        if node not in self.workers:
-            return self.lost.get(node) or NodeError(node, "it is not of this crew")
+        worker = self.workers.get(node)
+        if worker is None:
+            return self.lost.get(node) or NodeError(node, "nothing of ours runs there any more")
         try:
-            return self.workers[node].hear(seconds)
+            return worker.hear(seconds)
         except TimeoutError:
             return None
         except NodeError as error:
             return self._lose(node, error)
 
     def _late(self, node: str, seconds: float) -> NodeError:
-        self._stuck[node] = self.workers[node]
+        if (worker := self.workers.get(node)) is not None:
+            self._stuck[node] = worker
         return self._lose(node, NodeError(node, f"no answer within {seconds:.1f} s"))
 
     def _lose(self, node: str, error: NodeError) -> NodeError:
-        self.lost[node] = error
         worker = self.workers.pop(node, None)
         if worker is not None:  # else closed meanwhile, by another thread
+            self.lost[node] = error
             worker.close()
         return error
 

@@ -19,6 +19,8 @@ from gpuops.transport.agent import AgentTransport
 LEAST_BYTES = 1 << 20
 CHUNK_BYTES = 1 << 18
 """What each rank sends in one step at least: smaller ones pass in the burst of a shaper or the buffer of a switch."""
+LANE_BYTES = 8
+"""Numbers are added in lanes of 64 bits (node/sums.py)."""
 _PATIENCE_SECONDS = 5.0
 _LIMIT_SECONDS = 30.0
 _ANSWER_SECONDS = 10.0
@@ -28,7 +30,8 @@ Answer = Mapping[str, Any] | GpuopsError
 class TcpEngine:
     """Rounds over TCP between the addresses at which nodes are reached, or those of ``interface``.
 
-    Each pair of ranks uses ports that the kernel chose, and turns away whoever does not know the round's token.
+    A rank listens on a port that the kernel chose, and turns away whoever does not know the round's token. Time and
+    the spread of iterations decide how many there are, not ``load``.
     """
 
     name = "tcp"
@@ -81,7 +84,7 @@ class TcpEngine:
         """One figure a group, all groups at the same time. Nothing is measured within a node."""
         between = [group for group in planned.groups if len(group.nodes) > 1]
         self._staff({node for group in between for node in group.nodes})
-        ready = [group for group in between if not self._missing(group)]
+        ready = {group for group in between if not self._missing(group)}
         messages = {node: message for group in ready for node, message in self._messages(group).items()}
         seconds = _LIMIT_SECONDS + _PATIENCE_SECONDS + _ANSWER_SECONDS
         answers = self._crew.ask(messages, seconds, [group.nodes for group in ready])
@@ -100,7 +103,10 @@ class TcpEngine:
         return Figure(group, None, detail="tcp measures between nodes only")
 
     def _size(self, group: Group) -> int:
-        return self._load.size_bytes or max(LEAST_BYTES, CHUNK_BYTES * len(group.nodes))
+        """Bytes, the same number of whole lanes for each rank."""
+        wanted = self._load.size_bytes or max(LEAST_BYTES, CHUNK_BYTES * len(group.nodes))
+        row = LANE_BYTES * len(group.nodes)
+        return max(1, wanted // row) * row
 
     def _messages(self, group: Group) -> dict[str, dict[str, Any]]:
         run = {
