@@ -11,6 +11,7 @@ from gpuops.errors import (
     DocumentError,
     HostKeyError,
     InputError,
+    LockedError,
     LostError,
     NodeError,
     OutputError,
@@ -83,7 +84,7 @@ class _Attempt:
         """What became of it."""
         step = self._bound.step
         status, why = self._end()
-        changes = self._done if self._site.journal else self._planned.changes
+        changes = self._planned.changes if status == "would_change" else self._done
         later = [later.why for later in self._planned.later] if status in ("would_change", "later") else []
         told = (tuple(changes), tuple(later), self._planned.value)
         return Result(self._site.name, step.id, step.name, status, why, *told)
@@ -95,7 +96,7 @@ class _Attempt:
             raise
         except NodeError as error:
             return status_of(error), error.what
-        except InputError as error:
+        except (InputError, LockedError) as error:
             return "failed", str(error)
 
     def _skipped(self) -> End | None:

@@ -86,13 +86,15 @@ class Runner:
         self._watch = watch
 
     def run(self, assignments: Sequence[Assignment]) -> Record:
-        """Every play, until all are done or one stops."""
+        """Every play, until all are done or one stops; who failed in a play is not in those after it."""
+        gone: set[str] = set()
         for assignment in assignments:
-            hosts = [host for host in assignment.hosts if not self.record.out(host.name)]
+            hosts = [host for host in assignment.hosts if host.name not in gone]
             for batch in batches(hosts, assignment.play.serial):
                 self._batch(assignment, batch)
                 if self.record.stopped or self.record.interrupted:
                     return self.record
+            gone = {host.name for host in assignment.hosts if self.record.out(host.name)} | gone
         return self.record
 
     def _batch(self, assignment: Assignment, batch: list[Host]) -> None:
@@ -165,8 +167,8 @@ class Runner:
         failed = len(batch) - len(self._left(batch))
         percentage = 100 * failed / len(batch)
         if failed and (play.any_errors_fatal or failed == len(batch) or percentage > play.max_fail_percentage):
-            allowed = "none" if play.any_errors_fatal else f"{play.max_fail_percentage:g} %"
-            self.record.stopped = f"{failed} of {len(batch)} nodes failed in play {play.name!r} (allowed: {allowed})"
+            allowed = "none" if play.any_errors_fatal else f"{play.max_fail_percentage:g} %, and not all"
+            self.record.stopped = f"{failed} of {len(batch)} nodes failed in play {play.name!r}; allowed: {allowed}"
 
 
 def _result(outcome: Outcome[Result], step: Step) -> Result:

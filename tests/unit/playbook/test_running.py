@@ -254,12 +254,20 @@ def test_a_rolling_change_stops_where_too_many_failed(cluster, allowed, failing,
     assert all(not node.lock for node in world.nodes.values())
 
 
+def test_a_node_out_of_reach_counts_among_those_that_failed(cluster):
+    world = cluster(*(f"n{number:02}" for number in range(1, 17)))
+    world.nodes["n01"].unreachable = True
+    record = world.run(ROLLING.format(allowed=5))
+    assert record.stopped.startswith("1 of 1 nodes failed")
+    assert all(not node.done for node in world.nodes.values())
+
+
 def test_one_failure_may_be_enough(cluster):
     world = cluster(*(f"n{number:02}" for number in range(1, 17)))
     world.nodes["n09"].refuse.add("put a 1")
     record = world.run("- hosts: all\n  any_errors_fatal: true\n  tasks:\n    - put: {key: a, value: '1'}\n"
                        "    - put: {key: b, value: '1'}\n")  # fmt: skip
-    assert record.stopped == "1 of 16 nodes failed in play 'all' (allowed: none)"
+    assert record.stopped == "1 of 16 nodes failed in play 'all'; allowed: none"
     assert not any("put b 1" in node.done for node in world.nodes.values())
 
 
