@@ -15,17 +15,13 @@ URIs: https://developer.download.nvidia.com/compute/cuda/repos/ubuntu2404/x86_64
 Suites: /
 Signed-By: /etc/apt/keyrings/cuda.asc
 """
-ABSENT = (1, "", "stat: cannot statx 'x': No such file or directory")
+PATH = "/etc/apt/sources.list.d/cuda.sources"
 LISTS = "/var/lib/apt/lists/developer_Packages.lz4\n"
 
 
-def script(source=ABSENT, lists=""):
+def script(source=None, lists=""):
     """A node whose source file, and whose lists of that source, are these."""
-    if isinstance(source, str):
-        source = f"644:root:root:0:0:regular file\n{source}"
-    look = "sh -c stat -c %a:%U:%G:%F"
-    as_read = source.replace(":0:0", "") if isinstance(source, str) else source
-    return {"sh -c stat -c %a:%U:%G:%u": source, look: as_read, "apt-get": lists}
+    return {"apt-get": lists} if source is None else {"apt-get": lists, PATH: source}
 
 
 def whats(found):
@@ -39,12 +35,11 @@ def test_a_source_that_is_there_and_read_is_left_alone(planned):
 
 def test_a_new_source_is_written_and_its_lists_are_read(planned):
     found = planned("apt_repo", script(), **CUDA)
-    path = "/etc/apt/sources.list.d/cuda.sources"
-    assert whats(found) == [f"write {path}", f"read the lists of {CUDA['uris'][0]}"]
+    assert whats(found) == [f"write {PATH}", f"read the lists of {CUDA['uris'][0]}"]
     assert found.changes[0].after == SOURCE
     assert len(found.later) == 1
     words = found.changes[1].command.words
-    assert {f"Dir::Etc::SourceList={path}", "APT::Update::Error-Mode=any", "update"} <= set(words)
+    assert {f"Dir::Etc::SourceList={PATH}", "APT::Update::Error-Mode=any", "update"} <= set(words)
 
 
 def test_lists_that_were_never_read_are_read(planned):
@@ -65,8 +60,9 @@ def test_every_row_that_is_given_is_written(planned):
 
 
 def test_files_that_speak_of_the_same_go_away_first(planned):
-    found = planned("apt_repo", script(SOURCE, LISTS), **CUDA, replaces=["nvidia-docker.list"])
-    assert whats(found) == ["remove /etc/apt/sources.list.d/nvidia-docker.list"]
+    old = "/etc/apt/sources.list.d/nvidia-docker.list"
+    found = planned("apt_repo", {**script(SOURCE, LISTS), old: "deb x"}, **CUDA, replaces=["nvidia-docker.list"])
+    assert whats(found) == [f"remove {old}"]
 
 
 def test_an_absent_source_is_removed(planned):

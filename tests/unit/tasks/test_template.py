@@ -18,8 +18,7 @@ def test_values_are_filled_in_once(here, source, tmp_path, me):
 
 def test_braces_in_a_value_are_text(planned, source):
     source.write_text("{{ name }}")
-    absent = {"sh -c stat": (1, "", "stat: cannot statx 'x': No such file or directory")}
-    (change,) = planned("template", absent, src=source, path="/x", values={"name": "{{ 7 * 7 }}"}).changes
+    (change,) = planned("template", {}, src=source, path="/x", values={"name": "{{ 7 * 7 }}"}).changes
     assert change.after == "{{ 7 * 7 }}"
 
 
