@@ -202,9 +202,7 @@ class Keeper:
             self.listen(ends - time.monotonic())
         over = {gpu: process for gpu, process in asked.items() if process.reply is not None}
         self.dismiss([gpu for gpu, process in over.items() if "answer" not in process.reply])
-        told = {gpu: {"ended": "is not there"} for gpu in message["gpus"] if gpu not in asked}
-        told.update({gpu: process.told() for gpu, process in over.items()})
-        return told
+        return dict(absent(message["gpus"], asked), **{gpu: process.told() for gpu, process in over.items()})
 
     def give_up(self, message) -> dict:
         """Kill the processes of ``gpus`` that are still at it, and tell how far each came."""
@@ -213,7 +211,7 @@ class Keeper:
             process.look()
         ras = "".join(asked_ras(process.environment) for process in list(late.values())[:1])
         self.dismiss(late)
-        return {gpu: dict(process.told(), ras=ras) for gpu, process in late.items()}
+        return dict(absent(message["gpus"], late), **{gpu: dict(p.told(), ras=ras) for gpu, p in late.items()})
 
     def end(self, message) -> dict:
         """End the processes of ``gpus``: those of a communicator that failed elsewhere."""
@@ -252,6 +250,10 @@ class Keeper:
             self.listen(3600)
         line, _, self.heard = self.heard.partition(b"\n")
         return json.loads(line.decode())
+
+
+def absent(gpus, found) -> dict:
+    return {gpu: {"ended": "is not there"} for gpu in gpus if gpu not in found}
 
 
 def state_of(pid) -> str:

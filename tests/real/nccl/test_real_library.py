@@ -21,15 +21,15 @@ def engine(an_engine, libraries):
     return an_engine("a", "b", LD_LIBRARY_PATH=f"{LIBRARY.parent}:{libraries}", NCCL_SOCKET_IFNAME="lo")
 
 
-def told(engine, message, seconds=60):
-    (answer,) = engine._crew.ask({"a": message}, seconds).values()
-    return answer["0"]["answer"]
+def reply(engine, message):
+    (answer,) = engine._crew.ask({"a": message}, 60).values()
+    return answer["0"]
 
 
 def loaded(engine):
     found = engine.libraries["a"]
     task = {"gpu": 0, "nccl": found.path, "version": found.code, "environment": engine._environment, "nics": []}
-    return told(engine, {"do": "staff", "seconds": 50, "tasks": {"0": task}})
+    return reply(engine, {"do": "staff", "seconds": 50, "tasks": {"0": task}})["answer"]
 
 
 def test_its_version_is_read_from_the_file_and_is_what_it_says_of_itself(engine):
@@ -43,7 +43,9 @@ def test_its_version_is_read_from_the_file_and_is_what_it_says_of_itself(engine)
 
 def test_its_id_holds_the_address_at_which_rank_0_listens_as_long_as_it_lives(engine, process):
     loaded(engine)
-    ids = [bytes.fromhex(told(engine, {"do": "ask", "seconds": 30, "tasks": {"0": {"do": "id"}}})["id"]) for _ in "12"]
+    replies = [reply(engine, {"do": "ask", "seconds": 30, "tasks": {"0": {"do": "id"}}}) for _ in "12"]
+    assert any("Bootstrap: Using lo:127.0.0.1" in line for line in replies[0]["log"])  # its log is heard at once
+    ids = [bytes.fromhex(one["answer"]["id"]) for one in replies]
     assert {len(id_) for id_ in ids} == {128}
     assert ids[0] != ids[1]
     ports = []

@@ -126,6 +126,14 @@ def test_what_goes_wrong_is_told_apart_and_nothing_of_it_stays(
     assert process.alive(keepers) == sorted(keepers, key=list(keepers).index)
 
 
+def test_nobody_waits_for_a_group_of_which_one_rank_died(an_engine):
+    engine = an_engine("a", "b", "c", STUB_FAULT="dies-at-init:3")
+    began = time.monotonic()
+    figures = engine.measure(Round("pair", (PAIR, Group(("c",)))))
+    assert [(figure.trouble, figure.absent) for figure in figures] == [("error", ("b:gpu1",)), ("", ())]
+    assert time.monotonic() - began < 20  # and not the 30 s that a communicator may take
+
+
 def test_a_hang_of_one_group_is_no_matter_of_the_others_and_the_next_round_goes_well(an_engine):
     engine = an_engine("a", "b", "c", "d", STUB_FAULT="sleeps-at-launch:3:2", patient=False)
     halves = (Group(("a", "b")), Group(("c",)), Group(("d",)))

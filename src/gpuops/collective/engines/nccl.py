@@ -25,7 +25,7 @@ _ENVIRONMENT = {
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # nvidia-smi's order; CUDA's own puts the fastest first
     "CUDA_CACHE_DISABLE": "1",  # nothing is left in ~/.nv
     "NCCL_DEBUG": "INFO",
-    "NCCL_DEBUG_SUBSYS": "INIT,NET,TUNING,ENV",
+    "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,NET,TUNING",
     "NCCL_DEBUG_FILE": "",  # to stdout, whatever nccl.conf says
 }
 _PROGRAM = ("nccl_libraries", "nccl_pattern", "nccl_rank")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, MutableMapping, Sequence
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -100,25 +100,20 @@ class Course:
         self, doing: str, seconds: float, tell: Callable[[Group, Seat], Message | None], do: str = "ask"
     ) -> dict[Group, list[Reply]]:
         """Tell each seat its message and hear all; the replies of the groups that go on."""
-        told = [
-            (g, seat, message) for g, party in self._parties.items() for seat in party if (message := tell(g, seat))
-        ]
-        tasks: dict[str, dict[str, Message]] = {}
-        for _, seat, message in told:
-            tasks.setdefault(seat.node, {})[str(seat.gpu)] = message
-        parties: dict[Group, list[Seat]] = {}
-        for group, seat, _ in told:
-            parties.setdefault(group, []).append(seat)
-        first = {node: {"do": do, "seconds": _SLICE_SECONDS, "tasks": of_node} for node, of_node in tasks.items()}
-        found = self._heard(first, [seat for _, seat, _ in told])
-        self._await(parties, found, time.monotonic() + seconds)
-        replies = {group: [found[seat] for seat in party] for group, party in parties.items()}
+        told = {g: {seat: task for seat in party if (task := tell(g, seat))} for g, party in self._parties.items()}
+        messages: dict[str, dict[str, Any]] = {}
+        for seat, task in (pair for of_group in told.values() for pair in of_group.items()):
+            of_node = messages.setdefault(seat.node, {"do": do, "seconds": _SLICE_SECONDS, "tasks": {}})
+            of_node["tasks"][str(seat.gpu)] = task
+        found = self._heard(messages, [seat for of_group in told.values() for seat in of_group])
+        self._await(told, found, time.monotonic() + seconds)
+        replies = {group: [found[seat] for seat in of_group] for group, of_group in told.items()}
         failed = {group: figure for group in replies if (figure := self._note(group, replies[group], doing))}
         self._figures |= failed
         self._end([seat for group in failed for seat in self._parties.pop(group)])
         return {group: of_group for group, of_group in replies.items() if group not in failed}
 
-    def _await(self, parties: Mapping[Group, list[Seat]], found: dict[Seat, Reply], ends: float) -> None:
+    def _await(self, parties: Mapping[Group, Collection[Seat]], found: dict[Seat, Reply], ends: float) -> None:
         """Hear the rest, slice by slice. A group is given up when time is over, or one of its ranks cannot go on."""
         while any(seat not in found for party in parties.values() for seat in party):
             over = time.monotonic() > ends
@@ -127,11 +122,7 @@ class Course:
                 hopeless = any(seat in found and found[seat].answer is None for seat in party)
                 waiting["give_up" if over or hopeless else "wait"] += [seat for seat in party if seat not in found]
             for do, seats in waiting.items():
-                messages: dict[str, dict[str, Any]] = {}
-                for seat in seats:
-                    of_node = messages.setdefault(seat.node, {"do": do, "seconds": _SLICE_SECONDS, "gpus": []})
-                    of_node["gpus"].append(str(seat.gpu))
-                found |= self._heard(messages, seats)
+                found |= self._heard(_to_nodes(do, seats), seats)
 
     def _heard(self, messages: Mapping[str, Message], seats: Sequence[Seat]) -> dict[Seat, Reply]:
         """The replies to messages; none of a rank that is still at it."""
@@ -146,11 +137,9 @@ class Course:
 
     def _end(self, party: Sequence[Seat]) -> None:
         """End processes that hold a broken communicator, whose kernels may spin on for ever."""
-        messages: dict[str, dict[str, Any]] = {}
         for seat in party:
             self._processes.pop((seat.node, seat.gpu), None)
-            messages.setdefault(seat.node, {"do": "end", "gpus": []})["gpus"].append(str(seat.gpu))
-        self._ask(messages, SLACK_SECONDS)
+        self._ask(_to_nodes("end", party), SLACK_SECONDS)
 
     def _loading(self, seat: Seat) -> Message:
         library = self._setting.libraries[seat.node]
@@ -175,6 +164,15 @@ def _counts(load: Load, pace: float) -> tuple[int, int]:
     pace = max(pace, 1e-9)
     timed = max(min(load.iterations, int(_TIMED_SECONDS / pace)), _LEAST_ITERATIONS)
     return max(min(load.warmups, int(_WARMING_SECONDS / pace)), 1), timed
+
+
+def _to_nodes(do: str, party: Sequence[Seat]) -> dict[str, dict[str, Any]]:
+    """The messages that say ``do`` of some ranks' GPUs."""
+    messages: dict[str, dict[str, Any]] = {}
+    for seat in party:
+        of_node = messages.setdefault(seat.node, {"do": do, "seconds": _SLICE_SECONDS, "gpus": []})
+        of_node["gpus"].append(str(seat.gpu))
+    return messages
 
 
 def _of(seat: Seat, told: Mapping[str, Any] | GpuopsError) -> Mapping[str, Any] | GpuopsError | None:

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 _VIA = re.compile(r" via (.+)")
 _ALGORITHM = re.compile(r"Bytes -> Algo (\w+) proto (\w+)")
+_PLUGIN = re.compile(r"Loaded net plugin (.+?)(?: \(v\d+\))?$")
 _DEVICES = re.compile(r"\[\d+\](\w+):\d+")
 _WARNING = re.compile(r"WARN (.+)")
 _NO_WAY = re.compile(r"(connect|connection|call to).*(refused|timed out|unreachable|no route)", re.IGNORECASE)
@@ -29,7 +30,7 @@ class Conduct:
     """How NCCL went about it. Each is empty where the log does not tell.
 
     ``transports`` are as NCCL names them (``P2P/IPC``, ``NET/IB``); ``without_gdr`` are those of the network over which
-    a channel goes through host memory. ``devices`` are the RDMA devices that it opened.
+    a channel goes through host memory. ``devices`` are the RDMA devices that it opened, ``plugin`` its network plugin.
     """
 
     algorithm: str = ""
@@ -37,6 +38,7 @@ class Conduct:
     transports: tuple[str, ...] = ()
     without_gdr: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
+    plugin: str = ""
     warnings: tuple[str, ...] = ()
 
     @property
@@ -50,17 +52,19 @@ class Conduct:
         return next((warning for warning in self.warnings if _NO_WAY.search(warning)), "")
 
     def __str__(self) -> str:
-        """As ``RING/SIMPLE over P2P/IPC, NET/IB with GDRDMA``."""
+        """As ``RING/SIMPLE over NET/IB with GDRDMA, P2P/IPC; plugin IBext_v10``."""
         how = "/".join(filter(None, (self.algorithm, self.protocol)))
         direct = set(self.networks) - set(self.without_gdr)
         ways = [f"{name} with GDRDMA" if name in direct else name for name in self.transports]
-        return " over ".join(filter(None, (how, ", ".join(ways))))
+        told = " over ".join(filter(None, (how, ", ".join(ways))))
+        return f"{told}; plugin {self.plugin}" if self.plugin else told
 
 
 def read_log(lines: Iterable[str]) -> Conduct:
     """What the log lines of all ranks of one communicator tell together; the last algorithm counts."""
     lines = tuple(lines)
     ways = [found[1] for line in lines if (found := _VIA.search(line))]
+    plugins = [found[1] for line in lines if (found := _PLUGIN.search(line))]
     took = [found for line in lines if (found := _ALGORITHM.search(line))]
     algorithm, protocol = took[-1].groups() if took else ("", "")
     return Conduct(
@@ -69,6 +73,7 @@ def read_log(lines: Iterable[str]) -> Conduct:
         tuple(sorted(set(map(_transport, ways)))),
         tuple(sorted({_transport(way) for way in ways if way.startswith("NET/") and "/GDRDMA" not in way})),
         tuple(sorted({found[1] for line in lines if "NET/IB" in line for found in _DEVICES.finditer(line)})),
+        plugins[-1] if plugins else "",
         tuple(dict.fromkeys(found[1] for line in lines if (found := _WARNING.search(line)))),
     )
 

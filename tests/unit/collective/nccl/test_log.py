@@ -37,6 +37,14 @@ def test_a_channel_through_host_memory_is_noticed_on_the_network_only(line, with
     assert read_log([*RING_IB, line]).without_gdr == without
 
 
+def test_a_plugin_that_does_the_network_is_named():
+    for line in (
+        "NET/Plugin: Loaded net plugin AWS Libfabric (v8)",
+        "INFO NET/Plugin: Loaded net plugin AWS Libfabric",
+    ):
+        assert str(read_log([*RING_IB, line])).endswith("; plugin AWS Libfabric")
+
+
 def test_the_last_algorithm_counts_and_silence_tells_nothing():
     assert read_log([*RING_IB, "AllReduce: 8 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..1}"]).algorithm == "TREE"
     assert str(read_log([])) == ""
