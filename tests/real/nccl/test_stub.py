@@ -106,7 +106,12 @@ def test_a_wrong_sum_is_seen_whatever_looks_at_it(an_engine):
     [
         ("dies-at-init:2", "error", ("b:gpu0",), "making the communicator: b:gpu0: its process ended by signal 6"),
         ("dies:1:4", "error", ("a:gpu1",), "timed runs: a:gpu1: its process ended by signal 6"),
-        ("refuses:3", "unreachable", ("b:gpu1",), "Connect to 10.0.0.9<4242> failed : Connection refused"),
+        (
+            "refuses:3",
+            "unreachable",
+            (),
+            "unhandled system error: told by the stub; Connect to 10.0.0.9<4242> failed : Connection refused",
+        ),
         ("breaks:0", "error", ("a:gpu0",), "first runs: a:gpu0: NCCL failed: unhandled system error: told by the stub"),
         ("sleeps-at-init:3", "hang", (), "making the communicator: no end in time; 4 ranks as a:gpu0 at join"),
         ("sleeps-at-launch:2:4", "hang", ("b:gpu0",), "b:gpu0 at launch, 3 ranks as a:gpu0 at run"),

@@ -95,7 +95,8 @@ def failure(group: Group, replies: Sequence[Reply], doing: str) -> Figure | None
     """The figure of a group of which a rank did not do what it should; None where all did.
 
     The cause is whoever is lost or ended; else a rank that says why it failed, unless it only tells of another's end;
-    else it is a hang, and those are named that did not arrive.
+    else it is a hang, and those are named that did not arrive. Of a connection that did not come about nobody is named:
+    either end may be at fault.
     """
     trouble, named, why = _cause(replies)
     if not trouble:
@@ -117,7 +118,7 @@ def _cause(replies: Sequence[Reply]) -> tuple[Trouble, Sequence[Reply], str]:
     if causes:
         no_way = read_log(line for reply in causes for line in reply.log).no_way
         told = _first(f"{reply.seat.name}: {reply.error}" for reply in causes)
-        return ("unreachable", causes, f"{told}; {no_way}") if no_way else ("error", causes, told)
+        return ("unreachable", (), f"{told}; {no_way}") if no_way else ("error", causes, told)
     late = [reply for reply in replies if reply.late]
     if late:
         return "hang", absent(replies), _stand(late)

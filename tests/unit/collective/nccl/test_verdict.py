@@ -38,7 +38,7 @@ def test_a_group_whose_ranks_all_answered_did_not_fail():
          "hang", ("b:gpu1",)),
         ([{"error": "x: remote process exited"}] * 4, "error", ()),
         ([late(), late(), late(), {"error": "system error", "log": ["WARN Connect to 10.0.0.9: No route to host"]}],
-         "unreachable", ("b:gpu1",)),
+         "unreachable", ()),
         ([late()] * 4, "hang", ()),
     ],
 )  # fmt: skip
