@@ -21,6 +21,7 @@ _CARRIERS = {
     "sharp": "SHARP in the network too",
     "measured": "as measured with so many ranks",
 }
+_GUESSES = "? is a guess: it warns of a node and never fails it. e is learnt here by an all-reduce between nodes."
 _WHAT, _SUM = 19, 32
 
 
@@ -64,17 +65,17 @@ def class_of(
 
 def lines(classes: Iterable[NodeClass], page: Page) -> Iterator[str]:
     """The figures of each class with their sums, then where their numbers are from."""
+    classes = list(classes)
     for number, each in enumerate(classes):
         yield from [""] if number else []
-        yield from page.labelled("", f"{_heading(each)}", 0)
+        yield from page.labelled("", _heading(each), 0)
         for what, expected in each.figures.items():
             yield from _figure(what, expected, page)
         for term in dict.fromkeys((term.name, term.source, term.grade) for term in each.terms):
             yield from page.labelled(f"{term[0]:>9}", clean(f"{term[1]} ({term[2]})"), 11)
-    yield ""
-    yield from page.labelled(
-        "", "? is a guess: it warns of a node and never fails it. e is learnt here by an all-reduce between nodes.", 0
-    )
+    if any(expected and not expected.may_fail for each in classes for expected in each.figures.values()):
+        yield ""
+        yield from page.labelled("", _GUESSES, 0)
 
 
 def _heading(each: NodeClass) -> str:
