@@ -1,0 +1,225 @@
+"""Playbooks' tasks with the machine's own programs, in a copy of its file system that vanishes afterwards."""
+
+import base64
+import hashlib
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+
+from gpuops.playbook.parameters import as_params
+from gpuops.playbook.planning import plan
+from gpuops.playbook.task import Library, Machine
+from gpuops.shell import Command, Completed
+
+ROOT = pathlib.Path(__file__).parents[2]
+# An overlay over the whole file system, in namespaces of its own: what is written there, mounted, or called by another
+# name is gone with the last process in it.
+ENTER = """\
+set -e
+mount --make-rprivate /; mount -t tmpfs none "$1"; cd "$1"; mkdir upper work root
+mount -t overlay overlay -o lowerdir=/,upperdir=upper,workdir=work root
+for place in proc dev sys; do mount --rbind /$place root/$place; done
+mount -t tmpfs none root/run; mount -t tmpfs none root/tmp
+echo ready; exec sleep infinity
+"""
+READ_FILES = """\
+for glob in "$@"; do for path in $glob; do
+    [ -f "$path" ] && [ -r "$path" ] && { printf '%s\\0' "$path"; cat "$path"; printf '\\0'; }
+    [ -d "$path" ] && printf '%s\\0\\0' "$path"
+done; done; exit 0
+"""
+
+
+class Jail:
+    """A machine like this one, of which nothing stays."""
+
+    def __init__(self, process, folder):
+        self.enter = ["nsenter", "-t", str(process.pid), "-m", "-u", "--", "chroot", folder / "root"]
+        self.library = Library(ROOT)
+
+    def run(self, *words, stdin=""):
+        env = {"PATH": os.environ["PATH"] + ":/usr/sbin:/sbin", "LC_ALL": "C"}
+        return subprocess.run([*self.enter, *words], input=stdin, capture_output=True, text=True, env=env, check=False)
+
+    def batch(self, questions):
+        return [self.answer(question) for question in questions]
+
+    def answer(self, question):
+        files = ("sh", "-c", READ_FILES, "sh", *getattr(question, "globs", ()))
+        words, stdin = (question.words, question.stdin) if isinstance(question, Command) else (files, "")
+        done = self.run(*words, stdin=stdin)
+        return Completed("jail", question, done.returncode, done.stdout, done.stderr)
+
+    def plan(self, name, params):
+        task = self.library[name]
+        found = plan(task, as_params(task, params), Machine("gpu01"), self.batch, self.library)
+        assert found.stop is None
+        return found
+
+    def apply(self, name, /, **params):
+        """Phases until nothing is left to do; what was done. A second time there is nothing."""
+        made = []
+        while changes := self.plan(name, params).changes:
+            assert len(made) < 20, made
+            for change in changes:
+                done = self.answer(change.command)
+                assert done.exit in change.exits, done
+                made.append(change.what)
+        assert made
+        assert self.plan(name, params).later == []
+        return made
+
+    def read(self, path):
+        return self.run("cat", path).stdout
+
+
+@pytest.fixture
+def jail(tmp_path):
+    if os.geteuid() != 0:
+        pytest.skip("only root can have a file system of its own")
+    words = ["unshare", "--mount", "--uts", "sh", "-c", ENTER, "sh", tmp_path]
+    with subprocess.Popen(words, stdout=subprocess.PIPE, text=True) as process:
+        assert process.stdout.readline() == "ready\n"
+        yield Jail(process, tmp_path)
+        process.kill()
+
+
+def test_users_groups_and_keys(jail):
+    jail.apply("group", name="gpuops-lab", gid=64999)
+    jail.apply("user", name="gpuops-ops", uid=64998, group="gpuops-lab", shell="/bin/sh", home="/home/ops")
+    jail.apply("user", name="gpuops-ops", groups=["video"])
+    assert jail.run("id", "gpuops-ops").stdout.startswith("uid=64998(gpuops-ops) gid=64999(gpuops-lab)")
+    key = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOne ops"
+    jail.apply("authorized_key", user="gpuops-ops", key=key)
+    look = ("stat", "-c", "%a %U", "/home/ops/.ssh", "/home/ops/.ssh/authorized_keys")
+    assert jail.run(*look).stdout == "700 gpuops-ops\n600 gpuops-ops\n"
+    jail.apply("authorized_key", user="gpuops-ops", key=key, state="absent")
+    assert jail.read("/home/ops/.ssh/authorized_keys") == ""
+    jail.apply("user", name="gpuops-ops", state="absent")
+    assert jail.run("getent", "passwd", "gpuops-ops").returncode == 2
+
+
+def test_a_user_cannot_lead_root_astray_with_a_link(jail):
+    jail.apply("user", name="gpuops-ops", home="/home/ops")
+    jail.run("mkdir", "-m", "755", "/etc/precious")
+    jail.run("ln", "-s", "/etc/precious", "/home/ops/.ssh")
+    params = {"user": "gpuops-ops", "key": "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOne ops"}
+    (change,) = jail.plan("authorized_key", params).changes
+    assert jail.answer(change.command).exit != 0
+    assert jail.run("ls", "/etc/precious").stdout == ""
+
+
+def test_a_name_a_mount_and_limits(jail):
+    jail.apply("hostname")
+    assert (jail.run("hostname").stdout, jail.read("/etc/hostname")) == ("gpu01\n", "gpu01\n")
+    scratch = {
+        "path": "/mnt/gpuops-lab",
+        "src": "tmpfs",
+        "fstype": "tmpfs",
+        "options": ["size=1m"],
+    }
+    jail.apply("mount", **scratch)
+    assert jail.run("findmnt", "--verify", "--tab-file", "/etc/fstab").returncode == 0
+    assert jail.run("findmnt", "-no", "FSTYPE", scratch["path"]).stdout == "tmpfs\n"
+    jail.apply("mount", path=scratch["path"], state="absent")
+    assert scratch["path"] not in jail.read("/etc/fstab") + jail.read("/proc/self/mounts")
+
+
+def test_notes_of_a_reboot_are_what_the_system_reads(jail):
+    jail.apply("reboot_required", reason="kernel-command-line")
+    jail.apply("reboot_required", reason="nouveau")
+    assert jail.read("/run/reboot-required.pkgs").split() == ["kernel-command-line", "nouveau"]
+    assert [c.reboot for c in jail.plan("reboot", {"reason": "tuning", "only_if_required": True}).changes] == [
+        "tuning (kernel-command-line, nouveau)"
+    ]
+
+
+@pytest.fixture
+def signed(tmp_path):
+    """A signed repository with one package, and its key."""
+    if not shutil.which("gpg"):
+        pytest.skip("gpg is not installed")
+    folder, home = tmp_path / "repository", tmp_path / "gpg"
+    home.mkdir(0o700)
+    gpg = ["gpg", "--homedir", home, "--batch", "--quiet", "--passphrase", ""]
+    subprocess.run(
+        [*gpg, "--quick-gen-key", "lab@example.com", "rsa2048", "sign", "never"], check=True, capture_output=True
+    )
+    build(folder, "1.0", gpg)
+    colons = subprocess.run([*gpg, "--with-colons", "--list-keys"], check=True, capture_output=True, text=True).stdout
+    fingerprint = next(line.split(":")[9] for line in colons.splitlines() if line.startswith("fpr"))
+    (tmp_path / "key").write_bytes(subprocess.run([*gpg, "--export"], check=True, capture_output=True).stdout)
+    yield folder, tmp_path / "key", fingerprint
+    subprocess.run(["gpgconf", "--homedir", home, "--kill", "all"], capture_output=True, check=True)
+
+
+def build(folder, version, gpg):
+    """The stand-in package ``gpuops-lab`` and a signed list of it."""
+    package = folder / "package"
+    (package / "DEBIAN").mkdir(parents=True)
+    fields = {"Package": "gpuops-lab", "Version": version, "Architecture": "all", "Maintainer": "a <lab@example.com>"}
+    about = "".join(f"{key}: {value}\n" for key, value in {**fields, "Description": "a stand-in"}.items())
+    (package / "DEBIAN" / "control").write_text(about)
+    subprocess.run(
+        ["dpkg-deb", "--root-owner-group", "-b", package, folder / "lab.deb"], check=True, capture_output=True
+    )
+    data = (folder / "lab.deb").read_bytes()
+    packages = f"{about}Filename: ./lab.deb\nSize: {len(data)}\nSHA256: {hashlib.sha256(data).hexdigest()}\n\n"
+    (folder / "Packages").write_text(packages)
+    date = subprocess.run(["date", "-Ru"], check=True, capture_output=True, text=True).stdout
+    digest = hashlib.sha256(packages.encode()).hexdigest()
+    (folder / "Release").write_text(f"Origin: lab\nDate: {date}SHA256:\n {digest} {len(packages)} Packages\n")
+    subprocess.run([*gpg, "--clearsign", "--output", folder / "InRelease", folder / "Release"], check=True)
+
+
+def serve(jail, folder):
+    """The repository as /srv/lab of the jail, where apt's own user can read it."""
+    for name in ("InRelease", "Packages", "lab.deb"):
+        data = base64.b64encode((folder / name).read_bytes()).decode()
+        done = jail.run("sh", "-c", 'mkdir -p /srv/lab; base64 -d >"/srv/lab/$1"', "sh", name, stdin=data)
+        assert done.returncode == 0, done
+
+
+@pytest.mark.skipif(not shutil.which("apt-get"), reason="apt is not installed")
+def test_a_key_a_repository_a_package_and_its_hold(jail, signed):
+    folder, key, fingerprint = signed
+    serve(jail, folder)
+    path = "/etc/apt/keyrings/lab.asc"
+    repository = {"name": "lab", "uris": ["file:///srv/lab"], "suites": ["./"], "signed_by": path}
+
+    jail.apply("repo_key", path=path, src=key, fingerprints=[fingerprint])
+    made = jail.apply("apt_repo", **repository)
+    assert made == ["write /etc/apt/sources.list.d/lab.sources", "read the lists of file:///srv/lab"]
+    assert jail.apply("package", versions={"gpuops-lab": "1.0"}) == ["install gpuops-lab=1.0"]
+    assert jail.apply("package_hold", names=["gpuops-lab"]) == ["hold gpuops-lab"]
+    assert jail.run("apt-mark", "showhold").stdout == "gpuops-lab\n"
+    assert jail.apply("package_hold", names=["gpuops-lab"], state="free") == ["unhold gpuops-lab"]
+    jail.apply("package", names=["gpuops-lab"], state="absent")
+    jail.apply("apt_repo", name="lab", state="absent")
+
+
+@pytest.mark.skipif(not shutil.which("apt-get"), reason="apt is not installed")
+def test_a_repository_without_its_key_is_refused(jail, signed):
+    serve(jail, signed[0])
+    source = {"name": "lab", "uris": ["file:///srv/lab"], "suites": ["./"], "signed_by": "/etc/apt/keyrings/none.asc"}
+    write, update = jail.plan("apt_repo", source).changes
+    assert jail.answer(write.command).exit == 0
+    refused = jail.answer(update.command)
+    assert refused.exit == 100
+    assert [change.what for change in jail.plan("apt_repo", source).changes] == [update.what]
+
+
+def test_files_of_every_kind(jail, tmp_path):
+    (tmp_path / "blob").write_bytes(bytes(range(256)))
+    jail.apply("directory", path="/opt/gpuops/lab", mode="0750", group="daemon")
+    jail.apply("copy", src=tmp_path / "blob", path="/opt/gpuops/lab/blob", mode="0600", owner="daemon")
+    jail.apply("link", path="/opt/gpuops/now", target="lab")
+    jail.apply("limits", domain="*", item="memlock", value="unlimited")
+    jail.apply("block", path="/etc/hosts", name="lab", content="192.0.2.1 gpu01\n")
+    jail.apply("json", path="/etc/docker/daemon.json", values={"live-restore": True})
+    assert jail.run("stat", "-Lc", "%a %U %s", "/opt/gpuops/now/blob").stdout == "600 daemon 256\n"
+    assert jail.read("/etc/security/limits.d/90-gpuops.conf") == "* - memlock unlimited\n"
+    assert "192.0.2.1" in jail.run("getent", "hosts", "gpu01").stdout
