@@ -52,6 +52,7 @@ class Mailbox:
         settings = dict(setting.split("=", 1) for setting in rest[:at])
         answer = await self._ask(host, program, rest[at + 1 :], settings)
         path = self._replies / Path(name).name
+        path.with_name(f"{path.name}.end").unlink(missing_ok=True)  # of an earlier process of the same number
         if answer.code or answer.err:
             write(path.with_name(f"{path.name}.end"), f"{answer.code}\n{answer.err}")
         write(path, answer.out)

@@ -79,7 +79,6 @@ ask_and_wait() { # this shell is all that waits, for hundreds may wait at once
         question=$question$tab$word
     done
     [ ${#question} -lt 4000 ] || return # what is longer might mix with another's
-    rm -f "$LAB/replies/$reply"*
     mkfifo -m 600 "$LAB/replies/$reply.fifo" || return
     printf '%s\n' "$question" >"$LAB/questions"
     read -r _ <"$LAB/replies/$reply.fifo"
