@@ -25,9 +25,11 @@ DAEMONS = frozenset(
 """Programs that hold the device files all day and compute nothing: NVIDIA's own, and Slurm's with AutoDetect=nvml."""
 
 _LOOKED_AT = r"/proc(/driver(/nvidia)?|/[0-9]+(/exe|/fd(/[0-9]+)?)?)?"
+_ENDED = ("No such file or directory", "No such process")  # what find says of a process that ended before its eyes
 _LINE = re.compile(r"/proc/(?:(driver/nvidia)|(\d{1,10})/(?:(exe)|fd/\d{1,10})) (\S+) (.*)", re.ASCII)
 
 
+_GONE = ("No such file or directory", "No such process")  # what ended while it was looked at holds nothing
 Row = tuple[str, ...]
 
 
@@ -90,10 +92,12 @@ def _holders(rows: Iterable[Row], programs: Mapping[int, tuple[str, str]]) -> It
 
 
 def _hidden(answer: Completed, seen: Container[int]) -> str:
-    if answer.exit == 0:
-        return "" if 1 in seen else "/proc hides other users' processes (hidepid)"  # process 1 is everywhere
-    refused = "Permission denied" in answer.err
-    return "other users' processes may not be looked at without root" if refused else answer.last_words() or "cut short"
+    complaints = [line for line in answer.err.splitlines() if not line.endswith(_GONE)]
+    if any("Permission denied" in line for line in complaints):
+        return "other users' processes may not be looked at without root"
+    if complaints or (answer.exit and not answer.err):
+        return answer.last_words() or "find failed and said nothing"
+    return "" if 1 in seen else "/proc hides other users' processes (hidepid)"  # process 1 is everywhere
 
 
 occupancy: Probe[Occupancy] = Probe(

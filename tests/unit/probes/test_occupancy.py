@@ -51,6 +51,19 @@ def test_without_root_what_was_not_seen_is_told(answer):
     assert read(answer, err="find: '/proc/77': Input/output error\n", status=1).hidden.endswith("Input/output error")
 
 
+def test_a_process_that_ended_before_its_turn_hides_nothing(answer):
+    ended = "find: '/proc/40': No such file or directory\nfind: '/proc/72/ksm_stat': No such process\n"
+    assert read(answer, err=ended, status=1).hidden == ""
+    assert read(answer, err=ended + "find: '/proc/77/fd': Permission denied\n", status=1).hidden
+
+
+def test_what_ended_while_it_was_looked_at_hides_nothing(answer):
+    gone = "find: '/proc/77/fd': No such file or directory\nfind: '/proc/78/fd/3': No such process\n"
+    assert not read(answer, err=gone, status=1).hidden
+    assert "without root" in read(answer, err=gone + "find: '/proc/1/fd': Permission denied\n", status=1).hidden
+    assert read(answer, status=1).hidden
+
+
 def test_where_proc_hides_process_1_others_may_be_hidden_too(answer):
     assert "hidepid" in read(answer, SEEN.replace("/proc/1/exe", "/proc/3/exe")).hidden
 

@@ -49,6 +49,7 @@ class TcpEngine:
         self._crew = Crew(hosts, reach, "sums", "ring")
         self._addresses = {host.name: host.address for host in hosts}
         self._load = load or Load()
+        self._limit_seconds = _LIMIT_SECONDS + 10 * self._load.seconds
         self._interface = interface
         self._places: dict[str, Mapping[str, Any]] = {}
         self._gone: dict[str, str] = {}
@@ -86,8 +87,8 @@ class TcpEngine:
         self._staff({node for group in between for node in group.nodes})
         ready = {group for group in between if not self._missing(group)}
         messages = {node: message for group in ready for node, message in self._messages(group).items()}
-        seconds = _LIMIT_SECONDS + _PATIENCE_SECONDS + _ANSWER_SECONDS
-        answers = self._crew.ask(messages, seconds, [group.nodes for group in ready])
+        deadline_seconds = self._limit_seconds + _PATIENCE_SECONDS + _ANSWER_SECONDS
+        answers = self._crew.ask(messages, deadline_seconds, [group.nodes for group in ready])
         return tuple(
             self._figure(group, {node: answers[node] for node in group.nodes}) if group in ready else self._none(group)
             for group in planned.groups
@@ -116,7 +117,7 @@ class TcpEngine:
             "size_bytes": self._size(group),
             "warmups": self._load.warmups,
             "seconds": self._load.seconds,
-            "limit_seconds": _LIMIT_SECONDS,
+            "limit_seconds": self._limit_seconds,
             "patience_seconds": _PATIENCE_SECONDS,
         }
         return {node: {"run": {**run, "rank": rank}} for rank, node in enumerate(group.nodes)}
