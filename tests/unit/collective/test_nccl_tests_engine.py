@@ -173,6 +173,14 @@ def test_of_a_large_group_only_the_first_node_tells_how_nccl_goes_about_it(make)
     assert "WARN" not in started(ways, "n2")[0]
 
 
+def test_the_payload_grows_with_the_ranks_as_far_as_a_gpu_holds_it(make):
+    engine, ways = make({f"n{number}": HAS for number in range(1, 601)})
+    engine.open()
+    engine.measure(Round("group", (Group(tuple(ways)[:100]), Group(tuple(ways)[1:]))))
+    assert f" -b {200 * 8 << 20} " in started(ways)[0]
+    assert f" -b {8 << 30} " in started(ways, "n2")[0]
+
+
 def test_other_operations_have_other_programs(make):
     engine, _ = make({"n1": HAS}, Load("all_gather"))
     assert engine.open() == {"n1": "all_gather_perf is not on it"}

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import contextlib
+import itertools
 import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
@@ -31,14 +32,14 @@ PROGRAMS: Mapping[Operation, str] = {
     "send_recv": "sendrecv_perf",
 }
 FOLDERS = (
-    *("/usr/local/bin", "/usr/lib/nccl-tests", "/usr/local/nccl-tests/build"),
-    *(
-        "/opt/nccl-tests/build",
-        "/opt/nccl_tests/build",
-        "/opt/openmpi/bin",
-        "/opt/amazon/openmpi/bin",
-        "/opt/slurm/bin",
-    ),
+    "/usr/local/bin",
+    "/usr/lib/nccl-tests",
+    "/usr/local/nccl-tests/build",
+    "/opt/nccl-tests/build",
+    "/opt/nccl_tests/build",
+    "/opt/openmpi/bin",
+    "/opt/amazon/openmpi/bin",
+    "/opt/slurm/bin",
 )
 """Where packages, images and READMEs put nccl-tests, Open MPI and Slurm besides a login's PATH."""
 # prints a line "name path" for each program that is there; an mpirun that is not Open MPI's has other options
@@ -55,6 +56,7 @@ _RDMA = Files(("/sys/class/infiniband/*/ports/*/link_layer",))
 _AT_ONCE = 16  # as many as the agent runs side by side: the deadlines of a batch begin together
 _START_SECONDS, _PATIENCE, _SLACK_SECONDS = 30.0, 3.0, 10.0
 _FAIR_GB_PER_S = 10.0
+_MOST_BYTES = 8 << 30  # nccl-tests holds three such buffers on each GPU
 _GRANTED = re.compile(r"Granted job allocation (\d+)", re.ASCII)
 _TELL = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,TUNING"}
 _WARN = {"NCCL_DEBUG": "WARN"}
@@ -192,9 +194,9 @@ class NcclTestsEngine:
             return Figure(group, None, "error", detail=str(error.args[0]))
 
     def _start(self, group: Group, ranks: Sequence[Seat]) -> Job:
-        size = self._load.size_bytes or gate_bytes(len(ranks))
+        size = self._load.size_bytes or min(_MOST_BYTES, gate_bytes(len(ranks)))
         seconds = _START_SECONDS + _PATIENCE * self._expected_seconds(group, len(ranks), size)
-        by_node = [[rank for rank in ranks if rank.node == node] for node in group.nodes]
+        by_node = [list(own) for _, own in itertools.groupby(ranks, key=lambda rank: rank.node)]
         parts = [self._part(own, size, group, self._debug(own[0], ranks)) for own in by_node]
         rdma = len(parts) > 1 and all(self._found[rank.node].rdma.issuperset(rank.nics) for rank in ranks)
         addresses = {node: self._address(node) for node in group.nodes}
