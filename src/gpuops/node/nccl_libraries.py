@@ -51,6 +51,7 @@ NCCL = {
     "ncclGetErrorString": [INT],
     "ncclGetLastError": [PTR],
     "ncclCommInitRank": [REF(PTR), INT, UniqueId, INT],
+    "ncclCommCuDevice": [PTR, REF(INT)],
     "ncclCommDestroy": [PTR],
     "ncclCommGetAsyncError": [PTR, REF(INT)],
     "ncclGroupStart": [],

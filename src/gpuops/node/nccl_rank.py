@@ -26,7 +26,7 @@ class Rank:
     def __init__(self, say) -> None:
         self.say = say
         self.cuda = self.nccl = self.stream = self.pattern = None
-        self.communicator, self.rank, self.ranks = None, 0, 1
+        self.gpu, self.communicator, self.rank, self.ranks = None, None, 0, 1
         self.buffers, self.size = [], 0
         self.told_at = 0.0
 
@@ -55,7 +55,8 @@ class Rank:
     def load(self, message) -> dict:
         """Take hold of the GPU's primary context, the one that NCCL's own CUDA runtime uses, and load NCCL."""
         cuda = self.driver(message)
-        device = cuda.take(INT, "cuDeviceGet", message["gpu"])
+        self.gpu = message["gpu"]
+        device = cuda.take(INT, "cuDeviceGet", self.gpu)
         cuda.call("cuCtxSetCurrent", cuda.take(PTR, "cuDevicePrimaryCtxRetain", device))
         self.stream = PTR(cuda.take(PTR, "cuStreamCreate", 0))
         self.pattern = Pattern(cuda, self.stream)
@@ -81,6 +82,10 @@ class Rank:
             raise Failure("sums of more than %d ranks are not exact in fp32" % MOST_RANKS)
         self.communicator = PTR()
         self.nccl.call("ncclCommInitRank", ctypes.byref(self.communicator), self.ranks, unique, self.rank)
+        taken = INT()
+        self.nccl.call("ncclCommCuDevice", self.communicator, ctypes.byref(taken))
+        if taken.value != self.gpu:     # NCCL goes by its CUDA runtime's idea of the context that is current
+            raise Failure("NCCL took GPU %d in place of GPU %d" % (taken.value, self.gpu))
         self.say({"stage": "joined"})
         return {}
 

@@ -71,10 +71,12 @@ int cuDeviceGetAttribute(int *value, int attribute, int device) {
 int cuDevicePrimaryCtxRetain(void **context, int device) {
     const char *sick = getenv("STUB_SLEEPS_AT_LOAD");
     while (sick && atoi(sick) == device - 40) sleep(1);
-    *context = (void *)0x7fff12345678;      /* wider than 32 bits: an int in between would break it */
+    *context = (char *)0x7fff12345000 + device;     /* wider than 32 bits: an int in between would break it */
     return device < 40;
 }
-int cuCtxSetCurrent(void *context) { return context != (void *)0x7fff12345678; }
+static char *current;
+int cuCtxSetCurrent(void *context) { current = context; return current < (char *)0x7fff12345000; }
+int cuCtxGetDevice(int *device) { *device = (int)(current - (char *)0x7fff12345000); return !current; }
 int cuMemGetInfo_v2(size_t *available, size_t *total) { *available = *total = number("STUB_FREE", 80L << 30); return 0; }
 int cuMemAlloc_v2(uint64_t *address, size_t size) { *address = (uint64_t)malloc(size); return *address == 0; }
 int cuMemFree_v2(uint64_t address) { free((void *)address); return 0; }

@@ -105,6 +105,13 @@ int ncclCommInitRank(Comm **out, int ranks, Id id, int rank) {
     return 0;
 }
 
+int ncclCommCuDevice(Comm *comm, int *ordinal) {
+    int (*of_context)(int *) = dlsym(dlopen("libcuda.so.1", RTLD_NOW), "cuCtxGetDevice");
+    if (of_context(ordinal)) return 1;
+    *ordinal -= 40;
+    if (strikes("takes-another-gpu", comm->rank, -1)) ++*ordinal;
+    return 0;
+}
 int ncclCommDestroy(Comm *comm) {
     while (strikes("sleeps-at-leaving", comm->rank, -1)) sleep(1);
     free(comm);

@@ -113,6 +113,7 @@ def test_a_wrong_sum_is_seen_whatever_looks_at_it(an_engine):
             "unhandled system error: told by the stub; Connect to 10.0.0.9<4242> failed : Connection refused",
         ),
         ("breaks:0", "error", ("a:gpu0",), "first runs: a:gpu0: NCCL failed: unhandled system error: told by the stub"),
+        ("takes-another-gpu:2", "error", ("b:gpu0",), "b:gpu0: NCCL took GPU 1 in place of GPU 0"),
         ("sleeps-at-init:3", "hang", (), "making the communicator: no end in time; 4 ranks as a:gpu0 at join"),
         ("sleeps-at-launch:2:4", "hang", ("b:gpu0",), "b:gpu0 at launch, 3 ranks as a:gpu0 at run"),
         ("sleeps-on-gpu:1:4", "hang", (), "timed runs: no end in time; 4 ranks as a:gpu0 at run 2"),
@@ -191,11 +192,12 @@ def test_killed_ranks_and_killed_keepers_take_all_of_theirs_along(an_engine, pro
 
 
 def test_closing_ends_everything_even_in_the_middle_of_a_hang(an_engine, process, all_pids):
-    engine = an_engine("a", "b", STUB_FAULT="sleeps-on-gpu:1:0", patient=False)
+    engine = an_engine("a", "b", STUB_FAULT="sleeps-on-gpu:1:0")
     measuring = threading.Thread(target=pair_of, args=(engine,))
     measuring.start()
-    time.sleep(2)
-    pids = all_pids(engine)
+    ends = time.monotonic() + 20
+    while len(pids := all_pids(engine)) < 6 and time.monotonic() < ends:
+        time.sleep(0.1)
     assert len(process.alive(pids)) == 6
     engine.close()
     assert process.gone(pids)
