@@ -20,6 +20,8 @@ class Measured:
     figures: tuple[Figure, ...]
     counters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
+    __hash__ = object.__hash__  # by identity: figures are many, and what was learnt of them is remembered
+
     def without(self, nodes: Collection[str]) -> Measured:
         """The same without the groups that one of ``nodes`` had a part in."""
         figures = tuple(figure for figure in self.figures if not set(nodes).intersection(figure.group.nodes))

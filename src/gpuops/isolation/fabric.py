@@ -9,7 +9,10 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
+
+_MOST_GUESSED = 16
+"""Nodes of a block where no leaf is known: the smallest usual scalable unit."""
 
 
 @dataclass(frozen=True)
@@ -45,7 +48,15 @@ class Node:
 class Fabric:
     """The nodes by name, in the order of the inventory. A unit is the set of nodes whose ports share their leaves."""
 
-    nodes: Mapping[str, Node] = field(hash=False)
+    nodes: Mapping[str, Node]
+
+    def __hash__(self) -> int:
+        return self._hash
+
+    @functools.cached_property
+    def _hash(self) -> int:
+        """Reckoned once: what is derived from a fabric is remembered by it."""
+        return hash(tuple(self.nodes.values()))
 
     @functools.cached_property
     def rails(self) -> tuple[int, ...]:
@@ -65,6 +76,42 @@ class Fabric:
     def unit_of(self) -> dict[str, str]:
         """The unit of each node; a node whose leaves are not known is absent."""
         return {name: unit for unit, names in self.units.items() for name in names}
+
+    @functools.cached_property
+    def blocks(self) -> tuple[tuple[str, ...], ...]:
+        """The units, then blocks of neighbours of the other nodes: two blocks at least where there are two nodes.
+
+        Nodes whose leaves are not known are taken to share some with their neighbours in the inventory: a guess, by
+        which pairs are made and nobody is accused.
+        """
+        rest = [name for name in self.nodes if name not in self.unit_of]
+        size = max(1, min(_MOST_GUESSED, len(rest) // 2))
+        guessed = (tuple(rest[start : start + size]) for start in range(0, len(rest), size))
+        return (*self.units.values(), *guessed)
+
+    @functools.cached_property
+    def block_of(self) -> dict[str, int]:
+        """The number of each node's block."""
+        return {name: number for number, names in enumerate(self.blocks) for name in names}
+
+    @functools.cached_property
+    def rates(self) -> dict[tuple[str, int], float]:
+        """The line rate of each NIC in GB/s, by node and rail."""
+        return {(node.name, nic.rail): nic.gb_per_s for node in self.nodes.values() for nic in node.nics}
+
+    @functools.cached_property
+    def leaf_of(self) -> dict[tuple[str, int], str]:
+        """The leaf of each port, by node and rail; a port whose leaf is not known is absent."""
+        ports = ((node.name, nic) for node in self.nodes.values() for nic in node.nics)
+        return {(name, nic.rail): nic.leaf for name, nic in ports if nic.leaf is not None}
+
+    @functools.cached_property
+    def ports_of(self) -> dict[str, tuple[tuple[str, int], ...]]:
+        """The ports of each leaf, as node and rail, in the order of the inventory."""
+        ports: dict[str, list[tuple[str, int]]] = {}
+        for port, leaf in self.leaf_of.items():
+            ports.setdefault(leaf, []).append(port)
+        return {leaf: tuple(joined) for leaf, joined in ports.items()}
 
     def part(self, node: str, rail: int) -> str:
         """The name of the HCA that serves ``rail`` of ``node``."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from dataclasses import dataclass
 from typing import Literal
 
@@ -50,3 +51,13 @@ class Round:
     scope: Scope
     groups: tuple[Group, ...]
     why: str = ""
+
+    @functools.cached_property
+    def places(self) -> dict[tuple[str, int | None], tuple[int, ...]]:
+        """Where the groups stand that a node has a part in, by its name and the groups' rail."""
+        places: dict[tuple[str, int | None], tuple[int, ...]] = {}
+        for place, group in enumerate(self.groups):
+            for node in group.nodes:
+                key = (node, group.rail)
+                places[key] = (*places[key], place) if key in places else (place,)
+        return places

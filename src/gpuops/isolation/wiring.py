@@ -36,9 +36,13 @@ class Wiring:
             raise InputError(f"{self.gpus} rails cannot be shared equally by {self.leaves} leaves of a unit")
 
 
-@functools.lru_cache(maxsize=64)
 def wire(wiring: Wiring) -> Fabric:
     """The fabric, nodes named ``gpu000`` onwards, leaves ``L0`` onwards in the order of the inventory's units."""
+    return _wire(replace(wiring, oversubscription=1.0))
+
+
+@functools.lru_cache(maxsize=64)
+def _wire(wiring: Wiring) -> Fabric:
     seats = list(range(wiring.nodes))
     if wiring.shuffled:
         random.Random(wiring.nodes).shuffle(seats)  # noqa: S311 - reproducible on purpose
@@ -57,9 +61,13 @@ def _node(name: str, unit: int, wiring: Wiring) -> Node:
     return Node(name, tuple(rails), tuple(Nic(f"mlx5_{rail}", rail, LINE_GB_PER_S, leaves[rail]) for rail in rails))
 
 
-@functools.lru_cache(maxsize=64)
 def wire_unmapped(wiring: Wiring) -> Fabric:
     """The same fabric as a user sees it who does not know the leaves."""
-    nodes = wire(wiring).nodes.values()
+    return _wire_unmapped(replace(wiring, oversubscription=1.0))
+
+
+@functools.lru_cache(maxsize=64)
+def _wire_unmapped(wiring: Wiring) -> Fabric:
+    nodes = _wire(wiring).nodes.values()
     bare = (replace(node, nics=tuple(replace(nic, leaf=None) for nic in node.nics)) for node in nodes)
     return Fabric({node.name: node for node in bare})

@@ -1,0 +1,77 @@
+"""Parts: what a group passes in a fabric, and so what its figure may accuse."""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Iterator
+from typing import Literal, NamedTuple
+
+from gpuops.isolation.fabric import Fabric
+from gpuops.isolation.rounds import Figure, Group
+
+PartKind = Literal["leaf", "uplink", "node", "nic", "together"]
+KINDS: tuple[PartKind, ...] = ("leaf", "uplink", "node", "nic", "together")
+"""In the order in which they are accused: a part that many share before those that stand behind it."""
+
+
+class Part(NamedTuple):
+    """A part of the fabric: ``owner`` is a leaf, a unit (uplink) or a node, ``number`` the rail of an uplink or NIC.
+
+    ``together`` is a node as far as only full nodes together show it: its NVLink and NICs at the same time.
+    """
+
+    kind: PartKind
+    owner: str
+    number: int = -1
+
+    def name(self, fabric: Fabric) -> str:
+        """As `gpuops.isolation.fabric` names it."""
+        if self.kind == "leaf":
+            return f"leaf:{self.owner}"
+        if self.kind == "uplink":
+            return f"unit:{self.owner}/rail{self.number}"
+        return fabric.part(self.owner, self.number) if self.kind == "nic" else self.owner
+
+    def passed_by(self, figure: Figure, fabric: Fabric) -> bool:
+        """Whether ``figure`` says anything of this part; one that names who did not arrive speaks of these alone."""
+        if figure.absent:
+            return self.kind == "node" and self.owner in figure.absent
+        group = figure.group
+        if self.kind == "node":
+            return self.owner in group.nodes
+        if len(group.nodes) == 1:
+            return False
+        if self.kind == "together":
+            return group.rail is None and self.owner in group.nodes
+        if group.rail not in {None, self.number} and self.kind != "leaf":
+            return False
+        if self.kind == "nic":
+            return self.owner in group.nodes
+        if self.kind == "uplink":
+            units = {fabric.unit_of.get(node) for node in group.nodes}
+            return self.owner in units and len(units) > 1
+        rails = fabric.rails if group.rail is None else (group.rail,)
+        return any(fabric.leaf_of.get((node, rail)) == self.owner for node in group.nodes for rail in rails)
+
+
+@functools.lru_cache(maxsize=1 << 16)
+def parts_of(group: Group, fabric: Fabric) -> frozenset[Part]:
+    """Every part that ``group`` passes: its nodes, and on each of its rails NICs, leaves and, across units, uplinks."""
+    return frozenset(_parts(group, fabric))
+
+
+def _parts(group: Group, fabric: Fabric) -> Iterator[Part]:
+    yield from (Part("node", node) for node in group.nodes)
+    if len(group.nodes) == 1:
+        return
+    if group.rail is None:
+        yield from (Part("together", node) for node in group.nodes)
+    units = [fabric.unit_of.get(node) for node in group.nodes]
+    for rail in fabric.rails if group.rail is None else (group.rail,):
+        for node, unit in zip(group.nodes, units, strict=True):
+            yield Part("nic", node, rail)
+            leaf = fabric.leaf_of.get((node, rail))
+            if leaf is not None:
+                yield Part("leaf", leaf)
+            if unit is not None and len(set(units)) > 1:
+                yield Part("uplink", unit, rail)

@@ -1,0 +1,150 @@
+"""Planning: which round to run next, from the evidence alone.
+
+First every node by itself; then rail by rail, each node with others of its unit and of other units; then what is
+suspect, with partners that are well; then full nodes in pairs; then groups. Never more than `most_rounds` rounds.
+"""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+
+from gpuops.isolation.evidence import Evidence
+from gpuops.isolation.fabric import Fabric
+from gpuops.isolation.grouping import next_group_round, spoiled
+from gpuops.isolation.parts import Part, parts_of
+from gpuops.isolation.readings import Readings
+from gpuops.isolation.rounds import Group, Round
+from gpuops.isolation.suspicion import Charge, Suspicion, suspect
+from gpuops.isolation.sweeps import pairs, sweep, ways
+
+SWEEPS = 4
+"""Rounds in which each NIC is measured before anything is asked again: each with another partner."""
+_MOST_CONFIRMING = 8
+_MOST_PAIRINGS = 4
+
+
+def most_rounds(fabric: Fabric) -> int:
+    """No measurement takes more rounds, whatever it finds: `within` its 5, rails, pairs, and groups with bisection."""
+    return 5 + SWEEPS + _MOST_CONFIRMING + _MOST_PAIRINGS + 12 + 2 * math.ceil(math.log2(max(2, len(fabric.nodes))))
+
+
+def next_round(evidence: Evidence) -> Round | None:
+    """What to measure next; None where nothing is left to ask. Rounds inside slow nodes are `within`'s to plan."""
+    if len(evidence.rounds) >= most_rounds(evidence.fabric):
+        return None
+    return _first_round(evidence) or _next_between(evidence)
+
+
+def _first_round(evidence: Evidence) -> Round | None:
+    alone = tuple(Group((node.name,)) for node in evidence.fabric.nodes.values() if len(node.gpus) > 1)
+    if "node" not in evidence.scopes or _measured(evidence, "node") or not alone:
+        return None
+    return Round("node", alone, "every node by itself")
+
+
+def _next_between(evidence: Evidence) -> Round | None:
+    if len(evidence.fabric.nodes) < 2:
+        return None
+    swept = _next_sweep(evidence)
+    if swept is not None:
+        return swept
+    suspicion = suspect(evidence)
+    return (
+        _next_confirming(evidence, suspicion)
+        or _next_pairing(evidence, suspicion)
+        or next_group_round(evidence, suspicion)
+    )
+
+
+def _measured(evidence: Evidence, scope: str) -> int:
+    return sum(measured.round.scope == scope for measured in evidence.rounds)
+
+
+def _next_sweep(evidence: Evidence) -> Round | None:
+    done, possible = _measured(evidence, "rail"), ways(evidence.fabric)
+    if "rail" not in evidence.scopes or done >= SWEEPS:
+        return None
+    planned = sweep(evidence.fabric, possible[done % len(possible)], done // len(possible))
+    return planned if planned.groups else None
+
+
+def _next_confirming(evidence: Evidence, suspicion: Suspicion) -> Round | None:
+    """What many share is asked by a sweep, a NIC or node by pairs with who is well; in turns where both are suspect."""
+    done = _measured(evidence, "rail")
+    if "rail" not in evidence.scopes or done >= SWEEPS + _MOST_CONFIRMING:
+        return None
+    kinds = sorted({_WAY_TO_ASK[charge.part.kind] for charge in suspicion.open} - {"pair"})
+    for turn in range(len(kinds)):
+        kind = kinds[(done + turn) % len(kinds)]
+        planned = _pointed(suspicion) if kind == "pointed" else sweep(evidence.fabric, kind, done)
+        if planned.groups:
+            return planned
+    return None
+
+
+_WAY_TO_ASK = {"leaf": "inside", "uplink": "across", "node": "pointed", "nic": "pointed", "together": "pair"}
+
+
+def _pointed(suspicion: Suspicion) -> Round:
+    """Each suspect with one partner on each of its rails, as many as can run at once."""
+    fabric = suspicion.readings.fabric
+    asked = [charge for charge in suspicion.open if charge.part.kind in {"node", "nic"}]
+    taken: set[tuple[str, int]] = set()
+    groups = []
+    for charge in asked:
+        node, rail = charge.part.owner, charge.part.number
+        for number in [rail] if charge.part.kind == "nic" else [nic.rail for nic in fabric.nodes[node].nics]:
+            free = (n for n in _partners(charge, number, suspicion) if (n, number) not in taken)
+            partner = None if (node, number) in taken else next(free, None)
+            if partner is not None:
+                taken |= {(node, number), (partner, number)}
+                groups.append(Group((node, partner), number))
+    return Round("rail", tuple(groups), f"{len(asked)} suspects with partners that are well")
+
+
+def _partners(charge: Charge, rail: int, suspicion: Suspicion) -> list[str]:
+    """Who may be paired with the charge's node, the best first: new ones, of other units, over parts that are well.
+
+    Where leaves are not known, those go first that were slow with others too: if what they share with the node is at
+    fault, the two are well together.
+    """
+    fabric, node, readings = suspicion.readings.fabric, charge.part.owner, suspicion.readings
+    others = [other for other in (*suspicion.open, *suspicion.confirmed) if other is not charge]
+    hiding = {part for other in others if other.level <= charge.level for part in (other.part, *other.alternatives)}
+    doubtful = {part for other in others for part in (other.part, *other.alternatives)}
+    met = Counter(n for r in readings.of(Part("nic", node, rail)) for n in r.figure.group.nodes)
+    seen = {fabric.block_of[name] for name in met}
+    history = Counter[str]() if (node, rail) in fabric.leaf_of else _history(node, rail, readings)
+
+    def order(name: str) -> tuple[int, ...]:
+        block = fabric.block_of[name]
+        doubts = len(doubtful & parts_of(Group((node, name), rail), fabric))
+        return doubts, met[name], -history[name], block == fabric.block_of[node], block in seen
+
+    names = list(fabric.nodes)
+    start = names.index(node)
+    able = [name for name in names[start + 1 :] + names[:start] if fabric.nodes[name].nic(rail)]
+    return sorted((n for n in able if not hiding & parts_of(Group((node, n), rail), fabric)), key=order)
+
+
+def _history(node: str, rail: int, readings: Readings) -> Counter[str]:
+    """How often others were slow on ``rail``, and not with ``node``."""
+    slow = (r.figure.group for r in readings.slow)
+    return Counter(name for group in slow if group.rail == rail and node not in group.nodes for name in group.nodes)
+
+
+def _next_pairing(evidence: Evidence, suspicion: Suspicion) -> Round | None:
+    """Full nodes in pairs, of one unit where there are units; those that are slow again with others that are well."""
+    done = _measured(evidence, "pair")
+    if "pair" not in evidence.scopes or done >= _MOST_PAIRINGS:
+        return None
+    fabric = evidence.fabric
+    bad = spoiled(evidence, suspicion)
+    asked = {charge.part.owner for charge in suspicion.open if charge.part.kind == "together"}
+    if done and not asked:
+        return None
+    way = ways(fabric)[0]
+    wanted = (pair for pair in pairs(fabric, way, done) if not bad & set(pair) and (not done or asked & set(pair)))
+    groups = tuple(Group(pair) for pair in wanted if all(len(fabric.nodes[name].gpus) > 1 for name in pair))
+    return Round("pair", groups, "full nodes in pairs") if groups else None
