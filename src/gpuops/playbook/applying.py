@@ -85,7 +85,7 @@ class _Attempt:
         step = self._bound.step
         status, why = self._end()
         changes = self._planned.changes if status == "would_change" else self._done
-        later = [later.why for later in self._planned.later] if status in ("would_change", "later") else []
+        later = [later.why for later in self._planned.later] if status == "would_change" else []
         told = (tuple(changes), tuple(later), self._planned.value)
         return Result(self._site.name, step.id, step.name, status, why, *told)
 
@@ -254,5 +254,5 @@ class _Attempt:
 
 
 def _ending(done: Completed) -> str:
-    how = f"killed after {done.seconds:g} s" if done.timed_out else f"ended with {done.exit}"
+    how = f"killed after {done.seconds:.0f} s" if done.timed_out else f"ended with {done.exit}"
     return f"{how} and said: {done.last_words() or 'nothing'}"

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+import itertools
+from dataclasses import replace
+
 from gpuops.errors import ConnectError, LostError, NodeError
 from gpuops.playbook.site import Site
 from gpuops.playbook.task import Change
@@ -12,6 +15,7 @@ _POLL_SECONDS = (1.0, 2.0, 5.0, 10.0)
 LONGEST_SECONDS = 4 * 3600.0
 """How long a unit of a run that broke off is waited for."""
 _SILENCE_SECONDS = 600.0
+_SLACK_SECONDS = 60.0  # systemd itself ends a unit that takes too long
 _PROPERTIES = "LoadState,ActiveState,SubState,Result,ExecMainStatus"
 # The shell writes the log: systemd before 240 (RHEL 8) cannot append. The unit stays after its end until we took its
 # exit status; --collect would let a failed one vanish with it.
@@ -38,25 +42,23 @@ def start(site: Site, change: Change, unit: str) -> Completed:
 
 def wait(site: Site, unit: str, seconds: float) -> Completed | None:
     """Wait until the unit ended, through lost connections too, and take it away; None where there is no such unit."""
-    ends = min(site.clock() + seconds + 60, site.ends)
-    heard, attempt = site.clock(), 0
+    began = heard = site.clock()
+    pauses = itertools.chain(_POLL_SECONDS, itertools.repeat(_POLL_SECONDS[-1]))
     while True:
         try:
             state = _state(site, unit)
             heard = site.clock()
+            if state.get("LoadState") == "not-found":
+                return None
+            if state.get("SubState") == "exited" or state.get("ActiveState") == "failed":
+                return replace(_take_away(site, unit, state), seconds=heard - began)
+            if heard - began > seconds + _SLACK_SECONDS:
+                raise NodeError(site.name, f"{unit} still runs after {seconds:g} s; look at {LOG_FOLDER} there")
         except (ConnectError, LostError):
             site.hang_up()
             if site.clock() - heard > _SILENCE_SECONDS:
                 raise
-            state = {"ActiveState": "unknown"}
-        if state.get("LoadState") == "not-found":
-            return None
-        if state.get("SubState") == "exited" or state.get("ActiveState") == "failed":
-            return _take_away(site, unit, state)
-        if site.clock() > ends:
-            raise NodeError(site.name, f"{unit} still runs after {seconds:g} s; look at {LOG_FOLDER} there")
-        site.sleep(_POLL_SECONDS[min(attempt, len(_POLL_SECONDS) - 1)])
-        attempt += 1
+        site.sleep(next(pauses))
 
 
 def _state(site: Site, unit: str) -> dict[str, str]:

@@ -148,6 +148,8 @@ class Provisioning:
         self._join(log, owner)
         record = lock([*self._sites.values()], owner, break_dead=self._order.break_lock, fanout=self._order.fanout)
         if record.locked or record.interrupted:
+            log.write("end", exit=record.exit_code(check=False), stopped="; ".join(map(str, record.locked)))
+            log.close()
             return record
         record.waiting = journal.pending(log.earlier) if self._order.resume else self._left_over()
         reached = [site for site in self._sites.values() if not record.out(site.name)]

@@ -113,7 +113,10 @@ def reboot(params: Params) -> Plan:
 
 @dataclass
 class MadeUpNode:
-    """``lose``: how often the connection breaks, before or after the next changing command has its effect."""
+    """``lose``: the connection breaks before or after the next changing command has its effect.
+
+    ``unit_story``: what the next questions about a unit meet before it has ended: that it runs, or an error.
+    """
 
     name: str
     settings: dict = field(default_factory=dict)
@@ -126,6 +129,7 @@ class MadeUpNode:
     down: int = 0
     stays_away: bool = False
     units: dict = field(default_factory=dict)
+    unit_story: list = field(default_factory=list)
     lock: str = ""
     busy: str = ""
     unreachable: bool = False
@@ -201,6 +205,11 @@ class MadeUpNode:
     def _systemctl(self, command):
         if command.words[1] == "show":
             ended = self.units.get(command.words[-1])
+            if ended and self.unit_story:
+                event = self.unit_story.pop(0)
+                if isinstance(event, Exception):
+                    raise event
+                return 0, f"LoadState=loaded\n{event}\n"
             if ended is None:
                 return 0, "LoadState=not-found\nActiveState=inactive\n"
             return 0, f"LoadState=loaded\nActiveState=active\nSubState=exited\nExecMainStatus={ended[0]}\n"

@@ -2,7 +2,7 @@ import itertools
 
 import pytest
 
-from gpuops.errors import DocumentError
+from gpuops.errors import ConnectError, DocumentError, LostError
 from gpuops.playbook import applying, binding, rebooting
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Files, read_files
@@ -319,10 +319,34 @@ def test_the_machine_that_gpuops_runs_on_is_not_rebooted(world, monkeypatch, tmp
     assert world.node.done == []
 
 
-def test_a_long_step_runs_as_a_unit_of_the_node(world):
+RUNNING = "ActiveState=active\nSubState=running"
+
+
+def test_a_long_step_outlives_a_lost_connection(world):
+    gone = [LostError("n1", "the connection broke"), ConnectError("n1", "nobody answers")]
+    world.node.unit_story = [RUNNING, *gone, RUNNING]
     record = world.run(steps("put: {key: a, value: '1', detach: true}"))
     assert world.statuses(record) == [("put", "changed")]
+    assert world.node.done == ["put a 1"]
     assert world.node.units == {}
+    assert len(world.slept) == 4
+
+
+@pytest.mark.parametrize(
+    ("story", "status", "said"),
+    [
+        (["ActiveState=failed\nExecMainStatus=3"], "failed", "a = 1: ended with 3 and said: the last line of its log"),
+        (["ActiveState=failed\nResult=timeout\nExecMainStatus=15"], "failed", "a = 1: killed after"),
+        ([RUNNING] * 500, "failed", "still runs after 10 s; look at /var/log/gpuops there"),
+        ([ConnectError("n1", "nobody answers")] * 500, "unreachable", "nobody answers"),
+        (["LoadState=not-found"], "failed", "vanished; was the node rebooted?"),
+    ],
+)
+def test_how_a_long_step_can_end(world, story, status, said):
+    world.node.unit_story = story
+    (result,) = world.run(steps("put: {key: a, value: '1', detach: true}")).results
+    assert result.status == status
+    assert said in result.why
 
 
 def test_a_secret_is_in_no_journal(world, monkeypatch):
