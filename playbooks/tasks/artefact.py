@@ -6,7 +6,11 @@ from dataclasses import dataclass
 
 from gpuops import Change, Command, Failed, Plan, task
 
-_LOOK = 'stat -c %a:%U:%G:%u:%g:%F -- "$1" || exit; if [ -f "$1" ] && [ ! -h "$1" ]; then sha256sum -- "$1"; fi'
+# What is not there is an answer, and what cannot be looked at is not, so that root tries again only that.
+_LOOK = """\
+stat -c %a:%U:%G:%u:%g:%F -- "$1" || { stat -- "$1" 2>&1 | grep -q "No such file"; exit; }
+if [ -f "$1" ] && [ ! -h "$1" ]; then sha256sum -- "$1"; fi
+"""
 # The new file is in the same folder, has its mode before its first byte, and takes its name only with the right sum.
 _MAKE = """\
 umask 022; mkdir -p -- "$(dirname -- "$1")" || exit
@@ -55,8 +59,8 @@ def artefact(params: Params) -> Plan:
     """A file whose sum is right already is not made again. A link in its place is replaced, not followed."""
     look = Command(("sh", "-c", _LOOK, "sh", params.path), timeout_seconds=params.seconds, become="if-refused")
     found = yield look
-    about, _, sums = found.out.partition("\n") if found.exit == 0 else ("", "", "")
-    if "No such file" not in found.err and about.count(":") != 5:
+    about, _, sums = found.out.partition("\n")
+    if found.exit != 0 or about.count(":") != (0 if "No such file" in found.err else 5):
         yield Failed(f"{params.path} cannot be looked at: {found.last_words() or 'nothing is said of it'}")
     kind = about.rpartition(":")[2]
     if kind and not kind.startswith("regular") and kind != "symbolic link":

@@ -6,8 +6,9 @@ from typing import Literal
 
 from gpuops import Change, Command, Failed, Later, Plan, Secret, task
 
+# What is not there is an answer, and what cannot be looked at is not, so that root tries again only that.
 _LOOK = """\
-stat -c %a:%U:%G:%u:%g:%F -- "$1" || exit
+stat -c %a:%U:%G:%u:%g:%F -- "$1" || { stat -- "$1" 2>&1 | grep -q "No such file"; exit; }
 if [ -h "$1" ]; then readlink -- "$1"; elif [ -f "$1" ]; then cat -- "$1"; fi
 """
 # A new file in the same folder has its mode from the first byte, is on the disk and valid before it takes its name, and

@@ -5,7 +5,11 @@ from typing import Literal
 
 from gpuops import Change, Command, Failed, Plan, task
 
-_LOOK = 'stat -c %F -- "$1" || exit; if [ -h "$1" ]; then readlink -- "$1"; fi'
+# What is not there is an answer, and what cannot be looked at is not, so that root tries again only that.
+_LOOK = """\
+stat -c %F -- "$1" || { stat -- "$1" 2>&1 | grep -q "No such file"; exit; }
+if [ -h "$1" ]; then readlink -- "$1"; fi
+"""
 
 
 @dataclass(frozen=True)
@@ -31,9 +35,9 @@ def link(params: Params) -> Plan:
     Folders above it must be there.
     """
     found = yield Command(("sh", "-c", _LOOK, "sh", params.path), become="if-refused")
-    if found.exit != 0 and "No such file" not in found.err:
-        yield Failed(f"{params.path} cannot be looked at: {found.last_words()}")
-    kind, _, target = found.out.removesuffix("\n").partition("\n") if found.exit == 0 else ("", "", "")
+    kind, _, target = found.out.removesuffix("\n").partition("\n")
+    if found.exit != 0 or not (kind or "No such file" in found.err):
+        yield Failed(f"{params.path} cannot be looked at: {found.last_words() or 'nothing is said of it'}")
     if kind not in ("", "symbolic link"):
         yield Failed(f"{params.path} is a {kind}; expected a symbolic link or nothing there")
     if params.state == "absent":

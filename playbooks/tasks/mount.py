@@ -58,7 +58,7 @@ def mount(params: Params) -> Plan:
 
 
 def _mounting(params: Params) -> Plan:
-    look = yield Command(("stat", "-c", "%F", "--", params.path), become="if-refused")
+    look = yield Command(("test", "-d", params.path), become="if-refused")
     if look.exit != 0:
         yield from use("directory", path=params.path)
     mounting = Command(("mount", "--", params.path), timeout_seconds=120, become="always")

@@ -31,6 +31,7 @@ for glob in "$@"; do for path in $glob; do
     [ -d "$path" ] && printf '%s\\0\\0' "$path"
 done; done; exit 0
 """
+SOMEBODY = ("setpriv", "--reuid=nobody", "--regid=nogroup", "--clear-groups", "--")
 
 
 class Jail:
@@ -48,9 +49,14 @@ class Jail:
         return [self.answer(question) for question in questions]
 
     def answer(self, question):
+        """As the agent on a node: what need not be root is asked as somebody else, and again where that is refused."""
         files = ("sh", "-c", READ_FILES, "sh", *getattr(question, "globs", ()))
         words, stdin = (question.words, question.stdin) if isinstance(question, Command) else (files, "")
-        done = self.run(*words, stdin=stdin)
+        become = getattr(question, "become", "never")
+        done = self.run(*([] if become == "always" else SOMEBODY), *words, stdin=stdin)
+        if become == "if-refused" and done.returncode not in (0, 127):
+            again = self.run(*words, stdin=stdin)
+            done = again if again.returncode == 0 else done
         return Completed("jail", question, done.returncode, done.stdout, done.stderr)
 
     def plan(self, name, params):
@@ -210,6 +216,20 @@ def test_a_repository_without_its_key_is_refused(jail, signed):
     refused = jail.answer(update.command)
     assert refused.exit == 100
     assert [change.what for change in jail.plan("apt_repo", source).changes] == [update.what]
+
+
+def test_what_only_root_can_see_is_seen(jail, tmp_path):
+    (tmp_path / "munge.key").write_bytes(bytes(range(256)))
+    jail.apply("directory", path="/etc/munge", mode="0700")
+    jail.apply("file", path="/etc/munge/note", content="x\n", mode="0600")
+    jail.apply("copy", src=tmp_path / "munge.key", path="/etc/munge/munge.key", mode="0400")
+    jail.apply("directory", path="/etc/munge/sub", mode="0700")
+    jail.apply("link", path="/etc/munge/sub/link", target="../note")
+    jail.apply("line", path="/etc/munge/sub/conf", line="x = 1", mode="0600")
+    jail.apply("file", path="/etc/munge/note", state="absent")
+    assert jail.run("sh", "-c", "cd /etc/munge && stat -c '%n %a' * sub/*").stdout == (
+        "munge.key 400\nsub 700\nsub/conf 600\nsub/link 777\n"
+    )
 
 
 def test_files_of_every_kind(jail, tmp_path):

@@ -30,7 +30,7 @@ class ScriptedNode:
     the same files, as root's and of mode 644; one that is not scripted is not there.
     """
 
-    ABSENT = (1, "", "stat: cannot statx 'x': No such file or directory")
+    ABSENT = (0, "", "stat: cannot statx 'x': No such file or directory")
 
     def __init__(self, script):
         self.script = script
@@ -96,7 +96,9 @@ def here(library):
             return plan(task, as_params(task, params), Machine("here"), ThisMachine().batch, library)
 
         def apply(self, name, /, **params):
-            for change in self.plan(name, **params).changes:
+            found = self.plan(name, **params)
+            assert found.stop is None
+            for change in found.changes:
                 done = ThisMachine().run(change.command)
                 assert done.exit == 0, done
             return self.plan(name, **params)

@@ -64,7 +64,7 @@ def test_what_cannot_be_looked_at_is_left_alone(planned, params, answer):
 
 
 def test_a_long_one_may_be_detached(planned, params):
-    absent = (1, "", "stat: cannot statx 'x': No such file or directory")
+    absent = (0, "", "stat: cannot statx 'x': No such file or directory")
     (change,) = planned("artefact", {"sh -c": absent}, **params, detach=True).changes
     assert change.detach
 

@@ -1,6 +1,10 @@
+import base64
+import json
+
 import pytest
 
 from gpuops.errors import DocumentError
+from gpuops.secret import blot
 
 
 @pytest.mark.parametrize("data", [b"", b"one\ntwo", "é\n".encode(), b"\0\1\2", bytes(range(256)) * 300])
@@ -40,3 +44,20 @@ def test_wrong_parameters_are_refused(planned, tmp_path):
         file.truncate(16 * 1024 * 1024 + 1)
     with pytest.raises(DocumentError, match="larger than 16 MiB"):
         planned("copy", {}, src=source, path="/x")
+
+
+@pytest.mark.parametrize("data", [b"hunter2\n", bytes(range(256))])
+def test_a_secret_arrives_and_is_shown_nowhere(here, tmp_path, me, data):
+    source, target = tmp_path / "munge.key", tmp_path / "target"
+    source.write_bytes(data)
+    source.chmod(0o600)
+    params = {"src": source, "path": str(target), "mode": "0400", "secret": True, **me}
+    (change,) = here.plan("copy", **params).changes
+    told = blot(json.dumps([repr(change), str(change.command), change.command.stdin]))
+    assert "hunter2" not in told
+    assert base64.b64encode(data).decode()[:8] not in told
+    assert here.apply("copy", **params).changes == []
+    assert target.read_bytes() == data
+    source.chmod(0o640)
+    with pytest.raises(DocumentError, match="others may read"):
+        here.plan("copy", **params)

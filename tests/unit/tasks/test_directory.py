@@ -42,7 +42,7 @@ def test_what_is_no_folder_is_left_alone(here, tmp_path, kind):
 
 def test_what_cannot_be_looked_at_is_not_absent(planned):
     refused = (1, "", "stat: cannot statx '/root/x': Permission denied")
-    assert isinstance(planned("directory", {"stat": refused}, path="/root/x").stop, Failed)
+    assert isinstance(planned("directory", {"sh -c stat": refused}, path="/root/x").stop, Failed)
 
 
 @pytest.mark.parametrize("params", [{"path": "x"}, {"path": "/x", "mode": "rwx"}])

@@ -36,7 +36,7 @@ def only(request, tmp_path, monkeypatch):
     """A machine that has this program only."""
     folder = tmp_path / "bin"
     folder.mkdir()
-    basic = "sh stat sha256sum dirname mkdir chown chmod sync mv rm"
+    basic = "sh stat grep sha256sum dirname mkdir chown chmod sync mv rm"
     for name in [*basic.split(), request.param]:
         found = shutil.which(name)
         if not found:
