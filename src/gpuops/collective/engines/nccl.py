@@ -86,7 +86,8 @@ class NcclEngine:
     def open(self) -> Mapping[str, str]:
         """Look at every node and settle which NCCL runs; the nodes that cannot take part, each with the reason."""
         lost = self._look(self._names)
-        refused = {n: why for n, survey in self.surveys.items() if (why := survey.refusal(self._fabric.nodes[n].gpus))}
+        gpus = {name: node.gpus for name, node in self._fabric.nodes.items()}
+        refused = {n: why for n, survey in self.surveys.items() if (why := survey.refusal(gpus.get(n, ())))}
         choice = choose({name: survey for name, survey in self.surveys.items() if name not in refused})
         self.libraries = dict(choice.libraries)
         self._refused = {**lost, **refused, **choice.refused}

@@ -59,9 +59,9 @@ class Survey:
 
     def refusal(self, gpus: tuple[int, ...]) -> str:
         """Why ``gpus`` of this node cannot take part; empty where they can."""
-        if self.trouble:
-            return self.trouble
-        if len(self.cards) <= max(gpus, default=-1):
+        if self.trouble or not gpus:
+            return self.trouble or "none of its GPUs is known"
+        if len(self.cards) <= max(gpus):
             return f"CUDA shows {len(self.cards)} GPUs, and GPU {max(gpus)} is asked for; is MIG on, or a GPU lost?"
         for gpu in gpus:
             card = self.cards[gpu]

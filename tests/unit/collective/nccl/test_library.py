@@ -63,6 +63,7 @@ def test_a_survey_is_read_as_it_was_told():
     assert (survey.libraries[0].version, survey.rdma_devices) == ((2, 21, 5), ("mlx5_0",))
     assert survey.configuration == {"/etc/nccl.conf": "NCCL_IB_GID_INDEX=3\n"}
     assert survey.refusal((0,)) == ""
+    assert survey.refusal(()) == "none of its GPUs is known"
     assert "CUDA shows 1 GPUs, and GPU 1 is asked for" in survey.refusal((0, 1))
 
 
