@@ -56,7 +56,10 @@ class Params:
 
 @task
 def artefact(params: Params) -> Plan:
-    """A file whose sum is right already is not made again. A link in its place is replaced, not followed."""
+    """A file whose sum is right is not made again, and one whose sum is wrong never takes its place.
+
+    A link in its place is replaced, not followed.
+    """
     look = Command(("sh", "-c", _LOOK, "sh", params.path), timeout_seconds=params.seconds, become="if-refused")
     found = yield look
     about, _, sums = found.out.partition("\n")

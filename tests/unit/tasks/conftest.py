@@ -58,7 +58,7 @@ class ScriptedNode:
         return (0, said) if isinstance(said, str) else (said,) if isinstance(said, int) else said
 
 
-@pytest.fixture
+@pytest.fixture(scope="session")
 def planned(library):
     """What a task plans on a node that answers as its script says: ``planned("sysctl", script, key=…, value=…)``."""
 

@@ -1,4 +1,6 @@
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpuops import Failed
 from gpuops.errors import DocumentError
@@ -36,3 +38,12 @@ def test_broken_marks_are_left_to_a_person(here, tmp_path, text):
 def test_a_block_cannot_break_its_own_marks(planned, params):
     with pytest.raises(DocumentError, match=r"content must not hold|name and comment are one line"):
         planned("block", {}, path="/x", **params)
+
+
+@given(text=st.text("ab# \t\n\r\x0c\u2028'$", max_size=30), content=st.text("ab# '$\n", max_size=9))
+def test_whatever_the_file_holds_a_block_comes_and_goes(planned, text, content):
+    there = planned("block", {"/x": text}, path="/x", content=content).changes[0].after
+    assert there.startswith(text)
+    assert planned("block", {"/x": there}, path="/x", content=content).changes == []
+    (gone,) = planned("block", {"/x": there}, path="/x", state="absent").changes
+    assert gone.after.removesuffix("\n") == text.removesuffix("\n")

@@ -1,6 +1,9 @@
+import re
 import stat
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 
 from gpuops.errors import DocumentError
 
@@ -76,3 +79,20 @@ def test_a_line_of_a_file_that_is_not_there_is_absent(here, tmp_path):
 def test_wrong_parameters_are_refused(planned, params, said):
     with pytest.raises(DocumentError, match=said):
         planned("line", {}, path="/x", **params)
+
+
+@given(
+    text=st.text("ab# \t\n\r\x0c\u2028'$", max_size=30),
+    line=st.text("ab# '$", min_size=1, max_size=3),
+    match=st.sampled_from(["", "^a", "b$", "#", "^$", "."]),
+    after=st.sampled_from(["", "^b", "a"]),
+    state=st.sampled_from(["present", "absent"]),
+)
+def test_whatever_the_file_holds_the_second_look_wants_nothing(planned, text, line, match, after, state):
+    params = {"path": "/x", "line": line, "match": match, "after": after, "state": state}
+    changes = planned("line", {"/x": text}, **params).changes
+    new = changes[0].after if changes else text
+    assert planned("line", {"/x": new}, **params).changes == []
+    assert new.split("\n").count(line) == (state == "present")
+    others = [one for one in text.split("\n") if one and one != line and not (match and re.search(match, one))]
+    assert [one for one in new.split("\n") if one and one != line] == others
