@@ -88,8 +88,10 @@ def _order(target: Target, **wish: Any) -> Order:
     """How the run is carried out; its journal lies beside the project's store."""
     from gpuops.playbook.provisioning import Order
 
-    fanout = fitting_fanout(target.fanout or target.project.fanout)
-    return Order(__version__, Path(target.project.store).parent / "runs", fanout=fanout, **wish)
+    fanout = target.fanout or target.project.fanout
+    most_open = fitting_fanout(max(fanout, len(target.hosts)))
+    runs = Path(target.project.store).parent / "runs"
+    return Order(__version__, runs, fanout=min(fanout, most_open), most_open=most_open, **wish)
 
 
 def _carry_out(
@@ -158,7 +160,7 @@ def _tell(record: Record, work: Provisioning, playbook: str, *, check: bool, dif
         tell(str(error))
     if record.locked:
         return
-    click.echo(f"{playbook}{'   check only: nothing is changed' if check else f'   run {work.run_id}'}")
+    click.echo(f"{playbook}   {'check only: nothing is changed' if check else f'run {work.run_id}'}")
     for line in draw(record, Page.of(sys.stdout), diff=diff):
         click.echo(line)
     click.echo(f"\n{summary(record)}{'        apply: without --check' if check else ''}")

@@ -11,14 +11,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from gpuops.errors import InputError, did_you_mean
+from gpuops.errors import DocumentError, InputError, did_you_mean
 from gpuops.fleet import FANOUT
 from gpuops.inventory import Host
 from gpuops.playbook import journal
 from gpuops.playbook.binding import bind, machine_of
 from gpuops.playbook.journal import Journal
 from gpuops.playbook.locking import Owner, take
-from gpuops.playbook.play import Playbook, Step, choose_steps
+from gpuops.playbook.play import RACK, Play, Playbook, Step, choose_steps
 from gpuops.playbook.result import Result
 from gpuops.playbook.running import Assignment, Record, Runner, lock, unlock
 from gpuops.playbook.site import Busy, Site
@@ -39,7 +39,8 @@ class Selection:
 class Order:
     """How a run is carried out. ``force`` changes nodes that run jobs, ``break_lock`` takes a dead run's locks.
 
-    ``resume`` names a run to go on with; ``runs`` is the folder of all runs' journals.
+    ``resume`` names a run to go on with; ``runs`` is the folder of all runs' journals. ``fanout`` nodes work at a time,
+    and ``most_open`` connections may stay open between steps.
     """
 
     version: str
@@ -49,6 +50,7 @@ class Order:
     force: bool = False
     break_lock: bool = False
     fanout: int = FANOUT
+    most_open: int = FANOUT
 
 
 def assign(playbook: Playbook, choose: Callable[[str], Sequence[Host]], selection: Selection) -> list[Assignment]:
@@ -65,10 +67,19 @@ def assign(playbook: Playbook, choose: Callable[[str], Sequence[Host]], selectio
         first = start if start in play.steps else None
         steps = choose_steps(play, selection.tags, selection.skip_tags, first)
         hosts = tuple(choose(play.hosts))
+        _check_racks(play, hosts)
         assignments.append(Assignment(play, hosts, steps, bind(play, hosts)))
     if not any(assignment.hosts for assignment in assignments):
         raise InputError(f"{playbook.path}: no play selects any of the chosen nodes")
     return assignments
+
+
+def _check_racks(play: Play, hosts: Sequence[Host]) -> None:
+    without = next((host.name for host in hosts if host.rack is None), None)
+    if RACK in play.serial and without:
+        raise DocumentError(
+            play.where, f'"serial: rack" needs the rack of every node; the inventory gives {without} none'
+        )
 
 
 def _steps(playbook: Playbook) -> Iterator[Step]:
@@ -137,7 +148,8 @@ class Provisioning:
         return [name for name in self._sites if name not in reached]
 
     def _runner(self, record: Record, watch: Callable[[Result], None]) -> Runner:
-        return Runner(self._sites, record, fanout=self._order.fanout, watch=watch)
+        order = self._order
+        return Runner(self._sites, record, fanout=order.fanout, most_open=order.most_open, watch=watch)
 
     def _hang_up(self) -> None:
         for site in self._sites.values():
@@ -146,7 +158,7 @@ class Provisioning:
     def _change(self, log: Journal, watch: Callable[[Result], None], say: Callable[[str], None]) -> Record:
         owner = Owner(self.run_id)
         self._join(log, owner)
-        record = lock([*self._sites.values()], owner, break_dead=self._order.break_lock, fanout=self._order.fanout)
+        record = self._lock(owner)
         if record.locked or record.interrupted:
             log.write("end", exit=record.exit_code(check=False), stopped="; ".join(map(str, record.locked)))
             log.close()
@@ -162,6 +174,11 @@ class Provisioning:
             unlock(reached, owner, fanout=self._order.fanout)
             log.close()
         return record
+
+    def _lock(self, owner: Owner) -> Record:
+        order = self._order
+        sites = [*self._sites.values()]
+        return lock(sites, owner, break_dead=order.break_lock, fanout=order.fanout, most_open=order.most_open)
 
     def _run_interruptibly(self, record: Record, watch: Callable[[Result], None], say: Callable[[str], None]) -> None:
         try:

@@ -70,7 +70,10 @@ Watch = Callable[[Result], None]
 
 
 class Runner:
-    """Carries out assignments on ``sites`` and notes in ``record``. ``watch`` hears each result as it comes."""
+    """Carries out assignments on ``sites`` and notes in ``record``. ``watch`` hears each result as it comes.
+
+    At most ``fanout`` nodes work at a time; the connections of at most ``most_open`` are kept from step to step.
+    """
 
     def __init__(
         self,
@@ -78,9 +81,11 @@ class Runner:
         record: Record,
         *,
         fanout: int = FANOUT,
+        most_open: int = FANOUT,
         watch: Watch = lambda _: None,
     ) -> None:
         self.record = record
+        self._most_open = most_open
         self._sites = sites
         self._fanout = fanout
         self._watch = watch
@@ -117,8 +122,12 @@ class Runner:
         def work(host: Host) -> Result:
             rebooting = handler and step.task.name != "reboot" and self._reboots_next(assignment.play, host)
             bound, site = assignment.bound[host.name][step.id], self._sites[host.name]
-            with site.at_work:
-                return carry_out(bound, site, handler=handler, reboots_next=rebooting)
+            try:
+                with site.at_work:
+                    return carry_out(bound, site, handler=handler, reboots_next=rebooting)
+            finally:
+                if len(hosts) > self._most_open:
+                    site.hang_up()
 
         outcomes = each(
             hosts,
@@ -183,31 +192,33 @@ def _result(outcome: Outcome[Result], step: Step) -> Result:
     raise error or AssertionError(outcome)
 
 
-def lock(sites: Sequence[Site], owner: Owner, *, break_dead: bool, fanout: int = FANOUT) -> Record:
+def lock(sites: Sequence[Site], owner: Owner, *, break_dead: bool, fanout: int, most_open: int) -> Record:
     """Lock every node; where somebody else holds one, all are left alone. The record has those that did not answer."""
     by_name = {site.name: site for site in sites}
 
     def work(host: Host) -> None:
         take(by_name[host.name], owner, break_dead=break_dead)
+        if len(sites) > most_open:
+            by_name[host.name].hang_up()
 
     outcomes = each([site.host for site in sites], work, fanout=fanout)
     record = Record(locked=[o.error for o in outcomes if isinstance(o.error, LockedError)])
-    if record.locked:
+    record.interrupted = any(isinstance(o.error, Interrupted) for o in outcomes)
+    if record.locked or record.interrupted:
         unlock([by_name[o.node] for o in outcomes if o.error is None], owner, fanout=fanout)
     for outcome in outcomes:
         if isinstance(outcome.error, NodeError):
             status = status_of(outcome.error)
             record.add(Result(outcome.node, "lock", "lock", status, outcome.error.what))
-    record.interrupted = any(isinstance(outcome.error, Interrupted) for outcome in outcomes)
     return record
 
 
-def unlock(sites: Sequence[Site], owner: Owner, *, fanout: int = FANOUT) -> None:
-    """Release what is ours; a node that does not answer now tells the next run whose its lock is."""
+def unlock(sites: Sequence[Site], owner: Owner, *, fanout: int) -> None:
+    """Release what is ours, and hang up; a node that does not answer now tells the next run whose its lock is."""
     by_name = {site.name: site for site in sites}
-    each(
-        [site.host for site in sites],
-        lambda host: release(by_name[host.name], owner),
-        fanout=fanout,
-        total_seconds=_RELEASE_SECONDS,
-    )
+
+    def work(host: Host) -> None:
+        release(by_name[host.name], owner)
+        by_name[host.name].hang_up()
+
+    each([site.host for site in sites], work, fanout=fanout, total_seconds=_RELEASE_SECONDS)

@@ -132,6 +132,7 @@ class MadeUpNode:
     unit_story: list = field(default_factory=list)
     lock: str = ""
     busy: str = ""
+    closed: int = 0
     unreachable: bool = False
 
     def batch(self, questions):
@@ -146,7 +147,7 @@ class MadeUpNode:
         return self.batch([command])[0]
 
     def close(self):
-        pass
+        self.closed += 1
 
     def answer(self, question):
         if not isinstance(question, Command):

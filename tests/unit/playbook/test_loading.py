@@ -68,7 +68,6 @@ def test_every_key_is_read(world):
 def test_the_variables_of_an_include_are_above_those_of_the_play(world):
     world.write('- put: {key: "{{ nested.deep }}", value: "x{{ size }}y"}\n', "more.yml")
     world.write("- hosts: h100\n  tasks: []\n", "other.yml")
-    world.prepare(WHOLE)
     (_, included, *_), play = load(world, WHOLE).plays[0].steps, load(world, WHOLE).plays[0]
     given = Variables({**play.vars, **included.vars}, {}).resolve(included.given)
     assert given.plain() == {"key": "7", "value": "x1y"}
@@ -169,6 +168,11 @@ def host(name, rack=None):
 def test_batches_are_shares_of_all_the_last_one_repeated(serial, expected):
     hosts = [host(name, rack=f"r{number % 2}") for number, name in enumerate("abcdefghij")]
     assert ["".join(h.name for h in batch) for batch in batches(hosts, serial)] == expected
+
+
+def test_rack_by_rack_needs_the_rack_of_every_node(world):
+    text = "- hosts: all\n  serial: rack\n  tasks: []\n"
+    assert '"serial: rack" needs the rack of every node; the inventory gives n1 none' in refused(world, text)
 
 
 STEPS = """\

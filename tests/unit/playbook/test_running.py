@@ -262,6 +262,13 @@ def test_a_node_out_of_reach_counts_among_those_that_failed(cluster):
     assert all(not node.done for node in world.nodes.values())
 
 
+@pytest.mark.parametrize(("most_open", "closed"), [(2, 1), (1, 4)])
+def test_connections_are_kept_from_step_to_step_as_far_as_files_may_be_open(cluster, most_open, closed):
+    world = cluster("n1", "n2")
+    world.run(steps("put: {key: a, value: '1'}", "put: {key: b, value: '1'}"), most_open=most_open)
+    assert [node.closed for node in world.nodes.values()] == [closed, closed]
+
+
 def test_one_failure_may_be_enough(cluster):
     world = cluster(*(f"n{number:02}" for number in range(1, 17)))
     world.nodes["n09"].refuse.add("put a 1")
