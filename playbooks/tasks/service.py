@@ -55,7 +55,10 @@ def _at_boot(params: Params, unit: str, now: dict[str, str]) -> Iterator[Change]
 
 def _now(params: Params, unit: str, now: dict[str, str]) -> Iterator[Change]:
     running = now.get("ActiveState") in ("active", "reloading")
-    was = f" (was {now.get('ActiveState')}, {now.get('SubState')}, result {now.get('Result')})"
+    told = dict.fromkeys(
+        now[key] for key in ("ActiveState", "SubState", "Result") if now.get(key, "success") != "success"
+    )
+    was = f" (was {', '.join(told)})"
     if params.state == "stopped":
         if now.get("ActiveState") not in ("inactive", "failed"):
             yield _do("stop", unit, was)

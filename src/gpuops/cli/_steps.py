@@ -66,9 +66,10 @@ def _story(results: list[Result], page: Page, *, diff: bool) -> Iterator[str]:
         status = "ignored" if result.ignored else _spoken(result.status)
         yield from page.labelled(f"  {status:<{_COLUMN - 2}}", clean(result.name), _COLUMN)
         yield from _told(result, page, diff=diff)
-    fine = [clean(result.name) for result in results if result.status in _QUIET]
-    if loud and fine:
-        yield from page.labelled(f"  {'ok':<{_COLUMN - 2}}", ", ".join(fine), _COLUMN)
+    for status in _QUIET if loud else ():
+        names = [clean(result.name) for result in results if result.status == status]
+        if names:
+            yield from page.labelled(f"  {status:<{_COLUMN - 2}}", ", ".join(names), _COLUMN)
 
 
 def _told(result: Result, page: Page, *, diff: bool) -> Iterator[str]:

@@ -161,9 +161,12 @@ def _tell(record: Record, work: Provisioning, playbook: str, *, check: bool, dif
     if record.locked:
         return
     click.echo(f"{playbook}   {'check only: nothing is changed' if check else f'run {work.run_id}'}")
-    for line in draw(record, Page.of(sys.stdout), diff=diff):
+    page = Page.of(sys.stdout)
+    for line in draw(record, page, diff=diff):
         click.echo(line)
-    click.echo(f"\n{summary(record)}{'        apply: without --check' if check else ''}")
+    click.echo()
+    for line in page.edges(summary(record), "apply: without --check") if check else [summary(record)]:
+        click.echo(line)
     if record.stopped:
         click.echo(f"stopped: {record.stopped}")
     untouched = work.untouched(record)
