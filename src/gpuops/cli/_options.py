@@ -55,7 +55,7 @@ class Target:
         if self.name == "this machine":
             if self.limit or self.pattern:
                 raise click.UsageError("a pattern needs an inventory: -i FILE, or `inventory:` in gpuops.yml")
-            return [_this_machine()]
+            return [this_machine()]
         inventory = Inventory.open(self.name)
         for warning in inventory.warnings:
             tell(warning)
@@ -127,7 +127,7 @@ class Target:
             )
 
 
-def _this_machine() -> Host:
+def this_machine() -> Host:
     from gpuops.document import Where
     from gpuops.inventory import Host
 

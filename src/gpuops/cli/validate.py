@@ -23,10 +23,6 @@ if TYPE_CHECKING:
     from gpuops.report.model import Report
 
 
-_MEASUREMENTS = {"standard": ("all-reduce",)}
-"""What only moving data can show. No check of what nodes say can stand for it, and this version does not measure."""
-
-
 @dataclass(frozen=True)
 class Gathered:
     """What the nodes said, or why they did not, in the order of the inventory."""
@@ -46,6 +42,14 @@ class Gathered:
     show_default=True,
     help="quick: seconds, disturbs nobody; the others also measure.",
 )
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "nccl", "nccl-tests", "tcp"]),
+    default="auto",
+    show_default=True,
+    help="What runs the all-reduce of the higher levels; see gpuops allreduce.",
+)
+@click.option("--force-busy", metavar="HOSTS", help="Measure these hosts though somebody uses them; name each.")
 @click.option("--only", multiple=True, metavar="NAME", help="Only this check or tag; may be given again.")
 @click.option("--skip", multiple=True, metavar="NAME", help="Not this check or tag; may be given again.")
 @click.option("--fail-on", type=click.Choice(["fail", "warn", "never"]), help="Exit 1 from here on (fail).")
@@ -64,6 +68,8 @@ class Gathered:
 def command(  # noqa: PLR0913, PLR0917 - one argument an option
     target: Target,
     level: Any,
+    engine: str,
+    force_busy: str | None,
     only: tuple[str, ...],
     skip: tuple[str, ...],
     fail_on: Any,
@@ -74,7 +80,8 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
 ) -> int:
     """Judge every node: the verdict first, then each fault with its evidence and its remedy.
 
-    Without an inventory it judges this machine. Nothing is installed on the nodes and no job is disturbed.
+    Without an inventory it judges this machine. Nothing is installed on the nodes and no job is disturbed: what the
+    higher levels measure, they measure on nodes that are proved idle.
 
     \b
     Exit codes: 0 all well, 1 findings at or above --fail-on, 2 wrong input,
@@ -87,7 +94,12 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
     checks = judging.choose(known, level, only, skip)
     profiles = profile.known()
     began, started_at = time.monotonic(), dt.datetime.now(dt.timezone.utc)
-    gathered = _load(folder, checks, target) if folder else _ask(target, checks, keep=save is not None)
+    if folder:
+        gathered = _load(folder, checks, target)
+    else:
+        gathered = _ask(target, checks, keep=save is not None)
+        if any(probe.cost == "heavy" for probe in judging.probes_of(checks)):
+            gathered = _measure(gathered, target, engine, force_busy)
     if save:
         from gpuops.cli.facts import write_all
 
@@ -118,7 +130,7 @@ def _ask(target: Target, checks: list[Check], *, keep: bool) -> Gathered:
     from gpuops.errors import Interrupted
 
     hosts = {host.name: host for host in target.judged_hosts}
-    probes = assessment.probes_for(checks)
+    probes = [probe for probe in assessment.probes_for(checks) if probe.cost != "heavy"]
     outcomes = target.each(
         lambda transport, host: facts.gather(host.name, transport.batch, probes, keep_answers=keep), "reaching nodes"
     )
@@ -128,6 +140,17 @@ def _ask(target: Target, checks: list[Check], *, keep: bool) -> Gathered:
         hosts,
         any(isinstance(o.error, Interrupted) for o in outcomes),
     )
+
+
+def _measure(gathered: Gathered, target: Target, engine: str, force_busy: str | None) -> Gathered:
+    """The same with what an all-reduce shows of each node, or why it took no part."""
+    from gpuops.cli._measuring import Measuring, measure
+
+    if gathered.interrupted:
+        return gathered
+    wish = Measuring(engine, force_busy=force_busy).wish(target)
+    facts, found = measure(target, gathered.facts, wish)
+    return replace(gathered, facts=facts, interrupted=found.interrupted)
 
 
 def _load(folder: Path, checks: list[Check], target: Target) -> Gathered:
@@ -171,8 +194,8 @@ def _not_run(known: dict[str, Check], level: Any, only: tuple[str, ...]) -> dict
     for name in () if only else LEVELS:
         higher = LEVELS.index(name) > LEVELS.index(level)
         checks = tuple(c.name for c in known.values() if higher and c.level == name)
-        if found := checks + _MEASUREMENTS.get(name, ()):
-            left[name] = found
+        if checks:
+            left[name] = checks
     return left
 
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import TypeVar
 
-from gpuops import fleet
 from gpuops.errors import Interrupted
-from gpuops.fleet import Outcome
+from gpuops.fleet import FANOUT, Outcome, each
 from gpuops.inventory import Host
 from gpuops.shell import Completed, Question
 from gpuops.transport.agent import AgentTransport
@@ -19,7 +18,7 @@ T = TypeVar("T")
 class Pool:
     """Hosts by name, and their ways. A node leaves with a reason, which is kept in ``left``, and never comes back."""
 
-    def __init__(self, hosts: Iterable[Host], reach: Reach, fanout: int = fleet.FANOUT) -> None:
+    def __init__(self, hosts: Iterable[Host], reach: Reach, fanout: int = FANOUT) -> None:
         self.hosts: dict[str, Host] = {host.name: host for host in hosts}
         self.left: dict[str, str] = {}
         self._fanout = fanout
@@ -45,7 +44,7 @@ class Pool:
         hosts = [host for name, host in self.hosts.items() if names is None or name in names]
         for host in hosts:
             self.way(host.name)  # opened here: a way is not made by two threads
-        outcomes = fleet.each(hosts, lambda host: work(self.way(host.name), host), fanout=self._fanout, stop=hang_up)
+        outcomes = each(hosts, lambda host: work(self.way(host.name), host), fanout=self._fanout, stop=hang_up)
         self.leave({outcome.node: str(outcome.error) for outcome in outcomes if outcome.error is not None})
         return {outcome.node: outcome.value for outcome in _uninterrupted(outcomes) if outcome.value is not None}
 

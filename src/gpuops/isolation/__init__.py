@@ -2,3 +2,37 @@
 
 Measuring is `gpuops.collective`'s and simulating `gpuops.isolation.simulation`'s: both feed the same evidence.
 """
+
+from __future__ import annotations
+
+from gpuops.isolation.evidence import Accusation, Blame, Evidence
+from gpuops.isolation.planning import most_rounds
+from gpuops.isolation.planning import next_round as _next_between
+from gpuops.isolation.remedies import remedy
+from gpuops.isolation.rounds import Round
+from gpuops.isolation.shares import Share, all_reduce, evidence_of
+from gpuops.isolation.within import blame as _blame_within
+from gpuops.isolation.within import next_round as _next_within
+
+__all__ = [
+    "Accusation",
+    "Blame",
+    "Evidence",
+    "Share",
+    "all_reduce",
+    "blame",
+    "evidence_of",
+    "most_rounds",
+    "next_round",
+    "remedy",
+]
+
+
+def next_round(evidence: Evidence) -> Round | None:
+    """What to measure next; None where nothing is left to ask."""
+    return _next_within(evidence) or _next_between(evidence)
+
+
+def blame(evidence: Evidence) -> Blame:
+    """What the evidence says, within nodes and between them."""
+    return _blame_within(evidence)

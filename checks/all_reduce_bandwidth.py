@@ -1,0 +1,48 @@
+"""An all-reduce within each node and between the nodes runs as fast as its links allow."""
+
+from collections.abc import Iterator, Mapping
+
+from gpuops import Finding, Profile, Unknown, check
+from gpuops.isolation import Accusation, Share, all_reduce, blame, evidence_of, remedy
+
+_FABRIC = ("leaf", "unit", "spine")
+
+
+@check(
+    needs=all_reduce,
+    scope="group",
+    severity="fail",
+    tags=("standard", "network", "nvlink"),
+    catches="a slow or hanging GPU, NIC, cable or switch that no counter shows: every job on it runs at its pace",
+)
+def all_reduce_bandwidth(shares: Mapping[str, Share], _profile: Profile) -> Iterator[Finding | Unknown]:
+    """The part is named that the figures of all rounds accuse together; a pair that was slow only once accuses nobody.
+
+    Source: NCCL tests, doc/PERFORMANCE.md (bus bandwidth); stas00/ml-engineering, network/benchmarks (its figures).
+    """
+    said = blame(evidence_of(shares))
+    for accusation in said.accusations:
+        yield _finding(accusation)
+    for pair in said.contention:
+        yield Finding(f"fabric contention: {pair}; nobody is accused", severity="info", subject="fabric")
+    for why in said.unclear:
+        yield Unknown(why)
+
+
+def _finding(accused: Accusation) -> Finding:
+    owner, _, part = accused.part.partition(":")
+    first, *more = accused.evidence or (f"{accused.part}: {accused.kind}",)
+    shared = owner in _FABRIC or accused.alternatives
+    label = " or ".join((accused.part, *accused.alternatives)) if shared else ""
+    return Finding(
+        first,
+        accused.expected_gb_per_s,
+        accused.found_gb_per_s,
+        "GB/s",
+        remedy(accused),
+        subject=accused.part if shared else part or "node",
+        label=label,
+        host="" if shared else owner,
+        code=accused.kind,
+        effects=tuple(more),
+    )

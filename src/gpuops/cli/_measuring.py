@@ -1,0 +1,225 @@
+"""The options of verbs that measure between nodes, and what they come to: a measurement."""
+
+from __future__ import annotations
+
+import functools
+import os
+import sys
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuops.cli._options import Target, fitting_fanout, tell, this_machine
+
+if TYPE_CHECKING:
+    from gpuops.collective.measuring import Measurement, Surroundings, Wish
+    from gpuops.facts import Facts
+    from gpuops.isolation.evidence import Evidence
+    from gpuops.isolation.rounds import Round, Scope
+    from gpuops.probing import Probe
+
+_SCOPES: dict[str, Scope] = {"node": "node", "rail": "rail", "pairs": "pair", "pair": "pair", "group": "group"}
+
+
+@dataclass(frozen=True)
+class Measuring:
+    """How to measure, as the command line says it."""
+
+    engine: str = "auto"
+    scope: str | None = None
+    operation: Any = "all_reduce"
+    gib: float | None = None
+    seconds: float = 0.25
+    force_busy: str | None = None
+    interface: str = ""
+    library: Path | None = None
+
+    def wish(self, target: Target) -> Wish:
+        """What is asked for; `InputError` where a word is none of ours."""
+        from gpuops.collective.engines import Load
+        from gpuops.collective.measuring import SCOPES, Wish
+
+        size_bytes = round(self.gib * 2**30) if self.gib else None
+        load = Load(self.operation, size_bytes, seconds=self.seconds)
+        scopes = _scopes(self.scope) if self.scope else SCOPES
+        forced = _forced(self.force_busy, target) if self.force_busy else frozenset()
+        return Wish(self.engine, scopes, load, forced, self.interface, self.library)
+
+
+def _scopes(text: str) -> tuple[Scope, ...]:
+    from gpuops.errors import InputError, did_you_mean
+
+    words = [word.strip() for word in text.split(",")]
+    for word in words:
+        if word not in _SCOPES:
+            raise InputError(f'no scope called "{word}"{did_you_mean(word, _SCOPES)}; choose of node,rail,pairs,group')
+    return tuple(dict.fromkeys(_SCOPES[word] for word in words))
+
+
+def _forced(text: str, target: Target) -> frozenset[str]:
+    """The nodes that are named; a pattern would take more than a person thought of."""
+    from gpuops.errors import InputError
+
+    names = frozenset(word.strip() for word in text.split(","))
+    unknown = names - {host.name for host in target.hosts}
+    if unknown:
+        raise InputError(
+            f"--force-busy names nodes one by one, and none of these is called {', '.join(sorted(unknown))}"
+        )
+    return names
+
+
+def probes() -> list[Probe[Any]]:
+    """What must be known of a node before it is measured: its health, its GPUs and NICs, and its profile."""
+    from gpuops.cli._health import quick_probes
+    from gpuops.collective.fabrics import NEEDS
+
+    return quick_probes(*NEEDS)
+
+
+def measure(target: Target, known: Mapping[str, Facts], wish: Wish) -> tuple[dict[str, Facts], Measurement]:
+    """Measure the hosts of ``known`` that pass the quick checks; their facts with what that shows of each.
+
+    Who took no part is among them, and says why.
+    """
+    from gpuops.cli._health import profiles_of, unhealthy
+    from gpuops.collective import measuring
+    from gpuops.collective.fabrics import fabric_of, leaves_of
+    from gpuops.collective.pool import Pool
+    from gpuops.transport.reach import Reach
+
+    profiles = profiles_of(target.judged_hosts, known)
+    ill = unhealthy(known, profiles)
+    well = {host.name: known[host.name] for host in target.hosts if host.name in known and host.name not in ill}
+    hosts = [host for host in target.hosts if host.name in well]
+    pool = Pool(hosts, Reach(target.connect_seconds), fitting_fanout(target.fanout or target.project.fanout))
+    try:
+        with Rounds() as rounds:
+            rounds.step("the fabric")
+            fabric = fabric_of(hosts, well, leaves_of(pool, well))
+            found = measuring.measure(pool, fabric, profiles, wish, surroundings(target, rounds))
+    finally:
+        pool.close()
+    found = replace(found, left={**ill, **found.left})
+    return measuring.with_shares(known, found), found
+
+
+def surroundings(target: Target, rounds: Rounds) -> Surroundings:
+    """The project's scheduler and lease, and ``rounds`` to hear of what happens."""
+    from gpuops.collective import kubernetes
+    from gpuops.collective.lease import Lease
+    from gpuops.collective.measuring import Surroundings
+    from gpuops.collective.slurm import Slurm
+    from gpuops.transport.local import open_local
+
+    here, project = open_local(this_machine()), target.project
+    way: Any = project.lease
+    slurm = Slurm(here, os.environ.get("SLURM_JOB_ID", ""))
+    asked: dict[str, Callable[..., Any]] = {
+        "none": lambda _hosts: {},
+        "slurm": slurm.allocations,
+        "kubernetes": functools.partial(kubernetes.allocations, here),
+    }
+    return Surroundings(
+        asked[project.scheduler],
+        Lease(way, slurm, tell),
+        os.environ.get("SLURM_JOB_ID", ""),
+        tell,
+        rounds.step,
+        rounds.round,
+    )
+
+
+class Rounds:
+    """``round 6: suspects with partners that are well   488 groups   1:52`` on a terminal's stderr."""
+
+    def __init__(self) -> None:
+        self._began = time.monotonic()
+        self._shown = sys.stderr.isatty()
+
+    def __enter__(self) -> Rounds:  # noqa: PYI034 - Self came with Python 3.11
+        return self
+
+    def step(self, rung: str) -> None:
+        """A rung of the ladder is tried."""
+        self._show(f"before the load: {rung}")
+
+    def round(self, evidence: Evidence, planned: Round) -> None:
+        """A round is about to start; how much is left at most follows from how long the others took."""
+        from gpuops.isolation import most_rounds
+
+        done = len(evidence.rounds)
+        left = (most_rounds(evidence.fabric) - done) * (time.monotonic() - self._began) / done if done else 0.0
+        most = f"   at most {_clock(left)} left" if left else ""
+        groups = f"{len(planned.groups)} group{'s' if len(planned.groups) != 1 else ''}"
+        self._show(f"round {done + 1}: {planned.why}   {groups}{most}")
+
+    def _show(self, text: str) -> None:
+        from gpuops.report.page import clean
+
+        if self._shown:
+            click.echo(f"\r\x1b[K  {clean(text)[:76]}", nl=False, err=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+
+def _clock(seconds: float) -> str:
+    return f"{int(seconds) // 60}:{int(seconds) % 60:02}"
+
+
+def measuring_options(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Add the options that say how to measure; the verb gets them as ``how``."""
+
+    @functools.wraps(verb)
+    def with_how(**options: Any) -> Any:
+        chosen = {name: options.pop(name) for name in Measuring.__dataclass_fields__}
+        return verb(how=Measuring(**chosen), **options)
+
+    for option in reversed(_OPTIONS):
+        with_how = option(with_how)
+    return with_how
+
+
+_OPTIONS = [
+    click.option(
+        "--engine",
+        type=click.Choice(["auto", "nccl", "nccl-tests", "tcp"]),
+        default="auto",
+        show_default=True,
+        help="nccl: the nodes' own libnccl.so.2; nccl-tests: all_reduce_perf; tcp: Python alone.",
+    ),
+    click.option("--scope", metavar="SCOPES", help="Of node,rail,pairs,group; all by default."),
+    click.option(
+        "--operation",
+        type=click.Choice(["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]),
+        default="all_reduce",
+        show_default=True,
+        help="What the ranks do.",
+    ),
+    click.option(
+        "--gib", type=click.FloatRange(min=0, min_open=True), metavar="GIB", help="Payload of a rank, in GiB."
+    ),
+    click.option(
+        "--seconds",
+        type=click.FloatRange(0.1, 600),
+        default=0.25,
+        show_default=True,
+        metavar="S",
+        help="How long tcp measures each group.",
+    ),
+    click.option("--force-busy", metavar="HOSTS", help="Measure these hosts though somebody uses them; name each."),
+    click.option("--interface", default="", metavar="IF", help="The interface that tcp and the first tests use."),
+    click.option(
+        "--libnccl",
+        "library",
+        type=click.Path(exists=True, dir_okay=False, path_type=Path),
+        metavar="FILE",
+        help="A libnccl.so.2 to send to the nodes' memory.",
+    ),
+]

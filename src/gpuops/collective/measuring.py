@@ -1,0 +1,178 @@
+"""Measuring: from a pool of nodes to evidence: proof of idleness, the lease, the ladder, an engine, and its rounds."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+
+from gpuops.collective.engines import Engine, Load
+from gpuops.collective.engines.nccl import NcclEngine, Options
+from gpuops.collective.engines.nccl_tests import NcclTestsEngine
+from gpuops.collective.engines.tcp import TcpEngine
+from gpuops.collective.expecting import Expectations
+from gpuops.collective.idleness import Allocation
+from gpuops.collective.ladder import Ladder
+from gpuops.collective.lease import Lease
+from gpuops.collective.pool import Pool
+from gpuops.collective.session import run
+from gpuops.collective.watch import Watch
+from gpuops.facts import Facts
+from gpuops.inventory import Host
+from gpuops.isolation import next_round
+from gpuops.isolation.evidence import Evidence
+from gpuops.isolation.fabric import Fabric
+from gpuops.isolation.rounds import Round, Scope
+from gpuops.isolation.shares import all_reduce, left_out, to_answers
+from gpuops.profile import Profile
+from gpuops.transport.agent import AgentTransport
+
+ENGINES = ("nccl", "nccl-tests", "tcp")
+"""In the order in which ``auto`` tries them: the first that most nodes can run is taken."""
+SCOPES: tuple[Scope, ...] = ("node", "rail", "pair", "group")
+_TCP_SCOPES: tuple[Scope, ...] = ("rail", "group")  # a node's one network is its one rail
+
+
+@dataclass(frozen=True)
+class Wish:
+    """What a user asks for. ``engine`` is one of `ENGINES`, or ``auto``; ``forced`` nodes are taken though busy.
+
+    ``plan`` says what to measure next.
+    """
+
+    engine: str = "auto"
+    scopes: tuple[Scope, ...] = SCOPES
+    load: Load = field(default_factory=Load)
+    forced: frozenset[str] = frozenset()
+    interface: str = ""
+    library: Path | None = None
+    plan: Callable[[Evidence], Round | None] = next_round
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """What came of it. ``left`` are the nodes that took no part or left on the way, each with the reason."""
+
+    evidence: Evidence
+    engine: str
+    why: str
+    left: Mapping[str, str]
+    expect: Expectations | None = None
+    interrupted: bool = False
+
+
+@dataclass(frozen=True)
+class Surroundings:
+    """What is around the nodes: a scheduler that may be asked who has them, and the lease that it gives."""
+
+    allocations: Callable[[Sequence[Host]], Mapping[str, Allocation]]
+    lease: Lease
+    slurm_job: str = ""
+    tell: Callable[[str], None] = lambda _sentence: None
+    step: Callable[[str], None] = lambda _rung: None
+    watch: Callable[[Evidence, Round], None] = lambda _evidence, _planned: None
+
+
+def measure(
+    pool: Pool, fabric: Fabric, profiles: Mapping[str, Profile], wish: Wish, around: Surroundings
+) -> Measurement:
+    """Measure the nodes of ``pool`` that are proved idle, and put no load on the others.
+
+    ``fabric`` is what is known of their NICs. Where nobody is left the evidence is empty, and ``left`` says why.
+    """
+    running: list[Engine] = []
+    with idle_nodes(pool, profiles, wish, around, lambda: running[0].pids if running else {}) as watch:
+        load = wish.load
+        expect = Expectations(_of(pool, fabric), profiles, size_bytes=load.size_bytes, operation=load.operation)
+        engine = choose(pool, expect, wish, around.tell)
+        running.append(engine)
+        try:
+            Ladder(pool, wish.interface, over_rdma=engine.name != "tcp", watch=around.step).climb()
+            return _measured(engine, pool, expect, wish, watch, around)
+        finally:
+            engine.close()
+
+
+@contextlib.contextmanager
+def idle_nodes(
+    pool: Pool,
+    profiles: Mapping[str, Profile],
+    wish: Wish,
+    around: Surroundings,
+    pids: Callable[[], Mapping[str, Collection[int]]] = dict,
+) -> Iterator[Watch]:
+    """Keep in ``pool`` the nodes that are proved idle, on lease meanwhile; ``pids`` are processes of our own there."""
+    watch = Watch(pool, profiles, wish.forced, around.slurm_job, pids=pids, allocations=around.allocations)
+    pool.leave({name: f"skipped: {found}" for name, found in watch.prove().items() if found.state != "idle"})
+    with around.lease as lease:
+        pool.leave(lease.take(list(pool.hosts.values())))
+        yield watch
+
+
+def _of(pool: Pool, fabric: Fabric) -> Fabric:
+    return Fabric({name: fabric.nodes[name] for name in pool.hosts if name in fabric.nodes})
+
+
+def choose(pool: Pool, expect: Expectations, wish: Wish, tell: Callable[[str], None]) -> Engine:
+    """The engine asked for, opened; for ``auto`` the first that most nodes can run. Nodes that cannot run it leave."""
+    names = ENGINES if wish.engine == "auto" else (wish.engine,)
+    for name in names:
+        engine = _make(name, pool, expect, wish)
+        refused = engine.open()
+        if name == names[-1] or 2 * len(refused) < len(pool.hosts) or not pool.hosts:
+            pool.leave(refused)
+            return engine
+        engine.close()
+        tell(f"not {name}: {_most_frequent(refused.values())}")
+    raise AssertionError("ENGINES is not empty")
+
+
+def _most_frequent(reasons: Collection[str]) -> str:
+    return max(reasons, key=list(reasons).count)
+
+
+def _make(name: str, pool: Pool, expect: Expectations, wish: Wish) -> Engine:
+    hosts, fabric = list(pool.hosts.values()), expect.fabric
+
+    def reach(host: Host) -> AgentTransport:
+        return pool.way(host.name)
+
+    if name == "nccl":
+        return NcclEngine(hosts, reach, fabric, wish.load, Options(library=wish.library))
+    if name == "nccl-tests":
+        return NcclTestsEngine(hosts, reach, fabric, wish.load, expect=expect.to_judge_by)
+    return TcpEngine(hosts, reach, wish.load, interface=wish.interface)
+
+
+def _measured(
+    engine: Engine, pool: Pool, expect: Expectations, wish: Wish, watch: Watch, around: Surroundings
+) -> Measurement:
+    tcp = isinstance(engine, TcpEngine)
+    fabric = engine.fabric() if isinstance(engine, TcpEngine) else _of(pool, expect.fabric)
+    scopes = tuple(scope for scope in wish.scopes if not tcp or scope in _TCP_SCOPES)
+    result = run(
+        engine,
+        Evidence(fabric, scopes=scopes),
+        plan=wish.plan,
+        look=watch,
+        expect=(lambda _group: None) if tcp else expect.to_judge_by,
+        watch=around.watch,
+    )
+    return Measurement(
+        result.evidence,
+        engine.name,
+        engine.why,
+        {**pool.left, **result.left},
+        None if tcp else replace(expect, fabric=fabric),
+        result.interrupted,
+    )
+
+
+def with_shares(known: Mapping[str, Facts], found: Measurement) -> dict[str, Facts]:
+    """The facts of all nodes with what the measurement shows of each, or why it took no part."""
+    answers = to_answers(found.evidence, found.engine)
+    return {
+        name: facts.with_answer(answers.get(name) or left_out(name, found.left.get(name, "")), all_reduce)
+        for name, facts in known.items()
+    }
