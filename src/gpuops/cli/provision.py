@@ -164,9 +164,9 @@ def _tell(record: Record, work: Provisioning, playbook: str, *, check: bool, dif
     page = Page.of(sys.stdout)
     for line in draw(record, page, diff=diff):
         click.echo(line)
-    click.echo()
-    for line in page.edges(summary(record), "apply: without --check") if check else [summary(record)]:
-        click.echo(line)
+    click.echo(f"\n{summary(record)}")
+    if check:
+        click.echo("apply: without --check")
     if record.stopped:
         click.echo(f"stopped: {record.stopped}")
     untouched = work.untouched(record)
