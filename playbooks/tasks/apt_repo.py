@@ -73,8 +73,8 @@ def apt_repo(params: Params) -> Plan:
     lists = yield Command(("apt-get", *only, "indextargets", "--format", "$(FILENAME)"))
     if lists.missing:
         yield Failed("the node has no apt; task dnf_repo is for RHEL and Rocky")
+    yield from use("file", path=params.path, content=params.content)
     if (found or {}).get("content") != params.content or not lists.out.strip():
-        yield from use("file", path=params.path, content=params.content)
         update = Command(("apt-get", "-q", *only, *_UPDATE, "update"), timeout_seconds=300, become="always")
         yield Change(f"read the lists of {' '.join(params.uris)}", update)
         yield Later(f"which packages {params.name} offers is not known before its lists are read")

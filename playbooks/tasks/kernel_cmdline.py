@@ -9,6 +9,14 @@ from gpuops import Change, Command, Files, NeedsOperator, Plan, read_files, task
 _RUNNING = "/proc/cmdline"
 _RED_HAT = "/etc/kernel/cmdline"  # what kernels get that are installed later (RHEL 9)
 _GRUB = "/boot/grub/grub.cfg"
+_DEFAULT = "GRUB_CMDLINE_LINUX_DEFAULT"
+_EDIT = """\
+gpuops_kept=
+for gpuops_word in ${name}; do
+    case $gpuops_word in {out}) ;; *) gpuops_kept="$gpuops_kept $gpuops_word" ;; esac
+done
+{name}=$gpuops_kept
+"""
 
 
 @dataclass(frozen=True)
@@ -56,17 +64,14 @@ def _with_grubby(params: Params, entries: str) -> Plan:
     if not lines:
         yield NeedsOperator("grubby tells of no kernel; look at its boot loader by hand")
     if any(params.edited(words) != words for words in lines):
-        options = [f"--{verb}={' '.join(words)}" for verb, words in _given(params) if words]
+        given = {"remove-args": params.remove, "args": params.add}
+        options = [f"--{option}={' '.join(words)}" for option, words in given.items() if words]
         command = Command(("grubby", "--update-kernel=ALL", *options), timeout_seconds=120, become="always")
         yield Change(f"kernels boot with {_told(params)}", command, before=" ".join(lines[0]))
     later = yield Files((_RED_HAT,))
     words = read_files(later.out).get(_RED_HAT, "").split()
     if words and params.edited(words) != words:
         yield from use("file", path=_RED_HAT, content=" ".join(params.edited(words)) + "\n")
-
-
-def _given(params: Params) -> tuple[tuple[str, tuple[str, ...]], ...]:
-    return ("remove-args", params.remove), ("args", params.add)
 
 
 def _with_grub(params: Params) -> Plan:
@@ -88,16 +93,8 @@ def _with_grub(params: Params) -> Plan:
 def _drop_in(params: Params) -> str:
     """Shell text, which grub-mkconfig reads after /etc/default/grub; its words need no quotes."""
     out = "|".join((*params.add, *(f"{word}|{word}=*" for word in params.remove)))
-    lines = ["# gpuops: task kernel_cmdline"]
-    for variable in ("GRUB_CMDLINE_LINUX", "GRUB_CMDLINE_LINUX_DEFAULT"):
-        lines += [
-            "gpuops_kept=",
-            f"for gpuops_word in ${variable}; do",
-            f'    case $gpuops_word in {out}) ;; *) gpuops_kept="$gpuops_kept $gpuops_word" ;; esac',
-            "done",
-            f"{variable}=$gpuops_kept",
-        ]
-    return "\n".join([*lines, f'{lines[-1].partition("=")[0]}="{" ".join(("$gpuops_kept", *params.add))}"', ""])
+    edited = "".join(_EDIT.format(name=name, out=out) for name in ("GRUB_CMDLINE_LINUX", _DEFAULT))
+    return f'# gpuops: task kernel_cmdline\n{edited}{_DEFAULT}="{" ".join((f"${_DEFAULT}", *params.add))}"\n'
 
 
 def _told(params: Params) -> str:

@@ -42,8 +42,10 @@ def package_hold(params: Params) -> Plan:
     )
     if debian.missing and red_hat.missing:
         yield Failed("the node has neither dpkg nor rpm, so nobody can tell what is installed")
+    if not debian.missing and held.exit != 0:
+        yield Failed(f"apt-mark does not tell what is on hold: {held.last_words()}")
     if debian.missing:
-        installed = dict(line.split("\t") for line in red_hat.out.splitlines() if "\t" in line)
+        installed = dict(line.split("\t", 1) for line in red_hat.out.splitlines() if "\t" in line)
         yield from _lock(params, installed, _locked(read_files(locks.out).get(_LOCKS, "")))
     else:
         rows = (line.partition("\t") for line in debian.out.splitlines())

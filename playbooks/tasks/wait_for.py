@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuops import Change, Command, Plan, task
+from gpuops import Change, Command, Failed, Plan, task
 
 _WAIT = """\
 left=$1; shift
@@ -55,8 +55,10 @@ class Params:
 def wait_for(params: Params) -> Plan:
     """The node is asked each second. Check mode asks once, and tells that it would wait."""
     answer = yield Command(params.question, min(params.seconds, 10), become=params.become)
+    if answer.missing:
+        yield Failed(f"{params.question[0]} is not installed, so nobody can tell what to wait for")
     present = params.state == "present"
-    if (answer.exit == 0) != present:
+    if answer.timed_out or (answer.exit == 0) != present:
         script = _WAIT.format("until" if present else "while")
         words = ("sh", "-c", script, "sh", str(params.seconds), *params.question)
         thing = f"port {params.port}" if params.port else params.path or str(Command(params.words))

@@ -69,6 +69,11 @@ def test_a_lock_of_another_version_is_told(planned):
     ]
 
 
+def test_a_list_of_holds_that_nobody_can_read_is_no_pass(planned):
+    script = debian("a\tii \n", (100, "", "E: Could not open lock file"))
+    assert isinstance(planned("package_hold", script, names=["a"], state="free").stop, Failed)
+
+
 def test_without_any_package_manager_nothing_is_assumed(planned):
     found = planned("package_hold", {"dpkg": 127, "rpm": 127, "apt-mark": 127}, names=["a"])
     assert isinstance(found.stop, Failed)

@@ -3,6 +3,7 @@ import threading
 
 import pytest
 
+from gpuops import Failed
 from gpuops.errors import DocumentError
 
 
@@ -37,6 +38,10 @@ def test_a_port_is_there_while_something_listens(here, family, address):
         server.listen()
         assert here.plan("wait_for", port=port).changes == []
     assert len(here.plan("wait_for", port=port).changes) == 1
+
+
+def test_what_nobody_can_tell_is_not_absent(here):
+    assert isinstance(here.plan("wait_for", words=["sh", "-c", "exit 127"], state="absent").stop, Failed)
 
 
 @pytest.mark.parametrize("wrong", [{}, {"port": 22, "path": "/x"}, {"port": 0}, {"port": 65536}, {"path": "x"}])
