@@ -79,10 +79,10 @@ def _held(facts: Facts, ours: Collection[int]) -> Iterator[_Sign]:
         if holder.pid not in ours and not holder.is_daemon:
             yield _Sign(_process(holder.pid, holder.name, holder.user))
     if held.hidden:
-        yield _Sign(f"{held.hidden}; gpuops sudoers", doubt=True)
+        yield _Sign(held.hidden, doubt=True)
 
 
-def _process(pid: int | None, name: str, user: str) -> str:
+def _process(pid: int | None, name: str, user: str = "") -> str:
     return " ".join(filter(None, (f"pid {pid}" if pid else "a process", name))) + (f", user {user}" if user else "")
 
 
@@ -102,7 +102,7 @@ def _cards(facts: Facts, profile: Profile, ours: Collection[int]) -> Iterator[_S
         for process in gpu.processes or ():
             name = _base(process.name)
             if process.pid not in seen and name not in DAEMONS:
-                yield _Sign(_process(process.pid, name, held.users.get(process.pid or 0, "")))
+                yield _Sign(_process(process.pid, name))
         yield from _memory(gpu, profile)
 
 

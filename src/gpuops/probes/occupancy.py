@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Container, Iterable, Iterator, Mapping
-from dataclasses import dataclass, field
+from collections.abc import Container
+from dataclasses import dataclass
 
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Command, Completed
@@ -25,12 +25,12 @@ DAEMONS = frozenset(
 """Programs that hold the device files all day and compute nothing: NVIDIA's own, and Slurm's with AutoDetect=nvml."""
 
 _LOOKED_AT = r"/proc(/driver(/nvidia)?|/[0-9]+(/exe|/fd(/[0-9]+)?)?)?"
-_ENDED = ("No such file or directory", "No such process")  # what find says of a process that ended before its eyes
-_LINE = re.compile(r"/proc/(?:(driver/nvidia)|(\d{1,10})/(?:(exe)|fd/\d{1,10})) (\S+) (.*)", re.ASCII)
-
-
-_GONE = ("No such file or directory", "No such process")  # what ended while it was looked at holds nothing
-Row = tuple[str, ...]
+_LINE = re.compile(
+    r"\s*\d+\s+\d+\s+[ld]\S+\s+\d+\s+(?P<user>\S+)\s+\S+\s+\d+(?:\s+\S+){3}\s+"  # as ls -dils
+    r"/proc/(?:(?P<driver>driver/nvidia)|(?P<pid>\d{1,10})/(?:(?P<exe>exe)|fd/\d{1,10}))(?: -> (?P<target>.*))?",
+    re.ASCII,
+)
+_GONE = ("No such file or directory", "No such process")  # what ended while it was looked at, and the kernel's threads
 
 
 @dataclass(frozen=True, slots=True)
@@ -55,49 +55,44 @@ class Holder:
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Every process that has one of ``/dev/nvidia*`` open.
+    """Every process that has one of ``/dev/nvidia*`` open; without a loaded driver nobody can.
 
-    ``hidden`` says why there may be others that were not seen; empty: there are none. ``users`` tells whose each
-    process of the node is; root's are left out.
+    ``hidden`` says why there may be others that were not seen; empty: there are none.
     """
 
     driver_loaded: bool
     holders: tuple[Holder, ...] = ()
     hidden: str = ""
-    users: Mapping[int, str] = field(default_factory=dict, repr=False)
 
 
 def parse_occupancy(answer: Completed) -> Occupancy | Unknown:
-    """What `occupancy`'s find printed: ``path user target`` a line. Without root it also complains, and exits 1."""
+    """What `occupancy`'s find listed: links in /proc with their targets and owners. It complains of what is gone."""
     lines = answer.out.splitlines()
-    rows = [found.groups() for found in map(_LINE.fullmatch, lines) if found]
-    if not rows or len(rows) < len(lines) or not answer.out.endswith("\n"):
+    found = [match for match in map(_LINE.fullmatch, lines) if match]
+    if not found and "sudo:" in answer.err:
+        return Unknown("only root sees who has the GPUs' device files open; gpuops sudoers", needs_root=True)
+    if not found or len(found) < len(lines) or not answer.out.endswith("\n"):
         return Unknown(f"the list of open device files cannot be read; it ends {answer.out[-80:]!r}")
-    programs = {int(pid): (user, target) for _, pid, exe, user, target in rows if exe}
+    programs = {link["pid"]: link["target"] or "" for link in found if link["exe"]}
+    devices: dict[tuple[str, str], set[str]] = {}
+    for link in found:
+        if link["pid"] and not link["exe"]:
+            devices.setdefault((link["pid"], link["user"]), set()).add(link["target"] or "")
     return Occupancy(
-        driver_loaded=any(driver for driver, *_ in rows),
-        holders=tuple(_holders(rows, programs)),
+        driver_loaded=any(link["driver"] for link in found),
+        holders=tuple(
+            Holder(int(pid), programs.get(pid, "").replace("\\ ", " "), user, tuple(sorted(held)))
+            for (pid, user), held in devices.items()
+        ),
         hidden=_hidden(answer, programs),
-        users={pid: user for pid, (user, _) in programs.items() if user != "root"},
     )
 
 
-def _holders(rows: Iterable[Row], programs: Mapping[int, tuple[str, str]]) -> Iterator[Holder]:
-    devices: dict[tuple[str, str], set[str]] = {}
-    for driver, pid, exe, user, target in rows:
-        if not driver and not exe:
-            devices.setdefault((pid, user), set()).add(target)
-    for (pid, user), held in devices.items():
-        yield Holder(int(pid), programs.get(int(pid), ("", ""))[1], user, tuple(sorted(held)))
-
-
-def _hidden(answer: Completed, seen: Container[int]) -> str:
+def _hidden(answer: Completed, seen: Container[str]) -> str:
     complaints = [line for line in answer.err.splitlines() if not line.endswith(_GONE)]
-    if any("Permission denied" in line for line in complaints):
-        return "other users' processes may not be looked at without root"
     if complaints or (answer.exit and not answer.err):
-        return answer.last_words() or "find failed and said nothing"
-    return "" if 1 in seen else "/proc hides other users' processes (hidepid)"  # process 1 is everywhere
+        return f"not every process may be looked at: {(complaints or ['find says nothing'])[-1]}"
+    return "" if "1" in seen else "/proc hides the processes of others"  # process 1 is everywhere
 
 
 occupancy: Probe[Occupancy] = Probe(
@@ -107,12 +102,12 @@ occupancy: Probe[Occupancy] = Probe(
             *("find", "/proc", "-ignore_readdir_race", "-regextype", "posix-extended"),
             *("-not", "-regex", _LOOKED_AT, "-prune", "-o"),
             *("(", "-lname", "/dev/nvidia*", "-o", "-regex", "/proc/(driver/nvidia|[0-9]+/exe)", ")"),
-            *("-printf", r"%p %u %l\n"),
+            "-ls",
         ),
         timeout_seconds=20,
-        become="if-refused",
+        become="always",
     ),
     parse_occupancy,
     accepts=frozenset({0, 1}),
 )
-"""Who has the GPUs' device files open. Only root sees every process; find is the one program that runs as root."""
+"""Who has the GPUs' device files open. Only root sees every process."""

@@ -32,10 +32,9 @@ def test_a_node_with_nothing_but_daemons_is_idle():
     assert [probe.name for probe in STILL] == ["occupancy"]
 
 
-def test_a_compute_process_is_told_with_its_user():
+def test_a_compute_process_is_told_once_however_many_gpus_it_has():
     cards = Smi(gpus=tuple(card(i, 70000, (Process(4711, "/usr/bin/python", 69990),)) for i in range(8)))
-    seen = Occupancy(driver_loaded=True, users={4711: "alice"})
-    assert told(cards=cards, held=seen) == "busy (pid 4711 python, user alice)"
+    assert told(cards=cards) == "busy (pid 4711 python)"
 
 
 def test_a_process_that_only_opened_a_device_file_is_busy_before_it_holds_memory():

@@ -29,5 +29,4 @@ def test_a_job_holds_the_files_of_its_gpus():
 def test_without_root_nobody_elses_files_are_shown():
     found = told("host:busy", root=False)
     assert not found.holders
-    assert "without root" in found.hidden
-    assert set(found.users.values()) == {"alice"}
+    assert "Permission denied" in found.hidden

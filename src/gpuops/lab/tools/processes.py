@@ -11,15 +11,19 @@ _USER = "alice"  # whose jobs keep a lab's GPUs busy
 
 
 def find(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What find prints of open device files as ``path user target``; the lab's user may look at no other's."""
+    """What ``find -ls`` prints of open device files; the lab's user may look into no other's process."""
     del words
-    rows = ["/proc/driver/nvidia root ", "/proc/1/exe root /usr/lib/systemd/systemd", *_processes(node)]
+    rows = [_row("root", "driver/nvidia"), _row("root", "1/exe", "/usr/lib/systemd/systemd"), *_processes(node)]
+    gone = "find: /proc/2/exe: No such file or directory\n"
     if root:
-        return Answer(out="\n".join([*rows, ""]))
-    seen = [row.rpartition(" ")[0] + " " for row in rows if "/fd/" not in row]
-    hidden = [row.partition("/exe")[0] for row in rows if "/exe" in row]
-    refused = "".join(f"find: '{folder}/fd': Permission denied\n" for folder in hidden)
-    return Answer(out="\n".join([*seen, ""]), err=refused, code=1)
+        return Answer(out="".join(rows), err=gone, code=1)
+    refused = "find: '/proc/1/fd': Permission denied\n"
+    return Answer(out="".join(row for row in rows if "/fd/" not in row), err=gone + refused, code=1)
+
+
+def _row(user: str, path: str, target: str = "") -> str:
+    kind, arrow = ("l", f" -> {target}") if target else ("d", "")
+    return f"  4702382      0 {kind}r-x------   1 {user:<8} {user:<8}       64 Nov 20 11:32 /proc/{path}{arrow}\n"
 
 
 def _processes(node: Node) -> Iterator[str]:
@@ -34,6 +38,6 @@ def _processes(node: Node) -> Iterator[str]:
 
 
 def _process(pid: int, user: str, program: str, devices: Sequence[str]) -> Iterator[str]:
-    yield f"/proc/{pid}/exe {user} {program}"
+    yield _row(user, f"{pid}/exe", program)
     for number, device in enumerate(("/dev/nvidiactl", *devices), start=3):
-        yield f"/proc/{pid}/fd/{number} {user} {device}"
+        yield _row(user, f"{pid}/fd/{number}", device)

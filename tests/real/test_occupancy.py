@@ -1,0 +1,42 @@
+"""What root alone sees, with the one rule that gpuops sudoers prints for it and the real sudo."""
+
+import os
+import pathlib
+import shutil
+import subprocess
+
+import pytest
+from click.testing import CliRunner
+
+from gpuops.cli import program
+from gpuops.probes.occupancy import Occupancy, occupancy
+
+pytestmark = [
+    pytest.mark.skipif(os.geteuid() != 0, reason="only root can set sudo up"),
+    pytest.mark.skipif(shutil.which("sudo") is None, reason="there is no sudo on this machine"),
+]
+
+
+@pytest.fixture
+def printed_rules(account):
+    """What gpuops sudoers prints, in place for the account."""
+    path = pathlib.Path("/etc/sudoers.d/gpuops-test-printed")
+    path.write_text(CliRunner().invoke(program, ["sudoers", "--user", account.name]).stdout)
+    path.chmod(0o440)
+    subprocess.run(["visudo", "-cqf", path], check=True)
+    yield
+    path.unlink()
+
+
+def test_without_a_rule_nothing_is_known(sshd, node_of, connect):
+    found = occupancy.read(connect(node_of(sshd)).run(occupancy.question))
+    assert found.needs_root
+
+
+@pytest.mark.usefixtures("printed_rules")
+def test_the_printed_rule_is_enough_and_is_for_this_question_alone(sshd, node_of, connect, account):
+    transport = connect(node_of(sshd))
+    assert isinstance(occupancy.read(transport.run(occupancy.question)), Occupancy)
+    find = "find /proc -maxdepth 0"
+    refused = subprocess.run(["runuser", "-u", account.name, "--", "sudo", "-n", *find.split()], check=False)
+    assert refused.returncode == 1
