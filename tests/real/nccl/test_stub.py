@@ -281,6 +281,13 @@ def test_the_library_inside_a_wheel_is_found_without_python_s_help(an_engine, bu
     assert [(library.version, library.cuda) for library in found] == [((2, 21, 5), (12, 4))] * 2
 
 
+def test_a_library_that_no_driver_there_can_run_is_not_even_sent(an_engine, build):
+    newer = build('-DVERSION="2.30.7"', "-DCODE=23007", '-DFOR="14.0"')
+    engine = an_engine("a", "b", library=newer / "libnccl.so.2")
+    assert all("NCCL 2.30.7 for CUDA 14.0 is too new for its driver" in why for why in engine.refused.values())
+    assert engine.libraries == {}
+
+
 def test_a_library_that_is_not_what_it_says_is_not_used(an_engine, build):
     liar = build('-DVERSION="2.19.3"', "-DCODE=21803", '-DFOR="12.2"')
     figure = pair_of(an_engine("a", "b", library=liar / "libnccl.so.2"))

@@ -8,12 +8,11 @@ import pathlib
 import zlib
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any
 
 from gpuops.collective.crew import Crew
 from gpuops.collective.engines import Load
 from gpuops.collective.nccl.course import SLACK_SECONDS, Course, Deadlines, Setting
-from gpuops.collective.nccl.library import Library, Survey, choose, parse_library, parse_survey
+from gpuops.collective.nccl.library import Library, Survey, choose, parse_survey, read_library
 from gpuops.collective.nccl.seats import Party, seats
 from gpuops.errors import InputError
 from gpuops.inventory import Host
@@ -90,7 +89,7 @@ class NcclEngine:
         refused = {n: why for n, survey in self.surveys.items() if (why := survey.refusal(gpus.get(n, ())))}
         choice = choose({name: survey for name, survey in self.surveys.items() if name not in refused})
         self.libraries = dict(choice.libraries)
-        self._refused = {**lost, **refused, **choice.refused}
+        self._refused = {**lost, **refused, **choice.refused, **self._spread(self.libraries)}
         return dict(self._refused)
 
     def _look(self, names: Collection[str]) -> dict[str, str]:
@@ -101,22 +100,21 @@ class NcclEngine:
         seconds = self._options.deadlines.load
         survey = {"do": "survey", "program": _program(), "environment": self._environment, "seconds": seconds}
         answers = self._crew.ask(dict.fromkeys(names, survey), seconds + SLACK_SECONDS)
-        self.surveys |= {name: parse_survey(told) for name, told in answers.items() if isinstance(told, dict)}
-        lost = {name: str(told) for name, told in answers.items() if not isinstance(told, dict)}
-        return lost | self._spread([name for name in names if name not in lost])
+        found = {name: parse_survey(told) for name, told in answers.items() if isinstance(told, dict)}
+        given = self._options.library and (read_library(self._options.library),)
+        self.surveys |= {n: replace(survey, libraries=given) if given else survey for n, survey in found.items()}
+        return {name: str(told) for name, told in answers.items() if not isinstance(told, dict)}
 
     def _spread(self, names: Collection[str]) -> dict[str, str]:
         """Give ``names`` the library of the options, which lives in their memory as long as their keeper."""
         lost: dict[str, str] = {}
-        for message in _pieces(self._options.library) if self._options.library else ():
-            asked = dict.fromkeys([name for name in names if name not in lost], message)
+        for piece in _pieces(self._options.library) if self._options.library else ():
+            asked = {name: {"do": "spread", "piece": piece} for name in names if name not in lost}
             for name, told in self._crew.ask(asked, _PIECE_SECONDS).items():
-                if not isinstance(told, dict):
+                if isinstance(told, dict):
+                    self.libraries[name] = replace(self.libraries[name], path=told["path"])
+                else:
                     lost[name] = str(told)
-                elif message["last"]:
-                    found = parse_library(told)
-                    self.surveys[name] = replace(self.surveys[name], libraries=(found,))
-                    self.libraries |= {name: found} if name in self.libraries else {}
         return lost
 
     def measure(self, planned: Round) -> tuple[Figure, ...]:
@@ -125,6 +123,7 @@ class NcclEngine:
         lacking = (nodes & self.libraries.keys()) - self._crew.workers.keys()
         if lacking:
             self._look(lacking)
+            self._spread(lacking)
         setting = Setting(self._load, self._options.deadlines, self._environment, self.libraries, self.surveys)
         parties = {group: self._party(group) for group in planned.groups}
         can = {group: party for group, party in parties.items() if not isinstance(party, Figure)}
@@ -153,13 +152,11 @@ def _program() -> str:
     return "\n".join(folder.joinpath(f"{name}.py").read_text(encoding="utf-8") for name in _PROGRAM)
 
 
-def _pieces(path: pathlib.Path) -> Iterator[dict[str, Any]]:
-    """The messages that hand a file over; the last one is told."""
-    left = _size_of(path)
+def _pieces(path: pathlib.Path) -> Iterator[str]:
+    """A file in pieces as they travel."""
     with path.open("rb") as file:
         while piece := file.read(_PIECE_BYTES):
-            left -= len(piece)
-            yield {"do": "spread", "piece": base64.b64encode(zlib.compress(piece, 1)).decode(), "last": left <= 0}
+            yield base64.b64encode(zlib.compress(piece, 1)).decode()
 
 
 def _size_of(path: pathlib.Path) -> int:

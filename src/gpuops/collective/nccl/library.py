@@ -2,10 +2,17 @@
 
 from __future__ import annotations
 
+import mmap
+import pathlib
+import re
 from collections import Counter
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
+
+from gpuops.errors import InputError
+
+_BUILT_FOR = re.compile(rb"NCCL version (\d+)\.(\d+)\.(\d+)\+cuda(\d+)\.(\d+)")
 
 _WHOLE_GPU_MODES = {2: "prohibited"}
 """Compute modes of cuda.h in which no process may have a context. In EXCLUSIVE_PROCESS (3) ours is the one."""
@@ -90,7 +97,7 @@ def parse_survey(told: Mapping[str, Any]) -> Survey:
             return Survey(trouble=f"CUDA does not start there: {_why(seen)}")
         driver = int(seen["answer"]["driver_cuda"])
         return Survey(
-            tuple(map(parse_library, told["libraries"])),
+            tuple(map(_library, told["libraries"])),
             (driver // 1000, driver % 1000 // 10),
             tuple(Card(c["name"], c["address"], c["compute_mode"], c["rdma"]) for c in seen["answer"]["gpus"]),
             told["memlock_bytes"],
@@ -102,9 +109,21 @@ def parse_survey(told: Mapping[str, Any]) -> Survey:
         return Survey(trouble=f"its answer cannot be read ({type(error).__name__}: {error})")
 
 
-def parse_library(told: Mapping[str, Any]) -> Library:
-    """One library as ``node/nccl.py`` tells of it."""
+def _library(told: Mapping[str, Any]) -> Library:
     return Library(told["path"], tuple(told["version"]), tuple(told["cuda"]))
+
+
+def read_library(path: pathlib.Path) -> Library:
+    """A libnccl.so.2 of this machine, as ``node/nccl.py`` reads those of a node."""
+    try:
+        with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
+            said = _BUILT_FOR.search(content)
+            numbers = tuple(map(int, said.groups())) if said else ()
+    except (OSError, ValueError) as error:  # an empty file cannot be mapped
+        raise InputError(f"--libnccl {path} cannot be read: {error}") from error
+    if not numbers:
+        raise InputError(f"--libnccl {path} does not say which NCCL it is; a libnccl.so.2 is expected")
+    return Library(str(path), numbers[:3], numbers[3:])
 
 
 def _why(reply: Mapping[str, Any]) -> str:

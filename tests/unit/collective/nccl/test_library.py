@@ -1,6 +1,7 @@
 import pytest
 
-from gpuops.collective.nccl.library import Card, Library, Survey, choose, parse_survey
+from gpuops.collective.nccl.library import Card, Library, Survey, choose, parse_survey, read_library
+from gpuops.errors import InputError
 
 CARD = Card("NVIDIA H100 80GB HBM3", "0000:1b:00.0", 0, rdma=True)
 
@@ -84,3 +85,21 @@ def test_a_garbled_survey_refuses_the_node(told):
 )
 def test_cuda_that_does_not_start_refuses_the_node(seen, why):
     assert parse_survey({"seen": seen}).refusal((0,)) == f"CUDA does not start there: {why}"
+
+
+def test_a_file_says_what_it_was_built_for(tmp_path):
+    file = tmp_path / "libnccl.so.2"
+    file.write_bytes(b"\x7fELF\0junk\0NCCL version 2.27.7+cuda12.9\0NCCL version %d\0")
+    assert str(read_library(file)) == "NCCL 2.27.7 for CUDA 12.9"
+
+
+@pytest.mark.parametrize(
+    ("content", "why"),
+    [(b"", "cannot be read"), (b"\x7fELF", "does not say which NCCL it is"), (None, "cannot be read")],
+)
+def test_a_file_that_is_no_nccl_is_refused(tmp_path, content, why):
+    file = tmp_path / "x"
+    if content is not None:
+        file.write_bytes(content)
+    with pytest.raises(InputError, match=why):
+        read_library(file)
