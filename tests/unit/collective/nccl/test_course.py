@@ -1,0 +1,110 @@
+import pytest
+
+from gpuops.collective.engines import Load
+from gpuops.collective.nccl.course import Course, Deadlines, Setting
+from gpuops.collective.nccl.library import Card, Library, Survey
+from gpuops.collective.nccl.seats import seats
+from gpuops.errors import LostError
+from gpuops.isolation.fabric import Fabric, Nic, Node
+from gpuops.isolation.rounds import Group
+
+PAIR, OTHER = Group(("a", "b"), rail=0), Group(("c", "d"), rail=0)
+ANSWERS = {"staff": {"free_bytes": 80 << 30}, "id": {"id": "00" * 128}, "join": {}}
+
+
+class Keepers:
+    """Nodes that answer at once, unless told otherwise: ``odd`` maps (node, what it is told) to its answers in turn."""
+
+    def __init__(self, pace=0.01, **odd):
+        self.pace = pace
+        self.odd = odd
+        self.told = []
+        self.drives = []
+
+    def ask(self, messages, seconds):
+        return {node: self.answer(node, message) for node, message in messages.items()}
+
+    def answer(self, node, message):
+        what = message["do"]
+        if what == "ask":
+            what = next(iter(message["tasks"].values()))["do"]
+        self.told.append((node, what))
+        turns = self.odd.get(f"{node}_{what}")
+        if turns:
+            return turns.pop(0)
+        if what in ("end", "give_up", "wait"):
+            return {gpu: {"late": True, "stage": "run"} for gpu in message["gpus"]}
+        return {gpu: {"answer": self.done(what, task), "pid": 7} for gpu, task in message["tasks"].items()}
+
+    def done(self, what, task):
+        if what != "drive":
+            return ANSWERS[what]
+        self.drives.append((task["count"], task["leave"]))
+        return {"seconds": [9.0, *[self.pace] * (task["count"] - 1)], "wrong": 0, "elements": 1}
+
+
+@pytest.fixture
+def run():
+    def go(keepers, *groups, load=None, deadlines=None):
+        fabric = Fabric({name: Node(name, (0,), (Nic("mlx5_0", 0, 50.0),)) for name in "abcd"})
+        surveys = dict.fromkeys("abcd", Survey(cards=(Card("H100", "", 0, rdma=True),), rdma_devices=("mlx5_0",)))
+        libraries = dict.fromkeys("abcd", Library("/x", (2, 21, 5), (12, 4)))
+        setting = Setting(load or Load(), deadlines or Deadlines(), {"NCCL_DEBUG": "INFO"}, libraries, surveys)
+        processes = {}
+        figures = Course(keepers.ask, setting, processes).run({group: seats(group, fabric) for group in groups})
+        assert set(figures) == set(groups)
+        return figures, processes
+
+    return go
+
+
+def test_all_groups_go_side_by_side_through_every_step(run):
+    keepers = Keepers()
+    figures, processes = run(keepers, PAIR, OTHER)
+    assert [figure.gb_per_s for figure in figures.values()] == [pytest.approx((1 << 30) / 0.01 / 1e9)] * 2
+    steps = [what for node, what in keepers.told if node == "a"]
+    assert steps == ["staff", "id", "join", "drive", "drive"]
+    assert [what for node, what in keepers.told if node == "b"] == ["staff", "join", "drive", "drive"]
+    assert processes == {(node, 0): 7 for node in "abcd"}
+
+
+def test_a_slow_rank_is_waited_for_until_the_deadline(run):
+    joined = {"0": {"answer": {}}}
+    keepers = Keepers(b_join=[{}], b_wait=[{}, {}, joined])
+    figures, _ = run(keepers, PAIR)
+    assert figures[PAIR].trouble == ""
+    assert [what for node, what in keepers.told if node == "b"][1:5] == ["join", "wait", "wait", "wait"]
+
+
+def test_after_the_deadline_it_is_given_up_as_a_hang(run):
+    keepers = Keepers(b_join=[{}], b_give_up=[{"0": {"late": True, "stage": "join"}}])
+    figures, processes = run(keepers, PAIR, deadlines=Deadlines(join=0))
+    assert (figures[PAIR].trouble, figures[PAIR].absent) == ("hang", ("b:gpu0",))
+    assert ("a", "end") in keepers.told  # its own half of the communicator is of no more use
+    assert processes == {}
+
+
+def test_a_group_of_which_a_rank_failed_is_given_up_at_once_and_the_other_goes_on(run):
+    failed = {"0": {"error": "ncclCommInitRank: unhandled system error"}}
+    keepers = Keepers(b_join=[failed], a_join=[{}], c_join=[{}], c_wait=[{"0": {"answer": {}}}])
+    figures, _ = run(keepers, PAIR, OTHER)
+    assert (figures[PAIR].trouble, figures[PAIR].absent) == ("error", ("b:gpu0",))
+    assert figures[OTHER].trouble == ""
+    assert ("a", "give_up") in keepers.told
+    assert ("c", "give_up") not in keepers.told
+
+
+def test_a_node_that_is_lost_on_the_way_is_the_cause(run):
+    figures, _ = run(Keepers(b_drive=[LostError("b", "the connection ended")]), PAIR)
+    assert (figures[PAIR].trouble, figures[PAIR].absent) == ("error", ("b",))
+    assert figures[PAIR].detail == "first runs: b: the connection ended"
+
+
+@pytest.mark.parametrize(
+    ("pace", "timed"),
+    [(0.001, 5 + 20), (0.4, 5 + 20), (2.0, 2 + 5), (30.0, 1 + 5)],
+)
+def test_slow_runs_are_repeated_less_often(run, pace, timed):
+    keepers = Keepers(pace)
+    run(keepers, PAIR)
+    assert keepers.drives == [(2, False)] * 2 + [(timed, True)] * 2
