@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
@@ -46,7 +46,7 @@ def command(
     groups: a part is accused when it is slow with several partners, a pair that is slow once accuses nobody.
 
     \b
-    Exit codes: 0 nobody is blamed, 1 a part is, 2 wrong input, 3 a node could not be measured,
+    Exit codes: 0 nobody is blamed, 1 somebody is, 2 wrong input, 3 a node could not be measured,
                 130 interrupted.
     """  # noqa: D301 - click needs the character itself
     if ctx.invoked_subcommand is not None:
@@ -57,7 +57,6 @@ def command(
 
 
 command.add_command(_expect.command)
-command.add_command(_nvlink.command)
 command.add_command(_nvlink.command)
 
 
@@ -75,7 +74,9 @@ def _measured(target: Target, how: Measuring, save: Path | None) -> AllReduce:
         write_all(list(known.values()), save)
     said, left = blame(found.evidence), {**silent, **found.left}
     expect = found.expect.of if found.expect else (lambda _group: None)
-    return AllReduce(found.evidence, said, found.engine, found.why, left, expect, found.interrupted)
+    return AllReduce(
+        found.evidence, said, found.engine, found.why, left, expect, found.failures, interrupted=found.interrupted
+    )
 
 
 def _facts(target: Target, *, keep: bool) -> tuple[dict[str, Facts], dict[str, str]]:
@@ -133,5 +134,5 @@ def _publish(report: AllReduce, svg: Path | None, form: str | None) -> None:
 def _exit_code(report: AllReduce) -> int:
     if report.interrupted:
         return 130
-    unknown: Any = report.left or report.blame.unclear or report.blame.suspects
-    return 1 if report.blame.accusations else 3 if unknown else 0
+    unknown = report.left or report.blame.unclear or report.blame.suspects
+    return 1 if report.blame.accusations or report.failures else 3 if unknown else 0
