@@ -24,6 +24,7 @@ from gpuops.shell import Completed
 
 SCHEMA = "gpuops.journal/1"
 _FILE = "journal.jsonl"
+_RUNS_LOOKED_AT = 200  # runs are named by their time; a handler that waits for longer waits for nobody
 _SETTLED = ("ok", "changed", "skipped")
 Line = dict[str, Any]
 
@@ -85,8 +86,10 @@ class Journal:
         self.write("done", id=number, good=good, **said)
 
     def close(self) -> None:
-        """Nothing more is written."""
-        os.close(self._file)
+        """Nothing more is written, whoever still runs."""
+        with self._lock:
+            self._broken = f"{self.path}: the journal is closed, so nothing more is done"
+            os.close(self._file)
 
 
 def does(change: Change) -> str:
@@ -153,7 +156,7 @@ def _ends_handler(line: Line) -> bool:
 def left_over(folder: Path, playbook: str) -> dict[str, list[str]]:
     """The handlers that each node still waits for, from the last run of ``playbook`` that came to the node."""
     found: dict[str, list[str]] = {}
-    for path in sorted(folder.glob(f"*/{_FILE}"), reverse=True):
+    for path in sorted(folder.glob(f"*/{_FILE}"), reverse=True)[:_RUNS_LOOKED_AT]:
         lines = list(read(path))
         if lines and lines[0].get("playbook") == playbook:
             waiting = pending(lines)

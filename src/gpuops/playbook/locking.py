@@ -38,12 +38,29 @@ def _boot_id() -> str:
     return path.read_text().strip() if path.exists() else ""
 
 
+def _user() -> str:
+    try:
+        return getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in many containers
+        return str(os.getuid())
+
+
+def _runs(pid: int) -> bool:
+    try:
+        os.kill(pid, 0)
+    except ProcessLookupError:
+        return False
+    except PermissionError:  # another user's
+        return True
+    return True
+
+
 @dataclass(frozen=True)
 class Owner:
     """Who holds a lock: the run, its process, and the machine and the boot in which that process lives."""
 
     run: str
-    who: str = field(default_factory=getpass.getuser)
+    who: str = field(default_factory=_user)
     machine: str = field(default_factory=socket.gethostname)
     since: str = field(default_factory=lambda: dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"))
     pid: int = field(default_factory=os.getpid)
@@ -52,7 +69,7 @@ class Owner:
     @property
     def alive(self) -> bool:
         """Its process is on this machine; of another machine nobody can tell."""
-        return self._here and self.boot_id == _boot_id() and Path(f"/proc/{self.pid}").exists()
+        return self._here and self.boot_id == _boot_id() and _runs(self.pid)
 
     @property
     def dead(self) -> bool:

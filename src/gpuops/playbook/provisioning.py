@@ -185,8 +185,8 @@ class Provisioning:
             self._runner(record, watch).run(self._assignments)
             working = [site for site in self._sites.values() if site.at_work.locked()]
             if working:
-                names = ", ".join(site.name for site in working)
-                say(f"waiting for what runs on {names} to come to its end; Ctrl-C again abandons it")
+                nodes = ", ".join(site.name for site in working[:3]) + (" and others" if len(working) > 3 else "")
+                say(f"waiting for what runs on {nodes} to come to its end; Ctrl-C again abandons it")
             for site in working:
                 site.at_work.acquire()
         except KeyboardInterrupt:
