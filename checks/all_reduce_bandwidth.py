@@ -31,11 +31,10 @@ def all_reduce_bandwidth(shares: Mapping[str, Share], _profile: Profile) -> Iter
 
 def _finding(accused: Accusation) -> Finding:
     owner, _, part = accused.part.partition(":")
-    first, *more = accused.evidence or (f"{accused.part}: {accused.kind}",)
     shared = owner in _FABRIC or accused.alternatives
     label = " or ".join((accused.part, *accused.alternatives)) if shared else ""
     return Finding(
-        first,
+        "; ".join(accused.evidence) or f"{accused.part}: {accused.kind}",
         accused.expected_gb_per_s,
         accused.found_gb_per_s,
         "GB/s",
@@ -44,5 +43,4 @@ def _finding(accused: Accusation) -> Finding:
         label=label,
         host="" if shared else owner,
         code=accused.kind,
-        effects=tuple(more),
     )

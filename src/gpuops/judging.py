@@ -86,7 +86,7 @@ class Check:
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one check says of one node. ``why`` explains unknown and skipped."""
+    """What one check says of one node. ``why`` explains unknown and skipped; ``left_alone`` was skipped on purpose."""
 
     check: str
     node: str
@@ -95,6 +95,7 @@ class Verdict:
     why: str = ""
     scope: Scope = "node"
     needs_root: bool = False
+    left_alone: bool = False
 
 
 def check(  # noqa: PLR0913 - each word is one line of what `checks explain` prints
@@ -192,8 +193,8 @@ def _missing(check: Check, profile: Profile) -> str:
 
 
 def _unknown(check: Check, node: str, value: Unknown) -> Verdict:
-    status: Status = "skipped" if value.on_purpose else "unknown"
-    return Verdict(check.name, node, status, why=value.why, scope=check.scope, needs_root=value.needs_root)
+    verdict = Verdict(check.name, node, "unknown", why=value.why, scope=check.scope, needs_root=value.needs_root)
+    return replace(verdict, status="skipped", left_alone=True) if value.on_purpose else verdict
 
 
 def _ask(check: Check, *arguments: Any) -> list[Judgement]:

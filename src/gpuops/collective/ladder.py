@@ -32,8 +32,8 @@ Answers = dict[str, dict[str, Any]]
 class Ladder:
     """The climb of one pool. ``interface`` is the one that peers shall use, if not the one of SSH.
 
-    ``over_rdma`` False leaves out what only RDMA needs, ``writes`` False ib_write_bw. ``watch`` hears of each rung before it
-    is tried. ``failures`` grows as it goes.
+    ``over_rdma`` False leaves out what only RDMA needs, ``writes`` False ib_write_bw. ``watch`` hears of each rung
+    before it is tried. ``failures`` grows as it goes.
     """
 
     pool: Pool

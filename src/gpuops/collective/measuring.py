@@ -16,6 +16,7 @@ from gpuops.collective.idleness import Allocation
 from gpuops.collective.ladder import Ladder
 from gpuops.collective.lease import Lease
 from gpuops.collective.pool import Pool
+from gpuops.collective.rungs import Failure
 from gpuops.collective.session import run
 from gpuops.collective.watch import Watch
 from gpuops.facts import Facts
@@ -52,12 +53,16 @@ class Wish:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What came of it. ``left`` are the nodes that took no part or left on the way, each with the reason."""
+    """What came of it. ``left`` are the nodes that took no part or left on the way, each with the reason.
+
+    ``failures`` is what was wrong before the load.
+    """
 
     evidence: Evidence
     engine: str
     why: str
     left: Mapping[str, str]
+    failures: Sequence[Failure] = ()
     expect: Expectations | None = None
     interrupted: bool = False
 
@@ -83,13 +88,15 @@ def measure(
     """
     running: list[Engine] = []
     with idle_nodes(pool, profiles, wish, around, lambda: running[0].pids if running else {}) as watch:
+        if not pool.hosts:
+            return Measurement(Evidence(Fabric({}), scopes=wish.scopes), "none", "nobody is left to measure", pool.left)
         load = wish.load
         expect = Expectations(_of(pool, fabric), profiles, size_bytes=load.size_bytes, operation=load.operation)
         engine = choose(pool, expect, wish, around.tell)
         running.append(engine)
         try:
-            Ladder(pool, wish.interface, over_rdma=engine.name != "tcp", watch=around.step).climb()
-            return _measured(engine, pool, expect, wish, watch, around)
+            failures = Ladder(pool, wish.interface, over_rdma=engine.name != "tcp", watch=around.step).climb()
+            return replace(_measured(engine, pool, expect, wish, watch, around), failures=failures)
         finally:
             engine.close()
 
@@ -120,7 +127,7 @@ def choose(pool: Pool, expect: Expectations, wish: Wish, tell: Callable[[str], N
     for name in names:
         engine = _make(name, pool, expect, wish)
         refused = engine.open()
-        if name == names[-1] or 2 * len(refused) < len(pool.hosts) or not pool.hosts:
+        if name == names[-1] or 2 * len(refused) < len(pool.hosts):
             pool.leave(refused)
             return engine
         engine.close()
@@ -164,8 +171,8 @@ def _measured(
         engine.name,
         engine.why,
         {**pool.left, **result.left},
-        None if tcp else replace(expect, fabric=fabric),
-        result.interrupted,
+        expect=None if tcp else replace(expect, fabric=fabric),
+        interrupted=result.interrupted,
     )
 
 

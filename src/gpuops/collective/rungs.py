@@ -23,18 +23,23 @@ MEMLOCK_BYTES = 16 << 30
 """Source: AWS's checks for EFA; Open MPI and NCCL ask for no limit at all."""
 RAIL_SHARE = 0.90
 """Of a port's line rate. Source: perftest floors of Azure (380 of 400), OCI (192 of 200, 384 of 400) and imbue."""
+_FAILS = "fails"
 PAIRS_UP_TO = 256
 """As many nodes try all pairs; of more each tries those at distances of powers of two."""
 
 
 @dataclass(frozen=True)
 class Failure:
-    """What one node, or one pair of nodes, failed at: why, and what to do."""
+    """What one node, or one pair of nodes, failed at: why, and what to do.
+
+    ``leaves`` is False where it is slow only: the all-reduce shows with whom, and a pair that is slow once is nobody's.
+    """
 
     rung: str
     nodes: tuple[str, ...]
     why: str
     do: str
+    leaves: bool = True
 
 
 def partners(nodes: Sequence[str], up_to: int = PAIRS_UP_TO) -> dict[str, tuple[str, ...]]:
@@ -49,6 +54,7 @@ def leaving(failures: Iterable[Failure], nodes: Sequence[str]) -> dict[str, str]
 
     Of a pair the one goes that is in more of them; of equals the later in the order of ``nodes``.
     """
+    failures = [failure for failure in failures if failure.leaves]
     alone = {failure.nodes[0]: failure for failure in reversed([f for f in failures if len(f.nodes) == 1])}
     gone = {node: f"{failure.rung}: {failure.why}" for node, failure in alone.items()}
     pairs = [failure for failure in failures if len(failure.nodes) > 1]
@@ -209,7 +215,7 @@ def rails(
     for (a, b, device), found in gbps.items():
         line = min(line_gbps[a, device], line_gbps[b, device])
         if found is None or found < RAIL_SHARE * line:
-            low[a, b, device] = "fails" if found is None else f"writes {found:.0f} of {line:.0f} Gbit/s"
+            low[a, b, device] = _FAILS if found is None else f"writes {found:.0f} of {line:.0f} Gbit/s"
     tested = Counter((node, device) for a, b, device in gbps for node in (a, b))
     bad = Counter((node, device) for a, b, device in low for node in (a, b))
     alone = {part for part in bad if bad[part] == tested[part] > 1}
@@ -217,7 +223,8 @@ def rails(
     for node, device in alone:
         with_ = [b if a == node else a for a, b, d in low if d == device and node in (a, b)]
         why = next(why for (a, b, d), why in low.items() if d == device and node in (a, b))
-        yield Failure("ib_write_bw", (node,), f"{device} {why} with {' and '.join(with_)}", do)
+        fails = why == _FAILS
+        yield Failure("ib_write_bw", (node,), f"{device} {why} with {' and '.join(with_)}", do, leaves=fails)
     for (a, b, device), why in low.items():
         if not {(a, device), (b, device)} & alone:
-            yield Failure("ib_write_bw", (a, b), f"{device} {why}", do)
+            yield Failure("ib_write_bw", (a, b), f"{device} {why}", do, leaves=why == _FAILS)

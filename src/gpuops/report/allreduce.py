@@ -7,6 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gpuops.bandwidth import Expected
+from gpuops.collective.rungs import Failure
 from gpuops.isolation.evidence import Accusation, Blame, Evidence
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.remedies import remedy
@@ -28,7 +29,8 @@ _ALL_LOW = 0.85
 class AllReduce:
     """What a measurement came to. ``left`` are the nodes that took no part or left on the way, each with its reason.
 
-    ``engine`` measured, and ``why`` says why it was taken. ``expect`` tells what a group should give.
+    ``engine`` measured, and ``why`` says why it was taken. ``expect`` tells what a group should give. ``failures`` is
+    what was wrong before the load.
     """
 
     evidence: Evidence
@@ -37,6 +39,7 @@ class AllReduce:
     why: str = ""
     left: Mapping[str, str] = field(default_factory=dict)
     expect: Callable[[Group], Expected | None] = lambda _group: None
+    failures: Sequence[Failure] = ()
     interrupted: bool = False
 
 
@@ -65,6 +68,7 @@ def render(report: AllReduce, page: Page = _PLAIN) -> str:
         [*_head(report, page)],
         [text for line in scopes for text in page.labelled("", _scope(line), 0)],
         [*map_lines(heat, page)] if heat.rows and not heat.without_outlier(heat.nodes) else [],
+        *([*_failed(failure, page)] for failure in report.failures),
         *([*_blamed(accusation, report.evidence.fabric, page)] for accusation in report.blame.accusations),
         [*_tail(report, [line for line in scopes if line.all_low], page)],
     ]
@@ -129,6 +133,12 @@ def _blamed(accusation: Accusation, fabric: Fabric, page: Page) -> Iterator[str]
     for sentence in accusation.evidence:
         yield from page.labelled("  ", clean(sentence), 2)
     yield from page.labelled("  do", clean(remedy(accusation)), 6)
+
+
+def _failed(failure: Failure, page: Page) -> Iterator[str]:
+    yield from page.edges(clean(f"BEFORE THE LOAD  {' and '.join(failure.nodes)}"), failure.rung)
+    yield from page.labelled("  ", clean(failure.why), 2)
+    yield from page.labelled("  do", clean(failure.do), 6)
 
 
 def part_in_words(part: str, fabric: Fabric) -> str:

@@ -8,7 +8,7 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gpuops.judging import LEVELS, SEVERITIES, Severity, Verdict
+from gpuops.judging import SEVERITIES, Severity, Verdict
 from gpuops.profile import NO_PROFILE
 from gpuops.report.model import STATUSES, Entry, HostReport, Report
 from gpuops.report.page import Page, clean, fold
@@ -158,9 +158,9 @@ def _tail(report: Report, page: Page) -> Iterator[str]:
     if bare:
         yield from page.labelled("", f"no profile: nothing with a number was judged on {_brief(bare)}", 0)
     for level, names in report.not_run.items():
-        reached = LEVELS.index(level) <= LEVELS.index(report.run.level)
-        hint = "not part of this version" if reached else f"--level {level}"
-        yield from _hint(f"not run: {', '.join(names)}", hint, page)
+        yield from _hint(f"not run: {', '.join(names)}", f"--level {level}", page)
+    for line in _unknowns(v for host in report.hosts for v in host.verdicts if v.left_alone):
+        yield from page.labelled("", line, 2)
     told = {(host.name, v.check) for host in report.hosts if host.status == "unknown" for v in host.unseen}
     blind = [v for host in report.hosts for v in host.unknown if (host.name, v.check) not in told]
     locked = [v for v in blind if v.needs_root]
