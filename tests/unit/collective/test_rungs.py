@@ -216,6 +216,12 @@ def test_an_hca_that_is_slow_with_all_its_partners_is_named_and_else_the_pair():
     }
 
 
+def test_who_writes_slowly_stays_and_who_cannot_write_at_all_leaves():
+    slow, broken = (list(rungs.rails({("n0", "n1", "mlx5_0"): found}, LINES)) for found in (200.0, None))
+    assert leaving(slow, NODES) == {}
+    assert leaving(broken, NODES) == {"n1": "ib_write_bw: mlx5_0 fails"}
+
+
 def test_the_slower_port_sets_the_line():
     assert not list(rungs.rails({("n0", "n1", "mlx5_0"): 190.0}, {**LINES, ("n1", "mlx5_0"): 200.0}))
     (pair,) = rungs.rails({("n0", "n1", "mlx5_0"): None}, LINES)
