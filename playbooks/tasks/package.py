@@ -20,6 +20,7 @@ class _Tool:
 
     program: tuple[str, ...]
     rehearse: tuple[str, ...]
+    rehearsed_by: Literal["never", "always"]
     sure: tuple[str, ...]
     refresh: tuple[str, ...]
     downgrade: tuple[str, ...]
@@ -43,8 +44,10 @@ _APT = _Tool(
         "--no-install-recommends",
     ),
     rehearse=("-s", "-y"),
+    rehearsed_by="never",
     sure=("-y",),
-    refresh=("apt-get", "-q", *_LOCK, "update"),
+    # without the error mode, a repository that cannot be reached is only a warning, and the lists stay old
+    refresh=("apt-get", "-q", *_LOCK, "-o", "APT::Update::Error-Mode=any", "update"),
     downgrade=("--allow-downgrades",),
     held=("--allow-change-held-packages",),
     between="=",
@@ -55,6 +58,7 @@ _APT = _Tool(
 _DNF = _Tool(
     program=("dnf",),
     rehearse=("--assumeno",),
+    rehearsed_by="always",  # "This command has to be run with superuser privileges", even where it only asks
     sure=("-y",),
     refresh=("dnf", "makecache", "--refresh"),
     downgrade=(),  # an exact version is enough
@@ -139,13 +143,13 @@ def _right(params: Params, name: str, versions: tuple[str, ...]) -> bool:
 
 
 def _transaction(params: Params, tool: _Tool, wrong: Mapping[str, tuple[str, ...]]) -> Plan:
-    """Rehearse it as the plain user, refuse what it would remove, and plan it."""
+    """Rehearse it, refuse what it would remove, and plan it."""
     pinned = params.versions if params.state == "present" else {}
     words = [f"{name}{tool.between}{pinned[name]}" if name in pinned else name for name in wrong]
     verb = "install" if params.state == "present" else "remove"
     options = (*(tool.downgrade if params.allow_downgrade else ()), *(tool.held if params.change_held else ()))
     tail = (*options, verb, "--", *words)
-    tried = yield Command((*tool.program, *tool.rehearse, *tail), timeout_seconds=120)
+    tried = yield Command((*tool.program, *tool.rehearse, *tail), timeout_seconds=120, become=tool.rehearsed_by)
     said = tried.out + tried.err
     removed = sorted({m[1] for m in tool.removing.finditer(said)} - {*params.allow_remove, *wrong})
     if _NO_SUCH.search(said):

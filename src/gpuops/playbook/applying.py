@@ -30,6 +30,7 @@ from gpuops.shell import Completed
 MOST_PHASES = 5
 """How often a task may find other things to do after what it planned was done."""
 _UNREACHED = (ConnectError, HostKeyError, AuthenticationError, LostError, rebooting.GoneError)
+_COMPLAINTS = ("E: ", "dpkg: error", "Error: ", "error: ")
 End = tuple[Status, str]
 
 
@@ -201,7 +202,8 @@ class _Attempt:
         if good:
             self._done.append(change)
             return None
-        return "failed", f"{change.what}: {_ending(done)}"
+        log = f"; more in {detaching.log_of(detaching.unit_of(journal.run, number))} there" if change.detach else ""
+        return "failed", f"{change.what}: {_ending(done)}{log}"
 
     def _run(self, change: Change) -> Completed:
         if change.command is None:
@@ -255,4 +257,6 @@ class _Attempt:
 
 def _ending(done: Completed) -> str:
     how = f"killed after {done.seconds:.0f} s" if done.timed_out else f"ended with {done.exit}"
-    return f"{how} and said: {done.last_words() or 'nothing'}"
+    # apt, dpkg and dnf begin with what went wrong and end with generalities
+    complaints = (line for line in (done.err + done.out).splitlines() if line.startswith(_COMPLAINTS))
+    return f"{how} and said: {next(complaints, '') or done.last_words() or 'nothing'}"

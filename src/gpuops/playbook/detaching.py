@@ -31,6 +31,11 @@ def unit_of(run: str, number: int) -> str:
     return f"gpuops-{run}-{number}.service"
 
 
+def log_of(unit: str) -> str:
+    """The file on the node that has what the unit printed."""
+    return f"{LOG_FOLDER}/{unit.removesuffix('.service')}.log"
+
+
 def start(site: Site, change: Change, unit: str) -> Completed:
     """Start the change's command; what systemd-run said."""
     command = change.command
@@ -53,7 +58,7 @@ def wait(site: Site, unit: str, seconds: float) -> Completed | None:
             if state.get("SubState") == "exited" or state.get("ActiveState") == "failed":
                 return replace(_take_away(site, unit, state), seconds=heard - began)
             if heard - began > seconds + _SLACK_SECONDS:
-                raise NodeError(site.name, f"{unit} still runs after {seconds:g} s; look at {LOG_FOLDER} there")
+                raise NodeError(site.name, f"{unit} still runs after {seconds:g} s; look at {log_of(unit)} there")
         except (ConnectError, LostError):
             site.hang_up()
             if site.clock() - heard > _SILENCE_SECONDS:
@@ -68,8 +73,7 @@ def _state(site: Site, unit: str) -> dict[str, str]:
 
 def _take_away(site: Site, unit: str, state: dict[str, str]) -> Completed:
     """How the unit ended and what it said last; the unit itself goes, its log stays."""
-    log = f"{LOG_FOLDER}/{unit.removesuffix('.service')}.log"
-    tail, *_ = site.ask([Command(("tail", "-n", "20", "--", log), become="if-refused")])
+    (tail,) = site.ask([Command(("tail", "-n", "20", "--", log_of(unit)), become="if-refused")])
     site.do(Command(("sh", "-c", 'systemctl stop -- "$1"; systemctl reset-failed -- "$1" 2>&1; :', "sh", unit),
                     timeout_seconds=60, become="always"))  # fmt: skip
     status = state.get("ExecMainStatus", "")

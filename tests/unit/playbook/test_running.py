@@ -67,6 +67,13 @@ def test_a_command_that_is_refused_ends_the_node_and_not_the_others(cluster):
     assert record.exit_code(check=False) == 1
 
 
+def test_the_first_complaint_of_a_package_manager_is_told_and_not_its_last_words(world):
+    said = "E: Failed to fetch http://lab/Packages  Could not resolve 'lab'\nE: Some index files failed to download.\n"
+    world.node.do = lambda words: (100, "Reading package lists...\n", said)
+    (result,) = world.run(PUT).results
+    assert result.why.endswith("said: E: Failed to fetch http://lab/Packages  Could not resolve 'lab'")
+
+
 @pytest.mark.parametrize(
     ("step", "status", "code"),
     [
@@ -344,7 +351,7 @@ def test_a_long_step_outlives_a_lost_connection(world):
     [
         (["ActiveState=failed\nExecMainStatus=3"], "failed", "a = 1: ended with 3 and said: the last line of its log"),
         (["ActiveState=failed\nResult=timeout\nExecMainStatus=15"], "failed", "a = 1: killed after"),
-        ([RUNNING] * 500, "failed", "still runs after 10 s; look at /var/log/gpuops there"),
+        ([RUNNING] * 500, "failed", "-1.service still runs after 10 s; look at /var/log/gpuops/gpuops-"),
         ([ConnectError("n1", "nobody answers")] * 500, "unreachable", "nobody answers"),
         (["LoadState=not-found"], "failed", "vanished; was the node rebooted?"),
     ],
