@@ -81,6 +81,23 @@ def probes() -> list[Probe[Any]]:
     return quick_probes(*NEEDS)
 
 
+def gather(target: Target, *, keep_answers: bool = False) -> tuple[dict[str, Facts], dict[str, str]]:
+    """What the nodes say, and why the others do not."""
+    from gpuops import facts
+    from gpuops.cli._outcomes import reasons
+    from gpuops.errors import Interrupted
+
+    asked = probes()
+    outcomes = target.each(
+        lambda way, host: facts.gather(host.name, way.batch, asked, keep_answers=keep_answers), "reaching nodes"
+    )
+    for outcome in outcomes:
+        if isinstance(outcome.error, Interrupted):
+            raise outcome.error
+    silent = {node: why for why, nodes in reasons(outcomes).items() for node in nodes}
+    return {outcome.node: outcome.value for outcome in outcomes if outcome.value is not None}, silent
+
+
 def measure(target: Target, known: Mapping[str, Facts], wish: Wish) -> tuple[dict[str, Facts], Measurement]:
     """Measure the hosts of ``known`` that pass the quick checks; their facts with what that shows of each.
 

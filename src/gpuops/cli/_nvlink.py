@@ -57,12 +57,12 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
     With --train a GPT of GPT-2's size is trained in three ways: DataParallel, DistributedDataParallel, and the same
     without NVLink. Nothing is installed on the nodes.
     """
-    from gpuops.cli._measuring import Measuring, measure
+    from gpuops.cli._measuring import Measuring, gather, measure
     from gpuops.collective.nvlink import Model, next_round, train
 
     how = Measuring(engine, "node", gib=gib, force_busy=force_busy, library=libnccl)
     wish = replace(how.wish(target), plan=next_round)
-    known, silent = _facts(target)
+    known, silent = gather(target)
     known, found = measure(target, known, wish)
     rows: Rows = {}
     if python is not None and not found.interrupted:
@@ -73,17 +73,6 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
         tell(f"left out: {node}: {why}")
     _print(found, rows, form)
     return 130 if found.interrupted else 3 if left else 0
-
-
-def _facts(target: Target) -> tuple[dict[str, Facts], dict[str, str]]:
-    """What the nodes say, and why the others do not."""
-    from gpuops.cli._measuring import probes
-    from gpuops.facts import gather
-
-    asked = probes()
-    outcomes = target.each(lambda way, host: gather(host.name, way.batch, asked), "reaching nodes")
-    known = {outcome.node: outcome.value for outcome in outcomes if outcome.value is not None}
-    return known, {outcome.node: str(outcome.error) for outcome in outcomes if outcome.error is not None}
 
 
 def _trained(target: Target, known: Mapping[str, Facts], found: Measurement, wish: Wish, work: Work) -> Rows:

@@ -14,7 +14,6 @@ from gpuops.cli._measuring import Measuring, measuring_options
 from gpuops.cli._options import Target, target_options
 
 if TYPE_CHECKING:
-    from gpuops.facts import Facts
     from gpuops.inventory import Host
     from gpuops.report.allreduce import AllReduce
 
@@ -61,41 +60,22 @@ command.add_command(_nvlink.command)
 
 
 def _measured(target: Target, how: Measuring, save: Path | None) -> AllReduce:
-    from gpuops.cli._measuring import measure
+    from gpuops.cli._measuring import gather, measure
     from gpuops.isolation import blame
     from gpuops.report.allreduce import AllReduce
 
     wish = how.wish(target)
-    known, silent = _facts(target, keep=save is not None)
+    known, silent = gather(target, keep_answers=save is not None)
     known, found = measure(target, known, wish)
     if save:
         from gpuops.cli.facts import write_all
 
         write_all(list(known.values()), save)
     said, left = blame(found.evidence), {**silent, **found.left}
-    expect = found.expect.of if found.expect else (lambda _group: None)
+    expect = found.expect.learnt_from(found.evidence).of if found.expect else (lambda _group: None)
     return AllReduce(
         found.evidence, said, found.engine, found.why, left, expect, found.failures, interrupted=found.interrupted
     )
-
-
-def _facts(target: Target, *, keep: bool) -> tuple[dict[str, Facts], dict[str, str]]:
-    """What the nodes say, and why the others do not."""
-    from gpuops import facts
-    from gpuops.cli import _measuring
-    from gpuops.errors import Interrupted, NodeError
-
-    probes, hosts = _measuring.probes(), target.judged_hosts
-    outcomes = target.each(
-        lambda way, host: facts.gather(host.name, way.batch, probes, keep_answers=keep), "reaching nodes"
-    )
-    for outcome in outcomes:
-        if isinstance(outcome.error, Interrupted):
-            raise outcome.error
-    errors = {o.node: o.error.what if isinstance(o.error, NodeError) else str(o.error) for o in outcomes if o.error}
-    return {o.node: o.value for o in outcomes if o.value is not None}, {
-        h.name: errors[h.name] for h in hosts if h.name in errors
-    }
 
 
 def _saved(target: Target, folder: Path) -> AllReduce:
@@ -112,7 +92,8 @@ def _saved(target: Target, folder: Path) -> AllReduce:
     shares, left = shares_of({host.name: known[host.name] for host in hosts if host.name in known})
     evidence = evidence_of(shares)
     engine = next((share.engine for share in shares.values()), "none")
-    expect = Expectations(evidence.fabric, profiles_of(hosts, known)).of if engine != "tcp" else (lambda _group: None)
+    expected = Expectations(evidence.fabric, profiles_of(hosts, known)).learnt_from(evidence)
+    expect = expected.of if engine != "tcp" else (lambda _group: None)
     return AllReduce(evidence, blame(evidence), engine, f"as saved in {folder}", left, expect)
 
 
