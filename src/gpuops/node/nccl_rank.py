@@ -32,29 +32,29 @@ class Rank:
 
     def look(self, message) -> dict:
         """What the driver shows, without taking hold of any GPU."""
-        cuda = self.driver(message)
+        cuda = self.driver()
         count = cuda.take(INT, "cuDeviceGetCount")
         return {"driver_cuda": cuda.take(INT, "cuDriverGetVersion"), "gpus": list(map(self.told_of, range(count)))}
 
-    def driver(self, message) -> Cuda:
+    def driver(self) -> Cuda:
         self.say({"stage": "load"})
-        self.cuda = Cuda(message.get("cuda", "libcuda.so.1"), CUDA)
+        self.cuda = Cuda("libcuda.so.1", CUDA)
         self.cuda.call("cuInit", 0)
         return self.cuda
 
     def told_of(self, gpu) -> dict:
-        device = self.cuda.take(INT, "cuDeviceGet", gpu)
+        device, rdma = self.cuda.take(INT, "cuDeviceGet", gpu), INT()
+        known = self.cuda.status("cuDeviceGetAttribute", ctypes.byref(rdma), GPU_DIRECT_RDMA, device) == 0   # since 11.3
         return {
             "name": self.cuda.word("cuDeviceGetName", device),
             "address": self.cuda.word("cuDeviceGetPCIBusId", device).lower(),
             "compute_mode": self.cuda.take(INT, "cuDeviceGetAttribute", COMPUTE_MODE, device),
-            "rdma": self.cuda.status("cuDeviceGetAttribute", ctypes.byref(INT()), GPU_DIRECT_RDMA, device) == 0
-            and self.cuda.take(INT, "cuDeviceGetAttribute", GPU_DIRECT_RDMA, device) == 1,
+            "rdma": known and rdma.value == 1,
         }
 
     def load(self, message) -> dict:
         """Take hold of the GPU's primary context, the one that NCCL's own CUDA runtime uses, and load NCCL."""
-        cuda = self.driver(message)
+        cuda = self.driver()
         self.gpu = message["gpu"]
         device = cuda.take(INT, "cuDeviceGet", self.gpu)
         cuda.call("cuCtxSetCurrent", cuda.take(PTR, "cuDevicePrimaryCtxRetain", device))
@@ -187,8 +187,6 @@ def prepare() -> object:
     """End with the parent, whatever ends that; send what C prints to stderr, line by line; give the way to answer."""
     libc = Library(None, LIBC)
     libc.call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL)
-    if os.getppid() == 1:
-        raise SystemExit
     answers = os.fdopen(os.dup(1), "w", 1)
     os.dup2(2, 1)
     libc.call("setvbuf", PTR.in_dll(ctypes.CDLL(None), "stdout"), None, BY_LINE, 0)

@@ -107,14 +107,16 @@ class NcclEngine:
 
     def _spread(self, names: Collection[str]) -> dict[str, str]:
         """Give ``names`` the library of the options, which lives in their memory as long as their keeper."""
+        asked = set(names)
         lost: dict[str, str] = {}
         for piece in _pieces(self._options.library) if self._options.library else ():
-            asked = {name: {"do": "spread", "piece": piece} for name in names if name not in lost}
-            for name, told in self._crew.ask(asked, _PIECE_SECONDS).items():
+            message = {"do": "spread", "piece": piece}
+            for name, told in self._crew.ask(dict.fromkeys(asked - lost.keys(), message), _PIECE_SECONDS).items():
                 if isinstance(told, dict):
                     self.libraries[name] = replace(self.libraries[name], path=told["path"])
                 else:
                     lost[name] = str(told)
+                    del self.libraries[name]
         return lost
 
     def measure(self, planned: Round) -> tuple[Figure, ...]:
