@@ -2,6 +2,7 @@
 
 import pytest
 
+from gpuops.collective.idleness import Claim
 from gpuops.collective.pool import Pool
 from gpuops.collective.watch import Watch
 from gpuops.inventory import Inventory
@@ -53,10 +54,11 @@ def test_a_job_that_starts_between_two_rounds_is_seen_before_the_second(plant, w
 
 
 def test_our_own_ranks_and_our_own_slurm_job_are_no_ones_elses(plant, watch):
-    look = watch(pids=lambda: {"gpu02": range(48211, 48219)}, slurm_job="4711")
+    look = watch(pids=lambda: {"gpu02": range(48211, 48219)}, jobs=lambda: ["4711"])
     assert set(told(look).values()) == {"idle"}
     plant("gpu02:host:busy")
     assert not look({"gpu02"}).busy
+    assert set(told(watch(slurm_job="4711", pids=lambda: {"gpu02": range(48211, 48219)})).values()) == {"idle"}
 
 
 def test_a_node_that_is_lost_is_not_idle(plant, watch, lab):
@@ -65,6 +67,6 @@ def test_a_node_that_is_lost_is_not_idle(plant, watch, lab):
 
 
 def test_pods_of_a_scheduler_elsewhere_count(watch):
-    look = watch(allocations=lambda hosts: {host.name: ("pod ml/train-0",) for host in hosts})
+    look = watch(allocations=lambda hosts: {host.name: (Claim("pod ml/train-0"),) for host in hosts})
     assert set(told(look).values()) == {"busy (pod ml/train-0)"}
     assert look({"gpu01"}).busy == {"gpu01": "busy (pod ml/train-0)"}

@@ -22,8 +22,17 @@ STILL: tuple[Probe[Any], ...] = (occupancy,)
 FIRST: tuple[Probe[Any], ...] = (smi, *STILL)
 """What `idleness_of` needs."""
 
-Allocation = tuple[str, ...] | Unknown
-"""Who has a node by the word of a scheduler; empty: nobody."""
+
+@dataclass(frozen=True)
+class Claim:
+    """Whom a scheduler has given a node to, in words; ``job`` is the id of a job of Slurm's."""
+
+    who: str
+    job: str = ""
+
+
+Allocation = tuple[Claim, ...] | Unknown
+"""All claims on a node; none: it is nobody's."""
 
 
 @dataclass(frozen=True)
@@ -67,7 +76,9 @@ def _sum(node: str, signs: Sequence[_Sign]) -> Idleness:
 
 
 def _given(allocation: Allocation) -> list[_Sign]:
-    return [_Sign(allocation.why, doubt=True)] if isinstance(allocation, Unknown) else list(map(_Sign, allocation))
+    if isinstance(allocation, Unknown):
+        return [_Sign(allocation.why, doubt=True)]
+    return [_Sign(claim.who) for claim in allocation]
 
 
 def _held(facts: Facts, ours: Collection[int]) -> Iterator[_Sign]:

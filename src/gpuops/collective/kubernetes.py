@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpuops.collective.idleness import Allocation
+from gpuops.collective.idleness import Allocation, Claim
 from gpuops.inventory import Host
 from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
@@ -42,14 +42,14 @@ def allocations(machine: Transport, hosts: Sequence[Host]) -> Mapping[str, Alloc
     if isinstance(pods, Unknown):
         return dict.fromkeys((host.name for host in hosts), pods)
     names = {alias: node for node, addresses in nodes for alias in (*addresses.split(), node)}
-    held: dict[str, tuple[str, ...]] = {}
+    held: dict[str, tuple[Claim, ...]] = {}
     for node, pod, resources in pods:
         if any(word in resources for word in _GPU):
-            held[node] = (*held.get(node, ()), f"pod {pod}")
+            held[node] = (*held.get(node, ()), Claim(f"pod {pod}"))
     return {host.name: _allocation(names.get(host.name) or names.get(host.address), held) for host in hosts}
 
 
-def _allocation(node: str | None, held: Mapping[str, tuple[str, ...]]) -> Allocation:
+def _allocation(node: str | None, held: Mapping[str, tuple[Claim, ...]]) -> Allocation:
     return Unknown("Kubernetes has no such node") if node is None else held.get(node, ())
 
 

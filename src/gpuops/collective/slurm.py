@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
-from gpuops.collective.idleness import Allocation
+from gpuops.collective.idleness import Allocation, Claim
 from gpuops.inventory import Host
 from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
@@ -42,7 +42,7 @@ class SlurmNode:
 
 
 class Slurm:
-    """Asks Slurm on ``machine``. ``own_job`` is the id of the job that gpuops itself runs in."""
+    """Asks Slurm on ``machine``. ``own_job`` is the id of the job that gpuops itself runs in, which claims nothing."""
 
     def __init__(self, machine: Transport, own_job: str = "") -> None:
         self.machine = machine
@@ -70,15 +70,15 @@ class Slurm:
         none = Unknown("Slurm has no such node")
         return {host.name: jobs.get(nodes[host.name].name, ()) if host.name in nodes else none for host in hosts}
 
-    def _jobs(self) -> dict[str, tuple[str, ...]] | Unknown:
+    def _jobs(self) -> dict[str, tuple[Claim, ...]] | Unknown:
         """The jobs of each node that has any."""
         rows = _rows(self.machine.run(JOBS), 4)
         if isinstance(rows, Unknown):
             return rows
-        held: dict[str, tuple[str, ...]] = {}
+        held: dict[str, tuple[Claim, ...]] = {}
         for nodes, job, user, name in rows:
             for node in unfolded(nodes) if job != self._own_job else ():
-                held[node] = (*held.get(node, ()), f"Slurm job {job} {name}, user {user}")
+                held[node] = (*held.get(node, ()), Claim(f"Slurm job {job} {name}, user {user}", job))
         return held
 
 

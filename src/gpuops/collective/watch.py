@@ -10,6 +10,7 @@ from gpuops.collective.idleness import FIRST, STILL, Allocation, Idleness, idlen
 from gpuops.collective.pool import Pool
 from gpuops.collective.session import Look
 from gpuops.collective.slurm import Slurm
+from gpuops.errors import NodeError
 from gpuops.facts import Facts, questions, read
 from gpuops.inventory import Host
 from gpuops.probes.error_counters import error_counters
@@ -24,8 +25,9 @@ Allocations = Callable[[Sequence[Host]], Mapping[str, Allocation]]
 class Watch:
     """The eye on a pool. ``forced`` names nodes that are taken whatever runs there.
 
-    ``pids`` gives the processes, by node, that the engine has there at present, and ``slurm_job`` is the job in which
-    gpuops itself runs. Nodes of which ``allocations`` says nothing are asked about where they themselves run slurmd.
+    What is our own claims nothing: ``slurm_job`` is the job in which gpuops itself runs, ``jobs`` gives those of the
+    engine, and ``pids`` its processes by node, as they are at present. Nodes of which ``allocations`` says nothing are
+    asked about where they themselves run slurmd.
     """
 
     def __init__(
@@ -36,6 +38,7 @@ class Watch:
         slurm_job: str = "",
         *,
         pids: Callable[[], Mapping[str, Collection[int]]] = dict,
+        jobs: Callable[[], Collection[str]] = tuple,
         allocations: Allocations = lambda _hosts: {},
     ) -> None:
         self._pool = pool
@@ -43,6 +46,7 @@ class Watch:
         self._forced = frozenset(forced)
         self._slurm_job = slurm_job
         self._pids = pids
+        self._jobs = jobs
         self._allocations = allocations
         self._slurmd: frozenset[str] = frozenset()
 
@@ -71,12 +75,22 @@ class Watch:
     def _given(self, names: Collection[str]) -> Mapping[str, Allocation]:
         """Who was given each node, by the scheduler that is set up, else by the Slurm that runs on the node."""
         hosts = [host for name, host in self._pool.hosts.items() if name in names]
-        found = self._allocations(hosts)
+        found = dict(self._allocations(hosts))
         left = [host for host in hosts if host.name in self._slurmd and host.name not in found]
-        if not left:
-            return found
-        slurm = Slurm(self._pool.way(left[0].name), self._slurm_job)
-        return {**slurm.allocations(left), **found}
+        if left:
+            found |= self._asked_of(left)
+        own = {*self._jobs(), self._slurm_job} - {""}
+        return {
+            name: told if isinstance(told, Unknown) else tuple(claim for claim in told if claim.job not in own)
+            for name, told in found.items()
+        }
+
+    def _asked_of(self, members: Sequence[Host]) -> Mapping[str, Allocation]:
+        """What Slurm says of its nodes ``members``, through the first of them."""
+        try:
+            return Slurm(self._pool.way(members[0].name)).allocations(members)
+        except NodeError as error:
+            return dict.fromkeys((host.name for host in members), Unknown(f"Slurm cannot be asked: {error}"))
 
     def _unless_forced(self, found: Idleness) -> Idleness:
         return Idleness(found.node, "idle", found.who) if found.node in self._forced else found

@@ -4,6 +4,7 @@ import shlex
 
 import pytest
 
+from gpuops.collective.idleness import Claim
 from gpuops.collective.lease import Lease
 from gpuops.collective.slurm import Slurm
 from gpuops.document import Where
@@ -66,10 +67,9 @@ def lease(lab, way, told):
 
 def test_jobs_are_told_by_the_hosts_that_they_hold(lab, job):
     found = Slurm(Login(lab)).allocations([*HOSTS, Host("other", "other", Where("inventory.yml"))])
-    assert found["node3"] == (f"Slurm job {job} train, user root",)
+    assert found["node3"] == (Claim(f"Slurm job {job} train, user root", job),)
     assert found["node2"] == found["node10"] == found["node11"] == ()
     assert found["other"].why == "Slurm has no such node"
-    assert Slurm(Login(lab), own_job=job).allocations(HOSTS)["node3"] == ()
 
 
 def test_a_reservation_keeps_jobs_away_and_leaves_running_ones_alone(lab, shell, job):

@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from gpuops.collective.idleness import Claim
 from gpuops.collective.kubernetes import NODES, PODS, allocations
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
@@ -36,8 +37,8 @@ def hosts(a_host):
 
 def test_pods_with_gpus_hold_their_node(hosts):
     assert allocations(machine(), hosts) == {
-        "gpu-a": ("pod ml/train-0", "pod ml/train-1"),
-        "second": ("pod ml/claims",),
+        "gpu-a": (Claim("pod ml/train-0"), Claim("pod ml/train-1")),
+        "second": (Claim("pod ml/claims"),),
         "other": Unknown("Kubernetes has no such node"),
     }
 
@@ -113,4 +114,8 @@ def test_the_real_kubectl_understands_the_questions(real_kubectl, a_host):
     if shutil.which("kubectl") is None:
         return  # welcome, and not asked for
     found = allocations(real_kubectl, [a_host("h1"), a_host("x", address="10.0.0.1"), a_host("y")])
-    assert found == {"h1": ("pod ml/train-0",), "x": ("pod ml/train-0",), "y": Unknown("Kubernetes has no such node")}
+    assert found == {
+        "h1": (Claim("pod ml/train-0"),),
+        "x": (Claim("pod ml/train-0"),),
+        "y": Unknown("Kubernetes has no such node"),
+    }
