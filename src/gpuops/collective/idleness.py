@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from gpuops.facts import Facts
 from gpuops.probes.nvidia_smi import Gpu, smi
-from gpuops.probes.occupancy import DAEMONS, Occupancy, occupancy
+from gpuops.probes.occupancy import DAEMONS, Occupancy, driver_loaded, occupancy
 from gpuops.probing import Probe, Unknown
 from gpuops.profile import Profile
 
@@ -17,7 +17,7 @@ IDLE_MEMORY_MIB = 15
 
 Source: facebookresearch/gcm, check_nvidia_smi.py. New drivers may hold more, so that more than this proves nothing.
 """
-STILL: tuple[Probe[Any], ...] = (occupancy,)
+STILL: tuple[Probe[Any], ...] = (driver_loaded, occupancy)
 """What `still_idle` needs: no answer of the driver, so that it costs a node little."""
 FIRST: tuple[Probe[Any], ...] = (smi, *STILL)
 """What `idleness_of` needs."""
@@ -82,7 +82,9 @@ def _given(allocation: Allocation) -> list[_Sign]:
 
 
 def _held(facts: Facts, ours: Collection[int]) -> Iterator[_Sign]:
-    held = facts[occupancy]
+    held, loaded = facts[occupancy], facts[driver_loaded]
+    if loaded is False:
+        return
     if isinstance(held, Unknown):
         yield _Sign(held.why, doubt=True)
         return
@@ -99,9 +101,9 @@ def _process(pid: int | None, name: str, user: str = "") -> str:
 
 def _cards(facts: Facts, profile: Profile, ours: Collection[int]) -> Iterator[_Sign]:
     """What nvidia-smi says; where the kernel has no NVIDIA driver nobody can compute."""
-    told, cards = facts[occupancy], facts[smi]
+    told, cards, loaded = facts[occupancy], facts[smi], facts[driver_loaded]
     held = Occupancy(driver_loaded=True) if isinstance(told, Unknown) else told
-    if not held.driver_loaded:
+    if loaded is False or not held.driver_loaded:
         return
     if isinstance(cards, Unknown):
         yield _Sign(cards.why, doubt=True)

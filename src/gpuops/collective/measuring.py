@@ -126,6 +126,8 @@ def choose(pool: Pool, expect: Expectations, wish: Wish, tell: Callable[[str], N
     names = ENGINES if wish.engine == "auto" else (wish.engine,)
     for name in names:
         engine = _make(name, pool, expect, wish)
+        if engine.cost:
+            tell(engine.cost)
         refused = engine.open()
         if name == names[-1] or 2 * len(refused) < len(pool.hosts):
             pool.leave(refused)

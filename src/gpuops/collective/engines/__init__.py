@@ -32,6 +32,10 @@ class Engine(Protocol):
     why: str
 
     @property
+    def cost(self) -> str:
+        """What `open` will send to the nodes, in words; empty where it is next to nothing."""
+
+    @property
     def pids(self) -> Mapping[str, Collection[int]]:
         """The processes that it has on each node at present: they make nobody busy."""
 

@@ -86,6 +86,7 @@ class NcclTestsEngine:
     """
 
     name = "nccl-tests"
+    cost = ""
 
     def __init__(
         self,

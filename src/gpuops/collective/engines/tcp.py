@@ -35,6 +35,7 @@ class TcpEngine:
     """
 
     name = "tcp"
+    cost = ""
 
     def __init__(
         self,
