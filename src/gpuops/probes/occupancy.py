@@ -7,7 +7,7 @@ from collections.abc import Container
 from dataclasses import dataclass
 
 from gpuops.probing import Probe, Unknown
-from gpuops.shell import Command, Completed
+from gpuops.shell import Command, Completed, Files, read_files
 
 DAEMONS = frozenset(
     {
@@ -111,3 +111,14 @@ occupancy: Probe[Occupancy] = Probe(
     accepts=frozenset({0, 1}),
 )
 """Who has the GPUs' device files open. Only root sees every process."""
+
+
+def parse_modules(text: str) -> bool | Unknown:
+    """Whether NVIDIA's module is among the loaded ones; a kernel that lists none does not say."""
+    modules = read_files(text).get("/proc/modules", "")
+    loaded = any(line.startswith("nvidia ") for line in modules.splitlines())
+    return loaded if modules.strip() else Unknown("the list of loaded kernel modules cannot be read")
+
+
+driver_loaded: Probe[bool] = Probe("driver_loaded", Files(("/proc/modules",)), lambda answer: parse_modules(answer.out))
+"""Whether anybody could compute at all; everybody may know."""

@@ -18,8 +18,9 @@ def card(index=0, used=1, processes=()):
     return Gpu(index, f"0000:{index:02x}:00.0", memory_used_mib=used, processes=processes)
 
 
-def facts(cards=Smi(gpus=(card(0), card(1))), held=NOBODY):  # noqa: B008
-    return Facts("gpu01", datetime.now(timezone.utc), {"smi": cards, "occupancy": held})
+def facts(cards=Smi(gpus=(card(0), card(1))), held=NOBODY, *, loaded=True):  # noqa: B008
+    values = {"smi": cards, "occupancy": held, "driver_loaded": loaded}
+    return Facts("gpu01", datetime.now(timezone.utc), values)
 
 
 def told(ours=(), profile=NO_PROFILE, allocation=(), **of):
@@ -28,8 +29,8 @@ def told(ours=(), profile=NO_PROFILE, allocation=(), **of):
 
 def test_a_node_with_nothing_but_daemons_is_idle():
     assert told() == "idle"
-    assert [probe.name for probe in FIRST] == ["smi", "occupancy"]
-    assert [probe.name for probe in STILL] == ["occupancy"]
+    assert [probe.name for probe in FIRST] == ["smi", "driver_loaded", "occupancy"]
+    assert [probe.name for probe in STILL] == ["driver_loaded", "occupancy"]
 
 
 def test_a_compute_process_is_told_once_however_many_gpus_it_has():
@@ -90,7 +91,13 @@ def test_what_was_seen_weighs_more_than_what_was_not():
 
 
 def test_before_the_driver_is_installed_nobody_can_compute():
-    assert told(cards=Unknown("nvidia-smi is not installed"), held=Occupancy(driver_loaded=False)) == "idle"
+    none = Unknown("nvidia-smi is not installed")
+    hidden = Unknown("only root sees who has the GPUs' device files open")
+    assert told(cards=none, held=Occupancy(driver_loaded=False), loaded=Unknown("no list")) == "idle"
+    assert told(cards=none, held=hidden, loaded=False) == "idle"
+    assert str(still_idle(facts(held=hidden, loaded=False))) == "idle"
+    assert told(cards=none, held=hidden, loaded=Unknown("no list")) != "idle"
+    assert told(cards=none, held=hidden, loaded=False, allocation=(Claim("pod ml/a"),)) == "busy (pod ml/a)"
 
 
 def test_facts_that_were_not_asked_for_prove_nothing():

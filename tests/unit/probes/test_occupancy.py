@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuops.probes.occupancy import Holder, occupancy
+from gpuops.probes.occupancy import Holder, driver_loaded, occupancy
 from gpuops.probing import Unknown
 
 ROWS = (
@@ -91,3 +91,19 @@ def test_the_question_finds_a_process_of_this_machine(answer):
         sleeper.communicate()
     assert (found.pid, found.devices) == (sleeper.pid, ("/dev/full",))
     assert found.name.startswith("python")
+
+
+@pytest.mark.parametrize(
+    ("modules", "loaded"),
+    [
+        ("nvidia_uvm 1 0 - Live 0x0\nnvidia 2 3 nvidia_uvm, Live 0x0\n", True),
+        ("nvidia_uvm 1 0\nmlx5_core 1 0\n", False),
+    ],
+)
+def test_everybody_sees_whether_the_driver_is_loaded(answer, files_text, modules, loaded):
+    assert driver_loaded.read(answer(driver_loaded, files_text({"/proc/modules": modules}))) is loaded
+
+
+@pytest.mark.parametrize("text", ["", "/proc/modules\0\0", "/proc/modules\0nvidia"])
+def test_a_kernel_that_lists_no_module_does_not_say(answer, text):
+    assert isinstance(driver_loaded.read(answer(driver_loaded, text)), Unknown)
