@@ -52,7 +52,7 @@ class Params:
 def dnf_repo(params: Params) -> Plan:
     """The file is written; dnf reads a repository that it does not know yet by itself, and imports its key.
 
-    Not tried on a real RHEL or Rocky.
+    Tried with dnf 4.14 on Debian, not on a real RHEL or Rocky.
     """
     content = None if params.state == "absent" else params.content
     yield from use("file", path=f"/etc/yum.repos.d/{params.name}.repo", content=content, state=params.state)

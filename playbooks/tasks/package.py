@@ -166,8 +166,10 @@ def _transaction(params: Params, tool: _Tool, wrong: Mapping[str, tuple[str, ...
 
 
 def _complaint(tried: Completed) -> str:
-    lines = (tried.err + tried.out).splitlines()
-    return next((line for line in lines if line.startswith(("E:", "Error"))), tried.last_words()).removeprefix("E: ")
+    lines = (tried.out + tried.err).splitlines()
+    return next(
+        (line for line in lines if line.startswith(("E:", "Error", "All matches"))), tried.last_words()
+    ).removeprefix("E: ")
 
 
 def _difference(tool: _Tool, said: str) -> tuple[str, str]:

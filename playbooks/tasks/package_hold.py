@@ -32,7 +32,8 @@ class Params:
 def package_hold(params: Params) -> Plan:
     """Through apt-mark on Debian and Ubuntu, through dnf's versionlock on RHEL and Rocky, whose plugin is installed.
 
-    A lock of dnf names a version; one that is not what is installed now is renewed. Not tried on a real RHEL or Rocky.
+    A lock of dnf names a version; one that is not what is installed now is renewed. Tried with dnf 4.14 on Debian, not
+    on a real RHEL or Rocky.
     """
     debian, held, red_hat, locks = yield (
         Command(("dpkg-query", "-W", "-f=${Package}\t${db:Status-Abbrev}\n", "--", *params.names)),

@@ -118,6 +118,13 @@ def test_dnf_is_rehearsed_and_then_told_the_same(planned):
     ]
 
 
+def test_what_dnf_holds_is_told(planned):
+    said = "All matches were filtered out by exclude filtering for argument: nvidia-open-580.95.05\n"
+    held = {**red_hat(), "dnf": (1, said, "Error: Unable to find a match: nvidia-open-580.95.05\n")}
+    found = planned("package", held, versions={"nvidia-open": "580.95.05"})
+    assert found.stop == Failed(f"cannot install nvidia-open-580.95.05: {said.strip()}")
+
+
 @pytest.mark.parametrize("version", ["580.126.16", "580.126.16-1.el9", "3:580.126.16-1.el9"])
 def test_a_version_of_rpm_may_be_written_short(planned, version):
     installed = "nvidia-open\t3:580.126.16-1.el9\n"
