@@ -1,3 +1,4 @@
+import pathlib
 import socket
 import threading
 
@@ -5,6 +6,9 @@ import pytest
 
 from gpuops import Failed
 from gpuops.errors import DocumentError
+
+IPV6 = pathlib.Path("/proc/net/if_inet6")
+LOOPBACKS = ["127.0.0.1", "::1"] if IPV6.exists() and f"{1:032x} " in IPV6.read_text() else ["127.0.0.1"]
 
 
 def test_what_is_there_is_not_waited_for(here, tmp_path):
@@ -29,9 +33,9 @@ def test_what_never_comes_is_a_failure(here):
         here.apply("wait_for", words=["false"], seconds=1)
 
 
-@pytest.mark.parametrize(("family", "address"), [(socket.AF_INET, "127.0.0.1"), (socket.AF_INET6, "::1")])
-def test_a_port_is_there_while_something_listens(here, family, address):
-    with socket.socket(family) as server:
+@pytest.mark.parametrize("address", LOOPBACKS)
+def test_a_port_is_there_while_something_listens(here, address):
+    with socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET) as server:
         server.bind((address, 0))
         port = server.getsockname()[1]
         assert len(here.plan("wait_for", port=port).changes) == 1
