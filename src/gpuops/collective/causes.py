@@ -111,11 +111,11 @@ def interfaces(
     common = set.intersection(*(set(here) for here in told.values())) if told else set[str]()
     usable = _usual(name for name in (*own.values(), *sorted(common)) if name != "lo")
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-        wanted = {node: values[name] for node, values in settings.items() if values.get(name)}
-        lacking = [node for node, text in wanted.items() if not any(i in chosen(text) for i in told.get(node, {}))]
+        wanted = {node: values[name] for node, values in settings.items() if node in told and values.get(name)}
+        lacking = [node for node, text in wanted.items() if not any(i in chosen(text) for i in told[node])]
         if lacking:
             node = lacking[0]
-            has = ", ".join(told.get(node, {})) or "none"
+            has = ", ".join(told[node]) or "none"
             why = f"{name} is {wanted[node]}, and no such interface has an address there (it has {has})"
             change = command.setting(name, usable) if usable else f"unset {name}"
             yield Cause("interface", tuple(lacking), why, change)

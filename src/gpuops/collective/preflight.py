@@ -99,10 +99,8 @@ class Preflight:
         told = self._by_srun(self.slurm) if self.slurm else self._by_ssh()
         found = {name: parse_survey(text) for name, text in told.items()}
         self.pool.leave({name: survey.why for name, survey in found.items() if isinstance(survey, Unknown)})
-        gone = (
-            Cause("reach", (name,), why, f"bring {name} back, or take it out of the job")
-            for name, why in self.pool.left.items()
-        )
+        change = "bring these nodes back, or take them out of the job"
+        gone = [Cause("reach", (name,), why, change) for name, why in self.pool.left.items()]
         self.report.add("reach", gone, f"{len(self.pool.hosts)} nodes by {'srun' if self.slurm else 'ssh'}")
         return {name: survey for name, survey in found.items() if isinstance(survey, Survey)}
 
@@ -111,11 +109,17 @@ class Preflight:
         return {name: answer.out for name, (answer,) in answers.items()}
 
     def _by_srun(self, slurm: Slurm) -> dict[str, str]:
+        """The same as one step of Slurm's; nodes where it does not run leave with Slurm's word."""
         nodes = slurm.nodes(list(self.pool.hosts.values()))
-        known = {} if isinstance(nodes, Unknown) else {name: node.name for name, node in nodes.items()}
-        answer = slurm.machine.run(survey.by_srun(self.command.program, list(known.values())))
-        told = survey.by_node(answer)
-        return {name: told.get(known.get(name, ""), answer.last_words()) for name in self.pool.hosts}
+        if isinstance(nodes, Unknown):
+            self.pool.leave(dict.fromkeys(self.pool.hosts, nodes.why))
+            return {}
+        names = {node.name: name for name, node in nodes.items()}
+        answer = slurm.machine.run(survey.by_srun(self.command.program, list(names)))
+        told = {names[node]: text for node, text in survey.by_node(answer).items() if node in names}
+        why = f"srun does not start there: {answer.last_words() or 'it says nothing'}"
+        self.pool.leave({n: why if n in nodes else "Slurm has no such node" for n in self.pool.hosts if n not in told})
+        return told
 
     def _facts(self) -> dict[str, Facts]:
         now = dt.datetime.now(dt.timezone.utc)

@@ -59,7 +59,7 @@ def by_srun(program: str, nodes: Sequence[str]) -> Command:
     """The question to Slurm's ``nodes``, as one step; every line of the answer begins with its node."""
     marked = f'{{ {_SCRIPT} }} 2>&1 | sed "s/^/$SLURMD_NODENAME|/"'
     words = ("srun", f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}", "--ntasks-per-node=1", "--quiet")
-    return Command((*words, "--immediate=30", "sh", "-c", marked, "sh", program), timeout_seconds=30 + _SECONDS)
+    return Command((*words, "--immediate=10", "sh", "-c", marked, "sh", program), timeout_seconds=10 + _SECONDS)
 
 
 def by_node(answer: Completed) -> dict[str, str]:

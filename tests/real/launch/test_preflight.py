@@ -56,6 +56,17 @@ def test_the_job_that_has_a_node_is_told(preflight, lab):
     assert cause["why"] == f"busy (Slurm job {number} train, user root)"
 
 
+def test_a_node_where_slurm_starts_nothing_is_told_with_its_words(preflight, lab):
+    lab.run("scontrol update NodeName=node2 State=DRAIN Reason=fan")
+    try:
+        code, found = preflight("srun -w node2,node3 true")
+    finally:
+        lab.run("scontrol update NodeName=node2 State=UNDRAIN")
+    (cause, *_) = found["causes"]
+    assert (code, cause["rung"], cause["nodes"]) == (3, "reach", ["node2", "node3"])
+    assert cause["why"].startswith("srun does not start there: srun: ")
+
+
 def test_a_node_that_slurm_does_not_have_is_told(preflight):
     code, found = preflight("srun -w node2,node77 true")
     assert (code, found["causes"][0]["why"]) == (1, "the inventory has no node77")
