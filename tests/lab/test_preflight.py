@@ -54,6 +54,13 @@ def test_a_host_that_does_not_answer_is_unreachable_and_not_a_fault_of_the_comma
     assert "connection refused" in printed
 
 
+def test_a_host_that_is_lost_on_the_way_is_in_the_way(preflight, plant):
+    plant("gpu02:host:no-python")
+    code, printed = preflight(*MPIRUN)
+    assert code == 3
+    assert "there is no Python 3 on it" in printed
+
+
 def test_an_interface_that_is_not_there_is_the_line_to_change(preflight):
     code, printed = preflight("mpirun", "-x", "NCCL_SOCKET_IFNAME=nothing0", *MPIRUN[1:])
     assert code == 1

@@ -91,6 +91,7 @@ class Preflight:
         self.report.add("rdma", causes.rails(settings, rails), "" if with_rdma else "no RDMA on the nodes")
         self.report.add("gid", causes.gid(self.command, settings, rails, tables))
         self._climb(over_rdma=bool(with_rdma))
+        self._account_for_all()
         self._all_reduce()
         return self.report
 
@@ -99,10 +100,14 @@ class Preflight:
         told = self._by_srun(self.slurm) if self.slurm else self._by_ssh()
         found = {name: parse_survey(text) for name, text in told.items()}
         self.pool.leave({name: survey.why for name, survey in found.items() if isinstance(survey, Unknown)})
-        change = "bring these nodes back, or take them out of the job"
-        gone = [Cause("reach", (name,), why, change) for name, why in self.pool.left.items()]
-        self.report.add("reach", gone, f"{len(self.pool.hosts)} nodes by {'srun' if self.slurm else 'ssh'}")
+        self.report.add("reach", self._gone(), f"{len(self.pool.hosts)} nodes by {'srun' if self.slurm else 'ssh'}")
         return {name: survey for name, survey in found.items() if isinstance(survey, Survey)}
+
+    def _gone(self) -> list[Cause]:
+        """The nodes that left and that no cause names yet."""
+        named = {node for cause in self.report.causes for node in cause.nodes}
+        change = "bring these nodes back, or take them out of the job"
+        return [Cause("reach", (name,), why, change) for name, why in self.pool.left.items() if name not in named]
 
     def _by_ssh(self) -> dict[str, str]:
         answers = self.pool.ask([survey.by_ssh(self.command.program)])
@@ -137,6 +142,12 @@ class Preflight:
         ladder = Ladder(self.pool, over_rdma=over_rdma, writes=False, watch=self.tell)
         found = [Cause(f.rung, f.nodes, f.why, f.do) for f in ladder.climb() if f.rung != "memlock"]
         self.report.add("network", found, f"{len(self.pool.hosts)} nodes reach each other")
+
+    def _account_for_all(self) -> None:
+        """A node that was lost on the way is in the way too."""
+        lost = self._gone()
+        if lost:
+            self.report.add("reach", lost)
 
     def _all_reduce(self) -> None:
         """One all-reduce on exactly the nodes of the job, unless somebody else computes on one of them."""
