@@ -1,4 +1,4 @@
-"""The demonstration: a lab with planted faults, and whether a report names exactly those."""
+"""The demonstration: a lab with planted faults, and whether two reports name exactly those."""
 
 from __future__ import annotations
 
@@ -40,11 +40,32 @@ PLANTED = (
     Planted("gpu08:host:refuse", None, "node", "connection refused"),
 )
 
+SLOW = "gpu06:mlx5_6:slow-duplex=35"
+"""What neither a look at the node shows, for the port reports its full rate, nor ib_write_bw, whose data go one way."""
+
 
 def validate(inventory: Path, report: Path) -> int:
     """Run ``gpuops validate`` as a user would: the table on the terminal, the JSON in ``report``. Its exit code."""
-    words = [sys.executable, "-m", "gpuops", "validate", "-i", str(inventory), "-o", str(report)]
-    return subprocess.run(words, check=False).returncode
+    return _gpuops("validate", "-i", inventory, "-o", report)
+
+
+def all_reduce(inventory: Path, folder: Path) -> int:
+    """Run ``gpuops allreduce`` as a user would, its figures kept in ``folder``. Its exit code."""
+    return _gpuops("allreduce", "-i", inventory, "--save", folder)
+
+
+def _gpuops(*words: str | Path) -> int:
+    return subprocess.run([sys.executable, "-m", "gpuops", *map(str, words)], check=False).returncode
+
+
+def blamed_otherwise(exit_code: int, folder: Path) -> list[str]:
+    """What the all-reduce blamed otherwise than `SLOW`, as its saved figures are judged again."""
+    words = [sys.executable, "-m", "gpuops", "allreduce", "--from", str(folder), "--json"]
+    again = subprocess.run(words, check=False, stdout=subprocess.PIPE)
+    parts = [told["part"] for told in json.loads(again.stdout)["accused"]] if again.stdout else []
+    wrong = [] if exit_code == again.returncode == 1 else [f"allreduce ended with {exit_code}, not with 1"]
+    planted = SLOW.rpartition(":")[0]
+    return wrong + ([] if parts == [planted] else [f"{planted} was planted, and {', '.join(parts) or 'nobody'} blamed"])
 
 
 def differences(exit_code: int, report: Path) -> list[str]:

@@ -1,0 +1,51 @@
+"""gpuops allreduce over the lab: what only a load shows is named, and who has a job is left alone."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+from gpuops.lab import cluster
+
+HEAVY = ("_perf", "mpirun", "srun", "salloc", "ib_write_bw")
+AGENT = "python3: Runs on a node: answers many questions side by side, each with its own deadline, and leaves"
+
+
+@pytest.fixture
+def allreduce(lab, tmp_path):
+    """Runs the verb; gives its exit code, its report as data, and what it said beside."""
+
+    def run(*words):
+        command = [sys.executable, "-m", "gpuops", "allreduce", "-i", lab.folder / "inventory.yml", "--json", *words]
+        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        assert done.stdout, done.stderr
+        return done.returncode, json.loads(done.stdout), done.stderr
+
+    return run
+
+
+def test_nobody_is_accused_on_a_healthy_lab(allreduce):
+    code, told, _ = allreduce("--scope", "rail")
+    assert (code, told["accused"], told["engine"]["name"]) == (0, [], "nccl-tests")
+
+
+def test_a_node_with_a_job_gets_no_heavy_command(lab, allreduce, plant):
+    plant("gpu03:host:busy")
+    before = {name: len(cluster.audit(lab.folder, name)) for name in ("gpu01", "gpu03")}
+    code, told, _ = allreduce()
+    assert code == 3
+    assert "busy" in told["left"]["gpu03"]
+    assert told["nodes"] == ["gpu01", "gpu02"]
+    free, busy = (cluster.audit(lab.folder, name)[before[name] :] for name in ("gpu01", "gpu03"))
+    assert any(word in line for line in free for word in HEAVY)
+    assert not [line for line in busy if any(word in line for word in HEAVY)]
+    assert {line for line in busy if line.startswith("python3: ")} == {f"{AGENT} nothing behind."}
+
+
+def test_a_node_with_a_job_is_measured_only_if_it_is_named(lab, allreduce, plant):
+    plant("gpu03:host:busy")
+    before = len(cluster.audit(lab.folder, "gpu03"))
+    _, told, _ = allreduce("--scope", "rail", "--force-busy", "gpu03")
+    assert "gpu03" in told["nodes"]
+    assert any("all_reduce_perf" in line for line in cluster.audit(lab.folder, "gpu03")[before:])
