@@ -89,6 +89,8 @@ def test_a_job_of_somebody_else_is_in_the_way_and_is_not_disturbed(preflight, pl
     assert code == 1
     assert "busy (Slurm job 4711 train, user alice" in printed
     assert "all-reduce   skipped  somebody computes there" in printed
+    code, printed = preflight(*MPIRUN, options=("--force-busy", "gpu02"))
+    assert code == 0
     cluster.clear(lab.folder, ["gpu02"])
 
 
@@ -98,7 +100,14 @@ def test_a_rail_that_is_down_is_told(causes, plant):
     assert cause[:2] == ("rdma", ["gpu02"])
 
 
-@pytest.mark.parametrize("words", [("python", "train.py"), ("mpirun", "--hostfile", "no-such-file", "x")])
+@pytest.mark.parametrize(
+    "words",
+    [
+        ("--", "python", "train.py"),
+        ("--", "mpirun", "--hostfile", "no-such-file", "x"),
+        ("--force-busy", "gpu0[1-2]", "--", *MPIRUN),
+    ],
+)
 def test_what_cannot_be_read_is_wrong_input(lab, home, words):
-    done = CliRunner().invoke(program, ["preflight", "-i", str(lab.folder / "inventory.yml"), "--", *words])
+    done = CliRunner().invoke(program, ["preflight", "-i", str(lab.folder / "inventory.yml"), *words])
     assert done.exception.exit_code == 2

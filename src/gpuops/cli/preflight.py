@@ -49,7 +49,7 @@ def command(target: Target, words: tuple[str, ...], force_busy: str, *, as_json:
     began = time.monotonic()
     launch = read_command(words, _text, os.environ)
     hosts = _hosts(launch, target.hosts)
-    report = _look(target, launch, hosts, frozenset(filter(None, force_busy.split(","))))
+    report = _look(target, launch, hosts, _named(force_busy, hosts))
     if as_json:
         click.echo(json.dumps({"hosts": [host.name for host in hosts], **asdict(report)}, indent=1))
     else:
@@ -70,6 +70,17 @@ def _hosts(launch: LaunchCommand, chosen: list[Host]) -> list[Host]:
     """The hosts that the command names, in its order; all that are chosen where it names none."""
     known = {alias: host for host in chosen for alias in (host.address, host.name)}
     return [known[name] for name in launch.hosts if name in known] if launch.hosts else chosen
+
+
+def _named(text: str, hosts: list[Host]) -> frozenset[str]:
+    """Nodes that are named one by one; a pattern would take more than a person thought of."""
+    from gpuops.errors import InputError
+
+    names = frozenset(filter(None, text.split(",")))
+    unknown = names - {host.name for host in hosts}
+    if unknown:
+        raise InputError(f"--force-busy names nodes one by one, and the job has no {', '.join(sorted(unknown))}")
+    return names
 
 
 def _look(target: Target, launch: LaunchCommand, hosts: list[Host], forced: frozenset[str]) -> Report:
