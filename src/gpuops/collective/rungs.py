@@ -75,7 +75,7 @@ def names(told: Mapping[str, Mapping[str, Any]], owners: Mapping[str, str]) -> I
         for name, answer in names_.items()
     }
     blocked = {pair: why for pair, (_, why) in found.items() if why}
-    yield from _blame("names", blocked, set(found), "resolve the name of", do)
+    yield from _blame("names", blocked, set(found), "resolve", do)
     for owner in dict.fromkeys(owner for _, owner in found):
         here = {node: place for (node, of), (place, _) in found.items() if of == owner and place and node != owner}
         usual = _usual(here.values())

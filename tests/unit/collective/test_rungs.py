@@ -90,9 +90,7 @@ def resolved(**places):
 
 def test_a_name_that_nobody_resolves_is_the_fault_of_its_node():
     told = {node: resolved(one="10.0.0.1", two="Name or service not known") for node in NODES}
-    assert named(rungs.names(told, OWNERS)) == {
-        ("n1",): "6 of 6 nodes cannot resolve the name of it: Name or service not known"
-    }
+    assert named(rungs.names(told, OWNERS)) == {("n1",): "6 of 6 nodes cannot resolve it: Name or service not known"}
 
 
 def test_a_node_that_resolves_no_name_is_at_fault_itself():
@@ -105,9 +103,7 @@ def test_a_name_may_be_the_machine_itself_only_on_itself():
     loop = resolved(one="127.0.1.1")
     assert not list(rungs.names({"n0": loop, "n1": resolved(one="10.0.0.1")}, OWNERS))
     found = named(rungs.names({"n1": loop, "n2": loop, "n3": loop}, OWNERS))
-    assert found == {
-        ("n0",): "3 of 3 nodes cannot resolve the name of it: it resolves to 127.0.1.1, the machine itself"
-    }
+    assert found == {("n0",): "3 of 3 nodes cannot resolve it: it resolves to 127.0.1.1, the machine itself"}
 
 
 def test_who_finds_another_address_than_the_others_is_named():
