@@ -1,8 +1,11 @@
 """Eight hosts whose links are shaped, so that the network and not this machine's cores is what is measured."""
 
 import json
+import os
+import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -48,9 +51,30 @@ class Links:
             start_new_session=True,
         )
 
+    def interrupt(self, program):
+        """Ctrl-C for what `start` gave: for the program itself, not for what brought it there."""
+        children = Path(f"/proc/{program.pid}/task/{program.pid}/children").read_text()
+        for pid in children.split():
+            os.kill(int(pid), signal.SIGINT)
+
+    def stop_worker(self, name):
+        """Stops what measures on a host, which is the youngest of our processes there."""
+        self.run(f"ssh {name} pkill -STOP --newest --full '[M]ARK=sys'")
+
     def processes(self):
         """What runs on the hosts for gpuops: every process that has the mark of ours in its arguments."""
         return [line for line in self.run("ps -e -o args").splitlines() if "MARK=sys" in line]
+
+    def are_left_alone(self, seconds=5):
+        """Whether nothing of gpuops is on any host, ``seconds`` from now at the latest."""
+        ends = time.monotonic() + seconds
+        while self.processes() and time.monotonic() < ends:
+            time.sleep(0.1)
+        return not self.processes()
+
+    def sent_bytes(self, name):
+        """What went to a host since its link exists."""
+        return json.loads(self.run(f"ip -s -j link show port-{name}"))[0]["stats64"]["tx"]["bytes"]
 
 
 @pytest.fixture(scope="session")

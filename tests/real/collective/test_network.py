@@ -42,13 +42,6 @@ def figures(process):
     return [figure for line in out.splitlines() if "nodes" in (figure := json.loads(line))]
 
 
-def none_left(links, seconds=5):
-    ends = time.monotonic() + seconds
-    while links.processes() and time.monotonic() < ends:
-        time.sleep(0.1)
-    return not links.processes()
-
-
 def test_every_pair_gives_what_its_slower_link_carries(links, drive):
     links.shape(200, n5=150)
     found = figures(drive(2, 0.25))
@@ -56,7 +49,7 @@ def test_every_pair_gives_what_its_slower_link_carries(links, drive):
     for figure in found:
         expected = 150 / 8 if "n5" in figure["nodes"] else 200 / 8
         assert 0.85 * expected < figure["mb_per_s"] < 1.02 * expected, figure
-    assert none_left(links)
+    assert links.are_left_alone()
 
 
 def iperf3(links):
@@ -83,18 +76,18 @@ def test_a_link_that_goes_down_in_mid_run_is_named_and_the_others_finish(links, 
     assert (hit["trouble"], hit["absent"]) == ("unreachable", ["n3"]), hit
     assert all(figure["mb_per_s"] > 20 for figure in found.values() if figure is not hit), found
     links.run("ip link set port-n3 up")
-    assert none_left(links, seconds=30)
+    assert links.are_left_alone(seconds=30)
 
 
 def test_a_stopped_process_in_mid_run_is_named_as_hanging_and_the_others_finish(links, drive):
     process = drive(1, 3)
     in_mid_round(process)
-    links.network.run("pkill -STOP -f '[M]ARK=sys'", host="n6")
+    links.stop_worker("n6")
     found = {tuple(figure["nodes"]): figure for figure in figures(process)}
     hit = next(figure for nodes, figure in found.items() if "n6" in nodes)
     assert (hit["trouble"], hit["absent"]) == ("hang", ["n6"]), hit
     assert all(figure["mb_per_s"] > 20 for figure in found.values() if figure is not hit), found
-    assert none_left(links)
+    assert links.are_left_alone()
 
 
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
@@ -104,4 +97,4 @@ def test_nothing_is_left_on_any_host_after_an_interrupt_in_mid_run(links, drive,
     assert len(links.processes()) == 8
     os.killpg(process.pid, how)
     process.communicate(timeout=20)
-    assert none_left(links)
+    assert links.are_left_alone()
