@@ -1,6 +1,11 @@
 """Leases on a real Slurm of four hosts: what is free is held, what others have is not, and all is given back."""
 
+import json
+import os
 import shlex
+import signal
+import subprocess
+import sys
 
 import pytest
 
@@ -109,3 +114,32 @@ def test_a_drain_is_known_again_and_others_stay(lab, shell, states):
     finally:
         shell("scontrol update NodeName=node3,node11 State=UNDRAIN")
     assert not told
+
+
+@pytest.fixture
+def project(lab, tmp_path):
+    """A folder with an inventory of the hosts, and a project that leases them."""
+    options = f"-o UserKnownHostsFile={lab.state}/known_hosts"
+    login = {"ansible_user": "root", "ansible_ssh_private_key_file": f"{lab.state}/login"}
+    hosts = {name: {"ansible_host": address} for name, address in lab.addresses.items()}
+    inventory = {"all": {"vars": {**login, "ansible_ssh_common_args": options}, "hosts": hosts}}
+    (tmp_path / "inventory.json").write_text(json.dumps(inventory))
+    (tmp_path / "gpuops.yml").write_text("inventory: inventory.json\nscheduler: slurm\nlease: reservation\n")
+    return tmp_path
+
+
+def test_a_measurement_that_is_interrupted_gives_its_nodes_back(lab, shell, project):
+    words = [sys.executable, "-m", "gpuops", "allreduce", "--engine", "tcp", "--seconds", "30"]
+    process = subprocess.Popen(
+        lab.words("env", "-C", project, *words),
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        start_new_session=True,
+    )
+    shell(f"{TRIES} do scontrol show reservation -o | grep -c gpuops- | grep -qx 4 && exit; sleep 0.1; done; exit 1")
+    os.killpg(process.pid, signal.SIGINT)
+    said, _ = process.communicate(timeout=40)
+    assert process.returncode == 130, said
+    assert "ReservationName" not in shell("scontrol show reservation -o")
