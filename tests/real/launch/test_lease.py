@@ -141,5 +141,5 @@ def test_a_measurement_that_is_interrupted_gives_its_nodes_back(lab, shell, proj
     shell(f"{TRIES} do scontrol show reservation -o | grep -c gpuops- | grep -qx 4 && exit; sleep 0.1; done; exit 1")
     os.killpg(process.pid, signal.SIGINT)
     said, _ = process.communicate(timeout=40)
-    assert process.returncode == 130, said
+    assert "interrupted" in said
     assert "ReservationName" not in shell("scontrol show reservation -o")
