@@ -30,6 +30,15 @@ def test_nobody_is_accused_on_a_healthy_lab(allreduce):
     assert (code, told["accused"], told["engine"]["name"]) == (0, [], "nccl-tests")
 
 
+def test_a_slow_hca_is_named_with_its_evidence(allreduce, plant):
+    plant("gpu02:mlx5_3:slow-duplex=35")
+    code, told, _ = allreduce("--scope", "rail")
+    assert code == 1
+    (accused,) = told["accused"]
+    assert accused["part"] == "gpu02:mlx5_3"
+    assert any("symbol" in sentence for sentence in accused["evidence"])
+
+
 def test_a_node_with_a_job_gets_no_heavy_command(lab, allreduce, plant):
     plant("gpu03:host:busy")
     before = {name: len(cluster.audit(lab.folder, name)) for name in ("gpu01", "gpu03")}
