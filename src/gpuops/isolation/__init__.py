@@ -5,6 +5,7 @@ Measuring is `gpuops.collective`'s and simulating `gpuops.isolation.simulation`'
 
 from __future__ import annotations
 
+from gpuops.isolation.blaming import blame as _blame_between
 from gpuops.isolation.evidence import Accusation, Blame, Evidence
 from gpuops.isolation.planning import most_rounds
 from gpuops.isolation.planning import next_round as _next_between
@@ -35,4 +36,11 @@ def next_round(evidence: Evidence) -> Round | None:
 
 def blame(evidence: Evidence) -> Blame:
     """What the evidence says, within nodes and between them."""
-    return _blame_within(evidence)
+    inside, between = _blame_within(evidence), _blame_between(evidence)
+    named = {accusation.part for accusation in inside.accusations}
+    return Blame(
+        (*inside.accusations, *(accusation for accusation in between.accusations if accusation.part not in named)),
+        between.contention,
+        tuple(dict.fromkeys((*inside.suspects, *between.suspects))),
+        (*inside.unclear, *between.unclear),
+    )

@@ -1,39 +1,158 @@
-"""Grouping: groups of many nodes, once their pairs are judged, and the bisection of one that alone is slow."""
+"""Grouping: groups of many nodes, once their pairs are judged, and the bisection of one that alone is slow.
+
+The nodes of each unit together, then all together. What is slow once is run again; what stays slow though all of its
+pairs are well is halved: each half is filled up with nodes that were well, so that the groups stay large, until a half
+is one node. Halves that are both well accuse nobody: it is the size that is slow, or what joins them.
+"""
 
 from __future__ import annotations
 
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpuops.isolation.evidence import Accusation, Blame, Evidence, Kind, Measured
+from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.isolation.suspicion import Charge, Suspicion
 from gpuops.isolation.within import blame as blame_within
-from gpuops.isolation.evidence import Evidence
-from gpuops.isolation.rounds import Group, Round
-from gpuops.isolation.suspicion import Suspicion
+
+_SLOW = 0.85
+"""Below this share of what is expected, or of what smaller groups gave, a group is slow: larger groups may use another
+algorithm, and the model is no more exact."""
+_TIMES = 3
+"""A group is slow when it was so as often: what passes does not last."""
 
 
 def spoiled(evidence: Evidence, suspicion: Suspicion) -> set[str]:
     """The nodes that a group would be slow for, for what is known or suspected already."""
-    fabric = evidence.fabric
-    inside = blame_within(evidence)
+    fabric, inside = evidence.fabric, blame_within(evidence)
     named = {part.partition(":")[0] for a in inside.accusations for part in (a.part, *a.alternatives)}
-    named |= set(inside.suspects)
-    for charge in (*suspicion.confirmed, *suspicion.open):
-        for part in (charge.part, *charge.alternatives):
-            if part.kind == "leaf":
-                named |= {node for node, _ in fabric.ports_of[part.owner]}
-            elif part.kind == "uplink":
-                named |= set(fabric.units[part.owner])
-            else:
-                named.add(part.owner)
-    return named
+    named |= {part.partition(":")[0] for part in inside.suspects}
+    for charge in (*suspicion.confirmed, *suspicion.open, *suspicion.shared):
+        named |= set(_nodes_behind(charge, suspicion))
+    vague = Counter(n for r in suspicion.unexplained for n in r.figure.group.nodes if n not in fabric.unit_of)
+    return named | {name for name, count in vague.items() if count > 2}
+
+
+def _nodes_behind(charge: Charge, suspicion: Suspicion) -> Iterator[str]:
+    fabric = suspicion.readings.fabric
+    for part in (charge.part, *charge.alternatives):
+        if part.kind == "leaf":
+            yield from (node for node, _ in fabric.ports_of[part.owner])
+        elif part.kind == "uplink":
+            yield from fabric.units[part.owner]
+        else:
+            yield part.owner
 
 
 def next_group_round(evidence: Evidence, suspicion: Suspicion) -> Round | None:
+    """The next round of groups; None where all is well, or known."""
     if "group" not in evidence.scopes:
         return None
-    done = sum(measured.round.scope == "group" for measured in evidence.rounds)
+    return _next_of_units(evidence, suspicion) or _next_of_all(evidence, suspicion)
+
+
+def _rounds(evidence: Evidence) -> list[Measured]:
+    return [measured for measured in evidence.rounds if measured.round.scope == "group"]
+
+
+def _next_of_units(evidence: Evidence, suspicion: Suspicion) -> Round | None:
+    if _rounds(evidence):
+        return None
     bad = spoiled(evidence, suspicion)
-    if done == 0:
-        groups = [tuple(n for n in block if n not in bad) for block in evidence.fabric.blocks]
-        return Round("group", tuple(Group(g) for g in groups if len(g) > 1), "units")
-    if done == 1:
-        whole = tuple(n for block in evidence.fabric.blocks for n in block if n not in bad)
-        return Round("group", (Group(whole),), "all") if len(whole) > 1 else None
-    return None
+    units = [tuple(name for name in block if name not in bad) for block in evidence.fabric.blocks]
+    groups = tuple(Group(names) for names in units if len(names) > 1)
+    return Round("group", groups, "each unit together") if len(groups) > 1 else None
+
+
+def _next_of_all(evidence: Evidence, suspicion: Suspicion) -> Round | None:
+    """All that are well together; again where that is slow, and then halves of it."""
+    whole = _whole(evidence)
+    if whole is None:
+        bad = spoiled(evidence, suspicion)
+        names = tuple(name for block in evidence.fabric.blocks for name in block if name not in bad)
+        return Round("group", (Group(names),), f"{len(names)} nodes together") if len(names) > 1 else None
+    if not _is_slow(whole, evidence):
+        return None
+    again = _runs(whole.group, evidence)
+    if len(again) < _TIMES:
+        return Round("group", (whole.group,), f"{len(whole.group.nodes)} nodes together, again")
+    halves = _bisect(evidence, whole)
+    if halves.done or len(halves.suspects) < 2:
+        return None
+    return Round("group", halves.groups, f"which of {len(halves.suspects)} nodes is it? Each half with others")
+
+
+def _whole(evidence: Evidence) -> Figure | None:
+    """The last run of all nodes together, if there was one: units and halves are several groups a round."""
+    alone = [measured.figures[0] for measured in _rounds(evidence) if len(measured.figures) == 1]
+    return alone[-1] if alone else None
+
+
+def _runs(group: Group, evidence: Evidence) -> list[Figure]:
+    return [figure for measured in _rounds(evidence) for figure in measured.figures if figure.group == group]
+
+
+def _is_slow(figure: Figure, evidence: Evidence) -> bool:
+    """Whether the group is slower than expected, or than the best unit by itself where nothing is expected."""
+    if figure.trouble == "error":
+        return False
+    normal = _normal(figure.group, evidence)
+    return bool(figure.trouble) or (normal is not None and (figure.gb_per_s or 0.0) < _SLOW * normal)
+
+
+def _normal(group: Group, evidence: Evidence) -> float | None:
+    """GB/s that the group should give."""
+    others = [f.gb_per_s for m in _rounds(evidence) for f in m.figures if f.group != group and len(f.group.nodes) > 2]
+    known = [gb_per_s for gb_per_s in others if gb_per_s is not None]
+    return evidence.expected.get(group, max(known, default=None))
+
+
+@dataclass(frozen=True)
+class _Halves:
+    """Where a bisection stands: who is still suspect, the groups that come next, and whether it ended."""
+
+    suspects: tuple[str, ...]
+    groups: tuple[Group, ...]
+    done: bool = False
+
+
+def _bisect(evidence: Evidence, whole: Figure) -> _Halves:
+    """Follow the halves that were run so far."""
+    suspects, well = whole.group.nodes, tuple[str, ...]()
+    while len(suspects) > 1:
+        middle = len(suspects) // 2
+        parts = (suspects[:middle], suspects[middle:])
+        half = len(well) // 2
+        groups = (Group((*parts[0], *well[:half])), Group((*parts[1], *well[half:])))
+        if min(len(group.nodes) for group in groups) < 2:
+            return _Halves(suspects, (), done=True)
+        runs = [_runs(group, evidence) for group in groups]
+        if not all(runs):
+            return _Halves(suspects, groups)
+        slow = [_is_slow(found[-1], evidence) for found in runs]
+        if slow[0] == slow[1]:
+            return _Halves(suspects, (), done=True)
+        suspects, fine = parts if slow[0] else parts[::-1]
+        well = (*well, *fine)
+    return _Halves(suspects, (), done=True)
+
+
+def blame_groups(evidence: Evidence) -> Blame:
+    """What groups show that pairs do not."""
+    whole = _whole(evidence)
+    if whole is None or not _is_slow(whole, evidence):
+        return Blame()
+    runs, normal = _runs(whole.group, evidence), _normal(whole.group, evidence)
+    what = "never ended" if whole.trouble else f"{whole.gb_per_s or 0.0:.3g} of {normal or 0.0:.3g} GB/s"
+    if len(runs) < _TIMES:
+        return Blame(unclear=(f"{len(whole.group.nodes)} nodes together: {what} in {len(runs)} rounds",))
+    halves = _bisect(evidence, whole)
+    if len(halves.suspects) == 1:
+        told = (f"only groups with it are slow ({what}), though its pairs are well", "found by halving the group")
+        kind: Kind = "slow" if whole.trouble == "" or whole.trouble == "error" else whole.trouble  # noqa: PLR1714 - mypy
+        return Blame((Accusation(halves.suspects[0], kind, whole.gb_per_s, normal, evidence=told),))
+    if not halves.done:
+        return Blame(suspects=halves.suspects)
+    both = f"both halves of {len(halves.suspects)} nodes alike: what joins them (the spine), or the size"
+    return Blame(unclear=(f"{len(whole.group.nodes)} nodes together: {what} in {len(runs)} rounds, and {both}",))

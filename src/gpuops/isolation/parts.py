@@ -37,21 +37,19 @@ class Part(NamedTuple):
         if figure.absent:
             return self.kind == "node" and self.owner in figure.absent
         group = figure.group
-        if self.kind == "node":
-            return self.owner in group.nodes
-        if len(group.nodes) == 1:
-            return False
-        if self.kind == "together":
-            return group.rail is None and self.owner in group.nodes
-        if group.rail not in {None, self.number} and self.kind != "leaf":
-            return False
-        if self.kind == "nic":
-            return self.owner in group.nodes
+        if self.kind == "leaf":
+            rails = fabric.rails if group.rail is None else (group.rail,)
+            ports = ((node, rail) for node in group.nodes for rail in rails)
+            return len(group.nodes) > 1 and any(fabric.leaf_of.get(port) == self.owner for port in ports)
         if self.kind == "uplink":
             units = {fabric.unit_of.get(node) for node in group.nodes}
-            return self.owner in units and len(units) > 1
-        rails = fabric.rails if group.rail is None else (group.rail,)
-        return any(fabric.leaf_of.get((node, rail)) == self.owner for node in group.nodes for rail in rails)
+            return group.rail in {None, self.number} and self.owner in units and len(units) > 1
+        return self.owner in group.nodes and (self.kind == "node" or self._is_between(group))
+
+    def _is_between(self, group: Group) -> bool:
+        """Whether the node's NIC, or the node together with others, has a part in the group at all."""
+        rails = {None} if self.kind == "together" else {None, self.number}
+        return len(group.nodes) > 1 and group.rail in rails
 
 
 @functools.lru_cache(maxsize=1 << 16)

@@ -115,17 +115,20 @@ def _partners(charge: Charge, rail: int, suspicion: Suspicion) -> list[str]:
     doubtful = {part for other in others for part in (other.part, *other.alternatives)}
     met = Counter(n for r in readings.of(Part("nic", node, rail)) for n in r.figure.group.nodes)
     seen = {fabric.block_of[name] for name in met}
-    history = Counter[str]() if (node, rail) in fabric.leaf_of else _history(node, rail, readings)
+    mapped = (node, rail) in fabric.leaf_of
+    history = Counter[str]() if mapped else _history(node, rail, readings)
 
     def order(name: str) -> tuple[int, ...]:
         block = fabric.block_of[name]
-        doubts = len(doubtful & parts_of(Group((node, name), rail), fabric))
+        doubts = len(doubtful & parts_of(Group((node, name), rail), fabric)) if mapped else 0
         return doubts, met[name], -history[name], block == fabric.block_of[node], block in seen
 
     names = list(fabric.nodes)
     start = names.index(node)
     able = [name for name in names[start + 1 :] + names[:start] if fabric.nodes[name].nic(rail)]
-    return sorted((n for n in able if not hiding & parts_of(Group((node, n), rail), fabric)), key=order)
+    if mapped:
+        able = [name for name in able if not hiding & parts_of(Group((node, name), rail), fabric)]
+    return sorted(able, key=order)
 
 
 def _history(node: str, rail: int, readings: Readings) -> Counter[str]:

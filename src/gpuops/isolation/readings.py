@@ -97,7 +97,13 @@ class Readings:
         best = self._best.get(kind[:-1], figure.gb_per_s)
         own = self._surveys[at][kind]
         usual = self._best.get(kind, best)
-        level = own.level if self._sets_measure(kind, own) and own.level >= _SAME_KIND * usual else usual if self._sets_measure(kind, own) else best
+        level = (
+            own.level
+            if self._sets_measure(kind, own) and own.level >= _SAME_KIND * usual
+            else usual
+            if self._sets_measure(kind, own)
+            else best
+        )
         line = level if level >= _SAME_ROAD * best else best
         return Reading(at, figure, figure.gb_per_s / level, figure.gb_per_s / line)
 
@@ -121,21 +127,30 @@ class Readings:
                 found += [r for figure in figures if (r := self.reading(at, figure)) and self.is_slow(r)]
         return found
 
-    def of(self, part: Part) -> list[Reading]:
+    @functools.cached_property
+    def transfers(self) -> int:
+        """How many figures of rails there are."""
+        return sum(len(measured.figures) for measured in self._evidence.rounds if measured.round.scope == "rail")
+
+    def of(self, part: Part) -> Iterator[Reading]:
         """Every reading of a figure that passed ``part``, pairs and single nodes only."""
         ports = self._ports(part)
-        found: dict[tuple[int, int], Reading] = {}
         for at, measured in enumerate(self._evidence.rounds):
             if measured.round.scope == "group":
                 continue
-            for port in ports:
-                for place in measured.round.places.get(port, ()):
-                    figure = measured.figures[place]
-                    if (at, place) not in found and part.passed_by(figure, self.fabric):
-                        reading = self.reading(at, figure)
-                        if reading:
-                            found[at, place] = reading
-        return list(found.values())
+            places = measured.round.places
+            for place in sorted({place for port in ports for place in places.get(port, ())}):
+                figure = measured.figures[place]
+                if part.passed_by(figure, self.fabric) and (reading := self.reading(at, figure)) is not None:
+                    yield reading
+
+    def width(self, part: Part) -> int:
+        """How many ports share ``part``."""
+        if part.kind == "leaf":
+            return len(self.fabric.ports_of[part.owner])
+        if part.kind == "uplink":
+            return len(self.fabric.units[part.owner])
+        return len(self.fabric.nodes[part.owner].nics) if part.kind == "node" else 1
 
     def _ports(self, part: Part) -> Sequence[tuple[str, int | None]]:
         if part.kind == "leaf":

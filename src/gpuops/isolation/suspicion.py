@@ -10,7 +10,7 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuops.isolation.evidence import Evidence
@@ -23,14 +23,15 @@ ROUNDS_TO_ACCUSE_UNMAPPED = 5
 """Without its leaf, a NIC is also slow for what its neighbours share; one round more with other partners."""
 ROUNDS_TO_ACCUSE_OF_A_HANG = 2
 """Nothing that passes makes a healthy part hang."""
-_MANY = 3
+_COMMON_SHARE = 1 / 10
+"""Where more pairs than these are as slow, it is for what they cross: collisions are fewer."""
 _LUCKY_SHARE = 1 / 8
 """Of many readings of one part so many may be better than it is, for noise."""
-_LIKELY_SHARE = 1 / 4
-"""A leaf or rail of a unit is tried where so many of its ports were slow in one round."""
+_LIKELY_SHARE = 1 / 3
+"""A part with many ports is tried where so many of them were slow in one round; of pairs inside a leaf each has two."""
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Charge:
     """A part that is at fault unless another round acquits it. ``level`` is the share of speed that it leaves.
 
@@ -52,83 +53,113 @@ class Charge:
 class Suspicion:
     """All that the evidence says of pairs and nodes: confirmed charges, those that need more rounds, and the rest.
 
-    ``shared`` are NICs of one rail that are slow alike: too many to be at fault each by itself, where no leaf is known.
-    ``unexplained`` were slow though every part that they passed is well, or may be.
+    ``shared`` are slow as others of the same rail are, where no leaf is known: what they share is at fault.
+    ``unexplained`` pairs were slow though every part that they passed is well, or may be.
     """
 
     readings: Readings
     confirmed: tuple[Charge, ...]
     open: tuple[Charge, ...]
-    shared: tuple[tuple[Charge, ...], ...]
+    shared: tuple[Charge, ...]
     unexplained: tuple[Reading, ...]
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class _Candidate:
+    """A part that was not acquitted. ``near`` are the readings that it alone would explain: as good as its best."""
+
     part: Part
     level: float
     near: tuple[Reading, ...]
-    """The readings that the part alone would explain: slow, and about as good as its best."""
 
 
 def suspect(evidence: Evidence) -> Suspicion:
     """Try every part that slow figures passed."""
     readings = Readings(evidence)
-    charges = _with_alternatives(_charges(readings), readings)
-    sure = [charge for charge in charges if charge.rounds >= _rounds_needed(charge, readings)]
-    shared = tuple(_shared(charges, readings))
-    of_many = {charge.part for alike in shared for charge in alike}
-    return Suspicion(
-        readings,
-        tuple(charge for charge in sure if charge.part not in of_many),
-        tuple(charge for charge in charges if charge not in sure and charge.part not in of_many),
-        shared,
-        tuple(r for r in readings.slow if not any(_explains(charge, r, readings) for charge in charges)),
-    )
+    candidates = _candidates(readings)
+    charged = _charged(candidates, readings)
+    by_part = {candidate.part: candidate for candidate in candidates}
+    charges = [_charge(candidate, charged, by_part, readings) for candidate in charged]
+    piles: dict[str, list[Charge]] = {"sure": [], "open": [], "shared": []}
+    for charge in charges:
+        piles[_standing(charge, candidates, readings)].append(charge)
+    sure, still_open, shared = (tuple(pile) for pile in piles.values())
+    between = [reading for reading in readings.slow if len(reading.figure.group.nodes) > 1]
+    unexplained = (r for r in between if not any(_explains(candidate, r, readings) for candidate in charged))
+    return Suspicion(readings, sure, still_open, shared, tuple(unexplained))
 
 
-def _shared(charges: Sequence[Charge], readings: Readings) -> Iterator[tuple[Charge, ...]]:
-    """NICs whose leaves are not known, where many of one rail leave the same share of speed."""
-    rails: dict[int, list[Charge]] = {}
-    for charge in sorted(charges, key=lambda charge: charge.level):
-        part = charge.part
-        if part.kind == "nic" and (part.owner, part.number) not in readings.fabric.leaf_of:
-            rails.setdefault(part.number, []).append(charge)
-    for alike in rails.values():
-        while alike:
-            near = [charge for charge in alike if charge.level <= alike[0].level + 2 * readings.tolerance]
-            del alike[: len(near)]
-            if len(near) >= _MANY:
-                yield tuple(near)
+def _standing(charge: Charge, candidates: Iterable[_Candidate], readings: Readings) -> str:
+    if _is_shared(charge, candidates, readings):
+        return "shared"
+    return "sure" if charge.rounds >= _rounds_needed(charge, readings) else "open"
+
+
+def _is_mapped(part: Part, readings: Readings) -> bool:
+    """Whether it is known what the part shares with others."""
+    if part.kind == "nic":
+        return (part.owner, part.number) in readings.fabric.leaf_of
+    return part.kind in {"leaf", "uplink"} or part.owner in readings.fabric.unit_of
+
+
+def _is_shared(charge: Charge, candidates: Iterable[_Candidate], readings: Readings) -> bool:
+    """Whether, where no leaf is known, others on the same rails are as slow: the fault is not the part's alone."""
+    part = charge.part
+    if _is_mapped(part, readings):
+        return False
+    near = 2 * readings.tolerance
+    alike = sum(abs(r.line - charge.level) <= near for r in readings.slow if part.owner not in r.figure.group.nodes)
+    if alike > _COMMON_SHARE * readings.transfers:
+        return True
+    rails = {
+        candidate.part.number
+        for candidate in candidates
+        if candidate.part.kind == "nic"
+        and candidate.part.owner != part.owner
+        and abs(candidate.level - charge.level) <= near
+    }
+    own = {part.number} if part.kind == "nic" else {nic.rail for nic in readings.fabric.nodes[part.owner].nics}
+    return 2 * len(rails & own) >= len(own)
 
 
 def _rounds_needed(charge: Charge, readings: Readings) -> int:
-    if charge.level == 0:
-        return ROUNDS_TO_ACCUSE_OF_A_HANG
-    mapped = charge.part.kind != "nic" or (charge.part.owner, charge.part.number) in readings.fabric.leaf_of
-    return ROUNDS_TO_ACCUSE if mapped else ROUNDS_TO_ACCUSE_UNMAPPED
+    if not _is_mapped(charge.part, readings):
+        return ROUNDS_TO_ACCUSE_UNMAPPED
+    return ROUNDS_TO_ACCUSE if charge.level else ROUNDS_TO_ACCUSE_OF_A_HANG
 
 
-def _charges(readings: Readings) -> list[tuple[Charge, list[_Candidate]]]:
-    candidates = [c for part in _named(readings) if (c := _candidate(part, readings)) is not None]
-    candidates.sort(key=lambda candidate: (KINDS.index(candidate.part.kind), candidate.level))
+def _candidates(readings: Readings) -> list[_Candidate]:
+    """The parts that were not acquitted, in the order in which they are tried."""
+    found = [c for part in _named(readings) if (c := _candidate(part, readings)) is not None]
+    return sorted(found, key=lambda candidate: (KINDS.index(candidate.part.kind), candidate.level))
+
+
+def _charged(candidates: Iterable[_Candidate], readings: Readings) -> list[_Candidate]:
+    """Those that are needed to explain what is slow."""
     charged: list[_Candidate] = []
     for candidate in candidates:
         if _is_evidence(_own(candidate, charged, readings), candidate):
             charged.append(candidate)
     for candidate in sorted(charged, key=lambda candidate: len(candidate.near)):
-        others = [other for other in charged if other is not candidate]
-        if not _is_evidence(_own(candidate, others, readings), candidate):
+        if not _is_evidence(_own(candidate, charged, readings), candidate):
             charged.remove(candidate)
-    return [
-        (Charge(c.part, c.level, _own(c, [other for other in charged if other is not c], readings)), candidates)
-        for c in charged
-    ]
+    return charged
+
+
+def _charge(
+    candidate: _Candidate, charged: Sequence[_Candidate], candidates: Mapping[Part, _Candidate], readings: Readings
+) -> Charge:
+    own, fabric = _own(candidate, charged, readings), readings.fabric
+    others = sorted(
+        part for part in parts_of(own[0].figure.group, fabric) if candidates.get(part) not in (None, *charged)
+    )
+    same = (part for part in others if all(part.passed_by(reading.figure, fabric) for reading in own))
+    return Charge(candidate.part, candidate.level, own, tuple(same))
 
 
 def _own(candidate: _Candidate, charged: Iterable[_Candidate], readings: Readings) -> tuple[Reading, ...]:
     """The readings near the candidate's level that none of ``charged`` explains."""
-    others = list(charged)
+    others = [other for other in charged if other is not candidate]
     return tuple(r for r in candidate.near if not any(_explains(other, r, readings) for other in others))
 
 
@@ -143,26 +174,24 @@ def _named(readings: Readings) -> Iterator[Part]:
     """The parts that slow figures passed; of those that many ports share, only where many of these are slow."""
     fabric = readings.fabric
     counts = Counter((part, reading.at) for reading in readings.slow for part in parts_of(reading.figure.group, fabric))
-    sizes = {"leaf": fabric.ports_of, "uplink": fabric.units}
-    likely = {
-        part
-        for (part, _), count in counts.items()
-        if part.kind not in sizes or count >= _LIKELY_SHARE * len(sizes[part.kind][part.owner]) / 2
-    }
+    likely = {part for (part, _), count in counts.items() if count >= _LIKELY_SHARE * readings.width(part)}
     yield from sorted(likely)
 
 
 def _candidate(part: Part, readings: Readings) -> _Candidate | None:
     """The part, unless it was proved healthy."""
-    known = readings.of(part)
+    well = 1 - readings.tolerance
+    if part.kind in {"nic", "together"} and any(reading.line >= well for reading in readings.of(part)):
+        return None  # as below, for the many
+    known = list(readings.of(part))
     alike: dict[Like, list[float]] = {}
     for reading in known:
         alike.setdefault(like(reading.figure.group, readings.fabric), []).append(_worth(part, reading))
     best = max(map(_lucky, alike.values()), default=1.0)
-    if best >= 1 - readings.tolerance:
+    if best >= well:
         return None
     worths = (worth for values in alike.values() for worth in values)
-    level = statistics.median(worth for worth in worths if worth >= best * (1 - readings.tolerance))
+    level = statistics.median(worth for worth in worths if worth >= best * well)
     edge = level * (1 - 2 * readings.tolerance)
     near = tuple(r for r in known if readings.is_slow(r) and _worth(part, r) >= edge)
     return _Candidate(part, level, near)
@@ -182,14 +211,3 @@ def _explains(charge: Charge | _Candidate, reading: Reading, readings: Readings)
     """Whether the reading is no worse than the charge's part makes it."""
     as_bad = charge.level == 0 or reading.share >= charge.level * (1 - readings.tolerance)
     return as_bad and charge.part.passed_by(reading.figure, readings.fabric)
-
-
-def _with_alternatives(tried: Iterable[tuple[Charge, list[_Candidate]]], readings: Readings) -> list[Charge]:
-    charges = list(tried)
-    charged = {charge.part for charge, _ in charges}
-    found = []
-    for charge, candidates in charges:
-        others = (candidate.part for candidate in candidates if candidate.part not in charged)
-        same = (p for p in others if all(p.passed_by(r.figure, readings.fabric) for r in charge.readings))
-        found.append(Charge(charge.part, charge.level, charge.readings, tuple(same)))
-    return found
