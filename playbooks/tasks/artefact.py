@@ -15,7 +15,7 @@ if [ -f "$1" ] && [ ! -h "$1" ]; then sha256sum -- "$1"; fi
 _MAKE = """\
 umask 022; mkdir -p -- "$(dirname -- "$1")" || exit
 umask 077; set -C; file=$1 sum=$2 mode=$3 owner=$4 draft=$1.gpuops-$$; shift 4
-: >"$draft" || exit; trap 'rm -f -- "$draft"' EXIT; trap 'exit 143' TERM
+: >"$draft" || exit; trap 'rm -f -- "$draft"' EXIT; trap 'exit 143' HUP INT TERM
 chown -- "$owner" "$draft" && chmod -- "$mode" "$draft" && "$@" >|"$draft" || exit
 made=$(sha256sum <"$draft") && made=${made%% *} || exit
 [ "$made" = "$sum" ] || { echo "SHA-256 is $made, expected $sum; nothing was replaced" >&2; exit 1; }

@@ -10,7 +10,7 @@ _KEY = re.compile(r"(?:^|\s)((?:ssh|ecdsa|sk-ssh|sk-ecdsa)-[\w@.-]+ AAAA[A-Za-z0
 # The user may have made .ssh a link to anywhere, so whatever is done there is done with the user's own rights.
 _WRITE = """\
 umask 077; set -C; mkdir -p -- "$1/.ssh" && cd -- "$1/.ssh" || exit; draft=authorized_keys.gpuops-$$
-: >"$draft" || exit; trap 'rm -f -- "$draft"' EXIT
+: >"$draft" || exit; trap 'rm -f -- "$draft"' EXIT; trap 'exit 143' HUP INT TERM
 cat >|"$draft" && sync "$draft" && mv -fT -- "$draft" authorized_keys || exit
 ! command -v restorecon >/dev/null || restorecon -R -- "$1/.ssh"
 """

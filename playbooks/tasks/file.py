@@ -16,7 +16,7 @@ if [ -h "$1" ]; then readlink -- "$1"; elif [ -f "$1" ]; then cat -- "$1"; fi
 _WRITE = """\
 umask 022; mkdir -p -- "$(dirname -- "$1")" || exit
 umask 077; set -C; file=$1 mode=$2 owner=$3 draft=$1.gpuops-$$; shift 3
-: >"$draft" || exit; trap 'rm -f -- "$draft"' EXIT
+: >"$draft" || exit; trap 'rm -f -- "$draft"' EXIT; trap 'exit 143' HUP INT TERM
 cat >|"$draft" && chown -- "$owner" "$draft" && chmod -- "$mode" "$draft" || exit
 [ $# -eq 0 ] || "$@" "$draft" || exit
 sync "$draft" && mv -fT -- "$draft" "$file" || exit

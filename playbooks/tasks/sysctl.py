@@ -21,15 +21,15 @@ def sysctl(params: Params) -> Plan:
     """The running kernel and the drop-in say the value; other lines of the drop-in stay."""
     # as sysctl reads a key: in a.b/c the dot parts folders, and the slash stands for a dot in a name
     place = "/proc/sys/" + (params.key if "/" in params.key.split(".")[0] else params.key.translate(_SWAP))
-    found = yield Files((place, params.file))
-    seen = read_files(found.out)
-    lines = seen.get(params.file, "").splitlines()
+    found = yield Files((place,))
+    kept = yield from use("read", path=params.file)
+    lines = kept["content"].splitlines() if kept else []
     ours = [line for line in lines if line.partition("=")[0].strip(" \t-") == params.key]
     wanted = f"{params.key} = {params.value}"
     if ours != [wanted]:
         others = [line for line in lines if line not in ours]
         yield from use("file", path=params.file, content="\n".join([*others, wanted, ""]))
-    now = seen.get(place)
+    now = read_files(found.out).get(place)
     if now is None:
         yield Later(f"the running kernel has no {params.key}; the module that brings it may not be loaded yet")
     elif now.split() != params.value.split():

@@ -11,6 +11,7 @@ import importlib.util
 import os
 import stat
 import sys
+import traceback
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
@@ -18,6 +19,7 @@ from typing import Literal
 
 from gpuops.errors import ContentError, did_you_mean
 
+_MODULE = "gpuops_content_"
 Kind = Literal["inventory", "playbooks", "checks", "templates"]
 
 
@@ -70,7 +72,7 @@ def load_python(found: Found) -> ModuleType:
     if found.origin == "project":
         for path in (found.path, *found.path.parents[:2]):
             _refuse_foreign(path)
-    module_name = f"gpuops_content_{found.path.stem}_{abs(hash(found.path)):x}"
+    module_name = f"{_MODULE}{found.path.stem}_{abs(hash(found.path)):x}"
     spec = importlib.util.spec_from_file_location(module_name, found.path)
     if spec is None or spec.loader is None:
         raise ContentError(f"{found.path}: not a Python file")
@@ -83,6 +85,14 @@ def load_python(found: Found) -> ModuleType:
         at = f"{found.path}:{line}" if line else str(found.path)
         raise ContentError(f"{at}: cannot be loaded: {type(error).__name__}: {error}") from error
     return module
+
+
+def blame(error: BaseException) -> str:
+    """Whose fault an unexpected error is: the ``file:line`` of the content that was running, else gpuops' own."""
+    frames = list(traceback.walk_tb(error.__traceback__))
+    content = [(f, line) for f, line in frames if str(f.f_globals.get("__name__")).startswith(_MODULE)]
+    where = f"{content[-1][0].f_code.co_filename}:{content[-1][1]}" if content else "a bug in gpuops"
+    return f"{where}: {type(error).__name__}: {error}"
 
 
 def _refuse_foreign(path: Path) -> None:

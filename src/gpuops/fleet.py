@@ -10,6 +10,7 @@ from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from gpuops.content import blame
 from gpuops.errors import GpuopsError, Interrupted, NodeError
 from gpuops.inventory import Host
 
@@ -97,7 +98,7 @@ class _Crew(Generic[T]):
         except GpuopsError as error:
             return Outcome(host.name, error=error, seconds=time.monotonic() - began)
         except Exception as error:  # noqa: BLE001 - whatever happens on one node, it has an outcome and the rest goes on
-            surprise = NodeError(host.name, f"a bug in gpuops: {type(error).__name__}: {error}")
+            surprise = NodeError(host.name, blame(error))
             surprise.__cause__ = error
             return Outcome(host.name, error=surprise, seconds=time.monotonic() - began)
 

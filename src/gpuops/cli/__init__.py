@@ -80,7 +80,9 @@ def main() -> None:
     except Exception as error:
         if debug:
             raise
-        code = _complain(f"a bug in gpuops: {type(error).__name__}: {error}; run again with --debug and report it", 70)
+        from gpuops.content import blame
+
+        code = _complain(f"{blame(error)}; run again with --debug and report it", 70)
     sys.exit(code if isinstance(code, int) else 0)
 
 

@@ -130,15 +130,15 @@ def child(rank, world, gpus, meeting) -> int:
     pid = os.fork()
     if pid:
         return pid
-    code = 1
+    code = 0
     try:
         train(rank, world, gpus, meeting)
-        code = 0
-    except Exception as error:      # whatever torch raises is the row's result
+    except (AttributeError, ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
+        # torch's errors are RuntimeErrors; a torch that is broken or too old says so in other ways
         say(row=ROW, error="rank %d: %s: %s" % (rank, type(error).__name__, " ".join(str(error).split())[:300]))
-    finally:
-        sys.stdout.flush()
-        os._exit(code)
+        code = 1
+    sys.stdout.flush()
+    os._exit(code)
 
 
 def main() -> None:

@@ -8,6 +8,7 @@ off by the crash says nothing and is ignored.
 from __future__ import annotations
 
 import datetime as dt
+import hashlib
 import itertools
 import json
 import os
@@ -93,8 +94,16 @@ class Journal:
 
 
 def does(change: Change) -> str:
-    """What a change does, in words that tell whether two are the same one."""
-    return str(change.command) if change.command else f"reboot: {change.reboot}"
+    """What a change does, in words that tell whether two are the same one.
+
+    The input of what is done once a run is told by its hash; a ``state`` may hold secrets, and need not be told apart.
+    """
+    if change.command is None:
+        return f"reboot: {change.reboot}"
+    if change.kind == "state" or not change.command.stdin:
+        return str(change.command)
+    digest = hashlib.sha256(change.command.stdin.encode("utf-8", "surrogateescape")).hexdigest()
+    return f"{change.command} < sha256:{digest}"
 
 
 def read(path: Path) -> Iterator[Line]:

@@ -24,7 +24,8 @@ _HELD = 75
 # The folder is made under a name of its own and then renamed: who sees the lock sees its owner too. A rename over a
 # folder that is not empty fails, whoever does it at the same time.
 _TAKE = """\
-umask 022; mkdir -p "$1" && draft=$(mktemp -d "$1/lock.XXXXXX") || exit; trap 'rm -rf "$draft"' EXIT
+umask 022; mkdir -p "$1" && draft=$(mktemp -d "$1/lock.XXXXXX") || exit
+trap 'rm -rf "$draft"' EXIT; trap 'exit 143' HUP INT TERM
 cat >"$draft/owner" || exit; chmod 755 "$draft"
 [ -z "$2" ] || ! grep -qF "$2" "$1/lock/owner" 2>/dev/null || rm -rf "$1/lock"
 mv -T "$draft" "$1/lock" 2>/dev/null && exit 0

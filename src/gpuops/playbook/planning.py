@@ -32,6 +32,10 @@ class _Stopped(Exception):  # noqa: N818 - how a plan ends, not an error
     """The task yielded what ends it."""
 
 
+class _OddError(TypeError):
+    """A task yielded what is neither a question nor anything that it may do."""
+
+
 def plan(task: Task, params: object, machine: Machine, ask: Ask, library: Library) -> Planned:
     """Run ``task`` once. ``ask`` is a transport's ``batch``, and raises `gpuops.errors.NodeError` as it does."""
     planner = _Planner(machine, ask, library)
@@ -57,7 +61,10 @@ class _Planner:
                 item = generator.send(answer)
             except StopIteration as end:
                 return end.value
-            answer = self._take(item)
+            try:
+                answer = self._take(item)
+            except _OddError as error:  # told at the line that yielded it
+                generator.throw(error)
 
     def _take(self, item: object) -> Any:
         """Keep what the task would do, answer what it asks."""
@@ -90,5 +97,5 @@ class _Planner:
 def _question(item: object) -> Question:
     question = item.question if isinstance(item, Probe) else item
     if not isinstance(question, (Command, Files)):
-        raise TypeError(f"a task yielded {item!r:.60}, which is neither a question nor anything that it may do")
+        raise _OddError(f"a task yielded {item!r:.60}, which is neither a question nor anything that it may do")
     return question

@@ -32,7 +32,7 @@ _PATH = "/usr/local/sbin:/usr/sbin:/sbin"
 # A new file (-C: never through a link that lies in wait) in the same folder, on the disk before it takes its name.
 _PUT = """\
 umask 077; set -C; t="$1.gpuops-$$"; : >"$t" || exit 1
-trap 'rm -f "$t"' EXIT; cat >|"$t" && chmod "$2" "$t" && sync "$t" && mv -fT "$t" "$1"
+trap 'rm -f "$t"' EXIT; trap 'exit 143' HUP INT TERM; cat >|"$t" && chmod "$2" "$t" && sync "$t" && mv -fT "$t" "$1"
 """
 
 

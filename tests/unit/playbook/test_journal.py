@@ -42,6 +42,18 @@ def test_a_line_is_on_the_disk_before_the_next_thing_happens(log, monkeypatch):
     assert (done["id"], done["good"], done["exit"], done["said"]) == (number, True, 0, "well")
 
 
+def test_what_a_script_is_tells_two_apart_and_is_never_written(log):
+    one, other = (Change("run x.sh", Command(("sh", "-s"), stdin=f"echo {n}"), kind="act") for n in (1, 2))
+    assert journal.does(one) != journal.does(other)
+    log.begin("n1", "1.1", one)
+    log.begin("n1", "1.2", Change("write f", Command(("put",), stdin="hunter22 hunter22")))
+    first, second = read(log.path)
+    assert first["does"].startswith("sh -s < sha256:")
+    assert second["does"] == "put"
+    assert b"echo 1" not in log.path.read_bytes()
+    assert b"hunter22" not in log.path.read_bytes()
+
+
 @pytest.mark.parametrize("failing", ["write", "fsync"])
 def test_a_journal_that_cannot_be_written_stops_everything(log, monkeypatch, failing):
     def full(*_):

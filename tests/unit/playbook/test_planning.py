@@ -122,5 +122,6 @@ def test_what_is_no_question_is_a_fault_of_the_task():
     def wrong(params: Params):
         yield "ls"
 
-    with pytest.raises(TypeError, match="a task yielded 'ls'"):
+    with pytest.raises(TypeError, match="a task yielded 'ls'") as raised:
         planned(wrong)
+    assert "wrong" in [entry.name for entry in raised.traceback]

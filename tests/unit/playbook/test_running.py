@@ -88,6 +88,13 @@ def test_how_a_task_can_end(world, step, status, code):
     assert record.exit_code(check=False) == code
 
 
+def test_a_bug_of_a_task_is_told_with_its_file_and_line(world):
+    record = world.run(steps("stop: {bug: true}"))
+    path = world.folder / "playbooks" / "tasks" / "stop.py"
+    line = 1 + path.read_text().splitlines().index('        raise KeyError("a bug of the task")')
+    assert record.results[0].why == f"{path}:{line}: KeyError: 'a bug of the task'"
+
+
 def test_a_node_out_of_reach_is_left_out_and_told(cluster):
     world = cluster("n1", "n2")
     world.nodes["n2"].unreachable = True

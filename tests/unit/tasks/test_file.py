@@ -1,7 +1,10 @@
 import grp
 import os
 import pwd
+import signal
 import stat
+import subprocess
+import time
 
 import pytest
 
@@ -44,6 +47,22 @@ def test_mode_alone_is_set_without_touching_the_content(here, path):
     assert whats(here.plan("file", path=str(path), mode="0640", **ME)) == [f"{path} mode 0640 (was 644)"]
     assert here.apply("file", path=str(path), mode="0640", **ME).changes == []
     assert (path.read_text(), stat.S_IMODE(path.stat().st_mode)) == ("x", 0o640)
+
+
+@pytest.mark.parametrize("number", [signal.SIGHUP, signal.SIGINT, signal.SIGTERM])
+def test_a_write_that_is_ended_leaves_nothing_behind(here, path, number):
+    (change,) = here.plan("file", path=str(path), content="new", **ME).changes
+    writer = subprocess.Popen(change.command.words, stdin=subprocess.PIPE)
+    writer.stdin.write(b"half")
+    writer.stdin.flush()
+    ends = time.monotonic() + 10
+    while not [draft for draft in path.parent.glob("*") if draft.read_text() == "half"]:
+        assert time.monotonic() < ends
+        time.sleep(0.005)
+    writer.send_signal(number)
+    writer.stdin.close()
+    writer.wait(10)
+    assert [p for p in path.parent.iterdir() if p != path] == []
 
 
 def test_another_owner_is_planned(planned):

@@ -1,4 +1,4 @@
-from gpuops import Later
+from gpuops import Failed, Later
 
 FILE = "/etc/sysctl.d/90-gpuops.conf"
 PLACE = "/proc/sys/net/core/somaxconn"
@@ -10,7 +10,7 @@ def lines(found):
 
 
 def script(drop_in, now):
-    return {PLACE: now, FILE: drop_in, "sh -c stat": f"644:root:root:0:0:regular file\n{drop_in}"}
+    return {PLACE: now, FILE: drop_in}
 
 
 def test_what_holds_now_and_after_a_boot_is_left_alone(planned):
@@ -28,6 +28,12 @@ def test_a_contradiction_in_the_file_is_taken_out(planned):
     text = "net.core.somaxconn = 4096\n# why\nnet.core.somaxconn=128\nvm.swappiness = 1\n"
     (change,) = planned("sysctl", script(text, "4096\n"), **KEY).changes
     assert change.after == "# why\nvm.swappiness = 1\nnet.core.somaxconn = 4096\n"
+
+
+def test_a_drop_in_that_cannot_be_read_keeps_its_lines(planned):
+    refused = {PLACE: "128\n", "sh -c stat": (1, "", "cat: Permission denied")}
+    found = planned("sysctl", refused, **KEY)
+    assert (found.changes, found.stop) == ([], Failed(f"{FILE} cannot be read: cat: Permission denied"))
 
 
 def test_blanks_between_numbers_do_not_matter(planned):
