@@ -1,6 +1,7 @@
 """Questions of programs that take their time: a line into one FIFO, and word in another when the answer lies ready.
 
-A shell alone waits for it: hundreds may wait at once, and a Python for each would cost more than what they measure.
+A shell alone waits for it, and runs it, for it is a script that prints what is to be printed: hundreds may wait at
+once, and any further process for each would cost more than what they measure.
 """
 
 from __future__ import annotations
@@ -8,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import contextlib
 import os
+import shlex
 from collections.abc import Awaitable, Callable
 from pathlib import Path
 
@@ -52,10 +54,8 @@ class Mailbox:
         settings = dict(setting.split("=", 1) for setting in rest[:at])
         answer = await self._ask(host, program, rest[at + 1 :], settings)
         path = self._replies / Path(name).name
-        path.with_name(f"{path.name}.end").unlink(missing_ok=True)  # of an earlier process of the same number
-        if answer.code or answer.err:
-            write(path.with_name(f"{path.name}.end"), f"{answer.code}\n{answer.err}")
-        write(path, answer.out)
+        out, err = shlex.quote(answer.out), shlex.quote(answer.err)
+        write(path, f"printf %s {out}\nprintf %s {err} >&2\nexit {answer.code}\n")
         await _wake(path.with_name(f"{path.name}.fifo"))
         asyncio.get_running_loop().call_later(_KEEP_SECONDS, _forget, path)
 
@@ -75,5 +75,5 @@ async def _wake(fifo: Path) -> None:
 
 
 def _forget(path: Path) -> None:
-    for ending in ("", ".end", ".fifo"):
-        path.with_name(f"{path.name}{ending}").unlink(missing_ok=True)
+    path.unlink(missing_ok=True)
+    path.with_name(f"{path.name}.fifo").unlink(missing_ok=True)
