@@ -87,7 +87,7 @@ def measure(
     ``fabric`` is what is known of their NICs. Where nobody is left the evidence is empty, and ``left`` says why.
     """
     running: list[Engine] = []
-    with idle_nodes(pool, profiles, wish, around, lambda: running[0].pids if running else {}) as watch:
+    with idle_nodes(pool, profiles, wish, around, running) as watch:
         if not pool.hosts:
             return Measurement(Evidence(Fabric({}), scopes=wish.scopes), "none", "nobody is left to measure", pool.left)
         load = wish.load
@@ -107,10 +107,18 @@ def idle_nodes(
     profiles: Mapping[str, Profile],
     wish: Wish,
     around: Surroundings,
-    pids: Callable[[], Mapping[str, Collection[int]]] = dict,
+    running: Sequence[Engine] = (),
 ) -> Iterator[Watch]:
-    """Keep in ``pool`` the nodes that are proved idle, on lease meanwhile; ``pids`` are processes of our own there."""
-    watch = Watch(pool, profiles, wish.forced, around.slurm_job, pids=pids, allocations=around.allocations)
+    """Keep in ``pool`` the nodes that are proved idle, on lease meanwhile; what is ``running`` makes nobody busy."""
+    watch = Watch(
+        pool,
+        profiles,
+        wish.forced,
+        around.slurm_job,
+        pids=lambda: running[0].pids if running else {},
+        jobs=lambda: running[0].jobs if running else (),
+        allocations=around.allocations,
+    )
     pool.leave({name: f"skipped: {found}" for name, found in watch.prove().items() if found.state != "idle"})
     with around.lease as lease:
         pool.leave(lease.take(list(pool.hosts.values())))

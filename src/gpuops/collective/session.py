@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 
@@ -10,6 +11,7 @@ from gpuops.errors import Interrupted
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.rounds import Group, Round
 
+_JUST_NOW_SECONDS = 1.0
 Counters = Mapping[str, Mapping[str, int]]
 """What each NIC has counted so far, by part name and counter."""
 
@@ -46,23 +48,38 @@ def run(
     anew without it. ``watch`` hears of each round before it starts. On Ctrl-C what is known by then is the result.
     """
     left: dict[str, str] = {}
+    seen = _Seen()
     try:
         while (planned := plan(evidence)) is not None:
             watch(evidence, planned)
             nodes = {name for group in planned.groups for name in group.nodes}
-            before = look(nodes)
+            before = seen.look if seen.serves(nodes) else look(nodes)
             if before.busy:
                 left |= before.busy
-                evidence = evidence.without(before.busy)
+                evidence, seen = evidence.without(before.busy), _Seen()
                 continue
             figures = engine.measure(planned)
-            grown = _grown(before.counters, look(nodes).counters)
+            seen = _Seen(look(nodes), frozenset(nodes), time.monotonic())
+            grown = _grown(before.counters, seen.look.counters)
             known = {group: found for group in planned.groups if (found := expect(group)) is not None}
             rounds = (*evidence.rounds, Measured(planned, figures, grown))
             evidence = replace(evidence, rounds=rounds, expected={**evidence.expected, **known})
     except (KeyboardInterrupt, Interrupted):
         return Result(evidence, left, interrupted=True)
     return Result(evidence, left)
+
+
+@dataclass(frozen=True)
+class _Seen:
+    """The look after a round, which also serves the next where that follows at once with no other nodes."""
+
+    look: Look = field(default_factory=Look)
+    nodes: frozenset[str] = frozenset()
+    at: float = 0.0
+
+    def serves(self, nodes: Collection[str]) -> bool:
+        """Whether all of ``nodes`` were seen just now."""
+        return self.nodes.issuperset(nodes) and time.monotonic() - self.at < _JUST_NOW_SECONDS
 
 
 def _grown(before: Counters, after: Counters) -> dict[str, dict[str, int]]:

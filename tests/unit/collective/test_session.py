@@ -1,3 +1,5 @@
+import itertools
+
 from gpuops.collective.session import Look, run
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.fabric import Fabric, Nic, Node
@@ -52,6 +54,35 @@ def test_a_node_that_became_busy_is_left_alone_from_then_on():
     assert [p.groups[0].nodes for p in engine.measured] == [("a", "b")]
     assert result.left == {"c": "busy (alice)"}
     assert "c" not in result.evidence.fabric.nodes
+
+
+def test_a_round_that_follows_at_once_with_the_same_nodes_needs_no_look_of_its_own(monkeypatch):
+    def twice_the_same(evidence):
+        return Round("rail", (Group(("a", "b"), 0),), "again") if len(evidence.rounds) < 2 else None
+
+    def looks(seconds_between):
+        asked, clock = [], itertools.count(step=seconds_between)
+        monkeypatch.setattr("gpuops.collective.session.time.monotonic", lambda: next(clock))
+        run(
+            Engine(),
+            Evidence(FABRIC),
+            plan=twice_the_same,
+            look=lambda nodes: asked.append(nodes) or Look(),
+            expect=lambda _: None,
+        )
+        return len(asked)
+
+    assert looks(0.1) == 3
+    assert looks(2.0) == 4
+
+
+def test_who_became_busy_during_a_round_is_not_in_the_next():
+    def both(evidence):
+        return Round("rail", (Group(("a", "b"), 0),), "again") if "b" in evidence.fabric.nodes else None
+
+    looks, engine = iter([Look(), Look({"b": "busy (alice)"})]), Engine()
+    result = run(engine, Evidence(FABRIC), plan=both, look=lambda _: next(looks), expect=lambda _: None)
+    assert (len(engine.measured), result.left) == (1, {"b": "busy (alice)"})
 
 
 def test_only_what_counters_rose_by_is_kept():

@@ -39,6 +39,10 @@ class Engine(Protocol):
     def pids(self) -> Mapping[str, Collection[int]]:
         """The processes that it has on each node at present: they make nobody busy."""
 
+    @property
+    def jobs(self) -> Collection[str]:
+        """The scheduler's jobs by which it holds the nodes at present: they make nobody busy either."""
+
     def open(self) -> Mapping[str, str]:
         """Make every node ready; the nodes that cannot take part, each with the reason."""
 

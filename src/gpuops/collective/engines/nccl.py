@@ -45,6 +45,7 @@ class NcclEngine:
     """Rounds by NCCL. ``surveys`` tell what was found on each node, ``libraries`` which NCCL each of them runs."""
 
     name = "nccl"
+    jobs = ()
 
     def __init__(
         self,

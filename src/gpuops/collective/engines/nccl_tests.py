@@ -256,6 +256,11 @@ class NcclTestsEngine:
         return node if itself or self.launcher == "srun" else address
 
     @property
+    def jobs(self) -> Collection[str]:
+        """The job that holds the nodes, where srun starts the groups."""
+        return (self.allocation,) if self.allocation else ()
+
+    @property
     def pids(self) -> Mapping[str, Collection[int]]:
         """Between rounds nothing of ours runs on any node."""
         return {}

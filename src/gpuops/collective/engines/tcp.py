@@ -36,6 +36,7 @@ class TcpEngine:
 
     name = "tcp"
     cost = ""
+    jobs = ()
 
     def __init__(
         self,
