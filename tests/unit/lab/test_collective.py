@@ -117,6 +117,11 @@ def test_srun_places_processes_by_its_nodes():
     )
 
 
+def test_a_file_of_hosts_is_refused():
+    with pytest.raises(ValueError, match="--host"):
+        read_launch("mpirun", ["--hostfile", "hosts", "all_reduce_perf"], "a", {})
+
+
 def test_a_launcher_without_a_program_says_so():
     with pytest.raises(ValueError, match="no executable"):
         read_launch("mpirun", ["-np", "2"], "a", {})

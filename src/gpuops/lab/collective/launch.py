@@ -17,7 +17,7 @@ LAUNCHERS = ("mpirun", "srun")
 _WITH_VALUE = {
     "mpirun": (
         "-np -n --np -c -host --host -H -x -map-by --map-by -bind-to --bind-to -rank-by --rank-by -N -npernode "
-        "--npernode --timeout -wdir --wdir --prefix"
+        "--npernode --timeout -wdir --wdir --prefix -hostfile --hostfile -machinefile --machinefile"
     ).split(),
     "srun": (
         "-N --nodes -n --ntasks -w --nodelist --ntasks-per-node -t --time --mpi --jobid --reservation -c -p -A -J "
@@ -125,6 +125,8 @@ def _unwrapped(words: Sequence[str]) -> tuple[dict[str, str], str, tuple[str, ..
 def _placed(options: Mapping[str, Sequence[str]], host: str) -> Iterator[tuple[str, int]]:
     """The hosts with the number of processes on each."""
     value = {name: values[-1] for name, values in options.items()}
+    if any(name.endswith("file") for name in value):
+        raise ValueError("mpirun: the lab's takes --host, and no file of hosts")
     names = next((value[n] for n in ("--host", "-host", "-H", "-w", "--nodelist") if n in value), host).split(",")
     each = next((value[n] for n in ("-N", "-npernode", "--npernode", "--ntasks-per-node") if n in value), "")
     slots = {name.partition(":")[0]: int(each or name.partition(":")[2] or 1) for name in names}
