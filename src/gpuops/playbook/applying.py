@@ -136,7 +136,10 @@ class _Attempt:
         stop = self._planned.stop
         if stop is None:
             return None
-        return ("needs_operator", stop.what) if isinstance(stop, NeedsOperator) else ("failed", stop.why)
+        if isinstance(stop, NeedsOperator):
+            return "needs_operator", stop.what
+        # in check mode, an earlier step that was not done may be all that is missing
+        return ("later" if self._site.would_change else "failed"), stop.why
 
     def _is_past(self, change: Change) -> bool:
         """An act that was done in this run, or a restart that the coming reboot makes pointless."""

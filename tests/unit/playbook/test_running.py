@@ -41,6 +41,14 @@ def test_check_mode_shows_what_apply_then_does_and_touches_nothing(world):
     assert world.run(check=True).exit_code(check=True) == 0
 
 
+def test_what_fails_in_check_mode_may_be_mended_by_what_was_not_done_before_it(world):
+    text = steps("put: {key: a, value: '1'}", "stop: {failed: not built}")
+    checked = world.run(text, check=True)
+    assert [(r.status, r.why) for r in checked.results] == [("would_change", ""), ("later", "not built")]
+    assert [r.status for r in world.run(text).results] == ["changed", "failed"]
+    assert [r.status for r in world.run(text, check=True).results] == ["ok", "failed"]
+
+
 def test_what_cannot_be_told_although_nothing_is_to_be_changed_before_it_is_a_failure(world):
     text = steps("put: {key: d, value: x, after: c}")
     for check in (True, False):
