@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import statistics
-from collections.abc import Callable, Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuops.collective.bus import bus_factor
@@ -13,7 +13,7 @@ from gpuops.collective.engines import Load
 from gpuops.errors import GpuopsError, LostError
 from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric, Nic, Node
-from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.isolation.rounds import Figure, Group, Round, Trouble
 from gpuops.transport.agent import AgentTransport
 
 LEAST_BYTES = 1 << 20
@@ -54,15 +54,15 @@ class TcpEngine:
         self._limit_seconds = _LIMIT_SECONDS + 10 * self._load.seconds
         self._interface = interface
         self._places: dict[str, Mapping[str, Any]] = {}
-        self._gone: dict[str, str] = {}
+        self._gone: dict[str, tuple[Trouble, str]] = {}
 
     def open(self) -> Mapping[str, str]:
         """A worker that listens on every node; those that cannot, each with the reason."""
         self._staff(self._addresses)
-        return dict(self._gone)
+        return {node: why for node, (_, why) in self._gone.items()}
 
     def _staff(self, nodes: Collection[str]) -> None:
-        """Have a listening worker on each of ``nodes``; a node that once could not is not tried again."""
+        """Have a listening worker on each of ``nodes``, also where one ended; not where one hung or never came."""
         lacking = [node for node in nodes if node not in self._crew.workers and node not in self._gone]
         if lacking:
             self._crew.open(lacking)
@@ -72,7 +72,7 @@ class TcpEngine:
                 if isinstance(answer, dict) and "port" in answer:
                     self._places[node] = answer
                 else:
-                    self._gone[node] = answer["trouble"] if isinstance(answer, dict) else str(answer)
+                    self._gone[node] = "unreachable", answer["trouble"] if isinstance(answer, dict) else str(answer)
 
     def fabric(self) -> Fabric:
         """The nodes that take part, each with the interface that it is measured through; line rate 0: not told."""
@@ -91,19 +91,26 @@ class TcpEngine:
         messages = {node: message for group in ready for node, message in self._messages(group).items()}
         deadline_seconds = self._limit_seconds + _PATIENCE_SECONDS + _ANSWER_SECONDS
         answers = self._crew.ask(messages, deadline_seconds, [group.nodes for group in ready])
-        return tuple(
-            self._figure(group, {node: answers[node] for node in group.nodes}) if group in ready else self._none(group)
-            for group in planned.groups
-        )
+        figures = {group: self._figure(group, {node: answers[node] for node in group.nodes}) for group in ready}
+        self._give_up(figures.values(), answers)
+        return tuple(figures.get(group) or self._none(group) for group in planned.groups)
+
+    def _give_up(self, figures: Iterable[Figure], answers: Mapping[str, Answer]) -> None:
+        """A node that kept silent is not asked again: a new process there would hide what became of the old one."""
+        for figure in figures:
+            for node in figure.absent:
+                if isinstance(answers[node], GpuopsError) and not isinstance(answers[node], LostError):
+                    self._gone[node] = figure.trouble, figure.detail
 
     def _missing(self, group: Group) -> tuple[str, ...]:
         return tuple(node for node in group.nodes if node in self._gone)
 
     def _none(self, group: Group) -> Figure:
         missing = self._missing(group)
-        if missing:
-            return Figure(group, None, "unreachable", missing, detail="; ".join(self._gone[node] for node in missing))
-        return Figure(group, None, detail="tcp measures between nodes only")
+        if not missing:
+            return Figure(group, None, detail="tcp measures between nodes only")
+        trouble, detail = self._gone[missing[0]]
+        return Figure(group, None, trouble, missing, detail=detail)
 
     def _size(self, group: Group) -> int:
         """Bytes, the same number of whole lanes for each rank."""
