@@ -23,7 +23,7 @@ from gpuops.playbook.journal import Journal, Made, does
 from gpuops.playbook.planning import Planned, plan
 from gpuops.playbook.result import Result, Status
 from gpuops.playbook.site import Site
-from gpuops.playbook.task import Change, NeedsOperator
+from gpuops.playbook.task import Change, Later, NeedsOperator
 from gpuops.probes import every_probe
 from gpuops.shell import Completed
 
@@ -152,19 +152,22 @@ class _Attempt:
         return [made for made in self._site.made if made.step == self._bound.step.id]
 
     def _check(self, todo: list[Change]) -> End:
-        self._planned.changes = todo
-        if todo:
+        calls = [Later(f"{change.what}: what a function does cannot be told before") for change in todo if change.call]
+        self._planned.changes = [change for change in todo if not change.call]
+        self._planned.later += calls
+        if self._planned.changes:
             return "would_change", ""
         why = "; ".join(later.why for later in self._planned.later)
         if why:
-            return ("later" if self._site.would_change else "failed"), why
+            return ("later" if calls or self._site.would_change else "failed"), why
         return "ok", ""
 
     def _apply(self, todo: list[Change], journal: Journal) -> End | None:
         """Do what is to be done; how the step ended, or None where it must be looked at again."""
         if not todo:
             return self._settled()
-        again = next((c for c in todo if any((c.command, c.reboot) == (d.command, d.reboot) for d in self._done)), None)
+        done = [(change.command, change.reboot, change.call) for change in self._done]
+        again = next((change for change in todo if (change.command, change.reboot, change.call) in done), None)
         if again:
             return "failed", f"did not hold: {again.what}"
         busy = self._site.refusal()
@@ -209,6 +212,8 @@ class _Attempt:
         return "failed", f"{change.what}: {_ending(done)}{log}"
 
     def _run(self, change: Change) -> Completed:
+        if change.call:
+            return self._site.call(change.call)
         if change.command is None:
             raise AssertionError(change)
         return self._site.do(change.command)

@@ -99,7 +99,7 @@ def does(change: Change) -> str:
     The input of what is done once a run is told by its hash; a ``state`` may hold secrets, and need not be told apart.
     """
     if change.command is None:
-        return f"reboot: {change.reboot}"
+        return f"reboot: {change.reboot}" if change.reboot else f"call {change.what}"
     if change.kind == "state" or not change.command.stdin:
         return str(change.command)
     digest = hashlib.sha256(change.command.stdin.encode("utf-8", "surrogateescape")).hexdigest()

@@ -35,7 +35,7 @@ class _Held(Node):
 
 def read_params(task: Task, given: Node) -> object:
     """The parameters that stand in a document; `gpuops.errors.DocumentError` where one is unknown, missing or wrong."""
-    return _record(given, task.params, task.name)
+    return _value(given, task.params, task.name)
 
 
 def as_params(task: Task, given: Mapping[str, object]) -> object:

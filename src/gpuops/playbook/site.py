@@ -8,6 +8,8 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from invoke.exceptions import Failure
+
 from gpuops.errors import NodeError
 from gpuops.inventory import Host
 from gpuops.playbook.journal import Journal, Made
@@ -62,6 +64,18 @@ class Site:
         if self.journal is None:
             raise AssertionError(f"{command} would change {self.name} in check mode")
         return self.transport().batch([self._within(command)])[0]
+
+    def call(self, function: Callable[[Any], object]) -> Completed:
+        """Let a function change the node through its Fabric connection; the command that failed there, if one did."""
+        connection = getattr(self.transport(), "connection", None)
+        if self.journal is None or connection is None:
+            raise NodeError(self.name, "it is not reached through Fabric, so no function can have its connection")
+        try:
+            function(connection)
+        except Failure as failure:
+            said = failure.result
+            return Completed(self.name, Command((said.command,)), said.exited or 1, said.stdout, said.stderr)
+        return Completed(self.name, Command(("true",)), 0)
 
     def refusal(self) -> str:
         """Why the node must not be changed now: who works on it. Asked once; empty where nobody does."""

@@ -9,6 +9,7 @@ shall be yields no change, check mode and apply are one code path, and each dete
 from __future__ import annotations
 
 import dataclasses
+import functools
 import inspect
 import typing
 from collections.abc import Callable, Generator, Mapping
@@ -29,6 +30,8 @@ Kind = Literal["state", "restart", "rebuild", "act"]
 class Change:
     """One thing that a task would do to the node: a ``command``, or a reboot for the reason that ``reboot`` gives.
 
+    Or ``call``, which is handed the Fabric connection to the node; what it does, nobody can tell before.
+
     ``what`` is one line for a person (``net.core.somaxconn = 4096``). ``before`` and ``after`` are the texts whose
     difference ``--diff`` shows; a `gpuops.secret.Secret` among them shows its mask. ``exits`` are the exit codes that
     mean success. ``detach`` runs a long command as a unit of the node's systemd, so that it outlives a lost connection.
@@ -47,11 +50,12 @@ class Change:
     detach: bool = False
     reboot: str = ""
     kind: Kind = "state"
+    call: Callable[[Any], object] | None = None
 
     def __post_init__(self) -> None:
-        """Exactly one of a command and a reboot; a unit of systemd is root's, and nobody types to it."""
-        if (self.command is None) == (not self.reboot):
-            raise InputError(f'the change "{self.what}" needs either a command or the reason of a reboot')
+        """Exactly one thing to do; a unit of systemd is root's, and nobody types to it."""
+        if sum(map(bool, (self.command, self.reboot, self.call))) != 1:
+            raise InputError(f'the change "{self.what}" needs a command, the reason of a reboot or a function')
         if self.detach and self.command and (self.command.become != "always" or self.command.stdin):
             raise InputError(f'the change "{self.what}" is detached, so it must become root always and take no stdin')
 
@@ -118,7 +122,7 @@ class Task:
     """One verb of playbooks: ``params`` is the dataclass of its parameters, ``make`` gives its `Plan`."""
 
     name: str
-    params: type
+    params: Any
     make: Callable[..., Plan]
     wants_machine: bool = False
     doc: str = ""
@@ -143,6 +147,41 @@ def task(make: Callable[..., Plan]) -> Task:
         raise TypeError(f"{make.__name__} must be a generator whose first argument is annotated with a dataclass")
     doc = " ".join((make.__doc__ or "").split())
     return Task(make.__name__.removesuffix("_"), params, make, wants_machine=len(arguments) > 1, doc=doc)
+
+
+def task_of_function(name: str, function: Callable[..., object]) -> Task:
+    """The task of a plain Fabric function ``(c, …)``: it is called, once a run, with the connection and its parameters.
+
+    Nobody can look whether it is needed, or what it would do, so check mode only says that it is there.
+    """
+
+    def make(params: object) -> Plan:
+        given = params if isinstance(params, Mapping) else vars(params)
+        told = ", ".join(f"{key}={value!r}" for key, value in given.items())
+        yield Change(f"{name}({told})", call=functools.partial(function, **given), kind="act")
+
+    parameters = list(inspect.signature(function).parameters.values())[1:]
+    return Task(name, _params_of(name, parameters), make, doc=" ".join((function.__doc__ or "").split()))
+
+
+def _params_of(name: str, parameters: list[inspect.Parameter]) -> Any:
+    """A dataclass with a function's parameters as its fields; any map where the function takes what comes."""
+    if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
+        return dict[str, Any]
+    fields = [
+        (p.name, _SCALARS.get(getattr(p.annotation, "__name__", p.annotation), Any), _default(p)) for p in parameters
+    ]
+    return dataclasses.make_dataclass(name, fields, frozen=True)
+
+
+_SCALARS: Mapping[str, type] = {kind.__name__: kind for kind in (str, int, float, bool)}
+
+
+def _default(parameter: inspect.Parameter) -> Any:
+    """As a field has it; one that is empty (a function without a default) makes the parameter needed."""
+    if parameter.default is parameter.empty:
+        return field()
+    return field(default_factory=lambda: parameter.default)
 
 
 class Library:
@@ -178,7 +217,13 @@ def _load(found: Found) -> Task:
     name = found.name.replace("-", "_")
     module = load_python(found)
     made = [value for value in vars(module).values() if isinstance(value, Task)]
+    plain = getattr(module, name, None)
+    plain = getattr(plain, "body", plain)  # what Fabric's own @task makes of a function
+    if not made and inspect.isfunction(plain) and inspect.signature(plain).parameters:
+        made = [task_of_function(name, plain)]
     if len(made) != 1 or made[0].name != name:
-        raise ContentError(f"{found.path}: expected one @task function called {name}")
+        raise ContentError(
+            f"{found.path}: expected one @task function called {name}, or a Fabric function {name}(c, …)"
+        )
     about = " ".join((module.__doc__ or "").split())
     return replace(made[0], path=found.path, doc=" ".join(filter(None, (about, made[0].doc))))

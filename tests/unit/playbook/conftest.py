@@ -3,8 +3,10 @@
 import itertools
 import threading
 from dataclasses import dataclass, field
+from types import SimpleNamespace
 
 import pytest
+from invoke import Result, UnexpectedExit
 
 from gpuops.document import Where
 from gpuops.errors import ConnectError, LostError
@@ -94,6 +96,14 @@ def stop(params: Params) -> Plan:
     if params.operator:
         yield NeedsOperator(params.operator)
 ''',
+    "call": '''
+"""What Fabric's users write."""
+
+def call(c, words: str, bug: bool = False):
+    if bug:
+        raise KeyError("a bug of the function")
+    c.run(words)
+''',
     "reboot": '''
 """A reboot."""
 from dataclasses import dataclass
@@ -145,6 +155,17 @@ class MadeUpNode:
 
     def run(self, command):
         return self.batch([command])[0]
+
+    @property
+    def connection(self):
+        """A Fabric connection, as far as a function needs one here."""
+
+        def run(line):
+            exit_, *said = self.do(line.split())
+            if exit_:
+                raise UnexpectedExit(Result(command=line, exited=exit_, stdout=said[0], stderr=said[1]))
+
+        return SimpleNamespace(run=run)
 
     def close(self):
         self.closed += 1

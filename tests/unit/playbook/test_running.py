@@ -103,6 +103,33 @@ def test_a_bug_of_a_task_is_told_with_its_file_and_line(world):
     assert record.results[0].why == f"{path}:{line}: KeyError: 'a bug of the task'"
 
 
+def test_a_fabric_function_is_called_once_a_run_with_the_connection(world):
+    record = world.run(steps("call: {words: act deploy}", "put: {key: a, value: '1'}"))
+    assert world.statuses(record) == [("call", "changed"), ("put", "changed")]
+    assert world.node.done == ["act deploy", "put a 1"]
+    assert [change.what for change in record.results[0].changes] == ["call(words='act deploy', bug=False)"]
+
+
+def test_check_mode_never_calls_a_function_and_says_that_nobody_can_tell(world):
+    record = world.run(steps("call: {words: act deploy}", "put: {key: a, value: '1'}"), check=True)
+    assert world.statuses(record) == [("call", "later"), ("put", "would_change")]
+    assert record.results[0].why.endswith("what a function does cannot be told before")
+    assert world.node.done == []
+    assert record.exit_code(check=True) == 1
+
+
+def test_a_function_fails_with_the_command_that_failed_in_it_or_with_its_own_line(world):
+    world.node.refuse.add("act deploy")
+    record = world.run(steps("call: {words: act deploy}"))
+    assert [(r.status, r.why) for r in record.results] == [
+        ("failed", "call(words='act deploy', bug=False): ended with 1 and said: refused")
+    ]
+    (result,) = world.run(steps("call: {words: x, bug: true}")).results
+    assert (result.status, result.why) == (
+        "failed", f"{world.folder / 'playbooks' / 'tasks' / 'call.py'}:6: KeyError: 'a bug of the function'"
+    )  # fmt: skip
+
+
 def test_a_node_out_of_reach_is_left_out_and_told(cluster):
     world = cluster("n1", "n2")
     world.nodes["n2"].unreachable = True

@@ -1,6 +1,7 @@
 import dataclasses
 from collections.abc import Mapping
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any, Literal
 
 import pytest
@@ -109,7 +110,7 @@ def test_a_change_is_a_command_or_a_reboot():
     Change("x", Command(("true",)))
     Change("x", reboot="a new kernel")
     for wrong in ({}, {"command": Command(("true",)), "reboot": "a new kernel"}):
-        with pytest.raises(InputError, match='"x" needs either a command or the reason of a reboot'):
+        with pytest.raises(InputError, match='"x" needs a command, the reason of a reboot or a function'):
             Change("x", **wrong)
 
 
@@ -156,6 +157,40 @@ def test_a_new_task_is_one_file_in_the_project(project):
     found = library["own_thing"]
     assert (found.name, found.doc, found.wants_machine) == ("own_thing", "Own. What holds.", True)
     assert found.path == project / "playbooks" / "tasks" / "own_thing.py"
+
+
+FUNCTION = """
+def deploy(c, version: str, count: int = 2, extra=None):
+    \"\"\"Put it there.\"\"\"
+    c.run(f"deploy {version} {count} {extra}")
+"""
+
+
+@pytest.mark.parametrize(
+    "text", [FUNCTION, f"from fabric import task\n{FUNCTION.replace('def', '@task' + chr(10) + 'def')}"]
+)
+def test_a_plain_fabric_function_is_a_task_with_its_parameters(project, text):
+    write(project, "deploy", text)
+    found = Library(project)["deploy"]
+    assert (found.name, found.doc) == ("deploy", "Put it there.")
+    params = read_params(found, parse('{version: "1.10", extra: [a, 1]}', "p.yml"))
+    (change,) = found.plan(params, None)
+    assert (change.what, change.kind) == ("deploy(version='1.10', count=2, extra=['a', 1])", "act")
+    ran = []
+    change.call(SimpleNamespace(run=ran.append))
+    assert ran == ["deploy 1.10 2 ['a', 1]"]
+    for wrong, said in (("{count: 3}", '"deploy" needs "version"'), ("{version: a, cout: 1}", 'did you mean "count"')):
+        with pytest.raises(DocumentError, match=said):
+            read_params(found, parse(wrong, "p.yml"))
+
+
+def test_a_function_that_takes_any_parameters_gets_what_stands_in_the_playbook(project):
+    write(project, "anything", "def anything(c, **params):\n    c.run(params)\n")
+    found = Library(project)["anything"]
+    (change,) = found.plan(read_params(found, parse("{a: 1, b: yes}", "p.yml")), None)
+    ran = []
+    change.call(SimpleNamespace(run=ran.append))
+    assert ran == [{"a": 1, "b": True}]
 
 
 def test_a_broken_task_hurts_only_who_uses_it(project):
