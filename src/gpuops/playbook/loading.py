@@ -14,7 +14,9 @@ from gpuops.playbook.condition import Condition, read_conditions
 from gpuops.playbook.play import RACK, Flush, Play, Playbook, Share, Step
 from gpuops.playbook.task import Library
 
-_PLAY = ("name", "hosts", "serial", "max_fail_percentage", "any_errors_fatal", "vars", "tasks", "handlers", "tags")
+_PLAY = (
+    "name", "hosts", "serial", "max_fail_percentage", "any_errors_fatal", "stack", "vars", "tasks", "handlers", "tags",
+)  # fmt: skip
 _STEP = (
     "id", "name", "when", "tags", "notify", "register", "retries", "delay", "until", "ignore_errors", "timeout",
 )  # fmt: skip
@@ -86,6 +88,7 @@ class _Reader:
         self._plays += 1
         around = _Around(tags=_words(keys.get("tags")))
         variables = keys["vars"].map("variables") if "vars" in keys else {}
+        stack = {"stack": self._stack(keys["stack"])} if "stack" in keys else {}
         handlers = tuple(self._steps(keys.get("handlers"), _Around(), handlers=True))
         steps = tuple(self._steps(keys.get("tasks"), around))
         play = Play(
@@ -94,11 +97,21 @@ class _Reader:
             hosts=keys["hosts"].text("a host pattern"),
             steps=steps,
             handlers=tuple(step for step in handlers if isinstance(step, Step)),
-            vars=variables,
+            vars={**stack, **variables},
             **_limits(keys),
         )
         _check_notify(play)
         return play
+
+    def _stack(self, node: Node) -> Node:
+        """The locked set of versions of that name, the project's own first: a map, which becomes a variable."""
+        try:
+            path = find("playbooks/stacks", node.text("the name of a stack"), ".yml", self._project).path
+        except ContentError as error:
+            raise node.fail(str(error)) from error
+        stack = self._load(path, 0)
+        stack.map("what each task is given")
+        return stack
 
     def _steps(self, node: Node | None, around: _Around, *, handlers: bool = False) -> Iterator[Step | Flush]:
         for item in node.list("a list of tasks (- name: …)") if node else ():

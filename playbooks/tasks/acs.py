@@ -1,0 +1,40 @@
+"""PCIe access control (ACS) off, so that GPUs and network adapters reach each other without a way round."""
+
+import re
+from dataclasses import dataclass
+
+from gpuops import Command, Failed, Files, Plan, Unknown, task, use
+from gpuops.probes.system import system
+
+# NVIDIA's NCCL troubleshooting page; what has no such capability answers with an error.
+_SCRIPT = """\
+for device in $(lspci -D | cut -d " " -f 1); do
+    if setpci -s "$device" ECAP_ACS+0x6.w >/dev/null 2>&1; then setpci -s "$device" ECAP_ACS+0x6.w=0000; fi
+done
+"""
+_GUESTS = "/sys/bus/pci/drivers/vfio-pci/0*"
+
+
+@dataclass(frozen=True)
+class Params:
+    """There are none."""
+
+
+@task
+def acs(_params: Params) -> Plan:
+    """Every bridge lets its devices talk directly, now and after every boot.
+
+    A virtual machine cannot set this and is left as it is. Where guests have devices of their own (vfio-pci) it is
+    refused: there ACS keeps them apart.
+    """
+    machine, guests = yield (system, Files((_GUESTS,)))
+    if isinstance(machine, Unknown):
+        yield Failed(f"the node does not tell whether it is virtual: {machine.why}")
+    if machine.virtual:
+        return
+    if guests.out:
+        yield Failed("vfio-pci holds devices of this node for guests, and ACS keeps guests apart")
+    yield from use("package", names=["pciutils"])
+    shown = yield Command(("lspci", "-vvv"), timeout_seconds=60, become="always")
+    on = re.search(r"ACSCtl:.*(SrcValid|ReqRedir)\+", shown.out) is not None
+    yield from use("boot_script", name="acs", about="PCIe access control off", script=_SCRIPT, due=on)

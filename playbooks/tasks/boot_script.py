@@ -1,0 +1,67 @@
+"""A script that root runs at every boot, and now where it has not run since: for what the kernel forgets."""
+
+import hashlib
+import re
+from dataclasses import dataclass
+
+from gpuops import Change, Command, Files, Plan, read_files, task, use
+
+_RAN = "/run/gpuops-boot"
+_UNIT = """\
+[Unit]
+Description=gpuops: {about}
+After={after}
+Before={before}
+
+[Service]
+Type=oneshot
+RemainAfterExit=yes
+ExecStart=/bin/sh {path}
+
+[Install]
+WantedBy=multi-user.target
+"""
+
+
+@dataclass(frozen=True)
+class Params:
+    """``name``: gpuops-NAME is the unit; what the ``script`` (of sh) is ``about``, in a few words.
+
+    The unit starts behind those of ``after`` and ahead of those of ``before``. ``due`` runs the script although it ran
+    since the boot: what it sets is not so any more.
+    """
+
+    name: str
+    about: str
+    script: str
+    after: tuple[str, ...] = ("sysinit.target",)
+    before: tuple[str, ...] = ("slurmd.service", "kubelet.service")
+    due: bool = False
+
+    def __post_init__(self) -> None:
+        """A name that is no path, and words of one line."""
+        if not re.fullmatch(r"[a-z][a-z0-9-]*", self.name):
+            raise ValueError(f'"{self.name}" cannot be a name: small letters, digits and -')
+        for word in (self.about, *self.after, *self.before):
+            if re.search(r"[\n%\\]", word):
+                raise ValueError(f'"{word}" must be one line without % and \\')
+
+
+@task
+def boot_script(params: Params) -> Plan:
+    """The script ends at the first command that fails.
+
+    /run/gpuops-boot tells which script ran to its end since the boot.
+    """
+    path, ran = f"/usr/local/lib/gpuops/{params.name}.sh", f"{_RAN}/{params.name}"
+    mark = hashlib.sha256(params.script.encode()).hexdigest()
+    last = read_files((yield Files((ran,))).out).get(ran, "").strip()
+    ending = f"mkdir -p {_RAN}\necho {mark} >{ran}\n"
+    yield from use("file", path=path, content=f"# gpuops: {params.about}\nset -eu\n{params.script}{ending}")
+    wanted = _UNIT.format(about=params.about, path=path, after=" ".join(params.after), before=" ".join(params.before))
+    unit = f"gpuops-{params.name}"
+    yield from use("unit", name=unit, content=wanted)
+    if params.due or last != mark:
+        again = Command(("systemctl", "restart", "--", f"{unit}.service"), timeout_seconds=180, become="always")
+        yield Change(f"{params.about}, now", again)
+    yield from use("service", name=unit, enabled=True)

@@ -1,0 +1,201 @@
+"""NVIDIA's kernel driver and its libraries, at one version to the last digit."""
+
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Literal
+
+from gpuops import Change, Command, Failed, Files, Later, NeedsOperator, Plan, Unknown, read_files, task, use
+from gpuops.probes.driver import Driver, driver
+from gpuops.probes.lspci import PciFunction, gpu_functions
+from gpuops.probes.system import System, system
+
+_CONF, _SHOWN = "/etc/modprobe.d/gpuops-nvidia.conf", "/proc/driver/nvidia/params"
+_RUNFILE = "/usr/bin/nvidia-uninstall"
+_PINNING = "nvidia-driver-pinning"
+# What must be the driver's version to the last digit, and so changes with it where it is installed.
+_LOCKSTEP = ("nvidia-fabricmanager", "libnvidia-nscq", "libnvsdm", "nvidia-imex")
+_MOK_KEYS = ("/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub")  # Ubuntu's, and that of dkms 3
+_TURING, _BLACKWELL = 0x1E00, 0x2900  # the first PCI device numbers of these GPUs
+_LAST_FOR_VOLTA, _FIRST_OPEN_ONLY = 580, 615  # NVIDIA's driver installation guides, 580 to 620
+
+
+@dataclass(frozen=True)
+class Params:
+    """``version`` of the driver, branch 580 or later, as three numbers (580.126.20).
+
+    ``modules`` are the open kernel modules (Turing and later; Blackwell and branches from 615 know no others), or the
+    proprietary ones (Volta and earlier know no others, and no branch after 580). ``origin`` is NVIDIA's CUDA
+    repository, or the distribution: Ubuntu's own server packages, whose modules are signed for Secure Boot.
+    ``compute_only`` leaves out what draws on screens. ``options`` are those of the module, ``NVreg_…``.
+    """
+
+    version: str
+    modules: Literal["open", "proprietary"] = "open"
+    origin: Literal["cuda", "distribution"] = "cuda"
+    compute_only: bool = False
+    options: Mapping[str, str] = field(default_factory=dict)
+
+    def __post_init__(self) -> None:
+        """A version whose packages are known by name."""
+        if not re.fullmatch(r"\d{3}\.\d+(\.\d+)?", self.version) or self.branch < _LAST_FOR_VOLTA:
+            raise ValueError(f'version is that of branch 580 or later (580.126.20), found "{self.version}"')
+        if self.modules == "proprietary" and self.branch >= _FIRST_OPEN_ONLY:
+            raise ValueError(f"branch {self.branch} has open kernel modules only")
+        for word in (*self.options, *self.options.values()):
+            if not re.fullmatch(r"[!-\[\]-~]+", word):
+                raise ValueError(f'"{word}" cannot stand in a file of modprobe.d')
+
+    @property
+    def branch(self) -> int:
+        """The first number."""
+        return int(self.version.partition(".")[0])
+
+    @property
+    def conf(self) -> str:
+        """What the file of modprobe.d says."""
+        return f"options nvidia {' '.join(f'{key}={value}' for key, value in self.options.items())}\n"
+
+
+@task
+def nvidia_driver(params: Params) -> Plan:
+    """The fabric manager, NSCQ and IMEX change with it where they are installed; nouveau is blacklisted.
+
+    The packages are pinned and held. The module is proved to be built, and signed where Secure Boot asks for it. A
+    node that runs another driver than it has installed notes that it needs a reboot: see task reboot. RHEL and Rocky
+    are not tried on a real one.
+    """
+    machine, functions, files = yield (system, gpu_functions, Files((_RUNFILE, _CONF, _SHOWN)))
+    if isinstance(machine, Unknown):
+        yield Failed(f"the node does not tell its distribution: {machine.why}")
+    seen = read_files(files.out)
+    yield from _refused(params, machine, () if isinstance(functions, Unknown) else functions, seen)
+    if params.origin == "cuda":
+        yield from use("kernel_headers")
+    yield from use("kernel_module", name="nouveau", state="blacklisted", options={"modeset": "0"})
+    stale = yield from _options(params, seen)
+    there = yield from _packages(params, machine)
+    if not there:
+        yield Later("the module is looked at when the packages are there")
+        return
+    if params.origin == "cuda":
+        yield from use("dkms", module="nvidia", version=params.version)
+        yield from _trusted()
+    loaded = yield driver
+    if stale or not _is_loaded(params, loaded):
+        yield from use("reboot_required", reason="nvidia-driver")
+
+
+def _refused(params: Params, machine: System, functions: Iterable[PciFunction], seen: Mapping[str, str]) -> Plan:
+    """What cannot be, told before anything is changed."""
+    if _RUNFILE in seen:
+        yield Failed(f"a driver of NVIDIA's own installer is on this node: run {_RUNFILE} first, packages do not mix")
+    if params.origin == "distribution" and machine.os_id != "ubuntu":
+        yield Failed(f"only Ubuntu has driver packages of its own for servers, and this is {machine.os_id}")
+    for function in functions:
+        number = int(function.device_id, 16) if function.is_gpu else _TURING
+        if number < _TURING and (params.modules == "open" or params.branch > _LAST_FOR_VOLTA):
+            yield Failed(f"{function.text} needs the proprietary modules of branch {_LAST_FOR_VOLTA}")
+        if number >= _BLACKWELL and params.modules == "proprietary":
+            yield Failed(f"{function.text} has open kernel modules only")
+
+
+def _options(params: Params, seen: Mapping[str, str]) -> Plan:
+    """The module's options; whether it runs with others."""
+    if not params.options:
+        return False
+    yield from use("file", path=_CONF, content=params.conf)
+    yield from use("initramfs", files=[_CONF], due=seen.get(_CONF) != params.conf)
+    running = dict(line.split(": ", 1) for line in seen.get(_SHOWN, "").splitlines() if ": " in line)
+    # the driver shows each without its prefix, and not all of them
+    return any(running.get(key.removeprefix("NVreg_"), value) != value for key, value in params.options.items())
+
+
+def _packages(params: Params, machine: System) -> Plan:
+    """The transaction; whether nothing was left to do."""
+    branch = f"-{params.branch}" if params.origin == "distribution" else ""
+    lockstep = [f"{name}{branch}" for name in _LOCKSTEP]
+    debian, red_hat = yield (
+        Command(("dpkg-query", "-W", "-f=${Package}\t${db:Status-Abbrev}\n", "--", *lockstep, f"{_PINNING}-*")),
+        Command(("rpm", "-q", "--qf", "%{NAME}\tii\n", "--", *lockstep)),
+    )
+    answer = red_hat if debian.missing else debian
+    installed = re.findall(r"^(\S+)\t.i", answer.out, re.MULTILINE)
+    if params.origin == "cuda":
+        chosen = yield from (_stream(params) if debian.missing else _pinning(params, installed))
+        if not chosen:
+            return False
+    together = [name for name in lockstep if name in installed]
+    named = _names(params, machine, red_hat=debian.missing)
+    there = yield from use("package_set", names=[*named, *together], version=params.version, detach=True)
+    if params.origin == "distribution":
+        kinds = (machine.kernel, machine.kernel.rpartition("-")[2])
+        yield from use("package", names=[f"linux-modules-nvidia-{_server(params)}-{kind}" for kind in kinds])
+    return there
+
+
+def _names(params: Params, machine: System, *, red_hat: bool) -> tuple[str, ...]:
+    """The packages that bring the driver; their names lost the branch with 590."""
+    open_modules = params.modules == "open"
+    if params.origin == "distribution":
+        return f"nvidia-headless-no-dkms-{_server(params)}", f"nvidia-utils-{params.branch}-server"
+    if not params.compute_only:
+        return ("nvidia-open",) if open_modules else ("cuda-drivers",)
+    if red_hat:
+        return "nvidia-driver-cuda", "kmod-nvidia-open-dkms" if open_modules else "kmod-nvidia-latest-dkms"
+    if machine.os_id == "debian":
+        return "nvidia-driver-cuda", "nvidia-kernel-open-dkms" if open_modules else "nvidia-kernel-dkms"
+    branch = f"-{params.branch}" if params.branch < 590 else ""
+    libraries = ("libnvidia-compute", "libnvidia-cfg1", "nvidia-utils", "nvidia-compute-utils")
+    module = f"nvidia-dkms{branch}{'-open' if open_modules else ''}"
+    return (module, *(f"{name}{branch}" for name in libraries), "nvidia-modprobe")
+
+
+def _server(params: Params) -> str:
+    """How Ubuntu's own packages for servers end."""
+    return f"{params.branch}-server{'-open' if params.modules == 'open' else ''}"
+
+
+def _pinning(params: Params, installed: Iterable[str]) -> Plan:
+    """The package that tells apt which version of all driver packages it may take, before any of them."""
+    wanted = f"{_PINNING}-{params.version}"
+    others = [name for name in installed if name.startswith(_PINNING) and name != wanted]
+    yield from use("package", names=[wanted], allow_remove=others)
+    if wanted not in installed:
+        yield Later(f"which driver packages apt takes is told by {wanted}")
+    return wanted in installed
+
+
+def _stream(params: Params) -> Plan:
+    """The module stream of dnf, which is the branch."""
+    stream = f"{params.branch}-{'open' if params.modules == 'open' else 'dkms'}"
+    listed = Command(("dnf", "-q", "module", "list", "--enabled", "nvidia-driver"), 120, become="always")
+    enabled = re.findall(r"^nvidia-driver\s+(\S+)", (yield listed).out, re.MULTILINE)
+    if enabled != [stream]:
+        verb = ("switch-to", "--allowerasing") if enabled else ("enable",)
+        words = ("dnf", "-y", "module", *verb, f"nvidia-driver:{stream}")
+        yield Change(f"dnf takes drivers from the stream {stream}", Command(words, 1800, become="always"))
+        yield Later(f"which driver packages dnf takes is told by the stream {stream}")
+    return enabled == [stream]
+
+
+def _trusted() -> Plan:
+    """Secure Boot loads the module only where its key is enrolled, and only a person at the console enrols one."""
+    state, *keys = yield (
+        Command(("mokutil", "--sb-state")),
+        *(Command(("mokutil", "--test-key", key), become="if-refused") for key in _MOK_KEYS),
+    )
+    if "SecureBoot enabled" in state.out and not any("already enrolled" in key.out + key.err for key in keys):
+        yield NeedsOperator(
+            f"Secure Boot refuses the module: run mokutil --import {_MOK_KEYS[0]} (or {_MOK_KEYS[1]}), reboot, and "
+            "confirm the key at the console when the boot stops there; or take origin: distribution, or turn Secure "
+            "Boot off"
+        )
+
+
+def _is_loaded(params: Params, loaded: Driver | Unknown) -> bool:
+    return (
+        not isinstance(loaded, Unknown)
+        and loaded.loaded_version == params.version
+        and loaded.open_kernel_modules == (params.modules == "open")
+    )

@@ -1,0 +1,62 @@
+"""Packages of one version, that stay at it."""
+
+import re
+from dataclasses import dataclass
+
+from gpuops import Command, Completed, Plan, task, use
+
+
+@dataclass(frozen=True)
+class Params:
+    """``names`` of the packages, and their ``version``, without what the distribution puts before and behind it.
+
+    ``580.126.20`` stands for 580.126.20-1ubuntu1 too, ``4.6.0`` for 1:4.6.0-1. ``allow_remove`` and ``detach`` are as
+    in task package.
+    """
+
+    names: tuple[str, ...]
+    version: str
+    allow_remove: tuple[str, ...] = ()
+    detach: bool = False
+
+
+@task
+def package_set(params: Params) -> Plan:
+    """All change in one transaction, up or down, and are on hold afterwards.
+
+    ``register`` keeps whether all were at their version already.
+    """
+    debian, red_hat, offered = yield (
+        Command(("dpkg-query", "-W", "-f=${Package}\t${db:Status-Abbrev}\t${Version}\n", "--", *params.names)),
+        Command(("rpm", "-q", "--qf", "%{NAME}\tii\t%{VERSION}-%{RELEASE}\n", "--", *params.names)),
+        Command(("apt-cache", "madison", "--", *params.names)),
+    )
+    installed = _installed(red_hat if debian.missing else debian)
+    right = {name: version for name, version in installed.items() if _is(version, params.version)}
+    wanted = {**dict.fromkeys(params.names, params.version), **_offered(offered, params.version), **right}
+    yield from use(
+        "package",
+        versions=wanted,
+        allow_downgrade=True,
+        change_held=True,
+        allow_remove=params.allow_remove,
+        detach=params.detach,
+    )
+    yield from use("package_hold", names=params.names)
+    return set(right) == set(params.names)
+
+
+def _installed(answer: Completed) -> dict[str, str]:
+    rows = (line.split("\t") for line in answer.out.splitlines() if line.count("\t") == 2)
+    return {name: version for name, status, version in rows if status[1:2] == "i"}
+
+
+def _offered(answer: Completed, version: str) -> dict[str, str]:
+    """The newest of this version that apt offers of each package (``name | 580.126.20-1 | http://…``)."""
+    rows = re.findall(r"^ *(\S+) \| *(\S+) \|", answer.out, re.MULTILINE)
+    return {name: found for name, found in reversed(rows) if _is(found, version)}
+
+
+def _is(found: str, version: str) -> bool:
+    bare = found.partition(":")[2] or found
+    return version in (found, bare, bare.rpartition("-")[0])

@@ -1,0 +1,27 @@
+"""GPUDirect RDMA through nvidia_peermem, where DMA-BUF does not serve."""
+
+from dataclasses import dataclass
+
+from gpuops import Plan, task, use
+
+_AFTER_OPENIBD = "[Service]\nExecStartPost=-/sbin/modprobe nvidia-peermem\n"
+
+
+@dataclass(frozen=True)
+class Params:
+    """``openibd`` loads the module again behind DOCA's service, without which a failed first try is not repeated."""
+
+    openibd: bool = False
+
+
+@task
+def peermem(params: Params) -> Plan:
+    """The module is loaded, now and after every boot; its forerunner nv_peer_mem, which conflicts, goes away.
+
+    The open kernel modules with Linux 5.12 or later need none of it (task rdma). It needs DOCA, installed before the
+    driver: with the kernel's own stack it cannot be loaded ("Invalid argument", "Unknown symbol").
+    """
+    yield from use("package", names=["nvidia-peer-memory", "nvidia-peer-memory-dkms"], state="absent")
+    if params.openibd:
+        yield from use("unit", name="openibd", drop_in="60-gpuops-peermem", content=_AFTER_OPENIBD)
+    yield from use("kernel_module", name="nvidia_peermem")

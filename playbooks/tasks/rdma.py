@@ -1,0 +1,65 @@
+"""RDMA over InfiniBand or RoCE: the kernel's own stack, or NVIDIA's DOCA."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuops import Command, Failed, Files, Plan, read_files, task, use
+
+_INBOX = {
+    "debian": ("rdma-core", "ibverbs-utils", "infiniband-diags", "perftest", "mstflint"),
+    "red_hat": ("rdma-core", "libibverbs-utils", "infiniband-diags", "perftest", "mstflint"),
+}
+_MODULES = ("ib_umad", "ib_uverbs", "rdma_ucm")
+_LOADED = "/sys/module/mlx5_core/srcversion"
+_OPENIBD = """\
+[Unit]
+After=systemd-udev-settle.service
+
+[Service]
+Restart=on-failure
+RestartSec=5
+"""
+
+
+@dataclass(frozen=True)
+class Params:
+    """``stack``: inbox serves with open kernel modules of the GPU driver and Linux 5.12 or later (DMA-BUF).
+
+    doca is for nvidia_peermem, SHARP and the newest adapters: its ``packages`` come from NVIDIA's repository (task
+    nvidia_repo), and its kernel modules are built on the node.
+    """
+
+    stack: Literal["inbox", "doca"] = "inbox"
+    packages: tuple[str, ...] = ("doca-ofed",)
+
+
+@task
+def rdma(params: Params) -> Plan:
+    """Programs may use the adapters, now and after every boot. Firmware stays as it is; no subnet manager is started.
+
+    DOCA comes before the GPU driver, whose nvidia_peermem is built for it, and is loaded at the next boot: that it
+    takes down the network that this connection runs over is not risked. An older MLNX_OFED must go first.
+    """
+    dpkg, ofed = yield (Command(("dpkg-query", "--version")), Command(("ofed_info", "-s")))
+    if params.stack == "inbox":
+        yield from use("package", names=_INBOX["red_hat" if dpkg.missing else "debian"])
+        for module in _MODULES:
+            yield from use("kernel_module", name=module)
+    elif "MLNX_OFED" in ofed.out:
+        yield Failed(f"{ofed.last_words()} is installed: run /usr/sbin/ofed_uninstall.sh --force, and reboot")
+    else:
+        yield from use("kernel_headers")
+        yield from use("package", names=params.packages, detach=True)
+        if not ofed.missing:
+            yield from _installed(module="mlnx-ofa_kernel" if dpkg.missing else "mlnx-ofed-kernel")
+
+
+def _installed(module: str) -> Plan:
+    """What DOCA's packages brought is built, enabled, and what the kernel runs."""
+    yield from use("dkms", module=module)
+    yield from use("unit", name="openibd", drop_in="50-gpuops", content=_OPENIBD)
+    yield from use("service", name="openibd", enabled=True)
+    disk, files = yield (Command(("modinfo", "-F", "srcversion", "mlx5_core")), Files((_LOADED,)))
+    loaded = read_files(files.out).get(_LOADED, "").strip()
+    if loaded and loaded != disk.out.strip():
+        yield from use("reboot_required", reason="doca")

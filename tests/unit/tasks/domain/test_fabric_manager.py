@@ -1,0 +1,76 @@
+import pytest
+
+VERSION = "580.126.20"
+PAIR = ("nvidia-fabricmanager", "libnvidia-nscq")
+MANAGED = "sh -c for device in /sys/bus/pci"
+JOINED = "sh -c all=$(nvidia-smi -q)"
+SWITCH = "07:00.0 Bridge [0680]: NVIDIA Corporation GH100 [H100 NVSwitch] [10de:22a3] (rev a1)\n"
+ON = {"ActiveState": "active", "UnitFileState": "enabled"}
+
+
+@pytest.fixture
+def switched(node):
+    """A node with NVSwitches and its driver loaded."""
+    node.answers.update({MANAGED: "", JOINED: 0, "lspci -Dnn": SWITCH})
+    node.offer(*(f"{name}={VERSION}-1" for name in PAIR))
+    node.unit("nvidia-fabricmanager")
+    node.load(VERSION)
+    return node
+
+
+def test_beside_its_driver_it_is_installed_held_and_started(switched, apply):
+    apply(switched, "fabric_manager", version=VERSION)
+    assert switched.installed == dict.fromkeys(PAIR, f"{VERSION}-1")
+    assert switched.held == set(PAIR)
+    assert switched.units["nvidia-fabricmanager.service"] == ON
+    assert apply(switched, "fabric_manager", version=VERSION) == []
+
+
+def test_beside_another_driver_it_is_not_started(switched, look):
+    switched.installed.update(dict.fromkeys(PAIR, f"{VERSION}-1"))
+    switched.held.update(PAIR)
+    switched.load("580.173.02")
+    found = look(switched, "fabric_manager", version=VERSION)
+    assert found.changes == []
+    assert "the loaded driver is 580.173.02" in found.later[0].why
+
+
+def test_a_fabric_that_gpus_have_not_joined_is_waited_for(switched, apply, look):
+    apply(switched, "fabric_manager", version=VERSION)
+    switched.answers[JOINED] = 1
+    (change,) = look(switched, "fabric_manager", version=VERSION).changes
+    assert change.what.startswith("wait until")
+
+
+@pytest.mark.parametrize("nvswitch", [None, False])
+def test_without_switches_it_must_not_run(switched, apply, nvswitch):
+    if nvswitch is None:
+        switched.answers["lspci -Dnn"] = "1b:00.0 3D controller [0302]: NVIDIA H100 [10de:2331] (rev a1)\n"
+    switched.unit("nvidia-fabricmanager", active=True)
+    apply(switched, "fabric_manager", version=VERSION, nvswitch=nvswitch)
+    assert switched.units["nvidia-fabricmanager.service"] == {"ActiveState": "inactive", "UnitFileState": "disabled"}
+    assert switched.installed == {}
+
+
+def test_the_fifth_nvlink_brings_its_subnet_manager(switched, apply):
+    switched.answers.update({MANAGED: "/sys/bus/pci/devices/0000:05:00.0\n", "lspci -Dnn": ""})
+    switched.offer("nvlsm=2025.06.5-1", "infiniband-diags=44.0-1")
+    switched.modules |= {"mlx5_core", "ib_umad"}
+    apply(switched, "fabric_manager", version=VERSION)
+    assert {"nvlsm", "infiniband-diags", *PAIR} == set(switched.installed)
+    assert "/sys/module/ib_umad" in switched.files
+
+
+@pytest.mark.parametrize(
+    ("version", "origin", "names"),
+    [
+        (VERSION, "cuda", PAIR),
+        ("590.48.01", "cuda", PAIR),
+        (VERSION, "distribution", ("nvidia-fabricmanager-580", "libnvidia-nscq-580")),
+        ("570.195.03", "cuda", ("nvidia-fabricmanager-570", "libnvidia-nscq-570")),
+    ],
+)
+def test_packages_lost_their_branch_with_580(switched, look, version, origin, names):
+    switched.offer(*(f"{name}={version}-1" for name in names))
+    (install,) = look(switched, "fabric_manager", version=version, origin=origin).changes
+    assert install.what == "install " + ", ".join(f"{name}={version}-1" for name in names)
