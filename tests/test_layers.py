@@ -19,9 +19,9 @@ FLOORS = {
     **dict.fromkeys(("layout", "bandwidth"), 6),
     **dict.fromkeys(("judging", "placement", "planner", "isolation"), 7),
     **dict.fromkeys(("playbook", "collective", "render", "store", "assessment"), 8),
-    **dict.fromkeys(("report", "lifecycle", "lab", "testing", "fabfile"), 9),
+    **dict.fromkeys(("report", "lifecycle", "lab", "testing"), 9),
     "cli": 10,
-    "__main__": 11,
+    **dict.fromkeys(("fabfile", "__main__"), 11),
 }
 ONLY_IN = {
     "fabric": ("transport", "lab", "fabfile"),

@@ -63,7 +63,7 @@ class Target:
         if self.pattern:
             wanted = {host.name for host in inventory.select(self.pattern)}
             chosen = [host for host in chosen if host.name in wanted]
-        return self._with_passwords(chosen)
+        return self.with_access(chosen)
 
     @functools.cached_property
     def judged_hosts(self) -> list[Host]:
@@ -81,7 +81,8 @@ class Target:
                 )
         return self.hosts
 
-    def _with_passwords(self, hosts: list[Host]) -> list[Host]:
+    def with_access(self, hosts: list[Host]) -> list[Host]:
+        """The hosts with what the command line says of the way in."""
         from gpuops import secret
 
         changes: dict[str, Any] = {}

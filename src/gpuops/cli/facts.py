@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -26,21 +27,41 @@ def command(target: Target, *, as_json: bool, save: Path | None, names: tuple[st
     What is saved are the nodes' own answers, so that `gpuops validate --from DIR` can judge them again later, with
     newer parsers and checks and without any network.
     """
-    from gpuops import facts
 
-    probes = _chosen(names)
-    outcomes = target.each(
-        lambda transport, host: facts.gather(host.name, transport.batch, probes, keep_answers=save is not None),
-        "gathering facts",
-    )
-    found = [o.value for o in outcomes if o.value is not None]
-    if save is not None:
+    def deliver(found: list[Facts]) -> None:
+        if save is None:
+            click.echo(_json(found) if as_json else "\n".join(_tree(found)))
+            return
         write_all(found, save)
         click.echo(f"{len(found)} nodes saved in {save}", err=True)
-    else:
-        click.echo(_json(found) if as_json else "\n".join(_tree(found)))
+
+    return _collect(target, _chosen(names), deliver, keep_answers=save is not None)
+
+
+def show(target: Target, probes: Sequence[Probe[Any]], picture: Callable[[Facts], Any]) -> int:
+    """Ask the chosen hosts, and print what ``picture`` (plain maps and lists) makes of the facts; the exit code."""
+    from gpuops.cli._values import lines
+
+    return _collect(
+        target, probes, lambda found: click.echo("\n".join(lines({facts.node: picture(facts) for facts in found})))
+    )
+
+
+def _collect(
+    target: Target,
+    probes: Sequence[Probe[Any]],
+    deliver: Callable[[list[Facts]], None],
+    *,
+    keep_answers: bool = False,
+) -> int:
+    from gpuops import facts
     from gpuops.cli._options import tell
 
+    outcomes = target.each(
+        lambda transport, host: facts.gather(host.name, transport.batch, probes, keep_answers=keep_answers),
+        "gathering facts",
+    )
+    deliver([o.value for o in outcomes if o.value is not None])
     for reason, nodes in reasons(outcomes).items():
         tell(f"{', '.join(nodes)}: {reason}")
     return exit_code(outcomes)
@@ -74,16 +95,22 @@ def write_all(found: list[Facts], folder: Path) -> None:
 def _json(found: list[Facts]) -> str:
     import json
 
-    return json.dumps({f.node: {name: _told(value) for name, value in f.values.items()} for f in found}, indent=1)
+    return json.dumps({f.node: whole(f) for f in found}, indent=1)
 
 
 def _tree(found: list[Facts]) -> list[str]:
     from gpuops.cli._values import lines
 
-    return [line for f in found for line in lines({f.node: {name: _told(v) for name, v in f.values.items()}})]
+    return [line for f in found for line in lines({f.node: whole(f)})]
 
 
-def _told(value: object) -> Any:
+def whole(facts: Facts) -> dict[str, Any]:
+    """All of a node's facts."""
+    return {name: told(value) for name, value in facts.values.items()}
+
+
+def told(value: object) -> Any:
+    """A value, or why it is unknown."""
     from gpuops.cli._values import plain
     from gpuops.probing import Unknown
 

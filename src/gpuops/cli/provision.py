@@ -69,12 +69,12 @@ def command(  # noqa: PLR0913 - one argument an option
     if list_tasks:
         return _list(_steps.list_steps(book))
     selection = Selection(_words(tags), _words(skip_tags), start_at)
-    assignments = assign(book, _chooser(target), selection)
+    assignments = assign(book, chooser(target), selection)
     if list_hosts:
         return _list(_steps.list_hosts(assignments))
-    order = _order(target, check=check, resume=resume, force=force, break_lock=break_lock)
-    record, work = _carry_out(target, order, book, assignments, selection, library)
-    _tell(record, work, playbook, check=check, diff=diff)
+    order = order_of(target, check=check, resume=resume, force=force, break_lock=break_lock)
+    record, work = carry_out(target, order, book, assignments, selection, library)
+    tell_record(record, work, playbook, check=check, diff=diff)
     return record.exit_code(check=check)
 
 
@@ -84,7 +84,7 @@ def _list(lines: Iterable[str]) -> int:
     return 0
 
 
-def _order(target: Target, **wish: Any) -> Order:
+def order_of(target: Target, **wish: Any) -> Order:
     """How the run is carried out; its journal lies beside the project's store."""
     from gpuops.playbook.provisioning import Order
 
@@ -94,7 +94,7 @@ def _order(target: Target, **wish: Any) -> Order:
     return Order(__version__, runs, fanout=min(fanout, most_open), most_open=most_open, **wish)
 
 
-def _carry_out(
+def carry_out(
     target: Target, order: Order, book: Playbook, assignments: list[Assignment], selection: Selection, library: Library
 ) -> tuple[Record, Provisioning]:
     """Reach the nodes and do it."""
@@ -116,7 +116,7 @@ def _words(text: str) -> tuple[str, ...]:
     return tuple(word.strip() for word in text.split(",") if word.strip())
 
 
-def _chooser(target: Target) -> Callable[[str], Sequence[Host]]:
+def chooser(target: Target) -> Callable[[str], Sequence[Host]]:
     """What a play's pattern selects of the chosen hosts; without an inventory, ``all`` is this machine."""
     from gpuops.errors import PatternError
     from gpuops.inventory import Inventory
@@ -152,7 +152,10 @@ def _run(work: Provisioning, *, check: bool) -> Record:
         click.echo("\r\x1b[K", nl=False, err=True)
 
 
-def _tell(record: Record, work: Provisioning, playbook: str, *, check: bool, diff: bool) -> None:
+def tell_record(
+    record: Record, work: Provisioning, playbook: str, *, check: bool, diff: bool, resumable: bool = True
+) -> None:
+    """Say what became of every node, and how to go on."""
     from gpuops.cli._steps import draw, summary
     from gpuops.report.page import Page, fold
 
@@ -175,5 +178,5 @@ def _tell(record: Record, work: Provisioning, playbook: str, *, check: bool, dif
     for node, names in record.waiting.items() if not check else ():
         if names:
             click.echo(f"{node} still waits for: {', '.join(names)}; the next run of this playbook does it")
-    if not check and record.exit_code(check=False):
+    if resumable and not check and record.exit_code(check=False):
         click.echo(f"go on: gpuops provision {playbook} --resume {work.run_id}")
