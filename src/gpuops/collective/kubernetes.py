@@ -11,15 +11,15 @@ from gpuops.shell import Command, Completed
 from gpuops.transport import Transport
 
 
-def _kubectl(*words: str, fields: Sequence[str]) -> Command:
+def ask_for(*words: str, fields: Sequence[str]) -> Command:
     """Asks for one line an object, its fields between tabs; a map in a field is JSON."""
     row = r'{"\t"}'.join(fields)
     path = f'jsonpath={{range .items[*]}}{row}{{"\\n"}}{{end}}'
     return Command(("kubectl", "get", *words, "--request-timeout=15s", "-o", path), timeout_seconds=20)
 
 
-NODES = _kubectl("nodes", fields=("{.metadata.name}", "{.status.addresses[*].address}"))
-PODS = _kubectl(
+NODES = ask_for("nodes", fields=("{.metadata.name}", "{.status.addresses[*].address}"))
+PODS = ask_for(
     "pods",
     "--all-namespaces",
     "--field-selector=status.phase!=Succeeded,status.phase!=Failed",  # those that ended hold nothing
@@ -35,10 +35,10 @@ _GPU = ("nvidia.com/", '"resourceClaim')
 
 def allocations(machine: Transport, hosts: Sequence[Host]) -> Mapping[str, Allocation]:
     """The pods that hold GPUs of each of ``hosts``; unknown of a host that the cluster of ``machine`` does not have."""
-    nodes = _rows(machine.run(NODES), 2)
+    nodes = rows(machine.run(NODES), 2)
     if isinstance(nodes, Unknown):
         return dict.fromkeys((host.name for host in hosts), nodes)
-    pods = _rows(machine.run(PODS), 3)
+    pods = rows(machine.run(PODS), 3)
     if isinstance(pods, Unknown):
         return dict.fromkeys((host.name for host in hosts), pods)
     names = {alias: node for node, addresses in nodes for alias in (*addresses.split(), node)}
@@ -53,12 +53,13 @@ def _allocation(node: str | None, held: Mapping[str, tuple[Claim, ...]]) -> Allo
     return Unknown("Kubernetes has no such node") if node is None else held.get(node, ())
 
 
-def _rows(answer: Completed, columns: int) -> list[list[str]] | Unknown:
+def rows(answer: Completed, columns: int) -> list[list[str]] | Unknown:
+    """The rows of an answer to `ask_for`."""
     if answer.missing:
         return Unknown(f"there is no kubectl on {answer.node}")
     if answer.exit or answer.timed_out or answer.truncated:
         return Unknown(f"kubectl says: {answer.last_words() or 'nothing'}")
-    rows = [line.split("\t") for line in answer.out.splitlines()]
-    if any(len(row) != columns for row in rows):
+    found = [line.split("\t") for line in answer.out.splitlines()]
+    if any(len(row) != columns for row in found):
         return Unknown(f"kubectl's answer cannot be read: {answer.out[:80]!r}")
-    return rows
+    return found

@@ -1,0 +1,51 @@
+"""Door: whether a node takes jobs, as its scheduler has it. What somebody else closed is never opened here."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from typing import Protocol
+
+from gpuops.inventory import Host
+from gpuops.lifecycle.states import STATES, State
+
+MARK = "gpuops:"
+
+
+class Door(Protocol):
+    """A scheduler's door. Both give what hinders each node; a node that is as it shall be is not among them."""
+
+    def close(self, hosts: Sequence[Host], state: State, why: str) -> Mapping[str, str]:
+        """Let no more jobs start; those that run go on to their end."""
+
+    def open(self, hosts: Sequence[Host]) -> Mapping[str, str]:
+        """Let jobs start, where nobody but gpuops forbids it."""
+
+    def busy(self, hosts: Sequence[Host]) -> Mapping[str, str]:
+        """The nodes that are not closed, or on which jobs still run, each in words."""
+
+
+class NoDoor:
+    """No scheduler: every node is as it shall be."""
+
+    def close(self, hosts: Sequence[Host], state: State, why: str) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
+        """Nothing to close."""
+        return {}
+
+    def open(self, hosts: Sequence[Host]) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
+        """Nothing to open."""
+        return {}
+
+    def busy(self, hosts: Sequence[Host]) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
+        """Nobody can tell."""
+        return {}
+
+
+def reason_of(state: State, why: str) -> str:
+    """What a scheduler shows of a node that we closed: ``gpuops:repair Xid 79``, in one line."""
+    return " ".join(f"{MARK}{state} {why}".split())
+
+
+def is_ours(reason: str) -> bool:
+    """The reason is one of `reason_of`; that of a lease for measuring is not."""
+    word, _, _ = reason.removeprefix(MARK).partition(" ")
+    return reason.startswith(MARK) and word in STATES

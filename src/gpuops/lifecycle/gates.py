@@ -1,0 +1,74 @@
+"""Gates: what a node must pass before it takes jobs, quick proofs before long ones and one node before two; pure."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterable
+from dataclasses import dataclass
+
+from gpuops.lifecycle.fingerprint import differences
+from gpuops.lifecycle.states import LADDER, State, state_of, step
+from gpuops.store import Event, Fingerprint, Move, Passed
+
+KEPT_DAYS = 30
+"""How long a test that took long counts for the same machine; our own choice: about the time between maintenances."""
+
+
+@dataclass(frozen=True)
+class Gate:
+    """One gate: what passing it shows, and the state that it ``earns``.
+
+    One that is ``kept`` takes long, so that it counts for the same machine again. An admitted node is asked only those
+    that ``disturb`` nothing.
+    """
+
+    name: str
+    shows: str
+    earns: State = "new"
+    kept: bool = False
+    disturbs: bool = True
+
+
+GATES = (
+    Gate("facts", "it answers and tells what it is", disturbs=False),
+    Gate("preflight", "it can become what the playbooks make of it", disturbs=False),
+    Gate("provision", "every step of the playbook held"),
+    Gate("second-pass", "the playbook finds nothing more to change", "provisioned", disturbs=False),
+    Gate("burn-in", "it computes without errors under full load", "burned_in", kept=True),
+    Gate("validate", "every check passes, and its GPUs reach their bandwidth", kept=True),
+    Gate("pair", "it is as fast with an admitted neighbour", "validated", kept=True),
+    Gate("admit", "it takes jobs", "admitted"),
+)
+
+
+def gates_for(state: State) -> tuple[Gate, ...]:
+    """The gates that a node goes through: of one that may run jobs only those that disturb nothing."""
+    return tuple(gate for gate in GATES if state != "admitted" or not gate.disturbs)
+
+
+def counts_still(gate: Gate, passed: Iterable[Passed], fingerprint: Fingerprint, now: dt.datetime) -> bool:
+    """The gate was passed by this very machine, and not too long ago."""
+    return gate.kept and any(
+        known.gate == gate.name
+        and now - known.at < dt.timedelta(days=KEPT_DAYS)
+        and not differences(known.fingerprint, fingerprint)
+        for known in passed
+    )
+
+
+def earned(before: Event | None, gate: Gate, why: str, fingerprint: Fingerprint) -> Move | None:
+    """What passing the gate makes of a node; None where it is that, or more, already."""
+    now = state_of(before)
+    if before and now in LADDER and LADDER.index(now) >= LADDER.index(gate.earns):
+        return None
+    if now == "drained" and gate.earns == "new":
+        return None
+    return step(before, gate.earns, why, fingerprint)
+
+
+def admission(before: Event | None, passed: Iterable[Passed], found: Fingerprint, now: dt.datetime) -> tuple[Gate, ...]:
+    """The gates whose proof is missing for a node that shall take jobs; none: it may be admitted."""
+    if state_of(before) not in ("validated", "drained", "admitted"):
+        return tuple(gate for gate in GATES if gate.earns != "admitted" or gate.kept)
+    passed = tuple(passed)
+    return tuple(gate for gate in GATES if gate.kept and not counts_still(gate, passed, found, now))

@@ -1,0 +1,81 @@
+import datetime as dt
+
+import pytest
+
+from gpuops.lifecycle.gates import GATES, KEPT_DAYS, admission, counts_still, earned, gates_for
+from gpuops.lifecycle.states import LADDER, STATES
+from gpuops.store import Event, Passed
+
+NOW = dt.datetime(2026, 6, 1, tzinfo=dt.timezone.utc)
+MACHINE = {"driver": ("580.95.05",)}
+BY_NAME = {gate.name: gate for gate in GATES}
+
+
+def event(state):
+    return Event("gpu01", state, "because", NOW, "run", "alice", MACHINE)
+
+
+def passed(gate, days=1, fingerprint=MACHINE):
+    return Passed(gate, NOW - dt.timedelta(days=days), fingerprint)
+
+
+ALL = [passed(gate.name) for gate in GATES if gate.kept]
+
+
+def test_the_gates_earn_the_ladder_from_its_foot_to_its_top():
+    earned = list(dict.fromkeys(gate.earns for gate in GATES if gate.earns != "new"))
+    assert ["new", *earned] == list(LADDER)
+
+
+def test_an_admitted_node_is_asked_only_what_disturbs_nothing():
+    assert [gate.name for gate in gates_for("admitted")] == ["facts", "preflight", "second-pass"]
+    assert all(gates_for(state) == GATES for state in STATES if state != "admitted")
+
+
+@pytest.mark.parametrize(
+    ("known", "counts"),
+    [
+        (passed("burn-in"), True),
+        (passed("burn-in", days=KEPT_DAYS), False),
+        (passed("burn-in", fingerprint={"driver": ("590.1",)}), False),
+        (passed("pair"), False),
+    ],
+)
+def test_a_long_test_counts_again_for_the_same_machine_and_not_for_ever(known, counts):
+    assert counts_still(BY_NAME["burn-in"], [known], MACHINE, NOW) is counts
+
+
+def test_a_quick_gate_is_always_tried_again():
+    assert not counts_still(BY_NAME["second-pass"], [passed("second-pass", days=0)], MACHINE, NOW)
+
+
+@pytest.mark.parametrize(
+    ("state", "gate", "becomes"),
+    [
+        ("new", "second-pass", "provisioned"),
+        ("repair", "facts", "new"),
+        ("drained", "facts", None),
+        ("drained", "second-pass", "provisioned"),
+        ("validated", "burn-in", None),
+        ("admitted", "second-pass", None),
+        ("validated", "admit", "admitted"),
+    ],
+)
+def test_passing_a_gate_raises_and_never_lowers(state, gate, becomes):
+    move = earned(event(state), BY_NAME[gate], "why", MACHINE)
+    assert (move.state if move else None) == becomes
+
+
+def test_a_node_of_which_nothing_is_known_becomes_new():
+    assert earned(None, BY_NAME["facts"], "it answers", MACHINE).state == "new"
+
+
+def test_a_drained_node_is_admitted_again_while_its_tests_count():
+    assert admission(event("drained"), ALL, MACHINE, NOW) == ()
+    missing = admission(event("drained"), ALL[1:], MACHINE, NOW)
+    assert [gate.name for gate in missing] == [ALL[0].gate]
+
+
+@pytest.mark.parametrize("state", ["new", "provisioned", "burned_in", "repair", "rma", "retired"])
+def test_nobody_else_is_admitted_by_hand(state):
+    assert admission(event(state), ALL, MACHINE, NOW)

@@ -1,0 +1,139 @@
+import pytest
+
+from gpuops.lifecycle.gates import GATES, gates_for
+from gpuops.lifecycle.life import Life, Objection, exit_code
+from gpuops.store import Move
+
+MACHINE = {"driver": ("580.95.05",), "GPU serials": ("165",)}
+OTHER = {**MACHINE, "driver": ("590.1",)}
+LONG = ["burn-in", "validate", "pair"]
+
+
+class Door:
+    def __init__(self):
+        self.shut = {}
+        self.broken = {}
+
+    def close(self, hosts, state, why):
+        self.shut |= {host.name: f"{state} {why}" for host in hosts if host.name not in self.broken}
+        return {host.name: self.broken[host.name] for host in hosts if host.name in self.broken}
+
+
+@pytest.fixture
+def door():
+    return Door()
+
+
+@pytest.fixture
+def climb(store, door, a_host):
+    """Leads nodes through all gates; those named object, the fingerprint is given. Tells which gates were tried."""
+
+    def climb(*names, machine=MACHINE, **objections):
+        tried = []
+        life = Life(store, store.begin("onboard"), door)
+        hosts = [a_host(name) for name in names]
+
+        def facts(some):
+            return life.recognise(some, dict.fromkeys(names, machine))
+
+        def attempt(name):
+            def try_it(some):
+                tried.append((name, [host.name for host in some]))
+                return {node: Objection("no") for node in objections.get(name.replace("-", "_"), ())}
+
+            return facts if name == "facts" else try_it
+
+        state = store.present().get(names[0])
+        through = life.climb(
+            hosts, gates_for(state.state if state else "new"), {g.name: attempt(g.name) for g in GATES}
+        )
+        return life, [host.name for host in through], dict(tried)
+
+    return climb
+
+
+def test_who_passes_every_gate_is_admitted(climb, store):
+    life, through, tried = climb("gpu01", "gpu02")
+    assert through == ["gpu01", "gpu02"]
+    assert list(tried) == [gate.name for gate in GATES[1:]]
+    assert [event.state for event in store.history("gpu01")] == [
+        "new", "provisioned", "burned_in", "validated", "admitted",
+    ]  # fmt: skip
+    assert store.last("gpu01").fingerprint == MACHINE
+    assert exit_code(life.stopped) == 0
+
+
+def test_who_fails_stops_there_and_the_others_go_on(climb, store, door):
+    life, through, tried = climb("gpu01", "gpu02", burn_in=["gpu01"])
+    assert through == ["gpu02"]
+    assert tried["validate"] == ["gpu02"]
+    assert (store.last("gpu01").state, store.last("gpu01").why) == ("provisioned", "stopped at burn-in: no")
+    assert door.shut["gpu01"] == "provisioned burn-in: no"
+    assert "gpu02" not in door.shut
+    assert exit_code(life.stopped) == 1
+
+
+def test_next_time_it_goes_on_from_there(climb, store):
+    climb("gpu01", pair=["gpu01"])
+    _, through, tried = climb("gpu01")
+    assert through == ["gpu01"]
+    assert not {"burn-in", "validate"} & set(tried)
+    assert tried["pair"] == ["gpu01"]
+    assert store.last("gpu01").state == "admitted"
+
+
+def test_another_machine_starts_its_long_tests_anew(climb):
+    climb("gpu01", pair=["gpu01"])
+    _, _, tried = climb("gpu01", machine=OTHER)
+    assert all(tried[name] == ["gpu01"] for name in LONG)
+
+
+def test_an_admitted_node_is_not_disturbed(climb, store, door):
+    climb("gpu01")
+    before = len(store.history("gpu01"))
+    _, through, tried = climb("gpu01")
+    assert through == ["gpu01"]
+    assert list(tried) == ["preflight", "second-pass"]
+    assert len(store.history("gpu01")) == before
+    assert door.shut == {}
+
+
+def test_an_admitted_node_that_drifted_is_told_and_keeps_its_jobs(climb, store, door):
+    climb("gpu01")
+    life, _, _ = climb("gpu01", second_pass=["gpu01"])
+    assert store.last("gpu01").state == "admitted"
+    assert door.shut == {}
+    assert exit_code(life.stopped) == 1
+
+
+def test_an_admitted_node_that_is_another_machine_is_let_out(climb, store, door):
+    climb("gpu01")
+    life, through, tried = climb("gpu01", machine=OTHER)
+    assert (through, tried) == ([], {})
+    assert store.last("gpu01").state == "provisioned"
+    assert "driver 580.95.05 → 590.1" in store.last("gpu01").why
+    assert door.shut["gpu01"].startswith("provisioned ")
+    gate, objection = life.stopped["gpu01"]
+    assert (gate.name, objection.advice) == ("facts", "when its jobs have ended: gpuops onboard gpu01")
+
+
+def test_that_it_cannot_be_let_out_is_told_too(climb, door):
+    climb("gpu01")
+    door.broken["gpu01"] = "scontrol says: no"
+    life, _, _ = climb("gpu01", machine=OTHER)
+    assert "it cannot be closed to jobs: scontrol says: no" in life.stopped["gpu01"][1].why
+
+
+def test_only_nodes_that_take_no_jobs_are_closed(store, door, a_host):
+    life = Life(store, store.begin("x"), door)
+    store.move("gpu02", life.run, lambda _: Move("admitted", "x"))
+    door.broken["gpu03"] = "scontrol says: no"
+    hindered = life.close([a_host(name) for name in ("gpu01", "gpu02", "gpu03")], "onboarding")
+    assert door.shut == {"gpu01": "new onboarding"}
+    assert list(hindered) == ["gpu03"]
+
+
+@pytest.mark.parametrize(("codes", "expected"), [((), 0), ((3,), 3), ((3, 1), 1), ((1, 3, 4), 4)])
+def test_the_exit_code_is_the_gravest(codes, expected):
+    stopped = {str(number): (GATES[0], Objection("x", exit_code=code)) for number, code in enumerate(codes)}
+    assert exit_code(stopped) == expected
