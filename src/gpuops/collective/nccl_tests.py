@@ -16,7 +16,6 @@ _NO_WAY = re.compile(
     r"ssh: (?:connect to host (\S+) port \d+: .*|Could not resolve hostname (\S+): .*)"
     r"|.*(?:Host key verification failed|Permission denied \(publickey).*"
 )
-_NCCL_NO_WAY = re.compile(r"(?i)(?:connect|connection|call to).*(?:refused|timed out|unreachable|no route)")
 _OUT_OF_TIME = "time limit for job execution"
 _LONGEST = 200
 
@@ -47,7 +46,7 @@ def figure_of(task: Task, answer: Completed) -> Figure:
     if trouble or run is None or row is None or rate is None:
         kind, why = trouble or ("error", "no bandwidth was printed")
         return Figure(task.group, None, kind, _absent(task, kind, answer, log), detail=_short(why))
-    return Figure(task.group, rate, spread=_spread(row), detail=_conduct(log))
+    return Figure(task.group, rate, spread=_spread(row), detail=str(log))
 
 
 def _trouble(task: Task, answer: Completed, run: Run | None, log: NcclLog) -> tuple[Trouble, str] | None:
@@ -55,15 +54,14 @@ def _trouble(task: Task, answer: Completed, run: Run | None, log: NcclLog) -> tu
     no_way = _NO_WAY.search(answer.err)
     if no_way:
         return "unreachable", no_way[0]
-    if task.rdma and "Socket" in log.networks:
+    if task.rdma and "NET/Socket" in log.networks:
         return "socket", f"NCCL took TCP, not RDMA{_told(run)}"
     if run and run.wrong:
         return "wrong", f"the sums came out wrong{_told(run)}"
     if answer.timed_out or _OUT_OF_TIME in answer.err:
         return "hang", f"not done within {answer.seconds:.0f} s"
-    refused = next(filter(_NCCL_NO_WAY.search, log.warnings), "")
-    if refused:
-        return "unreachable", refused
+    if log.no_way:
+        return "unreachable", log.no_way
     return _failure(task, answer, run, log)
 
 
@@ -106,12 +104,6 @@ def _told(run: Run | None) -> str:
     row = run.largest if run else None
     rate = row.out_of_place.busbw_gb_per_s if row else None
     return "" if rate is None else f" ({rate:g} GB/s)"
-
-
-def _conduct(log: NcclLog) -> str:
-    """How NCCL went about it, as far as it told: ``NCCL 2.28.9, RING, IB with GPUDirect``."""
-    network = "/".join(log.networks) + (" with GPUDirect" if log.gpu_direct else "")
-    return ", ".join(filter(None, (f"NCCL {log.version}" if log.version else "", log.algorithm, network)))
 
 
 def _short(text: str) -> str:

@@ -34,7 +34,7 @@ def test_a_good_run_is_a_figure_with_its_spread_and_how_nccl_went_about_it():
     found = figure(GOOD)
     assert (found.gb_per_s, found.trouble, found.absent) == (48.8, "", ())
     assert found.spread == pytest.approx(0.0099, abs=1e-4)
-    assert found.detail == "NCCL 2.28.9, RING, IB with GPUDirect"
+    assert found.detail == "NCCL 2.28.9, RING/SIMPLE over NET/IB with GDRDMA"
 
 
 def test_wrong_sums_are_no_figure():

@@ -1,3 +1,4 @@
+import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -13,11 +14,18 @@ node-a:901:933 [0] NCCL INFO ncclCommInitRank comm 0x55d0 rank 0 nranks 2 cudaDe
 node-a:901:933 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo RING proto LL128 channel{Lo..Hi}={0..3}
 node-a:901:933 [0] NCCL INFO AllReduce: 2097152 Bytes -> Algo NVLS_TREE proto SIMPLE channel{Lo..Hi}={0..15}
 """
+BARE = """\
+INFO NET/IB : Using [0]mlx5_3:1/IB/SHARP [RO]; OOB eth0:10.0.0.1<0>
+INFO 0[0] -> 1[1] via P2P/CUMEM/read
+INFO 1[1] -> 2[2] [send] via NET/IB/0(1)/GDRDMA/Shared
+INFO 9[1] -> 1[1] [receive] via NET/IB/0/GDRDMA
+INFO AllReduce: 1073741824 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..15}
+"""
 
 
 def test_nccl_tells_its_network_its_algorithm_and_who_is_ready():
     log = parse_nccl_log(SAID)
-    assert (log.version, log.networks, log.gpu_direct) == ("2.28.9", ("IB",), True)
+    assert (log.version, log.networks, log.gpu_direct) == ("2.28.9", ("NET/IB",), True)
     assert log.algorithm == "NVLS_TREE"
     assert log.ready == {"node-a": 1, "node-b": 0}
 
@@ -29,23 +37,78 @@ def test_a_connection_without_gpu_direct_is_told():
 
 def test_a_plugin_for_rdma_counts_as_rdma():
     log = parse_nccl_log(SAID.replace("NET/IB/", "NET/AWS Libfabric/"))
-    assert (log.networks, log.gpu_direct) == (("AWS Libfabric",), True)
+    assert (log.networks, log.gpu_direct) == (("NET/AWS Libfabric",), True)
     assert parse_nccl_log(SAID.replace("NET/IB/", "NET/Socket/")).gpu_direct is None
 
 
 def test_sockets_are_told_by_the_connection_or_else_by_the_announcement():
-    assert parse_nccl_log("n:1:2 [0] NCCL INFO Using network Socket \n").networks == ("Socket",)
+    assert parse_nccl_log("n:1:2 [0] NCCL INFO Using network Socket \n").networks == ("NET/Socket",)
     mixed = SAID + "node-a:901:933 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[0] [send] via NET/Socket/0\n"
-    assert parse_nccl_log(mixed).networks == ("IB", "Socket")
+    assert parse_nccl_log(mixed).networks == ("NET/IB", "NET/Socket")
 
 
 def test_old_releases_number_their_algorithms():
     assert parse_nccl_log("n:1:2 [0] NCCL INFO 1024 Bytes -> Algo 1 proto 2 time 5.1\n").algorithm == "RING"
+    assert str(parse_nccl_log("AllReduce: 8589934592 Bytes -> Algo 4 proto 2 time 19230.5")) == "NVLS/SIMPLE"
 
 
 def test_warnings_are_kept_once():
     text = "\nn:1:2 [0] transport/net_ib.cc:88 NCCL WARN NET/IB : Got async event : port error\n"
     assert parse_nccl_log(text + text).warnings == ("NET/IB : Got async event : port error",)
+
+
+def test_algorithm_transports_and_devices_are_nccl_s_own_words():
+    log = parse_nccl_log(BARE)
+    assert (log.algorithm, log.protocol) == ("RING", "SIMPLE")
+    assert log.transports == ("NET/IB", "P2P/CUMEM")
+    assert (log.networks, log.without_gdr, log.devices) == (("NET/IB",), (), ("mlx5_3",))
+    assert str(log) == "RING/SIMPLE over NET/IB with GDRDMA, P2P/CUMEM"
+
+
+@pytest.mark.parametrize(
+    ("line", "without"),
+    [
+        ("0[0] -> 8[0] [send] via NET/IB/0", ("NET/IB",)),
+        ("0[0] -> 8[0] [send] via NET/Socket/0", ("NET/Socket",)),
+        ("0[0] -> 8[0] [send] via NET/AWS Libfabric/3/GDRDMA", ()),
+        ("0[0] -> 1[1] via SHM/direct/direct", ()),
+    ],
+)
+def test_a_channel_through_host_memory_is_noticed_on_the_network_only(line, without):
+    assert parse_nccl_log(BARE + line).without_gdr == without
+
+
+def test_what_stays_within_the_node_goes_over_no_network_whatever_was_announced():
+    assert parse_nccl_log("INFO Using network Socket\nINFO 0[0] -> 1[1] via P2P/CUMEM\n").networks == ()
+
+
+@pytest.mark.parametrize(
+    "line", ["NET/Plugin: Loaded net plugin AWS Libfabric (v8)", "INFO NET/Plugin: Loaded net plugin AWS Libfabric"]
+)
+def test_a_plugin_that_does_the_network_is_named(line):
+    assert str(parse_nccl_log(BARE + line)).endswith("; plugin AWS Libfabric")
+
+
+def test_the_last_algorithm_counts_and_silence_tells_nothing():
+    last = "AllReduce: 8 Bytes -> Algo TREE proto LL channel{Lo..Hi}={0..1}"
+    assert parse_nccl_log(BARE + last).algorithm == "TREE"
+    assert str(NcclLog()) == ""
+    assert parse_nccl_log("\nnoise via\nBytes -> Algo") == NcclLog()
+
+
+@pytest.mark.parametrize(
+    ("warning", "no_way"),
+    [
+        ("socketStartConnect: Connect to 10.0.0.9<43211> failed : Connection refused", True),
+        ("Call to connect returned Connection timed out, retrying", True),
+        ("Connect to fe80::1%eth0<1> failed : No route to host", True),
+        ("Cuda failure 2 'out of memory'", False),
+    ],
+)
+def test_a_connection_that_did_not_come_about_is_told_apart(warning, no_way):
+    log = parse_nccl_log(f"misc/socket.cc:484 NCCL WARN {warning}")
+    assert log.warnings == (warning,)
+    assert bool(log.no_way) == no_way
 
 
 def test_without_lines_of_nccl_nothing_is_told():

@@ -1,4 +1,4 @@
-"""What the ``nccl`` engine knows: libraries, ranks and their GPUs, NCCL's log, verdicts, and a round's course.
+"""What the ``nccl`` engine knows: libraries, ranks and their GPUs, verdicts, and a round's course.
 
 All but the course is pure: text and replies of nodes in, values out.
 """

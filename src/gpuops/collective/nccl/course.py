@@ -9,11 +9,11 @@ from typing import Any
 
 from gpuops.collective.engines import Load
 from gpuops.collective.nccl.library import Library, Survey
-from gpuops.collective.nccl.log import read_log
 from gpuops.collective.nccl.seats import Party, Seat, payload_bytes
 from gpuops.collective.nccl.verdict import Fitness, Reply, Sample, failure, reply_of, success
 from gpuops.errors import GpuopsError
 from gpuops.isolation.rounds import Figure, Group
+from gpuops.probes.nccl_log import parse_nccl_log
 
 SLACK_SECONDS = 12.0
 """What a keeper may need beyond the time that it is given: to ask RAS, to kill, and to answer."""
@@ -93,8 +93,8 @@ class Course:
         timed = self._step("timed runs", seconds, lambda group, _: self._driving(group, sum(counts[group]), leave=True))
         for group, replies in timed.items():
             sample = Sample(setting.load.operation, self._sizes[group], counts[group][0])
-            conduct, fitness = read_log(self._logs[group]), setting.fitness(self._parties[group])
-            self._figures[group] = success(group, replies, sample, conduct, fitness)
+            log, fitness = parse_nccl_log("\n".join(self._logs[group])), setting.fitness(self._parties[group])
+            self._figures[group] = success(group, replies, sample, log, fitness)
 
     def _step(
         self, doing: str, seconds: float, tell: Callable[[Group, Seat], Message | None], do: str = "ask"

@@ -5,15 +5,11 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
+from gpuops.bandwidth import GIB, gate_bytes
 from gpuops.collective.engines import Load
 from gpuops.isolation.fabric import Fabric, Node
 from gpuops.isolation.rounds import Group
 
-GIB = 1 << 30
-_JUDGED_BYTES = GIB
-_JUDGED_BYTES_PER_RANK = 8 << 20
-"""Smaller payloads cannot be judged: on 8 H100, 256 MiB gives 423 of 479 GB/s and 1 GiB 466 (Azure's NDv5 guide); in a
-group it takes the more the more ranks there are (coreweave/nccl-tests, README.md: 20 racks of NVL72)."""
 _SPARE_BYTES = 2 * GIB
 """Left to NCCL for its own buffers: some 5 to 10 MiB a channel and peer, and NVLS' multicast buffers."""
 _VARIANTS: Mapping[str, Mapping[str, str]] = {
@@ -72,7 +68,7 @@ def payload_bytes(load: Load, ranks: int, free_bytes: int) -> int:
 
     ``free_bytes`` is the least free memory among its GPUs; a buffer is needed on either side.
     """
-    wanted = load.size_bytes or max(_JUDGED_BYTES, _JUDGED_BYTES_PER_RANK * ranks)
+    wanted = load.size_bytes or gate_bytes(ranks)
     unit = 4 if load.operation in ("all_reduce", "send_recv") else 4 * ranks
     room = max(free_bytes - _SPARE_BYTES, free_bytes // 8) // 2
     return max(min(wanted, room) // unit, 1) * unit

@@ -8,12 +8,13 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
+from gpuops.bandwidth import GIB
 from gpuops.collective.bus import bus_factor
 from gpuops.collective.engines import Operation
-from gpuops.collective.nccl.log import Conduct, read_log
 from gpuops.collective.nccl.seats import Seat
 from gpuops.errors import ConnectError, GpuopsError, LostError
 from gpuops.isolation.rounds import Figure, Group, Trouble
+from gpuops.probes.nccl_log import NcclLog, parse_nccl_log
 
 _STAGES = ("start", "load", "join", "joined", "launch", "run", "check", "leave")
 _SILENT_SECONDS = 2.0
@@ -21,7 +22,6 @@ _SILENT_SECONDS = 2.0
 _STOPPED = frozenset("TtDZ")
 _REMOTE = "remote process"
 _RAS_RANK = re.compile(r"\bRank (\d+)\b.*managed by process (\d+)\b")
-_GIB = 1 << 30
 
 
 @dataclass(frozen=True)
@@ -116,7 +116,7 @@ def _cause(replies: Sequence[Reply]) -> tuple[Trouble, Sequence[Reply], str]:
     failed = [reply for reply in replies if reply.error]
     causes = [reply for reply in failed if _REMOTE not in reply.error]
     if causes:
-        no_way = read_log(line for reply in causes for line in reply.log).no_way
+        no_way = parse_nccl_log("\n".join(line for reply in causes for line in reply.log)).no_way
         told = _first(f"{reply.seat.name}: {reply.error}" for reply in causes)
         return ("unreachable", (), f"{told}; {no_way}") if no_way else ("error", causes, told)
     late = [reply for reply in replies if reply.late]
@@ -186,7 +186,7 @@ class Sample:
     warmups: int
 
 
-def success(group: Group, replies: Sequence[Reply], sample: Sample, conduct: Conduct, fitness: Fitness) -> Figure:
+def success(group: Group, replies: Sequence[Reply], sample: Sample, log: NcclLog, fitness: Fitness) -> Figure:
     """The figure of a group whose ranks all came to the end: its speed, unless the sums or the way were wrong.
 
     The time of a run is the mean over its ranks (nccl-tests' default, ``-a 1``), the group's the mean over its runs.
@@ -197,21 +197,21 @@ def success(group: Group, replies: Sequence[Reply], sample: Sample, conduct: Con
     }
     if wrong:
         told = ", ".join(f"{count} of {answers[0]['elements']} elements at {name}" for name, count in wrong.items())
-        return Figure(group, None, "wrong", detail=f"{told} are not what they must be; {conduct}")
+        return Figure(group, None, "wrong", detail=f"{told} are not what they must be; {log}")
     runs = [statistics.fmean(ranks) for ranks in zip(*(answer["seconds"] for answer in answers), strict=True)]
     timed = runs[sample.warmups :]
     seconds = max(statistics.fmean(timed), 1e-9)
     found = sample.size_bytes / seconds * bus_factor(sample.operation, len(replies)) / 1e9
-    said = f"{sample.size_bytes / _GIB:.3g} GiB in {seconds * 1e3:.4g} ms, {conduct}"
-    slow_way = _slow_way(conduct, fitness) if len(group.nodes) > 1 else ""
+    said = f"{sample.size_bytes / GIB:.3g} GiB in {seconds * 1e3:.4g} ms, {log}"
+    slow_way = _slow_way(log, fitness) if len(group.nodes) > 1 else ""
     if slow_way:
         return Figure(group, None, "socket", detail=f"{slow_way}; {found:.4g} GB/s, {said}")
     return Figure(group, found, spread=statistics.pstdev(timed) / seconds, detail=said)
 
 
-def _slow_way(conduct: Conduct, fitness: Fitness) -> str:
-    if fitness.rdma and "NET/Socket" in conduct.networks:
+def _slow_way(log: NcclLog, fitness: Fitness) -> str:
+    if fitness.rdma and "NET/Socket" in log.networks:
         return "NCCL went over TCP sockets, though there is RDMA between the nodes"
-    if fitness.rdma and fitness.past_host_memory and conduct.without_gdr:
-        return f"NCCL went through host memory ({', '.join(conduct.without_gdr)} without GDRDMA)"
+    if fitness.rdma and fitness.past_host_memory and log.without_gdr:
+        return f"NCCL went through host memory ({', '.join(log.without_gdr)} without GDRDMA)"
     return ""

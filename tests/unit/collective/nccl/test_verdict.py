@@ -1,10 +1,10 @@
 import pytest
 
-from gpuops.collective.nccl.log import read_log
 from gpuops.collective.nccl.seats import Seat
 from gpuops.collective.nccl.verdict import Fitness, Sample, absent, failure, reply_of, success
 from gpuops.errors import ConnectError, LostError, NodeError
 from gpuops.isolation.rounds import Group
+from gpuops.probes.nccl_log import parse_nccl_log
 
 PAIR = Group(("a", "b"))
 SEATS = tuple(
@@ -102,7 +102,7 @@ def answers(*seconds, wrong=0):
 
 
 def judged(told, lines=(), operation="all_reduce", *, rdma=True, gdr=True, group=PAIR):
-    return success(group, told, Sample(operation, GIB, 1), read_log(lines), Fitness(rdma, gdr))
+    return success(group, told, Sample(operation, GIB, 1), parse_nccl_log("\n".join(lines)), Fitness(rdma, gdr))
 
 
 @pytest.mark.parametrize(
