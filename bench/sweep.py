@@ -22,7 +22,7 @@ from gpuops.isolation import next_round
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.fabric import Fabric, Nic, Node
 from gpuops.lab import cluster
-from gpuops.lab.collective import running
+from gpuops.lab.collective.running import START_SECONDS
 from gpuops.transport.reach import Reach
 
 LOAD = Load(size_bytes=1 << 30)
@@ -37,7 +37,7 @@ def fabric_of(hosts):
 def measuring_seconds(measured):
     """How long the slowest program of a round ran: its start, then both series of iterations."""
     slowest = min(figure.gb_per_s for figure in measured.figures)
-    return running._START_SECONDS + 2 * (LOAD.warmups + LOAD.iterations) * LOAD.size_bytes / slowest / 1e9
+    return START_SECONDS + 2 * (LOAD.warmups + LOAD.iterations) * LOAD.size_bytes / slowest / 1e9
 
 
 def sweep(hosts):

@@ -17,7 +17,8 @@ from gpuops.lab.tools.programs import PROGRAMS, run
 
 COLLECTIVE = (*LAUNCHERS, *OPERATIONS, perftest.PROGRAM)
 """Every program that runs on several hosts at once."""
-_START_SECONDS = 0.4  # a real start takes some seconds; nothing is learnt by waiting for it here
+START_SECONDS = 0.4
+"""Until a launch moves data. A real one takes some seconds; nothing is learnt by waiting for it here."""
 _LONGEST_SECONDS = 4.0
 _REFUSAL_SECONDS = 1.0
 _TIMED_OUT, _NOT_FOUND, _NO_DAEMON, _FAILED = 110, 134, 255, 1
@@ -94,7 +95,7 @@ class Collectives:
         took = Plan.of(launch).seconds(found, bus_factor(launch.program, ranks))
         key = f"{launch.program} {launch.words} {launch.members}"
         self._repeats[key] += 1
-        await asyncio.sleep(min(_LONGEST_SECONDS, _START_SECONDS + took))
+        await asyncio.sleep(min(_LONGEST_SECONDS, START_SECONDS + took))
         for place in places if len(places) > 1 else ():
             for nic in place.nics:
                 self._hosts.wear(place.host, nic.name, took)
