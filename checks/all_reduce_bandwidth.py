@@ -14,6 +14,7 @@ _FABRIC = ("leaf", "unit", "spine")
     severity="fail",
     tags=("standard", "network", "nvlink"),
     catches="a slow or hanging GPU, NIC, cable or switch that no counter shows: every job on it runs at its pace",
+    fix="do what the finding says of the part that it names",
 )
 def all_reduce_bandwidth(shares: Mapping[str, Share], _profile: Profile) -> Iterator[Finding | Unknown]:
     """The part is named that the figures of all rounds accuse together; a pair that was slow only once accuses nobody.

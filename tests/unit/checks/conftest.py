@@ -7,7 +7,9 @@ import pytest
 
 from gpuops.facts import Facts
 from gpuops.judging import discover, judge, judge_group, judge_node
+from gpuops.probes.burn_in import BurnIn, GpuBurn
 from gpuops.probes.clock import Clock
+from gpuops.probes.dcgm_diag import Diagnosis, DiagResult
 from gpuops.probes.disks import Filesystem
 from gpuops.probes.driver import Driver, InstalledDriver
 from gpuops.probes.fabric_manager import FabricManager
@@ -160,6 +162,10 @@ def h100():
             "system": System(*("",) * 5, None, "", None, "", None, {}, "", "", "", virtual=False),
             "disks": (Filesystem("/dev/nvme0n1p2", 1000, 500, 500, "/"),),
             "clock": Clock(1.8e9, synchronized=True, offset_seconds=0.0001),
+            "burn_in": BurnIn(
+                1800.0, (451.0, 449.0, 450.0), gpus=tuple(GpuBurn(g.index, 1800, 1750, 68.0) for g in gpus)
+            ),
+            "dcgm_diag": Diagnosis((DiagResult("memory", "pass", 0), DiagResult("pcie", "skip", 0)), "4.2.3"),
         },
         load("hgx-h100"),
     )

@@ -1,0 +1,52 @@
+"""Under load no GPU is slowed down by heat or by its power supply."""
+
+from collections.abc import Iterator
+from itertools import chain
+
+from gpuops import Finding, Profile, Unknown, check
+from gpuops.probes.burn_in import BurnIn, GpuBurn, burn_in
+
+_BAD = ("hw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown")
+SPREAD_CELSIUS = 10
+"""Between the hottest and the coolest GPU of one node: more is a badly seated heat sink or a blocked duct."""
+
+
+@check(
+    needs=burn_in,
+    severity="fail",
+    tags=("burnin", "gpu", "temperature", "power"),
+    catches="bad cooling and weak power supplies, which show only when all GPUs work at once",
+    fix="look at fans, airflow, inlet temperature and power supplies; one card hotter than the others is seated badly",
+)
+def burn_in_heat(found: BurnIn, _profile: Profile) -> Iterator[Finding | Unknown]:
+    """No second of hardware slowdown; one by software, and a wide spread of temperatures, warns.
+
+    The power cap is the usual state of a GPU under load. Source: NVIDIA, nvml.h (clocks event reasons);
+    stas00/ml-engineering, compute/accelerator (spread of temperatures).
+    """
+    loaded = [gpu for gpu in found.gpus if gpu.loaded]
+    if not loaded:
+        yield Unknown("no GPU was watched under load")
+    yield from chain.from_iterable(map(_slowed, loaded))
+    yield from _spread(loaded)
+
+
+def _slowed(gpu: GpuBurn) -> Iterator[Finding]:
+    bad = {word: gpu.slowed[word] for word in _BAD if word in gpu.slowed}
+    soft = gpu.slowed.get("sw_thermal_slowdown", 0.0)
+    if bad:
+        word, share = next(iter(bad.items()))
+        yield Finding(f"{word} under load", "never", f"{share:.1%} of the time", subject=f"gpu{gpu.gpu}")
+    elif soft:
+        told = f"{soft:.1%} of the time, {gpu.hottest_celsius} °C at most"
+        yield Finding("slowed down by heat under load", "never", told, subject=f"gpu{gpu.gpu}", severity="warn")
+
+
+def _spread(gpus: list[GpuBurn]) -> Iterator[Finding]:
+    told = {gpu.gpu: gpu.hottest_celsius for gpu in gpus if gpu.hottest_celsius is not None}
+    coolest = min(told.values(), default=0.0)
+    for gpu, celsius in told.items():
+        if celsius - coolest > SPREAD_CELSIUS:
+            message = f"{celsius:.0f} °C under load, and the coolest GPU of the node {coolest:.0f} °C"
+            within = f"within {SPREAD_CELSIUS} °C"
+            yield Finding(message, within, celsius - coolest, "°C", subject=f"gpu{gpu}", severity="warn")

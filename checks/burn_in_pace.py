@@ -1,0 +1,33 @@
+"""Under load the node computes, and does not get slower the longer it does."""
+
+from collections.abc import Iterator
+from statistics import median
+
+from gpuops import Finding, Profile, Unknown, check
+from gpuops.probes.burn_in import BurnIn, burn_in
+
+SLOWEST_SHARE = 0.9
+"""Of the median round: nccl-tests judges by the same tenth (NCCL_TESTS_MIN_BW)."""
+
+
+@check(
+    needs=burn_in,
+    severity="fail",
+    tags=("burnin", "gpu", "nvlink"),
+    catches="a node that is fast for a minute and slow for an hour",
+    fix="look at temperature and power of its GPUs under load; if both are well, take the node out",
+)
+def burn_in_pace(found: BurnIn, _profile: Profile) -> Iterator[Finding | Unknown]:
+    """No round failed, and the slowest one reaches nine tenths of the median.
+
+    Source: NVIDIA nccl-tests, src/common.cu (0.9 of the bandwidth that is asked for).
+    """
+    for trouble in dict.fromkeys(found.troubles):
+        yield Finding(f"an all-reduce of its own GPUs failed: {trouble}", "every round", trouble)
+    if not found.gb_per_s:
+        yield Unknown("no all-reduce of its own GPUs was measured")
+        return
+    usual, slowest = median(found.gb_per_s), min(found.gb_per_s)
+    if slowest < SLOWEST_SHARE * usual:
+        message = f"one of {len(found.gb_per_s)} rounds was much slower than the others"
+        yield Finding(message, round(SLOWEST_SHARE * usual, 1), round(slowest, 1), "GB/s")

@@ -1,0 +1,30 @@
+"""NVIDIA's own diagnosis, level 3, passes on every GPU."""
+
+from collections.abc import Iterator
+
+from gpuops import Finding, NotApplicable, Profile, check
+from gpuops.probes.dcgm_diag import Diagnosis, dcgm_diag
+
+
+@check(
+    needs=dcgm_diag,
+    severity="isolate",
+    tags=("burnin", "gpu", "memory", "pcie"),
+    catches="a GPU whose memory, PCIe, NVLink or power fails only under NVIDIA's own load",
+    fix="do what the warning says; a GPU that fails again goes back",
+)
+def dcgm_diagnosis(found: Diagnosis, _profile: Profile) -> Iterator[Finding | NotApplicable]:
+    """Every test that ran passes; one that warns is told. Where DCGM is not installed nothing is judged.
+
+    Source: NVIDIA DCGM documentation, Diagnostics (levels and tests).
+    """
+    if not found.installed:
+        yield NotApplicable("dcgmi is not installed")
+    for result in found.results:
+        if result.status in ("fail", "warn"):
+            subject = "node" if result.gpu is None else f"gpu{result.gpu}"
+            message = f"dcgmi diag: {result.test} {result.status}s{': ' if result.warnings else ''}"
+            message += "; ".join(result.warnings)
+            yield Finding(
+                message, "pass", result.status, "", "", subject, "", "warn" if result.status == "warn" else None
+            )

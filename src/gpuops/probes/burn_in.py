@@ -1,0 +1,156 @@
+"""What a burn-in showed of a node: speed, clocks, power and heat under load, and what was counted meanwhile."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import asdict, dataclass, field
+from statistics import median
+from typing import Any
+
+from gpuops.probing import Probe, Unknown
+from gpuops.shell import Command, Completed
+
+SCHEMA = "gpuops.burn-in/1"
+QUESTION = Command(("gpuops", "burn-in"))
+"""What stands in saved facts as the question that a burn-in answers; it is never sent to a node."""
+_REASONS = {
+    0x4: "sw_power_cap",
+    0x8: "hw_slowdown",
+    0x20: "sw_thermal_slowdown",
+    0x40: "hw_thermal_slowdown",
+    0x80: "hw_power_brake_slowdown",
+}
+"""Source: NVIDIA, nvml.h, nvmlClocksEventReason*; idling and clocks that somebody set slow nothing down."""
+_IDLE = 0x1
+
+
+@dataclass(frozen=True, slots=True)
+class Sample:
+    """One GPU at one second; ``reasons`` is the driver's bit mask."""
+
+    gpu: int
+    celsius: float | None
+    watts: float | None
+    mhz: float | None
+    reasons: int | None
+
+
+@dataclass(frozen=True)
+class GpuBurn:
+    """One GPU over the whole burn-in: ``loaded`` of its ``samples`` were under load, and of those is what is told.
+
+    ``slowed`` is the share of the loaded samples in which each reason held the clock down.
+    """
+
+    gpu: int
+    samples: int
+    loaded: int
+    hottest_celsius: float | None = None
+    most_watts: float | None = None
+    median_mhz: float | None = None
+    slowed: Mapping[str, float] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class BurnIn:
+    """``gb_per_s`` are the node's own all-reduces in their order, ``troubles`` those that gave no figure.
+
+    ``grown`` are counters of errors that rose, ``xids`` events of the kernel that came, both in words, the part first
+    (``gpu3: …``, ``mlx5_0: …``). ``blind`` says what of these could not be counted.
+    """
+
+    seconds: float
+    gb_per_s: tuple[float, ...] = ()
+    troubles: tuple[str, ...] = ()
+    gpus: tuple[GpuBurn, ...] = ()
+    grown: tuple[str, ...] = ()
+    xids: tuple[str, ...] = ()
+    blind: tuple[str, ...] = ()
+
+
+def parse_samples(text: str) -> list[Sample]:
+    """The lines of nvidia-smi's CSV with ``index, temperature.gpu, power.draw, clocks.sm, …reasons.active``.
+
+    A line that was cut, or is something else, is left out; what a card does not tell is None.
+    """
+    rows = ([cell.strip() for cell in line.split(",")] for line in text.splitlines())
+    return [
+        Sample(int(row[0]), _number(row[1]), _number(row[2]), _number(row[3]), _mask(row[4]))
+        for row in rows
+        if len(row) == 5 and row[0].isascii() and row[0].isdigit()
+    ]
+
+
+def _number(cell: str) -> float | None:
+    try:
+        return float(cell)
+    except ValueError:  # [N/A], [Not Supported]
+        return None
+
+
+def _mask(cell: str) -> int | None:
+    try:
+        return int(cell, 16)
+    except ValueError:
+        return None
+
+
+def summarise(samples: Iterable[Sample]) -> tuple[GpuBurn, ...]:
+    """The samples of each GPU as one."""
+    by_gpu: dict[int, list[Sample]] = {}
+    for sample in samples:
+        by_gpu.setdefault(sample.gpu, []).append(sample)
+    return tuple(_summary(gpu, taken) for gpu, taken in sorted(by_gpu.items()))
+
+
+def _summary(gpu: int, samples: list[Sample]) -> GpuBurn:
+    loaded = [sample for sample in samples if sample.reasons is None or not sample.reasons & _IDLE]
+    clocks = [sample.mhz for sample in loaded if sample.mhz is not None]
+    told = [sample.reasons for sample in loaded if sample.reasons is not None]
+    slowed = {word: sum(bool(mask & bit) for mask in told) / len(told) for bit, word in _REASONS.items() if told}
+    return GpuBurn(
+        gpu,
+        len(samples),
+        len(loaded),
+        max((sample.celsius for sample in loaded if sample.celsius is not None), default=None),
+        max((sample.watts for sample in loaded if sample.watts is not None), default=None),
+        median(clocks) if clocks else None,
+        {word: round(share, 4) for word, share in slowed.items() if share},
+    )
+
+
+def to_answer(node: str, found: BurnIn) -> Completed:
+    """What `burn_in` reads, as `gpuops.facts` saves it."""
+    return Completed(node, QUESTION, 0, json.dumps({"schema": SCHEMA, **asdict(found)}, separators=(",", ":")))
+
+
+def left_out(node: str, why: str) -> Completed:
+    """The answer of a node that was not burnt in."""
+    return Completed(node, QUESTION, 1, err=why)
+
+
+def parse_burn_in(answer: Completed) -> BurnIn | Unknown:
+    """What `to_answer` wrote; `Unknown` where the node was left out."""
+    if answer.exit != 0:
+        return Unknown(answer.err or "no burn-in was run here", on_purpose=True)
+    told = json.loads(answer.out)
+    if told["schema"] != SCHEMA:
+        return Unknown(f"a burn-in of schema {told['schema']!r:.40}, not {SCHEMA}")
+    texts = {key: tuple(str(text) for text in told[key]) for key in ("troubles", "grown", "xids", "blind")}
+    figures = tuple(float(figure) for figure in told["gb_per_s"])
+    return BurnIn(float(told["seconds"]), figures, gpus=tuple(_gpu(gpu) for gpu in told["gpus"]), **texts)
+
+
+def _gpu(told: dict[str, Any]) -> GpuBurn:
+    figures = {key: _known(told[key]) for key in ("hottest_celsius", "most_watts", "median_mhz")}
+    slowed = {str(word): float(share) for word, share in told["slowed"].items()}
+    return GpuBurn(int(told["gpu"]), int(told["samples"]), int(told["loaded"]), slowed=slowed, **figures)
+
+
+def _known(value: Any) -> float | None:
+    return None if value is None else float(value)
+
+
+burn_in: Probe[BurnIn] = Probe("burn_in", QUESTION, parse_burn_in, accepts=None, cost="heavy")
+"""`gpuops validate --level burnin` answers it."""

@@ -1,0 +1,82 @@
+"""What ``dcgmi diag`` finds at its level 3: NVIDIA's own tests of memory, PCIe, NVLink and sustained load."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from gpuops.probes.numbers import integer
+from gpuops.probing import Probe, Unknown
+from gpuops.shell import Command, Completed
+
+_ROOTS = ("DCGM Diagnostic", "DCGM GPU Diagnostic")  # from 4.0 on, and before
+_STATUSES = ("pass", "fail", "warn", "skip", "not_run")
+
+
+@dataclass(frozen=True)
+class DiagResult:
+    """One test on one GPU (None: on the node). ``status`` is pass, fail, warn, skip or not_run."""
+
+    test: str
+    status: str
+    gpu: int | None = None
+    warnings: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class Diagnosis:
+    """All results in the order of the tests; ``installed`` is False where the node has no dcgmi."""
+
+    results: tuple[DiagResult, ...] = ()
+    version: str = ""
+    installed: bool = True
+
+
+def parse_diagnosis(answer: Completed) -> Diagnosis | Unknown:
+    """The JSON of DCGM 3 and 4. A failed test makes dcgmi end with 226 or 205, which is an answer like 0.
+
+    Source: NVIDIA DCGM 4, dcgmi/main_dcgmi.cpp (exit codes), common/DiagnosticResponse (JSON).
+    """
+    if answer.missing:
+        return Diagnosis(installed=False)
+    start = answer.out.find("{")
+    if start < 0 or answer.truncated:
+        return Unknown(f"dcgmi diag ended with {answer.exit} and said: {answer.last_words() or 'nothing'}")
+    told = json.loads(answer.out[start:])
+    root = next((told[name] for name in _ROOTS if name in told), None)
+    if root is None:
+        return Unknown(f"dcgmi's answer is of another kind: it has {', '.join(told)[:80]}")
+    results = tuple(r for category in root["test_categories"] for t in category["tests"] for r in _results(t))
+    if not results:
+        return Unknown("dcgmi ran no test")
+    strange = next((result.status for result in results if result.status not in _STATUSES), "")
+    if strange:
+        return Unknown(f"dcgmi knows a status that we do not: {strange!r:.40}")
+    return Diagnosis(results, str(told.get("metadata", root).get("version", "")))
+
+
+def _results(test: dict[str, Any]) -> Iterator[DiagResult]:
+    """A result a GPU; DCGM 3 names several GPUs in one (``gpu_ids``), or none for what is of the node."""
+    for result in test["results"]:
+        status = str(result["status"]).lower().replace(" ", "_")
+        ids = result.get("entity_id", result.get("gpu_id", result.get("gpu_ids", "")))
+        for gpu in str(ids).split(","):
+            yield DiagResult(str(test["name"]), status, integer(gpu), tuple(_warnings(result.get("warnings"))))
+
+
+def _warnings(told: Any) -> Iterator[str]:
+    """DCGM 3 gives one text or a list of texts, DCGM 4 a list of maps."""
+    for warning in [told] if isinstance(told, (str, dict)) else told or ():
+        yield str(warning["warning"] if isinstance(warning, dict) else warning)
+
+
+dcgm_diag: Probe[Diagnosis] = Probe(
+    "dcgm_diag",
+    Command(("dcgmi", "diag", "-r", "3", "-j"), timeout_seconds=3600, lane="nvidia"),
+    parse_diagnosis,
+    accepts=None,
+    cost="heavy",
+)
+"""Level 3 takes about half an hour on eight GPUs, and all of them."""

@@ -1,0 +1,37 @@
+"""What each GPU has counted of errors on its NVLinks since the driver was loaded."""
+
+from __future__ import annotations
+
+import re
+
+from gpuops.probing import Probe, Unknown
+from gpuops.shell import Command
+
+_GPU = re.compile(r"GPU (\d{1,3}): .*", re.ASCII)
+_COUNT = re.compile(r"\s+Link \d{1,2}: ([\w ]{1,60}): (\d{1,18})", re.ASCII)
+_NOTE = re.compile(r"\s*|\s+Link \d{1,2}: .*(?:N/A|inactive|Not Supported).*|\s+NVML: .*", re.ASCII)
+
+
+def parse_nvlink_errors(text: str) -> dict[str, dict[str, int]] | Unknown:
+    """Errors by GPU (``gpu3``) and counter (``crc_errors``), over all links; a GPU without NVLink has none."""
+    found: dict[str, dict[str, int]] = {}
+    for line in text.splitlines():
+        gpu, count = _GPU.fullmatch(line), _COUNT.fullmatch(line)
+        if gpu:
+            counters = found.setdefault(f"gpu{int(gpu[1])}", {})
+        elif count and found:
+            name = count[1].lower().replace(" ", "_")
+            counters[name] = counters.get(name, 0) + int(count[2])
+        elif not _NOTE.fullmatch(line):
+            return Unknown(f"the errors of NVLinks cannot be read: {line.strip()[:80]!r}")
+    return (
+        found if found and text.endswith("\n") else Unknown("nvidia-smi tells of no GPU's NVLinks, or not to the end")
+    )
+
+
+nvlink_errors: Probe[dict[str, dict[str, int]]] = Probe(
+    "nvlink_errors",
+    Command(("nvidia-smi", "nvlink", "-e"), timeout_seconds=60, lane="nvidia"),
+    lambda answer: parse_nvlink_errors(answer.out),
+)
+"""Replay, recovery and CRC errors. Source: NVIDIA, nvidia-smi manual page, nvlink --errorcounters."""

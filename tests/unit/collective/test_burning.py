@@ -1,0 +1,124 @@
+import datetime as dt
+import stat
+from dataclasses import replace
+
+import pytest
+
+from gpuops.collective import burning
+from gpuops.collective.burning import Burn, Eye, again_and_again, grown, judged, new_xids
+from gpuops.collective.measuring import Measurement
+from gpuops.collective.pool import Pool
+from gpuops.facts import Facts
+from gpuops.isolation.evidence import Evidence, Measured
+from gpuops.isolation.fabric import Fabric, Node
+from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.probes.burn_in import BurnIn, burn_in, to_answer
+from gpuops.probes.dcgm_diag import dcgm_diag
+from gpuops.probes.kernel_log import KernelLog, Xid
+from gpuops.probes.nvidia_smi import Gpu, RemappedRows, Smi
+from gpuops.probing import Unknown
+from gpuops.shell import Command, Completed
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+FABRIC = Fabric({name: Node(name, (0, 1), ()) for name in ("a", "b")})
+
+
+def facts(ecc=0, crc=0, symbol=0, *, pending=False, xids=(), **values):
+    gpu = Gpu(0, "0000:1b:00.0", ecc_uncorrected_volatile=ecc, remapped_rows=RemappedRows(0, 0, pending, failure=False))
+    known = {
+        "smi": Smi(gpus=(gpu,)),
+        "nvlink_errors": {"gpu0": {"crc_errors": crc}},
+        "error_counters": {"mlx5_0": {"symbol_error": symbol}},
+        "kernel_log": KernelLog(reaches_boot=True, events=xids),
+    }
+    return Facts("a", NOW, {**known, **values})
+
+
+def test_every_node_by_itself_until_the_time_is_over():
+    clock = iter([0.0, 0.0, 10.0, 10.0, 29.0, 29.0, 31.0, 31.0])
+    plan = again_and_again(30.0, lambda: next(clock))
+    evidence = Evidence(FABRIC, scopes=("node",))
+    rounds = [plan(evidence) for _ in range(4)]
+    assert [r and [g.nodes for g in r.groups] for r in rounds] == [[("a",), ("b",)]] * 3 + [None]
+
+
+def test_an_engine_that_only_measures_between_nodes_is_not_asked():
+    assert again_and_again(30.0)(Evidence(FABRIC, scopes=("rail",))) is None
+
+
+def test_the_figures_of_a_node_are_its_own_in_their_order():
+    def measured(a, trouble=""):
+        figures = (Figure(Group(("a",)), a, trouble, detail="rank 1" if trouble else ""), Figure(Group(("b",)), 1.0))
+        return Measured(Round("node", tuple(f.group for f in figures)), figures)
+
+    evidence = Evidence(FABRIC, rounds=(measured(450.0), measured(None, "hang"), measured(449.0)))
+    assert judged(evidence, "a") == BurnIn(0.0, (450.0, 449.0), ("hang: rank 1",))
+
+
+def test_errors_that_rose_are_told_with_their_part():
+    assert grown(facts(1, 5, 7), facts(3, 5, 8, pending=True)) == [
+        "gpu0: ecc_uncorrected_volatile 1 → 3",
+        "gpu0: remapped_rows_pending 0 → 1",
+        "mlx5_0: symbol_error 7 → 8",
+    ]
+
+
+@pytest.mark.parametrize("after", [facts(), facts(smi=Unknown("x")), facts(nvlink_errors={})])
+def test_what_stayed_or_cannot_be_told_did_not_rise(after):
+    assert grown(facts(), after) == []
+
+
+def test_what_nobody_counted_before_did_not_rise():
+    assert grown(facts(nvlink_errors=Unknown("x")), facts(crc=7)) == []
+
+
+def test_only_xids_that_came_meanwhile_are_new():
+    old = Xid("0000:1b:00.0", 43, "Ch 00000008", 12.0)
+    new = replace(old, seconds=99.0, code=48, text="double bit")
+    assert new_xids(facts(xids=(old,)), facts(xids=(old, new))) == ["0000:1b:00.0: Xid 48, double bit"]
+    assert new_xids(facts(kernel_log=Unknown("x")), facts(xids=(new,))) == []
+
+
+def test_who_took_no_part_says_why_and_the_others_what_came_of_it():
+    found = Measurement(Evidence(FABRIC), "nccl", "why", {"b": "busy (alice)"})
+    diagnosis = Completed("a", dcgm_diag.question, 127)
+    told = Burn(found, {"a": (diagnosis, to_answer("a", BurnIn(60.0)))}).added_to(
+        {"a": facts(), "b": replace(facts(), node="b")}
+    )
+    assert told["a"][burn_in] == BurnIn(60.0)
+    assert not told["a"][dcgm_diag].installed
+    assert told["b"][burn_in].why == "busy (alice)"
+
+
+def watching(monkeypatch, tmp_path, program, seconds="2"):
+    """The question of the eye, with an nvidia-smi of our own."""
+    smi = tmp_path / "nvidia-smi"
+    smi.write_text(f"#!/bin/sh\n{program}\n")
+    smi.chmod(smi.stat().st_mode | stat.S_IXUSR)
+    script = burning._WATCH.words[2]
+    words = ("sh", "-c", f"PATH={tmp_path}:$PATH\n{script}", seconds, *burning._WATCH.words[4:])
+    monkeypatch.setattr(burning, "_WATCH", Command(words, timeout_seconds=20))
+
+
+def test_gpus_are_watched_until_the_load_ends(monkeypatch, tmp_path, reach, a_host):
+    watching(monkeypatch, tmp_path, 'while :; do echo "0, 70, 600, 1700, 0x4"; sleep 0.2; done')
+    with Eye(Pool([a_host("n0", connection="local")], reach)) as eye:
+        pass
+    assert len(eye.samples["n0"]) > 3
+
+
+def test_an_older_driver_is_asked_in_its_own_words(monkeypatch, tmp_path, reach, a_host):
+    program = 'case "$1" in *event*) echo "Field is not a valid field" ; exit 2;; esac\n'
+    watching(monkeypatch, tmp_path, program + 'while :; do echo "0, 70, 600, 1700, 0x4"; sleep 0.2; done')
+    with Eye(Pool([a_host("n0", connection="local")], reach)) as eye:
+        pass
+    assert eye.samples["n0"][0].watts == 600.0
+
+
+def test_a_node_that_cannot_be_watched_is_not_asked_again(monkeypatch, tmp_path, reach, a_host):
+    watching(monkeypatch, tmp_path, "echo no devices >&2; exit 6")
+    pool = Pool([a_host("n0", connection="local")], reach)
+    with Eye(pool) as eye:
+        eye._thread.join(10)
+    assert "no devices" in pool.left["n0"]
+    assert eye.samples == {"n0": []}

@@ -1,0 +1,56 @@
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuops.probes.burn_in import BurnIn, GpuBurn, Sample, burn_in, left_out, parse_samples, summarise, to_answer
+from gpuops.probing import Unknown
+
+FOUND = BurnIn(
+    1800.5, (450.1, 449.0), ("hang: late",), (GpuBurn(0, 1800, 1700, 71.0, 699.5, 1755.0, {"sw_power_cap": 0.9}),),
+    ("gpu0: crc_errors 0 → 1",), ("0000:1b:00.0: Xid 48, x",), ("kernel_log: no",),
+)  # fmt: skip
+
+
+def test_what_is_saved_is_read_again():
+    assert burn_in.read(to_answer("n1", FOUND)) == FOUND
+
+
+def test_who_was_left_out_was_so_on_purpose():
+    told = burn_in.read(left_out("n1", "busy (alice)"))
+    assert (told.why, told.on_purpose) == ("busy (alice)", True)
+
+
+@given(st.integers(0, len(to_answer("n1", FOUND).out) - 1))
+def test_a_cut_answer_is_unknown(length):
+    whole = to_answer("n1", FOUND)
+    cut = type(whole)(whole.node, whole.question, 0, whole.out[:length])
+    assert isinstance(burn_in.read(cut), Unknown)
+
+
+def test_samples_are_read_and_what_a_card_does_not_tell_is_none():
+    text = "0, 71, 699.12, 1755, 0x0000000000000004\n1, 70, [N/A], 1755, [Not Supported]\nGPU is lost\n0, 71, 69"
+    assert parse_samples(text) == [Sample(0, 71.0, 699.12, 1755.0, 4), Sample(1, 70.0, None, 1755.0, None)]
+
+
+@given(st.text(alphabet="0123456789,. x[]NA\n-²", max_size=80))
+def test_any_text_gives_samples_or_none(text):
+    assert all(sample.gpu >= 0 for sample in parse_samples(text))
+
+
+def test_a_gpu_is_judged_by_its_seconds_under_load():
+    idle = Sample(0, 30.0, 70.0, 345.0, 0x1)
+    hot = [Sample(0, 80.0, 700.0, 1700.0, 0x4), Sample(0, 84.0, 650.0, 1300.0, 0x44)]
+    (gpu,) = summarise([idle, *hot, idle])
+    assert (gpu.samples, gpu.loaded, gpu.hottest_celsius, gpu.most_watts) == (4, 2, 84.0, 700.0)
+    assert gpu.median_mhz == 1500.0
+    assert gpu.slowed == {"sw_power_cap": 1.0, "hw_thermal_slowdown": 0.5}
+
+
+def test_a_gpu_that_only_idled_tells_nothing_of_load():
+    assert summarise([Sample(2, 30.0, 70.0, 345.0, 0x1)]) == (GpuBurn(2, 1, 0),)
+
+
+@pytest.mark.parametrize("reasons", [0x2, 0x100, 0x0])
+def test_clocks_that_somebody_set_slow_nothing_down(reasons):
+    (gpu,) = summarise([Sample(0, 60.0, 300.0, 1500.0, reasons)])
+    assert gpu.slowed == {}

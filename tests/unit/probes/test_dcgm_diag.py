@@ -1,0 +1,98 @@
+import json
+import pathlib
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from gpuops.probes.dcgm_diag import Diagnosis, DiagResult, dcgm_diag
+from gpuops.probing import Unknown
+from gpuops.shell import Completed
+
+CAPTURES = pathlib.Path(__file__).parents[4] / "shared" / "captures" / "dcgm_diag"
+ROOT_4 = {
+    "DCGM Diagnostic": {
+        "test_categories": [
+            {
+                "category": "Hardware",
+                "tests": [
+                    {
+                        "name": "memory",
+                        "results": [
+                            {"entity_group": "GPU", "entity_id": 0, "status": "Pass"},
+                            {"entity_group": "GPU", "entity_id": 3, "status": "Fail", "warnings": [{"warning": "bad"}]},
+                        ],
+                        "test_summary": {"status": "Fail"},
+                    }
+                ],
+            }
+        ]
+    },
+    "metadata": {"version": "4.2.3"},
+}
+ROOT_3 = {
+    "DCGM GPU Diagnostic": {
+        "test_categories": [
+            {"category": "Deployment", "tests": [{"name": "Inforom", "results": [{"status": "Pass"}]}]},
+            {
+                "category": "Stress",
+                "tests": [{"name": "Power", "results": [{"gpu_ids": "0,1", "status": "Skip", "warnings": "too cold"}]}],
+            },
+        ],
+        "version": "3.1.8",
+    }
+}
+
+
+def read(out, status=0, err=""):
+    return dcgm_diag.read(Completed("n1", dcgm_diag.question, status, out, err))
+
+
+def test_version_4_tells_each_gpu_and_fails_with_226():
+    expected = (DiagResult("memory", "pass", 0), DiagResult("memory", "fail", 3, ("bad",)))
+    assert read(json.dumps(ROOT_4), 226) == Diagnosis(expected, "4.2.3")
+
+
+def test_version_3_tells_several_gpus_in_one_and_the_node_without_any():
+    told = read(json.dumps(ROOT_3))
+    assert told.results == (
+        DiagResult("Inforom", "pass"),
+        DiagResult("Power", "skip", 0, ("too cold",)),
+        DiagResult("Power", "skip", 1, ("too cold",)),
+    )
+    assert told.version == "3.1.8"
+
+
+def test_a_node_without_dcgm_is_told_apart():
+    assert read("", 127, "dcgmi: not found") == Diagnosis(installed=False)
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "",
+        "Error: unable to establish a connection to the specified host: localhost",
+        "{}",
+        '{"Other": {}}',
+        '{"DCGM Diagnostic": {"test_categories": []}}',
+        json.dumps(ROOT_4)[:-30],
+        json.dumps(ROOT_4).replace('"Pass"', '"Perhaps"'),
+    ],
+)
+def test_what_cannot_be_read_never_passes(text):
+    assert isinstance(read(text), Unknown)
+
+
+@given(st.integers(0, len(json.dumps(ROOT_4)) - 1))
+def test_a_cut_answer_is_unknown(length):
+    assert isinstance(read(json.dumps(ROOT_4)[:length]), Unknown)
+
+
+@pytest.mark.skipif(not CAPTURES.is_dir(), reason="the collection of captures is not beside this checkout")
+@pytest.mark.parametrize("path", [p for p in CAPTURES.glob("*.json") if not p.name.endswith("expect.json")],
+                         ids=lambda path: path.name)  # fmt: skip
+def test_a_capture_says_what_is_expected_of_it(path):
+    expected = json.loads(path.with_name(f"{path.name}.expect.json").read_text())
+    told = read(path.read_text())
+    statuses = [(t["name"], s.lower()) for t in expected["tests"] for s in t.get("results", t.get("statuses"))]
+    assert [(result.test, result.status) for result in told.results] == statuses
