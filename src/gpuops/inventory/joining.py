@@ -1,0 +1,83 @@
+"""Joining: one more host in a group of a YAML inventory, every other line of the file as it was."""
+
+from __future__ import annotations
+
+import copy
+from collections.abc import Iterator
+from typing import Any
+
+from gpuops.document import Node, Where, parse
+from gpuops.errors import DocumentError
+
+
+def with_member(text: str, file: str, group: str, host: str) -> str:
+    """The inventory ``text`` with ``host`` as the last one under ``group``; the same text where it is there already.
+
+    `DocumentError` where the group is not in it, or is written in a way to which no line can be added.
+    """
+    root = parse(text, file)
+    found = next(_groups(root, group), None)
+    if found is None:
+        raise DocumentError(Where(file), f'there is no group "{group}" to add {host} to; write it first')
+    hosts = found.map().get("hosts")
+    if hosts is None:
+        raise found.fail(f'group "{group}" has no "hosts:" to add {host} to; write it first')
+    if host in (hosts.entries or {}):
+        return text
+    grown = _inserted(text, found, hosts, host)
+    if grown is None or _plain(grown, file) != _with(root, group, host):
+        raise hosts.fail(f'{host} cannot be added to group "{group}" as it is written here; add it by hand')
+    return grown
+
+
+def _groups(node: Node, name: str) -> Iterator[Node]:
+    """The groups called ``name`` that have something in them, at any depth."""
+    for key, group in (node.entries or {}).items():
+        if key == name and group.entries:
+            yield group
+        if group.entries and "children" in group.entries:
+            yield from _groups(group.entries["children"], name)
+
+
+def _inserted(text: str, group: Node, hosts: Node, host: str) -> str | None:
+    """The text with one line more; None where the hosts are not written a line each."""
+    lines = text.splitlines(keepends=True)
+    if hosts.empty:
+        key = group.keys["hosts"]
+        after, column = key.line, key.column + 2
+    elif hosts.keys:
+        last = max(hosts.keys.values(), key=lambda where: where.line)
+        after, column = _end(lines, last), last.column
+    else:
+        return None
+    if after and not lines[after - 1].endswith("\n"):
+        lines[after - 1] += "\n"
+    return "".join([*lines[:after], f"{'':{column - 1}}{host}:\n", *lines[after:]])
+
+
+def _end(lines: list[str], key: Where) -> int:
+    """How many lines there are up to the end of what ``key`` holds; comments and blank lines behind it do not count."""
+    end = key.line
+    for number, line in enumerate(lines[key.line :], start=key.line + 1):
+        content = line.strip()
+        if content and not content.startswith("#"):
+            if len(line) - len(line.lstrip(" ")) < key.column:
+                break
+            end = number
+    return end
+
+
+def _with(root: Node, group: str, host: str) -> Any:
+    """What the inventory should be afterwards."""
+    wanted = copy.deepcopy(root)
+    found = next(_groups(wanted, group)).map()
+    entries = {**(found["hosts"].entries or {}), host: Node(root.where, "tag:yaml.org,2002:null")}
+    found["hosts"] = Node(root.where, "tag:yaml.org,2002:map", entries=entries)
+    return wanted.plain()
+
+
+def _plain(text: str, file: str) -> Any:
+    try:
+        return parse(text, file).plain()
+    except DocumentError:
+        return None

@@ -1,0 +1,148 @@
+import os
+import pathlib
+import subprocess
+
+import pytest
+
+from gpuops import Failed, NeedsOperator
+from gpuops.playbook.parameters import as_params
+from gpuops.playbook.planning import plan
+from gpuops.playbook.task import Machine
+from gpuops.probes.lspci import PciFunction, gpu_functions
+from gpuops.probes.nvidia_smi import Gpu, RemappedRows, Smi, SmiError, smi
+from gpuops.probes.occupancy import Holder, Occupancy, occupancy
+from gpuops.probing import Probe, Unknown
+from gpuops.shell import Completed
+
+SWITCH = PciFunction("0000:07:00.0", "0680", "10de", "22a3", "a1", "")
+QUIET = Occupancy(driver_loaded=True, holders=(Holder(7, "/usr/bin/nvidia-persistenced", "root", ("/dev/nvidia0",)),))
+
+
+def gpu(index, *, pending=False, architecture="Hopper"):
+    rows = RemappedRows(0, 0, pending, failure=False)
+    return Gpu(index, f"0000:{index:02x}:00.0", architecture=architecture, remapped_rows=rows)
+
+
+@pytest.fixture
+def planned(library, monkeypatch):
+    """What the task plans where the probes say this."""
+
+    def planned(cards=(), *, functions=(SWITCH,), held=QUIET, error=None, **params):
+        said = {
+            smi.question: cards if isinstance(cards, Unknown) else Smi(gpus=tuple(cards), error=error),
+            gpu_functions.question: functions,
+            occupancy.question: held,
+        }
+        monkeypatch.setattr(Probe, "read", lambda _, answer: said[answer.question])
+        task = library["gpu_reset"]
+        made = as_params(task, {"reason": "a test", **params})
+        return plan(task, made, Machine("n1"), lambda asked: [Completed("n1", q, 0) for q in asked], library)
+
+    return planned
+
+
+def targets(found):
+    return [change.command.words[4] for change in found.changes]
+
+
+@pytest.mark.parametrize("architecture", ["Ampere", "Hopper"])
+def test_a_baseboard_of_switches_is_reset_as_one(planned, architecture):
+    cards = [gpu(index, pending=index == 3, architecture=architecture) for index in range(8)]
+    assert targets(planned(cards, if_pending=True)) == [""]
+    assert targets(planned(cards, gpus=[3])) == [""]
+
+
+def test_without_switches_only_the_cards_that_are_meant(planned):
+    cards = [gpu(0), gpu(1, pending=True), gpu(2, pending=True)]
+    assert targets(planned(cards, functions=(), if_pending=True)) == ["0000:01:00.0", "0000:02:00.0"]
+    assert targets(planned(cards, functions=(), gpus=[2])) == ["0000:02:00.0"]
+    assert targets(planned(cards, functions=())) == [""]
+
+
+def test_blackwell_needs_no_whole_baseboard(planned):
+    cards = [gpu(index, pending=index == 1, architecture="Blackwell") for index in range(8)]
+    assert targets(planned(cards, if_pending=True)) == ["0000:01:00.0"]
+
+
+def test_where_nobody_knows_of_switches_all_are_reset(planned):
+    assert targets(planned([gpu(0, pending=True), gpu(1)], functions=Unknown("no lspci"), if_pending=True)) == [""]
+
+
+def test_what_waits_for_nothing_is_left_alone(planned):
+    assert planned([gpu(0), gpu(1)], if_pending=True).changes == []
+
+
+def test_a_reset_that_is_due_must_hold_and_one_that_is_wished_is_done_once(planned):
+    assert planned([gpu(0, pending=True)], if_pending=True).changes[0].kind == "state"
+    assert planned([gpu(0)]).changes[0].kind == "act"
+
+
+@pytest.mark.parametrize(
+    "signs",
+    [
+        {"error": SmiError("gpu-lost", "GPU is lost", ())},
+        {"functions": (PciFunction("0000:03:00.0", "0302", "10de", "2330", "ff", ""),)},
+    ],
+)
+def test_a_card_that_fell_off_the_bus_takes_a_reboot(planned, signs):
+    (change,) = planned([gpu(0)], **signs).changes
+    assert change.reboot.startswith("a test (")
+
+
+def test_whoever_computes_is_left_alone(planned):
+    holder = Holder(4711, "/usr/bin/python3", "alice", ("/dev/nvidia0",))
+    found = planned([gpu(0)], held=Occupancy(driver_loaded=True, holders=(holder,)))
+    assert found.changes == []
+    assert found.stop == NeedsOperator("GPUs are in use (pid 4711 python3): end that first")
+
+
+@pytest.mark.parametrize("held", [Unknown("no root"), Occupancy(driver_loaded=True, hidden="other users' processes")])
+def test_nothing_is_reset_where_nobody_can_tell_who_computes(planned, held):
+    assert isinstance(planned([gpu(0)], held=held).stop, Failed)
+
+
+def test_without_an_answer_of_the_driver_nothing_is_planned(planned):
+    assert isinstance(planned(Unknown("it hangs")).stop, Failed)
+
+
+@pytest.fixture
+def reset(planned, tmp_path):
+    """Runs the planned command with programs of our own; what they were asked, and how it ended."""
+
+    def reset(*, active, ended=0, **params):
+        log = tmp_path / "log"
+        programs = {
+            "systemctl": f"""[ "$1" != is-active ] || {{ case " {active} " in *" $3 "*) exit 0;; esac; exit 3; }}
+echo "$@" >>{log}""",
+            "nvidia-smi": f'echo "$@" >>{log}; exit {ended}',
+        }
+        for name, body in programs.items():
+            path = tmp_path / name
+            path.write_text(f"#!/bin/sh\n{body}\n")
+            path.chmod(0o755)
+        (change,) = planned([gpu(0)], **params).changes
+        environment = {**os.environ, "PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        done = subprocess.run(change.command.words, env=environment, check=False)
+        return pathlib.Path(log).read_text().splitlines(), done.returncode
+
+    return reset
+
+
+def test_clients_are_stopped_in_order_and_come_back_in_reverse(reset):
+    lines, code = reset(active="nvidia-dcgm nvidia-persistenced nvidia-fabricmanager")
+    assert lines == [
+        "stop nvidia-dcgm",
+        "stop nvidia-persistenced",
+        "stop nvidia-fabricmanager",
+        "--gpu-reset",
+        "start nvidia-fabricmanager",
+        "start nvidia-persistenced",
+        "start nvidia-dcgm",
+    ]
+    assert code == 0
+
+
+def test_clients_come_back_though_the_reset_failed(reset):
+    lines, code = reset(active="nvidia-dcgm", ended=3, functions=(), gpus=[0])
+    assert lines == ["stop nvidia-dcgm", "--gpu-reset -i 0000:00:00.0", "start nvidia-dcgm"]
+    assert code == 3
