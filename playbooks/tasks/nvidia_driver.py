@@ -13,8 +13,11 @@ from gpuops.probes.system import System, system
 _CONF, _SHOWN = "/etc/modprobe.d/gpuops-nvidia.conf", "/proc/driver/nvidia/params"
 _RUNFILE = "/usr/bin/nvidia-uninstall"
 _PINNING = "nvidia-driver-pinning"
-# What must be the driver's version to the last digit, and so changes with it where it is installed.
-_LOCKSTEP = ("nvidia-fabricmanager", "libnvidia-nscq", "libnvsdm", "nvidia-imex")
+# Whatever of these is installed in a driver's version (580.126.20-1) changes with it. apt would leave a library that is
+# newer than is asked for, so on Debian and Ubuntu every package is named; dnf sees to all but those that stand apart.
+_FAMILY = ("*nvidia*", "libnvsdm*", "cuda-drivers*")
+_DRIVERS_VERSION = r"(?:\d+:)?\d{3}\.\d+(?:\.\d+)?-"
+_APART = ("nvidia-fabricmanager", "libnvidia-nscq", "libnvsdm", "nvidia-imex")
 _MOK_KEYS = ("/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub")  # Ubuntu's, and that of dkms 3
 _TURING, _BLACKWELL = 0x1E00, 0x2900  # the first PCI device numbers of these GPUs
 _LAST_FOR_VOLTA, _FIRST_OPEN_ONLY = 580, 615  # NVIDIA's driver installation guides, 580 to 620
@@ -59,7 +62,7 @@ class Params:
 
 @task
 def nvidia_driver(params: Params) -> Plan:
-    """The fabric manager, NSCQ and IMEX change with it where they are installed; nouveau is blacklisted.
+    """All that is installed of its version changes with it, the fabric manager too; nouveau is blacklisted.
 
     The packages are pinned and held. The module is proved to be built, and signed where Secure Boot asks for it. A
     node that runs another driver than it has installed notes that it needs a reboot: see task reboot. RHEL and Rocky
@@ -113,25 +116,35 @@ def _options(params: Params, seen: Mapping[str, str]) -> Plan:
 
 def _packages(params: Params, machine: System) -> Plan:
     """The transaction; whether nothing was left to do."""
-    branch = f"-{params.branch}" if params.origin == "distribution" else ""
-    lockstep = [f"{name}{branch}" for name in _LOCKSTEP]
     debian, red_hat = yield (
-        Command(("dpkg-query", "-W", "-f=${Package}\t${db:Status-Abbrev}\n", "--", *lockstep, f"{_PINNING}-*")),
-        Command(("rpm", "-q", "--qf", "%{NAME}\tii\n", "--", *lockstep)),
+        Command(("dpkg-query", "-W", "-f=${Package}\t${db:Status-Abbrev}\t${Version}\n", "--", *_FAMILY)),
+        Command(("rpm", "-q", "--qf", "%{NAME}\tii \t%{VERSION}-%{RELEASE}\n", "--", *_APART)),
     )
-    answer = red_hat if debian.missing else debian
-    installed = re.findall(r"^(\S+)\t.i", answer.out, re.MULTILINE)
+    rows = re.findall(r"^(\S+)\t.i.\t(\S+)$", (red_hat if debian.missing else debian).out, re.MULTILINE)
+    pinnings = [name for name, _ in rows if name.startswith(_PINNING)]
+    family = [name for name, found in rows if re.match(_DRIVERS_VERSION, found) and name not in pinnings]
     if params.origin == "cuda":
-        chosen = yield from (_stream(params) if debian.missing else _pinning(params, installed))
+        chosen = yield from (_stream(params) if debian.missing else _pinning(params, pinnings))
         if not chosen:
             return False
-    together = [name for name in lockstep if name in installed]
-    named = _names(params, machine, red_hat=debian.missing)
-    there = yield from use("package_set", names=[*named, *together], version=params.version, detach=True)
+    along = family if debian.missing else (yield from _offered(params, family))
+    names = dict.fromkeys((*_names(params, machine, red_hat=debian.missing), *along))
+    gone = [name for name in family if name not in along]
+    there = yield from use("package_set", names=list(names), version=params.version, allow_remove=gone, detach=True)
     if params.origin == "distribution":
         kinds = (machine.kernel, machine.kernel.rpartition("-")[2])
         yield from use("package", names=[f"linux-modules-nvidia-{_server(params)}-{kind}" for kind in kinds])
     return there
+
+
+def _offered(params: Params, family: list[str]) -> Plan:
+    """Those of ``family`` that there are in this version too; others had another name before."""
+    if not family:
+        return []
+    answer = yield Command(("apt-cache", "madison", "--", *family))
+    version = rf"(?:\d+:)?{re.escape(params.version)}-"
+    offered = re.findall(rf"^ *(\S+) \| *{version}", answer.out, re.MULTILINE)
+    return [name for name in family if name in offered]
 
 
 def _names(params: Params, machine: System, *, red_hat: bool) -> tuple[str, ...]:
@@ -156,10 +169,10 @@ def _server(params: Params) -> str:
     return f"{params.branch}-server{'-open' if params.modules == 'open' else ''}"
 
 
-def _pinning(params: Params, installed: Iterable[str]) -> Plan:
+def _pinning(params: Params, installed: list[str]) -> Plan:
     """The package that tells apt which version of all driver packages it may take, before any of them."""
     wanted = f"{_PINNING}-{params.version}"
-    others = [name for name in installed if name.startswith(_PINNING) and name != wanted]
+    others = [name for name in installed if name != wanted]
     yield from use("package", names=[wanted], allow_remove=others)
     if wanted not in installed:
         yield Later(f"which driver packages apt takes is told by {wanted}")

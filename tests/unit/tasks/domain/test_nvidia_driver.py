@@ -96,6 +96,18 @@ def test_packages_lost_their_branch_with_590(node, apply, version, modules, expe
     assert set(drivers(node)) == {*expected, f"nvidia-driver-pinning-{version}"}
 
 
+def test_packages_that_were_renamed_may_go_and_no_others(node, look):
+    stocked(node, "590.48.01")
+    old = {"nvidia-open": f"{OLD}-1", "nvidia-dkms-580-open": f"{OLD}-1", "nvidia-container-toolkit": "1.20.0-1"}
+    node.installed |= {**old, **dict.fromkeys(node.offered, "1"), **old}
+    rehearsed = "Inst nvidia-open [1] (2 repo)\nRemv nvidia-dkms-580-open [1]\n{}1 upgraded, 1 newly installed"
+    apt = "env DEBIAN_FRONTEND=noninteractive"
+    node.answers[apt] = rehearsed.format("")
+    assert look(node, "nvidia_driver", version="590.48.01").stop is None
+    node.answers[apt] = rehearsed.format("Remv nvidia-container-toolkit [1]\n")
+    assert "would remove nvidia-container-toolkit" in look(node, "nvidia_driver", version="590.48.01").stop.why
+
+
 @pytest.mark.parametrize("node", ["rocky 8.10", "rhel 9.4"], indirect=True)
 def test_dnf_takes_the_stream_of_the_branch_and_then_the_version(node, apply):
     stocked(node, OLD)
