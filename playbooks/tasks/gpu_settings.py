@@ -74,19 +74,15 @@ def _modes(params: Params, gpus: list[dict[str, str]]) -> Plan:
             continue
         word = "Enabled" if wanted else "Disabled"
         for gpu in gpus:
-            if gpu[f"{mode}.mode.pending"] not in _WORDS:
-                yield from _cannot(f"GPU {gpu['index']} has no {mode} mode", harmless=not wanted)
-            elif gpu[f"{mode}.mode.pending"] != word:
+            pending, current = gpu[f"{mode}.mode.pending"], gpu[f"{mode}.mode.current"]
+            if pending not in _WORDS and wanted:
+                yield Failed(f"GPU {gpu['index']} has no {mode} mode")
+            if pending in _WORDS and pending != word:
                 command = ("nvidia-smi", "-i", gpu["index"], option, str(int(wanted)))
                 yield Change(f"{mode} {word.lower()} on GPU {gpu['index']}", Command(command, 120, become="always"))
-            waits |= gpu[f"{mode}.mode.current"] in _WORDS and gpu[f"{mode}.mode.current"] != word
+            waits |= current in _WORDS and current != word
     if waits:
         yield from use("reboot_required", reason="nvidia-gpu-mode")
-
-
-def _cannot(why: str, *, harmless: bool) -> Iterator[Failed]:
-    if not harmless:
-        yield Failed(why)
 
 
 def _allowed(params: Params, gpus: list[dict[str, str]]) -> Iterator[Failed]:

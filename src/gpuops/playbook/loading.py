@@ -76,8 +76,9 @@ class _Reader:
         beside = Path(node.where.file).parent / name
         if beside.is_file():
             return beside
+        folder, _, file = f"playbooks/{name}".rpartition("/")
         try:
-            return find("playbooks", name.removesuffix(".yml"), ".yml", self._project).path
+            return find(folder, file.removesuffix(".yml"), ".yml", self._project).path
         except ContentError as error:
             raise node.fail(f"there is no file {beside}, and {error}") from error
 

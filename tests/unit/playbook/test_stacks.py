@@ -108,3 +108,11 @@ def test_peer_memory_and_imex_are_there_for_playbooks_of_ones_own():
     library = Library(ROOT)
     assert as_params(library["peermem"], {}).openibd is False
     assert as_params(library["imex"], {"version": "580.126.20", "nodes": ["a"]}).nodes == ("a",)
+
+
+def test_a_copy_of_a_built_in_playbook_finds_the_steps_that_it_includes(tmp_path):
+    copy = tmp_path / "playbooks" / "driver.yml"
+    copy.parent.mkdir()
+    copy.write_text((ROOT / "playbooks" / "driver.yml").read_text())
+    (play,) = load_playbook(str(copy), Library(tmp_path), tmp_path).plays
+    assert "nvidia_driver" in [step.task.name for step in play.every_step]
