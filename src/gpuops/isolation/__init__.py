@@ -30,8 +30,9 @@ __all__ = [
 
 
 def next_round(evidence: Evidence) -> Round | None:
-    """What to measure next; None where nothing is left to ask."""
-    return _next_within(evidence) or _next_between(evidence)
+    """What to measure next; None where nothing is left to ask. Nodes by themselves come first, until all is asked."""
+    inside = not evidence.rounds or evidence.rounds[-1].round.scope == "node"
+    return (_next_within(evidence) if inside else None) or _next_between(evidence)
 
 
 def blame(evidence: Evidence) -> Blame:

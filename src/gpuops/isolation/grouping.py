@@ -21,6 +21,7 @@ _SLOW = 0.85
 algorithm, and the model is no more exact."""
 _TIMES = 3
 """A group is slow when it was so as often: what passes does not last."""
+_LEAVES = "which leaf each port is cabled to is not known (fabric:)"
 
 
 def spoiled(evidence: Evidence, suspicion: Suspicion) -> set[str]:
@@ -77,6 +78,8 @@ def _next_of_all(evidence: Evidence, suspicion: Suspicion) -> Round | None:
     again = _runs(whole.group, evidence)
     if len(again) < _TIMES:
         return Round("group", (whole.group,), f"{len(whole.group.nodes)} nodes together, again")
+    if not _all_mapped(whole.group, evidence):
+        return None
     halves = _bisect(evidence, whole)
     if halves.done or len(halves.suspects) < 2:
         return None
@@ -87,6 +90,11 @@ def _whole(evidence: Evidence) -> Figure | None:
     """The last run of all nodes together, if there was one: units and halves are several groups a round."""
     alone = [measured.figures[0] for measured in _rounds(evidence) if len(measured.figures) == 1]
     return alone[-1] if alone else None
+
+
+def _all_mapped(group: Group, evidence: Evidence) -> bool:
+    """Whether all is known that the group's pairs passed; what they did not show may else be a leaf's fault."""
+    return all(name in evidence.fabric.unit_of for name in group.nodes)
 
 
 def _runs(group: Group, evidence: Evidence) -> list[Figure]:
@@ -147,6 +155,8 @@ def blame_groups(evidence: Evidence) -> Blame:
     what = "never ended" if whole.trouble else f"{whole.gb_per_s or 0.0:.3g} of {normal or 0.0:.3g} GB/s"
     if len(runs) < _TIMES:
         return Blame(unclear=(f"{len(whole.group.nodes)} nodes together: {what} in {len(runs)} rounds",))
+    if not _all_mapped(whole.group, evidence):
+        return Blame(unclear=(f"{len(whole.group.nodes)} nodes together: {what} in {len(runs)} rounds, and {_LEAVES}",))
     halves = _bisect(evidence, whole)
     if len(halves.suspects) == 1:
         told = (f"only groups with it are slow ({what}), though its pairs are well", "found by halving the group")

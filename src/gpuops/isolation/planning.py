@@ -143,10 +143,10 @@ def _next_pairing(evidence: Evidence, suspicion: Suspicion) -> Round | None:
     if "pair" not in evidence.scopes or done >= _MOST_PAIRINGS:
         return None
     fabric = evidence.fabric
-    bad = spoiled(evidence, suspicion)
     asked = {charge.part.owner for charge in suspicion.open if charge.part.kind == "together"}
     if done and not asked:
         return None
+    bad = spoiled(evidence, suspicion) - asked
     way = ways(fabric)[0]
     wanted = (pair for pair in pairs(fabric, way, done) if not bad & set(pair) and (not done or asked & set(pair)))
     groups = tuple(Group(pair) for pair in wanted if all(len(fabric.nodes[name].gpus) > 1 for name in pair))

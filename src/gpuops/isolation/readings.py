@@ -17,9 +17,18 @@ LEAST_TOLERANCE = 0.05
 _DEVIATIONS = 2.5
 """... or further below, where the fleet scatters so much that healthy figures are: this many standard deviations."""
 _MOST_TOLERANCE = 0.2
+_ENOUGH_TO_SCATTER = 24
+_CLEAR_DEVIATIONS = 3.5
+_FINEST = 0.01
+"""Two figures that the same part slows differ by noise alone: by the usual bound of a robust z-score, or 1 %."""
+LINE_EFFICIENCY = 0.95
+"""What of the line rate a pair reaches at least, with every algorithm."""
 _ENOUGH_ALIKE = 3
+"""Of fewer like figures in a round, the best of all rounds are the measure ..."""
 _FEW = 64
+"""... where rounds are so small that it can be."""
 _SAME_KIND = 0.9
+"""Like figures of two rounds differ by less, unless most of one round's passed what is slow."""
 _SAME_ROAD = 0.97
 """Like figures that are at least this share of the best of all are limited by the line, not by oversubscription."""
 
@@ -40,7 +49,7 @@ class Reading(NamedTuple):
 
 
 class _Survey(NamedTuple):
-    """Like figures of one round: their healthy level in GB/s, their relative deviation, those clearly below it.
+    """Like figures of one round: their healthy level in GB/s, their relative standard deviation, those well below it.
 
     ``some`` of them came to something.
     """
@@ -53,7 +62,11 @@ class _Survey(NamedTuple):
 
 
 class Readings:
-    """All readings of ``evidence``. ``tolerance`` is how far below the level a healthy figure may be."""
+    """All readings of ``evidence``.
+
+    ``tolerance`` is how far below the level a healthy figure may be, as a share of it; ``fine_tolerance`` how far below
+    one another two may be that the same part slows, which is for noise alone.
+    """
 
     def __init__(self, evidence: Evidence) -> None:
         self.fabric = evidence.fabric
@@ -62,12 +75,12 @@ class Readings:
         kinds = {kind for surveys in self._surveys for kind in surveys}
         self._most = {kind: max(len(s[kind].figures) for s in self._surveys if kind in s) for kind in kinds}
         self._best = self._best_levels()
-        self.tolerance = self._tolerance()
+        self.tolerance, self.fine_tolerance = self._tolerances()
 
     def _best_levels(self) -> dict[Like, float]:
         """The best level of each kind of figure, whether it crosses units or not, over rounds that measured most nodes.
 
-        Where no round had enough of them, all rounds together have.
+        Where no round had enough of them, the best of all rounds are what is healthy.
         """
         best: dict[Like, float] = {}
         pooled: dict[Like, list[float]] = {}
@@ -79,13 +92,26 @@ class Readings:
             for figure in measured.figures if len(measured.figures) <= _FEW else ():
                 if figure.gb_per_s:
                     pooled.setdefault(like(figure.group, self.fabric)[:-1], []).append(figure.gb_per_s)
-        return {kind: _level(sorted(values)) for kind, values in pooled.items()} | best
+        best = {kind: _about(sorted(values), max(values)) for kind, values in pooled.items()} | best
+        return best | dict(self._line_rates(best))
 
-    def _tolerance(self) -> float:
-        deviations = [
-            survey.deviation for surveys in self._surveys for survey in surveys.values() if survey.some > _ENOUGH_ALIKE
-        ]
-        return min(max(LEAST_TOLERANCE, _DEVIATIONS * min(deviations, default=0.0)), _MOST_TOLERANCE)
+    def _line_rates(self, best: dict[Like, float]) -> Iterator[tuple[Like, float]]:
+        """Line rate as the measure inside units that are at odds, where even the best are far below it."""
+        for surveys in self._surveys:
+            for kind, survey in surveys.items():
+                scope, rate, *_, crosses = kind
+                at_odds = 4 * len(survey.low) > len(survey.figures) and self._sets_measure(kind, survey)
+                inside = scope == "rail" and not crosses
+                if isinstance(rate, float) and inside and at_odds and best[kind] < _SAME_KIND * rate:
+                    yield from ((like, LINE_EFFICIENCY * rate) for like in (kind, kind[:-1]))
+
+    def _tolerances(self) -> tuple[float, float]:
+        """As much as noise asks for, within bounds; too few figures do not tell how much that is."""
+        surveys = (survey for found in self._surveys for survey in found.values())
+        scatter = [survey.deviation for survey in surveys if survey.some >= _ENOUGH_TO_SCATTER]
+        deviation = statistics.median(scatter or [LEAST_TOLERANCE / _DEVIATIONS])
+        tolerance = min(max(LEAST_TOLERANCE, _DEVIATIONS * deviation), _MOST_TOLERANCE)
+        return tolerance, min(tolerance, max(_FINEST, _CLEAR_DEVIATIONS * deviation))
 
     def reading(self, at: int, figure: Figure) -> Reading | None:
         """``figure`` of round ``at`` beside its like; None where it says nothing of speed or parts."""
@@ -93,19 +119,20 @@ class Readings:
             return None
         if figure.trouble or not figure.gb_per_s:
             return Reading(at, figure, 0.0, 0.0)
-        kind = like(figure.group, self.fabric)
-        best = self._best.get(kind[:-1], figure.gb_per_s)
-        own = self._surveys[at][kind]
-        usual = self._best.get(kind, best)
-        level = (
-            own.level
-            if self._sets_measure(kind, own) and own.level >= _SAME_KIND * usual
-            else usual
-            if self._sets_measure(kind, own)
-            else best
-        )
-        line = level if level >= _SAME_ROAD * best else best
+        level, line = self._levels[at][like(figure.group, self.fabric)]
         return Reading(at, figure, figure.gb_per_s / level, figure.gb_per_s / line)
+
+    @functools.cached_property
+    def _levels(self) -> list[dict[Like, tuple[float, float]]]:
+        """What like figures give in each round, and what they would give at line rate, in GB/s."""
+        return [{kind: self._level(kind, survey) for kind, survey in found.items()} for found in self._surveys]
+
+    def _level(self, kind: Like, survey: _Survey) -> tuple[float, float]:
+        best = self._best.get(kind[:-1], 0.0)
+        level = best
+        if self._sets_measure(kind, survey):
+            level = survey.level if survey.level >= _SAME_KIND * self._best[kind] else self._best[kind]
+        return level, level if level >= _SAME_ROAD * best else best
 
     def _sets_measure(self, kind: Like, survey: _Survey) -> bool:
         """Whether the figures are many: those of a few suspects and their partners are no measure."""
@@ -123,7 +150,8 @@ class Readings:
             if self._evidence.rounds[at].round.scope == "group":
                 continue
             for kind, survey in surveys.items():
-                figures = survey.low if self._sets_measure(kind, survey) else survey.figures
+                own = self._levels[at][kind][0] == survey.level
+                figures = survey.low if own else survey.figures
                 found += [r for figure in figures if (r := self.reading(at, figure)) and self.is_slow(r)]
         return found
 
@@ -175,7 +203,9 @@ def _surveyed(figures: Sequence[Figure]) -> _Survey:
     if not values:
         return _Survey(0.0, 0.0, 0, tuple(figures), figures)
     level = _level(values)
-    deviation = 1.4826 * statistics.median(abs(value / level - 1) for value in values)
+    deviation = 1.4826 * statistics.median(
+        value / level - 1 for value in values if value >= level
+    )  # nothing is too fast
     edge = (1 - LEAST_TOLERANCE) * level
     low = tuple(figure for figure in figures if figure.trouble or (figure.gb_per_s or 0.0) < edge)
     return _Survey(level, deviation, len(values), low, figures)
@@ -183,8 +213,12 @@ def _surveyed(figures: Sequence[Figure]) -> _Survey:
 
 def _level(ordered: Sequence[float]) -> float:
     """What is healthy: the median of the figures about the upper quartile, so that up to three in four may be slow."""
-    quartile = ordered[-(-3 * (len(ordered) - 1) // 4)]
-    return statistics.median(value for value in ordered if 0.94 * quartile <= value <= 1.06 * quartile)
+    return _about(ordered, ordered[-(-3 * (len(ordered) - 1) // 4)])
+
+
+def _about(ordered: Sequence[float], value: float) -> float:
+    """The median of the figures that are within 6 % of ``value``."""
+    return statistics.median(figure for figure in ordered if 0.94 * value <= figure <= 1.06 * value)
 
 
 def like(group: Group, fabric: Fabric) -> Like:

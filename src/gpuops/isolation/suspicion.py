@@ -107,6 +107,8 @@ def _is_shared(charge: Charge, candidates: Iterable[_Candidate], readings: Readi
     part = charge.part
     if _is_mapped(part, readings):
         return False
+    if part.kind == "together":
+        return True
     near = 2 * readings.tolerance
     alike = sum(abs(r.line - charge.level) <= near for r in readings.slow if part.owner not in r.figure.group.nodes)
     if alike > _COMMON_SHARE * readings.transfers:
@@ -116,6 +118,7 @@ def _is_shared(charge: Charge, candidates: Iterable[_Candidate], readings: Readi
         for candidate in candidates
         if candidate.part.kind == "nic"
         and candidate.part.owner != part.owner
+        and candidate.part not in charge.alternatives
         and abs(candidate.level - charge.level) <= near
     }
     own = {part.number} if part.kind == "nic" else {nic.rail for nic in readings.fabric.nodes[part.owner].nics}
@@ -209,5 +212,5 @@ def _worth(part: Part, reading: Reading) -> float:
 
 def _explains(charge: Charge | _Candidate, reading: Reading, readings: Readings) -> bool:
     """Whether the reading is no worse than the charge's part makes it."""
-    as_bad = charge.level == 0 or reading.share >= charge.level * (1 - readings.tolerance)
+    as_bad = charge.level == 0 or reading.share >= charge.level * (1 - readings.fine_tolerance)
     return as_bad and charge.part.passed_by(reading.figure, readings.fabric)

@@ -1,0 +1,171 @@
+"""How well isolation names what is wrong, over seeded cases of simulated fabrics, beside two simpler ways.
+
+    python bench/isolation.py [--nodes 16,128,1024,4096] [--cases 1000] [--first 0] [--simple 0]
+
+Each case has 0 to 5 faults, and one in two its leaf map. `--simple` runs that many of the cases with a map through a
+round robin (each node with each other) and a star (the first node with each other) as well: both start with every node
+by itself, and call a NIC slow that is 5 % below its rail by its median figure.
+"""
+
+import argparse
+import collections
+import dataclasses
+import functools
+import math
+import multiprocessing
+import os
+import statistics
+import time
+
+from gpuops.isolation import within
+from gpuops.isolation.cases import draw_case
+from gpuops.isolation.evidence import Accusation, Blame, Evidence, Measured
+from gpuops.isolation.rounds import Group, Round
+from gpuops.isolation.sweeps import meet, rail_groups
+from gpuops.isolation.trials import Trial, run
+
+SLOW = 0.95
+
+
+@dataclasses.dataclass(frozen=True)
+class Outcome:
+    way: str
+    mapped: bool
+    faults: int
+    named: bool
+    vague: bool
+    wrong: bool
+    rounds: int
+    seconds: float
+
+
+def outcome(way, trial, started):
+    case = trial.case
+    vague = bool(trial.vague)
+    return Outcome(
+        way,
+        case.mapped,
+        len(case.faults),
+        not trial.missed,
+        vague,
+        bool(trial.wrong),
+        trial.rounds,
+        time.time() - started,
+    )
+
+
+def ours(nodes, disturbed, seed):
+    started = time.time()
+    case = draw_case(nodes, seed, mapped=None if disturbed else True, disturbed=disturbed)
+    return outcome("ours", run(case), started)
+
+
+def round_robin(case):
+    names = list(case.known.nodes)
+    for number in range(len(names) - 1 + len(names) % 2):
+        yield tuple(group for pair in meet(names, number) for group in rail_groups(case.known, pair))
+
+
+def star(case):
+    first, *others = case.known.nodes
+    for other in others:
+        yield tuple(rail_groups(case.known, (first, other)))
+
+
+def simple(way, nodes, seed):
+    """One way's pairs, judged by medians: a NIC against its rail, a leaf or node by whether all its NICs are slow."""
+    started = time.time()
+    case = draw_case(nodes, seed, mapped=True)
+    engine, evidence = case.simulation(), Evidence(case.known)
+    first = Round("node", tuple(Group((name,)) for name in case.known.nodes))
+    while first is not None:
+        evidence = dataclasses.replace(evidence, rounds=(*evidence.rounds, Measured(first, engine.measure(first))))
+        first = within.next_round(evidence)
+    figures, rounds = collections.defaultdict(list), len(evidence.rounds)
+    for groups in {"round robin": round_robin, "star": star}[way](case):
+        rounds += 1
+        for figure in engine.measure(Round("rail", groups)):
+            for node in figure.group.nodes:
+                figures[node, figure.group.rail].append(figure.gb_per_s or 0.0)
+    inside = within.blame(evidence).accusations
+    accused = (*inside, *judged(case.known, {port: statistics.median(found) for port, found in figures.items()}))
+    trial = Trial(case, evidence, Blame(accused))
+    return dataclasses.replace(outcome(way, trial, started), rounds=rounds)
+
+
+def judged(fabric, medians):
+    slow = {}
+    for rail in fabric.rails:
+        level = statistics.median(value for (_, number), value in medians.items() if number == rail)
+        slow |= {port: value for port, value in medians.items() if port[1] == rail and value < SLOW * level}
+    for leaf, ports in fabric.ports_of.items():
+        if all(port in slow for port in ports):
+            yield Accusation(f"leaf:{leaf}", kind(slow[port] for port in ports))
+            for port in ports:
+                del slow[port]
+    for node in fabric.nodes.values():
+        ports = [(node.name, nic.rail) for nic in node.nics]
+        if all(port in slow for port in ports):
+            yield Accusation(node.name, kind(slow[port] for port in ports))
+            for port in ports:
+                del slow[port]
+    for port, value in slow.items():
+        yield Accusation(fabric.part(*port), kind([value]))
+
+
+def kind(values):
+    return "slow" if any(values) else "hang"
+
+
+def share(outcomes, what):
+    return f"{100 * sum(map(what, outcomes)) / len(outcomes):.1f}" if outcomes else "-"
+
+
+def row(nodes, label, outcomes):
+    mapped = [o for o in outcomes if o.mapped]
+    bare = [o for o in outcomes if not o.mapped]
+    one = [o.rounds for o in outcomes if o.faults == 1] or [0]
+    limit = 2 * math.ceil(math.log2(nodes)) + 6
+    cells = [
+        nodes,
+        label,
+        len(outcomes),
+        share(mapped, lambda o: o.named),
+        share(mapped, lambda o: o.vague),
+        share(mapped, lambda o: not o.wrong),
+        share(bare, lambda o: o.named),
+        share(bare, lambda o: not o.wrong),
+        f"{statistics.median(one):g}, {max(one)} of {limit}",
+        f"{statistics.median(o.seconds for o in outcomes):.2f}",
+    ]
+    return "| " + " | ".join(map(str, cells)) + " |"
+
+
+HEAD = (
+    "| nodes | way | cases | map: all named, % | of these A or B, % | map: nobody wrongly, % | no map: all named, % | "
+    "no map: nobody wrongly, % | rounds for one fault: median, most | s a case |"
+)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--nodes", default="16,128,1024,4096")
+    parser.add_argument("--cases", type=int, default=1000)
+    parser.add_argument("--first", type=int, default=0, help="the first seed")
+    parser.add_argument("--simple", type=int, default=0)
+    parser.add_argument("--processes", type=int, default=os.cpu_count())
+    options = parser.parse_args()
+    print(HEAD)
+    print("|" + "---|" * (HEAD.count("|") - 1))
+    seeds = range(options.first, options.first + options.cases)
+    with multiprocessing.Pool(options.processes) as pool:
+        for nodes in map(int, options.nodes.split(",")):
+            for label, disturbed in (("ours", True), ("ours, undisturbed", False)):
+                print(row(nodes, label, pool.map(functools.partial(ours, nodes, disturbed), seeds, 4)), flush=True)
+            for way in ("round robin", "star") if options.simple else ():
+                some = seeds[: options.simple]
+                print(row(nodes, way, pool.map(functools.partial(simple, way, nodes), some, 1)), flush=True)
+
+
+if __name__ == "__main__":
+    main()
