@@ -12,7 +12,7 @@ from gpuops.probing import Probe, Unknown
 from gpuops.shell import Command, Completed
 
 SCHEMA = "gpuops.burn-in/1"
-QUESTION = Command(("gpuops", "burn-in"))
+QUESTION = Command(("gpuops", "validate", "--level", "burnin"))
 """What stands in saved facts as the question that a burn-in answers; it is never sent to a node."""
 _REASONS = {
     0x4: "sw_power_cap",

@@ -1,0 +1,56 @@
+"""A burn-in of chosen nodes, as ``validate --level burnin`` and ``onboard`` run one."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import TYPE_CHECKING
+
+from gpuops.cli._measuring import Rounds, surroundings
+from gpuops.cli._options import Target, fitting_fanout
+
+if TYPE_CHECKING:
+    from gpuops.collective.burning import Burn
+    from gpuops.collective.measuring import Wish
+    from gpuops.facts import Facts
+
+
+def burn(target: Target, known: Mapping[str, Facts], wish: Wish, seconds: float) -> tuple[dict[str, Facts], Burn]:
+    """Burn in the hosts of ``known`` that pass the quick checks; their facts with what that shows of each.
+
+    Who took no part is among them, and says why.
+    """
+    from dataclasses import replace
+
+    from gpuops.cli._health import profiles_of, unhealthy
+    from gpuops.collective import burning
+    from gpuops.collective.fabrics import fabric_of, leaves_of
+    from gpuops.collective.pool import Pool
+    from gpuops.transport.reach import Reach
+
+    profiles = profiles_of(target.judged_hosts, known)
+    ill = unhealthy(known, profiles)
+    hosts = [host for host in target.hosts if host.name in known and host.name not in ill]
+    fanout = fitting_fanout(2 * (target.fanout or target.project.fanout)) // 2
+    reach = Reach(target.connect_seconds)
+    pool, eye = Pool(hosts, reach, fanout), Pool(hosts, reach, fanout)
+    try:
+        with Rounds() as rounds:
+            fabric = fabric_of(hosts, {h.name: known[h.name] for h in hosts}, leaves_of(pool, known))
+            done = burning.burn(pool, eye, fabric, profiles, wish, surroundings(target, rounds), seconds)
+    finally:
+        pool.close()
+        eye.close()
+    done = replace(done, found=replace(done.found, left={**ill, **done.found.left}))
+    return done.added_to(known), done
+
+
+def seconds_of(text: str) -> float:
+    """``30m``, ``90s``, ``2h`` or plain seconds; `click.BadParameter` for anything else."""
+    import re
+
+    import click
+
+    found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smh]?)", text.strip())
+    if not found:
+        raise click.BadParameter(f'"{text}" is no time; expected 30m, 90s, 2h or seconds')
+    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]

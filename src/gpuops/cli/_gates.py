@@ -1,0 +1,252 @@
+"""How each gate of onboarding is tried: with the playbooks, checks and measurements that other verbs have too."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING
+
+from gpuops.cli._life import fingerprints, named
+from gpuops.cli._options import Target, tell
+from gpuops.lifecycle.life import Attempt, Life, Objection
+
+if TYPE_CHECKING:
+    from gpuops.facts import Facts
+    from gpuops.inventory import Host
+    from gpuops.isolation.rounds import Scope
+    from gpuops.judging import Level, Verdict
+    from gpuops.playbook.provisioning import Provisioning
+    from gpuops.playbook.running import Record
+    from gpuops.transport.agent import AgentTransport
+
+Objections = Mapping[str, Objection]
+_MOST_NEIGHBOURS = 4
+"""Admitted nodes that are asked for a pair: some may be busy, and one that is idle is enough."""
+
+
+@dataclass
+class Gates:
+    """The gates of one run over ``target``. ``without`` are those that a person leaves out."""
+
+    target: Target
+    life: Life
+    playbook: str
+    engine: str = "auto"
+    burn_seconds: float = 1800.0
+    group: str = ""
+    without: frozenset[str] = frozenset()
+    records: dict[str, Record] = field(default_factory=dict)
+
+    @property
+    def attempts(self) -> dict[str, Attempt]:
+        """Every gate by name."""
+        tried: dict[str, Attempt] = {
+            "facts": self.facts,
+            "preflight": self.preflight,
+            "provision": self.provision,
+            "second-pass": self.second_pass,
+            "burn-in": self.burn_in,
+            "validate": self.validate,
+            "pair": self.pair,
+            "admit": self.admit,
+        }
+        return {**tried, **dict.fromkeys(self.without & tried.keys(), _left_out)}
+
+    def facts(self, hosts: Sequence[Host]) -> Objections:
+        """They answer; one that is another machine than the one that was admitted is let out; no job starts."""
+        from gpuops.cli._outcomes import reasons
+
+        found, outcomes = fingerprints(self._of(hosts))
+        silent = {node: Objection(why, exit_code=3) for why, nodes in reasons(outcomes).items() for node in nodes}
+        objections = {**silent, **self.life.recognise(hosts, found)}
+        return {**objections, **self.life.close([h for h in hosts if h.name not in objections], "onboarding")}
+
+    def preflight(self, hosts: Sequence[Host]) -> Objections:
+        """All GPUs are on the bus, and the playbook's steps tagged preflight hold."""
+        return {**_objections(*self._play(hosts, check=True, tags=("preflight",))), **self._without_gpus(hosts)}
+
+    def provision(self, hosts: Sequence[Host]) -> Objections:
+        """Every step held."""
+        return _objections(*self._play(hosts, check=False))
+
+    def second_pass(self, hosts: Sequence[Host]) -> Objections:
+        """Check mode finds nothing; what the nodes are from now on is asked again."""
+        record, work = self._play(hosts, check=True)
+        drifted = _drift(record, f"gpuops provision {self.playbook} --check --diff")
+        found, _ = fingerprints(self._of(hosts))
+        self.life.fingerprints |= found
+        return {**drifted, **_objections(record, work)}
+
+    def burn_in(self, hosts: Sequence[Host]) -> Objections:
+        """The checks of the burn-in, on what it showed."""
+        from gpuops.cli._burning import burn
+        from gpuops.cli._measuring import Measuring, gather
+
+        target = self._of(hosts)
+        known, silent = gather(target)
+        facts, done = burn(target, known, Measuring(self.engine).wish(target), self.burn_seconds)
+        _stop_if(interrupted=done.found.interrupted)
+        left = {**silent, **done.found.left}
+        return {**_untested(left), **self._judged(hosts, facts, "burnin", only=("burnin",))}
+
+    def validate(self, hosts: Sequence[Host]) -> Objections:
+        """Every check, and the all-reduce within each node."""
+        facts, left = self._measured(self._of(hosts), ("node",))
+        return {**_untested(left), **self._judged(hosts, facts, "standard")}
+
+    def pair(self, hosts: Sequence[Host]) -> Objections:
+        """The all-reduce between each node and one that is admitted; while none is, between the nodes themselves."""
+        neighbours = self._neighbours(hosts)
+        if len(hosts) + len(neighbours) < 2:
+            tell("no node is admitted yet, so there is nobody to be measured with")
+            return {}
+        names = {host.name for host in hosts}
+        facts, left = self._measured(self._of((*hosts, *neighbours)), ("rail", "pair"))
+        if neighbours and all(host.name in left for host in neighbours):
+            why = "; ".join(f"{host.name} {left[host.name]}" for host in neighbours)
+            return {name: Objection(f"no admitted neighbour could take part: {why}", exit_code=3) for name in names}
+        untested = {name: why for name, why in left.items() if name in names}
+        return {**_untested(untested), **self._judged(hosts, facts, "standard", only=("all-reduce-bandwidth",))}
+
+    def admit(self, hosts: Sequence[Host]) -> Objections:
+        """Open the door, and write the node into its group."""
+        hindered = {name: Objection(why) for name, why in self.life.door.open(hosts).items()}
+        for host in hosts if self.group else ():
+            if host.name not in hindered:
+                self._join(host)
+        return hindered
+
+    def _join(self, host: Host) -> None:
+        from gpuops.errors import InputError
+        from gpuops.inventory.inventory import find
+        from gpuops.inventory.joining import with_member
+        from gpuops.replacing import replace_file
+
+        try:
+            path = find(self.target.name).resolve()
+            text = path.read_text("utf-8")
+            grown = with_member(text, str(path), self.group, host.name)
+            if grown != text:
+                replace_file(path, grown.encode(), path.stat().st_mode & 0o777)
+        except (InputError, OSError) as error:
+            tell(f"{host.name} is admitted, and the inventory does not say so: {error}")
+
+    def _without_gpus(self, hosts: Sequence[Host]) -> dict[str, Objection]:
+        """Nodes on whose bus are fewer GPUs than their profile says; without a driver lspci alone can tell."""
+        from gpuops import assessment, facts, profile
+        from gpuops.probes.lspci import gpu_functions
+        from gpuops.probes.nvidia_smi import smi
+        from gpuops.probing import Unknown
+
+        def look(way: AgentTransport, host: Host) -> str:
+            known = facts.gather(host.name, way.batch, [gpu_functions, smi])
+            expected = assessment.profile_of(host, known, profile.known()).get("gpu.count")
+            functions = known[gpu_functions]
+            if expected is None or isinstance(functions, Unknown):
+                return ""
+            found = sum(function.is_gpu and not function.off_the_bus for function in functions)
+            return "" if found == expected else f"{found} GPUs are on its bus, and its profile has {expected}"
+
+        outcomes = self._of(hosts).each(look, "counting GPUs")
+        return {o.node: Objection(o.value, "power-cycle it; reseat what is missing") for o in outcomes if o.value}
+
+    def _of(self, hosts: Iterable[Host]) -> Target:
+        return named(self.target, [host.name for host in hosts])
+
+    def _play(self, hosts: Sequence[Host], *, check: bool, tags: tuple[str, ...] = ()) -> tuple[Record, Provisioning]:
+        from gpuops.cli._play import play
+
+        record, work = play(self._of(hosts), self.playbook, check=check, tags=tags)
+        _stop_if(interrupted=record.interrupted)
+        return record, work
+
+    def _measured(self, target: Target, scopes: tuple[Scope, ...]) -> tuple[dict[str, Facts], dict[str, str]]:
+        """What the all-reduce shows of the nodes, and who took no part in it."""
+        from dataclasses import replace
+
+        from gpuops.cli._measuring import Measuring, gather, measure
+
+        known, silent = gather(target)
+        facts, found = measure(target, known, replace(Measuring(self.engine).wish(target), scopes=scopes))
+        _stop_if(interrupted=found.interrupted)
+        return facts, {**silent, **found.left}
+
+    def _judged(
+        self, hosts: Sequence[Host], facts: Mapping[str, Facts], level: Level, only: tuple[str, ...] = ()
+    ) -> dict[str, Objection]:
+        """What the checks of a level object to, or cannot tell."""
+        from gpuops import assessment, judging
+        from gpuops.cli._health import profiles_of
+
+        checks = judging.choose(judging.discover(), level, only)
+        verdicts = assessment.assess(checks, facts, profiles_of(self._of(hosts).judged_hosts, facts))
+        names = {host.name for host in hosts}
+        return dict(_first_of_each(verdict for verdict in verdicts if verdict.node in names))
+
+    def _neighbours(self, hosts: Sequence[Host]) -> list[Host]:
+        """Admitted nodes of the inventory that are like these; from their own rack first."""
+        from dataclasses import replace
+
+        present = self.life.store.present()
+        names, kinds = {host.name for host in hosts}, {host.profile for host in hosts}
+        racks = {host.rack for host in hosts}
+        everybody = replace(self.target, pattern=None, limit=None).hosts
+        alike = [
+            host
+            for host in everybody
+            if host.name not in names and host.profile in kinds
+            if host.name in present and present[host.name].state == "admitted"
+        ]
+        return sorted(alike, key=lambda host: host.rack not in racks)[:_MOST_NEIGHBOURS]
+
+
+def _left_out(hosts: Sequence[Host]) -> Objections:  # noqa: ARG001 - an attempt's signature
+    """A gate that a person leaves out objects to nobody."""
+    return {}
+
+
+def _stop_if(*, interrupted: bool) -> None:
+    from gpuops.errors import Interrupted
+
+    if interrupted:
+        raise Interrupted("interrupted; the gates that were passed are kept")
+
+
+def _untested(left: Mapping[str, str]) -> dict[str, Objection]:
+    return {node: Objection(why, exit_code=1 if why.startswith("fails ") else 3) for node, why in left.items()}
+
+
+def _first_of_each(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, Objection]]:
+    """The gravest thing that is said of each node; what is told last counts in a dict."""
+    order = ("unknown", "fail")
+    for verdict in sorted((v for v in verdicts if v.status in order), key=lambda v: order.index(v.status)):
+        finding = next(iter(verdict.findings), None)
+        what = finding.message if finding else verdict.why
+        where = f" ({finding.label or finding.subject})" if finding else ""
+        advice = finding.fix if finding else ""
+        yield verdict.node, Objection(f"{verdict.check}: {what}{where}", advice, 1 if verdict.status == "fail" else 3)
+
+
+def _objections(record: Record, work: Provisioning) -> dict[str, Objection]:
+    """Who did not come to the end of a playbook, and why."""
+    found = {}
+    for node in work.untouched(record):
+        found[node] = Objection(record.stopped or "the playbook has no step for it")
+    for error in record.locked:
+        node = str(error).split(" ", 1)[0]
+        found[node] = Objection(str(error), exit_code=4)
+    for result in record.results:
+        if result.out:
+            found[result.node] = Objection(
+                f"{result.name}: {result.why}", exit_code=1 if result.status == "failed" else 3
+            )
+    return found
+
+
+def _drift(record: Record, advice: str) -> dict[str, Objection]:
+    """The nodes on which check mode would change something, or cannot tell."""
+    wanted: dict[str, list[str]] = {}
+    for result in record.results:
+        if result.status in ("would_change", "later"):
+            wanted.setdefault(result.node, []).append(result.name)
+    return {node: Objection(f"not as the playbook says: {', '.join(names)}", advice) for node, names in wanted.items()}

@@ -1,0 +1,26 @@
+"""A playbook for chosen nodes, as verbs other than provision carry one out."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+from gpuops.cli._options import Target
+from gpuops.cli.provision import carry_out, chooser, order_of
+
+if TYPE_CHECKING:
+    from gpuops.playbook.provisioning import Provisioning
+    from gpuops.playbook.running import Record
+
+
+def play(
+    target: Target, name: str, *, check: bool, tags: tuple[str, ...] = (), force: bool = False
+) -> tuple[Record, Provisioning]:
+    """Bring the target's nodes to what the playbook ``name`` says, or in check mode tell what that would take."""
+    from gpuops.playbook.loading import load_playbook
+    from gpuops.playbook.provisioning import Selection, assign
+    from gpuops.playbook.task import Library
+
+    library, selection = Library(), Selection(tags)
+    book = load_playbook(name, library)
+    assignments = assign(book, chooser(target), selection)
+    return carry_out(target, order_of(target, check=check, force=force), book, assignments, selection, library)

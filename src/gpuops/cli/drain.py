@@ -1,0 +1,61 @@
+"""``gpuops drain``: let no more jobs start on nodes, and wait for those that run."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Sequence
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuops.cli._options import Target, target_options, tell
+
+if TYPE_CHECKING:
+    from gpuops.inventory import Host
+    from gpuops.lifecycle.doors import Door
+
+_POLL_SECONDS = 5.0
+
+
+@click.command()
+@click.argument("nodes", nargs=-1, required=True)
+@click.option("--reason", required=True, metavar="WHY", help="Why; it is kept, and told by the scheduler.")
+@click.option("--wait", "wait_seconds", type=float, default=0.0, metavar="S", help="Wait for jobs to end, so long.")
+@target_options
+def command(target: Target, nodes: tuple[str, ...], reason: str, wait_seconds: float) -> int:
+    """Let no more jobs start on NODES. What runs there goes on to its end; no pod is evicted.
+
+    With `scheduler: slurm` in gpuops.yml nodes are drained by scontrol, with `kubernetes` they are tainted. A node that
+    somebody else drained keeps that reason. An admitted node is drained then; any other stays what it is.
+
+    \b
+    Exit codes: 0 closed (and empty, with --wait), 1 not so, 2 wrong input.
+    """  # noqa: D301 - click needs the character itself
+    from gpuops.cli._life import a_run, closed_in, door_of, named, open_store
+    from gpuops.lifecycle.states import State, state_of, step
+    from gpuops.store import Event
+
+    def left(before: Event | None) -> State:
+        return "drained" if state_of(before) == "admitted" else state_of(before)
+
+    hosts = {host.name: host for host in named(target, nodes).hosts}
+    door = door_of(target)
+    with open_store(target) as store, a_run(store) as run:
+        present = store.present()
+        hindered = closed_in(door, hosts, {name: left(present.get(name)) for name in hosts}, reason)
+        for name in hosts:
+            if name not in hindered:
+                event = store.move(name, run, lambda now: step(now, left(now), reason))
+                click.echo(f"{name}   {event.state}   {reason}")
+    busy = _wait(door, [host for name, host in hosts.items() if name not in hindered], wait_seconds)
+    for name, why in {**hindered, **busy}.items():
+        tell(f"{name}: {why}")
+    return 1 if hindered or (busy and wait_seconds) else 0
+
+
+def _wait(door: Door, hosts: Sequence[Host], seconds: float) -> dict[str, str]:
+    """The nodes on which something still runs after ``seconds``."""
+    ends = time.monotonic() + seconds
+    while (busy := dict(door.busy(hosts))) and time.monotonic() < ends:
+        time.sleep(min(_POLL_SECONDS, max(0.0, ends - time.monotonic())))
+    return busy

@@ -1,0 +1,96 @@
+"""``gpuops onboard``: a bare node becomes one that takes jobs, gate by gate."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuops.cli._options import Target, target_options
+
+if TYPE_CHECKING:
+    from gpuops.cli._gates import Gates
+    from gpuops.inventory import Host
+    from gpuops.lifecycle.gates import Gate
+    from gpuops.lifecycle.life import Life, Objection
+
+_GATES = ("preflight", "burn-in", "validate", "pair")
+"""Those that a person may leave out; without the others nothing would be onboarded."""
+
+
+@click.command()
+@click.argument("nodes", nargs=-1, required=True)
+@click.option("--playbook", default="onboard", show_default=True, help="What the nodes become: a file or a name.")
+@click.option("--group", default="", metavar="GROUP", help="Write admitted nodes into this group of the inventory.")
+@click.option("--burn-in", "burn", default="30m", show_default=True, metavar="TIME", help="How long: 30m, 90s, 2h.")
+@click.option("--without", multiple=True, type=click.Choice(_GATES), help="Leave this gate out; may be given again.")
+@click.option(
+    "--engine",
+    type=click.Choice(["auto", "nccl", "nccl-tests", "tcp"]),
+    default="auto",
+    show_default=True,
+    help="What runs the all-reduce; see gpuops allreduce.",
+)
+@target_options
+def command(
+    target: Target,
+    nodes: tuple[str, ...],
+    playbook: str,
+    group: str,
+    burn: str,
+    without: tuple[str, ...],
+    engine: str,
+) -> int:
+    """Take NODES from bare machines to admitted ones: facts, preflight, provision, a second pass that changes nothing,
+    burn-in, validation, a pair with an admitted neighbour, admission.
+
+    A node stops at the first gate that it does not pass, which is told with what to do, and goes on from there next
+    time: the long tests count again for the same driver, kernel, firmware and GPUs. A node that is admitted already is
+    only asked whether it is still what it was, and not disturbed.
+
+    \b
+    Exit codes: 0 admitted, 1 a gate failed or an admitted node drifted, 2 wrong input,
+                3 a node unreachable or a person needed, 4 somebody else works on a node, 130 interrupted.
+    """  # noqa: D205, D301 - click needs the character itself, and one paragraph
+    from gpuops.cli._burning import seconds_of
+    from gpuops.cli._gates import Gates
+    from gpuops.cli._life import a_run, door_of, named, open_store
+    from gpuops.lifecycle.life import Life, exit_code
+
+    seconds = seconds_of(burn)
+    chosen = named(target, nodes)
+    hosts = chosen.hosts
+    with open_store(target) as store, a_run(store) as run:
+        life = Life(store, run, door_of(target), _tell)
+        gates = Gates(target, life, playbook, engine, seconds, group, frozenset(without))
+        _climb(gates, life, hosts)
+    for node, (gate, objection) in life.stopped.items():
+        _explain(node, gate, objection)
+    return exit_code(life.stopped)
+
+
+def _climb(gates: Gates, life: Life, hosts: list[Host]) -> None:
+    """First those that take jobs, which nothing may disturb; then the others all the way."""
+    from gpuops.lifecycle.gates import gates_for
+    from gpuops.lifecycle.states import state_of
+
+    present = life.store.present()
+    admitted = [host for host in hosts if state_of(present.get(host.name)) == "admitted"]
+    for some in (admitted, [host for host in hosts if host not in admitted]):
+        if some:
+            life.climb(some, gates_for(state_of(present.get(some[0].name))), gates.attempts)
+
+
+def _tell(node: str, gate: Gate, told: str) -> None:
+    from gpuops.report.page import clean
+
+    click.echo(f"{clean(node)}   {gate.name:<12} {clean(told)}")
+
+
+def _explain(node: str, gate: Gate, objection: Objection) -> None:
+    from gpuops.report.page import clean
+
+    click.echo(f"\n{node} stopped at {gate.name}: {clean(objection.why)}")
+    if objection.advice:
+        click.echo(f"  do: {clean(objection.advice)}")
+    click.echo(f"  then: gpuops onboard {node}")

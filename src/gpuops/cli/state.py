@@ -1,0 +1,110 @@
+"""``gpuops state``: what every node is, how it came there, and what it becomes next."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gpuops.cli._options import Target, target_options
+
+if TYPE_CHECKING:
+    from gpuops.store import Event
+
+
+@click.group()
+def command() -> None:
+    """Show and set what nodes are: new, provisioned, burned_in, validated, admitted; drained, repair, rma, retired."""
+
+
+@command.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def list_(*, as_json: bool) -> None:
+    """List every node that has a history: what it is, since when, by whom, why."""
+    from gpuops.report.page import clean
+
+    with _store() as store:
+        present = store.present()
+    if as_json:
+        click.echo(json.dumps({name: _document(event) for name, event in present.items()}, indent=1))
+        return
+    names, states = max(map(len, present), default=0), max((len(e.state) for e in present.values()), default=0)
+    for name, event in present.items():
+        since = f"{event.at:%Y-%m-%d %H:%M}"
+        click.echo(clean(f"{name:<{names}}  {event.state:<{states}}  {since}  {event.who}  {event.why}"))
+
+
+@command.command()
+@click.argument("node")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def show(node: str, *, as_json: bool) -> None:
+    """Show what NODE is and was, the gates that it passed, and the machine that it was then."""
+    from gpuops.errors import InputError, did_you_mean
+    from gpuops.lifecycle.states import followers, state_of
+    from gpuops.report.page import Page, clean
+
+    with _store() as store:
+        history, passed, known = store.history(node), store.passed(node), store.present()
+    if not history:
+        raise InputError(f"nothing is known of {node}{did_you_mean(node, known) or f'; gpuops onboard {node}'}")
+    if as_json:
+        gates = [{"gate": gate.gate, "at": gate.at.isoformat()} for gate in passed]
+        click.echo(json.dumps({**_document(history[-1]), "gates": gates, "history": [*map(_document, history)]}))
+        return
+    click.echo(f"{node}   {history[-1].state}   next: {', '.join(followers(state_of(history[-1])))}")
+    page = Page()
+    for part, values in history[-1].fingerprint.items():
+        for line in page.labelled(f"  {part}", clean(", ".join(values)), 18):
+            click.echo(line)
+    for gate in passed:
+        click.echo(f"  {gate.gate:<16}passed {gate.at:%Y-%m-%d %H:%M}")
+    for event in history:
+        click.echo(clean(f"  {event.at:%Y-%m-%d %H:%M}  {event.state}  {event.who}  {event.why}"))
+
+
+@command.command("set")
+@click.argument("node")
+@click.argument("state")
+@click.option("--reason", required=True, metavar="WHY", help="Why; it is kept, and told by the scheduler.")
+@target_options
+def set_(target: Target, node: str, state: str, reason: str) -> int:
+    """Make NODE repair, rma, retired, new again …: what follows from what it is now.
+
+    The node is closed to jobs. What takes jobs again is `gpuops admit` or `gpuops onboard`.
+    """
+    from gpuops.cli._life import a_run, closed_in, door_of, named, open_store
+    from gpuops.cli._options import tell
+    from gpuops.errors import InputError
+    from gpuops.lifecycle.states import parse_state, step
+
+    wanted = parse_state(state)
+    if wanted == "admitted":
+        raise InputError(f"a node is admitted with: gpuops admit {node}")
+    hosts = {host.name: host for host in named(target, [node]).hosts}
+    with open_store(target) as store, a_run(store) as run:
+        for name in hosts:
+            step(store.last(name), wanted, reason)  # refuses before anything is closed
+        hindered = closed_in(door_of(target), hosts, dict.fromkeys(hosts, wanted), reason)
+        for name in hosts:
+            store.move(name, run, lambda now: step(now, wanted, reason))
+            click.echo(f"{name}   {wanted}")
+    for name, why in hindered.items():
+        tell(f"{name}: {why}")
+    return 1 if hindered else 0
+
+
+def _store() -> Any:
+    """The store of the current folder's project."""
+    from pathlib import Path
+
+    from gpuops.project import load_project
+    from gpuops.store import Store
+
+    return Store(Path(load_project().store))
+
+
+def _document(event: Event) -> Mapping[str, Any]:
+    return {**asdict(event), "at": event.at.isoformat()}

@@ -1,0 +1,192 @@
+"""``gpuops state``, ``drain``, ``admit`` and ``fix`` on this very machine, with a Slurm that is a script."""
+
+import datetime as dt
+import json
+import os
+import socket
+import stat
+
+import pytest
+from click.testing import CliRunner
+
+from gpuops.cli import program
+from gpuops.errors import GpuopsError
+from gpuops.lifecycle.gates import GATES
+from gpuops.store import Move, Store
+
+HERE = socket.gethostname()
+INVENTORY = f"all: {{hosts: {{{HERE}: {{ansible_connection: local}}}}}}\n"
+# sinfo tells the state that is kept in a file, scontrol changes it
+SINFO = '#!/bin/sh\nread -r state reason <"$0.state"; echo "$NODE|$NODE|$NODE|$state|$reason"\n'
+SCONTROL = """\
+#!/bin/sh
+cd "$(dirname "$0")"
+case "$3" in
+State=DRAIN) echo "drained ${4#Reason=}" >sinfo.state ;;
+State=RESUME) echo "idle none" >sinfo.state ;;
+*) exit 1 ;;
+esac
+"""
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project whose inventory is this machine, and a Slurm whose state may be written."""
+    (tmp_path / "inventory.yml").write_text(INVENTORY)
+    (tmp_path / "gpuops.yml").write_text("inventory: inventory.yml\nscheduler: slurm\n")
+    programs = tmp_path / "bin"
+    programs.mkdir()
+    for name, text in (("sinfo", SINFO), ("scontrol", SCONTROL)):
+        (programs / name).write_text(text)
+        (programs / name).chmod(stat.S_IRWXU)
+    (programs / "sinfo.state").write_text("idle none\n")
+    monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
+    monkeypatch.setenv("NODE", HERE)
+    monkeypatch.chdir(tmp_path)
+    return tmp_path
+
+
+@pytest.fixture
+def slurm(project):
+    return lambda: (project / "bin" / "sinfo.state").read_text().strip()
+
+
+@pytest.fixture
+def gpuops():
+    def gpuops(*words, code=0):
+        done = CliRunner().invoke(program, words, standalone_mode=False)
+        if isinstance(done.exception, GpuopsError):
+            assert done.exception.exit_code == code, done.exception
+            return str(done.exception)
+        assert done.exception is None, done.exception
+        assert (done.return_value or 0) == code, done.output
+        return done.output
+
+    return gpuops
+
+
+def make(project, state, *, fingerprint=None, gates=True):
+    """The node as if it had been onboarded."""
+    with Store(project / ".gpuops" / "state.db") as store:
+        run = store.begin("a test")
+        store.move(HERE, run, lambda _: Move(state, "as a test has it", fingerprint or {}))
+        for gate in GATES if gates else ():
+            store.note(HERE, gate.name, run, fingerprint or {})
+
+
+def test_a_drain_and_an_admission_go_round(project, gpuops, slurm):
+    make(project, "admitted")
+    assert gpuops("drain", HERE, "--reason", "fan swap").startswith(f"{HERE}   drained   fan swap")
+    assert slurm() == "drained gpuops:drained fan swap"
+    assert gpuops("admit", HERE, "--reason", "new fan") == f"{HERE}   admitted   new fan\n"
+    assert slurm() == "idle none"
+    told = json.loads(gpuops("state", "show", HERE, "--json"))
+    assert [(event["state"], event["why"]) for event in told["history"]] == [
+        ("admitted", "as a test has it"),
+        ("drained", "fan swap"),
+        ("admitted", "new fan"),
+    ]
+
+
+def test_what_somebody_else_drained_stays_so(project, gpuops, slurm):
+    make(project, "drained")
+    (project / "bin" / "sinfo.state").write_text("drained fan swap, T812\n")
+    assert "drained by somebody else: drained (fan swap, T812)" in gpuops("admit", HERE, code=1)
+    assert slurm() == "drained fan swap, T812"
+    assert json.loads(gpuops("state", "list", "--json"))[HERE]["state"] == "drained"
+
+
+@pytest.mark.parametrize(
+    ("state", "gates", "told"),
+    [("drained", False, "not proved for this machine: burn-in, validate, pair"), ("new", True, "not proved")],
+)
+def test_nobody_is_admitted_without_proof(project, gpuops, slurm, state, gates, told):
+    make(project, state, gates=gates)
+    (project / "bin" / "sinfo.state").write_text(f"drained gpuops:{state} x\n")
+    assert told in gpuops("admit", HERE, code=1)
+    assert slurm() == f"drained gpuops:{state} x"
+    assert "untested" in gpuops("admit", HERE, "--force")
+    assert slurm() == "idle none"
+
+
+def test_another_machine_is_not_admitted(project, gpuops):
+    make(project, "validated", fingerprint={"kernel": ("1.2.3-old",)})
+    assert "kernel 1.2.3-old →" in gpuops("admit", HERE, code=1)
+    assert json.loads(gpuops("state", "list", "--json"))[HERE]["state"] == "provisioned"
+
+
+def test_a_drain_that_has_to_wait_says_for_what(project, gpuops):
+    make(project, "admitted")
+    script = SCONTROL.replace('"drained ${4#Reason=}"', '"draining ${4#Reason=}"')
+    (project / "bin" / "scontrol").write_text(script)
+    assert "draining (gpuops:drained x) in Slurm" in gpuops("drain", HERE, "--reason", "x", "--wait", "0.1", code=1)
+
+
+def test_a_state_follows_from_the_one_before_or_is_refused(project, gpuops, slurm):
+    make(project, "admitted")
+    assert "is admitted, and from there it becomes" in gpuops("state", "set", HERE, "rma", "--reason", "x", code=2)
+    assert slurm() == "idle none"
+    gpuops("state", "set", HERE, "repair", "--reason", "Xid 79")
+    assert slurm() == "drained gpuops:repair Xid 79"
+    assert "gpuops admit" in gpuops("state", "set", HERE, "admitted", "--reason", "x", code=2)
+
+
+def test_states_are_listed_and_shown_with_who_and_why(project, gpuops, monkeypatch):
+    monkeypatch.setenv("SUDO_USER", "alice")
+    make(project, "admitted", fingerprint={"driver": ("580.95.05",)})
+    listed = gpuops("state", "list").split()
+    assert listed[:2] == [HERE, "admitted"]
+    assert listed[4:6] == ["alice", "as"]
+    shown = gpuops("state", "show", HERE)
+    assert "580.95.05" in shown
+    assert "burn-in" in shown
+    assert f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%d}" in shown
+    assert "did you mean" not in gpuops("state", "show", "elsewhere", code=2)
+
+
+FIX = """\
+- hosts: all
+  tasks:
+    - file: {{path: "{path}", content: "well\\n"}}
+"""
+
+
+@pytest.fixture
+def remedy(project):
+    """A project's own playbook that mends what the check disk-space finds."""
+    folder = project / "playbooks" / "fixes"
+    folder.mkdir(parents=True)
+    (folder / "disk-space.yml").write_text(FIX.format(path=project / "mended"))
+    return project / "mended"
+
+
+def test_a_fix_is_shown_and_nothing_is_done_unasked(gpuops, remedy):
+    told = gpuops("fix", "disk-space", HERE, code=1)
+    assert "+well" in told
+    assert f"to do it: gpuops fix disk-space {HERE} --yes" in told
+    assert not remedy.exists()
+
+
+def test_a_node_that_takes_jobs_is_drained_first(project, gpuops, remedy):
+    assert "idle in Slurm; first: gpuops drain" in gpuops("fix", "disk-space", HERE, "--yes", code=3)
+    (project / "bin" / "sinfo.state").write_text("drained gpuops:drained x\n")
+    make(project, "admitted")
+    assert "it is admitted; first: gpuops drain" in gpuops("fix", "disk-space", HERE, "--yes", code=3)
+    assert not remedy.exists()
+
+
+def test_where_nothing_is_left_to_do_the_check_is_asked_at_once(gpuops, remedy):
+    remedy.write_text("well\n")
+    remedy.chmod(0o644)
+    assert "disk-space: " in gpuops("fix", "disk-space", HERE, code=_now(gpuops))
+
+
+def _now(gpuops):
+    """What the check says of this machine's disks."""
+    done = CliRunner().invoke(program, ["validate", "--only", "disk-space", "--fail-on", "fail"], standalone_mode=False)
+    return done.return_value
+
+
+@pytest.mark.parametrize(("check", "told"), [("gpu-lost", "no playbook mends gpu-lost"), ("disk-spce", "did you mean")])
+def test_what_cannot_be_mended_from_here_says_what_to_do(project, gpuops, check, told):
+    assert told in gpuops("fix", check, HERE, code=2)
