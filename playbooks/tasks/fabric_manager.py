@@ -11,18 +11,20 @@ from gpuops.probes.lspci import gpu_functions
 _BRIDGE = "0680"  # the PCI class of an NVSwitch
 # Switches of the fifth NVLink are managed through a network adapter, whose vital product data says so; only root may
 # read those.
-_MANAGED = """\
+_LOOK = """\
 for device in /sys/bus/pci/devices/*; do
     [ "$(cat "$device/vendor")" = 0x15b3 ] && [ -e "$device/vpd" ] || continue
     [ -r "$device/vpd" ] || exit 1
     ! grep -qas SW_MNG "$device/vpd" || echo "$device"
 done
 """
+_MANAGED = Command(("sh", "-c", _LOOK), become="if-refused")
 # GPUs before Hopper have no state of a fabric.
 _JOINED = """\
 all=$(nvidia-smi -q) || exit
 ! echo "$all" | grep -A 1 "^ *Fabric$" | grep -qE "Not Started|In Progress"
 """
+_FIRST_BRANCH = 580  # NVIDIA's packages said their branch before (Azure/azhpc-images)
 _UNIT = "nvidia-fabricmanager"
 
 
@@ -39,9 +41,9 @@ class Params:
     nvswitch: bool | None = None
 
     def __post_init__(self) -> None:
-        """A version, of which the first number is the branch."""
-        if not re.fullmatch(r"\d{3}\.\d+(\.\d+)?", self.version):
-            raise ValueError(f'version is the driver\'s (580.126.20), found "{self.version}"')
+        """A version whose packages are known by name."""
+        if not re.fullmatch(r"\d{3}\.\d+(\.\d+)?", self.version) or int(self.version[:3]) < _FIRST_BRANCH:
+            raise ValueError(f'version is the driver\'s, of branch 580 or later (580.126.20), found "{self.version}"')
 
 
 @task
@@ -51,28 +53,40 @@ def fabric_manager(params: Params) -> Plan:
     Where there are no NVSwitches it is stopped: it would fail. With NVLink 5 (HGX B200, B300) NVLSM comes along. It is
     started only beside the driver of the very same version.
     """
-    functions, adapters = yield (gpu_functions, Command(("sh", "-c", _MANAGED), become="if-refused"))
-    managed = bool(adapters.out.strip())
-    bridges = not isinstance(functions, Unknown) and any(function.class_id == _BRIDGE for function in functions)
-    if not (managed or bridges if params.nvswitch is None else params.nvswitch):
+    has_switches = params.nvswitch
+    if has_switches is None:
+        has_switches = yield from _switches()
+    if has_switches is None:
+        yield Later("whether the node has NVSwitches is told by lspci, which package pciutils brings; or say nvswitch")
+    elif has_switches:
+        yield from _running(params)
+    else:
         yield from use("service", name=_UNIT, state="stopped", enabled=False, optional=True)
-        return
-    there = yield from use("package_set", names=_names(params), version=params.version)
-    if managed:
+
+
+def _switches() -> Plan:
+    """Whether the node has NVSwitches of either kind; None where nobody can tell."""
+    functions, adapters = yield (gpu_functions, _MANAGED)
+    if adapters.out.strip():
+        return True
+    if isinstance(functions, Unknown) or adapters.exit != 0:
+        return None
+    return any(function.class_id == _BRIDGE for function in functions)
+
+
+def _running(params: Params) -> Plan:
+    """Installed, held, and started where the driver is of the same version."""
+    suffix = f"-{params.version[:3]}" if params.origin == "distribution" else ""
+    names = [f"nvidia-fabricmanager{suffix}", f"libnvidia-nscq{suffix}"]
+    there = yield from use("package_set", names=names, version=params.version)
+    adapters, loaded = yield (_MANAGED, driver)
+    if adapters.out.strip():
         yield from use("package", names=["nvlsm", "infiniband-diags"])
         yield from use("kernel_module", name="mlx5_core", at_boot=False)
         yield from use("kernel_module", name="ib_umad")
-    loaded = yield driver
     if isinstance(loaded, Unknown) or loaded.loaded_version != params.version:
         found = loaded.why if isinstance(loaded, Unknown) else f"the loaded driver is {loaded.loaded_version}"
         yield Later(f"{found}; the fabric manager {params.version} starts with the driver of the same version only")
     elif there:
         yield from use("service", name=_UNIT, state="started", enabled=True)
         yield from use("wait_for", words=["sh", "-c", _JOINED], seconds=300)
-
-
-def _names(params: Params) -> tuple[str, ...]:
-    """The packages; Ubuntu's own, and those of branches before 580, say their branch."""
-    branch = params.version.partition(".")[0]
-    suffix = f"-{branch}" if params.origin == "distribution" or int(branch) < 580 else ""
-    return f"nvidia-fabricmanager{suffix}", f"libnvidia-nscq{suffix}"

@@ -65,8 +65,9 @@ def nvidia_driver(params: Params) -> Plan:
     """All that is installed of its version changes with it, the fabric manager too; nouveau is blacklisted.
 
     The packages are pinned and held. The module is proved to be built, and signed where Secure Boot asks for it. A
-    node that runs another driver than it has installed notes that it needs a reboot: see task reboot. RHEL and Rocky
-    are not tried on a real one.
+    node that runs another driver than it has installed notes that it needs a reboot: see task reboot.
+
+    On RHEL and Rocky dkms comes from EPEL, which must be there (task dnf_repo); nothing of this is tried on a real one.
     """
     machine, functions, files = yield (system, gpu_functions, Files((_RUNFILE, _CONF, _SHOWN)))
     if isinstance(machine, Unknown):

@@ -67,10 +67,19 @@ def test_the_fifth_nvlink_brings_its_subnet_manager(switched, apply):
         (VERSION, "cuda", PAIR),
         ("590.48.01", "cuda", PAIR),
         (VERSION, "distribution", ("nvidia-fabricmanager-580", "libnvidia-nscq-580")),
-        ("570.195.03", "cuda", ("nvidia-fabricmanager-570", "libnvidia-nscq-570")),
     ],
 )
-def test_packages_lost_their_branch_with_580(switched, look, version, origin, names):
+def test_only_ubuntus_own_packages_say_their_branch(switched, look, version, origin, names):
     switched.offer(*(f"{name}={version}-1" for name in names))
     (install,) = look(switched, "fabric_manager", version=version, origin=origin).changes
     assert install.what == "install " + ", ".join(f"{name}={version}-1" for name in names)
+
+
+@pytest.mark.parametrize("blind", [{"lspci -Dnn": 127}, {MANAGED: 1}])
+def test_where_nobody_can_tell_a_running_one_is_left_alone(switched, look, blind):
+    switched.answers["lspci -Dnn"] = "1b:00.0 3D controller [0302]: NVIDIA H100 [10de:2331] (rev a1)\n"
+    switched.answers.update(blind)
+    switched.unit("nvidia-fabricmanager", active=True)
+    found = look(switched, "fabric_manager", version=VERSION)
+    assert found.changes == []
+    assert "pciutils" in found.later[0].why

@@ -125,6 +125,7 @@ def test_containerd_is_told_by_the_toolkit_itself_once(containers, apply):
         ("imex", {"version": DRIVER, "nodes": []}),
         ("imex", {"version": DRIVER, "nodes": ["a b"]}),
         ("fabric_manager", {"version": "580"}),
+        ("fabric_manager", {"version": "570.195.03"}),
         ("container_toolkit", {"version": "1.20.0", "engines": ["podman"]}),
     ],
 )
