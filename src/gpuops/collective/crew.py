@@ -2,23 +2,24 @@
 
 from __future__ import annotations
 
+import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from gpuops.errors import GpuopsError, Interrupted, NodeError
-from gpuops.fleet import each
+from gpuops.fleet import Outcome, each
 from gpuops.inventory import Host
 from gpuops.shell import Command
 from gpuops.transport.agent import AgentTransport
 from gpuops.transport.reach import hang_up
 from gpuops.transport.worker import Worker
 
-_START_SECONDS = 60.0
 _KILL_SECONDS = 5.0
 _GRACE_SECONDS = 3.0
 _PAUSE_SECONDS = 0.1
 Message = Mapping[str, Any]
+T = TypeVar("T")
 
 
 class Crew:
@@ -40,9 +41,7 @@ class Crew:
         self._end_stuck()
         lacking = self._hosts.keys() - self.workers.keys()
         wanted = [host for name, host in self._hosts.items() if name in lacking and (names is None or name in names)]
-        for outcome in each(wanted, self._start, total_seconds=_START_SECONDS, stop=hang_up):
-            if isinstance(outcome.error, Interrupted):
-                raise outcome.error
+        for outcome in _uninterrupted(wanted, self._start):
             if outcome.value is not None:
                 self.workers[outcome.node] = outcome.value
                 self.lost.pop(outcome.node, None)
@@ -58,8 +57,20 @@ class Crew:
         """Each node's answer to its message, or why there is none; ``seconds`` is the deadline of all together.
 
         The nodes of one team answer at about the same time: those that have not 3 s after the first are late. A node
-        that is late, or whose worker ended, is lost until `open` finds it again.
+        that is late, or whose worker ended, is lost until `open` finds it again. `Interrupted` on Ctrl-C.
         """
+        if not messages:
+            return {}
+        # In a thread: a Ctrl-C amid paramiko's locks would leave them locked, and nothing could be hung up any more.
+        anyone = list(self._hosts.values())[:1]
+        (outcome,) = _uninterrupted(anyone, lambda _host: self._converse(messages, seconds, teams))
+        if outcome.value is None:
+            raise outcome.error or Interrupted("interrupted")
+        return outcome.value
+
+    def _converse(
+        self, messages: Mapping[str, Message], seconds: float, teams: Iterable[Collection[str]]
+    ) -> dict[str, dict[str, Any] | GpuopsError]:
         began = time.monotonic()
         ends = dict.fromkeys(messages, began + seconds)
         mates = {node: team for team in teams for node in team}
@@ -137,3 +148,17 @@ class Crew:
         while self.workers:
             self.workers.popitem()[1].close()
         self._end_stuck()
+
+
+def _uninterrupted(hosts: Sequence[Host], work: Callable[[Host], T]) -> list[Outcome[T]]:
+    """``work`` on each host; `Interrupted` on Ctrl-C, even where all of them still came to an end."""
+    pressed = threading.Event()
+
+    def stop() -> None:
+        pressed.set()
+        hang_up()
+
+    outcomes = each(hosts, work, stop=stop)
+    if pressed.is_set():
+        raise Interrupted("interrupted")
+    return outcomes

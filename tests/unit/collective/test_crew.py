@@ -6,7 +6,8 @@ import time
 import pytest
 
 from gpuops.collective.crew import Crew
-from gpuops.errors import LostError, NodeError
+from gpuops.errors import Interrupted, LostError, NodeError
+from gpuops.transport.reach import Reach
 
 
 def alive(pid):
@@ -101,3 +102,29 @@ def test_a_host_that_cannot_be_reached_is_lost_with_the_reason_and_the_others_wo
     assert {name: str(error) for name, error in crew.lost.items()} == {"n1": "n1: hung up"}
     assert set(crew.ask({"n0": {}, "n2": {}}, 5)["n0"]) == {"pid", "echo"}
     crew.close()
+
+
+@pytest.fixture
+def ctrl_c():
+    """Presses Ctrl-C in some seconds, for the main thread."""
+
+    def press(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, press)
+    yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
+
+
+def test_ctrl_c_ends_a_conversation_and_all_that_it_was_about(hosts, echo, ctrl_c):
+    crew = Crew(hosts, Reach(), "echo")
+    crew.open()
+    pids = list(crew.pids.values())
+    began = time.monotonic()
+    ctrl_c(0.3)
+    with pytest.raises(Interrupted):
+        crew.ask({name: {"sleep": 60} for name in crew.workers}, 100)
+    crew.close()
+    assert time.monotonic() - began < 5
+    assert gone(pids)
