@@ -74,7 +74,15 @@ def _measured(target: Target, how: Measuring, save: Path | None) -> AllReduce:
     said, left = blame(found.evidence), {**silent, **found.left}
     expect = found.expect.learnt_from(found.evidence).of if found.expect else (lambda _group: None)
     return AllReduce(
-        found.evidence, said, found.engine, found.why, left, expect, found.failures, interrupted=found.interrupted
+        found.evidence,
+        said,
+        found.engine,
+        found.why,
+        left,
+        expect,
+        found.settings,
+        found.failures,
+        interrupted=found.interrupted,
     )
 
 
@@ -92,9 +100,10 @@ def _saved(target: Target, folder: Path) -> AllReduce:
     shares, left = shares_of({host.name: known[host.name] for host in hosts if host.name in known})
     evidence = evidence_of(shares)
     engine = next((share.engine for share in shares.values()), "none")
+    settings = {node: share.settings for node, share in shares.items()}
     expected = Expectations(evidence.fabric, profiles_of(hosts, known)).learnt_from(evidence)
     expect = expected.of if engine != "tcp" else (lambda _group: None)
-    return AllReduce(evidence, blame(evidence), engine, f"as saved in {folder}", left, expect)
+    return AllReduce(evidence, blame(evidence), engine, f"as saved in {folder}", left, expect, settings)
 
 
 def _publish(report: AllReduce, svg: Path | None, form: str | None) -> None:

@@ -55,13 +55,14 @@ class Wish:
 class Measurement:
     """What came of it. ``left`` are the nodes that took no part or left on the way, each with the reason.
 
-    ``failures`` is what was wrong before the load.
+    ``settings`` is what may have changed the figures, by node in words; ``failures`` is what was wrong before the load.
     """
 
     evidence: Evidence
     engine: str
     why: str
     left: Mapping[str, str]
+    settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     failures: Sequence[Failure] = ()
     expect: Expectations | None = None
     interrupted: bool = False
@@ -181,6 +182,7 @@ def _measured(
         engine.name,
         engine.why,
         {**pool.left, **result.left},
+        {name: told for name, told in engine.settings.items() if name in result.evidence.fabric.nodes},
         expect=None if tcp else replace(expect, fabric=fabric),
         interrupted=result.interrupted,
     )
@@ -188,7 +190,7 @@ def _measured(
 
 def with_shares(known: Mapping[str, Facts], found: Measurement) -> dict[str, Facts]:
     """The facts of all nodes with what the measurement shows of each, or why it took no part."""
-    answers = to_answers(found.evidence, found.engine)
+    answers = to_answers(found.evidence, found.engine, found.settings)
     return {
         name: facts.with_answer(answers.get(name) or left_out(name, found.left.get(name, "")), all_reduce)
         for name, facts in known.items()

@@ -6,7 +6,7 @@ A figure stands with the first node of its group, so that the shares of many nod
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
@@ -36,16 +36,17 @@ class Row:
 
 @dataclass(frozen=True)
 class Share:
-    """What one node brings to the evidence; ``node`` is its place in the fabric."""
+    """What one node brings to the evidence; ``node`` is its place in the fabric, ``settings`` how it was measured."""
 
     node: Node
     engine: str
+    settings: tuple[str, ...]
     scopes: tuple[Scope, ...]
     rows: tuple[Row, ...]
 
 
-def to_answers(evidence: Evidence, engine: str) -> dict[str, Completed]:
-    """One answer a node, as `gpuops.facts` saves them."""
+def to_answers(evidence: Evidence, engine: str, settings: Mapping[str, Sequence[str]]) -> dict[str, Completed]:
+    """One answer a node, as `gpuops.facts` saves them; ``settings`` are those of each node, in words."""
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in evidence.fabric.nodes}
     took_part: dict[str, set[int]] = {name: set() for name in evidence.fabric.nodes}
     for number, row in _rows(evidence):
@@ -53,10 +54,24 @@ def to_answers(evidence: Evidence, engine: str) -> dict[str, Completed]:
         rows[first].append(row)
         for name in nodes:
             took_part[name].add(number)
+    common = {"schema": SCHEMA, "engine": engine, "scopes": evidence.scopes}
     return {
-        name: Completed(name, QUESTION, 0, _text(node, engine, evidence.scopes, took_part[name], rows[name]))
+        name: _answer(
+            name,
+            {
+                **common,
+                "settings": settings.get(name, ()),
+                "node": asdict(node),
+                "took_part": sorted(took_part[name]),
+                "rows": rows[name],
+            },
+        )
         for name, node in evidence.fabric.nodes.items()
     }
+
+
+def _answer(name: str, told: dict[str, Any]) -> Completed:
+    return Completed(name, QUESTION, 0, json.dumps(told, separators=(",", ":")))
 
 
 def left_out(node: str, why: str) -> Completed:
@@ -77,11 +92,6 @@ def _node(part: str) -> str:
     return part.partition(":")[0]
 
 
-def _text(node: Node, engine: str, scopes: tuple[Scope, ...], took_part: set[int], rows: list[dict[str, Any]]) -> str:
-    own = {"schema": SCHEMA, "engine": engine, "scopes": scopes, "node": asdict(node)}
-    return json.dumps({**own, "took_part": sorted(took_part), "rows": rows}, separators=(",", ":"))
-
-
 def parse_share(answer: Completed) -> Share | Unknown:
     """The share in ``answer``; `Unknown` where the node was left out, which is then said in its place."""
     if answer.exit != 0:
@@ -96,6 +106,7 @@ def parse_share(answer: Completed) -> Share | Unknown:
     return Share(
         Node(str(node["name"]), tuple(int(gpu) for gpu in node["gpus"]), nics),
         str(told["engine"]),
+        tuple(str(words) for words in told.get("settings", ())),
         tuple(cast("Scope", str(scope)) for scope in told["scopes"]),
         tuple(_row(row) for row in told["rows"]),
     )

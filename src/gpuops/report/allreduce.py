@@ -29,8 +29,8 @@ _ALL_LOW = 0.85
 class AllReduce:
     """What a measurement came to. ``left`` are the nodes that took no part or left on the way, each with its reason.
 
-    ``engine`` measured, and ``why`` says why it was taken. ``expect`` tells what a group should give. ``failures`` is
-    what was wrong before the load.
+    ``engine`` measured, and ``why`` says why it was taken; ``settings`` may have changed the figures, by node in words.
+    ``expect`` tells what a group should give. ``failures`` is what was wrong before the load.
     """
 
     evidence: Evidence
@@ -39,6 +39,7 @@ class AllReduce:
     why: str = ""
     left: Mapping[str, str] = field(default_factory=dict)
     expect: Callable[[Group], Expected | None] = lambda _group: None
+    settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     failures: Sequence[Failure] = ()
     interrupted: bool = False
 
@@ -85,6 +86,18 @@ def _head(report: AllReduce, page: Page) -> Iterator[str]:
     for why, nodes in by_reason.items():
         yield from page.labelled("", f"not {clean(fold(nodes))}: {why}", _HEAD)
     yield from page.labelled("engine", clean("   ".join(filter(None, (report.engine, report.why)))), _HEAD)
+    held = _settings(report.settings).items()
+    folded = (words if len(nodes) == took_part else f"{words} ({fold(nodes)})" for words, nodes in held)
+    yield from page.labelled("", clean("; ".join(folded)), _HEAD) if held else ()
+
+
+def _settings(told: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """The nodes that have each setting; what most have in common comes first."""
+    found: dict[str, list[str]] = {}
+    for node, settings in told.items():
+        for words in settings:
+            found.setdefault(words, []).append(node)
+    return dict(sorted(found.items(), key=lambda item: -len(item[1])))
 
 
 def scope_lines(report: AllReduce, heat: HeatMap) -> Iterator[Line]:
@@ -179,6 +192,7 @@ def document(report: AllReduce) -> dict[str, Any]:
     return {
         "schema": SCHEMA,
         "engine": {"name": report.engine, "why": blot(report.why)},
+        "settings": [{"setting": blot(words), "nodes": nodes} for words, nodes in _settings(report.settings).items()],
         "nodes": list(report.evidence.fabric.nodes),
         "left": {node: blot(why) for node, why in report.left.items()},
         "rounds": len(report.evidence.rounds),

@@ -76,6 +76,7 @@ def test_a_rank_gets_its_whole_environment_and_nothing_by_chance(an_engine, proc
     keeper, *ranks = engine.pids["a"]
     seen = process.environment(ranks[0])
     assert "CUDA_VISIBLE_DEVICES" not in seen
+    assert {"NCCL_IB_GID_INDEX=3", "NCCL_ALGO=Ring"} <= set(engine.settings["a"])
     assert seen["NCCL_IB_GID_INDEX"] == engine.surveys["a"].environment["NCCL_IB_GID_INDEX"] == "3"
     assert (seen["NCCL_DEBUG"], seen["CUDA_DEVICE_ORDER"]) == ("INFO", "PCI_BUS_ID")
     assert (seen["NCCL_P2P_DISABLE"], seen["NCCL_ALGO"]) == ("1", "Ring")

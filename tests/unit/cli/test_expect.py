@@ -99,7 +99,7 @@ def test_saved_facts_tell_the_machine_and_what_was_learnt_here(tmp_path):
     )
     text = f"<nvidia_smi_log><attached_gpus>8</attached_gpus>{gpus}</nvidia_smi_log>\n"
     (tmp_path / "facts").mkdir()
-    for name, answer in shares.to_answers(evidence, "nccl").items():
+    for name, answer in shares.to_answers(evidence, "nccl", {}).items():
         told = (Completed(name, smi.question, 0, text), answer)
         (tmp_path / "facts" / f"{name}.json").write_text(facts.to_document(facts.Facts(name, NOON, {}, told)))
     result = CliRunner().invoke(command, ["--from", "facts", "--json"], catch_exceptions=False)

@@ -65,6 +65,15 @@ def started(ways, node="n1"):
     return [shlex.join(command.words) for command in ways[node].started]
 
 
+def test_it_tells_which_programs_it_starts_on_each_node_that_has_them(make):
+    engine, _ = make({"n1": HAS, "n2": {**HAS, "all_reduce_perf": "/home/me/all_reduce_perf"}, "n3": {}})
+    engine.open()
+    assert engine.settings == {
+        "n1": ["/opt/all_reduce_perf", "/usr/bin/mpirun"],
+        "n2": ["/home/me/all_reduce_perf", "/usr/bin/mpirun"],
+    }
+
+
 def test_a_rail_is_one_gpu_and_one_nic_of_each_node(make):
     engine, ways = make({"n1": HAS, "n2": HAS})
     assert engine.open() == {}

@@ -75,6 +75,7 @@ def test_a_ring_runs_over_ipv6(engine, a_host):
     running = engine(these=hosts)
     assert running.measure(round_of(PAIR))[0].gb_per_s
     assert running.fabric().nodes["n0"].nics[0].name == "lo"
+    assert running.settings == dict.fromkeys(PAIR.nodes, ("through lo",))
 
 
 def test_a_worker_serves_round_after_round(engine):

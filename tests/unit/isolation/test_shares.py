@@ -29,18 +29,24 @@ EVIDENCE = Evidence(
     {Group(("b", "c"), 0): 48.0},
     ("node", "rail"),
 )
+SETTINGS = {"a": ("through eth0", "memlock unlimited"), "b": ("through eth1",)}
 
 
 def read(evidence):
-    return {name: all_reduce.read(answer) for name, answer in to_answers(evidence, "tcp").items()}
+    return {name: all_reduce.read(answer) for name, answer in to_answers(evidence, "tcp", SETTINGS).items()}
 
 
 def test_the_shares_of_all_nodes_give_the_whole_evidence_back():
     assert evidence_of(read(EVIDENCE)) == EVIDENCE
 
 
+def test_each_share_says_how_its_own_node_was_measured():
+    shares = read(EVIDENCE)
+    assert {name: share.settings for name, share in shares.items()} == {**SETTINGS, "c": ()}
+
+
 def test_a_figure_is_saved_once():
-    texts = "".join(answer.out for answer in to_answers(EVIDENCE, "tcp").values())
+    texts = "".join(answer.out for answer in to_answers(EVIDENCE, "tcp", {}).values())
     assert texts.count('"gb_per_s":31.0') == 1
 
 
@@ -58,17 +64,17 @@ def test_a_node_that_took_no_part_is_unknown():
 
 
 def test_a_node_that_was_left_out_says_why():
-    answer = dataclasses.replace(to_answers(EVIDENCE, "tcp")["a"], exit=1, out="", err="busy (pid 4711 python)")
+    answer = dataclasses.replace(to_answers(EVIDENCE, "tcp", {})["a"], exit=1, out="", err="busy (pid 4711 python)")
     assert all_reduce.read(answer) == Unknown("busy (pid 4711 python)", on_purpose=True)
 
 
 @given(st.data())
 def test_a_damaged_share_is_unknown_or_says_the_same(data):
-    whole = to_answers(EVIDENCE, "tcp")["a"]
+    whole = to_answers(EVIDENCE, "tcp", {})["a"]
     cut = data.draw(st.integers(0, len(whole.out) - 1))
     assert isinstance(all_reduce.read(dataclasses.replace(whole, out=whole.out[:cut])), Unknown)
 
 
 @pytest.mark.parametrize("out", ["", "{}", "[]", "null", '{"schema": 3}'])
 def test_what_is_no_share_is_unknown(out):
-    assert isinstance(all_reduce.read(dataclasses.replace(to_answers(EVIDENCE, "tcp")["a"], out=out)), Unknown)
+    assert isinstance(all_reduce.read(dataclasses.replace(to_answers(EVIDENCE, "tcp", {})["a"], out=out)), Unknown)

@@ -23,6 +23,8 @@ SLOW = Accusation(
     2,
     ("31.2 of 48.0 GB/s with 2 partners in 2 units; its other rails 47.9-48.6", "symbol errors +412 on mlx5_6"),
 )
+ALIKE = ("NCCL 2.28.9, /usr/lib/libnccl.so.2", "driver for CUDA 13.0")
+SETTINGS = {**dict.fromkeys(NAMES, ALIKE), NAMES[7]: (ALIKE[0], "driver for CUDA 12.8", "NCCL_ALGO=Ring")}
 
 
 def evidence(slow=("gpu005", 6), rate=31.2):
@@ -46,7 +48,7 @@ def evidence(slow=("gpu005", 6), rate=31.2):
 @pytest.fixture
 def report():
     left = {"gpu017": "fails gpu-lost", "gpu063": "unreachable", "gpu064": "unreachable"}
-    return AllReduce(evidence(), Blame((SLOW,)), "nccl 2.28.9", "libnccl.so.2, system", left, EXPECT)
+    return AllReduce(evidence(), Blame((SLOW,)), "nccl", "NCCL is on the nodes", left, EXPECT, SETTINGS)
 
 
 def test_the_whole_report_on_one_page(report):
@@ -58,7 +60,9 @@ def test_the_whole_report_on_one_page(report):
 pool    8 of 11 nodes
         not gpu017: fails gpu-lost
         not gpu[063-064]: unreachable
-engine  nccl 2.28.9   libnccl.so.2, system
+engine  nccl   NCCL is on the nodes
+        NCCL 2.28.9, /usr/lib/libnccl.so.2; driver for CUDA 13.0 (gpu[000-006]);
+        driver for CUDA 12.8 (gpu007); NCCL_ALGO=Ring (gpu007)
 
 within nodes    8/8      478-485 GB/s      expected 466
 rails           63/64    48 GB/s           expected 48, a guess
@@ -161,6 +165,8 @@ def test_the_document_says_the_same(report):
     (accused,) = told["accused"]
     assert (accused["part"], accused["found_gb_per_s"]) == ("gpu005:mlx5_6", 31.2)
     assert "optic" in accused["do"]
+    assert told["settings"][0] == {"setting": "NCCL 2.28.9, /usr/lib/libnccl.so.2", "nodes": list(NAMES)}
+    assert told["settings"][-1] == {"setting": "NCCL_ALGO=Ring", "nodes": ["gpu007"]}
     scopes = {scope["label"]: scope for scope in told["scopes"]}
     assert (scopes["rails"]["well"], scopes["rails"]["measured"]) == (63, 64)
     assert scopes["group of 8"]["expected"]["limit"] == "network"

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
@@ -34,6 +34,10 @@ class Engine(Protocol):
     @property
     def cost(self) -> str:
         """What `open` will send to the nodes, in words; empty where it is next to nothing."""
+
+    @property
+    def settings(self) -> Mapping[str, Sequence[str]]:
+        """What may change a figure, in words, for each node that `open` found able to take part."""
 
     @property
     def pids(self) -> Mapping[str, Collection[int]]:

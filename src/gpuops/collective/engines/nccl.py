@@ -78,6 +78,12 @@ class NcclEngine:
         return f"{self._options.library} is sent to {count} nodes, {size:.0f} MiB each, {size * count:.0f} MiB in all"
 
     @property
+    def settings(self) -> dict[str, tuple[str, ...]]:
+        """The library of each node, and what of its survey may change a figure."""
+        given = self._options.library
+        return {n: (f"{x}, {given or x.path}", *self.surveys[n].settings) for n, x in self.libraries.items()}
+
+    @property
     def pids(self) -> dict[str, tuple[int, ...]]:
         """The processes of ours on each node, which are no reason to call it busy."""
         ranks = [(node, pid) for (node, _gpu), pid in self._processes.items()]

@@ -256,6 +256,12 @@ class NcclTestsEngine:
         return node if itself or self.launcher == "srun" else address
 
     @property
+    def settings(self) -> Mapping[str, Sequence[str]]:
+        """Which test and which launcher are started; what NCCL told of itself stands with each figure."""
+        words = [self.program, self.launcher]
+        return {n: [found.programs[w] for w in words if w] for n, found in self._found.items()}
+
+    @property
     def jobs(self) -> Collection[str]:
         """The job that holds the nodes, where srun starts the groups."""
         return (self.allocation,) if self.allocation else ()

@@ -145,6 +145,12 @@ class TcpEngine:
         return Figure(group, gb_per_s, spread=statistics.pstdev(iterations) / seconds)
 
     @property
+    def settings(self) -> Mapping[str, Sequence[str]]:
+        """The interface of each node, and its line rate where that is told."""
+        told = {n: (f"through {place['interface']}", place["mbps"]) for n, place in self._places.items()}
+        return {n: (f"{way}, {mbps} Mbit/s" if mbps else way,) for n, (way, mbps) in told.items()}
+
+    @property
     def pids(self) -> Mapping[str, Collection[int]]:
         """What runs on each node for this engine."""
         return {node: (pid,) for node, pid in self._crew.pids.items()}

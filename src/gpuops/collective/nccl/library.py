@@ -13,7 +13,8 @@ from typing import Any
 from gpuops.errors import InputError
 
 _BUILT_FOR = re.compile(rb"NCCL version (\d+)\.(\d+)\.(\d+)\+cuda(\d+)\.(\d+)")
-
+_MATTERS = re.compile(r"(NCCL_(?!DEBUG)|FI_|OFI_|LD_LIBRARY_PATH$)")
+"""Variables that may change a figure; what NCCL logs does not."""
 _WHOLE_GPU_MODES = {2: "prohibited"}
 """Compute modes of cuda.h in which no process may have a context. In EXCLUSIVE_PROCESS (3) ours is the one."""
 
@@ -64,6 +65,20 @@ class Survey:
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     trouble: str = ""
 
+    @property
+    def settings(self) -> tuple[str, ...]:
+        """What of it may change a figure, in words."""
+        files = (f"{path}: {', '.join(_assignments(text))}" for path, text in self.configuration.items())
+        variables = (f"{name}={value}" for name, value in self.environment.items() if _MATTERS.match(name))
+        return (f"driver for CUDA {_dotted(self.driver_cuda)}", *self._rdma_settings, *files, *variables)
+
+    @property
+    def _rdma_settings(self) -> tuple[str, ...]:
+        if not self.rdma_devices:
+            return ("no RDMA",)
+        lock = "unlimited" if self.memlock_bytes < 0 else f"{self.memlock_bytes >> 10} KiB"
+        return (f"{'' if all(card.rdma for card in self.cards) else 'no '}GPUDirect RDMA", f"memlock {lock}")
+
     def refusal(self, gpus: tuple[int, ...]) -> str:
         """Why ``gpus`` of this node cannot take part; empty where they can."""
         if self.trouble or not gpus:
@@ -107,6 +122,12 @@ def parse_survey(told: Mapping[str, Any]) -> Survey:
         )
     except (KeyError, TypeError, ValueError) as error:
         return Survey(trouble=f"its answer cannot be read ({type(error).__name__}: {error})")
+
+
+def _assignments(text: str) -> list[str]:
+    """What an nccl.conf sets, without its comments."""
+    lines = map(str.strip, text.splitlines())
+    return [line for line in lines if line and not line.startswith("#")]
 
 
 def _library(told: Mapping[str, Any]) -> Library:

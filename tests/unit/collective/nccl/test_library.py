@@ -68,6 +68,26 @@ def test_a_survey_is_read_as_it_was_told():
     assert "CUDA shows 1 GPUs, and GPU 1 is asked for" in survey.refusal((0, 1))
 
 
+def test_what_of_a_survey_may_change_a_figure_is_told_in_words():
+    environment = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_FILE": "", "HOME": "/root", "NCCL_IB_HCA": "mlx5", "FI_X": "1"}
+    files = {"/etc/nccl.conf": "# ours\n\nNCCL_IB_GID_INDEX=3\n NCCL_IB_TC=106\n"}
+    survey = Survey((), (12, 8), (CARD,), -1, files, ("mlx5_0",), environment)
+    assert survey.settings == (
+        "driver for CUDA 12.8",
+        "GPUDirect RDMA",
+        "memlock unlimited",
+        "/etc/nccl.conf: NCCL_IB_GID_INDEX=3, NCCL_IB_TC=106",
+        "NCCL_IB_HCA=mlx5",
+        "FI_X=1",
+    )
+    poor = Card("H100", "0000:1b:00.0", 0, rdma=False)
+    assert Survey(cards=(CARD, poor), memlock_bytes=65536, rdma_devices=("mlx5_0",)).settings[1:] == (
+        "no GPUDirect RDMA",
+        "memlock 64 KiB",
+    )
+    assert "no RDMA" in Survey(cards=(CARD,)).settings
+
+
 @pytest.mark.parametrize(
     "told", [{}, {"seen": None}, {"seen": {"answer": {}}}, {"seen": {"answer": {"driver_cuda": "x"}}}]
 )
