@@ -153,12 +153,14 @@ def _names(params: Params, machine: System, *, red_hat: bool) -> tuple[str, ...]
     open_modules = params.modules == "open"
     if params.origin == "distribution":
         return f"nvidia-headless-no-dkms-{_server(params)}", f"nvidia-utils-{params.branch}-server"
+    # Ubuntu's packages hold the daemon themselves, elsewhere it is only recommended
+    daemon = ("nvidia-persistenced",) if red_hat or machine.os_id == "debian" else ()
     if not params.compute_only:
-        return ("nvidia-open",) if open_modules else ("cuda-drivers",)
+        return ("nvidia-open" if open_modules else "cuda-drivers", *daemon)
     if red_hat:
-        return "nvidia-driver-cuda", "kmod-nvidia-open-dkms" if open_modules else "kmod-nvidia-latest-dkms"
+        return "nvidia-driver-cuda", "kmod-nvidia-open-dkms" if open_modules else "kmod-nvidia-latest-dkms", *daemon
     if machine.os_id == "debian":
-        return "nvidia-driver-cuda", "nvidia-kernel-open-dkms" if open_modules else "nvidia-kernel-dkms"
+        return "nvidia-driver-cuda", "nvidia-kernel-open-dkms" if open_modules else "nvidia-kernel-dkms", *daemon
     branch = f"-{params.branch}" if params.branch < 590 else ""
     libraries = ("libnvidia-compute", "libnvidia-cfg1", "nvidia-utils", "nvidia-compute-utils")
     module = f"nvidia-dkms{branch}{'-open' if open_modules else ''}"

@@ -118,6 +118,7 @@ def driver(jail, folder):
         entries += [
             package(folder, f"nvidia-driver-pinning-{version}", "1", alone, {path: pin}),
             package(folder, "nvidia-open", full, "Depends: nvidia-dkms, libnvidia-compute\n"),
+            package(folder, "nvidia-persistenced", full),
             package(folder, "nvidia-dkms", full, "Depends: dkms\n"),
             package(folder, "libnvidia-compute", full),
             package(folder, "nvidia-fabricmanager", full, f"Depends: libnvidia-compute (= {full})\n"),

@@ -12,7 +12,7 @@ def stocked(node, *versions, names=("nvidia-open",)):
     end = "-1.el9" if node.red_hat else "-1ubuntu1"
     for version in versions:
         node.offer(*(f"{name}={version}{end}" for name in names))
-        node.offer(f"nvidia-driver-pinning-{version}=1")
+        node.offer(f"nvidia-driver-pinning-{version}=1", f"nvidia-persistenced={version}{end}")
     node.offer("python3-dnf-plugin-versionlock=4-1", f"kernel-devel={node.kernel.rpartition('.')[0]}")
     for kind in (node.kernel, "generic", "amd64"):
         node.offer(f"linux-headers-{kind}=1")
@@ -44,8 +44,11 @@ def drivers(node):
 def test_the_pinning_package_comes_first_then_one_transaction(node, apply):
     stocked(node, OLD, NEW)
     done = apply(node, "nvidia_driver", version=OLD)
-    installs = [what for what in done if what.startswith("install nvidia")]
-    assert installs == [f"install nvidia-driver-pinning-{OLD}", f"install nvidia-open={OLD}-1ubuntu1"]
+    pinning, *rest = [what for what in done if what.startswith("install nvidia")]
+    assert pinning == f"install nvidia-driver-pinning-{OLD}"
+    daemon = "debian" in node.files["/etc/os-release"]
+    names = ("nvidia-open", *(["nvidia-persistenced"] if daemon else []))
+    assert rest == ["install " + ", ".join(f"{name}={OLD}-1ubuntu1" for name in names)]
     assert "nvidia-open" in node.held
     assert node.files["/etc/modprobe.d/gpuops-nouveau.conf"] == "blacklist nouveau\noptions nouveau modeset=0\n"
     assert node.files["/run/reboot-required.pkgs"].split() == ["nvidia-driver"]
@@ -113,9 +116,25 @@ def test_dnf_takes_the_stream_of_the_branch_and_then_the_version(node, apply):
     stocked(node, OLD)
     apply(node, "nvidia_driver", version=OLD)
     assert "dnf -y module enable nvidia-driver:580-open" in node.done
-    assert drivers(node) == {"nvidia-open": f"{OLD}-1.el9"}
+    assert drivers(node) == dict.fromkeys(("nvidia-open", "nvidia-persistenced"), f"{OLD}-1.el9")
     node.load(OLD)
     assert apply(node, "nvidia_driver", version=OLD) == []
+
+
+@pytest.mark.parametrize(
+    ("node", "modules", "names"),
+    [
+        ("rocky 8.10", "open", ("nvidia-driver-cuda", "kmod-nvidia-open-dkms")),
+        ("rhel 9.4", "proprietary", ("nvidia-driver-cuda", "kmod-nvidia-latest-dkms")),
+        ("debian 12", "open", ("nvidia-driver-cuda", "nvidia-kernel-open-dkms")),
+        ("debian 12", "proprietary", ("nvidia-driver-cuda", "nvidia-kernel-dkms")),
+    ],
+    indirect=["node"],
+)
+def test_what_draws_on_screens_is_left_out(node, apply, modules, names):
+    stocked(node, OLD, names=names)
+    apply(node, "nvidia_driver", version=OLD, modules=modules, compute_only=True)
+    assert {name for name in drivers(node) if "pinning" not in name} == {*names, "nvidia-persistenced"}
 
 
 @pytest.mark.parametrize("node", ["rhel 9.4"], indirect=True)
