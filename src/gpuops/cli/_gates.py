@@ -50,7 +50,7 @@ class Gates:
             "pair": self.pair,
             "admit": self.admit,
         }
-        return {**tried, **dict.fromkeys(self.without & tried.keys(), _left_out)}
+        return {name: attempt for name, attempt in tried.items() if name not in self.without}
 
     def facts(self, hosts: Sequence[Host]) -> Objections:
         """They answer; one that is another machine than the one that was admitted is let out; no job starts."""
@@ -87,12 +87,13 @@ class Gates:
         facts, done = burn(target, known, Measuring(self.engine).wish(target), self.burn_seconds)
         _stop_if(interrupted=done.found.interrupted)
         left = {**silent, **done.found.left}
-        return {**_untested(left), **self._judged(hosts, facts, "burnin", only=("burnin",))}
+        return {**_untested(left), **self._judged(target, facts, "burnin", only=("burnin",))}
 
     def validate(self, hosts: Sequence[Host]) -> Objections:
         """Every check, and the all-reduce within each node."""
-        facts, left = self._measured(self._of(hosts), ("node",))
-        return {**_untested(left), **self._judged(hosts, facts, "standard")}
+        target = self._of(hosts)
+        facts, left = self._measured(target, ("node",))
+        return {**_untested(left), **self._judged(target, facts, "standard")}
 
     def pair(self, hosts: Sequence[Host]) -> Objections:
         """The all-reduce between each node and one that is admitted; while none is, between the nodes themselves."""
@@ -100,13 +101,13 @@ class Gates:
         if len(hosts) + len(neighbours) < 2:
             tell("no node is admitted yet, so there is nobody to be measured with")
             return {}
-        names = {host.name for host in hosts}
-        facts, left = self._measured(self._of((*hosts, *neighbours)), ("rail", "pair"))
+        names, target = {host.name for host in hosts}, self._of((*hosts, *neighbours))
+        facts, left = self._measured(target, ("rail", "pair"))
         if neighbours and all(host.name in left for host in neighbours):
             why = "; ".join(f"{host.name} {left[host.name]}" for host in neighbours)
             return {name: Objection(f"no admitted neighbour could take part: {why}", exit_code=3) for name in names}
-        untested = {name: why for name, why in left.items() if name in names}
-        return {**_untested(untested), **self._judged(hosts, facts, "standard", only=("all-reduce-bandwidth",))}
+        judged = self._judged(target, facts, "standard", only=("all-reduce-bandwidth",))
+        return {name: why for name, why in {**_untested(left), **judged}.items() if name in names}
 
     def admit(self, hosts: Sequence[Host]) -> Objections:
         """Open the door, and write the node into its group."""
@@ -172,16 +173,15 @@ class Gates:
         return facts, {**silent, **found.left}
 
     def _judged(
-        self, hosts: Sequence[Host], facts: Mapping[str, Facts], level: Level, only: tuple[str, ...] = ()
+        self, target: Target, facts: Mapping[str, Facts], level: Level, only: tuple[str, ...] = ()
     ) -> dict[str, Objection]:
         """What the checks of a level object to, or cannot tell."""
         from gpuops import assessment, judging
         from gpuops.cli._health import profiles_of
 
         checks = judging.choose(judging.discover(), level, only)
-        verdicts = assessment.assess(checks, facts, profiles_of(self._of(hosts).judged_hosts, facts))
-        names = {host.name for host in hosts}
-        return dict(_first_of_each(verdict for verdict in verdicts if verdict.node in names))
+        verdicts = assessment.assess(checks, facts, profiles_of(target.judged_hosts, facts))
+        return dict(_first_of_each(verdict for verdict in verdicts if verdict.node))
 
     def _neighbours(self, hosts: Sequence[Host]) -> list[Host]:
         """Admitted nodes of the inventory that are like these; from their own rack first."""
@@ -198,11 +198,6 @@ class Gates:
             if host.name in present and present[host.name].state == "admitted"
         ]
         return sorted(alike, key=lambda host: host.rack not in racks)[:_MOST_NEIGHBOURS]
-
-
-def _left_out(hosts: Sequence[Host]) -> Objections:  # noqa: ARG001 - an attempt's signature
-    """A gate that a person leaves out objects to nobody."""
-    return {}
 
 
 def _stop_if(*, interrupted: bool) -> None:

@@ -41,18 +41,18 @@ class Life:
     stopped: dict[str, tuple[Gate, Objection]] = field(default_factory=dict)
 
     def climb(self, hosts: Sequence[Host], gates: Sequence[Gate], attempts: Mapping[str, Attempt]) -> list[Host]:
-        """Lead ``hosts`` through ``gates``, each as far as it comes; those that passed all of them."""
+        """Lead ``hosts`` through ``gates``, each as far as it comes; those that came through all of them.
+
+        A gate that has no attempt is left out: nobody is stopped there, and nobody has passed it.
+        """
         for gate in gates:
-            due = [host for host in hosts if not self._counts_still(host, gate)]
-            for host in hosts:
-                if host not in due:
-                    self.watch(host.name, gate, "passed before, and it is the same machine")
+            due = [host for host in hosts if gate.name in attempts and not self._counts_still(host, gate)]
             objections = attempts[gate.name](due) if due else {}
             for host in hosts:
                 if host.name in objections:
                     self._stop(host, gate, objections[host.name])
                 else:
-                    self._pass(host, gate, told=host in due)
+                    self._pass(host, gate, tried=host in due, left_out=gate.name not in attempts)
             hosts = [host for host in hosts if host.name not in self.stopped]
         return list(hosts)
 
@@ -85,13 +85,15 @@ class Life:
         now = dt.datetime.now(dt.timezone.utc)
         return bool(found) and counts_still(gate, self.store.passed(host.name), found or {}, now)
 
-    def _pass(self, host: Host, gate: Gate, *, told: bool) -> None:
+    def _pass(self, host: Host, gate: Gate, *, tried: bool, left_out: bool) -> None:
         fingerprint = self.fingerprints.get(host.name, {})
-        if earned(self.store.last(host.name), gate, "", fingerprint):
-            self.store.move(host.name, self.run, lambda now: _risen(now, gate, fingerprint))
-        if told:
+        told = "left out" if left_out else "passed" if tried else "passed before, and it is the same machine"
+        why = f"{gate.name} was left out" if left_out else gate.shows
+        if earned(self.store.last(host.name), gate, why, fingerprint):
+            self.store.move(host.name, self.run, functools.partial(_risen, gate, why, fingerprint))
+        if tried:
             self.store.note(host.name, gate.name, self.run, fingerprint)
-            self.watch(host.name, gate, "passed")
+        self.watch(host.name, gate, told)
 
     def _stop(self, host: Host, gate: Gate, objection: Objection) -> None:
         why = f"stopped at {gate.name}: {objection.why}"
@@ -110,8 +112,8 @@ def _demoted(found: Fingerprint, now: Event | None) -> Move:
     return made
 
 
-def _risen(now: Event | None, gate: Gate, fingerprint: Fingerprint) -> Move:
-    return earned(now, gate, gate.shows, fingerprint) or step(now, state_of(now), gate.shows, fingerprint)
+def _risen(gate: Gate, why: str, fingerprint: Fingerprint, now: Event | None) -> Move:
+    return earned(now, gate, why, fingerprint) or step(now, state_of(now), why, fingerprint)
 
 
 def exit_code(stopped: Mapping[str, tuple[Gate, Objection]]) -> int:

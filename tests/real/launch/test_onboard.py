@@ -1,0 +1,149 @@
+"""Nodes of a real Slurm on their way to jobs: through real SSH, with a playbook that really changes each host."""
+
+import json
+import subprocess
+import sys
+
+import pytest
+
+pytestmark = pytest.mark.usefixtures("slurm")
+TRIES = "for try in {1..100}; do"
+# The hosts share this machine's disk, and each has a /run of its own.
+PLAYBOOK = """\
+- name: Before anything is changed
+  hosts: all
+  tags: [preflight]
+  tasks:
+    - name: A host that may go on
+      assert: {message: it must not go on, words: [sh, -c, "! test -e /run/no-preflight"]}
+- name: A node
+  hosts: all
+  tasks:
+    - name: What it is for
+      file: {path: /run/purpose, content: "jobs\\n"}
+    - name: What does not hold on a broken host
+      command: {words: [sh, -c, "test -e /run/broken || touch /run/held"], creates: /run/held, become: always}
+"""
+
+
+@pytest.fixture
+def shell(lab):
+    def run(line, host=None):
+        done = lab.run(line, host=host)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def slurm_says(shell):
+    """State and reason of a node, once Slurm has settled."""
+
+    def read(node):
+        shell(f"{TRIES} sinfo -h -n {node} -o %T | grep -q '[*]' || exit 0; sleep 0.1; done; exit 1")
+        state, _, reason = shell(f"sinfo -h -N -n {node} -o '%T %E'").strip().partition(" ")
+        return state, reason
+
+    return read
+
+
+@pytest.fixture
+def gpuops(lab, tmp_path, shell):
+    """The program, on the machine where Slurm's controller runs, with an inventory of the hosts."""
+    options = f"-o UserKnownHostsFile={lab.state}/known_hosts"
+    login = {"ansible_user": "root", "ansible_ssh_private_key_file": f"{lab.state}/login"}
+    hosts = {name: {"ansible_host": address} for name, address in lab.addresses.items()}
+    (tmp_path / "inventory.yml").write_text(
+        json.dumps({"all": {"vars": {**login, "ansible_ssh_common_args": options}, "hosts": hosts}}, indent=1)
+    )
+    (tmp_path / "gpuops.yml").write_text("inventory: inventory.yml\nscheduler: slurm\n")
+    (tmp_path / "p.yml").write_text(PLAYBOOK)
+
+    def gpuops(*words, code=0):
+        done = subprocess.run(
+            lab.words("env", "-C", tmp_path, sys.executable, "-m", "gpuops", *words),
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done.stdout
+        return done.stdout
+
+    yield gpuops
+    for host in lab.addresses:
+        shell("rm -f /run/purpose /run/held /run/broken /run/no-preflight", host)
+    shell(f"scontrol update NodeName={','.join(lab.addresses)} State=UNDRAIN")
+
+
+def onboard(gpuops, *nodes, code=0, without=("burn-in", "validate", "pair")):
+    left_out = [word for gate in without for word in ("--without", gate)]
+    return gpuops("onboard", *nodes, "--playbook", "p.yml", *left_out, code=code)
+
+
+def states(gpuops):
+    return {name: event["state"] for name, event in json.loads(gpuops("state", "list", "--json")).items()}
+
+
+def test_a_node_that_passes_goes_from_drained_to_idle_and_one_that_fails_stays_drained(gpuops, shell, slurm_says):
+    shell("scontrol update NodeName=node2,node10 State=DRAIN Reason='gpuops:new'")
+    shell("touch /run/broken", "node10")
+    told = onboard(gpuops, "node2", "node10", code=1)
+    assert "node10 stopped at provision: What does not hold on a broken host: did not hold" in told
+    assert slurm_says("node2") == ("idle", "none")
+    state, reason = slurm_says("node10")
+    assert state == "drained"
+    assert reason.startswith("gpuops:new provision: What does not hold on a broken host")
+    assert states(gpuops) == {"node2": "admitted", "node10": "new"}
+
+    shell("rm /run/broken", "node10")
+    onboard(gpuops, "node10")
+    assert slurm_says("node10") == ("idle", "none")
+    assert states(gpuops)["node10"] == "admitted"
+
+
+def test_nothing_is_changed_where_the_preflight_objects(gpuops, shell):
+    shell("touch /run/no-preflight", "node3")
+    assert "node3 stopped at preflight: A host that may go on: it must not go on" in onboard(gpuops, "node3", code=1)
+    shell("! test -e /run/purpose", "node3")
+
+
+def test_a_node_that_somebody_else_drained_is_left_alone(gpuops, shell, slurm_says):
+    shell("scontrol update NodeName=node11 State=DRAIN Reason='fan swap, T812'")
+    told = onboard(gpuops, "node11", code=1)
+    assert "stopped at admit: drained by somebody else: drained (fan swap, T812)" in told
+    assert slurm_says("node11") == ("drained", "fan swap, T812")
+    assert states(gpuops)["node11"] == "validated"
+
+
+def test_an_admitted_node_is_looked_at_while_its_job_runs_on(gpuops, shell, slurm_says):
+    onboard(gpuops, "node3")
+    job = shell("sbatch --parsable -w node3 -J train --wrap 'sleep 600'").strip()
+    try:
+        shell(f"{TRIES} squeue -h -t RUNNING -j {job} | grep -q . && exit; sleep 0.1; done; exit 1")
+        assert "provision" not in onboard(gpuops, "node3")
+        shell("echo other >/run/purpose", "node3")
+        assert "not as the playbook says: What it is for" in onboard(gpuops, "node3", code=1)
+        assert shell("cat /run/purpose", "node3") == "other\n"
+        assert f"{job} RUNNING" in shell("squeue -h -o '%A %T'")
+        assert states(gpuops)["node3"] == "admitted"
+    finally:
+        shell(f"scancel {job}; {TRIES} squeue -h -j {job} | grep -q . || exit 0; sleep 0.1; done; exit 1")
+
+
+def test_a_drain_waits_for_the_job_and_an_admission_ends_it(gpuops, shell, slurm_says):
+    onboard(gpuops, "node2")
+    job = shell("sbatch --parsable -w node2 -J train --wrap 'sleep 600'").strip()
+    shell(f"{TRIES} squeue -h -t RUNNING -j {job} | grep -q . && exit; sleep 0.1; done; exit 1")
+    assert "draining" in gpuops("drain", "node2", "--reason", "fan swap", "--wait", "1", code=1)
+    shell(f"scancel {job}")
+    gpuops("drain", "node2", "--reason", "fan swap", "--wait", "60")
+    assert slurm_says("node2") == ("drained", "gpuops:drained fan swap")
+    assert "not proved for this machine: burn-in, validate, pair" in gpuops("admit", "node2", code=1)
+    gpuops("admit", "node2", "--reason", "new fan", "--force")
+    assert slurm_says("node2") == ("idle", "none")
+
+
+def test_the_pair_is_measured_with_an_admitted_neighbour(gpuops, slurm_says):
+    onboard(gpuops, "node2")
+    told = onboard(gpuops, "node10", without=("burn-in", "validate"))
+    assert "node10   pair         passed" in told
+    assert slurm_says("node10") == ("idle", "none")

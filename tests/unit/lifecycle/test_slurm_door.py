@@ -1,0 +1,128 @@
+import pytest
+
+from gpuops.collective.slurm import NODES, Slurm
+from gpuops.lifecycle.doors import is_ours, reason_of
+from gpuops.lifecycle.slurm_door import SlurmDoor
+from gpuops.shell import Completed
+
+
+class Machine:
+    """A Slurm as sinfo tells it, and as scontrol changes it; ``away`` are nodes that stay down when resumed."""
+
+    def __init__(self, **states):
+        self.states = {name: list(told) for name, told in states.items()}
+        self.away = set()
+        self.broken = ""
+
+    def run(self, asked):
+        return self.batch([asked])[0]
+
+    def batch(self, asked):
+        return [self.answer(question) for question in asked]
+
+    def answer(self, asked):
+        if self.broken:
+            return Completed("here", asked, 1, err=self.broken)
+        if asked == NODES:
+            rows = (f"{n}|{n}|{n}|{state}|{reason}\n" for n, (state, reason) in self.states.items())
+            return Completed("here", asked, 0, "".join(rows))
+        assert asked.words[4:6] == ("scontrol", "update"), asked
+        told = dict(word.split("=", 1) for word in asked.words[6:])
+        node = told["NodeName"]
+        if told["State"] == "DRAIN":
+            busy = self.states[node][0] in ("allocated", "mixed", "draining")
+            self.states[node] = ["draining" if busy else "drained", told["Reason"]]
+        elif node in self.away:
+            self.states[node] = ["down*", "Not responding"]
+        else:
+            assert told["State"] == "RESUME"
+            self.states[node] = ["idle", "none"]
+        return Completed("here", asked, 0)
+
+
+@pytest.fixture
+def machine():
+    return Machine(
+        free=("idle", "none"),
+        busy=("allocated", "none"),
+        ours=("drained", "gpuops:drained fan swap"),
+        theirs=("drained", "fan swap, T812"),
+        leased=("drained", "gpuops:1f2e3d4c"),
+        down=("down*", "Not responding"),
+    )
+
+
+@pytest.fixture
+def door(machine):
+    return SlurmDoor(Slurm(machine), sleep=lambda _: None)
+
+
+@pytest.fixture
+def hosts(a_host):
+    return lambda *names: [a_host(name) for name in names]
+
+
+def test_a_drain_bears_the_state_and_the_reason(door, machine, hosts):
+    assert door.close(hosts("free", "busy"), "repair", "Xid 79,\nT123") == {}
+    assert machine.states["free"] == ["drained", "gpuops:repair Xid 79, T123"]
+    assert machine.states["busy"] == ["draining", "gpuops:repair Xid 79, T123"]
+
+
+@pytest.mark.parametrize("name", ["theirs", "leased", "down"])
+def test_what_others_closed_keeps_their_reason_and_is_not_opened(door, machine, hosts, name):
+    before = list(machine.states[name])
+    assert door.close(hosts(name), "repair", "Xid 79") == {}
+    assert "somebody else" in door.open(hosts(name))[name]
+    assert machine.states[name] == before
+
+
+def test_what_we_closed_is_opened(door, machine, hosts):
+    assert door.open(hosts("ours", "free")) == {}
+    assert machine.states["ours"] == machine.states["free"] == ["idle", "none"]
+
+
+def test_our_own_reason_may_change(door, machine, hosts):
+    door.close(hosts("ours"), "repair", "worse")
+    assert machine.states["ours"][1] == "gpuops:repair worse"
+
+
+def test_a_node_that_stays_away_is_told(door, machine, hosts):
+    machine.away.add("ours")
+    assert door.open(hosts("ours"))["ours"] == "resumed, and still down (Not responding)"
+
+
+def test_a_node_that_slurm_does_not_know_takes_no_jobs_and_cannot_be_opened(door, hosts):
+    assert door.close(hosts("other"), "new", "onboarding") == {}
+    assert door.open(hosts("other")) == {"other": "Slurm has no such node"}
+
+
+def test_only_what_is_drained_to_the_end_is_empty(door, machine, hosts):
+    machine.states["ending"] = ["draining", "gpuops:drained x"]
+    busy = door.busy(hosts("free", "busy", "ours", "theirs", "ending", "down"))
+    assert list(busy) == ["free", "busy", "ending"]
+    assert busy["ending"] == "draining (gpuops:drained x) in Slurm"
+
+
+def test_a_slurm_that_does_not_answer_hinders_everything(door, machine, hosts):
+    machine.broken = "slurm_load_node error: Unable to contact slurm controller"
+    for told in (
+        door.close(hosts("free"), "repair", "x"),
+        door.open(hosts("free")),
+        door.busy(hosts("free")),
+    ):
+        assert "Unable to contact" in told["free"]
+
+
+@pytest.mark.parametrize(
+    ("reason", "ours"),
+    [
+        (reason_of("repair", "Xid 79"), True),
+        ("gpuops:new", True),
+        ("gpuops:1f2e3d4c", False),
+        ("fan swap", False),
+        ("repair", False),
+        ("", False),
+    ],
+)
+def test_our_reasons_are_known_again(reason, ours):
+    assert is_ours(reason) is ours
