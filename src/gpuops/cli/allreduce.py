@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli import _expect, _nvlink
+from gpuops.cli import _expect, _nvlink, _simulate
 from gpuops.cli._measuring import Measuring, measuring_options
 from gpuops.cli._options import Target, target_options
 
@@ -57,6 +57,7 @@ def command(
 
 command.add_command(_expect.command)
 command.add_command(_nvlink.command)
+command.add_command(_simulate.command)
 
 
 def _measured(target: Target, how: Measuring, save: Path | None) -> AllReduce:
