@@ -1,0 +1,62 @@
+"""A burn-in over the lab, through real SSH: its all_reduce_perf again and again, and its GPUs watched meanwhile."""
+
+import threading
+import time
+
+import pytest
+
+from gpuops.cli._burning import burn
+from gpuops.cli._measuring import Measuring, gather
+from gpuops.cli._options import Target
+from gpuops.probes.burn_in import burn_in
+from gpuops.probes.dcgm_diag import dcgm_diag
+from gpuops.probing import Unknown
+
+
+@pytest.fixture
+def burnt(lab, tmp_path, monkeypatch):
+    """What a burn-in of so many seconds shows of each host."""
+    monkeypatch.chdir(tmp_path)
+
+    def burnt(seconds):
+        target = Target(
+            str(lab.folder / "inventory.yml"), None, None, 10.0, 600.0, ask_pass=False, ask_become_pass=False
+        )
+        known, silent = gather(target)
+        assert not silent
+        return burn(target, known, Measuring("nccl-tests").wish(target), seconds)
+
+    return burnt
+
+
+def test_nodes_are_under_load_for_as_long_as_was_asked_and_are_watched(burnt):
+    began = time.monotonic()
+    facts, done = burnt(3.0)
+    assert time.monotonic() - began > 3.0
+    assert done.found.left == {}
+    for told in facts.values():
+        found = told[burn_in]
+        assert not isinstance(found, Unknown), found
+        assert len(found.gb_per_s) >= 1
+        assert found.troubles == found.grown == found.xids == ()
+        assert [gpu.gpu for gpu in found.gpus] == list(range(8))
+        assert not isinstance(told[dcgm_diag], Unknown), told[dcgm_diag]
+
+
+def test_a_node_that_is_not_well_takes_no_part(burnt, plant):
+    plant("gpu02:gpu3:lost")
+    facts, done = burnt(1.0)
+    assert "fails gpu-" in done.found.left["gpu02"]
+    assert facts["gpu02"][burn_in].on_purpose
+    assert not isinstance(facts["gpu01"][burn_in], Unknown)
+
+
+def test_what_fails_only_under_load_is_told_of_the_card_that_it_is(burnt, plant):
+    late = threading.Timer(4.0, plant, ["gpu02:gpu3:ecc-uncorrectable=2"])
+    late.start()
+    facts, _ = burnt(8.0)
+    late.join()
+    assert facts["gpu01"][burn_in].grown == ()
+    assert any(told.startswith("gpu3: ecc_uncorrected_volatile 0 → 2") for told in facts["gpu02"][burn_in].grown)
+    (xid,) = facts["gpu02"][burn_in].xids
+    assert "Xid 48" in xid
