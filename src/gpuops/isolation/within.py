@@ -141,10 +141,16 @@ class _View:
         return any(len(self._own_pairs(gpu)) < 2 for gpu in self._doubtful)
 
     @functools.cached_property
+    def _usual(self) -> float:
+        """What its pairs give, as a share of what is normal: where all are slow, one may still be slower."""
+        shares = [pair.share for together in self.pairs for pair in together]
+        return statistics.median(shares) if shares and max(shares) < _SLOW_PAIR else 1.0
+
+    @functools.cached_property
     def _doubtful(self) -> set[int]:
-        """The GPUs none of whose pairs is well."""
+        """The GPUs none of whose pairs is as well as the node is."""
         pairs = [pair for together in self.pairs for pair in together]
-        well = {gpu for pair in pairs if not pair.bad for gpu in pair.figure.group.gpus}
+        well = {gpu for pair in pairs if pair.share >= _SLOW_PAIR * self._usual for gpu in pair.figure.group.gpus}
         return {gpu for pair in pairs for gpu in pair.figure.group.gpus} - well
 
     def _own_pairs(self, gpu: int) -> list[_Reading]:
@@ -155,10 +161,10 @@ class _View:
     @functools.cached_property
     def _faulty(self) -> set[int]:
         """The GPUs that are at fault, as far as pairs tell; all of them where none is well."""
-        if self._doubtful == set(self.node.gpus):
-            return self._doubtful
+        if self._doubtful == set(self.node.gpus) or (self._usual < 1 and not self._doubtful):
+            return set(self.node.gpus)
         shares = {gpu: [pair.share for pair in self._own_pairs(gpu)] for gpu in self._doubtful}
-        return {gpu for gpu, own in shares.items() if own and statistics.mean(own) < _SLOW}
+        return {gpu for gpu, own in shares.items() if own and statistics.mean(own) < _SLOW * self._usual}
 
     @functools.cached_property
     def _rounds_of_pairs(self) -> list[tuple[tuple[int, int], ...]]:

@@ -1,0 +1,241 @@
+import dataclasses
+import math
+import statistics
+
+import pytest
+
+from gpuops.isolation import blame, most_rounds, next_round
+from gpuops.isolation.cases import Case, draw_case
+from gpuops.isolation.evidence import Evidence, Measured
+from gpuops.isolation.fabric import Fabric, Nic, Node
+from gpuops.isolation.faults import parse_fault
+from gpuops.isolation.rounds import Figure, Group
+from gpuops.isolation.simulation import Disturbances, Tenant
+from gpuops.isolation.trials import run
+from gpuops.isolation.wiring import Wiring, wire
+
+RAILS = Wiring(nodes=64, gpus=8, unit=16, leaves=8)
+SHARED = Wiring(nodes=64, gpus=8, unit=16, leaves=1, oversubscription=2.0)
+NOISE = Disturbances(noise=0.015, collisions=0.04, drift=0.06)
+
+
+def trial(*faults, wiring=RAILS, disturbances=NOISE, mapped=True, seed=3, **rest):
+    planted = tuple(parse_fault(text, wire(wiring)) for text in faults)
+    return run(Case(wiring, planted, disturbances, mapped, seed=seed, **rest))
+
+
+def accused(found):
+    return {(accusation.part, accusation.kind) for accusation in found.blame.accusations}
+
+
+@pytest.mark.parametrize("wiring", [RAILS, SHARED], ids=["leaf per rail", "one leaf, 2:1"])
+@pytest.mark.parametrize("what", ["slow=12", "slow=35", "hang"])
+@pytest.mark.parametrize("part", ["gpu017", "gpu017:gpu3", "gpu017:mlx5_3", "leaf:L3", "unit:U2/rail3"])
+def test_every_kind_of_fault_is_named_and_nobody_else(part, what, wiring):
+    found = trial(f"{part}:{what}", wiring=wiring)
+    assert accused(found) == {(part, what.partition("=")[0])}
+    assert not found.vague
+    assert found.rounds <= 2 * math.ceil(math.log2(64)) + 6
+
+
+@pytest.mark.parametrize("wiring", [RAILS, SHARED], ids=["leaf per rail", "one leaf, 2:1"])
+@pytest.mark.parametrize("mapped", [True, False])
+def test_nobody_is_accused_where_nothing_is_wrong(wiring, mapped):
+    found = trial(wiring=wiring, mapped=mapped)
+    assert (accused(found), found.blame.suspects) == (set(), ())
+    assert found.blame.contention
+
+
+def test_faults_behind_a_leaf_at_fault_are_named_where_they_are_worse():
+    found = trial("leaf:L3:slow=20", "gpu004:mlx5_3:slow=50", "gpu005:mlx5_3:hang", "unit:U0/rail3:slow=35")
+    assert accused(found) == {
+        ("leaf:L3", "slow"),
+        ("gpu004:mlx5_3", "slow"),
+        ("gpu005:mlx5_3", "hang"),
+        ("unit:U0/rail3", "slow"),
+    }
+
+
+def test_what_a_worse_fault_hides_is_not_made_up():
+    found = trial("leaf:L3:slow=50", "gpu004:mlx5_3:slow=20")
+    assert accused(found) == {("leaf:L3", "slow")}
+    assert not found.missed
+
+
+def test_another_tenants_traffic_accuses_nobody():
+    tenants = (Tenant("L3", 0.5, range(1, 4)), Tenant("L9", 0.5, range(4, 7)))
+    assert accused(trial(disturbances=dataclasses.replace(NOISE, tenants=tenants))) == set()
+
+
+def test_without_leaves_a_nic_is_named_and_a_leaf_is_told_but_nobody_accused_of_it():
+    assert accused(trial("gpu017:mlx5_3:slow=30", mapped=False)) == {("gpu017:mlx5_3", "slow")}
+    found = trial("leaf:L3:slow=30", mapped=False)
+    assert accused(found) == set()
+    assert any("on rail 3" in text and "gpu000" in text for text in found.blame.unclear)
+
+
+def test_of_two_units_the_rail_of_either_may_be_at_fault():
+    found = trial("unit:U1/rail3:slow=30", wiring=Wiring(nodes=16, gpus=8, unit=8, leaves=8))
+    (accusation,) = found.blame.accusations
+    assert {accusation.part, *accusation.alternatives} == {"unit:U0/rail3", "unit:U1/rail3"}
+
+
+def test_the_chain_of_evidence_is_told():
+    found = trial("gpu017:mlx5_3:slow=35")
+    (accusation,) = found.blame.accusations
+    assert accusation.found_gb_per_s == pytest.approx(0.65 * 48.5, rel=0.03)
+    assert accusation.expected_gb_per_s == pytest.approx(48.5, rel=0.02)
+    assert len(accusation.partners) == 4
+    assert accusation.units == 2
+    told, others = accusation.evidence
+    assert told.endswith("GB/s with 4 partners in 2 units")
+    assert others.startswith("its other 7 rails 4")
+
+
+def test_errors_that_were_counted_are_evidence():
+    evidence = trial("gpu017:mlx5_3:slow=35").evidence
+    first, *rest = evidence.rounds
+    counted = dataclasses.replace(first, counters={"gpu017:mlx5_3": {"symbol_errors": 412}, "gpu018:mlx5_3": {"x": 1}})
+    (accusation,) = blame(dataclasses.replace(evidence, rounds=(counted, *rest))).accusations
+    assert accusation.evidence[-1] == "symbol errors +412 meanwhile"
+
+
+@pytest.mark.parametrize("scope", ["node", "rail", "pair", "group"])
+def test_only_the_scopes_that_were_asked_for_are_planned(scope):
+    case = Case(RAILS, (), NOISE)
+    engine, evidence = case.simulation(), Evidence(case.known, scopes=(scope,))
+    while (planned := next_round(evidence)) is not None:
+        assert planned.scope == scope
+        evidence = dataclasses.replace(evidence, rounds=(*evidence.rounds, Measured(planned, engine.measure(planned))))
+    assert evidence.rounds
+
+
+@pytest.mark.parametrize("mapped", [True, False])
+def test_groups_of_a_round_share_no_part_of_a_node(mapped):
+    for measured in trial("leaf:L3:slow=30", "gpu020:slow=20", "gpu021:gpu2:hang", mapped=mapped).evidence.rounds:
+        seen = set()
+        for group in measured.round.groups:
+            parts = {(node, group.rail, gpu) for node in group.nodes for gpu in group.gpus or (None,)}
+            assert not parts & seen
+            seen |= parts
+
+
+def test_suspects_have_partners_that_are_well_in_other_units():
+    found = trial("gpu017:mlx5_3:slow=30", wiring=SHARED)
+    fabric, told = found.case.fabric, [m for m in found.evidence.rounds if "suspects" in m.round.why]
+    assert told
+    partners = {n for m in told for g in m.round.groups if "gpu017" in g.nodes for n in g.nodes} - {"gpu017"}
+    assert len(partners) >= 2
+    assert "U1" not in {fabric.unit_of[name] for name in partners}
+
+
+def ethernet(count):
+    names = [f"h{number}" for number in range(count)]
+    return Fabric({name: Node(name, (), (Nic("eth0", 0, 0.025),)) for name in names})
+
+
+def measured_by_hand(fabric, rate, scopes=("rail", "group"), most=60):
+    """``rate`` gives a figure for a group: GB/s, or the name of its trouble."""
+    evidence = Evidence(fabric, scopes=scopes)
+    while (planned := next_round(evidence)) is not None and len(evidence.rounds) < most:
+        said = [rate(group) for group in planned.groups]
+        figures = tuple(
+            Figure(group, None, value) if isinstance(value, str) else Figure(group, value)
+            for group, value in zip(planned.groups, said, strict=True)
+        )
+        evidence = dataclasses.replace(evidence, rounds=(*evidence.rounds, Measured(planned, figures)))
+    return blame(evidence), evidence
+
+
+@pytest.mark.parametrize("count", [3, 4, 5, 8])
+@pytest.mark.parametrize(("value", "kind"), [(0.018, "slow"), ("hang", "hang"), ("unreachable", "unreachable")])
+def test_hosts_with_one_interface_and_no_leaves_are_told_apart(count, value, kind):
+    said, _ = measured_by_hand(ethernet(count), lambda group: value if "h1" in group.nodes else 0.0242)
+    assert [(a.part, a.kind, a.alternatives) for a in said.accusations] == [("h1", kind, ("h1:eth0",))]
+    assert measured_by_hand(ethernet(count), lambda _: 0.0242)[0].accusations == ()
+
+
+def test_two_hosts_are_a_pair_of_which_either_may_be_at_fault():
+    said, _ = measured_by_hand(ethernet(2), lambda _: "hang")
+    (accusation,) = said.accusations
+    assert {accusation.part, *accusation.alternatives} == {"h0", "h1", "h0:eth0", "h1:eth0"}
+
+
+def test_who_did_not_arrive_is_at_fault_also_of_two():
+    fabric = ethernet(2)
+    evidence = Evidence(fabric, scopes=("rail",))
+    while (planned := next_round(evidence)) is not None:
+        figures = tuple(Figure(group, None, "hang", ("h1",)) for group in planned.groups)
+        evidence = dataclasses.replace(evidence, rounds=(*evidence.rounds, Measured(planned, figures)))
+    assert [(a.part, a.alternatives) for a in blame(evidence).accusations] == [("h1", ())]
+
+
+def test_one_node_has_nothing_between_nodes():
+    said, evidence = measured_by_hand(wire(Wiring(nodes=1, unit=1)), lambda _: 470.0, ("node", "rail", "pair", "group"))
+    assert [m.round.scope for m in evidence.rounds] == ["node"]
+    assert said.accusations == ()
+
+
+def test_an_engine_that_fails_accuses_nobody():
+    said, _ = measured_by_hand(ethernet(4), lambda group: "error" if "h1" in group.nodes else 0.0242)
+    assert said.accusations == ()
+
+
+def only_in_groups(culprit):
+    """Pairs are all well, and so are small groups: only groups of more than four are slow for ``culprit``."""
+
+    def rate(group: Group) -> float:
+        if len(group.nodes) == 1:
+            return 470.0
+        full = 48.5 if group.rail is not None else 388.0
+        return full * (0.5 if culprit in group.nodes and len(group.nodes) > 4 else 1.0)
+
+    return rate
+
+
+@pytest.mark.parametrize("culprit", ["gpu000", "gpu021", "gpu031"])
+def test_a_node_that_only_a_large_group_shows_is_found_by_halving_it(culprit):
+    fabric = wire(Wiring(nodes=32, unit=4, leaves=8))
+    said, evidence = measured_by_hand(fabric, only_in_groups(culprit), ("node", "rail", "pair", "group"))
+    assert [accusation.part for accusation in said.accusations] == [culprit]
+    assert len(evidence.rounds) <= most_rounds(fabric)
+
+
+def test_where_all_large_groups_are_slow_the_spine_is_told_and_nobody_accused():
+    fabric = wire(Wiring(nodes=32, unit=4, leaves=8))
+    said, _ = measured_by_hand(fabric, lambda group: 388.0 * (0.5 if len(group.nodes) > 4 else 1), ("group",))
+    assert said.accusations == ()
+    assert any("the spine" in text for text in said.unclear)
+
+
+def test_all_pairs_below_what_is_expected_are_told_and_nobody_accused():
+    fabric = wire(Wiring(nodes=16, unit=8))
+    said, evidence = measured_by_hand(fabric, lambda _: 30.0, ("rail",))
+    expected = {group: 48.0 for measured in evidence.rounds for group in measured.round.groups}
+    assert said.accusations == ()
+    told = blame(dataclasses.replace(evidence, expected=expected))
+    assert told.accusations == ()
+    assert any("62 %" in text for text in told.unclear)
+
+
+def test_any_measurement_ends():
+    fabric = wire(Wiring(nodes=16, unit=4))
+    said = iter(range(10**6))
+    _, evidence = measured_by_hand(fabric, lambda _: 20.0 + next(said) % 31, ("node", "rail", "pair", "group"), 1000)
+    assert len(evidence.rounds) <= most_rounds(fabric)
+
+
+# The whole table is `bench/isolation.py`; here is the beginning of each of its rows.
+
+
+@pytest.mark.parametrize(
+    ("nodes", "count", "mapped"), [(16, 60, True), (16, 60, False), (128, 16, True), (128, 6, False), (1024, 2, True)]
+)
+def test_seeded_cases(nodes, count, mapped):
+    found = [run(draw_case(nodes, seed, mapped=mapped)) for seed in range(count)]
+    assert sum(bool(trial.wrong) for trial in found) <= count / 50
+    if mapped:
+        assert sum(bool(trial.missed) for trial in found) <= count / 25
+        most = max((trial.rounds for trial in found if len(trial.case.faults) == 1), default=0)
+        assert most <= 2 * math.ceil(math.log2(nodes)) + 6
+    assert statistics.mean(trial.rounds for trial in found) < most_rounds(found[0].case.fabric) / 2
