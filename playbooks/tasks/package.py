@@ -5,9 +5,18 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Literal
 
-from gpuops import Change, Command, Completed, Failed, Later, Plan, task
+from gpuops import Change, Command, Completed, Failed, Files, Later, Plan, read_files, task
 
 _HOUR_SECONDS = 3600.0
+_UPDATES = "/var/lib/dpkg/updates/0*"  # 0000 to 0250; by these apt, too, knows that a dpkg was interrupted
+# dpkg itself does not wait for another one that is at work.
+_FINISH = """\
+for second in $(seq 120); do
+    said=$(dpkg --configure -a 2>&1) && exit
+    case $said in *"locked by another process"*) sleep 1 ;; *) break ;; esac
+done
+echo "$said" >&2; exit 1
+"""
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+:~^_-]*")
 _NO_SUCH = re.compile(
     r"Unable to locate|no installation candidate|Version '.*' for '.*' was not found|No match|no match"
@@ -105,15 +114,16 @@ def package(params: Params) -> Plan:
     finished first.
     """
     names = (*params.names, *params.versions)
-    debian, red_hat, unfinished = yield (
+    debian, red_hat, unfinished, updates = yield (
         Command(("dpkg-query", "-W", "-f=${Package}\t${Version}\t${db:Status-Abbrev}\n", "--", *names)),
         Command(("rpm", "-q", "--qf", "%{NAME}\t%{EPOCH}:%{VERSION}-%{RELEASE}\n", "--", *names)),
         Command(("dpkg", "--audit")),
+        Files((_UPDATES,)),
     )
     if debian.missing and red_hat.missing:
         yield Failed("the node has neither dpkg nor rpm, so nobody can tell what is installed")
-    if not debian.missing and unfinished.out.strip():
-        finish = Command((*_ENVIRONMENT, "dpkg", "--configure", "-a"), _HOUR_SECONDS, become="always")
+    if not debian.missing and (unfinished.out.strip() or read_files(updates.out)):
+        finish = Command((*_ENVIRONMENT, "sh", "-c", _FINISH), _HOUR_SECONDS, become="always")
         yield Change("finish what dpkg left half done", finish, before=unfinished.out)
         yield Later(f"{', '.join(names)}: nothing can be told of them before dpkg is finished")
         return

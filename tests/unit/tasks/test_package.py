@@ -12,8 +12,8 @@ Conf a (3.1 lab:1)
 """
 
 
-def debian(installed="", rehearsal=GOOD, audit=""):
-    return {"rpm": 127, "dpkg-query": (1, installed), "dpkg --audit": audit, APT: rehearsal}
+def debian(installed="", rehearsal=GOOD):
+    return {"rpm": 127, "dpkg-query": (1, installed), "dpkg --audit": "", APT: rehearsal}
 
 
 def commands(found):
@@ -69,8 +69,15 @@ def test_a_rehearsal_that_does_not_succeed_is_a_failure(planned, rehearsal):
     assert found.changes == []
 
 
-def test_a_killed_dpkg_is_finished_before_anything_else(planned):
-    found = planned("package", debian(audit="The following packages are only half configured"), names=["a"])
+@pytest.mark.parametrize(
+    "sign",
+    [
+        {"dpkg --audit": "The following packages are only half configured"},
+        {"/var/lib/dpkg/updates/0001": "Package: a\n"},  # all that a power failure leaves
+    ],
+)
+def test_a_killed_dpkg_is_finished_before_anything_else(planned, sign):
+    found = planned("package", {**debian(), **sign}, names=["a"])
     assert [c.what for c in found.changes] == ["finish what dpkg left half done"]
     assert len(found.later) == 1
 
