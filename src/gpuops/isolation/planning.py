@@ -21,12 +21,15 @@ from gpuops.isolation.sweeps import pairs, sweep, ways
 SWEEPS = 4
 """Rounds in which each NIC is measured before anything is asked again: each with another partner."""
 _MOST_CONFIRMING = 8
+_MOST_INSIDE = 9
 _MOST_PAIRINGS = 4
+_MOST_WHOLE = 4
 
 
 def most_rounds(fabric: Fabric) -> int:
-    """No measurement takes more rounds, whatever it finds: `within` its 5, rails, pairs, and groups with bisection."""
-    return 5 + SWEEPS + _MOST_CONFIRMING + _MOST_PAIRINGS + 12 + 2 * math.ceil(math.log2(max(2, len(fabric.nodes))))
+    """No measurement takes more rounds, whatever it finds: inside nodes, rails, pairs, and groups with their halves."""
+    halves = math.ceil(math.log2(max(2, len(fabric.nodes))))
+    return _MOST_INSIDE + SWEEPS + _MOST_CONFIRMING + _MOST_PAIRINGS + _MOST_WHOLE + halves
 
 
 def next_round(evidence: Evidence) -> Round | None:
@@ -65,8 +68,9 @@ def _next_sweep(evidence: Evidence) -> Round | None:
     done, possible = _measured(evidence, "rail"), ways(evidence.fabric)
     if "rail" not in evidence.scopes or done >= SWEEPS:
         return None
-    planned = sweep(evidence.fabric, possible[done % len(possible)], done // len(possible))
-    return planned if planned.groups else None
+    turns = (possible[(done + turn) % len(possible)] for turn in range(len(possible)))
+    planned = (sweep(evidence.fabric, way, done // len(possible)) for way in turns)
+    return next((one for one in planned if one.groups), None)
 
 
 def _next_confirming(evidence: Evidence, suspicion: Suspicion) -> Round | None:

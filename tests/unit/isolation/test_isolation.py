@@ -176,6 +176,18 @@ def test_one_node_has_nothing_between_nodes():
     assert said.accusations == ()
 
 
+def test_nodes_with_other_nics_or_none_are_measured_as_far_as_they_go():
+    rails = {"a": (0, 1), "b": (0, 1), "c": (1,), "d": (), "e": (0, 1), "f": (0, 1)}
+    fabric = Fabric(
+        {n: Node(n, (), tuple(Nic(f"mlx5_{k}", k, 50.0, f"L{k}") for k in own)) for n, own in rails.items()}
+    )
+    said, evidence = measured_by_hand(fabric, lambda g: 30.0 if "a" in g.nodes and g.rail == 1 else 48.0, ("rail",))
+    assert [accusation.part for accusation in said.accusations] == ["a:mlx5_1"]
+    assert not any("d" in group.nodes for measured in evidence.rounds for group in measured.round.groups)
+    bare = Fabric({name: Node(name, (0, 1), ()) for name in "ab"})
+    assert measured_by_hand(bare, lambda _: 48.0, ("rail",))[1].rounds == ()
+
+
 def test_an_engine_that_fails_accuses_nobody():
     said, _ = measured_by_hand(ethernet(4), lambda group: "error" if "h1" in group.nodes else 0.0242)
     assert said.accusations == ()
