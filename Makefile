@@ -15,7 +15,7 @@ TESTS ?= tests
 help:      ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
-demo: .venv/lab.stamp      ## a lab of 8 H100 nodes with faults: bring it up, validate it, take it down
+demo: .venv/lab.stamp      ## a lab of 8 H100 nodes with faults: bring it up, validate and measure it, take it down
 	$(BIN)/gpuops lab demo
 
 test: .venv/test.stamp ground      ## every test that this machine can run; what it skips is listed with the reason
@@ -40,9 +40,14 @@ format: .venv/test.stamp      ## let ruff format the code
 docs: .venv/test.stamp      ## write what the pages in docs/ take from the code
 	$(BIN)/python docs/generate.py
 
-bench: .venv/test.stamp      ## the side-by-side measurements; takes minutes, wants an idle machine
+bench: .venv/test.stamp      ## the measurements, side by side with peers, and 4,000 cases of isolation; takes hours, wants an idle machine
 	$(BIN)/python bench/judging.py
+	$(BIN)/python bench/render.py
 	$(BIN)/python bench/fanout.py
+	$(BIN)/python bench/sweep.py
+	@if [ "$$(id -u)" = 0 ] && command -v iperf3 >/dev/null; then set -x; $(BIN)/python bench/ring.py; \
+	else echo "left out: bench/ring.py, which wants root and iperf3"; fi
+	$(BIN)/python bench/isolation.py
 
 clean:      ## remove all that these targets made
 	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
