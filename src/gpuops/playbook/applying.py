@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Iterable
 from dataclasses import replace
 
@@ -30,7 +31,10 @@ from gpuops.shell import Completed
 MOST_PHASES = 5
 """How often a task may find other things to do after what it planned was done."""
 _UNREACHED = (ConnectError, HostKeyError, AuthenticationError, LostError, rebooting.GoneError)
-_COMPLAINTS = ("E: ", "dpkg: error", "Error: ", "error: ")
+# dpkg's own line, in what apt prints, says where it stopped, and the next one why; apt and dnf begin with what went
+# wrong and end with generalities
+_STOPPED = re.compile(r"^dpkg: error .*\n .*", re.MULTILINE)
+_COMPLAINT = re.compile(r"^(?:W: GPG error|E: |dpkg: error|Error: |error: ).*", re.MULTILINE)
 End = tuple[Status, str]
 
 
@@ -265,6 +269,5 @@ class _Attempt:
 
 def _ending(done: Completed) -> str:
     how = f"killed after {done.seconds:.0f} s" if done.timed_out else f"ended with {done.exit}"
-    # apt, dpkg and dnf begin with what went wrong and end with generalities
-    complaints = (line for line in (done.err + done.out).splitlines() if line.startswith(_COMPLAINTS))
-    return f"{how} and said: {next(complaints, '') or done.last_words() or 'nothing'}"
+    found = _STOPPED.search(done.out + done.err) or _COMPLAINT.search(done.err + done.out)
+    return f"{how} and said: {found[0] if found else done.last_words() or 'nothing'}"

@@ -75,11 +75,23 @@ def test_a_command_that_is_refused_ends_the_node_and_not_the_others(cluster):
     assert record.exit_code(check=False) == 1
 
 
-def test_the_first_complaint_of_a_package_manager_is_told_and_not_its_last_words(world):
-    said = "E: Failed to fetch http://lab/Packages  Could not resolve 'lab'\nE: Some index files failed to download.\n"
-    world.node.do = lambda words: (100, "Reading package lists...\n", said)
+FETCH = "E: Failed to fetch http://lab/Packages  Could not resolve 'lab'"
+KEY = "W: GPG error: http://lab ./ InRelease: NO_PUBKEY 0123456789ABCDEF"
+DISK = "dpkg: error processing archive /a.deb (--unpack):\n cannot copy extracted data: No space left on device"
+
+
+@pytest.mark.parametrize(
+    ("out", "err", "told"),
+    [
+        ("Reading package lists...\n", f"{FETCH}\nE: Some index files failed to download.\n", FETCH),
+        ("", f"{KEY}\nE: The repository 'http://lab ./ InRelease' is not signed.\n", KEY),
+        (f"Unpacking a\n{DISK}\nErrors:\n a\n", "E: Sub-process /usr/bin/dpkg returned an error code (1)\n", DISK),
+    ],
+)
+def test_the_cause_that_a_package_manager_tells_is_told_and_not_its_last_words(world, out, err, told):
+    world.node.do = lambda words: (100, out, err)
     (result,) = world.run(PUT).results
-    assert result.why.endswith("said: E: Failed to fetch http://lab/Packages  Could not resolve 'lab'")
+    assert result.why.endswith(f"said: {told}")
 
 
 @pytest.mark.parametrize(
