@@ -57,20 +57,32 @@ def _rounds(evidence: Evidence) -> list[Measured]:
     return [measured for measured in evidence.rounds if measured.round.scope == "group"]
 
 
+def _units(evidence: Evidence) -> tuple[Group, ...]:
+    """The groups of units, which come first where there are several."""
+    first = _rounds(evidence)[:1]
+    return first[0].round.groups if first and len(first[0].round.groups) > 1 else ()
+
+
 def _next_of_units(evidence: Evidence, suspicion: Suspicion) -> Round | None:
-    if _rounds(evidence):
-        return None
-    bad = spoiled(evidence, suspicion)
-    units = [tuple(name for name in block if name not in bad) for block in evidence.fabric.blocks]
-    groups = tuple(Group(names) for names in units if len(names) > 1)
-    return Round("group", groups, "each unit together") if len(groups) > 1 else None
+    if not _rounds(evidence):
+        bad = spoiled(evidence, suspicion)
+        units = [tuple(name for name in block if name not in bad) for block in evidence.fabric.blocks]
+        groups = tuple(Group(names) for names in units if len(names) > 1)
+        return Round("group", groups, "each unit together") if len(groups) > 1 else None
+    slow = tuple(unit for unit in _slow_units(evidence) if len(_runs(unit, evidence)) < _TIMES)
+    return Round("group", slow, "units that were slow together, again") if slow else None
+
+
+def _slow_units(evidence: Evidence) -> list[Group]:
+    """The units that were slow whenever they ran."""
+    return [unit for unit in _units(evidence) if all(_is_slow(run, evidence) for run in _runs(unit, evidence))]
 
 
 def _next_of_all(evidence: Evidence, suspicion: Suspicion) -> Round | None:
     """All that are well together; again where that is slow, and then halves of it."""
     whole = _whole(evidence)
     if whole is None:
-        bad = spoiled(evidence, suspicion)
+        bad = spoiled(evidence, suspicion).union(*(unit.nodes for unit in _slow_units(evidence)))
         names = tuple(name for block in evidence.fabric.blocks for name in block if name not in bad)
         return Round("group", (Group(names),), f"{len(names)} nodes together") if len(names) > 1 else None
     if not _is_slow(whole, evidence):
@@ -89,7 +101,8 @@ def _next_of_all(evidence: Evidence, suspicion: Suspicion) -> Round | None:
 def _whole(evidence: Evidence) -> Figure | None:
     """The last run of all nodes together, if there was one: units and halves are several groups a round."""
     alone = [measured.figures[0] for measured in _rounds(evidence) if len(measured.figures) == 1]
-    return alone[-1] if alone else None
+    others = [figure for figure in alone if figure.group not in _units(evidence)]
+    return others[-1] if others else None
 
 
 def _all_mapped(group: Group, evidence: Evidence) -> bool:
@@ -148,21 +161,49 @@ def _bisect(evidence: Evidence, whole: Figure) -> _Halves:
 
 def blame_groups(evidence: Evidence) -> Blame:
     """What groups show that pairs do not."""
+    units, whole = list(_blame_units(evidence)), _blame_whole(evidence)
+    accusations = tuple(said for said in units if isinstance(said, Accusation))
+    unclear = tuple(said for said in units if isinstance(said, str))
+    return Blame((*accusations, *whole.accusations), (), whole.suspects, (*unclear, *whole.unclear))
+
+
+def _blame_units(evidence: Evidence) -> Iterator[Accusation | str]:
+    """Units that stay slow together though their pairs are well: their leaves are, under the load of all ports."""
+    for unit in _slow_units(evidence):
+        runs, normal = _runs(unit, evidence), _normal(unit, evidence)
+        first, *others = evidence.fabric.nodes[unit.nodes[0]].leaves or ("",)
+        told = f"{len(unit.nodes)} nodes of one unit together: {_told(runs[-1], normal)}, {len(runs)} times"
+        if len(runs) < _TIMES or not _all_mapped(unit, evidence):
+            yield told
+        else:
+            also = tuple(f"leaf:{leaf}" for leaf in others)
+            said = (told, "its pairs are well, and so are other units")
+            yield Accusation(f"leaf:{first}", _kind(runs[-1]), runs[-1].gb_per_s, normal, (), 1, said, also)
+
+
+def _told(figure: Figure, normal: float | None) -> str:
+    return "never ended" if figure.trouble else f"{figure.gb_per_s or 0.0:.3g} of {normal or 0.0:.3g} GB/s"
+
+
+def _kind(figure: Figure) -> Kind:
+    return "slow" if figure.trouble == "" or figure.trouble == "error" else figure.trouble  # noqa: PLR1714 - for mypy
+
+
+def _blame_whole(evidence: Evidence) -> Blame:
     whole = _whole(evidence)
     if whole is None or not _is_slow(whole, evidence):
         return Blame()
     runs, normal = _runs(whole.group, evidence), _normal(whole.group, evidence)
-    what = "never ended" if whole.trouble else f"{whole.gb_per_s or 0.0:.3g} of {normal or 0.0:.3g} GB/s"
+    told = f"{len(whole.group.nodes)} nodes together: {_told(whole, normal)}, {len(runs)} times"
     if len(runs) < _TIMES:
-        return Blame(unclear=(f"{len(whole.group.nodes)} nodes together: {what} in {len(runs)} rounds",))
+        return Blame(unclear=(told,))
     if not _all_mapped(whole.group, evidence):
-        return Blame(unclear=(f"{len(whole.group.nodes)} nodes together: {what} in {len(runs)} rounds, and {_LEAVES}",))
+        return Blame(unclear=(f"{told}, and {_LEAVES}",))
     halves = _bisect(evidence, whole)
     if len(halves.suspects) == 1:
-        told = (f"only groups with it are slow ({what}), though its pairs are well", "found by halving the group")
-        kind: Kind = "slow" if whole.trouble == "" or whole.trouble == "error" else whole.trouble  # noqa: PLR1714 - mypy
-        return Blame((Accusation(halves.suspects[0], kind, whole.gb_per_s, normal, evidence=told),))
+        said = (told, "only groups with this node are slow, though its pairs are well")
+        return Blame((Accusation(halves.suspects[0], _kind(whole), whole.gb_per_s, normal, evidence=said),))
     if not halves.done:
         return Blame(suspects=halves.suspects)
     both = f"both halves of {len(halves.suspects)} nodes alike: what joins them (the spine), or the size"
-    return Blame(unclear=(f"{len(whole.group.nodes)} nodes together: {what} in {len(runs)} rounds, and {both}",))
+    return Blame(unclear=(f"{told}, and {both}",))

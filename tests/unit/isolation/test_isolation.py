@@ -213,6 +213,27 @@ def test_a_node_that_only_a_large_group_shows_is_found_by_halving_it(culprit):
     assert len(evidence.rounds) <= most_rounds(fabric)
 
 
+def test_a_unit_that_is_slow_only_together_accuses_its_leaves():
+    fabric = wire(Wiring(nodes=32, gpus=2, unit=8, leaves=2))
+    unit = set(fabric.units["U1"])
+    said, _ = measured_by_hand(fabric, lambda g: 60.0 if len(g.nodes) > 2 and unit & set(g.nodes) else 97.0, ("group",))
+    assert [(a.part, a.alternatives) for a in said.accusations] == [("leaf:L2", ("leaf:L3",))]
+    assert said.unclear == ()
+
+
+def test_a_unit_that_was_slow_once_accuses_nobody():
+    fabric, seen = wire(Wiring(nodes=32, gpus=2, unit=8, leaves=2)), set()
+
+    def rate(group):
+        first = group not in seen
+        seen.add(group)
+        return 60.0 if first and "gpu008" in group.nodes else 97.0
+
+    said, evidence = measured_by_hand(fabric, rate, ("group",))
+    assert (said.accusations, said.unclear) == ((), ())
+    assert len(evidence.rounds) == 4
+
+
 def test_where_all_large_groups_are_slow_the_spine_is_told_and_nobody_accused():
     fabric = wire(Wiring(nodes=32, unit=4, leaves=8))
     said, _ = measured_by_hand(fabric, lambda group: 388.0 * (0.5 if len(group.nodes) > 4 else 1), ("group",))
