@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuops.cli._life import fingerprints, named
+from gpuops.cli._life import fingerprints, only
 from gpuops.cli._options import Target, tell
 from gpuops.lifecycle.life import Attempt, Life, Objection
 
@@ -26,7 +26,7 @@ _MOST_NEIGHBOURS = 4
 
 @dataclass
 class Gates:
-    """The gates of one run over ``target``. ``without`` are those that a person leaves out."""
+    """The gates of one run over nodes of ``target``. ``without`` are those that a person leaves out."""
 
     target: Target
     life: Life
@@ -35,7 +35,7 @@ class Gates:
     burn_seconds: float = 1800.0
     group: str = ""
     without: frozenset[str] = frozenset()
-    records: dict[str, Record] = field(default_factory=dict)
+    break_lock: bool = False
 
     @property
     def attempts(self) -> dict[str, Attempt]:
@@ -63,7 +63,11 @@ class Gates:
 
     def preflight(self, hosts: Sequence[Host]) -> Objections:
         """All GPUs are on the bus, and the playbook's steps tagged preflight hold."""
-        return {**_objections(*self._play(hosts, check=True, tags=("preflight",))), **self._without_gpus(hosts)}
+        from gpuops.cli._play import tags_of
+
+        asked = ("preflight",) if "preflight" in tags_of(self.playbook) else ()
+        objections = _objections(*self._play(hosts, check=True, tags=asked)) if asked else {}
+        return {**objections, **self._without_gpus(hosts)}
 
     def provision(self, hosts: Sequence[Host]) -> Objections:
         """Every step held."""
@@ -152,12 +156,12 @@ class Gates:
         return {o.node: Objection(o.value, "power-cycle it; reseat what is missing") for o in outcomes if o.value}
 
     def _of(self, hosts: Iterable[Host]) -> Target:
-        return named(self.target, [host.name for host in hosts])
+        return only(self.target, list(hosts))
 
     def _play(self, hosts: Sequence[Host], *, check: bool, tags: tuple[str, ...] = ()) -> tuple[Record, Provisioning]:
         from gpuops.cli._play import play
 
-        record, work = play(self._of(hosts), self.playbook, check=check, tags=tags)
+        record, work = play(self._of(hosts), self.playbook, check=check, tags=tags, break_lock=self.break_lock)
         _stop_if(interrupted=record.interrupted)
         return record, work
 
@@ -185,15 +189,12 @@ class Gates:
 
     def _neighbours(self, hosts: Sequence[Host]) -> list[Host]:
         """Admitted nodes of the inventory that are like these; from their own rack first."""
-        from dataclasses import replace
-
         present = self.life.store.present()
         names, kinds = {host.name for host in hosts}, {host.profile for host in hosts}
         racks = {host.rack for host in hosts}
-        everybody = replace(self.target, pattern=None, limit=None).hosts
         alike = [
             host
-            for host in everybody
+            for host in self.target.hosts
             if host.name not in names and host.profile in kinds
             if host.name in present and present[host.name].state == "admitted"
         ]
@@ -224,17 +225,13 @@ def _first_of_each(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, Objection
 
 def _objections(record: Record, work: Provisioning) -> dict[str, Objection]:
     """Who did not come to the end of a playbook, and why."""
-    found = {}
-    for node in work.untouched(record):
-        found[node] = Objection(record.stopped or "the playbook has no step for it")
-    for error in record.locked:
-        node = str(error).split(" ", 1)[0]
-        found[node] = Objection(str(error), exit_code=4)
+    locked = "; ".join(map(str, record.locked))
+    why = Objection(locked, exit_code=4) if locked else Objection(record.stopped or "the playbook has no step for it")
+    found = dict.fromkeys(work.untouched(record), why)
     for result in record.results:
         if result.out:
-            found[result.node] = Objection(
-                f"{result.name}: {result.why}", exit_code=1 if result.status == "failed" else 3
-            )
+            code = 1 if result.status == "failed" else 3
+            found[result.node] = Objection(f"{result.name}: {result.why}", exit_code=code)
     return found
 
 

@@ -56,6 +56,13 @@ def named(target: Target, nodes: Sequence[str]) -> Target:
     return replace(target, pattern=":".join(nodes))
 
 
+def only(target: Target, hosts: Sequence[Host]) -> Target:
+    """The same, for hosts that were chosen before: no password is asked for again."""
+    chosen = replace(target, pattern=":".join(host.name for host in hosts))
+    chosen.__dict__["hosts"] = list(hosts)  # where functools.cached_property keeps it
+    return chosen
+
+
 def fingerprints(target: Target) -> tuple[dict[str, Fingerprint], list[Outcome[Fingerprint]]]:
     """What the nodes are now, and how asking them went."""
     from gpuops import facts

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
 
 
 def play(
-    target: Target, name: str, *, check: bool, tags: tuple[str, ...] = (), force: bool = False
+    target: Target, name: str, *, check: bool, tags: tuple[str, ...] = (), force: bool = False, break_lock: bool = False
 ) -> tuple[Record, Provisioning]:
     """Bring the target's nodes to what the playbook ``name`` says, or in check mode tell what that would take."""
     from gpuops.playbook.loading import load_playbook
@@ -23,4 +23,13 @@ def play(
     library, selection = Library(), Selection(tags)
     book = load_playbook(name, library)
     assignments = assign(book, chooser(target), selection)
-    return carry_out(target, order_of(target, check=check, force=force), book, assignments, selection, library)
+    order = order_of(target, check=check, force=force, break_lock=break_lock)
+    return carry_out(target, order, book, assignments, selection, library)
+
+
+def tags_of(name: str) -> set[str]:
+    """The tags of the steps of the playbook ``name``."""
+    from gpuops.playbook.loading import load_playbook
+    from gpuops.playbook.task import Library
+
+    return {tag for a_play in load_playbook(name, Library()).plays for step in a_play.every_step for tag in step.tags}

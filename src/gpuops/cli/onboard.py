@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -24,6 +25,7 @@ _GATES = ("preflight", "burn-in", "validate", "pair")
 @click.option("--group", default="", metavar="GROUP", help="Write admitted nodes into this group of the inventory.")
 @click.option("--burn-in", "burn", default="30m", show_default=True, metavar="TIME", help="How long: 30m, 90s, 2h.")
 @click.option("--without", multiple=True, type=click.Choice(_GATES), help="Leave this gate out; may be given again.")
+@click.option("--break-lock", is_flag=True, help="Take the lock of a run that is dead.")
 @click.option(
     "--engine",
     type=click.Choice(["auto", "nccl", "nccl-tests", "tcp"]),
@@ -40,6 +42,8 @@ def command(
     burn: str,
     without: tuple[str, ...],
     engine: str,
+    *,
+    break_lock: bool,
 ) -> int:
     """Take NODES from bare machines to admitted ones: facts, preflight, provision, a second pass that changes nothing,
     burn-in, validation, a pair with an admitted neighbour, admission.
@@ -58,11 +62,11 @@ def command(
     from gpuops.lifecycle.life import Life, exit_code
 
     seconds = seconds_of(burn)
-    chosen = named(target, nodes)
-    hosts = chosen.hosts
+    names = {host.name for host in replace(named(target, nodes), ask_pass=False, ask_become_pass=False).hosts}
+    hosts = [host for host in target.hosts if host.name in names]
     with open_store(target) as store, a_run(store) as run:
         life = Life(store, run, door_of(target), _tell)
-        gates = Gates(target, life, playbook, engine, seconds, group, frozenset(without))
+        gates = Gates(target, life, playbook, engine, seconds, group, frozenset(without), break_lock)
         _climb(gates, life, hosts)
     for node, (gate, objection) in life.stopped.items():
         _explain(node, gate, objection)

@@ -147,3 +147,13 @@ def test_the_pair_is_measured_with_an_admitted_neighbour(gpuops, slurm_says):
     told = onboard(gpuops, "node10", without=("burn-in", "validate"))
     assert "node10   pair         passed" in told
     assert slurm_says("node10") == ("idle", "none")
+
+
+def test_a_second_operator_is_told_who_works_on_the_node(gpuops, shell):
+    shell("mkdir -p /run/gpuops/lock; echo '{\"run\": \"20260101-1\", \"who\": \"alice\", \"machine\": \"admin9\", "
+          "\"since\": \"2026-01-01\", \"pid\": 1, \"boot_id\": \"x\"}' >/run/gpuops/lock/owner", "node10")  # fmt: skip
+    try:
+        told = onboard(gpuops, "node10", code=4)
+        assert "stopped at provision: node10 is locked by alice on admin9, run 20260101-1" in told
+    finally:
+        shell("rm -rf /run/gpuops/lock", "node10")
