@@ -43,8 +43,9 @@ def each(
     """Do ``work`` on every host, at most ``fanout`` at a time, and give one outcome a host in the order of ``hosts``.
 
     ``watch`` hears each outcome as it comes, in the calling thread. On Ctrl-C nothing new starts, ``stop`` is called
-    (it hangs up what is open), and hosts without an answer have `Interrupted` as their error. After ``total_seconds``
-    the rest is given up in the same way. A deadline for a single host is the transport's.
+    (it hangs up what is open), and hosts without an answer have `Interrupted` as their error; where all of them still
+    came to an end it is raised. After ``total_seconds`` the rest is given up in the same way. A deadline for a single
+    host is the transport's.
     """
     crew = _Crew(hosts, work, fanout)
     done: dict[int, Outcome[T]] = {}
@@ -58,6 +59,8 @@ def each(
     finally:
         if len(done) < len(hosts):
             crew.dismiss(stop, done)
+    if ending is not None and len(done) == len(hosts):
+        raise ending
     late = f"no answer within the run's {total_seconds:g} s"
     return [done.get(i) or Outcome(h.name, error=ending or NodeError(h.name, late)) for i, h in enumerate(hosts)]
 

@@ -120,6 +120,16 @@ def test_an_interrupt_stops_what_runs_and_starts_nothing_more(hosts, released):
     assert all(isinstance(o.error, Interrupted) for o in never)
 
 
+def test_an_interrupt_is_heard_though_every_host_still_comes_to_an_end(hosts):
+    ended = threading.Event()
+
+    def interrupt(_outcome):
+        raise KeyboardInterrupt
+
+    with pytest.raises(Interrupted):
+        fleet.each(hosts, lambda host: ended.wait(5) or host.name, watch=interrupt, stop=ended.set, fanout=len(hosts))
+
+
 def test_a_second_interrupt_ends_at_once(hosts, released):
     def interrupt(*_):
         raise KeyboardInterrupt

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from gpuops.collective.engines import Engine
 from gpuops.errors import Interrupted
-from gpuops.isolation.evidence import Evidence, Measured
+from gpuops.isolation.evidence import Accusation, Evidence, Kind, Measured
 from gpuops.isolation.rounds import Group, Round
 
 _JUST_NOW_SECONDS = 1.0
@@ -26,10 +26,15 @@ class Look:
 
 @dataclass(frozen=True)
 class Result:
-    """A session's evidence, the nodes that left on the way with the reasons, and whether it was cut short."""
+    """A session's evidence, the nodes that left on the way with the reasons, and whether it was cut short.
+
+    ``lost`` accuses those of them that were gone from a round before they were gone themselves: all that they had a
+    part in has left the evidence with them.
+    """
 
     evidence: Evidence
     left: Mapping[str, str]
+    lost: tuple[Accusation, ...] = ()
     interrupted: bool = False
 
 
@@ -48,6 +53,7 @@ def run(
     anew without it. ``watch`` hears of each round before it starts. On Ctrl-C what is known by then is the result.
     """
     left: dict[str, str] = {}
+    lost: list[Accusation] = []
     seen = _Seen()
     try:
         while (planned := plan(evidence)) is not None:
@@ -56,6 +62,7 @@ def run(
             before = seen.look if seen.serves(nodes) else look(nodes)
             if before.busy:
                 left |= before.busy
+                lost += _lost(evidence, before.busy)
                 evidence, seen = evidence.without(before.busy), _Seen()
                 continue
             figures = engine.measure(planned)
@@ -65,8 +72,21 @@ def run(
             rounds = (*evidence.rounds, Measured(planned, figures, grown))
             evidence = replace(evidence, rounds=rounds, expected={**evidence.expected, **known})
     except (KeyboardInterrupt, Interrupted):
-        return Result(evidence, left, interrupted=True)
-    return Result(evidence, left)
+        return Result(evidence, left, tuple(lost), interrupted=True)
+    return Result(evidence, left, tuple(lost))
+
+
+def _lost(evidence: Evidence, busy: Mapping[str, str]) -> Iterator[Accusation]:
+    """Of the nodes that may not be disturbed any more, those that were missing in the last round already."""
+    last = evidence.rounds[-1].figures if evidence.rounds else ()
+    missed = {name: figure for figure in last for name in figure.absent}
+    for name, why in busy.items():
+        if name in missed and (kind := _LOST.get(missed[name].trouble)):
+            words = missed[name].detail or "it was missing in a round"
+            yield Accusation(name, kind, evidence=(words, why))
+
+
+_LOST: Mapping[str, Kind] = {"hang": "hang", "unreachable": "unreachable"}
 
 
 @dataclass(frozen=True)

@@ -1,5 +1,7 @@
 import itertools
 
+import pytest
+
 from gpuops.collective.session import Look, run
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.fabric import Fabric, Nic, Node
@@ -107,3 +109,19 @@ def test_each_round_is_told_before_it_starts():
     told, engine = [], Engine()
     session(engine, watch=lambda evidence, planned: told.append((len(evidence.rounds), planned.why)))
     assert told == [(0, "next"), (1, "next"), (2, "next")]
+
+
+@pytest.mark.parametrize(("trouble", "accused"), [("unreachable", ["b"]), ("hang", ["b"]), ("error", [])])
+def test_a_node_that_is_lost_in_mid_round_is_accused_though_its_figures_leave_with_it(trouble, accused):
+    class Losing(Engine):
+        def measure(self, planned):
+            return tuple(Figure(group, None, trouble, ("b",), detail="b: its link is down") for group in planned.groups)
+
+    def once(evidence):
+        return Round("rail", (Group(("a", "b"), 0),), "next") if "b" in evidence.fabric.nodes else None
+
+    looks = iter([Look(), Look({"b": "no answer"})])
+    result = run(Losing(), Evidence(FABRIC), plan=once, look=lambda _: next(looks), expect=lambda _: None)
+    assert [accusation.part for accusation in result.lost] == accused
+    assert all(accusation.kind == trouble for accusation in result.lost)
+    assert result.evidence.rounds == ()
