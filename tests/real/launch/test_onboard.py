@@ -157,3 +157,33 @@ def test_a_second_operator_is_told_who_works_on_the_node(gpuops, shell):
         assert "stopped at provision: node10 is locked by alice on admin9, run 20260101-1" in told
     finally:
         shell("rm -rf /run/gpuops/lock", "node10")
+
+
+CHECK = '''\
+"""The host is held."""
+
+from gpuops import Command, Finding, Probe, check
+
+held = Probe("held", Command(("test", "-e", "/run/held")), lambda answer: answer.exit == 0, accepts=None)
+
+
+@check(needs=held, catches="a host that nobody holds", fix="hold it")
+def purpose(found, _profile):
+    """The file is there."""
+    if not found:
+        yield Finding("nobody holds it")
+'''
+
+
+def test_a_fix_is_done_on_a_drained_node_and_the_check_is_asked_again(gpuops, shell, tmp_path):
+    fixes, checks = tmp_path / "playbooks" / "fixes", tmp_path / "checks"
+    fixes.mkdir(parents=True)
+    checks.mkdir()
+    (checks / "purpose.py").write_text(CHECK)
+    (fixes / "purpose.yml").write_text('- hosts: all\n  tasks:\n    - file: {path: /run/held, content: "room\\n"}\n')
+    assert "first: gpuops drain node3" in gpuops("fix", "purpose", "node3", "--yes", code=3)
+    shell("! test -e /run/held", "node3")
+    gpuops("drain", "node3", "--reason", "nobody holds it", "--wait", "20")
+    told = gpuops("fix", "purpose", "node3", "--yes")
+    assert told.index("would change") < told.index("1 changed") < told.index("node3   purpose: pass")
+    assert shell("cat /run/held", "node3") == "room\n"

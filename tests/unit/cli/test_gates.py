@@ -1,0 +1,129 @@
+"""What the gates of onboarding make of playbooks' results, verdicts and neighbours."""
+
+import click
+import pytest
+
+from gpuops.cli._burning import seconds_of
+from gpuops.cli._gates import Gates, _drift, _first_of_each, _objections
+from gpuops.cli._options import Target
+from gpuops.content import builtin
+from gpuops.errors import LockedError
+from gpuops.judging import Finding, Verdict, discover
+from gpuops.lifecycle.doors import NoDoor
+from gpuops.lifecycle.life import Life, Objection
+from gpuops.playbook.loading import load_playbook
+from gpuops.playbook.result import Result
+from gpuops.playbook.running import Record
+from gpuops.playbook.task import Library
+from gpuops.store import Move, Store
+
+FINDING = Finding("a GPU is missing", fix="reseat it", subject="node")
+
+
+class Work:
+    """A run that came to none of these nodes."""
+
+    def __init__(self, *untouched):
+        self._untouched = list(untouched)
+
+    def untouched(self, _record):
+        return self._untouched
+
+
+def result(node, status, **more):
+    return Result(node, "1.1", "A step", status, "why", **more)
+
+
+@pytest.mark.parametrize(("status", "code"), [("failed", 1), ("unreachable", 3), ("needs_operator", 3)])
+def test_who_goes_no_further_is_objected_to(status, code):
+    record = Record()
+    for each in (result("a", "ok"), result("a", status), result("b", "changed"), result("c", "failed", ignored=True)):
+        record.add(each)
+    assert _objections(record, Work()) == {"a": Objection("A step: why", exit_code=code)}
+
+
+def test_a_lock_stops_every_node_of_the_run():
+    record = Record(locked=[LockedError("a is locked by alice on admin9")])
+    found = _objections(record, Work("a", "b"))
+    assert found == dict.fromkeys("ab", Objection("a is locked by alice on admin9", exit_code=4))
+
+
+def test_who_was_not_begun_says_what_stopped_the_run():
+    assert _objections(Record(stopped="2 of 4 failed"), Work("d"))["d"].why == "2 of 4 failed"
+
+
+def test_a_change_in_the_second_pass_is_drift():
+    record = Record(results=[result("a", "would_change"), result("a", "later"), result("b", "ok")])
+    assert _drift(record, "look") == {"a": Objection("not as the playbook says: A step, A step", "look")}
+
+
+def test_the_gravest_verdict_of_a_node_is_told_with_its_remedy():
+    verdicts = [
+        Verdict("gpu-count", "a", "fail", (FINDING,)),
+        Verdict("clock", "a", "unknown", why="nobody told"),
+        Verdict("clock", "b", "unknown", why="nobody told"),
+        Verdict("throttle", "c", "warn", (FINDING,)),
+        Verdict("topology", "d", "skipped", why="no GPU"),
+    ]
+    assert dict(_first_of_each(verdicts)) == {
+        "a": Objection("gpu-count: a GPU is missing (node)", "reseat it", 1),
+        "b": Objection("clock: nobody told", "", 3),
+    }
+
+
+INVENTORY = """\
+all:
+  hosts:
+    a1: {rack: r1}
+    a2: {rack: r2}
+    a3: {rack: r1}
+    a4: {rack: r1, profile: titan-rtx-2x}
+    a5: {rack: r1}
+"""
+
+
+@pytest.fixture
+def gates(tmp_path, monkeypatch):
+    (tmp_path / "inventory.yml").write_text(INVENTORY)
+    monkeypatch.chdir(tmp_path)
+    target = Target("inventory.yml", None, None, 1.0, 1.0, ask_pass=False, ask_become_pass=False)
+    with Store(tmp_path / "state.db") as store:
+        run = store.begin("a test")
+        for node in ("a2", "a3", "a4"):
+            store.move(node, run, lambda _: Move("admitted", "x"))
+        store.move("a5", run, lambda _: Move("drained", "x"))
+        yield Gates(target, Life(store, run, NoDoor()), "p.yml")
+
+
+def test_neighbours_are_admitted_nodes_of_the_same_kind_their_own_rack_first(gates):
+    (a1, *_) = gates.target.hosts
+    assert [host.name for host in gates._neighbours([a1])] == ["a3", "a2"]
+
+
+def test_the_first_node_has_nobody_to_be_measured_with(gates, capsys):
+    (*_, a4, _a5) = gates.target.hosts
+    assert gates.pair([a4]) == {}
+    assert "no node is admitted yet" in capsys.readouterr().err
+
+
+def test_a_gate_that_is_left_out_is_not_tried(gates):
+    gates.without = frozenset(["burn-in"])
+    assert "burn-in" not in gates.attempts
+    assert "validate" in gates.attempts
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("30m", 1800), ("90s", 90), ("2h", 7200), ("45", 45), ("1.5m", 90)])
+def test_a_time_is_read_as_people_write_it(text, seconds):
+    assert seconds_of(text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "m", "-3m", "30 minutes", "1e9"])
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(click.BadParameter):
+        seconds_of(text)
+
+
+@pytest.mark.parametrize("path", sorted(builtin("playbooks").glob("fixes/*.yml")), ids=lambda path: path.stem)
+def test_every_playbook_that_mends_names_a_check_and_can_be_read(path):
+    assert path.stem in discover()
+    assert load_playbook(str(path), Library()).plays
