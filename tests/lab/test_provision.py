@@ -1,7 +1,4 @@
-"""Playbooks over the lab, through real SSH: what check mode tells of real hosts, and what it leaves alone.
-
-The hosts of the lab have no root and no place for a lock, so nothing can be applied there; tests/real does.
-"""
+"""Playbooks over the lab, through real SSH: what check mode tells of hosts, what it leaves alone, what apply does."""
 
 import subprocess
 import sys
@@ -73,7 +70,8 @@ def test_a_host_that_does_not_answer_is_told_and_the_others_are_looked_at(provis
     assert "1 unreachable" in told
 
 
-def test_without_a_lock_nothing_is_changed(provision, lab):
+def test_without_a_lock_nothing_is_changed(provision, lab, plant):
+    plant(*(f"{host}:host:no-sudo" for host in lab.hosts))
     before = {host: len(cluster.audit(lab.folder, host)) for host in lab.hosts}
     told = provision(code=1)
     assert "it cannot be locked" in told

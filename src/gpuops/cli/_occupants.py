@@ -9,9 +9,10 @@ from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
 from gpuops.collective import kubernetes
-from gpuops.collective.idleness import FIRST, Allocation, idleness_of
+from gpuops.collective.idleness import FIRST, Allocation, idleness_of, still_idle
 from gpuops.collective.slurm import Slurm
 from gpuops.facts import gather
+from gpuops.probes.nvidia_smi import smi
 from gpuops.probes.occupancy import occupancy
 from gpuops.probing import Unknown
 from gpuops.profile import NO_PROFILE
@@ -41,7 +42,10 @@ class Occupants:
         held, given = facts[occupancy], self._allocation(host)
         if not given and not isinstance(held, Unknown) and not held.driver_loaded:
             return ""  # nobody computes on GPUs that have no driver, whatever else of the node is hidden
-        idleness = idleness_of(facts, NO_PROFILE, allocation=given)
+        cards = facts[smi]
+        # a new driver that waits for its boot leaves nvidia-smi speechless; who computes has device files open even so
+        broken = not isinstance(cards, Unknown) and cards.error
+        idleness = still_idle(facts, (), given) if broken else idleness_of(facts, NO_PROFILE, allocation=given)
         return "" if idleness.state == "idle" else f"{idleness}; drain the node first, or give --force"
 
     def _allocation(self, host: Host) -> Allocation:

@@ -51,6 +51,7 @@ class Listener:
         self._behaviour = Behaviour()
         self._options: asyncssh.SSHServerConnectionOptions | None = None
         self._connections: set[asyncio.Task[None]] = set()
+        self._sessions: set[asyncssh.SSHServerConnection] = set()
         self._open(listening_socket)
 
     @property
@@ -66,6 +67,19 @@ class Listener:
         """Stop listening; what is connected stays until it ends."""
         asyncio.get_running_loop().remove_reader(self._socket.fileno())
         self._socket.close()
+
+    def go_away(self) -> None:
+        """Nobody listens any more, and who is connected is cut off."""
+        self.close()
+        self._socket = bound(self.port)
+        for session in self._sessions:
+            session.abort()
+
+    def come_back(self) -> None:
+        """Listen again, if the host is to be reached at all."""
+        if self._behaviour.connection != "refuse":
+            self._socket.close()
+            self._open(listening(self.port))
 
     def behave(self, behaviour: Behaviour) -> None:
         """Meet the next connections in this way."""
@@ -99,7 +113,9 @@ class Listener:
         try:
             # held until it ends: the event loop itself does not keep it alive
             server = await asyncssh.run_server(connection, options=self._configured())
+            self._sessions.add(server)
             await server.wait_closed()
+            self._sessions.discard(server)
         except (OSError, asyncssh.Error):
             connection.close()
 

@@ -52,6 +52,8 @@ def _node(name: str, text: Mapping[str, Any]) -> Node:
         disks=tuple(Disk(**disk) for disk in text["disks"]),
         services={unit: Service() for unit in text["services"]},
         packages=text["packages"],
+        offered={name: tuple(versions) for name, versions in text.get("offered", {}).items()},
+        sysctls={"kernel.numa_balancing": "0", "net.core.somaxconn": "4096", "vm.swappiness": "60"},
         switches=Switches(switches["pci_name"], switches["device"], tuple(switches["at"])) if switches else None,
     )
 

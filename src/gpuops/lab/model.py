@@ -245,6 +245,20 @@ class Service:
 
 
 @dataclass(frozen=True)
+class Changes:
+    """What commands changed on a host since the lab began: `changing` says how.
+
+    ``packages`` by name, with an empty version where one was removed. ``loaded`` is the driver that a reboot loaded.
+    """
+
+    packages: Mapping[str, str] = field(default_factory=dict)
+    held: frozenset[str] = frozenset()
+    services: Mapping[str, Service] = field(default_factory=dict)
+    sysctls: Mapping[str, str] = field(default_factory=dict)
+    loaded: str = ""
+
+
+@dataclass(frozen=True)
 class Cpu:
     """The processors: model name and one CPU list per NUMA node."""
 
@@ -277,6 +291,10 @@ class Behaviour:
     driver_delay_seconds: float = 0.0
     ranks_arrive: bool = True  # at a collective operation
     clock_skew_seconds: float = 0.0
+    failing_package: str = ""  # whose installation fails
+    repositories: bool = True  # can be reached
+    dpkg_locked: bool = False
+    comes_back: bool = True  # from a reboot
 
 
 @dataclass(frozen=True)
@@ -293,11 +311,14 @@ class Node:
     disks: tuple[Disk, ...]
     services: Mapping[str, Service]
     packages: Mapping[str, str]
+    offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by the repositories, the oldest first
+    sysctls: Mapping[str, str] = field(default_factory=dict)
     switches: Switches | None = None
     kernel_messages: tuple[str, ...] = ()
     booted: float = 0.0  # seconds since the epoch
     visible_gpus: int | None = None  # how many a session may open; None: all
     behaviour: Behaviour = field(default_factory=Behaviour)
+    changes: Changes = field(default_factory=Changes)
 
     @property
     def visible(self) -> tuple[Gpu, ...]:

@@ -28,12 +28,12 @@ from gpuops.lab.tools.slurm import QUEUES
 
 PREFIX = "gpuops-lab-"
 SHIMS = Path(__file__).with_name("shims")
-_BUILT_IN = ("python3", "sudo", "date", "cat", "ls", "readlink")
+_BUILT_IN = ("python3", "sudo", "date", "cat", "ls", "readlink", "stat", "chown", "systemd-run")
 # programs of the real machine that tell nothing about it and change nothing outside the lab's own folder
 _HARMLESS = (
     "sh bash env sed awk grep egrep fgrep head tail wc tr cut paste sort uniq comm diff cmp sleep true false test [ "
     "printf echo expr seq basename dirname realpath xargs tee dd od base64 md5sum sha256sum gzip gunzip zcat tar "
-    "mkfifo mktemp mkdir rmdir rm cp mv ln touch chmod nice ionice setsid setpriv nohup timeout kill pwd printenv "
+    "mkfifo mktemp mkdir rmdir rm cp mv ln touch chmod sync nice ionice setsid setpriv nohup timeout kill pwd printenv "
     "stdbuf csh tcsh"
 ).split()
 # long keys would be longer than a file name may be
@@ -101,7 +101,6 @@ class Sandbox:
         self.python = find_python(user)
         self.root = root
         self.root.chmod(0o755)
-        self.up_since = time.monotonic() - UP_SECONDS
         for name in ("answers", "hosts"):
             (self.root / name).mkdir(mode=0o755)
         shutil.copytree(SHIMS, self.root / "shims", ignore=shutil.ignore_patterns("__*"))
@@ -140,9 +139,9 @@ class Sandbox:
                 os.chown(home, self.user.uid, self.user.gid)
         return home
 
-    def show(self, name: str, node: Node, faults: tuple[str, ...], values: Mapping[str, str]) -> None:
-        """From now on, host ``name`` is in the state of ``node``."""
-        answers = self.answers(faults)
+    def show(self, name: str, node: Node, state: tuple[str, ...], values: Mapping[str, str], up_since: float) -> None:
+        """From now on, host ``name`` is as ``node``, whose answers those of the same ``state`` share."""
+        answers = self.answers(state)
         if not answers.is_dir():
             answers.mkdir(mode=0o755)
             (answers / "tree").write_bytes(marshal.dumps(_layout(node), _OLD_MARSHAL))
@@ -156,7 +155,7 @@ class Sandbox:
             "PYTHON": self.python,
             "CLOCK": _date_option(skew),
             "SKEW": skew,
-            "UP_SINCE": self.up_since,
+            "UP_SINCE": up_since,
             "SLOW": f"{behaviour.driver_delay_seconds:g}",
             "SUDO": behaviour.sudo,
         }
@@ -164,20 +163,32 @@ class Sandbox:
         if not folder.is_dir():
             folder.mkdir(mode=0o755)
             self.audit(name).touch(mode=0o644)
-            os.chown(self.audit(name), self.user.uid, -1)
+            (folder / "root").mkdir(mode=0o755)
+            for own in (self.audit(name), folder / "root"):
+                os.chown(own, self.user.uid, -1)
         write(folder / "host.env", "".join(f"{k}={shlex.quote(str(v))}\n" for k, v in variables.items()))
         _link(folder / "bin", "../../bin" if behaviour.python else "../../bin-no-python")
 
-    def answers(self, faults: tuple[str, ...]) -> Path:
-        """Where the answers of all hosts with these faults are kept."""
-        digest = hashlib.sha256("\n".join(faults).encode()).hexdigest()[:16]
-        return self.root / "answers" / (digest if faults else "healthy")
+    def drop_ins(self, name: str) -> dict[str, str]:
+        """The kernel's parameters as the files of a host's /etc/sysctl.d set them."""
+        files = sorted((self.host(name) / "root" / "etc" / "sysctl.d").glob("*.conf"))
+        rows = (line.partition("=") for file in files for line in file.read_text("utf-8").splitlines())
+        return {key.strip(): value.strip() for key, equals, value in rows if equals and key[:1] not in "#;"}
 
-    def keep(self, faults: tuple[str, ...], key: str, answer: Answer) -> None:
+    def forget_run(self, name: str) -> None:
+        """What lies in /run of a host ends with its boot."""
+        shutil.rmtree(self.host(name) / "root" / "run", ignore_errors=True)
+
+    def answers(self, state: tuple[str, ...]) -> Path:
+        """Where the answers of all hosts in this state are kept."""
+        digest = hashlib.sha256("\n".join(state).encode()).hexdigest()[:16]
+        return self.root / "answers" / (digest if state else "healthy")
+
+    def keep(self, state: tuple[str, ...], key: str, answer: Answer) -> None:
         """Let the shims find ``answer`` by themselves from now on."""
         if len(key) > _LONGEST_KEY or "/" in key:
             return
-        path = self.answers(faults) / key
+        path = self.answers(state) / key
         if any(token in answer.out for token in TIMES):
             write(path.with_name(f"{key}.timed"), "")
         if answer.code or answer.err:

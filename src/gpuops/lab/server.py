@@ -14,20 +14,21 @@ import subprocess
 import time
 from collections import Counter
 from collections.abc import Awaitable, Callable, Mapping
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 import asyncssh
 
 from gpuops.errors import GpuopsError, InputError
+from gpuops.lab.changing import changed, rebooted
 from gpuops.lab.collective.running import COLLECTIVE, Collectives
 from gpuops.lab.faults.catalogue import faulted, split
 from gpuops.lab.identity import identity, personalize, symbol_errors
 from gpuops.lab.inventory import inventory
 from gpuops.lab.listening import Access, Listener
 from gpuops.lab.mailbox import Mailbox
-from gpuops.lab.model import Node
+from gpuops.lab.model import Changes, Node
 from gpuops.lab.places import Places
 from gpuops.lab.ports import listening_range
 from gpuops.lab.sandbox import UP_SECONDS, Sandbox, shell_user, with_times
@@ -37,18 +38,30 @@ from gpuops.lab.tools.programs import PROGRAMS, run
 from gpuops.lab.tools.slurm import QUEUES
 
 _LOOK_SECONDS = 2.0
+_REBOOT_SECONDS = 2.0
 _SYMBOL_ERRORS_PER_SECOND = 137
 _LONGEST_NOTE = 400
 
 
 @dataclass
 class LabHost:
-    """One host: its port, its values, the faults that it has now, and the symbol errors that its NICs counted."""
+    """One host: its port, its values, its boot, its faults and changes, and the symbol errors that its NICs counted.
+
+    ``down``: it was rebooted, and is not back yet.
+    """
 
     listener: Listener
     values: Mapping[str, str]
+    booted: float
     faults: tuple[str, ...] = ()
+    changes: Changes = field(default_factory=Changes)
     symbols: Counter[str] = field(default_factory=Counter)
+    down: bool = False
+
+    @property
+    def state(self) -> tuple[str, ...]:
+        """What tells hosts of different answers apart."""
+        return self.faults if self.changes == Changes() else (*self.faults, repr(self.changes))
 
 
 @dataclass
@@ -64,6 +77,7 @@ class Lab:
     def __post_init__(self) -> None:
         """What runs on several hosts at once remembers what ran before."""
         self._collectives = Collectives(self)
+        self._rebooting: dict[str, asyncio.Task[None]] = {}
 
     def add_hosts(self, names: list[str], port_base: int | None, authorized: asyncssh.SSHAuthorizedKeys) -> None:
         """A port for each of ``names``."""
@@ -72,22 +86,47 @@ class Lab:
         access = Access(authorized, ports, self.run, self.sandbox.home)
         for name, port, listening in zip(names, ports, sockets, strict=True):
             values = identity(name, self.booted)
-            self.hosts[name] = LabHost(Listener(name, port, listening, access), values)
+            self.hosts[name] = LabHost(Listener(name, port, listening, access), values, self.booted)
 
     def node(self, name: str) -> Node:
         """What ``name`` is at present."""
-        return replace(faulted(self.machine, self.hosts[name].faults), booted=self.booted)
+        host = self.hosts[name]
+        return replace(changed(faulted(self.machine, host.faults), host.changes), booted=host.booted)
 
     def set_faults(self, name: str, faults: tuple[str, ...]) -> None:
         """Put ``name`` into the state that ``faults`` make of a healthy node."""
         self.hosts[name].faults = faults
         self._show(name)
-        self.hosts[name].listener.behave(faulted(self.machine, faults).behaviour)
+        behaviour = faulted(self.machine, faults).behaviour
+        self.hosts[name].listener.behave(behaviour)
+        if behaviour.comes_back:
+            self._up(name)
 
     def _show(self, name: str) -> None:
-        host, node = self.hosts[name], faulted(self.machine, self.hosts[name].faults)
+        host, node = self.hosts[name], self.node(name)
         symbols = {symbol_errors(nic.name): str(host.symbols[nic.name]) for nic in node.nics if nic.is_slow}
-        self.sandbox.show(name, node, host.faults, {**host.values, **symbols})
+        up_since = time.monotonic() - (time.time() - host.booted)
+        self.sandbox.show(name, node, host.state, {**host.values, **symbols}, up_since)
+
+    async def _reboot(self, name: str) -> None:
+        """The host goes away, and is back a moment later in another boot, unless it stays down."""
+        host = self.hosts[name]
+        self.note(name, "reboot")
+        host.listener.go_away()
+        host.down = True
+        host.changes, host.booted = rebooted(self.node(name), self.sandbox.drop_ins(name)), time.time()
+        host.values = identity(name, host.booted)
+        self.sandbox.forget_run(name)
+        self._show(name)
+        await asyncio.sleep(_REBOOT_SECONDS)
+        if self.node(name).behaviour.comes_back:
+            self._up(name)
+
+    def _up(self, name: str) -> None:
+        host = self.hosts[name]
+        if host.down:
+            host.down = False
+            host.listener.come_back()
 
     def wear(self, name: str, nic: str, seconds: float) -> None:
         """A slow NIC counts symbol errors for as long as it is used."""
@@ -109,11 +148,11 @@ class Lab:
         """What a program prints on a host."""
         name, program, words = question["host"], question["program"], question["words"]
         if name not in self.hosts or program not in self._programs(name):
-            return asdict(Answer(err=f"{program}: not found\n", code=127))
+            return Answer(err=f"{program}: not found\n", code=127).printed
         if program in COLLECTIVE:
-            return asdict(await self.launch(name, program, words, question["settings"]))
+            return (await self.launch(name, program, words, question["settings"])).printed
         if program in QUEUES:
-            return asdict(QUEUES[program]({each: self.node(each) for each in self.hosts}, words))
+            return QUEUES[program]({each: self.node(each) for each in self.hosts}, words).printed
         return self._rendered(name, program, words, root=question["root"])
 
     def _programs(self, name: str) -> tuple[str, ...]:
@@ -129,7 +168,13 @@ class Lab:
         host, node = self.hosts[name], self.node(name)
         answer = run(node, program, words, root=root)
         key = "|".join([f"sudo|{program}" if root else program, *words])
-        self.sandbox.keep(host.faults, key, answer)
+        if answer.becomes is not None:
+            host.changes = answer.becomes
+            self._show(name)
+        elif answer.reboots:
+            self._rebooting[name] = asyncio.ensure_future(self._reboot(name))
+        else:
+            self.sandbox.keep(host.state, key, answer)
         skew = node.behaviour.clock_skew_seconds
         out, err = (with_times(personalize(text, dict(host.values)), skew) for text in (answer.out, answer.err))
         return {"out": out, "err": err, "code": answer.code}

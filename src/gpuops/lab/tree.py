@@ -74,7 +74,7 @@ def _proc(node: Node) -> Iterator[tuple[str, str]]:
     yield "/proc/sys/kernel/osrelease", system.kernel
     yield "/proc/sys/kernel/ostype", "Linux"
     yield "/proc/sys/kernel/dmesg_restrict", "1"
-    yield "/proc/sys/kernel/numa_balancing", "0"
+    yield from ((f"/proc/sys/{key.replace('.', '/')}", value) for key, value in node.sysctls.items())
     yield "/proc/sys/kernel/random/boot_id", BOOT_ID
     yield "/proc/meminfo", _meminfo(system.memory_gib)
     yield "/proc/cpuinfo", _cpuinfo(node)

@@ -77,10 +77,11 @@ class Condition:
     def names(self) -> set[str]:
         """The names that must be defined; for a fact ``facts.NAME``."""
         found = set()
+        functions = [node.func for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == FACTS:
                 found.add(f"{FACTS}.{node.attr}")
-            elif isinstance(node, ast.Name) and node.id not in (FACTS, "version", *_WORDS):
+            elif isinstance(node, ast.Name) and node not in functions and node.id not in (FACTS, *_WORDS):
                 found.add(node.id)
         return found
 

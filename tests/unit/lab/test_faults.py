@@ -21,6 +21,7 @@ VALUES = {
     "LINK": "3",
     "PASSWORD": "secret",
     "PERCENT": "20",
+    "PACKAGE": "libnccl2",
 }
 
 

@@ -127,3 +127,10 @@ def test_versions_compare_by_their_numbers(smaller, larger):
     assert Version(smaller) < larger
     assert Version(larger) > Version(smaller)
     assert Version(smaller) != larger
+
+
+def test_a_variable_may_be_called_as_the_function_is():
+    found = condition("version(version) < '1.10' and version == '1.9'")
+    assert found.names == {"version"}
+    assert found.holds({"version": "1.9"})
+    assert condition("version('1') < '2'").names == set()

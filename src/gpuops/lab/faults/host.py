@@ -71,6 +71,10 @@ def _taking_seconds(field: str, *, lowest: float = 0) -> Change:
     return change
 
 
+def _apt_fails(node: Node, _name: str, value: str) -> Node:
+    return replace(node, behaviour=replace(node.behaviour, failing_package=value))
+
+
 def _sudo_password(node: Node, _name: str, value: str) -> Node:
     return replace(node, behaviour=replace(node.behaviour, sudo=value))
 
@@ -86,6 +90,10 @@ FAULTS = (
     Fault("host", "clock-skew", "the clock is off", _taking_seconds("clock_skew_seconds", lowest=-1e9), "SECONDS"),
     Fault("host", "slow-driver", "each nvidia-smi takes so long", _taking_seconds("driver_delay_seconds"), "SECONDS"),
     Fault("host", "ranks-hang", "its ranks of an all-reduce never arrive", _behaving(ranks_arrive=False)),
+    Fault("host", "apt-fails", "the installation of this package fails", _apt_fails, takes="PACKAGE"),
+    Fault("host", "dpkg-locked", "another program installs packages, and does not end", _behaving(dpkg_locked=True)),
+    Fault("host", "no-repository", "no package repository can be reached", _behaving(repositories=False)),
+    Fault("host", "stays-down", "it does not come back from a reboot", _behaving(comes_back=False)),
     Fault("host", "refuse", "nobody listens", _behaving(connection="refuse")),
     Fault("host", "hang", "TCP is accepted, sshd is silent", _behaving(connection="hang")),
     Fault("host", "wrong-key", "another host key than known_hosts has", _behaving(connection="wrong-key")),

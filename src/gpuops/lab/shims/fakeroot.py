@@ -24,19 +24,23 @@ import types
 
 TYPE_CHECKING = False  # importing typing would take as long as the rest
 if TYPE_CHECKING:
-    from typing import Any
+    from typing import Any, NoReturn
 
 real_open = builtins.open
 real = types.SimpleNamespace(
     **{name: getattr(os, name) for name in ("open", "listdir", "scandir", "readlink", "stat", "lstat", "access")}
 )
 real_time = time.time
+real_execvp = os.execvp
+# below these a host has files of its own, which its commands may change
+OWN = ("/etc", "/run", "/var", "/usr/local")
 
 
 class Tree:
     """The files, links and folders of one host, as they are now."""
 
     def __init__(self, folder: str) -> None:
+        self.folder = folder
         self.state_path = f"{folder}/host.env"
         self.seen = -1
         self.tree: dict[str, Any] = {}
@@ -72,6 +76,14 @@ class Tree:
             return None
         self.refresh()
         return self.followed(text, follow=follow)
+
+    def own(self, path: Any) -> Any:
+        """``path`` where the host's own files lie; a path elsewhere, and what is no path, as it is."""
+        if isinstance(path, int) or path is None:
+            return path
+        text = os.fsdecode(path)
+        mine = any(text == root or text.startswith(f"{root}/") for root in OWN)
+        return f"{self.folder}/root{text}" if mine and not text.startswith(self.state["LAB"]) else path
 
     def covers(self, path: str) -> bool:
         """``path`` is the lab's, not the real machine's."""
@@ -177,12 +189,13 @@ class StandIns:
         os.open, os.stat, os.lstat = self.open, self.stat, self.lstat
         os.listdir, os.scandir = self.listdir, self.scandir
         os.readlink, os.access = self.readlink, self.access
+        os.execvp = self.execvp  # type: ignore[assignment] # os's own takes more kinds of words
 
     def open_file(self, file: Any, mode: str = "r", *rest: Any, **more: Any) -> Any:
         """As open."""
         at = self.tree.locate(file)
         if at is None:
-            return real_open(file, mode, *rest, **more)
+            return real_open(self.tree.own(file), mode, *rest, **more)
         if set(mode) & set("wax+"):
             raise denied(file)
         content = io.BytesIO(self.tree.text(at).encode())
@@ -192,16 +205,20 @@ class StandIns:
         """As os.open."""
         at = self.tree.locate(path)
         if at is None:
-            return int(real.open(path, flags, *rest, **more))
+            return int(real.open(self.tree.own(path), flags, *rest, **more))
         if flags & os.O_ACCMODE != os.O_RDONLY:
             raise denied(path)
         return descriptor(self.tree.text(at))
+
+    def execvp(self, file: Any, words: Any) -> NoReturn:
+        """As os.execvp: words that are paths lead to the host's own files."""
+        real_execvp(file, [word if self.tree.covers(os.fsdecode(word)) else self.tree.own(word) for word in words])
 
     def stat(self, path: Any, *, dir_fd: Any = None, follow_symlinks: bool = True) -> Any:
         """As os.stat."""
         at = self.tree.locate(path, follow=follow_symlinks)
         if at is None:
-            return real.stat(path, dir_fd=dir_fd, follow_symlinks=follow_symlinks)
+            return real.stat(self.tree.own(path), dir_fd=dir_fd, follow_symlinks=follow_symlinks)
         return os.stat_result((self.tree.mode(at), 0, 0, 1, 0, 0, 4096, 0, 0, 0))
 
     def lstat(self, path: Any, *, dir_fd: Any = None) -> Any:
@@ -211,20 +228,20 @@ class StandIns:
     def listdir(self, path: Any = ".") -> Any:
         """As os.listdir."""
         at = self.tree.locate(path)
-        return real.listdir(path) if at is None else self.tree.names(at)
+        return real.listdir(self.tree.own(path)) if at is None else self.tree.names(at)
 
     def scandir(self, path: Any = ".") -> Any:
         """As os.scandir."""
         at = self.tree.locate(path)
         if at is None:
-            return real.scandir(path)
+            return real.scandir(self.tree.own(path))
         return Listing(Entry(self.tree, at, name) for name in self.tree.names(at))
 
     def readlink(self, path: Any, *, dir_fd: Any = None) -> Any:
         """As os.readlink."""
         at = self.tree.locate(path, follow=False)
         if at is None:
-            return real.readlink(path, dir_fd=dir_fd)
+            return real.readlink(self.tree.own(path), dir_fd=dir_fd)
         if at not in self.tree.tree["links"]:
             self.tree.mode(at)
             raise OSError(errno.EINVAL, os.strerror(errno.EINVAL), path)
@@ -234,7 +251,7 @@ class StandIns:
         """As os.access."""
         at = self.tree.locate(path)
         if at is None:
-            return bool(real.access(path, mode, **more))
+            return bool(real.access(self.tree.own(path), mode, **more))
         return not mode & os.W_OK and any(at in self.tree.tree[kind] for kind in ("files", "folders"))
 
 
@@ -313,7 +330,7 @@ def execute(code: str | bytes, name: str, argv: list[str]) -> None:
 
 def cat(words: list[str]) -> None:
     """Files one after another."""
-    for word in words:
+    for word in (w for w in words if w != "--"):
         with open(word, encoding="utf-8") as file:
             sys.stdout.write(file.read())
 

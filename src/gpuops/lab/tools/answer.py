@@ -6,16 +6,23 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Protocol
 
-from gpuops.lab.model import Node
+from gpuops.lab.model import Changes, Node
 
 
 @dataclass(frozen=True)
 class Answer:
-    """Standard output, standard error and exit status."""
+    """Standard output, standard error and exit status; what the host ``becomes``, if the program changed it."""
 
     out: str = ""
     err: str = ""
     code: int = 0
+    becomes: Changes | None = None
+    reboots: bool = False
+
+    @property
+    def printed(self) -> dict[str, object]:
+        """What a shim needs to know."""
+        return {"out": self.out, "err": self.err, "code": self.code}
 
 
 class Tool(Protocol):

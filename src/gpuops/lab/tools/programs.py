@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpuops.lab.model import Node
-from gpuops.lab.tools import host, infiniband, kernel_log, lspci, processes, software
+from gpuops.lab.tools import debian, host, infiniband, kernel, kernel_log, lspci, processes, software, systemd
 from gpuops.lab.tools.answer import Answer, Tool
 from gpuops.lab.tools.nvidia_smi.program import nvidia_smi
 
@@ -17,8 +17,13 @@ PROGRAMS: Mapping[str, Tool] = {
     "ibstat": infiniband.ibstat,
     "modinfo": software.modinfo,
     "nv-fabricmanager": software.nv_fabricmanager,
-    "systemctl": software.systemctl,
-    "dpkg-query": software.dpkg_query,
+    "systemctl": systemd.systemctl,
+    "dpkg-query": debian.dpkg_query,
+    "dpkg": debian.dpkg,
+    "apt-get": debian.apt_get,
+    "apt-mark": debian.apt_mark,
+    "apt-cache": debian.apt_cache,
+    "sysctl": kernel.sysctl,
     "hostname": host.hostname,
     "uname": host.uname,
     "id": host.id_,

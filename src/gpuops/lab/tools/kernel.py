@@ -1,0 +1,24 @@
+"""The running kernel's parameters: sysctl."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+
+from gpuops.lab.model import Node
+from gpuops.lab.tools.answer import Answer
+
+
+def sysctl(node: Node, words: Sequence[str], *, root: bool) -> Answer:
+    """What ``sysctl [-n] KEY`` and ``sysctl -w KEY=VALUE`` print and do."""
+    key, is_set, value = next((w for w in words if not w.startswith("-")), "").partition("=")
+    if key not in node.sysctls:
+        path = f"/proc/sys/{key.replace('.', '/')}"
+        return Answer(err=f"sysctl: cannot stat {path}: No such file or directory\n", code=1)
+    if not is_set:
+        told = node.sysctls[key]
+        return Answer(out=f"{told}\n" if "-n" in words else f"{key} = {told}\n")
+    if not root:
+        return Answer(err=f'sysctl: permission denied on key "{key}"\n', code=1)
+    after = {**node.changes.sysctls, key: value}
+    return Answer(out=f"{key} = {value}\n", becomes=replace(node.changes, sysctls=after))

@@ -1,0 +1,150 @@
+"""A rolling upgrade over sixteen hosts, for real as far as a lab is real: shells, packages, units, reboots, a lock."""
+
+import json
+import subprocess
+import sys
+import time
+
+import pytest
+
+pytest.importorskip("asyncssh", reason="the lab's server is the extra gpuops[lab]")
+
+from gpuops.lab import cluster
+
+OLD, NEW = "580.105.08", "580.126.20"
+PLAYBOOK = """\
+- name: Driver
+  hosts: all
+  serial: [1, 25%, 100%]
+  max_fail_percentage: 0
+  vars: {version: "VERSION"}
+  tasks:
+    - name: the driver and its fabric manager
+      package:
+        versions:
+          nvidia-driver-580-server: "VERSION-0ubuntu1"
+          nvidia-fabricmanager-580: "VERSION-1"
+        allow_downgrade: true
+        change_held: true
+        detach: true
+      notify: a boot with it
+    - name: stays at it
+      package_hold: {names: [nvidia-driver-580-server, nvidia-fabricmanager-580]}
+    - flush: handlers
+    - name: it runs
+      when: facts.driver.loaded_version != version
+      assert: {message: another driver is loaded}
+    - name: the fabric manager runs
+      service: {name: nvidia-fabricmanager, state: started}
+  handlers:
+    - name: a boot with it
+      reboot: {reason: the driver}
+"""
+DONE, BEGUN = ["gpu01"], ["gpu02", "gpu04", "gpu05"]
+"""The first batch; and of the second, a quarter of all, those that stood beside the third node when it failed."""
+
+
+CHANGING = (
+    "apt-get -q -o DPkg::Lock::Timeout=120 -o Dpkg::Options::=--force-confold --no-install-recommends -y",
+    "apt-mark",
+)
+
+
+class Fleet:
+    """Sixteen hosts of a lab, and the program over them."""
+
+    def __init__(self, folder):
+        self.folder = folder
+        self.lab = folder / ".gpuops" / "lab"
+        self.names = [
+            host.name
+            for host in cluster.up(self.lab, "hgx-h100", 16, ["gpu03:host:apt-fails=nvidia-driver-580-server"])
+        ]
+        for name, version in (("upgrade", NEW), ("rollback", OLD)):
+            (folder / f"{name}.yml").write_text(PLAYBOOK.replace("VERSION", version))
+
+    def gpuops(self, *words, code=0):
+        arguments = [sys.executable, "-m", "gpuops", *words, "-i", str(self.lab / "inventory.yml")]
+        done = subprocess.run(arguments, cwd=self.folder, capture_output=True, text=True, timeout=300, check=False)
+        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+        return " ".join(done.stdout.split())
+
+    def versions(self):
+        """The driver that runs on each host that answers."""
+        arguments = [sys.executable, "-m", "gpuops", "facts", "--probe", "driver", "--json"]
+        done = subprocess.run(
+            [*arguments, "-i", str(self.lab / "inventory.yml")],
+            cwd=self.folder, capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        told = json.loads(done.stdout)
+        return {name: facts["driver"]["loaded_version"] for name, facts in told.items()}
+
+    def audit(self, name):
+        return cluster.audit(self.lab, name)
+
+
+@pytest.fixture(scope="module")
+def fleet(tmp_path_factory):
+    made = Fleet(tmp_path_factory.mktemp("fleet"))
+    yield made
+    cluster.down(made.lab)
+
+
+@pytest.fixture(scope="module")
+def stopped(fleet):
+    """What the upgrade said, in whose second batch the third node failed."""
+    return fleet.gpuops("provision", "upgrade.yml", code=1)
+
+
+def test_it_stops_where_a_node_fails_and_leaves_the_others_as_they_were(fleet, stopped):
+    assert fleet.versions() == {name: NEW if name in DONE else OLD for name in fleet.names}
+    changed = {name: [line for line in fleet.audit(name) if line.startswith(CHANGING)] for name in fleet.names}
+    assert [name for name in fleet.names if changed[name]] == ["gpu01", "gpu02", "gpu03", "gpu04", "gpu05"]
+    assert [name for name in fleet.names if "reboot" in fleet.audit(name)] == DONE
+
+
+def test_the_report_says_who_was_brought_to_what_who_failed_and_why_and_who_was_left_alone(stopped):
+    for nodes in ("gpu01", "gpu[02,04-05]"):
+        assert f"{nodes} changed the driver and its fabric manager install nvidia-driver-580-server={NEW}-0" in stopped
+    assert "gpu03 failed the driver and its fabric manager" in stopped
+    assert "dpkg: error processing archive /var/cache/apt/archives/nvidia-driver-580-server.deb" in stopped
+    assert "stopped: 1 of 4 nodes failed in play 'Driver'; allowed: 0 %, and not all" in stopped
+    assert "not begun: gpu[06-16]" in stopped
+    for name in BEGUN:
+        assert f"{name} still waits for: a boot with it; the next run of this playbook does it" in stopped
+
+
+def test_who_runs_which_version_is_what_validate_tells_of_the_fleet(fleet, stopped):
+    told = fleet.gpuops("validate", "--only", "driver-agrees", code=1)
+    assert f"{NEW} here, {OLD} on 15 of 16 nodes" in told
+    assert f"install driver {OLD} on gpu01" in told
+
+
+def test_rolled_back_all_are_on_the_old_version_and_who_never_left_it_is_not_touched(fleet, stopped):
+    seen = {name: len(fleet.audit(name)) for name in fleet.names}
+    fleet.gpuops("provision", "rollback.yml")
+    assert fleet.versions() == dict.fromkeys(fleet.names, OLD)
+    rebooted = [name for name in fleet.names if "reboot" in fleet.audit(name)[seen[name] :]]
+    assert rebooted == ["gpu01", "gpu02", "gpu04", "gpu05"]
+    told = fleet.gpuops("provision", "rollback.yml", "--check")
+    assert "16 nodes: 48 ok, 16 skipped, 0 failed" in told
+
+
+def test_once_the_cause_is_gone_the_upgrade_reaches_all(fleet, stopped):
+    cluster.clear(fleet.lab, ["gpu03"])
+    fleet.gpuops("provision", "upgrade.yml")
+    assert set(fleet.versions().values()) == {NEW}
+    assert "16 nodes: 48 ok, 16 skipped, 0 failed" in fleet.gpuops("provision", "upgrade.yml", "--check")
+
+
+def test_a_node_that_does_not_come_back_is_told_and_found_again(fleet, stopped):
+    cluster.put(fleet.lab, ["gpu16:host:stays-down"])
+    (fleet.folder / "boot.yml").write_text(
+        "- hosts: gpu16\n  tasks:\n    - {name: again, reboot: {reason: to see}, timeout: 6}\n"
+    )
+    told = fleet.gpuops("provision", "boot.yml", code=3)
+    assert "s after a reboot; look at its console or its BMC" in told
+    cluster.clear(fleet.lab, ["gpu16"])
+    ends = time.monotonic() + 10
+    while fleet.versions().keys() != set(fleet.names):
+        assert time.monotonic() < ends

@@ -1,0 +1,136 @@
+"""What commands make of a lab's host: packages, holds, units, parameters of the kernel, a reboot."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpuops.lab.changing import changed, rebooted
+from gpuops.lab.faults.catalogue import faulted
+from gpuops.lab.machine import healthy
+from gpuops.lab.tools.programs import run
+
+NEW, OLD = "2.29.2-1+cuda13.0", "2.28.9-1+cuda13.0"
+DRIVER = "nvidia-driver-580-server=580.126.20-0ubuntu1"
+
+
+class Host:
+    """A host of the lab without its shell: each command is told to the one before it left behind."""
+
+    def __init__(self, *faults):
+        self.before = faulted("hgx-h100", faults)
+        self.node = self.before
+
+    def run(self, line, *, root=True):
+        program, *words = line.split()
+        answer = run(self.node, program, words, root=root)
+        if answer.becomes is not None:
+            self.node = changed(self.before, answer.becomes)
+        return answer
+
+    def version(self, name):
+        return self.run(f"dpkg-query -W -f=${{Version}} -- {name}").out
+
+
+@pytest.fixture
+def host():
+    return Host()
+
+
+def test_a_rehearsal_tells_what_the_transaction_does_and_changes_nothing(host):
+    told = host.run(f"apt-get -q -s -y install -- libnccl2={NEW} pciutils", root=False)
+    assert f"Inst libnccl2 [{OLD}] ({NEW} lab:1.0/lab [amd64])" in told.out
+    assert "1 upgraded, 1 newly installed, 0 to remove" in told.out
+    assert host.node == host.before
+    assert host.run(f"apt-get -y install -- libnccl2={NEW} pciutils").code == 0
+    assert (host.version("libnccl2"), host.version("pciutils")) == (NEW, "1:3.7.0-6")
+
+
+@pytest.mark.parametrize(
+    ("line", "root", "said"),
+    [
+        ("apt-get -y install -- no-such", True, "E: Unable to locate package no-such"),
+        ("apt-get -y install -- libnccl2=9", True, "E: Version '9' for 'libnccl2' was not found"),
+        (f"apt-get -y install -- libnccl2={NEW}", False, "are you root?"),
+        ("apt-get -y install -- libnccl2=2.27.7-1+cuda12.9", True, "without --allow-downgrades"),
+        ("apt-mark hold libnccl2", False, "are you root?"),
+        ("sysctl -w vm.swappiness=1", False, "permission denied"),
+        ("systemctl restart nvidia-dcgm", False, "Interactive authentication required"),
+        ("systemctl start no-such", True, "Unit no-such not found"),
+    ],
+)
+def test_what_is_refused_changes_nothing(host, line, root, said):
+    answer = host.run(line, root=root)
+    assert answer.code
+    assert said in answer.err
+    assert host.node == host.before
+
+
+def test_what_is_on_hold_changes_only_where_that_is_allowed(host):
+    host.run("apt-mark hold -- libnccl2")
+    assert host.run("apt-mark showhold").out == "libnccl2\n"
+    assert host.run("dpkg-query -W -f=${db:Status-Abbrev} -- libnccl2").out == "hi "
+    assert "Held packages were changed" in host.run(f"apt-get -y install -- libnccl2={NEW}").err
+    host.run(f"apt-get -y --allow-change-held-packages install -- libnccl2={NEW}")
+    assert host.version("libnccl2") == NEW
+    host.run("apt-mark unhold -- libnccl2")
+    assert host.run("apt-mark showhold").out == ""
+
+
+def test_a_package_that_is_removed_is_gone(host):
+    host.run("apt-get -y remove -- libnccl2")
+    answer = host.run("dpkg-query -W -- libnccl2")
+    assert (answer.code, answer.err) == (1, "dpkg-query: no packages found matching libnccl2\n")
+
+
+def test_what_is_offered_is_told_the_newest_first(host):
+    rows = host.run("apt-cache madison -- libnccl2").out.splitlines()
+    assert [row.split(" | ")[1].strip() for row in rows] == [NEW, OLD, "2.27.7-1+cuda12.9"]
+
+
+@pytest.mark.parametrize(
+    ("fault", "said"),
+    [
+        ("host:apt-fails=libnccl2", "dpkg: error processing archive"),
+        ("host:dpkg-locked", "It is held by process 4242"),
+        ("host:no-repository", "Could not resolve"),
+    ],
+)
+def test_an_installation_that_fails_says_why_and_leaves_the_old_version(fault, said):
+    host = Host(fault)
+    answer = host.run(f"apt-get -y install -- libnccl2={NEW}")
+    assert answer.code == 100
+    assert said in answer.err
+    assert host.version("libnccl2") == OLD
+
+
+def test_a_new_driver_is_on_the_disk_at_once_and_runs_after_a_reboot(host):
+    host.run(f"apt-get -y install -- {DRIVER} nvidia-fabricmanager-580=580.126.20-1")
+    driver = host.node.driver
+    assert (driver.version, driver.userspace, driver.fabric_manager) == ("580.105.08", "580.126.20", "580.126.20")
+    assert "Driver/library version mismatch" in host.run("nvidia-smi").out
+    after = changed(host.before, rebooted(host.node, {})).driver
+    assert (after.version, after.userspace) == ("580.126.20", "580.126.20")
+
+
+def test_the_fabric_manager_refuses_a_driver_of_another_version(host):
+    host.run("apt-get -y install -- nvidia-fabricmanager-580=580.126.20-1")
+    assert host.run("systemctl restart nvidia-fabricmanager").code == 1
+    assert host.run("systemctl is-active nvidia-fabricmanager").out == "failed\n"
+    assert host.run("systemctl is-system-running").out == "degraded\n"
+
+
+def test_a_reboot_ends_what_was_only_set_now(host):
+    host.run("sysctl -w vm.swappiness=10")
+    host.run("systemctl stop nvidia-dcgm")
+    host.run("systemctl disable slurmd")
+    assert (host.run("sysctl -n vm.swappiness").out, host.run("systemctl is-active nvidia-dcgm").code) == ("10\n", 3)
+    host.node = changed(host.before, rebooted(host.node, {}))
+    assert host.run("sysctl -n vm.swappiness").out == "60\n"
+    assert host.run("systemctl is-active nvidia-dcgm").out == "active\n"
+    assert changed(host.before, rebooted(host.node, {"vm.swappiness": "1"})).sysctls["vm.swappiness"] == "1"
+
+
+def test_a_host_without_changes_is_the_healthy_one():
+    node = healthy("hgx-h100")
+    assert changed(node, node.changes) == node
+    assert changed(node, replace(node.changes, held=frozenset({"x"}))) != node
