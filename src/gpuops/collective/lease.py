@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import secrets
 import shlex
 from collections.abc import Callable, Sequence
@@ -21,8 +22,8 @@ class Lease:
     ``way`` is a project's ``lease``. A ``reservation`` is refused by Slurm itself where a job runs or another
     reservation stands, so it is the safer way; it ends by itself after ``minutes``. A ``drain`` bears a reason of this
     lease's own, by which it is known again: a node that somebody else drained is neither taken nor ever resumed. A job
-    may have started just before the drain, so nodes are to be looked at again. ``tell`` hears what could not be given
-    back.
+    may have started just before the drain, so nodes are to be looked at again. A node that gpuops keeps drained for
+    longer, while it is onboarded or mended, needs no lease. ``tell`` hears what could not be given back.
     """
 
     def __init__(self, way: str, slurm: Slurm, tell: Callable[[str], None], minutes: int = 60) -> None:
@@ -50,6 +51,7 @@ class Lease:
         nodes = self._slurm.nodes(hosts)
         if isinstance(nodes, Unknown):
             return dict.fromkeys((host.name for host in hosts), f"cannot be leased: {nodes.why}")
+        hosts = [host for host in hosts if host.name not in nodes or not _is_kept(nodes[host.name])]
         refused = {host.name: why for host in hosts if (why := _closed(nodes.get(host.name)))}
         wanted = {nodes[host.name].name: host for host in hosts if host.name not in refused}
         self._held |= wanted  # before it is so, lest an interruption leave one behind
@@ -93,6 +95,11 @@ class Lease:
         if self._way == "drain":
             return "scontrol", "update", f"NodeName={node}", "State=UNDRAIN"
         return "scontrol", "delete", f"ReservationName=gpuops-{self._token}-{node}"
+
+
+def _is_kept(node: SlurmNode) -> bool:
+    """Drained by gpuops with the state of the node's life as the reason, which is never a lease's token."""
+    return node.state.startswith("drained") and re.match(r"gpuops:(?![0-9a-f]{8}$)", node.reason) is not None
 
 
 def _closed(node: SlurmNode | None) -> str:

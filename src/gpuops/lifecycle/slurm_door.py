@@ -12,6 +12,9 @@ from gpuops.lifecycle.states import State
 from gpuops.probing import Unknown
 
 _CLOSED = ("drain", "down", "fail")
+_FOUND_BY_SLURM = ("Not responding", "Node unexpectedly rebooted", "gres/", "Low ")
+"""How reasons begin that slurmctld gives of its own: a node that is down, and one with less than slurm.conf promises,
+as each is before it has a driver. Source: Slurm, src/slurmctld/node_mgr.c."""
 _OPEN_SECONDS = 15.0
 """How long a node may take from resumed to idle: slurmctld asks slurmd first."""
 
@@ -74,8 +77,8 @@ def _is_closed(node: SlurmNode) -> bool:
 
 
 def _is_elses(node: SlurmNode) -> bool:
-    """Somebody else closed it, or is measuring there."""
-    return _is_closed(node) and not is_ours(node.reason)
+    """Somebody else closed it, or is measuring there; what Slurm itself found wanting is nobody's decision."""
+    return _is_closed(node) and not is_ours(node.reason) and not node.reason.startswith(_FOUND_BY_SLURM)
 
 
 def _is_empty(node: SlurmNode) -> bool:

@@ -57,7 +57,7 @@ def gpuops(lab, tmp_path, shell):
     (tmp_path / "inventory.yml").write_text(
         json.dumps({"all": {"vars": {**login, "ansible_ssh_common_args": options}, "hosts": hosts}}, indent=1)
     )
-    (tmp_path / "gpuops.yml").write_text("inventory: inventory.yml\nscheduler: slurm\n")
+    (tmp_path / "gpuops.yml").write_text("inventory: inventory.yml\nscheduler: slurm\nlease: reservation\n")
     (tmp_path / "p.yml").write_text(PLAYBOOK)
 
     def gpuops(*words, code=0):

@@ -174,3 +174,15 @@ def test_where_slurm_does_not_answer_nothing_can_be_leased(lease, machine, hosts
         refused = held.take(hosts)
     assert list(refused) == ["n1", "n2", "n3", "n4"]
     assert all("Unable to contact" in why for why in refused.values())
+
+
+@pytest.mark.parametrize("way", ["drain", "reservation"])
+@pytest.mark.parametrize(("reason", "kept"), [("gpuops:new onboarding", True), ("gpuops:repair Xid 79", True),
+                                              ("gpuops:deadbeef", False), ("fan swap", False)])  # fmt: skip
+def test_a_node_that_gpuops_keeps_drained_needs_no_lease(machine, hosts, lease, way, reason, kept):
+    machine.states["n3"] = ["drained", reason]
+    with lease(way) as held:
+        assert ("n3" not in held.take(hosts)) is kept
+        assert machine.states["n3"] == ["drained", reason]
+        assert "n3" not in machine.reservations.values()
+    assert machine.states["n3"] == ["drained", reason]

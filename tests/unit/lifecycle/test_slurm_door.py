@@ -48,6 +48,7 @@ def machine():
         ours=("drained", "gpuops:drained fan swap"),
         theirs=("drained", "fan swap, T812"),
         leased=("drained", "gpuops:1f2e3d4c"),
+        bare=("drained", "gres/gpu count reported lower than configured (0 < 8)"),
         down=("down*", "Not responding"),
     )
 
@@ -68,7 +69,15 @@ def test_a_drain_bears_the_state_and_the_reason(door, machine, hosts):
     assert machine.states["busy"] == ["draining", "gpuops:repair Xid 79, T123"]
 
 
-@pytest.mark.parametrize("name", ["theirs", "leased", "down"])
+@pytest.mark.parametrize("name", ["down", "bare"])
+def test_what_slurm_itself_found_wanting_is_closed_and_opened_by_us(door, machine, hosts, name):
+    door.close(hosts(name), "new", "onboarding")
+    assert machine.states[name][1] == "gpuops:new onboarding"
+    assert door.open(hosts(name)) == {}
+    assert machine.states[name] == ["idle", "none"]
+
+
+@pytest.mark.parametrize("name", ["theirs", "leased"])
 def test_what_others_closed_keeps_their_reason_and_is_not_opened(door, machine, hosts, name):
     before = list(machine.states[name])
     assert door.close(hosts(name), "repair", "Xid 79") == {}
