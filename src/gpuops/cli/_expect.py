@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import sys
 from collections.abc import Iterator, Mapping
 from pathlib import Path
@@ -15,7 +14,6 @@ from gpuops.cli._options import Target, saved_host, target_options, tell
 if TYPE_CHECKING:
     from gpuops.bandwidth import Efficiency
     from gpuops.facts import Facts
-    from gpuops.inventory import Host
     from gpuops.profile import Profile
     from gpuops.report.expected import NodeClass
 
@@ -48,13 +46,14 @@ def command(target: Target, together: int | None, gib: float | None, folder: Pat
 def _classes(target: Target, together: int | None, gib: float | None, folder: Path | None) -> Iterator[NodeClass]:
     """The hosts by what is expected of them."""
     from gpuops.bandwidth import GIB
+    from gpuops.cli._health import expected_of
     from gpuops.collective.expecting import what_counts
     from gpuops.report.expected import class_of
 
     known = _saved(folder) if folder else _asked(target)
     named = folder is None or target.name != "this machine"
     hosts = target.judged_hosts if named else [saved_host(node, Path(str(folder))) for node in known]
-    profiles = _profiles(hosts, known)
+    profiles = expected_of(hosts, known)
     alike: dict[tuple[str, int], list[str]] = {}
     for host in hosts:
         profile = profiles[host.name]
@@ -86,16 +85,6 @@ def _asked(target: Target) -> dict[str, Facts]:
         if outcome.error is not None:
             tell(str(outcome.error))
     return {outcome.node: outcome.value for outcome in outcomes if outcome.value is not None}
-
-
-def _profiles(hosts: list[Host], known: Mapping[str, Facts]) -> dict[str, Profile]:
-    """The profile of each host: as the inventory names it, else as its GPUs are."""
-    from gpuops.assessment import profile_of
-    from gpuops.facts import Facts
-    from gpuops.profile import known as known_profiles
-
-    built_in, nothing = known_profiles(), Facts("", dt.datetime.now(dt.timezone.utc), {})
-    return {host.name: profile_of(host, known.get(host.name, nothing), built_in) for host in hosts}
 
 
 def _learnt(known: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> Efficiency:

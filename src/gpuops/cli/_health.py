@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Iterable, Mapping
 from typing import TYPE_CHECKING, Any
 
@@ -29,10 +30,16 @@ def quick_probes(*more: Probe[Any]) -> list[Probe[Any]]:
 
 def profiles_of(hosts: Iterable[Host], known: Mapping[str, Facts]) -> dict[str, Profile]:
     """The profile of each host of which anything is known."""
-    from gpuops import assessment, profile
+    return expected_of([host for host in hosts if host.name in known], known)
 
-    profiles = profile.known()
-    return {h.name: assessment.profile_of(h, known[h.name], profiles) for h in hosts if h.name in known}
+
+def expected_of(hosts: Iterable[Host], known: Mapping[str, Facts]) -> dict[str, Profile]:
+    """The profile of each host: as the inventory names it, else as its GPUs are, where anything is known of them."""
+    from gpuops import assessment, profile
+    from gpuops.facts import Facts
+
+    profiles, nothing = profile.known(), Facts("", dt.datetime.now(dt.timezone.utc), {})
+    return {host.name: assessment.profile_of(host, known.get(host.name, nothing), profiles) for host in hosts}
 
 
 def unhealthy(known: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> dict[str, str]:

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import functools
 import os
-import sys
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._options import Target, fitting_fanout, tell, this_machine
+from gpuops.cli._options import StatusLine, Target, fitting_fanout, tell, this_machine
 
 if TYPE_CHECKING:
     from gpuops.collective.measuring import Measurement, Surroundings, Wish
+    from gpuops.collective.pool import Pool
+    from gpuops.collective.slurm import Slurm
     from gpuops.facts import Facts
+    from gpuops.inventory import Host
     from gpuops.isolation.evidence import Evidence
     from gpuops.isolation.rounds import Round, Scope
     from gpuops.probing import Probe
@@ -46,7 +48,7 @@ class Measuring:
         size_bytes = round(self.gib * 2**30) if self.gib else None
         load = Load(self.operation, size_bytes, seconds=self.seconds)
         scopes = _scopes(self.scope) if self.scope else SCOPES
-        forced = _forced(self.force_busy, target) if self.force_busy else frozenset()
+        forced = named_hosts(self.force_busy or "", target.hosts)
         return Wish(self.engine, scopes, load, forced, self.interface, self.library)
 
 
@@ -60,16 +62,14 @@ def _scopes(text: str) -> tuple[Scope, ...]:
     return tuple(dict.fromkeys(_SCOPES[word] for word in words))
 
 
-def _forced(text: str, target: Target) -> frozenset[str]:
-    """The nodes that are named; a pattern would take more than a person thought of."""
+def named_hosts(text: str, hosts: Iterable[Host]) -> frozenset[str]:
+    """Those of ``hosts`` that --force-busy names; a pattern would take more than a person thought of."""
     from gpuops.errors import InputError
 
-    names = frozenset(word.strip() for word in text.split(","))
-    unknown = names - {host.name for host in target.hosts}
+    names = frozenset(filter(None, map(str.strip, text.split(","))))
+    unknown = ", ".join(sorted(names - {host.name for host in hosts}))
     if unknown:
-        raise InputError(
-            f"--force-busy names nodes one by one, and none of these is called {', '.join(sorted(unknown))}"
-        )
+        raise InputError(f"--force-busy names nodes one by one, and none of these is called {unknown}")
     return names
 
 
@@ -106,64 +106,61 @@ def measure(target: Target, known: Mapping[str, Facts], wish: Wish) -> tuple[dic
     from gpuops.cli._health import profiles_of, unhealthy
     from gpuops.collective import measuring
     from gpuops.collective.fabrics import fabric_of, leaves_of
-    from gpuops.collective.pool import Pool
-    from gpuops.transport.reach import Reach
 
     profiles = profiles_of(target.judged_hosts, known)
     ill = unhealthy(known, profiles)
     well = {host.name: known[host.name] for host in target.hosts if host.name in known and host.name not in ill}
     hosts = [host for host in target.hosts if host.name in well]
-    pool = Pool(hosts, Reach(target.connect_seconds), fitting_fanout(target.fanout or target.project.fanout))
-    try:
-        with Rounds() as rounds:
-            rounds.step("the fabric")
-            fabric = fabric_of(hosts, well, leaves_of(pool, well))
-            found = measuring.measure(pool, fabric, profiles, wish, surroundings(target, rounds))
-    finally:
-        pool.close()
+    with pool_of(target, hosts) as pool, Rounds() as rounds:
+        rounds.show("the fabric")
+        fabric = fabric_of(hosts, well, leaves_of(pool, well))
+        found = measuring.measure(pool, fabric, profiles, wish, surroundings(target, rounds))
     found = replace(found, left={**ill, **found.left})
     return measuring.with_shares(known, found), found
 
 
-def surroundings(target: Target, rounds: Rounds) -> Surroundings:
+def pool_of(target: Target, hosts: Iterable[Host]) -> Pool:
+    """Ways to ``hosts`` that stay open, as a context."""
+    from gpuops.collective.pool import Pool
+    from gpuops.transport.reach import Reach
+
+    return Pool(hosts, Reach(target.connect_seconds), fitting_fanout(target.fanout or target.project.fanout))
+
+
+def slurm_here() -> Slurm:
+    """Slurm as it is asked on this machine."""
+    from gpuops.collective.slurm import Slurm
+    from gpuops.transport.local import open_local
+
+    return Slurm(open_local(this_machine()), _own_job())
+
+
+def _own_job() -> str:
+    return os.environ.get("SLURM_JOB_ID", "")
+
+
+def surroundings(target: Target, rounds: Rounds, slurm: Slurm | None = None) -> Surroundings:
     """The project's scheduler and lease, and ``rounds`` to hear of what happens."""
     from gpuops.collective import kubernetes
     from gpuops.collective.lease import Lease
     from gpuops.collective.measuring import Surroundings
-    from gpuops.collective.slurm import Slurm
-    from gpuops.transport.local import open_local
 
-    here, project = open_local(this_machine()), target.project
-    way: Any = project.lease
-    slurm = Slurm(here, os.environ.get("SLURM_JOB_ID", ""))
+    slurm = slurm or slurm_here()
     asked: dict[str, Callable[..., Any]] = {
         "none": lambda _hosts: {},
         "slurm": slurm.allocations,
-        "kubernetes": functools.partial(kubernetes.allocations, here),
+        "kubernetes": functools.partial(kubernetes.allocations, slurm.machine),
     }
-    return Surroundings(
-        asked[project.scheduler],
-        Lease(way, slurm, tell),
-        os.environ.get("SLURM_JOB_ID", ""),
-        tell,
-        rounds.step,
-        rounds.round,
-    )
+    lease = Lease(target.project.lease, slurm, tell)
+    return Surroundings(asked[target.project.scheduler], lease, _own_job(), tell, rounds.show, rounds.round)
 
 
-class Rounds:
-    """``round 6: suspects with partners that are well   488 groups   1:52`` on a terminal's stderr."""
+class Rounds(StatusLine):
+    """``round 6: suspects with partners that are well   488 groups   1:52``."""
 
     def __init__(self) -> None:
+        super().__init__()
         self._began = time.monotonic()
-        self._shown = sys.stderr.isatty()
-
-    def __enter__(self) -> Rounds:  # noqa: PYI034 - Self came with Python 3.11
-        return self
-
-    def step(self, rung: str) -> None:
-        """A rung of the ladder is tried."""
-        self._show(f"before the load: {rung}")
 
     def round(self, evidence: Evidence, planned: Round) -> None:
         """A round is about to start; how much is left at most follows from how long the others took."""
@@ -173,17 +170,7 @@ class Rounds:
         left = (most_rounds(evidence.fabric) - done) * (time.monotonic() - self._began) / done if done else 0.0
         most = f"   at most {_clock(left)} left" if left else ""
         groups = f"{len(planned.groups)} group{'s' if len(planned.groups) != 1 else ''}"
-        self._show(f"round {done + 1}: {planned.why}   {groups}{most}")
-
-    def _show(self, text: str) -> None:
-        from gpuops.report.page import clean
-
-        if self._shown:
-            click.echo(f"\r\x1b[K  {clean(text)[:76]}", nl=False, err=True)
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            click.echo("\r\x1b[K", nl=False, err=True)
+        self.show(f"round {done + 1}: {planned.why}   {groups}{most}")
 
 
 def _clock(seconds: float) -> str:

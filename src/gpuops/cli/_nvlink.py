@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import Target, fitting_fanout, target_options, tell
+from gpuops.cli._options import Target, target_options, tell
 
 if TYPE_CHECKING:
     from gpuops.collective.measuring import Measurement, Wish
@@ -78,21 +78,14 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
 def _trained(target: Target, known: Mapping[str, Facts], found: Measurement, wish: Wish, work: Work) -> Rows:
     """Each way to train, on the nodes that were measured and are still idle."""
     from gpuops.cli._health import profiles_of
-    from gpuops.cli._measuring import Rounds as Progress
-    from gpuops.cli._measuring import surroundings
+    from gpuops.cli._measuring import Rounds, pool_of, surroundings
     from gpuops.collective.measuring import idle_nodes
-    from gpuops.collective.pool import Pool
-    from gpuops.transport.reach import Reach
 
     hosts = [host for host in target.hosts if host.name in found.evidence.fabric.nodes]
-    pool = Pool(hosts, Reach(target.connect_seconds), fitting_fanout(target.fanout or target.project.fanout))
-    try:
-        with Progress() as progress:
-            progress.step("training")
-            with idle_nodes(pool, profiles_of(hosts, known), wish, surroundings(target, progress)) as watch:
-                return work(pool, watch)
-    finally:
-        pool.close()
+    with pool_of(target, hosts) as pool, Rounds() as rounds:
+        rounds.show("training")
+        with idle_nodes(pool, profiles_of(hosts, known), wish, surroundings(target, rounds)) as watch:
+            return work(pool, watch)
 
 
 def _print(found: Measurement, rows: Rows, form: str | None) -> None:

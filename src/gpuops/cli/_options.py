@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     from gpuops.project import Project
     from gpuops.transport.agent import AgentTransport
 
+S = TypeVar("S", bound="StatusLine")
 T = TypeVar("T")
 
 
@@ -116,8 +117,7 @@ class Target:
         from gpuops.transport.reach import hang_up
 
         hosts = self.hosts
-        progress = Progress(what, len(hosts))
-        with progress:
+        with Progress(what, len(hosts)) as progress:
             return fleet.each(
                 hosts,
                 work,
@@ -180,28 +180,42 @@ def tell(sentence: str) -> None:
     click.echo(f"gpuops: {clean(sentence)}", err=True)
 
 
-class Progress:
-    """``reaching nodes 12/64`` on a terminal's stderr; nothing anywhere else."""
+class StatusLine:
+    """One line on a terminal's stderr, written over and gone in the end, as a context; nothing anywhere else."""
+
+    def __init__(self) -> None:
+        self._shown = sys.stderr.isatty()
+
+    def __enter__(self: S) -> S:  # noqa: PYI019 - Self came with Python 3.11
+        return self
+
+    def show(self, text: str) -> None:
+        """Write ``text`` in place of what stood there."""
+        from gpuops.report.page import clean
+
+        if self._shown:
+            click.echo(f"\r\x1b[K  {clean(text)[:76]}", nl=False, err=True)
+
+    def __exit__(self, *_: object) -> None:
+        if self._shown:
+            click.echo("\r\x1b[K", nl=False, err=True)
+
+
+class Progress(StatusLine):
+    """``reaching nodes  12/64``."""
 
     def __init__(self, what: str, total: int) -> None:
+        super().__init__()
         self.what, self.total, self.done = what, total, 0
-        self.shown = sys.stderr.isatty()
-
-    def __enter__(self) -> None:
-        self._show()
+        self._tell()
 
     def step(self) -> None:
         """One more node is done."""
         self.done += 1
-        self._show()
+        self._tell()
 
-    def _show(self) -> None:
-        if self.shown:
-            click.echo(f"\r  {self.what}  {self.done}/{self.total} ", nl=False, err=True)
-
-    def __exit__(self, *_: object) -> None:
-        if self.shown:
-            click.echo("\r\x1b[K", nl=False, err=True)
+    def _tell(self) -> None:
+        self.show(f"{self.what}  {self.done}/{self.total}")
 
 
 def target_options(verb: Callable[..., Any]) -> Callable[..., Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import os
 import sys
@@ -10,18 +9,15 @@ import time
 from collections.abc import Iterator
 from dataclasses import asdict
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import Target, fitting_fanout, target_options, tell, this_machine
+from gpuops.cli._options import Target, target_options, tell
 
 if TYPE_CHECKING:
     from gpuops.collective.launch_command import LaunchCommand
-    from gpuops.collective.pool import Pool
     from gpuops.collective.preflight import Report
-    from gpuops.collective.slurm import Slurm
-    from gpuops.collective.watch import Watch
     from gpuops.inventory import Host
 
 
@@ -44,12 +40,13 @@ def command(target: Target, words: tuple[str, ...], force_busy: str, *, as_json:
     Exit codes: 0 nothing is in the way, 1 something is, 2 wrong input, 3 a node does not answer,
                 130 interrupted.
     """  # noqa: D301 - click needs the character itself
+    from gpuops.cli._measuring import named_hosts
     from gpuops.collective.launch_command import read_command
 
     began = time.monotonic()
     launch = read_command(words, _text, os.environ)
     hosts = _hosts(launch, target.hosts)
-    report = _look(target, launch, hosts, _named(force_busy, hosts))
+    report = _look(target, launch, hosts, named_hosts(force_busy, hosts))
     if as_json:
         click.echo(json.dumps({"hosts": [host.name for host in hosts], **asdict(report)}, indent=1))
     else:
@@ -72,84 +69,32 @@ def _hosts(launch: LaunchCommand, chosen: list[Host]) -> list[Host]:
     return [known[name] for name in launch.hosts if name in known] if launch.hosts else chosen
 
 
-def _named(text: str, hosts: list[Host]) -> frozenset[str]:
-    """Nodes that are named one by one; a pattern would take more than a person thought of."""
-    from gpuops.errors import InputError
-
-    names = frozenset(filter(None, text.split(",")))
-    unknown = names - {host.name for host in hosts}
-    if unknown:
-        raise InputError(f"--force-busy names nodes one by one, and the job has no {', '.join(sorted(unknown))}")
-    return names
-
-
 def _look(target: Target, launch: LaunchCommand, hosts: list[Host], forced: frozenset[str]) -> Report:
+    from gpuops.cli._health import expected_of
+    from gpuops.cli._measuring import Rounds, pool_of, slurm_here, surroundings
     from gpuops.collective import causes
-    from gpuops.collective.pool import Pool
     from gpuops.collective.preflight import Preflight, Report
     from gpuops.collective.single_round import all_reduce
-    from gpuops.collective.slurm import Slurm
-    from gpuops.transport.local import open_local
-    from gpuops.transport.reach import Reach
 
     report = Report()
     named = {name for host in target.hosts for name in (host.name, host.address)}
     report.add("hosts", causes.hosts(launch, named, len(hosts)), f"{len(hosts)} of the inventory")
     if not hosts:
         return report
-    slurm = Slurm(open_local(this_machine()), os.environ.get("SLURM_JOB_ID", ""))
-    pool = Pool(hosts, Reach(target.connect_seconds), fitting_fanout(target.fanout or target.project.fanout))
+    slurm = slurm_here()
     try:
-        with Told() as told:
+        with pool_of(target, hosts) as pool, Rounds() as rounds:
             return Preflight(
                 launch,
                 pool,
-                _watch(target, pool, slurm, forced),
+                surroundings(target, rounds, slurm).watch_over(pool, expected_of(hosts, {}), forced),
                 lambda left: all_reduce(left, launch.environment, tell),
                 slurm if launch.launcher == "srun" else None,
-                told.step,
+                rounds.show,
                 report,
             ).run()
     finally:
-        pool.close()
         slurm.machine.close()
-
-
-def _watch(target: Target, pool: Pool, slurm: Slurm, forced: frozenset[str]) -> Watch:
-    from gpuops import profile
-    from gpuops.collective import kubernetes
-    from gpuops.collective.watch import Watch
-
-    profiles = {known.name: known for known in profile.known()}
-    expected = {
-        name: profiles.get(host.profile or "", profile.NO_PROFILE).expecting(host.expect, name)
-        for name, host in pool.hosts.items()
-    }
-    asked: dict[str, Any] = {
-        "slurm": slurm.allocations,
-        "kubernetes": functools.partial(kubernetes.allocations, slurm.machine),
-    }
-    allocations = asked.get(target.project.scheduler, lambda _hosts: {})
-    return Watch(pool, expected, forced, os.environ.get("SLURM_JOB_ID", ""), allocations=allocations)
-
-
-class Told:
-    """What is being tried, on a terminal's stderr."""
-
-    def __init__(self) -> None:
-        self._shown = sys.stderr.isatty()
-
-    def __enter__(self) -> Told:  # noqa: PYI034 - Self came with Python 3.11
-        return self
-
-    def step(self, name: str) -> None:
-        """One more step begins."""
-        if self._shown:
-            click.echo(f"\r\x1b[K  {name}", nl=False, err=True)
-
-    def __exit__(self, *_: object) -> None:
-        if self._shown:
-            click.echo("\r\x1b[K", nl=False, err=True)
 
 
 def _lines(launch: LaunchCommand, hosts: list[Host], report: Report, seconds: float) -> Iterator[str]:

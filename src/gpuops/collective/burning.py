@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import threading
 import time
 from collections.abc import Callable, Mapping
@@ -12,7 +11,7 @@ from typing import Any
 
 from gpuops.collective.measuring import Measurement, Surroundings, Wish, idle_nodes, measure
 from gpuops.collective.pool import Pool
-from gpuops.facts import Facts, questions, read
+from gpuops.facts import Facts
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import Group, Round
@@ -80,13 +79,13 @@ def burn(
     with idle_nodes(pool, profiles, wish, around):
         diagnosed = pool.ask([dcgm_diag.question])
     eye.leave(pool.left)
-    before, began = _counts(pool), time.monotonic()
+    before, began = pool.facts(_COUNTED), time.monotonic()
     with Eye(eye) as seen:
         repeated = replace(
             wish, scopes=("node",), plan=again_and_again(seconds), load=replace(wish.load, iterations=_ITERATIONS)
         )
         found = measure(pool, fabric, profiles, repeated, around)
-    lasted, after = time.monotonic() - began, _counts(pool)
+    lasted, after = time.monotonic() - began, pool.facts(_COUNTED)
     nodes = [name for name in after if name in before and name not in found.left]
     burnt = {
         name: replace(judged(found.evidence, name), seconds=lasted, gpus=summarise(seen.samples.get(name, ())))
@@ -140,12 +139,6 @@ def judged(evidence: Evidence, node: str) -> BurnIn:
     own = [f for m in evidence.rounds for f in m.figures if f.group.nodes == (node,)]
     figures = tuple(figure.gb_per_s for figure in own if figure.gb_per_s is not None)
     return BurnIn(0.0, figures, tuple(f"{f.trouble}: {f.detail}".rstrip(": ") for f in own if f.trouble))
-
-
-def _counts(pool: Pool) -> dict[str, Facts]:
-    now = dt.datetime.now(dt.timezone.utc)
-    answers = pool.ask(questions(_COUNTED))
-    return {name: read(name, now, answered, _COUNTED) for name, answered in answers.items()}
 
 
 def _with_counts(burnt: BurnIn, before: Facts, after: Facts) -> BurnIn:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-from collections import Counter
-from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuops.collective.launch_command import LaunchCommand
-from gpuops.collective.rungs import MEMLOCK_BYTES
+from gpuops.collective.rungs import MEMLOCK_BYTES, usual_of
 from gpuops.collective.survey import Survey
 from gpuops.probes.gids import Gid
 from gpuops.probes.ib import IbPort
@@ -78,7 +77,7 @@ def environment(command: LaunchCommand, surveys: Mapping[str, Survey]) -> Iterat
 
 
 def _odd_versions(what: str, versions: Mapping[str, str], pip: str) -> Iterator[Cause]:
-    usual = _usual(versions.values())
+    usual = usual_of(versions.values())
     for version in sorted(set(versions.values()) - {usual}):
         nodes = [node for node, found in versions.items() if found == version]
         label = {"python": "Python", "nccl": "NCCL"}.get(what, what)
@@ -109,7 +108,7 @@ def interfaces(
     ``settings``: the variables of each node; ``told``: its addresses by interface; ``own``: the one that peers use.
     """
     common = set.intersection(*(set(here) for here in told.values())) if told else set[str]()
-    usable = _usual(name for name in (*own.values(), *sorted(common)) if name != "lo")
+    usable = usual_of(name for name in (*own.values(), *sorted(common)) if name not in ("", "lo")) or ""
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         wanted = {node: values[name] for node, values in settings.items() if node in told and values.get(name)}
         lacking = [node for node, text in wanted.items() if not any(i in chosen(text) for i in told[node])]
@@ -171,8 +170,3 @@ def meeting(command: LaunchCommand, nodes: Sequence[str]) -> Iterator[Cause]:
     elif len(nodes) > 1 and (command.master or "").startswith(("localhost", "127.", "::1")):
         why = f"{command.master} is every node itself, so no node finds the others"
         yield Cause("meeting", (), why, place)
-
-
-def _usual(values: Iterable[str]) -> str:
-    """What most have; of equals the first."""
-    return next((value for value, _ in Counter(filter(None, values)).most_common(1)), "")

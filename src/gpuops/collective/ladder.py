@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 import ipaddress
 import secrets
 import time
@@ -14,7 +13,7 @@ from gpuops.collective import perftest, rungs
 from gpuops.collective.crew import Crew
 from gpuops.collective.pool import Pool
 from gpuops.collective.rungs import Failure
-from gpuops.facts import Facts, questions, read
+from gpuops.facts import Facts
 from gpuops.probes.gids import gids
 from gpuops.probes.ib import IbPort, ib_ports
 from gpuops.probes.limits import limits
@@ -46,7 +45,7 @@ class Ladder:
 
     def climb(self) -> list[Failure]:
         """Try every rung. What failed; the nodes that stood in the way have left the pool."""
-        crew = Crew(list(self.pool.hosts.values()), lambda host: self.pool.way(host.name), "mesh")
+        crew = Crew(list(self.pool.hosts.values()), self.pool.reach, "mesh")
         try:
             crew.open()
             self.pool.leave({name: str(error) for name, error in crew.lost.items()})
@@ -110,8 +109,7 @@ class Ladder:
 
     def _climb_rdma(self) -> None:
         self.watch("rdma")
-        now = dt.datetime.now(dt.timezone.utc)
-        facts = {name: read(name, now, answers, _ASKED) for name, answers in self.pool.ask(questions(_ASKED)).items()}
+        facts = self.pool.facts(_ASKED)
         rails = {name: self._rails(name, told) for name, told in facts.items()}
         self._fail(rungs.rdma(self.pool.hosts, facts))
         self._fail(rungs.memory({name: told for name, told in facts.items() if rails[name]}))

@@ -27,7 +27,6 @@ from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import Round, Scope
 from gpuops.isolation.shares import all_reduce, left_out, to_answers
 from gpuops.profile import Profile
-from gpuops.transport.agent import AgentTransport
 
 ENGINES = ("nccl", "nccl-tests", "tcp")
 """In the order in which ``auto`` tries them: the first that most nodes can run is taken."""
@@ -79,6 +78,20 @@ class Surroundings:
     step: Callable[[str], None] = lambda _rung: None
     watch: Callable[[Evidence, Round], None] = lambda _evidence, _planned: None
 
+    def watch_over(
+        self, pool: Pool, profiles: Mapping[str, Profile], forced: Collection[str], running: Sequence[Engine] = ()
+    ) -> Watch:
+        """The eye on ``pool``; ``forced`` nodes count as idle, and what is ``running`` makes nobody busy."""
+        return Watch(
+            pool,
+            profiles,
+            forced,
+            self.slurm_job,
+            pids=lambda: running[0].pids if running else {},
+            jobs=lambda: running[0].jobs if running else (),
+            allocations=self.allocations,
+        )
+
 
 def measure(
     pool: Pool, fabric: Fabric, profiles: Mapping[str, Profile], wish: Wish, around: Surroundings
@@ -96,7 +109,12 @@ def measure(
         engine = choose(pool, expect, wish, around.tell)
         running.append(engine)
         try:
-            failures = Ladder(pool, wish.interface, over_rdma=engine.name != "tcp", watch=around.step).climb()
+            failures = Ladder(
+                pool,
+                wish.interface,
+                over_rdma=engine.name != "tcp",
+                watch=lambda rung: around.step(f"before the load: {rung}"),
+            ).climb()
             return replace(_measured(engine, pool, expect, wish, watch, around), failures=failures)
         finally:
             engine.close()
@@ -111,15 +129,7 @@ def idle_nodes(
     running: Sequence[Engine] = (),
 ) -> Iterator[Watch]:
     """Keep in ``pool`` the nodes that are proved idle, on lease meanwhile; what is ``running`` makes nobody busy."""
-    watch = Watch(
-        pool,
-        profiles,
-        wish.forced,
-        around.slurm_job,
-        pids=lambda: running[0].pids if running else {},
-        jobs=lambda: running[0].jobs if running else (),
-        allocations=around.allocations,
-    )
+    watch = around.watch_over(pool, profiles, wish.forced, running)
     pool.leave({name: f"skipped: {found}" for name, found in watch.prove().items() if found.state != "idle"})
     with around.lease as lease:
         pool.leave(lease.take(list(pool.hosts.values())))
@@ -152,15 +162,11 @@ def _most_frequent(reasons: Collection[str]) -> str:
 
 def _make(name: str, pool: Pool, expect: Expectations, wish: Wish) -> Engine:
     hosts, fabric = list(pool.hosts.values()), expect.fabric
-
-    def reach(host: Host) -> AgentTransport:
-        return pool.way(host.name)
-
     if name == "nccl":
-        return NcclEngine(hosts, reach, fabric, wish.load, Options(library=wish.library))
+        return NcclEngine(hosts, pool.reach, fabric, wish.load, Options(library=wish.library))
     if name == "nccl-tests":
-        return NcclTestsEngine(hosts, reach, fabric, wish.load, expect=expect.to_judge_by)
-    return TcpEngine(hosts, reach, wish.load, interface=wish.interface)
+        return NcclTestsEngine(hosts, pool.reach, fabric, wish.load, expect=expect.to_judge_by)
+    return TcpEngine(hosts, pool.reach, wish.load, interface=wish.interface)
 
 
 def _measured(

@@ -25,7 +25,7 @@ class Meeting:
     def __init__(self, pool: Pool, command: LaunchCommand) -> None:
         self._pool = pool
         self._command = command
-        self._crew = Crew(list(pool.hosts.values()), lambda host: pool.way(host.name), "mesh")
+        self._crew = Crew(list(pool.hosts.values()), pool.reach, "mesh")
         self._interfaces: dict[str, dict[str, str]] = {}
         self._own: dict[str, str] = {}
 

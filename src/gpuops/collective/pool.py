@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+import datetime as dt
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from gpuops.errors import Interrupted
+from gpuops.facts import Facts, questions, read
 from gpuops.fleet import FANOUT, Outcome, each
 from gpuops.inventory import Host
+from gpuops.probing import Probe
 from gpuops.shell import Completed, Question
 from gpuops.transport.agent import AgentTransport
 from gpuops.transport.reach import Reach, hang_up
@@ -16,7 +19,10 @@ T = TypeVar("T")
 
 
 class Pool:
-    """Hosts by name, and their ways. A node leaves with a reason, which is kept in ``left``, and never comes back."""
+    """Hosts by name, and their ways, which a context closes.
+
+    A node leaves with a reason, which is kept in ``left``, and never comes back.
+    """
 
     def __init__(self, hosts: Iterable[Host], reach: Reach, fanout: int = FANOUT) -> None:
         self.hosts: dict[str, Host] = {host.name: host for host in hosts}
@@ -25,11 +31,21 @@ class Pool:
         self._reach = reach
         self._ways: dict[str, AgentTransport] = {}
 
+    def __enter__(self) -> Pool:  # noqa: PYI034 - Self came with Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
     def way(self, name: str) -> AgentTransport:
         """The open way to a node."""
         if name not in self._ways:
             self._ways[name] = self._reach(self.hosts[name])
         return self._ways[name]
+
+    def reach(self, host: Host) -> AgentTransport:
+        """The same, of a host."""
+        return self.way(host.name)
 
     def leave(self, reasons: Mapping[str, str]) -> None:
         """Take nodes out, each for its reason; nodes that are not in the pool are passed over."""
@@ -51,6 +67,11 @@ class Pool:
     def ask(self, questions: Sequence[Question], names: Collection[str] | None = None) -> dict[str, list[Completed]]:
         """What each node answers, in one round trip; a node that does not answer leaves."""
         return self.each(lambda way, _host: way.batch(questions), names)
+
+    def facts(self, probes: Sequence[Probe[Any]], names: Collection[str] | None = None) -> dict[str, Facts]:
+        """What each node says to ``probes``, in one round trip; a node that does not answer leaves."""
+        now = dt.datetime.now(dt.timezone.utc)
+        return {name: read(name, now, told, probes) for name, told in self.ask(questions(probes), names).items()}
 
     def close(self) -> None:
         """Hang up on every node."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
@@ -16,7 +15,7 @@ from gpuops.collective.pool import Pool
 from gpuops.collective.slurm import Slurm
 from gpuops.collective.survey import Survey, parse_survey
 from gpuops.collective.watch import Watch
-from gpuops.facts import Facts, questions, read
+from gpuops.facts import Facts
 from gpuops.isolation.rounds import Figure
 from gpuops.probes.gids import Gid, gids
 from gpuops.probes.ib import IbPort, ib_ports
@@ -80,7 +79,7 @@ class Preflight:
         """Try everything; what can still be tried after a failure is."""
         self.tell("environment")
         surveys = self._surveys()
-        facts = self._facts()
+        facts = self.pool.facts(_READ)
         rails = {name: _up(told) for name, told in facts.items()}
         with_rdma = [name for name, ports in rails.items() if ports]
         self.report.add("environment", causes.environment(self.command, surveys), _versions(surveys))
@@ -125,10 +124,6 @@ class Preflight:
         why = f"srun does not start there: {answer.last_words() or 'it says nothing'}"
         self.pool.leave({n: why if n in nodes else "Slurm has no such node" for n in self.pool.hosts if n not in told})
         return told
-
-    def _facts(self) -> dict[str, Facts]:
-        now = dt.datetime.now(dt.timezone.utc)
-        return {name: read(name, now, told, _READ) for name, told in self.pool.ask(questions(_READ)).items()}
 
     def _meet(self, settings: Mapping[str, Mapping[str, str]]) -> None:
         self.tell("interfaces and the place to meet")

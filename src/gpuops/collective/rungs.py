@@ -78,7 +78,7 @@ def names(told: Mapping[str, Mapping[str, Any]], owners: Mapping[str, str]) -> I
     yield from _blame("names", blocked, set(found), "resolve", do)
     for owner in dict.fromkeys(owner for _, owner in found):
         here = {node: place for (node, of), (place, _) in found.items() if of == owner and place and node != owner}
-        usual = _usual(here.values())
+        usual = usual_of(here.values())
         for node, place in here.items():
             if place != usual:
                 yield Failure("names", (node,), f"{owner} is {place} here and {usual} elsewhere", do)
@@ -114,7 +114,7 @@ def packets(told: Mapping[tuple[str, str], Mapping[str, Any]]) -> Iterator[Failu
     """All have the same MTU, and packets as large as that arrive; pairs are (who sent, to whom)."""
     known = {pair: answer for pair, answer in told.items() if answer.get("small")}  # else datagrams do not pass at all
     mtus = {node: int(answer["mtu"]) for (node, _), answer in known.items()}
-    usual = _usual(mtus.values())
+    usual = usual_of(mtus.values())
     for node, mtu in mtus.items():
         if mtu != usual:
             yield Failure(
@@ -159,7 +159,7 @@ def _worst(blocked: Collection[tuple[str, str]], tried: Collection[tuple[str, st
     return node, side, count, of[node, side]
 
 
-def _usual(values: Iterable[T]) -> T | None:
+def usual_of(values: Iterable[T]) -> T | None:
     """The value that most have; of equals the first."""
     return next((value for value, _ in Counter(values).most_common(1)), None)
 
@@ -179,7 +179,7 @@ def rdma(hosts: Mapping[str, Host], facts: Mapping[str, Facts]) -> Iterator[Fail
     ports = {node: _ports(told) for node, told in facts.items()}
     up = Counter(device for found in ports.values() for device, port in found.items() if port.state == "Active")
     common = {device for device, count in up.items() if 2 * count > len(ports)}
-    layers = {device: _usual(found[device].link_layer for found in ports.values() if device in found) for device in up}
+    layers = {d: usual_of(found[d].link_layer for found in ports.values() if d in found) for d in up}
     for node, found in ports.items():
         table = facts[node][gids]
         for device in sorted(set(hosts[node].fabric) or common):

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Iterator, Mapping
 
 from gpuops.collective.engines import Engine, Load
@@ -11,8 +10,6 @@ from gpuops.collective.engines.nccl_tests import NcclTestsEngine
 from gpuops.collective.engines.tcp import TcpEngine
 from gpuops.collective.fabrics import NEEDS, fabric_of
 from gpuops.collective.pool import Pool
-from gpuops.facts import Facts, questions, read
-from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import Figure, Group, Round
 
 _LOAD = Load(size_bytes=1 << 28, iterations=5, warmups=2)
@@ -38,15 +35,10 @@ def all_reduce(pool: Pool, environment: Mapping[str, str], tell: Callable[[str],
 def _engines(pool: Pool, environment: Mapping[str, str]) -> Iterator[Engine]:
     """NCCL's where every node has GPUs, then the one that needs none."""
     hosts = list(pool.hosts.values())
-    fabric = _fabric(pool)
+    facts = pool.facts(NEEDS)
+    fabric = fabric_of([host for host in hosts if host.name in facts], facts)
     if all(host.name in fabric.nodes for host in hosts):
         wanted = {name: value for name, value in environment.items() if name.startswith("NCCL_")}
-        yield NcclEngine(hosts, lambda host: pool.way(host.name), fabric, _LOAD, Options(environment=wanted))
-        yield NcclTestsEngine(hosts, lambda host: pool.way(host.name), fabric, _LOAD)
-    yield TcpEngine(hosts, lambda host: pool.way(host.name))
-
-
-def _fabric(pool: Pool) -> Fabric:
-    now = dt.datetime.now(dt.timezone.utc)
-    facts: dict[str, Facts] = {n: read(n, now, told, NEEDS) for n, told in pool.ask(questions(NEEDS)).items()}
-    return fabric_of([host for name, host in pool.hosts.items() if name in facts], facts)
+        yield NcclEngine(hosts, pool.reach, fabric, _LOAD, Options(environment=wanted))
+        yield NcclTestsEngine(hosts, pool.reach, fabric, _LOAD)
+    yield TcpEngine(hosts, pool.reach)

@@ -2,20 +2,18 @@
 
 from __future__ import annotations
 
-import datetime as dt
 from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any
 
 from gpuops.collective.idleness import FIRST, STILL, Allocation, Idleness, idleness_of, still_idle
 from gpuops.collective.pool import Pool
 from gpuops.collective.session import Look
 from gpuops.collective.slurm import Slurm
 from gpuops.errors import NodeError
-from gpuops.facts import Facts, questions, read
+from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.probes.error_counters import error_counters
 from gpuops.probes.services import services
-from gpuops.probing import Probe, Unknown
+from gpuops.probing import Unknown
 from gpuops.profile import Profile
 
 Allocations = Callable[[Sequence[Host]], Mapping[str, Allocation]]
@@ -52,7 +50,7 @@ class Watch:
 
     def prove(self) -> dict[str, Idleness]:
         """The idleness of every node, asked in one round trip each; a node that does not answer leaves the pool."""
-        facts = self._ask((*FIRST, services), self._pool.hosts)
+        facts = self._pool.facts((*FIRST, services))
         self._slurmd = frozenset(name for name, told in facts.items() if _runs_slurmd(told))
         given, pids = self._given(facts), self._pids()
         found = [idleness_of(told, self._profiles[n], pids.get(n, ()), given.get(n, ())) for n, told in facts.items()]
@@ -60,17 +58,12 @@ class Watch:
 
     def __call__(self, names: Collection[str]) -> Look:
         """Who of ``names`` is idle no more, and what the NICs of all have counted."""
-        facts = self._ask((*STILL, error_counters), names)
+        facts = self._pool.facts((*STILL, error_counters), names)
         given, pids = self._given(facts), self._pids()
         found = [self._unless_forced(still_idle(f, pids.get(n, ()), given.get(n, ()))) for n, f in facts.items()]
         gone = {name: self._pool.left.get(name, "it is not in the pool") for name in names if name not in facts}
         busy = {idleness.node: str(idleness) for idleness in found if idleness.state != "idle"}
         return Look({**gone, **busy}, {part: counts for told in facts.values() for part, counts in _counted(told)})
-
-    def _ask(self, probes: Sequence[Probe[Any]], names: Collection[str]) -> dict[str, Facts]:
-        now = dt.datetime.now(dt.timezone.utc)
-        answers = self._pool.ask(questions(probes), names)
-        return {name: read(name, now, answered, probes) for name, answered in answers.items()}
 
     def _given(self, names: Collection[str]) -> Mapping[str, Allocation]:
         """Who was given each node, by the scheduler that is set up, else by the Slurm that runs on the node."""
