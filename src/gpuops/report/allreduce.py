@@ -21,6 +21,7 @@ SCHEMA = "gpuops.allreduce-report/1"
 _PLAIN = Page()
 _HEAD, _LABEL, _COUNT, _RATES = 8, 16, 9, 17
 """Columns: where the head's text begins, and the widths of a scope's label, count and figures."""
+_MOST_APART = 4
 _ALL_LOW = 0.85
 """The model is within 2 % of published runs, so less than this is no error of its own; yet nobody is accused by it."""
 
@@ -86,9 +87,19 @@ def _head(report: AllReduce, page: Page) -> Iterator[str]:
     for why, nodes in by_reason.items():
         yield from page.labelled("", f"not {clean(fold(nodes))}: {why}", _HEAD)
     yield from page.labelled("engine", clean("   ".join(filter(None, (report.engine, report.why)))), _HEAD)
-    held = _settings(report.settings).items()
-    folded = (words if len(nodes) == took_part else f"{words} ({fold(nodes)})" for words, nodes in held)
-    yield from page.labelled("", clean("; ".join(folded)), _HEAD) if held else ()
+    if report.settings:
+        yield from page.labelled("", clean("; ".join(_folded(report.settings))), _HEAD)
+
+
+def _folded(told: Mapping[str, Sequence[str]]) -> Iterator[str]:
+    """What all nodes have in common, then what sets some of them apart, unless that is too much for a line or two."""
+    found = _settings(told)
+    apart = {words: nodes for words, nodes in found.items() if len(nodes) < len(told)}
+    yield from (words for words in found if words not in apart)
+    if len(apart) > _MOST_APART:
+        yield f"{len(apart)} settings are not the same everywhere: --json lists them"
+    else:
+        yield from (f"{words} ({fold(nodes)})" for words, nodes in apart.items())
 
 
 def _settings(told: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:

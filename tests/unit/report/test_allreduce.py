@@ -88,6 +88,12 @@ BLAMED  gpu005 mlx5_6 (rail 6)                                              slow
     )
 
 
+def test_settings_of_which_each_node_has_its_own_are_counted():
+    own = {name: ("through eth0", f"/hosts/{name}/libnccl.so.2") for name in NAMES}
+    said = render(AllReduce(evidence(), Blame(), "nccl", settings=own))
+    assert "        through eth0; 8 settings are not the same everywhere: --json lists them\n" in said
+
+
 def test_where_all_is_well_there_is_no_map_and_no_blame():
     said = render(AllReduce(evidence(rate=48.0), Blame(), "tcp"))
     assert said.count("\n\n") == 2
