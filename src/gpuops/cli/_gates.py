@@ -11,6 +11,7 @@ from gpuops.cli._options import Target, tell
 from gpuops.lifecycle.life import Attempt, Life, Objection
 
 if TYPE_CHECKING:
+    from gpuops.collective.measuring import Measurement
     from gpuops.facts import Facts
     from gpuops.inventory import Host
     from gpuops.isolation.rounds import Scope
@@ -94,10 +95,11 @@ class Gates:
         return {**_untested(left), **self._judged(target, facts, "burnin", only=("burnin",))}
 
     def validate(self, hosts: Sequence[Host]) -> Objections:
-        """Every check, and the all-reduce within each node."""
+        """Every check, and the all-reduce within each node that has several GPUs."""
         target = self._of(hosts)
-        facts, left = self._measured(target, ("node",))
-        return {**_untested(left), **self._judged(target, facts, "standard")}
+        facts, found, left = self._measured(target, ("node",))
+        skip = () if found.evidence.rounds else ("all-reduce-bandwidth",)
+        return {**_untested(left), **self._judged(target, facts, "standard", skip=skip)}
 
     def pair(self, hosts: Sequence[Host]) -> Objections:
         """The all-reduce between each node and one that is admitted; while none is, between the nodes themselves."""
@@ -106,7 +108,7 @@ class Gates:
             tell("no node is admitted yet, so there is nobody to be measured with")
             return {}
         names, target = {host.name for host in hosts}, self._of((*hosts, *neighbours))
-        facts, left = self._measured(target, ("rail", "pair"))
+        facts, _, left = self._measured(target, ("rail", "pair"))
         if neighbours and all(host.name in left for host in neighbours):
             why = "; ".join(f"{host.name} {left[host.name]}" for host in neighbours)
             return {name: Objection(f"no admitted neighbour could take part: {why}", exit_code=3) for name in names}
@@ -165,8 +167,10 @@ class Gates:
         _stop_if(interrupted=record.interrupted)
         return record, work
 
-    def _measured(self, target: Target, scopes: tuple[Scope, ...]) -> tuple[dict[str, Facts], dict[str, str]]:
-        """What the all-reduce shows of the nodes, and who took no part in it."""
+    def _measured(
+        self, target: Target, scopes: tuple[Scope, ...]
+    ) -> tuple[dict[str, Facts], Measurement, dict[str, str]]:
+        """What the all-reduce shows of the nodes, all of it, and who took no part in it."""
         from dataclasses import replace
 
         from gpuops.cli._measuring import Measuring, gather, measure
@@ -174,16 +178,21 @@ class Gates:
         known, silent = gather(target)
         facts, found = measure(target, known, replace(Measuring(self.engine).wish(target), scopes=scopes))
         _stop_if(interrupted=found.interrupted)
-        return facts, {**silent, **found.left}
+        return facts, found, {**silent, **found.left}
 
     def _judged(
-        self, target: Target, facts: Mapping[str, Facts], level: Level, only: tuple[str, ...] = ()
+        self,
+        target: Target,
+        facts: Mapping[str, Facts],
+        level: Level,
+        only: tuple[str, ...] = (),
+        skip: tuple[str, ...] = (),
     ) -> dict[str, Objection]:
         """What the checks of a level object to, or cannot tell."""
         from gpuops import assessment, judging
         from gpuops.cli._health import profiles_of
 
-        checks = judging.choose(judging.discover(), level, only)
+        checks = judging.choose(judging.discover(), level, only, skip)
         verdicts = assessment.assess(checks, facts, profiles_of(target.judged_hosts, facts))
         return dict(_first_of_each(verdict for verdict in verdicts if verdict.node))
 
