@@ -5,12 +5,12 @@ from __future__ import annotations
 import ipaddress
 import secrets
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
 from gpuops.collective import perftest, rungs
-from gpuops.collective.crew import Crew
+from gpuops.collective.mesh import LOOK_SECONDS, Answers, Ask, mesh
 from gpuops.collective.pool import Pool
 from gpuops.collective.rungs import Failure
 from gpuops.facts import Facts
@@ -20,11 +20,8 @@ from gpuops.probes.limits import limits
 from gpuops.probing import Unknown
 
 _ASKED = (limits, ib_ports, gids)
-_SECONDS = 5.0
-_SLACK_SECONDS = 10.0
 _NAMES = 16
 """Of more peers than this each node looks up the names of some."""
-Answers = dict[str, dict[str, Any]]
 
 
 @dataclass
@@ -45,15 +42,10 @@ class Ladder:
 
     def climb(self) -> list[Failure]:
         """Try every rung. What failed; the nodes that stood in the way have left the pool."""
-        crew = Crew(list(self.pool.hosts.values()), self.pool.reach, "mesh")
-        try:
-            crew.open()
-            self.pool.leave({name: str(error) for name, error in crew.lost.items()})
+        with mesh(self.pool) as ask:
             for rung in (self._names, self._clocks, self._connections, self._packets):
                 self.watch(rung.__name__.strip("_"))
-                self._fail(rung(crew))
-        finally:
-            crew.close()
+                self._fail(rung(ask))
         if self.over_rdma:
             self._climb_rdma()
         return self.failures
@@ -63,29 +55,22 @@ class Ladder:
         self.failures += found
         self.pool.leave(rungs.leaving(found, list(self.pool.hosts)))
 
-    def _ask(self, crew: Crew, message_of: Callable[[str], Mapping[str, Any]]) -> Answers:
-        """The answers of the nodes that are left; one that gives none leaves."""
-        answers = crew.ask({name: message_of(name) for name in self.pool.hosts}, _SECONDS + _SLACK_SECONDS)
-        heard = {name: answer for name, answer in answers.items() if isinstance(answer, dict)}
-        self.pool.leave({name: str(answer) for name, answer in answers.items() if name not in heard})
-        return heard
-
-    def _names(self, crew: Crew) -> Iterable[Failure]:
+    def _names(self, ask: Ask) -> Iterable[Failure]:
         names = {name: host.address for name, host in self.pool.hosts.items() if not _is_literal(host.address)}
         if not names:
             return ()
         around = rungs.partners(list(self.pool.hosts), _NAMES)
         wanted = {node: [names[peer] for peer in (node, *peers) if peer in names] for node, peers in around.items()}
-        told = self._ask(crew, lambda node: {"do": "resolve", "names": wanted[node], "seconds": _SECONDS})
+        told = ask({n: {"do": "resolve", "names": wanted[n], "seconds": LOOK_SECONDS} for n in self.pool.hosts})
         owners = {address: node for node, address in names.items()}
         return rungs.names({node: answer["names"] for node, answer in told.items()}, owners)
 
-    def _clocks(self, crew: Crew) -> Iterable[Failure]:
+    def _clocks(self, ask: Ask) -> Iterable[Failure]:
         """Nodes tell the time when they begin to listen."""
         began = time.monotonic()
         listen = {"do": "listen", "interface": self.interface}
-        hosts, tokens = self.pool.hosts, {name: secrets.token_hex(8) for name in self.pool.hosts}
-        told = self._ask(crew, lambda n: {**listen, "token": tokens[n], "address": hosts[n].address})
+        tokens = {name: secrets.token_hex(8) for name in self.pool.hosts}
+        told = ask({n: {**listen, "token": tokens[n], "address": h.address} for n, h in self.pool.hosts.items()})
         doubt = time.monotonic() - began
         deaf = [name for name, answer in told.items() if "error" in answer]
         self._fail(Failure("tcp", (name,), told[name]["error"], "name its interface: --interface IF") for name in deaf)
@@ -96,15 +81,16 @@ class Ladder:
         places = {peer: self._places[peer] for peer in peers}
         return {peer: [place["address"], place[port], place["token"]] for peer, place in places.items()}
 
-    def _connections(self, crew: Crew) -> Iterable[Failure]:
+    def _connections(self, ask: Ask) -> Iterable[Failure]:
         around = rungs.partners(list(self.pool.hosts))
-        told = self._ask(crew, lambda n: {"do": "connect", "to": self._to(around[n], "port"), "seconds": _SECONDS})
+        to = {node: self._to(around[node], "port") for node in self.pool.hosts}
+        told = ask({node: {"do": "connect", "to": to[node], "seconds": LOOK_SECONDS} for node in to})
         tried = [(node, peer) for node in told for peer in around[node] if peer in told]
         return rungs.connections({(n, p): told[n]["failed"][p] for n, p in tried if p in told[n]["failed"]}, tried)
 
-    def _packets(self, crew: Crew) -> Iterable[Failure]:
+    def _packets(self, ask: Ask) -> Iterable[Failure]:
         around = {node: peers[:2] for node, peers in rungs.partners(list(self.pool.hosts)).items()}
-        told = self._ask(crew, lambda node: {"do": "packets", "to": self._to(around[node], "datagrams")})
+        told = ask({n: {"do": "packets", "to": self._to(around[n], "datagrams")} for n in self.pool.hosts})
         return rungs.packets({(n, p): a for n, answer in told.items() for p, a in answer["packets"].items()})
 
     def _climb_rdma(self) -> None:

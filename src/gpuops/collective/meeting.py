@@ -9,43 +9,23 @@ from typing import Any
 
 from gpuops.collective import causes
 from gpuops.collective.causes import Cause
-from gpuops.collective.crew import Crew
 from gpuops.collective.launch_command import LaunchCommand
+from gpuops.collective.mesh import LOOK_SECONDS, Ask
 from gpuops.collective.pool import Pool
 
-_SECONDS = 5.0
-_ANSWER_SECONDS = 15.0
 _PORTS_TRIED = 20
-Message = Mapping[str, Any]
 
 
 class Meeting:
-    """A crew on the nodes of a job, as a context."""
+    """The nodes of ``pool``, asked by ``ask`` (`mesh`), first of all for their interfaces."""
 
-    def __init__(self, pool: Pool, command: LaunchCommand) -> None:
+    def __init__(self, pool: Pool, command: LaunchCommand, ask: Ask) -> None:
         self._pool = pool
         self._command = command
-        self._crew = Crew(list(pool.hosts.values()), pool.reach, "mesh")
-        self._interfaces: dict[str, dict[str, str]] = {}
-        self._own: dict[str, str] = {}
-
-    def __enter__(self) -> Meeting:  # noqa: PYI034 - Self came with Python 3.11
-        self._crew.open()
-        self._pool.leave({name: str(error) for name, error in self._crew.lost.items()})
-        hosts = self._pool.hosts
-        told = self._ask({name: {"do": "interfaces", "address": host.address} for name, host in hosts.items()})
-        self._interfaces = {name: answer["interfaces"] for name, answer in told.items()}
-        self._own = {name: answer["own"] for name, answer in told.items()}
-        return self
-
-    def __exit__(self, *_: object) -> None:
-        self._crew.close()
-
-    def _ask(self, messages: Mapping[str, Message]) -> dict[str, dict[str, Any]]:
-        answers = self._crew.ask(messages, _ANSWER_SECONDS)
-        heard = {name: answer for name, answer in answers.items() if isinstance(answer, dict)}
-        self._pool.leave({name: str(answer) for name, answer in answers.items() if name not in heard})
-        return heard
+        self._ask = ask
+        told = ask({name: {"do": "interfaces", "address": host.address} for name, host in pool.hosts.items()})
+        self._interfaces: dict[str, dict[str, str]] = {name: answer["interfaces"] for name, answer in told.items()}
+        self._own: dict[str, str] = {name: answer["own"] for name, answer in told.items()}
 
     def interfaces(self, settings: Mapping[str, Mapping[str, str]]) -> Iterator[Cause]:
         """What is wrong with the interfaces that the job shall use, by the variables of each node."""
@@ -73,7 +53,9 @@ class Meeting:
 
     def _resolved(self, master: str) -> dict[str, tuple[str, str]]:
         """By node the address that it takes ``master`` for, or why it finds none that leads to another machine."""
-        told = self._ask({node: {"do": "resolve", "names": [master], "seconds": _SECONDS} for node in self._interfaces})
+        told = self._ask(
+            {node: {"do": "resolve", "names": [master], "seconds": LOOK_SECONDS} for node in self._interfaces}
+        )
         found = {}
         for node, answer in told.items():
             entry = answer["names"][master]
@@ -105,7 +87,7 @@ class Meeting:
             yield Cause("meeting", (keeper,), f"port {port} cannot be had: {listening['error']}", change)
             return
         to = {node: {keeper: [address, port, token]} for node, address in addresses.items()}
-        told = self._ask({node: {"do": "connect", "to": place, "seconds": _SECONDS} for node, place in to.items()})
+        told = self._ask({node: {"do": "connect", "to": place, "seconds": LOOK_SECONDS} for node, place in to.items()})
         for node, answer in told.items():
             if answer["failed"]:
                 why = f"it cannot connect to {addresses[node]}:{port}: {answer['failed'][keeper]}"

@@ -11,6 +11,7 @@ from gpuops.collective.causes import Cause
 from gpuops.collective.ladder import Ladder
 from gpuops.collective.launch_command import LaunchCommand
 from gpuops.collective.meeting import Meeting
+from gpuops.collective.mesh import mesh
 from gpuops.collective.pool import Pool
 from gpuops.collective.slurm import Slurm
 from gpuops.collective.survey import Survey, parse_survey
@@ -127,7 +128,8 @@ class Preflight:
 
     def _meet(self, settings: Mapping[str, Mapping[str, str]]) -> None:
         self.tell("interfaces and the place to meet")
-        with Meeting(self.pool, self.command) as meeting:
+        with mesh(self.pool) as ask:
+            meeting = Meeting(self.pool, self.command, ask)
             self.report.add("interface", meeting.interfaces(settings))
             where = f"{self.command.master}:{self.command.port}" if self.command.master else ""
             self.report.add("meeting", meeting.place(), where)
