@@ -39,7 +39,21 @@ def service(params: Params) -> Plan:
         if not params.optional and (params.enabled or params.state not in (None, "stopped")):
             yield Later(f"there is no unit {unit}; what brings it may not be installed yet")
     else:
-        yield from (*_at_boot(params, unit, now), *_now(params, unit, now))
+        was = yield from _told(unit, now)
+        yield from (*_at_boot(params, unit, now), *_now(params, unit, now, was))
+
+
+def _told(unit: str, now: dict[str, str]) -> Plan:
+    """The state that the unit is in, and of one that failed what it said last itself."""
+    states = dict.fromkeys(
+        now[key] for key in ("ActiveState", "SubState", "Result") if now.get(key, "success") != "success"
+    )
+    said = ""
+    if "failed" in states:
+        # who is not root is told that there are no entries, and no error
+        words = ("journalctl", f"_SYSTEMD_UNIT={unit}", "--lines=1", "--output=cat", "--quiet", "--no-pager")
+        said = (yield Command(words, become="always")).out.strip()
+    return f" (was {', '.join(states)}{f'; it said: {said}' if said else ''})"
 
 
 def _at_boot(params: Params, unit: str, now: dict[str, str]) -> Iterator[Change]:
@@ -53,12 +67,8 @@ def _at_boot(params: Params, unit: str, now: dict[str, str]) -> Iterator[Change]
         yield _do("disable", unit)
 
 
-def _now(params: Params, unit: str, now: dict[str, str]) -> Iterator[Change]:
+def _now(params: Params, unit: str, now: dict[str, str], was: str) -> Iterator[Change]:
     running = now.get("ActiveState") in ("active", "reloading")
-    told = dict.fromkeys(
-        now[key] for key in ("ActiveState", "SubState", "Result") if now.get(key, "success") != "success"
-    )
-    was = f" (was {', '.join(told)})"
     if params.state == "stopped":
         if now.get("ActiveState") not in ("inactive", "failed"):
             yield _do("stop", unit, was)

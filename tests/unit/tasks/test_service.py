@@ -12,7 +12,7 @@ def lines(planned):
 
     def lines(state, /, **params):
         text = "".join(f"{key}={value}\n" for key, value in {**RUNNING, **state}.items())
-        found = planned("service", {"systemctl show": text}, name="munge", **params)
+        found = planned("service", {"systemctl show": text, "journalctl": ""}, name="munge", **params)
         assert found.stop is None
         return [str(change.command) for change in found.changes]
 
@@ -51,8 +51,10 @@ def test_only_what_differs_is_done(lines, state, params, expected):
 def test_a_restart_is_done_once_and_a_start_must_hold(planned):
     text = "LoadState=loaded\nActiveState={}\n"
     (restart,) = planned("service", {"systemctl show": text.format("active")}, name="a", state="restarted").changes
-    (start,) = planned("service", {"systemctl show": text.format("failed")}, name="a", state="restarted").changes
+    node = {"systemctl show": text.format("failed"), "journalctl _SYSTEMD_UNIT=a.service": "no GPUs\n"}
+    (start,) = planned("service", node, name="a", state="restarted").changes
     assert (restart.kind, start.kind) == ("restart", "state")
+    assert start.what == "start a.service (was failed; it said: no GPUs)"
 
 
 def test_a_unit_that_is_not_there_yet_is_told(planned):
