@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from gpuops import Finding, Profile, Unknown, check
-from gpuops.isolation import Accusation, Share, all_reduce, blame, evidence_of, remedy
+from gpuops.isolation import Accusation, Share, Unfit, all_reduce, blame, evidence_of, remedy
 
 _FABRIC = ("leaf", "unit", "spine")
 
@@ -16,12 +16,15 @@ _FABRIC = ("leaf", "unit", "spine")
     catches="a slow or hanging GPU, NIC, cable or switch that no counter shows: every job on it runs at its pace",
     fix="do what the finding says of the part that it names",
 )
-def all_reduce_bandwidth(shares: Mapping[str, Share], _profile: Profile) -> Iterator[Finding | Unknown]:
+def all_reduce_bandwidth(shares: Mapping[str, Share | Unfit], _profile: Profile) -> Iterator[Finding | Unknown]:
     """The part is named that the figures of all rounds accuse together; a pair that was slow only once accuses nobody.
 
     Source: NCCL tests, doc/PERFORMANCE.md (bus bandwidth); stas00/ml-engineering, network/benchmarks (its figures).
     """
-    said = blame(evidence_of(shares))
+    for node, told in shares.items():
+        if isinstance(told, Unfit):
+            yield Finding(told.why, fix=told.do, host=node)
+    said = blame(evidence_of({node: told for node, told in shares.items() if isinstance(told, Share)}))
     for accusation in said.accusations:
         yield _finding(accusation)
     for pair in said.contention:

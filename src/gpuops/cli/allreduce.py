@@ -62,7 +62,6 @@ command.add_command(_simulate.command)
 
 def _measured(target: Target, how: Measuring, save: Path | None) -> AllReduce:
     from gpuops.cli._measuring import gather, measure
-    from gpuops.isolation import blame
     from gpuops.report.allreduce import AllReduce
 
     wish = how.wish(target)
@@ -72,14 +71,13 @@ def _measured(target: Target, how: Measuring, save: Path | None) -> AllReduce:
         from gpuops.cli.facts import write_all
 
         write_all(list(known.values()), save)
-    said, left = blame(found.evidence), {**silent, **found.left}
     expect = found.expect.learnt_from(found.evidence).of if found.expect else (lambda _group: None)
     return AllReduce(
         found.evidence,
-        said,
+        found.blame,
         found.engine,
         found.why,
-        left,
+        {**silent, **found.left},
         expect,
         found.settings,
         found.failures,

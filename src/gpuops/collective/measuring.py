@@ -21,16 +21,19 @@ from gpuops.collective.session import run
 from gpuops.collective.watch import Watch
 from gpuops.facts import Facts
 from gpuops.inventory import Host
-from gpuops.isolation import next_round
-from gpuops.isolation.evidence import Evidence
+from gpuops.isolation import blame, next_round
+from gpuops.isolation.evidence import Accusation, Blame, Evidence
 from gpuops.isolation.fabric import Fabric
+from gpuops.isolation.remedies import remedy
 from gpuops.isolation.rounds import Round, Scope
-from gpuops.isolation.shares import all_reduce, left_out, to_answers
+from gpuops.isolation.shares import Unfit, all_reduce, left_out, to_answers, unfit
 from gpuops.profile import Profile
 
 ENGINES = ("nccl", "nccl-tests", "tcp")
 """In the order in which ``auto`` tries them: the first that most nodes can run is taken."""
 SCOPES: tuple[Scope, ...] = ("node", "rail", "pair", "group")
+_ON_PURPOSE = ("skipped: ", "busy (", "fails ")
+"""How the reason of a node begins that is in use, or is not well: proved before, just before a round, or by a check."""
 _TCP_SCOPES: tuple[Scope, ...] = ("rail", "group")  # a node's one network is its one rail
 
 
@@ -54,6 +57,7 @@ class Wish:
 class Measurement:
     """What came of it. ``left`` are the nodes that took no part or left on the way, each with the reason.
 
+    ``lost`` accuses those of them that were gone in mid-round.
     ``settings`` is what may have changed the figures, by node in words; ``failures`` is what was wrong before the load.
     """
 
@@ -63,8 +67,31 @@ class Measurement:
     left: Mapping[str, str]
     settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     failures: Sequence[Failure] = ()
+    lost: tuple[Accusation, ...] = ()
     expect: Expectations | None = None
     interrupted: bool = False
+
+    @property
+    def blame(self) -> Blame:
+        """Who is at fault, by the evidence and by who was gone."""
+        said = blame(self.evidence)
+        return replace(said, accusations=(*self.lost, *said.accusations))
+
+    @property
+    def spared(self) -> set[str]:
+        """The nodes that were left alone on purpose."""
+        return {name for name, why in self.left.items() if why.startswith(_ON_PURPOSE)}
+
+    @property
+    def unfit(self) -> dict[str, Unfit]:
+        """The nodes that took no part, or not to the end, because something is wrong with them."""
+        failed = {
+            name: Unfit(self.left[name], failure.do)
+            for failure in self.failures
+            for name in failure.nodes
+            if failure.leaves and self.left.get(name, "").startswith(failure.rung)
+        }
+        return failed | {found.part: Unfit("; ".join(found.evidence), remedy(found)) for found in self.lost}
 
 
 @dataclass(frozen=True)
@@ -132,7 +159,8 @@ def idle_nodes(
     watch = around.watch_over(pool, profiles, wish.forced, running)
     pool.leave({name: f"skipped: {found}" for name, found in watch.prove().items() if found.state != "idle"})
     with around.lease as lease:
-        pool.leave(lease.take(list(pool.hosts.values())))
+        refused = lease.take(list(pool.hosts.values()))
+        pool.leave({name: f"skipped: {why}" for name, why in refused.items()})
         yield watch
 
 
@@ -189,6 +217,7 @@ def _measured(
         engine.why,
         {**pool.left, **result.left},
         {name: told for name, told in engine.settings.items() if name in result.evidence.fabric.nodes},
+        lost=result.lost,
         expect=None if tcp else replace(expect, fabric=fabric),
         interrupted=result.interrupted,
     )
@@ -197,7 +226,13 @@ def _measured(
 def with_shares(known: Mapping[str, Facts], found: Measurement) -> dict[str, Facts]:
     """The facts of all nodes with what the measurement shows of each, or why it took no part."""
     answers = to_answers(found.evidence, found.engine, found.settings)
+    answers |= {name: unfit(name, told) for name, told in found.unfit.items()}
+    answers |= {
+        name: left_out(name, why, spared=name in found.spared)
+        for name, why in found.left.items()
+        if name not in answers
+    }
     return {
-        name: facts.with_answer(answers.get(name) or left_out(name, found.left.get(name, "")), all_reduce)
+        name: facts.with_answer(answers[name], all_reduce) if name in answers else facts
         for name, facts in known.items()
     }

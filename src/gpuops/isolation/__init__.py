@@ -11,7 +11,7 @@ from gpuops.isolation.planning import most_rounds
 from gpuops.isolation.planning import next_round as _next_between
 from gpuops.isolation.remedies import remedy
 from gpuops.isolation.rounds import Round
-from gpuops.isolation.shares import Share, all_reduce, evidence_of
+from gpuops.isolation.shares import Share, Unfit, all_reduce, evidence_of
 from gpuops.isolation.within import blame as _blame_within
 from gpuops.isolation.within import next_round as _next_within
 
@@ -20,6 +20,7 @@ __all__ = [
     "Blame",
     "Evidence",
     "Share",
+    "Unfit",
     "all_reduce",
     "blame",
     "evidence_of",

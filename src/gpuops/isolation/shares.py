@@ -74,9 +74,25 @@ def _answer(name: str, told: dict[str, Any]) -> Completed:
     return Completed(name, QUESTION, 0, json.dumps(told, separators=(",", ":")))
 
 
-def left_out(node: str, why: str) -> Completed:
-    """The answer of a node that took no part."""
-    return Completed(node, QUESTION, 1, err=why)
+@dataclass(frozen=True)
+class Unfit:
+    """A node that took no part because something was found wrong with it: why, and what to do."""
+
+    why: str
+    do: str
+
+
+def left_out(node: str, why: str, *, spared: bool) -> Completed:
+    """The answer of a node that took no part; ``spared`` was left alone on purpose."""
+    return Completed(node, QUESTION, _SPARED if spared else _UNABLE, err=why)
+
+
+def unfit(node: str, found: Unfit) -> Completed:
+    """The answer of a node that is unfit."""
+    return _answer(node, {"schema": SCHEMA, "unfit": asdict(found)})
+
+
+_SPARED, _UNABLE = 1, 2
 
 
 def _rows(evidence: Evidence) -> Iterator[tuple[int, dict[str, Any]]]:
@@ -92,13 +108,15 @@ def _node(part: str) -> str:
     return part.partition(":")[0]
 
 
-def parse_share(answer: Completed) -> Share | Unknown:
+def parse_share(answer: Completed) -> Share | Unfit | Unknown:
     """The share in ``answer``; `Unknown` where the node was left out, which is then said in its place."""
     if answer.exit != 0:
-        return Unknown(answer.err or "no all-reduce was measured here", on_purpose=True)
+        return Unknown(answer.err or "no all-reduce was measured here", on_purpose=answer.exit == _SPARED)
     told = json.loads(answer.out)
     if told["schema"] != SCHEMA:
         return Unknown(f"an all-reduce of schema {told['schema']!r:.40}, not {SCHEMA}")
+    if "unfit" in told:
+        return Unfit(str(told["unfit"]["why"]), str(told["unfit"]["do"]))
     if not told["took_part"]:
         return Unknown("no all-reduce was measured here")
     node = told["node"]
@@ -129,7 +147,7 @@ def _figure(told: dict[str, Any]) -> Figure:
     return Figure(where, found, told["trouble"], absent, float(told["spread"]), str(told["detail"]))
 
 
-all_reduce: Probe[Share] = Probe("all_reduce", QUESTION, parse_share, accepts=None, cost="heavy")
+all_reduce: Probe[Share | Unfit] = Probe("all_reduce", QUESTION, parse_share, accepts=None, cost="heavy")
 """What an all-reduce showed of a node: `gpuops allreduce` answers it, with every node's help."""
 
 
@@ -155,8 +173,8 @@ def shares_of(known: Mapping[str, Facts]) -> tuple[dict[str, Share], dict[str, s
     shares, left = {}, {}
     for node, facts in known.items():
         told = facts[all_reduce]
-        if isinstance(told, Unknown):
-            left[node] = told.why
-        else:
+        if isinstance(told, Share):
             shares[node] = told
+        else:
+            left[node] = told.why
     return shares, left

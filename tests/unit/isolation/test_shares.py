@@ -7,7 +7,7 @@ from hypothesis import strategies as st
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric, Nic, Node
 from gpuops.isolation.rounds import Figure, Group, Round
-from gpuops.isolation.shares import all_reduce, evidence_of, to_answers
+from gpuops.isolation.shares import Unfit, all_reduce, evidence_of, left_out, to_answers, unfit
 from gpuops.probing import Unknown
 
 NAMES = ("a", "b", "c")
@@ -63,9 +63,14 @@ def test_a_node_that_took_no_part_is_unknown():
     assert isinstance(read(dataclasses.replace(EVIDENCE, fabric=fabric))["d"], Unknown)
 
 
-def test_a_node_that_was_left_out_says_why():
-    answer = dataclasses.replace(to_answers(EVIDENCE, "tcp", {})["a"], exit=1, out="", err="busy (pid 4711 python)")
-    assert all_reduce.read(answer) == Unknown("busy (pid 4711 python)", on_purpose=True)
+@pytest.mark.parametrize("spared", [True, False])
+def test_a_node_that_was_left_out_says_why(spared):
+    answer = left_out("a", "busy (pid 4711 python)", spared=spared)
+    assert all_reduce.read(answer) == Unknown("busy (pid 4711 python)", on_purpose=spared)
+
+
+def test_a_node_that_is_unfit_is_told_with_its_remedy():
+    assert all_reduce.read(unfit("a", Unfit("its clock is late", "set it"))) == Unfit("its clock is late", "set it")
 
 
 @given(st.data())

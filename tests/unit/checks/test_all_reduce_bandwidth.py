@@ -1,0 +1,48 @@
+from gpuops.isolation import Unfit
+from gpuops.isolation.evidence import Evidence, Measured
+from gpuops.isolation.faults import parse_fault
+from gpuops.isolation.planning import next_round
+from gpuops.isolation.shares import all_reduce, to_answers
+from gpuops.isolation.simulation import Simulation
+from gpuops.isolation.wiring import Wiring, wire
+from gpuops.judging import discover
+from gpuops.profile import NO_PROFILE
+
+CHECK = discover()["all-reduce-bandwidth"]
+FABRIC = wire(Wiring(nodes=16, unit=8, leaves=8))
+
+
+def shares(*faults):
+    """What a measurement of a fabric with ``faults`` shows of each node."""
+    evidence = Evidence(FABRIC)
+    simulation = Simulation(FABRIC, [parse_fault(fault, FABRIC) for fault in faults])
+    while (planned := next_round(evidence)) is not None:
+        measured = Measured(planned, simulation.measure(planned))
+        evidence = Evidence(FABRIC, (*evidence.rounds, measured))
+    return {name: all_reduce.read(answer) for name, answer in to_answers(evidence, "nccl", {}).items()}
+
+
+def judged(told):
+    return list(CHECK.judge(told, NO_PROFILE))
+
+
+def test_a_slow_nic_is_its_nodes_fault():
+    (finding,) = judged(shares("gpu003:mlx5_5:slow=30"))
+    assert (finding.host, finding.subject, finding.code, finding.unit) == ("gpu003", "mlx5_5", "slow", "GB/s")
+    assert finding.found < 0.8 * finding.expected
+    assert "mlx5_5 at gpu003" in finding.fix
+
+
+def test_a_slow_leaf_is_no_nodes_fault():
+    (finding,) = judged(shares("leaf:L3:slow=40"))
+    assert (finding.host, finding.subject) == ("", "leaf:L3")
+
+
+def test_where_all_is_well_nothing_is_said():
+    assert judged(shares()) == []
+
+
+def test_a_node_that_was_unfit_for_it_is_told_why():
+    told = {**shares(), "gpu015": Unfit("clocks: 7 s behind", "set its clock")}
+    (finding,) = judged(told)
+    assert (finding.host, finding.message, finding.fix) == ("gpu015", "clocks: 7 s behind", "set its clock")
