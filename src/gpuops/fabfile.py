@@ -132,8 +132,8 @@ def _perform(target: Target, book: Playbook, library: Library, *, check: bool) -
     selection = Selection()
     assignments = assign(book, lambda _pattern: target.hosts, selection)
     record, work = carry_out(target, order_of(target, check=check), book, assignments, selection, library)
-    tell_record(record, work, f"fab {book.path.stem}", check=check, diff=check, resumable=False)
-    return record.exit_code(check=check)
+    tell_record(record, work, f"fab {book.path.stem}", check=check, diff=check, advise=False)
+    return record.exit_code(check=False)  # fab --dry goes on with its next task
 
 
 def _read(key: str, hint: Any, value: Any) -> Any:

@@ -153,9 +153,9 @@ def _run(work: Provisioning, *, check: bool) -> Record:
 
 
 def tell_record(
-    record: Record, work: Provisioning, playbook: str, *, check: bool, diff: bool, resumable: bool = True
+    record: Record, work: Provisioning, playbook: str, *, check: bool, diff: bool, advise: bool = True
 ) -> None:
-    """Say what became of every node, and how to go on."""
+    """Say what became of every node, and, to ``advise``, how to go on."""
     from gpuops.cli._steps import draw, summary
     from gpuops.report.page import Page, fold
 
@@ -168,7 +168,7 @@ def tell_record(
     for line in draw(record, page, diff=diff):
         click.echo(line)
     click.echo(f"\n{summary(record)}")
-    if check:
+    if check and advise:
         click.echo("apply: without --check")
     if record.stopped:
         click.echo(f"stopped: {record.stopped}")
@@ -178,5 +178,5 @@ def tell_record(
     for node, names in record.waiting.items() if not check else ():
         if names:
             click.echo(f"{node} still waits for: {', '.join(names)}; the next run of this playbook does it")
-    if resumable and not check and record.exit_code(check=False):
+    if advise and not check and record.exit_code(check=False):
         click.echo(f"go on: gpuops provision {playbook} --resume {work.run_id}")

@@ -2,7 +2,8 @@
 
 One folder a run, ``runs/RUN/journal.jsonl``, for its owner alone. A change has a line before it and a line after it, so
 that whoever reads it after a crash knows what is done, what is not, and of what nobody knows. A last line that was cut
-off by the crash says nothing and is ignored.
+off by the crash says nothing and is ignored. Every line ends with a seal over itself and the seal before it, so that an
+edit is seen; who edits a line and seals all that follow anew is seen by whoever noted the last seal.
 """
 
 from __future__ import annotations
@@ -27,6 +28,7 @@ SCHEMA = "gpuops.journal/1"
 _FILE = "journal.jsonl"
 _RUNS_LOOKED_AT = 200  # runs are named by their time; a handler that waits for longer waits for nobody
 _SETTLED = ("ok", "changed", "skipped")
+_SEAL = b', "seal": "'
 Line = dict[str, Any]
 
 
@@ -47,23 +49,25 @@ class Journal:
         self._lock = threading.Lock()
         self._numbers = itertools.count(1 + max((line.get("id", 0) for line in self.earlier), default=0))
         self._broken = ""
-        self._cut_torn_line()
+        self._seal = self._last_seal()
 
-    def _cut_torn_line(self) -> None:
-        """Let the next line start on a line of its own."""
+    def _last_seal(self) -> bytes:
+        """The seal to go on from; a line that was cut off is taken away, so that the next starts on its own."""
         content = self.path.read_bytes()
         if content and not content.endswith(b"\n"):
             os.truncate(self.path, content.rfind(b"\n") + 1)
+        return content[: content.rfind(b"\n") + 1].rstrip(b"\n").rpartition(_SEAL)[2].removesuffix(b'"}')
 
     def write(self, event: str, *, durable: bool = True, **facts: object) -> None:
         """One line, on the disk when this returns; one that is not ``durable`` survives us, but not a power failure."""
         line = {"event": event, "at": dt.datetime.now(dt.timezone.utc).isoformat(timespec="milliseconds"), **facts}
-        data = blot(json.dumps(line, ensure_ascii=False)).encode() + b"\n"
+        text = blot(json.dumps(line, ensure_ascii=False)).encode()
         with self._lock:
             if self._broken:
                 raise OutputError(self._broken)
+            self._seal = _sealed(self._seal, text)
             try:
-                self._append(data)
+                self._append(text.removesuffix(b"}") + _SEAL + self._seal + b'"}\n')
                 if durable:
                     os.fsync(self._file)
             except OSError as error:
@@ -91,6 +95,25 @@ class Journal:
         with self._lock:
             self._broken = f"{self.path}: the journal is closed, so nothing more is done"
             os.close(self._file)
+
+
+def _sealed(before: bytes, text: bytes) -> bytes:
+    """The seal of the line ``text`` behind the one that has the seal ``before``."""
+    return hashlib.sha256(before + text).hexdigest().encode()
+
+
+def verify(path: Path) -> str:
+    """The last seal of a journal in which every line is as it was written; else `InputError` names the first other.
+
+    A line that a crash cut off is no edit. Lines that are missing at the end show only in the last seal.
+    """
+    seal = b""
+    for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
+        text, _, found = line.rpartition(_SEAL)
+        seal = _sealed(seal, text + b"}")
+        if found != seal + b'"}':
+            raise InputError(f"{path}:{number}: this line, or one before it, is not as it was written")
+    return seal.decode()
 
 
 def does(change: Change) -> str:

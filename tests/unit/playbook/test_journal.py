@@ -4,7 +4,7 @@ import stat
 
 import pytest
 
-from gpuops.errors import OutputError
+from gpuops.errors import InputError, OutputError
 from gpuops.playbook import journal
 from gpuops.playbook.journal import Journal, changes, left_over, pending, read
 from gpuops.playbook.task import Change
@@ -127,3 +127,48 @@ def test_only_the_last_run_that_came_to_a_node_counts(tmp_path):
         text = "".join(json.dumps(entry) + "\n" for entry in [line("run", playbook=playbook), *lines])
         (tmp_path / run / "journal.jsonl").write_text(text)
     assert left_over(tmp_path, "p") == {"n1": ["restart"]}
+
+
+def sealed(tmp_path, *events):
+    for run in (events[: len(events) // 2], events[len(events) // 2 :]):  # resumed in the middle
+        log = Journal(tmp_path, "r1")
+        for event in run:
+            log.write(event, node="é")
+        log.close()
+    return tmp_path / "r1" / "journal.jsonl"
+
+
+def test_a_journal_that_nobody_touched_is_verified_with_its_last_seal(tmp_path):
+    path = sealed(tmp_path, "run", "change", "done", "end")
+    last = [line["seal"] for line in read(path)][-1]
+    assert journal.verify(path) == last
+    with path.open("ab") as file:
+        file.write(b'{"event": "cut off by a cra')
+    assert journal.verify(path) == last
+    Journal(tmp_path, "r1").close()
+    assert journal.verify(path) == last
+
+
+@pytest.mark.parametrize(
+    ("edit", "number"),
+    [
+        (lambda lines: [lines[0], lines[1].replace(b"change", b"chance"), *lines[2:]], 2),
+        (lambda lines: [lines[0], *lines[2:]], 2),
+        (lambda lines: [lines[1], lines[0], *lines[2:]], 1),
+        (lambda lines: [*lines[:3], b'{"event": "done"}', *lines[3:]], 4),
+        (lambda lines: [lines[0].replace(b'", "seal"', b' ", "seal"'), *lines[1:]], 1),
+    ],
+    ids=["changed", "removed", "swapped", "added", "blank"],
+)
+def test_an_edit_is_seen(tmp_path, edit, number):
+    path = sealed(tmp_path, "run", "change", "done", "end")
+    path.write_bytes(b"\n".join([*edit(path.read_bytes().splitlines()), b""]))
+    with pytest.raises(InputError, match=f"journal.jsonl:{number}: this line, or one before it, is not as it was"):
+        journal.verify(path)
+
+
+def test_lines_that_are_missing_at_the_end_show_in_the_last_seal(tmp_path):
+    path = sealed(tmp_path, "run", "change", "done", "end")
+    before = journal.verify(path)
+    path.write_bytes(b"\n".join([*path.read_bytes().splitlines()[:-1], b""]))
+    assert journal.verify(path) != before

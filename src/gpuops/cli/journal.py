@@ -1,0 +1,36 @@
+"""gpuops journal: what runs of playbooks wrote down."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import click
+
+
+@click.group()
+def command() -> None:
+    """The journals of runs of playbooks."""
+
+
+@command.command()
+@click.argument("runs", nargs=-1, metavar="[RUN]...")
+def verify(runs: tuple[str, ...]) -> int:
+    """Whether the journals of RUNs (default: all) are as they were written.
+
+    Each line is sealed together with all before it, so that an edit is named by file and line. Note the last seal of a
+    run elsewhere: it alone shows that somebody wrote the whole journal anew, or cut off its end.
+
+    \b
+    Exit codes: 0 all are, 2 one is not, or there is no such run.
+    """  # noqa: D301 - click needs the character itself
+    from gpuops.errors import InputError, did_you_mean
+    from gpuops.playbook import journal
+    from gpuops.project import load_project
+
+    folder = Path(load_project().store).parent / "runs"
+    known = sorted(path.parent.name for path in folder.glob("*/journal.jsonl"))
+    for run in runs or known:
+        if run not in known:
+            raise InputError(f"there is no run {run} in {folder}{did_you_mean(run, known)}")
+        click.echo(f"{run}   {journal.verify(folder / run / 'journal.jsonl')}")
+    return 0

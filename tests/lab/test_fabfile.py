@@ -1,0 +1,133 @@
+"""Fabric's own program, ``fab``, over the lab: a task of playbooks, facts, and a function of the project."""
+
+import shutil
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from gpuops.lab import cluster
+
+FAB = shutil.which("fab", path=f"{sys.prefix}/bin") or shutil.which("fab")
+SYSCTL = ("sysctl", "--key", "vm.swappiness", "--value")
+FUNCTION = '''
+"""A greeting."""
+
+def greet(c, word: str, times: int = 1):
+    """Said on the node."""
+    for _ in range(times):
+        c.run(f"echo {word} >>greetings")
+    c.run("test $(wc -l <greetings) -lt 3")
+'''
+
+
+@pytest.fixture(scope="module")
+def running_lab(tmp_path_factory):
+    """A lab of our own, for its hosts stay changed."""
+    folder = tmp_path_factory.mktemp("project") / ".gpuops" / "lab"
+    hosts = cluster.up(folder, "hgx-h100", 3, [])
+    yield SimpleNamespace(folder=folder, hosts={host.name: host for host in hosts})
+    cluster.down(folder)
+
+
+@pytest.fixture
+def fab(lab, tmp_path):
+    """Runs fab in a project that knows the lab; gives what it said."""
+    (tmp_path / "gpuops.yml").write_text(f"inventory: {lab.folder / 'inventory.yml'}\n")
+    (tmp_path / "fabfile.py").write_text("from gpuops.fabfile import namespace\n")
+    tasks = tmp_path / "playbooks" / "tasks"
+    tasks.mkdir(parents=True)
+    for folder in (tmp_path, tasks.parent, tasks):
+        folder.chmod(0o755)
+    (tasks / "greet.py").write_text(FUNCTION)
+
+    def fab(*words, code=0):
+        done = subprocess.run([FAB, *words], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
+        assert "Traceback" not in done.stderr
+        return " ".join((done.stdout + done.stderr).split())
+
+    return fab
+
+
+def test_a_task_looks_changes_and_looks_again(fab, ssh):
+    told = fab("--dry", "-H", "gpu01", *SYSCTL, "7")
+    assert "would change sysctl write /etc/sysctl.d/90-gpuops.conf" in told
+    assert ssh("gpu01", "sysctl -n vm.swappiness").out == b"60\n"
+    told = fab("-H", "gpu01", *SYSCTL, "7")
+    assert "vm.swappiness = 7 (was 60)" in told
+    assert "1 node: 1 changed, 0 ok, 0 failed" in told
+    assert ssh("gpu01", "sysctl -n vm.swappiness").out == b"7\n"
+    assert "1 node: 1 ok, 0 failed" in fab("-H", "gpu01", *SYSCTL, "7")
+
+
+def test_several_nodes_and_tasks_in_one_line(fab, ssh):
+    told = fab(
+        "-H",
+        "gpu[01-02]",
+        *SYSCTL,
+        "9",
+        "package",
+        "--names",
+        "pciutils",
+        "--names",
+        "libnccl2",
+        "read",
+        "--path",
+        "/etc/x",
+    )
+    assert "2 nodes: 2 changed" in told
+    assert "install pciutils" in told
+    for host in ("gpu01", "gpu02"):
+        assert ssh(host, "sysctl -n vm.swappiness; dpkg-query -W pciutils").out == b"9\npciutils\t1:3.7.0-6\n"
+    assert ssh("gpu03", "dpkg-query -W pciutils").exit == 1
+
+
+def test_facts_are_told_with_units(fab):
+    told = fab("-H", "gpu02", "facts.power", "facts.thermal", "facts.topology", "facts.driver")
+    assert told.count("GPU 7 (") == 2
+    for words in ("power_draw: 68.57 W", "temperature: 29 °C", "topo:", "nvlink:", "loaded_version: 580.105.08"):
+        assert words in told
+
+
+def test_a_lost_gpu_is_told_instead_of_its_power(fab, plant):
+    plant("gpu02:gpu2:lost")
+    assert "kind: gpu-lost" in fab("-H", "gpu02", "facts.power")
+
+
+def test_a_function_of_the_project_is_called_with_the_connection(fab, ssh):
+    assert "what a function does cannot be told before" in fab("--dry", "-H", "gpu03", "greet", "--word", "hi")
+    assert ssh("gpu03", "cat greetings").exit == 1
+    fab("-H", "gpu03", "greet", "--word", "hi", "--times", "2")
+    assert ssh("gpu03", "cat greetings").out == b"hi\nhi\n"
+    assert "ended with 1 and said: nothing" in fab("-H", "gpu03", "greet", "--word", "hi", code=1)
+
+
+def test_a_node_whose_key_is_another_is_sent_nothing(fab, plant, lab):
+    plant("gpu01:host:wrong-key")
+    before = cluster.audit(lab.folder, "gpu01")
+    assert "host key changed" in fab("-H", "gpu01", *SYSCTL, "1", code=3)
+    assert "host key changed" in fab("-H", "gpu01", "greet", "--word", "x", code=3)
+    assert cluster.audit(lab.folder, "gpu01") == before
+
+
+@pytest.mark.parametrize(
+    ("words", "code", "said"),
+    [
+        (("-H", "gpu99", *SYSCTL, "1"), 2, 'no host or group called "gpu99"; did you mean "gpu0'),
+        (("-H", "gpu01", "sysctl", "--key", "a"), 2, '"sysctl" needs "value"'),
+        (("-H", "gpu01", "user", "--name", "a", "--uid", "x"), 2, "uid is expected"),
+        ((*SYSCTL, "1"), 2, "name the nodes: -H NODE"),
+        (("-H", "gpu01", "package", "--versions", "{a: 1"), 2, "--versions:2:1: did not find"),
+    ],
+)
+def test_what_is_wrong_is_one_sentence(fab, words, code, said):
+    assert said in fab(*words, code=code)
+
+
+def test_every_task_is_listed_with_its_options(fab):
+    told = fab("--list")
+    for name in ("sysctl", "package-hold", "greet", "facts.power", "facts.smi"):
+        assert f" {name} " in told
+    assert "--allow-downgrade[=STRING]" in fab("--help", "package")
