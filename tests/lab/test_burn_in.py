@@ -40,6 +40,7 @@ def test_nodes_are_under_load_for_as_long_as_was_asked_and_are_watched(burnt):
         assert len(found.gb_per_s) >= 1
         assert found.troubles == found.grown == found.xids == ()
         assert [gpu.gpu for gpu in found.gpus] == list(range(8))
+        assert all(gpu.loaded and gpu.most_watts > 500 for gpu in found.gpus)
         assert not isinstance(told[dcgm_diag], Unknown), told[dcgm_diag]
 
 

@@ -92,14 +92,14 @@ class Gates:
         facts, done = burn(target, known, Measuring(self.engine).wish(target), self.burn_seconds)
         _stop_if(interrupted=done.found.interrupted)
         left = {**silent, **done.found.left}
-        return {**_untested(left), **self._judged(target, facts, "burnin", only=("burnin",))}
+        return _together(self._judged(target, facts, "burnin", only=("burnin",)), left)
 
     def validate(self, hosts: Sequence[Host]) -> Objections:
         """Every check, and the all-reduce within each node that has several GPUs."""
         target = self._of(hosts)
         facts, found, left = self._measured(target, ("node",))
         skip = () if found.evidence.rounds else ("all-reduce-bandwidth",)
-        return {**_untested(left), **self._judged(target, facts, "standard", skip=skip)}
+        return _together(self._judged(target, facts, "standard", skip=skip), left)
 
     def pair(self, hosts: Sequence[Host]) -> Objections:
         """The all-reduce between each node and one that is admitted; while none is, between the nodes themselves."""
@@ -113,7 +113,7 @@ class Gates:
             why = "; ".join(f"{host.name} {left[host.name]}" for host in neighbours)
             return {name: Objection(f"no admitted neighbour could take part: {why}", exit_code=3) for name in names}
         judged = self._judged(target, facts, "standard", only=("all-reduce-bandwidth",))
-        return {name: why for name, why in {**_untested(left), **judged}.items() if name in names}
+        return {name: why for name, why in _together(judged, left).items() if name in names}
 
     def admit(self, hosts: Sequence[Host]) -> Objections:
         """Open the door, and write the node into its group."""
@@ -217,8 +217,14 @@ def _stop_if(*, interrupted: bool) -> None:
         raise Interrupted("interrupted; the gates that were passed are kept")
 
 
-def _untested(left: Mapping[str, str]) -> dict[str, Objection]:
-    return {node: Objection(why, exit_code=1 if why.startswith("fails ") else 3) for node, why in left.items()}
+def _together(judged: Objections, left: Mapping[str, str]) -> dict[str, Objection]:
+    """What the checks fail, and why nodes were ``left`` out, which explains what the checks could not tell."""
+    failed = {node: objection for node, objection in judged.items() if objection.exit_code == 1}
+    return {**judged, **{node: _untested(node, why) for node, why in left.items()}, **failed}
+
+
+def _untested(node: str, why: str) -> Objection:
+    return Objection(why, f"gpuops validate --limit {node} tells more", 1 if why.startswith("fails ") else 3)
 
 
 def _first_of_each(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, Objection]]:

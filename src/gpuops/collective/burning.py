@@ -28,7 +28,7 @@ from gpuops.shell import Command, Completed
 _COUNTED: tuple[Probe[Any], ...] = (smi, kernel_log, error_counters, nvlink_errors)
 _ITERATIONS = 500
 """Of one round: about as long as the nccl engine times at most, 10 s, where a node has NVLink."""
-_CHUNK_SECONDS = 20
+_CHUNK_SECONDS = 10
 _FIELDS = "index,temperature.gpu,power.draw,clocks.sm,clocks_{}_reasons.active"
 # Driver 535 renamed "throttle" to "event"; a field that it does not know makes nvidia-smi refuse the whole question.
 _SAMPLE = """\

@@ -24,6 +24,7 @@ from gpuops.errors import GpuopsError, InputError
 from gpuops.lab.changing import changed, rebooted
 from gpuops.lab.collective.running import COLLECTIVE, Collectives
 from gpuops.lab.faults.catalogue import faulted, split
+from gpuops.lab.faults.gpu import loaded
 from gpuops.lab.identity import identity, personalize, symbol_errors
 from gpuops.lab.inventory import inventory
 from gpuops.lab.listening import Access, Listener
@@ -47,7 +48,7 @@ _LONGEST_NOTE = 400
 class LabHost:
     """One host: its port, its values, its boot, its faults and changes, and the symbol errors that its NICs counted.
 
-    ``down``: it was rebooted, and is not back yet.
+    ``down``: it was rebooted, and is not back yet. ``loads`` are the programs that compute on its GPUs.
     """
 
     listener: Listener
@@ -57,11 +58,13 @@ class LabHost:
     changes: Changes = field(default_factory=Changes)
     symbols: Counter[str] = field(default_factory=Counter)
     down: bool = False
+    loads: int = 0
 
     @property
     def state(self) -> tuple[str, ...]:
         """What tells hosts of different answers apart."""
-        return self.faults if self.changes == Changes() else (*self.faults, repr(self.changes))
+        changes = () if self.changes == Changes() else (repr(self.changes),)
+        return (*self.faults, *changes, *(("under load",) if self.loads else ()))
 
 
 @dataclass
@@ -91,7 +94,10 @@ class Lab:
     def node(self, name: str) -> Node:
         """What ``name`` is at present."""
         host = self.hosts[name]
-        return replace(changed(faulted(self.machine, host.faults), host.changes), booted=host.booted)
+        node = replace(changed(faulted(self.machine, host.faults), host.changes), booted=host.booted)
+        for gpu in node.gpus if host.loads else ():
+            node = node.with_gpu(gpu.index, **loaded(gpu))
+        return node
 
     def set_faults(self, name: str, faults: tuple[str, ...]) -> None:
         """Put ``name`` into the state that ``faults`` make of a healthy node."""
@@ -133,6 +139,11 @@ class Lab:
         if any(each.is_slow for each in self.node(name).nics if each.name == nic):
             self.hosts[name].symbols[nic] += round(seconds * _SYMBOL_ERRORS_PER_SECOND)
             self._show(name)
+
+    def load(self, name: str, *, on: bool) -> None:
+        """A host's GPUs compute, or rest again once nothing computes on them."""
+        self.hosts[name].loads += 1 if on else -1
+        self._show(name)
 
     def note(self, name: str, line: str) -> None:
         """Write into a host's audit log what runs there without a shim of its own."""

@@ -4,7 +4,7 @@ import click
 import pytest
 
 from gpuops.cli._burning import seconds_of
-from gpuops.cli._gates import Gates, _drift, _first_of_each, _objections
+from gpuops.cli._gates import Gates, _drift, _first_of_each, _objections, _together
 from gpuops.cli._options import Target
 from gpuops.content import builtin
 from gpuops.errors import LockedError
@@ -68,6 +68,18 @@ def test_the_gravest_verdict_of_a_node_is_told_with_its_remedy():
     assert dict(_first_of_each(verdicts)) == {
         "a": Objection("gpu-count: a GPU is missing (node)", "reseat it", 1),
         "b": Objection("clock: nobody told", "", 3),
+    }
+
+
+def test_why_a_node_was_left_out_explains_what_could_not_be_told_and_hides_no_failure():
+    blind, sick = Objection("dcgm-diagnosis: not asked", "", 3), Objection("ecc: 2 errors", "reset it", 1)
+    left = {"a": "fails ecc", "b": "busy (alice)", "c": "fails ecc"}
+    found = _together({"a": blind, "b": blind, "c": sick, "d": blind}, left)
+    assert {node: (o.why, o.exit_code) for node, o in found.items()} == {
+        "a": ("fails ecc", 1),
+        "b": ("busy (alice)", 3),
+        "c": ("ecc: 2 errors", 1),
+        "d": ("dcgm-diagnosis: not asked", 3),
     }
 
 

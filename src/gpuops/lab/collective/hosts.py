@@ -18,3 +18,6 @@ class Hosts(Protocol):
 
     def wear(self, name: str, nic: str, seconds: float) -> None:
         """Let a NIC count the errors of so many seconds in use."""
+
+    def load(self, name: str, *, on: bool) -> None:
+        """Let a host's GPUs show that they compute, or that they rest again."""

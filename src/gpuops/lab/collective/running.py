@@ -95,11 +95,20 @@ class Collectives:
         took = Plan.of(launch).seconds(found, bus_factor(launch.program, ranks))
         key = f"{launch.program} {launch.words} {launch.members}"
         self._repeats[key] += 1
-        await asyncio.sleep(min(_LONGEST_SECONDS, START_SECONDS + took))
+        await self._computing(places, min(_LONGEST_SECONDS, START_SECONDS + took))
         for place in places if len(places) > 1 else ():
             for nic in place.nics:
                 self._hosts.wear(place.host, nic.name, took)
         return Answer(out=printed(launch, places, found, self._repeats[key]))
+
+    async def _computing(self, places: Sequence[Place], seconds: float) -> None:
+        """Wait, and let the GPUs of a host that computes by itself show it; of many hosts it would cost too much."""
+        alone = [place.host for place in places if len(places) == 1]
+        for name in alone:
+            self._hosts.load(name, on=True)
+        await asyncio.sleep(seconds)
+        for name in alone:
+            self._hosts.load(name, on=False)
 
 
 async def _hanging(launch: Launch, places: Sequence[Place]) -> Answer:

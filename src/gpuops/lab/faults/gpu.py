@@ -110,10 +110,14 @@ def _busy(node: Node, name: str, _value: str) -> Node:
 
 def working(gpu: Gpu) -> dict[str, object]:
     """What changes on ``gpu`` when a training job runs on it."""
+    process = Process(48211 + gpu.index, "/usr/bin/python3", gpu.model.memory_mib * 4 // 5)
+    return {"processes": (*gpu.processes, process), **loaded(gpu)}
+
+
+def loaded(gpu: Gpu) -> dict[str, object]:
+    """What changes on ``gpu`` while it computes."""
     model = gpu.model
-    process = Process(48211 + gpu.index, "/usr/bin/python3", model.memory_mib * 4 // 5)
     return {
-        "processes": (*gpu.processes, process),
         "utilization_percent": 97,
         "celsius": model.idle_celsius + 31,
         "watts": round(gpu.limit_watts * 0.93, 2),

@@ -85,6 +85,19 @@ ask_and_wait() { # this shell is all that waits, for hundreds may wait at once
     . "$LAB/replies/$reply" # prints the answer and exits: no other process is needed for that
 }
 
+repeat() { # nvidia-smi --loop=SECONDS: the same again and again
+    loop=
+    for word; do
+        shift
+        case $word in
+        --loop=*) loop=${word#*=} ;;
+        *) set -- "$@" "$word" ;;
+        esac
+    done
+    while "$here/bin/nvidia-smi" "$@"; do sleep "$loop"; done
+    exit
+}
+
 run_detached() { # as a unit, or later
     unit=$here/root/run/units/run-$$ seconds=0
     while [ $# -gt 0 ]; do
@@ -123,6 +136,8 @@ case $tool in
 python3) printf '%s\n' "$tool" ;;
 *) printf '%s\n' "$tool $*" ;;
 esac >>"$here/audit"
+
+case "$tool $*" in "nvidia-smi "*--loop=*) repeat "$@" ;; esac
 
 case $tool in
 python3) exec "$PYTHON" -SE "$LAB/shims/fakeroot.pyc" "$here" python3 "$@" ;;
