@@ -1,6 +1,7 @@
 """A rolling upgrade over sixteen hosts, for real as far as a lab is real: shells, packages, units, reboots, a lock."""
 
 import json
+import re
 import subprocess
 import sys
 import time
@@ -9,6 +10,7 @@ import pytest
 
 pytest.importorskip("asyncssh", reason="the lab's server is the extra gpuops[lab]")
 
+from gpuops.content import builtin
 from gpuops.lab import cluster
 
 OLD, NEW = "580.105.08", "580.126.20"
@@ -148,3 +150,19 @@ def test_a_node_that_does_not_come_back_is_told_and_found_again(fleet, stopped):
     ends = time.monotonic() + 10
     while fleet.versions().keys() != set(fleet.names):
         assert time.monotonic() < ends
+
+
+def test_the_built_in_playbooks_upgrade_and_roll_back_and_find_nothing_to_do_the_second_time(fleet, stopped):
+    """With Ubuntu's own packages, which the lab's repositories offer."""
+    stacks = fleet.folder / "playbooks" / "stacks"
+    stacks.mkdir(parents=True)
+    for name in ("current", "previous"):
+        shipped = (builtin("playbooks") / "stacks" / f"{name}.yml").read_text()
+        (stacks / f"{name}.yml").write_text(re.sub(r"origin: cuda\b", "origin: distribution", shipped))
+    for playbook in ("upgrade", "rollback"):
+        before = fleet.versions()["gpu10"]
+        told = fleet.gpuops("provision", playbook, "--limit", "gpu10")
+        assert "0 failed" in told
+        assert f"nvidia-driver-580-server={fleet.versions()['gpu10']}-0ubuntu1" in told
+        assert fleet.versions()["gpu10"] != before
+        assert "1 node: 9 ok, 2 skipped, 0 failed" in fleet.gpuops("provision", playbook, "--check", "--limit", "gpu10")
