@@ -6,7 +6,8 @@ PYTHON = $(shell for python in python3 python3.13 python3.12 python3.11 python3.
 	$$python -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 \
 	&& { echo $$python; break; }; done)
 SYSTEM_PACKAGES := openssh-server openssh-client sudo tcsh fish pciutils kmod iproute2 pdsh openmpi-bin mpich \
-	munge slurm-client slurm-wlm-basic-plugins slurmctld slurmd iperf3 gcc libc6-dev
+	munge slurm-client slurm-wlm-basic-plugins slurmctld slurmd iperf3 gcc libc6-dev \
+	systemd-container debootstrap apt-utils gpg
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 TESTS ?= tests
 

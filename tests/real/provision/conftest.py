@@ -1,0 +1,277 @@
+"""Nodes with systemd, apt, an OpenSSH server and a power switch, on this machine.
+
+Nothing of them is left but the file system that they start with, which is made once: /var/tmp/gpuops-debian12-*.
+"""
+
+import contextlib
+import functools
+import hashlib
+import http.server
+import json
+import os
+import pathlib
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+import time
+
+import pytest
+import testinfra
+
+HERE = pathlib.Path(__file__).parent
+APART = "setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --mount-proc".split()
+# what the console script is
+PROGRAM = "from gpuops.cli import main; main()"
+
+
+@pytest.fixture(scope="session")
+def base(need):
+    """The file system that every node starts with; it is made once, and kept for the next time."""
+    if os.geteuid() != 0:
+        pytest.skip("only root can start machines")
+    need(*"apt-ftparchive debootstrap dpkg-deb flock gpg ip ssh ssh-keygen systemd-nspawn unshare".split())
+    if subprocess.run([*APART, "--net", "true"], capture_output=True, check=False).returncode != 0:
+        pytest.skip("machines need namespaces, which this container may not make")
+    recipe = hashlib.sha256((HERE / "base.sh").read_bytes()).hexdigest()[:12]
+    folder = pathlib.Path(f"/var/tmp/gpuops-debian12-{recipe}")
+    line = '[ -d "$1" ] || exec "${@:2}"'
+    words = ["flock", f"{folder}.lock", "bash", "-c", line, "bash", folder, *APART, "bash", HERE / "base.sh", folder]
+    done = subprocess.run(words, capture_output=True, text=True, check=False)
+    assert done.returncode == 0, done
+    return folder
+
+
+@pytest.fixture(scope="session")
+def scratch():
+    folder = pathlib.Path(tempfile.mkdtemp(prefix="gpuops-real-", dir="/var/tmp"))
+    yield folder
+    shutil.rmtree(folder)
+
+
+class Keyring:
+    """Keys that sign repositories, by name."""
+
+    def __init__(self, folder):
+        folder.mkdir(0o700)
+        self.gpg = ["gpg", "--homedir", folder, "--batch", "--quiet", "--passphrase", ""]
+        for name in ("lab", "stranger"):
+            self.run("--quick-gen-key", f"{name}@example.com", "ed25519", "sign", "never")
+
+    def run(self, *words):
+        return subprocess.run([*self.gpg, *words], check=True, capture_output=True, text=True).stdout
+
+    def fingerprint(self, name):
+        rows = self.run("--with-colons", "--list-keys", f"{name}@example.com").splitlines()
+        return next(row.split(":")[9] for row in rows if row.startswith("fpr"))
+
+
+@pytest.fixture(scope="session")
+def keyring(scratch):
+    ring = Keyring(scratch / "gpg")
+    yield ring
+    subprocess.run(["gpgconf", "--homedir", scratch / "gpg", "--kill", "all"], check=True)
+
+
+@pytest.fixture(scope="session")
+def packages(base, scratch):
+    """All stand-ins, built."""
+    folder = scratch / "packages"
+    subprocess.run([sys.executable, HERE / "packages.py", folder], check=True)
+    return folder
+
+
+class Repository:
+    """Packages that a web server gives away, laid out like NVIDIA's; `publish` says which, and who signs them."""
+
+    def __init__(self, folder, packages, keyring):
+        self.folder, self.packages, self.keyring = folder, packages, keyring
+        self.publish()
+
+    def publish(self, without="*.none", signed_by="lab", key="lab"):
+        place = self.folder / "debian12/x86_64"
+        shutil.rmtree(place, ignore_errors=True)
+        place.mkdir(parents=True)
+        for package in set(self.packages.glob("*.deb")) - set(self.packages.glob(without)):
+            (place / package.name).hardlink_to(package)
+        for name in ("Packages", "Release"):
+            words = ["apt-ftparchive", "-o", "APT::FTParchive::Release::Origin=lab", name.lower(), "."]
+            (place / name).write_bytes(subprocess.run(words, cwd=place, check=True, stdout=subprocess.PIPE).stdout)
+        signer = ("--local-user", f"{signed_by}@example.com", "--clearsign")
+        self.keyring.run(*signer, "--output", place / "InRelease", place / "Release")
+        (place / "3bf863cc.pub").write_text(self.keyring.run("--armor", "--export", f"{key}@example.com"))
+
+
+class Quiet(http.server.SimpleHTTPRequestHandler):
+    def log_message(self, *_):
+        pass
+
+
+def describe(path):
+    if path.is_symlink():
+        return f"-> {path.readlink()}"
+    return f"{path.stat().st_mode:o} {path.read_bytes().decode(errors='backslashreplace')}"
+
+
+def wait_until(holds, seconds=20):
+    ends = time.monotonic() + seconds
+    while not holds():
+        assert time.monotonic() < ends, f"not so after {seconds} s"
+        time.sleep(0.05)
+
+
+class Node:
+    """A machine of its own, the project from which it is provisioned, and a view of it that is not gpuops'."""
+
+    def __init__(self, folder, base, number, repository, fingerprint):
+        self.folder, self.number, self.repository = folder, number, repository
+        self.network = f"10.79.{os.getpid() % 256}.{8 * number}"
+        self.port = f"gp{os.getpid()}n{number}"
+        self._make_project(fingerprint)
+        words = [*APART, "--net", "bash", HERE / "machine.sh", base, folder, "gpu01", f"{self.at(2)}/29"]
+        self.machine = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
+        assert self.machine.stdout.readline() == "ready\n"
+        self._plug_in()
+        self.seen = testinfra.get_host(
+            "ssh://gpu01", ssh_config=str(folder / "ssh_config"), sudo=True, controlpersist=0
+        )
+        wait_until(self.answers)
+
+    def at(self, number):
+        """An address of the node's network: 1 is ours, 2 the node's, 3 the repository's."""
+        front, _, last = self.network.rpartition(".")
+        return f"{front}.{int(last) + number}"
+
+    def _make_project(self, fingerprint):
+        seed = self.folder / "seed/etc/ssh"
+        seed.mkdir(parents=True)
+        ssh = self.folder / ".ssh"
+        ssh.mkdir(0o700)
+        for key in (ssh / "id_ed25519", seed / "host"):
+            subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
+        (ssh / "id_ed25519.pub").rename(seed / "login.pub")
+        (ssh / "known_hosts").write_text(f"{self.at(2)} {(seed / 'host.pub').read_text()}")
+        (self.folder / "ssh_config").write_text(
+            f"Host gpu01\nHostName {self.at(2)}\nUser ops\nIdentityFile {ssh}/id_ed25519\n"
+            f"UserKnownHostsFile {ssh}/known_hosts\nStrictHostKeyChecking yes\nLogLevel ERROR\n"
+        )
+        about = f"ansible_host: {self.at(2)}, repository: 'http://{self.at(3)}:8080', fingerprint: {fingerprint}"
+        (self.folder / "inventory.yml").write_text(f"all:\n  hosts:\n    gpu01: {{ansible_user: ops, {about}}}\n")
+        shutil.copy(HERE / "site.yml", self.folder)
+
+    def _plug_in(self):
+        ip = ["ip", "link", "add", self.port, "type", "veth", "peer", "name", "eth0", "netns", str(self.machine.pid)]
+        subprocess.run(ip, check=True)
+        for number in (1, 3):
+            subprocess.run(["ip", "address", "add", f"{self.at(number)}/29", "dev", self.port], check=True)
+        self.link("up")
+        handler = functools.partial(Quiet, directory=self.repository.folder)
+        self.server = http.server.ThreadingHTTPServer((self.at(3), 8080), handler)
+        threading.Thread(target=self.server.serve_forever, daemon=True).start()
+
+    def link(self, state):
+        """The node's network cable: up or down."""
+        subprocess.run(["ip", "link", "set", self.port, state], check=True)
+
+    def route(self, *words):
+        """Change the node's routes."""
+        inside = ["nsenter", "--target", str(self.machine.pid), "--net"]
+        subprocess.run([*inside, "ip", "route", *words], check=True)
+
+    def cut_power(self):
+        """The node dies, and is switched on again."""
+        process = self.machine.pid
+        for _ in range(3):  # what machine.sh runs in; systemd-nspawn; systemd
+            process = int(pathlib.Path(f"/proc/{process}/task/{process}/children").read_text())
+        os.kill(process, signal.SIGKILL)
+
+    def answers(self):
+        with contextlib.suppress(RuntimeError):
+            return self.seen.run("true").rc == 0
+        return False
+
+    wait_until = staticmethod(wait_until)
+
+    def playbook(self, steps):
+        """A playbook of these steps; its name."""
+        (self.folder / "steps.yml").write_text("- hosts: all\n  tasks:\n" + steps)
+        return "steps.yml"
+
+    def start(self, *words, verb="provision", program=PROGRAM):
+        """Begin to provision the node."""
+        return subprocess.Popen(
+            [sys.executable, "-c", program, verb, "-i", "inventory.yml", *words],
+            cwd=self.folder, env={**os.environ, "HOME": str(self.folder)}, text=True,
+            stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    def provision(self, *words, code=0, **how):
+        """Provision the node; what was said."""
+        return self.finish(self.start(*words, **how), code)
+
+    def finish(self, process, code=0):
+        """What was said by the end, with every break as a blank."""
+        said, _ = process.communicate(timeout=180)
+        assert process.returncode == code, said
+        return " ".join(said.split())
+
+    @property
+    def boot_id(self):
+        return self.seen.file("/proc/sys/kernel/random/boot_id").content_string
+
+    @property
+    def disk(self):
+        """The node's file system, as whoever holds its disk sees it."""
+        return pathlib.Path(f"/proc/{self.machine.pid}/root{self.folder}/disk/root")
+
+    def written(self, *but):
+        """All files that differ from a bare node's, with mode and content; without those below ``but``."""
+        upper = self.disk.with_name("upper")
+        paths = [path for path in upper.rglob("*") if not path.is_dir() or path.is_symlink()]
+        return {
+            name: describe(path).replace(self.at(3), "REPOSITORY")
+            for path in paths
+            if not (name := str(path.relative_to(upper))).startswith(but)
+        }
+
+    @property
+    def last_run(self):
+        return max(path.name for path in (self.folder / ".gpuops/runs").iterdir())
+
+    @property
+    def journal(self):
+        """The lines of the last run's journal."""
+        text = (self.folder / ".gpuops/runs" / self.last_run / "journal.jsonl").read_text()
+        return [json.loads(line) for line in text.splitlines()]
+
+    def end(self):
+        self.machine.kill()
+        self.machine.communicate()
+        self.server.shutdown()
+        self.server.server_close()
+        wait_until(lambda: not pathlib.Path(f"/sys/class/net/{self.port}").exists())
+
+
+@pytest.fixture(scope="session")
+def new_node(base, scratch, packages, keyring):
+    """A context in which there is a bare node; nodes with different numbers may be there at once."""
+
+    @contextlib.contextmanager
+    def make(number=1):
+        folder = pathlib.Path(tempfile.mkdtemp(dir=scratch))
+        repository = Repository(folder / "repository", packages, keyring)
+        node = Node(folder, base, number, repository, keyring.fingerprint("lab"))
+        try:
+            yield node
+        finally:
+            node.end()
+
+    return make
+
+
+@pytest.fixture
+def node(new_node):
+    with new_node() as bare:
+        yield bare
