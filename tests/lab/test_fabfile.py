@@ -112,6 +112,14 @@ def test_a_node_whose_key_is_another_is_sent_nothing(fab, plant, lab):
     assert cluster.audit(lab.folder, "gpu01") == before
 
 
+def test_without_an_inventory_the_name_is_an_address_and_its_key_must_be_known(fab, lab, tmp_path):
+    (tmp_path / "gpuops.yml").unlink()
+    port = lab.hosts["gpu01"].port
+    told = fab("-H", f"lab@127.0.0.1:{port}", "-i", str(lab.folder / "id_ed25519"), *SYSCTL, "1", code=3)
+    assert "host key unknown" in told
+    assert f"127.0.0.1:{port}" in told
+
+
 @pytest.mark.parametrize(
     ("words", "code", "said"),
     [

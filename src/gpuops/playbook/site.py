@@ -67,9 +67,12 @@ class Site:
 
     def call(self, function: Callable[[Any], object]) -> Completed:
         """Let a function change the node through its Fabric connection; the command that failed there, if one did."""
+        if self.journal is None:
+            raise AssertionError(f"a function would change {self.name} in check mode")
         connection = getattr(self.transport(), "connection", None)
-        if self.journal is None or connection is None:
-            raise NodeError(self.name, "it is not reached through Fabric, so no function can have its connection")
+        if connection is None:
+            why = "the node is not reached through Fabric, so no function can have its connection"
+            return Completed(self.name, Command(("false",)), 1, err=why)
         try:
             function(connection)
         except Failure as failure:

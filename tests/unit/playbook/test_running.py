@@ -142,6 +142,23 @@ def test_a_function_fails_with_the_command_that_failed_in_it_or_with_its_own_lin
     )  # fmt: skip
 
 
+def test_a_function_is_not_called_where_there_is_no_fabric_connection(world, monkeypatch):
+    monkeypatch.setattr(type(world.node), "connection", None)
+    (result,) = world.run(steps("call: {words: act deploy}")).results
+    assert result.status == "failed"
+    assert "the node is not reached through Fabric" in result.why
+    assert world.node.done == []
+
+
+def test_a_function_of_which_nobody_knows_whether_it_ended_is_not_called_again(world):
+    world.node.lose = "after"
+    record = world.run(steps("call: {words: act deploy}"))
+    assert record.results[0].status == "unreachable"
+    record = world.run(resume=next((world.folder / "runs").iterdir()).name)
+    assert (record.results[0].status, world.node.done) == ("needs_operator", ["act deploy"])
+    assert "nobody knows whether this was done before the run broke off: call(" in record.results[0].why
+
+
 def test_a_node_out_of_reach_is_left_out_and_told(cluster):
     world = cluster("n1", "n2")
     world.nodes["n2"].unreachable = True
