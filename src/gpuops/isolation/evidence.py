@@ -24,7 +24,10 @@ class Measured:
 
     def without(self, nodes: Collection[str]) -> Measured:
         """The same without the groups that one of ``nodes`` had a part in."""
-        figures = tuple(figure for figure in self.figures if not set(nodes).intersection(figure.group.nodes))
+        gone = set(nodes)
+        figures = tuple(figure for figure in self.figures if gone.isdisjoint(figure.group.nodes))
+        if len(figures) == len(self.figures):
+            return self
         return replace(self, round=replace(self.round, groups=tuple(f.group for f in figures)), figures=figures)
 
 

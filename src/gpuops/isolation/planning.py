@@ -17,6 +17,7 @@ from gpuops.isolation.readings import Readings
 from gpuops.isolation.rounds import Group, Round
 from gpuops.isolation.suspicion import Charge, Suspicion, suspect
 from gpuops.isolation.sweeps import pairs, sweep, ways
+from gpuops.isolation.within import blame as blame_within
 
 SWEEPS = 4
 """Rounds in which each NIC is measured before anything is asked again: each with another partner."""
@@ -36,7 +37,14 @@ def next_round(evidence: Evidence) -> Round | None:
     """What to measure next; None where nothing is left to ask. Rounds inside slow nodes are `within`'s to plan."""
     if len(evidence.rounds) >= most_rounds(evidence.fabric):
         return None
-    return _first_round(evidence) or _next_between(evidence)
+    return _first_round(evidence) or _next_between(evidence.without(_hanging(evidence)))
+
+
+def _hanging(evidence: Evidence) -> set[str]:
+    """The nodes that never end by themselves already: each round with one of them would last until its deadline."""
+    return {charge.part for charge in blame_within(evidence).accusations if charge.kind == "hang"} & set(
+        evidence.fabric.nodes
+    )
 
 
 def _first_round(evidence: Evidence) -> Round | None:

@@ -1,0 +1,18 @@
+from dataclasses import replace
+
+from gpuops.isolation import next_round
+from gpuops.isolation.evidence import Evidence, Measured
+from gpuops.isolation.faults import parse_fault
+from gpuops.isolation.simulation import Simulation
+from gpuops.isolation.wiring import Wiring, wire
+
+
+def test_a_node_that_never_ends_by_itself_is_asked_nothing_more():
+    fabric = wire(Wiring(nodes=7, unit=8, leaves=8))
+    simulation = Simulation(fabric, [parse_fault("gpu006:hang", fabric)])
+    evidence = Evidence(fabric)
+    while (planned := next_round(evidence)) is not None:
+        evidence = replace(evidence, rounds=(*evidence.rounds, Measured(planned, simulation.measure(planned))))
+    later = evidence.rounds[1:]
+    assert later
+    assert all("gpu006" not in group.nodes for measured in later for group in measured.round.groups)
