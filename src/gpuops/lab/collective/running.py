@@ -106,9 +106,11 @@ class Collectives:
         alone = [place.host for place in places if len(places) == 1]
         for name in alone:
             self._hosts.load(name, on=True)
-        await asyncio.sleep(seconds)
-        for name in alone:
-            self._hosts.load(name, on=False)
+        try:
+            await asyncio.sleep(seconds)
+        finally:
+            for name in alone:
+                self._hosts.load(name, on=False)
 
 
 async def _hanging(launch: Launch, places: Sequence[Place]) -> Answer:
