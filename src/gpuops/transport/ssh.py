@@ -36,6 +36,8 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else its thre
 T = TypeVar("T")
 _REPLY_SECONDS = 30.0  # PAM and a busy server take their time
 _MOST_KEYS = 5  # sshd's MaxAuthTries is 6; a password may still follow
+# A node that lost its power says nothing: after 90 s of silence the connection is lost (milliseconds in the last one).
+_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6, "TCP_USER_TIMEOUT": 90_000}
 _FAST_KEX = ("curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
 _FAST_CIPHERS = ("aes128-gcm@openssh.com",)
 
@@ -71,6 +73,10 @@ class QuickSocket(socket.socket):
         inner = socket.create_connection((address, port), timeout=seconds)
         quick = cls(inner.family, inner.type, inner.proto, fileno=inner.detach())
         quick.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+        quick.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+        for name, value in _ALIVE.items():
+            if hasattr(socket, name):  # which differs from system to system
+                quick.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         return quick
 
     def recv(self, size: int, flags: int = 0) -> bytes:

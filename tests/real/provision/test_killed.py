@@ -31,6 +31,13 @@ def append(self, data):
 Journal._append = append
 from gpuops.cli import main; main()
 """
+# the program, which takes three seconds without an answer for a lost connection
+IMPATIENT = """
+from gpuops.cli import main
+from gpuops.transport import ssh
+ssh._ALIVE.update(TCP_KEEPIDLE=1, TCP_KEEPINTVL=1, TCP_KEEPCNT=2, TCP_USER_TIMEOUT=3000)
+main()
+"""
 PASSING = ("etc/machine-id", "etc/ssh/", "var/cache/", "var/lib/apt/lists/", "var/lib/systemd/", "var/log/")
 TOOLKIT = "cuda-toolkit-13-0"
 
@@ -76,10 +83,10 @@ def installing(node):
     node.provision("site.yml", "--tags", "repository")
     slow = node.disk / "var/lib/slow"
 
-    def start(*, detach):
+    def start(*, detach, **how):
         slow.touch()
         playbook = node.playbook(f"    - package: {{names: [{TOOLKIT}], detach: {str(detach).lower()}}}\n")
-        process = node.start(playbook)
+        process = node.start(playbook, **how)
         node.wait_until(lambda: f"configure {TOOLKIT}:amd64 13.0.2-1 <none>" in deeds(node))
         return process
 
@@ -116,6 +123,17 @@ def test_a_step_whose_connection_is_lost_is_told_and_healed_by_the_next_run(node
     installing.done()
     node.wait_until(lambda: node.seen.run("pgrep dpkg").rc == 1)  # apt ends with the connection, its dpkg a bit later
     assert "finish what dpkg left half done" in node.provision("steps.yml")
+    assert node.seen.package(TOOLKIT).is_installed
+
+
+def test_a_node_that_falls_silent_is_lost_too(node, installing):
+    process = installing(detach=False, program=IMPATIENT)
+    node.link("down")
+    assert "unreachable" in node.finish(process, code=3)
+    node.link("up")
+    installing.done()
+    node.wait_until(lambda: node.seen.run("pgrep dpkg").rc == 1)
+    assert "0 failed" in node.provision("steps.yml", "--resume", node.last_run)
     assert node.seen.package(TOOLKIT).is_installed
 
 
