@@ -79,8 +79,7 @@ class Gates:
         record, work = self._play(hosts, check=True)
         drifted = _drift(record, f"gpuops provision {self.playbook} --check --diff")
         found, _ = fingerprints(self._of(hosts))
-        self.life.fingerprints |= found
-        return {**drifted, **_objections(record, work)}
+        return {**drifted, **self.life.recognise(hosts, found), **_objections(record, work)}
 
     def burn_in(self, hosts: Sequence[Host]) -> Objections:
         """The checks of the burn-in, on what it showed."""

@@ -127,6 +127,14 @@ def test_an_admitted_node_that_is_another_machine_is_let_out(climb, store, door)
     assert (gate.name, objection.advice) == ("facts", "when its jobs have ended: gpuops onboard gpu01")
 
 
+def test_what_the_playbook_made_another_machine_has_its_tests_before_it(store, door, a_host):
+    life, host = Life(store, store.begin("x"), door), a_host("gpu01")
+    store.move("gpu01", life.run, lambda _: Move("validated", "x", MACHINE))
+    assert life.recognise([host], {"gpu01": OTHER}) == {}
+    assert store.last("gpu01").state == "provisioned"
+    assert store.last("gpu01").fingerprint == OTHER
+
+
 def test_that_it_cannot_be_let_out_is_told_too(climb, door):
     climb("gpu01")
     door.broken["gpu01"] = "scontrol says: no"
