@@ -9,7 +9,7 @@ from dataclasses import replace
 from gpuops.lab.model import Changes, Driver, Node, Service
 
 _DRIVER = re.compile(r"nvidia-(open|driver|headless|dkms|kernel)(-|$)|cuda-drivers$")
-_FABRIC_MANAGER = "nvidia-fabricmanager"
+FABRIC_MANAGER = "nvidia-fabricmanager"
 
 
 def changed(node: Node, changes: Changes) -> Node:
@@ -30,7 +30,7 @@ def _driver(driver: Driver, changes: Changes) -> Driver:
     for name, version in changes.packages.items():
         if _DRIVER.match(name) and version:
             driver = replace(driver, userspace=bare(version))
-        if name.startswith(_FABRIC_MANAGER):
+        if name.startswith(FABRIC_MANAGER):
             driver = replace(driver, fabric_manager=bare(version) or None)
     return replace(driver, version=changes.loaded or driver.version)
 
@@ -43,11 +43,15 @@ def bare(version: str) -> str:
 def rebooted(node: Node, sysctls: Mapping[str, str]) -> Changes:
     """What is left of a host's changes after a reboot: the disk, with the ``sysctls`` that its drop-ins set.
 
-    What is enabled runs, and so does the installed driver.
+    What is enabled runs, and so does the installed driver; a fabric manager of another version fails.
     """
-    services = {name: replace(s, active="active", sub="running") for name, s in _at_boot(node).items()}
+    services = {name: _booted(service) for name, service in node.changes.services.items()}
+    manager = node.services.get(FABRIC_MANAGER)
+    if manager and manager.enabled == "enabled" and node.driver.fabric_manager != node.driver.userspace:
+        services[FABRIC_MANAGER] = replace(manager, active="failed", sub="failed")
     return replace(node.changes, services=services, sysctls=sysctls, loaded=node.driver.userspace)
 
 
-def _at_boot(node: Node) -> dict[str, Service]:
-    return {name: service for name, service in node.changes.services.items() if service.enabled == "enabled"}
+def _booted(service: Service) -> Service:
+    runs = service.enabled == "enabled"
+    return replace(service, active="active" if runs else "inactive", sub="running" if runs else "dead")

@@ -119,6 +119,14 @@ def test_the_fabric_manager_refuses_a_driver_of_another_version(host):
     assert host.run("systemctl is-system-running").out == "degraded\n"
 
 
+def test_a_boot_with_a_driver_that_the_fabric_manager_does_not_fit_leaves_that_one_failed(host):
+    host.run(f"apt-get -y install -- {DRIVER}")
+    host.node = changed(host.before, rebooted(host.node, {}))
+    assert host.run("systemctl is-active nvidia-fabricmanager").out == "failed\n"
+    host.run("apt-get -y install -- nvidia-fabricmanager-580=580.126.20-1")
+    assert host.run("systemctl restart nvidia-fabricmanager").code == 0
+
+
 def test_a_reboot_ends_what_was_only_set_now(host):
     host.run("sysctl -w vm.swappiness=10")
     host.run("systemctl stop nvidia-dcgm")
@@ -127,6 +135,8 @@ def test_a_reboot_ends_what_was_only_set_now(host):
     host.node = changed(host.before, rebooted(host.node, {}))
     assert host.run("sysctl -n vm.swappiness").out == "60\n"
     assert host.run("systemctl is-active nvidia-dcgm").out == "active\n"
+    assert host.run("systemctl is-active slurmd").out == "inactive\n"
+    assert host.run("systemctl is-enabled slurmd").out == "disabled\n"
     assert changed(host.before, rebooted(host.node, {"vm.swappiness": "1"})).sysctls["vm.swappiness"] == "1"
 
 
