@@ -15,6 +15,7 @@ from gpuops import __version__
 from gpuops.cli._options import Target, saved_host, target_options
 
 if TYPE_CHECKING:
+    from gpuops.collective.measuring import Wish
     from gpuops.errors import GpuopsError
     from gpuops.facts import Facts
     from gpuops.inventory import Host
@@ -31,6 +32,21 @@ class Gathered:
     errors: dict[str, GpuopsError]
     hosts: dict[str, Host]
     interrupted: bool = False
+
+
+@dataclass(frozen=True)
+class Load:
+    """What the higher levels put on idle nodes."""
+
+    engine: str
+    force_busy: str | None
+    burn_in_seconds: float
+
+    def wish(self, target: Target) -> Wish:
+        """What is asked for, as the measuring takes it."""
+        from gpuops.cli._measuring import Measuring
+
+        return Measuring(self.engine, force_busy=self.force_busy).wish(target)
 
 
 @click.command()
@@ -50,6 +66,9 @@ class Gathered:
     help="What runs the all-reduce of the higher levels; see gpuops allreduce.",
 )
 @click.option("--force-busy", metavar="HOSTS", help="Measure these hosts though somebody uses them; name each.")
+@click.option(
+    "--burn-in", default="30m", show_default=True, metavar="TIME", help="How long --level burnin loads a node."
+)
 @click.option("--only", multiple=True, metavar="NAME", help="Only this check or tag; may be given again.")
 @click.option("--skip", multiple=True, metavar="NAME", help="Not this check or tag; may be given again.")
 @click.option("--fail-on", type=click.Choice(["fail", "warn", "never"]), help="Exit 1 from here on (fail).")
@@ -70,6 +89,7 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
     level: Any,
     engine: str,
     force_busy: str | None,
+    burn_in: str,
     only: tuple[str, ...],
     skip: tuple[str, ...],
     fail_on: Any,
@@ -88,8 +108,10 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
                 3 a node unreachable or not enough known of it, 130 interrupted.
     """  # noqa: D301 - click needs the character itself
     from gpuops import judging, profile
+    from gpuops.cli._burning import seconds_of
 
     _check_outputs(form, outputs)
+    load = Load(engine, force_busy, seconds_of(burn_in))
     known = judging.discover()
     checks = judging.choose(known, level, only, skip)
     profiles = profile.known()
@@ -98,8 +120,11 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
         gathered = _load(folder, checks, target)
     else:
         gathered = _ask(target, checks, keep=save is not None)
-        if any(probe.cost == "heavy" for probe in judging.probes_of(checks)):
-            gathered = _measure(gathered, target, engine, force_busy)
+        heavy = {probe.name for probe in judging.probes_of(checks) if probe.cost == "heavy"}
+        if "all_reduce" in heavy:
+            gathered = _measure(gathered, target, load)
+        if heavy - {"all_reduce"}:
+            gathered = _burn_in(gathered, target, load)
     if save:
         from gpuops.cli.facts import write_all
 
@@ -142,15 +167,24 @@ def _ask(target: Target, checks: list[Check], *, keep: bool) -> Gathered:
     )
 
 
-def _measure(gathered: Gathered, target: Target, engine: str, force_busy: str | None) -> Gathered:
+def _measure(gathered: Gathered, target: Target, load: Load) -> Gathered:
     """The same with what an all-reduce shows of each node, or why it took no part."""
-    from gpuops.cli._measuring import Measuring, measure
+    from gpuops.cli._measuring import measure
 
     if gathered.interrupted:
         return gathered
-    wish = Measuring(engine, force_busy=force_busy).wish(target)
-    facts, found = measure(target, gathered.facts, wish)
+    facts, found = measure(target, gathered.facts, load.wish(target))
     return replace(gathered, facts=facts, interrupted=found.interrupted)
+
+
+def _burn_in(gathered: Gathered, target: Target, load: Load) -> Gathered:
+    """The same with what a load that lasts shows of each node, or why it bore none."""
+    from gpuops.cli._burning import burn
+
+    if gathered.interrupted:
+        return gathered
+    facts, done = burn(target, gathered.facts, load.wish(target), load.burn_in_seconds)
+    return replace(gathered, facts=facts, interrupted=done.found.interrupted)
 
 
 def _load(folder: Path, checks: list[Check], target: Target) -> Gathered:
