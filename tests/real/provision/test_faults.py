@@ -17,7 +17,10 @@ def waiting(new_node):
     with new_node(2) as node:
         node.provision("site.yml", *REPOSITORY)
         node.seen.check_output("systemd-run --quiet python3 -c %s", LOCK)
-        yield node, node.start("site.yml")
+        process = node.start("site.yml")
+        yield node, process
+        process.kill()
+        process.communicate()
 
 
 def test_no_route_to_the_repository(node):
