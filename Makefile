@@ -9,7 +9,6 @@ SYSTEM_PACKAGES := openssh-server openssh-client sudo tcsh fish pciutils kmod ip
 	munge slurm-client slurm-wlm-basic-plugins slurmctld slurmd iperf3 gcc libc6-dev \
 	systemd-container debootstrap apt-utils gnupg vagrant
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
-TESTS ?= tests
 
 .PHONY: help demo test format lint types check wheel docs bench ground clean
 
@@ -20,7 +19,8 @@ demo: .venv/lab.stamp      ## a lab of 8 H100 nodes with faults: bring it up, va
 	$(BIN)/gpuops lab demo
 
 test: .venv/test.stamp ground      ## every test that this machine can run; what it skips is listed with the reason
-	$(BIN)/pytest $(TESTS)
+	$(BIN)/pytest -n 2 --dist loadfile tests/unit tests/lab $(wildcard tests/test_*.py)
+	$(BIN)/pytest tests/real
 
 check: lint types test wheel      ## what must hold before a change goes in: format, lint, types, tests, wheel
 

@@ -57,6 +57,7 @@ def test_a_lock_tells_who_holds_it_and_goes_with_its_run(site, tmp_path):
         (replace(Owner("gone"), boot_id="before"), "that run is dead: go on with --resume gone"),
         (ELSEWHERE, "ask there; --break-lock takes the lock of a dead run"),
     ],
+    ids=["alive", "dead", "before a boot", "elsewhere"],
 )
 def test_the_second_is_told_who_is_first(site, tmp_path, holder, advice):
     take(site, holder)
