@@ -130,7 +130,7 @@ class AgentTransport:
         It runs as the agent does, with the name ``MARK`` set, and says ``MARK {"hello": …}`` when it is ready.
         """
         stream = self._opened(start_line(self._mark, self._python, first="exec 2>&1;"))  # its last words are heard
-        stream.write(_program(*scripts))
+        _offer(stream, _program(*scripts))
         with self._within(_START_SECONDS):
             return Worker(stream, hear(stream, _START_SECONDS)["hello"])
 
@@ -174,7 +174,7 @@ class AgentTransport:
             self._stream.write(request)
             return self._stream
         self._stream = stream = self._opened(start_line(self._mark, self._python))
-        stream.write(_program("agent") + request)
+        _offer(stream, _program("agent") + request)
         with self._within(_START_SECONDS):
             if stream.word(_START_SECONDS) == b"hello":
                 return stream
@@ -221,6 +221,12 @@ class AgentTransport:
             self._password = None  # a later batch must not try it again: accounts are locked for less
             raise BecomeError(self.node, f"sudo refused the password (asked for: {refused[0].question}); tried once")
         return answers
+
+
+def _offer(stream: MarkedStream, program: bytes) -> None:
+    """Send a program to what may have ended without reading it: a shell that found no Python, and says so."""
+    with contextlib.suppress(LostError):
+        stream.write(program)
 
 
 def _longest(questions: Sequence[Question]) -> float:

@@ -1,6 +1,9 @@
+import re
+
 import pytest
 
 from gpuops.errors import LostError
+from gpuops.transport.agent import AgentTransport
 
 HELLO = b'noise\nMARK {"hello": {"pid": 7}}\n'
 
@@ -67,3 +70,22 @@ def test_a_worker_that_starts_while_we_hang_up_is_closed_again(scripted):
         node.start("agent")
     assert node.streams[0].closed
     assert not node.streams[0].written
+
+
+def test_a_shell_that_ended_before_the_program_was_sent_is_still_heard():
+    class Ended:
+        def __init__(self, line):
+            mark = re.search(r"echo (\S+) none", line)[1]
+            self.said = [f"{mark} none\n".encode()]
+
+        def write(self, data):
+            raise LostError("n1", "the connection broke while the request was sent")
+
+        def read(self, seconds):
+            return self.said.pop() if self.said else b""
+
+        def close(self):
+            pass
+
+    with pytest.raises(LostError, match="no Python"):
+        AgentTransport("n1", Ended).start("ring")
