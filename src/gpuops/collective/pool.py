@@ -49,7 +49,7 @@ class Pool:
 
     def leave(self, reasons: Mapping[str, str]) -> None:
         """Take nodes out, each for its reason; nodes that are not in the pool are passed over."""
-        for name in reasons.keys() & self.hosts.keys():
+        for name in [name for name in self.hosts if name in reasons]:
             self.left[name] = reasons[name]
             del self.hosts[name]
             if name in self._ways:
