@@ -116,15 +116,8 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
     checks = judging.choose(known, level, only, skip)
     profiles = profile.known()
     began, started_at = time.monotonic(), dt.datetime.now(dt.timezone.utc)
-    if folder:
-        gathered = _load(folder, checks, target)
-    else:
-        gathered = _ask(target, checks, keep=save is not None)
-        heavy = {probe.name for probe in judging.probes_of(checks) if probe.cost == "heavy"}
-        if "all_reduce" in heavy:
-            gathered = _measure(gathered, target, load)
-        if heavy - {"all_reduce"}:
-            gathered = _burn_in(gathered, target, load)
+    keep = save is not None
+    gathered = _load(folder, checks, target) if folder else _look(target, checks, load, keep=keep)
     if save:
         from gpuops.cli.facts import write_all
 
@@ -148,6 +141,17 @@ def _check_outputs(form: str, outputs: tuple[Path, ...]) -> None:
             format_for(path)
         if not path.parent.is_dir():
             raise OutputError(f"{path}: cannot be written: there is no folder {path.parent}; create it first")
+
+
+def _look(target: Target, checks: list[Check], load: Load, *, keep: bool) -> Gathered:
+    """What the nodes say, and what they show under the load that ``checks`` need."""
+    from gpuops.judging import probes_of
+
+    gathered = _ask(target, checks, keep=keep)
+    heavy = {probe.name for probe in probes_of(checks) if probe.cost == "heavy"}
+    if "all_reduce" in heavy:
+        gathered = _measure(gathered, target, load)
+    return _burn_in(gathered, target, load) if heavy - {"all_reduce"} else gathered
 
 
 def _ask(target: Target, checks: list[Check], *, keep: bool) -> Gathered:
