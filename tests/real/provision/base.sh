@@ -5,7 +5,7 @@ set -euo pipefail
 draft=$(mktemp -d "$1.XXXXXX")
 trap 'rm -rf "$draft"' EXIT
 debootstrap --variant=minbase --include=systemd-sysv,dbus,openssh-server,sudo,python3-minimal,iproute2,procps,wget \
-    bookworm "$draft/root" http://deb.debian.org/debian
+    bookworm "$draft/root"
 cd "$draft/root"
 
 chroot . useradd --create-home --shell /bin/bash ops
