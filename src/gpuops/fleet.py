@@ -65,6 +65,14 @@ def each(
     return [done.get(i) or Outcome(h.name, error=ending or NodeError(h.name, late)) for i, h in enumerate(hosts)]
 
 
+def uninterrupted(outcomes: list[Outcome[T]]) -> list[Outcome[T]]:
+    """The outcomes as they are; `Interrupted` where Ctrl-C kept a host from answering."""
+    for outcome in outcomes:
+        if isinstance(outcome.error, Interrupted):
+            raise outcome.error
+    return outcomes
+
+
 class _Crew(Generic[T]):
     """Daemon threads that take hosts from a queue, so that nothing can keep the program from ending."""
 

@@ -85,15 +85,14 @@ def gather(target: Target, *, keep_answers: bool = False) -> tuple[dict[str, Fac
     """What the nodes say, and why the others do not."""
     from gpuops import facts
     from gpuops.cli._outcomes import reasons
-    from gpuops.errors import Interrupted
+    from gpuops.fleet import uninterrupted
 
     asked = probes()
-    outcomes = target.each(
-        lambda way, host: facts.gather(host.name, way.batch, asked, keep_answers=keep_answers), "reaching nodes"
+    outcomes = uninterrupted(
+        target.each(
+            lambda way, host: facts.gather(host.name, way.batch, asked, keep_answers=keep_answers), "reaching nodes"
+        )
     )
-    for outcome in outcomes:
-        if isinstance(outcome.error, Interrupted):
-            raise outcome.error
     silent = {node: why for why, nodes in reasons(outcomes).items() for node in nodes}
     return {outcome.node: outcome.value for outcome in outcomes if outcome.value is not None}, silent
 

@@ -113,14 +113,12 @@ class Placing:
 
     def _gather(self) -> list[Any]:
         from gpuops import facts
-        from gpuops.errors import Interrupted
+        from gpuops.fleet import uninterrupted
 
         probes = _probes()
-        outcomes = self.target.each(lambda reach, host: facts.gather(host.name, reach.batch, probes), "reaching nodes")
-        for outcome in outcomes:
-            if isinstance(outcome.error, Interrupted):
-                raise outcome.error
-        return outcomes
+        return uninterrupted(
+            self.target.each(lambda reach, host: facts.gather(host.name, reach.batch, probes), "reaching nodes")
+        )
 
 
 def _probes() -> list[Probe[Any]]:

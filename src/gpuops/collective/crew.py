@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import threading
 import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any
 
 from gpuops.errors import GpuopsError, Interrupted, NodeError
-from gpuops.fleet import Outcome, each
+from gpuops.fleet import each, uninterrupted
 from gpuops.inventory import Host
 from gpuops.shell import Command
 from gpuops.transport.agent import AgentTransport
@@ -19,7 +18,6 @@ _KILL_SECONDS = 5.0
 _GRACE_SECONDS = 3.0
 _PAUSE_SECONDS = 0.1
 Message = Mapping[str, Any]
-T = TypeVar("T")
 
 
 class Crew:
@@ -41,7 +39,7 @@ class Crew:
         self._end_stuck()
         lacking = self._hosts.keys() - self.workers.keys()
         wanted = [host for name, host in self._hosts.items() if name in lacking and (names is None or name in names)]
-        for outcome in _uninterrupted(wanted, self._start):
+        for outcome in uninterrupted(each(wanted, self._start, stop=hang_up)):
             if outcome.value is not None:
                 self.workers[outcome.node] = outcome.value
                 self.lost.pop(outcome.node, None)
@@ -63,7 +61,7 @@ class Crew:
             return {}
         # In a thread: a Ctrl-C amid paramiko's locks would leave them locked, and nothing could be hung up any more.
         anyone = list(self._hosts.values())[:1]
-        (outcome,) = _uninterrupted(anyone, lambda _host: self._converse(messages, seconds, teams))
+        (outcome,) = uninterrupted(each(anyone, lambda _host: self._converse(messages, seconds, teams), stop=hang_up))
         if outcome.value is None:
             raise outcome.error or Interrupted("interrupted")
         return outcome.value
@@ -148,17 +146,3 @@ class Crew:
         while self.workers:
             self.workers.popitem()[1].close()
         self._end_stuck()
-
-
-def _uninterrupted(hosts: Sequence[Host], work: Callable[[Host], T]) -> list[Outcome[T]]:
-    """``work`` on each host; `Interrupted` on Ctrl-C, even where all of them still came to an end."""
-    pressed = threading.Event()
-
-    def stop() -> None:
-        pressed.set()
-        hang_up()
-
-    outcomes = each(hosts, work, stop=stop)
-    if pressed.is_set():
-        raise Interrupted("interrupted")
-    return outcomes

@@ -6,9 +6,8 @@ import datetime as dt
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
-from gpuops.errors import Interrupted
 from gpuops.facts import Facts, questions, read
-from gpuops.fleet import FANOUT, Outcome, each
+from gpuops.fleet import FANOUT, each, uninterrupted
 from gpuops.inventory import Host
 from gpuops.probing import Probe
 from gpuops.shell import Completed, Question
@@ -62,7 +61,7 @@ class Pool:
             self.way(host.name)  # opened here: a way is not made by two threads
         outcomes = each(hosts, lambda host: work(self.way(host.name), host), fanout=self._fanout, stop=hang_up)
         self.leave({outcome.node: str(outcome.error) for outcome in outcomes if outcome.error is not None})
-        return {outcome.node: outcome.value for outcome in _uninterrupted(outcomes) if outcome.value is not None}
+        return {outcome.node: outcome.value for outcome in uninterrupted(outcomes) if outcome.value is not None}
 
     def ask(self, questions: Sequence[Question], names: Collection[str] | None = None) -> dict[str, list[Completed]]:
         """What each node answers, in one round trip; a node that does not answer leaves."""
@@ -78,10 +77,3 @@ class Pool:
         for way in self._ways.values():
             way.close()
         self._ways.clear()
-
-
-def _uninterrupted(outcomes: list[Outcome[T]]) -> list[Outcome[T]]:
-    for outcome in outcomes:
-        if isinstance(outcome.error, Interrupted):
-            raise outcome.error
-    return outcomes

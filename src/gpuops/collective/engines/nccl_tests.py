@@ -14,8 +14,8 @@ from gpuops.collective.engines import Load, Operation
 from gpuops.collective.launchers import Launcher, Part, allocate, by_mpirun, by_srun
 from gpuops.collective.nccl.seats import Seat, seats
 from gpuops.collective.nccl_tests import Task, figure_of
-from gpuops.errors import Interrupted, NodeError
-from gpuops.fleet import Outcome, each
+from gpuops.errors import NodeError
+from gpuops.fleet import Outcome, each, uninterrupted
 from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import Figure, Group, Round
@@ -177,12 +177,11 @@ class NcclTestsEngine:
 
     def _each(self, nodes: Sequence[str], work: Callable[[Host], T]) -> list[Outcome[T]]:
         self._asking.update(nodes)
-        outcomes = each([self._hosts[node] for node in nodes], work, fanout=max(1, len(nodes)), stop=hang_up)
-        self._asking.clear()
-        for outcome in outcomes:
-            if isinstance(outcome.error, Interrupted):
-                raise outcome.error
-        return outcomes
+        hosts = [self._hosts[node] for node in nodes]
+        try:
+            return uninterrupted(each(hosts, work, fanout=max(1, len(nodes)), stop=hang_up))
+        finally:
+            self._asking.clear()
 
     def _job(self, group: Group) -> Job | Figure:
         """How to start ``group``, or the figure of one that cannot be."""
