@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from gpuops.cli._measuring import Rounds, surroundings
+from gpuops.cli._measuring import Rounds, surroundings, well_of, wired
 from gpuops.cli._options import Target, fitting_fanout
 
 if TYPE_CHECKING:
@@ -21,22 +21,17 @@ def burn(target: Target, known: Mapping[str, Facts], wish: Wish, seconds: float)
     """
     from dataclasses import replace
 
-    from gpuops.cli._health import profiles_of, unhealthy
     from gpuops.collective import burning
-    from gpuops.collective.fabrics import fabric_of, leaves_of
     from gpuops.collective.pool import Pool
     from gpuops.transport.reach import Reach
 
-    profiles = profiles_of(target.judged_hosts, known)
-    ill = unhealthy(known, profiles)
-    hosts = [host for host in target.hosts if host.name in known and host.name not in ill]
+    hosts, profiles, ill = well_of(target, known)
     fanout = fitting_fanout(2 * (target.fanout or target.project.fanout)) // 2
     reach = Reach(target.connect_seconds)
     pool, eye = Pool(hosts, reach, fanout), Pool(hosts, reach, fanout)
     try:
         with Rounds() as rounds:
-            fabric = fabric_of(hosts, {h.name: known[h.name] for h in hosts}, leaves_of(pool, known))
-            done = burning.burn(pool, eye, fabric, profiles, wish, surroundings(target, rounds), seconds)
+            done = burning.burn(pool, eye, wired(pool, known), profiles, wish, surroundings(target, rounds), seconds)
     finally:
         pool.close()
         eye.close()

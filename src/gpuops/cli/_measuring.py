@@ -21,8 +21,10 @@ if TYPE_CHECKING:
     from gpuops.facts import Facts
     from gpuops.inventory import Host
     from gpuops.isolation.evidence import Evidence
+    from gpuops.isolation.fabric import Fabric
     from gpuops.isolation.rounds import Round, Scope
     from gpuops.probing import Probe
+    from gpuops.profile import Profile
 
 _SCOPES: dict[str, Scope] = {"node": "node", "rail": "rail", "pairs": "pair", "pair": "pair", "group": "group"}
 
@@ -102,20 +104,32 @@ def measure(target: Target, known: Mapping[str, Facts], wish: Wish) -> tuple[dic
 
     Who took no part is among them, and says why.
     """
-    from gpuops.cli._health import profiles_of, unhealthy
     from gpuops.collective import measuring
-    from gpuops.collective.fabrics import fabric_of, leaves_of
 
-    profiles = profiles_of(target.judged_hosts, known)
-    ill = unhealthy(known, profiles)
-    well = {host.name: known[host.name] for host in target.hosts if host.name in known and host.name not in ill}
-    hosts = [host for host in target.hosts if host.name in well]
+    hosts, profiles, ill = well_of(target, known)
     with pool_of(target, hosts) as pool, Rounds() as rounds:
         rounds.show("the fabric")
-        fabric = fabric_of(hosts, well, leaves_of(pool, well))
+        fabric = wired(pool, known)
         found = measuring.measure(pool, fabric, profiles, wish, surroundings(target, rounds))
     found = replace(found, left={**ill, **found.left})
     return measuring.with_shares(known, found), found
+
+
+def well_of(target: Target, known: Mapping[str, Facts]) -> tuple[list[Host], dict[str, Profile], dict[str, str]]:
+    """The hosts of ``known`` that pass the quick checks, the profiles of all, and why the others do not."""
+    from gpuops.cli._health import profiles_of, unhealthy
+
+    profiles = profiles_of(target.judged_hosts, known)
+    ill = unhealthy(known, profiles)
+    return [host for host in target.hosts if host.name in known and host.name not in ill], profiles, ill
+
+
+def wired(pool: Pool, known: Mapping[str, Facts]) -> Fabric:
+    """The fabric between the nodes of ``pool``, which are asked for its leaves where they may tell."""
+    from gpuops.collective.fabrics import fabric_of, leaves_of
+
+    told = {name: known[name] for name in pool.hosts}
+    return fabric_of(list(pool.hosts.values()), told, leaves_of(pool, told))
 
 
 def pool_of(target: Target, hosts: Iterable[Host]) -> Pool:
