@@ -1,6 +1,5 @@
 import os
 import pathlib
-import shutil
 import stat
 import tempfile
 
@@ -70,16 +69,17 @@ class Sudo:
 @pytest.fixture
 def sudo():
     """A stand-in for sudo, in a folder that every user may write."""
-    folder = pathlib.Path(tempfile.mkdtemp(prefix="gpuops-sudo-"))
-    folder.chmod(stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO)
-    stub = Sudo(folder)
-    stub.tell(password="open sesame", mode="ask", again="Sorry, try again.")
-    yield stub
-    shutil.rmtree(folder)
+    # The agent does not wait for the kill that ends a root command, so the stub may still note it when the test is over.
+    with tempfile.TemporaryDirectory(prefix="gpuops-sudo-", ignore_cleanup_errors=True) as name:
+        folder = pathlib.Path(name)
+        folder.chmod(stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO)
+        stub = Sudo(folder)
+        stub.tell(password="open sesame", mode="ask", again="Sorry, try again.")
+        yield stub
 
 
 @pytest.fixture
-def user_node(open_node, sudo):
+def user_node(sudo, open_node):
     """Opens transports to a node where we are not root, with a password for sudo or without."""
     return lambda password=None: open_node(
         before=sudo.before, become_password=Secret(password) if password is not None else None
