@@ -28,7 +28,7 @@ class Params:
     """``name``: gpuops-NAME is the unit; what the ``script`` (of sh) is ``about``, in a few words.
 
     The unit starts behind those of ``after`` and ahead of those of ``before``. ``due`` runs the script although it ran
-    since the boot: what it sets is not so any more.
+    since the boot: what it sets is not so any more. ``at_boot_only`` leaves it to the caller when it runs now.
     """
 
     name: str
@@ -37,6 +37,7 @@ class Params:
     after: tuple[str, ...] = ("sysinit.target",)
     before: tuple[str, ...] = ("slurmd.service", "kubelet.service")
     due: bool = False
+    at_boot_only: bool = False
 
     def __post_init__(self) -> None:
         """A name that is no path, and words of one line."""
@@ -51,7 +52,7 @@ class Params:
 def boot_script(params: Params) -> Plan:
     """The script ends at the first command that fails.
 
-    /run/gpuops-boot tells which script ran to its end since the boot.
+    /run/gpuops-boot tells which script ran to its end since the boot. ``register`` keeps the script's path.
     """
     path, ran = f"/usr/local/lib/gpuops/{params.name}.sh", f"{_RAN}/{params.name}"
     mark = hashlib.sha256(params.script.encode()).hexdigest()
@@ -61,7 +62,8 @@ def boot_script(params: Params) -> Plan:
     wanted = _UNIT.format(about=params.about, path=path, after=" ".join(params.after), before=" ".join(params.before))
     unit = f"gpuops-{params.name}"
     yield from use("unit", name=unit, content=wanted)
-    if params.due or last != mark:
+    if params.due or (last != mark and not params.at_boot_only):
         again = Command(("systemctl", "restart", "--", f"{unit}.service"), timeout_seconds=180, become="always")
         yield Change(f"{params.about}, now", again)
     yield from use("service", name=unit, enabled=True)
+    return path

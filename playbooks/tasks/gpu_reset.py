@@ -1,45 +1,16 @@
 """A reset of GPUs, or a reboot where a reset does not reach the fault."""
 
-from collections.abc import Iterator
 from dataclasses import dataclass
-from typing import Literal
 
-from gpuops import Change, Command, Failed, NeedsOperator, Plan, Unknown, task
+from gpuops import Change, Failed, Plan, Unknown, task, use
 from gpuops.probes.lspci import PciFunction, gpu_functions
 from gpuops.probes.nvidia_smi import Gpu, Smi, smi
-from gpuops.probes.occupancy import occupancy
 
-_CLIENTS = (
-    "slurmd",
-    "nvidia-cdi-refresh.path",
-    "nvidia-cdi-refresh",
-    "nvidia-dcgm-exporter",
-    "dcgm-exporter",
-    "nvidia-dcgm",
-    "nvidia-persistenced",
-    "nvidia-fabricmanager",
-    "nvidia-imex",
-    "nvidia-gridd",
-    "nvidia-topologyd",
-)
-"""What holds the driver open on a node without jobs, in the order in which it is stopped; started again in reverse."""
 _LOST = ("gpu-lost", "unknown-handle", "driver-not-loaded", "version-mismatch")
 """What nvidia-smi says where a reset cannot be asked for: only a new boot reaches such a GPU or driver."""
 _TOGETHER = ("Ampere", "Hopper")
 """Generations whose NVSwitches are reset with all their GPUs."""
 _BRIDGE = "0680"
-# The clients come back whatever the reset did. Units that were not active stay stopped.
-_RESET = """\
-card=$1; shift; stopped=
-for unit; do
-    systemctl is-active --quiet "$unit" || continue
-    systemctl stop "$unit" && stopped="$unit $stopped"
-done
-if [ -n "$card" ]; then nvidia-smi --gpu-reset -i "$card"; else nvidia-smi --gpu-reset; fi
-ended=$?
-for unit in $stopped; do systemctl start "$unit" || ended=1; done
-exit $ended
-"""
 
 
 @dataclass(frozen=True)
@@ -56,13 +27,12 @@ class Params:
 
 @task
 def gpu_reset(params: Params) -> Plan:
-    """What holds the driver open is stopped, in order, and started again whatever came of the reset.
+    """What holds the driver open is stopped for it, and a node on which anybody computes is left alone.
 
     On a baseboard with NVSwitches of Ampere's and Hopper's generation all GPUs are reset together. A GPU that fell off
-    the bus, or a driver that does not answer, takes a reboot. A node on which anybody still computes is left alone.
-    Source: NVIDIA, nvidia-smi manual page, --gpu-reset; oracle-quickstart/oci-hpc, gpu_reset.sh (the clients' order).
+    the bus, or a driver that does not answer, takes a reboot. Source: NVIDIA, nvidia-smi manual page, --gpu-reset.
     """
-    cards, functions, held = yield (smi, gpu_functions, occupancy)
+    cards, functions = yield (smi, gpu_functions)
     if isinstance(cards, Unknown):
         yield Failed(f"nvidia-smi does not tell of the GPUs: {cards.why}")
     error = cards.error.kind if cards.error else ""
@@ -72,14 +42,8 @@ def gpu_reset(params: Params) -> Plan:
         yield Change(f"reboot: {why}", reboot=why, kind="act")
         return
     chosen = [gpu for gpu in cards.gpus if _is_meant(gpu, params)]
-    if not chosen:
-        return
-    if isinstance(held, Unknown) or held.hidden:
-        yield Failed(f"who has the GPUs open cannot be told: {held.why if isinstance(held, Unknown) else held.hidden}")
-    computing = ", ".join(f"pid {h.pid} {h.name}" for h in held.holders if not h.is_daemon)
-    if computing:
-        yield NeedsOperator(f"GPUs are in use ({computing}): end that first")
-    yield from _resets(params, chosen, together=_is_baseboard(cards, functions))
+    if chosen:
+        yield from _reset(params, chosen, together=_is_baseboard(cards, functions))
 
 
 def _is_meant(gpu: Gpu, params: Params) -> bool:
@@ -94,12 +58,13 @@ def _is_baseboard(cards: Smi, functions: tuple[PciFunction, ...] | Unknown) -> b
     return switched and any((gpu.architecture or "").startswith(_TOGETHER) for gpu in cards.gpus)
 
 
-def _resets(params: Params, chosen: list[Gpu], *, together: bool) -> Iterator[Change]:
-    """One change a GPU, or one for all; a pending remapping that is still there afterwards did not hold."""
-    targets = [""] if together or not (params.gpus or params.if_pending) else [gpu.address for gpu in chosen]
-    for address in targets:
-        words = ("sh", "-c", _RESET, "sh", address, *_CLIENTS)
-        command = Command(words, timeout_seconds=600, become="always")
-        what = f"reset GPU {address}" if address else "reset all GPUs together"
-        kind: Literal["state", "act"] = "state" if params.if_pending else "act"
-        yield Change(f"{what}: {params.reason}", command, detach=True, kind=kind)
+def _reset(params: Params, chosen: list[Gpu], *, together: bool) -> Plan:
+    """All GPUs, or those that are chosen; a pending remapping that is still there afterwards did not hold."""
+    addresses = [] if together or not (params.gpus or params.if_pending) else [gpu.address for gpu in chosen]
+    what = f"reset GPU {', '.join(addresses)}" if addresses else "reset all GPUs together"
+    yield from use(
+        "gpu_exclusive",
+        title=f"{what}: {params.reason}",
+        words=["nvidia-smi", "--gpu-reset", *(("-i", ",".join(addresses)) if addresses else ())],
+        kind="state" if params.if_pending else "act",
+    )

@@ -1,38 +1,62 @@
-"""Settings of the GPUs: ECC, MIG, who may compute on them, power limit and clocks."""
+"""Settings of the GPUs: ECC, MIG and its slices, who may compute on them, power limit and clocks."""
 
+import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuops import Change, Command, Failed, Plan, task, use
+from gpuops import Change, Command, Failed, Plan, Unknown, task, use
+from gpuops.probes.nvidia_smi.listing import parse_gpu_list
 
 _FIELDS = ("index", "ecc.mode.pending", "mig.mode.pending", "compute_mode", "power.limit", "power.min_limit",
            "power.max_limit", "ecc.mode.current", "mig.mode.current")  # fmt: skip
 _MODES = {"default": "Default", "exclusive-process": "Exclusive_Process", "prohibited": "Prohibited"}
 _WORDS = ("Enabled", "Disabled")  # "[N/A]" where the GPU has no such mode
 _AFTER = ("nvidia-persistenced.service", "nvidia-fabricmanager.service")
+# A GPU that is cut as it shall be keeps its slices, whose names jobs may know. The driver takes none away that is in
+# use; then there is no room for others, which it says. The service that keeps CDI up to date does not notice slices
+# (NVIDIA/cloud-native-docs).
+_CUT = """\
+wanted="{sorted}" listed=$(nvidia-smi -L)
+for gpu in $(nvidia-smi --query-gpu=index,mig.mode.current --format=csv,noheader | sed -n "s/, Enabled$//p"); do
+    made=$(echo "$listed" | awk -v gpu="$gpu:" '/^GPU/ {{ours = $2 == gpu}} ours && $1 == "MIG" {{print $2}}' |
+        LC_ALL=C sort | xargs)
+    [ "$made" != "$wanted" ] || continue
+    nvidia-smi mig -i "$gpu" -dci || true
+    nvidia-smi mig -i "$gpu" -dgi || true
+    nvidia-smi mig -i "$gpu" -cgi {slices} -C
+done
+! command -v nvidia-ctk >/dev/null || nvidia-ctk cdi generate --output=/var/run/cdi/nvidia.yaml
+"""
 
 
 @dataclass(frozen=True)
 class Params:
     """``ecc`` and ``mig`` mode, on or off; ``compute_mode``; ``power_limit_watts`` of each GPU.
 
-    ``clocks_mhz`` and ``memory_clocks_mhz`` lock the clocks between two values, lowest and highest. What is left out
-    stays as it is. Which slices MIG makes is not set here: see NVIDIA's mig-parted.
+    ``clocks_mhz`` and ``memory_clocks_mhz`` lock the clocks between two values, lowest and highest. ``mig_slices`` are
+    the profiles (``nvidia-smi mig -lgip``) into which each GPU is cut, the largest first: ``[3g.40gb, 2g.20gb]``. What
+    is left out stays as it is.
     """
 
     ecc: bool | None = None
     mig: bool | None = None
+    mig_slices: tuple[str, ...] = ()
     compute_mode: Literal["default", "exclusive-process", "prohibited"] | None = None
     power_limit_watts: int | None = None
     clocks_mhz: tuple[int, ...] = ()
     memory_clocks_mhz: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Two clocks, in order."""
+        """Two clocks, in order; profiles, and the mode that they need."""
         for clocks in (self.clocks_mhz, self.memory_clocks_mhz):
             if clocks and not (len(clocks) == 2 and 0 < clocks[0] <= clocks[1]):
                 raise ValueError(f"clocks are the lowest and the highest in MHz, found {list(clocks)}")
+        for name in self.mig_slices:
+            if not re.fullmatch(r"\d+g\.\d+gb([+-][a-z.]+)*", name):
+                raise ValueError(f'mig_slices are names of profiles such as 1g.10gb, found "{name}"')
+        if self.mig_slices and not self.mig:
+            raise ValueError("mig_slices need mig: true")
 
     @property
     def script(self) -> str:
@@ -48,10 +72,11 @@ class Params:
 
 @task
 def gpu_settings(params: Params) -> Plan:
-    """ECC and MIG are kept by the GPU, and a reset or a reboot makes them hold; the rest is set again at every boot.
+    """ECC and MIG mode are kept by the GPU, and a reset or a reboot makes them hold; the rest is set at every boot.
 
     Clocks that somebody else unlocked are not noticed, as nvidia-smi does not tell them. A power limit that a GPU does
-    not allow is refused.
+    not allow is refused. GPUs are cut anew where their slices differ, and while nobody computes on the node; what
+    hands slices out (the device plugin of Kubernetes, slurmd) looks at them when it starts: notify a handler.
     """
     if params == Params():
         return
@@ -61,6 +86,8 @@ def gpu_settings(params: Params) -> Plan:
         yield Failed(f"nvidia-smi does not tell the settings of the GPUs: {answer.last_words() or 'it says nothing'}")
     yield from _modes(params, gpus)
     yield from _allowed(params, gpus)
+    if params.mig_slices:
+        yield from _slices(params, [gpu["index"] for gpu in gpus if gpu["mig.mode.current"] == "Enabled"])
     if params.script:
         about, due = "settings of the GPUs", not all(_is_so(params, gpu) for gpu in gpus)
         yield from use("boot_script", name="gpu-settings", about=about, script=params.script, after=_AFTER, due=due)
@@ -80,9 +107,28 @@ def _modes(params: Params, gpus: list[dict[str, str]]) -> Plan:
             if pending in _WORDS and pending != word:
                 command = ("nvidia-smi", "-i", gpu["index"], option, str(int(wanted)))
                 yield Change(f"{mode} {word.lower()} on GPU {gpu['index']}", Command(command, 120, become="always"))
-            waits |= current in _WORDS and current != word
+            waits |= pending == word and current in _WORDS and current != word  # not from Hopper on: MIG holds at once
     if waits:
         yield from use("reboot_required", reason="nvidia-gpu-mode")
+
+
+def _slices(params: Params, indices: list[str]) -> Plan:
+    """Each GPU that is in MIG mode is cut as it shall be; the others are at the boot that brings the mode."""
+    wanted = sorted(params.mig_slices)
+    script = _CUT.format(sorted=" ".join(wanted), slices=",".join(params.mig_slices))
+    about = "slices of the GPUs"
+    path = yield from use("boot_script", name="mig-slices", about=about, script=script, after=_AFTER, at_boot_only=True)
+    answer = yield Command(("nvidia-smi", "-L"), timeout_seconds=60)
+    listed = parse_gpu_list(answer.out)
+    if answer.exit != 0 or isinstance(listed, Unknown):
+        yield Failed(f"nvidia-smi does not list the slices of the GPUs: {answer.last_words() or 'it says nothing'}")
+    made = {str(gpu.index): [device.profile for device in gpu.mig_devices] for gpu in listed}
+    wrong = [index for index in indices if sorted(made.get(index, ())) != wanted]
+    if wrong:
+        title = f"cut GPU {', '.join(wrong)} into {' '.join(params.mig_slices)}"
+        before = "".join(f"GPU {index}: {' '.join(made.get(index, ())) or 'no slices'}\n" for index in wrong)
+        after = "".join(f"GPU {index}: {' '.join(params.mig_slices)}\n" for index in wrong)
+        yield from use("gpu_exclusive", title=title, words=["sh", path], before=before, after=after)
 
 
 def _allowed(params: Params, gpus: list[dict[str, str]]) -> Iterator[Failed]:

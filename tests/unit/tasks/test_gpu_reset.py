@@ -42,30 +42,32 @@ def planned(library, monkeypatch):
 
 
 def targets(found):
-    return [change.command.words[4] for change in found.changes]
+    """What nvidia-smi is asked to reset; nothing: all GPUs."""
+    (change,) = found.changes
+    return change.command.words[change.command.words.index("--gpu-reset") + 1 :]
 
 
 @pytest.mark.parametrize("architecture", ["Ampere", "Hopper"])
 def test_a_baseboard_of_switches_is_reset_as_one(planned, architecture):
     cards = [gpu(index, pending=index == 3, architecture=architecture) for index in range(8)]
-    assert targets(planned(cards, if_pending=True)) == [""]
-    assert targets(planned(cards, gpus=[3])) == [""]
+    assert targets(planned(cards, if_pending=True)) == ()
+    assert targets(planned(cards, gpus=[3])) == ()
 
 
 def test_without_switches_only_the_cards_that_are_meant(planned):
     cards = [gpu(0), gpu(1, pending=True), gpu(2, pending=True)]
-    assert targets(planned(cards, functions=(), if_pending=True)) == ["0000:01:00.0", "0000:02:00.0"]
-    assert targets(planned(cards, functions=(), gpus=[2])) == ["0000:02:00.0"]
-    assert targets(planned(cards, functions=())) == [""]
+    assert targets(planned(cards, functions=(), if_pending=True)) == ("-i", "0000:01:00.0,0000:02:00.0")
+    assert targets(planned(cards, functions=(), gpus=[2])) == ("-i", "0000:02:00.0")
+    assert targets(planned(cards, functions=())) == ()
 
 
 def test_blackwell_needs_no_whole_baseboard(planned):
     cards = [gpu(index, pending=index == 1, architecture="Blackwell") for index in range(8)]
-    assert targets(planned(cards, if_pending=True)) == ["0000:01:00.0"]
+    assert targets(planned(cards, if_pending=True)) == ("-i", "0000:01:00.0")
 
 
 def test_where_nobody_knows_of_switches_all_are_reset(planned):
-    assert targets(planned([gpu(0, pending=True), gpu(1)], functions=Unknown("no lspci"), if_pending=True)) == [""]
+    assert targets(planned([gpu(0, pending=True), gpu(1)], functions=Unknown("no lspci"), if_pending=True)) == ()
 
 
 def test_what_waits_for_nothing_is_left_alone(planned):

@@ -27,6 +27,12 @@ def test_it_runs_again_where_it_did_not_run_since_the_boot_or_where_it_is_due(no
     assert apply(node, "boot_script", **GIVEN) == ["something, now"]
 
 
+def test_a_script_that_the_caller_runs_is_only_installed(node, apply, look):
+    assert "something, now" not in apply(node, "boot_script", **GIVEN, at_boot_only=True)
+    assert node.units["gpuops-x.service"]["UnitFileState"] == "enabled"
+    assert look(node, "boot_script", **GIVEN, at_boot_only=True).value == "/usr/local/lib/gpuops/x.sh"
+
+
 @pytest.mark.parametrize("wrong", [{"name": "../x"}, {"about": "a\nb"}, {"after": ["a%n"]}])
 def test_wrong_parameters_are_refused(node, look, wrong):
     with pytest.raises(DocumentError, match="boot_script"):

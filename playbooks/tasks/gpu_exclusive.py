@@ -1,0 +1,70 @@
+"""A command that has the GPUs for itself; ``gpu_reset`` and the slices of ``gpu_settings`` stand on it."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuops import Change, Command, Failed, NeedsOperator, Plan, Unknown, task
+from gpuops.probes.occupancy import occupancy
+
+_CLIENTS = (
+    "slurmd",
+    "nvidia-cdi-refresh.path",
+    "nvidia-cdi-refresh",
+    "nvidia-dcgm-exporter",
+    "dcgm-exporter",
+    "nvidia-dcgm",
+    "gpuops-mig-slices",  # these two set again what a reset makes the GPUs forget
+    "gpuops-gpu-settings",
+    "nvidia-persistenced",
+    "nvidia-fabricmanager",
+    "nvidia-imex",
+    "nvidia-gridd",
+    "nvidia-topologyd",
+)
+"""What holds the driver open on a node without jobs, in the order in which it is stopped; started again in reverse.
+
+Source of the order: oracle-quickstart/oci-hpc, gpu_reset.sh.
+"""
+# The clients come back whatever the command did. Units that were not active stay stopped.
+_ALONE = """\
+clients=$1; shift; stopped=
+for unit in $clients; do
+    systemctl is-active --quiet "$unit" || continue
+    systemctl stop "$unit" && stopped="$unit $stopped"
+done
+"$@"
+ended=$?
+for unit in $stopped; do systemctl start "$unit" || ended=1; done
+exit $ended
+"""
+
+
+@dataclass(frozen=True)
+class Params:
+    """``words`` are the command, which root runs; ``title`` tells a person what is done, ``before`` and ``after`` too.
+
+    ``kind`` says what becomes of it when it is planned again: a state must hold, an act is done once a run.
+    """
+
+    title: str
+    words: tuple[str, ...]
+    before: str = ""
+    after: str = ""
+    kind: Literal["state", "act"] = "state"
+
+
+@task
+def gpu_exclusive(params: Params) -> Plan:
+    """What holds the driver open is stopped for it, in order, and started again whatever came of it.
+
+    A node on which anybody computes is left alone.
+    """
+    held = yield occupancy
+    if isinstance(held, Unknown) or held.hidden:
+        yield Failed(f"who has the GPUs open cannot be told: {held.why if isinstance(held, Unknown) else held.hidden}")
+    computing = ", ".join(f"pid {h.pid} {h.name}" for h in held.holders if not h.is_daemon)
+    if computing:
+        yield NeedsOperator(f"GPUs are in use ({computing}): end that first")
+    words = ("sh", "-c", _ALONE, "sh", " ".join(_CLIENTS), *params.words)
+    command = Command(words, timeout_seconds=600, become="always")
+    yield Change(params.title, command, before=params.before, after=params.after, detach=True, kind=params.kind)
