@@ -4,21 +4,22 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuops import Plan, task, use
+from gpuops import Change, Command, Later, Plan, task, use
 
 
 @dataclass(frozen=True)
 class Params:
     """``name`` is the repository's id and its file's name; ``baseurl`` and ``gpgkey`` are as dnf.conf(5) says.
 
-    ``gpgkey`` is a URL, ``file:///…`` for a key that task repo_key brought. ``signed_metadata`` asks for a signature of
-    the repository's own list too. ``exclude`` are packages that it must never give. ``state`` is present or absent.
+    ``gpgkey`` is a URL, ``file:///…`` for a key that task repo_key brought. ``signed`` are its packages, the
+    list of them (which holds their sums), or both. ``exclude`` are packages that it must never give. ``state`` is
+    present or absent.
     """
 
     name: str
     baseurl: str = ""
     gpgkey: str = ""
-    signed_metadata: bool = False
+    signed: Literal["packages", "list", "both"] = "packages"
     exclude: tuple[str, ...] = ()
     enabled: bool = True
     state: Literal["present", "absent"] = "present"
@@ -40,8 +41,8 @@ class Params:
             "name": self.name,
             "baseurl": self.baseurl,
             "enabled": int(self.enabled),
-            "gpgcheck": 1,
-            "repo_gpgcheck": int(self.signed_metadata),
+            "gpgcheck": int(self.signed != "list"),
+            "repo_gpgcheck": int(self.signed != "packages"),
             "gpgkey": self.gpgkey,
             "excludepkgs": " ".join(self.exclude),
         }
@@ -52,7 +53,22 @@ class Params:
 def dnf_repo(params: Params) -> Plan:
     """The file is written; dnf reads a repository that it does not know yet by itself, and imports its key.
 
-    Tried with dnf 4.14 on Debian, not on a real RHEL or Rocky.
+    The key of a signed list is imported here, and the list read. Tried with dnf 4.14 on Debian, not on a real RHEL or
+    Rocky.
     """
     content = None if params.state == "absent" else params.content
-    yield from use("file", path=f"/etc/yum.repos.d/{params.name}.repo", content=content, state=params.state)
+    path = f"/etc/yum.repos.d/{params.name}.repo"
+    found = yield from use("read", path=path)
+    yield from use("file", path=path, content=content, state=params.state)
+    if content and params.signed != "packages":
+        yield from _key_of_the_list(params, is_new=not found or found["content"] != content)
+
+
+def _key_of_the_list(params: Params, *, is_new: bool) -> Plan:
+    """dnf asks before it imports such a key, and a rehearsal of an installation would say no."""
+    only = ("--disablerepo=*", f"--enablerepo={params.name}")
+    cached = yield Command(("dnf", "-q", "-C", *only, "repoquery", params.name), 60, become="always")
+    if is_new or cached.exit != 0:
+        read = Command(("dnf", "-y", *only, "makecache", "--refresh"), timeout_seconds=300, become="always")
+        yield Change(f"read the list of {params.baseurl}", read)
+        yield Later(f"which packages {params.name} offers is not known before its list is read")

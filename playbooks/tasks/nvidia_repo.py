@@ -19,6 +19,7 @@ class _Repo:
     fingerprints: tuple[str, str] = ("", "")
     replaces: tuple[str, ...] = ()
     exclude: tuple[str, ...] = ()
+    signed: Literal["packages", "list"] = "packages"
 
 
 _REPOS = {
@@ -43,6 +44,7 @@ _REPOS = {
             "nvidia-docker.list",
             "nvidia-container-runtime.list",
         ),
+        signed="list",  # its RPM packages bear no signature, as its own .repo file says
     ),
     "doca": _Repo(
         url="https://linux.mellanox.com/public/repo/doca",
@@ -125,7 +127,8 @@ def _repository(params: Params, repo: _Repo, words: dict[str, str]) -> Plan:
         fingerprints=[re.sub(r"\s", "", params.fingerprint) or repo.fingerprints[red_hat]],
     )
     if red_hat:
-        yield from use("dnf_repo", name=name, baseurl=place, gpgkey=f"file://{key}", exclude=repo.exclude)
+        more = {"exclude": repo.exclude, "signed": repo.signed}
+        yield from use("dnf_repo", name=name, baseurl=place, gpgkey=f"file://{key}", **more)
     else:
         replaces = [one.format(**words) for one in repo.replaces]
         yield from use("apt_repo", name=name, uris=[f"{place}/"], suites=[repo.suite], signed_by=key, replaces=replaces)

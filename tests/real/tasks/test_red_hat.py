@@ -18,12 +18,14 @@ echo 9 >/etc/dnf/vars/releasever; printf '[main]\nenabled=0\n' >/etc/dnf/plugins
 BUILD = """\
 set -e; cd /root/build; gpg="gpg --batch --quiet --homedir /root/build"; chmod 700 .
 $gpg --passphrase '' --quick-gen-key lab@example.com rsa2048 sign never 2>/dev/null
-$gpg --armor --export >/srv/lab/key
+$gpg --armor --export >/srv/lab/key; mkdir -p /srv/bare
 for name in gpuops-lab python3-dnf-plugin-versionlock; do for version in 1.0 2.0; do
     printf '%s: %s\n' Name $name Version $version Release 1.el9 Epoch 3 Summary x License x BuildArch noarch >spec
     printf '%%description\nx\n%%files\n' >>spec
     rpmbuild --quiet -bb --define '_rpmdir /srv/lab' spec
 done; done
+cp /srv/lab/noarch/gpuops-lab-1.0* /srv/bare; createrepo_c --quiet /srv/bare
+$gpg --armor --detach-sign /srv/bare/repodata/repomd.xml
 rpmsign --define '_gpg_name lab@example.com' --define '_gpg_path /root/build' --define '__gpg /usr/bin/gpg' \
     --addsign /srv/lab/noarch/*.rpm >/dev/null 2>&1
 createrepo_c --quiet /srv/lab; gpgconf --homedir /root/build --kill all
@@ -66,3 +68,20 @@ def test_a_key_a_repository_a_package_and_its_hold(jail, signed):
     assert jail.apply("package_hold", names=["gpuops-lab"], state="free") == ["unlock gpuops-lab 3:2.0-1.el9"]
     assert jail.apply("package", versions={"gpuops-lab": "1.0"}) == ["install gpuops-lab-1.0"]
     assert jail.apply("package", names=["gpuops-lab"], state="absent") == ["remove gpuops-lab"]
+
+
+@pytest.mark.skipif(os.environ.get("GPUOPS_CI") != "1", reason="dnf is installed for it with GPUOPS_CI=1 only")
+def test_packages_without_a_signature_are_taken_where_their_list_is_signed(jail, signed):
+    key, fingerprint = signed
+    repository = {"name": "bare", "baseurl": "file:///srv/bare", "gpgkey": f"file://{KEY}"}
+    jail.apply("repo_key", path=KEY, src=key, fingerprints=[fingerprint])
+    jail.apply("dnf_repo", **repository)
+    (change,) = jail.plan("package", {"names": ["gpuops-lab"]}).changes
+    done = jail.answer(change.command)
+    assert done.exit != 0
+    assert "is not signed" in done.out + done.err
+
+    jail.apply("dnf_repo", **repository, signed="list")
+    assert jail.apply("package", names=["gpuops-lab"]) == ["install gpuops-lab"]
+    jail.run("sh", "-c", "echo >>/srv/bare/repodata/repomd.xml")
+    assert "GPG signature verification error" in jail.run("dnf", "-y", "makecache", "--refresh").stderr

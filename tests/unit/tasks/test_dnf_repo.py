@@ -29,6 +29,20 @@ def test_the_file_is_written_once(planned):
     assert gone.what == "remove /etc/yum.repos.d/cuda-rhel9-x86_64.repo"
 
 
+@pytest.mark.parametrize(("signed", "checks"), [("list", (0, 1)), ("both", (1, 1)), ("packages", (1, 0))])
+def test_a_signed_list_is_read_with_its_key(planned, signed, checks):
+    path = "/etc/yum.repos.d/cuda-rhel9-x86_64.repo"
+    unread = {"dnf -q -C": (1, "", "Error: Cache-only enabled but no cache for 'cuda-rhel9-x86_64'")}
+    write, *read = planned("dnf_repo", unread, **REPO, signed=signed).changes
+    assert "gpgcheck={}\nrepo_gpgcheck={}\n".format(*checks) in write.after
+    assert [str(change.command) for change in read] == (
+        ["dnf -y '--disablerepo=*' --enablerepo=cuda-rhel9-x86_64 makecache --refresh"] if checks[1] else []
+    )
+    written = {path: write.after}
+    assert len(planned("dnf_repo", {**written, **unread}, **REPO, signed=signed).changes) == checks[1]
+    assert planned("dnf_repo", {**written, "dnf -q -C": ""}, **REPO, signed=signed).changes == []
+
+
 @pytest.mark.parametrize("wrong", [{"name": "../x"}, {"baseurl": "http://x\ngpgcheck=0"}, {"gpgkey": ""}])
 def test_a_repository_is_signed_and_holds_no_foreign_row(planned, wrong):
     with pytest.raises(DocumentError, match="dnf_repo"):

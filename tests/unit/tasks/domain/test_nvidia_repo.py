@@ -84,6 +84,14 @@ def test_dnf_gets_a_signed_repository_without_what_fights_docas(node, apply):
     )
 
 
+@pytest.mark.parametrize("node", ["rhel 9.4"], indirect=True)
+def test_the_list_is_signed_where_packages_are_not(node, look):
+    node.answers.update({"sh -c if command -v curl": base64.b64encode(KEY.encode()).decode(), "dnf -q -C": 1})
+    changes = look(node, "nvidia_repo", name="container-toolkit", fingerprint=FINGERPRINT).changes
+    (text,) = [change.after for change in changes if change.what.endswith("nvidia-container-toolkit.repo")]
+    assert "gpgcheck=0\nrepo_gpgcheck=1\n" in text
+
+
 def test_a_repository_goes_away(node, apply):
     node.files["/etc/apt/sources.list.d/nvidia-cuda.sources"] = "x"
     apply(node, "nvidia_repo", name="cuda", state="absent")
