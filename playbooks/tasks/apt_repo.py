@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuops import Change, Command, Failed, Later, Plan, task, use
+from gpuops import Change, Command, Failed, Files, Later, Plan, read_files, task, use
 
 _FOLDER = "/etc/apt/sources.list.d"
 # Only this source's lists are read, whatever others are broken; and a list that cannot be read is an error, not a
@@ -17,8 +17,8 @@ class Params:
     """``name`` of the source's file; its ``uris``, ``suites`` and ``components``, as sources.list(5) says.
 
     ``signed_by`` is the key file on the node that must have signed it (task repo_key). ``architectures`` are all of the
-    node's where none are named. ``replaces`` names other files of sources.list.d that speak of the same repository and
-    go away: apt refuses two that name different keys. ``state`` is present or absent.
+    node's where none are named. ``replaces`` names other files of sources.list.d (``*`` stands for anything) that speak
+    of the same repository and go away: apt refuses two that name different keys. ``state`` is present or absent.
     """
 
     name: str
@@ -32,7 +32,7 @@ class Params:
 
     def __post_init__(self) -> None:
         """A file name, a full source, and a key: nothing that is not signed is installed."""
-        for name in (self.name, *self.replaces):
+        for name in (self.name, *(other.replace("*", "x") for other in self.replaces)):
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
                 raise ValueError(f'"{name}" cannot be a file of {_FOLDER}')
         for word in (*self.uris, *self.suites, *self.components, *self.architectures, self.signed_by):
@@ -63,8 +63,9 @@ class Params:
 @task
 def apt_repo(params: Params) -> Plan:
     """The source is written and its lists are read, so that the next step can install from it."""
-    for name in params.replaces:
-        yield from use("file", path=f"{_FOLDER}/{name}", state="absent")
+    others = yield Files(tuple(f"{_FOLDER}/{name}" for name in params.replaces))
+    for path in read_files(others.out):
+        yield from use("file", path=path, state="absent")
     if params.state == "absent":
         yield from use("file", path=params.path, state="absent")
         return

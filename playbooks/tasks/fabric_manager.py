@@ -78,6 +78,9 @@ def _running(params: Params) -> Plan:
     """Installed, held, and started where the driver is of the same version."""
     suffix = f"-{params.version[:3]}" if params.origin == "distribution" else ""
     names = [f"nvidia-fabricmanager{suffix}", f"libnvidia-nscq{suffix}"]
+    processor = yield Command(("uname", "-m"))
+    if params.origin == "cuda" and processor.out.strip() == "x86_64":
+        names.append("libnvsdm")  # there is none for Arm (NVIDIA/gpu-driver-container)
     there = yield from use("package_set", names=names, version=params.version)
     adapters, loaded = yield (_MANAGED, driver)
     if adapters.out.strip():

@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from gpuops import Later, Plan, Unknown, task, use
+from gpuops import Command, Later, Plan, Unknown, task, use
 from gpuops.probes.driver import driver
 
 _NODES = "/etc/nvidia-imex/nodes_config.cfg"
@@ -28,7 +28,10 @@ class Params:
 @task
 def imex(params: Params) -> Plan:
     """It runs beside the driver of the very same version. A new list of nodes asks for a restart: notify a handler."""
-    there = yield from use("package_set", names=["nvidia-imex"], version=params.version)
+    dpkg = yield Command(("dpkg-query", "--version"))
+    # what makes its device files; RHEL's drivers hold it themselves (NVIDIA/gpu-driver-container)
+    names = ["nvidia-imex"] if dpkg.missing else ["nvidia-imex", "nvidia-modprobe"]
+    there = yield from use("package_set", names=names, version=params.version)
     yield from use("file", path=_NODES, content="".join(f"{node}\n" for node in params.nodes))
     loaded = yield driver
     if isinstance(loaded, Unknown) or loaded.loaded_version != params.version:

@@ -29,7 +29,7 @@ _REPOS = {
         suite="/",
         keys=("{distro}/{sbsa}/3bf863cc.pub", "{distro}/{sbsa}/D42D0685.pub"),
         fingerprints=("EB693B3035CD5710E231E123A4B469963BF863CC", "610C7B14E068A878070DA4E99CD0A493D42D0685"),
-        replaces=("cuda-{distro}-{sbsa}.list",),
+        replaces=("cuda-ubuntu*-{sbsa}.list", "cuda-debian*-{sbsa}.list"),  # of an older release too
         exclude=("mft*", "kernel-mft*"),  # they fight with those of DOCA (Azure/azhpc-images)
     ),
     "container-toolkit": _Repo(

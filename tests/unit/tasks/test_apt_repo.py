@@ -60,8 +60,10 @@ def test_every_row_that_is_given_is_written(planned):
 
 
 def test_files_that_speak_of_the_same_go_away_first(planned):
-    old = "/etc/apt/sources.list.d/nvidia-docker.list"
-    found = planned("apt_repo", {**script(SOURCE, LISTS), old: "deb x"}, **CUDA, replaces=["nvidia-docker.list"])
+    old, other = "/etc/apt/sources.list.d/nvidia-docker.list", "/etc/apt/sources.list.d/docker.list"
+    found = planned(
+        "apt_repo", {**script(SOURCE, LISTS), old: "deb x", other: "deb y"}, **CUDA, replaces=["nvidia-d*.list"]
+    )
     assert whats(found) == [f"remove {old}"]
 
 

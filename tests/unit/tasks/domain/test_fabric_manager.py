@@ -2,6 +2,7 @@ import pytest
 
 VERSION = "580.126.20"
 PAIR = ("nvidia-fabricmanager", "libnvidia-nscq")
+ALL = (*PAIR, "libnvsdm")
 MANAGED = "sh -c for device in /sys/bus/pci"
 JOINED = "sh -c all=$(nvidia-smi -q)"
 SWITCH = "07:00.0 Bridge [0680]: NVIDIA Corporation GH100 [H100 NVSwitch] [10de:22a3] (rev a1)\n"
@@ -12,7 +13,7 @@ ON = {"ActiveState": "active", "UnitFileState": "enabled"}
 def switched(node):
     """A node with NVSwitches and its driver loaded."""
     node.answers.update({MANAGED: "", JOINED: 0, "lspci -Dnn": SWITCH})
-    node.offer(*(f"{name}={VERSION}-1" for name in PAIR))
+    node.offer(*(f"{name}={VERSION}-1" for name in ALL))
     node.unit("nvidia-fabricmanager")
     node.load(VERSION)
     return node
@@ -20,15 +21,21 @@ def switched(node):
 
 def test_beside_its_driver_it_is_installed_held_and_started(switched, apply):
     apply(switched, "fabric_manager", version=VERSION)
-    assert switched.installed == dict.fromkeys(PAIR, f"{VERSION}-1")
-    assert switched.held == set(PAIR)
+    assert switched.installed == dict.fromkeys(ALL, f"{VERSION}-1")
+    assert switched.held == set(ALL)
     assert switched.units["nvidia-fabricmanager.service"] == ON
     assert apply(switched, "fabric_manager", version=VERSION) == []
 
 
+def test_on_arm_one_library_less_is_wanted(switched, apply):
+    switched.answers["uname -m"] = "aarch64\n"
+    apply(switched, "fabric_manager", version=VERSION)
+    assert set(switched.installed) == set(PAIR)
+
+
 def test_beside_another_driver_it_is_not_started(switched, look):
-    switched.installed.update(dict.fromkeys(PAIR, f"{VERSION}-1"))
-    switched.held.update(PAIR)
+    switched.installed.update(dict.fromkeys(ALL, f"{VERSION}-1"))
+    switched.held.update(ALL)
     switched.load("580.173.02")
     found = look(switched, "fabric_manager", version=VERSION)
     assert found.changes == []
@@ -57,15 +64,15 @@ def test_the_fifth_nvlink_brings_its_subnet_manager(switched, apply):
     switched.offer("nvlsm=2025.06.5-1", "infiniband-diags=44.0-1")
     switched.modules |= {"mlx5_core", "ib_umad"}
     apply(switched, "fabric_manager", version=VERSION)
-    assert {"nvlsm", "infiniband-diags", *PAIR} == set(switched.installed)
+    assert {"nvlsm", "infiniband-diags", *ALL} == set(switched.installed)
     assert "/sys/module/ib_umad" in switched.files
 
 
 @pytest.mark.parametrize(
     ("version", "origin", "names"),
     [
-        (VERSION, "cuda", PAIR),
-        ("590.48.01", "cuda", PAIR),
+        (VERSION, "cuda", ALL),
+        ("590.48.01", "cuda", ALL),
         (VERSION, "distribution", ("nvidia-fabricmanager-580", "libnvidia-nscq-580")),
     ],
 )

@@ -63,13 +63,13 @@ def test_the_key_is_asked_for_where_nvidia_has_it_and_known_by_its_fingerprint(a
 )
 def test_apt_gets_a_signed_source_and_its_lists(node, apply, params, place, suite):
     node.answers["sh -c if command -v curl"] = base64.b64encode(KEY.encode()).decode()
-    old = "/etc/apt/sources.list.d/cuda-ubuntu2404-x86_64.list"
-    node.files[old] = "deb …"
+    old = {f"/etc/apt/sources.list.d/cuda-ubuntu{release}-x86_64.list" for release in ("2204", "2404")}
+    node.files |= dict.fromkeys(old, "deb …")
     apply(node, "nvidia_repo", fingerprint=FINGERPRINT, **params)
     name = f"nvidia-{params['name']}"
     source = node.files[f"/etc/apt/sources.list.d/{name}.sources"]
     assert f"URIs: {place}\nSuites: {suite}\nSigned-By: /etc/apt/keyrings/{name}.asc\n" in source
-    assert (old in node.files) == (params["name"] != "cuda")
+    assert old & set(node.files) == (set() if params["name"] == "cuda" else old)
     assert apply(node, "nvidia_repo", fingerprint=FINGERPRINT, **params) == []
 
 

@@ -42,7 +42,7 @@ def shell(tmp_path):
 def joined(node, look):
     """The question whether all GPUs have joined the fabric."""
     node.answers.update({"sh -c for device": "", "sh -c all=": 0})
-    node.installed.update(dict.fromkeys(("nvidia-fabricmanager", "libnvidia-nscq"), "580.126.20-1"))
+    node.installed.update(dict.fromkeys(("nvidia-fabricmanager", "libnvidia-nscq", "libnvsdm"), "580.126.20-1"))
     node.unit("nvidia-fabricmanager")
     node.load("580.126.20")
     asked = []

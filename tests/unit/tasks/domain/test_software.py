@@ -66,12 +66,13 @@ def test_dcgm_is_of_one_version_throughout_and_the_old_one_goes(node, apply, cud
 
 
 def test_imex_runs_beside_its_driver_only(node, look, apply):
-    node.offer(f"nvidia-imex={DRIVER}-1")
+    node.offer(f"nvidia-imex={DRIVER}-1", f"nvidia-modprobe={DRIVER}-1")
     node.unit("nvidia-imex")
     given = {"version": DRIVER, "nodes": ["10.0.0.1", "10.0.0.2"]}
     node.load(DRIVER)
     apply(node, "imex", **given)
     assert node.files["/etc/nvidia-imex/nodes_config.cfg"] == "10.0.0.1\n10.0.0.2\n"
+    assert node.held == {"nvidia-imex", "nvidia-modprobe"}
     assert node.units["nvidia-imex.service"] == ON
     node.load("580.95.05")
     found = look(node, "imex", **given)
