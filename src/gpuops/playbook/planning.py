@@ -69,7 +69,7 @@ class _Planner:
     def _take(self, item: object) -> Any:
         """Keep what the task would do, answer what it asks."""
         if isinstance(item, Change):
-            self.found.changes.append(item)
+            self._add(item)
         elif isinstance(item, Later):
             self.found.later.append(item)
         elif isinstance(item, (NeedsOperator, Failed)):
@@ -83,6 +83,14 @@ class _Planner:
         else:
             return self._answers((item,))[0]
         return None
+
+    def _add(self, change: Change) -> None:
+        """One more change; the same one is made once, and what is made anew from the others comes after all of them."""
+        changes = self.found.changes
+        if change in changes and change.kind in ("restart", "rebuild"):
+            changes.remove(change)
+        if change not in changes:
+            changes.append(change)
 
     def _answers(self, asked: tuple[object, ...]) -> tuple[Any, ...]:
         """The answers to questions and probes, in one round trip."""

@@ -57,6 +57,22 @@ def test_changes_are_collected_and_never_done():
     assert asked == [LOOK]
 
 
+def test_the_same_change_is_made_once_and_an_image_after_all_that_it_holds():
+    def image(kind):
+        return Change("image", Command(("image",)), kind=kind)
+
+    @task
+    def twice(params: Params):
+        """Two files and what is made of them."""
+        for file in ("a", "b", "a"):
+            yield change(file)
+            yield image("rebuild")
+            yield image("act")
+
+    found, _ = planned(twice)
+    assert found.changes == [change("a"), image("act"), change("b"), image("rebuild")]
+
+
 def test_a_probe_gives_its_value_and_a_tuple_all_its_answers_in_one_round_trip():
     seen = []
 
