@@ -36,7 +36,7 @@ def cuda_toolkit(params: Params) -> Plan:
     newest = None if isinstance(said, Unknown) else said.cuda_version
     if newest and _numbers(newest) < _numbers(params.version):
         yield Failed(f"the loaded driver knows CUDA up to {newest}, and the toolkit is {params.version}")
-    yield from use("package", names=[name], detach=True)
+    yield from use("package", names=[name])
     yield from use("package_hold", names=[name])
     if params.on_path:
         content = _PROFILE.format(home=f"/usr/local/cuda-{params.version}")

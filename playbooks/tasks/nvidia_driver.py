@@ -131,7 +131,7 @@ def _packages(params: Params, machine: System) -> Plan:
     along = family if debian.missing else (yield from _offered(params, family))
     names = dict.fromkeys((*_names(params, machine, red_hat=debian.missing), *along))
     gone = [name for name in family if name not in along]
-    there = yield from use("package_set", names=list(names), version=params.version, allow_remove=gone, detach=True)
+    there = yield from use("package_set", names=list(names), version=params.version, allow_remove=gone)
     if params.origin == "distribution":
         kinds = (machine.kernel, machine.kernel.rpartition("-")[2])
         yield from use("package", names=[f"linux-modules-nvidia-{_server(params)}-{kind}" for kind in kinds])
@@ -190,7 +190,8 @@ def _stream(params: Params) -> Plan:
     if enabled != [stream]:
         verb = ("switch-to", "--allowerasing") if enabled else ("enable",)
         words = ("dnf", "-y", "module", *verb, f"nvidia-driver:{stream}")
-        yield Change(f"dnf takes drivers from the stream {stream}", Command(words, 1800, become="always"))
+        command = Command(words, 1800, become="always")
+        yield Change(f"dnf takes drivers from the stream {stream}", command, detach=True)
         yield Later(f"which driver packages dnf takes is told by the stream {stream}")
     return enabled == [stream]
 

@@ -85,8 +85,8 @@ class Params:
     """``names`` at whatever version, and ``versions`` as ``{name: version}``, exactly; ``state`` present or absent.
 
     What would remove another package is refused, unless ``allow_remove`` names it. ``allow_downgrade`` lets an older
-    version replace a newer one, ``change_held`` lets packages change that are on hold. ``detach`` is for installs that
-    take long (kernel modules are built): they outlive a lost connection. All go in one transaction.
+    version replace a newer one, ``change_held`` lets packages change that are on hold. All go in one transaction. It
+    outlives a lost connection where systemd runs on the node, unless ``detach`` is false.
     """
 
     names: tuple[str, ...] = ()
@@ -95,7 +95,7 @@ class Params:
     allow_remove: tuple[str, ...] = ()
     allow_downgrade: bool = False
     change_held: bool = False
-    detach: bool = False
+    detach: bool = True
 
     def __post_init__(self) -> None:
         """At least one package, and no word that a tool could take for an option."""
@@ -124,7 +124,7 @@ def package(params: Params) -> Plan:
         yield Failed("the node has neither dpkg nor rpm, so nobody can tell what is installed")
     if not debian.missing and (unfinished.out.strip() or read_files(updates.out)):
         finish = Command((*_ENVIRONMENT, "sh", "-c", _FINISH), _HOUR_SECONDS, become="always")
-        yield Change("finish what dpkg left half done", finish, before=unfinished.out)
+        yield Change("finish what dpkg left half done", finish, before=unfinished.out, detach=params.detach)
         yield Later(f"{', '.join(names)}: nothing can be told of them before dpkg is finished")
         return
     installed = _installed(red_hat if debian.missing else debian)

@@ -17,7 +17,7 @@ class Params:
     names: tuple[str, ...]
     version: str
     allow_remove: tuple[str, ...] = ()
-    detach: bool = False
+    detach: bool = True
 
 
 @task

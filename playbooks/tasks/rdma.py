@@ -49,7 +49,7 @@ def rdma(params: Params) -> Plan:
         yield Failed(f"{ofed.last_words()} is installed: run /usr/sbin/ofed_uninstall.sh --force, and reboot")
     else:
         yield from use("kernel_headers")
-        yield from use("package", names=params.packages, detach=True)
+        yield from use("package", names=params.packages)
         if not ofed.missing:
             yield from _installed(module="mlnx-ofa_kernel" if dpkg.missing else "mlnx-ofed-kernel")
 

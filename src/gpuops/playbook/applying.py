@@ -38,11 +38,14 @@ _COMPLAINT = re.compile(r"^(?:W: GPG error|E: |dpkg: error|Error: |error: ).*", 
 End = tuple[Status, str]
 
 
-def carry_out(bound: BoundStep, site: Site, *, handler: bool = False, reboots_next: bool = False) -> Result:
+def carry_out(
+    bound: BoundStep, site: Site, *, handler: bool = False, reboots_next: bool = False, doubt: str = ""
+) -> Result:
     """Bring the node to what the step says, or in check mode tell what that would take.
 
-    ``reboots_next``: the node is about to be rebooted, so nothing is restarted before. An `OutputError` (the journal
-    cannot be written) is raised; everything else is in the result.
+    ``reboots_next``: the node is about to be rebooted, so nothing is restarted before. ``doubt``: why nobody can tell
+    yet whether the step is due. An `OutputError` (the journal cannot be written) is raised; everything else is in the
+    result.
     """
     step, began = bound.step, site.clock()
     tries = 1 + (step.retries if site.journal else 0)
@@ -50,7 +53,7 @@ def carry_out(bound: BoundStep, site: Site, *, handler: bool = False, reboots_ne
     while True:
         attempt += 1
         site.ends = site.clock() + step.timeout_seconds if step.timeout_seconds else float("inf")
-        result = _Attempt(bound, site, reboots_next=reboots_next).result()
+        result = _Attempt(bound, site, reboots_next=reboots_next, doubt=doubt).result()
         site.ends = float("inf")
         if not result.out or result.status in ("needs_operator", "interrupted") or attempt == tries:
             break
@@ -78,8 +81,9 @@ def _remember(site: Site, bound: BoundStep, result: Result) -> None:
 class _Attempt:
     """One attempt at a step."""
 
-    def __init__(self, bound: BoundStep, site: Site, *, reboots_next: bool) -> None:
+    def __init__(self, bound: BoundStep, site: Site, *, reboots_next: bool, doubt: str) -> None:
         self._bound = bound
+        self._doubt = doubt
         self._site = site
         self._reboots_next = reboots_next
         self._done: list[Change] = []
@@ -106,6 +110,8 @@ class _Attempt:
 
     def _skipped(self) -> End | None:
         """A condition that is false, or that nobody can decide before something else is changed."""
+        if self._doubt:
+            return "later", self._doubt
         try:
             false = self._first_false(self._bound.step.when)
         except DocumentError as error:
@@ -205,6 +211,7 @@ class _Attempt:
         """Make one change, with a line in the journal before and after it."""
         if change.reboot:
             return self._reboot(change, journal)
+        change = self._detachable(change, journal)
         number = self._begin(change, journal)
         done = self._run_detached(change, journal, number) if change.detach else self._run(change)
         good = done.exit in change.exits and not done.timed_out and not done.truncated
@@ -214,6 +221,15 @@ class _Attempt:
             return None
         log = f"; more in {detaching.log_of(detaching.unit_of(journal.run, number))} there" if change.detach else ""
         return "failed", f"{change.what}: {_ending(done)}{log}"
+
+    def _detachable(self, change: Change, journal: Journal) -> Change:
+        """The change; without its unit where the node cannot have one, which is noted once."""
+        site = self._site
+        if change.detach and site.detaches is None:
+            site.detaches = detaching.possible(site)
+            if not site.detaches:
+                journal.write("note", node=site.name, what="no systemd: what is long ends with the connection")
+        return change if site.detaches else replace(change, detach=False)
 
     def _run(self, change: Change) -> Completed:
         if change.call:
@@ -255,7 +271,10 @@ class _Attempt:
         self._site.made = [replace(m, good=good) if m.number == number else m for m in self._site.made]
 
     def _settle(self, journal: Journal) -> None:
-        """Learn how those changes ended that were under way when the run broke off, where the node can tell."""
+        """Learn how those changes ended that were under way when a run broke off, where the node can tell."""
+        if not self._site.earlier_ended:
+            detaching.wait_for_earlier(self._site, journal.run)
+            self._site.earlier_ended = True
         for made in self._made():
             if made.good is None and made.boot_id and self._site.boot_id() != made.boot_id:
                 self._note(journal, made.number, good=True)

@@ -16,13 +16,17 @@ LONGEST_SECONDS = 4 * 3600.0
 """How long a unit of a run that broke off is waited for."""
 _SILENCE_SECONDS = 600.0
 _SLACK_SECONDS = 60.0  # systemd itself ends a unit that takes too long
+_UNITS = "gpuops-????????-??????-??????-*.service"  # of all runs
+_AWAKE = ("initializing", "starting", "running", "degraded", "maintenance", "stopping")
 _PROPERTIES = "LoadState,ActiveState,SubState,Result,ExecMainStatus"
 # The shell writes the log: systemd before 240 (RHEL 8) cannot append. The unit stays after its end until we took its
-# exit status; --collect would let a failed one vanish with it.
+# exit status; --collect would let a failed one vanish with it. A unit has nothing of what sudo gives its commands: a
+# home and, from /etc/environment, the proxies through which a package manager may have to go.
 _START = """\
 umask 077; mkdir -p "$1" || exit; log=$1/$2.log unit=$2 seconds=$3; shift 3
-exec systemd-run --quiet --unit="$unit" --remain-after-exit --setenv=LC_ALL=C --property=RuntimeMaxSec="$seconds" \
--- /bin/sh -c 'log=$1; shift; exec "$@" >>"$log" 2>&1 </dev/null' sh "$log" "$@"
+exec systemd-run --quiet --unit="$unit" --remain-after-exit --property=RuntimeMaxSec="$seconds" \
+--property=EnvironmentFile=-/etc/environment -- \
+/bin/sh -c 'export LC_ALL=C HOME=/root; log=$1; shift; exec "$@" >>"$log" 2>&1 </dev/null' sh "$log" "$@"
 """
 
 
@@ -34,6 +38,12 @@ def unit_of(run: str, number: int) -> str:
 def log_of(unit: str) -> str:
     """The file on the node that has what the unit printed."""
     return f"{LOG_FOLDER}/{unit.removesuffix('.service')}.log"
+
+
+def possible(site: Site) -> bool:
+    """Whether the node's systemd runs, and answers; a container's often does neither."""
+    (answer,) = site.ask([Command(("systemctl", "is-system-running"))])
+    return answer.out.strip() in _AWAKE
 
 
 def start(site: Site, change: Change, unit: str) -> Completed:
@@ -66,6 +76,15 @@ def wait(site: Site, unit: str, seconds: float) -> Completed | None:
         site.sleep(next(pauses))
 
 
+def wait_for_earlier(site: Site, run: str) -> None:
+    """Wait for the units that runs before ``run`` left at work on the node, so that nothing is begun beside them."""
+    (answer,) = site.ask([Command(("systemctl", "list-units", "--plain", "--no-legend", "--", _UNITS))])
+    units = [line.split()[0] for line in answer.out.splitlines() if line.strip()]
+    for unit in units:
+        if not unit.startswith(unit_of(run, 0).removesuffix("0.service")):
+            wait(site, unit, LONGEST_SECONDS)
+
+
 def _state(site: Site, unit: str) -> dict[str, str]:
     (answer,) = site.ask([Command(("systemctl", "show", f"--property={_PROPERTIES}", "--", unit))])
     return dict(line.split("=", 1) for line in answer.out.splitlines() if "=" in line)
@@ -73,7 +92,7 @@ def _state(site: Site, unit: str) -> dict[str, str]:
 
 def _take_away(site: Site, unit: str, state: dict[str, str]) -> Completed:
     """How the unit ended and what it said last; the unit itself goes, its log stays."""
-    (tail,) = site.ask([Command(("tail", "-n", "20", "--", log_of(unit)), become="if-refused")])
+    (tail,) = site.ask([Command(("tail", "-n", "200", "--", log_of(unit)), become="if-refused")])
     site.do(Command(("sh", "-c", 'systemctl stop -- "$1"; systemctl reset-failed -- "$1" 2>&1; :', "sh", unit),
                     timeout_seconds=60, become="always"))  # fmt: skip
     status = state.get("ExecMainStatus", "")

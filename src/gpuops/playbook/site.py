@@ -28,7 +28,9 @@ class Site:
     ``busy`` says who works on the node, or nothing; it is asked once, before the first change. ``lock`` takes the
     node's lock again, which a reboot ended. ``made`` are the changes that this run began here, also before it was
     resumed, and ``reboots`` how often it rebooted the node. ``would_change`` notes that check mode found something.
-    ``stopping``: what runs may end, nothing more is begun; ``at_work`` is held while a step runs.
+    ``detaches``: long steps may be units of its systemd; None before anybody asked. ``earlier_ended``: nothing that an
+    earlier run began goes on there. ``stopping``: what runs may end, nothing more is begun; ``at_work`` is held while a
+    step runs.
     """
 
     host: Host
@@ -44,6 +46,8 @@ class Site:
     registered: dict[str, Any] = field(default_factory=dict)
     would_change: bool = False
     reboots: int = 0
+    detaches: bool | None = None
+    earlier_ended: bool = False
     stopping: bool = False
     at_work: threading.Lock = field(default_factory=threading.Lock)
     ends: float = float("inf")

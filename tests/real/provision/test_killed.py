@@ -9,7 +9,7 @@ PLAYBOOK = """\
 - hosts: all
   tasks:
     - nvidia_repo: {name: cuda, url: "{{ repository }}", fingerprint: "{{ fingerprint }}"}
-    - package: {names: [nvidia-persistenced], detach: true}
+    - package: {names: [nvidia-persistenced]}
       notify: reboot
     - package_hold: {names: [nvidia-persistenced]}
     - flush: handlers
@@ -83,9 +83,9 @@ def installing(node):
     node.provision("site.yml", "--tags", "repository")
     slow = node.disk / "var/lib/slow"
 
-    def start(*, detach, **how):
+    def start(more="", **how):
         slow.touch()
-        playbook = node.playbook(f"    - package: {{names: [{TOOLKIT}], detach: {str(detach).lower()}}}\n")
+        playbook = node.playbook(f"    - package: {{names: [{TOOLKIT}]{more}}}\n")
         process = node.start(playbook, **how)
         node.wait_until(lambda: f"configure {TOOLKIT}:amd64 13.0.2-1 <none>" in deeds(node))
         return process
@@ -94,12 +94,15 @@ def installing(node):
     return start
 
 
+PLAIN = ", detach: false"  # as on a node without systemd
+
+
 def break_connections(node):
     node.seen.check_output("systemd-run --quiet --on-active=1 pkill -KILL --full '^sshd: ops'")
 
 
 def test_a_long_step_outlives_the_program_that_began_it(node, installing):
-    process = installing(detach=True)
+    process = installing()
     process.kill()
     process.communicate()
     installing.done()
@@ -108,8 +111,22 @@ def test_a_long_step_outlives_the_program_that_began_it(node, installing):
     assert len(deeds(node)) == 2
 
 
+def test_a_new_run_waits_for_what_a_dead_one_left_at_work(node, installing):
+    process = installing()
+    process.kill()
+    process.communicate()
+    dead = node.last_run
+    second = node.start("steps.yml", "--break-lock")
+    node.wait_until(lambda: not node.seen.file("/run/gpuops/lock/owner").contains(dead))
+    installing.done()
+    assert "1 node: 1 ok, 0 failed" in node.finish(second)
+    assert node.seen.package(TOOLKIT).is_installed
+    assert len(deeds(node)) == 2
+    assert node.seen.run("systemctl list-units --plain --no-legend 'gpuops-*'").stdout == ""
+
+
 def test_a_long_step_outlives_its_connection_and_so_does_the_run(node, installing):
-    process = installing(detach=True)
+    process = installing()
     break_connections(node)
     installing.done()
     assert "1 changed, 0 ok, 0 failed" in node.finish(process)
@@ -117,7 +134,7 @@ def test_a_long_step_outlives_its_connection_and_so_does_the_run(node, installin
 
 
 def test_a_step_whose_connection_is_lost_is_told_and_healed_by_the_next_run(node, installing):
-    process = installing(detach=False)
+    process = installing(PLAIN)
     break_connections(node)
     assert "unreachable" in node.finish(process, code=3)
     installing.done()
@@ -127,7 +144,7 @@ def test_a_step_whose_connection_is_lost_is_told_and_healed_by_the_next_run(node
 
 
 def test_a_node_that_falls_silent_is_lost_too(node, installing):
-    process = installing(detach=False, program=IMPATIENT)
+    process = installing(PLAIN, program=IMPATIENT)
     node.link("down")
     assert "unreachable" in node.finish(process, code=3)
     node.link("up")
@@ -138,7 +155,7 @@ def test_a_node_that_falls_silent_is_lost_too(node, installing):
 
 
 def test_what_dpkg_left_half_done_when_the_power_failed_is_finished(node, installing):
-    process = installing(detach=False)
+    process = installing(PLAIN)
     node.cut_power()
     assert "unreachable" in node.finish(process, code=3)
     installing.done()

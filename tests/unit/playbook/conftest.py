@@ -140,6 +140,7 @@ class MadeUpNode:
     stays_away: bool = False
     units: dict = field(default_factory=dict)
     unit_story: list = field(default_factory=list)
+    system: str = "running"
     lock: str = ""
     busy: str = ""
     closed: int = 0
@@ -235,7 +236,9 @@ class MadeUpNode:
             if ended is None:
                 return 0, "LoadState=not-found\nActiveState=inactive\n"
             return 0, f"LoadState=loaded\nActiveState=active\nSubState=exited\nExecMainStatus={ended[0]}\n"
-        return 0, "running\n" if command.words[1] == "is-system-running" else ""
+        if command.words[1] == "list-units":
+            return 0, "".join(f"{name} loaded active running it\n" for name in self.units)
+        return 0, f"{self.system}\n" if command.words[1] == "is-system-running" else ""
 
     def _tail(self, _command):
         return 0, "the last line of its log\n"
