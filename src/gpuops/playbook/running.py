@@ -88,6 +88,7 @@ class Runner:
         self._most_open = most_open
         self._sites = sites
         self._fanout = fanout
+        self._doubts: dict[tuple[str, str], str] = {}
         self._watch = watch
 
     def run(self, assignments: Sequence[Assignment]) -> Record:
@@ -103,28 +104,34 @@ class Runner:
         return self.record
 
     def _batch(self, assignment: Assignment, batch: list[Host]) -> None:
-        """The steps one after another, each on all nodes of the batch at once; then the handlers."""
-        for step in assignment.steps:
+        """The steps one after another, each on all nodes of the batch at once; then the handlers.
+
+        Where too many failed, nodes that were changed already still come to the end, for none shall stay halfway.
+        """
+        for step in (*assignment.steps, Flush(assignment.play.where)):
             if isinstance(step, Flush):
                 self._handlers(assignment, batch)
             else:
-                self._step(assignment, step, self._left(batch))
-                self._weigh(assignment.play, batch)
-            if self.record.stopped or self.record.interrupted:
+                self._step(assignment, step, self._left(assignment.play, batch))
+            self._weigh(assignment.play, batch)
+            if self.record.interrupted:
                 return
-        self._handlers(assignment, batch)
-        self._weigh(assignment.play, batch)
 
-    def _left(self, batch: Sequence[Host]) -> list[Host]:
-        return [host for host in batch if not self.record.out(host.name)]
+    def _left(self, play: Play, batch: Sequence[Host]) -> list[Host]:
+        """The nodes of the batch that go on."""
+        left = [host for host in batch if not self.record.out(host.name)]
+        if not self.record.stopped:
+            return left
+        return [] if play.any_errors_fatal else [host for host in left if self._sites[host.name].made]
 
     def _step(self, assignment: Assignment, step: Step, hosts: Sequence[Host], *, handler: bool = False) -> None:
         def work(host: Host) -> Result:
             rebooting = handler and step.task.name != "reboot" and self._reboots_next(assignment.play, host)
+            doubt = self._doubt(host, step) if handler else ""
             bound, site = assignment.bound[host.name][step.id], self._sites[host.name]
             try:
                 with site.at_work:
-                    return carry_out(bound, site, handler=handler, reboots_next=rebooting)
+                    return carry_out(bound, site, handler=handler, reboots_next=rebooting, doubt=doubt)
             finally:
                 if len(hosts) > self._most_open:
                     site.hang_up()
@@ -151,6 +158,9 @@ class Runner:
         if result.changes:
             waiting = self.record.waiting.setdefault(result.node, [])
             waiting += [name for name in step.notify if name not in waiting]
+        elif result.status == "later":
+            doubt = f'due if "{step.name}" changes anything'
+            self._doubts.update({(result.node, name): doubt for name in step.notify})
         if site.journal and not self.record.interrupted:
             told = {"name": step.name, "status": result.status, "why": result.why, "handler": result.handler}
             site.journal.write("step", durable=False, node=result.node, step=step.id, **told)
@@ -159,13 +169,24 @@ class Runner:
         waiting = self.record.waiting.get(host.name, [])
         return any(h.name in waiting and h.task.name == "reboot" for h in play.handlers)
 
+    def _waits(self, host: Host, handler: Step) -> bool:
+        return handler.name in self.record.waiting.get(host.name, [])
+
+    def _doubt(self, host: Host, handler: Step) -> str:
+        """Why check mode cannot tell whether the handler will run."""
+        return "" if self._waits(host, handler) else self._doubts.get((host.name, handler.name), "")
+
     def _handlers(self, assignment: Assignment, batch: Sequence[Host]) -> None:
-        """Those that were notified, in the order of the play, a reboot last."""
-        for handler in sorted(assignment.play.handlers, key=lambda h: h.task.name == "reboot"):
-            hosts = [h for h in self._left(batch) if handler.name in self.record.waiting.get(h.name, [])]
+        """Those that were notified, or in check mode may be, in the order of the play, a reboot last."""
+        play = assignment.play
+        for handler in sorted(play.handlers, key=lambda h: h.task.name == "reboot"):
+            left = self._left(play, batch)
+            hosts = [host for host in left if self._waits(host, handler) or self._doubt(host, handler)]
             self._step(assignment, handler, hosts, handler=True)
-            for host in self._left(hosts):
-                self.record.waiting[host.name].remove(handler.name)
+            for host in self._left(play, hosts):
+                self._doubts.pop((host.name, handler.name), None)
+                if self._waits(host, handler):
+                    self.record.waiting[host.name].remove(handler.name)
             if self.record.interrupted:
                 return
 
@@ -173,7 +194,7 @@ class Runner:
         """Stop where more of the batch failed than the play allows, or all of it; looking alone risks nothing."""
         if not any(site.journal for site in self._sites.values()):
             return
-        failed = len(batch) - len(self._left(batch))
+        failed = sum(self.record.out(host.name) for host in batch)
         percentage = 100 * failed / len(batch)
         if failed and (play.any_errors_fatal or failed == len(batch) or percentage > play.max_fail_percentage):
             allowed = "none" if play.any_errors_fatal else f"{play.max_fail_percentage:g} %, and not all"

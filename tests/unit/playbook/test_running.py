@@ -1,4 +1,5 @@
 import itertools
+import json
 
 import pytest
 
@@ -300,6 +301,18 @@ def test_check_mode_shows_the_handlers_that_would_run(world):
     assert world.statuses(record) == [("put", "would_change"), ("restart", "would_change")]
 
 
+def test_check_mode_shows_the_handlers_that_what_it_cannot_tell_may_notify(world):
+    text = steps(
+        "put: {key: a, value: '1'}",
+        "{name: second, put: {key: b, value: '1', after: a}, notify: [restart, again]}",
+        "{put: {key: c, value: '1'}, notify: again}",
+        handlers=HANDLERS,
+    )
+    told = [(r.name, r.status, r.why) for r in world.run(text, check=True).results[3:]]
+    assert told == [("restart", "later", 'due if "second" changes anything'), ("again", "would_change", "")]
+    assert world.statuses(world.run(text))[3:] == [("restart", "changed"), ("again", "changed")]
+
+
 ROLLING = """\
 - hosts: all
   serial: [1, 25%, 100%]
@@ -313,7 +326,7 @@ ROLLING = """\
 @pytest.mark.parametrize(
     ("allowed", "failing", "touched"),
     [
-        (0, ["n03"], 5),  # the second batch, n02 to n05, stops after its first step
+        (0, ["n03"], 5),  # the second batch, n02 to n05, is the last one
         (25, ["n03"], 16),  # one of four is not more than 25 %
         (24, ["n03"], 5),
         (100, ["n01"], 1),  # a batch that fails as a whole always stops
@@ -328,8 +341,45 @@ def test_a_rolling_change_stops_where_too_many_failed(cluster, allowed, failing,
     reached = {result.node for result in record.results}
     assert len(reached) == touched
     assert bool(record.stopped) == (touched < 16)
+    assert all(world.nodes[name].settings == {"a": "1", "b": "1"} for name in reached - {*failing})
     assert all(not world.nodes[name].done for name in world.nodes if name not in reached)
     assert all(not node.lock for node in world.nodes.values())
+
+
+STOPPING = """\
+- hosts: all
+  LIMIT
+  tasks:
+    - {put: {key: a, value: '1'}, notify: restart}
+    - put: {key: b, value: '1'}
+    - put: {key: c, value: '1'}
+  handlers:
+    - {name: restart, act: {what: restart, kind: restart}}
+"""
+
+
+@pytest.fixture
+def trio(cluster):
+    """The second step fails on n1; n2 was changed before it, n3 was not."""
+    world = cluster("n1", "n2", "n3")
+    world.nodes["n1"].refuse.add("put b 1")
+    world.nodes["n3"].settings.update(a="1", b="1")
+    return world
+
+
+def test_where_too_many_failed_no_node_is_left_halfway_and_none_is_begun(trio):
+    record = trio.run(STOPPING.replace("LIMIT", "max_fail_percentage: 0"))
+    assert trio.nodes["n2"].done == ["put a 1", "put b 1", "put c 1", "act restart"]
+    assert trio.nodes["n3"].done == []
+    assert record.stopped == "1 of 3 nodes failed in play 'all'; allowed: 0 %, and not all"
+    assert {node: names for node, names in record.waiting.items() if names} == {"n1": ["restart"]}
+
+
+def test_with_any_errors_fatal_every_node_stops_where_it_is(trio):
+    record = trio.run(STOPPING.replace("LIMIT", "any_errors_fatal: true"))
+    assert trio.nodes["n2"].done == ["put a 1", "put b 1"]
+    assert trio.nodes["n3"].done == []
+    assert record.waiting["n2"] == ["restart"]
 
 
 def test_a_node_out_of_reach_counts_among_those_that_failed(cluster):
@@ -432,6 +482,36 @@ def test_how_a_long_step_can_end(world, story, status, said):
     (result,) = world.run(steps("put: {key: a, value: '1', detach: true}")).results
     assert result.status == status
     assert said in result.why
+
+
+@pytest.mark.parametrize("system", ["offline", ""])
+def test_where_no_systemd_runs_a_long_step_is_done_plainly_and_that_is_noted_once(world, system):
+    world.node.system = system
+    record = world.run(steps("put: {key: a, value: '1', detach: true}", "put: {key: b, value: '1', detach: true}"))
+    assert world.statuses(record) == [("put", "changed"), ("put", "changed")]
+    assert world.node.done == ["put a 1", "put b 1"]
+    (path,) = world.folder.glob("runs/*/journal.jsonl")
+    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    assert [line["detach"] for line in lines if line["event"] == "change"] == [False, False]
+    assert [line["what"] for line in lines if line["event"] == "note"] == [
+        "no systemd: what is long ends with the connection"
+    ]
+
+
+def test_what_an_earlier_run_left_at_work_is_waited_for_before_anything_is_looked_at(world):
+    left = "gpuops-20261120-101500-123456-1.service"
+    world.node.units[left] = (0,)
+    world.node.unit_story = [RUNNING, RUNNING]
+
+    def sleep(seconds):
+        world.slept.append(seconds)
+        world.node.settings["a"] = "1"  # what the unit is about
+
+    made = world.prepare(PUT)
+    for site in made._sites.values():
+        site.sleep = sleep
+    assert world.statuses(made.run()) == [("put", "ok")]
+    assert (len(world.slept), world.node.units, world.node.done) == (2, {}, [])
 
 
 def test_a_secret_is_in_no_journal(world, monkeypatch):
