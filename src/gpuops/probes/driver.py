@@ -19,7 +19,8 @@ class Driver:
     """The loaded driver.
 
     ``gpu_addresses`` are the GPUs that the kernel driver has, even those that this session may not open (hidden by a
-    device cgroup). ``kernel_modules`` are the names of all loaded modules (``nvidia_peermem``, ``nouveau``, …).
+    device cgroup). ``kernel_modules`` are the names of all loaded modules (``nvidia_peermem``, ``nouveau``, …); some
+    kernels list none.
     """
 
     loaded_version: str
@@ -45,8 +46,8 @@ def parse_driver(text: str) -> Driver | Unknown:
     if found is None:
         told = "does not tell its version" if "nvidia" in modules else "is not loaded"
         return Unknown(f"the NVIDIA driver {told}")
-    if not modules:  # asked for last: without it GPUs may be missing too
-        return Unknown("the list of loaded kernel modules cannot be read")
+    if not files.get("/proc/version"):  # asked for last: without it GPUs may be missing too
+        return Unknown("the kernel's list of the driver's GPUs cannot be read to its end")
     addresses = [canonical_address(gpu[1]) for gpu in map(_GPU.fullmatch, files) if gpu]
     return Driver(found["version"], " Open " in found["name"], tuple(a for a in addresses if a), modules)
 
@@ -66,6 +67,7 @@ driver: Probe[Driver] = Probe(
             "/proc/driver/nvidia/version",
             "/proc/driver/nvidia/gpus/*/information",
             "/proc/modules",
+            "/proc/version",
         )
     ),
     lambda answer: parse_driver(answer.out),

@@ -13,6 +13,7 @@ FILES = {
     "/proc/driver/nvidia/gpus/0000:1b:00.0/information": "Model: NVIDIA H100\n",
     "/proc/driver/nvidia/gpus/0000:c3:00.0/information": "",
     "/proc/modules": "nvidia_uvm 4 0 - Live 0x0 (OE)\nnvidia_peermem 4 0 - Live 0x0\nnvidia 9 2 - Live 0x0 (OE)\n",
+    "/proc/version": "Linux version 6.8.0\n",
 }
 MODINFO = """\
 filename:       /lib/modules/5.15.0-112-generic/updates/dkms/nvidia.ko.zst
@@ -37,11 +38,17 @@ def test_the_closed_driver_is_told_from_the_open_one(files_text):
     assert (told.loaded_version, told.open_kernel_modules) == ("550.90.07", False)
 
 
+def test_a_kernel_that_lists_no_modules_tells_its_driver(files_text):
+    told = parse_driver(files_text({path: text for path, text in FILES.items() if path != "/proc/modules"}))
+    assert (told.loaded_version, told.kernel_modules) == ("580.126.16", frozenset())
+    assert len(told.gpu_addresses) == 2
+
+
 @pytest.mark.parametrize(
     ("files", "why"),
     [
         ({}, "the NVIDIA driver is not loaded"),
-        ({VERSION: OPEN}, "the list of loaded kernel modules cannot be read"),
+        ({VERSION: OPEN}, "the kernel's list of the driver's GPUs cannot be read to its end"),
         ({"/proc/modules": "nouveau 1 0 - Live 0x0\n"}, "the NVIDIA driver is not loaded"),
         ({"/proc/modules": "nvidia 1 0 - Live 0x0\n"}, "the NVIDIA driver does not tell its version"),
         ({"/proc/modules": "nvidia 1 0\n", VERSION: "NVRM version: garbage\n"}, "the NVIDIA driver does not tell"),

@@ -44,6 +44,7 @@ class MadeUpNode:
             "/proc/cpuinfo": "processor : 0\nvendor_id : GenuineIntel\nmodel name : Xeon\n",
             "/proc/cmdline": "ro quiet\n",
             "/proc/modules": "ext4 1 0 - Live 0x0\n",
+            "/proc/version": "Linux version\n",
         }
         self.offered, self.installed, self.held, self.brings = {}, {}, set(), {}
         self.units, self.modules, self.done = {}, set(), []
