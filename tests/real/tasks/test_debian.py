@@ -158,3 +158,14 @@ def test_files_of_every_kind(jail, tmp_path):
     assert jail.run("stat", "-Lc", "%a %U %s", "/opt/gpuops/now/blob").stdout == "600 daemon 256\n"
     assert jail.read("/etc/security/limits.d/90-gpuops.conf") == "* - memlock unlimited\n"
     assert "192.0.2.1" in jail.run("getent", "hosts", "gpu01").stdout
+
+
+def test_whether_repositories_answer_is_asked_without_a_trace(jail):
+    source, put = "/etc/apt/sources.list.d/lab.list", 'mkdir -p "${1%/*}" && cat >"$1"'
+    jail.run("rm", "-rf", "/etc/apt/sources.list", "/etc/apt/sources.list.d", "/var/lib/apt/lists")
+    jail.run("sh", "-c", put, "sh", "/srv/lab/Packages")
+    jail.run("sh", "-c", put, "sh", source, stdin="deb [trusted=yes] file:///srv/lab ./\n")
+    assert jail.look("repos_reachable", {}).stop is None
+    assert jail.run("find", "/tmp", "/var/lib/apt/lists", "-type", "f").stdout == ""
+    jail.run("sh", "-c", put, "sh", source, stdin="deb [trusted=yes] http://127.0.0.1:9/ ./\n")
+    assert "Could not connect to 127.0.0.1:9" in jail.look("repos_reachable", {}).stop.why

@@ -83,5 +83,7 @@ def test_packages_without_a_signature_are_taken_where_their_list_is_signed(jail,
 
     jail.apply("dnf_repo", **repository, signed="list")
     assert jail.apply("package", names=["gpuops-lab"]) == ["install gpuops-lab"]
+    assert jail.look("repos_reachable", {}).stop is None
     jail.run("sh", "-c", "echo >>/srv/bare/repodata/repomd.xml")
     assert "GPG signature verification error" in jail.run("dnf", "-y", "makecache", "--refresh").stderr
+    assert "repo 'bare'" in jail.look("repos_reachable", {}).stop.why

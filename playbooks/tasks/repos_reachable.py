@@ -1,0 +1,40 @@
+"""The repositories that the node has, asked from the node whether they answer. Nothing is changed."""
+
+import re
+from dataclasses import dataclass
+
+from gpuops import Command, Failed, Plan, task
+
+# Into a folder of their own, and of apt's lists only the signed heads, which are short.
+_ASK = """\
+folder=$(mktemp -d) && trap 'rm -rf -- "$folder"' EXIT || exit
+trap 'exit 143' HUP INT TERM
+if command -v apt-get >/dev/null; then
+    mkdir -- "$folder/partial"; off=DefaultEnabled=false lists=Acquire::IndexTargets
+    apt-get -q -o Dir::State::Lists="$folder" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= \
+        -o "$lists::deb::Packages::$off" -o "$lists::deb::Translations::$off" -o "$lists::deb-src::Sources::$off" \
+        -o Debug::NoLocking=true -o APT::Update::Error-Mode=any -o Acquire::Retries=1 -o Acquire::http::Timeout=20 update
+else
+    dnf -q -y --setopt=cachedir="$folder" --setopt="*.skip_if_unavailable=0" --setopt=timeout=20 makecache
+fi
+"""
+_COMPLAINT = re.compile(r"^(?:E: |Error: )?(.*(?:Failed to |GPG error|not signed|not valid).*)", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Params:
+    """There are none: the node knows its repositories."""
+
+
+@task
+def repos_reachable(_params: Params) -> Plan:
+    """Names are resolved, proxies asked, and signatures proved, as by an installation; the node's clock matters too.
+
+    Tried with dnf 4.14 on Debian, not on a real RHEL or Rocky.
+    """
+    answer = yield Command(("sh", "-c", _ASK), timeout_seconds=180, become="if-refused")
+    if answer.missing:
+        yield Failed("the node has neither apt nor dnf")
+    if answer.exit != 0 or answer.timed_out:
+        complaint = _COMPLAINT.search(answer.err + answer.out)
+        yield Failed(f"a repository does not answer: {complaint[1] if complaint else answer.last_words()}")
