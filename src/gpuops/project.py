@@ -1,7 +1,9 @@
-"""The project's settings: ``gpuops.yml`` in the current folder, every key with a default."""
+"""The project's settings: ``gpuops.yml`` in the current folder, every key with a default; and who works in it."""
 
 from __future__ import annotations
 
+import getpass
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -27,6 +29,14 @@ class Project:
     store: str = ".gpuops/state.db"
     scheduler: str = "none"
     lease: str = "none"
+
+
+def operator_name() -> str:
+    """Who runs this program, also behind sudo."""
+    try:
+        return os.environ.get("SUDO_USER") or getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name, as in many containers
+        return str(os.getuid())
 
 
 def load_project(folder: Path | None = None) -> Project:

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import contextlib
 import datetime as dt
-import getpass
 import json
 import os
 import sqlite3
@@ -19,6 +18,7 @@ from types import TracebackType
 from typing import TypeVar
 
 from gpuops.errors import LockedError, OutputError
+from gpuops.project import operator_name
 
 T = TypeVar("T")
 Fingerprint = Mapping[str, tuple[str, ...]]
@@ -108,10 +108,9 @@ class Store:
     def begin(self, what: str, run: str = "") -> str:
         """A run of ``what`` (a verb and its nodes) begins now, by whoever runs this program; its id."""
         run = run or f"{_now():%Y%m%d-%H%M%S-%f}"
+        row = (run, what, operator_name(), _now().isoformat())
         with self._spoken():
-            self._database.execute(
-                "INSERT INTO runs (id, what, who, began) VALUES (?, ?, ?, ?)", (run, what, _user(), _now().isoformat())
-            )
+            self._database.execute("INSERT INTO runs (id, what, who, began) VALUES (?, ?, ?, ?)", row)
         return run
 
     def end(self, run: str) -> None:
@@ -194,8 +193,3 @@ def _fingerprint(text: str) -> Fingerprint:
 
 def _now() -> dt.datetime:
     return dt.datetime.now(dt.timezone.utc)
-
-
-def _user() -> str:
-    """Who runs this, also behind sudo."""
-    return os.environ.get("SUDO_USER") or getpass.getuser()

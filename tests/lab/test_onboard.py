@@ -40,6 +40,10 @@ def gpuops(lab, tmp_path):
     return gpuops
 
 
+def present(gpuops):
+    return {node: event["state"] for node, event in json.loads(gpuops("state", "list", "--json")).items()}
+
+
 def onboard(gpuops, *nodes, code=0):
     words = ("--playbook", "p.yml", "--burn-in", "3s", "--engine", "nccl-tests", "--group", "admitted")
     return gpuops("onboard", *nodes, *words, code=code)
@@ -47,7 +51,11 @@ def onboard(gpuops, *nodes, code=0):
 
 def passed(told, node):
     rows = (line.split() for line in told.splitlines() if line.startswith(f"{node} "))
-    return {row[1]: " ".join(row[2:]) for row in rows if row[1] != "stopped"}
+    return {row[1]: " ".join(row[2:]) for row in rows}
+
+
+def in_one_line(told):
+    return " ".join(told.split())
 
 
 def test_a_bare_host_is_admitted_and_a_second_time_only_looked_at(gpuops):
@@ -67,14 +75,46 @@ def test_a_sick_card_stops_its_host_with_what_to_do_and_once_it_is_well_the_host
     plant("gpu02:gpu3:ecc-uncorrectable=2")
     told = onboard(gpuops, "gpu01", "gpu02", code=1)
     assert passed(told, "gpu01")["admit"] == "passed"
-    assert "gpu02 stopped at burn-in: fails ecc-uncorrectable" in told
+    assert "gpu02 burn-in stopped: fails ecc-uncorrectable" in in_one_line(told)
+    assert told.endswith("stopped: gpu02 at burn-in; the same command goes on from there\n")
     cluster.clear(lab.folder, [])
     told = onboard(gpuops, "gpu02")
     assert passed(told, "gpu02")["admit"] == "passed"
 
 
-def test_a_driver_that_is_another_one_demotes(gpuops, plant):
+def test_who_is_sick_or_another_machine_takes_no_jobs(gpuops, plant, lab):
     onboard(gpuops, "gpu01", "gpu02")
+    gpuops("drain", "gpu01", "gpu02", "--reason", "fan swap")
+    plant("gpu01:gpu2:lost", "gpu02:gpu3:ecc-uncorrectable=2")
+    gpuops("admit", "gpu01", "gpu02", code=1)
+    assert present(gpuops) == {"gpu01": "drained", "gpu02": "drained"}
+    cluster.clear(lab.folder, [])
+    gpuops("admit", "gpu01", "gpu02")
+    assert present(gpuops) == {"gpu01": "admitted", "gpu02": "admitted"}
     plant("gpu01:host:version-mismatch")
     told = onboard(gpuops, "gpu01", code=1)
-    assert "stopped at facts: no longer the machine that was tested" in told
+    assert "facts stopped: no longer the machine that was tested" in in_one_line(told)
+    assert present(gpuops)["gpu01"] == "provisioned"
+
+
+def test_two_at_once_do_not_decide_about_one_host(gpuops):
+    words = [sys.executable, "-m", "gpuops", "onboard", "gpu01", "--playbook", "p.yml", "--burn-in", "60s",
+             "--engine", "nccl-tests"]  # fmt: skip
+    with subprocess.Popen(words, cwd=gpuops.inventory.parent, stdout=subprocess.PIPE, text=True) as first:
+        try:
+            while "second-pass" not in first.stdout.readline():
+                assert first.poll() is None
+            assert onboard(gpuops, "gpu01", code=4) == ""
+            gpuops("drain", "gpu01", "--reason", "fan swap", code=4)
+            gpuops("drain", "gpu02", "--reason", "fan swap")
+        finally:
+            first.terminate()
+    assert first.returncode == 130
+    gpuops("drain", "gpu01", "--reason", "fan swap")
+    assert present(gpuops) == {"gpu01": "provisioned", "gpu02": "new"}
+
+
+def test_what_cannot_be_read_is_refused_before_any_host_is_asked(gpuops):
+    gpuops("onboard", "gpu01", "--playbook", "nobook", code=2)
+    gpuops("onboard", "gpu01", "--playbook", "p.yml", "--group", "nobody", code=2)
+    assert present(gpuops) == {}

@@ -46,6 +46,7 @@ def seconds_of(text: str) -> float:
     import click
 
     found = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smh]?)", text.strip())
-    if not found:
+    seconds = float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]] if found else 0.0
+    if not seconds:
         raise click.BadParameter(f'"{text}" is no time; expected 30m, 90s, 2h or seconds')
-    return float(found[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[found[2]]
+    return seconds

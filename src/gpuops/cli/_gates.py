@@ -11,6 +11,8 @@ from gpuops.cli._options import Target, tell
 from gpuops.lifecycle.life import Attempt, Life, Objection
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpuops.collective.measuring import Measurement
     from gpuops.facts import Facts
     from gpuops.inventory import Host
@@ -18,9 +20,10 @@ if TYPE_CHECKING:
     from gpuops.judging import Level, Verdict
     from gpuops.playbook.provisioning import Provisioning
     from gpuops.playbook.running import Record
-    from gpuops.transport.agent import AgentTransport
 
 Objections = Mapping[str, Objection]
+_ASKED_FIRST = "preflight"
+"""The tag of a playbook's steps that must hold before anything is changed."""
 _MOST_NEIGHBOURS = 4
 """Admitted nodes that are asked for a pair: some may be busy, and one that is idle is enough."""
 
@@ -37,6 +40,14 @@ class Gates:
     group: str = ""
     without: frozenset[str] = frozenset()
     break_lock: bool = False
+
+    def __post_init__(self) -> None:
+        """The playbook can be read, and the group is there: no node is asked before."""
+        from gpuops.cli._play import tags_of
+
+        self._asks_first = _ASKED_FIRST in tags_of(self.playbook)
+        if self.group:
+            self._inventory_with(self.target.hosts[0].name)
 
     @property
     def attempts(self) -> dict[str, Attempt]:
@@ -55,19 +66,12 @@ class Gates:
 
     def facts(self, hosts: Sequence[Host]) -> Objections:
         """They answer; one that is another machine than the one that was admitted is let out; no job starts."""
-        from gpuops.cli._outcomes import reasons
-
-        found, outcomes = fingerprints(self._of(hosts))
-        silent = {node: Objection(why, exit_code=3) for why, nodes in reasons(outcomes).items() for node in nodes}
-        objections = {**silent, **self.life.recognise(hosts, found)}
+        objections = self._recognised(hosts)
         return {**objections, **self.life.close([h for h in hosts if h.name not in objections], "onboarding")}
 
     def preflight(self, hosts: Sequence[Host]) -> Objections:
         """All GPUs are on the bus, and the playbook's steps tagged preflight hold."""
-        from gpuops.cli._play import tags_of
-
-        asked = ("preflight",) if "preflight" in tags_of(self.playbook) else ()
-        objections = _objections(*self._play(hosts, check=True, tags=asked)) if asked else {}
+        objections = _objections(*self._play(hosts, check=True, tags=(_ASKED_FIRST,))) if self._asks_first else {}
         return {**objections, **self._without_gpus(hosts)}
 
     def provision(self, hosts: Sequence[Host]) -> Objections:
@@ -78,8 +82,7 @@ class Gates:
         """Check mode finds nothing; what the nodes are from now on is asked again."""
         record, work = self._play(hosts, check=True)
         drifted = _drift(record, f"gpuops provision {self.playbook} --check --diff")
-        found, _ = fingerprints(self._of(hosts))
-        return {**drifted, **self.life.recognise(hosts, found), **_objections(record, work)}
+        return {**drifted, **self._recognised(hosts), **_objections(record, work)}
 
     def burn_in(self, hosts: Sequence[Host]) -> Objections:
         """The checks of the burn-in, on what it showed."""
@@ -104,8 +107,8 @@ class Gates:
         """The all-reduce between each node and one that is admitted; while none is, between the nodes themselves."""
         neighbours = self._neighbours(hosts)
         if len(hosts) + len(neighbours) < 2:
-            tell("no node is admitted yet, so there is nobody to be measured with")
-            return {}
+            alone = Objection("left out: no node is admitted yet, so there is nobody to be measured with", exit_code=0)
+            return {host.name: alone for host in hosts}
         names, target = {host.name for host in hosts}, self._of((*hosts, *neighbours))
         facts, _, left = self._measured(target, ("rail", "pair"))
         if neighbours and all(host.name in left for host in neighbours):
@@ -115,46 +118,62 @@ class Gates:
         return {name: why for name, why in _together(judged, left).items() if name in names}
 
     def admit(self, hosts: Sequence[Host]) -> Objections:
-        """Open the door, and write the node into its group."""
-        hindered = {name: Objection(why) for name, why in self.life.door.open(hosts).items()}
-        for host in hosts if self.group else ():
+        """Look once more, open the door, and write the node into its group."""
+        objections = self._ill(hosts) if "validate" not in self.without else {}
+        well = [host for host in hosts if host.name not in objections]
+        hindered = self.life.door.open(well)
+        for host in well if self.group else ():
             if host.name not in hindered:
                 self._join(host)
-        return hindered
+        return {**objections, **{name: Objection(why) for name, why in hindered.items()}}
+
+    def _ill(self, hosts: Sequence[Host]) -> dict[str, Objection]:
+        """Nodes that fail a quick check by now: what they passed may be weeks old."""
+        from gpuops.cli._health import profiles_of, quick_probes, unhealthy
+        from gpuops.cli._outcomes import facts_of
+
+        target = self._of(hosts)
+        known, silent = facts_of(target, quick_probes(), "looking once more")
+        ill = unhealthy(known, profiles_of(target.judged_hosts, known))
+        return {node: _untested(node, why) for node, why in {**silent, **ill}.items()}
 
     def _join(self, host: Host) -> None:
         from gpuops.errors import InputError
-        from gpuops.inventory.inventory import find
-        from gpuops.inventory.joining import with_member
         from gpuops.replacing import replace_file
 
         try:
-            path = find(self.target.name).resolve()
-            text = path.read_text("utf-8")
-            grown = with_member(text, str(path), self.group, host.name)
+            path, text, grown = self._inventory_with(host.name)
             if grown != text:
                 replace_file(path, grown.encode(), path.stat().st_mode & 0o777)
         except (InputError, OSError) as error:
             tell(f"{host.name} is admitted, and the inventory does not say so: {error}")
 
+    def _inventory_with(self, name: str) -> tuple[Path, str, str]:
+        """The inventory's file, its text, and the text with the node in the group; `InputError` where it cannot be."""
+        from gpuops.inventory.inventory import find
+        from gpuops.inventory.joining import with_member
+
+        path = find(self.target.name).resolve()
+        text = path.read_text("utf-8")
+        return path, text, with_member(text, str(path), self.group, name)
+
     def _without_gpus(self, hosts: Sequence[Host]) -> dict[str, Objection]:
         """Nodes on whose bus are fewer GPUs than their profile says; without a driver lspci alone can tell."""
-        from gpuops import assessment, facts, profile
+        from gpuops.cli._health import profiles_of
+        from gpuops.cli._outcomes import facts_of
         from gpuops.probes.lspci import gpu_functions
         from gpuops.probes.nvidia_smi import smi
-        from gpuops.probing import Unknown
 
-        def look(way: AgentTransport, host: Host) -> str:
-            known = facts.gather(host.name, way.batch, [gpu_functions, smi])
-            expected = assessment.profile_of(host, known, profile.known()).get("gpu.count")
-            functions = known[gpu_functions]
-            if expected is None or isinstance(functions, Unknown):
-                return ""
-            found = sum(function.is_gpu and not function.off_the_bus for function in functions)
-            return "" if found == expected else f"{found} GPUs are on its bus, and its profile has {expected}"
+        target = self._of(hosts)
+        known, silent = facts_of(target, [gpu_functions, smi], "counting GPUs")
+        expected = {name: found.get("gpu.count") for name, found in profiles_of(target.judged_hosts, known).items()}
+        counted = ((name, _miscounted(known[name], count)) for name, count in expected.items() if count)
+        return {**_silent(silent), **{name: objection for name, objection in counted if objection}}
 
-        outcomes = self._of(hosts).each(look, "counting GPUs")
-        return {o.node: Objection(o.value, "power-cycle it; reseat what is missing") for o in outcomes if o.value}
+    def _recognised(self, hosts: Sequence[Host]) -> dict[str, Objection]:
+        """Who does not answer, and who is not what it was."""
+        found, silent = fingerprints(self._of(hosts))
+        return {**_silent(silent), **self.life.recognise(hosts, found)}
 
     def _of(self, hosts: Iterable[Host]) -> Target:
         return only(self.target, list(hosts))
@@ -207,6 +226,25 @@ class Gates:
             if host.name in present and present[host.name].state == "admitted"
         ]
         return sorted(alike, key=lambda host: host.rack not in racks)[:_MOST_NEIGHBOURS]
+
+
+def _silent(silent: Mapping[str, str]) -> dict[str, Objection]:
+    return {node: Objection(why, exit_code=3) for node, why in silent.items()}
+
+
+def _miscounted(facts: Facts, expected: int) -> Objection | None:
+    """Whether as many GPUs are on a node's bus as are ``expected``, or why nobody can tell."""
+    from gpuops.probes.lspci import gpu_functions
+    from gpuops.probing import Unknown
+
+    functions = facts[gpu_functions]
+    if isinstance(functions, Unknown):
+        return Objection(f"its GPUs cannot be counted: {functions.why}", exit_code=3)
+    found = sum(function.is_gpu and not function.off_the_bus for function in functions)
+    if found == expected:
+        return None
+    why = f"{found} GPUs are on its bus, and its profile has {expected}"
+    return Objection(why, "power-cycle it; reseat what is missing")
 
 
 def _stop_if(*, interrupted: bool) -> None:

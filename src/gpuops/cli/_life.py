@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -13,8 +13,8 @@ from typing import TYPE_CHECKING
 from gpuops.cli._options import Target, this_machine
 
 if TYPE_CHECKING:
-    from gpuops.fleet import Outcome
     from gpuops.inventory import Host
+    from gpuops.lifecycle.claims import Claims
     from gpuops.lifecycle.doors import Door
     from gpuops.store import Fingerprint, Store
 
@@ -27,11 +27,19 @@ def open_store(target: Target) -> Store:
 
 
 @contextlib.contextmanager
-def a_run(store: Store) -> Iterator[str]:
-    """A run of this command line, ended in the store whatever happens."""
+def a_run(store: Store, nodes: Iterable[str]) -> Iterator[tuple[str, Claims]]:
+    """A run of this command line that decides about ``nodes``, ended in the store whatever happens.
+
+    `gpuops.errors.LockedError` where another one decides about one of them.
+    """
+    from gpuops.lifecycle.claims import Claims
+    from gpuops.project import operator_name
+
     run = store.begin(" ".join(["gpuops", *sys.argv[1:]]))
     try:
-        yield run
+        with Claims(store.path.parent / "claims") as claims:
+            claims.take(nodes, f"{operator_name()}, run {run}, process {os.getpid()},")
+            yield run, claims
     finally:
         store.end(run)
 
@@ -63,15 +71,13 @@ def only(target: Target, hosts: Sequence[Host]) -> Target:
     return chosen
 
 
-def fingerprints(target: Target) -> tuple[dict[str, Fingerprint], list[Outcome[Fingerprint]]]:
-    """What the nodes are now, and how asking them went."""
-    from gpuops import facts
+def fingerprints(target: Target) -> tuple[dict[str, Fingerprint], dict[str, str]]:
+    """What the nodes are now, and why the others do not tell."""
+    from gpuops.cli._outcomes import facts_of
     from gpuops.lifecycle.fingerprint import NEEDS, fingerprint_of
 
-    outcomes = target.each(
-        lambda way, host: fingerprint_of(facts.gather(host.name, way.batch, NEEDS)), "what the nodes are"
-    )
-    return {outcome.node: outcome.value for outcome in outcomes if outcome.value is not None}, outcomes
+    known, silent = facts_of(target, NEEDS, "what the nodes are")
+    return {node: fingerprint_of(facts) for node, facts in known.items()}, silent
 
 
 def closed_in(door: Door, hosts: Mapping[str, Host], states: Mapping[str, str], why: str) -> dict[str, str]:

@@ -85,18 +85,9 @@ def probes() -> list[Probe[Any]]:
 
 def gather(target: Target, *, keep_answers: bool = False) -> tuple[dict[str, Facts], dict[str, str]]:
     """What the nodes say, and why the others do not."""
-    from gpuops import facts
-    from gpuops.cli._outcomes import reasons
-    from gpuops.fleet import uninterrupted
+    from gpuops.cli._outcomes import facts_of
 
-    asked = probes()
-    outcomes = uninterrupted(
-        target.each(
-            lambda way, host: facts.gather(host.name, way.batch, asked, keep_answers=keep_answers), "reaching nodes"
-        )
-    )
-    silent = {node: why for why, nodes in reasons(outcomes).items() for node in nodes}
-    return {outcome.node: outcome.value for outcome in outcomes if outcome.value is not None}, silent
+    return facts_of(target, probes(), "reaching nodes", keep_answers=keep_answers)
 
 
 def measure(target: Target, known: Mapping[str, Facts], wish: Wish) -> tuple[dict[str, Facts], Measurement]:

@@ -2,11 +2,28 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
+    from gpuops.cli._options import Target
+    from gpuops.facts import Facts
     from gpuops.fleet import Outcome
+    from gpuops.probing import Probe
+
+
+def facts_of(
+    target: Target, probes: Sequence[Probe[Any]], what: str, *, keep_answers: bool = False
+) -> tuple[dict[str, Facts], dict[str, str]]:
+    """What the nodes answer to ``probes``, and why the others do not; `Interrupted` after Ctrl-C."""
+    from gpuops import facts
+    from gpuops.fleet import uninterrupted
+
+    outcomes = uninterrupted(
+        target.each(lambda way, host: facts.gather(host.name, way.batch, probes, keep_answers=keep_answers), what)
+    )
+    silent = {node: why for why, nodes in reasons(outcomes).items() for node in nodes}
+    return {outcome.node: outcome.value for outcome in outcomes if outcome.value is not None}, silent
 
 
 def reasons(outcomes: Iterable[Outcome[Any]]) -> dict[str, list[str]]:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-import datetime as dt
+from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
 import click
@@ -10,9 +10,10 @@ import click
 from gpuops.cli._options import Target, target_options, tell
 
 if TYPE_CHECKING:
+    from gpuops.facts import Facts
     from gpuops.inventory import Host
-    from gpuops.lifecycle.doors import Door
-    from gpuops.store import Fingerprint, Move, Store
+    from gpuops.lifecycle.life import Life
+    from gpuops.store import Fingerprint, Move
 
 
 @click.command()
@@ -23,52 +24,56 @@ if TYPE_CHECKING:
 def command(target: Target, nodes: tuple[str, ...], reason: str, *, force: bool) -> int:
     """Let NODES take jobs again, where they are the machines that passed every gate of `gpuops onboard`.
 
-    Each node is asked what it is: driver, kernel, firmware, serial numbers. A changed one must be onboarded again. A
-    node that somebody else drained or cordoned is left alone.
+    Each node is asked what it is (driver, kernel, firmware, serial numbers) and what the quick checks ask. A changed
+    one must be onboarded again. A node that somebody else drained or cordoned is left alone.
 
     \b
-    Exit codes: 0 they take jobs, 1 one does not, 2 wrong input, 3 a node unreachable.
+    Exit codes: 0 they take jobs, 1 one does not, 2 wrong input,
+                3 a node unreachable, 4 somebody else works on a node.
     """  # noqa: D301 - click needs the character itself
-    from gpuops.cli._life import a_run, door_of, fingerprints, named, open_store
-    from gpuops.cli._outcomes import exit_code, reasons
+    from gpuops.cli._health import quick_probes
+    from gpuops.cli._life import a_run, door_of, named, open_store
+    from gpuops.cli._outcomes import facts_of
+    from gpuops.lifecycle.fingerprint import NEEDS, fingerprint_of
+    from gpuops.lifecycle.life import Life
     from gpuops.store import Move
 
     target = named(target, nodes)
-    found, outcomes = fingerprints(target)
-    refused = {node: why for why, silent in reasons(outcomes).items() for node in silent}
-    door = door_of(target)
-    with open_store(target) as store, a_run(store) as run:
-        for host in target.hosts:
-            if host.name in found:
-                why = "" if force else _objection(store, run, host.name, found[host.name])
+    known, silent = facts_of(target, quick_probes(*NEEDS), "what the nodes are")
+    found = {node: fingerprint_of(facts) for node, facts in known.items()}
+    hosts = [host for host in target.hosts if host.name in found]
+    with open_store(target) as store, a_run(store, found) as (run, _):
+        life = Life(store, run, door_of(target))
+        refused = {} if force else _objections(life, target, known, found)
+        for host in hosts:
+            if host.name not in refused:
                 admitted = Move("admitted", f"{reason}, untested" if force else reason, found[host.name])
-                why = why or _let_in(store, run, door, host, admitted)
-                refused |= {host.name: why} if why else {}
-    for node, why in refused.items():
+                refused |= _let_in(life, host, admitted)
+    for node, why in {**silent, **refused}.items():
         tell(f"{node}: {why}")
-    return exit_code(outcomes, found=int(bool(refused.keys() & found.keys())))
+    return 1 if refused else 3 if silent else 0
 
 
-def _objection(store: Store, run: str, node: str, found: Fingerprint) -> str:
-    """Which proof is missing; a machine that changed loses what it had."""
-    from gpuops.lifecycle.gates import admission
-    from gpuops.lifecycle.states import demotion
+def _objections(
+    life: Life, target: Target, known: Mapping[str, Facts], found: Mapping[str, Fingerprint]
+) -> dict[str, str]:
+    """Which proof is missing, and who is not well; a machine that changed loses what it had."""
+    from gpuops.cli._health import profiles_of, unhealthy
 
-    before = store.last(node)
-    made = demotion(before, found)
-    if made:
-        store.move(node, run, lambda _: made)
-        return f"{made.why}; gpuops onboard {node}"
-    missing = admission(before, store.passed(node), found, dt.datetime.now(dt.timezone.utc))
-    names = ", ".join(gate.name for gate in missing)
-    return f"not proved for this machine: {names}; gpuops onboard {node}" if missing else ""
+    hosts = [host for host in target.hosts if host.name in found]
+    changed = {
+        node: f"{objection.why}; gpuops onboard {node}" for node, objection in life.recognise(hosts, found).items()
+    }
+    unproved = {host.name: f"{why}; gpuops onboard {host.name}" for host in hosts if (why := life.unproved(host))}
+    ill = unhealthy(known, profiles_of(target.judged_hosts, known))
+    told = {node: f"{why}; gpuops validate --limit {node} tells more" for node, why in ill.items()}
+    return {**unproved, **told, **changed}
 
 
-def _let_in(store: Store, run: str, door: Door, host: Host, admitted: Move) -> str:
+def _let_in(life: Life, host: Host, admitted: Move) -> Mapping[str, str]:
     """Open the door and keep that it is open; why it stays shut otherwise."""
-    hindered = door.open([host])
-    if host.name in hindered:
-        return hindered[host.name]
-    store.move(host.name, run, lambda _: admitted)
-    click.echo(f"{host.name}   {admitted.state}   {admitted.why}")
-    return ""
+    hindered = life.door.open([host])
+    if not hindered:
+        life.store.move(host.name, life.run, lambda _: admitted)
+        click.echo(f"{host.name}   {admitted.state}   {admitted.why}")
+    return hindered

@@ -29,7 +29,8 @@ def command(target: Target, nodes: tuple[str, ...], reason: str, wait_seconds: f
     somebody else drained keeps that reason. An admitted node is drained then; any other stays what it is.
 
     \b
-    Exit codes: 0 closed (and empty, with --wait), 1 not so, 2 wrong input.
+    Exit codes: 0 closed (and empty, with --wait), 1 not so, 2 wrong input,
+                4 somebody else works on a node.
     """  # noqa: D301 - click needs the character itself
     from gpuops.cli._life import a_run, closed_in, door_of, named, open_store
     from gpuops.lifecycle.states import State, state_of, step
@@ -40,7 +41,7 @@ def command(target: Target, nodes: tuple[str, ...], reason: str, wait_seconds: f
 
     hosts = {host.name: host for host in named(target, nodes).hosts}
     door = door_of(target)
-    with open_store(target) as store, a_run(store) as run:
+    with open_store(target) as store, a_run(store, hosts) as (run, _):
         present = store.present()
         hindered = closed_in(door, hosts, {name: left(present.get(name)) for name in hosts}, reason)
         for name in hosts:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
@@ -13,7 +14,7 @@ if TYPE_CHECKING:
     from gpuops.cli._gates import Gates
     from gpuops.inventory import Host
     from gpuops.lifecycle.gates import Gate
-    from gpuops.lifecycle.life import Life, Objection
+    from gpuops.lifecycle.life import Life
 
 _GATES = ("preflight", "burn-in", "validate", "pair")
 """Those that a person may leave out; without the others nothing would be onboarded."""
@@ -53,8 +54,9 @@ def command(
     only asked whether it is still what it was, and not disturbed.
 
     \b
-    Exit codes: 0 admitted, 1 a gate failed or an admitted node drifted, 2 wrong input,
-                3 a node unreachable or a person needed, 4 somebody else works on a node, 130 interrupted.
+    Exit codes: 0 admitted, 1 a gate failed or an admitted node drifted,
+                2 wrong input, 3 a node unreachable or a person needed,
+                4 somebody else works on a node, 130 interrupted.
     """  # noqa: D205, D301 - click needs the character itself, and one paragraph
     from gpuops.cli._burning import seconds_of
     from gpuops.cli._gates import Gates
@@ -64,12 +66,19 @@ def command(
     seconds = seconds_of(burn)
     names = {host.name for host in replace(named(target, nodes), ask_pass=False, ask_become_pass=False).hosts}
     hosts = [host for host in target.hosts if host.name in names]
-    with open_store(target) as store, a_run(store) as run:
-        life = Life(store, run, door_of(target), _tell)
+    with open_store(target) as store, a_run(store, names) as (run, claims):
+
+        def hear(node: str, gate: Gate, told: str) -> None:
+            _tell(node, gate, told, max(map(len, names)))
+            if node in life.stopped:
+                claims.drop(node)
+
+        life = Life(store, run, door_of(target), hear)
         gates = Gates(target, life, playbook, engine, seconds, group, frozenset(without), break_lock)
         _climb(gates, life, hosts)
-    for node, (gate, objection) in life.stopped.items():
-        _explain(node, gate, objection)
+    if life.stopped:
+        stopped = ", ".join(f"{node} at {gate.name}" for node, (gate, _) in life.stopped.items())
+        click.echo(f"\nstopped: {stopped}; the same command goes on from there")
     return exit_code(life.stopped)
 
 
@@ -85,16 +94,9 @@ def _climb(gates: Gates, life: Life, hosts: list[Host]) -> None:
             life.climb(some, gates_for(state_of(present.get(some[0].name))), gates.attempts)
 
 
-def _tell(node: str, gate: Gate, told: str) -> None:
-    from gpuops.report.page import clean
+def _tell(node: str, gate: Gate, told: str, width: int) -> None:
+    """``gpu01   burn-in      passed``."""
+    from gpuops.report.page import Page, clean
 
-    click.echo(f"{clean(node)}   {gate.name:<12} {clean(told)}")
-
-
-def _explain(node: str, gate: Gate, objection: Objection) -> None:
-    from gpuops.report.page import clean
-
-    click.echo(f"\n{node} stopped at {gate.name}: {clean(objection.why)}")
-    if objection.advice:
-        click.echo(f"  do: {clean(objection.advice)}")
-    click.echo(f"  then: gpuops onboard {node}")
+    for line in Page.of(sys.stdout).labelled(f"{clean(node):<{width}}   {gate.name}", clean(told), width + 16):
+        click.echo(line)

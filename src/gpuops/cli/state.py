@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import json
+import sys
 from collections.abc import Mapping
 from dataclasses import asdict
 from typing import TYPE_CHECKING, Any
@@ -23,25 +25,29 @@ def command() -> None:
 @command.command("list")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def list_(*, as_json: bool) -> None:
-    """List every node that has a history: what it is, since when, by whom, why."""
-    from gpuops.report.page import clean
+    """List what every node is, since when, by whom and why."""
+    from gpuops.cli._options import tell
+    from gpuops.report.page import Page, clean
 
     with _store() as store:
         present = store.present()
     if as_json:
         click.echo(json.dumps({name: _document(event) for name, event in present.items()}, indent=1))
         return
+    if not present:
+        tell("no node has a history yet; gpuops onboard begins one")
     names, states = max(map(len, present), default=0), max((len(e.state) for e in present.values()), default=0)
     for name, event in present.items():
-        since = f"{event.at:%Y-%m-%d %H:%M}"
-        click.echo(clean(f"{name:<{names}}  {event.state:<{states}}  {since}  {event.who}  {event.why}"))
+        label = f"{name:<{names}}  {event.state:<{states}}  {_when(event.at)}  "
+        for line in Page.of(sys.stdout).labelled(label, clean(f"{event.who}  {event.why}"), len(label)):
+            click.echo(line)
 
 
 @command.command()
 @click.argument("node")
 @click.option("--json", "as_json", is_flag=True, help="One JSON document.")
 def show(node: str, *, as_json: bool) -> None:
-    """Show what NODE is and was, the gates that it passed, and the machine that it was then."""
+    """Show what NODE is and was, and what it passed."""
     from gpuops.errors import InputError, did_you_mean
     from gpuops.lifecycle.states import followers, state_of
     from gpuops.report.page import Page, clean
@@ -55,14 +61,15 @@ def show(node: str, *, as_json: bool) -> None:
         click.echo(json.dumps({**_document(history[-1]), "gates": gates, "history": [*map(_document, history)]}))
         return
     click.echo(f"{node}   {history[-1].state}   next: {', '.join(followers(state_of(history[-1])))}")
-    page = Page()
+    page = Page.of(sys.stdout)
     for part, values in history[-1].fingerprint.items():
         for line in page.labelled(f"  {part}", clean(", ".join(values)), 18):
             click.echo(line)
     for gate in passed:
-        click.echo(f"  {gate.gate:<16}passed {gate.at:%Y-%m-%d %H:%M}")
+        click.echo(f"  {gate.gate:<16}passed {_when(gate.at)}")
     for event in history:
-        click.echo(clean(f"  {event.at:%Y-%m-%d %H:%M}  {event.state}  {event.who}  {event.why}"))
+        for line in page.labelled(f"  {_when(event.at)}  {event.state}", clean(f"{event.who}  {event.why}"), 33):
+            click.echo(line)
 
 
 @command.command("set")
@@ -71,9 +78,10 @@ def show(node: str, *, as_json: bool) -> None:
 @click.option("--reason", required=True, metavar="WHY", help="Why; it is kept, and told by the scheduler.")
 @target_options
 def set_(target: Target, node: str, state: str, reason: str) -> int:
-    """Make NODE repair, rma, retired, new again …: what follows from what it is now.
+    """Make NODE repair, rma, retired, or new again.
 
-    The node is closed to jobs. What takes jobs again is `gpuops admit` or `gpuops onboard`.
+    Each as far as it follows from what the node is. It is closed to jobs then; what lets it take jobs again is
+    `gpuops admit` or `gpuops onboard`.
     """
     from gpuops.cli._life import a_run, closed_in, door_of, named, open_store
     from gpuops.cli._options import tell
@@ -84,7 +92,7 @@ def set_(target: Target, node: str, state: str, reason: str) -> int:
     if wanted == "admitted":
         raise InputError(f"a node is admitted with: gpuops admit {node}")
     hosts = {host.name: host for host in named(target, [node]).hosts}
-    with open_store(target) as store, a_run(store) as run:
+    with open_store(target) as store, a_run(store, hosts) as (run, _):
         for name in hosts:
             step(store.last(name), wanted, reason)  # refuses before anything is closed
         hindered = closed_in(door_of(target), hosts, dict.fromkeys(hosts, wanted), reason)
@@ -94,6 +102,11 @@ def set_(target: Target, node: str, state: str, reason: str) -> int:
     for name, why in hindered.items():
         tell(f"{name}: {why}")
     return 1 if hindered else 0
+
+
+def _when(at: dt.datetime) -> str:
+    """In this machine's time."""
+    return f"{at.astimezone():%Y-%m-%d %H:%M}"
 
 
 def _store() -> Any:

@@ -35,7 +35,7 @@ def _parts(facts: Facts) -> Iterator[tuple[str, tuple[str, ...]]]:
     installed, ports, cards = facts[packages], facts[ib_ports], facts[smi]
     if not isinstance(installed, Unknown):
         stack = (f"{name} {version}" for name, version in installed.items() if name.startswith(_FABRIC_STACK))
-        yield "network stack", tuple(sorted(stack))
+        yield "network stack", tuple(sorted(stack)) or ("the kernel's own",)
     if not isinstance(ports, Unknown):
         yield "HCA firmware", tuple(sorted({f"{port.device} {port.firmware}" for port in ports if port.firmware}))
     if not isinstance(cards, Unknown) and not cards.error:
@@ -55,6 +55,11 @@ def differences(before: Fingerprint, after: Fingerprint) -> list[str]:
         for part, values in before.items()
         if part in after and values != after[part]
     ]
+
+
+def untold(before: Fingerprint, after: Fingerprint) -> str:
+    """The parts that a node told before and tells no more: ``GPU UUIDs, GPU serials``."""
+    return ", ".join(part for part in before if part not in after)
 
 
 def _only(values: tuple[str, ...], others: tuple[str, ...]) -> str:

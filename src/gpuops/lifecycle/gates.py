@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
 from gpuops.lifecycle.fingerprint import differences
-from gpuops.lifecycle.states import LADDER, State, state_of, step
+from gpuops.lifecycle.states import HANDS, LADDER, State, state_of, step
 from gpuops.store import Event, Fingerprint, Move, Passed
 
 KEPT_DAYS = 30
@@ -46,11 +46,21 @@ def gates_for(state: State) -> tuple[Gate, ...]:
     return tuple(gate for gate in GATES if state != "admitted" or not gate.disturbs)
 
 
+def proofs(history: Sequence[Event], passed: Iterable[Passed]) -> tuple[Passed, ...]:
+    """What a node passed since hands were last in it: what they changed need not show in a fingerprint."""
+    mended = max((event.at for event in history if event.state in HANDS), default=None)
+    return tuple(known for known in passed if mended is None or known.at > mended)
+
+
 def counts_still(gate: Gate, passed: Iterable[Passed], fingerprint: Fingerprint, now: dt.datetime) -> bool:
-    """The gate was passed by this very machine, and not too long ago."""
+    """The gate was passed by this very machine, and not too long ago.
+
+    A machine that tells less of itself than it did then is not known to be the same.
+    """
     return gate.kept and any(
         known.gate == gate.name
         and now - known.at < dt.timedelta(days=KEPT_DAYS)
+        and known.fingerprint.keys() <= fingerprint.keys()
         and not differences(known.fingerprint, fingerprint)
         for known in passed
     )
@@ -66,9 +76,10 @@ def earned(before: Event | None, gate: Gate, why: str, fingerprint: Fingerprint)
     return step(before, gate.earns, why, fingerprint)
 
 
-def admission(before: Event | None, passed: Iterable[Passed], found: Fingerprint, now: dt.datetime) -> tuple[Gate, ...]:
-    """The gates whose proof is missing for a node that shall take jobs; none: it may be admitted."""
-    if state_of(before) not in ("validated", "drained", "admitted"):
-        return tuple(gate for gate in GATES if gate.earns != "admitted" or gate.kept)
-    passed = tuple(passed)
-    return tuple(gate for gate in GATES if gate.kept and not counts_still(gate, passed, found, now))
+def unproved(before: Event | None, passed: Sequence[Passed], found: Fingerprint, now: dt.datetime) -> str:
+    """What is missing of a node that shall take jobs; empty where it may be admitted."""
+    state = state_of(before)
+    if state not in ("validated", "drained", "admitted"):
+        return f"it is {state}{f' ({before.why})' if before else ''}"
+    missing = [gate.name for gate in GATES if gate.kept and not counts_still(gate, passed, found, now)]
+    return f"not proved for this machine: {', '.join(missing)}" if missing else ""

@@ -10,20 +10,30 @@ from dataclasses import dataclass, field
 from gpuops.errors import InputError
 from gpuops.inventory import Host
 from gpuops.lifecycle.doors import Door
-from gpuops.lifecycle.gates import Gate, counts_still, earned
+from gpuops.lifecycle.fingerprint import untold
+from gpuops.lifecycle.gates import Gate, counts_still, earned, proofs, unproved
 from gpuops.lifecycle.states import demotion, state_of, step
-from gpuops.store import Event, Fingerprint, Move, Store
+from gpuops.store import Event, Fingerprint, Move, Passed, Store
 
 
 @dataclass(frozen=True)
 class Objection:
-    """Why a node did not pass, what to do about it, and the exit code that follows."""
+    """Why a node did not pass, what to do about it, and the exit code that follows.
+
+    With 0 nobody could try it: the node goes on, and has not passed.
+    """
 
     why: str
     advice: str = ""
     exit_code: int = 1
 
+    def __str__(self) -> str:
+        return f"{self.why}; to do: {self.advice}" if self.advice else self.why
 
+
+_LEFT_OUT = Objection("left out", exit_code=0)
+_STOPPED = "stopped at "
+_ASK = "gpuops validate --limit {} tells why"
 Attempt = Callable[[Sequence[Host]], Mapping[str, Objection]]
 """Tries a gate on nodes; what is objected to, by node. Who is not named passed."""
 Watch = Callable[[str, Gate, str], None]
@@ -49,27 +59,40 @@ class Life:
             due = [host for host in hosts if gate.name in attempts and not self._counts_still(host, gate)]
             objections = attempts[gate.name](due) if due else {}
             for host in hosts:
-                if host.name in objections:
-                    self._stop(host, gate, objections[host.name])
+                objection = objections.get(host.name) if gate.name in attempts else _LEFT_OUT
+                if objection and objection.exit_code:
+                    self._stop(host, gate, objection)
                 else:
-                    self._pass(host, gate, tried=host in due, left_out=gate.name not in attempts)
+                    self._pass(host, gate, tried=host in due, left_out=objection.why if objection else "")
             hosts = [host for host in hosts if host.name not in self.stopped]
+        for host in hosts:
+            self._clear(host)
         return list(hosts)
 
     def recognise(self, hosts: Sequence[Host], found: Mapping[str, Fingerprint]) -> dict[str, Objection]:
-        """Hold what the nodes are against what was tested. One that takes jobs and is another machine is let out."""
-        objections = {}
+        """Hold what the nodes are against what was tested.
+
+        One that takes jobs and is another machine is let out; one that no longer tells what it is, is only told of.
+        """
         self.fingerprints |= found
-        for host in hosts:
-            before = self.store.last(host.name)
-            if host.name not in found or demotion(before, found[host.name]) is None:
-                continue
-            made = self.store.move(host.name, self.run, functools.partial(_demoted, found[host.name]))
-            if state_of(before) == "admitted":
-                hindered = self.door.close([host], "provisioned", made.why).get(host.name, "")
-                why = f"{made.why}{f'; and it cannot be closed to jobs: {hindered}' if hindered else ''}"
-                objections[host.name] = Objection(why, f"when its jobs have ended: gpuops onboard {host.name}")
-        return objections
+        objections = ((host.name, self._recognised(host, found[host.name])) for host in hosts if host.name in found)
+        return {node: objection for node, objection in objections if objection}
+
+    def _recognised(self, host: Host, found: Fingerprint) -> Objection | None:
+        before = self.store.last(host.name)
+        admitted = before is not None and state_of(before) == "admitted"
+        if demotion(before, found):
+            made = self.store.move(host.name, self.run, functools.partial(_demoted, found))
+            hindered = self.door.close([host], "provisioned", made.why).get(host.name, "") if admitted else ""
+            why = f"{made.why}{f'; and it cannot be closed to jobs: {hindered}' if hindered else ''}"
+            return Objection(why, "let its jobs end, and onboard it anew") if admitted else None
+        hidden = untold(before.fingerprint, found) if before and admitted else ""
+        return Objection(f"it tells no more of its {hidden}", _ASK.format(host.name), exit_code=3) if hidden else None
+
+    def unproved(self, host: Host) -> str:
+        """What a node lacks that shall take jobs; empty where all is proved of the machine that it is now."""
+        now, found = dt.datetime.now(dt.timezone.utc), self.fingerprints.get(host.name, {})
+        return unproved(self.store.last(host.name), self._proofs(host), found, now)
 
     def close(self, hosts: Sequence[Host], why: str) -> dict[str, Objection]:
         """Keep jobs away from nodes that are not admitted; what hinders it."""
@@ -83,26 +106,36 @@ class Life:
     def _counts_still(self, host: Host, gate: Gate) -> bool:
         found = self.fingerprints.get(host.name)
         now = dt.datetime.now(dt.timezone.utc)
-        return bool(found) and counts_still(gate, self.store.passed(host.name), found or {}, now)
+        return bool(found) and counts_still(gate, self._proofs(host), found or {}, now)
 
-    def _pass(self, host: Host, gate: Gate, *, tried: bool, left_out: bool) -> None:
+    def _proofs(self, host: Host) -> tuple[Passed, ...]:
+        return proofs(self.store.history(host.name), self.store.passed(host.name))
+
+    def _pass(self, host: Host, gate: Gate, *, tried: bool, left_out: str) -> None:
         fingerprint = self.fingerprints.get(host.name, {})
-        told = "left out" if left_out else "passed" if tried else "passed before, and it is the same machine"
-        why = f"{gate.name} was left out" if left_out else gate.shows
+        told = left_out or ("passed" if tried else "passed before, and it is the same machine")
+        why = f"{gate.name} was {left_out}" if left_out else gate.shows
         if earned(self.store.last(host.name), gate, why, fingerprint):
             self.store.move(host.name, self.run, functools.partial(_risen, gate, why, fingerprint))
-        if tried:
+        if tried and not left_out:
             self.store.note(host.name, gate.name, self.run, fingerprint)
         self.watch(host.name, gate, told)
 
     def _stop(self, host: Host, gate: Gate, objection: Objection) -> None:
-        why = f"stopped at {gate.name}: {objection.why}"
-        state = state_of(self.store.last(host.name))
-        self.store.move(host.name, self.run, lambda now: step(now, state_of(now), why))
+        before = self.store.last(host.name)
+        state, why = state_of(before), f"{_STOPPED}{gate.name}: {objection.why}"
+        if before is None or before.why != objection.why:  # as it is where another machine was recognised
+            self.store.move(host.name, self.run, lambda now: step(now, state_of(now), why))
         self.stopped[host.name] = (gate, objection)
-        self.watch(host.name, gate, f"stopped: {objection.why}")
+        self.watch(host.name, gate, f"stopped: {objection}")
         if state != "admitted":
             self.door.close([host], state, f"{gate.name}: {objection.why}")
+
+    def _clear(self, host: Host) -> None:
+        """What an admitted node was stopped at before is over."""
+        before = self.store.last(host.name)
+        if before and before.why.startswith(_STOPPED):
+            self.store.move(host.name, self.run, lambda now: step(now, state_of(now), "it is again as it was admitted"))
 
 
 def _demoted(found: Fingerprint, now: Event | None) -> Move:

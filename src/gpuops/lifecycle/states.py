@@ -17,6 +17,8 @@ STATES: tuple[State, ...] = get_args(State)
 LADDER: tuple[State, ...] = ("new", "provisioned", "burned_in", "validated", "admitted")
 """From a node that answers to one that takes jobs; each is earned by the gates before it."""
 _UP: Mapping[State, State] = dict(itertools.pairwise(LADDER))
+HANDS: tuple[State, ...] = ("repair", "rma", "retired")
+"""In which of them hands may be in the machine, so that what it proved before proves nothing of it afterwards."""
 _AWAY: tuple[State, ...] = ("repair", "retired")
 """What any node can become, whatever it was."""
 _ASIDE: Mapping[State, tuple[State, ...]] = {

@@ -7,7 +7,6 @@ only with ``--break-lock``, or where it is the same run, resumed.
 from __future__ import annotations
 
 import datetime as dt
-import getpass
 import json
 import os
 import socket
@@ -17,6 +16,7 @@ from typing import Any
 
 from gpuops.errors import LockedError, NodeError
 from gpuops.playbook.site import Site
+from gpuops.project import operator_name
 from gpuops.shell import Command
 
 FOLDER = "/run/gpuops"
@@ -39,13 +39,6 @@ def _boot_id() -> str:
     return path.read_text().strip() if path.exists() else ""
 
 
-def _user() -> str:
-    try:
-        return getpass.getuser()
-    except (KeyError, OSError):  # a user id without a name, as in many containers
-        return str(os.getuid())
-
-
 def _runs(pid: int) -> bool:
     try:
         os.kill(pid, 0)
@@ -61,7 +54,7 @@ class Owner:
     """Who holds a lock: the run, its process, and the machine and the boot in which that process lives."""
 
     run: str
-    who: str = field(default_factory=_user)
+    who: str = field(default_factory=operator_name)
     machine: str = field(default_factory=socket.gethostname)
     since: str = field(default_factory=lambda: dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"))
     pid: int = field(default_factory=os.getpid)

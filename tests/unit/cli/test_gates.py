@@ -1,13 +1,17 @@
 """What the gates of onboarding make of playbooks' results, verdicts and neighbours."""
 
+import dataclasses
+import datetime as dt
+
 import click
 import pytest
 
 from gpuops.cli._burning import seconds_of
-from gpuops.cli._gates import Gates, _drift, _first_of_each, _objections, _together
+from gpuops.cli._gates import Gates, _drift, _first_of_each, _miscounted, _objections, _together
 from gpuops.cli._options import Target
 from gpuops.content import builtin
-from gpuops.errors import LockedError
+from gpuops.errors import InputError, LockedError
+from gpuops.facts import Facts
 from gpuops.judging import Finding, Verdict, discover
 from gpuops.lifecycle.doors import NoDoor
 from gpuops.lifecycle.life import Life, Objection
@@ -15,6 +19,8 @@ from gpuops.playbook.loading import load_playbook
 from gpuops.playbook.result import Result
 from gpuops.playbook.running import Record
 from gpuops.playbook.task import Library
+from gpuops.probes.lspci import PciFunction
+from gpuops.probing import Unknown
 from gpuops.store import Move, Store
 
 FINDING = Finding("a GPU is missing", fix="reseat it", subject="node")
@@ -97,6 +103,7 @@ all:
 @pytest.fixture
 def gates(tmp_path, monkeypatch):
     (tmp_path / "inventory.yml").write_text(INVENTORY)
+    (tmp_path / "p.yml").write_text("- {hosts: all, tasks: [{command: {words: [x], always: true}}]}\n")
     monkeypatch.chdir(tmp_path)
     target = Target("inventory.yml", None, None, 1.0, 1.0, ask_pass=False, ask_become_pass=False)
     with Store(tmp_path / "state.db") as store:
@@ -112,10 +119,36 @@ def test_neighbours_are_admitted_nodes_of_the_same_kind_their_own_rack_first(gat
     assert [host.name for host in gates._neighbours([a1])] == ["a3", "a2"]
 
 
-def test_the_first_node_has_nobody_to_be_measured_with(gates, capsys):
+def test_the_first_node_has_nobody_to_be_measured_with(gates):
     (*_, a4, _a5) = gates.target.hosts
-    assert gates.pair([a4]) == {}
-    assert "no node is admitted yet" in capsys.readouterr().err
+    (told,) = gates.pair([a4]).values()
+    assert "no node is admitted yet" in told.why
+    assert told.exit_code == 0
+
+
+@pytest.mark.parametrize(("group", "playbook"), [("nobody", "p.yml"), ("", "q.yml")])
+def test_what_is_not_there_is_refused_before_any_gate(gates, group, playbook):
+    with pytest.raises(InputError):
+        Gates(gates.target, gates.life, playbook, group=group)
+
+
+GPU = PciFunction("0000:1b:00.0", "0302", "10de", "2330", "a1", "")
+
+
+@pytest.mark.parametrize(
+    ("functions", "told"),
+    [
+        ((GPU, GPU), ""),
+        ((GPU,), "1 GPUs are on its bus, and its profile has 2"),
+        ((GPU, dataclasses.replace(GPU, revision="ff")), "1 GPUs are on its bus"),
+        (Unknown("there is no lspci"), "its GPUs cannot be counted: there is no lspci"),
+    ],
+)
+def test_gpus_are_counted_on_the_bus_and_what_cannot_be_counted_does_not_pass(functions, told):
+    now = dt.datetime.now(dt.timezone.utc)
+    objection = _miscounted(Facts("a1", now, {"gpu_functions": functions}), 2)
+    assert (objection.why if objection else "").startswith(told)
+    assert bool(objection) is bool(told)
 
 
 def test_a_gate_that_is_left_out_is_not_tried(gates):
@@ -129,7 +162,7 @@ def test_a_time_is_read_as_people_write_it(text, seconds):
     assert seconds_of(text) == seconds
 
 
-@pytest.mark.parametrize("text", ["", "m", "-3m", "30 minutes", "1e9"])
+@pytest.mark.parametrize("text", ["", "m", "-3m", "30 minutes", "1e9", "0", "0.0h"])
 def test_what_is_no_time_is_refused(text):
     with pytest.raises(click.BadParameter):
         seconds_of(text)

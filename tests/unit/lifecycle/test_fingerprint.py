@@ -57,6 +57,7 @@ def test_cards_in_another_order_are_the_same_machine():
         ({"ib_ports": (port("mlx5_0", "28.39.1002"), port("mlx5_1", "28.40"))},
          "HCA firmware mlx5_1 28.39.1002 → mlx5_1 28.40"),
         ({"packages": {"doca-ofed": "3.3.0"}}, "network stack doca-ofed 3.2.1 → doca-ofed 3.3.0"),
+        ({"packages": {}}, "network stack doca-ofed 3.2.1 → the kernel's own"),
     ],
 )  # fmt: skip
 def test_what_changed_is_told(changes, told):

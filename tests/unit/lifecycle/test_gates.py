@@ -1,8 +1,9 @@
+import dataclasses
 import datetime as dt
 
 import pytest
 
-from gpuops.lifecycle.gates import GATES, KEPT_DAYS, admission, counts_still, earned, gates_for
+from gpuops.lifecycle.gates import GATES, KEPT_DAYS, counts_still, earned, gates_for, proofs, unproved
 from gpuops.lifecycle.states import LADDER, STATES
 from gpuops.store import Event, Passed
 
@@ -38,6 +39,7 @@ def test_an_admitted_node_is_asked_only_what_disturbs_nothing():
         (passed("burn-in"), True),
         (passed("burn-in", days=KEPT_DAYS), False),
         (passed("burn-in", fingerprint={"driver": ("590.1",)}), False),
+        (passed("burn-in", fingerprint={**MACHINE, "GPU serials": ("165",)}), False),
         (passed("pair"), False),
     ],
 )
@@ -71,11 +73,25 @@ def test_a_node_of_which_nothing_is_known_becomes_new():
 
 
 def test_a_drained_node_is_admitted_again_while_its_tests_count():
-    assert admission(event("drained"), ALL, MACHINE, NOW) == ()
-    missing = admission(event("drained"), ALL[1:], MACHINE, NOW)
-    assert [gate.name for gate in missing] == [ALL[0].gate]
+    assert unproved(event("drained"), ALL, MACHINE, NOW) == ""
+    assert unproved(event("drained"), ALL[1:], MACHINE, NOW) == "not proved for this machine: burn-in"
+
+
+def test_a_machine_that_tells_nothing_of_itself_is_not_admitted():
+    assert unproved(event("drained"), ALL, {}, NOW) == "not proved for this machine: burn-in, validate, pair"
 
 
 @pytest.mark.parametrize("state", ["new", "provisioned", "burned_in", "repair", "rma", "retired"])
 def test_nobody_else_is_admitted_by_hand(state):
-    assert admission(event(state), ALL, MACHINE, NOW)
+    assert unproved(event(state), ALL, MACHINE, NOW) == f"it is {state} (because)"
+
+
+def test_a_node_of_which_nothing_is_known_is_new():
+    assert unproved(None, [], MACHINE, NOW) == "it is new"
+
+
+@pytest.mark.parametrize(("state", "count"), [("drained", 2), ("repair", 1), ("rma", 1), ("retired", 1)])
+def test_where_hands_were_in_a_machine_it_has_proved_nothing_before(state, count):
+    opened = dataclasses.replace(event(state), at=NOW - dt.timedelta(days=2))
+    known = [passed("burn-in", days=3), passed("pair", days=1)]
+    assert proofs([event("new"), opened, event("new")], known) == tuple(known[-count:])

@@ -6,6 +6,7 @@ from gpuops.store import Move
 
 MACHINE = {"driver": ("580.95.05",), "GPU serials": ("165",)}
 OTHER = {**MACHINE, "driver": ("590.1",)}
+NO = Objection("no")
 LONG = ["burn-in", "validate", "pair"]
 
 
@@ -28,7 +29,7 @@ def door():
 def climb(store, door, a_host):
     """Leads nodes through all gates; those named object, the fingerprint is given. Tells which gates were tried."""
 
-    def climb(*names, machine=MACHINE, without=(), **objections):
+    def climb(*names, machine=MACHINE, without=(), why=NO, **objections):
         tried = []
         life = Life(store, store.begin("onboard"), door)
         hosts = [a_host(name) for name in names]
@@ -39,7 +40,7 @@ def climb(store, door, a_host):
         def attempt(name):
             def try_it(some):
                 tried.append((name, [host.name for host in some]))
-                return {node: Objection("no") for node in objections.get(name.replace("-", "_"), ())}
+                return dict.fromkeys(objections.get(name.replace("-", "_"), ()), why)
 
             return facts if name == "facts" else try_it
 
@@ -92,6 +93,43 @@ def test_a_gate_that_is_left_out_stops_nobody_and_proves_nothing(climb, store):
     assert [e.why for e in store.history("gpu01") if e.state == "burned_in"] == ["burn-in was left out"]
 
 
+def test_a_gate_that_nobody_could_try_stops_nobody_and_proves_nothing(climb, store):
+    alone = Objection("left out: nobody is there", exit_code=0)
+    life, through, _ = climb("gpu01", pair=["gpu01"], why=alone)
+    assert (through, life.stopped) == (["gpu01"], {})
+    assert "pair" not in {gate.gate for gate in store.passed("gpu01")}
+    assert [e.why for e in store.history("gpu01") if e.state == "validated"] == ["pair was left out: nobody is there"]
+    _, _, tried = climb("gpu01")
+    assert "pair" not in tried  # it takes jobs, and is not disturbed
+    store.move("gpu01", life.run, lambda _: Move("drained", "x", MACHINE))
+    _, _, tried = climb("gpu01")
+    assert tried["pair"] == ["gpu01"]
+    assert "burn-in" not in tried
+
+
+def test_after_a_repair_the_long_tests_begin_anew(climb, store):
+    life, _, _ = climb("gpu01")
+    store.move("gpu01", life.run, lambda _: Move("repair", "PSU 2", MACHINE))
+    _, _, tried = climb("gpu01")
+    assert set(LONG) <= set(tried)
+
+
+def test_an_admitted_node_that_tells_no_more_what_it_is_is_told_of_and_keeps_its_jobs(climb, store, door):
+    climb("gpu01")
+    life, through, _ = climb("gpu01", machine={"driver": MACHINE["driver"]})
+    assert through == []
+    assert "it tells no more of its GPU serials" in life.stopped["gpu01"][1].why
+    assert (store.last("gpu01").state, door.shut, exit_code(life.stopped)) == ("admitted", {}, 3)
+
+
+def test_what_an_admitted_node_was_stopped_at_is_over_when_it_passes_again(climb, store):
+    climb("gpu01")
+    climb("gpu01", second_pass=["gpu01"])
+    assert store.last("gpu01").why == "stopped at second-pass: no"
+    climb("gpu01")
+    assert (store.last("gpu01").state, store.last("gpu01").why) == ("admitted", "it is again as it was admitted")
+
+
 def test_another_machine_starts_its_long_tests_anew(climb):
     climb("gpu01", pair=["gpu01"])
     _, _, tried = climb("gpu01", machine=OTHER)
@@ -124,7 +162,8 @@ def test_an_admitted_node_that_is_another_machine_is_let_out(climb, store, door)
     assert "driver 580.95.05 → 590.1" in store.last("gpu01").why
     assert door.shut["gpu01"].startswith("provisioned ")
     gate, objection = life.stopped["gpu01"]
-    assert (gate.name, objection.advice) == ("facts", "when its jobs have ended: gpuops onboard gpu01")
+    assert (gate.name, objection.advice) == ("facts", "let its jobs end, and onboard it anew")
+    assert [event.state for event in store.history("gpu01")][-2:] == ["admitted", "provisioned"]
 
 
 def test_what_the_playbook_made_another_machine_has_its_tests_before_it(store, door, a_host):

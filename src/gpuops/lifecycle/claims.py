@@ -1,0 +1,53 @@
+"""Claims: one program at a time decides about a node of a store. The kernel gives up what a dead one held."""
+
+from __future__ import annotations
+
+import fcntl
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from types import TracebackType
+
+from gpuops.errors import LockedError, OutputError
+
+
+class Claims:
+    """The nodes that this program decides about, as a context; a locked file each in ``folder``.
+
+    Of operators with other stores the lock on the node itself tells, while it is changed.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self._folder = folder
+        self._held: dict[str, int] = {}
+
+    def take(self, nodes: Iterable[str], who: str) -> None:
+        """Claim all ``nodes``, or `LockedError` telling who works on one of them."""
+        for node in sorted(nodes):
+            self._held[node] = self._open(node)
+            try:
+                fcntl.flock(self._held[node], fcntl.LOCK_EX | fcntl.LOCK_NB)
+            except BlockingIOError:
+                holder = os.pread(self._held[node], 1000, 0).decode(errors="replace") or "somebody"
+                raise LockedError(f"{node}: {holder} works on it; wait for that to end") from None
+            os.ftruncate(self._held[node], 0)
+            os.pwrite(self._held[node], who.encode(), 0)
+
+    def drop(self, node: str) -> None:
+        """Let others decide about the node."""
+        os.close(self._held.pop(node))
+
+    def __enter__(self) -> Claims:  # noqa: PYI034 - Self came with Python 3.11
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        for node in list(self._held):
+            self.drop(node)
+
+    def _open(self, node: str) -> int:
+        path = self._folder / node
+        try:
+            self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+            return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
+        except OSError as error:
+            raise OutputError(f"{path}: the node cannot be claimed: {error.strerror}") from error
