@@ -1,16 +1,10 @@
 """A file with this SHA-256, made of what a command prints; ``copy`` and ``download`` stand on it."""
 
 import re
-from collections.abc import Iterator
 from dataclasses import dataclass
 
-from gpuops import Change, Command, Failed, Plan, task
+from gpuops import Change, Command, Failed, Plan, task, use
 
-# What is not there is an answer, and what cannot be looked at is not, so that root tries again only that.
-_LOOK = """\
-stat -c %a:%U:%G:%u:%g:%F -- "$1" || { stat -- "$1" 2>&1 | grep -q "No such file"; exit; }
-if [ -f "$1" ] && [ ! -h "$1" ]; then sha256sum -- "$1"; fi
-"""
 # The new file is in the same folder, has its mode before its first byte, and takes its name only with the right sum.
 _MAKE = """\
 umask 022; mkdir -p -- "$(dirname -- "$1")" || exit
@@ -60,28 +54,17 @@ def artefact(params: Params) -> Plan:
 
     A link in its place is replaced, not followed.
     """
-    look = Command(("sh", "-c", _LOOK, "sh", params.path), timeout_seconds=params.seconds, become="if-refused")
-    found = yield look
-    about, _, sums = found.out.partition("\n")
-    if found.exit != 0 or about.count(":") != (0 if "No such file" in found.err else 5):
-        yield Failed(f"{params.path} cannot be looked at: {found.last_words() or 'nothing is said of it'}")
-    kind = about.rpartition(":")[2]
-    if kind and not kind.startswith("regular") and kind != "symbolic link":
-        yield Failed(f"{params.path} is a {kind}; expected a file or nothing there")
-    if not sums.removeprefix("\\").startswith(params.sha256):  # a backslash: the name has one, or a line's end
-        yield _making(params, before=sums[:64])
+    found = yield from use("stat", path=params.path, reads="sha256", seconds=params.seconds)
+    if found and found["kind"] not in ("file", "symbolic link"):
+        yield Failed(f"{params.path} is a {found['kind']}; expected a file or nothing there")
+    sum_of_it = (
+        found["content"].removeprefix("\\")[:64] if found else ""
+    )  # a backslash: its name has one, or a line's end
+    if sum_of_it != params.sha256:
+        yield _making(params, before=sum_of_it)
     else:
-        yield from _attributes(params, *about.split(":")[:5])
-
-
-def _attributes(params: Params, mode: str, owner: str, group: str, uid: str, gid: str) -> Iterator[Change]:
-    if int(mode, 8) != int(params.mode, 8):
-        change = Command(("chmod", params.mode, "--", params.path), become="always")
-        yield Change(f"{params.path} mode {params.mode} (was {mode})", change)
-    if params.owner not in (owner, uid) or params.group not in (group, gid):
-        wanted = f"{params.owner}:{params.group}"
-        change = Command(("chown", wanted, "--", params.path), become="always")
-        yield Change(f"{params.path} of {wanted} (was {owner}:{group})", change)
+        place = {"path": params.path, "mode": params.mode, "owner": params.owner, "group": params.group}
+        yield from use("attributes", found=found, **place)
 
 
 def _making(params: Params, before: str) -> Change:

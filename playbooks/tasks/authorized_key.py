@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuops import Change, Command, Failed, Later, Plan, task
+from gpuops import Change, Command, Failed, Later, Plan, task, use
 
 _KEY = re.compile(r"(?:^|\s)((?:ssh|ecdsa|sk-ssh|sk-ecdsa)-[\w@.-]+ AAAA[A-Za-z0-9+/]+=*)(?=\s|$)")
 # The user may have made .ssh a link to anywhere, so whatever is done there is done with the user's own rights.
@@ -38,14 +38,11 @@ class Params:
 @task
 def authorized_key(params: Params) -> Plan:
     """A key is known by itself, not by its comment; one with other options before it is replaced."""
-    found = yield Command(("getent", "passwd", params.user))
-    if found.exit == 2:
+    found = yield from use("getent", database="passwd", name=params.user)
+    if not found:
         yield Later(f"there is no user {params.user} yet")
         return
-    fields = found.out.rstrip("\n").split(":")
-    if found.exit != 0 or len(fields) != 7:
-        yield Failed(f"nobody can tell the home of {params.user}: {found.last_words()}")
-    home = fields[5]
+    home = found[5]
     seen = yield _as(params.user, "cat", "--", f"{home}/.ssh/authorized_keys")
     if (seen.exit != 0 and "No such file" not in seen.err) or seen.truncated or "\ufffd" in seen.out:
         yield Failed(f"the keys of {params.user} cannot be read: {seen.last_words() or 'they are no text'}")

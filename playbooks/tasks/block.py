@@ -29,8 +29,13 @@ class Params:
         """Marks of one line, which the content does not hold."""
         if not self.name or "\n" in self.name + self.comment:
             raise ValueError("name and comment are one line of text each")
-        if set(self.marks) & set(_lines(self.content)):
+        if set(self.marks) & set(self.lines):
             raise ValueError("content must not hold the marks of its own block")
+
+    @property
+    def lines(self) -> list[str]:
+        """The content's."""
+        return self.content.removesuffix("\n").split("\n") if self.content else []
 
     @property
     def marks(self) -> tuple[str, str]:
@@ -42,17 +47,13 @@ class Params:
 def block(params: Params) -> Plan:
     """A new block goes to the end; one that is there stays in its place. Every other line stays as it is."""
     found = yield from use("read", path=params.path)
-    now = found or {"content": "", "mode": params.mode, "owner": params.owner, "group": params.group}
-    old = _lines(now["content"])
+    old = found["lines"] if found else []
     places = [at for at, one in enumerate(old) if one in params.marks]
     if places and tuple(old[at] for at in places) != params.marks:
         yield Failed(f'{params.path} needs "{params.marks[0]}" and "{params.marks[1]}" once each, in this order')
     first, last = (places[0], places[1] + 1) if places else (len(old), len(old))
-    wanted = [params.marks[0], *_lines(params.content), params.marks[1]] if params.state == "present" else []
+    wanted = [params.marks[0], *params.lines, params.marks[1]] if params.state == "present" else []
     if old[first:last] != wanted:
-        now["content"] = "".join(f"{one}\n" for one in (*old[:first], *wanted, *old[last:]))
-        yield from use("file", path=params.path, validate=params.validate, **now)
-
-
-def _lines(text: str) -> list[str]:
-    return text.removesuffix("\n").split("\n") if text else []
+        content = "".join(f"{one}\n" for one in (*old[:first], *wanted, *old[last:]))
+        place = {"path": params.path, "mode": params.mode, "owner": params.owner, "group": params.group, "keep": True}
+        yield from use("file", content=content, validate=params.validate, **place)

@@ -1,16 +1,10 @@
 """A file with this content, mode and owner, or no file at all."""
 
-from collections.abc import Iterator
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Literal
 
-from gpuops import Change, Command, Failed, Later, Plan, Secret, task
+from gpuops import Change, Command, Failed, Later, Plan, Secret, task, use
 
-# What is not there is an answer, and what cannot be looked at is not, so that root tries again only that.
-_LOOK = """\
-stat -c %a:%U:%G:%u:%g:%F -- "$1" || { stat -- "$1" 2>&1 | grep -q "No such file"; exit; }
-if [ -h "$1" ]; then readlink -- "$1"; elif [ -f "$1" ]; then cat -- "$1"; fi
-"""
 # A new file in the same folder has its mode from the first byte, is on the disk and valid before it takes its name, and
 # replaces a link that lies in wait there (-T) instead of following it.
 _WRITE = """\
@@ -28,8 +22,9 @@ sync "$draft" && mv -fT -- "$draft" "$file" || exit
 class Params:
     """``path`` on the node, its ``content`` (or ``secret`` content), ``mode``, ``owner`` and ``group``.
 
-    Without content only the mode and the owner are seen to. ``validate`` is a command that must accept the new file,
-    whose name is put behind it, before it takes its place. ``state`` is present or absent.
+    Without content only the mode and the owner are seen to; with ``keep``, a file that is there keeps both.
+    ``validate`` is a command that must accept the new file, whose name is put behind it, before it takes its place.
+    ``state`` is present or absent.
     """
 
     path: str
@@ -38,6 +33,7 @@ class Params:
     mode: str = "0644"
     owner: str = "root"
     group: str = "root"
+    keep: bool = False
     state: Literal["present", "absent"] = "present"
     validate: tuple[str, ...] = ()
 
@@ -56,46 +52,31 @@ def file(params: Params) -> Plan:
 
     A link in its place is replaced, not followed; a folder or device in its place is a failure.
     """
-    found = yield Command(("sh", "-c", _LOOK, "sh", params.path), become="if-refused")
-    if found.truncated or (found.exit != 0 and "No such file" not in found.err):
-        yield Failed(f"{params.path} cannot be looked at: {found.last_words() or 'it is too long'}")
-    about, _, old = found.out.partition("\n") if found.exit == 0 else ("", "", "")
-    kind = about.rpartition(":")[2]
-    if kind and not kind.startswith("regular") and kind != "symbolic link":
+    found = yield from use("stat", path=params.path, reads="text")
+    kind, old = (found["kind"], found["content"]) if found else ("", "")
+    content = params.secret.reveal() if params.secret else params.content
+    if found and params.keep:
+        params = replace(params, mode=found["mode"], owner=found["owner"], group=found["group"])
+    if kind not in ("", "file", "symbolic link"):
         yield Failed(f"{params.path} is a {kind}; expected a file or nothing there")
     elif params.state == "absent":
-        if kind:
-            yield Change(f"remove {params.path}", _as_root("rm", "-f", "--", params.path), before=old)
-    elif _content(params) is None and not kind:
+        if found:
+            yield Change(f"remove {params.path}", Command(("rm", "-f", "--", params.path), become="always"), before=old)
+    elif content is None and not found:
         yield Later(f"{params.path} does not exist, and no content is given for it")
-    elif _content(params) is not None and (_content(params) != old or not kind.startswith("regular")):
-        yield _writing(params, old, new=not kind)
+    elif content is not None and (content != old or kind != "file"):
+        yield _writing(params, content, old, new=not found)
     else:
-        yield from _attributes(params, *about.split(":")[:5])
+        place = {"path": params.path, "mode": params.mode, "owner": params.owner, "group": params.group}
+        yield from use("attributes", found=found, **place)
 
 
-def _attributes(params: Params, mode: str, owner: str, group: str, uid: str, gid: str) -> Iterator[Change]:
-    if int(mode, 8) != int(params.mode, 8):
-        yield Change(f"{params.path} mode {params.mode} (was {mode})", _as_root("chmod", params.mode, params.path))
-    if params.owner not in (owner, uid) or params.group not in (group, gid):
-        wanted = f"{params.owner}:{params.group}"
-        yield Change(f"{params.path} of {wanted} (was {owner}:{group})", _as_root("chown", wanted, params.path))
-
-
-def _content(params: Params) -> str | None:
-    return params.secret.reveal() if params.secret else params.content
-
-
-def _writing(params: Params, old: str, *, new: bool) -> Change:
+def _writing(params: Params, content: str, old: str, *, new: bool) -> Change:
     owner = f"{params.owner}:{params.group}"
     words = ("sh", "-c", _WRITE, "sh", params.path, params.mode, owner, *params.validate)
     return Change(
         f"{'write' if new else 'replace'} {params.path}",
-        Command(words, timeout_seconds=60, become="always", stdin=_content(params) or ""),
+        Command(words, timeout_seconds=60, become="always", stdin=content),
         before=Secret(old) if params.secret else old,
         after=params.secret or params.content or "",
     )
-
-
-def _as_root(*words: str) -> Command:
-    return Command(words, become="always")

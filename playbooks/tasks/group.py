@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuops import Change, Command, Failed, Plan, task
+from gpuops import Change, Command, Failed, Plan, task, use
 
 
 @dataclass(frozen=True)
@@ -28,15 +28,12 @@ class Params:
 @task
 def group(params: Params) -> Plan:
     """A group that has another number is a failure: files would change hands."""
-    found = yield Command(("getent", "group", params.name))
-    fields = found.out.rstrip("\n").split(":")
-    if found.exit != 2 and (found.exit != 0 or len(fields) != 4):
-        yield Failed(f"nobody can tell whether there is a group {params.name}: {found.last_words()}")
+    found = yield from use("getent", database="group", name=params.name)
     if params.state == "absent":
-        if found.exit == 0:
+        if found:
             yield Change(f"remove the group {params.name}", Command(("groupdel", params.name), become="always"))
-    elif found.exit == 2:
+    elif not found:
         options = (("-r",) if params.system else ()) + (("-g", str(params.gid)) if params.gid is not None else ())
         yield Change(f"add the group {params.name}", Command(("groupadd", *options, params.name), become="always"))
-    elif params.gid is not None and fields[2] != str(params.gid):
-        yield Failed(f"group {params.name} has the number {fields[2]}, expected {params.gid}")
+    elif params.gid is not None and found[2] != str(params.gid):
+        yield Failed(f"group {params.name} has the number {found[2]}, expected {params.gid}")

@@ -28,15 +28,16 @@ class Params:
 def json(params: Params) -> Plan:
     """Lists and single values are replaced whole. A file that says the same already is not written anew."""
     found = yield from use("read", path=params.path)
-    now = found or {"content": "", "mode": params.mode, "owner": params.owner, "group": params.group}
+    text = found["content"] if found else ""
     try:
-        old = parser.loads(now["content"]) if now["content"].strip() else {}
+        old = parser.loads(text) if text.strip() else {}
     except (ValueError, RecursionError) as error:
         yield Failed(f"{params.path} is not JSON ({error}), so nothing can be put into it")
     new = _merged(old, params.values)
     if new != old:
-        now["content"] = parser.dumps(new, indent=4, ensure_ascii=False) + "\n"
-        yield from use("file", path=params.path, validate=params.validate, **now)
+        content = parser.dumps(new, indent=4, ensure_ascii=False) + "\n"
+        place = {"path": params.path, "mode": params.mode, "owner": params.owner, "group": params.group, "keep": True}
+        yield from use("file", content=content, validate=params.validate, **place)
 
 
 def _merged(old: object, patch: object) -> object:

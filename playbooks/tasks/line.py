@@ -41,16 +41,11 @@ class Params:
 def line(params: Params) -> Plan:
     """Every other line stays as it is. A drop-in of one's own (task file) is better than a line in another's file."""
     found = yield from use("read", path=params.path)
-    now = found or {"content": "", "mode": params.mode, "owner": params.owner, "group": params.group}
-    old = _lines(now["content"])
+    old = found["lines"] if found else []
     new = _edited(params, old)
     if new != old:
-        now["content"] = "".join(f"{one}\n" for one in new)
-        yield from use("file", path=params.path, validate=params.validate, **now)
-
-
-def _lines(text: str) -> list[str]:
-    return text.removesuffix("\n").split("\n") if text else []
+        place = {"path": params.path, "mode": params.mode, "owner": params.owner, "group": params.group, "keep": True}
+        yield from use("file", content="".join(f"{one}\n" for one in new), validate=params.validate, **place)
 
 
 def _edited(params: Params, old: list[str]) -> list[str]:

@@ -3,13 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuops import Change, Command, Failed, Plan, task
-
-# What is not there is an answer, and what cannot be looked at is not, so that root tries again only that.
-_LOOK = """\
-stat -c %F -- "$1" || { stat -- "$1" 2>&1 | grep -q "No such file"; exit; }
-if [ -h "$1" ]; then readlink -- "$1"; fi
-"""
+from gpuops import Change, Command, Failed, Plan, task, use
 
 
 @dataclass(frozen=True)
@@ -34,14 +28,12 @@ def link(params: Params) -> Plan:
 
     Folders above it must be there.
     """
-    found = yield Command(("sh", "-c", _LOOK, "sh", params.path), become="if-refused")
-    kind, _, target = found.out.removesuffix("\n").partition("\n")
-    if found.exit != 0 or not (kind or "No such file" in found.err):
-        yield Failed(f"{params.path} cannot be looked at: {found.last_words() or 'nothing is said of it'}")
-    if kind not in ("", "symbolic link"):
-        yield Failed(f"{params.path} is a {kind}; expected a symbolic link or nothing there")
+    found = yield from use("stat", path=params.path)
+    if found and found["kind"] != "symbolic link":
+        yield Failed(f"{params.path} is a {found['kind']}; expected a symbolic link or nothing there")
+    target = found["content"].removesuffix("\n") if found else ""
     if params.state == "absent":
-        if kind:
+        if found:
             yield Change(f"remove {params.path}", Command(("rm", "--", params.path), become="always"), before=target)
     elif target != params.target:
         make = Command(("ln", "-sfnT", "--", params.target, params.path), become="always")

@@ -13,7 +13,7 @@ if command -v apt-get >/dev/null; then
     mkdir -- "$folder/partial"; off=DefaultEnabled=false lists=Acquire::IndexTargets
     apt-get -q -o Dir::State::Lists="$folder" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= \
         -o "$lists::deb::Packages::$off" -o "$lists::deb::Translations::$off" -o "$lists::deb-src::Sources::$off" \
-        -o Debug::NoLocking=true -o APT::Update::Error-Mode=any -o Acquire::Retries=1 -o Acquire::http::Timeout=20 update
+        -o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o APT::Update::Error-Mode=any -o Debug::NoLocking=1 update
 else
     dnf -q -y --setopt=cachedir="$folder" --setopt="*.skip_if_unavailable=0" --setopt=timeout=20 makecache
 fi

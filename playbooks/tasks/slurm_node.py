@@ -55,8 +55,8 @@ def slurm_node(params: Params) -> Plan:
 
 def _configuration(params: Params, *, red_hat: bool) -> Plan:
     """The key and the files, or where slurmd fetches them."""
-    users = yield Command(("getent", "passwd", "munge"))
-    if params.munge_key and users.exit == 0:
+    munge = yield from use("getent", database="passwd", name="munge")
+    if params.munge_key and munge:
         owner = {"owner": "munge", "group": "munge", "mode": "0400"}
         yield from use("copy", path=_MUNGE_KEY, src=str(params.munge_key.resolve()), secret=True, **owner)
     if params.slurm_conf:

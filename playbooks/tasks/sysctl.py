@@ -1,5 +1,6 @@
 """A kernel parameter, now and after every boot."""
 
+import re
 from dataclasses import dataclass
 
 from gpuops import Change, Command, Files, Later, Plan, read_files, task, use
@@ -22,13 +23,12 @@ def sysctl(params: Params) -> Plan:
     # as sysctl reads a key: in a.b/c the dot parts folders, and the slash stands for a dot in a name
     place = "/proc/sys/" + (params.key if "/" in params.key.split(".")[0] else params.key.translate(_SWAP))
     found = yield Files((place,))
-    kept = yield from use("read", path=params.file)
-    lines = kept["content"].splitlines() if kept else []
-    ours = [line for line in lines if line.partition("=")[0].strip(" \t-") == params.key]
-    wanted = f"{params.key} = {params.value}"
-    if ours != [wanted]:
-        others = [line for line in lines if line not in ours]
-        yield from use("file", path=params.file, content="\n".join([*others, wanted, ""]))
+    yield from use(
+        "line",
+        path=params.file,
+        line=f"{params.key} = {params.value}",
+        match=rf"^[ \t-]*{re.escape(params.key)}[ \t-]*(=|$)",
+    )
     now = read_files(found.out).get(place)
     if now is None:
         yield Later(f"the running kernel has no {params.key}; the module that brings it may not be loaded yet")

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuops import Change, Command, Failed, Plan, task
+from gpuops import Change, Command, Failed, Plan, task, use
 
 
 @dataclass(frozen=True)
@@ -37,17 +37,14 @@ class Params:
 @task
 def user(params: Params) -> Plan:
     """A user who has another number is a failure: files would change hands. Passwords are not set."""
-    found = yield Command(("getent", "passwd", params.name))
-    fields = found.out.rstrip("\n").split(":")
-    if found.exit != 2 and (found.exit != 0 or len(fields) != 7):
-        yield Failed(f"nobody can tell whether there is a user {params.name}: {found.last_words()}")
+    found = yield from use("getent", database="passwd", name=params.name)
     if params.state == "absent":
-        if found.exit == 0:
+        if found:
             yield Change(f"remove the user {params.name}", Command(("userdel", params.name), become="always"))
-    elif found.exit == 2:
+    elif not found:
         yield Change(f"add the user {params.name}", _add(params))
     else:
-        yield from _modify(params, uid=fields[2], home=fields[5], shell=fields[6])
+        yield from _modify(params, uid=found[2], home=found[5], shell=found[6])
 
 
 def _add(params: Params) -> Command:

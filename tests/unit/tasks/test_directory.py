@@ -17,7 +17,7 @@ def test_another_mode_is_set_and_the_content_stays(here, tmp_path, me):
     path.mkdir(0o755)
     (path / "kept").touch()
     (change,) = here.plan("directory", path=str(path), mode="1777", **me).changes
-    assert "(was 755 of " in change.what
+    assert change.what == f"{path} mode 1777 (was 755)"
     assert here.apply("directory", path=str(path), mode="1777", **me).changes == []
     assert (path / "kept").exists()
 

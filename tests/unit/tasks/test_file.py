@@ -70,7 +70,7 @@ def test_another_owner_is_planned(planned):
         "file", {"sh -c stat": "644:nobody:nogroup:65534:65534:regular file\nx"}, path="/etc/x", content="x"
     )
     assert [(c.what, str(c.command)) for c in found.changes] == [
-        ("/etc/x of root:root (was nobody:nogroup)", "chown root:root /etc/x")
+        ("/etc/x of root:root (was nobody:nogroup)", "chown root:root -- /etc/x")
     ]
 
 

@@ -27,13 +27,13 @@ def test_the_running_kernel_and_the_file_are_set_each_where_it_differs(planned):
 def test_a_contradiction_in_the_file_is_taken_out(planned):
     text = "net.core.somaxconn = 4096\n# why\nnet.core.somaxconn=128\nvm.swappiness = 1\n"
     (change,) = planned("sysctl", script(text, "4096\n"), **KEY).changes
-    assert change.after == "# why\nvm.swappiness = 1\nnet.core.somaxconn = 4096\n"
+    assert change.after == "net.core.somaxconn = 4096\n# why\nvm.swappiness = 1\n"
 
 
 def test_a_drop_in_that_cannot_be_read_keeps_its_lines(planned):
     refused = {PLACE: "128\n", "sh -c stat": (1, "", "cat: Permission denied")}
     found = planned("sysctl", refused, **KEY)
-    assert (found.changes, found.stop) == ([], Failed(f"{FILE} cannot be read: cat: Permission denied"))
+    assert (found.changes, found.stop) == ([], Failed(f"{FILE} cannot be looked at: cat: Permission denied"))
 
 
 def test_blanks_between_numbers_do_not_matter(planned):

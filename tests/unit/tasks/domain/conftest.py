@@ -89,8 +89,7 @@ class MadeUpNode:
         if script.startswith("stat -c %a"):
             if path not in self.files:
                 return 0, "", "No such file or directory"
-            numbers = ":0:0" if "%u" in script else ""
-            return 0, f"644:root:root{numbers}:regular file\n{self.files[path]}"
+            return 0, f"644:root:root:0:0:regular file\n{self.files[path]}"
         if script.startswith("umask 022; mkdir"):
             self.files[path] = stdin
             return 0

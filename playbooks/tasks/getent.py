@@ -1,0 +1,29 @@
+"""An entry of the node's users or groups, from wherever it keeps them, as a value."""
+
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuops import Command, Failed, Plan, task
+
+_FIELDS = {"passwd": 7, "group": 4}
+
+
+@dataclass(frozen=True)
+class Params:
+    """The ``name`` in the ``database``."""
+
+    database: Literal["passwd", "group"]
+    name: str
+
+
+@task
+def getent(params: Params) -> Plan:
+    """``register`` keeps its fields, as passwd(5) and group(5) say, or none where there is no such entry."""
+    found = yield Command(("getent", params.database, params.name))
+    if found.exit == 2:
+        return None
+    fields = found.out.rstrip("\n").split(":")
+    if found.exit != 0 or len(fields) != _FIELDS[params.database]:
+        kind = "user" if params.database == "passwd" else "group"
+        yield Failed(f"nobody can tell whether there is a {kind} {params.name}: {found.last_words()}")
+    return fields
