@@ -45,6 +45,11 @@ def test_a_rehearsal_tells_what_the_transaction_does_and_changes_nothing(host):
     assert (host.version("libnccl2"), host.version("pciutils")) == (NEW, "1:3.7.0-6")
 
 
+def test_lists_in_a_folder_of_ones_own_are_asked_for_without_rights(host):
+    assert host.run("apt-get -q -o Dir::State::Lists=/tmp/x -o Debug::NoLocking=1 update", root=False).code == 0
+    assert "are you root?" in host.run("apt-get -q -o Dir::State::Lists=/tmp/x update", root=False).err
+
+
 @pytest.mark.parametrize(
     ("line", "root", "said"),
     [

@@ -112,12 +112,17 @@ class _Order:
     def rehearsal(self) -> bool:
         return bool(self.options & {"-s", "--simulate", "--dry-run"})
 
+    @property
+    def locks(self) -> bool:
+        """Whether it takes dpkg's lock, which only root may."""
+        return not (self.rehearsal or self.options & {"Debug::NoLocking=1", "Debug::NoLocking=true"})
+
 
 def _read(words: Sequence[str]) -> _Order:
     rest, options, names = iter(words), set[str](), []
     for word in rest:
         if word == "-o":
-            next(rest, "")
+            options.add(next(rest, ""))
         elif word.startswith("-"):
             options.add(word)
         else:
@@ -131,9 +136,9 @@ def apt_get(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     order = _read(words)
     if order.verb not in ("update", "install", "remove"):
         return Answer(err=f"E: Invalid operation {order.verb}\n", code=_FAILED)
-    if not order.rehearsal and not root:
+    if order.locks and not root:
         return _not_root()
-    if not order.rehearsal and node.behaviour.dpkg_locked:
+    if order.locks and node.behaviour.dpkg_locked:
         who = f"E: Could not get lock {_LOCK}. It is held by process 4242 (unattended-upgr)\n"
         return Answer(err=f"{who}E: Unable to acquire the dpkg frontend lock ({_LOCK})\n", code=_FAILED)
     if order.verb == "update":
