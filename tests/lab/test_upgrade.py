@@ -109,9 +109,14 @@ def test_the_report_says_who_was_brought_to_what_who_failed_and_why_and_who_was_
     assert f"gpu[01-02,04-05] changed {driver}" in stopped
     assert "gpu03 failed the driver and its fabric manager" in stopped
     assert "dpkg: error processing archive /var/cache/apt/archives/nvidia-driver-580-server.deb" in stopped
-    assert "stopped: 1 of 4 nodes failed in play 'Driver'; allowed: 0 %, and not all" in stopped
+    assert 'stopped: 1 of 4 nodes of a batch failed in play "Driver"; max_fail_percentage is 0' in stopped
     assert "not begun: gpu[06-16]" in stopped
     assert "still waits for" not in stopped
+
+
+def test_who_failed_in_a_run_can_be_tried_again_alone(fleet, stopped):
+    run = re.search(r"--resume (\S+)", stopped)[1]
+    assert fleet.gpuops("provision", "upgrade.yml", "--retry", run, "--list-hosts") == "Driver 1 node batch 1 gpu03"
 
 
 def test_who_runs_which_version_is_what_validate_tells_of_the_fleet(fleet, stopped):

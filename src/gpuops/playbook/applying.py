@@ -289,4 +289,5 @@ class _Attempt:
 def _ending(done: Completed) -> str:
     how = f"killed after {done.seconds:.0f} s" if done.timed_out else f"ended with {done.exit}"
     found = _STOPPED.search(done.out + done.err) or _COMPLAINT.search(done.err + done.out)
-    return f"{how} and said: {found[0] if found else done.last_words() or 'nothing'}"
+    said = found[0].replace("\n", "") if found else done.last_words()
+    return f"{how} and said: {said or 'nothing'}"

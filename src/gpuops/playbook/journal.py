@@ -19,7 +19,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
-from gpuops.errors import InputError, OutputError
+from gpuops.errors import InputError, OutputError, did_you_mean
 from gpuops.playbook.task import Change
 from gpuops.secret import blot
 from gpuops.shell import Completed
@@ -129,6 +129,15 @@ def does(change: Change) -> str:
     return f"{change.command} < sha256:{digest}"
 
 
+def find(folder: Path, run: str) -> Path:
+    """The journal of ``run`` among those in ``folder``; `InputError` where there is none."""
+    path = folder / run / _FILE
+    if not run or not path.is_file():
+        known = [found.parent.name for found in folder.glob(f"*/{_FILE}")]
+        raise InputError(f"there is no run {run} in {folder}{did_you_mean(run, known)}")
+    return path
+
+
 def read(path: Path) -> Iterator[Line]:
     """The lines of a journal; a last one that was cut off is left out."""
     lines = path.read_bytes().split(b"\n")
@@ -183,6 +192,17 @@ def pending(lines: Iterable[Line]) -> dict[str, list[str]]:
 
 def _ends_handler(line: Line) -> bool:
     return line["event"] == "step" and line["handler"] and line["status"] in _SETTLED
+
+
+def failed(path: Path) -> list[str]:
+    """The nodes that went no further in a run; `InputError` where it did not come to its end, or none failed."""
+    last = list(read(path))[-1:]
+    if not last or last[0]["event"] != "end":
+        raise InputError(f"{path}: that run did not come to its end; go on with --resume {path.parent.name}")
+    nodes: list[str] = last[0]["failed"]
+    if not nodes:
+        raise InputError(f"{path}: no node failed in that run")
+    return nodes
 
 
 def left_over(folder: Path, playbook: str) -> dict[str, list[str]]:

@@ -138,7 +138,9 @@ class Provisioning:
         try:
             if self._order.check:
                 return self._runner(Record(waiting=self._left_over()), watch).run(self._assignments)
-            return self._change(self._open_journal(), watch, say)
+            log = self._open_journal()
+            say(f"run {self.run_id}")
+            return self._change(log, watch, say)
         finally:
             self._hang_up()
 
@@ -146,6 +148,17 @@ class Provisioning:
         """The nodes that no step came to."""
         reached = {result.node for result in record.results}
         return [name for name in self._sites if name not in reached]
+
+    def _abandon(self, record: Record) -> None:
+        """Wait for nothing more, and say what that leaves."""
+        names = {step.id: step.name for a in self._assignments for step in a.play.every_step}
+        for site in self._sites.values():
+            for made in site.made:
+                if made.good is None and not record.out(site.name):
+                    stays = "it goes on there as a unit of systemd, and --resume waits for it"
+                    why = stays if made.detach else "abandoned: nobody knows how far it came"
+                    record.add(Result(site.name, made.step, names[made.step], "interrupted", why))
+        self._hang_up()
 
     def _runner(self, record: Record, watch: Callable[[Result], None]) -> Runner:
         order = self._order
@@ -160,7 +173,7 @@ class Provisioning:
         self._join(log, owner)
         record = self._lock(owner)
         if record.locked or record.interrupted:
-            log.write("end", exit=record.exit_code(check=False), stopped="; ".join(map(str, record.locked)))
+            self._end(log, record, "; ".join(map(str, record.locked)))
             log.close()
             return record
         record.waiting = journal.pending(log.earlier) if self._order.resume else self._left_over()
@@ -169,11 +182,15 @@ class Provisioning:
             for node, names in record.waiting.items():
                 log.write("waiting", node=node, notify=names)
             self._run_interruptibly(record, watch, say)
-            log.write("end", exit=record.exit_code(check=False), stopped=record.stopped)
+            self._end(log, record, record.stopped)
         finally:
             unlock(reached, owner, fanout=self._order.fanout)
             log.close()
         return record
+
+    def _end(self, log: Journal, record: Record, stopped: str) -> None:
+        failed = [name for name in self._sites if record.out(name)]
+        log.write("end", exit=record.exit_code(check=False), stopped=stopped, failed=failed)
 
     def _lock(self, owner: Owner) -> Record:
         order = self._order
@@ -191,7 +208,7 @@ class Provisioning:
                 site.at_work.acquire()
         except KeyboardInterrupt:
             record.interrupted = True
-            self._hang_up()
+            self._abandon(record)
 
     def _left_over(self) -> dict[str, list[str]]:
         """Handlers that an earlier run of this playbook left these nodes waiting for."""
@@ -200,10 +217,8 @@ class Provisioning:
 
     def _open_journal(self) -> Journal:
         """A new journal, or that of the run to resume, if it was the same run."""
-        path = self._order.runs / self.run_id
-        if self._order.resume and not path.is_dir():
-            known = [folder.name for folder in self._order.runs.glob("*")]
-            raise InputError(f"there is no run {self.run_id} in {self._order.runs}{did_you_mean(self.run_id, known)}")
+        if self._order.resume:
+            journal.find(self._order.runs, self.run_id)
         log = Journal(self._order.runs, self.run_id)
         if log.earlier:
             _compare(log.earlier[0], self._head, self.run_id)
@@ -252,5 +267,5 @@ _SPOKEN = {
     "version": "the version of gpuops",
     "playbook": "the playbook",
     "selection": "--tags, --skip-tags or --start-at",
-    "nodes": "the inventory or --limit",
+    "nodes": "the inventory, --limit or --retry",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
+from typing import Any, TypeVar
 
 from gpuops.errors import Interrupted, LockedError, NodeError
 from gpuops.fleet import FANOUT, Outcome, each
@@ -15,6 +16,7 @@ from gpuops.playbook.play import Flush, Play, Step, batches
 from gpuops.playbook.result import Result
 from gpuops.playbook.site import Site
 
+T = TypeVar("T")
 _WEEK_SECONDS = 7 * 86400.0
 _RELEASE_SECONDS = 20.0
 
@@ -136,7 +138,7 @@ class Runner:
                 if len(hosts) > self._most_open:
                     site.hang_up()
 
-        outcomes = each(
+        outcomes, interrupted = _each(
             hosts,
             work,
             fanout=self._fanout,
@@ -146,6 +148,7 @@ class Runner:
         )
         for outcome in outcomes:
             self._keep(_result(outcome, step), step)
+        self.record.interrupted |= interrupted
 
     def _stop(self) -> None:
         """Let what runs come to its end, and begin nothing more."""
@@ -197,8 +200,25 @@ class Runner:
         failed = sum(self.record.out(host.name) for host in batch)
         percentage = 100 * failed / len(batch)
         if failed and (play.any_errors_fatal or failed == len(batch) or percentage > play.max_fail_percentage):
-            allowed = "none" if play.any_errors_fatal else f"{play.max_fail_percentage:g} %, and not all"
-            self.record.stopped = f"{failed} of {len(batch)} nodes failed in play {play.name!r}; allowed: {allowed}"
+            self.record.stopped = f'{failed} of {len(batch)} nodes of a batch failed in play "{play.name}"'
+            if failed < len(batch):
+                limit = f"max_fail_percentage is {play.max_fail_percentage:g}"
+                self.record.stopped += f"; {'any_errors_fatal' if play.any_errors_fatal else limit}"
+
+
+def _each(hosts: Sequence[Host], work: Callable[[Host], T], **how: Any) -> tuple[list[Outcome[T]], bool]:
+    """As `each`, and whether Ctrl-C came; the outcomes also where every node came to its end in spite of it."""
+    ended: dict[str, T] = {}
+
+    def kept(host: Host) -> T:
+        ended[host.name] = value = work(host)
+        return value
+
+    try:
+        outcomes = each(hosts, kept, **how)
+    except Interrupted:
+        return [Outcome(host.name, value=ended[host.name]) for host in hosts], True
+    return outcomes, any(isinstance(outcome.error, Interrupted) for outcome in outcomes)
 
 
 def _result(outcome: Outcome[Result], step: Step) -> Result:
@@ -222,9 +242,9 @@ def lock(sites: Sequence[Site], owner: Owner, *, break_dead: bool, fanout: int, 
         if len(sites) > most_open:
             by_name[host.name].hang_up()
 
-    outcomes = each([site.host for site in sites], work, fanout=fanout)
-    record = Record(locked=[o.error for o in outcomes if isinstance(o.error, LockedError)])
-    record.interrupted = any(isinstance(o.error, Interrupted) for o in outcomes)
+    outcomes, interrupted = _each([site.host for site in sites], work, fanout=fanout)
+    locked = [o.error for o in outcomes if isinstance(o.error, LockedError)]
+    record = Record(locked=locked, interrupted=interrupted)
     if record.locked or record.interrupted:
         unlock([by_name[o.node] for o in outcomes if o.error is None], owner, fanout=fanout)
     for outcome in outcomes:
@@ -242,4 +262,4 @@ def unlock(sites: Sequence[Site], owner: Owner, *, fanout: int) -> None:
         release(by_name[host.name], owner)
         by_name[host.name].hang_up()
 
-    each([site.host for site in sites], work, fanout=fanout, total_seconds=_RELEASE_SECONDS)
+    _each([site.host for site in sites], work, fanout=fanout, total_seconds=_RELEASE_SECONDS)

@@ -172,3 +172,21 @@ def test_lines_that_are_missing_at_the_end_show_in_the_last_seal(tmp_path):
     before = journal.verify(path)
     path.write_bytes(b"\n".join([*path.read_bytes().splitlines()[:-1], b""]))
     assert journal.verify(path) != before
+
+
+def test_who_failed_in_a_run_is_known_when_it_came_to_its_end(cluster):
+    world = cluster("n1", "n2", "n3", "n4")
+    world.nodes["n2"].refuse.add("put a 1")
+    world.nodes["n3"].unreachable = True
+    text = "- hosts: all\n  tasks:\n    - put: {key: a, value: '1'}\n"
+    world.run(text)
+    path = journal.find(world.folder / "runs", world.last.run_id)
+    assert journal.failed(path) == ["n2", "n3"]
+    world.nodes["n3"].unreachable = False
+    world.nodes["n2"].refuse.clear()
+    world.run(resume=world.last.run_id)
+    with pytest.raises(InputError, match="no node failed in that run"):
+        journal.failed(path)
+    path.write_bytes(path.read_bytes().rpartition(b'{"event": "end"')[0])
+    with pytest.raises(InputError, match=f"did not come to its end; go on with --resume {world.last.run_id}"):
+        journal.failed(path)

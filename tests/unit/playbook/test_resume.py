@@ -137,7 +137,7 @@ def test_what_changed_since_then_is_named_and_not_resumed(world):
     with pytest.raises(InputError, match="changed since then: the version of gpuops"):
         world.run(resume=run, version="2.0")
     host = world.hosts["n1"]
-    with pytest.raises(InputError, match="changed since then: the inventory or --limit"):
+    with pytest.raises(InputError, match="changed since then: the inventory, --limit or --retry"):
         world.run(resume=run, hosts=[type(host)("n2", "n2", host.origin)])
     assert world.run(resume=run).exit_code(check=False) == 1
 
@@ -169,7 +169,7 @@ def test_a_run_that_is_alive_is_not_resumed(world):
     site = held._sites["n1"]
     site.journal = object()
     locking.take(site, locking.Owner(held.run_id))
-    (world.folder / "runs" / held.run_id).mkdir(parents=True)
+    Journal(world.folder / "runs", held.run_id).close()
     record = world.run(resume=held.run_id)
     assert [type(error) for error in record.locked] == [LockedError]
     assert record.exit_code(check=False) == 4

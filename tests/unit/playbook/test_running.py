@@ -3,8 +3,9 @@ import json
 
 import pytest
 
-from gpuops.errors import ConnectError, DocumentError, LostError
-from gpuops.playbook import applying, binding, rebooting
+from gpuops.errors import ConnectError, DocumentError, Interrupted, LostError
+from gpuops.fleet import Outcome
+from gpuops.playbook import applying, binding, rebooting, running
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Files, read_files
 
@@ -79,6 +80,7 @@ def test_a_command_that_is_refused_ends_the_node_and_not_the_others(cluster):
 FETCH = "E: Failed to fetch http://lab/Packages  Could not resolve 'lab'"
 KEY = "W: GPG error: http://lab ./ InRelease: NO_PUBKEY 0123456789ABCDEF"
 DISK = "dpkg: error processing archive /a.deb (--unpack):\n cannot copy extracted data: No space left on device"
+FULL = "dpkg: error processing archive /a.deb (--unpack): cannot copy extracted data: No space left on device"
 
 
 @pytest.mark.parametrize(
@@ -86,7 +88,7 @@ DISK = "dpkg: error processing archive /a.deb (--unpack):\n cannot copy extracte
     [
         ("Reading package lists...\n", f"{FETCH}\nE: Some index files failed to download.\n", FETCH),
         ("", f"{KEY}\nE: The repository 'http://lab ./ InRelease' is not signed.\n", KEY),
-        (f"Unpacking a\n{DISK}\nErrors:\n a\n", "E: Sub-process /usr/bin/dpkg returned an error code (1)\n", DISK),
+        (f"Unpacking a\n{DISK}\nErrors:\n a\n", "E: Sub-process /usr/bin/dpkg returned an error code (1)\n", FULL),
     ],
 )
 def test_the_cause_that_a_package_manager_tells_is_told_and_not_its_last_words(world, out, err, told):
@@ -371,7 +373,7 @@ def test_where_too_many_failed_no_node_is_left_halfway_and_none_is_begun(trio):
     record = trio.run(STOPPING.replace("LIMIT", "max_fail_percentage: 0"))
     assert trio.nodes["n2"].done == ["put a 1", "put b 1", "put c 1", "act restart"]
     assert trio.nodes["n3"].done == []
-    assert record.stopped == "1 of 3 nodes failed in play 'all'; allowed: 0 %, and not all"
+    assert record.stopped == '1 of 3 nodes of a batch failed in play "all"; max_fail_percentage is 0'
     assert {node: names for node, names in record.waiting.items() if names} == {"n1": ["restart"]}
 
 
@@ -386,7 +388,7 @@ def test_a_node_out_of_reach_counts_among_those_that_failed(cluster):
     world = cluster(*(f"n{number:02}" for number in range(1, 17)))
     world.nodes["n01"].unreachable = True
     record = world.run(ROLLING.format(allowed=5))
-    assert record.stopped.startswith("1 of 1 nodes failed")
+    assert record.stopped == '1 of 1 nodes of a batch failed in play "all"'
     assert all(not node.done for node in world.nodes.values())
 
 
@@ -402,7 +404,7 @@ def test_one_failure_may_be_enough(cluster):
     world.nodes["n09"].refuse.add("put a 1")
     record = world.run("- hosts: all\n  any_errors_fatal: true\n  tasks:\n    - put: {key: a, value: '1'}\n"
                        "    - put: {key: b, value: '1'}\n")  # fmt: skip
-    assert record.stopped == "1 of 16 nodes failed in play 'all'; allowed: none"
+    assert record.stopped == '1 of 16 nodes of a batch failed in play "all"; any_errors_fatal'
     assert not any("put b 1" in node.done for node in world.nodes.values())
 
 
@@ -512,6 +514,58 @@ def test_what_an_earlier_run_left_at_work_is_waited_for_before_anything_is_looke
         site.sleep = sleep
     assert world.statuses(made.run()) == [("put", "ok")]
     assert (len(world.slept), world.node.units, world.node.done) == (2, {}, [])
+
+
+def test_what_came_to_its_end_in_spite_of_ctrl_c_is_told_and_nothing_more_is_begun(cluster, monkeypatch):
+    world = cluster("n1", "n2")
+
+    def interrupted_each(hosts, work, **_):
+        outcomes = [Outcome(host.name, value=work(host)) for host in hosts]
+        if any(node.done for node in world.nodes.values()):
+            raise Interrupted
+        return outcomes
+
+    monkeypatch.setattr(running, "each", interrupted_each)
+    record = world.run(steps("put: {key: a, value: '1'}", "put: {key: b, value: '1'}"))
+    assert world.statuses(record) == [("n1", "put", "changed"), ("n2", "put", "changed")]
+    assert record.exit_code(check=False) == 130
+    assert [node.lock for node in world.nodes.values()] == ["", ""]
+    assert "put b 1" not in world.node.done
+
+
+def test_ctrl_c_while_the_nodes_are_locked_leaves_no_lock(cluster, monkeypatch):
+    world = cluster("n1", "n2")
+    phases = iter([Interrupted()])
+
+    def interrupted_each(hosts, work, **_):
+        outcomes = [Outcome(host.name, value=work(host)) for host in hosts]
+        for error in phases:
+            raise error
+        return outcomes
+
+    monkeypatch.setattr(running, "each", interrupted_each)
+    record = world.run(PUT)
+    assert (record.exit_code(check=False), record.results) == (130, [])
+    assert [(node.lock, node.done) for node in world.nodes.values()] == [("", []), ("", [])]
+
+
+@pytest.mark.parametrize(
+    ("detach", "told"),
+    [("false", "abandoned: nobody knows how far it came"), ("true", "it goes on there as a unit of systemd, and")],
+)
+def test_what_a_second_ctrl_c_abandons_is_told(world, monkeypatch, detach, told):
+    def begun(words):
+        world.node.done.append(words)
+        raise KeyboardInterrupt
+
+    world.node.do = begun
+    monkeypatch.setattr(running, "each", lambda hosts, work, **_: [Outcome(h.name, value=work(h)) for h in hosts])
+    made = world.prepare(steps(f"put: {{key: a, value: '1', detach: {detach}}}"))
+    record = made.run()
+    (result,) = record.results
+    assert (result.name, result.status, made.untouched(record)) == ("put", "interrupted", [])
+    assert result.why.startswith(told)
+    assert record.exit_code(check=False) == 130
 
 
 def test_a_secret_is_in_no_journal(world, monkeypatch):
