@@ -50,9 +50,29 @@ def draw(record: Record, page: Page, *, diff: bool) -> Iterator[str]:
 def summary(record: Record) -> str:
     """``3 nodes: 2 changed, 5 ok, 1 failed``: how many steps ended in what way."""
     counts = Counter("ignored" if result.ignored else result.status for result in record.results)
-    nodes = len({result.node for result in record.results})
+    nodes = _nodes(len({result.node for result in record.results}))
     told = [f"{counts[s]} {_spoken(s)}" for s in (*_COUNTED, "ignored") if counts[s] or s in _ALWAYS_COUNTED]
-    return f"{nodes} node{'s' if nodes != 1 else ''}: {', '.join(told)}"
+    return f"{nodes}: {', '.join(told)}"
+
+
+def _nodes(count: int) -> str:
+    return f"{count} node{'s' if count != 1 else ''}"
+
+
+def ending(record: Record, untouched: list[str], page: Page) -> Iterator[str]:
+    """Why it stopped, who was not begun, and who still waits for what."""
+    if record.stopped:
+        yield from page.labelled("stopped: ", clean(record.stopped), len("stopped: "))
+    if untouched:
+        yield from page.labelled("not begun: ", fold(untouched), len("not begun: "))
+    waiting: dict[str, list[str]] = {}
+    for node, names in record.waiting.items():
+        waiting.setdefault(", ".join(names), []).append(node)
+    waiting.pop("", None)
+    for handlers, nodes in waiting.items():
+        verb = "wait" if len(nodes) > 1 else "waits"
+        told = f"{fold(nodes)} still {verb} for: {clean(handlers)}; the next run of this playbook does it"
+        yield from page.labelled("", told, 0)
 
 
 def _spoken(status: str) -> str:
@@ -104,7 +124,7 @@ def list_hosts(assignments: list[Assignment]) -> Iterator[str]:
     from gpuops.playbook.play import batches
 
     for assignment in assignments:
-        yield f"{clean(assignment.play.name)}   {len(assignment.hosts)} nodes"
+        yield f"{clean(assignment.play.name)}   {_nodes(len(assignment.hosts))}"
         for number, batch in enumerate(batches(assignment.hosts, assignment.play.serial), start=1):
             yield f"  batch {number}   {fold(host.name for host in batch)}"
 

@@ -28,8 +28,9 @@ def command(target: Target, check: str, node: str, *, yes: bool, force: bool) ->
     which nobody computes; a GPU is reset with its clients stopped, all GPUs of a baseboard together where they need it.
 
     \b
-    Exit codes: 0 the check passes now, 1 it does not, or was not confirmed, 2 wrong input,
-                3 a node unreachable or a person needed, 4 somebody else works on it, 130 interrupted.
+    Exit codes: 0 the check passes now, 1 it does not, or was not confirmed,
+    2 wrong input, 3 a node unreachable or a person needed,
+    4 somebody else works on it, 130 interrupted.
     """  # noqa: D301 - click needs the character itself
     from gpuops.cli._life import named
     from gpuops.cli._play import play
@@ -38,7 +39,7 @@ def command(target: Target, check: str, node: str, *, yes: bool, force: bool) ->
     judge, path = _remedy(check)
     target = named(target, [node])
     record, work = play(target, path, check=True)
-    tell_record(record, work, path, check=True, diff=True)
+    tell_record(record, work, f"fixes/{check}", check=True, diff=True, advise=False)
     code = record.exit_code(check=True)
     if code == 0 or not any(result.status in ("would_change", "later") for result in record.results):
         return code or _judged(target, judge)
@@ -49,7 +50,7 @@ def command(target: Target, check: str, node: str, *, yes: bool, force: bool) ->
     if not yes and not click.confirm("do it?"):
         return 1
     record, work = play(target, path, check=False, force=force)
-    tell_record(record, work, path, check=False, diff=False)
+    tell_record(record, work, f"fixes/{check}", check=False, diff=False, advise=False)
     return record.exit_code(check=False) or _judged(target, judge)
 
 

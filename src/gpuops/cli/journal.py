@@ -23,14 +23,10 @@ def verify(runs: tuple[str, ...]) -> int:
     \b
     Exit codes: 0 all are, 2 one is not, or there is no such run.
     """  # noqa: D301 - click needs the character itself
-    from gpuops.errors import InputError, did_you_mean
     from gpuops.playbook import journal
     from gpuops.project import load_project
 
     folder = Path(load_project().store).parent / "runs"
-    known = sorted(path.parent.name for path in folder.glob("*/journal.jsonl"))
-    for run in runs or known:
-        if run not in known:
-            raise InputError(f"there is no run {run} in {folder}{did_you_mean(run, known)}")
-        click.echo(f"{run}   {journal.verify(folder / run / 'journal.jsonl')}")
+    for run in runs or sorted(path.parent.name for path in folder.glob("*/journal.jsonl")):
+        click.echo(f"{run}   {journal.verify(journal.find(folder, run))}")
     return 0

@@ -10,15 +10,18 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuops import __version__
-from gpuops.cli._options import Target, fitting_fanout, target_options, tell, this_machine
+from gpuops.cli._options import StatusLine, Target, fitting_fanout, target_options, tell, this_machine
 
 if TYPE_CHECKING:
+    from gpuops.errors import LockedError
     from gpuops.inventory import Host
     from gpuops.playbook.play import Playbook
     from gpuops.playbook.provisioning import Order, Provisioning, Selection
     from gpuops.playbook.result import Result
     from gpuops.playbook.running import Assignment, Record
     from gpuops.playbook.task import Library
+
+_LOCKS_TOLD = 3
 
 
 @click.command()
@@ -30,6 +33,7 @@ if TYPE_CHECKING:
 @click.option("--skip-tags", metavar="TAG,…", default="", help="No steps with one of these tags.")
 @click.option("--start-at", metavar="STEP", default="", help="Begin with the step of this name or id.")
 @click.option("--resume", metavar="RUN", default="", help="Go on with a run that broke off.")
+@click.option("--retry", metavar="RUN", default="", help="Only the nodes that failed in this run, in a new one.")
 @click.option("--force", is_flag=True, help="Change nodes that run jobs, too.")
 @click.option("--break-lock", is_flag=True, help="Take the lock of a run that is dead.")
 @click.option("--list-tasks", is_flag=True, help="List plays, steps and handlers; ask no node.")
@@ -44,6 +48,7 @@ def command(  # noqa: PLR0913 - one argument an option
     skip_tags: str,
     start_at: str,
     resume: str,
+    retry: str,
     force: bool,
     break_lock: bool,
     list_tasks: bool,
@@ -56,8 +61,10 @@ def command(  # noqa: PLR0913 - one argument an option
     well and changes nothing.
 
     \b
-    Exit codes: 0 all is as it shall be, 1 a step failed (with --check: something would be changed), 2 wrong input,
-                3 a node unreachable or a person needed, 4 somebody else works on a node, 130 interrupted.
+    Exit codes: 0 all is as it shall be,
+    1 a step failed (with --check: something would be changed), 2 wrong input,
+    3 a node unreachable or a person needed, 4 somebody else works on a node,
+    130 interrupted.
     """  # noqa: D301 - click needs the character itself
     from gpuops.cli import _steps
     from gpuops.playbook.loading import load_playbook
@@ -69,7 +76,7 @@ def command(  # noqa: PLR0913 - one argument an option
     if list_tasks:
         return _list(_steps.list_steps(book))
     selection = Selection(_words(tags), _words(skip_tags), start_at)
-    assignments = assign(book, chooser(target), selection)
+    assignments = assign(book, _failed_only(target, retry) if retry else chooser(target), selection)
     if list_hosts:
         return _list(_steps.list_hosts(assignments))
     order = order_of(target, check=check, resume=resume, force=force, break_lock=break_lock)
@@ -90,8 +97,19 @@ def order_of(target: Target, **wish: Any) -> Order:
 
     fanout = target.fanout or target.project.fanout
     most_open = fitting_fanout(max(fanout, len(target.hosts)))
-    runs = Path(target.project.store).parent / "runs"
-    return Order(__version__, runs, fanout=min(fanout, most_open), most_open=most_open, **wish)
+    return Order(__version__, _runs(target), fanout=min(fanout, most_open), most_open=most_open, **wish)
+
+
+def _runs(target: Target) -> Path:
+    return Path(target.project.store).parent / "runs"
+
+
+def _failed_only(target: Target, run: str) -> Callable[[str], Sequence[Host]]:
+    """What a play's pattern selects of the nodes that failed in ``run``."""
+    from gpuops.playbook import journal
+
+    choose, failed = chooser(target), journal.failed(journal.find(_runs(target), run))
+    return lambda pattern: [host for host in choose(pattern) if host.name in failed]
 
 
 def carry_out(
@@ -106,7 +124,7 @@ def carry_out(
     reach = Reach(target.connect_seconds)
     busy = Occupants(target.project.scheduler, open_local(this_machine()), target.hosts)
     work = Provisioning(book, assignments, selection, order, library=library, open_transport=reach, busy=busy)
-    record = _run(work, check=order.check)
+    record = _run(work)
     for sentence in reach.said:
         tell(sentence)
     return record, work
@@ -134,34 +152,37 @@ def chooser(target: Target) -> Callable[[str], Sequence[Host]]:
     return lambda pattern: [chosen[host.name] for host in inventory.select(pattern) if host.name in chosen]
 
 
-def _run(work: Provisioning, *, check: bool) -> Record:
-    """Do it, with the present step on a terminal's stderr."""
-    if not check:
-        tell(f"run {work.run_id}")
-    if not sys.stderr.isatty():
-        return work.run(say=tell)
+def _run(work: Provisioning) -> Record:
+    """Do it, with the latest result on a terminal's stderr."""
+    with StatusLine() as line:
 
-    def watch(result: Result) -> None:
-        from gpuops.report.page import clean
+        def watch(result: Result) -> None:
+            line.show(f"{result.node}: {result.status.replace('_', ' ')}   {result.name}")
 
-        click.echo(f"\r\x1b[K  {clean(result.name)[:50]}   {result.node}: {result.status}", nl=False, err=True)
+        def say(sentence: str) -> None:
+            line.show("")
+            tell(sentence)
 
-    try:
-        return work.run(watch, tell)
-    finally:
-        click.echo("\r\x1b[K", nl=False, err=True)
+        return work.run(watch, say)
+
+
+def tell_locked(locked: Sequence[LockedError]) -> None:
+    """Who holds the first nodes, and how many more there are."""
+    for error in locked[:_LOCKS_TOLD]:
+        tell(str(error))
+    if len(locked) > _LOCKS_TOLD:
+        tell(f"and {len(locked) - _LOCKS_TOLD} more nodes are locked")
 
 
 def tell_record(
     record: Record, work: Provisioning, playbook: str, *, check: bool, diff: bool, advise: bool = True
 ) -> None:
     """Say what became of every node, and, to ``advise``, how to go on."""
-    from gpuops.cli._steps import draw, summary
-    from gpuops.report.page import Page, fold
+    from gpuops.cli._steps import draw, ending, summary
+    from gpuops.report.page import Page
 
-    for error in record.locked:
-        tell(str(error))
     if record.locked:
+        tell_locked(record.locked)
         return
     click.echo(f"{playbook}   {'check only: nothing is changed' if check else f'run {work.run_id}'}")
     page = Page.of(sys.stdout)
@@ -170,13 +191,7 @@ def tell_record(
     click.echo(f"\n{summary(record)}")
     if check and advise:
         click.echo("apply: without --check")
-    if record.stopped:
-        click.echo(f"stopped: {record.stopped}")
-    untouched = work.untouched(record)
-    if untouched:
-        click.echo(f"not begun: {fold(untouched)}")
-    for node, names in record.waiting.items() if not check else ():
-        if names:
-            click.echo(f"{node} still waits for: {', '.join(names)}; the next run of this playbook does it")
+    for line in ending(record, work.untouched(record), page) if not check else ():
+        click.echo(line)
     if advise and not check and record.exit_code(check=False):
-        click.echo(f"go on: gpuops provision {playbook} --resume {work.run_id}")
+        click.echo(f"go on: the same command with --resume {work.run_id}")

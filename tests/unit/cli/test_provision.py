@@ -78,6 +78,7 @@ def test_where_all_is_well_there_is_little_to_say(provision):
         (["p.yml", "--tags", "flies"], 'no step has the tag "flies"; did you mean "files"'),
         (["p.yml", "--start-at", "tel"], 'no step has the name "tel"'),
         (["p.yml", "--resume", "r1"], "there is no run r1 in .gpuops/runs"),
+        (["p.yml", "--retry", "r1"], "there is no run r1 in .gpuops/runs"),
         (["p.yml", "-i", "a,b", "-l", "c"], '"c"'),
     ],
 )
