@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from gpuops import Change, Command, Failed, Plan, task, use
+from gpuops import Change, Command, Failed, Mode, NodePath, Plan, task, use
 
 # The new file is in the same folder, has its mode before its first byte, and takes its name only with the right sum.
 _MAKE = """\
@@ -26,26 +26,23 @@ class Params:
     connection.
     """
 
-    path: str
+    path: NodePath
     sha256: str
     words: tuple[str, ...]
     title: str
     stdin: str = ""
-    mode: str = "0644"
+    mode: Mode = "0644"
     owner: str = "root"
     group: str = "root"
     seconds: float = 600.0
     detach: bool = False
 
     def __post_init__(self) -> None:
-        """A path from the root, an octal mode, a sum of 64 hexadecimal digits, a command."""
-        if not self.path.startswith("/"):
-            raise ValueError(f'path must start with "/", found "{self.path}"')
+        """A sum of 64 hexadecimal digits, a command."""
         if not re.fullmatch("[0-9a-f]{64}", self.sha256):
             raise ValueError(f'sha256 is 64 digits of 0-9 and a-f, found "{self.sha256}"')
         if not self.words:
             raise ValueError("words must name a program")
-        int(self.mode, 8)
 
 
 @task

@@ -3,22 +3,18 @@
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpuops import Change, Command, Later, Plan, task, use
+from gpuops import Change, Command, Later, Mode, NodePath, Plan, task, use
 
 
 @dataclass(frozen=True)
 class Params:
     """``path`` on the node, its ``mode``, ``owner`` and ``group``. ``found`` is what task stat told of it already."""
 
-    path: str
-    mode: str = "0644"
+    path: NodePath
+    mode: Mode = "0644"
     owner: str = "root"
     group: str = "root"
     found: Mapping[str, str] = field(default_factory=dict)
-
-    def __post_init__(self) -> None:
-        """An octal mode."""
-        int(self.mode, 8)
 
 
 @task

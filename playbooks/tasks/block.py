@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuops import Failed, Plan, task, use
+from gpuops import Failed, Mode, NodePath, Plan, task, use
 
 
 @dataclass(frozen=True)
@@ -15,12 +15,12 @@ class Params:
     it. ``state`` is present or absent.
     """
 
-    path: str
+    path: NodePath
     content: str = ""
     name: str = "gpuops"
     comment: str = "#"
     state: Literal["present", "absent"] = "present"
-    mode: str = "0644"
+    mode: Mode = "0644"
     owner: str = "root"
     group: str = "root"
     validate: tuple[str, ...] = ()

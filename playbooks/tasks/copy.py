@@ -6,7 +6,7 @@ import stat
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuops import Plan, Secret, task, use
+from gpuops import Mode, NodePath, Plan, Secret, task, use
 
 _LIMIT_MIB = 16
 
@@ -20,17 +20,15 @@ class Params:
     """
 
     src: Path
-    path: str
-    mode: str = "0644"
+    path: NodePath
+    mode: Mode = "0644"
     owner: str = "root"
     group: str = "root"
     validate: tuple[str, ...] = ()
     secret: bool = False
 
     def __post_init__(self) -> None:
-        """A path from the root, a file that fits into a message, a secret that is one, text where it is validated."""
-        if not self.path.startswith("/"):
-            raise ValueError(f'path must start with "/", found "{self.path}"')
+        """A file that fits into a message, a secret that is one, text where it is validated."""
         about = self.src.stat()
         if about.st_size > _LIMIT_MIB * 1024 * 1024:
             raise ValueError(f"{self.src} is larger than {_LIMIT_MIB} MiB; let the node download it")

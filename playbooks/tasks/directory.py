@@ -3,24 +3,18 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuops import Change, Command, Failed, Plan, task, use
+from gpuops import Change, Command, Failed, Mode, NodePath, Plan, task, use
 
 
 @dataclass(frozen=True)
 class Params:
     """``path`` on the node, its ``mode``, ``owner`` and ``group``. ``state`` is present or absent."""
 
-    path: str
-    mode: str = "0755"
+    path: NodePath
+    mode: Mode = "0755"
     owner: str = "root"
     group: str = "root"
     state: Literal["present", "absent"] = "present"
-
-    def __post_init__(self) -> None:
-        """A path from the root, an octal mode."""
-        if not self.path.startswith("/"):
-            raise ValueError(f'path must start with "/", found "{self.path}"')
-        int(self.mode, 8)
 
 
 @task

@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from urllib.parse import urlsplit
 
-from gpuops import Plan, task, use
+from gpuops import Mode, NodePath, Plan, task, use
 
 _FETCH = """\
 if command -v curl >/dev/null; then exec curl -fsSL --retry 3 --connect-timeout 20 "$1"; fi
@@ -20,23 +20,21 @@ class Params:
     """
 
     url: str
-    path: str
+    path: NodePath
     sha256: str
-    mode: str = "0644"
+    mode: Mode = "0644"
     owner: str = "root"
     group: str = "root"
     seconds: float = 1800.0
     detach: bool = False
 
     def __post_init__(self) -> None:
-        """A web address without a password, a path from the root."""
+        """A web address without a password."""
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or not self.url.isprintable():
             raise ValueError(f'url must start with "https://" or "http://", found "{self.url}"')
         if parts.password:
             raise ValueError("url must not hold a password: it would be written into the journal")
-        if not self.path.startswith("/"):
-            raise ValueError(f'path must start with "/", found "{self.path}"')
 
 
 @task

@@ -3,7 +3,7 @@
 from dataclasses import dataclass, replace
 from typing import Literal
 
-from gpuops import Change, Command, Failed, Later, Plan, Secret, task, use
+from gpuops import Change, Command, Failed, Later, Mode, NodePath, Plan, Secret, task, use
 
 # A new file in the same folder has its mode from the first byte, is on the disk and valid before it takes its name, and
 # replaces a link that lies in wait there (-T) instead of following it.
@@ -27,10 +27,10 @@ class Params:
     ``state`` is present or absent.
     """
 
-    path: str
+    path: NodePath
     content: str | None = None
     secret: Secret | None = None
-    mode: str = "0644"
+    mode: Mode = "0644"
     owner: str = "root"
     group: str = "root"
     keep: bool = False
@@ -38,10 +38,7 @@ class Params:
     validate: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """A path from the root, an octal mode, one content."""
-        if not self.path.startswith("/"):
-            raise ValueError(f'path must start with "/", found "{self.path}"')
-        int(self.mode, 8)
+        """One content."""
         if self.content is not None and self.secret is not None:
             raise ValueError("give content or secret, not both")
 

@@ -5,7 +5,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuops import Failed, Plan, task, use
+from gpuops import Failed, Mode, NodePath, Plan, task, use
 
 
 @dataclass(frozen=True)
@@ -16,9 +16,9 @@ class Params:
     command that must accept the new file, whose name is put behind it (``[dockerd, --validate, --config-file]``).
     """
 
-    path: str
+    path: NodePath
     values: Mapping[str, Any]
-    mode: str = "0644"
+    mode: Mode = "0644"
     owner: str = "root"
     group: str = "root"
     validate: tuple[str, ...] = ()

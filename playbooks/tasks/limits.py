@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuops import Plan, task, use
+from gpuops import NodePath, Plan, task, use
 
 _KIB = ("as", "core", "data", "fsize", "memlock", "rss", "stack")  # limits.conf(5) counts them in KiB, systemd in bytes
 
@@ -23,7 +23,7 @@ class Params:
     value: str
     type: Literal["soft", "hard", "both"] = "both"
     units: tuple[str, ...] = ()
-    file: str = "/etc/security/limits.d/90-gpuops.conf"
+    file: NodePath = "/etc/security/limits.d/90-gpuops.conf"
 
     def __post_init__(self) -> None:
         """Words that limits.conf can hold."""

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuops import Plan, task, use
+from gpuops import Mode, NodePath, Plan, task, use
 
 
 @dataclass(frozen=True)
@@ -16,12 +16,12 @@ class Params:
     ``owner`` and ``group``. ``validate`` is a command that must accept the new file, whose name is put behind it.
     """
 
-    path: str
+    path: NodePath
     line: str = ""
     match: str = ""
     after: str = ""
     state: Literal["present", "absent"] = "present"
-    mode: str = "0644"
+    mode: Mode = "0644"
     owner: str = "root"
     group: str = "root"
     validate: tuple[str, ...] = ()

@@ -3,21 +3,19 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuops import Change, Command, Failed, Plan, task, use
+from gpuops import Change, Command, Failed, NodePath, Plan, task, use
 
 
 @dataclass(frozen=True)
 class Params:
     """``path`` is the link, ``target`` what it leads to, as it shall stand in it. ``state`` is present or absent."""
 
-    path: str
+    path: NodePath
     target: str = ""
     state: Literal["present", "absent"] = "present"
 
     def __post_init__(self) -> None:
-        """A path from the root, and a target for a link that shall be there."""
-        if not self.path.startswith("/"):
-            raise ValueError(f'path must start with "/", found "{self.path}"')
+        """A target for a link that shall be there."""
         if "\n" in self.target or (self.state == "present" and not self.target):
             raise ValueError("target is the path that the link leads to, on one line")
 

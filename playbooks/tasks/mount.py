@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuops import Change, Command, Failed, Files, Plan, read_files, task, use
+from gpuops import Change, Command, Failed, Files, NodePath, Plan, read_files, task, use
 
 _MOUNTS = "/proc/self/mounts"  # asks no server, so a dead NFS server cannot hang it
 _OCTAL = re.compile(r"\\([0-7]{3})")
@@ -17,7 +17,7 @@ class Params:
     ``state``: mounted; present (in fstab, and mounted or not as it is); absent (neither).
     """
 
-    path: str
+    path: NodePath
     src: str = ""
     fstype: str = ""
     options: tuple[str, ...] = ("defaults",)
@@ -28,8 +28,8 @@ class Params:
         for word in (self.path, self.src, self.fstype, *self.options):
             if not re.fullmatch(r"[^\s\\#][^\s\\]*|", word):
                 raise ValueError(f'"{word}" must be one word without a backslash')
-        if not re.fullmatch(r"/.*[^/]", self.path):
-            raise ValueError(f'path must start with "/" and not end with it, found "{self.path}"')
+        if self.path.endswith("/"):
+            raise ValueError(f'path must not end with "/", found "{self.path}"')
         if self.state != "absent" and not (self.src and self.fstype and self.options):
             raise ValueError("give src, fstype and options")
 

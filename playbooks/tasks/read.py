@@ -2,14 +2,14 @@
 
 from dataclasses import dataclass
 
-from gpuops import Failed, Plan, task, use
+from gpuops import Failed, NodePath, Plan, task, use
 
 
 @dataclass(frozen=True)
 class Params:
     """``path`` of the file on the node."""
 
-    path: str
+    path: NodePath
 
 
 @task

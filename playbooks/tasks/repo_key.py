@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuops import Command, Failed, Plan, task, use
+from gpuops import Command, Failed, NodePath, Plan, task, use
 
 _FETCH = """\
 if command -v curl >/dev/null; then curl -fsSL --max-time 60 "$1"; else wget -nv -O- --timeout=60 "$1"; fi | base64
@@ -23,17 +23,15 @@ class Params:
     The key comes from ``src``, a file beside the playbook, or from ``url``, which the node asks.
     """
 
-    path: str
+    path: NodePath
     fingerprints: tuple[str, ...]
     src: Path | None = None
     url: str = ""
 
     def __post_init__(self) -> None:
         """A path for a key in text form, whole fingerprints, one origin."""
-        if not self.path.startswith("/") or self.path.endswith(".gpg"):
-            raise ValueError(
-                f'path must start with "/" and not end in .gpg: apt reads text as .asc; found "{self.path}"'
-            )
+        if self.path.endswith(".gpg"):
+            raise ValueError(f'path must not end in .gpg: apt reads text as .asc; found "{self.path}"')
         if not self.fingerprints or not all(re.fullmatch("[0-9A-F]{40}", one) for one in self.wanted):
             raise ValueError("fingerprints are 40 hexadecimal digits each, as gpg --show-keys prints them")
         if bool(self.src) == bool(self.url) or (self.url and not re.fullmatch(r"https?://[!-~]+", self.url)):

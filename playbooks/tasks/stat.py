@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuops import Command, Failed, Plan, task
+from gpuops import Command, Failed, NodePath, Plan, task
 
 # What is not there is an answer, and what cannot be looked at is not, so that root tries again only that.
 _LOOK = """\
@@ -20,14 +20,9 @@ class Params:
     ``seconds`` is how long reading may take.
     """
 
-    path: str
+    path: NodePath
     reads: Literal["text", "sha256", ""] = ""
     seconds: float = 10.0
-
-    def __post_init__(self) -> None:
-        """A path from the root."""
-        if not self.path.startswith("/"):
-            raise ValueError(f'path must start with "/", found "{self.path}"')
 
 
 @task

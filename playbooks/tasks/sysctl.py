@@ -3,7 +3,7 @@
 import re
 from dataclasses import dataclass
 
-from gpuops import Change, Command, Files, Later, Plan, read_files, task, use
+from gpuops import Change, Command, Files, Later, NodePath, Plan, read_files, task, use
 
 _SWAP = str.maketrans("./", "/.")
 
@@ -14,7 +14,7 @@ class Params:
 
     key: str
     value: str
-    file: str = "/etc/sysctl.d/90-gpuops.conf"
+    file: NodePath = "/etc/sysctl.d/90-gpuops.conf"
 
 
 @task

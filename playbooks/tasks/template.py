@@ -5,7 +5,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpuops import Plan, fill_template, task, use
+from gpuops import Mode, NodePath, Plan, fill_template, task, use
 
 
 @dataclass(frozen=True)
@@ -17,17 +17,15 @@ class Params:
     """
 
     src: Path
-    path: str
+    path: NodePath
     values: Mapping[str, Any] = field(default_factory=dict)
-    mode: str = "0644"
+    mode: Mode = "0644"
     owner: str = "root"
     group: str = "root"
     validate: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """A path from the root, and a template that can be filled."""
-        if not self.path.startswith("/"):
-            raise ValueError(f'path must start with "/", found "{self.path}"')
+        """A template that can be filled."""
         fill_template(self.src, self.values)
 
 

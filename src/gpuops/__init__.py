@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpuops.judging import Finding, NotApplicable, check
     from gpuops.playbook.filling import fill_template
-    from gpuops.playbook.task import Change, Failed, Later, Machine, NeedsOperator, Plan, task, use
+    from gpuops.playbook.task import Change, Failed, Later, Machine, Mode, NeedsOperator, NodePath, Plan, task, use
     from gpuops.probing import Probe, Unknown
     from gpuops.profile import Profile
     from gpuops.secret import Secret
@@ -28,7 +28,9 @@ __all__ = [
     "Finding",
     "Later",
     "Machine",
+    "Mode",
     "NeedsOperator",
+    "NodePath",
     "NotApplicable",
     "Plan",
     "Probe",
@@ -51,7 +53,9 @@ _HOMES = {
     "Finding": "judging",
     "Later": "playbook.task",
     "Machine": "playbook.task",
+    "Mode": "playbook.task",
     "NeedsOperator": "playbook.task",
+    "NodePath": "playbook.task",
     "NotApplicable": "judging",
     "Plan": "playbook.task",
     "Probe": "probing",

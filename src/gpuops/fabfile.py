@@ -31,7 +31,7 @@ from gpuops.inventory import Host
 from gpuops.playbook.parameters import as_node
 from gpuops.playbook.play import Play, Playbook, Step
 from gpuops.playbook.provisioning import Selection, assign
-from gpuops.playbook.task import Library, Task
+from gpuops.playbook.task import Library, Mode, NodePath, Task
 from gpuops.probes import every_probe
 from gpuops.probes.nvidia_smi import smi
 from gpuops.probing import Probe, Unknown
@@ -146,7 +146,7 @@ def _read(key: str, hint: Any, value: Any) -> Any:
 def _is_text(hint: Any) -> bool:
     if typing.get_origin(hint) in (typing.Union, types.UnionType):
         return any(map(_is_text, typing.get_args(hint)))
-    return hint in (str, Path) or typing.get_origin(hint) is typing.Literal
+    return hint in (str, Path, NodePath, Mode) or typing.get_origin(hint) is typing.Literal
 
 
 def _fact(name: str, doc: str, probes: list[Probe[Any]], picture: Callable[[Facts], Any] = whole) -> fabric.Task:

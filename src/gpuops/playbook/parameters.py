@@ -1,15 +1,16 @@
 """Parameters: what a playbook writes under a task's name, or a task gives to another, as the task's own dataclass.
 
 The field's type decides what a value means, so ``mode: 0644`` is text and ``value: yes`` is refused where text is due.
-Fields may be ``str``, ``int``, ``float``, ``bool``, ``Literal``, ``Path`` (a file beside the playbook), `Secret`,
-``X | None``, ``tuple[X, ...]``, ``Mapping[str, X]``, another dataclass, or ``Any``. A text whose name ends in
-``version`` must be in quotes where YAML reads a number.
+Fields may be ``str``, ``int``, ``float``, ``bool``, ``Literal``, ``Path`` (a file beside the playbook), `NodePath`,
+`Mode`, `Secret`, ``X | None``, ``tuple[X, ...]``, ``Mapping[str, X]``, another dataclass, or ``Any``. A text whose name
+ends in ``version`` must be in quotes where YAML reads a number.
 """
 
 from __future__ import annotations
 
 import dataclasses
 import os
+import re
 import stat
 import types
 import typing
@@ -19,7 +20,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuops.document import Node, Opaque, Where
-from gpuops.playbook.task import Task
+from gpuops.playbook.task import Mode, NodePath, Task
 from gpuops.secret import Secret
 
 _PLAIN = "tag:yaml.org,2002:"
@@ -121,6 +122,20 @@ def _path(node: Node, called: str) -> Path:
     return path
 
 
+def _node_path(node: Node, called: str) -> NodePath:
+    text = _text(node, called)
+    if not text.startswith("/"):
+        raise node.fail(f'{called} must start with "/", found "{text}"')
+    return NodePath(text)
+
+
+def _mode(node: Node, called: str) -> Mode:
+    text = _text(node, called)
+    if not re.fullmatch("[0-7]{3,4}", text):
+        raise node.fail(f'{called} is three or four octal digits such as 0644, found "{text}"')
+    return Mode(text)
+
+
 def _secret(node: Node, called: str) -> Secret:
     """What ``!env NAME`` or ``!file PATH`` refers to; never a text that stands in the document."""
     if isinstance(node, _Held):
@@ -151,6 +166,8 @@ _SCALARS: Mapping[Any, Callable[[Node, str], Any]] = {
     float: Node.number,
     bool: Node.boolean,
     Path: _path,
+    NodePath: _node_path,
+    Mode: _mode,
     Secret: _secret,
     Any: lambda node, _: node.plain(),
 }

@@ -26,6 +26,18 @@ FOLDER = "playbooks/tasks"
 Kind = Literal["state", "restart", "rebuild", "act"]
 
 
+class NodePath(str):
+    """A parameter that is a path on the node, from its root; `pathlib.Path` is a file beside the playbook."""
+
+    __slots__ = ()
+
+
+class Mode(str):
+    """A parameter that is the mode of a file, in octal digits (0644)."""
+
+    __slots__ = ()
+
+
 @dataclass(frozen=True)
 class Change:
     """One thing that a task would do to the node: a ``command``, or a reboot for the reason that ``reboot`` gives.
