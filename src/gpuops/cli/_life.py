@@ -10,7 +10,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from gpuops.cli._options import Target, this_machine
+from gpuops.cli._options import Target
 
 if TYPE_CHECKING:
     from gpuops.inventory import Host
@@ -46,17 +46,9 @@ def a_run(store: Store, nodes: Iterable[str]) -> Iterator[tuple[str, Claims]]:
 
 def door_of(target: Target) -> Door:
     """The door of the scheduler that ``gpuops.yml`` names."""
-    from gpuops.collective.slurm import Slurm
-    from gpuops.lifecycle.doors import NoDoor
-    from gpuops.lifecycle.kubernetes_door import KubernetesDoor
-    from gpuops.lifecycle.slurm_door import SlurmDoor
-    from gpuops.transport.local import open_local
+    from gpuops.cli._scheduler import scheduler_of
 
-    if target.project.scheduler == "slurm":
-        return SlurmDoor(Slurm(open_local(this_machine()), os.environ.get("SLURM_JOB_ID", "")))
-    if target.project.scheduler == "kubernetes":
-        return KubernetesDoor(open_local(this_machine()))
-    return NoDoor()
+    return scheduler_of(target).door
 
 
 def named(target: Target, nodes: Sequence[str]) -> Target:

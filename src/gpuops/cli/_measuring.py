@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import os
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, replace
@@ -12,12 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._options import StatusLine, Target, fitting_fanout, tell, this_machine
+from gpuops.cli._options import StatusLine, Target, fitting_fanout, tell
 
 if TYPE_CHECKING:
+    from gpuops.cli._scheduler import Scheduler
     from gpuops.collective.measuring import Measurement, Surroundings, Wish
     from gpuops.collective.pool import Pool
-    from gpuops.collective.slurm import Slurm
     from gpuops.facts import Facts
     from gpuops.inventory import Host
     from gpuops.isolation.evidence import Evidence
@@ -131,32 +130,15 @@ def pool_of(target: Target, hosts: Iterable[Host]) -> Pool:
     return Pool(hosts, Reach(target.connect_seconds), fitting_fanout(target.fanout or target.project.fanout))
 
 
-def slurm_here() -> Slurm:
-    """Slurm as it is asked on this machine."""
-    from gpuops.collective.slurm import Slurm
-    from gpuops.transport.local import open_local
-
-    return Slurm(open_local(this_machine()), _own_job())
-
-
-def _own_job() -> str:
-    return os.environ.get("SLURM_JOB_ID", "")
-
-
-def surroundings(target: Target, rounds: Rounds, slurm: Slurm | None = None) -> Surroundings:
+def surroundings(target: Target, rounds: Rounds, scheduler: Scheduler | None = None) -> Surroundings:
     """The project's scheduler and lease, and ``rounds`` to hear of what happens."""
-    from gpuops.collective import kubernetes
+    from gpuops.cli._scheduler import scheduler_of
     from gpuops.collective.lease import Lease
     from gpuops.collective.measuring import Surroundings
 
-    slurm = slurm or slurm_here()
-    asked: dict[str, Callable[..., Any]] = {
-        "none": lambda _hosts: {},
-        "slurm": slurm.allocations,
-        "kubernetes": functools.partial(kubernetes.allocations, slurm.machine),
-    }
-    lease = Lease(target.project.lease, slurm, tell)
-    return Surroundings(asked[target.project.scheduler], lease, _own_job(), tell, rounds.show, rounds.round)
+    scheduler = scheduler or scheduler_of(target)
+    lease = Lease(target.project.lease, scheduler.slurm, tell)
+    return Surroundings(scheduler.allocations, lease, scheduler.own_job, tell, rounds.show, rounds.round)
 
 
 class Rounds(StatusLine):

@@ -2,15 +2,13 @@
 
 from __future__ import annotations
 
-import os
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gpuops.collective import kubernetes
+from gpuops.collective import kubernetes, slurm
 from gpuops.collective.idleness import FIRST, Allocation, idleness_of, still_idle
-from gpuops.collective.slurm import Slurm
 from gpuops.facts import gather
 from gpuops.probes.nvidia_smi import smi
 from gpuops.probes.occupancy import occupancy
@@ -20,17 +18,19 @@ from gpuops.profile import NO_PROFILE
 if TYPE_CHECKING:
     from gpuops.inventory import Host
     from gpuops.playbook.planning import Ask
-    from gpuops.transport import Transport
 
 _FRESH_SECONDS = 60.0
+_STRANGERS = (slurm.STRANGER, kubernetes.STRANGER)
+"""What is said of a node that the scheduler does not know yet, and that therefore runs none of its jobs."""
 
 
 class Occupants:
-    """Tells who works on the nodes of a run. The ``scheduler`` is asked on ``machine``, for all nodes at once."""
+    """Tells who works on the nodes of a run. A scheduler is asked for its ``allocations`` of all nodes at once."""
 
-    def __init__(self, scheduler: str, machine: Transport, hosts: Sequence[Host]) -> None:
-        self._scheduler = scheduler
-        self._machine = machine
+    def __init__(
+        self, allocations: Callable[[Sequence[Host]], Mapping[str, Allocation]], hosts: Sequence[Host]
+    ) -> None:
+        self._allocations = allocations
         self._hosts = hosts
         self._lock = threading.Lock()
         self._asked = float("-inf")
@@ -51,16 +51,6 @@ class Occupants:
     def _allocation(self, host: Host) -> Allocation:
         with self._lock:
             if time.monotonic() - self._asked > _FRESH_SECONDS:
-                self._known, self._asked = self._allocations(), time.monotonic()
-            return self._known.get(host.name, ())
-
-    def _allocations(self) -> Mapping[str, Allocation]:
-        if self._scheduler == "kubernetes":
-            return kubernetes.allocations(self._machine, self._hosts)
-        if self._scheduler != "slurm":
-            return {}
-        slurm = Slurm(self._machine, os.environ.get("SLURM_JOB_ID", ""))
-        nodes = slurm.nodes(self._hosts)
-        # a node that Slurm does not know yet runs none of its jobs
-        known = self._hosts if isinstance(nodes, Unknown) else [h for h in self._hosts if h.name in nodes]
-        return slurm.allocations(known)
+                self._known, self._asked = self._allocations(self._hosts), time.monotonic()
+            known = self._known.get(host.name, ())
+            return () if known in _STRANGERS else known

@@ -71,7 +71,8 @@ def _hosts(launch: LaunchCommand, chosen: list[Host]) -> list[Host]:
 
 def _look(target: Target, launch: LaunchCommand, hosts: list[Host], forced: frozenset[str]) -> Report:
     from gpuops.cli._health import expected_of
-    from gpuops.cli._measuring import Rounds, pool_of, slurm_here, surroundings
+    from gpuops.cli._measuring import Rounds, pool_of, surroundings
+    from gpuops.cli._scheduler import scheduler_of
     from gpuops.collective import causes
     from gpuops.collective.preflight import Preflight, Report
     from gpuops.collective.single_round import all_reduce
@@ -81,20 +82,20 @@ def _look(target: Target, launch: LaunchCommand, hosts: list[Host], forced: froz
     report.add("hosts", causes.hosts(launch, named, len(hosts)), f"{len(hosts)} of the inventory")
     if not hosts:
         return report
-    slurm = slurm_here()
+    scheduler = scheduler_of(target)
     try:
         with pool_of(target, hosts) as pool, Rounds() as rounds:
             return Preflight(
                 launch,
                 pool,
-                surroundings(target, rounds, slurm).watch_over(pool, expected_of(hosts, {}), forced),
+                surroundings(target, rounds, scheduler).watch_over(pool, expected_of(hosts, {}), forced),
                 lambda left: all_reduce(left, launch.environment, tell),
-                slurm if launch.launcher == "srun" else None,
+                scheduler.slurm if launch.launcher == "srun" else None,
                 rounds.show,
                 report,
             ).run()
     finally:
-        slurm.machine.close()
+        scheduler.machine.close()
 
 
 def _lines(launch: LaunchCommand, hosts: list[Host], report: Report, seconds: float) -> Iterator[str]:

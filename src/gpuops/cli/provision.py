@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuops import __version__
-from gpuops.cli._options import StatusLine, Target, fitting_fanout, target_options, tell, this_machine
+from gpuops.cli._options import StatusLine, Target, fitting_fanout, target_options, tell
 
 if TYPE_CHECKING:
     from gpuops.errors import LockedError
@@ -117,12 +117,12 @@ def carry_out(
 ) -> tuple[Record, Provisioning]:
     """Reach the nodes and do it."""
     from gpuops.cli._occupants import Occupants
+    from gpuops.cli._scheduler import scheduler_of
     from gpuops.playbook.provisioning import Provisioning
-    from gpuops.transport.local import open_local
     from gpuops.transport.reach import Reach
 
     reach = Reach(target.connect_seconds)
-    busy = Occupants(target.project.scheduler, open_local(this_machine()), target.hosts)
+    busy = Occupants(scheduler_of(target).allocations, target.hosts)
     work = Provisioning(book, assignments, selection, order, library=library, open_transport=reach, busy=busy)
     record = _run(work)
     for sentence in reach.said:

@@ -29,6 +29,7 @@ PODS = ask_for(
         "{.spec.containers[*].resources.limits}{.spec.initContainers[*].resources.limits}{.spec.resourceClaims}",
     ),
 )
+STRANGER = Unknown("Kubernetes has no such node")
 _GPU = ("nvidia.com/", '"resourceClaim')
 """What a pod's limits or claims say where it may have a GPU: a device (also of MIG), or a claim, whatever it is for."""
 
@@ -50,7 +51,7 @@ def allocations(machine: Transport, hosts: Sequence[Host]) -> Mapping[str, Alloc
 
 
 def _allocation(node: str | None, held: Mapping[str, tuple[Claim, ...]]) -> Allocation:
-    return Unknown("Kubernetes has no such node") if node is None else held.get(node, ())
+    return STRANGER if node is None else held.get(node, ())
 
 
 def rows(answer: Completed, columns: int) -> list[list[str]] | Unknown:

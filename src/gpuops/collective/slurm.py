@@ -32,6 +32,9 @@ JOBS = slurm_command(
 )
 
 
+STRANGER = Unknown("Slurm has no such node")
+
+
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
     """One node as Slurm has it: ``state`` in its word (``idle``, ``mixed``, ``drained*``), and the reason if any."""
@@ -67,8 +70,7 @@ class Slurm:
         jobs = self._jobs()
         if isinstance(jobs, Unknown):
             return dict.fromkeys((host.name for host in hosts), jobs)
-        none = Unknown("Slurm has no such node")
-        return {host.name: jobs.get(nodes[host.name].name, ()) if host.name in nodes else none for host in hosts}
+        return {host.name: jobs.get(nodes[host.name].name, ()) if host.name in nodes else STRANGER for host in hosts}
 
     def _jobs(self) -> dict[str, tuple[Claim, ...]] | Unknown:
         """The jobs of each node that has any."""

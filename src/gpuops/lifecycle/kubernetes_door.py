@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuops.collective.idleness import Allocation
-from gpuops.collective.kubernetes import allocations, ask_for, rows
+from gpuops.collective.kubernetes import STRANGER, allocations, ask_for, rows
 from gpuops.inventory import Host
 from gpuops.lifecycle.doors import reason_of
 from gpuops.lifecycle.states import State
@@ -52,7 +52,7 @@ class KubernetesDoor:
         known = self._known(hosts)
         if isinstance(known, Unknown):
             return dict.fromkeys((host.name for host in hosts), known.why)
-        refused = {host.name: "Kubernetes has no such node" for host in hosts if host.name not in known}
+        refused = {host.name: STRANGER.why for host in hosts if host.name not in known}
         refused |= {host: "cordoned by somebody else" for host, node in known.items() if node.cordoned}
         free = {host: node for host, node in known.items() if host not in refused}
         tainted = {host: node for host, node in free.items() if node.ours}

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from gpuops.collective.slurm import Slurm, SlurmNode, slurm_command
+from gpuops.collective.slurm import STRANGER, Slurm, SlurmNode, slurm_command
 from gpuops.inventory import Host
 from gpuops.lifecycle.doors import is_ours, reason_of
 from gpuops.lifecycle.states import State
@@ -39,7 +39,7 @@ class SlurmDoor:
         nodes = self._slurm.nodes(hosts)
         if isinstance(nodes, Unknown):
             return dict.fromkeys((host.name for host in hosts), nodes.why)
-        refused = {host.name: "Slurm has no such node" for host in hosts if host.name not in nodes}
+        refused = {host.name: STRANGER.why for host in hosts if host.name not in nodes}
         refused |= {host: f"drained by somebody else: {_told(node)}" for host, node in nodes.items() if _is_elses(node)}
         ours = {host: node.name for host, node in nodes.items() if _is_closed(node) and host not in refused}
         refused |= self._update(ours, "State=RESUME")

@@ -1,0 +1,59 @@
+"""The scheduler that ``gpuops.yml`` names, asked on this machine: who has a node, and whether it takes jobs."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from gpuops.collective import kubernetes
+from gpuops.collective.slurm import Slurm
+
+if TYPE_CHECKING:
+    from gpuops.cli._options import Target
+    from gpuops.collective.idleness import Allocation
+    from gpuops.inventory import Host
+    from gpuops.lifecycle.doors import Door
+    from gpuops.transport import Transport
+
+
+@dataclass(frozen=True)
+class Scheduler:
+    """``kind`` is a project's ``scheduler``, ``own_job`` the Slurm job in which this very program runs, if any."""
+
+    kind: str
+    machine: Transport
+    own_job: str = ""
+
+    @property
+    def slurm(self) -> Slurm:
+        """Slurm, whether or not it is the project's scheduler."""
+        return Slurm(self.machine, self.own_job)
+
+    def allocations(self, hosts: Sequence[Host]) -> Mapping[str, Allocation]:
+        """Whom each of ``hosts`` was given to; empty without a scheduler."""
+        if self.kind == "slurm":
+            return self.slurm.allocations(hosts)
+        if self.kind == "kubernetes":
+            return kubernetes.allocations(self.machine, hosts)
+        return {}
+
+    @property
+    def door(self) -> Door:
+        """What opens and closes nodes to jobs."""
+        from gpuops.lifecycle.doors import NoDoor
+        from gpuops.lifecycle.kubernetes_door import KubernetesDoor
+        from gpuops.lifecycle.slurm_door import SlurmDoor
+
+        if self.kind == "slurm":
+            return SlurmDoor(self.slurm)
+        return KubernetesDoor(self.machine) if self.kind == "kubernetes" else NoDoor()
+
+
+def scheduler_of(target: Target) -> Scheduler:
+    """The scheduler of the target's project."""
+    from gpuops.cli._options import this_machine
+    from gpuops.transport.local import open_local
+
+    return Scheduler(target.project.scheduler, open_local(this_machine()), os.environ.get("SLURM_JOB_ID", ""))
