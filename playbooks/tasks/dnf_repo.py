@@ -4,16 +4,19 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuops import Change, Command, Later, Plan, task, use
+from gpuops import Change, Command, Files, Later, Plan, read_files, task, use
+
+_FOLDER = "/etc/yum.repos.d"
 
 
 @dataclass(frozen=True)
 class Params:
     """``name`` is the repository's id and its file's name; ``baseurl`` and ``gpgkey`` are as dnf.conf(5) says.
 
-    ``gpgkey`` is a URL, ``file:///…`` for a key that task repo_key brought. ``signed`` are its packages, the
-    list of them (which holds their sums), or both. ``exclude`` are packages that it must never give. ``state`` is
-    present or absent.
+    ``gpgkey`` is a URL, ``file:///…`` for a key that task repo_key brought. ``signed`` are its packages, the list of
+    them (which holds their sums), or both. ``exclude`` are packages that it must never give. ``replaces`` names other
+    files of yum.repos.d (``*`` stands for anything) that speak of the same repository and go away: what is excluded
+    here would come from them. ``state`` is present or absent.
     """
 
     name: str
@@ -21,6 +24,7 @@ class Params:
     gpgkey: str = ""
     signed: Literal["packages", "list", "both"] = "packages"
     exclude: tuple[str, ...] = ()
+    replaces: tuple[str, ...] = ()
     enabled: bool = True
     state: Literal["present", "absent"] = "present"
 
@@ -31,6 +35,9 @@ class Params:
         for word in (self.baseurl, self.gpgkey, *self.exclude):
             if re.search(r"\s", word):
                 raise ValueError(f'"{word}" must be one word')
+        for name in self.replaces:
+            if "/" in name:
+                raise ValueError(f'"{name}" cannot be a file of {_FOLDER}')
         if self.state == "present" and not (self.baseurl and self.gpgkey):
             raise ValueError("give baseurl and gpgkey")
 
@@ -57,7 +64,10 @@ def dnf_repo(params: Params) -> Plan:
     Rocky.
     """
     content = None if params.state == "absent" else params.content
-    path = f"/etc/yum.repos.d/{params.name}.repo"
+    path = f"{_FOLDER}/{params.name}.repo"
+    others = yield Files(tuple(f"{_FOLDER}/{name}" for name in params.replaces))
+    for other in sorted(read_files(others.out).keys() - {path}):
+        yield from use("file", path=other, state="absent")
     found = yield from use("read", path=path)
     yield from use("file", path=path, content=content, state=params.state)
     if content and params.signed != "packages":

@@ -67,7 +67,8 @@ def nvidia_driver(params: Params) -> Plan:
     The packages are pinned and held. The module is proved to be built, and signed where Secure Boot asks for it. A
     node that runs another driver than it has installed notes that it needs a reboot: see task reboot.
 
-    On RHEL and Rocky dkms comes from EPEL, which must be there (task dnf_repo); nothing of this is tried on a real one.
+    On Debian the component contrib must be enabled (task apt_repo). On RHEL and Rocky dkms comes from EPEL, which must
+    be there (task dnf_repo); nothing of this is tried on a real one.
     """
     machine, functions, files = yield (system, gpu_functions, Files((_RUNFILE, _CONF, _SHOWN)))
     if isinstance(machine, Unknown):

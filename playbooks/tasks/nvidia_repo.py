@@ -29,7 +29,7 @@ _REPOS = {
         suite="/",
         keys=("{distro}/{sbsa}/3bf863cc.pub", "{distro}/{sbsa}/D42D0685.pub"),
         fingerprints=("EB693B3035CD5710E231E123A4B469963BF863CC", "610C7B14E068A878070DA4E99CD0A493D42D0685"),
-        replaces=("cuda-ubuntu*-{sbsa}.list", "cuda-debian*-{sbsa}.list"),  # of an older release too
+        replaces=("cuda-ubuntu*-{sbsa}", "cuda-debian*-{sbsa}", "cuda-rhel8", "cuda-rhel9"),  # of an older release too
         exclude=("mft*", "kernel-mft*"),  # they fight with those of DOCA (Azure/azhpc-images)
     ),
     "container-toolkit": _Repo(
@@ -38,12 +38,7 @@ _REPOS = {
         suite="/",
         keys=("gpgkey", "gpgkey"),
         fingerprints=("C95B321B61E88C1809C4F759DDCAE044F796ECB0",) * 2,
-        replaces=(
-            "nvidia-container-toolkit.list",
-            "libnvidia-container.list",
-            "nvidia-docker.list",
-            "nvidia-container-runtime.list",
-        ),
+        replaces=("nvidia-container-toolkit", "libnvidia-container", "nvidia-docker", "nvidia-container-runtime"),
         signed="list",  # its RPM packages bear no signature, as its own .repo file says
     ),
     "doca": _Repo(
@@ -126,9 +121,9 @@ def _repository(params: Params, repo: _Repo, words: dict[str, str]) -> Plan:
         url=f"{base}/{repo.keys[red_hat].format(**words)}",
         fingerprints=[re.sub(r"\s", "", params.fingerprint) or repo.fingerprints[red_hat]],
     )
+    replaces = [f"{one.format(**words)}.{'repo' if red_hat else 'list'}" for one in repo.replaces]
     if red_hat:
-        more = {"exclude": repo.exclude, "signed": repo.signed}
+        more = {"exclude": repo.exclude, "signed": repo.signed, "replaces": replaces}
         yield from use("dnf_repo", name=name, baseurl=place, gpgkey=f"file://{key}", **more)
     else:
-        replaces = [one.format(**words) for one in repo.replaces]
         yield from use("apt_repo", name=name, uris=[f"{place}/"], suites=[repo.suite], signed_by=key, replaces=replaces)

@@ -43,7 +43,16 @@ def test_a_signed_list_is_read_with_its_key(planned, signed, checks):
     assert planned("dnf_repo", {**written, "dnf -q -C": ""}, **REPO, signed=signed).changes == []
 
 
-@pytest.mark.parametrize("wrong", [{"name": "../x"}, {"baseurl": "http://x\ngpgcheck=0"}, {"gpgkey": ""}])
+def test_files_that_speak_of_the_same_go_away_first(planned):
+    old, other = "/etc/yum.repos.d/cuda-rhel9.repo", "/etc/yum.repos.d/rocky.repo"
+    there = {"/etc/yum.repos.d/cuda-rhel9-x86_64.repo": TEXT, old: "[cuda]", other: "[baseos]"}
+    found = planned("dnf_repo", there, **REPO, replaces=["cuda-rhel9.*", "none.repo"])
+    assert [change.what for change in found.changes] == [f"remove {old}"]
+
+
+@pytest.mark.parametrize(
+    "wrong", [{"replaces": ["../x"]}, {"name": "../x"}, {"baseurl": "http://x\ngpgcheck=0"}, {"gpgkey": ""}]
+)
 def test_a_repository_is_signed_and_holds_no_foreign_row(planned, wrong):
     with pytest.raises(DocumentError, match="dnf_repo"):
         planned("dnf_repo", {}, **{**REPO, **wrong})
