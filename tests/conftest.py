@@ -6,6 +6,7 @@ from gpuops import secret
 from gpuops.document import Where
 from gpuops.inventory import Host
 from gpuops.transport import known_hosts, settings, ssh
+from gpuops.transport.local import open_local
 from gpuops.transport.reach import hang_up
 
 
@@ -51,6 +52,20 @@ def home(tmp_path, monkeypatch):
 def a_host():
     """A host of an inventory, from its name and what differs from the defaults."""
     return lambda name="n1", **fields: Host(name, fields.pop("address", name), Where("inventory.yml", 1, 1), **fields)
+
+
+@pytest.fixture
+def reach():
+    """Ways to this machine, closed at the end."""
+    opened = []
+
+    def open_one(host):
+        opened.append(open_local(host))
+        return opened[-1]
+
+    yield open_one
+    for way in opened:
+        way.close()
 
 
 @pytest.fixture(autouse=True)

@@ -10,7 +10,6 @@ from gpuops.collective.engines import Load
 from gpuops.collective.engines.nccl import NcclEngine, Options
 from gpuops.collective.nccl.course import Deadlines
 from gpuops.isolation.fabric import Fabric, Node
-from gpuops.transport.local import open_local
 
 HERE = pathlib.Path(__file__).parent
 collect_ignore = [] if pathlib.Path("/dev/nvidia0").exists() else ["test_gpu.py"]  # no machine of CI has one
@@ -46,20 +45,6 @@ def libraries(build):
 def a_fabric():
     """Nodes with two GPUs; of what NICs is told to no one, so that nothing is pinned to what is not there."""
     return lambda names, gpus=(0, 1), nics=(): Fabric({name: Node(name, tuple(gpus), tuple(nics)) for name in names})
-
-
-@pytest.fixture
-def reach():
-    """Ways to this machine, closed at the end."""
-    opened = []
-
-    def open_one(host):
-        opened.append(open_local(host))
-        return opened[-1]
-
-    yield open_one
-    for way in opened:
-        way.close()
 
 
 @pytest.fixture

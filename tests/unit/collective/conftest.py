@@ -3,7 +3,6 @@ import zlib
 import pytest
 
 from gpuops.transport import agent
-from gpuops.transport.local import open_local
 
 ECHO = """
 import json, os, sys, time
@@ -23,20 +22,6 @@ for line in sys.stdin:
 def hosts(a_host):
     """Three names of this machine."""
     return [a_host(f"n{number}", connection="local") for number in range(3)]
-
-
-@pytest.fixture
-def reach():
-    """Opens local ways, and hangs up at the end."""
-    opened = []
-
-    def open_one(host):
-        opened.append(open_local(host))
-        return opened[-1]
-
-    yield open_one
-    for way in opened:
-        way.close()
 
 
 @pytest.fixture

@@ -3,58 +3,13 @@ import re
 import pytest
 
 from gpuops.collective.lease import Lease
-from gpuops.collective.slurm import JOBS, NODES, Slurm
-from gpuops.shell import Completed
-
-
-class Machine:
-    """A Slurm with three nodes as scontrol leaves them: a job runs on n2, and somebody drained n3."""
-
-    def __init__(self):
-        self.states = {"n1": ["idle", "none"], "n2": ["allocated", "none"], "n3": ["drained", "fan swap"]}
-        self.reservations = {}
-        self.durations = set()
-        self.broken = ""
-
-    def run(self, asked):
-        return self.batch([asked])[0]
-
-    def batch(self, asked):
-        return [self.answer(question) for question in asked]
-
-    def answer(self, asked):
-        if self.broken:
-            return Completed("here", asked, 1, err=self.broken)
-        if asked in {NODES, JOBS}:
-            rows = [f"{name}|{name}|{name}|{state}|{reason}" for name, (state, reason) in self.states.items()]
-            return Completed("here", asked, 0, "".join(f"{row}\n" for row in rows) if asked == NODES else "")
-        err = self.control(*asked.words[4:])
-        return Completed("here", asked, int(bool(err)), err=err)
-
-    def control(self, scontrol, verb, *words):
-        assert scontrol == "scontrol"
-        told = dict(word.split("=", 1) for word in words if "=" in word)
-        if verb == "create":
-            if self.states[told["Nodes"]][0] == "allocated":
-                return "Error creating the reservation: Requested nodes are busy\nNote, unless nodes are …\n"
-            assert (told["StartTime"], told["Users"]) == ("now", "root")
-            assert not set(told) & {"Flags"}  # with MAINT or IGNORE_JOBS a job would not count
-            self.durations.add(int(told["Duration"]))
-            self.reservations[told["ReservationName"]] = told["Nodes"]
-        elif verb == "delete":
-            if self.reservations.pop(told["ReservationName"], None) is None:
-                return "delete_reservation: Requested reservation is invalid\n"
-        elif told["State"] == "DRAIN":
-            self.states[told["NodeName"]] = ["drained", told["Reason"]]
-        else:
-            assert told["State"] == "UNDRAIN"
-            self.states[told["NodeName"]] = ["idle", "none"]
-        return ""
+from gpuops.collective.slurm import NODES, Slurm
 
 
 @pytest.fixture
-def machine():
-    return Machine()
+def machine(a_slurm):
+    """A job runs on n2, and somebody drained n3."""
+    return a_slurm(n1=("idle", "none"), n2=("allocated", "none"), n3=("drained", "fan swap"))
 
 
 @pytest.fixture
@@ -97,7 +52,8 @@ def test_a_drain_names_whose_it_is_and_is_given_back(lease, machine, hosts, told
     with lease("drain") as held:
         assert held.take(hosts) == NOT_TAKEN
         assert re.fullmatch("gpuops:[0-9a-f]{8}", machine.states["n1"][1])
-    assert machine.states["n1"] == machine.states["n2"] == ["idle", "none"]
+    assert machine.states["n1"] == ["idle", "none"]
+    assert machine.states["n2"] == ["allocated", "none"]
     assert machine.states["n3"] == ["drained", "fan swap"]
     assert not told
 
@@ -107,7 +63,7 @@ def test_a_node_that_somebody_else_drains_meanwhile_stays_drained(lease, machine
         held.take(hosts)
         machine.states["n1"] = ["drained", "smoke"]
     assert machine.states["n1"] == ["drained", "smoke"]
-    assert machine.states["n2"] == ["idle", "none"]
+    assert machine.states["n2"] == ["allocated", "none"]
 
 
 @pytest.mark.parametrize("error", [KeyboardInterrupt, ValueError])

@@ -1,10 +1,4 @@
-import json
-import os
 import shutil
-import subprocess
-import threading
-from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
-from types import SimpleNamespace
 
 import pytest
 
@@ -95,76 +89,15 @@ def test_a_cluster_that_does_not_answer_hinders_everything(door, cluster, hosts)
         assert told == {"free": "kubectl says: connection refused"}
 
 
-def merged(old, patch):
-    """A merge patch as RFC 7386 has it; a list is replaced."""
-    if not isinstance(patch, dict):
-        return patch
-    kept = {key: value for key, value in (old or {}).items() if key not in patch}
-    return {**kept, **{key: merged((old or {}).get(key), value) for key, value in patch.items() if value is not None}}
-
-
 def node(name, **spec):
-    return {"apiVersion": "v1", "kind": "Node", "metadata": {"name": name}, "spec": spec, "status": {}}
+    return {"metadata": {"name": name}, "spec": spec, "status": {}}
 
 
-RESOURCES = [
-    {"name": "nodes", "singularName": "node", "kind": "Node", "namespaced": False, "verbs": ["get", "list", "patch"]},
-    {"name": "pods", "singularName": "pod", "kind": "Pod", "namespaced": True, "verbs": ["list"]},
-]
-ANSWERS = {
-    "api": {"kind": "APIVersions", "versions": ["v1"]},
-    "apis": {"kind": "APIGroupList", "apiVersion": "v1", "groups": []},
-    "api/v1": {"kind": "APIResourceList", "groupVersion": "v1", "resources": RESOURCES},
-}
-
-
-class Api(BaseHTTPRequestHandler):
-    """As much of a Kubernetes API server as kubectl needs to list, taint and annotate nodes."""
-
-    def do_GET(self):
-        path = self.path.partition("?")[0].strip("/")
-        one = self.server.nodes.get(path.removeprefix("api/v1/nodes/"))
-        items = list(self.server.nodes.values()) if path.endswith("/nodes") else []
-        self._say(ANSWERS.get(path) or one or {"apiVersion": "v1", "kind": "List", "metadata": {}, "items": items})
-
-    def do_PATCH(self):
-        name = self.path.partition("?")[0].rpartition("/")[2]
-        patch = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
-        self.server.nodes[name] = merged(self.server.nodes[name], patch)
-        self._say(self.server.nodes[name])
-
-    def _say(self, answer):
-        self.send_response(200)
-        self.send_header("Content-Type", "application/json")
-        self.end_headers()
-        self.wfile.write(json.dumps(answer).encode())
-
-    def log_message(self, *_words):
-        pass
-
-
-@pytest.fixture
-def api(tmp_path):
-    """The real kubectl before a small server, whose nodes are ``api.nodes``."""
-    server = ThreadingHTTPServer(("127.0.0.1", 0), Api)
-    other = {"key": "other", "effect": "NoSchedule"}
-    server.nodes = {"free": node("free", taints=[other]), "cordoned": node("cordoned", unschedulable=True)}
-    threading.Thread(target=server.serve_forever, daemon=True).start()
-
-    def run(asked):
-        words = [*asked.words, f"--server=http://127.0.0.1:{server.server_port}", f"--cache-dir={tmp_path}"]
-        env = {"HOME": str(tmp_path), "PATH": os.defpath}
-        done = subprocess.run(words, capture_output=True, text=True, check=False, env=env)
-        return Completed("here", asked, done.returncode, done.stdout, done.stderr)
-
-    yield SimpleNamespace(run=run, batch=lambda asked: [run(each) for each in asked], nodes=server.nodes)
-    server.shutdown()
-    server.server_close()
-
-
-def test_the_real_kubectl_closes_and_opens(api, hosts):
+def test_the_real_kubectl_closes_and_opens(a_cluster, hosts):
     if shutil.which("kubectl") is None:
         return  # welcome, and not asked for
+    other = {"key": "other", "effect": "NoSchedule"}
+    api = a_cluster([node("free", taints=[other]), node("cordoned", unschedulable=True)])
     door = KubernetesDoor(api)
     assert door.close(hosts("free", "cordoned"), "repair", "Xid 79") == {}
     assert {taint["key"] for taint in api.nodes["free"]["spec"]["taints"]} == {"other", TAINT}

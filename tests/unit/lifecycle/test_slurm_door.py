@@ -1,48 +1,13 @@
 import pytest
 
-from gpuops.collective.slurm import NODES, Slurm
+from gpuops.collective.slurm import Slurm
 from gpuops.lifecycle.doors import is_ours, reason_of
 from gpuops.lifecycle.slurm_door import SlurmDoor
-from gpuops.shell import Completed
-
-
-class Machine:
-    """A Slurm as sinfo tells it, and as scontrol changes it; ``away`` are nodes that stay down when resumed."""
-
-    def __init__(self, **states):
-        self.states = {name: list(told) for name, told in states.items()}
-        self.away = set()
-        self.broken = ""
-
-    def run(self, asked):
-        return self.batch([asked])[0]
-
-    def batch(self, asked):
-        return [self.answer(question) for question in asked]
-
-    def answer(self, asked):
-        if self.broken:
-            return Completed("here", asked, 1, err=self.broken)
-        if asked == NODES:
-            rows = (f"{n}|{n}|{n}|{state}|{reason}\n" for n, (state, reason) in self.states.items())
-            return Completed("here", asked, 0, "".join(rows))
-        assert asked.words[4:6] == ("scontrol", "update"), asked
-        told = dict(word.split("=", 1) for word in asked.words[6:])
-        node = told["NodeName"]
-        if told["State"] == "DRAIN":
-            busy = self.states[node][0] in ("allocated", "mixed", "draining")
-            self.states[node] = ["draining" if busy else "drained", told["Reason"]]
-        elif node in self.away:
-            self.states[node] = ["down*", "Not responding"]
-        else:
-            assert told["State"] == "RESUME"
-            self.states[node] = ["idle", "none"]
-        return Completed("here", asked, 0)
 
 
 @pytest.fixture
-def machine():
-    return Machine(
+def machine(a_slurm):
+    return a_slurm(
         free=("idle", "none"),
         busy=("allocated", "none"),
         ours=("drained", "gpuops:drained fan swap"),
