@@ -5,15 +5,24 @@ from dataclasses import dataclass
 
 from gpuops import Command, Failed, Plan, task
 
-# Into a folder of their own, and of apt's lists only the signed heads, which are short.
+# Into a folder of their own, and of apt's lists only the signed heads, which are short; none of the programs is run that
+# the node has for what follows an update.
 _ASK = """\
 folder=$(mktemp -d) && trap 'rm -rf -- "$folder"' EXIT || exit
 trap 'exit 143' HUP INT TERM
 if command -v apt-get >/dev/null; then
-    mkdir -- "$folder/partial"; off=DefaultEnabled=false lists=Acquire::IndexTargets
-    apt-get -q -o Dir::State::Lists="$folder" -o Dir::Cache::pkgcache= -o Dir::Cache::srcpkgcache= \
-        -o "$lists::deb::Packages::$off" -o "$lists::deb::Translations::$off" -o "$lists::deb-src::Sources::$off" \
-        -o Acquire::Retries=1 -o Acquire::http::Timeout=20 -o APT::Update::Error-Mode=any -o Debug::NoLocking=1 update
+    mkdir -- "$folder/partial"
+    cat >"$folder/conf" <<END
+#clear APT::Update;
+#clear Acquire::IndexTargets;
+APT::Update::Error-Mode "any";
+Acquire::Retries "1";
+Acquire::http::Timeout "20";
+Debug::NoLocking "true";
+Dir::State::Lists "$folder";
+Dir::Cache { pkgcache ""; srcpkgcache ""; };
+END
+    apt-get -q -c "$folder/conf" update
 else
     dnf -q -y --setopt=cachedir="$folder" --setopt="*.skip_if_unavailable=0" --setopt=timeout=20 makecache
 fi

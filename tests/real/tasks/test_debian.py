@@ -165,6 +165,8 @@ def test_whether_repositories_answer_is_asked_without_a_trace(jail):
     jail.run("rm", "-rf", "/etc/apt/sources.list", "/etc/apt/sources.list.d", "/var/lib/apt/lists")
     jail.run("sh", "-c", put, "sh", "/srv/lab/Packages")
     jail.run("sh", "-c", put, "sh", source, stdin="deb [trusted=yes] file:///srv/lab ./\n")
+    hooks = 'APT::Update { Pre-Invoke { "touch /tmp/pre"; }; Post-Invoke { "touch /tmp/post"; }; };'
+    jail.run("sh", "-c", put, "sh", "/etc/apt/apt.conf.d/99hooks", stdin=hooks)
     assert jail.look("repos_reachable", {}).stop is None
     assert jail.run("find", "/tmp", "/var/lib/apt/lists", "-type", "f").stdout == ""
     jail.run("sh", "-c", put, "sh", source, stdin="deb [trusted=yes] http://127.0.0.1:9/ ./\n")
