@@ -5,8 +5,8 @@ from dataclasses import dataclass
 
 from gpuops import Command, Failed, Plan, task
 
-# Into a folder of their own, and of apt's lists only the signed heads, which are short; none of the programs is run that
-# the node has for what follows an update.
+# Into a folder of their own, and of apt's lists only the signed heads, which are short. No program is run that the node
+# has for what follows an update.
 _ASK = """\
 folder=$(mktemp -d) && trap 'rm -rf -- "$folder"' EXIT || exit
 trap 'exit 143' HUP INT TERM
