@@ -1,24 +1,21 @@
 """Runs on a node: listens, and tries whether other nodes are reached by name, by TCP and with whole packets.
 
-Python 3.6 grammar, standard library only. It says ``MARK {"hello": …}`` when it is ready, takes a JSON object a line
-from stdin and answers each with one (see collective/ladder.py). Whoever connects here is sent the token of `listen`:
-who hears it has reached this very process, and not another machine behind the same address. It ends with its stdin or
-when nobody listens to its stdout any more.
+Behind peers.py; Python 3.6 grammar, standard library only. It says ``MARK {"hello": …}`` when it is ready, takes a JSON
+object a line from stdin and answers each with one (see collective/ladder.py). Whoever connects here is sent the token
+of `listen`: who hears it has reached this very process, and not another machine behind the same address. It ends with
+its stdin or when nobody listens to its stdout any more.
 """
 import errno
-import fcntl
 import json
 import os
 import select
 import signal
 import socket
-import struct
 import threading
 import time
 
 IP_MTU_DISCOVER, IP_PMTUDISC_DO, IP_MTU = 10, 2, 14                 # Linux, <netinet/in.h>
 IPV6_MTU_DISCOVER, IPV6_PMTUDISC_DO, IPV6_MTU = 23, 2, 24
-SIOCGIFADDR = 0x8915
 HEADERS_BYTES = {socket.AF_INET: 28, socket.AF_INET6: 48}           # IP and UDP
 DATAGRAM_TRIES = 4
 LARGEST_DATAGRAM = 65507
@@ -112,7 +109,7 @@ class Mesh:
 
     def interfaces(self, message) -> dict:
         """The IPv4 address of each interface that has one, and the one where this node's peers reach it."""
-        found = {name: address for _, name in socket.if_nameindex() for address in [address_of(name)] if address}
+        found = {name: address for name, address in addresses() if ":" not in address}
         own = socket.getaddrinfo(own_address("", message["address"]), None)[0][4][0]
         return {"interfaces": found, "own": next((name for name, address in found.items() if address == own), "")}
 
@@ -207,26 +204,6 @@ class Attempt:
             self.mesh.drop(self.socket)
 
 
-def own_address(interface, address) -> str:
-    """Where peers reach this node: on ``interface``, else where SSH came in, else at ``address``."""
-    if interface:
-        found = address_of(interface)
-        if not found:
-            raise OSError(errno.ENODEV, "the interface %s is absent or has no IPv4 address" % interface)
-        return found
-    connection = os.environ.get("SSH_CONNECTION", "").split(" ")
-    return connection[2] if len(connection) == 4 else address
-
-
-def address_of(interface) -> str:
-    """The IPv4 address of an interface, empty where it has none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
-        try:
-            return socket.inet_ntoa(fcntl.ioctl(asker, SIOCGIFADDR, struct.pack("40s", interface.encode()))[20:24])
-        except OSError:
-            return ""
-
-
 def look_up(name, found) -> None:
     try:
         found[name] = {"addresses": sorted({entry[4][0] for entry in socket.getaddrinfo(name, None)})}
@@ -240,12 +217,6 @@ def route_mtu(one, family) -> int:
     return one.getsockopt(socket.IPPROTO_IP, IP_MTU)
 
 
-def say(message) -> None:
-    data = ("%s %s\n" % (MARK, json.dumps(message))).encode()  # noqa: F821 - set by the line that started us
-    while data:
-        data = data[os.write(1, data):]
-
-
 def end(*_) -> None:
     os._exit(0)     # a name that is still being looked up keeps nobody
 
@@ -257,7 +228,6 @@ def serve() -> None:
     mesh.poll.register(1, 0)
     lines = Lines(mesh)
     mesh.hear(0, select.POLLIN, lines.read)
-    os.write(1, b"\n")
     say({"hello": {"pid": os.getpid()}})
     while True:
         mesh.wait(3600)

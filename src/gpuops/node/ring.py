@@ -1,4 +1,4 @@
-"""Runs on a node: one rank of a collective over TCP, round after round; the sums are those of sums.py, in front of it.
+"""Runs on a node: one rank of a collective over TCP, round after round; peers.py and sums.py stand in front of it.
 
 Python 3.6 grammar, standard library only. It arrives as the agent does, with the name ``MARK`` set, says
 ``MARK {"hello": {"pid": …}}`` and then answers each line of JSON on stdin with one on stdout; it ends when either does.
@@ -6,7 +6,6 @@ Python 3.6 grammar, standard library only. It arrives as the agent does, with th
 """
 import collections
 import errno
-import fcntl
 import hmac
 import json
 import math
@@ -19,7 +18,7 @@ import time
 LEAST_ITERATIONS = 5
 CERTAIN = 0.02      # of the mean time of an iteration, what its standard error may be
 PROBE_SECONDS = 2.0
-SIOCGIFFLAGS, SIOCGIFADDR = 0x8913, 0x8915
+SIOCGIFFLAGS = 0x8913
 IFF_UP_AND_RUNNING = 0x41
 HELLO = struct.Struct("!32sI")
 COUNT = struct.Struct("!I")
@@ -55,48 +54,16 @@ class Controller:
         line, _, self.heard = self.heard.partition(b"\n")
         return json.loads(line.decode())
 
-    def say(self, message) -> None:
-        data = ("\n%s %s\n" % (MARK, json.dumps(message))).encode()  # noqa: F821 - set by the line that started us
-        while data:
-            data = data[os.write(1, data):]
-
 
 def listen(interface, address) -> socket.socket:
-    """A listener where this node's peers reach it: on ``interface``, else where SSH came in, else on ``address``."""
-    if interface:
-        address = next((own for name, own in addresses() if name == interface), None)
-        if address is None:
-            raise OSError(errno.ENODEV, "the interface %s is absent or has no address" % interface)
-    else:
-        connection = os.environ.get("SSH_CONNECTION", "").split(" ")
-        address = connection[2] if len(connection) == 4 else address
-    family, kind, protocol, _, place = socket.getaddrinfo(address, 0, type=socket.SOCK_STREAM)[0]
+    """A listener where this node's peers reach it."""
+    own = own_address(interface, address)
+    family, kind, protocol, _, place = socket.getaddrinfo(own, 0, type=socket.SOCK_STREAM)[0]
     listener = socket.socket(family, kind, protocol)
     listener.bind(place)
     listener.listen(1024)
     listener.setblocking(False)
     return listener
-
-
-def addresses() -> list:
-    """(interface, address), IPv4 before IPv6."""
-    four = [(name, ask_interface(SIOCGIFADDR, name)) for _, name in socket.if_nameindex()]
-    try:
-        with open("/proc/net/if_inet6") as lines:
-            six = [line.split() for line in lines]
-    except OSError:     # a kernel without IPv6
-        six = []
-    found = [(name, socket.inet_ntoa(said[20:24])) for name, said in four if said]
-    return found + [(words[5], socket.inet_ntop(socket.AF_INET6, bytes.fromhex(words[0]))) for words in six]
-
-
-def ask_interface(request, name) -> bytes:
-    """The kernel's answer about an interface, empty where it has none."""
-    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
-        try:
-            return fcntl.ioctl(asker, request, struct.pack("40s", name.encode()))
-        except OSError:
-            return b""
 
 
 def interface_of(listener) -> str:
@@ -366,7 +333,7 @@ def accept(listener) -> socket.socket:
 
 def serve() -> None:
     controller = Controller()
-    controller.say({"hello": {"pid": os.getpid()}})
+    say({"hello": {"pid": os.getpid()}})
     listener = None
     while True:
         told = controller.next()
@@ -378,7 +345,7 @@ def serve() -> None:
                 answer = Rank(told["run"], listener, controller).measure()
         except OSError as error:
             answer = {"trouble": error.strerror or str(error)}
-        controller.say(answer)
+        say(answer)
 
 
 serve()

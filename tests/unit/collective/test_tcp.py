@@ -119,10 +119,11 @@ def packed(text):
 
 
 def test_a_wrong_sum_is_no_figure(engine, monkeypatch):
-    texts = [(NODE / f"{name}.py").read_text() for name in ("sums", "ring")]
-    bad = texts[0].replace("+ piece.own)", "+ piece.own + 1)")
-    assert bad != texts[0]
-    programs = {("agent",): agent._program("agent"), ("sums", "ring"): packed("\n".join([bad, texts[1]]))}
+    texts = [(NODE / f"{name}.py").read_text() for name in ("peers", "sums", "ring")]
+    right = "\n".join(texts)
+    wrong = right.replace("+ piece.own)", "+ piece.own + 1)")
+    assert wrong != right
+    programs = {("agent",): agent._program("agent"), ("peers", "sums", "ring"): packed(wrong)}
     monkeypatch.setattr(agent, "_program", lambda *names: programs[names])
     (figure,) = engine().measure(round_of(PAIR))
     assert (figure.trouble, figure.gb_per_s) == ("wrong", None)

@@ -48,7 +48,7 @@ class TcpEngine:
         why: str = "it needs nothing but Python on the nodes",
     ) -> None:
         self.why = why
-        self._crew = Crew(hosts, reach, "sums", "ring")
+        self._crew = Crew(hosts, reach, "peers", "sums", "ring")
         self._addresses = {host.name: host.address for host in hosts}
         self._load = load or Load()
         self._limit_seconds = _LIMIT_SECONDS + 10 * self._load.seconds

@@ -1,0 +1,50 @@
+"""Runs on a node, in front of ring.py or mesh.py: where peers reach the node, and how such a script speaks.
+
+Python 3.6 grammar, standard library only.
+"""
+import errno
+import fcntl
+import json
+import os
+import socket
+import struct
+
+SIOCGIFADDR = 0x8915
+
+
+def say(message) -> None:
+    data = ("\n%s %s\n" % (MARK, json.dumps(message))).encode()  # noqa: F821 - set by the line that started us
+    while data:
+        data = data[os.write(1, data):]
+
+
+def own_address(interface, address) -> str:
+    """Where peers reach this node: on ``interface``, else where SSH came in, else at ``address``."""
+    if interface:
+        found = next((own for name, own in addresses() if name == interface), None)
+        if found is None:
+            raise OSError(errno.ENODEV, "the interface %s is absent or has no address" % interface)
+        return found
+    connection = os.environ.get("SSH_CONNECTION", "").split(" ")
+    return connection[2] if len(connection) == 4 else address
+
+
+def addresses() -> list:
+    """(interface, address), IPv4 before IPv6."""
+    four = [(name, ask_interface(SIOCGIFADDR, name)) for _, name in socket.if_nameindex()]
+    try:
+        with open("/proc/net/if_inet6") as lines:
+            six = [line.split() for line in lines]
+    except OSError:     # a kernel without IPv6
+        six = []
+    found = [(name, socket.inet_ntoa(said[20:24])) for name, said in four if said]
+    return found + [(words[5], socket.inet_ntop(socket.AF_INET6, bytes.fromhex(words[0]))) for words in six]
+
+
+def ask_interface(request, name) -> bytes:
+    """The kernel's answer about an interface, empty where it has none."""
+    with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as asker:
+        try:
+            return fcntl.ioctl(asker, request, struct.pack("40s", name.encode()))
+        except OSError:
+            return b""
