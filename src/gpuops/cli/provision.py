@@ -189,7 +189,7 @@ def tell_record(
     for line in draw(record, page, diff=diff):
         click.echo(line)
     click.echo(f"\n{summary(record)}")
-    if check and advise:
+    if check and advise and any(result.status in ("would_change", "later") for result in record.results):
         click.echo("apply: without --check")
     for line in ending(record, work.untouched(record), page) if not check else ():
         click.echo(line)

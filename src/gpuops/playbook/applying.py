@@ -253,8 +253,7 @@ class _Attempt:
         if objection:
             return "needs_operator", objection
         number = self._begin(change, journal, boot_id)
-        rebooting.reboot(self._site, boot_id)
-        self._note(journal, number, good=True)
+        self._note(journal, number, rebooting.reboot(self._site, boot_id), good=True)
         self._site.lock()
         self._done.append(change)
         return None

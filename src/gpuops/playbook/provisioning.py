@@ -138,9 +138,10 @@ class Provisioning:
         try:
             if self._order.check:
                 return self._runner(Record(waiting=self._left_over()), watch).run(self._assignments)
-            log = self._open_journal()
+            owner = Owner(self.run_id)
+            log = self._open_journal(owner)
             say(f"run {self.run_id}")
-            return self._change(log, watch, say)
+            return self._change(log, owner, watch, say)
         finally:
             self._hang_up()
 
@@ -168,8 +169,9 @@ class Provisioning:
         for site in self._sites.values():
             site.hang_up()
 
-    def _change(self, log: Journal, watch: Callable[[Result], None], say: Callable[[str], None]) -> Record:
-        owner = Owner(self.run_id)
+    def _change(
+        self, log: Journal, owner: Owner, watch: Callable[[Result], None], say: Callable[[str], None]
+    ) -> Record:
         self._join(log, owner)
         record = self._lock(owner)
         if record.locked or record.interrupted:
@@ -215,14 +217,14 @@ class Provisioning:
         found = journal.left_over(self._order.runs, str(self._playbook.path.resolve()))
         return {node: names for node, names in found.items() if node in self._sites}
 
-    def _open_journal(self) -> Journal:
+    def _open_journal(self, owner: Owner) -> Journal:
         """A new journal, or that of the run to resume, if it was the same run."""
         if self._order.resume:
             journal.find(self._order.runs, self.run_id)
         log = Journal(self._order.runs, self.run_id)
         if log.earlier:
             _compare(log.earlier[0], self._head, self.run_id)
-        log.write("resume" if log.earlier else "run", **self._head)
+        log.write("resume" if log.earlier else "run", who=f"{owner.who} on {owner.machine}", **self._head)
         return log
 
     def _join(self, log: Journal, owner: Owner) -> None:

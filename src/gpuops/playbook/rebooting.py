@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from pathlib import Path
 
-from gpuops.errors import NodeError
+from gpuops.errors import ConnectError, LostError, NodeError
 from gpuops.playbook.site import BOOT_ID, Site
-from gpuops.shell import Command
+from gpuops.shell import Command, Completed
 
 MOST_REBOOTS = 3
 """Reboots of one node in one run; a playbook that needs more goes round in a circle."""
@@ -14,6 +15,10 @@ BACK_SECONDS = 1800.0
 """How long a node may take: bare metal with much memory and many cards needs up to half an hour."""
 _SLOWEST_POLL_SECONDS = 12.0  # as Ansible's reboot does
 _STARTING = ("initializing", "starting")
+_STATE = (
+    Command(("systemctl", "is-system-running")),
+    Command(("systemctl", "--failed", "--plain", "--no-legend")),
+)
 # with a delay, so that the answer comes back before the network goes
 _REBOOT = Command(
     ("systemd-run", "--quiet", "--on-active=2", "--timer-property=AccuracySec=100ms", "systemctl", "reboot"),
@@ -36,8 +41,11 @@ def objection(site: Site, boot_id: str) -> str:
     return ""
 
 
-def reboot(site: Site, boot_id: str) -> str:
-    """Reboot the node that is in boot ``boot_id``; how its system came up. `GoneError` where it stays away."""
+def reboot(site: Site, boot_id: str) -> Completed:
+    """Reboot the node that is in boot ``boot_id``; how its system came up, and after how long.
+
+    `GoneError` where it stays away.
+    """
     site.reboots += 1
     done = site.do(_REBOOT)
     if done.exit != 0:
@@ -51,7 +59,8 @@ def reboot(site: Site, boot_id: str) -> str:
             )
         site.sleep(pause)
         pause = min(pause * 2, _SLOWEST_POLL_SECONDS)
-    return _settled(site, ends)
+    state = _settled(site, ends)
+    return replace(state, seconds=site.clock() - began)
 
 
 def _is_new(site: Site, boot_id: str) -> bool:
@@ -63,13 +72,16 @@ def _is_new(site: Site, boot_id: str) -> bool:
         return False
 
 
-def _settled(site: Site, ends: float) -> str:
+def _settled(site: Site, ends: float) -> Completed:
     """What systemd says once it has started everything: running, or degraded with the units that failed."""
     while True:
-        state, failed = site.ask(
-            [Command(("systemctl", "is-system-running")), Command(("systemctl", "--failed", "--plain", "--no-legend"))]
-        )
-        if state.out.strip() not in _STARTING or site.clock() > ends:
-            units = ", ".join(line.split()[0] for line in failed.out.splitlines() if line.strip())
-            return f"{state.out.strip() or 'unknown'}{': ' if units else ''}{units}"
+        try:
+            state, failed = site.ask(_STATE)
+            if state.out.strip() not in _STARTING or site.clock() > ends:
+                units = ", ".join(line.split()[0] for line in failed.out.splitlines() if line.strip())
+                return replace(state, out=f"{state.out.strip() or 'unknown'}{': ' if units else ''}{units}")
+        except (ConnectError, LostError):  # what starts late may set up the network anew
+            site.hang_up()
+            if site.clock() > ends:
+                raise
         site.sleep(2.0)

@@ -67,7 +67,7 @@ def test_check_mode_shows_differences_and_changes_nothing(provision, tmp_path):
 
 def test_where_all_is_well_there_is_little_to_say(provision):
     told = provision("p.yml", "--check", "--skip-tags", "files")
-    assert len(told.splitlines()) == 6
+    assert len(told.splitlines()) == 5
     assert "1 node: 1 ok, 0 failed" in told
 
 

@@ -238,7 +238,9 @@ class MadeUpNode:
             return 0, f"LoadState=loaded\nActiveState=active\nSubState=exited\nExecMainStatus={ended[0]}\n"
         if command.words[1] == "list-units":
             return 0, "".join(f"{name} loaded active running it\n" for name in self.units)
-        return 0, f"{self.system}\n" if command.words[1] == "is-system-running" else ""
+        if command.words[1] == "is-system-running":
+            return 0, f"{self.system}\n"
+        return 0, "nvidia-dcgm.service loaded failed failed DCGM\n" if self.system == "degraded" else ""
 
     def _tail(self, _command):
         return 0, "the last line of its log\n"

@@ -1,11 +1,12 @@
 import itertools
-import json
+import socket
 
 import pytest
 
 from gpuops.errors import ConnectError, DocumentError, Interrupted, LostError
 from gpuops.fleet import Outcome
-from gpuops.playbook import applying, binding, rebooting, running
+from gpuops.playbook import applying, binding, journal, locking, rebooting, running
+from gpuops.playbook.journal import read
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Files, read_files
 
@@ -430,6 +431,32 @@ def test_a_reboot_is_proved_by_a_new_boot(world):
     assert world.node.done == ["reboot", "put a 1"]
 
 
+def test_how_a_node_came_back_from_a_reboot_and_who_asked_for_it_is_in_the_journal(world):
+    world.node.system = "degraded"
+    world.run(steps("reboot: {reason: a new kernel}"))
+    lines = list(read(journal.find(world.folder / "runs", world.last.run_id)))
+    (done,) = [line for line in lines if line["event"] == "done"]
+    assert (done["said"], done["seconds"] >= 1) == ("degraded: nvidia-dcgm.service", True)
+    assert lines[0]["who"] == f"{locking.Owner('').who} on {socket.gethostname()}"
+
+
+def test_a_connection_that_is_lost_while_the_node_still_starts_is_opened_again(world, monkeypatch):
+    story = [LostError("n1", "the network is set up anew"), "starting", ConnectError("n1", "nobody answers")]
+    settle = world.node._systemctl
+
+    def systemctl(command):
+        if "is-system-running" in command.words and world.node.boots and story:
+            event = story.pop(0)
+            if isinstance(event, Exception):
+                raise event
+            return 0, f"{event}\n"
+        return settle(command)
+
+    monkeypatch.setattr(world.node, "_systemctl", systemctl, raising=False)
+    record = world.run(steps("reboot: {reason: a new kernel}"))
+    assert (world.statuses(record), story) == ([("reboot", "changed")], [])
+
+
 def test_a_node_that_stays_away_is_out_of_reach(world):
     world.node.stays_away = True
     record = world.run(steps("reboot: {reason: a new kernel}", "put: {key: a, value: '1'}"))
@@ -492,8 +519,7 @@ def test_where_no_systemd_runs_a_long_step_is_done_plainly_and_that_is_noted_onc
     record = world.run(steps("put: {key: a, value: '1', detach: true}", "put: {key: b, value: '1', detach: true}"))
     assert world.statuses(record) == [("put", "changed"), ("put", "changed")]
     assert world.node.done == ["put a 1", "put b 1"]
-    (path,) = world.folder.glob("runs/*/journal.jsonl")
-    lines = [json.loads(line) for line in path.read_text().splitlines()]
+    lines = list(read(journal.find(world.folder / "runs", world.last.run_id)))
     assert [line["detach"] for line in lines if line["event"] == "change"] == [False, False]
     assert [line["what"] for line in lines if line["event"] == "note"] == [
         "no systemd: what is long ends with the connection"
