@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuops import Change, Command, Failed, Plan, task
+from gpuops import Change, Command, Failed, NodePath, Plan, task
 
 _WAIT = """\
 left=$1; shift
@@ -22,7 +22,7 @@ class Params:
     """
 
     port: int | None = None
-    path: str = ""
+    path: NodePath | None = None
     words: tuple[str, ...] = ()
     state: Literal["present", "absent"] = "present"
     seconds: int = 60
@@ -30,12 +30,10 @@ class Params:
 
     def __post_init__(self) -> None:
         """Exactly one thing to wait for."""
-        if (self.port is not None) + bool(self.path) + bool(self.words) != 1:
+        if (self.port is not None) + (self.path is not None) + bool(self.words) != 1:
             raise ValueError("give one of port, path and words")
         if self.port is not None and not 0 < self.port < 65536:
             raise ValueError(f"port is a number from 1 to 65535, found {self.port}")
-        if self.path and not self.path.startswith("/"):
-            raise ValueError(f'path must start with "/", found "{self.path}"')
 
     @property
     def question(self) -> tuple[str, ...]:

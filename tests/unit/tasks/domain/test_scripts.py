@@ -1,12 +1,16 @@
 """The scripts that tasks send, run by this machine's own shell with made-up tools."""
 
 import os
+import pathlib
 import stat
 import subprocess
 
 import pytest
 
+from gpuops.playbook.loading import load_playbook
 from gpuops.shell import Command
+
+ROOT = pathlib.Path(__file__).parents[4]
 
 FABRIC = """\
 GPU 00000000:1B:00.0
@@ -63,6 +67,17 @@ def joined(node, look):
 )
 def test_a_fabric_is_joined_when_no_gpu_waits_for_it(joined, shell, said, good):
     assert (shell(joined, nvidia_smi=said)[0] == 0) == good
+
+
+@pytest.mark.parametrize(
+    ("said", "over"),
+    [("status: running\n", False), ("status: not run\n", False), ("status: done\n", True), ("status: error\n", True),
+     ("status: disabled\n", True), (127, True)],
+)  # fmt: skip
+def test_a_first_boot_is_over_when_cloud_init_says_so(library, shell, said, over):
+    (play,) = load_playbook("tuning", library, ROOT).plays
+    (words,) = [step.given.map()["words"].plain() for step in play.steps if step.task.name == "wait_for"]
+    assert (shell(words[2], cloud_init=said)[0] == 0) == over
 
 
 def script_of(found):
