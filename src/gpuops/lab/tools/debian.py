@@ -114,17 +114,17 @@ class _Order:
 
     @property
     def locks(self) -> bool:
-        """Whether it takes dpkg's lock, which only root may."""
-        return not (self.rehearsal or self.options & {"Debug::NoLocking=1", "Debug::NoLocking=true"})
+        """Whether it takes dpkg's lock, which only root may; not with a configuration that names another folder."""
+        return not (self.rehearsal or "-c" in self.options)
 
 
 def _read(words: Sequence[str]) -> _Order:
     rest, options, names = iter(words), set[str](), []
     for word in rest:
-        if word == "-o":
-            options.add(next(rest, ""))
-        elif word.startswith("-"):
+        if word.startswith("-"):
             options.add(word)
+            if word in ("-o", "-c"):
+                next(rest, "")
         else:
             names.append(word)
     verb, *packages_ = names or [""]
