@@ -82,6 +82,17 @@ def test_a_killed_dpkg_is_finished_before_anything_else(planned, sign):
     assert len(found.later) == 1
 
 
+@pytest.mark.parametrize("asked", [{}, {"detach": False}])
+def test_whatever_changes_packages_outlives_its_connection_unless_that_is_not_wanted(planned, asked):
+    detach = asked == {}
+    half_done = {**debian(), "dpkg --audit": "a is half installed\n"}
+    for answers in (debian(), half_done):
+        assert [c.detach for c in planned("package", answers, names=["a"], **asked).changes] == [detach]
+    none = {**debian(), "apt-cache": "", "apt-mark": ""}
+    of_one_version = planned("package_set", none, names=["a"], version="3.1", **asked).changes
+    assert [c.detach for c in of_one_version if c.what.startswith("install")] == [detach]
+
+
 def test_packages_go_away(planned):
     rehearsal = "Remv a [3.1]\n0 upgraded, 0 newly installed, 1 to remove and 0 not upgraded.\n"
     (change,) = planned("package", debian("a\t3.1\tii \n", rehearsal), names=["a", "b"], state="absent").changes
