@@ -84,7 +84,8 @@ def _next_of_all(evidence: Evidence, suspicion: Suspicion) -> Round | None:
     if whole is None:
         bad = spoiled(evidence, suspicion).union(*(unit.nodes for unit in _slow_units(evidence)))
         names = tuple(name for block in evidence.fabric.blocks for name in block if name not in bad)
-        return Round("group", (Group(names),), f"{len(names)} nodes together") if len(names) > 1 else None
+        is_told = len(names) < 2 or Group(names) in _units(evidence)
+        return None if is_told else Round("group", (Group(names),), f"{len(names)} nodes together")
     if not _is_slow(whole, evidence):
         return None
     again = _runs(whole.group, evidence)

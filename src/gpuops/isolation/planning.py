@@ -90,6 +90,8 @@ def _next_confirming(evidence: Evidence, suspicion: Suspicion) -> Round | None:
     for turn in range(len(kinds)):
         kind = kinds[(done + turn) % len(kinds)]
         planned = _pointed(suspicion) if kind == "pointed" else sweep(evidence.fabric, kind, done)
+        if kind == "inside" and not _is_new(planned, evidence):
+            planned = _pointed(suspicion) if any(map(_is_by_one, suspicion.open)) else planned
         if planned.groups:
             return planned
     return None
@@ -98,32 +100,60 @@ def _next_confirming(evidence: Evidence, suspicion: Suspicion) -> Round | None:
 _WAY_TO_ASK = {"leaf": "inside", "uplink": "across", "node": "pointed", "nic": "pointed", "together": "pair"}
 
 
+def _is_new(planned: Round, evidence: Evidence) -> bool:
+    """Whether any of its groups did not run yet, in whatever order of its nodes."""
+    met = {(frozenset(group.nodes), group.rail) for done in evidence.rounds for group in done.round.groups}
+    return any((frozenset(group.nodes), group.rail) not in met for group in planned.groups)
+
+
+def _is_by_one(charge: Charge) -> bool:
+    """Whether all that was slow over a leaf passed one NIC, which then may be at fault as well."""
+    return charge.part.kind == "leaf" and any(part.kind == "nic" for part in charge.alternatives)
+
+
 def _pointed(suspicion: Suspicion) -> Round:
     """Each suspect with one partner on each of its rails, as many as can run at once."""
     fabric = suspicion.readings.fabric
-    asked = [charge for charge in suspicion.open if charge.part.kind in {"node", "nic"}]
+    asked = [charge for charge in suspicion.open if charge.part.kind in {"node", "nic"} or _is_by_one(charge)]
+    asked.sort(key=lambda charge: charge.part.kind == "leaf")  # last: a leaf's pair is alone on it
     taken: set[tuple[str, int]] = set()
     groups = []
     for charge in asked:
-        node, rail = charge.part.owner, charge.part.number
-        for number in [rail] if charge.part.kind == "nic" else [nic.rail for nic in fabric.nodes[node].nics]:
-            free = (n for n in _partners(charge, number, suspicion) if (n, number) not in taken)
-            partner = None if (node, number) in taken else next(free, None)
+        for node, rail in _ports(charge, suspicion.readings):
+            free = (n for n in _partners(charge, node, rail, suspicion) if (n, rail) not in taken)
+            crowded = charge.part.kind == "leaf" and not taken.isdisjoint(fabric.ports_of[charge.part.owner])
+            partner = None if crowded or (node, rail) in taken else next(free, None)
             if partner is not None:
-                taken |= {(node, number), (partner, number)}
-                groups.append(Group((node, partner), number))
+                taken |= {(node, rail), (partner, rail)}
+                groups.append(Group((node, partner), rail))
     return Round("rail", tuple(groups), f"{len(asked)} suspects with partners that are well")
 
 
-def _partners(charge: Charge, rail: int, suspicion: Suspicion) -> list[str]:
-    """Who may be paired with the charge's node, the best first: new ones, of other units, over parts that are well.
+def _ports(charge: Charge, readings: Readings) -> list[tuple[str, int]]:
+    """The ports that ask for a charge, as node and rail: its own, or of a leaf's slow ones that which was asked least.
+
+    One alone: several would share what the leaf has towards the spine, and be slow for that.
+    """
+    part, fabric = charge.part, readings.fabric
+    if part.kind == "nic":
+        return [(part.owner, part.number)]
+    if part.kind == "node":
+        return [(part.owner, nic.rail) for nic in fabric.nodes[part.owner].nics]
+    slow = {(node, r.figure.group.rail) for r in charge.readings for node in r.figure.group.nodes}
+    ports = [port for port in fabric.ports_of[part.owner] if port in slow]
+    return sorted(ports, key=lambda port: sum(1 for _ in readings.of(Part("nic", *port))))[:1]
+
+
+def _partners(charge: Charge, node: str, rail: int, suspicion: Suspicion) -> list[str]:
+    """Who may be paired with ``node``, the best first: new ones, of other units, over parts that are well.
 
     Where leaves are not known, those go first that were slow with others too: if what they share with the node is at
     fault, the two are well together.
     """
-    fabric, node, readings = suspicion.readings.fabric, charge.part.owner, suspicion.readings
+    fabric, readings = suspicion.readings.fabric, suspicion.readings
     others = [other for other in (*suspicion.open, *suspicion.confirmed) if other is not charge]
     hiding = {part for other in others if other.level <= charge.level for part in (other.part, *other.alternatives)}
+    hiding.discard(Part("leaf", fabric.leaf_of.get((node, rail), "")))
     doubtful = {part for other in others for part in (other.part, *other.alternatives)}
     met = Counter(n for r in readings.of(Part("nic", node, rail)) for n in r.figure.group.nodes)
     seen = {fabric.block_of[name] for name in met}
@@ -140,6 +170,8 @@ def _partners(charge: Charge, rail: int, suspicion: Suspicion) -> list[str]:
     able = [name for name in names[start + 1 :] + names[:start] if fabric.nodes[name].nic(rail)]
     if mapped:
         able = [name for name in able if not hiding & parts_of(Group((node, name), rail), fabric)]
+    if charge.part.kind == "leaf":
+        able = [name for name in able if fabric.leaf_of.get((name, rail)) != charge.part.owner]
     return sorted(able, key=order)
 
 

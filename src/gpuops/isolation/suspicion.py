@@ -66,11 +66,16 @@ class Suspicion:
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """A part that was not acquitted. ``near`` are the readings that it alone would explain: as good as its best."""
+    """A part that was not acquitted. ``near`` are the readings that it alone would explain: as good as its best.
+
+    ``across``, of a leaf: the share that it leaves of what transfers between units give, where those are all below the
+    line; all of it, if they are so for this leaf alone.
+    """
 
     part: Part
     level: float
     near: tuple[Reading, ...]
+    across: float = 0.0
 
 
 def suspect(evidence: Evidence) -> Suspicion:
@@ -141,12 +146,19 @@ def _charged(candidates: Iterable[_Candidate], readings: Readings) -> list[_Cand
     """Those that are needed to explain what is slow."""
     charged: list[_Candidate] = []
     for candidate in candidates:
-        if _is_evidence(_own(candidate, charged, readings), candidate):
+        known = any(_is_behind(candidate, other, readings) for other in charged)
+        if not known and _is_evidence(_own(candidate, charged, readings), candidate):
             charged.append(candidate)
     for candidate in sorted(charged, key=lambda candidate: len(candidate.near)):
         if not _is_evidence(_own(candidate, charged, readings), candidate):
             charged.remove(candidate)
     return charged
+
+
+def _is_behind(candidate: _Candidate, other: _Candidate, readings: Readings) -> bool:
+    """Whether all that is slow of a NIC is what its node makes so, but for noise."""
+    is_own = candidate.part.kind == "nic" and other.part == Part("node", candidate.part.owner)
+    return is_own and candidate.level >= other.level * (1 - readings.fine_tolerance)
 
 
 def _charge(
@@ -170,7 +182,10 @@ def _is_evidence(own: Sequence[Reading], candidate: _Candidate) -> bool:
     """Whether readings that nothing else explains are more than chance; of a node, all that it does must be slow."""
     if candidate.part.kind == "node" and all(len(reading.figure.group.nodes) == 1 for reading in own):
         return False
-    return len(own) >= max(1 if len(candidate.near) < 4 else 2, len(candidate.near) * _LUCKY_SHARE)
+    near, is_nic = len(candidate.near), candidate.part.kind == "nic"
+    if is_nic and not candidate.level:
+        return bool(own)  # nothing that passes makes it hang
+    return len(own) >= max(1 if near < 4 else 2, near * (_LIKELY_SHARE if is_nic else _LUCKY_SHARE))
 
 
 def _named(readings: Readings) -> Iterator[Part]:
@@ -193,11 +208,13 @@ def _candidate(part: Part, readings: Readings) -> _Candidate | None:
     best = max(map(_lucky, alike.values()), default=1.0)
     if best >= well:
         return None
+    close = 1 - min(readings.tolerance, 2 * readings.fine_tolerance)
     worths = (worth for values in alike.values() for worth in values)
-    level = statistics.median(worth for worth in worths if worth >= best * well)
+    level = statistics.median(worth for worth in worths if worth >= best * close)
     edge = level * (1 - 2 * readings.tolerance)
-    near = tuple(r for r in known if readings.is_slow(r) and _worth(part, r) >= edge)
-    return _Candidate(part, level, near)
+    near = tuple(r for r in known if readings.is_slow(r) and r.share >= edge)
+    across = [r.share for r in known if r.share > r.line]
+    return _Candidate(part, level, near, statistics.median(across) if part.kind == "leaf" and across else 0.0)
 
 
 def _lucky(values: Sequence[float]) -> float:
@@ -210,7 +227,11 @@ def _worth(part: Part, reading: Reading) -> float:
     return reading.share if part.kind == "uplink" else reading.line
 
 
-def _explains(charge: Charge | _Candidate, reading: Reading, readings: Readings) -> bool:
-    """Whether the reading is no worse than the charge's part makes it."""
-    as_bad = charge.level == 0 or reading.share >= charge.level * (1 - readings.fine_tolerance)
-    return as_bad and charge.part.passed_by(reading.figure, readings.fabric)
+def _explains(candidate: _Candidate, reading: Reading, readings: Readings) -> bool:
+    """Whether the reading is no worse than the candidate makes it."""
+    if not candidate.part.passed_by(reading.figure, readings.fabric):
+        return False
+    fine = readings.fine_tolerance
+    below_line = candidate.level > 0 and reading.share > reading.line
+    least = max(candidate.level * (1 - fine), candidate.across * (1 - 2 * fine) if below_line else 0.0)
+    return reading.share >= least

@@ -113,7 +113,7 @@ class _View:
         Once they ran again the mean of those times counts, and not the first: of many nodes it is the unluckiest that
         are asked again.
         """
-        return statistics.mean(reading.share for reading in self.whole[1:] or self.whole) < _SLOW
+        return statistics.fmean(reading.share for reading in self.whole[1:] or self.whole) < _SLOW
 
     @functools.cached_property
     def step(self) -> str:
@@ -164,7 +164,7 @@ class _View:
         if self._doubtful == set(self.node.gpus) or (self._usual < 1 and not self._doubtful):
             return set(self.node.gpus)
         shares = {gpu: [pair.share for pair in self._own_pairs(gpu)] for gpu in self._doubtful}
-        return {gpu for gpu, own in shares.items() if own and statistics.mean(own) < _SLOW * self._usual}
+        return {gpu for gpu, own in shares.items() if own and statistics.fmean(own) < _SLOW * self._usual}
 
     @functools.cached_property
     def _rounds_of_pairs(self) -> list[tuple[tuple[int, int], ...]]:

@@ -56,6 +56,39 @@ def test_faults_behind_a_leaf_at_fault_are_named_where_they_are_worse():
     }
 
 
+SMALL = Wiring(nodes=16, gpus=8, unit=4, leaves=8)
+TWO_UNITS = Wiring(nodes=16, gpus=8, unit=8, leaves=1)
+FINE = Disturbances(noise=0.002)
+
+
+def test_the_way_to_the_spine_is_named_where_all_that_crosses_passes_a_leaf_at_fault():
+    found = trial("leaf:L1:slow=31", "unit:U1/rail3:slow=47", wiring=TWO_UNITS, disturbances=FINE)
+    assert not found.missed
+    assert not found.wrong
+
+
+def test_a_leaf_that_only_one_of_its_nics_shows_is_named_or_that_nic():
+    faults = ("leaf:L10:slow=15", "gpu004:mlx5_2:slow=38", "gpu005:mlx5_2:slow=23", "gpu007:mlx5_2:slow=35")
+    found = trial(*faults, wiring=SMALL, disturbances=FINE)
+    assert not found.missed
+    assert not found.wrong
+    assert "gpu006:mlx5_2" in {a.part: a.alternatives for a in found.blame.accusations}["leaf:L10"]
+
+
+def test_a_nic_that_hung_once_and_never_was_well_is_asked_again():
+    faults = ("gpu004:mlx5_7:hang", "gpu007:mlx5_7:hang", "unit:U2/rail7:hang")
+    found = trial(*faults, wiring=SMALL, disturbances=FINE)
+    assert not found.missed
+    assert not found.wrong
+
+
+def test_a_group_that_was_measured_as_a_unit_is_not_measured_as_all():
+    found = run(draw_case(16, 101960))
+    groups = [measured.round.groups for measured in found.evidence.rounds if measured.round.scope == "group"]
+    assert len(groups) == 3
+    assert found.rounds <= 2 * math.ceil(math.log2(16)) + 6
+
+
 def test_what_a_worse_fault_hides_is_not_made_up():
     found = trial("leaf:L3:slow=50", "gpu004:mlx5_3:slow=20")
     assert accused(found) == {("leaf:L3", "slow")}
