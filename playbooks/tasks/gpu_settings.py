@@ -13,6 +13,17 @@ _FIELDS = ("index", "ecc.mode.pending", "mig.mode.pending", "compute_mode", "pow
 _MODES = {"default": "Default", "exclusive-process": "Exclusive_Process", "prohibited": "Prohibited"}
 _WORDS = ("Enabled", "Disabled")  # "[N/A]" where the GPU has no such mode
 _AFTER = ("nvidia-persistenced.service", "nvidia-fabricmanager.service")
+_SWITCH = {
+    "ecc": 'mode=$1; shift; for gpu; do nvidia-smi -i "$gpu" -e "$mode" || exit; done',
+    # a GPU that has slices does not leave the mode
+    "mig": """\
+mode=$1; shift
+for gpu; do
+    if [ "$mode" = 0 ]; then nvidia-smi mig -i "$gpu" -dci; nvidia-smi mig -i "$gpu" -dgi; fi
+    nvidia-smi -i "$gpu" -mig "$mode" || exit
+done
+""",
+}
 # A GPU that is cut as it shall be keeps its slices, whose names jobs may know. The driver takes none away that is in
 # use; then there is no room for others, which it says. The service that keeps CDI up to date does not notice slices
 # (NVIDIA/cloud-native-docs).
@@ -72,11 +83,11 @@ class Params:
 
 @task
 def gpu_settings(params: Params) -> Plan:
-    """ECC and MIG mode are kept by the GPU, and a reset or a reboot makes them hold; the rest is set at every boot.
+    """ECC and MIG mode are kept by the GPU, and hold at once or after a boot; the rest is set at every boot.
 
     Clocks that somebody else unlocked are not noticed, as nvidia-smi does not tell them. A power limit that a GPU does
-    not allow is refused. GPUs are cut anew where their slices differ, and while nobody computes on the node; what
-    hands slices out (the device plugin of Kubernetes, slurmd) looks at them when it starts: notify a handler.
+    not allow is refused. MIG mode and slices change only while nobody computes on the node; what hands slices out (the
+    device plugin of Kubernetes) looks at them when it starts: notify a handler.
     """
     if params == Params():
         return
@@ -94,22 +105,28 @@ def gpu_settings(params: Params) -> Plan:
 
 
 def _modes(params: Params, gpus: list[dict[str, str]]) -> Plan:
-    """What the GPU itself keeps; what only a reset brings is noted."""
+    """What the GPU itself keeps; what only a boot brings is noted."""
     waits = False
-    for mode, wanted, option in (("ecc", params.ecc, "-e"), ("mig", params.mig, "-mig")):
-        if wanted is None:
-            continue
-        word = "Enabled" if wanted else "Disabled"
-        for gpu in gpus:
-            pending, current = gpu[f"{mode}.mode.pending"], gpu[f"{mode}.mode.current"]
-            if pending not in _WORDS and wanted:
-                yield Failed(f"GPU {gpu['index']} has no {mode} mode")
-            if pending in _WORDS and pending != word:
-                command = ("nvidia-smi", "-i", gpu["index"], option, str(int(wanted)))
-                yield Change(f"{mode} {word.lower()} on GPU {gpu['index']}", Command(command, 120, become="always"))
-            waits |= pending == word and current in _WORDS and current != word  # not from Hopper on: MIG holds at once
+    for mode, wanted in (("ecc", params.ecc), ("mig", params.mig)):
+        if wanted is not None:
+            waits |= yield from _switched(mode, gpus, on=wanted)
     if waits:
         yield from use("reboot_required", reason="nvidia-gpu-mode")
+
+
+def _switched(mode: str, gpus: list[dict[str, str]], *, on: bool) -> Plan:
+    """One mode of every GPU; whether it waits for a boot. MIG needs none where nothing else has the GPU open."""
+    word, pending = "Enabled" if on else "Disabled", f"{mode}.mode.pending"
+    lacking = [gpu["index"] for gpu in gpus if gpu[pending] not in _WORDS]
+    if lacking and on:
+        yield Failed(f"GPU {', '.join(lacking)} has no {mode} mode")
+    wrong = [gpu["index"] for gpu in gpus if gpu[pending] in _WORDS and gpu[pending] != word]
+    title, words = f"{mode} {word.lower()} on GPU {', '.join(wrong)}", ("sh", "-c", _SWITCH[mode], "sh", str(int(on)))
+    if wrong and mode == "mig":
+        yield from use("gpu_exclusive", title=title, words=[*words, *wrong])
+    elif wrong:
+        yield Change(title, Command((*words, *wrong), timeout_seconds=120, become="always"))
+    return not wrong and any(gpu[f"{mode}.mode.current"] in {*_WORDS} - {word} for gpu in gpus)
 
 
 def _slices(params: Params, indices: list[str]) -> Plan:

@@ -26,17 +26,25 @@ COMPUTING = """\
 
 @pytest.fixture
 def gpu(node):
-    """One GPU that does what nvidia-smi is told, and its row."""
+    """One GPU that nobody uses, which does what the scripts say, and its row."""
     row = dict(ROW)
 
     def smi(words):
-        if words[1].startswith("--query-gpu="):
-            return 0, ", ".join(row[field] for field in words[1].partition("=")[2].split(",")) + "\n"
-        mode = {"-e": "ecc.mode.pending", "-mig": "mig.mode.pending"}[words[3]]
-        row[mode] = "Enabled" if words[4] == "1" else "Disabled"
-        return 0
+        return 0, ", ".join(row[field] for field in words[1].partition("=")[2].split(",")) + "\n"
 
-    node.answers["nvidia-smi"] = smi
+    def switch(mode):
+        def switched(words):
+            wanted, index = words[-2:]
+            assert index == "0"
+            row[f"{mode}.mode.pending"] = {"0": "Disabled", "1": "Enabled"}[wanted]
+            return 0
+
+        return switched
+
+    node.answers.update({
+        "nvidia-smi": smi, "sh -c mode=$1; shift; for": switch("ecc"), "sh -c clients=": switch("mig"),
+        "find /proc": QUIET,
+    })  # fmt: skip
     node.row = row
     return node
 
@@ -119,7 +127,7 @@ def cut(gpu):
         rows = [f"  MIG {name}     Device  {n}: (UUID: {uuid.format('MIG', n)})\n" for n, name in enumerate(gpu.slices)]
         return 0, f"GPU 0: NVIDIA H100 80GB HBM3 (UUID: {uuid.format('GPU', 0)})\n{''.join(rows)}"
 
-    gpu.answers.update({"nvidia-smi -L": listed, "find /proc": QUIET})
+    gpu.answers["nvidia-smi -L"] = listed
     return gpu
 
 
@@ -158,15 +166,22 @@ def test_a_gpu_whose_mode_waits_for_a_boot_is_cut_by_it(cut, apply):
 def test_a_mode_that_holds_at_once_asks_for_no_boot(cut, apply):
     """From Hopper on no reset is needed."""
     cut.row.update({"mig.mode.pending": "Disabled", "mig.mode.current": "Disabled"})
-    answer = cut.answers["nvidia-smi"]
+    switched = cut.answers["sh -c clients="]
 
-    def smi(words):
-        said = answer(words)
+    def at_once(words):
+        said = switched(words)
         cut.row["mig.mode.current"] = cut.row["mig.mode.pending"]
         return said
 
-    cut.answers["nvidia-smi"] = smi
+    cut.answers["sh -c clients="] = at_once
     assert apply(cut, "gpu_settings", mig=True) == ["mig enabled on GPU 0"]
+
+
+@pytest.mark.parametrize("mig", [True, False])
+def test_on_a_node_where_somebody_computes_the_mode_stays(cut, look, mig):
+    cut.row.update({"mig.mode.pending": "Disabled" if mig else "Enabled"})
+    cut.answers["find /proc"] = QUIET + COMPUTING
+    assert isinstance(look(cut, "gpu_settings", mig=mig).stop, NeedsOperator)
 
 
 def test_slices_that_nobody_tells_are_not_assumed(cut, look):
@@ -184,6 +199,7 @@ esac
 echo "$*" >>told
 gpu=$3
 case "$4" in
+    0) [ ! -s "$2" ] ;;
     -dci) [ -s "$gpu" ] ;;
     -dgi) [ -s "$gpu" ] && [ ! -e busy ] && : >"$gpu" ;;
     -cgi) [ ! -s "$gpu" ] && printf '  MIG %s  Device 0: (x)\\n' $(echo "$5" | tr , ' ') >"$gpu" ;;
@@ -192,28 +208,29 @@ esac
 
 
 @pytest.fixture
-def boot(cut, look, tmp_path):
-    """Runs the script of the boot with a made-up nvidia-smi; its exit code, and what it changed."""
-    (script,) = [
-        c.after
-        for c in look(cut, "gpu_settings", mig=True, mig_slices=["3g.40gb", "1g.10gb"]).changes
-        if SLICES in c.what
-    ]
+def run(tmp_path):
+    """Runs words with a made-up nvidia-smi, its GPUs cut like this; the exit code, and what it was told to change."""
     tool = tmp_path / "nvidia-smi"
     tool.write_text(MIG.format(tmp_path))
     tool.chmod(tool.stat().st_mode | stat.S_IXUSR)
 
-    def boot(*made):
+    def run(words, *made):
         for gpu, names in enumerate(made):
             (tmp_path / str(gpu)).write_text("".join(f"  MIG {name}  Device 0: (x)\n" for name in names.split()))
         (tmp_path / "told").write_text("")
-        text = script.replace("/run/gpuops-boot", str(tmp_path / "ran"))
-        done = subprocess.run(
-            ["sh", "-c", text], env={"PATH": f"{tmp_path}:{os.environ['PATH']}"}, capture_output=True, check=False
-        )
+        environment = {"PATH": f"{tmp_path}:{os.environ['PATH']}"}
+        done = subprocess.run(words, env=environment, capture_output=True, check=False)
         return done.returncode, (tmp_path / "told").read_text().splitlines()
 
-    return boot
+    return run
+
+
+@pytest.fixture
+def boot(cut, look, run, tmp_path):
+    """Runs the script of the boot."""
+    changes = look(cut, "gpu_settings", mig=True, mig_slices=["3g.40gb", "1g.10gb"]).changes
+    (script,) = [change.after for change in changes if SLICES in change.what]
+    return lambda *made: run(["sh", "-c", script.replace("/run/gpuops-boot", str(tmp_path / "ran"))], *made)
 
 
 def test_only_a_gpu_whose_slices_differ_is_cut_anew(boot):
@@ -233,6 +250,14 @@ def test_after_a_boot_there_is_nothing_to_take_away(boot):
 def test_slices_in_use_are_a_failure(boot, tmp_path):
     (tmp_path / "busy").touch()
     assert boot("7g.80gb", "", "")[0] != 0
+
+
+def test_a_gpu_is_whole_before_it_leaves_the_mode(cut, look, run):
+    (change,) = look(cut, "gpu_settings", mig=False).changes
+    assert change.what == "mig disabled on GPU 0"
+    told = ["mig -i 0 -dci", "mig -i 0 -dgi", "-i 0 -mig 0"]
+    assert run(change.command.words[5:], "7g.80gb") == (0, told)
+    assert run(change.command.words[5:], "") == (0, told)
 
 
 @pytest.mark.parametrize("wrong", [{"mig_slices": ["1g.10gb"]}, {"mig": True, "mig_slices": ["$(reboot)"]}])
