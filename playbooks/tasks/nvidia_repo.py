@@ -56,14 +56,15 @@ class Params:
     """Which repository: ``name``; DOCA has one for each ``version``.
 
     ``url`` is a mirror's, laid out like NVIDIA's own. ``fingerprint`` is that of its key: those of CUDA and the
-    container toolkit are known, that of DOCA is yours to look up and give. ``state`` is present or absent.
+    container toolkit are known, that of DOCA is yours to look up and give. ``state`` is present or absent, or
+    offered: then the node only asks for its key, and nothing is changed.
     """
 
     name: Literal["cuda", "container-toolkit", "doca"]
     url: str = ""
     version: str = ""
     fingerprint: str = ""
-    state: Literal["present", "absent"] = "present"
+    state: Literal["present", "absent", "offered"] = "present"
 
 
 @task
@@ -74,7 +75,7 @@ def nvidia_repo(params: Params) -> Plan:
     different keys.
     """
     machine, processor = yield (system, Command(("uname", "-m")))
-    if params.name == "doca" and params.state == "present" and not (params.version and params.fingerprint):
+    if params.name == "doca" and params.state != "absent" and not (params.version and params.fingerprint):
         yield Failed("DOCA's repository needs a version (3.2.1) and the fingerprint of its key")
     if isinstance(machine, Unknown):
         yield Failed(f"the node does not tell its distribution: {machine.why}")
@@ -120,7 +121,10 @@ def _repository(params: Params, repo: _Repo, words: dict[str, str]) -> Plan:
         path=key,
         url=f"{base}/{repo.keys[red_hat].format(**words)}",
         fingerprints=[re.sub(r"\s", "", params.fingerprint) or repo.fingerprints[red_hat]],
+        state=params.state,
     )
+    if params.state == "offered":
+        return
     replaces = [f"{one.format(**words)}.{'repo' if red_hat else 'list'}" for one in repo.replaces]
     if red_hat:
         more = {"exclude": repo.exclude, "signed": repo.signed, "replaces": replaces}

@@ -6,6 +6,7 @@ import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Literal
 
 from gpuops import Command, Failed, NodePath, Plan, task, use
 
@@ -20,13 +21,15 @@ _PRIMARY_KEY = 6  # the packet's tag (RFC 9580, 5)
 class Params:
     """``path`` of the key on the node, and the ``fingerprints`` of all keys in it, 40 digits each.
 
-    The key comes from ``src``, a file beside the playbook, or from ``url``, which the node asks.
+    The key comes from ``src``, a file beside the playbook, or from ``url``, which the node asks. ``state`` is present,
+    or offered: then it is only proved that it can be had, and is the right one.
     """
 
     path: NodePath
     fingerprints: tuple[str, ...]
     src: Path | None = None
     url: str = ""
+    state: Literal["present", "offered"] = "present"
 
     def __post_init__(self) -> None:
         """A path for a key in text form, whole fingerprints, one origin."""
@@ -47,7 +50,7 @@ class Params:
 def repo_key(params: Params) -> Plan:
     """A key with another fingerprint is refused before anything is written; no gpg is needed on the node."""
     there = yield from use("read", path=params.path)
-    if there and _is_right(params, _from_text(there["content"])):
+    if params.state == "present" and there and _is_right(params, _from_text(there["content"])):
         return
     if params.src:
         key = _from_bytes(params.src.read_bytes())
@@ -59,7 +62,8 @@ def repo_key(params: Params) -> Plan:
     if not _is_right(params, key):
         found = ", ".join(_told(key)) or "nothing that is a key"
         yield Failed(f"{params.src or params.url} holds {found}; expected {', '.join(sorted(params.wanted))}")
-    yield from use("file", path=params.path, content=_as_text(key))
+    if params.state == "present":
+        yield from use("file", path=params.path, content=_as_text(key))
 
 
 def _is_right(params: Params, key: bytes) -> bool:

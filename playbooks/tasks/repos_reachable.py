@@ -1,9 +1,10 @@
 """The repositories that the node has, asked from the node whether they answer. Nothing is changed."""
 
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 
-from gpuops import Command, Failed, Plan, task
+from gpuops import Command, Failed, Plan, task, use
 
 # Into a folder of their own, and of apt's lists only the signed heads, which are short. No program is run that the node
 # has for what follows an update.
@@ -32,11 +33,13 @@ _COMPLAINT = re.compile(r"^(?:E: |Error: )?(.*(?:Failed to |GPG error|not signed
 
 @dataclass(frozen=True)
 class Params:
-    """There are none: the node knows its repositories."""
+    """The node knows its own. ``nvidia`` are further ones that it may not have yet, as task nvidia_repo takes them."""
+
+    nvidia: tuple[Mapping[str, str], ...] = ()
 
 
 @task
-def repos_reachable(_params: Params) -> Plan:
+def repos_reachable(params: Params) -> Plan:
     """Names are resolved, proxies asked, and signatures proved, as by an installation; the node's clock matters too.
 
     Tried with dnf 4.14 on Debian, not on a real RHEL or Rocky.
@@ -47,3 +50,5 @@ def repos_reachable(_params: Params) -> Plan:
     if answer.exit != 0 or answer.timed_out:
         complaint = _COMPLAINT.search(answer.err + answer.out)
         yield Failed(f"a repository does not answer: {complaint[1] if complaint else answer.last_words()}")
+    for repository in params.nvidia:
+        yield from use("nvidia_repo", **{**repository, "state": "offered"})

@@ -95,6 +95,22 @@ def test_the_list_is_signed_where_packages_are_not(node, apply):
     assert apply(node, "nvidia_repo", name="container-toolkit", fingerprint=FINGERPRINT) == []
 
 
+def test_whether_it_is_offered_is_asked_without_a_change(node, look):
+    node.answers.update({"sh -c if command -v curl": base64.b64encode(KEY.encode()).decode(), "sh -c folder=": ""})
+    wish = {"name": "cuda", "fingerprint": FINGERPRINT}
+    found = look(node, "repos_reachable", nvidia=[wish])
+    assert (found.changes, found.later, found.stop) == ([], [], None)
+    node.files["/etc/apt/keyrings/nvidia-cuda.asc"] = KEY
+    node.answers["sh -c if command -v curl"] = (
+        0,
+        "",
+        "curl: (6) Could not resolve host: developer.download.nvidia.com\n",
+    )
+    assert "Could not resolve host" in look(node, "repos_reachable", nvidia=[wish]).stop.why
+    node.answers["sh -c if command -v curl"] = base64.b64encode(KEY.encode()).decode()
+    assert "expected EB693B" in look(node, "repos_reachable", nvidia=[{"name": "cuda"}]).stop.why
+
+
 def test_a_repository_goes_away(node, apply):
     node.files["/etc/apt/sources.list.d/nvidia-cuda.sources"] = "x"
     apply(node, "nvidia_repo", name="cuda", state="absent")
