@@ -67,8 +67,10 @@ def test_a_bare_host_is_admitted_and_a_second_time_only_looked_at(gpuops):
     history = json.loads(gpuops("state", "show", "gpu01", "--json"))["history"]
     assert [event["state"] for event in history] == ["new", "provisioned", "burned_in", "validated", "admitted"]
     assert history[-1]["fingerprint"]["GPU serials"]
+    gpuops.inventory.write_text(before)
     again = onboard(gpuops, "gpu01")
     assert list(passed(again, "gpu01")) == ["facts", "preflight", "second-pass"]
+    assert gpuops.inventory.read_text() == f"{before}    gpu01:\n"
 
 
 def test_a_sick_card_stops_its_host_with_what_to_do_and_once_it_is_well_the_host_goes_on(gpuops, plant, lab):

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
 from gpuops.cli._life import fingerprints, only
@@ -24,6 +24,7 @@ if TYPE_CHECKING:
 Objections = Mapping[str, Objection]
 _ASKED_FIRST = "preflight"
 """The tag of a playbook's steps that must hold before anything is changed."""
+_WHAT_IS_LEFT = "--limit {} --check --diff tells what is left"
 _MOST_NEIGHBOURS = 4
 """Admitted nodes that are asked for a pair: some may be busy, and one that is idle is enough."""
 
@@ -41,13 +42,15 @@ class Gates:
     without: frozenset[str] = frozenset()
     break_lock: bool = False
 
-    def __post_init__(self) -> None:
-        """The playbook can be read, and the group is there: no node is asked before."""
+    asks_first: bool = field(default=False, init=False)
+
+    def check(self, hosts: Sequence[Host]) -> None:
+        """The playbook fits ``hosts``, and the group is there; `InputError` otherwise, before any node is asked."""
         from gpuops.cli._play import tags_of
 
-        self._asks_first = _ASKED_FIRST in tags_of(self.playbook)
+        self.asks_first = _ASKED_FIRST in tags_of(self._of(hosts), self.playbook)
         if self.group:
-            self._inventory_with(self.target.hosts[0].name)
+            self._inventory_with(hosts[0].name)
 
     @property
     def attempts(self) -> dict[str, Attempt]:
@@ -71,17 +74,17 @@ class Gates:
 
     def preflight(self, hosts: Sequence[Host]) -> Objections:
         """All GPUs are on the bus, and the playbook's steps tagged preflight hold."""
-        objections = _objections(*self._play(hosts, check=True, tags=(_ASKED_FIRST,))) if self._asks_first else {}
+        objections = _objections(*self._play(hosts, check=True, tags=(_ASKED_FIRST,))) if self.asks_first else {}
         return {**objections, **self._without_gpus(hosts)}
 
     def provision(self, hosts: Sequence[Host]) -> Objections:
         """Every step held."""
-        return _objections(*self._play(hosts, check=False))
+        return _objections(*self._play(hosts, check=False), f"gpuops provision {self.playbook} {_WHAT_IS_LEFT}")
 
     def second_pass(self, hosts: Sequence[Host]) -> Objections:
         """Check mode finds nothing; what the nodes are from now on is asked again."""
         record, work = self._play(hosts, check=True)
-        drifted = _drift(record, f"gpuops provision {self.playbook} --check --diff")
+        drifted = _drift(record, f"gpuops provision {self.playbook} {_WHAT_IS_LEFT}")
         return {**drifted, **self._recognised(hosts), **_objections(record, work)}
 
     def burn_in(self, hosts: Sequence[Host]) -> Objections:
@@ -118,13 +121,9 @@ class Gates:
         return {name: why for name, why in _together(judged, left).items() if name in names}
 
     def admit(self, hosts: Sequence[Host]) -> Objections:
-        """Look once more, open the door, and write the node into its group."""
+        """Look once more, and open the door."""
         objections = self._ill(hosts) if "validate" not in self.without else {}
-        well = [host for host in hosts if host.name not in objections]
-        hindered = self.life.door.open(well)
-        for host in well if self.group else ():
-            if host.name not in hindered:
-                self._join(host)
+        hindered = self.life.door.open([host for host in hosts if host.name not in objections])
         return {**objections, **{name: Objection(why) for name, why in hindered.items()}}
 
     def _ill(self, hosts: Sequence[Host]) -> dict[str, Objection]:
@@ -137,7 +136,8 @@ class Gates:
         ill = unhealthy(known, profiles_of(target.judged_hosts, known))
         return {node: _untested(node, why) for node, why in {**silent, **ill}.items()}
 
-    def _join(self, host: Host) -> None:
+    def join(self, host: Host) -> None:
+        """Write an admitted node into its group of the inventory; that this cannot be done is told."""
         from gpuops.errors import InputError
         from gpuops.replacing import replace_file
 
@@ -275,15 +275,16 @@ def _first_of_each(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, Objection
         yield verdict.node, Objection(f"{verdict.check}: {what}{where}", advice, 1 if verdict.status == "fail" else 3)
 
 
-def _objections(record: Record, work: Provisioning) -> dict[str, Objection]:
-    """Who did not come to the end of a playbook, and why."""
+def _objections(record: Record, work: Provisioning, advice: str = "") -> dict[str, Objection]:
+    """Who did not come to the end of a playbook, and why; ``advice`` for those that failed has a place for the node."""
     locked = "; ".join(map(str, record.locked))
     why = Objection(locked, exit_code=4) if locked else Objection(record.stopped or "the playbook has no step for it")
     found = dict.fromkeys(work.untouched(record), why)
     for result in record.results:
         if result.out:
-            code = 1 if result.status == "failed" else 3
-            found[result.node] = Objection(f"{result.name}: {result.why}", exit_code=code)
+            failed = result.status == "failed"
+            do, code = (advice.format(result.node), 1) if failed else ("", 3)
+            found[result.node] = Objection(f"{result.name}: {result.why}", do, code)
     return found
 
 
@@ -293,4 +294,7 @@ def _drift(record: Record, advice: str) -> dict[str, Objection]:
     for result in record.results:
         if result.status in ("would_change", "later"):
             wanted.setdefault(result.node, []).append(result.name)
-    return {node: Objection(f"not as the playbook says: {', '.join(names)}", advice) for node, names in wanted.items()}
+    return {
+        node: Objection(f"not as the playbook says: {', '.join(names)}", advice.format(node))
+        for node, names in wanted.items()
+    }

@@ -27,9 +27,12 @@ def play(
     return carry_out(target, order, book, assignments, selection, library)
 
 
-def tags_of(name: str) -> set[str]:
-    """The tags of the steps of the playbook ``name``."""
+def tags_of(target: Target, name: str) -> set[str]:
+    """The tags of the steps of the playbook ``name``; `InputError` where it does not fit the target's nodes."""
     from gpuops.playbook.loading import load_playbook
+    from gpuops.playbook.provisioning import Selection, assign
     from gpuops.playbook.task import Library
 
-    return {tag for a_play in load_playbook(name, Library()).plays for step in a_play.every_step for tag in step.tags}
+    book = load_playbook(name, Library())
+    assign(book, chooser(target), Selection())
+    return {tag for a_play in book.plays for step in a_play.every_step for tag in step.tags}

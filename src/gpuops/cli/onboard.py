@@ -75,10 +75,10 @@ def command(
 
         life = Life(store, run, door_of(target), hear)
         gates = Gates(target, life, playbook, engine, seconds, group, frozenset(without), break_lock)
+        gates.check(hosts)
         _climb(gates, life, hosts)
     if life.stopped:
-        stopped = ", ".join(f"{node} at {gate.name}" for node, (gate, _) in life.stopped.items())
-        click.echo(f"\nstopped: {stopped}; the same command goes on from there")
+        click.echo(f"\nstopped: {_stopped(life)}; the same command goes on from there")
     return exit_code(life.stopped)
 
 
@@ -91,7 +91,19 @@ def _climb(gates: Gates, life: Life, hosts: list[Host]) -> None:
     admitted = [host for host in hosts if state_of(present.get(host.name)) == "admitted"]
     for some in (admitted, [host for host in hosts if host not in admitted]):
         if some:
-            life.climb(some, gates_for(state_of(present.get(some[0].name))), gates.attempts)
+            through = life.climb(some, gates_for(state_of(present.get(some[0].name))), gates.attempts)
+            for host in through if gates.group else ():
+                gates.join(host)
+
+
+def _stopped(life: Life) -> str:
+    """``gpu[01-03] at burn-in, gpu07 at pair``."""
+    from gpuops.report.page import fold
+
+    gates: dict[str, list[str]] = {}
+    for node, (gate, _) in life.stopped.items():
+        gates.setdefault(gate.name, []).append(node)
+    return ", ".join(f"{fold(nodes)} at {name}" for name, nodes in gates.items())
 
 
 def _tell(node: str, gate: Gate, told: str, width: int) -> None:

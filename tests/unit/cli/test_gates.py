@@ -45,7 +45,7 @@ def test_who_goes_no_further_is_objected_to(status, code):
     record = Record()
     for each in (result("a", "ok"), result("a", status), result("b", "changed"), result("c", "failed", ignored=True)):
         record.add(each)
-    assert _objections(record, Work()) == {"a": Objection("A step: why", exit_code=code)}
+    assert _objections(record, Work(), "look at {}") == {"a": Objection("A step: why", "look at a" * (code == 1), code)}
 
 
 def test_a_lock_stops_every_node_of_the_run():
@@ -104,6 +104,7 @@ all:
 def gates(tmp_path, monkeypatch):
     (tmp_path / "inventory.yml").write_text(INVENTORY)
     (tmp_path / "p.yml").write_text("- {hosts: all, tasks: [{command: {words: [x], always: true}}]}\n")
+    (tmp_path / "wrong.yml").write_text("- {hosts: all, tasks: [{command: {words: [true], always: true}}]}\n")
     monkeypatch.chdir(tmp_path)
     target = Target("inventory.yml", None, None, 1.0, 1.0, ask_pass=False, ask_become_pass=False)
     with Store(tmp_path / "state.db") as store:
@@ -126,10 +127,24 @@ def test_the_first_node_has_nobody_to_be_measured_with(gates):
     assert told.exit_code == 0
 
 
-@pytest.mark.parametrize(("group", "playbook"), [("nobody", "p.yml"), ("", "q.yml")])
-def test_what_is_not_there_is_refused_before_any_gate(gates, group, playbook):
-    with pytest.raises(InputError):
-        Gates(gates.target, gates.life, playbook, group=group)
+@pytest.mark.parametrize(
+    ("group", "playbook", "told"),
+    [
+        ("nobody", "p.yml", 'no group "nobody"'),
+        ("", "q.yml", "q.yml"),
+        ("", "wrong.yml", "wrong.yml:1:.*command"),
+    ],
+)
+def test_what_is_wrong_is_refused_before_any_gate(gates, group, playbook, told):
+    with pytest.raises(InputError, match=told):
+        Gates(gates.target, gates.life, playbook, group=group).check(gates.target.hosts)
+
+
+def test_what_a_playbook_asks_first_is_known_by_its_tag(gates):
+    for name, asks in (("p.yml", False), ("onboard", True)):
+        gates.playbook = name
+        gates.check(gates.target.hosts)
+        assert gates.asks_first is asks
 
 
 GPU = PciFunction("0000:1b:00.0", "0302", "10de", "2330", "a1", "")
