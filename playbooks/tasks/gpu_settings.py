@@ -13,6 +13,7 @@ _FIELDS = ("index", "ecc.mode.pending", "mig.mode.pending", "compute_mode", "pow
 _MODES = {"default": "Default", "exclusive-process": "Exclusive_Process", "prohibited": "Prohibited"}
 _WORDS = ("Enabled", "Disabled")  # "[N/A]" where the GPU has no such mode
 _AFTER = ("nvidia-persistenced.service", "nvidia-fabricmanager.service")
+_BEFORE = ("nvidia-dcgm.service", "docker.service", "slurmd.service", "kubelet.service")
 _SWITCH = {
     "ecc": 'mode=$1; shift; for gpu; do nvidia-smi -i "$gpu" -e "$mode" || exit; done',
     # a GPU that has slices does not leave the mode
@@ -133,8 +134,8 @@ def _slices(params: Params, indices: list[str]) -> Plan:
     """Each GPU that is in MIG mode is cut as it shall be; the others are at the boot that brings the mode."""
     wanted = sorted(params.mig_slices)
     script = _CUT.format(sorted=" ".join(wanted), slices=",".join(params.mig_slices))
-    about = "slices of the GPUs"
-    path = yield from use("boot_script", name="mig-slices", about=about, script=script, after=_AFTER, at_boot_only=True)
+    unit = {"name": "mig-slices", "about": "slices of the GPUs", "after": _AFTER, "before": _BEFORE}
+    path = yield from use("boot_script", script=script, at_boot_only=True, **unit)
     answer = yield Command(("nvidia-smi", "-L"), timeout_seconds=60)
     listed = parse_gpu_list(answer.out)
     if answer.exit != 0 or isinstance(listed, Unknown):

@@ -136,6 +136,7 @@ def test_a_gpu_is_cut_now_and_at_every_boot(cut, apply, look):
     cut.answers["sh -c clients="] = lambda words: cut.slices.extend(wish["mig_slices"][::-1]) or 0
     assert "cut GPU 0 into 3g.40gb 2g.20gb 1g.10gb+me" in apply(cut, "gpu_settings", **wish)
     assert "enabled" in cut.units["gpuops-mig-slices.service"]["UnitFileState"]
+    assert "\nBefore=nvidia-dcgm.service docker.service" in cut.files["/etc/systemd/system/gpuops-mig-slices.service"]
     assert look(cut, "gpu_settings", **wish).changes == []
 
 
