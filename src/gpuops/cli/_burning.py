@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
@@ -12,6 +13,10 @@ if TYPE_CHECKING:
     from gpuops.collective.burning import Burn
     from gpuops.collective.measuring import Wish
     from gpuops.facts import Facts
+
+
+_DIAGNOSIS_MINUTES = 60
+"""What ``dcgmi diag -r 3`` may take, and whatever else is done beside the burn-in itself."""
 
 
 def burn(target: Target, known: Mapping[str, Facts], wish: Wish, seconds: float) -> tuple[dict[str, Facts], Burn]:
@@ -31,7 +36,8 @@ def burn(target: Target, known: Mapping[str, Facts], wish: Wish, seconds: float)
     pool, eye = Pool(hosts, reach, fanout), Pool(hosts, reach, fanout)
     try:
         with Rounds() as rounds:
-            done = burning.burn(pool, eye, wired(pool, known), profiles, wish, surroundings(target, rounds), seconds)
+            around = surroundings(target, rounds, minutes=_DIAGNOSIS_MINUTES + math.ceil(seconds / 60))
+            done = burning.burn(pool, eye, wired(pool, known), profiles, wish, around, seconds)
     finally:
         pool.close()
         eye.close()

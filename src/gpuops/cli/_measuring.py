@@ -130,14 +130,16 @@ def pool_of(target: Target, hosts: Iterable[Host]) -> Pool:
     return Pool(hosts, Reach(target.connect_seconds), fitting_fanout(target.fanout or target.project.fanout))
 
 
-def surroundings(target: Target, rounds: Rounds, scheduler: Scheduler | None = None) -> Surroundings:
-    """The project's scheduler and lease, and ``rounds`` to hear of what happens."""
+def surroundings(
+    target: Target, rounds: Rounds, scheduler: Scheduler | None = None, *, minutes: int = 60
+) -> Surroundings:
+    """The project's scheduler, its lease for so many ``minutes`` at most, and ``rounds`` to hear of what happens."""
     from gpuops.cli._scheduler import scheduler_of
     from gpuops.collective.lease import Lease
     from gpuops.collective.measuring import Surroundings
 
     scheduler = scheduler or scheduler_of(target)
-    lease = Lease(target.project.lease, scheduler.slurm, tell)
+    lease = Lease(target.project.lease, scheduler.slurm, tell, minutes)
     return Surroundings(scheduler.allocations, lease, scheduler.own_job, tell, rounds.show, rounds.round)
 
 

@@ -40,6 +40,8 @@ def command(target: Target, nodes: tuple[str, ...], reason: str, wait_seconds: f
         return "drained" if state_of(before) == "admitted" else state_of(before)
 
     hosts = {host.name: host for host in named(target, nodes).hosts}
+    if target.project.scheduler == "none":
+        tell("gpuops.yml names no scheduler, so that nothing keeps jobs from starting")
     door = door_of(target)
     with open_store(target) as store, a_run(store, hosts) as (run, _):
         present = store.present()

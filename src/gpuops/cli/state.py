@@ -14,7 +14,7 @@ import click
 from gpuops.cli._options import Target, target_options
 
 if TYPE_CHECKING:
-    from gpuops.store import Event
+    from gpuops.store import Event, Store
 
 
 @click.group()
@@ -109,7 +109,7 @@ def _when(at: dt.datetime) -> str:
     return f"{at.astimezone():%Y-%m-%d %H:%M}"
 
 
-def _store() -> Any:
+def _store() -> Store:
     """The store of the current folder's project."""
     from pathlib import Path
 

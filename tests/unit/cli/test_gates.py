@@ -6,7 +6,7 @@ import datetime as dt
 import click
 import pytest
 
-from gpuops.cli._burning import seconds_of
+from gpuops.cli._burning import burn, seconds_of
 from gpuops.cli._gates import Gates, _drift, _first_of_each, _miscounted, _objections, _together
 from gpuops.cli._options import Target
 from gpuops.content import builtin
@@ -170,6 +170,20 @@ def test_a_gate_that_is_left_out_is_not_tried(gates):
     gates.without = frozenset(["burn-in"])
     assert "burn-in" not in gates.attempts
     assert "validate" in gates.attempts
+
+
+class Seen(Exception):  # noqa: N818 - no error
+    """The burn-in was begun in these surroundings."""
+
+
+def test_a_lease_outlasts_the_burn_in_and_the_diagnosis_before_it(gates, monkeypatch):
+    def begun(_pool, _eye, _fabric, _profiles, _wish, around, _seconds):
+        raise Seen(around)
+
+    monkeypatch.setattr("gpuops.collective.burning.burn", begun)
+    with pytest.raises(Seen) as seen:
+        burn(gates.target, {}, None, 2 * 3600.0)
+    assert seen.value.args[0].lease._minutes == 180
 
 
 @pytest.mark.parametrize(("text", "seconds"), [("30m", 1800), ("90s", 90), ("2h", 7200), ("45", 45), ("1.5m", 90)])

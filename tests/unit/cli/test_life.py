@@ -126,6 +126,11 @@ def test_a_drain_that_has_to_wait_says_for_what(project, gpuops):
     assert "draining (gpuops:drained x) in Slurm" in gpuops("drain", HERE, "--reason", "x", "--wait", "0.1", code=1)
 
 
+def test_without_a_scheduler_nothing_keeps_jobs_away_and_that_is_told(project, gpuops):
+    (project / "gpuops.yml").write_text("inventory: inventory.yml\n")
+    assert "names no scheduler" in gpuops("drain", HERE, "--reason", "x")
+
+
 def test_a_state_follows_from_the_one_before_or_is_refused(project, gpuops, slurm):
     make(project, "admitted")
     assert "is admitted, and from there it becomes" in gpuops("state", "set", HERE, "rma", "--reason", "x", code=2)
