@@ -54,9 +54,8 @@ def artefact(params: Params) -> Plan:
     found = yield from use("stat", path=params.path, reads="sha256", seconds=params.seconds)
     if found and found["kind"] not in ("file", "symbolic link"):
         yield Failed(f"{params.path} is a {found['kind']}; expected a file or nothing there")
-    sum_of_it = (
-        found["content"].removeprefix("\\")[:64] if found else ""
-    )  # a backslash: its name has one, or a line's end
+    # a backslash: its name has one, or a line's end
+    sum_of_it = found["content"].removeprefix("\\")[:64] if found and found["kind"] == "file" else ""
     if sum_of_it != params.sha256:
         yield _making(params, before=sum_of_it)
     else:

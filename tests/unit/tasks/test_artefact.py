@@ -56,6 +56,13 @@ def test_a_link_in_its_place_is_replaced_and_its_target_stays(here, params, tmp_
     assert (tmp_path / "target").read_text() == DATA
 
 
+def test_a_link_to_what_is_called_like_the_sum_is_no_such_file(here, params, tmp_path):
+    (tmp_path / "sub").mkdir()
+    (tmp_path / "sub" / "a b'").symlink_to(SHA256)
+    (change,) = here.plan("artefact", **params).changes
+    assert change.before == ""
+
+
 @pytest.mark.parametrize("answer", [(1, "", "Permission denied"), "", (0, "755:root:root:0:0:directory\n")])
 def test_what_cannot_be_looked_at_is_left_alone(planned, params, answer):
     found = planned("artefact", {"sh -c": answer}, **params)
