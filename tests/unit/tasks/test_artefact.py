@@ -60,7 +60,7 @@ def test_a_link_to_what_is_called_like_the_sum_is_no_such_file(here, params, tmp
     (tmp_path / "sub").mkdir()
     (tmp_path / "sub" / "a b'").symlink_to(SHA256)
     (change,) = here.plan("artefact", **params).changes
-    assert change.before == ""
+    assert (change.what, change.before) == ("make it", "")
 
 
 @pytest.mark.parametrize("answer", [(1, "", "Permission denied"), "", (0, "755:root:root:0:0:directory\n")])
