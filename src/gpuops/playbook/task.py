@@ -46,7 +46,8 @@ class Change:
 
     ``what`` is one line for a person (``net.core.somaxconn = 4096``). ``before`` and ``after`` are the texts whose
     difference ``--diff`` shows; a `gpuops.secret.Secret` among them shows its mask. ``exits`` are the exit codes that
-    mean success. ``detach`` runs a long command as a unit of the node's systemd, so that it outlives a lost connection.
+    mean success. ``detach`` runs a long command as a unit of the node's systemd, so that it outlives a lost connection;
+    where no systemd runs, as any other.
 
     ``kind`` says what becomes of it when it is planned again. A ``state`` that is still wanted after it was done did
     not hold. The others are done once a run, and their exit status is all that is known of them: a ``restart`` may be
