@@ -150,17 +150,6 @@ class Provisioning:
         reached = {result.node for result in record.results}
         return [name for name in self._sites if name not in reached]
 
-    def _abandon(self, record: Record) -> None:
-        """Wait for nothing more, and say what that leaves."""
-        names = {step.id: step.name for a in self._assignments for step in a.play.every_step}
-        for site in self._sites.values():
-            for made in site.made:
-                if made.good is None and not record.out(site.name):
-                    stays = "it goes on there as a unit of systemd, and --resume waits for it"
-                    why = stays if made.detach else "abandoned: nobody knows how far it came"
-                    record.add(Result(site.name, made.step, names[made.step], "interrupted", why))
-        self._hang_up()
-
     def _runner(self, record: Record, watch: Callable[[Result], None]) -> Runner:
         order = self._order
         return Runner(self._sites, record, fanout=order.fanout, most_open=order.most_open, watch=watch)
@@ -211,6 +200,17 @@ class Provisioning:
         except KeyboardInterrupt:
             record.interrupted = True
             self._abandon(record)
+
+    def _abandon(self, record: Record) -> None:
+        """Wait for nothing more, and say what that leaves."""
+        names = {step.id: step.name for assignment in self._assignments for step in assignment.play.every_step}
+        begun = [made for site in self._sites.values() for made in site.made if made.good is None]
+        for made in begun:
+            if not record.out(made.node):
+                stays = "it goes on there as a unit of systemd, and --resume waits for it"
+                why = stays if made.detach else "abandoned: nobody knows how far it came"
+                record.add(Result(made.node, made.step, names[made.step], "interrupted", why))
+        self._hang_up()
 
     def _left_over(self) -> dict[str, list[str]]:
         """Handlers that an earlier run of this playbook left these nodes waiting for."""
