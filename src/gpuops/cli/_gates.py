@@ -251,7 +251,7 @@ def _stop_if(*, interrupted: bool) -> None:
     from gpuops.errors import Interrupted
 
     if interrupted:
-        raise Interrupted("interrupted; the gates that were passed are kept")
+        raise Interrupted("interrupted")
 
 
 def _together(judged: Objections, left: Mapping[str, str]) -> dict[str, Objection]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -70,14 +70,3 @@ def fingerprints(target: Target) -> tuple[dict[str, Fingerprint], dict[str, str]
 
     known, silent = facts_of(target, NEEDS, "what the nodes are")
     return {node: fingerprint_of(facts) for node, facts in known.items()}, silent
-
-
-def closed_in(door: Door, hosts: Mapping[str, Host], states: Mapping[str, str], why: str) -> dict[str, str]:
-    """Close the nodes to jobs, each under its own state; what hinders it."""
-    from gpuops.lifecycle.states import parse_state
-
-    hindered: dict[str, str] = {}
-    for state in dict.fromkeys(states.values()):
-        alike = [host for name, host in hosts.items() if states.get(name) == state]
-        hindered |= door.close(alike, parse_state(state), why)
-    return hindered

@@ -32,7 +32,8 @@ def command(target: Target, nodes: tuple[str, ...], reason: str, wait_seconds: f
     Exit codes: 0 closed (and empty, with --wait), 1 not so, 2 wrong input,
                 4 somebody else works on a node.
     """  # noqa: D301 - click needs the character itself
-    from gpuops.cli._life import a_run, closed_in, door_of, named, open_store
+    from gpuops.cli._life import a_run, door_of, named, open_store
+    from gpuops.lifecycle.doors import close_each
     from gpuops.lifecycle.states import State, state_of, step
     from gpuops.store import Event
 
@@ -45,7 +46,8 @@ def command(target: Target, nodes: tuple[str, ...], reason: str, wait_seconds: f
     door = door_of(target)
     with open_store(target) as store, a_run(store, hosts) as (run, _):
         present = store.present()
-        hindered = closed_in(door, hosts, {name: left(present.get(name)) for name in hosts}, reason)
+        states = {name: left(present.get(name)) for name in hosts}
+        hindered = close_each(door, [*hosts.values()], states, reason)
         for name in hosts:
             if name not in hindered:
                 event = store.move(name, run, lambda now: step(now, left(now), reason))

@@ -61,6 +61,7 @@ def command(
     from gpuops.cli._burning import seconds_of
     from gpuops.cli._gates import Gates
     from gpuops.cli._life import a_run, door_of, named, open_store
+    from gpuops.errors import Interrupted
     from gpuops.lifecycle.life import Life, exit_code
 
     seconds = seconds_of(burn)
@@ -76,7 +77,10 @@ def command(
         life = Life(store, run, door_of(target), hear)
         gates = Gates(target, life, playbook, engine, seconds, group, frozenset(without), break_lock)
         gates.check(hosts)
-        _climb(gates, life, hosts)
+        try:
+            _climb(gates, life, hosts)
+        except (Interrupted, KeyboardInterrupt):
+            raise Interrupted("interrupted; the gates that were passed are kept") from None
     if life.stopped:
         click.echo(f"\nstopped: {_stopped(life)}; the same command goes on from there")
     return exit_code(life.stopped)

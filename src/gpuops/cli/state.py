@@ -83,7 +83,7 @@ def set_(target: Target, node: str, state: str, reason: str) -> int:
     Each as far as it follows from what the node is. It is closed to jobs then; what lets it take jobs again is
     `gpuops admit` or `gpuops onboard`.
     """
-    from gpuops.cli._life import a_run, closed_in, door_of, named, open_store
+    from gpuops.cli._life import a_run, door_of, named, open_store
     from gpuops.cli._options import tell
     from gpuops.errors import InputError
     from gpuops.lifecycle.states import parse_state, step
@@ -95,7 +95,7 @@ def set_(target: Target, node: str, state: str, reason: str) -> int:
     with open_store(target) as store, a_run(store, hosts) as (run, _):
         for name in hosts:
             step(store.last(name), wanted, reason)  # refuses before anything is closed
-        hindered = closed_in(door_of(target), hosts, dict.fromkeys(hosts, wanted), reason)
+        hindered = door_of(target).close([*hosts.values()], wanted, reason)
         for name in hosts:
             store.move(name, run, lambda now: step(now, wanted, reason))
             click.echo(f"{name}   {wanted}")

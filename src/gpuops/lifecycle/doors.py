@@ -12,7 +12,7 @@ MARK = "gpuops:"
 
 
 class Door(Protocol):
-    """A scheduler's door. Both give what hinders each node; a node that is as it shall be is not among them."""
+    """A scheduler's door. Each gives what is in the way of each node; one that is as it shall be is not among them."""
 
     def close(self, hosts: Sequence[Host], state: State, why: str) -> Mapping[str, str]:
         """Let no more jobs start; those that run go on to their end."""
@@ -22,6 +22,9 @@ class Door(Protocol):
 
     def busy(self, hosts: Sequence[Host]) -> Mapping[str, str]:
         """The nodes that are not closed, or on which jobs still run, each in words."""
+
+    def others(self, hosts: Sequence[Host]) -> Mapping[str, str]:
+        """The nodes that somebody else closed, each in words, with what would hand it over."""
 
 
 class NoDoor:
@@ -38,6 +41,18 @@ class NoDoor:
     def busy(self, hosts: Sequence[Host]) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
         """Nobody can tell."""
         return {}
+
+    def others(self, hosts: Sequence[Host]) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
+        """Nobody can close anything."""
+        return {}
+
+
+def close_each(door: Door, hosts: Sequence[Host], states: Mapping[str, State], why: str) -> dict[str, str]:
+    """Close nodes to jobs, each under its own of ``states``; what hinders it."""
+    hindered: dict[str, str] = {}
+    for state in dict.fromkeys(states[host.name] for host in hosts):
+        hindered |= door.close([host for host in hosts if states[host.name] == state], state, why)
+    return hindered
 
 
 def reason_of(state: State, why: str) -> str:

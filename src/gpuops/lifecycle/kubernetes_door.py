@@ -53,7 +53,7 @@ class KubernetesDoor:
         if isinstance(known, Unknown):
             return dict.fromkeys((host.name for host in hosts), known.why)
         refused = {host.name: STRANGER.why for host in hosts if host.name not in known}
-        refused |= {host: "cordoned by somebody else" for host, node in known.items() if node.cordoned}
+        refused |= _elses(known)
         free = {host: node for host, node in known.items() if host not in refused}
         tainted = {host: node for host, node in free.items() if node.ours}
         done = self._do(tainted, ("taint", "node"), (f"{TAINT}:NoSchedule-",))
@@ -67,6 +67,11 @@ class KubernetesDoor:
         inside = [host for host in hosts if host.name in known]
         held = allocations(self._machine, inside) if inside else {}
         return {host: why for host, node in known.items() if (why := _use(node, held[host]))}
+
+    def others(self, hosts: Sequence[Host]) -> Mapping[str, str]:
+        """The nodes that are cordoned, which we never do; none where Kubernetes does not answer, as `close` tells."""
+        known = self._known(hosts)
+        return {} if isinstance(known, Unknown) else _elses(known)
 
     def _known(self, hosts: Sequence[Host]) -> dict[str, _Node] | Unknown:
         """Those of ``hosts`` that the cluster has, by the hosts' names."""
@@ -86,6 +91,11 @@ class KubernetesDoor:
         answers = self._machine.batch(asked) if asked else []
         said = zip(nodes, answers, strict=True)
         return {host: f"kubectl says: {answer.last_words() or 'nothing'}" for host, answer in said if answer.exit}
+
+
+def _elses(nodes: Mapping[str, _Node]) -> dict[str, str]:
+    told = "cordoned by somebody else; to hand it over: kubectl uncordon"
+    return {host: f"{told} {node.name}" for host, node in nodes.items() if node.cordoned}
 
 
 def _tell(*words: str) -> Command:

@@ -9,7 +9,7 @@ from dataclasses import dataclass, field
 
 from gpuops.errors import InputError
 from gpuops.inventory import Host
-from gpuops.lifecycle.doors import Door
+from gpuops.lifecycle.doors import Door, close_each
 from gpuops.lifecycle.fingerprint import untold
 from gpuops.lifecycle.gates import Gate, counts_still, earned, proofs, unproved
 from gpuops.lifecycle.states import demotion, state_of, step
@@ -95,13 +95,15 @@ class Life:
         return unproved(self.store.last(host.name), self._proofs(host), found, now)
 
     def close(self, hosts: Sequence[Host], why: str) -> dict[str, Objection]:
-        """Keep jobs away from nodes that are not admitted; what hinders it."""
-        hindered: dict[str, str] = {}
-        for host in hosts:
-            state = state_of(self.store.last(host.name))
-            if state != "admitted":
-                hindered |= self.door.close([host], state, why)
-        return {node: Objection(f"it cannot be closed to jobs: {told}", exit_code=3) for node, told in hindered.items()}
+        """Keep jobs away from nodes that are not admitted; what hinders it, and whom somebody else keeps."""
+        states = {host.name: state_of(self.store.last(host.name)) for host in hosts}
+        outside = [host for host in hosts if states[host.name] != "admitted"]
+        theirs = self.door.others(outside)
+        hindered = close_each(self.door, [host for host in outside if host.name not in theirs], states, why)
+        return {
+            **{node: Objection(f"it cannot be closed to jobs: {told}", exit_code=3) for node, told in hindered.items()},
+            **{node: Objection(told, exit_code=3) for node, told in theirs.items()},
+        }
 
     def _counts_still(self, host: Host, gate: Gate) -> bool:
         found = self.fingerprints.get(host.name)

@@ -7,7 +7,7 @@ from collections.abc import Callable, Mapping, Sequence
 
 from gpuops.collective.slurm import STRANGER, Slurm, SlurmNode, slurm_command
 from gpuops.inventory import Host
-from gpuops.lifecycle.doors import is_ours, reason_of
+from gpuops.lifecycle.doors import MARK, is_ours, reason_of
 from gpuops.lifecycle.states import State
 from gpuops.probing import Unknown
 
@@ -40,7 +40,7 @@ class SlurmDoor:
         if isinstance(nodes, Unknown):
             return dict.fromkeys((host.name for host in hosts), nodes.why)
         refused = {host.name: STRANGER.why for host in hosts if host.name not in nodes}
-        refused |= {host: f"drained by somebody else: {_told(node)}" for host, node in nodes.items() if _is_elses(node)}
+        refused |= _elses(nodes)
         ours = {host: node.name for host, node in nodes.items() if _is_closed(node) and host not in refused}
         refused |= self._update(ours, "State=RESUME")
         return refused | self._still_closed([host for host in hosts if host.name in ours and host.name not in refused])
@@ -51,6 +51,11 @@ class SlurmDoor:
         if isinstance(nodes, Unknown):
             return dict.fromkeys((host.name for host in hosts), nodes.why)
         return {host: f"{_told(node)} in Slurm" for host, node in nodes.items() if not _is_empty(node)}
+
+    def others(self, hosts: Sequence[Host]) -> Mapping[str, str]:
+        """The nodes that bear a reason of somebody else's; none where Slurm does not answer, as `close` tells."""
+        nodes = self._slurm.nodes(hosts)
+        return {} if isinstance(nodes, Unknown) else _elses(nodes)
 
     def _update(self, nodes: Mapping[str, str], *words: str) -> dict[str, str]:
         """Tell Slurm; what it complains of, by host."""
@@ -79,6 +84,17 @@ def _is_closed(node: SlurmNode) -> bool:
 def _is_elses(node: SlurmNode) -> bool:
     """Somebody else closed it, or is measuring there; what Slurm itself found wanting is nobody's decision."""
     return _is_closed(node) and not is_ours(node.reason) and not node.reason.startswith(_FOUND_BY_SLURM)
+
+
+def _elses(nodes: Mapping[str, SlurmNode]) -> dict[str, str]:
+    return {host: _whose(node) for host, node in nodes.items() if _is_elses(node)}
+
+
+def _whose(node: SlurmNode) -> str:
+    if node.reason.startswith(MARK):
+        return f"another gpuops measures there: {_told(node)}"
+    hand_over = f"scontrol update NodeName={node.name} State=DRAIN Reason={MARK}new"
+    return f"drained by somebody else: {_told(node)}; to hand it over: {hand_over}"
 
 
 def _is_empty(node: SlurmNode) -> bool:

@@ -1,6 +1,7 @@
 """Nodes of a real Slurm on their way to jobs: through real SSH, with a playbook that really changes each host."""
 
 import json
+import re
 import subprocess
 import sys
 
@@ -108,10 +109,15 @@ def test_nothing_is_changed_where_the_preflight_objects(gpuops, shell):
 
 def test_a_node_that_somebody_else_drained_is_left_alone(gpuops, shell, slurm_says):
     shell("scontrol update NodeName=node11 State=DRAIN Reason='fan swap, T812'")
-    told = onboard(gpuops, "node11", code=1)
-    assert "admit stopped: drained by somebody else: drained (fan swap, T812)" in told
+    told = onboard(gpuops, "node11", code=3)
+    assert "facts stopped: drained by somebody else: drained (fan swap, T812)" in told
     assert slurm_says("node11") == ("drained", "fan swap, T812")
-    assert states(gpuops)["node11"] == "validated"
+    assert states(gpuops)["node11"] == "new"
+    shell("! test -e /run/purpose", "node11")
+    (hand_over,) = re.findall(r"scontrol update NodeName=node11 State=DRAIN Reason=gpuops:new", told)
+    shell(hand_over)
+    onboard(gpuops, "node11")
+    assert slurm_says("node11") == ("idle", "none")
 
 
 def test_an_admitted_node_is_looked_at_while_its_job_runs_on(gpuops, shell, slurm_says):

@@ -68,7 +68,9 @@ def test_opening_takes_our_taint_away(door, cluster, hosts):
 
 
 def test_a_cordon_is_left_alone_and_told(door, cluster, hosts):
-    assert door.open(hosts("cordoned")) == {"cordoned": "cordoned by somebody else"}
+    told = {"cordoned": "cordoned by somebody else; to hand it over: kubectl uncordon cordoned"}
+    assert door.open(hosts("cordoned")) == told
+    assert door.others(hosts("cordoned", "free", "ours", "other")) == told
     assert cluster.changed == []
 
 
@@ -103,7 +105,7 @@ def test_the_real_kubectl_closes_and_opens(a_cluster, hosts):
     assert {taint["key"] for taint in api.nodes["free"]["spec"]["taints"]} == {"other", TAINT}
     assert api.nodes["free"]["metadata"]["annotations"] == {"gpuops.dev/reason": "gpuops:repair Xid 79"}
     assert door.busy(hosts("free", "cordoned")) == {}
-    assert door.open(hosts("free", "cordoned")) == {"cordoned": "cordoned by somebody else"}
+    assert list(door.open(hosts("free", "cordoned"))) == ["cordoned"]
     assert [taint["key"] for taint in api.nodes["free"]["spec"]["taints"]] == ["other"]
     assert api.nodes["free"]["metadata"].get("annotations", {}) == {}
     assert api.nodes["cordoned"]["spec"]["unschedulable"] is True

@@ -14,10 +14,14 @@ class Door:
     def __init__(self):
         self.shut = {}
         self.broken = {}
+        self.kept = {}
 
     def close(self, hosts, state, why):
         self.shut |= {host.name: f"{state} {why}" for host in hosts if host.name not in self.broken}
         return {host.name: self.broken[host.name] for host in hosts if host.name in self.broken}
+
+    def others(self, hosts):
+        return {host.name: self.kept[host.name] for host in hosts if host.name in self.kept}
 
 
 @pytest.fixture
@@ -185,9 +189,13 @@ def test_only_nodes_that_take_no_jobs_are_closed(store, door, a_host):
     life = Life(store, store.begin("x"), door)
     store.move("gpu02", life.run, lambda _: Move("admitted", "x"))
     door.broken["gpu03"] = "scontrol says: no"
-    hindered = life.close([a_host(name) for name in ("gpu01", "gpu02", "gpu03")], "onboarding")
+    door.kept = {"gpu02": "drained by alice", "gpu04": "drained by alice"}
+    hindered = life.close([a_host(name) for name in ("gpu01", "gpu02", "gpu03", "gpu04")], "onboarding")
     assert door.shut == {"gpu01": "new onboarding"}
-    assert list(hindered) == ["gpu03"]
+    assert {node: (objection.why, objection.exit_code) for node, objection in hindered.items()} == {
+        "gpu03": ("it cannot be closed to jobs: scontrol says: no", 3),
+        "gpu04": ("drained by alice", 3),
+    }
 
 
 @pytest.mark.parametrize(("codes", "expected"), [((), 0), ((3,), 3), ((3, 1), 1), ((1, 3, 4), 4)])

@@ -5,6 +5,9 @@ from gpuops.lifecycle.doors import is_ours, reason_of
 from gpuops.lifecycle.slurm_door import SlurmDoor
 
 
+HAND_OVER = "scontrol update NodeName=theirs State=DRAIN Reason=gpuops:new"
+
+
 @pytest.fixture
 def machine(a_slurm):
     return a_slurm(
@@ -42,12 +45,24 @@ def test_what_slurm_itself_found_wanting_is_closed_and_opened_by_us(door, machin
     assert machine.states[name] == ["idle", "none"]
 
 
-@pytest.mark.parametrize("name", ["theirs", "leased"])
-def test_what_others_closed_keeps_their_reason_and_is_not_opened(door, machine, hosts, name):
+@pytest.mark.parametrize(
+    ("name", "told"),
+    [
+        ("theirs", f"drained by somebody else: drained (fan swap, T812); to hand it over: {HAND_OVER}"),
+        ("leased", "another gpuops measures there: drained (gpuops:1f2e3d4c)"),
+    ],
+)
+def test_what_others_closed_keeps_their_reason_and_is_not_opened(door, machine, hosts, name, told):
     before = list(machine.states[name])
     assert door.close(hosts(name), "repair", "Xid 79") == {}
-    assert "somebody else" in door.open(hosts(name))[name]
+    assert door.open(hosts(name)) == door.others(hosts(name)) == {name: told}
     assert machine.states[name] == before
+
+
+def test_only_what_others_closed_is_theirs(door, hosts):
+    assert list(door.others(hosts("free", "busy", "ours", "theirs", "leased", "bare", "down", "none"))) == [
+        "theirs", "leased",
+    ]  # fmt: skip
 
 
 def test_what_we_closed_is_opened(door, machine, hosts):
