@@ -11,7 +11,7 @@ from gpuops.playbook.task import Change
 from gpuops.shell import Command, Completed
 
 LOG_FOLDER = "/var/log/gpuops"
-_POLL_SECONDS = (1.0, 2.0, 5.0, 10.0)
+_POLL_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 LONGEST_SECONDS = 4 * 3600.0
 """How long a unit of a run that broke off is waited for."""
 _SILENCE_SECONDS = 600.0
