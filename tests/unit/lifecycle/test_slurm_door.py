@@ -4,7 +4,6 @@ from gpuops.collective.slurm import Slurm
 from gpuops.lifecycle.doors import is_ours, reason_of
 from gpuops.lifecycle.slurm_door import SlurmDoor
 
-
 HAND_OVER = "scontrol update NodeName=theirs State=DRAIN Reason=gpuops:new"
 
 
