@@ -4,7 +4,7 @@
 set -euo pipefail
 draft=$(mktemp -d "$1.XXXXXX")
 trap 'rm -rf "$draft"' EXIT
-debootstrap --variant=minbase --include=systemd-sysv,dbus,openssh-server,sudo,python3-minimal,iproute2,procps,wget \
+debootstrap --variant=minbase --include=systemd-sysv,dbus,openssh-server,sudo,python3,iproute2,procps,wget \
     bookworm "$draft/root"
 cd "$draft/root"
 

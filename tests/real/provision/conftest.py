@@ -13,6 +13,7 @@ import pathlib
 import platform
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import tempfile
@@ -24,6 +25,8 @@ import testinfra
 
 HERE = pathlib.Path(__file__).parent
 APART = "setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --mount-proc".split()
+# how commands begin that change nothing: testinfra's, and those of tasks that only root may ask
+LOOKS = ("/bin/sh -c ", "/usr/bin/lspci ", "/usr/bin/stat ", "/usr/bin/sh -c 'for log in ")
 # what the console script is
 PROGRAM = "from gpuops.cli import main; main()"
 
@@ -70,6 +73,9 @@ class Keyring:
         rows = self.run("--with-colons", "--list-keys", f"{name}@example.com").splitlines()
         return next(row.split(":")[9] for row in rows if row.startswith("fpr"))
 
+    def public(self, name):
+        return self.run("--armor", "--export", f"{name}@example.com")
+
 
 @pytest.fixture(scope="session")
 def keyring(scratch):
@@ -79,32 +85,66 @@ def keyring(scratch):
 
 
 @pytest.fixture(scope="session")
-def packages(base, scratch):
-    """All stand-ins, built."""
-    folder = scratch / "packages"
-    subprocess.run([sys.executable, HERE / "packages.py", folder], check=True)
-    return folder
+def mirrors(base, scratch, keyring):
+    """All stand-ins, built, in the repositories that offer them."""
+    subprocess.run([sys.executable, HERE / "packages.py", scratch / "packages"], check=True)
+    (scratch / "mirrors").mkdir()
+    return Mirrors(scratch / "mirrors", scratch / "packages", keyring)
 
 
-class Repository:
-    """Packages that a web server gives away, laid out like NVIDIA's; `publish` says which, and who signs them."""
+@pytest.fixture(scope="session")
+def layers(base, scratch):
+    """The file systems that a node of some name starts with, the uppermost first."""
+
+    @functools.cache
+    def of(name):
+        hardware = scratch / f"hardware-{name}"
+        subprocess.run([sys.executable, HERE / "hardware.py", hardware, name], check=True)
+        return f"{hardware}:{HERE / 'machine'}:{base}"
+
+    return of
+
+
+class Mirrors:
+    """Folders that are laid out like the repositories of Debian and NVIDIA; ``first`` is what a new node finds."""
 
     def __init__(self, folder, packages, keyring):
         self.folder, self.packages, self.keyring = folder, packages, keyring
-        self.publish()
+        self.first = self.make()
 
-    def publish(self, without="*.none", signed_by="lab", key="lab"):
-        place = self.folder / "debian12/x86_64"
-        shutil.rmtree(place, ignore_errors=True)
-        place.mkdir(parents=True)
-        for package in set(self.packages.glob("*.deb")) - set(self.packages.glob(without)):
-            (place / package.name).hardlink_to(package)
+    def make(self, without="*.none", signed_by="lab", key="lab"):
+        """A folder of all packages but those ``without``; who signs NVIDIA's, and whose key they offer."""
+        folder = pathlib.Path(tempfile.mkdtemp(dir=self.folder))
+        left_out = set(self.packages.rglob(without))
+        for package in set(self.packages.rglob("*.deb")) - left_out:
+            place = folder / package.relative_to(self.packages)
+            place.parent.mkdir(parents=True, exist_ok=True)
+            place.hardlink_to(package)
+        self._sign(folder / "debian", "lab")
+        for place, key_file in (("debian12/x86_64", "3bf863cc.pub"), ("stable/deb/amd64", "../../../gpgkey")):
+            self._sign(folder / place, signed_by)
+            (folder / place / key_file).write_text(self.keyring.public(key))
+        return folder
+
+    def _sign(self, place, who):
         for name in ("Packages", "Release"):
             words = ["apt-ftparchive", "-o", "APT::FTParchive::Release::Origin=lab", name.lower(), "."]
             (place / name).write_bytes(subprocess.run(words, cwd=place, check=True, stdout=subprocess.PIPE).stdout)
-        signer = ("--local-user", f"{signed_by}@example.com", "--clearsign")
+        signer = ("--local-user", f"{who}@example.com", "--clearsign")
         self.keyring.run(*signer, "--output", place / "InRelease", place / "Release")
-        (place / "3bf863cc.pub").write_text(self.keyring.run("--armor", "--export", f"{key}@example.com"))
+
+
+class Repository:
+    """What a web server gives away, at ``folder``: a mirror; `publish` makes another one, as `Mirrors.make` does."""
+
+    def __init__(self, folder, mirrors):
+        self.folder, self.mirrors = folder, mirrors
+        self.folder.symlink_to(mirrors.first)
+
+    def publish(self, **how):
+        mirror = self.mirrors.make(**how)  # younger than the last, which apt wants
+        self.folder.unlink()
+        self.folder.symlink_to(mirror)
 
 
 class Quiet(http.server.SimpleHTTPRequestHandler):
@@ -128,17 +168,18 @@ def wait_until(holds, seconds=20):
 class Node:
     """A machine of its own, the project from which it is provisioned, and a view of it that is not gpuops'."""
 
-    def __init__(self, folder, base, number, repository, fingerprint):
-        self.folder, self.number, self.repository = folder, number, repository
+    def __init__(self, folder, layers, number, repository, name):
+        self.folder, self.number, self.repository, self.name = folder, number, repository, name
         self.network = f"10.79.{os.getpid() % 256}.{8 * number}"
         self.port = f"gp{os.getpid()}n{number}"
-        self._make_project(fingerprint)
-        words = [*APART, "--net", "bash", HERE / "machine.sh", base, folder, "gpu01", f"{self.at(2)}/29"]
+        self.about = self._make_project(repository.mirrors.keyring)
+        self.know(self)
+        words = [*APART, "--net", "bash", HERE / "machine.sh", layers, folder, name, f"{self.at(2)}/29"]
         self.machine = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         assert self.machine.stdout.readline() == "ready\n"
         self._plug_in()
         self.seen = testinfra.get_host(
-            "ssh://gpu01", ssh_config=str(folder / "ssh_config"), sudo=True, controlpersist=0
+            f"ssh://{name}", ssh_config=str(folder / "ssh_config"), sudo=True, controlpersist=0
         )
         wait_until(self.answers)
 
@@ -147,22 +188,44 @@ class Node:
         front, _, last = self.network.rpartition(".")
         return f"{front}.{int(last) + number}"
 
-    def _make_project(self, fingerprint):
-        seed = self.folder / "seed/etc/ssh"
-        seed.mkdir(parents=True)
-        ssh = self.folder / ".ssh"
+    def _make_project(self, keyring):
+        """Keys and playbooks, and what a bare node has of them; what the inventory says of it."""
+        seed, ssh = self.folder / "seed/etc", self.folder / ".ssh"
+        for folder in (seed / "ssh", seed / "apt/sources.list.d", seed / "apt/keyrings"):
+            folder.mkdir(parents=True)
         ssh.mkdir(0o700)
-        for key in (ssh / "id_ed25519", seed / "host"):
+        for key in (ssh / "id_ed25519", seed / "ssh/host"):
             subprocess.run(["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", key], check=True)
-        (ssh / "id_ed25519.pub").rename(seed / "login.pub")
-        (ssh / "known_hosts").write_text(f"{self.at(2)} {(seed / 'host.pub').read_text()}")
+        (ssh / "id_ed25519.pub").rename(seed / "ssh/login.pub")
+        (seed / "apt/keyrings/debian.asc").write_text(keyring.public("lab"))
+        url = f"http://{self.at(3)}:8080"
+        (seed / "apt/sources.list.d/debian.sources").write_text(
+            f"Types: deb\nURIs: {url}/debian/\nSuites: /\nSigned-By: /etc/apt/keyrings/debian.asc\n"
+        )
         (self.folder / "ssh_config").write_text(
-            f"Host gpu01\nHostName {self.at(2)}\nUser ops\nIdentityFile {ssh}/id_ed25519\n"
+            f"Host {self.name}\nHostName {self.at(2)}\nUser ops\nIdentityFile {ssh}/id_ed25519\n"
             f"UserKnownHostsFile {ssh}/known_hosts\nStrictHostKeyChecking yes\nLogLevel ERROR\n"
         )
-        about = f"ansible_host: {self.at(2)}, repository: 'http://{self.at(3)}:8080', fingerprint: {fingerprint}"
-        (self.folder / "inventory.yml").write_text(f"all:\n  hosts:\n    gpu01: {{ansible_user: ops, {about}}}\n")
-        shutil.copy(HERE / "site.yml", self.folder)
+        shutil.copy(HERE / "node.yml", self.folder)
+        mirror = {"url": url, "fingerprint": keyring.fingerprint("lab")}
+        login = {"ansible_host": self.at(2), "ansible_user": "ops", "ansible_ssh_private_key_file": f"{ssh}/id_ed25519"}
+        return {**login, "mirror": mirror, "stack": {"cuda_repository": mirror, "container_repository": mirror}}
+
+    def know(self, *nodes):
+        """From now on the project is of these nodes."""
+        hosts = {node.name: node.about for node in nodes}
+        (self.folder / "inventory.yml").write_text(json.dumps({"all": {"hosts": hosts}}))
+        keys = [f"{node.at(2)} {(node.folder / 'seed/etc/ssh/host.pub').read_text()}" for node in nodes]
+        (self.folder / ".ssh/known_hosts").write_text("".join(keys))
+
+    def wire(self, other):
+        """A network cable from this node to another, beside the one to us."""
+        one, two = self.machine.pid, other.machine.pid
+        words = f"ip link add wire netns {one} type veth peer name wire netns {two}"
+        subprocess.run(words.split(), check=True)
+        for node, peer in ((self, other), (other, self)):
+            node.ip("link", "set", "wire", "up")
+            node.ip("route", "add", peer.at(2), "dev", "wire", "src", node.at(2))
 
     def _plug_in(self):
         ip = ["ip", "link", "add", self.port, "type", "veth", "peer", "name", "eth0", "netns", str(self.machine.pid)]
@@ -178,10 +241,10 @@ class Node:
         """The node's network cable: up or down."""
         subprocess.run(["ip", "link", "set", self.port, state], check=True)
 
-    def route(self, *words):
-        """Change the node's routes."""
+    def ip(self, *words):
+        """Change the node's network."""
         inside = ["nsenter", "--target", str(self.machine.pid), "--net"]
-        subprocess.run([*inside, "ip", "route", *words], check=True)
+        subprocess.run([*inside, "ip", *words], check=True)
 
     def cut_power(self):
         """The node dies, and is switched on again."""
@@ -191,7 +254,7 @@ class Node:
         os.kill(process, signal.SIGKILL)
 
     def answers(self):
-        with contextlib.suppress(RuntimeError):
+        with contextlib.suppress(OSError, RuntimeError), socket.create_connection((self.at(2), 22), timeout=1):
             return self.seen.run("true").rc == 0
         return False
 
@@ -239,6 +302,12 @@ class Node:
             if not (name := str(path.relative_to(upper))).startswith(but)
         }
 
+    def commands_of_root(self):
+        """What sudo noted that somebody did as root, but for what only looks, as we do."""
+        log = self.seen.check_output("journalctl --identifier=sudo --output=cat --no-pager")
+        commands = [line.partition("COMMAND=")[2] for line in log.splitlines() if "COMMAND=" in line]
+        return [command for command in commands if not command.startswith(LOOKS)]
+
     @property
     def last_run(self):
         return max(path.name for path in (self.folder / ".gpuops/runs").iterdir())
@@ -258,14 +327,13 @@ class Node:
 
 
 @pytest.fixture(scope="session")
-def new_node(base, scratch, packages, keyring):
+def new_node(layers, scratch, mirrors):
     """A context in which there is a bare node; nodes with different numbers may be there at once."""
 
     @contextlib.contextmanager
-    def make(number=1):
+    def make(number=1, name="gpu01"):
         folder = pathlib.Path(tempfile.mkdtemp(dir=scratch))
-        repository = Repository(folder / "repository", packages, keyring)
-        node = Node(folder, base, number, repository, keyring.fingerprint("lab"))
+        node = Node(folder, layers(name), number, Repository(folder / "repository", mirrors), name)
         try:
             yield node
         finally:

@@ -8,7 +8,7 @@ import pytest
 PLAYBOOK = """\
 - hosts: all
   tasks:
-    - nvidia_repo: {name: cuda, url: "{{ repository }}", fingerprint: "{{ fingerprint }}"}
+    - nvidia_repo: {name: cuda, url: "{{ mirror.url }}", fingerprint: "{{ mirror.fingerprint }}"}
     - package: {names: [nvidia-persistenced]}
       notify: reboot
     - package_hold: {names: [nvidia-persistenced]}
@@ -80,7 +80,7 @@ def test_killed_after_any_line_of_its_journal_it_comes_to_the_same_end(new_node)
 @pytest.fixture
 def installing(node):
     """Begins to install a package that takes until `done` is called, and waits until it is at it."""
-    node.provision("site.yml", "--tags", "repository")
+    node.provision("node.yml", "--tags", "repository")
     slow = node.disk / "var/lib/slow"
 
     def start(more="", **how):
