@@ -167,7 +167,7 @@ class Provisioning:
             self._end(log, record, "; ".join(map(str, record.locked)))
             log.close()
             return record
-        record.waiting = journal.pending(log.earlier) if self._order.resume else self._left_over()
+        record.waiting = self._left_over()
         reached = [site for site in self._sites.values() if not record.out(site.name)]
         try:
             for node, names in record.waiting.items():
@@ -213,7 +213,7 @@ class Provisioning:
         self._hang_up()
 
     def _left_over(self) -> dict[str, list[str]]:
-        """Handlers that an earlier run of this playbook left these nodes waiting for."""
+        """Handlers that the last run of this playbook, be it this one before it was resumed, left these nodes with."""
         found = journal.left_over(self._order.runs, str(self._playbook.path.resolve()))
         return {node: names for node, names in found.items() if node in self._sites}
 

@@ -126,6 +126,17 @@ def test_a_handler_that_was_notified_before_the_kill_runs_after_it(world, dying)
     assert "act restart" in world.node.done
 
 
+def test_a_handler_that_another_run_saw_to_meanwhile_does_not_run_again(world):
+    world.node.refuse.add("put e 1")
+    world.run(PLAYBOOK)
+    broken = world.last.run_id
+    assert "act restart" not in world.node.done
+    world.node.refuse.clear()
+    world.run()
+    world.run(resume=broken)
+    assert world.node.done.count("act restart") == 1
+
+
 def test_what_changed_since_then_is_named_and_not_resumed(world):
     world.node.refuse.add("put b 1")
     world.run(PLAYBOOK)
