@@ -61,7 +61,6 @@ def command(
     from gpuops.cli._burning import seconds_of
     from gpuops.cli._gates import Gates
     from gpuops.cli._life import a_run, door_of, named, open_store
-    from gpuops.errors import Interrupted
     from gpuops.lifecycle.life import Life, exit_code
 
     seconds = seconds_of(burn)
@@ -77,10 +76,7 @@ def command(
         life = Life(store, run, door_of(target), hear)
         gates = Gates(target, life, playbook, engine, seconds, group, frozenset(without), break_lock)
         gates.check(hosts)
-        try:
-            _climb(gates, life, hosts)
-        except (Interrupted, KeyboardInterrupt):
-            raise Interrupted("interrupted; the gates that were passed are kept") from None
+        _climb(gates, life, hosts)
     if life.stopped:
         click.echo(f"\nstopped: {_stopped(life)}; the same command goes on from there")
     return exit_code(life.stopped)
@@ -88,16 +84,19 @@ def command(
 
 def _climb(gates: Gates, life: Life, hosts: list[Host]) -> None:
     """First those that take jobs, which nothing may disturb; then the others all the way."""
-    from gpuops.lifecycle.gates import gates_for
+    from gpuops.errors import Interrupted
+    from gpuops.lifecycle.gates import GATES, gates_for
     from gpuops.lifecycle.states import state_of
 
     present = life.store.present()
     admitted = [host for host in hosts if state_of(present.get(host.name)) == "admitted"]
-    for some in (admitted, [host for host in hosts if host not in admitted]):
-        if some:
-            through = life.climb(some, gates_for(state_of(present.get(some[0].name))), gates.attempts)
-            for host in through if gates.group else ():
-                gates.join(host)
+    try:
+        through = life.climb(admitted, gates_for("admitted"), gates.attempts)
+        through += life.climb([host for host in hosts if host not in admitted], GATES, gates.attempts)
+    except (Interrupted, KeyboardInterrupt):
+        raise Interrupted("interrupted; the gates that were passed are kept") from None
+    for host in through if gates.group else ():
+        gates.join(host)
 
 
 def _stopped(life: Life) -> str:
