@@ -271,7 +271,7 @@ def _first_of_each(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, Objection
         finding = next(iter(verdict.findings), None)
         what = finding.message if finding else verdict.why
         where = f" ({finding.label or finding.subject})" if finding else ""
-        advice = finding.fix if finding else ""
+        advice = finding.fix if finding else f"gpuops checks explain {verdict.check}"
         yield verdict.node, Objection(f"{verdict.check}: {what}{where}", advice, 1 if verdict.status == "fail" else 3)
 
 

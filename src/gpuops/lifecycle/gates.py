@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gpuops.lifecycle.fingerprint import differences
+from gpuops.lifecycle.fingerprint import differences, untold
 from gpuops.lifecycle.states import HANDS, LADDER, State, state_of, step
 from gpuops.store import Event, Fingerprint, Move, Passed
 
@@ -82,4 +82,8 @@ def unproved(before: Event | None, passed: Sequence[Passed], found: Fingerprint,
     if state not in ("validated", "drained", "admitted"):
         return f"it is {state}{f' ({before.why})' if before else ''}"
     missing = [gate.name for gate in GATES if gate.kept and not counts_still(gate, passed, found, now)]
-    return f"not proved for this machine: {', '.join(missing)}" if missing else ""
+    known = before.fingerprint if before else {}
+    hidden = untold(known, found)
+    other = "; ".join([*differences(known, found), *([f"it tells no more of its {hidden}"] if hidden else [])])
+    machine = f"this machine ({other})" if other else "this machine"
+    return f"not proved for {machine}: {', '.join(missing)}" if missing else ""

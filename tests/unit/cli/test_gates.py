@@ -73,7 +73,7 @@ def test_the_gravest_verdict_of_a_node_is_told_with_its_remedy():
     ]
     assert dict(_first_of_each(verdicts)) == {
         "a": Objection("gpu-count: a GPU is missing (node)", "reseat it", 1),
-        "b": Objection("clock: nobody told", "", 3),
+        "b": Objection("clock: nobody told", "gpuops checks explain clock", 3),
     }
 
 

@@ -78,7 +78,13 @@ def test_a_drained_node_is_admitted_again_while_its_tests_count():
 
 
 def test_a_machine_that_tells_nothing_of_itself_is_not_admitted():
-    assert unproved(event("drained"), ALL, {}, NOW) == "not proved for this machine: burn-in, validate, pair"
+    why = "not proved for this machine (it tells no more of its driver): burn-in, validate, pair"
+    assert unproved(event("drained"), ALL, {}, NOW) == why
+
+
+def test_what_became_of_a_drained_machine_is_told():
+    why = "not proved for this machine (driver 580.95.05 → 590.1): burn-in, validate, pair"
+    assert unproved(event("drained"), ALL, {"driver": ("590.1",)}, NOW) == why
 
 
 @pytest.mark.parametrize("state", ["new", "provisioned", "burned_in", "repair", "rma", "retired"])
