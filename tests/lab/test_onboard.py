@@ -90,6 +90,9 @@ def test_who_is_sick_or_another_machine_takes_no_jobs(gpuops, plant, lab):
     plant("gpu01:gpu2:lost", "gpu02:gpu3:ecc-uncorrectable=2")
     gpuops("admit", "gpu01", "gpu02", code=1)
     assert present(gpuops) == {"gpu01": "drained", "gpu02": "drained"}
+    told = onboard(gpuops, "gpu02", code=1)
+    assert "gpu02 burn-in passed before, and it is the same machine" in in_one_line(told)
+    assert "gpu02 admit stopped: fails ecc-uncorrectable" in in_one_line(told)
     cluster.clear(lab.folder, [])
     gpuops("admit", "gpu01", "gpu02")
     assert present(gpuops) == {"gpu01": "admitted", "gpu02": "admitted"}

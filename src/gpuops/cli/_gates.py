@@ -103,6 +103,8 @@ class Gates:
         """Every check, and the all-reduce within each node that has several GPUs."""
         target = self._of(hosts)
         facts, found, left = self._measured(target, ("node",))
+        if not found.evidence.rounds:
+            tell("no all-reduce within these nodes was measured")
         skip = () if found.evidence.rounds else ("all-reduce-bandwidth",)
         return _together(self._judged(target, facts, "standard", skip=skip), left)
 
