@@ -124,7 +124,12 @@ class Runner:
         left = [host for host in batch if not self.record.out(host.name)]
         if not self.record.stopped:
             return left
-        return [] if play.any_errors_fatal else [host for host in left if self._sites[host.name].made]
+        return [] if play.any_errors_fatal else [host for host in left if self._is_halfway(play, host)]
+
+    def _is_halfway(self, play: Play, host: Host) -> bool:
+        """Whether the play has changed the node."""
+        steps = {step.id for step in play.every_step}
+        return any(made.step in steps for made in self._sites[host.name].made)
 
     def _step(self, assignment: Assignment, step: Step, hosts: Sequence[Host], *, handler: bool = False) -> None:
         def work(host: Host) -> Result:

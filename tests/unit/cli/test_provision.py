@@ -6,7 +6,11 @@ import pytest
 from click.testing import CliRunner
 
 from gpuops.cli import program
-from gpuops.errors import GpuopsError
+from gpuops.cli._steps import ending
+from gpuops.cli.provision import tell_locked
+from gpuops.errors import GpuopsError, LockedError
+from gpuops.playbook.running import Record
+from gpuops.report.page import Page
 
 PLAYBOOK = """\
 - name: Try
@@ -69,6 +73,24 @@ def test_where_all_is_well_there_is_little_to_say(provision):
     told = provision("p.yml", "--check", "--skip-tags", "files")
     assert len(told.splitlines()) == 5
     assert "1 node: 1 ok, 0 failed" in told
+
+
+def test_a_runs_last_words_fit_the_page_and_name_nodes_once():
+    waiting = {"gpu01": ["boot", "restart"], "gpu02": ["boot", "restart"], "gpu03": [], "gpu04": ["boot"]}
+    record = Record(stopped="1 of 4 nodes of a batch failed", waiting=waiting)
+    assert list(ending(record, ["gpu05", "gpu06"], Page())) == [
+        "stopped: 1 of 4 nodes of a batch failed",
+        "not begun: gpu[05-06]",
+        "gpu[01-02] still wait for: boot, restart; the next run of this playbook does it",
+        "gpu04 still waits for: boot; the next run of this playbook does it",
+    ]
+
+
+def test_who_holds_many_nodes_is_told_for_the_first(capsys):
+    tell_locked([LockedError(f"gpu0{number} is locked by ann") for number in range(1, 6)])
+    told = capsys.readouterr().err.splitlines()
+    assert told[:3] == [f"gpuops: gpu0{number} is locked by ann" for number in (1, 2, 3)]
+    assert told[3:] == ["gpuops: and 2 more nodes are locked"]
 
 
 @pytest.mark.parametrize(

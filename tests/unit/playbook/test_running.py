@@ -378,6 +378,16 @@ def test_where_too_many_failed_no_node_is_left_halfway_and_none_is_begun(trio):
     assert {node: names for node, names in record.waiting.items() if names} == {"n1": ["restart"]}
 
 
+def test_a_node_that_only_an_earlier_play_changed_is_not_begun_in_one_that_stops(cluster):
+    world = cluster("n1", "n2")
+    world.nodes["n1"].refuse.add("put b 1")
+    plays = [PUT, PUT.replace("key: a", "key: b").replace("- hosts: all", "- hosts: all\n  max_fail_percentage: 0")]
+    world.nodes["n2"].settings["b"] = "1"
+    record = world.run("".join(plays) + "    - put: {key: c, value: '1'}\n")
+    assert record.stopped
+    assert world.nodes["n2"].done == ["put a 1"]
+
+
 def test_with_any_errors_fatal_every_node_stops_where_it_is(trio):
     record = trio.run(STOPPING.replace("LIMIT", "any_errors_fatal: true"))
     assert trio.nodes["n2"].done == ["put a 1", "put b 1"]
