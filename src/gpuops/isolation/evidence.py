@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
@@ -22,10 +23,10 @@ class Measured:
 
     __hash__ = object.__hash__  # by identity: figures are many, and what was learnt of them is remembered
 
-    def without(self, nodes: Collection[str]) -> Measured:
+    @functools.lru_cache(maxsize=64)  # noqa: B019 - bounded, and what is learnt of the result is remembered by it
+    def without(self, nodes: frozenset[str]) -> Measured:
         """The same without the groups that one of ``nodes`` had a part in."""
-        gone = set(nodes)
-        figures = tuple(figure for figure in self.figures if gone.isdisjoint(figure.group.nodes))
+        figures = tuple(figure for figure in self.figures if nodes.isdisjoint(figure.group.nodes))
         if len(figures) == len(self.figures):
             return self
         return replace(self, round=replace(self.round, groups=tuple(f.group for f in figures)), figures=figures)
@@ -46,11 +47,11 @@ class Evidence:
 
     def without(self, nodes: Collection[str]) -> Evidence:
         """The same without ``nodes`` and every figure that one of them had a part in."""
-        if not nodes:
+        gone = frozenset(nodes)
+        if not gone:
             return self
-        left = {name: node for name, node in self.fabric.nodes.items() if name not in nodes}
-        rounds = (measured.without(nodes) for measured in self.rounds)
-        return replace(self, fabric=Fabric(left), rounds=tuple(m for m in rounds if m.figures))
+        rounds = (measured.without(gone) for measured in self.rounds)
+        return replace(self, fabric=self.fabric.without(gone), rounds=tuple(m for m in rounds if m.figures))
 
 
 @dataclass(frozen=True)

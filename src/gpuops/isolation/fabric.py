@@ -44,19 +44,20 @@ class Node:
         return tuple(sorted(set(known))) if len(known) == len(self.nics) else ()
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, eq=False)
 class Fabric:
-    """The nodes by name, in the order of the inventory. A unit is the set of nodes whose ports share their leaves."""
+    """The nodes by name, in the order of the inventory. A unit is the set of nodes whose ports share their leaves.
+
+    What is derived from a fabric is remembered by it, and two of thousands of nodes are slow to compare: each is but
+    equal to itself.
+    """
 
     nodes: Mapping[str, Node]
 
-    def __hash__(self) -> int:
-        return self._hash
-
-    @functools.cached_property
-    def _hash(self) -> int:
-        """Reckoned once: what is derived from a fabric is remembered by it."""
-        return hash(tuple(self.nodes.values()))
+    @functools.lru_cache(maxsize=16)  # noqa: B019 - bounded; the same one again
+    def without(self, nodes: frozenset[str]) -> Fabric:
+        """The same without ``nodes``."""
+        return Fabric({name: node for name, node in self.nodes.items() if name not in nodes})
 
     @functools.cached_property
     def rails(self) -> tuple[int, ...]:

@@ -84,13 +84,13 @@ def suspect(evidence: Evidence) -> Suspicion:
     candidates = _candidates(readings)
     charged = _charged(candidates, readings)
     by_part = {candidate.part: candidate for candidate in candidates}
-    charges = [_charge(candidate, charged, by_part, readings) for candidate in charged]
+    charges = [_charge(candidate, charged, by_part, readings) for candidate in charged.values()]
     piles: dict[str, list[Charge]] = {"sure": [], "open": [], "shared": []}
     for charge in charges:
         piles[_standing(charge, candidates, readings)].append(charge)
     sure, still_open, shared = (tuple(pile) for pile in piles.values())
     between = [reading for reading in readings.slow if len(reading.figure.group.nodes) > 1]
-    unexplained = (r for r in between if not any(_explains(candidate, r, readings) for candidate in charged))
+    unexplained = (r for r in between if not _is_explained(r, charged, readings))
     return Suspicion(readings, sure, still_open, shared, tuple(unexplained))
 
 
@@ -142,40 +142,49 @@ def _candidates(readings: Readings) -> list[_Candidate]:
     return sorted(found, key=lambda candidate: (KINDS.index(candidate.part.kind), candidate.level))
 
 
-def _charged(candidates: Iterable[_Candidate], readings: Readings) -> list[_Candidate]:
+def _charged(candidates: Iterable[_Candidate], readings: Readings) -> dict[Part, _Candidate]:
     """Those that are needed to explain what is slow."""
-    charged: list[_Candidate] = []
+    charged: dict[Part, _Candidate] = {}
     for candidate in candidates:
-        known = any(_is_behind(candidate, other, readings) for other in charged)
+        own_node = charged.get(Part("node", candidate.part.owner))
+        known = own_node is not None and _is_behind(candidate, own_node, readings)
         if not known and _is_evidence(_own(candidate, charged, readings), candidate):
-            charged.append(candidate)
-    for candidate in sorted(charged, key=lambda candidate: len(candidate.near)):
+            charged[candidate.part] = candidate
+    for candidate in sorted(charged.values(), key=lambda candidate: len(candidate.near)):
         if not _is_evidence(_own(candidate, charged, readings), candidate):
-            charged.remove(candidate)
+            del charged[candidate.part]
     return charged
 
 
-def _is_behind(candidate: _Candidate, other: _Candidate, readings: Readings) -> bool:
+def _is_behind(candidate: _Candidate, node: _Candidate, readings: Readings) -> bool:
     """Whether all that is slow of a NIC is what its node makes so, but for noise."""
-    is_own = candidate.part.kind == "nic" and other.part == Part("node", candidate.part.owner)
-    return is_own and candidate.level >= other.level * (1 - readings.fine_tolerance)
+    return candidate.part.kind == "nic" and candidate.level >= node.level * (1 - readings.fine_tolerance)
 
 
 def _charge(
-    candidate: _Candidate, charged: Sequence[_Candidate], candidates: Mapping[Part, _Candidate], readings: Readings
+    candidate: _Candidate,
+    charged: Mapping[Part, _Candidate],
+    candidates: Mapping[Part, _Candidate],
+    readings: Readings,
 ) -> Charge:
     own, fabric = _own(candidate, charged, readings), readings.fabric
     others = sorted(
-        part for part in parts_of(own[0].figure.group, fabric) if candidates.get(part) not in (None, *charged)
+        part for part in parts_of(own[0].figure.group, fabric) if part in candidates and part not in charged
     )
     same = (part for part in others if all(part.passed_by(reading.figure, fabric) for reading in own))
     return Charge(candidate.part, candidate.level, own, tuple(same))
 
 
-def _own(candidate: _Candidate, charged: Iterable[_Candidate], readings: Readings) -> tuple[Reading, ...]:
-    """The readings near the candidate's level that none of ``charged`` explains."""
-    others = [other for other in charged if other is not candidate]
-    return tuple(r for r in candidate.near if not any(_explains(other, r, readings) for other in others))
+def _own(candidate: _Candidate, charged: Mapping[Part, _Candidate], readings: Readings) -> tuple[Reading, ...]:
+    """The readings near the candidate's level that none of ``charged`` but itself explains."""
+    return tuple(r for r in candidate.near if not _is_explained(r, charged, readings, but=candidate.part))
+
+
+def _is_explained(
+    reading: Reading, charged: Mapping[Part, _Candidate], readings: Readings, but: Part | None = None
+) -> bool:
+    passed = parts_of(reading.figure.group, readings.fabric) & charged.keys()
+    return any(part != but and _explains(charged[part], reading, readings) for part in passed)
 
 
 def _is_evidence(own: Sequence[Reading], candidate: _Candidate) -> bool:

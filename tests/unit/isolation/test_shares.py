@@ -36,8 +36,12 @@ def read(evidence):
     return {name: all_reduce.read(answer) for name, answer in to_answers(evidence, "tcp", SETTINGS).items()}
 
 
+def compared(evidence):
+    return evidence.fabric.nodes, evidence.rounds, evidence.expected, evidence.scopes
+
+
 def test_the_shares_of_all_nodes_give_the_whole_evidence_back():
-    assert evidence_of(read(EVIDENCE)) == EVIDENCE
+    assert compared(evidence_of(read(EVIDENCE))) == compared(EVIDENCE)
 
 
 def test_each_share_says_how_its_own_node_was_measured():
@@ -54,7 +58,7 @@ def test_without_a_nodes_share_nothing_is_said_of_it():
     shares = read(EVIDENCE)
     del shares["c"]
     left = evidence_of(shares)
-    assert left == dataclasses.replace(EVIDENCE, expected=left.expected).without({"c"})
+    assert compared(left) == compared(dataclasses.replace(EVIDENCE, expected=left.expected).without({"c"}))
     assert "c" not in left.fabric.nodes
 
 
