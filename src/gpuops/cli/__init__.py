@@ -14,6 +14,8 @@ import click
 from gpuops import __version__
 from gpuops.errors import GpuopsError
 
+_NO_WORDS = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.1 shows the help by itself
+
 
 class Verbs(click.Group):
     """Finds verbs by listing this folder; each module holds its click command as ``command``."""
@@ -66,6 +68,9 @@ def main() -> None:
         sys.stdout.flush()
     except click.exceptions.Exit as stop:
         code = stop.exit_code
+    except _NO_WORDS as error:
+        click.echo(error.format_message(), err=True)
+        code = 2
     except click.ClickException as error:
         code = _complain(error.format_message().rstrip("."), 2)
     except (KeyboardInterrupt, click.Abort):

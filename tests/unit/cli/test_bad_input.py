@@ -95,3 +95,10 @@ def test_a_reader_that_leaves_is_no_error(tmp_path):
     done = subprocess.run(["bash", "-o", "pipefail", "-c", line], cwd=tmp_path, capture_output=True, check=False)
     assert done.returncode in (0, 141)
     assert done.stderr == b""
+
+
+@pytest.mark.parametrize("words", [(), ("state",)])
+def test_a_verb_that_is_missing_is_answered_with_those_there_are(tmp_path, words):
+    done = gpuops(tmp_path, *words)
+    assert done.returncode == 2
+    assert re.match(rf"Usage: (python -m )?{' '.join(['gpuops', *words])} ", done.stderr.decode())
