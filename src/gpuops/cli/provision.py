@@ -58,7 +58,7 @@ def command(  # noqa: PLR0913 - one argument an option
 
     Every step looks first and changes only what differs, then looks again whether it held. Before each change a line
     is written to the run's journal, so that a run that was killed goes on with --resume. A second run finds everything
-    well and changes nothing.
+    well and changes nothing. Without an inventory this machine is meant, and at a terminal you are asked whether it is.
 
     \b
     Exit codes: 0 all is as it shall be,
@@ -79,10 +79,19 @@ def command(  # noqa: PLR0913 - one argument an option
     assignments = assign(book, _failed_only(target, retry) if retry else chooser(target), selection)
     if list_hosts:
         return _list(_steps.list_hosts(assignments))
+    if not check and not _is_meant(target):
+        return 1
     order = order_of(target, check=check, resume=resume, force=force, break_lock=break_lock)
     record, work = carry_out(target, order, book, assignments, selection, library)
     tell_record(record, work, playbook, check=check, diff=diff)
     return record.exit_code(check=check)
+
+
+def _is_meant(target: Target) -> bool:
+    """Whether this machine is to be changed, where a person may only have forgotten to name an inventory."""
+    if target.name != "this machine" or not sys.stdin.isatty():
+        return True
+    return click.confirm(f"no inventory is named: change this machine ({target.hosts[0].name})?")
 
 
 def _list(lines: Iterable[str]) -> int:

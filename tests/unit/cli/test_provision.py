@@ -1,7 +1,9 @@
 """``gpuops provision`` over this very machine, in check mode and where it refuses; nothing is changed here."""
 
 import pathlib
+import socket
 
+import click.testing
 import pytest
 from click.testing import CliRunner
 
@@ -73,6 +75,16 @@ def test_where_all_is_well_there_is_little_to_say(provision):
     told = provision("p.yml", "--check", "--skip-tags", "files")
     assert len(told.splitlines()) == 5
     assert "1 node: 1 ok, 0 failed" in told
+
+
+def test_at_a_terminal_this_machine_is_only_changed_where_that_is_confirmed(tmp_path, monkeypatch):
+    (tmp_path / "p.yml").write_text(PLAYBOOK.format(where=tmp_path / "out"))
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr(click.testing._NamedTextIOWrapper, "isatty", lambda _: True)
+    done = CliRunner().invoke(program, ["provision", "p.yml"], standalone_mode=False, input="n\n")
+    assert (done.exception, done.return_value) == (None, 1)
+    assert f"no inventory is named: change this machine ({socket.gethostname()})? [y/N]: n" in done.stdout
+    assert [path.name for path in tmp_path.iterdir()] == ["p.yml"]
 
 
 def test_a_runs_last_words_fit_the_page_and_name_nodes_once():
