@@ -69,7 +69,7 @@ class Sudo:
 @pytest.fixture
 def sudo():
     """A stand-in for sudo, in a folder that every user may write."""
-    # The agent does not wait for the kill that ends a root command, so the stub may still note it when the test is over.
+    # The agent does not wait for the kill that ends a root command, so the stub may still note it after the test.
     with tempfile.TemporaryDirectory(prefix="gpuops-sudo-", ignore_cleanup_errors=True) as name:
         folder = pathlib.Path(name)
         folder.chmod(stat.S_IRWXU | stat.S_IRWXG | stat.S_IRWXO)
