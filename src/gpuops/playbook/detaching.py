@@ -57,6 +57,7 @@ def start(site: Site, change: Change, unit: str) -> Completed:
 
 def wait(site: Site, unit: str, seconds: float) -> Completed | None:
     """Wait until the unit ended, through lost connections too, and take it away; None where there is no such unit."""
+    ended: Completed | None = None
     began = heard = site.clock()
     pauses = itertools.chain(_POLL_SECONDS, itertools.repeat(_POLL_SECONDS[-1]))
     while True:
@@ -64,9 +65,11 @@ def wait(site: Site, unit: str, seconds: float) -> Completed | None:
             state = _state(site, unit)
             heard = site.clock()
             if state.get("LoadState") == "not-found":
-                return None
+                return ended  # where it was taken away, and the answer to that was lost
             if state.get("SubState") == "exited" or state.get("ActiveState") == "failed":
-                return replace(_take_away(site, unit, state), seconds=heard - began)
+                ended = replace(_ending(site, unit, state), seconds=heard - began)
+                _take_away(site, unit)
+                return ended
             if heard - began > seconds + _SLACK_SECONDS:
                 raise NodeError(site.name, f"{unit} still runs after {seconds:g} s; look at {log_of(unit)} there")
         except (ConnectError, LostError):
@@ -90,11 +93,15 @@ def _state(site: Site, unit: str) -> dict[str, str]:
     return dict(line.split("=", 1) for line in answer.out.splitlines() if "=" in line)
 
 
-def _take_away(site: Site, unit: str, state: dict[str, str]) -> Completed:
-    """How the unit ended and what it said last; the unit itself goes, its log stays."""
+def _ending(site: Site, unit: str, state: dict[str, str]) -> Completed:
+    """How the unit ended and what it said last."""
     (tail,) = site.ask([Command(("tail", "-n", "200", "--", log_of(unit)), become="if-refused")])
-    site.do(Command(("sh", "-c", 'systemctl stop -- "$1"; systemctl reset-failed -- "$1" 2>&1; :', "sh", unit),
-                    timeout_seconds=60, become="always"))  # fmt: skip
     status = state.get("ExecMainStatus", "")
     timed_out = state.get("Result") == "timeout"
     return Completed(site.name, tail.question, int(status) if status.isdigit() else 1, tail.out, timed_out=timed_out)
+
+
+def _take_away(site: Site, unit: str) -> None:
+    """The unit goes; its log stays."""
+    words = ("sh", "-c", 'systemctl stop -- "$1"; systemctl reset-failed -- "$1" 2>&1; :', "sh", unit)
+    site.do(Command(words, timeout_seconds=60, become="always"))

@@ -506,6 +506,22 @@ def test_a_long_step_outlives_a_lost_connection(world):
     assert len(world.slept) == 4
 
 
+def test_a_connection_that_is_lost_as_the_unit_is_taken_away_loses_nothing(world, monkeypatch):
+    answer = world.node._sh
+    lost = iter([LostError("n1", "the connection broke")])
+
+    def sh(command):
+        answered = answer(command)
+        if "systemctl stop" in command.words[2]:
+            for error in lost:
+                raise error
+        return answered
+
+    monkeypatch.setattr(world.node, "_sh", sh, raising=False)
+    (result,) = world.run(steps("put: {key: a, value: '1', detach: true}")).results
+    assert (result.status, result.why, world.node.done) == ("changed", "", ["put a 1"])
+
+
 @pytest.mark.parametrize(
     ("story", "status", "said"),
     [
