@@ -1,5 +1,6 @@
 """Runs that break off, and connections that do: the node comes to the same end, and nothing is done to it twice."""
 
+import contextlib
 import signal
 from concurrent.futures import ThreadPoolExecutor
 
@@ -98,7 +99,17 @@ PLAIN = ", detach: false"  # as on a node without systemd
 
 
 def break_connections(node):
-    node.seen.check_output("systemd-run --quiet --on-active=1 pkill -KILL --full '^sshd: ops'")
+    """All that there are now, ours to look at the node too."""
+    served = ",".join(node.seen.check_output("pgrep --full '^sshd: ops'").split())
+    soon = "systemd-run --quiet --on-active=1 --timer-property=AccuracySec=100ms"
+    node.seen.check_output(f"{soon} pkill -KILL --full '^sshd: ops'")
+
+    def are_broken():
+        with contextlib.suppress(RuntimeError):
+            return node.seen.run(f"ps --pid {served}").rc == 1
+        return False
+
+    node.wait_until(are_broken)
 
 
 def test_a_long_step_outlives_the_program_that_began_it(node, installing):
