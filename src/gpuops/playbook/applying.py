@@ -213,7 +213,7 @@ class _Attempt:
             return self._reboot(change, journal)
         change = self._detachable(change, journal)
         number = self._begin(change, journal)
-        done = self._run_detached(change, journal, number) if change.detach else self._run(change)
+        done = self._run(change, detaching.unit_of(journal.run, number))
         good = done.exit in change.exits and not done.timed_out and not done.truncated
         self._note(journal, number, done, good=good)
         if good:
@@ -231,21 +231,12 @@ class _Attempt:
                 journal.write("note", node=site.name, what="no systemd: what is long ends with the connection")
         return change if site.detaches else replace(change, detach=False)
 
-    def _run(self, change: Change) -> Completed:
+    def _run(self, change: Change, unit: str) -> Completed:
         if change.call:
             return self._site.call(change.call)
         if change.command is None:
             raise AssertionError(change)
-        return self._site.do(change.command)
-
-    def _run_detached(self, change: Change, journal: Journal, number: int) -> Completed:
-        unit = detaching.unit_of(journal.run, number)
-        started = detaching.start(self._site, change, unit)
-        if started.exit != 0:
-            return started
-        seconds = change.command.timeout_seconds if change.command else 0.0
-        ended = detaching.wait(self._site, unit, seconds)
-        return ended or replace(started, exit=1, err=f"{unit} vanished; was the node rebooted?")
+        return detaching.run(self._site, change.command, unit) if change.detach else self._site.do(change.command)
 
     def _reboot(self, change: Change, journal: Journal) -> End | None:
         boot_id = self._site.boot_id()

@@ -7,7 +7,6 @@ from dataclasses import replace
 
 from gpuops.errors import ConnectError, LostError, NodeError
 from gpuops.playbook.site import Site
-from gpuops.playbook.task import Change
 from gpuops.shell import Command, Completed
 
 LOG_FOLDER = "/var/log/gpuops"
@@ -46,11 +45,24 @@ def possible(site: Site) -> bool:
     return answer.out.strip() in _AWAKE
 
 
-def start(site: Site, change: Change, unit: str) -> Completed:
-    """Start the change's command; what systemd-run said."""
-    command = change.command
-    if command is None:
-        raise ValueError(f"{change.what} has no command")
+def run(site: Site, command: Command, unit: str) -> Completed:
+    """Run ``command`` as ``unit`` to its end, through lost connections too."""
+    try:
+        started = _start(site, command, unit)
+    except LostError:  # whether it was started, the unit tells
+        site.hang_up()
+        ended = wait(site, unit, command.timeout_seconds)
+        if ended is None:
+            raise
+        return ended
+    if started.exit != 0:
+        return started
+    ended = wait(site, unit, command.timeout_seconds)
+    return ended or replace(started, exit=1, err=f"{unit} vanished; was the node rebooted?")
+
+
+def _start(site: Site, command: Command, unit: str) -> Completed:
+    """What systemd-run said."""
     words = ("sh", "-c", _START, "sh", LOG_FOLDER, unit.removesuffix(".service"), f"{command.timeout_seconds:.0f}")
     return site.do(Command((*words, *command.words), timeout_seconds=60, become="always"))
 

@@ -506,13 +506,14 @@ def test_a_long_step_outlives_a_lost_connection(world):
     assert len(world.slept) == 4
 
 
-def test_a_connection_that_is_lost_as_the_unit_is_taken_away_loses_nothing(world, monkeypatch):
+@pytest.mark.parametrize("script", ["systemd-run", "systemctl stop"])
+def test_a_connection_that_is_lost_as_the_unit_is_started_or_taken_away_loses_nothing(world, monkeypatch, script):
     answer = world.node._sh
     lost = iter([LostError("n1", "the connection broke")])
 
     def sh(command):
         answered = answer(command)
-        if "systemctl stop" in command.words[2]:
+        if script in command.words[2]:
             for error in lost:
                 raise error
         return answered
