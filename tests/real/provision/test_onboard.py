@@ -124,6 +124,15 @@ def test_a_node_that_its_neighbour_cannot_reach_stops_there_and_goes_on_when_it_
     }
 
 
+def test_a_node_in_use_is_left_alone(node):
+    node.seen.check_output("touch /dev/nvidia0")
+    node.seen.check_output("systemd-run --quiet --unit=job --uid=ops sh -c 'exec sleep 600 </dev/nvidia0'")
+    told = node.provision("rollback", "--limit", "gpu01", code=3)
+    assert "sleep, user ops" in told
+    assert installed(node) == pinned("current")
+    node.seen.check_output("systemctl stop job; rm /dev/nvidia0")
+
+
 def test_rolled_back_it_is_another_machine_until_it_took_the_way_again(node):
     before = node.boot_id
     node.provision("rollback", "--limit", "gpu01")
