@@ -314,3 +314,14 @@ def cluster(tmp_path):
 def _no_thread_is_left():
     yield
     assert all(t.daemon or t is threading.main_thread() for t in threading.enumerate())
+
+
+@pytest.fixture(scope="session")
+def steps():
+    """A playbook's text of one play for all nodes, from the text of its steps and handlers."""
+
+    def text(*lines, handlers=()):
+        play = "- hosts: all\n  tasks:\n" + "".join(f"    - {line}\n" for line in lines)
+        return play + ("  handlers:\n" + "".join(f"    - {line}\n" for line in handlers) if handlers else "")
+
+    return text

@@ -1,0 +1,57 @@
+import pytest
+
+from gpuops.errors import Interrupted
+from gpuops.fleet import Outcome
+from gpuops.playbook import running
+
+
+def test_what_came_to_its_end_in_spite_of_ctrl_c_is_told_and_nothing_more_is_begun(cluster, monkeypatch, steps):
+    world = cluster("n1", "n2")
+
+    def interrupted_each(hosts, work, **_):
+        outcomes = [Outcome(host.name, value=work(host)) for host in hosts]
+        if any(node.done for node in world.nodes.values()):
+            raise Interrupted
+        return outcomes
+
+    monkeypatch.setattr(running, "each", interrupted_each)
+    record = world.run(steps("put: {key: a, value: '1'}", "put: {key: b, value: '1'}"))
+    assert world.statuses(record) == [("n1", "put", "changed"), ("n2", "put", "changed")]
+    assert record.exit_code(check=False) == 130
+    assert [node.lock for node in world.nodes.values()] == ["", ""]
+    assert "put b 1" not in world.node.done
+
+
+def test_ctrl_c_while_the_nodes_are_locked_leaves_no_lock(cluster, monkeypatch, steps):
+    world = cluster("n1", "n2")
+    phases = iter([Interrupted()])
+
+    def interrupted_each(hosts, work, **_):
+        outcomes = [Outcome(host.name, value=work(host)) for host in hosts]
+        for error in phases:
+            raise error
+        return outcomes
+
+    monkeypatch.setattr(running, "each", interrupted_each)
+    record = world.run(steps("put: {key: a, value: '1'}"))
+    assert (record.exit_code(check=False), record.results) == (130, [])
+    assert [(node.lock, node.done) for node in world.nodes.values()] == [("", []), ("", [])]
+
+
+@pytest.mark.parametrize(
+    ("detach", "told"),
+    [("false", "abandoned: nobody knows how far it came"), ("true", "it goes on there as a unit of systemd, and")],
+)
+def test_what_a_second_ctrl_c_abandons_is_told(world, monkeypatch, detach, told, steps):
+    def begun(words):
+        world.node.done.append(words)
+        raise KeyboardInterrupt
+
+    world.node.do = begun
+    monkeypatch.setattr(running, "each", lambda hosts, work, **_: [Outcome(h.name, value=work(h)) for h in hosts])
+    made = world.prepare(steps(f"put: {{key: a, value: '1', detach: {detach}}}"))
+    record = made.run()
+    (result,) = record.results
+    assert (result.name, result.status, made.untouched(record)) == ("put", "interrupted", [])
+    assert result.why.startswith(told)
+    assert record.exit_code(check=False) == 130
