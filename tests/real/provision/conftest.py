@@ -209,7 +209,8 @@ class Node:
         shutil.copy(HERE / "node.yml", self.folder)
         mirror = {"url": url, "fingerprint": keyring.fingerprint("lab")}
         login = {"ansible_host": self.at(2), "ansible_user": "ops", "ansible_ssh_private_key_file": f"{ssh}/id_ed25519"}
-        return {**login, "mirror": mirror, "stack": {"cuda_repository": mirror, "container_repository": mirror}}
+        stack = {"cuda_repository": mirror, "container_repository": mirror}
+        return {**login, "rack": "a", "mirror": mirror, "stack": stack}
 
     def know(self, *nodes):
         """From now on the project is of these nodes."""

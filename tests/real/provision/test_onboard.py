@@ -5,6 +5,7 @@ which nothing computes. So the all-reduce is that of the nodes' own network (eng
 node; and the gate burn-in is left out, which is for GPUs that compute and get hot.
 """
 
+import itertools
 import pathlib
 import re
 
@@ -62,6 +63,19 @@ def onboard(node, name, code=0):
     """What becomes of the node at each gate; and all that was said."""
     told = node.provision(name, *ONBOARD, verb="onboard", code=code)
     return dict(re.findall(rf"{name} ([a-z-]+) (passed before|passed|left out|stopped)", told)), told
+
+
+def roll(nodes, playbook, stack):
+    """Give all nodes the driver of a stack; each is done, with a reboot, before the next begins."""
+    boots, wanted = [node.boot_id for node in nodes], pinned(stack)
+    nodes[0].provision(playbook)
+    for node, boot in zip(nodes, boots, strict=True):
+        have = installed(node)
+        assert {name: have[name] for name in DRIVER} == {name: wanted[name] for name in DRIVER}
+        assert wanted["nvidia-open"].removesuffix("-1") in node.seen.check_output("nvidia-smi")
+        assert node.boot_id != boot
+    changed = [line["node"] for line in nodes[0].journal if line["event"] == "change"]
+    assert [name for name, _ in itertools.groupby(changed)] == ["gpu01", "gpu02"]
 
 
 @pytest.fixture(scope="module")
@@ -133,16 +147,12 @@ def test_a_node_in_use_is_left_alone(node):
     node.seen.check_output("systemctl stop job; rm /dev/nvidia0")
 
 
-def test_rolled_back_it_is_another_machine_until_it_took_the_way_again(node):
-    before = node.boot_id
-    node.provision("rollback", "--limit", "gpu01")
-    previous = pinned("previous")
-    assert {name: version for name, version in installed(node).items() if version != previous[name]} == {}
-    assert previous["nvidia-open"].removesuffix("-1") in node.seen.check_output("nvidia-smi")
-    assert node.boot_id != before
+def test_a_driver_goes_back_and_forth_node_by_node_and_meanwhile_it_is_another_machine(nodes):
+    node, _ = nodes
+    roll(nodes, "rollback", "previous")
     gates, told = onboard(node, "gpu01", code=1)
     assert gates == {"facts": "stopped"}
     assert "no longer the machine that was tested: driver " in told
+    roll(nodes, "upgrade", "current")
     gates, _ = onboard(node, "gpu01")
-    assert gates["admit"] == "passed"
-    assert installed(node) == pinned("current")
+    assert (gates["provision"], gates["validate"], gates["admit"]) == ("passed", "passed before", "passed")
