@@ -65,14 +65,10 @@ def test_where_too_many_failed_no_node_is_left_halfway_and_none_is_begun(trio):
 def test_a_node_that_only_an_earlier_play_changed_is_not_begun_in_one_that_stops(cluster, steps):
     world = cluster("n1", "n2")
     world.nodes["n1"].refuse.add("put b 1")
-    plays = [
-        steps("put: {key: a, value: '1'}"),
-        steps("put: {key: a, value: '1'}")
-        .replace("key: a", "key: b")
-        .replace("- hosts: all", "- hosts: all\n  max_fail_percentage: 0"),
-    ]
+    first = steps("put: {key: a, value: '1'}")
+    second = steps("put: {key: b, value: '1'}").replace("- hosts: all", "- hosts: all\n  max_fail_percentage: 0")
     world.nodes["n2"].settings["b"] = "1"
-    record = world.run("".join(plays) + "    - put: {key: c, value: '1'}\n")
+    record = world.run(first + second + "    - put: {key: c, value: '1'}\n")
     assert record.stopped
     assert world.nodes["n2"].done == ["put a 1"]
 
