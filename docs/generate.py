@@ -19,7 +19,7 @@ import click
 from click.testing import CliRunner
 
 from gpuops.cli import program
-from gpuops.cli._options import target_options
+from gpuops.cli._options import step_target_options
 from gpuops.cli.parse import kinds
 from gpuops.content import listing
 from gpuops.judging import discover
@@ -82,7 +82,7 @@ def _option(option: click.Option) -> str:
     return f"- `{', '.join(option.opts)}{value}`: {' '.join(filter(None, (option.help, default)))}".rstrip(": ")
 
 
-_NODE_OPTIONS = {p.name: p for p in click.command()(target_options(print)).params if isinstance(p, click.Option)}
+_NODE_OPTIONS = {p.name: p for p in click.command()(step_target_options(print)).params if isinstance(p, click.Option)}
 
 
 def checks() -> Iterator[str]:

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 S = TypeVar("S", bound="StatusLine")
 T = TypeVar("T")
+_TOTAL_SECONDS = 3600.0
 
 
 @dataclass(frozen=True)
@@ -31,9 +32,9 @@ class Target:
     limit: str | None
     fanout: int | None
     connect_seconds: float
-    total_seconds: float
-    ask_pass: bool
-    ask_become_pass: bool
+    total_seconds: float = _TOTAL_SECONDS
+    ask_pass: bool = False
+    ask_become_pass: bool = False
     pattern: str | None = None
 
     @functools.cached_property
@@ -218,20 +219,25 @@ class Progress(StatusLine):
         self.show(f"{self.what}  {self.done}/{self.total}")
 
 
-def target_options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that choose nodes; the verb gets them as ``target``."""
+def target_options(verb: Callable[..., Any], *, limited: bool = True) -> Callable[..., Any]:
+    """Add the options that choose nodes; the verb gets them as ``target``.
+
+    A verb that is not ``limited`` has no limit to its whole run: each of its steps has its own.
+    """
 
     @functools.wraps(verb)
     def with_target(**options: Any) -> Any:
         chosen = {name: options.pop(name) for name in Target.__dataclass_fields__ if name in options}
         return verb(target=Target(**chosen), **options)
 
-    for option in reversed(_OPTIONS):
+    for option in reversed([*_CHOICE, *(_LIMIT if limited else ()), *_PASSWORDS]):
         with_target = option(with_target)
     return with_target
 
 
-_OPTIONS = [
+step_target_options = functools.partial(target_options, limited=False)
+
+_CHOICE = [
     click.option("-i", "--inventory", metavar="FILE", help="Inventory file, or host1,host2 (a comma makes it a list)."),
     click.option("-l", "--limit", metavar="PATTERN", help="Only these hosts: h100:&rack1:!gpu05, gpu[001-128]."),
     click.option("--fanout", type=click.IntRange(1, 4096), metavar="N", help="Nodes asked at a time (64)."),
@@ -244,15 +250,19 @@ _OPTIONS = [
         metavar="S",
         help="Seconds until a node counts as unreachable.",
     ),
+]
+_LIMIT = [
     click.option(
         "--total-timeout",
         "total_seconds",
         type=float,
-        default=3600.0,
+        default=_TOTAL_SECONDS,
         show_default=True,
         metavar="S",
         help="Seconds for the whole run; what is open then is unknown.",
     ),
+]
+_PASSWORDS = [
     click.option("-k", "--ask-pass", is_flag=True, help="Ask for the SSH password."),
     click.option("-K", "--ask-become-pass", is_flag=True, help="Ask for the sudo password."),
 ]

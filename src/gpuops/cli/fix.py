@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import Target, target_options
+from gpuops.cli._options import Target, step_target_options
 
 if TYPE_CHECKING:
     from gpuops.judging import Check
@@ -20,7 +20,7 @@ _FOLDER = "playbooks/fixes"
 @click.argument("node")
 @click.option("--yes", is_flag=True, help="Do it without asking.")
 @click.option("--force", is_flag=True, help="Also on a node that takes jobs.")
-@target_options
+@step_target_options
 def command(target: Target, check: str, node: str, *, yes: bool, force: bool) -> int:
     """Do what mends the finding of CHECK on NODE: shown first, done when it is confirmed, and judged again.
 

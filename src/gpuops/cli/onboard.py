@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import Target, target_options
+from gpuops.cli._options import Target, step_target_options
 
 if TYPE_CHECKING:
     from gpuops.cli._gates import Gates
@@ -34,7 +34,7 @@ _GATES = ("preflight", "burn-in", "validate", "pair")
     show_default=True,
     help="What runs the all-reduce; see gpuops allreduce.",
 )
-@target_options
+@step_target_options
 def command(
     target: Target,
     nodes: tuple[str, ...],

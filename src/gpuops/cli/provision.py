@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuops import __version__
-from gpuops.cli._options import StatusLine, Target, fitting_fanout, target_options, tell
+from gpuops.cli._options import StatusLine, Target, fitting_fanout, step_target_options, tell
 
 if TYPE_CHECKING:
     from gpuops.errors import LockedError
@@ -26,7 +26,7 @@ _LOCKS_TOLD = 3
 
 @click.command()
 @click.argument("playbook")
-@target_options
+@step_target_options
 @click.option("--check", is_flag=True, help="Show what would be changed; change nothing.")
 @click.option("--diff", is_flag=True, help="Show the difference of every file and list of packages.")
 @click.option("--tags", metavar="TAG,…", default="", help="Only steps with one of these tags.")
