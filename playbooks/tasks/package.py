@@ -20,6 +20,7 @@ echo "$said" >&2; exit 1
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+:~^_-]*")
 _NO_SUCH = re.compile(
     r"Unable to locate|no installation candidate|Version '.*' for '.*' was not found|No match|no match"
+    r"|\S+ : Depends: .* but it is not installable|nothing provides .*"  # lists that are old lack what others need
 )
 
 
@@ -176,10 +177,11 @@ def _transaction(params: Params, tool: _Tool, wrong: Mapping[str, tuple[str, ...
 
 
 def _complaint(tried: Completed) -> str:
-    lines = (tried.out + tried.err).splitlines()
-    return next(
-        (line for line in lines if line.startswith(("E:", "Error", "All matches"))), tried.last_words()
-    ).removeprefix("E: ")
+    """What says most: a package that another needs, or the first error."""
+    lines = [line.strip() for line in (tried.out + tried.err).splitlines()]
+    needed = (line for line in lines if line.endswith("but it is not installable"))
+    errors = (line for line in lines if line.startswith(("E:", "Error", "All matches")))
+    return next(needed, next(errors, tried.last_words())).removeprefix("E: ")
 
 
 def _difference(tool: _Tool, said: str) -> tuple[str, str]:

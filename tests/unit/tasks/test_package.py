@@ -62,6 +62,16 @@ def test_a_version_that_no_list_names_is_the_same(planned):
     assert [later.why for later in found.later] == ["no repository offers a=9: Version '9' for 'a' was not found"]
 
 
+def test_a_package_that_needs_one_of_which_no_list_knows_is_the_same(planned):
+    told = "The following packages have unmet dependencies:\n a : Depends: b (= 1) but it is not installable\n"
+    missing = (100, told, "E: Unable to correct problems, you have held broken packages.\n")
+    found = planned("package", debian(rehearsal=missing), names=["a"])
+    assert [c.what for c in found.changes] == ["read the package lists again"]
+    assert [later.why for later in found.later] == [
+        "no repository offers a: a : Depends: b (= 1) but it is not installable"
+    ]
+
+
 @pytest.mark.parametrize("rehearsal", ["", (100, "", "E: Unmet dependencies. Try apt --fix-broken\n"), (137, "")])
 def test_a_rehearsal_that_does_not_succeed_is_a_failure(planned, rehearsal):
     found = planned("package", debian(rehearsal=rehearsal), names=["a"])
