@@ -140,6 +140,7 @@ def _slices(params: Params, indices: list[str]) -> Plan:
     listed = parse_gpu_list(answer.out)
     if answer.exit != 0 or isinstance(listed, Unknown):
         yield Failed(f"nvidia-smi does not list the slices of the GPUs: {answer.last_words() or 'it says nothing'}")
+        return
     made = {str(gpu.index): [device.profile for device in gpu.mig_devices] for gpu in listed}
     wrong = [index for index in indices if sorted(made.get(index, ())) != wanted]
     if wrong:

@@ -46,7 +46,7 @@ class Params:
                 "/proc/net/tcp",
                 "/proc/net/tcp6",
             )
-        return self.words or ("test", "-e", self.path)
+        return self.words or ("test", "-e", str(self.path))
 
 
 @task

@@ -105,7 +105,7 @@ def _fabric_task(name: str, doc: str, body: Callable[..., None], **more: Any) ->
 
 def _task(task: Task, library: Library) -> fabric.Task:
     """A playbook's task, as a playbook of this one step."""
-    hints = typing.get_type_hints(task.params) if dataclasses.is_dataclass(task.params) else {}
+    hints = typing.get_type_hints(task.params, include_extras=True) if dataclasses.is_dataclass(task.params) else {}
 
     def body(c: Any, **given: Any) -> None:
         with _ending():

@@ -68,7 +68,7 @@ def _scalar_node(value: object, where: Where) -> Node:
 
 def _record(node: Node, wanted: type, called: str) -> object:
     """A dataclass from a map of its fields."""
-    hints = typing.get_type_hints(wanted)
+    hints = typing.get_type_hints(wanted, include_extras=True)
     fields = dataclasses.fields(wanted)
     given = node.only([f.name for f in fields], f'under "{called}"')
     for f in fields:
@@ -83,6 +83,8 @@ def _record(node: Node, wanted: type, called: str) -> object:
 
 def _value(node: Node, wanted: Any, called: str) -> Any:
     """A value of the type ``wanted``."""
+    if wanted in _SCALARS:
+        return _SCALARS[wanted](node, called)
     origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (typing.Union, types.UnionType):
         (real,) = (kind for kind in inner if kind is not type(None))
@@ -94,9 +96,7 @@ def _value(node: Node, wanted: Any, called: str) -> Any:
     if origin is not None:
         entries = node.map(f"{called}: a map")
         return {key: _value(entry, inner[1], f"{called} {key}") for key, entry in entries.items()}
-    if dataclasses.is_dataclass(wanted) and isinstance(wanted, type):
-        return _record(node, wanted, called)
-    return _SCALARS[wanted](node, called)
+    return _record(node, wanted, called)
 
 
 def _choice(node: Node, words: tuple[str, ...], called: str) -> str:
@@ -122,18 +122,18 @@ def _path(node: Node, called: str) -> Path:
     return path
 
 
-def _node_path(node: Node, called: str) -> NodePath:
+def _node_path(node: Node, called: str) -> str:
     text = _text(node, called)
     if not text.startswith("/"):
         raise node.fail(f'{called} must start with "/", found "{text}"')
-    return NodePath(text)
+    return text
 
 
-def _mode(node: Node, called: str) -> Mode:
+def _mode(node: Node, called: str) -> str:
     text = _text(node, called)
     if not re.fullmatch("[0-7]{3,4}", text):
         raise node.fail(f'{called} is three or four octal digits such as 0644, found "{text}"')
-    return Mode(text)
+    return text
 
 
 def _secret(node: Node, called: str) -> Secret:

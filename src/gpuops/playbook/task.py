@@ -15,7 +15,7 @@ import typing
 from collections.abc import Callable, Generator, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
-from typing import Any, Literal, TypeAlias
+from typing import Annotated, Any, Literal, TypeAlias
 
 from gpuops.content import Found, listing, load_python
 from gpuops.errors import ContentError, InputError, did_you_mean
@@ -24,18 +24,10 @@ from gpuops.shell import Command, Question
 
 FOLDER = "playbooks/tasks"
 Kind = Literal["state", "restart", "rebuild", "act"]
-
-
-class NodePath(str):
-    """A parameter that is a path on the node, from its root; `pathlib.Path` is a file beside the playbook."""
-
-    __slots__ = ()
-
-
-class Mode(str):
-    """A parameter that is the mode of a file, in octal digits (0644)."""
-
-    __slots__ = ()
+NodePath = Annotated[str, "NodePath"]
+"""A parameter that is a path on the node, from its root; `pathlib.Path` is a file beside the playbook."""
+Mode = Annotated[str, "Mode"]
+"""A parameter that is the mode of a file, in octal digits (0644)."""
 
 
 @dataclass(frozen=True)
