@@ -7,9 +7,24 @@ from collections.abc import Mapping
 from dataclasses import replace
 
 from gpuops.lab.model import Changes, Driver, Node, Service
+from gpuops.lab.tools.debian import packages
 
-_DRIVER = re.compile(r"nvidia-(open|driver|headless|dkms|kernel)(-|$)|cuda-drivers$")
 FABRIC_MANAGER = "nvidia-fabricmanager"
+_DRIVER = re.compile(r"nvidia-(open|driver(?!-pinning)|headless|dkms|kernel)(-|$)|cuda-drivers$")
+_MANAGER = re.compile(FABRIC_MANAGER)
+_UNITS = (
+    (_DRIVER, "nvidia-persistenced"),
+    (_MANAGER, FABRIC_MANAGER),
+    (re.compile("chrony$"), "chronyd"),
+    (re.compile("datacenter-gpu-manager(-4-core)?$"), "nvidia-dcgm"),
+    (re.compile("doca-ofed$"), "openibd"),
+    (re.compile("nvidia-container-toolkit-base$"), "nvidia-cdi-refresh.path"),
+)
+"""What packages bring."""
+_CUDA = {"580": "13.0"}
+"""The newest that a branch of the driver knows; others stay at what the machine's knows."""
+IDLE = Service("inactive", "dead", "disabled")
+"""A unit that nobody has started yet."""
 
 
 def changed(node: Node, changes: Changes) -> Node:
@@ -18,21 +33,42 @@ def changed(node: Node, changes: Changes) -> Node:
     return replace(
         node,
         packages=packages,
-        services={**node.services, **changes.services},
+        services=_units({**node.services, **changes.services}, changes.packages),
         sysctls={**node.sysctls, **changes.sysctls},
+        cmdline=node.cmdline if changes.cmdline is None else changes.cmdline,
         driver=_driver(node.driver, changes),
         changes=changes,
     )
 
 
+def _units(services: Mapping[str, Service], packages: Mapping[str, str]) -> dict[str, Service]:
+    """The units that there are after packages came and went."""
+    found = dict(services)
+    for kind, unit in _UNITS:
+        versions = [version for name, version in packages.items() if kind.match(name)]
+        if any(versions):
+            found.setdefault(unit, IDLE)
+        elif versions:
+            found.pop(unit, None)
+    return found
+
+
 def _driver(driver: Driver, changes: Changes) -> Driver:
     """What packages bring is on the disk at once, and runs after a reboot."""
-    for name, version in changes.packages.items():
-        if _DRIVER.match(name) and version:
-            driver = replace(driver, userspace=bare(version))
-        if name.startswith(FABRIC_MANAGER):
-            driver = replace(driver, fabric_manager=bare(version) or None)
-    return replace(driver, version=changes.loaded or driver.version)
+    userspace = _brought(_DRIVER, changes.packages, driver.userspace)
+    return replace(
+        driver,
+        version=driver.version if changes.loaded is None else changes.loaded,
+        userspace=userspace,
+        fabric_manager=_brought(_MANAGER, changes.packages, driver.fabric_manager or "") or None,
+        cuda=_CUDA.get(userspace.partition(".")[0], driver.cuda),
+    )
+
+
+def _brought(kind: re.Pattern[str], packages: Mapping[str, str], before: str) -> str:
+    """The version of the packages of a ``kind`` that came; nothing where all went, ``before`` where none did either."""
+    versions = [bare(version) for name, version in packages.items() if kind.match(name)]
+    return next((version for version in reversed(versions) if version), "") if versions else before
 
 
 def bare(version: str) -> str:
@@ -40,7 +76,14 @@ def bare(version: str) -> str:
     return version.rpartition(":")[2].partition("-")[0]
 
 
-def rebooted(node: Node, sysctls: Mapping[str, str]) -> Changes:
+def stripped(node: Node) -> Changes:
+    """What makes ``node`` a bare one: no package of interest is installed, and no driver is loaded."""
+    gone = dict.fromkeys(packages(node), "")
+    left = _units(node.services, gone)
+    return Changes(packages=gone, services={unit: IDLE for unit in node.services if unit not in left}, loaded="")
+
+
+def rebooted(node: Node, sysctls: Mapping[str, str], cmdline: str) -> Changes:
     """What is left of a host's changes after a reboot: the disk, with the ``sysctls`` that its drop-ins set.
 
     What is enabled runs, and so does the installed driver; a fabric manager of another version fails.
@@ -49,7 +92,7 @@ def rebooted(node: Node, sysctls: Mapping[str, str]) -> Changes:
     manager = node.services.get(FABRIC_MANAGER)
     if manager and manager.enabled == "enabled" and node.driver.fabric_manager != node.driver.userspace:
         services[FABRIC_MANAGER] = replace(manager, active="failed", sub="failed")
-    return replace(node.changes, services=services, sysctls=sysctls, loaded=node.driver.userspace)
+    return replace(node.changes, services=services, sysctls=sysctls, loaded=node.driver.userspace, cmdline=cmdline)
 
 
 def _booted(service: Service) -> Service:

@@ -44,9 +44,12 @@ def host_names(count: int) -> list[str]:
     return [f"gpu{number:0{width}d}" for number in range(1, count + 1)]
 
 
-def up(folder: Path, machine: str, count: int, faults: Sequence[str], port_base: int | None = None) -> list[LabHost]:
+def up(
+    folder: Path, machine: str, count: int, faults: Sequence[str], port_base: int | None = None, *, bare: bool = False
+) -> list[LabHost]:
     """Start a lab in ``folder``; returns its hosts when the last of them answers.
 
+    ``bare`` hosts have no driver, nor anything that comes with it.
     Raises `InputError` for wrong arguments or where a lab runs already, `MissingError` without asyncssh.
     """
     names = _checked(machine, count, faults)
@@ -57,6 +60,7 @@ def up(folder: Path, machine: str, count: int, faults: Sequence[str], port_base:
         pid = places.read_state().get("pid", "unknown")
         raise InputError(f"a lab runs already in {folder} (process {pid}); gpuops lab down ends it")
     settings = {"folder": str(folder.absolute()), "machine": machine, "names": names, "port_base": port_base}
+    settings["bare"] = bare
     try:
         _sweep(places)
         _start({**settings, "faults": list(faults)}, places, lock)

@@ -7,7 +7,9 @@ from collections.abc import Iterator, Sequence
 
 from gpuops.lab.machine import healthy
 from gpuops.lab.places import Places
+from gpuops.lab.tools.repositories import FINGERPRINT, URL
 
+_REPOSITORIES = ("cuda", "container")
 _HOSTS_PER_RACK = 4
 _HOSTS_PER_UNIT = 32
 """Hosts whose ports share their leaf switches, as in NVIDIA's DGX SuperPOD reference architecture for H100."""
@@ -21,6 +23,7 @@ def inventory(machine: str, names: Sequence[str], first_port: int, places: Place
         "ansible_ssh_private_key_file": str(places.key.absolute()),
         "ansible_ssh_common_args": f"-o UserKnownHostsFile={_quoted(str(places.known_hosts.absolute()))}",
         "profile": machine,
+        "stack": {f"{name}_repository": {"url": f"{URL}/{name}", "fingerprint": FINGERPRINT} for name in _REPOSITORIES},
     }
     lines = ["all:", "  vars:", *(f"    {name}: {json.dumps(value)}" for name, value in shared.items()), "  children:"]
     for start in range(0, len(names), _HOSTS_PER_UNIT):

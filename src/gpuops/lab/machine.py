@@ -4,14 +4,25 @@ from __future__ import annotations
 
 import functools
 import json
+import re
 from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
 from gpuops.errors import InputError, did_you_mean
 from gpuops.lab.model import Cpu, Disk, Driver, GpuModel, Nic, Node, Service, Switches, System, resting
+from gpuops.lab.tools.repositories import offered
 
 FOLDER = Path(__file__).with_name("machines")
+_SYSCTLS = {
+    "kernel.numa_balancing": "0",
+    "net.core.somaxconn": "4096",
+    "net.ipv4.neigh.default.gc_thresh1": "128",
+    "net.ipv4.neigh.default.gc_thresh2": "512",
+    "net.ipv4.neigh.default.gc_thresh3": "1024",
+    "vm.max_map_count": "65530",
+    "vm.swappiness": "60",
+}
 
 
 def names() -> list[str]:
@@ -52,10 +63,22 @@ def _node(name: str, text: Mapping[str, Any]) -> Node:
         disks=tuple(Disk(**disk) for disk in text["disks"]),
         services={unit: Service() for unit in text["services"]},
         packages=text["packages"],
-        offered={name: tuple(versions) for name, versions in text.get("offered", {}).items()},
-        sysctls={"kernel.numa_balancing": "0", "net.core.somaxconn": "4096", "vm.swappiness": "60"},
+        offered=_offered(text.get("offered", {}), text["system"]["kernel"]),
+        sysctls=_SYSCTLS,
         switches=Switches(switches["pci_name"], switches["device"], tuple(switches["at"])) if switches else None,
     )
+
+
+def _offered(own: Mapping[str, list[str]], kernel: str) -> dict[str, tuple[str, ...]]:
+    """Every version of each package, the oldest first: the machine's ``own``, and what all machines are offered."""
+    versions = {name: set(known) for name, known in own.items()}
+    for name, version in offered(kernel):
+        versions.setdefault(name, set()).add(version)
+    return {name: tuple(sorted(known, key=_numbers)) for name, known in versions.items()}
+
+
+def _numbers(version: str) -> list[int]:
+    return [int(number) for number in re.findall(r"\d+", version)]
 
 
 def _gpu_model(text: Mapping[str, Any]) -> GpuModel:

@@ -210,7 +210,10 @@ class Switches:
 
 @dataclass(frozen=True)
 class Driver:
-    """Driver versions: what the kernel runs, what user space and the disk hold, and the fabric manager's."""
+    """Driver versions: what the kernel runs, what user space and the disk hold, and the fabric manager's.
+
+    Empty where the kernel runs none, and where none is installed.
+    """
 
     version: str
     userspace: str
@@ -218,6 +221,11 @@ class Driver:
     cuda: str
     open: bool
     persistence: bool
+
+    @property
+    def works(self) -> bool:
+        """One is installed, and it is the one that the kernel runs."""
+        return bool(self.version) and self.version == self.userspace
 
     @property
     def major(self) -> int:
@@ -248,14 +256,16 @@ class Service:
 class Changes:
     """What commands changed on a host since the lab began: `changing` says how.
 
-    ``packages`` by name, with an empty version where one was removed. ``loaded`` is the driver that a reboot loaded.
+    ``packages`` by name, with an empty version where one was removed. ``loaded`` is the driver that a reboot loaded,
+    none where it is empty, and ``cmdline`` are the words that this boot gave to the kernel; None is as it was before.
     """
 
     packages: Mapping[str, str] = field(default_factory=dict)
     held: frozenset[str] = frozenset()
     services: Mapping[str, Service] = field(default_factory=dict)
     sysctls: Mapping[str, str] = field(default_factory=dict)
-    loaded: str = ""
+    loaded: str | None = None
+    cmdline: str | None = None
 
 
 @dataclass(frozen=True)
@@ -313,6 +323,7 @@ class Node:
     packages: Mapping[str, str]
     offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by the repositories, the oldest first
     sysctls: Mapping[str, str] = field(default_factory=dict)
+    cmdline: str = "iommu=pt"  # what the kernel was told beyond its root
     switches: Switches | None = None
     kernel_messages: tuple[str, ...] = ()
     booted: float = 0.0  # seconds since the epoch

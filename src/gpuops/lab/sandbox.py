@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import hashlib
 import marshal
 import os
@@ -28,7 +29,7 @@ from gpuops.lab.tools.slurm import QUEUES
 
 PREFIX = "gpuops-lab-"
 SHIMS = Path(__file__).with_name("shims")
-_BUILT_IN = ("python3", "sudo", "date", "cat", "ls", "readlink", "stat", "chown", "systemd-run")
+_BUILT_IN = ("python3", "sudo", "date", "cat", "ls", "readlink", "stat", "chown", "systemd-run", "update-grub")
 # programs of the real machine that tell nothing about it and change nothing outside the lab's own folder
 _HARMLESS = (
     "sh bash env sed awk grep egrep fgrep head tail wc tr cut paste sort uniq comm diff cmp sleep true false test [ "
@@ -164,7 +165,10 @@ class Sandbox:
             folder.mkdir(mode=0o755)
             self.audit(name).touch(mode=0o644)
             (folder / "root").mkdir(mode=0o755)
-            for own in (self.audit(name), folder / "root"):
+            menu = self._menu(name)
+            menu.parent.mkdir(parents=True)
+            write(menu, f"linux /boot/vmlinuz-{node.system.kernel} root=/dev/md0 ro {node.cmdline}\n")
+            for own in (self.audit(name), *(folder / "root").rglob("*"), folder / "root"):
                 os.chown(own, self.user.uid, -1)
         write(folder / "host.env", "".join(f"{k}={shlex.quote(str(v))}\n" for k, v in variables.items()))
         _link(folder / "bin", "../../bin" if behaviour.python else "../../bin-no-python")
@@ -174,6 +178,28 @@ class Sandbox:
         files = sorted((self.host(name) / "root" / "etc" / "sysctl.d").glob("*.conf"))
         rows = (line.partition("=") for file in files for line in file.read_text("utf-8").splitlines())
         return {key.strip(): value.strip() for key, equals, value in rows if equals and key[:1] not in "#;"}
+
+    def boot_words(self, name: str) -> str:
+        """What a host's boot menu gives to the kernel."""
+        return self._menu(name).read_text("utf-8").partition(" ro ")[2].strip()
+
+    def _menu(self, name: str) -> Path:
+        return self.host(name) / "root" / "boot" / "grub" / "grub.cfg"
+
+    def units(self, name: str) -> list[str]:
+        """The services that somebody wrote into a host's /etc/systemd/system."""
+        return [path.stem for path in (self.host(name) / "root" / "etc" / "systemd" / "system").glob("*.service")]
+
+    async def start(self, name: str, unit: str) -> None:
+        """Start a service as the host's boot does."""
+        place = self.host(name) / "bin"
+        child = await asyncio.create_subprocess_exec(
+            place / "systemctl",
+            *("restart", f"{unit}.service"),
+            env={"PATH": str(place), "LAB_ROOT": "1"},
+            **self.user.switch,  # type: ignore[arg-type]
+        )
+        await child.wait()
 
     def forget_run(self, name: str) -> None:
         """What lies in /run of a host ends with its boot."""

@@ -21,13 +21,14 @@ from typing import Any
 import asyncssh
 
 from gpuops.errors import GpuopsError, InputError
-from gpuops.lab.changing import changed, rebooted
+from gpuops.lab.changing import IDLE, changed, rebooted, stripped
 from gpuops.lab.collective.running import COLLECTIVE, Collectives
 from gpuops.lab.faults.catalogue import faulted, split
 from gpuops.lab.faults.gpu import loaded
 from gpuops.lab.identity import identity, personalize, symbol_errors
 from gpuops.lab.inventory import inventory
 from gpuops.lab.listening import Access, Listener
+from gpuops.lab.machine import healthy
 from gpuops.lab.mailbox import Mailbox
 from gpuops.lab.model import Changes, Node
 from gpuops.lab.places import Places
@@ -39,7 +40,7 @@ from gpuops.lab.tools.programs import PROGRAMS, run
 from gpuops.lab.tools.slurm import QUEUES
 
 _LOOK_SECONDS = 2.0
-_REBOOT_SECONDS = 2.0
+_REBOOT_SECONDS = 0.5
 _SYMBOL_ERRORS_PER_SECOND = 137
 _LONGEST_NOTE = 400
 
@@ -120,10 +121,15 @@ class Lab:
         self.note(name, "reboot")
         host.listener.go_away()
         host.down = True
-        host.changes, host.booted = rebooted(self.node(name), self.sandbox.drop_ins(name)), time.time()
+        host.changes = rebooted(self.node(name), self.sandbox.drop_ins(name), self.sandbox.boot_words(name))
+        host.booted = time.time()
         host.values = identity(name, host.booted)
         self.sandbox.forget_run(name)
         self._show(name)
+        services = self.node(name).services
+        for unit in self.sandbox.units(name):
+            if services[unit].enabled == "enabled":
+                await self.sandbox.start(name, unit)
         await asyncio.sleep(_REBOOT_SECONDS)
         if self.node(name).behaviour.comes_back:
             self._up(name)
@@ -182,6 +188,8 @@ class Lab:
         if answer.becomes is not None:
             host.changes = answer.becomes
             self._show(name)
+        elif answer.rereads:
+            self._reread_units(name)
         elif answer.reboots:
             self._rebooting[name] = asyncio.ensure_future(self._reboot(name))
         else:
@@ -189,6 +197,13 @@ class Lab:
         skew = node.behaviour.clock_skew_seconds
         out, err = (with_times(personalize(text, dict(host.values)), skew) for text in (answer.out, answer.err))
         return {"out": out, "err": err, "code": answer.code}
+
+    def _reread_units(self, name: str) -> None:
+        """Units that somebody wrote are known from now on."""
+        host, known = self.hosts[name], self.node(name).services
+        fresh = dict.fromkeys((unit for unit in self.sandbox.units(name) if unit not in known), IDLE)
+        host.changes = replace(host.changes, services={**host.changes.services, **fresh})
+        self._show(name)
 
     async def control(self, order: Mapping[str, Any]) -> dict[str, object]:
         """Add faults, clear hosts, or only tell; the answer lists each host's port and faults."""
@@ -262,6 +277,8 @@ async def _bring_up(lab: Lab, settings: Mapping[str, Any]) -> None:
     authorized = asyncssh.import_authorized_keys(key.export_public_key().decode())
     names = settings["names"]
     lab.add_hosts(names, settings["port_base"], authorized)
+    for host in lab.hosts.values() if settings["bare"] else ():
+        host.changes = stripped(healthy(lab.machine))
     refused = (await lab.control({"faults": settings["faults"], "clear": names})).get("error")
     if refused:
         raise InputError(str(refused))

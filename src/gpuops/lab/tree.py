@@ -27,6 +27,7 @@ ROOTS = (
     "/etc/hostname",
     "/etc/machine-id",
 )
+_RDMA = ("ib_umad", "ib_uverbs", "rdma_ucm")
 _ALL_ONES_WIDTH = "63"  # what a dead device's link register reads as
 
 
@@ -44,6 +45,7 @@ def links(node: Node) -> dict[str, str]:
         device = paths.get(function.at)
         if device:
             found[f"/sys/bus/pci/devices/{function.at}"] = f"../../../devices/{device}"
+        if device and function.driver:
             found[f"/sys/bus/pci/drivers/{function.driver}/{function.at}"] = f"../../../../devices/{device}"
     for nic in node.nics:
         found[f"/sys/class/infiniband/{nic.name}"] = f"../../devices/{nic.at}/infiniband/{nic.name}"
@@ -59,7 +61,7 @@ def _device_paths(node: Node) -> dict[str, str]:
 
 
 def _proc(node: Node) -> Iterator[tuple[str, str]]:
-    system, driver = node.system, node.driver
+    system = node.system
     name, _, release = system.os.partition(" ")
     yield (
         "/etc/os-release",
@@ -68,7 +70,7 @@ def _proc(node: Node) -> Iterator[tuple[str, str]]:
     yield "/etc/hostname", HOST
     yield "/etc/machine-id", f"{SEED}{SEED}{SEED}{SEED}"
     yield "/proc/uptime", f"{UPTIME} {UPTIME}"
-    yield "/proc/cmdline", f"BOOT_IMAGE=/boot/vmlinuz-{system.kernel} root=/dev/md0 ro iommu=pt"
+    yield "/proc/cmdline", f"BOOT_IMAGE=/boot/vmlinuz-{system.kernel} root=/dev/md0 ro {node.cmdline}"
     yield "/proc/version", f"Linux version {system.kernel} (buildd@lcy02) (gcc 11.4.0) #129-Ubuntu SMP"
     yield "/proc/sys/kernel/hostname", HOST
     yield "/proc/sys/kernel/osrelease", system.kernel
@@ -79,15 +81,21 @@ def _proc(node: Node) -> Iterator[tuple[str, str]]:
     yield "/proc/meminfo", _meminfo(system.memory_gib)
     yield "/proc/cpuinfo", _cpuinfo(node)
     yield "/proc/self/limits", _limits()
-    modules = [f"nvidia {60_000_000 if not driver.open else 12_000_000} 3 nvidia_uvm,nvidia_modeset, Live 0x0 (OE)"]
-    modules += ["nvidia_uvm 2000000 0 - Live 0x0 (OE)", "nvidia_modeset 1500000 0 - Live 0x0 (OE)"]
+    yield "/proc/modules", "".join(f"{row}\n" for row in _modules(node))
+
+
+def _modules(node: Node) -> Iterator[str]:
+    """Rows of /proc/modules."""
+    if node.driver.version:
+        yield f"nvidia {12_000_000 if node.driver.open else 60_000_000} 3 nvidia_uvm,nvidia_modeset, Live 0x0 (OE)"
+        yield "nvidia_uvm 2000000 0 - Live 0x0 (OE)"
+        yield "nvidia_modeset 1500000 0 - Live 0x0 (OE)"
     if node.nics:
-        modules += [
-            "mlx5_ib 500000 0 - Live 0x0",
-            "mlx5_core 2500000 1 mlx5_ib, Live 0x0",
-            "nvidia_peermem 16384 0 - Live 0x0 (OE)",
-        ]
-    yield "/proc/modules", "\n".join(modules)
+        yield "mlx5_ib 500000 0 - Live 0x0"
+        yield "mlx5_core 2500000 1 mlx5_ib, Live 0x0"
+        yield from (f"{name} 40960 0 - Live 0x0" for name in _RDMA)
+    if node.nics and node.driver.version:
+        yield "nvidia_peermem 16384 0 - Live 0x0 (OE)"
 
 
 def _meminfo(gib: int) -> str:
@@ -128,10 +136,14 @@ def _sys(node: Node) -> Iterator[tuple[str, str]]:
         yield f"/sys/devices/system/node/node{index}/cpulist", cpulist
     for name, value in (("sys_vendor", system.vendor), ("product_name", system.product), ("bios_version", system.bios)):
         yield f"/sys/class/dmi/id/{name}", value
+    for module in _RDMA if node.nics else ():
+        yield f"/sys/module/{module}/refcnt", "0"
 
 
 def _driver(node: Node) -> Iterator[tuple[str, str]]:
     version = node.driver.version
+    if not version:
+        return
     kind = "UNIX Open Kernel Module for x86_64" if node.driver.open else "UNIX x86_64 Kernel Module"
     compiler = "GCC version:  gcc version 11.4.0 (Ubuntu 11.4.0-1ubuntu1~22.04)"
     yield (

@@ -4,9 +4,12 @@ from dataclasses import replace
 
 import pytest
 
-from gpuops.lab.changing import changed, rebooted
+from gpuops.content import builtin
+from gpuops.document import load
+from gpuops.lab import tree
+from gpuops.lab.changing import changed, rebooted, stripped
 from gpuops.lab.faults.catalogue import faulted
-from gpuops.lab.machine import healthy
+from gpuops.lab.machine import healthy, names
 from gpuops.lab.tools.programs import run
 
 NEW, OLD = "2.29.2-1+cuda13.0", "2.28.9-1+cuda13.0"
@@ -16,8 +19,8 @@ DRIVER = "nvidia-driver-580-server=580.126.20-0ubuntu1"
 class Host:
     """A host of the lab without its shell: each command is told to the one before it left behind."""
 
-    def __init__(self, *faults):
-        self.before = faulted("hgx-h100", faults)
+    def __init__(self, *faults, machine="hgx-h100"):
+        self.before = faulted(machine, faults)
         self.node = self.before
 
     def run(self, line, *, root=True):
@@ -29,6 +32,12 @@ class Host:
 
     def version(self, name):
         return self.run(f"dpkg-query -W -f=${{Version}} -- {name}").out
+
+    def reboot(self, cmdline="iommu=pt"):
+        self.node = changed(self.before, rebooted(self.node, {}, cmdline))
+
+    def unit(self, name):
+        return self.run(f"systemctl show --property=LoadState,ActiveState,UnitFileState {name}").out.split()
 
 
 @pytest.fixture
@@ -113,8 +122,8 @@ def test_a_new_driver_is_on_the_disk_at_once_and_runs_after_a_reboot(host):
     driver = host.node.driver
     assert (driver.version, driver.userspace, driver.fabric_manager) == ("580.105.08", "580.126.20", "580.126.20")
     assert "Driver/library version mismatch" in host.run("nvidia-smi").out
-    after = changed(host.before, rebooted(host.node, {})).driver
-    assert (after.version, after.userspace) == ("580.126.20", "580.126.20")
+    host.reboot()
+    assert (host.node.driver.version, host.node.driver.userspace) == ("580.126.20", "580.126.20")
 
 
 def test_the_fabric_manager_refuses_a_driver_of_another_version(host):
@@ -126,7 +135,7 @@ def test_the_fabric_manager_refuses_a_driver_of_another_version(host):
 
 def test_a_boot_with_a_driver_that_the_fabric_manager_does_not_fit_leaves_that_one_failed(host):
     host.run(f"apt-get -y install -- {DRIVER}")
-    host.node = changed(host.before, rebooted(host.node, {}))
+    host.reboot()
     assert host.run("systemctl is-active nvidia-fabricmanager").out == "failed\n"
     host.run("apt-get -y install -- nvidia-fabricmanager-580=580.126.20-1")
     assert host.run("systemctl restart nvidia-fabricmanager").code == 0
@@ -137,12 +146,81 @@ def test_a_reboot_ends_what_was_only_set_now(host):
     host.run("systemctl stop nvidia-dcgm")
     host.run("systemctl disable slurmd")
     assert (host.run("sysctl -n vm.swappiness").out, host.run("systemctl is-active nvidia-dcgm").code) == ("10\n", 3)
-    host.node = changed(host.before, rebooted(host.node, {}))
+    host.reboot()
     assert host.run("sysctl -n vm.swappiness").out == "60\n"
     assert host.run("systemctl is-active nvidia-dcgm").out == "active\n"
     assert host.run("systemctl is-active slurmd").out == "inactive\n"
     assert host.run("systemctl is-enabled slurmd").out == "disabled\n"
-    assert changed(host.before, rebooted(host.node, {"vm.swappiness": "1"})).sysctls["vm.swappiness"] == "1"
+    assert changed(host.before, rebooted(host.node, {"vm.swappiness": "1"}, "iommu=pt")).sysctls["vm.swappiness"] == "1"
+
+
+def bare(machine):
+    host = Host(machine=machine)
+    host.node = changed(host.before, stripped(host.before))
+    return host
+
+
+@pytest.mark.parametrize("machine", names())
+def test_a_bare_host_has_its_devices_and_nothing_that_knows_them(machine):
+    host = bare(machine)
+    assert host.run("dpkg-query -W").out == ""
+    assert (host.run("nvidia-smi").code, host.run("modinfo nvidia").code) == (127, 1)
+    assert host.run("dkms status").out == ""
+    assert not [path for path in (*tree.files(host.node), *tree.links(host.node)) if "nvidia" in path]
+    assert "nvidia" not in tree.files(host.node)["/proc/modules"]
+    assert "NVRM" not in host.run("dmesg").out
+    assert "in use: nvidia" not in host.run("lspci -v").out
+    assert host.run("lspci -Dnn -d 10de:").out == run(host.before, "lspci", ["-Dnn", "-d", "10de:"], root=True).out
+    assert host.unit("nvidia-fabricmanager")[0] == "LoadState=not-found"
+
+
+@pytest.mark.parametrize("machine", names())
+def test_a_bare_host_is_given_the_driver_of_any_stack_by_its_packages_and_a_boot(machine):
+    for path in (builtin("playbooks") / "stacks").glob("*.yml"):
+        version = load(path).plain()["driver"]["version"]
+        host = bare(machine)
+        assert host.run(f"apt-get -y install -- nvidia-driver-pinning-{version}").code == 0
+        assert host.run("nvidia-smi").code == 127
+        assert host.run(f"apt-get -y install -- nvidia-open={version}-1").code == 0
+        assert host.run("nvidia-smi").out.startswith("NVIDIA-SMI has failed")
+        assert host.run("dkms status").out.startswith(f"nvidia/{version}, ")
+        host.reboot()
+        smi = host.run("nvidia-smi").out
+        assert f"Driver Version: {version} " in smi
+        assert "CUDA Version: 13.0 " in smi
+        assert tree.files(host.node)["/sys/module/nvidia/version"] == f"{version}\n"
+
+
+def test_a_package_brings_its_unit_which_nobody_has_started_yet():
+    host = bare("hgx-h100")
+    assert host.unit("chrony")[0] == "LoadState=not-found"
+    host.run("apt-get -y install -- chrony")
+    assert host.unit("chrony") == ["LoadState=loaded", "ActiveState=inactive", "UnitFileState=disabled"]
+    host.run("systemctl enable chrony")
+    host.run("systemctl start chrony")
+    assert host.unit("chronyd") == ["LoadState=loaded", "ActiveState=active", "UnitFileState=enabled"]
+    host.run("apt-get -y remove -- chrony")
+    assert host.unit("chrony")[0] == "LoadState=not-found"
+
+
+def test_a_unit_stays_as_it_is_while_another_package_brings_it():
+    host = bare("hgx-h100")
+    host.run("apt-get -y install -- nvidia-open=580.173.02-1")
+    host.run("systemctl enable nvidia-persistenced")
+    assert host.unit("nvidia-persistenced") == ["LoadState=loaded", "ActiveState=inactive", "UnitFileState=enabled"]
+
+
+def test_what_the_boot_menu_says_is_what_the_kernel_was_told(host):
+    host.reboot("intel_iommu=on iommu=pt")
+    assert tree.files(host.node)["/proc/cmdline"].endswith(" ro intel_iommu=on iommu=pt\n")
+    assert "ro intel_iommu=on iommu=pt\n" in host.run("dmesg").out
+
+
+def test_a_key_comes_from_the_labs_own_repositories_alone(host):
+    assert "BEGIN PGP PUBLIC KEY BLOCK" in host.run("curl -fsSL http://packages.lab/cuda/key.pub").out
+    assert host.run("curl -fsSL https://example.com/key.pub").code == 6
+    answer = Host("host:no-repository").run("curl -fsSL http://packages.lab/cuda/key.pub")
+    assert (answer.code, answer.err) == (6, "curl: (6) Could not resolve host: packages.lab\n")
 
 
 def test_a_host_without_changes_is_the_healthy_one():

@@ -134,9 +134,9 @@ def _visible(node: Node, member: Member) -> tuple[Gpu, ...]:
 
 
 def _broken(node: Node) -> bool:
-    """No process can use a GPU: the driver's parts differ, or its NVSwitches were never set up."""
+    """No process can use a GPU: the driver is missing or its parts differ, or its NVSwitches were never set up."""
     fabric = any(gpu.model.fabric for gpu in node.gpus) and not node.fabric_ready
-    return bool(node.lost) or fabric or node.driver.version != node.driver.userspace
+    return bool(node.lost) or fabric or not node.driver.works
 
 
 def _no_daemon(why: str) -> Answer:

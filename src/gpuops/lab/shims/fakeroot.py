@@ -33,7 +33,7 @@ real = types.SimpleNamespace(
 real_time = time.time
 real_execvp = os.execvp
 # below these a host has files of its own, which its commands may change
-OWN = ("/etc", "/run", "/var", "/usr/local")
+OWN = ("/boot", "/etc", "/run", "/var", "/usr/local")
 
 
 class Tree:

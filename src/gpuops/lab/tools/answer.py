@@ -11,13 +11,17 @@ from gpuops.lab.model import Changes, Node
 
 @dataclass(frozen=True)
 class Answer:
-    """Standard output, standard error and exit status; what the host ``becomes``, if the program changed it."""
+    """Standard output, standard error and exit status; what the host ``becomes``, if the program changed it.
+
+    ``rereads``: systemd reads the host's units again.
+    """
 
     out: str = ""
     err: str = ""
     code: int = 0
     becomes: Changes | None = None
     reboots: bool = False
+    rereads: bool = False
 
     @property
     def printed(self) -> dict[str, object]:

@@ -8,9 +8,11 @@ from dataclasses import dataclass, replace
 
 from gpuops.lab.model import Node
 from gpuops.lab.tools.answer import Answer
+from gpuops.lab.tools.repositories import URL
 
 _LOCK = "/var/lib/dpkg/lock-frontend"
-_REPOSITORY = "http://packages.lab/ubuntu"
+_REPOSITORY = f"{URL}/ubuntu"
+_LISTS = "/var/lib/apt/lists/packages.lab_Packages\n"
 _FAILED = 100
 
 
@@ -18,7 +20,7 @@ def packages(node: Node) -> dict[str, str]:
     """Installed packages of interest, by name; those of the driver follow its version."""
     driver = node.driver
     branch = driver.userspace.partition(".")[0]
-    own = {f"nvidia-driver-{branch}-server": f"{driver.userspace}-0ubuntu1"}
+    own = {f"nvidia-driver-{branch}-server": f"{driver.userspace}-0ubuntu1"} if branch else {}
     if driver.fabric_manager:
         own[f"nvidia-fabricmanager-{branch}"] = f"{driver.fabric_manager}-1"
     removed = {name for name, version in node.changes.packages.items() if not version}
@@ -115,7 +117,7 @@ class _Order:
     @property
     def locks(self) -> bool:
         """Whether it takes dpkg's lock, which only root may; not with a configuration that names another folder."""
-        return not (self.rehearsal or "-c" in self.options)
+        return not (self.rehearsal or "-c" in self.options or self.verb == "indextargets")
 
 
 def _read(words: Sequence[str]) -> _Order:
@@ -132,17 +134,17 @@ def _read(words: Sequence[str]) -> _Order:
 
 
 def apt_get(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``apt-get update|install|remove`` prints and does."""
+    """What ``apt-get indextargets|update|install|remove`` prints and does."""
     order = _read(words)
-    if order.verb not in ("update", "install", "remove"):
+    if order.verb not in ("indextargets", "update", "install", "remove"):
         return Answer(err=f"E: Invalid operation {order.verb}\n", code=_FAILED)
     if order.locks and not root:
         return _not_root()
     if order.locks and node.behaviour.dpkg_locked:
         who = f"E: Could not get lock {_LOCK}. It is held by process 4242 (unattended-upgr)\n"
         return Answer(err=f"{who}E: Unable to acquire the dpkg frontend lock ({_LOCK})\n", code=_FAILED)
-    if order.verb == "update":
-        return _update(node)
+    if order.verb in ("indextargets", "update"):
+        return _update(node) if order.verb == "update" else Answer(out=_LISTS)
     wanted = dict.fromkeys(order.names, "") if order.verb == "remove" else _candidates(node, order.names)
     if isinstance(wanted, str):
         return Answer(err=f"E: {wanted}\n", code=_FAILED)

@@ -17,15 +17,20 @@ def messages(node: Node) -> Iterator[tuple[float, str]]:
     """Every message with its seconds since boot."""
     system = node.system
     yield 0.0, f"Linux version {system.kernel} (buildd@lcy02) (gcc 11.4.0) #129-Ubuntu SMP"
-    yield 0.0, f"Command line: BOOT_IMAGE=/boot/vmlinuz-{system.kernel} root=/dev/md0 ro iommu=pt"
+    yield 0.0, f"Command line: BOOT_IMAGE=/boot/vmlinuz-{system.kernel} root=/dev/md0 ro {node.cmdline}"
     yield 0.004215, f"DMI: {system.vendor} {system.product}, BIOS {system.bios}"
     for index, nic in enumerate(node.nics):
         yield 6.1 + index / 8, f"mlx5_core {nic.address}: firmware version: {nic.firmware}"
+    if node.driver.version:
+        yield from _driver(node)
+    for index, message in enumerate(node.kernel_messages):
+        yield FAULT_SECONDS + index * 0.000213, message
+
+
+def _driver(node: Node) -> Iterator[tuple[float, str]]:
     yield 14.318211, "nvidia-nvlink: Nvlink Core is being initialized, major device number 235"
     kind = "UNIX Open Kernel Module" if node.driver.open else "UNIX x86_64 Kernel Module"
     yield 14.921873, f"NVRM: loading NVIDIA {kind}  {node.driver.version}"
-    for index, message in enumerate(node.kernel_messages):
-        yield FAULT_SECONDS + index * 0.000213, message
 
 
 def dmesg(node: Node, words: Sequence[str], *, root: bool) -> Answer:

@@ -57,11 +57,9 @@ def functions(node: Node) -> list[Function]:
     found = [f for g in node.gpus for f in _gpu_functions(node, g)]
     found += [_nic_function(node, n) for n in node.nics]
     if node.switches:
-        s = node.switches
+        s, driver = node.switches, "nvidia-nvswitch" if node.driver.version else ""
         found += [
-            Function(
-                address(p), "0680", s.pci_name, "10de", s.device, "a1", None, "nvidia-nvswitch", numa_node(node, p)
-            )
+            Function(address(p), "0680", s.pci_name, "10de", s.device, "a1", None, driver, numa_node(node, p))
             for p in s.at
         ]
     return sorted(found, key=lambda f: f.at)
@@ -71,7 +69,8 @@ def _gpu_functions(node: Node, gpu: Gpu) -> Iterator[Function]:
     model, numa = gpu.model, numa_node(node, gpu.path)
     revision = "ff" if gpu.lost else "a1"
     link = Link(gpu.gen, gpu.width, model.gen, model.width)
-    yield Function(gpu.address, model.pci_class, model.pci_name, "10de", model.device, revision, link, "nvidia", numa)
+    driver = "nvidia" if node.driver.version else ""
+    yield Function(gpu.address, model.pci_class, model.pci_name, "10de", model.device, revision, link, driver, numa)
     slot = gpu.address.partition(".")[0]
     for number, (class_id, name, device) in enumerate(model.companions, start=1):
         yield Function(f"{slot}.{number}", class_id, name, "10de", device, revision, None, "snd_hda_intel", numa)
@@ -143,7 +142,7 @@ def _line(function: Function, form: _Form) -> str:
 def _details(function: Function, *, root: bool) -> Iterator[str]:
     if function.gone:
         yield "\t!!! Unknown header type 7f\n"
-        yield f"\tKernel driver in use: {function.driver}\n"
+        yield from _in_use(function)
         return
     yield "\tControl: I/O- Mem+ BusMaster+ SpecCycle- MemWINV- VGASnoop- ParErr- Stepping- SERR- FastB2B- DisINTx+\n"
     yield "\tStatus: Cap+ 66MHz- UDF- FastB2B- ParErr- DEVSEL=fast >TAbort- <TAbort- <MAbort- >SERR- <PERR- INTx-\n"
@@ -153,7 +152,12 @@ def _details(function: Function, *, root: bool) -> Iterator[str]:
         yield "\tCapabilities: <access denied>\n"
     elif function.link:
         yield from _express(function.link)
-    yield f"\tKernel driver in use: {function.driver}\n"
+    yield from _in_use(function)
+
+
+def _in_use(function: Function) -> Iterator[str]:
+    if function.driver:
+        yield f"\tKernel driver in use: {function.driver}\n"
 
 
 def _express(link: Link) -> Iterator[str]:

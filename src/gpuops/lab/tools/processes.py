@@ -28,7 +28,7 @@ def _row(user: str, path: str, target: str = "") -> str:
 
 def _processes(node: Node) -> Iterator[str]:
     every = [f"/dev/nvidia{gpu.index}" for gpu in node.gpus if not gpu.lost]
-    if node.driver.persistence:
+    if node.driver.version and node.driver.persistence:
         yield from _process(811, "root", "/usr/bin/nvidia-persistenced", every)
     if node.fabric_ready:
         yield from _process(905, "root", "/usr/bin/nv-fabricmanager", [])

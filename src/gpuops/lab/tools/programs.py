@@ -5,7 +5,18 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 
 from gpuops.lab.model import Node
-from gpuops.lab.tools import debian, host, infiniband, kernel, kernel_log, lspci, processes, software, systemd
+from gpuops.lab.tools import (
+    debian,
+    host,
+    infiniband,
+    kernel,
+    kernel_log,
+    lspci,
+    processes,
+    repositories,
+    software,
+    systemd,
+)
 from gpuops.lab.tools.answer import Answer, Tool
 from gpuops.lab.tools.nvidia_smi.program import nvidia_smi
 
@@ -16,6 +27,7 @@ PROGRAMS: Mapping[str, Tool] = {
     "journalctl": kernel_log.journalctl,
     "ibstat": infiniband.ibstat,
     "modinfo": software.modinfo,
+    "dkms": software.dkms,
     "nv-fabricmanager": software.nv_fabricmanager,
     "systemctl": systemd.systemctl,
     "dpkg-query": debian.dpkg_query,
@@ -23,6 +35,7 @@ PROGRAMS: Mapping[str, Tool] = {
     "apt-get": debian.apt_get,
     "apt-mark": debian.apt_mark,
     "apt-cache": debian.apt_cache,
+    "curl": repositories.curl,
     "sysctl": kernel.sysctl,
     "hostname": host.hostname,
     "uname": host.uname,

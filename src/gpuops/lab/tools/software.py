@@ -1,4 +1,4 @@
-"""What the driver's own programs tell: modinfo, nv-fabricmanager."""
+"""What is told of the driver that is on the disk: modinfo, dkms, nv-fabricmanager."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ def modinfo(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     """What ``modinfo nvidia`` prints: the module on disk, which need not be the one that runs."""
     del root
     names = [w for w in words if not w.startswith("-")]
-    if names != ["nvidia"]:
+    if names != ["nvidia"] or not node.driver.userspace:
         return Answer(err=f"modinfo: ERROR: Module {' '.join(names)} not found.\n", code=1)
     version, kernel = node.driver.userspace, node.system.kernel
     facts = (
@@ -36,6 +36,13 @@ def modinfo(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     if "-F" in words or "--field" in words:
         return Answer(err="modinfo: ERROR: Module nvidia not found.\n", code=1)
     return Answer(out="".join(f"{name + ':':<16}{value}\n" for name, value in facts))
+
+
+def dkms(node: Node, words: Sequence[str], *, root: bool) -> Answer:
+    """What ``dkms status`` prints: whatever driver is installed was built."""
+    del words, root
+    version = node.driver.userspace
+    return Answer(out=f"nvidia/{version}, {node.system.kernel}, x86_64: installed\n" if version else "")
 
 
 def nv_fabricmanager(node: Node, words: Sequence[str], *, root: bool) -> Answer:

@@ -52,12 +52,12 @@ def _done(node: Node, verb: str, units: Sequence[str]) -> Answer:
     if verb == "reboot":
         return Answer(reboots=True)
     if verb == "daemon-reload":
-        return Answer()
+        return Answer(rereads=True)
     if verb not in _EFFECTS:
         return Answer(err=f"Unknown command verb {verb}.\n", code=1)
     services = dict(node.changes.services)
     for unit in units:
-        name, service = unit.removesuffix(".service"), _service(node, unit)
+        name, service = _name(unit), _service(node, unit)
         if service is _ABSENT:
             return Answer(err=f"Failed to {verb} {unit}: Unit {unit} not found.\n", code=5)
         services[name] = replace(service, **_EFFECTS[verb])
@@ -82,7 +82,13 @@ def _properties(words: Sequence[str]) -> list[str]:
 
 
 def _service(node: Node, unit: str) -> Service:
-    return node.services.get(unit.removesuffix(".service"), _ABSENT)
+    return node.services.get(_name(unit), _ABSENT)
+
+
+def _name(unit: str) -> str:
+    """As the lab knows it; chronyd is chrony's other name on Debian and Ubuntu."""
+    name = unit.removesuffix(".service")
+    return "chronyd" if name == "chrony" else name
 
 
 def _shown(node: Node, unit: str, wanted: Sequence[str]) -> str:

@@ -9,7 +9,11 @@ from gpuops.lab.tools.answer import Answer
 from gpuops.lab.tools.nvidia_smi import links, logs, matrix, query, table
 
 # exit statuses as `nvidia-smi --help` lists them under RETURN VALUE
-_GPU_LOST, _VERSION_MISMATCH, _INVALID = 15, 18, 2
+_GPU_LOST, _VERSION_MISMATCH, _NOT_LOADED, _INVALID = 15, 18, 9, 2
+_NO_DRIVER = (
+    "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
+    "Make sure that the latest NVIDIA driver is installed and running.\n\n"
+)
 
 
 def nvidia_smi(node: Node, words: Sequence[str], *, root: bool) -> Answer:
@@ -19,6 +23,10 @@ def nvidia_smi(node: Node, words: Sequence[str], *, root: bool) -> Answer:
 
 
 def _refusal(node: Node) -> Answer | None:
+    if not node.driver.userspace:
+        return Answer(err="nvidia-smi: not found\n", code=127)
+    if not node.driver.version:
+        return Answer(out=_NO_DRIVER, code=_NOT_LOADED)
     if node.driver.version != node.driver.userspace:
         library = ".".join(node.driver.userspace.split(".")[:2])
         text = f"Failed to initialize NVML: Driver/library version mismatch\nNVML library version: {library}\n"
