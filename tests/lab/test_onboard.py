@@ -3,9 +3,12 @@
 import json
 import subprocess
 import sys
+from types import SimpleNamespace
 
 import pytest
+import yaml
 
+from gpuops.content import builtin
 from gpuops.lab import cluster
 
 GATES = ("facts", "preflight", "provision", "second-pass", "burn-in", "validate", "pair", "admit")
@@ -22,22 +25,42 @@ admitted:
 """
 
 
+def program(folder, inventory):
+    """The program in a project of these hosts."""
+    (folder / "gpuops.yml").write_text(f"inventory: {inventory}\n")
+
+    def gpuops(*words, code=0):
+        done = subprocess.run(
+            [sys.executable, "-m", "gpuops", *words], cwd=folder, capture_output=True, text=True, check=False
+        )
+        assert done.returncode == code, done
+        return done.stdout
+
+    gpuops.inventory = folder / inventory
+    return gpuops
+
+
 @pytest.fixture
 def gpuops(lab, tmp_path):
     """The program in a project of the lab's hosts."""
     (tmp_path / "p.yml").write_text(PLAYBOOK)
     (tmp_path / "inventory.yml").write_text((lab.folder / "inventory.yml").read_text() + INVENTORY_GROUP)
-    (tmp_path / "gpuops.yml").write_text("inventory: inventory.yml\n")
+    return program(tmp_path, "inventory.yml")
 
-    def gpuops(*words, code=0):
-        done = subprocess.run(
-            [sys.executable, "-m", "gpuops", *words], cwd=tmp_path, capture_output=True, text=True, check=False
-        )
-        assert done.returncode == code, done
-        return done.stdout
 
-    gpuops.inventory = tmp_path / "inventory.yml"
-    return gpuops
+@pytest.fixture(scope="module")
+def bare(tmp_path_factory):
+    """What the built-in playbooks made of bare hosts: of gpu01, and of two with which something is wrong.
+
+    The burn-in is left out, which takes long whatever the playbook is.
+    """
+    folder = tmp_path_factory.mktemp("bare")
+    lab = folder / ".gpuops" / "lab"
+    cluster.up(lab, "hgx-h100", 3, ["gpu02:host:apt-fails=chrony", "gpu03:host:no-repository"], bare=True)
+    gpuops = program(folder, ".gpuops/lab/inventory.yml")
+    told = gpuops("onboard", "gpu01", "gpu02", "gpu03", "--without", "burn-in", code=1)
+    yield SimpleNamespace(gpuops=gpuops, told=told, ran=cluster.audit(lab, "gpu01"))
+    cluster.down(lab)
 
 
 def present(gpuops):
@@ -123,3 +146,24 @@ def test_what_cannot_be_read_is_refused_before_any_host_is_asked(gpuops):
     gpuops("onboard", "gpu01", "--playbook", "nobook", code=2)
     gpuops("onboard", "gpu01", "--playbook", "p.yml", "--group", "nobody", code=2)
     assert present(gpuops) == {}
+
+
+def test_the_built_in_playbooks_take_a_bare_host_to_an_admitted_one_with_a_driver_that_stays(bare):
+    gates = passed(bare.told, "gpu01")
+    assert {gate for gate, told in gates.items() if told == "passed"} == {*GATES} - {"burn-in", "pair"}
+    version = yaml.safe_load((builtin("playbooks") / "stacks" / "current.yml").read_text())["driver"]["version"]
+    history = json.loads(bare.gpuops("state", "show", "gpu01", "--json"))["history"]
+    assert history[-1]["fingerprint"]["driver"] == [version]
+    done = [line for line in bare.ran if line.startswith(("apt-", "reboot")) and " -s " not in line]
+    packages = (f"install -- nvidia-driver-pinning-{version}", f"install -- nvidia-open={version}-1")
+    wanted = [*packages, "hold -- nvidia-open", "reboot"]
+    assert [one for line in done for one in wanted if line.endswith(one)] == wanted
+
+
+def test_a_bare_host_that_cannot_be_provisioned_stops_at_the_gate_that_tells_why(bare):
+    told = in_one_line(bare.told)
+    assert "gpu02 provision stopped:" in told
+    assert "install chrony: ended with 100 and said: dpkg: error processing archive" in told
+    assert "gpu03 preflight stopped:" in told
+    assert "a repository does not answer: Failed to fetch http://packages.lab" in told
+    assert present(bare.gpuops) == {"gpu01": "admitted", "gpu02": "new", "gpu03": "new"}
