@@ -169,6 +169,7 @@ def _field(field: dataclasses.Field[Any]) -> str:
     kind = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", "")
     kind = str(field.type) if not isinstance(field.type, type) else kind
     kind = re.sub(r"typing\.Annotated\[str, '(\w+)'\]", r"\1", kind)
+    kind = re.sub(r"typing\.Optional\[(\w+)\]", r"\1 | None", kind)
     kind = re.sub(r"\b(?:typing|collections\.abc|pathlib|gpuops\.secret)\.", "", kind).replace("|", "\\|")
     made = field.default_factory() if field.default_factory is not dataclasses.MISSING else field.default
     default = "required" if made is dataclasses.MISSING else "" if made is None else f"`{made!r}`"

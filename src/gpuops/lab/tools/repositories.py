@@ -15,6 +15,7 @@ from gpuops.lab.tools.answer import Answer
 URL = "http://packages.lab"
 _UNRESOLVED = 6  # curl's exit status where a host's name is unknown
 _DRIVER = ("nvidia-open", "nvidia-fabricmanager", "libnvidia-nscq", "libnvsdm", "nvidia-imex", "nvidia-persistenced")
+_UBUNTU = ("nvidia-driver-{}-server", "nvidia-headless-no-dkms-{}-server-open", "nvidia-utils-{}-server")
 _DCGM = ("core", "proprietary", "cuda13", "proprietary-cuda13")
 _CONTAINERS = (
     *("nvidia-container-toolkit", "nvidia-container-toolkit-base"),
@@ -41,7 +42,10 @@ def offered(kernel: str) -> Iterator[tuple[str, str]]:
 
 def _of_stack(stack: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     driver = stack["driver"]["version"]
+    branch = driver.partition(".")[0]
     yield from ((name, f"{driver}-1") for name in (*_DRIVER, f"nvidia-driver-pinning-{driver}"))
+    yield from ((f"{name}-{branch}", f"{driver}-1") for name in ("nvidia-fabricmanager", "libnvidia-nscq"))
+    yield from ((name.format(branch), f"{driver}-0ubuntu1") for name in _UBUNTU)
     nccl, cuda = stack["nccl"], stack["cuda_toolkit"]["version"]
     yield from ((name, f"{nccl['version']}-1+cuda{nccl['cuda']}") for name in ("libnccl2", "libnccl-dev"))
     yield f"cuda-toolkit-{cuda.replace('.', '-')}", f"{cuda}.0-1"
