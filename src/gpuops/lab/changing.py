@@ -12,8 +12,9 @@ from gpuops.lab.tools.debian import packages
 FABRIC_MANAGER = "nvidia-fabricmanager"
 _DRIVER = re.compile(r"nvidia-(open|driver(?!-pinning)|headless|dkms|kernel)(-|$)|cuda-drivers$")
 _MANAGER = re.compile(FABRIC_MANAGER)
+_DAEMON = "nvidia-persistenced"
 _UNITS = (
-    (_DRIVER, "nvidia-persistenced"),
+    (_DRIVER, _DAEMON),
     (_MANAGER, FABRIC_MANAGER),
     (re.compile("chrony$"), "chronyd"),
     (re.compile("datacenter-gpu-manager(-4-core)?$"), "nvidia-dcgm"),
@@ -29,14 +30,15 @@ IDLE = Service("inactive", "dead", "disabled")
 
 def changed(node: Node, changes: Changes) -> Node:
     """``node`` after ``changes``."""
-    packages = {name: version for name, version in {**node.packages, **changes.packages}.items() if version}
+    there = {**packages(node), **changes.packages} if changes.packages else node.packages
+    services = _units({**node.services, **changes.services}, changes.packages)
     return replace(
         node,
-        packages=packages,
-        services=_units({**node.services, **changes.services}, changes.packages),
+        packages={name: version for name, version in there.items() if version},
+        services=services,
         sysctls={**node.sysctls, **changes.sysctls},
         cmdline=node.cmdline if changes.cmdline is None else changes.cmdline,
-        driver=_driver(node.driver, changes),
+        driver=_driver(node.driver, changes, keeps=services.get(_DAEMON, IDLE).active == "active"),
         changes=changes,
     )
 
@@ -53,8 +55,8 @@ def _units(services: Mapping[str, Service], packages: Mapping[str, str]) -> dict
     return found
 
 
-def _driver(driver: Driver, changes: Changes) -> Driver:
-    """What packages bring is on the disk at once, and runs after a reboot."""
+def _driver(driver: Driver, changes: Changes, *, keeps: bool) -> Driver:
+    """What packages bring is on the disk at once, and runs after a reboot; a daemon ``keeps`` the GPUs set up."""
     userspace = _brought(_DRIVER, changes.packages, driver.userspace)
     return replace(
         driver,
@@ -62,6 +64,8 @@ def _driver(driver: Driver, changes: Changes) -> Driver:
         userspace=userspace,
         fabric_manager=_brought(_MANAGER, changes.packages, driver.fabric_manager or "") or None,
         cuda=_CUDA.get(userspace.partition(".")[0], driver.cuda),
+        persistence=driver.persistence or keeps,
+        open=driver.open or any(v and _DRIVER.match(name) and "open" in name for name, v in changes.packages.items()),
     )
 
 

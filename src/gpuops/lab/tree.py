@@ -93,9 +93,14 @@ def _modules(node: Node) -> Iterator[str]:
     if node.nics:
         yield "mlx5_ib 500000 0 - Live 0x0"
         yield "mlx5_core 2500000 1 mlx5_ib, Live 0x0"
-        yield from (f"{name} 40960 0 - Live 0x0" for name in _RDMA)
+    yield from (f"{name} 40960 0 - Live 0x0" for name in _rdma(node))
     if node.nics and node.driver.version:
         yield "nvidia_peermem 16384 0 - Live 0x0 (OE)"
+
+
+def _rdma(node: Node) -> tuple[str, ...]:
+    """What rdma-core loads; DOCA, which comes with the adapters, loads the same."""
+    return _RDMA if node.nics or "rdma-core" in node.packages else ()
 
 
 def _meminfo(gib: int) -> str:
@@ -136,7 +141,7 @@ def _sys(node: Node) -> Iterator[tuple[str, str]]:
         yield f"/sys/devices/system/node/node{index}/cpulist", cpulist
     for name, value in (("sys_vendor", system.vendor), ("product_name", system.product), ("bios_version", system.bios)):
         yield f"/sys/class/dmi/id/{name}", value
-    for module in _RDMA if node.nics else ():
+    for module in _rdma(node):
         yield f"/sys/module/{module}/refcnt", "0"
 
 

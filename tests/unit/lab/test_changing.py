@@ -169,6 +169,7 @@ def test_a_bare_host_has_its_devices_and_nothing_that_knows_them(machine):
     assert not [path for path in (*tree.files(host.node), *tree.links(host.node)) if "nvidia" in path]
     assert "nvidia" not in tree.files(host.node)["/proc/modules"]
     assert "NVRM" not in host.run("dmesg").out
+    assert "nvidia" not in host.run("find /proc").out
     assert "in use: nvidia" not in host.run("lspci -v").out
     assert host.run("lspci -Dnn -d 10de:").out == run(host.before, "lspci", ["-Dnn", "-d", "10de:"], root=True).out
     assert host.unit("nvidia-fabricmanager")[0] == "LoadState=not-found"
@@ -189,6 +190,9 @@ def test_a_bare_host_is_given_the_driver_of_any_stack_by_its_packages_and_a_boot
         assert f"Driver Version: {version} " in smi
         assert "CUDA Version: 13.0 " in smi
         assert tree.files(host.node)["/sys/module/nvidia/version"] == f"{version}\n"
+        assert host.version("nvidia-open") == f"{version}-1"
+        assert not host.version("nvidia-driver-580-server")
+        assert "Open Kernel Module" in tree.files(host.node)["/proc/driver/nvidia/version"]
 
 
 def test_a_package_brings_its_unit_which_nobody_has_started_yet():
@@ -208,6 +212,16 @@ def test_a_unit_stays_as_it_is_while_another_package_brings_it():
     host.run("apt-get -y install -- nvidia-open=580.173.02-1")
     host.run("systemctl enable nvidia-persistenced")
     assert host.unit("nvidia-persistenced") == ["LoadState=loaded", "ActiveState=inactive", "UnitFileState=enabled"]
+
+
+def test_gpus_stay_set_up_while_the_daemon_runs():
+    host = bare("titan-rtx-2x")
+    host.run("apt-get -y install -- nvidia-open=580.173.02-1")
+    host.reboot()
+    asked = "nvidia-smi --query-gpu=persistence_mode --format=csv,noheader"
+    assert host.run(asked).out == "Disabled\nDisabled\n"
+    host.run("systemctl start nvidia-persistenced")
+    assert host.run(asked).out == "Enabled\nEnabled\n"
 
 
 def test_what_the_boot_menu_says_is_what_the_kernel_was_told(host):

@@ -17,14 +17,15 @@ _FAILED = 100
 
 
 def packages(node: Node) -> dict[str, str]:
-    """Installed packages of interest, by name; those of the driver follow its version."""
+    """Installed packages of interest, by name; those of the driver that the machine came with are of its version."""
+    if node.changes.packages:
+        return dict(sorted(node.packages.items()))
     driver = node.driver
     branch = driver.userspace.partition(".")[0]
-    own = {f"nvidia-driver-{branch}-server": f"{driver.userspace}-0ubuntu1"} if branch else {}
+    own = {f"nvidia-driver-{branch}-server": f"{driver.userspace}-0ubuntu1"}
     if driver.fabric_manager:
         own[f"nvidia-fabricmanager-{branch}"] = f"{driver.fabric_manager}-1"
-    removed = {name for name, version in node.changes.packages.items() if not version}
-    return {name: version for name, version in sorted({**own, **node.packages}.items()) if name not in removed}
+    return dict(sorted({**own, **node.packages}.items()))
 
 
 def dpkg_query(node: Node, words: Sequence[str], *, root: bool) -> Answer:

@@ -13,7 +13,8 @@ _USER = "alice"  # whose jobs keep a lab's GPUs busy
 def find(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     """What ``find -ls`` prints of open device files; the lab's user may look into no other's process."""
     del words
-    rows = [_row("root", "driver/nvidia"), _row("root", "1/exe", "/usr/lib/systemd/systemd"), *_processes(node)]
+    driver = [_row("root", "driver/nvidia")] if node.driver.version else []
+    rows = [*driver, _row("root", "1/exe", "/usr/lib/systemd/systemd"), *_processes(node)]
     gone = "find: /proc/2/exe: No such file or directory\n"
     if root:
         return Answer(out="".join(rows), err=gone, code=1)
