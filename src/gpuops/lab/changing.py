@@ -8,6 +8,7 @@ from dataclasses import replace
 
 from gpuops.lab.model import Changes, Driver, Node, Service
 from gpuops.lab.tools.debian import packages
+from gpuops.lab.tools.repositories import cuda_of_branches
 
 FABRIC_MANAGER = "nvidia-fabricmanager"
 _DRIVER = re.compile(r"nvidia-(open|driver(?!-pinning)|headless|dkms|kernel)(-|$)|cuda-drivers$")
@@ -22,8 +23,6 @@ _UNITS = (
     (re.compile("nvidia-container-toolkit-base$"), "nvidia-cdi-refresh.path"),
 )
 """What packages bring."""
-_CUDA = {"580": "13.0"}
-"""The newest that a branch of the driver knows; others stay at what the machine's knows."""
 IDLE = Service("inactive", "dead", "disabled")
 """A unit that nobody has started yet."""
 
@@ -63,7 +62,7 @@ def _driver(driver: Driver, changes: Changes, *, keeps: bool) -> Driver:
         version=driver.version if changes.loaded is None else changes.loaded,
         userspace=userspace,
         fabric_manager=_brought(_MANAGER, changes.packages, driver.fabric_manager or "") or None,
-        cuda=_CUDA.get(userspace.partition(".")[0], driver.cuda),
+        cuda=cuda_of_branches().get(userspace.partition(".")[0], driver.cuda),
         persistence=driver.persistence or keeps,
         open=driver.open or any(v and _DRIVER.match(name) and "open" in name for name, v in changes.packages.items()),
     )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import functools
 import hashlib
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
@@ -36,8 +37,19 @@ def offered(kernel: str) -> Iterator[tuple[str, str]]:
     """Each package with a version of it: those of the playbooks' stacks, and what the distribution has."""
     yield from _DISTRIBUTION.items()
     yield f"linux-headers-{kernel}", f"{kernel.rpartition('-')[0]}.1"
-    for path in sorted((builtin("playbooks") / "stacks").glob("*.yml")):
-        yield from _of_stack(load(path).plain())
+    for stack in _stacks():
+        yield from _of_stack(stack)
+
+
+@functools.cache
+def cuda_of_branches() -> dict[str, str]:
+    """The CUDA that each branch of the driver comes with."""
+    return {stack["driver"]["version"].partition(".")[0]: stack["cuda_toolkit"]["version"] for stack in _stacks()}
+
+
+@functools.cache
+def _stacks() -> list[Mapping[str, Any]]:
+    return [load(path).plain() for path in sorted((builtin("playbooks") / "stacks").glob("*.yml"))]
 
 
 def _of_stack(stack: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
