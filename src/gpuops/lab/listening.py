@@ -13,7 +13,7 @@ import asyncssh
 
 from gpuops.lab.files import HostFiles
 from gpuops.lab.model import Behaviour
-from gpuops.lab.ports import ADDRESS, bound, listening
+from gpuops.lab.ports import ADDRESS, held, listening
 
 Run = Callable[["asyncssh.SSHServerProcess[bytes]", str], Awaitable[None]]
 
@@ -71,7 +71,7 @@ class Listener:
     def go_away(self) -> None:
         """Nobody listens any more, and who is connected is cut off."""
         self.close()
-        self._socket = bound(self.port)
+        self._socket = held(self.port)
         for session in self._sessions:
             session.abort()
 
@@ -89,7 +89,7 @@ class Listener:
         self._options = None
         if behaviour.connection == "refuse":
             self.close()
-            self._socket = bound(self.port)  # kept, and no one answers there
+            self._socket = held(self.port)
         elif before.connection == "refuse":
             self._socket.close()
             self._open(listening(self.port))

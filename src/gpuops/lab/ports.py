@@ -11,24 +11,30 @@ _BACKLOG = 128
 _FIRST, _LAST = 20000, 32000  # below the ports that Linux gives to clients
 
 
-def bound(port: int) -> socket.socket:
-    """A socket at ``port`` that does not listen yet: who connects is refused."""
-    found = socket.socket()
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
-    found.settimeout(0)
+def held(port: int) -> socket.socket:
+    """A socket at ``port`` at which nobody listens: who connects is refused, and no other lab can have the port."""
+    found = _bound(port)
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # else Linux lets another one listen there
+    return found
+
+
+def listening(port: int) -> socket.socket:
+    """A socket that listens at ``port``; nobody else can have the port from then on."""
+    found = _bound(port)
     try:
-        found.bind((ADDRESS, port))
+        found.listen(_BACKLOG)
     except OSError:
         found.close()
         raise
     return found
 
 
-def listening(port: int) -> socket.socket:
-    """A socket that listens at ``port``; nobody else can have the port from then on."""
-    found = bound(port)
+def _bound(port: int) -> socket.socket:
+    found = socket.socket()
+    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of before may linger there
+    found.settimeout(0)
     try:
-        found.listen(_BACKLOG)
+        found.bind((ADDRESS, port))
     except OSError:
         found.close()
         raise
