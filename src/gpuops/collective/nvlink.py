@@ -106,10 +106,9 @@ def parse_training(answer: Completed) -> Training | Unknown:
     if answer.missing:
         return Unknown(f"there is no {answer.question.words[0] if isinstance(answer.question, Command) else 'Python'}")
     try:
-        told = json.loads(answer.out.strip().splitlines()[-1])
-        if "error" in told:
-            return Unknown(str(told["error"]))
-        return _training(told)
+        told = [json.loads(line) for line in answer.out.splitlines() if line.startswith("{")]
+        errors = [one["error"] for one in told if "error" in one]  # the first: what others say is that it went away
+        return Unknown(str(errors[0])) if errors else _training(told[-1])
     except (ValueError, LookupError, TypeError, AttributeError):
         return Unknown(f"it said nothing that can be read: {answer.last_words() or 'nothing'}")
 

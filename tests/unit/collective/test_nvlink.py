@@ -74,6 +74,7 @@ def test_a_row_is_read():
     ("given", "why"),
     [
         (answer(json.dumps({"row": "dp", "error": "DataParallel needs GPUs"})), "DataParallel needs GPUs"),
+        (answer('{"error": "rank 1: a bug"}\nnoise\n{"error": "rank 0: it is gone"}\n', exit=1), "rank 1: a bug"),
         (answer(timed_out=True, seconds=600.0), "not done within 600 s"),
         (answer(exit=127), "there is no python3"),
         (answer("", exit=1, err="Traceback:\nboom"), "it said nothing that can be read: boom"),
