@@ -78,9 +78,11 @@ def test_a_rank_that_fails_ends_the_others_and_says_why(run):
 
 
 @torch
-def test_what_takes_too_long_is_killed_with_all_its_processes(run):
-    endless = dataclasses.replace(TINY, steps=10**9)
-    found = parse_training(run(training("ddp", sys.executable, endless, 8)))
+def test_what_takes_too_long_is_killed_with_all_its_processes_and_leaves_no_file(run, tmp_path):
+    command = training("ddp", sys.executable, dataclasses.replace(TINY, steps=10**9), 8)
+    there = ("env", f"TMPDIR={tmp_path}", *command.words)
+    found = parse_training(run(dataclasses.replace(command, words=there)))
+    assert not list(tmp_path.glob("gpuops*"))
     assert isinstance(found, Unknown)
     assert found.why.startswith("not done within")
     time.sleep(1)
