@@ -81,7 +81,7 @@ class Simulation:
         """One figure a group, in order; every group's transfers load the fabric at the same time."""
         loads = Counter(leaf for group in planned.groups for leaf in self._leaves_passed(group))
         shares = {leaf: self._available(leaf) / load for leaf, load in loads.items()}
-        drift = 1 - self._disturbances.drift / 2**self._rounds
+        drift = 1 - self._disturbances.drift * 0.5**self._rounds
         self._rounds += 1
         return tuple(self._figure(group, shares, drift) for group in planned.groups)
 
