@@ -90,8 +90,8 @@ def _next_confirming(evidence: Evidence, suspicion: Suspicion) -> Round | None:
     for turn in range(len(kinds)):
         kind = kinds[(done + turn) % len(kinds)]
         planned = _pointed(suspicion) if kind == "pointed" else sweep(evidence.fabric, kind, done)
-        if kind == "inside" and not _is_new(planned, evidence):
-            planned = _pointed(suspicion) if any(map(_is_by_one, suspicion.open)) else planned
+        if kind == "inside" and any(map(_is_by_one, suspicion.open)) and not _is_new(planned, evidence):
+            planned = _pointed(suspicion)
         if planned.groups:
             return planned
     return None

@@ -222,8 +222,8 @@ def _candidate(part: Part, readings: Readings) -> _Candidate | None:
     level = statistics.median(worth for worth in worths if worth >= best * close)
     edge = level * (1 - 2 * readings.tolerance)
     near = tuple(r for r in known if readings.is_slow(r) and r.share >= edge)
-    across = [r.share for r in known if r.share > r.line]
-    return _Candidate(part, level, near, statistics.median(across) if part.kind == "leaf" and across else 0.0)
+    across = [r.share for r in known if r.share > r.line] if part.kind == "leaf" else []
+    return _Candidate(part, level, near, statistics.median(across) if across else 0.0)
 
 
 def _lucky(values: Sequence[float]) -> float:
