@@ -51,6 +51,33 @@ def slurm(lab, need):
 
 
 @pytest.fixture
+def shell(lab):
+    """What a line of shell prints, on the machine of Slurm's controller or on a host; it has to succeed."""
+
+    def run(line, host=None):
+        done = lab.run(line, host=host)
+        assert done.returncode == 0, done.stdout
+        return done.stdout
+
+    return run
+
+
+@pytest.fixture
+def slurm_states(shell):
+    """State and reason of every node, once all answer.
+
+    A node that the backfill scheduler means for a job is ``planned`` until its next look, also when that job is gone.
+    """
+
+    def read():
+        shell("for try in {1..100}; do sinfo -h -N -o %T | grep -q '[*]' || exit 0; sleep 0.1; done; exit 1")
+        rows = [row.split(" ", 2) for row in shell("sinfo -h -N -o '%N %T %E'").splitlines()]
+        return {name: (state.replace("planned", "idle"), reason) for name, state, reason in rows}
+
+    return read
+
+
+@pytest.fixture
 def launch(lab, need):
     """Renders a target, starts it with its own command or another, and returns the plan and what every rank found."""
 

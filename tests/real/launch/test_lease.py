@@ -36,28 +36,6 @@ class Login:
 
 
 @pytest.fixture
-def shell(lab):
-    def run(line):
-        done = lab.run(line)
-        assert done.returncode == 0, done.stdout
-        return done.stdout
-
-    return run
-
-
-@pytest.fixture
-def states(shell):
-    """Waits until every node answers, and tells its state and reason."""
-
-    def read():
-        shell(f"{TRIES} do sinfo -h -N -o '%T' | grep -q '[*]' || exit 0; sleep 0.1; done; exit 1")
-        rows = [row.split(" ", 2) for row in shell("sinfo -h -N -o '%N %T %E'").splitlines()]
-        return {name: (state, reason) for name, state, reason in rows}
-
-    return read
-
-
-@pytest.fixture
 def job(shell):
     """A job that runs on node3, and is ended."""
     number = shell("sbatch --parsable -w node3 -J train --wrap 'sleep 600'").strip()
@@ -95,17 +73,17 @@ def test_a_reservation_keeps_jobs_away_and_leaves_running_ones_alone(lab, shell,
     assert not told
 
 
-def test_a_drain_is_known_again_and_others_stay(lab, shell, states):
+def test_a_drain_is_known_again_and_others_stay(lab, shell, slurm_states):
     told = []
     shell("scontrol update NodeName=node3 State=DRAIN Reason='fan swap, T812'")
     try:
         with lease(lab, "drain", told) as held:
             assert held.take(HOSTS) == {"node3": "drained in Slurm: fan swap, T812"}
-            assert {name for name, (state, _) in states().items() if state == "drained"} == {
+            assert {name for name, (state, _) in slurm_states().items() if state == "drained"} == {
                 host.name for host in HOSTS
             }
             shell("scontrol update NodeName=node11 State=DRAIN Reason=smoke")
-        assert states() == {
+        assert slurm_states() == {
             "node2": ("idle", "none"),
             "node10": ("idle", "none"),
             "node3": ("drained", "fan swap, T812"),

@@ -28,28 +28,6 @@ PLAYBOOK = """\
 
 
 @pytest.fixture
-def shell(lab):
-    def run(line, host=None):
-        done = lab.run(line, host=host)
-        assert done.returncode == 0, done.stdout
-        return done.stdout
-
-    return run
-
-
-@pytest.fixture
-def slurm_says(shell):
-    """State and reason of a node, once Slurm has settled."""
-
-    def read(node):
-        shell(f"{TRIES} sinfo -h -n {node} -o %T | grep -q '[*]' || exit 0; sleep 0.1; done; exit 1")
-        state, _, reason = shell(f"sinfo -h -N -n {node} -o '%T %E'").strip().partition(" ")
-        return state, reason
-
-    return read
-
-
-@pytest.fixture
 def gpuops(lab, tmp_path, shell):
     """The program, on the machine where Slurm's controller runs, with an inventory of the hosts; what it says."""
     options = f"-o UserKnownHostsFile={lab.state}/known_hosts"
@@ -84,20 +62,20 @@ def states(gpuops):
     return {name: event["state"] for name, event in json.loads(gpuops("state", "list", "--json")).items()}
 
 
-def test_a_node_that_passes_goes_from_drained_to_idle_and_one_that_fails_stays_drained(gpuops, shell, slurm_says):
+def test_a_node_that_passes_goes_from_drained_to_idle_and_one_that_fails_stays_drained(gpuops, shell, slurm_states):
     shell("scontrol update NodeName=node2,node10 State=DRAIN Reason='gpuops:new'")
     shell("touch /run/broken", "node10")
     told = onboard(gpuops, "node2", "node10", code=1)
     assert "node10 provision stopped: What does not hold on a broken host: did not hold" in told
-    assert slurm_says("node2") == ("idle", "none")
-    state, reason = slurm_says("node10")
+    assert slurm_states()["node2"] == ("idle", "none")
+    state, reason = slurm_states()["node10"]
     assert state == "drained"
     assert reason.startswith("gpuops:new provision: What does not hold on a broken host")
     assert states(gpuops) == {"node2": "admitted", "node10": "new"}
 
     shell("rm /run/broken", "node10")
     onboard(gpuops, "node10")
-    assert slurm_says("node10") == ("idle", "none")
+    assert slurm_states()["node10"] == ("idle", "none")
     assert states(gpuops)["node10"] == "admitted"
 
 
@@ -107,20 +85,20 @@ def test_nothing_is_changed_where_the_preflight_objects(gpuops, shell):
     shell("! test -e /run/purpose", "node3")
 
 
-def test_a_node_that_somebody_else_drained_is_left_alone(gpuops, shell, slurm_says):
+def test_a_node_that_somebody_else_drained_is_left_alone(gpuops, shell, slurm_states):
     shell("scontrol update NodeName=node11 State=DRAIN Reason='fan swap, T812'")
     told = onboard(gpuops, "node11", code=3)
     assert "facts stopped: drained by somebody else: drained (fan swap, T812)" in told
-    assert slurm_says("node11") == ("drained", "fan swap, T812")
+    assert slurm_states()["node11"] == ("drained", "fan swap, T812")
     assert states(gpuops)["node11"] == "new"
     shell("! test -e /run/purpose", "node11")
     (hand_over,) = re.findall(r"scontrol update NodeName=node11 State=DRAIN Reason=gpuops:new", told)
     shell(hand_over)
     onboard(gpuops, "node11")
-    assert slurm_says("node11") == ("idle", "none")
+    assert slurm_states()["node11"] == ("idle", "none")
 
 
-def test_an_admitted_node_is_looked_at_while_its_job_runs_on(gpuops, shell, slurm_says):
+def test_an_admitted_node_is_looked_at_while_its_job_runs_on(gpuops, shell, slurm_states):
     onboard(gpuops, "node3")
     job = shell("sbatch --parsable -w node3 -J train --wrap 'sleep 600'").strip()
     try:
@@ -135,24 +113,24 @@ def test_an_admitted_node_is_looked_at_while_its_job_runs_on(gpuops, shell, slur
         shell(f"scancel {job}; {TRIES} squeue -h -j {job} | grep -q . || exit 0; sleep 0.1; done; exit 1")
 
 
-def test_a_drain_waits_for_the_job_and_an_admission_ends_it(gpuops, shell, slurm_says):
+def test_a_drain_waits_for_the_job_and_an_admission_ends_it(gpuops, shell, slurm_states):
     onboard(gpuops, "node2")
     job = shell("sbatch --parsable -w node2 -J train --wrap 'sleep 600'").strip()
     shell(f"{TRIES} squeue -h -t RUNNING -j {job} | grep -q . && exit; sleep 0.1; done; exit 1")
     assert "draining" in gpuops("drain", "node2", "--reason", "fan swap", "--wait", "1", code=1)
     shell(f"scancel {job}")
     gpuops("drain", "node2", "--reason", "fan swap", "--wait", "60")
-    assert slurm_says("node2") == ("drained", "gpuops:drained fan swap")
+    assert slurm_states()["node2"] == ("drained", "gpuops:drained fan swap")
     assert "not proved for this machine: burn-in, validate, pair" in gpuops("admit", "node2", code=1)
     gpuops("admit", "node2", "--reason", "new fan", "--force")
-    assert slurm_says("node2") == ("idle", "none")
+    assert slurm_states()["node2"] == ("idle", "none")
 
 
-def test_the_pair_is_measured_with_an_admitted_neighbour(gpuops, slurm_says):
+def test_the_pair_is_measured_with_an_admitted_neighbour(gpuops, slurm_states):
     onboard(gpuops, "node2")
     told = onboard(gpuops, "node10", without=("burn-in", "validate"))
     assert "node10 pair passed" in told
-    assert slurm_says("node10") == ("idle", "none")
+    assert slurm_states()["node10"] == ("idle", "none")
 
 
 def test_a_second_operator_is_told_who_works_on_the_node(gpuops, shell):
