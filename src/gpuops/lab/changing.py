@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from dataclasses import replace
 
-from gpuops.lab.model import Changes, Driver, Node, Service
+from gpuops.lab.model import Changes, Driver, Gpu, Node, Service
 from gpuops.lab.tools.debian import packages
 from gpuops.lab.tools.repositories import cuda_of_branches
 
@@ -37,9 +37,15 @@ def changed(node: Node, changes: Changes) -> Node:
         services=services,
         sysctls={**node.sysctls, **changes.sysctls},
         cmdline=node.cmdline if changes.cmdline is None else changes.cmdline,
+        gpus=tuple(_reset(gpu) if gpu.index in changes.reset else gpu for gpu in node.gpus),
         driver=_driver(node.driver, changes, keeps=services.get(_DAEMON, IDLE).active == "active"),
         changes=changes,
     )
+
+
+def _reset(gpu: Gpu) -> Gpu:
+    """What a reset reaches: rows that wait for it are remapped, and volatile counters start anew."""
+    return replace(gpu, remap_pending=False, ecc_uncorrectable=0)
 
 
 def _units(services: Mapping[str, Service], packages: Mapping[str, str]) -> dict[str, Service]:
@@ -89,13 +95,15 @@ def stripped(node: Node) -> Changes:
 def rebooted(node: Node, sysctls: Mapping[str, str], cmdline: str) -> Changes:
     """What is left of a host's changes after a reboot: the disk, with the ``sysctls`` that its drop-ins set.
 
-    What is enabled runs, and so does the installed driver; a fabric manager of another version fails.
+    What is enabled runs, and so does the installed driver, on GPUs that are reset; another fabric manager fails.
     """
     services = {name: _booted(service) for name, service in node.changes.services.items()}
     manager = node.services.get(FABRIC_MANAGER)
     if manager and manager.enabled == "enabled" and node.driver.fabric_manager != node.driver.userspace:
         services[FABRIC_MANAGER] = replace(manager, active="failed", sub="failed")
-    return replace(node.changes, services=services, sysctls=sysctls, loaded=node.driver.userspace, cmdline=cmdline)
+    fresh = frozenset(gpu.index for gpu in node.gpus)
+    loaded = node.driver.userspace
+    return replace(node.changes, services=services, sysctls=sysctls, loaded=loaded, cmdline=cmdline, reset=fresh)
 
 
 def _booted(service: Service) -> Service:

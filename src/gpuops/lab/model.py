@@ -258,6 +258,7 @@ class Changes:
 
     ``packages`` by name, with an empty version where one was removed. ``loaded`` is the driver that a reboot loaded,
     none where it is empty, and ``cmdline`` are the words that this boot gave to the kernel; None is as it was before.
+    ``reset`` are the indices of the GPUs that were reset.
     """
 
     packages: Mapping[str, str] = field(default_factory=dict)
@@ -266,6 +267,7 @@ class Changes:
     sysctls: Mapping[str, str] = field(default_factory=dict)
     loaded: str | None = None
     cmdline: str | None = None
+    reset: frozenset[int] = frozenset()
 
 
 @dataclass(frozen=True)

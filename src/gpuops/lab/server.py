@@ -102,10 +102,11 @@ class Lab:
 
     def set_faults(self, name: str, faults: tuple[str, ...]) -> None:
         """Put ``name`` into the state that ``faults`` make of a healthy node."""
-        self.hosts[name].faults = faults
+        host = self.hosts[name]
+        host.faults, host.changes = faults, replace(host.changes, reset=frozenset())
         self._show(name)
         behaviour = faulted(self.machine, faults).behaviour
-        self.hosts[name].listener.behave(behaviour)
+        host.listener.behave(behaviour)
         if behaviour.comes_back:
             self._up(name)
 

@@ -154,6 +154,56 @@ def test_a_reboot_ends_what_was_only_set_now(host):
     assert changed(host.before, rebooted(host.node, {"vm.swappiness": "1"}, "iommu=pt")).sysctls["vm.swappiness"] == "1"
 
 
+HOLDERS = ("nvidia-dcgm", "nvidia-persistenced", "nvidia-fabricmanager")
+
+
+def rows_waiting(host):
+    asked = "nvidia-smi --query-gpu=remapped_rows.pending --format=csv,noheader"
+    return [index for index, row in enumerate(host.run(asked).out.splitlines()) if row == "Yes"]
+
+
+@pytest.mark.parametrize(
+    ("words", "left"), [("", []), (" -i 1", [3]), (" -i 0000:43:00.0", [3]), (" -i 1,3", []), (" -i 2", [1, 3])]
+)
+def test_a_reset_remaps_rows_on_the_gpus_that_it_names(words, left):
+    host = Host("gpu1:remap-pending", "gpu3:remap-pending")
+    for unit in HOLDERS:
+        host.run(f"systemctl stop {unit}")
+    answer = host.run(f"nvidia-smi --gpu-reset{words}")
+    assert (answer.code, answer.out.splitlines()[-1]) == (0, "All done.")
+    assert rows_waiting(host) == left
+
+
+@pytest.mark.parametrize(
+    ("fault", "holders", "words", "root", "said"),
+    [
+        ("gpu1:remap-pending", 0, "", True, "currently in use by one or more other processes"),
+        ("gpu1:remap-pending", 2, "", True, "currently in use by one or more other processes"),
+        ("gpu0:busy", 3, "", True, "currently in use by one or more other processes"),
+        ("gpu1:remap-pending", 3, "", False, "insufficient permissions"),
+        ("gpu1:remap-pending", 3, " -i 8", True, "No devices were found"),
+        ("gpu1:lost", 3, "", True, "Reboot the system to recover this GPU"),
+    ],
+)
+def test_a_reset_that_is_refused_changes_nothing(fault, holders, words, root, said):
+    host = Host(fault)
+    for unit in HOLDERS[:holders]:
+        host.run(f"systemctl stop {unit}")
+    before = host.node
+    answer = host.run(f"nvidia-smi --gpu-reset{words}", root=root)
+    assert answer.code
+    assert said in answer.out
+    assert host.node == before
+
+
+def test_a_boot_resets_the_gpus_and_their_volatile_counters():
+    host = Host("gpu1:remap-pending", "gpu2:ecc-uncorrectable=4")
+    asked = "nvidia-smi --query-gpu=ecc.errors.uncorrected.volatile.total --format=csv,noheader"
+    assert (rows_waiting(host), host.run(asked).out.split()) == ([1], ["0", "0", "4", *["0"] * 5])
+    host.reboot()
+    assert (rows_waiting(host), host.run(asked).out.split()) == ([], ["0"] * 8)
+
+
 def bare(machine):
     host = Host(machine=machine)
     host.node = changed(host.before, stripped(host.before))

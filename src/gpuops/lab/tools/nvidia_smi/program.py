@@ -7,6 +7,7 @@ from collections.abc import Sequence
 from gpuops.lab.model import Node
 from gpuops.lab.tools.answer import Answer
 from gpuops.lab.tools.nvidia_smi import links, logs, matrix, query, table
+from gpuops.lab.tools.nvidia_smi.reset import FORMS, reset
 
 # exit statuses as `nvidia-smi --help` lists them under RETURN VALUE
 _GPU_LOST, _VERSION_MISMATCH, _NOT_LOADED, _INVALID = 15, 18, 9, 2
@@ -18,7 +19,8 @@ _NO_DRIVER = (
 
 def nvidia_smi(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     """What ``nvidia-smi WORDS`` prints."""
-    del root
+    if words and words[0] in FORMS:
+        return _refusal(node) or reset(node, words, root=root)
     return _refusal(node) or _answer(node, list(words))
 
 

@@ -1,0 +1,65 @@
+"""``gpuops fix`` over the lab, through real SSH: shown, refused while somebody computes, done, and judged again."""
+
+import subprocess
+import sys
+
+import pytest
+
+from gpuops.lab import cluster
+
+TOUCHING = ("systemctl start", "systemctl stop", "nvidia-smi --gpu-reset")
+CLIENTS = ("slurmd", "nvidia-dcgm", "nvidia-persistenced", "nvidia-fabricmanager")
+
+
+@pytest.fixture
+def fix(lab, tmp_path):
+    def run(check, node, *words, code=0):
+        words = (check, node, "-i", str(lab.folder / "inventory.yml"), *words)
+        done = subprocess.run(
+            [sys.executable, "-m", "gpuops", "fix", *words], cwd=tmp_path, stdin=subprocess.DEVNULL,
+            capture_output=True, text=True, timeout=120, check=False,
+        )  # fmt: skip
+        assert done.returncode == code, done
+        return " ".join(done.stdout.split())
+
+    return run
+
+
+@pytest.fixture
+def touched(lab):
+    """What was done to a host since the test began, in order, but for the unit in which gpuops does it."""
+    before = {name: len(cluster.audit(lab.folder, name)) for name in lab.hosts}
+
+    def read(name):
+        lines = cluster.audit(lab.folder, name)[before[name] :]
+        return [line for line in lines if line.startswith(TOUCHING) and " gpuops-" not in line]
+
+    return read
+
+
+def test_what_would_be_done_is_shown_and_nothing_is_done_until_it_is_confirmed(plant, fix, touched):
+    plant("gpu01:gpu1:remap-pending")
+    told = fix("row-remap-pending", "gpu01", code=1)
+    assert "reset all GPUs together: a row remapping is pending" in told
+    assert told.endswith("to do it: gpuops fix row-remap-pending gpu01 --yes")
+    assert touched("gpu01") == []
+
+
+def test_gpus_are_reset_with_their_clients_stopped_which_run_again(plant, fix, touched):
+    plant("gpu01:gpu1:remap-pending")
+    assert fix("row-remap-pending", "gpu01", "--yes").endswith("gpu01 row-remap-pending: pass")
+    stops, starts = ([f"systemctl {verb} {unit}" for unit in CLIENTS] for verb in ("stop", "start"))
+    assert touched("gpu01") == [*stops, "nvidia-smi --gpu-reset", *reversed(starts)]
+    assert fix("row-remap-pending", "gpu01").endswith("gpu01 row-remap-pending: pass")
+
+
+def test_gpus_on_which_somebody_computes_are_left_alone(plant, fix, touched):
+    plant("gpu01:gpu1:remap-pending", "gpu01:gpu0:busy")
+    assert "GPUs are in use" in fix("row-remap-pending", "gpu01", "--yes", code=3)
+    assert touched("gpu01") == []
+
+
+def test_where_a_gpu_is_lost_no_reset_is_tried(plant, fix, touched):
+    plant("gpu01:gpu1:ecc-uncorrectable=2", "gpu01:gpu5:lost")
+    assert "which no reset reaches" in fix("ecc-uncorrectable", "gpu01", code=1)
+    assert touched("gpu01") == []
