@@ -54,11 +54,14 @@ clean:      ## remove all that these targets made
 	rm -rf .venv dist .mypy_cache .ruff_cache .pytest_cache .hypothesis
 
 # With GPUOPS_CI=1 nothing may be skipped, so what the tests can use is installed first; that takes root and apt.
+# Amazon's SDK pins other versions of what gpuops and its tests need, so it has an environment of its own.
 ground:
 	@if [ "$$GPUOPS_CI" = 1 ]; then \
 		export DEBIAN_FRONTEND=noninteractive; \
 		apt-get update -qq && apt-get install -qq -y --no-install-recommends $(SYSTEM_PACKAGES) >/dev/null \
-		&& $(PIP) --editable '.[launch]'; \
+		&& $(PIP) --editable '.[launch]' \
+		&& $(BIN)/python -m venv .venv/sagemaker \
+		&& .venv/sagemaker/bin/python -m pip install --quiet --disable-pip-version-check sagemaker==2.257.7; \
 	fi
 
 .venv/lab.stamp .venv/test.stamp: .venv/%.stamp: pyproject.toml

@@ -144,7 +144,9 @@ def launch_targets() -> Iterator[str]:
         yield from ("", f"## {target.name}", "", target.about, "")
         yield f"- writes: {', '.join(f'`{path}`' for path in target.files)}"
         yield from ([f"- start: `{target.start}`"] if target.start else [])
-        yield from ([f"- order of ranks: `{target.order}`"] if target.order else [])
+        yield from (
+            [f"- order of ranks: {' or '.join(f'`{order}`' for order in target.orders)}"] if target.orders else []
+        )
         yield from (f"- refuses: {rule.because}" for rule in target.rules)
         yield from ([f"- {target.note}"] if target.note else [])
 

@@ -21,7 +21,7 @@ def list_(form: str) -> None:
     known = targets()
     if form == "json":
         rows = {
-            t.name: {"about": t.about, "order": t.order, "engine": t.engine, "from": t.origin} for t in known.values()
+            t.name: {"about": t.about, "orders": t.orders, "engine": t.engine, "from": t.origin} for t in known.values()
         }
         click.echo(json.dumps(rows, indent=1))
         return
@@ -42,7 +42,7 @@ def explain(name: str) -> None:
     target, page = find_target(name), Page()
     click.echo(f"{target.name}   {target.origin}   {target.path}")
     rows = [("", target.about), ("writes", ", ".join(target.files)), ("start", target.start)]
-    rows += [("order", target.order or "the layout's own"), ("rules of", target.engine)]
+    rows += [("order", " or ".join(target.orders) or "the layout's own"), ("rules of", target.engine)]
     rows += [("refuses", rule.because) for rule in target.rules] + ([("note", target.note)] if target.note else [])
     for label, text in rows:
         for line in page.labelled(f"  {label}", text, 12):

@@ -39,10 +39,10 @@ class Rendered:
 def render(target: Target, placement: Placement, job: Job, model: ModelSpec | None = None) -> list[Rendered]:
     """The target's files; `TemplateError` where it refuses the layout or a template is wrong."""
     names = _names(placement, job, model)
-    if target.order is not None and not _same_ranks(target.order, placement):
+    if target.orders and not any(_same_ranks(order, placement) for order in target.orders):
         raise TemplateError(
-            f"{target.name} numbers ranks in the order {target.order}, and this layout is {placement.layout.order}:"
-            f" place it with --order {target.order}"
+            f"{target.name} numbers ranks in the order {' or '.join(target.orders)}, and this layout is"
+            f" {placement.layout.order}: place it with --order {target.orders[0]}"
         )
     environment = _environment(target)
     for rule in target.rules:

@@ -31,7 +31,7 @@ class Rule:
 class Target:
     """A launch target: its templates by output path, and what it says of itself.
 
-    ``order`` is the rank order that the system imposes (None: the layout's), ``engine`` says which rules hold.
+    ``orders`` are the rank orders that the system can number in (none: any), ``engine`` says which rules hold.
     """
 
     name: str
@@ -40,7 +40,7 @@ class Target:
     files: Mapping[str, Path] = field(hash=False)
     about: str = ""
     start: str = ""
-    order: str | None = None
+    orders: tuple[str, ...] = ()
     engine: Engine = "other"
     rules: tuple[Rule, ...] = ()
     executable: tuple[str, ...] = ()
@@ -103,9 +103,15 @@ def _described(about: Node, name: str, path: Path, origin: str, files: Mapping[s
         path,
         origin,
         files,
-        order=parse_order(says["order"].text()) if "order" in says else None,
+        orders=tuple(_orders(says["order"])) if "order" in says else (),
         engine=next(e for e in _ENGINES if e == engine),
         rules=tuple(Rule(rule["refuse_if"].text(), rule["because"].text()) for rule in rules),
         executable=tuple(item.text() for item in says["executable"].list()) if "executable" in says else (),
         **words,
     )
+
+
+def _orders(says: Node) -> Iterator[str]:
+    """One order, or a list of them."""
+    for item in [says] if says.items is None else says.items:
+        yield parse_order(item.text())

@@ -54,7 +54,7 @@ def planned(target, nodes, gpus):
     """The target's own plan, filling ``nodes`` nodes of ``gpus`` GPUs."""
     degrees = parse_layout(PLANS[target])
     words = f"{PLANS[target]},dp={nodes * gpus // degrees.ranks}"
-    order = find_target(target).order or "tp-cp-ep-dp-pp"
+    order = (*find_target(target).orders, "tp-cp-ep-dp-pp")[0]
     return placed(words, [node(f"gpu{i}", range(gpus)) for i in range(1, nodes + 1)], order)
 
 
@@ -251,11 +251,18 @@ def test_rays_bundles_stand_on_the_nodes_in_order():
 
 
 @pytest.mark.parametrize(
-    ("order", "strategy"), [("tp-dp-pp", "PDT"), ("tp-pp-dp", "DPT"), ("dp-pp-tp", "TPD"), ("pp-tp-dp", "DTP")]
+    ("degrees", "order", "strategy"),
+    [
+        ("dp=2,pp=4,tp=2", "tp-pp-dp", "cluster"),
+        ("dp=2,pp=4,tp=2", "dp-pp-tp", "spread"),
+        ("dp=8,tp=2,pp=1", "tp-cp-ep-dp-pp", "cluster"),
+        ("dp=4,pp=4,tp=1", "tp-cp-ep-dp-pp", "spread"),
+        ("dp=16,pp=1,tp=1", "pp-dp-tp", "cluster"),
+    ],
 )
-def test_sagemakers_strategy_spells_the_order_with_the_fastest_axis_last(order, strategy):
+def test_sagemakers_strategy_is_the_one_that_numbers_ranks_as_the_layout_does(degrees, order, strategy):
     nodes = [node("gpu1", range(8)), node("gpu2", range(8))]
-    layout = parse_layout("dp=2,pp=4,tp=2,chunks=8,zero=1", order)
+    layout = parse_layout(f"{degrees},chunks=8,zero=1", order)
     placement = place(layout, nodes, force=True)
     text = made("sagemaker", placement, "--lr=1e-4", "--name=a=b c")["estimator.py"]
     says = {}
@@ -263,8 +270,8 @@ def test_sagemakers_strategy_spells_the_order_with_the_fastest_axis_last(order, 
     job = says["ESTIMATOR"]
     parameters = job["distribution"]["smdistributed"]["modelparallel"]["parameters"]
     assert parameters == {
-        "pipeline_parallel_degree": 4,
-        "tensor_parallel_degree": 2,
+        "pipeline_parallel_degree": layout.pp,
+        "tensor_parallel_degree": layout.tp,
         "ddp": True,
         "microbatches": 8,
         "placement_strategy": strategy,
@@ -362,6 +369,7 @@ def test_a_name_of_two_lines_is_no_line_of_a_slurm_script():
         ("varuna", "dp=8", ("two words",), '"two words" would not arrive'),
         ("oslo", "dp=2,pp=2,tp=2", (), "--order tp-cp-ep-pp-dp"),
         ("oslo", "dp=4,cp=2", (), "cp must be 1"),
+        ("sagemaker", "dp=2,pp=2,tp=2", (), "--order tp-cp-ep-pp-dp"),
         ("sagemaker", "dp=4,cp=2", (), "cp and ep must be 1"),
         ("sagemaker", "dp=8,zero=3", (), "zero is 0 or 1"),
         ("sagemaker", "dp=8", ("--lr", "1"), '"--lr" is none'),
