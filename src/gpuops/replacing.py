@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import os
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 
 
@@ -24,3 +27,11 @@ def replace_file(path: Path, content: bytes, mode: int | None = None) -> None:
         draft.replace(path)
     finally:
         draft.unlink(missing_ok=True)
+
+
+@contextmanager
+def taking_turns(lock: Path) -> Iterator[None]:
+    """Programs that read a file, change and replace it wait for each other at ``lock``, a file for that alone."""
+    with lock.open("w") as held:
+        fcntl.flock(held, fcntl.LOCK_EX)
+        yield

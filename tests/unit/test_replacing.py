@@ -1,9 +1,10 @@
 import os
 import stat
+from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gpuops.replacing import replace_file
+from gpuops.replacing import replace_file, taking_turns
 
 
 @pytest.mark.parametrize(
@@ -36,3 +37,16 @@ def test_a_link_is_replaced_and_what_it_leads_to_is_kept(tmp_path):
     replace_file(tmp_path / "a", b"new", 0o644)
     assert (tmp_path / "victim").read_text() == "old"
     assert not (tmp_path / "a").is_symlink()
+
+
+def test_who_takes_turns_loses_no_ones_line(tmp_path):
+    (tmp_path / "a").touch()
+
+    def add(number):
+        with taking_turns(tmp_path / "lock"):
+            lines = (tmp_path / "a").read_bytes()
+            replace_file(tmp_path / "a", lines + b"%d\n" % number)
+
+    with ThreadPoolExecutor(8) as pool:
+        list(pool.map(add, range(100)))
+    assert sorted(map(int, (tmp_path / "a").read_text().split())) == list(range(100))

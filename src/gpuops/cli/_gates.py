@@ -141,12 +141,13 @@ class Gates:
     def join(self, host: Host) -> None:
         """Write an admitted node into its group of the inventory; that this cannot be done is told."""
         from gpuops.errors import InputError
-        from gpuops.replacing import replace_file
+        from gpuops.replacing import replace_file, taking_turns
 
         try:
-            path, text, grown = self._inventory_with(host.name)
-            if grown != text:
-                replace_file(path, grown.encode(), path.stat().st_mode & 0o777)
+            with taking_turns(self.life.store.path.with_name("inventory.lock")):
+                path, text, grown = self._inventory_with(host.name)
+                if grown != text:
+                    replace_file(path, grown.encode(), path.stat().st_mode & 0o777)
         except (InputError, OSError) as error:
             tell(f"{host.name} is admitted, and the inventory does not say so: {error}")
 

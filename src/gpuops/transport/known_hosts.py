@@ -8,18 +8,15 @@ from __future__ import annotations
 
 import base64
 import binascii
-import fcntl
 import fnmatch
 import hashlib
 import hmac
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import dataclass
 from functools import lru_cache
 from pathlib import Path
 
 from gpuops.errors import OutputError
-from gpuops.replacing import replace_file
+from gpuops.replacing import replace_file, taking_turns
 
 DEFAULT_FILES = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 
@@ -149,7 +146,7 @@ def record(path: Path, name: str, keys: list[tuple[str, bytes]], *, replace: boo
         if path.exists() and not path.is_file():
             raise OutputError(f"{path}: not a file, so no host key can be recorded in it")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with _locked(path):
+        with taking_turns(Path(f"{path}.gpuops-lock")):
             old = path.read_text("utf-8", "surrogateescape").rstrip("\n").split("\n") if path.exists() else []
             kept = [rest for line in old if line not in new for rest in (_without(line, name) if replace else [line])]
             text = "\n".join([*kept, *new, ""]).lstrip("\n")
@@ -166,10 +163,3 @@ def _without(line: str, name: str) -> list[str]:
         return [line]
     others = [n for n in names.split(",") if n.lower() != name.lower() and not _hash_matches(n, name.lower())]
     return [f"{','.join(others)} {key}"] if others else []
-
-
-@contextmanager
-def _locked(path: Path) -> Iterator[None]:
-    with Path(f"{path}.gpuops-lock").open("w") as lock:
-        fcntl.flock(lock, fcntl.LOCK_EX)
-        yield
