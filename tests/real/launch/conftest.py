@@ -81,10 +81,10 @@ def slurm_states(shell):
 def launch(lab, need):
     """Renders a target, starts it with its own command or another, and returns the plan and what every rank found."""
 
-    def start(target_name, layout="dp=2,pp=2,tp=2", *, needs=(), host=None, command=None):
+    def start(target_name, layout="dp=2,pp=2,tp=2", *, shapes=SHAPES, needs=(), host=None, command=None):
         need(*needs)
         target = find_target(target_name)
-        placement = place(parse_layout(layout), SHAPES)
+        placement = place(parse_layout(layout), shapes)
         folder = Path(tempfile.mkdtemp(prefix=f"{target_name}-", dir=lab.state))
         found = folder / "found"
         found.mkdir()

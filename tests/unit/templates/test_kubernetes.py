@@ -1,5 +1,6 @@
 import functools
 import pathlib
+from dataclasses import replace
 
 import jsonschema
 import pytest
@@ -32,8 +33,12 @@ SCHEMAS = {
 SIZES = [(1, 8), (2, 8), (4, 4)]
 
 
+def cards(indices):
+    return tuple(GpuShape(g, f"GPU-{g}", f"0000:{g:02x}:00.0", 0, f"mlx5_{g}", 0) for g in indices)
+
+
 def placed(nodes, gpus, words="tp=4"):
-    shapes = tuple(GpuShape(g, f"GPU-{g}", f"0000:{g:02x}:00.0", 0, f"mlx5_{g}", 0) for g in range(gpus))
+    shapes = cards(range(gpus))
     links = {(a, b): "NV18" for a in range(gpus) for b in range(gpus) if a != b}
     names = [f"gpu{i}" for i in range(1, nodes + 1)]
     layout = parse_layout(f"{words},dp={nodes * gpus // parse_layout(words).ranks}")
@@ -96,6 +101,13 @@ def expanded(word, **variables):
     return whole
 
 
+def with_gpus(placement, *orders):
+    """The same placement, its nodes' GPUs in these orders of local ranks."""
+    nodes = (replace(node, gpus=cards(order)) for node, order in zip(placement.nodes, orders, strict=True))
+    seats = ((rank, orders[rank.rank // len(orders[0])][rank.local_rank]) for rank in placement.ranks)
+    return replace(placement, nodes=tuple(nodes), ranks=tuple(replace(rank, gpu=gpu) for rank, gpu in seats))
+
+
 @schemas
 @pytest.mark.parametrize(("nodes", "gpus"), SIZES)
 @pytest.mark.parametrize("target", SCHEMAS)
@@ -135,6 +147,55 @@ def test_pods_have_all_gpus_of_their_node_and_stand_on_the_nodes_placed(target):
     assert {"name": "shm", "mountPath": "/dev/shm"} in found(says, "volumeMounts")[0]
 
 
+@pytest.mark.parametrize(
+    ("target", "labels"),
+    [
+        # what the operators write on the pods that train (mpi-operator 0.8, training-operator 1.9, jobset 0.12)
+        ("mpijob", {"training.kubeflow.org/job-name": "big", "training.kubeflow.org/job-role": "worker"}),
+        ("pytorchjob", {"training.kubeflow.org/job-name": "big"}),
+        ("trainjob", {"jobset.sigs.k8s.io/jobset-name": "big"}),
+        ("jobset", {"jobset.sigs.k8s.io/jobset-name": "big"}),
+    ],
+)
+def test_no_two_pods_of_a_job_share_a_node(target, labels):
+    says = manifest(target, 2, 4, name="big")
+    for apart in found(says, "podAntiAffinity"):
+        (term,) = apart["requiredDuringSchedulingIgnoredDuringExecution"]
+        assert (term["topologyKey"], term["labelSelector"]) == ("kubernetes.io/hostname", {"matchLabels": labels})
+    assert len(found(says, "podAntiAffinity")) == len(found(says, "nodeAffinity"))
+
+
+@pytest.mark.parametrize("target", SCHEMAS)
+@pytest.mark.parametrize(("order", "said"), [((0, 2, 1, 3), ["0,2,1,3"]), ((0, 1, 2, 3), []), ((1, 2, 4, 5), [])])
+def test_pods_count_their_gpus_in_the_order_of_local_ranks(target, order, said):
+    (made,) = render(find_target(target), with_gpus(placed(2, 4), order, order), Job())
+    says = yaml.safe_load(made.text)
+    told = [v["value"] for variables in found(says, "env") for v in variables if v["name"] == "CUDA_VISIBLE_DEVICES"]
+    told += [w.partition("=")[2] for w in found(says, "command")[0] if w.startswith("CUDA_VISIBLE_DEVICES=")]
+    assert told == said * len([c for c in found(says, "command") if "torchrun" in c or "mpirun" in c])
+
+
+@pytest.mark.parametrize("target", SCHEMAS)
+@pytest.mark.parametrize("orders", [((0, 2, 1, 3), (0, 1, 2, 3)), ((0, 2, 1, 4), (0, 2, 1, 4))])
+def test_an_order_of_gpus_that_pods_cannot_have_is_refused(target, orders):
+    with pytest.raises(TemplateError, match=r"in the order 0,2,1,[34].*see slurm or torchrun"):
+        render(find_target(target), with_gpus(placed(2, 4), *orders), Job())
+
+
+@pytest.mark.parametrize("target", SCHEMAS)
+def test_a_tensor_parallel_group_over_pods_is_refused(target):
+    nodes = [replace(node, domain="rack.1") for node in placed(2, 4).nodes]
+    with pytest.raises(TemplateError, match="would span them"):
+        render(find_target(target), place(parse_layout("tp=8"), nodes), Job())
+
+
+@pytest.mark.parametrize("target", SCHEMAS)
+def test_the_port_is_the_one_where_ranks_meet(target):
+    says = manifest(target, 2, 4, port=29600)
+    told = [word for command in found(says, "command") for word in command if "29600" in word]
+    assert told or {port["containerPort"] for ports in found(says, "ports") for port in ports} == {29600}
+
+
 @pytest.mark.parametrize("target", SCHEMAS)
 def test_the_scripts_words_arrive_unchanged(target):
     commands = found(manifest(target, 2, 8, *HOSTILE), "command")
@@ -165,6 +226,7 @@ def test_a_pytorchjob_has_a_master_and_the_rest_are_workers(nodes, roles):
     for says in spec["pytorchReplicaSpecs"].values():
         assert [c["name"] for c in says["template"]["spec"]["containers"]] == ["pytorch"]
     assert spec["nprocPerNode"] == "4"
+    assert spec["runPolicy"]["backoffLimit"] == 3 * nodes, "this operator would start a broken script again for ever"
 
 
 def test_a_trainjob_counts_processes_in_integers():
@@ -178,8 +240,10 @@ def test_an_mpijob_has_a_slot_a_gpu_and_a_launcher_without_any():
     assert (spec["slotsPerWorker"], roles["Worker"]["replicas"], roles["Launcher"]["replicas"]) == (4, 4, 1)
     assert not found(roles["Launcher"], "limits")
     command = found(roles["Launcher"], "command")[0]
-    assert command[:3] == ["mpirun", "-np", "16"]
+    assert command[:4] == ["mpirun", "--allow-run-as-root", "-np", "16"]
     assert [command[i + 1] for i, word in enumerate(command) if word == "-x"] == [
+        "PATH",
+        "LD_LIBRARY_PATH",
         "NCCL_IB_HCA==mlx5_0",
         "NCCL_DEBUG=yes",
     ]
@@ -208,6 +272,14 @@ def test_pods_of_a_jobset_meet_at_the_first_and_are_ranked_by_their_index():
 def test_a_name_that_is_none_to_kubernetes_is_refused(target, name):
     with pytest.raises(TemplateError, match="lower-case letters"):
         manifest(target, 2, 8, name=name)
+
+
+@pytest.mark.parametrize("target", ["jobset", "trainjob"])
+def test_the_longest_name_is_one_that_jobset_makes_pods_of(target):
+    with pytest.raises(TemplateError, match="at most 45"):
+        manifest(target, 2, 8, name="a" * 46)
+    assert manifest(target, 2, 8, name="a" * 45)
+    assert len(f"{'a' * 45}-node-0-999-abcde") <= 63  # what JobSet's webhook takes for the longest pod's name
 
 
 @pytest.mark.parametrize("target", SCHEMAS)
