@@ -1,0 +1,76 @@
+"""One training step of rendered mesh.py, on the CPU: every rank writes what it stood in and what came out.
+
+step_on_mesh.py FOLDER [FILE …]: where rank files go, and modules of other layouts beside the one that is on the path.
+"""
+
+import copy
+import importlib.util
+import json
+import sys
+from pathlib import Path
+
+import mesh
+import torch
+import torch.distributed as dist
+from torch.distributed.tensor import DTensor
+from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
+
+WIDTH = 8
+
+
+def load(path):
+    """The module of another layout."""
+    spec = importlib.util.spec_from_file_location("other", path)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+def held(parameter):
+    """How many numbers of a parameter this rank holds."""
+    return (parameter.to_local() if isinstance(parameter, DTensor) else parameter).numel()
+
+
+def train(model, samples, targets):
+    """Step once over micro-batches; the loss, and what is held of the first layer between forward and backward."""
+    optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+    loss = 0.0
+    for sample, target in zip(samples, targets, strict=True):
+        part = torch.nn.functional.mse_loss(model(sample), target) / len(samples)
+        between = held(model[0].weight)
+        part.backward()
+        loss += part.item()
+    optimizer.step()
+    return loss, between
+
+
+def step(module):
+    """Step on the mesh and alone, with the same weights and samples: both have to end in the same weights."""
+    planned = module.build("cpu")
+    torch.manual_seed(0)
+    alone = torch.nn.Sequential(torch.nn.Linear(WIDTH, 4 * WIDTH), torch.nn.Tanh(), torch.nn.Linear(4 * WIDTH, WIDTH))
+    samples, targets = torch.randn(2, module.AXES["dp"], module.CHUNKS, module.MICRO_BATCH, WIDTH)
+    model = parallelize_module(copy.deepcopy(alone), planned["tp"], {"0": ColwiseParallel(), "2": RowwiseParallel()})
+    module.shard(model, [model[0]], planned)
+
+    replica = planned.get_local_rank("dp")
+    loss, between = train(model, samples[replica], targets[replica])
+    expected, whole = train(alone, samples.flatten(0, 1), targets.flatten(0, 1))
+    for stepped, parameter in zip(model.parameters(), alone.parameters(), strict=True):
+        torch.testing.assert_close(stepped.full_tensor(), parameter)
+    groups = {axis: dist.get_process_group_ranks(planned.get_group(axis)) for axis in module.AXES}
+    return {"groups": groups, "loss": loss, "expected": expected, "held": between / whole}
+
+
+def main():
+    """Step on the mesh of every layout."""
+    torch.set_num_threads(1)
+    dist.init_process_group("gloo")
+    found = [step(module) for module in (mesh, *map(load, sys.argv[2:]))]
+    Path(sys.argv[1], f"{dist.get_rank()}.json").write_text(json.dumps(found))
+    dist.barrier()
+    dist.destroy_process_group()
+
+
+if __name__ == "__main__":
+    main()
