@@ -26,7 +26,7 @@ LAYOUTS = {
     "accelerate-ddp": "dp={world},chunks=4",
     "accelerate-fsdp": "dp={quarter},tp=4,zero=3",
     "accelerate-deepspeed": "dp={world},zero=3,offload=nvme,chunks=2",
-    "accelerate-megatron": "dp={quarter},pp=2,tp=2,zero=1,chunks=8",
+    "accelerate-megatron": "dp={quarter},pp=2,tp=2,zero=1,chunks=8,recompute=full",
     "fsdp2": "dp={quarter},pp=2,tp=2,zero=3",
     "python-dp": "dp={world}",
     "torch-pipeline": "dp={quarter},pp=4,chunks=8",
@@ -249,12 +249,31 @@ def test_deepspeed_is_started_with_its_own_files(launcher, start):
         assert after(got.argv, option) == str(got.folder / file)
     assert (after(got.argv, "--master_addr"), after(got.argv, "--master_port")) == ("gpu00", "29500")
     assert got.argv[-2:] == ["--note", "two words"]
-    said = "NCCL_CONF_FILE" if launcher == "slurm" else "DS_ENV_FILE"
-    assert (
-        (got.folder / got.env[said])
-        .read_text()
-        .endswith("NCCL_IB_HCA==" + ",".join(f"mlx5_{i}" for i in range(8)) + "\n")
-    )
+    assert got.env["DS_ENV_FILE"] == ("/dev/null" if launcher == "slurm" else str(got.folder / ".deepspeed_env"))
+    assert (str(got.folder / "as_rank.py") in got.argv) == (launcher in {"openmpi", "slurm"})
+
+
+@pytest.mark.parametrize(
+    "theirs",
+    [
+        {"SLURM_PROCID": "9", "SLURM_LOCALID": "1"},
+        {"OMPI_COMM_WORLD_RANK": "9", "OMPI_COMM_WORLD_LOCAL_RANK": "1", "SLURM_PROCID": "0", "SLURM_LOCALID": "0"},
+    ],
+)
+def test_a_rank_of_deepspeed_has_torchs_names(tmp_path, theirs):
+    write(list(make("deepspeed", usual("deepspeed", 2, 8)).values()), tmp_path)
+    (tmp_path / "train.py").write_text("import json, os, sys\nprint(json.dumps([sys.argv[1:], dict(os.environ)]))")
+    words = [sys.executable, tmp_path / "as_rank.py", tmp_path / "train.py", "--note", "two words"]
+    args, env = json.loads(subprocess.run(words, env=theirs, check=True, capture_output=True).stdout)
+    assert args == ["--note", "two words"]
+    assert (env["RANK"], env["LOCAL_RANK"], env["WORLD_SIZE"]) == ("9", "1", "16")
+    assert (env["MASTER_ADDR"], env["MASTER_PORT"]) == ("gpu00", "29500")
+    assert env["NCCL_IB_HCA"] == "=" + ",".join(f"mlx5_{i}" for i in range(8))
+
+
+def test_deepspeeds_ranks_keep_their_order_on_any_host():
+    files = make("deepspeed", place("dp=4", 2, 2))
+    assert files["rankfile"].text.splitlines() == [f"rank {rank}=gpu0{rank // 2} slot=0" for rank in range(4)]
 
 
 def test_slurm_is_told_the_order_of_ranks(start):
@@ -352,7 +371,9 @@ ACCELERATE = {  # https://huggingface.co/docs/accelerate/package_reference/cli
     | {"activation_checkpointing", "sharding_strategy", "transformer_layer_cls_to_wrap", "cpu_ram_efficient_loading"},
     "parallelism_config": {"dp_replicate_size", "dp_shard_size", "tp_size", "cp_size"},
     "megatron_lm_config": {"tp_degree", "pp_degree", "num_micro_batches", "sequence_parallelism", "gradient_clipping"}
-    | {"recompute_activations", "use_distributed_optimizer"},
+    | {"recompute_granularity", "recompute_method", "use_distributed_optimizer", "calculate_per_token_loss"}
+    | {f"{axis}_parallel_size" for axis in ("context", "expert_model", "expert_tensor")}
+    | {"optimizer_cpu_offload", "use_precision_aware_optimizer"},
     "deepspeed_config": {"deepspeed_multinode_launcher", "zero_stage", "gradient_accumulation_steps", "zero3_init_flag"}
     | {f"offload_{what}_{how}" for what in ("optimizer", "param") for how in ("device", "nvme_path")},
 }
@@ -371,6 +392,20 @@ def test_accelerate_knows_every_nested_key(name):
 def test_accelerate_accumulates_gradients(start):
     got = start(make("accelerate-ddp", place("dp=16,chunks=4")), "run-gpu01.sh")
     assert got.env["ACCELERATE_GRADIENT_ACCUMULATION_STEPS"] == "4"
+
+
+@pytest.mark.parametrize(("name", "zero"), [("accelerate-ddp", 0), ("accelerate-fsdp", 2), ("accelerate-deepspeed", 2)])
+def test_accelerate_refuses_nodes_of_unequal_gpus(name, zero):
+    whole = place(f"dp=16,zero={zero}")
+    part = replace(whole, layout=replace(whole.layout, dp=12), ranks=whole.ranks[:12])
+    with pytest.raises(TemplateError, match="these nodes have unequal ones"):
+        make(name, part)
+
+
+def test_accelerate_learns_where_nvme_is(start):
+    got = start(make("accelerate-deepspeed", place("dp=16,zero=3,offload=nvme")), "run-gpu00.sh")
+    for what in ("OPTIMIZER", "PARAM"):
+        assert got.env[f"ACCELERATE_DEEPSPEED_OFFLOAD_{what}_NVME_PATH"] == "/local_nvme"
 
 
 @pytest.mark.parametrize(("zero", "reshard"), [(2, False), (3, True)])
@@ -446,9 +481,10 @@ def test_fairscale_has_a_class_for_each_stage(zero, classes):
         ("accelerate-ddp", "dp=16,zero=2", "shards nothing"),
         ("accelerate-fsdp", "dp=8,pp=2,zero=3", "neither pipeline"),
         ("accelerate-fsdp", "dp=16,zero=1", "accelerate-ddp shards nothing"),
+        ("accelerate-fsdp", "tp=16,zero=3", "a mesh in which both are 1"),
         ("accelerate-deepspeed", "dp=8,tp=2,zero=2", "data parallelism only"),
-        ("accelerate-megatron", "dp=8,cp=2", "tp and pp only"),
-        ("accelerate-megatron", "dp=16,zero=2", "no offload"),
+        ("accelerate-megatron", "dp=8,cp=2,recompute=full", "for replicas"),
+        ("accelerate-megatron", "dp=16,zero=2,recompute=full", "offload to the CPU only"),
         ("fsdp2", "dp=16,zero=1", "shards gradients"),
         ("fsdp2", "dp=8,cp=2,zero=3", "see accelerate-fsdp"),
         ("python-dp", "dp=16", "one process"),
