@@ -42,9 +42,17 @@ _ACCELERATE_KEYS: Mapping[str, frozenset[str]] = {
         " zero3_init_flag zero3_save_16bit_model zero_stage".split()
     ),
     "megatron_lm_config": frozenset(
-        "megatron_lm_gradient_clipping megatron_lm_num_micro_batches megatron_lm_pp_degree"
-        " megatron_lm_recompute_activations megatron_lm_sequence_parallelism megatron_lm_tp_degree"
-        " megatron_lm_use_distributed_optimizer".split()
+        "megatron_lm_attention_backend megatron_lm_attention_dropout megatron_lm_attention_softmax_in_fp32"
+        " megatron_lm_calculate_per_token_loss megatron_lm_context_parallel_size"
+        " megatron_lm_decoder_last_pipeline_num_layers megatron_lm_eod_mask_loss"
+        " megatron_lm_expert_model_parallel_size megatron_lm_expert_tensor_parallel_size"
+        " megatron_lm_gradient_clipping megatron_lm_hidden_dropout megatron_lm_no_load_optim"
+        " megatron_lm_no_save_optim megatron_lm_num_micro_batches megatron_lm_optimizer_cpu_offload"
+        " megatron_lm_overlap_cpu_optimizer_d2h_h2d megatron_lm_pp_degree megatron_lm_recompute_activations"
+        " megatron_lm_recompute_granularity megatron_lm_recompute_method megatron_lm_recompute_num_layers"
+        " megatron_lm_sequence_parallelism megatron_lm_tp_degree megatron_lm_use_custom_fsdp"
+        " megatron_lm_use_distributed_optimizer megatron_lm_use_precision_aware_optimizer"
+        " megatron_lm_use_rotary_position_embeddings".split()
     ),
     "parallelism_config": frozenset(
         "parallelism_config_cp_backend parallelism_config_cp_comm_strategy parallelism_config_cp_size"

@@ -1,0 +1,123 @@
+"""What the Megatron family takes from a layout, and the layouts that it would refuse or misread after the start."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpuops.document import parse
+from gpuops.errors import TemplateError
+from gpuops.layout import ModelSpec, parse_layout
+from gpuops.placement import GpuShape, NodeShape, place
+from gpuops.render import Job, complaints, find_target, render
+
+PAIRS = {(a, b): "NV18" for a in range(8) for b in range(8) if a != b}
+
+
+def placed(words, order="tp-cp-ep-dp-pp"):
+    gpus = tuple(GpuShape(n, f"GPU-{n}", f"0000:{n:02x}:00.0", 0, None, 0) for n in range(8))
+    nodes = [NodeShape(name, name, gpus, ("L0",), None, name, PAIRS) for name in ("n1", "n2")]
+    return place(parse_layout(words, order), nodes[: max(1, parse_layout(words).ranks // 8)])
+
+
+def make(name, placement, *args, model=None):
+    files = render(find_target(name), placement, Job("pretrain_gpt.py", args), model)
+    return next(made.text for made in files if "n1" in made.path and not made.path.startswith("run-"))
+
+
+def test_megatron_fsdp_has_no_pipeline():
+    with pytest.raises(TemplateError, match="pp must be 1; use zero=1"):
+        make("megatron-lm", placed("dp=4,pp=2,chunks=4,zero=2"))
+
+
+@pytest.mark.parametrize(("chunks", "fits"), [(4, True), (8, True), (2, False), (6, False)])
+def test_interleaved_stages_take_whole_groups_of_micro_batches(chunks, fits):
+    placement = placed(f"dp=2,pp=4,vpp=2,chunks={chunks}")
+    if fits:
+        assert "--num-virtual-stages-per-pipeline-rank 2" in make("megatron-lm", placement)
+        return
+    with pytest.raises(TemplateError, match="a multiple of pp"):
+        make("megatron-lm", placement)
+
+
+@pytest.mark.parametrize(
+    ("words", "order", "flag"),
+    [
+        ("dp=2,pp=2,tp=2", "tp-dp-pp", False),
+        ("dp=2,pp=2,tp=2", "tp-pp-dp", True),
+        ("dp=4,pp=2", "pp-dp-tp", True),  # what stands left of dp is pp alone, wherever tp of 1 is
+        ("dp=4,pp=2", "dp-tp-pp", False),
+    ],
+)
+def test_megatron_knows_two_orders(words, order, flag):
+    assert ("--use-tp-pp-dp-mapping" in make("megatron-lm", placed(words, order))) is flag
+
+
+@pytest.mark.parametrize("name", ["megatron-lm", "accelerate-megatron"])
+def test_experts_beside_tensor_parallelism_want_sequence_parallelism(name):
+    with pytest.raises(TemplateError, match="add sp=true"):
+        make(name, placed("dp=4,tp=2,ep=2,recompute=full"))
+    assert make(name, placed("dp=4,tp=2,ep=2,recompute=full,sp=true"))
+
+
+@pytest.mark.parametrize(
+    ("words", "options"),
+    [
+        ("dp=4,tp=2,ep=2", {"--create-moe-param-group", "--enable-expert-tensor-parallelism"}),
+        ("dp=8,ep=2", {"--create-moe-param-group"}),
+        ("dp=4,tp=2", set()),
+    ],
+)
+def test_deepspeeds_experts_lie_as_the_layout_says(words, options):
+    told = make("megatron-deepspeed", placed(words), "--num-experts", "4").split()
+    assert {"--create-moe-param-group", "--enable-expert-tensor-parallelism"} & set(told) == options
+
+
+@pytest.mark.parametrize(
+    ("words", "args", "because"),
+    [
+        ("dp=8,ep=2", (), "add -- --num-experts N"),
+        ("dp=8,ep=2,zero=3", ("--num-experts", "4"), "ZeRO 2 at most"),
+        ("dp=4,cp=2", (), "add -- --use-flash-attn-v2"),
+        ("dp=4,cp=2,recompute=selective", ("--use-flash-attn-v2",), "use recompute=full"),
+        ("dp=1,cp=8", ("--use-flash-attn-v2",), "12 do not divide by cp=8"),
+    ],
+)
+def test_megatron_deepspeed_refuses_what_it_would_ignore_or_die_of(words, args, because):
+    with pytest.raises(TemplateError, match=because):
+        make("megatron-deepspeed", placed(words), *args, model=ModelSpec(layers=24, hidden=1536, heads=12, kv_heads=12))
+
+
+def test_ulysses_is_told_its_size():
+    told = make("megatron-deepspeed", placed("dp=4,cp=2,recompute=full"), "--use-flash-attn-v2")
+    assert "--ds-sequence-parallel-size 2" in told
+
+
+@pytest.mark.parametrize(
+    ("name", "words"), [("megatron-deepspeed", "dp=16"), ("accelerate-megatron", "dp=16,recompute=full")]
+)
+def test_nodes_of_unequal_gpus_are_refused(name, words):
+    whole = placed(words)
+    part = replace(whole, layout=replace(whole.layout, dp=12), ranks=whole.ranks[:12])
+    with pytest.raises(TemplateError, match="equally many"):
+        make(name, part)
+
+
+@pytest.mark.parametrize("recompute", ["none", "selective"])
+def test_accelerate_recomputes_in_full_or_not_here(recompute):
+    with pytest.raises(TemplateError, match="add recompute=full"):
+        make("accelerate-megatron", placed(f"dp=8,recompute={recompute}"))
+
+
+def test_accelerate_is_told_what_it_would_presume():
+    text = make("accelerate-megatron", placed("dp=4,tp=2,ep=2,zero=1,offload=cpu,recompute=full,sp=true"))
+    said = parse(text, "config").plain()["megatron_lm_config"]
+    assert said["megatron_lm_context_parallel_size"] == 1
+    assert (said["megatron_lm_expert_model_parallel_size"], said["megatron_lm_expert_tensor_parallel_size"]) == (2, 2)
+    assert said["megatron_lm_recompute_granularity"] == "full"
+    assert said["megatron_lm_optimizer_cpu_offload"] is said["megatron_lm_use_precision_aware_optimizer"] is True
+    assert said["megatron_lm_calculate_per_token_loss"] is False
+
+
+def test_our_check_knows_every_key_that_accelerate_is_told():
+    placement = placed("dp=4,tp=2,zero=1,recompute=full")
+    assert not list(complaints(render(find_target("accelerate-megatron"), placement, Job()), placement))
