@@ -6,6 +6,7 @@ from pathlib import Path
 
 import deepspeed.comm
 from accelerate.commands.config.config_args import load_config_from_file
+from deepspeed.inference.config import DeepSpeedInferenceConfig
 from deepspeed.launcher.runner import fetch_hostfile
 from deepspeed.runtime.config import DeepSpeedConfig
 
@@ -26,12 +27,16 @@ class Replicas:
 def read(folder, dp):
     """Everything that the readers understood. Without a job of its own DeepSpeed would reckon with one replica."""
     deepspeed.comm.get_rank = lambda: 0
-    config = DeepSpeedConfig(str(folder / "deepspeed" / "ds_config.json"), mpu=Replicas(dp))
+    said = json.loads((folder / "deepspeed" / "ds_config.json").read_text())
+    config = DeepSpeedConfig(said, mpu=Replicas(dp))
+    inference = DeepSpeedInferenceConfig(**json.loads((folder / "deepspeed-inference" / "inference.json").read_text()))
     accelerate = load_config_from_file(str(next((folder / "accelerate-deepspeed").glob("config*.yaml"))))
     return {
         "hosts": list(fetch_hostfile(str(folder / "deepspeed" / "hostfile")).items()),
         "stage": config.zero_config.stage,
         "batch": config.train_batch_size,
+        "not_read": sorted(set(said.get("aio", {})) - set(config.aio_config)),
+        "inference": [str(inference.dtype), inference.tensor_parallel.tp_size],
         "processes": accelerate.num_processes,
         "accelerate_stage": accelerate.deepspeed_config["zero_stage"],
     }

@@ -33,6 +33,8 @@ def test_the_libraries_read_what_was_meant(tmp_path, words):
     for name in ("deepspeed", "accelerate-deepspeed"):
         target = find_target(name)
         write(render(target, placement, Job(env=environment_of(placement, target.engine))), tmp_path / name)
+    whole_node = place(parse_layout("tp=4"), [node("n1")])
+    write(render(find_target("deepspeed-inference"), whole_node, Job()), tmp_path / "deepspeed-inference")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", Path(__file__).with_name("reading.py"), tmp_path, str(placement.layout.dp)],
         env={**os.environ, "DS_ACCELERATOR": "cpu"},
@@ -47,6 +49,8 @@ def test_the_libraries_read_what_was_meant(tmp_path, words):
         "hosts": [["n1", 4], ["n2", 4]],
         "stage": layout.zero,
         "batch": layout.global_batch,
+        "not_read": [],
+        "inference": ["torch.bfloat16", 4],
         "processes": 8,
         "accelerate_stage": layout.zero,
     }
