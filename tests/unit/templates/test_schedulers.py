@@ -28,9 +28,8 @@ PLANS = {
     MPICH: "pp=2,tp=2",
     "ray": "pp=2,tp=2",
     "sagemaker": "pp=2,tp=2",
-    "oslo": "pp=2,tp=2",
     "varuna": "pp=2",
-    "flexflow": "tp=2",
+    "flexflow": "",
     "env": "pp=2,tp=2",
 }
 """The degrees beside dp with which each target is rendered."""
@@ -291,25 +290,42 @@ def test_sagemakers_strategy_is_the_one_that_numbers_ranks_as_the_layout_does(de
 
 
 def test_oslo_is_told_the_degrees_in_its_own_order():
-    placement = planned("oslo", 2, 8)
-    says = json.loads(made("oslo", placement)["oslo.json"])
-    sizes = [says[f"{axis}_parallel_size"] for axis in ("tensor", "pipeline", "data")]
-    assert sizes == [2, 2, 4]
+    placement = placed("dp=2,pp=2,tp=2", [node("gpu1", range(8))], "tp-pp-dp")
+    assert json.loads(made("oslo", placement)["oslo.json"]) == {
+        "data_parallel_size": 2,
+        "pipeline_parallel_size": 2,
+        "tensor_parallel_size": 2,
+    }
     assert placement.groups["pp"][0] == [0, 2], "tp-pp-dp: the next stage is tp ranks away"
 
 
-def test_parallelformers_takes_the_gpus_of_one_node():
-    placement = placed("tp=4", [node("gpu1", (2, 3, 0, 1))])
-    assert json.loads(made("parallelformers", placement)["parallelformers.json"])["num_gpus"] == 4
-    start = start_command(find_target("parallelformers"), placement, Job(args=HOSTILE))
-    assert shlex.split(start) == ["CUDA_VISIBLE_DEVICES=2,3,0,1", "python3", "train.py", *HOSTILE]
+def test_oslos_pipeline_stays_in_one_node():
+    placement = placed("dp=2,pp=2,tp=2", [node("gpu1"), node("gpu2")], "tp-pp-dp")
+    with pytest.raises(TemplateError, match="stays in one node; see megatron-lm"):
+        made("oslo", placement)
+
+
+def test_parallelformers_takes_the_first_gpus_of_one_node():
+    files = made("parallelformers", placed("tp=4", [node("gpu1")]), *HOSTILE)
+    assert json.loads(files["parallelformers.json"])["num_gpus"] == 4
+    assert shlex.split(files["run.sh"].split("exec ")[1]) == ["${PYTHON:-python3}", "-u", "train.py", *HOSTILE]
+    assert "export CUDA_DEVICE_ORDER=PCI_BUS_ID" in files["run.sh"]
+
+
+@pytest.mark.parametrize("gpus", [(2, 3, 0, 1), (4, 5, 6, 7)])
+def test_parallelformers_is_refused_where_the_layout_is_on_other_gpus(gpus):
+    where = ",".join(map(str, gpus))
+    with pytest.raises(TemplateError, match=f"first 4 GPUs itself, and this layout is on GPUs {where}; see deepspeed"):
+        made("parallelformers", placed("tp=4", [node("gpu1", gpus)]))
 
 
 def test_varunas_list_has_a_machine_a_line_and_one_line_of_environment():
     placement = planned("varuna", 2, 8)
     files = made("varuna", placement, "--lr=1e-4")
     assert files["machine_list"].splitlines() == ["10.0.0.1", "10.0.0.2"]
-    assert files["varuna.env"] == "NCCL_IB_HCA==mlx5_0,mlx5_1 CUDA_DEVICE_ORDER=PCI_BUS_ID\n"
+    assert files["varuna.env"] == (
+        "NCCL_IB_HCA==mlx5_0,mlx5_1 CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7\n"
+    )
     words = shlex.split(files["run.sh"].split("run_varuna ")[1])
     options = dict(itertools.pairwise(words))
     assert (options["--gpus_per_node"], options["--nstages"], options["--batch_size"]) == ("8", "2", "8")
@@ -317,12 +333,33 @@ def test_varunas_list_has_a_machine_a_line_and_one_line_of_environment():
     assert placement.groups["pp"][0] == [0, 1], "stages of one pipeline are neighbours"
 
 
+def test_varunas_ranks_meet_at_no_other_port():
+    with pytest.raises(TemplateError, match="leave --port out"):
+        made("varuna", planned("varuna", 2, 8), port=29501)
+
+
 def test_flexflow_runs_one_process_a_node_that_has_all_its_gpus():
     files = made("flexflow", planned("flexflow", 2, 8), *HOSTILE)
     assert files["nodes"].splitlines() == ["10.0.0.1 slots=1", "10.0.0.2 slots=1"]
     words = shlex.split(files["run.sh"].split("flexflow_python ")[1])
     assert words[words.index("-ll:gpu") + 1] == "8"
-    assert words[-len(HOSTILE) :] == list(HOSTILE)
+    assert words[words.index("-b") + 1] == "16"
+    assert words[-len(HOSTILE) - 1 :] == ["--only-data-parallel", *HOSTILE]
+
+
+def test_flexflows_processes_have_the_environment_on_every_node():
+    script = made("flexflow", planned("flexflow", 2, 8))["run.sh"]
+    exported = re.findall(r"^export (\w+)=", script, re.MULTILINE)
+    handed_over = re.findall(r"-x (\w+)", script)
+    assert "export CUDA_VISIBLE_DEVICES=0,1,2,3,4,5,6,7\n" in script
+    assert {*exported, "PATH", "LD_LIBRARY_PATH", "REALM_UCP_BOOTSTRAP_PLUGIN"} == set(handed_over)
+
+
+@pytest.mark.parametrize("target", ["varuna", "flexflow"])
+def test_one_environment_for_all_nodes_has_one_list_of_gpus(target):
+    nodes = node("gpu1", (0, 1)), node("gpu2", (2, 3))
+    with pytest.raises(TemplateError, match="these nodes use GPUs of other numbers"):
+        made(target, in_this_order("dp=4", *nodes))
 
 
 def test_the_environment_gives_a_reason_for_every_variable():
@@ -376,14 +413,20 @@ def test_a_name_of_two_lines_is_no_line_of_a_slurm_script():
         ("varuna", "dp=4,pp=2", (), "--order pp-tp-cp-ep-dp"),
         ("varuna", "dp=8", ("two words",), '"two words" would not arrive'),
         ("oslo", "dp=2,pp=2,tp=2", (), "--order tp-cp-ep-pp-dp"),
+        ("varuna", "dp=8,vpp=2", (), "vpp must be 1"),
         ("oslo", "dp=4,cp=2", (), "cp must be 1"),
+        ("oslo", "dp=8,ep=2", (), "ep must be 1; see megatron-lm"),
+        ("oslo", "dp=8,vpp=2", (), "vpp must be 1"),
         ("sagemaker", "dp=2,pp=2,tp=2", (), "--order tp-cp-ep-pp-dp"),
         ("sagemaker", "dp=4,cp=2", (), "cp and ep must be 1"),
         ("sagemaker", "dp=8,zero=3", (), "zero is 0 or 1"),
         ("sagemaker", "dp=8", ("--lr", "1"), '"--lr" is none'),
         ("parallelformers", "tp=4,dp=2", (), "on one node"),
         ("parallelformers", "dp=4", (), "splits tensors alone"),
-        ("flexflow", "dp=4,pp=2", (), "pp, cp and ep must be 1"),
+        ("flexflow", "dp=4,pp=2", (), "takes no degree"),
+        ("flexflow", "dp=4,tp=2", (), "takes no degree"),
+        ("flexflow", "dp=8,zero=1", (), "zero must be 0"),
+        ("flexflow", "dp=8,chunks=2", (), "chunks must be 1"),
         ("slurm", "dp=6", (), "unequal"),
         ("ray", "dp=6", (), "unequal"),
     ],

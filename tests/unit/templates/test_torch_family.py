@@ -34,6 +34,7 @@ LAYOUTS = {
     "trainer-fsdp": "dp={world},zero=2",
     "deepspeed-inference": "tp={world}",
     "fairscale": "dp={world},zero=2",
+    "oslo": "dp={quarter},tp=4",
 }
 BY_TORCHRUN = {
     "torchrun": "static",
@@ -45,6 +46,7 @@ BY_TORCHRUN = {
     "trainer-fsdp": "run",
     "deepspeed-inference": "run",
     "fairscale": "run",
+    "oslo": "run",
 }
 HOSTILE = ("a b", "$(touch pwned)", "it's", 'say "x"', ";reboot", "*", "", "\\n", "{{ job }}")
 
@@ -461,13 +463,26 @@ def test_the_trainer_takes_its_numbers_from_the_command_line(start):
 
 @pytest.mark.parametrize(
     ("zero", "classes"),
-    [(1, "OSS DistributedDataParallel"), (2, "OSS ShardedDataParallel"), (3, "FullyShardedDataParallel")],
+    [
+        (1, "OSS DistributedDataParallel"),
+        (2, "OSS ShardedDataParallel"),
+        (3, "FullyShardedDataParallel auto_wrap config_auto_wrap_policy enable_wrap"),
+    ],
 )
 def test_fairscale_has_a_class_for_each_stage(zero, classes):
     tree = ast.parse(make("fairscale", place(f"dp=16,zero={zero}"))["shard.py"].text)
     assert [
         alias.name for line in tree.body if isinstance(line, ast.ImportFrom) for alias in line.names
     ] == classes.split()
+    (shard,) = (part for part in tree.body if isinstance(part, ast.FunctionDef))
+    assert [word.arg for word in shard.args.args] == ["model", "layers", "optimizer"], "the same for every stage"
+
+
+def test_fairscales_gradients_are_sharded_without_a_buffer_that_keeps_them():
+    tree = ast.parse(make("fairscale", place("dp=16,zero=2"))["shard.py"].text)
+    calls = [part for part in ast.walk(tree) if isinstance(part, ast.Call)]
+    (made,) = (call for call in calls if ast.unparse(call.func) == "ShardedDataParallel")
+    assert {word.arg: ast.literal_eval(word.value) for word in made.keywords} == {"reduce_buffer_size": 0}
 
 
 @pytest.mark.parametrize(
