@@ -253,6 +253,7 @@ def test_rays_bundles_stand_on_the_nodes_in_order():
     assert (gpus, script) == (4, ["train.py", *HOSTILE])
     assert environment == {variable.name: variable.value for variable in ENV}
     start = start_command(find_target("ray"), placement, Job())
+    assert start.startswith("RAY_UP_enable_autoscaler_v2=0 ray up"), "the other autoscaler starts no worker here"
     assert start.endswith("""ray exec cluster.yaml "cd '$PWD' && python3 placement.py\"""")
     assert "cwd=FOLDER" in files["placement.py"], "a script's path is one from this folder, not from where Ray runs"
 
