@@ -424,6 +424,7 @@ def test_a_name_of_two_lines_is_no_line_of_a_slurm_script():
         ("sagemaker", "dp=8", ("--lr", "1"), '"--lr" is none'),
         ("parallelformers", "tp=4,dp=2", (), "on one node"),
         ("parallelformers", "dp=4", (), "splits tensors alone"),
+        ("parallelformers", "tp=4,zero=1", (), "zero must be 0"),
         ("flexflow", "dp=4,pp=2", (), "takes no degree"),
         ("flexflow", "dp=4,tp=2", (), "takes no degree"),
         ("flexflow", "dp=8,zero=1", (), "zero must be 0"),
