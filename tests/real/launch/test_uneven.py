@@ -18,7 +18,7 @@ SHAPES = [shape("node2", "10.77.0.11", "L0"), shape("node10", "10.77.0.12", "L0"
 
 @pytest.mark.parametrize(
     ("target", "tool"),
-    [("torchrun-elastic", "pdsh"), ("openmpi", "mpirun.openmpi"), ("mpich", "mpiexec.hydra")],
+    [("torchrun-elastic", "pdsh"), ("openmpi", "mpirun.openmpi")],
 )
 def test_the_last_node_uses_fewer_gpus(launch, target, tool):
     plan, found = launch(target, "dp=3,tp=2", shapes=SHAPES, needs=[tool])
