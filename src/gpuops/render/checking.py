@@ -30,15 +30,16 @@ _DEEPSPEED_KEYS = frozenset(
 
 _ACCELERATE_KEYS: Mapping[str, frozenset[str]] = {
     "fsdp_config": frozenset(
-        "fsdp_activation_checkpointing fsdp_auto_wrap_policy fsdp_backward_prefetch fsdp_cpu_ram_efficient_loading"
-        " fsdp_forward_prefetch fsdp_min_num_params fsdp_offload_params fsdp_reshard_after_forward"
+        "fsdp_activation_checkpointing fsdp_activation_checkpointing_offload fsdp_auto_wrap_policy"
+        " fsdp_backward_prefetch fsdp_cpu_ram_efficient_loading fsdp_forward_prefetch fsdp_ignored_modules"
+        " fsdp_min_num_params fsdp_offload_params fsdp_reshard_after_forward"
         " fsdp_sharding_strategy fsdp_state_dict_type fsdp_sync_module_states fsdp_transformer_layer_cls_to_wrap"
         " fsdp_use_orig_params fsdp_version".split()
     ),
     "deepspeed_config": frozenset(
         "deepspeed_config_file deepspeed_exclusion_filter deepspeed_hostfile deepspeed_inclusion_filter"
         " deepspeed_moe_layer_cls_names deepspeed_multinode_launcher gradient_accumulation_steps gradient_clipping"
-        " offload_optimizer_device offload_optimizer_nvme_path offload_param_device offload_param_nvme_path"
+        " offload_optimizer_device offload_param_device"
         " zero3_init_flag zero3_save_16bit_model zero_stage".split()
     ),
     "megatron_lm_config": frozenset(
@@ -60,7 +61,10 @@ _ACCELERATE_KEYS: Mapping[str, frozenset[str]] = {
         " parallelism_config_sp_size parallelism_config_tp_size".split()
     ),
 }
-"""The keys that Accelerate 1.15 asks for inside each section; its loader checks the top level only."""
+"""The keys of each section that reach what Accelerate 1.15 launches; its loader checks the top level only.
+
+Its questionnaire also writes offload_optimizer_nvme_path and offload_param_nvme_path, which nobody hands on.
+"""
 
 _HOST = re.compile(r"(\S+)\s+slots=(\d+)\s*(?:#.*)?\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=\S.*\Z")

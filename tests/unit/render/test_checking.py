@@ -42,6 +42,7 @@ def config(**changes):
 
 
 FSDP = "compute_environment: LOCAL_MACHINE\nfsdp_config:\n  fsdp_ofload_params: true\n"
+NVME = "compute_environment: LOCAL_MACHINE\ndeepspeed_config: {offload_param_nvme_path: /nvme}\n"
 ONLY = "only NAME=VALUE may stand here"
 
 
@@ -58,6 +59,7 @@ ONLY = "only NAME=VALUE may stand here"
         ("hostfile", "n1 slots=4\nn2 slots=3\n", "slots are [4, 3], and the nodes of this layout hold [4, 4]"),
         ("hostfile", "n1 slots=4\nn2 slots = 4\n", "hostfile:2: expected HOST slots=N, found 'n2 slots = 4'"),
         ("config-n1.yaml", FSDP, 'config-n1.yaml:3:3: Accelerate ignores the unknown key "fsdp_ofload_params"'),
+        ("config-n1.yaml", NVME, 'config-n1.yaml:2:20: Accelerate ignores the unknown key "offload_param_nvme_path"'),
         ("config.yml", "compute_environment: x\nnum_processes: 4\n", "num_processes is 4, and this layout has 8"),
     ],
 )

@@ -377,7 +377,7 @@ ACCELERATE = {  # https://huggingface.co/docs/accelerate/package_reference/cli
     | {f"{axis}_parallel_size" for axis in ("context", "expert_model", "expert_tensor")}
     | {"optimizer_cpu_offload", "use_precision_aware_optimizer"},
     "deepspeed_config": {"deepspeed_multinode_launcher", "zero_stage", "gradient_accumulation_steps", "zero3_init_flag"}
-    | {f"offload_{what}_{how}" for what in ("optimizer", "param") for how in ("device", "nvme_path")},
+    | {f"offload_{what}_device" for what in ("optimizer", "param")},
 }
 
 
