@@ -67,6 +67,12 @@ def keys():
     shutil.rmtree(folder)
 
 
+@pytest.fixture
+def port():
+    """A port of loopback at which nobody listens yet."""
+    return free_port()
+
+
 def free_port():
     with socket.socket() as probe:
         probe.bind(("127.0.0.1", 0))

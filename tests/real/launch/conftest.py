@@ -1,6 +1,7 @@
 """Four hosts on a network of their own, and jobs that are launched on them from rendered files."""
 
 import importlib.util
+import itertools
 import json
 import secrets
 import tempfile
@@ -27,6 +28,18 @@ def shape(name, address):
 
 
 SHAPES = [shape(name, address) for name, address in sorted(ADDRESSES.items())]
+
+
+@pytest.fixture
+def node():
+    """A node of some GPUs with NVLink between all of them."""
+
+    def make(name, gpus, address=None):
+        cards = (GpuShape(n, f"GPU-{name}-{n}", f"0000:{n:02x}:00.0", 0, f"mlx5_{n}", 0) for n in range(gpus))
+        pairs = dict.fromkeys(itertools.permutations(range(gpus), 2), "NV18")
+        return NodeShape(name, address or name, tuple(cards), ("L0",), None, name, pairs)
+
+    return make
 
 
 @pytest.fixture(scope="session")

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import socket
 import subprocess
 import sys
 from contextlib import ExitStack
@@ -12,35 +11,23 @@ from pathlib import Path
 import pytest
 
 from gpuops.layout import parse_layout
-from gpuops.placement import GpuShape, NodeShape, place
+from gpuops.placement import place
 from gpuops.render import Job, environment_of, find_target, render, write
 
 
-def node(name, address, gpus):
-    cards = tuple(GpuShape(n, f"GPU-{name}-{n}", f"0000:{n:02x}:00.0", 0, None, 0) for n in range(gpus))
-    pairs = {(a, b): "NV18" for a in range(gpus) for b in range(gpus) if a != b}
-    return NodeShape(name, address, cards, ("L0",), None, name, pairs)
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
-
-
 @pytest.fixture
-def launch(tmp_path):
+def launch(tmp_path, node, port):
     """Starts both nodes' scripts on this machine; the placement, and what every rank found."""
 
     def start(name, words):
         if not all(map(importlib.util.find_spec, ("accelerate", "deepspeed"))):
             pytest.skip("there is no Accelerate or DeepSpeed here, which are of the extra gpuops[launch]")
         layout = parse_layout(words)
-        shapes = [node(f"n{n}", f"127.0.0.{n}", layout.ranks // 2) for n in (1, 2)]
+        shapes = [node(f"n{n}", layout.ranks // 2, f"127.0.0.{n}") for n in (1, 2)]
         placement = place(layout, shapes)
         target = find_target(name)
         script = str(Path(__file__).with_name("accelerating.py"))
-        job = Job(script, (str(tmp_path),), port=free_port(), env=environment_of(placement, target.engine))
+        job = Job(script, (str(tmp_path),), port=port, env=environment_of(placement, target.engine))
         write(render(target, placement, job), tmp_path / "launch")
         with ExitStack() as running:
             for each in ("n1", "n2"):

@@ -10,10 +10,9 @@ import pytest
 
 from gpuops.errors import TemplateError
 from gpuops.layout import parse_layout
-from gpuops.placement import GpuShape, NodeShape, place
+from gpuops.placement import place
 from gpuops.render import Job, find_target, render, write
 
-PAIRS = {(a, b): "NV18" for a in range(8) for b in range(8) if a != b}
 ACCELERATE = [
     "dp=8,mbs=2,recompute=full",
     "dp=2,pp=2,tp=2,mbs=2,chunks=8,zero=1,sp=true,recompute=full",
@@ -22,9 +21,9 @@ ACCELERATE = [
 FSDP = ["dp=8", "dp=4,tp=2", "dp=2,cp=2,tp=2", "dp=4,tp=2,ep=4,sp=true", "dp=4,pp=2,chunks=2", "dp=2,pp=2,tp=2"]
 
 
-def placed(layout):
-    gpus = tuple(GpuShape(n, f"GPU-{n}", f"0000:{n:02x}:00.0", 0, None, 0) for n in range(8))
-    return place(layout, [NodeShape("n1", "n1", gpus, ("L0",), None, "n1", PAIRS)])
+@pytest.fixture
+def placed(node):
+    return lambda layout: place(layout, [node("n1", 8)])
 
 
 def ask(library, questions):
@@ -43,7 +42,7 @@ def ask(library, questions):
     return json.loads(done.stdout.splitlines()[-1])
 
 
-def test_accelerate_tells_megatron_the_layout(tmp_path):
+def test_accelerate_tells_megatron_the_layout(tmp_path, placed):
     layouts = [parse_layout(words) for words in ACCELERATE]
     for index, layout in enumerate(layouts):
         write(render(find_target("accelerate-megatron"), placed(layout), Job()), tmp_path / str(index))
@@ -72,7 +71,7 @@ def test_accelerate_tells_megatron_the_layout(tmp_path):
         assert {name: told[name] for name in expected} == expected
 
 
-def test_megatron_fsdp_has_a_mesh_where_we_render_it():
+def test_megatron_fsdp_has_a_mesh_where_we_render_it(placed):
     layouts = [parse_layout(f"{words},zero={zero}") for words in FSDP for zero in (2, 3)]
     rendered = []
     for layout in layouts:

@@ -3,7 +3,6 @@
 import importlib.util
 import json
 import os
-import socket
 import statistics
 import subprocess
 import sys
@@ -12,15 +11,14 @@ from pathlib import Path
 import pytest
 
 from gpuops.layout import parse_layout
-from gpuops.placement import GpuShape, NodeShape, place
+from gpuops.placement import place
 from gpuops.render import Job, environment_of, find_target, render, write
 
-GPUS = tuple(GpuShape(n, f"GPU-{n}", f"0000:{n:02x}:00.0", None, f"mlx5_{n}", 0) for n in range(4))
-PAIRS = {(a, b): "NV18" for a in range(4) for b in range(4) if a != b}
+RANKS = 4
 
 
 @pytest.fixture
-def train(tmp_path):
+def train(tmp_path, node, port):
     """Starts four ranks by a target's script, which train on its module of every layout.
 
     For every layout: its placement, and what every rank found.
@@ -33,11 +31,10 @@ def train(tmp_path):
         found.mkdir()
         folders = [tmp_path / f"launch{n}" for n in range(len(layouts))]
         words = (str(found), *(str(folder / module) for folder in folders[1:]))
-        plans = [place(parse_layout(*layout), [NodeShape("here", "127.0.0.1", GPUS, (), None, "here", PAIRS)])
-                 for layout in layouts]  # fmt: skip
+        plans = [place(parse_layout(*layout), [node("here", RANKS, "127.0.0.1")]) for layout in layouts]
         for plan, folder in zip(plans, folders, strict=True):
             env = environment_of(plan, target.engine)
-            job = Job(str(Path(__file__).with_name(script)), words, port=free_port(), env=env)
+            job = Job(str(Path(__file__).with_name(script)), words, port=port, env=env)
             write(render(target, plan, job), folder)
         done = subprocess.run(
             [folders[0] / "run-here.sh"], cwd=tmp_path, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
@@ -45,16 +42,10 @@ def train(tmp_path):
             text=True, timeout=120, check=False,
         )  # fmt: skip
         assert done.returncode == 0, done.stdout
-        ranks = [json.loads((found / f"{rank}.json").read_text()) for rank in range(len(GPUS))]
+        ranks = [json.loads((found / f"{rank}.json").read_text()) for rank in range(RANKS)]
         return list(zip(plans, zip(*ranks, strict=True), strict=True))
 
     return run
-
-
-def free_port():
-    with socket.socket() as probe:
-        probe.bind(("127.0.0.1", 0))
-        return probe.getsockname()[1]
 
 
 def assert_in_groups(plan, finds):

@@ -6,34 +6,26 @@ import os
 import shutil
 import subprocess
 import sys
-from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from gpuops.layout import parse_layout
-from gpuops.placement import GpuShape, NodeShape, place
+from gpuops.placement import place
 from gpuops.render import Job, environment_of, find_target, render, write
-
-PAIRS = {(a, b): "NV18" for a in range(4) for b in range(4) if a != b}
-
-
-def node(name):
-    gpus = tuple(GpuShape(n, f"GPU-{name}-{n}", f"0000:{n:02x}:00.0", 0, f"mlx5_{n}", 0) for n in range(4))
-    return NodeShape(name, name, gpus, ("L0",), None, name, PAIRS)
 
 
 @pytest.mark.parametrize(
     "words", ["dp=8,zero=0", "dp=8,zero=1,mbs=2,chunks=3", "dp=8,zero=2,offload=cpu", "dp=8,zero=3,offload=nvme"]
 )
-def test_the_libraries_read_what_was_meant(tmp_path, words):
+def test_the_libraries_read_what_was_meant(tmp_path, node, words):
     if not all(map(importlib.util.find_spec, ("deepspeed", "accelerate"))):
         pytest.skip("there is no DeepSpeed or Accelerate here, which are of the extra gpuops[launch]")
-    placement = place(parse_layout(words), [node("n1"), node("n2")])
+    placement = place(parse_layout(words), [node("n1", 4), node("n2", 4)])
     for name in ("deepspeed", "accelerate-deepspeed"):
         target = find_target(name)
         write(render(target, placement, Job(env=environment_of(placement, target.engine))), tmp_path / name)
-    whole_node = place(parse_layout("tp=4"), [node("n1")])
+    whole_node = place(parse_layout("tp=4"), [node("n1", 4)])
     write(render(find_target("deepspeed-inference"), whole_node, Job()), tmp_path / "deepspeed-inference")
     done = subprocess.run(
         [sys.executable, "-W", "ignore", Path(__file__).with_name("reading.py"), tmp_path, str(placement.layout.dp)],
@@ -56,10 +48,10 @@ def test_the_libraries_read_what_was_meant(tmp_path, words):
     }
 
 
-def test_ssh_reads_the_rendered_configuration(tmp_path):
+def test_ssh_reads_the_rendered_configuration(tmp_path, node):
     if shutil.which("ssh") is None:
         pytest.skip("there is no ssh on this machine")
-    placement = place(parse_layout("dp=8"), [replace(node(name), address=f"{name}.example") for name in ("n1", "n2")])
+    placement = place(parse_layout("dp=8"), [node(name, 4, f"{name}.example") for name in ("n1", "n2")])
     write(render(find_target("env"), placement, Job()), tmp_path)
     for name in ("n1", "n2"):
         words = ["ssh", "-G", "-F", tmp_path / "ssh_config", name]

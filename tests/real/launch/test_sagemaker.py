@@ -9,25 +9,19 @@ from pathlib import Path
 import pytest
 
 from gpuops.layout import parse_layout
-from gpuops.placement import GpuShape, NodeShape, place
+from gpuops.placement import place
 from gpuops.render import Job, find_target, render, write
 
 SDK = Path(sys.prefix) / "sagemaker" / "bin" / "python"
 """In an environment of its own, which the Makefile makes: it pins other versions of what is needed here."""
-PAIRS = {(a, b): "NV18" for a in range(8) for b in range(8) if a != b}
-
-
-def node(name):
-    gpus = tuple(GpuShape(n, f"GPU-{name}-{n}", f"0000:{n:02x}:00.0", 0, f"mlx5_{n}", 0) for n in range(8))
-    return NodeShape(name, name, gpus, ("L0",), None, name, PAIRS)
 
 
 @pytest.fixture
-def estimator(tmp_path):
+def estimator(tmp_path, node):
     """Renders two instances' estimator; its path."""
 
     def make(words, order):
-        placement = place(parse_layout(words, order), [node("n1"), node("n2")])
+        placement = place(parse_layout(words, order), [node("n1", 8), node("n2", 8)])
         write(render(find_target("sagemaker"), placement, Job(args=("--lr=1e-4",))), tmp_path)
         return tmp_path / "estimator.py"
 
