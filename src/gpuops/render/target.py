@@ -70,8 +70,8 @@ def _in_folder(folder: Path, origin: str) -> Iterator[tuple[str, Target]]:
         if path.name[0] in "._":
             continue
         if path.is_dir() and (path / "target.yml").exists():
-            files = {_output(p.relative_to(path)): p for p in sorted(path.rglob(f"*{_SUFFIX}"))}
-            yield path.name, _described(load(path / "target.yml"), path.name, path, origin, files)
+            files = {_output(p.relative_to(path)): p for p in path.rglob(f"*{_SUFFIX}")}
+            yield path.name, _described(load(path / "target.yml"), path.name, path, origin, dict(sorted(files.items())))
         elif path.is_file() and path.suffix == _SUFFIX:
             name = path.name.split(".", 1)[0]
             yield name, _described(_front(path), name, path, origin, {path.name.removesuffix(_SUFFIX): path})
