@@ -1,28 +1,14 @@
-"""One training step of rendered pipeline.py, on the CPU: every rank writes what it stood in and what came out.
-
-step_in_pipeline.py FOLDER [FILE …]: where rank files go, and modules of other layouts beside the one on the path.
-"""
+"""One training step of rendered pipeline.py, on the CPU: see stepping.py."""
 
 import copy
-import importlib.util
-import json
-import sys
-from pathlib import Path
 
 import pipeline
+import stepping
 import torch
 import torch.distributed as dist
 from torch.nn.functional import mse_loss
 
 WIDTH = 8
-
-
-def load(path):
-    """The module of another layout."""
-    spec = importlib.util.spec_from_file_location("other", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def train(module, planned, layers, sample, target):
@@ -51,19 +37,12 @@ def step(module):
     mse_loss(alone(samples.flatten(0, 1)), targets.flatten(0, 1)).backward()
     for stepped, parameter in zip(mine.parameters(), stages[stage].parameters(), strict=True):
         torch.testing.assert_close(stepped.grad, parameter.grad)
-    groups = {axis: dist.get_process_group_ranks(planned.get_group(axis)) for axis in module.AXES}
-    return {"groups": groups, "losses": losses, "expected": mse_loss(alone(samples[replica]), targets[replica]).item()}
-
-
-def main():
-    """Step in the pipeline of every layout."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    found = [step(module) for module in (pipeline, *map(load, sys.argv[2:]))]
-    Path(sys.argv[1], f"{dist.get_rank()}.json").write_text(json.dumps(found))
-    dist.barrier()
-    dist.destroy_process_group()
+    return {
+        "groups": stepping.groups_on(planned, module.AXES),
+        "losses": losses,
+        "expected": mse_loss(alone(samples[replica]), targets[replica]).item(),
+    }
 
 
 if __name__ == "__main__":
-    main()
+    stepping.step_on_each(pipeline, step)

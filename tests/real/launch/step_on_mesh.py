@@ -1,29 +1,14 @@
-"""One training step of rendered mesh.py, on the CPU: every rank writes what it stood in and what came out.
-
-step_on_mesh.py FOLDER [FILE …]: where rank files go, and modules of other layouts beside the one that is on the path.
-"""
+"""One training step of rendered mesh.py, on the CPU: see stepping.py."""
 
 import copy
-import importlib.util
-import json
-import sys
-from pathlib import Path
 
 import mesh
+import stepping
 import torch
-import torch.distributed as dist
 from torch.distributed.tensor import DTensor
 from torch.distributed.tensor.parallel import ColwiseParallel, RowwiseParallel, parallelize_module
 
 WIDTH = 8
-
-
-def load(path):
-    """The module of another layout."""
-    spec = importlib.util.spec_from_file_location("other", path)
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
 
 
 def held(parameter):
@@ -58,19 +43,13 @@ def step(module):
     expected, whole = train(alone, samples.flatten(0, 1), targets.flatten(0, 1))
     for stepped, parameter in zip(model.parameters(), alone.parameters(), strict=True):
         torch.testing.assert_close(stepped.full_tensor(), parameter)
-    groups = {axis: dist.get_process_group_ranks(planned.get_group(axis)) for axis in module.AXES}
-    return {"groups": groups, "loss": loss, "expected": expected, "held": between / whole}
-
-
-def main():
-    """Step on the mesh of every layout."""
-    torch.set_num_threads(1)
-    dist.init_process_group("gloo")
-    found = [step(module) for module in (mesh, *map(load, sys.argv[2:]))]
-    Path(sys.argv[1], f"{dist.get_rank()}.json").write_text(json.dumps(found))
-    dist.barrier()
-    dist.destroy_process_group()
+    return {
+        "groups": stepping.groups_on(planned, module.AXES),
+        "loss": loss,
+        "expected": expected,
+        "held": between / whole,
+    }
 
 
 if __name__ == "__main__":
-    main()
+    stepping.step_on_each(mesh, step)
