@@ -19,9 +19,10 @@ _NO_DRIVER = (
 
 def nvidia_smi(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     """What ``nvidia-smi WORDS`` prints."""
-    if words and words[0] in FORMS:
-        return _refusal(node) or reset(node, words, root=root)
-    return _refusal(node) or _answer(node, list(words))
+    refused = _refusal(node)
+    if refused:
+        return refused
+    return reset(node, words, root=root) if words and words[0] in FORMS else _answer(node, list(words))
 
 
 def _refusal(node: Node) -> Answer | None:

@@ -23,7 +23,7 @@ def reset(node: Node, words: Sequence[str], *, root: bool) -> Answer:
         return Answer(out="Unable to reset this GPU because of insufficient permissions.\n", code=_NOT_PERMITTED)
     held = [gpu for gpu in meant if gpu.processes or _is_held(node)]
     if held:
-        return Answer(out=f"{_refusal(held[0])}Terminating early due to previous errors.\n", code=_IN_USE)
+        return Answer(out=f"{_in_use(held[0])}Terminating early due to previous errors.\n", code=_IN_USE)
     done = "".join(f"GPU {gpu.bus_id} was successfully reset.\n" for gpu in meant)
     fresh = node.changes.reset | {gpu.index for gpu in meant}
     return Answer(out=f"{done}All done.\n", becomes=replace(node.changes, reset=fresh))
@@ -37,7 +37,7 @@ def _is_held(node: Node) -> bool:
     return any(unit in node.services and node.services[unit].active == "active" for unit in _HOLDERS)
 
 
-def _refusal(gpu: Gpu) -> str:
+def _in_use(gpu: Gpu) -> str:
     return (
         f"GPU {gpu.bus_id} is currently in use by one or more other processes (e.g. Fabric Manager, CUDA application, "
         "graphics application such as an X server, or a monitoring application such as another instance of "
