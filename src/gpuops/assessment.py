@@ -36,7 +36,13 @@ def _detected(facts: Facts, profiles: Sequence[Profile]) -> Profile:
 
 def assess(checks: Sequence[Check], facts: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> list[Verdict]:
     """The verdicts of every node, in order, then those of checks over the nodes of each profile."""
-    verdicts = [v for node, known in facts.items() for v in judge_node(checks, known, profiles[node])]
+    alone = [v for node, known in facts.items() for v in judge_node(checks, known, profiles[node])]
+    return alone + compare(checks, facts, profiles)
+
+
+def compare(checks: Sequence[Check], facts: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> list[Verdict]:
+    """The verdicts of the checks over the nodes of each profile."""
+    verdicts: list[Verdict] = []
     for name in dict.fromkeys(profile.name for profile in profiles.values()):
         alike = {node: known for node, known in facts.items() if profiles[node].name == name}
         for check in (c for c in checks if c.scope == "group"):

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import datetime as dt
+import gc
 import json
 import multiprocessing
 import pickle
@@ -34,6 +35,10 @@ class Facts:
         """The value of ``probe``, or why there is none."""
         value = self.values.get(probe.name, Unknown(f"{probe.name} was not asked"))
         return cast("T | Unknown", value)
+
+    def only(self, probes: Iterable[Probe[Any]]) -> Facts:
+        """The same facts with the values of ``probes`` alone."""
+        return replace(self, values={p.name: self.values[p.name] for p in probes if p.name in self.values}, answers=())
 
     def with_answer(self, answer: Completed, probe: Probe[Any]) -> Facts:
         """The same facts and what ``answer``, which came later, tells ``probe``."""
@@ -89,7 +94,7 @@ def _saved(answer: Completed) -> dict[str, Any]:
 def load(path: Path, probes: Sequence[Probe[Any]]) -> Facts:
     """The facts saved in ``path``, read with today's parsers; `InputError` where it is not such a document."""
     try:
-        document = json.loads(path.read_text("utf-8"))
+        document = json.loads(path.read_bytes().decode())
         if document["schema"] != SCHEMA:
             raise InputError(f"{path}: schema {document['schema']} is not {SCHEMA}; save the facts again")
         node = _of_type("node", document["node"], str)
@@ -130,28 +135,45 @@ def _of_type(key: str, value: Any, wanted: type | tuple[type, ...]) -> Any:
 
 def load_folder(folder: Path, probes: Sequence[Probe[Any]]) -> list[Facts]:
     """The facts of every ``*.json`` in ``folder``, by name."""
+    return of_folder(folder, probes, lambda facts: facts)
+
+
+def of_folder(folder: Path, probes: Sequence[Probe[Any]], work: Callable[[Facts], T]) -> list[T]:
+    """What ``work`` makes of the facts of every ``*.json`` in ``folder``, by name.
+
+    Many are read side by side: ``work`` must be pure, and the less it gives the less is handed between processes.
+    """
     files = sorted(folder.glob("*.json")) if folder.is_dir() else []
     if not files:
         raise InputError(f"{folder}: no saved facts there; make some with: gpuops facts --save {folder}")
+
+    def read_one(file: Path) -> T:
+        return work(load(file, probes))
+
     if len(files) < _MANY or "fork" not in multiprocessing.get_all_start_methods():
-        return [load(file, probes) for file in files]
-    return _load_side_by_side(files, probes)
+        return [read_one(file) for file in files]
+    return _side_by_side(read_one, files)
 
 
-def _load_side_by_side(files: Sequence[Path], probes: Sequence[Probe[Any]]) -> list[Facts]:
-    """The facts of many files, by a process for each core; by this one where a probe's values cannot be handed over."""
+def _side_by_side(work: Callable[[Path], T], files: Sequence[Path]) -> list[T]:
+    """What ``work`` makes of each file, by a process for each core; by this one where that cannot be handed over."""
     context = multiprocessing.get_context("fork")  # probes hold functions, which only a fork can take along
-    with ProcessPoolExecutor(mp_context=context, initializer=_with.extend, initargs=(probes,)) as readers:
+    with ProcessPoolExecutor(mp_context=context, initializer=_begin, initargs=(work,)) as readers:
         try:
-            return list(readers.map(_load_one, files, chunksize=_MANY // 4))
+            return list(readers.map(_go_on, files, chunksize=_MANY // 4))
         except (pickle.PicklingError, AttributeError, TypeError):
             readers.shutdown(cancel_futures=True)
-    return [load(file, probes) for file in files]
+    return [work(file) for file in files]
 
 
 _MANY = 64
-_with: list[Probe[Any]] = []
+_works: list[Callable[[Path], Any]] = []
 
 
-def _load_one(file: Path) -> Facts:
-    return load(file, _with)
+def _begin(work: Callable[[Path], Any]) -> None:
+    gc.disable()  # a reader ends before there is garbage worth looking for
+    _works.append(work)
+
+
+def _go_on(file: Path) -> Any:
+    return _works[-1](file)

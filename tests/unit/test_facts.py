@@ -177,6 +177,13 @@ def test_many_files_are_loaded_in_order_and_say_the_same_as_one(many):
     assert loaded[-1].values == facts.load(many / "n1.json", PROBES).values
 
 
+def test_of_many_files_only_what_is_made_of_them_comes_back(many):
+    made = facts.of_folder(many, PROBES, lambda found: found.only([UPTIME, LIMITS]))
+    assert [found.node for found in made] == [*(f"m{number:03}" for number in range(200)), "n1"]
+    assert {tuple(found.values) for found in made} == {("uptime", "limits")}
+    assert made[0][WORDS] == Unknown("words was not asked")
+
+
 def test_a_file_among_many_that_is_no_facts_is_named(many):
     (many / "m100.json").write_text("{}", "utf-8")
     with pytest.raises(InputError, match=r"m100\.json: not facts"):

@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -44,10 +45,34 @@ def expected_of(hosts: Iterable[Host], known: Mapping[str, Facts]) -> dict[str, 
 
 def unhealthy(known: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> dict[str, str]:
     """The nodes that fail a quick check, each with the checks that it fails."""
+    checks = quick_checks()
+    return failing(checks, {node: looked_at(checks, known[node], profile) for node, profile in profiles.items()})
+
+
+@dataclass(frozen=True)
+class Health:
+    """What checks say of one node alone, and the ``facts`` by which it is compared with others of its profile."""
+
+    profile: Profile
+    fails: tuple[str, ...]
+    facts: Facts
+
+
+def looked_at(checks: Sequence[Check], facts: Facts, profile: Profile) -> Health:
+    """The health of one node, small enough to be handed between processes."""
+    from gpuops.judging import judge_node, probes_of
+
+    fails = tuple(verdict.check for verdict in judge_node(checks, facts, profile) if verdict.status == "fail")
+    return Health(profile, fails, facts.only(probes_of(check for check in checks if check.scope == "group")))
+
+
+def failing(checks: Sequence[Check], health: Mapping[str, Health]) -> dict[str, str]:
+    """The nodes that fail one of ``checks``, each with those that it fails, by itself or beside the others."""
     from gpuops import assessment
 
-    failed: dict[str, list[str]] = {}
-    for verdict in assessment.assess(quick_checks(), {node: known[node] for node in profiles}, profiles):
+    failed = {node: list(seen.fails) for node, seen in health.items()}
+    profiles = {node: seen.profile for node, seen in health.items()}
+    for verdict in assessment.compare(checks, {node: seen.facts for node, seen in health.items()}, profiles):
         if verdict.status == "fail" and verdict.node:
-            failed.setdefault(verdict.node, []).append(verdict.check)
-    return {node: f"fails {', '.join(checks)}" for node, checks in failed.items()}
+            failed[verdict.node].append(verdict.check)
+    return {node: f"fails {', '.join(checks)}" for node, checks in failed.items() if checks}

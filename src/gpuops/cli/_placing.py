@@ -13,11 +13,10 @@ import click
 from gpuops.cli._options import Target, saved_host, target_options, tell
 
 if TYPE_CHECKING:
-    from gpuops.facts import Facts
+    from gpuops.cli._candidates import Candidate, Candidates
     from gpuops.inventory import Host
     from gpuops.layout import Engine, Layout, ModelSpec
     from gpuops.placement import NodeShape, Placement
-    from gpuops.probing import Probe
 
 
 @dataclass(frozen=True)
@@ -42,9 +41,13 @@ class Placing:
     @functools.cached_property
     def hosts(self) -> list[Host]:
         """The chosen hosts; with ``--from`` and no inventory, one for each saved node."""
-        if self.folder is None or self.target.name != "this machine" or self.target.limit:
+        if self.folder is None or self._has_inventory:
             return self.target.judged_hosts
-        return [saved_host(known.node, self.folder) for known in self._saved]
+        return [saved_host(node, self.folder) for node in self._known]
+
+    @property
+    def _has_inventory(self) -> bool:
+        return self.target.name != "this machine" or bool(self.target.limit)
 
     def placement(self, engine: Engine = "other", model: ModelSpec | None = None) -> Placement:
         """Every rank on a GPU of a healthy node; what was overridden or left out is told on stderr.
@@ -76,58 +79,39 @@ class Placing:
     @functools.cached_property
     def _shapes(self) -> list[NodeShape]:
         """The nodes that may be used; who is left out, and why, is told."""
-        from gpuops.cli._health import profiles_of, unhealthy
-        from gpuops.placement import shape_of
         from gpuops.probing import Unknown
 
         hosts = self.hosts  # a wrong one is told before any node is asked
-        known = self._facts()
-        out = {} if self.all_nodes else unhealthy(known, profiles_of(hosts, known))
+        found = {host.name: self._known[host.name] for host in hosts if host.name in self._known}
+        if self.folder is not None:
+            _tell_left_out({host.name: "no saved facts" for host in hosts if host.name not in found})
+        out = {} if self.all_nodes else self._candidates.ill(found)
         shapes = []
-        for host in hosts:
-            shape = shape_of(host, known[host.name]) if host.name in known else None
-            if isinstance(shape, Unknown):
-                out.setdefault(host.name, shape.why)
-            elif shape is not None and host.name not in out:
-                shapes.append(shape)
+        for node, candidate in found.items():
+            if isinstance(candidate.shape, Unknown):
+                out.setdefault(node, candidate.shape.why)
+            elif node not in out:
+                shapes.append(candidate.shape)
         _tell_left_out(out)
         return shapes
 
-    def _facts(self) -> dict[str, Facts]:
-        """The facts by node, saved or gathered; a node without any is told."""
+    @functools.cached_property
+    def _known(self) -> dict[str, Candidate]:
+        """Every node of which facts are saved, or can be gathered; one that does not answer is told."""
         from gpuops.cli._outcomes import reasons
 
         if self.folder is not None:
-            known = {facts.node: facts for facts in self._saved}
-            _tell_left_out({host.name: "no saved facts" for host in self.hosts if host.name not in known})
-            return {host.name: known[host.name] for host in self.hosts if host.name in known}
-        outcomes = self._gather()
+            hosts = self.target.judged_hosts if self._has_inventory else []
+            return self._candidates.saved(self.folder, {host.name: host for host in hosts})
+        outcomes = self._candidates.gathered(self.target)
         _tell_left_out({node: why for why, nodes in reasons(outcomes).items() for node in nodes})
         return {outcome.node: outcome.value for outcome in outcomes if outcome.value is not None}
 
     @functools.cached_property
-    def _saved(self) -> list[Facts]:
-        from gpuops.facts import load_folder
+    def _candidates(self) -> Candidates:
+        from gpuops.cli._candidates import Candidates
 
-        return load_folder(self.folder or Path(), _probes())
-
-    def _gather(self) -> list[Any]:
-        from gpuops import facts
-        from gpuops.fleet import uninterrupted
-
-        probes = _probes()
-        return uninterrupted(
-            self.target.each(lambda reach, host: facts.gather(host.name, reach.batch, probes), "reaching nodes")
-        )
-
-
-def _probes() -> list[Probe[Any]]:
-    """What the quick checks need, and what a node's shape is made of."""
-    from gpuops.cli._health import quick_probes
-    from gpuops.probes.pcie import pcie
-    from gpuops.probes.topo import topo
-
-    return quick_probes(topo, pcie)
+        return Candidates()
 
 
 def _tell_left_out(reasons: Mapping[str, str]) -> None:

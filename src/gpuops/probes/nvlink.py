@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, replace
+from functools import lru_cache
 
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Command
@@ -39,7 +40,7 @@ def parse_nvlink(text: str) -> tuple[GpuLinks, ...] | Unknown:
     last = -1
     for line in filter(str.strip, text.splitlines()):
         if (link := _LINK.fullmatch(line.rstrip())) and gpus and int(link[1]) not in links[last]:
-            links[last][int(link[1])] = Link(int(link[1]), float(link[2]) if link[2] else None)
+            links[last][int(link[1])] = _link(int(link[1]), link[2])
         elif (gpu := _GPU.fullmatch(line.strip())) and int(gpu[1]) not in gpus:
             last = int(gpu[1])
             gpus[last], links[last] = GpuLinks(last, gpu[2], gpu[3]), {}
@@ -49,6 +50,11 @@ def parse_nvlink(text: str) -> tuple[GpuLinks, ...] | Unknown:
             return Unknown(f'nvidia-smi nvlink -s: neither a GPU nor its next link: "{line.strip()[:80]}"')
     told = (replace(gpu, links=tuple(links[number].values())) for number, gpu in gpus.items())
     return tuple(told) or Unknown("nvidia-smi nvlink -s printed nothing")
+
+
+@lru_cache(maxsize=256)  # a node has hundreds of links that are alike
+def _link(index: int, gb_per_s: str | None) -> Link:
+    return Link(index, float(gb_per_s) if gb_per_s else None)
 
 
 nvlink: Probe[tuple[GpuLinks, ...]] = Probe(

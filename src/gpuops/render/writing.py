@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 from pathlib import Path, PurePosixPath
 
@@ -21,12 +22,20 @@ def write(files: Sequence[Rendered], folder: Path, *, force: bool = False) -> No
     there = [path for path in paths if path.exists()]
     if there and not force:
         raise OutputError(f"{there[0]}: exists already; --force overwrites, or choose another folder with -o")
-    for made, path in zip(files, paths, strict=True):
-        try:
-            path.parent.mkdir(parents=True, exist_ok=True)
-            replace_file(path, made.text.encode(), made.mode)
-        except OSError as error:
-            raise OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+    with ThreadPoolExecutor(_WRITERS) as writers:
+        list(writers.map(_write, files, paths))
+
+
+_WRITERS = 8
+"""Every file waits for the disk: what waits together, a journaling file system commits together."""
+
+
+def _write(made: Rendered, path: Path) -> None:
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+        replace_file(path, made.text.encode(), made.mode)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from error
 
 
 def standing(files: Sequence[Rendered], folder: Path) -> list[Rendered]:

@@ -13,6 +13,7 @@ from gpuops.cli.place import command
 from gpuops.errors import InputError, LayoutError
 from gpuops.layout import ModelSpec, parse_layout
 from gpuops.placement import GpuShape, NodeShape, place
+from gpuops.probes.driver import driver
 from gpuops.probes.nvidia_smi import smi
 from gpuops.probes.topo import topo
 from gpuops.report.page import Page
@@ -44,6 +45,11 @@ def topo_text():
     return "\n".join(["\t" + "\t".join(devices), *rows, "", *(f"  NIC{k}: mlx5_{k}" for k in range(4)), ""])
 
 
+def driver_text(version):
+    said = f"NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  {version}  Release Build\n"
+    return f"/proc/driver/nvidia/version\0{said}\0/proc/version\0Linux version 6.8.0\0"
+
+
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """A folder with an inventory of three nodes and their saved facts; gpu02 has a GPU to be replaced."""
@@ -56,7 +62,9 @@ def project(tmp_path, monkeypatch):
 
 
 def save(folder, node, *texts):
-    answers = tuple(Completed(node, probe.question, 0, text) for probe, text in zip((smi, topo), texts, strict=True))
+    answers = tuple(
+        Completed(node, probe.question, 0, text) for probe, text in zip((smi, topo, driver), texts, strict=False)
+    )
     (folder / f"{node}.json").write_text(facts.to_document(facts.Facts(node, NOON, {}, answers)))
 
 
@@ -95,6 +103,14 @@ def test_an_unhealthy_node_is_left_out_and_told_unless_all_are_wanted(project):
     assert nodes(run_document(*words)) == ["gpu01", "gpu03"]
     assert "gpuops: left out: gpu02: fails row-remap-failed\n" in run(*words).output
     assert nodes(run_document(*words, "--all-nodes")) == ["gpu01", "gpu02"]
+
+
+def test_a_node_that_differs_from_the_others_is_left_out_by_the_others_of_the_inventory_alone(project):
+    for name, version in {"gpu01": "580.95.05", "gpu02": "580.95.05", "gpu03": "570.86.10"}.items():
+        save(project / "facts", name, smi_text(), topo_text(), driver_text(version))
+    words = ("-i", "prod.yml", "--layout", "tp=4")
+    assert "gpuops: left out: gpu03: fails driver-agrees\n" in run(*words).output
+    assert "left out" not in run(*words, "-l", "gpu01:gpu03").output
 
 
 def test_a_node_of_which_too_little_is_known_is_left_out_even_of_all(project):

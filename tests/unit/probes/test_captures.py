@@ -77,6 +77,12 @@ def test_a_gpu_has_the_numbers_that_its_capture_prints(name):
         assert gpu.address == printed["id"].lower()[-12:]
 
 
+@pytest.mark.parametrize("name", [name for name in captures(expected=True) if name.startswith("nvsmi_xml/")])
+def test_what_is_skipped_in_an_answer_indented_as_nvidia_smi_does_changes_nothing(name):
+    text = read(name)
+    assert parse_xml(text) == parse_xml(re.sub(r"\n[ \t]+", "\n", text))
+
+
 @pytest.mark.parametrize("name", [name for name in captures(expected=True) if not name.startswith("inventory/")])
 def test_the_first_half_of_a_capture_never_claims_more_than_the_whole(name):
     text = read(name)

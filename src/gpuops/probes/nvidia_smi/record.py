@@ -11,6 +11,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from gpuops.probes.nvidia_smi.gpu import Gpu, Process, RemappedRows, canonical_address
@@ -48,6 +49,7 @@ def _number(unit: str) -> Callable[[str], float | None]:
     """A reader of decimal numbers with ``unit`` (a regular expression) behind them; anything else is None."""
     pattern = re.compile(rf"(-?[0-9]{{1,15}}(?:\.[0-9]{{1,9}})?){unit}")
 
+    @lru_cache(maxsize=1024)  # what the GPUs of a cluster say is much the same
     def read(text: str) -> float | None:
         found = pattern.fullmatch(bare(text))
         return float(found[1]) if found else None
@@ -59,6 +61,7 @@ def _integer(unit: str = "") -> Callable[[str], int | None]:
     """As `_number`, for whole numbers."""
     pattern = re.compile(rf"(-?[0-9]{{1,15}}){unit}")
 
+    @lru_cache(maxsize=1024)
     def read(text: str) -> int | None:
         found = pattern.fullmatch(bare(text))
         return int(found[1]) if found else None
@@ -161,6 +164,12 @@ _ECC_KINDS = {
         "double_bit/total",
     ),
 }
+
+SECTIONS = sorted(
+    {path.partition("/")[0] for _, paths in _TABLE.values() for path in paths if "/" in path}
+    | {"clocks_event_reasons", "clocks_throttle_reasons", "ecc_errors", "remapped_rows", "processes", "mig_devices"}
+)
+"""The sections of a GPU's answer that a `Gpu` is read from."""
 
 
 def gpu_of(record: Record, index: int) -> Gpu | Unknown:

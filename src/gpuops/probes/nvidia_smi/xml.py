@@ -7,13 +7,15 @@ from xml.etree import ElementTree as ET
 
 from gpuops.probes.nvidia_smi.answer import Answer, smi_of
 from gpuops.probes.nvidia_smi.gpu import Smi
-from gpuops.probes.nvidia_smi.record import Record
+from gpuops.probes.nvidia_smi.record import FAULTS, SECTIONS, Record
 from gpuops.probing import Unknown
 
 _OPENING, _CLOSING = "<nvidia_smi_log>", "</nvidia_smi_log>"
 _DEEPEST = 12
-_UNREAD = re.compile(r"<(supported_clocks|accounted_processes)>(?:[^<]*<(?!/?gpu\b|/?\1>))*[^<]*</\1>")
+_LISTS = re.compile(r"<(supported_clocks|accounted_processes)>(?:[^<]*<(?!/?gpu\b|/?\1>))*[^<]*</\1>")
 """Long lists that no `Gpu` holds, 4 to 8 of 10 bytes of an answer; cut only where one ends within its own GPU."""
+_UNREAD = re.compile(rf"\n\t\t<(?!(?:{'|'.join(SECTIONS)})>)(\w+)>(?:\n\t\t\t.*)*\n\t\t</\1>")
+"""As nvidia-smi indents them, all sections of a GPU that no `Gpu` is read from: those lists, and as much again."""
 
 
 def split_document(text: str) -> tuple[str, str]:
@@ -39,11 +41,18 @@ def read_xml(text: str) -> Answer | Unknown:
     if not body.endswith(_CLOSING):
         return Unknown("the XML of nvidia-smi is cut short" if body else "nvidia-smi printed no XML")
     try:
-        root = ET.fromstring(_UNREAD.sub("", body))  # noqa: S314 - the DOCTYPE is cut off, so nothing is declared
+        root = ET.fromstring(_shortened(body))  # noqa: S314 - the DOCTYPE is cut off, so nothing is declared
     except ET.ParseError as error:
         return Unknown(f"the XML of nvidia-smi is damaged: {error}")
     fields = {child.tag: child.text or "" for child in root if child.tag != "gpu"}
     return Answer(fields, [_record(child) for child in root if child.tag == "gpu"])
+
+
+def _shortened(body: str) -> str:
+    """The XML without what no `Gpu` holds; only the lists are cut where a word in it may be the fault of a field."""
+    if not any(word in body for word in FAULTS):
+        body = _UNREAD.sub("", body)
+    return _LISTS.sub("", body)
 
 
 def _record(gpu: ET.Element) -> Record:

@@ -1,4 +1,5 @@
 import time
+from xml.etree import ElementTree as ET
 
 import pytest
 from hypothesis import given
@@ -86,6 +87,13 @@ def answer(*bodies, attached=None):
     )
 
 
+def indented(body):
+    """The same over many lines, as nvidia-smi prints it."""
+    root = ET.fromstring(answer(body))
+    ET.indent(root, "\t")
+    return "".join("\n\t\t" + ET.tostring(part, encoding="unicode").rstrip() for part in root.find("gpu"))
+
+
 def gpu(body):
     value = parse_xml(answer(body))
     assert isinstance(value, Smi)
@@ -113,6 +121,10 @@ def test_every_field_of_a_gpu_is_read_with_its_unit():
     assert value.faulty_fields == ()
 
 
+def test_lines_and_tabs_change_nothing():
+    assert gpu(indented(HOPPER)) == gpu(HOPPER)
+
+
 def test_ecc_errors_are_sram_and_dram_together_whatever_the_schema_calls_them():
     value = gpu(HOPPER)
     assert (value.ecc_uncorrected_volatile, value.ecc_corrected_volatile, value.ecc_uncorrected_aggregate) == (10, 5, 7)
@@ -138,6 +150,7 @@ def test_ecc_errors_are_sram_and_dram_together_whatever_the_schema_calls_them():
     ],
 )
 def test_older_schemas_say_the_same_under_other_names(body, field, expected):
+    assert getattr(gpu(indented(body)), field) == expected
     assert getattr(gpu(body), field) == expected
 
 
@@ -202,6 +215,12 @@ def test_a_list_that_no_gpu_holds_changes_nothing_and_never_swallows_what_follow
     unclosed, unopened = clocks[: clocks.index("</supported")], clocks[clocks.index("</supported") :]
     assert isinstance(parse_xml(answer(unclosed, HOPPER, unopened)), Unknown)
     assert isinstance(parse_xml(answer(clocks + clocks.replace("</value>", "") + unopened)), Unknown)
+
+
+def test_a_fault_is_told_also_where_it_stands_in_a_section_that_no_gpu_holds():
+    clocks = "\n\t\t<clocks>\n\t\t\t<sm_clock>{}</sm_clock>\n\t\t</clocks>\n"
+    assert gpu(clocks.format("1980 MHz") + HOPPER).faulty_fields == ()
+    assert gpu(clocks.format("Unknown Error") + HOPPER).faulty_fields == ("clocks/sm_clock",)
 
 
 def test_lists_without_an_end_are_given_up_in_linear_time():
