@@ -15,7 +15,8 @@ from gpuops.layout import Engine, parse_order
 HEAD = re.compile(r"\A\{#-?(.*?)-?#\}\n?", re.DOTALL)
 """A template's first comment, where a single-file target says what it is."""
 _SUFFIX = ".j2"
-_KEYS = ("about", "start", "order", "engine", "rules", "executable", "note")
+_SHARED_KEYS = ("rules", "note")
+_KEYS = ("about", "start", "order", "engine", "executable", "like", *_SHARED_KEYS)
 _ENGINES: tuple[Engine, ...] = ("megatron", "deepspeed", "fsdp", "ddp", "other")
 
 
@@ -90,14 +91,13 @@ def _front(path: Path) -> Node:
 
 
 def _described(about: Node, name: str, path: Path, origin: str, files: Mapping[str, Path]) -> Target:
-    says = about.only(_KEYS, "in a launch target")
+    own = about.only(_KEYS, "in a launch target")
+    shared = _shared(own["like"], path.parent) if "like" in own else {}
+    says = {**shared, **own}
     words = {key: says[key].text() for key in ("about", "start", "note") if key in says}
     engine = says["engine"].text() if "engine" in says else "other"
     if engine not in _ENGINES:
         raise says["engine"].fail(f"{says['engine'].kind} is not one of {', '.join(_ENGINES)}")
-    rules = (
-        [rule.only(("refuse_if", "because"), "in a rule") for rule in says["rules"].list()] if "rules" in says else []
-    )
     return Target(
         name,
         path,
@@ -105,10 +105,24 @@ def _described(about: Node, name: str, path: Path, origin: str, files: Mapping[s
         files,
         orders=tuple(_orders(says["order"])) if "order" in says else (),
         engine=next(e for e in _ENGINES if e == engine),
-        rules=tuple(Rule(rule["refuse_if"].text(), rule["because"].text()) for rule in rules),
+        rules=(*_rules(shared), *_rules(own)),
         executable=tuple(item.text() for item in says["executable"].list()) if "executable" in says else (),
         **words,
     )
+
+
+def _shared(like: Node, folder: Path) -> Mapping[str, Node]:
+    """What several targets say alike, in one file: ``like: _pods.yml``, beside the target or built in."""
+    found = [place / like.text() for place in (folder, builtin("templates")) if (place / like.text()).is_file()]
+    if not found or found[0].name != like.text():
+        raise like.fail("like needs the name of a file in templates/, as _pods.yml")
+    return load(found[0]).only(_SHARED_KEYS, "in what launch targets share")
+
+
+def _rules(says: Mapping[str, Node]) -> Iterator[Rule]:
+    for item in says["rules"].list() if "rules" in says else ():
+        rule = item.only(("refuse_if", "because"), "in a rule")
+        yield Rule(rule["refuse_if"].text(), rule["because"].text())
 
 
 def _orders(says: Node) -> Iterator[str]:

@@ -36,7 +36,7 @@ def one_file(project, text, name="mine.sh.j2"):
 
 def folder(project, about, **files):
     place_ = project / "templates" / "mine"
-    place_.mkdir()
+    place_.mkdir(exist_ok=True)
     (place_ / "target.yml").write_text(about)
     for name, text in files.items():
         (place_ / name.replace("__", ".")).write_text(text)
@@ -142,6 +142,24 @@ def test_a_system_with_another_rank_order_is_refused_where_that_matters(project)
         render(target, placed(), Job())
     assert render(target, placed("dp=4,tp=2"), Job())
     assert render(target, place(parse_layout("dp=2,pp=2,tp=2", "tp-pp-dp"), [node("n1"), node("n2")]), Job())
+
+
+def test_what_several_targets_say_alike_stands_in_one_file_and_their_own_goes_with_it(project):
+    (project / "templates" / "_ours.yml").write_text(
+        "rules: [{refuse_if: layout.cp > 1, because: no cp}]\nnote: shared\n"
+    )
+    about = "rules: [{refuse_if: layout.pp > 1, because: no pp}]\nlike: _ours.yml\n"
+    target = folder(project, about, a__j2="x")
+    assert ([rule.because for rule in target.rules], target.note) == (["no cp", "no pp"], "shared")
+    assert folder(project, about + "note: own\n", a__j2="x").note == "own"
+    assert folder(project, "like: _pods.yml\n", a__j2="x").rules == find_target("jobset").rules
+    assert "_ours" not in targets()
+
+
+@pytest.mark.parametrize("like", ["_nosuch.yml", "../mine/target.yml", "[a]"])
+def test_only_a_file_in_templates_can_be_shared(project, like):
+    with pytest.raises(DocumentError, match=r"target\.yml:1:7: .*(_pods\.yml|found)"):
+        folder(project, f"like: {like}\n", a__j2="x")
 
 
 @pytest.mark.parametrize("about", ["abuot: x\n", "engine: horovod\n", "order: tp-xx\n", "rules: [{refuse: 1}]\n"])
