@@ -38,6 +38,12 @@ def test_every_warning_is_told_once(render):
     assert done.stdout.endswith("start: cd launch && ./run.sh\n")
 
 
+def test_the_files_of_all_nodes_are_one_word_and_no_line_but_the_command_is_wider_than_the_page(render):
+    said = render("-t", "torchrun,deepspeed").stdout.splitlines()
+    assert said[:2] == ["torchrun  launch/torchrun/", "  static-gpu[01-02].sh"]
+    assert [line for line in said if len(line) > 80 and not line.startswith("start: ")] == []
+
+
 def test_several_targets_have_a_folder_each(render, tmp_path):
     assert render("-t", "torchrun,slurm", "-o", "out").returncode == 0
     assert sorted(p.name for p in (tmp_path / "out").iterdir()) == ["slurm", "torchrun"]

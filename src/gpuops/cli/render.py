@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import sys
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -14,6 +16,7 @@ if TYPE_CHECKING:
     from gpuops.layout import ModelSpec
     from gpuops.placement import Placement
     from gpuops.render import Job, Rendered, Target
+    from gpuops.report.page import Page
 
 
 @click.command()
@@ -50,6 +53,7 @@ def command(
     unless --force is given.
     """
     from gpuops.render import find_target, write
+    from gpuops.report.page import Page
 
     chosen = [find_target(name.strip()) for name in names.split(",") if name.strip()]
     model = _model(config)
@@ -64,7 +68,7 @@ def command(
     for launch in launches:
         write(launch.files, launch.folder, force=plan.force)
     for launch in launches:
-        click.echo("\n".join(_told(launch)))
+        click.echo("\n".join(_told(launch, Page.of(sys.stdout))))
     return 0
 
 
@@ -144,10 +148,16 @@ def _job(target: Target, placement: Placement, words: tuple[str, ...], name: str
     return Job(script, tuple(args), name, port, environment_of(placement, target.engine))
 
 
-def _told(launch: Launch) -> list[str]:
-    from gpuops.report.page import clean
+def _told(launch: Launch, page: Page) -> Iterator[str]:
+    """The files, those of each template in one folded word, and the command that starts the job, whole."""
+    from gpuops.report.page import clean, fold
 
     folder = clean(launch.folder)
-    lines = [f"{launch.target.name}  {folder}/", *(f"  {clean(made.path)}" for made in launch.files)]
-    lines += [f"  note: {launch.target.note}"] if launch.target.note else []
-    return lines + ([f"start: cd {folder} && {clean(launch.start)}"] if launch.start else [])
+    yield f"{launch.target.name}  {folder}/"
+    for template in launch.target.files:
+        names = fold(template.replace("{node}", node.name) for node in launch.placement.nodes)
+        yield from page.labelled("  ", names, indent=2)
+    if launch.target.note:
+        yield from page.labelled("  note: ", launch.target.note, indent=8)
+    if launch.start:
+        yield f"start: cd {folder} && {clean(launch.start)}"
