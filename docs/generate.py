@@ -27,7 +27,7 @@ from gpuops.playbook.loading import load_playbook
 from gpuops.playbook.task import Library
 from gpuops.probes import every_probe
 from gpuops.profile import known
-from gpuops.render import targets
+from gpuops.render import abridged, targets
 from gpuops.shell import Command, Files, Question
 
 FOLDER = Path(__file__).parent
@@ -143,11 +143,11 @@ def launch_targets() -> Iterator[str]:
     for target in targets(FOLDER).values():
         yield from ("", f"## {target.name}", "", target.about, "")
         yield f"- writes: {', '.join(f'`{path}`' for path in target.files)}"
-        yield from ([f"- start: `{target.start}`"] if target.start else [])
+        yield from ([f"- start: `{abridged(target.start)}`"] if target.start else [])
         yield from (
             [f"- order of ranks: {' or '.join(f'`{order}`' for order in target.orders)}"] if target.orders else []
         )
-        yield from (f"- refuses: {rule.because}" for rule in target.rules)
+        yield from (f"- refuses: {abridged(rule.because)}" for rule in target.rules)
         yield from ([f"- {target.note}"] if target.note else [])
 
 

@@ -36,7 +36,7 @@ def list_(form: str) -> None:
 @click.argument("name")
 def explain(name: str) -> None:
     """What NAME writes, how its job starts, in which order it numbers ranks, and what it refuses."""
-    from gpuops.render import find_target
+    from gpuops.render import abridged, find_target
     from gpuops.report.page import Page
 
     target, page = find_target(name), Page()
@@ -45,5 +45,5 @@ def explain(name: str) -> None:
     rows += [("order", " or ".join(target.orders) or "the layout's own"), ("rules of", target.engine)]
     rows += [("refuses", rule.because) for rule in target.rules] + ([("note", target.note)] if target.note else [])
     for label, text in rows:
-        for line in page.labelled(f"  {label}", text, 12):
+        for line in page.labelled(f"  {label}", abridged(text), 12):
             click.echo(line)

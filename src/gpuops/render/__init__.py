@@ -9,7 +9,7 @@ from __future__ import annotations
 from gpuops.render.checking import complaints
 from gpuops.render.job import Env, Job, environment_of
 from gpuops.render.rendering import Rendered, render, start_command
-from gpuops.render.target import Target, find_target, targets
+from gpuops.render.target import Target, abridged, find_target, targets
 from gpuops.render.writing import standing, write
 
 __all__ = [
@@ -17,6 +17,7 @@ __all__ = [
     "Job",
     "Rendered",
     "Target",
+    "abridged",
     "complaints",
     "environment_of",
     "find_target",

@@ -15,6 +15,7 @@ from gpuops.layout import Engine, parse_order
 HEAD = re.compile(r"\A\{#-?(.*?)-?#\}\n?", re.DOTALL)
 """A template's first comment, where a single-file target says what it is."""
 _SUFFIX = ".j2"
+_OF_A_JOB = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 _SHARED_KEYS = ("rules", "note")
 _KEYS = ("about", "start", "order", "engine", "executable", "like", *_SHARED_KEYS)
 _ENGINES: tuple[Engine, ...] = ("megatron", "deepspeed", "fsdp", "ddp", "other")
@@ -46,6 +47,11 @@ class Target:
     rules: tuple[Rule, ...] = ()
     executable: tuple[str, ...] = ()
     note: str = ""
+
+
+def abridged(text: str) -> str:
+    """What a target says of itself, for a person: … stands for what only a job tells."""
+    return _OF_A_JOB.sub("…", text)
 
 
 def targets(project: Path | None = None) -> dict[str, Target]:

@@ -9,7 +9,18 @@ from gpuops.document import parse
 from gpuops.errors import ContentError, DocumentError, OutputError, TemplateError
 from gpuops.layout import Layout, parse_layout
 from gpuops.placement import GpuShape, NodeShape, place
-from gpuops.render import Env, Job, Rendered, environment_of, find_target, render, start_command, targets, write
+from gpuops.render import (
+    Env,
+    Job,
+    Rendered,
+    abridged,
+    environment_of,
+    find_target,
+    render,
+    start_command,
+    targets,
+    write,
+)
 
 
 def node(name, gpus=4, nic="mlx5_{}"):
@@ -166,6 +177,10 @@ def test_only_a_file_in_templates_can_be_shared(project, like):
 def test_a_wrong_description_is_told_with_its_place(project, about):
     with pytest.raises((DocumentError, ContentError, Exception), match=r"target\.yml:1|--order"):
         folder(project, about, a__j2="x")
+
+
+def test_what_only_a_job_tells_is_left_out_where_a_target_is_described():
+    assert abridged('{{ a | join(" or ") }} and {{ b\n}}, not {c}') == "… and …, not {c}"
 
 
 def test_an_unknown_target_is_named_with_the_nearest():
