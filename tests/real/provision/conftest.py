@@ -25,6 +25,8 @@ import testinfra
 
 HERE = pathlib.Path(__file__).parent
 APART = "setpriv --pdeathsig KILL unshare --mount --pid --fork --kill-child --mount-proc".split()
+# where systemd has the groups of its units: in a machine's own, or machines would remove those of each other
+GROUPS = [pathlib.Path("/sys/fs/cgroup", hierarchy) for hierarchy in ("", "systemd", "unified")]
 # how commands begin that change nothing: testinfra's, and those of tasks that only root may ask
 LOOKS = ("/bin/sh -c ", "/usr/bin/lspci ", "/usr/bin/stat ", "/usr/bin/sh -c 'for log in ")
 # what the console script is
@@ -165,6 +167,15 @@ def wait_until(holds, seconds=20):
         time.sleep(0.05)
 
 
+def removed(group):
+    """Whether a cgroup and those below are gone: what has no process left may go."""
+    with contextlib.suppress(OSError):
+        for below in sorted((path for path in group.rglob("*") if path.is_dir()), reverse=True):
+            below.rmdir()
+        group.rmdir()
+    return not group.exists()
+
+
 class Node:
     """A machine of its own, the project from which it is provisioned, and a view of it that is not gpuops'."""
 
@@ -174,7 +185,11 @@ class Node:
         self.port = f"gp{os.getpid()}n{number}"
         self.about = self._make_project(repository.mirrors.keyring)
         self.know(self)
-        words = [*APART, "--net", "bash", HERE / "machine.sh", layers, folder, name, f"{self.at(2)}/29"]
+        self.groups = [group / self.port for group in GROUPS if (group / "cgroup.procs").exists()]
+        for group in self.groups:
+            group.mkdir()
+        script = HERE / "machine.sh"
+        words = [*APART, "--net", "bash", script, layers, folder, name, f"{self.at(2)}/29", *self.groups]
         self.machine = subprocess.Popen(words, stdout=subprocess.PIPE, text=True)
         assert self.machine.stdout.readline() == "ready\n"
         self._plug_in()
@@ -325,6 +340,7 @@ class Node:
         self.server.shutdown()
         self.server.server_close()
         wait_until(lambda: not pathlib.Path(f"/sys/class/net/{self.port}").exists())
+        wait_until(lambda: all(map(removed, self.groups)))
 
 
 @pytest.fixture(scope="session")

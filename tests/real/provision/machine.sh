@@ -1,8 +1,9 @@
 #!/bin/bash
 # One machine with systemd, as the first process of its own namespaces: whoever ends it ends all of it, and what it wrote
-# is gone. machine.sh LAYERS STATE NAME ADDRESS; it says "ready" when its network cable may be put in.
+# is gone. machine.sh LAYERS STATE NAME ADDRESS CGROUP...; it says "ready" when its network cable may be put in.
 set -euo pipefail
 layers=$1 state=$2
+for group in "${@:5}"; do echo 0 >"$group/cgroup.procs"; done
 cd "$state"
 mount -t tmpfs tmpfs /run
 mkdir -p disk
