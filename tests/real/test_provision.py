@@ -24,6 +24,7 @@ PLAYBOOK = """\
       command: {{words: [touch, "{{{{ out }}}}/told"], creates: "{{{{ out }}}}/told", become: always}}
 """
 LINES = 14
+SLOW = f"sleep 20.{os.getpid()}"  # which nobody else on this machine sleeps
 # what the console script is, and a program that dies as the journal's line number {} reaches the disk
 PROGRAM = "from gpuops.cli import main; main()"
 MORTAL = """
@@ -127,7 +128,7 @@ def test_the_journal_has_as_many_lines_as_are_tried(place):
 
 def slow(place):
     text = (place.folder / "p.yml").read_text()
-    (place.folder / "p.yml").write_text(text.replace("echo once", "sleep 20; echo once"))
+    (place.folder / "p.yml").write_text(text.replace("echo once", f"{SLOW}; echo once"))
     process = place.start()
     ends = time.monotonic() + 20
     while not (place.out / "a.conf").exists() and time.monotonic() < ends:
@@ -174,6 +175,6 @@ def test_a_second_ctrl_c_abandons_what_runs_and_nobody_repeats_it_blindly(place)
     assert process.returncode == 130, (out, err)
     assert not place.locked
     time.sleep(0.5)
-    assert "sleep 20" not in subprocess.run(["ps", "-ef"], capture_output=True, text=True, check=True).stdout
+    assert SLOW not in subprocess.run(["ps", "-ef"], capture_output=True, text=True, check=True).stdout
     assert "nobody knows whether" in " ".join(place.run("--resume", place.last_run, code=3).split())
     assert "log" not in place.made
