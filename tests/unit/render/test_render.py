@@ -167,8 +167,9 @@ def test_what_several_targets_say_alike_stands_in_one_file_and_their_own_goes_wi
     assert "_ours" not in targets()
 
 
-@pytest.mark.parametrize("like", ["_nosuch.yml", "../mine/target.yml", "[a]"])
+@pytest.mark.parametrize("like", ["_nosuch.yml", "../rules.yml", "[a]"])
 def test_only_a_file_in_templates_can_be_shared(project, like):
+    (project / "rules.yml").write_text("note: of somebody else\n")
     with pytest.raises(DocumentError, match=r"target\.yml:1:7: .*(_pods\.yml|found)"):
         folder(project, f"like: {like}\n", a__j2="x")
 
