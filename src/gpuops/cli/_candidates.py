@@ -31,14 +31,15 @@ class Candidate:
 class Candidates:
     """Turns nodes into candidates where their facts are read, since those of a whole cluster are much to hand over."""
 
-    def __init__(self) -> None:
-        """Read what every node is judged by."""
+    def __init__(self, *, judged: bool = True) -> None:
+        """Read what every node is judged by; nothing, where it may fail what it will."""
         from gpuops import profile
         from gpuops.cli._health import quick_checks, quick_probes
         from gpuops.probes.pcie import pcie
         from gpuops.probes.topo import topo
 
-        self.checks, self.probes, self.profiles = quick_checks(), quick_probes(topo, pcie), profile.known()
+        self.checks = quick_checks() if judged else []
+        self.probes, self.profiles = quick_probes(topo, pcie), profile.known()
 
     def saved(self, folder: Path, hosts: Mapping[str, Host]) -> dict[str, Candidate]:
         """Every node that ``folder`` has facts of, by name; ``hosts`` are those of which more is known."""

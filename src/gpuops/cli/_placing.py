@@ -85,7 +85,7 @@ class Placing:
         found = {host.name: self._known[host.name] for host in hosts if host.name in self._known}
         if self.folder is not None:
             _tell_left_out({host.name: "no saved facts" for host in hosts if host.name not in found})
-        out = {} if self.all_nodes else self._candidates.ill(found)
+        out = self._candidates.ill(found)
         shapes = []
         for node, candidate in found.items():
             if isinstance(candidate.shape, Unknown):
@@ -111,7 +111,7 @@ class Placing:
     def _candidates(self) -> Candidates:
         from gpuops.cli._candidates import Candidates
 
-        return Candidates()
+        return Candidates(judged=not self.all_nodes)
 
 
 def _tell_left_out(reasons: Mapping[str, str]) -> None:
