@@ -23,7 +23,7 @@ def gpuops_hosts(folder):
 def gpuops_payload(folder):
     """The payload through gpuops' own connections, host keys proved."""
     from gpuops import fleet
-    from gpuops.transport.reach import Reach
+    from gpuops.transport.connections import Reach
 
     reach = Reach()
 
@@ -51,7 +51,7 @@ def read_all(stream):
 def gpuops_facts(folder):
     """Every probe of every built-in check through the agent, parsed."""
     from gpuops import assessment, facts, fleet, judging
-    from gpuops.transport.reach import Reach
+    from gpuops.transport.connections import Reach
 
     reach, probes = Reach(), assessment.probes_for(judging.discover().values())
 
@@ -69,7 +69,7 @@ def gpuops_warm(folder):
     """A first round that keeps its connections, and a second one over them."""
     from gpuops import fleet
     from gpuops.shell import Command
-    from gpuops.transport.reach import Reach
+    from gpuops.transport.connections import Reach
 
     reach, kept = Reach(), {}
 

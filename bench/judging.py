@@ -14,7 +14,7 @@ import tempfile
 import time
 
 from gpuops import assessment, facts, judging, profile
-from gpuops.probes.nvidia_smi import parse_smi
+from gpuops.probes.nvidia.nvidia_smi import parse_smi
 
 TIMES = 100
 

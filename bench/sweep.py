@@ -13,17 +13,17 @@ import tempfile
 import time
 
 from gpuops.collective.engines import Load
-from gpuops.collective.engines.nccl_tests import NcclTestsEngine
+from gpuops.collective.engines.nccl_tests.engine import NcclTestsEngine
+from gpuops.collective.idleness.monitor import Watch
 from gpuops.collective.pool import Pool
 from gpuops.collective.session import run
-from gpuops.collective.watch import Watch
 from gpuops.inventory import Inventory
 from gpuops.isolation import next_round
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.fabric import Fabric, Nic, Node
 from gpuops.lab import cluster
 from gpuops.lab.collective.running import START_SECONDS
-from gpuops.transport.reach import Reach
+from gpuops.transport.connections import Reach
 
 LOAD = Load(size_bytes=1 << 30)
 RAILS = range(8)

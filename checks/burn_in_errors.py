@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gpuops import Finding, Profile, Unknown, check
-from gpuops.probes.burn_in import BurnIn, burn_in
+from gpuops.probes.nvidia.burn_in import BurnIn, burn_in
 
 
 @check(

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from itertools import chain
 
 from gpuops import Finding, Profile, Unknown, check
-from gpuops.probes.burn_in import BurnIn, GpuBurn, burn_in
+from gpuops.probes.nvidia.burn_in import BurnIn, GpuBurn, burn_in
 
 _BAD = ("hw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown")
 SPREAD_CELSIUS = 10

@@ -4,7 +4,7 @@ from collections.abc import Iterator
 from statistics import median
 
 from gpuops import Finding, Profile, Unknown, check
-from gpuops.probes.burn_in import BurnIn, burn_in
+from gpuops.probes.nvidia.burn_in import BurnIn, burn_in
 
 SLOWEST_SHARE = 0.9
 """Of the median round: nccl-tests judges by the same tenth (NCCL_TESTS_MIN_BW)."""

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from gpuops import Finding, Profile, Unknown, check
-from gpuops.probes.clock import Clock
-from gpuops.probes.clock import clock as probe
+from gpuops.probes.host.clock import Clock
+from gpuops.probes.host.clock import clock as probe
 
 _LARGEST_OFFSET_SECONDS = 0.1
 

@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gpuops import Finding, NotApplicable, Profile, check
-from gpuops.probes.dcgm_diag import Diagnosis, dcgm_diag
+from gpuops.probes.nvidia.dcgm_diag import Diagnosis, dcgm_diag
 
 
 @check(

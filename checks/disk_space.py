@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gpuops import Finding, Profile, Unknown, check
-from gpuops.probes.disks import Filesystem, disks
+from gpuops.probes.host.disks import Filesystem, disks
 
 WARN_PERCENT = 90
 FULL_PERCENT = 95

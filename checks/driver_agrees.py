@@ -4,7 +4,7 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gpuops import Finding, NotApplicable, Profile, check
-from gpuops.probes.driver import Driver, driver
+from gpuops.probes.nvidia.driver import Driver, driver
 
 _FEWEST_NODES = 3
 """Of two nodes that differ, nobody can say which is wrong."""

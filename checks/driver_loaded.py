@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from gpuops import Finding, Profile, Unknown, check
-from gpuops.probes.driver import Driver, InstalledDriver, driver, installed_driver
-from gpuops.probes.nvidia_smi import Smi, smi
+from gpuops.probes.nvidia.driver import Driver, InstalledDriver, driver, installed_driver
+from gpuops.probes.nvidia.nvidia_smi import Smi, smi
 
 
 @check(

@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from gpuops import Finding, NotApplicable, Profile, Unknown, check
-from gpuops.probes.driver import Driver, InstalledDriver, driver, installed_driver
-from gpuops.probes.fabric_manager import FabricManager
-from gpuops.probes.fabric_manager import fabric_manager as probe
-from gpuops.probes.gpus import Gpu, gpus
-from gpuops.probes.services import Service, services
+from gpuops.probes.host.services import Service, services
+from gpuops.probes.nvidia.driver import Driver, InstalledDriver, driver, installed_driver
+from gpuops.probes.nvidia.fabric_manager import FabricManager
+from gpuops.probes.nvidia.fabric_manager import fabric_manager as probe
+from gpuops.probes.nvidia.gpus import Gpu, gpus
 
 _UNIT = "nvidia-fabricmanager"
 

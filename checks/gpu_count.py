@@ -3,11 +3,11 @@
 from collections.abc import Iterator
 
 from gpuops import Finding, Profile, Unknown, check
-from gpuops.probes.driver import Driver, driver
-from gpuops.probes.gpus import Gpu, roster
-from gpuops.probes.lspci import PciFunction, gpu_functions
-from gpuops.probes.nvidia_smi import Smi, smi
-from gpuops.probes.pcie import PcieLink, pcie
+from gpuops.probes.host.lspci import PciFunction, gpu_functions
+from gpuops.probes.host.pcie import PcieLink, pcie
+from gpuops.probes.nvidia.driver import Driver, driver
+from gpuops.probes.nvidia.gpus import Gpu, roster
+from gpuops.probes.nvidia.nvidia_smi import Smi, smi
 
 
 @check(

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from gpuops import Finding, Profile, Unknown, check
-from gpuops.probes.gpus import roster
-from gpuops.probes.lspci import PciFunction, gpu_functions
-from gpuops.probes.nvidia_smi import Smi, smi
+from gpuops.probes.host.lspci import PciFunction, gpu_functions
+from gpuops.probes.nvidia.gpus import roster
+from gpuops.probes.nvidia.nvidia_smi import Smi, smi
 
 
 @check(

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from gpuops import Finding, Profile, Unknown, check
-from gpuops.probes.ib import IbPort
-from gpuops.probes.ib import ib_ports as probe
-from gpuops.probes.topo import Topology, topo
+from gpuops.probes.network.ib import IbPort
+from gpuops.probes.network.ib import ib_ports as probe
+from gpuops.probes.nvidia.topo import Topology, topo
 
 _NEAR = ("PIX", "PXB")
 

@@ -3,8 +3,8 @@
 from collections.abc import Iterator
 
 from gpuops import Finding, NotApplicable, Profile, Unknown, check
-from gpuops.probes.gpus import Gpu, gpus
-from gpuops.probes.nvlink import GpuLinks, nvlink
+from gpuops.probes.nvidia.gpus import Gpu, gpus
+from gpuops.probes.nvidia.nvlink import GpuLinks, nvlink
 
 _ROUNDING = 0.99
 """nvidia-smi prints 26.562 for 26.5625 GB/s: a rate within one percent is the same rate."""

@@ -3,9 +3,9 @@
 from collections.abc import Iterator
 
 from gpuops import Finding, Profile, Unknown, check
-from gpuops.probes.gpus import Gpu, gpus
-from gpuops.probes.pcie import PcieLink, pcie
-from gpuops.probes.system import System, system
+from gpuops.probes.host.pcie import PcieLink, pcie
+from gpuops.probes.host.system import System, system
+from gpuops.probes.nvidia.gpus import Gpu, gpus
 
 _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
 """PCIe generation by transfer rate in GT/s (PCI-SIG, PCI Express Base Specification)."""

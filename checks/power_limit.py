@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gpuops import Finding, Profile, Unknown, check
-from gpuops.probes.gpus import Gpu, gpus
+from gpuops.probes.nvidia.gpus import Gpu, gpus
 
 
 @check(

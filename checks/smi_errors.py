@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gpuops import Finding, Profile, Unknown, check
-from gpuops.probes.nvidia_smi import Smi, smi
+from gpuops.probes.nvidia.nvidia_smi import Smi, smi
 
 _FIXES = {
     "power-cable": "attach every power cable of the GPU; if they are, replace the cable or the power supply",

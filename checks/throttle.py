@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gpuops import Finding, Profile, Unknown, check
-from gpuops.probes.gpus import Gpu, gpus
+from gpuops.probes.nvidia.gpus import Gpu, gpus
 
 _FIXES = {
     "hw_thermal_slowdown": "look at fans, airflow and inlet temperature; if its neighbours are cool, send the card in",

@@ -6,8 +6,8 @@ from collections import Counter
 from collections.abc import Iterator
 
 from gpuops import Finding, NotApplicable, Profile, Unknown, check
-from gpuops.probes.gpus import Gpu, gpus
-from gpuops.probes.topo import Topology, topo
+from gpuops.probes.nvidia.gpus import Gpu, gpus
+from gpuops.probes.nvidia.topo import Topology, topo
 
 _PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """The legend of nvidia-smi topo -m, nearest first: one PCIe bridge, several, host bridge, NUMA node, sockets."""

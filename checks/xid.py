@@ -5,10 +5,10 @@ from collections.abc import Iterator
 from typing import Literal
 
 from gpuops import Finding, Profile, Unknown, check
-from gpuops.probes.gpus import Gpu, gpus, roster
-from gpuops.probes.kernel_log import KernelLog, Xid, kernel_log
-from gpuops.probes.lspci import PciFunction, gpu_functions
-from gpuops.probes.xid import Action, meaning_of
+from gpuops.probes.host.kernel_log import KernelLog, Xid, kernel_log
+from gpuops.probes.host.lspci import PciFunction, gpu_functions
+from gpuops.probes.nvidia.gpus import Gpu, gpus, roster
+from gpuops.probes.nvidia.xid import Action, meaning_of
 
 _SEVERITIES: dict[Action, Literal["info", "warn", "reset", "reboot", "isolate"]] = {
     "none": "info",

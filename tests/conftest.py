@@ -6,8 +6,8 @@ from gpuops import secret
 from gpuops.document import Where
 from gpuops.inventory import Host
 from gpuops.transport import known_hosts, settings, ssh
+from gpuops.transport.connections import hang_up
 from gpuops.transport.local import open_local
-from gpuops.transport.reach import hang_up
 
 
 class NoSkips:

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from gpuops import Command, Failed, Files, Plan, Unknown, task, use
-from gpuops.probes.system import system
+from gpuops.probes.host.system import system
 
 # NVIDIA's NCCL troubleshooting page; what has no such capability answers with an error.
 _SCRIPT = """\

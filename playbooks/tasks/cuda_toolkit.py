@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from gpuops import Failed, Plan, Unknown, task, use
-from gpuops.probes.nvidia_smi import smi
+from gpuops.probes.nvidia.nvidia_smi import smi
 
 _PROFILE = """\
 # gpuops: task cuda_toolkit

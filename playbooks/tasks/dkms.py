@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from gpuops import Command, Failed, Plan, Unknown, task
-from gpuops.probes.system import system
+from gpuops.probes.host.system import system
 
 _LOG = 'for log in /var/lib/dkms/"$1"/*/build/make.log; do tail -n 200 -- "$log"; done'
 

@@ -5,8 +5,8 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpuops import Command, Later, Plan, Unknown, task, use
-from gpuops.probes.driver import driver
-from gpuops.probes.lspci import gpu_functions
+from gpuops.probes.host.lspci import gpu_functions
+from gpuops.probes.nvidia.driver import driver
 
 _BRIDGE = "0680"  # the PCI class of an NVSwitch
 # Switches of the fifth NVLink are managed through a network adapter, whose vital product data says so; only root may

@@ -4,7 +4,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpuops import Change, Command, Failed, NeedsOperator, Plan, Unknown, task
-from gpuops.probes.occupancy import occupancy
+from gpuops.probes.nvidia.occupancy import occupancy
 
 _CLIENTS = (
     "slurmd",

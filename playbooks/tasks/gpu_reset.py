@@ -3,8 +3,8 @@
 from dataclasses import dataclass
 
 from gpuops import Change, Failed, Plan, Unknown, task, use
-from gpuops.probes.lspci import PciFunction, gpu_functions
-from gpuops.probes.nvidia_smi import Gpu, Smi, smi
+from gpuops.probes.host.lspci import PciFunction, gpu_functions
+from gpuops.probes.nvidia.nvidia_smi import Gpu, Smi, smi
 
 _LOST = ("gpu-lost", "unknown-handle", "driver-not-loaded", "version-mismatch")
 """What nvidia-smi says where a reset cannot be asked for: only a new boot reaches such a GPU or driver."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpuops import Change, Command, Failed, Plan, Unknown, task, use
-from gpuops.probes.nvidia_smi.listing import parse_gpu_list
+from gpuops.probes.nvidia.nvidia_smi.listing import parse_gpu_list
 
 _FIELDS = ("index", "ecc.mode.pending", "mig.mode.pending", "compute_mode", "power.limit", "power.min_limit",
            "power.max_limit", "ecc.mode.current", "mig.mode.current")  # fmt: skip

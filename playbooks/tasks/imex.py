@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from gpuops import Command, Later, Plan, Unknown, task, use
-from gpuops.probes.driver import driver
+from gpuops.probes.nvidia.driver import driver
 
 _NODES = "/etc/nvidia-imex/nodes_config.cfg"
 

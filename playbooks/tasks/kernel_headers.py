@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from gpuops import Command, Failed, Plan, Unknown, task, use
-from gpuops.probes.system import system
+from gpuops.probes.host.system import system
 
 
 @dataclass(frozen=True)

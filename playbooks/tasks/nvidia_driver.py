@@ -6,9 +6,9 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 from gpuops import Change, Command, Failed, Files, Later, NeedsOperator, Plan, Unknown, read_files, task, use
-from gpuops.probes.driver import Driver, driver
-from gpuops.probes.lspci import PciFunction, gpu_functions
-from gpuops.probes.system import System, system
+from gpuops.probes.host.lspci import PciFunction, gpu_functions
+from gpuops.probes.host.system import System, system
+from gpuops.probes.nvidia.driver import Driver, driver
 
 _CONF, _SHOWN = "/etc/modprobe.d/gpuops-nvidia.conf", "/proc/driver/nvidia/params"
 _RUNFILE = "/usr/bin/nvidia-uninstall"

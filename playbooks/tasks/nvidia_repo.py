@@ -5,7 +5,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from gpuops import Command, Failed, Plan, Unknown, task, use
-from gpuops.probes.system import System, system
+from gpuops.probes.host.system import System, system
 
 
 @dataclass(frozen=True)

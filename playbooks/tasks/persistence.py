@@ -3,7 +3,7 @@
 from dataclasses import dataclass
 
 from gpuops import Change, Command, Plan, Unknown, task, use
-from gpuops.probes.nvidia_smi import smi
+from gpuops.probes.nvidia.nvidia_smi import smi
 
 _UNIT = "nvidia-persistenced"
 # Distributions start the daemon with --no-persistence-mode.

@@ -4,7 +4,7 @@ import re
 from dataclasses import dataclass
 
 from gpuops import Failed, Files, Later, Plan, Unknown, read_files, task, use
-from gpuops.probes.ib import ib_ports
+from gpuops.probes.network.ib import ib_ports
 
 _DEVICES = "/sys/class/infiniband"
 # NVIDIA's mlnx_qos where DOCA brought it, else iproute2's dcb.

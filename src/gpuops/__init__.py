@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     from gpuops.judging import Finding, NotApplicable, check
-    from gpuops.playbook.filling import fill_template
     from gpuops.playbook.task import Change, Failed, Later, Machine, Mode, NeedsOperator, NodePath, Plan, task, use
+    from gpuops.playbook.templating import fill_template
     from gpuops.probing import Probe, Unknown
     from gpuops.profile import Profile
     from gpuops.secret import Secret
@@ -63,7 +63,7 @@ _HOMES = {
     "Secret": "secret",
     "Unknown": "probing",
     "check": "judging",
-    "fill_template": "playbook.filling",
+    "fill_template": "playbook.templating",
     "read_files": "shell",
     "task": "playbook.task",
     "use": "playbook.task",

@@ -8,7 +8,7 @@ from typing import Any
 from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.judging import Check, Verdict, judge_group, judge_node, probes_of
-from gpuops.probes.nvidia_smi import smi
+from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probing import Probe, Unknown
 from gpuops.profile import NO_PROFILE, Profile, detect
 

@@ -33,7 +33,7 @@ from gpuops.playbook.play import Play, Playbook, Step
 from gpuops.playbook.provisioning import Selection, assign
 from gpuops.playbook.task import Library, Mode, NodePath, Task
 from gpuops.probes import every_probe
-from gpuops.probes.nvidia_smi import smi
+from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probing import Probe, Unknown
 from gpuops.project import load_project
 from gpuops.secret import Secret, blot

@@ -8,8 +8,8 @@ import pytest
 from gpuops.cli._burning import burn
 from gpuops.cli._measuring import Measuring, gather
 from gpuops.cli._options import Target
-from gpuops.probes.burn_in import burn_in
-from gpuops.probes.dcgm_diag import dcgm_diag
+from gpuops.probes.nvidia.burn_in import burn_in
+from gpuops.probes.nvidia.dcgm_diag import dcgm_diag
 from gpuops.probing import Unknown
 
 

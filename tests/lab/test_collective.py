@@ -3,8 +3,8 @@ import time
 from concurrent.futures import ThreadPoolExecutor
 
 from gpuops.lab import cluster
-from gpuops.probes.ib_write_bw import parse_ib_write_bw
-from gpuops.probes.nccl_tests import parse_nccl_tests
+from gpuops.probes.network.ib_write_bw import parse_ib_write_bw
+from gpuops.probes.nvidia.nccl_tests import parse_nccl_tests
 
 PAIR = "mpirun --host gpu01:1,gpu02:1 -np 2 env CUDA_VISIBLE_DEVICES=3 NCCL_IB_HCA==mlx5_3:1 all_reduce_perf"
 SYMBOLS = "cat /sys/class/infiniband/mlx5_3/ports/1/counters/symbol_error"

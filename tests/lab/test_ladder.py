@@ -2,10 +2,10 @@
 
 import pytest
 
-from gpuops.collective.ladder import Ladder
+from gpuops.collective.network_tests.ladder import Ladder
 from gpuops.collective.pool import Pool
 from gpuops.inventory import Inventory
-from gpuops.transport.reach import Reach
+from gpuops.transport.connections import Reach
 
 
 @pytest.fixture

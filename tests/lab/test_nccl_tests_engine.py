@@ -1,12 +1,12 @@
 import pytest
 
 from gpuops.collective.engines import Load
-from gpuops.collective.engines.nccl_tests import NcclTestsEngine
+from gpuops.collective.engines.nccl_tests.engine import NcclTestsEngine
 from gpuops.inventory import Inventory
 from gpuops.isolation.fabric import Fabric, Nic, Node
 from gpuops.isolation.rounds import Group, Round
 from gpuops.lab import cluster
-from gpuops.transport.reach import Reach
+from gpuops.transport.connections import Reach
 
 RAILS = Round("rail", tuple(Group(("gpu01", "gpu02"), rail) for rail in range(8)))
 WHOLE = Round("group", (Group(("gpu01", "gpu02", "gpu03")),))
@@ -66,7 +66,7 @@ def test_a_node_without_a_link_between_nodes_is_named_and_the_others_finish(engi
 
 
 def test_a_hang_is_named_and_leaves_nothing_running(engine, plant, monkeypatch):
-    monkeypatch.setattr("gpuops.collective.engines.nccl_tests._START_SECONDS", 1.0)
+    monkeypatch.setattr("gpuops.collective.engines.nccl_tests.engine._START_SECONDS", 1.0)
     engine.open()
     plant("gpu02:host:ranks-hang")
     (figure,) = engine.measure(Round("rail", (Group(("gpu01", "gpu02"), 0),)))

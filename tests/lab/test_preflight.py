@@ -7,7 +7,7 @@ from click.testing import CliRunner
 
 from gpuops.cli import program
 from gpuops.lab import cluster
-from gpuops.transport.reach import hang_up
+from gpuops.transport.connections import hang_up
 
 MPIRUN = "mpirun -H gpu01:8,gpu02:8 all_reduce_perf -b 1G".split()
 

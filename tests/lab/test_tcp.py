@@ -9,7 +9,7 @@ from gpuops.collective.engines.tcp import TcpEngine
 from gpuops.inventory import Inventory
 from gpuops.isolation.rounds import Group, Round
 from gpuops.shell import Command
-from gpuops.transport.reach import Reach
+from gpuops.transport.connections import Reach
 
 
 @pytest.fixture

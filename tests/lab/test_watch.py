@@ -2,12 +2,12 @@
 
 import pytest
 
-from gpuops.collective.idleness import Claim
+from gpuops.collective.idleness.monitor import Watch
+from gpuops.collective.idleness.proof import Claim
 from gpuops.collective.pool import Pool
-from gpuops.collective.watch import Watch
 from gpuops.inventory import Inventory
 from gpuops.profile import NO_PROFILE
-from gpuops.transport.reach import Reach
+from gpuops.transport.connections import Reach
 
 
 @pytest.fixture

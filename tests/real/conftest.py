@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gpuops.transport.reach import Reach
+from gpuops.transport.connections import Reach
 
 USER = "gpuops-test"
 PASSWORD = "Xyzzy-plugh-2718"

@@ -9,7 +9,7 @@ import pytest
 from click.testing import CliRunner
 
 from gpuops.cli import program
-from gpuops.probes.occupancy import Occupancy, occupancy
+from gpuops.probes.nvidia.occupancy import Occupancy, occupancy
 
 pytestmark = [
     pytest.mark.skipif(os.geteuid() != 0, reason="only root can set sudo up"),

@@ -18,9 +18,9 @@ from gpuops.errors import AuthenticationError, ConnectError, HostKeyError, LostE
 from gpuops.inventory import Host
 from gpuops.secret import Secret
 from gpuops.shell import Command, Files, read_files
+from gpuops.transport.connections import Reach
+from gpuops.transport.host_keys import introduce
 from gpuops.transport.known_hosts import KnownHosts, record
-from gpuops.transport.reach import Reach
-from gpuops.transport.trusting import introduce
 
 HI = Command(("echo", "hi"))
 

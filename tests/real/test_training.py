@@ -10,7 +10,7 @@ import pytest
 
 from gpuops.collective.nvlink import Model, Training, parse_training, training
 from gpuops.probing import Unknown
-from gpuops.transport.reach import Reach
+from gpuops.transport.connections import Reach
 
 torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch comes with the extra gpuops[launch]"

@@ -9,7 +9,7 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuops.collective.slurm import JOBS, NODES
+from gpuops.collective.idleness.slurm import JOBS, NODES
 from gpuops.shell import Completed
 
 

@@ -339,7 +339,7 @@ def test_a_probe_that_several_checks_need_is_asked_once():
 CHECK = '''
 """The node has a name."""
 from gpuops import Finding, check
-from gpuops.probes.system import system
+from gpuops.probes.host.system import system
 
 @check(needs=system, severity="warn")
 def {name}(machine, profile):

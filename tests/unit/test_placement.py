@@ -12,9 +12,9 @@ from gpuops.facts import Facts
 from gpuops.inventory import Host, Port
 from gpuops.layout import AXES, Layout, parse_layout
 from gpuops.placement import GpuShape, NodeShape, largest_domain, place, shape_of
-from gpuops.probes.nvidia_smi import Gpu, Smi, SmiError
-from gpuops.probes.pcie import PcieLink
-from gpuops.probes.topo import Topology
+from gpuops.probes.host.pcie import PcieLink
+from gpuops.probes.nvidia.nvidia_smi import Gpu, Smi, SmiError
+from gpuops.probes.nvidia.topo import Topology
 from gpuops.probing import Unknown
 
 NOON = dt.datetime(2026, 11, 20, 12, tzinfo=dt.timezone.utc)

@@ -10,7 +10,7 @@ from gpuops.cli._measuring import Rounds, surroundings, well_of, wired
 from gpuops.cli._options import Target, fitting_fanout
 
 if TYPE_CHECKING:
-    from gpuops.collective.burning import Burn
+    from gpuops.collective.burn_in import Burn
     from gpuops.collective.measuring import Wish
     from gpuops.facts import Facts
 
@@ -26,9 +26,9 @@ def burn(target: Target, known: Mapping[str, Facts], wish: Wish, seconds: float)
     """
     from dataclasses import replace
 
-    from gpuops.collective import burning
+    from gpuops.collective import burn_in as burning
     from gpuops.collective.pool import Pool
-    from gpuops.transport.reach import Reach
+    from gpuops.transport.connections import Reach
 
     hosts, profiles, ill = well_of(target, known)
     fanout = fitting_fanout(2 * (target.fanout or target.project.fanout)) // 2

@@ -35,8 +35,8 @@ class Candidates:
         """Read what every node is judged by; nothing, where it may fail what it will."""
         from gpuops import profile
         from gpuops.cli._health import quick_checks, quick_probes
-        from gpuops.probes.pcie import pcie
-        from gpuops.probes.topo import topo
+        from gpuops.probes.host.pcie import pcie
+        from gpuops.probes.nvidia.topo import topo
 
         self.checks = quick_checks() if judged else []
         self.probes, self.profiles = quick_probes(topo, pcie), profile.known()

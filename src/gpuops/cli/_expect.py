@@ -47,7 +47,7 @@ def _classes(target: Target, together: int | None, gib: float | None, folder: Pa
     """The hosts by what is expected of them."""
     from gpuops.bandwidth import GIB
     from gpuops.cli._health import expected_of
-    from gpuops.collective.expecting import what_counts
+    from gpuops.collective.expectations import what_counts
     from gpuops.report.expected import class_of
 
     known = _saved(folder) if folder else _asked(target)
@@ -67,8 +67,8 @@ def _classes(target: Target, together: int | None, gib: float | None, folder: Pa
 
 def _saved(folder: Path) -> dict[str, Facts]:
     from gpuops.facts import load_folder
-    from gpuops.isolation.shares import all_reduce
-    from gpuops.probes.nvidia_smi import smi
+    from gpuops.isolation.node_evidence import all_reduce
+    from gpuops.probes.nvidia.nvidia_smi import smi
 
     return {facts.node: facts for facts in load_folder(folder, [smi, all_reduce])}
 
@@ -76,7 +76,7 @@ def _saved(folder: Path) -> dict[str, Facts]:
 def _asked(target: Target) -> dict[str, Facts]:
     """What the nodes say of their GPUs, unless the inventory names every profile; who does not answer is told."""
     from gpuops.facts import gather
-    from gpuops.probes.nvidia_smi import smi
+    from gpuops.probes.nvidia.nvidia_smi import smi
 
     if all(host.profile is not None for host in target.judged_hosts):
         return {}
@@ -89,8 +89,8 @@ def _asked(target: Target) -> dict[str, Facts]:
 
 def _learnt(known: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> Efficiency:
     """The efficiencies that a saved measurement shows, else the prior."""
-    from gpuops.collective.expecting import Expectations
-    from gpuops.isolation.shares import evidence_of, shares_of
+    from gpuops.collective.expectations import Expectations
+    from gpuops.isolation.node_evidence import evidence_of, shares_of
 
     evidence = evidence_of(shares_of(known)[0])
     return Expectations(evidence.fabric, profiles).learnt_from(evidence).efficiency

@@ -153,8 +153,8 @@ class Gates:
 
     def _inventory_with(self, name: str) -> tuple[Path, str, str]:
         """The inventory's file, its text, and the text with the node in the group; `InputError` where it cannot be."""
+        from gpuops.inventory.editing import with_member
         from gpuops.inventory.inventory import find
-        from gpuops.inventory.joining import with_member
 
         path = find(self.target.name).resolve()
         text = path.read_text("utf-8")
@@ -164,8 +164,8 @@ class Gates:
         """Nodes on whose bus are fewer GPUs than their profile says; without a driver lspci alone can tell."""
         from gpuops.cli._health import profiles_of
         from gpuops.cli._outcomes import facts_of
-        from gpuops.probes.lspci import gpu_functions
-        from gpuops.probes.nvidia_smi import smi
+        from gpuops.probes.host.lspci import gpu_functions
+        from gpuops.probes.nvidia.nvidia_smi import smi
 
         target = self._of(hosts)
         known, silent = facts_of(target, [gpu_functions, smi], "counting GPUs")
@@ -237,7 +237,7 @@ def _silent(silent: Mapping[str, str]) -> dict[str, Objection]:
 
 def _miscounted(facts: Facts, expected: int) -> Objection | None:
     """Whether as many GPUs are on a node's bus as are ``expected``, or why nobody can tell."""
-    from gpuops.probes.lspci import gpu_functions
+    from gpuops.probes.host.lspci import gpu_functions
     from gpuops.probing import Unknown
 
     functions = facts[gpu_functions]

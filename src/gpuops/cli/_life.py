@@ -15,7 +15,7 @@ from gpuops.cli._options import Target
 if TYPE_CHECKING:
     from gpuops.inventory import Host
     from gpuops.lifecycle.claims import Claims
-    from gpuops.lifecycle.doors import Door
+    from gpuops.lifecycle.schedulers import Door
     from gpuops.store import Fingerprint, Store
 
 

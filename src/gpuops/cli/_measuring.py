@@ -125,7 +125,7 @@ def wired(pool: Pool, known: Mapping[str, Facts]) -> Fabric:
 def pool_of(target: Target, hosts: Iterable[Host]) -> Pool:
     """Ways to ``hosts`` that stay open, as a context."""
     from gpuops.collective.pool import Pool
-    from gpuops.transport.reach import Reach
+    from gpuops.transport.connections import Reach
 
     return Pool(hosts, Reach(target.connect_seconds), fitting_fanout(target.fanout or target.project.fanout))
 
@@ -135,7 +135,7 @@ def surroundings(
 ) -> Surroundings:
     """The project's scheduler, its lease for so many ``minutes`` at most, and ``rounds`` to hear of what happens."""
     from gpuops.cli._scheduler import scheduler_of
-    from gpuops.collective.lease import Lease
+    from gpuops.collective.idleness.lease import Lease
     from gpuops.collective.measuring import Surroundings
 
     scheduler = scheduler or scheduler_of(target)

@@ -14,10 +14,10 @@ import click
 from gpuops.cli._options import Target, target_options, tell
 
 if TYPE_CHECKING:
+    from gpuops.collective.idleness.monitor import Watch
     from gpuops.collective.measuring import Measurement, Wish
     from gpuops.collective.nvlink import RowName, Training
     from gpuops.collective.pool import Pool
-    from gpuops.collective.watch import Watch
     from gpuops.facts import Facts
     from gpuops.probing import Unknown
 

@@ -7,11 +7,11 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gpuops.collective import kubernetes, slurm
-from gpuops.collective.idleness import FIRST, Allocation, idleness_of, still_idle
+from gpuops.collective.idleness import kubernetes, slurm
+from gpuops.collective.idleness.proof import FIRST, Allocation, idleness_of, still_idle
 from gpuops.facts import gather
-from gpuops.probes.nvidia_smi import smi
-from gpuops.probes.occupancy import occupancy
+from gpuops.probes.nvidia.nvidia_smi import smi
+from gpuops.probes.nvidia.occupancy import occupancy
 from gpuops.probing import Unknown
 from gpuops.profile import NO_PROFILE
 

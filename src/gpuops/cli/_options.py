@@ -96,7 +96,7 @@ class Target:
 
     def each(self, work: Callable[[AgentTransport, Host], T], what: str) -> list[Outcome[T]]:
         """Do ``work`` over a fresh connection to every host."""
-        from gpuops.transport.reach import Reach
+        from gpuops.transport.connections import Reach
 
         reach = Reach(self.connect_seconds)
 
@@ -115,7 +115,7 @@ class Target:
     def each_host(self, work: Callable[[Host], T], what: str) -> list[Outcome[T]]:
         """Do ``work`` for every host, side by side, with progress on a terminal."""
         from gpuops import fleet
-        from gpuops.transport.reach import hang_up
+        from gpuops.transport.connections import hang_up
 
         hosts = self.hosts
         with Progress(what, len(hosts)) as progress:

@@ -7,14 +7,14 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from gpuops.collective import kubernetes
-from gpuops.collective.slurm import Slurm
+from gpuops.collective.idleness import kubernetes
+from gpuops.collective.idleness.slurm import Slurm
 
 if TYPE_CHECKING:
     from gpuops.cli._options import Target
-    from gpuops.collective.idleness import Allocation
+    from gpuops.collective.idleness.proof import Allocation
     from gpuops.inventory import Host
-    from gpuops.lifecycle.doors import Door
+    from gpuops.lifecycle.schedulers import Door
     from gpuops.transport import Transport
 
 
@@ -42,9 +42,9 @@ class Scheduler:
     @property
     def door(self) -> Door:
         """What opens and closes nodes to jobs."""
-        from gpuops.lifecycle.doors import NoDoor
-        from gpuops.lifecycle.kubernetes_door import KubernetesDoor
-        from gpuops.lifecycle.slurm_door import SlurmDoor
+        from gpuops.lifecycle.kubernetes import KubernetesDoor
+        from gpuops.lifecycle.schedulers import NoDoor
+        from gpuops.lifecycle.slurm import SlurmDoor
 
         if self.kind == "slurm":
             return SlurmDoor(self.slurm)

@@ -88,10 +88,10 @@ def _measured(target: Target, how: Measuring, save: Path | None) -> AllReduce:
 def _saved(target: Target, folder: Path) -> AllReduce:
     from gpuops.cli._health import profiles_of, quick_probes
     from gpuops.cli._options import saved_host
-    from gpuops.collective.expecting import Expectations
+    from gpuops.collective.expectations import Expectations
     from gpuops.facts import load_folder
     from gpuops.isolation import blame
-    from gpuops.isolation.shares import all_reduce, evidence_of, shares_of
+    from gpuops.isolation.node_evidence import all_reduce, evidence_of, shares_of
     from gpuops.report.allreduce import AllReduce
 
     known = {facts.node: facts for facts in load_folder(folder, quick_probes(all_reduce))}

@@ -12,7 +12,7 @@ from gpuops.cli._options import Target, target_options, tell
 
 if TYPE_CHECKING:
     from gpuops.inventory import Host
-    from gpuops.lifecycle.doors import Door
+    from gpuops.lifecycle.schedulers import Door
 
 _POLL_SECONDS = 5.0
 
@@ -33,7 +33,7 @@ def command(target: Target, nodes: tuple[str, ...], reason: str, wait_seconds: f
                 4 somebody else works on a node.
     """  # noqa: D301 - click needs the character itself
     from gpuops.cli._life import a_run, door_of, named, open_store
-    from gpuops.lifecycle.doors import close_each
+    from gpuops.lifecycle.schedulers import close_each
     from gpuops.lifecycle.states import State, state_of, step
     from gpuops.store import Event
 

@@ -40,18 +40,18 @@ def _read_answer(probe: Probe[Any], text: str) -> object:
 
 def _texts() -> dict[str, Kind]:
     from gpuops.probes.expectations import KINDS
-    from gpuops.probes.gids import parse_show_gids
-    from gpuops.probes.ib import parse_ibstat
-    from gpuops.probes.ib_write_bw import parse_ib_write_bw
-    from gpuops.probes.ibnetdiscover import parse_ibnetdiscover
-    from gpuops.probes.lspci import parse_lspci_links
-    from gpuops.probes.nccl_log import parse_nccl_log
-    from gpuops.probes.nccl_tests import parse_nccl_tests
-    from gpuops.probes.nvidia_smi.csv import parse_gpu_csv
-    from gpuops.probes.nvidia_smi.failure import parse_error
-    from gpuops.probes.nvidia_smi.listing import parse_gpu_list
-    from gpuops.probes.nvidia_smi.query import parse_query
-    from gpuops.probes.nvidia_smi.xml import parse_xml
+    from gpuops.probes.host.lspci import parse_lspci_links
+    from gpuops.probes.network.gids import parse_show_gids
+    from gpuops.probes.network.ib import parse_ibstat
+    from gpuops.probes.network.ib_write_bw import parse_ib_write_bw
+    from gpuops.probes.network.ibnetdiscover import parse_ibnetdiscover
+    from gpuops.probes.nvidia.nccl_log import parse_nccl_log
+    from gpuops.probes.nvidia.nccl_tests import parse_nccl_tests
+    from gpuops.probes.nvidia.nvidia_smi.csv import parse_gpu_csv
+    from gpuops.probes.nvidia.nvidia_smi.failure import parse_error
+    from gpuops.probes.nvidia.nvidia_smi.listing import parse_gpu_list
+    from gpuops.probes.nvidia.nvidia_smi.query import parse_query
+    from gpuops.probes.nvidia.nvidia_smi.xml import parse_xml
 
     return {
         "nvsmi_xml": Kind("nvidia-smi -q -x", parse_xml),

@@ -16,8 +16,8 @@ import click
 from gpuops.cli._options import Target, target_options, tell
 
 if TYPE_CHECKING:
-    from gpuops.collective.launch_command import LaunchCommand
-    from gpuops.collective.preflight import Report
+    from gpuops.collective.preflight.diagnosis import Report
+    from gpuops.collective.preflight.launch_command import LaunchCommand
     from gpuops.inventory import Host
 
 
@@ -41,7 +41,7 @@ def command(target: Target, words: tuple[str, ...], force_busy: str, *, as_json:
                 130 interrupted.
     """  # noqa: D301 - click needs the character itself
     from gpuops.cli._measuring import named_hosts
-    from gpuops.collective.launch_command import read_command
+    from gpuops.collective.preflight.launch_command import read_command
 
     began = time.monotonic()
     launch = read_command(words, _text, os.environ)
@@ -73,9 +73,9 @@ def _look(target: Target, launch: LaunchCommand, hosts: list[Host], forced: froz
     from gpuops.cli._health import expected_of
     from gpuops.cli._measuring import Rounds, pool_of, surroundings
     from gpuops.cli._scheduler import scheduler_of
-    from gpuops.collective import causes
-    from gpuops.collective.preflight import Preflight, Report
-    from gpuops.collective.single_round import all_reduce
+    from gpuops.collective.preflight import causes
+    from gpuops.collective.preflight.diagnosis import Preflight, Report
+    from gpuops.collective.preflight.single_round import all_reduce
 
     report = Report()
     named = {name for host in target.hosts for name in (host.name, host.address)}

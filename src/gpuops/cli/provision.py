@@ -128,7 +128,7 @@ def carry_out(
     from gpuops.cli._occupants import Occupants
     from gpuops.cli._scheduler import scheduler_of
     from gpuops.playbook.provisioning import Provisioning
-    from gpuops.transport.reach import Reach
+    from gpuops.transport.connections import Reach
 
     reach = Reach(target.connect_seconds)
     busy = Occupants(scheduler_of(target).allocations, target.hosts)

@@ -10,7 +10,7 @@ from gpuops.cli._options import Target, target_options, tell
 from gpuops.cli._outcomes import exit_code, reasons
 
 if TYPE_CHECKING:
-    from gpuops.transport.trusting import Introduction
+    from gpuops.transport.host_keys import Introduction
 
 
 @click.command()
@@ -24,7 +24,7 @@ def command(target: Target, fingerprint: str | None, *, replacing: bool, yes: bo
 
     Compare each fingerprint with what the node's console shows: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub
     """
-    from gpuops.transport.trusting import introduce
+    from gpuops.transport.host_keys import introduce
 
     outcomes = target.each_host(lambda host: introduce(host, target.connect_seconds), "fetching host keys")
     met = [o.value for o in outcomes if o.value is not None]

@@ -11,7 +11,7 @@ from gpuops.fleet import each, uninterrupted
 from gpuops.inventory import Host
 from gpuops.shell import Command
 from gpuops.transport.agent import AgentTransport
-from gpuops.transport.reach import hang_up
+from gpuops.transport.connections import hang_up
 from gpuops.transport.worker import Worker
 
 _KILL_SECONDS = 5.0

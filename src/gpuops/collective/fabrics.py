@@ -10,13 +10,13 @@ from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric, Nic, Node
 from gpuops.placement.shape import GpuShape, NodeShape, shape_of
-from gpuops.probes import ibnetdiscover
-from gpuops.probes.gids import gids
-from gpuops.probes.ib import IbPort, ib_ports
-from gpuops.probes.ibnetdiscover import Cable, parse_ibnetdiscover
-from gpuops.probes.lldp import lldp
-from gpuops.probes.nvidia_smi import smi
-from gpuops.probes.topo import topo
+from gpuops.probes.network import ibnetdiscover
+from gpuops.probes.network.gids import gids
+from gpuops.probes.network.ib import IbPort, ib_ports
+from gpuops.probes.network.ibnetdiscover import Cable, parse_ibnetdiscover
+from gpuops.probes.network.lldp import lldp
+from gpuops.probes.nvidia.nvidia_smi import smi
+from gpuops.probes.nvidia.topo import topo
 from gpuops.probing import Probe, Unknown
 
 NEEDS: tuple[Probe[Any], ...] = (smi, topo, ib_ports, gids)

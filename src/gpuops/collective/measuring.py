@@ -8,25 +8,25 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from gpuops.collective.engines import Engine, Load
-from gpuops.collective.engines.nccl import NcclEngine, Options
-from gpuops.collective.engines.nccl_tests import NcclTestsEngine
+from gpuops.collective.engines.nccl.engine import NcclEngine, Options
+from gpuops.collective.engines.nccl_tests.engine import NcclTestsEngine
 from gpuops.collective.engines.tcp import TcpEngine
-from gpuops.collective.expecting import Expectations
-from gpuops.collective.idleness import Allocation
-from gpuops.collective.ladder import Ladder
-from gpuops.collective.lease import Lease
+from gpuops.collective.expectations import Expectations
+from gpuops.collective.idleness.lease import Lease
+from gpuops.collective.idleness.monitor import Watch
+from gpuops.collective.idleness.proof import Allocation
+from gpuops.collective.network_tests.ladder import Ladder
+from gpuops.collective.network_tests.rungs import Failure
 from gpuops.collective.pool import Pool
-from gpuops.collective.rungs import Failure
 from gpuops.collective.session import run
-from gpuops.collective.watch import Watch
 from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.isolation import blame, next_round
 from gpuops.isolation.evidence import Accusation, Blame, Evidence
 from gpuops.isolation.fabric import Fabric
+from gpuops.isolation.node_evidence import Unfit, all_reduce, left_out, to_answers, unfit
 from gpuops.isolation.remedies import remedy
 from gpuops.isolation.rounds import Round, Scope
-from gpuops.isolation.shares import Unfit, all_reduce, left_out, to_answers, unfit
 from gpuops.profile import Profile
 
 ENGINES = ("nccl", "nccl-tests", "tcp")

@@ -12,7 +12,7 @@ from gpuops.inventory import Host
 from gpuops.probing import Probe
 from gpuops.shell import Completed, Question
 from gpuops.transport.agent import AgentTransport
-from gpuops.transport.reach import Reach, hang_up
+from gpuops.transport.connections import Reach, hang_up
 
 T = TypeVar("T")
 

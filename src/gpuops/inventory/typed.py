@@ -6,8 +6,16 @@ from collections.abc import Callable, Mapping
 from typing import Any
 
 from gpuops.document import Node
-from gpuops.inventory.declared import DECLARED
-from gpuops.inventory.reach import REACH, SECRET_NAMES, SECRETS, SSH_ARGS, read_secret, read_ssh_args, warn_of_become
+from gpuops.inventory.connection_vars import (
+    REACH,
+    SECRET_NAMES,
+    SECRETS,
+    SSH_ARGS,
+    read_secret,
+    read_ssh_args,
+    warn_of_become,
+)
+from gpuops.inventory.gpuops_vars import DECLARED
 from gpuops.inventory.values import OpaqueError, opaque
 from gpuops.secret import Secret
 

@@ -7,11 +7,11 @@ from __future__ import annotations
 
 from gpuops.isolation.blaming import blame as _blame_between
 from gpuops.isolation.evidence import Accusation, Blame, Evidence
+from gpuops.isolation.node_evidence import Share, Unfit, all_reduce, evidence_of
 from gpuops.isolation.planning import most_rounds
 from gpuops.isolation.planning import next_round as _next_between
 from gpuops.isolation.remedies import remedy
 from gpuops.isolation.rounds import Round
-from gpuops.isolation.shares import Share, Unfit, all_reduce, evidence_of
 from gpuops.isolation.within import blame as _blame_within
 from gpuops.isolation.within import next_round as _next_within
 

@@ -11,7 +11,7 @@ from gpuops.isolation.evidence import Accusation, Blame, Evidence, Kind
 from gpuops.isolation.grouping import blame_groups
 from gpuops.isolation.parts import Part
 from gpuops.isolation.readings import Reading, Readings
-from gpuops.isolation.suspicion import Charge, Suspicion, suspect
+from gpuops.isolation.suspects import Charge, Suspicion, suspect
 
 _ALL_SLOW = 0.85
 """Below this share of what is expected, all pairs alike have a common fault; a model is not more exact."""

@@ -6,10 +6,10 @@ import random
 from dataclasses import dataclass
 
 from gpuops.errors import InputError
+from gpuops.isolation.cabling import Wiring, wire, wire_unmapped
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.faults import Fault, fabric_leaves, resolve
 from gpuops.isolation.simulation import QUIET, Disturbances, Simulation, Tenant
-from gpuops.isolation.wiring import Wiring, wire, wire_unmapped
 
 MOST_FAULTS = 5
 _ROUNDS_DISTURBED = 16  # other tenants come and go within the first rounds, which is when we measure

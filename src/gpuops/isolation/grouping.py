@@ -14,7 +14,7 @@ from dataclasses import dataclass
 
 from gpuops.isolation.evidence import Accusation, Blame, Evidence, Kind, Measured
 from gpuops.isolation.rounds import Figure, Group, Round
-from gpuops.isolation.suspicion import Charge, Suspicion
+from gpuops.isolation.suspects import Charge, Suspicion
 from gpuops.isolation.within import blame as blame_within
 
 _SLOW = 0.85

@@ -15,7 +15,7 @@ from gpuops.isolation.grouping import next_group_round, spoiled
 from gpuops.isolation.parts import Part, parts_of
 from gpuops.isolation.readings import Readings
 from gpuops.isolation.rounds import Group, Round
-from gpuops.isolation.suspicion import Charge, Suspicion, suspect
+from gpuops.isolation.suspects import Charge, Suspicion, suspect
 from gpuops.isolation.sweeps import pairs, sweep, ways
 from gpuops.isolation.within import blame as blame_within
 

@@ -6,12 +6,12 @@ from collections.abc import Iterator
 from typing import Any
 
 from gpuops.facts import Facts
-from gpuops.probes.driver import driver
-from gpuops.probes.fabric_manager import fabric_manager
-from gpuops.probes.ib import ib_ports
-from gpuops.probes.nvidia_smi import smi
-from gpuops.probes.packages import packages
-from gpuops.probes.system import system
+from gpuops.probes.host.packages import packages
+from gpuops.probes.host.system import system
+from gpuops.probes.network.ib import ib_ports
+from gpuops.probes.nvidia.driver import driver
+from gpuops.probes.nvidia.fabric_manager import fabric_manager
+from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probing import Probe, Unknown
 from gpuops.store import Fingerprint
 

@@ -9,9 +9,9 @@ from dataclasses import dataclass, field
 
 from gpuops.errors import InputError
 from gpuops.inventory import Host
-from gpuops.lifecycle.doors import Door, close_each
 from gpuops.lifecycle.fingerprint import untold
 from gpuops.lifecycle.gates import Gate, counts_still, earned, proofs, unproved
+from gpuops.lifecycle.schedulers import Door, close_each
 from gpuops.lifecycle.states import demotion, state_of, step
 from gpuops.store import Event, Fingerprint, Move, Passed, Store
 

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field
 
 from gpuops.facts import Facts
 from gpuops.inventory import Host, Port
-from gpuops.probes.nvidia_smi import Gpu, smi
-from gpuops.probes.pcie import pcie
-from gpuops.probes.topo import Topology, topo
+from gpuops.probes.host.pcie import pcie
+from gpuops.probes.nvidia.nvidia_smi import Gpu, smi
+from gpuops.probes.nvidia.topo import Topology, topo
 from gpuops.probing import Unknown
 
 _CLOSENESS = ("PIX", "PXB", "PHB", "NODE", "SYS")

@@ -17,13 +17,14 @@ from gpuops.errors import (
     NodeError,
     OutputError,
 )
-from gpuops.playbook import detaching, rebooting
+from gpuops.playbook import rebooting
+from gpuops.playbook import systemd_unit as detaching
 from gpuops.playbook.binding import BoundStep
 from gpuops.playbook.condition import FACTS, Condition
 from gpuops.playbook.journal import Journal, Made, does
+from gpuops.playbook.node_session import Site
 from gpuops.playbook.planning import Planned, plan
 from gpuops.playbook.result import Result, Status
-from gpuops.playbook.site import Site
 from gpuops.playbook.task import Change, Later, NeedsOperator
 from gpuops.probes import every_probe
 from gpuops.shell import Completed

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuops.errors import LockedError, NodeError
-from gpuops.playbook.site import Site
+from gpuops.playbook.node_session import Site
 from gpuops.project import operator_name
 from gpuops.shell import Command
 

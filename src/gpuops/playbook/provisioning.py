@@ -18,10 +18,10 @@ from gpuops.playbook import journal
 from gpuops.playbook.binding import bind, machine_of
 from gpuops.playbook.journal import Journal
 from gpuops.playbook.locking import Owner, take
+from gpuops.playbook.node_session import Busy, Site
 from gpuops.playbook.play import RACK, Play, Playbook, Step, choose_steps
 from gpuops.playbook.result import Result
 from gpuops.playbook.running import Assignment, Record, Runner, lock, unlock
-from gpuops.playbook.site import Busy, Site
 from gpuops.playbook.task import Library
 from gpuops.transport import Transport
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpuops.errors import ConnectError, LostError, NodeError
-from gpuops.playbook.site import BOOT_ID, Site
+from gpuops.playbook.node_session import BOOT_ID, Site
 from gpuops.shell import Command, Completed
 
 MOST_REBOOTS = 3

@@ -12,9 +12,9 @@ from gpuops.inventory import Host
 from gpuops.playbook.applying import carry_out, status_of
 from gpuops.playbook.binding import Bound
 from gpuops.playbook.locking import Owner, release, take
+from gpuops.playbook.node_session import Site
 from gpuops.playbook.play import Flush, Play, Step, batches
 from gpuops.playbook.result import Result
-from gpuops.playbook.site import Site
 
 T = TypeVar("T")
 _WEEK_SECONDS = 7 * 86400.0

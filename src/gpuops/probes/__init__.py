@@ -10,6 +10,6 @@ from gpuops.probing import Probe
 
 
 def every_probe() -> dict[str, Probe[Any]]:
-    """Every probe by name, found by listing this folder."""
-    modules = [importlib.import_module(m.name) for m in pkgutil.iter_modules(__path__, f"{__name__}.")]
+    """Every probe by name, found by listing this folder and the rooms in it."""
+    modules = [importlib.import_module(m.name) for m in pkgutil.walk_packages(__path__, f"{__name__}.")]
     return {value.name: value for module in modules for value in vars(module).values() if isinstance(value, Probe)}

@@ -14,20 +14,20 @@ from typing import Any
 
 from gpuops.errors import InputError
 from gpuops.inventory.inventory import Inventory
-from gpuops.probes.gids import parse_show_gids
-from gpuops.probes.ib import IbPort, parse_ibstat
-from gpuops.probes.ib_write_bw import read_table
-from gpuops.probes.kernel_log import Aer, SXid, Xid, parse_kernel_log
-from gpuops.probes.lspci import parse_lspci_links
-from gpuops.probes.nccl_tests import Table, parse_nccl_tests, read_tables
-from gpuops.probes.nvidia_smi.csv import parse_gpu_csv
-from gpuops.probes.nvidia_smi.failure import parse_error
-from gpuops.probes.nvidia_smi.listing import parse_gpu_list
-from gpuops.probes.nvidia_smi.query import parse_query, read_query
-from gpuops.probes.nvidia_smi.record import Record
-from gpuops.probes.nvidia_smi.xml import parse_xml, read_xml
-from gpuops.probes.nvlink import GpuLinks, parse_nvlink
-from gpuops.probes.topo import Topology, parse_topo
+from gpuops.probes.host.kernel_log import Aer, SXid, Xid, parse_kernel_log
+from gpuops.probes.host.lspci import parse_lspci_links
+from gpuops.probes.network.gids import parse_show_gids
+from gpuops.probes.network.ib import IbPort, parse_ibstat
+from gpuops.probes.network.ib_write_bw import read_table
+from gpuops.probes.nvidia.nccl_tests import Table, parse_nccl_tests, read_tables
+from gpuops.probes.nvidia.nvidia_smi.csv import parse_gpu_csv
+from gpuops.probes.nvidia.nvidia_smi.failure import parse_error
+from gpuops.probes.nvidia.nvidia_smi.listing import parse_gpu_list
+from gpuops.probes.nvidia.nvidia_smi.query import parse_query, read_query
+from gpuops.probes.nvidia.nvidia_smi.record import Record
+from gpuops.probes.nvidia.nvidia_smi.xml import parse_xml, read_xml
+from gpuops.probes.nvidia.nvlink import GpuLinks, parse_nvlink
+from gpuops.probes.nvidia.topo import Topology, parse_topo
 from gpuops.probing import Unknown
 
 _LONGEST_LIST = 40

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from gpuops.bandwidth import Expected
-from gpuops.collective.rungs import Failure
+from gpuops.collective.network_tests.rungs import Failure
 from gpuops.isolation.evidence import Accusation, Blame, Evidence
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.remedies import remedy

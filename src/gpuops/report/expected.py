@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from typing import Any
 
 from gpuops.bandwidth import PRIOR, Efficiency, Expected, Term
-from gpuops.collective.expecting import Expectations
+from gpuops.collective.expectations import Expectations
 from gpuops.isolation.fabric import Fabric, Nic, Node
 from gpuops.isolation.rounds import Group
 from gpuops.profile import Profile

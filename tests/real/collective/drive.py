@@ -11,7 +11,7 @@ from gpuops.collective.engines import Load
 from gpuops.collective.engines.tcp import TcpEngine
 from gpuops.inventory import Inventory
 from gpuops.isolation.rounds import Group, Round
-from gpuops.transport.reach import Reach, hang_up
+from gpuops.transport.connections import Reach, hang_up
 
 
 def pairs(names, number):

@@ -6,11 +6,12 @@ import sys
 import threading
 from pathlib import Path
 
-from gpuops.collective.engines import Load, nccl_tests
+from gpuops.collective.engines import Load
+from gpuops.collective.engines.nccl_tests.engine import engine as nccl_tests
 from gpuops.inventory import Inventory
 from gpuops.isolation.fabric import Fabric, Nic, Node
 from gpuops.isolation.rounds import Group, Round
-from gpuops.transport.reach import Reach, hang_up
+from gpuops.transport.connections import Reach, hang_up
 
 plan = json.loads(sys.argv[1])
 nccl_tests._START_SECONDS = plan["start_seconds"]

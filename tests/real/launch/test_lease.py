@@ -9,9 +9,9 @@ import sys
 
 import pytest
 
-from gpuops.collective.idleness import Claim
-from gpuops.collective.lease import Lease
-from gpuops.collective.slurm import Slurm
+from gpuops.collective.idleness.lease import Lease
+from gpuops.collective.idleness.proof import Claim
+from gpuops.collective.idleness.slurm import Slurm
 from gpuops.document import Where
 from gpuops.inventory import Host
 from gpuops.shell import Completed

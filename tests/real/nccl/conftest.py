@@ -7,8 +7,8 @@ import time
 import pytest
 
 from gpuops.collective.engines import Load
-from gpuops.collective.engines.nccl import NcclEngine, Options
-from gpuops.collective.nccl.course import Deadlines
+from gpuops.collective.engines.nccl.engine import NcclEngine, Options
+from gpuops.collective.engines.nccl.round_runner import Deadlines
 from gpuops.isolation.fabric import Fabric, Node
 
 HERE = pathlib.Path(__file__).parent

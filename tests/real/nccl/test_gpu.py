@@ -11,8 +11,8 @@ import sysconfig
 import pytest
 
 from gpuops.collective.engines import Load
-from gpuops.collective.engines.nccl import NcclEngine, Options
-from gpuops.collective.nccl.course import Deadlines
+from gpuops.collective.engines.nccl.engine import NcclEngine, Options
+from gpuops.collective.engines.nccl.round_runner import Deadlines
 from gpuops.isolation.rounds import Group, Round
 
 MIB = 1 << 20

@@ -8,9 +8,9 @@ import time
 import pytest
 
 from gpuops.collective.engines import Load
-from gpuops.collective.engines.nccl import NcclEngine, Options
+from gpuops.collective.engines.nccl.engine import NcclEngine, Options
 from gpuops.isolation.rounds import Group, Round
-from gpuops.transport.reach import Reach, hang_up
+from gpuops.transport.connections import Reach, hang_up
 
 NAMES = ("a", "b", "c", "d")
 

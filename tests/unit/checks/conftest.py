@@ -7,21 +7,21 @@ import pytest
 
 from gpuops.facts import Facts
 from gpuops.judging import discover, judge, judge_group, judge_node
-from gpuops.probes.burn_in import BurnIn, GpuBurn
-from gpuops.probes.clock import Clock
-from gpuops.probes.dcgm_diag import Diagnosis, DiagResult
-from gpuops.probes.disks import Filesystem
-from gpuops.probes.driver import Driver, InstalledDriver
-from gpuops.probes.fabric_manager import FabricManager
-from gpuops.probes.ib import IbPort
-from gpuops.probes.kernel_log import KernelLog
-from gpuops.probes.lspci import PciFunction
-from gpuops.probes.nvidia_smi import Gpu, RemappedRows, Smi, SmiError
-from gpuops.probes.nvlink import GpuLinks, Link
-from gpuops.probes.pcie import PcieLink
-from gpuops.probes.services import Service
-from gpuops.probes.system import System
-from gpuops.probes.topo import Topology
+from gpuops.probes.host.clock import Clock
+from gpuops.probes.host.disks import Filesystem
+from gpuops.probes.host.kernel_log import KernelLog
+from gpuops.probes.host.lspci import PciFunction
+from gpuops.probes.host.pcie import PcieLink
+from gpuops.probes.host.services import Service
+from gpuops.probes.host.system import System
+from gpuops.probes.network.ib import IbPort
+from gpuops.probes.nvidia.burn_in import BurnIn, GpuBurn
+from gpuops.probes.nvidia.dcgm_diag import Diagnosis, DiagResult
+from gpuops.probes.nvidia.driver import Driver, InstalledDriver
+from gpuops.probes.nvidia.fabric_manager import FabricManager
+from gpuops.probes.nvidia.nvidia_smi import Gpu, RemappedRows, Smi, SmiError
+from gpuops.probes.nvidia.nvlink import GpuLinks, Link
+from gpuops.probes.nvidia.topo import Topology
 from gpuops.probing import Unknown
 from gpuops.profile import load
 

@@ -1,10 +1,10 @@
 from gpuops.isolation import Unfit
+from gpuops.isolation.cabling import Wiring, wire
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.faults import parse_fault
+from gpuops.isolation.node_evidence import all_reduce, to_answers
 from gpuops.isolation.planning import next_round
-from gpuops.isolation.shares import all_reduce, to_answers
 from gpuops.isolation.simulation import Simulation
-from gpuops.isolation.wiring import Wiring, wire
 from gpuops.judging import discover
 from gpuops.profile import NO_PROFILE
 

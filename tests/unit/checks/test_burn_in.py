@@ -2,8 +2,8 @@ from dataclasses import replace
 
 import pytest
 
-from gpuops.probes.burn_in import GpuBurn
-from gpuops.probes.dcgm_diag import Diagnosis, DiagResult
+from gpuops.probes.nvidia.burn_in import GpuBurn
+from gpuops.probes.nvidia.dcgm_diag import Diagnosis, DiagResult
 
 
 @pytest.fixture

@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuops.probes.driver import Driver, InstalledDriver
+from gpuops.probes.nvidia.driver import Driver, InstalledDriver
 from gpuops.probing import Unknown
 
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"

@@ -1,7 +1,7 @@
 import pytest
 
-from gpuops.probes.clock import Clock
-from gpuops.probes.disks import Filesystem
+from gpuops.probes.host.clock import Clock
+from gpuops.probes.host.disks import Filesystem
 
 
 def disk(used, device="/dev/sda1", mount="/"):

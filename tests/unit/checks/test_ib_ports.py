@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuops.probes.ib import IbPort
+from gpuops.probes.network.ib import IbPort
 from gpuops.probing import Unknown
 
 STORAGE = IbPort("mlx5_8", 1, "Down", "Disabled", 100.0, "Ethernet")

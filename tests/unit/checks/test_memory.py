@@ -1,6 +1,6 @@
 import pytest
 
-from gpuops.probes.nvidia_smi import RemappedRows
+from gpuops.probes.nvidia.nvidia_smi import RemappedRows
 
 
 def only(verdict):

@@ -2,9 +2,9 @@ from dataclasses import replace
 
 import pytest
 
-from gpuops.probes.fabric_manager import FabricManager
-from gpuops.probes.nvlink import Link
-from gpuops.probes.services import Service
+from gpuops.probes.host.services import Service
+from gpuops.probes.nvidia.fabric_manager import FabricManager
+from gpuops.probes.nvidia.nvlink import Link
 from gpuops.probing import Unknown
 
 UP = tuple(Link(n, 26.562) for n in range(18))

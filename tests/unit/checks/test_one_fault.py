@@ -4,11 +4,11 @@ from dataclasses import replace
 
 import pytest
 
-from gpuops.probes.driver import Driver, InstalledDriver
-from gpuops.probes.fabric_manager import FabricManager
-from gpuops.probes.kernel_log import Xid
-from gpuops.probes.nvidia_smi import RemappedRows
-from gpuops.probes.nvlink import Link
+from gpuops.probes.host.kernel_log import Xid
+from gpuops.probes.nvidia.driver import Driver, InstalledDriver
+from gpuops.probes.nvidia.fabric_manager import FabricManager
+from gpuops.probes.nvidia.nvidia_smi import RemappedRows
+from gpuops.probes.nvidia.nvlink import Link
 from gpuops.probing import Unknown
 
 GPU2 = "0000:52:00.0"

@@ -1,7 +1,7 @@
 import pytest
 
 from gpuops.judging import SEVERITIES
-from gpuops.probes.nvidia_smi import SmiError
+from gpuops.probes.nvidia.nvidia_smi import SmiError
 from gpuops.probing import Unknown
 
 NOTHING = Unknown("lspci is not installed")

@@ -1,6 +1,6 @@
 import pytest
 
-from gpuops.probes.kernel_log import Aer, Xid
+from gpuops.probes.host.kernel_log import Aer, Xid
 from gpuops.probing import Unknown
 
 GPU2 = "0000:52:00.0"

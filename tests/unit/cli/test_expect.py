@@ -6,11 +6,11 @@ from click.testing import CliRunner
 
 from gpuops import facts
 from gpuops.cli._expect import command
-from gpuops.isolation import shares
+from gpuops.isolation import node_evidence as shares
+from gpuops.isolation.cabling import Wiring, wire
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.rounds import Figure, Group, Round
-from gpuops.isolation.wiring import Wiring, wire
-from gpuops.probes.nvidia_smi import smi
+from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.shell import Completed
 
 NOON = dt.datetime(2026, 11, 20, 12, tzinfo=dt.timezone.utc)

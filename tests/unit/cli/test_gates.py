@@ -13,13 +13,13 @@ from gpuops.content import builtin
 from gpuops.errors import InputError, LockedError
 from gpuops.facts import Facts
 from gpuops.judging import Finding, Verdict, discover
-from gpuops.lifecycle.doors import NoDoor
 from gpuops.lifecycle.life import Life, Objection
+from gpuops.lifecycle.schedulers import NoDoor
 from gpuops.playbook.loading import load_playbook
 from gpuops.playbook.result import Result
 from gpuops.playbook.running import Record
 from gpuops.playbook.task import Library
-from gpuops.probes.lspci import PciFunction
+from gpuops.probes.host.lspci import PciFunction
 from gpuops.probing import Unknown
 from gpuops.store import Move, Store
 
@@ -180,7 +180,7 @@ def test_a_lease_outlasts_the_burn_in_and_the_diagnosis_before_it(gates, monkeyp
     def begun(_pool, _eye, _fabric, _profiles, _wish, around, _seconds):
         raise Seen(around)
 
-    monkeypatch.setattr("gpuops.collective.burning.burn", begun)
+    monkeypatch.setattr("gpuops.collective.burn_in.burn", begun)
     with pytest.raises(Seen) as seen:
         burn(gates.target, {}, None, 2 * 3600.0)
     assert seen.value.args[0].lease._minutes == 180

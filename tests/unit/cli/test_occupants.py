@@ -5,11 +5,11 @@ import datetime as dt
 import pytest
 
 from gpuops.cli._occupants import Occupants
-from gpuops.collective import kubernetes, slurm
-from gpuops.collective.idleness import Claim
+from gpuops.collective.idleness import kubernetes, slurm
+from gpuops.collective.idleness.proof import Claim
 from gpuops.facts import Facts
-from gpuops.probes.nvidia_smi import Gpu, Smi, SmiError
-from gpuops.probes.occupancy import Holder, Occupancy
+from gpuops.probes.nvidia.nvidia_smi import Gpu, Smi, SmiError
+from gpuops.probes.nvidia.occupancy import Holder, Occupancy
 from gpuops.probing import Unknown
 
 IDLE = {

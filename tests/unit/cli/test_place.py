@@ -13,9 +13,9 @@ from gpuops.cli.place import command
 from gpuops.errors import InputError, LayoutError
 from gpuops.layout import ModelSpec, parse_layout
 from gpuops.placement import GpuShape, NodeShape, place
-from gpuops.probes.driver import driver
-from gpuops.probes.nvidia_smi import smi
-from gpuops.probes.topo import topo
+from gpuops.probes.nvidia.driver import driver
+from gpuops.probes.nvidia.nvidia_smi import smi
+from gpuops.probes.nvidia.topo import topo
 from gpuops.report.page import Page
 from gpuops.shell import Completed
 

@@ -4,18 +4,18 @@ from dataclasses import replace
 
 import pytest
 
-from gpuops.collective import burning
-from gpuops.collective.burning import Burn, Eye, again_and_again, grown, judged, new_xids
+from gpuops.collective import burn_in as burning
+from gpuops.collective.burn_in import Burn, Eye, again_and_again, grown, judged, new_xids
 from gpuops.collective.measuring import Measurement
 from gpuops.collective.pool import Pool
 from gpuops.facts import Facts
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric, Node
 from gpuops.isolation.rounds import Figure, Group, Round
-from gpuops.probes.burn_in import BurnIn, burn_in, to_answer
-from gpuops.probes.dcgm_diag import dcgm_diag
-from gpuops.probes.kernel_log import KernelLog, Xid
-from gpuops.probes.nvidia_smi import Gpu, RemappedRows, Smi
+from gpuops.probes.host.kernel_log import KernelLog, Xid
+from gpuops.probes.nvidia.burn_in import BurnIn, burn_in, to_answer
+from gpuops.probes.nvidia.dcgm_diag import dcgm_diag
+from gpuops.probes.nvidia.nvidia_smi import Gpu, RemappedRows, Smi
 from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
 

@@ -1,11 +1,11 @@
 import pytest
 
-from gpuops.collective import causes
-from gpuops.collective.causes import Cause, chosen
-from gpuops.collective.launch_command import LaunchCommand
-from gpuops.collective.survey import Survey
-from gpuops.probes.gids import Gid
-from gpuops.probes.ib import IbPort
+from gpuops.collective.preflight import causes
+from gpuops.collective.preflight.causes import Cause, chosen
+from gpuops.collective.preflight.job_environment import Survey
+from gpuops.collective.preflight.launch_command import LaunchCommand
+from gpuops.probes.network.gids import Gid
+from gpuops.probes.network.ib import IbPort
 
 TORCHRUN = LaunchCommand("torchrun", "torchrun", meeting="--rdzv-endpoint={master}:{port}")
 MPIRUN = LaunchCommand("mpirun", "./train")

@@ -7,7 +7,7 @@ import pytest
 
 from gpuops.collective.crew import Crew
 from gpuops.errors import Interrupted, LostError, NodeError
-from gpuops.transport.reach import Reach
+from gpuops.transport.connections import Reach
 
 
 def alive(pid):

@@ -3,11 +3,11 @@ import dataclasses
 import pytest
 
 from gpuops.bandwidth import GIB
-from gpuops.collective.expecting import Expectations
+from gpuops.collective.expectations import Expectations
+from gpuops.isolation.cabling import Wiring, wire
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric, Nic, Node
 from gpuops.isolation.rounds import Figure, Group, Round
-from gpuops.isolation.wiring import Wiring, wire
 from gpuops.profile import NO_PROFILE, Profile, load
 
 FABRIC = wire(Wiring(8, 8))

@@ -7,13 +7,13 @@ from gpuops.collective.fabrics import by_cables, by_neighbours, fabric_of, leave
 from gpuops.facts import Facts
 from gpuops.inventory import Port
 from gpuops.isolation.fabric import Nic, Node
-from gpuops.probes import ibnetdiscover
-from gpuops.probes.gids import Gid
-from gpuops.probes.ib import IbPort
-from gpuops.probes.ibnetdiscover import Cable, End
-from gpuops.probes.lldp import lldp
-from gpuops.probes.nvidia_smi import Gpu, Smi
-from gpuops.probes.topo import Topology
+from gpuops.probes.network import ibnetdiscover
+from gpuops.probes.network.gids import Gid
+from gpuops.probes.network.ib import IbPort
+from gpuops.probes.network.ibnetdiscover import Cable, End
+from gpuops.probes.network.lldp import lldp
+from gpuops.probes.nvidia.nvidia_smi import Gpu, Smi
+from gpuops.probes.nvidia.topo import Topology
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
 

@@ -2,10 +2,10 @@ from datetime import datetime, timezone
 
 import pytest
 
-from gpuops.collective.idleness import FIRST, STILL, Claim, idleness_of, still_idle
+from gpuops.collective.idleness.proof import FIRST, STILL, Claim, idleness_of, still_idle
 from gpuops.facts import Facts
-from gpuops.probes.nvidia_smi import Gpu, Process, Smi, SmiError
-from gpuops.probes.occupancy import Holder, Occupancy
+from gpuops.probes.nvidia.nvidia_smi import Gpu, Process, Smi, SmiError
+from gpuops.probes.nvidia.occupancy import Holder, Occupancy
 from gpuops.probing import Unknown
 from gpuops.profile import NO_PROFILE
 

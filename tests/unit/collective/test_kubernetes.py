@@ -2,8 +2,8 @@ import shutil
 
 import pytest
 
-from gpuops.collective.idleness import Claim
-from gpuops.collective.kubernetes import NODES, PODS, allocations
+from gpuops.collective.idleness.kubernetes import NODES, PODS, allocations
+from gpuops.collective.idleness.proof import Claim
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
 from gpuops.transport.replay import ReplayTransport

@@ -2,7 +2,7 @@ import shlex
 
 import pytest
 
-from gpuops.collective.launch_command import read_command
+from gpuops.collective.preflight.launch_command import read_command
 from gpuops.errors import InputError
 
 HOSTFILE = "# the pool\ngpu01 slots=8\ngpu02 slots=8   # second\n\ngpu03:8\n"

@@ -1,6 +1,6 @@
 import pytest
 
-from gpuops.collective.launchers import Part, allocate, by_mpirun, by_srun
+from gpuops.collective.preflight.launchers import Part, allocate, by_mpirun, by_srun
 
 
 def part(address, processes=8, **settings):

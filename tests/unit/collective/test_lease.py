@@ -2,8 +2,8 @@ import re
 
 import pytest
 
-from gpuops.collective.lease import Lease
-from gpuops.collective.slurm import NODES, Slurm
+from gpuops.collective.idleness.lease import Lease
+from gpuops.collective.idleness.slurm import NODES, Slurm
 
 
 @pytest.fixture

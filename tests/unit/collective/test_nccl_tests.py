@@ -2,7 +2,7 @@ import dataclasses
 
 import pytest
 
-from gpuops.collective.nccl_tests import Task, figure_of
+from gpuops.collective.engines.nccl_tests.outcome import Task, figure_of
 from gpuops.isolation.rounds import Group
 from gpuops.shell import Command, Completed
 

@@ -5,7 +5,7 @@ import shlex
 import pytest
 
 from gpuops.collective.engines import Load
-from gpuops.collective.engines.nccl_tests import NcclTestsEngine
+from gpuops.collective.engines.nccl_tests.engine import NcclTestsEngine
 from gpuops.errors import LostError
 from gpuops.isolation.fabric import Fabric, Nic, Node
 from gpuops.isolation.rounds import Group, Round

@@ -10,11 +10,11 @@ from hypothesis import strategies as st
 from gpuops.collective import nvlink
 from gpuops.collective.nvlink import Model, Training, Worth
 from gpuops.collective.session import Look
+from gpuops.isolation.cabling import Wiring, wire
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric, Node
 from gpuops.isolation.rounds import Figure, Group, Round
 from gpuops.isolation.simulation import NO_P2P_GB_PER_S, NVLS_GB_PER_S, Simulation
-from gpuops.isolation.wiring import Wiring, wire
 from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
 

@@ -1,7 +1,7 @@
 from gpuops.collective.pool import Pool
 from gpuops.document import Where
 from gpuops.inventory import Host
-from gpuops.transport.reach import Reach
+from gpuops.transport.connections import Reach
 
 NAMES = [f"n{number}" for number in range(20)]
 

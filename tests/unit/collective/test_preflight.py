@@ -2,10 +2,10 @@ from types import SimpleNamespace
 
 import pytest
 
-from gpuops.collective.causes import Cause
-from gpuops.collective.idleness import Idleness
-from gpuops.collective.launch_command import LaunchCommand
-from gpuops.collective.preflight import Preflight, Report, Step
+from gpuops.collective.idleness.proof import Idleness
+from gpuops.collective.preflight.causes import Cause
+from gpuops.collective.preflight.diagnosis import Preflight, Report, Step
+from gpuops.collective.preflight.launch_command import LaunchCommand
 from gpuops.isolation.rounds import Figure, Group
 
 GROUP = Group(("n1", "n2"))

@@ -3,14 +3,14 @@ from datetime import datetime, timezone
 
 import pytest
 
-from gpuops.collective import rungs
-from gpuops.collective.perftest import disjoint
-from gpuops.collective.rungs import Failure, leaving, partners
+from gpuops.collective.network_tests import rungs
+from gpuops.collective.network_tests.perftest import disjoint
+from gpuops.collective.network_tests.rungs import Failure, leaving, partners
 from gpuops.facts import Facts
 from gpuops.inventory import Port
-from gpuops.probes.gids import Gid
-from gpuops.probes.ib import IbPort
-from gpuops.probes.limits import Limit
+from gpuops.probes.host.limits import Limit
+from gpuops.probes.network.gids import Gid
+from gpuops.probes.network.ib import IbPort
 from gpuops.probing import Unknown
 
 NODES = [f"n{number}" for number in range(6)]

@@ -1,7 +1,7 @@
 import pytest
 
-from gpuops.collective.idleness import Claim
-from gpuops.collective.slurm import JOBS, NODES, Slurm, SlurmNode
+from gpuops.collective.idleness.proof import Claim
+from gpuops.collective.idleness.slurm import JOBS, NODES, Slurm, SlurmNode
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
 from gpuops.transport.replay import ReplayTransport

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from gpuops.collective.survey import Survey, by_node, by_srun, by_ssh, parse_survey
+from gpuops.collective.preflight.job_environment import Survey, by_node, by_srun, by_ssh, parse_survey
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
 

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from gpuops.document import parse
 from gpuops.errors import DocumentError
-from gpuops.inventory.joining import with_member
+from gpuops.inventory.editing import with_member
 
 TEXT = """\
 # the cluster

@@ -5,6 +5,7 @@ import statistics
 import pytest
 
 from gpuops.isolation import blame, most_rounds, next_round
+from gpuops.isolation.cabling import Wiring, wire
 from gpuops.isolation.cases import Case, draw_case
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric, Nic, Node
@@ -12,7 +13,6 @@ from gpuops.isolation.faults import parse_fault
 from gpuops.isolation.rounds import Figure, Group
 from gpuops.isolation.simulation import Disturbances, Tenant
 from gpuops.isolation.trials import run
-from gpuops.isolation.wiring import Wiring, wire
 
 RAILS = Wiring(nodes=64, gpus=8, unit=16, leaves=8)
 SHARED = Wiring(nodes=64, gpus=8, unit=16, leaves=1, oversubscription=2.0)

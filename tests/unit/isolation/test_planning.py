@@ -1,10 +1,10 @@
 from dataclasses import replace
 
 from gpuops.isolation import next_round
+from gpuops.isolation.cabling import Wiring, wire
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.faults import parse_fault
 from gpuops.isolation.simulation import Simulation
-from gpuops.isolation.wiring import Wiring, wire
 
 
 def test_a_node_that_never_ends_by_itself_is_asked_nothing_more():

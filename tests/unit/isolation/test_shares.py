@@ -6,8 +6,8 @@ from hypothesis import strategies as st
 
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric, Nic, Node
+from gpuops.isolation.node_evidence import Unfit, all_reduce, evidence_of, left_out, to_answers, unfit
 from gpuops.isolation.rounds import Figure, Group, Round
-from gpuops.isolation.shares import Unfit, all_reduce, evidence_of, left_out, to_answers, unfit
 from gpuops.probing import Unknown
 
 NAMES = ("a", "b", "c")

@@ -4,11 +4,11 @@ import statistics
 import pytest
 
 from gpuops.errors import InputError
+from gpuops.isolation.cabling import LINE_GB_PER_S, Wiring, wire
 from gpuops.isolation.cases import draw_case
 from gpuops.isolation.faults import Fault, fabric_leaves, hiders, parse_fault
 from gpuops.isolation.rounds import Group, Round
 from gpuops.isolation.simulation import EFFICIENCY, NVLS_GB_PER_S, QUIET, Disturbances, Simulation, Tenant
-from gpuops.isolation.wiring import LINE_GB_PER_S, Wiring, wire
 
 FABRIC = wire(Wiring(nodes=32, gpus=8, unit=8, leaves=8))
 SHARED = wire(Wiring(nodes=32, gpus=8, unit=8, leaves=1))

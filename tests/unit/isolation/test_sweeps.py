@@ -2,9 +2,9 @@ import itertools
 
 import pytest
 
+from gpuops.isolation.cabling import Wiring, wire, wire_unmapped
 from gpuops.isolation.fabric import Fabric, Nic, Node
 from gpuops.isolation.sweeps import meet, pairs, sweep, ways
-from gpuops.isolation.wiring import Wiring, wire, wire_unmapped
 
 FABRIC = wire(Wiring(nodes=32, gpus=2, unit=8, leaves=2))
 

@@ -5,12 +5,12 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuops.isolation import within
+from gpuops.isolation.cabling import Wiring, wire
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric, Node
 from gpuops.isolation.faults import Fault
 from gpuops.isolation.rounds import Figure, Group, Round
 from gpuops.isolation.simulation import Disturbances, Simulation
-from gpuops.isolation.wiring import Wiring, wire
 
 SHAKY = Disturbances(noise=0.015, drift=0.08)
 MOST_ROUNDS = 9

@@ -6,8 +6,8 @@ from gpuops.lab.collective.launch import Member, read_launch
 from gpuops.lab.collective.log import printed
 from gpuops.lab.collective.speed import Place, speed
 from gpuops.lab.faults.catalogue import faulted
-from gpuops.probes.nccl_log import parse_nccl_log
-from gpuops.probes.nccl_tests import parse_nccl_tests
+from gpuops.probes.nvidia.nccl_log import parse_nccl_log
+from gpuops.probes.nvidia.nccl_tests import parse_nccl_tests
 
 LARGE = ("-b", "8G", "-e", "8G")
 

@@ -2,7 +2,7 @@ import pytest
 
 from gpuops.lab.faults.catalogue import faulted
 from gpuops.lab.tools.processes import find
-from gpuops.probes.occupancy import occupancy
+from gpuops.probes.nvidia.occupancy import occupancy
 from gpuops.shell import Completed
 
 

@@ -4,10 +4,10 @@ import pytest
 
 from gpuops.facts import Facts
 from gpuops.lifecycle.fingerprint import differences, fingerprint_of
-from gpuops.probes.driver import Driver
-from gpuops.probes.fabric_manager import FabricManager
-from gpuops.probes.ib import IbPort
-from gpuops.probes.nvidia_smi import Gpu, Smi, SmiError
+from gpuops.probes.network.ib import IbPort
+from gpuops.probes.nvidia.driver import Driver
+from gpuops.probes.nvidia.fabric_manager import FabricManager
+from gpuops.probes.nvidia.nvidia_smi import Gpu, Smi, SmiError
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 

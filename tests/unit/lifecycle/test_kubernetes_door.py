@@ -2,8 +2,8 @@ import shutil
 
 import pytest
 
-from gpuops.collective import kubernetes
-from gpuops.lifecycle.kubernetes_door import NODES, TAINT, KubernetesDoor
+from gpuops.collective.idleness import kubernetes
+from gpuops.lifecycle.kubernetes import NODES, TAINT, KubernetesDoor
 from gpuops.shell import Completed
 
 

@@ -1,8 +1,8 @@
 import pytest
 
-from gpuops.collective.slurm import Slurm
-from gpuops.lifecycle.doors import is_ours, reason_of
-from gpuops.lifecycle.slurm_door import SlurmDoor
+from gpuops.collective.idleness.slurm import Slurm
+from gpuops.lifecycle.schedulers import is_ours, reason_of
+from gpuops.lifecycle.slurm import SlurmDoor
 
 HAND_OVER = "scontrol update NodeName=theirs State=DRAIN Reason=gpuops:new"
 

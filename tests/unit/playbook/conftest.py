@@ -11,7 +11,8 @@ from invoke import Result, UnexpectedExit
 from gpuops.document import Where
 from gpuops.errors import ConnectError, LostError
 from gpuops.inventory import Host
-from gpuops.playbook import detaching, locking, rebooting
+from gpuops.playbook import locking, rebooting
+from gpuops.playbook import systemd_unit as detaching
 from gpuops.playbook.loading import load_playbook
 from gpuops.playbook.provisioning import Order, Provisioning, Selection, assign
 from gpuops.playbook.task import Library

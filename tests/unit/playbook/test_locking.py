@@ -10,7 +10,7 @@ from gpuops.errors import LockedError, NodeError
 from gpuops.inventory import Host
 from gpuops.playbook import locking
 from gpuops.playbook.locking import Owner, release, take
-from gpuops.playbook.site import Site
+from gpuops.playbook.node_session import Site
 from gpuops.playbook.task import Library, Machine
 from gpuops.shell import Completed
 

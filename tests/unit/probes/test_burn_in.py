@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.burn_in import BurnIn, GpuBurn, Sample, burn_in, left_out, parse_samples, summarise, to_answer
+from gpuops.probes.nvidia.burn_in import BurnIn, GpuBurn, Sample, burn_in, left_out, parse_samples, summarise, to_answer
 from gpuops.probing import Unknown
 
 FOUND = BurnIn(

@@ -5,7 +5,7 @@ import re
 import pytest
 
 from gpuops.probes.expectations import KINDS, expectation
-from gpuops.probes.nvidia_smi.xml import parse_xml
+from gpuops.probes.nvidia.nvidia_smi.xml import parse_xml
 from gpuops.probing import Unknown
 
 CAPTURES = pathlib.Path(__file__).parents[4] / "shared" / "captures"

@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-from gpuops.probes.clock import Clock, clock, parse_clock
+from gpuops.probes.host.clock import Clock, clock, parse_clock
 from gpuops.probing import Unknown
 
 CHRONY = """\

@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.dcgm_diag import Diagnosis, DiagResult, dcgm_diag
+from gpuops.probes.nvidia.dcgm_diag import Diagnosis, DiagResult, dcgm_diag
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
 

@@ -1,6 +1,6 @@
 import pytest
 
-from gpuops.probes.disks import Filesystem, disks, parse_df
+from gpuops.probes.host.disks import Filesystem, disks, parse_df
 from gpuops.probing import Unknown
 
 DF = """\

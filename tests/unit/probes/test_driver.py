@@ -1,6 +1,6 @@
 import pytest
 
-from gpuops.probes.driver import InstalledDriver, driver, installed_driver, parse_driver, parse_modinfo
+from gpuops.probes.nvidia.driver import InstalledDriver, driver, installed_driver, parse_driver, parse_modinfo
 from gpuops.probing import Unknown
 
 VERSION = "/proc/driver/nvidia/version"

@@ -1,4 +1,4 @@
-from gpuops.probes.error_counters import error_counters
+from gpuops.probes.network.error_counters import error_counters
 from gpuops.probing import Unknown
 
 IB = "/sys/class/infiniband/mlx5_0/ports"

@@ -1,6 +1,6 @@
 import pytest
 
-from gpuops.probes.fabric_manager import FabricManager, fabric_manager, parse_fabric_manager
+from gpuops.probes.nvidia.fabric_manager import FabricManager, fabric_manager, parse_fabric_manager
 from gpuops.probing import Unknown
 
 

@@ -1,6 +1,6 @@
 import pytest
 
-from gpuops.probes.gids import Gid, gids, parse_gids, parse_show_gids
+from gpuops.probes.network.gids import Gid, gids, parse_gids, parse_show_gids
 from gpuops.probing import Unknown
 
 ROOT = "/sys/class/infiniband/mlx5_0/ports/1"

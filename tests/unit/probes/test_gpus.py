@@ -1,5 +1,5 @@
-from gpuops.probes.gpus import Gpu, gpus, roster
-from gpuops.probes.nvidia_smi import smi
+from gpuops.probes.nvidia.gpus import Gpu, gpus, roster
+from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probing import Unknown
 
 XML = "<nvidia_smi_log><attached_gpus>{count}</attached_gpus>{gpus}</nvidia_smi_log>\n"

@@ -1,4 +1,4 @@
-from gpuops.probes.ib import IbPort, ib_ports, parse_ib_ports, parse_ibstat
+from gpuops.probes.network.ib import IbPort, ib_ports, parse_ib_ports, parse_ibstat
 from gpuops.probing import Unknown
 
 ROOT = "/sys/class/infiniband"

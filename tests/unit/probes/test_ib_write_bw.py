@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.ib_write_bw import WriteRow, parse_ib_write_bw
+from gpuops.probes.network.ib_write_bw import WriteRow, parse_ib_write_bw
 from gpuops.probing import Unknown
 
 HEADER = " #bytes     #iterations    BW peak[{0}]    BW average[{0}]   MsgRate[Mpps]\n"

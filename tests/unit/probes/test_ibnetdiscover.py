@@ -1,6 +1,6 @@
 import pytest
 
-from gpuops.probes.ibnetdiscover import Cable, End, parse_ibnetdiscover
+from gpuops.probes.network.ibnetdiscover import Cable, End, parse_ibnetdiscover
 from gpuops.probing import Unknown
 
 TEXT = """\

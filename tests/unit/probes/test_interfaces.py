@@ -1,4 +1,4 @@
-from gpuops.probes.interfaces import Interface, parse_interfaces
+from gpuops.probes.network.interfaces import Interface, parse_interfaces
 from gpuops.probing import Unknown
 
 ROOT = "/sys/class/net"

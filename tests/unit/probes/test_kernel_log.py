@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-from gpuops.probes.kernel_log import Aer, SXid, Xid, kernel_log, parse_kernel_log
+from gpuops.probes.host.kernel_log import Aer, SXid, Xid, kernel_log, parse_kernel_log
 from gpuops.probing import Unknown
 
 BOOT = "[    0.000000] Linux version 5.15.0-112-generic (build@host) (gcc 11.4.0) #122-Ubuntu SMP\n"

@@ -1,6 +1,6 @@
 import pytest
 
-from gpuops.probes.limits import Limit, limits, parse_limits
+from gpuops.probes.host.limits import Limit, limits, parse_limits
 from gpuops.probing import Unknown
 
 TABLE = """\

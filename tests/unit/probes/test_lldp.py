@@ -1,6 +1,6 @@
 import pytest
 
-from gpuops.probes.lldp import lldp
+from gpuops.probes.network.lldp import lldp
 from gpuops.probing import Unknown
 
 TEXT = """\

@@ -1,6 +1,6 @@
 import pytest
 
-from gpuops.probes.lspci import PciFunction, PciLinkStatus, gpu_functions, parse_lspci, parse_lspci_links
+from gpuops.probes.host.lspci import PciFunction, PciLinkStatus, gpu_functions, parse_lspci, parse_lspci_links
 from gpuops.probing import Unknown
 
 NODE = """\

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.nccl_log import NcclLog, parse_nccl_log
+from gpuops.probes.nvidia.nccl_log import NcclLog, parse_nccl_log
 
 SAID = """\
 NCCL version 2.28.9+cuda13.0

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.nccl_tests import Rank, parse_nccl_tests
+from gpuops.probes.nvidia.nccl_tests import Rank, parse_nccl_tests
 from gpuops.probing import Unknown
 
 START = """\

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.nvlink import GpuLinks, Link, nvlink, parse_nvlink
+from gpuops.probes.nvidia.nvlink import GpuLinks, Link, nvlink, parse_nvlink
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
 

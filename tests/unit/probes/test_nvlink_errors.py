@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.nvlink_errors import nvlink_errors, parse_nvlink_errors
+from gpuops.probes.nvidia.nvlink_errors import nvlink_errors, parse_nvlink_errors
 from gpuops.probing import Unknown
 
 TEXT = """\

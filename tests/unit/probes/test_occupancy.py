@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from gpuops.probes.occupancy import Holder, driver_loaded, occupancy
+from gpuops.probes.nvidia.occupancy import Holder, driver_loaded, occupancy
 from gpuops.probing import Unknown
 
 ROWS = (

@@ -3,7 +3,7 @@ import subprocess
 
 import pytest
 
-from gpuops.probes.packages import packages, parse_packages
+from gpuops.probes.host.packages import packages, parse_packages
 from gpuops.probing import Unknown
 
 TEXT = """\

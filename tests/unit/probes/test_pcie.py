@@ -1,4 +1,4 @@
-from gpuops.probes.pcie import PcieLink, parse_pcie, pcie
+from gpuops.probes.host.pcie import PcieLink, parse_pcie, pcie
 from gpuops.probing import Unknown
 
 GPU = "/sys/bus/pci/drivers/nvidia/0000:1b:00.0"

@@ -1,4 +1,4 @@
-from gpuops.probes.services import UNITS, Service, parse_services, services
+from gpuops.probes.host.services import UNITS, Service, parse_services, services
 from gpuops.probing import Unknown
 
 TEXT = """\

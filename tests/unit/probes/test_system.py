@@ -1,6 +1,6 @@
 import pytest
 
-from gpuops.probes.system import count_cpus, parse_system, system
+from gpuops.probes.host.system import count_cpus, parse_system, system
 from gpuops.probing import Unknown
 
 DMI = "/sys/class/dmi/id"

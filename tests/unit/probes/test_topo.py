@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.topo import Topology, parse_topo, topo
+from gpuops.probes.nvidia.topo import Topology, parse_topo, topo
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
 

@@ -2,21 +2,9 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuops.probes import (
-    clock,
-    disks,
-    driver,
-    fabric_manager,
-    ib,
-    interfaces,
-    kernel_log,
-    limits,
-    lspci,
-    packages,
-    pcie,
-    services,
-    system,
-)
+from gpuops.probes.host import clock, disks, kernel_log, limits, lspci, packages, pcie, services, system
+from gpuops.probes.network import ib, interfaces
+from gpuops.probes.nvidia import driver, fabric_manager
 from gpuops.probing import Probe, Unknown
 
 MODULES = (

@@ -1,6 +1,6 @@
 import pytest
 
-from gpuops.probes.xid import XIDS, meaning_of, sxid_action
+from gpuops.probes.nvidia.xid import XIDS, meaning_of, sxid_action
 
 
 @pytest.mark.parametrize(

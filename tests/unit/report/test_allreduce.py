@@ -2,11 +2,11 @@ import json
 
 import pytest
 
-from gpuops.collective.expecting import Expectations
+from gpuops.collective.expectations import Expectations
+from gpuops.isolation.cabling import Wiring, wire
 from gpuops.isolation.evidence import Accusation, Blame, Evidence, Measured
 from gpuops.isolation.fabric import Fabric, Nic, Node
 from gpuops.isolation.rounds import Figure, Group, Round
-from gpuops.isolation.wiring import Wiring, wire
 from gpuops.profile import load
 from gpuops.report.allreduce import AllReduce, document, part_in_words, render
 from gpuops.report.page import Page

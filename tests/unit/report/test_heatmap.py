@@ -5,12 +5,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuops.isolation.cabling import Wiring, wire
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric, Nic, Node
 from gpuops.isolation.faults import Fault
 from gpuops.isolation.rounds import Figure, Group, Round
 from gpuops.isolation.simulation import Disturbances, Simulation
-from gpuops.isolation.wiring import Wiring, wire
 from gpuops.report.heatmap import heat_map, lines
 from gpuops.report.heatmap_svg import draw
 from gpuops.report.page import Page

@@ -7,7 +7,7 @@ from gpuops import Failed, NeedsOperator
 from gpuops.playbook.parameters import as_params
 from gpuops.playbook.planning import plan
 from gpuops.playbook.task import Machine
-from gpuops.probes.occupancy import Holder, Occupancy, occupancy
+from gpuops.probes.nvidia.occupancy import Holder, Occupancy, occupancy
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Completed
 

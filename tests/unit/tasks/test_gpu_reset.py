@@ -4,9 +4,9 @@ from gpuops import Failed, NeedsOperator
 from gpuops.playbook.parameters import as_params
 from gpuops.playbook.planning import plan
 from gpuops.playbook.task import Machine
-from gpuops.probes.lspci import PciFunction, gpu_functions
-from gpuops.probes.nvidia_smi import Gpu, RemappedRows, Smi, SmiError, smi
-from gpuops.probes.occupancy import Holder, Occupancy, occupancy
+from gpuops.probes.host.lspci import PciFunction, gpu_functions
+from gpuops.probes.nvidia.nvidia_smi import Gpu, RemappedRows, Smi, SmiError, smi
+from gpuops.probes.nvidia.occupancy import Holder, Occupancy, occupancy
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Completed
 

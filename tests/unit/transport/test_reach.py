@@ -2,9 +2,10 @@ import pytest
 
 from gpuops.errors import HostKeyError, LostError, NodeError
 from gpuops.shell import Command
-from gpuops.transport import Transport, reach
+from gpuops.transport import Transport
+from gpuops.transport import connections as reach
+from gpuops.transport.connections import Reach, gateway_through, hang_up, hops_to
 from gpuops.transport.openssh import OpensshStream, arguments, explain
-from gpuops.transport.reach import Reach, gateway_through, hang_up, hops_to
 from gpuops.transport.settings import resolve
 from gpuops.transport.ssh import SshTransport
 

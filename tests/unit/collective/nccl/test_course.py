@@ -1,9 +1,9 @@
 import pytest
 
 from gpuops.collective.engines import Load
-from gpuops.collective.nccl.course import Course, Deadlines, Setting
-from gpuops.collective.nccl.library import Card, Library, Survey
-from gpuops.collective.nccl.seats import seats
+from gpuops.collective.engines.nccl.library import Card, Library, Survey
+from gpuops.collective.engines.nccl.round_runner import Course, Deadlines, Setting
+from gpuops.collective.engines.nccl.slots import seats
 from gpuops.errors import LostError
 from gpuops.isolation.fabric import Fabric, Nic, Node
 from gpuops.isolation.rounds import Group

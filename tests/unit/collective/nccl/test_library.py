@@ -1,6 +1,6 @@
 import pytest
 
-from gpuops.collective.nccl.library import Card, Library, Survey, choose, parse_survey, read_library
+from gpuops.collective.engines.nccl.library import Card, Library, Survey, choose, parse_survey, read_library
 from gpuops.errors import InputError
 
 CARD = Card("NVIDIA H100 80GB HBM3", "0000:1b:00.0", 0, rdma=True)

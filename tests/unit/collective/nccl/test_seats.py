@@ -1,7 +1,7 @@
 import pytest
 
 from gpuops.collective.engines import Load
-from gpuops.collective.nccl.seats import payload_bytes, seats
+from gpuops.collective.engines.nccl.slots import payload_bytes, seats
 from gpuops.isolation.fabric import Fabric, Nic, Node
 from gpuops.isolation.rounds import Group
 

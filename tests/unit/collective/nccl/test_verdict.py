@@ -1,10 +1,10 @@
 import pytest
 
-from gpuops.collective.nccl.seats import Seat
-from gpuops.collective.nccl.verdict import Fitness, Sample, absent, failure, reply_of, success
+from gpuops.collective.engines.nccl.slots import Seat
+from gpuops.collective.engines.nccl.verdict import Fitness, Sample, absent, failure, reply_of, success
 from gpuops.errors import ConnectError, LostError, NodeError
 from gpuops.isolation.rounds import Group
-from gpuops.probes.nccl_log import parse_nccl_log
+from gpuops.probes.nvidia.nccl_log import parse_nccl_log
 
 PAIR = Group(("a", "b"))
 SEATS = tuple(

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.nvidia_smi.csv import parse_gpu_csv
+from gpuops.probes.nvidia.nvidia_smi.csv import parse_gpu_csv
 from gpuops.probing import Unknown
 
 TEXT = """\

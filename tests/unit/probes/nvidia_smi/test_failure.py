@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.nvidia_smi.failure import parse_error
-from gpuops.probes.nvidia_smi.gpu import SmiError
+from gpuops.probes.nvidia.nvidia_smi.failure import parse_error
+from gpuops.probes.nvidia.nvidia_smi.gpu import SmiError
 
 
 @pytest.mark.parametrize(

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.nvidia_smi.listing import ListedGpu, MigDevice, parse_gpu_list
+from gpuops.probes.nvidia.nvidia_smi.listing import ListedGpu, MigDevice, parse_gpu_list
 from gpuops.probing import Unknown
 
 TEXT = """\

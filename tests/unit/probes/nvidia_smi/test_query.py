@@ -4,8 +4,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.nvidia_smi.gpu import Process, RemappedRows, Smi
-from gpuops.probes.nvidia_smi.query import parse_query
+from gpuops.probes.nvidia.nvidia_smi.gpu import Process, RemappedRows, Smi
+from gpuops.probes.nvidia.nvidia_smi.query import parse_query
 from gpuops.probing import Unknown
 
 HEAD = """

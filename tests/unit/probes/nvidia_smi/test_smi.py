@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.nvidia_smi import Gpu, Smi, SmiError, canonical_address, smi
+from gpuops.probes.nvidia.nvidia_smi import Gpu, Smi, SmiError, canonical_address, smi
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
 

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.nvidia_smi.gpu import Process, RemappedRows, Smi, SmiError
-from gpuops.probes.nvidia_smi.xml import parse_xml
+from gpuops.probes.nvidia.nvidia_smi.gpu import Process, RemappedRows, Smi, SmiError
+from gpuops.probes.nvidia.nvidia_smi.xml import parse_xml
 from gpuops.probing import Unknown
 
 HOPPER = """

@@ -1,0 +1,194 @@
+"""Burning in: a node's own all-reduce again and again, NVIDIA's diagnosis before it, and an eye on clocks and heat."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, replace
+from types import TracebackType
+from typing import Any
+
+from gpuops.collective.measuring import Measurement, Surroundings, Wish, idle_nodes, measure
+from gpuops.collective.pool import Pool
+from gpuops.facts import Facts
+from gpuops.isolation.evidence import Evidence
+from gpuops.isolation.fabric import Fabric
+from gpuops.isolation.rounds import Group, Round
+from gpuops.probes.host.kernel_log import kernel_log
+from gpuops.probes.network.error_counters import error_counters
+from gpuops.probes.nvidia.burn_in import BurnIn, Sample, burn_in, left_out, parse_samples, summarise, to_answer
+from gpuops.probes.nvidia.dcgm_diag import dcgm_diag
+from gpuops.probes.nvidia.nvidia_smi import smi
+from gpuops.probes.nvidia.nvlink_errors import nvlink_errors
+from gpuops.probing import Probe, Unknown
+from gpuops.profile import Profile
+from gpuops.shell import Command, Completed
+
+_COUNTED: tuple[Probe[Any], ...] = (smi, kernel_log, error_counters, nvlink_errors)
+_ITERATIONS = 500
+"""Of one round: about as long as the nccl engine times at most, 10 s, where a node has NVLink."""
+_CHUNK_SECONDS = 10
+_FIELDS = "index,temperature.gpu,power.draw,clocks.sm,clocks_{}_reasons.active"
+# Driver 535 renamed "throttle" to "event"; a field that it does not know makes nvidia-smi refuse the whole question.
+_SAMPLE = """\
+for fields; do
+    timeout "$0" nvidia-smi --query-gpu="$fields" --format=csv,noheader,nounits --loop=1
+    [ $? = 124 ] && exit 0
+done
+exit 1
+"""
+_WATCH = Command(
+    ("sh", "-c", _SAMPLE, str(_CHUNK_SECONDS), _FIELDS.format("event"), _FIELDS.format("throttle")),
+    timeout_seconds=_CHUNK_SECONDS + 20.0,
+)
+
+
+@dataclass(frozen=True)
+class Burn:
+    """What came of it: the all-reduces, and what `dcgm_diag` and `burn_in` read of each node."""
+
+    found: Measurement
+    answers: Mapping[str, tuple[Completed, Completed]]
+
+    def added_to(self, known: Mapping[str, Facts]) -> dict[str, Facts]:
+        """The facts of all nodes with what the burn-in shows of each, or why it took no part."""
+        return {name: self._added(facts) for name, facts in known.items()}
+
+    def _added(self, facts: Facts) -> Facts:
+        if facts.node not in self.answers:
+            return facts.with_answer(left_out(facts.node, self.found.left.get(facts.node, "")), burn_in)
+        diagnosis, burnt = self.answers[facts.node]
+        return facts.with_answer(diagnosis, dcgm_diag).with_answer(burnt, burn_in)
+
+
+def burn(
+    pool: Pool,
+    eye: Pool,
+    fabric: Fabric,
+    profiles: Mapping[str, Profile],
+    wish: Wish,
+    around: Surroundings,
+    seconds: float,
+) -> Burn:
+    """Burn in the nodes of ``pool`` that are proved idle, for ``seconds`` after NVIDIA's diagnosis.
+
+    ``eye`` has ways of its own to the same nodes, by which they are watched under load.
+    """
+    around.step("dcgmi diag -r 3, where it is installed")
+    with idle_nodes(pool, profiles, wish, around):
+        diagnosed = pool.ask([dcgm_diag.question])
+    eye.leave(pool.left)
+    before, began = pool.facts(_COUNTED), time.monotonic()
+    with Eye(eye) as seen:
+        repeated = replace(
+            wish, scopes=("node",), plan=again_and_again(seconds), load=replace(wish.load, iterations=_ITERATIONS)
+        )
+        found = measure(pool, fabric, profiles, repeated, around)
+    lasted, after = time.monotonic() - began, pool.facts(_COUNTED)
+    nodes = [name for name in after if name in before and name not in found.left]
+    burnt = {
+        name: replace(judged(found.evidence, name), seconds=lasted, gpus=summarise(seen.samples.get(name, ())))
+        for name in nodes
+    }
+    told = {name: _with_counts(burnt[name], before[name], after[name]) for name in nodes}
+    answers = {name: (diagnosed[name][0], to_answer(name, told[name])) for name in nodes}
+    return Burn(found, answers)
+
+
+def again_and_again(seconds: float, clock: Callable[[], float] = time.monotonic) -> Callable[[Evidence], Round | None]:
+    """A plan: every node by itself, all at once, until ``seconds`` after it was first asked."""
+    ends: list[float] = []
+
+    def plan(evidence: Evidence) -> Round | None:
+        ends.append(clock() + seconds)
+        if clock() >= ends[0] or "node" not in evidence.scopes:  # a node by itself is nothing for the tcp engine
+            return None
+        return Round("node", tuple(Group((name,)) for name in evidence.fabric.nodes), "burn-in")
+
+    return plan
+
+
+class Eye:
+    """Samples the GPUs of the nodes of ``pool`` once a second, as a context; ``samples`` by node."""
+
+    def __init__(self, pool: Pool) -> None:
+        self.samples: dict[str, list[Sample]] = {}
+        self._pool = pool
+        self._done = threading.Event()
+        self._thread = threading.Thread(target=self._look, daemon=True)
+
+    def __enter__(self) -> Eye:  # noqa: PYI034 - Self came with Python 3.11
+        self._thread.start()
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        self._done.set()
+        self._thread.join(0.0 if error else None)  # on Ctrl-C nobody waits for the last samples
+
+    def _look(self) -> None:
+        while not self._done.is_set() and self._pool.hosts:
+            for name, (answer,) in self._pool.ask([_WATCH]).items():
+                self.samples.setdefault(name, []).extend(parse_samples(answer.out))
+                if answer.exit and not answer.timed_out:
+                    self._pool.leave({name: f"its GPUs cannot be watched: {answer.last_words()}"})
+
+
+def judged(evidence: Evidence, node: str) -> BurnIn:
+    """The figures of one node's own rounds."""
+    own = [f for m in evidence.rounds for f in m.figures if f.group.nodes == (node,)]
+    figures = tuple(figure.gb_per_s for figure in own if figure.gb_per_s is not None)
+    return BurnIn(0.0, figures, tuple(f"{f.trouble}: {f.detail}".rstrip(": ") for f in own if f.trouble))
+
+
+def _with_counts(burnt: BurnIn, before: Facts, after: Facts) -> BurnIn:
+    """The same with what rose between the two looks, and what could not be looked at."""
+    blind = [f"{p.name}: {v.why}" for p in _COUNTED for v in (before[p], after[p]) if isinstance(v, Unknown)]
+    return replace(
+        burnt, grown=tuple(grown(before, after)), xids=tuple(new_xids(before, after)), blind=tuple(dict.fromkeys(blind))
+    )
+
+
+def grown(before: Facts, after: Facts) -> list[str]:
+    """Counters of errors that rose, the part first: ``gpu3: ecc_uncorrected_volatile 0 → 2``."""
+    return [
+        f"{part}: {name} {then[part][name]} → {count}"
+        for then, now in zip(_counters(before), _counters(after), strict=True)
+        for part, counts in now.items()
+        for name, count in counts.items()
+        if name in then.get(part, {}) and count > then[part][name]
+    ]
+
+
+def _counters(facts: Facts) -> tuple[Mapping[str, Mapping[str, int]], ...]:
+    links, ports = facts[nvlink_errors], facts[error_counters]
+    return _of_gpus(facts), {} if isinstance(links, Unknown) else links, {} if isinstance(ports, Unknown) else ports
+
+
+def _of_gpus(facts: Facts) -> Mapping[str, Mapping[str, int]]:
+    """What counts on a GPU: uncorrectable errors, rows that were remapped for them, and that one waits or failed."""
+    found = facts[smi]
+    if isinstance(found, Unknown):
+        return {}
+    counted: dict[str, dict[str, int]] = {}
+    for gpu in found.gpus:
+        rows = gpu.remapped_rows
+        told: dict[str, int | None] = {
+            "ecc_uncorrected_volatile": gpu.ecc_uncorrected_volatile,
+            "ecc_uncorrected_aggregate": gpu.ecc_uncorrected_aggregate,
+            "remapped_rows_uncorrectable": rows.uncorrectable if rows else None,
+            "remapped_rows_pending": rows.pending if rows else None,
+            "remapped_rows_failed": rows.failure if rows else None,
+        }
+        counted[gpu.subject] = {name: int(count) for name, count in told.items() if count is not None}
+    return counted
+
+
+def new_xids(before: Facts, after: Facts) -> list[str]:
+    """Xid events that came between the two looks: ``0000:1b:00.0: Xid 48, …``."""
+    then, now = before[kernel_log], after[kernel_log]
+    if isinstance(then, Unknown) or isinstance(now, Unknown):
+        return []
+    known = {(event.seconds, event.address, event.code, event.text) for event in then.xids}
+    new = [x for x in now.xids if (x.seconds, x.address, x.code, x.text) not in known]
+    return [f"{event.address}: Xid {event.code}, {event.text}" for event in new]

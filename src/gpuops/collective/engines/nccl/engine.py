@@ -1,0 +1,175 @@
+"""nccl: NCCL itself on the nodes' own GPUs, with nothing installed: Python's ctypes, one process a GPU."""
+
+from __future__ import annotations
+
+import base64
+import importlib.resources
+import pathlib
+import zlib
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from gpuops.collective.crew import Crew
+from gpuops.collective.engines import Load
+from gpuops.collective.engines.nccl.library import Library, Survey, choose, parse_survey, read_library
+from gpuops.collective.engines.nccl.round_runner import SLACK_SECONDS, Course, Deadlines, Setting
+from gpuops.collective.engines.nccl.slots import Party, seats
+from gpuops.errors import InputError
+from gpuops.inventory import Host
+from gpuops.isolation.fabric import Fabric
+from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.transport.agent import AgentTransport
+
+_ENVIRONMENT = {
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # nvidia-smi's order; CUDA's own puts the fastest first
+    "CUDA_CACHE_DISABLE": "1",  # nothing is left in ~/.nv
+    "NCCL_DEBUG": "INFO",
+    "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,NET,TUNING",
+    "NCCL_DEBUG_FILE": "",  # to stdout, whatever nccl.conf says
+}
+_PROGRAM = ("nccl_libraries", "nccl_pattern", "nccl_rank")
+_PIECE_BYTES = 1 << 20
+_PIECE_SECONDS = 30.0
+
+
+@dataclass(frozen=True)
+class Options:
+    """What a user may set. ``environment`` is added to every rank's; ``library`` is a libnccl.so.2 to spread."""
+
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    library: pathlib.Path | None = None
+    deadlines: Deadlines = field(default_factory=Deadlines)
+
+
+class NcclEngine:
+    """Rounds by NCCL. ``surveys`` tell what was found on each node, ``libraries`` which NCCL each of them runs."""
+
+    name = "nccl"
+    jobs = ()
+
+    def __init__(
+        self,
+        hosts: Sequence[Host],
+        reach: Callable[[Host], AgentTransport],
+        fabric: Fabric,
+        load: Load | None = None,
+        options: Options | None = None,
+        *,
+        why: str = "NCCL is on the nodes",
+    ) -> None:
+        self.why = why
+        self.surveys: dict[str, Survey] = {}
+        self.libraries: dict[str, Library] = {}
+        self._crew = Crew(hosts, reach, "nccl")
+        self._fabric = fabric
+        self._load = load or Load()
+        self._options = options or Options()
+        self._names = [host.name for host in hosts]
+        self._processes: dict[tuple[str, int], int] = {}
+        self._environment = {**_ENVIRONMENT, **self._options.environment}
+        self._refused: dict[str, str] = {}
+
+    @property
+    def cost(self) -> str:
+        """What `open` will send, in words; empty where it sends next to nothing."""
+        if self._options.library is None:
+            return ""
+        size, count = _size_of(self._options.library) / 2**20, len(self._names)
+        return f"{self._options.library} is sent to {count} nodes, {size:.0f} MiB each, {size * count:.0f} MiB in all"
+
+    @property
+    def settings(self) -> dict[str, tuple[str, ...]]:
+        """The library of each node, and what of its survey may change a figure."""
+        given = self._options.library
+        return {n: (f"{x}, {given or x.path}", *self.surveys[n].settings) for n, x in self.libraries.items()}
+
+    @property
+    def pids(self) -> dict[str, tuple[int, ...]]:
+        """The processes of ours on each node, which are no reason to call it busy."""
+        ranks = [(node, pid) for (node, _gpu), pid in self._processes.items()]
+        return {n: (keeper, *(pid for node, pid in ranks if node == n)) for n, keeper in self._crew.pids.items()}
+
+    def open(self) -> Mapping[str, str]:
+        """Look at every node and settle which NCCL runs; the nodes that cannot take part, each with the reason."""
+        lost = self._look(self._names)
+        gpus = {name: node.gpus for name, node in self._fabric.nodes.items()}
+        refused = {n: why for n, survey in self.surveys.items() if (why := survey.refusal(gpus.get(n, ())))}
+        choice = choose({name: survey for name, survey in self.surveys.items() if name not in refused})
+        self.libraries = dict(choice.libraries)
+        self._refused = {**lost, **refused, **choice.refused, **self._spread(self.libraries)}
+        return dict(self._refused)
+
+    def _look(self, names: Collection[str]) -> dict[str, str]:
+        """Put a keeper on each of ``names`` that has none, and survey it; those that are lost, each with the reason."""
+        self._crew.open(names)
+        for place in [place for place in self._processes if place[0] in names]:
+            del self._processes[place]  # it ended with the keeper before
+        seconds = self._options.deadlines.load
+        survey = {"do": "survey", "program": _program(), "environment": self._environment, "seconds": seconds}
+        answers = self._crew.ask(dict.fromkeys(names, survey), seconds + SLACK_SECONDS)
+        found = {name: parse_survey(told) for name, told in answers.items() if isinstance(told, dict)}
+        given = self._options.library and (read_library(self._options.library),)
+        self.surveys |= {n: replace(survey, libraries=given) if given else survey for n, survey in found.items()}
+        return {name: str(told) for name, told in answers.items() if not isinstance(told, dict)}
+
+    def _spread(self, names: Collection[str]) -> dict[str, str]:
+        """Give ``names`` the library of the options, which lives in their memory as long as their keeper."""
+        asked = set(names)
+        lost: dict[str, str] = {}
+        for piece in _pieces(self._options.library) if self._options.library else ():
+            message = {"do": "spread", "piece": piece}
+            for name, told in self._crew.ask(dict.fromkeys(asked - lost.keys(), message), _PIECE_SECONDS).items():
+                if isinstance(told, dict):
+                    self.libraries[name] = replace(self.libraries[name], path=told["path"])
+                else:
+                    lost[name] = str(told)
+                    del self.libraries[name]
+        return lost
+
+    def measure(self, planned: Round) -> tuple[Figure, ...]:
+        """One figure a group; all groups go side by side, step by step."""
+        nodes = {node for group in planned.groups for node in group.nodes}
+        lacking = (nodes & self.libraries.keys()) - self._crew.workers.keys()
+        if lacking:
+            self._look(lacking)
+            self._spread(lacking)
+        setting = Setting(self._load, self._options.deadlines, self._environment, self.libraries, self.surveys)
+        parties = {group: self._party(group) for group in planned.groups}
+        can = {group: party for group, party in parties.items() if not isinstance(party, Figure)}
+        figures = {**parties, **Course(self._crew.ask, setting, self._processes).run(can)}
+        return tuple(figure for group in planned.groups if isinstance(figure := figures[group], Figure))
+
+    def _party(self, group: Group) -> Party | Figure:
+        """The seats of a group, or the figure of one that cannot be seated."""
+        missing = tuple(node for node in group.nodes if node not in self.libraries)
+        if missing:
+            why = "; ".join(f"{node}: {self._refused.get(node, 'it was not there at the start')}" for node in missing)
+            return Figure(group, None, "error", missing, detail=why)
+        try:
+            return seats(group, self._fabric)
+        except LookupError as error:
+            return Figure(group, None, "error", detail=str(error.args[0]))
+
+    def close(self) -> None:
+        """End every keeper, and with it every rank."""
+        self._crew.close()
+
+
+def _program() -> str:
+    """The text that each rank runs."""
+    folder = importlib.resources.files("gpuops").joinpath("node")
+    return "\n".join(folder.joinpath(f"{name}.py").read_text(encoding="utf-8") for name in _PROGRAM)
+
+
+def _pieces(path: pathlib.Path) -> Iterator[str]:
+    """A file in pieces as they travel."""
+    with path.open("rb") as file:
+        while piece := file.read(_PIECE_BYTES):
+            yield base64.b64encode(zlib.compress(piece, 1)).decode()
+
+
+def _size_of(path: pathlib.Path) -> int:
+    try:
+        return path.stat().st_size
+    except OSError as error:
+        raise InputError(f"--libnccl {path} cannot be read: {error.strerror}") from error

@@ -1,0 +1,185 @@
+"""Course: one round on its way: processes with NCCL, communicators, first runs, timed runs."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuops.collective.engines import Load
+from gpuops.collective.engines.nccl.library import Library, Survey
+from gpuops.collective.engines.nccl.slots import Party, Seat, payload_bytes
+from gpuops.collective.engines.nccl.verdict import Fitness, Reply, Sample, failure, reply_of, success
+from gpuops.errors import GpuopsError
+from gpuops.isolation.rounds import Figure, Group
+from gpuops.probes.nvidia.nccl_log import parse_nccl_log
+
+SLACK_SECONDS = 12.0
+"""What a keeper may need beyond the time that it is given: to ask RAS, to kill, and to answer."""
+_SLICE_SECONDS = 2.0
+"""So soon it is heard, on all nodes, that one rank failed; without it the others would wait until their deadline."""
+_TIMED_SECONDS, _WARMING_SECONDS = 10.0, 5.0
+"""Enough of slow runs; fast ones are repeated as often as was asked for."""
+_LEAST_ITERATIONS = 5
+_FIRST_RUNS = 2
+"""The first run makes connections besides; the second tells how long one takes."""
+Message = Mapping[str, Any]
+Ask = Callable[[Mapping[str, Message], float], Mapping[str, Mapping[str, Any] | GpuopsError]]
+
+
+@dataclass(frozen=True)
+class Deadlines:
+    """Seconds for what may hang on its own: loading CUDA and NCCL, making a communicator, and the first runs.
+
+    The timed runs have half as long as the first, and three times what they should take besides.
+    """
+
+    load: float = 120.0
+    join: float = 120.0
+    measure: float = 60.0
+
+
+@dataclass(frozen=True)
+class Setting:
+    """All that a round needs to know; ``environment`` is added to what a node's session has of NCCL's."""
+
+    load: Load
+    deadlines: Deadlines
+    environment: Mapping[str, str] = field(hash=False)
+    libraries: Mapping[str, Library] = field(hash=False)
+    surveys: Mapping[str, Survey] = field(hash=False)
+
+    def fitness(self, party: Party) -> Fitness:
+        """What the way between the nodes of ``party`` should be like, by what was found on them."""
+        rdma = all(set(seat.nics) <= set(self.surveys[seat.node].rdma_devices) and seat.nics for seat in party)
+        return Fitness(rdma, all(self.surveys[seat.node].cards[seat.gpu].rdma for seat in party))
+
+
+class Course:
+    """A round, step by step. A group leaves with a figure as soon as one of its ranks does not come along.
+
+    ``processes`` is where the pid of each node's GPU is noted.
+    """
+
+    def __init__(self, ask: Ask, setting: Setting, processes: MutableMapping[tuple[str, int], int]) -> None:
+        self._processes = processes
+        self._ask = ask
+        self._setting = setting
+        self._parties: dict[Group, Party] = {}
+        self._figures: dict[Group, Figure] = {}
+        self._logs: dict[Group, list[str]] = {}
+        self._sizes: dict[Group, int] = {}
+
+    def run(self, parties: Mapping[Group, Party]) -> dict[Group, Figure]:
+        """The figure of each group."""
+        self._parties, self._logs = dict(parties), {group: [] for group in parties}
+        limits = self._setting.deadlines
+        loaded = self._step("loading CUDA and NCCL", limits.load, lambda _, seat: self._loading(seat), do="staff")
+        self._sizes = {group: self._size(replies) for group, replies in loaded.items()}
+        made = self._step("making an id", limits.load, lambda _, seat: None if seat.rank else {"do": "id"})
+        ids = {group: replies[0].answer["id"] for group, replies in made.items() if replies[0].answer}
+        self._step("making the communicator", limits.join, lambda group, seat: self._joining(group, seat, ids[group]))
+        tried = self._step("first runs", limits.measure, lambda group, _: self._driving(group, _FIRST_RUNS))
+        self._time({group: max(map(_pace, replies)) for group, replies in tried.items()})
+        return self._figures
+
+    def _time(self, paces: Mapping[Group, float]) -> None:
+        """The timed runs; ``paces`` are the seconds that one run of each group took."""
+        setting = self._setting
+        counts = {group: _counts(setting.load, pace) for group, pace in paces.items()}
+        most = max((paces[group] * sum(counts[group]) for group in counts), default=0.0)
+        seconds = setting.deadlines.measure / 2 + 3 * most
+        timed = self._step("timed runs", seconds, lambda group, _: self._driving(group, sum(counts[group]), leave=True))
+        for group, replies in timed.items():
+            sample = Sample(setting.load.operation, self._sizes[group], counts[group][0])
+            log, fitness = parse_nccl_log("\n".join(self._logs[group])), setting.fitness(self._parties[group])
+            self._figures[group] = success(group, replies, sample, log, fitness)
+
+    def _step(
+        self, doing: str, seconds: float, tell: Callable[[Group, Seat], Message | None], do: str = "ask"
+    ) -> dict[Group, list[Reply]]:
+        """Tell each seat its message and hear all; the replies of the groups that go on."""
+        told = {g: {seat: task for seat in party if (task := tell(g, seat))} for g, party in self._parties.items()}
+        messages: dict[str, dict[str, Any]] = {}
+        for seat, task in (pair for of_group in told.values() for pair in of_group.items()):
+            of_node = messages.setdefault(seat.node, {"do": do, "seconds": _SLICE_SECONDS, "tasks": {}})
+            of_node["tasks"][str(seat.gpu)] = task
+        found = self._heard(messages, [seat for of_group in told.values() for seat in of_group])
+        self._await(told, found, time.monotonic() + seconds)
+        replies = {group: [found[seat] for seat in of_group] for group, of_group in told.items()}
+        failed = {group: figure for group in replies if (figure := self._note(group, replies[group], doing))}
+        self._figures |= failed
+        self._end([seat for group in failed for seat in self._parties.pop(group)])
+        return {group: of_group for group, of_group in replies.items() if group not in failed}
+
+    def _await(self, parties: Mapping[Group, Collection[Seat]], found: dict[Seat, Reply], ends: float) -> None:
+        """Hear the rest, slice by slice. A group is given up when time is over, or one of its ranks cannot go on."""
+        while any(seat not in found for party in parties.values() for seat in party):
+            over = time.monotonic() > ends
+            waiting: dict[str, list[Seat]] = {"give_up": [], "wait": []}
+            for party in parties.values():
+                hopeless = any(seat in found and found[seat].answer is None for seat in party)
+                waiting["give_up" if over or hopeless else "wait"] += [seat for seat in party if seat not in found]
+            for do, seats in waiting.items():
+                found |= self._heard(_to_nodes(do, seats), seats)
+
+    def _heard(self, messages: Mapping[str, Message], seats: Sequence[Seat]) -> dict[Seat, Reply]:
+        """The replies to messages; none of a rank that is still at it."""
+        answers = self._ask(messages, _SLICE_SECONDS + SLACK_SECONDS) if messages else {}
+        told = {seat: _of(seat, answers[seat.node]) for seat in seats}
+        return {seat: reply_of(seat, what) for seat, what in told.items() if what is not None}
+
+    def _note(self, group: Group, replies: Sequence[Reply], doing: str) -> Figure | None:
+        self._logs[group] += [line for reply in replies for line in reply.log]
+        self._processes.update({(reply.seat.node, reply.seat.gpu): reply.pid for reply in replies if reply.pid})
+        return failure(group, replies, doing)
+
+    def _end(self, party: Sequence[Seat]) -> None:
+        """End processes that hold a broken communicator, whose kernels may spin on for ever."""
+        for seat in party:
+            self._processes.pop((seat.node, seat.gpu), None)
+        self._ask(_to_nodes("end", party), SLACK_SECONDS)
+
+    def _loading(self, seat: Seat) -> Message:
+        library = self._setting.libraries[seat.node]
+        environment = {**self._setting.environment, **seat.environment}
+        own = {"gpu": seat.gpu, "nccl": library.path, "version": library.code}
+        return {**own, "environment": environment, "nics": list(seat.nics)}
+
+    def _joining(self, group: Group, seat: Seat, id_: str) -> Message:
+        return {"do": "join", "rank": seat.rank, "ranks": len(self._parties[group]), "id": id_}
+
+    def _driving(self, group: Group, count: int, *, leave: bool = False) -> Message:
+        operation, size = self._setting.load.operation, self._sizes[group]
+        return {"do": "drive", "operation": operation, "bytes": size, "count": count, "leave": leave}
+
+    def _size(self, replies: Sequence[Reply]) -> int:
+        free = min((reply.answer or {})["free_bytes"] for reply in replies)
+        return payload_bytes(self._setting.load, len(replies), free)
+
+
+def _counts(load: Load, pace: float) -> tuple[int, int]:
+    """How many runs to warm up and how many to time, where one takes ``pace`` seconds."""
+    pace = max(pace, 1e-9)
+    timed = max(min(load.iterations, int(_TIMED_SECONDS / pace)), _LEAST_ITERATIONS)
+    return max(min(load.warmups, int(_WARMING_SECONDS / pace)), 1), timed
+
+
+def _to_nodes(do: str, party: Sequence[Seat]) -> dict[str, dict[str, Any]]:
+    """The messages that say ``do`` of some ranks' GPUs."""
+    messages: dict[str, dict[str, Any]] = {}
+    for seat in party:
+        of_node = messages.setdefault(seat.node, {"do": do, "seconds": _SLICE_SECONDS, "gpus": []})
+        of_node["gpus"].append(str(seat.gpu))
+    return messages
+
+
+def _of(seat: Seat, told: Mapping[str, Any] | GpuopsError) -> Mapping[str, Any] | GpuopsError | None:
+    """What a node told of one of its ranks."""
+    return told if isinstance(told, GpuopsError) else told.get(str(seat.gpu))
+
+
+def _pace(reply: Reply) -> float:
+    """Seconds of one run, by the last of the first."""
+    return float((reply.answer or {})["seconds"][-1])

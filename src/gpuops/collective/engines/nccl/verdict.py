@@ -1,0 +1,217 @@
+"""Verdicts: what the replies of all ranks of a group say of it, as a figure."""
+
+from __future__ import annotations
+
+import re
+import statistics
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from gpuops.bandwidth import GIB
+from gpuops.collective.bus import bus_factor
+from gpuops.collective.engines import Operation
+from gpuops.collective.engines.nccl.slots import Seat
+from gpuops.errors import ConnectError, GpuopsError, LostError
+from gpuops.isolation.rounds import Figure, Group, Trouble
+from gpuops.probes.nvidia.nccl_log import NcclLog, parse_nccl_log
+
+_STAGES = ("start", "load", "join", "joined", "launch", "run", "check", "leave")
+_SILENT_SECONDS = 2.0
+"""A rank that runs speaks ten times a second; one that is silent so long is stopped, or stuck in a call."""
+_STOPPED = frozenset("TtDZ")
+_REMOTE = "remote process"
+_RAS_RANK = re.compile(r"\bRank (\d+)\b.*managed by process (\d+)\b")
+
+
+@dataclass(frozen=True)
+class Reply:
+    """What became of one rank when it was told to do something.
+
+    One of: it answered; it failed in words (``error``); its process ended (``gone``); it did not come to an end in time
+    (``late``); its node is ``lost``.
+    """
+
+    seat: Seat
+    answer: Mapping[str, Any] | None = None
+    error: str = ""
+    gone: str = ""
+    late: bool = False
+    lost: GpuopsError | None = None
+    stage: str = ""
+    done: int = 0
+    silent_seconds: float = 0.0
+    state: str = ""
+    survives: bool = False
+    pid: int = 0
+    ras: str = field(default="", repr=False)
+    log: tuple[str, ...] = field(default=(), repr=False)
+
+    @property
+    def progress(self) -> tuple[int, int]:
+        """How far it came, for comparing."""
+        return (_STAGES.index(self.stage) if self.stage in _STAGES else -1, self.done)
+
+    @property
+    def stuck(self) -> bool:
+        """It did nothing any more, where others still wait for it."""
+        return self.state in _STOPPED or self.silent_seconds > _SILENT_SECONDS
+
+    @property
+    def part(self) -> str:
+        """The name of what is missing with it."""
+        return self.seat.node if self.lost else self.seat.name
+
+    def __str__(self) -> str:
+        """How far it came, in words."""
+        state = f", in state {self.state} and not to be killed" if self.survives else f", in state {self.state}"
+        where = f"{self.stage} {self.done}" if self.stage == "run" else self.stage
+        return f"{self.seat.name} at {where}{state if self.state in _STOPPED or self.survives else ''}"
+
+
+def reply_of(seat: Seat, told: Mapping[str, Any] | GpuopsError) -> Reply:
+    """The reply of ``seat`` as its node told it; an error stands for a node that told nothing."""
+    if isinstance(told, GpuopsError):
+        return Reply(seat, lost=told)
+    said = f", and said: {told['said']}" if told.get("said") else ""
+    return Reply(
+        seat,
+        answer=told.get("answer"),
+        error=str(told.get("error", "")),
+        gone=f"its process {told['ended']}{said}" if "ended" in told else "",
+        late=bool(told.get("late")),
+        stage=str(told.get("stage", "")),
+        done=int(told.get("done", 0)),
+        silent_seconds=float(told.get("silent_seconds", 0.0)),
+        state=str(told.get("state", "")),
+        survives=bool(told.get("survives")),
+        pid=int(told.get("pid", 0)),
+        ras=str(told.get("ras", "")),
+        log=tuple(map(str, told.get("log", ()))),
+    )
+
+
+def failure(group: Group, replies: Sequence[Reply], doing: str) -> Figure | None:
+    """The figure of a group of which a rank did not do what it should; None where all did.
+
+    The cause is whoever is lost or ended; else a rank that says why it failed, unless it only tells of another's end;
+    else it is a hang, and those are named that did not arrive. Of a connection that did not come about nobody is named:
+    either end may be at fault.
+    """
+    trouble, named, why = _cause(replies)
+    if not trouble:
+        return None
+    survivors = [str(reply) for reply in replies if reply.survives]
+    parts = tuple(dict.fromkeys(reply.part for reply in named))
+    return Figure(group, None, trouble, parts, detail="; ".join([f"{doing}: {why}", *survivors]))
+
+
+def _cause(replies: Sequence[Reply]) -> tuple[Trouble, Sequence[Reply], str]:
+    lost = [reply for reply in replies if reply.lost]
+    if lost:
+        return _trouble_of(lost[0].lost), lost, _first(str(reply.lost) for reply in lost)
+    gone = [reply for reply in replies if reply.gone]
+    if gone:
+        return "error", gone, _first(f"{reply.seat.name}: {reply.gone}" for reply in gone)
+    failed = [reply for reply in replies if reply.error]
+    causes = [reply for reply in failed if _REMOTE not in reply.error]
+    if causes:
+        no_way = parse_nccl_log("\n".join(line for reply in causes for line in reply.log)).no_way
+        told = _first(f"{reply.seat.name}: {reply.error}" for reply in causes)
+        return ("unreachable", (), f"{told}; {no_way}") if no_way else ("error", causes, told)
+    late = [reply for reply in replies if reply.late]
+    if late:
+        return "hang", absent(replies), _stand(late)
+    return ("error", (), _first(f"{reply.seat.name}: {reply.error}" for reply in failed)) if failed else ("", (), "")
+
+
+def _trouble_of(error: GpuopsError | None) -> Trouble:
+    """A worker that is silent hangs, one that ended is in error; to some nodes there is no way any more."""
+    if isinstance(error, ConnectError):
+        return "unreachable"
+    return "error" if isinstance(error, LostError) else "hang"
+
+
+def absent(replies: Sequence[Reply]) -> tuple[Reply, ...]:
+    """Those for whom the others wait, as far as it can be told: of the late, the ones that stand out from the rest.
+
+    They do by being stopped; by being silent while others speak; by NCCL's RAS naming them; by having come less far.
+    Empty where all are late and alike.
+    """
+    late = [reply for reply in replies if reply.late]
+    least = min(reply.progress for reply in late)
+    signs = (
+        [reply for reply in late if reply.state in _STOPPED],
+        [reply for reply in late if reply.stuck],
+        _named_by_ras(late),
+        [reply for reply in late if reply.progress == least],
+        late,
+    )
+    return next((tuple(named) for named in signs if 0 < len(named) < len(replies)), ())
+
+
+def _named_by_ras(late: Sequence[Reply]) -> list[Reply]:
+    """Those whom RAS lists as outliers or missing; it lists no rank that does as most others do."""
+    named = {(int(rank), int(pid)) for reply in late for rank, pid in _RAS_RANK.findall(reply.ras)}
+    return [reply for reply in late if (reply.seat.rank, reply.pid) in named]
+
+
+def _first(reasons: Iterable[str]) -> str:
+    told = list(dict.fromkeys(reasons))
+    return told[0] + (f" (and {len(told) - 1} more)" if len(told) > 1 else "")
+
+
+def _stand(late: Sequence[Reply]) -> str:
+    places: dict[tuple[int, int], list[Reply]] = {}
+    for reply in late:
+        places.setdefault(reply.progress, []).append(reply)
+    ordered = [places[progress] for progress in sorted(places)]
+    return "no end in time; " + ", ".join(f"{len(x)} ranks as {x[0]}" if len(x) > 1 else str(x[0]) for x in ordered)
+
+
+@dataclass(frozen=True)
+class Fitness:
+    """What a group's way between its nodes should be like: over RDMA, and past the host's memory."""
+
+    rdma: bool
+    past_host_memory: bool
+
+
+@dataclass(frozen=True)
+class Sample:
+    """What was timed: the operation, its size as nccl-tests counts it, and how many runs came first to warm up."""
+
+    operation: Operation
+    size_bytes: int
+    warmups: int
+
+
+def success(group: Group, replies: Sequence[Reply], sample: Sample, log: NcclLog, fitness: Fitness) -> Figure:
+    """The figure of a group whose ranks all came to the end: its speed, unless the sums or the way were wrong.
+
+    The time of a run is the mean over its ranks (nccl-tests' default, ``-a 1``), the group's the mean over its runs.
+    """
+    answers = [reply.answer or {} for reply in replies]
+    wrong = {
+        reply.seat.name: answer["wrong"] for reply, answer in zip(replies, answers, strict=True) if answer["wrong"]
+    }
+    if wrong:
+        told = ", ".join(f"{count} of {answers[0]['elements']} elements at {name}" for name, count in wrong.items())
+        return Figure(group, None, "wrong", detail=f"{told} are not what they must be; {log}")
+    runs = [statistics.fmean(ranks) for ranks in zip(*(answer["seconds"] for answer in answers), strict=True)]
+    timed = runs[sample.warmups :]
+    seconds = max(statistics.fmean(timed), 1e-9)
+    found = sample.size_bytes / seconds * bus_factor(sample.operation, len(replies)) / 1e9
+    said = f"{sample.size_bytes / GIB:.3g} GiB in {seconds * 1e3:.4g} ms, {log}"
+    slow_way = _slow_way(log, fitness) if len(group.nodes) > 1 else ""
+    if slow_way:
+        return Figure(group, None, "socket", detail=f"{slow_way}; {found:.4g} GB/s, {said}")
+    return Figure(group, found, spread=statistics.pstdev(timed) / seconds, detail=said)
+
+
+def _slow_way(log: NcclLog, fitness: Fitness) -> str:
+    if fitness.rdma and "NET/Socket" in log.networks:
+        return "NCCL went over TCP sockets, though there is RDMA between the nodes"
+    if fitness.rdma and fitness.past_host_memory and log.without_gdr:
+        return f"NCCL went through host memory ({', '.join(log.without_gdr)} without GDRDMA)"
+    return ""

@@ -1,0 +1,285 @@
+"""nccl-tests: all_reduce_perf and its siblings where they are installed, started by mpirun or srun."""
+
+from __future__ import annotations
+
+import contextlib
+import itertools
+import re
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import NamedTuple, TypeVar
+
+from gpuops.bandwidth import gate_bytes
+from gpuops.collective.bus import bus_factor
+from gpuops.collective.engines import Load, Operation
+from gpuops.collective.engines.nccl.slots import Seat, seats
+from gpuops.collective.engines.nccl_tests.outcome import Task, figure_of
+from gpuops.collective.preflight.launchers import Launcher, Part, allocate, by_mpirun, by_srun
+from gpuops.errors import NodeError
+from gpuops.fleet import Outcome, each, uninterrupted
+from gpuops.inventory import Host
+from gpuops.isolation.fabric import Fabric
+from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.shell import Command, Files, read_files
+from gpuops.transport.agent import AgentTransport
+from gpuops.transport.connections import hang_up
+
+T = TypeVar("T")
+PROGRAMS: Mapping[Operation, str] = {
+    "all_reduce": "all_reduce_perf",
+    "all_gather": "all_gather_perf",
+    "reduce_scatter": "reduce_scatter_perf",
+    "all_to_all": "alltoall_perf",
+    "send_recv": "sendrecv_perf",
+}
+FOLDERS = (
+    "/usr/local/bin",
+    "/usr/lib/nccl-tests",
+    "/usr/local/nccl-tests/build",
+    "/opt/nccl-tests/build",
+    "/opt/nccl_tests/build",
+    "/opt/openmpi/bin",
+    "/opt/amazon/openmpi/bin",
+    "/opt/slurm/bin",
+)
+"""Where packages, images and READMEs put nccl-tests, Open MPI and Slurm besides a login's PATH."""
+# prints a line "name path" for each program that is there; an mpirun that is not Open MPI's has other options
+_FIND = """\
+test=$1; shift
+for d in "$@" /usr/mpi/gcc/openmpi-*/bin; do PATH=$PATH:$d; done
+for p in "$test" srun salloc scancel; do w=$(command -v "$p") && echo "$p $w"; done
+for p in mpirun mpirun.openmpi; do
+    w=$(command -v "$p") && "$w" --version 2>&1 | grep -q 'Open MPI' && echo "mpirun $w" && break
+done
+w=$(command -v setpriv) && "$w" --pdeathsig KILL true 2>/dev/null && echo "setpriv $w"
+:"""
+_RDMA = Files(("/sys/class/infiniband/*/ports/*/link_layer",))
+_AT_ONCE = 16  # as many as the agent runs side by side: the deadlines of a batch begin together
+_START_SECONDS, _PATIENCE, _SLACK_SECONDS = 30.0, 3.0, 10.0
+_FAIR_GB_PER_S = 10.0
+_MOST_BYTES = 8 << 30  # nccl-tests holds three such buffers on each GPU
+_GRANTED = re.compile(r"Granted job allocation (\d+)", re.ASCII)
+_TELL = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,TUNING"}
+_WARN = {"NCCL_DEBUG": "WARN"}
+_MOST_TELLING_RANKS = 256  # each writes some 10 kB; an answer may hold 16 MiB
+
+
+class Found(NamedTuple):
+    """What a node has: programs by name with their paths, and its RDMA devices."""
+
+    programs: Mapping[str, str]
+    rdma: frozenset[str]
+
+
+class Job(NamedTuple):
+    """How a group is started, and what its answer is read by."""
+
+    task: Task
+    command: Command
+
+
+class NcclTestsEngine:
+    """Rounds by nccl-tests. Each group is started on its first node, from where mpirun reaches the others by ssh.
+
+    A group that is late is ended by mpirun's own deadline, or with the agent's command; what either leaves on any node
+    ends with its parent there (``setpriv --pdeathsig``). ``expect`` tells GB/s, for deadlines alone; ``folders`` are
+    where programs lie besides a login's PATH.
+    """
+
+    name = "nccl-tests"
+    cost = ""
+
+    def __init__(
+        self,
+        hosts: Sequence[Host],
+        reach: Callable[[Host], AgentTransport],
+        fabric: Fabric,
+        load: Load | None = None,
+        *,
+        expect: Callable[[Group], float | None] = lambda _group: None,
+        folders: Sequence[str] = FOLDERS,
+    ) -> None:
+        self.why = "it is what others measure with"
+        self.launcher: Launcher = ""
+        self.allocation = ""
+        """The Slurm job that holds the nodes meanwhile; empty without srun."""
+        self._hosts = {host.name: host for host in hosts}
+        self._ways = {host.name: reach(host) for host in hosts}
+        self._fabric = fabric
+        self._load = load or Load()
+        self._expect = expect
+        self._folders = folders
+        self._found: dict[str, Found] = {}
+        self._asking: set[str] = set()
+
+    @property
+    def program(self) -> str:
+        """The test that measures the operation of the load."""
+        return PROGRAMS[self._load.operation]
+
+    def open(self) -> Mapping[str, str]:
+        """Look what is installed; the nodes that lack the test, or the launcher that most have, with what they lack."""
+        looks = self._each(list(self._hosts), self._look)
+        self._found = {look.node: look.value for look in looks if look.value is not None}
+        lost = {look.node: str(look.error) for look in looks if look.value is None}
+        lost |= self._drop_without(self.program)
+        counts = {name: sum(name in found.programs for found in self._found.values()) for name in ("mpirun", "srun")}
+        if any(counts.values()):
+            self.launcher = "mpirun" if counts["mpirun"] >= counts["srun"] else "srun"
+            lost |= self._drop_without(self.launcher)
+        self.why = f"{self.program} is on {len(self._found)} nodes, and {self.launcher or 'no launcher'}"
+        return lost | self._allocate()
+
+    def _look(self, host: Host) -> Found:
+        find = Command(("sh", "-c", _FIND, "sh", self.program, *self._folders), timeout_seconds=_START_SECONDS)
+        found, devices = self._ways[host.name].batch((find, _RDMA))
+        programs = dict(line.split(" ", 1) for line in found.out.splitlines() if " " in line)
+        return Found(programs, frozenset(path.split("/")[4] for path in read_files(devices.out)))
+
+    def _drop_without(self, program: str) -> dict[str, str]:
+        lacking = [node for node, found in self._found.items() if program not in found.programs]
+        for node in lacking:
+            del self._found[node]
+        return dict.fromkeys(lacking, f"{program} is not on it")
+
+    def _allocate(self) -> dict[str, str]:
+        """Hold all nodes in one job of Slurm's: steps of it run side by side, where jobs would wait for each other."""
+        if self.launcher != "srun" or not self._found:
+            return {}
+        nodes = list(self._found)
+        salloc = self._found[nodes[0]].programs.get("salloc", "salloc")
+        answer = self._ways[nodes[0]].run(Command(allocate(salloc, nodes), timeout_seconds=_START_SECONDS))
+        granted = _GRANTED.search(answer.err)
+        if granted:
+            self.allocation = granted[1]
+            return {}
+        self._found = {}
+        return dict.fromkeys(nodes, f"Slurm gives no job: {answer.last_words()}")
+
+    def measure(self, planned: Round) -> tuple[Figure, ...]:
+        """One figure a group; groups that start on different nodes, and up to 16 of one node, run side by side."""
+        jobs = [self._job(group) for group in planned.groups]
+        starts: dict[str, list[Job]] = {}
+        for job in jobs:
+            if isinstance(job, Job):
+                starts.setdefault(job.task.group.nodes[0], []).append(job)
+        figures: dict[Group, Figure] = {}
+        for outcome in self._each(list(starts), lambda host: self._run(host, starts[host.name])):
+            gone = [_gone(job.task.group, str(outcome.error)) for job in starts[outcome.node]]
+            figures |= {figure.group: figure for figure in outcome.value or gone}
+        return tuple(job if isinstance(job, Figure) else figures[job.task.group] for job in jobs)
+
+    def _run(self, host: Host, jobs: Sequence[Job]) -> list[Figure]:
+        figures: list[Figure] = []
+        for some in (jobs[at : at + _AT_ONCE] for at in range(0, len(jobs), _AT_ONCE)):
+            answers = self._ways[host.name].batch([job.command for job in some])
+            figures += [figure_of(job.task, answer) for job, answer in zip(some, answers, strict=True)]
+        return figures
+
+    def _each(self, nodes: Sequence[str], work: Callable[[Host], T]) -> list[Outcome[T]]:
+        self._asking.update(nodes)
+        hosts = [self._hosts[node] for node in nodes]
+        try:
+            return uninterrupted(each(hosts, work, fanout=max(1, len(nodes)), stop=hang_up))
+        finally:
+            self._asking.clear()
+
+    def _job(self, group: Group) -> Job | Figure:
+        """How to start ``group``, or the figure of one that cannot be."""
+        lacking = ", ".join(node for node in group.nodes if node not in self._found)
+        if lacking:
+            return Figure(group, None, "error", detail=f"{self.program} cannot be started on {lacking}")
+        try:
+            return self._start(group, seats(group, self._fabric))
+        except LookupError as error:
+            return Figure(group, None, "error", detail=str(error.args[0]))
+
+    def _start(self, group: Group, ranks: Sequence[Seat]) -> Job:
+        size = self._load.size_bytes or min(_MOST_BYTES, gate_bytes(len(ranks)))
+        seconds = _START_SECONDS + _PATIENCE * self._expected_seconds(group, len(ranks), size)
+        by_node = [list(own) for _, own in itertools.groupby(ranks, key=lambda rank: rank.node)]
+        parts = [self._part(own, size, group, self._debug(own[0], ranks)) for own in by_node]
+        rdma = len(parts) > 1 and all(self._found[rank.node].rdma.issuperset(rank.nics) for rank in ranks)
+        addresses = {node: self._address(node) for node in group.nodes}
+        command = Command(self._words(group, parts, seconds), timeout_seconds=seconds + _SLACK_SECONDS)
+        return Job(Task(group, len(ranks), addresses, rdma=rdma), command)
+
+    def _expected_seconds(self, group: Group, ranks: int, size_bytes: int) -> float:
+        """Both series of iterations, out of place and in place."""
+        rate = (self._expect(group) or _FAIR_GB_PER_S) / bus_factor(self._load.operation, ranks)
+        return 2 * (self._load.warmups + self._load.iterations) * size_bytes / rate / 1e9
+
+    def _debug(self, rank: Seat, ranks: Sequence[Seat]) -> Mapping[str, str]:
+        """How much NCCL tells: in a large group the first node alone, if it can be told another thing than the rest."""
+        first = self.launcher == "mpirun" and rank.node == ranks[0].node
+        return _TELL if first or len(ranks) <= _MOST_TELLING_RANKS else _WARN
+
+    def _part(self, ranks: Sequence[Seat], size_bytes: int, group: Group, debug: Mapping[str, str]) -> Part:
+        """A process for each rank; within a node, one for all of them, which needs no MPI."""
+        first, programs = ranks[0], self._found[ranks[0].node].programs
+        alone = len(group.nodes) == 1
+        settings = {
+            **debug,
+            "CUDA_DEVICE_ORDER": "PCI_BUS_ID",
+            "CUDA_VISIBLE_DEVICES": ",".join(str(rank.gpu) for rank in ranks),
+            **({} if alone else self._pins(first)),
+            **first.environment,
+        }
+        leash = (programs["setpriv"], "--pdeathsig", "KILL") if "setpriv" in programs else ()
+        size, load = str(size_bytes), self._load
+        counts = ("-n", str(load.iterations), "-w", str(load.warmups), "-g", str(len(ranks) if alone else 1))
+        words = (*leash, programs[self.program], "-b", size, "-e", size, *counts)
+        return Part(self._address(first.node), 1 if alone else len(ranks), words, settings)
+
+    def _pins(self, rank: Seat) -> dict[str, str]:
+        """NCCL's setting for the NICs of a rank, each by its exact name; those without RDMA are taken for sockets."""
+        if not rank.nics:
+            return {}
+        if self._found[rank.node].rdma.issuperset(rank.nics):
+            return {"NCCL_IB_HCA": "=" + ",".join(f"{nic}:1" for nic in rank.nics)}
+        return {"NCCL_SOCKET_IFNAME": "=" + ",".join(rank.nics)}
+
+    def _words(self, group: Group, parts: Sequence[Part], seconds: float) -> tuple[str, ...]:
+        if len(parts) == 1:
+            return parts[0].words
+        programs = self._found[group.nodes[0]].programs
+        if self.launcher == "mpirun":
+            return by_mpirun(programs["mpirun"], parts, seconds)
+        if self.launcher == "srun":
+            return by_srun(programs["srun"], parts, self.allocation)
+        raise LookupError("neither Open MPI's mpirun nor srun is on the nodes")
+
+    def _address(self, node: str) -> str:
+        """What its peers call ``node``: Slurm by its name, ssh by its address, unless that means the peer itself."""
+        address = self._hosts[node].address
+        itself = address.startswith("127.") or address in ("::1", "localhost")
+        return node if itself or self.launcher == "srun" else address
+
+    @property
+    def settings(self) -> Mapping[str, Sequence[str]]:
+        """Which test and which launcher are started; what NCCL told of itself stands with each figure."""
+        words = [self.program, self.launcher]
+        return {n: [found.programs[w] for w in words if w] for n, found in self._found.items()}
+
+    @property
+    def jobs(self) -> Collection[str]:
+        """The job that holds the nodes, where srun starts the groups."""
+        return (self.allocation,) if self.allocation else ()
+
+    @property
+    def pids(self) -> Mapping[str, Collection[int]]:
+        """Between rounds nothing of ours runs on any node."""
+        return {}
+
+    def close(self) -> None:
+        """Hang up where an answer is still awaited, and give Slurm's job back."""
+        for node in list(self._asking):
+            self._ways[node].close()
+        allocation, self.allocation = self.allocation, ""
+        for node, found in self._found.items() if allocation else ():
+            with contextlib.suppress(NodeError):  # a node that has left; any other will do
+                self._ways[node].run(Command((found.programs.get("scancel", "scancel"), allocation)))
+                return
+
+
+def _gone(group: Group, why: str) -> Figure:
+    return Figure(group, None, "unreachable", group.nodes[:1], detail=why)

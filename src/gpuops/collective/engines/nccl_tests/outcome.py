@@ -1,0 +1,110 @@
+"""What one run of nccl-tests says of a group: its figure, or the trouble that keeps it from being one; pure."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from gpuops.isolation.rounds import Figure, Group, Trouble
+from gpuops.probes.nvidia.nccl_log import NcclLog, parse_nccl_log
+from gpuops.probes.nvidia.nccl_tests import Row, Run, parse_nccl_tests
+from gpuops.probing import Unknown
+from gpuops.shell import Completed
+
+_NO_WAY = re.compile(
+    r"ssh: (?:connect to host (\S+) port \d+: .*|Could not resolve hostname (\S+): .*)"
+    r"|.*(?:Host key verification failed|Permission denied \(publickey).*"
+)
+_OUT_OF_TIME = "time limit for job execution"
+_LONGEST = 200
+
+
+@dataclass(frozen=True)
+class Task:
+    """What was started: ``ranks`` in all on the nodes of ``group``, each known to its peers by one of ``addresses``.
+
+    ``rdma``: the NICs that it is pinned to are RDMA devices, so NCCL has no reason to take TCP.
+    """
+
+    group: Group
+    ranks: int
+    addresses: Mapping[str, str] = field(hash=False)
+    rdma: bool
+
+
+def figure_of(task: Task, answer: Completed) -> Figure:
+    """The figure in what mpirun, srun or the test itself said.
+
+    It is the out-of-place bus bandwidth of the largest size; its spread is what sets the in-place series apart.
+    """
+    runs, log = parse_nccl_tests(answer.out), parse_nccl_log(f"{answer.out}\n{answer.err}")
+    run = None if isinstance(runs, Unknown) else runs[-1]
+    trouble = _trouble(task, answer, run, log)
+    row = run.largest if run else None
+    rate = row.out_of_place.busbw_gb_per_s if row else None
+    if trouble or run is None or row is None or rate is None:
+        kind, why = trouble or ("error", "no bandwidth was printed")
+        return Figure(task.group, None, kind, _absent(task, kind, answer, log), detail=_short(why))
+    return Figure(task.group, rate, spread=_spread(row), detail=str(log))
+
+
+def _trouble(task: Task, answer: Completed, run: Run | None, log: NcclLog) -> tuple[Trouble, str] | None:
+    """What is wrong, the cause before its consequences: who takes TCP is slow, and who is slow enough seems to hang."""
+    no_way = _NO_WAY.search(answer.err)
+    if no_way:
+        return "unreachable", no_way[0]
+    if task.rdma and "NET/Socket" in log.networks:
+        return "socket", f"NCCL took TCP, not RDMA{_told(run)}"
+    if run and run.wrong:
+        return "wrong", f"the sums came out wrong{_told(run)}"
+    if answer.timed_out or _OUT_OF_TIME in answer.err:
+        return "hang", f"not done within {answer.seconds:.0f} s"
+    if log.no_way:
+        return "unreachable", log.no_way
+    return _failure(task, answer, run, log)
+
+
+def _failure(task: Task, answer: Completed, run: Run | None, log: NcclLog) -> tuple[Trouble, str] | None:
+    if answer.exit or run is None or not run.complete:
+        return "error", next(iter(log.warnings), "") or _complaint(answer)
+    known = {rank.rank for rank in run.ranks}
+    if known and known != set(range(task.ranks)):
+        return "error", f"{len(known)} of {task.ranks} ranks found each other: is it built without MPI=1?"
+    if task.rdma and log.gpu_direct is False:
+        return "error", f"NCCL took RDMA without GPUDirect{_told(run)}: data pass through the host's memory"
+    return None
+
+
+def _complaint(answer: Completed) -> str:
+    """The test's own line about what failed, else the first of its errors: mpirun's own words, in a frame, follow."""
+    lines = [line for line in f"{answer.err}\n{answer.out}".splitlines() if any(map(str.isalpha, line))]
+    failures = (line for line in lines if "Test CUDA failure" in line or "Test NCCL failure" in line)
+    return next(failures, f"it ended early, and said: {lines[0] if lines else 'nothing'}")
+
+
+def _absent(task: Task, kind: Trouble, answer: Completed, log: NcclLog) -> tuple[str, ...]:
+    """The members that stood in the way: those that ssh did not reach, or that came less far than the others."""
+    named = {name: node for node, address in task.addresses.items() for name in (node, address, node.partition(".")[0])}
+    no_way = _NO_WAY.search(answer.err)
+    if no_way:
+        return tuple(node for name, node in named.items() if name in no_way.groups())[:1]
+    progress = {named[host]: ready for host, ready in log.ready.items() if host in named}
+    furthest = max(progress.values(), default=-1)
+    late = (node for node in task.group.nodes if progress.get(node, -1) < furthest)
+    return tuple(late) if kind == "hang" else ()
+
+
+def _spread(row: Row) -> float:
+    one, other = row.out_of_place.time_us, row.in_place.time_us
+    return abs(one - other) / max(one, other) if one and other else 0.0
+
+
+def _told(run: Run | None) -> str:
+    row = run.largest if run else None
+    rate = row.out_of_place.busbw_gb_per_s if row else None
+    return "" if rate is None else f" ({rate:g} GB/s)"
+
+
+def _short(text: str) -> str:
+    return " ".join(text.split())[:_LONGEST]

@@ -1,0 +1,66 @@
+"""Kubernetes: which pods hold the GPUs of a node, asked where ``kubectl`` is set up."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+
+from gpuops.collective.idleness.proof import Allocation, Claim
+from gpuops.inventory import Host
+from gpuops.probing import Unknown
+from gpuops.shell import Command, Completed
+from gpuops.transport import Transport
+
+
+def ask_for(*words: str, fields: Sequence[str]) -> Command:
+    """Asks for one line an object, its fields between tabs; a map in a field is JSON."""
+    row = r'{"\t"}'.join(fields)
+    path = f'jsonpath={{range .items[*]}}{row}{{"\\n"}}{{end}}'
+    return Command(("kubectl", "get", *words, "--request-timeout=15s", "-o", path), timeout_seconds=20)
+
+
+NODES = ask_for("nodes", fields=("{.metadata.name}", "{.status.addresses[*].address}"))
+PODS = ask_for(
+    "pods",
+    "--all-namespaces",
+    "--field-selector=status.phase!=Succeeded,status.phase!=Failed",  # those that ended hold nothing
+    fields=(
+        "{.spec.nodeName}",
+        "{.metadata.namespace}/{.metadata.name}",
+        "{.spec.containers[*].resources.limits}{.spec.initContainers[*].resources.limits}{.spec.resourceClaims}",
+    ),
+)
+STRANGER = Unknown("Kubernetes has no such node")
+_GPU = ("nvidia.com/", '"resourceClaim')
+"""What a pod's limits or claims say where it may have a GPU: a device (also of MIG), or a claim, whatever it is for."""
+
+
+def allocations(machine: Transport, hosts: Sequence[Host]) -> Mapping[str, Allocation]:
+    """The pods that hold GPUs of each of ``hosts``; unknown of a host that the cluster of ``machine`` does not have."""
+    nodes = rows(machine.run(NODES), 2)
+    if isinstance(nodes, Unknown):
+        return dict.fromkeys((host.name for host in hosts), nodes)
+    pods = rows(machine.run(PODS), 3)
+    if isinstance(pods, Unknown):
+        return dict.fromkeys((host.name for host in hosts), pods)
+    names = {alias: node for node, addresses in nodes for alias in (*addresses.split(), node)}
+    held: dict[str, tuple[Claim, ...]] = {}
+    for node, pod, resources in pods:
+        if any(word in resources for word in _GPU):
+            held[node] = (*held.get(node, ()), Claim(f"pod {pod}"))
+    return {host.name: _allocation(names.get(host.name) or names.get(host.address), held) for host in hosts}
+
+
+def _allocation(node: str | None, held: Mapping[str, tuple[Claim, ...]]) -> Allocation:
+    return STRANGER if node is None else held.get(node, ())
+
+
+def rows(answer: Completed, columns: int) -> list[list[str]] | Unknown:
+    """The rows of an answer to `ask_for`."""
+    if answer.missing:
+        return Unknown(f"there is no kubectl on {answer.node}")
+    if answer.exit or answer.timed_out or answer.truncated:
+        return Unknown(f"kubectl says: {answer.last_words() or 'nothing'}")
+    found = [line.split("\t") for line in answer.out.splitlines()]
+    if any(len(row) != columns for row in found):
+        return Unknown(f"kubectl's answer cannot be read: {answer.out[:80]!r}")
+    return found

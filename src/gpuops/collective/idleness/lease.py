@@ -1,0 +1,115 @@
+"""Lease: keeps Slurm from starting jobs on nodes while they are measured, and gives them back whatever happens."""
+
+from __future__ import annotations
+
+import re
+import secrets
+import shlex
+from collections.abc import Callable, Sequence
+from types import TracebackType
+
+from gpuops.collective.idleness.slurm import STRANGER, Slurm, SlurmNode, slurm_command
+from gpuops.inventory import Host
+from gpuops.probing import Unknown
+from gpuops.shell import Completed
+
+_CLOSED = ("drain", "down", "fail", "maint", "power", "reboot", "unk")
+
+
+class Lease:
+    """Nodes on lease, as a context: leaving it gives them back, also on Ctrl-C and on errors.
+
+    ``way`` is a project's ``lease``. A ``reservation`` is refused by Slurm itself where a job runs or another
+    reservation stands, so it is the safer way; it ends by itself after ``minutes``. A ``drain`` bears a reason of this
+    lease's own, by which it is known again: a node that somebody else drained is neither taken nor ever resumed. A job
+    may have started just before the drain, so nodes are to be looked at again. A node that gpuops keeps drained for
+    longer, while it is onboarded or mended, needs no lease. ``tell`` hears what could not be given back.
+    """
+
+    def __init__(self, way: str, slurm: Slurm, tell: Callable[[str], None], minutes: int = 60) -> None:
+        self._way = way
+        self._slurm = slurm
+        self._tell = tell
+        self._minutes = minutes
+        self._token = secrets.token_hex(4)
+        self._held: dict[str, Host] = {}
+
+    def __enter__(self) -> Lease:  # noqa: PYI034 - Self came with Python 3.11
+        return self
+
+    def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
+        try:
+            self.give_back()
+        except KeyboardInterrupt:
+            self.give_back()  # a second Ctrl-C ends nothing before the nodes are free
+            raise
+
+    def take(self, hosts: Sequence[Host]) -> dict[str, str]:
+        """Lease ``hosts``; those that cannot be had, each with the reason."""
+        if self._way == "none":
+            return {}
+        nodes = self._slurm.nodes(hosts)
+        if isinstance(nodes, Unknown):
+            return dict.fromkeys((host.name for host in hosts), f"cannot be leased: {nodes.why}")
+        hosts = [host for host in hosts if host.name not in nodes or not _is_kept(nodes[host.name])]
+        refused = {host.name: why for host in hosts if (why := _closed(nodes.get(host.name)))}
+        wanted = {nodes[host.name].name: host for host in hosts if host.name not in refused}
+        self._held |= wanted  # before it is so, lest an interruption leave one behind
+        for node, answer in self._do(list(wanted), self._taking):
+            if answer.exit:
+                refused[self._held.pop(node).name] = f"cannot be leased: {_words(answer)}"
+        return refused
+
+    def give_back(self) -> None:
+        """Give everything back; safe to call twice."""
+        for node, answer in self._do(self._still_ours(), self._giving):
+            if answer.exit and "is invalid" not in answer.err:  # a reservation that was never made, or has run out
+                self._tell(f"{node} could not be given back ({_words(answer)}): {shlex.join(self._giving(node))}")
+        self._held.clear()
+
+    def _still_ours(self) -> list[str]:
+        """The nodes whose lease is ours to end: a drain with another reason is somebody else's by now."""
+        if self._way != "drain" or not self._held:
+            return list(self._held)
+        nodes = self._slurm.nodes(list(self._held.values()))
+        if isinstance(nodes, Unknown):
+            self._tell(f"{', '.join(self._held)} may still be drained for {self._reason}: {nodes.why}")
+            return []
+        return [node.name for node in nodes.values() if node.reason == self._reason]
+
+    def _do(self, nodes: Sequence[str], words: Callable[[str], Sequence[str]]) -> list[tuple[str, Completed]]:
+        answers = self._slurm.machine.batch([slurm_command(*words(node)) for node in nodes]) if nodes else []
+        return list(zip(nodes, answers, strict=True))
+
+    @property
+    def _reason(self) -> str:
+        return f"gpuops:{self._token}"
+
+    def _taking(self, node: str) -> Sequence[str]:
+        if self._way == "drain":
+            return "scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={self._reason}"
+        name, length = f"ReservationName=gpuops-{self._token}-{node}", f"Duration={self._minutes}"
+        return "scontrol", "create", "reservation", name, "StartTime=now", length, f"Nodes={node}", "Users=root"
+
+    def _giving(self, node: str) -> Sequence[str]:
+        if self._way == "drain":
+            return "scontrol", "update", f"NodeName={node}", "State=UNDRAIN"
+        return "scontrol", "delete", f"ReservationName=gpuops-{self._token}-{node}"
+
+
+def _is_kept(node: SlurmNode) -> bool:
+    """Drained by gpuops with the state of the node's life as the reason, which is never a lease's token."""
+    return node.state.startswith("drained") and re.match(r"gpuops:(?![0-9a-f]{8}$)", node.reason) is not None
+
+
+def _closed(node: SlurmNode | None) -> str:
+    """Why a node takes no jobs already: it is not ours to touch."""
+    if node is None:
+        return f"cannot be leased: {STRANGER.why}"
+    closed = node.state.startswith(_CLOSED)
+    return f"{node.state.rstrip('*')} in Slurm: {node.reason or 'no reason given'}" if closed else ""
+
+
+def _words(answer: Completed) -> str:
+    """The first line of what scontrol complains of; what follows is advice."""
+    return next((line for line in (answer.err or answer.out).splitlines() if line.strip()), "it says nothing")

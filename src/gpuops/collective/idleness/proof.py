@@ -1,0 +1,135 @@
+"""Idleness: the proof that nobody uses a node. Without it no load is put on the node, unless its name is given."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Sequence
+from dataclasses import dataclass
+from typing import Any, Literal
+
+from gpuops.facts import Facts
+from gpuops.probes.nvidia.nvidia_smi import Gpu, smi
+from gpuops.probes.nvidia.occupancy import DAEMONS, Occupancy, driver_loaded, occupancy
+from gpuops.probing import Probe, Unknown
+from gpuops.profile import Profile
+
+IDLE_MEMORY_MIB = 15
+"""What an idle GPU holds where its profile does not say (``gpu.idle_memory_mib``).
+
+Source: facebookresearch/gcm, check_nvidia_smi.py. New drivers may hold more, so that more than this proves nothing.
+"""
+STILL: tuple[Probe[Any], ...] = (driver_loaded, occupancy)
+"""What `still_idle` needs: no answer of the driver, so that it costs a node little."""
+FIRST: tuple[Probe[Any], ...] = (smi, *STILL)
+"""What `idleness_of` needs."""
+
+
+@dataclass(frozen=True)
+class Claim:
+    """Whom a scheduler has given a node to, in words; ``job`` is the id of a job of Slurm's."""
+
+    who: str
+    job: str = ""
+
+
+Allocation = tuple[Claim, ...] | Unknown
+"""All claims on a node; none: it is nobody's."""
+
+
+@dataclass(frozen=True)
+class Idleness:
+    """Whether a node is idle; ``who`` uses it, or why that cannot be told (``unproved``)."""
+
+    node: str
+    state: Literal["idle", "busy", "unproved"]
+    who: str = ""
+
+    def __str__(self) -> str:
+        """As a report has it: ``busy (pid 4711 python, user alice)``."""
+        return {"idle": "idle", "busy": f"busy ({self.who})"}.get(self.state, f"busy (not proved idle: {self.who})")
+
+
+@dataclass(frozen=True)
+class _Sign:
+    """Something that speaks against idleness; a ``doubt`` is what could not be seen."""
+
+    who: str
+    doubt: bool = False
+
+
+def idleness_of(facts: Facts, profile: Profile, ours: Collection[int] = (), allocation: Allocation = ()) -> Idleness:
+    """What ``facts`` and a scheduler's word prove of a node; processes whose pids are ``ours`` do not count."""
+    return _sum(facts.node, [*_given(allocation), *_held(facts, ours), *_cards(facts, profile, ours)])
+
+
+def still_idle(facts: Facts, ours: Collection[int] = (), allocation: Allocation = ()) -> Idleness:
+    """As `idleness_of`, of a node that was proved idle before: whoever came since has a device file open."""
+    return _sum(facts.node, [*_given(allocation), *_held(facts, ours)])
+
+
+def _sum(node: str, signs: Sequence[_Sign]) -> Idleness:
+    busy = list(dict.fromkeys(sign.who for sign in signs if not sign.doubt))
+    told = busy or list(dict.fromkeys(sign.who for sign in signs))
+    if not told:
+        return Idleness(node, "idle")
+    more = f", and {len(told) - 1} more" if len(told) > 1 else ""
+    return Idleness(node, "busy" if busy else "unproved", told[0] + more)
+
+
+def _given(allocation: Allocation) -> list[_Sign]:
+    if isinstance(allocation, Unknown):
+        return [_Sign(allocation.why, doubt=True)]
+    return [_Sign(claim.who) for claim in allocation]
+
+
+def _held(facts: Facts, ours: Collection[int]) -> Iterator[_Sign]:
+    held, loaded = facts[occupancy], facts[driver_loaded]
+    if loaded is False:
+        return
+    if isinstance(held, Unknown):
+        yield _Sign(held.why, doubt=True)
+        return
+    for holder in held.holders:
+        if holder.pid not in ours and not holder.is_daemon:
+            yield _Sign(_process(holder.pid, holder.name, holder.user))
+    if held.hidden:
+        yield _Sign(held.hidden, doubt=True)
+
+
+def _process(pid: int | None, name: str, user: str = "") -> str:
+    return " ".join(filter(None, (f"pid {pid}" if pid else "a process", name))) + (f", user {user}" if user else "")
+
+
+def _cards(facts: Facts, profile: Profile, ours: Collection[int]) -> Iterator[_Sign]:
+    """What nvidia-smi says; where the kernel has no NVIDIA driver nobody can compute."""
+    told, cards, loaded = facts[occupancy], facts[smi], facts[driver_loaded]
+    held = Occupancy(driver_loaded=True) if isinstance(told, Unknown) else told
+    if loaded is False or not held.driver_loaded:
+        return
+    if isinstance(cards, Unknown):
+        yield _Sign(cards.why, doubt=True)
+        return
+    if cards.error:
+        yield _Sign(cards.error.text, doubt=True)
+    seen = {*ours, *(holder.pid for holder in held.holders)}
+    for gpu in cards.gpus:
+        for process in gpu.processes or ():
+            name = _base(process.name)
+            if process.pid not in seen and name not in DAEMONS:
+                yield _Sign(_process(process.pid, name))
+        yield from _memory(gpu, profile)
+
+
+def _base(name: str | None) -> str:
+    return (name or "").rpartition("/")[2]
+
+
+def _memory(gpu: Gpu, profile: Profile) -> Iterator[_Sign]:
+    """Memory that no process accounts for; a limit that nobody measured for this machine can only raise doubt."""
+    if gpu.memory_used_mib is None or gpu.processes is None:
+        yield _Sign(f"{gpu.subject} does not tell its memory and processes", doubt=True)
+        return
+    left = gpu.memory_used_mib - sum(p.memory_mib or 0 for p in gpu.processes)
+    key = "gpu.idle_memory_mib"
+    if left > profile.get(key, IDLE_MEMORY_MIB):
+        guessed = key not in profile.values or profile.grade((key,)) == "guess"
+        yield _Sign(f"{gpu.subject} holds {left} MiB that belong to no process", doubt=guessed)

@@ -1,0 +1,105 @@
+"""Slurm: which of its nodes a host is, what state that is in, and whose jobs hold it; asked of one machine for all."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
+
+from gpuops.collective.idleness.proof import Allocation, Claim
+from gpuops.inventory import Host
+from gpuops.probing import Unknown
+from gpuops.shell import Command, Completed
+from gpuops.transport import Transport
+
+_WITH_SLURM = 'PATH=$PATH:/opt/slurm/bin:/usr/local/slurm/bin; exec "$@"'  # a login without a profile lacks them
+_SECONDS = 20.0
+
+
+def slurm_command(*words: str) -> Command:
+    """One of Slurm's programs."""
+    return Command(("sh", "-c", _WITH_SLURM, "sh", *words), timeout_seconds=_SECONDS)
+
+
+NODES = slurm_command("sinfo", "--noheader", "--all", "--Node", "--format=%N|%n|%o|%T|%E")
+JOBS = slurm_command(
+    "squeue",
+    "--noheader",
+    "--all",
+    "--states=RUNNING,SUSPENDED,COMPLETING,CONFIGURING,STOPPED,SIGNALING",
+    "--format=%N|%A|%u|%j",
+)
+
+
+STRANGER = Unknown("Slurm has no such node")
+
+
+@dataclass(frozen=True, slots=True)
+class SlurmNode:
+    """One node as Slurm has it: ``state`` in its word (``idle``, ``mixed``, ``drained*``), and the reason if any."""
+
+    name: str
+    state: str
+    reason: str
+
+
+class Slurm:
+    """Asks Slurm on ``machine``. ``own_job`` is the id of the job that gpuops itself runs in, which claims nothing."""
+
+    def __init__(self, machine: Transport, own_job: str = "") -> None:
+        self.machine = machine
+        self._own_job = own_job
+
+    def nodes(self, hosts: Sequence[Host]) -> dict[str, SlurmNode] | Unknown:
+        """Those of ``hosts`` that Slurm knows, by name or by address; by the hosts' names."""
+        rows = _rows(self.machine.run(NODES), 5)
+        if isinstance(rows, Unknown):
+            return rows
+        known: dict[str, SlurmNode] = {}
+        for name, *aliases, state, reason in rows:
+            known |= dict.fromkeys((*aliases, name), SlurmNode(name, state, "" if reason == "none" else reason))
+        found = {host.name: known.get(host.name) or known.get(host.address) for host in hosts}
+        return {host: node for host, node in found.items() if node}
+
+    def allocations(self, hosts: Sequence[Host]) -> Mapping[str, Allocation]:
+        """Whose jobs hold each of ``hosts``; it is unknown of a host that Slurm does not know."""
+        nodes = self.nodes(hosts)
+        if isinstance(nodes, Unknown):
+            return dict.fromkeys((host.name for host in hosts), nodes)
+        jobs = self._jobs()
+        if isinstance(jobs, Unknown):
+            return dict.fromkeys((host.name for host in hosts), jobs)
+        return {host.name: jobs.get(nodes[host.name].name, ()) if host.name in nodes else STRANGER for host in hosts}
+
+    def _jobs(self) -> dict[str, tuple[Claim, ...]] | Unknown:
+        """The jobs of each node that has any."""
+        rows = _rows(self.machine.run(JOBS), 4)
+        if isinstance(rows, Unknown):
+            return rows
+        held: dict[str, tuple[Claim, ...]] = {}
+        for nodes, job, user, name in rows:
+            for node in unfolded(nodes) if job != self._own_job else ():
+                held[node] = (*held.get(node, ()), Claim(f"Slurm job {job} {name}, user {user}", job))
+        return held
+
+
+def _rows(answer: Completed, columns: int) -> list[list[str]] | Unknown:
+    """The rows of an answer whose first column is a set of nodes."""
+    program = answer.question.words[4] if isinstance(answer.question, Command) else ""
+    if answer.missing:
+        return Unknown(f"there is no {program} on {answer.node}")
+    if answer.exit or answer.timed_out or answer.truncated:
+        return Unknown(f"{program} on {answer.node} says: {answer.last_words() or 'nothing'}")
+    rows = [line.split("|", columns - 1) for line in answer.out.splitlines()]
+    if any(len(row) < columns or not unfolded(row[0]) for row in rows):
+        return Unknown(f"{program}'s answer cannot be read: {answer.out[:80]!r}")
+    return rows
+
+
+def unfolded(nodes: str) -> list[str]:
+    """The names in Slurm's ``gpu[01-03,7]``; empty where it cannot be read."""
+    try:
+        return list(NodeSet(nodes, resolver=RESOLVER_NOGROUP))
+    except NodeSetException:
+        return []

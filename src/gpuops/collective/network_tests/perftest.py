@@ -1,0 +1,68 @@
+"""perftest: what every rail writes between disjoint pairs of nodes, with ib_write_bw where it is installed."""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Callable, Iterator, Mapping, Sequence
+
+from gpuops.collective.pool import Pool
+from gpuops.probes.network.ib_write_bw import parse_ib_write_bw
+from gpuops.probing import Unknown
+from gpuops.shell import Command, Completed
+
+_SECONDS = 2
+"""For which ib_write_bw itself measures."""
+_LIMIT_SECONDS = 20.0
+_FIRST_PORT = 18515
+_UNTIL_THE_SERVER_LISTENS = 'for try in 1 2 3 4 5; do ib_write_bw "$@" && exit; sleep 1; done; exit 1'
+Rail = tuple[str, str, str]
+"""Two nodes and the device that both have."""
+
+
+def write(pool: Pool, devices: Mapping[str, Sequence[str]], address: Callable[[str], str]) -> dict[Rail, float | None]:
+    """Gbit/s of every device that two nodes share, each node with two others; None where nothing was measured.
+
+    ``devices`` by node; ``address`` is where peers reach a node. Nodes without perftest are left out.
+    """
+    there = pool.ask([Command(("ib_write_bw", "--version"))], list(devices))
+    nodes = [node for node, (answer,) in there.items() if not answer.missing]
+    found: dict[Rail, float | None] = {}
+    for pairs in disjoint(nodes):
+        found |= dict(_at_once(pool, {pair: _shared(devices, pair) for pair in pairs}, address))
+    return found
+
+
+def disjoint(nodes: Sequence[str]) -> list[list[tuple[str, str]]]:
+    """Rounds of disjoint pairs in which every node meets both of its neighbours in a ring."""
+    ring = list(itertools.pairwise([*nodes, nodes[0]] if len(nodes) > 2 else nodes))
+    closing = [ring.pop()] if len(ring) % 2 and len(ring) > 1 else []  # it meets the first and the last pair
+    return [pairs for pairs in (ring[::2], ring[1::2], closing) if pairs]
+
+
+def _shared(devices: Mapping[str, Sequence[str]], pair: tuple[str, str]) -> list[str]:
+    return [device for device in devices[pair[0]] if device in devices[pair[1]]]
+
+
+def _at_once(
+    pool: Pool, shared: Mapping[tuple[str, str], Sequence[str]], address: Callable[[str], str]
+) -> Iterator[tuple[Rail, float | None]]:
+    asked: dict[str, list[Command]] = {}
+    for (server, client), devices in shared.items():
+        asked[server] = [_command(device, port) for port, device in enumerate(devices, _FIRST_PORT)]
+        asked[client] = [_command(device, port, address(server)) for port, device in enumerate(devices, _FIRST_PORT)]
+    answers = pool.each(lambda way, host: way.batch(asked[host.name]), list(asked))
+    for (server, client), devices in shared.items():
+        for device, answer in zip(devices, answers.get(client, ()), strict=False):
+            yield (server, client, device), _gbps(answer)
+
+
+def _command(device: str, port: int, server: str = "") -> Command:
+    """A server where none is named, else the client, which is patient until the server listens."""
+    options = f"-d {device} -i 1 -p {port} -s 8388608 -q 2 -D {_SECONDS} --report_gbits -F".split()
+    words = ("sh", "-c", _UNTIL_THE_SERVER_LISTENS, "sh", *options, server) if server else ("ib_write_bw", *options)
+    return Command(words, timeout_seconds=_LIMIT_SECONDS)
+
+
+def _gbps(answer: Completed) -> float | None:
+    rows = parse_ib_write_bw(answer.out)
+    return None if isinstance(rows, Unknown) else rows[-1].average_gbps

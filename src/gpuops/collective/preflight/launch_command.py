@@ -1,0 +1,256 @@
+"""A launch command as its launcher reads it: on which hosts it starts what, where the ranks meet, and what is set."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Literal
+
+from gpuops.collective.idleness.slurm import unfolded
+from gpuops.errors import InputError, did_you_mean
+
+Launcher = Literal["torchrun", "deepspeed", "mpirun", "srun"]
+DEFAULT_PORT = 29500
+"""Where ranks meet unless it is said: torch's own default, and DeepSpeed's."""
+_ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
+_PYTHON = re.compile(r"python[\d.]*")
+_TORCH_MODULES = ("torch.distributed.run", "torch.distributed.launch")
+_LAUNCHERS: Mapping[str, Launcher] = {
+    "torchrun": "torchrun",
+    "deepspeed": "deepspeed",
+    "mpirun": "mpirun",
+    "mpiexec": "mpirun",
+    "srun": "srun",
+}
+_FLAGS: Mapping[Launcher, frozenset[str]] = {
+    "torchrun": frozenset("--standalone -m --module --no-python --run-path".split()),
+    "deepspeed": frozenset(
+        "--module --no-python --no-local-rank --no-ssh --no-ssh-check --force-multi "
+        "--bind-cores-to-rank --elastic-training --save-pid".split()
+    ),
+    "mpirun": frozenset(
+        "--allow-run-as-root --oversubscribe -oversubscribe --nooversubscribe --tag-output -tag-output -q --quiet -v "
+        "--verbose --report-bindings -report-bindings --display-map --display-allocation --bind-to-none".split()
+    ),
+    "srun": frozenset(
+        "-l --label -u --unbuffered -K --kill-on-bad-exit --overlap --exclusive -O --overcommit -s --oversubscribe -v "
+        "--verbose -Q --quiet --pty --contiguous --exact --no-kill -k -I --immediate".split()
+    ),
+}
+"""The options of each launcher that take no value; all others take one."""
+_STATIC = "--master-addr={master} --master-port={port}"
+_MCA = frozenset("--mca -mca --prtemca --pmixmca -gmca --gmca".split())
+
+
+@dataclass(frozen=True)
+class LaunchCommand:
+    """What a command line means. ``program`` is what must run on every host: torchrun itself, or a Python.
+
+    ``hosts`` are those that it names, in their order (none: each host is started by hand, or Slurm chooses); ``count``
+    how many there are to be. ``master`` and ``port`` are where the ranks meet; None: the launcher chooses. What the
+    command sets for its ranks is the ``environment``; ``mpi_interface`` is where Open MPI may connect. The ``meeting``
+    words name the place in this launcher's way.
+    """
+
+    launcher: Launcher
+    program: str
+    hosts: tuple[str, ...] = ()
+    count: int | None = None
+    master: str | None = None
+    port: int = DEFAULT_PORT
+    environment: Mapping[str, str] = field(default_factory=dict, hash=False)
+    mpi_interface: str = ""
+    meeting: str = "MASTER_ADDR={master} MASTER_PORT={port}"
+
+    @property
+    def needs_master(self) -> bool:
+        """Several nodes cannot start unless the command says where they meet."""
+        return self.meeting.startswith("--rdzv")
+
+    def meet_at(self, master: str, port: int) -> str:
+        """The words that tell the ranks to meet there."""
+        return self.meeting.format(master=master, port=port)
+
+    def setting(self, name: str, value: str) -> str:
+        """An environment variable, as this launcher is told to set it."""
+        if self.launcher == "srun":
+            return f"--export=ALL,{name}={value}"
+        return f"-x {name}={value}" if self.launcher == "mpirun" else f"{name}={value}"
+
+
+@dataclass(frozen=True)
+class _Words:
+    """The options of a launcher, each with its values, and the words behind them."""
+
+    options: Mapping[str, list[str]]
+    behind: list[str]
+
+    def last(self, *names: str) -> str | None:
+        """The value that counts of an option with several names."""
+        return next((self.options[name][-1] for name in names if name in self.options), None)
+
+    def number(self, *names: str) -> int | None:
+        """The same as a number; of a range (``2:4``) the lower end."""
+        text = (self.last(*names) or "").partition(":")[0]
+        return int(text) if text.isdecimal() else None
+
+
+ReadFile = Callable[[str], str]
+
+
+def read_command(words: Sequence[str], read_file: ReadFile, surroundings: Mapping[str, str]) -> LaunchCommand:
+    """The command that ``words`` are; `InputError` where it is none that can be read.
+
+    ``read_file`` gives a hostfile's text. ``surroundings`` is the environment in which the command would be typed.
+    """
+    given, rest = _assignments(words)
+    launcher, program, rest = _launcher(rest)
+    found = _READERS[launcher](LaunchCommand(launcher, program), _options(launcher, rest), read_file)
+    typed = {**surroundings, **given}
+    if launcher == "mpirun":  # hands on only what -x names; without a value, what it has itself
+        return _met(found, {name: value or typed.get(name, "") for name, value in found.environment.items()})
+    inherited = {} if launcher == "torchrun" else {n: v for n, v in surroundings.items() if n.startswith("NCCL_")}
+    return _met(found, {**inherited, **given, **found.environment})
+
+
+def _met(command: LaunchCommand, environment: Mapping[str, str]) -> LaunchCommand:
+    """The command with its environment, which may name the meeting place where no option does."""
+    port = environment.get("MASTER_PORT", "")
+    master = command.master or environment.get("MASTER_ADDR")
+    return replace(
+        command, environment=environment, master=master, port=int(port) if port.isdecimal() else command.port
+    )
+
+
+def _assignments(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
+    """What stands before a command as ``NAME=VALUE``, with or without ``env``."""
+    found: dict[str, str] = {}
+    rest = list(words)
+    while rest and (rest[0] == "env" or _ASSIGNMENT.fullmatch(rest[0])):
+        name, _, value = rest.pop(0).partition("=")
+        if name != "env":
+            found[name] = value
+    return found, rest
+
+
+def _launcher(words: Sequence[str]) -> tuple[Launcher, str, list[str]]:
+    """Which launcher is called, what program that is, and its own words."""
+    first = words[0] if words else ""
+    name = first.rpartition("/")[2]
+    if _is_torchrun(words) and name != "torchrun":
+        return "torchrun", first, list(words[3:])
+    if name not in _LAUNCHERS:
+        hint = did_you_mean(name, _LAUNCHERS) or f"; expected one of {', '.join(_LAUNCHERS)}"
+        raise InputError(f'"{first}" is no launch command that preflight can read{hint}')
+    return _LAUNCHERS[name], first, list(words[1:])
+
+
+def _is_torchrun(words: Sequence[str]) -> bool:
+    """Torchrun by its name, or as ``python -m torch.distributed.run``."""
+    name = words[0].rpartition("/")[2] if words else ""
+    module = words[2] if len(words) > 2 and words[1] == "-m" else ""
+    return name == "torchrun" or (bool(_PYTHON.fullmatch(name)) and module in _TORCH_MODULES)
+
+
+def _options(launcher: Launcher, words: Sequence[str]) -> _Words:
+    """Options up to the first word that is none; torchrun and DeepSpeed take ``_`` for ``-`` in their names."""
+    found: dict[str, list[str]] = {}
+    rest = list(words)
+    while rest and rest[0].startswith("-"):
+        name, equals, value = rest.pop(0).partition("=")
+        name = name.replace("_", "-") if launcher in ("torchrun", "deepspeed") else name
+        if name in _MCA and len(rest) > 1:
+            name, value = f"mca {rest.pop(0)}", rest.pop(0)
+        elif launcher == "srun" and name[1] != "-" and len(name) > 2:  # -N4
+            name, value = name[:2], name[2:]
+        elif not equals and name not in _FLAGS[launcher] and rest:
+            value = rest.pop(0)
+        found.setdefault(name, []).append(value)
+    return _Words(found, rest)
+
+
+def _torchrun(command: LaunchCommand, words: _Words, _read_file: ReadFile) -> LaunchCommand:
+    endpoint = words.last("--rdzv-endpoint") or ""
+    host, _, port = endpoint.rpartition(":") if endpoint.rpartition(":")[2].isdecimal() else (endpoint, "", "")
+    return replace(
+        command,
+        count=1 if "--standalone" in words.options else words.number("--nnodes"),
+        master=words.last("--master-addr") or host or None,
+        port=int(port) if port else words.number("--master-port") or DEFAULT_PORT,
+        meeting=_STATIC if "--master-addr" in words.options else "--rdzv-backend=c10d --rdzv-endpoint={master}:{port}",
+    )
+
+
+def _deepspeed(command: LaunchCommand, words: _Words, read_file: ReadFile) -> LaunchCommand:
+    hostfile = words.last("-H", "--hostfile")
+    hosts = _hostfile(read_file(hostfile)) if hostfile else ()
+    chosen = [part.partition(":")[0] for part in (words.last("-i", "--include") or "").split("@") if part]
+    whole = [part for part in (words.last("-e", "--exclude") or "").split("@") if part and ":" not in part]
+    left = tuple(host for host in hosts if (not chosen or host in chosen) and host not in whole)
+    count = words.number("--num-nodes")
+    return replace(
+        command,
+        hosts=left[:count] if count else left,
+        count=count,
+        master=words.last("--master-addr") or next(iter(left), None),
+        port=words.number("--master-port") or DEFAULT_PORT,
+        meeting="--master_addr={master} --master_port={port}",
+    )
+
+
+def _mpirun(command: LaunchCommand, words: _Words, read_file: ReadFile) -> LaunchCommand:
+    listed = [name for value in _values(words, "-H", "-host", "--host") for name in value.split(",")]
+    files = _values(words, "--hostfile", "-hostfile", "-machinefile", "--machinefile")
+    hosts = [name.partition(":")[0] for name in listed] + [
+        name for file in files for name in _hostfile(read_file(file))
+    ]
+    inner = _inner(command, words.behind, read_file)
+    settings = {name: value for name, _, value in (v.partition("=") for v in _values(words, "-x", "--x"))}
+    return replace(
+        inner,
+        hosts=tuple(dict.fromkeys(hosts)),
+        environment={**settings, **inner.environment},
+        mpi_interface=words.last("mca btl_tcp_if_include", "mca oob_tcp_if_include") or "",
+    )
+
+
+def _srun(command: LaunchCommand, words: _Words, read_file: ReadFile) -> LaunchCommand:
+    exported = [part.partition("=") for value in _values(words, "--export") for part in value.split(",")]
+    nodes = words.last("-w", "--nodelist") or ""
+    inner = _inner(command, words.behind, read_file)
+    return replace(
+        inner,
+        hosts=tuple(unfolded(nodes)),
+        count=words.number("-N", "--nodes"),
+        environment={**{name: value for name, equals, value in exported if equals}, **inner.environment},
+    )
+
+
+def _inner(command: LaunchCommand, behind: Sequence[str], read_file: ReadFile) -> LaunchCommand:
+    """What mpirun and srun start: a program, or torchrun, which tells where its ranks meet."""
+    given, rest = _assignments(behind)
+    if not rest:
+        raise InputError(f"{command.launcher} is not told what to start")
+    if _is_torchrun(rest):
+        inner = read_command(rest, read_file, {})
+        return replace(inner, launcher=command.launcher, count=None, environment={**given, **inner.environment})
+    return replace(command, program=rest[0], environment=given)
+
+
+_READERS: Mapping[Launcher, Callable[[LaunchCommand, _Words, ReadFile], LaunchCommand]] = {
+    "torchrun": _torchrun,
+    "deepspeed": _deepspeed,
+    "mpirun": _mpirun,
+    "srun": _srun,
+}
+
+
+def _values(words: _Words, *names: str) -> list[str]:
+    return [value for name in names for value in words.options.get(name, ())]
+
+
+def _hostfile(text: str) -> tuple[str, ...]:
+    """The hosts of a DeepSpeed or MPI hostfile: the first word of each line that is no comment."""
+    lines = (line.partition("#")[0].split() for line in text.splitlines())
+    return tuple(dict.fromkeys(words[0].partition(":")[0] for words in lines if words))

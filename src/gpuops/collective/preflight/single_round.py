@@ -1,0 +1,44 @@
+"""One all-reduce over all nodes of a pool at once, by the first engine that every one of them can run."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+
+from gpuops.collective.engines import Engine, Load
+from gpuops.collective.engines.nccl.engine import NcclEngine, Options
+from gpuops.collective.engines.nccl_tests.engine import NcclTestsEngine
+from gpuops.collective.engines.tcp import TcpEngine
+from gpuops.collective.fabrics import NEEDS, fabric_of
+from gpuops.collective.pool import Pool
+from gpuops.isolation.rounds import Figure, Group, Round
+
+_LOAD = Load(size_bytes=1 << 28, iterations=5, warmups=2)
+"""Enough to see that it runs; nobody is judged by it."""
+
+
+def all_reduce(pool: Pool, environment: Mapping[str, str], tell: Callable[[str], None]) -> tuple[Figure, str]:
+    """The figure, and the engine's name; ``environment`` is what a job sets for NCCL. ``tell`` hears of refusals."""
+    nodes = tuple(pool.hosts)
+    for engine in _engines(pool, environment):
+        try:
+            refused = engine.open()
+            if not refused or engine.name == "tcp":
+                planned = Round("group" if len(nodes) > 1 else "node", (Group(nodes),), "all nodes of the job")
+                return engine.measure(planned)[0], engine.name
+        finally:
+            engine.close()
+        node, why = next(iter(refused.items()))
+        tell(f"not by {engine.name}: {node}: {why}")
+    raise AssertionError("tcp is the last resort")
+
+
+def _engines(pool: Pool, environment: Mapping[str, str]) -> Iterator[Engine]:
+    """NCCL's where every node has GPUs, then the one that needs none."""
+    hosts = list(pool.hosts.values())
+    facts = pool.facts(NEEDS)
+    fabric = fabric_of([host for host in hosts if host.name in facts], facts)
+    if all(host.name in fabric.nodes for host in hosts):
+        wanted = {name: value for name, value in environment.items() if name.startswith("NCCL_")}
+        yield NcclEngine(hosts, pool.reach, fabric, _LOAD, Options(environment=wanted))
+        yield NcclTestsEngine(hosts, pool.reach, fabric, _LOAD)
+    yield TcpEngine(hosts, pool.reach)

@@ -1,0 +1,119 @@
+"""Detaching: a long command as a unit of the node's systemd, so that it outlives the connection and this program."""
+
+from __future__ import annotations
+
+import itertools
+from dataclasses import replace
+
+from gpuops.errors import ConnectError, LostError, NodeError
+from gpuops.playbook.node_session import Site
+from gpuops.shell import Command, Completed
+
+LOG_FOLDER = "/var/log/gpuops"
+_POLL_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
+LONGEST_SECONDS = 4 * 3600.0
+"""How long a unit of a run that broke off is waited for."""
+_SILENCE_SECONDS = 600.0
+_SLACK_SECONDS = 60.0  # systemd itself ends a unit that takes too long
+_UNITS = "gpuops-????????-??????-??????-*.service"  # of all runs
+_AWAKE = ("initializing", "starting", "running", "degraded", "maintenance", "stopping")
+_PROPERTIES = "LoadState,ActiveState,SubState,Result,ExecMainStatus"
+# The shell writes the log: systemd before 240 (RHEL 8) cannot append. The unit stays after its end until we took its
+# exit status; --collect would let a failed one vanish with it. A unit has nothing of what sudo gives its commands: a
+# home and, from /etc/environment, the proxies through which a package manager may have to go.
+_START = """\
+umask 077; mkdir -p "$1" || exit; log=$1/$2.log unit=$2 seconds=$3; shift 3
+exec systemd-run --quiet --unit="$unit" --remain-after-exit --property=RuntimeMaxSec="$seconds" \
+--property=EnvironmentFile=-/etc/environment -- \
+/bin/sh -c 'export LC_ALL=C HOME=/root; log=$1; shift; exec "$@" >>"$log" 2>&1 </dev/null' sh "$log" "$@"
+"""
+
+
+def unit_of(run: str, number: int) -> str:
+    """The name of the unit of one change."""
+    return f"gpuops-{run}-{number}.service"
+
+
+def log_of(unit: str) -> str:
+    """The file on the node that has what the unit printed."""
+    return f"{LOG_FOLDER}/{unit.removesuffix('.service')}.log"
+
+
+def possible(site: Site) -> bool:
+    """Whether the node's systemd runs, and answers; a container's often does neither."""
+    (answer,) = site.ask([Command(("systemctl", "is-system-running"))])
+    return answer.out.strip() in _AWAKE
+
+
+def run(site: Site, command: Command, unit: str) -> Completed:
+    """Run ``command`` as ``unit`` to its end, through lost connections too."""
+    try:
+        started = _start(site, command, unit)
+    except LostError:  # whether it was started, the unit tells
+        site.hang_up()
+        ended = wait(site, unit, command.timeout_seconds)
+        if ended is None:
+            raise
+        return ended
+    if started.exit != 0:
+        return started
+    ended = wait(site, unit, command.timeout_seconds)
+    return ended or replace(started, exit=1, err=f"{unit} vanished; was the node rebooted?")
+
+
+def _start(site: Site, command: Command, unit: str) -> Completed:
+    """What systemd-run said."""
+    words = ("sh", "-c", _START, "sh", LOG_FOLDER, unit.removesuffix(".service"), f"{command.timeout_seconds:.0f}")
+    return site.do(Command((*words, *command.words), timeout_seconds=60, become="always"))
+
+
+def wait(site: Site, unit: str, seconds: float) -> Completed | None:
+    """Wait until the unit ended, through lost connections too, and take it away; None where there is no such unit."""
+    ended: Completed | None = None
+    began = heard = site.clock()
+    pauses = itertools.chain(_POLL_SECONDS, itertools.repeat(_POLL_SECONDS[-1]))
+    while True:
+        try:
+            state = _state(site, unit)
+            heard = site.clock()
+            if state.get("LoadState") == "not-found":
+                return ended  # where it was taken away, and the answer to that was lost
+            if state.get("SubState") == "exited" or state.get("ActiveState") == "failed":
+                ended = replace(_ending(site, unit, state), seconds=heard - began)
+                _take_away(site, unit)
+                return ended
+            if heard - began > seconds + _SLACK_SECONDS:
+                raise NodeError(site.name, f"{unit} still runs after {seconds:g} s; look at {log_of(unit)} there")
+        except (ConnectError, LostError):
+            site.hang_up()
+            if site.clock() - heard > _SILENCE_SECONDS:
+                raise
+        site.sleep(next(pauses))
+
+
+def wait_for_earlier(site: Site, run: str) -> None:
+    """Wait for the units that runs before ``run`` left at work on the node, so that nothing is begun beside them."""
+    (answer,) = site.ask([Command(("systemctl", "list-units", "--plain", "--no-legend", "--", _UNITS))])
+    units = [line.split()[0] for line in answer.out.splitlines() if line.strip()]
+    for unit in units:
+        if not unit.startswith(unit_of(run, 0).removesuffix("0.service")):
+            wait(site, unit, LONGEST_SECONDS)
+
+
+def _state(site: Site, unit: str) -> dict[str, str]:
+    (answer,) = site.ask([Command(("systemctl", "show", f"--property={_PROPERTIES}", "--", unit))])
+    return dict(line.split("=", 1) for line in answer.out.splitlines() if "=" in line)
+
+
+def _ending(site: Site, unit: str, state: dict[str, str]) -> Completed:
+    """How the unit ended and what it said last."""
+    (tail,) = site.ask([Command(("tail", "-n", "200", "--", log_of(unit)), become="if-refused")])
+    status = state.get("ExecMainStatus", "")
+    timed_out = state.get("Result") == "timeout"
+    return Completed(site.name, tail.question, int(status) if status.isdigit() else 1, tail.out, timed_out=timed_out)
+
+
+def _take_away(site: Site, unit: str) -> None:
+    """The unit goes; its log stays."""
+    words = ("sh", "-c", 'systemctl stop -- "$1"; systemctl reset-failed -- "$1" 2>&1; :', "sh", unit)
+    site.do(Command(words, timeout_seconds=60, become="always"))

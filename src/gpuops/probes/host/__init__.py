@@ -1,0 +1,1 @@
+"""Probes of the machine itself: kernel, disks, clock, services and the PCI bus."""

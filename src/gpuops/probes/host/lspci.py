@@ -1,0 +1,108 @@
+"""What lspci shows: NVIDIA's PCI functions whether or not a driver answers for them, and the links of ``-vv``."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+
+from gpuops.probes.nvidia.nvidia_smi.gpu import canonical_address
+from gpuops.probing import Probe, Unknown
+from gpuops.shell import Command
+
+GPU_CLASSES = ("0300", "0302")
+"""PCI classes of a GPU: VGA compatible controller, 3D controller (the others are NVSwitches, audio, USB-C)."""
+
+_FUNCTION = re.compile(
+    r"(?P<address>[\da-f:]+\.[0-7]) [^\[\]]*\[(?P<class>[\da-f]{4})\]: (?P<text>.*)"
+    r" \[(?P<vendor>[\da-f]{4}):(?P<device>[\da-f]{4})\](?: \(rev (?P<revision>[\da-f]{2})\))?(?: \(prog-if .*\))?"
+)
+_HEADING = re.compile(r"^((?:[\da-f]{4,8}:)?[\da-f]{2}:[\da-f]{2}\.[0-7]) ", re.MULTILINE)
+_CAPABLE = re.compile(r"LnkCap:.*?Speed (\d{1,3}(?:\.\d)?)GT/s, Width x(\d{1,2}),", re.ASCII)
+_STATUS = re.compile(
+    r"LnkSta:.*?Speed (\d{1,3}(?:\.\d)?)GT/s(?: \((\w+)\))?, Width x(\d{1,2})(?: \((\w+)\))?(?:,|\s*\n)", re.ASCII
+)
+
+
+@dataclass(frozen=True, slots=True)
+class PciFunction:
+    """One PCI function; ``revision`` is ``ff`` where the card no longer answers configuration reads."""
+
+    address: str
+    class_id: str
+    vendor_id: str
+    device_id: str
+    revision: str
+    text: str
+
+    @property
+    def is_gpu(self) -> bool:
+        """Whether this is a GPU and not its audio function or an NVSwitch."""
+        return self.class_id in GPU_CLASSES
+
+    @property
+    def off_the_bus(self) -> bool:
+        """The card answers every configuration read with ones: only the kernel's list still has it."""
+        return self.revision == "ff"
+
+
+@dataclass(frozen=True, slots=True)
+class PciLinkStatus:
+    """LnkCap and LnkSta of one function: what the link can do, what it does, and lspci's word on each.
+
+    The words are ``ok``, ``downgraded``, ``strange`` or empty where lspci gives none. A GPU at rest lowers its speed
+    and is shown ``downgraded``: that is no fault.
+    """
+
+    address: str
+    max_speed_gt_per_s: float
+    max_width: int
+    speed_gt_per_s: float
+    width: int
+    speed_word: str = ""
+    width_word: str = ""
+
+
+def parse_lspci(text: str) -> tuple[PciFunction, ...] | Unknown:
+    """The functions in ``lspci -Dnn`` (or ``-nn``); none at all is `Unknown`: nothing shows that lspci could look."""
+    if not text.strip():
+        return Unknown("lspci shows no NVIDIA device")
+    if not text.endswith("\n"):
+        return Unknown("the answer of lspci was cut short")
+    functions = []
+    for line in text.splitlines():
+        function = _function(line)
+        if function is None:
+            return Unknown(f"lspci: expected a PCI function, found {line[:80]!r}")
+        functions.append(function)
+    return tuple(functions)
+
+
+def _function(line: str) -> PciFunction | None:
+    found = _FUNCTION.fullmatch(line)
+    address = canonical_address(found["address"]) if found else None
+    if found is None or address is None:
+        return None
+    return PciFunction(
+        address, found["class"], found["vendor"], found["device"], found["revision"] or "", found["text"]
+    )
+
+
+def parse_lspci_links(text: str) -> tuple[PciLinkStatus, ...] | Unknown:
+    """The links in ``lspci -vv``: one for each function that shows both LnkCap and LnkSta."""
+    return tuple(_links(text)) or Unknown("lspci shows no link status", needs_root="<access denied>" in text)
+
+
+def _links(text: str) -> Iterator[PciLinkStatus]:
+    _, *parts = _HEADING.split(text)
+    for heading, body in zip(parts[::2], parts[1::2], strict=True):
+        address, able, now = canonical_address(heading), _CAPABLE.search(body), _STATUS.search(body)
+        if address and able and now:
+            speed, speed_word, width, width_word = now.groups("")
+            yield PciLinkStatus(address, float(able[1]), int(able[2]), float(speed), int(width), speed_word, width_word)
+
+
+gpu_functions: Probe[tuple[PciFunction, ...]] = Probe(
+    "gpu_functions", Command(("lspci", "-Dnn", "-d", "10de:")), lambda answer: parse_lspci(answer.out)
+)
+"""NVIDIA's functions on the PCI bus, whether or not the driver has them."""

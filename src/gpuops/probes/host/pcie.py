@@ -1,0 +1,71 @@
+"""The PCIe links of GPUs and RDMA devices as the kernel knows them: readable by anybody, no tool needed."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import lru_cache
+
+from gpuops.probes.numbers import integer, number
+from gpuops.probes.nvidia.nvidia_smi.gpu import canonical_address
+from gpuops.probing import Probe, Unknown
+from gpuops.shell import Files, read_files
+
+_LEAVES = ("current_link_speed", "current_link_width", "max_link_speed", "max_link_width", "numa_node")
+_WIDEST = 32  # a card that is off the bus answers with ones, which read as width 63
+
+
+@dataclass(frozen=True, slots=True)
+class PcieLink:
+    """One link; None: the kernel does not say (a virtual machine, or a card that is off the bus).
+
+    ``numa_node`` None: the machine has no NUMA, or its firmware does not tell.
+    """
+
+    address: str
+    speed_gt_per_s: float | None
+    width: int | None
+    max_speed_gt_per_s: float | None
+    max_width: int | None
+    numa_node: int | None
+
+
+@lru_cache(maxsize=16)  # idle nodes of one model say the same
+def parse_pcie(text: str) -> dict[str, PcieLink] | Unknown:
+    """Links by PCI address for GPUs, by RDMA device name (``mlx5_0``) for NICs."""
+    files = read_files(text)
+    folders = dict.fromkeys(folder for folder, _, leaf in (p.rpartition("/") for p in files) if leaf in _LEAVES)
+    links = {folder.removesuffix("/device").rpartition("/")[2]: _link(folder, files) for folder in folders}
+    return links or Unknown("the kernel shows no GPU under the NVIDIA driver and no RDMA device")
+
+
+def _link(folder: str, files: Mapping[str, str]) -> PcieLink:
+    said = {leaf: files.get(f"{folder}/{leaf}") for leaf in _LEAVES}
+    node = integer(said["numa_node"])
+    return PcieLink(
+        address=canonical_address(files.get(folder, folder).rpartition("/")[2]) or "",
+        speed_gt_per_s=number(said["current_link_speed"]),
+        width=_width(said["current_link_width"]),
+        max_speed_gt_per_s=number(said["max_link_speed"]),
+        max_width=_width(said["max_link_width"]),
+        numa_node=node if node is not None and node >= 0 else None,
+    )
+
+
+def _width(text: str | None) -> int | None:
+    lanes = integer(text)
+    return lanes if lanes is not None and 0 < lanes <= _WIDEST else None
+
+
+pcie: Probe[dict[str, PcieLink]] = Probe(
+    "pcie",
+    Files(
+        (
+            *(f"/sys/bus/pci/drivers/nvidia/*/{leaf}" for leaf in _LEAVES),
+            "/sys/class/infiniband/*/device",
+            *(f"/sys/class/infiniband/*/device/{leaf}" for leaf in _LEAVES),
+        )
+    ),
+    lambda answer: parse_pcie(answer.out),
+)
+"""The links of the GPUs that the NVIDIA driver has, and of the RDMA devices."""

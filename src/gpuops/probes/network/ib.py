@@ -1,0 +1,124 @@
+"""The RDMA ports (InfiniBand or RoCE) as the kernel knows them, and ibstat's text."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
+
+from gpuops.probes.numbers import integer, number
+from gpuops.probes.nvidia.nvidia_smi.gpu import canonical_address
+from gpuops.probing import Probe, Unknown
+from gpuops.shell import Files, read_files
+
+_PORT_LEAVES = ("state", "phys_state", "rate", "link_layer")
+_DEVICE_LEAVES = ("fw_ver", "hca_type", "board_id", "node_guid", "device")
+_PORT = re.compile(r"/sys/class/infiniband/([^/]+)/ports/(\d{1,4})/state", re.ASCII)
+
+
+@dataclass(frozen=True, slots=True)
+class IbPort:
+    """One port. ``state`` is ``Active``, ``Down``, ``Init`` or ``Armed``; ``phys_state`` ``LinkUp``, ``Polling`` ….
+
+    ``rate_gbps`` is in Gbit/s; None where the port does not say. An empty text: not told.
+    """
+
+    device: str
+    port: int
+    state: str
+    phys_state: str
+    rate_gbps: float | None
+    link_layer: str
+    firmware: str = ""
+    hca_type: str = ""
+    pci_address: str = ""
+    guid: str = ""
+    board_id: str = ""
+
+
+@dataclass(frozen=True)
+class IbStat:
+    """The ports that ibstat shows, and the ``error`` it ended with, if any."""
+
+    ports: tuple[IbPort, ...]
+    error: str = ""
+
+
+def parse_ib_ports(text: str) -> tuple[IbPort, ...] | Unknown:
+    """The ports by device and number, from the files of `ib_ports`; none: the node has no RDMA device."""
+    files = {path: content.strip() for path, content in read_files(text).items()}
+    if "/sys/class" not in files:
+        return Unknown("/sys/class cannot be read")
+    ports = [_port(found[1], found[2], files) for found in map(_PORT.fullmatch, files) if found]
+    return tuple(sorted(ports, key=_natural))
+
+
+def _natural(port: IbPort) -> tuple[str, int]:
+    """Sorts mlx5_2 before mlx5_10."""
+    return re.sub(r"\d+", lambda digits: digits[0].zfill(9), port.device), port.port
+
+
+def _port(device: str, port: str, files: Mapping[str, str]) -> IbPort:
+    root = f"/sys/class/infiniband/{device}"
+    state, phys_state, rate, link_layer = (files.get(f"{root}/ports/{port}/{leaf}", "") for leaf in _PORT_LEAVES)
+    firmware, hca_type, board_id, guid, target = (files.get(f"{root}/{leaf}", "") for leaf in _DEVICE_LEAVES)
+    return IbPort(
+        device=device,
+        port=int(port),
+        state=state.rpartition(" ")[2].capitalize(),  # the kernel writes "4: ACTIVE"
+        phys_state=phys_state.rpartition(" ")[2],
+        rate_gbps=number(rate),
+        link_layer=link_layer,
+        firmware=firmware,
+        hca_type=hca_type,
+        pci_address=canonical_address(target.rpartition("/")[2]) or "",
+        guid=guid,
+        board_id=board_id,
+    )
+
+
+def parse_ibstat(text: str) -> IbStat | Unknown:
+    """The ports in ``ibstat``, also where it aborted half-way: then ``error`` is set and a port may lack fields."""
+    _, *parts = re.split(r"^CA '(.*)'$", text, flags=re.MULTILINE)
+    ports = tuple(port for ca, body in zip(parts[::2], parts[1::2], strict=True) for port in _ca_ports(ca, body))
+    said = [line for line in text.splitlines() if line.strip() and line[0] not in " \t" and line[:4] != "CA '"]
+    if not ports:
+        return Unknown(f"ibstat shows no port: {(said or ['it says nothing'])[-1][:80]}")
+    cut = "" if ports[-1].link_layer in {"InfiniBand", "Ethernet"} else "the answer was cut short"
+    return IbStat(ports, said[-1] if said else cut)
+
+
+def _ca_ports(ca: str, body: str) -> Iterator[IbPort]:
+    about, *parts = re.split(r"^\s+Port (\d{1,4}):$", body, flags=re.MULTILINE)
+    device = _fields(about)
+    for port, text in zip(parts[::2], parts[1::2], strict=True):
+        said = _fields(text)
+        yield IbPort(
+            device=ca,
+            port=integer(port) or 0,
+            state=said.get("State", ""),
+            phys_state=said.get("Physical state", ""),
+            rate_gbps=number(said.get("Rate")),
+            link_layer=said.get("Link layer", ""),
+            firmware=device.get("Firmware version", ""),
+            hca_type=device.get("CA type", ""),
+            guid=device.get("Node GUID", ""),
+        )
+
+
+def _fields(text: str) -> dict[str, str]:
+    return dict(re.findall(r"^\s+([A-Z][\w ]*): (.*)$", text, flags=re.MULTILINE))
+
+
+ib_ports: Probe[tuple[IbPort, ...]] = Probe(
+    "ib_ports",
+    Files(
+        (
+            "/sys/class",  # proves that we could look where nothing else is there
+            *(f"/sys/class/infiniband/*/ports/*/{leaf}" for leaf in _PORT_LEAVES),
+            *(f"/sys/class/infiniband/*/{leaf}" for leaf in _DEVICE_LEAVES),
+        )
+    ),
+    lambda answer: parse_ib_ports(answer.out),
+)
+"""Every RDMA port of the node."""

@@ -1,0 +1,1 @@
+"""Probes of the GPUs, of NVIDIA's driver and tools, and of NCCL."""

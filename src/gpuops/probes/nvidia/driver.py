@@ -1,0 +1,80 @@
+"""The NVIDIA kernel driver: the one that is loaded, and the one on the disk that the next boot would load."""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gpuops.probes.nvidia.nvidia_smi.gpu import canonical_address
+from gpuops.probing import Probe, Unknown
+from gpuops.shell import Command, Files, read_files
+
+_VERSION = re.compile(r"^NVRM version: (?P<name>.*?Kernel Module.*?) +(?P<version>\d+(?:\.\d+)+) ", re.ASCII)
+_GPU = re.compile(r"/proc/driver/nvidia/gpus/([^/]+)/information")
+_FIELD = re.compile(r"^(filename|version|license):\s+(\S.*)\n", re.MULTILINE)
+
+
+@dataclass(frozen=True)
+class Driver:
+    """The loaded driver.
+
+    ``gpu_addresses`` are the GPUs that the kernel driver has, even those that this session may not open (hidden by a
+    device cgroup). ``kernel_modules`` are the names of all loaded modules (``nvidia_peermem``, ``nouveau``, …); some
+    kernels list none.
+    """
+
+    loaded_version: str
+    open_kernel_modules: bool
+    gpu_addresses: tuple[str, ...] = ()
+    kernel_modules: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True)
+class InstalledDriver:
+    """The ``nvidia`` module on the disk; ``license`` is ``NVIDIA``, or ``Dual MIT/GPL`` for the open module."""
+
+    version: str
+    license: str
+    path: str
+
+
+def parse_driver(text: str) -> Driver | Unknown:
+    """The loaded driver, from the files of `driver`."""
+    files = read_files(text)
+    modules = frozenset(line.split(" ", 1)[0] for line in files.get("/proc/modules", "").splitlines())
+    found = _VERSION.match(files.get("/proc/driver/nvidia/version", ""))
+    if found is None:
+        told = "does not tell its version" if "nvidia" in modules else "is not loaded"
+        return Unknown(f"the NVIDIA driver {told}")
+    if not files.get("/proc/version"):  # asked for last: without it GPUs may be missing too
+        return Unknown("the kernel's list of the driver's GPUs cannot be read to its end")
+    addresses = [canonical_address(gpu[1]) for gpu in map(_GPU.fullmatch, files) if gpu]
+    return Driver(found["version"], " Open " in found["name"], tuple(a for a in addresses if a), modules)
+
+
+def parse_modinfo(text: str) -> InstalledDriver | Unknown:
+    """The module, from ``modinfo nvidia``."""
+    fields = dict(_FIELD.findall(text))
+    if len(fields) != 3:
+        return Unknown("modinfo nvidia does not tell file, version and license")
+    return InstalledDriver(fields["version"], fields["license"], fields["filename"])
+
+
+driver: Probe[Driver] = Probe(
+    "driver",
+    Files(
+        (
+            "/proc/driver/nvidia/version",
+            "/proc/driver/nvidia/gpus/*/information",
+            "/proc/modules",
+            "/proc/version",
+        )
+    ),
+    lambda answer: parse_driver(answer.out),
+)
+"""The driver that is loaded, and the GPUs that it has."""
+
+installed_driver: Probe[InstalledDriver] = Probe(
+    "installed_driver", Command(("modinfo", "nvidia")), lambda answer: parse_modinfo(answer.out)
+)
+"""The driver that the next boot would load."""

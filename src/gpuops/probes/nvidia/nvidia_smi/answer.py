@@ -1,0 +1,49 @@
+"""One answer of nvidia-smi as flat text, from whichever format, and the `Smi` that it means."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+
+from gpuops.probes.nvidia.nvidia_smi.gpu import Gpu, Smi, SmiError
+from gpuops.probes.nvidia.nvidia_smi.record import LOST, Record, bare, gpu_of, read_count, read_text
+from gpuops.probing import Unknown
+
+
+@dataclass
+class Answer:
+    """The text of what stands beside the GPUs, by name, and each GPU."""
+
+    fields: dict[str, str] = field(default_factory=dict)
+    records: list[Record] = field(default_factory=list)
+
+
+def smi_of(answer: Answer) -> Smi | Unknown:
+    """The typed answer; `Unknown` where it tells neither GPUs nor their number, or a GPU has no address."""
+    gpus: list[Gpu] = []
+    for index, record in enumerate(answer.records):
+        gpu = gpu_of(record, index)
+        if isinstance(gpu, Unknown):
+            return gpu
+        gpus.append(gpu)
+    attached = read_count(answer.fields.get("attached_gpus", ""))
+    if attached is None and not gpus:
+        return Unknown("nvidia-smi tells neither GPUs nor how many are attached")
+    return Smi(
+        driver_version=_version(answer, "driver_version"),
+        cuda_version=_version(answer, "cuda_version"),
+        attached_gpus=attached,
+        gpus=tuple(gpus),
+        error=_loss(answer, gpus),
+    )
+
+
+def _version(answer: Answer, name: str) -> str | None:
+    # driver 610 prints "610.57.04 [Deprecated; will be removed in CUDA 14.0 …]" in -q
+    return read_text(answer.fields.get(name, "").partition(" [")[0])
+
+
+def _loss(answer: Answer, gpus: list[Gpu]) -> SmiError | None:
+    """A GPU that fell off the bus while nvidia-smi asked it: the words stand where its values should be."""
+    told = zip(gpus, answer.records, strict=True)
+    lost = [g.address for g, r in told if LOST in [bare(r.fields[path]) for path in g.faulty_fields]]
+    return SmiError("gpu-lost", LOST, tuple(lost)) if lost else None

@@ -1,0 +1,57 @@
+"""The CSV of ``nvidia-smi --query-gpu=… --format=csv`` and of its siblings for processes and retired pages."""
+
+from __future__ import annotations
+
+import csv
+import io
+import re
+from dataclasses import dataclass
+
+from gpuops.probes.nvidia.nvidia_smi.record import bare, read_text
+from gpuops.probing import Unknown
+
+_HEADING = re.compile(r"([A-Za-z][\w.]*)(?: \[([^\]]+)\])?")
+_NUMBER = re.compile(r"(-?[0-9]{1,15}(?:\.[0-9]{1,9})?)(?: (\S+))?")
+
+
+@dataclass(frozen=True)
+class CsvRow:
+    """One row: the text of each field by its name, and the unit that the header gives each field (``power.draw: W``).
+
+    Names bear no unit. ``cells`` holds the text as printed, ``[N/A]`` too.
+    """
+
+    cells: dict[str, str]
+    units: dict[str, str]
+
+    def text(self, name: str) -> str | None:
+        """The text of one field, or None where nvidia-smi does not say or was not asked."""
+        return read_text(self.cells.get(name, ""))
+
+    def number(self, name: str) -> float | None:
+        """The number of one field in the unit of the header; None for anything else, another unit included."""
+        found = _NUMBER.fullmatch(bare(self.cells.get(name, "")))
+        if found is None or (found[2] and found[2] != self.units.get(name)):
+            return None
+        return float(found[1])
+
+
+def parse_gpu_csv(text: str) -> tuple[CsvRow, ...] | Unknown:
+    """The rows below a header with names and units; a row with more or fewer cells makes all of it `Unknown`."""
+    if not text.strip():
+        return Unknown("nvidia-smi printed no CSV")
+    if not text.endswith("\n"):
+        return Unknown("the CSV of nvidia-smi is cut short: its last line is not finished")
+    try:
+        header, *rows = [row for row in csv.reader(io.StringIO(text.strip()), skipinitialspace=True) if row]
+    except csv.Error as error:
+        return Unknown(f"the CSV of nvidia-smi cannot be read: {error}")
+    headings = [_HEADING.fullmatch(cell.strip()) for cell in header]
+    names = [h[1] for h in headings if h]
+    if len(set(names)) != len(header):
+        return Unknown(f'the CSV of nvidia-smi has no header of distinct names: "{", ".join(header)[:80]}"')
+    odd = next((row for row in rows if len(row) != len(names)), None)
+    if odd is not None:
+        return Unknown(f"the CSV of nvidia-smi has a row of {len(odd)} cells under {len(names)} names")
+    units = {h[1]: h[2] for h in headings if h and h[2]}
+    return tuple(CsvRow({n: c.strip() for n, c in zip(names, row, strict=True)}, units) for row in rows)

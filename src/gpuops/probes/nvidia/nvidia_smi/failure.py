@@ -1,0 +1,54 @@
+"""What nvidia-smi says when it cannot answer: the sentence, or the exit code that its manual page documents."""
+
+from __future__ import annotations
+
+import re
+
+from gpuops.probes.nvidia.nvidia_smi.gpu import SmiError, SmiErrorKind, canonical_address
+
+_SENTENCES: tuple[tuple[SmiErrorKind, str], ...] = (
+    ("gpu-lost", r"GPU is lost|fallen off the bus"),
+    ("unknown-handle", r"Unable to determine the device handle"),
+    ("version-mismatch", r"Driver/library version mismatch"),
+    ("driver-not-loaded", r"couldn't communicate with the NVIDIA driver|Driver Not Loaded"),
+    ("no-devices", r"No devices were found"),
+    ("power-cable", r"external power cables|Insufficient External Power"),
+    ("interrupt", r"interrupt issue|Interrupt Request Issue"),
+    ("inforom", r"infoROM is corrupted|Corrupted infoROM"),
+    ("not-found", r"couldn't find lib[\w.-]+|Shared Library Not Found"),
+    ("permission", r"Insufficient Permissions|access blocked by the operating system"),
+    ("other", r"NVIDIA-SMI has failed|Failed to initialize NVML"),
+)
+"""In the order in which they decide: what stands behind a colon ("… handle for GPU0: …: GPU is lost") comes first."""
+
+_EXITS: dict[int, SmiErrorKind] = {
+    4: "permission",
+    6: "not-found",
+    8: "power-cable",
+    9: "driver-not-loaded",
+    10: "interrupt",
+    12: "not-found",
+    14: "inforom",
+    15: "gpu-lost",
+}
+"""Return values from the manual page of nvidia-smi that speak of the machine, not of the arguments."""
+
+_ADDRESS = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?(?![0-9A-Fa-f:])")
+
+
+def parse_error(text: str, exit_code: int = 0) -> SmiError | None:
+    """The failure that ``text`` tells, else the one that ``exit_code`` means, else None."""
+    for kind, pattern in _SENTENCES:
+        lines = [line.strip() for line in text.splitlines() if re.search(pattern, line, re.IGNORECASE)]
+        if lines:
+            return SmiError(kind, lines[0], _addresses(lines))
+    if exit_code in _EXITS:
+        said = " ".join(text.split())[-200:]
+        return SmiError(_EXITS[exit_code], said or f"nvidia-smi ended with {exit_code}", _addresses([said]))
+    return None
+
+
+def _addresses(lines: list[str]) -> tuple[str, ...]:
+    """Every GPU named, once: new drivers write ``GPU1: 0000:34:00.0``, older ones ``GPU0000:CB:00.0``."""
+    found = [canonical_address(address) for line in lines for address in _ADDRESS.findall(line)]
+    return tuple(dict.fromkeys(address for address in found if address))

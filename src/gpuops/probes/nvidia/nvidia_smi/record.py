@@ -1,0 +1,243 @@
+"""One GPU's answer as flat text, and what a `Gpu` reads in it: the one table of names for every schema of nvidia-smi.
+
+``nvidia-smi -q -x`` and ``nvidia-smi -q`` print one tree under different names; both become a `Record`, whose paths
+are XML element names (``temperature/gpu_temp``) or the labels of ``-q`` in lower case with underscores
+(``temperature/gpu_current_temp``). Where schemas v11 to v13 renamed an element, the table lists every name; the first
+that holds a value counts.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from gpuops.probes.nvidia.nvidia_smi.gpu import Gpu, Process, RemappedRows, canonical_address
+from gpuops.probing import Unknown
+
+LOST = "GPU is lost"
+FAULTS = frozenset({"ERR!", "Unknown Error", LOST, "GPU requires reset"})
+"""What stands in place of a value when the card does not answer the driver (NVML's words for its return codes)."""
+
+_SILENT = {"", "N/A", "Not Supported", "Requested functionality has been deprecated", "Insufficient Permissions"}
+
+
+@dataclass
+class Record:
+    """One GPU: its address as printed, the text at each path, and what comes several times."""
+
+    address: str
+    fields: dict[str, str] = field(default_factory=dict)
+    processes: list[dict[str, str]] = field(default_factory=list)
+    mig_devices: int = 0
+
+
+def bare(text: str) -> str:
+    """The text without spaces and without the brackets of ``[N/A]``."""
+    return text.strip("[] \t\r\n")
+
+
+def read_text(text: str) -> str | None:
+    """The text, or None where nvidia-smi does not say."""
+    word = bare(text)
+    return None if word in _SILENT or word in FAULTS else word
+
+
+def _number(unit: str) -> Callable[[str], float | None]:
+    """A reader of decimal numbers with ``unit`` (a regular expression) behind them; anything else is None."""
+    pattern = re.compile(rf"(-?[0-9]{{1,15}}(?:\.[0-9]{{1,9}})?){unit}")
+
+    @lru_cache(maxsize=1024)  # what the GPUs of a cluster say is much the same
+    def read(text: str) -> float | None:
+        found = pattern.fullmatch(bare(text))
+        return float(found[1]) if found else None
+
+    return read
+
+
+def _integer(unit: str = "") -> Callable[[str], int | None]:
+    """As `_number`, for whole numbers."""
+    pattern = re.compile(rf"(-?[0-9]{{1,15}}){unit}")
+
+    @lru_cache(maxsize=1024)
+    def read(text: str) -> int | None:
+        found = pattern.fullmatch(bare(text))
+        return int(found[1]) if found else None
+
+    return read
+
+
+def _choice(words: Mapping[str, bool]) -> Callable[[str], bool | None]:
+    return lambda text: words.get(bare(text))
+
+
+read_count = _integer()
+read_mib = _integer(" MiB")
+read_watts = _number(" W")
+_celsius = _integer(" C")
+_percent = _integer(" %")
+_lanes = _integer("x?")
+_enabled = _choice({"Enabled": True, "Disabled": False})
+_yes = _choice({"Yes": True, "No": False})
+
+_TABLE: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
+    "name": (read_text, ("product_name",)),
+    "uuid": (read_text, ("uuid", "gpu_uuid")),
+    "serial": (read_text, ("serial", "serial_number")),
+    "vbios_version": (read_text, ("vbios_version",)),
+    "architecture": (read_text, ("product_architecture",)),
+    "persistence_mode": (_enabled, ("persistence_mode",)),
+    "mig_mode": (_enabled, ("mig_mode/current_mig", "mig_mode/current")),
+    "memory_total_mib": (read_mib, ("fb_memory_usage/total",)),
+    "memory_used_mib": (read_mib, ("fb_memory_usage/used",)),
+    "temperature_celsius": (_celsius, ("temperature/gpu_temp", "temperature/gpu_current_temp")),
+    "slowdown_celsius": (_celsius, ("temperature/gpu_temp_slow_threshold", "temperature/gpu_slowdown_temp")),
+    "shutdown_celsius": (_celsius, ("temperature/gpu_temp_max_threshold", "temperature/gpu_shutdown_temp")),
+    "tlimit_celsius": (_celsius, ("temperature/gpu_temp_tlimit", "temperature/gpu_t_limit_temp")),
+    "memory_temperature_celsius": (_celsius, ("temperature/memory_temp", "temperature/memory_current_temp")),
+    "power_draw_watts": (
+        read_watts,
+        (
+            "gpu_power_readings/instant_power_draw",
+            "gpu_power_readings/instantaneous_power_draw",
+            "gpu_power_readings/power_draw",
+            "gpu_power_readings/average_power_draw",
+            "power_readings/power_draw",
+        ),
+    ),
+    "power_limit_watts": (
+        read_watts,
+        (
+            "gpu_power_readings/current_power_limit",
+            "power_readings/enforced_power_limit",
+            "power_readings/power_limit",
+        ),
+    ),
+    "default_power_limit_watts": (
+        read_watts,
+        ("gpu_power_readings/default_power_limit", "power_readings/default_power_limit"),
+    ),
+    "max_power_limit_watts": (read_watts, ("gpu_power_readings/max_power_limit", "power_readings/max_power_limit")),
+    "pcie_generation": (
+        read_count,
+        ("pci/pci_gpu_link_info/pcie_gen/current_link_gen", "pci/gpu_link_info/pcie_generation/current"),
+    ),
+    "pcie_generation_max": (
+        read_count,
+        ("pci/pci_gpu_link_info/pcie_gen/max_link_gen", "pci/gpu_link_info/pcie_generation/max"),
+    ),
+    "pcie_width": (
+        _lanes,
+        ("pci/pci_gpu_link_info/link_widths/current_link_width", "pci/gpu_link_info/link_width/current"),
+    ),
+    "pcie_width_max": (
+        _lanes,
+        ("pci/pci_gpu_link_info/link_widths/max_link_width", "pci/gpu_link_info/link_width/max"),
+    ),
+    "performance_state": (read_text, ("performance_state",)),
+    "utilization_percent": (_percent, ("utilization/gpu_util", "utilization/gpu")),
+    "ecc_mode": (_enabled, ("ecc_mode/current_ecc", "ecc_mode/current")),
+    "retired_pages_pending": (
+        _yes,
+        ("retired_pages/pending_retirement", "retired_pages/pending_blacklist", "retired_pages/pending_page_blacklist"),
+    ),
+    "fabric_state": (read_text, ("fabric/state",)),
+    "fabric_status": (read_text, ("fabric/status",)),
+    "fabric_health": (read_text, ("fabric/health/summary",)),
+    "fabric_cluster_uuid": (read_text, ("fabric/clusterUuid", "fabric/clusteruuid")),
+    "fabric_clique_id": (read_count, ("fabric/cliqueId", "fabric/cliqueid")),
+    "recovery_action": (read_text, ("gpu_recovery_action",)),
+}
+
+_REASONS = re.compile(r"clocks_(?:event|throttle)_reasons/(?:.*/)?(?:clocks_(?:event|throttle)_reason_)?(\w+)")
+_REASON_LABELS = {"idle": "gpu_idle", "display_clock_setting": "display_clocks_setting"}
+_ECC_KINDS = {
+    "corrected": ("sram_correctable", "dram_correctable", "single_bit/total"),
+    "uncorrected": (
+        "sram_uncorrectable",
+        "sram_uncorrectable_parity",
+        "sram_uncorrectable_secded",
+        "sram_uncorrectable_sec_ded",
+        "dram_uncorrectable",
+        "double_bit/total",
+    ),
+}
+
+SECTIONS = sorted(
+    {path.partition("/")[0] for _, paths in _TABLE.values() for path in paths if "/" in path}
+    | {"clocks_event_reasons", "clocks_throttle_reasons", "ecc_errors", "remapped_rows", "processes", "mig_devices"}
+)
+"""The sections of a GPU's answer that a `Gpu` is read from."""
+
+
+def gpu_of(record: Record, index: int) -> Gpu | Unknown:
+    """The typed GPU in ``record``; `Unknown` where its address cannot be read, since a GPU without one is nobody."""
+    address = canonical_address(record.address)
+    if address is None:
+        return Unknown(f'GPU {index} of nvidia-smi has no PCI address: found "{record.address[:40]}"')
+    fields = record.fields
+    values = {name: _first(fields, paths, read) for name, (read, paths) in _TABLE.items()}
+    return Gpu(
+        index=index,
+        address=address,
+        mig_devices=record.mig_devices,
+        throttle_reasons=_throttle_reasons(fields),
+        ecc_uncorrected_volatile=_ecc_errors(fields, "volatile", "uncorrected"),
+        ecc_uncorrected_aggregate=_ecc_errors(fields, "aggregate", "uncorrected"),
+        ecc_corrected_volatile=_ecc_errors(fields, "volatile", "corrected"),
+        remapped_rows=_remapped_rows(fields),
+        processes=_processes(record),
+        faulty_fields=tuple(path for path, text in fields.items() if bare(text) in FAULTS),
+        **values,
+    )
+
+
+def _first(fields: Mapping[str, str], paths: Iterable[str], read: Callable[[str], Any]) -> Any:
+    for path in paths:
+        value = read(fields[path]) if path in fields else None
+        if value is not None:
+            return value
+    return None
+
+
+def _throttle_reasons(fields: Mapping[str, str]) -> tuple[str, ...] | None:
+    """The active reasons by their short names; None where the driver tells none, active or not."""
+    told = {m[1]: bare(fields[path]) for path in fields if path[:7] == "clocks_" and (m := _REASONS.fullmatch(path))}
+    if not {"Active", "Not Active"} & set(told.values()):
+        return None
+    return tuple(_REASON_LABELS.get(name, name) for name, state in told.items() if state == "Active")
+
+
+def _ecc_errors(fields: Mapping[str, str], scope: str, kind: str) -> int | None:
+    """SRAM and DRAM errors together; before Ampere the driver gives one total for single and for double bit errors."""
+    counts = [read_count(fields.get(f"ecc_errors/{scope}/{name}", "")) for name in _ECC_KINDS[kind]]
+    known = [count for count in counts if count is not None]
+    return sum(known) if known else None
+
+
+def _remapped_rows(fields: Mapping[str, str]) -> RemappedRows | None:
+    rows = RemappedRows(
+        _first(fields, ("remapped_rows/remapped_row_corr", "remapped_rows/correctable_error"), read_count),
+        _first(fields, ("remapped_rows/remapped_row_unc", "remapped_rows/uncorrectable_error"), read_count),
+        _first(fields, ("remapped_rows/remapped_row_pending", "remapped_rows/pending"), _yes),
+        _first(fields, ("remapped_rows/remapped_row_failure", "remapped_rows/remapping_failure_occurred"), _yes),
+    )
+    return None if rows == RemappedRows(None, None, None, None) else rows
+
+
+def _processes(record: Record) -> tuple[Process, ...] | None:
+    """The processes; None where the driver lists none because it cannot (``N/A``) or the section is absent."""
+    if not record.processes and bare(record.fields.get("processes", "N/A")) not in {"", "None"}:
+        return None
+    return tuple(_process(p) for p in record.processes)
+
+
+def _process(fields: Mapping[str, str]) -> Process:
+    return Process(
+        pid=_first(fields, ("pid", "process_id"), read_count),
+        name=_first(fields, ("process_name", "name"), read_text),
+        memory_mib=_first(fields, ("used_memory", "used_gpu_memory"), read_mib),
+        type=read_text(fields.get("type", "")),
+    )

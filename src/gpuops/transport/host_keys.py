@@ -1,0 +1,77 @@
+"""Trusting: fetch the keys that a server shows, without logging in, and record those that a person accepts."""
+
+from __future__ import annotations
+
+import contextlib
+from dataclasses import dataclass
+from pathlib import Path
+
+from gpuops.errors import IncompatibleError
+from gpuops.inventory import Host
+from gpuops.transport.connections import gateway_through, hops_to
+from gpuops.transport.known_hosts import KnownKey, fingerprint, record
+from gpuops.transport.settings import Settings, resolve
+from gpuops.transport.ssh import NodeConnection
+
+_TYPES = {
+    "ssh-ed25519": ("ssh-ed25519",),
+    "ecdsa": ("ecdsa-sha2-nistp256", "ecdsa-sha2-nistp384", "ecdsa-sha2-nistp521"),
+    "ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256"),
+}
+
+
+@dataclass(frozen=True)
+class ShownKey:
+    """A key that a server proved to hold."""
+
+    type: str
+    blob: bytes
+
+    @property
+    def fingerprint(self) -> str:
+        """As ``ssh-keygen -l`` prints it."""
+        return fingerprint(self.blob)
+
+
+@dataclass(frozen=True)
+class Introduction:
+    """What a server shows, and what is recorded of it already."""
+
+    node: str
+    settings: Settings
+    shown: tuple[ShownKey, ...]
+    recorded: tuple[KnownKey, ...]
+
+    @property
+    def known(self) -> bool:
+        """Every shown key is recorded."""
+        blobs = {key.blob for key in self.recorded if not key.revoked}
+        return all(key.blob in blobs for key in self.shown)
+
+    @property
+    def changed(self) -> bool:
+        """Keys are recorded, and the server shows none of them."""
+        blobs = {key.blob for key in self.recorded}
+        return bool(blobs) and not any(key.blob in blobs for key in self.shown)
+
+    @property
+    def file(self) -> Path:
+        """Where its keys are recorded: the first known_hosts file that counts for it."""
+        return Path(self.settings.known_hosts_files[0]).expanduser()
+
+    def accept(self, *, replace: bool) -> None:
+        """Record the shown keys."""
+        record(self.file, self.settings.known_name, [(k.type, k.blob) for k in self.shown], replace=replace)
+
+
+def introduce(host: Host, connect_seconds: float) -> Introduction:
+    """Ask ``host`` for its keys, one handshake a key type; a jump host on the way must be trusted already."""
+    settings = resolve(host, connect_seconds=connect_seconds)
+    recorded = tuple(settings.known_hosts.keys(settings.known_name))
+    shown: dict[bytes, ShownKey] = {}
+    for types in _TYPES.values():
+        connection = NodeConnection(host.name, settings, gateway_through(hops_to(host, settings)))
+        with contextlib.suppress(IncompatibleError):  # this server has no key of that type
+            key = connection.show_key(types)
+            shown[key.asbytes()] = ShownKey(key.get_name(), key.asbytes())
+    return Introduction(host.name, settings, tuple(shown.values()), recorded)
