@@ -23,9 +23,9 @@ def gpuops_hosts(folder):
 def gpuops_payload(folder):
     """The payload through gpuops' own connections, host keys proved."""
     from gpuops import fleet
-    from gpuops.transport.connections import Reach
+    from gpuops.transport.connections import Connector
 
-    reach = Reach()
+    reach = Connector()
 
     def visit(host):
         transport = reach(host)
@@ -51,9 +51,9 @@ def read_all(stream):
 def gpuops_facts(folder):
     """Every probe of every built-in check through the agent, parsed."""
     from gpuops import assessment, facts, fleet, judging
-    from gpuops.transport.connections import Reach
+    from gpuops.transport.connections import Connector
 
-    reach, probes = Reach(), assessment.probes_for(judging.discover().values())
+    reach, probes = Connector(), assessment.probes_for(judging.discover().values())
 
     def visit(host):
         transport = reach(host)
@@ -69,9 +69,9 @@ def gpuops_warm(folder):
     """A first round that keeps its connections, and a second one over them."""
     from gpuops import fleet
     from gpuops.shell import Command
-    from gpuops.transport.connections import Reach
+    from gpuops.transport.connections import Connector
 
-    reach, kept = Reach(), {}
+    reach, kept = Connector(), {}
 
     def visit(host):
         transport = kept.get(host.name) or kept.setdefault(host.name, reach(host))

@@ -21,8 +21,8 @@ import time
 
 from gpuops.isolation import within
 from gpuops.isolation.cases import draw_case
-from gpuops.isolation.evidence import Accusation, Blame, Evidence, Measured
-from gpuops.isolation.rounds import Group, Round
+from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Measured
+from gpuops.isolation.rounds import RankGroup, Round
 from gpuops.isolation.sweeps import meet, rail_groups
 from gpuops.isolation.trials import Trial, run
 
@@ -79,7 +79,7 @@ def simple(way, nodes, seed):
     started = time.time()
     case = draw_case(nodes, seed, mapped=True)
     engine, evidence = case.simulation(), Evidence(case.known)
-    first = Round("node", tuple(Group((name,)) for name in case.known.nodes))
+    first = Round("node", tuple(RankGroup((name,)) for name in case.known.nodes))
     while first is not None:
         evidence = dataclasses.replace(evidence, rounds=(*evidence.rounds, Measured(first, engine.measure(first))))
         first = within.next_round(evidence)
@@ -102,17 +102,17 @@ def judged(fabric, medians):
         slow |= {port: value for port, value in medians.items() if port[1] == rail and value < SLOW * level}
     for leaf, ports in fabric.ports_of.items():
         if all(port in slow for port in ports):
-            yield Accusation(f"leaf:{leaf}", kind(slow[port] for port in ports))
+            yield BlamedPart(f"leaf:{leaf}", kind(slow[port] for port in ports))
             for port in ports:
                 del slow[port]
     for node in fabric.nodes.values():
         ports = [(node.name, nic.rail) for nic in node.nics]
         if all(port in slow for port in ports):
-            yield Accusation(node.name, kind(slow[port] for port in ports))
+            yield BlamedPart(node.name, kind(slow[port] for port in ports))
             for port in ports:
                 del slow[port]
     for port, value in slow.items():
-        yield Accusation(fabric.part(*port), kind([value]))
+        yield BlamedPart(fabric.part(*port), kind([value]))
 
 
 def kind(values):

@@ -18,7 +18,7 @@ from gpuops.collective.engines import Load
 from gpuops.collective.engines.tcp import TcpEngine
 from gpuops.document import Where
 from gpuops.inventory import Host
-from gpuops.isolation.rounds import Group, Round
+from gpuops.isolation.rounds import RankGroup, Round
 from gpuops.transport.agent import AgentTransport
 from gpuops.transport.local import ProcessStream
 
@@ -66,7 +66,7 @@ def engine_for(addresses, reach, seconds):
 
 def ours(engine):
     """GB/s that two ranks measure."""
-    (figure,) = engine.measure(Round("pair", (Group(("a", "b")),)))
+    (figure,) = engine.measure(Round("pair", (RankGroup(("a", "b")),)))
     assert figure.gb_per_s, figure
     return figure.gb_per_s
 

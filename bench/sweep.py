@@ -14,24 +14,24 @@ import time
 
 from gpuops.collective.engines import Load
 from gpuops.collective.engines.nccl_tests.engine import NcclTestsEngine
-from gpuops.collective.idleness.monitor import Watch
+from gpuops.collective.idleness.monitor import IdleMonitor
 from gpuops.collective.pool import Pool
 from gpuops.collective.session import run
 from gpuops.inventory import Inventory
 from gpuops.isolation import next_round
 from gpuops.isolation.evidence import Evidence
-from gpuops.isolation.fabric import Fabric, Nic, Node
+from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.lab import cluster
 from gpuops.lab.collective.running import START_SECONDS
-from gpuops.transport.connections import Reach
+from gpuops.transport.connections import Connector
 
 LOAD = Load(size_bytes=1 << 30)
 RAILS = range(8)
 
 
 def fabric_of(hosts):
-    nics = tuple(Nic(f"mlx5_{rail}", rail, 50.0) for rail in RAILS)
-    return Fabric({host.name: Node(host.name, tuple(RAILS), nics) for host in hosts})
+    nics = tuple(FabricNic(f"mlx5_{rail}", rail, 50.0) for rail in RAILS)
+    return Fabric({host.name: FabricNode(host.name, tuple(RAILS), nics) for host in hosts})
 
 
 def measuring_seconds(measured):
@@ -42,12 +42,12 @@ def measuring_seconds(measured):
 
 def sweep(hosts):
     """The evidence of a whole rail sweep, the seconds from the first plan to the last, and those of our own CPU."""
-    pool = Pool(hosts, Reach())
+    pool = Pool(hosts, Connector())
     engine = NcclTestsEngine(hosts, pool.reach, fabric_of(hosts), LOAD)
     try:
         refused = engine.open()
         assert not refused, refused
-        look = Watch(pool, profiles={})
+        look = IdleMonitor(pool, profiles={})
         look(list(pool.hosts))  # every node is proved idle before, and the lab works out what it answers
         began, cpu = time.monotonic(), time.process_time()
         result = run(engine, Evidence(fabric_of(hosts), scopes=("rail",)), plan=next_round, look=look,

@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from gpuops import Finding, Profile, Unknown, check
-from gpuops.isolation import Accusation, Share, Unfit, all_reduce, blame, evidence_of, remedy
+from gpuops.isolation import BlamedPart, NodeEvidence, Unfit, all_reduce, blame, evidence_of, fix_for
 
 _FABRIC = ("leaf", "unit", "spine")
 
@@ -16,7 +16,7 @@ _FABRIC = ("leaf", "unit", "spine")
     catches="a slow or hanging GPU, NIC, cable or switch that no counter shows: every job on it runs at its pace",
     fix="do what the finding says of the part that it names",
 )
-def all_reduce_bandwidth(shares: Mapping[str, Share | Unfit], _profile: Profile) -> Iterator[Finding | Unknown]:
+def all_reduce_bandwidth(shares: Mapping[str, NodeEvidence | Unfit], _profile: Profile) -> Iterator[Finding | Unknown]:
     """The part is named that the figures of all rounds accuse together; a pair that was slow only once accuses nobody.
 
     Source: NCCL tests, doc/PERFORMANCE.md (bus bandwidth); stas00/ml-engineering, network/benchmarks (its figures).
@@ -24,7 +24,7 @@ def all_reduce_bandwidth(shares: Mapping[str, Share | Unfit], _profile: Profile)
     for node, told in shares.items():
         if isinstance(told, Unfit):
             yield Finding(told.why, fix=told.do, host=node)
-    said = blame(evidence_of({node: told for node, told in shares.items() if isinstance(told, Share)}))
+    said = blame(evidence_of({node: told for node, told in shares.items() if isinstance(told, NodeEvidence)}))
     for accusation in said.accusations:
         yield _finding(accusation)
     for pair in said.contention:
@@ -33,7 +33,7 @@ def all_reduce_bandwidth(shares: Mapping[str, Share | Unfit], _profile: Profile)
         yield Unknown(why)
 
 
-def _finding(accused: Accusation) -> Finding:
+def _finding(accused: BlamedPart) -> Finding:
     owner, _, part = accused.part.partition(":")
     shared = owner in _FABRIC or accused.alternatives
     label = " or ".join((accused.part, *accused.alternatives)) if shared else ""
@@ -42,7 +42,7 @@ def _finding(accused: Accusation) -> Finding:
         accused.expected_gb_per_s,
         accused.found_gb_per_s,
         "GB/s",
-        remedy(accused),
+        fix_for(accused),
         subject=accused.part if shared else part or "node",
         label=label,
         host="" if shared else owner,

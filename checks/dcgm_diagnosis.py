@@ -3,7 +3,7 @@
 from collections.abc import Iterator
 
 from gpuops import Finding, NotApplicable, Profile, check
-from gpuops.probes.nvidia.dcgm_diag import Diagnosis, dcgm_diag
+from gpuops.probes.nvidia.dcgm_diag import DcgmDiagnosis, dcgm_diag
 
 
 @check(
@@ -13,7 +13,7 @@ from gpuops.probes.nvidia.dcgm_diag import Diagnosis, dcgm_diag
     catches="a GPU whose memory, PCIe, NVLink or power fails only under NVIDIA's own load",
     fix="do what the warning says; a GPU that fails again goes back",
 )
-def dcgm_diagnosis(found: Diagnosis, _profile: Profile) -> Iterator[Finding | NotApplicable]:
+def dcgm_diagnosis(found: DcgmDiagnosis, _profile: Profile) -> Iterator[Finding | NotApplicable]:
     """Every test that ran passes; one that warns is told. Where DCGM is not installed nothing is judged.
 
     Source: NVIDIA DCGM documentation, Diagnostics (levels and tests).

@@ -6,7 +6,7 @@ from gpuops import Finding, Profile, Unknown, check
 from gpuops.probes.host.lspci import PciFunction, gpu_functions
 from gpuops.probes.host.pcie import PcieLink, pcie
 from gpuops.probes.nvidia.driver import Driver, driver
-from gpuops.probes.nvidia.gpus import Gpu, roster
+from gpuops.probes.nvidia.gpus import Gpu, all_gpus
 from gpuops.probes.nvidia.nvidia_smi import Smi, smi
 
 
@@ -36,7 +36,7 @@ def gpu_count(
     bound = set() if isinstance(loaded, Unknown) else set(loaded.gpu_addresses)
     bound |= set() if isinstance(links, Unknown) else {name for name in links if ":" in name}
     on_bus = set() if isinstance(functions, Unknown) else {f.address for f in functions if f.is_gpu}
-    known = roster(answer.gpus, bound | on_bus)
+    known = all_gpus(answer.gpus, bound | on_bus)
     unlisted = set(known) - {gpu.address for gpu in answer.gpus}
     if known and len(known) < expected:
         yield Finding(f"{len(known)} of {expected} GPUs are there", expected, len(known), "GPUs")

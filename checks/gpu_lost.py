@@ -4,7 +4,7 @@ from collections.abc import Iterator
 
 from gpuops import Finding, Profile, Unknown, check
 from gpuops.probes.host.lspci import PciFunction, gpu_functions
-from gpuops.probes.nvidia.gpus import roster
+from gpuops.probes.nvidia.gpus import all_gpus
 from gpuops.probes.nvidia.nvidia_smi import Smi, smi
 
 
@@ -32,7 +32,7 @@ def gpu_lost(
     refused = dict.fromkeys(error.addresses, error.text) if error else {}
     answering = {gpu.address for gpu in answer.gpus} - set(refused)
     silent = {f.address: "lspci shows rev ff" for f in on_bus if f.off_the_bus and f.address not in answering}
-    known = roster(answer.gpus, {f.address for f in on_bus} | set(refused))
+    known = all_gpus(answer.gpus, {f.address for f in on_bus} | set(refused))
     for address in sorted({*refused, *silent}):
         evidence = "; ".join(filter(None, (refused.get(address), silent.get(address))))
         gpu = known[address]

@@ -7,7 +7,7 @@ from typing import Literal
 from gpuops import Finding, Profile, Unknown, check
 from gpuops.probes.host.kernel_log import KernelLog, Xid, kernel_log
 from gpuops.probes.host.lspci import PciFunction, gpu_functions
-from gpuops.probes.nvidia.gpus import Gpu, gpus, roster
+from gpuops.probes.nvidia.gpus import Gpu, all_gpus, gpus
 from gpuops.probes.nvidia.xid import Action, meaning_of
 
 _SEVERITIES: dict[Action, Literal["info", "warn", "reset", "reboot", "isolate"]] = {
@@ -43,7 +43,7 @@ def xid(
     for event in log.xids:
         seen.setdefault((event.address, event.code), []).append(event)
     on_bus = set() if isinstance(functions, Unknown) else {f.address for f in functions if f.is_gpu}
-    known = roster(() if isinstance(answering, Unknown) else answering, on_bus)
+    known = all_gpus(() if isinstance(answering, Unknown) else answering, on_bus)
     for (address, _), events in seen.items():
         yield _finding(events, known.get(address), address)
     if not log.reaches_boot:

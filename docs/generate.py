@@ -24,7 +24,7 @@ from gpuops.cli.parse import kinds
 from gpuops.content import listing
 from gpuops.judging import discover
 from gpuops.playbook.loading import load_playbook
-from gpuops.playbook.task import Library
+from gpuops.playbook.task import TaskRegistry
 from gpuops.probes import every_probe
 from gpuops.profile import known
 from gpuops.render import abridged, targets
@@ -153,7 +153,7 @@ def launch_targets() -> Iterator[str]:
 
 def tasks() -> Iterator[str]:
     """Every built-in task: what holds after it, and its parameters."""
-    library = Library(FOLDER)
+    library = TaskRegistry(FOLDER)
     for name in library.names:
         task = library[name]
         yield from ("", f"### {name}", "", _plain(task.doc), "", _plain(task.params.__doc__), "")
@@ -183,7 +183,7 @@ def playbooks() -> Iterator[str]:
     for found in listing("playbooks", ".yml", FOLDER).values():
         about = " ".join(line.lstrip("# ") for line in _head(found.path.read_text("utf-8")))
         yield from ("", f"### {found.name}", "", about, "")
-        for play in load_playbook(str(found.path), Library(FOLDER), FOLDER).plays:
+        for play in load_playbook(str(found.path), TaskRegistry(FOLDER), FOLDER).plays:
             yield f"- {play.name}, on `{play.hosts}`"
             yield from (f"  - {step.name} (`{step.task.name}`)" for step in play.every_step)
 

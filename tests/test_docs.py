@@ -17,7 +17,7 @@ from gpuops.judging import discover, judge
 from gpuops.playbook.loading import load_playbook
 from gpuops.playbook.parameters import as_params
 from gpuops.playbook.planning import plan
-from gpuops.playbook.task import Library, Machine
+from gpuops.playbook.task import Machine, TaskRegistry
 from gpuops.probes import every_probe
 from gpuops.profile import NO_PROFILE, known, load
 from gpuops.report import format_names
@@ -87,7 +87,7 @@ def test_every_probe_is_documented():
 
 def test_every_task_and_playbook_is_documented():
     tasks = re.findall(r"^### (.*)$", page("docs/tasks.md"), re.MULTILINE)
-    assert tasks == Library(ROOT).names
+    assert tasks == TaskRegistry(ROOT).names
     playbooks = re.findall(r"^### (.*)$", page("docs/playbooks.md"), re.MULTILINE)
     assert playbooks == list(listing("playbooks", ".yml", ROOT))
 
@@ -222,7 +222,7 @@ def test_the_example_of_a_task_works_as_one_new_file(own_tasks, swaps, fstab, ex
         return [Completed("n1", q, 0, "644:root:root:0:0:regular file\n" + fstab if hasattr(q, "words") else
                           f"/proc/swaps\0{swaps}\0/etc/fstab\0{fstab}\0") for q in questions]  # fmt: skip
 
-    library = Library(own_tasks)
+    library = TaskRegistry(own_tasks)
     found = plan(library["swap"], as_params(library["swap"], {}), Machine("n1"), answer, library)
     assert [change.what for change in found.changes] == expected
 
@@ -232,6 +232,6 @@ def test_the_example_of_a_playbook_can_be_loaded(own_tasks):
     (own_tasks / "p.yml").write_text(text, "utf-8")
     (own_tasks / "more.yml").write_text("- swap:\n", "utf-8")
     (own_tasks / "tuning").write_text("- {hosts: all, tasks: []}\n", "utf-8")
-    first, second = load_playbook(str(own_tasks / "p.yml"), Library(own_tasks), own_tasks).plays
+    first, second = load_playbook(str(own_tasks / "p.yml"), TaskRegistry(own_tasks), own_tasks).plays
     assert next(iter(first.every_step)).name == "NCCL, pinned"
     assert second.hosts == "all"

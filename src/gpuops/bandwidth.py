@@ -38,7 +38,7 @@ _GUESS = GRADES[-1]
 
 
 @dataclass(frozen=True)
-class Term:
+class Cap:
     """One cap in GB/s: how it is reckoned, in words, where its numbers were read, and the poorest grade among them."""
 
     name: Literal["NVLink", "network"]
@@ -50,7 +50,7 @@ class Term:
 
 
 @dataclass(frozen=True)
-class Expected:
+class ExpectedBandwidth:
     """What is expected at ``size_bytes``: the least of an algorithm's caps (``terms``), and which that is (``limit``).
 
     ``grade`` is the poorest of the terms: with a cap that is guessed, another may not really be the least.
@@ -58,7 +58,7 @@ class Expected:
 
     gb_per_s: float
     limit: str
-    terms: tuple[Term, ...]
+    terms: tuple[Cap, ...]
     grade: str
     algorithm: Algorithm
     size_bytes: int
@@ -141,7 +141,9 @@ def gate_bytes(ranks: int) -> int:
     return max(GIB, ranks * 8 * (1 << 20))
 
 
-def within_node(profile: Profile, gpus: int, size_bytes: int | None = None, *, nvls: bool = True) -> Expected | None:
+def within_node(
+    profile: Profile, gpus: int, size_bytes: int | None = None, *, nvls: bool = True
+) -> ExpectedBandwidth | None:
     """What ``gpus`` GPUs of one node give; ``nvls`` False without NVLink SHARP. None where nothing is known.
 
     NCCL takes NVLS from 5 GPUs on H100 and H200 and from 6 on B200, the ring below that (NVIDIA/nccl issue 1455;
@@ -161,7 +163,7 @@ def between_nodes(
     size_bytes: int | None = None,
     efficiency: Efficiency = PRIOR,
     algorithms: Collection[Algorithm] = BETWEEN_NODES,
-) -> Expected | None:
+) -> ExpectedBandwidth | None:
     """What all GPUs of several like nodes give by the best of ``algorithms``; None where the model cannot say.
 
     ``sharp`` counts only where the fabric has it (``allreduce.sharp`` in the profile or in a host's ``expect:``).
@@ -181,7 +183,9 @@ def between_nodes(
     return max(filter(None, found), key=lambda each: each.gb_per_s, default=None)
 
 
-def on_rail(network: Network, size_bytes: int | None = None, efficiency: Efficiency = PRIOR) -> Expected | None:
+def on_rail(
+    network: Network, size_bytes: int | None = None, efficiency: Efficiency = PRIOR
+) -> ExpectedBandwidth | None:
     """What one GPU and one NIC of each node give: NVLink has no part in it, so the cap is the NIC's rate."""
     size = size_bytes or gate_bytes(network.ranks)
     if size < gate_bytes(network.ranks) or not network.known:
@@ -189,7 +193,7 @@ def on_rail(network: Network, size_bytes: int | None = None, efficiency: Efficie
     return _alone(_net("rail", replace(network, nics=1), size, efficiency), "rail", size)
 
 
-def learn(figures: Iterable[tuple[float, Expected]]) -> Efficiency:
+def learn(figures: Iterable[tuple[float, ExpectedBandwidth]]) -> Efficiency:
     """The efficiencies that good figures show, each given with what was expected of it; the prior for the rest.
 
     Learnt is the median of at least three figures of one payload that the network decides. One that is not plausible is
@@ -209,27 +213,27 @@ def learn(figures: Iterable[tuple[float, Expected]]) -> Efficiency:
     return Efficiency({**PRIOR.curves, **learnt}, frozenset(learnt))
 
 
-def _alone(term: Term | None, algorithm: Algorithm, size_bytes: int) -> Expected | None:
+def _alone(term: Cap | None, algorithm: Algorithm, size_bytes: int) -> ExpectedBandwidth | None:
     """What one cap alone decides."""
-    return Expected(term.gb_per_s, term.name, (term,), term.grade, algorithm, size_bytes) if term else None
+    return ExpectedBandwidth(term.gb_per_s, term.name, (term,), term.grade, algorithm, size_bytes) if term else None
 
 
-def _lesser(nvlink: Term | None, network: Term, algorithm: Algorithm, size_bytes: int) -> Expected | None:
+def _lesser(nvlink: Cap | None, network: Cap, algorithm: Algorithm, size_bytes: int) -> ExpectedBandwidth | None:
     """What the lesser of two caps decides; None where the NVLink's is not known."""
     if nvlink is None:
         return None
     least = min(nvlink, network, key=lambda term: term.gb_per_s)
     poorest = max(nvlink.grade, network.grade, key=GRADES.index)
-    return Expected(least.gb_per_s, least.name, (nvlink, network), poorest, algorithm, size_bytes)
+    return ExpectedBandwidth(least.gb_per_s, least.name, (nvlink, network), poorest, algorithm, size_bytes)
 
 
-def _net(algorithm: Algorithm, network: Network, size_bytes: int, efficiency: Efficiency) -> Term:
+def _net(algorithm: Algorithm, network: Network, size_bytes: int, efficiency: Efficiency) -> Cap:
     """``e`` times the network cap of ``algorithm``."""
     e, stretched = _along(efficiency.curves[algorithm], size_bytes / GIB)
     learnt = algorithm in efficiency.learnt and not stretched
     nics = f"{network.nics} · " if network.nics > 1 else ""
     share, said = _share(algorithm, network)
-    return Term(
+    return Cap(
         "network",
         e * share * network.nics * network.nic_gb_per_s,
         f"{nics}{network.nic_gb_per_s:g} GB/s{said} · e {e:.2f}",
@@ -248,7 +252,7 @@ def _share(algorithm: Algorithm, network: Network) -> tuple[float, str]:
     return twice * (n - 1) / n, f"{' · 2' if twice == 2 else ''} · {n - 1}/{n}"
 
 
-def _nvlink(algorithm: Algorithm, profile: Profile, network: Network, size_bytes: int) -> Term | None:
+def _nvlink(algorithm: Algorithm, profile: Profile, network: Network, size_bytes: int) -> Cap | None:
     """The NVLink cap of ``algorithm`` on a node of the group."""
     gpus = network.ranks // network.nodes
     if algorithm in {"nvls", "sharp"}:
@@ -259,14 +263,14 @@ def _nvlink(algorithm: Algorithm, profile: Profile, network: Network, size_bytes
     return replace(ring, gb_per_s=ring.gb_per_s * _TREE_WITHIN, sum=f"{ring.sum} · {_TREE_WITHIN}", grade=_GUESS)
 
 
-def _ring(profile: Profile, gpus: int, size_bytes: int) -> Term | None:
+def _ring(profile: Profile, gpus: int, size_bytes: int) -> Cap | None:
     """The ring with as many GPUs, else as it was measured with the nearest number of them, and then a guess."""
     nearest = min(_counts(profile, "ring"), key=lambda count: (abs(count - gpus), count), default=0)
     term = _measured(profile, "ring", nearest, size_bytes)
     return replace(term, grade=_GUESS) if term and nearest != gpus else term
 
 
-def _across_domains(profile: Profile, ranks: int, size_bytes: int) -> Expected | None:
+def _across_domains(profile: Profile, ranks: int, size_bytes: int) -> ExpectedBandwidth | None:
     """As measured; between two numbers of ranks along their logarithm, and then a guess; None outside them."""
     counts = _counts(profile, "measured")
     below, above = max((c for c in counts if c <= ranks), default=0), min((c for c in counts if c >= ranks), default=0)
@@ -284,7 +288,7 @@ def _counts(profile: Profile, family: str) -> list[int]:
     return sorted(int(key[2]) for key in keys if key[:2] == ["allreduce", family] and key[2:])
 
 
-def _measured(profile: Profile, family: str, count: int, size_bytes: int) -> Term | None:
+def _measured(profile: Profile, family: str, count: int, size_bytes: int) -> Cap | None:
     """What the profile says, along its sizes; for a payload below the smallest that was measured it is a guess."""
     known = profile.values.get(f"allreduce.{family}.{count}")
     if known is None:
@@ -293,7 +297,7 @@ def _measured(profile: Profile, family: str, count: int, size_bytes: int) -> Ter
     curve = known.value if isinstance(known.value, Mapping) else {gib: known.value}  # a host may expect one number
     rate, stretched = _along({float(size): float(found) for size, found in curve.items()}, gib)
     said = f"{count} {_FAMILIES[family]} at {gib:g} GiB"
-    return Term("NVLink", rate, said, known.source, _GUESS if stretched else known.grade)
+    return Cap("NVLink", rate, said, known.source, _GUESS if stretched else known.grade)
 
 
 _FAMILIES = {"nvls": "GPUs with NVLS", "ring": "GPUs in a ring", "measured": "ranks"}

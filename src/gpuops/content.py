@@ -24,7 +24,7 @@ Kind = Literal["inventory", "playbooks", "checks", "templates"]
 
 
 @dataclass(frozen=True)
-class Found:
+class ContentFile:
     """One content file: its name without suffix, where it lies, and whether it is the project's or built in."""
 
     name: str
@@ -38,7 +38,7 @@ def builtin(kind: str) -> Path:
     return shipped if shipped.is_dir() else Path(__file__).resolve().parents[2] / kind
 
 
-def listing(kind: str, suffix: str, project: Path | None = None) -> dict[str, Found]:
+def listing(kind: str, suffix: str, project: Path | None = None) -> dict[str, ContentFile]:
     """Every file of ``kind`` (which may be a subfolder, ``checks/profiles``), by name, sorted; the project's win."""
     own = (project or Path.cwd()) / kind
     found = {f.name: f for f in _files(builtin(kind), suffix, "built-in")}
@@ -47,15 +47,17 @@ def listing(kind: str, suffix: str, project: Path | None = None) -> dict[str, Fo
     return dict(sorted(found.items()))
 
 
-def _files(folder: Path, suffix: str, origin: Literal["project", "built-in"]) -> list[Found]:
-    return [Found(_name(p), p, origin) for p in folder.glob(f"*{suffix}") if p.is_file() and p.name[0] not in "_."]
+def _files(folder: Path, suffix: str, origin: Literal["project", "built-in"]) -> list[ContentFile]:
+    return [
+        ContentFile(_name(p), p, origin) for p in folder.glob(f"*{suffix}") if p.is_file() and p.name[0] not in "_."
+    ]
 
 
 def _name(path: Path) -> str:
     return path.name.split(".", 1)[0].replace("_", "-")
 
 
-def find(kind: str, name: str, suffix: str, project: Path | None = None) -> Found:
+def find(kind: str, name: str, suffix: str, project: Path | None = None) -> ContentFile:
     """The content file called ``name``, or `ContentError` naming the nearest one."""
     known = listing(kind, suffix, project)
     if name.replace("_", "-") not in known:
@@ -64,7 +66,7 @@ def find(kind: str, name: str, suffix: str, project: Path | None = None) -> Foun
     return known[name.replace("_", "-")]
 
 
-def load_python(found: Found) -> ModuleType:
+def load_python(found: ContentFile) -> ModuleType:
     """The module at ``found``, loaded by path under a name of its own.
 
     A project's Python runs with the user's rights, so a file, or a folder around it, that others may write is refused.

@@ -1,6 +1,6 @@
 """Strict YAML: every value knows its file, line and column, and every complaint says them.
 
-A document is a tree of `Node`. Structure is strict (duplicate keys, tabs, non-text keys, alias bombs are refused);
+A document is a tree of `YamlNode`. Structure is strict (duplicate keys, tabs, non-text keys, alias bombs are refused);
 a scalar keeps its text, and the *reader's* type decides what it means: ``text()`` of ``22:30`` is ``22:30``, never
 81000. ``plain()`` gives what Ansible would see (YAML 1.1), for free variables.
 """
@@ -45,7 +45,7 @@ class Opaque:
 
 
 @dataclass(frozen=True)
-class Node:
+class YamlNode:
     """One value of a document: ``entries`` is set for a map, ``items`` for a list, ``scalar`` for anything else.
 
     ``keys`` are the places of a map's keys, ``typed_keys`` those keys that YAML 1.1 does not read as text, with what it
@@ -56,8 +56,8 @@ class Node:
     tag: str
     scalar: str | None = None
     quoted: bool = False
-    entries: dict[str, Node] | None = None
-    items: list[Node] | None = None
+    entries: dict[str, YamlNode] | None = None
+    items: list[YamlNode] | None = None
     keys: dict[str, Where] = field(default_factory=dict)
     typed_keys: dict[str, str] = field(default_factory=dict)
 
@@ -70,7 +70,7 @@ class Node:
         """An error at this place, to be raised."""
         return DocumentError(self.where, what)
 
-    def map(self, what: str = "a map") -> dict[str, Node]:
+    def map(self, what: str = "a map") -> dict[str, YamlNode]:
         """The entries; an empty node is an empty map."""
         if self.empty:
             return {}
@@ -78,7 +78,7 @@ class Node:
             raise self.fail(f"expected {what} (key: value), found {self.kind}")
         return self.entries
 
-    def list(self, what: str = "a list") -> list[Node]:
+    def list(self, what: str = "a list") -> list[YamlNode]:
         """The items; an empty node is an empty list."""
         if self.empty:
             return []
@@ -129,7 +129,7 @@ class Node:
             raise self.fail(f"{what} is expected, found {self.kind}")
         return _BOOLEANS[text]
 
-    def only(self, known: Iterable[str], inside: str) -> dict[str, Node]:
+    def only(self, known: Iterable[str], inside: str) -> dict[str, YamlNode]:
         """The entries, if every key is one of ``known``."""
         allowed = list(known)
         for key in self.map():
@@ -164,7 +164,7 @@ def _quoted(text: str) -> str:
     return f'"{line}"' if len(line) <= 80 else f'"{line[:77]}..."'
 
 
-def _construct(node: Node) -> Any:
+def _construct(node: YamlNode) -> Any:
     """A scalar through PyYAML's own safe constructor, so that it means what it means to Ansible."""
     maker = yaml.constructor.SafeConstructor()
     try:
@@ -173,7 +173,7 @@ def _construct(node: Node) -> Any:
         raise node.fail(f"{node.kind} is not a valid {node.tag.rsplit(':', 1)[-1]}") from error
 
 
-def load(path: Path) -> Node:
+def load(path: Path) -> YamlNode:
     """The one document in ``path``; `DocumentError` for anything else."""
     return parse(read_text(path), str(path))
 
@@ -190,7 +190,7 @@ def read_text(path: Path) -> str:
         raise DocumentError(Where(str(path)), f"cannot be read: {(error.strerror or str(error)).lower()}") from error
 
 
-def parse(text: str, file: str) -> Node:
+def parse(text: str, file: str) -> YamlNode:
     """The one document in ``text``."""
     try:
         root = yaml.compose(text, Loader=_Loader)
@@ -202,7 +202,7 @@ def parse(text: str, file: str) -> Node:
     except (yaml.YAMLError, RecursionError) as error:
         raise DocumentError(_character_place(error, text, file), _first_line(error)) from error
     if root is None:
-        return Node(Where(file), "tag:yaml.org,2002:null")
+        return YamlNode(Where(file), "tag:yaml.org,2002:null")
     reader = _Reader(file)
     reader.weigh(root)
     return reader.read(root)
@@ -270,7 +270,7 @@ class _Reader:
             self.weights[node] = weight
         return self.weights[node]
 
-    def read(self, node: yaml.Node) -> Node:
+    def read(self, node: yaml.Node) -> YamlNode:
         where = self.place(node)
         if node.tag.startswith("tag:yaml.org,2002:python/"):
             shown = node.tag.replace("tag:yaml.org,2002:", "!!")
@@ -278,14 +278,14 @@ class _Reader:
         if isinstance(node, yaml.MappingNode):
             return self.mapping(node, where)
         if isinstance(node, yaml.SequenceNode):
-            return Node(where, node.tag, items=[self.read(item) for item in node.value])
-        return Node(where, node.tag, scalar=node.value, quoted=getattr(node, "style", None) in ("'", '"'))
+            return YamlNode(where, node.tag, items=[self.read(item) for item in node.value])
+        return YamlNode(where, node.tag, scalar=node.value, quoted=getattr(node, "style", None) in ("'", '"'))
 
-    def mapping(self, node: yaml.MappingNode, where: Where) -> Node:
-        entries: dict[str, Node] = {}
+    def mapping(self, node: yaml.MappingNode, where: Where) -> YamlNode:
+        entries: dict[str, YamlNode] = {}
         keys: dict[str, Where] = {}
         typed: dict[str, str] = {}
-        merged: list[Node] = []
+        merged: list[YamlNode] = []
         for key, value in node.value:
             if key.tag.endswith(":merge"):
                 merged += self.merge(value)
@@ -298,9 +298,9 @@ class _Reader:
                 typed[name] = key.tag.rsplit(":", 1)[-1]
         for source in merged:  # what stands here wins over what is merged, and an earlier source over a later
             entries, keys, typed = source.map() | entries, source.keys | keys, source.typed_keys | typed
-        return Node(where, node.tag, entries=entries, keys=keys, typed_keys=typed)
+        return YamlNode(where, node.tag, entries=entries, keys=keys, typed_keys=typed)
 
-    def merge(self, value: yaml.Node) -> Iterator[Node]:
+    def merge(self, value: yaml.Node) -> Iterator[YamlNode]:
         for source in value.value if isinstance(value, yaml.SequenceNode) else [value]:
             node = self.read(source)
             node.map("a map to merge")

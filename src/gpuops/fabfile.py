@@ -24,19 +24,19 @@ from invoke.exceptions import Exit
 from gpuops.cli._options import Target
 from gpuops.cli.facts import show, told, whole
 from gpuops.cli.provision import carry_out, order_of, tell_record
-from gpuops.document import Node, Where, parse
+from gpuops.document import Where, YamlNode, parse
 from gpuops.errors import ContentError, GpuopsError
 from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.playbook.parameters import as_node
 from gpuops.playbook.play import Play, Playbook, Step
-from gpuops.playbook.provisioning import Selection, assign
-from gpuops.playbook.task import Library, Mode, NodePath, Task
+from gpuops.playbook.provisioning import StepSelection, assign
+from gpuops.playbook.task import Mode, NodePath, Task, TaskRegistry
 from gpuops.probes import every_probe
 from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probing import Probe, Unknown
 from gpuops.project import load_project
-from gpuops.secret import Secret, blot
+from gpuops.secret import Secret, redact
 
 _OF_EACH_GPU = {
     "power": ("What every GPU draws and may draw.", (
@@ -90,7 +90,7 @@ def _ending() -> Iterator[None]:
     try:
         yield
     except GpuopsError as error:
-        raise Exit(f"gpuops: {blot(str(error))}", error.exit_code) from error
+        raise Exit(f"gpuops: {redact(str(error))}", error.exit_code) from error
 
 
 def _end(code: int) -> None:
@@ -103,7 +103,7 @@ def _fabric_task(name: str, doc: str, body: Callable[..., None], **more: Any) ->
     return fabric.Task(body, name=name, **more)
 
 
-def _task(task: Task, library: Library) -> fabric.Task:
+def _task(task: Task, library: TaskRegistry) -> fabric.Task:
     """A playbook's task, as a playbook of this one step."""
     hints = typing.get_type_hints(task.params, include_extras=True) if dataclasses.is_dataclass(task.params) else {}
 
@@ -123,13 +123,13 @@ def _task(task: Task, library: Library) -> fabric.Task:
     return _fabric_task(task.name, doc, body, iterable=lists, optional=flags, auto_shortflags=False)
 
 
-def _playbook(task: Task, given: Node) -> Playbook:
+def _playbook(task: Task, given: YamlNode) -> Playbook:
     step = Step("1.1", task.name, given.where, task, given)
     return Playbook(task.path, (Play(task.name, given.where, "all", (step,)),), (task.path,))
 
 
-def _perform(target: Target, book: Playbook, library: Library, *, check: bool) -> int:
-    selection = Selection()
+def _perform(target: Target, book: Playbook, library: TaskRegistry, *, check: bool) -> int:
+    selection = StepSelection()
     assignments = assign(book, lambda _pattern: target.hosts, selection)
     record, work = carry_out(target, order_of(target, check=check), book, assignments, selection, library)
     tell_record(record, work, f"fab {book.path.stem}", check=check, diff=check, advise=False)
@@ -184,7 +184,7 @@ def _about(probe: Probe[Any]) -> str:
 
 
 def _namespace() -> Collection:
-    library = Library()
+    library = TaskRegistry()
     try:
         tasks = [_task(library[name], library) for name in library.names]
     except ContentError as error:

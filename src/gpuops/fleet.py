@@ -47,7 +47,7 @@ def each(
     came to an end it is raised. After ``total_seconds`` the rest is given up in the same way. A deadline for a single
     host is the transport's.
     """
-    crew = _Crew(hosts, work, fanout)
+    crew = _WorkerPool(hosts, work, fanout)
     done: dict[int, Outcome[T]] = {}
     ending: GpuopsError | None = None
     try:
@@ -73,7 +73,7 @@ def uninterrupted(outcomes: list[Outcome[T]]) -> list[Outcome[T]]:
     return outcomes
 
 
-class _Crew(Generic[T]):
+class _WorkerPool(Generic[T]):
     """Daemon threads that take hosts from a queue, so that nothing can keep the program from ending."""
 
     def __init__(self, hosts: Sequence[Host], work: Callable[[Host], T], fanout: int) -> None:

@@ -11,7 +11,7 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
-from gpuops.content import Found, listing, load_python
+from gpuops.content import ContentFile, listing, load_python
 from gpuops.errors import ContentError, did_you_mean
 from gpuops.facts import Facts
 from gpuops.probing import Probe, Unknown
@@ -138,7 +138,7 @@ def discover(project: Path | None = None) -> dict[str, Check]:
     return {found.name: _load(found) for found in listing("checks", ".py", project).values()}
 
 
-def _load(found: Found) -> Check:
+def _load(found: ContentFile) -> Check:
     module = load_python(found)
     made = [value for value in vars(module).values() if isinstance(value, Check)]
     if len(made) != 1 or made[0].name != found.name:

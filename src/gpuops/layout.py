@@ -133,7 +133,7 @@ def parse_order(text: str) -> str:
 
 
 @dataclass(frozen=True)
-class Objection:
+class RuleViolation:
     """A rule that a layout breaks: its name, why it matters, whether force overrides it, and whether it only warns."""
 
     rule: str
@@ -187,7 +187,7 @@ def read_model(config: Mapping[str, Any], name: str = "") -> ModelSpec:
 
 def objections(
     layout: Layout, *, gpus_per_domain: int, engine: Engine = "other", model: ModelSpec | None = None
-) -> Iterator[Objection]:
+) -> Iterator[RuleViolation]:
     """The rules that ``layout`` breaks on machines whose NVLink domain holds ``gpus_per_domain`` GPUs, 1 or more.
 
     Source of R5, R9 and R10: Hugging Face, "Efficient training on multiple GPUs" (tensor parallelism stays inside a
@@ -202,49 +202,51 @@ def objections(
         yield from _divisions(layout, model)
 
 
-def _degrees(layout: Layout) -> Iterator[Objection]:
+def _degrees(layout: Layout) -> Iterator[RuleViolation]:
     if layout.vpp > 1 and layout.pp == 1:
-        yield Objection("vpp", f"vpp={layout.vpp} interleaves pipeline stages, and pp is 1")
+        yield RuleViolation("vpp", f"vpp={layout.vpp} interleaves pipeline stages, and pp is 1")
     if layout.sequence_parallel and layout.tp == 1:
-        yield Objection("sp", "sequence parallelism splits what tensor parallelism repeats, and tp is 1")
+        yield RuleViolation("sp", "sequence parallelism splits what tensor parallelism repeats, and tp is 1")
     if layout.pp > 1 and layout.chunks == 1:
-        yield Objection("R10", f"chunks=1 lets 1 of {layout.pp} stages work at a time; use more", warning=True)
+        yield RuleViolation("R10", f"chunks=1 lets 1 of {layout.pp} stages work at a time; use more", warning=True)
 
 
-def _experts(layout: Layout, engine: Engine) -> Iterator[Objection]:
+def _experts(layout: Layout, engine: Engine) -> Iterator[RuleViolation]:
     """Source: megatron-core 0.16, ``initialize_model_parallel``, which numbers expert layers even if there are none."""
     shared = layout.dp * layout.cp
     if shared % layout.ep:
-        yield Objection("ep", f"ep={layout.ep} does not divide dp·cp={shared}, whose ranks hold the experts")
+        yield RuleViolation("ep", f"ep={layout.ep} does not divide dp·cp={shared}, whose ranks hold the experts")
         return
     same_stages = layout.strides()["pp"] == layout.strides(expert=True)["pp"]
     fits = layout.pp == 1 or layout.order.endswith("pp") or (layout.cp == layout.ep and same_stages)
     if not fits and (layout.ep > 1 or engine == "megatron"):
         split = f"ep={layout.ep}" if layout.ep > 1 else f"cp={layout.cp}"
-        yield Objection("ep", f"with {split} and pp={layout.pp} the order must end in pp, and it is {layout.order}")
+        yield RuleViolation("ep", f"with {split} and pp={layout.pp} the order must end in pp, and it is {layout.order}")
 
 
-def _domain(layout: Layout, gpus_per_domain: int) -> Iterator[Objection]:
+def _domain(layout: Layout, gpus_per_domain: int) -> Iterator[RuleViolation]:
     """What no choice of nodes can mend; that an order keeps TP groups together is for the placement to see."""
     if layout.tp > gpus_per_domain:
         reason = f"tp={layout.tp} does not fit the {_gpus(gpus_per_domain)} of one NVLink domain"
-        yield Objection("R5", f"{reason}: its all-reduces, four a layer, would cross the slow network", forceable=True)
+        yield RuleViolation(
+            "R5", f"{reason}: its all-reduces, four a layer, would cross the slow network", forceable=True
+        )
 
 
-def _zero(layout: Layout, engine: Engine) -> Iterator[Objection]:
+def _zero(layout: Layout, engine: Engine) -> Iterator[RuleViolation]:
     if layout.pp > 1 and layout.zero >= 2:
         refused = engine == "deepspeed"
         why = "DeepSpeed's pipeline engine refuses it" if refused else "every micro-batch reduces gradients again"
-        yield Objection("R9", f"pp={layout.pp} with ZeRO {layout.zero}: {why}; use zero=1", warning=not refused)
+        yield RuleViolation("R9", f"pp={layout.pp} with ZeRO {layout.zero}: {why}; use zero=1", warning=not refused)
     if layout.pp > 1 and layout.offload != "none" and layout.zero == 3:
-        yield Objection("R9", "with a pipeline only the optimizer can be offloaded, not parameters", warning=True)
+        yield RuleViolation("R9", "with a pipeline only the optimizer can be offloaded, not parameters", warning=True)
     least = 3 if layout.offload == "nvme" else 1
     if layout.offload != "none" and layout.zero < least:
         why = f"needs zero={least} at least, for it moves what ZeRO partitions"
-        yield Objection("R9", f"offload={layout.offload} {why}; zero is {layout.zero}")
+        yield RuleViolation("R9", f"offload={layout.offload} {why}; zero is {layout.zero}")
 
 
-def _divisions(layout: Layout, model: ModelSpec) -> Iterator[Objection]:
+def _divisions(layout: Layout, model: ModelSpec) -> Iterator[RuleViolation]:
     pairs = (
         ("layers", model.layers, "pp·vpp", layout.pp * layout.vpp),
         ("attention heads", model.heads, "tp", layout.tp),
@@ -253,9 +255,13 @@ def _divisions(layout: Layout, model: ModelSpec) -> Iterator[Objection]:
     )
     for what, size, axis, degree in pairs:
         if size % degree:
-            yield Objection("division", f"{size} {what} do not divide by {axis}={degree}", forceable=what == "layers")
+            yield RuleViolation(
+                "division", f"{size} {what} do not divide by {axis}={degree}", forceable=what == "layers"
+            )
     if model.kv_heads % layout.tp and layout.tp % model.kv_heads:
-        yield Objection("division", f"{model.kv_heads} key-value heads do not divide by tp={layout.tp}", warning=True)
+        yield RuleViolation(
+            "division", f"{model.kv_heads} key-value heads do not divide by tp={layout.tp}", warning=True
+        )
 
 
 def needed_gpus(layout: Layout) -> str:

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuops.content import find, listing
-from gpuops.document import Node
+from gpuops.document import YamlNode
 from gpuops.document import load as load_document
 
 GRADES = ("measured-here", "measured-published", "vendor-floor", "datasheet", "guess")
@@ -101,14 +101,14 @@ def _read(path: Path) -> Profile:
     )
 
 
-def _match(node: Node) -> Match:
+def _match(node: YamlNode) -> Match:
     entries = node.only(("gpu_name", "gpu_count"), "in match")
     if len(entries) != 2:
         raise node.fail("match needs gpu_name and gpu_count")
     return Match(entries["gpu_name"].text(), entries["gpu_count"].integer(low=1))
 
 
-def _values(node: Node, prefix: str) -> Iterator[tuple[str, Expected]]:
+def _values(node: YamlNode, prefix: str) -> Iterator[tuple[str, Expected]]:
     """``gpu: {count: {value: 8, source: …, grade: …}}`` as ``gpu.count``."""
     for key, child in node.map("a map of values").items():
         if "value" not in child.map(f"{prefix}{key}: value, source and grade"):

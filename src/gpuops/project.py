@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 
-from gpuops.document import Node, load
+from gpuops.document import YamlNode, load
 
 FILE = "gpuops.yml"
 _FAIL_ON = ("fail", "warn", "never")
@@ -58,11 +58,11 @@ def load_project(folder: Path | None = None) -> Project:
     )
 
 
-def _scheduler(keys: Mapping[str, Node]) -> str:
+def _scheduler(keys: Mapping[str, YamlNode]) -> str:
     return _one_of(keys["scheduler"], _SCHEDULERS) if "scheduler" in keys else Project.scheduler
 
 
-def _one_of(node: Node, words: tuple[str, ...]) -> str:
+def _one_of(node: YamlNode, words: tuple[str, ...]) -> str:
     if node.text() not in words:
         raise node.fail(f"{node.kind} is not one of {', '.join(words)}")
     return node.text()

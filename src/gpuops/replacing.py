@@ -9,7 +9,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 
-def replace_file(path: Path, content: bytes, mode: int | None = None) -> None:
+def write_atomic(path: Path, content: bytes, mode: int | None = None) -> None:
     """Write ``content`` to the disk beside ``path`` and let it take that name; an `OSError` leaves the old file whole.
 
     The new file has ``mode`` from its first byte, whatever the umask; None: what the umask leaves. A link at ``path``
@@ -30,7 +30,7 @@ def replace_file(path: Path, content: bytes, mode: int | None = None) -> None:
 
 
 @contextmanager
-def taking_turns(lock: Path) -> Iterator[None]:
+def file_lock(lock: Path) -> Iterator[None]:
     """Programs that read a file, change and replace it wait for each other at ``lock``, a file for that alone."""
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)

@@ -41,7 +41,7 @@ class Secret:
         raise TypeError("a Secret is not written anywhere")
 
 
-def blot(text: str) -> str:
+def redact(text: str) -> str:
     """``text`` with every secret of this process masked, also where base64, a shell's or JSON's quotes hide it."""
     for word in sorted(_known, key=len, reverse=True):
         text = text.replace(word, MASK)

@@ -38,7 +38,7 @@ _EVENTS = "SELECT node, state, why, events.at, run, who, fingerprint FROM events
 
 
 @dataclass(frozen=True)
-class Event:
+class HostEvent:
     """What happened to ``node``: the ``state`` that it has since, and why. ``who`` began the ``run`` that did it."""
 
     node: str
@@ -51,7 +51,7 @@ class Event:
 
 
 @dataclass(frozen=True)
-class Passed:
+class GatePass:
     """A gate that a node passed, at what time and as what machine."""
 
     gate: str
@@ -60,7 +60,7 @@ class Passed:
 
 
 @dataclass(frozen=True)
-class Move:
+class StateChange:
     """What a decision makes of a node; see `Store.move`."""
 
     state: str
@@ -118,7 +118,7 @@ class Store:
         with self._spoken():
             self._database.execute("UPDATE runs SET ended = ? WHERE id = ?", (_now().isoformat(), run))
 
-    def move(self, node: str, run: str, decide: Callable[[Event | None], Move]) -> Event:
+    def move(self, node: str, run: str, decide: Callable[[HostEvent | None], StateChange]) -> HostEvent:
         """Let ``decide`` say from the node's last event what comes next, and keep it; nobody else moves it meanwhile.
 
         What ``decide`` raises is raised, and nothing is kept.
@@ -134,15 +134,15 @@ class Store:
             raise AssertionError(node)
         return last
 
-    def last(self, node: str) -> Event | None:
+    def last(self, node: str) -> HostEvent | None:
         """The node's present; None where nothing is known of it."""
         return next(self._events("WHERE node = ? ORDER BY events.id DESC LIMIT 1", node), None)
 
-    def history(self, node: str) -> list[Event]:
+    def history(self, node: str) -> list[HostEvent]:
         """Everything that happened to the node, the oldest first."""
         return list(self._events("WHERE node = ? ORDER BY events.id", node))
 
-    def present(self) -> dict[str, Event]:
+    def present(self) -> dict[str, HostEvent]:
         """The last event of every node, by name."""
         newest = "WHERE events.id IN (SELECT max(id) FROM events GROUP BY node) ORDER BY node"
         return {event.node: event for event in self._events(newest)}
@@ -155,17 +155,17 @@ class Store:
                 (node, gate, run, _now().isoformat(), json.dumps(fingerprint)),
             )
 
-    def passed(self, node: str) -> list[Passed]:
+    def passed(self, node: str) -> list[GatePass]:
         """The gates that the node passed, each when it last did."""
         with self._spoken():
             rows = self._database.execute("SELECT gate, at, fingerprint FROM gates WHERE node = ? ORDER BY at", (node,))
-            return [Passed(gate, dt.datetime.fromisoformat(at), _fingerprint(text)) for gate, at, text in rows]
+            return [GatePass(gate, dt.datetime.fromisoformat(at), _fingerprint(text)) for gate, at, text in rows]
 
-    def _events(self, which: str, *values: str) -> Iterator[Event]:
+    def _events(self, which: str, *values: str) -> Iterator[HostEvent]:
         with self._spoken():
             rows = self._database.execute(f"{_EVENTS} {which}", values).fetchall()
         for node, state, why, at, run, who, fingerprint in rows:
-            yield Event(node, state, why, dt.datetime.fromisoformat(at), run, who, _fingerprint(fingerprint))
+            yield HostEvent(node, state, why, dt.datetime.fromisoformat(at), run, who, _fingerprint(fingerprint))
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:

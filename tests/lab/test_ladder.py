@@ -5,7 +5,7 @@ import pytest
 from gpuops.collective.network_tests.ladder import Ladder
 from gpuops.collective.pool import Pool
 from gpuops.inventory import Inventory
-from gpuops.transport.connections import Reach
+from gpuops.transport.connections import Connector
 
 
 @pytest.fixture
@@ -14,7 +14,7 @@ def climb(lab, home):
     pools = []
 
     def go(pattern="all", **more):
-        pool = Pool(Inventory.open(str(lab.folder / "inventory.yml")).select(pattern), Reach())
+        pool = Pool(Inventory.open(str(lab.folder / "inventory.yml")).select(pattern), Connector())
         pools.append(pool)
         failures = Ladder(pool, **more).climb()
         return {f.nodes: f"{f.rung}: {f.why}" for f in failures}, list(pool.hosts), pool.left

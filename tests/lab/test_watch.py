@@ -2,24 +2,24 @@
 
 import pytest
 
-from gpuops.collective.idleness.monitor import Watch
-from gpuops.collective.idleness.proof import Claim
+from gpuops.collective.idleness.monitor import IdleMonitor
+from gpuops.collective.idleness.proof import NodeAllocation
 from gpuops.collective.pool import Pool
 from gpuops.inventory import Inventory
 from gpuops.profile import NO_PROFILE
-from gpuops.transport.connections import Reach
+from gpuops.transport.connections import Connector
 
 
 @pytest.fixture
 def pool(lab, home):
-    pool = Pool(Inventory.open(str(lab.folder / "inventory.yml")).select("all"), Reach())
+    pool = Pool(Inventory.open(str(lab.folder / "inventory.yml")).select("all"), Connector())
     yield pool
     pool.close()
 
 
 @pytest.fixture
 def watch(pool):
-    return lambda **more: Watch(pool, dict.fromkeys(pool.hosts, NO_PROFILE), **more)
+    return lambda **more: IdleMonitor(pool, dict.fromkeys(pool.hosts, NO_PROFILE), **more)
 
 
 def told(watch):
@@ -67,6 +67,6 @@ def test_a_node_that_is_lost_is_not_idle(plant, watch, lab):
 
 
 def test_pods_of_a_scheduler_elsewhere_count(watch):
-    look = watch(allocations=lambda hosts: {host.name: (Claim("pod ml/train-0"),) for host in hosts})
+    look = watch(allocations=lambda hosts: {host.name: (NodeAllocation("pod ml/train-0"),) for host in hosts})
     assert set(told(look).values()) == {"busy (pod ml/train-0)"}
     assert look({"gpu01"}).busy == {"gpu01": "busy (pod ml/train-0)"}

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gpuops.transport.connections import Reach
+from gpuops.transport.connections import Connector
 
 USER = "gpuops-test"
 PASSWORD = "Xyzzy-plugh-2718"
@@ -187,7 +187,7 @@ def connect():
     opened = []
 
     def open_one(host, connect_seconds=10.0):
-        opened.append(Reach(connect_seconds)(host))
+        opened.append(Connector(connect_seconds)(host))
         return opened[-1]
 
     yield open_one

@@ -18,8 +18,8 @@ from gpuops.errors import AuthenticationError, ConnectError, HostKeyError, LostE
 from gpuops.inventory import Host
 from gpuops.secret import Secret
 from gpuops.shell import Command, Files, read_files
-from gpuops.transport.connections import Reach
-from gpuops.transport.host_keys import introduce
+from gpuops.transport.connections import Connector
+from gpuops.transport.host_keys import fetch_host_keys
 from gpuops.transport.known_hosts import KnownHosts, record
 
 HI = Command(("echo", "hi"))
@@ -35,7 +35,7 @@ def test_64_addresses_give_64_outcomes_in_their_order(sshd, a_host, trusted, acc
     hosts = [
         a_host(f"gpu{n:02}", address=address, port=sshd.port, user=account.name) for n, address in enumerate(addresses)
     ]
-    reach = Reach()
+    reach = Connector()
 
     def work(host):
         transport = reach(host)
@@ -124,25 +124,25 @@ class TestHostKeys:
     def test_trusting_shows_every_key_and_records_it(self, sshd, node_of, trusted, connect, keys, home):
         host, before = node_of(sshd), sshd.log()
         trusted("")
-        met = introduce(host, 10)
+        met = fetch_host_keys(host, 10)
         assert {key.fingerprint for key in met.shown} == {fingerprint_of(keys / f"{k}.pub") for k in sshd.host_keys}
         assert not met.known
         assert not met.changed
         assert self.nobody_logged_in(sshd, before)
         met.accept(replace=False)
-        assert introduce(host, 10).known
+        assert fetch_host_keys(host, 10).known
         assert met.file == home / ".ssh" / "known_hosts"
         assert connect(host).run(HI).out == "hi\n"
 
     def test_a_replaced_key_is_trusted_and_the_old_one_is_not(self, sshd, node_of, trusted, keys, home):
         host = node_of(sshd)
         trusted(sshd.known("127.0.0.1", keys=["other_ed25519"]))
-        met = introduce(host, 10)
+        met = fetch_host_keys(host, 10)
         assert met.changed
         met.accept(replace=True)
         recorded = KnownHosts((str(home / ".ssh" / "known_hosts"),)).keys(f"[127.0.0.1]:{sshd.port}")
         assert fingerprint_of(keys / "other_ed25519.pub") not in {key.fingerprint for key in recorded}
-        assert introduce(host, 10).known
+        assert fetch_host_keys(host, 10).known
 
 
 class TestLogin:
@@ -261,7 +261,7 @@ class TestJump:
         addresses = [f"127.0.7.{n}" for n in range(1, 9)]
         trusted(sshd.known(*addresses) + bastion.known("127.0.0.2"))
         hosts = [a_host(a, address=a, port=sshd.port, user=behind.user, jump=behind.jump) for a in addresses]
-        before, reach = bastion.log(), Reach()
+        before, reach = bastion.log(), Connector()
         outcomes = fleet.each(hosts, lambda host: reach(host).run(HI).out)
         assert [o.value for o in outcomes] == ["hi\n"] * 8
         assert bastion.log()[len(before) :].count("Accepted publickey") == 1
@@ -284,7 +284,7 @@ class TestJump:
             connect(host).run(HI)
 
     def test_keys_of_a_node_behind_it_can_be_fetched(self, behind):
-        assert introduce(behind, 10).known
+        assert fetch_host_keys(behind, 10).known
 
 
 @pytest.fixture(scope="module")
@@ -302,7 +302,7 @@ def one(sshd, keys, account, tmp_path_factory):
         key_file=str(keys / "login"),
         ssh_args=arguments,
     )
-    transport = Reach()(host)
+    transport = Connector()(host)
     yield transport
     transport.close()
 
@@ -448,7 +448,7 @@ class TestOpenssh:
         assert sshd.log()[len(before) :].count("Accepted publickey") == 1
 
     def test_it_is_taken_for_a_proxy_command_and_that_is_said(self, sshd, by_ssh):
-        reach = Reach()
+        reach = Connector()
         transport = reach(by_ssh(sshd, connection="ssh", proxy_command="nc %h %p" if shutil.which("nc") else "ssh-nc"))
         assert list(reach.said) == ["using the system's ssh, because the configuration has ProxyCommand"]
         transport.close()

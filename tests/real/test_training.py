@@ -10,7 +10,7 @@ import pytest
 
 from gpuops.collective.nvlink import Model, Training, parse_training, training
 from gpuops.probing import Unknown
-from gpuops.transport.connections import Reach
+from gpuops.transport.connections import Connector
 
 torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch comes with the extra gpuops[launch]"
@@ -21,7 +21,7 @@ TINY = Model(steps=3, batch=2, layers=1, width=64, words=16)
 @pytest.fixture
 def run(a_host):
     """Runs a command on this machine, as on any node."""
-    way = Reach()(a_host(connection="local"))
+    way = Connector()(a_host(connection="local"))
     yield way.run
     way.close()
 

@@ -2,7 +2,7 @@ import os
 
 import pytest
 
-from gpuops.content import Found, builtin, find, listing, load_python
+from gpuops.content import ContentFile, builtin, find, listing, load_python
 from gpuops.errors import ContentError
 
 
@@ -15,7 +15,7 @@ def project(tmp_path):
 def python(project, text, name="own"):
     path = project / "checks" / f"{name}.py"
     path.write_text(text)
-    return Found(name, path, "project")
+    return ContentFile(name, path, "project")
 
 
 @pytest.mark.parametrize("kind", ["inventory", "checks", "checks/profiles"])

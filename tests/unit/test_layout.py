@@ -13,7 +13,7 @@ from gpuops.layout import (
     DEFAULT_ORDER,
     Layout,
     ModelSpec,
-    Objection,
+    RuleViolation,
     needed_gpus,
     objections,
     parse_layout,
@@ -412,7 +412,7 @@ def test_a_sound_layout_meets_no_objection(engine):
 def test_r5_tensor_parallelism_beyond_an_nvlink_domain_needs_force(text, gpus, words):
     fits_not = f"{text.split(',')[0]} does not fit {words} of one NVLink domain"
     reason = f"{fits_not}: its all-reduces, four a layer, would cross the slow network"
-    assert said(text, gpus=gpus) == [Objection("R5", reason, forceable=True)]
+    assert said(text, gpus=gpus) == [RuleViolation("R5", reason, forceable=True)]
 
 
 @pytest.mark.parametrize(("text", "gpus"), [("tp=8,dp=2", 8), ("tp=16,dp=9", 72), ("tp=72", 72), ("tp=3,dp=4", 8)])
@@ -423,14 +423,14 @@ def test_r5_tensor_parallelism_that_fits_a_domain_is_fine(text, gpus):
 @pytest.mark.parametrize("zero", [2, 3])
 def test_r9_a_pipeline_with_zero_2_or_3_is_refused_for_deepspeed(zero):
     reason = f"pp=2 with ZeRO {zero}: DeepSpeed's pipeline engine refuses it; use zero=1"
-    assert said(f"pp=2,chunks=4,zero={zero}", engine="deepspeed") == [Objection("R9", reason)]
+    assert said(f"pp=2,chunks=4,zero={zero}", engine="deepspeed") == [RuleViolation("R9", reason)]
 
 
 @pytest.mark.parametrize("zero", [2, 3])
 @pytest.mark.parametrize("engine", ["megatron", "fsdp", "ddp", "other"])
 def test_r9_a_pipeline_with_zero_2_or_3_is_warned_of_elsewhere(engine, zero):
     reason = f"pp=2 with ZeRO {zero}: every micro-batch reduces gradients again; use zero=1"
-    assert said(f"pp=2,chunks=4,zero={zero}", engine=engine) == [Objection("R9", reason, warning=True)]
+    assert said(f"pp=2,chunks=4,zero={zero}", engine=engine) == [RuleViolation("R9", reason, warning=True)]
 
 
 @pytest.mark.parametrize("text", ["pp=2,chunks=4", "pp=2,chunks=4,zero=1", "dp=8,zero=2", "dp=8,zero=3"])
@@ -447,27 +447,27 @@ def test_r9_a_pipeline_with_zero_1_and_zero_without_a_pipeline_are_fine(text):
     ],
 )
 def test_r9_offload_needs_the_zero_stage_that_partitions_what_it_moves(text, reason):
-    assert said(text) == [Objection("R9", reason)]
+    assert said(text) == [RuleViolation("R9", reason)]
 
 
 def test_r9_with_a_pipeline_parameters_are_not_offloaded():
     reason = "with a pipeline only the optimizer can be offloaded, not parameters"
-    assert Objection("R9", reason, warning=True) in said("pp=2,chunks=4,zero=3,offload=cpu", engine="fsdp")
+    assert RuleViolation("R9", reason, warning=True) in said("pp=2,chunks=4,zero=3,offload=cpu", engine="fsdp")
     assert said("pp=2,chunks=4,zero=1,offload=cpu", engine="deepspeed") == []
     assert said("dp=8,zero=3,offload=nvme", engine="deepspeed") == []
 
 
 def test_r10_a_pipeline_of_one_chunk_is_naive_model_parallelism():
     reason = "chunks=1 lets 1 of 4 stages work at a time; use more"
-    assert said("pp=4") == [Objection("R10", reason, warning=True)]
+    assert said("pp=4") == [RuleViolation("R10", reason, warning=True)]
     assert said("pp=4,chunks=4") == said("dp=4") == []
 
 
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("dp=4,vpp=2", Objection("vpp", "vpp=2 interleaves pipeline stages, and pp is 1")),
-        ("sp=true", Objection("sp", "sequence parallelism splits what tensor parallelism repeats, and tp is 1")),
+        ("dp=4,vpp=2", RuleViolation("vpp", "vpp=2 interleaves pipeline stages, and pp is 1")),
+        ("sp=true", RuleViolation("sp", "sequence parallelism splits what tensor parallelism repeats, and tp is 1")),
     ],
 )
 def test_what_refines_an_axis_needs_that_axis(text, expected):
@@ -486,7 +486,7 @@ def test_what_refines_an_axis_needs_that_axis(text, expected):
     ],
 )
 def test_experts_need_ranks_of_whole_replicas_and_stages_that_agree(text, reason):
-    assert said(text, "tp-pp-dp") == [Objection("ep", reason)]
+    assert said(text, "tp-pp-dp") == [RuleViolation("ep", reason)]
 
 
 @pytest.mark.parametrize("text", ["dp=4,ep=4", "dp=2,cp=2,ep=4", "dp=2,cp=2,ep=2,pp=2,chunks=4", "dp=4,ep=2,tp=2"])
@@ -496,14 +496,14 @@ def test_experts_share_the_ranks_of_replicas_and_context(text):
 
 def test_context_without_as_many_experts_must_have_the_pipeline_last_for_megatron_alone():
     reason = "with cp=2 and pp=2 the order must end in pp, and it is tp-cp-ep-pp-dp"
-    assert said("cp=2,pp=2,chunks=4", "tp-pp-dp", engine="megatron") == [Objection("ep", reason)]
+    assert said("cp=2,pp=2,chunks=4", "tp-pp-dp", engine="megatron") == [RuleViolation("ep", reason)]
     assert said("cp=2,pp=2,chunks=4", "tp-pp-dp", engine="fsdp") == []
     assert said("cp=2,ep=2,pp=2,chunks=4", "tp-pp-dp", engine="megatron") == []
 
 
 def test_experts_on_the_far_side_of_the_pipeline_from_context_are_refused():
     reason = "with ep=2 and pp=2 the order must end in pp, and it is tp-cp-pp-dp-ep"
-    assert said("cp=2,ep=2,pp=2,chunks=4", "tp-cp-pp-dp-ep") == [Objection("ep", reason)]
+    assert said("cp=2,ep=2,pp=2,chunks=4", "tp-cp-pp-dp-ep") == [RuleViolation("ep", reason)]
 
 
 @given(layouts(ranks=64))
@@ -518,16 +518,16 @@ def test_an_order_is_refused_for_megatron_where_its_own_assertions_fail(layout):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("pp=6,chunks=8", [Objection("division", "80 layers do not divide by pp·vpp=6", forceable=True)]),
-        ("pp=4,vpp=3,chunks=8", [Objection("division", "80 layers do not divide by pp·vpp=12", forceable=True)]),
+        ("pp=6,chunks=8", [RuleViolation("division", "80 layers do not divide by pp·vpp=6", forceable=True)]),
+        ("pp=4,vpp=3,chunks=8", [RuleViolation("division", "80 layers do not divide by pp·vpp=12", forceable=True)]),
         ("tp=16", []),
         (
             "tp=3",
             [
-                Objection("division", "64 attention heads do not divide by tp=3"),
-                Objection("division", "8192 hidden units do not divide by tp=3"),
-                Objection("division", "28672 feed-forward units do not divide by tp=3"),
-                Objection("division", "8 key-value heads do not divide by tp=3", warning=True),
+                RuleViolation("division", "64 attention heads do not divide by tp=3"),
+                RuleViolation("division", "8192 hidden units do not divide by tp=3"),
+                RuleViolation("division", "28672 feed-forward units do not divide by tp=3"),
+                RuleViolation("division", "8 key-value heads do not divide by tp=3", warning=True),
             ],
         ),
     ],
@@ -538,7 +538,7 @@ def test_degrees_divide_the_model(text, expected):
 
 def test_key_value_heads_alone_are_warned_of():
     model = ModelSpec(heads=24, kv_heads=6, hidden=3072, ffn=8192)
-    expected = Objection("division", "6 key-value heads do not divide by tp=8", warning=True)
+    expected = RuleViolation("division", "6 key-value heads do not divide by tp=8", warning=True)
     assert said("tp=8", model=ModelSpec(heads=24, kv_heads=6)) == said("tp=8", model=model) == [expected]
 
 

@@ -4,7 +4,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from gpuops.replacing import replace_file, taking_turns
+from gpuops.replacing import file_lock, write_atomic
 
 
 @pytest.mark.parametrize(
@@ -13,7 +13,7 @@ from gpuops.replacing import replace_file, taking_turns
 def test_the_new_file_has_its_mode_whatever_the_umask(tmp_path, mode, umask, expected):
     old = os.umask(umask)
     try:
-        replace_file(tmp_path / "a", b"x", mode)
+        write_atomic(tmp_path / "a", b"x", mode)
     finally:
         os.umask(old)
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == expected
@@ -27,14 +27,14 @@ def test_a_failure_leaves_the_old_file_and_no_draft(tmp_path, monkeypatch):
 
     monkeypatch.setattr(os, "fsync", full)
     with pytest.raises(OSError, match="No space left"):
-        replace_file(tmp_path / "a", b"new", 0o600)
+        write_atomic(tmp_path / "a", b"new", 0o600)
     assert [(p.name, p.read_text()) for p in tmp_path.iterdir()] == [("a", "old")]
 
 
 def test_a_link_is_replaced_and_what_it_leads_to_is_kept(tmp_path):
     (tmp_path / "victim").write_text("old")
     (tmp_path / "a").symlink_to("victim")
-    replace_file(tmp_path / "a", b"new", 0o644)
+    write_atomic(tmp_path / "a", b"new", 0o644)
     assert (tmp_path / "victim").read_text() == "old"
     assert not (tmp_path / "a").is_symlink()
 
@@ -43,9 +43,9 @@ def test_who_takes_turns_loses_no_ones_line(tmp_path):
     (tmp_path / "a").touch()
 
     def add(number):
-        with taking_turns(tmp_path / "lock"):
+        with file_lock(tmp_path / "lock"):
             lines = (tmp_path / "a").read_bytes()
-            replace_file(tmp_path / "a", lines + b"%d\n" % number)
+            write_atomic(tmp_path / "a", lines + b"%d\n" % number)
 
     with ThreadPoolExecutor(8) as pool:
         list(pool.map(add, range(100)))

@@ -8,7 +8,7 @@ import shlex
 import pytest
 
 from gpuops import secret
-from gpuops.secret import MASK, Secret, blot
+from gpuops.secret import MASK, Secret, redact
 
 WORD = "correct 'horse\" battery\\ staple"
 
@@ -55,7 +55,7 @@ def test_json_refuses_it(password):
     ],
 )
 def test_a_text_is_blotted_in_every_form(password, hide):
-    shown = blot(f"before {hide(WORD)} after")
+    shown = redact(f"before {hide(WORD)} after")
     assert "horse" not in shown
     assert base64.b64encode(WORD.encode()).decode() not in shown
     assert shown.startswith("before ")
@@ -66,13 +66,13 @@ def test_a_secret_that_begins_another_does_not_spare_its_rest(monkeypatch):
     monkeypatch.setattr(secret, "_known", set())
     Secret("open")
     Secret("open sesame")
-    assert "sesame" not in blot("say open sesame now")
+    assert "sesame" not in redact("say open sesame now")
 
 
 def test_the_empty_secret_blots_nothing(monkeypatch):
     monkeypatch.setattr(secret, "_known", set())
     Secret("")
-    assert blot("a text") == "a text"
+    assert redact("a text") == "a text"
 
 
 def test_secrets_are_equal_by_their_text(password):

@@ -5,7 +5,7 @@ import threading
 import pytest
 
 from gpuops.errors import LockedError, OutputError
-from gpuops.store import Move, Store
+from gpuops.store import StateChange, Store
 
 
 @pytest.fixture
@@ -15,7 +15,7 @@ def store(tmp_path):
 
 
 def moved(store, node, state, why="because", **fingerprint):
-    return store.move(node, store.begin("a test"), lambda _: Move(state, why, fingerprint))
+    return store.move(node, store.begin("a test"), lambda _: StateChange(state, why, fingerprint))
 
 
 def test_the_last_event_of_a_node_is_its_present_and_the_others_its_history(store):
@@ -31,7 +31,7 @@ def test_the_last_event_of_a_node_is_its_present_and_the_others_its_history(stor
 def test_an_event_tells_who_when_why_and_in_which_run(store, monkeypatch):
     monkeypatch.setenv("SUDO_USER", "alice")
     run = store.begin("gpuops drain gpu01")
-    event = store.move("gpu01", run, lambda _: Move("drained", "fan swap"))
+    event = store.move("gpu01", run, lambda _: StateChange("drained", "fan swap"))
     assert (event.who, event.why, event.run) == ("alice", "fan swap", run)
     assert event.at.tzinfo is not None
 
@@ -70,12 +70,12 @@ def test_what_was_written_is_there_for_the_next_program(store):
 
 def test_decisions_of_two_programs_come_one_after_the_other(store):
     run = store.begin("many")
-    store.move("gpu01", run, lambda _: Move("0", ""))
+    store.move("gpu01", run, lambda _: StateChange("0", ""))
 
     def count():
         with Store(store.path) as own:
             for _ in range(20):
-                own.move("gpu01", run, lambda before: Move(str(int(before.state) + 1), ""))
+                own.move("gpu01", run, lambda before: StateChange(str(int(before.state) + 1), ""))
 
     threads = [threading.Thread(target=count) for _ in range(3)]
     for thread in threads:

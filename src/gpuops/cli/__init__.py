@@ -92,7 +92,7 @@ def main() -> None:
 
 
 def _complain(sentence: str, code: int) -> int:
-    from gpuops.secret import blot
+    from gpuops.secret import redact
 
-    click.echo(f"gpuops: {blot(sentence)}", err=True)
+    click.echo(f"gpuops: {redact(sentence)}", err=True)
     return code

@@ -10,8 +10,8 @@ from gpuops.cli._measuring import Rounds, surroundings, well_of, wired
 from gpuops.cli._options import Target, fitting_fanout
 
 if TYPE_CHECKING:
-    from gpuops.collective.burn_in import Burn
-    from gpuops.collective.measuring import Wish
+    from gpuops.collective.burn_in import BurnInResult
+    from gpuops.collective.measuring import MeasureRequest
     from gpuops.facts import Facts
 
 
@@ -19,7 +19,9 @@ _DIAGNOSIS_MINUTES = 60
 """What ``dcgmi diag -r 3`` may take, and whatever else is done beside the burn-in itself."""
 
 
-def burn(target: Target, known: Mapping[str, Facts], wish: Wish, seconds: float) -> tuple[dict[str, Facts], Burn]:
+def burn(
+    target: Target, known: Mapping[str, Facts], wish: MeasureRequest, seconds: float
+) -> tuple[dict[str, Facts], BurnInResult]:
     """Burn in the hosts of ``known`` that pass the quick checks; their facts with what that shows of each.
 
     Who took no part is among them, and says why.
@@ -28,11 +30,11 @@ def burn(target: Target, known: Mapping[str, Facts], wish: Wish, seconds: float)
 
     from gpuops.collective import burn_in as burning
     from gpuops.collective.pool import Pool
-    from gpuops.transport.connections import Reach
+    from gpuops.transport.connections import Connector
 
     hosts, profiles, ill = well_of(target, known)
     fanout = fitting_fanout(2 * (target.fanout or target.project.fanout)) // 2
-    reach = Reach(target.connect_seconds)
+    reach = Connector(target.connect_seconds)
     pool, eye = Pool(hosts, reach, fanout), Pool(hosts, reach, fanout)
     try:
         with Rounds() as rounds:

@@ -47,7 +47,7 @@ def _classes(target: Target, together: int | None, gib: float | None, folder: Pa
     """The hosts by what is expected of them."""
     from gpuops.bandwidth import GIB
     from gpuops.cli._health import expected_of
-    from gpuops.collective.expectations import what_counts
+    from gpuops.collective.expectations import bandwidth_key
     from gpuops.report.expected import class_of
 
     known = _saved(folder) if folder else _asked(target)
@@ -58,7 +58,7 @@ def _classes(target: Target, together: int | None, gib: float | None, folder: Pa
     for host in hosts:
         profile = profiles[host.name]
         nics = sum(port.rail is not None for port in host.fabric.values()) or profile.get("nic.count", 0)
-        alike.setdefault((what_counts(profile), nics), []).append(host.name)
+        alike.setdefault((bandwidth_key(profile), nics), []).append(host.name)
     efficiency = _learnt(known, profiles)
     for (_, nics), names in alike.items():
         size_bytes = round(gib * GIB) if gib else None

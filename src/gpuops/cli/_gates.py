@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 from gpuops.cli._life import fingerprints, only
 from gpuops.cli._options import Target, tell
-from gpuops.lifecycle.life import Attempt, Life, Objection
+from gpuops.lifecycle.life import Attempt, NodeLifecycle, Objection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -18,8 +18,8 @@ if TYPE_CHECKING:
     from gpuops.inventory import Host
     from gpuops.isolation.rounds import Scope
     from gpuops.judging import Level, Verdict
-    from gpuops.playbook.provisioning import Provisioning
-    from gpuops.playbook.running import Record
+    from gpuops.playbook.provisioning import PlaybookRun
+    from gpuops.playbook.running import RunState
 
 Objections = Mapping[str, Objection]
 _ASKED_FIRST = "preflight"
@@ -34,7 +34,7 @@ class Gates:
     """The gates of one run over nodes of ``target``. ``without`` are those that a person leaves out."""
 
     target: Target
-    life: Life
+    life: NodeLifecycle
     playbook: str
     engine: str = "auto"
     burn_seconds: float = 1800.0
@@ -141,24 +141,24 @@ class Gates:
     def join(self, host: Host) -> None:
         """Write an admitted node into its group of the inventory; that this cannot be done is told."""
         from gpuops.errors import InputError
-        from gpuops.replacing import replace_file, taking_turns
+        from gpuops.replacing import file_lock, write_atomic
 
         try:
-            with taking_turns(self.life.store.path.with_name("inventory.lock")):
+            with file_lock(self.life.store.path.with_name("inventory.lock")):
                 path, text, grown = self._inventory_with(host.name)
                 if grown != text:
-                    replace_file(path, grown.encode(), path.stat().st_mode & 0o777)
+                    write_atomic(path, grown.encode(), path.stat().st_mode & 0o777)
         except (InputError, OSError) as error:
             tell(f"{host.name} is admitted, and the inventory does not say so: {error}")
 
     def _inventory_with(self, name: str) -> tuple[Path, str, str]:
         """The inventory's file, its text, and the text with the node in the group; `InputError` where it cannot be."""
-        from gpuops.inventory.editing import with_member
+        from gpuops.inventory.editing import add_host_to_group
         from gpuops.inventory.inventory import find
 
         path = find(self.target.name).resolve()
         text = path.read_text("utf-8")
-        return path, text, with_member(text, str(path), self.group, name)
+        return path, text, add_host_to_group(text, str(path), self.group, name)
 
     def _without_gpus(self, hosts: Sequence[Host]) -> dict[str, Objection]:
         """Nodes on whose bus are fewer GPUs than their profile says; without a driver lspci alone can tell."""
@@ -181,7 +181,7 @@ class Gates:
     def _of(self, hosts: Iterable[Host]) -> Target:
         return only(self.target, list(hosts))
 
-    def _play(self, hosts: Sequence[Host], *, check: bool, tags: tuple[str, ...] = ()) -> tuple[Record, Provisioning]:
+    def _play(self, hosts: Sequence[Host], *, check: bool, tags: tuple[str, ...] = ()) -> tuple[RunState, PlaybookRun]:
         from gpuops.cli._play import play
 
         record, work = play(self._of(hosts), self.playbook, check=check, tags=tags, break_lock=self.break_lock)
@@ -278,7 +278,7 @@ def _first_of_each(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, Objection
         yield verdict.node, Objection(f"{verdict.check}: {what}{where}", advice, 1 if verdict.status == "fail" else 3)
 
 
-def _objections(record: Record, work: Provisioning, advice: str = "") -> dict[str, Objection]:
+def _objections(record: RunState, work: PlaybookRun, advice: str = "") -> dict[str, Objection]:
     """Who did not come to the end of a playbook, and why; ``advice`` for those that failed has a place for the node."""
     locked = "; ".join(map(str, record.locked))
     why = Objection(locked, exit_code=4) if locked else Objection(record.stopped or "the playbook has no step for it")
@@ -291,7 +291,7 @@ def _objections(record: Record, work: Provisioning, advice: str = "") -> dict[st
     return found
 
 
-def _drift(record: Record, advice: str) -> dict[str, Objection]:
+def _drift(record: RunState, advice: str) -> dict[str, Objection]:
     """The nodes on which check mode would change something, or cannot tell."""
     wanted: dict[str, list[str]] = {}
     for result in record.results:

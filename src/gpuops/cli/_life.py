@@ -15,7 +15,7 @@ from gpuops.cli._options import Target
 if TYPE_CHECKING:
     from gpuops.inventory import Host
     from gpuops.lifecycle.claims import Claims
-    from gpuops.lifecycle.schedulers import Door
+    from gpuops.lifecycle.schedulers import Scheduler
     from gpuops.store import Fingerprint, Store
 
 
@@ -44,7 +44,7 @@ def a_run(store: Store, nodes: Iterable[str]) -> Iterator[tuple[str, Claims]]:
         store.end(run)
 
 
-def door_of(target: Target) -> Door:
+def door_of(target: Target) -> Scheduler:
     """The door of the scheduler that ``gpuops.yml`` names."""
     from gpuops.cli._scheduler import scheduler_of
 

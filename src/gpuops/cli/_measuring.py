@@ -14,8 +14,8 @@ import click
 from gpuops.cli._options import StatusLine, Target, fitting_fanout, tell
 
 if TYPE_CHECKING:
-    from gpuops.cli._scheduler import Scheduler
-    from gpuops.collective.measuring import Measurement, Surroundings, Wish
+    from gpuops.cli._scheduler import ProjectScheduler
+    from gpuops.collective.measuring import MeasureContext, Measurement, MeasureRequest
     from gpuops.collective.pool import Pool
     from gpuops.facts import Facts
     from gpuops.inventory import Host
@@ -41,16 +41,16 @@ class Measuring:
     interface: str = ""
     library: Path | None = None
 
-    def wish(self, target: Target) -> Wish:
+    def wish(self, target: Target) -> MeasureRequest:
         """What is asked for; `InputError` where a word is none of ours."""
         from gpuops.collective.engines import Load
-        from gpuops.collective.measuring import SCOPES, Wish
+        from gpuops.collective.measuring import SCOPES, MeasureRequest
 
         size_bytes = round(self.gib * 2**30) if self.gib else None
         load = Load(self.operation, size_bytes, seconds=self.seconds)
         scopes = _scopes(self.scope) if self.scope else SCOPES
         forced = named_hosts(self.force_busy or "", target.hosts)
-        return Wish(self.engine, scopes, load, forced, self.interface, self.library)
+        return MeasureRequest(self.engine, scopes, load, forced, self.interface, self.library)
 
 
 def _scopes(text: str) -> tuple[Scope, ...]:
@@ -89,7 +89,7 @@ def gather(target: Target, *, keep_answers: bool = False) -> tuple[dict[str, Fac
     return facts_of(target, probes(), "reaching nodes", keep_answers=keep_answers)
 
 
-def measure(target: Target, known: Mapping[str, Facts], wish: Wish) -> tuple[dict[str, Facts], Measurement]:
+def measure(target: Target, known: Mapping[str, Facts], wish: MeasureRequest) -> tuple[dict[str, Facts], Measurement]:
     """Measure the hosts of ``known`` that pass the quick checks; their facts with what that shows of each.
 
     Who took no part is among them, and says why.
@@ -125,22 +125,22 @@ def wired(pool: Pool, known: Mapping[str, Facts]) -> Fabric:
 def pool_of(target: Target, hosts: Iterable[Host]) -> Pool:
     """Ways to ``hosts`` that stay open, as a context."""
     from gpuops.collective.pool import Pool
-    from gpuops.transport.connections import Reach
+    from gpuops.transport.connections import Connector
 
-    return Pool(hosts, Reach(target.connect_seconds), fitting_fanout(target.fanout or target.project.fanout))
+    return Pool(hosts, Connector(target.connect_seconds), fitting_fanout(target.fanout or target.project.fanout))
 
 
 def surroundings(
-    target: Target, rounds: Rounds, scheduler: Scheduler | None = None, *, minutes: int = 60
-) -> Surroundings:
+    target: Target, rounds: Rounds, scheduler: ProjectScheduler | None = None, *, minutes: int = 60
+) -> MeasureContext:
     """The project's scheduler, its lease for so many ``minutes`` at most, and ``rounds`` to hear of what happens."""
     from gpuops.cli._scheduler import scheduler_of
     from gpuops.collective.idleness.lease import Lease
-    from gpuops.collective.measuring import Surroundings
+    from gpuops.collective.measuring import MeasureContext
 
     scheduler = scheduler or scheduler_of(target)
     lease = Lease(target.project.lease, scheduler.slurm, tell, minutes)
-    return Surroundings(scheduler.allocations, lease, scheduler.own_job, tell, rounds.show, rounds.round)
+    return MeasureContext(scheduler.allocations, lease, scheduler.own_job, tell, rounds.show, rounds.round)
 
 
 class Rounds(StatusLine):

@@ -14,15 +14,15 @@ import click
 from gpuops.cli._options import Target, target_options, tell
 
 if TYPE_CHECKING:
-    from gpuops.collective.idleness.monitor import Watch
-    from gpuops.collective.measuring import Measurement, Wish
+    from gpuops.collective.idleness.monitor import IdleMonitor
+    from gpuops.collective.measuring import Measurement, MeasureRequest
     from gpuops.collective.nvlink import RowName, Training
     from gpuops.collective.pool import Pool
     from gpuops.facts import Facts
     from gpuops.probing import Unknown
 
     Rows = Mapping[str, Mapping[RowName, Training | Unknown]]
-    Work = Callable[[Pool, Watch], Rows]
+    Work = Callable[[Pool, IdleMonitor], Rows]
 
 
 @click.command(name="nvlink")
@@ -75,7 +75,7 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
     return 130 if found.interrupted else 3 if left else 0
 
 
-def _trained(target: Target, known: Mapping[str, Facts], found: Measurement, wish: Wish, work: Work) -> Rows:
+def _trained(target: Target, known: Mapping[str, Facts], found: Measurement, wish: MeasureRequest, work: Work) -> Rows:
     """Each way to train, on the nodes that were measured and are still idle."""
     from gpuops.cli._health import profiles_of
     from gpuops.cli._measuring import Rounds, pool_of, surroundings

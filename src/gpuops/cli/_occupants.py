@@ -20,7 +20,7 @@ if TYPE_CHECKING:
     from gpuops.playbook.planning import Ask
 
 _FRESH_SECONDS = 60.0
-_STRANGERS = (slurm.STRANGER, kubernetes.STRANGER)
+_STRANGERS = (slurm.NO_SUCH_NODE, kubernetes.NO_SUCH_NODE)
 """What is said of a node that the scheduler does not know yet, and that therefore runs none of its jobs."""
 
 

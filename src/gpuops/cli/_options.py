@@ -96,9 +96,9 @@ class Target:
 
     def each(self, work: Callable[[AgentTransport, Host], T], what: str) -> list[Outcome[T]]:
         """Do ``work`` over a fresh connection to every host."""
-        from gpuops.transport.connections import Reach
+        from gpuops.transport.connections import Connector
 
-        reach = Reach(self.connect_seconds)
+        reach = Connector(self.connect_seconds)
 
         def visit(host: Host) -> T:
             transport = reach(host)

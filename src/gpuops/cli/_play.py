@@ -8,19 +8,19 @@ from gpuops.cli._options import Target
 from gpuops.cli.provision import carry_out, chooser, order_of
 
 if TYPE_CHECKING:
-    from gpuops.playbook.provisioning import Provisioning
-    from gpuops.playbook.running import Record
+    from gpuops.playbook.provisioning import PlaybookRun
+    from gpuops.playbook.running import RunState
 
 
 def play(
     target: Target, name: str, *, check: bool, tags: tuple[str, ...] = (), force: bool = False, break_lock: bool = False
-) -> tuple[Record, Provisioning]:
+) -> tuple[RunState, PlaybookRun]:
     """Bring the target's nodes to what the playbook ``name`` says, or in check mode tell what that would take."""
     from gpuops.playbook.loading import load_playbook
-    from gpuops.playbook.provisioning import Selection, assign
-    from gpuops.playbook.task import Library
+    from gpuops.playbook.provisioning import StepSelection, assign
+    from gpuops.playbook.task import TaskRegistry
 
-    library, selection = Library(), Selection(tags)
+    library, selection = TaskRegistry(), StepSelection(tags)
     book = load_playbook(name, library)
     assignments = assign(book, chooser(target), selection)
     order = order_of(target, check=check, force=force, break_lock=break_lock)
@@ -30,9 +30,9 @@ def play(
 def tags_of(target: Target, name: str) -> set[str]:
     """The tags of the steps of the playbook ``name``; `InputError` where it does not fit the target's nodes."""
     from gpuops.playbook.loading import load_playbook
-    from gpuops.playbook.provisioning import Selection, assign
-    from gpuops.playbook.task import Library
+    from gpuops.playbook.provisioning import StepSelection, assign
+    from gpuops.playbook.task import TaskRegistry
 
-    book = load_playbook(name, Library())
-    assign(book, chooser(target), Selection())
+    book = load_playbook(name, TaskRegistry())
+    assign(book, chooser(target), StepSelection())
     return {tag for a_play in book.plays for step in a_play.every_step for tag in step.tags}

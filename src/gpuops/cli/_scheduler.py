@@ -14,12 +14,12 @@ if TYPE_CHECKING:
     from gpuops.cli._options import Target
     from gpuops.collective.idleness.proof import Allocation
     from gpuops.inventory import Host
-    from gpuops.lifecycle.schedulers import Door
+    from gpuops.lifecycle.schedulers import Scheduler
     from gpuops.transport import Transport
 
 
 @dataclass(frozen=True)
-class Scheduler:
+class ProjectScheduler:
     """``kind`` is a project's ``scheduler``, ``own_job`` the Slurm job in which this very program runs, if any."""
 
     kind: str
@@ -40,20 +40,20 @@ class Scheduler:
         return {}
 
     @property
-    def door(self) -> Door:
+    def door(self) -> Scheduler:
         """What opens and closes nodes to jobs."""
-        from gpuops.lifecycle.kubernetes import KubernetesDoor
-        from gpuops.lifecycle.schedulers import NoDoor
-        from gpuops.lifecycle.slurm import SlurmDoor
+        from gpuops.lifecycle.kubernetes import KubernetesScheduler
+        from gpuops.lifecycle.schedulers import NoScheduler
+        from gpuops.lifecycle.slurm import SlurmScheduler
 
         if self.kind == "slurm":
-            return SlurmDoor(self.slurm)
-        return KubernetesDoor(self.machine) if self.kind == "kubernetes" else NoDoor()
+            return SlurmScheduler(self.slurm)
+        return KubernetesScheduler(self.machine) if self.kind == "kubernetes" else NoScheduler()
 
 
-def scheduler_of(target: Target) -> Scheduler:
+def scheduler_of(target: Target) -> ProjectScheduler:
     """The scheduler of the target's project."""
     from gpuops.cli._options import this_machine
     from gpuops.transport.local import open_local
 
-    return Scheduler(target.project.scheduler, open_local(this_machine()), os.environ.get("SLURM_JOB_ID", ""))
+    return ProjectScheduler(target.project.scheduler, open_local(this_machine()), os.environ.get("SLURM_JOB_ID", ""))

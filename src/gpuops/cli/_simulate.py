@@ -57,14 +57,14 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
     \b
     Exit codes: 0 every part was named and no other, 1 not so, 2 wrong input.
     """  # noqa: D301 - click needs the character itself
-    from gpuops.isolation.cabling import Wiring, wire
+    from gpuops.isolation.cabling import Cabling, build_fabric
     from gpuops.isolation.cases import Case, draw_disturbances, draw_faults
     from gpuops.isolation.faults import parse_fault
     from gpuops.isolation.simulation import QUIET
     from gpuops.isolation.trials import run
 
-    wiring = Wiring(nodes, gpus, min(unit, nodes), leaves or gpus, oversubscription)
-    fabric, rng = wire(wiring), random.Random(seed)  # noqa: S311 - reproducible on purpose
+    wiring = Cabling(nodes, gpus, min(unit, nodes), leaves or gpus, oversubscription)
+    fabric, rng = build_fabric(wiring), random.Random(seed)  # noqa: S311 - reproducible on purpose
     drawn = draw_faults(fabric, count or 0, rng)
     planted = tuple({fault.part: fault for fault in (*drawn, *(parse_fault(text, fabric) for text in faults))}.values())
     disturbances = QUIET if quiet else draw_disturbances(fabric, rng)

@@ -11,8 +11,8 @@ from gpuops.report.page import Page, clean, fold
 
 if TYPE_CHECKING:
     from gpuops.playbook.play import Play, Playbook, Share
-    from gpuops.playbook.result import Result
-    from gpuops.playbook.running import Assignment, Record
+    from gpuops.playbook.result import StepResult
+    from gpuops.playbook.running import BoundPlay, RunState
     from gpuops.playbook.task import Change
 
 _COLUMN = 18
@@ -31,9 +31,9 @@ _COUNTED = (
 _ALWAYS_COUNTED = ("ok", "failed")
 
 
-def draw(record: Record, page: Page, *, diff: bool) -> Iterator[str]:
+def draw(record: RunState, page: Page, *, diff: bool) -> Iterator[str]:
     """The blocks of the nodes that have something to tell, then those where all was well, in one line."""
-    by_node: dict[str, list[Result]] = {}
+    by_node: dict[str, list[StepResult]] = {}
     for result in record.results:
         by_node.setdefault(result.node, []).append(result)
     stories: dict[tuple[str, ...], list[str]] = {}
@@ -47,7 +47,7 @@ def draw(record: Record, page: Page, *, diff: bool) -> Iterator[str]:
         yield from ("", *page.labelled(f"  {'ok':<{_COLUMN - 2}}", fold(quiet), _COLUMN))
 
 
-def summary(record: Record) -> str:
+def summary(record: RunState) -> str:
     """``3 nodes: 2 changed, 5 ok, 1 failed``: how many steps ended in what way."""
     counts = Counter("ignored" if result.ignored else result.status for result in record.results)
     nodes = _nodes(len({result.node for result in record.results}))
@@ -59,7 +59,7 @@ def _nodes(count: int) -> str:
     return f"{count} node{'s' if count != 1 else ''}"
 
 
-def ending(record: Record, untouched: list[str], page: Page) -> Iterator[str]:
+def ending(record: RunState, untouched: list[str], page: Page) -> Iterator[str]:
     """Why it stopped, who was not begun, and who still waits for what."""
     if record.stopped:
         yield from page.labelled("stopped: ", clean(record.stopped), len("stopped: "))
@@ -79,7 +79,7 @@ def _spoken(status: str) -> str:
     return status.replace("_", " ")
 
 
-def _story(results: list[Result], page: Page, *, diff: bool) -> Iterator[str]:
+def _story(results: list[StepResult], page: Page, *, diff: bool) -> Iterator[str]:
     """What one node has to tell; nothing where every step was ok or skipped."""
     loud = [result for result in results if result.status not in _QUIET]
     for result in loud:
@@ -92,7 +92,7 @@ def _story(results: list[Result], page: Page, *, diff: bool) -> Iterator[str]:
             yield from page.labelled(f"  {status:<{_COLUMN - 2}}", ", ".join(names), _COLUMN)
 
 
-def _told(result: Result, page: Page, *, diff: bool) -> Iterator[str]:
+def _told(result: StepResult, page: Page, *, diff: bool) -> Iterator[str]:
     for change in result.changes:
         yield from page.labelled("", clean(change.what), _COLUMN + 2)
         if diff:
@@ -119,7 +119,7 @@ def list_steps(playbook: Playbook) -> Iterator[str]:
             yield f"  {step.id:<{width}}{clean(step.name)}   {step.task.name}{role}{clean(tags)}"
 
 
-def list_hosts(assignments: list[Assignment]) -> Iterator[str]:
+def list_hosts(assignments: list[BoundPlay]) -> Iterator[str]:
     """Every play with its nodes, batch by batch."""
     from gpuops.playbook.play import batches
 

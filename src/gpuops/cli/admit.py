@@ -12,8 +12,8 @@ from gpuops.cli._options import Target, target_options, tell
 if TYPE_CHECKING:
     from gpuops.facts import Facts
     from gpuops.inventory import Host
-    from gpuops.lifecycle.life import Life
-    from gpuops.store import Fingerprint, Move
+    from gpuops.lifecycle.life import NodeLifecycle
+    from gpuops.store import Fingerprint, StateChange
 
 
 @click.command()
@@ -35,19 +35,19 @@ def command(target: Target, nodes: tuple[str, ...], reason: str, *, force: bool)
     from gpuops.cli._life import a_run, door_of, named, open_store
     from gpuops.cli._outcomes import facts_of
     from gpuops.lifecycle.fingerprint import NEEDS, fingerprint_of
-    from gpuops.lifecycle.life import Life
-    from gpuops.store import Move
+    from gpuops.lifecycle.life import NodeLifecycle
+    from gpuops.store import StateChange
 
     target = named(target, nodes)
     known, silent = facts_of(target, quick_probes(*NEEDS), "what the nodes are")
     found = {node: fingerprint_of(facts) for node, facts in known.items()}
     hosts = [host for host in target.hosts if host.name in found]
     with open_store(target) as store, a_run(store, found) as (run, _):
-        life = Life(store, run, door_of(target))
+        life = NodeLifecycle(store, run, door_of(target))
         refused = {} if force else _objections(life, target, known, found)
         for host in hosts:
             if host.name not in refused:
-                admitted = Move("admitted", f"{reason}, untested" if force else reason, found[host.name])
+                admitted = StateChange("admitted", f"{reason}, untested" if force else reason, found[host.name])
                 refused |= _let_in(life, host, admitted)
     for node, why in {**silent, **refused}.items():
         tell(f"{node}: {why}")
@@ -55,7 +55,7 @@ def command(target: Target, nodes: tuple[str, ...], reason: str, *, force: bool)
 
 
 def _objections(
-    life: Life, target: Target, known: Mapping[str, Facts], found: Mapping[str, Fingerprint]
+    life: NodeLifecycle, target: Target, known: Mapping[str, Facts], found: Mapping[str, Fingerprint]
 ) -> dict[str, str]:
     """Which proof is missing, and who is not well; a machine that changed loses what it had."""
     from gpuops.cli._health import profiles_of, unhealthy
@@ -70,7 +70,7 @@ def _objections(
     return {**unproved, **told, **changed}
 
 
-def _let_in(life: Life, host: Host, admitted: Move) -> Mapping[str, str]:
+def _let_in(life: NodeLifecycle, host: Host, admitted: StateChange) -> Mapping[str, str]:
     """Open the door and keep that it is open; why it stays shut otherwise."""
     hindered = life.door.open([host])
     if not hindered:

@@ -12,7 +12,7 @@ from gpuops.cli._options import Target, target_options, tell
 
 if TYPE_CHECKING:
     from gpuops.inventory import Host
-    from gpuops.lifecycle.schedulers import Door
+    from gpuops.lifecycle.schedulers import Scheduler
 
 _POLL_SECONDS = 5.0
 
@@ -35,9 +35,9 @@ def command(target: Target, nodes: tuple[str, ...], reason: str, wait_seconds: f
     from gpuops.cli._life import a_run, door_of, named, open_store
     from gpuops.lifecycle.schedulers import close_each
     from gpuops.lifecycle.states import State, state_of, step
-    from gpuops.store import Event
+    from gpuops.store import HostEvent
 
-    def left(before: Event | None) -> State:
+    def left(before: HostEvent | None) -> State:
         return "drained" if state_of(before) == "admitted" else state_of(before)
 
     hosts = {host.name: host for host in named(target, nodes).hosts}
@@ -58,7 +58,7 @@ def command(target: Target, nodes: tuple[str, ...], reason: str, wait_seconds: f
     return 1 if hindered or (busy and wait_seconds) else 0
 
 
-def _wait(door: Door, hosts: Sequence[Host], seconds: float) -> dict[str, str]:
+def _wait(door: Scheduler, hosts: Sequence[Host], seconds: float) -> dict[str, str]:
     """The nodes on which something still runs after ``seconds``."""
     ends = time.monotonic() + seconds
     while (busy := dict(door.busy(hosts))) and time.monotonic() < ends:

@@ -14,7 +14,7 @@ if TYPE_CHECKING:
     from gpuops.cli._gates import Gates
     from gpuops.inventory import Host
     from gpuops.lifecycle.gates import Gate
-    from gpuops.lifecycle.life import Life
+    from gpuops.lifecycle.life import NodeLifecycle
 
 _GATES = ("preflight", "burn-in", "validate", "pair")
 """Those that a person may leave out; without the others nothing would be onboarded."""
@@ -61,7 +61,7 @@ def command(
     from gpuops.cli._burning import seconds_of
     from gpuops.cli._gates import Gates
     from gpuops.cli._life import a_run, door_of, named, open_store
-    from gpuops.lifecycle.life import Life, exit_code
+    from gpuops.lifecycle.life import NodeLifecycle, exit_code
 
     seconds = seconds_of(burn)
     names = {host.name for host in replace(named(target, nodes), ask_pass=False, ask_become_pass=False).hosts}
@@ -73,7 +73,7 @@ def command(
             if node in life.stopped:
                 claims.drop(node)
 
-        life = Life(store, run, door_of(target), hear)
+        life = NodeLifecycle(store, run, door_of(target), hear)
         gates = Gates(target, life, playbook, engine, seconds, group, frozenset(without), break_lock)
         gates.check(hosts)
         _climb(gates, life, hosts)
@@ -82,7 +82,7 @@ def command(
     return exit_code(life.stopped)
 
 
-def _climb(gates: Gates, life: Life, hosts: list[Host]) -> None:
+def _climb(gates: Gates, life: NodeLifecycle, hosts: list[Host]) -> None:
     """First those that take jobs, which nothing may disturb; then the others all the way."""
     from gpuops.errors import Interrupted
     from gpuops.lifecycle.gates import GATES, gates_for
@@ -99,7 +99,7 @@ def _climb(gates: Gates, life: Life, hosts: list[Host]) -> None:
         gates.join(host)
 
 
-def _stopped(life: Life) -> str:
+def _stopped(life: NodeLifecycle) -> str:
     """``gpu[01-03] at burn-in, gpu07 at pair``."""
     from gpuops.report.page import fold
 

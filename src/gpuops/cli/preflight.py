@@ -16,7 +16,7 @@ import click
 from gpuops.cli._options import Target, target_options, tell
 
 if TYPE_CHECKING:
-    from gpuops.collective.preflight.diagnosis import Report
+    from gpuops.collective.preflight.diagnosis import Diagnosis
     from gpuops.collective.preflight.launch_command import LaunchCommand
     from gpuops.inventory import Host
 
@@ -69,15 +69,15 @@ def _hosts(launch: LaunchCommand, chosen: list[Host]) -> list[Host]:
     return [known[name] for name in launch.hosts if name in known] if launch.hosts else chosen
 
 
-def _look(target: Target, launch: LaunchCommand, hosts: list[Host], forced: frozenset[str]) -> Report:
+def _look(target: Target, launch: LaunchCommand, hosts: list[Host], forced: frozenset[str]) -> Diagnosis:
     from gpuops.cli._health import expected_of
     from gpuops.cli._measuring import Rounds, pool_of, surroundings
     from gpuops.cli._scheduler import scheduler_of
     from gpuops.collective.preflight import causes
-    from gpuops.collective.preflight.diagnosis import Preflight, Report
+    from gpuops.collective.preflight.diagnosis import Diagnosis, Preflight
     from gpuops.collective.preflight.single_round import all_reduce
 
-    report = Report()
+    report = Diagnosis()
     named = {name for host in target.hosts for name in (host.name, host.address)}
     report.add("hosts", causes.hosts(launch, named, len(hosts)), f"{len(hosts)} of the inventory")
     if not hosts:
@@ -98,7 +98,7 @@ def _look(target: Target, launch: LaunchCommand, hosts: list[Host], forced: froz
         scheduler.machine.close()
 
 
-def _lines(launch: LaunchCommand, hosts: list[Host], report: Report, seconds: float) -> Iterator[str]:
+def _lines(launch: LaunchCommand, hosts: list[Host], report: Diagnosis, seconds: float) -> Iterator[str]:
     """The verdict of each step, then every cause with the line to change, the first to mend first."""
     from gpuops.report.page import Page, clean, fold
 

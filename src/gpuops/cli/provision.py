@@ -16,10 +16,10 @@ if TYPE_CHECKING:
     from gpuops.errors import LockedError
     from gpuops.inventory import Host
     from gpuops.playbook.play import Playbook
-    from gpuops.playbook.provisioning import Order, Provisioning, Selection
-    from gpuops.playbook.result import Result
-    from gpuops.playbook.running import Assignment, Record
-    from gpuops.playbook.task import Library
+    from gpuops.playbook.provisioning import PlaybookRun, RunOptions, StepSelection
+    from gpuops.playbook.result import StepResult
+    from gpuops.playbook.running import BoundPlay, RunState
+    from gpuops.playbook.task import TaskRegistry
 
 _LOCKS_TOLD = 3
 
@@ -68,14 +68,14 @@ def command(  # noqa: PLR0913 - one argument an option
     """  # noqa: D301 - click needs the character itself
     from gpuops.cli import _steps
     from gpuops.playbook.loading import load_playbook
-    from gpuops.playbook.provisioning import Selection, assign
-    from gpuops.playbook.task import Library
+    from gpuops.playbook.provisioning import StepSelection, assign
+    from gpuops.playbook.task import TaskRegistry
 
-    library = Library()
+    library = TaskRegistry()
     book = load_playbook(playbook, library)
     if list_tasks:
         return _list(_steps.list_steps(book))
-    selection = Selection(_words(tags), _words(skip_tags), start_at)
+    selection = StepSelection(_words(tags), _words(skip_tags), start_at)
     assignments = assign(book, _failed_only(target, retry) if retry else chooser(target), selection)
     if list_hosts:
         return _list(_steps.list_hosts(assignments))
@@ -100,13 +100,13 @@ def _list(lines: Iterable[str]) -> int:
     return 0
 
 
-def order_of(target: Target, **wish: Any) -> Order:
+def order_of(target: Target, **wish: Any) -> RunOptions:
     """How the run is carried out; its journal lies beside the project's store."""
-    from gpuops.playbook.provisioning import Order
+    from gpuops.playbook.provisioning import RunOptions
 
     fanout = target.fanout or target.project.fanout
     most_open = fitting_fanout(max(fanout, len(target.hosts)))
-    return Order(__version__, _runs(target), fanout=min(fanout, most_open), most_open=most_open, **wish)
+    return RunOptions(__version__, _runs(target), fanout=min(fanout, most_open), most_open=most_open, **wish)
 
 
 def _runs(target: Target) -> Path:
@@ -122,17 +122,22 @@ def _failed_only(target: Target, run: str) -> Callable[[str], Sequence[Host]]:
 
 
 def carry_out(
-    target: Target, order: Order, book: Playbook, assignments: list[Assignment], selection: Selection, library: Library
-) -> tuple[Record, Provisioning]:
+    target: Target,
+    order: RunOptions,
+    book: Playbook,
+    assignments: list[BoundPlay],
+    selection: StepSelection,
+    library: TaskRegistry,
+) -> tuple[RunState, PlaybookRun]:
     """Reach the nodes and do it."""
     from gpuops.cli._occupants import Occupants
     from gpuops.cli._scheduler import scheduler_of
-    from gpuops.playbook.provisioning import Provisioning
-    from gpuops.transport.connections import Reach
+    from gpuops.playbook.provisioning import PlaybookRun
+    from gpuops.transport.connections import Connector
 
-    reach = Reach(target.connect_seconds)
+    reach = Connector(target.connect_seconds)
     busy = Occupants(scheduler_of(target).allocations, target.hosts)
-    work = Provisioning(book, assignments, selection, order, library=library, open_transport=reach, busy=busy)
+    work = PlaybookRun(book, assignments, selection, order, library=library, open_transport=reach, busy=busy)
     record = _run(work)
     for sentence in reach.said:
         tell(sentence)
@@ -161,11 +166,11 @@ def chooser(target: Target) -> Callable[[str], Sequence[Host]]:
     return lambda pattern: [chosen[host.name] for host in inventory.select(pattern) if host.name in chosen]
 
 
-def _run(work: Provisioning) -> Record:
+def _run(work: PlaybookRun) -> RunState:
     """Do it, with the latest result on a terminal's stderr."""
     with StatusLine() as line:
 
-        def watch(result: Result) -> None:
+        def watch(result: StepResult) -> None:
             line.show(f"{result.node}: {result.status.replace('_', ' ')}   {result.name}")
 
         def say(sentence: str) -> None:
@@ -184,7 +189,7 @@ def tell_locked(locked: Sequence[LockedError]) -> None:
 
 
 def tell_record(
-    record: Record, work: Provisioning, playbook: str, *, check: bool, diff: bool, advise: bool = True
+    record: RunState, work: PlaybookRun, playbook: str, *, check: bool, diff: bool, advise: bool = True
 ) -> None:
     """Say what became of every node, and, to ``advise``, how to go on."""
     from gpuops.cli._steps import draw, ending, summary

@@ -14,7 +14,7 @@ import click
 from gpuops.cli._options import Target, target_options
 
 if TYPE_CHECKING:
-    from gpuops.store import Event, Store
+    from gpuops.store import HostEvent, Store
 
 
 @click.group()
@@ -119,5 +119,5 @@ def _store() -> Store:
     return Store(Path(load_project().store))
 
 
-def _document(event: Event) -> Mapping[str, Any]:
+def _document(event: HostEvent) -> Mapping[str, Any]:
     return {**asdict(event), "at": event.at.isoformat()}

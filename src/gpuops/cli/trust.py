@@ -10,7 +10,7 @@ from gpuops.cli._options import Target, target_options, tell
 from gpuops.cli._outcomes import exit_code, reasons
 
 if TYPE_CHECKING:
-    from gpuops.transport.host_keys import Introduction
+    from gpuops.transport.host_keys import HostKeyOffer
 
 
 @click.command()
@@ -24,9 +24,9 @@ def command(target: Target, fingerprint: str | None, *, replacing: bool, yes: bo
 
     Compare each fingerprint with what the node's console shows: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub
     """
-    from gpuops.transport.host_keys import introduce
+    from gpuops.transport.host_keys import fetch_host_keys
 
-    outcomes = target.each_host(lambda host: introduce(host, target.connect_seconds), "fetching host keys")
+    outcomes = target.each_host(lambda host: fetch_host_keys(host, target.connect_seconds), "fetching host keys")
     met = [o.value for o in outcomes if o.value is not None]
     refused = [i for i in met if not _settle(i, fingerprint, replacing=replacing, yes=yes)]
     for reason, nodes in reasons(outcomes).items():
@@ -34,7 +34,7 @@ def command(target: Target, fingerprint: str | None, *, replacing: bool, yes: bo
     return exit_code(outcomes, found=3 if refused else 0)
 
 
-def _settle(met: Introduction, fingerprint: str | None, *, replacing: bool, yes: bool) -> bool:
+def _settle(met: HostKeyOffer, fingerprint: str | None, *, replacing: bool, yes: bool) -> bool:
     """Record one node's keys if they may be; False where they were refused."""
     if met.known:
         click.echo(f"{met.node}: known already")
@@ -52,7 +52,7 @@ def _settle(met: Introduction, fingerprint: str | None, *, replacing: bool, yes:
     return True
 
 
-def _show(met: Introduction) -> None:
+def _show(met: HostKeyOffer) -> None:
     click.echo(f"{met.node} ({met.settings}) shows")
     for key in met.shown:
         click.echo(f"  {key.type:<22} {key.fingerprint}")
@@ -62,7 +62,7 @@ def _show(met: Introduction) -> None:
             click.echo(f"  {old.type:<22} {old.fingerprint}  {old.where}")
 
 
-def _objection(met: Introduction, fingerprint: str | None, *, replacing: bool) -> str:
+def _objection(met: HostKeyOffer, fingerprint: str | None, *, replacing: bool) -> str:
     blobs = {key.blob for key in met.recorded if key.revoked}
     if any(key.blob in blobs for key in met.shown):
         return "a key that it shows is revoked; it is not recorded"

@@ -15,7 +15,7 @@ from gpuops import __version__
 from gpuops.cli._options import Target, saved_host, target_options
 
 if TYPE_CHECKING:
-    from gpuops.collective.measuring import Wish
+    from gpuops.collective.measuring import MeasureRequest
     from gpuops.errors import GpuopsError
     from gpuops.facts import Facts
     from gpuops.inventory import Host
@@ -42,7 +42,7 @@ class Load:
     force_busy: str | None
     burn_in_seconds: float
 
-    def wish(self, target: Target) -> Wish:
+    def wish(self, target: Target) -> MeasureRequest:
         """What is asked for, as the measuring takes it."""
         from gpuops.cli._measuring import Measuring
 

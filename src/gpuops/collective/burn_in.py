@@ -9,12 +9,12 @@ from dataclasses import dataclass, replace
 from types import TracebackType
 from typing import Any
 
-from gpuops.collective.measuring import Measurement, Surroundings, Wish, idle_nodes, measure
+from gpuops.collective.measuring import MeasureContext, Measurement, MeasureRequest, idle_nodes, measure
 from gpuops.collective.pool import Pool
 from gpuops.facts import Facts
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.fabric import Fabric
-from gpuops.isolation.rounds import Group, Round
+from gpuops.isolation.rounds import RankGroup, Round
 from gpuops.probes.host.kernel_log import kernel_log
 from gpuops.probes.network.error_counters import error_counters
 from gpuops.probes.nvidia.burn_in import BurnIn, Sample, burn_in, left_out, parse_samples, summarise, to_answer
@@ -45,7 +45,7 @@ _WATCH = Command(
 
 
 @dataclass(frozen=True)
-class Burn:
+class BurnInResult:
     """What came of it: the all-reduces, and what `dcgm_diag` and `burn_in` read of each node."""
 
     found: Measurement
@@ -67,10 +67,10 @@ def burn(
     eye: Pool,
     fabric: Fabric,
     profiles: Mapping[str, Profile],
-    wish: Wish,
-    around: Surroundings,
+    wish: MeasureRequest,
+    around: MeasureContext,
     seconds: float,
-) -> Burn:
+) -> BurnInResult:
     """Burn in the nodes of ``pool`` that are proved idle, for ``seconds`` after NVIDIA's diagnosis.
 
     ``eye`` has ways of its own to the same nodes, by which they are watched under load.
@@ -80,7 +80,7 @@ def burn(
         diagnosed = pool.ask([dcgm_diag.question])
     eye.leave(pool.left)
     before, began = pool.facts(_COUNTED), time.monotonic()
-    with Eye(eye) as seen:
+    with GpuSampler(eye) as seen:
         repeated = replace(
             wish, scopes=("node",), plan=again_and_again(seconds), load=replace(wish.load, iterations=_ITERATIONS)
         )
@@ -93,7 +93,7 @@ def burn(
     }
     told = {name: _with_counts(burnt[name], before[name], after[name]) for name in nodes}
     answers = {name: (diagnosed[name][0], to_answer(name, told[name])) for name in nodes}
-    return Burn(found, answers)
+    return BurnInResult(found, answers)
 
 
 def again_and_again(seconds: float, clock: Callable[[], float] = time.monotonic) -> Callable[[Evidence], Round | None]:
@@ -104,12 +104,12 @@ def again_and_again(seconds: float, clock: Callable[[], float] = time.monotonic)
         ends.append(clock() + seconds)
         if clock() >= ends[0] or "node" not in evidence.scopes:  # a node by itself is nothing for the tcp engine
             return None
-        return Round("node", tuple(Group((name,)) for name in evidence.fabric.nodes), "burn-in")
+        return Round("node", tuple(RankGroup((name,)) for name in evidence.fabric.nodes), "burn-in")
 
     return plan
 
 
-class Eye:
+class GpuSampler:
     """Samples the GPUs of the nodes of ``pool`` once a second, as a context; ``samples`` by node."""
 
     def __init__(self, pool: Pool) -> None:
@@ -118,7 +118,7 @@ class Eye:
         self._done = threading.Event()
         self._thread = threading.Thread(target=self._look, daemon=True)
 
-    def __enter__(self) -> Eye:  # noqa: PYI034 - Self came with Python 3.11
+    def __enter__(self) -> GpuSampler:  # noqa: PYI034 - Self came with Python 3.11
         self._thread.start()
         return self
 

@@ -12,7 +12,7 @@ from gpuops.bandwidth import (
     PRIOR,
     WITHOUT_NVLS,
     Efficiency,
-    Expected,
+    ExpectedBandwidth,
     Network,
     between_nodes,
     learn,
@@ -22,7 +22,7 @@ from gpuops.bandwidth import (
 from gpuops.collective.engines import Operation
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.fabric import Fabric
-from gpuops.isolation.rounds import Group
+from gpuops.isolation.rounds import RankGroup
 from gpuops.profile import NO_PROFILE, Profile
 
 _BITS_PER_BYTE = 8
@@ -43,14 +43,14 @@ class Expectations:
     size_bytes: int | None = None
     operation: Operation = "all_reduce"
 
-    def of(self, group: Group) -> Expected | None:
+    def of(self, group: RankGroup) -> ExpectedBandwidth | None:
         """What ``group`` should give, as the poorest of its nodes; None where nothing can be said of one of them."""
         profiles = {id(profile): profile for profile in map(self._alike.__getitem__, group.nodes)}.values()
         found = [self._of(group, profile) for profile in profiles]
         known = [each for each in found if each is not None]
         return min(known, key=lambda each: each.gb_per_s) if len(known) == len(found) else None
 
-    def to_judge_by(self, group: Group) -> float | None:
+    def to_judge_by(self, group: RankGroup) -> float | None:
         """The GB/s that a group's figure may be judged by; None where there is but a guess, or nothing."""
         expected = self.of(group)
         return expected.gb_per_s if expected and expected.may_fail else None
@@ -62,7 +62,7 @@ class Expectations:
         told = ((figure.gb_per_s, prior.of(figure.group)) for figure in figures)
         return replace(self, efficiency=learn((rate, e) for rate, e in told if rate is not None and e is not None))
 
-    def _of(self, group: Group, profile: Profile) -> Expected | None:
+    def _of(self, group: RankGroup, profile: Profile) -> ExpectedBandwidth | None:
         nodes = [self.fabric.nodes[name] for name in group.nodes]
         gpus = [len(group.gpus or node.gpus) for node in nodes]
         if group.variant == "no-p2p" or self.operation != "all_reduce":
@@ -90,14 +90,14 @@ class Expectations:
         """One profile for all nodes that expect the same: each host's own differs at least in its source."""
         seen: dict[str, Profile] = {}
         named = {name: self.profiles.get(name, NO_PROFILE) for name in self.fabric.nodes}
-        return {name: seen.setdefault(what_counts(profile), profile) for name, profile in named.items()}
+        return {name: seen.setdefault(bandwidth_key(profile), profile) for name, profile in named.items()}
 
     @functools.cached_property
     def _usual_rate(self) -> float:
         return statistics.mode([nic.gb_per_s for node in self.fabric.nodes.values() for nic in node.nics] or [0.0])
 
 
-def what_counts(profile: Profile) -> str:
+def bandwidth_key(profile: Profile) -> str:
     """All that a profile says about bandwidth between GPUs, as one text: equal for profiles that expect the same."""
     read = sorted((key, known.value) for key, known in profile.values.items() if key.startswith(_READ))
     return f"{profile.name} {read}"

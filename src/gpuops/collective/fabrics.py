@@ -8,7 +8,7 @@ from typing import Any
 from gpuops.collective.pool import Pool
 from gpuops.facts import Facts
 from gpuops.inventory import Host
-from gpuops.isolation.fabric import Fabric, Nic, Node
+from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.placement.shape import GpuShape, NodeShape, shape_of
 from gpuops.probes.network import ibnetdiscover
 from gpuops.probes.network.gids import gids
@@ -39,7 +39,7 @@ def fabric_of(hosts: Sequence[Host], facts: Mapping[str, Facts], leaves: Leaves 
     return Fabric({name: _node(shape, facts[name], order, leaves or {}) for name, shape in shapes.items()})
 
 
-def _node(shape: NodeShape, facts: Facts, order: Mapping[str, int], leaves: Leaves) -> Node:
+def _node(shape: NodeShape, facts: Facts, order: Mapping[str, int], leaves: Leaves) -> FabricNode:
     """Its NICs in the order of rails; the GPU that each serves stands at the same place, the others behind."""
     rates = {port.device: port.rate_gbps / _BITS_PER_BYTE for port in _ports(facts) if port.rate_gbps and _up(port)}
     first: dict[str, GpuShape] = {}
@@ -48,7 +48,7 @@ def _node(shape: NodeShape, facts: Facts, order: Mapping[str, int], leaves: Leav
             first.setdefault(gpu.nic, gpu)
     nics = sorted(
         (
-            Nic(
+            FabricNic(
                 name,
                 order[name] if gpu.rail is None else gpu.rail,
                 rates.get(name, 0.0),
@@ -59,7 +59,7 @@ def _node(shape: NodeShape, facts: Facts, order: Mapping[str, int], leaves: Leav
         key=lambda nic: nic.rail,
     )
     gpus = dict.fromkeys([*(first[nic.name].index for nic in nics), *(gpu.index for gpu in shape.gpus)])
-    return Node(shape.name, tuple(gpus), tuple(nics))
+    return FabricNode(shape.name, tuple(gpus), tuple(nics))
 
 
 def _ports(facts: Facts) -> tuple[IbPort, ...]:

@@ -13,19 +13,19 @@ from gpuops.collective.engines.nccl_tests.engine import NcclTestsEngine
 from gpuops.collective.engines.tcp import TcpEngine
 from gpuops.collective.expectations import Expectations
 from gpuops.collective.idleness.lease import Lease
-from gpuops.collective.idleness.monitor import Watch
+from gpuops.collective.idleness.monitor import IdleMonitor
 from gpuops.collective.idleness.proof import Allocation
 from gpuops.collective.network_tests.ladder import Ladder
-from gpuops.collective.network_tests.rungs import Failure
+from gpuops.collective.network_tests.rungs import NetworkFailure
 from gpuops.collective.pool import Pool
 from gpuops.collective.session import run
 from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.isolation import blame, next_round
-from gpuops.isolation.evidence import Accusation, Blame, Evidence
+from gpuops.isolation.evidence import Blame, BlamedPart, Evidence
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.node_evidence import Unfit, all_reduce, left_out, to_answers, unfit
-from gpuops.isolation.remedies import remedy
+from gpuops.isolation.remedies import fix_for
 from gpuops.isolation.rounds import Round, Scope
 from gpuops.profile import Profile
 
@@ -38,7 +38,7 @@ _TCP_SCOPES: tuple[Scope, ...] = ("rail", "group")  # a node's one network is it
 
 
 @dataclass(frozen=True)
-class Wish:
+class MeasureRequest:
     """What a user asks for. ``engine`` is one of `ENGINES`, or ``auto``; ``forced`` nodes are taken though busy.
 
     ``plan`` says what to measure next.
@@ -66,8 +66,8 @@ class Measurement:
     why: str
     left: Mapping[str, str]
     settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    failures: Sequence[Failure] = ()
-    lost: tuple[Accusation, ...] = ()
+    failures: Sequence[NetworkFailure] = ()
+    lost: tuple[BlamedPart, ...] = ()
     expect: Expectations | None = None
     interrupted: bool = False
 
@@ -91,11 +91,11 @@ class Measurement:
             for name in failure.nodes
             if failure.leaves and self.left.get(name, "").startswith(failure.rung)
         }
-        return failed | {found.part: Unfit("; ".join(found.evidence), remedy(found)) for found in self.lost}
+        return failed | {found.part: Unfit("; ".join(found.evidence), fix_for(found)) for found in self.lost}
 
 
 @dataclass(frozen=True)
-class Surroundings:
+class MeasureContext:
     """What is around the nodes: a scheduler that may be asked who has them, and the lease that it gives."""
 
     allocations: Callable[[Sequence[Host]], Mapping[str, Allocation]]
@@ -107,9 +107,9 @@ class Surroundings:
 
     def watch_over(
         self, pool: Pool, profiles: Mapping[str, Profile], forced: Collection[str], running: Sequence[Engine] = ()
-    ) -> Watch:
+    ) -> IdleMonitor:
         """The eye on ``pool``; ``forced`` nodes count as idle, and what is ``running`` makes nobody busy."""
-        return Watch(
+        return IdleMonitor(
             pool,
             profiles,
             forced,
@@ -121,7 +121,7 @@ class Surroundings:
 
 
 def measure(
-    pool: Pool, fabric: Fabric, profiles: Mapping[str, Profile], wish: Wish, around: Surroundings
+    pool: Pool, fabric: Fabric, profiles: Mapping[str, Profile], wish: MeasureRequest, around: MeasureContext
 ) -> Measurement:
     """Measure the nodes of ``pool`` that are proved idle, and put no load on the others.
 
@@ -151,10 +151,10 @@ def measure(
 def idle_nodes(
     pool: Pool,
     profiles: Mapping[str, Profile],
-    wish: Wish,
-    around: Surroundings,
+    wish: MeasureRequest,
+    around: MeasureContext,
     running: Sequence[Engine] = (),
-) -> Iterator[Watch]:
+) -> Iterator[IdleMonitor]:
     """Keep in ``pool`` the nodes that are proved idle, on lease meanwhile; what is ``running`` makes nobody busy."""
     watch = around.watch_over(pool, profiles, wish.forced, running)
     pool.leave({name: f"skipped: {found}" for name, found in watch.prove().items() if found.state != "idle"})
@@ -168,7 +168,7 @@ def _of(pool: Pool, fabric: Fabric) -> Fabric:
     return Fabric({name: fabric.nodes[name] for name in pool.hosts if name in fabric.nodes})
 
 
-def choose(pool: Pool, expect: Expectations, wish: Wish, tell: Callable[[str], None]) -> Engine:
+def choose(pool: Pool, expect: Expectations, wish: MeasureRequest, tell: Callable[[str], None]) -> Engine:
     """The engine asked for, opened; for ``auto`` the first that most nodes can run. Nodes that cannot run it leave."""
     names = ENGINES if wish.engine == "auto" else (wish.engine,)
     for name in names:
@@ -188,7 +188,7 @@ def _most_frequent(reasons: Collection[str]) -> str:
     return max(reasons, key=list(reasons).count)
 
 
-def _make(name: str, pool: Pool, expect: Expectations, wish: Wish) -> Engine:
+def _make(name: str, pool: Pool, expect: Expectations, wish: MeasureRequest) -> Engine:
     hosts, fabric = list(pool.hosts.values()), expect.fabric
     if name == "nccl":
         return NcclEngine(hosts, pool.reach, fabric, wish.load, Options(library=wish.library))
@@ -198,7 +198,7 @@ def _make(name: str, pool: Pool, expect: Expectations, wish: Wish) -> Engine:
 
 
 def _measured(
-    engine: Engine, pool: Pool, expect: Expectations, wish: Wish, watch: Watch, around: Surroundings
+    engine: Engine, pool: Pool, expect: Expectations, wish: MeasureRequest, watch: IdleMonitor, around: MeasureContext
 ) -> Measurement:
     tcp = isinstance(engine, TcpEngine)
     fabric = engine.fabric() if isinstance(engine, TcpEngine) else _of(pool, expect.fabric)

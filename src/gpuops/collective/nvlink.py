@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpuops.collective.pool import Pool
-from gpuops.collective.session import Look
+from gpuops.collective.session import Snapshot
 from gpuops.isolation.evidence import Evidence
-from gpuops.isolation.rounds import Group, Round, Variant
+from gpuops.isolation.rounds import RankGroup, Round, Variant
 from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
 
@@ -26,7 +26,7 @@ _VARIANTS: tuple[Variant, ...] = ("", "no-p2p")
 
 
 @dataclass(frozen=True)
-class Worth:
+class NvlinkGain:
     """One node's all-reduce bus bandwidth in GB/s with NVLink and without (``NCCL_P2P_DISABLE=1``)."""
 
     node: str
@@ -70,16 +70,16 @@ def next_round(evidence: Evidence) -> Round | None:
     nodes = [node.name for node in evidence.fabric.nodes.values() if len(node.gpus) > 1]
     if done >= len(_VARIANTS) or not nodes:
         return None
-    groups = tuple(Group((name,), variant=_VARIANTS[done]) for name in nodes)
+    groups = tuple(RankGroup((name,), variant=_VARIANTS[done]) for name in nodes)
     return Round("node", groups, "without NVLink" if _VARIANTS[done] else "with NVLink")
 
 
-def worth_of(evidence: Evidence) -> dict[str, Worth | Unknown]:
+def worth_of(evidence: Evidence) -> dict[str, NvlinkGain | Unknown]:
     """What NVLink is worth to each node's all-reduce; `Unknown` where one of the two was not measured."""
     return {name: _worth(name, evidence) for name in evidence.fabric.nodes}
 
 
-def _worth(name: str, evidence: Evidence) -> Worth | Unknown:
+def _worth(name: str, evidence: Evidence) -> NvlinkGain | Unknown:
     figures = [f for measured in evidence.rounds for f in measured.figures if f.group.nodes == (name,)]
     found = {figure.group.variant: figure for figure in figures}
     for variant in _VARIANTS:
@@ -88,7 +88,7 @@ def _worth(name: str, evidence: Evidence) -> Worth | Unknown:
             what = "without NVLink" if variant else "with NVLink"
             why = (figure.detail or figure.trouble) if figure else "one GPU"
             return Unknown(f"not measured {what}: {why or 'no figure'}")
-    return Worth(name, *(found[variant].gb_per_s or 0.0 for variant in _VARIANTS))
+    return NvlinkGain(name, *(found[variant].gb_per_s or 0.0 for variant in _VARIANTS))
 
 
 def training(row: RowName, python: str, model: Model, timeout_seconds: float) -> Command:
@@ -122,7 +122,7 @@ def _training(told: dict[str, Any]) -> Training | Unknown:
 
 
 def train(
-    pool: Pool, look: Callable[[Collection[str]], Look], python: str, model: Model, seconds: float
+    pool: Pool, look: Callable[[Collection[str]], Snapshot], python: str, model: Model, seconds: float
 ) -> dict[str, dict[RowName, Training | Unknown]]:
     """Each row on every node of ``pool``, the nodes side by side; no row takes longer than ``seconds``.
 

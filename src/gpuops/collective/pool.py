@@ -12,7 +12,7 @@ from gpuops.inventory import Host
 from gpuops.probing import Probe
 from gpuops.shell import Completed, Question
 from gpuops.transport.agent import AgentTransport
-from gpuops.transport.connections import Reach, hang_up
+from gpuops.transport.connections import Connector, hang_up
 
 T = TypeVar("T")
 
@@ -23,7 +23,7 @@ class Pool:
     A node leaves with a reason, which is kept in ``left``, and never comes back.
     """
 
-    def __init__(self, hosts: Iterable[Host], reach: Reach, fanout: int = FANOUT) -> None:
+    def __init__(self, hosts: Iterable[Host], reach: Connector, fanout: int = FANOUT) -> None:
         self.hosts: dict[str, Host] = {host.name: host for host in hosts}
         self.left: dict[str, str] = {}
         self._fanout = fanout

@@ -8,8 +8,8 @@ from dataclasses import dataclass, field, replace
 
 from gpuops.collective.engines import Engine
 from gpuops.errors import Interrupted
-from gpuops.isolation.evidence import Accusation, Evidence, Kind, Measured
-from gpuops.isolation.rounds import Group, Round
+from gpuops.isolation.evidence import BlamedPart, Evidence, Kind, Measured
+from gpuops.isolation.rounds import RankGroup, Round
 
 _JUST_NOW_SECONDS = 1.0
 Counters = Mapping[str, Mapping[str, int]]
@@ -17,7 +17,7 @@ Counters = Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
-class Look:
+class Snapshot:
     """What was seen of nodes just before or after a round: who may not be disturbed and why, and their counters."""
 
     busy: Mapping[str, str] = field(default_factory=dict)
@@ -25,7 +25,7 @@ class Look:
 
 
 @dataclass(frozen=True)
-class Result:
+class SessionResult:
     """A session's evidence, the nodes that left on the way with the reasons, and whether it was cut short.
 
     ``lost`` accuses those of them that were gone from a round before they were gone themselves: all that they had a
@@ -34,7 +34,7 @@ class Result:
 
     evidence: Evidence
     left: Mapping[str, str]
-    lost: tuple[Accusation, ...] = ()
+    lost: tuple[BlamedPart, ...] = ()
     interrupted: bool = False
 
 
@@ -43,18 +43,18 @@ def run(
     evidence: Evidence,
     *,
     plan: Callable[[Evidence], Round | None],
-    look: Callable[[Collection[str]], Look],
-    expect: Callable[[Group], float | None],
+    look: Callable[[Collection[str]], Snapshot],
+    expect: Callable[[RankGroup], float | None],
     watch: Callable[[Evidence, Round], None] = lambda _evidence, _planned: None,
-) -> Result:
+) -> SessionResult:
     """Measure what ``plan`` asks for, until it asks for nothing more.
 
     Just before each round ``look`` proves that its nodes are idle: one that is not leaves, and the round is planned
     anew without it. ``watch`` hears of each round before it starts. On Ctrl-C what is known by then is the result.
     """
     left: dict[str, str] = {}
-    lost: list[Accusation] = []
-    seen = _Seen()
+    lost: list[BlamedPart] = []
+    seen = _LastSnapshot()
     try:
         while (planned := plan(evidence)) is not None:
             watch(evidence, planned)
@@ -63,37 +63,37 @@ def run(
             if before.busy:
                 left |= before.busy
                 lost += _lost(evidence, before.busy)
-                evidence, seen = evidence.without(before.busy), _Seen()
+                evidence, seen = evidence.without(before.busy), _LastSnapshot()
                 continue
             figures = engine.measure(planned)
-            seen = _Seen(look(nodes), frozenset(nodes), time.monotonic())
+            seen = _LastSnapshot(look(nodes), frozenset(nodes), time.monotonic())
             grown = _grown(before.counters, seen.look.counters)
             known = {group: found for group in planned.groups if (found := expect(group)) is not None}
             rounds = (*evidence.rounds, Measured(planned, figures, grown))
             evidence = replace(evidence, rounds=rounds, expected={**evidence.expected, **known})
     except (KeyboardInterrupt, Interrupted):
-        return Result(evidence, left, tuple(lost), interrupted=True)
-    return Result(evidence, left, tuple(lost))
+        return SessionResult(evidence, left, tuple(lost), interrupted=True)
+    return SessionResult(evidence, left, tuple(lost))
 
 
-def _lost(evidence: Evidence, busy: Mapping[str, str]) -> Iterator[Accusation]:
+def _lost(evidence: Evidence, busy: Mapping[str, str]) -> Iterator[BlamedPart]:
     """Of the nodes that may not be disturbed any more, those that were missing in the last round already."""
     last = evidence.rounds[-1].figures if evidence.rounds else ()
     missed = {name: figure for figure in last for name in figure.absent}
     for name, why in busy.items():
         if name in missed and (kind := _LOST.get(missed[name].trouble)):
             words = missed[name].detail or "it was missing in a round"
-            yield Accusation(name, kind, evidence=(words, why))
+            yield BlamedPart(name, kind, evidence=(words, why))
 
 
 _LOST: Mapping[str, Kind] = {"hang": "hang", "unreachable": "unreachable"}
 
 
 @dataclass(frozen=True)
-class _Seen:
+class _LastSnapshot:
     """The look after a round, which also serves the next where that follows at once with no other nodes."""
 
-    look: Look = field(default_factory=Look)
+    look: Snapshot = field(default_factory=Snapshot)
     nodes: frozenset[str] = frozenset()
     at: float = 0.0
 

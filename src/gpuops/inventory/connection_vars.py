@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Iterator, Mapping
 from typing import Any
 
-from gpuops.document import Node
+from gpuops.document import YamlNode
 from gpuops.errors import DocumentError, did_you_mean
 from gpuops.inventory.host import Connection
 from gpuops.inventory.names import check_host, check_user
@@ -26,22 +26,22 @@ _HOP = re.compile(r"(?:ssh://)?[\w.@:%\[\]][\w.@:%\[\]+-]*")
 _UNSAFE_HOST_KEYS = {"stricthostkeychecking": ("no", "off"), "userknownhostsfile": ("/dev/null",)}
 
 
-def read_address(node: Node, key: str) -> str:
+def read_address(node: YamlNode, key: str) -> str:
     """A name or an IP address."""
     return check_host(word(node, key), node.where, key)
 
 
-def read_port(node: Node, key: str) -> int:
+def read_port(node: YamlNode, key: str) -> int:
     """A TCP port."""
     return readable(node, key).integer(key, low=1, high=65535)
 
 
-def read_user(node: Node, key: str) -> str:
+def read_user(node: YamlNode, key: str) -> str:
     """A login name."""
     return check_user(word(node, key), node.where)
 
 
-def read_connection(node: Node, key: str) -> Connection:
+def read_connection(node: YamlNode, key: str) -> Connection:
     """Our own way to reach the host; a way that gpuops lacks is an error only when the host is used."""
     name = word(node, key).removeprefix("ansible.builtin.")
     if name not in _CONNECTIONS:
@@ -50,7 +50,7 @@ def read_connection(node: Node, key: str) -> Connection:
     return _CONNECTIONS[name]
 
 
-def read_key_file(node: Node, key: str) -> str:
+def read_key_file(node: YamlNode, key: str) -> str:
     """The path of a private key, with ``~`` resolved."""
     path = os.path.expanduser(word(node, key))  # noqa: PTH111 - pathlib would raise where there is no home
     if path.startswith("-"):
@@ -58,19 +58,19 @@ def read_key_file(node: Node, key: str) -> str:
     return path
 
 
-def read_python(node: Node, key: str) -> str | None:
+def read_python(node: YamlNode, key: str) -> str | None:
     """The node's interpreter; None where Ansible would look for one itself."""
     if node.scalar is not None and (node.scalar in _AUTOMATIC_PYTHON or "ansible_playbook_python" in node.scalar):
         return None
     return word(node, key)
 
 
-def read_become(node: Node, key: str) -> bool:
+def read_become(node: YamlNode, key: str) -> bool:
     """Whether root may be used there."""
     return readable(node, key).boolean(f"{key}: true or false")
 
 
-REACH: tuple[tuple[str, tuple[str, ...], Callable[[Node, str], Any]], ...] = (
+REACH: tuple[tuple[str, tuple[str, ...], Callable[[YamlNode, str], Any]], ...] = (
     ("address", ("ansible_host", "ansible_ssh_host"), read_address),
     ("port", ("ansible_port", "ansible_ssh_port"), read_port),
     ("user", ("ansible_user", "ansible_ssh_user"), read_user),
@@ -95,14 +95,14 @@ SECRET_NAMES = frozenset((*SECRETS["password"], *SECRETS["become_password"], *_S
 _ONLY_BECOME = {"ansible_become_method": ("sudo", "ansible.builtin.sudo"), "ansible_become_user": ("root",)}
 
 
-def warn_of_become(nodes: Mapping[str, Node]) -> Iterator[tuple[str, str]]:
+def warn_of_become(nodes: Mapping[str, YamlNode]) -> Iterator[tuple[str, str]]:
     """Variables that ask for another way to become root than gpuops has, each with what to warn about."""
     for key, allowed in _ONLY_BECOME.items():
         if key in nodes and nodes[key].scalar not in allowed:
             yield key, f'{nodes[key].where}: {key} is ignored; gpuops knows only "{allowed[0]}"'
 
 
-def read_secret(node: Node, key: str) -> tuple[Secret | None, str]:
+def read_secret(node: YamlNode, key: str) -> tuple[Secret | None, str]:
     """The secret, if it is readable here, and what to warn about."""
     if opaque(node):
         return None, f"{node.where}: {key} is {opaque(node)}, which only Ansible can read; let gpuops ask for it"
@@ -111,7 +111,7 @@ def read_secret(node: Node, key: str) -> tuple[Secret | None, str]:
     ), f"{node.where}: {key} is written in clear text; better let gpuops ask for it"
 
 
-def read_ssh_args(nodes: Mapping[str, Node]) -> tuple[dict[str, Any], list[str]]:
+def read_ssh_args(nodes: Mapping[str, YamlNode]) -> tuple[dict[str, Any], list[str]]:
     """ProxyJump, ProxyCommand and what else is given to ssh; the first of each kind counts, as in ssh itself."""
     fields: dict[str, Any] = {}
     warnings: list[str] = []
@@ -130,7 +130,7 @@ def read_ssh_args(nodes: Mapping[str, Node]) -> tuple[dict[str, Any], list[str]]
     return {**{k: v for k, v in fields.items() if v}, **({"ssh_args": tuple(rest)} if rest else {})}, warnings
 
 
-def _split(node: Node, key: str) -> list[str]:
+def _split(node: YamlNode, key: str) -> list[str]:
     try:
         return shlex.split(readable(node, key).text(key))
     except ValueError as error:
@@ -150,7 +150,7 @@ def _options(words: list[str]) -> Iterator[tuple[str, str]]:
             yield "", item
 
 
-def _hop(name: str, value: str, node: Node, key: str) -> str:
+def _hop(name: str, value: str, node: YamlNode, key: str) -> str:
     if value.lower() == "none":
         return ""
     if name == "proxyjump" and not all(_HOP.fullmatch(hop) for hop in value.split(",")):

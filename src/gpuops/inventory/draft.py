@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpuops.document import Node, Where
+from gpuops.document import Where, YamlNode
 from gpuops.errors import DocumentError
 from gpuops.inventory.names import check_group, check_host, expand, split_port
 
@@ -19,7 +19,7 @@ class DraftGroup:
     origin: Where
     hosts: dict[str, None] = field(default_factory=dict)
     children: dict[str, Where] = field(default_factory=dict)
-    vars: dict[str, Node] = field(default_factory=dict)
+    vars: dict[str, YamlNode] = field(default_factory=dict)
 
 
 @dataclass
@@ -27,7 +27,7 @@ class DraftHost:
     """A host so far: where it is named first, and its inline variables."""
 
     origin: Where
-    vars: dict[str, Node] = field(default_factory=dict)
+    vars: dict[str, YamlNode] = field(default_factory=dict)
 
 
 class Draft:
@@ -52,12 +52,12 @@ class Draft:
             raise DocumentError(where, '"all" holds every group and cannot be under one')
         self.groups[parent].children.setdefault(name, where)
 
-    def host(self, group: str, pattern: str, where: Where, variables: Mapping[str, Node] | None = None) -> None:
+    def host(self, group: str, pattern: str, where: Where, variables: Mapping[str, YamlNode] | None = None) -> None:
         """Put every host that ``pattern`` stands for into ``group``, with the variables given there."""
         bare, port = split_port(pattern, where)
         given = dict(variables or {})
         if port is not None:
-            given = {"ansible_port": Node(where, "tag:yaml.org,2002:int", str(port)), **given}
+            given = {"ansible_port": YamlNode(where, "tag:yaml.org,2002:int", str(port)), **given}
         for name in expand(bare, where):
             if name not in self.hosts:
                 self.hosts[check_host(name, where)] = DraftHost(where)

@@ -6,11 +6,11 @@ import copy
 from collections.abc import Iterator
 from typing import Any
 
-from gpuops.document import Node, Where, parse
+from gpuops.document import Where, YamlNode, parse
 from gpuops.errors import DocumentError
 
 
-def with_member(text: str, file: str, group: str, host: str) -> str:
+def add_host_to_group(text: str, file: str, group: str, host: str) -> str:
     """The inventory ``text`` with ``host`` as the last one under ``group``; the same text where it is there already.
 
     `DocumentError` where the group is not in it, or is written in a way to which no line can be added.
@@ -30,7 +30,7 @@ def with_member(text: str, file: str, group: str, host: str) -> str:
     return grown
 
 
-def _groups(node: Node, name: str) -> Iterator[Node]:
+def _groups(node: YamlNode, name: str) -> Iterator[YamlNode]:
     """The groups called ``name`` that have something in them, at any depth."""
     for key, group in (node.entries or {}).items():
         if key == name and group.entries:
@@ -39,7 +39,7 @@ def _groups(node: Node, name: str) -> Iterator[Node]:
             yield from _groups(group.entries["children"], name)
 
 
-def _inserted(text: str, group: Node, hosts: Node, host: str) -> str | None:
+def _inserted(text: str, group: YamlNode, hosts: YamlNode, host: str) -> str | None:
     """The text with one line more; None where the hosts are not written a line each."""
     lines = text.splitlines(keepends=True)
     if hosts.empty:
@@ -67,12 +67,12 @@ def _end(lines: list[str], key: Where) -> int:
     return end
 
 
-def _with(root: Node, group: str, host: str) -> Any:
+def _with(root: YamlNode, group: str, host: str) -> Any:
     """What the inventory should be afterwards."""
     wanted = copy.deepcopy(root)
     found = next(_groups(wanted, group)).map()
-    entries = {**(found["hosts"].entries or {}), host: Node(root.where, "tag:yaml.org,2002:null")}
-    found["hosts"] = Node(root.where, "tag:yaml.org,2002:map", entries=entries)
+    entries = {**(found["hosts"].entries or {}), host: YamlNode(root.where, "tag:yaml.org,2002:null")}
+    found["hosts"] = YamlNode(root.where, "tag:yaml.org,2002:map", entries=entries)
     return wanted.plain()
 
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 from types import MappingProxyType
 from typing import Any
 
-from gpuops.document import Node
+from gpuops.document import YamlNode
 from gpuops.errors import DocumentError
 from gpuops.inventory.host import GpuCable, Port, Power, Psu
 from gpuops.inventory.names import range_values
@@ -18,12 +18,12 @@ _PORT_RANGE = re.compile(r"([\w.-]*)\[([^\[\]]*)\]([\w.-]*)")
 _PORT_NAME = re.compile(r"\w[\w.-]*")
 
 
-def read_word(node: Node, key: str) -> str:
+def read_word(node: YamlNode, key: str) -> str:
     """The value of ``profile`` or ``rack``."""
     return word(node, key)
 
 
-def read_fabric(node: Node, key: str) -> Mapping[str, Port]:
+def read_fabric(node: YamlNode, key: str) -> Mapping[str, Port]:
     """Ports by the name of their RDMA device; ``mlx5_[0:7]`` names many, and ``{index}`` is then each one's number."""
     ports: dict[str, Port] = {}
     for pattern, entry in readable(node, key).map(key).items():
@@ -40,7 +40,7 @@ def read_fabric(node: Node, key: str) -> Mapping[str, Port]:
     return MappingProxyType(ports)
 
 
-def _port(node: Node, index: str, inside: str) -> Port:
+def _port(node: YamlNode, index: str, inside: str) -> Port:
     entry = {key: _numbered(value, index) for key, value in node.only(("rail", "leaf"), inside).items()}
     return Port(
         rail=readable(entry["rail"], "rail").integer("a rail", low=0, high=1023) if "rail" in entry else None,
@@ -48,7 +48,7 @@ def _port(node: Node, index: str, inside: str) -> Port:
     )
 
 
-def _numbered(node: Node, index: str) -> Node:
+def _numbered(node: YamlNode, index: str) -> YamlNode:
     """The scalar with ``{index}`` filled in: the number of the port in its range, without leading zeros."""
     if not index or node.scalar is None or "{index}" not in node.scalar:
         return node
@@ -56,7 +56,7 @@ def _numbered(node: Node, index: str) -> Node:
     return replace(node, scalar=node.scalar.replace("{index}", number))
 
 
-def read_power(node: Node, key: str) -> Power:
+def read_power(node: YamlNode, key: str) -> Power:
     """The power supplies, the CPU's share and how each GPU is cabled."""
     entry = readable(node, key).only(("psus", "cpu_watts", "gpu_cables"), f"under {key}")
     return Power(
@@ -66,7 +66,7 @@ def read_power(node: Node, key: str) -> Power:
     )
 
 
-def _psu(node: Node) -> Psu:
+def _psu(node: YamlNode) -> Psu:
     entry = _complete(node, ("watts",), ("count", "rating", "atx3"), "a power supply")
     return Psu(
         watts=_count(entry["watts"], "watts", 10_000),
@@ -76,7 +76,7 @@ def _psu(node: Node) -> Psu:
     )
 
 
-def _cable(node: Node) -> GpuCable:
+def _cable(node: YamlNode) -> GpuCable:
     entry = _complete(node, ("gpu", "sockets", "type"), ("independent",), "a GPU's cable")
     alone = entry.get("independent")
     return GpuCable(
@@ -87,7 +87,7 @@ def _cable(node: Node) -> GpuCable:
     )
 
 
-def _complete(node: Node, needed: tuple[str, ...], optional: tuple[str, ...], what: str) -> dict[str, Node]:
+def _complete(node: YamlNode, needed: tuple[str, ...], optional: tuple[str, ...], what: str) -> dict[str, YamlNode]:
     entry = readable(node, what).only(needed + optional, f"in {what}")
     for key in needed:
         if key not in entry:
@@ -95,11 +95,11 @@ def _complete(node: Node, needed: tuple[str, ...], optional: tuple[str, ...], wh
     return entry
 
 
-def _count(node: Node, what: str, high: int) -> int:
+def _count(node: YamlNode, what: str, high: int) -> int:
     return readable(node, what).integer(what, low=1, high=high)
 
 
-def read_expect(node: Node, key: str) -> Mapping[str, Any]:
+def read_expect(node: YamlNode, key: str) -> Mapping[str, Any]:
     """What this host shall have instead of its profile's numbers: ``{"gpu.count": 4}``, from dotted or nested keys."""
     found: dict[str, Any] = {}
     for name, leaf in _leaves(readable(node, key), ""):
@@ -109,7 +109,7 @@ def read_expect(node: Node, key: str) -> Mapping[str, Any]:
     return MappingProxyType(found)
 
 
-def _leaves(node: Node, prefix: str) -> Iterator[tuple[str, Node]]:
+def _leaves(node: YamlNode, prefix: str) -> Iterator[tuple[str, YamlNode]]:
     for key, value in node.map().items():
         if not all(re.fullmatch(r"[\w-]+", part) for part in key.split(".")):
             raise DocumentError(
@@ -121,7 +121,7 @@ def _leaves(node: Node, prefix: str) -> Iterator[tuple[str, Node]]:
             yield prefix + key, value
 
 
-def _plain(node: Node, what: str) -> Any:
+def _plain(node: YamlNode, what: str) -> Any:
     """A scalar or a list of scalars; a number that another reader would write otherwise may be a version: refused."""
     if node.items is not None:
         return tuple(_plain(item, what) for item in node.items)
@@ -133,7 +133,7 @@ def _plain(node: Node, what: str) -> Any:
     return value if isinstance(value, (bool, int, float)) else word(node, what)
 
 
-DECLARED: Mapping[str, Callable[[Node, str], Any]] = {
+DECLARED: Mapping[str, Callable[[YamlNode, str], Any]] = {
     "profile": read_word,
     "rack": read_word,
     "fabric": read_fabric,

@@ -8,7 +8,7 @@ import shlex
 import warnings
 from typing import Any
 
-from gpuops.document import Node, Where
+from gpuops.document import Where, YamlNode
 from gpuops.errors import DocumentError, did_you_mean
 from gpuops.inventory.draft import Draft
 
@@ -67,7 +67,7 @@ class _Reader:
     def host(self, line: str, where: Where) -> None:
         words = self.words(line, where)
         self.once(words[0][0], where)
-        given: dict[str, Node] = {}
+        given: dict[str, YamlNode] = {}
         for word, place in words[1:]:
             key, equals, value = word.partition("=")
             if not equals or not key:
@@ -122,7 +122,7 @@ class _Reader:
                 raise DocumentError(where, f'{section} speaks of an unknown group "{name}"{hint}')
 
 
-def literal(text: str, where: Where) -> Node:
+def literal(text: str, where: Where) -> YamlNode:
     """A value as Ansible reads it in INI: a Python literal where it is one, else the text itself."""
     try:
         with warnings.catch_warnings():
@@ -133,16 +133,16 @@ def literal(text: str, where: Where) -> Node:
     if value is ...:
         value = text
     if isinstance(value, (int, float)) and not isinstance(value, bool) and _PLAIN_NUMBER.fullmatch(text):
-        return Node(where, f"tag:yaml.org,2002:{_TAGS[type(value)]}", text)  # keeps 1.10 as it was written
+        return YamlNode(where, f"tag:yaml.org,2002:{_TAGS[type(value)]}", text)  # keeps 1.10 as it was written
     return node_of(value, where)
 
 
-def node_of(value: Any, where: Where) -> Node:
+def node_of(value: Any, where: Where) -> YamlNode:
     """A Python value as a document's node."""
     if isinstance(value, dict):
         entries = {str(key): node_of(item, where) for key, item in value.items()}
-        return Node(where, "tag:yaml.org,2002:map", entries=entries, keys=dict.fromkeys(entries, where))
+        return YamlNode(where, "tag:yaml.org,2002:map", entries=entries, keys=dict.fromkeys(entries, where))
     if isinstance(value, (list, tuple, set)):
-        return Node(where, "tag:yaml.org,2002:seq", items=[node_of(item, where) for item in value])
+        return YamlNode(where, "tag:yaml.org,2002:seq", items=[node_of(item, where) for item in value])
     text = value.decode(errors="replace") if isinstance(value, bytes) else str(value)
-    return Node(where, f"tag:yaml.org,2002:{_TAGS.get(type(value), 'str')}", text, quoted=isinstance(value, str))
+    return YamlNode(where, f"tag:yaml.org,2002:{_TAGS.get(type(value), 'str')}", text, quoted=isinstance(value, str))

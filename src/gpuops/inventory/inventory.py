@@ -19,7 +19,7 @@ from gpuops.inventory.host import Host
 from gpuops.inventory.ini_source import read as read_ini
 from gpuops.inventory.names import unfold
 from gpuops.inventory.patterns import select, split
-from gpuops.inventory.resolving import Settling, check_addresses
+from gpuops.inventory.resolving import InventoryResolver, check_addresses
 from gpuops.inventory.yaml_source import read as read_yaml
 from gpuops.secret import Secret
 
@@ -72,7 +72,7 @@ class Inventory:
 
     @classmethod
     def _settled(cls, draft: Draft, folder: Path) -> Inventory:
-        settled = Settling(draft, folder)
+        settled = InventoryResolver(draft, folder)
         check_addresses(settled.hosts)
         return cls(settled.hosts, settled.groups, settled.warnings)
 

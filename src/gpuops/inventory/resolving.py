@@ -14,7 +14,7 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any
 
-from gpuops.document import Node
+from gpuops.document import YamlNode
 from gpuops.errors import DocumentError
 from gpuops.inventory.draft import Draft, DraftHost
 from gpuops.inventory.group import Group
@@ -30,12 +30,12 @@ class _Layers:
     """What hosts of the same groups share: their merged variables, and those that a merge group by group gets wrong."""
 
     groups: tuple[str, ...]
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, YamlNode]
     plain: dict[str, Any]
     shadowed: Mapping[str, Any]
 
 
-class Settling:
+class InventoryResolver:
     """Settles one draft; ``hosts`` and ``groups`` are the result, ``warnings`` what a person should know."""
 
     def __init__(self, draft: Draft, folder: Path) -> None:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from gpuops.document import Node
+from gpuops.document import YamlNode
 from gpuops.errors import DocumentError
 
 
@@ -10,7 +10,7 @@ class OpaqueError(DocumentError):
     """A value that gpuops needs is a template or is encrypted."""
 
 
-def opaque(node: Node) -> str:
+def opaque(node: YamlNode) -> str:
     """What makes the scalar unreadable here (``a template``, ``!vault``), or an empty text."""
     if node.tag == "!unsafe":
         return ""
@@ -19,14 +19,14 @@ def opaque(node: Node) -> str:
     return "a template" if node.scalar and ("{{" in node.scalar or "{%" in node.scalar) else ""
 
 
-def readable(node: Node, what: str) -> Node:
+def readable(node: YamlNode, what: str) -> YamlNode:
     """The node itself, if gpuops can read it."""
     if opaque(node):
         raise OpaqueError(node.where, f"{what} is {opaque(node)}, which only Ansible can read; give a plain value")
     return node
 
 
-def word(node: Node, what: str) -> str:
+def word(node: YamlNode, what: str) -> str:
     """A printable text of one line."""
     text = readable(node, what).word(what)
     if not text or not text.isprintable():

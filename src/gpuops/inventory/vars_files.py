@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from pathlib import Path
 
-from gpuops.document import Node, parse, read_text
+from gpuops.document import YamlNode, parse, read_text
 
 _SUFFIXES = ("", ".yml", ".yaml", ".json")
 
@@ -17,15 +17,15 @@ class VarsFiles:
         self.warnings: list[str] = []
         self._found = {kind: _listing(folder / kind) for kind in ("group_vars", "host_vars")}
 
-    def read(self, kind: str, name: str) -> dict[str, Node]:
+    def read(self, kind: str, name: str) -> dict[str, YamlNode]:
         """The variables of a group or host: NAME, else NAME.yml, NAME.yaml, NAME.json; a folder's files one by one."""
         found = next((self._found[kind][name + s] for s in _SUFFIXES if name + s in self._found[kind]), None)
-        merged: dict[str, Node] = {}
+        merged: dict[str, YamlNode] = {}
         for path in _files(found) if found else ():
             merged |= self._read_file(path)
         return merged
 
-    def _read_file(self, path: Path) -> dict[str, Node]:
+    def _read_file(self, path: Path) -> dict[str, YamlNode]:
         text = read_text(path)
         if text.startswith("$ANSIBLE_VAULT;"):
             self.warnings.append(f"{path}:1:1: encrypted by ansible-vault, so its variables are left to Ansible")

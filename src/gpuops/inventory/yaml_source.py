@@ -4,12 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 
-from gpuops.document import Node, Where
+from gpuops.document import Where, YamlNode
 from gpuops.errors import DocumentError
 from gpuops.inventory.draft import Draft
 
 
-def read(root: Node, draft: Draft) -> None:
+def read(root: YamlNode, draft: Draft) -> None:
     """Add every group of the document to ``draft``."""
     if "plugin" in root.map("groups") and root.map()["plugin"].scalar is not None:
         raise DocumentError(root.keys["plugin"], "an inventory plugin's settings; gpuops reads plain inventories only")
@@ -17,7 +17,7 @@ def read(root: Node, draft: Draft) -> None:
         _read_group(draft, name, node, where)
 
 
-def _read_group(draft: Draft, name: str, node: Node, where: Where) -> None:
+def _read_group(draft: Draft, name: str, node: YamlNode, where: Where) -> None:
     group = draft.group(name, where)
     for part, inner in node.only(("hosts", "children", "vars"), f'under group "{name}"').items():
         if part == "vars":
@@ -30,10 +30,10 @@ def _read_group(draft: Draft, name: str, node: Node, where: Where) -> None:
                 _read_group(draft, key, value, place)
 
 
-def _names(node: Node, what: str) -> Iterator[tuple[str, Node, Where]]:
+def _names(node: YamlNode, what: str) -> Iterator[tuple[str, YamlNode, Where]]:
     """Each name with what is said of it; ``hosts: gpu01`` is one name, as in Ansible."""
     if node.scalar is not None and not node.empty:
-        yield node.word(what), Node(node.where, "tag:yaml.org,2002:null"), node.where
+        yield node.word(what), YamlNode(node.where, "tag:yaml.org,2002:null"), node.where
         return
     for name, value in node.map(what).items():
         if name in node.typed_keys:

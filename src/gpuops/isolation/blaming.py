@@ -7,11 +7,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator
 from typing import cast
 
-from gpuops.isolation.evidence import Accusation, Blame, Evidence, Kind
+from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Kind
 from gpuops.isolation.grouping import blame_groups
 from gpuops.isolation.parts import Part
 from gpuops.isolation.readings import Reading, Readings
-from gpuops.isolation.suspects import Charge, Suspicion, suspect
+from gpuops.isolation.suspects import Suspect, SuspectAnalysis, suspect
 
 _ALL_SLOW = 0.85
 """Below this share of what is expected, all pairs alike have a common fault; a model is not more exact."""
@@ -35,12 +35,12 @@ def blame(evidence: Evidence) -> Blame:
     )
 
 
-def _accusation(charge: Charge, readings: Readings, evidence: Evidence) -> Accusation:
+def _accusation(charge: Suspect, readings: Readings, evidence: Evidence) -> BlamedPart:
     fabric, name = readings.fabric, charge.part.name(readings.fabric)
     partners = tuple(dict.fromkeys(_partners(charge)))
     found, normal = _typical(charge.readings)
     said = (_told(charge, found, normal, partners, readings), *_comparison(charge.part, readings))
-    return Accusation(
+    return BlamedPart(
         name,
         _kind(charge),
         found,
@@ -52,13 +52,13 @@ def _accusation(charge: Charge, readings: Readings, evidence: Evidence) -> Accus
     )
 
 
-def _kind(charge: Charge) -> Kind:
+def _kind(charge: Suspect) -> Kind:
     if charge.level:
         return "slow"
     return cast("Kind", Counter(reading.figure.trouble or "hang" for reading in charge.readings).most_common(1)[0][0])
 
 
-def _partners(charge: Charge) -> Iterator[str]:
+def _partners(charge: Suspect) -> Iterator[str]:
     """The other nodes with which a node or NIC was at fault."""
     if charge.part.kind not in {"leaf", "uplink"}:
         yield from (n for r in charge.readings for n in r.figure.group.nodes if n != charge.part.owner)
@@ -76,7 +76,7 @@ def _typical(own: Iterable[Reading]) -> tuple[float | None, float | None]:
 
 
 def _told(
-    charge: Charge, found: float | None, normal: float | None, partners: tuple[str, ...], readings: Readings
+    charge: Suspect, found: float | None, normal: float | None, partners: tuple[str, ...], readings: Readings
 ) -> str:
     what = f"{found:.3g} of {normal:.3g} GB/s" if found and normal else _TROUBLES.get(_kind(charge), _kind(charge))
     part = charge.part
@@ -137,7 +137,7 @@ def _counted(name: str, evidence: Evidence) -> Iterator[str]:
         yield f"{counter.replace('_', ' ')} +{count} meanwhile"
 
 
-def _contention(suspicion: Suspicion) -> Iterator[str]:
+def _contention(suspicion: SuspectAnalysis) -> Iterator[str]:
     """Pairs that were slow once, and whose parts are well."""
     for reading in suspicion.unexplained:
         if reading.share:
@@ -149,7 +149,7 @@ def _pair(reading: Reading) -> str:
     return " and ".join(group.nodes) + (f" on rail {group.rail}" if group.rail is not None else "")
 
 
-def _unrepeated(suspicion: Suspicion) -> Iterator[str]:
+def _unrepeated(suspicion: SuspectAnalysis) -> Iterator[str]:
     """What came to nothing once, and accuses nobody."""
     for reading in suspicion.unexplained:
         if not reading.share:
@@ -157,8 +157,8 @@ def _unrepeated(suspicion: Suspicion) -> Iterator[str]:
             yield f"{_pair(reading)}: {what} in one round, and both were well with others"
 
 
-def _shared(suspicion: Suspicion) -> Iterator[str]:
-    rails: dict[int, list[Charge]] = {}
+def _shared(suspicion: SuspectAnalysis) -> Iterator[str]:
+    rails: dict[int, list[Suspect]] = {}
     for charge in suspicion.shared:
         rails.setdefault(charge.part.number, []).append(charge)
     for rail, charges in sorted(rails.items()):

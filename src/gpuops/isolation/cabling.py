@@ -7,14 +7,14 @@ import random
 from dataclasses import dataclass, replace
 
 from gpuops.errors import InputError
-from gpuops.isolation.fabric import Fabric, Nic, Node
+from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 
 LINE_GB_PER_S = 50.0
 """NDR InfiniBand and 400G Ethernet: 400 Gbit/s."""
 
 
 @dataclass(frozen=True)
-class Wiring:
+class Cabling:
     """How a simulated fabric is cabled.
 
     Every ``unit`` nodes share ``leaves`` leaves, which take the rails in equal shares: as many leaves as GPUs is a
@@ -36,13 +36,13 @@ class Wiring:
             raise InputError(f"{self.gpus} rails cannot be shared equally by {self.leaves} leaves of a unit")
 
 
-def wire(wiring: Wiring) -> Fabric:
+def build_fabric(wiring: Cabling) -> Fabric:
     """The fabric, nodes named ``gpu000`` onwards, leaves ``L0`` onwards in the order of the inventory's units."""
     return _wire(replace(wiring, oversubscription=1.0))
 
 
 @functools.lru_cache(maxsize=64)
-def _wire(wiring: Wiring) -> Fabric:
+def _wire(wiring: Cabling) -> Fabric:
     seats = list(range(wiring.nodes))
     if wiring.shuffled:
         random.Random(wiring.nodes).shuffle(seats)  # noqa: S311 - reproducible on purpose
@@ -55,19 +55,21 @@ def _wire(wiring: Wiring) -> Fabric:
     return Fabric({node.name: node for node in nodes})
 
 
-def _node(name: str, unit: int, wiring: Wiring) -> Node:
+def _node(name: str, unit: int, wiring: Cabling) -> FabricNode:
     rails = range(wiring.gpus)
     leaves = [f"L{unit * wiring.leaves + rail * wiring.leaves // wiring.gpus}" for rail in rails]
-    return Node(name, tuple(rails), tuple(Nic(f"mlx5_{rail}", rail, LINE_GB_PER_S, leaves[rail]) for rail in rails))
+    return FabricNode(
+        name, tuple(rails), tuple(FabricNic(f"mlx5_{rail}", rail, LINE_GB_PER_S, leaves[rail]) for rail in rails)
+    )
 
 
-def wire_unmapped(wiring: Wiring) -> Fabric:
+def wire_unmapped(wiring: Cabling) -> Fabric:
     """The same fabric as a user sees it who does not know the leaves."""
     return _wire_unmapped(replace(wiring, oversubscription=1.0))
 
 
 @functools.lru_cache(maxsize=64)
-def _wire_unmapped(wiring: Wiring) -> Fabric:
+def _wire_unmapped(wiring: Cabling) -> Fabric:
     nodes = _wire(wiring).nodes.values()
     bare = (replace(node, nics=tuple(replace(nic, leaf=None) for nic in node.nics)) for node in nodes)
     return Fabric({node.name: node for node in bare})

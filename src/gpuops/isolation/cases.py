@@ -6,9 +6,9 @@ import random
 from dataclasses import dataclass
 
 from gpuops.errors import InputError
-from gpuops.isolation.cabling import Wiring, wire, wire_unmapped
+from gpuops.isolation.cabling import Cabling, build_fabric, wire_unmapped
 from gpuops.isolation.fabric import Fabric
-from gpuops.isolation.faults import Fault, fabric_leaves, resolve
+from gpuops.isolation.faults import FabricFault, fabric_leaves, resolve
 from gpuops.isolation.simulation import QUIET, Disturbances, Simulation, Tenant
 
 MOST_FAULTS = 5
@@ -19,8 +19,8 @@ _ROUNDS_DISTURBED = 16  # other tenants come and go within the first rounds, whi
 class Case:
     """One fabric under test: what is wrong with it, and what makes that hard to see."""
 
-    wiring: Wiring
-    faults: tuple[Fault, ...] = ()
+    wiring: Cabling
+    faults: tuple[FabricFault, ...] = ()
     disturbances: Disturbances = QUIET
     mapped: bool = True
     tells_absent: bool = True
@@ -29,7 +29,7 @@ class Case:
     @property
     def fabric(self) -> Fabric:
         """The fabric as it is."""
-        return wire(self.wiring)
+        return build_fabric(self.wiring)
 
     @property
     def known(self) -> Fabric:
@@ -55,20 +55,20 @@ def draw_case(nodes: int, seed: int, *, gpus: int = 8, mapped: bool | None = Non
     """
     rng = random.Random(f"{nodes}/{gpus}/{seed}")  # noqa: S311 - reproducible on purpose
     wiring = _draw_wiring(nodes, gpus, rng)
-    faults = draw_faults(wire(wiring), rng.randint(0, min(MOST_FAULTS, nodes)), rng)
+    faults = draw_faults(build_fabric(wiring), rng.randint(0, min(MOST_FAULTS, nodes)), rng)
     tells_absent, coin = rng.random() < 0.5, rng.random() < 0.5
-    disturbances = draw_disturbances(wire(wiring), rng) if disturbed else QUIET
+    disturbances = draw_disturbances(build_fabric(wiring), rng) if disturbed else QUIET
     return Case(wiring, faults, disturbances, coin if mapped is None else mapped, tells_absent, seed)
 
 
-def _draw_wiring(nodes: int, gpus: int, rng: random.Random) -> Wiring:
+def _draw_wiring(nodes: int, gpus: int, rng: random.Random) -> Cabling:
     """Rail-optimised one time in two, else one or two leaves a unit; units of 16 or 32 nodes, or fewer where few."""
     unit = rng.choice((16, 32)) if nodes >= 64 else rng.choice((max(1, nodes // 4), max(1, nodes // 2)))
     leaves = rng.choice((gpus, gpus, 1, 2 if gpus % 2 == 0 else 1))
-    return Wiring(nodes, gpus, unit, leaves, rng.choice((1.0, 1.0, 1.5, 2.0)), shuffled=rng.random() < 0.25)
+    return Cabling(nodes, gpus, unit, leaves, rng.choice((1.0, 1.0, 1.5, 2.0)), shuffled=rng.random() < 0.25)
 
 
-def draw_faults(fabric: Fabric, count: int, rng: random.Random) -> tuple[Fault, ...]:
+def draw_faults(fabric: Fabric, count: int, rng: random.Random) -> tuple[FabricFault, ...]:
     """``count`` faults on different parts: 10 to 60 % slow, one in four hangs; one in four is on the leaf of another.
 
     `InputError` where the fabric has fewer parts.
@@ -80,7 +80,7 @@ def draw_faults(fabric: Fabric, count: int, rng: random.Random) -> tuple[Fault, 
         part = _draw_neighbour(fabric, parts[-1], rng) if parts and rng.random() < 0.25 else _draw_part(fabric, rng)
         if part not in parts:
             parts.append(part)
-    return tuple(Fault(part, None if rng.random() < 0.25 else rng.randint(10, 60)) for part in parts)
+    return tuple(FabricFault(part, None if rng.random() < 0.25 else rng.randint(10, 60)) for part in parts)
 
 
 def _draw_part(fabric: Fabric, rng: random.Random) -> str:

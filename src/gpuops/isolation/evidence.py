@@ -8,7 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Literal
 
 from gpuops.isolation.fabric import Fabric
-from gpuops.isolation.rounds import Figure, Group, Round, Scope
+from gpuops.isolation.rounds import GroupResult, RankGroup, Round, Scope
 
 Kind = Literal["slow", "hang", "unreachable", "wrong", "socket"]
 
@@ -18,7 +18,7 @@ class Measured:
     """One round that was run. ``counters`` are the errors that each NIC counted meanwhile, by part name, if above 0."""
 
     round: Round
-    figures: tuple[Figure, ...]
+    figures: tuple[GroupResult, ...]
     counters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
     __hash__ = object.__hash__  # by identity: figures are many, and what was learnt of them is remembered
@@ -42,7 +42,7 @@ class Evidence:
 
     fabric: Fabric
     rounds: tuple[Measured, ...] = ()
-    expected: Mapping[Group, float] = field(default_factory=dict)
+    expected: Mapping[RankGroup, float] = field(default_factory=dict)
     scopes: tuple[Scope, ...] = ("node", "rail", "pair", "group")
 
     def without(self, nodes: Collection[str]) -> Evidence:
@@ -55,7 +55,7 @@ class Evidence:
 
 
 @dataclass(frozen=True)
-class Accusation:
+class BlamedPart:
     """One part at fault, with GB/s found and expected, and the chain of evidence in words.
 
     ``alternatives`` are other parts that the same figures fit as well: the fault is in one of them.
@@ -79,7 +79,7 @@ class Blame:
     ``unclear`` says in words what could not be told and why; ``suspects`` are parts that need another round.
     """
 
-    accusations: tuple[Accusation, ...] = ()
+    accusations: tuple[BlamedPart, ...] = ()
     contention: tuple[str, ...] = ()
     suspects: tuple[str, ...] = ()
     unclear: tuple[str, ...] = ()

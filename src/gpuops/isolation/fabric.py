@@ -16,7 +16,7 @@ _MOST_GUESSED = 16
 
 
 @dataclass(frozen=True)
-class Nic:
+class FabricNic:
     """One RDMA device, or a plain network interface, with its line rate in GB/s. ``leaf`` None: not known."""
 
     name: str
@@ -26,14 +26,14 @@ class Nic:
 
 
 @dataclass(frozen=True)
-class Node:
+class FabricNode:
     """One node: the indices of its GPUs, and its NICs in the order of rails; GPU k is measured through ``nics[k]``."""
 
     name: str
     gpus: tuple[int, ...]
-    nics: tuple[Nic, ...]
+    nics: tuple[FabricNic, ...]
 
-    def nic(self, rail: int) -> Nic | None:
+    def nic(self, rail: int) -> FabricNic | None:
         """The NIC on ``rail``; None where this node has none there."""
         return next((nic for nic in self.nics if nic.rail == rail), None)
 
@@ -52,7 +52,7 @@ class Fabric:
     equal to itself.
     """
 
-    nodes: Mapping[str, Node]
+    nodes: Mapping[str, FabricNode]
 
     @functools.lru_cache(maxsize=16)  # noqa: B019 - bounded; the same one again
     def without(self, nodes: frozenset[str]) -> Fabric:

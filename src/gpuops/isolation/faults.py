@@ -30,7 +30,7 @@ _RAIL = re.compile(r"unit:(?P<unit>U[0-9]+)/rail(?P<rail>[0-9]+)", re.ASCII)
 
 
 @dataclass(frozen=True)
-class Fault:
+class FabricFault:
     """A part that is ``percent`` slow (1 to 99), or that hangs where ``percent`` is None."""
 
     part: str
@@ -51,7 +51,7 @@ class Fault:
 
 
 @dataclass(frozen=True)
-class Passage:
+class PartLocation:
     """What a part stands for: the node, GPU, rail, leaf or unit in its name, the others None."""
 
     node: str | None = None
@@ -61,22 +61,22 @@ class Passage:
     unit: str | None = None
 
 
-def parse_fault(text: str, fabric: Fabric) -> Fault:
+def parse_fault(text: str, fabric: Fabric) -> FabricFault:
     """A fault as it is typed: ``gpu017:mlx5_3:slow=30`` or ``leaf:L3:hang``; `InputError` says what is wrong."""
     match = _FAULT.fullmatch(text)
     if match is None:
         raise InputError(f'"{text}" is no fault: write PART:slow=PERCENT or PART:hang, such as gpu017:mlx5_3:slow=30')
     resolve(match["part"], fabric)
-    return Fault(match["part"], int(match["percent"]) if match["percent"] else None)
+    return FabricFault(match["part"], int(match["percent"]) if match["percent"] else None)
 
 
-def resolve(part: str, fabric: Fabric) -> Passage:
+def resolve(part: str, fabric: Fabric) -> PartLocation:
     """What ``part`` names in ``fabric``; `InputError` where there is no such part."""
     kind, _, name = part.partition(":")
     if kind == "leaf":
         known = fabric_leaves(fabric)
         if name in known:
-            return Passage(leaf=name)
+            return PartLocation(leaf=name)
         raise InputError(f"there is no leaf {name}{did_you_mean(name, known)}; this fabric has {len(known)}")
     if kind == "unit":
         return _unit_rail(part, fabric)
@@ -84,15 +84,15 @@ def resolve(part: str, fabric: Fabric) -> Passage:
     if node is None:
         raise InputError(f"there is no node {kind}{did_you_mean(kind, fabric.nodes)}; there are {len(fabric.nodes)}")
     if not name:
-        return Passage(node=kind)
-    gpus = {f"gpu{index}": Passage(node=kind, gpu=index) for index in node.gpus}
-    inside = gpus | {nic.name: Passage(node=kind, rail=nic.rail) for nic in node.nics}
+        return PartLocation(node=kind)
+    gpus = {f"gpu{index}": PartLocation(node=kind, gpu=index) for index in node.gpus}
+    inside = gpus | {nic.name: PartLocation(node=kind, rail=nic.rail) for nic in node.nics}
     if name not in inside:
         raise InputError(f"{kind} has no {name}{did_you_mean(name, inside)}; it has {', '.join(inside)}")
     return inside[name]
 
 
-def _unit_rail(part: str, fabric: Fabric) -> Passage:
+def _unit_rail(part: str, fabric: Fabric) -> PartLocation:
     match = _RAIL.fullmatch(part)
     if match is None or match["unit"] not in fabric.units or int(match["rail"]) not in fabric.rails:
         raise InputError(
@@ -101,7 +101,7 @@ def _unit_rail(part: str, fabric: Fabric) -> Passage:
         )
     if len(fabric.units) == 1:
         raise InputError(f"{part} joins nothing: all nodes are in one unit")
-    return Passage(unit=match["unit"], rail=int(match["rail"]))
+    return PartLocation(unit=match["unit"], rail=int(match["rail"]))
 
 
 def fabric_leaves(fabric: Fabric) -> tuple[str, ...]:
@@ -109,19 +109,19 @@ def fabric_leaves(fabric: Fabric) -> tuple[str, ...]:
     return tuple(dict.fromkeys(nic.leaf for node in fabric.nodes.values() for nic in node.nics if nic.leaf))
 
 
-def hiders(fault: Fault, faults: Iterable[Fault], fabric: Fabric) -> list[Fault]:
+def hiders(fault: FabricFault, faults: Iterable[FabricFault], fabric: Fabric) -> list[FabricFault]:
     """The other faults behind which ``fault`` does nothing: each transfer over its part also passes a part as bad."""
     here = resolve(fault.part, fabric)
     worse = [other for other in faults if other != fault and other.left <= fault.left]
     return [other for other in worse if _passes(here, resolve(other.part, fabric), fabric)]
 
 
-def _passes(inner: Passage, outer: Passage, fabric: Fabric) -> bool:
+def _passes(inner: PartLocation, outer: PartLocation, fabric: Fabric) -> bool:
     """Whether each transfer over ``inner`` passes ``outer`` too."""
     if inner.node is not None:
         only_two = inner.gpu is not None and outer.gpu is not None and len(fabric.nodes[inner.node].gpus) == 2
         on_leaf = inner.rail is not None and outer.leaf is not None and outer.leaf == _leaf(fabric, inner.node, inner)
-        return on_leaf or (outer.node == inner.node and (outer == Passage(node=inner.node) or only_two))
+        return on_leaf or (outer.node == inner.node and (outer == PartLocation(node=inner.node) or only_two))
     if inner.unit is not None:
         ends = list(fabric.units) if len(fabric.units) == 2 else [inner.unit]  # of two units all transfers pass both
         leaves = [_leaf(fabric, fabric.units[unit][0], inner) for unit in ends]
@@ -129,7 +129,7 @@ def _passes(inner: Passage, outer: Passage, fabric: Fabric) -> bool:
     return False
 
 
-def _leaf(fabric: Fabric, node: str, passage: Passage) -> str | None:
+def _leaf(fabric: Fabric, node: str, passage: PartLocation) -> str | None:
     """The leaf that the node's port on the passage's rail is cabled to."""
     nic = fabric.nodes[node].nic(-1 if passage.rail is None else passage.rail)
     return nic.leaf if nic else None

@@ -12,9 +12,9 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 
-from gpuops.isolation.evidence import Accusation, Blame, Evidence, Kind, Measured
-from gpuops.isolation.rounds import Figure, Group, Round
-from gpuops.isolation.suspects import Charge, Suspicion
+from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Kind, Measured
+from gpuops.isolation.rounds import GroupResult, RankGroup, Round
+from gpuops.isolation.suspects import Suspect, SuspectAnalysis
 from gpuops.isolation.within import blame as blame_within
 
 _SLOW = 0.85
@@ -25,7 +25,7 @@ _TIMES = 3
 _LEAVES = "which leaf each port is cabled to is not known (fabric:)"
 
 
-def spoiled(evidence: Evidence, suspicion: Suspicion) -> set[str]:
+def spoiled(evidence: Evidence, suspicion: SuspectAnalysis) -> set[str]:
     """The nodes that a group would be slow for, for what is known or suspected already."""
     fabric, inside = evidence.fabric, blame_within(evidence)
     named = {part.partition(":")[0] for a in inside.accusations for part in (a.part, *a.alternatives)}
@@ -36,7 +36,7 @@ def spoiled(evidence: Evidence, suspicion: Suspicion) -> set[str]:
     return named | {name for name, count in vague.items() if count > 2}
 
 
-def _nodes_behind(charge: Charge, suspicion: Suspicion) -> Iterator[str]:
+def _nodes_behind(charge: Suspect, suspicion: SuspectAnalysis) -> Iterator[str]:
     fabric = suspicion.readings.fabric
     for part in (charge.part, *charge.alternatives):
         if part.kind == "leaf":
@@ -47,7 +47,7 @@ def _nodes_behind(charge: Charge, suspicion: Suspicion) -> Iterator[str]:
             yield part.owner
 
 
-def next_group_round(evidence: Evidence, suspicion: Suspicion) -> Round | None:
+def next_group_round(evidence: Evidence, suspicion: SuspectAnalysis) -> Round | None:
     """The next round of groups; None where all is well, or known."""
     if "group" not in evidence.scopes:
         return None
@@ -58,35 +58,35 @@ def _rounds(evidence: Evidence) -> tuple[Measured, ...]:
     return tuple(measured for measured in evidence.rounds if measured.round.scope == "group")
 
 
-def _units(evidence: Evidence) -> tuple[Group, ...]:
+def _units(evidence: Evidence) -> tuple[RankGroup, ...]:
     """The groups of units, which come first where there are several."""
     first = _rounds(evidence)[:1]
     return first[0].round.groups if first and len(first[0].round.groups) > 1 else ()
 
 
-def _next_of_units(evidence: Evidence, suspicion: Suspicion) -> Round | None:
+def _next_of_units(evidence: Evidence, suspicion: SuspectAnalysis) -> Round | None:
     if not _rounds(evidence):
         bad = spoiled(evidence, suspicion)
         units = [tuple(name for name in block if name not in bad) for block in evidence.fabric.blocks]
-        groups = tuple(Group(names) for names in units if len(names) > 1)
+        groups = tuple(RankGroup(names) for names in units if len(names) > 1)
         return Round("group", groups, "each unit together") if len(groups) > 1 else None
     slow = tuple(unit for unit in _slow_units(evidence) if len(_runs(unit, evidence)) < _TIMES)
     return Round("group", slow, "units that were slow together, again") if slow else None
 
 
-def _slow_units(evidence: Evidence) -> list[Group]:
+def _slow_units(evidence: Evidence) -> list[RankGroup]:
     """The units that were slow whenever they ran."""
     return [unit for unit in _units(evidence) if all(_is_slow(run, evidence) for run in _runs(unit, evidence))]
 
 
-def _next_of_all(evidence: Evidence, suspicion: Suspicion) -> Round | None:
+def _next_of_all(evidence: Evidence, suspicion: SuspectAnalysis) -> Round | None:
     """All that are well together; again where that is slow, and then halves of it."""
     whole = _whole(evidence)
     if whole is None:
         bad = spoiled(evidence, suspicion).union(*(unit.nodes for unit in _slow_units(evidence)))
         names = tuple(name for block in evidence.fabric.blocks for name in block if name not in bad)
-        is_told = len(names) < 2 or Group(names) in _units(evidence)
-        return None if is_told else Round("group", (Group(names),), f"{len(names)} nodes together")
+        is_told = len(names) < 2 or RankGroup(names) in _units(evidence)
+        return None if is_told else Round("group", (RankGroup(names),), f"{len(names)} nodes together")
     if not _is_slow(whole, evidence):
         return None
     again = _runs(whole.group, evidence)
@@ -100,36 +100,36 @@ def _next_of_all(evidence: Evidence, suspicion: Suspicion) -> Round | None:
     return Round("group", halves.groups, f"which of {len(halves.suspects)} nodes is it? Each half with others")
 
 
-def _whole(evidence: Evidence) -> Figure | None:
+def _whole(evidence: Evidence) -> GroupResult | None:
     """The last run of all nodes together, if there was one: units and halves are several groups a round."""
     alone = [measured.figures[0] for measured in _rounds(evidence) if len(measured.figures) == 1]
     others = [figure for figure in alone if figure.group not in _units(evidence)]
     return others[-1] if others else None
 
 
-def _all_mapped(group: Group, evidence: Evidence) -> bool:
+def _all_mapped(group: RankGroup, evidence: Evidence) -> bool:
     """Whether all is known that the group's pairs passed; what they did not show may else be a leaf's fault."""
     return all(name in evidence.fabric.unit_of for name in group.nodes)
 
 
-def _runs(group: Group, evidence: Evidence) -> Sequence[Figure]:
+def _runs(group: RankGroup, evidence: Evidence) -> Sequence[GroupResult]:
     return _figures(_rounds(evidence)).get(group, ())
 
 
 @functools.lru_cache(maxsize=16)
-def _figures(rounds: tuple[Measured, ...]) -> dict[Group, list[Figure]]:
+def _figures(rounds: tuple[Measured, ...]) -> dict[RankGroup, list[GroupResult]]:
     """The figures of each group, the fastest group first."""
-    found: dict[Group, list[Figure]] = {}
+    found: dict[RankGroup, list[GroupResult]] = {}
     for figure in (figure for measured in rounds for figure in measured.figures):
         found.setdefault(figure.group, []).append(figure)
     return dict(sorted(found.items(), key=lambda item: -_best(item[1])))
 
 
-def _best(figures: Iterable[Figure]) -> float:
+def _best(figures: Iterable[GroupResult]) -> float:
     return max(figure.gb_per_s or 0.0 for figure in figures)
 
 
-def _is_slow(figure: Figure, evidence: Evidence) -> bool:
+def _is_slow(figure: GroupResult, evidence: Evidence) -> bool:
     """Whether the group is slower than expected, or than the best unit by itself where nothing is expected."""
     if figure.trouble == "error":
         return False
@@ -137,7 +137,7 @@ def _is_slow(figure: Figure, evidence: Evidence) -> bool:
     return bool(figure.trouble) or (normal is not None and (figure.gb_per_s or 0.0) < _SLOW * normal)
 
 
-def _normal(group: Group, evidence: Evidence) -> float | None:
+def _normal(group: RankGroup, evidence: Evidence) -> float | None:
     """GB/s that the group should give: as expected, else as the fastest other group of more than two nodes."""
     if group in evidence.expected:
         return evidence.expected[group]
@@ -150,18 +150,18 @@ class _Halves:
     """Where a bisection stands: who is still suspect, the groups that come next, and whether it ended."""
 
     suspects: tuple[str, ...]
-    groups: tuple[Group, ...]
+    groups: tuple[RankGroup, ...]
     done: bool = False
 
 
-def _bisect(evidence: Evidence, whole: Figure) -> _Halves:
+def _bisect(evidence: Evidence, whole: GroupResult) -> _Halves:
     """Follow the halves that were run so far."""
     suspects, well = whole.group.nodes, tuple[str, ...]()
     while len(suspects) > 1:
         middle = len(suspects) // 2
         parts = (suspects[:middle], suspects[middle:])
         half = len(well) // 2
-        groups = (Group((*parts[0], *well[:half])), Group((*parts[1], *well[half:])))
+        groups = (RankGroup((*parts[0], *well[:half])), RankGroup((*parts[1], *well[half:])))
         if min(len(group.nodes) for group in groups) < 2:
             return _Halves(suspects, (), done=True)
         runs = [_runs(group, evidence) for group in groups]
@@ -178,12 +178,12 @@ def _bisect(evidence: Evidence, whole: Figure) -> _Halves:
 def blame_groups(evidence: Evidence) -> Blame:
     """What groups show that pairs do not."""
     units, whole = list(_blame_units(evidence)), _blame_whole(evidence)
-    accusations = tuple(said for said in units if isinstance(said, Accusation))
+    accusations = tuple(said for said in units if isinstance(said, BlamedPart))
     unclear = tuple(said for said in units if isinstance(said, str))
     return Blame((*accusations, *whole.accusations), (), whole.suspects, (*unclear, *whole.unclear))
 
 
-def _blame_units(evidence: Evidence) -> Iterator[Accusation | str]:
+def _blame_units(evidence: Evidence) -> Iterator[BlamedPart | str]:
     """Units that stay slow together though their pairs are well: their leaves are, under the load of all ports."""
     for unit in _slow_units(evidence):
         runs, normal = _runs(unit, evidence), _normal(unit, evidence)
@@ -194,14 +194,14 @@ def _blame_units(evidence: Evidence) -> Iterator[Accusation | str]:
         else:
             also = tuple(f"leaf:{leaf}" for leaf in others)
             said = (told, "its pairs are well, and so are other units")
-            yield Accusation(f"leaf:{first}", _kind(runs[-1]), runs[-1].gb_per_s, normal, (), 1, said, also)
+            yield BlamedPart(f"leaf:{first}", _kind(runs[-1]), runs[-1].gb_per_s, normal, (), 1, said, also)
 
 
-def _told(figure: Figure, normal: float | None) -> str:
+def _told(figure: GroupResult, normal: float | None) -> str:
     return "never ended" if figure.trouble else f"{figure.gb_per_s or 0.0:.3g} of {normal or 0.0:.3g} GB/s"
 
 
-def _kind(figure: Figure) -> Kind:
+def _kind(figure: GroupResult) -> Kind:
     return "slow" if figure.trouble == "" or figure.trouble == "error" else figure.trouble  # noqa: PLR1714 - for mypy
 
 
@@ -218,7 +218,7 @@ def _blame_whole(evidence: Evidence) -> Blame:
     halves = _bisect(evidence, whole)
     if len(halves.suspects) == 1:
         said = (told, "only groups with this node are slow, though its pairs are well")
-        return Blame((Accusation(halves.suspects[0], _kind(whole), whole.gb_per_s, normal, evidence=said),))
+        return Blame((BlamedPart(halves.suspects[0], _kind(whole), whole.gb_per_s, normal, evidence=said),))
     if not halves.done:
         return Blame(suspects=halves.suspects)
     both = f"both halves of {len(halves.suspects)} nodes alike: what joins them (the spine), or the size"

@@ -12,8 +12,8 @@ from typing import Any, cast
 
 from gpuops.facts import Facts
 from gpuops.isolation.evidence import Evidence, Measured
-from gpuops.isolation.fabric import Fabric, Nic, Node
-from gpuops.isolation.rounds import Figure, Group, Round, Scope
+from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
+from gpuops.isolation.rounds import GroupResult, RankGroup, Round, Scope
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Command, Completed
 
@@ -23,26 +23,26 @@ QUESTION = Command(("gpuops", "allreduce"))
 
 
 @dataclass(frozen=True)
-class Row:
+class EvidenceRow:
     """One figure of a share: its round's number, scope and why, what it should have been, and what was counted."""
 
     number: int
     scope: Scope
     why: str
-    figure: Figure
+    figure: GroupResult
     expected: float | None
     counters: Mapping[str, Mapping[str, int]]
 
 
 @dataclass(frozen=True)
-class Share:
+class NodeEvidence:
     """What one node brings to the evidence; ``node`` is its place in the fabric, ``settings`` how it was measured."""
 
-    node: Node
+    node: FabricNode
     engine: str
     settings: tuple[str, ...]
     scopes: tuple[Scope, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[EvidenceRow, ...]
 
 
 def to_answers(evidence: Evidence, engine: str, settings: Mapping[str, Sequence[str]]) -> dict[str, Completed]:
@@ -108,7 +108,7 @@ def _node(part: str) -> str:
     return part.partition(":")[0]
 
 
-def parse_share(answer: Completed) -> Share | Unfit | Unknown:
+def parse_share(answer: Completed) -> NodeEvidence | Unfit | Unknown:
     """The share in ``answer``; `Unknown` where the node was left out, which is then said in its place."""
     if answer.exit != 0:
         return Unknown(answer.err or "no all-reduce was measured here", on_purpose=answer.exit == _SPARED)
@@ -120,9 +120,9 @@ def parse_share(answer: Completed) -> Share | Unfit | Unknown:
     if not told["took_part"]:
         return Unknown("no all-reduce was measured here")
     node = told["node"]
-    nics = tuple(Nic(str(n["name"]), int(n["rail"]), float(n["gb_per_s"]), n["leaf"]) for n in node["nics"])
-    return Share(
-        Node(str(node["name"]), tuple(int(gpu) for gpu in node["gpus"]), nics),
+    nics = tuple(FabricNic(str(n["name"]), int(n["rail"]), float(n["gb_per_s"]), n["leaf"]) for n in node["nics"])
+    return NodeEvidence(
+        FabricNode(str(node["name"]), tuple(int(gpu) for gpu in node["gpus"]), nics),
         str(told["engine"]),
         tuple(str(words) for words in told.get("settings", ())),
         tuple(cast("Scope", str(scope)) for scope in told["scopes"]),
@@ -130,31 +130,31 @@ def parse_share(answer: Completed) -> Share | Unfit | Unknown:
     )
 
 
-def _row(told: dict[str, Any]) -> Row:
+def _row(told: dict[str, Any]) -> EvidenceRow:
     counters = {str(part): {str(k): int(v) for k, v in counts.items()} for part, counts in told["counters"].items()}
     expected = None if told["expected"] is None else float(told["expected"])
     scope = cast("Scope", str(told["scope"]))
-    return Row(int(told["number"]), scope, str(told["why"]), _figure(told["figure"]), expected, counters)
+    return EvidenceRow(int(told["number"]), scope, str(told["why"]), _figure(told["figure"]), expected, counters)
 
 
-def _figure(told: dict[str, Any]) -> Figure:
+def _figure(told: dict[str, Any]) -> GroupResult:
     group = told["group"]
     rail = None if group["rail"] is None else int(group["rail"])
     nodes, gpus = tuple(str(name) for name in group["nodes"]), tuple(int(gpu) for gpu in group["gpus"])
     found = None if told["gb_per_s"] is None else float(told["gb_per_s"])
     absent = tuple(str(name) for name in told["absent"])
-    where = Group(nodes, rail, gpus, group["variant"])
-    return Figure(where, found, told["trouble"], absent, float(told["spread"]), str(told["detail"]))
+    where = RankGroup(nodes, rail, gpus, group["variant"])
+    return GroupResult(where, found, told["trouble"], absent, float(told["spread"]), str(told["detail"]))
 
 
-all_reduce: Probe[Share | Unfit] = Probe("all_reduce", QUESTION, parse_share, accepts=None, cost="heavy")
+all_reduce: Probe[NodeEvidence | Unfit] = Probe("all_reduce", QUESTION, parse_share, accepts=None, cost="heavy")
 """What an all-reduce showed of a node: `gpuops allreduce` answers it, with every node's help."""
 
 
-def evidence_of(shares: Mapping[str, Share]) -> Evidence:
+def evidence_of(shares: Mapping[str, NodeEvidence]) -> Evidence:
     """The evidence that ``shares`` make together. What a figure says of a node whose share is gone is left out."""
     rounds: dict[int, Measured] = {}
-    expected: dict[Group, float] = {}
+    expected: dict[RankGroup, float] = {}
     for row in (row for share in shares.values() for row in share.rows):
         before = rounds.get(row.number) or Measured(Round(row.scope, (), row.why), ())
         figures = (*before.figures, row.figure)
@@ -168,12 +168,12 @@ def evidence_of(shares: Mapping[str, Share]) -> Evidence:
     return whole.without({name for m in whole.rounds for g in m.round.groups for name in g.nodes} - set(shares))
 
 
-def shares_of(known: Mapping[str, Facts]) -> tuple[dict[str, Share], dict[str, str]]:
+def shares_of(known: Mapping[str, Facts]) -> tuple[dict[str, NodeEvidence], dict[str, str]]:
     """The shares of the nodes whose facts hold one, and why the others have none."""
     shares, left = {}, {}
     for node, facts in known.items():
         told = facts[all_reduce]
-        if isinstance(told, Share):
+        if isinstance(told, NodeEvidence):
             shares[node] = told
         else:
             left[node] = told.why

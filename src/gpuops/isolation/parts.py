@@ -7,7 +7,7 @@ from collections.abc import Iterator
 from typing import Literal, NamedTuple
 
 from gpuops.isolation.fabric import Fabric
-from gpuops.isolation.rounds import Figure, Group
+from gpuops.isolation.rounds import GroupResult, RankGroup
 
 PartKind = Literal["leaf", "uplink", "node", "nic", "together"]
 KINDS: tuple[PartKind, ...] = ("leaf", "uplink", "node", "nic", "together")
@@ -32,7 +32,7 @@ class Part(NamedTuple):
             return f"unit:{self.owner}/rail{self.number}"
         return fabric.part(self.owner, self.number) if self.kind == "nic" else self.owner
 
-    def passed_by(self, figure: Figure, fabric: Fabric) -> bool:
+    def passed_by(self, figure: GroupResult, fabric: Fabric) -> bool:
         """Whether ``figure`` says anything of this part; one that names who did not arrive speaks of these alone."""
         if figure.absent:
             return self.kind == "node" and self.owner in figure.absent
@@ -46,19 +46,19 @@ class Part(NamedTuple):
             return group.rail in {None, self.number} and self.owner in units and len(units) > 1
         return self.owner in group.nodes and (self.kind == "node" or self._is_between(group))
 
-    def _is_between(self, group: Group) -> bool:
+    def _is_between(self, group: RankGroup) -> bool:
         """Whether the node's NIC, or the node together with others, has a part in the group at all."""
         rails = {None} if self.kind == "together" else {None, self.number}
         return len(group.nodes) > 1 and group.rail in rails
 
 
 @functools.lru_cache(maxsize=1 << 16)
-def parts_of(group: Group, fabric: Fabric) -> frozenset[Part]:
+def parts_of(group: RankGroup, fabric: Fabric) -> frozenset[Part]:
     """Every part that ``group`` passes: its nodes, and on each of its rails NICs, leaves and, across units, uplinks."""
     return frozenset(_parts(group, fabric))
 
 
-def _parts(group: Group, fabric: Fabric) -> Iterator[Part]:
+def _parts(group: RankGroup, fabric: Fabric) -> Iterator[Part]:
     yield from (Part("node", node) for node in group.nodes)
     if len(group.nodes) == 1:
         return

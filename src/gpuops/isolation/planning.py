@@ -14,8 +14,8 @@ from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.grouping import next_group_round, spoiled
 from gpuops.isolation.parts import Part, parts_of
 from gpuops.isolation.readings import Readings
-from gpuops.isolation.rounds import Group, Round
-from gpuops.isolation.suspects import Charge, Suspicion, suspect
+from gpuops.isolation.rounds import RankGroup, Round
+from gpuops.isolation.suspects import Suspect, SuspectAnalysis, suspect
 from gpuops.isolation.sweeps import pairs, sweep, ways
 from gpuops.isolation.within import blame as blame_within
 
@@ -48,7 +48,7 @@ def _hanging(evidence: Evidence) -> set[str]:
 
 
 def _first_round(evidence: Evidence) -> Round | None:
-    alone = tuple(Group((node.name,)) for node in evidence.fabric.nodes.values() if len(node.gpus) > 1)
+    alone = tuple(RankGroup((node.name,)) for node in evidence.fabric.nodes.values() if len(node.gpus) > 1)
     if "node" not in evidence.scopes or _measured(evidence, "node") or not alone:
         return None
     return Round("node", alone, "every node by itself")
@@ -81,7 +81,7 @@ def _next_sweep(evidence: Evidence) -> Round | None:
     return next((one for one in planned if one.groups), None)
 
 
-def _next_confirming(evidence: Evidence, suspicion: Suspicion) -> Round | None:
+def _next_confirming(evidence: Evidence, suspicion: SuspectAnalysis) -> Round | None:
     """What many share is asked by a sweep, a NIC or node by pairs with who is well; in turns where both are suspect."""
     done = _measured(evidence, "rail")
     if "rail" not in evidence.scopes or done >= SWEEPS + _MOST_CONFIRMING:
@@ -106,12 +106,12 @@ def _is_new(planned: Round, evidence: Evidence) -> bool:
     return any((frozenset(group.nodes), group.rail) not in met for group in planned.groups)
 
 
-def _is_by_one(charge: Charge) -> bool:
+def _is_by_one(charge: Suspect) -> bool:
     """Whether all that was slow over a leaf passed one NIC, which then may be at fault as well."""
     return charge.part.kind == "leaf" and any(part.kind == "nic" for part in charge.alternatives)
 
 
-def _pointed(suspicion: Suspicion) -> Round:
+def _pointed(suspicion: SuspectAnalysis) -> Round:
     """Each suspect with one partner on each of its rails, as many as can run at once."""
     fabric = suspicion.readings.fabric
     asked = [charge for charge in suspicion.open if charge.part.kind in {"node", "nic"} or _is_by_one(charge)]
@@ -125,11 +125,11 @@ def _pointed(suspicion: Suspicion) -> Round:
             partner = None if crowded or (node, rail) in taken else next(free, None)
             if partner is not None:
                 taken |= {(node, rail), (partner, rail)}
-                groups.append(Group((node, partner), rail))
+                groups.append(RankGroup((node, partner), rail))
     return Round("rail", tuple(groups), f"{len(asked)} suspects with partners that are well")
 
 
-def _ports(charge: Charge, readings: Readings) -> list[tuple[str, int]]:
+def _ports(charge: Suspect, readings: Readings) -> list[tuple[str, int]]:
     """The ports that ask for a charge, as node and rail: its own, or of a leaf's slow ones that which was asked least.
 
     One alone: several would share what the leaf has towards the spine, and be slow for that.
@@ -144,7 +144,7 @@ def _ports(charge: Charge, readings: Readings) -> list[tuple[str, int]]:
     return sorted(ports, key=lambda port: sum(1 for _ in readings.of(Part("nic", *port))))[:1]
 
 
-def _partners(charge: Charge, node: str, rail: int, suspicion: Suspicion) -> list[str]:
+def _partners(charge: Suspect, node: str, rail: int, suspicion: SuspectAnalysis) -> list[str]:
     """Who may be paired with ``node``, the best first: new ones, of other units, over parts that are well.
 
     Where leaves are not known, those go first that were slow with others too: if what they share with the node is at
@@ -162,14 +162,14 @@ def _partners(charge: Charge, node: str, rail: int, suspicion: Suspicion) -> lis
 
     def order(name: str) -> tuple[int, ...]:
         block = fabric.block_of[name]
-        doubts = len(doubtful & parts_of(Group((node, name), rail), fabric)) if mapped else 0
+        doubts = len(doubtful & parts_of(RankGroup((node, name), rail), fabric)) if mapped else 0
         return doubts, met[name], -history[name], block == fabric.block_of[node], block in seen
 
     names = list(fabric.nodes)
     start = names.index(node)
     able = [name for name in names[start + 1 :] + names[:start] if fabric.nodes[name].nic(rail)]
     if mapped:
-        able = [name for name in able if not hiding & parts_of(Group((node, name), rail), fabric)]
+        able = [name for name in able if not hiding & parts_of(RankGroup((node, name), rail), fabric)]
     if charge.part.kind == "leaf":
         able = [name for name in able if fabric.leaf_of.get((name, rail)) != charge.part.owner]
     return sorted(able, key=order)
@@ -181,7 +181,7 @@ def _history(node: str, rail: int, readings: Readings) -> Counter[str]:
     return Counter(name for group in slow if group.rail == rail and node not in group.nodes for name in group.nodes)
 
 
-def _next_pairing(evidence: Evidence, suspicion: Suspicion) -> Round | None:
+def _next_pairing(evidence: Evidence, suspicion: SuspectAnalysis) -> Round | None:
     """Full nodes in pairs, of one unit where there are units; those that are slow again with others that are well."""
     done = _measured(evidence, "pair")
     if "pair" not in evidence.scopes or done >= _MOST_PAIRINGS:
@@ -193,5 +193,5 @@ def _next_pairing(evidence: Evidence, suspicion: Suspicion) -> Round | None:
     bad = spoiled(evidence, suspicion) - asked
     way = ways(fabric)[0]
     wanted = (pair for pair in pairs(fabric, way, done) if not bad & set(pair) and (not done or asked & set(pair)))
-    groups = tuple(Group(pair) for pair in wanted if all(len(fabric.nodes[name].gpus) > 1 for name in pair))
+    groups = tuple(RankGroup(pair) for pair in wanted if all(len(fabric.nodes[name].gpus) > 1 for name in pair))
     return Round("pair", groups, "full nodes in pairs") if groups else None

@@ -10,7 +10,7 @@ from typing import NamedTuple
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.parts import Part
-from gpuops.isolation.rounds import Figure, Group
+from gpuops.isolation.rounds import GroupResult, RankGroup
 
 LEAST_TOLERANCE = 0.05
 """A figure that is 5 % below its like is slow (superbench, user-tutorial/data-diagnosis.md) ..."""
@@ -43,7 +43,7 @@ class Reading(NamedTuple):
     """
 
     at: int
-    figure: Figure
+    figure: GroupResult
     share: float
     line: float
 
@@ -57,8 +57,8 @@ class _Survey(NamedTuple):
     level: float
     deviation: float
     some: int
-    low: tuple[Figure, ...]
-    figures: Sequence[Figure]
+    low: tuple[GroupResult, ...]
+    figures: Sequence[GroupResult]
 
 
 class Readings:
@@ -113,7 +113,7 @@ class Readings:
         tolerance = min(max(LEAST_TOLERANCE, _DEVIATIONS * deviation), _MOST_TOLERANCE)
         return tolerance, min(tolerance, max(_FINEST, _CLEAR_DEVIATIONS * deviation))
 
-    def reading(self, at: int, figure: Figure) -> Reading | None:
+    def reading(self, at: int, figure: GroupResult) -> Reading | None:
         """``figure`` of round ``at`` beside its like; None where it says nothing of speed or parts."""
         if figure.trouble == "error":
             return None
@@ -192,13 +192,13 @@ class Readings:
 
 @functools.lru_cache(maxsize=48)
 def _survey(measured: Measured, fabric: Fabric) -> dict[Like, _Survey]:
-    alike: dict[Like, list[Figure]] = {}
+    alike: dict[Like, list[GroupResult]] = {}
     for figure in measured.figures:
         alike.setdefault(like(figure.group, fabric), []).append(figure)
     return {kind: _surveyed(figures) for kind, figures in alike.items()}
 
 
-def _surveyed(figures: Sequence[Figure]) -> _Survey:
+def _surveyed(figures: Sequence[GroupResult]) -> _Survey:
     values = sorted(figure.gb_per_s for figure in figures if figure.gb_per_s and not figure.trouble)
     if not values:
         return _Survey(0.0, 0.0, 0, tuple(figures), figures)
@@ -221,7 +221,7 @@ def _about(ordered: Sequence[float], value: float) -> float:
     return statistics.median(figure for figure in ordered if 0.94 * value <= figure <= 1.06 * value)
 
 
-def like(group: Group, fabric: Fabric) -> Like:
+def like(group: RankGroup, fabric: Fabric) -> Like:
     """What must agree between two groups, so that healthy ones give the same; the last: whether it crosses blocks."""
     if len(group.nodes) == 1:
         gpus = len(group.gpus) or len(fabric.nodes[group.nodes[0]].gpus)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 
-from gpuops.isolation.evidence import Accusation
+from gpuops.isolation.evidence import BlamedPart
 
 _OF_A_NODE = (
     (
@@ -21,7 +21,7 @@ _OF_THE_FABRIC = {
 _HANG = "end what still runs on {node}, look at its kernel log and `gpuops validate --limit {node}`"
 
 
-def remedy(accusation: Accusation) -> str:
+def fix_for(accusation: BlamedPart) -> str:
     """What to do about the part, and how to see that it helped."""
     owner, _, part = accusation.part.partition(":")
     if owner in _OF_THE_FABRIC:
@@ -30,7 +30,7 @@ def remedy(accusation: Accusation) -> str:
     return _of_a_node(accusation, owner, part) + _proof(accusation, owner)
 
 
-def _of_a_node(accusation: Accusation, node: str, part: str) -> str:
+def _of_a_node(accusation: BlamedPart, node: str, part: str) -> str:
     if accusation.kind == "unreachable":
         return f"look at {node}'s link and firewall: NCCL needs every port between the nodes"
     if accusation.kind == "socket":
@@ -43,7 +43,7 @@ def _of_a_node(accusation: Accusation, node: str, part: str) -> str:
     return sentence.format(node=node, part=part, number=part[3:])
 
 
-def _proof(accusation: Accusation, node: str) -> str:
+def _proof(accusation: BlamedPart, node: str) -> str:
     if not accusation.partners:
         return ""
     scope = "rail" if re.search(r":(?!gpu\d)", accusation.part) else "pair"

@@ -16,7 +16,7 @@ back to TCP on a fabric that has RDMA, or the engine failed for another reason."
 
 
 @dataclass(frozen=True)
-class Group:
+class RankGroup:
     """One communicator: its nodes in ring order; on ``rail`` it is pinned to one GPU and one NIC of each.
 
     ``gpus`` names the GPUs that take part within a node; empty: all of them.
@@ -29,14 +29,14 @@ class Group:
 
 
 @dataclass(frozen=True)
-class Figure:
+class GroupResult:
     """What one group gave: its bus bandwidth in GB/s, as nccl-tests defines it, and the relative spread of iterations.
 
     ``gb_per_s`` is None where nothing was measured. ``absent`` are the members that did not arrive: names of nodes, or
     of GPUs (``gpu017:gpu3``) where the engine can tell.
     """
 
-    group: Group
+    group: RankGroup
     gb_per_s: float | None
     trouble: Trouble = ""
     absent: tuple[str, ...] = ()
@@ -49,7 +49,7 @@ class Round:
     """Groups that share no part of a node, so that they may run at once; ``why`` is told as progress."""
 
     scope: Scope
-    groups: tuple[Group, ...]
+    groups: tuple[RankGroup, ...]
     why: str = ""
 
     @functools.cached_property

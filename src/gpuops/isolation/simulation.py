@@ -16,8 +16,8 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpuops.isolation.fabric import Fabric
-from gpuops.isolation.faults import Fault, fabric_leaves, resolve
-from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.isolation.faults import FabricFault, fabric_leaves, resolve
+from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 
 NVLS_GB_PER_S = 478.0
 """8 H100 with NVLink SHARP, 8 GiB (Azure's benchmarking guide, ND H100 v5)."""
@@ -61,7 +61,7 @@ class Simulation:
     def __init__(
         self,
         fabric: Fabric,
-        faults: Sequence[Fault] = (),
+        faults: Sequence[FabricFault] = (),
         disturbances: Disturbances = QUIET,
         *,
         oversubscription: float = 1.0,
@@ -77,7 +77,7 @@ class Simulation:
         self._rounds = 0
         self._uplink = {leaf: gb_per_s / oversubscription for leaf, gb_per_s in _port_rates(fabric).items()}
 
-    def measure(self, planned: Round) -> tuple[Figure, ...]:
+    def measure(self, planned: Round) -> tuple[GroupResult, ...]:
         """One figure a group, in order; every group's transfers load the fabric at the same time."""
         loads = Counter(leaf for group in planned.groups for leaf in self._leaves_passed(group))
         shares = {leaf: self._available(leaf) / load for leaf, load in loads.items()}
@@ -85,7 +85,7 @@ class Simulation:
         self._rounds += 1
         return tuple(self._figure(group, shares, drift) for group in planned.groups)
 
-    def _leaves_passed(self, group: Group) -> Iterator[str]:
+    def _leaves_passed(self, group: RankGroup) -> Iterator[str]:
         """A leaf for each time that one of the group's transfers passes between it and the spine."""
         for one, other in _hops(group):
             if self._crosses(one, other):
@@ -100,24 +100,24 @@ class Simulation:
     def _crosses(self, one: str, other: str) -> bool:
         return self._fabric.unit_of[one] != self._fabric.unit_of[other]
 
-    def _rails(self, group: Group) -> tuple[int, ...]:
+    def _rails(self, group: RankGroup) -> tuple[int, ...]:
         return self._fabric.rails if group.rail is None else (group.rail,)
 
-    def _figure(self, group: Group, shares: dict[str, float], drift: float) -> Figure:
+    def _figure(self, group: RankGroup, shares: dict[str, float], drift: float) -> GroupResult:
         net = self._net(group, shares) if len(group.nodes) > 1 else math.inf
         gb_per_s = net if group.rail is not None else min(net, self._nvlink(group))
         if not gb_per_s:
-            return Figure(group, None, "hang", self._absent(group))
-        return Figure(group, gb_per_s * drift * (1 + self._random.gauss(0, self._disturbances.noise)))
+            return GroupResult(group, None, "hang", self._absent(group))
+        return GroupResult(group, gb_per_s * drift * (1 + self._random.gauss(0, self._disturbances.noise)))
 
-    def _nvlink(self, group: Group) -> float:
+    def _nvlink(self, group: RankGroup) -> float:
         few = bool(group.gpus) and len(group.gpus) <= len(self._fabric.nodes[group.nodes[0]].gpus) / 2
         full = RING_GB_PER_S if few or group.variant == "ring" else NVLS_GB_PER_S
         if group.variant == "no-p2p":
             full = NO_P2P_GB_PER_S
         return full * min(self._left.nvlink(node, group.gpus) for node in group.nodes)
 
-    def _net(self, group: Group, shares: dict[str, float]) -> float:
+    def _net(self, group: RankGroup, shares: dict[str, float]) -> float:
         rails = self._rails(group)
         hops = list(_hops(group))
         slowest = min(self._transfer(one, other, rail, shares) for one, other in hops for rail in rails)
@@ -140,14 +140,14 @@ class Simulation:
         uplinks = min(left.uplinks.get((self._fabric.unit_of[node], rail), 1.0) for node in (one, other))
         return min(line * parts, share * min(uplinks, left.switches.get(near, 1.0), left.switches.get(far, 1.0)))
 
-    def _absent(self, group: Group) -> tuple[str, ...]:
+    def _absent(self, group: RankGroup) -> tuple[str, ...]:
         return tuple(self._left.never_arrive(group)) if self._tells_absent else ()
 
 
 class _Left:
     """The share of bandwidth that each part leaves, and where each port is cabled to."""
 
-    def __init__(self, fabric: Fabric, faults: Sequence[Fault]) -> None:
+    def __init__(self, fabric: Fabric, faults: Sequence[FabricFault]) -> None:
         ports = [(node.name, nic) for node in fabric.nodes.values() for nic in node.nics]
         self.leaves = {(name, nic.rail): str(nic.leaf) for name, nic in ports}
         self.line = {(name, nic.rail): nic.gb_per_s for name, nic in ports}
@@ -159,7 +159,7 @@ class _Left:
         for fault in sorted(faults, key=lambda fault: -fault.left):  # the worst one last: it stays
             self._plant(fault, fabric)
 
-    def _plant(self, fault: Fault, fabric: Fabric) -> None:
+    def _plant(self, fault: FabricFault, fabric: Fabric) -> None:
         place = resolve(fault.part, fabric)
         if place.leaf is not None:
             self.switches[place.leaf] = fault.left
@@ -178,7 +178,7 @@ class _Left:
         slow = self.gpus.get(node, {})
         return min([left for gpu, left in slow.items() if not gpus or gpu in gpus] + [self.nodes.get(node, 1.0)])
 
-    def never_arrive(self, group: Group) -> Iterator[str]:
+    def never_arrive(self, group: RankGroup) -> Iterator[str]:
         """The group's nodes that hang, and where it runs over NVLink its GPUs that hang."""
         for node in group.nodes:
             if not self.nodes.get(node, 1.0):
@@ -188,7 +188,7 @@ class _Left:
                 yield from (f"{node}:gpu{g}" for g, left in slow if not left and (not group.gpus or g in group.gpus))
 
 
-def _hops(group: Group) -> Iterator[tuple[str, str]]:
+def _hops(group: RankGroup) -> Iterator[tuple[str, str]]:
     """The neighbours in the ring; two nodes are one pair."""
     nodes = group.nodes
     if len(nodes) > 1:

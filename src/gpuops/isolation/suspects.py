@@ -32,7 +32,7 @@ _LIKELY_SHARE = 1 / 3
 
 
 @dataclass(frozen=True, eq=False)
-class Charge:
+class Suspect:
     """A part that is at fault unless another round acquits it. ``level`` is the share of speed that it leaves.
 
     ``readings`` are those that no other charge explains; ``alternatives`` are parts that explain each of them as well.
@@ -50,7 +50,7 @@ class Charge:
 
 
 @dataclass(frozen=True)
-class Suspicion:
+class SuspectAnalysis:
     """All that the evidence says of pairs and nodes: confirmed charges, those that need more rounds, and the rest.
 
     ``shared`` are slow as others of the same rail are, where no leaf is known: what they share is at fault.
@@ -58,9 +58,9 @@ class Suspicion:
     """
 
     readings: Readings
-    confirmed: tuple[Charge, ...]
-    open: tuple[Charge, ...]
-    shared: tuple[Charge, ...]
+    confirmed: tuple[Suspect, ...]
+    open: tuple[Suspect, ...]
+    shared: tuple[Suspect, ...]
     unexplained: tuple[Reading, ...]
 
 
@@ -78,23 +78,23 @@ class _Candidate:
     across: float = 0.0
 
 
-def suspect(evidence: Evidence) -> Suspicion:
+def suspect(evidence: Evidence) -> SuspectAnalysis:
     """Try every part that slow figures passed."""
     readings = Readings(evidence)
     candidates = _candidates(readings)
     charged = _charged(candidates, readings)
     by_part = {candidate.part: candidate for candidate in candidates}
     charges = [_charge(candidate, charged, by_part, readings) for candidate in charged.values()]
-    piles: dict[str, list[Charge]] = {"sure": [], "open": [], "shared": []}
+    piles: dict[str, list[Suspect]] = {"sure": [], "open": [], "shared": []}
     for charge in charges:
         piles[_standing(charge, candidates, readings)].append(charge)
     sure, still_open, shared = (tuple(pile) for pile in piles.values())
     between = [reading for reading in readings.slow if len(reading.figure.group.nodes) > 1]
     unexplained = (r for r in between if not _is_explained(r, charged, readings))
-    return Suspicion(readings, sure, still_open, shared, tuple(unexplained))
+    return SuspectAnalysis(readings, sure, still_open, shared, tuple(unexplained))
 
 
-def _standing(charge: Charge, candidates: Iterable[_Candidate], readings: Readings) -> str:
+def _standing(charge: Suspect, candidates: Iterable[_Candidate], readings: Readings) -> str:
     if _is_shared(charge, candidates, readings):
         return "shared"
     return "sure" if charge.rounds >= _rounds_needed(charge, readings) else "open"
@@ -107,7 +107,7 @@ def _is_mapped(part: Part, readings: Readings) -> bool:
     return part.kind in {"leaf", "uplink"} or part.owner in readings.fabric.unit_of
 
 
-def _is_shared(charge: Charge, candidates: Iterable[_Candidate], readings: Readings) -> bool:
+def _is_shared(charge: Suspect, candidates: Iterable[_Candidate], readings: Readings) -> bool:
     """Whether, where no leaf is known, others on the same rails are as slow: the fault is not the part's alone."""
     part = charge.part
     if _is_mapped(part, readings):
@@ -130,7 +130,7 @@ def _is_shared(charge: Charge, candidates: Iterable[_Candidate], readings: Readi
     return 2 * len(rails & own) >= len(own)
 
 
-def _rounds_needed(charge: Charge, readings: Readings) -> int:
+def _rounds_needed(charge: Suspect, readings: Readings) -> int:
     if not _is_mapped(charge.part, readings):
         return ROUNDS_TO_ACCUSE_UNMAPPED
     return ROUNDS_TO_ACCUSE if charge.level else ROUNDS_TO_ACCUSE_OF_A_HANG
@@ -166,13 +166,13 @@ def _charge(
     charged: Mapping[Part, _Candidate],
     candidates: Mapping[Part, _Candidate],
     readings: Readings,
-) -> Charge:
+) -> Suspect:
     own, fabric = _own(candidate, charged, readings), readings.fabric
     others = sorted(
         part for part in parts_of(own[0].figure.group, fabric) if part in candidates and part not in charged
     )
     same = (part for part in others if all(part.passed_by(reading.figure, fabric) for reading in own))
-    return Charge(candidate.part, candidate.level, own, tuple(same))
+    return Suspect(candidate.part, candidate.level, own, tuple(same))
 
 
 def _own(candidate: _Candidate, charged: Mapping[Part, _Candidate], readings: Readings) -> tuple[Reading, ...]:

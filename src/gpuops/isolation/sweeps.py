@@ -10,7 +10,7 @@ from collections.abc import Collection, Iterator, Sequence
 from typing import Literal
 
 from gpuops.isolation.fabric import Fabric
-from gpuops.isolation.rounds import Group, Round
+from gpuops.isolation.rounds import RankGroup, Round
 
 Way = Literal["inside", "across"]
 Pair = tuple[str, str]
@@ -62,10 +62,10 @@ def meet(names: Sequence[str], number: int) -> Iterator[Pair]:
             yield one, other
 
 
-def rail_groups(fabric: Fabric, pair: Pair, rails: Collection[int] | None = None) -> Iterator[Group]:
+def rail_groups(fabric: Fabric, pair: Pair, rails: Collection[int] | None = None) -> Iterator[RankGroup]:
     """The pair's group on each rail that both have a NIC on; ``rails`` limits them."""
     first, second = (fabric.nodes[name] for name in pair)
     theirs = {nic.rail for nic in second.nics}
     yield from (
-        Group(pair, nic.rail) for nic in first.nics if nic.rail in theirs and (rails is None or nic.rail in rails)
+        RankGroup(pair, nic.rail) for nic in first.nics if nic.rail in theirs and (rails is None or nic.rail in rails)
     )

@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 
 from gpuops.isolation import blame, next_round
 from gpuops.isolation.cases import Case
-from gpuops.isolation.evidence import Accusation, Blame, Evidence, Measured
-from gpuops.isolation.faults import Fault, hiders
+from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Measured
+from gpuops.isolation.faults import FabricFault, hiders
 
 
 @dataclass(frozen=True)
@@ -25,7 +25,7 @@ class Trial:
         return len(self.evidence.rounds)
 
     @functools.cached_property
-    def missed(self) -> tuple[Fault, ...]:
+    def missed(self) -> tuple[FabricFault, ...]:
         """The faults that nobody named; one behind which all of another is hidden is named for both."""
         named = {fault for fault in self.case.faults if any(_names(a, fault) for a in self.blame.accusations)}
         return tuple(
@@ -35,18 +35,18 @@ class Trial:
         )
 
     @functools.cached_property
-    def wrong(self) -> tuple[Accusation, ...]:
+    def wrong(self) -> tuple[BlamedPart, ...]:
         """The accusations in which no faulty part is named."""
         faulty = {fault.part for fault in self.case.faults}
         return tuple(a for a in self.blame.accusations if faulty.isdisjoint((a.part, *a.alternatives)))
 
     @property
-    def vague(self) -> tuple[Accusation, ...]:
+    def vague(self) -> tuple[BlamedPart, ...]:
         """The accusations that name several parts, of which one is at fault."""
         return tuple(accusation for accusation in self.blame.accusations if accusation.alternatives)
 
 
-def _names(accusation: Accusation, fault: Fault) -> bool:
+def _names(accusation: BlamedPart, fault: FabricFault) -> bool:
     return fault.kind == accusation.kind and fault.part in {accusation.part, *accusation.alternatives}
 
 

@@ -13,9 +13,9 @@ import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuops.isolation.evidence import Accusation, Blame, Evidence, Kind, Measured
-from gpuops.isolation.fabric import Node
-from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Kind, Measured
+from gpuops.isolation.fabric import FabricNode
+from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 
 _SLOW = 0.94
 """Below this share of what like groups give in the same round, a group is slow. Others draw the line at 5 %
@@ -76,7 +76,7 @@ _Kind = tuple[int, float | None]
 class _Reading:
     """A figure, and what like groups of the same round give, in GB/s; None where nothing tells."""
 
-    figure: Figure
+    figure: GroupResult
     normal: float | None
 
     @property
@@ -100,7 +100,7 @@ class _Reading:
 class _View:
     """What was measured of one node: all its GPUs, also without NVLink SHARP, and its rounds of pairs."""
 
-    node: Node
+    node: FabricNode
     kind: _Kind
     whole: tuple[_Reading, ...]
     ring: tuple[_Reading, ...]
@@ -170,14 +170,14 @@ class _View:
     def _rounds_of_pairs(self) -> list[tuple[tuple[int, int], ...]]:
         return list(pairings(self.node.gpus))
 
-    def groups(self, step: str) -> Iterator[Group]:
+    def groups(self, step: str) -> Iterator[RankGroup]:
         """The groups that ``step`` runs on this node."""
         if step != "pairs":
-            yield Group((self.node.name,), variant="ring" if step == "ring" else "")
+            yield RankGroup((self.node.name,), variant="ring" if step == "ring" else "")
         elif len(self.pairs) < len(self._rounds_of_pairs):
-            yield from (Group((self.node.name,), gpus=pair) for pair in self._rounds_of_pairs[len(self.pairs)])
+            yield from (RankGroup((self.node.name,), gpus=pair) for pair in self._rounds_of_pairs[len(self.pairs)])
 
-    def accusations(self) -> Iterator[Accusation]:
+    def accusations(self) -> Iterator[BlamedPart]:
         """Who is at fault on a bad node about which nothing is left to ask."""
         name, worst, faulty = self.node.name, self.whole[-1], sorted(self._faulty)
         if self._links_are_well:
@@ -196,7 +196,7 @@ class _View:
                 name, worst, "every pair of its GPUs shows it" if faulty else "no GPU of it stands out in pairs"
             )
 
-    def _accuse_gpu(self, gpu: int) -> Accusation:
+    def _accuse_gpu(self, gpu: int) -> BlamedPart:
         pairs = [pair for together in self.pairs for pair in together]
         own = [pair for pair in pairs if gpu in pair.figure.group.gpus]
         rest = [pair.figure.gb_per_s for pair in pairs if gpu not in pair.figure.group.gpus and pair.figure.gb_per_s]
@@ -212,10 +212,10 @@ class _View:
 
 def _accuse(
     part: str, reading: _Reading, tale: str, alternatives: tuple[str, ...] = (), more: tuple[str, ...] = ()
-) -> Accusation:
+) -> BlamedPart:
     figure = reading.figure
     told = (f"{reading}: {tale}", *more)
-    return Accusation(
+    return BlamedPart(
         part, _KINDS[figure.trouble], figure.gb_per_s, reading.normal, evidence=told, alternatives=alternatives
     )
 
@@ -257,11 +257,11 @@ def _views(evidence: Evidence) -> list[_View]:
     return [view for view in views if view.whole]
 
 
-def _kind(node: Node, evidence: Evidence) -> _Kind:
-    return len(node.gpus), evidence.expected.get(Group((node.name,)))
+def _kind(node: FabricNode, evidence: Evidence) -> _Kind:
+    return len(node.gpus), evidence.expected.get(RankGroup((node.name,)))
 
 
-def _view(node: Node, kind: _Kind, rounds: Iterable[list[_Reading]]) -> _View:
+def _view(node: FabricNode, kind: _Kind, rounds: Iterable[list[_Reading]]) -> _View:
     whole, ring, pairs = list[_Reading](), list[_Reading](), list[tuple[_Reading, ...]]()
     for readings in rounds:
         group = readings[0].figure.group
@@ -274,7 +274,7 @@ def _view(node: Node, kind: _Kind, rounds: Iterable[list[_Reading]]) -> _View:
 
 def _readings(measured: Measured, evidence: Evidence, well: set[str] | None) -> dict[str, list[_Reading]]:
     """The figures of one round by node. ``well`` are the nodes that set the measure; None: the most do."""
-    alike: dict[object, list[Figure]] = {}
+    alike: dict[object, list[GroupResult]] = {}
     for figure in measured.figures:
         group = figure.group
         kind = _kind(evidence.fabric.nodes[group.nodes[0]], evidence)
@@ -287,7 +287,7 @@ def _readings(measured: Measured, evidence: Evidence, well: set[str] | None) -> 
     return found
 
 
-def _normal(figures: Sequence[Figure], evidence: Evidence, well: set[str] | None) -> float | None:
+def _normal(figures: Sequence[GroupResult], evidence: Evidence, well: set[str] | None) -> float | None:
     """What like groups should give: as peers do where there are any, else as expected, else as the better half."""
     peers = [f.gb_per_s for f in figures if f.gb_per_s is not None and (well is None or f.group.nodes[0] in well)]
     if len(peers) >= (3 if well is None else 1):

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 from gpuops.lifecycle.fingerprint import differences, untold
 from gpuops.lifecycle.states import HANDS, LADDER, State, state_of, step
-from gpuops.store import Event, Fingerprint, Move, Passed
+from gpuops.store import Fingerprint, GatePass, HostEvent, StateChange
 
 KEPT_DAYS = 30
 """How long a test that took long counts for the same machine; our own choice: about the time between maintenances."""
@@ -46,13 +46,13 @@ def gates_for(state: State) -> tuple[Gate, ...]:
     return tuple(gate for gate in GATES if state != "admitted" or not gate.disturbs)
 
 
-def proofs(history: Sequence[Event], passed: Iterable[Passed]) -> tuple[Passed, ...]:
+def proofs(history: Sequence[HostEvent], passed: Iterable[GatePass]) -> tuple[GatePass, ...]:
     """What a node passed since hands were last in it: what they changed need not show in a fingerprint."""
     mended = max((event.at for event in history if event.state in HANDS), default=None)
     return tuple(known for known in passed if mended is None or known.at > mended)
 
 
-def counts_still(gate: Gate, passed: Iterable[Passed], fingerprint: Fingerprint, now: dt.datetime) -> bool:
+def counts_still(gate: Gate, passed: Iterable[GatePass], fingerprint: Fingerprint, now: dt.datetime) -> bool:
     """The gate was passed by this very machine, and not too long ago.
 
     A machine that tells less of itself than it did then is not known to be the same.
@@ -66,7 +66,7 @@ def counts_still(gate: Gate, passed: Iterable[Passed], fingerprint: Fingerprint,
     )
 
 
-def earned(before: Event | None, gate: Gate, why: str, fingerprint: Fingerprint) -> Move | None:
+def earned(before: HostEvent | None, gate: Gate, why: str, fingerprint: Fingerprint) -> StateChange | None:
     """What passing the gate makes of a node; None where it is that, or more, already."""
     now = state_of(before)
     if before and now in LADDER and LADDER.index(now) >= LADDER.index(gate.earns):
@@ -76,7 +76,7 @@ def earned(before: Event | None, gate: Gate, why: str, fingerprint: Fingerprint)
     return step(before, gate.earns, why, fingerprint)
 
 
-def unproved(before: Event | None, passed: Sequence[Passed], found: Fingerprint, now: dt.datetime) -> str:
+def unproved(before: HostEvent | None, passed: Sequence[GatePass], found: Fingerprint, now: dt.datetime) -> str:
     """What is missing of a node that shall take jobs; empty where it may be admitted."""
     state = state_of(before)
     if state not in ("validated", "drained", "admitted"):

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuops.collective.idleness.kubernetes import STRANGER, allocations, ask_for, rows
+from gpuops.collective.idleness.kubernetes import NO_SUCH_NODE, allocations, ask_for, rows
 from gpuops.collective.idleness.proof import Allocation
 from gpuops.inventory import Host
 from gpuops.lifecycle.schedulers import reason_of
@@ -32,7 +32,7 @@ class _Node:
     ours: bool
 
 
-class KubernetesDoor:
+class KubernetesScheduler:
     """Taints nodes through the kubectl of ``machine``. No pod is evicted: what runs goes on to its end."""
 
     def __init__(self, machine: Transport) -> None:
@@ -52,7 +52,7 @@ class KubernetesDoor:
         known = self._known(hosts)
         if isinstance(known, Unknown):
             return dict.fromkeys((host.name for host in hosts), known.why)
-        refused = {host.name: STRANGER.why for host in hosts if host.name not in known}
+        refused = {host.name: NO_SUCH_NODE.why for host in hosts if host.name not in known}
         refused |= _elses(known)
         free = {host: node for host, node in known.items() if host not in refused}
         tainted = {host: node for host, node in free.items() if node.ours}

@@ -11,9 +11,9 @@ from gpuops.errors import InputError
 from gpuops.inventory import Host
 from gpuops.lifecycle.fingerprint import untold
 from gpuops.lifecycle.gates import Gate, counts_still, earned, proofs, unproved
-from gpuops.lifecycle.schedulers import Door, close_each
+from gpuops.lifecycle.schedulers import Scheduler, close_each
 from gpuops.lifecycle.states import demotion, state_of, step
-from gpuops.store import Event, Fingerprint, Move, Passed, Store
+from gpuops.store import Fingerprint, GatePass, HostEvent, StateChange, Store
 
 
 @dataclass(frozen=True)
@@ -40,12 +40,12 @@ Watch = Callable[[str, Gate, str], None]
 
 
 @dataclass
-class Life:
+class NodeLifecycle:
     """The nodes of one run. ``fingerprints`` are those that the run found; ``watch`` hears what becomes of each."""
 
     store: Store
     run: str
-    door: Door
+    door: Scheduler
     watch: Watch = lambda _node, _gate, _told: None
     fingerprints: dict[str, Fingerprint] = field(default_factory=dict)
     stopped: dict[str, tuple[Gate, Objection]] = field(default_factory=dict)
@@ -110,7 +110,7 @@ class Life:
         now = dt.datetime.now(dt.timezone.utc)
         return bool(found) and counts_still(gate, self._proofs(host), found or {}, now)
 
-    def _proofs(self, host: Host) -> tuple[Passed, ...]:
+    def _proofs(self, host: Host) -> tuple[GatePass, ...]:
         return proofs(self.store.history(host.name), self.store.passed(host.name))
 
     def _pass(self, host: Host, gate: Gate, *, tried: bool, left_out: str) -> None:
@@ -140,14 +140,14 @@ class Life:
             self.store.move(host.name, self.run, lambda now: step(now, state_of(now), "it is again as it was admitted"))
 
 
-def _demoted(found: Fingerprint, now: Event | None) -> Move:
+def _demoted(found: Fingerprint, now: HostEvent | None) -> StateChange:
     made = demotion(now, found)
     if made is None:
         raise InputError(f"{now.node if now else 'the node'} was changed by somebody else meanwhile; start again")
     return made
 
 
-def _risen(gate: Gate, why: str, fingerprint: Fingerprint, now: Event | None) -> Move:
+def _risen(gate: Gate, why: str, fingerprint: Fingerprint, now: HostEvent | None) -> StateChange:
     return earned(now, gate, why, fingerprint) or step(now, state_of(now), why, fingerprint)
 
 

@@ -11,7 +11,7 @@ from gpuops.lifecycle.states import STATES, State
 MARK = "gpuops:"
 
 
-class Door(Protocol):
+class Scheduler(Protocol):
     """A scheduler's door. Each gives what is in the way of each node; one that is as it shall be is not among them."""
 
     def close(self, hosts: Sequence[Host], state: State, why: str) -> Mapping[str, str]:
@@ -27,7 +27,7 @@ class Door(Protocol):
         """The nodes that somebody else closed, each in words, with what would hand it over."""
 
 
-class NoDoor:
+class NoScheduler:
     """No scheduler: every node is as it shall be."""
 
     def close(self, hosts: Sequence[Host], state: State, why: str) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
@@ -47,7 +47,7 @@ class NoDoor:
         return {}
 
 
-def close_each(door: Door, hosts: Sequence[Host], states: Mapping[str, State], why: str) -> dict[str, str]:
+def close_each(door: Scheduler, hosts: Sequence[Host], states: Mapping[str, State], why: str) -> dict[str, str]:
     """Close nodes to jobs, each under its own of ``states``; what hinders it."""
     hindered: dict[str, str] = {}
     for state in dict.fromkeys(states[host.name] for host in hosts):

@@ -5,7 +5,7 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
-from gpuops.collective.idleness.slurm import STRANGER, Slurm, SlurmNode, slurm_command
+from gpuops.collective.idleness.slurm import NO_SUCH_NODE, Slurm, SlurmNode, slurm_command
 from gpuops.inventory import Host
 from gpuops.lifecycle.schedulers import MARK, is_ours, reason_of
 from gpuops.lifecycle.states import State
@@ -19,7 +19,7 @@ _OPEN_SECONDS = 15.0
 """How long a node may take from resumed to idle: slurmctld asks slurmd first."""
 
 
-class SlurmDoor:
+class SlurmScheduler:
     """Drains and resumes through scontrol. A node that Slurm does not know takes no jobs, so that it is closed."""
 
     def __init__(self, slurm: Slurm, sleep: Callable[[float], None] = time.sleep) -> None:
@@ -39,7 +39,7 @@ class SlurmDoor:
         nodes = self._slurm.nodes(hosts)
         if isinstance(nodes, Unknown):
             return dict.fromkeys((host.name for host in hosts), nodes.why)
-        refused = {host.name: STRANGER.why for host in hosts if host.name not in nodes}
+        refused = {host.name: NO_SUCH_NODE.why for host in hosts if host.name not in nodes}
         refused |= _elses(nodes)
         ours = {host: node.name for host, node in nodes.items() if _is_closed(node) and host not in refused}
         refused |= self._update(ours, "State=RESUME")

@@ -8,7 +8,7 @@ from typing import Literal, cast, get_args
 
 from gpuops.errors import InputError, did_you_mean
 from gpuops.lifecycle.fingerprint import differences
-from gpuops.store import Event, Fingerprint, Move
+from gpuops.store import Fingerprint, HostEvent, StateChange
 
 State = Literal[
     "new", "provisioned", "burned_in", "validated", "admitted", "drained", "repair", "rma", "retired"
@@ -50,12 +50,12 @@ def parse_state(word: str) -> State:
     return state
 
 
-def state_of(event: Event | None) -> State:
+def state_of(event: HostEvent | None) -> State:
     """What a node is; one of which nothing is known is new."""
     return cast("State", event.state) if event else "new"
 
 
-def step(before: Event | None, to: State, why: str, fingerprint: Fingerprint | None = None) -> Move:
+def step(before: HostEvent | None, to: State, why: str, fingerprint: Fingerprint | None = None) -> StateChange:
     """The move of a node to the state ``to``; `InputError` where that does not follow from what it is.
 
     A node may stay what it is, for another reason. Without a ``fingerprint`` the one that is known stays.
@@ -65,10 +65,10 @@ def step(before: Event | None, to: State, why: str, fingerprint: Fingerprint | N
         name = before.node if before else "a node of which nothing is known"
         raise InputError(f"{name} is {now}, and from there it becomes {' or '.join(followers(now))}, not {to}")
     known = before.fingerprint if before else {}
-    return Move(to, why, known if fingerprint is None else {**known, **fingerprint})
+    return StateChange(to, why, known if fingerprint is None else {**known, **fingerprint})
 
 
-def demotion(before: Event | None, found: Fingerprint) -> Move | None:
+def demotion(before: HostEvent | None, found: Fingerprint) -> StateChange | None:
     """What another fingerprint makes of a node that passed its tests with the one before; None where it is the same."""
     changed = differences(before.fingerprint, found) if before else []
     if not changed or state_of(before) not in ("burned_in", "validated", "admitted"):

@@ -21,10 +21,10 @@ from gpuops.playbook import rebooting
 from gpuops.playbook import systemd_unit as detaching
 from gpuops.playbook.binding import BoundStep
 from gpuops.playbook.condition import FACTS, Condition
-from gpuops.playbook.journal import Journal, Made, does
-from gpuops.playbook.node_session import Site
+from gpuops.playbook.journal import Journal, JournaledChange, does
+from gpuops.playbook.node_session import NodeSession
 from gpuops.playbook.planning import Planned, plan
-from gpuops.playbook.result import Result, Status
+from gpuops.playbook.result import Status, StepResult
 from gpuops.playbook.task import Change, Later, NeedsOperator
 from gpuops.probes import every_probe
 from gpuops.shell import Completed
@@ -40,8 +40,8 @@ End = tuple[Status, str]
 
 
 def carry_out(
-    bound: BoundStep, site: Site, *, handler: bool = False, reboots_next: bool = False, doubt: str = ""
-) -> Result:
+    bound: BoundStep, site: NodeSession, *, handler: bool = False, reboots_next: bool = False, doubt: str = ""
+) -> StepResult:
     """Bring the node to what the step says, or in check mode tell what that would take.
 
     ``reboots_next``: the node is about to be rebooted, so nothing is restarted before. ``doubt``: why nobody can tell
@@ -70,7 +70,7 @@ def status_of(error: NodeError) -> Status:
     return "unreachable" if isinstance(error, _UNREACHED) else "failed"
 
 
-def _remember(site: Site, bound: BoundStep, result: Result) -> None:
+def _remember(site: NodeSession, bound: BoundStep, result: StepResult) -> None:
     """What later steps ask about; a handler that is done may be notified, and act, again."""
     if bound.step.register:
         site.registered[bound.step.register] = result.registered
@@ -82,7 +82,7 @@ def _remember(site: Site, bound: BoundStep, result: Result) -> None:
 class _Attempt:
     """One attempt at a step."""
 
-    def __init__(self, bound: BoundStep, site: Site, *, reboots_next: bool, doubt: str) -> None:
+    def __init__(self, bound: BoundStep, site: NodeSession, *, reboots_next: bool, doubt: str) -> None:
         self._bound = bound
         self._doubt = doubt
         self._site = site
@@ -90,14 +90,14 @@ class _Attempt:
         self._done: list[Change] = []
         self._planned = Planned()
 
-    def result(self) -> Result:
+    def result(self) -> StepResult:
         """What became of it."""
         step = self._bound.step
         status, why = self._end()
         changes = self._planned.changes if status == "would_change" else self._done
         later = [later.why for later in self._planned.later] if status == "would_change" else []
         told = (tuple(changes), tuple(later), self._planned.value)
-        return Result(self._site.name, step.id, step.name, status, why, *told)
+        return StepResult(self._site.name, step.id, step.name, status, why, *told)
 
     def _end(self) -> End:
         try:
@@ -158,7 +158,7 @@ class _Attempt:
             return True
         return change.kind != "state" and any(m.good and m.does == does(change) for m in self._made())
 
-    def _made(self) -> list[Made]:
+    def _made(self) -> list[JournaledChange]:
         """The changes that this run, also before it was resumed, made for this step."""
         return [made for made in self._site.made if made.step == self._bound.step.id]
 
@@ -254,7 +254,7 @@ class _Attempt:
         step = self._bound.step
         number = journal.begin(self._site.name, step.id, change, step.notify, boot_id=boot_id)
         about = (number, self._site.name, step.id, change.kind, does(change), change.detach, boot_id)
-        self._site.made.append(Made(*about))
+        self._site.made.append(JournaledChange(*about))
         return number
 
     def _note(self, journal: Journal, number: int, done: Completed | None = None, *, good: bool) -> None:

@@ -6,7 +6,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuops.document import Node
+from gpuops.document import YamlNode
 from gpuops.inventory import Host
 from gpuops.playbook.condition import FACTS, Condition
 from gpuops.playbook.parameters import read_params
@@ -43,7 +43,7 @@ def bind(play: Play, hosts: Iterable[Host]) -> Bound:
 
 
 def _bound(
-    play: Play, own: Mapping[str, Node], known: set[str], alike: dict[str, object]
+    play: Play, own: Mapping[str, YamlNode], known: set[str], alike: dict[str, object]
 ) -> Iterator[tuple[str, BoundStep]]:
     """The steps for one host; ``alike`` keeps the parameters that are the same for all hosts."""
     for step in play.every_step:

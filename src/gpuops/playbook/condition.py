@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from gpuops.document import Node, Where
+from gpuops.document import Where, YamlNode
 from gpuops.errors import DocumentError, did_you_mean
 from gpuops.probing import Unknown
 
@@ -108,14 +108,14 @@ class Condition:
         return DocumentError(self.where, f"{self.text!r} cannot be decided: {what}")
 
 
-def read_conditions(node: Node | None) -> tuple[Condition, ...]:
+def read_conditions(node: YamlNode | None) -> tuple[Condition, ...]:
     """The expression, or the list of expressions that must all be true."""
     if node is None:
         return ()
     return tuple(_read(item) for item in (node.items if node.items is not None else [node]))
 
 
-def _read(node: Node) -> Condition:
+def _read(node: YamlNode) -> Condition:
     text = node.text("a condition")
     if "{{" in text or "{%" in text:
         raise node.fail("a condition is written without braces: name == 1")
@@ -128,7 +128,7 @@ def _read(node: Node) -> Condition:
     return Condition(text, node.where, tree)
 
 
-def _refuse_foreign(node: Node, part: ast.AST) -> None:
+def _refuse_foreign(node: YamlNode, part: ast.AST) -> None:
     if not isinstance(part, (*_ALLOWED, *_COMPARISONS)):
         raise node.fail(f"a condition may not hold {type(part).__name__.lower()}; see the page on playbooks")
     if isinstance(part, ast.Call) and (ast.unparse(part.func) != "version" or len(part.args) != 1 or part.keywords):

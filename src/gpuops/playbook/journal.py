@@ -21,7 +21,7 @@ from typing import Any
 
 from gpuops.errors import InputError, OutputError, did_you_mean
 from gpuops.playbook.task import Change
-from gpuops.secret import blot
+from gpuops.secret import redact
 from gpuops.shell import Completed
 
 SCHEMA = "gpuops.journal/1"
@@ -61,7 +61,7 @@ class Journal:
     def write(self, event: str, *, durable: bool = True, **facts: object) -> None:
         """One line, on the disk when this returns; one that is not ``durable`` survives us, but not a power failure."""
         line = {"event": event, "at": dt.datetime.now(dt.timezone.utc).isoformat(timespec="milliseconds"), **facts}
-        text = blot(json.dumps(line, ensure_ascii=False)).encode()
+        text = redact(json.dumps(line, ensure_ascii=False)).encode()
         with self._lock:
             if self._broken:
                 raise OutputError(self._broken)
@@ -152,7 +152,7 @@ def read(path: Path) -> Iterator[Line]:
 
 
 @dataclass(frozen=True)
-class Made:
+class JournaledChange:
     """A change of an earlier attempt: ``good`` is None where nobody knows how it ended."""
 
     number: int
@@ -165,13 +165,13 @@ class Made:
     good: bool | None = None
 
 
-def changes(lines: Iterable[Line]) -> list[Made]:
+def changes(lines: Iterable[Line]) -> list[JournaledChange]:
     """Every change that was begun, without those of handlers that are done: they may be notified, and act, again."""
-    found: dict[int, Made] = {}
+    found: dict[int, JournaledChange] = {}
     for line in lines:
         if line["event"] == "change":
             told = {key: line[key] for key in ("node", "step", "kind", "does", "detach")}
-            found[line["id"]] = Made(line["id"], boot_id=line.get("boot_id", ""), **told)
+            found[line["id"]] = JournaledChange(line["id"], boot_id=line.get("boot_id", ""), **told)
         elif line["event"] == "done":
             found[line["id"]] = replace(found[line["id"]], good=line["good"])
         elif _ends_handler(line):

@@ -8,11 +8,11 @@ from pathlib import Path
 from typing import Any
 
 from gpuops.content import find
-from gpuops.document import Node, load
+from gpuops.document import YamlNode, load
 from gpuops.errors import ContentError, DocumentError, did_you_mean
 from gpuops.playbook.condition import Condition, read_conditions
 from gpuops.playbook.play import RACK, Flush, Play, Playbook, Share, Step
-from gpuops.playbook.task import Library
+from gpuops.playbook.task import TaskRegistry
 
 _PLAY = (
     "name", "hosts", "serial", "max_fail_percentage", "any_errors_fatal", "stack", "vars", "tasks", "handlers", "tags",
@@ -24,7 +24,7 @@ _INCLUDE = ("include", "name", "vars", "when", "tags")
 _DEEPEST = 8
 
 
-def load_playbook(name: str, library: Library, project: Path | None = None) -> Playbook:
+def load_playbook(name: str, library: TaskRegistry, project: Path | None = None) -> Playbook:
     """The playbook in the file ``name``, or the one that the project or gpuops itself has under that name."""
     path = Path(name) if Path(name).suffix in (".yml", ".yaml") else find("playbooks", name, ".yml", project).path
     reader = _Reader(library, project)
@@ -39,7 +39,7 @@ def load_playbook(name: str, library: Library, project: Path | None = None) -> P
 class _Around:
     """What an include, or the play, gives to the steps in it."""
 
-    vars: Mapping[str, Node] = field(default_factory=dict)
+    vars: Mapping[str, YamlNode] = field(default_factory=dict)
     when: tuple[Condition, ...] = ()
     tags: frozenset[str] = frozenset()
     depth: int = 0
@@ -48,7 +48,7 @@ class _Around:
 class _Reader:
     """Reads the files of one playbook; knows which, and which ids it gave out."""
 
-    def __init__(self, library: Library, project: Path | None) -> None:
+    def __init__(self, library: TaskRegistry, project: Path | None) -> None:
         self.files: list[Path] = []
         self._library = library
         self._project = project
@@ -64,13 +64,13 @@ class _Reader:
             else:
                 yield self._play(node)
 
-    def _load(self, path: Path, depth: int) -> Node:
+    def _load(self, path: Path, depth: int) -> YamlNode:
         if depth > _DEEPEST:
             raise ContentError(f"{path}: included {depth} levels deep; does it include itself?")
         self.files.append(path)
         return load(path)
 
-    def _included(self, node: Node) -> Path:
+    def _included(self, node: YamlNode) -> Path:
         """The file beside the one that names it, else the playbook of that name."""
         name = node.text("a file or a playbook's name")
         beside = Path(node.where.file).parent / name
@@ -82,7 +82,7 @@ class _Reader:
         except ContentError as error:
             raise node.fail(f"there is no file {beside}, and {error}") from error
 
-    def _play(self, node: Node) -> Play:
+    def _play(self, node: YamlNode) -> Play:
         keys = node.only(_PLAY, "in a play")
         if "hosts" not in keys:
             raise node.fail('a play needs "hosts": a pattern such as h100, or all')
@@ -104,7 +104,7 @@ class _Reader:
         _check_notify(play)
         return play
 
-    def _stack(self, node: Node) -> Node:
+    def _stack(self, node: YamlNode) -> YamlNode:
         """The locked set of versions of that name, the project's own first: a map, which becomes a variable."""
         try:
             path = find("playbooks/stacks", node.text("the name of a stack"), ".yml", self._project).path
@@ -114,7 +114,7 @@ class _Reader:
         stack.map("what each task is given")
         return stack
 
-    def _steps(self, node: Node | None, around: _Around, *, handlers: bool = False) -> Iterator[Step | Flush]:
+    def _steps(self, node: YamlNode | None, around: _Around, *, handlers: bool = False) -> Iterator[Step | Flush]:
         for item in node.list("a list of tasks (- name: …)") if node else ():
             keys = item.map("a task")
             if "include" in keys:
@@ -125,7 +125,7 @@ class _Reader:
             else:
                 yield self._step(item, around, handlers=handlers)
 
-    def _include(self, node: Node, around: _Around, *, handlers: bool) -> Iterator[Step | Flush]:
+    def _include(self, node: YamlNode, around: _Around, *, handlers: bool) -> Iterator[Step | Flush]:
         keys = node.only(_INCLUDE, "in an include")
         inner = _Around(
             {**around.vars, **(keys["vars"].map("variables") if "vars" in keys else {})},
@@ -135,7 +135,7 @@ class _Reader:
         )
         yield from self._steps(self._load(self._included(keys["include"]), inner.depth), inner, handlers=handlers)
 
-    def _step(self, node: Node, around: _Around, *, handlers: bool) -> Step:
+    def _step(self, node: YamlNode, around: _Around, *, handlers: bool) -> Step:
         keys = node.map()
         named = [key for key in keys if key not in _STEP]
         if len(named) != 1:
@@ -163,7 +163,7 @@ class _Reader:
         self._ids[step.id] = step
         return step
 
-    def _wrong_step(self, node: Node, named: list[str]) -> DocumentError:
+    def _wrong_step(self, node: YamlNode, named: list[str]) -> DocumentError:
         known = (*_STEP, "include", "flush", *self._library.names)
         unknown = [key for key in named if key not in self._library.names]
         if len(named) > 1 and unknown:
@@ -173,7 +173,7 @@ class _Reader:
         return node.fail(f"a task needs exactly one verb, such as package or file; {told}")
 
 
-def _limits(keys: Mapping[str, Node]) -> dict[str, Any]:
+def _limits(keys: Mapping[str, YamlNode]) -> dict[str, Any]:
     """The fields of a play that say how far it goes."""
     found: dict[str, Any] = {}
     if "serial" in keys:
@@ -186,7 +186,7 @@ def _limits(keys: Mapping[str, Node]) -> dict[str, Any]:
     return found
 
 
-def _share(node: Node) -> Share:
+def _share(node: YamlNode) -> Share:
     text = node.text("a number of nodes, a percentage or rack")
     if text == RACK:
         return "rack"
@@ -195,7 +195,7 @@ def _share(node: Node) -> Share:
     return node.integer('serial: a number of nodes, a percentage ("25%") or rack', 1, 1_000_000)
 
 
-def _trials(keys: Mapping[str, Node]) -> dict[str, Any]:
+def _trials(keys: Mapping[str, YamlNode]) -> dict[str, Any]:
     """The fields of a step that say how often and how long it is tried."""
     found: dict[str, Any] = {}
     if "retries" in keys:
@@ -209,18 +209,18 @@ def _trials(keys: Mapping[str, Node]) -> dict[str, Any]:
     return found
 
 
-def _text(keys: Mapping[str, Node], key: str) -> str:
+def _text(keys: Mapping[str, YamlNode], key: str) -> str:
     return keys[key].text(key) if key in keys else ""
 
 
-def _listed(node: Node | None) -> list[str]:
+def _listed(node: YamlNode | None) -> list[str]:
     """A word, or a list of words."""
     if node is None:
         return []
     return [item.text() for item in (node.items if node.items is not None else [node])]
 
 
-def _words(node: Node | None) -> frozenset[str]:
+def _words(node: YamlNode | None) -> frozenset[str]:
     return frozenset(_listed(node))
 
 

@@ -15,7 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from gpuops.errors import LockedError, NodeError
-from gpuops.playbook.node_session import Site
+from gpuops.playbook.node_session import NodeSession
 from gpuops.project import operator_name
 from gpuops.shell import Command
 
@@ -85,7 +85,7 @@ class Owner:
         return f"{self.who} on {self.machine}, run {self.run}, since {self.since}"
 
 
-def take(site: Site, owner: Owner, *, break_dead: bool = False) -> None:
+def take(site: NodeSession, owner: Owner, *, break_dead: bool = False) -> None:
     """Lock the node, or `LockedError` telling who holds it.
 
     The lock of the same run goes over to us where its process is dead (it is being resumed); ``break_dead`` takes it
@@ -98,7 +98,7 @@ def take(site: Site, owner: Owner, *, break_dead: bool = False) -> None:
         raise LockedError(f"{site.name} is locked by {holder}; {holder.advice}")
 
 
-def release(site: Site, owner: Owner) -> None:
+def release(site: NodeSession, owner: Owner) -> None:
     """Unlock the node, if the lock is still ours."""
     site.do(Command(("sh", "-c", _RELEASE, "sh", FOLDER, _mark(owner.run)), become="always"))
 
@@ -108,7 +108,7 @@ def _mark(run: str) -> str:
     return f'"run": {json.dumps(run)}'
 
 
-def _try(site: Site, owner: Owner, instead: str = "") -> Owner | None:
+def _try(site: NodeSession, owner: Owner, instead: str = "") -> Owner | None:
     """Take the lock, also from the run ``instead``; who holds it where that fails."""
     words = ("sh", "-c", _TAKE, "sh", FOLDER, _mark(instead) if instead else "")
     done = site.do(Command(words, timeout_seconds=20, become="always", stdin=json.dumps(asdict(owner))))

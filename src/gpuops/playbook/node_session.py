@@ -12,8 +12,8 @@ from invoke.exceptions import Failure
 
 from gpuops.errors import NodeError
 from gpuops.inventory import Host
-from gpuops.playbook.journal import Journal, Made
-from gpuops.playbook.task import Library, Machine
+from gpuops.playbook.journal import Journal, JournaledChange
+from gpuops.playbook.task import Machine, TaskRegistry
 from gpuops.shell import Command, Completed, Files, Question, read_files
 from gpuops.transport import Transport
 
@@ -22,7 +22,7 @@ Busy = Callable[[Host, Callable[[Sequence[Question]], list[Completed]]], str]
 
 
 @dataclass
-class Site:
+class NodeSession:
     """A node at work. Without a ``journal`` nothing is changed: that is check mode, and `do` refuses.
 
     ``busy`` says who works on the node, or nothing; it is asked once, before the first change. ``lock`` takes the
@@ -35,12 +35,12 @@ class Site:
 
     host: Host
     machine: Machine
-    library: Library
+    library: TaskRegistry
     open: Callable[[Host], Transport]
     journal: Journal | None = None
     busy: Busy = lambda _host, _ask: ""
     lock: Callable[[], None] = lambda: None
-    made: list[Made] = field(default_factory=list)
+    made: list[JournaledChange] = field(default_factory=list)
     sleep: Callable[[float], None] = time.sleep
     clock: Callable[[], float] = time.monotonic
     registered: dict[str, Any] = field(default_factory=dict)

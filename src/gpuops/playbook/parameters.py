@@ -19,7 +19,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpuops.document import Node, Opaque, Where
+from gpuops.document import Opaque, Where, YamlNode
 from gpuops.playbook.task import Mode, NodePath, Task
 from gpuops.secret import Secret
 
@@ -28,13 +28,13 @@ _REFERENCES = ("!env", "!file")
 
 
 @dataclass(frozen=True)
-class _Held(Node):
+class _Held(YamlNode):
     """A secret that somebody already looked up."""
 
     secret: Secret = field(default_factory=lambda: Secret(""), repr=False)
 
 
-def read_params(task: Task, given: Node) -> object:
+def read_params(task: Task, given: YamlNode) -> object:
     """The parameters that stand in a document; `gpuops.errors.DocumentError` where one is unknown, missing or wrong."""
     return _value(given, task.params, task.name)
 
@@ -44,29 +44,29 @@ def as_params(task: Task, given: Mapping[str, object]) -> object:
     return read_params(task, as_node(given, Where(str(task.path))))
 
 
-def as_node(value: object, where: Where) -> Node:
+def as_node(value: object, where: Where) -> YamlNode:
     """A plain value as if it stood in a document at ``where``."""
     if isinstance(value, Mapping):
         entries = {str(key): as_node(entry, where) for key, entry in value.items()}
-        return Node(where, f"{_PLAIN}map", entries=entries, keys=dict.fromkeys(entries, where))
+        return YamlNode(where, f"{_PLAIN}map", entries=entries, keys=dict.fromkeys(entries, where))
     if isinstance(value, Sequence) and not isinstance(value, str):
-        return Node(where, f"{_PLAIN}seq", items=[as_node(item, where) for item in value])
-    return value if isinstance(value, Node) else _scalar_node(value, where)
+        return YamlNode(where, f"{_PLAIN}seq", items=[as_node(item, where) for item in value])
+    return value if isinstance(value, YamlNode) else _scalar_node(value, where)
 
 
-def _scalar_node(value: object, where: Where) -> Node:
+def _scalar_node(value: object, where: Where) -> YamlNode:
     if isinstance(value, Secret):
         return _Held(where, "!secret", secret=value)
     if isinstance(value, Opaque):
-        return Node(where, value.tag, value.text)
+        return YamlNode(where, value.tag, value.text)
     if value is None:
-        return Node(where, f"{_PLAIN}null")
+        return YamlNode(where, f"{_PLAIN}null")
     if isinstance(value, (bool, int, float)):
-        return Node(where, _PLAIN + type(value).__name__, str(value).lower())
-    return Node(where, f"{_PLAIN}str", str(value), quoted=True)
+        return YamlNode(where, _PLAIN + type(value).__name__, str(value).lower())
+    return YamlNode(where, f"{_PLAIN}str", str(value), quoted=True)
 
 
-def _record(node: Node, wanted: type, called: str) -> object:
+def _record(node: YamlNode, wanted: type, called: str) -> object:
     """A dataclass from a map of its fields."""
     hints = typing.get_type_hints(wanted, include_extras=True)
     fields = dataclasses.fields(wanted)
@@ -81,7 +81,7 @@ def _record(node: Node, wanted: type, called: str) -> object:
         raise node.fail(f"{called}: {error}") from error
 
 
-def _value(node: Node, wanted: Any, called: str) -> Any:
+def _value(node: YamlNode, wanted: Any, called: str) -> Any:
     """A value of the type ``wanted``."""
     if wanted in _SCALARS:
         return _SCALARS[wanted](node, called)
@@ -99,14 +99,14 @@ def _value(node: Node, wanted: Any, called: str) -> Any:
     return _record(node, wanted, called)
 
 
-def _choice(node: Node, words: tuple[str, ...], called: str) -> str:
+def _choice(node: YamlNode, words: tuple[str, ...], called: str) -> str:
     word = node.text(called)
     if word not in words:
         raise node.fail(f"{called} is one of {', '.join(words)}; found {node.kind}")
     return word
 
 
-def _text(node: Node, called: str) -> str:
+def _text(node: YamlNode, called: str) -> str:
     if not node.tag.startswith(_PLAIN):
         raise node.fail(f"{called} is plain text; only a secret may be {node.tag}")
     if node.tag == f"{_PLAIN}bool" and not node.quoted:
@@ -114,7 +114,7 @@ def _text(node: Node, called: str) -> str:
     return node.version(called) if called.endswith("version") else node.text(called)
 
 
-def _path(node: Node, called: str) -> Path:
+def _path(node: YamlNode, called: str) -> Path:
     """A file of the person who runs the playbook, beside the document that names it."""
     path = Path(node.where.file).parent / Path(_text(node, called)).expanduser()
     if not path.is_file():
@@ -122,21 +122,21 @@ def _path(node: Node, called: str) -> Path:
     return path
 
 
-def _node_path(node: Node, called: str) -> str:
+def _node_path(node: YamlNode, called: str) -> str:
     text = _text(node, called)
     if not text.startswith("/"):
         raise node.fail(f'{called} must start with "/", found "{text}"')
     return text
 
 
-def _mode(node: Node, called: str) -> str:
+def _mode(node: YamlNode, called: str) -> str:
     text = _text(node, called)
     if not re.fullmatch("[0-7]{3,4}", text):
         raise node.fail(f'{called} is three or four octal digits such as 0644, found "{text}"')
     return text
 
 
-def _secret(node: Node, called: str) -> Secret:
+def _secret(node: YamlNode, called: str) -> Secret:
     """What ``!env NAME`` or ``!file PATH`` refers to; never a text that stands in the document."""
     if isinstance(node, _Held):
         return node.secret
@@ -150,7 +150,7 @@ def _secret(node: Node, called: str) -> Secret:
     return Secret(text)
 
 
-def _secret_file(node: Node, called: str) -> Secret:
+def _secret_file(node: YamlNode, called: str) -> Secret:
     path = Path(node.where.file).parent / Path(node.scalar or "").expanduser()
     try:
         if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
@@ -160,11 +160,11 @@ def _secret_file(node: Node, called: str) -> Secret:
         raise node.fail(f"{called}: {path} cannot be read: {error}") from error
 
 
-_SCALARS: Mapping[Any, Callable[[Node, str], Any]] = {
+_SCALARS: Mapping[Any, Callable[[YamlNode, str], Any]] = {
     str: _text,
-    int: Node.integer,
-    float: Node.number,
-    bool: Node.boolean,
+    int: YamlNode.integer,
+    float: YamlNode.number,
+    bool: YamlNode.boolean,
     Path: _path,
     NodePath: _node_path,
     Mode: _mode,

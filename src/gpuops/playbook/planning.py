@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuops.playbook.parameters import as_params
-from gpuops.playbook.task import Change, Failed, Later, Library, Machine, NeedsOperator, Plan, Task, Use
+from gpuops.playbook.task import Change, Failed, Later, Machine, NeedsOperator, Plan, Task, TaskRegistry, Use
 from gpuops.probing import Probe
 from gpuops.shell import Command, Completed, Files, Question
 
@@ -36,7 +36,7 @@ class _OddError(TypeError):
     """A task yielded what is neither a question nor anything that it may do."""
 
 
-def plan(task: Task, params: object, machine: Machine, ask: Ask, library: Library) -> Planned:
+def plan(task: Task, params: object, machine: Machine, ask: Ask, library: TaskRegistry) -> Planned:
     """Run ``task`` once. ``ask`` is a transport's ``batch``, and raises `gpuops.errors.NodeError` as it does."""
     planner = _Planner(machine, ask, library)
     with contextlib.suppress(_Stopped):
@@ -47,7 +47,7 @@ def plan(task: Task, params: object, machine: Machine, ask: Ask, library: Librar
 class _Planner:
     """Answers one task's generator, and those of the tasks that it uses."""
 
-    def __init__(self, machine: Machine, ask: Ask, library: Library) -> None:
+    def __init__(self, machine: Machine, ask: Ask, library: TaskRegistry) -> None:
         self.found = Planned()
         self._machine = machine
         self._ask = ask

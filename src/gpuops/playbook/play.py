@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Literal
 
-from gpuops.document import Node, Where
+from gpuops.document import Where, YamlNode
 from gpuops.inventory import Host
 from gpuops.playbook.condition import Condition
 from gpuops.playbook.task import Task
@@ -28,8 +28,8 @@ class Step:
     name: str
     where: Where
     task: Task
-    given: Node
-    vars: Mapping[str, Node] = field(default_factory=dict)
+    given: YamlNode
+    vars: Mapping[str, YamlNode] = field(default_factory=dict)
     when: tuple[Condition, ...] = ()
     tags: frozenset[str] = frozenset()
     notify: tuple[str, ...] = ()
@@ -65,7 +65,7 @@ class Play:
     hosts: str
     steps: tuple[Step | Flush, ...]
     handlers: tuple[Step, ...] = ()
-    vars: Mapping[str, Node] = field(default_factory=dict)
+    vars: Mapping[str, YamlNode] = field(default_factory=dict)
     serial: tuple[Share, ...] = (1.0,)
     max_fail_percentage: float = 100.0
     any_errors_fatal: bool = False

@@ -18,16 +18,16 @@ from gpuops.playbook import journal
 from gpuops.playbook.binding import bind, machine_of
 from gpuops.playbook.journal import Journal
 from gpuops.playbook.locking import Owner, take
-from gpuops.playbook.node_session import Busy, Site
+from gpuops.playbook.node_session import Busy, NodeSession
 from gpuops.playbook.play import RACK, Play, Playbook, Step, choose_steps
-from gpuops.playbook.result import Result
-from gpuops.playbook.running import Assignment, Record, Runner, lock, unlock
-from gpuops.playbook.task import Library
+from gpuops.playbook.result import StepResult
+from gpuops.playbook.running import BoundPlay, Runner, RunState, lock, unlock
+from gpuops.playbook.task import TaskRegistry
 from gpuops.transport import Transport
 
 
 @dataclass(frozen=True)
-class Selection:
+class StepSelection:
     """Which part of a playbook is meant: steps with one of ``tags`` and none of ``skip_tags``, from ``start_at`` on."""
 
     tags: tuple[str, ...] = ()
@@ -36,7 +36,7 @@ class Selection:
 
 
 @dataclass(frozen=True)
-class Order:
+class RunOptions:
     """How a run is carried out. ``force`` changes nodes that run jobs, ``break_lock`` takes a dead run's locks.
 
     ``resume`` names a run to go on with; ``runs`` is the folder of all runs' journals. ``fanout`` nodes work at a time,
@@ -53,14 +53,14 @@ class Order:
     most_open: int = FANOUT
 
 
-def assign(playbook: Playbook, choose: Callable[[str], Sequence[Host]], selection: Selection) -> list[Assignment]:
+def assign(playbook: Playbook, choose: Callable[[str], Sequence[Host]], selection: StepSelection) -> list[BoundPlay]:
     """Every play with its nodes and steps, bound; `InputError` where anything is wrong with them.
 
     ``choose`` gives the hosts that a play's pattern selects.
     """
     _check_words("tag", (*selection.tags, *selection.skip_tags), {tag for s in _steps(playbook) for tag in s.tags})
     start = _start(playbook, selection.start_at)
-    assignments: list[Assignment] = []
+    assignments: list[BoundPlay] = []
     for play in playbook.plays:
         if start and start not in play.steps and not assignments:
             continue
@@ -68,7 +68,7 @@ def assign(playbook: Playbook, choose: Callable[[str], Sequence[Host]], selectio
         steps = choose_steps(play, selection.tags, selection.skip_tags, first)
         hosts = tuple(choose(play.hosts))
         _check_racks(play, hosts)
-        assignments.append(Assignment(play, hosts, steps, bind(play, hosts)))
+        assignments.append(BoundPlay(play, hosts, steps, bind(play, hosts)))
     if not any(assignment.hosts for assignment in assignments):
         raise InputError(f"{playbook.path}: no play selects any of the chosen nodes")
     return assignments
@@ -104,17 +104,17 @@ def _ignore(_told: object) -> None:
     """Nobody listens."""
 
 
-class Provisioning:
+class PlaybookRun:
     """One run of a playbook: its journal, its locks, its nodes."""
 
     def __init__(
         self,
         playbook: Playbook,
-        assignments: Sequence[Assignment],
-        selection: Selection,
-        order: Order,
+        assignments: Sequence[BoundPlay],
+        selection: StepSelection,
+        order: RunOptions,
         *,
-        library: Library,
+        library: TaskRegistry,
         open_transport: Callable[[Host], Transport],
         busy: Busy = lambda _host, _ask: "",
     ) -> None:
@@ -125,11 +125,13 @@ class Provisioning:
         hosts = list({host.name: host for assignment in assignments for host in assignment.hosts}.values())
         self._head = _head(playbook, selection, order, hosts)
         self._sites = {
-            host.name: Site(host, machine_of(host), library, open_transport, busy=busy if not order.force else _nobody)
+            host.name: NodeSession(
+                host, machine_of(host), library, open_transport, busy=busy if not order.force else _nobody
+            )
             for host in hosts
         }
 
-    def run(self, watch: Callable[[Result], None] = _ignore, say: Callable[[str], None] = _ignore) -> Record:
+    def run(self, watch: Callable[[StepResult], None] = _ignore, say: Callable[[str], None] = _ignore) -> RunState:
         """Carry it out, or in check mode tell what that would take.
 
         ``watch`` hears each result as it comes, ``say`` what a person should know meanwhile. On Ctrl-C nothing more is
@@ -137,7 +139,7 @@ class Provisioning:
         """
         try:
             if self._order.check:
-                return self._runner(Record(waiting=self._left_over()), watch).run(self._assignments)
+                return self._runner(RunState(waiting=self._left_over()), watch).run(self._assignments)
             owner = Owner(self.run_id)
             log = self._open_journal(owner)
             say(f"run {self.run_id}")
@@ -145,12 +147,12 @@ class Provisioning:
         finally:
             self._hang_up()
 
-    def untouched(self, record: Record) -> list[str]:
+    def untouched(self, record: RunState) -> list[str]:
         """The nodes that no step came to."""
         reached = {result.node for result in record.results}
         return [name for name in self._sites if name not in reached]
 
-    def _runner(self, record: Record, watch: Callable[[Result], None]) -> Runner:
+    def _runner(self, record: RunState, watch: Callable[[StepResult], None]) -> Runner:
         order = self._order
         return Runner(self._sites, record, fanout=order.fanout, most_open=order.most_open, watch=watch)
 
@@ -159,8 +161,8 @@ class Provisioning:
             site.hang_up()
 
     def _change(
-        self, log: Journal, owner: Owner, watch: Callable[[Result], None], say: Callable[[str], None]
-    ) -> Record:
+        self, log: Journal, owner: Owner, watch: Callable[[StepResult], None], say: Callable[[str], None]
+    ) -> RunState:
         self._join(log, owner)
         record = self._lock(owner)
         if record.locked or record.interrupted:
@@ -179,16 +181,18 @@ class Provisioning:
             log.close()
         return record
 
-    def _end(self, log: Journal, record: Record, stopped: str) -> None:
+    def _end(self, log: Journal, record: RunState, stopped: str) -> None:
         failed = [name for name in self._sites if record.out(name)]
         log.write("end", exit=record.exit_code(check=False), stopped=stopped, failed=failed)
 
-    def _lock(self, owner: Owner) -> Record:
+    def _lock(self, owner: Owner) -> RunState:
         order = self._order
         sites = [*self._sites.values()]
         return lock(sites, owner, break_dead=order.break_lock, fanout=order.fanout, most_open=order.most_open)
 
-    def _run_interruptibly(self, record: Record, watch: Callable[[Result], None], say: Callable[[str], None]) -> None:
+    def _run_interruptibly(
+        self, record: RunState, watch: Callable[[StepResult], None], say: Callable[[str], None]
+    ) -> None:
         try:
             self._runner(record, watch).run(self._assignments)
             working = [site for site in self._sites.values() if site.at_work.locked()]
@@ -201,7 +205,7 @@ class Provisioning:
             record.interrupted = True
             self._abandon(record)
 
-    def _abandon(self, record: Record) -> None:
+    def _abandon(self, record: RunState) -> None:
         """Wait for nothing more, and say what that leaves."""
         names = {step.id: step.name for assignment in self._assignments for step in assignment.play.every_step}
         begun = [made for site in self._sites.values() for made in site.made if made.good is None]
@@ -209,7 +213,7 @@ class Provisioning:
             if not record.out(made.node):
                 stays = "it goes on there as a unit of systemd, and --resume waits for it"
                 why = stays if made.detach else "abandoned: nobody knows how far it came"
-                record.add(Result(made.node, made.step, names[made.step], "interrupted", why))
+                record.add(StepResult(made.node, made.step, names[made.step], "interrupted", why))
         self._hang_up()
 
     def _left_over(self) -> dict[str, list[str]]:
@@ -241,7 +245,7 @@ def _nobody(_host: Host, _ask: object) -> str:
     return ""
 
 
-def _head(playbook: Playbook, selection: Selection, order: Order, hosts: Sequence[Host]) -> dict[str, Any]:
+def _head(playbook: Playbook, selection: StepSelection, order: RunOptions, hosts: Sequence[Host]) -> dict[str, Any]:
     """What a run is of: what is not the same cannot be resumed."""
     nodes = [(h.name, h.address, h.port, h.user, h.groups, sorted(h.vars.items(), key=str)) for h in hosts]
     return {

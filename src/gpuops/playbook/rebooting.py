@@ -6,7 +6,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from gpuops.errors import ConnectError, LostError, NodeError
-from gpuops.playbook.node_session import BOOT_ID, Site
+from gpuops.playbook.node_session import BOOT_ID, NodeSession
 from gpuops.shell import Command, Completed
 
 MOST_REBOOTS = 3
@@ -31,7 +31,7 @@ class GoneError(NodeError):
     """The node did not come back from a reboot."""
 
 
-def objection(site: Site, boot_id: str) -> str:
+def objection(site: NodeSession, boot_id: str) -> str:
     """Why the node cannot be rebooted by us, or nothing."""
     own = Path(BOOT_ID.globs[0])
     if own.exists() and own.read_text().strip() == boot_id:
@@ -41,7 +41,7 @@ def objection(site: Site, boot_id: str) -> str:
     return ""
 
 
-def reboot(site: Site, boot_id: str) -> Completed:
+def reboot(site: NodeSession, boot_id: str) -> Completed:
     """Reboot the node that is in boot ``boot_id``; how its system came up, and after how long.
 
     `GoneError` where it stays away.
@@ -63,7 +63,7 @@ def reboot(site: Site, boot_id: str) -> Completed:
     return replace(state, seconds=site.clock() - began)
 
 
-def _is_new(site: Site, boot_id: str) -> bool:
+def _is_new(site: NodeSession, boot_id: str) -> bool:
     """Whether the node answers from another boot; while it goes down and comes up, anything may fail."""
     site.hang_up()
     try:
@@ -72,7 +72,7 @@ def _is_new(site: Site, boot_id: str) -> bool:
         return False
 
 
-def _settled(site: Site, ends: float) -> Completed:
+def _settled(site: NodeSession, ends: float) -> Completed:
     """What systemd says once it has started everything: running, or degraded with the units that failed."""
     while True:
         try:

@@ -15,7 +15,7 @@ OUT: tuple[Status, ...] = ("failed", "unreachable", "needs_operator", "interrupt
 
 
 @dataclass(frozen=True)
-class Result:
+class StepResult:
     """``changes`` are those that were made, or in check mode would be; ``later`` says what could not be told yet.
 
     ``why`` explains every status but ok and changed. ``value`` is what the task returned. ``ignored``: it failed, and

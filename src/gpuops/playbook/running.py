@@ -12,9 +12,9 @@ from gpuops.inventory import Host
 from gpuops.playbook.applying import carry_out, status_of
 from gpuops.playbook.binding import Bound
 from gpuops.playbook.locking import Owner, release, take
-from gpuops.playbook.node_session import Site
+from gpuops.playbook.node_session import NodeSession
 from gpuops.playbook.play import Flush, Play, Step, batches
-from gpuops.playbook.result import Result
+from gpuops.playbook.result import StepResult
 
 T = TypeVar("T")
 _WEEK_SECONDS = 7 * 86400.0
@@ -22,7 +22,7 @@ _RELEASE_SECONDS = 20.0
 
 
 @dataclass(frozen=True)
-class Assignment:
+class BoundPlay:
     """A play for its nodes: the chosen ``steps``, bound."""
 
     play: Play
@@ -32,10 +32,10 @@ class Assignment:
 
 
 @dataclass
-class Record:
+class RunState:
     """What became of a run: every result in order, why it ``stopped`` early, and the handlers that nodes wait for."""
 
-    results: list[Result] = field(default_factory=list)
+    results: list[StepResult] = field(default_factory=list)
     stopped: str = ""
     interrupted: bool = False
     waiting: dict[str, list[str]] = field(default_factory=dict)
@@ -46,7 +46,7 @@ class Record:
         """The node goes no further."""
         return node in self._out
 
-    def add(self, result: Result) -> None:
+    def add(self, result: StepResult) -> None:
         """One more result."""
         self.results.append(result)
         self.interrupted |= result.status == "interrupted"
@@ -68,7 +68,7 @@ class Record:
         return NodeError.exit_code if found & {"unreachable", "needs_operator"} else 0
 
 
-Watch = Callable[[Result], None]
+Watch = Callable[[StepResult], None]
 
 
 class Runner:
@@ -79,8 +79,8 @@ class Runner:
 
     def __init__(
         self,
-        sites: dict[str, Site],
-        record: Record,
+        sites: dict[str, NodeSession],
+        record: RunState,
         *,
         fanout: int = FANOUT,
         most_open: int = FANOUT,
@@ -93,7 +93,7 @@ class Runner:
         self._doubts: dict[tuple[str, str], str] = {}
         self._watch = watch
 
-    def run(self, assignments: Sequence[Assignment]) -> Record:
+    def run(self, assignments: Sequence[BoundPlay]) -> RunState:
         """Every play, until all are done or one stops; who failed in a play is not in those after it."""
         gone: set[str] = set()
         for assignment in assignments:
@@ -105,7 +105,7 @@ class Runner:
             gone = {host.name for host in assignment.hosts if self.record.out(host.name)} | gone
         return self.record
 
-    def _batch(self, assignment: Assignment, batch: list[Host]) -> None:
+    def _batch(self, assignment: BoundPlay, batch: list[Host]) -> None:
         """The steps one after another, each on all nodes of the batch at once; then the handlers.
 
         Where too many failed, nodes that were changed already still come to the end, for none shall stay halfway.
@@ -131,8 +131,8 @@ class Runner:
         steps = {step.id for step in play.every_step}
         return any(made.step in steps for made in self._sites[host.name].made)
 
-    def _step(self, assignment: Assignment, step: Step, hosts: Sequence[Host], *, handler: bool = False) -> None:
-        def work(host: Host) -> Result:
+    def _step(self, assignment: BoundPlay, step: Step, hosts: Sequence[Host], *, handler: bool = False) -> None:
+        def work(host: Host) -> StepResult:
             rebooting = handler and step.task.name != "reboot" and self._reboots_next(assignment.play, host)
             doubt = self._doubt(host, step) if handler else ""
             bound, site = assignment.bound[host.name][step.id], self._sites[host.name]
@@ -160,7 +160,7 @@ class Runner:
         for site in self._sites.values():
             site.stopping = True
 
-    def _keep(self, result: Result, step: Step) -> None:
+    def _keep(self, result: StepResult, step: Step) -> None:
         self.record.add(result)
         site = self._sites[result.node]
         if result.changes:
@@ -184,7 +184,7 @@ class Runner:
         """Why check mode cannot tell whether the handler will run."""
         return "" if self._waits(host, handler) else self._doubts.get((host.name, handler.name), "")
 
-    def _handlers(self, assignment: Assignment, batch: Sequence[Host]) -> None:
+    def _handlers(self, assignment: BoundPlay, batch: Sequence[Host]) -> None:
         """Those that were notified, or in check mode may be, in the order of the play, a reboot last."""
         play = assignment.play
         for handler in sorted(play.handlers, key=lambda h: h.task.name == "reboot"):
@@ -226,19 +226,19 @@ def _each(hosts: Sequence[Host], work: Callable[[Host], T], **how: Any) -> tuple
     return outcomes, any(isinstance(outcome.error, Interrupted) for outcome in outcomes)
 
 
-def _result(outcome: Outcome[Result], step: Step) -> Result:
+def _result(outcome: Outcome[StepResult], step: Step) -> StepResult:
     """The result, or what stands in its place; an error that is not the node's own ends the run."""
     if outcome.value is not None:
         return outcome.value
     error = outcome.error
     if isinstance(error, Interrupted):
-        return Result(outcome.node, step.id, step.name, "interrupted", str(error))
+        return StepResult(outcome.node, step.id, step.name, "interrupted", str(error))
     if isinstance(error, NodeError):
-        return Result(outcome.node, step.id, step.name, "failed", error.what)
+        return StepResult(outcome.node, step.id, step.name, "failed", error.what)
     raise error or AssertionError(outcome)
 
 
-def lock(sites: Sequence[Site], owner: Owner, *, break_dead: bool, fanout: int, most_open: int) -> Record:
+def lock(sites: Sequence[NodeSession], owner: Owner, *, break_dead: bool, fanout: int, most_open: int) -> RunState:
     """Lock every node; where somebody else holds one, all are left alone. The record has those that did not answer."""
     by_name = {site.name: site for site in sites}
 
@@ -249,17 +249,17 @@ def lock(sites: Sequence[Site], owner: Owner, *, break_dead: bool, fanout: int, 
 
     outcomes, interrupted = _each([site.host for site in sites], work, fanout=fanout)
     locked = [o.error for o in outcomes if isinstance(o.error, LockedError)]
-    record = Record(locked=locked, interrupted=interrupted)
+    record = RunState(locked=locked, interrupted=interrupted)
     if record.locked or record.interrupted:
         unlock([by_name[o.node] for o in outcomes if o.error is None], owner, fanout=fanout)
     for outcome in outcomes:
         if isinstance(outcome.error, NodeError):
             status = status_of(outcome.error)
-            record.add(Result(outcome.node, "lock", "lock", status, outcome.error.what))
+            record.add(StepResult(outcome.node, "lock", "lock", status, outcome.error.what))
     return record
 
 
-def unlock(sites: Sequence[Site], owner: Owner, *, fanout: int) -> None:
+def unlock(sites: Sequence[NodeSession], owner: Owner, *, fanout: int) -> None:
     """Release what is ours, and hang up; a node that does not answer now tells the next run whose its lock is."""
     by_name = {site.name: site for site in sites}
 

@@ -6,7 +6,7 @@ import itertools
 from dataclasses import replace
 
 from gpuops.errors import ConnectError, LostError, NodeError
-from gpuops.playbook.node_session import Site
+from gpuops.playbook.node_session import NodeSession
 from gpuops.shell import Command, Completed
 
 LOG_FOLDER = "/var/log/gpuops"
@@ -39,13 +39,13 @@ def log_of(unit: str) -> str:
     return f"{LOG_FOLDER}/{unit.removesuffix('.service')}.log"
 
 
-def possible(site: Site) -> bool:
+def possible(site: NodeSession) -> bool:
     """Whether the node's systemd runs, and answers; a container's often does neither."""
     (answer,) = site.ask([Command(("systemctl", "is-system-running"))])
     return answer.out.strip() in _AWAKE
 
 
-def run(site: Site, command: Command, unit: str) -> Completed:
+def run(site: NodeSession, command: Command, unit: str) -> Completed:
     """Run ``command`` as ``unit`` to its end, through lost connections too."""
     try:
         started = _start(site, command, unit)
@@ -61,13 +61,13 @@ def run(site: Site, command: Command, unit: str) -> Completed:
     return ended or replace(started, exit=1, err=f"{unit} vanished; was the node rebooted?")
 
 
-def _start(site: Site, command: Command, unit: str) -> Completed:
+def _start(site: NodeSession, command: Command, unit: str) -> Completed:
     """What systemd-run said."""
     words = ("sh", "-c", _START, "sh", LOG_FOLDER, unit.removesuffix(".service"), f"{command.timeout_seconds:.0f}")
     return site.do(Command((*words, *command.words), timeout_seconds=60, become="always"))
 
 
-def wait(site: Site, unit: str, seconds: float) -> Completed | None:
+def wait(site: NodeSession, unit: str, seconds: float) -> Completed | None:
     """Wait until the unit ended, through lost connections too, and take it away; None where there is no such unit."""
     ended: Completed | None = None
     began = heard = site.clock()
@@ -91,7 +91,7 @@ def wait(site: Site, unit: str, seconds: float) -> Completed | None:
         site.sleep(next(pauses))
 
 
-def wait_for_earlier(site: Site, run: str) -> None:
+def wait_for_earlier(site: NodeSession, run: str) -> None:
     """Wait for the units that runs before ``run`` left at work on the node, so that nothing is begun beside them."""
     (answer,) = site.ask([Command(("systemctl", "list-units", "--plain", "--no-legend", "--", _UNITS))])
     units = [line.split()[0] for line in answer.out.splitlines() if line.strip()]
@@ -100,12 +100,12 @@ def wait_for_earlier(site: Site, run: str) -> None:
             wait(site, unit, LONGEST_SECONDS)
 
 
-def _state(site: Site, unit: str) -> dict[str, str]:
+def _state(site: NodeSession, unit: str) -> dict[str, str]:
     (answer,) = site.ask([Command(("systemctl", "show", f"--property={_PROPERTIES}", "--", unit))])
     return dict(line.split("=", 1) for line in answer.out.splitlines() if "=" in line)
 
 
-def _ending(site: Site, unit: str, state: dict[str, str]) -> Completed:
+def _ending(site: NodeSession, unit: str, state: dict[str, str]) -> Completed:
     """How the unit ended and what it said last."""
     (tail,) = site.ask([Command(("tail", "-n", "200", "--", log_of(unit)), become="if-refused")])
     status = state.get("ExecMainStatus", "")
@@ -113,7 +113,7 @@ def _ending(site: Site, unit: str, state: dict[str, str]) -> Completed:
     return Completed(site.name, tail.question, int(status) if status.isdigit() else 1, tail.out, timed_out=timed_out)
 
 
-def _take_away(site: Site, unit: str) -> None:
+def _take_away(site: NodeSession, unit: str) -> None:
     """The unit goes; its log stays."""
     words = ("sh", "-c", 'systemctl stop -- "$1"; systemctl reset-failed -- "$1" 2>&1; :', "sh", unit)
     site.do(Command(words, timeout_seconds=60, become="always"))

@@ -17,7 +17,7 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from gpuops.content import Found, listing, load_python
+from gpuops.content import ContentFile, listing, load_python
 from gpuops.errors import ContentError, InputError, did_you_mean
 from gpuops.probing import Probe
 from gpuops.shell import Command, Question
@@ -189,7 +189,7 @@ def _default(parameter: inspect.Parameter) -> Any:
     return field(default_factory=lambda: parameter.default)
 
 
-class Library:
+class TaskRegistry:
     """The tasks that a project has, its own before the built-in; a file is loaded when its task is first used."""
 
     def __init__(self, project: Path | None = None) -> None:
@@ -212,13 +212,13 @@ class Library:
             self._loaded[name] = _load(self._found(name))
         return self._loaded[name]
 
-    def _found(self, name: str) -> Found:
+    def _found(self, name: str) -> ContentFile:
         if name not in self._files:
             raise ContentError(f'no task called "{name}"{did_you_mean(name, self._files) or "; gpuops tasks list"}')
         return self._files[name]
 
 
-def _load(found: Found) -> Task:
+def _load(found: ContentFile) -> Task:
     name = found.name.replace("-", "_")
     module = load_python(found)
     made = [value for value in vars(module).values() if isinstance(value, Task)]

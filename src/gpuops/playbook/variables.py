@@ -11,7 +11,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import replace
 from typing import Any
 
-from gpuops.document import Node
+from gpuops.document import YamlNode
 from gpuops.errors import did_you_mean
 from gpuops.inventory import Host
 from gpuops.inventory.values import opaque
@@ -23,7 +23,7 @@ _OURS = ("!env", "!file", "!secret")
 _DEEPEST = 10
 
 
-def own_variables(host: Host) -> dict[str, Node]:
+def own_variables(host: Host) -> dict[str, YamlNode]:
     """What the inventory says of a node, and what it is, as ``node``."""
     own = {name: as_node(value, host.origin) for name, value in host.vars.items()}
     return {**own, NODE: as_node(_about(host), host.origin)}
@@ -32,7 +32,7 @@ def own_variables(host: Host) -> dict[str, Node]:
 class Variables:
     """What ``{{ … }}`` may name: ``own`` values of a node (see `own_variables`), above those of the playbook."""
 
-    def __init__(self, given: Mapping[str, Node], own: Mapping[str, Node]) -> None:
+    def __init__(self, given: Mapping[str, YamlNode], own: Mapping[str, YamlNode]) -> None:
         self._values = {**given, **own}
         for name in given.keys() & own.keys():
             self._values[name] = _merged(given[name], own[name])
@@ -46,12 +46,12 @@ class Variables:
         """Those of ``names`` that are variables, as a condition sees them."""
         return {name: self.resolve(self._values[name]).plain() for name in names if name in self._values}
 
-    def looked_at(self, node: Node) -> bool:
+    def looked_at(self, node: YamlNode) -> bool:
         """Whether ``node`` holds any look-up, so that it may differ from node to node."""
         inner = [*(node.entries or {}).values(), *(node.items or [])]
         return "{{" in (node.scalar or "") or any(map(self.looked_at, inner))
 
-    def resolve(self, node: Node, depth: int = 0) -> Node:
+    def resolve(self, node: YamlNode, depth: int = 0) -> YamlNode:
         """``node`` with every look-up in it done; `DocumentError` where nothing has that name."""
         if node.entries is not None:
             return replace(node, entries={key: self.resolve(entry, depth) for key, entry in node.entries.items()})
@@ -63,7 +63,7 @@ class Variables:
             raise node.fail(f"{node.scalar} leads back to itself")
         return self._looked_up(node, node.scalar, depth)
 
-    def _looked_up(self, node: Node, text: str, depth: int) -> Node:
+    def _looked_up(self, node: YamlNode, text: str, depth: int) -> YamlNode:
         rest = _BRACES.sub("", text)
         if "{{" in rest or "{%" in rest:
             raise node.fail(f"{text}: only a plain look-up may stand in braces: {{{{ name.part }}}}")
@@ -73,7 +73,7 @@ class Variables:
         joined = _BRACES.sub(lambda found: self._value(node, found[1], depth).text(f"{{{{ {found[1]} }}}}"), text)
         return replace(node, scalar=joined, quoted=True)
 
-    def _value(self, node: Node, path: str, depth: int) -> Node:
+    def _value(self, node: YamlNode, path: str, depth: int) -> YamlNode:
         """The value that ``path`` (``a.b.c``) names."""
         entries, at = self._values, ""
         for name in path.split("."):
@@ -88,12 +88,12 @@ class Variables:
         return found
 
 
-def _foreign(value: Node) -> bool:
+def _foreign(value: YamlNode) -> bool:
     """An encrypted value, or one of the inventory that is an Ansible template: braces there are not ours."""
     return value.tag not in _OURS and bool(opaque(value)) and not _BRACES.search(value.scalar or "")
 
 
-def _merged(default: Node, own: Node) -> Node:
+def _merged(default: YamlNode, own: YamlNode) -> YamlNode:
     if default.entries is None or own.entries is None:
         return own
     both = default.entries.keys() & own.entries.keys()

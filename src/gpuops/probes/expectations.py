@@ -24,7 +24,7 @@ from gpuops.probes.nvidia.nvidia_smi.csv import parse_gpu_csv
 from gpuops.probes.nvidia.nvidia_smi.failure import parse_error
 from gpuops.probes.nvidia.nvidia_smi.listing import parse_gpu_list
 from gpuops.probes.nvidia.nvidia_smi.query import parse_query, read_query
-from gpuops.probes.nvidia.nvidia_smi.record import Record
+from gpuops.probes.nvidia.nvidia_smi.record import GpuRecord
 from gpuops.probes.nvidia.nvidia_smi.xml import parse_xml, read_xml
 from gpuops.probes.nvidia.nvlink import GpuLinks, parse_nvlink
 from gpuops.probes.nvidia.topo import Topology, parse_topo
@@ -88,7 +88,7 @@ def _smi_xml(text: str) -> Json | Unknown:
     return top | {"gpus": [_smi_gpu(record) for record in answer.records]}
 
 
-def _smi_gpu(record: Record) -> Json:
+def _smi_gpu(record: GpuRecord) -> Json:
     fields = record.fields
     link = "pci/pci_gpu_link_info"
     return {

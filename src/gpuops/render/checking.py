@@ -10,7 +10,7 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from typing import Any
 
-from gpuops.document import Node, parse
+from gpuops.document import YamlNode, parse
 from gpuops.errors import DocumentError, did_you_mean
 from gpuops.placement import Placement
 from gpuops.render.rendering import Rendered
@@ -147,7 +147,7 @@ def _accelerate(text: str, placement: Placement) -> Iterator[str]:
         yield f": num_processes is {processes.scalar}, and this layout has {placement.layout.ranks} ranks in all"
 
 
-def _unknown_keys(section: str, node: Node) -> Iterator[str]:
+def _unknown_keys(section: str, node: YamlNode) -> Iterator[str]:
     known = _ACCELERATE_KEYS[section]
     for key in sorted(set(node.map(section)) - known):
         yield f'{node.keys[key]}: Accelerate ignores the unknown key "{key}" in {section}{did_you_mean(key, known)}'

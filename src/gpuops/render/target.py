@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
 from gpuops.content import builtin
-from gpuops.document import Node, Where, load, parse
+from gpuops.document import Where, YamlNode, load, parse
 from gpuops.errors import ContentError, did_you_mean
 from gpuops.layout import Engine, parse_order
 
@@ -90,13 +90,13 @@ def _output(template: Path) -> str:
     return str(path.with_name("." + path.name.removeprefix("dot_")) if path.name.startswith("dot_") else path)
 
 
-def _front(path: Path) -> Node:
+def _front(path: Path) -> YamlNode:
     """The YAML in a template's first comment."""
     head = HEAD.match(path.read_text("utf-8"))
-    return parse(head[1], str(path)) if head else Node(Where(str(path)), "tag:yaml.org,2002:null")
+    return parse(head[1], str(path)) if head else YamlNode(Where(str(path)), "tag:yaml.org,2002:null")
 
 
-def _described(about: Node, name: str, path: Path, origin: str, files: Mapping[str, Path]) -> Target:
+def _described(about: YamlNode, name: str, path: Path, origin: str, files: Mapping[str, Path]) -> Target:
     own = about.only(_KEYS, "in a launch target")
     shared = _shared(own["like"], path.parent) if "like" in own else {}
     says = {**shared, **own}
@@ -117,7 +117,7 @@ def _described(about: Node, name: str, path: Path, origin: str, files: Mapping[s
     )
 
 
-def _shared(like: Node, folder: Path) -> Mapping[str, Node]:
+def _shared(like: YamlNode, folder: Path) -> Mapping[str, YamlNode]:
     """What several targets say alike, in one file: ``like: _pods.yml``, beside the target or built in."""
     found = [place / like.text() for place in (folder, builtin("templates")) if (place / like.text()).is_file()]
     if not found or found[0].name != like.text():
@@ -125,13 +125,13 @@ def _shared(like: Node, folder: Path) -> Mapping[str, Node]:
     return load(found[0]).only(_SHARED_KEYS, "in what launch targets share")
 
 
-def _rules(says: Mapping[str, Node]) -> Iterator[Rule]:
+def _rules(says: Mapping[str, YamlNode]) -> Iterator[Rule]:
     for item in says["rules"].list() if "rules" in says else ():
         rule = item.only(("refuse_if", "because"), "in a rule")
         yield Rule(rule["refuse_if"].text(), rule["because"].text())
 
 
-def _orders(says: Node) -> Iterator[str]:
+def _orders(says: YamlNode) -> Iterator[str]:
     """One order, or a list of them."""
     for item in [says] if says.items is None else says.items:
         yield parse_order(item.text())

@@ -10,7 +10,7 @@ from pathlib import Path, PurePosixPath
 from gpuops.document import read_text
 from gpuops.errors import OutputError
 from gpuops.render.rendering import Rendered
-from gpuops.replacing import replace_file
+from gpuops.replacing import write_atomic
 
 
 def write(files: Sequence[Rendered], folder: Path, *, force: bool = False) -> None:
@@ -33,7 +33,7 @@ _WRITERS = 8
 def _write(made: Rendered, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        replace_file(path, made.text.encode(), made.mode)
+        write_atomic(path, made.text.encode(), made.mode)
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from error
 

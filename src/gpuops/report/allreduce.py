@@ -6,16 +6,16 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from gpuops.bandwidth import Expected
-from gpuops.collective.network_tests.rungs import Failure
-from gpuops.isolation.evidence import Accusation, Blame, Evidence
+from gpuops.bandwidth import ExpectedBandwidth
+from gpuops.collective.network_tests.rungs import NetworkFailure
+from gpuops.isolation.evidence import Blame, BlamedPart, Evidence
 from gpuops.isolation.fabric import Fabric
-from gpuops.isolation.remedies import remedy
-from gpuops.isolation.rounds import Figure, Group
-from gpuops.report.heatmap import WELL, HeatMap, Row, heat_map
+from gpuops.isolation.remedies import fix_for
+from gpuops.isolation.rounds import GroupResult, RankGroup
+from gpuops.report.heatmap import WELL, HeatMap, HeatmapRow, heat_map
 from gpuops.report.heatmap import lines as map_lines
 from gpuops.report.page import Page, clean, fold
-from gpuops.secret import blot
+from gpuops.secret import redact
 
 SCHEMA = "gpuops.allreduce-report/1"
 _PLAIN = Page()
@@ -39,9 +39,9 @@ class AllReduce:
     engine: str
     why: str = ""
     left: Mapping[str, str] = field(default_factory=dict)
-    expect: Callable[[Group], Expected | None] = lambda _group: None
+    expect: Callable[[RankGroup], ExpectedBandwidth | None] = lambda _group: None
     settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    failures: Sequence[Failure] = ()
+    failures: Sequence[NetworkFailure] = ()
     interrupted: bool = False
 
 
@@ -54,7 +54,7 @@ class Line:
     well: int
     low: float | None
     high: float | None
-    expected: Expected | None
+    expected: ExpectedBandwidth | None
 
     @property
     def all_low(self) -> bool:
@@ -116,10 +116,10 @@ def scope_lines(report: AllReduce, heat: HeatMap) -> Iterator[Line]:
     within = [row for row in heat.rows if row.rail is None]
     rails = [row for row in heat.rows if row.rail is not None]
     if within:
-        yield _parts("within nodes", within, report.expect(Group(heat.nodes[:1])))
+        yield _parts("within nodes", within, report.expect(RankGroup(heat.nodes[:1])))
     if rails:
-        yield _parts("rails", rails, report.expect(Group(heat.nodes[:2], rail=rails[0].rail)))
-    by_size: dict[int, list[Figure]] = {}
+        yield _parts("rails", rails, report.expect(RankGroup(heat.nodes[:2], rail=rails[0].rail)))
+    by_size: dict[int, list[GroupResult]] = {}
     for measured in report.evidence.rounds:
         for figure in measured.figures if measured.round.scope in {"pair", "group"} else ():
             by_size.setdefault(len(figure.group.nodes), []).append(figure)
@@ -127,18 +127,18 @@ def scope_lines(report: AllReduce, heat: HeatMap) -> Iterator[Line]:
         yield _groups(size, figures, report.expect(figures[-1].group))
 
 
-def _parts(label: str, rows: Sequence[Row], expected: Expected | None) -> Line:
+def _parts(label: str, rows: Sequence[HeatmapRow], expected: ExpectedBandwidth | None) -> Line:
     cells = [cell for row in rows for cell in row.cells.values()]
     return _line(label, len(cells), [cell.gb_per_s for cell in cells if cell.gb_per_s and cell.well], expected)
 
 
-def _groups(size: int, figures: Sequence[Figure], expected: Expected | None) -> Line:
+def _groups(size: int, figures: Sequence[GroupResult], expected: ExpectedBandwidth | None) -> Line:
     rates = [figure.gb_per_s for figure in figures if figure.gb_per_s is not None]
     label = "pairs of nodes" if size == 2 else f"group of {size}" if len(figures) == 1 else f"groups of {size}"
     return _line(label, len(figures), [rate for rate in rates if rate >= WELL * max(rates)], expected)
 
 
-def _line(label: str, measured: int, rates: Sequence[float], expected: Expected | None) -> Line:
+def _line(label: str, measured: int, rates: Sequence[float], expected: ExpectedBandwidth | None) -> Line:
     return Line(label, measured, len(rates), min(rates, default=None), max(rates, default=None), expected)
 
 
@@ -151,15 +151,15 @@ def _scope(line: Line) -> str:
     return f"{line.label:<{_LABEL}}{count:<{_COUNT}}{rates:<{_RATES}} {expected}".rstrip()
 
 
-def _blamed(accusation: Accusation, fabric: Fabric, page: Page) -> Iterator[str]:
+def _blamed(accusation: BlamedPart, fabric: Fabric, page: Page) -> Iterator[str]:
     parts = [part_in_words(part, fabric) for part in (accusation.part, *accusation.alternatives)]
     yield from page.edges(clean(f"BLAMED  {' or '.join(parts)}"), accusation.kind)
     for sentence in accusation.evidence:
         yield from page.labelled("  ", clean(sentence), 2)
-    yield from page.labelled("  do", clean(remedy(accusation)), 6)
+    yield from page.labelled("  do", clean(fix_for(accusation)), 6)
 
 
-def _failed(failure: Failure, page: Page) -> Iterator[str]:
+def _failed(failure: NetworkFailure, page: Page) -> Iterator[str]:
     yield from page.edges(clean(f"BEFORE THE LOAD  {' and '.join(failure.nodes)}"), failure.rung)
     yield from page.labelled("  ", clean(failure.why), 2)
     yield from page.labelled("  do", clean(failure.do), 6)
@@ -202,16 +202,16 @@ def document(report: AllReduce) -> dict[str, Any]:
     heat = heat_map(report.evidence)
     return {
         "schema": SCHEMA,
-        "engine": {"name": report.engine, "why": blot(report.why)},
-        "settings": [{"setting": blot(words), "nodes": nodes} for words, nodes in _settings(report.settings).items()],
+        "engine": {"name": report.engine, "why": redact(report.why)},
+        "settings": [{"setting": redact(words), "nodes": nodes} for words, nodes in _settings(report.settings).items()],
         "nodes": list(report.evidence.fabric.nodes),
-        "left": {node: blot(why) for node, why in report.left.items()},
+        "left": {node: redact(why) for node, why in report.left.items()},
         "rounds": len(report.evidence.rounds),
         "scopes": [{**asdict(line), "all_low": line.all_low} for line in scope_lines(report, heat)],
         "accused": [_accused(accusation) for accusation in report.blame.accusations],
         "contention": list(report.blame.contention),
         "suspects": list(report.blame.suspects),
-        "unclear": [blot(why) for why in report.blame.unclear],
+        "unclear": [redact(why) for why in report.blame.unclear],
         "interrupted": report.interrupted,
         "matrix": [
             {"rail": row.rail, "usual": row.usual, "gb_per_s": {n: cell.gb_per_s for n, cell in row.cells.items()}}
@@ -220,6 +220,6 @@ def document(report: AllReduce) -> dict[str, Any]:
     }
 
 
-def _accused(accusation: Accusation) -> dict[str, Any]:
+def _accused(accusation: BlamedPart) -> dict[str, Any]:
     told = asdict(accusation)
-    return {**told, "evidence": [blot(text) for text in accusation.evidence], "do": blot(remedy(accusation))}
+    return {**told, "evidence": [redact(text) for text in accusation.evidence], "do": redact(fix_for(accusation))}

@@ -6,10 +6,10 @@ from collections.abc import Iterable, Iterator
 from dataclasses import asdict, dataclass
 from typing import Any
 
-from gpuops.bandwidth import PRIOR, Efficiency, Expected, Term
+from gpuops.bandwidth import PRIOR, Cap, Efficiency, ExpectedBandwidth
 from gpuops.collective.expectations import Expectations
-from gpuops.isolation.fabric import Fabric, Nic, Node
-from gpuops.isolation.rounds import Group
+from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
+from gpuops.isolation.rounds import RankGroup
 from gpuops.profile import Profile
 from gpuops.report.page import Page, clean, fold
 
@@ -33,10 +33,10 @@ class NodeClass:
     profile: str
     gpus: int
     nics: int
-    figures: dict[str, Expected | None]
+    figures: dict[str, ExpectedBandwidth | None]
 
     @property
-    def terms(self) -> list[Term]:
+    def terms(self) -> list[Cap]:
         """Every cap of every figure."""
         return [term for expected in self.figures.values() if expected for term in expected.terms]
 
@@ -51,15 +51,15 @@ def class_of(
 ) -> NodeClass:
     """What ``nodes``, all of one kind, should give alone, on a rail, in pairs, and ``together`` of them in a group."""
     gpus = profile.get("gpu.count", 0)
-    ports = tuple(Nic(f"nic{rail}", rail, 0.0) for rail in range(nics))
+    ports = tuple(FabricNic(f"nic{rail}", rail, 0.0) for rail in range(nics))
     names = tuple(f"n{number}" for number in range(max(together, 2)))
-    fabric = Fabric({name: Node(name, tuple(range(gpus)), ports) for name in names})
+    fabric = Fabric({name: FabricNode(name, tuple(range(gpus)), ports) for name in names})
     expectations = Expectations(fabric, dict.fromkeys(names, profile), efficiency, size_bytes)
-    groups = {"within a node": Group(names[:1]), "  without its SHARP": Group(names[:1], variant="ring")}
+    groups = {"within a node": RankGroup(names[:1]), "  without its SHARP": RankGroup(names[:1], variant="ring")}
     if together > 1:
-        groups |= {"a rail of two nodes": Group(names[:2], rail=0), "two nodes": Group(names[:2])}
+        groups |= {"a rail of two nodes": RankGroup(names[:2], rail=0), "two nodes": RankGroup(names[:2])}
     if together > 2:
-        groups[f"{together} nodes"] = Group(names)
+        groups[f"{together} nodes"] = RankGroup(names)
     return NodeClass(nodes, profile.name, gpus, nics, {what: expectations.of(group) for what, group in groups.items()})
 
 
@@ -84,7 +84,7 @@ def _heading(each: NodeClass) -> str:
     return clean(f"{fold(each.nodes)}   {nodes}   {each.profile}, {each.gpus} GPUs{nics}")
 
 
-def _figure(what: str, expected: Expected | None, page: Page) -> Iterator[str]:
+def _figure(what: str, expected: ExpectedBandwidth | None, page: Page) -> Iterator[str]:
     if expected is None:
         yield from page.labelled(f"{what:<{_WHAT}}", "unknown: the profile does not say enough", _WHAT + 2)
         return
@@ -94,7 +94,7 @@ def _figure(what: str, expected: Expected | None, page: Page) -> Iterator[str]:
         label = ""
 
 
-def _sums(expected: Expected) -> Iterator[str]:
+def _sums(expected: ExpectedBandwidth) -> Iterator[str]:
     """Each cap in words, the one that decides first; of several also its figure, and what carries the data."""
     if len(expected.terms) == 1:
         yield f"{expected.limit}: {expected.terms[0].sum}"
@@ -115,5 +115,5 @@ def _class(each: NodeClass) -> dict[str, Any]:
     return {"nodes": list(each.nodes), **about, "figures": figures}
 
 
-def _expected(expected: Expected | None) -> dict[str, Any]:
+def _expected(expected: ExpectedBandwidth | None) -> dict[str, Any]:
     return {"gb_per_s": None} if expected is None else {**asdict(expected), "may_fail": expected.may_fail}

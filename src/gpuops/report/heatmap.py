@@ -12,7 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuops.isolation.evidence import Evidence
-from gpuops.isolation.rounds import Figure
+from gpuops.isolation.rounds import GroupResult
 from gpuops.report.page import Page, clean, fold
 
 WELL = 0.94
@@ -43,7 +43,7 @@ class Cell:
 
 
 @dataclass(frozen=True)
-class Row:
+class HeatmapRow:
     """One rail (None: within nodes): what is usual there in GB/s, and a cell for each node that was measured."""
 
     rail: int | None
@@ -61,20 +61,20 @@ class HeatMap:
     """The rows of everything that was measured, over the nodes in the order of the inventory."""
 
     nodes: tuple[str, ...]
-    rows: tuple[Row, ...]
+    rows: tuple[HeatmapRow, ...]
 
     def without_outlier(self, nodes: Iterable[str]) -> bool:
         """Whether every cell of ``nodes`` is well."""
         return all(row.cells[node].well for node in nodes for row in self.rows if node in row.cells)
 
-    def outliers(self) -> dict[tuple[Row, ...], list[str]]:
+    def outliers(self) -> dict[tuple[HeatmapRow, ...], list[str]]:
         """The nodes that are not well, by the rows on which they are not: those with the worst figures first."""
-        rows: dict[str, list[Row]] = {}
+        rows: dict[str, list[HeatmapRow]] = {}
         for row in self.rows:
             for cell in row.cells.values():
                 if not cell.well:
                     rows.setdefault(cell.node, []).append(row)
-        alike: dict[tuple[Row, ...], list[str]] = {}
+        alike: dict[tuple[HeatmapRow, ...], list[str]] = {}
         for node in sorted(rows, key=lambda node: min(row.cells[node].share or 0.0 for row in rows[node])):
             alike.setdefault(tuple(rows[node]), []).append(node)
         return alike
@@ -91,7 +91,7 @@ def heat_map(evidence: Evidence) -> HeatMap:
     return HeatMap(tuple(evidence.fabric.nodes), tuple(_row(rail, best[rail]) for rail in rails))
 
 
-def _figures(evidence: Evidence) -> Iterator[tuple[int | None, Figure]]:
+def _figures(evidence: Evidence) -> Iterator[tuple[int | None, GroupResult]]:
     for measured in evidence.rounds:
         for figure in measured.figures:
             group = figure.group
@@ -100,11 +100,11 @@ def _figures(evidence: Evidence) -> Iterator[tuple[int | None, Figure]]:
                 yield group.rail, figure
 
 
-def _row(rail: int | None, found: Mapping[str, float | None]) -> Row:
+def _row(rail: int | None, found: Mapping[str, float | None]) -> HeatmapRow:
     rates = sorted(rate for rate in found.values() if rate is not None)
     usual = statistics.median(rates[len(rates) // 2 :]) if rates else None  # of few nodes half may be slow
     share = {node: rate / usual if rate is not None and usual else None for node, rate in found.items()}
-    return Row(rail, usual, {node: Cell(node, rate, share[node]) for node, rate in found.items()})
+    return HeatmapRow(rail, usual, {node: Cell(node, rate, share[node]) for node, rate in found.items()})
 
 
 def lines(heat: HeatMap, page: Page) -> Iterator[str]:
@@ -134,12 +134,12 @@ def _legend(heat: HeatMap, size: int) -> str:
     return f"{clean(fold(heat.nodes))}, each cell {what}: . well, 0-9 tenths of the usual, x hangs"
 
 
-def _worst(row: Row, nodes: Sequence[str]) -> str:
+def _worst(row: HeatmapRow, nodes: Sequence[str]) -> str:
     cells = [row.cells[node] for node in nodes if node in row.cells]
     return min(cells, key=lambda cell: cell.share or 0.0).glyph if cells else " "
 
 
-def _told(rows: Sequence[Row], nodes: Iterable[str]) -> str:
+def _told(rows: Sequence[HeatmapRow], nodes: Iterable[str]) -> str:
     """What ``nodes`` give on ``rows``: within, then on their rails together."""
     nodes = list(nodes)
     within = [row for row in rows if row.rail is None]
@@ -151,7 +151,7 @@ def _told(rows: Sequence[Row], nodes: Iterable[str]) -> str:
     )
 
 
-def _span(label: str, rows: Sequence[Row], nodes: Iterable[str]) -> list[str]:
+def _span(label: str, rows: Sequence[HeatmapRow], nodes: Iterable[str]) -> list[str]:
     rates = [rate for node in nodes for rate in (row.cells[node].gb_per_s for row in rows) if rate is not None]
     if not rates:
         return [f"{label}: hangs"]
@@ -161,7 +161,7 @@ def _span(label: str, rows: Sequence[Row], nodes: Iterable[str]) -> list[str]:
     return [f"{label}: {low if low == high else f'{low}-{high}'}{of} GB/s"]
 
 
-def runs(row: Row, nodes: Iterable[str]) -> Iterator[list[Cell]]:
+def runs(row: HeatmapRow, nodes: Iterable[str]) -> Iterator[list[Cell]]:
     """The cells of ``nodes``, neighbours that are well together and every other by itself."""
     together: list[Cell] = []
     for cell in (row.cells.get(node) for node in nodes):

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
 from gpuops.isolation.evidence import Evidence
-from gpuops.report.heatmap import WELL, Cell, HeatMap, Row, heat_map, runs, told_outliers
+from gpuops.report.heatmap import WELL, Cell, HeatMap, HeatmapRow, heat_map, runs, told_outliers
 from gpuops.report.page import clean, fold
 
 _MARGIN, _LINE, _LABEL, _BAND = 16, 16, 72, 960
@@ -82,7 +82,7 @@ def _band(svg: Element, heat: HeatMap, nodes: Sequence[str], y: int) -> int:
     return y + _LINE + len(heat.rows) * (_ROW + 2)
 
 
-def _title(row: Row, run: Sequence[Cell]) -> str:
+def _title(row: HeatmapRow, run: Sequence[Cell]) -> str:
     rates = [cell.gb_per_s for cell in run if cell.gb_per_s is not None]
     span = (
         f"{min(rates):.3g} to {max(rates):.3g} GB/s" if len(rates) > 1 else f"{rates[0]:.3g} GB/s" if rates else "hangs"
@@ -111,7 +111,7 @@ def _pairs(svg: Element, heat: HeatMap, evidence: Evidence, y: int) -> int:
     return y + 2 * _LINE + -(-len(rails) // across) * (side + 3 * _LINE)
 
 
-def _best(evidence: Evidence, row: Row) -> Mapping[tuple[str, str], float | None]:
+def _best(evidence: Evidence, row: HeatmapRow) -> Mapping[tuple[str, str], float | None]:
     best: dict[tuple[str, str], float | None] = {}
     for pair, rate in _paired(evidence, row.rail):
         known = best.get(pair)

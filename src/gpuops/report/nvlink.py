@@ -6,7 +6,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from typing import Any
 
-from gpuops.collective.nvlink import ROWS, RowName, Training, Worth, saved_by_nvlink
+from gpuops.collective.nvlink import ROWS, NvlinkGain, RowName, Training, saved_by_nvlink
 from gpuops.probing import Unknown
 from gpuops.report.page import Page, clean, fold
 
@@ -14,7 +14,7 @@ _ROW = 20
 
 
 def lines(
-    worth: Mapping[str, Worth | Unknown], rows: Mapping[str, Mapping[RowName, Training | Unknown]], page: Page
+    worth: Mapping[str, NvlinkGain | Unknown], rows: Mapping[str, Mapping[RowName, Training | Unknown]], page: Page
 ) -> Iterator[str]:
     """A line a node for the all-reduce, and below it a line for each way to train."""
     label = max([len(clean(name)) for name in (*worth, *rows)] + [4]) + 2
@@ -41,7 +41,7 @@ def _trained(rows: Mapping[RowName, Training | Unknown], page: Page) -> Iterator
         yield f"  NVLink saves {100 * saved:.0f} % of the training time"
 
 
-def _worth(found: Worth | Unknown) -> str:
+def _worth(found: NvlinkGain | Unknown) -> str:
     if isinstance(found, Unknown):
         return found.why
     rates = (f"{rate:.3g} GB/s" for rate in (found.with_gb_per_s, found.without_gb_per_s))
@@ -61,7 +61,7 @@ def _training(found: Training | Unknown) -> str:
 
 
 def document(
-    worth: Mapping[str, Worth | Unknown], rows: Mapping[str, Mapping[RowName, Training | Unknown]]
+    worth: Mapping[str, NvlinkGain | Unknown], rows: Mapping[str, Mapping[RowName, Training | Unknown]]
 ) -> dict[str, Any]:
     """The same as plain data; an `Unknown` is its reason under ``unknown``."""
     return {
@@ -70,7 +70,7 @@ def document(
     }
 
 
-def _plain(found: Worth | Training | Unknown) -> dict[str, Any]:
+def _plain(found: NvlinkGain | Training | Unknown) -> dict[str, Any]:
     if isinstance(found, Unknown):
         return {"unknown": found.why}
-    return {**asdict(found), **({"saved": found.saved} if isinstance(found, Worth) else {})}
+    return {**asdict(found), **({"saved": found.saved} if isinstance(found, NvlinkGain) else {})}

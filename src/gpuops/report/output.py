@@ -6,7 +6,7 @@ import stat
 from pathlib import Path
 
 from gpuops.errors import OutputError
-from gpuops.replacing import replace_file
+from gpuops.replacing import write_atomic
 
 
 def write(text: str, path: Path) -> None:
@@ -21,7 +21,7 @@ def write(text: str, path: Path) -> None:
         if target.exists() and not target.is_file():
             target.write_bytes(content)
         else:
-            replace_file(target, content, stat.S_IMODE(target.stat().st_mode) if target.exists() else None)
+            write_atomic(target, content, stat.S_IMODE(target.stat().st_mode) if target.exists() else None)
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {_reason(error, path)}") from error
 

@@ -11,7 +11,7 @@ from typing import TextIO
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
-from gpuops.secret import blot
+from gpuops.secret import redact
 
 _PIECE = re.compile(r"[^\s,]*[\s,]*")
 _FOLDABLE = re.compile(r"[A-Za-z0-9_.:-]+")
@@ -65,7 +65,7 @@ class Page:
 
 def clean(text: object) -> str:
     """``text`` safe to show: secrets masked; control, invisible and broken characters as their escapes."""
-    shown = blot(str(text))
+    shown = redact(str(text))
     if shown.isprintable():
         return shown
     return "".join(c if c.isprintable() else c.encode("unicode_escape").decode() for c in shown)

@@ -19,7 +19,7 @@ _gateways: dict[tuple[Settings, ...], NodeConnection] = {}
 _lock = threading.Lock()
 
 
-class Reach:
+class Connector:
     """Opens hosts. ``said`` gathers what a user should hear once (why the system's ssh was taken, broken lines)."""
 
     def __init__(self, connect_seconds: float = 10.0) -> None:

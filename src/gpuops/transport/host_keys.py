@@ -34,7 +34,7 @@ class ShownKey:
 
 
 @dataclass(frozen=True)
-class Introduction:
+class HostKeyOffer:
     """What a server shows, and what is recorded of it already."""
 
     node: str
@@ -64,7 +64,7 @@ class Introduction:
         record(self.file, self.settings.known_name, [(k.type, k.blob) for k in self.shown], replace=replace)
 
 
-def introduce(host: Host, connect_seconds: float) -> Introduction:
+def fetch_host_keys(host: Host, connect_seconds: float) -> HostKeyOffer:
     """Ask ``host`` for its keys, one handshake a key type; a jump host on the way must be trusted already."""
     settings = resolve(host, connect_seconds=connect_seconds)
     recorded = tuple(settings.known_hosts.keys(settings.known_name))
@@ -74,4 +74,4 @@ def introduce(host: Host, connect_seconds: float) -> Introduction:
         with contextlib.suppress(IncompatibleError):  # this server has no key of that type
             key = connection.show_key(types)
             shown[key.asbytes()] = ShownKey(key.get_name(), key.asbytes())
-    return Introduction(host.name, settings, tuple(shown.values()), recorded)
+    return HostKeyOffer(host.name, settings, tuple(shown.values()), recorded)

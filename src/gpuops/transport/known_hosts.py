@@ -16,7 +16,7 @@ from functools import lru_cache
 from pathlib import Path
 
 from gpuops.errors import OutputError
-from gpuops.replacing import replace_file, taking_turns
+from gpuops.replacing import file_lock, write_atomic
 
 DEFAULT_FILES = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_known_hosts", "/etc/ssh/ssh_known_hosts2")
 
@@ -146,11 +146,11 @@ def record(path: Path, name: str, keys: list[tuple[str, bytes]], *, replace: boo
         if path.exists() and not path.is_file():
             raise OutputError(f"{path}: not a file, so no host key can be recorded in it")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-        with taking_turns(Path(f"{path}.gpuops-lock")):
+        with file_lock(Path(f"{path}.gpuops-lock")):
             old = path.read_text("utf-8", "surrogateescape").rstrip("\n").split("\n") if path.exists() else []
             kept = [rest for line in old if line not in new for rest in (_without(line, name) if replace else [line])]
             text = "\n".join([*kept, *new, ""]).lstrip("\n")
-            replace_file(path, text.encode("utf-8", "surrogateescape"), 0o600)
+            write_atomic(path, text.encode("utf-8", "surrogateescape"), 0o600)
     except OSError as error:
         raise OutputError(f"{path}: cannot record the host key: {error.strerror}") from error
     load.cache_clear()

@@ -10,8 +10,8 @@ from pathlib import Path
 from gpuops.collective.engines import Load
 from gpuops.collective.engines.tcp import TcpEngine
 from gpuops.inventory import Inventory
-from gpuops.isolation.rounds import Group, Round
-from gpuops.transport.connections import Reach, hang_up
+from gpuops.isolation.rounds import RankGroup, Round
+from gpuops.transport.connections import Connector, hang_up
 
 
 def pairs(names, number):
@@ -19,7 +19,7 @@ def pairs(names, number):
     turned = names[1 + number :] + names[1 : 1 + number]
     order = [names[0], *turned]
     half = len(order) // 2
-    return tuple(Group(pair) for pair in zip(order[:half], reversed(order[half:]), strict=True))
+    return tuple(RankGroup(pair) for pair in zip(order[:half], reversed(order[half:]), strict=True))
 
 
 def say(**message):
@@ -28,7 +28,7 @@ def say(**message):
 
 def main(inventory, rounds, seconds):
     hosts = list(Inventory.load(Path(inventory)).hosts.values())
-    engine = TcpEngine(hosts, Reach(), Load(seconds=float(seconds)))
+    engine = TcpEngine(hosts, Connector(), Load(seconds=float(seconds)))
     try:
         say(lost=dict(engine.open()))
         for number in range(int(rounds)):

@@ -9,22 +9,24 @@ from pathlib import Path
 from gpuops.collective.engines import Load
 from gpuops.collective.engines.nccl_tests.engine import engine as nccl_tests
 from gpuops.inventory import Inventory
-from gpuops.isolation.fabric import Fabric, Nic, Node
-from gpuops.isolation.rounds import Group, Round
-from gpuops.transport.connections import Reach, hang_up
+from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
+from gpuops.isolation.rounds import RankGroup, Round
+from gpuops.transport.connections import Connector, hang_up
 
 plan = json.loads(sys.argv[1])
 nccl_tests._START_SECONDS = plan["start_seconds"]
-nics = {name: tuple(Nic(nic, rail, 12.5) for rail, nic in enumerate(names)) for name, names in plan["nics"].items()}
-fabric = Fabric({name: Node(name, (0, 1), found) for name, found in nics.items()})
+nics = {
+    name: tuple(FabricNic(nic, rail, 12.5) for rail, nic in enumerate(names)) for name, names in plan["nics"].items()
+}
+fabric = Fabric({name: FabricNode(name, (0, 1), found) for name, found in nics.items()})
 hosts = [host for host in Inventory.load(Path(plan["inventory"])).hosts.values() if host.name in nics]
-engine = nccl_tests.NcclTestsEngine(hosts, Reach(), fabric, Load(size_bytes=1 << 20), folders=[plan["folder"]])
+engine = nccl_tests.NcclTestsEngine(hosts, Connector(), fabric, Load(size_bytes=1 << 20), folders=[plan["folder"]])
 lost = engine.open()
 if plan["launcher"]:
     assert engine.launcher == plan["launcher"], (engine.launcher, lost)
 if plan["close_after_seconds"]:
     threading.Timer(plan["close_after_seconds"], hang_up if plan["hang_up"] else engine.close).start()
-groups = tuple(Group(tuple(nodes), rail, variant=variant) for nodes, rail, variant in plan["groups"])
+groups = tuple(RankGroup(tuple(nodes), rail, variant=variant) for nodes, rail, variant in plan["groups"])
 figures = engine.measure(Round("pair", groups))
 job = engine.allocation
 engine.close()

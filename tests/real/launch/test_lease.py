@@ -10,7 +10,7 @@ import sys
 import pytest
 
 from gpuops.collective.idleness.lease import Lease
-from gpuops.collective.idleness.proof import Claim
+from gpuops.collective.idleness.proof import NodeAllocation
 from gpuops.collective.idleness.slurm import Slurm
 from gpuops.document import Where
 from gpuops.inventory import Host
@@ -50,7 +50,7 @@ def lease(lab, way, told):
 
 def test_jobs_are_told_by_the_hosts_that_they_hold(lab, job):
     found = Slurm(Login(lab)).allocations([*HOSTS, Host("other", "other", Where("inventory.yml"))])
-    assert found["node3"] == (Claim(f"Slurm job {job} train, user root", job),)
+    assert found["node3"] == (NodeAllocation(f"Slurm job {job} train, user root", job),)
     assert found["node2"] == found["node10"] == found["node11"] == ()
     assert found["other"].why == "Slurm has no such node"
 

@@ -9,7 +9,7 @@ import pytest
 from gpuops.collective.engines import Load
 from gpuops.collective.engines.nccl.engine import NcclEngine, Options
 from gpuops.collective.engines.nccl.round_runner import Deadlines
-from gpuops.isolation.fabric import Fabric, Node
+from gpuops.isolation.fabric import Fabric, FabricNode
 
 HERE = pathlib.Path(__file__).parent
 collect_ignore = [] if pathlib.Path("/dev/nvidia0").exists() else ["test_gpu.py"]  # no machine of CI has one
@@ -44,7 +44,9 @@ def libraries(build):
 @pytest.fixture
 def a_fabric():
     """Nodes with two GPUs; of what NICs is told to no one, so that nothing is pinned to what is not there."""
-    return lambda names, gpus=(0, 1), nics=(): Fabric({name: Node(name, tuple(gpus), tuple(nics)) for name in names})
+    return lambda names, gpus=(0, 1), nics=(): Fabric(
+        {name: FabricNode(name, tuple(gpus), tuple(nics)) for name in names}
+    )
 
 
 @pytest.fixture

@@ -13,10 +13,10 @@ import pytest
 from gpuops.collective.engines import Load
 from gpuops.collective.engines.nccl.engine import NcclEngine, Options
 from gpuops.collective.engines.nccl.round_runner import Deadlines
-from gpuops.isolation.rounds import Group, Round
+from gpuops.isolation.rounds import RankGroup, Round
 
 MIB = 1 << 20
-PAIR = Group(("a", "b"))
+PAIR = RankGroup(("a", "b"))
 WHEEL = pathlib.Path(sysconfig.get_path("purelib"), "nvidia", "nccl", "lib")
 
 
@@ -53,7 +53,7 @@ def test_results_are_right_and_checked_on_the_gpu(an_engine, operation):
 
 def test_ids_join_groups_of_three_and_again_in_the_same_processes(an_engine):
     engine = an_engine("a", "b", "c")
-    for groups in [(Group(("a", "b", "c")),), (Group(("c", "a")),), (Group(("b", "c")),)]:
+    for groups in [(RankGroup(("a", "b", "c")),), (RankGroup(("c", "a")),), (RankGroup(("b", "c")),)]:
         assert [figure.trouble for figure in measured(engine, *groups)] == [""], groups
     assert all(len(of_node) == 2 for of_node in engine.pids.values())
 

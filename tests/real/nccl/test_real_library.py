@@ -11,7 +11,7 @@ import sysconfig
 import pytest
 
 import gpuops
-from gpuops.isolation.rounds import Group, Round
+from gpuops.isolation.rounds import RankGroup, Round
 
 LIBRARY = pathlib.Path(sysconfig.get_path("purelib"), "nvidia", "nccl", "lib", "libnccl.so.2")
 PACKAGE = "nvidia-nccl-cu13"
@@ -107,7 +107,7 @@ def test_its_id_holds_the_address_at_which_rank_0_listens_as_long_as_it_lives(en
 
 
 def test_without_a_gpu_its_own_words_are_the_error_and_nothing_stays(engine, process):
-    (figure,) = engine.measure(Round("pair", (Group(("a", "b")),)))
+    (figure,) = engine.measure(Round("pair", (RankGroup(("a", "b")),)))
     assert (figure.trouble, figure.gb_per_s) == ("error", None)
     assert "ncclCommInitRank: unhandled cuda error" in figure.detail
     pids = [pid for of_node in engine.pids.values() for pid in of_node]

@@ -9,8 +9,8 @@ import pytest
 
 from gpuops.collective.engines import Load
 from gpuops.collective.engines.nccl.engine import NcclEngine, Options
-from gpuops.isolation.rounds import Group, Round
-from gpuops.transport.connections import Reach, hang_up
+from gpuops.isolation.rounds import RankGroup, Round
+from gpuops.transport.connections import Connector, hang_up
 
 NAMES = ("a", "b", "c", "d")
 
@@ -34,7 +34,7 @@ def engine(sshd, a_host, trusted, account, shared, a_fabric):
     hosts = [a_host(name, address=where, port=sshd.port, user=account.name) for name, where in addresses.items()]
     environment = {"LD_LIBRARY_PATH": str(shared / "lib"), "STUB_MEETS": str(shared / "meets")}
     load = Load(size_bytes=1 << 20, iterations=5, warmups=1)
-    made = NcclEngine(hosts, Reach(), a_fabric(NAMES), load, Options(environment))
+    made = NcclEngine(hosts, Connector(), a_fabric(NAMES), load, Options(environment))
     yield made
     made.close()
 
@@ -42,9 +42,9 @@ def engine(sshd, a_host, trusted, account, shared, a_fabric):
 def test_rounds_of_pairs_and_of_all_go_well_and_end_with_the_engine(engine, processes):
     assert engine.open() == {}
     for groups in [
-        (Group(("a", "b")), Group(("c", "d"))),
-        (Group(("c", "b")), Group(("a", "d"))),
-        (Group(NAMES),),
+        (RankGroup(("a", "b")), RankGroup(("c", "d"))),
+        (RankGroup(("c", "b")), RankGroup(("a", "d"))),
+        (RankGroup(NAMES),),
     ]:
         figures = engine.measure(Round("pair", groups))
         assert [figure.trouble for figure in figures] == [""] * len(groups), figures
@@ -55,7 +55,7 @@ def test_rounds_of_pairs_and_of_all_go_well_and_end_with_the_engine(engine, proc
 
 def test_hanging_up_as_ctrl_c_does_leaves_no_process_on_any_node(engine, processes):
     engine.open()
-    engine.measure(Round("group", (Group(NAMES),)))
+    engine.measure(Round("group", (RankGroup(NAMES),)))
     hang_up()
     nothing_stays(processes)
 

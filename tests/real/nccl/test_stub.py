@@ -12,11 +12,11 @@ import time
 import pytest
 
 from gpuops.collective.engines import Load
-from gpuops.isolation.fabric import Fabric, Nic, Node
-from gpuops.isolation.rounds import Group, Round
+from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
+from gpuops.isolation.rounds import RankGroup, Round
 
 MIB = 1 << 20
-PAIR = Group(("a", "b"))
+PAIR = RankGroup(("a", "b"))
 
 
 def only(figures):
@@ -47,7 +47,7 @@ def test_every_operation_is_timed_and_its_result_is_right(an_engine, operation, 
 
 def test_ids_are_made_where_rank_0_is_and_arrive_whole_on_every_node(an_engine):
     engine = an_engine("a", "b", "c")
-    groups = (Group(("b", "c")), Group(("a",)))
+    groups = (RankGroup(("b", "c")), RankGroup(("a",)))
     for _ in range(4):  # every id is another 128 bytes, with NULs among them
         assert [figure.trouble for figure in engine.measure(Round("group", groups))] == ["", ""]
     assert goes_well(pair_of(engine))
@@ -60,7 +60,7 @@ def test_processes_stay_from_round_to_round_as_long_as_their_environment_fits(an
     assert len(before) == 2 + 4
     pair_of(engine)
     assert all_pids(engine) == before
-    assert only(engine.measure(Round("node", (Group(("a",), variant="ring"),)))).trouble == ""
+    assert only(engine.measure(Round("node", (RankGroup(("a",), variant="ring"),)))).trouble == ""
     assert len(set(all_pids(engine)) & set(before)) == 2 + 2
     assert process.gone(set(before) - set(all_pids(engine)))
     engine.close()
@@ -72,7 +72,7 @@ def test_a_rank_gets_its_whole_environment_and_nothing_by_chance(an_engine, proc
     monkeypatch.setenv("NCCL_IB_GID_INDEX", "3")
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
     engine = an_engine("a", "b", NCCL_ALGO="Ring")
-    engine.measure(Round("node", (Group(("a",), variant="no-p2p"),)))
+    engine.measure(Round("node", (RankGroup(("a",), variant="no-p2p"),)))
     keeper, *ranks = engine.pids["a"]
     seen = process.environment(ranks[0])
     assert "CUDA_VISIBLE_DEVICES" not in seen
@@ -84,14 +84,14 @@ def test_a_rank_gets_its_whole_environment_and_nothing_by_chance(an_engine, proc
 
 
 def test_a_rail_pins_one_gpu_of_each_node_to_one_nic(an_engine, process):
-    nics = (Nic("lo", 0, 1.0), Nic("eth9", 1, 1.0))  # plain interfaces: there is no RDMA on this machine
-    engine = an_engine("a", "b", fabric=Fabric({name: Node(name, (0, 1), nics) for name in "ab"}))
-    groups = (Group(("a", "b"), rail=0), Group(("a", "b"), rail=1))
+    nics = (FabricNic("lo", 0, 1.0), FabricNic("eth9", 1, 1.0))  # plain interfaces: there is no RDMA on this machine
+    engine = an_engine("a", "b", fabric=Fabric({name: FabricNode(name, (0, 1), nics) for name in "ab"}))
+    groups = (RankGroup(("a", "b"), rail=0), RankGroup(("a", "b"), rail=1))
     assert [figure.trouble for figure in engine.measure(Round("rail", groups))] == ["", ""]
     seen = [process.environment(pid) for pid in engine.pids["b"][1:]]
     assert sorted(one["NCCL_SOCKET_IFNAME"] for one in seen) == ["=eth9", "=lo"]
     assert {one["NCCL_IB_DISABLE"] for one in seen} == {"1"}
-    absent = only(engine.measure(Round("rail", (Group(("a", "b"), rail=5),))))
+    absent = only(engine.measure(Round("rail", (RankGroup(("a", "b"), rail=5),))))
     assert (absent.trouble, absent.detail) == ("error", "a has no NIC with a GPU on rail 5")
 
 
@@ -136,18 +136,18 @@ def test_what_goes_wrong_is_told_apart_and_nothing_of_it_stays(
 def test_nobody_waits_for_a_group_of_which_one_rank_died(an_engine):
     engine = an_engine("a", "b", "c", STUB_FAULT="dies-at-init:3")
     began = time.monotonic()
-    figures = engine.measure(Round("pair", (PAIR, Group(("c",)))))
+    figures = engine.measure(Round("pair", (PAIR, RankGroup(("c",)))))
     assert [(figure.trouble, figure.absent) for figure in figures] == [("error", ("b:gpu1",)), ("", ())]
     assert time.monotonic() - began < 20  # and not the 30 s that a communicator may take
 
 
 def test_a_hang_of_one_group_is_no_matter_of_the_others_and_the_next_round_goes_well(an_engine):
     engine = an_engine("a", "b", "c", "d", STUB_FAULT="sleeps-at-launch:3:2", patient=False)
-    halves = (Group(("a", "b")), Group(("c",)), Group(("d",)))
+    halves = (RankGroup(("a", "b")), RankGroup(("c",)), RankGroup(("d",)))
     hung, *well = engine.measure(Round("group", halves))
     assert (hung.trouble, hung.absent) == ("hang", ("b:gpu1",))
     assert [figure.trouble for figure in well] == ["", ""]
-    again = engine.measure(Round("node", (Group(("a",)), Group(("b",)))))
+    again = engine.measure(Round("node", (RankGroup(("a",)), RankGroup(("b",)))))
     assert [figure.trouble for figure in again] == ["", ""]
 
 
@@ -212,7 +212,7 @@ def test_a_gpu_whose_context_cannot_be_had_is_named(an_engine):
         "b",
         STUB_SLEEPS_AT_LOAD="1",
         patient=False,
-        fabric=Fabric({"a": Node("a", (0, 1), ()), "b": Node("b", (0,), ())}),
+        fabric=Fabric({"a": FabricNode("a", (0, 1), ()), "b": FabricNode("b", (0,), ())}),
     )
     figure = pair_of(engine)
     assert (figure.trouble, figure.absent) == ("hang", ("a:gpu1",))
@@ -240,7 +240,7 @@ def test_an_exclusive_gpu_takes_part_since_it_has_one_process_only(an_engine):
 
 
 def test_tcp_where_there_is_rdma_is_the_finding_and_no_speed(an_engine, monkeypatch):
-    fabric = Fabric({name: Node(name, (0, 1), (Nic("lo", 0, 1.0),)) for name in "ab"})
+    fabric = Fabric({name: FabricNode(name, (0, 1), (FabricNic("lo", 0, 1.0),)) for name in "ab"})
     for network, trouble in (("NET/Socket/0", "socket"), ("NET/IB/0", "socket"), ("NET/IB/0/GDRDMA", "")):
         engine = an_engine("a", "b", STUB_NETWORK=network, fabric=fabric)
         for name in "ab":

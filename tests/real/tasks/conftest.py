@@ -8,7 +8,7 @@ import pytest
 
 from gpuops.playbook.parameters import as_params
 from gpuops.playbook.planning import plan
-from gpuops.playbook.task import Library, Machine
+from gpuops.playbook.task import Machine, TaskRegistry
 from gpuops.shell import Command, Completed
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -36,7 +36,7 @@ class Jail:
 
     def __init__(self, process, folder):
         self.enter = ["nsenter", "-t", str(process.pid), "-m", "-u", "--", "chroot", folder / "root"]
-        self.library = Library(ROOT)
+        self.library = TaskRegistry(ROOT)
 
     def run(self, *words, stdin=""):
         env = {"PATH": os.environ["PATH"] + ":/usr/sbin:/sbin", "LC_ALL": "C"}

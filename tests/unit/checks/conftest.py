@@ -16,11 +16,11 @@ from gpuops.probes.host.services import Service
 from gpuops.probes.host.system import System
 from gpuops.probes.network.ib import IbPort
 from gpuops.probes.nvidia.burn_in import BurnIn, GpuBurn
-from gpuops.probes.nvidia.dcgm_diag import Diagnosis, DiagResult
+from gpuops.probes.nvidia.dcgm_diag import DcgmDiagnosis, DiagResult
 from gpuops.probes.nvidia.driver import Driver, InstalledDriver
 from gpuops.probes.nvidia.fabric_manager import FabricManager
 from gpuops.probes.nvidia.nvidia_smi import Gpu, RemappedRows, Smi, SmiError
-from gpuops.probes.nvidia.nvlink import GpuLinks, Link
+from gpuops.probes.nvidia.nvlink import GpuLinks, NvLink
 from gpuops.probes.nvidia.topo import Topology
 from gpuops.probing import Unknown
 from gpuops.profile import load
@@ -139,7 +139,7 @@ def h100():
     gpus = tuple(gpu(index, bus) for index, bus in enumerate(BUSES))
     names = tuple(f"GPU{g.index}" for g in gpus)
     nics = tuple(f"NIC{g.index}" for g in gpus)
-    links = tuple(Link(n, 26.562) for n in range(18))
+    links = tuple(NvLink(n, 26.562) for n in range(18))
     functions = [PciFunction(g.address, "0302", "10de", "2330", "a1", "") for g in gpus]
     switch = PciFunction("0000:07:00.0", "0680", "10de", "22a3", "a1", "")
     pcie = {g.address: PcieLink(g.address, 32.0, 16, 32.0, 16, 0) for g in gpus}
@@ -165,7 +165,7 @@ def h100():
             "burn_in": BurnIn(
                 1800.0, (451.0, 449.0, 450.0), gpus=tuple(GpuBurn(g.index, 1800, 1750, 68.0) for g in gpus)
             ),
-            "dcgm_diag": Diagnosis((DiagResult("memory", "pass", 0), DiagResult("pcie", "skip", 0)), "4.2.3"),
+            "dcgm_diag": DcgmDiagnosis((DiagResult("memory", "pass", 0), DiagResult("pcie", "skip", 0)), "4.2.3"),
         },
         load("hgx-h100"),
     )
@@ -191,7 +191,7 @@ def titan(h100):
         )
         for g in h100.values["gpus"][:2]
     )
-    links = (Link(0, 25.781), Link(1, 25.781))
+    links = (NvLink(0, 25.781), NvLink(1, 25.781))
     pcie = {g.address: PcieLink(g.address, 2.5, 16, 8.0, 16, None) for g in gpus}
     machine = replace(h100, profile=load("titan-rtx-2x")).but(
         gpu_functions=tuple(PciFunction(g.address, "0300", "10de", "1e02", "a1", "") for g in gpus),

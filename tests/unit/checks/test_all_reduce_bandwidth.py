@@ -1,5 +1,5 @@
 from gpuops.isolation import Unfit
-from gpuops.isolation.cabling import Wiring, wire
+from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.faults import parse_fault
 from gpuops.isolation.node_evidence import all_reduce, to_answers
@@ -9,7 +9,7 @@ from gpuops.judging import discover
 from gpuops.profile import NO_PROFILE
 
 CHECK = discover()["all-reduce-bandwidth"]
-FABRIC = wire(Wiring(nodes=16, unit=8, leaves=8))
+FABRIC = build_fabric(Cabling(nodes=16, unit=8, leaves=8))
 
 
 def shares(*faults):

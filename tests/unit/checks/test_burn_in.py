@@ -3,7 +3,7 @@ from dataclasses import replace
 import pytest
 
 from gpuops.probes.nvidia.burn_in import GpuBurn
-from gpuops.probes.nvidia.dcgm_diag import Diagnosis, DiagResult
+from gpuops.probes.nvidia.dcgm_diag import DcgmDiagnosis, DiagResult
 
 
 @pytest.fixture
@@ -69,14 +69,14 @@ class TestHeat:
 
 class TestDiagnosis:
     def test_a_failed_test_names_its_gpu_and_what_dcgm_says(self, h100):
-        found = Diagnosis((DiagResult("memory", "pass", 0), DiagResult("memory", "fail", 3, ("bad row",))))
+        found = DcgmDiagnosis((DiagResult("memory", "pass", 0), DiagResult("memory", "fail", 3, ("bad row",))))
         (finding,) = h100.but(dcgm_diag=found).judge("dcgm-diagnosis").findings
         assert (finding.subject, finding.severity) == ("gpu3", "isolate")
         assert finding.message == "dcgmi diag: memory fails: bad row"
 
     def test_a_warning_warns(self, h100):
-        found = Diagnosis((DiagResult("Persistence Mode", "warn"),))
+        found = DcgmDiagnosis((DiagResult("Persistence Mode", "warn"),))
         assert h100.but(dcgm_diag=found).judge("dcgm-diagnosis").status == "warn"
 
     def test_a_node_without_dcgm_is_skipped(self, h100):
-        assert h100.but(dcgm_diag=Diagnosis(installed=False)).judge("dcgm-diagnosis").status == "skipped"
+        assert h100.but(dcgm_diag=DcgmDiagnosis(installed=False)).judge("dcgm-diagnosis").status == "skipped"

@@ -4,10 +4,10 @@ import pytest
 
 from gpuops.probes.host.services import Service
 from gpuops.probes.nvidia.fabric_manager import FabricManager
-from gpuops.probes.nvidia.nvlink import Link
+from gpuops.probes.nvidia.nvlink import NvLink
 from gpuops.probing import Unknown
 
-UP = tuple(Link(n, 26.562) for n in range(18))
+UP = tuple(NvLink(n, 26.562) for n in range(18))
 
 
 def only(verdict):
@@ -21,22 +21,22 @@ class TestNvlinkLinks:
         assert titan.judge("nvlink-links").status == "pass"
 
     def test_a_link_that_is_down(self, h100):
-        finding = only(h100.with_links_of(2, *UP[:3], Link(3, None), *UP[4:]).judge("nvlink-links"))
+        finding = only(h100.with_links_of(2, *UP[:3], NvLink(3, None), *UP[4:]).judge("nvlink-links"))
         assert (finding.subject, finding.expected, finding.found, finding.unit) == ("gpu2", 18, 17, "links")
         assert finding.message == "17 of 18 NVLinks are up (down: 3)"
         assert finding.severity == "reset"
         assert "reset GPU 2" in finding.fix
 
-    @pytest.mark.parametrize("links", [(), UP[:17], (Link(0, None),) * 18])
+    @pytest.mark.parametrize("links", [(), UP[:17], (NvLink(0, None),) * 18])
     def test_links_that_are_not_told_are_not_up(self, h100, links):
         assert only(h100.with_links_of(2, *links).judge("nvlink-links")).found < 18
 
     def test_a_slow_link(self, h100):
-        finding = only(h100.with_links_of(2, Link(0, 25.0), *UP[1:]).judge("nvlink-links"))
+        finding = only(h100.with_links_of(2, NvLink(0, 25.0), *UP[1:]).judge("nvlink-links"))
         assert (finding.expected, finding.found, finding.unit) == (26.562, 25.0, "GB/s")
 
     def test_a_rounded_rate_is_the_rate(self, h100):
-        assert h100.with_links_of(2, Link(0, 26.5), *UP[1:]).judge("nvlink-links").status == "pass"
+        assert h100.with_links_of(2, NvLink(0, 26.5), *UP[1:]).judge("nvlink-links").status == "pass"
 
     def test_a_gpu_of_which_nothing_is_said_is_unknown(self, h100):
         verdict = h100.but(nvlink=h100.values["nvlink"][:7]).judge("nvlink-links")

@@ -8,7 +8,7 @@ from gpuops.probes.host.kernel_log import Xid
 from gpuops.probes.nvidia.driver import Driver, InstalledDriver
 from gpuops.probes.nvidia.fabric_manager import FabricManager
 from gpuops.probes.nvidia.nvidia_smi import RemappedRows
-from gpuops.probes.nvidia.nvlink import Link
+from gpuops.probes.nvidia.nvlink import NvLink
 from gpuops.probing import Unknown
 
 GPU2 = "0000:52:00.0"
@@ -76,8 +76,8 @@ def test_xid_79_alone(h100):
 
 
 def test_a_link_that_is_down(h100):
-    up = tuple(Link(n, 26.562) for n in range(17))
-    machine = h100.with_links_of(2, *up, Link(17, None)).with_log(xid(74))
+    up = tuple(NvLink(n, 26.562) for n in range(17))
+    machine = h100.with_links_of(2, *up, NvLink(17, None)).with_log(xid(74))
     for other in (0, 1, 3, 4, 5, 6, 7):
         machine = machine.with_pair(2, other, "NV17")
     assert machine.findings() == [("nvlink-links", "gpu2")]

@@ -7,9 +7,9 @@ from click.testing import CliRunner
 from gpuops import facts
 from gpuops.cli._expect import command
 from gpuops.isolation import node_evidence as shares
-from gpuops.isolation.cabling import Wiring, wire
+from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.evidence import Evidence, Measured
-from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.shell import Completed
 
@@ -90,10 +90,10 @@ def test_of_an_unknown_machine_it_says_that_it_is_unknown():
 
 
 def test_saved_facts_tell_the_machine_and_what_was_learnt_here(tmp_path):
-    fabric = wire(Wiring(4, 8, unit=4))
+    fabric = build_fabric(Cabling(4, 8, unit=4))
     names = tuple(fabric.nodes)
-    pairs = tuple(Group(names[k : k + 2], rail=rail) for k in (0, 2) for rail in range(8))
-    evidence = Evidence(fabric, (Measured(Round("rail", pairs), tuple(Figure(pair, 47.0) for pair in pairs)),))
+    pairs = tuple(RankGroup(names[k : k + 2], rail=rail) for k in (0, 2) for rail in range(8))
+    evidence = Evidence(fabric, (Measured(Round("rail", pairs), tuple(GroupResult(pair, 47.0) for pair in pairs)),))
     gpus = "".join(
         f'<gpu id="00000000:{k:02X}:00.0"><product_name>NVIDIA H100 80GB HBM3</product_name></gpu>' for k in range(8)
     )

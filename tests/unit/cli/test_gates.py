@@ -13,15 +13,15 @@ from gpuops.content import builtin
 from gpuops.errors import InputError, LockedError
 from gpuops.facts import Facts
 from gpuops.judging import Finding, Verdict, discover
-from gpuops.lifecycle.life import Life, Objection
-from gpuops.lifecycle.schedulers import NoDoor
+from gpuops.lifecycle.life import NodeLifecycle, Objection
+from gpuops.lifecycle.schedulers import NoScheduler
 from gpuops.playbook.loading import load_playbook
-from gpuops.playbook.result import Result
-from gpuops.playbook.running import Record
-from gpuops.playbook.task import Library
+from gpuops.playbook.result import StepResult
+from gpuops.playbook.running import RunState
+from gpuops.playbook.task import TaskRegistry
 from gpuops.probes.host.lspci import PciFunction
 from gpuops.probing import Unknown
-from gpuops.store import Move, Store
+from gpuops.store import StateChange, Store
 
 FINDING = Finding("a GPU is missing", fix="reseat it", subject="node")
 
@@ -37,29 +37,29 @@ class Work:
 
 
 def result(node, status, **more):
-    return Result(node, "1.1", "A step", status, "why", **more)
+    return StepResult(node, "1.1", "A step", status, "why", **more)
 
 
 @pytest.mark.parametrize(("status", "code"), [("failed", 1), ("unreachable", 3), ("needs_operator", 3)])
 def test_who_goes_no_further_is_objected_to(status, code):
-    record = Record()
+    record = RunState()
     for each in (result("a", "ok"), result("a", status), result("b", "changed"), result("c", "failed", ignored=True)):
         record.add(each)
     assert _objections(record, Work(), "look at {}") == {"a": Objection("A step: why", "look at a" * (code == 1), code)}
 
 
 def test_a_lock_stops_every_node_of_the_run():
-    record = Record(locked=[LockedError("a is locked by alice on admin9")])
+    record = RunState(locked=[LockedError("a is locked by alice on admin9")])
     found = _objections(record, Work("a", "b"))
     assert found == dict.fromkeys("ab", Objection("a is locked by alice on admin9", exit_code=4))
 
 
 def test_who_was_not_begun_says_what_stopped_the_run():
-    assert _objections(Record(stopped="2 of 4 failed"), Work("d"))["d"].why == "2 of 4 failed"
+    assert _objections(RunState(stopped="2 of 4 failed"), Work("d"))["d"].why == "2 of 4 failed"
 
 
 def test_a_change_in_the_second_pass_is_drift():
-    record = Record(results=[result("a", "would_change"), result("a", "later"), result("b", "ok")])
+    record = RunState(results=[result("a", "would_change"), result("a", "later"), result("b", "ok")])
     assert _drift(record, "look") == {"a": Objection("not as the playbook says: A step, A step", "look")}
 
 
@@ -110,9 +110,9 @@ def gates(tmp_path, monkeypatch):
     with Store(tmp_path / "state.db") as store:
         run = store.begin("a test")
         for node in ("a2", "a3", "a4"):
-            store.move(node, run, lambda _: Move("admitted", "x"))
-        store.move("a5", run, lambda _: Move("drained", "x"))
-        yield Gates(target, Life(store, run, NoDoor()), "p.yml")
+            store.move(node, run, lambda _: StateChange("admitted", "x"))
+        store.move("a5", run, lambda _: StateChange("drained", "x"))
+        yield Gates(target, NodeLifecycle(store, run, NoScheduler()), "p.yml")
 
 
 def test_neighbours_are_admitted_nodes_of_the_same_kind_their_own_rack_first(gates):
@@ -200,4 +200,4 @@ def test_what_is_no_time_is_refused(text):
 @pytest.mark.parametrize("path", sorted(builtin("playbooks").glob("fixes/*.yml")), ids=lambda path: path.stem)
 def test_every_playbook_that_mends_names_a_check_and_can_be_read(path):
     assert path.stem in discover()
-    assert load_playbook(str(path), Library()).plays
+    assert load_playbook(str(path), TaskRegistry()).plays

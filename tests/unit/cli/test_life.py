@@ -12,7 +12,7 @@ from click.testing import CliRunner
 from gpuops.cli import program
 from gpuops.errors import GpuopsError
 from gpuops.lifecycle.gates import GATES
-from gpuops.store import Move, Store
+from gpuops.store import StateChange, Store
 
 HERE = socket.gethostname()
 INVENTORY = f"all: {{hosts: {{{HERE}: {{ansible_connection: local}}}}}}\n"
@@ -70,7 +70,7 @@ def make(project, state, *, fingerprint=None, gates=True):
     """The node as if it had been onboarded."""
     with Store(project / ".gpuops" / "state.db") as store:
         run = store.begin("a test")
-        store.move(HERE, run, lambda _: Move(state, "as a test has it", fingerprint or {}))
+        store.move(HERE, run, lambda _: StateChange(state, "as a test has it", fingerprint or {}))
         for gate in GATES if gates else ():
             store.note(HERE, gate.name, run, fingerprint or {})
 

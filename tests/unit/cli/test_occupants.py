@@ -6,7 +6,7 @@ import pytest
 
 from gpuops.cli._occupants import Occupants
 from gpuops.collective.idleness import kubernetes, slurm
-from gpuops.collective.idleness.proof import Claim
+from gpuops.collective.idleness.proof import NodeAllocation
 from gpuops.facts import Facts
 from gpuops.probes.nvidia.nvidia_smi import Gpu, Smi, SmiError
 from gpuops.probes.nvidia.occupancy import Holder, Occupancy
@@ -44,14 +44,14 @@ def test_a_node_on_which_nobody_works_may_be_changed(busy):
 def test_who_computes_or_was_given_the_node_is_told_with_what_to_do(busy):
     assert busy({**IDLE, "occupancy": COMPUTING}).startswith("busy (pid 4711 python, user alice); drain the node first")
     for values in (IDLE, BARE):
-        assert "Slurm job 7" in busy(values, (Claim("Slurm job 7 train, user bob"),))
+        assert "Slurm job 7" in busy(values, (NodeAllocation("Slurm job 7 train, user bob"),))
 
 
 def test_a_scheduler_that_does_not_answer_proves_nothing(busy):
     assert "sinfo says nothing" in busy(BARE, Unknown("sinfo says nothing"))
 
 
-@pytest.mark.parametrize("stranger", [slurm.STRANGER, kubernetes.STRANGER])
+@pytest.mark.parametrize("stranger", [slurm.NO_SUCH_NODE, kubernetes.NO_SUCH_NODE])
 def test_a_node_that_the_scheduler_does_not_know_yet_runs_none_of_its_jobs(busy, stranger):
     assert busy(BARE, stranger) == ""
     assert "pid 4711" in busy({**IDLE, "occupancy": COMPUTING}, stranger)

@@ -11,7 +11,7 @@ from gpuops.cli import program
 from gpuops.cli._steps import ending
 from gpuops.cli.provision import tell_locked
 from gpuops.errors import GpuopsError, LockedError
-from gpuops.playbook.running import Record
+from gpuops.playbook.running import RunState
 from gpuops.report.page import Page
 
 PLAYBOOK = """\
@@ -89,7 +89,7 @@ def test_at_a_terminal_this_machine_is_only_changed_where_that_is_confirmed(tmp_
 
 def test_a_runs_last_words_fit_the_page_and_name_nodes_once():
     waiting = {"gpu01": ["boot", "restart"], "gpu02": ["boot", "restart"], "gpu03": [], "gpu04": ["boot"]}
-    record = Record(stopped="1 of 4 nodes of a batch failed", waiting=waiting)
+    record = RunState(stopped="1 of 4 nodes of a batch failed", waiting=waiting)
     assert list(ending(record, ["gpu05", "gpu06"], Page())) == [
         "stopped: 1 of 4 nodes of a batch failed",
         "not begun: gpu[05-06]",

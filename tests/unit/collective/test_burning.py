@@ -5,13 +5,13 @@ from dataclasses import replace
 import pytest
 
 from gpuops.collective import burn_in as burning
-from gpuops.collective.burn_in import Burn, Eye, again_and_again, grown, judged, new_xids
+from gpuops.collective.burn_in import BurnInResult, GpuSampler, again_and_again, grown, judged, new_xids
 from gpuops.collective.measuring import Measurement
 from gpuops.collective.pool import Pool
 from gpuops.facts import Facts
 from gpuops.isolation.evidence import Evidence, Measured
-from gpuops.isolation.fabric import Fabric, Node
-from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.isolation.fabric import Fabric, FabricNode
+from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.probes.host.kernel_log import KernelLog, Xid
 from gpuops.probes.nvidia.burn_in import BurnIn, burn_in, to_answer
 from gpuops.probes.nvidia.dcgm_diag import dcgm_diag
@@ -20,7 +20,7 @@ from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
-FABRIC = Fabric({name: Node(name, (0, 1), ()) for name in ("a", "b")})
+FABRIC = Fabric({name: FabricNode(name, (0, 1), ()) for name in ("a", "b")})
 
 
 def facts(ecc=0, crc=0, symbol=0, *, pending=False, xids=(), **values):
@@ -48,7 +48,10 @@ def test_an_engine_that_only_measures_between_nodes_is_not_asked():
 
 def test_the_figures_of_a_node_are_its_own_in_their_order():
     def measured(a, trouble=""):
-        figures = (Figure(Group(("a",)), a, trouble, detail="rank 1" if trouble else ""), Figure(Group(("b",)), 1.0))
+        figures = (
+            GroupResult(RankGroup(("a",)), a, trouble, detail="rank 1" if trouble else ""),
+            GroupResult(RankGroup(("b",)), 1.0),
+        )
         return Measured(Round("node", tuple(f.group for f in figures)), figures)
 
     evidence = Evidence(FABRIC, rounds=(measured(450.0), measured(None, "hang"), measured(449.0)))
@@ -82,7 +85,7 @@ def test_only_xids_that_came_meanwhile_are_new():
 def test_who_took_no_part_says_why_and_the_others_what_came_of_it():
     found = Measurement(Evidence(FABRIC), "nccl", "why", {"b": "busy (alice)"})
     diagnosis = Completed("a", dcgm_diag.question, 127)
-    told = Burn(found, {"a": (diagnosis, to_answer("a", BurnIn(60.0)))}).added_to(
+    told = BurnInResult(found, {"a": (diagnosis, to_answer("a", BurnIn(60.0)))}).added_to(
         {"a": facts(), "b": replace(facts(), node="b")}
     )
     assert told["a"][burn_in] == BurnIn(60.0)
@@ -102,7 +105,7 @@ def watching(monkeypatch, tmp_path, program, seconds="2"):
 
 def test_gpus_are_watched_until_the_load_ends(monkeypatch, tmp_path, reach, a_host):
     watching(monkeypatch, tmp_path, 'while :; do echo "0, 70, 600, 1700, 0x4"; sleep 0.2; done')
-    with Eye(Pool([a_host("n0", connection="local")], reach)) as eye:
+    with GpuSampler(Pool([a_host("n0", connection="local")], reach)) as eye:
         pass
     assert len(eye.samples["n0"]) > 3
 
@@ -110,7 +113,7 @@ def test_gpus_are_watched_until_the_load_ends(monkeypatch, tmp_path, reach, a_ho
 def test_an_older_driver_is_asked_in_its_own_words(monkeypatch, tmp_path, reach, a_host):
     program = 'case "$1" in *event*) echo "Field is not a valid field" ; exit 2;; esac\n'
     watching(monkeypatch, tmp_path, program + 'while :; do echo "0, 70, 600, 1700, 0x4"; sleep 0.2; done')
-    with Eye(Pool([a_host("n0", connection="local")], reach)) as eye:
+    with GpuSampler(Pool([a_host("n0", connection="local")], reach)) as eye:
         pass
     assert eye.samples["n0"][0].watts == 600.0
 
@@ -118,7 +121,7 @@ def test_an_older_driver_is_asked_in_its_own_words(monkeypatch, tmp_path, reach,
 def test_a_node_that_cannot_be_watched_is_not_asked_again(monkeypatch, tmp_path, reach, a_host):
     watching(monkeypatch, tmp_path, "echo no devices >&2; exit 6")
     pool = Pool([a_host("n0", connection="local")], reach)
-    with Eye(pool) as eye:
+    with GpuSampler(pool) as eye:
         eye._thread.join(10)
     assert "no devices" in pool.left["n0"]
     assert eye.samples == {"n0": []}

@@ -2,14 +2,14 @@ import pytest
 
 from gpuops.collective.preflight import causes
 from gpuops.collective.preflight.causes import Cause, chosen
-from gpuops.collective.preflight.job_environment import Survey
+from gpuops.collective.preflight.job_environment import JobEnvironment
 from gpuops.collective.preflight.launch_command import LaunchCommand
 from gpuops.probes.network.gids import Gid
 from gpuops.probes.network.ib import IbPort
 
 TORCHRUN = LaunchCommand("torchrun", "torchrun", meeting="--rdzv-endpoint={master}:{port}")
 MPIRUN = LaunchCommand("mpirun", "./train")
-GOOD = Survey("/opt/bin/torchrun", "3.11.2", "2.9.1", "2.27.7")
+GOOD = JobEnvironment("/opt/bin/torchrun", "3.11.2", "2.9.1", "2.27.7")
 
 
 @pytest.mark.parametrize(
@@ -43,14 +43,14 @@ def test_equal_nodes_are_in_nobodys_way():
 
 
 def test_a_program_that_is_missing_is_told_with_where_it_is():
-    (cause,) = causes.environment(TORCHRUN, {"a": GOOD, "b": Survey()})
+    (cause,) = causes.environment(TORCHRUN, {"a": GOOD, "b": JobEnvironment()})
     assert cause == Cause("environment", ("b",), "torchrun is not there", "put /opt/bin/torchrun on these nodes")
-    (cause,) = causes.environment(TORCHRUN, {"a": Survey(), "b": Survey()})
+    (cause,) = causes.environment(TORCHRUN, {"a": JobEnvironment(), "b": JobEnvironment()})
     assert (cause.nodes, cause.change) == (("a", "b"), "give the full path of torchrun")
 
 
 def test_the_node_with_another_version_is_named():
-    other = Survey("/opt/bin/torchrun", "3.11.2", "2.9.1", "2.18.3")
+    other = JobEnvironment("/opt/bin/torchrun", "3.11.2", "2.9.1", "2.18.3")
     (cause,) = causes.environment(TORCHRUN, {"a": GOOD, "b": other, "c": GOOD})
     assert cause.nodes == ("b",)
     assert cause.why == "NCCL is 2.18.3 here and 2.27.7 on the others"
@@ -58,7 +58,7 @@ def test_the_node_with_another_version_is_named():
 
 
 def test_a_python_without_torch_is_told_where_torch_is_needed():
-    bare = Survey("/opt/bin/torchrun", "3.11.2", trouble="ModuleNotFoundError: No module named 'torch'")
+    bare = JobEnvironment("/opt/bin/torchrun", "3.11.2", trouble="ModuleNotFoundError: No module named 'torch'")
     (cause,) = causes.environment(TORCHRUN, {"a": GOOD, "b": bare})
     assert cause.nodes == ("b",)
     assert "No module named 'torch'" in cause.why
@@ -66,7 +66,11 @@ def test_a_python_without_torch_is_told_where_torch_is_needed():
 
 
 def test_memory_counts_where_there_is_rdma():
-    surveys = {"a": Survey(memlock_bytes=65536), "b": Survey(memlock_bytes=65536), "c": Survey()}
+    surveys = {
+        "a": JobEnvironment(memlock_bytes=65536),
+        "b": JobEnvironment(memlock_bytes=65536),
+        "c": JobEnvironment(),
+    }
     (cause,) = causes.memory(surveys, ["a", "c"])
     assert (cause.nodes, cause.why) == (("a",), "the job may lock 64 KiB of memory only")
 

@@ -7,7 +7,7 @@ import pytest
 
 from gpuops.collective.crew import Crew
 from gpuops.errors import Interrupted, LostError, NodeError
-from gpuops.transport.connections import Reach
+from gpuops.transport.connections import Connector
 
 
 def alive(pid):
@@ -118,7 +118,7 @@ def ctrl_c():
 
 
 def test_ctrl_c_ends_a_conversation_and_all_that_it_was_about(hosts, echo, ctrl_c):
-    crew = Crew(hosts, Reach(), "echo")
+    crew = Crew(hosts, Connector(), "echo")
     crew.open()
     pids = list(crew.pids.values())
     began = time.monotonic()

@@ -4,13 +4,13 @@ import pytest
 
 from gpuops.bandwidth import GIB
 from gpuops.collective.expectations import Expectations
-from gpuops.isolation.cabling import Wiring, wire
+from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.evidence import Evidence, Measured
-from gpuops.isolation.fabric import Fabric, Nic, Node
-from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
+from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.profile import NO_PROFILE, Profile, load
 
-FABRIC = wire(Wiring(8, 8))
+FABRIC = build_fabric(Cabling(8, 8))
 NAMES = tuple(FABRIC.nodes)
 H100 = load("hgx-h100")
 
@@ -22,14 +22,14 @@ def expecting(fabric=FABRIC, profile=H100, **fields):
 @pytest.mark.parametrize(
     ("group", "gb_per_s", "limit", "algorithm"),
     [
-        (Group(NAMES[:1]), 466.4, "NVLink", "nvls"),
-        (Group(NAMES[:1], variant="ring"), 365, "NVLink", "ring"),
-        (Group(NAMES[:1], gpus=(0, 5)), 365, "NVLink", "ring"),
-        (Group(NAMES[:2], rail=3), 48, "network", "rail"),
-        (Group(NAMES[:4], rail=3), 48, "network", "rail"),
-        (Group(NAMES[:2]), 466.4, "NVLink", "nvls"),
-        (Group(NAMES), 0.93 * 400 * 63 / 64, "network", "nvls"),
-        (Group(NAMES, variant="ring"), 360, "network", "ring"),
+        (RankGroup(NAMES[:1]), 466.4, "NVLink", "nvls"),
+        (RankGroup(NAMES[:1], variant="ring"), 365, "NVLink", "ring"),
+        (RankGroup(NAMES[:1], gpus=(0, 5)), 365, "NVLink", "ring"),
+        (RankGroup(NAMES[:2], rail=3), 48, "network", "rail"),
+        (RankGroup(NAMES[:4], rail=3), 48, "network", "rail"),
+        (RankGroup(NAMES[:2]), 466.4, "NVLink", "nvls"),
+        (RankGroup(NAMES), 0.93 * 400 * 63 / 64, "network", "nvls"),
+        (RankGroup(NAMES, variant="ring"), 360, "network", "ring"),
     ],
 )
 def test_each_group_has_its_own_expectation(group, gb_per_s, limit, algorithm):
@@ -39,71 +39,71 @@ def test_each_group_has_its_own_expectation(group, gb_per_s, limit, algorithm):
 
 
 def test_without_p2p_nothing_is_expected_nor_of_an_unknown_machine():
-    assert expecting().of(Group(NAMES[:1], variant="no-p2p")) is None
-    assert expecting(profile=NO_PROFILE).of(Group(NAMES[:2])) is None
-    assert Expectations(FABRIC, {}).of(Group(NAMES[:1])) is None
+    assert expecting().of(RankGroup(NAMES[:1], variant="no-p2p")) is None
+    assert expecting(profile=NO_PROFILE).of(RankGroup(NAMES[:2])) is None
+    assert Expectations(FABRIC, {}).of(RankGroup(NAMES[:1])) is None
 
 
 @pytest.mark.parametrize("operation", ["all_gather", "reduce_scatter", "all_to_all", "send_recv"])
 def test_of_other_operations_nothing_is_expected(operation):
-    for group in (Group(NAMES[:1]), Group(NAMES[:2], rail=0), Group(NAMES)):
+    for group in (RankGroup(NAMES[:1]), RankGroup(NAMES[:2], rail=0), RankGroup(NAMES)):
         assert expecting(operation=operation).of(group) is None
 
 
 def test_a_guess_is_shown_and_not_judged_by():
-    assert expecting().to_judge_by(Group(NAMES[:1])) == pytest.approx(466.4)
-    assert expecting().of(Group(NAMES[:2], rail=0)) is not None
-    assert expecting().to_judge_by(Group(NAMES[:2], rail=0)) is None
+    assert expecting().to_judge_by(RankGroup(NAMES[:1])) == pytest.approx(466.4)
+    assert expecting().of(RankGroup(NAMES[:2], rail=0)) is not None
+    assert expecting().to_judge_by(RankGroup(NAMES[:2], rail=0)) is None
 
 
 def test_a_group_is_as_fast_as_its_poorest_node():
     slower = H100.expecting({"nic.rate_gbps": 200}, "prod.yml:3:1")
     mixed = Expectations(FABRIC, {**dict.fromkeys(NAMES, H100), NAMES[5]: slower})
-    assert mixed.of(Group(NAMES[4:6], rail=0)).gb_per_s == pytest.approx(24)
-    assert mixed.of(Group(NAMES[:2], rail=0)).gb_per_s == pytest.approx(48)
+    assert mixed.of(RankGroup(NAMES[4:6], rail=0)).gb_per_s == pytest.approx(24)
+    assert mixed.of(RankGroup(NAMES[:2], rail=0)).gb_per_s == pytest.approx(48)
     unknown = Expectations(FABRIC, {**dict.fromkeys(NAMES, H100), NAMES[5]: Profile("mine")})
-    assert unknown.of(Group(NAMES[4:6])) is None
-    assert unknown.of(Group(NAMES[4:6], rail=0)).gb_per_s == pytest.approx(48)
+    assert unknown.of(RankGroup(NAMES[4:6])) is None
+    assert unknown.of(RankGroup(NAMES[4:6], rail=0)).gb_per_s == pytest.approx(48)
 
 
 def test_a_port_that_came_up_with_less_does_not_lower_what_is_expected_of_it():
     fabric = fabric_with_one_slow_port()
-    assert expecting(fabric).of(Group(("n0", "n1"), rail=0)).gb_per_s == pytest.approx(48)
-    without = expecting(fabric, NO_PROFILE).of(Group(("n0", "n1"), rail=0))
+    assert expecting(fabric).of(RankGroup(("n0", "n1"), rail=0)).gb_per_s == pytest.approx(48)
+    without = expecting(fabric, NO_PROFILE).of(RankGroup(("n0", "n1"), rail=0))
     assert without.gb_per_s == pytest.approx(48)
     assert without.terms[0].source.startswith("the rate that most ports here have")
 
 
 def fabric_with_one_slow_port():
     rates = {"n0": 25.0, "n1": 50.0, "n2": 50.0}
-    return Fabric({name: Node(name, (0,), (Nic("mlx5_0", 0, rate),)) for name, rate in rates.items()})
+    return Fabric({name: FabricNode(name, (0,), (FabricNic("mlx5_0", 0, rate),)) for name, rate in rates.items()})
 
 
 def test_where_a_node_has_no_nic_nothing_is_expected_between_nodes():
-    bare = Fabric({name: Node(name, tuple(range(8)), ()) for name in ("n0", "n1")})
-    assert expecting(bare).of(Group(("n0", "n1"))) is None
-    assert expecting(bare, NO_PROFILE).of(Group(("n0", "n1"), rail=0)) is None
+    bare = Fabric({name: FabricNode(name, tuple(range(8)), ()) for name in ("n0", "n1")})
+    assert expecting(bare).of(RankGroup(("n0", "n1"))) is None
+    assert expecting(bare, NO_PROFILE).of(RankGroup(("n0", "n1"), rail=0)) is None
 
 
 def test_a_node_with_fewer_nics_bounds_the_group():
     few = dataclasses.replace(FABRIC.nodes[NAMES[0]], nics=FABRIC.nodes[NAMES[0]].nics[:4])
     fabric = Fabric({**FABRIC.nodes, NAMES[0]: few})
-    assert expecting(fabric).of(Group(NAMES)).gb_per_s == pytest.approx(0.93 * 200 * 63 / 64)
-    assert expecting(fabric).of(Group(NAMES[1:])).gb_per_s == pytest.approx(0.93 * 400 * 55 / 56)
+    assert expecting(fabric).of(RankGroup(NAMES)).gb_per_s == pytest.approx(0.93 * 200 * 63 / 64)
+    assert expecting(fabric).of(RankGroup(NAMES[1:])).gb_per_s == pytest.approx(0.93 * 400 * 55 / 56)
 
 
 def test_the_payload_counts():
-    assert expecting(size_bytes=8 * GIB).of(Group(NAMES[:1])).gb_per_s == pytest.approx(478.9)
-    assert expecting(size_bytes=GIB // 2).of(Group(NAMES[:1])) is None
+    assert expecting(size_bytes=8 * GIB).of(RankGroup(NAMES[:1])).gb_per_s == pytest.approx(478.9)
+    assert expecting(size_bytes=GIB // 2).of(RankGroup(NAMES[:1])) is None
 
 
 def test_what_the_fleet_gives_is_learnt_and_then_may_fail_a_part():
-    pairs = [Group((NAMES[k], NAMES[k + 1]), rail=r) for k in (0, 2, 4, 6) for r in range(8)]
+    pairs = [RankGroup((NAMES[k], NAMES[k + 1]), rail=r) for k in (0, 2, 4, 6) for r in range(8)]
     rates = [47.0] * 30 + [20.0]
-    figures = tuple(Figure(group, rate) for group, rate in zip(pairs, rates, strict=False))
-    hung = Figure(pairs[-1], None, "hang")
+    figures = tuple(GroupResult(group, rate) for group, rate in zip(pairs, rates, strict=False))
+    hung = GroupResult(pairs[-1], None, "hang")
     evidence = Evidence(FABRIC, (Measured(Round("rail", tuple(pairs)), (*figures, hung)),))
     learnt = expecting().learnt_from(evidence)
     assert learnt.efficiency.learnt == {"rail"}
-    assert learnt.to_judge_by(Group(NAMES[:2], rail=1)) == pytest.approx(47.0)
+    assert learnt.to_judge_by(RankGroup(NAMES[:2], rail=1)) == pytest.approx(47.0)
     assert expecting().learnt_from(Evidence(FABRIC)) == expecting()

@@ -6,7 +6,7 @@ import pytest
 from gpuops.collective.fabrics import by_cables, by_neighbours, fabric_of, leaves_of
 from gpuops.facts import Facts
 from gpuops.inventory import Port
-from gpuops.isolation.fabric import Nic, Node
+from gpuops.isolation.fabric import FabricNic, FabricNode
 from gpuops.probes.network import ibnetdiscover
 from gpuops.probes.network.gids import Gid
 from gpuops.probes.network.ib import IbPort
@@ -49,8 +49,8 @@ def test_what_the_inventory_declares_is_the_fabric(a_host):
         a_host("n2", fabric=declared("L0", "L1", "L2", "L3")),
     ]
     fabric = fabric_of(hosts, {"n1": facts("n1"), "n2": facts("n2")}, {("n1", "mlx5_0"): "another"})
-    nics = tuple(Nic(f"mlx5_{k}", k, 50.0, f"L{k}") for k in range(4))
-    assert fabric.nodes == {"n1": Node("n1", (0, 1, 2, 3), nics), "n2": Node("n2", (0, 1, 2, 3), nics)}
+    nics = tuple(FabricNic(f"mlx5_{k}", k, 50.0, f"L{k}") for k in range(4))
+    assert fabric.nodes == {"n1": FabricNode("n1", (0, 1, 2, 3), nics), "n2": FabricNode("n2", (0, 1, 2, 3), nics)}
     assert fabric.units == {"U0": ("n1", "n2")}
 
 
@@ -78,7 +78,7 @@ def test_a_node_that_lacks_a_nic_keeps_the_rails_of_its_others(a_host):
 def test_a_port_that_is_down_has_no_rate_and_a_node_may_have_no_nic(a_host):
     fabric = fabric_of([a_host("n1"), a_host("n2")], {"n1": facts("n1", down=["mlx5_1"]), "n2": facts("n2", nics=[])})
     assert [nic.gb_per_s for nic in fabric.nodes["n1"].nics] == [50.0, 0.0, 50.0, 50.0]
-    assert fabric.nodes["n2"] == Node("n2", (0, 1, 2, 3), ())
+    assert fabric.nodes["n2"] == FabricNode("n2", (0, 1, 2, 3), ())
 
 
 def test_a_node_whose_gpus_are_not_known_is_left_out(a_host):

@@ -2,7 +2,7 @@ from datetime import datetime, timezone
 
 import pytest
 
-from gpuops.collective.idleness.proof import FIRST, STILL, Claim, idleness_of, still_idle
+from gpuops.collective.idleness.proof import FIRST, STILL, NodeAllocation, idleness_of, still_idle
 from gpuops.facts import Facts
 from gpuops.probes.nvidia.nvidia_smi import Gpu, Process, Smi, SmiError
 from gpuops.probes.nvidia.occupancy import Holder, Occupancy
@@ -45,10 +45,13 @@ def test_a_process_that_only_opened_a_device_file_is_busy_before_it_holds_memory
 
 
 def test_whoever_was_given_the_node_holds_it_though_nothing_computes_yet():
-    job = (Claim("Slurm job 17 train, user alice", "17"),)
+    job = (NodeAllocation("Slurm job 17 train, user alice", "17"),)
     assert told(allocation=job) == "busy (Slurm job 17 train, user alice)"
     assert str(still_idle(facts(), (), job)) == "busy (Slurm job 17 train, user alice)"
-    assert told(allocation=(Claim("pod ml/a"), Claim("pod ml/b"), Claim("pod ml/c"))) == "busy (pod ml/a, and 2 more)"
+    assert (
+        told(allocation=(NodeAllocation("pod ml/a"), NodeAllocation("pod ml/b"), NodeAllocation("pod ml/c")))
+        == "busy (pod ml/a, and 2 more)"
+    )
     assert told(allocation=Unknown("no answer of kubectl")) == "busy (not proved idle: no answer of kubectl)"
 
 
@@ -87,7 +90,7 @@ def test_what_could_not_be_seen_is_no_proof(hidden):
 
 
 def test_what_was_seen_weighs_more_than_what_was_not():
-    assert told(allocation=(Claim("pod ml/a"),), held=Unknown("?")) == "busy (pod ml/a)"
+    assert told(allocation=(NodeAllocation("pod ml/a"),), held=Unknown("?")) == "busy (pod ml/a)"
 
 
 def test_before_the_driver_is_installed_nobody_can_compute():
@@ -97,7 +100,7 @@ def test_before_the_driver_is_installed_nobody_can_compute():
     assert told(cards=none, held=hidden, loaded=False) == "idle"
     assert str(still_idle(facts(held=hidden, loaded=False))) == "idle"
     assert told(cards=none, held=hidden, loaded=Unknown("no list")) != "idle"
-    assert told(cards=none, held=hidden, loaded=False, allocation=(Claim("pod ml/a"),)) == "busy (pod ml/a)"
+    assert told(cards=none, held=hidden, loaded=False, allocation=(NodeAllocation("pod ml/a"),)) == "busy (pod ml/a)"
 
 
 def test_facts_that_were_not_asked_for_prove_nothing():

@@ -3,7 +3,7 @@ import shutil
 import pytest
 
 from gpuops.collective.idleness.kubernetes import NODES, PODS, allocations
-from gpuops.collective.idleness.proof import Claim
+from gpuops.collective.idleness.proof import NodeAllocation
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
 from gpuops.transport.replay import ReplayTransport
@@ -31,8 +31,8 @@ def hosts(a_host):
 
 def test_pods_with_gpus_hold_their_node(hosts):
     assert allocations(machine(), hosts) == {
-        "gpu-a": (Claim("pod ml/train-0"), Claim("pod ml/train-1")),
-        "second": (Claim("pod ml/claims"),),
+        "gpu-a": (NodeAllocation("pod ml/train-0"), NodeAllocation("pod ml/train-1")),
+        "second": (NodeAllocation("pod ml/claims"),),
         "other": Unknown("Kubernetes has no such node"),
     }
 
@@ -64,7 +64,7 @@ def test_the_real_kubectl_understands_the_questions(a_cluster, a_host):
         return  # welcome, and not asked for
     found = allocations(a_cluster([NODE], PODS_THERE), [a_host("h1"), a_host("x", address="10.0.0.1"), a_host("y")])
     assert found == {
-        "h1": (Claim("pod ml/train-0"),),
-        "x": (Claim("pod ml/train-0"),),
+        "h1": (NodeAllocation("pod ml/train-0"),),
+        "x": (NodeAllocation("pod ml/train-0"),),
         "y": Unknown("Kubernetes has no such node"),
     }

@@ -1,10 +1,10 @@
 import pytest
 
-from gpuops.collective.preflight.launchers import Part, allocate, by_mpirun, by_srun
+from gpuops.collective.preflight.launchers import AppContext, allocate, by_mpirun, by_srun
 
 
 def part(address, processes=8, **settings):
-    return Part(address, processes, ("/opt/all_reduce_perf", "-g", "1"), settings)
+    return AppContext(address, processes, ("/opt/all_reduce_perf", "-g", "1"), settings)
 
 
 def after(words, option):

@@ -2,12 +2,12 @@ import dataclasses
 
 import pytest
 
-from gpuops.collective.engines.nccl_tests.outcome import Task, figure_of
-from gpuops.isolation.rounds import Group
+from gpuops.collective.engines.nccl_tests.outcome import NcclTestsLaunch, figure_of
+from gpuops.isolation.rounds import RankGroup
 from gpuops.shell import Command, Completed
 
-PAIR = Group(("gpu01", "gpu02"), rail=3)
-TASK = Task(PAIR, 2, {"gpu01": "10.0.0.1", "gpu02": "10.0.0.2"}, rdma=True)
+PAIR = RankGroup(("gpu01", "gpu02"), rail=3)
+TASK = NcclTestsLaunch(PAIR, 2, {"gpu01": "10.0.0.1", "gpu02": "10.0.0.2"}, rdma=True)
 HEAD = """\
 # Using devices
 #  Rank  0 Group  0 Pid    901 on gpu01 device  0 [0000:1b:00] NVIDIA H100 80GB HBM3

@@ -7,8 +7,8 @@ import pytest
 from gpuops.collective.engines import Load
 from gpuops.collective.engines.nccl_tests.engine import NcclTestsEngine
 from gpuops.errors import LostError
-from gpuops.isolation.fabric import Fabric, Nic, Node
-from gpuops.isolation.rounds import Group, Round
+from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
+from gpuops.isolation.rounds import RankGroup, Round
 from gpuops.shell import Completed, Files
 
 HAS = {"all_reduce_perf": "/opt/all_reduce_perf", "mpirun": "/usr/bin/mpirun", "setpriv": "/usr/bin/setpriv"}
@@ -54,8 +54,8 @@ def make(a_host):
     def build(has, load=None, addresses=(), **options):
         hosts = [a_host(name, address=dict(addresses).get(name, f"10.0.0.{n}")) for n, name in enumerate(has, 1)]
         ways = {name: Way(name, programs) for name, programs in has.items()}
-        nics = (Nic("mlx5_0", 0, 50.0), Nic("mlx5_1", 1, 50.0))
-        fabric = Fabric({name: Node(name, (0, 1), nics) for name in has})
+        nics = (FabricNic("mlx5_0", 0, 50.0), FabricNic("mlx5_1", 1, 50.0))
+        fabric = Fabric({name: FabricNode(name, (0, 1), nics) for name in has})
         return NcclTestsEngine(hosts, lambda host: ways[host.name], fabric, load, **options), ways
 
     return build
@@ -77,7 +77,7 @@ def test_it_tells_which_programs_it_starts_on_each_node_that_has_them(make):
 def test_a_rail_is_one_gpu_and_one_nic_of_each_node(make):
     engine, ways = make({"n1": HAS, "n2": HAS})
     assert engine.open() == {}
-    engine.measure(Round("rail", (Group(("n1", "n2"), 1),)))
+    engine.measure(Round("rail", (RankGroup(("n1", "n2"), 1),)))
     (line,) = started(ways)
     assert "--host 10.0.0.1:1,10.0.0.2:1 -np 2 env" in line
     assert "CUDA_VISIBLE_DEVICES=1 NCCL_IB_HCA==mlx5_1:1 /usr/bin/setpriv --pdeathsig KILL /opt/all_reduce_perf" in line
@@ -88,7 +88,7 @@ def test_a_rail_is_one_gpu_and_one_nic_of_each_node(make):
 def test_within_a_node_one_process_holds_all_gpus(make):
     engine, ways = make({"n1": HAS})
     engine.open()
-    engine.measure(Round("node", (Group(("n1",), variant="ring"),)))
+    engine.measure(Round("node", (RankGroup(("n1",), variant="ring"),)))
     (line,) = started(ways)
     assert "CUDA_DEVICE_ORDER=PCI_BUS_ID CUDA_VISIBLE_DEVICES=0,1 NCCL_NVLS_ENABLE=0" in line
     assert line.endswith("-g 2")
@@ -98,14 +98,14 @@ def test_within_a_node_one_process_holds_all_gpus(make):
 def test_groups_of_one_start_are_one_batch_of_at_most_sixteen(make):
     engine, ways = make({"n1": HAS, **{f"m{number}": HAS for number in range(20)}})
     engine.open()
-    engine.measure(Round("pair", tuple(Group(("n1", f"m{number}")) for number in range(20))))
+    engine.measure(Round("pair", tuple(RankGroup(("n1", f"m{number}")) for number in range(20))))
     assert ways["n1"].batches[1:] == [16, 4]
 
 
 def test_a_host_behind_loopback_is_called_by_its_name(make):
     engine, ways = make({"n1": HAS, "n2": HAS}, addresses={"n1": "127.0.0.1", "n2": "localhost"})
     engine.open()
-    engine.measure(Round("pair", (Group(("n1", "n2")),)))
+    engine.measure(Round("pair", (RankGroup(("n1", "n2")),)))
     assert "--host n1:2,n2:2 -np 4" in started(ways)[0]
 
 
@@ -113,7 +113,7 @@ def test_the_deadline_follows_what_is_expected(make):
     load = Load(size_bytes=1 << 30, iterations=20, warmups=5)
     engine, ways = make({"n1": HAS, "n2": HAS}, load, expect=lambda group: 1.0)
     engine.open()
-    engine.measure(Round("rail", (Group(("n1", "n2"), 0),)))
+    engine.measure(Round("rail", (RankGroup(("n1", "n2"), 0),)))
     (command,) = ways["n1"].started
     assert "--timeout 191 " in shlex.join(command.words)  # 30 s and three times 50 GiB at 1 GB/s
     assert command.timeout_seconds == pytest.approx(30 + 3 * 50 * 2**30 / 1e9 + 10)
@@ -127,7 +127,7 @@ def test_nodes_that_lack_something_are_told_what(make):
     assert "all_reduce_perf is not on it" in lost["n3"]
     assert "mpirun is not on it" in lost["n4"]
     assert "hung up" in lost["n5"]
-    (figure,) = engine.measure(Round("pair", (Group(("n1", "n4")),)))
+    (figure,) = engine.measure(Round("pair", (RankGroup(("n1", "n4")),)))
     assert (figure.gb_per_s, figure.trouble) == (None, "error")
     assert "n4" in figure.detail
 
@@ -136,8 +136,8 @@ def test_without_a_launcher_nodes_are_measured_by_themselves_alone(make):
     alone = {"all_reduce_perf": "/opt/all_reduce_perf"}
     engine, ways = make({"n1": alone, "n2": alone})
     assert engine.open() == {}
-    within, between = engine.measure(Round("node", (Group(("n1",)), Group(("n1", "n2")))))
-    assert within.group == Group(("n1",))
+    within, between = engine.measure(Round("node", (RankGroup(("n1",)), RankGroup(("n1", "n2")))))
+    assert within.group == RankGroup(("n1",))
     assert "neither Open MPI's mpirun nor srun" in between.detail
     assert len(ways["n1"].started) == 1
 
@@ -151,7 +151,7 @@ def test_srun_runs_in_a_job_that_is_given_back(make):
     }
     engine, ways = make({"n1": slurm, "n2": slurm})
     assert engine.open() == {}
-    engine.measure(Round("pair", (Group(("n1", "n2")),)))
+    engine.measure(Round("pair", (RankGroup(("n1", "n2")),)))
     engine.close()
     engine.close()
     salloc, srun, scancel = started(ways)
@@ -164,7 +164,7 @@ def test_a_start_that_was_lost_is_unreachable_and_the_others_finish(make):
     engine, ways = make({"n1": HAS, "n2": HAS, "n3": HAS})
     engine.open()
     ways["n2"].has = None
-    lost, other = engine.measure(Round("node", (Group(("n2",)), Group(("n3",)))))
+    lost, other = engine.measure(Round("node", (RankGroup(("n2",)), RankGroup(("n3",)))))
     assert (lost.trouble, lost.absent) == ("unreachable", ("n2",))
     assert other.trouble == "error"
     assert "nothing" in other.detail
@@ -173,7 +173,7 @@ def test_a_start_that_was_lost_is_unreachable_and_the_others_finish(make):
 def test_of_a_large_group_only_the_first_node_tells_how_nccl_goes_about_it(make):
     engine, ways = make({f"n{number}": HAS for number in range(1, 201)})
     engine.open()
-    engine.measure(Round("group", (Group(tuple(ways)), Group(("n2", "n3")))))
+    engine.measure(Round("group", (RankGroup(tuple(ways)), RankGroup(("n2", "n3")))))
     (line,) = started(ways)
     first, rest = line.split(" : ")
     assert "--host 10.0.0.1:2 -np 2 env NCCL_DEBUG=INFO" in first
@@ -185,7 +185,7 @@ def test_of_a_large_group_only_the_first_node_tells_how_nccl_goes_about_it(make)
 def test_the_payload_grows_with_the_ranks_as_far_as_a_gpu_holds_it(make):
     engine, ways = make({f"n{number}": HAS for number in range(1, 601)})
     engine.open()
-    engine.measure(Round("group", (Group(tuple(ways)[:100]), Group(tuple(ways)[1:]))))
+    engine.measure(Round("group", (RankGroup(tuple(ways)[:100]), RankGroup(tuple(ways)[1:]))))
     assert f" -b {200 * 8 << 20} " in started(ways)[0]
     assert f" -b {8 << 30} " in started(ways, "n2")[0]
 

@@ -8,12 +8,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuops.collective import nvlink
-from gpuops.collective.nvlink import Model, Training, Worth
-from gpuops.collective.session import Look
-from gpuops.isolation.cabling import Wiring, wire
+from gpuops.collective.nvlink import Model, NvlinkGain, Training
+from gpuops.collective.session import Snapshot
+from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.evidence import Evidence, Measured
-from gpuops.isolation.fabric import Fabric, Node
-from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.isolation.fabric import Fabric, FabricNode
+from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.isolation.simulation import NO_P2P_GB_PER_S, NVLS_GB_PER_S, Simulation
 from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
@@ -32,7 +32,7 @@ def measured(engine, fabric):
 
 
 def test_every_node_is_measured_with_nvlink_and_without():
-    fabric = wire(Wiring(3, 8, unit=3))
+    fabric = build_fabric(Cabling(3, 8, unit=3))
     evidence = measured(Simulation(fabric), fabric)
     assert len(evidence.rounds) == 2
     worth = nvlink.worth_of(evidence)
@@ -42,21 +42,24 @@ def test_every_node_is_measured_with_nvlink_and_without():
 
 
 def test_the_guides_titans_saved_23_percent():
-    assert Worth("titan", 131, 101).saved == pytest.approx(0.229, abs=0.001)
+    assert NvlinkGain("titan", 131, 101).saved == pytest.approx(0.229, abs=0.001)
     rows = [Training(row, seconds, 8, 2, 1, alike=True, torch="1.8") for row, seconds in SECONDS.items()]
     assert nvlink.saved_by_nvlink(rows) == pytest.approx(0.229, abs=0.001)
     assert nvlink.saved_by_nvlink(rows[:1]) is None
 
 
 def test_a_node_without_a_second_gpu_is_not_measured():
-    alone = Fabric({"n0": Node("n0", (0,), ())})
+    alone = Fabric({"n0": FabricNode("n0", (0,), ())})
     assert nvlink.next_round(Evidence(alone)) is None
     assert nvlink.worth_of(Evidence(alone)) == {"n0": Unknown("not measured with NVLink: one GPU")}
 
 
 def test_a_figure_in_trouble_is_worth_nothing():
-    fabric = wire(Wiring(1, 2, unit=1, leaves=1))
-    figures = (Figure(Group(("gpu000",)), 100.0), Figure(Group(("gpu000",), variant="no-p2p"), None, "hang"))
+    fabric = build_fabric(Cabling(1, 2, unit=1, leaves=1))
+    figures = (
+        GroupResult(RankGroup(("gpu000",)), 100.0),
+        GroupResult(RankGroup(("gpu000",), variant="no-p2p"), None, "hang"),
+    )
     evidence = Evidence(fabric, tuple(Measured(Round("node", (f.group,)), (f,)) for f in figures))
     assert nvlink.worth_of(evidence)["gpu000"] == Unknown("not measured without NVLink: hang")
 
@@ -122,7 +125,7 @@ class Nodes:
 
 def test_all_rows_are_trained_on_all_idle_nodes():
     pool = Nodes(n1=10.0, n2=20.0)
-    found = nvlink.train(pool, lambda _names: Look(), "python3", Model(), 60)
+    found = nvlink.train(pool, lambda _names: Snapshot(), "python3", Model(), 60)
     assert {name: {row: each.seconds for row, each in rows.items()} for name, rows in found.items()} == {
         "n1": {"dp": 10.0, "ddp": 10.0, "ddp-no-p2p": 10.0},
         "n2": {"dp": 20.0, "ddp": 20.0, "ddp-no-p2p": 20.0},
@@ -131,7 +134,7 @@ def test_all_rows_are_trained_on_all_idle_nodes():
 
 def test_nothing_is_run_on_a_node_that_is_busy_by_then():
     pool = Nodes(n1=10.0, n2=20.0)
-    looks = iter([Look(), Look(), Look({"n2": "busy (pid 7 python, user alice)"})])
+    looks = iter([Snapshot(), Snapshot(), Snapshot({"n2": "busy (pid 7 python, user alice)"})])
     found = nvlink.train(pool, lambda _names: next(looks), "python3", Model(), 60)
     assert pool.ran == [("n1", "dp"), ("n2", "dp"), ("n1", "ddp"), ("n2", "ddp"), ("n1", "ddp-no-p2p")]
     assert found["n2"]["ddp-no-p2p"] == Unknown("busy (pid 7 python, user alice)")

@@ -4,11 +4,11 @@ import pytest
 
 from gpuops.collective.idleness.proof import Idleness
 from gpuops.collective.preflight.causes import Cause
-from gpuops.collective.preflight.diagnosis import Preflight, Report, Step
+from gpuops.collective.preflight.diagnosis import Diagnosis, Preflight, PreflightStep
 from gpuops.collective.preflight.launch_command import LaunchCommand
-from gpuops.isolation.rounds import Figure, Group
+from gpuops.isolation.rounds import GroupResult, RankGroup
 
-GROUP = Group(("n1", "n2"))
+GROUP = RankGroup(("n1", "n2"))
 
 
 @pytest.fixture
@@ -27,13 +27,13 @@ def last_step():
 
 
 def test_a_figure_is_told_and_judges_nobody(last_step):
-    report = last_step(Figure(GROUP, 0.02))
-    assert report.steps == [Step("all-reduce", "ok", "0.0 GB/s over 2 nodes by tcp")]
+    report = last_step(GroupResult(GROUP, 0.02))
+    assert report.steps == [PreflightStep("all-reduce", "ok", "0.0 GB/s over 2 nodes by tcp")]
     assert report.exit_code == 0
 
 
 def test_a_hang_is_told_with_who_did_not_arrive(last_step):
-    report = last_step(Figure(GROUP, None, "hang", ("n2",), detail="n2: no answer"))
+    report = last_step(GroupResult(GROUP, None, "hang", ("n2",), detail="n2: no answer"))
     assert report.causes == [
         Cause("all-reduce", ("n2",), "hang by tcp: n2: no answer", "gpuops allreduce names the part")
     ]
@@ -41,8 +41,8 @@ def test_a_hang_is_told_with_who_did_not_arrive(last_step):
 
 
 def test_an_engine_that_cannot_measure_this_accuses_nobody(last_step):
-    report = last_step(Figure(GROUP, None, detail="tcp measures between nodes only"))
-    assert report.steps == [Step("all-reduce", "skipped", "tcp measures between nodes only")]
+    report = last_step(GroupResult(GROUP, None, detail="tcp measures between nodes only"))
+    assert report.steps == [PreflightStep("all-reduce", "skipped", "tcp measures between nodes only")]
     assert report.exit_code == 0
 
 
@@ -59,14 +59,14 @@ def test_nothing_is_measured_without_all_nodes_of_the_job(last_step):
 
 
 def test_what_several_nodes_have_in_common_is_told_once():
-    report = Report()
+    report = Diagnosis()
     report.add("x", [Cause("x", ("a",), "w", "c"), Cause("x", ("b",), "other", "c"), Cause("x", ("c", "a"), "w", "c")])
     assert report.causes == [Cause("x", ("a", "c"), "w", "c"), Cause("x", ("b",), "other", "c")]
-    assert report.steps == [Step("x", "fail", "w")]
+    assert report.steps == [PreflightStep("x", "fail", "w")]
 
 
 def test_only_a_node_that_does_not_answer_is_3_and_any_other_cause_is_1():
-    report = Report()
+    report = Diagnosis()
     report.add("reach", [Cause("reach", ("a",), "refused", "")])
     assert report.exit_code == 3
     report.add("gid", [Cause("gid", ("a",), "w", "")])

@@ -5,7 +5,7 @@ import pytest
 
 from gpuops.collective.network_tests import rungs
 from gpuops.collective.network_tests.perftest import disjoint
-from gpuops.collective.network_tests.rungs import Failure, leaving, partners
+from gpuops.collective.network_tests.rungs import NetworkFailure, leaving, partners
 from gpuops.facts import Facts
 from gpuops.inventory import Port
 from gpuops.probes.host.limits import Limit
@@ -73,9 +73,9 @@ def test_nothing_blocked_is_no_failure():
 
 
 def test_the_fewest_nodes_leave_and_of_equals_the_later():
-    pairs = [Failure("tcp", pair, f"{pair}", "") for pair in (("n1", "n2"), ("n2", "n3"), ("n4", "n5"))]
+    pairs = [NetworkFailure("tcp", pair, f"{pair}", "") for pair in (("n1", "n2"), ("n2", "n3"), ("n4", "n5"))]
     assert set(leaving(pairs, NODES)) == {"n2", "n5"}
-    alone = Failure("clocks", ("n2",), "late", "")
+    alone = NetworkFailure("clocks", ("n2",), "late", "")
     gone = leaving([*pairs, alone], NODES)
     assert set(gone) == {"n2", "n5"}
     assert gone["n2"] == "clocks: late"

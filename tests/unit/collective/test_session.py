@@ -2,12 +2,12 @@ import itertools
 
 import pytest
 
-from gpuops.collective.session import Look, run
+from gpuops.collective.session import Snapshot, run
 from gpuops.isolation.evidence import Evidence
-from gpuops.isolation.fabric import Fabric, Nic, Node
-from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
+from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 
-FABRIC = Fabric({name: Node(name, (0,), (Nic("eth0", 0, 1.0),)) for name in ("a", "b", "c")})
+FABRIC = Fabric({name: FabricNode(name, (0,), (FabricNic("eth0", 0, 1.0),)) for name in ("a", "b", "c")})
 PAIRS = [("a", "b"), ("b", "c"), ("a", "c")]
 
 
@@ -24,7 +24,7 @@ class Engine:
         if len(self.measured) == self.interrupt_at:
             raise KeyboardInterrupt
         self.measured.append(planned)
-        return tuple(Figure(group, 1.0) for group in planned.groups)
+        return tuple(GroupResult(group, 1.0) for group in planned.groups)
 
     def close(self):
         pass
@@ -34,10 +34,10 @@ def every_pair_once(evidence):
     """Asks for each pair of nodes that are still there and were not measured."""
     seen = {m.round.groups[0].nodes for m in evidence.rounds}
     left = [pair for pair in PAIRS if pair not in seen and set(pair) <= set(evidence.fabric.nodes)]
-    return Round("rail", (Group(left[0], 0),), "next") if left else None
+    return Round("rail", (RankGroup(left[0], 0),), "next") if left else None
 
 
-def session(engine, look=lambda _: Look(), expect=lambda _: None, **more):
+def session(engine, look=lambda _: Snapshot(), expect=lambda _: None, **more):
     return run(engine, Evidence(FABRIC), plan=every_pair_once, look=look, expect=expect, **more)
 
 
@@ -46,13 +46,13 @@ def test_rounds_are_measured_until_none_is_planned():
     result = session(engine, expect=lambda group: 0.9 if group.nodes == ("a", "b") else None)
     assert [p.groups[0].nodes for p in engine.measured] == PAIRS
     assert [m.figures[0].gb_per_s for m in result.evidence.rounds] == [1.0] * 3
-    assert result.evidence.expected == {Group(("a", "b"), 0): 0.9}
+    assert result.evidence.expected == {RankGroup(("a", "b"), 0): 0.9}
     assert not result.interrupted
 
 
 def test_a_node_that_became_busy_is_left_alone_from_then_on():
     engine = Engine()
-    result = session(engine, look=lambda nodes: Look({"c": "busy (alice)"} if "c" in nodes else {}))
+    result = session(engine, look=lambda nodes: Snapshot({"c": "busy (alice)"} if "c" in nodes else {}))
     assert [p.groups[0].nodes for p in engine.measured] == [("a", "b")]
     assert result.left == {"c": "busy (alice)"}
     assert "c" not in result.evidence.fabric.nodes
@@ -60,7 +60,7 @@ def test_a_node_that_became_busy_is_left_alone_from_then_on():
 
 def test_a_round_that_follows_at_once_with_the_same_nodes_needs_no_look_of_its_own(monkeypatch):
     def twice_the_same(evidence):
-        return Round("rail", (Group(("a", "b"), 0),), "again") if len(evidence.rounds) < 2 else None
+        return Round("rail", (RankGroup(("a", "b"), 0),), "again") if len(evidence.rounds) < 2 else None
 
     def looks(seconds_between):
         asked, clock = [], itertools.count(step=seconds_between)
@@ -69,7 +69,7 @@ def test_a_round_that_follows_at_once_with_the_same_nodes_needs_no_look_of_its_o
             Engine(),
             Evidence(FABRIC),
             plan=twice_the_same,
-            look=lambda nodes: asked.append(nodes) or Look(),
+            look=lambda nodes: asked.append(nodes) or Snapshot(),
             expect=lambda _: None,
         )
         return len(asked)
@@ -80,23 +80,23 @@ def test_a_round_that_follows_at_once_with_the_same_nodes_needs_no_look_of_its_o
 
 def test_who_became_busy_during_a_round_is_not_in_the_next():
     def both(evidence):
-        return Round("rail", (Group(("a", "b"), 0),), "again") if "b" in evidence.fabric.nodes else None
+        return Round("rail", (RankGroup(("a", "b"), 0),), "again") if "b" in evidence.fabric.nodes else None
 
-    looks, engine = iter([Look(), Look({"b": "busy (alice)"})]), Engine()
+    looks, engine = iter([Snapshot(), Snapshot({"b": "busy (alice)"})]), Engine()
     result = run(engine, Evidence(FABRIC), plan=both, look=lambda _: next(looks), expect=lambda _: None)
     assert (len(engine.measured), result.left) == (1, {"b": "busy (alice)"})
 
 
 def test_only_what_counters_rose_by_is_kept():
     counts = iter([{"a:eth0": {"errors": 5, "drops": 1}}, {"a:eth0": {"errors": 8, "drops": 1}}, {}, {}, {}, {}])
-    result = session(Engine(), look=lambda _: Look(counters=next(counts)))
+    result = session(Engine(), look=lambda _: Snapshot(counters=next(counts)))
     assert result.evidence.rounds[0].counters == {"a:eth0": {"errors": 3}}
     assert result.evidence.rounds[1].counters == {}
 
 
 def test_a_counter_that_was_reset_or_came_anew_tells_nothing():
     counts = iter([{"a:eth0": {"errors": 5}}, {"a:eth0": {"errors": 0, "new": 7}}] + [{}] * 4)
-    assert session(Engine(), look=lambda _: Look(counters=next(counts))).evidence.rounds[0].counters == {}
+    assert session(Engine(), look=lambda _: Snapshot(counters=next(counts))).evidence.rounds[0].counters == {}
 
 
 def test_after_ctrl_c_what_was_measured_is_kept():
@@ -115,12 +115,14 @@ def test_each_round_is_told_before_it_starts():
 def test_a_node_that_is_lost_in_mid_round_is_accused_though_its_figures_leave_with_it(trouble, accused):
     class Losing(Engine):
         def measure(self, planned):
-            return tuple(Figure(group, None, trouble, ("b",), detail="b: its link is down") for group in planned.groups)
+            return tuple(
+                GroupResult(group, None, trouble, ("b",), detail="b: its link is down") for group in planned.groups
+            )
 
     def once(evidence):
-        return Round("rail", (Group(("a", "b"), 0),), "next") if "b" in evidence.fabric.nodes else None
+        return Round("rail", (RankGroup(("a", "b"), 0),), "next") if "b" in evidence.fabric.nodes else None
 
-    looks = iter([Look(), Look({"b": "no answer"})])
+    looks = iter([Snapshot(), Snapshot({"b": "no answer"})])
     result = run(Losing(), Evidence(FABRIC), plan=once, look=lambda _: next(looks), expect=lambda _: None)
     assert [accusation.part for accusation in result.lost] == accused
     assert all(accusation.kind == trouble for accusation in result.lost)

@@ -1,6 +1,6 @@
 import pytest
 
-from gpuops.collective.idleness.proof import Claim
+from gpuops.collective.idleness.proof import NodeAllocation
 from gpuops.collective.idleness.slurm import JOBS, NODES, Slurm, SlurmNode
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
@@ -37,10 +37,10 @@ def test_a_host_is_known_by_node_name_host_name_or_address(slurm, hosts):
 
 def test_jobs_hold_every_node_of_their_set(slurm, hosts):
     found = slurm(jobs="gpu-a,gpu-c|17|alice|train | big\ngpu-c|18|bob|\n").allocations(hosts)
-    assert found["gpu-a"] == (Claim("Slurm job 17 train | big, user alice", "17"),)
+    assert found["gpu-a"] == (NodeAllocation("Slurm job 17 train | big, user alice", "17"),)
     assert found["third"] == (
-        Claim("Slurm job 17 train | big, user alice", "17"),
-        Claim("Slurm job 18 , user bob", "18"),
+        NodeAllocation("Slurm job 17 train | big, user alice", "17"),
+        NodeAllocation("Slurm job 18 , user bob", "18"),
     )
     assert found["h2"] == ()
 

@@ -4,7 +4,7 @@ import sys
 
 import pytest
 
-from gpuops.collective.preflight.job_environment import Survey, by_node, by_srun, by_ssh, parse_survey
+from gpuops.collective.preflight.job_environment import JobEnvironment, by_node, by_srun, by_ssh, parse_survey
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
 
@@ -22,7 +22,7 @@ end
 
 
 def test_a_survey_tells_versions_memory_and_settings():
-    assert parse_survey(TEXT) == Survey(
+    assert parse_survey(TEXT) == JobEnvironment(
         program="/opt/conda/bin/torchrun",
         python="3.11.2",
         torch="2.9.1+cu130",

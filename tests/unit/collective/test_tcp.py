@@ -13,13 +13,13 @@ import gpuops
 from gpuops.collective.engines import Load, tcp
 from gpuops.collective.engines.tcp import TcpEngine, trouble_of
 from gpuops.errors import LostError, NodeError
-from gpuops.isolation.fabric import Nic
-from gpuops.isolation.rounds import Group, Round
+from gpuops.isolation.fabric import FabricNic
+from gpuops.isolation.rounds import RankGroup, Round
 from gpuops.transport import agent
 
 NODE = pathlib.Path(gpuops.__file__).parent / "node"
-PAIR = Group(("n0", "n1"))
-RING = Group(("n0", "n1", "n2"))
+PAIR = RankGroup(("n0", "n1"))
+RING = RankGroup(("n0", "n1", "n2"))
 
 
 @pytest.fixture
@@ -49,7 +49,7 @@ def round_of(*groups, scope="pair"):
 
 
 @pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"])
-@pytest.mark.parametrize("group", [PAIR, RING, Group(("n3", "n1", "n2", "n0"))])
+@pytest.mark.parametrize("group", [PAIR, RING, RankGroup(("n3", "n1", "n2", "n0"))])
 def test_every_operation_gives_a_figure(engine, operation, group):
     (figure,) = engine(Load(operation, seconds=0.05)).measure(round_of(group))
     assert (figure.group, figure.trouble, figure.detail) == (group, "", "")
@@ -63,7 +63,7 @@ def test_groups_run_at_the_same_time_and_keep_their_order(engine, monkeypatch):
     monkeypatch.setattr(
         running._crew, "ask", lambda messages, *more: asked.append(set(messages)) or ask(messages, *more)
     )
-    groups = [Group(("n3", "n2")), PAIR]
+    groups = [RankGroup(("n3", "n2")), PAIR]
     figures = running.measure(round_of(*groups))
     assert asked == [{"n0", "n1", "n2", "n3"}]
     assert [figure.group for figure in figures] == groups
@@ -87,7 +87,7 @@ def test_a_worker_serves_round_after_round(engine):
 
 
 def test_nothing_is_measured_within_a_node(engine):
-    figures = engine().measure(Round("node", (Group(("n0",)), PAIR)))
+    figures = engine().measure(Round("node", (RankGroup(("n0",)), PAIR)))
     assert figures[0].gb_per_s is None
     assert figures[0].detail == "tcp measures between nodes only"
     assert figures[1].gb_per_s
@@ -96,7 +96,7 @@ def test_nothing_is_measured_within_a_node(engine):
 def test_the_fabric_is_one_interface_a_node(engine):
     fabric = engine().fabric()
     assert list(fabric.nodes) == ["n0", "n1", "n2", "n3"]
-    assert fabric.nodes["n2"].nics == (Nic("lo", 0, 0.0),)
+    assert fabric.nodes["n2"].nics == (FabricNic("lo", 0, 0.0),)
 
 
 def test_an_interface_that_a_node_lacks_is_said(hosts, reach):
@@ -139,10 +139,10 @@ def in_mid_run(running, *groups, do):
 def test_a_stopped_process_is_named_as_hanging_and_the_other_group_has_its_figure(engine):
     running = engine(Load(seconds=3))
     (stopped,) = running.pids["n1"]
-    figures = in_mid_run(running, PAIR, Group(("n2", "n3")), do=lambda: os.kill(stopped, signal.SIGSTOP))
+    figures = in_mid_run(running, PAIR, RankGroup(("n2", "n3")), do=lambda: os.kill(stopped, signal.SIGSTOP))
     assert (figures[0].trouble, figures[0].absent, figures[0].gb_per_s) == ("hang", ("n1",), None)
     assert figures[1].gb_per_s
-    again, others = running.measure(round_of(PAIR, Group(("n2", "n3"))))
+    again, others = running.measure(round_of(PAIR, RankGroup(("n2", "n3"))))
     assert (again.trouble, again.absent, again.detail) == ("hang", ("n1",), figures[0].detail)
     assert others.gb_per_s
     running.close()
@@ -196,7 +196,7 @@ def interpreters():
 def test_ranks_of_every_python_of_this_machine_work_together(engine, a_host):
     pythons = interpreters()
     hosts = [a_host(f"n{n}", address="127.0.0.1", connection="local", python=p) for n, p in enumerate(pythons * 2)]
-    (figure,) = engine(these=hosts).measure(round_of(Group(tuple(host.name for host in hosts))))
+    (figure,) = engine(these=hosts).measure(round_of(RankGroup(tuple(host.name for host in hosts))))
     assert figure.gb_per_s, figure
 
 
@@ -235,6 +235,6 @@ FINE = {"seconds": [0.1], "wrong": 0}
     ],
 )
 def test_who_is_absent_follows_from_what_the_ranks_say(answers, trouble, absent):
-    figure = trouble_of(Group(tuple(answers)), answers)
+    figure = trouble_of(RankGroup(tuple(answers)), answers)
     assert (figure.gb_per_s, figure.trouble, "".join(figure.absent)) == (None, trouble, absent)
     assert figure.detail

@@ -4,7 +4,7 @@ from hypothesis import strategies as st
 
 from gpuops.document import parse
 from gpuops.errors import DocumentError
-from gpuops.inventory.editing import with_member
+from gpuops.inventory.editing import add_host_to_group
 
 TEXT = """\
 # the cluster
@@ -27,19 +27,19 @@ all:
 
 
 def test_the_host_is_the_last_of_its_group_and_nothing_else_changes():
-    lines = with_member(TEXT, "x.yml", "h100", "gpu10").splitlines(keepends=True)
+    lines = add_host_to_group(TEXT, "x.yml", "h100", "gpu10").splitlines(keepends=True)
     assert lines[10:12] == ["        gpu09: {rack: r2}\n", "        gpu10:\n"]
     assert "".join(lines[:11] + lines[12:]) == TEXT
 
 
 def test_who_is_a_member_stays_as_it_is_written():
-    assert with_member(TEXT, "x.yml", "h100", "gpu02") == TEXT
+    assert add_host_to_group(TEXT, "x.yml", "h100", "gpu02") == TEXT
 
 
 @pytest.mark.parametrize("end", ["\n", ""])
 def test_an_empty_group_and_a_file_without_a_last_line_end(end):
     text = f"admitted:\n  hosts:{end}"
-    assert with_member(text, "x.yml", "admitted", "gpu01") == "admitted:\n  hosts:\n    gpu01:\n"
+    assert add_host_to_group(text, "x.yml", "admitted", "gpu01") == "admitted:\n  hosts:\n    gpu01:\n"
 
 
 @pytest.mark.parametrize(
@@ -54,7 +54,7 @@ def test_an_empty_group_and_a_file_without_a_last_line_end(end):
 )
 def test_what_cannot_be_added_to_is_told_at_its_place(text, told):
     with pytest.raises(DocumentError, match=told) as error:
-        with_member(text, "x.yml", "a100", "gpu10")
+        add_host_to_group(text, "x.yml", "a100", "gpu10")
     assert str(error.value).startswith("x.yml:")
 
 
@@ -65,6 +65,6 @@ BODIES = st.sampled_from(["", " {rack: r1}", "\n      rack: r1", "   # note", "\
 @given(NAMES, st.lists(BODIES, min_size=5, max_size=5), st.sampled_from(["", "  # end\n", "\n\n", "b:\n  hosts:\n"]))
 def test_whatever_stands_there_the_host_is_added_and_every_line_is_kept(names, bodies, rest):
     text = "a:\n  hosts:\n" + "".join(f"    {n}:{b}\n" for n, b in zip(names, bodies, strict=False)) + rest
-    grown = with_member(text, "x.yml", "a", "zz")
+    grown = add_host_to_group(text, "x.yml", "a", "zz")
     assert [line for line in grown.splitlines() if line.strip() != "zz:"] == text.splitlines()
     assert list(parse(grown, "x").plain()["a"]["hosts"]) == [*names, "zz"]

@@ -5,22 +5,22 @@ import statistics
 import pytest
 
 from gpuops.isolation import blame, most_rounds, next_round
-from gpuops.isolation.cabling import Wiring, wire
+from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.cases import Case, draw_case
 from gpuops.isolation.evidence import Evidence, Measured
-from gpuops.isolation.fabric import Fabric, Nic, Node
+from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.faults import parse_fault
-from gpuops.isolation.rounds import Figure, Group
+from gpuops.isolation.rounds import GroupResult, RankGroup
 from gpuops.isolation.simulation import Disturbances, Tenant
 from gpuops.isolation.trials import run
 
-RAILS = Wiring(nodes=64, gpus=8, unit=16, leaves=8)
-SHARED = Wiring(nodes=64, gpus=8, unit=16, leaves=1, oversubscription=2.0)
+RAILS = Cabling(nodes=64, gpus=8, unit=16, leaves=8)
+SHARED = Cabling(nodes=64, gpus=8, unit=16, leaves=1, oversubscription=2.0)
 NOISE = Disturbances(noise=0.015, collisions=0.04, drift=0.06)
 
 
 def trial(*faults, wiring=RAILS, disturbances=NOISE, mapped=True, seed=3, **rest):
-    planted = tuple(parse_fault(text, wire(wiring)) for text in faults)
+    planted = tuple(parse_fault(text, build_fabric(wiring)) for text in faults)
     return run(Case(wiring, planted, disturbances, mapped, seed=seed, **rest))
 
 
@@ -56,8 +56,8 @@ def test_faults_behind_a_leaf_at_fault_are_named_where_they_are_worse():
     }
 
 
-SMALL = Wiring(nodes=16, gpus=8, unit=4, leaves=8)
-TWO_UNITS = Wiring(nodes=16, gpus=8, unit=8, leaves=1)
+SMALL = Cabling(nodes=16, gpus=8, unit=4, leaves=8)
+TWO_UNITS = Cabling(nodes=16, gpus=8, unit=8, leaves=1)
 FINE = Disturbances(noise=0.002)
 
 
@@ -108,7 +108,7 @@ def test_without_leaves_a_nic_is_named_and_a_leaf_is_told_but_nobody_accused_of_
 
 
 def test_of_two_units_the_rail_of_either_may_be_at_fault():
-    found = trial("unit:U1/rail3:slow=30", wiring=Wiring(nodes=16, gpus=8, unit=8, leaves=8))
+    found = trial("unit:U1/rail3:slow=30", wiring=Cabling(nodes=16, gpus=8, unit=8, leaves=8))
     (accusation,) = found.blame.accusations
     assert {accusation.part, *accusation.alternatives} == {"unit:U0/rail3", "unit:U1/rail3"}
 
@@ -164,7 +164,7 @@ def test_suspects_have_partners_that_are_well_in_other_units():
 
 def ethernet(count):
     names = [f"h{number}" for number in range(count)]
-    return Fabric({name: Node(name, (), (Nic("eth0", 0, 0.025),)) for name in names})
+    return Fabric({name: FabricNode(name, (), (FabricNic("eth0", 0, 0.025),)) for name in names})
 
 
 def measured_by_hand(fabric, rate, scopes=("rail", "group"), most=60):
@@ -173,7 +173,7 @@ def measured_by_hand(fabric, rate, scopes=("rail", "group"), most=60):
     while (planned := next_round(evidence)) is not None and len(evidence.rounds) < most:
         said = [rate(group) for group in planned.groups]
         figures = tuple(
-            Figure(group, None, value) if isinstance(value, str) else Figure(group, value)
+            GroupResult(group, None, value) if isinstance(value, str) else GroupResult(group, value)
             for group, value in zip(planned.groups, said, strict=True)
         )
         evidence = dataclasses.replace(evidence, rounds=(*evidence.rounds, Measured(planned, figures)))
@@ -198,13 +198,15 @@ def test_who_did_not_arrive_is_at_fault_also_of_two():
     fabric = ethernet(2)
     evidence = Evidence(fabric, scopes=("rail",))
     while (planned := next_round(evidence)) is not None:
-        figures = tuple(Figure(group, None, "hang", ("h1",)) for group in planned.groups)
+        figures = tuple(GroupResult(group, None, "hang", ("h1",)) for group in planned.groups)
         evidence = dataclasses.replace(evidence, rounds=(*evidence.rounds, Measured(planned, figures)))
     assert [(a.part, a.alternatives) for a in blame(evidence).accusations] == [("h1", ())]
 
 
 def test_one_node_has_nothing_between_nodes():
-    said, evidence = measured_by_hand(wire(Wiring(nodes=1, unit=1)), lambda _: 470.0, ("node", "rail", "pair", "group"))
+    said, evidence = measured_by_hand(
+        build_fabric(Cabling(nodes=1, unit=1)), lambda _: 470.0, ("node", "rail", "pair", "group")
+    )
     assert [m.round.scope for m in evidence.rounds] == ["node"]
     assert said.accusations == ()
 
@@ -212,12 +214,12 @@ def test_one_node_has_nothing_between_nodes():
 def test_nodes_with_other_nics_or_none_are_measured_as_far_as_they_go():
     rails = {"a": (0, 1), "b": (0, 1), "c": (1,), "d": (), "e": (0, 1), "f": (0, 1)}
     fabric = Fabric(
-        {n: Node(n, (), tuple(Nic(f"mlx5_{k}", k, 50.0, f"L{k}") for k in own)) for n, own in rails.items()}
+        {n: FabricNode(n, (), tuple(FabricNic(f"mlx5_{k}", k, 50.0, f"L{k}") for k in own)) for n, own in rails.items()}
     )
     said, evidence = measured_by_hand(fabric, lambda g: 30.0 if "a" in g.nodes and g.rail == 1 else 48.0, ("rail",))
     assert [accusation.part for accusation in said.accusations] == ["a:mlx5_1"]
     assert not any("d" in group.nodes for measured in evidence.rounds for group in measured.round.groups)
-    bare = Fabric({name: Node(name, (0, 1), ()) for name in "ab"})
+    bare = Fabric({name: FabricNode(name, (0, 1), ()) for name in "ab"})
     assert measured_by_hand(bare, lambda _: 48.0, ("rail",))[1].rounds == ()
 
 
@@ -229,7 +231,7 @@ def test_an_engine_that_fails_accuses_nobody():
 def only_in_groups(culprit):
     """Pairs are all well, and so are small groups: only groups of more than four are slow for ``culprit``."""
 
-    def rate(group: Group) -> float:
+    def rate(group: RankGroup) -> float:
         if len(group.nodes) == 1:
             return 470.0
         full = 48.5 if group.rail is not None else 388.0
@@ -240,14 +242,14 @@ def only_in_groups(culprit):
 
 @pytest.mark.parametrize("culprit", ["gpu000", "gpu021", "gpu031"])
 def test_a_node_that_only_a_large_group_shows_is_found_by_halving_it(culprit):
-    fabric = wire(Wiring(nodes=32, unit=4, leaves=8))
+    fabric = build_fabric(Cabling(nodes=32, unit=4, leaves=8))
     said, evidence = measured_by_hand(fabric, only_in_groups(culprit), ("node", "rail", "pair", "group"))
     assert [accusation.part for accusation in said.accusations] == [culprit]
     assert len(evidence.rounds) <= most_rounds(fabric)
 
 
 def test_a_unit_that_is_slow_only_together_accuses_its_leaves():
-    fabric = wire(Wiring(nodes=32, gpus=2, unit=8, leaves=2))
+    fabric = build_fabric(Cabling(nodes=32, gpus=2, unit=8, leaves=2))
     unit = set(fabric.units["U1"])
     said, _ = measured_by_hand(fabric, lambda g: 60.0 if len(g.nodes) > 2 and unit & set(g.nodes) else 97.0, ("group",))
     assert [(a.part, a.alternatives) for a in said.accusations] == [("leaf:L2", ("leaf:L3",))]
@@ -255,7 +257,7 @@ def test_a_unit_that_is_slow_only_together_accuses_its_leaves():
 
 
 def test_a_unit_that_was_slow_once_accuses_nobody():
-    fabric, seen = wire(Wiring(nodes=32, gpus=2, unit=8, leaves=2)), set()
+    fabric, seen = build_fabric(Cabling(nodes=32, gpus=2, unit=8, leaves=2)), set()
 
     def rate(group):
         first = group not in seen
@@ -268,14 +270,14 @@ def test_a_unit_that_was_slow_once_accuses_nobody():
 
 
 def test_where_all_large_groups_are_slow_the_spine_is_told_and_nobody_accused():
-    fabric = wire(Wiring(nodes=32, unit=4, leaves=8))
+    fabric = build_fabric(Cabling(nodes=32, unit=4, leaves=8))
     said, _ = measured_by_hand(fabric, lambda group: 388.0 * (0.5 if len(group.nodes) > 4 else 1), ("group",))
     assert said.accusations == ()
     assert any("the spine" in text for text in said.unclear)
 
 
 def test_all_pairs_below_what_is_expected_are_told_and_nobody_accused():
-    fabric = wire(Wiring(nodes=16, unit=8))
+    fabric = build_fabric(Cabling(nodes=16, unit=8))
     said, evidence = measured_by_hand(fabric, lambda _: 30.0, ("rail",))
     expected = {group: 48.0 for measured in evidence.rounds for group in measured.round.groups}
     assert said.accusations == ()
@@ -285,7 +287,7 @@ def test_all_pairs_below_what_is_expected_are_told_and_nobody_accused():
 
 
 def test_any_measurement_ends():
-    fabric = wire(Wiring(nodes=16, unit=4))
+    fabric = build_fabric(Cabling(nodes=16, unit=4))
     said = iter(range(10**6))
     _, evidence = measured_by_hand(fabric, lambda _: 20.0 + next(said) % 31, ("node", "rail", "pair", "group"), 1000)
     assert len(evidence.rounds) <= most_rounds(fabric)

@@ -5,13 +5,15 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuops.isolation.evidence import Evidence, Measured
-from gpuops.isolation.fabric import Fabric, Nic, Node
+from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.node_evidence import Unfit, all_reduce, evidence_of, left_out, to_answers, unfit
-from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.probing import Unknown
 
 NAMES = ("a", "b", "c")
-FABRIC = Fabric({n: Node(n, (0, 1), (Nic("mlx5_0", 0, 50.0, "L0"), Nic("mlx5_1", 1, 50.0))) for n in NAMES})
+FABRIC = Fabric(
+    {n: FabricNode(n, (0, 1), (FabricNic("mlx5_0", 0, 50.0, "L0"), FabricNic("mlx5_1", 1, 50.0))) for n in NAMES}
+)
 
 
 def measured(scope, *figures, **counters):
@@ -21,12 +23,14 @@ def measured(scope, *figures, **counters):
 EVIDENCE = Evidence(
     FABRIC,
     (
-        measured("node", *(Figure(Group((n,)), 470.0) for n in NAMES)),
-        measured("rail", Figure(Group(("b", "c"), 0), 31.0, spread=0.02), **{"c:mlx5_0": {"symbol_error": 412}}),
-        measured("rail", Figure(Group(("a", "c"), 1), None, "hang", ("c",), detail="no answer")),
-        measured("pair", Figure(Group(("a", "b"), gpus=(0,), variant="ring"), 48.0)),
+        measured("node", *(GroupResult(RankGroup((n,)), 470.0) for n in NAMES)),
+        measured(
+            "rail", GroupResult(RankGroup(("b", "c"), 0), 31.0, spread=0.02), **{"c:mlx5_0": {"symbol_error": 412}}
+        ),
+        measured("rail", GroupResult(RankGroup(("a", "c"), 1), None, "hang", ("c",), detail="no answer")),
+        measured("pair", GroupResult(RankGroup(("a", "b"), gpus=(0,), variant="ring"), 48.0)),
     ),
-    {Group(("b", "c"), 0): 48.0},
+    {RankGroup(("b", "c"), 0): 48.0},
     ("node", "rail"),
 )
 SETTINGS = {"a": ("through eth0", "memlock unlimited"), "b": ("through eth1",)}
@@ -63,7 +67,7 @@ def test_without_a_nodes_share_nothing_is_said_of_it():
 
 
 def test_a_node_that_took_no_part_is_unknown():
-    fabric = Fabric({**FABRIC.nodes, "d": Node("d", (0,), ())})
+    fabric = Fabric({**FABRIC.nodes, "d": FabricNode("d", (0,), ())})
     assert isinstance(read(dataclasses.replace(EVIDENCE, fabric=fabric))["d"], Unknown)
 
 

@@ -4,14 +4,14 @@ import statistics
 import pytest
 
 from gpuops.errors import InputError
-from gpuops.isolation.cabling import LINE_GB_PER_S, Wiring, wire
+from gpuops.isolation.cabling import LINE_GB_PER_S, Cabling, build_fabric
 from gpuops.isolation.cases import draw_case
-from gpuops.isolation.faults import Fault, fabric_leaves, hiders, parse_fault
-from gpuops.isolation.rounds import Group, Round
+from gpuops.isolation.faults import FabricFault, fabric_leaves, hiders, parse_fault
+from gpuops.isolation.rounds import RankGroup, Round
 from gpuops.isolation.simulation import EFFICIENCY, NVLS_GB_PER_S, QUIET, Disturbances, Simulation, Tenant
 
-FABRIC = wire(Wiring(nodes=32, gpus=8, unit=8, leaves=8))
-SHARED = wire(Wiring(nodes=32, gpus=8, unit=8, leaves=1))
+FABRIC = build_fabric(Cabling(nodes=32, gpus=8, unit=8, leaves=8))
+SHARED = build_fabric(Cabling(nodes=32, gpus=8, unit=8, leaves=1))
 LINE = LINE_GB_PER_S * EFFICIENCY
 SILENT = Disturbances(noise=0)
 
@@ -22,20 +22,20 @@ def figure(*texts, group, fabric=FABRIC, disturbances=SILENT, **rest):
 
 
 def rail(one, other, number=3):
-    return Group((one, other), number)
+    return RankGroup((one, other), number)
 
 
 @pytest.mark.parametrize(
     ("fault", "slow", "fine"),
     [
-        ("gpu001:slow=30", [Group(("gpu001",)), rail("gpu001", "gpu002")], [rail("gpu002", "gpu003")]),
-        ("gpu001:mlx5_3:slow=30", [rail("gpu001", "gpu009")], [Group(("gpu001",)), rail("gpu001", "gpu009", 2)]),
+        ("gpu001:slow=30", [RankGroup(("gpu001",)), rail("gpu001", "gpu002")], [rail("gpu002", "gpu003")]),
+        ("gpu001:mlx5_3:slow=30", [rail("gpu001", "gpu009")], [RankGroup(("gpu001",)), rail("gpu001", "gpu009", 2)]),
         ("leaf:L3:slow=30", [rail("gpu001", "gpu002"), rail("gpu001", "gpu009")], [rail("gpu001", "gpu002", 2)]),
         ("unit:U0/rail3:slow=30", [rail("gpu001", "gpu009")], [rail("gpu001", "gpu002"), rail("gpu009", "gpu017")]),
         (
             "gpu001:gpu3:slow=30",
-            [Group(("gpu001",)), Group(("gpu001",), gpus=(2, 3)), Group(("gpu001", "gpu002"))],
-            [rail("gpu001", "gpu002"), Group(("gpu001",), gpus=(4, 5))],
+            [RankGroup(("gpu001",)), RankGroup(("gpu001",), gpus=(2, 3)), RankGroup(("gpu001", "gpu002"))],
+            [rail("gpu001", "gpu002"), RankGroup(("gpu001",), gpus=(4, 5))],
         ),
     ],
 )
@@ -53,18 +53,18 @@ def test_a_hang_never_ends_and_names_who_did_not_arrive_where_the_engine_can_tel
     assert (told.gb_per_s, told.trouble, told.absent) == (None, "hang", ("gpu001",))
     assert figure("gpu001:hang", group=group, tells_absent=False).absent == ()
     assert figure("leaf:L3:hang", group=group).absent == ()
-    assert figure("gpu001:gpu3:hang", group=Group(("gpu001", "gpu002"))).absent == ("gpu001:gpu3",)
+    assert figure("gpu001:gpu3:hang", group=RankGroup(("gpu001", "gpu002"))).absent == ("gpu001:gpu3",)
 
 
 def test_a_full_node_pair_cannot_see_a_nic_that_is_a_third_slow():
-    pair = Group(("gpu001", "gpu002"))
+    pair = RankGroup(("gpu001", "gpu002"))
     assert figure("gpu001:mlx5_3:slow=30", group=pair).gb_per_s == NVLS_GB_PER_S == figure(group=pair).gb_per_s
 
 
 def test_a_group_is_as_fast_as_its_worst_rail():
     nodes = tuple(FABRIC.nodes)
-    assert figure(group=Group(nodes)).gb_per_s == pytest.approx(8 * LINE)
-    assert figure("gpu009:mlx5_3:slow=40", group=Group(nodes)).gb_per_s == pytest.approx(0.6 * 8 * LINE)
+    assert figure(group=RankGroup(nodes)).gb_per_s == pytest.approx(8 * LINE)
+    assert figure("gpu009:mlx5_3:slow=40", group=RankGroup(nodes)).gb_per_s == pytest.approx(0.6 * 8 * LINE)
 
 
 def test_transfers_of_one_round_share_what_a_leaf_has_towards_the_spine():
@@ -122,7 +122,7 @@ def test_a_fault_that_means_nothing_is_refused(text, what):
 
 def test_a_rail_joins_nothing_where_there_is_one_unit():
     with pytest.raises(InputError, match="joins nothing"):
-        parse_fault("unit:U0/rail0:hang", wire(Wiring(nodes=4, unit=4)))
+        parse_fault("unit:U0/rail0:hang", build_fabric(Cabling(nodes=4, unit=4)))
 
 
 def test_what_is_hidden_is_all_behind_something_as_bad():
@@ -137,7 +137,7 @@ def test_what_is_hidden_is_all_behind_something_as_bad():
     assert hidden("gpu001:slow=20", "gpu001:gpu3:hang") == []
     assert hidden("unit:U0/rail3:slow=20", "leaf:L3:slow=20") == ["leaf:L3:slow=20"]
     assert hidden("leaf:L3:slow=20", "unit:U0/rail3:hang") == []
-    two = wire(Wiring(nodes=16, unit=8))
+    two = build_fabric(Cabling(nodes=16, unit=8))
     assert hidden("unit:U0/rail3:slow=20", "unit:U1/rail3:hang", fabric=two) == ["unit:U1/rail3:hang"]
     assert hidden("unit:U0/rail3:slow=20", "leaf:L11:hang", fabric=two) == ["leaf:L11:hang"]
     assert hidden("unit:U0/rail3:slow=20", "unit:U1/rail3:hang") == []
@@ -146,7 +146,7 @@ def test_what_is_hidden_is_all_behind_something_as_bad():
 def test_units_and_leaves_follow_the_wiring():
     assert (len(FABRIC.units), len(fabric_leaves(FABRIC)), len(fabric_leaves(SHARED))) == (4, 32, 4)
     assert FABRIC.nodes["gpu009"].nics[3].leaf == "L11"
-    mixed = wire(Wiring(nodes=32, unit=8, leaves=2, shuffled=True))
+    mixed = build_fabric(Cabling(nodes=32, unit=8, leaves=2, shuffled=True))
     assert sorted(len(names) for names in mixed.units.values()) == [8, 8, 8, 8]
     assert list(mixed.units["U0"]) != list(mixed.nodes)[:8]
 
@@ -180,4 +180,4 @@ def test_the_same_case_measures_the_same_figures():
 def test_a_fault_writes_itself_as_it_is_typed():
     for text in ("gpu001:mlx5_3:slow=30", "leaf:L3:hang"):
         assert str(parse_fault(text, FABRIC)) == text
-    assert Fault("leaf:L3", None).left == 0
+    assert FabricFault("leaf:L3", None).left == 0

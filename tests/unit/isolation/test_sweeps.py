@@ -2,11 +2,11 @@ import itertools
 
 import pytest
 
-from gpuops.isolation.cabling import Wiring, wire, wire_unmapped
-from gpuops.isolation.fabric import Fabric, Nic, Node
+from gpuops.isolation.cabling import Cabling, build_fabric, wire_unmapped
+from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.sweeps import meet, pairs, sweep, ways
 
-FABRIC = wire(Wiring(nodes=32, gpus=2, unit=8, leaves=2))
+FABRIC = build_fabric(Cabling(nodes=32, gpus=2, unit=8, leaves=2))
 
 
 @pytest.mark.parametrize("count", [2, 3, 4, 7, 8])
@@ -32,7 +32,7 @@ def test_a_sweep_pairs_every_node_inside_units_or_across(way, alike):
 
 
 @pytest.mark.parametrize("way", ["inside", "across"])
-@pytest.mark.parametrize("fabric", [FABRIC, wire(Wiring(nodes=16, gpus=2, unit=8, leaves=2))])
+@pytest.mark.parametrize("fabric", [FABRIC, build_fabric(Cabling(nodes=16, gpus=2, unit=8, leaves=2))])
 def test_each_sweep_brings_new_partners(fabric, way):
     seen = [frozenset(pair) for number in range(4) for pair in pairs(fabric, way, number)]
     assert len(seen) == len(set(seen))
@@ -49,9 +49,9 @@ def test_across_a_units_nodes_meet_several_units_at_once():
 
 def test_a_pair_is_measured_on_the_rails_that_both_have():
     nodes = (
-        Node("a", (0, 1), (Nic("mlx5_0", 0, 50.0, "L0"), Nic("mlx5_1", 1, 50.0, "L1"))),
-        Node("b", (0, 1), (Nic("mlx5_1", 1, 50.0, "L1"), Nic("mlx5_2", 2, 50.0, "L2"))),
-        Node("c", (0,), ()),
+        FabricNode("a", (0, 1), (FabricNic("mlx5_0", 0, 50.0, "L0"), FabricNic("mlx5_1", 1, 50.0, "L1"))),
+        FabricNode("b", (0, 1), (FabricNic("mlx5_1", 1, 50.0, "L1"), FabricNic("mlx5_2", 2, 50.0, "L2"))),
+        FabricNode("c", (0,), ()),
     )
     fabric = Fabric({node.name: node for node in nodes})
     rails = {(group.nodes, group.rail) for number in range(3) for group in sweep(fabric, "across", number).groups}
@@ -59,9 +59,9 @@ def test_a_pair_is_measured_on_the_rails_that_both_have():
 
 
 def test_without_leaves_neighbours_in_the_inventory_are_paired_first():
-    bare = wire_unmapped(Wiring(nodes=8, gpus=1, unit=4, leaves=1))
+    bare = wire_unmapped(Cabling(nodes=8, gpus=1, unit=4, leaves=1))
     assert ways(bare) == ("inside", "across")
     first = set(list(bare.nodes)[:4])
     assert all((one in first) is (other in first) for one, other in pairs(bare, "inside", 0))
-    assert ways(wire_unmapped(Wiring(nodes=2, gpus=1, unit=2, leaves=1))) == ("across",)
-    assert ways(wire(Wiring(nodes=4, gpus=1, unit=4, leaves=1))) == ("inside",)
+    assert ways(wire_unmapped(Cabling(nodes=2, gpus=1, unit=2, leaves=1))) == ("across",)
+    assert ways(build_fabric(Cabling(nodes=4, gpus=1, unit=4, leaves=1))) == ("inside",)

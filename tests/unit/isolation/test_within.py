@@ -5,11 +5,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from gpuops.isolation import within
-from gpuops.isolation.cabling import Wiring, wire
+from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.evidence import Evidence, Measured
-from gpuops.isolation.fabric import Fabric, Node
-from gpuops.isolation.faults import Fault
-from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.isolation.fabric import Fabric, FabricNode
+from gpuops.isolation.faults import FabricFault
+from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.isolation.simulation import Disturbances, Simulation
 
 SHAKY = Disturbances(noise=0.015, drift=0.08)
@@ -19,7 +19,7 @@ MOST_ROUNDS = 9
 def measure(engine, evidence, scopes=("node",)):
     """The first round of all nodes, then whatever is asked for, until nothing is."""
     evidence = dataclasses.replace(evidence, scopes=scopes)
-    planned = Round("node", tuple(Group((name,)) for name in evidence.fabric.nodes))
+    planned = Round("node", tuple(RankGroup((name,)) for name in evidence.fabric.nodes))
     while planned is not None:
         assert len(evidence.rounds) < MOST_ROUNDS
         share_nothing(planned, evidence.fabric)
@@ -36,9 +36,9 @@ def share_nothing(planned, fabric):
 
 
 def accused(nodes, *faults, seed=0, gpus=8, expected=None, disturbances=SHAKY):
-    fabric = wire(Wiring(nodes, gpus, leaves=1))
-    engine = Simulation(fabric, [Fault(*fault) for fault in faults], disturbances, tells_absent=False, seed=seed)
-    known = {Group((name,)): expected for name in fabric.nodes} if expected else {}
+    fabric = build_fabric(Cabling(nodes, gpus, leaves=1))
+    engine = Simulation(fabric, [FabricFault(*fault) for fault in faults], disturbances, tells_absent=False, seed=seed)
+    known = {RankGroup((name,)): expected for name in fabric.nodes} if expected else {}
     evidence = measure(engine, Evidence(fabric, expected=known))
     return {a.part: a for a in within.blame(evidence).accusations}, evidence
 
@@ -118,7 +118,7 @@ class Scripted:
 
 
 def fabric_of(count, gpus=8):
-    return Fabric({f"n{k}": Node(f"n{k}", tuple(range(gpus)), ()) for k in range(count)})
+    return Fabric({f"n{k}": FabricNode(f"n{k}", tuple(range(gpus)), ()) for k in range(count)})
 
 
 def test_where_only_nvlink_sharp_is_slow_its_switches_are_at_fault():
@@ -126,7 +126,9 @@ def test_where_only_nvlink_sharp_is_slow_its_switches_are_at_fault():
 
     def figure(group):
         asked.append((group.variant, group.gpus))
-        return Figure(group, 300.0 if group.nodes == ("n1",) and not group.variant else 478 - 110 * bool(group.variant))
+        return GroupResult(
+            group, 300.0 if group.nodes == ("n1",) and not group.variant else 478 - 110 * bool(group.variant)
+        )
 
     evidence = measure(Scripted(figure), Evidence(fabric_of(4)))
     (accusation,) = within.blame(evidence).accusations
@@ -141,19 +143,19 @@ def test_what_is_well_the_second_time_is_not_accused():
     times = iter(range(99))
 
     def figure(group):
-        return Figure(group, 300.0 if group.nodes == ("n1",) and next(times) == 0 else 478.0)
+        return GroupResult(group, 300.0 if group.nodes == ("n1",) and next(times) == 0 else 478.0)
 
     assert within.blame(measure(Scripted(figure), Evidence(fabric_of(4)))) == within.Blame()
 
 
 def test_machines_of_another_kind_are_no_measure():
     fabric = fabric_of(7)
-    expected = {Group((f"n{k}",)): 478.0 if k < 3 else 838.0 for k in range(7)}
+    expected = {RankGroup((f"n{k}",)): 478.0 if k < 3 else 838.0 for k in range(7)}
 
     def figure(group):
         full = 478.0 if int(group.nodes[0][1:]) < 3 else 838.0
         slow = group.nodes == ("n1",) and (not group.gpus or 5 in group.gpus)
-        return Figure(group, full * (0.7 if slow else 1.0) * (0.8 if group.variant or group.gpus else 1.0))
+        return GroupResult(group, full * (0.7 if slow else 1.0) * (0.8 if group.variant or group.gpus else 1.0))
 
     evidence = measure(Scripted(figure), Evidence(fabric, expected=expected))
     (accusation,) = within.blame(evidence).accusations
@@ -164,7 +166,7 @@ def test_machines_of_another_kind_are_no_measure():
 def test_the_engines_word_of_who_did_not_arrive_is_taken():
     def figure(group):
         hangs = group.nodes == ("n2",)
-        return Figure(group, None, "hang", ("n2:gpu6",)) if hangs else Figure(group, 478.0)
+        return GroupResult(group, None, "hang", ("n2:gpu6",)) if hangs else GroupResult(group, 478.0)
 
     evidence = measure(Scripted(figure), Evidence(fabric_of(4)))
     (accusation,) = within.blame(evidence).accusations
@@ -174,7 +176,7 @@ def test_the_engines_word_of_who_did_not_arrive_is_taken():
 def test_a_gpu_that_reckons_wrong_is_named_by_its_pairs():
     def figure(group):
         wrong = group.nodes == ("n0",) and (not group.gpus or 4 in group.gpus)
-        return Figure(group, 478.0, "wrong" if wrong else "")
+        return GroupResult(group, 478.0, "wrong" if wrong else "")
 
     evidence = measure(Scripted(figure), Evidence(fabric_of(1)))
     (accusation,) = within.blame(evidence).accusations
@@ -184,7 +186,9 @@ def test_a_gpu_that_reckons_wrong_is_named_by_its_pairs():
 def test_a_node_that_could_not_be_measured_is_unclear_and_not_accused():
     def figure(group):
         failed = group.nodes == ("n0",)
-        return Figure(group, None, "error", detail="libnccl.so.2 is missing") if failed else Figure(group, 478.0)
+        return (
+            GroupResult(group, None, "error", detail="libnccl.so.2 is missing") if failed else GroupResult(group, 478.0)
+        )
 
     said = within.blame(measure(Scripted(figure), Evidence(fabric_of(3))))
     assert said.accusations == ()
@@ -193,8 +197,8 @@ def test_a_node_that_could_not_be_measured_is_unclear_and_not_accused():
 
 def test_what_slows_every_node_alike_accuses_none_of_them():
     fabric = fabric_of(5)
-    expected = {Group((name,)): 478.0 for name in fabric.nodes}
-    evidence = measure(Scripted(lambda group: Figure(group, 240.0)), Evidence(fabric, expected=expected))
+    expected = {RankGroup((name,)): 478.0 for name in fabric.nodes}
+    evidence = measure(Scripted(lambda group: GroupResult(group, 240.0)), Evidence(fabric, expected=expected))
     said = within.blame(evidence)
     assert said.accusations == ()
     assert said.unclear[0].startswith("the GPUs of every node give but 50 % of what is expected")
@@ -204,14 +208,14 @@ def test_nothing_is_asked_before_the_first_round_or_outside_the_scope():
     evidence = Evidence(fabric_of(2))
     assert within.next_round(evidence) is None
     assert within.blame(evidence) == within.Blame()
-    slow = Measured(Round("node", (Group(("n0",)),)), (Figure(Group(("n0",)), None, "hang"),))
+    slow = Measured(Round("node", (RankGroup(("n0",)),)), (GroupResult(RankGroup(("n0",)), None, "hang"),))
     assert within.next_round(dataclasses.replace(evidence, rounds=(slow,), scopes=("rail",))) is None
     assert within.next_round(dataclasses.replace(evidence, rounds=(slow,))) is not None
 
 
 def test_a_suspect_waits_for_its_answer_and_is_not_accused_yet():
-    engine = Scripted(lambda group: Figure(group, 200.0 if group.nodes == ("n0",) else 478.0))
-    planned = Round("node", tuple(Group((f"n{k}",)) for k in range(4)))
+    engine = Scripted(lambda group: GroupResult(group, 200.0 if group.nodes == ("n0",) else 478.0))
+    planned = Round("node", tuple(RankGroup((f"n{k}",)) for k in range(4)))
     said = within.blame(Evidence(fabric_of(4), (Measured(planned, engine.measure(planned)),)))
     assert (said.accusations, said.suspects) == ((), ("n0",))
 

@@ -5,7 +5,7 @@ import pytest
 
 from gpuops.lifecycle.gates import GATES, KEPT_DAYS, counts_still, earned, gates_for, proofs, unproved
 from gpuops.lifecycle.states import LADDER, STATES
-from gpuops.store import Event, Passed
+from gpuops.store import GatePass, HostEvent
 
 NOW = dt.datetime(2026, 6, 1, tzinfo=dt.timezone.utc)
 MACHINE = {"driver": ("580.95.05",)}
@@ -13,11 +13,11 @@ BY_NAME = {gate.name: gate for gate in GATES}
 
 
 def event(state):
-    return Event("gpu01", state, "because", NOW, "run", "alice", MACHINE)
+    return HostEvent("gpu01", state, "because", NOW, "run", "alice", MACHINE)
 
 
 def passed(gate, days=1, fingerprint=MACHINE):
-    return Passed(gate, NOW - dt.timedelta(days=days), fingerprint)
+    return GatePass(gate, NOW - dt.timedelta(days=days), fingerprint)
 
 
 ALL = [passed(gate.name) for gate in GATES if gate.kept]

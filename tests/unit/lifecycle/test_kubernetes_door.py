@@ -3,7 +3,7 @@ import shutil
 import pytest
 
 from gpuops.collective.idleness import kubernetes
-from gpuops.lifecycle.kubernetes import NODES, TAINT, KubernetesDoor
+from gpuops.lifecycle.kubernetes import NODES, TAINT, KubernetesScheduler
 from gpuops.shell import Completed
 
 
@@ -45,7 +45,7 @@ def cluster():
 
 @pytest.fixture
 def door(cluster):
-    return KubernetesDoor(cluster)
+    return KubernetesScheduler(cluster)
 
 
 @pytest.fixture
@@ -100,7 +100,7 @@ def test_the_real_kubectl_closes_and_opens(a_cluster, hosts):
         return  # welcome, and not asked for
     other = {"key": "other", "effect": "NoSchedule"}
     api = a_cluster([node("free", taints=[other]), node("cordoned", unschedulable=True)])
-    door = KubernetesDoor(api)
+    door = KubernetesScheduler(api)
     assert door.close(hosts("free", "cordoned"), "repair", "Xid 79") == {}
     assert {taint["key"] for taint in api.nodes["free"]["spec"]["taints"]} == {"other", TAINT}
     assert api.nodes["free"]["metadata"]["annotations"] == {"gpuops.dev/reason": "gpuops:repair Xid 79"}

@@ -1,8 +1,8 @@
 import pytest
 
 from gpuops.lifecycle.gates import GATES, gates_for
-from gpuops.lifecycle.life import Life, Objection, exit_code
-from gpuops.store import Move
+from gpuops.lifecycle.life import NodeLifecycle, Objection, exit_code
+from gpuops.store import StateChange
 
 MACHINE = {"driver": ("580.95.05",), "GPU serials": ("165",)}
 OTHER = {**MACHINE, "driver": ("590.1",)}
@@ -35,7 +35,7 @@ def climb(store, door, a_host):
 
     def climb(*names, machine=MACHINE, without=(), why=NO, **objections):
         tried = []
-        life = Life(store, store.begin("onboard"), door)
+        life = NodeLifecycle(store, store.begin("onboard"), door)
         hosts = [a_host(name) for name in names]
 
         def facts(some):
@@ -105,7 +105,7 @@ def test_a_gate_that_nobody_could_try_stops_nobody_and_proves_nothing(climb, sto
     assert [e.why for e in store.history("gpu01") if e.state == "validated"] == ["pair was left out: nobody is there"]
     _, _, tried = climb("gpu01")
     assert "pair" not in tried  # it takes jobs, and is not disturbed
-    store.move("gpu01", life.run, lambda _: Move("drained", "x", MACHINE))
+    store.move("gpu01", life.run, lambda _: StateChange("drained", "x", MACHINE))
     _, _, tried = climb("gpu01")
     assert tried["pair"] == ["gpu01"]
     assert "burn-in" not in tried
@@ -113,7 +113,7 @@ def test_a_gate_that_nobody_could_try_stops_nobody_and_proves_nothing(climb, sto
 
 def test_after_a_repair_the_long_tests_begin_anew(climb, store):
     life, _, _ = climb("gpu01")
-    store.move("gpu01", life.run, lambda _: Move("repair", "PSU 2", MACHINE))
+    store.move("gpu01", life.run, lambda _: StateChange("repair", "PSU 2", MACHINE))
     _, _, tried = climb("gpu01")
     assert set(LONG) <= set(tried)
 
@@ -171,8 +171,8 @@ def test_an_admitted_node_that_is_another_machine_is_let_out(climb, store, door)
 
 
 def test_what_the_playbook_made_another_machine_has_its_tests_before_it(store, door, a_host):
-    life, host = Life(store, store.begin("x"), door), a_host("gpu01")
-    store.move("gpu01", life.run, lambda _: Move("validated", "x", MACHINE))
+    life, host = NodeLifecycle(store, store.begin("x"), door), a_host("gpu01")
+    store.move("gpu01", life.run, lambda _: StateChange("validated", "x", MACHINE))
     assert life.recognise([host], {"gpu01": OTHER}) == {}
     assert store.last("gpu01").state == "provisioned"
     assert store.last("gpu01").fingerprint == OTHER
@@ -186,8 +186,8 @@ def test_that_it_cannot_be_let_out_is_told_too(climb, door):
 
 
 def test_only_nodes_that_take_no_jobs_are_closed(store, door, a_host):
-    life = Life(store, store.begin("x"), door)
-    store.move("gpu02", life.run, lambda _: Move("admitted", "x"))
+    life = NodeLifecycle(store, store.begin("x"), door)
+    store.move("gpu02", life.run, lambda _: StateChange("admitted", "x"))
     door.broken["gpu03"] = "scontrol says: no"
     door.kept = {"gpu02": "drained by alice", "gpu04": "drained by alice"}
     hindered = life.close([a_host(name) for name in ("gpu01", "gpu02", "gpu03", "gpu04")], "onboarding")

@@ -5,13 +5,13 @@ import re
 import pytest
 
 from gpuops.playbook.loading import load_playbook
-from gpuops.playbook.task import Library
+from gpuops.playbook.task import TaskRegistry
 
 
 @pytest.fixture(scope="module")
 def asked():
     """The steps that are tagged preflight, by the beginning of their names."""
-    steps = load_playbook("onboard", Library()).plays[0].steps
+    steps = load_playbook("onboard", TaskRegistry()).plays[0].steps
     assert all(step.tags == {"preflight"} for step in steps)
     return {step.name.split()[0]: step for step in steps}
 

@@ -2,7 +2,7 @@ import pytest
 
 from gpuops.collective.idleness.slurm import Slurm
 from gpuops.lifecycle.schedulers import is_ours, reason_of
-from gpuops.lifecycle.slurm import SlurmDoor
+from gpuops.lifecycle.slurm import SlurmScheduler
 
 HAND_OVER = "scontrol update NodeName=theirs State=DRAIN Reason=gpuops:new"
 
@@ -22,7 +22,7 @@ def machine(a_slurm):
 
 @pytest.fixture
 def door(machine):
-    return SlurmDoor(Slurm(machine), sleep=lambda _: None)
+    return SlurmScheduler(Slurm(machine), sleep=lambda _: None)
 
 
 @pytest.fixture

@@ -6,14 +6,14 @@ from hypothesis import strategies as st
 
 from gpuops.errors import InputError
 from gpuops.lifecycle.states import LADDER, STATES, demotion, followers, parse_state, state_of, step
-from gpuops.store import Event
+from gpuops.store import HostEvent
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 MACHINE = {"driver": ("580.95.05",), "GPU serials": ("165", "166")}
 
 
 def event(state, **fingerprint):
-    return Event("gpu01", state, "because", NOW, "run", "alice", fingerprint or MACHINE)
+    return HostEvent("gpu01", state, "because", NOW, "run", "alice", fingerprint or MACHINE)
 
 
 @given(st.lists(st.sampled_from(STATES), max_size=30))

@@ -14,8 +14,8 @@ from gpuops.inventory import Host
 from gpuops.playbook import locking, rebooting
 from gpuops.playbook import systemd_unit as detaching
 from gpuops.playbook.loading import load_playbook
-from gpuops.playbook.provisioning import Order, Provisioning, Selection, assign
-from gpuops.playbook.task import Library
+from gpuops.playbook.provisioning import PlaybookRun, RunOptions, StepSelection, assign
+from gpuops.playbook.task import TaskRegistry
 from gpuops.shell import Command, Completed
 
 TASKS = {
@@ -261,8 +261,8 @@ class World:
             path.chmod(0o755)
         for name, text in TASKS.items():
             (tasks / f"{name}.py").write_text(text)
-        self.library = Library(folder)
-        self.order = Order("1.0", folder / "runs")
+        self.library = TaskRegistry(folder)
+        self.order = RunOptions("1.0", folder / "runs")
         self.last = None
 
     def write(self, text, name="p.yml"):
@@ -271,14 +271,14 @@ class World:
         return path
 
     def prepare(self, text=None, hosts=None, *, selection=None, **order):
-        selection = selection or Selection()
+        selection = selection or StepSelection()
         if text is not None:
             self.write(text)
         playbook = load_playbook(str(self.folder / "p.yml"), self.library, self.folder)
         chosen = hosts or list(self.hosts.values())
         assignments = assign(playbook, lambda _pattern: chosen, selection)
-        made = Provisioning(
-            playbook, assignments, selection, Order(**{**vars(self.order), **order}), library=self.library,
+        made = PlaybookRun(
+            playbook, assignments, selection, RunOptions(**{**vars(self.order), **order}), library=self.library,
             open_transport=lambda host: self.nodes[host.name], busy=lambda host, _ask: self.nodes[host.name].busy,
         )  # fmt: skip
         for site in made._sites.values():

@@ -5,7 +5,7 @@ from gpuops.errors import ContentError, DocumentError, InputError
 from gpuops.inventory import Host
 from gpuops.playbook.loading import load_playbook
 from gpuops.playbook.play import Flush, batches
-from gpuops.playbook.provisioning import Selection
+from gpuops.playbook.provisioning import StepSelection
 from gpuops.playbook.variables import Variables, own_variables
 
 WHOLE = """\
@@ -201,7 +201,7 @@ STEPS = """\
     ],
 )
 def test_a_part_of_a_playbook(world, selection, expected):
-    record = world.run(STEPS, selection=Selection(**selection))
+    record = world.run(STEPS, selection=StepSelection(**selection))
     assert [result.name for result in record.results] == expected
 
 
@@ -215,7 +215,7 @@ def test_a_part_of_a_playbook(world, selection, expected):
 )
 def test_a_part_that_is_not_there_is_refused(world, selection, said):
     with pytest.raises(InputError, match=said):
-        world.prepare(STEPS, selection=Selection(**selection))
+        world.prepare(STEPS, selection=StepSelection(**selection))
 
 
 def test_a_playbook_that_selects_nobody_is_refused(world):

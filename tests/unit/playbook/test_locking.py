@@ -10,8 +10,8 @@ from gpuops.errors import LockedError, NodeError
 from gpuops.inventory import Host
 from gpuops.playbook import locking
 from gpuops.playbook.locking import Owner, release, take
-from gpuops.playbook.node_session import Site
-from gpuops.playbook.task import Library, Machine
+from gpuops.playbook.node_session import NodeSession
+from gpuops.playbook.task import Machine, TaskRegistry
 from gpuops.shell import Completed
 
 
@@ -29,7 +29,7 @@ def site(tmp_path, monkeypatch):
     """A node whose lock lies in a folder of the test's own, and whose shell is real."""
     monkeypatch.setattr(locking, "FOLDER", str(tmp_path / "run"))
     host = Host("n1", "n1", Where("i.yml"))
-    return Site(host, Machine("n1"), Library(tmp_path), lambda _: ThisMachine(), journal=object())
+    return NodeSession(host, Machine("n1"), TaskRegistry(tmp_path), lambda _: ThisMachine(), journal=object())
 
 
 ELSEWHERE = replace(Owner("other"), machine="elsewhere", who="ann")

@@ -266,9 +266,9 @@ def test_a_task_that_gives_another_wrong_parameters_fails_and_says_where(world, 
         "@dataclass(frozen=True)\nclass Params:\n    pass\n"
         "@task\ndef wrong(params: Params) -> Plan:\n    yield from use('put', kye='a')\n"
     )
-    from gpuops.playbook.task import Library
+    from gpuops.playbook.task import TaskRegistry
 
-    world.library = Library(world.folder)
+    world.library = TaskRegistry(world.folder)
     record = world.run(steps("wrong: {}"))
     assert record.results[0].status == "failed"
     assert 'unknown key "kye" under "put"; did you mean "key"' in record.results[0].why

@@ -12,7 +12,7 @@ from gpuops.inventory import Host
 from gpuops.playbook.binding import bind
 from gpuops.playbook.loading import load_playbook
 from gpuops.playbook.parameters import as_params, read_params
-from gpuops.playbook.task import Library
+from gpuops.playbook.task import TaskRegistry
 
 ROOT = pathlib.Path(__file__).parents[3]
 BUILT_IN = sorted(listing("playbooks", ".yml", ROOT))
@@ -69,14 +69,14 @@ def test_a_stack_is_a_map(world):
 
 @pytest.mark.parametrize("name", BUILT_IN)
 def test_a_built_in_playbook_suits_every_node(name):
-    playbook = load_playbook(name, Library(ROOT), ROOT)
+    playbook = load_playbook(name, TaskRegistry(ROOT), ROOT)
     for play in playbook.plays:
         assert bind(play, [host()])["n1"]
 
 
 @pytest.mark.parametrize("name", STACKS)
 def test_a_built_in_stack_is_what_its_tasks_take(name):
-    library, stack = Library(ROOT), load(STACKS[name]).map()
+    library, stack = TaskRegistry(ROOT), load(STACKS[name]).map()
     assert set(stack) == set(load(STACKS["current"]).map())
     for task, params in stack.items():
         verb = "nvidia_repo" if task.endswith("_repository") else "nvidia_driver" if task == "driver" else task
@@ -92,20 +92,20 @@ def test_every_version_of_a_stack_has_its_source(name):
 
 def test_nothing_of_a_stack_but_the_driver_needs_the_drivers_version():
     """The fabric manager takes the driver's own, so that the two cannot differ."""
-    steps = load_playbook("site", Library(ROOT), ROOT).plays
+    steps = load_playbook("site", TaskRegistry(ROOT), ROOT).plays
     managers = [s for play in steps for s in play.every_step if s.task.name == "fabric_manager"]
     assert [s.given.map()["version"].text() for s in managers] == ["{{ stack.driver.version }}"]
 
 
 @pytest.mark.parametrize("name", ["upgrade", "rollback"])
 def test_a_driver_changes_on_one_node_before_the_others_and_the_first_failure_stops_it(name):
-    (play,) = load_playbook(name, Library(ROOT), ROOT).plays
+    (play,) = load_playbook(name, TaskRegistry(ROOT), ROOT).plays
     assert play.serial[0] == 1
     assert play.max_fail_percentage == 0
 
 
 def test_peer_memory_and_imex_are_there_for_playbooks_of_ones_own():
-    library = Library(ROOT)
+    library = TaskRegistry(ROOT)
     assert as_params(library["peermem"], {}).openibd is False
     assert as_params(library["imex"], {"version": "580.126.20", "nodes": ["a"]}).nodes == ("a",)
 
@@ -114,5 +114,5 @@ def test_a_copy_of_a_built_in_playbook_finds_the_steps_that_it_includes(tmp_path
     copy = tmp_path / "playbooks" / "driver.yml"
     copy.parent.mkdir()
     copy.write_text((ROOT / "playbooks" / "driver.yml").read_text())
-    (play,) = load_playbook(str(copy), Library(tmp_path), tmp_path).plays
+    (play,) = load_playbook(str(copy), TaskRegistry(tmp_path), tmp_path).plays
     assert "nvidia_driver" in [step.task.name for step in play.every_step]

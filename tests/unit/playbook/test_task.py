@@ -10,7 +10,7 @@ from gpuops import Change, Command, Secret
 from gpuops.document import Where, parse
 from gpuops.errors import ContentError, DocumentError, InputError
 from gpuops.playbook.parameters import as_node, read_params
-from gpuops.playbook.task import Library, Task, task
+from gpuops.playbook.task import Task, TaskRegistry, task
 
 
 @dataclasses.dataclass(frozen=True)
@@ -152,7 +152,7 @@ def write(project, name, text):
 
 def test_a_new_task_is_one_file_in_the_project(project):
     write(project, "own_thing", OWN.replace("{name}", "own_thing"))
-    library = Library(project)
+    library = TaskRegistry(project)
     assert "own_thing" in library.names
     found = library["own_thing"]
     assert (found.name, found.doc, found.wants_machine) == ("own_thing", "Own. What holds.", True)
@@ -171,7 +171,7 @@ def deploy(c, version: str, count: int = 2, extra=None):
 )
 def test_a_plain_fabric_function_is_a_task_with_its_parameters(project, text):
     write(project, "deploy", text)
-    found = Library(project)["deploy"]
+    found = TaskRegistry(project)["deploy"]
     assert (found.name, found.doc) == ("deploy", "Put it there.")
     params = read_params(found, parse('{version: "1.10", extra: [a, 1]}', "p.yml"))
     (change,) = found.plan(params, None)
@@ -186,7 +186,7 @@ def test_a_plain_fabric_function_is_a_task_with_its_parameters(project, text):
 
 def test_a_function_that_takes_any_parameters_gets_what_stands_in_the_playbook(project):
     write(project, "anything", "def anything(c, **params):\n    c.run(params)\n")
-    found = Library(project)["anything"]
+    found = TaskRegistry(project)["anything"]
     (change,) = found.plan(read_params(found, parse("{a: 1, b: yes}", "p.yml")), None)
     ran = []
     change.call(SimpleNamespace(run=ran.append))
@@ -197,7 +197,7 @@ def test_a_broken_task_hurts_only_who_uses_it(project):
     write(project, "broken", "import nothing_that_exists\n")
     write(project, "misnamed", OWN.replace("{name}", "other"))
     write(project, "good", OWN.replace("{name}", "good"))
-    library = Library(project)
+    library = TaskRegistry(project)
     assert library["good"].name == "good"
     for name, said in (("broken", "cannot be loaded"), ("misnamed", "expected one @task function called misnamed")):
         with pytest.raises(ContentError, match=said):
@@ -207,4 +207,4 @@ def test_a_broken_task_hurts_only_who_uses_it(project):
 def test_an_unknown_task_names_its_neighbour(project):
     write(project, "good", OWN.replace("{name}", "good"))
     with pytest.raises(ContentError, match='no task called "god"; did you mean "good"'):
-        Library(project)["god"]
+        TaskRegistry(project)["god"]

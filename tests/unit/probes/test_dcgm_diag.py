@@ -5,7 +5,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.nvidia.dcgm_diag import Diagnosis, DiagResult, dcgm_diag
+from gpuops.probes.nvidia.dcgm_diag import DcgmDiagnosis, DiagResult, dcgm_diag
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
 
@@ -50,7 +50,7 @@ def read(out, status=0, err=""):
 
 def test_version_4_tells_each_gpu_and_fails_with_226():
     expected = (DiagResult("memory", "pass", 0), DiagResult("memory", "fail", 3, ("bad",)))
-    assert read(json.dumps(ROOT_4), 226) == Diagnosis(expected, "4.2.3")
+    assert read(json.dumps(ROOT_4), 226) == DcgmDiagnosis(expected, "4.2.3")
 
 
 def test_version_3_tells_several_gpus_in_one_and_the_node_without_any():
@@ -64,7 +64,7 @@ def test_version_3_tells_several_gpus_in_one_and_the_node_without_any():
 
 
 def test_a_node_without_dcgm_is_told_apart():
-    assert read("", 127, "dcgmi: not found") == Diagnosis(installed=False)
+    assert read("", 127, "dcgmi: not found") == DcgmDiagnosis(installed=False)
 
 
 @pytest.mark.parametrize(

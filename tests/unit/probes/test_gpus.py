@@ -1,4 +1,4 @@
-from gpuops.probes.nvidia.gpus import Gpu, gpus, roster
+from gpuops.probes.nvidia.gpus import Gpu, all_gpus, gpus
 from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probing import Unknown
 
@@ -30,10 +30,10 @@ def test_one_answer_is_parsed_once(answer):
 
 def test_a_roster_has_every_gpu_that_anything_knows_of():
     known = Gpu(0, "0000:1b:00.0", name="H100")
-    listed = roster([known], ["0000:c3:00.0", "0000:1b:00.0", "0000:52:00.0"])
+    listed = all_gpus([known], ["0000:c3:00.0", "0000:1b:00.0", "0000:52:00.0"])
     assert listed == {
         "0000:1b:00.0": known,
         "0000:52:00.0": Gpu(1, "0000:52:00.0"),
         "0000:c3:00.0": Gpu(2, "0000:c3:00.0"),
     }
-    assert roster([], []) == {}
+    assert all_gpus([], []) == {}

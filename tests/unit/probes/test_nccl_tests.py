@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.nvidia.nccl_tests import Rank, parse_nccl_tests
+from gpuops.probes.nvidia.nccl_tests import PrintedRank, parse_nccl_tests
 from gpuops.probing import Unknown
 
 START = """\
@@ -41,7 +41,7 @@ def test_a_run_is_its_rows_its_ranks_and_its_last_lines():
     assert [row.size_bytes for row in run.rows] == [1048576, 2097152]
     assert run.largest.out_of_place.busbw_gb_per_s == 34.94
     assert run.largest.in_place.time_us == 59.88
-    assert run.ranks[1] == Rank(1, "node-b", 0, "0000:1b:00", "NVIDIA H100 80GB HBM3")
+    assert run.ranks[1] == PrintedRank(1, "node-b", 0, "0000:1b:00", "NVIDIA H100 80GB HBM3")
     assert (run.average_gb_per_s, run.out_of_bounds, run.wrong, run.complete) == (30.5275, 0, False, True)
 
 

@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.nvidia.nvlink import GpuLinks, Link, nvlink, parse_nvlink
+from gpuops.probes.nvidia.nvlink import GpuLinks, NvLink, nvlink, parse_nvlink
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
 
@@ -13,7 +13,7 @@ TEXT = GPU.format(0) + LINKS + GPU.format(1) + LINKS
 
 def test_links_have_a_rate_or_none_where_they_are_inactive():
     first, second = parse_nvlink(TEXT)
-    assert first.links == (Link(0, 26.562), Link(1, None))
+    assert first.links == (NvLink(0, 26.562), NvLink(1, None))
     assert (second.index, second.name) == (1, "NVIDIA H100 80GB HBM3")
     assert second.uuid == "GPU-10000000-1111-2222-3333-444444444444"
 

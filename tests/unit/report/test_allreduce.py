@@ -3,18 +3,18 @@ import json
 import pytest
 
 from gpuops.collective.expectations import Expectations
-from gpuops.isolation.cabling import Wiring, wire
-from gpuops.isolation.evidence import Accusation, Blame, Evidence, Measured
-from gpuops.isolation.fabric import Fabric, Nic, Node
-from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.isolation.cabling import Cabling, build_fabric
+from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Measured
+from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
+from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.profile import load
 from gpuops.report.allreduce import AllReduce, document, part_in_words, render
 from gpuops.report.page import Page
 
-FABRIC = wire(Wiring(8, 8, unit=4))
+FABRIC = build_fabric(Cabling(8, 8, unit=4))
 NAMES = tuple(FABRIC.nodes)
 EXPECT = Expectations(FABRIC, dict.fromkeys(NAMES, load("hgx-h100"))).of
-SLOW = Accusation(
+SLOW = BlamedPart(
     "gpu005:mlx5_6",
     "slow",
     31.2,
@@ -34,12 +34,12 @@ def evidence(slow=("gpu005", 6), rate=31.2):
         return rate if rail == slow[1] and slow[0] in pair else 48.0
 
     pairings = [[(NAMES[k], NAMES[k ^ bit]) for k in range(8) if k < k ^ bit] for bit in (1, 2)]
-    rails = [[Figure(Group(p, rail=r), on_rail(p, r)) for p in pairs for r in range(8)] for pairs in pairings]
+    rails = [[GroupResult(RankGroup(p, rail=r), on_rail(p, r)) for p in pairs for r in range(8)] for pairs in pairings]
     rounds = [
-        ("node", [Figure(Group((name,)), 478.0 + k) for k, name in enumerate(NAMES)]),
+        ("node", [GroupResult(RankGroup((name,)), 478.0 + k) for k, name in enumerate(NAMES)]),
         *(("rail", figures) for figures in rails),
-        ("pair", [Figure(Group(pair), 470.0) for pair in pairings[0]]),
-        ("group", [Figure(Group(NAMES), 386.0)]),
+        ("pair", [GroupResult(RankGroup(pair), 470.0) for pair in pairings[0]]),
+        ("group", [GroupResult(RankGroup(NAMES), 386.0)]),
     ]
     made = (Measured(Round(scope, tuple(f.group for f in fs)), tuple(fs)) for scope, fs in rounds)
     return Evidence(FABRIC, tuple(made))
@@ -103,7 +103,7 @@ def test_where_all_is_well_there_is_no_map_and_no_blame():
 
 
 def test_what_is_slow_everywhere_is_told_and_blames_nobody():
-    half = Measured(Round("rail", ()), tuple(Figure(Group(NAMES[:2], rail=r), 24.0) for r in range(8)))
+    half = Measured(Round("rail", ()), tuple(GroupResult(RankGroup(NAMES[:2], rail=r), 24.0) for r in range(8)))
     said = render(AllReduce(Evidence(FABRIC, (half,)), Blame(), "nccl", expect=EXPECT))
     assert "rails           16/16    24 GB/s           expected 48, a guess\n" in said
     assert "low         rails: all of them; look for what the nodes have in common\n" in said
@@ -126,7 +126,7 @@ def test_what_is_not_certain_is_told_as_such():
 
 
 def test_groups_that_hang_are_counted_and_not_well():
-    hung = Measured(Round("group", (Group(NAMES),)), (Figure(Group(NAMES), None, "hang", ("gpu003",)),))
+    hung = Measured(Round("group", (RankGroup(NAMES),)), (GroupResult(RankGroup(NAMES), None, "hang", ("gpu003",)),))
     said = render(AllReduce(Evidence(FABRIC, (hung,)), Blame(), "nccl", expect=EXPECT))
     assert "group of 8      0/1      nothing measured  expected 366, a guess\n" in said
 
@@ -149,17 +149,17 @@ def test_parts_have_names_for_persons(part, words):
 
 
 def test_a_fault_that_may_be_either_names_both():
-    either = Accusation("gpu001:mlx5_2", "slow", evidence=("slow together",), alternatives=("gpu002:mlx5_2",))
+    either = BlamedPart("gpu001:mlx5_2", "slow", evidence=("slow together",), alternatives=("gpu002:mlx5_2",))
     said = render(AllReduce(evidence(), Blame((either,)), "nccl"))
     assert "BLAMED  gpu001 mlx5_2 (rail 2) or gpu002 mlx5_2 (rail 2)" in said
 
 
 def test_text_of_a_node_cannot_command_the_terminal():
     name = "n\x1b[31m"
-    fabric = Fabric({name: Node(name, (0, 1), (Nic("mlx5_0", 0, 50.0),))})
-    figure = Figure(Group((name,)), None, "hang")
+    fabric = Fabric({name: FabricNode(name, (0, 1), (FabricNic("mlx5_0", 0, 50.0),))})
+    figure = GroupResult(RankGroup((name,)), None, "hang")
     found = Evidence(fabric, (Measured(Round("node", (figure.group,)), (figure,)),))
-    blame = Blame((Accusation(name, "hang", evidence=("\x1b[2J",)),), unclear=("\x07",))
+    blame = Blame((BlamedPart(name, "hang", evidence=("\x1b[2J",)),), unclear=("\x07",))
     said = render(AllReduce(found, blame, "nccl", "\x1b]0;x\x07", {"m\x1b": "\x1b[1m"}))
     assert all(line.isprintable() for line in said.splitlines())
 

@@ -5,11 +5,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuops.isolation.cabling import Wiring, wire
+from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.evidence import Evidence, Measured
-from gpuops.isolation.fabric import Fabric, Nic, Node
-from gpuops.isolation.faults import Fault
-from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
+from gpuops.isolation.faults import FabricFault
+from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.isolation.simulation import Disturbances, Simulation
 from gpuops.report.heatmap import heat_map, lines
 from gpuops.report.heatmap_svg import draw
@@ -20,13 +20,13 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 def measured(nodes, *faults, gpus=8, rounds=3):
     """Figures within all nodes, then of ``rounds`` rounds of pairs, each node with another at each."""
-    fabric = wire(Wiring(nodes, gpus, unit=nodes, leaves=1))
-    engine = Simulation(fabric, [Fault(*fault) for fault in faults], Disturbances(noise=0.005))
+    fabric = build_fabric(Cabling(nodes, gpus, unit=nodes, leaves=1))
+    engine = Simulation(fabric, [FabricFault(*fault) for fault in faults], Disturbances(noise=0.005))
     names = list(fabric.nodes)
-    planned = [Round("node", tuple(Group((name,)) for name in names))]
+    planned = [Round("node", tuple(RankGroup((name,)) for name in names))]
     for number in range(1, rounds + 1):
         pairs = [(a, names[k ^ number]) for k, a in enumerate(names) if k < k ^ number < nodes]
-        planned.append(Round("rail", tuple(Group(pair, rail=rail) for pair in pairs for rail in range(gpus))))
+        planned.append(Round("rail", tuple(RankGroup(pair, rail=rail) for pair in pairs for rail in range(gpus))))
     return Evidence(fabric, tuple(Measured(each, engine.measure(each)) for each in planned))
 
 
@@ -81,23 +81,25 @@ def test_it_fits_a_page_however_many_nodes_and_hides_no_outlier(nodes):
 
 def test_many_outliers_are_counted_and_still_named():
     rates = {f"n{k:03}": 10.0 + k for k in range(40)}
-    fabric = Fabric({name: Node(name, (0,), (Nic(f"mlx5_{k}", k, 50.0),)) for k, name in enumerate(rates)})
-    figures = tuple(Figure(Group((name, "n039"), rail=k), rate) for k, (name, rate) in enumerate(rates.items()))
-    healthy = tuple(Figure(Group(("n039",), rail=k), 50.0) for k in range(40))
+    fabric = Fabric({name: FabricNode(name, (0,), (FabricNic(f"mlx5_{k}", k, 50.0),)) for k, name in enumerate(rates)})
+    figures = tuple(
+        GroupResult(RankGroup((name, "n039"), rail=k), rate) for k, (name, rate) in enumerate(rates.items())
+    )
+    healthy = tuple(GroupResult(RankGroup(("n039",), rail=k), 50.0) for k in range(40))
     evidence = Evidence(fabric, (Measured(Round("rail", ()), (*figures, *healthy)),))
     said = "\n".join(text(evidence))
     assert re.search(r"and 2\d more: n\[", said)
 
 
 def test_a_node_that_was_not_measured_has_an_empty_cell():
-    fabric = wire(Wiring(3, 1, unit=3, leaves=1))
-    figure = Figure(Group(("gpu000", "gpu002"), rail=0), 48.0)
+    fabric = build_fabric(Cabling(3, 1, unit=3, leaves=1))
+    figure = GroupResult(RankGroup(("gpu000", "gpu002"), rail=0), 48.0)
     evidence = Evidence(fabric, (Measured(Round("rail", (figure.group,)), (figure,)),))
     assert text(evidence)[1] == "rail 0    . ."
 
 
 def test_nothing_measured_is_no_row_and_no_crash():
-    evidence = Evidence(wire(Wiring(2, 1, unit=2, leaves=1)))
+    evidence = Evidence(build_fabric(Cabling(2, 1, unit=2, leaves=1)))
     assert len(text(evidence)) == 1
     ET.fromstring(draw(evidence))
 
@@ -105,8 +107,10 @@ def test_nothing_measured_is_no_row_and_no_crash():
 @given(st.lists(st.one_of(st.none(), st.floats(0.0, 1e4)), min_size=1, max_size=30), st.integers(40, 120))
 @settings(max_examples=60, deadline=None)
 def test_any_figures_can_be_shown(rates, width):
-    nodes = {f"n{k}": Node(f"n{k}", (0,), (Nic("mlx5_0", 0, 50.0),)) for k in range(len(rates) + 1)}
-    figures = tuple(Figure(Group((f"n{k}", f"n{k + 1}"), rail=0), r, "" if r else "hang") for k, r in enumerate(rates))
+    nodes = {f"n{k}": FabricNode(f"n{k}", (0,), (FabricNic("mlx5_0", 0, 50.0),)) for k in range(len(rates) + 1)}
+    figures = tuple(
+        GroupResult(RankGroup((f"n{k}", f"n{k + 1}"), rail=0), r, "" if r else "hang") for k, r in enumerate(rates)
+    )
     evidence = Evidence(Fabric(nodes), (Measured(Round("rail", ()), figures),))
     assert max(map(len, text(evidence, width))) <= width
     ET.fromstring(draw(evidence))
@@ -156,8 +160,8 @@ def test_of_many_nodes_those_that_are_well_are_a_line():
 
 def test_names_are_escaped():
     name = 'a"><script>alert(1)</script>&'
-    fabric = Fabric({name: Node(name, (0, 1), ()), "b": Node("b", (0, 1), ())})
-    figures = (Figure(Group((name,)), 100.0), Figure(Group(("b",)), 400.0))
+    fabric = Fabric({name: FabricNode(name, (0, 1), ()), "b": FabricNode("b", (0, 1), ())})
+    figures = (GroupResult(RankGroup((name,)), 100.0), GroupResult(RankGroup(("b",)), 400.0))
     evidence = Evidence(fabric, (Measured(Round("node", ()), figures),))
     text = draw(evidence)
     assert "<script" not in text

@@ -1,11 +1,11 @@
 import json
 
-from gpuops.collective.nvlink import Training, Worth
+from gpuops.collective.nvlink import NvlinkGain, Training
 from gpuops.probing import Unknown
 from gpuops.report.nvlink import document, lines
 from gpuops.report.page import Page
 
-WORTH = {"titan": Worth("titan", 47.25, 9.5), "gpu01": Unknown("not measured without NVLink: hang")}
+WORTH = {"titan": NvlinkGain("titan", 47.25, 9.5), "gpu01": Unknown("not measured without NVLink: hang")}
 
 
 def trained(row, seconds, *, alike=True, gpus=2):

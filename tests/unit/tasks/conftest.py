@@ -11,7 +11,7 @@ import pytest
 
 from gpuops.playbook.parameters import as_params
 from gpuops.playbook.planning import plan
-from gpuops.playbook.task import Library, Machine
+from gpuops.playbook.task import Machine, TaskRegistry
 from gpuops.shell import Command, Completed
 
 ROOT = pathlib.Path(__file__).parents[3]
@@ -20,7 +20,7 @@ ROOT = pathlib.Path(__file__).parents[3]
 @pytest.fixture(scope="session")
 def library():
     """The tasks of this checkout."""
-    return Library(ROOT)
+    return TaskRegistry(ROOT)
 
 
 class ScriptedNode:

@@ -4,7 +4,7 @@ import json
 import pytest
 
 from gpuops.errors import DocumentError
-from gpuops.secret import blot
+from gpuops.secret import redact
 
 
 @pytest.mark.parametrize("data", [b"", b"one\ntwo", "é\n".encode(), b"\0\1\2", bytes(range(256)) * 300])
@@ -53,7 +53,7 @@ def test_a_secret_arrives_and_is_shown_nowhere(here, tmp_path, me, data):
     source.chmod(0o600)
     params = {"src": source, "path": str(target), "mode": "0400", "secret": True, **me}
     (change,) = here.plan("copy", **params).changes
-    told = blot(json.dumps([repr(change), str(change.command), change.command.stdin]))
+    told = redact(json.dumps([repr(change), str(change.command), change.command.stdin]))
     assert "hunter2" not in told
     assert base64.b64encode(data).decode()[:8] not in told
     assert here.apply("copy", **params).changes == []

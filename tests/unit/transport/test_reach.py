@@ -4,7 +4,7 @@ from gpuops.errors import HostKeyError, LostError, NodeError
 from gpuops.shell import Command
 from gpuops.transport import Transport
 from gpuops.transport import connections as reach
-from gpuops.transport.connections import Reach, gateway_through, hang_up, hops_to
+from gpuops.transport.connections import Connector, gateway_through, hang_up, hops_to
 from gpuops.transport.openssh import OpensshStream, arguments, explain
 from gpuops.transport.settings import resolve
 from gpuops.transport.ssh import SshTransport
@@ -17,41 +17,41 @@ def config(home):
 
 
 def test_this_machine_is_reached_without_ssh(home, a_host):
-    transport: Transport = Reach()(a_host(connection="local"))
+    transport: Transport = Connector()(a_host(connection="local"))
     assert transport.run(Command(("echo", "hi"))).out == "hi\n"
     transport.close()
 
 
 def test_a_plain_host_is_reached_by_our_own_ssh(home, a_host):
-    opening = Reach()
+    opening = Connector()
     assert isinstance(opening(a_host()), SshTransport)
     assert not opening.said
 
 
 def test_the_systems_ssh_is_taken_where_it_must_and_that_is_said_once(config, a_host):
     config("Host n*\n  ProxyCommand nc %h %p\n")
-    opening = Reach()
+    opening = Connector()
     assert not any(isinstance(opening(a_host(name)), SshTransport) for name in ("n1", "n2"))
     assert list(opening.said) == ["using the system's ssh, because the configuration has ProxyCommand"]
 
 
 def test_the_systems_ssh_is_taken_where_a_jump_host_needs_it(config, a_host):
     config("Host bastion\n  ProxyCommand nc %h %p\n")
-    opening = Reach()
+    opening = Connector()
     assert not isinstance(opening(a_host(jump="bastion")), SshTransport)
     assert "ProxyCommand" in next(iter(opening.said))
 
 
 def test_the_systems_ssh_is_taken_where_only_an_authority_knows_the_host(home, a_host):
     (home / ".ssh" / "known_hosts").write_text("@cert-authority * ssh-ed25519 AAAA\n")
-    opening = Reach()
+    opening = Connector()
     assert not isinstance(opening(a_host()), SshTransport)
     assert "@cert-authority" in next(iter(opening.said))
 
 
 def test_a_broken_line_of_known_hosts_is_said_once(home, a_host):
     (home / ".ssh" / "known_hosts").write_text("broken\n")
-    opening = Reach()
+    opening = Connector()
     for name in ("n1", "n2"):
         opening(a_host(name))
     assert list(opening.said) == [f"{home}/.ssh/known_hosts:1: not a known_hosts line; it is skipped"]
@@ -109,7 +109,7 @@ def test_what_failed_at_the_jump_host_is_not_tried_again_for_every_node(home, a_
 
 
 def test_after_hanging_up_nothing_is_opened_any_more(home, a_host):
-    transport = Reach()(a_host(connection="local"))
+    transport = Connector()(a_host(connection="local"))
     transport.run(Command(("true",)))
     hang_up()
     with pytest.raises(LostError):

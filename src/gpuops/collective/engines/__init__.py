@@ -6,7 +6,7 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal, Protocol
 
-from gpuops.isolation.rounds import Figure, Round
+from gpuops.isolation.rounds import GroupResult, Round
 
 Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
 
@@ -50,7 +50,7 @@ class Engine(Protocol):
     def open(self) -> Mapping[str, str]:
         """Make every node ready; the nodes that cannot take part, each with the reason."""
 
-    def measure(self, planned: Round) -> tuple[Figure, ...]:
+    def measure(self, planned: Round) -> tuple[GroupResult, ...]:
         """One figure a group, in the order of ``planned``; what goes wrong on a node is a figure's trouble."""
 
     def close(self) -> None:

@@ -12,8 +12,8 @@ from gpuops.collective.crew import Crew
 from gpuops.collective.engines import Load
 from gpuops.errors import GpuopsError, LostError
 from gpuops.inventory import Host
-from gpuops.isolation.fabric import Fabric, Nic, Node
-from gpuops.isolation.rounds import Figure, Group, Round, Trouble
+from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
+from gpuops.isolation.rounds import GroupResult, RankGroup, Round, Trouble
 from gpuops.transport.agent import AgentTransport
 
 LEAST_BYTES = 1 << 20
@@ -78,12 +78,12 @@ class TcpEngine:
         """The nodes that take part, each with the interface that it is measured through; line rate 0: not told."""
         return Fabric(
             {
-                node: Node(node, (), (Nic(place["interface"] or "tcp", 0, place["mbps"] / 8000),))
+                node: FabricNode(node, (), (FabricNic(place["interface"] or "tcp", 0, place["mbps"] / 8000),))
                 for node, place in self._places.items()
             }
         )
 
-    def measure(self, planned: Round) -> tuple[Figure, ...]:
+    def measure(self, planned: Round) -> tuple[GroupResult, ...]:
         """One figure a group, all groups at the same time. Nothing is measured within a node."""
         between = [group for group in planned.groups if len(group.nodes) > 1]
         self._staff({node for group in between for node in group.nodes})
@@ -95,30 +95,30 @@ class TcpEngine:
         self._give_up(figures.values(), answers)
         return tuple(figures.get(group) or self._none(group) for group in planned.groups)
 
-    def _give_up(self, figures: Iterable[Figure], answers: Mapping[str, Answer]) -> None:
+    def _give_up(self, figures: Iterable[GroupResult], answers: Mapping[str, Answer]) -> None:
         """A node that kept silent is not asked again: a new process there would hide what became of the old one."""
         for figure in figures:
             for node in figure.absent:
                 if isinstance(answers[node], GpuopsError) and not isinstance(answers[node], LostError):
                     self._gone[node] = figure.trouble, figure.detail
 
-    def _missing(self, group: Group) -> tuple[str, ...]:
+    def _missing(self, group: RankGroup) -> tuple[str, ...]:
         return tuple(node for node in group.nodes if node in self._gone)
 
-    def _none(self, group: Group) -> Figure:
+    def _none(self, group: RankGroup) -> GroupResult:
         missing = self._missing(group)
         if not missing:
-            return Figure(group, None, detail="tcp measures between nodes only")
+            return GroupResult(group, None, detail="tcp measures between nodes only")
         trouble, detail = self._gone[missing[0]]
-        return Figure(group, None, trouble, missing, detail=detail)
+        return GroupResult(group, None, trouble, missing, detail=detail)
 
-    def _size(self, group: Group) -> int:
+    def _size(self, group: RankGroup) -> int:
         """Bytes, the same number of whole lanes for each rank."""
         wanted = self._load.size_bytes or max(LEAST_BYTES, CHUNK_BYTES * len(group.nodes))
         row = LANE_BYTES * len(group.nodes)
         return max(1, wanted // row) * row
 
-    def _messages(self, group: Group) -> dict[str, dict[str, Any]]:
+    def _messages(self, group: RankGroup) -> dict[str, dict[str, Any]]:
         run = {
             "token": secrets.token_hex(16),
             "places": [(self._places[node]["address"], self._places[node]["port"]) for node in group.nodes],
@@ -131,18 +131,18 @@ class TcpEngine:
         }
         return {node: {"run": {**run, "rank": rank}} for rank, node in enumerate(group.nodes)}
 
-    def _figure(self, group: Group, answers: Mapping[str, Answer]) -> Figure:
+    def _figure(self, group: RankGroup, answers: Mapping[str, Answer]) -> GroupResult:
         told = {node: answer for node, answer in answers.items() if isinstance(answer, dict)}
         times = [answer["seconds"] for answer in told.values() if "seconds" in answer]
         if len(times) < len(answers):
             return trouble_of(group, answers)
         wrong = [node for node, answer in told.items() if answer["wrong"]]
         if wrong:
-            return Figure(group, None, "wrong", detail=f"sums came out wrong on {', '.join(wrong)}")
+            return GroupResult(group, None, "wrong", detail=f"sums came out wrong on {', '.join(wrong)}")
         iterations = [statistics.fmean(ranks) for ranks in zip(*times, strict=True)]
         seconds = statistics.fmean(iterations)
         gb_per_s = self._size(group) / seconds * bus_factor(self._load.operation, len(group.nodes)) / 1e9
-        return Figure(group, gb_per_s, spread=statistics.pstdev(iterations) / seconds)
+        return GroupResult(group, gb_per_s, spread=statistics.pstdev(iterations) / seconds)
 
     @property
     def settings(self) -> Mapping[str, Sequence[str]]:
@@ -160,7 +160,7 @@ class TcpEngine:
         self._crew.close()
 
 
-def trouble_of(group: Group, answers: Mapping[str, Answer]) -> Figure:
+def trouble_of(group: RankGroup, answers: Mapping[str, Answer]) -> GroupResult:
     """Why a group has no figure, and because of whom, by what its ranks say of each other.
 
     A rank that waits in vain connects to its ring neighbours: where a process is stopped its kernel still accepts,
@@ -175,10 +175,10 @@ def trouble_of(group: Group, answers: Mapping[str, Answer]) -> Figure:
     unreachable = _unreachable(group.nodes, told)
     ended = tuple(node for node, error in silent.items() if isinstance(error, LostError))
     if unreachable:
-        return Figure(group, None, "unreachable", unreachable, detail="; ".join(words))
+        return GroupResult(group, None, "unreachable", unreachable, detail="; ".join(words))
     if ended:
-        return Figure(group, None, "error", ended, detail="; ".join(words))
-    return Figure(group, None, "hang", tuple(silent), detail="; ".join(words))
+        return GroupResult(group, None, "error", ended, detail="; ".join(words))
+    return GroupResult(group, None, "hang", tuple(silent), detail="; ".join(words))
 
 
 def _unreachable(nodes: Sequence[str], told: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpuops.collective.idleness.proof import Allocation, Claim
+from gpuops.collective.idleness.proof import Allocation, NodeAllocation
 from gpuops.inventory import Host
 from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
@@ -29,7 +29,7 @@ PODS = ask_for(
         "{.spec.containers[*].resources.limits}{.spec.initContainers[*].resources.limits}{.spec.resourceClaims}",
     ),
 )
-STRANGER = Unknown("Kubernetes has no such node")
+NO_SUCH_NODE = Unknown("Kubernetes has no such node")
 _GPU = ("nvidia.com/", '"resourceClaim')
 """What a pod's limits or claims say where it may have a GPU: a device (also of MIG), or a claim, whatever it is for."""
 
@@ -43,15 +43,15 @@ def allocations(machine: Transport, hosts: Sequence[Host]) -> Mapping[str, Alloc
     if isinstance(pods, Unknown):
         return dict.fromkeys((host.name for host in hosts), pods)
     names = {alias: node for node, addresses in nodes for alias in (*addresses.split(), node)}
-    held: dict[str, tuple[Claim, ...]] = {}
+    held: dict[str, tuple[NodeAllocation, ...]] = {}
     for node, pod, resources in pods:
         if any(word in resources for word in _GPU):
-            held[node] = (*held.get(node, ()), Claim(f"pod {pod}"))
+            held[node] = (*held.get(node, ()), NodeAllocation(f"pod {pod}"))
     return {host.name: _allocation(names.get(host.name) or names.get(host.address), held) for host in hosts}
 
 
-def _allocation(node: str | None, held: Mapping[str, tuple[Claim, ...]]) -> Allocation:
-    return STRANGER if node is None else held.get(node, ())
+def _allocation(node: str | None, held: Mapping[str, tuple[NodeAllocation, ...]]) -> Allocation:
+    return NO_SUCH_NODE if node is None else held.get(node, ())
 
 
 def rows(answer: Completed, columns: int) -> list[list[str]] | Unknown:

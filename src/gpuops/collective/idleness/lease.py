@@ -8,7 +8,7 @@ import shlex
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
-from gpuops.collective.idleness.slurm import STRANGER, Slurm, SlurmNode, slurm_command
+from gpuops.collective.idleness.slurm import NO_SUCH_NODE, Slurm, SlurmNode, slurm_command
 from gpuops.inventory import Host
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
@@ -105,7 +105,7 @@ def _is_kept(node: SlurmNode) -> bool:
 def _closed(node: SlurmNode | None) -> str:
     """Why a node takes no jobs already: it is not ours to touch."""
     if node is None:
-        return f"cannot be leased: {STRANGER.why}"
+        return f"cannot be leased: {NO_SUCH_NODE.why}"
     closed = node.state.startswith(_CLOSED)
     return f"{node.state.rstrip('*')} in Slurm: {node.reason or 'no reason given'}" if closed else ""
 

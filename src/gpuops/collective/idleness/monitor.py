@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from gpuops.collective.idleness.proof import FIRST, STILL, Allocation, Idleness, idleness_of, still_idle
 from gpuops.collective.idleness.slurm import Slurm
 from gpuops.collective.pool import Pool
-from gpuops.collective.session import Look
+from gpuops.collective.session import Snapshot
 from gpuops.errors import NodeError
 from gpuops.facts import Facts
 from gpuops.inventory import Host
@@ -20,7 +20,7 @@ Allocations = Callable[[Sequence[Host]], Mapping[str, Allocation]]
 """Asks a scheduler who was given which node; a node that it is not asked about is absent."""
 
 
-class Watch:
+class IdleMonitor:
     """The eye on a pool. ``forced`` names nodes that are taken whatever runs there.
 
     What is our own claims nothing: ``slurm_job`` is the job in which gpuops itself runs, ``jobs`` gives those of the
@@ -56,14 +56,14 @@ class Watch:
         found = [idleness_of(told, self._profiles[n], pids.get(n, ()), given.get(n, ())) for n, told in facts.items()]
         return {idleness.node: self._unless_forced(idleness) for idleness in found}
 
-    def __call__(self, names: Collection[str]) -> Look:
+    def __call__(self, names: Collection[str]) -> Snapshot:
         """Who of ``names`` is idle no more, and what the NICs of all have counted."""
         facts = self._pool.facts((*STILL, error_counters), names)
         given, pids = self._given(facts), self._pids()
         found = [self._unless_forced(still_idle(f, pids.get(n, ()), given.get(n, ()))) for n, f in facts.items()]
         gone = {name: self._pool.left.get(name, "it is not in the pool") for name in names if name not in facts}
         busy = {idleness.node: str(idleness) for idleness in found if idleness.state != "idle"}
-        return Look({**gone, **busy}, {part: counts for told in facts.values() for part, counts in _counted(told)})
+        return Snapshot({**gone, **busy}, {part: counts for told in facts.values() for part, counts in _counted(told)})
 
     def _given(self, names: Collection[str]) -> Mapping[str, Allocation]:
         """Who was given each node, by the scheduler that is set up, else by the Slurm that runs on the node."""

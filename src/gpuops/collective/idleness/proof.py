@@ -24,14 +24,14 @@ FIRST: tuple[Probe[Any], ...] = (smi, *STILL)
 
 
 @dataclass(frozen=True)
-class Claim:
+class NodeAllocation:
     """Whom a scheduler has given a node to, in words; ``job`` is the id of a job of Slurm's."""
 
     who: str
     job: str = ""
 
 
-Allocation = tuple[Claim, ...] | Unknown
+Allocation = tuple[NodeAllocation, ...] | Unknown
 """All claims on a node; none: it is nobody's."""
 
 
@@ -49,7 +49,7 @@ class Idleness:
 
 
 @dataclass(frozen=True)
-class _Sign:
+class _BusySign:
     """Something that speaks against idleness; a ``doubt`` is what could not be seen."""
 
     who: str
@@ -66,7 +66,7 @@ def still_idle(facts: Facts, ours: Collection[int] = (), allocation: Allocation 
     return _sum(facts.node, [*_given(allocation), *_held(facts, ours)])
 
 
-def _sum(node: str, signs: Sequence[_Sign]) -> Idleness:
+def _sum(node: str, signs: Sequence[_BusySign]) -> Idleness:
     busy = list(dict.fromkeys(sign.who for sign in signs if not sign.doubt))
     told = busy or list(dict.fromkeys(sign.who for sign in signs))
     if not told:
@@ -75,47 +75,47 @@ def _sum(node: str, signs: Sequence[_Sign]) -> Idleness:
     return Idleness(node, "busy" if busy else "unproved", told[0] + more)
 
 
-def _given(allocation: Allocation) -> list[_Sign]:
+def _given(allocation: Allocation) -> list[_BusySign]:
     if isinstance(allocation, Unknown):
-        return [_Sign(allocation.why, doubt=True)]
-    return [_Sign(claim.who) for claim in allocation]
+        return [_BusySign(allocation.why, doubt=True)]
+    return [_BusySign(claim.who) for claim in allocation]
 
 
-def _held(facts: Facts, ours: Collection[int]) -> Iterator[_Sign]:
+def _held(facts: Facts, ours: Collection[int]) -> Iterator[_BusySign]:
     held, loaded = facts[occupancy], facts[driver_loaded]
     if loaded is False:
         return
     if isinstance(held, Unknown):
-        yield _Sign(held.why, doubt=True)
+        yield _BusySign(held.why, doubt=True)
         return
     for holder in held.holders:
         if holder.pid not in ours and not holder.is_daemon:
-            yield _Sign(_process(holder.pid, holder.name, holder.user))
+            yield _BusySign(_process(holder.pid, holder.name, holder.user))
     if held.hidden:
-        yield _Sign(held.hidden, doubt=True)
+        yield _BusySign(held.hidden, doubt=True)
 
 
 def _process(pid: int | None, name: str, user: str = "") -> str:
     return " ".join(filter(None, (f"pid {pid}" if pid else "a process", name))) + (f", user {user}" if user else "")
 
 
-def _cards(facts: Facts, profile: Profile, ours: Collection[int]) -> Iterator[_Sign]:
+def _cards(facts: Facts, profile: Profile, ours: Collection[int]) -> Iterator[_BusySign]:
     """What nvidia-smi says; where the kernel has no NVIDIA driver nobody can compute."""
     told, cards, loaded = facts[occupancy], facts[smi], facts[driver_loaded]
     held = Occupancy(driver_loaded=True) if isinstance(told, Unknown) else told
     if loaded is False or not held.driver_loaded:
         return
     if isinstance(cards, Unknown):
-        yield _Sign(cards.why, doubt=True)
+        yield _BusySign(cards.why, doubt=True)
         return
     if cards.error:
-        yield _Sign(cards.error.text, doubt=True)
+        yield _BusySign(cards.error.text, doubt=True)
     seen = {*ours, *(holder.pid for holder in held.holders)}
     for gpu in cards.gpus:
         for process in gpu.processes or ():
             name = _base(process.name)
             if process.pid not in seen and name not in DAEMONS:
-                yield _Sign(_process(process.pid, name))
+                yield _BusySign(_process(process.pid, name))
         yield from _memory(gpu, profile)
 
 
@@ -123,13 +123,13 @@ def _base(name: str | None) -> str:
     return (name or "").rpartition("/")[2]
 
 
-def _memory(gpu: Gpu, profile: Profile) -> Iterator[_Sign]:
+def _memory(gpu: Gpu, profile: Profile) -> Iterator[_BusySign]:
     """Memory that no process accounts for; a limit that nobody measured for this machine can only raise doubt."""
     if gpu.memory_used_mib is None or gpu.processes is None:
-        yield _Sign(f"{gpu.subject} does not tell its memory and processes", doubt=True)
+        yield _BusySign(f"{gpu.subject} does not tell its memory and processes", doubt=True)
         return
     left = gpu.memory_used_mib - sum(p.memory_mib or 0 for p in gpu.processes)
     key = "gpu.idle_memory_mib"
     if left > profile.get(key, IDLE_MEMORY_MIB):
         guessed = key not in profile.values or profile.grade((key,)) == "guess"
-        yield _Sign(f"{gpu.subject} holds {left} MiB that belong to no process", doubt=guessed)
+        yield _BusySign(f"{gpu.subject} holds {left} MiB that belong to no process", doubt=guessed)

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
-from gpuops.collective.idleness.proof import Allocation, Claim
+from gpuops.collective.idleness.proof import Allocation, NodeAllocation
 from gpuops.inventory import Host
 from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
@@ -32,7 +32,7 @@ JOBS = slurm_command(
 )
 
 
-STRANGER = Unknown("Slurm has no such node")
+NO_SUCH_NODE = Unknown("Slurm has no such node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -70,17 +70,19 @@ class Slurm:
         jobs = self._jobs()
         if isinstance(jobs, Unknown):
             return dict.fromkeys((host.name for host in hosts), jobs)
-        return {host.name: jobs.get(nodes[host.name].name, ()) if host.name in nodes else STRANGER for host in hosts}
+        return {
+            host.name: jobs.get(nodes[host.name].name, ()) if host.name in nodes else NO_SUCH_NODE for host in hosts
+        }
 
-    def _jobs(self) -> dict[str, tuple[Claim, ...]] | Unknown:
+    def _jobs(self) -> dict[str, tuple[NodeAllocation, ...]] | Unknown:
         """The jobs of each node that has any."""
         rows = _rows(self.machine.run(JOBS), 4)
         if isinstance(rows, Unknown):
             return rows
-        held: dict[str, tuple[Claim, ...]] = {}
+        held: dict[str, tuple[NodeAllocation, ...]] = {}
         for nodes, job, user, name in rows:
             for node in unfolded(nodes) if job != self._own_job else ():
-                held[node] = (*held.get(node, ()), Claim(f"Slurm job {job} {name}, user {user}", job))
+                held[node] = (*held.get(node, ()), NodeAllocation(f"Slurm job {job} {name}, user {user}", job))
         return held
 
 

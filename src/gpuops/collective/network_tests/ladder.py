@@ -11,7 +11,7 @@ from typing import Any
 
 from gpuops.collective.network_tests import perftest, rungs
 from gpuops.collective.network_tests.mesh import LOOK_SECONDS, Answers, Ask, mesh
-from gpuops.collective.network_tests.rungs import Failure
+from gpuops.collective.network_tests.rungs import NetworkFailure
 from gpuops.collective.pool import Pool
 from gpuops.facts import Facts
 from gpuops.probes.host.limits import limits
@@ -37,10 +37,10 @@ class Ladder:
     over_rdma: bool = True
     writes: bool = True
     watch: Callable[[str], None] = lambda _rung: None
-    failures: list[Failure] = field(default_factory=list)
+    failures: list[NetworkFailure] = field(default_factory=list)
     _places: Answers = field(default_factory=dict)
 
-    def climb(self) -> list[Failure]:
+    def climb(self) -> list[NetworkFailure]:
         """Try every rung. What failed; the nodes that stood in the way have left the pool."""
         with mesh(self.pool) as ask:
             for rung in (self._names, self._clocks, self._connections, self._packets):
@@ -50,12 +50,12 @@ class Ladder:
             self._climb_rdma()
         return self.failures
 
-    def _fail(self, failures: Iterable[Failure]) -> None:
+    def _fail(self, failures: Iterable[NetworkFailure]) -> None:
         found = list(failures)
         self.failures += found
         self.pool.leave(rungs.leaving(found, list(self.pool.hosts)))
 
-    def _names(self, ask: Ask) -> Iterable[Failure]:
+    def _names(self, ask: Ask) -> Iterable[NetworkFailure]:
         names = {name: host.address for name, host in self.pool.hosts.items() if not _is_literal(host.address)}
         if not names:
             return ()
@@ -65,7 +65,7 @@ class Ladder:
         owners = {address: node for node, address in names.items()}
         return rungs.names({node: answer["names"] for node, answer in told.items()}, owners)
 
-    def _clocks(self, ask: Ask) -> Iterable[Failure]:
+    def _clocks(self, ask: Ask) -> Iterable[NetworkFailure]:
         """Nodes tell the time when they begin to listen."""
         began = time.monotonic()
         listen = {"do": "listen", "interface": self.interface}
@@ -73,7 +73,9 @@ class Ladder:
         told = ask({n: {**listen, "token": tokens[n], "address": h.address} for n, h in self.pool.hosts.items()})
         doubt = time.monotonic() - began
         deaf = [name for name, answer in told.items() if "error" in answer]
-        self._fail(Failure("tcp", (name,), told[name]["error"], "name its interface: --interface IF") for name in deaf)
+        self._fail(
+            NetworkFailure("tcp", (name,), told[name]["error"], "name its interface: --interface IF") for name in deaf
+        )
         self._places = {name: {**told[name], "token": tokens[name]} for name in told if name not in deaf}
         return rungs.clocks({name: place["unix_seconds"] for name, place in self._places.items()}, doubt)
 
@@ -81,14 +83,14 @@ class Ladder:
         places = {peer: self._places[peer] for peer in peers}
         return {peer: [place["address"], place[port], place["token"]] for peer, place in places.items()}
 
-    def _connections(self, ask: Ask) -> Iterable[Failure]:
+    def _connections(self, ask: Ask) -> Iterable[NetworkFailure]:
         around = rungs.partners(list(self.pool.hosts))
         to = {node: self._to(around[node], "port") for node in self.pool.hosts}
         told = ask({node: {"do": "connect", "to": to[node], "seconds": LOOK_SECONDS} for node in to})
         tried = [(node, peer) for node in told for peer in around[node] if peer in told]
         return rungs.connections({(n, p): told[n]["failed"][p] for n, p in tried if p in told[n]["failed"]}, tried)
 
-    def _packets(self, ask: Ask) -> Iterable[Failure]:
+    def _packets(self, ask: Ask) -> Iterable[NetworkFailure]:
         around = {node: peers[:2] for node, peers in rungs.partners(list(self.pool.hosts)).items()}
         told = ask({n: {"do": "packets", "to": self._to(around[n], "datagrams")} for n in self.pool.hosts})
         return rungs.packets({(n, p): a for n, answer in told.items() for p, a in answer["packets"].items()})

@@ -29,7 +29,7 @@ PAIRS_UP_TO = 256
 
 
 @dataclass(frozen=True)
-class Failure:
+class NetworkFailure:
     """What one node, or one pair of nodes, failed at: why, and what to do.
 
     ``leaves`` is False where it is slow only: the all-reduce shows with whom, and a pair that is slow once is nobody's.
@@ -49,7 +49,7 @@ def partners(nodes: Sequence[str], up_to: int = PAIRS_UP_TO) -> dict[str, tuple[
     return {node: tuple(nodes[(place + step) % count] for step in steps) for place, node in enumerate(nodes)}
 
 
-def leaving(failures: Iterable[Failure], nodes: Sequence[str]) -> dict[str, str]:
+def leaving(failures: Iterable[NetworkFailure], nodes: Sequence[str]) -> dict[str, str]:
     """The fewest nodes that must go so that no failure is left, each with its reason.
 
     Of a pair the one goes that is in more of them; of equals the later in the order of ``nodes``.
@@ -66,7 +66,7 @@ def leaving(failures: Iterable[Failure], nodes: Sequence[str]) -> dict[str, str]
     return gone
 
 
-def names(told: Mapping[str, Mapping[str, Any]], owners: Mapping[str, str]) -> Iterator[Failure]:
+def names(told: Mapping[str, Mapping[str, Any]], owners: Mapping[str, str]) -> Iterator[NetworkFailure]:
     """Every node finds the same address under a name. ``told``: by node what it found; ``owners``: whose a name is."""
     do = "put the same names into DNS, or into /etc/hosts of every node"
     found = {
@@ -81,7 +81,7 @@ def names(told: Mapping[str, Mapping[str, Any]], owners: Mapping[str, str]) -> I
         usual = usual_of(here.values())
         for node, place in here.items():
             if place != usual:
-                yield Failure("names", (node,), f"{owner} is {place} here and {usual} elsewhere", do)
+                yield NetworkFailure("names", (node,), f"{owner} is {place} here and {usual} elsewhere", do)
 
 
 def _address(answer: Mapping[str, Any], *, itself: bool) -> tuple[str, str]:
@@ -94,30 +94,30 @@ def _address(answer: Mapping[str, Any], *, itself: bool) -> tuple[str, str]:
     return "", f"it resolves to {addresses[0]}, the machine itself"
 
 
-def clocks(unix_seconds: Mapping[str, float], doubt_seconds: float) -> Iterator[Failure]:
+def clocks(unix_seconds: Mapping[str, float], doubt_seconds: float) -> Iterator[NetworkFailure]:
     """Clocks agree; ``doubt_seconds``: how far apart the answers may have been given."""
     middle = statistics.median(unix_seconds.values()) if unix_seconds else 0.0
     for node, seconds in unix_seconds.items():
         off = seconds - middle
         if abs(off) > CLOCK_SECONDS + doubt_seconds:
             why = f"its clock is {abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} the others'"
-            yield Failure("clocks", (node,), why, "chronyc makestep; then find why nothing keeps it")
+            yield NetworkFailure("clocks", (node,), why, "chronyc makestep; then find why nothing keeps it")
 
 
-def connections(blocked: Mapping[tuple[str, str], str], tried: Collection[tuple[str, str]]) -> Iterator[Failure]:
+def connections(blocked: Mapping[tuple[str, str], str], tried: Collection[tuple[str, str]]) -> Iterator[NetworkFailure]:
     """Every node reaches every other by TCP; pairs are (who tried, whom)."""
     do = "open TCP between the nodes, ephemeral ports included: NCCL listens on any; look at nft list ruleset"
     yield from _blame("tcp", blocked, tried, "connect to", do)
 
 
-def packets(told: Mapping[tuple[str, str], Mapping[str, Any]]) -> Iterator[Failure]:
+def packets(told: Mapping[tuple[str, str], Mapping[str, Any]]) -> Iterator[NetworkFailure]:
     """All have the same MTU, and packets as large as that arrive; pairs are (who sent, to whom)."""
     known = {pair: answer for pair, answer in told.items() if answer.get("small")}  # else datagrams do not pass at all
     mtus = {node: int(answer["mtu"]) for (node, _), answer in known.items()}
     usual = usual_of(mtus.values())
     for node, mtu in mtus.items():
         if mtu != usual:
-            yield Failure(
+            yield NetworkFailure(
                 "mtu", (node,), f"its MTU is {mtu}, and {usual} on the others", f"ip link set DEV mtu {usual}"
             )
     blocked = {
@@ -132,7 +132,7 @@ def packets(told: Mapping[tuple[str, str], Mapping[str, Any]]) -> Iterator[Failu
 
 def _blame(
     rung: str, blocked: Mapping[tuple[str, str], str], tried: Collection[tuple[str, str]], verb: str, do: str
-) -> Iterator[Failure]:
+) -> Iterator[NetworkFailure]:
     """A node that fails with more than half of those that tried it, or that it tried, is named alone; else the pair.
 
     Source of the half: ROCm/cvs, rdma_connectivity.py (prune_failure_threshold 0.5).
@@ -144,11 +144,11 @@ def _blame(
             break
         why = next(why for pair, why in open_pairs.items() if pair[side] == node)
         what = f"{failed} of {of} nodes cannot {verb} it" if side else f"it cannot {verb} {failed} of {of} nodes"
-        yield Failure(rung, (node,), f"{what}: {why}", do)
+        yield NetworkFailure(rung, (node,), f"{what}: {why}", do)
         open_pairs = {pair: why for pair, why in open_pairs.items() if node not in pair}
         left = {pair for pair in left if node not in pair}
     for a, b in {frozenset(pair): pair for pair in reversed(open_pairs)}.values():
-        yield Failure(rung, (a, b), f"{a} cannot {verb} {b}: {open_pairs[a, b]}", do)
+        yield NetworkFailure(rung, (a, b), f"{a} cannot {verb} {b}: {open_pairs[a, b]}", do)
 
 
 def _worst(blocked: Collection[tuple[str, str]], tried: Collection[tuple[str, str]]) -> tuple[str, int, int, int]:
@@ -164,17 +164,17 @@ def usual_of(values: Iterable[T]) -> T | None:
     return next((value for value, _ in Counter(values).most_common(1)), None)
 
 
-def memory(facts: Mapping[str, Facts]) -> Iterator[Failure]:
+def memory(facts: Mapping[str, Facts]) -> Iterator[NetworkFailure]:
     """A session like the one that starts a job may lock memory for RDMA; asked of nodes that have RDMA."""
     do = "memlock unlimited in /etc/security/limits.d, and LimitMEMLOCK=infinity for sshd and slurmd; then log in anew"
     for node, told in facts.items():
         known = told[limits]
         lock = None if isinstance(known, Unknown) else known.get("Max locked memory")
         if lock is not None and lock.soft is not None and lock.soft < MEMLOCK_BYTES:
-            yield Failure("memlock", (node,), f"a session may lock {lock.soft >> 10} KiB of memory only", do)
+            yield NetworkFailure("memlock", (node,), f"a session may lock {lock.soft >> 10} KiB of memory only", do)
 
 
-def rdma(hosts: Mapping[str, Host], facts: Mapping[str, Facts]) -> Iterator[Failure]:
+def rdma(hosts: Mapping[str, Host], facts: Mapping[str, Facts]) -> Iterator[NetworkFailure]:
     """The rails of all nodes are up and alike: the declared ones, else those that most nodes have up."""
     ports = {node: _ports(told) for node, told in facts.items()}
     up = Counter(device for found in ports.values() for device, port in found.items() if port.state == "Active")
@@ -185,7 +185,9 @@ def rdma(hosts: Mapping[str, Host], facts: Mapping[str, Facts]) -> Iterator[Fail
         for device in sorted(set(hosts[node].fabric) or common):
             why = _port_trouble(found.get(device), layers.get(device) or "", table)
             if why:
-                yield Failure("rdma", (node,), f"{device} {why}", "look at ibstat and show_gids there, and beside it")
+                yield NetworkFailure(
+                    "rdma", (node,), f"{device} {why}", "look at ibstat and show_gids there, and beside it"
+                )
 
 
 def _ports(facts: Facts) -> dict[str, IbPort]:
@@ -209,7 +211,7 @@ def _port_trouble(port: IbPort | None, layer: str, table: tuple[Gid, ...] | Unkn
 
 def rails(
     gbps: Mapping[tuple[str, str, str], float | None], line_gbps: Mapping[tuple[str, str], float]
-) -> Iterator[Failure]:
+) -> Iterator[NetworkFailure]:
     """Each HCA writes at its line rate. ``gbps`` by (node, node, device), None: it failed; lines by (node, device)."""
     low: dict[tuple[str, str, str], str] = {}
     for (a, b, device), found in gbps.items():
@@ -224,7 +226,7 @@ def rails(
         with_ = [b if a == node else a for a, b, d in low if d == device and node in (a, b)]
         why = next(why for (a, b, d), why in low.items() if d == device and node in (a, b))
         fails = why == _FAILS
-        yield Failure("ib_write_bw", (node,), f"{device} {why} with {' and '.join(with_)}", do, leaves=fails)
+        yield NetworkFailure("ib_write_bw", (node,), f"{device} {why} with {' and '.join(with_)}", do, leaves=fails)
     for (a, b, device), why in low.items():
         if not {(a, device), (b, device)} & alone:
-            yield Failure("ib_write_bw", (a, b), f"{device} {why}", do, leaves=why == _FAILS)
+            yield NetworkFailure("ib_write_bw", (a, b), f"{device} {why}", do, leaves=why == _FAILS)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuops.collective.network_tests.rungs import MEMLOCK_BYTES, usual_of
-from gpuops.collective.preflight.job_environment import Survey
+from gpuops.collective.preflight.job_environment import JobEnvironment
 from gpuops.collective.preflight.launch_command import LaunchCommand
 from gpuops.probes.network.gids import Gid
 from gpuops.probes.network.ib import IbPort
@@ -23,7 +23,7 @@ class Cause:
 
 
 @dataclass(frozen=True)
-class Chosen:
+class NameFilter:
     """How NCCL reads a list of names: ``^`` leaves out, ``=`` means the whole name, else its beginning.
 
     Source: NCCL's documentation of NCCL_SOCKET_IFNAME and NCCL_IB_HCA.
@@ -39,11 +39,11 @@ class Chosen:
         return fits != self.out
 
 
-def chosen(text: str) -> Chosen:
+def chosen(text: str) -> NameFilter:
     """The list in a variable of NCCL; ports (``mlx5_0:1``) are left away."""
     plain = text.lstrip("^=")
     marks = text[: len(text) - len(plain)]
-    return Chosen(tuple(name.partition(":")[0] for name in plain.split(",") if name), "^" in marks, "=" in marks)
+    return NameFilter(tuple(name.partition(":")[0] for name in plain.split(",") if name), "^" in marks, "=" in marks)
 
 
 def hosts(command: LaunchCommand, known: Collection[str], count: int) -> Iterator[Cause]:
@@ -59,7 +59,7 @@ def hosts(command: LaunchCommand, known: Collection[str], count: int) -> Iterato
         yield Cause("hosts", (), why, f"{option}={count}")
 
 
-def environment(command: LaunchCommand, surveys: Mapping[str, Survey]) -> Iterator[Cause]:
+def environment(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -> Iterator[Cause]:
     """The program is on every node, and what it runs with is the same everywhere."""
     lacking = [node for node, found in surveys.items() if not found.program]
     if lacking:
@@ -85,7 +85,7 @@ def _odd_versions(what: str, versions: Mapping[str, str], pip: str) -> Iterator[
         yield Cause("environment", tuple(nodes), f"{label} is {version} here and {usual} on the others", change)
 
 
-def memory(surveys: Mapping[str, Survey], with_rdma: Collection[str]) -> Iterator[Cause]:
+def memory(surveys: Mapping[str, JobEnvironment], with_rdma: Collection[str]) -> Iterator[Cause]:
     """Where the job is to use RDMA, its own sessions may lock memory."""
     short = {
         node: found.memlock_bytes

@@ -6,7 +6,7 @@ from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from gpuops.collective.idleness.monitor import Watch
+from gpuops.collective.idleness.monitor import IdleMonitor
 from gpuops.collective.idleness.slurm import Slurm
 from gpuops.collective.network_tests.ladder import Ladder
 from gpuops.collective.network_tests.mesh import mesh
@@ -14,11 +14,11 @@ from gpuops.collective.pool import Pool
 from gpuops.collective.preflight import causes
 from gpuops.collective.preflight import job_environment as survey
 from gpuops.collective.preflight.causes import Cause
-from gpuops.collective.preflight.job_environment import Survey, parse_survey
+from gpuops.collective.preflight.job_environment import JobEnvironment, parse_survey
 from gpuops.collective.preflight.launch_command import LaunchCommand
-from gpuops.collective.preflight.rendezvous import Meeting
+from gpuops.collective.preflight.rendezvous import Rendezvous
 from gpuops.facts import Facts
-from gpuops.isolation.rounds import Figure
+from gpuops.isolation.rounds import GroupResult
 from gpuops.probes.network.gids import Gid, gids
 from gpuops.probes.network.ib import IbPort, ib_ports
 from gpuops.probing import Probe, Unknown
@@ -28,7 +28,7 @@ _READ: tuple[Probe[Any], ...] = (ib_ports, gids)
 
 
 @dataclass(frozen=True)
-class Step:
+class PreflightStep:
     """One thing that was tried, how it went, and what was found in a few words."""
 
     name: str
@@ -37,17 +37,17 @@ class Step:
 
 
 @dataclass
-class Report:
+class Diagnosis:
     """All that was tried, in order, and the causes that were found, the first to mend first."""
 
-    steps: list[Step] = field(default_factory=list)
+    steps: list[PreflightStep] = field(default_factory=list)
     causes: list[Cause] = field(default_factory=list)
 
     def add(self, name: str, found: Iterable[Cause], said: str = "") -> None:
         """One more step, which failed where it found a cause."""
         new = _merged(found)
         self.causes += new
-        self.steps.append(Step(name, "fail", new[0].why) if new else Step(name, "ok", said))
+        self.steps.append(PreflightStep(name, "fail", new[0].why) if new else PreflightStep(name, "ok", said))
 
     @property
     def exit_code(self) -> int:
@@ -58,7 +58,7 @@ class Report:
 
     def skip(self, name: str, why: str) -> None:
         """A step that was not tried."""
-        self.steps.append(Step(name, "skipped", why))
+        self.steps.append(PreflightStep(name, "skipped", why))
 
 
 @dataclass
@@ -71,13 +71,13 @@ class Preflight:
 
     command: LaunchCommand
     pool: Pool
-    watch: Watch
-    measure: Callable[[Pool], tuple[Figure, str]]
+    watch: IdleMonitor
+    measure: Callable[[Pool], tuple[GroupResult, str]]
     slurm: Slurm | None = None
     tell: Callable[[str], None] = lambda _step: None
-    report: Report = field(default_factory=Report)
+    report: Diagnosis = field(default_factory=Diagnosis)
 
-    def run(self) -> Report:
+    def run(self) -> Diagnosis:
         """Try everything; what can still be tried after a failure is."""
         self.tell("environment")
         surveys = self._surveys()
@@ -96,13 +96,13 @@ class Preflight:
         self._all_reduce()
         return self.report
 
-    def _surveys(self) -> dict[str, Survey]:
+    def _surveys(self) -> dict[str, JobEnvironment]:
         """What the job would find on each node, in its own way; a node that cannot be looked at leaves."""
         told = self._by_srun(self.slurm) if self.slurm else self._by_ssh()
         found = {name: parse_survey(text) for name, text in told.items()}
         self.pool.leave({name: survey.why for name, survey in found.items() if isinstance(survey, Unknown)})
         self.report.add("reach", self._gone(), f"{len(self.pool.hosts)} nodes by {'srun' if self.slurm else 'ssh'}")
-        return {name: survey for name, survey in found.items() if isinstance(survey, Survey)}
+        return {name: survey for name, survey in found.items() if isinstance(survey, JobEnvironment)}
 
     def _gone(self) -> list[Cause]:
         """The nodes that left and that no cause names yet."""
@@ -130,7 +130,7 @@ class Preflight:
     def _meet(self, settings: Mapping[str, Mapping[str, str]]) -> None:
         self.tell("interfaces and the place to meet")
         with mesh(self.pool) as ask:
-            meeting = Meeting(self.pool, self.command, ask)
+            meeting = Rendezvous(self.pool, self.command, ask)
             self.report.add("interface", meeting.interfaces(settings))
             where = f"{self.command.master}:{self.command.port}" if self.command.master else ""
             self.report.add("meeting", meeting.place(), where)
@@ -190,8 +190,8 @@ def _table(facts: Facts) -> tuple[Gid, ...]:
     return () if isinstance(told, Unknown) else told
 
 
-def _versions(surveys: Mapping[str, Survey]) -> str:
+def _versions(surveys: Mapping[str, JobEnvironment]) -> str:
     """What all nodes have alike."""
-    one = next(iter(surveys.values()), Survey())
+    one = next(iter(surveys.values()), JobEnvironment())
     told = (("", one.program), ("Python", one.python), ("torch", one.torch), ("NCCL", one.nccl))
     return ", ".join(f"{label} {version}".strip() for label, version in told if version)

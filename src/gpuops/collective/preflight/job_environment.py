@@ -35,7 +35,7 @@ echo end
 
 
 @dataclass(frozen=True)
-class Survey:
+class JobEnvironment:
     """What was found. An empty text: there is none. ``memlock_bytes`` None: without limit.
 
     ``environment`` are the NCCL variables that a session has by itself, those of nccl.conf among them.
@@ -72,7 +72,7 @@ def by_node(answer: Completed) -> dict[str, str]:
     return {node: "\n".join([*lines, ""]) for node, lines in found.items()}
 
 
-def parse_survey(text: str) -> Survey | Unknown:
+def parse_survey(text: str) -> JobEnvironment | Unknown:
     """What `by_ssh`'s script printed on one node."""
     lines = [line.partition(" ") for line in text.splitlines()]
     if not lines or lines[-1][0] != "end":
@@ -83,7 +83,7 @@ def parse_survey(text: str) -> Survey | Unknown:
     if lock != "unlimited" and not lock.isdecimal():
         return Unknown(f"the survey tells no limit of locked memory: {text[:80]!r}")
     troubles = [value for name, _, value in lines if name == "trouble" and value.strip()]
-    return Survey(
+    return JobEnvironment(
         program=said.get("program", ""),
         python=said.get("python", ""),
         torch=said.get("torch", ""),

@@ -17,7 +17,7 @@ _SSH = ("--mca", "plm_rsh_args", "-o BatchMode=yes -o ConnectTimeout=10")
 
 
 @dataclass(frozen=True)
-class Part:
+class AppContext:
     """What one node does: how many processes of ``program`` it starts, and the settings that each of them finds."""
 
     address: str
@@ -32,7 +32,7 @@ class Part:
         return ("env", *settings, *self.program)
 
 
-def by_mpirun(mpirun: str, parts: Sequence[Part], seconds: float) -> tuple[str, ...]:
+def by_mpirun(mpirun: str, parts: Sequence[AppContext], seconds: float) -> tuple[str, ...]:
     """Open MPI, with ranks in the order of ``parts``; it ends them all after ``seconds``.
 
     Neighbours that run the same are one application context, so that a large group is no longer than its addresses.
@@ -46,7 +46,7 @@ def by_mpirun(mpirun: str, parts: Sequence[Part], seconds: float) -> tuple[str, 
     return tuple(words)
 
 
-def by_srun(srun: str, parts: Sequence[Part], allocation: str) -> tuple[str, ...]:
+def by_srun(srun: str, parts: Sequence[AppContext], allocation: str) -> tuple[str, ...]:
     """A step of the job ``allocation``, beside its other steps; `LookupError` where the nodes differ in anything.
 
     Slurm gives every node of a step the same words, and orders its ranks by its own order of nodes.

@@ -16,7 +16,7 @@ from gpuops.collective.preflight.launch_command import LaunchCommand
 _PORTS_TRIED = 20
 
 
-class Meeting:
+class Rendezvous:
     """The nodes of ``pool``, asked by ``ask`` (`mesh`), first of all for their interfaces."""
 
     def __init__(self, pool: Pool, command: LaunchCommand, ask: Ask) -> None:

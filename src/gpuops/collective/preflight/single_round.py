@@ -10,20 +10,20 @@ from gpuops.collective.engines.nccl_tests.engine import NcclTestsEngine
 from gpuops.collective.engines.tcp import TcpEngine
 from gpuops.collective.fabrics import NEEDS, fabric_of
 from gpuops.collective.pool import Pool
-from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 
 _LOAD = Load(size_bytes=1 << 28, iterations=5, warmups=2)
 """Enough to see that it runs; nobody is judged by it."""
 
 
-def all_reduce(pool: Pool, environment: Mapping[str, str], tell: Callable[[str], None]) -> tuple[Figure, str]:
+def all_reduce(pool: Pool, environment: Mapping[str, str], tell: Callable[[str], None]) -> tuple[GroupResult, str]:
     """The figure, and the engine's name; ``environment`` is what a job sets for NCCL. ``tell`` hears of refusals."""
     nodes = tuple(pool.hosts)
     for engine in _engines(pool, environment):
         try:
             refused = engine.open()
             if not refused or engine.name == "tcp":
-                planned = Round("group" if len(nodes) > 1 else "node", (Group(nodes),), "all nodes of the job")
+                planned = Round("group" if len(nodes) > 1 else "node", (RankGroup(nodes),), "all nodes of the job")
                 return engine.measure(planned)[0], engine.name
         finally:
             engine.close()

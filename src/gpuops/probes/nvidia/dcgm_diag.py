@@ -26,7 +26,7 @@ class DiagResult:
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class DcgmDiagnosis:
     """All results in the order of the tests; ``installed`` is False where the node has no dcgmi."""
 
     results: tuple[DiagResult, ...] = ()
@@ -34,13 +34,13 @@ class Diagnosis:
     installed: bool = True
 
 
-def parse_diagnosis(answer: Completed) -> Diagnosis | Unknown:
+def parse_diagnosis(answer: Completed) -> DcgmDiagnosis | Unknown:
     """The JSON of DCGM 3 and 4. A failed test makes dcgmi end with 226 or 205, which is an answer like 0.
 
     Source: NVIDIA DCGM 4, dcgmi/main_dcgmi.cpp (exit codes), common/DiagnosticResponse (JSON).
     """
     if answer.missing:
-        return Diagnosis(installed=False)
+        return DcgmDiagnosis(installed=False)
     start = answer.out.find("{")
     if start < 0 or answer.truncated:
         return Unknown(f"dcgmi diag ended with {answer.exit} and said: {answer.last_words() or 'nothing'}")
@@ -54,7 +54,7 @@ def parse_diagnosis(answer: Completed) -> Diagnosis | Unknown:
     strange = next((result.status for result in results if result.status not in _STATUSES), "")
     if strange:
         return Unknown(f"dcgmi knows a status that we do not: {strange!r:.40}")
-    return Diagnosis(results, str(told.get("metadata", root).get("version", "")))
+    return DcgmDiagnosis(results, str(told.get("metadata", root).get("version", "")))
 
 
 def _results(test: dict[str, Any]) -> Iterator[DiagResult]:
@@ -72,7 +72,7 @@ def _warnings(told: Any) -> Iterator[str]:
         yield str(warning["warning"] if isinstance(warning, dict) else warning)
 
 
-dcgm_diag: Probe[Diagnosis] = Probe(
+dcgm_diag: Probe[DcgmDiagnosis] = Probe(
     "dcgm_diag",
     Command(("dcgmi", "diag", "-r", "3", "-j"), timeout_seconds=3600, lane="nvidia"),
     parse_diagnosis,

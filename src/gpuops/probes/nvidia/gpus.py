@@ -8,7 +8,7 @@ from gpuops.probes.nvidia.nvidia_smi import Gpu, parse_smi, smi
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Completed
 
-__all__ = ["Gpu", "gpus", "roster"]
+__all__ = ["Gpu", "all_gpus", "gpus"]
 
 
 def parse_gpus(answer: Completed) -> tuple[Gpu, ...] | Unknown:
@@ -23,7 +23,7 @@ gpus: Probe[tuple[Gpu, ...]] = Probe("gpus", smi.question, parse_gpus, accepts=N
 """Every GPU that nvidia-smi lists, never none: a check that looks at each has looked at something."""
 
 
-def roster(answering: Iterable[Gpu], addresses: Iterable[str]) -> dict[str, Gpu]:
+def all_gpus(answering: Iterable[Gpu], addresses: Iterable[str]) -> dict[str, Gpu]:
     """Every GPU of a node by PCI address: as nvidia-smi lists it, else bare.
 
     A bare GPU is numbered by its place on the bus, because that is the order in which nvidia-smi numbers them.

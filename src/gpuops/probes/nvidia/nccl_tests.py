@@ -28,7 +28,7 @@ _NUMBER = re.compile(r"-?\d{1,20}(?:\.\d{1,20})?(?:[eE][-+]?\d{1,3})?", re.ASCII
 
 
 @dataclass(frozen=True, slots=True)
-class Rank:
+class PrintedRank:
     """One rank: its host and GPU as nccl-tests lists them; ``bus`` is at least the bus number of the PCI address."""
 
     rank: int
@@ -70,7 +70,7 @@ class Table:
 
     columns: tuple[str, ...] = ()
     cells: tuple[tuple[str, ...], ...] = ()
-    ranks: tuple[Rank, ...] = ()
+    ranks: tuple[PrintedRank, ...] = ()
     out_of_bounds: tuple[int, str] | None = None
     average: str | None = None
 
@@ -88,11 +88,11 @@ class Table:
 
 
 @dataclass(frozen=True)
-class Run:
+class NcclTestsRun:
     """One run of a test; not ``complete`` where its last lines are missing (cut, killed, or it hung)."""
 
     rows: tuple[Row, ...]
-    ranks: tuple[Rank, ...]
+    ranks: tuple[PrintedRank, ...]
     counts_wrong: bool
     out_of_bounds: int | None
     average_gb_per_s: float | None
@@ -110,7 +110,7 @@ class Run:
         return bool(self.out_of_bounds) or (self.counts_wrong and any(checks))
 
 
-def parse_nccl_tests(text: str) -> tuple[Run, ...] | Unknown:
+def parse_nccl_tests(text: str) -> tuple[NcclTestsRun, ...] | Unknown:
     """The runs of a log, each with at least a row; `Unknown` where there is none."""
     runs = tuple(_run(table) for table in read_tables(text) if table.cells)
     return runs or Unknown("no row of nccl-tests in it")
@@ -134,7 +134,7 @@ class _Draft:
     def __init__(self) -> None:
         self.columns: tuple[str, ...] = ()
         self.cells: list[tuple[str, ...]] = []
-        self.ranks: list[Rank] = []
+        self.ranks: list[PrintedRank] = []
         self.out_of_bounds: tuple[int, str] | None = None
         self.average: str | None = None
 
@@ -151,7 +151,7 @@ class _Draft:
             return
         self.columns = self.columns or _columns(line)
         if rank := _RANK.match(line):
-            self.ranks.append(Rank(int(rank[1]), rank[2], int(rank[3]), rank[4], rank[5]))
+            self.ranks.append(PrintedRank(int(rank[1]), rank[2], int(rank[3]), rank[4], rank[5]))
         elif bounds := _BOUNDS.match(line):
             self.out_of_bounds = int(bounds[1]), bounds[2]
         elif average := _AVERAGE.match(line):
@@ -181,13 +181,13 @@ def _finite(text: str | None) -> float | None:
     return value if math.isfinite(value) else None
 
 
-def _run(table: Table) -> Run:
+def _run(table: Table) -> NcclTestsRun:
     average = _finite(table.average)
     bounds = table.out_of_bounds
     wrong = None if bounds is None else bounds[0] or int(bounds[1] != "OK")
     rows = tuple(_row(table, cells) for cells in table.cells)
     complete = average is not None and bounds is not None
-    return Run(rows, table.ranks, table.check_column == "#wrong", wrong, average, complete)
+    return NcclTestsRun(rows, table.ranks, table.check_column == "#wrong", wrong, average, complete)
 
 
 def _row(table: Table, cells: tuple[str, ...]) -> Row:

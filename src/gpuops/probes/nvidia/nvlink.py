@@ -15,7 +15,7 @@ _NO_LINK = re.compile(r"(?i).*(?:all links are inactive|not have or support nvli
 
 
 @dataclass(frozen=True, slots=True)
-class Link:
+class NvLink:
     """One NVLink; ``gb_per_s`` in one direction, None where the link is inactive."""
 
     index: int
@@ -29,14 +29,14 @@ class GpuLinks:
     index: int
     name: str
     uuid: str
-    links: tuple[Link, ...] = ()
+    links: tuple[NvLink, ...] = ()
     message: str = ""
 
 
 def parse_nvlink(text: str) -> tuple[GpuLinks, ...] | Unknown:
     """The text of ``nvidia-smi nvlink -s``; other answers (counters, errors), cut or empty ones are `Unknown`."""
     gpus: dict[int, GpuLinks] = {}
-    links: dict[int, dict[int, Link]] = {}
+    links: dict[int, dict[int, NvLink]] = {}
     last = -1
     for line in filter(str.strip, text.splitlines()):
         if (link := _LINK.fullmatch(line.rstrip())) and gpus and int(link[1]) not in links[last]:
@@ -53,8 +53,8 @@ def parse_nvlink(text: str) -> tuple[GpuLinks, ...] | Unknown:
 
 
 @lru_cache(maxsize=256)  # a node has hundreds of links that are alike
-def _link(index: int, gb_per_s: str | None) -> Link:
-    return Link(index, float(gb_per_s) if gb_per_s else None)
+def _link(index: int, gb_per_s: str | None) -> NvLink:
+    return NvLink(index, float(gb_per_s) if gb_per_s else None)
 
 
 nvlink: Probe[tuple[GpuLinks, ...]] = Probe(

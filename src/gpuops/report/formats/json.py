@@ -10,7 +10,7 @@ from typing import Any
 
 from gpuops.judging import Verdict
 from gpuops.report.model import Entry, HostReport, Report, Run, entries
-from gpuops.secret import blot
+from gpuops.secret import redact
 
 SCHEMA = "gpuops.report/1"
 """Within one number, fields may be added; none changes its meaning or goes away."""
@@ -38,9 +38,9 @@ def _run(run: Run) -> dict[str, Any]:
         "version": run.version,
         "started_at": run.started_at.astimezone(dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
         "seconds": round(run.seconds, 3),
-        "inventory": blot(run.inventory),
+        "inventory": redact(run.inventory),
         "level": run.level,
-        "command": blot(run.command),
+        "command": redact(run.command),
     }
 
 
@@ -48,11 +48,11 @@ def _host(host: HostReport) -> dict[str, Any]:
     return {
         "status": host.status,
         "profile": host.profile or None,
-        "error": None if host.error is None else blot(host.error),
-        "skipped_why": None if host.skipped_why is None else blot(host.skipped_why),
+        "error": None if host.error is None else redact(host.error),
+        "skipped_why": None if host.skipped_why is None else redact(host.skipped_why),
         "findings": [_finding(entry) for entry in entries(host.verdicts)],
         "unknown": [_unknown(host, verdict) for verdict in host.unknown],
-        "skipped": [{"check": v.check, "why": blot(v.why)} for v in host.verdicts if v.status == "skipped"],
+        "skipped": [{"check": v.check, "why": redact(v.why)} for v in host.verdicts if v.status == "skipped"],
         "passed": [v.check for v in host.verdicts if v.status == "pass"],
     }
 
@@ -60,7 +60,7 @@ def _host(host: HostReport) -> dict[str, Any]:
 def _unknown(host: HostReport, verdict: Verdict) -> dict[str, Any]:
     return {
         "check": verdict.check,
-        "why": blot(verdict.why),
+        "why": redact(verdict.why),
         "required": verdict.check in host.required,
         "needs_root": verdict.needs_root,
     }
@@ -73,16 +73,16 @@ def _finding(entry: Entry) -> dict[str, Any]:
         "code": finding.code,
         "scope": entry.scope,
         "host": entry.host or None,
-        "subject": blot(finding.subject),
-        "label": blot(finding.label),
+        "subject": redact(finding.subject),
+        "label": redact(finding.label),
         "status": entry.status,
         "severity": finding.severity or "fail",
-        "message": blot(finding.message),
+        "message": redact(finding.message),
         "measured": _plain(finding.found),
         "expected": _plain(finding.expected),
         "unit": finding.unit,
-        "fix": blot(finding.fix),
-        "effects": [blot(effect) for effect in finding.effects],
+        "fix": redact(finding.fix),
+        "effects": [redact(effect) for effect in finding.effects],
     }
 
 
@@ -91,9 +91,9 @@ def _plain(value: object) -> Any:
     if value is None or isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
         return value
     if isinstance(value, Mapping):
-        return {blot(str(key)): _plain(item) for key, item in value.items()}
+        return {redact(str(key)): _plain(item) for key, item in value.items()}
     if isinstance(value, (list, tuple)):
         return [_plain(item) for item in value]
     if isinstance(value, (set, frozenset)):
         return sorted((_plain(item) for item in value), key=str)
-    return blot(str(value))
+    return redact(str(value))

@@ -1,14 +1,14 @@
 import pytest
 
 from gpuops.collective.engines import Load
-from gpuops.collective.engines.nccl.library import Card, Library, Survey
-from gpuops.collective.engines.nccl.round_runner import Course, Deadlines, Setting
+from gpuops.collective.engines.nccl.library import CudaDevice, NcclLibrary, Survey
+from gpuops.collective.engines.nccl.round_runner import Deadlines, RoundConfig, RoundRunner
 from gpuops.collective.engines.nccl.slots import seats
 from gpuops.errors import LostError
-from gpuops.isolation.fabric import Fabric, Nic, Node
-from gpuops.isolation.rounds import Group
+from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
+from gpuops.isolation.rounds import RankGroup
 
-PAIR, OTHER = Group(("a", "b"), rail=0), Group(("c", "d"), rail=0)
+PAIR, OTHER = RankGroup(("a", "b"), rail=0), RankGroup(("c", "d"), rail=0)
 ANSWERS = {"staff": {"free_bytes": 80 << 30}, "id": {"id": "00" * 128}, "join": {}}
 
 
@@ -46,12 +46,12 @@ class Keepers:
 @pytest.fixture
 def run():
     def go(keepers, *groups, load=None, deadlines=None):
-        fabric = Fabric({name: Node(name, (0,), (Nic("mlx5_0", 0, 50.0),)) for name in "abcd"})
-        surveys = dict.fromkeys("abcd", Survey(cards=(Card("H100", "", 0, rdma=True),), rdma_devices=("mlx5_0",)))
-        libraries = dict.fromkeys("abcd", Library("/x", (2, 21, 5), (12, 4)))
-        setting = Setting(load or Load(), deadlines or Deadlines(), {"NCCL_DEBUG": "INFO"}, libraries, surveys)
+        fabric = Fabric({name: FabricNode(name, (0,), (FabricNic("mlx5_0", 0, 50.0),)) for name in "abcd"})
+        surveys = dict.fromkeys("abcd", Survey(cards=(CudaDevice("H100", "", 0, rdma=True),), rdma_devices=("mlx5_0",)))
+        libraries = dict.fromkeys("abcd", NcclLibrary("/x", (2, 21, 5), (12, 4)))
+        setting = RoundConfig(load or Load(), deadlines or Deadlines(), {"NCCL_DEBUG": "INFO"}, libraries, surveys)
         processes = {}
-        figures = Course(keepers.ask, setting, processes).run({group: seats(group, fabric) for group in groups})
+        figures = RoundRunner(keepers.ask, setting, processes).run({group: seats(group, fabric) for group in groups})
         assert set(figures) == set(groups)
         return figures, processes
 

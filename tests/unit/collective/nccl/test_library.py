@@ -1,13 +1,13 @@
 import pytest
 
-from gpuops.collective.engines.nccl.library import Card, Library, Survey, choose, parse_survey, read_library
+from gpuops.collective.engines.nccl.library import CudaDevice, NcclLibrary, Survey, choose, parse_survey, read_library
 from gpuops.errors import InputError
 
-CARD = Card("NVIDIA H100 80GB HBM3", "0000:1b:00.0", 0, rdma=True)
+CARD = CudaDevice("NVIDIA H100 80GB HBM3", "0000:1b:00.0", 0, rdma=True)
 
 
 def library(version, cuda="12.4"):
-    return Library(f"/{version}", *(tuple(map(int, text.split("."))) for text in (version, cuda)))
+    return NcclLibrary(f"/{version}", *(tuple(map(int, text.split("."))) for text in (version, cuda)))
 
 
 def node(*libraries, driver=(12, 8)):
@@ -43,7 +43,7 @@ def test_a_library_for_a_newer_cuda_than_the_driver_s_does_not_count():
 
 
 def test_without_any_library_the_reason_names_what_helps():
-    choice = choose({"a": node(), "b": node(Library("/odd"))})
+    choice = choose({"a": node(), "b": node(NcclLibrary("/odd"))})
     assert not choice.libraries
     assert all("--libnccl FILE" in why for why in choice.refused.values())
 
@@ -60,7 +60,7 @@ def test_a_survey_is_read_as_it_was_told():
     }
     survey = parse_survey(told)
     assert survey.driver_cuda == (12, 8)
-    assert survey.cards == (Card("H100", "0000:1b:00.0", 3, rdma=True),)
+    assert survey.cards == (CudaDevice("H100", "0000:1b:00.0", 3, rdma=True),)
     assert (survey.libraries[0].version, survey.rdma_devices) == ((2, 21, 5), ("mlx5_0",))
     assert survey.configuration == {"/etc/nccl.conf": "NCCL_IB_GID_INDEX=3\n"}
     assert survey.refusal((0,)) == ""
@@ -80,7 +80,7 @@ def test_what_of_a_survey_may_change_a_figure_is_told_in_words():
         "NCCL_IB_HCA=mlx5",
         "FI_X=1",
     )
-    poor = Card("H100", "0000:1b:00.0", 0, rdma=False)
+    poor = CudaDevice("H100", "0000:1b:00.0", 0, rdma=False)
     assert Survey(cards=(CARD, poor), memlock_bytes=65536, rdma_devices=("mlx5_0",)).settings[1:] == (
         "no GPUDirect RDMA",
         "memlock 64 KiB",

@@ -1,14 +1,14 @@
 import pytest
 
-from gpuops.collective.engines.nccl.slots import Seat
-from gpuops.collective.engines.nccl.verdict import Fitness, Sample, absent, failure, reply_of, success
+from gpuops.collective.engines.nccl.slots import RankSlot
+from gpuops.collective.engines.nccl.verdict import ExpectedPath, TimedRun, absent, failure, reply_of, success
 from gpuops.errors import ConnectError, LostError, NodeError
-from gpuops.isolation.rounds import Group
+from gpuops.isolation.rounds import RankGroup
 from gpuops.probes.nvidia.nccl_log import parse_nccl_log
 
-PAIR = Group(("a", "b"))
+PAIR = RankGroup(("a", "b"))
 SEATS = tuple(
-    Seat(rank, node, gpu, (), {}) for rank, (node, gpu) in enumerate([("a", 0), ("a", 1), ("b", 0), ("b", 1)])
+    RankSlot(rank, node, gpu, (), {}) for rank, (node, gpu) in enumerate([("a", 0), ("a", 1), ("b", 0), ("b", 1)])
 )
 LATE = {"late": True, "stage": "run", "done": 4, "silent_seconds": 0.1, "state": "S"}
 GIB = 1 << 30
@@ -102,7 +102,7 @@ def answers(*seconds, wrong=0):
 
 
 def judged(told, lines=(), operation="all_reduce", *, rdma=True, gdr=True, group=PAIR):
-    return success(group, told, Sample(operation, GIB, 1), parse_nccl_log("\n".join(lines)), Fitness(rdma, gdr))
+    return success(group, told, TimedRun(operation, GIB, 1), parse_nccl_log("\n".join(lines)), ExpectedPath(rdma, gdr))
 
 
 @pytest.mark.parametrize(
@@ -127,7 +127,7 @@ def test_wrong_sums_have_no_speed():
     [
         ("0[0] -> 1[0] [send] via NET/Socket/0", {}, "socket"),
         ("0[0] -> 1[0] [send] via NET/Socket/0", {"rdma": False}, ""),
-        ("0[0] -> 1[0] [send] via NET/Socket/0", {"group": Group(("a",))}, ""),
+        ("0[0] -> 1[0] [send] via NET/Socket/0", {"group": RankGroup(("a",))}, ""),
         ("0[0] -> 1[0] [send] via NET/IB/0", {}, "socket"),
         ("0[0] -> 1[0] [send] via NET/IB/0", {"gdr": False}, ""),  # these cards cannot
         ("0[0] -> 1[0] [send] via NET/IB/0/GDRDMA", {}, ""),

@@ -9,7 +9,7 @@ import pytest
 from gpuops.playbook.applying import MOST_PHASES
 from gpuops.playbook.parameters import as_params
 from gpuops.playbook.planning import plan
-from gpuops.playbook.task import Library, Machine
+from gpuops.playbook.task import Machine, TaskRegistry
 from gpuops.shell import Command, Completed
 
 ROOT = pathlib.Path(__file__).parents[4]
@@ -233,7 +233,7 @@ def node(request):
 @pytest.fixture
 def look():
     """What a task would do on a node now."""
-    library = Library(ROOT)
+    library = TaskRegistry(ROOT)
 
     def look(node, name, /, **params):
         task = library[name]

@@ -11,13 +11,13 @@ from dataclasses import dataclass, field, replace
 
 from gpuops.collective.crew import Crew
 from gpuops.collective.engines import Load
-from gpuops.collective.engines.nccl.library import Library, Survey, choose, parse_survey, read_library
-from gpuops.collective.engines.nccl.round_runner import SLACK_SECONDS, Course, Deadlines, Setting
+from gpuops.collective.engines.nccl.library import NcclLibrary, Survey, choose, parse_survey, read_library
+from gpuops.collective.engines.nccl.round_runner import SLACK_SECONDS, Deadlines, RoundConfig, RoundRunner
 from gpuops.collective.engines.nccl.slots import Party, seats
 from gpuops.errors import InputError
 from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric
-from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.transport.agent import AgentTransport
 
 _ENVIRONMENT = {
@@ -59,7 +59,7 @@ class NcclEngine:
     ) -> None:
         self.why = why
         self.surveys: dict[str, Survey] = {}
-        self.libraries: dict[str, Library] = {}
+        self.libraries: dict[str, NcclLibrary] = {}
         self._crew = Crew(hosts, reach, "nccl")
         self._fabric = fabric
         self._load = load or Load()
@@ -126,29 +126,29 @@ class NcclEngine:
                     del self.libraries[name]
         return lost
 
-    def measure(self, planned: Round) -> tuple[Figure, ...]:
+    def measure(self, planned: Round) -> tuple[GroupResult, ...]:
         """One figure a group; all groups go side by side, step by step."""
         nodes = {node for group in planned.groups for node in group.nodes}
         lacking = (nodes & self.libraries.keys()) - self._crew.workers.keys()
         if lacking:
             self._look(lacking)
             self._spread(lacking)
-        setting = Setting(self._load, self._options.deadlines, self._environment, self.libraries, self.surveys)
+        setting = RoundConfig(self._load, self._options.deadlines, self._environment, self.libraries, self.surveys)
         parties = {group: self._party(group) for group in planned.groups}
-        can = {group: party for group, party in parties.items() if not isinstance(party, Figure)}
-        figures = {**parties, **Course(self._crew.ask, setting, self._processes).run(can)}
-        return tuple(figure for group in planned.groups if isinstance(figure := figures[group], Figure))
+        can = {group: party for group, party in parties.items() if not isinstance(party, GroupResult)}
+        figures = {**parties, **RoundRunner(self._crew.ask, setting, self._processes).run(can)}
+        return tuple(figure for group in planned.groups if isinstance(figure := figures[group], GroupResult))
 
-    def _party(self, group: Group) -> Party | Figure:
+    def _party(self, group: RankGroup) -> Party | GroupResult:
         """The seats of a group, or the figure of one that cannot be seated."""
         missing = tuple(node for node in group.nodes if node not in self.libraries)
         if missing:
             why = "; ".join(f"{node}: {self._refused.get(node, 'it was not there at the start')}" for node in missing)
-            return Figure(group, None, "error", missing, detail=why)
+            return GroupResult(group, None, "error", missing, detail=why)
         try:
             return seats(group, self._fabric)
         except LookupError as error:
-            return Figure(group, None, "error", detail=str(error.args[0]))
+            return GroupResult(group, None, "error", detail=str(error.args[0]))
 
     def close(self) -> None:
         """End every keeper, and with it every rank."""

@@ -20,7 +20,7 @@ _WHOLE_GPU_MODES = {2: "prohibited"}
 
 
 @dataclass(frozen=True)
-class Library:
+class NcclLibrary:
     """A libnccl.so.2: where, its version, and the CUDA that it was built with; both empty where it does not tell."""
 
     path: str
@@ -39,7 +39,7 @@ class Library:
 
 
 @dataclass(frozen=True)
-class Card:
+class CudaDevice:
     """One GPU as the CUDA driver shows it; ``rdma``: NICs may read and write its memory (GPUDirect RDMA)."""
 
     name: str
@@ -56,9 +56,9 @@ class Survey:
     ``memlock_bytes`` is -1 without a limit. ``configuration`` holds the files that NCCL reads by itself.
     """
 
-    libraries: tuple[Library, ...] = ()
+    libraries: tuple[NcclLibrary, ...] = ()
     driver_cuda: tuple[int, int] = (0, 0)
-    cards: tuple[Card, ...] = ()
+    cards: tuple[CudaDevice, ...] = ()
     memlock_bytes: int = 0
     configuration: Mapping[str, str] = field(default_factory=dict, hash=False)
     rdma_devices: tuple[str, ...] = ()
@@ -100,7 +100,7 @@ class Survey:
 class Choice:
     """The library of each node, all of one version, and the nodes that have none, each with the reason."""
 
-    libraries: Mapping[str, Library]
+    libraries: Mapping[str, NcclLibrary]
     refused: Mapping[str, str]
 
 
@@ -114,7 +114,7 @@ def parse_survey(told: Mapping[str, Any]) -> Survey:
         return Survey(
             tuple(map(_library, told["libraries"])),
             (driver // 1000, driver % 1000 // 10),
-            tuple(Card(c["name"], c["address"], c["compute_mode"], c["rdma"]) for c in seen["answer"]["gpus"]),
+            tuple(CudaDevice(c["name"], c["address"], c["compute_mode"], c["rdma"]) for c in seen["answer"]["gpus"]),
             told["memlock_bytes"],
             told["configuration"],
             tuple(told["rdma"]),
@@ -130,11 +130,11 @@ def _assignments(text: str) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def _library(told: Mapping[str, Any]) -> Library:
-    return Library(told["path"], tuple(told["version"]), tuple(told["cuda"]))
+def _library(told: Mapping[str, Any]) -> NcclLibrary:
+    return NcclLibrary(told["path"], tuple(told["version"]), tuple(told["cuda"]))
 
 
-def read_library(path: pathlib.Path) -> Library:
+def read_library(path: pathlib.Path) -> NcclLibrary:
     """A libnccl.so.2 of this machine, as ``node/nccl.py`` reads those of a node."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
@@ -144,7 +144,7 @@ def read_library(path: pathlib.Path) -> Library:
         raise InputError(f"--libnccl {path} cannot be read: {error}") from error
     if not numbers:
         raise InputError(f"--libnccl {path} does not say which NCCL it is; a libnccl.so.2 is expected")
-    return Library(str(path), numbers[:3], numbers[3:])
+    return NcclLibrary(str(path), numbers[:3], numbers[3:])
 
 
 def _why(reply: Mapping[str, Any]) -> str:
@@ -166,15 +166,15 @@ def choose(surveys: Mapping[str, Survey]) -> Choice:
     return Choice(chosen, {n: _refusal(s, usable[n], winner) for n, s in surveys.items() if n not in chosen})
 
 
-def _runs(library: Library, survey: Survey) -> bool:
+def _runs(library: NcclLibrary, survey: Survey) -> bool:
     return len(library.version) == 3 and library.cuda[:1] <= survey.driver_cuda[:1]
 
 
-def _has(found: list[Library], version: tuple[int, ...]) -> bool:
+def _has(found: list[NcclLibrary], version: tuple[int, ...]) -> bool:
     return any(library.version == version for library in found)
 
 
-def _refusal(survey: Survey, usable: list[Library], winner: tuple[int, ...]) -> str:
+def _refusal(survey: Survey, usable: list[NcclLibrary], winner: tuple[int, ...]) -> str:
     if usable:
         others = ", ".join(sorted({_dotted(library.version) for library in usable}))
         few = f"it has NCCL {others}, and {_dotted(winner)} runs on the most nodes"

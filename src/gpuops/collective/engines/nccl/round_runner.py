@@ -8,11 +8,11 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuops.collective.engines import Load
-from gpuops.collective.engines.nccl.library import Library, Survey
-from gpuops.collective.engines.nccl.slots import Party, Seat, payload_bytes
-from gpuops.collective.engines.nccl.verdict import Fitness, Reply, Sample, failure, reply_of, success
+from gpuops.collective.engines.nccl.library import NcclLibrary, Survey
+from gpuops.collective.engines.nccl.slots import Party, RankSlot, payload_bytes
+from gpuops.collective.engines.nccl.verdict import ExpectedPath, Reply, TimedRun, failure, reply_of, success
 from gpuops.errors import GpuopsError
-from gpuops.isolation.rounds import Figure, Group
+from gpuops.isolation.rounds import GroupResult, RankGroup
 from gpuops.probes.nvidia.nccl_log import parse_nccl_log
 
 SLACK_SECONDS = 12.0
@@ -41,37 +41,37 @@ class Deadlines:
 
 
 @dataclass(frozen=True)
-class Setting:
+class RoundConfig:
     """All that a round needs to know; ``environment`` is added to what a node's session has of NCCL's."""
 
     load: Load
     deadlines: Deadlines
     environment: Mapping[str, str] = field(hash=False)
-    libraries: Mapping[str, Library] = field(hash=False)
+    libraries: Mapping[str, NcclLibrary] = field(hash=False)
     surveys: Mapping[str, Survey] = field(hash=False)
 
-    def fitness(self, party: Party) -> Fitness:
+    def fitness(self, party: Party) -> ExpectedPath:
         """What the way between the nodes of ``party`` should be like, by what was found on them."""
         rdma = all(set(seat.nics) <= set(self.surveys[seat.node].rdma_devices) and seat.nics for seat in party)
-        return Fitness(rdma, all(self.surveys[seat.node].cards[seat.gpu].rdma for seat in party))
+        return ExpectedPath(rdma, all(self.surveys[seat.node].cards[seat.gpu].rdma for seat in party))
 
 
-class Course:
+class RoundRunner:
     """A round, step by step. A group leaves with a figure as soon as one of its ranks does not come along.
 
     ``processes`` is where the pid of each node's GPU is noted.
     """
 
-    def __init__(self, ask: Ask, setting: Setting, processes: MutableMapping[tuple[str, int], int]) -> None:
+    def __init__(self, ask: Ask, setting: RoundConfig, processes: MutableMapping[tuple[str, int], int]) -> None:
         self._processes = processes
         self._ask = ask
         self._setting = setting
-        self._parties: dict[Group, Party] = {}
-        self._figures: dict[Group, Figure] = {}
-        self._logs: dict[Group, list[str]] = {}
-        self._sizes: dict[Group, int] = {}
+        self._parties: dict[RankGroup, Party] = {}
+        self._figures: dict[RankGroup, GroupResult] = {}
+        self._logs: dict[RankGroup, list[str]] = {}
+        self._sizes: dict[RankGroup, int] = {}
 
-    def run(self, parties: Mapping[Group, Party]) -> dict[Group, Figure]:
+    def run(self, parties: Mapping[RankGroup, Party]) -> dict[RankGroup, GroupResult]:
         """The figure of each group."""
         self._parties, self._logs = dict(parties), {group: [] for group in parties}
         limits = self._setting.deadlines
@@ -84,7 +84,7 @@ class Course:
         self._time({group: max(map(_pace, replies)) for group, replies in tried.items()})
         return self._figures
 
-    def _time(self, paces: Mapping[Group, float]) -> None:
+    def _time(self, paces: Mapping[RankGroup, float]) -> None:
         """The timed runs; ``paces`` are the seconds that one run of each group took."""
         setting = self._setting
         counts = {group: _counts(setting.load, pace) for group, pace in paces.items()}
@@ -92,13 +92,13 @@ class Course:
         seconds = setting.deadlines.measure / 2 + 3 * most
         timed = self._step("timed runs", seconds, lambda group, _: self._driving(group, sum(counts[group]), leave=True))
         for group, replies in timed.items():
-            sample = Sample(setting.load.operation, self._sizes[group], counts[group][0])
+            sample = TimedRun(setting.load.operation, self._sizes[group], counts[group][0])
             log, fitness = parse_nccl_log("\n".join(self._logs[group])), setting.fitness(self._parties[group])
             self._figures[group] = success(group, replies, sample, log, fitness)
 
     def _step(
-        self, doing: str, seconds: float, tell: Callable[[Group, Seat], Message | None], do: str = "ask"
-    ) -> dict[Group, list[Reply]]:
+        self, doing: str, seconds: float, tell: Callable[[RankGroup, RankSlot], Message | None], do: str = "ask"
+    ) -> dict[RankGroup, list[Reply]]:
         """Tell each seat its message and hear all; the replies of the groups that go on."""
         told = {g: {seat: task for seat in party if (task := tell(g, seat))} for g, party in self._parties.items()}
         messages: dict[str, dict[str, Any]] = {}
@@ -113,44 +113,46 @@ class Course:
         self._end([seat for group in failed for seat in self._parties.pop(group)])
         return {group: of_group for group, of_group in replies.items() if group not in failed}
 
-    def _await(self, parties: Mapping[Group, Collection[Seat]], found: dict[Seat, Reply], ends: float) -> None:
+    def _await(
+        self, parties: Mapping[RankGroup, Collection[RankSlot]], found: dict[RankSlot, Reply], ends: float
+    ) -> None:
         """Hear the rest, slice by slice. A group is given up when time is over, or one of its ranks cannot go on."""
         while any(seat not in found for party in parties.values() for seat in party):
             over = time.monotonic() > ends
-            waiting: dict[str, list[Seat]] = {"give_up": [], "wait": []}
+            waiting: dict[str, list[RankSlot]] = {"give_up": [], "wait": []}
             for party in parties.values():
                 hopeless = any(seat in found and found[seat].answer is None for seat in party)
                 waiting["give_up" if over or hopeless else "wait"] += [seat for seat in party if seat not in found]
             for do, seats in waiting.items():
                 found |= self._heard(_to_nodes(do, seats), seats)
 
-    def _heard(self, messages: Mapping[str, Message], seats: Sequence[Seat]) -> dict[Seat, Reply]:
+    def _heard(self, messages: Mapping[str, Message], seats: Sequence[RankSlot]) -> dict[RankSlot, Reply]:
         """The replies to messages; none of a rank that is still at it."""
         answers = self._ask(messages, _SLICE_SECONDS + SLACK_SECONDS) if messages else {}
         told = {seat: _of(seat, answers[seat.node]) for seat in seats}
         return {seat: reply_of(seat, what) for seat, what in told.items() if what is not None}
 
-    def _note(self, group: Group, replies: Sequence[Reply], doing: str) -> Figure | None:
+    def _note(self, group: RankGroup, replies: Sequence[Reply], doing: str) -> GroupResult | None:
         self._logs[group] += [line for reply in replies for line in reply.log]
         self._processes.update({(reply.seat.node, reply.seat.gpu): reply.pid for reply in replies if reply.pid})
         return failure(group, replies, doing)
 
-    def _end(self, party: Sequence[Seat]) -> None:
+    def _end(self, party: Sequence[RankSlot]) -> None:
         """End processes that hold a broken communicator, whose kernels may spin on for ever."""
         for seat in party:
             self._processes.pop((seat.node, seat.gpu), None)
         self._ask(_to_nodes("end", party), SLACK_SECONDS)
 
-    def _loading(self, seat: Seat) -> Message:
+    def _loading(self, seat: RankSlot) -> Message:
         library = self._setting.libraries[seat.node]
         environment = {**self._setting.environment, **seat.environment}
         own = {"gpu": seat.gpu, "nccl": library.path, "version": library.code}
         return {**own, "environment": environment, "nics": list(seat.nics)}
 
-    def _joining(self, group: Group, seat: Seat, id_: str) -> Message:
+    def _joining(self, group: RankGroup, seat: RankSlot, id_: str) -> Message:
         return {"do": "join", "rank": seat.rank, "ranks": len(self._parties[group]), "id": id_}
 
-    def _driving(self, group: Group, count: int, *, leave: bool = False) -> Message:
+    def _driving(self, group: RankGroup, count: int, *, leave: bool = False) -> Message:
         operation, size = self._setting.load.operation, self._sizes[group]
         return {"do": "drive", "operation": operation, "bytes": size, "count": count, "leave": leave}
 
@@ -166,7 +168,7 @@ def _counts(load: Load, pace: float) -> tuple[int, int]:
     return max(min(load.warmups, int(_WARMING_SECONDS / pace)), 1), timed
 
 
-def _to_nodes(do: str, party: Sequence[Seat]) -> dict[str, dict[str, Any]]:
+def _to_nodes(do: str, party: Sequence[RankSlot]) -> dict[str, dict[str, Any]]:
     """The messages that say ``do`` of some ranks' GPUs."""
     messages: dict[str, dict[str, Any]] = {}
     for seat in party:
@@ -175,7 +177,7 @@ def _to_nodes(do: str, party: Sequence[Seat]) -> dict[str, dict[str, Any]]:
     return messages
 
 
-def _of(seat: Seat, told: Mapping[str, Any] | GpuopsError) -> Mapping[str, Any] | GpuopsError | None:
+def _of(seat: RankSlot, told: Mapping[str, Any] | GpuopsError) -> Mapping[str, Any] | GpuopsError | None:
     """What a node told of one of its ranks."""
     return told if isinstance(told, GpuopsError) else told.get(str(seat.gpu))
 

@@ -7,8 +7,8 @@ from dataclasses import dataclass, field
 
 from gpuops.bandwidth import GIB, gate_bytes
 from gpuops.collective.engines import Load
-from gpuops.isolation.fabric import Fabric, Node
-from gpuops.isolation.rounds import Group
+from gpuops.isolation.fabric import Fabric, FabricNode
+from gpuops.isolation.rounds import RankGroup
 
 _SPARE_BYTES = 2 * GIB
 """Left to NCCL for its own buffers: some 5 to 10 MiB a channel and peer, and NVLS' multicast buffers."""
@@ -20,7 +20,7 @@ _VARIANTS: Mapping[str, Mapping[str, str]] = {
 
 
 @dataclass(frozen=True)
-class Seat:
+class RankSlot:
     """One rank: a process on ``node`` that holds ``gpu`` and may use ``nics``, under ``environment`` besides."""
 
     rank: int
@@ -35,11 +35,11 @@ class Seat:
         return f"{self.node}:gpu{self.gpu}"
 
 
-Party = tuple[Seat, ...]
+Party = tuple[RankSlot, ...]
 """The ranks of one group, in order."""
 
 
-def seats(group: Group, fabric: Fabric) -> Party:
+def seats(group: RankGroup, fabric: Fabric) -> Party:
     """The ranks of ``group``, node by node in its order; `LookupError` says what a node lacks.
 
     NCCL reads its pins once a process, so whoever is pinned to another NIC is another process: the groups of one rail
@@ -49,10 +49,10 @@ def seats(group: Group, fabric: Fabric) -> Party:
     places = [(node, *place) for node in group.nodes for place in _on(fabric.nodes[node], group)]
     if len(places) < 2:
         raise LookupError(f"{', '.join(group.nodes)}: a group of {len(places)} GPUs moves nothing")
-    return tuple(Seat(rank, *place, variant) for rank, place in enumerate(places))
+    return tuple(RankSlot(rank, *place, variant) for rank, place in enumerate(places))
 
 
-def _on(node: Node, group: Group) -> Iterator[tuple[int, tuple[str, ...]]]:
+def _on(node: FabricNode, group: RankGroup) -> Iterator[tuple[int, tuple[str, ...]]]:
     every = tuple(nic.name for nic in node.nics)
     if group.rail is None:
         yield from ((gpu, every) for gpu in group.gpus or node.gpus)

@@ -11,9 +11,9 @@ from typing import Any
 from gpuops.bandwidth import GIB
 from gpuops.collective.bus import bus_factor
 from gpuops.collective.engines import Operation
-from gpuops.collective.engines.nccl.slots import Seat
+from gpuops.collective.engines.nccl.slots import RankSlot
 from gpuops.errors import ConnectError, GpuopsError, LostError
-from gpuops.isolation.rounds import Figure, Group, Trouble
+from gpuops.isolation.rounds import GroupResult, RankGroup, Trouble
 from gpuops.probes.nvidia.nccl_log import NcclLog, parse_nccl_log
 
 _STAGES = ("start", "load", "join", "joined", "launch", "run", "check", "leave")
@@ -32,7 +32,7 @@ class Reply:
     (``late``); its node is ``lost``.
     """
 
-    seat: Seat
+    seat: RankSlot
     answer: Mapping[str, Any] | None = None
     error: str = ""
     gone: str = ""
@@ -69,7 +69,7 @@ class Reply:
         return f"{self.seat.name} at {where}{state if self.state in _STOPPED or self.survives else ''}"
 
 
-def reply_of(seat: Seat, told: Mapping[str, Any] | GpuopsError) -> Reply:
+def reply_of(seat: RankSlot, told: Mapping[str, Any] | GpuopsError) -> Reply:
     """The reply of ``seat`` as its node told it; an error stands for a node that told nothing."""
     if isinstance(told, GpuopsError):
         return Reply(seat, lost=told)
@@ -91,7 +91,7 @@ def reply_of(seat: Seat, told: Mapping[str, Any] | GpuopsError) -> Reply:
     )
 
 
-def failure(group: Group, replies: Sequence[Reply], doing: str) -> Figure | None:
+def failure(group: RankGroup, replies: Sequence[Reply], doing: str) -> GroupResult | None:
     """The figure of a group of which a rank did not do what it should; None where all did.
 
     The cause is whoever is lost or ended; else a rank that says why it failed, unless it only tells of another's end;
@@ -103,7 +103,7 @@ def failure(group: Group, replies: Sequence[Reply], doing: str) -> Figure | None
         return None
     survivors = [str(reply) for reply in replies if reply.survives]
     parts = tuple(dict.fromkeys(reply.part for reply in named))
-    return Figure(group, None, trouble, parts, detail="; ".join([f"{doing}: {why}", *survivors]))
+    return GroupResult(group, None, trouble, parts, detail="; ".join([f"{doing}: {why}", *survivors]))
 
 
 def _cause(replies: Sequence[Reply]) -> tuple[Trouble, Sequence[Reply], str]:
@@ -170,7 +170,7 @@ def _stand(late: Sequence[Reply]) -> str:
 
 
 @dataclass(frozen=True)
-class Fitness:
+class ExpectedPath:
     """What a group's way between its nodes should be like: over RDMA, and past the host's memory."""
 
     rdma: bool
@@ -178,7 +178,7 @@ class Fitness:
 
 
 @dataclass(frozen=True)
-class Sample:
+class TimedRun:
     """What was timed: the operation, its size as nccl-tests counts it, and how many runs came first to warm up."""
 
     operation: Operation
@@ -186,7 +186,9 @@ class Sample:
     warmups: int
 
 
-def success(group: Group, replies: Sequence[Reply], sample: Sample, log: NcclLog, fitness: Fitness) -> Figure:
+def success(
+    group: RankGroup, replies: Sequence[Reply], sample: TimedRun, log: NcclLog, fitness: ExpectedPath
+) -> GroupResult:
     """The figure of a group whose ranks all came to the end: its speed, unless the sums or the way were wrong.
 
     The time of a run is the mean over its ranks (nccl-tests' default, ``-a 1``), the group's the mean over its runs.
@@ -197,7 +199,7 @@ def success(group: Group, replies: Sequence[Reply], sample: Sample, log: NcclLog
     }
     if wrong:
         told = ", ".join(f"{count} of {answers[0]['elements']} elements at {name}" for name, count in wrong.items())
-        return Figure(group, None, "wrong", detail=f"{told} are not what they must be; {log}")
+        return GroupResult(group, None, "wrong", detail=f"{told} are not what they must be; {log}")
     runs = [statistics.fmean(ranks) for ranks in zip(*(answer["seconds"] for answer in answers), strict=True)]
     timed = runs[sample.warmups :]
     seconds = max(statistics.fmean(timed), 1e-9)
@@ -205,11 +207,11 @@ def success(group: Group, replies: Sequence[Reply], sample: Sample, log: NcclLog
     said = f"{sample.size_bytes / GIB:.3g} GiB in {seconds * 1e3:.4g} ms, {log}"
     slow_way = _slow_way(log, fitness) if len(group.nodes) > 1 else ""
     if slow_way:
-        return Figure(group, None, "socket", detail=f"{slow_way}; {found:.4g} GB/s, {said}")
-    return Figure(group, found, spread=statistics.pstdev(timed) / seconds, detail=said)
+        return GroupResult(group, None, "socket", detail=f"{slow_way}; {found:.4g} GB/s, {said}")
+    return GroupResult(group, found, spread=statistics.pstdev(timed) / seconds, detail=said)
 
 
-def _slow_way(log: NcclLog, fitness: Fitness) -> str:
+def _slow_way(log: NcclLog, fitness: ExpectedPath) -> str:
     if fitness.rdma and "NET/Socket" in log.networks:
         return "NCCL went over TCP sockets, though there is RDMA between the nodes"
     if fitness.rdma and fitness.past_host_memory and log.without_gdr:

@@ -11,14 +11,14 @@ from typing import NamedTuple, TypeVar
 from gpuops.bandwidth import gate_bytes
 from gpuops.collective.bus import bus_factor
 from gpuops.collective.engines import Load, Operation
-from gpuops.collective.engines.nccl.slots import Seat, seats
-from gpuops.collective.engines.nccl_tests.outcome import Task, figure_of
-from gpuops.collective.preflight.launchers import Launcher, Part, allocate, by_mpirun, by_srun
+from gpuops.collective.engines.nccl.slots import RankSlot, seats
+from gpuops.collective.engines.nccl_tests.outcome import NcclTestsLaunch, figure_of
+from gpuops.collective.preflight.launchers import AppContext, Launcher, allocate, by_mpirun, by_srun
 from gpuops.errors import NodeError
 from gpuops.fleet import Outcome, each, uninterrupted
 from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric
-from gpuops.isolation.rounds import Figure, Group, Round
+from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.shell import Command, Files, read_files
 from gpuops.transport.agent import AgentTransport
 from gpuops.transport.connections import hang_up
@@ -63,17 +63,17 @@ _WARN = {"NCCL_DEBUG": "WARN"}
 _MOST_TELLING_RANKS = 256  # each writes some 10 kB; an answer may hold 16 MiB
 
 
-class Found(NamedTuple):
+class InstalledPrograms(NamedTuple):
     """What a node has: programs by name with their paths, and its RDMA devices."""
 
     programs: Mapping[str, str]
     rdma: frozenset[str]
 
 
-class Job(NamedTuple):
+class GroupLaunch(NamedTuple):
     """How a group is started, and what its answer is read by."""
 
-    task: Task
+    task: NcclTestsLaunch
     command: Command
 
 
@@ -95,7 +95,7 @@ class NcclTestsEngine:
         fabric: Fabric,
         load: Load | None = None,
         *,
-        expect: Callable[[Group], float | None] = lambda _group: None,
+        expect: Callable[[RankGroup], float | None] = lambda _group: None,
         folders: Sequence[str] = FOLDERS,
     ) -> None:
         self.why = "it is what others measure with"
@@ -108,7 +108,7 @@ class NcclTestsEngine:
         self._load = load or Load()
         self._expect = expect
         self._folders = folders
-        self._found: dict[str, Found] = {}
+        self._found: dict[str, InstalledPrograms] = {}
         self._asking: set[str] = set()
 
     @property
@@ -129,11 +129,11 @@ class NcclTestsEngine:
         self.why = f"{self.program} is on {len(self._found)} nodes, and {self.launcher or 'no launcher'}"
         return lost | self._allocate()
 
-    def _look(self, host: Host) -> Found:
+    def _look(self, host: Host) -> InstalledPrograms:
         find = Command(("sh", "-c", _FIND, "sh", self.program, *self._folders), timeout_seconds=_START_SECONDS)
         found, devices = self._ways[host.name].batch((find, _RDMA))
         programs = dict(line.split(" ", 1) for line in found.out.splitlines() if " " in line)
-        return Found(programs, frozenset(path.split("/")[4] for path in read_files(devices.out)))
+        return InstalledPrograms(programs, frozenset(path.split("/")[4] for path in read_files(devices.out)))
 
     def _drop_without(self, program: str) -> dict[str, str]:
         lacking = [node for node, found in self._found.items() if program not in found.programs]
@@ -155,21 +155,21 @@ class NcclTestsEngine:
         self._found = {}
         return dict.fromkeys(nodes, f"Slurm gives no job: {answer.last_words()}")
 
-    def measure(self, planned: Round) -> tuple[Figure, ...]:
+    def measure(self, planned: Round) -> tuple[GroupResult, ...]:
         """One figure a group; groups that start on different nodes, and up to 16 of one node, run side by side."""
         jobs = [self._job(group) for group in planned.groups]
-        starts: dict[str, list[Job]] = {}
+        starts: dict[str, list[GroupLaunch]] = {}
         for job in jobs:
-            if isinstance(job, Job):
+            if isinstance(job, GroupLaunch):
                 starts.setdefault(job.task.group.nodes[0], []).append(job)
-        figures: dict[Group, Figure] = {}
+        figures: dict[RankGroup, GroupResult] = {}
         for outcome in self._each(list(starts), lambda host: self._run(host, starts[host.name])):
             gone = [_gone(job.task.group, str(outcome.error)) for job in starts[outcome.node]]
             figures |= {figure.group: figure for figure in outcome.value or gone}
-        return tuple(job if isinstance(job, Figure) else figures[job.task.group] for job in jobs)
+        return tuple(job if isinstance(job, GroupResult) else figures[job.task.group] for job in jobs)
 
-    def _run(self, host: Host, jobs: Sequence[Job]) -> list[Figure]:
-        figures: list[Figure] = []
+    def _run(self, host: Host, jobs: Sequence[GroupLaunch]) -> list[GroupResult]:
+        figures: list[GroupResult] = []
         for some in (jobs[at : at + _AT_ONCE] for at in range(0, len(jobs), _AT_ONCE)):
             answers = self._ways[host.name].batch([job.command for job in some])
             figures += [figure_of(job.task, answer) for job, answer in zip(some, answers, strict=True)]
@@ -183,17 +183,17 @@ class NcclTestsEngine:
         finally:
             self._asking.clear()
 
-    def _job(self, group: Group) -> Job | Figure:
+    def _job(self, group: RankGroup) -> GroupLaunch | GroupResult:
         """How to start ``group``, or the figure of one that cannot be."""
         lacking = ", ".join(node for node in group.nodes if node not in self._found)
         if lacking:
-            return Figure(group, None, "error", detail=f"{self.program} cannot be started on {lacking}")
+            return GroupResult(group, None, "error", detail=f"{self.program} cannot be started on {lacking}")
         try:
             return self._start(group, seats(group, self._fabric))
         except LookupError as error:
-            return Figure(group, None, "error", detail=str(error.args[0]))
+            return GroupResult(group, None, "error", detail=str(error.args[0]))
 
-    def _start(self, group: Group, ranks: Sequence[Seat]) -> Job:
+    def _start(self, group: RankGroup, ranks: Sequence[RankSlot]) -> GroupLaunch:
         size = self._load.size_bytes or min(_MOST_BYTES, gate_bytes(len(ranks)))
         seconds = _START_SECONDS + _PATIENCE * self._expected_seconds(group, len(ranks), size)
         by_node = [list(own) for _, own in itertools.groupby(ranks, key=lambda rank: rank.node)]
@@ -201,19 +201,21 @@ class NcclTestsEngine:
         rdma = len(parts) > 1 and all(self._found[rank.node].rdma.issuperset(rank.nics) for rank in ranks)
         addresses = {node: self._address(node) for node in group.nodes}
         command = Command(self._words(group, parts, seconds), timeout_seconds=seconds + _SLACK_SECONDS)
-        return Job(Task(group, len(ranks), addresses, rdma=rdma), command)
+        return GroupLaunch(NcclTestsLaunch(group, len(ranks), addresses, rdma=rdma), command)
 
-    def _expected_seconds(self, group: Group, ranks: int, size_bytes: int) -> float:
+    def _expected_seconds(self, group: RankGroup, ranks: int, size_bytes: int) -> float:
         """Both series of iterations, out of place and in place."""
         rate = (self._expect(group) or _FAIR_GB_PER_S) / bus_factor(self._load.operation, ranks)
         return 2 * (self._load.warmups + self._load.iterations) * size_bytes / rate / 1e9
 
-    def _debug(self, rank: Seat, ranks: Sequence[Seat]) -> Mapping[str, str]:
+    def _debug(self, rank: RankSlot, ranks: Sequence[RankSlot]) -> Mapping[str, str]:
         """How much NCCL tells: in a large group the first node alone, if it can be told another thing than the rest."""
         first = self.launcher == "mpirun" and rank.node == ranks[0].node
         return _TELL if first or len(ranks) <= _MOST_TELLING_RANKS else _WARN
 
-    def _part(self, ranks: Sequence[Seat], size_bytes: int, group: Group, debug: Mapping[str, str]) -> Part:
+    def _part(
+        self, ranks: Sequence[RankSlot], size_bytes: int, group: RankGroup, debug: Mapping[str, str]
+    ) -> AppContext:
         """A process for each rank; within a node, one for all of them, which needs no MPI."""
         first, programs = ranks[0], self._found[ranks[0].node].programs
         alone = len(group.nodes) == 1
@@ -228,9 +230,9 @@ class NcclTestsEngine:
         size, load = str(size_bytes), self._load
         counts = ("-n", str(load.iterations), "-w", str(load.warmups), "-g", str(len(ranks) if alone else 1))
         words = (*leash, programs[self.program], "-b", size, "-e", size, *counts)
-        return Part(self._address(first.node), 1 if alone else len(ranks), words, settings)
+        return AppContext(self._address(first.node), 1 if alone else len(ranks), words, settings)
 
-    def _pins(self, rank: Seat) -> dict[str, str]:
+    def _pins(self, rank: RankSlot) -> dict[str, str]:
         """NCCL's setting for the NICs of a rank, each by its exact name; those without RDMA are taken for sockets."""
         if not rank.nics:
             return {}
@@ -238,7 +240,7 @@ class NcclTestsEngine:
             return {"NCCL_IB_HCA": "=" + ",".join(f"{nic}:1" for nic in rank.nics)}
         return {"NCCL_SOCKET_IFNAME": "=" + ",".join(rank.nics)}
 
-    def _words(self, group: Group, parts: Sequence[Part], seconds: float) -> tuple[str, ...]:
+    def _words(self, group: RankGroup, parts: Sequence[AppContext], seconds: float) -> tuple[str, ...]:
         if len(parts) == 1:
             return parts[0].words
         programs = self._found[group.nodes[0]].programs
@@ -281,5 +283,5 @@ class NcclTestsEngine:
                 return
 
 
-def _gone(group: Group, why: str) -> Figure:
-    return Figure(group, None, "unreachable", group.nodes[:1], detail=why)
+def _gone(group: RankGroup, why: str) -> GroupResult:
+    return GroupResult(group, None, "unreachable", group.nodes[:1], detail=why)

@@ -6,9 +6,9 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from gpuops.isolation.rounds import Figure, Group, Trouble
+from gpuops.isolation.rounds import GroupResult, RankGroup, Trouble
 from gpuops.probes.nvidia.nccl_log import NcclLog, parse_nccl_log
-from gpuops.probes.nvidia.nccl_tests import Row, Run, parse_nccl_tests
+from gpuops.probes.nvidia.nccl_tests import NcclTestsRun, Row, parse_nccl_tests
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
 
@@ -21,19 +21,19 @@ _LONGEST = 200
 
 
 @dataclass(frozen=True)
-class Task:
+class NcclTestsLaunch:
     """What was started: ``ranks`` in all on the nodes of ``group``, each known to its peers by one of ``addresses``.
 
     ``rdma``: the NICs that it is pinned to are RDMA devices, so NCCL has no reason to take TCP.
     """
 
-    group: Group
+    group: RankGroup
     ranks: int
     addresses: Mapping[str, str] = field(hash=False)
     rdma: bool
 
 
-def figure_of(task: Task, answer: Completed) -> Figure:
+def figure_of(task: NcclTestsLaunch, answer: Completed) -> GroupResult:
     """The figure in what mpirun, srun or the test itself said.
 
     It is the out-of-place bus bandwidth of the largest size; its spread is what sets the in-place series apart.
@@ -45,11 +45,13 @@ def figure_of(task: Task, answer: Completed) -> Figure:
     rate = row.out_of_place.busbw_gb_per_s if row else None
     if trouble or run is None or row is None or rate is None:
         kind, why = trouble or ("error", "no bandwidth was printed")
-        return Figure(task.group, None, kind, _absent(task, kind, answer, log), detail=_short(why))
-    return Figure(task.group, rate, spread=_spread(row), detail=str(log))
+        return GroupResult(task.group, None, kind, _absent(task, kind, answer, log), detail=_short(why))
+    return GroupResult(task.group, rate, spread=_spread(row), detail=str(log))
 
 
-def _trouble(task: Task, answer: Completed, run: Run | None, log: NcclLog) -> tuple[Trouble, str] | None:
+def _trouble(
+    task: NcclTestsLaunch, answer: Completed, run: NcclTestsRun | None, log: NcclLog
+) -> tuple[Trouble, str] | None:
     """What is wrong, the cause before its consequences: who takes TCP is slow, and who is slow enough seems to hang."""
     no_way = _NO_WAY.search(answer.err)
     if no_way:
@@ -65,7 +67,9 @@ def _trouble(task: Task, answer: Completed, run: Run | None, log: NcclLog) -> tu
     return _failure(task, answer, run, log)
 
 
-def _failure(task: Task, answer: Completed, run: Run | None, log: NcclLog) -> tuple[Trouble, str] | None:
+def _failure(
+    task: NcclTestsLaunch, answer: Completed, run: NcclTestsRun | None, log: NcclLog
+) -> tuple[Trouble, str] | None:
     if answer.exit or run is None or not run.complete:
         return "error", next(iter(log.warnings), "") or _complaint(answer)
     known = {rank.rank for rank in run.ranks}
@@ -83,7 +87,7 @@ def _complaint(answer: Completed) -> str:
     return next(failures, f"it ended early, and said: {lines[0] if lines else 'nothing'}")
 
 
-def _absent(task: Task, kind: Trouble, answer: Completed, log: NcclLog) -> tuple[str, ...]:
+def _absent(task: NcclTestsLaunch, kind: Trouble, answer: Completed, log: NcclLog) -> tuple[str, ...]:
     """The members that stood in the way: those that ssh did not reach, or that came less far than the others."""
     named = {name: node for node, address in task.addresses.items() for name in (node, address, node.partition(".")[0])}
     no_way = _NO_WAY.search(answer.err)
@@ -100,7 +104,7 @@ def _spread(row: Row) -> float:
     return abs(one - other) / max(one, other) if one and other else 0.0
 
 
-def _told(run: Run | None) -> str:
+def _told(run: NcclTestsRun | None) -> str:
     row = run.largest if run else None
     rate = row.out_of_place.busbw_gb_per_s if row else None
     return "" if rate is None else f" ({rate:g} GB/s)"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, field
 
 from gpuops.probes.nvidia.nvidia_smi.gpu import Gpu, Smi, SmiError
-from gpuops.probes.nvidia.nvidia_smi.record import LOST, Record, bare, gpu_of, read_count, read_text
+from gpuops.probes.nvidia.nvidia_smi.record import LOST, GpuRecord, bare, gpu_of, read_count, read_text
 from gpuops.probing import Unknown
 
 
@@ -14,7 +14,7 @@ class Answer:
     """The text of what stands beside the GPUs, by name, and each GPU."""
 
     fields: dict[str, str] = field(default_factory=dict)
-    records: list[Record] = field(default_factory=list)
+    records: list[GpuRecord] = field(default_factory=list)
 
 
 def smi_of(answer: Answer) -> Smi | Unknown:

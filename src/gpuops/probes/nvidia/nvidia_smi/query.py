@@ -9,7 +9,7 @@ from dataclasses import replace
 from gpuops.probes.nvidia.nvidia_smi.answer import Answer, smi_of
 from gpuops.probes.nvidia.nvidia_smi.failure import parse_error
 from gpuops.probes.nvidia.nvidia_smi.gpu import Smi
-from gpuops.probes.nvidia.nvidia_smi.record import Record
+from gpuops.probes.nvidia.nvidia_smi.record import GpuRecord
 from gpuops.probing import Unknown
 
 _GPU = re.compile(r"GPU ([0-9A-Fa-f:.]+)")
@@ -22,7 +22,7 @@ def read_query(text: str) -> Answer | Unknown:
     for path, value in _entries(text[: text.rfind("\n") + 1]):
         found = _GPU.fullmatch(path)
         if found:
-            answer.records.append(Record(found[1]))
+            answer.records.append(GpuRecord(found[1]))
         elif answer.records:
             _add(answer.records[-1], path, value)
         elif value is not None:
@@ -52,7 +52,7 @@ def _entries(text: str) -> Iterator[tuple[str, str | None]]:
         yield "/".join(name for _, name in above), value if colon else None
 
 
-def _add(record: Record, path: str, value: str | None) -> None:
+def _add(record: GpuRecord, path: str, value: str | None) -> None:
     """Put one line where it belongs; processes and MIG devices come several times."""
     section, _, rest = path.partition("/")
     name = rest.rsplit("/", 1)[-1]
@@ -69,7 +69,7 @@ def _add(record: Record, path: str, value: str | None) -> None:
         record.fields[path] = value
 
 
-def _cut(record: Record, section: str) -> None:
+def _cut(record: GpuRecord, section: str) -> None:
     """Forget the last section of a text: were it cut short, a missing line would pass for a fault that is not there."""
     for path in [path for path in record.fields if path.startswith(f"{section}/")]:
         del record.fields[path]

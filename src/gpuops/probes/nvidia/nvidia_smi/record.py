@@ -1,6 +1,6 @@
 """One GPU's answer as flat text, and what a `Gpu` reads in it: the one table of names for every schema of nvidia-smi.
 
-``nvidia-smi -q -x`` and ``nvidia-smi -q`` print one tree under different names; both become a `Record`, whose paths
+``nvidia-smi -q -x`` and ``nvidia-smi -q`` print one tree under different names; both become a `GpuRecord`, whose paths
 are XML element names (``temperature/gpu_temp``) or the labels of ``-q`` in lower case with underscores
 (``temperature/gpu_current_temp``). Where schemas v11 to v13 renamed an element, the table lists every name; the first
 that holds a value counts.
@@ -25,7 +25,7 @@ _SILENT = {"", "N/A", "Not Supported", "Requested functionality has been depreca
 
 
 @dataclass
-class Record:
+class GpuRecord:
     """One GPU: its address as printed, the text at each path, and what comes several times."""
 
     address: str
@@ -172,7 +172,7 @@ SECTIONS = sorted(
 """The sections of a GPU's answer that a `Gpu` is read from."""
 
 
-def gpu_of(record: Record, index: int) -> Gpu | Unknown:
+def gpu_of(record: GpuRecord, index: int) -> Gpu | Unknown:
     """The typed GPU in ``record``; `Unknown` where its address cannot be read, since a GPU without one is nobody."""
     address = canonical_address(record.address)
     if address is None:
@@ -227,7 +227,7 @@ def _remapped_rows(fields: Mapping[str, str]) -> RemappedRows | None:
     return None if rows == RemappedRows(None, None, None, None) else rows
 
 
-def _processes(record: Record) -> tuple[Process, ...] | None:
+def _processes(record: GpuRecord) -> tuple[Process, ...] | None:
     """The processes; None where the driver lists none because it cannot (``N/A``) or the section is absent."""
     if not record.processes and bare(record.fields.get("processes", "N/A")) not in {"", "None"}:
         return None

@@ -7,7 +7,7 @@ from xml.etree import ElementTree as ET
 
 from gpuops.probes.nvidia.nvidia_smi.answer import Answer, smi_of
 from gpuops.probes.nvidia.nvidia_smi.gpu import Smi
-from gpuops.probes.nvidia.nvidia_smi.record import FAULTS, SECTIONS, Record
+from gpuops.probes.nvidia.nvidia_smi.record import FAULTS, SECTIONS, GpuRecord
 from gpuops.probing import Unknown
 
 _OPENING, _CLOSING = "<nvidia_smi_log>", "</nvidia_smi_log>"
@@ -55,8 +55,8 @@ def _shortened(body: str) -> str:
     return _LISTS.sub("", body)
 
 
-def _record(gpu: ET.Element) -> Record:
-    record = Record(gpu.get("id", ""))
+def _record(gpu: ET.Element) -> GpuRecord:
+    record = GpuRecord(gpu.get("id", ""))
     _read_leaves(gpu, "", record.fields)
     record.processes = [{e.tag: e.text or "" for e in p} for p in gpu.iterfind("processes/process_info")]
     record.mig_devices = len(gpu.findall("mig_devices/mig_device"))
