@@ -10,18 +10,21 @@ import gpuops
 ROOT = pathlib.Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "gpuops"
 FLOORS = {
-    "errors": 0,
-    **dict.fromkeys(("shell", "document", "secret", "content", "replacing"), 1),
+    **dict.fromkeys(("errors", "version"), 0),
+    **dict.fromkeys(("shell", "document", "secret", "content", "replacing", "events", "reasons"), 1),
     **dict.fromkeys(("inventory", "probing", "project"), 2),
     "transport": 3,
     **dict.fromkeys(("fleet", "probes"), 4),
     **dict.fromkeys(("facts", "profile"), 5),
-    **dict.fromkeys(("layout", "bandwidth"), 6),
+    **dict.fromkeys(("nodes", "layout", "bandwidth"), 6),
     **dict.fromkeys(("judging", "placement", "planner", "isolation"), 7),
     **dict.fromkeys(("playbook", "collective", "render", "store", "assessment"), 8),
-    **dict.fromkeys(("report", "lifecycle", "lab", "testing"), 9),
-    "cli": 10,
-    **dict.fromkeys(("fabfile", "__main__"), 11),
+    **dict.fromkeys(("lifecycle", "lab", "catalogue"), 9),
+    **dict.fromkeys(("results", "requests", "workspace"), 10),
+    **dict.fromkeys(("operations", "report"), 11),
+    "cluster": 12,
+    **dict.fromkeys(("cli", "testing"), 13),
+    **dict.fromkeys(("fabfile", "__main__"), 14),
 }
 ONLY_IN = {
     "fabric": ("transport", "lab", "fabfile"),

@@ -9,6 +9,8 @@ from __future__ import annotations
 import importlib
 from typing import TYPE_CHECKING, Any
 
+from gpuops.version import __version__
+
 if TYPE_CHECKING:
     from gpuops.judging import Finding, NotApplicable, check
     from gpuops.playbook.task import Change, Failed, Later, Machine, Mode, NeedsOperator, NodePath, Plan, task, use
@@ -18,7 +20,6 @@ if TYPE_CHECKING:
     from gpuops.secret import Secret
     from gpuops.shell import Command, Completed, Files, read_files
 
-__version__ = "0.1.0"
 __all__ = [
     "Change",
     "Command",
@@ -37,6 +38,7 @@ __all__ = [
     "Profile",
     "Secret",
     "Unknown",
+    "__version__",
     "check",
     "fill_template",
     "read_files",

@@ -7,7 +7,11 @@ GpuopsError
 │   ├── LayoutError                a layout that cannot be, or that these machines cannot hold
 │   ├── TemplateError              a launch target that cannot be rendered
 │   ├── ContentError               a check, profile, playbook or template: missing or broken
-│   └── OutputError                a file or folder that cannot be written
+│   ├── OutputError                a file or folder that cannot be written
+│   ├── MissingError               an optional package or program is not installed
+│   ├── ClosedError                a cluster that was closed before
+│   ├── OfflineError               saved facts, where a network is needed
+│   └── InUseError                 a cluster that another thread or process uses
 ├── NodeError                  3   one node, never the run
 │   ├── ConnectError               nobody answered: refused, timed out, no such name
 │   │   └── IncompatibleError      an SSH server that shares no algorithm with us
@@ -15,9 +19,9 @@ GpuopsError
 │   ├── AuthenticationError        the node does not let us in
 │   ├── LostError                  the connection broke while something ran
 │   └── BecomeError                no root there
-├── MissingError               2   an optional package or program is not installed
 ├── LockedError                4   somebody else works on it
-└── Interrupted              130   Ctrl-C
+└── CancelledError           130   Ctrl-C or `Cluster.cancel`, while something ran
+Interrupted                  130   Ctrl-C, with the part of the result that there is: a KeyboardInterrupt
 
 An error is one sentence: what, where, what was expected, what to do next. The exit code belongs to the class.
 """
@@ -26,6 +30,21 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Iterable
+from typing import ClassVar, Literal
+
+UnreachableKind = Literal[
+    "refused",
+    "timeout",
+    "dns",
+    "closed",
+    "jump",
+    "incompatible",
+    "host_key",
+    "auth",
+    "lost",
+    "become",
+    "failed",  # anything else
+]
 
 
 class GpuopsError(Exception):
@@ -71,39 +90,65 @@ class MissingError(InputError):
     """An optional package or program is needed and absent."""
 
 
+class ClosedError(InputError):
+    """A cluster is used after it was closed."""
+
+
+class OfflineError(InputError):
+    """Saved facts cannot do what needs a network."""
+
+
+class InUseError(InputError):
+    """A cluster is used from a second thread, a listener or a forked process in a way that is not safe."""
+
+
 class NodeError(GpuopsError):
-    """One node could not do what was asked; ``node`` is its inventory name."""
+    """One node could not do what was asked; ``node`` is its inventory name, ``kind`` what kept it from answering."""
 
     exit_code = 3
+    usual_kind: ClassVar[UnreachableKind] = "failed"
 
-    def __init__(self, node: str, what: str) -> None:
+    def __init__(self, node: str, what: str, kind: UnreachableKind | None = None) -> None:
         super().__init__(f"{node}: {what}")
         self.node = node
         self.what = what
+        self.kind: UnreachableKind = kind or self.usual_kind
 
 
 class ConnectError(NodeError):
     """No SSH server answered at the node's address."""
 
+    usual_kind: ClassVar[UnreachableKind] = "closed"
+
 
 class IncompatibleError(ConnectError):
     """The node's SSH server and we share no algorithm."""
+
+    usual_kind: ClassVar[UnreachableKind] = "incompatible"
 
 
 class HostKeyError(NodeError):
     """The node's host key is unknown, changed or revoked; nothing was sent to it."""
 
+    usual_kind: ClassVar[UnreachableKind] = "host_key"
+
 
 class AuthenticationError(NodeError):
     """The node refused every key and password that we may offer."""
+
+    usual_kind: ClassVar[UnreachableKind] = "auth"
 
 
 class LostError(NodeError):
     """The connection ended before the answer was whole."""
 
+    usual_kind: ClassVar[UnreachableKind] = "lost"
+
 
 class BecomeError(NodeError):
     """The node did not let us become root."""
+
+    usual_kind: ClassVar[UnreachableKind] = "become"
 
 
 class LockedError(GpuopsError):
@@ -112,10 +157,27 @@ class LockedError(GpuopsError):
     exit_code = 4
 
 
-class Interrupted(GpuopsError):  # noqa: N818 - it is an event, not an error
-    """The user pressed Ctrl-C."""
+class CancelledError(GpuopsError):
+    """What ran was ended, by Ctrl-C or by another thread; ``partial`` is as much of the result as there is."""
 
     exit_code = 130
+
+    def __init__(self, what: str, partial: object | None = None) -> None:
+        super().__init__(what)
+        self.partial = partial
+
+
+class Interrupted(KeyboardInterrupt):
+    """The user pressed Ctrl-C; ``partial`` is as much of the result as there is.
+
+    A `KeyboardInterrupt`, so that it also ends the loop around the call.
+    """
+
+    exit_code = 130
+
+    def __init__(self, what: str, partial: object | None = None) -> None:
+        super().__init__(what)
+        self.partial = partial
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from typing import Generic, TypeVar
 
 from gpuops.content import blame
-from gpuops.errors import GpuopsError, Interrupted, NodeError
+from gpuops.errors import CancelledError, GpuopsError, NodeError
 from gpuops.inventory import Host
 
 T = TypeVar("T")
@@ -43,8 +43,8 @@ def each(
     """Do ``work`` on every host, at most ``fanout`` at a time, and give one outcome a host in the order of ``hosts``.
 
     ``watch`` hears each outcome as it comes, in the calling thread. On Ctrl-C nothing new starts, ``stop`` is called
-    (it hangs up what is open), and hosts without an answer have `Interrupted` as their error; where all of them still
-    came to an end it is raised. After ``total_seconds`` the rest is given up in the same way. A deadline for a single
+    (it hangs up what is open), and hosts without an answer have `CancelledError` as their error; where all of them
+    still came to an end it is raised. After ``total_seconds`` the rest is given up in the same way. A deadline for a single
     host is the transport's.
     """
     crew = _WorkerPool(hosts, work, fanout)
@@ -55,7 +55,7 @@ def each(
             done[index] = outcome
             watch(outcome)
     except KeyboardInterrupt:
-        ending = Interrupted("interrupted before it answered")
+        ending = CancelledError("interrupted before it answered")
     finally:
         if len(done) < len(hosts):
             crew.dismiss(stop, done)
@@ -66,9 +66,9 @@ def each(
 
 
 def uninterrupted(outcomes: list[Outcome[T]]) -> list[Outcome[T]]:
-    """The outcomes as they are; `Interrupted` where Ctrl-C kept a host from answering."""
+    """The outcomes as they are; `CancelledError` where Ctrl-C kept a host from answering."""
     for outcome in outcomes:
-        if isinstance(outcome.error, Interrupted):
+        if isinstance(outcome.error, CancelledError):
             raise outcome.error
     return outcomes
 

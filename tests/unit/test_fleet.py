@@ -4,7 +4,7 @@ import time
 import pytest
 
 from gpuops import fleet
-from gpuops.errors import ConnectError, Interrupted, NodeError
+from gpuops.errors import CancelledError, ConnectError, NodeError
 
 
 @pytest.fixture
@@ -117,7 +117,7 @@ def test_an_interrupt_stops_what_runs_and_starts_nothing_more(hosts, released):
     assert len(started) <= 8
     never = [o for o in outcomes if o.node not in started]
     assert len(never) >= 56
-    assert all(isinstance(o.error, Interrupted) for o in never)
+    assert all(isinstance(o.error, CancelledError) for o in never)
 
 
 def test_an_interrupt_is_heard_though_every_host_still_comes_to_an_end(hosts):
@@ -126,7 +126,7 @@ def test_an_interrupt_is_heard_though_every_host_still_comes_to_an_end(hosts):
     def interrupt(_outcome):
         raise KeyboardInterrupt
 
-    with pytest.raises(Interrupted):
+    with pytest.raises(CancelledError):
         fleet.each(hosts, lambda host: ended.wait(5) or host.name, watch=interrupt, stop=ended.set, fanout=len(hosts))
 
 

@@ -11,8 +11,8 @@ import sys
 
 import click
 
-from gpuops import __version__
 from gpuops.errors import GpuopsError
+from gpuops.version import __version__
 
 _NO_WORDS = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.1 shows the help by itself
 

@@ -251,10 +251,10 @@ def _miscounted(facts: Facts, expected: int) -> Objection | None:
 
 
 def _stop_if(*, interrupted: bool) -> None:
-    from gpuops.errors import Interrupted
+    from gpuops.errors import CancelledError
 
     if interrupted:
-        raise Interrupted("interrupted")
+        raise CancelledError("interrupted")
 
 
 def _together(judged: Objections, left: Mapping[str, str]) -> dict[str, Objection]:

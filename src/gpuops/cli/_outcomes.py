@@ -15,7 +15,7 @@ if TYPE_CHECKING:
 def facts_of(
     target: Target, probes: Sequence[Probe[Any]], what: str, *, keep_answers: bool = False
 ) -> tuple[dict[str, Facts], dict[str, str]]:
-    """What the nodes answer to ``probes``, and why the others do not; `Interrupted` after Ctrl-C."""
+    """What the nodes answer to ``probes``, and why the others do not; `CancelledError` after Ctrl-C."""
     from gpuops import facts
     from gpuops.fleet import uninterrupted
 
@@ -40,9 +40,9 @@ def reasons(outcomes: Iterable[Outcome[Any]]) -> dict[str, list[str]]:
 
 def exit_code(outcomes: Iterable[Outcome[Any]], found: int = 0) -> int:
     """130 after Ctrl-C, else what was ``found`` (1), else 3 where a node did not answer, else 0."""
-    from gpuops.errors import Interrupted
+    from gpuops.errors import CancelledError
 
     errors = [o.error for o in outcomes if o.error is not None]
-    if any(isinstance(error, Interrupted) for error in errors):
-        return Interrupted.exit_code
+    if any(isinstance(error, CancelledError) for error in errors):
+        return CancelledError.exit_code
     return found or (3 if errors else 0)

@@ -84,7 +84,7 @@ def command(
 
 def _climb(gates: Gates, life: NodeLifecycle, hosts: list[Host]) -> None:
     """First those that take jobs, which nothing may disturb; then the others all the way."""
-    from gpuops.errors import Interrupted
+    from gpuops.errors import CancelledError
     from gpuops.lifecycle.gates import GATES, gates_for
     from gpuops.lifecycle.states import state_of
 
@@ -93,8 +93,8 @@ def _climb(gates: Gates, life: NodeLifecycle, hosts: list[Host]) -> None:
     try:
         through = life.climb(admitted, gates_for("admitted"), gates.attempts)
         through += life.climb([host for host in hosts if host not in admitted], GATES, gates.attempts)
-    except (Interrupted, KeyboardInterrupt):
-        raise Interrupted("interrupted; the gates that were passed are kept") from None
+    except (CancelledError, KeyboardInterrupt):
+        raise CancelledError("interrupted; the gates that were passed are kept") from None
     for host in through if gates.group else ():
         gates.join(host)
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops import __version__
 from gpuops.cli._options import StatusLine, Target, fitting_fanout, step_target_options, tell
+from gpuops.version import __version__
 
 if TYPE_CHECKING:
     from gpuops.errors import LockedError

@@ -11,8 +11,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops import __version__
 from gpuops.cli._options import Target, saved_host, target_options
+from gpuops.version import __version__
 
 if TYPE_CHECKING:
     from gpuops.collective.measuring import MeasureRequest
@@ -156,7 +156,7 @@ def _look(target: Target, checks: list[Check], load: Load, *, keep: bool) -> Gat
 
 def _ask(target: Target, checks: list[Check], *, keep: bool) -> Gathered:
     from gpuops import assessment, facts
-    from gpuops.errors import Interrupted
+    from gpuops.errors import CancelledError
 
     hosts = {host.name: host for host in target.judged_hosts}
     probes = [probe for probe in assessment.probes_for(checks) if probe.cost != "heavy"]
@@ -167,7 +167,7 @@ def _ask(target: Target, checks: list[Check], *, keep: bool) -> Gathered:
         {o.node: o.value for o in outcomes if o.value is not None},
         {o.node: o.error for o in outcomes if o.error is not None},
         hosts,
-        any(isinstance(o.error, Interrupted) for o in outcomes),
+        any(isinstance(o.error, CancelledError) for o in outcomes),
     )
 
 

@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuops.errors import GpuopsError, Interrupted, NodeError
+from gpuops.errors import CancelledError, GpuopsError, NodeError
 from gpuops.fleet import each, uninterrupted
 from gpuops.inventory import Host
 from gpuops.shell import Command
@@ -55,7 +55,7 @@ class Crew:
         """Each node's answer to its message, or why there is none; ``seconds`` is the deadline of all together.
 
         The nodes of one team answer at about the same time: those that have not 3 s after the first are late. A node
-        that is late, or whose worker ended, is lost until `open` finds it again. `Interrupted` on Ctrl-C.
+        that is late, or whose worker ended, is lost until `open` finds it again. `CancelledError` on Ctrl-C.
         """
         if not messages:
             return {}
@@ -63,7 +63,7 @@ class Crew:
         anyone = list(self._hosts.values())[:1]
         (outcome,) = uninterrupted(each(anyone, lambda _host: self._converse(messages, seconds, teams), stop=hang_up))
         if outcome.value is None:
-            raise outcome.error or Interrupted("interrupted")
+            raise outcome.error or CancelledError("interrupted")
         return outcome.value
 
     def _converse(

@@ -55,7 +55,7 @@ class Pool:
                 self._ways.pop(name).close()
 
     def each(self, work: Callable[[AgentTransport, Host], T], names: Collection[str] | None = None) -> dict[str, T]:
-        """``work`` on the nodes side by side; a node that fails leaves. `Interrupted` on Ctrl-C."""
+        """``work`` on the nodes side by side; a node that fails leaves. `CancelledError` on Ctrl-C."""
         hosts = [host for name, host in self.hosts.items() if names is None or name in names]
         for host in hosts:
             self.way(host.name)  # opened here: a way is not made by two threads

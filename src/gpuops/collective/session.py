@@ -7,7 +7,7 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from gpuops.collective.engines import Engine
-from gpuops.errors import Interrupted
+from gpuops.errors import CancelledError
 from gpuops.isolation.evidence import BlamedPart, Evidence, Kind, Measured
 from gpuops.isolation.rounds import RankGroup, Round
 
@@ -71,7 +71,7 @@ def run(
             known = {group: found for group in planned.groups if (found := expect(group)) is not None}
             rounds = (*evidence.rounds, Measured(planned, figures, grown))
             evidence = replace(evidence, rounds=rounds, expected={**evidence.expected, **known})
-    except (KeyboardInterrupt, Interrupted):
+    except (KeyboardInterrupt, CancelledError):
         return SessionResult(evidence, left, tuple(lost), interrupted=True)
     return SessionResult(evidence, left, tuple(lost))
 

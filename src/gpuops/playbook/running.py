@@ -6,7 +6,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
-from gpuops.errors import Interrupted, LockedError, NodeError
+from gpuops.errors import CancelledError, LockedError, NodeError
 from gpuops.fleet import FANOUT, Outcome, each
 from gpuops.inventory import Host
 from gpuops.playbook.applying import carry_out, status_of
@@ -60,7 +60,7 @@ class RunState:
         """
         found = {result.status for result in self.results if not result.ignored}
         if self.interrupted:
-            return Interrupted.exit_code
+            return CancelledError.exit_code
         if self.locked:
             return LockedError.exit_code
         if "failed" in found or (check and found & {"would_change", "later"}):
@@ -221,9 +221,9 @@ def _each(hosts: Sequence[Host], work: Callable[[Host], T], **how: Any) -> tuple
 
     try:
         outcomes = each(hosts, kept, **how)
-    except Interrupted:
+    except CancelledError:
         return [Outcome(host.name, value=ended[host.name]) for host in hosts], True
-    return outcomes, any(isinstance(outcome.error, Interrupted) for outcome in outcomes)
+    return outcomes, any(isinstance(outcome.error, CancelledError) for outcome in outcomes)
 
 
 def _result(outcome: Outcome[StepResult], step: Step) -> StepResult:
@@ -231,7 +231,7 @@ def _result(outcome: Outcome[StepResult], step: Step) -> StepResult:
     if outcome.value is not None:
         return outcome.value
     error = outcome.error
-    if isinstance(error, Interrupted):
+    if isinstance(error, CancelledError):
         return StepResult(outcome.node, step.id, step.name, "interrupted", str(error))
     if isinstance(error, NodeError):
         return StepResult(outcome.node, step.id, step.name, "failed", error.what)

@@ -6,7 +6,7 @@ import time
 import pytest
 
 from gpuops.collective.crew import Crew
-from gpuops.errors import Interrupted, LostError, NodeError
+from gpuops.errors import CancelledError, LostError, NodeError
 from gpuops.transport.connections import Connector
 
 
@@ -123,7 +123,7 @@ def test_ctrl_c_ends_a_conversation_and_all_that_it_was_about(hosts, echo, ctrl_
     pids = list(crew.pids.values())
     began = time.monotonic()
     ctrl_c(0.3)
-    with pytest.raises(Interrupted):
+    with pytest.raises(CancelledError):
         crew.ask({name: {"sleep": 60} for name in crew.workers}, 100)
     crew.close()
     assert time.monotonic() - began < 5

@@ -1,6 +1,6 @@
 import pytest
 
-from gpuops.errors import ConnectError, Interrupted, LostError
+from gpuops.errors import CancelledError, ConnectError, LostError
 from gpuops.judging import Check, Finding, Verdict
 from gpuops.profile import NO_PROFILE, Profile
 from gpuops.report.model import HostReport, build
@@ -34,7 +34,7 @@ def test_only_a_node_nobody_answers_for_is_called_unreachable(run):
     nodes = {
         "a": ConnectError("a", "refused"),
         "b": LostError("b", "the connection broke"),
-        "c": Interrupted("stopped"),
+        "c": CancelledError("stopped"),
     }
     a, b, c = build(run, nodes, []).hosts
     assert (a.status, a.error) == ("unknown", "unreachable: refused")
