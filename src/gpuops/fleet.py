@@ -44,8 +44,8 @@ def each(
 
     ``watch`` hears each outcome as it comes, in the calling thread. On Ctrl-C nothing new starts, ``stop`` is called
     (it hangs up what is open), and hosts without an answer have `CancelledError` as their error; where all of them
-    still came to an end it is raised. After ``total_seconds`` the rest is given up in the same way. A deadline for a single
-    host is the transport's.
+    still came to an end it is raised. After ``total_seconds`` the rest is given up in the same way. A deadline for a
+    single host is the transport's.
     """
     crew = _WorkerPool(hosts, work, fanout)
     done: dict[int, Outcome[T]] = {}
