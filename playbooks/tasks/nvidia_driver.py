@@ -117,14 +117,14 @@ def _options(params: Params, seen: Mapping[str, str]) -> Plan:
 
 
 def _packages(params: Params, machine: System) -> Plan:
-    """The transaction; whether nothing was left to do."""
+    """Plan the transaction; return whether nothing was left to do."""
     debian, red_hat = yield (
         Command(("dpkg-query", "-W", "-f=${Package}\t${db:Status-Abbrev}\t${Version}\n", "--", *_FAMILY)),
         Command(("rpm", "-q", "--qf", "%{NAME}\tii \t%{VERSION}-%{RELEASE}\n", "--", *_APART)),
     )
     rows = re.findall(r"^(\S+)\t.i.\t(\S+)$", (red_hat if debian.missing else debian).out, re.MULTILINE)
     pinnings = [name for name, _ in rows if name.startswith(_PINNING)]
-    family = [name for name, found in rows if re.match(_DRIVERS_VERSION, found) and name not in pinnings]
+    family = [name for name, version in rows if re.match(_DRIVERS_VERSION, version) and name not in pinnings]
     if params.origin == "cuda":
         chosen = yield from (_stream(params) if debian.missing else _pinning(params, pinnings))
         if not chosen:
@@ -174,13 +174,13 @@ def _server(params: Params) -> str:
 
 
 def _pinning(params: Params, installed: list[str]) -> Plan:
-    """The package that tells apt which version of all driver packages it may take, before any of them."""
-    wanted = f"{_PINNING}-{params.version}"
-    others = [name for name in installed if name != wanted]
-    yield from use("package", names=[wanted], allow_remove=others)
-    if wanted not in installed:
-        yield Later(f"which driver packages apt takes is told by {wanted}")
-    return wanted in installed
+    """Install the package that pins all driver packages to one version for apt, before any of them."""
+    pinning = f"{_PINNING}-{params.version}"
+    others = [name for name in installed if name != pinning]
+    yield from use("package", names=[pinning], allow_remove=others)
+    if pinning not in installed:
+        yield Later(f"which driver packages apt takes is told by {pinning}")
+    return pinning in installed
 
 
 def _stream(params: Params) -> Plan:

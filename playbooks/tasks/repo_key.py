@@ -60,14 +60,14 @@ def repo_key(params: Params) -> Plan:
         if not key:
             yield Failed(f"{params.url} gives no key: {answer.last_words() or 'nothing'}")
     if not _is_right(params, key):
-        found = ", ".join(_told(key)) or "nothing that is a key"
-        yield Failed(f"{params.src or params.url} holds {found}; expected {', '.join(sorted(params.wanted))}")
+        fingerprints = ", ".join(_fingerprints(key)) or "nothing that is a key"
+        yield Failed(f"{params.src or params.url} holds {fingerprints}; expected {', '.join(sorted(params.wanted))}")
     if params.state == "present":
         yield from use("file", path=params.path, content=_as_text(key))
 
 
 def _is_right(params: Params, key: bytes) -> bool:
-    return set(_told(key)) == params.wanted
+    return set(_fingerprints(key)) == params.wanted
 
 
 def _decoded(text: str) -> bytes:
@@ -104,8 +104,8 @@ def _crc24(data: bytes) -> int:
     return crc
 
 
-def _told(key: bytes) -> list[str]:
-    """The fingerprints of all keys; none where the packets cannot be read to their end."""
+def _fingerprints(key: bytes) -> list[str]:
+    """Return the fingerprints of all keys; an empty list if the packets are malformed or truncated."""
     try:
         return [_fingerprint(body) for tag, body in _packets(key) if tag == _PRIMARY_KEY]
     except (IndexError, ValueError):
