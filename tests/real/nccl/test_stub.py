@@ -73,14 +73,14 @@ def test_a_rank_gets_its_whole_environment_and_nothing_by_chance(an_engine, proc
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
     engine = an_engine("a", "b", NCCL_ALGO="Ring")
     engine.measure(Round("node", (RankGroup(("a",), variant="no-p2p"),)))
-    keeper, *ranks = engine.pids["a"]
+    supervisor, *ranks = engine.pids["a"]
     seen = process.environment(ranks[0])
     assert "CUDA_VISIBLE_DEVICES" not in seen
     assert {"NCCL_IB_GID_INDEX=3", "NCCL_ALGO=Ring"} <= set(engine.settings["a"])
     assert seen["NCCL_IB_GID_INDEX"] == engine.surveys["a"].environment["NCCL_IB_GID_INDEX"] == "3"
     assert (seen["NCCL_DEBUG"], seen["CUDA_DEVICE_ORDER"]) == ("INFO", "PCI_BUS_ID")
     assert (seen["NCCL_P2P_DISABLE"], seen["NCCL_ALGO"]) == ("1", "Ring")
-    assert process.environment(keeper)["CUDA_VISIBLE_DEVICES"] == "1"
+    assert process.environment(supervisor)["CUDA_VISIBLE_DEVICES"] == "1"
 
 
 def test_a_rail_pins_one_gpu_of_each_node_to_one_nic(an_engine, process):
@@ -128,9 +128,9 @@ def test_what_goes_wrong_is_told_apart_and_nothing_of_it_stays(
     figure = pair_of(engine)
     assert (figure.trouble, figure.absent, figure.gb_per_s) == (trouble, absent, None)
     assert told in figure.detail
-    keepers = {of_node[0] for of_node in engine.pids.values()}
-    assert process.gone(set(all_pids(engine)) - keepers)
-    assert process.alive(keepers) == sorted(keepers, key=list(keepers).index)
+    supervisors = {of_node[0] for of_node in engine.pids.values()}
+    assert process.gone(set(all_pids(engine)) - supervisors)
+    assert process.alive(supervisors) == sorted(supervisors, key=list(supervisors).index)
 
 
 def test_nobody_waits_for_a_group_of_which_one_rank_died(an_engine):
@@ -174,12 +174,12 @@ def test_a_stopped_node_is_the_one_that_did_not_arrive(an_engine, process):
     assert process.gone(of_b)
 
 
-def test_killed_ranks_and_killed_keepers_take_all_of_theirs_along(an_engine, process, all_pids):
+def test_killed_ranks_and_killed_supervisors_take_all_of_theirs_along(an_engine, process, all_pids):
     engine = an_engine("a", "b")
     pair_of(engine)
-    keeper, *ranks = engine.pids["a"]
-    os.kill(keeper, signal.SIGKILL)
-    assert process.gone([keeper, *ranks])
+    supervisor, *ranks = engine.pids["a"]
+    os.kill(supervisor, signal.SIGKILL)
+    assert process.gone([supervisor, *ranks])
     figure = pair_of(engine)
     assert (figure.trouble, figure.absent) == ("error", ("a",))
     assert "what ran there has ended" in figure.detail

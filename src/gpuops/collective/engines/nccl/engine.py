@@ -87,7 +87,8 @@ class NcclEngine:
     def pids(self) -> dict[str, tuple[int, ...]]:
         """The processes of ours on each node, which are no reason to call it busy."""
         ranks = [(node, pid) for (node, _gpu), pid in self._processes.items()]
-        return {n: (keeper, *(pid for node, pid in ranks if node == n)) for n, keeper in self._crew.pids.items()}
+        supervisors = self._crew.pids.items()
+        return {name: (pid, *(rank for node, rank in ranks if node == name)) for name, pid in supervisors}
 
     def open(self) -> Mapping[str, str]:
         """Look at every node and settle which NCCL runs; the nodes that cannot take part, each with the reason."""
@@ -96,14 +97,14 @@ class NcclEngine:
         refused = {n: why for n, survey in self.surveys.items() if (why := survey.refusal(gpus.get(n, ())))}
         choice = choose({name: survey for name, survey in self.surveys.items() if name not in refused})
         self.libraries = dict(choice.libraries)
-        self._refused = {**lost, **refused, **choice.refused, **self._spread(self.libraries)}
+        self._refused = {**lost, **refused, **choice.refused, **self._send_library(self.libraries)}
         return dict(self._refused)
 
     def _look(self, names: Collection[str]) -> dict[str, str]:
-        """Put a keeper on each of ``names`` that has none, and survey it; those that are lost, each with the reason."""
+        """Start a supervisor on each of ``names`` that has none, and survey it; return the lost ones and why."""
         self._crew.open(names)
         for place in [place for place in self._processes if place[0] in names]:
-            del self._processes[place]  # it ended with the keeper before
+            del self._processes[place]  # it ended with the previous supervisor
         seconds = self._options.deadlines.load
         survey = {"do": "survey", "program": _program(), "environment": self._environment, "seconds": seconds}
         answers = self._crew.ask(dict.fromkeys(names, survey), seconds + SLACK_SECONDS)
@@ -112,12 +113,12 @@ class NcclEngine:
         self.surveys |= {n: replace(survey, libraries=given) if given else survey for n, survey in found.items()}
         return {name: str(told) for name, told in answers.items() if not isinstance(told, dict)}
 
-    def _spread(self, names: Collection[str]) -> dict[str, str]:
-        """Give ``names`` the library of the options, which lives in their memory as long as their keeper."""
+    def _send_library(self, names: Collection[str]) -> dict[str, str]:
+        """Give ``names`` the library of the options, which lives in their memory as long as the supervisor runs."""
         asked = set(names)
         lost: dict[str, str] = {}
         for piece in _pieces(self._options.library) if self._options.library else ():
-            message = {"do": "spread", "piece": piece}
+            message = {"do": "send_library", "piece": piece}
             for name, told in self._crew.ask(dict.fromkeys(asked - lost.keys(), message), _PIECE_SECONDS).items():
                 if isinstance(told, dict):
                     self.libraries[name] = replace(self.libraries[name], path=told["path"])
@@ -132,7 +133,7 @@ class NcclEngine:
         lacking = (nodes & self.libraries.keys()) - self._crew.workers.keys()
         if lacking:
             self._look(lacking)
-            self._spread(lacking)
+            self._send_library(lacking)
         setting = RoundConfig(self._load, self._options.deadlines, self._environment, self.libraries, self.surveys)
         parties = {group: self._party(group) for group in planned.groups}
         can = {group: party for group, party in parties.items() if not isinstance(party, GroupResult)}
@@ -151,7 +152,7 @@ class NcclEngine:
             return GroupResult(group, None, "error", detail=str(error.args[0]))
 
     def close(self) -> None:
-        """End every keeper, and with it every rank."""
+        """End every supervisor, and with it every rank."""
         self._crew.close()
 
 

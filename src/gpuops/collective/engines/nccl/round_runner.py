@@ -16,7 +16,7 @@ from gpuops.isolation.rounds import GroupResult, RankGroup
 from gpuops.probes.nvidia.nccl_log import parse_nccl_log
 
 SLACK_SECONDS = 12.0
-"""What a keeper may need beyond the time that it is given: to ask RAS, to kill, and to answer."""
+"""What a supervisor may need beyond the time that it is given: to ask RAS, to kill, and to answer."""
 _SLICE_SECONDS = 2.0
 """So soon it is heard, on all nodes, that one rank failed; without it the others would wait until their deadline."""
 _TIMED_SECONDS, _WARMING_SECONDS = 10.0, 5.0
@@ -75,7 +75,7 @@ class RoundRunner:
         """The figure of each group."""
         self._parties, self._logs = dict(parties), {group: [] for group in parties}
         limits = self._setting.deadlines
-        loaded = self._step("loading CUDA and NCCL", limits.load, lambda _, seat: self._loading(seat), do="staff")
+        loaded = self._step("loading CUDA and NCCL", limits.load, lambda _, seat: self._loading(seat), do="start_ranks")
         self._sizes = {group: self._size(replies) for group, replies in loaded.items()}
         made = self._step("making an id", limits.load, lambda _, seat: None if seat.rank else {"do": "id"})
         ids = {group: replies[0].answer["id"] for group, replies in made.items() if replies[0].answer}
@@ -119,10 +119,10 @@ class RoundRunner:
         """Hear the rest, slice by slice. A group is given up when time is over, or one of its ranks cannot go on."""
         while any(seat not in found for party in parties.values() for seat in party):
             over = time.monotonic() > ends
-            waiting: dict[str, list[RankSlot]] = {"give_up": [], "wait": []}
+            waiting: dict[str, list[RankSlot]] = {"kill_overdue": [], "wait": []}
             for party in parties.values():
                 hopeless = any(seat in found and found[seat].answer is None for seat in party)
-                waiting["give_up" if over or hopeless else "wait"] += [seat for seat in party if seat not in found]
+                waiting["kill_overdue" if over or hopeless else "wait"] += [seat for seat in party if seat not in found]
             for do, seats in waiting.items():
                 found |= self._heard(_to_nodes(do, seats), seats)
 
