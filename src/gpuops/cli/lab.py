@@ -56,7 +56,7 @@ def fault(faults: tuple[str, ...]) -> None:
     """Plant faults on running hosts."""
     from gpuops.lab import cluster
 
-    _show_faults(cluster.put(FOLDER, faults))
+    _show_faults(cluster.inject(FOLDER, faults))
 
 
 @command.command()

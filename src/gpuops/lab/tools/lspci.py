@@ -53,16 +53,16 @@ class Link:
 
 
 def functions(node: Node) -> list[Function]:
-    """Every PCI function that the lab knows of, by address."""
-    found = [f for g in node.gpus for f in _gpu_functions(node, g)]
-    found += [_nic_function(node, n) for n in node.nics]
+    """Return every PCI function of the lab's host, by address."""
+    all_functions = [f for g in node.gpus for f in _gpu_functions(node, g)]
+    all_functions += [_nic_function(node, n) for n in node.nics]
     if node.switches:
         s, driver = node.switches, "nvidia-nvswitch" if node.driver.version else ""
-        found += [
+        all_functions += [
             Function(address(p), "0680", s.pci_name, "10de", s.device, "a1", None, driver, numa_node(node, p))
             for p in s.at
         ]
-    return sorted(found, key=lambda f: f.at)
+    return sorted(all_functions, key=lambda f: f.at)
 
 
 def _gpu_functions(node: Node, gpu: Gpu) -> Iterator[Function]:

@@ -1,4 +1,4 @@
-"""What commands change on a host, and what a reboot makes of it."""
+"""Mutations of a host: what commands change on it, and what a reboot leaves of that."""
 
 from __future__ import annotations
 
@@ -49,15 +49,15 @@ def _reset(gpu: Gpu) -> Gpu:
 
 
 def _units(services: Mapping[str, Service], packages: Mapping[str, str]) -> dict[str, Service]:
-    """The units that there are after packages came and went."""
-    found = dict(services)
+    """Return the units that exist after ``packages`` were installed and removed."""
+    units = dict(services)
     for kind, unit in _UNITS:
         versions = [version for name, version in packages.items() if kind.match(name)]
         if any(versions):
-            found.setdefault(unit, IDLE)
+            units.setdefault(unit, IDLE)
         elif versions:
-            found.pop(unit, None)
-    return found
+            units.pop(unit, None)
+    return units
 
 
 def _driver(driver: Driver, changes: Changes, *, keeps: bool) -> Driver:
@@ -85,11 +85,11 @@ def bare(version: str) -> str:
     return version.rpartition(":")[2].partition("-")[0]
 
 
-def stripped(node: Node) -> Changes:
-    """What makes ``node`` a bare one: no package of interest is installed, and no driver is loaded."""
-    gone = dict.fromkeys(packages(node), "")
-    left = _units(node.services, gone)
-    return Changes(packages=gone, services={unit: IDLE for unit in node.services if unit not in left}, loaded="")
+def bare_node(node: Node) -> Changes:
+    """Return the changes that make ``node`` a bare one: no package of interest, and no driver loaded."""
+    removed = dict.fromkeys(packages(node), "")
+    kept = _units(node.services, removed)
+    return Changes(packages=removed, services={unit: IDLE for unit in node.services if unit not in kept}, loaded="")
 
 
 def rebooted(node: Node, sysctls: Mapping[str, str], cmdline: str) -> Changes:

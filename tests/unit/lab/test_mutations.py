@@ -7,9 +7,9 @@ import pytest
 from gpuops.content import builtin
 from gpuops.document import load
 from gpuops.lab import tree
-from gpuops.lab.changing import changed, rebooted, stripped
 from gpuops.lab.faults.catalogue import faulted
 from gpuops.lab.machine import healthy, names
+from gpuops.lab.mutations import bare_node, changed, rebooted
 from gpuops.lab.tools.programs import run
 
 NEW, OLD = "2.29.2-1+cuda13.0", "2.28.9-1+cuda13.0"
@@ -206,7 +206,7 @@ def test_a_boot_resets_the_gpus_and_their_volatile_counters():
 
 def bare(machine):
     host = Host(machine=machine)
-    host.node = changed(host.before, stripped(host.before))
+    host.node = changed(host.before, bare_node(host.before))
     return host
 
 
