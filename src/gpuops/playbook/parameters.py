@@ -29,19 +29,19 @@ _REFERENCES = ("!env", "!file")
 
 @dataclass(frozen=True)
 class _Held(YamlNode):
-    """A secret that somebody already looked up."""
+    """A secret that is already resolved."""
 
     secret: Secret = field(default_factory=lambda: Secret(""), repr=False)
 
 
-def read_params(task: Task, given: YamlNode) -> object:
-    """The parameters that stand in a document; `gpuops.errors.DocumentError` where one is unknown, missing or wrong."""
-    return _value(given, task.params, task.name)
+def read_params(task: Task, raw_params: YamlNode) -> object:
+    """Return the parameters in a document; `gpuops.errors.DocumentError` if one is unknown, missing or wrong."""
+    return _value(raw_params, task.params, task.name)
 
 
-def as_params(task: Task, given: Mapping[str, object]) -> object:
-    """The parameters that another task gives."""
-    return read_params(task, as_node(given, Where(str(task.path))))
+def as_params(task: Task, params: Mapping[str, object]) -> object:
+    """Return the parameters that another task passes."""
+    return read_params(task, as_node(params, Where(str(task.path))))
 
 
 def as_node(value: object, where: Where) -> YamlNode:
@@ -66,26 +66,26 @@ def _scalar_node(value: object, where: Where) -> YamlNode:
     return YamlNode(where, f"{_PLAIN}str", str(value), quoted=True)
 
 
-def _record(node: YamlNode, wanted: type, called: str) -> object:
-    """A dataclass from a map of its fields."""
-    hints = typing.get_type_hints(wanted, include_extras=True)
-    fields = dataclasses.fields(wanted)
-    given = node.only([f.name for f in fields], f'under "{called}"')
+def _dataclass(node: YamlNode, type_: type, called: str) -> object:
+    """Return a dataclass from a map of its fields."""
+    hints = typing.get_type_hints(type_, include_extras=True)
+    fields = dataclasses.fields(type_)
+    entries = node.only([f.name for f in fields], f'under "{called}"')
     for f in fields:
-        if f.name not in given and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
+        if f.name not in entries and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
             raise node.fail(f'"{called}" needs "{f.name}"')
-    values = {name: _value(entry, hints[name], f"{called}: {name}") for name, entry in given.items()}
+    values = {name: _value(entry, hints[name], f"{called}: {name}") for name, entry in entries.items()}
     try:
-        return wanted(**values)
+        return type_(**values)
     except ValueError as error:
         raise node.fail(f"{called}: {error}") from error
 
 
-def _value(node: YamlNode, wanted: Any, called: str) -> Any:
-    """A value of the type ``wanted``."""
-    if wanted in _SCALARS:
-        return _SCALARS[wanted](node, called)
-    origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
+def _value(node: YamlNode, hint: Any, called: str) -> Any:
+    """Return the value of ``node`` as the type ``hint``."""
+    if hint in _SCALARS:
+        return _SCALARS[hint](node, called)
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         (real,) = (kind for kind in inner if kind is not type(None))
         return None if node.empty else _value(node, real, called)
@@ -96,7 +96,7 @@ def _value(node: YamlNode, wanted: Any, called: str) -> Any:
     if origin is not None:
         entries = node.map(f"{called}: a map")
         return {key: _value(entry, inner[1], f"{called} {key}") for key, entry in entries.items()}
-    return _record(node, wanted, called)
+    return _dataclass(node, hint, called)
 
 
 def _choice(node: YamlNode, words: tuple[str, ...], called: str) -> str:

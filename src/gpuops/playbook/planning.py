@@ -40,15 +40,15 @@ def plan(task: Task, params: object, machine: Machine, ask: Ask, library: TaskRe
     """Run ``task`` once. ``ask`` is a transport's ``batch``, and raises `gpuops.errors.NodeError` as it does."""
     planner = _Planner(machine, ask, library)
     with contextlib.suppress(_Stopped):
-        planner.found.value = planner.follow(task.plan(params, machine))
-    return planner.found
+        planner.planned.value = planner.follow(task.plan(params, machine))
+    return planner.planned
 
 
 class _Planner:
     """Answers one task's generator, and those of the tasks that it uses."""
 
     def __init__(self, machine: Machine, ask: Ask, library: TaskRegistry) -> None:
-        self.found = Planned()
+        self.planned = Planned()
         self._machine = machine
         self._ask = ask
         self._library = library
@@ -71,9 +71,9 @@ class _Planner:
         if isinstance(item, Change):
             self._add(item)
         elif isinstance(item, Later):
-            self.found.later.append(item)
+            self.planned.later.append(item)
         elif isinstance(item, (NeedsOperator, Failed)):
-            self.found.stop = item
+            self.planned.stop = item
             raise _Stopped
         elif isinstance(item, Use):
             used = self._library[item.name]
@@ -86,19 +86,19 @@ class _Planner:
 
     def _add(self, change: Change) -> None:
         """One more change; the same one is made once, and what is made anew from the others comes after all of them."""
-        changes = self.found.changes
+        changes = self.planned.changes
         if change in changes and change.kind in ("restart", "rebuild"):
             changes.remove(change)
         if change not in changes:
             changes.append(change)
 
-    def _answers(self, asked: tuple[object, ...]) -> tuple[Any, ...]:
-        """The answers to questions and probes, in one round trip."""
-        questions = [_question(item) for item in asked]
+    def _answers(self, items: tuple[object, ...]) -> tuple[Any, ...]:
+        """Return the answers to questions and probes, in one round trip."""
+        questions = [_question(item) for item in items]
         answers = self._ask(questions)
         return tuple(
             item.read(answer) if isinstance(item, Probe) else answer
-            for item, answer in zip(asked, answers, strict=True)
+            for item, answer in zip(items, answers, strict=True)
         )
 
 

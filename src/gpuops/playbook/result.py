@@ -1,4 +1,4 @@
-"""Result: what became of one step on one node."""
+"""StepResult: the outcome of one step on one node."""
 
 from __future__ import annotations
 
@@ -16,10 +16,10 @@ OUT: tuple[Status, ...] = ("failed", "unreachable", "needs_operator", "interrupt
 
 @dataclass(frozen=True)
 class StepResult:
-    """``changes`` are those that were made, or in check mode would be; ``later`` says what could not be told yet.
+    """``changes`` are those that were made, or in check mode would be; ``later`` says what cannot be planned yet.
 
     ``why`` explains every status but ok and changed. ``value`` is what the task returned. ``ignored``: it failed, and
-    the playbook says that this does not matter.
+    the playbook ignores that.
     """
 
     node: str
@@ -42,5 +42,5 @@ class StepResult:
 
     @property
     def registered(self) -> dict[str, Any]:
-        """What ``register`` keeps, for conditions."""
+        """The values that ``register`` keeps, for conditions."""
         return {"status": self.status, "changed": self.status in ("changed", "would_change"), "value": self.value}

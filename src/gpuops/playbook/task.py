@@ -124,7 +124,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Task:
-    """One verb of playbooks: ``params`` is the dataclass of its parameters, ``make`` gives its `Plan`."""
+    """One unit of work in a playbook: ``params`` is the dataclass of its parameters, ``make`` returns its `Plan`."""
 
     name: str
     params: Any
@@ -141,7 +141,7 @@ class Task:
 def task(make: Callable[..., Plan]) -> Task:
     """Make a task of a generator ``make(params)`` or ``make(params, node)``; its name is the function's.
 
-    A verb that Python keeps for itself has an underscore behind it there: ``assert_`` is the task ``assert``.
+    A name that is a keyword of Python has an underscore behind it there: ``assert_`` is the task ``assert``.
 
     The annotation of ``params`` is the dataclass whose fields are the task's parameters.
     """
@@ -155,15 +155,15 @@ def task(make: Callable[..., Plan]) -> Task:
 
 
 def task_of_function(name: str, function: Callable[..., object]) -> Task:
-    """The task of a plain Fabric function ``(c, …)``: it is called, once a run, with the connection and its parameters.
+    """Return the task of a plain Fabric function ``(c, …)``, called once a run with the connection and its parameters.
 
-    Nobody can look whether it is needed, or what it would do, so check mode only says that it is there.
+    Whether it is needed, and what it would do, is unknown, so check mode only lists it.
     """
 
     def make(params: object) -> Plan:
-        given = params if isinstance(params, Mapping) else vars(params)
-        told = ", ".join(f"{key}={value!r}" for key, value in given.items())
-        yield Change(f"{name}({told})", call=functools.partial(function, **given), kind="act")
+        arguments = params if isinstance(params, Mapping) else vars(params)
+        text = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+        yield Change(f"{name}({text})", call=functools.partial(function, **arguments), kind="act")
 
     parameters = list(inspect.signature(function).parameters.values())[1:]
     return Task(name, _params_of(name, parameters), make, doc=" ".join((function.__doc__ or "").split()))

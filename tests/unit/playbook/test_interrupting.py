@@ -11,7 +11,7 @@ def test_what_came_to_its_end_in_spite_of_ctrl_c_is_told_and_nothing_more_is_beg
     def interrupted_each(hosts, work, **_):
         outcomes = [Outcome(host.name, value=work(host)) for host in hosts]
         if any(node.done for node in world.nodes.values()):
-            raise CancelledError
+            raise CancelledError("interrupted")
         return outcomes
 
     monkeypatch.setattr(running, "each", interrupted_each)
@@ -24,7 +24,7 @@ def test_what_came_to_its_end_in_spite_of_ctrl_c_is_told_and_nothing_more_is_beg
 
 def test_ctrl_c_while_the_nodes_are_locked_leaves_no_lock(cluster, monkeypatch, steps):
     world = cluster("n1", "n2")
-    phases = iter([CancelledError()])
+    phases = iter([CancelledError("interrupted")])
 
     def interrupted_each(hosts, work, **_):
         outcomes = [Outcome(host.name, value=work(host)) for host in hosts]

@@ -177,9 +177,9 @@ def test_an_edited_journal_is_not_resumed(world, dying):
 
 def test_a_run_that_is_alive_is_not_resumed(world):
     held = world.prepare(PLAYBOOK)
-    site = held._sites["n1"]
-    site.journal = object()
-    locking.take(site, locking.Owner(held.run_id))
+    session = held._sessions["n1"]
+    session.journal = object()
+    locking.take(session, locking.Owner(held.run_id))
     Journal(world.folder / "runs", held.run_id).close()
     record = world.run(resume=held.run_id)
     assert [type(error) for error in record.locked] == [LockedError]

@@ -222,8 +222,8 @@ def test_until_waits_for_the_world_outside(world, facts, steps):
 
     world.node.settings["colour"] = "red"
     made = world.prepare(steps("{put: {key: a, value: '1'}, until: facts.colour.name == 'green', retries: 5}"))
-    for site in made._sites.values():
-        site.sleep = sleep
+    for session in made._sessions.values():
+        session.sleep = sleep
     (result,) = made.run().results
     assert (result.status, result.attempts) == ("changed", 3)
     (result,) = world.run(steps("{put: {key: a, value: '1'}, until: facts.colour.name == 'blue', retries: 2}")).results

@@ -76,7 +76,7 @@ def test_what_an_earlier_run_left_at_work_is_waited_for_before_anything_is_looke
         world.node.settings["a"] = "1"  # what the unit is about
 
     made = world.prepare(steps("put: {key: a, value: '1'}"))
-    for site in made._sites.values():
-        site.sleep = sleep
+    for session in made._sessions.values():
+        session.sleep = sleep
     assert world.statuses(made.run()) == [("put", "ok")]
     assert (len(world.slept), world.node.units, world.node.done) == (2, {}, [])
