@@ -88,6 +88,7 @@ class _Attempt:
         self._reboots_next = reboots_next
         self._applied: list[Change] = []
         self._planned = Planned()
+        self._error: NodeError | None = None
 
     def result(self) -> StepResult:
         """Return its outcome."""
@@ -104,6 +105,7 @@ class _Attempt:
             changes=tuple(changes),
             later=tuple(later),
             value=self._planned.value,
+            error=self._error,
         )
 
     def _status(self) -> End:
@@ -112,6 +114,7 @@ class _Attempt:
         except OutputError:
             raise
         except NodeError as error:
+            self._error = error
             return status_of(error), error.what
         except (InputError, LockedError) as error:
             return "failed", str(error)

@@ -6,6 +6,7 @@ import datetime as dt
 import functools
 import hashlib
 import json
+import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +21,7 @@ from gpuops.playbook.journal import Journal
 from gpuops.playbook.locking import Owner, take
 from gpuops.playbook.node_session import Busy, NodeSession
 from gpuops.playbook.play import RACK, Play, Playbook, Step, choose_steps
+from gpuops.playbook.record import Record
 from gpuops.playbook.result import StepResult
 from gpuops.playbook.running import BoundPlay, Runner, RunState, lock, unlock
 from gpuops.playbook.task import TaskRegistry
@@ -139,6 +141,12 @@ class PlaybookRun:
         ``on_result`` is called with each result at once, ``on_note`` with what a person should know meanwhile. Ctrl-C
         starts no new changes and waits for the running ones; a second one abandons them.
         """
+        began = time.monotonic()
+        state = self._run(on_result, on_note)
+        state.seconds = time.monotonic() - began
+        return state
+
+    def _run(self, on_result: Callable[[StepResult], None], on_note: Callable[[str], None]) -> RunState:
         try:
             if self._options.check:
                 return self._runner(RunState(waiting=self._pending_handlers()), on_result).run(self._assignments)
@@ -153,6 +161,21 @@ class PlaybookRun:
         """Return the nodes that no step reached."""
         reached = {result.node for result in state.results}
         return [name for name in self._sessions if name not in reached]
+
+    def record(self, state: RunState) -> Record:
+        """Return the result of the run whose final ``state`` `run` returned."""
+        return Record(
+            playbook=str(self._playbook.path),
+            run_id=self.run_id,
+            check=self._options.check,
+            results=tuple(state.results),
+            stopped=state.stopped,
+            waiting={node: tuple(names) for node, names in state.waiting.items() if names},
+            locked=tuple(state.locked),
+            untouched=tuple(self.untouched(state)),
+            interrupted=state.interrupted,
+            seconds=state.seconds,
+        )
 
     def _runner(self, state: RunState, on_result: Callable[[StepResult], None]) -> Runner:
         options = self._options

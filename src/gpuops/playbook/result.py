@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gpuops.errors import NodeError
 from gpuops.playbook.task import Change
 
 Status = Literal[
@@ -19,7 +20,7 @@ class StepResult:
     """``changes`` are those that were made, or in check mode would be; ``later`` says what cannot be planned yet.
 
     ``why`` explains every status but ok and changed. ``value`` is what the task returned. ``ignored``: it failed, and
-    the playbook ignores that.
+    the playbook ignores that. ``error`` is the node's error that ended the step, if one did.
     """
 
     node: str
@@ -34,6 +35,7 @@ class StepResult:
     attempts: int = 1
     ignored: bool = False
     handler: bool = False
+    error: NodeError | None = field(default=None, repr=False, compare=False)
 
     @property
     def out(self) -> bool:

@@ -14,7 +14,9 @@ from gpuops.playbook.binding import Bound
 from gpuops.playbook.locking import Owner, release, take
 from gpuops.playbook.node_session import NodeSession
 from gpuops.playbook.play import Flush, Play, Step, batches
+from gpuops.playbook.record import conclude
 from gpuops.playbook.result import StepResult
+from gpuops.reasons import EXIT_CODES
 
 T = TypeVar("T")
 _WEEK_SECONDS = 7 * 86400.0
@@ -40,6 +42,7 @@ class RunState:
     interrupted: bool = False
     waiting: dict[str, list[str]] = field(default_factory=dict)
     locked: list[LockedError] = field(default_factory=list)
+    seconds: float = 0.0
     _out: set[str] = field(default_factory=set)
 
     def out(self, node: str) -> bool:
@@ -58,14 +61,8 @@ class RunState:
 
         4 if another run holds a node, 130 after Ctrl-C.
         """
-        statuses = {result.status for result in self.results if not result.ignored}
-        if self.interrupted:
-            return CancelledError.exit_code
-        if self.locked:
-            return LockedError.exit_code
-        if "failed" in statuses or (check and statuses & {"would_change", "later"}):
-            return 1
-        return NodeError.exit_code if statuses & {"unreachable", "needs_operator"} else 0
+        locked = bool(self.locked)
+        return EXIT_CODES[conclude(self.results, check=check, interrupted=self.interrupted, locked=locked)]
 
 
 OnResult = Callable[[StepResult], None]
@@ -234,7 +231,7 @@ def _result(outcome: Outcome[StepResult], step: Step) -> StepResult:
     if isinstance(error, CancelledError):
         return StepResult(outcome.node, step.id, step.name, "interrupted", str(error))
     if isinstance(error, NodeError):
-        return StepResult(outcome.node, step.id, step.name, "failed", error.what)
+        return StepResult(outcome.node, step.id, step.name, "failed", error.what, error=error)
     raise error or AssertionError(outcome)
 
 
@@ -255,7 +252,7 @@ def lock(sessions: Sequence[NodeSession], owner: Owner, *, break_dead: bool, fan
     for outcome in outcomes:
         if isinstance(outcome.error, NodeError):
             error, status = outcome.error, status_of(outcome.error)
-            state.add(StepResult(outcome.node, "lock", "lock", status, error.what))
+            state.add(StepResult(outcome.node, "lock", "lock", status, error.what, error=error))
     return state
 
 
