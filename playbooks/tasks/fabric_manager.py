@@ -81,7 +81,7 @@ def _running(params: Params) -> Plan:
     processor = yield Command(("uname", "-m"))
     if params.origin == "cuda" and processor.out.strip() == "x86_64":
         names.append("libnvsdm")  # there is none for Arm (NVIDIA/gpu-driver-container)
-    there = yield from use("package_set", names=names, version=params.version)
+    in_place = yield from use("package_set", names=names, version=params.version)
     adapters, loaded = yield (_MANAGED, driver)
     if adapters.out.strip():
         yield from use("package", names=["nvlsm", "infiniband-diags"])
@@ -90,6 +90,6 @@ def _running(params: Params) -> Plan:
     if isinstance(loaded, Unknown) or loaded.loaded_version != params.version:
         why = loaded.why if isinstance(loaded, Unknown) else f"the loaded driver is {loaded.loaded_version}"
         yield Later(f"{why}; the fabric manager {params.version} starts with the driver of the same version only")
-    elif there:
+    elif in_place:
         yield from use("service", name=_UNIT, state="started", enabled=True)
         yield from use("wait_for", words=["sh", "-c", _JOINED], seconds=300)

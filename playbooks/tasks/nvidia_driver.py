@@ -79,8 +79,8 @@ def nvidia_driver(params: Params) -> Plan:
         yield from use("kernel_headers")
     yield from use("kernel_module", name="nouveau", state="blacklisted", options={"modeset": "0"})
     stale = yield from _options(params, seen)
-    there = yield from _packages(params, machine)
-    if not there:
+    in_place = yield from _packages(params, machine)
+    if not in_place:
         yield Later("the module is looked at when the packages are there")
         return
     if params.origin == "cuda":
@@ -132,11 +132,11 @@ def _packages(params: Params, machine: System) -> Plan:
     along = family if debian.missing else (yield from _offered(params, family))
     names = dict.fromkeys((*_names(params, machine, red_hat=debian.missing), *along))
     gone = [name for name in family if name not in along]
-    there = yield from use("package_set", names=list(names), version=params.version, allow_remove=gone)
+    in_place = yield from use("package_set", names=list(names), version=params.version, allow_remove=gone)
     if params.origin == "distribution":
         kinds = (machine.kernel, machine.kernel.rpartition("-")[2])
         yield from use("package", names=[f"linux-modules-nvidia-{_server(params)}-{kind}" for kind in kinds])
-    return there
+    return in_place
 
 
 def _offered(params: Params, family: list[str]) -> Plan:

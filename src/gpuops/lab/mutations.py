@@ -29,11 +29,11 @@ IDLE = Service("inactive", "dead", "disabled")
 
 def changed(node: Node, changes: Changes) -> Node:
     """``node`` after ``changes``."""
-    there = {**packages(node), **changes.packages} if changes.packages else node.packages
+    installed = {**packages(node), **changes.packages} if changes.packages else node.packages
     services = _units({**node.services, **changes.services}, changes.packages)
     return replace(
         node,
-        packages={name: version for name, version in there.items() if version},
+        packages={name: version for name, version in installed.items() if version},
         services=services,
         sysctls={**node.sysctls, **changes.sysctls},
         cmdline=node.cmdline if changes.cmdline is None else changes.cmdline,

@@ -164,8 +164,8 @@ class RankSupervisor:
         """Start a process with NCCL loaded for each GPU of ``tasks``; keep one that has the right environment."""
         tasks = message["tasks"]
         environments = {gpu: self.environment(task["environment"], task["nics"]) for gpu, task in tasks.items()}
-        there = {gpu: self.processes[gpu] for gpu in tasks if gpu in self.processes}
-        self.dismiss([gpu for gpu, process in there.items() if process.end or process.environment != environments[gpu]])
+        alive = {gpu: self.processes[gpu] for gpu in tasks if gpu in self.processes}
+        self.dismiss([gpu for gpu, process in alive.items() if process.end or process.environment != environments[gpu]])
         for gpu, task in tasks.items():
             if gpu in self.processes:
                 self.processes[gpu].reply = self.processes[gpu].first

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuops.lab.model import Gpu, Node
-from gpuops.lab.tools.nvidia_smi.entry import NOT_KNOWN, Entry, active, alike, section, told, yes
+from gpuops.lab.tools.nvidia_smi.entry import NOT_KNOWN, Entry, active, alike, section, with_unit, yes
 
 REASONS = (
     ("gpu_idle", "Idle"),
@@ -211,13 +211,15 @@ def _temperature(gpu: Gpu) -> Entry:
         "temperature",
         "Temperature",
         Entry("gpu_temp", "GPU Current Temp", f"{gpu.celsius} C"),
-        Entry("gpu_temp_tlimit", "GPU T.Limit Temp", told(gpu.margin_celsius if model.reports_margin else None, "C")),
+        Entry(
+            "gpu_temp_tlimit", "GPU T.Limit Temp", with_unit(gpu.margin_celsius if model.reports_margin else None, "C")
+        ),
         Entry(f"gpu_temp_max{mark}_threshold", f"GPU Shutdown{word} Temp", _limit(base, model.shutdown_celsius)),
         Entry(f"gpu_temp_slow{mark}_threshold", f"GPU Slowdown{word} Temp", _limit(base, model.slowdown_celsius)),
         Entry(f"gpu_temp_max_gpu{mark}_threshold", f"GPU Max Operating{word} Temp", _limit(base, top)),
-        Entry("gpu_target_temperature", "GPU Target Temperature", told(model.target_celsius, "C")),
-        Entry("memory_temp", "Memory Current Temp", told(gpu.memory_celsius, "C")),
-        Entry(f"gpu_temp_max_mem{mark}_threshold", f"Memory Max Operating{word} Temp", told(memory_top, "C")),
+        Entry("gpu_target_temperature", "GPU Target Temperature", with_unit(model.target_celsius, "C")),
+        Entry("memory_temp", "Memory Current Temp", with_unit(gpu.memory_celsius, "C")),
+        Entry(f"gpu_temp_max_mem{mark}_threshold", f"Memory Max Operating{word} Temp", with_unit(memory_top, "C")),
     )
 
 
@@ -231,8 +233,8 @@ def _targets(gpu: Gpu) -> Entry:
     return section(
         "supported_gpu_target_temp",
         "",
-        Entry("gpu_target_temp_min", "", told(target and 65, "C")),
-        Entry("gpu_target_temp_max", "", told(target and gpu.model.max_operating_celsius, "C")),
+        Entry("gpu_target_temp_min", "", with_unit(target and 65, "C")),
+        Entry("gpu_target_temp_max", "", with_unit(target and gpu.model.max_operating_celsius, "C")),
     )
 
 
