@@ -15,26 +15,38 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Literal
 
 from gpuops.errors import LockedError, OutputError
 from gpuops.project import operator_name
 
-T = TypeVar("T")
 Fingerprint = Mapping[str, tuple[str, ...]]
 """What makes a node the one that was tested: ``{"driver": ("580.95.05",), "GPU serials": ("165…", "166…")}``."""
 
-_VERSION = 1
+Cause = Literal["", "stopped", "demoted", "by_hand"]
+"""What moved a node: a gate that it did not pass, another fingerprint, a person; empty if it passed a gate."""
+
 _BUSY_SECONDS = 10.0
-_SCHEMA = """
+_SCHEMAS = (
+    """
 CREATE TABLE runs (id TEXT PRIMARY KEY, what TEXT NOT NULL, who TEXT NOT NULL, began TEXT NOT NULL, ended TEXT);
 CREATE TABLE events (id INTEGER PRIMARY KEY, node TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL,
                      run TEXT NOT NULL REFERENCES runs (id), at TEXT NOT NULL, fingerprint TEXT NOT NULL);
 CREATE INDEX events_of_node ON events (node, id);
 CREATE TABLE gates (node TEXT NOT NULL, gate TEXT NOT NULL, run TEXT NOT NULL REFERENCES runs (id), at TEXT NOT NULL,
                     fingerprint TEXT NOT NULL, PRIMARY KEY (node, gate));
-"""
-_EVENTS = "SELECT node, state, why, events.at, run, who, fingerprint FROM events JOIN runs ON runs.id = run"
+""",
+    # before there was a column, the cause of these two was read from the reason
+    """
+ALTER TABLE events ADD COLUMN cause TEXT NOT NULL DEFAULT '';
+UPDATE events SET cause = 'stopped' WHERE why GLOB 'stopped at *';
+UPDATE events SET cause = 'demoted' WHERE state = 'provisioned'
+                                          AND why GLOB 'no longer the machine that was tested: *';
+""",
+)
+"""What brings the file from each version to the next; a new one goes through all of them."""
+_VERSION = len(_SCHEMAS)
+_EVENTS = "SELECT node, state, why, events.at, run, who, fingerprint, cause FROM events JOIN runs ON runs.id = run"
 
 
 @dataclass(frozen=True)
@@ -48,6 +60,7 @@ class HostEvent:
     run: str
     who: str
     fingerprint: Fingerprint = field(default_factory=dict)
+    cause: Cause = ""
 
 
 @dataclass(frozen=True)
@@ -66,6 +79,7 @@ class StateChange:
     state: str
     why: str
     fingerprint: Fingerprint = field(default_factory=dict)
+    cause: Cause = ""
 
 
 class Store:
@@ -95,7 +109,7 @@ class Store:
             if version > _VERSION:
                 raise OutputError(f"{self.path}: written by a newer gpuops (schema {version}); upgrade this one")
             if version < _VERSION:
-                for statement in filter(str.strip, _SCHEMA.split(";")):
+                for statement in filter(str.strip, "".join(_SCHEMAS[version:]).split(";")):
                     self._database.execute(statement)
                 self._database.execute(f"PRAGMA user_version = {_VERSION}")
 
@@ -126,8 +140,8 @@ class Store:
         with self._spoken(), self._writing():
             made = decide(self.last(node))
             self._database.execute(
-                "INSERT INTO events (node, state, why, run, at, fingerprint) VALUES (?, ?, ?, ?, ?, ?)",
-                (node, made.state, made.why, run, _now().isoformat(), json.dumps(made.fingerprint)),
+                "INSERT INTO events (node, state, why, run, at, fingerprint, cause) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (node, made.state, made.why, run, _now().isoformat(), json.dumps(made.fingerprint), made.cause),
             )
             last = self.last(node)
         if last is None:
@@ -164,8 +178,9 @@ class Store:
     def _events(self, which: str, *values: str) -> Iterator[HostEvent]:
         with self._spoken():
             rows = self._database.execute(f"{_EVENTS} {which}", values).fetchall()
-        for node, state, why, at, run, who, fingerprint in rows:
-            yield HostEvent(node, state, why, dt.datetime.fromisoformat(at), run, who, _fingerprint(fingerprint))
+        for node, state, why, at, run, who, fingerprint, cause in rows:
+            when = dt.datetime.fromisoformat(at)
+            yield HostEvent(node, state, why, when, run, who, _fingerprint(fingerprint), cause)
 
     @contextlib.contextmanager
     def _writing(self) -> Iterator[None]:

@@ -36,6 +36,13 @@ def test_an_event_tells_who_when_why_and_in_which_run(store, monkeypatch):
     assert event.at.tzinfo is not None
 
 
+def test_an_event_keeps_its_cause(store):
+    run = store.begin("gpuops drain gpu01")
+    assert store.move("gpu01", run, lambda _: StateChange("drained", "fan swap", cause="by_hand")).cause == "by_hand"
+    assert store.present()["gpu01"].cause == "by_hand"
+    assert moved(store, "gpu01", "provisioned").cause == ""
+
+
 def test_what_a_decision_raises_leaves_nothing_behind(store):
     moved(store, "gpu01", "new")
 
@@ -108,9 +115,76 @@ def test_a_link_is_not_followed(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_newer_store_is_left_alone(store):
+@pytest.mark.parametrize("version", [3, 9])
+def test_a_newer_store_is_left_alone(store, version):
     newer = sqlite3.connect(store.path)
-    newer.execute("PRAGMA user_version = 9")
+    newer.execute(f"PRAGMA user_version = {version}")
     newer.close()
-    with pytest.raises(OutputError, match="newer gpuops"):
+    with pytest.raises(OutputError, match=f"newer gpuops .schema {version}.; upgrade"):
         Store(store.path)
+
+
+SCHEMA_1 = """
+CREATE TABLE runs (id TEXT PRIMARY KEY, what TEXT NOT NULL, who TEXT NOT NULL, began TEXT NOT NULL, ended TEXT);
+CREATE TABLE events (id INTEGER PRIMARY KEY, node TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL,
+                     run TEXT NOT NULL REFERENCES runs (id), at TEXT NOT NULL, fingerprint TEXT NOT NULL);
+CREATE INDEX events_of_node ON events (node, id);
+CREATE TABLE gates (node TEXT NOT NULL, gate TEXT NOT NULL, run TEXT NOT NULL REFERENCES runs (id), at TEXT NOT NULL,
+                    fingerprint TEXT NOT NULL, PRIMARY KEY (node, gate));
+PRAGMA user_version = 1;
+"""
+OLD_RUN = "20260301-101500-000000"
+OLD_EVENTS = [
+    ("new", "it answers and tells what it is", ""),
+    ("provisioned", "stopped at burn-in: it does not answer", "stopped"),
+    ("validated", "it is as fast with an admitted neighbour", ""),
+    ("provisioned", "no longer the machine that was tested: driver 570.86.15 → 580.95.05", "demoted"),
+    ("repair", "no longer the machine that was tested: says the vendor", ""),
+    ("drained", "it was stopped at noon", ""),
+    ("drained", "Stopped at noon", ""),
+]
+
+
+@pytest.fixture
+def old_store(tmp_path):
+    """A store of schema 1, which has no causes."""
+    path, at, fingerprint = tmp_path / "old.db", "2026-03-01T10:15:00.000001+00:00", '{"driver": ["570.86.15"]}'
+    old = sqlite3.connect(path)
+    old.executescript(SCHEMA_1)
+    old.execute("INSERT INTO runs VALUES (?, 'gpuops onboard gpu01', 'alice', ?, ?)", (OLD_RUN, at, at))
+    rows = [(state, why, OLD_RUN, at, fingerprint) for state, why, _ in OLD_EVENTS]
+    insert = "INSERT INTO events (node, state, why, run, at, fingerprint) VALUES ('gpu01', ?, ?, ?, ?, ?)"
+    old.executemany(insert, rows)
+    old.execute("INSERT INTO gates VALUES ('gpu01', 'burn-in', ?, ?, ?)", (OLD_RUN, at, fingerprint))
+    old.commit()
+    old.close()
+    return path
+
+
+def test_a_store_of_schema_1_is_read_and_its_causes_are_filled_in(old_store):
+    with Store(old_store) as store:
+        history = store.history("gpu01")
+        (burn_in,) = store.passed("gpu01")
+    assert [(event.state, event.why, event.cause) for event in history] == OLD_EVENTS
+    assert (history[0].who, history[0].run, history[0].at.year) == ("alice", OLD_RUN, 2026)
+    assert history[0].fingerprint == burn_in.fingerprint == {"driver": ("570.86.15",)}
+
+
+def test_causes_are_filled_in_once_only(old_store):
+    with Store(old_store) as store:
+        moved(store, "gpu01", "drained", "stopped at noon by alice")
+    with Store(old_store) as store:
+        assert store.last("gpu01").cause == ""
+
+
+def test_an_old_store_and_a_new_one_have_the_same_tables(old_store, store):
+    Store(old_store).__exit__(None, None, None)
+    tables = []
+    for path in (old_store, store.path):
+        database = sqlite3.connect(path)
+        names = ("runs", "events", "gates")
+        tables.append([database.execute(f"PRAGMA table_info({name})").fetchall() for name in names])
+        tables[-1].append(database.execute("PRAGMA user_version").fetchone())
+        database.close()
+    assert tables[0] == tables[1]
+    assert tables[0][-1] == (2,)

@@ -42,12 +42,13 @@ def command(target: Target, nodes: tuple[str, ...], reason: str, *, force: bool)
     known, silent = facts_of(target, quick_probes(*NEEDS), "what the nodes are")
     found = {node: fingerprint_of(facts) for node, facts in known.items()}
     hosts = [host for host in target.hosts if host.name in found]
+    why = f"{reason}, untested" if force else reason
     with open_store(target) as store, a_run(store, found) as (run, _):
         life = NodeLifecycle(store, run, door_of(target))
         refused = {} if force else _objections(life, target, known, found)
         for host in hosts:
             if host.name not in refused:
-                admitted = StateChange("admitted", f"{reason}, untested" if force else reason, found[host.name])
+                admitted = StateChange("admitted", why, found[host.name], "by_hand")
                 refused |= _let_in(life, host, admitted)
     for node, why in {**silent, **refused}.items():
         tell(f"{node}: {why}")

@@ -50,7 +50,7 @@ def command(target: Target, nodes: tuple[str, ...], reason: str, wait_seconds: f
         hindered = close_each(door, [*hosts.values()], states, reason)
         for name in hosts:
             if name not in hindered:
-                event = store.move(name, run, lambda now: step(now, left(now), reason))
+                event = store.move(name, run, lambda now: step(now, left(now), reason, cause="by_hand"))
                 click.echo(f"{name}   {event.state}   {reason}")
     busy = _wait(door, [host for name, host in hosts.items() if name not in hindered], wait_seconds)
     for name, why in {**hindered, **busy}.items():

@@ -97,7 +97,7 @@ def set_(target: Target, node: str, state: str, reason: str) -> int:
             step(store.last(name), wanted, reason)  # refuses before anything is closed
         hindered = door_of(target).close([*hosts.values()], wanted, reason)
         for name in hosts:
-            store.move(name, run, lambda now: step(now, wanted, reason))
+            store.move(name, run, lambda now: step(now, wanted, reason, cause="by_hand"))
             click.echo(f"{name}   {wanted}")
     for name, why in hindered.items():
         tell(f"{name}: {why}")

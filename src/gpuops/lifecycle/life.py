@@ -32,7 +32,6 @@ class Objection:
 
 
 _LEFT_OUT = Objection("left out", exit_code=0)
-_STOPPED = "stopped at "
 _ASK = "gpuops validate --limit {} tells why"
 Attempt = Callable[[Sequence[Host]], Mapping[str, Objection]]
 """Tries a gate on nodes; what is objected to, by node. Who is not named passed."""
@@ -49,6 +48,8 @@ class NodeLifecycle:
     watch: Watch = lambda _node, _gate, _told: None
     fingerprints: dict[str, Fingerprint] = field(default_factory=dict)
     stopped: dict[str, tuple[Gate, Objection]] = field(default_factory=dict)
+    _demotions: dict[str, Objection] = field(default_factory=dict, init=False)
+    """The objections that the store has as a demotion already, word for word."""
 
     def climb(self, hosts: Sequence[Host], gates: Sequence[Gate], attempts: Mapping[str, Attempt]) -> list[Host]:
         """Lead ``hosts`` through ``gates``, each as far as it comes; those that came through all of them.
@@ -84,10 +85,16 @@ class NodeLifecycle:
         if demotion(before, found):
             made = self.store.move(host.name, self.run, functools.partial(_demoted, found))
             hindered = self.door.close([host], "provisioned", made.why).get(host.name, "") if admitted else ""
-            why = f"{made.why}{f'; and it cannot be closed to jobs: {hindered}' if hindered else ''}"
-            return Objection(why, "let its jobs end, and onboard it anew") if admitted else None
+            return self._let_out(host, made.why, hindered) if admitted else None
         hidden = untold(before.fingerprint, found) if before and admitted else ""
         return Objection(f"it tells no more of its {hidden}", _ASK.format(host.name), exit_code=3) if hidden else None
+
+    def _let_out(self, host: Host, why: str, hindered: str) -> Objection:
+        advice = "let its jobs end, and onboard it anew"
+        if hindered:
+            return Objection(f"{why}; and it cannot be closed to jobs: {hindered}", advice)
+        self._demotions[host.name] = Objection(why, advice)
+        return self._demotions[host.name]
 
     def unproved(self, host: Host) -> str:
         """What a node lacks that shall take jobs; empty where all is proved of the machine that it is now."""
@@ -125,9 +132,9 @@ class NodeLifecycle:
 
     def _stop(self, host: Host, gate: Gate, objection: Objection) -> None:
         before = self.store.last(host.name)
-        state, why = state_of(before), f"{_STOPPED}{gate.name}: {objection.why}"
-        if before is None or before.why != objection.why:  # as it is where another machine was recognised
-            self.store.move(host.name, self.run, lambda now: step(now, state_of(now), why))
+        state, why = state_of(before), f"stopped at {gate.name}: {objection.why}"
+        if self._demotions.get(host.name) is not objection:
+            self.store.move(host.name, self.run, lambda now: step(now, state_of(now), why, cause="stopped"))
         self.stopped[host.name] = (gate, objection)
         self.watch(host.name, gate, f"stopped: {objection}")
         if state != "admitted":
@@ -136,7 +143,7 @@ class NodeLifecycle:
     def _clear(self, host: Host) -> None:
         """What an admitted node was stopped at before is over."""
         before = self.store.last(host.name)
-        if before and before.why.startswith(_STOPPED):
+        if before and before.cause == "stopped":
             self.store.move(host.name, self.run, lambda now: step(now, state_of(now), "it is again as it was admitted"))
 
 

@@ -8,7 +8,7 @@ from typing import Literal, cast, get_args
 
 from gpuops.errors import InputError, did_you_mean
 from gpuops.lifecycle.fingerprint import differences
-from gpuops.store import Fingerprint, HostEvent, StateChange
+from gpuops.store import Cause, Fingerprint, HostEvent, StateChange
 
 State = Literal[
     "new", "provisioned", "burned_in", "validated", "admitted", "drained", "repair", "rma", "retired"
@@ -55,7 +55,9 @@ def state_of(event: HostEvent | None) -> State:
     return cast("State", event.state) if event else "new"
 
 
-def step(before: HostEvent | None, to: State, why: str, fingerprint: Fingerprint | None = None) -> StateChange:
+def step(
+    before: HostEvent | None, to: State, why: str, fingerprint: Fingerprint | None = None, cause: Cause = ""
+) -> StateChange:
     """The move of a node to the state ``to``; `InputError` where that does not follow from what it is.
 
     A node may stay what it is, for another reason. Without a ``fingerprint`` the one that is known stays.
@@ -65,7 +67,7 @@ def step(before: HostEvent | None, to: State, why: str, fingerprint: Fingerprint
         name = before.node if before else "a node of which nothing is known"
         raise InputError(f"{name} is {now}, and from there it becomes {' or '.join(followers(now))}, not {to}")
     known = before.fingerprint if before else {}
-    return StateChange(to, why, known if fingerprint is None else {**known, **fingerprint})
+    return StateChange(to, why, known if fingerprint is None else {**known, **fingerprint}, cause)
 
 
 def demotion(before: HostEvent | None, found: Fingerprint) -> StateChange | None:
@@ -73,4 +75,5 @@ def demotion(before: HostEvent | None, found: Fingerprint) -> StateChange | None
     changed = differences(before.fingerprint, found) if before else []
     if not changed or state_of(before) not in ("burned_in", "validated", "admitted"):
         return None
-    return step(before, "provisioned", f"no longer the machine that was tested: {'; '.join(changed)}", found)
+    why = f"no longer the machine that was tested: {'; '.join(changed)}"
+    return step(before, "provisioned", why, found, "demoted")

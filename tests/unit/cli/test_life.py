@@ -82,10 +82,10 @@ def test_a_drain_and_an_admission_go_round(project, gpuops, slurm):
     assert gpuops("admit", HERE, "--reason", "new fan") == f"{HERE}   admitted   new fan\n"
     assert slurm() == "idle none"
     told = json.loads(gpuops("state", "show", HERE, "--json"))
-    assert [(event["state"], event["why"]) for event in told["history"]] == [
-        ("admitted", "as a test has it"),
-        ("drained", "fan swap"),
-        ("admitted", "new fan"),
+    assert [(event["state"], event["why"], event["cause"]) for event in told["history"]] == [
+        ("admitted", "as a test has it", ""),
+        ("drained", "fan swap", "by_hand"),
+        ("admitted", "new fan", "by_hand"),
     ]
 
 
@@ -137,6 +137,7 @@ def test_a_state_follows_from_the_one_before_or_is_refused(project, gpuops, slur
     assert slurm() == "idle none"
     gpuops("state", "set", HERE, "repair", "--reason", "Xid 79")
     assert slurm() == "drained gpuops:repair Xid 79"
+    assert json.loads(gpuops("state", "show", HERE, "--json"))["cause"] == "by_hand"
     assert "gpuops admit" in gpuops("state", "set", HERE, "admitted", "--reason", "x", code=2)
 
 

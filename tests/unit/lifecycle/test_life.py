@@ -75,6 +75,7 @@ def test_who_fails_stops_there_and_the_others_go_on(climb, store, door):
     assert through == ["gpu02"]
     assert tried["validate"] == ["gpu02"]
     assert (store.last("gpu01").state, store.last("gpu01").why) == ("provisioned", "stopped at burn-in: no")
+    assert store.last("gpu01").cause == "stopped"
     assert door.shut["gpu01"] == "provisioned burn-in: no"
     assert "gpu02" not in door.shut
     assert exit_code(life.stopped) == 1
@@ -132,6 +133,15 @@ def test_what_an_admitted_node_was_stopped_at_is_over_when_it_passes_again(climb
     assert store.last("gpu01").why == "stopped at second-pass: no"
     climb("gpu01")
     assert (store.last("gpu01").state, store.last("gpu01").why) == ("admitted", "it is again as it was admitted")
+    assert store.last("gpu01").cause == ""
+
+
+def test_a_reason_that_a_person_gave_is_kept_however_it_is_worded(climb, store):
+    life, _, _ = climb("gpu01")
+    by_hand = StateChange("admitted", "stopped at noon, and well again", MACHINE, "by_hand")
+    store.move("gpu01", life.run, lambda _: by_hand)
+    climb("gpu01")
+    assert store.last("gpu01").why == by_hand.why
 
 
 def test_another_machine_starts_its_long_tests_anew(climb):
@@ -167,7 +177,9 @@ def test_an_admitted_node_that_is_another_machine_is_let_out(climb, store, door)
     assert door.shut["gpu01"].startswith("provisioned ")
     gate, objection = life.stopped["gpu01"]
     assert (gate.name, objection.advice) == ("facts", "let its jobs end, and onboard it anew")
-    assert [event.state for event in store.history("gpu01")][-2:] == ["admitted", "provisioned"]
+    assert [(event.state, event.cause) for event in store.history("gpu01")][-2:] == [
+        ("admitted", ""), ("provisioned", "demoted"),
+    ]  # fmt: skip
 
 
 def test_what_the_playbook_made_another_machine_has_its_tests_before_it(store, door, a_host):
@@ -178,11 +190,21 @@ def test_what_the_playbook_made_another_machine_has_its_tests_before_it(store, d
     assert store.last("gpu01").fingerprint == OTHER
 
 
-def test_that_it_cannot_be_let_out_is_told_too(climb, door):
+def test_that_it_cannot_be_let_out_is_told_too(climb, store, door):
     climb("gpu01")
     door.broken["gpu01"] = "scontrol says: no"
     life, _, _ = climb("gpu01", machine=OTHER)
     assert "it cannot be closed to jobs: scontrol says: no" in life.stopped["gpu01"][1].why
+    assert store.last("gpu01").why == f"stopped at facts: {life.stopped['gpu01'][1].why}"
+    assert store.last("gpu01").cause == "stopped"
+
+
+def test_a_node_that_stops_after_its_demotion_in_the_same_run_is_recorded_as_stopped(store, door, a_host):
+    life, host = NodeLifecycle(store, store.begin("x"), door), a_host("gpu01")
+    store.move("gpu01", life.run, lambda _: StateChange("validated", "x", MACHINE))
+    second_pass = {"second-pass": lambda hosts: {**life.recognise(hosts, {"gpu01": OTHER}), "gpu01": NO}}
+    life.climb([host], [gate for gate in GATES if gate.name == "second-pass"], second_pass)
+    assert [event.cause for event in store.history("gpu01")] == ["", "demoted", "stopped"]
 
 
 def test_only_nodes_that_take_no_jobs_are_closed(store, door, a_host):

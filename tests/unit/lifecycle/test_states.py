@@ -89,6 +89,7 @@ def test_another_machine_than_was_tested_is_provisioned_at_most(state):
     assert made.state == "provisioned"
     assert made.why == "no longer the machine that was tested: GPU serials 166 → 999"
     assert made.fingerprint["GPU serials"] == ("165", "999")
+    assert made.cause == "demoted"
 
 
 @pytest.mark.parametrize(
