@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING
 
 from gpuops.cli._life import fingerprints, only
 from gpuops.cli._options import Target, tell
-from gpuops.lifecycle.life import Attempt, NodeLifecycle, Objection
+from gpuops.lifecycle.life import Attempt, NodeLifecycle
+from gpuops.reasons import Excluded, Objection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -112,13 +113,18 @@ class Gates:
         """The all-reduce between each node and one that is admitted; while none is, between the nodes themselves."""
         neighbours = self._neighbours(hosts)
         if len(hosts) + len(neighbours) < 2:
-            alone = Objection("left out: no node is admitted yet, so there is nobody to be measured with", exit_code=0)
+            alone = Objection(
+                "left out: no node is admitted yet, so there is nobody to be measured with", severity="left_out"
+            )
             return {host.name: alone for host in hosts}
         names, target = {host.name for host in hosts}, self._of((*hosts, *neighbours))
         facts, _, left = self._measured(target, ("rail", "pair"))
         if neighbours and all(host.name in left for host in neighbours):
             why = "; ".join(f"{host.name} {left[host.name]}" for host in neighbours)
-            return {name: Objection(f"no admitted neighbour could take part: {why}", exit_code=3) for name in names}
+            return {
+                name: Objection(f"no admitted neighbour could take part: {why}", severity="incomplete")
+                for name in names
+            }
         judged = self._judged(target, facts, "standard", only=("all-reduce-bandwidth",))
         return {name: why for name, why in _together(judged, left).items() if name in names}
 
@@ -136,7 +142,9 @@ class Gates:
         target = self._of(hosts)
         known, silent = facts_of(target, quick_probes(), "looking once more")
         ill = unhealthy(known, profiles_of(target.judged_hosts, known))
-        return {node: _untested(node, why) for node, why in {**silent, **ill}.items()}
+        unreachable = {node: Excluded(node, "unreachable", why) for node, why in silent.items()}
+        excluded = {**unreachable, **{node: Excluded(node, "unhealthy", why) for node, why in ill.items()}}
+        return {node: _untested(why) for node, why in excluded.items()}
 
     def join(self, host: Host) -> None:
         """Write an admitted node into its group of the inventory; that this cannot be done is told."""
@@ -232,7 +240,7 @@ class Gates:
 
 
 def _silent(silent: Mapping[str, str]) -> dict[str, Objection]:
-    return {node: Objection(why, exit_code=3) for node, why in silent.items()}
+    return {node: Objection(why, severity="incomplete") for node, why in silent.items()}
 
 
 def _miscounted(facts: Facts, expected: int) -> Objection | None:
@@ -242,7 +250,7 @@ def _miscounted(facts: Facts, expected: int) -> Objection | None:
 
     functions = facts[gpu_functions]
     if isinstance(functions, Unknown):
-        return Objection(f"its GPUs cannot be counted: {functions.why}", exit_code=3)
+        return Objection(f"its GPUs cannot be counted: {functions.why}", severity="incomplete")
     found = sum(function.is_gpu and not function.off_the_bus for function in functions)
     if found == expected:
         return None
@@ -259,12 +267,18 @@ def _stop_if(*, interrupted: bool) -> None:
 
 def _together(judged: Objections, left: Mapping[str, str]) -> dict[str, Objection]:
     """What the checks fail, and why nodes were ``left`` out, which explains what the checks could not tell."""
-    failed = {node: objection for node, objection in judged.items() if objection.exit_code == 1}
-    return {**judged, **{node: _untested(node, why) for node, why in left.items()}, **failed}
+    failed = {node: objection for node, objection in judged.items() if objection.severity == "failed"}
+    return {**judged, **{node: _untested(_excluded(node, why)) for node, why in left.items()}, **failed}
 
 
-def _untested(node: str, why: str) -> Objection:
-    return Objection(why, f"gpuops validate --limit {node} tells more", 1 if why.startswith("fails ") else 3)
+def _excluded(node: str, why: str) -> Excluded:
+    return Excluded(node, "unhealthy" if why.startswith("fails ") else "unknown", why)
+
+
+def _untested(excluded: Excluded) -> Objection:
+    """Return what objects to a node that took no part: that it is unhealthy, or that nothing was measured of it."""
+    do = f"gpuops validate --limit {excluded.host} tells more"
+    return Objection(excluded.why, do, "failed" if excluded.kind == "unhealthy" else "incomplete")
 
 
 def _first_of_each(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, Objection]]:
@@ -274,21 +288,22 @@ def _first_of_each(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, Objection
         finding = next(iter(verdict.findings), None)
         what = finding.message if finding else verdict.why
         where = f" ({finding.label or finding.subject})" if finding else ""
-        advice = finding.fix if finding else f"gpuops checks explain {verdict.check}"
-        yield verdict.node, Objection(f"{verdict.check}: {what}{where}", advice, 1 if verdict.status == "fail" else 3)
+        do = finding.fix if finding else f"gpuops checks explain {verdict.check}"
+        why = f"{verdict.check}: {what}{where}"
+        yield verdict.node, Objection(why, do, "failed" if verdict.status == "fail" else "incomplete")
 
 
 def _objections(record: RunState, work: PlaybookRun, advice: str = "") -> dict[str, Objection]:
     """Who did not come to the end of a playbook, and why; ``advice`` for those that failed has a place for the node."""
     locked = "; ".join(map(str, record.locked))
-    why = Objection(locked, exit_code=4) if locked else Objection(record.stopped or "the playbook has no step for it")
-    found = dict.fromkeys(work.untouched(record), why)
+    stopped = Objection(record.stopped or "the playbook has no step for it")
+    objections = dict.fromkeys(work.untouched(record), Objection(locked, severity="locked") if locked else stopped)
     for result in record.results:
         if result.out:
-            failed = result.status == "failed"
-            do, code = (advice.format(result.node), 1) if failed else ("", 3)
-            found[result.node] = Objection(f"{result.name}: {result.why}", do, code)
-    return found
+            why = f"{result.name}: {result.why}"
+            failed = Objection(why, advice.format(result.node))
+            objections[result.node] = failed if result.status == "failed" else Objection(why, severity="incomplete")
+    return objections
 
 
 def _drift(record: RunState, advice: str) -> dict[str, Objection]:

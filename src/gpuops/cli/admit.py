@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from gpuops.facts import Facts
     from gpuops.inventory import Host
     from gpuops.lifecycle.life import NodeLifecycle
+    from gpuops.reasons import Objection
     from gpuops.store import Fingerprint, StateChange
 
 
@@ -35,46 +37,52 @@ def command(target: Target, nodes: tuple[str, ...], reason: str, *, force: bool)
     from gpuops.cli._life import a_run, door_of, named, open_store
     from gpuops.cli._outcomes import facts_of
     from gpuops.lifecycle.fingerprint import NEEDS, fingerprint_of
-    from gpuops.lifecycle.life import NodeLifecycle
+    from gpuops.lifecycle.life import NodeLifecycle, conclusion
+    from gpuops.reasons import EXIT_CODES, Objection
     from gpuops.store import StateChange
 
     target = named(target, nodes)
     known, silent = facts_of(target, quick_probes(*NEEDS), "what the nodes are")
     found = {node: fingerprint_of(facts) for node, facts in known.items()}
     hosts = [host for host in target.hosts if host.name in found]
-    why = f"{reason}, untested" if force else reason
     with open_store(target) as store, a_run(store, found) as (run, _):
         life = NodeLifecycle(store, run, door_of(target))
-        refused = {} if force else _objections(life, target, known, found)
+        objections = {node: Objection(why, severity="incomplete") for node, why in silent.items()}
+        objections |= {} if force else _objections(life, target, known, found)
         for host in hosts:
-            if host.name not in refused:
-                admitted = StateChange("admitted", why, found[host.name], "by_hand")
-                refused |= _let_in(life, host, admitted)
-    for node, why in {**silent, **refused}.items():
-        tell(f"{node}: {why}")
-    return 1 if refused else 3 if silent else 0
+            if host.name not in objections:
+                why = f"{reason}, untested" if force else reason
+                objections |= _let_in(life, host, StateChange("admitted", why, found[host.name], "by_hand"))
+    for node, objection in objections.items():
+        tell(f"{node}: {'; '.join(filter(None, (objection.why, objection.do)))}")
+    return EXIT_CODES[conclusion(objections.values())]
 
 
 def _objections(
     life: NodeLifecycle, target: Target, known: Mapping[str, Facts], found: Mapping[str, Fingerprint]
-) -> dict[str, str]:
+) -> dict[str, Objection]:
     """Which proof is missing, and who is not well; a machine that changed loses what it had."""
     from gpuops.cli._health import profiles_of, unhealthy
+    from gpuops.reasons import Objection
 
     hosts = [host for host in target.hosts if host.name in found]
     changed = {
-        node: f"{objection.why}; gpuops onboard {node}" for node, objection in life.recognise(hosts, found).items()
+        node: replace(objection, do=f"gpuops onboard {node}")
+        for node, objection in life.recognise(hosts, found).items()
     }
-    unproved = {host.name: f"{why}; gpuops onboard {host.name}" for host in hosts if (why := life.unproved(host))}
-    ill = unhealthy(known, profiles_of(target.judged_hosts, known))
-    told = {node: f"{why}; gpuops validate --limit {node} tells more" for node, why in ill.items()}
-    return {**unproved, **told, **changed}
+    missing = {host.name: life.unproved(host) for host in hosts}
+    unproved = {node: Objection(why, f"gpuops onboard {node}") for node, why in missing.items() if why}
+    failing = unhealthy(known, profiles_of(target.judged_hosts, known))
+    ill = {node: Objection(why, f"gpuops validate --limit {node} tells more") for node, why in failing.items()}
+    return {**unproved, **ill, **changed}
 
 
-def _let_in(life: NodeLifecycle, host: Host, admitted: StateChange) -> Mapping[str, str]:
+def _let_in(life: NodeLifecycle, host: Host, admitted: StateChange) -> dict[str, Objection]:
     """Open the door and keep that it is open; why it stays shut otherwise."""
+    from gpuops.reasons import Objection
+
     hindered = life.door.open([host])
     if not hindered:
         life.store.move(host.name, life.run, lambda _: admitted)
         click.echo(f"{host.name}   {admitted.state}   {admitted.why}")
-    return hindered
+    return {node: Objection(why) for node, why in hindered.items()}

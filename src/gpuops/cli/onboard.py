@@ -61,7 +61,8 @@ def command(
     from gpuops.cli._burning import seconds_of
     from gpuops.cli._gates import Gates
     from gpuops.cli._life import a_run, door_of, named, open_store
-    from gpuops.lifecycle.life import NodeLifecycle, exit_code
+    from gpuops.lifecycle.life import NodeLifecycle, conclusion
+    from gpuops.reasons import EXIT_CODES
 
     seconds = seconds_of(burn)
     names = {host.name for host in replace(named(target, nodes), ask_pass=False, ask_become_pass=False).hosts}
@@ -79,7 +80,7 @@ def command(
         _climb(gates, life, hosts)
     if life.stopped:
         click.echo(f"\nstopped: {_stopped(life)}; the same command goes on from there")
-    return exit_code(life.stopped)
+    return EXIT_CODES[conclusion(objection for _, objection in life.stopped.values())]
 
 
 def _climb(gates: Gates, life: NodeLifecycle, hosts: list[Host]) -> None:

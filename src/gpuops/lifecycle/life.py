@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuops.errors import InputError
@@ -13,28 +13,14 @@ from gpuops.lifecycle.fingerprint import untold
 from gpuops.lifecycle.gates import Gate, counts_still, earned, proofs, unproved
 from gpuops.lifecycle.schedulers import Scheduler, close_each
 from gpuops.lifecycle.states import demotion, state_of, step
+from gpuops.reasons import Conclusion, Objection, gravest
 from gpuops.store import Fingerprint, GatePass, HostEvent, StateChange, Store
 
-
-@dataclass(frozen=True)
-class Objection:
-    """Why a node did not pass, what to do about it, and the exit code that follows.
-
-    With 0 nobody could try it: the node goes on, and has not passed.
-    """
-
-    why: str
-    advice: str = ""
-    exit_code: int = 1
-
-    def __str__(self) -> str:
-        return f"{self.why}; to do: {self.advice}" if self.advice else self.why
-
-
-_LEFT_OUT = Objection("left out", exit_code=0)
+_LEFT_OUT = Objection("left out", severity="left_out")
+_CONCLUSIONS: Mapping[str, Conclusion] = {"failed": "failed", "incomplete": "incomplete", "locked": "locked"}
 _ASK = "gpuops validate --limit {} tells why"
 Attempt = Callable[[Sequence[Host]], Mapping[str, Objection]]
-"""Tries a gate on nodes; what is objected to, by node. Who is not named passed."""
+"""Tries a gate on nodes and returns the objections by node; a node without one passed."""
 Watch = Callable[[str, Gate, str], None]
 
 
@@ -61,7 +47,7 @@ class NodeLifecycle:
             objections = attempts[gate.name](due) if due else {}
             for host in hosts:
                 objection = objections.get(host.name) if gate.name in attempts else _LEFT_OUT
-                if objection and objection.exit_code:
+                if objection and objection.severity != "left_out":
                     self._stop(host, gate, objection)
                 else:
                     self._pass(host, gate, tried=host in due, left_out=objection.why if objection else "")
@@ -87,7 +73,7 @@ class NodeLifecycle:
             hindered = self.door.close([host], "provisioned", made.why).get(host.name, "") if admitted else ""
             return self._let_out(host, made.why, hindered) if admitted else None
         hidden = untold(before.fingerprint, found) if before and admitted else ""
-        return Objection(f"it tells no more of its {hidden}", _ASK.format(host.name), exit_code=3) if hidden else None
+        return Objection(f"it tells no more of its {hidden}", _ASK.format(host.name), "incomplete") if hidden else None
 
     def _let_out(self, host: Host, why: str, hindered: str) -> Objection:
         advice = "let its jobs end, and onboard it anew"
@@ -108,8 +94,8 @@ class NodeLifecycle:
         theirs = self.door.others(outside)
         hindered = close_each(self.door, [host for host in outside if host.name not in theirs], states, why)
         return {
-            **{node: Objection(f"it cannot be closed to jobs: {told}", exit_code=3) for node, told in hindered.items()},
-            **{node: Objection(told, exit_code=3) for node, told in theirs.items()},
+            **{node: _incomplete(f"it cannot be closed to jobs: {why}") for node, why in hindered.items()},
+            **{node: _incomplete(why) for node, why in theirs.items()},
         }
 
     def _counts_still(self, host: Host, gate: Gate) -> bool:
@@ -136,7 +122,7 @@ class NodeLifecycle:
         if self._demotions.get(host.name) is not objection:
             self.store.move(host.name, self.run, lambda now: step(now, state_of(now), why, cause="stopped"))
         self.stopped[host.name] = (gate, objection)
-        self.watch(host.name, gate, f"stopped: {objection}")
+        self.watch(host.name, gate, f"stopped: {format_objection(objection)}")
         if state != "admitted":
             self.door.close([host], state, f"{gate.name}: {objection.why}")
 
@@ -158,7 +144,15 @@ def _risen(gate: Gate, why: str, fingerprint: Fingerprint, now: HostEvent | None
     return earned(now, gate, why, fingerprint) or step(now, state_of(now), why, fingerprint)
 
 
-def exit_code(stopped: Mapping[str, tuple[Gate, Objection]]) -> int:
-    """What a run ends with: 4 where a node is locked, else 1 where one failed, else 3 where one needs a person."""
-    codes = {objection.exit_code for _, objection in stopped.values()}
-    return next((code for code in (130, 4, 2, 1, 3) if code in codes), 0)
+def _incomplete(why: str) -> Objection:
+    return Objection(why, severity="incomplete")
+
+
+def format_objection(objection: Objection) -> str:
+    """Return ``its GPUs cannot be counted; to do: …`` as one sentence."""
+    return f"{objection.why}; to do: {objection.do}" if objection.do else objection.why
+
+
+def conclusion(objections: Iterable[Objection]) -> Conclusion:
+    """Return what a run comes to in which ``objections`` were raised; one that is ``left_out`` stops no node."""
+    return gravest(_CONCLUSIONS.get(objection.severity, "ok") for objection in objections)

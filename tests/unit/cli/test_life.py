@@ -113,6 +113,20 @@ def test_nobody_is_admitted_without_proof(project, gpuops, slurm, state, gates, 
     assert slurm() == "idle none"
 
 
+@pytest.mark.parametrize("force", [(), ("--force",)])
+def test_a_node_that_does_not_answer_is_not_admitted(project, gpuops, slurm, monkeypatch, force):
+    make(project, "drained")
+    (project / "bin" / "sinfo.state").write_text("drained gpuops:drained x\n")
+    monkeypatch.setattr("gpuops.cli._outcomes.facts_of", lambda *_: ({}, {HERE: "timed out"}))
+    assert f"{HERE}: timed out" in gpuops("admit", HERE, *force, code=3)
+    assert slurm() == "drained gpuops:drained x"
+
+
+def test_an_admitted_node_that_hides_what_it_is_could_not_be_assessed(project, gpuops):
+    make(project, "admitted", fingerprint={"GPU serials": ("165",)})
+    assert "it tells no more of its GPU serials; gpuops onboard" in gpuops("admit", HERE, code=3)
+
+
 def test_another_machine_is_not_admitted(project, gpuops):
     make(project, "validated", fingerprint={"kernel": ("1.2.3-old",)})
     assert "kernel 1.2.3-old →" in gpuops("admit", HERE, code=1)

@@ -1,13 +1,18 @@
 import pytest
 
 from gpuops.lifecycle.gates import GATES, gates_for
-from gpuops.lifecycle.life import NodeLifecycle, Objection, exit_code
+from gpuops.lifecycle.life import NodeLifecycle, conclusion, format_objection
+from gpuops.reasons import Objection
 from gpuops.store import StateChange
 
 MACHINE = {"driver": ("580.95.05",), "GPU serials": ("165",)}
 OTHER = {**MACHINE, "driver": ("590.1",)}
 NO = Objection("no")
 LONG = ["burn-in", "validate", "pair"]
+
+
+def outcome_of(life):
+    return conclusion(objection for _, objection in life.stopped.values())
 
 
 class Door:
@@ -67,7 +72,7 @@ def test_who_passes_every_gate_is_admitted(climb, store):
         "new", "provisioned", "burned_in", "validated", "admitted",
     ]  # fmt: skip
     assert store.last("gpu01").fingerprint == MACHINE
-    assert exit_code(life.stopped) == 0
+    assert outcome_of(life) == "ok"
 
 
 def test_who_fails_stops_there_and_the_others_go_on(climb, store, door):
@@ -78,7 +83,7 @@ def test_who_fails_stops_there_and_the_others_go_on(climb, store, door):
     assert store.last("gpu01").cause == "stopped"
     assert door.shut["gpu01"] == "provisioned burn-in: no"
     assert "gpu02" not in door.shut
-    assert exit_code(life.stopped) == 1
+    assert outcome_of(life) == "failed"
 
 
 def test_next_time_it_goes_on_from_there(climb, store):
@@ -99,7 +104,7 @@ def test_a_gate_that_is_left_out_stops_nobody_and_proves_nothing(climb, store):
 
 
 def test_a_gate_that_nobody_could_try_stops_nobody_and_proves_nothing(climb, store):
-    alone = Objection("left out: nobody is there", exit_code=0)
+    alone = Objection("left out: nobody is there", severity="left_out")
     life, through, _ = climb("gpu01", pair=["gpu01"], why=alone)
     assert (through, life.stopped) == (["gpu01"], {})
     assert "pair" not in {gate.gate for gate in store.passed("gpu01")}
@@ -124,7 +129,7 @@ def test_an_admitted_node_that_tells_no_more_what_it_is_is_told_of_and_keeps_its
     life, through, _ = climb("gpu01", machine={"driver": MACHINE["driver"]})
     assert through == []
     assert "it tells no more of its GPU serials" in life.stopped["gpu01"][1].why
-    assert (store.last("gpu01").state, door.shut, exit_code(life.stopped)) == ("admitted", {}, 3)
+    assert (store.last("gpu01").state, door.shut, outcome_of(life)) == ("admitted", {}, "incomplete")
 
 
 def test_what_an_admitted_node_was_stopped_at_is_over_when_it_passes_again(climb, store):
@@ -165,7 +170,7 @@ def test_an_admitted_node_that_drifted_is_told_and_keeps_its_jobs(climb, store, 
     life, _, _ = climb("gpu01", second_pass=["gpu01"])
     assert store.last("gpu01").state == "admitted"
     assert door.shut == {}
-    assert exit_code(life.stopped) == 1
+    assert outcome_of(life) == "failed"
 
 
 def test_an_admitted_node_that_is_another_machine_is_let_out(climb, store, door):
@@ -176,7 +181,7 @@ def test_an_admitted_node_that_is_another_machine_is_let_out(climb, store, door)
     assert "driver 580.95.05 → 590.1" in store.last("gpu01").why
     assert door.shut["gpu01"].startswith("provisioned ")
     gate, objection = life.stopped["gpu01"]
-    assert (gate.name, objection.advice) == ("facts", "let its jobs end, and onboard it anew")
+    assert (gate.name, objection.do) == ("facts", "let its jobs end, and onboard it anew")
     assert [(event.state, event.cause) for event in store.history("gpu01")][-2:] == [
         ("admitted", ""), ("provisioned", "demoted"),
     ]  # fmt: skip
@@ -214,13 +219,26 @@ def test_only_nodes_that_take_no_jobs_are_closed(store, door, a_host):
     door.kept = {"gpu02": "drained by alice", "gpu04": "drained by alice"}
     hindered = life.close([a_host(name) for name in ("gpu01", "gpu02", "gpu03", "gpu04")], "onboarding")
     assert door.shut == {"gpu01": "new onboarding"}
-    assert {node: (objection.why, objection.exit_code) for node, objection in hindered.items()} == {
-        "gpu03": ("it cannot be closed to jobs: scontrol says: no", 3),
-        "gpu04": ("drained by alice", 3),
+    assert {node: (objection.why, objection.severity) for node, objection in hindered.items()} == {
+        "gpu03": ("it cannot be closed to jobs: scontrol says: no", "incomplete"),
+        "gpu04": ("drained by alice", "incomplete"),
     }
 
 
-@pytest.mark.parametrize(("codes", "expected"), [((), 0), ((3,), 3), ((3, 1), 1), ((1, 3, 4), 4)])
-def test_the_exit_code_is_the_gravest(codes, expected):
-    stopped = {str(number): (GATES[0], Objection("x", exit_code=code)) for number, code in enumerate(codes)}
-    assert exit_code(stopped) == expected
+@pytest.mark.parametrize(
+    ("severities", "expected"),
+    [
+        ((), "ok"),
+        (("left_out",), "ok"),
+        (("incomplete", "left_out"), "incomplete"),
+        (("incomplete", "failed"), "failed"),
+        (("failed", "incomplete", "locked"), "locked"),
+    ],
+)
+def test_a_run_comes_to_what_its_gravest_objection_says(severities, expected):
+    assert conclusion(Objection("x", severity=severity) for severity in severities) == expected
+
+
+def test_an_objection_reads_as_one_sentence():
+    assert format_objection(Objection("1 GPU is missing", "reseat it")) == "1 GPU is missing; to do: reseat it"
+    assert format_objection(NO) == "no"
