@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gpuops.collective.idleness.drain_reason import lifecycle_reason
 from gpuops.collective.idleness.kubernetes import NO_SUCH_NODE, allocations, ask_for, rows
 from gpuops.collective.idleness.proof import Allocation
 from gpuops.inventory import Host
-from gpuops.lifecycle.schedulers import reason_of
 from gpuops.lifecycle.states import State
 from gpuops.probing import Unknown
 from gpuops.shell import Command
@@ -44,7 +44,7 @@ class KubernetesScheduler:
         if isinstance(known, Unknown):
             return dict.fromkeys((host.name for host in hosts), known.why)
         taint = (f"{TAINT}=true:NoSchedule", "--overwrite")
-        note = (f"{_REASON}={reason_of(state, why)}", "--overwrite")
+        note = (f"{_REASON}={lifecycle_reason(state, why)}", "--overwrite")
         return self._do(known, ("taint", "node"), taint) | self._do(known, ("annotate", "node"), note)
 
     def open(self, hosts: Sequence[Host]) -> Mapping[str, str]:

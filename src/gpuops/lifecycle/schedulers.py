@@ -6,9 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from gpuops.inventory import Host
-from gpuops.lifecycle.states import STATES, State
-
-MARK = "gpuops:"
+from gpuops.lifecycle.states import State
 
 
 class Scheduler(Protocol):
@@ -53,14 +51,3 @@ def close_each(door: Scheduler, hosts: Sequence[Host], states: Mapping[str, Stat
     for state in dict.fromkeys(states[host.name] for host in hosts):
         hindered |= door.close([host for host in hosts if states[host.name] == state], state, why)
     return hindered
-
-
-def reason_of(state: State, why: str) -> str:
-    """What a scheduler shows of a node that we closed: ``gpuops:repair Xid 79``, in one line."""
-    return " ".join(f"{MARK}{state} {why}".split())
-
-
-def is_ours(reason: str) -> bool:
-    """The reason is one of `reason_of`; that of a lease for measuring is not."""
-    word, _, _ = reason.removeprefix(MARK).partition(" ")
-    return reason.startswith(MARK) and word in STATES

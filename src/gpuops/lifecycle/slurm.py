@@ -5,16 +5,13 @@ from __future__ import annotations
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from gpuops.collective.idleness.drain_reason import lifecycle_reason
 from gpuops.collective.idleness.slurm import NO_SUCH_NODE, Slurm, SlurmNode, slurm_command
 from gpuops.inventory import Host
-from gpuops.lifecycle.schedulers import MARK, is_ours, reason_of
-from gpuops.lifecycle.states import State
+from gpuops.lifecycle.states import STATES, State
 from gpuops.probing import Unknown
 
 _CLOSED = ("drain", "down", "fail")
-_FOUND_BY_SLURM = ("Not responding", "Node unexpectedly rebooted", "gres/", "Low ")
-"""How reasons begin that slurmctld gives of its own: a node that is down, and one with less than slurm.conf promises,
-as each is before it has a driver. Source: Slurm, src/slurmctld/node_mgr.c."""
 _OPEN_SECONDS = 15.0
 """How long a node may take from resumed to idle: slurmctld asks slurmd first."""
 
@@ -32,7 +29,7 @@ class SlurmScheduler:
         if isinstance(nodes, Unknown):
             return dict.fromkeys((host.name for host in hosts), nodes.why)
         ours = {host: node.name for host, node in nodes.items() if not _is_elses(node)}
-        return self._update(ours, "State=DRAIN", f"Reason={reason_of(state, why)}")
+        return self._update(ours, "State=DRAIN", f"Reason={lifecycle_reason(state, why)}")
 
     def open(self, hosts: Sequence[Host]) -> Mapping[str, str]:
         """Resume the nodes that we drained, and see that Slurm then takes them."""
@@ -83,7 +80,12 @@ def _is_closed(node: SlurmNode) -> bool:
 
 def _is_elses(node: SlurmNode) -> bool:
     """Somebody else closed it, or is measuring there; what Slurm itself found wanting is nobody's decision."""
-    return _is_closed(node) and not is_ours(node.reason) and not node.reason.startswith(_FOUND_BY_SLURM)
+    return _is_closed(node) and node.drained_by != "slurm" and not _is_ours(node)
+
+
+def _is_ours(node: SlurmNode) -> bool:
+    """Return whether gpuops keeps the node drained for its life; a state that is not one of ours is somebody else's."""
+    return node.drained_by == "lifecycle" and node.reason.tag in STATES
 
 
 def _elses(nodes: Mapping[str, SlurmNode]) -> dict[str, str]:
@@ -91,9 +93,9 @@ def _elses(nodes: Mapping[str, SlurmNode]) -> dict[str, str]:
 
 
 def _whose(node: SlurmNode) -> str:
-    if node.reason.startswith(MARK):
+    if node.drained_by == "lease":
         return f"another gpuops measures there: {_told(node)}"
-    hand_over = f"scontrol update NodeName={node.name} State=DRAIN Reason={MARK}new"
+    hand_over = f"scontrol update NodeName={node.name} State=DRAIN Reason={lifecycle_reason('new')}"
     return f"drained by somebody else: {_told(node)}; to hand it over: {hand_over}"
 
 
@@ -103,4 +105,4 @@ def _is_empty(node: SlurmNode) -> bool:
 
 
 def _told(node: SlurmNode) -> str:
-    return f"{node.state.rstrip('*')} ({node.reason})" if node.reason else node.state.rstrip("*")
+    return f"{node.state.rstrip('*')} ({node.reason.text})" if node.reason.text else node.state.rstrip("*")

@@ -1,7 +1,6 @@
 import pytest
 
 from gpuops.collective.idleness.slurm import Slurm
-from gpuops.lifecycle.schedulers import is_ours, reason_of
 from gpuops.lifecycle.slurm import SlurmScheduler
 
 HAND_OVER = "scontrol update NodeName=theirs State=DRAIN Reason=gpuops:new"
@@ -101,16 +100,8 @@ def test_a_slurm_that_does_not_answer_hinders_everything(door, machine, hosts):
         assert "Unable to contact" in told["free"]
 
 
-@pytest.mark.parametrize(
-    ("reason", "ours"),
-    [
-        (reason_of("repair", "Xid 79"), True),
-        ("gpuops:new", True),
-        ("gpuops:1f2e3d4c", False),
-        ("fan swap", False),
-        ("repair", False),
-        ("", False),
-    ],
-)
-def test_our_reasons_are_known_again(reason, ours):
-    assert is_ours(reason) is ours
+@pytest.mark.parametrize("reason", ["gpuops:quarantine leaks", "gpuops: image test, bob", "none"])
+def test_a_reason_that_only_looks_like_ours_is_somebody_elses(door, machine, hosts, reason):
+    machine.states["ours"] = ["drained", reason]
+    assert list(door.open(hosts("ours"))) == ["ours"]
+    assert machine.states["ours"] == ["drained", reason]
