@@ -15,7 +15,7 @@ from gpuops.cli._options import Target
 if TYPE_CHECKING:
     from gpuops.inventory import Host
     from gpuops.lifecycle.claims import Claims
-    from gpuops.lifecycle.schedulers import Scheduler
+    from gpuops.lifecycle.scheduler import ProjectScheduler
     from gpuops.store import Fingerprint, Store
 
 
@@ -44,11 +44,13 @@ def a_run(store: Store, nodes: Iterable[str]) -> Iterator[tuple[str, Claims]]:
         store.end(run)
 
 
-def door_of(target: Target) -> Scheduler:
-    """The door of the scheduler that ``gpuops.yml`` names."""
-    from gpuops.cli._scheduler import scheduler_of
+def scheduler_of(target: Target) -> ProjectScheduler:
+    """Return the scheduler that ``gpuops.yml`` names, asked on this machine; a context."""
+    from gpuops.cli._options import this_machine
+    from gpuops.lifecycle.scheduler import ProjectScheduler
+    from gpuops.transport.local import open_local
 
-    return scheduler_of(target).door
+    return ProjectScheduler(target.project.scheduler, open_local(this_machine()), os.environ.get("SLURM_JOB_ID", ""))
 
 
 def named(target: Target, nodes: Sequence[str]) -> Target:

@@ -34,7 +34,7 @@ def command(target: Target, nodes: tuple[str, ...], reason: str, *, force: bool)
                 3 a node unreachable, 4 somebody else works on a node.
     """  # noqa: D301 - click needs the character itself
     from gpuops.cli._health import quick_probes
-    from gpuops.cli._life import a_run, door_of, named, open_store
+    from gpuops.cli._life import a_run, named, open_store, scheduler_of
     from gpuops.cli._outcomes import facts_of
     from gpuops.lifecycle.fingerprint import NEEDS, fingerprint_of
     from gpuops.lifecycle.life import NodeLifecycle, conclusion
@@ -45,8 +45,8 @@ def command(target: Target, nodes: tuple[str, ...], reason: str, *, force: bool)
     known, silent = facts_of(target, quick_probes(*NEEDS), "what the nodes are")
     found = {node: fingerprint_of(facts) for node, facts in known.items()}
     hosts = [host for host in target.hosts if host.name in found]
-    with open_store(target) as store, a_run(store, found) as (run, _):
-        life = NodeLifecycle(store, run, door_of(target))
+    with open_store(target) as store, a_run(store, found) as (run, _), scheduler_of(target) as scheduler:
+        life = NodeLifecycle(store, run, scheduler.control)
         objections = {node: Objection(why, severity="incomplete") for node, why in silent.items()}
         objections |= {} if force else _objections(life, target, known, found)
         for host in hosts:

@@ -32,7 +32,7 @@ def command(target: Target, nodes: tuple[str, ...], reason: str, wait_seconds: f
     Exit codes: 0 closed (and empty, with --wait), 1 not so, 2 wrong input,
                 4 somebody else works on a node.
     """  # noqa: D301 - click needs the character itself
-    from gpuops.cli._life import a_run, door_of, named, open_store
+    from gpuops.cli._life import a_run, named, open_store, scheduler_of
     from gpuops.lifecycle.schedulers import close_each
     from gpuops.lifecycle.states import State, state_of, step
     from gpuops.store import HostEvent
@@ -43,16 +43,16 @@ def command(target: Target, nodes: tuple[str, ...], reason: str, wait_seconds: f
     hosts = {host.name: host for host in named(target, nodes).hosts}
     if target.project.scheduler == "none":
         tell("gpuops.yml names no scheduler, so that nothing keeps jobs from starting")
-    door = door_of(target)
-    with open_store(target) as store, a_run(store, hosts) as (run, _):
-        present = store.present()
-        states = {name: left(present.get(name)) for name in hosts}
-        hindered = close_each(door, [*hosts.values()], states, reason)
-        for name in hosts:
-            if name not in hindered:
-                event = store.move(name, run, lambda now: step(now, left(now), reason, cause="by_hand"))
-                click.echo(f"{name}   {event.state}   {reason}")
-    busy = _wait(door, [host for name, host in hosts.items() if name not in hindered], wait_seconds)
+    with scheduler_of(target) as scheduler:
+        with open_store(target) as store, a_run(store, hosts) as (run, _):
+            present = store.present()
+            states = {name: left(present.get(name)) for name in hosts}
+            hindered = close_each(scheduler.control, [*hosts.values()], states, reason)
+            for name in hosts:
+                if name not in hindered:
+                    event = store.move(name, run, lambda now: step(now, left(now), reason, cause="by_hand"))
+                    click.echo(f"{name}   {event.state}   {reason}")
+        busy = _wait(scheduler.control, [host for name, host in hosts.items() if name not in hindered], wait_seconds)
     for name, why in {**hindered, **busy}.items():
         tell(f"{name}: {why}")
     return 1 if hindered or (busy and wait_seconds) else 0

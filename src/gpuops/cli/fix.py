@@ -70,12 +70,12 @@ def _remedy(name: str) -> tuple[Check, str]:
 
 def _check_drained(target: Target, *, force: bool) -> None:
     """Refuse a node that takes jobs."""
-    from gpuops.cli._life import door_of, open_store
+    from gpuops.cli._life import open_store, scheduler_of
     from gpuops.errors import NodeError
     from gpuops.lifecycle.states import state_of
 
-    busy = door_of(target).busy(target.hosts)
-    with open_store(target) as store:
+    with scheduler_of(target) as scheduler, open_store(target) as store:
+        busy = scheduler.control.busy(target.hosts)
         admitted = [host.name for host in target.hosts if state_of(store.last(host.name)) == "admitted"]
     for host in () if force else target.hosts:
         why = busy.get(host.name) or ("it is admitted" if host.name in admitted else "")

@@ -60,21 +60,21 @@ def command(
     """  # noqa: D205, D301 - click needs the character itself, and one paragraph
     from gpuops.cli._burning import seconds_of
     from gpuops.cli._gates import Gates
-    from gpuops.cli._life import a_run, door_of, named, open_store
+    from gpuops.cli._life import a_run, named, open_store, scheduler_of
     from gpuops.lifecycle.life import NodeLifecycle, conclusion
     from gpuops.reasons import EXIT_CODES
 
     seconds = seconds_of(burn)
     names = {host.name for host in replace(named(target, nodes), ask_pass=False, ask_become_pass=False).hosts}
     hosts = [host for host in target.hosts if host.name in names]
-    with open_store(target) as store, a_run(store, names) as (run, claims):
+    with open_store(target) as store, a_run(store, names) as (run, claims), scheduler_of(target) as scheduler:
 
         def hear(node: str, gate: Gate, told: str) -> None:
             _tell(node, gate, told, max(map(len, names)))
             if node in life.stopped:
                 claims.drop(node)
 
-        life = NodeLifecycle(store, run, door_of(target), hear)
+        life = NodeLifecycle(store, run, scheduler.control, hear)
         gates = Gates(target, life, playbook, engine, seconds, group, frozenset(without), break_lock)
         gates.check(hosts)
         _climb(gates, life, hosts)

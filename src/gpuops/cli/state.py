@@ -83,7 +83,7 @@ def set_(target: Target, node: str, state: str, reason: str) -> int:
     Each as far as it follows from what the node is. It is closed to jobs then; what lets it take jobs again is
     `gpuops admit` or `gpuops onboard`.
     """
-    from gpuops.cli._life import a_run, door_of, named, open_store
+    from gpuops.cli._life import a_run, named, open_store, scheduler_of
     from gpuops.cli._options import tell
     from gpuops.errors import InputError
     from gpuops.lifecycle.states import parse_state, step
@@ -92,10 +92,10 @@ def set_(target: Target, node: str, state: str, reason: str) -> int:
     if wanted == "admitted":
         raise InputError(f"a node is admitted with: gpuops admit {node}")
     hosts = {host.name: host for host in named(target, [node]).hosts}
-    with open_store(target) as store, a_run(store, hosts) as (run, _):
+    with open_store(target) as store, a_run(store, hosts) as (run, _), scheduler_of(target) as scheduler:
         for name in hosts:
             step(store.last(name), wanted, reason)  # refuses before anything is closed
-        hindered = door_of(target).close([*hosts.values()], wanted, reason)
+        hindered = scheduler.control.close([*hosts.values()], wanted, reason)
         for name in hosts:
             store.move(name, run, lambda now: step(now, wanted, reason, cause="by_hand"))
             click.echo(f"{name}   {wanted}")

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from gpuops.cli import program
 from gpuops.errors import GpuopsError
 from gpuops.lifecycle.gates import GATES
+from gpuops.lifecycle.scheduler import ProjectScheduler
 from gpuops.store import StateChange, Store
 
 HERE = socket.gethostname()
@@ -87,6 +88,24 @@ def test_a_drain_and_an_admission_go_round(project, gpuops, slurm):
         ("drained", "fan swap", "by_hand"),
         ("admitted", "new fan", "by_hand"),
     ]
+
+
+@pytest.mark.parametrize(
+    "words", [("drain", HERE, "--reason", "x"), ("admit", HERE), ("state", "set", HERE, "repair", "--reason", "x")]
+)
+def test_the_scheduler_is_asked_for_our_own_job_and_hung_up_in_the_end(project, gpuops, monkeypatch, words):
+    make(project, "drained")
+    (project / "bin" / "sinfo.state").write_text("drained gpuops:drained x\n")
+    schedulers = []
+
+    def make_scheduler(*fields):
+        schedulers.append(ProjectScheduler(*fields))
+        return schedulers[-1]
+
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setattr("gpuops.lifecycle.scheduler.ProjectScheduler", make_scheduler)
+    gpuops(*words)
+    assert [(scheduler.own_job, scheduler.transport._closed) for scheduler in schedulers] == [("17", True)]
 
 
 def test_what_somebody_else_drained_stays_so(project, gpuops, slurm):
