@@ -114,8 +114,8 @@ def gates(tmp_path, monkeypatch):
     with Store(tmp_path / "state.db") as store:
         run = store.begin("a test")
         for node in ("a2", "a3", "a4"):
-            store.move(node, run, lambda _: StateChange("admitted", "x"))
-        store.move("a5", run, lambda _: StateChange("drained", "x"))
+            store.record_transition(node, run, lambda _: StateChange("admitted", "x"))
+        store.record_transition("a5", run, lambda _: StateChange("drained", "x"))
         yield Gates(target, NodeLifecycle(store, run, NoScheduler()), "p.yml")
 
 
@@ -155,11 +155,11 @@ def test_what_is_wrong_is_refused_before_any_gate(gates, group, playbook, told):
         Gates(gates.target, gates.life, playbook, group=group).check(gates.target.hosts)
 
 
-def test_what_a_playbook_asks_first_is_known_by_its_tag(gates):
+def test_what_a_playbook_has_preflight_is_known_by_its_tag(gates):
     for name, asks in (("p.yml", False), ("onboard", True)):
         gates.playbook = name
         gates.check(gates.target.hosts)
-        assert gates.asks_first is asks
+        assert gates.has_preflight is asks
 
 
 GPU = PciFunction("0000:1b:00.0", "0302", "10de", "2330", "a1", "")

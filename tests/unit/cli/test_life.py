@@ -71,9 +71,9 @@ def make(project, state, *, fingerprint=None, gates=True):
     """The node as if it had been onboarded."""
     with Store(project / ".gpuops" / "state.db") as store:
         run = store.begin("a test")
-        store.move(HERE, run, lambda _: StateChange(state, "as a test has it", fingerprint or {}))
+        store.record_transition(HERE, run, lambda _: StateChange(state, "as a test has it", fingerprint or {}))
         for gate in GATES if gates else ():
-            store.note(HERE, gate.name, run, fingerprint or {})
+            store.record_gate(HERE, gate.name, run, fingerprint or {})
 
 
 def test_a_drain_and_an_admission_go_round(project, gpuops, slurm):
@@ -166,7 +166,9 @@ def test_without_a_scheduler_nothing_keeps_jobs_away_and_that_is_told(project, g
 
 def test_a_state_follows_from_the_one_before_or_is_refused(project, gpuops, slurm):
     make(project, "admitted")
-    assert "is admitted, and from there it becomes" in gpuops("state", "set", HERE, "rma", "--reason", "x", code=2)
+    assert "is admitted and cannot become rma; allowed next states: provisioned, drained" in gpuops(
+        "state", "set", HERE, "rma", "--reason", "x", code=2
+    )
     assert slurm() == "idle none"
     gpuops("state", "set", HERE, "repair", "--reason", "Xid 79")
     assert slurm() == "drained gpuops:repair Xid 79"
@@ -184,7 +186,10 @@ def test_states_are_listed_and_shown_with_who_and_why(project, gpuops, monkeypat
     assert "580.95.05" in shown
     assert "burn-in" in shown
     assert f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%d}" in shown
-    assert "did you mean" not in gpuops("state", "show", "elsewhere", code=2)
+    assert (
+        gpuops("state", "show", "elsewhere", code=2)
+        == "no record of elsewhere; to onboard it: gpuops onboard elsewhere"
+    )
 
 
 FIX = """\

@@ -20,7 +20,7 @@ def machine(a_slurm):
 
 
 @pytest.fixture
-def door(machine):
+def scheduler(machine):
     return SlurmScheduler(Slurm(machine), sleep=lambda _: None)
 
 
@@ -29,17 +29,17 @@ def hosts(a_host):
     return lambda *names: [a_host(name) for name in names]
 
 
-def test_a_drain_bears_the_state_and_the_reason(door, machine, hosts):
-    assert door.close(hosts("free", "busy"), "repair", "Xid 79,\nT123") == {}
+def test_a_drain_bears_the_state_and_the_reason(scheduler, machine, hosts):
+    assert scheduler.drain(hosts("free", "busy"), "repair", "Xid 79,\nT123") == {}
     assert machine.states["free"] == ["drained", "gpuops:repair Xid 79, T123"]
     assert machine.states["busy"] == ["draining", "gpuops:repair Xid 79, T123"]
 
 
 @pytest.mark.parametrize("name", ["down", "bare"])
-def test_what_slurm_itself_found_wanting_is_closed_and_opened_by_us(door, machine, hosts, name):
-    door.close(hosts(name), "new", "onboarding")
+def test_what_slurm_itself_found_wanting_is_closed_and_opened_by_us(scheduler, machine, hosts, name):
+    scheduler.drain(hosts(name), "new", "onboarding")
     assert machine.states[name][1] == "gpuops:new onboarding"
-    assert door.open(hosts(name)) == {}
+    assert scheduler.resume(hosts(name)) == {}
     assert machine.states[name] == ["idle", "none"]
 
 
@@ -50,58 +50,57 @@ def test_what_slurm_itself_found_wanting_is_closed_and_opened_by_us(door, machin
         ("leased", "another gpuops measures there: drained (gpuops:1f2e3d4c)"),
     ],
 )
-def test_what_others_closed_keeps_their_reason_and_is_not_opened(door, machine, hosts, name, told):
+def test_what_others_closed_keeps_their_reason_and_is_not_opened(scheduler, machine, hosts, name, told):
     before = list(machine.states[name])
-    assert door.close(hosts(name), "repair", "Xid 79") == {}
-    assert door.open(hosts(name)) == door.others(hosts(name)) == {name: told}
+    assert scheduler.drain(hosts(name), "repair", "Xid 79") == {}
+    assert scheduler.resume(hosts(name)) == scheduler.drained_by_others(hosts(name)) == {name: told}
     assert machine.states[name] == before
 
 
-def test_only_what_others_closed_is_theirs(door, hosts):
-    assert list(door.others(hosts("free", "busy", "ours", "theirs", "leased", "bare", "down", "none"))) == [
-        "theirs", "leased",
-    ]  # fmt: skip
+def test_only_what_others_closed_is_theirs(scheduler, hosts):
+    every_kind = hosts("free", "busy", "ours", "theirs", "leased", "bare", "down", "none")
+    assert list(scheduler.drained_by_others(every_kind)) == ["theirs", "leased"]
 
 
-def test_what_we_closed_is_opened(door, machine, hosts):
-    assert door.open(hosts("ours", "free")) == {}
+def test_what_we_closed_is_opened(scheduler, machine, hosts):
+    assert scheduler.resume(hosts("ours", "free")) == {}
     assert machine.states["ours"] == machine.states["free"] == ["idle", "none"]
 
 
-def test_our_own_reason_may_change(door, machine, hosts):
-    door.close(hosts("ours"), "repair", "worse")
+def test_our_own_reason_may_change(scheduler, machine, hosts):
+    scheduler.drain(hosts("ours"), "repair", "worse")
     assert machine.states["ours"][1] == "gpuops:repair worse"
 
 
-def test_a_node_that_stays_away_is_told(door, machine, hosts):
+def test_a_node_that_stays_away_is_told(scheduler, machine, hosts):
     machine.away.add("ours")
-    assert door.open(hosts("ours"))["ours"] == "resumed, and still down (Not responding)"
+    assert scheduler.resume(hosts("ours"))["ours"] == "resumed, and still down (Not responding)"
 
 
-def test_a_node_that_slurm_does_not_know_takes_no_jobs_and_cannot_be_opened(door, hosts):
-    assert door.close(hosts("other"), "new", "onboarding") == {}
-    assert door.open(hosts("other")) == {"other": "Slurm has no such node"}
+def test_a_node_that_slurm_does_not_know_takes_no_jobs_and_cannot_be_opened(scheduler, hosts):
+    assert scheduler.drain(hosts("other"), "new", "onboarding") == {}
+    assert scheduler.resume(hosts("other")) == {"other": "Slurm has no such node"}
 
 
-def test_only_what_is_drained_to_the_end_is_empty(door, machine, hosts):
+def test_only_what_is_drained_to_the_end_is_empty(scheduler, machine, hosts):
     machine.states["ending"] = ["draining", "gpuops:drained x"]
-    busy = door.busy(hosts("free", "busy", "ours", "theirs", "ending", "down"))
+    busy = scheduler.still_busy(hosts("free", "busy", "ours", "theirs", "ending", "down"))
     assert list(busy) == ["free", "busy", "ending"]
     assert busy["ending"] == "draining (gpuops:drained x) in Slurm"
 
 
-def test_a_slurm_that_does_not_answer_hinders_everything(door, machine, hosts):
+def test_a_slurm_that_does_not_answer_hinders_everything(scheduler, machine, hosts):
     machine.broken = "slurm_load_node error: Unable to contact slurm controller"
     for told in (
-        door.close(hosts("free"), "repair", "x"),
-        door.open(hosts("free")),
-        door.busy(hosts("free")),
+        scheduler.drain(hosts("free"), "repair", "x"),
+        scheduler.resume(hosts("free")),
+        scheduler.still_busy(hosts("free")),
     ):
         assert "Unable to contact" in told["free"]
 
 
 @pytest.mark.parametrize("reason", ["gpuops:quarantine leaks", "gpuops: image test, bob", "none"])
-def test_a_reason_that_only_looks_like_ours_is_somebody_elses(door, machine, hosts, reason):
+def test_a_reason_that_only_looks_like_ours_is_somebody_elses(scheduler, machine, hosts, reason):
     machine.states["ours"] = ["drained", reason]
-    assert list(door.open(hosts("ours"))) == ["ours"]
+    assert list(scheduler.resume(hosts("ours"))) == ["ours"]
     assert machine.states["ours"] == ["drained", reason]
