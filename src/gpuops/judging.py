@@ -14,7 +14,7 @@ from typing import Any, Literal
 from gpuops.content import ContentFile, listing, load_python
 from gpuops.errors import ContentError, did_you_mean
 from gpuops.facts import Facts
-from gpuops.probing import Probe, Unknown
+from gpuops.probing import Probe, Unknown, or_unknown
 from gpuops.profile import Profile
 
 Status = Literal["pass", "warn", "fail", "unknown", "skipped"]
@@ -198,10 +198,9 @@ def _unknown(check: Check, node: str, value: Unknown) -> Verdict:
 
 
 def _ask(check: Check, *arguments: Any) -> list[Judgement]:
-    try:
-        return list(check.judge(*arguments))
-    except Exception as error:  # noqa: BLE001 - a check may be anybody's; one that fails is unknown, never a pass
-        return [Unknown(f"the check itself failed ({type(error).__name__}: {error}); {check.path}")]
+    """The judgements of ``check``; one that raises is unknown, never a pass."""
+    judgements = or_unknown(lambda: list(check.judge(*arguments)), "the check itself failed", str(check.path))
+    return [judgements] if isinstance(judgements, Unknown) else judgements
 
 
 def _verdict(check: Check, node: str, said: list[Judgement], profile: Profile) -> Verdict:

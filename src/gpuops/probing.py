@@ -24,6 +24,14 @@ class Unknown:
     on_purpose: bool = False
 
 
+def or_unknown(work: Callable[[], T], failure: str, context: str) -> T | Unknown:
+    """Return what ``work`` returns, or `Unknown` if it raises: a parser or a check may be written by anyone."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - whatever it raises, nothing is known, and the run goes on
+        return Unknown(f"{failure} ({type(error).__name__}: {error}); {context}")
+
+
 @dataclass(frozen=True)
 class Probe(Generic[T]):
     """One named question to a node.
@@ -43,11 +51,8 @@ class Probe(Generic[T]):
         refusal = self._refusal(answer)
         if refusal is not None:
             return refusal
-        try:
-            return self.parse(answer)
-        except Exception as error:  # noqa: BLE001 - a parser may be anybody's; what it cannot read is unknown
-            head = answer.out[:60].replace("\n", " ")
-            return Unknown(f"{self.name} cannot be read ({type(error).__name__}: {error}); it starts {head!r}")
+        head = answer.out[:60].replace("\n", " ")
+        return or_unknown(lambda: self.parse(answer), f"{self.name} cannot be read", f"it starts {head!r}")
 
     def _refusal(self, answer: Completed) -> Unknown | None:
         if answer.timed_out:
