@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar, final
 
 from gpuops.shell import Command, Completed, Question
 
@@ -22,6 +22,23 @@ class Unknown:
     why: str
     needs_root: bool = False
     on_purpose: bool = False
+
+
+@final
+class PartName(str):
+    """The short name of a part at fault, ``gpu5``, with a ``label`` for the person who has to find that part.
+
+    Findings on parts of one name belong together, whatever their labels.
+    """
+
+    __slots__ = ("label",)
+    label: str
+
+    def __new__(cls, name: str, label: str = "") -> PartName:
+        """``label`` is empty if the short name is all there is."""
+        part = super().__new__(cls, name)
+        part.label = label
+        return part
 
 
 def or_unknown(work: Callable[[], T], failure: str, context: str) -> T | Unknown:

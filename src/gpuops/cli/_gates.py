@@ -273,7 +273,7 @@ def _first_of_each(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, Objection
     for verdict in sorted((v for v in verdicts if v.status in order), key=lambda v: order.index(v.status)):
         finding = next(iter(verdict.findings), None)
         what = finding.message if finding else verdict.why
-        where = f" ({finding.label or finding.subject})" if finding else ""
+        where = f" ({finding.part_label or finding.part})" if finding else ""
         advice = finding.fix if finding else f"gpuops checks explain {verdict.check}"
         yield verdict.node, Objection(f"{verdict.check}: {what}{where}", advice, 1 if verdict.status == "fail" else 3)
 

@@ -23,7 +23,7 @@ from gpuops.probes.host.lspci import PciFunction
 from gpuops.probing import Unknown
 from gpuops.store import StateChange, Store
 
-FINDING = Finding("a GPU is missing", fix="reseat it", subject="node")
+FINDING = Finding("a GPU is missing", fix="reseat it", part="node")
 
 
 class Work:

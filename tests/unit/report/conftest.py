@@ -4,6 +4,7 @@ import pytest
 
 from gpuops.errors import ConnectError
 from gpuops.judging import Check, Finding, Verdict
+from gpuops.probing import PartName
 from gpuops.profile import Profile
 from gpuops.report.model import Run, build
 
@@ -43,14 +44,21 @@ def rack(run):
 
 LOST = Finding(
     "nvidia-smi answers for 7 of 8 GPUs",
-    subject="gpu5",
-    label="GPU 5 (0000:c3:00.0, serial 1654)",
+    part=PartName("gpu5", "GPU 5 (0000:c3:00.0, serial 1654)"),
     severity="isolate",
     fix="power-cycle the node; if it comes back, send the card in",
     effects=("xid: 79 at 13:58:02", "nvlink: 18 links down"),
 )
 SLOW = Finding(
-    "the port is slow", 400.0, 200, "Gbit/s", "reseat the optic at gpu009 port 3", "mlx5_3", "mlx5_3 (rail 3)", "reset"
+    "the port is slow",
+    expected=400.0,
+    found=200,
+    unit="Gbit/s",
+    fix="reseat the optic at gpu009 port 3",
+    part=PartName("mlx5_3", "mlx5_3 (rail 3)"),
+    severity="reset",
 )
-STRAY = Finding("not the fleet's driver", "580.159", "580.126", subject="driver", severity="reboot", host="gpu010")
-SPLIT = Finding("two drivers, half each", subject="driver", severity="warn")
+STRAY = Finding(
+    "not the fleet's driver", expected="580.159", found="580.126", part="driver", severity="reboot", host="gpu010"
+)
+SPLIT = Finding("two drivers, half each", part="driver", severity="warn")

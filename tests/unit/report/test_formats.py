@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from gpuops import report
 from gpuops.errors import InputError
 from gpuops.judging import Finding, Verdict
+from gpuops.probing import PartName
 from gpuops.report.model import build
 from gpuops.secret import MASK, Secret
 
@@ -84,7 +85,7 @@ def test_the_document_tells_what_the_report_holds(rack):
     assert list(document["hosts"]) == [host.name for host in rack.hosts]
     assert document["run"]["started_at"] == "2026-01-05T14:02:11Z"
     slow = {
-        "check": "ib-rate", "code": "", "scope": "gpu", "host": "gpu009", "subject": "mlx5_3",
+        "check": "ib-rate", "code": "", "scope": "gpu", "host": "gpu009", "part": "mlx5_3", "subject": "mlx5_3",
         "label": "mlx5_3 (rail 3)", "status": "fail", "severity": "reset", "message": "the port is slow",
         "measured": 200, "expected": 400.0, "unit": "Gbit/s", "fix": "reseat the optic at gpu009 port 3", "effects": [],
     }  # fmt: skip
@@ -118,7 +119,7 @@ def test_any_value_can_be_told_in_json(run, h100, value, told):
 def test_no_format_tells_a_secret(run, h100):
     Secret('formats-"hunter2"')
     said = 'x formats-"hunter2" y'
-    finding = Finding(said, {said: 1}, (said,), fix=said, label=said, effects=(said,))
+    finding = Finding(said, expected={said: 1}, found=(said,), fix=said, part=PartName(said, said), effects=(said,))
     for name in report.format_names():
         text = report.render(name, faulty(run, h100, finding, why=said))
         assert "hunter2" not in text
@@ -128,7 +129,7 @@ def test_no_format_tells_a_secret(run, h100):
 @SLOW_FIXTURES
 @given(ANY_TEXT)
 def test_every_format_survives_any_text(run, h100, text):
-    finding = Finding(text, text, text, text, text, text, text, effects=(text,))
+    finding = Finding(text, expected=text, found=text, unit=text, fix=text, part=PartName(text, text), effects=(text,))
     made = faulty(run, h100, finding, why=text)
     assert json.loads(report.render("json", made))["findings"][0]["message"] == text
     junit = ET.fromstring(report.render("junit", made).encode())

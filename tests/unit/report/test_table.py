@@ -2,6 +2,7 @@ import pytest
 
 from gpuops.errors import ConnectError
 from gpuops.judging import Finding, Verdict
+from gpuops.probing import PartName
 from gpuops.profile import NO_PROFILE
 from gpuops.report.formats import table
 from gpuops.report.model import build
@@ -40,9 +41,7 @@ def test_colour_changes_no_word(rack):
 
 
 def test_equal_findings_of_many_nodes_are_one_block_although_they_name_the_node(run, h100):
-    told = {
-        f"n{i}": Finding("hot", found=95, unit="C", fix=f"gpuops bundle n{i}", subject="gpu0") for i in range(1, 65)
-    }
+    told = {f"n{i}": Finding("hot", found=95, unit="C", fix=f"gpuops bundle n{i}", part="gpu0") for i in range(1, 65)}
     screen = judged(run, h100, told)
     assert screen.count("  temp ") == 1
     assert "n[1-64]  gpu0 " in screen
@@ -50,7 +49,7 @@ def test_equal_findings_of_many_nodes_are_one_block_although_they_name_the_node(
 
 
 def test_equal_findings_of_many_parts_are_one_block(run, h100):
-    parts = tuple(Finding("capped", subject=f"gpu{g}", label=f"GPU {g} (serial {g})") for g in range(8))
+    parts = tuple(Finding("capped", part=PartName(f"gpu{g}", f"GPU {g} (serial {g})")) for g in range(8))
     screen = table.render(build(run, {"n1": h100}, [Verdict("power", "n1", "fail", parts)]))
     assert screen.count("capped") == 1
     assert "n1  gpu[0-7] " in screen
@@ -63,8 +62,8 @@ def test_different_values_are_never_folded(run, h100):
 
 
 def test_two_faults_of_one_part_share_a_block_under_its_fullest_name(run, h100):
-    more = [Verdict("power", "n1", "warn", (Finding("capped", subject="gpu0", severity="warn"),))]
-    finding = Finding("hot", subject="gpu0", label="GPU 0 (serial 7)", severity="reset")
+    more = [Verdict("power", "n1", "warn", (Finding("capped", part="gpu0", severity="warn"),))]
+    finding = Finding("hot", part=PartName("gpu0", "GPU 0 (serial 7)"), severity="reset")
     screen = judged(run, h100, {"n1": finding}, more)
     assert [line for line in screen.splitlines() if line.startswith("n1")] == [f"n1  GPU 0 (serial 7){'reset':>60}"]
 
@@ -104,9 +103,7 @@ def test_a_node_without_profile_says_so(run):
 
 def test_what_a_node_says_cannot_reach_the_terminal(run, h100):
     Secret("table-hunter2")
-    evil = Finding(
-        "\x1b[2J[bold]x\r\n", found="\x07", subject="gpu\x1b0", fix="say table-hunter2", effects=("\x9b31m",)
-    )
+    evil = Finding("\x1b[2J[bold]x\r\n", found="\x07", part="gpu\x1b0", fix="say table-hunter2", effects=("\x9b31m",))
     screen = judged(run, h100, {"n1": evil})
     assert all(line.isprintable() for line in screen.splitlines())
     assert r"\x1b[2J[bold]x\r\n" in screen

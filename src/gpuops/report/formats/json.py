@@ -73,8 +73,9 @@ def _finding(entry: Entry) -> dict[str, Any]:
         "code": finding.code,
         "scope": entry.scope,
         "host": entry.host or None,
-        "subject": redact(finding.subject),
-        "label": redact(finding.label),
+        "part": redact(finding.part),
+        "subject": redact(finding.part),  # its former name
+        "label": redact(finding.part_label),
         "status": entry.status,
         "severity": finding.severity or "fail",
         "message": redact(finding.message),

@@ -80,7 +80,7 @@ def _case(name: str, outcome: str, message: str, told: Iterable[str] = ()) -> ET
 
 def _tell(entry: Entry) -> str:
     finding = entry.finding
-    lines = [f"{finding.severity} {finding.label or finding.subject}: {finding.message}", entry.comparison]
+    lines = [f"{finding.severity} {finding.part_label or finding.part}: {finding.message}", entry.comparison]
     lines += [f"cause of: {effect}" for effect in finding.effects]
     lines += [f"do: {finding.fix}"] if finding.fix else []
     return "\n".join(clean(line) for line in lines if line)

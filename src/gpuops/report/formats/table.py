@@ -107,7 +107,7 @@ class _Block:
 
 def _blocks(report: Report) -> list[_Block]:
     """Equal findings folded over nodes, then over parts; failures first, else in inventory order."""
-    by_part = _grouped(((_tale(e), clean(e.finding.subject)), e) for e in report.findings)
+    by_part = _grouped(((_tale(e), clean(e.finding.part)), e) for e in report.findings)
     by_tale = _grouped(
         ((tale, tuple(dict.fromkeys(e.host for e in told))), (part, _common(_label(e) for e in told)))
         for (tale, part), told in by_part.items()
@@ -137,7 +137,7 @@ def _tale(entry: Entry) -> _Tale:
 
 
 def _label(entry: Entry) -> str:
-    return clean(entry.finding.label or entry.finding.subject)
+    return clean(entry.finding.part_label or entry.finding.part)
 
 
 def _told(block: _Block, page: Page) -> Iterator[str]:
