@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpuops.inventory import Host
     from gpuops.judging import Check
     from gpuops.profile import Profile
-    from gpuops.report.model import Report
+    from gpuops.results.health import Report
 
 
 @dataclass(frozen=True)
@@ -209,7 +209,7 @@ def _judge(
     not_run: dict[Any, tuple[str, ...]],
 ) -> Report:
     from gpuops import assessment
-    from gpuops.report.model import build
+    from gpuops.results.health import build
 
     chosen = {n: assessment.profile_of(gathered.hosts[n], f, profiles) for n, f in gathered.facts.items()}
     verdicts = assessment.assess(checks, gathered.facts, chosen)
@@ -218,7 +218,7 @@ def _judge(
 
 
 def _run(target: Target, folder: Path | None, level: Any, started_at: dt.datetime, began: float) -> Any:
-    from gpuops.report.model import Run
+    from gpuops.results.health import Run
 
     name = target.name if folder is None else f"{folder}/"
     return Run(__version__, started_at, name, level, time.monotonic() - began, " ".join(["gpuops", *sys.argv[1:]]))

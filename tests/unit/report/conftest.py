@@ -6,7 +6,7 @@ from gpuops.errors import ConnectError
 from gpuops.judging import Check, Finding, Verdict
 from gpuops.probing import PartName
 from gpuops.profile import Profile
-from gpuops.report.model import Run, build
+from gpuops.results.health import Run, build
 
 STARTED = dt.datetime(2026, 1, 5, 14, 2, 11, tzinfo=dt.timezone.utc)
 H100 = Profile("hgx-h100", required=frozenset({"gpu-count"}))

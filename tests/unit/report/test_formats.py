@@ -13,7 +13,7 @@ from gpuops import report
 from gpuops.errors import InputError
 from gpuops.judging import Finding, Verdict
 from gpuops.probing import PartName
-from gpuops.report.model import build
+from gpuops.results.health import build
 from gpuops.secret import MASK, Secret
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "report.schema.json").read_text())

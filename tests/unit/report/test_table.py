@@ -5,8 +5,8 @@ from gpuops.judging import Finding, Verdict
 from gpuops.probing import PartName
 from gpuops.profile import NO_PROFILE
 from gpuops.report.formats import table
-from gpuops.report.model import build
 from gpuops.report.page import Page
+from gpuops.results.health import build
 from gpuops.secret import MASK, Secret
 
 

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuops.judging import Verdict
-from gpuops.report.model import Entry, HostReport, Report, Run, entries
+from gpuops.results.health import Entry, HostReport, Report, Run, entries
 from gpuops.secret import redact
 
 SCHEMA = "gpuops.report/1"

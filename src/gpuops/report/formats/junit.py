@@ -7,8 +7,8 @@ import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator
 
 from gpuops.judging import Verdict
-from gpuops.report.model import Entry, HostReport, Report, entries
 from gpuops.report.page import clean
+from gpuops.results.health import Entry, HostReport, Report, entries
 
 SUFFIX = ".xml"
 _FLEET = "all nodes"

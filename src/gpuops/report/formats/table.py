@@ -10,8 +10,8 @@ from typing import TypeVar
 
 from gpuops.judging import SEVERITIES, Severity, Verdict
 from gpuops.profile import NO_PROFILE
-from gpuops.report.model import STATUSES, Entry, HostReport, Report
 from gpuops.report.page import Page, clean, fold
+from gpuops.results.health import STATUSES, Entry, HostReport, Report
 
 SUFFIX = ".txt"
 _PLAIN = Page()
