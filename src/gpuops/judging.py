@@ -20,7 +20,7 @@ from gpuops.profile import Profile
 
 Status = Literal["pass", "warn", "fail", "unknown", "skipped"]
 Severity = Literal["info", "warn", "fail", "reset", "reboot", "isolate"]
-Scope = Literal["gpu", "node", "group"]
+Scope = Literal["node", "group"]
 Level = Literal["quick", "standard", "burnin"]
 
 LEVELS: tuple[Level, ...] = ("quick", "standard", "burnin")

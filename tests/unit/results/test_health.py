@@ -1,15 +1,21 @@
 import datetime as dt
+import json
+from dataclasses import replace
 
 import pytest
 
-from gpuops.errors import CancelledError, ConnectError, LostError
-from gpuops.judging import Check, Finding, Verdict
+from gpuops.errors import CancelledError, ConnectError, HostKeyError, IncompatibleError, LockedError, LostError
+from gpuops.facts import Facts
+from gpuops.judging import Finding, Verdict
 from gpuops.profile import NO_PROFILE, Profile
-from gpuops.results.health import HostReport, Run, build
+from gpuops.reasons import EXIT_CODES, Excluded, excluded_by
+from gpuops.results.health import HostReport, Run, build, why_excluded
 
 STARTED = dt.datetime(2026, 1, 5, 14, 2, 11, tzinfo=dt.timezone.utc)
 BAD = (Finding("bad", severity="fail"),)
 MEH = (Finding("meh", severity="warn"),)
+MUST = Profile("p", required=frozenset({"must"}))
+REFUSED = excluded_by("b", ConnectError("b", "refused", "refused"))
 
 
 @pytest.fixture
@@ -38,44 +44,58 @@ def test_a_host_has_the_gravest_status(statuses, required, status):
     assert host(*statuses, required=required).status == status
 
 
-def test_only_a_node_nobody_answers_for_is_called_unreachable(run):
-    nodes = {
-        "a": ConnectError("a", "refused"),
-        "b": LostError("b", "the connection broke"),
-        "c": CancelledError("stopped"),
-    }
-    a, b, c = build(run, nodes, []).hosts
-    assert (a.status, a.error) == ("unknown", "unreachable: refused")
-    assert (b.status, b.error) == ("unknown", "the connection broke")
-    assert (c.status, c.error) == ("unknown", "stopped")
+@pytest.mark.parametrize(
+    ("error", "kind", "unreachable", "why"),
+    [
+        (ConnectError("a", "refused", "refused"), "unreachable", "refused", "unreachable: refused"),
+        (IncompatibleError("a", "no common key"), "unreachable", "incompatible", "unreachable: no common key"),
+        (LostError("a", "the connection broke"), "unreachable", "lost", "the connection broke"),
+        (HostKeyError("a", "host key changed"), "unreachable", "host_key", "host key changed"),
+        (LockedError("a is locked"), "locked", None, "a is locked"),
+        (CancelledError("stopped"), "interrupted", None, "stopped"),
+    ],
+)
+def test_only_a_node_on_which_no_server_answered_is_called_unreachable(run, error, kind, unreachable, why):
+    report = build(run, {"a": excluded_by("a", error)}, [])
+    assert report.hosts[0].status == "unknown"
+    excluded = report.excluded["a"]
+    assert (excluded.kind, excluded.unreachable, why_excluded(excluded)) == (kind, unreachable, why)
 
 
 def test_a_node_without_any_verdict_does_not_pass(run):
-    (only,) = build(run, {"a": NO_PROFILE}, []).hosts
-    assert only.status == "unknown"
-    assert only.error == "nothing was judged here"
+    report = build(run, {"a": NO_PROFILE}, [])
+    assert report.hosts[0].status == "unknown"
+    assert report.excluded == {"a": Excluded("a", "unknown", "nothing was judged here")}
 
 
 def test_nodes_keep_their_order_and_get_their_own_verdicts(run):
     verdicts = [Verdict("x", "a", "pass"), Verdict("x", "b", "fail", BAD), Verdict("y", "", "warn", MEH)]
     report = build(run, {"b": NO_PROFILE, "a": NO_PROFILE}, verdicts)
     assert [(h.name, h.status, len(h.verdicts)) for h in report.hosts] == [("b", "fail", 1), ("a", "pass", 1)]
-    assert [(e.host, e.check, e.status) for e in report.findings] == [("b", "x", "fail"), ("", "y", "warn")]
-    assert report.fleet == (verdicts[2],)
+    assert report.findings == BAD + MEH
+    assert [finding.status for finding in report.findings] == ["fail", "warn"]
+    assert report.cluster_verdicts == (verdicts[2],)
+    assert report.excluded == {}
 
 
 def test_the_summary_counts_every_node_once(run):
-    nodes = dict.fromkeys("abcde", NO_PROFILE) | {"f": ConnectError("f", "refused")}
     statuses = dict(zip("abcde", ("pass", "pass", "fail", "warn", "skipped"), strict=True))
-    report = build(
-        run, nodes, [Verdict("x", name, s, {"fail": BAD, "warn": MEH}.get(s, ())) for name, s in statuses.items()]
-    )
+    verdicts = [Verdict("x", name, s, {"fail": BAD, "warn": MEH}.get(s, ())) for name, s in statuses.items()]
+    report = build(run, dict.fromkeys("abcde", NO_PROFILE) | {"f": REFUSED}, verdicts)
     assert report.summary == {"pass": 2, "warn": 1, "fail": 1, "unknown": 1, "skipped": 1}
 
 
-def test_not_run_is_grouped_by_the_level_that_runs_it(run):
-    later = [Check(n, (), iter, tags=(t,)) for n, t in [("a", "standard"), ("b", "burnin"), ("c", "standard")]]
-    assert build(run, {}, [], later).not_run == {"standard": ("a", "c"), "burnin": ("b",)}
+def test_healthy_is_who_fails_nothing_and_of_whom_all_that_is_required_is_known(run):
+    verdicts = [
+        Verdict("x", "good", "pass"),
+        Verdict("y", "good", "unknown"),
+        Verdict("x", "warned", "warn", MEH),
+        Verdict("x", "failed", "fail", BAD),
+        Verdict("x", "blind", "warn", MEH),
+        Verdict("must", "blind", "unknown"),
+    ]
+    hosts = dict.fromkeys(["good", "warned", "failed", "blind", "silent"], MUST) | {"b": REFUSED}
+    assert build(run, hosts, verdicts).healthy == ("good", "warned")
 
 
 @pytest.mark.parametrize(
@@ -90,42 +110,39 @@ def test_not_run_is_grouped_by_the_level_that_runs_it(run):
         (Verdict("x", "a", "pass", (Finding("note", severity="info"),)), 0, 0, 0),
     ],
 )
-def test_the_exit_code_follows_fail_on(run, verdict, fail, warn, never):
-    profile = Profile("p", required=frozenset({"must"}))
-    report = build(run, {"a": profile}, [Verdict("seen", "a", "pass"), verdict])
-    assert [report.exit_code(on) for on in ("fail", "warn", "never")] == [fail, warn, never]
+def test_the_conclusion_follows_fail_on(run, verdict, fail, warn, never):
+    report = build(run, {"a": MUST}, [Verdict("seen", "a", "pass"), verdict])
+    assert [EXIT_CODES[report.conclusion(on)] for on in ("fail", "warn", "never")] == [fail, warn, never]
 
 
-def test_an_unreachable_node_gives_3_unless_something_fails(run):
-    nodes = {"a": NO_PROFILE, "b": ConnectError("b", "refused")}
-    assert build(run, nodes, [Verdict("x", "a", "pass")]).exit_code() == 3
-    assert build(run, nodes, [Verdict("x", "a", "fail", BAD)]).exit_code() == 1
-    assert build(run, nodes, [Verdict("x", "a", "warn", MEH)]).exit_code("fail") == 3
+def test_a_run_with_an_unreachable_node_is_incomplete_unless_something_fails(run):
+    hosts = {"a": NO_PROFILE, "b": REFUSED}
+    assert build(run, hosts, [Verdict("x", "a", "pass")]).conclusion() == "incomplete"
+    assert build(run, hosts, [Verdict("x", "a", "fail", BAD)]).conclusion() == "failed"
+    assert build(run, hosts, [Verdict("x", "a", "warn", MEH)]).conclusion("fail") == "incomplete"
 
 
 def test_a_warning_does_not_hide_that_a_required_check_was_blind(run):
     verdicts = [Verdict("x", "a", "warn", MEH), Verdict("must", "a", "unknown")]
-    report = build(run, {"a": Profile("p", required=frozenset({"must"}))}, verdicts)
-    assert (report.hosts[0].status, report.exit_code()) == ("warn", 3)
+    report = build(run, {"a": MUST}, verdicts)
+    assert (report.hosts[0].status, report.conclusion()) == ("warn", "incomplete")
 
 
-def test_a_drained_node_costs_nothing(run):
-    report = build(run, {"a": "drained"}, [])
-    assert (report.hosts[0].status, report.exit_code("warn")) == ("skipped", 0)
+def test_nothing_is_concluded_from_an_interrupted_run(run):
+    report = replace(build(run, {"a": NO_PROFILE}, [Verdict("x", "a", "fail", BAD)]), interrupted=True)
+    assert report.conclusion() == "interrupted"
 
 
-@pytest.mark.parametrize(
-    ("found", "expected", "said"),
-    [
-        (200, 400.0, "measured 200 W, expected 400 W"),
-        (None, 8, "expected 8 W"),
-        (0, None, "measured 0 W"),
-        (None, None, ""),
-        (("a", "b"), (), "measured a, b W, expected none W"),
-        (True, False, "measured yes W, expected no W"),
-    ],
-)
-def test_a_comparison_says_what_there_is(run, found, expected, said):
-    finding = Finding("m", expected=expected, found=found, unit="W")
-    (entry,) = build(run, {"a": NO_PROFILE}, [Verdict("x", "a", "fail", (finding,))]).findings
-    assert entry.comparison == said
+def test_a_node_with_nothing_to_judge_costs_nothing(run):
+    report = build(run, {"a": NO_PROFILE}, [Verdict("x", "a", "skipped", why="no GPU")])
+    assert (report.hosts[0].status, report.conclusion("warn")) == ("skipped", "ok")
+
+
+def test_the_document_leaves_out_the_facts_and_is_json_text(run):
+    facts = {"a": Facts("a", STARTED, {"secret": object()})}
+    report = replace(build(run, {"a": NO_PROFILE}, [Verdict("x", "a", "pass")]), facts=facts)
+    assert report.facts is facts
+    assert report.seconds == 4.1
+    assert json.loads(report.to_json()) == report.to_document()
+    assert "secret" not in report.to_json()
+    assert report.to_json().splitlines()[1] == f' "schema": "{report.SCHEMA}",'
