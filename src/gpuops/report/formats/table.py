@@ -11,7 +11,7 @@ from typing import TypeVar
 from gpuops.judging import SEVERITIES, Finding, Severity, Verdict
 from gpuops.profile import NO_PROFILE
 from gpuops.report.finding import comparison
-from gpuops.report.page import Page, clean, fold
+from gpuops.report.page import Page, clean, fold, format_node_count
 from gpuops.results.health import STATUSES, HostReport, Report, why_excluded
 
 SUFFIX = ".txt"
@@ -36,12 +36,8 @@ def render(report: Report, page: Page = _PLAIN) -> str:
 def _head(report: Report, page: Page) -> Iterator[str]:
     run = report.run
     clock = run.started_at.astimezone(dt.timezone.utc)
-    words = [f"gpuops {run.version}", clean(run.inventory), _nodes(len(report.hosts)), f"level {run.level}"]
+    words = [f"gpuops {run.version}", clean(run.inventory), format_node_count(len(report.hosts)), f"level {run.level}"]
     return page.labelled("", "   ".join([*words, f"{run.seconds:.1f} s", f"{clock:%H:%M:%S} UTC"]), 0)
-
-
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
 
 
 def _statuses(report: Report, page: Page) -> Iterator[str]:
@@ -166,7 +162,7 @@ def _tail(report: Report, page: Page) -> Iterator[str]:
     if locked:
         checks, nodes = len({v.check for v in locked}), len({v.node for v in locked})
         need = "check needs" if checks == 1 else "checks need"
-        yield from _hint(f"{checks} {need} root on {_nodes(nodes)}", "gpuops sudoers", page)
+        yield from _hint(f"{checks} {need} root on {format_node_count(nodes)}", "gpuops sudoers", page)
     for line in _unknowns(v for v in blind if not v.needs_root):
         yield from page.labelled("unknown: ", line, len("unknown: "))
 
@@ -189,7 +185,7 @@ def _brief(names: Iterable[str]) -> str:
     """A few nodes by name, many by number."""
     names = list(names)
     folded = fold(names)
-    return folded if len(folded) <= 24 else _nodes(len(names))
+    return folded if len(folded) <= 24 else format_node_count(len(names))
 
 
 def _gist(text: str) -> str:
