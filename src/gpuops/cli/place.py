@@ -44,7 +44,7 @@ def _print_json(placement: Placement) -> None:
 
 
 def _print_grid(placement: Placement) -> None:
-    from gpuops.cli._grid import lines
+    from gpuops.report.grid import lines
     from gpuops.report.page import Page
 
     for line in lines(placement, Page.of(sys.stdout)):

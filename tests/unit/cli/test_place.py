@@ -8,7 +8,6 @@ from click.testing import CliRunner
 
 from gpuops import facts
 from gpuops.cli._drawing import draw
-from gpuops.cli._grid import lines
 from gpuops.cli.place import command
 from gpuops.errors import InputError, LayoutError
 from gpuops.layout import ModelSpec, parse_layout
@@ -16,6 +15,7 @@ from gpuops.placement import GpuShape, NodeShape, place
 from gpuops.probes.nvidia.driver import driver
 from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probes.nvidia.topo import topo
+from gpuops.report.grid import lines
 from gpuops.report.page import Page
 from gpuops.shell import Completed
 
