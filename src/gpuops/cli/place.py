@@ -27,7 +27,7 @@ def command(plan: Placing, form: str | None, svg: Path | None) -> None:
     """
     placement = plan.placement()
     if svg is not None:
-        from gpuops.cli._drawing import draw
+        from gpuops.report.grid_svg import draw
         from gpuops.report.output import write
 
         write(draw(placement), svg)
