@@ -48,7 +48,7 @@ def test_a_node_that_is_not_well_takes_no_part(burnt, plant):
     plant("gpu02:gpu3:lost")
     facts, done = burnt(1.0)
     assert "fails gpu-" in done.found.left["gpu02"]
-    assert facts["gpu02"][burn_in].on_purpose
+    assert facts["gpu02"][burn_in].skipped_on_purpose
     assert not isinstance(facts["gpu01"][burn_in], Unknown)
 
 

@@ -111,7 +111,7 @@ def _node(part: str) -> str:
 def parse_share(answer: Completed) -> NodeEvidence | Unfit | Unknown:
     """The share in ``answer``; `Unknown` where the node was left out, which is then said in its place."""
     if answer.exit != 0:
-        return Unknown(answer.err or "no all-reduce was measured here", on_purpose=answer.exit == _SPARED)
+        return Unknown(answer.err or "no all-reduce was measured here", skipped_on_purpose=answer.exit == _SPARED)
     told = json.loads(answer.out)
     if told["schema"] != SCHEMA:
         return Unknown(f"an all-reduce of schema {told['schema']!r:.40}, not {SCHEMA}")

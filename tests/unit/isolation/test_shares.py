@@ -74,7 +74,7 @@ def test_a_node_that_took_no_part_is_unknown():
 @pytest.mark.parametrize("spared", [True, False])
 def test_a_node_that_was_left_out_says_why(spared):
     answer = left_out("a", "busy (pid 4711 python)", spared=spared)
-    assert all_reduce.read(answer) == Unknown("busy (pid 4711 python)", on_purpose=spared)
+    assert all_reduce.read(answer) == Unknown("busy (pid 4711 python)", skipped_on_purpose=spared)
 
 
 def test_a_node_that_is_unfit_is_told_with_its_remedy():

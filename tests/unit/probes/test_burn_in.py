@@ -17,7 +17,7 @@ def test_what_is_saved_is_read_again():
 
 def test_who_was_left_out_was_so_on_purpose():
     told = burn_in.read(left_out("n1", "busy (alice)"))
-    assert (told.why, told.on_purpose) == ("busy (alice)", True)
+    assert (told.why, told.skipped_on_purpose) == ("busy (alice)", True)
 
 
 @given(st.integers(0, len(to_answer("n1", FOUND).out) - 1))

@@ -133,7 +133,7 @@ def left_out(node: str, why: str) -> Completed:
 def parse_burn_in(answer: Completed) -> BurnIn | Unknown:
     """What `to_answer` wrote; `Unknown` where the node was left out."""
     if answer.exit != 0:
-        return Unknown(answer.err or "no burn-in was run here", on_purpose=True)
+        return Unknown(answer.err or "no burn-in was run here", skipped_on_purpose=True)
     told = json.loads(answer.out)
     if told["schema"] != SCHEMA:
         return Unknown(f"a burn-in of schema {told['schema']!r:.40}, not {SCHEMA}")
