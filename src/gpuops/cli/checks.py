@@ -111,8 +111,8 @@ def _expectations(check: Check, profile: Profile, page: Page) -> Iterator[str]:
     """What ``profile`` expects, each value with its source and grade; a value that it lacks skips the check."""
     for key in check.expects:
         expected = profile.values.get(key)
-        said = f"{key} = {expected.value}" if expected else f"{key} is not told, so the check is skipped"
-        yield from page.labelled("  expects", f"{said:<34}   profile {profile.name}", _INDENT)
+        text = f"{key} = {expected.value}" if expected else f"{key} is not told, so the check is skipped"
+        yield from page.labelled("  expects", f"{text:<34}   profile {profile.name}", _INDENT)
         if expected:
             yield from page.labelled("", f"source: {expected.source}   grade: {expected.grade}", _INDENT)
 

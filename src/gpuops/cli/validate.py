@@ -113,8 +113,8 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
 
     _check_outputs(form, outputs)
     load = Load(engine, force_busy, seconds_of(burn_in))
-    known = judging.discover()
-    checks = judging.choose(known, level, only, skip)
+    every_check = judging.discover()
+    checks = judging.choose(every_check, level, only, skip)
     profiles = profile.known()
     began, started_at = time.monotonic(), dt.datetime.now(dt.timezone.utc)
     keep = save is not None
@@ -124,7 +124,7 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
 
         write_all(list(gathered.facts.values()), save)
     run = _run(target, folder, level, started_at, began)
-    report = _judge(run, gathered, checks, profiles, _not_run(known, level, only))
+    report = _judge(run, gathered, checks, profiles, _not_run(every_check, level, only))
     _publish(report, form, outputs)
     threshold: Any = fail_on or target.project.fail_on
     return EXIT_CODES[report.conclusion(threshold)]
@@ -178,8 +178,8 @@ def _measure(gathered: Gathered, target: Target, load: Load) -> Gathered:
 
     if gathered.interrupted:
         return gathered
-    facts, found = measure(target, gathered.facts, load.wish(target))
-    return replace(gathered, facts=facts, interrupted=found.interrupted)
+    facts, measured = measure(target, gathered.facts, load.wish(target))
+    return replace(gathered, facts=facts, interrupted=measured.interrupted)
 
 
 def _burn_in(gathered: Gathered, target: Target, load: Load) -> Gathered:
@@ -188,8 +188,8 @@ def _burn_in(gathered: Gathered, target: Target, load: Load) -> Gathered:
 
     if gathered.interrupted:
         return gathered
-    facts, done = burn(target, gathered.facts, load.wish(target), load.burn_in_seconds)
-    return replace(gathered, facts=facts, interrupted=done.found.interrupted)
+    facts, burn_in = burn(target, gathered.facts, load.wish(target), load.burn_in_seconds)
+    return replace(gathered, facts=facts, interrupted=burn_in.found.interrupted)
 
 
 def _load(folder: Path, checks: list[Check], target: Target) -> Gathered:
@@ -197,8 +197,8 @@ def _load(folder: Path, checks: list[Check], target: Target) -> Gathered:
     from gpuops import assessment, facts
 
     saved = {f.node: f for f in facts.load_folder(folder, assessment.probes_for(checks))}
-    known = {host.name: host for host in target.judged_hosts} if target.inventory else {}
-    hosts = {name: known.get(name) or saved_host(name, folder) for name in saved}
+    listed = {host.name: host for host in target.judged_hosts} if target.inventory else {}
+    hosts = {name: listed.get(name) or saved_host(name, folder) for name in saved}
     return Gathered(saved, {}, hosts)
 
 
@@ -227,17 +227,16 @@ def _run(target: Target, folder: Path | None, level: Any, started_at: dt.datetim
     return Run(__version__, started_at, name, level, time.monotonic() - began, " ".join(["gpuops", *sys.argv[1:]]))
 
 
-def _not_run(known: dict[str, Check], level: Any, only: tuple[str, ...]) -> dict[Any, tuple[str, ...]]:
-    """What a higher level would run, by level: the quick one measures nothing between GPUs."""
+def _not_run(checks: dict[str, Check], level: Any, only: tuple[str, ...]) -> dict[Any, tuple[str, ...]]:
+    """The checks of higher levels, by level: the quick one measures nothing between GPUs."""
     from gpuops.judging import LEVELS
 
-    left: dict[Any, tuple[str, ...]] = {}
-    for name in () if only else LEVELS:
-        higher = LEVELS.index(name) > LEVELS.index(level)
-        checks = tuple(c.name for c in known.values() if higher and c.level == name)
-        if checks:
-            left[name] = checks
-    return left
+    names_by_level: dict[Any, tuple[str, ...]] = {}
+    for higher in () if only else LEVELS[LEVELS.index(level) + 1 :]:
+        names = tuple(c.name for c in checks.values() if c.level == higher)
+        if names:
+            names_by_level[higher] = names
+    return names_by_level
 
 
 def _publish(report: Report, form: str, outputs: tuple[Path, ...]) -> None:

@@ -15,7 +15,7 @@ _FOLDER = Path(__file__).parent / "formats"
 
 def format_names() -> list[str]:
     """The name of every format, sorted."""
-    return sorted(found.name for found in pkgutil.iter_modules([str(_FOLDER)]))
+    return sorted(module.name for module in pkgutil.iter_modules([str(_FOLDER)]))
 
 
 def format_for(path: Path) -> str:

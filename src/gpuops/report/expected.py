@@ -89,8 +89,8 @@ def _figure(what: str, expected: ExpectedBandwidth | None, page: Page) -> Iterat
         yield from page.labelled(f"{what:<{_WHAT}}", "unknown: the profile does not say enough", _WHAT + 2)
         return
     label = f"{what:<{_WHAT}}{expected.gb_per_s:>5.0f} GB/s{' ' if expected.may_fail else '?'}"
-    for said in _sums(expected):
-        yield from page.labelled(label, said, _SUM)
+    for sentence in _sums(expected):
+        yield from page.labelled(label, sentence, _SUM)
         label = ""
 
 

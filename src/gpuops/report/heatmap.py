@@ -1,4 +1,4 @@
-"""Heat map: one row a rail, one cell a node, as a share of what is usual on that rail; the first row is within nodes.
+"""Heat map: a row for each rail, a cell for each node, as a fraction of the usual figure; the first is within nodes.
 
 A node's figure on a rail is its best with any partner: what a slow partner or a crowded moment took away is not its
 own. It is readable without colour: a point is well, a digit is tenths of the usual, an x never ended.
@@ -16,30 +16,30 @@ from gpuops.isolation.rounds import GroupResult
 from gpuops.report.page import Page, clean, fold
 
 WELL = 0.94
-"""From this share of the usual on a cell is shown as well (what isolation calls slow begins there)."""
+"""From this fraction of the usual on a cell is shown as well (what isolation calls slow begins there)."""
 _LABEL = 10
 _MOST_OUTLIERS = 12
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A node's best figure in GB/s, None where none of its groups ended; ``share`` of the row's usual one."""
+    """A node's best figure in GB/s, None where none of its groups ended; ``ratio`` of the row's usual one."""
 
     node: str
     gb_per_s: float | None
-    share: float | None
+    ratio: float | None
 
     @property
     def well(self) -> bool:
         """Whether it is as it should be."""
-        return self.share is not None and self.share >= WELL
+        return self.ratio is not None and self.ratio >= WELL
 
     @property
     def glyph(self) -> str:
         """One letter: a point, tenths of the usual, or an x."""
-        if self.share is None:
+        if self.ratio is None:
             return "x"
-        return "." if self.well else str(int(10 * self.share))
+        return "." if self.well else str(int(10 * self.ratio))
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class HeatMap:
                 if not cell.well:
                     rows.setdefault(cell.node, []).append(row)
         alike: dict[tuple[HeatmapRow, ...], list[str]] = {}
-        for node in sorted(rows, key=lambda node: min(row.cells[node].share or 0.0 for row in rows[node])):
+        for node in sorted(rows, key=lambda node: min(row.cells[node].ratio or 0.0 for row in rows[node])):
             alike.setdefault(tuple(rows[node]), []).append(node)
         return alike
 
@@ -100,11 +100,11 @@ def _figures(evidence: Evidence) -> Iterator[tuple[int | None, GroupResult]]:
                 yield group.rail, figure
 
 
-def _row(rail: int | None, found: Mapping[str, float | None]) -> HeatmapRow:
-    rates = sorted(rate for rate in found.values() if rate is not None)
+def _row(rail: int | None, rate_by_node: Mapping[str, float | None]) -> HeatmapRow:
+    rates = sorted(rate for rate in rate_by_node.values() if rate is not None)
     usual = statistics.median(rates[len(rates) // 2 :]) if rates else None  # of few nodes half may be slow
-    share = {node: rate / usual if rate is not None and usual else None for node, rate in found.items()}
-    return HeatmapRow(rail, usual, {node: Cell(node, rate, share[node]) for node, rate in found.items()})
+    ratio = {node: rate / usual if rate is not None and usual else None for node, rate in rate_by_node.items()}
+    return HeatmapRow(rail, usual, {node: Cell(node, rate, ratio[node]) for node, rate in rate_by_node.items()})
 
 
 def lines(heat: HeatMap, page: Page) -> Iterator[str]:
@@ -115,18 +115,18 @@ def lines(heat: HeatMap, page: Page) -> Iterator[str]:
     yield from page.labelled("", _legend(heat, size), 0)
     for row in heat.rows:
         yield f"{row.label:<{_LABEL}}{''.join(_worst(row, block) for block in blocks)}"
-    for nodes, text in told_outliers(heat):
+    for nodes, text in describe_outliers(heat):
         yield from page.labelled(nodes, text, _LABEL) if text else page.labelled("", nodes, 0)
 
 
-def told_outliers(heat: HeatMap) -> Iterator[tuple[str, str]]:
+def describe_outliers(heat: HeatMap) -> Iterator[tuple[str, str]]:
     """Folded nodes, and what they give where they are not well; the last may say how many more there are."""
     outliers = list(heat.outliers().items())
     for rows, nodes in outliers[:_MOST_OUTLIERS]:
-        yield clean(fold(nodes)), _told(rows, nodes)
-    left = [node for _, nodes in outliers[_MOST_OUTLIERS:] for node in nodes]
-    if left:
-        yield f"and {len(left)} more: {clean(fold(left))}", ""
+        yield clean(fold(nodes)), _describe(rows, nodes)
+    rest = [node for _, nodes in outliers[_MOST_OUTLIERS:] for node in nodes]
+    if rest:
+        yield f"and {len(rest)} more: {clean(fold(rest))}", ""
 
 
 def _legend(heat: HeatMap, size: int) -> str:
@@ -136,10 +136,10 @@ def _legend(heat: HeatMap, size: int) -> str:
 
 def _worst(row: HeatmapRow, nodes: Sequence[str]) -> str:
     cells = [row.cells[node] for node in nodes if node in row.cells]
-    return min(cells, key=lambda cell: cell.share or 0.0).glyph if cells else " "
+    return min(cells, key=lambda cell: cell.ratio or 0.0).glyph if cells else " "
 
 
-def _told(rows: Sequence[HeatmapRow], nodes: Iterable[str]) -> str:
+def _describe(rows: Sequence[HeatmapRow], nodes: Iterable[str]) -> str:
     """What ``nodes`` give on ``rows``: within, then on their rails together."""
     nodes = list(nodes)
     within = [row for row in rows if row.rail is None]
