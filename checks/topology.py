@@ -21,14 +21,14 @@ _PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")
     catches="GPUs that talk over PCIe instead of NVLink, or over fewer links than their neighbours",
     fix="restart nvidia-fabricmanager where there is one, reset the GPUs; if it stays so, reseat bridge or baseboard",
 )
-def topology(found: tuple[Gpu, ...], matrix: Topology, profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
+def topology(gpus: tuple[Gpu, ...], matrix: Topology, profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
     """The matrix must be symmetric, and no pair of GPUs farther apart than ``topology.gpu_pairs``.
 
     Source of the figures: the profile. Only GPUs that this session sees are judged, and none in MIG mode, which may
     switch NVLink off. A GPU that is far from several others is at fault once, not once for each pair.
     """
     expected = profile["topology.gpu_pairs"]
-    whole = [gpu for gpu in found if not gpu.mig_mode]
+    whole = [gpu for gpu in gpus if not gpu.mig_mode]
     if len(whole) < 2:
         yield NotApplicable("there are no two GPUs out of MIG mode here")
     far: dict[tuple[Gpu, Gpu], str] = {}
