@@ -107,14 +107,14 @@ def _alike(placement: Placement, nodes: Sequence[NodeShape], label: int, width: 
 def _node(placement: Placement, node: NodeShape, label: int, width: int) -> Iterator[list[str]]:
     """The rows of one node, its spans over as many as they need: of each the header, the ranks, what they share."""
     cell = _cell(placement, width - label - 1)
-    name, row, left = clean(node.name), list[Span](), width - label - 1
+    name, row, room = clean(node.name), list[Span](), width - label - 1
     for span in spans(placement, node.name):
         size = cell * len(span.ranks) + 1
-        if row and left < size:
+        if row and room < size:
             yield _row(name, row, cell, label)
-            name, row, left = "", [], width - label - 1
+            name, row, room = "", [], width - label - 1
         row.append(span)
-        left -= size
+        room -= size
     yield _row(name, row, cell, label)
 
 

@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from gpuops.judging import Finding, Verdict
 from gpuops.report.finding import comparison
 from gpuops.report.page import clean
-from gpuops.results.health import HostReport, Report, why_excluded
+from gpuops.results.health import HostReport, Report, format_exclusion
 
 SUFFIX = ".xml"
 _CLUSTER = "all nodes"
@@ -50,7 +50,7 @@ def _seconds(report: Report) -> str:
 def _cases(host: HostReport) -> Iterator[ET.Element]:
     """``reach`` is the case of the node itself: whether we got in at all."""
     if host.excluded is not None:
-        yield _case("reach", "error", why_excluded(host.excluded))
+        yield _case("reach", "error", format_exclusion(host.excluded))
     required = {v.check for v in host.required_unknown}
     for verdict in host.verdicts:
         yield _judged(verdict, required=verdict.check in required)

@@ -12,7 +12,7 @@ from gpuops.judging import SEVERITIES, Finding, Severity, Verdict
 from gpuops.profile import NO_PROFILE
 from gpuops.report.finding import comparison
 from gpuops.report.page import Page, clean, fold, format_node_count
-from gpuops.results.health import STATUSES, HostReport, Report, why_excluded
+from gpuops.results.health import STATUSES, HostReport, Report, format_exclusion
 
 SUFFIX = ".txt"
 _PLAIN = Page()
@@ -66,7 +66,7 @@ def _with_reason(names: str, reason: str, lead: str, page: Page) -> Iterator[str
 def _reason(host: HostReport) -> str:
     """Why a node is unknown or skipped; empty for one that was judged."""
     if host.excluded is not None:
-        return clean(why_excluded(host.excluded))
+        return clean(format_exclusion(host.excluded))
     if host.status == "unknown":
         blind = host.required_unknown
         checks = [v.check for v in blind if v.why == blind[0].why]
