@@ -30,19 +30,13 @@ def burn(
 
     from gpuops.collective import burn_in as burning
     from gpuops.collective.pool import Pool
-    from gpuops.transport.connections import Connector
 
     hosts, profiles, ill = well_of(target, known)
     fanout = fitting_fanout(2 * (target.fanout or target.project.fanout)) // 2
-    reach = Connector(target.connect_seconds)
-    pool, eye = Pool(hosts, reach, fanout), Pool(hosts, reach, fanout)
-    try:
-        with Rounds() as rounds:
-            around = surroundings(target, rounds, minutes=_DIAGNOSIS_MINUTES + math.ceil(seconds / 60))
-            done = burning.burn(pool, eye, wired(pool, known), profiles, wish, around, seconds)
-    finally:
-        pool.close()
-        eye.close()
+    connections = target.connections
+    with Pool(hosts, connections, fanout) as pool, Pool(hosts, connections, fanout) as eye, Rounds() as rounds:
+        around = surroundings(target, rounds, minutes=_DIAGNOSIS_MINUTES + math.ceil(seconds / 60))
+        done = burning.burn(pool, eye, wired(pool, known), profiles, wish, around, seconds)
     done = replace(done, found=replace(done.found, left={**ill, **done.found.left}))
     return done.added_to(known), done
 

@@ -54,6 +54,7 @@ class ProjectScheduler:
 def scheduler_of(target: Target) -> ProjectScheduler:
     """The scheduler of the target's project."""
     from gpuops.cli._options import this_machine
-    from gpuops.transport.local import open_local
 
-    return ProjectScheduler(target.project.scheduler, open_local(this_machine()), os.environ.get("SLURM_JOB_ID", ""))
+    # in a group of its own: after Ctrl-C nodes are given back through it
+    machine = target.connections.group().open(this_machine())
+    return ProjectScheduler(target.project.scheduler, machine, os.environ.get("SLURM_JOB_ID", ""))

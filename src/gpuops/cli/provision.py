@@ -133,14 +133,12 @@ def carry_out(
     from gpuops.cli._occupants import Occupants
     from gpuops.cli._scheduler import scheduler_of
     from gpuops.playbook.provisioning import PlaybookRun
-    from gpuops.transport.connections import Connector
 
-    reach = Connector(target.connect_seconds)
     busy = Occupants(scheduler_of(target).allocations, target.hosts)
-    work = PlaybookRun(book, assignments, selection, order, library=library, open_transport=reach, busy=busy)
-    record = _run(work)
-    for sentence in reach.said:
-        tell(sentence)
+    with target.connections.group() as group:
+        work = PlaybookRun(book, assignments, selection, order, library=library, open_transport=group.open, busy=busy)
+        record = _run(work)
+    target.tell_notices()
     return record, work
 
 

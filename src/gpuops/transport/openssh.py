@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import shutil
 import subprocess
 import tempfile
@@ -15,6 +17,7 @@ from gpuops.transport.local import ProcessStream
 from gpuops.transport.settings import Settings
 
 _FAILED = 255
+_EXIT_SECONDS = 5.0
 _OPTIONS = (
     "BatchMode=yes",
     "StrictHostKeyChecking=yes",
@@ -53,13 +56,40 @@ def explain(node: str, said: str) -> NodeError:
     return ConnectError(node, words.removeprefix("ssh: "))
 
 
-def arguments(host: Host, settings: Settings) -> list[str]:
+class ControlMasters:
+    """The ssh processes of one owner that keep connections open for later ones (ssh's ``ControlPersist``).
+
+    The names of their sockets tell them from those of other programs, which must not be ended.
+    """
+
+    def __init__(self) -> None:
+        self._name = secrets.token_hex(4)
+        self._folder: Path | None = None
+
+    @property
+    def path(self) -> str:
+        """What ssh's ``ControlPath`` must be."""
+        self._folder = self._folder or _control_folder()
+        return f"{self._folder}/{self._name}-%C"
+
+    def sockets(self) -> list[Path]:
+        """The sockets of those that live."""
+        return sorted(self._folder.glob(f"{self._name}-*")) if self._folder else []
+
+    def end(self, socket: Path) -> None:
+        """End the one that listens on ``socket``; without that it would live for another minute."""
+        words = ["ssh", "-F", "/dev/null", "-o", f"ControlPath={socket}", "-O", "exit", "gpuops"]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=_EXIT_SECONDS, check=False)
+
+
+def arguments(host: Host, settings: Settings, control_path: str) -> list[str]:
     """The ``ssh`` command that reaches ``host``, without the remote command line."""
     program = shutil.which("ssh")
     if program is None:
         raise MissingError(f"{settings.needs_openssh or host.name} needs the ssh program, and there is none on PATH")
     words = [program, "-T", "-e", "none", *(w for o in _OPTIONS for w in ("-o", o))]
-    words += ["-o", f"ControlPath={_control_folder()}/%C", "-o", f"ConnectTimeout={settings.connect_seconds:.0f}"]
+    words += ["-o", f"ControlPath={control_path}", "-o", f"ConnectTimeout={settings.connect_seconds:.0f}"]
     words += ["-i", host.key_file] if host.key_file else []
     words += ["-p", str(host.port)] if host.port else []
     words += ["-l", host.user] if host.user else []
@@ -78,9 +108,9 @@ def _control_folder() -> Path:
     return folder
 
 
-def open_openssh(host: Host, settings: Settings) -> AgentTransport:
+def open_openssh(host: Host, settings: Settings, masters: ControlMasters) -> AgentTransport:
     """A node through the system's ``ssh``."""
-    words = arguments(host, settings)
+    words = arguments(host, settings, masters.path)
     return AgentTransport(
         host.name,
         lambda line: OpensshStream(host.name, [*words, line]),

@@ -108,6 +108,7 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
         object.__setattr__(self, "settings", settings)
         object.__setattr__(self, "gate", gateway)
         object.__setattr__(self, "failure", None)
+        object.__setattr__(self, "hung_up", False)
         object.__setattr__(self, "opening", threading.Lock())  # a jump host is opened by many threads at once
 
     def open(self) -> None:
@@ -115,6 +116,7 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
         with self.opening:
             if self.failure is not None:
                 raise type(self.failure)(self.node, self.failure.what)
+            self._check_hung_up()
             if not self.is_connected:
                 try:
                     self.transport = self._patiently(self._open_once)
@@ -122,6 +124,18 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
                     object.__setattr__(self, "failure", error)
                     raise
                 self.client._transport = self.transport  # noqa: SLF001 - what SSHClient.connect does
+            self._check_hung_up()
+
+    def hang_up(self) -> None:
+        """Close for good; where another thread is opening it, that ends with `LostError`."""
+        object.__setattr__(self, "hung_up", True)
+        if self.transport is not None:
+            self.transport.close()
+
+    def _check_hung_up(self) -> None:
+        if self.hung_up:
+            self.hang_up()
+            raise LostError(self.node, "hung up")
 
     def _patiently(self, attempt: Callable[[], T]) -> T:
         """Try again where a server is too busy to greet: sshd drops connections over its MaxStartups."""
@@ -135,6 +149,7 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
             raise ConnectError(self.node, str(error)) from error
 
     def _open_once(self) -> QuickTransport:
+        self._check_hung_up()
         with contextlib.ExitStack() as on_failure:
             transport = QuickTransport(self._dial())
             on_failure.callback(transport.close)
@@ -374,5 +389,4 @@ class SshTransport(AgentTransport):
     def close(self) -> None:
         """Hang up."""
         super().close()
-        if self.connection.transport is not None:
-            self.connection.transport.close()
+        self.connection.hang_up()
