@@ -100,7 +100,7 @@ class Crew:
         """An answer, or why there can be none; None as long as there is none yet."""
         worker = self.workers.get(node)
         if worker is None:
-            return self.lost.get(node) or NodeError(node, "nothing of ours runs there any more")
+            return self.lost.get(node) or NodeError(node, "nothing of ours runs there any more", "lost")
         try:
             return worker.hear(seconds)
         except TimeoutError:
@@ -111,7 +111,7 @@ class Crew:
     def _late(self, node: str, seconds: float) -> NodeError:
         if (worker := self.workers.get(node)) is not None:
             self._stuck[node] = worker
-        return self._lose(node, NodeError(node, f"no answer within {seconds:.1f} s"))
+        return self._lose(node, NodeError(node, f"no answer within {seconds:.1f} s", "timeout"))
 
     def _lose(self, node: str, error: NodeError) -> NodeError:
         worker = self.workers.pop(node, None)

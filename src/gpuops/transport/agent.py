@@ -221,7 +221,7 @@ class AgentTransport:
             raise LostError(self.node, f"the answer is damaged ({error})") from error
 
     def _checked(self, answers: list[Completed]) -> list[Completed]:
-        refused = [a for a in answers if a.err == "sudo: the password was refused\n"]
+        refused = [answer for answer in answers if answer.state == "sudo-refused"]
         if refused:
             self._password = None  # a later batch must not try it again: accounts are locked for less
             raise BecomeError(self.node, f"sudo refused the password (asked for: {refused[0].question}); tried once")

@@ -10,7 +10,15 @@ import subprocess
 import tempfile
 from pathlib import Path
 
-from gpuops.errors import AuthenticationError, ConnectError, HostKeyError, MissingError, NodeError
+from gpuops.errors import (
+    AuthenticationError,
+    ConnectError,
+    HostKeyError,
+    IncompatibleError,
+    MissingError,
+    NodeError,
+    UnreachableKind,
+)
 from gpuops.inventory import Host
 from gpuops.transport.agent import AgentTransport
 from gpuops.transport.local import ProcessStream
@@ -45,15 +53,27 @@ class OpensshStream(ProcessStream):
             return False
 
 
+_KINDS: dict[str, UnreachableKind] = {
+    "stdio forwarding failed": "jump",  # the jump host let us in, and says why it does not reach the node
+    "could not resolve": "dns",
+    "connection refused": "refused",
+    "timed out": "timeout",
+}
+
+
 def explain(node: str, said: str) -> NodeError:
-    """The error that ssh's last words mean."""
+    """The error that ssh's last words mean; its exit status is the same for all of them."""
     lines = [line for line in said.strip().splitlines() if line.strip()] or ["ssh failed and said nothing"]
     words = lines[-1].strip()[:300]
-    if "host key" in said.lower():
+    everything = said.lower()
+    if "unable to negotiate" in everything:
+        return IncompatibleError(node, words)
+    if "host key" in everything:
         return HostKeyError(node, f"{words} gpuops trust {node} shows and records the key")
-    if "permission denied" in said.lower():
+    if "permission denied" in everything:
         return AuthenticationError(node, words)
-    return ConnectError(node, words.removeprefix("ssh: "))
+    kind = next((kind for text, kind in _KINDS.items() if text in everything), None)
+    return ConnectError(node, words.removeprefix("ssh: "), kind)
 
 
 class ControlMasters:
