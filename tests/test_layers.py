@@ -11,7 +11,7 @@ ROOT = pathlib.Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "gpuops"
 FLOORS = {
     **dict.fromkeys(("errors", "version"), 0),
-    **dict.fromkeys(("shell", "document", "secret", "content", "replacing", "events", "reasons"), 1),
+    **dict.fromkeys(("shell", "document", "secret", "content", "replacing", "events", "reasons", "cancellation"), 1),
     **dict.fromkeys(("inventory", "probing", "project"), 2),
     "transport": 3,
     **dict.fromkeys(("fleet", "probes"), 4),

@@ -13,7 +13,7 @@ if TYPE_CHECKING:
     from gpuops.cli._health import Health
     from gpuops.cli._options import Target
     from gpuops.facts import Facts
-    from gpuops.fleet import Outcome
+    from gpuops.fleet import Outcomes
     from gpuops.inventory import Host
     from gpuops.placement import NodeShape
     from gpuops.probing import Unknown
@@ -50,7 +50,7 @@ class Candidates:
 
         return {found.node: found for found in of_folder(folder, self.probes, look)}
 
-    def gathered(self, target: Target) -> list[Outcome[Candidate]]:
+    def gathered(self, target: Target) -> Outcomes[Candidate]:
         """Every host of ``target``, asked now."""
         from gpuops.facts import gather
         from gpuops.fleet import uninterrupted

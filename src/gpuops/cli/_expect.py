@@ -76,11 +76,14 @@ def _saved(folder: Path) -> dict[str, Facts]:
 def _asked(target: Target) -> dict[str, Facts]:
     """What the nodes say of their GPUs, unless the inventory names every profile; who does not answer is told."""
     from gpuops.facts import gather
+    from gpuops.fleet import uninterrupted
     from gpuops.probes.nvidia.nvidia_smi import smi
 
     if all(host.profile is not None for host in target.judged_hosts):
         return {}
-    outcomes = target.each(lambda way, host: gather(host.name, way.batch, [smi]), "reaching nodes")
+    outcomes = uninterrupted(
+        target.each(lambda transport, host: gather(host.name, transport.batch, [smi]), "reaching nodes")
+    )
     for outcome in outcomes:
         if outcome.error is not None:
             tell(str(outcome.error))

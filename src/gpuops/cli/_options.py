@@ -14,7 +14,7 @@ import click
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuops.fleet import Outcome
+    from gpuops.fleet import Outcomes
     from gpuops.inventory import Host
     from gpuops.project import Project
     from gpuops.transport.agent import AgentTransport
@@ -95,7 +95,7 @@ class Target:
             changes["become_password"] = secret.ask("sudo password: ")
         return [replace(host, **changes) for host in hosts] if changes else hosts
 
-    def each(self, work: Callable[[AgentTransport, Host], T], what: str) -> list[Outcome[T]]:
+    def each(self, work: Callable[[AgentTransport, Host], T], what: str) -> Outcomes[T]:
         """Do ``work`` over a fresh connection to every host."""
 
         def visit(group: Group, host: Host) -> T:
@@ -107,7 +107,7 @@ class Target:
 
         return self.each_host(visit, what)
 
-    def each_host(self, work: Callable[[Group, Host], T], what: str) -> list[Outcome[T]]:
+    def each_host(self, work: Callable[[Group, Host], T], what: str) -> Outcomes[T]:
         """Do ``work`` for every host, side by side, with progress on a terminal."""
         from gpuops import fleet
 

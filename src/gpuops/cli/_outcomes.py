@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from gpuops.cli._options import Target
     from gpuops.facts import Facts
-    from gpuops.fleet import Outcome
+    from gpuops.fleet import Outcome, Outcomes
     from gpuops.probing import Probe
 
 
@@ -38,11 +38,10 @@ def reasons(outcomes: Iterable[Outcome[Any]]) -> dict[str, list[str]]:
     return found
 
 
-def exit_code(outcomes: Iterable[Outcome[Any]], found: int = 0) -> int:
+def exit_code(outcomes: Outcomes[Any], found: int = 0) -> int:
     """130 after Ctrl-C, else what was ``found`` (1), else 3 where a node did not answer, else 0."""
     from gpuops.errors import CancelledError
 
-    errors = [o.error for o in outcomes if o.error is not None]
-    if any(isinstance(error, CancelledError) for error in errors):
+    if outcomes.interrupted:
         return CancelledError.exit_code
-    return found or (3 if errors else 0)
+    return found or (3 if any(outcome.error is not None for outcome in outcomes) else 0)

@@ -24,9 +24,10 @@ def command(target: Target, fingerprint: str | None, *, replacing: bool, yes: bo
 
     Compare each fingerprint with what the node's console shows: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub
     """
+    from gpuops.fleet import uninterrupted
     from gpuops.transport.host_keys import fetch_host_keys
 
-    outcomes = target.each_host(lambda group, host: fetch_host_keys(host, group), "fetching host keys")
+    outcomes = uninterrupted(target.each_host(lambda group, host: fetch_host_keys(host, group), "fetching host keys"))
     met = [o.value for o in outcomes if o.value is not None]
     refused = [i for i in met if not _settle(i, fingerprint, replacing=replacing, yes=yes)]
     for reason, nodes in reasons(outcomes).items():

@@ -156,7 +156,6 @@ def _look(target: Target, checks: list[Check], load: Load, *, keep: bool) -> Gat
 
 def _ask(target: Target, checks: list[Check], *, keep: bool) -> Gathered:
     from gpuops import assessment, facts
-    from gpuops.errors import CancelledError
 
     hosts = {host.name: host for host in target.judged_hosts}
     probes = [probe for probe in assessment.probes_for(checks) if probe.cost != "heavy"]
@@ -167,7 +166,7 @@ def _ask(target: Target, checks: list[Check], *, keep: bool) -> Gathered:
         {o.node: o.value for o in outcomes if o.value is not None},
         {o.node: o.error for o in outcomes if o.error is not None},
         hosts,
-        any(isinstance(o.error, CancelledError) for o in outcomes),
+        outcomes.interrupted,
     )
 
 

@@ -3,16 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from gpuops.errors import CancelledError, GpuopsError, NodeError
-from gpuops.fleet import each, uninterrupted
+from gpuops.fleet import Outcomes, each, uninterrupted
 from gpuops.inventory import Host
 from gpuops.shell import Command
 from gpuops.transport.connections import Opener
 from gpuops.transport.worker import Worker
 
+T = TypeVar("T")
 _KILL_SECONDS = 5.0
 _GRACE_SECONDS = 3.0
 _PAUSE_SECONDS = 0.1
@@ -39,12 +40,15 @@ class Crew:
         self._end_stuck()
         lacking = self._hosts.keys() - self.workers.keys()
         wanted = [host for name, host in self._hosts.items() if name in lacking and (names is None or name in names)]
-        for outcome in uninterrupted(each(wanted, self._start, stop=self._opener.close)):
+        for outcome in uninterrupted(self._each(wanted, self._start)):
             if outcome.value is not None:
                 self.workers[outcome.node] = outcome.value
                 self.lost.pop(outcome.node, None)
             elif outcome.error is not None:
                 self.lost[outcome.node] = outcome.error
+
+    def _each(self, hosts: Sequence[Host], work: Callable[[Host], T]) -> Outcomes[T]:
+        return each(hosts, work, stop=self._opener.close, cancel=self._opener.cancel)
 
     def _start(self, host: Host) -> Worker:
         return self._transports[host.name].start(*self._scripts)
@@ -55,15 +59,14 @@ class Crew:
         """Each node's answer to its message, or why there is none; ``seconds`` is the deadline of all together.
 
         The nodes of one team answer at about the same time: those that have not 3 s after the first are late. A node
-        that is late, or whose worker ended, is lost until `open` finds it again. `CancelledError` on Ctrl-C.
+        that is late, or whose worker ended, is lost until `open` finds it again. `CancelledError` on Ctrl-C, or
+        when the opener's ``cancel`` is.
         """
         if not messages:
             return {}
         # In a thread: a Ctrl-C amid paramiko's locks would leave them locked, and nothing could be hung up any more.
         anyone = list(self._hosts.values())[:1]
-        (outcome,) = uninterrupted(
-            each(anyone, lambda _host: self._converse(messages, seconds, teams), stop=self._opener.close)
-        )
+        (outcome,) = uninterrupted(self._each(anyone, lambda _host: self._converse(messages, seconds, teams)))
         if outcome.value is None:
             raise outcome.error or CancelledError("interrupted")
         return outcome.value

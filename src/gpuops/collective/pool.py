@@ -6,6 +6,7 @@ import datetime as dt
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
+from gpuops.cancellation import CancelToken
 from gpuops.facts import Facts, questions, read
 from gpuops.fleet import FANOUT, each, uninterrupted
 from gpuops.inventory import Host
@@ -23,11 +24,13 @@ class Pool:
     A node leaves with a reason, which is kept in ``left``, and never comes back.
     """
 
-    def __init__(self, hosts: Iterable[Host], connections: Connections, fanout: int = FANOUT) -> None:
+    def __init__(
+        self, hosts: Iterable[Host], connections: Connections, fanout: int = FANOUT, cancel: CancelToken | None = None
+    ) -> None:
         self.hosts: dict[str, Host] = {host.name: host for host in hosts}
         self.left: dict[str, str] = {}
         self._fanout = fanout
-        self._group = connections.group()
+        self._group = connections.group(cancel)
         self._transports: dict[str, AgentTransport] = {}
 
     def __enter__(self) -> Pool:  # noqa: PYI034 - Self came with Python 3.11
@@ -35,6 +38,11 @@ class Pool:
 
     def __exit__(self, *_: object) -> None:
         self.close()
+
+    @property
+    def cancel(self) -> CancelToken:
+        """What ends a measurement from another thread."""
+        return self._group.cancel
 
     def open(self, host: Host) -> AgentTransport:
         """The transport to ``host``, the same one each time."""
@@ -51,11 +59,13 @@ class Pool:
                 self._transports.pop(name).close()
 
     def each(self, work: Callable[[AgentTransport, Host], T], names: Collection[str] | None = None) -> dict[str, T]:
-        """``work`` on the nodes side by side; a node that fails leaves. `CancelledError` on Ctrl-C."""
+        """``work`` on the nodes side by side; a node that fails leaves. `CancelledError` on Ctrl-C or `cancel`."""
         hosts = [host for name, host in self.hosts.items() if names is None or name in names]
         for host in hosts:
             self.open(host)  # opened here: a transport is not made by two threads
-        outcomes = each(hosts, lambda host: work(self.open(host), host), fanout=self._fanout, stop=self.close)
+        outcomes = each(
+            hosts, lambda host: work(self.open(host), host), fanout=self._fanout, stop=self.close, cancel=self.cancel
+        )
         self.leave({outcome.node: str(outcome.error) for outcome in outcomes if outcome.error is not None})
         return {outcome.node: outcome.value for outcome in uninterrupted(outcomes) if outcome.value is not None}
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
-from typing import Any, TypeVar
 
 from gpuops.errors import CancelledError, LockedError, NodeError
 from gpuops.fleet import FANOUT, Outcome, each
@@ -16,7 +15,6 @@ from gpuops.playbook.node_session import NodeSession
 from gpuops.playbook.play import Flush, Play, Step, batches
 from gpuops.playbook.result import StepResult
 
-T = TypeVar("T")
 _WEEK_SECONDS = 7 * 86400.0
 _RELEASE_SECONDS = 20.0
 
@@ -143,7 +141,7 @@ class Runner:
                 if len(hosts) > self._most_open:
                     site.hang_up()
 
-        outcomes, interrupted = _each(
+        outcomes = each(
             hosts,
             work,
             fanout=self._fanout,
@@ -153,7 +151,7 @@ class Runner:
         )
         for outcome in outcomes:
             self._keep(_result(outcome, step), step)
-        self.record.interrupted |= interrupted
+        self.record.interrupted |= outcomes.interrupted
 
     def _stop(self) -> None:
         """Let what runs come to its end, and begin nothing more."""
@@ -211,21 +209,6 @@ class Runner:
                 self.record.stopped += f"; {'any_errors_fatal' if play.any_errors_fatal else limit}"
 
 
-def _each(hosts: Sequence[Host], work: Callable[[Host], T], **how: Any) -> tuple[list[Outcome[T]], bool]:
-    """As `each`, and whether Ctrl-C came; the outcomes also where every node came to its end in spite of it."""
-    ended: dict[str, T] = {}
-
-    def kept(host: Host) -> T:
-        ended[host.name] = value = work(host)
-        return value
-
-    try:
-        outcomes = each(hosts, kept, **how)
-    except CancelledError:
-        return [Outcome(host.name, value=ended[host.name]) for host in hosts], True
-    return outcomes, any(isinstance(outcome.error, CancelledError) for outcome in outcomes)
-
-
 def _result(outcome: Outcome[StepResult], step: Step) -> StepResult:
     """The result, or what stands in its place; an error that is not the node's own ends the run."""
     if outcome.value is not None:
@@ -247,9 +230,9 @@ def lock(sites: Sequence[NodeSession], owner: Owner, *, break_dead: bool, fanout
         if len(sites) > most_open:
             by_name[host.name].hang_up()
 
-    outcomes, interrupted = _each([site.host for site in sites], work, fanout=fanout)
+    outcomes = each([site.host for site in sites], work, fanout=fanout)
     locked = [o.error for o in outcomes if isinstance(o.error, LockedError)]
-    record = RunState(locked=locked, interrupted=interrupted)
+    record = RunState(locked=locked, interrupted=outcomes.interrupted)
     if record.locked or record.interrupted:
         unlock([by_name[o.node] for o in outcomes if o.error is None], owner, fanout=fanout)
     for outcome in outcomes:
@@ -267,4 +250,4 @@ def unlock(sites: Sequence[NodeSession], owner: Owner, *, fanout: int) -> None:
         release(by_name[host.name], owner)
         by_name[host.name].hang_up()
 
-    _each([site.host for site in sites], work, fanout=fanout, total_seconds=_RELEASE_SECONDS)
+    each([site.host for site in sites], work, fanout=fanout, total_seconds=_RELEASE_SECONDS)

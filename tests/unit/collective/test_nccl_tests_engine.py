@@ -5,6 +5,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from gpuops.cancellation import CancelToken
 from gpuops.collective.engines import Load
 from gpuops.collective.engines.nccl_tests.engine import NcclTestsEngine
 from gpuops.errors import LostError
@@ -57,7 +58,7 @@ def make(a_host):
         ways = {name: Way(name, programs) for name, programs in has.items()}
         nics = (FabricNic("mlx5_0", 0, 50.0), FabricNic("mlx5_1", 1, 50.0))
         fabric = Fabric({name: FabricNode(name, (0, 1), nics) for name in has})
-        opener = SimpleNamespace(open=lambda host: ways[host.name], close=lambda: None)
+        opener = SimpleNamespace(open=lambda host: ways[host.name], close=lambda: None, cancel=CancelToken())
         return NcclTestsEngine(hosts, opener, fabric, load, **options), ways
 
     return build

@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gpuops.errors import InputError, LockedError
-from gpuops.fleet import Outcome
+from gpuops.fleet import Outcome, Outcomes
 from gpuops.playbook import locking, running
 from gpuops.playbook.journal import Journal
 
@@ -52,7 +52,7 @@ def dying(world, monkeypatch):
         return batch(self, questions)
 
     def one_by_one(hosts, work, **_):
-        return [Outcome(host.name, value=work(host)) for host in hosts]
+        return Outcomes(Outcome(host.name, value=work(host)) for host in hosts)
 
     monkeypatch.setattr(Journal, "write", mortal_write)
     monkeypatch.setattr(type(world.node), "batch", mortal_batch)

@@ -15,7 +15,7 @@ from gpuops.collective.engines.nccl.slots import RankSlot, seats
 from gpuops.collective.engines.nccl_tests.outcome import NcclTestsLaunch, figure_of
 from gpuops.collective.preflight.launchers import AppContext, Launcher, allocate, by_mpirun, by_srun
 from gpuops.errors import NodeError
-from gpuops.fleet import Outcome, each, uninterrupted
+from gpuops.fleet import Outcomes, each, uninterrupted
 from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
@@ -175,11 +175,12 @@ class NcclTestsEngine:
             figures += [figure_of(job.task, answer) for job, answer in zip(some, answers, strict=True)]
         return figures
 
-    def _each(self, nodes: Sequence[str], work: Callable[[Host], T]) -> list[Outcome[T]]:
+    def _each(self, nodes: Sequence[str], work: Callable[[Host], T]) -> Outcomes[T]:
         self._asking.update(nodes)
         hosts = [self._hosts[node] for node in nodes]
         try:
-            return uninterrupted(each(hosts, work, fanout=max(1, len(nodes)), stop=self._opener.close))
+            fanout, opener = max(1, len(nodes)), self._opener
+            return uninterrupted(each(hosts, work, fanout=fanout, stop=opener.close, cancel=opener.cancel))
         finally:
             self._asking.clear()
 
