@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import logging
 import queue
+import resource
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
@@ -19,6 +20,8 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 FANOUT = 64
 _STOPPING_SECONDS = 8.0
+_FILES_PER_HOST = 4  # three, and what a host's connection takes only while it is made
+_SPARE_FILES = 64
 _STACK_BYTES = 512 * 1024  # a worker needs little; 1000 idle megabytes would count
 _stack_lock = threading.Lock()  # the stack size of new threads is the whole process's
 
@@ -92,6 +95,21 @@ def uninterrupted(outcomes: Outcomes[T]) -> Outcomes[T]:
     if outcomes.interrupted:
         raise CancelledError("interrupted", outcomes)
     return outcomes
+
+
+def files_for(forks: int) -> int:
+    """How many files a process may have open that asks ``forks`` hosts at a time: three a host, and some to spare."""
+    return _FILES_PER_HOST * forks + _SPARE_FILES
+
+
+def fitting(forks: int, soft_limit: int) -> int:
+    """``forks``, or as many hosts at a time as a process may ask that may have ``soft_limit`` files open; 1 at least.
+
+    ``resource.getrlimit(resource.RLIMIT_NOFILE)[0]`` is the limit of this process, which nothing here changes.
+    """
+    if soft_limit == resource.RLIM_INFINITY:
+        return forks
+    return min(forks, max(1, (soft_limit - _SPARE_FILES) // _FILES_PER_HOST))
 
 
 class _WorkerPool(Generic[T]):

@@ -1,3 +1,4 @@
+import resource
 import threading
 import time
 
@@ -262,3 +263,25 @@ def test_the_stack_size_is_left_alone_also_by_fan_outs_side_by_side(hosts):
     for thread in threads:
         thread.join()
     assert threading.stack_size() == before
+
+
+@pytest.mark.parametrize(
+    ("forks", "soft_limit", "fits"),
+    [
+        (64, 1024, 64),
+        (1000, 1024, 240),
+        (240, 1024, 240),
+        (241, 1024, 240),
+        (64, 320, 64),
+        (64, 319, 63),
+        (5, 68, 1),
+        (5, 3, 1),
+        (5, 0, 1),
+        (1, 1024, 1),
+        (4096, resource.RLIM_INFINITY, 4096),
+    ],
+)
+def test_as_many_hosts_are_asked_at_a_time_as_files_may_be_open(forks, soft_limit, fits):
+    assert fleet.fitting(forks, soft_limit) == fits
+    if fits > 1:
+        assert fleet.fitting(forks, fleet.files_for(forks)) == forks

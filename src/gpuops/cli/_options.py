@@ -157,20 +157,26 @@ def saved_host(node: str, folder: Path) -> Host:
     return Host(node, node, Where(str(folder)))
 
 
-def fitting_fanout(wanted: int) -> int:
-    """``wanted``, or as many connections as this process may have files open (three a node, and some to spare)."""
+def fitting_fanout(forks: int) -> int:
+    """``forks``, or as many nodes at a time as open files allow; the limit of this process is raised if it can be."""
+    from gpuops import fleet
+
+    limit = _raised_limit(fleet.files_for(forks))
+    fits = fleet.fitting(forks, limit)
+    if fits < forks:
+        tell(f"only {limit} files may be open (ulimit -n), so {fits} nodes are asked at a time instead of {forks}")
+    return fits
+
+
+def _raised_limit(files: int) -> int:
+    """How many files this process may have open, after asking for as many as ``files``."""
     import resource
 
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
-    need = wanted * 4 + 64
-    if soft < need:
-        ceiling = need if hard == resource.RLIM_INFINITY else min(need, hard)
-        resource.setrlimit(resource.RLIMIT_NOFILE, (max(soft, ceiling), hard))
-        soft = max(soft, ceiling)
-    fits = max(1, (soft - 64) // 4)
-    if fits < wanted:
-        tell(f"only {soft} files may be open (ulimit -n), so {fits} nodes are asked at a time instead of {wanted}")
-    return min(wanted, fits)
+    if soft != resource.RLIM_INFINITY and soft < files:
+        soft = max(soft, files if hard == resource.RLIM_INFINITY else min(files, hard))
+        resource.setrlimit(resource.RLIMIT_NOFILE, (soft, hard))
+    return soft
 
 
 def listen(verbose: int) -> None:
