@@ -95,7 +95,7 @@ class Crew:
         worker = self.workers.get(node)
         if worker is not None:
             try:
-                worker.tell(message)
+                worker.send(message)
             except NodeError as error:
                 self._lose(node, error)
 
@@ -105,7 +105,7 @@ class Crew:
         if worker is None:
             return self.lost.get(node) or NodeError(node, "nothing of ours runs there any more", "lost")
         try:
-            return worker.hear(seconds)
+            return worker.receive(seconds)
         except TimeoutError:
             return None
         except NodeError as error:
@@ -129,7 +129,7 @@ class Crew:
         A node that does not take even that is hung up on.
         """
         stuck, self._stuck = self._stuck, {}
-        kills = {node: Command(("kill", "-KILL", str(worker.hello["pid"]))) for node, worker in stuck.items()}
+        kills = {node: Command(("kill", "-KILL", str(worker.first_message["pid"]))) for node, worker in stuck.items()}
         each(
             [self._hosts[node] for node in stuck],
             lambda host: self._transports[host.name].run(kills[host.name]),
@@ -144,7 +144,7 @@ class Crew:
     @property
     def pids(self) -> dict[str, int]:
         """The process that works on each node."""
-        return {node: int(worker.hello["pid"]) for node, worker in self.workers.items()}
+        return {node: int(worker.first_message["pid"]) for node, worker in self.workers.items()}
 
     def close(self) -> None:
         """End every worker; safe to call twice, and from another thread while an answer is awaited."""

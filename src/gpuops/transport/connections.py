@@ -1,4 +1,4 @@
-"""Connections: opens a transport to a host by the connection type that it needs, and closes all that are open."""
+"""Open a transport to a host by the connection type that it needs, and close all that are open."""
 
 from __future__ import annotations
 

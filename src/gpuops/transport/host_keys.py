@@ -1,4 +1,4 @@
-"""Trusting: fetch the keys that a server shows, without logging in, and record those that a person accepts."""
+"""Fetch the keys that a server shows, without logging in, and record those that a user accepts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class ShownKey:
-    """A key that a server proved to hold."""
+    """A key that a server proved to hold, by a handshake."""
 
     type: str
     blob: bytes
@@ -35,7 +35,7 @@ class ShownKey:
 
 @dataclass(frozen=True)
 class HostKeyOffer:
-    """What a server shows, and what is recorded of it already."""
+    """The keys that a server shows, and those that are recorded for it already."""
 
     node: str
     settings: Settings
@@ -56,7 +56,7 @@ class HostKeyOffer:
 
     @property
     def file(self) -> Path:
-        """Where its keys are recorded: the first known_hosts file that counts for it."""
+        """The file its keys are recorded in: the first known_hosts file that counts for it."""
         return Path(self.settings.known_hosts_files[0]).expanduser()
 
     def accept(self, *, replace: bool) -> None:
@@ -65,7 +65,7 @@ class HostKeyOffer:
 
 
 def fetch_host_keys(host: Host, group: Group) -> HostKeyOffer:
-    """Ask ``host`` for its keys, one handshake a key type; a jump host on the way must be trusted already."""
+    """Fetch the keys of ``host``, one handshake a key type; its jump hosts must be trusted already."""
     settings = resolve(host, connect_seconds=group.connect_seconds)
     recorded = tuple(settings.known_hosts.keys(settings.known_name))
     shown: dict[bytes, ShownKey] = {}

@@ -32,7 +32,7 @@ def crew(hosts, opener, echo):
 
 
 def pid(crew, node):
-    return crew.workers[node].hello["pid"]
+    return crew.workers[node].first_message["pid"]
 
 
 def test_each_node_is_told_its_own_message_and_all_answer(crew):

@@ -1,7 +1,7 @@
-"""A node without Python: the same questions as one POSIX sh script, one after another.
+"""A node without Python answers the same questions through one POSIX sh script, one after another.
 
-It brings what matters (nvidia-smi, /sys, /proc), not everything that the agent does: streams are merged, and a deadline
-needs ``timeout`` on the node. What is asked of a command's stdin comes by a pipe.
+It covers what matters (nvidia-smi, /sys, /proc), not everything that the agent does: streams are merged, and a deadline
+needs ``timeout`` on the node. A command's stdin comes through a pipe.
 """
 
 from __future__ import annotations
@@ -58,12 +58,12 @@ def batch(node: str, stream: Stream, questions: Sequence[Question]) -> list[Comp
 
 
 def _script(mark: str, questions: Sequence[Question]) -> str:
-    asked = (
+    commands = (
         f"echo; echo {mark} {number} begin; {_stdin(question)} | ({_line(question)}) 2>&1; status=$?; "
         f"echo; echo {mark} {number} $status"
         for number, question in enumerate(questions)
     )
-    return "\n".join([_FUNCTIONS, *asked, f"echo {mark} all; exit 0", ""])
+    return "\n".join([_FUNCTIONS, *commands, f"echo {mark} all; exit 0", ""])
 
 
 def _line(question: Question) -> str:
@@ -76,7 +76,7 @@ def _line(question: Question) -> str:
 
 
 def _stdin(question: Question) -> str:
-    """What writes the question's stdin, any byte of it: octal digits are read by every printf."""
+    """Return the command that writes the question's stdin, any byte of it: every printf reads octal digits."""
     data = question.stdin.encode("utf-8", "surrogateescape") if isinstance(question, Command) else b""
     return "printf '" + "".join(chr(b) if chr(b).isalnum() and b < 128 else f"\\{b:03o}" for b in data) + "'"
 
@@ -88,20 +88,22 @@ def _read(node: str, stream: Stream, seconds: float, mark: str) -> bytes:
         try:
             data = stream.read(seconds)
         except TimeoutError as error:
-            raise LostError(node, f"no answer within {seconds:g} s, and no Python there to keep deadlines") from error
+            raise LostError(
+                node, f"no answer within {seconds:g} s, and no Python there to enforce deadlines"
+            ) from error
         if not data or len(seen) > _CAP_BYTES:
-            said = Completed(node, Files(()), 1, seen.decode("utf-8", "replace")).last_words() or "nothing"
-            raise LostError(node, f"its login shell ended without an answer, and said: {said}")
+            line = Completed(node, Files(()), 1, seen.decode("utf-8", "replace")).last_line()
+            raise LostError(node, f"its login shell ended without an answer: {line or 'no output'}")
         seen += data
     return bytes(seen)
 
 
 def _unpack(node: str, questions: Sequence[Question], text: str, mark: str) -> Iterator[Completed]:
     for number, question in enumerate(questions):
-        found = re.search(rf"{mark} {number} begin\n(.*?)\n{mark} {number} (\d+)\n", text, re.DOTALL)
-        if not found:
+        match = re.search(rf"{mark} {number} begin\n(.*?)\n{mark} {number} (\d+)\n", text, re.DOTALL)
+        if not match:
             raise LostError(node, f"no answer to: {question}")
-        status = int(found[2])
+        status = int(match[2])
         timed_out = status == 124 and isinstance(question, Command)
-        out = found[1]
+        out = match[1]
         yield Completed(node, question, status, out, out if status else "", timed_out=timed_out)
