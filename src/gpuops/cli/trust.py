@@ -28,47 +28,47 @@ def command(target: Target, fingerprint: str | None, *, replacing: bool, yes: bo
     from gpuops.transport.host_keys import fetch_host_keys
 
     outcomes = uninterrupted(target.each_host(lambda group, host: fetch_host_keys(host, group), "fetching host keys"))
-    met = [o.value for o in outcomes if o.value is not None]
-    refused = [i for i in met if not _settle(i, fingerprint, replacing=replacing, yes=yes)]
+    offers = [outcome.value for outcome in outcomes if outcome.value is not None]
+    refused = [offer for offer in offers if not _settle(offer, fingerprint, replacing=replacing, yes=yes)]
     for reason, nodes in reasons(outcomes).items():
         tell(f"{', '.join(nodes)}: {reason}")
     return exit_code(outcomes, found=3 if refused else 0)
 
 
-def _settle(met: HostKeyOffer, fingerprint: str | None, *, replacing: bool, yes: bool) -> bool:
+def _settle(offer: HostKeyOffer, fingerprint: str | None, *, replacing: bool, yes: bool) -> bool:
     """Record one node's keys if they may be; False where they were refused."""
-    if met.known:
-        click.echo(f"{met.node}: known already")
+    if offer.known:
+        click.echo(f"{offer.node}: known already")
         return True
-    _show(met)
-    why_not = _objection(met, fingerprint, replacing=replacing)
+    _show(offer)
+    why_not = _objection(offer, fingerprint, replacing=replacing)
     if why_not:
-        tell(f"{met.node}: {why_not}")
+        tell(f"{offer.node}: {why_not}")
         return False
-    if not (fingerprint or yes or click.confirm(f"Trust {met.node}?", default=False, err=True)):
-        tell(f"{met.node}: not recorded")
+    if not (fingerprint or yes or click.confirm(f"Trust {offer.node}?", default=False, err=True)):
+        tell(f"{offer.node}: not recorded")
         return False
-    met.accept(replace=replacing)
-    click.echo(f"{met.node}: recorded in {met.file}")
+    offer.accept(replace=replacing)
+    click.echo(f"{offer.node}: recorded in {offer.file}")
     return True
 
 
-def _show(met: HostKeyOffer) -> None:
-    click.echo(f"{met.node} ({met.settings}) shows")
-    for key in met.shown:
+def _show(offer: HostKeyOffer) -> None:
+    click.echo(f"{offer.node} ({offer.settings}) shows")
+    for key in offer.shown:
         click.echo(f"  {key.type:<22} {key.fingerprint}")
-    if met.changed:
+    if offer.changed:
         click.echo("instead of what is recorded")
-        for old in met.recorded:
+        for old in offer.recorded:
             click.echo(f"  {old.type:<22} {old.fingerprint}  {old.where}")
 
 
-def _objection(met: HostKeyOffer, fingerprint: str | None, *, replacing: bool) -> str:
-    blobs = {key.blob for key in met.recorded if key.revoked}
-    if any(key.blob in blobs for key in met.shown):
+def _objection(offer: HostKeyOffer, fingerprint: str | None, *, replacing: bool) -> str:
+    blobs = {key.blob for key in offer.recorded if key.revoked}
+    if any(key.blob in blobs for key in offer.shown):
         return "a key that it shows is revoked; it is not recorded"
-    if fingerprint and fingerprint not in [key.fingerprint for key in met.shown]:
+    if fingerprint and fingerprint not in [key.fingerprint for key in offer.shown]:
         return f"none of its keys is {fingerprint}; nothing is recorded"
-    if met.changed and not replacing:
+    if offer.changed and not replacing:
         return "its host key changed; if the node was reinstalled, add --replace"
     return ""

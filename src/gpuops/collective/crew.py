@@ -1,4 +1,4 @@
-"""Crew: one script at work on many nodes at the same time; what is said to it is said to all, then all are heard."""
+"""One script at work on many nodes at the same time: messages go to all of them, then all answers are awaited."""
 
 from __future__ import annotations
 
@@ -21,7 +21,7 @@ Message = Mapping[str, Any]
 
 
 class Crew:
-    """A worker on each host that can have one. ``lost`` tells who has none at the moment, and why.
+    """A worker on each host that can have one. ``lost`` has the hosts without one at the moment, and why.
 
     ``opener`` is asked for the transport to each host once. The transports stay open: they belong to the opener.
     """
@@ -39,8 +39,8 @@ class Crew:
         """Put a worker on each host (of ``names``) that has none: at first on all, later where one was lost."""
         self._end_stuck()
         lacking = self._hosts.keys() - self.workers.keys()
-        wanted = [host for name, host in self._hosts.items() if name in lacking and (names is None or name in names)]
-        for outcome in uninterrupted(self._each(wanted, self._start)):
+        hosts = [host for name, host in self._hosts.items() if name in lacking and (names is None or name in names)]
+        for outcome in uninterrupted(self._each(hosts, self._start)):
             if outcome.value is not None:
                 self.workers[outcome.node] = outcome.value
                 self.lost.pop(outcome.node, None)
@@ -78,12 +78,12 @@ class Crew:
         ends = dict.fromkeys(messages, began + seconds)
         mates = {node: team for team in teams for node in team}
         for node, message in messages.items():
-            self._tell(node, message)
+            self._send(node, message)
         answers: dict[str, dict[str, Any] | GpuopsError] = {}
         while waiting := [node for node in messages if node not in answers]:
             for node in waiting:
                 pause = _PAUSE_SECONDS if node == waiting[0] else 0.0  # the others are not waited for meanwhile
-                answer = self._hear(node, min(pause, max(0.0, ends[node] - time.monotonic())))
+                answer = self._receive(node, min(pause, max(0.0, ends[node] - time.monotonic())))
                 if answer is None and time.monotonic() > ends[node]:
                     answer = self._late(node, time.monotonic() - began)
                 if answer is not None:
@@ -91,7 +91,7 @@ class Crew:
                     ends |= {mate: min(ends[mate], time.monotonic() + _GRACE_SECONDS) for mate in mates.get(node, ())}
         return {node: answers[node] for node in messages}
 
-    def _tell(self, node: str, message: Message) -> None:
+    def _send(self, node: str, message: Message) -> None:
         worker = self.workers.get(node)
         if worker is not None:
             try:
@@ -99,7 +99,7 @@ class Crew:
             except NodeError as error:
                 self._lose(node, error)
 
-    def _hear(self, node: str, seconds: float) -> dict[str, Any] | GpuopsError | None:
+    def _receive(self, node: str, seconds: float) -> dict[str, Any] | GpuopsError | None:
         """An answer, or why there can be none; None as long as there is none yet."""
         worker = self.workers.get(node)
         if worker is None:
@@ -124,9 +124,9 @@ class Crew:
         return error
 
     def _end_stuck(self) -> None:
-        """Kill what did not answer: a stopped process hears of nothing else, not even that nobody listens any more.
+        """Kill what did not answer: a stopped process notices nothing else, not even the end of its stream.
 
-        A node that does not take even that is hung up on.
+        If a node does not answer to that either, its connection is closed.
         """
         stuck, self._stuck = self._stuck, {}
         kills = {node: Command(("kill", "-KILL", str(worker.first_message["pid"]))) for node, worker in stuck.items()}

@@ -77,7 +77,7 @@ class ProcessStream:
             raise LostError(self._node, "hung up")
 
     def _close_pipes(self) -> None:
-        """Close them once `close` was called and nobody reads or writes any more."""
+        """Close them once `close` was called and no thread reads or writes any more."""
         with self._lock:
             if self._closed and not self._users:
                 for stream in (self._process.stdin, self._process.stdout, self._process.stderr):

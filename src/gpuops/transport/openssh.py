@@ -54,7 +54,7 @@ class OpensshStream(ProcessStream):
 
 
 _KINDS: dict[str, UnreachableKind] = {
-    "stdio forwarding failed": "jump",  # the jump host let us in, and says why it does not reach the node
+    "stdio forwarding failed": "jump",  # the jump host let us in, and does not reach the node
     "could not resolve": "dns",
     "connection refused": "refused",
     "timed out": "timeout",

@@ -104,7 +104,7 @@ class QuickSocket(socket.socket):
 
 
 class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no types
-    """Fabric's connection (``run``, ``put``, ``get``, ``forward_local`` work), opened our way."""
+    """Fabric's connection (``run``, ``put``, ``get``, ``forward_local`` work), opened by `QuickTransport`."""
 
     def __init__(self, node: str, settings: Settings, gateway: NodeConnection | None = None) -> None:
         # One Config each: Fabric's is not safe to share between threads.
@@ -242,7 +242,7 @@ class _BusyError(Exception):
 
 
 def _kind_of(error: Exception) -> Literal["closed", "timeout", "failed"]:
-    """What happened: paramiko tells a closed, a silent and an unwilling server by text alone."""
+    """Return what happened; paramiko distinguishes a closed, a silent and an unwilling server by text alone."""
     text, cause = str(error).lower(), str(error.__cause__ or error.__context__ or "").lower()
     if "banner" in text:  # its greeting did not come
         return "timeout" if any("timeout" in words or "timed out" in words for words in (text, cause)) else "closed"
