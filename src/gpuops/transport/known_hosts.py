@@ -92,7 +92,9 @@ class KnownHosts:
         try:
             return KnownKey(line.type, base64.b64decode(line.blob, validate=True), line.where, line.revoked)
         except binascii.Error:
-            self.warnings.append(f"{line.where}: the key is damaged; the line is skipped")
+            warning = f"{line.where}: the key is damaged; the line is skipped"
+            if warning not in self.warnings:
+                self.warnings.append(warning)
             return None
 
 

@@ -1,12 +1,14 @@
+import contextlib
 import datetime as dt
 import stat
+import time
 from dataclasses import replace
 
 import pytest
 
 from gpuops.collective import burn_in as burning
 from gpuops.collective.burn_in import BurnInResult, GpuSampler, again_and_again, grown, judged, new_xids
-from gpuops.collective.measuring import Measurement
+from gpuops.collective.measuring import MeasureContext, Measurement, MeasureRequest
 from gpuops.collective.pool import Pool
 from gpuops.facts import Facts
 from gpuops.isolation.evidence import Evidence, Measured
@@ -125,3 +127,21 @@ def test_a_node_that_cannot_be_watched_is_not_asked_again(monkeypatch, tmp_path,
         eye._thread.join(10)
     assert "no devices" in pool.left["n0"]
     assert eye.samples == {"n0": []}
+
+
+def test_after_an_interrupt_nobody_waits_for_the_last_samples(monkeypatch, tmp_path, connections, a_host):
+    watching(monkeypatch, tmp_path, "exec sleep 15", seconds="15")
+    monkeypatch.setattr(burning, "idle_nodes", lambda *_: contextlib.nullcontext())
+
+    def measure(pool, *_):
+        pool.close()  # as Ctrl-C in the middle of a round does
+        return Measurement(Evidence(FABRIC), "nccl", "", {}, interrupted=True)
+
+    monkeypatch.setattr(burning, "measure", measure)
+    hosts = [a_host("a", connection="local")]
+    context = MeasureContext(lambda _: {}, lease=None)
+    began = time.monotonic()
+    with Pool(hosts, connections) as pool, Pool(hosts, connections) as eye:
+        result = burning.burn(pool, eye, FABRIC, {}, MeasureRequest(), context, 60.0)
+    assert time.monotonic() - began < 10
+    assert result.found.interrupted
