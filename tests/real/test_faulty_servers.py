@@ -94,7 +94,7 @@ class Server(paramiko.ServerInterface):
 
     def _answer(self, channel, answer):
         time.sleep(0.1)
-        with contextlib.suppress(OSError):
+        with contextlib.suppress(OSError, EOFError):  # the client may have hung up
             channel.sendall(answer)
             if self.faults.get("then") == "drop":
                 self.transport.close()
