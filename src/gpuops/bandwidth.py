@@ -29,12 +29,23 @@ from gpuops.profile import GRADES, Profile
 GIB = 1 << 30
 Algorithm = Literal["rail", "ring", "tree", "nvls", "sharp", "measured"]
 """What carries the data. ``rail`` is one GPU and one NIC of each node; ``nvls`` is NVLSTree where it leaves a node."""
+Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
 Curve = Mapping[float, float]
 """A value by GiB of payload."""
 
 BETWEEN_NODES: tuple[Algorithm, ...] = ("ring", "tree", "nvls", "sharp")
 WITHOUT_NVLS: tuple[Algorithm, ...] = ("ring", "tree")
 _GUESS = GRADES[-1]
+
+
+def bus_factor(operation: Operation, ranks: int) -> float:
+    """Return bus bandwidth over algorithm bandwidth (bytes over seconds), for ``ranks`` of 2 and more.
+
+    Source: github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md; the size is that of the larger of both buffers there.
+    """
+    if operation == "send_recv":
+        return 1.0
+    return (2 if operation == "all_reduce" else 1) * (ranks - 1) / ranks
 
 
 @dataclass(frozen=True)

@@ -10,6 +10,7 @@ from gpuops.bandwidth import (
     Efficiency,
     Network,
     between_nodes,
+    bus_factor,
     gate_bytes,
     learn,
     on_rail,
@@ -33,6 +34,14 @@ def invented(**families):
         for count, curve in counts.items()
     }
     return Profile("invented", values)
+
+
+@pytest.mark.parametrize(
+    ("operation", "factor"),
+    [("all_reduce", 1.75), ("all_gather", 0.875), ("reduce_scatter", 0.875), ("all_to_all", 0.875), ("send_recv", 1.0)],
+)
+def test_bus_factor_is_that_of_nccl_tests(operation, factor):
+    assert bus_factor(operation, 8) == factor
 
 
 def cap(expected):

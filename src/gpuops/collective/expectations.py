@@ -14,12 +14,12 @@ from gpuops.bandwidth import (
     Efficiency,
     ExpectedBandwidth,
     Network,
+    Operation,
     between_nodes,
     learn,
     on_rail,
     within_node,
 )
-from gpuops.collective.engines import Operation
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import RankGroup

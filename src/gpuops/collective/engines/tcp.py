@@ -7,7 +7,7 @@ import statistics
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuops.collective.bus import bus_factor
+from gpuops.bandwidth import bus_factor
 from gpuops.collective.crew import Crew
 from gpuops.collective.engines import Load
 from gpuops.errors import GpuopsError, LostError

@@ -8,9 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuops.bandwidth import GIB
-from gpuops.collective.bus import bus_factor
-from gpuops.collective.engines import Operation
+from gpuops.bandwidth import GIB, Operation, bus_factor
 from gpuops.collective.engines.nccl.slots import RankSlot
 from gpuops.errors import ConnectError, GpuopsError, LostError
 from gpuops.isolation.rounds import GroupResult, RankGroup, Trouble

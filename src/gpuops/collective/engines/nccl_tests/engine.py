@@ -8,9 +8,8 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from gpuops.bandwidth import gate_bytes
-from gpuops.collective.bus import bus_factor
-from gpuops.collective.engines import Load, Operation
+from gpuops.bandwidth import Operation, bus_factor, gate_bytes
+from gpuops.collective.engines import Load
 from gpuops.collective.engines.nccl.slots import RankSlot, seats
 from gpuops.collective.engines.nccl_tests.outcome import NcclTestsLaunch, figure_of
 from gpuops.collective.preflight.launchers import AppContext, Launcher, allocate, by_mpirun, by_srun
