@@ -18,19 +18,14 @@ from typing import Any
 import click
 from click.testing import CliRunner
 
+from gpuops.catalogue import Catalogue
 from gpuops.cli import program
 from gpuops.cli._options import step_target_options
-from gpuops.cli.parse import kinds
-from gpuops.content import listing
-from gpuops.judging import discover
-from gpuops.playbook.loading import load_playbook
-from gpuops.playbook.task import TaskRegistry
-from gpuops.probes import every_probe
-from gpuops.profile import known
-from gpuops.render import abridged, targets
+from gpuops.render import abridged
 from gpuops.shell import Command, Files, Question
 
 FOLDER = Path(__file__).parent
+_BUILT_IN = Catalogue()
 _PART = re.compile(r"(<!-- from the code: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
@@ -87,7 +82,7 @@ _NODE_OPTIONS = {p.name: p for p in click.command()(step_target_options(print)).
 
 def checks() -> Iterator[str]:
     """Every built-in check, as ``gpuops checks explain`` tells of it."""
-    for check in discover(FOLDER).values():
+    for check in _BUILT_IN.checks().values():
         yield from ("", f"### {check.name}", "", check.doc, "")
         yield f"- {check.scope}, {check.severity}, tags {_names(check.tags)}"
         yield f"- asks {_names(probe.name for probe in check.needs)}"
@@ -97,7 +92,7 @@ def checks() -> Iterator[str]:
 
 def profiles() -> Iterator[str]:
     """Every built-in profile with its numbers."""
-    for profile in known(FOLDER):
+    for profile in _BUILT_IN.profiles().values():
         yield from ("", f"### {profile.name}", "", profile.about[:1].upper() + profile.about[1:] + ".", "")
         yield from ("| key | value | grade | source |", "|---|---|---|---|")
         for key, expected in profile.values.items():
@@ -106,7 +101,7 @@ def profiles() -> Iterator[str]:
 
 def probes() -> Iterator[str]:
     """Every probe and its question."""
-    for name, probe in sorted(every_probe().items()):
+    for name, probe in sorted(_BUILT_IN.probes().items()):
         root = isinstance(probe.question, Command) and probe.question.become != "never"
         yield from ("", f"### {name}", "", *(["As root, where plain rights are refused.", ""] if root else []))
         yield from ("```sh", *_question(probe.question), "```")
@@ -126,7 +121,9 @@ def _question(question: Question) -> Iterator[str]:
 
 def texts() -> Iterator[str]:
     """What ``gpuops parse`` reads beside the answers of the probes."""
-    return (f"- `{name}`: {kind.printed_by}" for name, kind in kinds().items() if name not in every_probe())
+    return (
+        f"- `{name}`: {kind.printed_by}" for name, kind in _BUILT_IN.kinds().items() if name not in _BUILT_IN.probes()
+    )
 
 
 def faults() -> Iterator[str]:
@@ -140,7 +137,7 @@ def _names(names: Iterable[str]) -> str:
 
 def launch_targets() -> Iterator[str]:
     """Every built-in launch target: what it is, what it writes, its rank order, what it refuses."""
-    for target in targets(FOLDER).values():
+    for target in _BUILT_IN.targets().values():
         yield from ("", f"## {target.name}", "", target.about, "")
         yield f"- writes: {', '.join(f'`{path}`' for path in target.files)}"
         yield from ([f"- start: `{abridged(target.start)}`"] if target.start else [])
@@ -153,9 +150,7 @@ def launch_targets() -> Iterator[str]:
 
 def tasks() -> Iterator[str]:
     """Every built-in task: what holds after it, and its parameters."""
-    library = TaskRegistry(FOLDER)
-    for name in library.names:
-        task = library[name]
+    for name, task in _BUILT_IN.tasks().items():
         yield from ("", f"### {name}", "", _plain(task.doc), "", _plain(task.params.__doc__), "")
         fields = dataclasses.fields(task.params)
         if fields:
@@ -180,10 +175,10 @@ def _field(field: dataclasses.Field[Any]) -> str:
 
 def playbooks() -> Iterator[str]:
     """Every built-in playbook with its plays and steps; what it is for stands in the comment at its head."""
-    for found in listing("playbooks", ".yml", FOLDER).values():
-        about = " ".join(line.lstrip("# ") for line in _head(found.path.read_text("utf-8")))
-        yield from ("", f"### {found.name}", "", about, "")
-        for play in load_playbook(str(found.path), TaskRegistry(FOLDER), FOLDER).plays:
+    for name, playbook in _BUILT_IN.playbooks().items():
+        about = " ".join(line.lstrip("# ") for line in _head(playbook.path.read_text("utf-8")))
+        yield from ("", f"### {name}", "", about, "")
+        for play in playbook.plays:
             yield f"- {play.name}, on `{play.hosts}`"
             yield from (f"  - {step.name} (`{step.task.name}`)" for step in play.every_step)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import os
 import types
 import typing
 from collections.abc import Callable, Iterator, Mapping
@@ -22,6 +23,7 @@ from invoke.collection import Collection
 from invoke.exceptions import Exit
 
 from gpuops.cli._options import Target
+from gpuops.cli._project import project_folder, settings
 from gpuops.cli.facts import show, told, whole
 from gpuops.cli.provision import carry_out, order_of, tell_record
 from gpuops.document import Where, YamlNode, parse
@@ -35,7 +37,6 @@ from gpuops.playbook.task import Mode, NodePath, Task, TaskRegistry
 from gpuops.probes import every_probe
 from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probing import Probe, Unknown
-from gpuops.project import load_project
 from gpuops.secret import Secret, redact
 
 _OF_EACH_GPU = {
@@ -66,7 +67,7 @@ def _target(c: Any) -> _Named:
     if not isinstance(c, fabric.Connection):
         raise Exit("fab: name the nodes: -H NODE", 2)
     # without an inventory, a name is an address
-    inventory = load_project().inventory or f"{c.original_host},"
+    inventory = None if settings().inventory else f"{c.original_host},"
     seconds = float(c.connect_kwargs.get("timeout", 10.0))
     return _Named(inventory, c.original_host, None, seconds, 3600.0, False, False, access=_access(c))  # noqa: FBT003
 
@@ -130,7 +131,7 @@ def _playbook(task: Task, given: YamlNode) -> Playbook:
 
 def _perform(target: Target, book: Playbook, library: TaskRegistry, *, check: bool) -> int:
     selection = StepSelection()
-    assignments = assign(book, lambda _pattern: target.hosts, selection)
+    assignments = assign(book, lambda _pattern: target.hosts, selection, os.environ)
     record, work = carry_out(target, order_of(target, check=check), book, assignments, selection, library)
     tell_record(record, work, f"fab {book.path.stem}", check=check, diff=check, advise=False)
     return record.exit_code(check=False)  # fab --dry goes on with its next task
@@ -184,7 +185,7 @@ def _about(probe: Probe[Any]) -> str:
 
 
 def _namespace() -> Collection:
-    library = TaskRegistry()
+    library = TaskRegistry(project_folder())
     try:
         tasks = [_task(library[name], library) for name in library.names]
     except ContentError as error:

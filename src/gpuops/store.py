@@ -18,7 +18,6 @@ from types import TracebackType
 from typing import TypeVar
 
 from gpuops.errors import LockedError, OutputError
-from gpuops.project import operator_name
 
 T = TypeVar("T")
 Fingerprint = Mapping[str, tuple[str, ...]]
@@ -105,10 +104,10 @@ class Store:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._database.close()
 
-    def begin(self, what: str, run: str = "") -> str:
-        """A run of ``what`` (a verb and its nodes) begins now, by whoever runs this program; its id."""
+    def begin(self, what: str, run: str = "", *, who: str) -> str:
+        """A run of ``what`` (a verb and its nodes) begins now, by ``who``; its id."""
         run = run or f"{_now():%Y%m%d-%H%M%S-%f}"
-        row = (run, what, operator_name(), _now().isoformat())
+        row = (run, what, who, _now().isoformat())
         with self._spoken():
             self._database.execute("INSERT INTO runs (id, what, who, began) VALUES (?, ?, ?, ?)", row)
         return run

@@ -35,11 +35,12 @@ class Candidates:
         """Read what every node is judged by; nothing, where it may fail what it will."""
         from gpuops import profile
         from gpuops.cli._health import quick_checks, quick_probes
+        from gpuops.cli._project import project_folder
         from gpuops.probes.host.pcie import pcie
         from gpuops.probes.nvidia.topo import topo
 
         self.checks = quick_checks() if judged else []
-        self.probes, self.profiles = quick_probes(topo, pcie), profile.known()
+        self.probes, self.profiles = quick_probes(topo, pcie), profile.known(project_folder())
 
     def saved(self, folder: Path, hosts: Mapping[str, Host]) -> dict[str, Candidate]:
         """Every node that ``folder`` has facts of, by name; ``hosts`` are those of which more is known."""

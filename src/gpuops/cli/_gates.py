@@ -153,10 +153,10 @@ class Gates:
 
     def _inventory_with(self, name: str) -> tuple[Path, str, str]:
         """The inventory's file, its text, and the text with the node in the group; `InputError` where it cannot be."""
+        from gpuops.cli._project import find_inventory
         from gpuops.inventory.editing import add_host_to_group
-        from gpuops.inventory.inventory import find
 
-        path = find(self.target.name).resolve()
+        path = find_inventory(self.target.inventory, self.target.project).resolve()
         text = path.read_text("utf-8")
         return path, text, add_host_to_group(text, str(path), self.group, name)
 
@@ -213,7 +213,7 @@ class Gates:
         from gpuops import assessment, judging
         from gpuops.cli._health import profiles_of
 
-        checks = judging.choose(judging.discover(), level, only, skip)
+        checks = judging.choose(judging.discover(self.target.project.folder), level, only, skip)
         verdicts = assessment.assess(checks, facts, profiles_of(target.judged_hosts, facts))
         return dict(_first_of_each(verdict for verdict in verdicts if verdict.node))
 

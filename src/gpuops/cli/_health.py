@@ -18,8 +18,9 @@ if TYPE_CHECKING:
 def quick_checks() -> list[Check]:
     """The checks of the quick level."""
     from gpuops import judging
+    from gpuops.cli._project import project_folder
 
-    return judging.choose(judging.discover(), "quick")
+    return judging.choose(judging.discover(project_folder()), "quick")
 
 
 def quick_probes(*more: Probe[Any]) -> list[Probe[Any]]:
@@ -37,9 +38,10 @@ def profiles_of(hosts: Iterable[Host], known: Mapping[str, Facts]) -> dict[str, 
 def expected_of(hosts: Iterable[Host], known: Mapping[str, Facts]) -> dict[str, Profile]:
     """The profile of each host: as the inventory names it, else as its GPUs are, where anything is known of them."""
     from gpuops import assessment, profile
+    from gpuops.cli._project import project_folder
     from gpuops.facts import Facts
 
-    profiles, nothing = profile.known(), Facts("", dt.datetime.now(dt.timezone.utc), {})
+    profiles, nothing = profile.known(project_folder()), Facts("", dt.datetime.now(dt.timezone.utc), {})
     return {host.name: assessment.profile_of(host, known.get(host.name, nothing), profiles) for host in hosts}
 
 

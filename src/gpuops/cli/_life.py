@@ -7,7 +7,6 @@ import os
 import sys
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
-from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuops.cli._options import Target
@@ -21,9 +20,10 @@ if TYPE_CHECKING:
 
 def open_store(target: Target) -> Store:
     """The store that ``gpuops.yml`` names."""
+    from gpuops.cli._project import shortest
     from gpuops.store import Store
 
-    return Store(Path(target.project.store))
+    return Store(shortest(target.project.store_path))
 
 
 @contextlib.contextmanager
@@ -35,10 +35,11 @@ def a_run(store: Store, nodes: Iterable[str]) -> Iterator[tuple[str, Claims]]:
     from gpuops.lifecycle.claims import Claims
     from gpuops.project import operator_name
 
-    run = store.begin(" ".join(["gpuops", *sys.argv[1:]]))
+    operator = operator_name(os.environ)
+    run = store.begin(" ".join(["gpuops", *sys.argv[1:]]), who=operator)
     try:
         with Claims(store.path.parent / "claims") as claims:
-            claims.take(nodes, f"{operator_name()}, run {run}, process {os.getpid()},")
+            claims.take(nodes, f"{operator}, run {run}, process {os.getpid()},")
             yield run, claims
     finally:
         store.end(run)

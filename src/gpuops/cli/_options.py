@@ -39,10 +39,10 @@ class Target:
 
     @functools.cached_property
     def project(self) -> Project:
-        """The settings of the current folder."""
-        from gpuops.project import load_project
+        """The settings of the project around the current folder."""
+        from gpuops.cli._project import settings
 
-        return load_project()
+        return settings()
 
     @property
     def name(self) -> str:
@@ -52,13 +52,13 @@ class Target:
     @functools.cached_property
     def hosts(self) -> list[Host]:
         """The chosen hosts; without any inventory, this machine."""
-        from gpuops.inventory import Inventory
+        from gpuops.cli._project import open_inventory
 
         if self.name == "this machine":
             if self.limit or self.pattern:
                 raise click.UsageError("a pattern needs an inventory: -i FILE, or `inventory:` in gpuops.yml")
             return [this_machine()]
-        inventory = Inventory.open(self.name)
+        inventory = open_inventory(self.inventory, self.project)
         for warning in inventory.warnings:
             tell(warning)
         chosen = inventory.select(self.limit or "all")
@@ -74,7 +74,7 @@ class Target:
         from gpuops.errors import DocumentError, did_you_mean
 
         named = [host for host in self.hosts if host.profile is not None]
-        known = [found.name for found in profile.known()] if named else []
+        known = [found.name for found in profile.known(self.project.folder)] if named else []
         for host in named:
             if host.profile not in known:
                 hint = did_you_mean(host.profile or "", known) or f"; known: {', '.join(known)}"

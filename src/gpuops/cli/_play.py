@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 from gpuops.cli._options import Target
@@ -20,9 +21,10 @@ def play(
     from gpuops.playbook.provisioning import StepSelection, assign
     from gpuops.playbook.task import TaskRegistry
 
-    library, selection = TaskRegistry(), StepSelection(tags)
-    book = load_playbook(name, library)
-    assignments = assign(book, chooser(target), selection)
+    folder = target.project.folder
+    library, selection = TaskRegistry(folder), StepSelection(tags)
+    book = load_playbook(name, library, folder)
+    assignments = assign(book, chooser(target), selection, os.environ)
     order = order_of(target, check=check, force=force, break_lock=break_lock)
     return carry_out(target, order, book, assignments, selection, library)
 
@@ -33,6 +35,7 @@ def tags_of(target: Target, name: str) -> set[str]:
     from gpuops.playbook.provisioning import StepSelection, assign
     from gpuops.playbook.task import TaskRegistry
 
-    book = load_playbook(name, TaskRegistry())
-    assign(book, chooser(target), StepSelection())
+    folder = target.project.folder
+    book = load_playbook(name, TaskRegistry(folder), folder)
+    assign(book, chooser(target), StepSelection(), os.environ)
     return {tag for a_play in book.plays for step in a_play.every_step for tag in step.tags}

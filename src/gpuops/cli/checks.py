@@ -31,9 +31,10 @@ def show_all(format_name: str) -> None:
 
     A file in the checks/ folder of your project hides the built-in check of the same name.
     """
-    from gpuops.judging import LEVELS, discover
+    from gpuops.cli._project import catalogue
+    from gpuops.judging import LEVELS
 
-    checks = sorted(discover().values(), key=lambda check: (LEVELS.index(check.level), check.name))
+    checks = sorted(catalogue().checks().values(), key=lambda check: (LEVELS.index(check.level), check.name))
     if format_name == "json":
         click.echo(json.dumps([_record(check) for check in checks], indent=2))
         return
@@ -47,17 +48,13 @@ def show_all(format_name: str) -> None:
 @click.option("--profile", "profile_name", metavar="NAME", help="Show what this profile expects, not what all do.")
 def explain(name: str, profile_name: str | None) -> None:
     """What the check NAME asks of a node, what it expects, what it catches, and what to do about it."""
-    from gpuops.errors import ContentError, did_you_mean
-    from gpuops.judging import discover
-    from gpuops.profile import known, load
+    from gpuops.cli._project import catalogue
     from gpuops.report.page import Page
 
-    checks = discover()
-    check = checks.get(name.replace("_", "-"))
-    if check is None:
-        raise ContentError(f'no check called "{name}"{did_you_mean(name, checks) or "; gpuops checks list"}')
-    profiles = [load(profile_name)] if profile_name else known()
-    click.echo("\n".join(_explanation(check, profiles, Page.of(sys.stdout))))
+    content = catalogue()
+    check, profiles = content.checks()[name], content.profiles()
+    expecting = [profiles[profile_name]] if profile_name else profiles.values()
+    click.echo("\n".join(_explanation(check, expecting, Page.of(sys.stdout))))
 
 
 def _origin(check: Check) -> str:

@@ -10,6 +10,8 @@ import click
 from gpuops.cli._options import Target, step_target_options
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpuops.judging import Check
 
 _FOLDER = "playbooks/fixes"
@@ -36,7 +38,7 @@ def command(target: Target, check: str, node: str, *, yes: bool, force: bool) ->
     from gpuops.cli._play import play
     from gpuops.cli.provision import tell_record
 
-    judge, path = _remedy(check)
+    judge, path = _remedy(check, target.project.folder)
     target = named(target, [node])
     record, work = play(target, path, check=True)
     tell_record(record, work, f"fixes/{check}", check=True, diff=True, advise=False)
@@ -54,13 +56,13 @@ def command(target: Target, check: str, node: str, *, yes: bool, force: bool) ->
     return record.exit_code(check=False) or _judged(target, judge)
 
 
-def _remedy(name: str) -> tuple[Check, str]:
+def _remedy(name: str, project: Path) -> tuple[Check, str]:
     """The check and the file of its playbook; `ContentError` where nothing can be done from here."""
     from gpuops.content import listing
     from gpuops.errors import ContentError, did_you_mean
     from gpuops.judging import discover
 
-    checks, fixes = discover(), listing(_FOLDER, ".yml")
+    checks, fixes = discover(project), listing(_FOLDER, ".yml", project)
     if name not in checks:
         raise ContentError(f'no check called "{name}"{did_you_mean(name, checks) or "; gpuops checks list"}')
     if name not in fixes:

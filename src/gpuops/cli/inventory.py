@@ -8,18 +8,20 @@ from typing import TYPE_CHECKING, Any
 import click
 
 if TYPE_CHECKING:
-    from gpuops.inventory import Group, Host
+    from gpuops.inventory import Group, Host, Inventory
 
 _SUFFIX = {"json": "to_ansible_json", "yaml": "to_yaml", "ini": "to_ini"}
 
 
-def _project_inventory() -> str:
-    from gpuops.project import load_project
+def _open(source: str | None) -> tuple[str, Inventory]:
+    """The inventory that ``-i`` or gpuops.yml names, and what it is called there."""
+    from gpuops.cli._project import open_inventory, settings
 
-    inventory = load_project().inventory
-    if inventory is None:
+    project = settings()
+    name = source or project.inventory
+    if name is None:
         raise click.UsageError("name an inventory: -i FILE, or `inventory:` in gpuops.yml")
-    return inventory
+    return name, open_inventory(source, project)
 
 
 def _chooses(verb: Callable[..., Any]) -> Callable[..., Any]:
@@ -27,7 +29,7 @@ def _chooses(verb: Callable[..., Any]) -> Callable[..., Any]:
     only = "Only these hosts; Ansible's --limit patterns, and gpu[001-128]."
     which = "A file or folder (looked for here and in inventory/), or names: gpu01,gpu02."
     verb = click.option("--limit", default="all", metavar="PATTERN", help=only)(verb)
-    return click.option("-i", "--inventory", "source", default=_project_inventory, metavar="FILE", help=which)(verb)
+    return click.option("-i", "--inventory", "source", metavar="FILE", help=which)(verb)
 
 
 @click.group()
@@ -46,11 +48,9 @@ def command() -> None:
 @_chooses
 @click.option("--format", "form", type=click.Choice(["table", *_SUFFIX]), default="table", show_default=True)
 @click.option("--show-secrets", is_flag=True, help="Write passwords out; without it they are masked.")
-def list_(source: str, limit: str, form: str, *, show_secrets: bool) -> None:
+def list_(source: str | None, limit: str, form: str, *, show_secrets: bool) -> None:
     """List the hosts, or write the inventory as Ansible's JSON, as YAML or as INI."""
-    from gpuops.inventory import Inventory
-
-    inventory = Inventory.open(source).limit(limit)
+    inventory = _open(source)[1].limit(limit)
     if form == "table":
         _print_table(inventory.hosts.values())
         return
@@ -71,11 +71,9 @@ def _print_table(hosts: Iterable[Host]) -> None:
 
 @command.command()
 @_chooses
-def graph(source: str, limit: str) -> None:
+def graph(source: str | None, limit: str) -> None:
     """Draw the groups and their hosts as a tree."""
-    from gpuops.inventory import Inventory
-
-    for line in _branch(Inventory.open(source).limit(limit).groups, "all", 0):
+    for line in _branch(_open(source)[1].limit(limit).groups, "all", 0):
         click.echo(line)
 
 
@@ -89,15 +87,14 @@ def _branch(groups: Mapping[str, Group], name: str, depth: int) -> list[str]:
 @command.command()
 @_chooses
 @click.pass_context
-def check(ctx: click.Context, source: str, limit: str) -> None:
+def check(ctx: click.Context, source: str | None, limit: str) -> None:
     """Read everything; say what is there, what is doubtful, and what gpuops cannot use. Exit 2 for the last."""
-    from gpuops.inventory import Inventory
-
-    inventory = Inventory.open(source).limit(limit)
+    name, inventory = _open(source)
+    inventory = inventory.limit(limit)
     hosts = inventory.hosts.values()
     errors = dict.fromkeys([*(str(host.fault) for host in hosts if host.fault), *_unknown_profiles(hosts)])
     groups = len(inventory.groups) - 2  # all and ungrouped are always there
-    click.echo(f"{source}: {len(hosts)} hosts, {groups} groups")
+    click.echo(f"{name}: {len(hosts)} hosts, {groups} groups")
     for sentence in errors:
         click.echo(f"error    {sentence}")
     for sentence in inventory.warnings:
@@ -108,10 +105,12 @@ def check(ctx: click.Context, source: str, limit: str) -> None:
 
 
 def _unknown_profiles(hosts: Iterable[Host]) -> list[str]:
+    from gpuops.cli._project import project_folder
     from gpuops.content import listing
     from gpuops.errors import did_you_mean
+    from gpuops.profile import FOLDER
 
-    known = listing("checks/profiles", ".yml")
+    known = listing(FOLDER, ".yml", project_folder())
     named: dict[str, Host] = {}
     for host in hosts:
         if host.profile and host.profile.replace("_", "-") not in known:

@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import sys
 from collections.abc import Callable, Iterable, Sequence
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
@@ -13,6 +13,8 @@ from gpuops.cli._options import StatusLine, Target, fitting_fanout, step_target_
 from gpuops.version import __version__
 
 if TYPE_CHECKING:
+    from pathlib import Path
+
     from gpuops.errors import LockedError
     from gpuops.inventory import Host
     from gpuops.playbook.play import Playbook
@@ -71,12 +73,14 @@ def command(  # noqa: PLR0913 - one argument an option
     from gpuops.playbook.provisioning import StepSelection, assign
     from gpuops.playbook.task import TaskRegistry
 
-    library = TaskRegistry()
-    book = load_playbook(playbook, library)
+    folder = target.project.folder
+    library = TaskRegistry(folder)
+    book = load_playbook(playbook, library, folder)
     if list_tasks:
         return _list(_steps.list_steps(book))
     selection = StepSelection(_words(tags), _words(skip_tags), start_at)
-    assignments = assign(book, _failed_only(target, retry) if retry else chooser(target), selection)
+    choose = _failed_only(target, retry) if retry else chooser(target)
+    assignments = assign(book, choose, selection, os.environ)
     if list_hosts:
         return _list(_steps.list_hosts(assignments))
     if not check and not _is_meant(target):
@@ -103,14 +107,25 @@ def _list(lines: Iterable[str]) -> int:
 def order_of(target: Target, **wish: Any) -> RunOptions:
     """How the run is carried out; its journal lies beside the project's store."""
     from gpuops.playbook.provisioning import RunOptions
+    from gpuops.project import operator_name
 
     fanout = target.fanout or target.project.fanout
     most_open = fitting_fanout(max(fanout, len(target.hosts)))
-    return RunOptions(__version__, _runs(target), fanout=min(fanout, most_open), most_open=most_open, **wish)
+    return RunOptions(
+        __version__,
+        _runs(target),
+        operator_name(os.environ),
+        fanout=min(fanout, most_open),
+        most_open=most_open,
+        environment=os.environ,
+        **wish,
+    )
 
 
 def _runs(target: Target) -> Path:
-    return Path(target.project.store).parent / "runs"
+    from gpuops.cli._project import shortest
+
+    return shortest(target.project.runs_path)
 
 
 def _failed_only(target: Target, run: str) -> Callable[[str], Sequence[Host]]:
@@ -150,8 +165,8 @@ def _words(text: str) -> tuple[str, ...]:
 
 def chooser(target: Target) -> Callable[[str], Sequence[Host]]:
     """What a play's pattern selects of the chosen hosts; without an inventory, ``all`` is this machine."""
+    from gpuops.cli._project import open_inventory
     from gpuops.errors import PatternError
-    from gpuops.inventory import Inventory
 
     chosen = {host.name: host for host in target.hosts}
     if target.name == "this machine":
@@ -162,7 +177,7 @@ def chooser(target: Target) -> Callable[[str], Sequence[Host]]:
             return list(chosen.values())
 
         return here
-    inventory = Inventory.open(target.name)
+    inventory = open_inventory(target.inventory, target.project)
     return lambda pattern: [chosen[host.name] for host in inventory.select(pattern) if host.name in chosen]
 
 

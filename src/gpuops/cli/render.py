@@ -52,10 +52,12 @@ def command(
     whole path; any other name is looked up in the launch folder. Files that are there already stay,
     unless --force is given.
     """
+    from gpuops.cli._project import project_folder
     from gpuops.render import find_target, write
     from gpuops.report.page import Page
 
-    chosen = [find_target(name.strip()) for name in names.split(",") if name.strip()]
+    project = project_folder()
+    chosen = [find_target(name.strip(), project) for name in names.split(",") if name.strip()]
     model = _model(config)
     places = [output / target.name if len(chosen) > 1 else output for target in chosen]
     launches = [

@@ -110,13 +110,11 @@ def _when(at: dt.datetime) -> str:
 
 
 def _store() -> Store:
-    """The store of the current folder's project."""
-    from pathlib import Path
-
-    from gpuops.project import load_project
+    """The store of the project around the current folder."""
+    from gpuops.cli._project import settings, shortest
     from gpuops.store import Store
 
-    return Store(Path(load_project().store))
+    return Store(shortest(settings().store_path))
 
 
 def _document(event: HostEvent) -> Mapping[str, Any]:

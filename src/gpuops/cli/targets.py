@@ -16,9 +16,9 @@ def command() -> None:
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def list_(form: str) -> None:
     """List every launch target: what it is, the rank order that it imposes, and where it comes from."""
-    from gpuops.render import targets
+    from gpuops.cli._project import catalogue
 
-    known = targets()
+    known = catalogue().targets()
     if form == "json":
         rows = {
             t.name: {"about": t.about, "orders": t.orders, "engine": t.engine, "from": t.origin} for t in known.values()
@@ -36,10 +36,11 @@ def list_(form: str) -> None:
 @click.argument("name")
 def explain(name: str) -> None:
     """What NAME writes, how its job starts, in which order it numbers ranks, and what it refuses."""
-    from gpuops.render import abridged, find_target
+    from gpuops.cli._project import catalogue
+    from gpuops.render import abridged
     from gpuops.report.page import Page
 
-    target, page = find_target(name), Page()
+    target, page = catalogue().targets()[name], Page()
     click.echo(f"{target.name}   {target.origin}   {target.path}")
     rows = [("", target.about), ("writes", ", ".join(target.files)), ("start", target.start)]
     rows += [("order", " or ".join(target.orders) or "the layout's own"), ("rules of", target.engine)]

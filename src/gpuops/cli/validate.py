@@ -112,9 +112,9 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
 
     _check_outputs(form, outputs)
     load = Load(engine, force_busy, seconds_of(burn_in))
-    known = judging.discover()
+    known = judging.discover(target.project.folder)
     checks = judging.choose(known, level, only, skip)
-    profiles = profile.known()
+    profiles = profile.known(target.project.folder)
     began, started_at = time.monotonic(), dt.datetime.now(dt.timezone.utc)
     keep = save is not None
     gathered = _load(folder, checks, target) if folder else _look(target, checks, load, keep=keep)

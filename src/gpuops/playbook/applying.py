@@ -135,7 +135,9 @@ class _Attempt:
             self._settle(self._site.journal)
         for _ in range(MOST_PHASES):
             site = self._site
-            self._planned = plan(self._bound.step.task, self._bound.params, site.machine, site.ask, site.library)
+            self._planned = plan(
+                self._bound.step.task, self._bound.params, site.machine, site.ask, site.library, site.environment
+            )
             todo = [change for change in self._planned.changes if not self._is_past(change)]
             end = self._stopped() or (self._apply(todo, site.journal) if site.journal else self._check(todo))
             if end:

@@ -9,7 +9,7 @@ from typing import Any
 from gpuops.document import YamlNode
 from gpuops.inventory import Host
 from gpuops.playbook.condition import FACTS, Condition
-from gpuops.playbook.parameters import read_params
+from gpuops.playbook.parameters import NO_ENVIRONMENT, read_params
 from gpuops.playbook.play import Play, Step
 from gpuops.playbook.task import Machine
 from gpuops.playbook.variables import Variables, own_variables
@@ -34,16 +34,23 @@ def machine_of(host: Host) -> Machine:
     return Machine(host.name, host.groups, host.vars, host.profile, host.rack)
 
 
-def bind(play: Play, hosts: Iterable[Host]) -> Bound:
-    """Every step of ``play`` for every host; `gpuops.errors.DocumentError` where a parameter or a name is wrong."""
+def bind(play: Play, hosts: Iterable[Host], environment: Mapping[str, str] = NO_ENVIRONMENT) -> Bound:
+    """Every step of ``play`` for every host; `gpuops.errors.DocumentError` where a parameter or a name is wrong.
+
+    ``environment`` is what ``!env`` refers to.
+    """
     registered = {step.register for step in play.every_step if step.register}
     known = registered | {f"{FACTS}.{name}" for name in every_probe()}
     alike: dict[str, object] = {}
-    return {host.name: dict(_bound(play, own_variables(host), known, alike)) for host in hosts}
+    return {host.name: dict(_bound(play, own_variables(host), known, alike, environment)) for host in hosts}
 
 
 def _bound(
-    play: Play, own: Mapping[str, YamlNode], known: set[str], alike: dict[str, object]
+    play: Play,
+    own: Mapping[str, YamlNode],
+    known: set[str],
+    alike: dict[str, object],
+    environment: Mapping[str, str],
 ) -> Iterator[tuple[str, BoundStep]]:
     """The steps for one host; ``alike`` keeps the parameters that are the same for all hosts."""
     for step in play.every_step:
@@ -52,7 +59,7 @@ def _bound(
         for condition in conditions:
             condition.require(variables.names | known)
         if step.id not in alike or variables.looked_at(step.given):
-            alike[step.id] = read_params(step.task, variables.resolve(step.given))
+            alike[step.id] = read_params(step.task, variables.resolve(step.given), environment)
         yield step.id, BoundStep(step, alike[step.id], variables.plain(_names(conditions)))
 
 

@@ -16,7 +16,6 @@ from typing import Any
 
 from gpuops.errors import LockedError, NodeError
 from gpuops.playbook.node_session import NodeSession
-from gpuops.project import operator_name
 from gpuops.shell import Command
 
 FOLDER = "/run/gpuops"
@@ -54,7 +53,7 @@ class Owner:
     """Who holds a lock: the run, its process, and the machine and the boot in which that process lives."""
 
     run: str
-    who: str = field(default_factory=operator_name)
+    who: str
     machine: str = field(default_factory=socket.gethostname)
     since: str = field(default_factory=lambda: dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"))
     pid: int = field(default_factory=os.getpid)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -30,7 +30,7 @@ class NodeSession:
     resumed, and ``reboots`` how often it rebooted the node. ``would_change`` notes that check mode found something.
     ``detaches``: long steps may be units of its systemd; None before anybody asked. ``earlier_ended``: nothing that an
     earlier run began goes on there. ``stopping``: what runs may end, nothing more is begun; ``at_work`` is held while a
-    step runs.
+    step runs. ``environment`` is what ``!env`` refers to.
     """
 
     host: Host
@@ -39,6 +39,7 @@ class NodeSession:
     open: Callable[[Host], Transport]
     journal: Journal | None = None
     busy: Busy = lambda _host, _ask: ""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     lock: Callable[[], None] = lambda: None
     made: list[JournaledChange] = field(default_factory=list)
     sleep: Callable[[float], None] = time.sleep

@@ -9,7 +9,6 @@ ends in ``version`` must be in quotes where YAML reads a number.
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 import stat
 import types
@@ -25,6 +24,7 @@ from gpuops.secret import Secret
 
 _PLAIN = "tag:yaml.org,2002:"
 _REFERENCES = ("!env", "!file")
+NO_ENVIRONMENT: Mapping[str, str] = types.MappingProxyType({})
 
 
 @dataclass(frozen=True)
@@ -34,14 +34,17 @@ class _Held(YamlNode):
     secret: Secret = field(default_factory=lambda: Secret(""), repr=False)
 
 
-def read_params(task: Task, given: YamlNode) -> object:
-    """The parameters that stand in a document; `gpuops.errors.DocumentError` where one is unknown, missing or wrong."""
-    return _value(given, task.params, task.name)
+def read_params(task: Task, given: YamlNode, environment: Mapping[str, str] = NO_ENVIRONMENT) -> object:
+    """The parameters that stand in a document; ``!env`` looks in ``environment``.
+
+    `gpuops.errors.DocumentError` where one is unknown, missing or wrong.
+    """
+    return _value(given, task.params, task.name, environment)
 
 
-def as_params(task: Task, given: Mapping[str, object]) -> object:
-    """The parameters that another task gives."""
-    return read_params(task, as_node(given, Where(str(task.path))))
+def as_params(task: Task, given: Mapping[str, object], environment: Mapping[str, str] = NO_ENVIRONMENT) -> object:
+    """The parameters that another task gives; ``!env`` among them looks in ``environment``."""
+    return read_params(task, as_node(given, Where(str(task.path))), environment)
 
 
 def as_node(value: object, where: Where) -> YamlNode:
@@ -66,7 +69,7 @@ def _scalar_node(value: object, where: Where) -> YamlNode:
     return YamlNode(where, f"{_PLAIN}str", str(value), quoted=True)
 
 
-def _record(node: YamlNode, wanted: type, called: str) -> object:
+def _record(node: YamlNode, wanted: type, called: str, environment: Mapping[str, str]) -> object:
     """A dataclass from a map of its fields."""
     hints = typing.get_type_hints(wanted, include_extras=True)
     fields = dataclasses.fields(wanted)
@@ -74,29 +77,29 @@ def _record(node: YamlNode, wanted: type, called: str) -> object:
     for f in fields:
         if f.name not in given and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
             raise node.fail(f'"{called}" needs "{f.name}"')
-    values = {name: _value(entry, hints[name], f"{called}: {name}") for name, entry in given.items()}
+    values = {name: _value(entry, hints[name], f"{called}: {name}", environment) for name, entry in given.items()}
     try:
         return wanted(**values)
     except ValueError as error:
         raise node.fail(f"{called}: {error}") from error
 
 
-def _value(node: YamlNode, wanted: Any, called: str) -> Any:
+def _value(node: YamlNode, wanted: Any, called: str, environment: Mapping[str, str]) -> Any:
     """A value of the type ``wanted``."""
-    if wanted in _SCALARS:
-        return _SCALARS[wanted](node, called)
+    if wanted is Secret or wanted in _SCALARS:
+        return _secret(node, called, environment) if wanted is Secret else _SCALARS[wanted](node, called)
     origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
     if origin in (typing.Union, types.UnionType):
         (real,) = (kind for kind in inner if kind is not type(None))
-        return None if node.empty else _value(node, real, called)
+        return None if node.empty else _value(node, real, called, environment)
     if origin is typing.Literal:
         return _choice(node, inner, called)
     if origin is tuple:
-        return tuple(_value(item, inner[0], called) for item in node.list(f"{called}: a list"))
+        return tuple(_value(item, inner[0], called, environment) for item in node.list(f"{called}: a list"))
     if origin is not None:
         entries = node.map(f"{called}: a map")
-        return {key: _value(entry, inner[1], f"{called} {key}") for key, entry in entries.items()}
-    return _record(node, wanted, called)
+        return {key: _value(entry, inner[1], f"{called} {key}", environment) for key, entry in entries.items()}
+    return _record(node, wanted, called, environment)
 
 
 def _choice(node: YamlNode, words: tuple[str, ...], called: str) -> str:
@@ -136,7 +139,7 @@ def _mode(node: YamlNode, called: str) -> str:
     return text
 
 
-def _secret(node: YamlNode, called: str) -> Secret:
+def _secret(node: YamlNode, called: str, environment: Mapping[str, str]) -> Secret:
     """What ``!env NAME`` or ``!file PATH`` refers to; never a text that stands in the document."""
     if isinstance(node, _Held):
         return node.secret
@@ -144,7 +147,7 @@ def _secret(node: YamlNode, called: str) -> Secret:
         raise node.fail(f"{called} is a secret: refer to it with !env NAME or !file PATH, do not write it here")
     if node.tag == "!file":
         return _secret_file(node, called)
-    text = os.environ.get(node.scalar or "")
+    text = environment.get(node.scalar or "")
     if text is None:
         raise node.fail(f"{called}: the environment has no {node.scalar}")
     return Secret(text)
@@ -168,6 +171,5 @@ _SCALARS: Mapping[Any, Callable[[YamlNode, str], Any]] = {
     Path: _path,
     NodePath: _node_path,
     Mode: _mode,
-    Secret: _secret,
     Any: lambda node, _: node.plain(),
 }

@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuops.playbook.parameters import as_params
+from gpuops.playbook.parameters import NO_ENVIRONMENT, as_params
 from gpuops.playbook.task import Change, Failed, Later, Machine, NeedsOperator, Plan, Task, TaskRegistry, Use
 from gpuops.probing import Probe
 from gpuops.shell import Command, Completed, Files, Question
@@ -36,9 +36,19 @@ class _OddError(TypeError):
     """A task yielded what is neither a question nor anything that it may do."""
 
 
-def plan(task: Task, params: object, machine: Machine, ask: Ask, library: TaskRegistry) -> Planned:
-    """Run ``task`` once. ``ask`` is a transport's ``batch``, and raises `gpuops.errors.NodeError` as it does."""
-    planner = _Planner(machine, ask, library)
+def plan(
+    task: Task,
+    params: object,
+    machine: Machine,
+    ask: Ask,
+    library: TaskRegistry,
+    environment: Mapping[str, str] = NO_ENVIRONMENT,
+) -> Planned:
+    """Run ``task`` once. ``ask`` is a transport's ``batch``, and raises `gpuops.errors.NodeError` as it does.
+
+    ``environment`` is what ``!env`` refers to in the parameters of tasks that this one uses.
+    """
+    planner = _Planner(machine, ask, library, environment)
     with contextlib.suppress(_Stopped):
         planner.found.value = planner.follow(task.plan(params, machine))
     return planner.found
@@ -47,11 +57,12 @@ def plan(task: Task, params: object, machine: Machine, ask: Ask, library: TaskRe
 class _Planner:
     """Answers one task's generator, and those of the tasks that it uses."""
 
-    def __init__(self, machine: Machine, ask: Ask, library: TaskRegistry) -> None:
+    def __init__(self, machine: Machine, ask: Ask, library: TaskRegistry, environment: Mapping[str, str]) -> None:
         self.found = Planned()
         self._machine = machine
         self._ask = ask
         self._library = library
+        self._environment = environment
 
     def follow(self, generator: Plan) -> Any:
         """Run ``generator`` to its end; what it returns."""
@@ -77,7 +88,7 @@ class _Planner:
             raise _Stopped
         elif isinstance(item, Use):
             used = self._library[item.name]
-            return self.follow(used.plan(as_params(used, item.params), self._machine))
+            return self.follow(used.plan(as_params(used, item.params, self._environment), self._machine))
         elif isinstance(item, tuple):
             return self._answers(item)
         else:

@@ -6,8 +6,8 @@ import datetime as dt
 import functools
 import hashlib
 import json
-from collections.abc import Callable, Iterable, Iterator, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -19,6 +19,7 @@ from gpuops.playbook.binding import bind, machine_of
 from gpuops.playbook.journal import Journal
 from gpuops.playbook.locking import Owner, take
 from gpuops.playbook.node_session import Busy, NodeSession
+from gpuops.playbook.parameters import NO_ENVIRONMENT
 from gpuops.playbook.play import RACK, Play, Playbook, Step, choose_steps
 from gpuops.playbook.result import StepResult
 from gpuops.playbook.running import BoundPlay, Runner, RunState, lock, unlock
@@ -40,23 +41,31 @@ class RunOptions:
     """How a run is carried out. ``force`` changes nodes that run jobs, ``break_lock`` takes a dead run's locks.
 
     ``resume`` names a run to go on with; ``runs`` is the folder of all runs' journals. ``fanout`` nodes work at a time,
-    and ``most_open`` connections may stay open between steps.
+    and ``most_open`` connections may stay open between steps. ``operator`` is who changes the nodes, as locks and the
+    journal tell it; ``environment`` is what ``!env`` refers to.
     """
 
     version: str
     runs: Path
+    operator: str
     check: bool = False
     resume: str = ""
     force: bool = False
     break_lock: bool = False
     fanout: int = FANOUT
     most_open: int = FANOUT
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
 
 
-def assign(playbook: Playbook, choose: Callable[[str], Sequence[Host]], selection: StepSelection) -> list[BoundPlay]:
+def assign(
+    playbook: Playbook,
+    choose: Callable[[str], Sequence[Host]],
+    selection: StepSelection,
+    environment: Mapping[str, str] = NO_ENVIRONMENT,
+) -> list[BoundPlay]:
     """Every play with its nodes and steps, bound; `InputError` where anything is wrong with them.
 
-    ``choose`` gives the hosts that a play's pattern selects.
+    ``choose`` gives the hosts that a play's pattern selects; ``environment`` is what ``!env`` refers to.
     """
     _check_words("tag", (*selection.tags, *selection.skip_tags), {tag for s in _steps(playbook) for tag in s.tags})
     start = _start(playbook, selection.start_at)
@@ -68,7 +77,7 @@ def assign(playbook: Playbook, choose: Callable[[str], Sequence[Host]], selectio
         steps = choose_steps(play, selection.tags, selection.skip_tags, first)
         hosts = tuple(choose(play.hosts))
         _check_racks(play, hosts)
-        assignments.append(BoundPlay(play, hosts, steps, bind(play, hosts)))
+        assignments.append(BoundPlay(play, hosts, steps, bind(play, hosts, environment)))
     if not any(assignment.hosts for assignment in assignments):
         raise InputError(f"{playbook.path}: no play selects any of the chosen nodes")
     return assignments
@@ -126,7 +135,12 @@ class PlaybookRun:
         self._head = _head(playbook, selection, order, hosts)
         self._sites = {
             host.name: NodeSession(
-                host, machine_of(host), library, open_transport, busy=busy if not order.force else _nobody
+                host,
+                machine_of(host),
+                library,
+                open_transport,
+                busy=busy if not order.force else _nobody,
+                environment=order.environment,
             )
             for host in hosts
         }
@@ -140,7 +154,7 @@ class PlaybookRun:
         try:
             if self._order.check:
                 return self._runner(RunState(waiting=self._left_over()), watch).run(self._assignments)
-            owner = Owner(self.run_id)
+            owner = Owner(self.run_id, self._order.operator)
             log = self._open_journal(owner)
             say(f"run {self.run_id}")
             return self._change(log, owner, watch, say)

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from gpuops.content import ContentFile, listing, load_python
-from gpuops.errors import ContentError, InputError, did_you_mean
+from gpuops.content import ByName, ContentFile, listing, load_python
+from gpuops.errors import ContentError, InputError
 from gpuops.probing import Probe
 from gpuops.shell import Command, Question
 
@@ -189,46 +189,33 @@ def _default(parameter: inspect.Parameter) -> Any:
     return field(default_factory=lambda: parameter.default)
 
 
-class TaskRegistry:
-    """The tasks that a project has, its own before the built-in; a file is loaded when its task is first used."""
+class TaskRegistry(ByName[Task]):
+    """The tasks of a project and the built-in ones; a file is loaded when its task is first used."""
 
     def __init__(self, project: Path | None = None) -> None:
-        self._files = {name.replace("-", "_"): found for name, found in listing(FOLDER, ".py", project).items()}
-        self._loaded: dict[str, Task] = {}
+        self._files = {name.replace("-", "_"): file for name, file in listing(FOLDER, ".py", project).items()}
+        super().__init__("task", self._files, lambda name: _load(self._files[name]))
 
     @property
     def names(self) -> list[str]:
-        """Every task by name."""
-        return list(self._files)
+        """Every task by name, as playbooks spell it."""
+        return list(self)
 
     @property
     def own_files(self) -> list[Path]:
         """The files of the project's own tasks."""
-        return [found.path for found in self._files.values() if found.origin == "project"]
-
-    def __getitem__(self, name: str) -> Task:
-        """The task ``name``; `ContentError` where there is none, or its file is not one."""
-        if name not in self._loaded:
-            self._loaded[name] = _load(self._found(name))
-        return self._loaded[name]
-
-    def _found(self, name: str) -> ContentFile:
-        if name not in self._files:
-            raise ContentError(f'no task called "{name}"{did_you_mean(name, self._files) or "; gpuops tasks list"}')
-        return self._files[name]
+        return [file.path for file in self._files.values() if file.origin == "project"]
 
 
-def _load(found: ContentFile) -> Task:
-    name = found.name.replace("-", "_")
-    module = load_python(found)
+def _load(file: ContentFile) -> Task:
+    name = file.name.replace("-", "_")
+    module = load_python(file)
     made = [value for value in vars(module).values() if isinstance(value, Task)]
     plain = getattr(module, name, None)
     plain = getattr(plain, "body", plain)  # what Fabric's own @task makes of a function
     if not made and inspect.isfunction(plain) and inspect.signature(plain).parameters:
         made = [task_of_function(name, plain)]
     if len(made) != 1 or made[0].name != name:
-        raise ContentError(
-            f"{found.path}: expected one @task function called {name}, or a Fabric function {name}(c, …)"
-        )
+        raise ContentError(f"{file.path}: expected one @task function called {name}, or a Fabric function {name}(c, …)")
     about = " ".join((module.__doc__ or "").split())
-    return replace(made[0], path=found.path, doc=" ".join(filter(None, (about, made[0].doc))))
+    return replace(made[0], path=file.path, doc=" ".join(filter(None, (about, made[0].doc))))

@@ -108,7 +108,7 @@ def gates(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     target = Target("inventory.yml", None, None, 1.0, 1.0, ask_pass=False, ask_become_pass=False)
     with Store(tmp_path / "state.db") as store:
-        run = store.begin("a test")
+        run = store.begin("a test", who="ops")
         for node in ("a2", "a3", "a4"):
             store.move(node, run, lambda _: StateChange("admitted", "x"))
         store.move("a5", run, lambda _: StateChange("drained", "x"))

@@ -69,7 +69,7 @@ def gpuops():
 def make(project, state, *, fingerprint=None, gates=True):
     """The node as if it had been onboarded."""
     with Store(project / ".gpuops" / "state.db") as store:
-        run = store.begin("a test")
+        run = store.begin("a test", who="ops")
         store.move(HERE, run, lambda _: StateChange(state, "as a test has it", fingerprint or {}))
         for gate in GATES if gates else ():
             store.note(HERE, gate.name, run, fingerprint or {})
@@ -140,12 +140,18 @@ def test_a_state_follows_from_the_one_before_or_is_refused(project, gpuops, slur
     assert "gpuops admit" in gpuops("state", "set", HERE, "admitted", "--reason", "x", code=2)
 
 
-def test_states_are_listed_and_shown_with_who_and_why(project, gpuops, monkeypatch):
+def test_who_changes_a_state_is_the_user_behind_sudo(project, gpuops, slurm, monkeypatch):
+    make(project, "admitted")
     monkeypatch.setenv("SUDO_USER", "alice")
+    gpuops("drain", HERE, "--reason", "fan swap")
+    assert gpuops("state", "list").split()[4:6] == ["alice", "fan"]
+
+
+def test_states_are_listed_and_shown_with_who_and_why(project, gpuops):
     make(project, "admitted", fingerprint={"driver": ("580.95.05",)})
     listed = gpuops("state", "list").split()
     assert listed[:2] == [HERE, "admitted"]
-    assert listed[4:6] == ["alice", "as"]
+    assert listed[4:6] == ["ops", "as"]
     shown = gpuops("state", "show", HERE)
     assert "580.95.05" in shown
     assert "burn-in" in shown

@@ -71,6 +71,16 @@ def test_check_mode_shows_differences_and_changes_nothing(provision, tmp_path):
     assert [path.name for path in tmp_path.iterdir()] == ["p.yml"]
 
 
+def test_a_secret_may_come_from_the_environment(provision, tmp_path, monkeypatch):
+    book = "- hosts: all\n  tasks: [{file: {path: %s/token, secret: !env TOKEN}}]\n"
+    (tmp_path / "s.yml").write_text(book % tmp_path)
+    assert "the environment has no TOKEN" in provision("s.yml", "--check", code=2)
+    monkeypatch.setenv("TOKEN", "hunter2hunter2")
+    shown = provision("s.yml", "--check", "--diff", code=1)
+    assert "1 would change" in shown
+    assert "hunter2" not in shown
+
+
 def test_where_all_is_well_there_is_little_to_say(provision):
     told = provision("p.yml", "--check", "--skip-tags", "files")
     assert len(told.splitlines()) == 5

@@ -35,7 +35,7 @@ def climb(store, door, a_host):
 
     def climb(*names, machine=MACHINE, without=(), why=NO, **objections):
         tried = []
-        life = NodeLifecycle(store, store.begin("onboard"), door)
+        life = NodeLifecycle(store, store.begin("onboard", who="ops"), door)
         hosts = [a_host(name) for name in names]
 
         def facts(some):
@@ -171,7 +171,7 @@ def test_an_admitted_node_that_is_another_machine_is_let_out(climb, store, door)
 
 
 def test_what_the_playbook_made_another_machine_has_its_tests_before_it(store, door, a_host):
-    life, host = NodeLifecycle(store, store.begin("x"), door), a_host("gpu01")
+    life, host = NodeLifecycle(store, store.begin("x", who="ops"), door), a_host("gpu01")
     store.move("gpu01", life.run, lambda _: StateChange("validated", "x", MACHINE))
     assert life.recognise([host], {"gpu01": OTHER}) == {}
     assert store.last("gpu01").state == "provisioned"
@@ -186,7 +186,7 @@ def test_that_it_cannot_be_let_out_is_told_too(climb, door):
 
 
 def test_only_nodes_that_take_no_jobs_are_closed(store, door, a_host):
-    life = NodeLifecycle(store, store.begin("x"), door)
+    life = NodeLifecycle(store, store.begin("x", who="ops"), door)
     store.move("gpu02", life.run, lambda _: StateChange("admitted", "x"))
     door.broken["gpu03"] = "scontrol says: no"
     door.kept = {"gpu02": "drained by alice", "gpu04": "drained by alice"}

@@ -262,7 +262,7 @@ class World:
         for name, text in TASKS.items():
             (tasks / f"{name}.py").write_text(text)
         self.library = TaskRegistry(folder)
-        self.order = RunOptions("1.0", folder / "runs")
+        self.order = RunOptions("1.0", folder / "runs", "ops")
         self.last = None
 
     def write(self, text, name="p.yml"):
@@ -276,7 +276,7 @@ class World:
             self.write(text)
         playbook = load_playbook(str(self.folder / "p.yml"), self.library, self.folder)
         chosen = hosts or list(self.hosts.values())
-        assignments = assign(playbook, lambda _pattern: chosen, selection)
+        assignments = assign(playbook, lambda _pattern: chosen, selection, order.get("environment", {}))
         made = PlaybookRun(
             playbook, assignments, selection, RunOptions(**{**vars(self.order), **order}), library=self.library,
             open_transport=lambda host: self.nodes[host.name], busy=lambda host, _ask: self.nodes[host.name].busy,

@@ -179,7 +179,7 @@ def test_a_run_that_is_alive_is_not_resumed(world):
     held = world.prepare(PLAYBOOK)
     site = held._sites["n1"]
     site.journal = object()
-    locking.take(site, locking.Owner(held.run_id))
+    locking.take(site, locking.Owner(held.run_id, "ops"))
     Journal(world.folder / "runs", held.run_id).close()
     record = world.run(resume=held.run_id)
     assert [type(error) for error in record.locked] == [LockedError]

@@ -6,14 +6,11 @@ types drop (raw text, an element's name), the mapping reads the parser's flat te
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping
-from pathlib import Path
-from tempfile import TemporaryDirectory
+from functools import partial
 from typing import Any
 
-from gpuops.errors import InputError
-from gpuops.inventory.inventory import Inventory
+from gpuops.catalogue import Catalogue
 from gpuops.probes.host.kernel_log import Aer, SXid, Xid, parse_kernel_log
 from gpuops.probes.host.lspci import parse_lspci_links
 from gpuops.probes.network.gids import parse_show_gids
@@ -30,7 +27,6 @@ from gpuops.probes.nvidia.nvlink import GpuLinks, parse_nvlink
 from gpuops.probes.nvidia.topo import Topology, parse_topo
 from gpuops.probing import Unknown
 
-_LONGEST_LIST = 40
 Json = dict[str, Any]
 
 _SMI_CLASSES = {"unknown-handle": "gpu_lost", "version-mismatch": "nvml_mismatch"}
@@ -301,27 +297,6 @@ def _show_gids(text: str) -> Json | Unknown:
     return {"rocev2_ipv4": [[gid.device, gid.port, gid.index, gid.ipv4, gid.interface] for gid in routed]}
 
 
-def _inventory(text: str) -> Json | Unknown:
-    """YAML or INI by what it looks like, without any ``group_vars/`` beside it; passwords are masked."""
-    with TemporaryDirectory() as folder:
-        file = Path(folder, "inventory")
-        file.write_text(text, encoding="utf-8", errors="replace")
-        try:
-            groups = json.loads(Inventory.load(file, allow_empty=True).to_ansible_json())
-        except InputError as error:
-            return Unknown(str(error).replace(f"{folder}/", ""))
-    hostvars = groups.pop("_meta")["hostvars"]
-    told = {name: {key: _summary(part) for key, part in group.items() if part} for name, group in groups.items()}
-    return {"groups": {name: group for name, group in sorted(told.items()) if group}, "hostvars": hostvars}
-
-
-def _summary(names: Any) -> Any:
-    """A long list by its length and ends."""
-    if isinstance(names, list) and len(names) > _LONGEST_LIST:
-        return {"n": len(names), "first": names[0], "last": names[-1]}
-    return names
-
-
 KINDS: dict[str, Callable[[str], Json | Unknown]] = {
     "topo": _topo,
     "nvlink": _nvlink,
@@ -336,6 +311,6 @@ KINDS: dict[str, Callable[[str], Json | Unknown]] = {
     "show_gids": _show_gids,
     "nccl": _nccl,
     "ib_write_bw": _ib_write_bw,
-    "inventory": _inventory,
+    "inventory": partial(Catalogue().parse, "inventory"),
 }
 """The collection's kinds that gpuops reads, by their folder."""
