@@ -22,7 +22,7 @@ import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from gpuops.profile import GRADES, Profile
 
@@ -106,16 +106,6 @@ class Efficiency:
 
     curves: Mapping[str, Curve] = field(hash=False)
     learnt: frozenset[str] = frozenset()
-
-    def to_document(self) -> dict[str, Any]:
-        """What was learnt, as plain data for JSON."""
-        return {name: {str(gib): e for gib, e in self.curves[name].items()} for name in sorted(self.learnt)}
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Mapping[str, float]]) -> Efficiency:
-        """What `to_document` saved, over the prior."""
-        learnt = {name: {float(gib): e for gib, e in curve.items()} for name, curve in document.items()}
-        return cls({**PRIOR.curves, **learnt}, frozenset(learnt))
 
 
 PRIOR = Efficiency(

@@ -7,7 +7,6 @@ environment that is told in full; they stay from round to round. All of them end
 import base64
 import ctypes
 import glob
-import hashlib
 import json
 import mmap
 import os
