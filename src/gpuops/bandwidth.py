@@ -176,12 +176,12 @@ def between_nodes(
         return _across_domains(profile, network.ranks, size)
     if not network.known:
         return None
-    found = [
+    candidates = [
         _lesser(_nvlink(each, profile, network, size), _net(each, network, size, efficiency), each, size)
         for each in algorithms
         if each != "sharp" or profile.get("allreduce.sharp")
     ]
-    return max(filter(None, found), key=lambda each: each.gb_per_s, default=None)
+    return max(filter(None, candidates), key=lambda each: each.gb_per_s, default=None)
 
 
 def on_rail(
@@ -207,9 +207,9 @@ def learn(figures: Iterable[tuple[float, ExpectedBandwidth]]) -> Efficiency:
             key = expected.algorithm, expected.size_bytes
             shares.setdefault(key, []).append(measured * network.efficiency / network.gb_per_s)
     learnt: dict[str, dict[float, float]] = {}
-    for (algorithm, size_bytes), found in shares.items():
-        e = statistics.median(found)
-        if len(found) >= _LEAST_FIGURES and _PLAUSIBLE[0] <= e <= _PLAUSIBLE[1]:
+    for (algorithm, size_bytes), ratios in shares.items():
+        e = statistics.median(ratios)
+        if len(ratios) >= _LEAST_FIGURES and _PLAUSIBLE[0] <= e <= _PLAUSIBLE[1]:
             learnt.setdefault(algorithm, {})[size_bytes / GIB] = e
     return Efficiency({**PRIOR.curves, **learnt}, frozenset(learnt))
 
@@ -233,11 +233,11 @@ def _net(algorithm: Algorithm, network: Network, size_bytes: int, efficiency: Ef
     e, stretched = _along(efficiency.curves[algorithm], size_bytes / GIB)
     learnt = algorithm in efficiency.learnt and not stretched
     nics = f"{network.nics} · " if network.nics > 1 else ""
-    share, said = _share(algorithm, network)
+    share, factor = _share(algorithm, network)
     return Cap(
         "network",
         e * share * network.nics * network.nic_gb_per_s,
-        f"{nics}{network.nic_gb_per_s:g} GB/s{said} · e {e:.2f}",
+        f"{nics}{network.nic_gb_per_s:g} GB/s{factor} · e {e:.2f}",
         f"{network.source}; {'e learnt here' if learnt else 'e not learnt here yet'}",
         network.grade if learnt else _GUESS,
         e,
@@ -291,14 +291,14 @@ def _counts(profile: Profile, family: str) -> list[int]:
 
 def _measured(profile: Profile, family: str, count: int, size_bytes: int) -> Cap | None:
     """What the profile says, along its sizes; for a payload below the smallest that was measured it is a guess."""
-    known = profile.values.get(f"allreduce.{family}.{count}")
-    if known is None:
+    entry = profile.values.get(f"allreduce.{family}.{count}")
+    if entry is None:
         return None
     gib = size_bytes / GIB
-    curve = known.value if isinstance(known.value, Mapping) else {gib: known.value}  # a host may expect one number
-    rate, stretched = _along({float(size): float(found) for size, found in curve.items()}, gib)
-    said = f"{count} {_FAMILIES[family]} at {gib:g} GiB"
-    return Cap("NVLink", rate, said, known.source, _GUESS if stretched else known.grade)
+    curve = entry.value if isinstance(entry.value, Mapping) else {gib: entry.value}  # a host may expect one number
+    rate, stretched = _along({float(size): float(value) for size, value in curve.items()}, gib)
+    formula = f"{count} {_FAMILIES[family]} at {gib:g} GiB"
+    return Cap("NVLink", rate, formula, entry.source, _GUESS if stretched else entry.grade)
 
 
 _FAMILIES = {"nvls": "GPUs with NVLS", "ring": "GPUs in a ring", "measured": "ranks"}

@@ -180,7 +180,7 @@ class Interrupted(KeyboardInterrupt):
         self.partial = partial
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, words: Iterable[str]) -> str:
     """``'; did you mean "hosts"?'`` for the nearest known word, or an empty text."""
-    near = difflib.get_close_matches(word, list(known), n=1)
+    near = difflib.get_close_matches(word, list(words), n=1)
     return f'; did you mean "{near[0]}"?' if near else ""

@@ -67,8 +67,8 @@ def read(
 ) -> Facts:
     """The facts that ``answers`` hold; a probe whose question was not asked is `Unknown`."""
     by_question = {answer.question: answer for answer in answers}
-    known = [probe for probe in probes if probe.question in by_question]
-    values = {probe.name: probe.read(by_question[probe.question]) for probe in known}
+    answered = [probe for probe in probes if probe.question in by_question]
+    values = {probe.name: probe.read(by_question[probe.question]) for probe in answered}
     return Facts(node, taken_at, values, tuple(by_question.values()) if keep_answers else ())
 
 
@@ -86,9 +86,9 @@ def to_document(facts: Facts) -> str:
 
 
 def _saved(answer: Completed) -> dict[str, Any]:
-    asked = {k: v for k, v in asdict(answer.question).items() if k != "stdin"}
-    said = {k: v for k, v in asdict(answer).items() if k not in ("node", "question")}
-    return {"kind": type(answer.question).__name__.lower(), "question": asked, **said}
+    question = {k: v for k, v in asdict(answer.question).items() if k != "stdin"}
+    rest = {k: v for k, v in asdict(answer).items() if k not in ("node", "question")}
+    return {"kind": type(answer.question).__name__.lower(), "question": question, **rest}
 
 
 def load(path: Path, probes: Sequence[Probe[Any]]) -> Facts:
@@ -118,17 +118,17 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def _restored(node: str, saved: dict[str, Any]) -> Completed:
-    kind, asked = _QUESTIONS[saved.pop("kind")], saved.pop("question")
-    for key, value in (*asked.items(), *saved.items()):
+    kind, question = _QUESTIONS[saved.pop("kind")], saved.pop("question")
+    for key, value in (*question.items(), *saved.items()):
         _of_type(key, value, _TYPES[key])
     tuples: dict[str, Any] = {
-        k: tuple(_of_type(k, w, str) for w in v) if isinstance(v, list) else v for k, v in asked.items()
+        k: tuple(_of_type(k, w, str) for w in v) if isinstance(v, list) else v for k, v in question.items()
     }
     return Completed(node, kind(**tuples), **saved)
 
 
-def _of_type(key: str, value: Any, wanted: type | tuple[type, ...]) -> Any:
-    if not isinstance(value, wanted):
+def _of_type(key: str, value: Any, expected: type | tuple[type, ...]) -> Any:
+    if not isinstance(value, expected):
         raise TypeError(f"{key} is {value!r:.40}")
     return value
 

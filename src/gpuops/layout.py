@@ -54,8 +54,8 @@ class Layout:
     def coordinates(self, rank: int) -> dict[str, int]:
         """The place of ``rank`` along every axis; ``ep`` is its place in its expert group."""
         dense, expert = self.strides(), self.strides(expert=True)
-        found = {axis: rank // dense[axis] % getattr(self, axis) for axis in AXES if axis != "ep"}
-        return {**found, "ep": rank // expert["ep"] % self.ep}
+        places = {axis: rank // dense[axis] % getattr(self, axis) for axis in AXES if axis != "ep"}
+        return {**places, "ep": rank // expert["ep"] % self.ep}
 
     def groups(self, axis: str) -> list[tuple[int, ...]]:
         """The rank groups along ``axis``, each in the order of its coordinate, sorted by their first rank."""
@@ -77,9 +77,9 @@ class Layout:
 
     def __str__(self) -> str:
         """As ``--layout`` takes it; what stands at its default is left out, and so is what ``--order`` takes."""
-        said = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
-        said.pop("order", None)
-        return ",".join(f"{name}={str(value).lower()}" for name, value in said.items()) or "dp=1"
+        values = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        values.pop("order", None)
+        return ",".join(f"{name}={str(value).lower()}" for name, value in values.items()) or "dp=1"
 
 
 _COUNTS = ("dp", "pp", "tp", "cp", "ep", "zero", "mbs", "chunks", "vpp")
@@ -91,7 +91,7 @@ _ALIASES = {"gas": "chunks", "sp": "sequence_parallel"}
 
 def parse_layout(text: str, order: str = DEFAULT_ORDER) -> Layout:
     """The layout that ``dp=4,pp=2,tp=8,zero=1`` means; `LayoutError` names the word that is wrong."""
-    given: dict[str, Any] = {"order": parse_order(order)}
+    values: dict[str, Any] = {"order": parse_order(order)}
     for word in filter(None, re.split(r"[,\s]+", text)):
         key, equals, value = word.partition("=")
         key = _ALIASES.get(key.replace("-", "_"), key.replace("-", "_"))
@@ -100,10 +100,10 @@ def parse_layout(text: str, order: str = DEFAULT_ORDER) -> Layout:
         if key not in _KEYS:
             near = did_you_mean(key, _KEYS) or f"; keys: {', '.join(_KEYS)}"
             raise LayoutError(f'--layout: there is no "{key}"{near}')
-        if key in given:
+        if key in values:
             raise LayoutError(f'--layout: "{key}" is given twice')
-        given[key] = _value(key, value)
-    return Layout(**given)
+        values[key] = _value(key, value)
+    return Layout(**values)
 
 
 def _value(key: str, value: str) -> int | bool | str:
@@ -174,15 +174,15 @@ def read_model(config: Mapping[str, Any], name: str = "") -> ModelSpec:
     """The model of a Hugging Face ``config.json``; `LayoutError` where a number is not one."""
     text = config.get("text_config")  # a model of text and images keeps the language model's numbers there
     config = {**config, **text} if isinstance(text, Mapping) else config
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for field, keys in _CONFIG_KEYS.items():
         key, value = next(((key, config[key]) for key in keys if config.get(key) is not None), (keys[0], 0))
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise LayoutError(f"--model: {key} is a whole number, not {value!r}")
-        found[field] = value
-    found["kv_heads"] = found["kv_heads"] or found["heads"]
-    found["ffn"] = found["ffn"] or 4 * found["hidden"]
-    return ModelSpec(name or str(config.get("model_type", "")), **found)
+        numbers[field] = value
+    numbers["kv_heads"] = numbers["kv_heads"] or numbers["heads"]
+    numbers["ffn"] = numbers["ffn"] or 4 * numbers["hidden"]
+    return ModelSpec(name or str(config.get("model_type", "")), **numbers)
 
 
 def objections(

@@ -62,5 +62,5 @@ class Probe(Generic[T]):
         if answer.missing and isinstance(answer.question, Command):
             return Unknown(f"{answer.question.words[0]} is not installed")
         refused = "not permitted" in answer.err.lower() or "permission denied" in answer.err.lower()
-        said = answer.last_words() or "nothing"
-        return Unknown(f"{answer.question} ended with {answer.exit} and said: {said}", needs_root=refused)
+        message = answer.last_words() or "nothing"
+        return Unknown(f"{answer.question} ended with {answer.exit} and said: {message}", needs_root=refused)
