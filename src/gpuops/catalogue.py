@@ -6,17 +6,14 @@ A method imports what it needs: a list of checks must not load the template engi
 from __future__ import annotations
 
 import functools
-import json
 import threading
 from collections.abc import Callable, Iterator, Mapping
 from functools import partial
 from pathlib import Path
-from tempfile import TemporaryDirectory
 from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
 
 from gpuops.content import ByName, listing
 from gpuops.errors import InputError
-from gpuops.inventory import Inventory
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Command, Completed
 
@@ -187,6 +184,11 @@ def _texts() -> dict[str, Kind]:
 
 def _inventory(text: str) -> dict[str, Any] | Unknown:
     """YAML or INI by what it looks like, without any ``group_vars/`` beside it; passwords are masked."""
+    import json
+    from tempfile import TemporaryDirectory
+
+    from gpuops.inventory import Inventory
+
     with TemporaryDirectory() as folder:
         file = Path(folder, "inventory")
         file.write_text(text, encoding="utf-8", errors="replace")
