@@ -7,8 +7,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING
 
-from gpuops.collective.idleness import kubernetes, slurm
-from gpuops.collective.idleness.proof import FIRST, Allocation, idleness_of, still_idle
+from gpuops.collective.idleness.proof import FIRST, Allocation, NoSuchNode, idleness_of, still_idle
 from gpuops.facts import gather
 from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probes.nvidia.occupancy import occupancy
@@ -20,8 +19,6 @@ if TYPE_CHECKING:
     from gpuops.playbook.planning import Ask
 
 _FRESH_SECONDS = 60.0
-_STRANGERS = (slurm.NO_SUCH_NODE, kubernetes.NO_SUCH_NODE)
-"""What is said of a node that the scheduler does not know yet, and that therefore runs none of its jobs."""
 
 
 class Occupants:
@@ -52,5 +49,5 @@ class Occupants:
         with self._lock:
             if time.monotonic() - self._asked > _FRESH_SECONDS:
                 self._known, self._asked = self._allocations(self._hosts), time.monotonic()
-            known = self._known.get(host.name, ())
-            return () if known in _STRANGERS else known
+            allocation = self._known.get(host.name, ())
+            return () if isinstance(allocation, NoSuchNode) else allocation  # it runs none of that scheduler's jobs

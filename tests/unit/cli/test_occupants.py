@@ -1,6 +1,7 @@
 """Who works on a node that a playbook is about to change."""
 
 import datetime as dt
+from dataclasses import replace
 
 import pytest
 
@@ -53,7 +54,8 @@ def test_a_scheduler_that_does_not_answer_proves_nothing(busy):
 
 @pytest.mark.parametrize("stranger", [slurm.NO_SUCH_NODE, kubernetes.NO_SUCH_NODE])
 def test_a_node_that_the_scheduler_does_not_know_yet_runs_none_of_its_jobs(busy, stranger):
-    assert busy(BARE, stranger) == ""
+    assert busy(BARE, stranger) == busy(BARE, replace(stranger, why="a sentence of its own")) == ""
+    assert stranger.why in busy(BARE, Unknown(stranger.why))
     assert "pid 4711" in busy({**IDLE, "occupancy": COMPUTING}, stranger)
 
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpuops.collective.idleness.proof import Allocation, NodeAllocation
+from gpuops.collective.idleness.proof import Allocation, NodeAllocation, NoSuchNode
 from gpuops.inventory import Host
 from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
@@ -29,7 +29,7 @@ PODS = ask_for(
         "{.spec.containers[*].resources.limits}{.spec.initContainers[*].resources.limits}{.spec.resourceClaims}",
     ),
 )
-NO_SUCH_NODE = Unknown("Kubernetes has no such node")
+NO_SUCH_NODE = NoSuchNode("Kubernetes has no such node")
 _GPU = ("nvidia.com/", '"resourceClaim')
 """What a pod's limits or claims say where it may have a GPU: a device (also of MIG), or a claim, whatever it is for."""
 

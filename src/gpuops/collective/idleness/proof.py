@@ -31,7 +31,12 @@ class NodeAllocation:
     job: str = ""
 
 
-Allocation = tuple[NodeAllocation, ...] | Unknown
+@dataclass(frozen=True)
+class NoSuchNode(Unknown):
+    """The scheduler does not know the node: that proves nothing, but none of its jobs run there either."""
+
+
+Allocation = tuple[NodeAllocation, ...] | NoSuchNode | Unknown
 """All claims on a node; none: it is nobody's."""
 
 

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
-from gpuops.collective.idleness.proof import Allocation, NodeAllocation
+from gpuops.collective.idleness.proof import Allocation, NodeAllocation, NoSuchNode
 from gpuops.inventory import Host
 from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
@@ -32,7 +32,7 @@ JOBS = slurm_command(
 )
 
 
-NO_SUCH_NODE = Unknown("Slurm has no such node")
+NO_SUCH_NODE = NoSuchNode("Slurm has no such node")
 
 
 @dataclass(frozen=True, slots=True)
