@@ -71,7 +71,7 @@ def main():
             result, wall, cpu = sweep(list(Inventory.load(lab / "inventory.yml").hosts.values()))
         finally:
             cluster.down(lab)
-    assert not result.left, result.left
+    assert not result.excluded, result.excluded
     rounds = [measuring_seconds(measured) for measured in result.evidence.rounds]
     groups = sum(len(measured.figures) for measured in result.evidence.rounds)
     print(f"{options.nodes} nodes, {len(rounds)} rounds, {groups} programs: {wall:.1f} s, own CPU {cpu:.1f} s;")

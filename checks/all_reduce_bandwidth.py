@@ -3,7 +3,7 @@
 from collections.abc import Iterator, Mapping
 
 from gpuops import Finding, Profile, Unknown, check
-from gpuops.isolation import BlamedPart, NodeEvidence, Unfit, all_reduce, blame, evidence_of, fix_for
+from gpuops.isolation import BlamedPart, Excluded, NodeEvidence, all_reduce, blame, evidence_of, fix_for
 
 _FABRIC = ("leaf", "unit", "spine")
 
@@ -16,20 +16,22 @@ _FABRIC = ("leaf", "unit", "spine")
     catches="a slow or hanging GPU, NIC, cable or switch that no counter shows: every job on it runs at its pace",
     fix="do what the finding says of the part that it names",
 )
-def all_reduce_bandwidth(shares: Mapping[str, NodeEvidence | Unfit], _profile: Profile) -> Iterator[Finding | Unknown]:
+def all_reduce_bandwidth(
+    measured: Mapping[str, NodeEvidence | Excluded], _profile: Profile
+) -> Iterator[Finding | Unknown]:
     """The part is named that the figures of all rounds accuse together; a pair that was slow only once accuses nobody.
 
     Source: NCCL tests, doc/PERFORMANCE.md (bus bandwidth); stas00/ml-engineering, network/benchmarks (its figures).
     """
-    for node, told in shares.items():
-        if isinstance(told, Unfit):
-            yield Finding(told.why, fix=told.do, host=node)
-    said = blame(evidence_of({node: told for node, told in shares.items() if isinstance(told, NodeEvidence)}))
-    for accusation in said.accusations:
+    for node, value in measured.items():
+        if isinstance(value, Excluded):
+            yield Finding(value.why, fix=value.do, host=node)
+    verdict = blame(evidence_of({node: own for node, own in measured.items() if isinstance(own, NodeEvidence)}))
+    for accusation in verdict.accusations:
         yield _finding(accusation)
-    for pair in said.contention:
+    for pair in verdict.contention:
         yield Finding(f"fabric contention: {pair}; nobody is accused", severity="info", subject="fabric")
-    for why in said.unclear:
+    for why in verdict.unclear:
         yield Unknown(why)
 
 

@@ -5,9 +5,9 @@ A sentence is for people: whoever edits one changes nothing that a program decid
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, TypeVar, get_args
 
 from gpuops.errors import CancelledError, GpuopsError, LockedError, NodeError, UnreachableKind
 
@@ -68,6 +68,13 @@ class Excluded:
         if self.checks:
             document["checks"] = list(self.checks)
         return {**document, "do": self.do} if self.do else document
+
+    @classmethod
+    def from_document(cls, host: str, document: Mapping[str, Any]) -> Excluded:
+        """What `to_document` wrote, without the error behind it; a kind of a newer version becomes ``unknown``."""
+        kind: ExclusionKind = document["kind"] if document["kind"] in get_args(ExclusionKind) else "unknown"
+        checks = tuple(str(check) for check in document.get("checks", ()))
+        return cls(host, kind, str(document["why"]), checks=checks, do=str(document.get("do", "")))
 
 
 def excluded_by(host: str, error: GpuopsError) -> Excluded:

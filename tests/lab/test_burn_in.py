@@ -33,7 +33,7 @@ def test_nodes_are_under_load_for_as_long_as_was_asked_and_are_watched(burnt):
     began = time.monotonic()
     facts, done = burnt(3.0)
     assert time.monotonic() - began > 3.0
-    assert done.found.left == {}
+    assert done.excluded == {}
     for told in facts.values():
         found = told[burn_in]
         assert not isinstance(found, Unknown), found
@@ -47,7 +47,8 @@ def test_nodes_are_under_load_for_as_long_as_was_asked_and_are_watched(burnt):
 def test_a_node_that_is_not_well_takes_no_part(burnt, plant):
     plant("gpu02:gpu3:lost")
     facts, done = burnt(1.0)
-    assert "fails gpu-" in done.found.left["gpu02"]
+    assert done.excluded["gpu02"].kind == "unhealthy"
+    assert all(check.startswith("gpu-") for check in done.excluded["gpu02"].checks)
     assert facts["gpu02"][burn_in].on_purpose
     assert not isinstance(facts["gpu01"][burn_in], Unknown)
 

@@ -17,7 +17,11 @@ def climb(lab, home):
         pool = Pool(Inventory.open(str(lab.folder / "inventory.yml")).select(pattern), Connector())
         pools.append(pool)
         failures = Ladder(pool, **more).climb()
-        return {f.nodes: f"{f.rung}: {f.why}" for f in failures}, list(pool.hosts), pool.left
+        return (
+            {f.nodes: f"{f.rung}: {f.why}" for f in failures},
+            list(pool.hosts),
+            {name: reason.why for name, reason in pool.excluded.items()},
+        )
 
     yield go
     for pool in pools:

@@ -6,7 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
-from gpuops.cli._measuring import Rounds, surroundings, well_of, wired
+from gpuops.cli._measuring import Rounds, healthy, surroundings, wired
 from gpuops.cli._options import Target, fitting_fanout
 
 if TYPE_CHECKING:
@@ -32,7 +32,7 @@ def burn(
     from gpuops.collective.pool import Pool
     from gpuops.transport.connections import Connector
 
-    hosts, profiles, ill = well_of(target, known)
+    hosts, profiles, failing = healthy(target, known)
     fanout = fitting_fanout(2 * (target.fanout or target.project.fanout)) // 2
     reach = Connector(target.connect_seconds)
     pool, eye = Pool(hosts, reach, fanout), Pool(hosts, reach, fanout)
@@ -43,7 +43,7 @@ def burn(
     finally:
         pool.close()
         eye.close()
-    done = replace(done, found=replace(done.found, left={**ill, **done.found.left}))
+    done = replace(done, excluded={**failing, **done.excluded})
     return done.added_to(known), done
 
 

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from gpuops.inventory import Host
     from gpuops.placement import NodeShape
     from gpuops.probing import Unknown
+    from gpuops.reasons import Excluded
 
 
 @dataclass(frozen=True)
@@ -61,11 +62,11 @@ class Candidates:
             )
         )
 
-    def ill(self, found: Mapping[str, Candidate]) -> dict[str, str]:
+    def unhealthy(self, candidates: Mapping[str, Candidate]) -> dict[str, Excluded]:
         """Those that fail a check, each with what it fails."""
         from gpuops.cli._health import failing
 
-        return failing(self.checks, {node: candidate.health for node, candidate in found.items()})
+        return failing(self.checks, {node: candidate.health for node, candidate in candidates.items()})
 
     def _candidate(self, host: Host, facts: Facts) -> Candidate:
         from gpuops.assessment import profile_of

@@ -20,6 +20,7 @@ if TYPE_CHECKING:
     from gpuops.judging import Level, Verdict
     from gpuops.playbook.provisioning import PlaybookRun
     from gpuops.playbook.running import RunState
+    from gpuops.reasons import Excluded
 
 Objections = Mapping[str, Objection]
 _ASKED_FIRST = "preflight"
@@ -96,17 +97,16 @@ class Gates:
         known, silent = gather(target)
         facts, done = burn(target, known, Measuring(self.engine).wish(target), self.burn_seconds)
         _stop_if(interrupted=done.found.interrupted)
-        left = {**silent, **done.found.left}
-        return _together(self._judged(target, facts, "burnin", only=("burnin",)), left)
+        return _together(self._judged(target, facts, "burnin", only=("burnin",)), {**silent, **done.excluded})
 
     def validate(self, hosts: Sequence[Host]) -> Objections:
         """Every check, and the all-reduce within each node that has several GPUs."""
         target = self._of(hosts)
-        facts, found, left = self._measured(target, ("node",))
+        facts, found, excluded = self._measured(target, ("node",))
         if not found.evidence.rounds:
             tell("no all-reduce within these nodes was measured")
         skip = () if found.evidence.rounds else ("all-reduce-bandwidth",)
-        return _together(self._judged(target, facts, "standard", skip=skip), left)
+        return _together(self._judged(target, facts, "standard", skip=skip), excluded)
 
     def pair(self, hosts: Sequence[Host]) -> Objections:
         """The all-reduce between each node and one that is admitted; while none is, between the nodes themselves."""
@@ -115,12 +115,12 @@ class Gates:
             alone = Objection("left out: no node is admitted yet, so there is nobody to be measured with", exit_code=0)
             return {host.name: alone for host in hosts}
         names, target = {host.name for host in hosts}, self._of((*hosts, *neighbours))
-        facts, _, left = self._measured(target, ("rail", "pair"))
-        if neighbours and all(host.name in left for host in neighbours):
-            why = "; ".join(f"{host.name} {left[host.name]}" for host in neighbours)
+        facts, _, excluded = self._measured(target, ("rail", "pair"))
+        if neighbours and all(host.name in excluded for host in neighbours):
+            why = "; ".join(f"{host.name} {excluded[host.name].why}" for host in neighbours)
             return {name: Objection(f"no admitted neighbour could take part: {why}", exit_code=3) for name in names}
         judged = self._judged(target, facts, "standard", only=("all-reduce-bandwidth",))
-        return {name: why for name, why in _together(judged, left).items() if name in names}
+        return {name: why for name, why in _together(judged, excluded).items() if name in names}
 
     def admit(self, hosts: Sequence[Host]) -> Objections:
         """Look once more, and open the door."""
@@ -131,12 +131,12 @@ class Gates:
     def _ill(self, hosts: Sequence[Host]) -> dict[str, Objection]:
         """Nodes that fail a quick check by now: what they passed may be weeks old."""
         from gpuops.cli._health import profiles_of, quick_probes, unhealthy
-        from gpuops.cli._outcomes import facts_of
+        from gpuops.cli._outcomes import gathered
 
         target = self._of(hosts)
-        known, silent = facts_of(target, quick_probes(), "looking once more")
-        ill = unhealthy(known, profiles_of(target.judged_hosts, known))
-        return {node: _untested(node, why) for node, why in {**silent, **ill}.items()}
+        facts, silent = gathered(target, quick_probes(), "looking once more")
+        failing = unhealthy(facts, profiles_of(target.judged_hosts, facts))
+        return {node: _untested(reason) for node, reason in {**silent, **failing}.items()}
 
     def join(self, host: Host) -> None:
         """Write an admitted node into its group of the inventory; that this cannot be done is told."""
@@ -190,7 +190,7 @@ class Gates:
 
     def _measured(
         self, target: Target, scopes: tuple[Scope, ...]
-    ) -> tuple[dict[str, Facts], Measurement, dict[str, str]]:
+    ) -> tuple[dict[str, Facts], Measurement, dict[str, Excluded]]:
         """What the all-reduce shows of the nodes, all of it, and who took no part in it."""
         from dataclasses import replace
 
@@ -199,7 +199,7 @@ class Gates:
         known, silent = gather(target)
         facts, found = measure(target, known, replace(Measuring(self.engine).wish(target), scopes=scopes))
         _stop_if(interrupted=found.interrupted)
-        return facts, found, {**silent, **found.left}
+        return facts, found, {**silent, **found.excluded}
 
     def _judged(
         self,
@@ -257,14 +257,15 @@ def _stop_if(*, interrupted: bool) -> None:
         raise CancelledError("interrupted")
 
 
-def _together(judged: Objections, left: Mapping[str, str]) -> dict[str, Objection]:
-    """What the checks fail, and why nodes were ``left`` out, which explains what the checks could not tell."""
+def _together(judged: Objections, excluded: Mapping[str, Excluded]) -> dict[str, Objection]:
+    """What the checks fail, and why nodes were ``excluded``, which explains what the checks could not tell."""
     failed = {node: objection for node, objection in judged.items() if objection.exit_code == 1}
-    return {**judged, **{node: _untested(node, why) for node, why in left.items()}, **failed}
+    return {**judged, **{node: _untested(reason) for node, reason in excluded.items()}, **failed}
 
 
-def _untested(node: str, why: str) -> Objection:
-    return Objection(why, f"gpuops validate --limit {node} tells more", 1 if why.startswith("fails ") else 3)
+def _untested(excluded: Excluded) -> Objection:
+    do = f"gpuops validate --limit {excluded.host} tells more"
+    return Objection(excluded.why, do, 1 if excluded.kind == "unhealthy" else 3)
 
 
 def _first_of_each(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, Objection]]:

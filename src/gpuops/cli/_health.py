@@ -13,6 +13,7 @@ if TYPE_CHECKING:
     from gpuops.judging import Check
     from gpuops.probing import Probe
     from gpuops.profile import Profile
+    from gpuops.reasons import Excluded
 
 
 def quick_checks() -> list[Check]:
@@ -43,7 +44,7 @@ def expected_of(hosts: Iterable[Host], known: Mapping[str, Facts]) -> dict[str, 
     return {host.name: assessment.profile_of(host, known.get(host.name, nothing), profiles) for host in hosts}
 
 
-def unhealthy(known: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> dict[str, str]:
+def unhealthy(known: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> dict[str, Excluded]:
     """The nodes that fail a quick check, each with the checks that it fails."""
     checks = quick_checks()
     return failing(checks, {node: looked_at(checks, known[node], profile) for node, profile in profiles.items()})
@@ -66,13 +67,18 @@ def looked_at(checks: Sequence[Check], facts: Facts, profile: Profile) -> Health
     return Health(profile, fails, facts.only(probes_of(check for check in checks if check.scope == "group")))
 
 
-def failing(checks: Sequence[Check], health: Mapping[str, Health]) -> dict[str, str]:
+def failing(checks: Sequence[Check], health: Mapping[str, Health]) -> dict[str, Excluded]:
     """The nodes that fail one of ``checks``, each with those that it fails, by itself or beside the others."""
     from gpuops import assessment
+    from gpuops.reasons import Excluded
 
     failed = {node: list(seen.fails) for node, seen in health.items()}
     profiles = {node: seen.profile for node, seen in health.items()}
     for verdict in assessment.compare(checks, {node: seen.facts for node, seen in health.items()}, profiles):
         if verdict.status == "fail" and verdict.node:
             failed[verdict.node].append(verdict.check)
-    return {node: f"fails {', '.join(checks)}" for node, checks in failed.items() if checks}
+    return {
+        node: Excluded(node, "unhealthy", f"fails {', '.join(names)}", checks=tuple(names))
+        for node, names in failed.items()
+        if names
+    }

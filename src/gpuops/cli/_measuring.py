@@ -24,6 +24,7 @@ if TYPE_CHECKING:
     from gpuops.isolation.rounds import Round, Scope
     from gpuops.probing import Probe
     from gpuops.profile import Profile
+    from gpuops.reasons import Excluded
 
 _SCOPES: dict[str, Scope] = {"node": "node", "rail": "rail", "pairs": "pair", "pair": "pair", "group": "group"}
 
@@ -82,11 +83,11 @@ def probes() -> list[Probe[Any]]:
     return quick_probes(*NEEDS)
 
 
-def gather(target: Target, *, keep_answers: bool = False) -> tuple[dict[str, Facts], dict[str, str]]:
+def gather(target: Target, *, keep_answers: bool = False) -> tuple[dict[str, Facts], dict[str, Excluded]]:
     """What the nodes say, and why the others do not."""
-    from gpuops.cli._outcomes import facts_of
+    from gpuops.cli._outcomes import gathered
 
-    return facts_of(target, probes(), "reaching nodes", keep_answers=keep_answers)
+    return gathered(target, probes(), "reaching nodes", keep_answers=keep_answers)
 
 
 def measure(target: Target, known: Mapping[str, Facts], wish: MeasureRequest) -> tuple[dict[str, Facts], Measurement]:
@@ -96,22 +97,22 @@ def measure(target: Target, known: Mapping[str, Facts], wish: MeasureRequest) ->
     """
     from gpuops.collective import measuring
 
-    hosts, profiles, ill = well_of(target, known)
+    hosts, profiles, failing = healthy(target, known)
     with pool_of(target, hosts) as pool, Rounds() as rounds:
         rounds.show("the fabric")
         fabric = wired(pool, known)
         found = measuring.measure(pool, fabric, profiles, wish, surroundings(target, rounds))
-    found = replace(found, left={**ill, **found.left})
-    return measuring.with_shares(known, found), found
+    found = replace(found, excluded={**failing, **found.excluded})
+    return measuring.with_evidence(known, found), found
 
 
-def well_of(target: Target, known: Mapping[str, Facts]) -> tuple[list[Host], dict[str, Profile], dict[str, str]]:
+def healthy(target: Target, known: Mapping[str, Facts]) -> tuple[list[Host], dict[str, Profile], dict[str, Excluded]]:
     """The hosts of ``known`` that pass the quick checks, the profiles of all, and why the others do not."""
     from gpuops.cli._health import profiles_of, unhealthy
 
     profiles = profiles_of(target.judged_hosts, known)
-    ill = unhealthy(known, profiles)
-    return [host for host in target.hosts if host.name in known and host.name not in ill], profiles, ill
+    failing = unhealthy(known, profiles)
+    return [host for host in target.hosts if host.name in known and host.name not in failing], profiles, failing
 
 
 def wired(pool: Pool, known: Mapping[str, Facts]) -> Fabric:

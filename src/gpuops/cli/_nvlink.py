@@ -68,11 +68,11 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
     if python is not None and not found.interrupted:
         path, model = python, Model(steps, batch)
         rows = _trained(target, known, found, wish, lambda pool, watch: train(pool, watch, path, model, seconds))
-    left = {**silent, **found.left}
-    for node, why in left.items():
-        tell(f"left out: {node}: {why}")
+    excluded = {**silent, **found.excluded}
+    for node, reason in excluded.items():
+        tell(f"left out: {node}: {reason.why}")
     _print(found, rows, form)
-    return 130 if found.interrupted else 3 if left else 0
+    return 130 if found.interrupted else 3 if excluded else 0
 
 
 def _trained(target: Target, known: Mapping[str, Facts], found: Measurement, wish: MeasureRequest, work: Work) -> Rows:

@@ -10,20 +10,32 @@ if TYPE_CHECKING:
     from gpuops.facts import Facts
     from gpuops.fleet import Outcome
     from gpuops.probing import Probe
+    from gpuops.reasons import Excluded
 
 
 def facts_of(
     target: Target, probes: Sequence[Probe[Any]], what: str, *, keep_answers: bool = False
 ) -> tuple[dict[str, Facts], dict[str, str]]:
     """What the nodes answer to ``probes``, and why the others do not; `CancelledError` after Ctrl-C."""
+    facts, excluded = gathered(target, probes, what, keep_answers=keep_answers)
+    return facts, {node: reason.why for node, reason in excluded.items()}
+
+
+def gathered(
+    target: Target, probes: Sequence[Probe[Any]], what: str, *, keep_answers: bool = False
+) -> tuple[dict[str, Facts], dict[str, Excluded]]:
+    """The facts of the nodes that answer, and why the others are excluded; `CancelledError` after Ctrl-C."""
     from gpuops import facts
     from gpuops.fleet import uninterrupted
+    from gpuops.reasons import excluded_by
 
     outcomes = uninterrupted(
-        target.each(lambda way, host: facts.gather(host.name, way.batch, probes, keep_answers=keep_answers), what)
+        target.each(
+            lambda transport, host: facts.gather(host.name, transport.batch, probes, keep_answers=keep_answers), what
+        )
     )
-    silent = {node: why for why, nodes in reasons(outcomes).items() for node in nodes}
-    return {outcome.node: outcome.value for outcome in outcomes if outcome.value is not None}, silent
+    excluded = {o.node: excluded_by(o.node, o.error) for o in outcomes if o.error is not None}
+    return {outcome.node: outcome.value for outcome in outcomes if outcome.value is not None}, excluded
 
 
 def reasons(outcomes: Iterable[Outcome[Any]]) -> dict[str, list[str]]:

@@ -85,7 +85,7 @@ class Placing:
         found = {host.name: self._known[host.name] for host in hosts if host.name in self._known}
         if self.folder is not None:
             _tell_left_out({host.name: "no saved facts" for host in hosts if host.name not in found})
-        out = self._candidates.ill(found)
+        out = {node: reason.why for node, reason in self._candidates.unhealthy(found).items()}
         shapes = []
         for node, candidate in found.items():
             if isinstance(candidate.shape, Unknown):

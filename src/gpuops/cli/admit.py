@@ -65,9 +65,9 @@ def _objections(
         node: f"{objection.why}; gpuops onboard {node}" for node, objection in life.recognise(hosts, found).items()
     }
     unproved = {host.name: f"{why}; gpuops onboard {host.name}" for host in hosts if (why := life.unproved(host))}
-    ill = unhealthy(known, profiles_of(target.judged_hosts, known))
-    told = {node: f"{why}; gpuops validate --limit {node} tells more" for node, why in ill.items()}
-    return {**unproved, **told, **changed}
+    excluded = unhealthy(known, profiles_of(target.judged_hosts, known))
+    failing = {node: f"{reason.why}; gpuops validate --limit {node} tells more" for node, reason in excluded.items()}
+    return {**unproved, **failing, **changed}
 
 
 def _let_in(life: NodeLifecycle, host: Host, admitted: StateChange) -> Mapping[str, str]:

@@ -77,7 +77,7 @@ def _measured(target: Target, how: Measuring, save: Path | None) -> AllReduce:
         found.blame,
         found.engine,
         found.why,
-        {**silent, **found.left},
+        {**silent, **found.excluded},
         expect,
         found.settings,
         found.failures,
@@ -91,18 +91,18 @@ def _saved(target: Target, folder: Path) -> AllReduce:
     from gpuops.collective.expectations import Expectations
     from gpuops.facts import load_folder
     from gpuops.isolation import blame
-    from gpuops.isolation.node_evidence import all_reduce, evidence_of, shares_of
+    from gpuops.isolation.node_evidence import all_reduce, evidence_by_node, evidence_of
     from gpuops.report.allreduce import AllReduce
 
     known = {facts.node: facts for facts in load_folder(folder, quick_probes(all_reduce))}
     hosts: list[Host] = target.judged_hosts if target.inventory else [saved_host(node, folder) for node in known]
-    shares, left = shares_of({host.name: known[host.name] for host in hosts if host.name in known})
-    evidence = evidence_of(shares)
-    engine = next((share.engine for share in shares.values()), "none")
-    settings = {node: share.settings for node, share in shares.items()}
+    measured, excluded = evidence_by_node({host.name: known[host.name] for host in hosts if host.name in known})
+    evidence = evidence_of(measured)
+    engine = next((own.engine for own in measured.values()), "none")
+    settings = {node: own.settings for node, own in measured.items()}
     expected = Expectations(evidence.fabric, profiles_of(hosts, known)).learnt_from(evidence)
     expect = expected.of if engine != "tcp" else (lambda _group: None)
-    return AllReduce(evidence, blame(evidence), engine, f"as saved in {folder}", left, expect, settings)
+    return AllReduce(evidence, blame(evidence), engine, f"as saved in {folder}", excluded, expect, settings)
 
 
 def _publish(report: AllReduce, svg: Path | None, form: str | None) -> None:
@@ -123,5 +123,5 @@ def _publish(report: AllReduce, svg: Path | None, form: str | None) -> None:
 def _exit_code(report: AllReduce) -> int:
     if report.interrupted:
         return 130
-    unknown = report.left or report.blame.unclear or report.blame.suspects
+    unknown = report.excluded or report.blame.unclear or report.blame.suspects
     return 1 if report.blame.accusations or report.failures else 3 if unknown else 0

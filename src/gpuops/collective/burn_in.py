@@ -17,12 +17,21 @@ from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import RankGroup, Round
 from gpuops.probes.host.kernel_log import kernel_log
 from gpuops.probes.network.error_counters import error_counters
-from gpuops.probes.nvidia.burn_in import BurnIn, Sample, burn_in, left_out, parse_samples, summarise, to_answer
+from gpuops.probes.nvidia.burn_in import (
+    BurnIn,
+    Sample,
+    burn_in,
+    excluded_answer,
+    parse_samples,
+    summarise,
+    to_answer,
+)
 from gpuops.probes.nvidia.dcgm_diag import dcgm_diag
 from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probes.nvidia.nvlink_errors import nvlink_errors
 from gpuops.probing import Probe, Unknown
 from gpuops.profile import Profile
+from gpuops.reasons import Excluded
 from gpuops.shell import Command, Completed
 
 _COUNTED: tuple[Probe[Any], ...] = (smi, kernel_log, error_counters, nvlink_errors)
@@ -46,10 +55,11 @@ _WATCH = Command(
 
 @dataclass(frozen=True)
 class BurnInResult:
-    """What came of it: the all-reduces, and what `dcgm_diag` and `burn_in` read of each node."""
+    """What came of it: the all-reduces, what `dcgm_diag` and `burn_in` read of each node, and which took no part."""
 
     found: Measurement
     answers: Mapping[str, tuple[Completed, Completed]]
+    excluded: Mapping[str, Excluded]
 
     def added_to(self, known: Mapping[str, Facts]) -> dict[str, Facts]:
         """The facts of all nodes with what the burn-in shows of each, or why it took no part."""
@@ -57,9 +67,12 @@ class BurnInResult:
 
     def _added(self, facts: Facts) -> Facts:
         if facts.node not in self.answers:
-            return facts.with_answer(left_out(facts.node, self.found.left.get(facts.node, "")), burn_in)
+            return facts.with_answer(excluded_answer(self._reason(facts.node)), burn_in)
         diagnosis, burnt = self.answers[facts.node]
         return facts.with_answer(diagnosis, dcgm_diag).with_answer(burnt, burn_in)
+
+    def _reason(self, node: str) -> Excluded:
+        return self.excluded.get(node) or Excluded(node, "unknown", "no burn-in was run here")
 
 
 def burn(
@@ -78,7 +91,7 @@ def burn(
     around.step("dcgmi diag -r 3, where it is installed")
     with idle_nodes(pool, profiles, wish, around):
         diagnosed = pool.ask([dcgm_diag.question])
-    eye.leave(pool.left)
+    eye.exclude(pool.excluded.values())
     before, began = pool.facts(_COUNTED), time.monotonic()
     with GpuSampler(eye) as seen:
         repeated = replace(
@@ -86,14 +99,14 @@ def burn(
         )
         found = measure(pool, fabric, profiles, repeated, around)
     lasted, after = time.monotonic() - began, pool.facts(_COUNTED)
-    nodes = [name for name in after if name in before and name not in found.left]
+    nodes = [name for name in after if name in before and name not in found.excluded]
     burnt = {
         name: replace(judged(found.evidence, name), seconds=lasted, gpus=summarise(seen.samples.get(name, ())))
         for name in nodes
     }
     told = {name: _with_counts(burnt[name], before[name], after[name]) for name in nodes}
     answers = {name: (diagnosed[name][0], to_answer(name, told[name])) for name in nodes}
-    return BurnInResult(found, answers)
+    return BurnInResult(found, answers, {**pool.excluded, **found.excluded})
 
 
 def again_and_again(seconds: float, clock: Callable[[], float] = time.monotonic) -> Callable[[Evidence], Round | None]:
@@ -131,7 +144,8 @@ class GpuSampler:
             for name, (answer,) in self._pool.ask([_WATCH]).items():
                 self.samples.setdefault(name, []).extend(parse_samples(answer.out))
                 if answer.exit and not answer.timed_out:
-                    self._pool.leave({name: f"its GPUs cannot be watched: {answer.last_words()}"})
+                    why = f"its GPUs cannot be watched: {answer.last_words()}"
+                    self._pool.exclude([Excluded(name, "unknown", why)])
 
 
 def judged(evidence: Evidence, node: str) -> BurnIn:

@@ -24,16 +24,14 @@ from gpuops.inventory import Host
 from gpuops.isolation import blame, next_round
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence
 from gpuops.isolation.fabric import Fabric
-from gpuops.isolation.node_evidence import Unfit, all_reduce, left_out, to_answers, unfit
-from gpuops.isolation.remedies import fix_for
+from gpuops.isolation.node_evidence import all_reduce, excluded_answer, to_answers
 from gpuops.isolation.rounds import Round, Scope
 from gpuops.profile import Profile
+from gpuops.reasons import Excluded
 
 ENGINES = ("nccl", "nccl-tests", "tcp")
 """In the order in which ``auto`` tries them: the first that most nodes can run is taken."""
 SCOPES: tuple[Scope, ...] = ("node", "rail", "pair", "group")
-_ON_PURPOSE = ("skipped: ", "busy (", "fails ")
-"""How the reason of a node begins that is in use, or is not well: proved before, just before a round, or by a check."""
 _TCP_SCOPES: tuple[Scope, ...] = ("rail", "group")  # a node's one network is its one rail
 
 
@@ -55,16 +53,16 @@ class MeasureRequest:
 
 @dataclass(frozen=True)
 class Measurement:
-    """What came of it. ``left`` are the nodes that took no part or left on the way, each with the reason.
+    """What came of it. ``excluded`` are the nodes that took no part, or none from some round on.
 
-    ``lost`` accuses those of them that were gone in mid-round.
+    ``lost`` blames those of them that were gone in mid-round.
     ``settings`` is what may have changed the figures, by node in words; ``failures`` is what was wrong before the load.
     """
 
     evidence: Evidence
     engine: str
     why: str
-    left: Mapping[str, str]
+    excluded: Mapping[str, Excluded]
     settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     failures: Sequence[NetworkFailure] = ()
     lost: tuple[BlamedPart, ...] = ()
@@ -76,22 +74,6 @@ class Measurement:
         """Who is at fault, by the evidence and by who was gone."""
         said = blame(self.evidence)
         return replace(said, accusations=(*self.lost, *said.accusations))
-
-    @property
-    def spared(self) -> set[str]:
-        """The nodes that were left alone on purpose."""
-        return {name for name, why in self.left.items() if why.startswith(_ON_PURPOSE)}
-
-    @property
-    def unfit(self) -> dict[str, Unfit]:
-        """The nodes that took no part, or not to the end, because something is wrong with them."""
-        failed = {
-            name: Unfit(self.left[name], failure.do)
-            for failure in self.failures
-            for name in failure.nodes
-            if failure.leaves and self.left.get(name, "").startswith(failure.rung)
-        }
-        return failed | {found.part: Unfit("; ".join(found.evidence), fix_for(found)) for found in self.lost}
 
 
 @dataclass(frozen=True)
@@ -125,12 +107,14 @@ def measure(
 ) -> Measurement:
     """Measure the nodes of ``pool`` that are proved idle, and put no load on the others.
 
-    ``fabric`` is what is known of their NICs. Where nobody is left the evidence is empty, and ``left`` says why.
+    ``fabric`` is what is known of their NICs. If no node can be measured, the evidence is empty.
     """
     running: list[Engine] = []
     with idle_nodes(pool, profiles, wish, around, running) as watch:
         if not pool.hosts:
-            return Measurement(Evidence(Fabric({}), scopes=wish.scopes), "none", "nobody is left to measure", pool.left)
+            return Measurement(
+                Evidence(Fabric({}), scopes=wish.scopes), "none", "nobody is left to measure", pool.excluded
+            )
         load = wish.load
         expect = Expectations(_of(pool, fabric), profiles, size_bytes=load.size_bytes, operation=load.operation)
         engine = choose(pool, expect, wish, around.tell)
@@ -157,10 +141,11 @@ def idle_nodes(
 ) -> Iterator[IdleMonitor]:
     """Keep in ``pool`` the nodes that are proved idle, on lease meanwhile; what is ``running`` makes nobody busy."""
     watch = around.watch_over(pool, profiles, wish.forced, running)
-    pool.leave({name: f"skipped: {found}" for name, found in watch.prove().items() if found.state != "idle"})
+    used = [reason for idleness in watch.prove().values() if (reason := idleness.excluded)]
+    pool.exclude(replace(reason, why=f"skipped: {reason.why}") for reason in used)
     with around.lease as lease:
         refused = lease.take(list(pool.hosts.values()))
-        pool.leave({name: f"skipped: {why}" for name, why in refused.items()})
+        pool.exclude(Excluded(name, "leased", f"skipped: {why}") for name, why in refused.items())
         yield watch
 
 
@@ -169,7 +154,7 @@ def _of(pool: Pool, fabric: Fabric) -> Fabric:
 
 
 def choose(pool: Pool, expect: Expectations, wish: MeasureRequest, tell: Callable[[str], None]) -> Engine:
-    """The engine asked for, opened; for ``auto`` the first that most nodes can run. Nodes that cannot run it leave."""
+    """The engine asked for, opened; for ``auto`` the first that most nodes can run. The others are excluded."""
     names = ENGINES if wish.engine == "auto" else (wish.engine,)
     for name in names:
         engine = _make(name, pool, expect, wish)
@@ -177,10 +162,10 @@ def choose(pool: Pool, expect: Expectations, wish: MeasureRequest, tell: Callabl
             tell(engine.cost)
         refused = engine.open()
         if name == names[-1] or 2 * len(refused) < len(pool.hosts):
-            pool.leave(refused)
+            pool.exclude(refused.values())
             return engine
         engine.close()
-        tell(f"not {name}: {_most_frequent(refused.values())}")
+        tell(f"not {name}: {_most_frequent([reason.why for reason in refused.values()])}")
     raise AssertionError("ENGINES is not empty")
 
 
@@ -215,7 +200,7 @@ def _measured(
         result.evidence,
         engine.name,
         engine.why,
-        {**pool.left, **result.left},
+        {**pool.excluded, **result.excluded},
         {name: told for name, told in engine.settings.items() if name in result.evidence.fabric.nodes},
         lost=result.lost,
         expect=None if tcp else replace(expect, fabric=fabric),
@@ -223,16 +208,11 @@ def _measured(
     )
 
 
-def with_shares(known: Mapping[str, Facts], found: Measurement) -> dict[str, Facts]:
+def with_evidence(facts_by_node: Mapping[str, Facts], measurement: Measurement) -> dict[str, Facts]:
     """The facts of all nodes with what the measurement shows of each, or why it took no part."""
-    answers = to_answers(found.evidence, found.engine, found.settings)
-    answers |= {name: unfit(name, told) for name, told in found.unfit.items()}
-    answers |= {
-        name: left_out(name, why, spared=name in found.spared)
-        for name, why in found.left.items()
-        if name not in answers
-    }
+    answers = {name: excluded_answer(reason) for name, reason in measurement.excluded.items()}
+    answers |= to_answers(measurement.evidence, measurement.engine, measurement.settings)
     return {
         name: facts.with_answer(answers[name], all_reduce) if name in answers else facts
-        for name, facts in known.items()
+        for name, facts in facts_by_node.items()
     }

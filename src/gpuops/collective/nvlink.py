@@ -126,15 +126,19 @@ def train(
 ) -> dict[str, dict[RowName, Training | Unknown]]:
     """Each row on every node of ``pool``, the nodes side by side; no row takes longer than ``seconds``.
 
-    Just before each ``look`` proves that the nodes are idle; one that is not leaves, and its rows say why.
+    Just before each ``look`` proves that the nodes are idle; one that is not is excluded, and its rows say why.
     """
     found: dict[str, dict[RowName, Training | Unknown]] = {name: {} for name in pool.hosts}
     for row in ROWS:
-        pool.leave(look(set(pool.hosts)).busy)
+        pool.exclude(look(set(pool.hosts)).excluded.values())
         answers = _ask_all(pool, training(row, python, model, seconds))
         for name, told in found.items():
-            told[row] = parse_training(answers[name]) if name in answers else Unknown(pool.left.get(name, "no answer"))
+            told[row] = parse_training(answers[name]) if name in answers else _untrained(pool, name)
     return found
+
+
+def _untrained(pool: Pool, name: str) -> Unknown:
+    return Unknown(pool.excluded[name].why if name in pool.excluded else "no answer")
 
 
 def _ask_all(pool: Pool, command: Command) -> dict[str, Completed]:

@@ -9,7 +9,9 @@ from dataclasses import dataclass, field, replace
 from gpuops.collective.engines import Engine
 from gpuops.errors import CancelledError
 from gpuops.isolation.evidence import BlamedPart, Evidence, Kind, Measured
+from gpuops.isolation.remedies import fix_for
 from gpuops.isolation.rounds import RankGroup, Round
+from gpuops.reasons import Excluded
 
 _JUST_NOW_SECONDS = 1.0
 Counters = Mapping[str, Mapping[str, int]]
@@ -18,22 +20,22 @@ Counters = Mapping[str, Mapping[str, int]]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What was seen of nodes just before or after a round: who may not be disturbed and why, and their counters."""
+    """What was seen of nodes just before or after a round: which take no part and why, and the others' counters."""
 
-    busy: Mapping[str, str] = field(default_factory=dict)
+    excluded: Mapping[str, Excluded] = field(default_factory=dict)
     counters: Counters = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class SessionResult:
-    """A session's evidence, the nodes that left on the way with the reasons, and whether it was cut short.
+    """A session's evidence, the nodes that were excluded on the way, and whether it was interrupted.
 
-    ``lost`` accuses those of them that were gone from a round before they were gone themselves: all that they had a
-    part in has left the evidence with them.
+    ``lost`` blames those of them that were missing in a round before they were excluded: all that they had a part in
+    has left the evidence with them.
     """
 
     evidence: Evidence
-    left: Mapping[str, str]
+    excluded: Mapping[str, Excluded]
     lost: tuple[BlamedPart, ...] = ()
     interrupted: bool = False
 
@@ -52,18 +54,19 @@ def run(
     Just before each round ``look`` proves that its nodes are idle: one that is not leaves, and the round is planned
     anew without it. ``watch`` hears of each round before it starts. On Ctrl-C what is known by then is the result.
     """
-    left: dict[str, str] = {}
-    lost: list[BlamedPart] = []
+    excluded: dict[str, Excluded] = {}
+    lost: dict[str, BlamedPart] = {}
     seen = _LastSnapshot()
     try:
         while (planned := plan(evidence)) is not None:
             watch(evidence, planned)
             nodes = {name for group in planned.groups for name in group.nodes}
             before = seen.look if seen.serves(nodes) else look(nodes)
-            if before.busy:
-                left |= before.busy
-                lost += _lost(evidence, before.busy)
-                evidence, seen = evidence.without(before.busy), _LastSnapshot()
+            if before.excluded:
+                missing = {blamed.part: blamed for blamed in _lost(evidence, before.excluded)}
+                excluded |= {**before.excluded, **{node: _as_lost(missing[node]) for node in missing}}
+                lost |= missing
+                evidence, seen = evidence.without(before.excluded), _LastSnapshot()
                 continue
             figures = engine.measure(planned)
             seen = _LastSnapshot(look(nodes), frozenset(nodes), time.monotonic())
@@ -72,18 +75,22 @@ def run(
             rounds = (*evidence.rounds, Measured(planned, figures, grown))
             evidence = replace(evidence, rounds=rounds, expected={**evidence.expected, **known})
     except (KeyboardInterrupt, CancelledError):
-        return SessionResult(evidence, left, tuple(lost), interrupted=True)
-    return SessionResult(evidence, left, tuple(lost))
+        return SessionResult(evidence, excluded, tuple(lost.values()), interrupted=True)
+    return SessionResult(evidence, excluded, tuple(lost.values()))
 
 
-def _lost(evidence: Evidence, busy: Mapping[str, str]) -> Iterator[BlamedPart]:
-    """Of the nodes that may not be disturbed any more, those that were missing in the last round already."""
+def _lost(evidence: Evidence, excluded: Mapping[str, Excluded]) -> Iterator[BlamedPart]:
+    """Of the nodes that are ``excluded`` now, those that were missing in the last round already."""
     last = evidence.rounds[-1].figures if evidence.rounds else ()
     missed = {name: figure for figure in last for name in figure.absent}
-    for name, why in busy.items():
+    for name, reason in excluded.items():
         if name in missed and (kind := _LOST.get(missed[name].trouble)):
             words = missed[name].detail or "it was missing in a round"
-            yield BlamedPart(name, kind, evidence=(words, why))
+            yield BlamedPart(name, kind, evidence=(words, reason.why))
+
+
+def _as_lost(blamed: BlamedPart) -> Excluded:
+    return Excluded(blamed.part, "lost", "; ".join(blamed.evidence), do=fix_for(blamed))
 
 
 _LOST: Mapping[str, Kind] = {"hang": "hang", "unreachable": "unreachable"}

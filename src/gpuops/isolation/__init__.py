@@ -7,20 +7,21 @@ from __future__ import annotations
 
 from gpuops.isolation.blaming import blame as _blame_between
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence
-from gpuops.isolation.node_evidence import NodeEvidence, Unfit, all_reduce, evidence_of
+from gpuops.isolation.node_evidence import NodeEvidence, all_reduce, evidence_of
 from gpuops.isolation.planning import most_rounds
 from gpuops.isolation.planning import next_round as _next_between
 from gpuops.isolation.remedies import fix_for
 from gpuops.isolation.rounds import Round
 from gpuops.isolation.within import blame as _blame_within
 from gpuops.isolation.within import next_round as _next_within
+from gpuops.reasons import Excluded
 
 __all__ = [
     "Blame",
     "BlamedPart",
     "Evidence",
+    "Excluded",
     "NodeEvidence",
-    "Unfit",
     "all_reduce",
     "blame",
     "evidence_of",

@@ -12,6 +12,7 @@ from gpuops.isolation.evidence import Blame, BlamedPart, Evidence
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.remedies import fix_for
 from gpuops.isolation.rounds import GroupResult, RankGroup
+from gpuops.reasons import Excluded
 from gpuops.report.heatmap import WELL, HeatMap, HeatmapRow, heat_map
 from gpuops.report.heatmap import lines as map_lines
 from gpuops.report.page import Page, clean, fold
@@ -28,7 +29,7 @@ _ALL_LOW = 0.85
 
 @dataclass(frozen=True)
 class AllReduce:
-    """What a measurement came to. ``left`` are the nodes that took no part or left on the way, each with its reason.
+    """What a measurement came to. ``excluded`` are the nodes that took no part, or none from some round on.
 
     ``engine`` measured, and ``why`` says why it was taken; ``settings`` may have changed the figures, by node in words.
     ``expect`` tells what a group should give. ``failures`` is what was wrong before the load.
@@ -38,7 +39,7 @@ class AllReduce:
     blame: Blame
     engine: str
     why: str = ""
-    left: Mapping[str, str] = field(default_factory=dict)
+    excluded: Mapping[str, Excluded] = field(default_factory=dict)
     expect: Callable[[RankGroup], ExpectedBandwidth | None] = lambda _group: None
     settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
     failures: Sequence[NetworkFailure] = ()
@@ -80,9 +81,9 @@ def render(report: AllReduce, page: Page = _PLAIN) -> str:
 def _head(report: AllReduce, page: Page) -> Iterator[str]:
     took_part = len(report.evidence.fabric.nodes)
     by_reason: dict[str, list[str]] = {}
-    for node, why in report.left.items():
-        by_reason.setdefault(clean(why), []).append(node)
-    pool = f"{took_part} of {took_part + len(report.left)} nodes"
+    for node, reason in report.excluded.items():
+        by_reason.setdefault(clean(reason.why), []).append(node)
+    pool = f"{took_part} of {took_part + len(report.excluded)} nodes"
     yield from page.labelled("pool", pool, _HEAD)
     for why, nodes in by_reason.items():
         yield from page.labelled("", f"not {clean(fold(nodes))}: {why}", _HEAD)
@@ -205,7 +206,7 @@ def document(report: AllReduce) -> dict[str, Any]:
         "engine": {"name": report.engine, "why": redact(report.why)},
         "settings": [{"setting": redact(words), "nodes": nodes} for words, nodes in _settings(report.settings).items()],
         "nodes": list(report.evidence.fabric.nodes),
-        "left": {node: redact(why) for node, why in report.left.items()},
+        "left": {node: redact(reason.why) for node, reason in report.excluded.items()},
         "rounds": len(report.evidence.rounds),
         "scopes": [{**asdict(line), "all_low": line.all_low} for line in scope_lines(report, heat)],
         "accused": [_accused(accusation) for accusation in report.blame.accusations],

@@ -30,7 +30,7 @@ def main(inventory, rounds, seconds):
     hosts = list(Inventory.load(Path(inventory)).hosts.values())
     engine = TcpEngine(hosts, Connector(), Load(seconds=float(seconds)))
     try:
-        say(lost=dict(engine.open()))
+        say(lost={name: reason.why for name, reason in engine.open().items()})
         for number in range(int(rounds)):
             say(round=number)
             for figure in engine.measure(Round("pair", pairs([host.name for host in hosts], number))):

@@ -231,7 +231,7 @@ def test_a_gpu_whose_context_cannot_be_had_is_named(an_engine):
 )
 def test_a_node_that_cannot_take_part_says_why_before_anything_starts(an_engine, environment, told):
     engine = an_engine("a", **environment)
-    assert told in engine.refused["a"]
+    assert told in engine.refused["a"].why
     assert len(engine.pids["a"]) == 1
 
 
@@ -285,7 +285,9 @@ def test_the_library_inside_a_wheel_is_found_without_python_s_help(an_engine, bu
 def test_a_library_that_no_driver_there_can_run_is_not_even_sent(an_engine, build):
     newer = build('-DVERSION="2.30.7"', "-DCODE=23007", '-DFOR="14.0"')
     engine = an_engine("a", "b", library=newer / "libnccl.so.2")
-    assert all("NCCL 2.30.7 for CUDA 14.0 is too new for its driver" in why for why in engine.refused.values())
+    assert all(
+        "NCCL 2.30.7 for CUDA 14.0 is too new for its driver" in reason.why for reason in engine.refused.values()
+    )
     assert engine.libraries == {}
 
 

@@ -21,6 +21,7 @@ from gpuops.playbook.running import RunState
 from gpuops.playbook.task import TaskRegistry
 from gpuops.probes.host.lspci import PciFunction
 from gpuops.probing import Unknown
+from gpuops.reasons import Excluded
 from gpuops.store import StateChange, Store
 
 FINDING = Finding("a GPU is missing", fix="reseat it", subject="node")
@@ -79,11 +80,13 @@ def test_the_gravest_verdict_of_a_node_is_told_with_its_remedy():
 
 def test_why_a_node_was_left_out_explains_what_could_not_be_told_and_hides_no_failure():
     blind, sick = Objection("dcgm-diagnosis: not asked", "", 3), Objection("ecc: 2 errors", "reset it", 1)
-    left = {"a": "fails ecc", "b": "busy (alice)", "c": "fails ecc"}
-    found = _together({"a": blind, "b": blind, "c": sick, "d": blind}, left)
+    unhealthy = {name: Excluded(name, "unhealthy", "ecc is bad", checks=("ecc",)) for name in "ac"}
+    found = _together(
+        {"a": blind, "b": blind, "c": sick, "d": blind}, {**unhealthy, "b": Excluded("b", "busy", "fails to be idle")}
+    )
     assert {node: (o.why, o.exit_code) for node, o in found.items()} == {
-        "a": ("fails ecc", 1),
-        "b": ("busy (alice)", 3),
+        "a": ("ecc is bad", 1),
+        "b": ("fails to be idle", 3),
         "c": ("ecc: 2 errors", 1),
         "d": ("dcgm-diagnosis: not asked", 3),
     }

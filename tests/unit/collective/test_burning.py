@@ -17,6 +17,7 @@ from gpuops.probes.nvidia.burn_in import BurnIn, burn_in, to_answer
 from gpuops.probes.nvidia.dcgm_diag import dcgm_diag
 from gpuops.probes.nvidia.nvidia_smi import Gpu, RemappedRows, Smi
 from gpuops.probing import Unknown
+from gpuops.reasons import Excluded
 from gpuops.shell import Command, Completed
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
@@ -83,14 +84,16 @@ def test_only_xids_that_came_meanwhile_are_new():
 
 
 def test_who_took_no_part_says_why_and_the_others_what_came_of_it():
-    found = Measurement(Evidence(FABRIC), "nccl", "why", {"b": "busy (alice)"})
-    diagnosis = Completed("a", dcgm_diag.question, 127)
-    told = BurnInResult(found, {"a": (diagnosis, to_answer("a", BurnIn(60.0)))}).added_to(
-        {"a": facts(), "b": replace(facts(), node="b")}
-    )
-    assert told["a"][burn_in] == BurnIn(60.0)
-    assert not told["a"][dcgm_diag].installed
-    assert told["b"][burn_in].why == "busy (alice)"
+    excluded = {"b": Excluded("b", "busy", "busy (alice)"), "c": Excluded("c", "unreachable", "no answer")}
+    measurement = Measurement(Evidence(FABRIC), "nccl", "why", excluded)
+    answers = {"a": (Completed("a", dcgm_diag.question, 127), to_answer("a", BurnIn(60.0)))}
+    facts_by_node = {name: replace(facts(), node=name) for name in "abcd"}
+    added = BurnInResult(measurement, answers, excluded).added_to(facts_by_node)
+    assert added["a"][burn_in] == BurnIn(60.0)
+    assert not added["a"][dcgm_diag].installed
+    assert added["b"][burn_in] == Unknown("busy (alice)", on_purpose=True)
+    assert added["c"][burn_in] == Unknown("no answer")
+    assert added["d"][burn_in] == Unknown("no burn-in was run here")
 
 
 def watching(monkeypatch, tmp_path, program, seconds="2"):
@@ -123,5 +126,5 @@ def test_a_node_that_cannot_be_watched_is_not_asked_again(monkeypatch, tmp_path,
     pool = Pool([a_host("n0", connection="local")], reach)
     with GpuSampler(pool) as eye:
         eye._thread.join(10)
-    assert "no devices" in pool.left["n0"]
+    assert "no devices" in pool.excluded["n0"].why
     assert eye.samples == {"n0": []}

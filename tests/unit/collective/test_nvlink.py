@@ -16,6 +16,7 @@ from gpuops.isolation.fabric import Fabric, FabricNode
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.isolation.simulation import NO_P2P_GB_PER_S, NVLS_GB_PER_S, Simulation
 from gpuops.probing import Unknown
+from gpuops.reasons import Excluded
 from gpuops.shell import Command, Completed
 
 SOURCE = importlib.resources.files("gpuops").joinpath("node", "training.py")
@@ -107,14 +108,14 @@ class Nodes:
 
     def __init__(self, **seconds):
         self.hosts = dict.fromkeys(seconds)
-        self.left = {}
+        self.excluded = {}
         self.seconds = seconds
         self.ran = []
 
-    def leave(self, reasons):
-        self.left |= reasons
-        for name in reasons:
-            self.hosts.pop(name, None)
+    def exclude(self, excluded):
+        for reason in excluded:
+            self.excluded[reason.host] = reason
+            self.hosts.pop(reason.host, None)
 
     def ask(self, questions):
         (command,) = questions
@@ -134,7 +135,7 @@ def test_all_rows_are_trained_on_all_idle_nodes():
 
 def test_nothing_is_run_on_a_node_that_is_busy_by_then():
     pool = Nodes(n1=10.0, n2=20.0)
-    looks = iter([Snapshot(), Snapshot(), Snapshot({"n2": "busy (pid 7 python, user alice)"})])
+    looks = iter([Snapshot(), Snapshot(), Snapshot({"n2": Excluded("n2", "busy", "busy (pid 7 python, user alice)")})])
     found = nvlink.train(pool, lambda _names: next(looks), "python3", Model(), 60)
     assert pool.ran == [("n1", "dp"), ("n2", "dp"), ("n1", "ddp"), ("n2", "ddp"), ("n1", "ddp-no-p2p")]
     assert found["n2"]["ddp-no-p2p"] == Unknown("busy (pid 7 python, user alice)")

@@ -7,6 +7,7 @@ from gpuops.collective.preflight.causes import Cause
 from gpuops.collective.preflight.diagnosis import Diagnosis, Preflight, PreflightStep
 from gpuops.collective.preflight.launch_command import LaunchCommand
 from gpuops.isolation.rounds import GroupResult, RankGroup
+from gpuops.reasons import Excluded
 
 GROUP = RankGroup(("n1", "n2"))
 
@@ -15,8 +16,8 @@ GROUP = RankGroup(("n1", "n2"))
 def last_step():
     """The last step of a preflight whose earlier ones went well: the all-reduce, and what it found."""
 
-    def run(figure=None, busy=(), left=()):
-        pool = SimpleNamespace(hosts={"n1": None, "n2": None}, left=dict(left))
+    def run(figure=None, busy=(), excluded=()):
+        pool = SimpleNamespace(hosts={"n1": None, "n2": None}, excluded=dict(excluded))
         found = {n: Idleness(n, "busy" if n in busy else "idle", "pid 7 python") for n in pool.hosts}
         watch = SimpleNamespace(prove=lambda: found)
         preflight = Preflight(LaunchCommand("srun", "x"), pool, watch, lambda _pool: (figure, "tcp"))
@@ -55,7 +56,7 @@ def test_nothing_is_put_on_nodes_where_somebody_computes(last_step):
 
 
 def test_nothing_is_measured_without_all_nodes_of_the_job(last_step):
-    assert last_step(left={"n3": "gone"}).steps[0].state == "skipped"
+    assert last_step(excluded={"n3": Excluded("n3", "lost", "gone")}).steps[0].state == "skipped"
 
 
 def test_what_several_nodes_have_in_common_is_told_once():

@@ -12,6 +12,7 @@ from gpuops.probes.host.limits import Limit
 from gpuops.probes.network.gids import Gid
 from gpuops.probes.network.ib import IbPort
 from gpuops.probing import Unknown
+from gpuops.reasons import Excluded
 
 NODES = [f"n{number}" for number in range(6)]
 ALL = list(itertools.permutations(NODES, 2))
@@ -75,10 +76,10 @@ def test_nothing_blocked_is_no_failure():
 def test_the_fewest_nodes_leave_and_of_equals_the_later():
     pairs = [NetworkFailure("tcp", pair, f"{pair}", "") for pair in (("n1", "n2"), ("n2", "n3"), ("n4", "n5"))]
     assert set(leaving(pairs, NODES)) == {"n2", "n5"}
-    alone = NetworkFailure("clocks", ("n2",), "late", "")
+    alone = NetworkFailure("clocks", ("n2",), "late", "set it")
     gone = leaving([*pairs, alone], NODES)
     assert set(gone) == {"n2", "n5"}
-    assert gone["n2"] == "clocks: late"
+    assert gone["n2"] == Excluded("n2", "defective", "clocks: late", do="set it")
 
 
 OWNERS = {"one": "n0", "two": "n1", "three": "n2"}
@@ -215,7 +216,8 @@ def test_an_hca_that_is_slow_with_all_its_partners_is_named_and_else_the_pair():
 def test_who_writes_slowly_stays_and_who_cannot_write_at_all_leaves():
     slow, broken = (list(rungs.rails({("n0", "n1", "mlx5_0"): found}, LINES)) for found in (200.0, None))
     assert leaving(slow, NODES) == {}
-    assert leaving(broken, NODES) == {"n1": "ib_write_bw: mlx5_0 fails"}
+    (gone,) = leaving(broken, NODES).values()
+    assert (gone.host, gone.kind, gone.why) == ("n1", "defective", "ib_write_bw: mlx5_0 fails")
 
 
 def test_the_slower_port_sets_the_line():

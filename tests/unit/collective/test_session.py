@@ -6,9 +6,11 @@ from gpuops.collective.session import Snapshot, run
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
+from gpuops.reasons import Excluded
 
 FABRIC = Fabric({name: FabricNode(name, (0,), (FabricNic("eth0", 0, 1.0),)) for name in ("a", "b", "c")})
 PAIRS = [("a", "b"), ("b", "c"), ("a", "c")]
+BUSY = {name: Excluded(name, "busy", "busy (alice)") for name in "bc"}
 
 
 class Engine:
@@ -52,9 +54,9 @@ def test_rounds_are_measured_until_none_is_planned():
 
 def test_a_node_that_became_busy_is_left_alone_from_then_on():
     engine = Engine()
-    result = session(engine, look=lambda nodes: Snapshot({"c": "busy (alice)"} if "c" in nodes else {}))
+    result = session(engine, look=lambda nodes: Snapshot({"c": BUSY["c"]} if "c" in nodes else {}))
     assert [p.groups[0].nodes for p in engine.measured] == [("a", "b")]
-    assert result.left == {"c": "busy (alice)"}
+    assert result.excluded == {"c": BUSY["c"]}
     assert "c" not in result.evidence.fabric.nodes
 
 
@@ -82,9 +84,9 @@ def test_who_became_busy_during_a_round_is_not_in_the_next():
     def both(evidence):
         return Round("rail", (RankGroup(("a", "b"), 0),), "again") if "b" in evidence.fabric.nodes else None
 
-    looks, engine = iter([Snapshot(), Snapshot({"b": "busy (alice)"})]), Engine()
+    looks, engine = iter([Snapshot(), Snapshot({"b": BUSY["b"]})]), Engine()
     result = run(engine, Evidence(FABRIC), plan=both, look=lambda _: next(looks), expect=lambda _: None)
-    assert (len(engine.measured), result.left) == (1, {"b": "busy (alice)"})
+    assert (len(engine.measured), result.excluded) == (1, {"b": BUSY["b"]})
 
 
 def test_only_what_counters_rose_by_is_kept():
@@ -122,8 +124,11 @@ def test_a_node_that_is_lost_in_mid_round_is_accused_though_its_figures_leave_wi
     def once(evidence):
         return Round("rail", (RankGroup(("a", "b"), 0),), "next") if "b" in evidence.fabric.nodes else None
 
-    looks = iter([Snapshot(), Snapshot({"b": "no answer"})])
+    looks = iter([Snapshot(), Snapshot({"b": Excluded("b", "unreachable", "no answer")})])
     result = run(Losing(), Evidence(FABRIC), plan=once, look=lambda _: next(looks), expect=lambda _: None)
     assert [accusation.part for accusation in result.lost] == accused
     assert all(accusation.kind == trouble for accusation in result.lost)
+    reason = result.excluded["b"]
+    assert (reason.kind, bool(reason.do)) == (("lost", True) if accused else ("unreachable", False))
+    assert reason.why == ("b: its link is down; no answer" if accused else "no answer")
     assert result.evidence.rounds == ()

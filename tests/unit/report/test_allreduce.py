@@ -8,6 +8,7 @@ from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Measured
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.profile import load
+from gpuops.reasons import Excluded
 from gpuops.report.allreduce import AllReduce, document, part_in_words, render
 from gpuops.report.page import Page
 
@@ -24,6 +25,10 @@ SLOW = BlamedPart(
     ("31.2 of 48.0 GB/s with 2 partners in 2 units; its other rails 47.9-48.6", "symbol errors +412 on mlx5_6"),
 )
 ALIKE = ("NCCL 2.28.9, /usr/lib/libnccl.so.2", "driver for CUDA 13.0")
+EXCLUDED = {
+    "gpu017": Excluded("gpu017", "unhealthy", "fails gpu-lost", checks=("gpu-lost",)),
+    **{name: Excluded(name, "unreachable", "unreachable") for name in ("gpu063", "gpu064")},
+}
 SETTINGS = {**dict.fromkeys(NAMES, ALIKE), NAMES[7]: (ALIKE[0], "driver for CUDA 12.8", "NCCL_ALGO=Ring")}
 
 
@@ -47,8 +52,7 @@ def evidence(slow=("gpu005", 6), rate=31.2):
 
 @pytest.fixture
 def report():
-    left = {"gpu017": "fails gpu-lost", "gpu063": "unreachable", "gpu064": "unreachable"}
-    return AllReduce(evidence(), Blame((SLOW,)), "nccl", "NCCL is on the nodes", left, EXPECT, SETTINGS)
+    return AllReduce(evidence(), Blame((SLOW,)), "nccl", "NCCL is on the nodes", EXCLUDED, EXPECT, SETTINGS)
 
 
 def test_the_whole_report_on_one_page(report):
@@ -160,7 +164,7 @@ def test_text_of_a_node_cannot_command_the_terminal():
     figure = GroupResult(RankGroup((name,)), None, "hang")
     found = Evidence(fabric, (Measured(Round("node", (figure.group,)), (figure,)),))
     blame = Blame((BlamedPart(name, "hang", evidence=("\x1b[2J",)),), unclear=("\x07",))
-    said = render(AllReduce(found, blame, "nccl", "\x1b]0;x\x07", {"m\x1b": "\x1b[1m"}))
+    said = render(AllReduce(found, blame, "nccl", "\x1b]0;x\x07", {"m\x1b": Excluded("m\x1b", "lost", "\x1b[1m")}))
     assert all(line.isprintable() for line in said.splitlines())
 
 

@@ -14,6 +14,7 @@ from gpuops.errors import GpuopsError, LostError
 from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round, Trouble
+from gpuops.reasons import Excluded, excluded_by
 from gpuops.transport.agent import AgentTransport
 
 LEAST_BYTES = 1 << 20
@@ -54,12 +55,12 @@ class TcpEngine:
         self._limit_seconds = _LIMIT_SECONDS + 10 * self._load.seconds
         self._interface = interface
         self._places: dict[str, Mapping[str, Any]] = {}
-        self._gone: dict[str, tuple[Trouble, str]] = {}
+        self._gone: dict[str, tuple[Trouble, Excluded]] = {}
 
-    def open(self) -> Mapping[str, str]:
-        """A worker that listens on every node; those that cannot, each with the reason."""
+    def open(self) -> Mapping[str, Excluded]:
+        """Start a worker that listens on every node; return the nodes that cannot have one."""
         self._staff(self._addresses)
-        return {node: why for node, (_, why) in self._gone.items()}
+        return {node: reason for node, (_, reason) in self._gone.items()}
 
     def _staff(self, nodes: Collection[str]) -> None:
         """Have a listening worker on each of ``nodes``, also where one ended; not where one hung or never came."""
@@ -67,12 +68,14 @@ class TcpEngine:
         if lacking:
             self._crew.open(lacking)
             listen = {"interface": self._interface}
-            told = {node: {"listen": {**listen, "address": self._addresses[node]}} for node in lacking}
-            for node, answer in self._crew.ask(told, _ANSWER_SECONDS).items():
-                if isinstance(answer, dict) and "port" in answer:
+            messages = {node: {"listen": {**listen, "address": self._addresses[node]}} for node in lacking}
+            for node, answer in self._crew.ask(messages, _ANSWER_SECONDS).items():
+                if isinstance(answer, GpuopsError):
+                    self._gone[node] = "unreachable", excluded_by(node, answer)
+                elif "port" in answer:
                     self._places[node] = answer
                 else:
-                    self._gone[node] = "unreachable", answer["trouble"] if isinstance(answer, dict) else str(answer)
+                    self._gone[node] = "unreachable", Excluded(node, "unsupported", answer["trouble"])
 
     def fabric(self) -> Fabric:
         """The nodes that take part, each with the interface that it is measured through; line rate 0: not told."""
@@ -100,7 +103,7 @@ class TcpEngine:
         for figure in figures:
             for node in figure.absent:
                 if isinstance(answers[node], GpuopsError) and not isinstance(answers[node], LostError):
-                    self._gone[node] = figure.trouble, figure.detail
+                    self._gone[node] = figure.trouble, Excluded(node, "lost", figure.detail)
 
     def _missing(self, group: RankGroup) -> tuple[str, ...]:
         return tuple(node for node in group.nodes if node in self._gone)
@@ -109,8 +112,8 @@ class TcpEngine:
         missing = self._missing(group)
         if not missing:
             return GroupResult(group, None, detail="tcp measures between nodes only")
-        trouble, detail = self._gone[missing[0]]
-        return GroupResult(group, None, trouble, missing, detail=detail)
+        trouble, reason = self._gone[missing[0]]
+        return GroupResult(group, None, trouble, missing, detail=reason.why)
 
     def _size(self, group: RankGroup) -> int:
         """Bytes, the same number of whole lanes for each rank."""

@@ -15,6 +15,7 @@ from gpuops.probes.host.services import services
 from gpuops.probes.network.error_counters import error_counters
 from gpuops.probing import Unknown
 from gpuops.profile import Profile
+from gpuops.reasons import Excluded
 
 Allocations = Callable[[Sequence[Host]], Mapping[str, Allocation]]
 """Asks a scheduler who was given which node; a node that it is not asked about is absent."""
@@ -49,7 +50,7 @@ class IdleMonitor:
         self._slurmd: frozenset[str] = frozenset()
 
     def prove(self) -> dict[str, Idleness]:
-        """The idleness of every node, asked in one round trip each; a node that does not answer leaves the pool."""
+        """The idleness of every node, asked in one round trip each; a node that does not answer is excluded."""
         facts = self._pool.facts((*FIRST, services))
         self._slurmd = frozenset(name for name, told in facts.items() if _runs_slurmd(told))
         given, pids = self._given(facts), self._pids()
@@ -57,13 +58,14 @@ class IdleMonitor:
         return {idleness.node: self._unless_forced(idleness) for idleness in found}
 
     def __call__(self, names: Collection[str]) -> Snapshot:
-        """Who of ``names`` is idle no more, and what the NICs of all have counted."""
+        """Which of ``names`` are idle no more, and what the NICs of all have counted."""
         facts = self._pool.facts((*STILL, error_counters), names)
         given, pids = self._given(facts), self._pids()
         found = [self._unless_forced(still_idle(f, pids.get(n, ()), given.get(n, ()))) for n, f in facts.items()]
-        gone = {name: self._pool.left.get(name, "it is not in the pool") for name in names if name not in facts}
-        busy = {idleness.node: str(idleness) for idleness in found if idleness.state != "idle"}
-        return Snapshot({**gone, **busy}, {part: counts for told in facts.values() for part, counts in _counted(told)})
+        gone = [self._pool.excluded.get(name) or _stranger(name) for name in names if name not in facts]
+        busy = [reason for idleness in found if (reason := idleness.excluded)]
+        counters = {part: counts for told in facts.values() for part, counts in _counted(told)}
+        return Snapshot({reason.host: reason for reason in (*gone, *busy)}, counters)
 
     def _given(self, names: Collection[str]) -> Mapping[str, Allocation]:
         """Who was given each node, by the scheduler that is set up, else by the Slurm that runs on the node."""
@@ -81,12 +83,16 @@ class IdleMonitor:
     def _asked_of(self, members: Sequence[Host]) -> Mapping[str, Allocation]:
         """What Slurm says of its nodes ``members``, through the first of them."""
         try:
-            return Slurm(self._pool.way(members[0].name)).allocations(members)
+            return Slurm(self._pool.transport(members[0].name)).allocations(members)
         except NodeError as error:
             return dict.fromkeys((host.name for host in members), Unknown(f"Slurm cannot be asked: {error}"))
 
     def _unless_forced(self, found: Idleness) -> Idleness:
         return Idleness(found.node, "idle", found.who) if found.node in self._forced else found
+
+
+def _stranger(name: str) -> Excluded:
+    return Excluded(name, "unknown", "it is not in the pool")
 
 
 def _runs_slurmd(facts: Facts) -> bool:

@@ -11,6 +11,7 @@ from gpuops.probes.nvidia.nvidia_smi import Gpu, smi
 from gpuops.probes.nvidia.occupancy import DAEMONS, Occupancy, driver_loaded, occupancy
 from gpuops.probing import Probe, Unknown
 from gpuops.profile import Profile
+from gpuops.reasons import Excluded
 
 IDLE_MEMORY_MIB = 15
 """What an idle GPU holds where its profile does not say (``gpu.idle_memory_mib``).
@@ -51,6 +52,11 @@ class Idleness:
     def __str__(self) -> str:
         """As a report has it: ``busy (pid 4711 python, user alice)``."""
         return {"idle": "idle", "busy": f"busy ({self.who})"}.get(self.state, f"busy (not proved idle: {self.who})")
+
+    @property
+    def excluded(self) -> Excluded | None:
+        """Why the node takes no part in a measurement; None if it is idle."""
+        return None if self.state == "idle" else Excluded(self.node, self.state, str(self))
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class Ladder:
     def _fail(self, failures: Iterable[NetworkFailure]) -> None:
         found = list(failures)
         self.failures += found
-        self.pool.leave(rungs.leaving(found, list(self.pool.hosts)))
+        self.pool.exclude(rungs.leaving(found, list(self.pool.hosts)).values())
 
     def _names(self, ask: Ask) -> Iterable[NetworkFailure]:
         names = {name: host.address for name, host in self.pool.hosts.items() if not _is_literal(host.address)}

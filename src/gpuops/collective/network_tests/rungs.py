@@ -7,7 +7,7 @@ import statistics
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 from gpuops.facts import Facts
 from gpuops.inventory import Host
@@ -15,6 +15,7 @@ from gpuops.probes.host.limits import limits
 from gpuops.probes.network.gids import Gid, gids
 from gpuops.probes.network.ib import IbPort, ib_ports
 from gpuops.probing import Unknown
+from gpuops.reasons import Excluded
 
 T = TypeVar("T", bound=Hashable)
 CLOCK_SECONDS = 1.0
@@ -23,7 +24,6 @@ MEMLOCK_BYTES = 16 << 30
 """Source: AWS's checks for EFA; Open MPI and NCCL ask for no limit at all."""
 RAIL_SHARE = 0.90
 """Of a port's line rate. Source: perftest floors of Azure (380 of 400), OCI (192 of 200, 384 of 400) and imbue."""
-_FAILS = "fails"
 PAIRS_UP_TO = 256
 """As many nodes try all pairs; of more each tries those at distances of powers of two."""
 
@@ -49,21 +49,22 @@ def partners(nodes: Sequence[str], up_to: int = PAIRS_UP_TO) -> dict[str, tuple[
     return {node: tuple(nodes[(place + step) % count] for step in steps) for place, node in enumerate(nodes)}
 
 
-def leaving(failures: Iterable[NetworkFailure], nodes: Sequence[str]) -> dict[str, str]:
+def leaving(failures: Iterable[NetworkFailure], nodes: Sequence[str]) -> dict[str, Excluded]:
     """The fewest nodes that must go so that no failure is left, each with its reason.
 
     Of a pair the one goes that is in more of them; of equals the later in the order of ``nodes``.
     """
     failures = [failure for failure in failures if failure.leaves]
-    alone = {failure.nodes[0]: failure for failure in reversed([f for f in failures if len(f.nodes) == 1])}
-    gone = {node: f"{failure.rung}: {failure.why}" for node, failure in alone.items()}
+    decisive = {failure.nodes[0]: failure for failure in reversed([f for f in failures if len(f.nodes) == 1])}
     pairs = [failure for failure in failures if len(failure.nodes) > 1]
-    while open_pairs := [pair for pair in pairs if not gone.keys() & set(pair.nodes)]:
+    while open_pairs := [pair for pair in pairs if not decisive.keys() & set(pair.nodes)]:
         count = Counter(node for pair in open_pairs for node in pair.nodes)
         worst = max(count, key=lambda node: (count[node], nodes.index(node)))
-        first = next(pair for pair in open_pairs if worst in pair.nodes)
-        gone[worst] = f"{first.rung}: {first.why}"
-    return gone
+        decisive[worst] = next(pair for pair in open_pairs if worst in pair.nodes)
+    return {
+        node: Excluded(node, "defective", f"{failure.rung}: {failure.why}", do=failure.do)
+        for node, failure in decisive.items()
+    }
 
 
 def names(told: Mapping[str, Mapping[str, Any]], owners: Mapping[str, str]) -> Iterator[NetworkFailure]:
@@ -209,24 +210,33 @@ def _port_trouble(port: IbPort | None, layer: str, table: tuple[Gid, ...] | Unkn
     return ""
 
 
+class _LowRate(NamedTuple):
+    """What is wrong with a device between two nodes; ``fails``: it writes nothing at all."""
+
+    why: str
+    fails: bool
+
+
 def rails(
     gbps: Mapping[tuple[str, str, str], float | None], line_gbps: Mapping[tuple[str, str], float]
 ) -> Iterator[NetworkFailure]:
     """Each HCA writes at its line rate. ``gbps`` by (node, node, device), None: it failed; lines by (node, device)."""
-    low: dict[tuple[str, str, str], str] = {}
-    for (a, b, device), found in gbps.items():
+    low: dict[tuple[str, str, str], _LowRate] = {}
+    for (a, b, device), rate in gbps.items():
         line = min(line_gbps[a, device], line_gbps[b, device])
-        if found is None or found < RAIL_SHARE * line:
-            low[a, b, device] = _FAILS if found is None else f"writes {found:.0f} of {line:.0f} Gbit/s"
+        if rate is None:
+            low[a, b, device] = _LowRate("fails", fails=True)
+        elif rate < RAIL_SHARE * line:
+            low[a, b, device] = _LowRate(f"writes {rate:.0f} of {line:.0f} Gbit/s", fails=False)
     tested = Counter((node, device) for a, b, device in gbps for node in (a, b))
     bad = Counter((node, device) for a, b, device in low for node in (a, b))
     alone = {part for part in bad if bad[part] == tested[part] > 1}
     do = "clean or replace the optic and cable, look at the port's symbol errors and its PCIe link"
     for node, device in alone:
         with_ = [b if a == node else a for a, b, d in low if d == device and node in (a, b)]
-        why = next(why for (a, b, d), why in low.items() if d == device and node in (a, b))
-        fails = why == _FAILS
-        yield NetworkFailure("ib_write_bw", (node,), f"{device} {why} with {' and '.join(with_)}", do, leaves=fails)
-    for (a, b, device), why in low.items():
+        first = next(rate for (a, b, d), rate in low.items() if d == device and node in (a, b))
+        why = f"{device} {first.why} with {' and '.join(with_)}"
+        yield NetworkFailure("ib_write_bw", (node,), why, do, leaves=first.fails)
+    for (a, b, device), slow in low.items():
         if not {(a, device), (b, device)} & alone:
-            yield NetworkFailure("ib_write_bw", (a, b), f"{device} {why}", do, leaves=why == _FAILS)
+            yield NetworkFailure("ib_write_bw", (a, b), f"{device} {slow.why}", do, leaves=slow.fails)

@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from gpuops.collective.idleness.monitor import IdleMonitor
-from gpuops.collective.idleness.slurm import Slurm
+from gpuops.collective.idleness.slurm import NO_SUCH_NODE, Slurm
 from gpuops.collective.network_tests.ladder import Ladder
 from gpuops.collective.network_tests.mesh import mesh
 from gpuops.collective.pool import Pool
@@ -17,11 +17,13 @@ from gpuops.collective.preflight.causes import Cause
 from gpuops.collective.preflight.job_environment import JobEnvironment, parse_survey
 from gpuops.collective.preflight.launch_command import LaunchCommand
 from gpuops.collective.preflight.rendezvous import Rendezvous
+from gpuops.errors import NodeError
 from gpuops.facts import Facts
 from gpuops.isolation.rounds import GroupResult
 from gpuops.probes.network.gids import Gid, gids
 from gpuops.probes.network.ib import IbPort, ib_ports
 from gpuops.probing import Probe, Unknown
+from gpuops.reasons import Excluded, excluded_by
 
 State = Literal["ok", "fail", "skipped"]
 _READ: tuple[Probe[Any], ...] = (ib_ports, gids)
@@ -100,7 +102,9 @@ class Preflight:
         """What the job would find on each node, in its own way; a node that cannot be looked at leaves."""
         told = self._by_srun(self.slurm) if self.slurm else self._by_ssh()
         found = {name: parse_survey(text) for name, text in told.items()}
-        self.pool.leave({name: survey.why for name, survey in found.items() if isinstance(survey, Unknown)})
+        self.pool.exclude(
+            Excluded(n, "unknown", survey.why) for n, survey in found.items() if isinstance(survey, Unknown)
+        )
         self.report.add("reach", self._gone(), f"{len(self.pool.hosts)} nodes by {'srun' if self.slurm else 'ssh'}")
         return {name: survey for name, survey in found.items() if isinstance(survey, JobEnvironment)}
 
@@ -108,7 +112,11 @@ class Preflight:
         """The nodes that left and that no cause names yet."""
         named = {node for cause in self.report.causes for node in cause.nodes}
         change = "bring these nodes back, or take them out of the job"
-        return [Cause("reach", (name,), why, change) for name, why in self.pool.left.items() if name not in named]
+        return [
+            Cause("reach", (name,), reason.why, change)
+            for name, reason in self.pool.excluded.items()
+            if name not in named
+        ]
 
     def _by_ssh(self) -> dict[str, str]:
         answers = self.pool.ask([survey.by_ssh(self.command.program)])
@@ -118,13 +126,16 @@ class Preflight:
         """The same as one step of Slurm's; nodes where it does not run leave with Slurm's word."""
         nodes = slurm.nodes(list(self.pool.hosts.values()))
         if isinstance(nodes, Unknown):
-            self.pool.leave(dict.fromkeys(self.pool.hosts, nodes.why))
+            self.pool.exclude([Excluded(name, "unknown", nodes.why) for name in self.pool.hosts])
             return {}
         names = {node.name: name for name, node in nodes.items()}
         answer = slurm.machine.run(survey.by_srun(self.command.program, list(names)))
         told = {names[node]: text for node, text in survey.by_node(answer).items() if node in names}
         why = f"srun does not start there: {answer.last_words() or 'it says nothing'}"
-        self.pool.leave({n: why if n in nodes else "Slurm has no such node" for n in self.pool.hosts if n not in told})
+        mute = [name for name in self.pool.hosts if name not in told]
+        self.pool.exclude(
+            excluded_by(name, NodeError(name, why if name in nodes else NO_SUCH_NODE.why)) for name in mute
+        )
         return told
 
     def _meet(self, settings: Mapping[str, Mapping[str, str]]) -> None:
@@ -150,7 +161,7 @@ class Preflight:
     def _all_reduce(self) -> None:
         """One all-reduce on exactly the nodes of the job, unless somebody else computes on one of them."""
         self.tell("all-reduce")
-        if self.pool.left:
+        if self.pool.excluded:
             self.report.skip("all-reduce", "not on all nodes of the job")
             return
         busy = {name: str(found) for name, found in self.watch.prove().items() if found.state != "idle"}

@@ -27,8 +27,8 @@ def all_reduce(pool: Pool, environment: Mapping[str, str], tell: Callable[[str],
                 return engine.measure(planned)[0], engine.name
         finally:
             engine.close()
-        node, why = next(iter(refused.items()))
-        tell(f"not by {engine.name}: {node}: {why}")
+        first = next(iter(refused.values()))
+        tell(f"not by {engine.name}: {first.host}: {first.why}")
     raise AssertionError("tcp is the last resort")
 
 

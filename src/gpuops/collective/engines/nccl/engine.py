@@ -18,6 +18,7 @@ from gpuops.errors import InputError
 from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
+from gpuops.reasons import Excluded, excluded_by
 from gpuops.transport.agent import AgentTransport
 
 _ENVIRONMENT = {
@@ -67,7 +68,7 @@ class NcclEngine:
         self._names = [host.name for host in hosts]
         self._processes: dict[tuple[str, int], int] = {}
         self._environment = {**_ENVIRONMENT, **self._options.environment}
-        self._refused: dict[str, str] = {}
+        self._refused: dict[str, Excluded] = {}
 
     @property
     def cost(self) -> str:
@@ -89,18 +90,19 @@ class NcclEngine:
         ranks = [(node, pid) for (node, _gpu), pid in self._processes.items()]
         return {n: (keeper, *(pid for node, pid in ranks if node == n)) for n, keeper in self._crew.pids.items()}
 
-    def open(self) -> Mapping[str, str]:
-        """Look at every node and settle which NCCL runs; the nodes that cannot take part, each with the reason."""
+    def open(self) -> Mapping[str, Excluded]:
+        """Look at every node and settle which NCCL runs; return the nodes that cannot take part."""
         lost = self._look(self._names)
         gpus = {name: node.gpus for name, node in self._fabric.nodes.items()}
         refused = {n: why for n, survey in self.surveys.items() if (why := survey.refusal(gpus.get(n, ())))}
         choice = choose({name: survey for name, survey in self.surveys.items() if name not in refused})
         self.libraries = dict(choice.libraries)
-        self._refused = {**lost, **refused, **choice.refused, **self._spread(self.libraries)}
+        unsupported = {n: Excluded(n, "unsupported", why) for n, why in {**refused, **choice.refused}.items()}
+        self._refused = {**lost, **unsupported, **self._spread(self.libraries)}
         return dict(self._refused)
 
-    def _look(self, names: Collection[str]) -> dict[str, str]:
-        """Put a keeper on each of ``names`` that has none, and survey it; those that are lost, each with the reason."""
+    def _look(self, names: Collection[str]) -> dict[str, Excluded]:
+        """Put a keeper on each of ``names`` that has none, and survey it; return those that are lost."""
         self._crew.open(names)
         for place in [place for place in self._processes if place[0] in names]:
             del self._processes[place]  # it ended with the keeper before
@@ -110,19 +112,19 @@ class NcclEngine:
         found = {name: parse_survey(told) for name, told in answers.items() if isinstance(told, dict)}
         given = self._options.library and (read_library(self._options.library),)
         self.surveys |= {n: replace(survey, libraries=given) if given else survey for n, survey in found.items()}
-        return {name: str(told) for name, told in answers.items() if not isinstance(told, dict)}
+        return {name: excluded_by(name, told) for name, told in answers.items() if not isinstance(told, dict)}
 
-    def _spread(self, names: Collection[str]) -> dict[str, str]:
+    def _spread(self, names: Collection[str]) -> dict[str, Excluded]:
         """Give ``names`` the library of the options, which lives in their memory as long as their keeper."""
         asked = set(names)
-        lost: dict[str, str] = {}
+        lost: dict[str, Excluded] = {}
         for piece in _pieces(self._options.library) if self._options.library else ():
             message = {"do": "spread", "piece": piece}
             for name, told in self._crew.ask(dict.fromkeys(asked - lost.keys(), message), _PIECE_SECONDS).items():
                 if isinstance(told, dict):
                     self.libraries[name] = replace(self.libraries[name], path=told["path"])
                 else:
-                    lost[name] = str(told)
+                    lost[name] = excluded_by(name, told)
                     del self.libraries[name]
         return lost
 
@@ -143,12 +145,15 @@ class NcclEngine:
         """The seats of a group, or the figure of one that cannot be seated."""
         missing = tuple(node for node in group.nodes if node not in self.libraries)
         if missing:
-            why = "; ".join(f"{node}: {self._refused.get(node, 'it was not there at the start')}" for node in missing)
+            why = "; ".join(f"{node}: {self._why(node)}" for node in missing)
             return GroupResult(group, None, "error", missing, detail=why)
         try:
             return seats(group, self._fabric)
         except LookupError as error:
             return GroupResult(group, None, "error", detail=str(error.args[0]))
+
+    def _why(self, node: str) -> str:
+        return self._refused[node].why if node in self._refused else "it was not there at the start"
 
     def close(self) -> None:
         """End every keeper, and with it every rank."""

@@ -19,6 +19,7 @@ from gpuops.fleet import Outcome, each, uninterrupted
 from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
+from gpuops.reasons import Excluded, excluded_by
 from gpuops.shell import Command, Files, read_files
 from gpuops.transport.agent import AgentTransport
 from gpuops.transport.connections import hang_up
@@ -116,11 +117,11 @@ class NcclTestsEngine:
         """The test that measures the operation of the load."""
         return PROGRAMS[self._load.operation]
 
-    def open(self) -> Mapping[str, str]:
-        """Look what is installed; the nodes that lack the test, or the launcher that most have, with what they lack."""
+    def open(self) -> Mapping[str, Excluded]:
+        """Look what is installed; return the nodes that lack the test, or the launcher that most have."""
         looks = self._each(list(self._hosts), self._look)
         self._found = {look.node: look.value for look in looks if look.value is not None}
-        lost = {look.node: str(look.error) for look in looks if look.value is None}
+        lost = {look.node: excluded_by(look.node, look.error) for look in looks if look.error is not None}
         lost |= self._drop_without(self.program)
         counts = {name: sum(name in found.programs for found in self._found.values()) for name in ("mpirun", "srun")}
         if any(counts.values()):
@@ -135,13 +136,13 @@ class NcclTestsEngine:
         programs = dict(line.split(" ", 1) for line in found.out.splitlines() if " " in line)
         return InstalledPrograms(programs, frozenset(path.split("/")[4] for path in read_files(devices.out)))
 
-    def _drop_without(self, program: str) -> dict[str, str]:
+    def _drop_without(self, program: str) -> dict[str, Excluded]:
         lacking = [node for node, found in self._found.items() if program not in found.programs]
         for node in lacking:
             del self._found[node]
-        return dict.fromkeys(lacking, f"{program} is not on it")
+        return {node: Excluded(node, "unsupported", f"{program} is not on it") for node in lacking}
 
-    def _allocate(self) -> dict[str, str]:
+    def _allocate(self) -> dict[str, Excluded]:
         """Hold all nodes in one job of Slurm's: steps of it run side by side, where jobs would wait for each other."""
         if self.launcher != "srun" or not self._found:
             return {}
@@ -153,7 +154,8 @@ class NcclTestsEngine:
             self.allocation = granted[1]
             return {}
         self._found = {}
-        return dict.fromkeys(nodes, f"Slurm gives no job: {answer.last_words()}")
+        why = f"Slurm gives no job: {answer.last_words()}"
+        return {node: Excluded(node, "unsupported", why) for node in nodes}
 
     def measure(self, planned: Round) -> tuple[GroupResult, ...]:
         """One figure a group; groups that start on different nodes, and up to 16 of one node, run side by side."""

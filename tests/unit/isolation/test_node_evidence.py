@@ -1,15 +1,22 @@
 import dataclasses
+import datetime as dt
+import json
+import pathlib
+from typing import get_args
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from gpuops.facts import Facts, load_folder
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
-from gpuops.isolation.node_evidence import Unfit, all_reduce, evidence_of, left_out, to_answers, unfit
+from gpuops.isolation.node_evidence import all_reduce, evidence_by_node, evidence_of, excluded_answer, to_answers
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.probing import Unknown
+from gpuops.reasons import ON_PURPOSE, Excluded, ExclusionKind
 
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 NAMES = ("a", "b", "c")
 FABRIC = Fabric(
     {n: FabricNode(n, (0, 1), (FabricNic("mlx5_0", 0, 50.0, "L0"), FabricNic("mlx5_1", 1, 50.0))) for n in NAMES}
@@ -71,14 +78,60 @@ def test_a_node_that_took_no_part_is_unknown():
     assert isinstance(read(dataclasses.replace(EVIDENCE, fabric=fabric))["d"], Unknown)
 
 
-@pytest.mark.parametrize("spared", [True, False])
-def test_a_node_that_was_left_out_says_why(spared):
-    answer = left_out("a", "busy (pid 4711 python)", spared=spared)
-    assert all_reduce.read(answer) == Unknown("busy (pid 4711 python)", on_purpose=spared)
+def facts_with(answer):
+    return Facts("a", NOW, {}).with_answer(answer, all_reduce)
 
 
-def test_a_node_that_is_unfit_is_told_with_its_remedy():
-    assert all_reduce.read(unfit("a", Unfit("its clock is late", "set it"))) == Unfit("its clock is late", "set it")
+@pytest.mark.parametrize("kind", get_args(ExclusionKind))
+def test_excluded_node_is_saved_with_kind_why_and_what_to_do(kind):
+    reason = Excluded("a", kind, "a sentence", checks=("gpu-lost",), do="do it")
+    answer = excluded_answer(reason)
+    saved = json.loads(answer.out)["excluded"]
+    assert (answer.exit, saved["kind"], saved["why"], saved["do"]) == (0, kind, "a sentence", "do it")
+    assert evidence_by_node({"a": facts_with(answer)}) == ({}, {"a": reason})
+
+
+@pytest.mark.parametrize("kind", set(get_args(ExclusionKind)) - {"defective", "lost"})
+def test_excluded_node_is_unknown_and_left_alone_by_its_kind(kind):
+    value = all_reduce.read(excluded_answer(Excluded("a", kind, "fails to say more")))
+    assert isinstance(value, Unknown)
+    assert (value.why, value.on_purpose) == ("fails to say more", kind in ON_PURPOSE)
+
+
+@pytest.mark.parametrize("kind", ["defective", "lost"])
+def test_node_at_fault_is_read_with_what_to_do(kind):
+    reason = Excluded("a", kind, "its clock is late", do="set it")
+    assert all_reduce.read(excluded_answer(reason)) == reason
+
+
+def test_kind_of_a_newer_version_is_unknown():
+    answer = excluded_answer(Excluded("a", "busy", "why"))
+    newer = dataclasses.replace(answer, out=answer.out.replace('"busy"', '"on-fire"'))
+    assert evidence_by_node({"a": facts_with(newer)})[1] == {"a": Excluded("a", "unknown", "why")}
+
+
+SPECIMENS = pathlib.Path(__file__).parents[2] / "specimens" / "measured"
+
+
+def test_files_from_before_exclusions_had_a_kind_are_read_as_then():
+    facts = {read.node: read for read in load_folder(SPECIMENS, [all_reduce])}
+    busy, no_library = facts["gpu03"][all_reduce], facts["gpu04"][all_reduce]
+    assert busy == Unknown("skipped: busy (pid 4711 python, user alice)", on_purpose=True)
+    assert isinstance(no_library, Unknown)
+    assert not no_library.on_purpose
+    assert facts["gpu05"][all_reduce] == Excluded(
+        "gpu05",
+        "defective",
+        "clocks: its clock is 7 s behind the others'",
+        do="chronyc makestep; then find why nothing keeps it",
+    )
+    measured, excluded = evidence_by_node(facts)
+    assert [figure.gb_per_s for m in evidence_of(measured).rounds for figure in m.figures] == [470.0, 470.0, 48.0]
+    assert {node: reason.kind for node, reason in excluded.items()} == {
+        "gpu03": "unknown",
+        "gpu04": "unknown",
+        "gpu05": "defective",
+    }
 
 
 @given(st.data())
