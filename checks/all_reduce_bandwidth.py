@@ -25,7 +25,7 @@ def all_reduce_bandwidth(shares: Mapping[str, NodeEvidence | Unfit], _profile: P
         if isinstance(told, Unfit):
             yield Finding(told.why, fix=told.do, host=node)
     said = blame(evidence_of({node: told for node, told in shares.items() if isinstance(told, NodeEvidence)}))
-    for accusation in said.accusations:
+    for accusation in said.blamed:
         yield _finding(accusation)
     for pair in said.contention:
         yield Finding(f"fabric contention: {pair}; nobody is accused", severity="info", subject="fabric")

@@ -152,10 +152,10 @@ class Rounds(StatusLine):
 
     def round(self, evidence: Evidence, planned: Round) -> None:
         """A round is about to start; how much is left at most follows from how long the others took."""
-        from gpuops.isolation import most_rounds
+        from gpuops.isolation import max_rounds
 
         done = len(evidence.rounds)
-        left = (most_rounds(evidence.fabric) - done) * (time.monotonic() - self._began) / done if done else 0.0
+        left = (max_rounds(evidence.fabric) - done) * (time.monotonic() - self._began) / done if done else 0.0
         most = f"   at most {_clock(left)} left" if left else ""
         groups = f"{len(planned.groups)} group{'s' if len(planned.groups) != 1 else ''}"
         self.show(f"round {done + 1}: {planned.why}   {groups}{most}")

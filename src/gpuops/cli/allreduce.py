@@ -124,4 +124,4 @@ def _exit_code(report: AllReduce) -> int:
     if report.interrupted:
         return 130
     unknown = report.left or report.blame.unclear or report.blame.suspects
-    return 1 if report.blame.accusations or report.failures else 3 if unknown else 0
+    return 1 if report.blame.blamed or report.failures else 3 if unknown else 0

@@ -75,7 +75,7 @@ class Measurement:
     def blame(self) -> Blame:
         """Who is at fault, by the evidence and by who was gone."""
         said = blame(self.evidence)
-        return replace(said, accusations=(*self.lost, *said.accusations))
+        return replace(said, blamed=(*self.lost, *said.blamed))
 
     @property
     def spared(self) -> set[str]:
