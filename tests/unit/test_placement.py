@@ -81,7 +81,7 @@ class TestTensorParallelGroups:
     def test_cross_nodes_inside_the_domain_of_an_nvl72_rack(self):
         racks = [node(f"n{k}", 4, 4, domain=f"rack{k % 2}") for k in range(36)]
         placement = place(parse_layout("tp=8,dp=18"), racks)
-        domains = [{placement.seat(rank)[0].domain for rank in group} for group in placement.groups["tp"]]
+        domains = [{placement.location(rank)[0].domain for rank in group} for group in placement.groups["tp"]]
         assert all(len(domain) == 1 for domain in domains)
         assert placement.link(placement.groups["tp"][0]) == "NVLink"
         assert largest_domain(racks) == 72
@@ -204,9 +204,9 @@ def test_a_placement_uses_each_gpu_once_and_its_groups_part_the_ranks(layout, ma
     for axis in AXES:
         assert sorted(rank for group in placement.groups[axis] for rank in group) == list(range(layout.ranks))
     for group in placement.groups["tp"]:
-        assert len({shape.island(gpu) for shape, gpu in map(placement.seat, group)}) == 1
+        assert len({shape.nvlink_domain(gpu) for shape, gpu in map(placement.location, group)}) == 1
     for rank in placement.ranks:
-        shape, gpu = placement.seat(rank.rank)
+        shape, gpu = placement.location(rank.rank)
         assert (shape.name, gpu.index) == (rank.node, rank.gpu)
         assert placement.on(rank.node)[rank.local_rank] == rank
 

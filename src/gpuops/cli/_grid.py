@@ -62,7 +62,7 @@ def _links(placement: Placement, groups: Iterable[Sequence[int]]) -> str:
     links = sorted({placement.link(group) for group in groups})
     if len(links) == 1 or not all(link.startswith("rail ") for link in links):
         return ", ".join(links)
-    leaves = {placement.seat(group[0])[1].leaf for group in groups}
+    leaves = {placement.location(group[0])[1].leaf for group in groups}
     told = all("leaf" in link for link in links)
     return f"rail k to rail k, leaf {fold(sorted(filter(None, leaves)))}" if told else "rail k to rail k"
 

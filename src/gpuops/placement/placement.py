@@ -1,4 +1,4 @@
-"""Placement: where every rank of a layout stands, its groups, and the link that each group runs over."""
+"""Placement: where every rank of a layout runs, its groups, and the link that each group runs over."""
 
 from __future__ import annotations
 
@@ -53,28 +53,28 @@ class Placement:
 
     @functools.cached_property
     def _by_node(self) -> dict[str, tuple[Rank, ...]]:
-        found: dict[str, list[Rank]] = {}
+        ranks_by_node: dict[str, list[Rank]] = {}
         for rank in self.ranks:
-            found.setdefault(rank.node, []).append(rank)
-        return {node: tuple(ranks) for node, ranks in found.items()}
+            ranks_by_node.setdefault(rank.node, []).append(rank)
+        return {node: tuple(ranks) for node, ranks in ranks_by_node.items()}
 
-    def seat(self, rank: int) -> tuple[NodeShape, GpuShape]:
-        """The node and the GPU of ``rank``."""
+    def location(self, rank: int) -> tuple[NodeShape, GpuShape]:
+        """Return the node and the GPU of ``rank``."""
         index, local_rank = divmod(rank, len(self.nodes[0].gpus))
         return self.nodes[index], self.nodes[index].gpus[local_rank]
 
     def link(self, ranks: Sequence[int]) -> str:
-        """What a group runs over, at its weakest: ``NV18``, ``PIX``, …, or ``rail 3, leaf L3`` or ``network``.
+        """Return the weakest link of a group: ``NV18``, ``PIX``, …, or ``rail 3, leaf L3`` or ``network``.
 
-        ``NVLink`` where it spans nodes of one NVLink domain; empty for a rank by itself.
+        ``NVLink`` if it spans nodes of one NVLink domain; empty for a rank by itself.
         """
-        seats = [self.seat(rank) for rank in ranks]
-        nodes = {node.name for node, _ in seats}
+        locations = [self.location(rank) for rank in ranks]
+        nodes = {node.name for node, _ in locations}
         if len(nodes) == 1:
-            return seats[0][0].link([gpu.index for _, gpu in seats])
-        if len({node.island(gpu) for node, gpu in seats}) == 1:
+            return locations[0][0].link([gpu.index for _, gpu in locations])
+        if len({node.nvlink_domain(gpu) for node, gpu in locations}) == 1:
             return "NVLink"
-        rails, leaves = {gpu.rail for _, gpu in seats}, {gpu.leaf for _, gpu in seats}
+        rails, leaves = {gpu.rail for _, gpu in locations}, {gpu.leaf for _, gpu in locations}
         rail, leaf = rails.pop(), leaves.pop()
         if rails or rail is None:
             return "network"
