@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from gpuops.cli._life import scheduler_of
 from gpuops.cli._measuring import Rounds, surroundings, well_of, wired
 from gpuops.cli._options import Target, fitting_fanout
 
@@ -37,8 +38,8 @@ def burn(
     reach = Connector(target.connect_seconds)
     pool, eye = Pool(hosts, reach, fanout), Pool(hosts, reach, fanout)
     try:
-        with Rounds() as rounds:
-            around = surroundings(target, rounds, minutes=_DIAGNOSIS_MINUTES + math.ceil(seconds / 60))
+        with scheduler_of(target) as scheduler, Rounds() as rounds:
+            around = surroundings(target, rounds, scheduler, minutes=_DIAGNOSIS_MINUTES + math.ceil(seconds / 60))
             done = burning.burn(pool, eye, wired(pool, known), profiles, wish, around, seconds)
     finally:
         pool.close()

@@ -14,7 +14,6 @@ import click
 from gpuops.cli._options import StatusLine, Target, fitting_fanout, tell
 
 if TYPE_CHECKING:
-    from gpuops.cli._scheduler import ProjectScheduler
     from gpuops.collective.measuring import MeasureContext, Measurement, MeasureRequest
     from gpuops.collective.pool import Pool
     from gpuops.facts import Facts
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from gpuops.isolation.evidence import Evidence
     from gpuops.isolation.fabric import Fabric
     from gpuops.isolation.rounds import Round, Scope
+    from gpuops.lifecycle.scheduler import ProjectScheduler
     from gpuops.probing import Probe
     from gpuops.profile import Profile
 
@@ -94,13 +94,14 @@ def measure(target: Target, known: Mapping[str, Facts], wish: MeasureRequest) ->
 
     Who took no part is among them, and says why.
     """
+    from gpuops.cli._life import scheduler_of
     from gpuops.collective import measuring
 
     hosts, profiles, ill = well_of(target, known)
-    with pool_of(target, hosts) as pool, Rounds() as rounds:
+    with scheduler_of(target) as scheduler, pool_of(target, hosts) as pool, Rounds() as rounds:
         rounds.show("the fabric")
         fabric = wired(pool, known)
-        found = measuring.measure(pool, fabric, profiles, wish, surroundings(target, rounds))
+        found = measuring.measure(pool, fabric, profiles, wish, surroundings(target, rounds, scheduler))
     found = replace(found, left={**ill, **found.left})
     return measuring.with_shares(known, found), found
 
@@ -130,15 +131,11 @@ def pool_of(target: Target, hosts: Iterable[Host]) -> Pool:
     return Pool(hosts, Connector(target.connect_seconds), fitting_fanout(target.fanout or target.project.fanout))
 
 
-def surroundings(
-    target: Target, rounds: Rounds, scheduler: ProjectScheduler | None = None, *, minutes: int = 60
-) -> MeasureContext:
-    """The project's scheduler, its lease for so many ``minutes`` at most, and ``rounds`` to hear of what happens."""
-    from gpuops.cli._scheduler import scheduler_of
+def surroundings(target: Target, rounds: Rounds, scheduler: ProjectScheduler, *, minutes: int = 60) -> MeasureContext:
+    """The ``scheduler``, its lease for so many ``minutes`` at most, and ``rounds`` to hear of what happens."""
     from gpuops.collective.idleness.lease import Lease
     from gpuops.collective.measuring import MeasureContext
 
-    scheduler = scheduler or scheduler_of(target)
     lease = Lease(target.project.lease, scheduler.slurm, tell, minutes)
     return MeasureContext(scheduler.allocations, lease, scheduler.own_job, tell, rounds.show, rounds.round)
 

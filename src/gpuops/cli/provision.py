@@ -130,15 +130,16 @@ def carry_out(
     library: TaskRegistry,
 ) -> tuple[RunState, PlaybookRun]:
     """Reach the nodes and do it."""
+    from gpuops.cli._life import scheduler_of
     from gpuops.cli._occupants import Occupants
-    from gpuops.cli._scheduler import scheduler_of
     from gpuops.playbook.provisioning import PlaybookRun
     from gpuops.transport.connections import Connector
 
     reach = Connector(target.connect_seconds)
-    busy = Occupants(scheduler_of(target).allocations, target.hosts)
-    work = PlaybookRun(book, assignments, selection, order, library=library, open_transport=reach, busy=busy)
-    record = _run(work)
+    with scheduler_of(target) as scheduler:
+        busy = Occupants(scheduler.allocations, target.hosts)
+        work = PlaybookRun(book, assignments, selection, order, library=library, open_transport=reach, busy=busy)
+        record = _run(work)
     for sentence in reach.said:
         tell(sentence)
     return record, work
