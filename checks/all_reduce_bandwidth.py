@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from gpuops import Finding, Profile, Unknown, check
+from gpuops import Finding, PartName, Profile, Unknown, check
 from gpuops.isolation import BlamedPart, NodeEvidence, Unfit, all_reduce, blame, evidence_of, fix_for
 
 _FABRIC = ("leaf", "unit", "spine")
@@ -28,7 +28,7 @@ def all_reduce_bandwidth(shares: Mapping[str, NodeEvidence | Unfit], _profile: P
     for accusation in said.blamed:
         yield _finding(accusation)
     for pair in said.contention:
-        yield Finding(f"fabric contention: {pair}; nobody is accused", severity="info", subject="fabric")
+        yield Finding(f"fabric contention: {pair}; nobody is accused", severity="info", part="fabric")
     for why in said.unclear:
         yield Unknown(why)
 
@@ -36,15 +36,14 @@ def all_reduce_bandwidth(shares: Mapping[str, NodeEvidence | Unfit], _profile: P
 def _finding(accused: BlamedPart) -> Finding:
     owner, _, part = accused.part.partition(":")
     shared = owner in _FABRIC or accused.alternatives
-    label = " or ".join((accused.part, *accused.alternatives)) if shared else ""
+    label = " or ".join((accused.part, *accused.alternatives))
     return Finding(
         "; ".join(accused.evidence) or f"{accused.part}: {accused.kind}",
-        accused.expected_gb_per_s,
-        accused.found_gb_per_s,
-        "GB/s",
-        fix_for(accused),
-        subject=accused.part if shared else part or "node",
-        label=label,
+        expected=accused.expected_gb_per_s,
+        found=accused.found_gb_per_s,
+        unit="GB/s",
+        fix=fix_for(accused),
+        part=PartName(accused.part, label) if shared else part or "node",
         host="" if shared else owner,
         code=accused.kind,
     )

@@ -289,7 +289,7 @@ def _first_of_each(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, Objection
     for verdict in sorted((v for v in verdicts if v.status in order), key=lambda v: order.index(v.status)):
         finding = next(iter(verdict.findings), None)
         what = finding.message if finding else verdict.why
-        where = f" ({finding.label or finding.subject})" if finding else ""
+        where = f" ({finding.part_label or finding.part})" if finding else ""
         do = finding.fix if finding else f"gpuops checks explain {verdict.check}"
         why = f"{verdict.check}: {what}{where}"
         yield verdict.node, Objection(why, do, "failed" if verdict.status == "fail" else "incomplete")

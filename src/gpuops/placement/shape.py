@@ -13,7 +13,7 @@ from gpuops.probes.nvidia.nvidia_smi import Gpu, smi
 from gpuops.probes.nvidia.topo import Topology, topo
 from gpuops.probing import Unknown
 
-_CLOSENESS = ("PIX", "PXB", "PHB", "NODE", "SYS")
+PCIE_PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """How near two devices are over PCIe, nearest first (the legend of ``nvidia-smi topo -m``)."""
 _NO_CLUSTER = "00000000-0000-0000-0000-000000000000"  # the value of a GPU whose NVLinks end inside its node
 
@@ -68,7 +68,7 @@ def _weakness(link: str) -> tuple[int, int]:
 
 
 def _distance(link: str) -> int:
-    return _CLOSENESS.index(link) if link in _CLOSENESS else len(_CLOSENESS)
+    return PCIE_PATHS.index(link) if link in PCIE_PATHS else len(PCIE_PATHS)
 
 
 def largest_domain(shapes: Iterable[NodeShape]) -> int:

@@ -24,7 +24,7 @@ from gpuops.probing import Unknown
 from gpuops.reasons import Objection
 from gpuops.store import StateChange, Store
 
-FINDING = Finding("a GPU is missing", fix="reseat it", subject="node")
+FINDING = Finding("a GPU is missing", fix="reseat it", part="node")
 
 
 class Work:

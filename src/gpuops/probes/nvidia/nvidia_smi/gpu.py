@@ -6,6 +6,8 @@ import re
 from dataclasses import dataclass
 from typing import Literal
 
+from gpuops.probing import PartName
+
 SmiErrorKind = Literal[
     "driver-not-loaded",
     "version-mismatch",
@@ -91,8 +93,13 @@ class Gpu:
     faulty_fields: tuple[str, ...] = ()
 
     @property
+    def part(self) -> PartName:
+        """This GPU as the part of a finding: ``gpu5``, with its label."""
+        return PartName(self.subject, self.label)
+
+    @property
     def subject(self) -> str:
-        """The name of this GPU in a finding: ``gpu5``."""
+        """The short name of this GPU: ``gpu5``."""
         return f"gpu{self.index}"
 
     @property
