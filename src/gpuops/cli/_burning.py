@@ -31,19 +31,14 @@ def burn(
 
     from gpuops.collective import burn_in as burning
     from gpuops.collective.pool import Pool
-    from gpuops.transport.connections import Connector
 
     hosts, profiles, ill = well_of(target, known)
     fanout = fitting_fanout(2 * (target.fanout or target.project.fanout)) // 2
-    reach = Connector(target.connect_seconds)
-    pool, eye = Pool(hosts, reach, fanout), Pool(hosts, reach, fanout)
-    try:
-        with scheduler_of(target) as scheduler, Rounds() as rounds:
-            around = surroundings(target, rounds, scheduler, minutes=_DIAGNOSIS_MINUTES + math.ceil(seconds / 60))
-            done = burning.burn(pool, eye, wired(pool, known), profiles, wish, around, seconds)
-    finally:
-        pool.close()
-        eye.close()
+    connections = target.connections
+    pools = Pool(hosts, connections, fanout), Pool(hosts, connections, fanout)
+    with pools[0] as pool, pools[1] as eye, scheduler_of(target) as scheduler, Rounds() as rounds:
+        around = surroundings(target, rounds, scheduler, minutes=_DIAGNOSIS_MINUTES + math.ceil(seconds / 60))
+        done = burning.burn(pool, eye, wired(pool, known), profiles, wish, around, seconds)
     done = replace(done, found=replace(done.found, left={**ill, **done.found.left}))
     return done.added_to(known), done
 

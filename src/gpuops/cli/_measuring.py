@@ -124,11 +124,10 @@ def wired(pool: Pool, known: Mapping[str, Facts]) -> Fabric:
 
 
 def pool_of(target: Target, hosts: Iterable[Host]) -> Pool:
-    """Ways to ``hosts`` that stay open, as a context."""
+    """``hosts`` with transports that stay open, as a context."""
     from gpuops.collective.pool import Pool
-    from gpuops.transport.connections import Connector
 
-    return Pool(hosts, Connector(target.connect_seconds), fitting_fanout(target.fanout or target.project.fanout))
+    return Pool(hosts, target.connections, fitting_fanout(target.fanout or target.project.fanout))
 
 
 def surroundings(target: Target, rounds: Rounds, scheduler: ProjectScheduler, *, minutes: int = 60) -> MeasureContext:

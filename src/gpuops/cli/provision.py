@@ -133,15 +133,12 @@ def carry_out(
     from gpuops.cli._life import scheduler_of
     from gpuops.cli._occupants import Occupants
     from gpuops.playbook.provisioning import PlaybookRun
-    from gpuops.transport.connections import Connector
 
-    reach = Connector(target.connect_seconds)
-    with scheduler_of(target) as scheduler:
+    with scheduler_of(target) as scheduler, target.connections.group() as group:
         busy = Occupants(scheduler.allocations, target.hosts)
-        work = PlaybookRun(book, assignments, selection, order, library=library, open_transport=reach, busy=busy)
+        work = PlaybookRun(book, assignments, selection, order, library=library, open_transport=group.open, busy=busy)
         record = _run(work)
-    for sentence in reach.said:
-        tell(sentence)
+    target.tell_notices()
     return record, work
 
 
