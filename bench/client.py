@@ -23,12 +23,12 @@ def gpuops_hosts(folder):
 def gpuops_payload(folder):
     """The payload through gpuops' own connections, host keys proved."""
     from gpuops import fleet
-    from gpuops.transport.connections import Connector
+    from gpuops.transport.connections import Connections
 
-    reach = Connector()
+    group = Connections().group()
 
     def visit(host):
-        transport = reach(host)
+        transport = group.open(host)
         try:
             stream = transport._start("sh -s")
             stream.write(PAYLOAD)
@@ -51,12 +51,12 @@ def read_all(stream):
 def gpuops_facts(folder):
     """Every probe of every built-in check through the agent, parsed."""
     from gpuops import assessment, facts, fleet, judging
-    from gpuops.transport.connections import Connector
+    from gpuops.transport.connections import Connections
 
-    reach, probes = Connector(), assessment.probes_for(judging.discover().values())
+    group, probes = Connections().group(), assessment.probes_for(judging.discover().values())
 
     def visit(host):
-        transport = reach(host)
+        transport = group.open(host)
         try:
             return facts.gather(host.name, transport.batch, probes)
         finally:
@@ -69,12 +69,12 @@ def gpuops_warm(folder):
     """A first round that keeps its connections, and a second one over them."""
     from gpuops import fleet
     from gpuops.shell import Command
-    from gpuops.transport.connections import Connector
+    from gpuops.transport.connections import Connections
 
-    reach, kept = Connector(), {}
+    group, kept = Connections().group(), {}
 
     def visit(host):
-        transport = kept.get(host.name) or kept.setdefault(host.name, reach(host))
+        transport = kept.get(host.name) or kept.setdefault(host.name, group.open(host))
         return transport.run(Command(("sh", "-c", "echo here")))
 
     hosts = gpuops_hosts(folder)

@@ -1,4 +1,4 @@
-"""How well isolation names what is wrong, over seeded cases of simulated fabrics, beside two simpler ways.
+"""How well isolation names what is wrong, over seeded cases of simulated fabrics, beside two simpler methods.
 
     python bench/isolation.py [--nodes 16,128,1024,4096] [--cases 1000] [--first 0] [--round-robin 0] [--star 0]
 
@@ -19,11 +19,11 @@ import os
 import statistics
 import time
 
-from gpuops.isolation import within
+from gpuops.isolation import intra_node
 from gpuops.isolation.cases import draw_case
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Measured
 from gpuops.isolation.rounds import RankGroup, Round
-from gpuops.isolation.sweeps import meet, rail_groups
+from gpuops.isolation.sweeps import rail_groups, round_robin_pairs
 from gpuops.isolation.trials import Trial, run
 
 SLOW = 0.95
@@ -31,26 +31,25 @@ SLOW = 0.95
 
 @dataclasses.dataclass(frozen=True)
 class Outcome:
-    way: str
+    method: str
     mapped: bool
     faults: int
     named: bool
-    vague: bool
+    ambiguous: bool
     wrong: bool
     rounds: int
     seconds: float
 
 
-def outcome(way, trial, started):
+def outcome(method, trial, started):
     case = trial.case
-    vague = bool(trial.vague)
     return Outcome(
-        way,
+        method,
         case.mapped,
         len(case.faults),
         not trial.missed,
-        vague,
-        bool(trial.wrong),
+        bool(trial.ambiguous),
+        bool(trial.false_positives),
         trial.rounds,
         time.time() - started,
     )
@@ -63,36 +62,37 @@ def ours(nodes, disturbed, seed):
 
 
 def round_robin(case):
-    names = list(case.known.nodes)
+    fabric = case.declared_fabric
+    names = list(fabric.nodes)
     for number in range(len(names) - 1 + len(names) % 2):
-        yield tuple(group for pair in meet(names, number) for group in rail_groups(case.known, pair))
+        yield tuple(group for pair in round_robin_pairs(names, number) for group in rail_groups(fabric, pair))
 
 
 def star(case):
-    first, *others = case.known.nodes
+    first, *others = case.declared_fabric.nodes
     for other in others:
-        yield tuple(rail_groups(case.known, (first, other)))
+        yield tuple(rail_groups(case.declared_fabric, (first, other)))
 
 
-def simple(way, nodes, seed):
-    """One way's pairs, judged by medians: a NIC against its rail, a leaf or node by whether all its NICs are slow."""
+def simple(method, nodes, seed):
+    """The pairs of one method, judged by medians: a NIC against its rail, a leaf or node if all its NICs are slow."""
     started = time.time()
     case = draw_case(nodes, seed, mapped=True)
-    engine, evidence = case.simulation(), Evidence(case.known)
-    first = Round("node", tuple(RankGroup((name,)) for name in case.known.nodes))
+    engine, evidence = case.simulation(), Evidence(case.declared_fabric)
+    first = Round("node", tuple(RankGroup((name,)) for name in case.declared_fabric.nodes))
     while first is not None:
         evidence = dataclasses.replace(evidence, rounds=(*evidence.rounds, Measured(first, engine.measure(first))))
-        first = within.next_round(evidence)
+        first = intra_node.next_round(evidence)
     figures, rounds = collections.defaultdict(functools.partial(array.array, "d")), len(evidence.rounds)
-    for groups in {"round robin": round_robin, "star": star}[way](case):
+    for groups in {"round robin": round_robin, "star": star}[method](case):
         rounds += 1
         for figure in engine.measure(Round("rail", groups)):
             for node in figure.group.nodes:
                 figures[node, figure.group.rail].append(figure.gb_per_s or 0.0)
-    inside = within.blame(evidence).accusations
-    accused = (*inside, *judged(case.known, {port: statistics.median(found) for port, found in figures.items()}))
-    trial = Trial(case, evidence, Blame(accused))
-    return dataclasses.replace(outcome(way, trial, started), rounds=rounds)
+    inside = intra_node.blame(evidence).blamed
+    medians = {port: statistics.median(rates) for port, rates in figures.items()}
+    trial = Trial(case, evidence, Blame((*inside, *judged(case.declared_fabric, medians))))
+    return dataclasses.replace(outcome(method, trial, started), rounds=rounds)
 
 
 def judged(fabric, medians):
@@ -133,7 +133,7 @@ def row(nodes, label, outcomes):
         label,
         len(outcomes),
         share(mapped, lambda o: o.named),
-        share(mapped, lambda o: o.vague),
+        share(mapped, lambda o: o.ambiguous),
         share(mapped, lambda o: not o.wrong),
         share(bare, lambda o: o.named),
         share(bare, lambda o: not o.wrong),
@@ -165,10 +165,10 @@ def main():
         for nodes in map(int, options.nodes.split(",")):
             for label, disturbed in (("ours", True), ("ours, undisturbed", False)) if seeds else ():
                 print(row(nodes, label, pool.map(functools.partial(ours, nodes, disturbed), seeds, 4)), flush=True)
-            for way, cases in (("round robin", options.round_robin), ("star", options.star)):
+            for method, cases in (("round robin", options.round_robin), ("star", options.star)):
                 some = range(options.first, options.first + cases)
                 if some:
-                    print(row(nodes, way, pool.map(functools.partial(simple, way, nodes), some, 1)), flush=True)
+                    print(row(nodes, method, pool.map(functools.partial(simple, method, nodes), some, 1)), flush=True)
 
 
 if __name__ == "__main__":

@@ -51,14 +51,25 @@ def unshape():
         sh(f"ip netns exec {name} tc qdisc delete dev eth0 root")
 
 
-def way_into(host):
-    inside = ["ip", "netns", "exec", host.name, "/bin/sh", "-c"]
-    return AgentTransport(host.name, lambda line: ProcessStream(host.name, [*inside, line]))
+class Namespaces:
+    """Opens transports into the namespaces."""
+
+    def __init__(self):
+        self.transports = []
+
+    def open(self, host):
+        inside = ["ip", "netns", "exec", host.name, "/bin/sh", "-c"]
+        self.transports.append(AgentTransport(host.name, lambda line: ProcessStream(host.name, [*inside, line])))
+        return self.transports[-1]
+
+    def close(self):
+        for transport in self.transports:
+            transport.close()
 
 
-def engine_for(addresses, reach, seconds):
+def engine_for(addresses, opener, seconds):
     hosts = [Host(name, address, Where("bench", 1, 1)) for name, address in addresses.items()]
-    engine = TcpEngine(hosts, reach, Load(size_bytes=SIZE_BYTES, seconds=seconds))
+    engine = TcpEngine(hosts, opener, Load(size_bytes=SIZE_BYTES, seconds=seconds))
     lost = engine.open()
     assert not lost, lost
     return engine
@@ -99,7 +110,7 @@ def main():
     if os.environ.get("GPUOPS_BENCH_APART") != "1":
         sys.exit(subprocess.call([*APART, sys.executable, *sys.argv], env={**os.environ, "GPUOPS_BENCH_APART": "1"}))
     join()
-    engine = engine_for(ADDRESSES, way_into, options.seconds)
+    engine = engine_for(ADDRESSES, Namespaces(), options.seconds)
     rival = partial(iperf3, options.seconds)
     print(f"{'link':<12} {'tcp engine':>13} {'iperf3 --bidir':>15}   ratio")
     for mbit in map(int, options.mbit.split(",")):

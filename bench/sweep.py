@@ -23,7 +23,7 @@ from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.lab import cluster
 from gpuops.lab.collective.running import START_SECONDS
-from gpuops.transport.connections import Connector
+from gpuops.transport.connections import Connections
 
 LOAD = Load(size_bytes=1 << 30)
 RAILS = range(8)
@@ -42,8 +42,8 @@ def measuring_seconds(measured):
 
 def sweep(hosts):
     """The evidence of a whole rail sweep, the seconds from the first plan to the last, and those of our own CPU."""
-    pool = Pool(hosts, Connector())
-    engine = NcclTestsEngine(hosts, pool.reach, fabric_of(hosts), LOAD)
+    pool = Pool(hosts, Connections())
+    engine = NcclTestsEngine(hosts, pool, fabric_of(hosts), LOAD)
     try:
         refused = engine.open()
         assert not refused, refused

@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator, Mapping
 
-from gpuops import Finding, Profile, Unknown, check
+from gpuops import Finding, PartName, Profile, Unknown, check
 from gpuops.isolation import BlamedPart, Excluded, NodeEvidence, all_reduce, blame, evidence_of, fix_for
 
 _FABRIC = ("leaf", "unit", "spine")
@@ -27,10 +27,10 @@ def all_reduce_bandwidth(
         if isinstance(value, Excluded):
             yield Finding(value.why, fix=value.do, host=node)
     verdict = blame(evidence_of({node: own for node, own in measured.items() if isinstance(own, NodeEvidence)}))
-    for accusation in verdict.accusations:
-        yield _finding(accusation)
+    for blamed in verdict.blamed:
+        yield _finding(blamed)
     for pair in verdict.contention:
-        yield Finding(f"fabric contention: {pair}; nobody is accused", severity="info", subject="fabric")
+        yield Finding(f"fabric contention: {pair}; nobody is accused", severity="info", part="fabric")
     for why in verdict.unclear:
         yield Unknown(why)
 
@@ -38,15 +38,14 @@ def all_reduce_bandwidth(
 def _finding(accused: BlamedPart) -> Finding:
     owner, _, part = accused.part.partition(":")
     shared = owner in _FABRIC or accused.alternatives
-    label = " or ".join((accused.part, *accused.alternatives)) if shared else ""
+    label = " or ".join((accused.part, *accused.alternatives))
     return Finding(
         "; ".join(accused.evidence) or f"{accused.part}: {accused.kind}",
-        accused.expected_gb_per_s,
-        accused.found_gb_per_s,
-        "GB/s",
-        fix_for(accused),
-        subject=accused.part if shared else part or "node",
-        label=label,
+        expected=accused.expected_gb_per_s,
+        found=accused.found_gb_per_s,
+        unit="GB/s",
+        fix=fix_for(accused),
+        part=PartName(accused.part, label) if shared else part or "node",
         host="" if shared else owner,
         code=accused.kind,
     )

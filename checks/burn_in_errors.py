@@ -21,6 +21,6 @@ def burn_in_errors(found: BurnIn, _profile: Profile) -> Iterator[Finding | Unkno
     """
     for told in (*found.xids, *found.grown):
         part, _, what = told.partition(": ")
-        yield Finding(f"{what} during the burn-in", "no new error", what, subject=part)
+        yield Finding(f"{what} during the burn-in", expected="no new error", found=what, part=part)
     for why in found.blind:
         yield Unknown(why)

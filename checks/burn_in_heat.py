@@ -36,10 +36,11 @@ def _slowed(gpu: GpuBurn) -> Iterator[Finding]:
     soft = gpu.slowed.get("sw_thermal_slowdown", 0.0)
     if bad:
         word, share = next(iter(bad.items()))
-        yield Finding(f"{word} under load", "never", f"{share:.1%} of the time", subject=f"gpu{gpu.gpu}")
+        yield Finding(f"{word} under load", expected="never", found=f"{share:.1%} of the time", part=f"gpu{gpu.gpu}")
     elif soft:
         told = f"{soft:.1%} of the time, {gpu.hottest_celsius} °C at most"
-        yield Finding("slowed down by heat under load", "never", told, subject=f"gpu{gpu.gpu}", severity="warn")
+        message = "slowed down by heat under load"
+        yield Finding(message, expected="never", found=told, part=f"gpu{gpu.gpu}", severity="warn")
 
 
 def _spread(gpus: list[GpuBurn]) -> Iterator[Finding]:
@@ -48,5 +49,11 @@ def _spread(gpus: list[GpuBurn]) -> Iterator[Finding]:
     for gpu, celsius in told.items():
         if celsius - coolest > SPREAD_CELSIUS:
             message = f"{celsius:.0f} °C under load, and the coolest GPU of the node {coolest:.0f} °C"
-            within = f"within {SPREAD_CELSIUS} °C"
-            yield Finding(message, within, celsius - coolest, "°C", subject=f"gpu{gpu}", severity="warn")
+            yield Finding(
+                message,
+                expected=f"within {SPREAD_CELSIUS} °C",
+                found=celsius - coolest,
+                unit="°C",
+                part=f"gpu{gpu}",
+                severity="warn",
+            )

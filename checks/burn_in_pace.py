@@ -23,11 +23,11 @@ def burn_in_pace(found: BurnIn, _profile: Profile) -> Iterator[Finding | Unknown
     Source: NVIDIA nccl-tests, src/common.cu (0.9 of the bandwidth that is asked for).
     """
     for trouble in dict.fromkeys(found.troubles):
-        yield Finding(f"an all-reduce of its own GPUs failed: {trouble}", "every round", trouble)
+        yield Finding(f"an all-reduce of its own GPUs failed: {trouble}", expected="every round", found=trouble)
     if not found.gb_per_s:
         yield Unknown("no all-reduce of its own GPUs was measured")
         return
     usual, slowest = median(found.gb_per_s), min(found.gb_per_s)
     if slowest < SLOWEST_SHARE * usual:
         message = f"one of {len(found.gb_per_s)} rounds was much slower than the others"
-        yield Finding(message, round(SLOWEST_SHARE * usual, 1), round(slowest, 1), "GB/s")
+        yield Finding(message, expected=round(SLOWEST_SHARE * usual, 1), found=round(slowest, 1), unit="GB/s")

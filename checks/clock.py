@@ -26,8 +26,9 @@ def clock(told: Clock, _profile: Profile) -> Iterator[Finding | Unknown]:
         way = "ahead of" if offset > 0 else "behind"
         message = f"{abs(offset):.1f} s {way} {told.source or 'its source'}"
         fix = "chronyc makestep; then find why chrony did not keep it"
-        yield Finding(message, f"within {_LARGEST_OFFSET_SECONDS}", offset, "s", fix, "clock")
+        within = f"within {_LARGEST_OFFSET_SECONDS}"
+        yield Finding(message, expected=within, found=offset, unit="s", fix=fix, part="clock")
     elif told.synchronized is False:
-        yield Finding("not synchronized", "synchronized", "not synchronized", subject="clock")
+        yield Finding("not synchronized", expected="synchronized", found="not synchronized", part="clock")
     elif told.synchronized is None:
         yield Unknown("nothing on the node tells whether its clock is synchronized")

@@ -22,9 +22,12 @@ def dcgm_diagnosis(found: DcgmDiagnosis, _profile: Profile) -> Iterator[Finding 
         yield NotApplicable("dcgmi is not installed")
     for result in found.results:
         if result.status in ("fail", "warn"):
-            subject = "node" if result.gpu is None else f"gpu{result.gpu}"
             message = f"dcgmi diag: {result.test} {result.status}s{': ' if result.warnings else ''}"
             message += "; ".join(result.warnings)
             yield Finding(
-                message, "pass", result.status, "", "", subject, "", "warn" if result.status == "warn" else None
+                message,
+                expected="pass",
+                found=result.status,
+                part="node" if result.gpu is None else f"gpu{result.gpu}",
+                severity="warn" if result.status == "warn" else None,
             )

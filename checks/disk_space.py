@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpuops import Finding, Profile, Unknown, check
+from gpuops import Finding, PartName, Profile, Unknown, check
 from gpuops.probes.host.disks import Filesystem, disks
 
 WARN_PERCENT = 90
@@ -32,10 +32,9 @@ def disk_space(found: tuple[Filesystem, ...], _profile: Profile) -> Iterator[Fin
         free_gib = fs.available_kib / 1024**2
         yield Finding(
             f"{fs.mount} is {fs.used_percent:.0f} % full, {free_gib:.1f} GiB left",
-            f"below {WARN_PERCENT}",
-            round(fs.used_percent),
-            "%",
-            subject=fs.mount,
-            label=f"{fs.mount} ({fs.device})",
+            expected=f"below {WARN_PERCENT}",
+            found=round(fs.used_percent),
+            unit="%",
+            part=PartName(fs.mount, f"{fs.mount} ({fs.device})"),
             severity=None if fs.used_percent >= FULL_PERCENT else "warn",
         )

@@ -32,11 +32,12 @@ def driver_agrees(loaded: dict[str, Driver], _profile: Profile) -> Iterator[Find
     if len(loaded) < _FEWEST_NODES or 2 * most <= len(loaded):
         split = ", ".join(f"{v} on {n}" for v, n in sorted(count.items()))
         fix = "decide on one version, then bring the others to it"
-        yield Finding(f"split: {split}", "one version", split, "", fix, "driver", severity="warn")
+        message = f"split: {split}"
+        yield Finding(message, expected="one version", found=split, fix=fix, part="driver", severity="warn")
         return
     for node, driver_there in loaded.items():
         here = driver_there.loaded_version
         if here != version:
             message = f"{here} here, {version} on {most} of {len(loaded)} nodes"
             fix = f"install driver {version} on {node} and reboot it"
-            yield Finding(message, version, here, "", fix, "driver", host=node)
+            yield Finding(message, expected=version, found=here, fix=fix, part="driver", host=node)

@@ -33,10 +33,10 @@ def driver_loaded(
     told = {where: version for where, version in versions.items() if version}
     if kind == "driver-not-loaded":
         fix = "modprobe nvidia; if it refuses, dmesg says why: reinstall the driver for this kernel"
-        yield Finding("the NVIDIA kernel module is not loaded", fix=fix, subject="driver")
+        yield Finding("the NVIDIA kernel module is not loaded", fix=fix, part="driver")
     elif len(set(told.values())) > 1 or kind == "version-mismatch":
         found = ", ".join(f"{version} {where}" for where, version in told.items())
-        yield Finding(f"driver versions differ: {found}", "one version", found, subject="driver")
+        yield Finding(f"driver versions differ: {found}", expected="one version", found=found, part="driver")
     for part in (loaded, installed, asked):
         if isinstance(part, Unknown):
             yield part

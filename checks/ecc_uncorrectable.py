@@ -28,10 +28,11 @@ def _judge(gpu: Gpu, *, must_have_ecc: bool) -> Iterator[Finding | Unknown | Not
     count = gpu.ecc_uncorrected_volatile
     if count:
         fix = f"reset GPU {gpu.index} (nvidia-smi --gpu-reset -i {gpu.index}) when idle; if it comes back, replace it"
-        yield Finding(f"uncorrectable ECC errors: {count}", 0, count, "errors", fix, gpu.subject, gpu.label)
+        message = f"uncorrectable ECC errors: {count}"
+        yield Finding(message, expected=0, found=count, unit="errors", fix=fix, part=gpu.part)
     elif must_have_ecc and gpu.ecc_mode is False:
         fix = f"nvidia-smi -i {gpu.index} -e 1, then reboot"
-        yield Finding("ECC is off", "on", "off", "", fix, gpu.subject, gpu.label, severity="warn")
+        yield Finding("ECC is off", expected="on", found="off", fix=fix, part=gpu.part, severity="warn")
     elif count is None and (must_have_ecc or gpu.ecc_mode):
         yield Unknown(f"{gpu.label} does not tell its uncorrectable ECC errors")
     elif count is None:

@@ -42,7 +42,7 @@ def fabric_manager(
     told = () if isinstance(found, Unknown) else tuple(gpu for gpu in found if gpu.fabric_state)
     if isinstance(unit, Service) and not unit.running and (unit.installed or not told):
         state = unit.active if unit.installed else "not installed"
-        yield Finding(f"{_UNIT} does not run: {state}", "active", state, subject="fabricmanager")
+        yield Finding(f"{_UNIT} does not run: {state}", expected="active", found=state, part="fabricmanager")
         return
     if isinstance(unit, Unknown) or unit.running:
         yield from _judge_version(manager, loaded, on_disk)
@@ -54,7 +54,7 @@ def _judge_fabric(gpus_in_fabric: tuple[Gpu, ...]) -> Iterator[Finding]:
     for gpu in gpus_in_fabric:
         if gpu.fabric_state != "Completed" or gpu.fabric_status not in {None, "Success"}:
             state = f"{gpu.fabric_state}, {gpu.fabric_status}"
-            yield Finding(f"fabric: {state}", "Completed, Success", state, subject=gpu.subject, label=gpu.label)
+            yield Finding(f"fabric: {state}", expected="Completed, Success", found=state, part=gpu.part)
 
 
 def _judge_version(
@@ -68,4 +68,4 @@ def _judge_version(
     if theirs != here and not (isinstance(on_disk, InstalledDriver) and theirs == on_disk.version):
         message = f"the fabric manager is {theirs}, the driver {here}"
         fix = f"install nvidia-fabricmanager {here} and restart {_UNIT}"
-        yield Finding(message, here, theirs, "", fix, "fabricmanager")
+        yield Finding(message, expected=here, found=theirs, fix=fix, part="fabricmanager")

@@ -39,18 +39,19 @@ def gpu_count(
     known = all_gpus(answer.gpus, bound | on_bus)
     unlisted = set(known) - {gpu.address for gpu in answer.gpus}
     if known and len(known) < expected:
-        yield Finding(f"{len(known)} of {expected} GPUs are there", expected, len(known), "GPUs")
+        yield Finding(f"{len(known)} of {expected} GPUs are there", expected=expected, found=len(known), unit="GPUs")
     elif (answer.error and unlisted) or not known:
         yield Unknown(answer.error.text if answer.error else "nothing lists a GPU")
     elif unlisted & bound:
         yield Unknown(f"this session sees {len(answer.gpus)} of {len(known)} GPUs")
     elif len(known) > expected:
         fix = "name the right profile in the inventory, or set expect: {gpu.count: …}"
-        yield Finding(f"{len(known)} GPUs, more than {expected}", expected, len(known), "GPUs", fix, severity="warn")
+        message = f"{len(known)} GPUs, more than {expected}"
+        yield Finding(message, expected=expected, found=len(known), unit="GPUs", fix=fix, severity="warn")
     if not answer.error:
         yield from (_unserved(known[address]) for address in sorted(unlisted - bound))
 
 
 def _unserved(gpu: Gpu) -> Finding:
     fix = "read the NVRM lines of dmesg; power-cycle the node; if it stays so, reseat or replace the GPU"
-    return Finding("is on the bus, but the driver has not taken it", fix=fix, subject=gpu.subject, label=gpu.label)
+    return Finding("is on the bus, but the driver has not taken it", fix=fix, part=gpu.part)

@@ -35,8 +35,7 @@ def gpu_lost(
     known = all_gpus(answer.gpus, {f.address for f in on_bus} | set(refused))
     for address in sorted({*refused, *silent}):
         evidence = "; ".join(filter(None, (refused.get(address), silent.get(address))))
-        gpu = known[address]
-        yield Finding(f"fell off the bus: {evidence}", subject=gpu.subject, label=gpu.label)
+        yield Finding(f"fell off the bus: {evidence}", part=known[address].part)
     if error and not refused and not silent:
         yield Finding(f"a GPU fell off the bus: {error.text}")
     elif isinstance(asked, Unknown):

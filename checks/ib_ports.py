@@ -2,7 +2,7 @@
 
 from collections.abc import Iterator
 
-from gpuops import Finding, Profile, Unknown, check
+from gpuops import Finding, PartName, Profile, Unknown, check
 from gpuops.probes.network.ib import IbPort
 from gpuops.probes.network.ib import ib_ports as probe
 from gpuops.probes.nvidia.topo import Topology, topo
@@ -37,7 +37,7 @@ def ib_ports(ports: tuple[IbPort, ...], matrix: Topology | Unknown, profile: Pro
         gone = ", ".join(sorted(rails - here))
         message = f"{len(rails & here)} of {count} rails are there" + (f" (missing: {gone})" if gone else "")
         fix = "look for the device in lspci; if it is not there, reseat the NIC"
-        yield Finding(message, count, len(rails & here), "rails", fix, subject="rails")
+        yield Finding(message, expected=count, found=len(rails & here), unit="rails", fix=fix, part="rails")
     for port in ports:
         if port.device in rails:
             yield from _judge(port, profile["nic.rate_gbps"])
@@ -53,6 +53,7 @@ def _near(matrix: Topology | Unknown, gpu_count: int) -> set[str]:
 
 def _judge(port: IbPort, rate_gbps: float) -> Iterator[Finding | Unknown]:
     label = f"{port.device} port {port.port}" + (f" ({port.pci_address})" if port.pci_address else "")
+    part = PartName(port.device, label)
     if not port.state:
         yield Unknown(f"{label} does not tell its state")
     elif port.state.lower() != "active":
@@ -60,10 +61,10 @@ def _judge(port: IbPort, rate_gbps: float) -> Iterator[Finding | Unknown]:
         if port.state.lower().startswith("init"):
             fix = "start the subnet manager, or look at why it does not bring up this port"
         state = f"{port.state}, {port.phys_state}" if port.phys_state else port.state
-        yield Finding(f"port {port.port} is {state}", "Active", port.state, "", fix, port.device, label)
+        yield Finding(f"port {port.port} is {state}", expected="Active", found=port.state, fix=fix, part=part)
     elif port.rate_gbps is None:
         yield Unknown(f"{label} does not tell its rate")
     elif port.rate_gbps < rate_gbps:
         fix = f"reseat or clean the optic of {port.device}; compare the port's speed setting at both ends"
         message = f"{port.rate_gbps:g} Gbit/s, expected {rate_gbps:g}"
-        yield Finding(message, rate_gbps, port.rate_gbps, "Gbit/s", fix, port.device, label)
+        yield Finding(message, expected=rate_gbps, found=port.rate_gbps, unit="Gbit/s", fix=fix, part=part)

@@ -48,9 +48,9 @@ def _judge(gpu: Gpu, of: GpuLinks, profile: Profile) -> Iterator[Finding]:
     if len(rates) < expected:
         which = f" (down: {down})" if down else ""
         message = f"{len(rates)} of {expected} NVLinks are up{which}"
-        yield Finding(message, expected, len(rates), "links", fix, gpu.subject, gpu.label)
+        yield Finding(message, expected=expected, found=len(rates), unit="links", fix=fix, part=gpu.part)
     slow = {index: rate for index, rate in rates.items() if rate < gb_per_s * _ROUNDING}
     if slow:
         worst = min(slow.values())
         message = f"NVLink {', '.join(map(str, slow))} runs at {worst:g} of {gb_per_s:g} GB/s"
-        yield Finding(message, gb_per_s, worst, "GB/s", fix, gpu.subject, gpu.label)
+        yield Finding(message, expected=gb_per_s, found=worst, unit="GB/s", fix=fix, part=gpu.part)

@@ -45,7 +45,8 @@ def _judge_width(gpu: Gpu, link: PcieLink | None, expected: int) -> Iterator[Fin
         yield Unknown(f"nothing tells the PCIe width of {gpu.label}")
     elif width < expected:
         fix = "reseat the GPU and its riser, clean the contacts; if it stays narrow, replace the riser or the board"
-        yield Finding(f"PCIe x{width}, expected x{expected}", expected, width, "lanes", fix, gpu.subject, gpu.label)
+        message = f"PCIe x{width}, expected x{expected}"
+        yield Finding(message, expected=expected, found=width, unit="lanes", fix=fix, part=gpu.part)
 
 
 def _judge_generation(gpu: Gpu, link: PcieLink | None, expected: int) -> Iterator[Finding | Unknown]:
@@ -57,4 +58,4 @@ def _judge_generation(gpu: Gpu, link: PcieLink | None, expected: int) -> Iterato
     elif min(judged) < expected:
         fix = "set the slot to its full PCIe generation in the BIOS; reseat the GPU and its riser"
         message = f"PCIe generation {min(judged)}, expected {expected}"
-        yield Finding(message, expected, min(judged), "generation", fix, gpu.subject, gpu.label)
+        yield Finding(message, expected=expected, found=min(judged), unit="generation", fix=fix, part=gpu.part)

@@ -27,4 +27,4 @@ def power_limit(found: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | 
         elif limit < expected - 0.5:
             fix = f"nvidia-smi -i {gpu.index} -pl {expected:g}, and find what lowered it"
             message = f"power limit {limit:g} W, expected {expected:g} W"
-            yield Finding(message, expected, limit, "W", fix, gpu.subject, gpu.label)
+            yield Finding(message, expected=expected, found=limit, unit="W", fix=fix, part=gpu.part)

@@ -24,7 +24,7 @@ def row_remap_failed(found: tuple[Gpu, ...], profile: Profile) -> Iterator[Findi
         failed = gpu.remapped_rows.failure if gpu.remapped_rows else None
         if failed:
             fix = f"take the node out and replace GPU {gpu.index}: a reset does not help, no spare row is left"
-            yield Finding("a row remapping failed", "no", "yes", "", fix, gpu.subject, gpu.label)
+            yield Finding("a row remapping failed", expected="no", found="yes", fix=fix, part=gpu.part)
         elif failed is None and profile.get("gpu.row_remap", default=bool(gpu.remapped_rows)):
             yield Unknown(f"{gpu.label} does not tell whether a row remapping failed")
         elif failed is None:

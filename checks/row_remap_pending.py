@@ -24,7 +24,7 @@ def row_remap_pending(found: tuple[Gpu, ...], profile: Profile) -> Iterator[Find
         pending = gpu.remapped_rows.pending if gpu.remapped_rows else gpu.retired_pages_pending
         if pending:
             fix = f"reset GPU {gpu.index} (nvidia-smi --gpu-reset -i {gpu.index}) when idle, or reboot"
-            yield Finding("a row remapping is pending", "no", "yes", "", fix, gpu.subject, gpu.label)
+            yield Finding("a row remapping is pending", expected="no", found="yes", fix=fix, part=gpu.part)
         elif pending is None and profile.get("gpu.row_remap", default=bool(gpu.remapped_rows)):
             yield Unknown(f"{gpu.label} does not tell whether a row remapping is pending")
         elif pending is None:

@@ -33,7 +33,6 @@ def smi_errors(answer: Smi, _profile: Profile) -> Iterator[Finding | Unknown]:
     yield Finding(
         error.text,
         fix=_FIXES[error.kind],
-        subject=named[0].subject if named else "node",
-        label=named[0].label if named else "",
+        part=named[0].part if named else "node",
         severity="warn" if error.kind == "inforom" else None,
     )

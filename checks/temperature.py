@@ -33,10 +33,11 @@ def temperature(found: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding |
         elif margin <= 0:
             at = "" if celsius is None else f"{celsius} °C, "
             message = f"{at}no margin left: it slows down"
-            yield Finding(message, "more than 0", margin, "°C of margin", "", gpu.subject, gpu.label)
+            yield Finding(message, expected="more than 0", found=margin, unit="°C of margin", part=gpu.part)
         elif celsius is not None and celsius >= WARM_CELSIUS:
             message = f"{celsius} °C, {margin} °C below its limit"
-            yield Finding(message, f"below {WARM_CELSIUS}", celsius, "°C", "", gpu.subject, gpu.label, "warn")
+            below = f"below {WARM_CELSIUS}"
+            yield Finding(message, expected=below, found=celsius, unit="°C", part=gpu.part, severity="warn")
 
 
 def _margin(gpu: Gpu) -> int | None:

@@ -36,11 +36,9 @@ def throttle(found: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Un
         if reasons:
             yield Finding(
                 f"clocks lowered by {', '.join(reasons)}",
-                "none",
-                ", ".join(reasons),
-                "",
-                _FIXES[reasons[0]],
-                gpu.subject,
-                gpu.label,
-                "warn" if reasons == ["sw_thermal_slowdown"] else None,
+                expected="none",
+                found=", ".join(reasons),
+                fix=_FIXES[reasons[0]],
+                part=gpu.part,
+                severity="warn" if reasons == ["sw_thermal_slowdown"] else None,
             )

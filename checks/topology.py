@@ -42,7 +42,7 @@ def topology(found: tuple[Gpu, ...], matrix: Topology, profile: Profile) -> Iter
         gpu, pairs = _most_concerned(far)
         links = " and ".join(sorted({far.pop(pair) for pair in pairs}))
         others = ", ".join(str(b.index if a is gpu else a.index) for a, b in pairs)
-        yield Finding(f"{links} to GPU {others}", expected, links, subject=gpu.subject, label=gpu.label)
+        yield Finding(f"{links} to GPU {others}", expected=expected, found=links, part=gpu.part)
 
 
 def _link(matrix: Topology, one: Gpu, other: Gpu) -> str | None:

@@ -4,7 +4,7 @@ import datetime as dt
 from collections.abc import Iterator
 from typing import Literal
 
-from gpuops import Finding, Profile, Unknown, check
+from gpuops import Finding, PartName, Profile, Unknown, check
 from gpuops.probes.host.kernel_log import KernelLog, Xid, kernel_log
 from gpuops.probes.host.lspci import PciFunction, gpu_functions
 from gpuops.probes.nvidia.gpus import Gpu, all_gpus, gpus
@@ -62,8 +62,7 @@ def _finding(events: list[Xid], gpu: Gpu | None, address: str) -> Finding:
     return Finding(
         f"Xid {last.code} ({meaning.meaning}){times}{when}",
         fix=meaning.advice,
-        subject=gpu.subject if gpu else address,
-        label=gpu.label if gpu else f"GPU at {address}",
+        part=gpu.part if gpu else PartName(address, f"GPU at {address}"),
         severity=_SEVERITIES[meaning.action],
         code=str(last.code),
     )

@@ -1,4 +1,5 @@
 import os
+import signal
 
 import pytest
 
@@ -6,8 +7,7 @@ from gpuops import secret
 from gpuops.document import Where
 from gpuops.inventory import Host
 from gpuops.transport import known_hosts, settings, ssh
-from gpuops.transport.connections import hang_up
-from gpuops.transport.local import open_local
+from gpuops.transport.connections import Connections
 
 
 class NoSkips:
@@ -44,8 +44,7 @@ def home(tmp_path, monkeypatch):
     (tmp_path / ".ssh").mkdir(mode=0o700)
     for cached in (known_hosts.load, settings._config, settings._unsupported, ssh._load_key):
         cached.cache_clear()  # they know a file by its name under ~
-    yield tmp_path
-    hang_up()
+    return tmp_path
 
 
 @pytest.fixture
@@ -55,17 +54,30 @@ def a_host():
 
 
 @pytest.fixture
-def reach():
-    """Ways to this machine, closed at the end."""
-    opened = []
+def connections():
+    """Connections of a test's own, closed at the end."""
+    connections = Connections()
+    yield connections
+    connections.close()
 
-    def open_one(host):
-        opened.append(open_local(host))
-        return opened[-1]
 
-    yield open_one
-    for way in opened:
-        way.close()
+@pytest.fixture
+def opener(connections):
+    """A group of them."""
+    return connections.group()
+
+
+@pytest.fixture
+def ctrl_c():
+    """Presses Ctrl-C in some seconds, for the main thread."""
+
+    def press(*_):
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGALRM, press)
+    yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds)
+    signal.setitimer(signal.ITIMER_REAL, 0)
+    signal.signal(signal.SIGALRM, before)
 
 
 @pytest.fixture(autouse=True)

@@ -35,6 +35,8 @@ ONLY_IN = {
     "jinja2": ("render", "playbook", "report"),
     "yaml": ("document",),
 }
+BROAD_EXCEPTS = {"fleet.py", "probing.py", "events.py", "cli/__init__.py"}
+"""Where code that may raise anything is called: work on a node, parsers and checks, a listener, the program itself."""
 FILES = sorted(
     p for p in SOURCE.rglob("*.py") if "node" not in p.relative_to(SOURCE).parts[:1] and "content" not in p.parts
 )
@@ -80,6 +82,17 @@ def test_only_the_command_line_prints_and_exits(path):
     calls = [n for n in ast.walk(ast.parse(path.read_text())) if isinstance(n, ast.Call)]
     names = {getattr(c.func, "id", "") for c in calls} | {ast.unparse(c.func) for c in calls}
     assert not names & {"print", "sys.exit", "exit", "os._exit"}, path
+
+
+def test_broad_excepts_stand_in_four_places_only():
+    found = [
+        str(path.relative_to(SOURCE))
+        for path in FILES
+        for node in ast.walk(ast.parse(path.read_text()))
+        if isinstance(node, ast.ExceptHandler)
+        and (node.type is None or ast.unparse(node.type) in {"Exception", "BaseException"})
+    ]
+    assert sorted(found) == sorted(BROAD_EXCEPTS)
 
 
 def test_every_module_has_a_floor():

@@ -15,7 +15,7 @@ if TYPE_CHECKING:
     from gpuops.judging import Finding, NotApplicable, check
     from gpuops.playbook.task import Change, Failed, Later, Machine, Mode, NeedsOperator, NodePath, Plan, task, use
     from gpuops.playbook.templating import fill_template
-    from gpuops.probing import Probe, Unknown
+    from gpuops.probing import PartName, Probe, Unknown
     from gpuops.profile import Profile
     from gpuops.secret import Secret
     from gpuops.shell import Command, Completed, Files, read_files
@@ -33,6 +33,7 @@ __all__ = [
     "NeedsOperator",
     "NodePath",
     "NotApplicable",
+    "PartName",
     "Plan",
     "Probe",
     "Profile",
@@ -59,6 +60,7 @@ _HOMES = {
     "NeedsOperator": "playbook.task",
     "NodePath": "playbook.task",
     "NotApplicable": "judging",
+    "PartName": "probing",
     "Plan": "playbook.task",
     "Probe": "probing",
     "Profile": "profile",

@@ -162,7 +162,7 @@ class CancelledError(GpuopsError):
 
     exit_code = 130
 
-    def __init__(self, what: str, partial: object | None = None) -> None:
+    def __init__(self, what: str = "interrupted", partial: object | None = None) -> None:
         super().__init__(what)
         self.partial = partial
 
@@ -175,7 +175,7 @@ class Interrupted(KeyboardInterrupt):
 
     exit_code = 130
 
-    def __init__(self, what: str, partial: object | None = None) -> None:
+    def __init__(self, what: str = "interrupted", partial: object | None = None) -> None:
         super().__init__(what)
         self.partial = partial
 

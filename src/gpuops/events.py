@@ -83,7 +83,7 @@ class GateDone(Event):
 
     host: str
     gate: str
-    state: Literal["passed", "stopped", "left_out"]
+    state: Literal["passed", "stopped", "left_out", "kept"]
     text: str
 
 

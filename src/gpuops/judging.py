@@ -6,20 +6,21 @@ A check is a generator: it yields a `Finding` for each thing that is wrong, `Unk
 
 from __future__ import annotations
 
+import warnings
 from collections.abc import Callable, Iterable, Iterator, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import KW_ONLY, InitVar, dataclass, replace
 from pathlib import Path
 from typing import Any, Literal
 
 from gpuops.content import ContentFile, listing, load_python
 from gpuops.errors import ContentError, did_you_mean
 from gpuops.facts import Facts
-from gpuops.probing import Probe, Unknown
+from gpuops.probing import PartName, Probe, Unknown, or_unknown
 from gpuops.profile import Profile
 
 Status = Literal["pass", "warn", "fail", "unknown", "skipped"]
 Severity = Literal["info", "warn", "fail", "reset", "reboot", "isolate"]
-Scope = Literal["gpu", "node", "group"]
+Scope = Literal["node", "group"]
 Level = Literal["quick", "standard", "burnin"]
 
 LEVELS: tuple[Level, ...] = ("quick", "standard", "burnin")
@@ -31,22 +32,44 @@ SEVERITIES: tuple[Severity, ...] = ("info", "warn", "fail", "reset", "reboot", "
 class Finding:
     """One thing that is wrong, with what was expected and found (in ``unit``) and what to do (``fix``).
 
-    ``subject`` is the part at fault (``gpu2``, ``mlx5_3``, ``driver``, ``node``); ``label`` names it for a person.
-    ``severity`` None takes the check's. ``host`` is set by checks over a group only; empty there: nobody is accused.
-    ``code`` tells apart what one check finds (an Xid's number), so that another can explain ``xid:79`` and not ``xid``.
+    ``part`` is the part at fault: ``driver``, ``node``, or a `PartName` with a label. Without ``severity`` or ``fix``
+    it gets those of its check. ``code`` tells apart what one check finds (an Xid's number), so that another can explain
+    ``xid:79`` and not ``xid``. Judging sets ``check``, ``scope`` and ``host``; only a check over a group names the host
+    at fault, or none.
     """
 
     message: str
+    _: KW_ONLY
     expected: object = None
     found: object = None
     unit: str = ""
     fix: str = ""
-    subject: str = "node"
-    label: str = ""
+    part: str = "node"
     severity: Severity | None = None
-    host: str = ""
     code: str = ""
     effects: tuple[str, ...] = ()
+    host: str = ""
+    check: str = ""
+    scope: Scope = "node"
+    subject: InitVar[str | None] = None
+    label: InitVar[str | None] = None
+
+    def __post_init__(self, subject: str | None, label: str | None) -> None:
+        """Take the former names of ``part``, which go in 0.2."""
+        if subject is not None or label is not None:
+            advice = "Finding takes part=, a text or gpuops.PartName(name, label), in place of subject= and label="
+            warnings.warn(advice, DeprecationWarning, stacklevel=3)
+            object.__setattr__(self, "part", PartName(subject or self.part, label or ""))
+
+    @property
+    def part_label(self) -> str:
+        """The part as a person would name it; empty if its short name is all there is."""
+        return self.part.label if isinstance(self.part, PartName) else ""
+
+    @property
+    def status(self) -> Status:
+        """What this finding alone makes of its node; ``pass`` is mere information."""
+        return worst([self])
 
 
 @dataclass(frozen=True)
@@ -115,7 +138,7 @@ def check(  # noqa: PLR0913 - each word is one line of what `checks explain` pri
 
     ``scope="group"`` gives ``judge({node: value}, profile)`` over the nodes of one profile. A need in ``tolerates``
     arrives as `Unknown` instead of stopping the check. A profile without a key in ``expects`` skips it. ``explains``
-    names checks, tags or ``check:code``: their findings on the same subject are told as effects of this one's.
+    names checks, tags or ``check:code``: their findings on the same part are told as effects of this one's.
     ``blinds`` names checks or tags that cannot look while this one fails: unknown there, they are skipped.
     """
     probes = (needs,) if isinstance(needs, Probe) else needs
@@ -198,14 +221,13 @@ def _unknown(check: Check, node: str, value: Unknown) -> Verdict:
 
 
 def _ask(check: Check, *arguments: Any) -> list[Judgement]:
-    try:
-        return list(check.judge(*arguments))
-    except Exception as error:  # noqa: BLE001 - a check may be anybody's; one that fails is unknown, never a pass
-        return [Unknown(f"the check itself failed ({type(error).__name__}: {error}); {check.path}")]
+    """The judgements of ``check``; one that raises is unknown, never a pass."""
+    judgements = or_unknown(lambda: list(check.judge(*arguments)), "the check itself failed", str(check.path))
+    return [judgements] if isinstance(judgements, Unknown) else judgements
 
 
 def _verdict(check: Check, node: str, said: list[Judgement], profile: Profile) -> Verdict:
-    findings = tuple(_complete(check, f, profile) for f in said if isinstance(f, Finding))
+    findings = tuple(_complete(check, f, node, profile) for f in said if isinstance(f, Finding))
     blind = next((u for u in said if isinstance(u, Unknown)), None)
     absent = next((n for n in said if isinstance(n, NotApplicable)), None)
     status = worst(findings)
@@ -216,12 +238,13 @@ def _verdict(check: Check, node: str, said: list[Judgement], profile: Profile) -
     return Verdict(check.name, node, status, findings, blind.why if blind else "", check.scope)
 
 
-def _complete(check: Check, finding: Finding, profile: Profile) -> Finding:
-    """The finding with the check's own severity and remedy where it has none; a guess can warn, never fail."""
+def _complete(check: Check, finding: Finding, host: str, profile: Profile) -> Finding:
+    """The finding with its host and check, whose severity and fix it takes by default; a guess can warn, never fail."""
     severity = finding.severity or check.severity
     if profile.grade(check.expects) == "guess" and severity != "info":
         severity = "warn"
-    return replace(finding, severity=severity, fix=finding.fix or check.fix)
+    fix = finding.fix or check.fix
+    return replace(finding, severity=severity, fix=fix, host=host, check=check.name, scope=check.scope)
 
 
 def worst(findings: Iterable[Finding]) -> Status:
@@ -254,7 +277,7 @@ def _group_verdicts(check: Check, said: list[Judgement], nodes: Iterable[str], p
 def fold(verdicts: list[Verdict], checks: Mapping[str, Check]) -> list[Verdict]:
     """One node's verdicts with effects told inside their causes, so that one fault is one finding.
 
-    A finding is an effect of another check's finding on the same subject where that check explains it, also through
+    A finding is an effect of another check's finding on the same part where that check explains it, also through
     others, and is at least as grave; of two that explain each other the graver is the cause. A check that could not
     look at all because of a fault is skipped. The order of ``verdicts`` does not matter.
     """
@@ -296,7 +319,7 @@ def _gravity(finding: Finding) -> int:
 def _may_explain(cause: _Told, effect: _Told, reach: _Reach) -> bool:
     (by, first), (of, second) = cause, effect
     named = reach[by] & {of, f"{of}:{second.code}"}
-    return bool(named) and by != of and first.subject == second.subject and _gravity(first) >= _gravity(second)
+    return bool(named) and by != of and first.part == second.part and _gravity(first) >= _gravity(second)
 
 
 def _root(effect: _Told, told: list[_Told], reach: _Reach) -> _Told:

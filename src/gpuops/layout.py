@@ -48,14 +48,14 @@ class Layout:
 
     @property
     def global_batch(self) -> int:
-        """Samples of one optimizer step, ``mbs · chunks · dp`` (R10: see `objections`)."""
+        """Samples of one optimizer step, ``mbs · chunks · dp`` (R10: see `rule_violations`)."""
         return self.mbs * self.chunks * self.dp
 
     def coordinates(self, rank: int) -> dict[str, int]:
-        """The place of ``rank`` along every axis; ``ep`` is its place in its expert group."""
+        """Return the position of ``rank`` along every axis; ``ep`` is its position in its expert group."""
         dense, expert = self.strides(), self.strides(expert=True)
-        found = {axis: rank // dense[axis] % getattr(self, axis) for axis in AXES if axis != "ep"}
-        return {**found, "ep": rank // expert["ep"] % self.ep}
+        coordinates = {axis: rank // dense[axis] % getattr(self, axis) for axis in AXES if axis != "ep"}
+        return {**coordinates, "ep": rank // expert["ep"] % self.ep}
 
     def groups(self, axis: str) -> list[tuple[int, ...]]:
         """The rank groups along ``axis``, each in the order of its coordinate, sorted by their first rank."""
@@ -76,10 +76,10 @@ class Layout:
         return {axis: math.prod(sizes[a] for a in axes[: axes.index(axis)]) for axis in axes}
 
     def __str__(self) -> str:
-        """As ``--layout`` takes it; what stands at its default is left out, and so is what ``--order`` takes."""
-        said = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
-        said.pop("order", None)
-        return ",".join(f"{name}={str(value).lower()}" for name, value in said.items()) or "dp=1"
+        """Return the text that ``--layout`` takes, without defaults and without the order, which ``--order`` takes."""
+        changed = {f.name: getattr(self, f.name) for f in fields(self) if getattr(self, f.name) != f.default}
+        changed.pop("order", None)
+        return ",".join(f"{name}={str(value).lower()}" for name, value in changed.items()) or "dp=1"
 
 
 _COUNTS = ("dp", "pp", "tp", "cp", "ep", "zero", "mbs", "chunks", "vpp")
@@ -90,20 +90,20 @@ _ALIASES = {"gas": "chunks", "sp": "sequence_parallel"}
 
 
 def parse_layout(text: str, order: str = DEFAULT_ORDER) -> Layout:
-    """The layout that ``dp=4,pp=2,tp=8,zero=1`` means; `LayoutError` names the word that is wrong."""
-    given: dict[str, Any] = {"order": parse_order(order)}
+    """Parse a layout such as ``dp=4,pp=2,tp=8,zero=1``; `LayoutError` names the word that is wrong."""
+    values: dict[str, Any] = {"order": parse_order(order)}
     for word in filter(None, re.split(r"[,\s]+", text)):
         key, equals, value = word.partition("=")
         key = _ALIASES.get(key.replace("-", "_"), key.replace("-", "_"))
         if not equals:
             raise LayoutError(f'--layout: "{word}" is not KEY=VALUE, such as dp=8')
         if key not in _KEYS:
-            near = did_you_mean(key, _KEYS) or f"; keys: {', '.join(_KEYS)}"
-            raise LayoutError(f'--layout: there is no "{key}"{near}')
-        if key in given:
+            hint = did_you_mean(key, _KEYS) or f"; keys: {', '.join(_KEYS)}"
+            raise LayoutError(f'--layout: there is no "{key}"{hint}')
+        if key in values:
             raise LayoutError(f'--layout: "{key}" is given twice')
-        given[key] = _value(key, value)
-    return Layout(**given)
+        values[key] = _value(key, value)
+    return Layout(**values)
 
 
 def _value(key: str, value: str) -> int | bool | str:
@@ -171,24 +171,24 @@ _CONFIG_KEYS = {
 
 
 def read_model(config: Mapping[str, Any], name: str = "") -> ModelSpec:
-    """The model of a Hugging Face ``config.json``; `LayoutError` where a number is not one."""
+    """Read the model from a Hugging Face ``config.json``; `LayoutError` if a number is not one."""
     text = config.get("text_config")  # a model of text and images keeps the language model's numbers there
     config = {**config, **text} if isinstance(text, Mapping) else config
-    found: dict[str, int] = {}
+    numbers: dict[str, int] = {}
     for field, keys in _CONFIG_KEYS.items():
         key, value = next(((key, config[key]) for key in keys if config.get(key) is not None), (keys[0], 0))
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
             raise LayoutError(f"--model: {key} is a whole number, not {value!r}")
-        found[field] = value
-    found["kv_heads"] = found["kv_heads"] or found["heads"]
-    found["ffn"] = found["ffn"] or 4 * found["hidden"]
-    return ModelSpec(name or str(config.get("model_type", "")), **found)
+        numbers[field] = value
+    numbers["kv_heads"] = numbers["kv_heads"] or numbers["heads"]
+    numbers["ffn"] = numbers["ffn"] or 4 * numbers["hidden"]
+    return ModelSpec(name or str(config.get("model_type", "")), **numbers)
 
 
-def objections(
+def rule_violations(
     layout: Layout, *, gpus_per_domain: int, engine: Engine = "other", model: ModelSpec | None = None
 ) -> Iterator[RuleViolation]:
-    """The rules that ``layout`` breaks on machines whose NVLink domain holds ``gpus_per_domain`` GPUs, 1 or more.
+    """Yield the rules that ``layout`` breaks on nodes whose NVLink domain holds ``gpus_per_domain`` GPUs, 1 or more.
 
     Source of R5, R9 and R10: Hugging Face, "Efficient training on multiple GPUs" (tensor parallelism stays inside a
     node; pipelines with ZeRO 1 at most; one chunk is naive model parallelism). R11, 4 GPUs for dp with pp and 8 with

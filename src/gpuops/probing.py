@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Generic, Literal, TypeVar, final
 
 from gpuops.shell import Command, Completed, Question
 
@@ -22,6 +22,31 @@ class Unknown:
     why: str
     needs_root: bool = False
     on_purpose: bool = False
+
+
+@final
+class PartName(str):
+    """The short name of a part at fault, ``gpu5``, with a ``label`` for the person who has to find that part.
+
+    Findings on parts of one name belong together, whatever their labels.
+    """
+
+    __slots__ = ("label",)
+    label: str
+
+    def __new__(cls, name: str, label: str = "") -> PartName:
+        """``label`` is empty if the short name is all there is."""
+        part = super().__new__(cls, name)
+        part.label = label
+        return part
+
+
+def or_unknown(work: Callable[[], T], failure: str, context: str) -> T | Unknown:
+    """Return what ``work`` returns, or `Unknown` if it raises: a parser or a check may be written by anyone."""
+    try:
+        return work()
+    except Exception as error:  # noqa: BLE001 - whatever it raises, nothing is known, and the run goes on
+        return Unknown(f"{failure} ({type(error).__name__}: {error}); {context}")
 
 
 @dataclass(frozen=True)
@@ -43,11 +68,8 @@ class Probe(Generic[T]):
         refusal = self._refusal(answer)
         if refusal is not None:
             return refusal
-        try:
-            return self.parse(answer)
-        except Exception as error:  # noqa: BLE001 - a parser may be anybody's; what it cannot read is unknown
-            head = answer.out[:60].replace("\n", " ")
-            return Unknown(f"{self.name} cannot be read ({type(error).__name__}: {error}); it starts {head!r}")
+        head = answer.out[:60].replace("\n", " ")
+        return or_unknown(lambda: self.parse(answer), f"{self.name} cannot be read", f"it starts {head!r}")
 
     def _refusal(self, answer: Completed) -> Unknown | None:
         if answer.timed_out:

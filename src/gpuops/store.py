@@ -1,6 +1,6 @@
-"""Store: what became of every node, who made it so, when and why, in one SQLite file for its owner alone.
+"""Store of the nodes' history: who changed which node, when and why, in one SQLite file that only its owner can read.
 
-Events are only ever added, and the last one of a node is its present. Gates are what a node passed on its way, each
+Events are only ever added, and the latest one of a node has its state. Gates are what a node passed on its way, each
 with the fingerprint that it had then.
 """
 
@@ -15,31 +15,43 @@ from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Literal
 
 from gpuops.errors import LockedError, OutputError
 from gpuops.project import operator_name
 
-T = TypeVar("T")
 Fingerprint = Mapping[str, tuple[str, ...]]
-"""What makes a node the one that was tested: ``{"driver": ("580.95.05",), "GPU serials": ("165…", "166…")}``."""
+"""Parts of the machine that was tested: ``{"driver": ("580.95.05",), "GPU serials": ("165…", "166…")}``."""
 
-_VERSION = 1
+Cause = Literal["", "stopped", "demoted", "by_hand"]
+"""What moved a node: a gate that it did not pass, another fingerprint, a person; empty if it passed a gate."""
+
 _BUSY_SECONDS = 10.0
-_SCHEMA = """
+_SCHEMAS = (
+    """
 CREATE TABLE runs (id TEXT PRIMARY KEY, what TEXT NOT NULL, who TEXT NOT NULL, began TEXT NOT NULL, ended TEXT);
 CREATE TABLE events (id INTEGER PRIMARY KEY, node TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL,
                      run TEXT NOT NULL REFERENCES runs (id), at TEXT NOT NULL, fingerprint TEXT NOT NULL);
 CREATE INDEX events_of_node ON events (node, id);
 CREATE TABLE gates (node TEXT NOT NULL, gate TEXT NOT NULL, run TEXT NOT NULL REFERENCES runs (id), at TEXT NOT NULL,
                     fingerprint TEXT NOT NULL, PRIMARY KEY (node, gate));
-"""
-_EVENTS = "SELECT node, state, why, events.at, run, who, fingerprint FROM events JOIN runs ON runs.id = run"
+""",
+    # before there was a column, the cause of these two was read from the reason
+    """
+ALTER TABLE events ADD COLUMN cause TEXT NOT NULL DEFAULT '';
+UPDATE events SET cause = 'stopped' WHERE why GLOB 'stopped at *';
+UPDATE events SET cause = 'demoted' WHERE state = 'provisioned'
+                                          AND why GLOB 'no longer the machine that was tested: *';
+""",
+)
+"""What brings the file from each version to the next; a new one goes through all of them."""
+_VERSION = len(_SCHEMAS)
+_EVENTS = "SELECT node, state, why, events.at, run, who, fingerprint, cause FROM events JOIN runs ON runs.id = run"
 
 
 @dataclass(frozen=True)
 class HostEvent:
-    """What happened to ``node``: the ``state`` that it has since, and why. ``who`` began the ``run`` that did it."""
+    """Event of ``node``: the ``state`` that it has since, and why. ``who`` began the ``run`` that recorded it."""
 
     node: str
     state: str
@@ -48,11 +60,12 @@ class HostEvent:
     run: str
     who: str
     fingerprint: Fingerprint = field(default_factory=dict)
+    cause: Cause = ""
 
 
 @dataclass(frozen=True)
 class GatePass:
-    """A gate that a node passed, at what time and as what machine."""
+    """Gate that a node passed, with the time and the machine that it was then."""
 
     gate: str
     at: dt.datetime
@@ -61,17 +74,18 @@ class GatePass:
 
 @dataclass(frozen=True)
 class StateChange:
-    """What a decision makes of a node; see `Store.move`."""
+    """New state of a node; see `Store.record_transition`."""
 
     state: str
     why: str
     fingerprint: Fingerprint = field(default_factory=dict)
+    cause: Cause = ""
 
 
 class Store:
-    """The file at ``path``, made where it is missing.
+    """Store in the file at ``path``, which is made if it is missing.
 
-    `OutputError` where it cannot be used, `LockedError` while another program writes.
+    `OutputError` if it cannot be used, `LockedError` while another program writes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -84,18 +98,18 @@ class Store:
         except OSError as error:
             raise OutputError(f"{path}: the store cannot be opened: {error.strerror}") from error
         self._database = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
-        with self._spoken():
+        with self._translated_errors():
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA foreign_keys = ON")
-            self._bring_up()
+            self._upgrade()
 
-    def _bring_up(self) -> None:
-        with self._writing():
+    def _upgrade(self) -> None:
+        with self._transaction():
             (version,) = self._database.execute("PRAGMA user_version").fetchone()
             if version > _VERSION:
                 raise OutputError(f"{self.path}: written by a newer gpuops (schema {version}); upgrade this one")
             if version < _VERSION:
-                for statement in filter(str.strip, _SCHEMA.split(";")):
+                for statement in filter(str.strip, "".join(_SCHEMAS[version:]).split(";")):
                     self._database.execute(statement)
                 self._database.execute(f"PRAGMA user_version = {_VERSION}")
 
@@ -106,82 +120,84 @@ class Store:
         self._database.close()
 
     def begin(self, what: str, run: str = "") -> str:
-        """A run of ``what`` (a verb and its nodes) begins now, by whoever runs this program; its id."""
+        """Begin a run of ``what``, such as ``gpuops drain gpu01``, by the user of this program; return its ID."""
         run = run or f"{_now():%Y%m%d-%H%M%S-%f}"
         row = (run, what, operator_name(), _now().isoformat())
-        with self._spoken():
+        with self._translated_errors():
             self._database.execute("INSERT INTO runs (id, what, who, began) VALUES (?, ?, ?, ?)", row)
         return run
 
     def end(self, run: str) -> None:
-        """The run is over."""
-        with self._spoken():
+        """Record the end of the run."""
+        with self._translated_errors():
             self._database.execute("UPDATE runs SET ended = ? WHERE id = ?", (_now().isoformat(), run))
 
-    def move(self, node: str, run: str, decide: Callable[[HostEvent | None], StateChange]) -> HostEvent:
-        """Let ``decide`` say from the node's last event what comes next, and keep it; nobody else moves it meanwhile.
+    def record_transition(self, node: str, run: str, decide: Callable[[HostEvent | None], StateChange]) -> HostEvent:
+        """Record what ``decide`` makes of the node's latest event; no other program writes in between.
 
-        What ``decide`` raises is raised, and nothing is kept.
+        What ``decide`` raises is raised, and nothing is recorded.
         """
-        with self._spoken(), self._writing():
-            made = decide(self.last(node))
+        with self._translated_errors(), self._transaction():
+            change = decide(self.latest(node))
             self._database.execute(
-                "INSERT INTO events (node, state, why, run, at, fingerprint) VALUES (?, ?, ?, ?, ?, ?)",
-                (node, made.state, made.why, run, _now().isoformat(), json.dumps(made.fingerprint)),
+                "INSERT INTO events (node, state, why, run, at, fingerprint, cause) VALUES (?, ?, ?, ?, ?, ?, ?)",
+                (node, change.state, change.why, run, _now().isoformat(), json.dumps(change.fingerprint), change.cause),
             )
-            last = self.last(node)
-        if last is None:
+            event = self.latest(node)
+        if event is None:
             raise AssertionError(node)
-        return last
+        return event
 
-    def last(self, node: str) -> HostEvent | None:
-        """The node's present; None where nothing is known of it."""
+    def latest(self, node: str) -> HostEvent | None:
+        """Return the latest event of the node; None if it has no history."""
         return next(self._events("WHERE node = ? ORDER BY events.id DESC LIMIT 1", node), None)
 
     def history(self, node: str) -> list[HostEvent]:
-        """Everything that happened to the node, the oldest first."""
+        """Return all events of the node, the oldest first."""
         return list(self._events("WHERE node = ? ORDER BY events.id", node))
 
-    def present(self) -> dict[str, HostEvent]:
-        """The last event of every node, by name."""
+    def latest_by_node(self) -> dict[str, HostEvent]:
+        """Return the latest event of every node."""
         newest = "WHERE events.id IN (SELECT max(id) FROM events GROUP BY node) ORDER BY node"
         return {event.node: event for event in self._events(newest)}
 
-    def note(self, node: str, gate: str, run: str, fingerprint: Fingerprint) -> None:
-        """The node passed a gate."""
-        with self._spoken():
+    def record_gate(self, node: str, gate: str, run: str, fingerprint: Fingerprint) -> None:
+        """Record that the node passed a gate."""
+        with self._translated_errors():
             self._database.execute(
                 "INSERT OR REPLACE INTO gates (node, gate, run, at, fingerprint) VALUES (?, ?, ?, ?, ?)",
                 (node, gate, run, _now().isoformat(), json.dumps(fingerprint)),
             )
 
-    def passed(self, node: str) -> list[GatePass]:
-        """The gates that the node passed, each when it last did."""
-        with self._spoken():
+    def gates_passed(self, node: str) -> list[GatePass]:
+        """Return the gates that the node passed, each with the last time."""
+        with self._translated_errors():
             rows = self._database.execute("SELECT gate, at, fingerprint FROM gates WHERE node = ? ORDER BY at", (node,))
             return [GatePass(gate, dt.datetime.fromisoformat(at), _fingerprint(text)) for gate, at, text in rows]
 
-    def _events(self, which: str, *values: str) -> Iterator[HostEvent]:
-        with self._spoken():
-            rows = self._database.execute(f"{_EVENTS} {which}", values).fetchall()
-        for node, state, why, at, run, who, fingerprint in rows:
-            yield HostEvent(node, state, why, dt.datetime.fromisoformat(at), run, who, _fingerprint(fingerprint))
+    def _events(self, where: str, *values: str) -> Iterator[HostEvent]:
+        with self._translated_errors():
+            rows = self._database.execute(f"{_EVENTS} {where}", values).fetchall()
+        for node, state, why, at, run, who, fingerprint, cause in rows:
+            when = dt.datetime.fromisoformat(at)
+            yield HostEvent(node, state, why, when, run, who, _fingerprint(fingerprint), cause)
 
     @contextlib.contextmanager
-    def _writing(self) -> Iterator[None]:
-        """One transaction that no other writer comes into, from its first look on."""
+    def _transaction(self) -> Iterator[None]:
+        """Run one transaction; no other program writes from its first read on."""
         with self._database:  # keeps all of it or, whatever is raised, nothing
             self._database.execute("BEGIN IMMEDIATE")
             yield
 
     @contextlib.contextmanager
-    def _spoken(self) -> Iterator[None]:
-        """SQLite's errors as ours."""
+    def _translated_errors(self) -> Iterator[None]:
+        """Raise SQLite's errors as ours."""
         try:
             yield
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
-                raise LockedError(f"{self.path}: another gpuops writes there for {_BUSY_SECONDS:g} s by now") from error
+                waited = f"still locked by another gpuops process after {_BUSY_SECONDS:g} s"
+                raise LockedError(f"{self.path}: {waited}; wait for it to finish") from error
             raise OutputError(f"{self.path}: the store cannot be used: {error}") from error
         except sqlite3.DatabaseError as error:
             raise OutputError(f"{self.path}: not a store of gpuops, or damaged: {error}") from error

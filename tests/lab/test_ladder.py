@@ -5,16 +5,15 @@ import pytest
 from gpuops.collective.network_tests.ladder import Ladder
 from gpuops.collective.pool import Pool
 from gpuops.inventory import Inventory
-from gpuops.transport.connections import Connector
 
 
 @pytest.fixture
-def climb(lab, home):
+def climb(lab, home, connections):
     """Climbs over some hosts; returns what failed, and the hosts that are left."""
     pools = []
 
     def go(pattern="all", **more):
-        pool = Pool(Inventory.open(str(lab.folder / "inventory.yml")).select(pattern), Connector())
+        pool = Pool(Inventory.open(str(lab.folder / "inventory.yml")).select(pattern), connections)
         pools.append(pool)
         failures = Ladder(pool, **more).climb()
         return (

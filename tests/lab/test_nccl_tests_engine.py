@@ -6,19 +6,18 @@ from gpuops.inventory import Inventory
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import RankGroup, Round
 from gpuops.lab import cluster
-from gpuops.transport.connections import Connector
 
 RAILS = Round("rail", tuple(RankGroup(("gpu01", "gpu02"), rail) for rail in range(8)))
 WHOLE = Round("group", (RankGroup(("gpu01", "gpu02", "gpu03")),))
 
 
 @pytest.fixture
-def engine(lab, home):
+def engine(lab, home, opener):
     """nccl-tests on the lab's three hosts, with deadlines that a test can wait for."""
     hosts = list(Inventory.load(lab.folder / "inventory.yml").hosts.values())
     nics = tuple(FabricNic(f"mlx5_{rail}", rail, 50.0) for rail in range(8))
     fabric = Fabric({host.name: FabricNode(host.name, tuple(range(8)), nics) for host in hosts})
-    made = NcclTestsEngine(hosts, Connector(), fabric, Load(size_bytes=1 << 28))
+    made = NcclTestsEngine(hosts, opener, fabric, Load(size_bytes=1 << 28))
     yield made
     made.close()
 

@@ -7,7 +7,6 @@ from click.testing import CliRunner
 
 from gpuops.cli import program
 from gpuops.lab import cluster
-from gpuops.transport.connections import hang_up
 
 MPIRUN = "mpirun -H gpu01:8,gpu02:8 all_reduce_perf -b 1G".split()
 
@@ -23,8 +22,7 @@ def preflight(lab, home, monkeypatch, tmp_path):
         assert done.exception is None, done.exception
         return done.return_value, done.stdout
 
-    yield run
-    hang_up()
+    return run
 
 
 @pytest.fixture

@@ -77,7 +77,7 @@ def first(lab):
 
 
 def told(document, host):
-    return [(f["check"], f["subject"], f["severity"]) for f in document["findings"] if f["host"] == host]
+    return [(f["check"], f["part"], f["severity"]) for f in document["findings"] if f["host"] == host]
 
 
 @pytest.mark.parametrize("fault", FOUND)
@@ -85,7 +85,7 @@ def test_a_fault_is_one_finding_with_its_remedy(first, fault):
     _, document = first
     check, subject, severity, remedy = FOUND[fault]
     findings = [f for f in document["findings"] if f["host"] == HOSTS[fault]]
-    assert [(f["check"], f["subject"]) for f in findings] == [(check, subject)]
+    assert [(f["check"], f["part"]) for f in findings] == [(check, subject)]
     assert findings[0]["severity"] == severity
     assert remedy in findings[0]["fix"]
 
@@ -196,7 +196,7 @@ def test_a_check_a_probe_and_a_profile_are_one_new_file_each(lab, tmp_path):
         "def house_name(said, profile):\n"
         '    """Names are the inventory\'s."""\n'
         '    if said != profile["house.name"]:\n'
-        '        yield Finding("another name", profile["house.name"], said)\n'
+        '        yield Finding("another name", expected=profile["house.name"], found=said)\n'
     )
     value = "{value: nobody, source: this test, grade: measured-here}"
     (tmp_path / "checks" / "profiles" / "hgx-h100.yml").write_text(

@@ -8,12 +8,11 @@ from gpuops.collective.pool import Pool
 from gpuops.inventory import Inventory
 from gpuops.profile import NO_PROFILE
 from gpuops.reasons import Excluded
-from gpuops.transport.connections import Connector
 
 
 @pytest.fixture
-def pool(lab, home):
-    pool = Pool(Inventory.open(str(lab.folder / "inventory.yml")).select("all"), Connector())
+def pool(lab, home, connections):
+    pool = Pool(Inventory.open(str(lab.folder / "inventory.yml")).select("all"), connections)
     yield pool
     pool.close()
 

@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 import pytest
 
-from gpuops.transport.connections import Connector
+from gpuops.transport.connections import Connections
 
 USER = "gpuops-test"
 PASSWORD = "Xyzzy-plugh-2718"
@@ -184,15 +184,15 @@ def node_of(a_host, trusted, account):
 @pytest.fixture
 def connect():
     """Opens transports, and hangs up at the end."""
-    opened = []
+    made = []
 
     def open_one(host, connect_seconds=10.0):
-        opened.append(Connector(connect_seconds)(host))
-        return opened[-1]
+        made.append(Connections(connect_seconds))
+        return made[-1].group().open(host)
 
     yield open_one
-    for transport in opened:
-        transport.close()
+    for connections in made:
+        connections.close()
 
 
 @pytest.fixture

@@ -18,7 +18,7 @@ from gpuops.errors import AuthenticationError, ConnectError, HostKeyError, LostE
 from gpuops.inventory import Host
 from gpuops.secret import Secret
 from gpuops.shell import Command, Files, read_files
-from gpuops.transport.connections import Connector
+from gpuops.transport.connections import Connections
 from gpuops.transport.host_keys import fetch_host_keys
 from gpuops.transport.known_hosts import KnownHosts, record
 
@@ -29,16 +29,15 @@ def fingerprint_of(path):
     return subprocess.run(["ssh-keygen", "-lf", path], capture_output=True, text=True, check=True).stdout.split()[1]
 
 
-def test_64_addresses_give_64_outcomes_in_their_order(sshd, a_host, trusted, account):
+def test_64_addresses_give_64_outcomes_in_their_order(sshd, a_host, trusted, account, opener):
     addresses = [f"127.0.{n // 8 + 1}.{n % 8 + 1}" for n in range(64)]
     trusted(sshd.known(*addresses))
     hosts = [
         a_host(f"gpu{n:02}", address=address, port=sshd.port, user=account.name) for n, address in enumerate(addresses)
     ]
-    reach = Connector()
 
     def work(host):
-        transport = reach(host)
+        transport = opener.open(host)
         try:
             return transport.batch([Command(("sh", "-c", "echo $SSH_CONNECTION")), Files(("/proc/self/limits",))])
         finally:
@@ -121,28 +120,28 @@ class TestHostKeys:
         trusted("")
         assert connect(host).run(HI).out == "hi\n"
 
-    def test_trusting_shows_every_key_and_records_it(self, sshd, node_of, trusted, connect, keys, home):
+    def test_trusting_shows_every_key_and_records_it(self, sshd, node_of, trusted, connect, keys, home, opener):
         host, before = node_of(sshd), sshd.log()
         trusted("")
-        met = fetch_host_keys(host, 10)
+        met = fetch_host_keys(host, opener)
         assert {key.fingerprint for key in met.shown} == {fingerprint_of(keys / f"{k}.pub") for k in sshd.host_keys}
         assert not met.known
         assert not met.changed
         assert self.nobody_logged_in(sshd, before)
         met.accept(replace=False)
-        assert fetch_host_keys(host, 10).known
+        assert fetch_host_keys(host, opener).known
         assert met.file == home / ".ssh" / "known_hosts"
         assert connect(host).run(HI).out == "hi\n"
 
-    def test_a_replaced_key_is_trusted_and_the_old_one_is_not(self, sshd, node_of, trusted, keys, home):
+    def test_a_replaced_key_is_trusted_and_the_old_one_is_not(self, sshd, node_of, trusted, keys, home, opener):
         host = node_of(sshd)
         trusted(sshd.known("127.0.0.1", keys=["other_ed25519"]))
-        met = fetch_host_keys(host, 10)
+        met = fetch_host_keys(host, opener)
         assert met.changed
         met.accept(replace=True)
         recorded = KnownHosts((str(home / ".ssh" / "known_hosts"),)).keys(f"[127.0.0.1]:{sshd.port}")
         assert fingerprint_of(keys / "other_ed25519.pub") not in {key.fingerprint for key in recorded}
-        assert fetch_host_keys(host, 10).known
+        assert fetch_host_keys(host, opener).known
 
 
 class TestLogin:
@@ -257,12 +256,12 @@ class TestJump:
         assert "direct-tcpip" in bastion.log()[len(before) :]
         assert "auth-agent-req" not in bastion.log()
 
-    def test_many_nodes_share_one_connection_to_it(self, behind, sshd, bastion, trusted, a_host):
+    def test_many_nodes_share_one_connection_to_it(self, behind, sshd, bastion, trusted, a_host, opener):
         addresses = [f"127.0.7.{n}" for n in range(1, 9)]
         trusted(sshd.known(*addresses) + bastion.known("127.0.0.2"))
         hosts = [a_host(a, address=a, port=sshd.port, user=behind.user, jump=behind.jump) for a in addresses]
-        before, reach = bastion.log(), Connector()
-        outcomes = fleet.each(hosts, lambda host: reach(host).run(HI).out)
+        before = bastion.log()
+        outcomes = fleet.each(hosts, lambda host: opener.open(host).run(HI).out)
         assert [o.value for o in outcomes] == ["hi\n"] * 8
         assert bastion.log()[len(before) :].count("Accepted publickey") == 1
 
@@ -283,8 +282,8 @@ class TestJump:
         with pytest.raises(ConnectError, match=r"the jump host 127.0.0.2:\d+ does not reach 127.0.0.1:1"):
             connect(host).run(HI)
 
-    def test_keys_of_a_node_behind_it_can_be_fetched(self, behind):
-        assert fetch_host_keys(behind, 10).known
+    def test_keys_of_a_node_behind_it_can_be_fetched(self, behind, opener):
+        assert fetch_host_keys(behind, opener).known
 
 
 @pytest.fixture(scope="module")
@@ -302,9 +301,9 @@ def one(sshd, keys, account, tmp_path_factory):
         key_file=str(keys / "login"),
         ssh_args=arguments,
     )
-    transport = Connector()(host)
-    yield transport
-    transport.close()
+    connections = Connections()
+    yield connections.group().open(host)
+    connections.close()
 
 
 class TestCommands:
@@ -422,13 +421,6 @@ def test_connections_over_maxstartups_are_tried_again(start_sshd, node_of, conne
 
 @pytest.mark.skipif(shutil.which("ssh") is None, reason="there is no ssh on this machine")
 class TestOpenssh:
-    @pytest.fixture(autouse=True)
-    def _own_sockets(self, tmp_path, monkeypatch):
-        monkeypatch.setattr("tempfile.tempdir", None)
-        yield
-        for path in pathlib.Path(f"/tmp/gpuops-ssh-{os.geteuid()}").glob("*"):
-            subprocess.run(["ssh", "-o", f"ControlPath={path}", "-O", "exit", "x"], capture_output=True, check=False)
-
     @pytest.fixture
     def by_ssh(self, node_of, keys, home):
         """A host that goes through the system's ssh, which does not know our HOME."""
@@ -439,18 +431,18 @@ class TestOpenssh:
             **{"connection": "openssh", **fields},
         )
 
-    def test_it_answers_and_keeps_its_connection(self, sshd, by_ssh, connect):
+    def test_it_answers_and_keeps_its_connection(self, sshd, by_ssh, opener):
         before = sshd.log()
         for _ in range(2):
-            transport = connect(by_ssh(sshd))
+            transport = opener.open(by_ssh(sshd))
             assert [a.out for a in transport.batch([HI, Command(("sh", "-c", "exit 3"))])] == ["hi\n", ""]
             transport.close()
         assert sshd.log()[len(before) :].count("Accepted publickey") == 1
 
-    def test_it_is_taken_for_a_proxy_command_and_that_is_said(self, sshd, by_ssh):
-        reach = Connector()
-        transport = reach(by_ssh(sshd, connection="ssh", proxy_command="nc %h %p" if shutil.which("nc") else "ssh-nc"))
-        assert list(reach.said) == ["using the system's ssh, because the configuration has ProxyCommand"]
+    def test_it_is_taken_for_a_proxy_command_and_that_is_said(self, sshd, by_ssh, connections):
+        command = "nc %h %p" if shutil.which("nc") else "ssh-nc"
+        transport = connections.group().open(by_ssh(sshd, connection="ssh", proxy_command=command))
+        assert connections.notices() == ["using the system's ssh, because the configuration has ProxyCommand"]
         transport.close()
 
     def test_an_unknown_key_is_refused(self, sshd, by_ssh, connect, trusted):

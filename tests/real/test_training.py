@@ -10,7 +10,7 @@ import pytest
 
 from gpuops.collective.nvlink import Model, Training, parse_training, training
 from gpuops.probing import Unknown
-from gpuops.transport.connections import Connector
+from gpuops.transport.connections import Connections
 
 torch = pytest.mark.skipif(
     importlib.util.find_spec("torch") is None, reason="torch comes with the extra gpuops[launch]"
@@ -21,9 +21,9 @@ TINY = Model(steps=3, batch=2, layers=1, width=64, words=16)
 @pytest.fixture
 def run(a_host):
     """Runs a command on this machine, as on any node."""
-    way = Connector()(a_host(connection="local"))
-    yield way.run
-    way.close()
+    connections = Connections()
+    yield connections.group().open(a_host(connection="local")).run
+    connections.close()
 
 
 def ours():

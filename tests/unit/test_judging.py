@@ -24,7 +24,7 @@ from gpuops.judging import (
     probes_of,
     worst,
 )
-from gpuops.probing import Probe, Unknown
+from gpuops.probing import PartName, Probe, Unknown
 from gpuops.profile import Expected, Profile
 from gpuops.shell import Command
 
@@ -78,6 +78,38 @@ def test_a_finding_takes_the_severity_and_remedy_of_its_check():
     assert (finding.severity, finding.fix) == ("reboot", "reboot it")
     (finding,) = verdict_of(Finding("x", severity="warn", fix="wait"), severity="reboot", fix="reboot it").findings
     assert (finding.severity, finding.fix) == ("warn", "wait")
+
+
+def test_a_finding_bears_its_check_scope_and_host():
+    (finding,) = verdict_of(Finding("x"), name="gpu_count").findings
+    assert (finding.check, finding.scope, finding.host) == ("gpu-count", "node", "n1")
+
+
+def test_a_finding_takes_all_but_its_message_by_keyword():
+    with pytest.raises(TypeError, match="positional"):
+        Finding("x", 8)
+
+
+def test_a_finding_is_on_the_node_unless_it_names_a_part():
+    assert (Finding("x").part, Finding("x").part_label) == ("node", "")
+    named = Finding("x", part=PartName("gpu5", "GPU 5 (0000:c3:00.0)"))
+    assert (named.part, named.part_label) == ("gpu5", "GPU 5 (0000:c3:00.0)")
+
+
+@pytest.mark.parametrize(
+    ("words", "part", "label"),
+    [
+        ({"subject": "gpu5", "label": "GPU 5"}, "gpu5", "GPU 5"),
+        ({"subject": "driver"}, "driver", ""),
+        ({"label": "this node"}, "node", "this node"),
+    ],
+)
+def test_the_former_names_of_a_part_are_taken_with_a_warning_at_the_check(words, part, label):
+    with pytest.warns(DeprecationWarning, match="part=") as warnings:
+        finding = Finding("x", **words)
+    assert warnings[0].filename == __file__
+    assert (finding.part, finding.part_label) == (part, label)
+    assert dataclasses.replace(finding, host="n1").part_label == label  # and no second warning
 
 
 def test_a_guess_warns_and_never_fails():
@@ -160,17 +192,17 @@ def every_order(verdicts, checks):
     return answers[0]
 
 
-def on(subject, message="broken", severity="reset", **words):
-    return Finding(message, subject=subject, severity=severity, **words)
+def on(part, message="broken", severity="reset", **words):
+    return Finding(message, part=part, severity=severity, **words)
 
 
-def test_an_effect_is_told_inside_the_finding_on_its_own_subject():
+def test_an_effect_is_told_inside_the_finding_on_its_own_part():
     checks = [bearing("link", explains=("matrix",)), bearing("matrix")]
     answer = every_order(
         [told("link", on("gpu1"), on("gpu2")), told("matrix", on("gpu2", "NV17"), on("gpu3", "SYS"))], checks
     )
-    assert [(f.subject, f.effects) for f in answer["link"].findings] == [("gpu1", ()), ("gpu2", ("matrix: NV17",))]
-    assert [f.subject for f in answer["matrix"].findings] == ["gpu3"]
+    assert [(f.part, f.effects) for f in answer["link"].findings] == [("gpu1", ()), ("gpu2", ("matrix: NV17",))]
+    assert [f.part for f in answer["matrix"].findings] == ["gpu3"]
     assert answer["matrix"].status == "fail"
 
 
@@ -305,13 +337,16 @@ def test_a_group_is_judged_node_by_node():
         yield Finding("differs", host="b")
 
     group = {"a": facts("a", one=1), "b": facts("b", one=2), "c": facts("c", one=Unknown("dark"))}
-    assert {v.node: v.status for v in judge_group(same, group, PROFILE)} == {"a": "pass", "b": "fail", "c": "unknown"}
+    verdicts = judge_group(same, group, PROFILE)
+    assert {v.node: v.status for v in verdicts} == {"a": "pass", "b": "fail", "c": "unknown"}
+    assert [(f.host, f.check, f.scope) for v in verdicts for f in v.findings] == [("b", "same", "group")]
 
 
 def test_a_finding_without_host_accuses_nobody():
     split = checking(Finding("split", severity="warn"), scope="group")
     verdicts = judge_group(split, {"a": facts("a", one=1), "b": facts("b", one=2)}, PROFILE)
     assert {v.node: v.status for v in verdicts} == {"a": "pass", "b": "pass", "": "warn"}
+    assert [(f.host, f.check) for v in verdicts for f in v.findings] == [("", "it")]
 
 
 # --- choosing

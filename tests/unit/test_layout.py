@@ -15,10 +15,10 @@ from gpuops.layout import (
     ModelSpec,
     RuleViolation,
     needed_gpus,
-    objections,
     parse_layout,
     parse_order,
     read_model,
+    rule_violations,
 )
 
 GOLDENS = pathlib.Path(__file__).parents[3] / "shared" / "facts" / "launch-golden"
@@ -169,7 +169,9 @@ def test_coordinates_are_those_of_the_real_library(path):
 def test_what_megatron_asserts_against_is_refused():
     args = json.loads((GOLDENS / REFUSED).read_text())["args"]
     layout = Layout(**{axis: args[axis] for axis in AXES}, chunks=8, order=args["order"])
-    assert [(o.rule, o.forceable, o.warning) for o in objections(layout, gpus_per_domain=8)] == [("ep", False, False)]
+    assert [(o.rule, o.forceable, o.warning) for o in rule_violations(layout, gpus_per_domain=8)] == [
+        ("ep", False, False)
+    ]
 
 
 def test_two_pipelines_on_four_gpus_are_those_of_hugging_face_s_diagram():
@@ -396,7 +398,7 @@ def test_a_number_of_a_model_that_is_none_is_named_as_the_file_names_it(value):
 
 
 def said(text, order=DEFAULT_ORDER, *, gpus=8, **more):
-    return list(objections(parse_layout(text, order), gpus_per_domain=gpus, **more))
+    return list(rule_violations(parse_layout(text, order), gpus_per_domain=gpus, **more))
 
 
 @pytest.mark.parametrize("engine", ["megatron", "deepspeed", "fsdp", "ddp", "other"])
@@ -511,7 +513,7 @@ def test_an_order_is_refused_for_megatron_where_its_own_assertions_fail(layout):
     expert = expert_numbering(layout)
     asserted = layout.order.endswith("pp") or layout.pp == 1 or expert.dp == layout.dp
     passes = asserted and expert.groups("pp") == layout.groups("pp")
-    refused = "ep" in {o.rule for o in objections(layout, gpus_per_domain=8, engine="megatron")}
+    refused = "ep" in {o.rule for o in rule_violations(layout, gpus_per_domain=8, engine="megatron")}
     assert refused == (not passes)
 
 

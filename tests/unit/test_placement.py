@@ -11,7 +11,7 @@ from gpuops.errors import LayoutError
 from gpuops.facts import Facts
 from gpuops.inventory import Host, Port
 from gpuops.layout import AXES, Layout, parse_layout
-from gpuops.placement import GpuShape, NodeShape, largest_domain, place, shape_of
+from gpuops.placement import GpuShape, Link, NodeShape, largest_domain, place, shape_of
 from gpuops.probes.host.pcie import PcieLink
 from gpuops.probes.nvidia.nvidia_smi import Gpu, Smi, SmiError
 from gpuops.probes.nvidia.topo import Topology
@@ -66,7 +66,7 @@ class TestTensorParallelGroups:
         with pytest.raises(LayoutError, match="TP group of r0 to r7 leaves its NVLink domain and runs over SYS"):
             place(parse_layout("tp=8"), [node("n1", 8, 4)])
         forced = place(parse_layout("tp=8"), [node("n1", 8, 4)], force=True)
-        assert forced.link(range(8)) == "SYS"
+        assert forced.link(range(8)) == Link("pcie", "SYS")
         assert "r0 to r7 leaves" in forced.notes[-1]
 
     def test_whose_ranks_are_nodes_apart_are_refused(self):
@@ -81,9 +81,9 @@ class TestTensorParallelGroups:
     def test_cross_nodes_inside_the_domain_of_an_nvl72_rack(self):
         racks = [node(f"n{k}", 4, 4, domain=f"rack{k % 2}") for k in range(36)]
         placement = place(parse_layout("tp=8,dp=18"), racks)
-        domains = [{placement.seat(rank)[0].domain for rank in group} for group in placement.groups["tp"]]
+        domains = [{placement.location(rank)[0].domain for rank in group} for group in placement.groups["tp"]]
         assert all(len(domain) == 1 for domain in domains)
-        assert placement.link(placement.groups["tp"][0]) == "NVLink"
+        assert placement.link(placement.groups["tp"][0]) == Link("nvlink")
         assert largest_domain(racks) == 72
 
     def test_leave_over_the_node_of_a_rack_that_has_no_partner(self):
@@ -153,21 +153,42 @@ class TestLinks:
         return place(parse_layout("dp=2,pp=2,tp=4"), [node("n1", 8, 4), node("n2", 8, 4)])
 
     def test_inside_a_node_are_its_own_and_the_weakest_counts(self, placement):
-        assert (placement.link([0, 1, 2, 3]), placement.link([0, 4])) == ("NV18", "SYS")
+        assert placement.link([0, 1, 2, 3]) == Link("nvlink", "NV18")
+        assert placement.link([0, 4]) == Link("pcie", "SYS")
         weaker = {**placement.nodes[0].links, (1, 2): "NV6"}
         worn = replace(placement, nodes=(replace(placement.nodes[0], links=weaker), placement.nodes[1]))
-        assert worn.link([0, 1, 2, 3]) == "NV6"
+        assert worn.link([0, 1, 2, 3]) == Link("nvlink", "NV6")
 
     def test_between_nodes_are_a_rail_with_its_leaf_or_the_network(self, placement):
-        assert [placement.link(group) for group in placement.groups["pp"][:2]] == ["rail 0, leaf L0", "rail 1, leaf L1"]
-        assert placement.link([0, 9]) == "network"
+        links = [placement.link(group) for group in placement.groups["pp"][:2]]
+        assert links == [Link("rail", rail=0, leaf="L0"), Link("rail", rail=1, leaf="L1")]
+        assert placement.link([0, 9]) == Link("network")
 
     def test_between_units_are_a_rail_over_more_than_one_leaf(self):
         placement = place(parse_layout("dp=2,tp=8"), [node("n1", leaves=("L0",)), node("n2", leaves=("L8",))])
-        assert placement.link([0, 8]) == "rail 0"
+        assert placement.link([0, 8]) == Link("rail", rail=0)
 
     def test_of_a_rank_by_itself_are_none(self, placement):
-        assert placement.link([3]) == ""
+        assert placement.link([3]) is None
+
+    def test_of_a_pair_that_is_not_told_are_unknown(self, placement):
+        untold = replace(placement.nodes[0], links={})
+        assert replace(placement, nodes=(untold, placement.nodes[1])).link([0, 1]) == Link("unknown", "unknown")
+
+    @pytest.mark.parametrize(
+        ("link", "text"),
+        [
+            (Link("nvlink", "NV18"), "NV18"),
+            (Link("nvlink"), "NVLink"),
+            (Link("pcie", "PIX"), "PIX"),
+            (Link("rail", rail=3, leaf="L3"), "rail 3, leaf L3"),
+            (Link("rail", rail=3), "rail 3"),
+            (Link("network"), "network"),
+            (Link("unknown", "unknown"), "unknown"),
+        ],
+    )
+    def test_have_a_word_each(self, link, text):
+        assert str(link) == text
 
 
 def test_the_document_is_json_with_every_rank_and_group():
@@ -204,9 +225,9 @@ def test_a_placement_uses_each_gpu_once_and_its_groups_part_the_ranks(layout, ma
     for axis in AXES:
         assert sorted(rank for group in placement.groups[axis] for rank in group) == list(range(layout.ranks))
     for group in placement.groups["tp"]:
-        assert len({shape.island(gpu) for shape, gpu in map(placement.seat, group)}) == 1
+        assert len({shape.nvlink_domain(gpu) for shape, gpu in map(placement.location, group)}) == 1
     for rank in placement.ranks:
-        shape, gpu = placement.seat(rank.rank)
+        shape, gpu = placement.location(rank.rank)
         assert (shape.name, gpu.index) == (rank.node, rank.gpu)
         assert placement.on(rank.node)[rank.local_rank] == rank
 

@@ -1,8 +1,12 @@
+import copy
+import pickle
+
 import pytest
 
-from gpuops.probing import Probe, Unknown
+from gpuops.probing import PartName, Probe, Unknown
 from gpuops.shell import Command, Completed, Files
 
+GPU5 = PartName("gpu5", "GPU 5 (0000:c3:00.0)")
 SMI = Probe("smi", Command(("nvidia-smi", "-q"), timeout_seconds=60), parse=lambda answer: int(answer.out))
 
 
@@ -59,3 +63,13 @@ def test_other_exits_can_be_answers():
 def test_files_are_never_not_installed():
     files = Probe("files", Files(("/proc/x",)), parse=lambda answer: answer.out)
     assert "ended with 127" in answered(files, exit=127).why
+
+
+def test_a_part_is_its_short_name_whatever_its_label():
+    assert GPU5 == "gpu5" == PartName("gpu5", "another")
+    assert {GPU5, PartName("gpu5")} == {"gpu5"}
+
+
+@pytest.mark.parametrize("copied", [copy.deepcopy(GPU5), pickle.loads(pickle.dumps(GPU5))])
+def test_a_part_keeps_its_label_in_another_process(copied):
+    assert (copied, copied.label) == ("gpu5", GPU5.label)

@@ -15,25 +15,36 @@ def store(tmp_path):
 
 
 def moved(store, node, state, why="because", **fingerprint):
-    return store.move(node, store.begin("a test"), lambda _: StateChange(state, why, fingerprint))
+    return store.record_transition(node, store.begin("a test"), lambda _: StateChange(state, why, fingerprint))
 
 
 def test_the_last_event_of_a_node_is_its_present_and_the_others_its_history(store):
     moved(store, "gpu01", "new", kernel=("6.8",))
     moved(store, "gpu02", "new")
     moved(store, "gpu01", "provisioned", "it held")
-    assert {name: event.state for name, event in store.present().items()} == {"gpu01": "provisioned", "gpu02": "new"}
+    assert {name: event.state for name, event in store.latest_by_node().items()} == {
+        "gpu01": "provisioned",
+        "gpu02": "new",
+    }
     assert [event.state for event in store.history("gpu01")] == ["new", "provisioned"]
     assert store.history("gpu01")[0].fingerprint == {"kernel": ("6.8",)}
-    assert store.last("gpu03") is None
+    assert store.latest("gpu03") is None
 
 
 def test_an_event_tells_who_when_why_and_in_which_run(store, monkeypatch):
     monkeypatch.setenv("SUDO_USER", "alice")
     run = store.begin("gpuops drain gpu01")
-    event = store.move("gpu01", run, lambda _: StateChange("drained", "fan swap"))
+    event = store.record_transition("gpu01", run, lambda _: StateChange("drained", "fan swap"))
     assert (event.who, event.why, event.run) == ("alice", "fan swap", run)
     assert event.at.tzinfo is not None
+
+
+def test_an_event_keeps_its_cause(store):
+    run = store.begin("gpuops drain gpu01")
+    drained = StateChange("drained", "fan swap", cause="by_hand")
+    assert store.record_transition("gpu01", run, lambda _: drained).cause == "by_hand"
+    assert store.latest_by_node()["gpu01"].cause == "by_hand"
+    assert moved(store, "gpu01", "provisioned").cause == ""
 
 
 def test_what_a_decision_raises_leaves_nothing_behind(store):
@@ -43,15 +54,15 @@ def test_what_a_decision_raises_leaves_nothing_behind(store):
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        store.move("gpu01", store.begin("x"), refuse)
+        store.record_transition("gpu01", store.begin("x"), refuse)
     assert len(store.history("gpu01")) == 1
     moved(store, "gpu01", "provisioned")
 
 
 def test_gates_are_kept_with_the_fingerprint_of_the_last_time(store):
     for version in ("570", "580"):
-        store.note("gpu01", "burn-in", store.begin("onboard"), {"driver": (version,)})
-    (passed,) = store.passed("gpu01")
+        store.record_gate("gpu01", "burn-in", store.begin("onboard"), {"driver": (version,)})
+    (passed,) = store.gates_passed("gpu01")
     assert (passed.gate, passed.fingerprint) == ("burn-in", {"driver": ("580",)})
 
 
@@ -65,24 +76,24 @@ def test_only_its_owner_may_look_into_it(store):
 def test_what_was_written_is_there_for_the_next_program(store):
     moved(store, "gpu01", "admitted")
     with Store(store.path) as other:
-        assert other.last("gpu01").state == "admitted"
+        assert other.latest("gpu01").state == "admitted"
 
 
 def test_decisions_of_two_programs_come_one_after_the_other(store):
     run = store.begin("many")
-    store.move("gpu01", run, lambda _: StateChange("0", ""))
+    store.record_transition("gpu01", run, lambda _: StateChange("0", ""))
 
     def count():
         with Store(store.path) as own:
             for _ in range(20):
-                own.move("gpu01", run, lambda before: StateChange(str(int(before.state) + 1), ""))
+                own.record_transition("gpu01", run, lambda before: StateChange(str(int(before.state) + 1), ""))
 
     threads = [threading.Thread(target=count) for _ in range(3)]
     for thread in threads:
         thread.start()
     for thread in threads:
         thread.join()
-    assert store.last("gpu01").state == "60"
+    assert store.latest("gpu01").state == "60"
 
 
 def test_another_writer_is_told_of(store, monkeypatch):
@@ -108,9 +119,76 @@ def test_a_link_is_not_followed(tmp_path):
     assert not (tmp_path / "elsewhere").exists()
 
 
-def test_a_newer_store_is_left_alone(store):
+@pytest.mark.parametrize("version", [3, 9])
+def test_a_newer_store_is_left_alone(store, version):
     newer = sqlite3.connect(store.path)
-    newer.execute("PRAGMA user_version = 9")
+    newer.execute(f"PRAGMA user_version = {version}")
     newer.close()
-    with pytest.raises(OutputError, match="newer gpuops"):
+    with pytest.raises(OutputError, match=f"newer gpuops .schema {version}.; upgrade"):
         Store(store.path)
+
+
+SCHEMA_1 = """
+CREATE TABLE runs (id TEXT PRIMARY KEY, what TEXT NOT NULL, who TEXT NOT NULL, began TEXT NOT NULL, ended TEXT);
+CREATE TABLE events (id INTEGER PRIMARY KEY, node TEXT NOT NULL, state TEXT NOT NULL, why TEXT NOT NULL,
+                     run TEXT NOT NULL REFERENCES runs (id), at TEXT NOT NULL, fingerprint TEXT NOT NULL);
+CREATE INDEX events_of_node ON events (node, id);
+CREATE TABLE gates (node TEXT NOT NULL, gate TEXT NOT NULL, run TEXT NOT NULL REFERENCES runs (id), at TEXT NOT NULL,
+                    fingerprint TEXT NOT NULL, PRIMARY KEY (node, gate));
+PRAGMA user_version = 1;
+"""
+OLD_RUN = "20260301-101500-000000"
+OLD_EVENTS = [
+    ("new", "it answers and tells what it is", ""),
+    ("provisioned", "stopped at burn-in: it does not answer", "stopped"),
+    ("validated", "it is as fast with an admitted neighbour", ""),
+    ("provisioned", "no longer the machine that was tested: driver 570.86.15 → 580.95.05", "demoted"),
+    ("repair", "no longer the machine that was tested: says the vendor", ""),
+    ("drained", "it was stopped at noon", ""),
+    ("drained", "Stopped at noon", ""),
+]
+
+
+@pytest.fixture
+def old_store(tmp_path):
+    """A store of schema 1, which has no causes."""
+    path, at, fingerprint = tmp_path / "old.db", "2026-03-01T10:15:00.000001+00:00", '{"driver": ["570.86.15"]}'
+    old = sqlite3.connect(path)
+    old.executescript(SCHEMA_1)
+    old.execute("INSERT INTO runs VALUES (?, 'gpuops onboard gpu01', 'alice', ?, ?)", (OLD_RUN, at, at))
+    rows = [(state, why, OLD_RUN, at, fingerprint) for state, why, _ in OLD_EVENTS]
+    insert = "INSERT INTO events (node, state, why, run, at, fingerprint) VALUES ('gpu01', ?, ?, ?, ?, ?)"
+    old.executemany(insert, rows)
+    old.execute("INSERT INTO gates VALUES ('gpu01', 'burn-in', ?, ?, ?)", (OLD_RUN, at, fingerprint))
+    old.commit()
+    old.close()
+    return path
+
+
+def test_a_store_of_schema_1_is_read_and_its_causes_are_filled_in(old_store):
+    with Store(old_store) as store:
+        history = store.history("gpu01")
+        (burn_in,) = store.gates_passed("gpu01")
+    assert [(event.state, event.why, event.cause) for event in history] == OLD_EVENTS
+    assert (history[0].who, history[0].run, history[0].at.year) == ("alice", OLD_RUN, 2026)
+    assert history[0].fingerprint == burn_in.fingerprint == {"driver": ("570.86.15",)}
+
+
+def test_causes_are_filled_in_once_only(old_store):
+    with Store(old_store) as store:
+        moved(store, "gpu01", "drained", "stopped at noon by alice")
+    with Store(old_store) as store:
+        assert store.latest("gpu01").cause == ""
+
+
+def test_an_old_store_and_a_new_one_have_the_same_tables(old_store, store):
+    Store(old_store).__exit__(None, None, None)
+    tables = []
+    for path in (old_store, store.path):
+        database = sqlite3.connect(path)
+        names = ("runs", "events", "gates")
+        tables.append([database.execute(f"PRAGMA table_info({name})").fetchall() for name in names])
+        tables[-1].append(database.execute("PRAGMA user_version").fetchone())
+        database.close()
+    assert tables[0] == tables[1]
+    assert tables[0][-1] == (2,)

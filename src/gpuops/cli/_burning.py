@@ -6,6 +6,7 @@ import math
 from collections.abc import Mapping
 from typing import TYPE_CHECKING
 
+from gpuops.cli._life import scheduler_of
 from gpuops.cli._measuring import Rounds, healthy, surroundings, wired
 from gpuops.cli._options import Target, fitting_fanout
 
@@ -30,19 +31,14 @@ def burn(
 
     from gpuops.collective import burn_in as burning
     from gpuops.collective.pool import Pool
-    from gpuops.transport.connections import Connector
 
     hosts, profiles, failing = healthy(target, known)
     fanout = fitting_fanout(2 * (target.fanout or target.project.fanout)) // 2
-    reach = Connector(target.connect_seconds)
-    pool, eye = Pool(hosts, reach, fanout), Pool(hosts, reach, fanout)
-    try:
-        with Rounds() as rounds:
-            around = surroundings(target, rounds, minutes=_DIAGNOSIS_MINUTES + math.ceil(seconds / 60))
-            done = burning.burn(pool, eye, wired(pool, known), profiles, wish, around, seconds)
-    finally:
-        pool.close()
-        eye.close()
+    connections = target.connections
+    pools = Pool(hosts, connections, fanout), Pool(hosts, connections, fanout)
+    with pools[0] as pool, pools[1] as eye, scheduler_of(target) as scheduler, Rounds() as rounds:
+        around = surroundings(target, rounds, scheduler, minutes=_DIAGNOSIS_MINUTES + math.ceil(seconds / 60))
+        done = burning.burn(pool, eye, wired(pool, known), profiles, wish, around, seconds)
     done = replace(done, excluded={**failing, **done.excluded})
     return done.added_to(known), done
 

@@ -90,7 +90,7 @@ def _asked(target: Target) -> dict[str, Facts]:
 def _learnt(known: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> Efficiency:
     """The efficiencies that a saved measurement shows, else the prior."""
     from gpuops.collective.expectations import Expectations
-    from gpuops.isolation.node_evidence import evidence_by_node, evidence_of
+    from gpuops.isolation.node_evidence import evidence_of, node_evidence_of
 
-    evidence = evidence_of(evidence_by_node(known)[0])
+    evidence = evidence_of(node_evidence_of(known)[0])
     return Expectations(evidence.fabric, profiles).learnt_from(evidence).efficiency

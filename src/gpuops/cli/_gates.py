@@ -1,4 +1,4 @@
-"""How each gate of onboarding is tried: with the playbooks, checks and measurements that other verbs have too."""
+"""Attempts at the gates of onboarding, with the playbooks, checks and measurements that other verbs have too."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING
 
-from gpuops.cli._life import fingerprints, only
+from gpuops.cli._life import fingerprints, with_hosts
 from gpuops.cli._options import Target, tell
-from gpuops.lifecycle.life import Attempt, NodeLifecycle, Objection
+from gpuops.lifecycle.life import Attempt, NodeLifecycle
+from gpuops.reasons import Excluded, Objection
 
 if TYPE_CHECKING:
     from pathlib import Path
@@ -20,19 +21,18 @@ if TYPE_CHECKING:
     from gpuops.judging import Level, Verdict
     from gpuops.playbook.provisioning import PlaybookRun
     from gpuops.playbook.running import RunState
-    from gpuops.reasons import Excluded
 
 Objections = Mapping[str, Objection]
-_ASKED_FIRST = "preflight"
-"""The tag of a playbook's steps that must hold before anything is changed."""
-_WHAT_IS_LEFT = "--limit {} --check --diff tells what is left"
+_PREFLIGHT_TAG = "preflight"
+"""Tag of a playbook's steps that must hold before anything is changed."""
+_SHOW_REST = "--limit {} --check --diff tells what is left"
 _MOST_NEIGHBOURS = 4
-"""Admitted nodes that are asked for a pair: some may be busy, and one that is idle is enough."""
+"""Admitted nodes that may take part in a pair: some may be busy, and one that is idle is enough."""
 
 
 @dataclass
 class Gates:
-    """The gates of one run over nodes of ``target``. ``without`` are those that a person leaves out."""
+    """Gates of one run over nodes of ``target``; those in ``without`` are left out."""
 
     target: Target
     life: NodeLifecycle
@@ -43,20 +43,20 @@ class Gates:
     without: frozenset[str] = frozenset()
     break_lock: bool = False
 
-    asks_first: bool = field(default=False, init=False)
+    has_preflight: bool = field(default=False, init=False)
 
     def check(self, hosts: Sequence[Host]) -> None:
-        """The playbook fits ``hosts``, and the group is there; `InputError` otherwise, before any node is asked."""
+        """Raise `InputError` if the playbook does not fit ``hosts`` or the group is missing; no node is asked."""
         from gpuops.cli._play import tags_of
 
-        self.asks_first = _ASKED_FIRST in tags_of(self._of(hosts), self.playbook)
+        self.has_preflight = _PREFLIGHT_TAG in tags_of(self._target_of(hosts), self.playbook)
         if self.group:
             self._inventory_with(hosts[0].name)
 
     @property
     def attempts(self) -> dict[str, Attempt]:
-        """Every gate by name."""
-        tried: dict[str, Attempt] = {
+        """The attempt at each gate by its name."""
+        attempts: dict[str, Attempt] = {
             "facts": self.facts,
             "preflight": self.preflight,
             "provision": self.provision,
@@ -66,93 +66,99 @@ class Gates:
             "pair": self.pair,
             "admit": self.admit,
         }
-        return {name: attempt for name, attempt in tried.items() if name not in self.without}
+        return {name: attempt for name, attempt in attempts.items() if name not in self.without}
 
     def facts(self, hosts: Sequence[Host]) -> Objections:
-        """They answer; one that is another machine than the one that was admitted is let out; no job starts."""
-        objections = self._recognised(hosts)
-        return {**objections, **self.life.close([h for h in hosts if h.name not in objections], "onboarding")}
+        """Compare fingerprints and drain; an admitted node that is another machine is demoted."""
+        objections = self._compare_fingerprints(hosts)
+        return {**objections, **self.life.drain([h for h in hosts if h.name not in objections], "onboarding")}
 
     def preflight(self, hosts: Sequence[Host]) -> Objections:
-        """All GPUs are on the bus, and the playbook's steps tagged preflight hold."""
-        objections = _objections(*self._play(hosts, check=True, tags=(_ASKED_FIRST,))) if self.asks_first else {}
+        """Require all GPUs on the bus, and the playbook's steps tagged preflight."""
+        objections = _objections(*self._play(hosts, check=True, tags=(_PREFLIGHT_TAG,))) if self.has_preflight else {}
         return {**objections, **self._without_gpus(hosts)}
 
     def provision(self, hosts: Sequence[Host]) -> Objections:
-        """Every step held."""
-        return _objections(*self._play(hosts, check=False), f"gpuops provision {self.playbook} {_WHAT_IS_LEFT}")
+        """Run the playbook; every step must take effect."""
+        return _objections(*self._play(hosts, check=False), f"gpuops provision {self.playbook} {_SHOW_REST}")
 
     def second_pass(self, hosts: Sequence[Host]) -> Objections:
-        """Check mode finds nothing; what the nodes are from now on is asked again."""
+        """Run check mode, which must find nothing, and read the fingerprints that the nodes have now."""
         record, work = self._play(hosts, check=True)
-        drifted = _drift(record, f"gpuops provision {self.playbook} {_WHAT_IS_LEFT}")
-        return {**drifted, **self._recognised(hosts), **_objections(record, work)}
+        drift = _drift(record, f"gpuops provision {self.playbook} {_SHOW_REST}")
+        return {**drift, **self._compare_fingerprints(hosts), **_objections(record, work)}
 
     def burn_in(self, hosts: Sequence[Host]) -> Objections:
-        """The checks of the burn-in, on what it showed."""
+        """Burn in, and judge what it showed."""
         from gpuops.cli._burning import burn
         from gpuops.cli._measuring import Measuring, gather
 
-        target = self._of(hosts)
-        known, silent = gather(target)
-        facts, done = burn(target, known, Measuring(self.engine).wish(target), self.burn_seconds)
-        _stop_if(interrupted=done.found.interrupted)
-        return _together(self._judged(target, facts, "burnin", only=("burnin",)), {**silent, **done.excluded})
+        target = self._target_of(hosts)
+        facts_before, silent = gather(target)
+        facts, result = burn(target, facts_before, Measuring(self.engine).wish(target), self.burn_seconds)
+        _stop_if(interrupted=result.found.interrupted)
+        excluded = {**silent, **result.excluded}
+        return _together(self._judged(target, facts, "burnin", only=("burnin",)), excluded)
 
     def validate(self, hosts: Sequence[Host]) -> Objections:
-        """Every check, and the all-reduce within each node that has several GPUs."""
-        target = self._of(hosts)
-        facts, found, excluded = self._measured(target, ("node",))
-        if not found.evidence.rounds:
+        """Run every check, and the all-reduce within each node that has several GPUs."""
+        target = self._target_of(hosts)
+        facts, measurement, excluded = self._measured(target, ("node",))
+        if not measurement.evidence.rounds:
             tell("no all-reduce within these nodes was measured")
-        skip = () if found.evidence.rounds else ("all-reduce-bandwidth",)
+        skip = () if measurement.evidence.rounds else ("all-reduce-bandwidth",)
         return _together(self._judged(target, facts, "standard", skip=skip), excluded)
 
     def pair(self, hosts: Sequence[Host]) -> Objections:
-        """The all-reduce between each node and one that is admitted; while none is, between the nodes themselves."""
+        """Measure the all-reduce between each node and an admitted one, or between the nodes if none is admitted."""
         neighbours = self._neighbours(hosts)
         if len(hosts) + len(neighbours) < 2:
-            alone = Objection("left out: no node is admitted yet, so there is nobody to be measured with", exit_code=0)
+            alone = Objection(
+                "left out: no node is admitted yet, so there is nobody to be measured with", severity="left_out"
+            )
             return {host.name: alone for host in hosts}
-        names, target = {host.name for host in hosts}, self._of((*hosts, *neighbours))
+        names, target = {host.name for host in hosts}, self._target_of((*hosts, *neighbours))
         facts, _, excluded = self._measured(target, ("rail", "pair"))
         if neighbours and all(host.name in excluded for host in neighbours):
             why = "; ".join(f"{host.name} {excluded[host.name].why}" for host in neighbours)
-            return {name: Objection(f"no admitted neighbour could take part: {why}", exit_code=3) for name in names}
+            return {
+                name: Objection(f"no admitted neighbour could take part: {why}", severity="incomplete")
+                for name in names
+            }
         judged = self._judged(target, facts, "standard", only=("all-reduce-bandwidth",))
-        return {name: why for name, why in _together(judged, excluded).items() if name in names}
+        return {name: objection for name, objection in _together(judged, excluded).items() if name in names}
 
     def admit(self, hosts: Sequence[Host]) -> Objections:
-        """Look once more, and open the door."""
-        objections = self._ill(hosts) if "validate" not in self.without else {}
-        hindered = self.life.door.open([host for host in hosts if host.name not in objections])
-        return {**objections, **{name: Objection(why) for name, why in hindered.items()}}
+        """Run the quick checks once more, and let jobs start."""
+        objections = self._quick_checks(hosts) if "validate" not in self.without else {}
+        complaints = self.life.scheduler.resume([host for host in hosts if host.name not in objections])
+        return {**objections, **{name: Objection(why) for name, why in complaints.items()}}
 
-    def _ill(self, hosts: Sequence[Host]) -> dict[str, Objection]:
-        """Nodes that fail a quick check by now: what they passed may be weeks old."""
+    def _quick_checks(self, hosts: Sequence[Host]) -> dict[str, Objection]:
+        """Object to nodes that fail a quick check by now: what they passed may be weeks old."""
         from gpuops.cli._health import profiles_of, quick_probes, unhealthy
         from gpuops.cli._outcomes import gathered
 
-        target = self._of(hosts)
-        facts, silent = gathered(target, quick_probes(), "looking once more")
-        failing = unhealthy(facts, profiles_of(target.judged_hosts, facts))
+        target = self._target_of(hosts)
+        facts_by_node, silent = gathered(target, quick_probes(), "looking once more")
+        failing = unhealthy(facts_by_node, profiles_of(target.judged_hosts, facts_by_node))
         return {node: _untested(reason) for node, reason in {**silent, **failing}.items()}
 
     def join(self, host: Host) -> None:
-        """Write an admitted node into its group of the inventory; that this cannot be done is told."""
+        """Write an admitted node into its group of the inventory; only warn if that fails."""
         from gpuops.errors import InputError
         from gpuops.replacing import file_lock, write_atomic
 
         try:
             with file_lock(self.life.store.path.with_name("inventory.lock")):
-                path, text, grown = self._inventory_with(host.name)
-                if grown != text:
-                    write_atomic(path, grown.encode(), path.stat().st_mode & 0o777)
+                path, text, new_text = self._inventory_with(host.name)
+                if new_text != text:
+                    write_atomic(path, new_text.encode(), path.stat().st_mode & 0o777)
         except (InputError, OSError) as error:
             tell(f"{host.name} is admitted, and the inventory does not say so: {error}")
 
     def _inventory_with(self, name: str) -> tuple[Path, str, str]:
-        """The inventory's file, its text, and the text with the node in the group; `InputError` where it cannot be."""
+        """Return the inventory's file, its text, and that with the node in the group; `InputError` if it cannot be."""
         from gpuops.inventory.editing import add_host_to_group
         from gpuops.inventory.inventory import find
 
@@ -161,45 +167,47 @@ class Gates:
         return path, text, add_host_to_group(text, str(path), self.group, name)
 
     def _without_gpus(self, hosts: Sequence[Host]) -> dict[str, Objection]:
-        """Nodes on whose bus are fewer GPUs than their profile says; without a driver lspci alone can tell."""
+        """Object to nodes with another number of GPUs than their profile; without a driver, lspci alone has it."""
         from gpuops.cli._health import profiles_of
         from gpuops.cli._outcomes import facts_of
         from gpuops.probes.host.lspci import gpu_functions
         from gpuops.probes.nvidia.nvidia_smi import smi
 
-        target = self._of(hosts)
-        known, silent = facts_of(target, [gpu_functions, smi], "counting GPUs")
-        expected = {name: found.get("gpu.count") for name, found in profiles_of(target.judged_hosts, known).items()}
-        counted = ((name, _miscounted(known[name], count)) for name, count in expected.items() if count)
-        return {**_silent(silent), **{name: objection for name, objection in counted if objection}}
+        target = self._target_of(hosts)
+        facts_by_node, silent = facts_of(target, [gpu_functions, smi], "counting GPUs")
+        profiles = profiles_of(target.judged_hosts, facts_by_node)
+        expected = {name: profile.get("gpu.count") for name, profile in profiles.items()}
+        miscounts = {name: _miscounted(facts_by_node[name], count) for name, count in expected.items() if count}
+        return {**_silent(silent), **{name: objection for name, objection in miscounts.items() if objection}}
 
-    def _recognised(self, hosts: Sequence[Host]) -> dict[str, Objection]:
-        """Who does not answer, and who is not what it was."""
-        found, silent = fingerprints(self._of(hosts))
-        return {**_silent(silent), **self.life.recognise(hosts, found)}
+    def _compare_fingerprints(self, hosts: Sequence[Host]) -> dict[str, Objection]:
+        """Object to nodes that do not answer, and to those that are not what they were."""
+        fingerprint_by_node, silent = fingerprints(self._target_of(hosts))
+        return {**_silent(silent), **self.life.compare_fingerprints(hosts, fingerprint_by_node)}
 
-    def _of(self, hosts: Iterable[Host]) -> Target:
-        return only(self.target, list(hosts))
+    def _target_of(self, hosts: Iterable[Host]) -> Target:
+        return with_hosts(self.target, list(hosts))
 
     def _play(self, hosts: Sequence[Host], *, check: bool, tags: tuple[str, ...] = ()) -> tuple[RunState, PlaybookRun]:
         from gpuops.cli._play import play
 
-        record, work = play(self._of(hosts), self.playbook, check=check, tags=tags, break_lock=self.break_lock)
+        record, work = play(self._target_of(hosts), self.playbook, check=check, tags=tags, break_lock=self.break_lock)
         _stop_if(interrupted=record.interrupted)
         return record, work
 
     def _measured(
         self, target: Target, scopes: tuple[Scope, ...]
     ) -> tuple[dict[str, Facts], Measurement, dict[str, Excluded]]:
-        """What the all-reduce shows of the nodes, all of it, and who took no part in it."""
+        """Return the facts with what the all-reduce shows of the nodes, the measurement, and the excluded nodes."""
         from dataclasses import replace
 
         from gpuops.cli._measuring import Measuring, gather, measure
 
-        known, silent = gather(target)
-        facts, found = measure(target, known, replace(Measuring(self.engine).wish(target), scopes=scopes))
-        _stop_if(interrupted=found.interrupted)
-        return facts, found, {**silent, **found.excluded}
+        facts_before, silent = gather(target)
+        request = replace(Measuring(self.engine).wish(target), scopes=scopes)
+        facts, measurement = measure(target, facts_before, request)
+        _stop_if(interrupted=measurement.interrupted)
+        return facts, measurement, {**silent, **measurement.excluded}
 
     def _judged(
         self,
@@ -209,7 +217,7 @@ class Gates:
         only: tuple[str, ...] = (),
         skip: tuple[str, ...] = (),
     ) -> dict[str, Objection]:
-        """What the checks of a level object to, or cannot tell."""
+        """Return what the checks of a level object to, or cannot judge."""
         from gpuops import assessment, judging
         from gpuops.cli._health import profiles_of
 
@@ -218,35 +226,35 @@ class Gates:
         return dict(_first_of_each(verdict for verdict in verdicts if verdict.node))
 
     def _neighbours(self, hosts: Sequence[Host]) -> list[Host]:
-        """Admitted nodes of the inventory that are like these; from their own rack first."""
-        present = self.life.store.present()
+        """Return admitted nodes of the same profiles, those of the same racks first."""
+        events = self.life.store.latest_by_node()
         names, kinds = {host.name for host in hosts}, {host.profile for host in hosts}
         racks = {host.rack for host in hosts}
-        alike = [
+        peers = [
             host
             for host in self.target.hosts
             if host.name not in names and host.profile in kinds
-            if host.name in present and present[host.name].state == "admitted"
+            if host.name in events and events[host.name].state == "admitted"
         ]
-        return sorted(alike, key=lambda host: host.rack not in racks)[:_MOST_NEIGHBOURS]
+        return sorted(peers, key=lambda host: host.rack not in racks)[:_MOST_NEIGHBOURS]
 
 
 def _silent(silent: Mapping[str, str]) -> dict[str, Objection]:
-    return {node: Objection(why, exit_code=3) for node, why in silent.items()}
+    return {node: Objection(why, severity="incomplete") for node, why in silent.items()}
 
 
 def _miscounted(facts: Facts, expected: int) -> Objection | None:
-    """Whether as many GPUs are on a node's bus as are ``expected``, or why nobody can tell."""
+    """Object to a node without the ``expected`` number of GPUs on its bus, or whose GPUs cannot be counted."""
     from gpuops.probes.host.lspci import gpu_functions
     from gpuops.probing import Unknown
 
     functions = facts[gpu_functions]
     if isinstance(functions, Unknown):
-        return Objection(f"its GPUs cannot be counted: {functions.why}", exit_code=3)
-    found = sum(function.is_gpu and not function.off_the_bus for function in functions)
-    if found == expected:
+        return Objection(f"its GPUs cannot be counted: {functions.why}", severity="incomplete")
+    count = sum(function.is_gpu and not function.off_the_bus for function in functions)
+    if count == expected:
         return None
-    why = f"{found} GPUs are on its bus, and its profile has {expected}"
+    why = f"{count} GPUs are on its bus, and its profile has {expected}"
     return Objection(why, "power-cycle it; reseat what is missing")
 
 
@@ -258,47 +266,49 @@ def _stop_if(*, interrupted: bool) -> None:
 
 
 def _together(judged: Objections, excluded: Mapping[str, Excluded]) -> dict[str, Objection]:
-    """What the checks fail, and why nodes were ``excluded``, which explains what the checks could not tell."""
-    failed = {node: objection for node, objection in judged.items() if objection.exit_code == 1}
+    """Return failures of the checks, else why nodes were ``excluded``, which explains what could not be judged."""
+    failed = {node: objection for node, objection in judged.items() if objection.severity == "failed"}
     return {**judged, **{node: _untested(reason) for node, reason in excluded.items()}, **failed}
 
 
 def _untested(excluded: Excluded) -> Objection:
+    """Return what objects to a node that took no part: that it is unhealthy, or that nothing was measured of it."""
     do = f"gpuops validate --limit {excluded.host} tells more"
-    return Objection(excluded.why, do, 1 if excluded.kind == "unhealthy" else 3)
+    return Objection(excluded.why, do, "failed" if excluded.kind == "unhealthy" else "incomplete")
 
 
 def _first_of_each(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, Objection]]:
-    """The gravest thing that is said of each node; what is told last counts in a dict."""
+    """Yield the objections of each node, the gravest last: that one counts in a dict."""
     order = ("unknown", "fail")
     for verdict in sorted((v for v in verdicts if v.status in order), key=lambda v: order.index(v.status)):
         finding = next(iter(verdict.findings), None)
         what = finding.message if finding else verdict.why
-        where = f" ({finding.label or finding.subject})" if finding else ""
-        advice = finding.fix if finding else f"gpuops checks explain {verdict.check}"
-        yield verdict.node, Objection(f"{verdict.check}: {what}{where}", advice, 1 if verdict.status == "fail" else 3)
+        where = f" ({finding.part_label or finding.part})" if finding else ""
+        do = finding.fix if finding else f"gpuops checks explain {verdict.check}"
+        why = f"{verdict.check}: {what}{where}"
+        yield verdict.node, Objection(why, do, "failed" if verdict.status == "fail" else "incomplete")
 
 
 def _objections(record: RunState, work: PlaybookRun, advice: str = "") -> dict[str, Objection]:
-    """Who did not come to the end of a playbook, and why; ``advice`` for those that failed has a place for the node."""
+    """Object to nodes that did not come to the end of a playbook; ``advice`` has a place for a failed node."""
     locked = "; ".join(map(str, record.locked))
-    why = Objection(locked, exit_code=4) if locked else Objection(record.stopped or "the playbook has no step for it")
-    found = dict.fromkeys(work.untouched(record), why)
+    stopped = Objection(record.stopped or "the playbook has no step for it")
+    objections = dict.fromkeys(work.untouched(record), Objection(locked, severity="locked") if locked else stopped)
     for result in record.results:
         if result.out:
-            failed = result.status == "failed"
-            do, code = (advice.format(result.node), 1) if failed else ("", 3)
-            found[result.node] = Objection(f"{result.name}: {result.why}", do, code)
-    return found
+            why = f"{result.name}: {result.why}"
+            failed = Objection(why, advice.format(result.node))
+            objections[result.node] = failed if result.status == "failed" else Objection(why, severity="incomplete")
+    return objections
 
 
 def _drift(record: RunState, advice: str) -> dict[str, Objection]:
-    """The nodes on which check mode would change something, or cannot tell."""
-    wanted: dict[str, list[str]] = {}
+    """Object to nodes on which check mode would change something, or cannot tell."""
+    steps: dict[str, list[str]] = {}
     for result in record.results:
         if result.status in ("would_change", "later"):
-            wanted.setdefault(result.node, []).append(result.name)
+            steps.setdefault(result.node, []).append(result.name)
     return {
         node: Objection(f"not as the playbook says: {', '.join(names)}", advice.format(node))
-        for node, names in wanted.items()
+        for node, names in steps.items()
     }

@@ -14,7 +14,6 @@ import click
 from gpuops.cli._options import StatusLine, Target, fitting_fanout, tell
 
 if TYPE_CHECKING:
-    from gpuops.cli._scheduler import ProjectScheduler
     from gpuops.collective.measuring import MeasureContext, Measurement, MeasureRequest
     from gpuops.collective.pool import Pool
     from gpuops.facts import Facts
@@ -22,6 +21,7 @@ if TYPE_CHECKING:
     from gpuops.isolation.evidence import Evidence
     from gpuops.isolation.fabric import Fabric
     from gpuops.isolation.rounds import Round, Scope
+    from gpuops.lifecycle.scheduler import ProjectScheduler
     from gpuops.probing import Probe
     from gpuops.profile import Profile
     from gpuops.reasons import Excluded
@@ -95,13 +95,14 @@ def measure(target: Target, known: Mapping[str, Facts], wish: MeasureRequest) ->
 
     Who took no part is among them, and says why.
     """
+    from gpuops.cli._life import scheduler_of
     from gpuops.collective import measuring
 
     hosts, profiles, failing = healthy(target, known)
-    with pool_of(target, hosts) as pool, Rounds() as rounds:
+    with scheduler_of(target) as scheduler, pool_of(target, hosts) as pool, Rounds() as rounds:
         rounds.show("the fabric")
         fabric = wired(pool, known)
-        found = measuring.measure(pool, fabric, profiles, wish, surroundings(target, rounds))
+        found = measuring.measure(pool, fabric, profiles, wish, surroundings(target, rounds, scheduler))
     found = replace(found, excluded={**failing, **found.excluded})
     return measuring.with_evidence(known, found), found
 
@@ -124,22 +125,17 @@ def wired(pool: Pool, known: Mapping[str, Facts]) -> Fabric:
 
 
 def pool_of(target: Target, hosts: Iterable[Host]) -> Pool:
-    """Ways to ``hosts`` that stay open, as a context."""
+    """``hosts`` with transports that stay open, as a context."""
     from gpuops.collective.pool import Pool
-    from gpuops.transport.connections import Connector
 
-    return Pool(hosts, Connector(target.connect_seconds), fitting_fanout(target.fanout or target.project.fanout))
+    return Pool(hosts, target.connections, fitting_fanout(target.fanout or target.project.fanout))
 
 
-def surroundings(
-    target: Target, rounds: Rounds, scheduler: ProjectScheduler | None = None, *, minutes: int = 60
-) -> MeasureContext:
-    """The project's scheduler, its lease for so many ``minutes`` at most, and ``rounds`` to hear of what happens."""
-    from gpuops.cli._scheduler import scheduler_of
+def surroundings(target: Target, rounds: Rounds, scheduler: ProjectScheduler, *, minutes: int = 60) -> MeasureContext:
+    """The ``scheduler``, its lease for so many ``minutes`` at most, and ``rounds`` to hear of what happens."""
     from gpuops.collective.idleness.lease import Lease
     from gpuops.collective.measuring import MeasureContext
 
-    scheduler = scheduler or scheduler_of(target)
     lease = Lease(target.project.lease, scheduler.slurm, tell, minutes)
     return MeasureContext(scheduler.allocations, lease, scheduler.own_job, tell, rounds.show, rounds.round)
 
@@ -153,10 +149,10 @@ class Rounds(StatusLine):
 
     def round(self, evidence: Evidence, planned: Round) -> None:
         """A round is about to start; how much is left at most follows from how long the others took."""
-        from gpuops.isolation import most_rounds
+        from gpuops.isolation import max_rounds
 
         done = len(evidence.rounds)
-        left = (most_rounds(evidence.fabric) - done) * (time.monotonic() - self._began) / done if done else 0.0
+        left = (max_rounds(evidence.fabric) - done) * (time.monotonic() - self._began) / done if done else 0.0
         most = f"   at most {_clock(left)} left" if left else ""
         groups = f"{len(planned.groups)} group{'s' if len(planned.groups) != 1 else ''}"
         self.show(f"round {done + 1}: {planned.why}   {groups}{most}")

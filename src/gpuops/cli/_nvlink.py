@@ -78,13 +78,14 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
 def _trained(target: Target, known: Mapping[str, Facts], found: Measurement, wish: MeasureRequest, work: Work) -> Rows:
     """Each way to train, on the nodes that were measured and are still idle."""
     from gpuops.cli._health import profiles_of
+    from gpuops.cli._life import scheduler_of
     from gpuops.cli._measuring import Rounds, pool_of, surroundings
     from gpuops.collective.measuring import idle_nodes
 
     hosts = [host for host in target.hosts if host.name in found.evidence.fabric.nodes]
-    with pool_of(target, hosts) as pool, Rounds() as rounds:
+    with scheduler_of(target) as scheduler, pool_of(target, hosts) as pool, Rounds() as rounds:
         rounds.show("training")
-        with idle_nodes(pool, profiles_of(hosts, known), wish, surroundings(target, rounds)) as watch:
+        with idle_nodes(pool, profiles_of(hosts, known), wish, surroundings(target, rounds, scheduler)) as watch:
             return work(pool, watch)
 
 

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from gpuops.inventory import Host
     from gpuops.project import Project
     from gpuops.transport.agent import AgentTransport
+    from gpuops.transport.connections import Connections, Group
 
 S = TypeVar("S", bound="StatusLine")
 T = TypeVar("T")
@@ -96,37 +97,48 @@ class Target:
 
     def each(self, work: Callable[[AgentTransport, Host], T], what: str) -> list[Outcome[T]]:
         """Do ``work`` over a fresh connection to every host."""
-        from gpuops.transport.connections import Connector
 
-        reach = Connector(self.connect_seconds)
-
-        def visit(host: Host) -> T:
-            transport = reach(host)
+        def visit(group: Group, host: Host) -> T:
+            transport = group.open(host)
             try:
                 return work(transport, host)
             finally:
                 transport.close()
 
-        outcomes = self.each_host(visit, what)
-        for sentence in reach.said:
-            tell(sentence)
-        return outcomes
+        return self.each_host(visit, what)
 
-    def each_host(self, work: Callable[[Host], T], what: str) -> list[Outcome[T]]:
+    def each_host(self, work: Callable[[Group, Host], T], what: str) -> list[Outcome[T]]:
         """Do ``work`` for every host, side by side, with progress on a terminal."""
         from gpuops import fleet
-        from gpuops.transport.connections import hang_up
 
         hosts = self.hosts
-        with Progress(what, len(hosts)) as progress:
-            return fleet.each(
+        with self.connections.group() as group, Progress(what, len(hosts)) as progress:
+            outcomes = fleet.each(
                 hosts,
-                work,
+                lambda host: work(group, host),
                 fanout=fitting_fanout(self.fanout or self.project.fanout),
                 total_seconds=self.total_seconds,
                 watch=lambda _: progress.step(),
-                stop=hang_up,
+                stop=group.close,
             )
+        self.tell_notices()
+        return outcomes
+
+    @functools.cached_property
+    def connections(self) -> Connections:
+        """Every connection of this command; all are closed when it ends."""
+        from gpuops.transport.connections import Connections
+
+        connections = Connections(self.connect_seconds)
+        context = click.get_current_context(silent=True)
+        if context is not None:
+            context.call_on_close(connections.close)
+        return connections
+
+    def tell_notices(self) -> None:
+        """Say what a user should know of the connections, once."""
+        for sentence in self.connections.notices():
+            tell(sentence)
 
 
 def this_machine() -> Host:

@@ -65,10 +65,10 @@ class Placing:
 
     def _object(self, engine: Engine, model: ModelSpec | None, gpus_per_domain: int) -> None:
         from gpuops.errors import LayoutError
-        from gpuops.layout import objections
+        from gpuops.layout import rule_violations
 
         refused = []
-        for objection in objections(self.layout, gpus_per_domain=gpus_per_domain, engine=engine, model=model):
+        for objection in rule_violations(self.layout, gpus_per_domain=gpus_per_domain, engine=engine, model=model):
             if objection.warning or (objection.forceable and self.force):
                 tell(f"{'warning' if objection.warning else 'forced'}: {objection.reason}")
             else:

@@ -63,40 +63,40 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
     from gpuops.isolation.simulation import QUIET
     from gpuops.isolation.trials import run
 
-    wiring = Cabling(nodes, gpus, min(unit, nodes), leaves or gpus, oversubscription)
-    fabric, rng = build_fabric(wiring), random.Random(seed)  # noqa: S311 - reproducible on purpose
+    cabling = Cabling(nodes, gpus, min(unit, nodes), leaves or gpus, oversubscription)
+    fabric, rng = build_fabric(cabling), random.Random(seed)  # noqa: S311 - reproducible on purpose
     drawn = draw_faults(fabric, count or 0, rng)
     planted = tuple({fault.part: fault for fault in (*drawn, *(parse_fault(text, fabric) for text in faults))}.values())
     disturbances = QUIET if quiet else draw_disturbances(fabric, rng)
-    trial = run(Case(wiring, planted, disturbances, not unmapped, seed=seed))
+    trial = run(Case(cabling, planted, disturbances, not unmapped, seed=seed))
     if form == "json":
         click.echo(json.dumps(_document(trial), indent=1))
     else:
         _print(trial)
-    return 1 if trial.missed or trial.wrong else 0
+    return 1 if trial.missed or trial.false_positives else 0
 
 
 def _document(trial: Trial) -> dict[str, object]:
     """The parts' names side by side, and of each what was planted and what was found."""
     return {
         "planted": [fault.part for fault in trial.case.faults],
-        "accused": [accusation.part for accusation in trial.blame.accusations],
+        "accused": [blamed.part for blamed in trial.blame.blamed],
         "rounds": trial.rounds,
         "contention": list(trial.blame.contention),
         "faults": [{"part": fault.part, "kind": fault.kind, "percent": fault.percent} for fault in trial.case.faults],
         "accusations": [
             {
-                "part": accusation.part,
-                "kind": accusation.kind,
-                "alternatives": list(accusation.alternatives),
-                "found_gb_per_s": accusation.found_gb_per_s,
-                "expected_gb_per_s": accusation.expected_gb_per_s,
-                "evidence": list(accusation.evidence),
+                "part": blamed.part,
+                "kind": blamed.kind,
+                "alternatives": list(blamed.alternatives),
+                "found_gb_per_s": blamed.found_gb_per_s,
+                "expected_gb_per_s": blamed.expected_gb_per_s,
+                "evidence": list(blamed.evidence),
             }
-            for accusation in trial.blame.accusations
+            for blamed in trial.blame.blamed
         ],
         "missed": [fault.part for fault in trial.missed],
-        "wrong": [accusation.part for accusation in trial.wrong],
+        "wrong": [blamed.part for blamed in trial.false_positives],
         "unclear": list(trial.blame.unclear),
     }
 
@@ -111,29 +111,29 @@ def _print(trial: Trial) -> None:
 
 
 def _said(trial: Trial) -> Iterator[tuple[str, str]]:
-    from gpuops.isolation import most_rounds
+    from gpuops.isolation import max_rounds
 
     yield "fabric", _fabric(trial.case)
     for fault in trial.case.faults:
         yield "planted", str(fault)
-    for accusation in trial.blame.accusations:
-        who = " or ".join((accusation.part, *accusation.alternatives))
-        yield "ACCUSED", f"{who}: {accusation.kind}. {'; '.join(accusation.evidence)}"
+    for blamed in trial.blame.blamed:
+        parts = " or ".join((blamed.part, *blamed.alternatives))
+        yield "ACCUSED", f"{parts}: {blamed.kind}. {'; '.join(blamed.evidence)}"
     for fault in trial.missed:
         yield "missed", str(fault)
-    for accusation in trial.wrong:
-        yield "wrong", f"{accusation.part} is well"
+    for blamed in trial.false_positives:
+        yield "wrong", f"{blamed.part} is well"
     for text in trial.blame.unclear:
         yield "unclear", text
     pairs = len(trial.blame.contention)
     yield "contention", f"{pairs} pairs were slow once and not again: nobody is accused" if pairs else "none"
-    yield "rounds", f"{trial.rounds}, never more than {most_rounds(trial.case.fabric)} for so many nodes"
+    yield "rounds", f"{trial.rounds}, never more than {max_rounds(trial.case.fabric)} for so many nodes"
 
 
 def _fabric(case: Case) -> str:
-    wiring, fabric = case.wiring, case.fabric
+    cabling, fabric = case.cabling, case.fabric
     known = "known" if case.mapped else "not known"
     return (
-        f"{wiring.nodes} nodes of {wiring.gpus} GPUs, units {len(fabric.units)}, leaves {len(fabric.ports_of)} "
-        f"({known}), oversubscription {wiring.oversubscription:g}"
+        f"{cabling.nodes} nodes of {cabling.gpus} GPUs, units {len(fabric.units)}, leaves {len(fabric.ports_of)} "
+        f"({known}), oversubscription {cabling.oversubscription:g}"
     )

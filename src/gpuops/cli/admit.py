@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
@@ -13,6 +14,7 @@ if TYPE_CHECKING:
     from gpuops.facts import Facts
     from gpuops.inventory import Host
     from gpuops.lifecycle.life import NodeLifecycle
+    from gpuops.reasons import Objection
     from gpuops.store import Fingerprint, StateChange
 
 
@@ -32,48 +34,58 @@ def command(target: Target, nodes: tuple[str, ...], reason: str, *, force: bool)
                 3 a node unreachable, 4 somebody else works on a node.
     """  # noqa: D301 - click needs the character itself
     from gpuops.cli._health import quick_probes
-    from gpuops.cli._life import a_run, door_of, named, open_store
+    from gpuops.cli._life import open_store, scheduler_of, store_run, with_names
     from gpuops.cli._outcomes import facts_of
     from gpuops.lifecycle.fingerprint import NEEDS, fingerprint_of
-    from gpuops.lifecycle.life import NodeLifecycle
+    from gpuops.lifecycle.life import NodeLifecycle, conclusion
+    from gpuops.reasons import EXIT_CODES, Objection
     from gpuops.store import StateChange
 
-    target = named(target, nodes)
-    known, silent = facts_of(target, quick_probes(*NEEDS), "what the nodes are")
-    found = {node: fingerprint_of(facts) for node, facts in known.items()}
-    hosts = [host for host in target.hosts if host.name in found]
-    with open_store(target) as store, a_run(store, found) as (run, _):
-        life = NodeLifecycle(store, run, door_of(target))
-        refused = {} if force else _objections(life, target, known, found)
+    target = with_names(target, nodes)
+    facts_by_node, silent = facts_of(target, quick_probes(*NEEDS), "what the nodes are")
+    fingerprints = {node: fingerprint_of(facts) for node, facts in facts_by_node.items()}
+    hosts = [host for host in target.hosts if host.name in fingerprints]
+    with open_store(target) as store, store_run(store, fingerprints) as (run, _), scheduler_of(target) as scheduler:
+        life = NodeLifecycle(store, run, scheduler.control)
+        objections = {node: Objection(why, severity="incomplete") for node, why in silent.items()}
+        objections |= {} if force else _objections(life, target, facts_by_node, fingerprints)
         for host in hosts:
-            if host.name not in refused:
-                admitted = StateChange("admitted", f"{reason}, untested" if force else reason, found[host.name])
-                refused |= _let_in(life, host, admitted)
-    for node, why in {**silent, **refused}.items():
-        tell(f"{node}: {why}")
-    return 1 if refused else 3 if silent else 0
+            if host.name not in objections:
+                why = f"{reason}, untested" if force else reason
+                objections |= _admit(life, host, StateChange("admitted", why, fingerprints[host.name], "by_hand"))
+    for node, objection in objections.items():
+        tell(f"{node}: {'; '.join(filter(None, (objection.why, objection.do)))}")
+    return EXIT_CODES[conclusion(objections.values())]
 
 
 def _objections(
-    life: NodeLifecycle, target: Target, known: Mapping[str, Facts], found: Mapping[str, Fingerprint]
-) -> dict[str, str]:
-    """Which proof is missing, and who is not well; a machine that changed loses what it had."""
+    life: NodeLifecycle,
+    target: Target,
+    facts_by_node: Mapping[str, Facts],
+    fingerprints: Mapping[str, Fingerprint],
+) -> dict[str, Objection]:
+    """Object to nodes that lack a proof or fail a quick check; a machine that changed is demoted."""
     from gpuops.cli._health import profiles_of, unhealthy
+    from gpuops.reasons import Objection
 
-    hosts = [host for host in target.hosts if host.name in found]
+    hosts = [host for host in target.hosts if host.name in fingerprints]
     changed = {
-        node: f"{objection.why}; gpuops onboard {node}" for node, objection in life.recognise(hosts, found).items()
+        node: replace(objection, do=f"gpuops onboard {node}")
+        for node, objection in life.compare_fingerprints(hosts, fingerprints).items()
     }
-    unproved = {host.name: f"{why}; gpuops onboard {host.name}" for host in hosts if (why := life.unproved(host))}
-    excluded = unhealthy(known, profiles_of(target.judged_hosts, known))
-    failing = {node: f"{reason.why}; gpuops validate --limit {node} tells more" for node, reason in excluded.items()}
+    missing = {host.name: life.missing_proofs(host) for host in hosts}
+    unproved = {node: Objection(why, f"gpuops onboard {node}") for node, why in missing.items() if why}
+    excluded = unhealthy(facts_by_node, profiles_of(target.judged_hosts, facts_by_node)).values()
+    failing = {each.host: Objection(each.why, f"gpuops validate --limit {each.host} tells more") for each in excluded}
     return {**unproved, **failing, **changed}
 
 
-def _let_in(life: NodeLifecycle, host: Host, admitted: StateChange) -> Mapping[str, str]:
-    """Open the door and keep that it is open; why it stays shut otherwise."""
-    hindered = life.door.open([host])
-    if not hindered:
-        life.store.move(host.name, life.run, lambda _: admitted)
+def _admit(life: NodeLifecycle, host: Host, admitted: StateChange) -> dict[str, Objection]:
+    """Resume the node and record it; object if the scheduler still gives it no jobs."""
+    from gpuops.reasons import Objection
+
+    complaints = life.scheduler.resume([host])
+    if not complaints:
+        life.store.record_transition(host.name, life.run, lambda _: admitted)
         click.echo(f"{host.name}   {admitted.state}   {admitted.why}")
-    return hindered
+    return {node: Objection(why) for node, why in complaints.items()}

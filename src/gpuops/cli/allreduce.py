@@ -91,12 +91,12 @@ def _saved(target: Target, folder: Path) -> AllReduce:
     from gpuops.collective.expectations import Expectations
     from gpuops.facts import load_folder
     from gpuops.isolation import blame
-    from gpuops.isolation.node_evidence import all_reduce, evidence_by_node, evidence_of
+    from gpuops.isolation.node_evidence import all_reduce, evidence_of, node_evidence_of
     from gpuops.report.allreduce import AllReduce
 
     known = {facts.node: facts for facts in load_folder(folder, quick_probes(all_reduce))}
     hosts: list[Host] = target.judged_hosts if target.inventory else [saved_host(node, folder) for node in known]
-    measured, excluded = evidence_by_node({host.name: known[host.name] for host in hosts if host.name in known})
+    measured, excluded = node_evidence_of({host.name: known[host.name] for host in hosts if host.name in known})
     evidence = evidence_of(measured)
     engine = next((own.engine for own in measured.values()), "none")
     settings = {node: own.settings for node, own in measured.items()}
@@ -124,4 +124,4 @@ def _exit_code(report: AllReduce) -> int:
     if report.interrupted:
         return 130
     unknown = report.excluded or report.blame.unclear or report.blame.suspects
-    return 1 if report.blame.accusations or report.failures else 3 if unknown else 0
+    return 1 if report.blame.blamed or report.failures else 3 if unknown else 0

@@ -29,38 +29,40 @@ def command(target: Target, nodes: tuple[str, ...], reason: str, wait_seconds: f
     somebody else drained keeps that reason. An admitted node is drained then; any other stays what it is.
 
     \b
-    Exit codes: 0 closed (and empty, with --wait), 1 not so, 2 wrong input,
+    Exit codes: 0 drained (and empty, with --wait), 1 not so, 2 wrong input,
                 4 somebody else works on a node.
     """  # noqa: D301 - click needs the character itself
-    from gpuops.cli._life import a_run, door_of, named, open_store
-    from gpuops.lifecycle.schedulers import close_each
-    from gpuops.lifecycle.states import State, state_of, step
+    from gpuops.cli._life import open_store, scheduler_of, store_run, with_names
+    from gpuops.lifecycle.schedulers import drain_each
+    from gpuops.lifecycle.states import State, state_of, transition
     from gpuops.store import HostEvent
 
-    def left(before: HostEvent | None) -> State:
+    def next_state(before: HostEvent | None) -> State:
         return "drained" if state_of(before) == "admitted" else state_of(before)
 
-    hosts = {host.name: host for host in named(target, nodes).hosts}
+    hosts = {host.name: host for host in with_names(target, nodes).hosts}
     if target.project.scheduler == "none":
         tell("gpuops.yml names no scheduler, so that nothing keeps jobs from starting")
-    door = door_of(target)
-    with open_store(target) as store, a_run(store, hosts) as (run, _):
-        present = store.present()
-        states = {name: left(present.get(name)) for name in hosts}
-        hindered = close_each(door, [*hosts.values()], states, reason)
-        for name in hosts:
-            if name not in hindered:
-                event = store.move(name, run, lambda now: step(now, left(now), reason))
-                click.echo(f"{name}   {event.state}   {reason}")
-    busy = _wait(door, [host for name, host in hosts.items() if name not in hindered], wait_seconds)
-    for name, why in {**hindered, **busy}.items():
+    with scheduler_of(target) as scheduler:
+        with open_store(target) as store, store_run(store, hosts) as (run, _):
+            events = store.latest_by_node()
+            states = {name: next_state(events.get(name)) for name in hosts}
+            complaints = drain_each(scheduler.control, [*hosts.values()], states, reason)
+            drained = [host for host in hosts.values() if host.name not in complaints]
+            for host in drained:
+                event = store.record_transition(
+                    host.name, run, lambda before: transition(before, next_state(before), reason, cause="by_hand")
+                )
+                click.echo(f"{host.name}   {event.state}   {reason}")
+        busy = _wait(scheduler.control, drained, wait_seconds)
+    for name, why in {**complaints, **busy}.items():
         tell(f"{name}: {why}")
-    return 1 if hindered or (busy and wait_seconds) else 0
+    return 1 if complaints or (busy and wait_seconds) else 0
 
 
-def _wait(door: Scheduler, hosts: Sequence[Host], seconds: float) -> dict[str, str]:
-    """The nodes on which something still runs after ``seconds``."""
+def _wait(scheduler: Scheduler, hosts: Sequence[Host], seconds: float) -> dict[str, str]:
+    """Return the nodes on which something still runs after ``seconds``."""
     ends = time.monotonic() + seconds
-    while (busy := dict(door.busy(hosts))) and time.monotonic() < ends:
+    while (busy := dict(scheduler.still_busy(hosts))) and time.monotonic() < ends:
         time.sleep(min(_POLL_SECONDS, max(0.0, ends - time.monotonic())))
     return busy

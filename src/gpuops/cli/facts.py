@@ -40,7 +40,7 @@ def command(target: Target, *, as_json: bool, save: Path | None, names: tuple[st
 
 def show(target: Target, probes: Sequence[Probe[Any]], picture: Callable[[Facts], Any]) -> int:
     """Ask the chosen hosts, and print what ``picture`` (plain maps and lists) makes of the facts; the exit code."""
-    from gpuops.cli._values import lines
+    from gpuops.report.values import lines
 
     return _collect(
         target, probes, lambda found: click.echo("\n".join(lines({facts.node: picture(facts) for facts in found})))
@@ -99,7 +99,7 @@ def _json(found: list[Facts]) -> str:
 
 
 def _tree(found: list[Facts]) -> list[str]:
-    from gpuops.cli._values import lines
+    from gpuops.report.values import lines
 
     return [line for f in found for line in lines({f.node: whole(f)})]
 
@@ -111,7 +111,7 @@ def whole(facts: Facts) -> dict[str, Any]:
 
 def told(value: object) -> Any:
     """A value, or why it is unknown."""
-    from gpuops.cli._values import plain
     from gpuops.probing import Unknown
+    from gpuops.report.values import plain
 
     return {"unknown": value.why} if isinstance(value, Unknown) else plain(value)

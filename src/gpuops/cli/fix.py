@@ -32,12 +32,12 @@ def command(target: Target, check: str, node: str, *, yes: bool, force: bool) ->
     2 wrong input, 3 a node unreachable or a person needed,
     4 somebody else works on it, 130 interrupted.
     """  # noqa: D301 - click needs the character itself
-    from gpuops.cli._life import named
+    from gpuops.cli._life import with_names
     from gpuops.cli._play import play
     from gpuops.cli.provision import tell_record
 
     judge, path = _remedy(check)
-    target = named(target, [node])
+    target = with_names(target, [node])
     record, work = play(target, path, check=True)
     tell_record(record, work, f"fixes/{check}", check=True, diff=True, advise=False)
     code = record.exit_code(check=True)
@@ -70,13 +70,13 @@ def _remedy(name: str) -> tuple[Check, str]:
 
 def _check_drained(target: Target, *, force: bool) -> None:
     """Refuse a node that takes jobs."""
-    from gpuops.cli._life import door_of, open_store
+    from gpuops.cli._life import open_store, scheduler_of
     from gpuops.errors import NodeError
     from gpuops.lifecycle.states import state_of
 
-    busy = door_of(target).busy(target.hosts)
-    with open_store(target) as store:
-        admitted = [host.name for host in target.hosts if state_of(store.last(host.name)) == "admitted"]
+    with scheduler_of(target) as scheduler, open_store(target) as store:
+        busy = scheduler.control.still_busy(target.hosts)
+        admitted = [host.name for host in target.hosts if state_of(store.latest(host.name)) == "admitted"]
     for host in () if force else target.hosts:
         why = busy.get(host.name) or ("it is admitted" if host.name in admitted else "")
         if why:

@@ -95,7 +95,9 @@ def check(ctx: click.Context, source: str, limit: str) -> None:
 
     inventory = Inventory.open(source).limit(limit)
     hosts = inventory.hosts.values()
-    errors = dict.fromkeys([*(str(host.fault) for host in hosts if host.fault), *_unknown_profiles(hosts)])
+    errors = dict.fromkeys(
+        [*(str(host.unusable_reason) for host in hosts if host.unusable_reason), *_unknown_profiles(hosts)]
+    )
     groups = len(inventory.groups) - 2  # all and ungrouped are always there
     click.echo(f"{source}: {len(hosts)} hosts, {groups} groups")
     for sentence in errors:

@@ -13,7 +13,7 @@ from gpuops.cli._options import Target, step_target_options
 if TYPE_CHECKING:
     from gpuops.cli._gates import Gates
     from gpuops.inventory import Host
-    from gpuops.lifecycle.gates import Gate
+    from gpuops.lifecycle.gates import Gate, GateState
     from gpuops.lifecycle.life import NodeLifecycle
 
 _GATES = ("preflight", "burn-in", "validate", "pair")
@@ -60,47 +60,48 @@ def command(
     """  # noqa: D205, D301 - click needs the character itself, and one paragraph
     from gpuops.cli._burning import seconds_of
     from gpuops.cli._gates import Gates
-    from gpuops.cli._life import a_run, door_of, named, open_store
-    from gpuops.lifecycle.life import NodeLifecycle, exit_code
+    from gpuops.cli._life import open_store, scheduler_of, store_run, with_names
+    from gpuops.lifecycle.life import NodeLifecycle, conclusion
+    from gpuops.reasons import EXIT_CODES
 
     seconds = seconds_of(burn)
-    names = {host.name for host in replace(named(target, nodes), ask_pass=False, ask_become_pass=False).hosts}
+    names = {host.name for host in replace(with_names(target, nodes), ask_pass=False, ask_become_pass=False).hosts}
     hosts = [host for host in target.hosts if host.name in names]
-    with open_store(target) as store, a_run(store, names) as (run, claims):
+    with open_store(target) as store, store_run(store, names) as (run, claims), scheduler_of(target) as scheduler:
 
-        def hear(node: str, gate: Gate, told: str) -> None:
-            _tell(node, gate, told, max(map(len, names)))
-            if node in life.stopped:
+        def show(node: str, gate: Gate, state: GateState, text: str) -> None:
+            _print(node, gate, text, max(map(len, names)))
+            if state == "stopped":
                 claims.drop(node)
 
-        life = NodeLifecycle(store, run, door_of(target), hear)
+        life = NodeLifecycle(store, run, scheduler.control, show)
         gates = Gates(target, life, playbook, engine, seconds, group, frozenset(without), break_lock)
         gates.check(hosts)
-        _climb(gates, life, hosts)
+        _run_gates(gates, life, hosts)
     if life.stopped:
         click.echo(f"\nstopped: {_stopped(life)}; the same command goes on from there")
-    return exit_code(life.stopped)
+    return EXIT_CODES[conclusion(objection for _, objection in life.stopped.values())]
 
 
-def _climb(gates: Gates, life: NodeLifecycle, hosts: list[Host]) -> None:
-    """First those that take jobs, which nothing may disturb; then the others all the way."""
+def _run_gates(gates: Gates, life: NodeLifecycle, hosts: list[Host]) -> None:
+    """Take admitted nodes through the gates that disrupt nothing, then the others through all gates."""
     from gpuops.errors import CancelledError
     from gpuops.lifecycle.gates import GATES, gates_for
     from gpuops.lifecycle.states import state_of
 
-    present = life.store.present()
-    admitted = [host for host in hosts if state_of(present.get(host.name)) == "admitted"]
+    events = life.store.latest_by_node()
+    admitted = [host for host in hosts if state_of(events.get(host.name)) == "admitted"]
     try:
-        through = life.climb(admitted, gates_for("admitted"), gates.attempts)
-        through += life.climb([host for host in hosts if host not in admitted], GATES, gates.attempts)
+        passed = life.advance(admitted, gates_for("admitted"), gates.attempts)
+        passed += life.advance([host for host in hosts if host not in admitted], GATES, gates.attempts)
     except (CancelledError, KeyboardInterrupt):
         raise CancelledError("interrupted; the gates that were passed are kept") from None
-    for host in through if gates.group else ():
+    for host in passed if gates.group else ():
         gates.join(host)
 
 
 def _stopped(life: NodeLifecycle) -> str:
-    """``gpu[01-03] at burn-in, gpu07 at pair``."""
+    """Return ``gpu[01-03] at burn-in, gpu07 at pair``."""
     from gpuops.report.page import fold
 
     gates: dict[str, list[str]] = {}
@@ -109,9 +110,9 @@ def _stopped(life: NodeLifecycle) -> str:
     return ", ".join(f"{fold(nodes)} at {name}" for name, nodes in gates.items())
 
 
-def _tell(node: str, gate: Gate, told: str, width: int) -> None:
-    """``gpu01   burn-in      passed``."""
+def _print(node: str, gate: Gate, text: str, width: int) -> None:
+    """Print ``gpu01   burn-in      passed``."""
     from gpuops.report.page import Page, clean
 
-    for line in Page.of(sys.stdout).labelled(f"{clean(node):<{width}}   {gate.name}", clean(told), width + 16):
+    for line in Page.of(sys.stdout).labelled(f"{clean(node):<{width}}   {gate.name}", clean(text), width + 16):
         click.echo(line)

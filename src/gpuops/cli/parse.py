@@ -9,7 +9,6 @@ from typing import IO, Any, NamedTuple
 
 import click
 
-from gpuops.cli._values import lines, plain
 from gpuops.errors import InputError, did_you_mean
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Completed
@@ -102,6 +101,8 @@ def command(ctx: click.Context, kind: str, file: IO[bytes], form: str) -> None:
 
     Ends with 3 where the text cannot be read, and says why.
     """
+    from gpuops.report.values import lines, plain
+
     value = _parser(kind, expect=form == "expect")(file.read().decode(errors="replace"))
     shown = {"unknown": value.why} if isinstance(value, Unknown) else plain(value)
     if form == "text":

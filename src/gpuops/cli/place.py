@@ -27,7 +27,7 @@ def command(plan: Placing, form: str | None, svg: Path | None) -> None:
     """
     placement = plan.placement()
     if svg is not None:
-        from gpuops.cli._drawing import draw
+        from gpuops.report.grid_svg import draw
         from gpuops.report.output import write
 
         write(draw(placement), svg)
@@ -44,7 +44,7 @@ def _print_json(placement: Placement) -> None:
 
 
 def _print_grid(placement: Placement) -> None:
-    from gpuops.cli._grid import lines
+    from gpuops.report.grid import lines
     from gpuops.report.page import Page
 
     for line in lines(placement, Page.of(sys.stdout)):

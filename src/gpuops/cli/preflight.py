@@ -71,8 +71,8 @@ def _hosts(launch: LaunchCommand, chosen: list[Host]) -> list[Host]:
 
 def _look(target: Target, launch: LaunchCommand, hosts: list[Host], forced: frozenset[str]) -> Diagnosis:
     from gpuops.cli._health import expected_of
+    from gpuops.cli._life import scheduler_of
     from gpuops.cli._measuring import Rounds, pool_of, surroundings
-    from gpuops.cli._scheduler import scheduler_of
     from gpuops.collective.preflight import causes
     from gpuops.collective.preflight.diagnosis import Diagnosis, Preflight
     from gpuops.collective.preflight.single_round import all_reduce
@@ -82,20 +82,16 @@ def _look(target: Target, launch: LaunchCommand, hosts: list[Host], forced: froz
     report.add("hosts", causes.hosts(launch, named, len(hosts)), f"{len(hosts)} of the inventory")
     if not hosts:
         return report
-    scheduler = scheduler_of(target)
-    try:
-        with pool_of(target, hosts) as pool, Rounds() as rounds:
-            return Preflight(
-                launch,
-                pool,
-                surroundings(target, rounds, scheduler).watch_over(pool, expected_of(hosts, {}), forced),
-                lambda left: all_reduce(left, launch.environment, tell),
-                scheduler.slurm if launch.launcher == "srun" else None,
-                rounds.show,
-                report,
-            ).run()
-    finally:
-        scheduler.machine.close()
+    with scheduler_of(target) as scheduler, pool_of(target, hosts) as pool, Rounds() as rounds:
+        return Preflight(
+            launch,
+            pool,
+            surroundings(target, rounds, scheduler).watch_over(pool, expected_of(hosts, {}), forced),
+            lambda left: all_reduce(left, launch.environment, tell),
+            scheduler.slurm if launch.launcher == "srun" else None,
+            rounds.show,
+            report,
+        ).run()
 
 
 def _lines(launch: LaunchCommand, hosts: list[Host], report: Diagnosis, seconds: float) -> Iterator[str]:

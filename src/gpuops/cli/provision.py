@@ -66,19 +66,19 @@ def command(  # noqa: PLR0913 - one argument an option
     3 a node unreachable or a person needed, 4 somebody else works on a node,
     130 interrupted.
     """  # noqa: D301 - click needs the character itself
-    from gpuops.cli import _steps
     from gpuops.playbook.loading import load_playbook
     from gpuops.playbook.provisioning import StepSelection, assign
     from gpuops.playbook.task import TaskRegistry
+    from gpuops.report import playbook_plan
 
     library = TaskRegistry()
     book = load_playbook(playbook, library)
     if list_tasks:
-        return _list(_steps.list_steps(book))
+        return _list(playbook_plan.list_steps(book))
     selection = StepSelection(_words(tags), _words(skip_tags), start_at)
     assignments = assign(book, _failed_only(target, retry) if retry else chooser(target), selection)
     if list_hosts:
-        return _list(_steps.list_hosts(assignments))
+        return _list(playbook_plan.list_hosts(assignments))
     if not check and not _is_meant(target):
         return 1
     order = order_of(target, check=check, resume=resume, force=force, break_lock=break_lock)
@@ -130,17 +130,15 @@ def carry_out(
     library: TaskRegistry,
 ) -> tuple[RunState, PlaybookRun]:
     """Reach the nodes and do it."""
+    from gpuops.cli._life import scheduler_of
     from gpuops.cli._occupants import Occupants
-    from gpuops.cli._scheduler import scheduler_of
     from gpuops.playbook.provisioning import PlaybookRun
-    from gpuops.transport.connections import Connector
 
-    reach = Connector(target.connect_seconds)
-    busy = Occupants(scheduler_of(target).allocations, target.hosts)
-    work = PlaybookRun(book, assignments, selection, order, library=library, open_transport=reach, busy=busy)
-    record = _run(work)
-    for sentence in reach.said:
-        tell(sentence)
+    with scheduler_of(target) as scheduler, target.connections.group() as group:
+        busy = Occupants(scheduler.allocations, target.hosts)
+        work = PlaybookRun(book, assignments, selection, order, library=library, open_transport=group.open, busy=busy)
+        record = _run(work)
+    target.tell_notices()
     return record, work
 
 
@@ -192,8 +190,8 @@ def tell_record(
     record: RunState, work: PlaybookRun, playbook: str, *, check: bool, diff: bool, advise: bool = True
 ) -> None:
     """Say what became of every node, and, to ``advise``, how to go on."""
-    from gpuops.cli._steps import draw, ending, summary
     from gpuops.report.page import Page
+    from gpuops.report.playbook import draw, ending, summary
 
     if record.locked:
         tell_locked(record.locked)

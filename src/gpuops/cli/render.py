@@ -84,9 +84,9 @@ class Launch:
 
     def complaints(self, files: list[Rendered]) -> list[str]:
         """What is wrong in ``files``, each sentence with the file's whole path."""
-        from gpuops.render import complaints
+        from gpuops.render import lint
 
-        return [f"{self.folder}/{complaint}" for complaint in complaints(files, self.placement)]
+        return [f"{self.folder}/{message}" for message in lint(files, self.placement)]
 
 
 def _refuse(launch: Launch) -> None:
@@ -100,10 +100,10 @@ def _refuse(launch: Launch) -> None:
 
 def _check(launches: list[Launch]) -> int:
     """Complain of the files that lie in the launch folders; 1 where there is something to complain of."""
-    from gpuops.render import standing
+    from gpuops.render import read_existing
     from gpuops.report.page import clean
 
-    found = [line for launch in launches for line in launch.complaints(standing(launch.files, launch.folder))]
+    found = [line for launch in launches for line in launch.complaints(read_existing(launch.files, launch.folder))]
     for line in found or ["nothing to complain of"]:
         click.echo(clean(line))
     return 1 if found else 0

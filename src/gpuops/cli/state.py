@@ -30,14 +30,14 @@ def list_(*, as_json: bool) -> None:
     from gpuops.report.page import Page, clean
 
     with _store() as store:
-        present = store.present()
+        events = store.latest_by_node()
     if as_json:
-        click.echo(json.dumps({name: _document(event) for name, event in present.items()}, indent=1))
+        click.echo(json.dumps({name: _document(event) for name, event in events.items()}, indent=1))
         return
-    if not present:
+    if not events:
         tell("no node has a history yet; gpuops onboard begins one")
-    names, states = max(map(len, present), default=0), max((len(e.state) for e in present.values()), default=0)
-    for name, event in present.items():
+    names, states = max(map(len, events), default=0), max((len(e.state) for e in events.values()), default=0)
+    for name, event in events.items():
         label = f"{name:<{names}}  {event.state:<{states}}  {_when(event.at)}  "
         for line in Page.of(sys.stdout).labelled(label, clean(f"{event.who}  {event.why}"), len(label)):
             click.echo(line)
@@ -49,23 +49,23 @@ def list_(*, as_json: bool) -> None:
 def show(node: str, *, as_json: bool) -> None:
     """Show what NODE is and was, and what it passed."""
     from gpuops.errors import InputError, did_you_mean
-    from gpuops.lifecycle.states import followers, state_of
+    from gpuops.lifecycle.states import next_states, state_of
     from gpuops.report.page import Page, clean
 
     with _store() as store:
-        history, passed, known = store.history(node), store.passed(node), store.present()
+        history, passes, names = store.history(node), store.gates_passed(node), store.latest_by_node()
     if not history:
-        raise InputError(f"nothing is known of {node}{did_you_mean(node, known) or f'; gpuops onboard {node}'}")
+        raise InputError(f"no record of {node}{did_you_mean(node, names) or f'; to onboard it: gpuops onboard {node}'}")
     if as_json:
-        gates = [{"gate": gate.gate, "at": gate.at.isoformat()} for gate in passed]
+        gates = [{"gate": gate.gate, "at": gate.at.isoformat()} for gate in passes]
         click.echo(json.dumps({**_document(history[-1]), "gates": gates, "history": [*map(_document, history)]}))
         return
-    click.echo(f"{node}   {history[-1].state}   next: {', '.join(followers(state_of(history[-1])))}")
+    click.echo(f"{node}   {history[-1].state}   next: {', '.join(next_states(state_of(history[-1])))}")
     page = Page.of(sys.stdout)
     for part, values in history[-1].fingerprint.items():
         for line in page.labelled(f"  {part}", clean(", ".join(values)), 18):
             click.echo(line)
-    for gate in passed:
+    for gate in passes:
         click.echo(f"  {gate.gate:<16}passed {_when(gate.at)}")
     for event in history:
         for line in page.labelled(f"  {_when(event.at)}  {event.state}", clean(f"{event.who}  {event.why}"), 33):
@@ -80,37 +80,37 @@ def show(node: str, *, as_json: bool) -> None:
 def set_(target: Target, node: str, state: str, reason: str) -> int:
     """Make NODE repair, rma, retired, or new again.
 
-    Each as far as it follows from what the node is. It is closed to jobs then; what lets it take jobs again is
-    `gpuops admit` or `gpuops onboard`.
+    Each as far as it follows from what the node is. It is drained then; what lets it take jobs again is `gpuops admit`
+    or `gpuops onboard`.
     """
-    from gpuops.cli._life import a_run, door_of, named, open_store
+    from gpuops.cli._life import open_store, scheduler_of, store_run, with_names
     from gpuops.cli._options import tell
     from gpuops.errors import InputError
-    from gpuops.lifecycle.states import parse_state, step
+    from gpuops.lifecycle.states import parse_state, transition
 
-    wanted = parse_state(state)
-    if wanted == "admitted":
+    new_state = parse_state(state)
+    if new_state == "admitted":
         raise InputError(f"a node is admitted with: gpuops admit {node}")
-    hosts = {host.name: host for host in named(target, [node]).hosts}
-    with open_store(target) as store, a_run(store, hosts) as (run, _):
+    hosts = {host.name: host for host in with_names(target, [node]).hosts}
+    with open_store(target) as store, store_run(store, hosts) as (run, _), scheduler_of(target) as scheduler:
         for name in hosts:
-            step(store.last(name), wanted, reason)  # refuses before anything is closed
-        hindered = door_of(target).close([*hosts.values()], wanted, reason)
+            transition(store.latest(name), new_state, reason)  # refuses before anything is drained
+        complaints = scheduler.control.drain([*hosts.values()], new_state, reason)
         for name in hosts:
-            store.move(name, run, lambda now: step(now, wanted, reason))
-            click.echo(f"{name}   {wanted}")
-    for name, why in hindered.items():
+            store.record_transition(name, run, lambda now: transition(now, new_state, reason, cause="by_hand"))
+            click.echo(f"{name}   {new_state}")
+    for name, why in complaints.items():
         tell(f"{name}: {why}")
-    return 1 if hindered else 0
+    return 1 if complaints else 0
 
 
 def _when(at: dt.datetime) -> str:
-    """In this machine's time."""
+    """Return the time of this machine's zone."""
     return f"{at.astimezone():%Y-%m-%d %H:%M}"
 
 
 def _store() -> Store:
-    """The store of the current folder's project."""
+    """Return the store of the current folder's project."""
     from pathlib import Path
 
     from gpuops.project import load_project

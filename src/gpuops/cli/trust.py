@@ -26,7 +26,7 @@ def command(target: Target, fingerprint: str | None, *, replacing: bool, yes: bo
     """
     from gpuops.transport.host_keys import fetch_host_keys
 
-    outcomes = target.each_host(lambda host: fetch_host_keys(host, target.connect_seconds), "fetching host keys")
+    outcomes = target.each_host(lambda group, host: fetch_host_keys(host, group), "fetching host keys")
     met = [o.value for o in outcomes if o.value is not None]
     refused = [i for i in met if not _settle(i, fingerprint, replacing=replacing, yes=yes)]
     for reason, nodes in reasons(outcomes).items():

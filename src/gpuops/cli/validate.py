@@ -21,7 +21,7 @@ if TYPE_CHECKING:
     from gpuops.inventory import Host
     from gpuops.judging import Check
     from gpuops.profile import Profile
-    from gpuops.report.model import Report
+    from gpuops.results.health import Report
 
 
 @dataclass(frozen=True)
@@ -109,6 +109,7 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
     """  # noqa: D301 - click needs the character itself
     from gpuops import judging, profile
     from gpuops.cli._burning import seconds_of
+    from gpuops.reasons import EXIT_CODES
 
     _check_outputs(form, outputs)
     load = Load(engine, force_busy, seconds_of(burn_in))
@@ -126,7 +127,7 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
     report = _judge(run, gathered, checks, profiles, _not_run(known, level, only))
     _publish(report, form, outputs)
     threshold: Any = fail_on or target.project.fail_on
-    return 130 if gathered.interrupted else report.exit_code(threshold)
+    return EXIT_CODES[report.conclusion(threshold)]
 
 
 def _check_outputs(form: str, outputs: tuple[Path, ...]) -> None:
@@ -209,16 +210,18 @@ def _judge(
     not_run: dict[Any, tuple[str, ...]],
 ) -> Report:
     from gpuops import assessment
-    from gpuops.report.model import build
+    from gpuops.reasons import excluded_by
+    from gpuops.results.health import build
 
     chosen = {n: assessment.profile_of(gathered.hosts[n], f, profiles) for n, f in gathered.facts.items()}
     verdicts = assessment.assess(checks, gathered.facts, chosen)
-    nodes = {name: chosen.get(name) or gathered.errors[name] for name in gathered.hosts}
-    return replace(build(run, nodes, verdicts), not_run=not_run)
+    hosts = {name: chosen.get(name) or excluded_by(name, gathered.errors[name]) for name in gathered.hosts}
+    report = build(run, hosts, verdicts)
+    return replace(report, not_run=not_run, facts=gathered.facts, interrupted=gathered.interrupted)
 
 
 def _run(target: Target, folder: Path | None, level: Any, started_at: dt.datetime, began: float) -> Any:
-    from gpuops.report.model import Run
+    from gpuops.results.health import Run
 
     name = target.name if folder is None else f"{folder}/"
     return Run(__version__, started_at, name, level, time.monotonic() - began, " ".join(["gpuops", *sys.argv[1:]]))

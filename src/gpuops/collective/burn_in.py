@@ -86,7 +86,7 @@ def burn(
 ) -> BurnInResult:
     """Burn in the nodes of ``pool`` that are proved idle, for ``seconds`` after NVIDIA's diagnosis.
 
-    ``eye`` has ways of its own to the same nodes, by which they are watched under load.
+    ``eye`` has transports of its own to the same nodes, by which they are watched under load.
     """
     around.step("dcgmi diag -r 3, where it is installed")
     with idle_nodes(pool, profiles, wish, around):
@@ -98,6 +98,8 @@ def burn(
             wish, scopes=("node",), plan=again_and_again(seconds), load=replace(wish.load, iterations=_ITERATIONS)
         )
         found = measure(pool, fabric, profiles, repeated, around)
+        if found.interrupted:
+            eye.close()  # nobody waits for the last samples
     lasted, after = time.monotonic() - began, pool.facts(_COUNTED)
     nodes = [name for name in after if name in before and name not in found.excluded]
     burnt = {

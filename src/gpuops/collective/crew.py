@@ -3,15 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuops.errors import CancelledError, GpuopsError, NodeError
 from gpuops.fleet import each, uninterrupted
 from gpuops.inventory import Host
 from gpuops.shell import Command
-from gpuops.transport.agent import AgentTransport
-from gpuops.transport.connections import hang_up
+from gpuops.transport.connections import Opener
 from gpuops.transport.worker import Worker
 
 _KILL_SECONDS = 5.0
@@ -23,14 +22,15 @@ Message = Mapping[str, Any]
 class Crew:
     """A worker on each host that can have one. ``lost`` tells who has none at the moment, and why.
 
-    ``reach`` is asked for the way to each host once; the ways stay open, they are whoever's gave them.
+    ``opener`` is asked for the transport to each host once. The transports stay open: they belong to the opener.
     """
 
-    def __init__(self, hosts: Sequence[Host], reach: Callable[[Host], AgentTransport], *scripts: str) -> None:
+    def __init__(self, hosts: Sequence[Host], opener: Opener, *scripts: str) -> None:
         self.lost: dict[str, GpuopsError] = {}
         self.workers: dict[str, Worker] = {}
         self._hosts = {host.name: host for host in hosts}
-        self._ways = {host.name: reach(host) for host in hosts}
+        self._opener = opener
+        self._transports = {host.name: opener.open(host) for host in hosts}
         self._scripts = scripts
         self._stuck: dict[str, Worker] = {}
 
@@ -39,7 +39,7 @@ class Crew:
         self._end_stuck()
         lacking = self._hosts.keys() - self.workers.keys()
         wanted = [host for name, host in self._hosts.items() if name in lacking and (names is None or name in names)]
-        for outcome in uninterrupted(each(wanted, self._start, stop=hang_up)):
+        for outcome in uninterrupted(each(wanted, self._start, stop=self._opener.close)):
             if outcome.value is not None:
                 self.workers[outcome.node] = outcome.value
                 self.lost.pop(outcome.node, None)
@@ -47,7 +47,7 @@ class Crew:
                 self.lost[outcome.node] = outcome.error
 
     def _start(self, host: Host) -> Worker:
-        return self._ways[host.name].start(*self._scripts)
+        return self._transports[host.name].start(*self._scripts)
 
     def ask(
         self, messages: Mapping[str, Message], seconds: float, teams: Iterable[Collection[str]] = ()
@@ -61,7 +61,9 @@ class Crew:
             return {}
         # In a thread: a Ctrl-C amid paramiko's locks would leave them locked, and nothing could be hung up any more.
         anyone = list(self._hosts.values())[:1]
-        (outcome,) = uninterrupted(each(anyone, lambda _host: self._converse(messages, seconds, teams), stop=hang_up))
+        (outcome,) = uninterrupted(
+            each(anyone, lambda _host: self._converse(messages, seconds, teams), stop=self._opener.close)
+        )
         if outcome.value is None:
             raise outcome.error or CancelledError("interrupted")
         return outcome.value
@@ -98,7 +100,7 @@ class Crew:
         """An answer, or why there can be none; None as long as there is none yet."""
         worker = self.workers.get(node)
         if worker is None:
-            return self.lost.get(node) or NodeError(node, "nothing of ours runs there any more")
+            return self.lost.get(node) or NodeError(node, "nothing of ours runs there any more", "lost")
         try:
             return worker.hear(seconds)
         except TimeoutError:
@@ -109,7 +111,7 @@ class Crew:
     def _late(self, node: str, seconds: float) -> NodeError:
         if (worker := self.workers.get(node)) is not None:
             self._stuck[node] = worker
-        return self._lose(node, NodeError(node, f"no answer within {seconds:.1f} s"))
+        return self._lose(node, NodeError(node, f"no answer within {seconds:.1f} s", "timeout"))
 
     def _lose(self, node: str, error: NodeError) -> NodeError:
         worker = self.workers.pop(node, None)
@@ -127,14 +129,14 @@ class Crew:
         kills = {node: Command(("kill", "-KILL", str(worker.hello["pid"]))) for node, worker in stuck.items()}
         each(
             [self._hosts[node] for node in stuck],
-            lambda host: self._ways[host.name].run(kills[host.name]),
+            lambda host: self._transports[host.name].run(kills[host.name]),
             total_seconds=_KILL_SECONDS,
             stop=lambda: self._hang_up(stuck),
         )
 
     def _hang_up(self, nodes: Iterable[str]) -> None:
         for node in nodes:
-            self._ways[node].close()
+            self._transports[node].close()
 
     @property
     def pids(self) -> dict[str, int]:

@@ -73,7 +73,7 @@ class Measurement:
     def blame(self) -> Blame:
         """Who is at fault, by the evidence and by who was gone."""
         said = blame(self.evidence)
-        return replace(said, accusations=(*self.lost, *said.accusations))
+        return replace(said, blamed=(*self.lost, *said.blamed))
 
 
 @dataclass(frozen=True)
@@ -176,10 +176,10 @@ def _most_frequent(reasons: Collection[str]) -> str:
 def _make(name: str, pool: Pool, expect: Expectations, wish: MeasureRequest) -> Engine:
     hosts, fabric = list(pool.hosts.values()), expect.fabric
     if name == "nccl":
-        return NcclEngine(hosts, pool.reach, fabric, wish.load, Options(library=wish.library))
+        return NcclEngine(hosts, pool, fabric, wish.load, Options(library=wish.library))
     if name == "nccl-tests":
-        return NcclTestsEngine(hosts, pool.reach, fabric, wish.load, expect=expect.to_judge_by)
-    return TcpEngine(hosts, pool.reach, wish.load, interface=wish.interface)
+        return NcclTestsEngine(hosts, pool, fabric, wish.load, expect=expect.to_judge_by)
+    return TcpEngine(hosts, pool, wish.load, interface=wish.interface)
 
 
 def _measured(

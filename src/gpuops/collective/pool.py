@@ -13,22 +13,22 @@ from gpuops.probing import Probe
 from gpuops.reasons import Excluded, excluded_by
 from gpuops.shell import Completed, Question
 from gpuops.transport.agent import AgentTransport
-from gpuops.transport.connections import Connector, hang_up
+from gpuops.transport.connections import Connections
 
 T = TypeVar("T")
 
 
 class Pool:
-    """Hosts by name, and their transports, which a context closes.
+    """Hosts by name, and their transports in a group of their own, which a context closes.
 
     A host that is ``excluded`` never comes back; the reason is kept.
     """
 
-    def __init__(self, hosts: Iterable[Host], reach: Connector, fanout: int = FANOUT) -> None:
+    def __init__(self, hosts: Iterable[Host], connections: Connections, fanout: int = FANOUT) -> None:
         self.hosts: dict[str, Host] = {host.name: host for host in hosts}
         self.excluded: dict[str, Excluded] = {}
         self._fanout = fanout
-        self._reach = reach
+        self._group = connections.group()
         self._transports: dict[str, AgentTransport] = {}
 
     def __enter__(self) -> Pool:  # noqa: PYI034 - Self came with Python 3.11
@@ -37,15 +37,11 @@ class Pool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
-    def transport(self, name: str) -> AgentTransport:
-        """The open transport to a host."""
-        if name not in self._transports:
-            self._transports[name] = self._reach(self.hosts[name])
-        return self._transports[name]
-
-    def reach(self, host: Host) -> AgentTransport:
-        """Return the open transport to ``host``."""
-        return self.transport(host.name)
+    def open(self, host: Host) -> AgentTransport:
+        """The transport to ``host``, the same one each time."""
+        if host.name not in self._transports:
+            self._transports[host.name] = self._group.open(host)
+        return self._transports[host.name]
 
     def exclude(self, excluded: Iterable[Excluded]) -> None:
         """Take hosts out, each for its reason; hosts that are not in the pool are passed over."""
@@ -60,8 +56,8 @@ class Pool:
         """Do ``work`` on the hosts side by side; one that fails is excluded. `CancelledError` on Ctrl-C."""
         hosts = [host for name, host in self.hosts.items() if names is None or name in names]
         for host in hosts:
-            self.transport(host.name)  # opened here, so that no two threads open one
-        outcomes = each(hosts, lambda host: work(self.transport(host.name), host), fanout=self._fanout, stop=hang_up)
+            self.open(host)  # opened here: a transport is not made by two threads
+        outcomes = each(hosts, lambda host: work(self.open(host), host), fanout=self._fanout, stop=self.close)
         self.exclude(excluded_by(outcome.node, outcome.error) for outcome in outcomes if outcome.error is not None)
         return {outcome.node: outcome.value for outcome in uninterrupted(outcomes) if outcome.value is not None}
 
@@ -76,7 +72,5 @@ class Pool:
         return {name: read(name, now, answers, probes) for name, answers in answers_by_host.items()}
 
     def close(self) -> None:
-        """Hang up on every host."""
-        for transport in self._transports.values():
-            transport.close()
-        self._transports.clear()
+        """Close every transport for good; safe to call twice, and while other threads wait for answers."""
+        self._group.close()

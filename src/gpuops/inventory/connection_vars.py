@@ -70,7 +70,7 @@ def read_become(node: YamlNode, key: str) -> bool:
     return readable(node, key).boolean(f"{key}: true or false")
 
 
-REACH: tuple[tuple[str, tuple[str, ...], Callable[[YamlNode, str], Any]], ...] = (
+CONNECTION_VARS: tuple[tuple[str, tuple[str, ...], Callable[[YamlNode, str], Any]], ...] = (
     ("address", ("ansible_host", "ansible_ssh_host"), read_address),
     ("port", ("ansible_port", "ansible_ssh_port"), read_port),
     ("user", ("ansible_user", "ansible_ssh_user"), read_user),

@@ -53,32 +53,32 @@ class Draft:
         self.groups[parent].children.setdefault(name, where)
 
     def host(self, group: str, pattern: str, where: Where, variables: Mapping[str, YamlNode] | None = None) -> None:
-        """Put every host that ``pattern`` stands for into ``group``, with the variables given there."""
+        """Put every host that ``pattern`` stands for into ``group``, with its inline variables."""
         bare, port = split_port(pattern, where)
-        given = dict(variables or {})
+        inline_vars = dict(variables or {})
         if port is not None:
-            given = {"ansible_port": YamlNode(where, "tag:yaml.org,2002:int", str(port)), **given}
+            inline_vars = {"ansible_port": YamlNode(where, "tag:yaml.org,2002:int", str(port)), **inline_vars}
         for name in expand(bare, where):
             if name not in self.hosts:
                 self.hosts[check_host(name, where)] = DraftHost(where)
-            self.hosts[name].vars |= given
+            self.hosts[name].vars |= inline_vars
             self.groups[group].hosts[name] = None
 
     def check_circles(self) -> None:
-        """No group may contain itself; the error stands where the circle closes."""
-        done: set[str] = set()
+        """Raise `DocumentError` if a group contains itself, with the place where the circle closes."""
+        checked: set[str] = set()
         for start in self.groups:
             path: list[str] = []
-            rest = [iter((start,))]
-            while rest:
-                name = next(rest[-1], None)
+            iterators = [iter((start,))]
+            while iterators:
+                name = next(iterators[-1], None)
                 if name is None:
-                    rest.pop()
-                    done.update(path[-1:])
+                    iterators.pop()
+                    checked.update(path[-1:])
                     del path[-1:]
                 elif name in path:
                     chain = " > ".join([*path[path.index(name) :], name])
                     raise DocumentError(self.groups[path[-1]].children[name], f"group {name} contains itself: {chain}")
-                elif name not in done:
+                elif name not in checked:
                     path.append(name)
-                    rest.append(iter(self.groups[name].children))
+                    iterators.append(iter(self.groups[name].children))

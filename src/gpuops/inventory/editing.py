@@ -1,4 +1,4 @@
-"""Joining: one more host in a group of a YAML inventory, every other line of the file as it was."""
+"""Editing a YAML inventory: one more host in a group, every other line of the file unchanged."""
 
 from __future__ import annotations
 
@@ -11,23 +11,23 @@ from gpuops.errors import DocumentError
 
 
 def add_host_to_group(text: str, file: str, group: str, host: str) -> str:
-    """The inventory ``text`` with ``host`` as the last one under ``group``; the same text where it is there already.
+    """Return the inventory ``text`` with ``host`` as the last one under ``group``; unchanged if it is there already.
 
-    `DocumentError` where the group is not in it, or is written in a way to which no line can be added.
+    `DocumentError` if the group is not in it, or is written in a form to which no line can be added.
     """
     root = parse(text, file)
-    found = next(_groups(root, group), None)
-    if found is None:
+    group_node = next(_groups(root, group), None)
+    if group_node is None:
         raise DocumentError(Where(file), f'there is no group "{group}" to add {host} to; write it first')
-    hosts = found.map().get("hosts")
+    hosts = group_node.map().get("hosts")
     if hosts is None:
-        raise found.fail(f'group "{group}" has no "hosts:" to add {host} to; write it first')
+        raise group_node.fail(f'group "{group}" has no "hosts:" to add {host} to; write it first')
     if host in (hosts.entries or {}):
         return text
-    grown = _inserted(text, found, hosts, host)
-    if grown is None or _plain(grown, file) != _with(root, group, host):
+    edited = _insert_line(text, group_node, hosts, host)
+    if edited is None or _plain(edited, file) != _expected_document(root, group, host):
         raise hosts.fail(f'{host} cannot be added to group "{group}" as it is written here; add it by hand')
-    return grown
+    return edited
 
 
 def _groups(node: YamlNode, name: str) -> Iterator[YamlNode]:
@@ -39,8 +39,8 @@ def _groups(node: YamlNode, name: str) -> Iterator[YamlNode]:
             yield from _groups(group.entries["children"], name)
 
 
-def _inserted(text: str, group: YamlNode, hosts: YamlNode, host: str) -> str | None:
-    """The text with one line more; None where the hosts are not written a line each."""
+def _insert_line(text: str, group: YamlNode, hosts: YamlNode, host: str) -> str | None:
+    """Return the text with one line more; None if the hosts are not written one per line."""
     lines = text.splitlines(keepends=True)
     if hosts.empty:
         key = group.keys["hosts"]
@@ -67,13 +67,13 @@ def _end(lines: list[str], key: Where) -> int:
     return end
 
 
-def _with(root: YamlNode, group: str, host: str) -> Any:
-    """What the inventory should be afterwards."""
-    wanted = copy.deepcopy(root)
-    found = next(_groups(wanted, group)).map()
-    entries = {**(found["hosts"].entries or {}), host: YamlNode(root.where, "tag:yaml.org,2002:null")}
-    found["hosts"] = YamlNode(root.where, "tag:yaml.org,2002:map", entries=entries)
-    return wanted.plain()
+def _expected_document(root: YamlNode, group: str, host: str) -> Any:
+    """Return the content that the inventory should have afterwards."""
+    document = copy.deepcopy(root)
+    group_entries = next(_groups(document, group)).map()
+    entries = {**(group_entries["hosts"].entries or {}), host: YamlNode(root.where, "tag:yaml.org,2002:null")}
+    group_entries["hosts"] = YamlNode(root.where, "tag:yaml.org,2002:map", entries=entries)
+    return document.plain()
 
 
 def _plain(text: str, file: str) -> Any:

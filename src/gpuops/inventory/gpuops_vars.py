@@ -78,12 +78,12 @@ def _psu(node: YamlNode) -> Psu:
 
 def _cable(node: YamlNode) -> GpuCable:
     entry = _complete(node, ("gpu", "sockets", "type"), ("independent",), "a GPU's cable")
-    alone = entry.get("independent")
+    independent = entry.get("independent")
     return GpuCable(
         gpu=readable(entry["gpu"], "gpu").integer("gpu", low=0, high=63),
         sockets=_count(entry["sockets"], "sockets", 8),
         type=word(entry["type"], "type"),
-        independent=readable(alone, "independent").boolean("independent: true or false") if alone else True,
+        independent=readable(independent, "independent").boolean("independent: true or false") if independent else True,
     )
 
 
@@ -100,13 +100,13 @@ def _count(node: YamlNode, what: str, high: int) -> int:
 
 
 def read_expect(node: YamlNode, key: str) -> Mapping[str, Any]:
-    """What this host shall have instead of its profile's numbers: ``{"gpu.count": 4}``, from dotted or nested keys."""
-    found: dict[str, Any] = {}
+    """Return the values that override this host's profile: ``{"gpu.count": 4}``, from dotted or nested keys."""
+    value_by_name: dict[str, Any] = {}
     for name, leaf in _leaves(readable(node, key), ""):
-        if name in found:
+        if name in value_by_name:
             raise leaf.fail(f'"{name}" is given twice under {key}')
-        found[name] = _plain(leaf, name)
-    return MappingProxyType(found)
+        value_by_name[name] = _plain(leaf, name)
+    return MappingProxyType(value_by_name)
 
 
 def _leaves(node: YamlNode, prefix: str) -> Iterator[tuple[str, YamlNode]]:
@@ -133,7 +133,7 @@ def _plain(node: YamlNode, what: str) -> Any:
     return value if isinstance(value, (bool, int, float)) else word(node, what)
 
 
-DECLARED: Mapping[str, Callable[[YamlNode, str], Any]] = {
+GPUOPS_VARS: Mapping[str, Callable[[YamlNode, str], Any]] = {
     "profile": read_word,
     "rack": read_word,
     "fabric": read_fabric,

@@ -21,12 +21,12 @@ class Group:
 
 
 def members(groups: Mapping[str, Group], name: str) -> set[str]:
-    """Every host of the group and of the groups below it."""
-    found: set[str] = set()
-    seen, rest = {name}, [name]
-    while rest:
-        group = groups[rest.pop()]
-        found.update(group.hosts)
-        rest += [child for child in group.children if child not in seen]
+    """Return every host of the group and of the groups below it."""
+    hosts: set[str] = set()
+    seen, unvisited = {name}, [name]
+    while unvisited:
+        group = groups[unvisited.pop()]
+        hosts.update(group.hosts)
+        unvisited += [child for child in group.children if child not in seen]
         seen.update(group.children)
-    return found
+    return hosts

@@ -57,11 +57,11 @@ class Host:
     """One node. ``vars`` are all its merged variables, plain or opaque; the typed fields are read from them, strictly.
 
     ``own_vars`` are those that the inventory gives to this host alone; ``groups`` runs from the general to the special,
-    without ``all``. ``become`` is False where ``ansible_become`` forbids it. ``fault`` says why the host cannot be
-    reached with what the inventory says (a vaulted address, a connection that gpuops lacks): an error only when used.
+    without ``all``. ``become`` is False if ``ansible_become`` forbids it. ``unusable_reason`` is set if gpuops cannot
+    reach the host with these variables (a vaulted address, an unsupported connection type): an error only when used.
 
-    ``address`` is where to connect (``ansible_host``, else the name). None means: what ``~/.ssh/config`` or the default
-    says. ``jump`` is ProxyJump's value. ``python`` is the node's interpreter (``ansible_python_interpreter``).
+    ``address`` is where to connect (``ansible_host``, else the name). None means: as set in ``~/.ssh/config``, or the
+    default. ``jump`` is ProxyJump's value. ``python`` is the node's interpreter (``ansible_python_interpreter``).
     """
 
     name: str
@@ -86,4 +86,4 @@ class Host:
     fabric: Mapping[str, Port] = field(default_factory=lambda: _NOTHING, hash=False)
     power: Power | None = None
     expect: Mapping[str, Any] = field(default_factory=lambda: _NOTHING, hash=False)
-    fault: DocumentError | None = field(default=None, compare=False)
+    unusable_reason: DocumentError | None = field(default=None, compare=False)

@@ -65,34 +65,34 @@ class _Reader:
             self.declared.add(group)
 
     def host(self, line: str, where: Where) -> None:
-        words = self.words(line, where)
-        self.once(words[0][0], where)
-        given: dict[str, YamlNode] = {}
-        for word, place in words[1:]:
+        (name, _), *assignments = self.words(line, where)
+        self.once(name, where)
+        variables: dict[str, YamlNode] = {}
+        for word, word_where in assignments:
             key, equals, value = word.partition("=")
             if not equals or not key:
-                raise DocumentError(place, f'expected key=value without spaces around "=", found {word!a}')
-            if key in given:
-                raise DocumentError(place, f'"{key}" is given twice on this line')
-            given[key] = literal(value, place)
-        self.draft.host(self.group, words[0][0], where, given)
+                raise DocumentError(word_where, f'expected key=value without spaces around "=", found {word!a}')
+            if key in variables:
+                raise DocumentError(word_where, f'"{key}" is given twice on this line')
+            variables[key] = literal(value, word_where)
+        self.draft.host(self.group, name, where, variables)
 
     def words(self, line: str, where: Where) -> list[tuple[str, Where]]:
-        """The line as a shell would split it, each word with its place."""
+        """Split the line as a shell would and return each word with its place."""
         lexer = shlex.shlex(line, posix=True)
         lexer.whitespace_split = True
-        found: list[tuple[str, Where]] = []
+        words: list[tuple[str, Where]] = []
         column = 0
         try:
             for word in lexer:
                 column = max(line.find(word.split("=")[0], column), column)
-                found.append((word, Where(where.file, where.line, where.column + column)))
+                words.append((word, Where(where.file, where.line, where.column + column)))
                 column += len(word)
         except ValueError as error:
             raise DocumentError(where, f"{str(error).lower()} on this line") from error
-        if not found:
+        if not words:
             raise DocumentError(where, "expected a host name")
-        return found
+        return words
 
     def child(self, line: str, where: Where) -> None:
         match = _CHILD.fullmatch(line)

@@ -39,17 +39,17 @@ class Inventory:
 
     @classmethod
     def load(cls, path: Path, *, allow_empty: bool = False) -> Inventory:
-        """The inventory in a file or folder, with ``group_vars/`` and ``host_vars/`` beside it.
+        """Read the inventory in a file or directory, with ``group_vars/`` and ``host_vars/`` beside it.
 
-        Every complaint is a `DocumentError`; so is an inventory without hosts, unless ``allow_empty``.
+        Every mistake in it is a `DocumentError`; so is an inventory without hosts, unless ``allow_empty``.
         """
         draft = Draft(str(path))
         for file in _sources(path):
             _read_file(file, draft)
-        loaded = cls._settled(draft, path if path.is_dir() else path.parent)
-        if not loaded.hosts and not allow_empty:
+        inventory = cls._resolved(draft, path if path.is_dir() else path.parent)
+        if not inventory.hosts and not allow_empty:
             raise DocumentError(Where(str(path)), 'no hosts; name them under a group: "all: {hosts: {gpu01: }}"')
-        return loaded
+        return inventory
 
     @classmethod
     def of_names(cls, names: Iterable[str]) -> Inventory:
@@ -61,7 +61,7 @@ class Inventory:
                 draft.host("ungrouped", single, where)
         if not draft.hosts:
             raise DocumentError("--inventory", "no hosts; expected names: gpu01,gpu02")
-        return cls._settled(draft, Path(os.devnull))
+        return cls._resolved(draft, Path(os.devnull))
 
     @classmethod
     def open(cls, argument: str) -> Inventory:
@@ -71,36 +71,36 @@ class Inventory:
         return cls.load(find(argument))
 
     @classmethod
-    def _settled(cls, draft: Draft, folder: Path) -> Inventory:
-        settled = InventoryResolver(draft, folder)
-        check_addresses(settled.hosts)
-        return cls(settled.hosts, settled.groups, settled.warnings)
+    def _resolved(cls, draft: Draft, folder: Path) -> Inventory:
+        resolver = InventoryResolver(draft, folder)
+        check_addresses(resolver.hosts)
+        return cls(resolver.hosts, resolver.groups, resolver.warnings)
 
     @property
     def secrets(self) -> tuple[str, ...]:
         """The names of the variables that hold a secret in clear text."""
-        return self._named(lambda value: isinstance(value, Secret))
+        return self._names_where(lambda value: isinstance(value, Secret))
 
     @property
     def opaque_vars(self) -> tuple[str, ...]:
         """The names of the variables that only Ansible can read: templates, and what is encrypted."""
-        return self._named(lambda value: isinstance(value, Opaque) or (isinstance(value, str) and "{{" in value))
+        return self._names_where(lambda value: isinstance(value, Opaque) or (isinstance(value, str) and "{{" in value))
 
-    def _named(self, wanted: Callable[[Any], bool]) -> tuple[str, ...]:
+    def _names_where(self, predicate: Callable[[Any], bool]) -> tuple[str, ...]:
         layers = [*(group.vars for group in self.groups.values()), *(host.own_vars for host in self.hosts.values())]
-        return tuple(dict.fromkeys(key for layer in layers for key, value in layer.items() if wanted(value)))
+        return tuple(dict.fromkeys(key for layer in layers for key, value in layer.items() if predicate(value)))
 
     def select(self, pattern: str = "all") -> list[Host]:
-        """The hosts that ``pattern`` means, in the inventory's order, every one of them usable.
+        """Return the hosts that ``pattern`` selects, in the inventory's order, every one of them usable.
 
-        `PatternError` where it means nothing, `DocumentError` where a chosen host cannot be used as it is written.
+        `PatternError` if it selects nothing, `DocumentError` if a selected host cannot be used as it is written.
         """
-        chosen = list(self.limit(pattern).hosts.values())
-        for host in chosen:
-            if host.fault:
-                hint = f'{host.fault.what}; or leave the host out: --limit "{pattern}:!{host.name}"'
-                raise DocumentError(host.fault.where, hint)
-        return chosen
+        selected = list(self.limit(pattern).hosts.values())
+        for host in selected:
+            if host.unusable_reason:
+                hint = f'{host.unusable_reason.what}; or leave the host out: --limit "{pattern}:!{host.name}"'
+                raise DocumentError(host.unusable_reason.where, hint)
+        return selected
 
     def limit(self, pattern: str) -> Inventory:
         """The same inventory with only the hosts that ``pattern`` means."""
@@ -125,15 +125,15 @@ class Inventory:
 
 
 def find(name: str) -> Path:
-    """The inventory called ``name``: as a path from here, or a bare name in ``inventory/``."""
-    here = Path(name)
-    places = [here, Path("inventory") / here] if len(here.parts) == 1 else [here]
-    found = next((place for place in places if place.exists()), None)
-    if found:
-        return found
-    near = {p.name: p for place in reversed(places) for p in _siblings(place.parent) if p.is_file()}
-    match = difflib.get_close_matches(here.name, near, n=1)
-    hint = f'; did you mean "{near[match[0]]}"?' if match else ""
+    """Return the path of the inventory ``name``: as given, or a bare name in ``inventory/``."""
+    direct = Path(name)
+    places = [direct, Path("inventory") / direct] if len(direct.parts) == 1 else [direct]
+    path = next((place for place in places if place.exists()), None)
+    if path:
+        return path
+    path_by_name = {p.name: p for place in reversed(places) for p in _siblings(place.parent) if p.is_file()}
+    match = difflib.get_close_matches(direct.name, path_by_name, n=1)
+    hint = f'; did you mean "{path_by_name[match[0]]}"?' if match else ""
     raise DocumentError(name, f"no such file; looked for {' and '.join(str(p.absolute()) for p in places)}{hint}")
 
 

@@ -75,15 +75,15 @@ def split_port(pattern: str, where: Where) -> tuple[str, int | None]:
 
 
 def expand(pattern: str, where: Where) -> list[str]:
-    """Every name that ``gpu[001:128]``, ``gpu[a:f]`` or ``gpu[0:9:3]`` stands for; without a range, itself."""
-    found = _RANGE.search(pattern)
-    if found is None or is_ipv6(pattern):
+    """Return every name that ``gpu[001:128]``, ``gpu[a:f]`` or ``gpu[0:9:3]`` stands for; without a range, itself."""
+    match = _RANGE.search(pattern)
+    if match is None or is_ipv6(pattern):
         return [pattern]
-    rests = expand(pattern[found.end() :], where)
-    steps = range_values(found.group(1), where)
-    if len(steps) * len(rests) > MOST_HOSTS:
+    endings = expand(pattern[match.end() :], where)
+    values = range_values(match.group(1), where)
+    if len(values) * len(endings) > MOST_HOSTS:
         raise DocumentError(where, f'"{pattern}" stands for more than {MOST_HOSTS} hosts')
-    return [pattern[: found.start()] + step + rest for step in steps for rest in rests]
+    return [pattern[: match.start()] + value + ending for value in values for ending in endings]
 
 
 def unfold(text: str, where: Where) -> Iterable[str]:

@@ -88,18 +88,18 @@ class _Terms:
         return members(self.groups, group) & set(self.hosts)
 
     def matching(self, expression: str, term: str) -> set[str]:
-        """Hosts that match, and all hosts of groups that match."""
+        """Return the hosts that match, and all hosts of groups that match."""
         try:
             with warnings.catch_warnings():
                 warnings.simplefilter("ignore", FutureWarning)  # "[[a" may mean something else one day
                 matches = re.compile(expression).match
         except re.error as error:
             raise PatternError(f'"{term}" is not a regular expression: {error}') from error
-        named = {host for host in self.hosts if matches(host)}
-        found = named.union(*(self.members(group) for group in self.groups if group != "all" and matches(group)))
-        if not found:
+        groups = [group for group in self.groups if group != "all" and matches(group)]
+        hosts = {host for host in self.hosts if matches(host)}.union(*map(self.members, groups))
+        if not hosts:
             raise self.unknown(term)
-        return found
+        return hosts
 
     def subscripted(self, term: str) -> set[str]:
         """``group[0]``, ``group[-1]``, ``group[1:3]``, ``group[1:]``; empty where there is no such group."""
@@ -120,17 +120,18 @@ class _Terms:
         if not _RANGE.fullmatch(term) and any(mark in term for mark in ("*", "?", "[!")):
             return self.matching(fnmatch.translate(term), term)
         try:
-            return self.known(unfold(term, Where("pattern")), term)
+            return self.require_hosts(unfold(term, Where("pattern")), term)
         except DocumentError as error:
             raise PatternError(error.what) from error
 
-    def known(self, names: Iterable[str], term: str) -> set[str]:
-        found = set()
-        for name in names:  # ends at the first unknown one, however many the term would name
+    def require_hosts(self, names: Iterable[str], term: str) -> set[str]:
+        """Return ``names`` if all of them are hosts."""
+        hosts = set()
+        for name in names:  # stops at the first unknown one, however many the term stands for
             if name not in self.hosts:
                 raise self.unknown(name, term)
-            found.add(name)
-        return found
+            hosts.add(name)
+        return hosts
 
     def unknown(self, name: str, term: str = "") -> PatternError:
         inside = f' (in "{term}")' if term and term != name else ""

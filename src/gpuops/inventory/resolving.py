@@ -27,7 +27,7 @@ _PRIORITY = "ansible_group_priority"
 
 @dataclass(frozen=True)
 class _Layers:
-    """What hosts of the same groups share: their merged variables, and those that a merge group by group gets wrong."""
+    """The variables that hosts of the same groups share: merged, and those that a merge group by group gets wrong."""
 
     groups: tuple[str, ...]
     nodes: Mapping[str, YamlNode]
@@ -36,7 +36,7 @@ class _Layers:
 
 
 class InventoryResolver:
-    """Settles one draft; ``hosts`` and ``groups`` are the result, ``warnings`` what a person should know."""
+    """Resolves one draft; ``hosts`` and ``groups`` are the result, ``warnings`` are for the user."""
 
     def __init__(self, draft: Draft, folder: Path) -> None:
         self.draft = draft
@@ -65,15 +65,15 @@ class InventoryResolver:
         groups["ungrouped"].hosts = {h: None for h in self.draft.hosts if h not in grouped}
 
     def _order(self) -> dict[str, tuple[int, int, str]]:
-        """For each group its depth (the longest way from ``all``), its priority and its name: what merging goes by."""
+        """Return the order of merging: for each group its depth (longest path from ``all``), priority and name."""
         depth = {"all": 0}
-        rest = [(name, False) for name in self.draft.groups]
-        while rest:
-            name, ready = rest.pop()
-            if ready:
+        unvisited = [(name, False) for name in self.draft.groups]
+        while unvisited:
+            name, are_parents_visited = unvisited.pop()
+            if are_parents_visited:
                 depth[name] = 1 + max(depth[p] for p in self.parents[name])
             elif name not in depth:
-                rest += [(name, True), *((p, False) for p in self.parents[name])]
+                unvisited += [(name, True), *((p, False) for p in self.parents[name])]
         return {name: (depth[name], self._priority(name), name) for name in self.draft.groups}
 
     def _priority(self, name: str) -> int:
@@ -87,12 +87,12 @@ class InventoryResolver:
 
     def _layers_of(self, direct: tuple[str, ...]) -> _Layers:
         if direct not in self._layers:
-            found, rest = set(direct), list(direct)
-            while rest:
-                above = self.parents[rest.pop()]
-                rest += [name for name in above if name not in found]
-                found.update(above)
-            self._layers[direct] = self._merge(sorted(found | {"all"}, key=self.order.__getitem__))
+            groups, unvisited = set(direct), list(direct)
+            while unvisited:
+                parents = self.parents[unvisited.pop()]
+                unvisited += [name for name in parents if name not in groups]
+                groups.update(parents)
+            self._layers[direct] = self._merge(sorted(groups | {"all"}, key=self.order.__getitem__))
         return self._layers[direct]
 
     def _merge(self, groups: list[str]) -> _Layers:
@@ -123,29 +123,30 @@ class InventoryResolver:
 
 
 def _parents(draft: Draft) -> dict[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = {name: [] for name in draft.groups}
+    parents_by_group: dict[str, list[str]] = {name: [] for name in draft.groups}
     for name, group in draft.groups.items():
         for child in group.children:
-            found[child].append(name)
-    return {name: tuple(above) for name, above in found.items()}
+            parents_by_group[child].append(name)
+    return {name: tuple(parents) for name, parents in parents_by_group.items()}
 
 
 def _direct_groups(draft: Draft) -> dict[str, tuple[str, ...]]:
-    found: dict[str, list[str]] = {name: [] for name in draft.hosts}
+    groups_by_host: dict[str, list[str]] = {name: [] for name in draft.hosts}
     for name, group in draft.groups.items():
         for host in group.hosts:
-            found[host].append(name)
-    return {host: tuple(names) for host, names in found.items()}
+            groups_by_host[host].append(name)
+    return {host: tuple(names) for host, names in groups_by_host.items()}
 
 
 def check_addresses(hosts: Mapping[str, Host]) -> None:
-    """No two names for one machine: the same address and port by the same way, unless nothing is connected to."""
+    """Raise `DocumentError` if two hosts share address, port and jump; local and unusable hosts do not count."""
     seen: dict[tuple[str, int, str | None, str | None], Host] = {}
     for host in hosts.values():
-        if host.connection == "local" or host.fault:
+        if host.connection == "local" or host.unusable_reason:
             continue
         key = (host.address, host.port or 22, host.jump, host.proxy_command)
         other = seen.setdefault(key, host)
         if other is not host:
-            at = f"{host.address}:{host.port or 22}"
-            raise DocumentError(host.origin, f"{host.name} and {other.name} (line {other.origin.line}) are both {at}")
+            endpoint = f"{host.address}:{host.port or 22}"
+            names = f"{host.name} and {other.name} (line {other.origin.line})"
+            raise DocumentError(host.origin, f"{names} are both {endpoint}")

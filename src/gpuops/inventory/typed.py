@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuops.document import YamlNode
 from gpuops.inventory.connection_vars import (
-    REACH,
+    CONNECTION_VARS,
     SECRET_NAMES,
     SECRETS,
     SSH_ARGS,
@@ -15,7 +15,7 @@ from gpuops.inventory.connection_vars import (
     read_ssh_args,
     warn_of_become,
 )
-from gpuops.inventory.gpuops_vars import DECLARED
+from gpuops.inventory.gpuops_vars import GPUOPS_VARS
 from gpuops.inventory.values import OpaqueError, opaque
 from gpuops.secret import Secret
 
@@ -35,29 +35,34 @@ class Values:
         return {key: self._once(_plain, key, node) for key, node in nodes.items()}
 
     def typed(self, nodes: Mapping[str, YamlNode]) -> dict[str, Any]:
-        """The fields of `Host` that these variables fill; what cannot be used leaves a ``fault``."""
-        given = {key: node for key, node in nodes.items() if not node.empty}
-        fields = {key: self._once(read, key, given[key]) for key, read in DECLARED.items() if key in given}
+        """Return the fields of `Host` that these variables set; an unusable one sets ``unusable_reason``."""
+        non_empty = {key: node for key, node in nodes.items() if not node.empty}
+        fields = {key: self._once(read, key, non_empty[key]) for key, read in GPUOPS_VARS.items() if key in non_empty}
         try:
-            return fields | self._reach(given) | self._ssh_args(given)
-        except OpaqueError as fault:
-            return fields | {"fault": fault}
+            return fields | self._connection_fields(non_empty) | self._ssh_args(non_empty)
+        except OpaqueError as error:
+            return fields | {"unusable_reason": error}
 
-    def _reach(self, given: Mapping[str, YamlNode]) -> dict[str, Any]:
+    def _connection_fields(self, nodes: Mapping[str, YamlNode]) -> dict[str, Any]:
         fields = {
-            field: self._once(read, key, given[key]) for field, keys, read in REACH for key in keys if key in given
+            field: self._once(read, key, nodes[key])
+            for field, keys, read in CONNECTION_VARS
+            for key in keys
+            if key in nodes
         }
-        for field, key in ((field, key) for field, keys in SECRETS.items() for key in keys if key in given):
-            fields[field], warning = self._once(read_secret, key, given[key])
+        for field, key in ((field, key) for field, keys in SECRETS.items() for key in keys if key in nodes):
+            fields[field], warning = self._once(read_secret, key, nodes[key])
             self.warnings.setdefault(key, warning)
-        for key, warning in warn_of_become(given):
+        for key, warning in warn_of_become(nodes):
             self.warnings.setdefault(key, warning)
         return fields
 
-    def _ssh_args(self, given: Mapping[str, YamlNode]) -> dict[str, Any]:
-        nodes = {key: given[key] for key in SSH_ARGS if key in given}
-        ids = tuple(map(id, nodes.values()))
-        _, (fields, warnings) = self._read.setdefault(ids, (nodes, read_ssh_args(nodes))) if ids else ((), ({}, ()))
+    def _ssh_args(self, nodes: Mapping[str, YamlNode]) -> dict[str, Any]:
+        ssh_args = {key: nodes[key] for key in SSH_ARGS if key in nodes}
+        ids = tuple(map(id, ssh_args.values()))
+        _, (fields, warnings) = (
+            self._read.setdefault(ids, (ssh_args, read_ssh_args(ssh_args))) if ids else ((), ({}, ()))
+        )
         self.warnings |= {warning: warning for warning in warnings}
         return dict(fields)
 

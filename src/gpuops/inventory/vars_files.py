@@ -11,17 +11,18 @@ _SUFFIXES = ("", ".yml", ".yaml", ".json")
 
 
 class VarsFiles:
-    """The variable files of one folder. What ansible-vault encrypted as a whole is left to Ansible, with a warning."""
+    """The variable files of one directory. A file that ansible-vault encrypted is left to Ansible, with a warning."""
 
     def __init__(self, folder: Path) -> None:
         self.warnings: list[str] = []
-        self._found = {kind: _listing(folder / kind) for kind in ("group_vars", "host_vars")}
+        self._path_by_name = {kind: _listing(folder / kind) for kind in ("group_vars", "host_vars")}
 
     def read(self, kind: str, name: str) -> dict[str, YamlNode]:
-        """The variables of a group or host: NAME, else NAME.yml, NAME.yaml, NAME.json; a folder's files one by one."""
-        found = next((self._found[kind][name + s] for s in _SUFFIXES if name + s in self._found[kind]), None)
+        """Return a group's or host's variables: NAME, else NAME.yml, NAME.yaml, NAME.json; all files of a directory."""
+        paths = self._path_by_name[kind]
+        source = next((paths[name + suffix] for suffix in _SUFFIXES if name + suffix in paths), None)
         merged: dict[str, YamlNode] = {}
-        for path in _files(found) if found else ():
+        for path in _files(source) if source else ():
             merged |= self._read_file(path)
         return merged
 

@@ -1,4 +1,4 @@
-"""Wiring: simulated fabrics, from how many nodes share their leaves and how many leaves they share."""
+"""Cabling: simulated fabrics, from how many nodes share their leaves and how many leaves they share."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ LINE_GB_PER_S = 50.0
 class Cabling:
     """How a simulated fabric is cabled.
 
-    Every ``unit`` nodes share ``leaves`` leaves, which take the rails in equal shares: as many leaves as GPUs is a
+    Every ``unit`` nodes share ``leaves`` leaves, which divide the rails evenly: as many leaves as GPUs is a
     rail-optimised fabric. A leaf has 1/``oversubscription`` of its ports' bandwidth towards the spine. ``shuffled``:
-    neighbours in the inventory are not neighbours in the fabric. `InputError` where this is no fabric.
+    neighbours in the inventory are not neighbours in the fabric. `InputError` if these numbers describe no fabric.
     """
 
     nodes: int = 128
@@ -36,40 +36,40 @@ class Cabling:
             raise InputError(f"{self.gpus} rails cannot be shared equally by {self.leaves} leaves of a unit")
 
 
-def build_fabric(wiring: Cabling) -> Fabric:
-    """The fabric, nodes named ``gpu000`` onwards, leaves ``L0`` onwards in the order of the inventory's units."""
-    return _wire(replace(wiring, oversubscription=1.0))
+def build_fabric(cabling: Cabling) -> Fabric:
+    """Build the fabric, nodes named ``gpu000`` onwards, leaves ``L0`` onwards in the order of the inventory's units."""
+    return _build(replace(cabling, oversubscription=1.0))
 
 
 @functools.lru_cache(maxsize=64)
-def _wire(wiring: Cabling) -> Fabric:
-    seats = list(range(wiring.nodes))
-    if wiring.shuffled:
-        random.Random(wiring.nodes).shuffle(seats)  # noqa: S311 - reproducible on purpose
+def _build(cabling: Cabling) -> Fabric:
+    positions = list(range(cabling.nodes))
+    if cabling.shuffled:
+        random.Random(cabling.nodes).shuffle(positions)  # noqa: S311 - reproducible on purpose
     units: dict[int, int] = {}
-    width = max(3, len(str(wiring.nodes - 1)))
+    width = max(3, len(str(cabling.nodes - 1)))
     nodes = (
-        _node(f"gpu{number:0{width}}", units.setdefault(seat // wiring.unit, len(units)), wiring)
-        for number, seat in enumerate(seats)
+        _node(f"gpu{number:0{width}}", units.setdefault(position // cabling.unit, len(units)), cabling)
+        for number, position in enumerate(positions)
     )
     return Fabric({node.name: node for node in nodes})
 
 
-def _node(name: str, unit: int, wiring: Cabling) -> FabricNode:
-    rails = range(wiring.gpus)
-    leaves = [f"L{unit * wiring.leaves + rail * wiring.leaves // wiring.gpus}" for rail in rails]
+def _node(name: str, unit: int, cabling: Cabling) -> FabricNode:
+    rails = range(cabling.gpus)
+    leaves = [f"L{unit * cabling.leaves + rail * cabling.leaves // cabling.gpus}" for rail in rails]
     return FabricNode(
         name, tuple(rails), tuple(FabricNic(f"mlx5_{rail}", rail, LINE_GB_PER_S, leaves[rail]) for rail in rails)
     )
 
 
-def wire_unmapped(wiring: Cabling) -> Fabric:
-    """The same fabric as a user sees it who does not know the leaves."""
-    return _wire_unmapped(replace(wiring, oversubscription=1.0))
+def build_unmapped_fabric(cabling: Cabling) -> Fabric:
+    """Build the same fabric for an inventory that does not declare the leaves."""
+    return _build_unmapped(replace(cabling, oversubscription=1.0))
 
 
 @functools.lru_cache(maxsize=64)
-def _wire_unmapped(wiring: Cabling) -> Fabric:
-    nodes = _wire(wiring).nodes.values()
-    bare = (replace(node, nics=tuple(replace(nic, leaf=None) for nic in node.nics)) for node in nodes)
-    return Fabric({node.name: node for node in bare})
+def _build_unmapped(cabling: Cabling) -> Fabric:
+    nodes = _build(cabling).nodes.values()
+    unmapped = (replace(node, nics=tuple(replace(nic, leaf=None) for nic in node.nics)) for node in nodes)
+    return Fabric({node.name: node for node in unmapped})

@@ -6,72 +6,75 @@ import random
 from dataclasses import dataclass
 
 from gpuops.errors import InputError
-from gpuops.isolation.cabling import Cabling, build_fabric, wire_unmapped
+from gpuops.isolation.cabling import Cabling, build_fabric, build_unmapped_fabric
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.faults import FabricFault, fabric_leaves, resolve
 from gpuops.isolation.simulation import QUIET, Disturbances, Simulation, Tenant
 
-MOST_FAULTS = 5
-_ROUNDS_DISTURBED = 16  # other tenants come and go within the first rounds, which is when we measure
+MAX_FAULTS = 5
+_ROUNDS_DISTURBED = 16  # other tenants come and go within the first rounds, which are the measured ones
 
 
 @dataclass(frozen=True)
 class Case:
-    """One fabric under test: what is wrong with it, and what makes that hard to see."""
+    """One fabric under test: its faults, and the disturbances that hide them.
 
-    wiring: Cabling
+    ``mapped``: the inventory declares the leaves. ``reports_missing``: the engine names members that did not arrive.
+    """
+
+    cabling: Cabling
     faults: tuple[FabricFault, ...] = ()
     disturbances: Disturbances = QUIET
     mapped: bool = True
-    tells_absent: bool = True
+    reports_missing: bool = True
     seed: int = 0
 
     @property
     def fabric(self) -> Fabric:
-        """The fabric as it is."""
-        return build_fabric(self.wiring)
+        """The fabric with all its leaves."""
+        return build_fabric(self.cabling)
 
     @property
-    def known(self) -> Fabric:
-        """The fabric as far as the user knows it: without its leaves where they are not mapped."""
-        return self.fabric if self.mapped else wire_unmapped(self.wiring)
+    def declared_fabric(self) -> Fabric:
+        """The fabric as the inventory declares it: without its leaves if they are not mapped."""
+        return self.fabric if self.mapped else build_unmapped_fabric(self.cabling)
 
     def simulation(self) -> Simulation:
-        """An engine that measures this case, always with the same figures for the same rounds."""
+        """Return an engine that measures this case, always with the same figures for the same rounds."""
         return Simulation(
             self.fabric,
             self.faults,
             self.disturbances,
-            oversubscription=self.wiring.oversubscription,
-            tells_absent=self.tells_absent,
+            oversubscription=self.cabling.oversubscription,
+            reports_missing=self.reports_missing,
             seed=self.seed,
         )
 
 
 def draw_case(nodes: int, seed: int, *, gpus: int = 8, mapped: bool | None = None, disturbed: bool = True) -> Case:
-    """A case of ``nodes`` nodes with 0 to 5 faults; ``mapped`` None: one case in two knows its leaves.
+    """Draw a case of ``nodes`` nodes with 0 to 5 faults; ``mapped`` None: one case in two declares its leaves.
 
     The same seed gives the same fabric and faults, whether ``disturbed`` and ``mapped`` or not.
     """
     rng = random.Random(f"{nodes}/{gpus}/{seed}")  # noqa: S311 - reproducible on purpose
-    wiring = _draw_wiring(nodes, gpus, rng)
-    faults = draw_faults(build_fabric(wiring), rng.randint(0, min(MOST_FAULTS, nodes)), rng)
-    tells_absent, coin = rng.random() < 0.5, rng.random() < 0.5
-    disturbances = draw_disturbances(build_fabric(wiring), rng) if disturbed else QUIET
-    return Case(wiring, faults, disturbances, coin if mapped is None else mapped, tells_absent, seed)
+    cabling = _draw_cabling(nodes, gpus, rng)
+    faults = draw_faults(build_fabric(cabling), rng.randint(0, min(MAX_FAULTS, nodes)), rng)
+    reports_missing, drawn_mapped = rng.random() < 0.5, rng.random() < 0.5
+    disturbances = draw_disturbances(build_fabric(cabling), rng) if disturbed else QUIET
+    return Case(cabling, faults, disturbances, drawn_mapped if mapped is None else mapped, reports_missing, seed)
 
 
-def _draw_wiring(nodes: int, gpus: int, rng: random.Random) -> Cabling:
-    """Rail-optimised one time in two, else one or two leaves a unit; units of 16 or 32 nodes, or fewer where few."""
+def _draw_cabling(nodes: int, gpus: int, rng: random.Random) -> Cabling:
+    """Draw a rail-optimised fabric one time in two, else one or two leaves a unit; a unit has at most 32 nodes."""
     unit = rng.choice((16, 32)) if nodes >= 64 else rng.choice((max(1, nodes // 4), max(1, nodes // 2)))
     leaves = rng.choice((gpus, gpus, 1, 2 if gpus % 2 == 0 else 1))
     return Cabling(nodes, gpus, unit, leaves, rng.choice((1.0, 1.0, 1.5, 2.0)), shuffled=rng.random() < 0.25)
 
 
 def draw_faults(fabric: Fabric, count: int, rng: random.Random) -> tuple[FabricFault, ...]:
-    """``count`` faults on different parts: 10 to 60 % slow, one in four hangs; one in four is on the leaf of another.
+    """Draw faults on ``count`` parts: 10 to 60 % slow, one in four hangs; one in four is on the leaf of another.
 
-    `InputError` where the fabric has fewer parts.
+    `InputError` if the fabric has fewer parts.
     """
     if count > len(fabric.nodes):
         raise InputError(f"{count} faults are too many for {len(fabric.nodes)} nodes; plant at most one a node")
@@ -84,7 +87,7 @@ def draw_faults(fabric: Fabric, count: int, rng: random.Random) -> tuple[FabricF
 
 
 def _draw_part(fabric: Fabric, rng: random.Random) -> str:
-    """Each kind of part is as likely as any other, however many there are of it."""
+    """Draw a part; each kind is as likely as any other, however many parts it has."""
     node = fabric.nodes[rng.choice(tuple(fabric.nodes))]
     unit, rail = rng.choice(tuple(fabric.units)), rng.choice(fabric.rails)
     parts = [node.name, f"{node.name}:gpu{rng.choice(node.gpus)}", fabric.part(node.name, rail)]
@@ -95,23 +98,23 @@ def _draw_part(fabric: Fabric, rng: random.Random) -> str:
 
 
 def _draw_neighbour(fabric: Fabric, part: str, rng: random.Random) -> str:
-    """The leaf of ``part``, or an HCA on it; of a part that is on no single leaf, one that its node or unit uses."""
+    """Draw the leaf of ``part``, or an HCA on it; for a part without a single leaf, one that its node or unit uses."""
     leaf = _leaf(fabric, part, rng)
     ports = [(node.name, nic.rail) for node in fabric.nodes.values() for nic in node.nics if nic.leaf == leaf]
     return f"leaf:{leaf}" if rng.random() < 0.25 else fabric.part(*rng.choice(ports))
 
 
 def _leaf(fabric: Fabric, part: str, rng: random.Random) -> str | None:
-    place = resolve(part, fabric)
-    if place.leaf is not None:
-        return place.leaf
-    node = fabric.nodes[place.node if place.node is not None else fabric.units[str(place.unit)][0]]
-    nic = node.nic(place.rail if place.rail is not None else rng.choice(node.nics).rail)
+    location = resolve(part, fabric)
+    if location.leaf is not None:
+        return location.leaf
+    node = fabric.nodes[location.node if location.node is not None else fabric.units[str(location.unit)][0]]
+    nic = node.nic(location.rail if location.rail is not None else rng.choice(node.nics).rail)
     return nic.leaf if nic else None
 
 
 def draw_disturbances(fabric: Fabric, rng: random.Random) -> Disturbances:
-    """Noise of 1 to 2 %; up to one crossing transfer in twenty collides; drift of up to 8 %; other tenants.
+    """Draw noise of 1 to 2 %, collisions of up to one crossing transfer in twenty, drift of up to 8 %, and tenants.
 
     Of these there are up to 2, and one more for each 64 leaves; each stays for 1 to 3 rounds.
     """

@@ -15,17 +15,17 @@ Kind = Literal["slow", "hang", "unreachable", "wrong", "socket"]
 
 @dataclass(frozen=True)
 class Measured:
-    """One round that was run. ``counters`` are the errors that each NIC counted meanwhile, by part name, if above 0."""
+    """One round that was run. ``counters`` are the errors that each NIC counted during it, by part name, if above 0."""
 
     round: Round
     figures: tuple[GroupResult, ...]
     counters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
-    __hash__ = object.__hash__  # by identity: figures are many, and what was learnt of them is remembered
+    __hash__ = object.__hash__  # by identity: figures are many, and what is computed from them is cached
 
-    @functools.lru_cache(maxsize=64)  # noqa: B019 - bounded, and what is learnt of the result is remembered by it
+    @functools.lru_cache(maxsize=64)  # noqa: B019 - bounded, and the result is a cache key itself
     def without(self, nodes: frozenset[str]) -> Measured:
-        """The same without the groups that one of ``nodes`` had a part in."""
+        """Return the same without the groups that contain one of ``nodes``."""
         figures = tuple(figure for figure in self.figures if nodes.isdisjoint(figure.group.nodes))
         if len(figures) == len(self.figures):
             return self
@@ -34,10 +34,10 @@ class Measured:
 
 @dataclass(frozen=True)
 class Evidence:
-    """A whole measurement; ``scopes`` are those that were asked for.
+    """A whole measurement; ``scopes`` are the requested ones.
 
-    ``expected`` gives GB/s by group where a model or profile knows it; a group that is absent is judged against its
-    peers alone.
+    ``expected`` gives GB/s by group, if a model or profile has it; a group that is absent is judged against its peers
+    alone.
     """
 
     fabric: Fabric
@@ -46,7 +46,7 @@ class Evidence:
     scopes: tuple[Scope, ...] = ("node", "rail", "pair", "group")
 
     def without(self, nodes: Collection[str]) -> Evidence:
-        """The same without ``nodes`` and every figure that one of them had a part in."""
+        """Return the same without ``nodes`` and the figures of their groups."""
         gone = frozenset(nodes)
         if not gone:
             return self
@@ -56,10 +56,10 @@ class Evidence:
 
 @dataclass(frozen=True)
 class BlamedPart:
-    """One part at fault, with GB/s found and expected, and the chain of evidence in words.
+    """One part at fault, with the measured and the expected GB/s, and the chain of evidence in words.
 
-    ``alternatives`` are other parts that the same figures fit as well: the fault is in one of them.
-    ``partners`` are the known-good nodes against which it was slow, ``units`` how many units those are from.
+    ``alternatives`` are other parts that explain the figures as well: the fault is in one of them. ``partners`` are the
+    healthy nodes with which it was slow, ``units`` how many units those are from.
     """
 
     part: str
@@ -74,12 +74,12 @@ class BlamedPart:
 
 @dataclass(frozen=True)
 class Blame:
-    """What the evidence says. ``contention`` names pairs that were slow once and not again; nobody is accused of it.
+    """The parts that the evidence blames. ``contention`` names pairs that were slow once and not again.
 
-    ``unclear`` says in words what could not be told and why; ``suspects`` are parts that need another round.
+    ``unclear`` holds sentences on what could not be judged, and why; ``suspects`` are parts that need another round.
     """
 
-    accusations: tuple[BlamedPart, ...] = ()
+    blamed: tuple[BlamedPart, ...] = ()
     contention: tuple[str, ...] = ()
     suspects: tuple[str, ...] = ()
     unclear: tuple[str, ...] = ()

@@ -1,6 +1,6 @@
 """Fabric: the nodes under test with their GPUs and NICs, and the leaf switch that each NIC's port is cabled to.
 
-A part bears one name everywhere, whether it is planted in a simulation or accused of a real fault: ``gpu017`` (a node),
+A part has one name everywhere, whether its fault is simulated or real: ``gpu017`` (a node),
 ``gpu017:gpu3`` (that GPU's NVLink), ``gpu017:mlx5_3`` (an HCA with its port and cable), ``leaf:L3``, ``unit:U2/rail3``
 (what joins rail 3 of unit U2 to the spine) and ``spine``.
 """
@@ -11,8 +11,8 @@ import functools
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-_MOST_GUESSED = 16
-"""Nodes of a block where no leaf is known: the smallest usual scalable unit."""
+_MAX_GUESSED = 16
+"""Nodes of a block if no leaf is known: the smallest usual scalable unit."""
 
 
 @dataclass(frozen=True)
@@ -34,29 +34,29 @@ class FabricNode:
     nics: tuple[FabricNic, ...]
 
     def nic(self, rail: int) -> FabricNic | None:
-        """The NIC on ``rail``; None where this node has none there."""
+        """Return the NIC on ``rail``; None if this node has none there."""
         return next((nic for nic in self.nics if nic.rail == rail), None)
 
     @property
     def leaves(self) -> tuple[str, ...]:
-        """The leaves that its ports share, sorted; empty where one of them is not known."""
-        known = [nic.leaf for nic in self.nics if nic.leaf is not None]
-        return tuple(sorted(set(known))) if len(known) == len(self.nics) else ()
+        """The leaves that its ports share, sorted; empty if one of them is not known."""
+        leaves = [nic.leaf for nic in self.nics if nic.leaf is not None]
+        return tuple(sorted(set(leaves))) if len(leaves) == len(self.nics) else ()
 
 
 @dataclass(frozen=True, eq=False)
 class Fabric:
     """The nodes by name, in the order of the inventory. A unit is the set of nodes whose ports share their leaves.
 
-    What is derived from a fabric is remembered by it, and two of thousands of nodes are slow to compare: each is but
-    equal to itself.
+    What is derived from a fabric is cached by identity: each is equal only to itself, because two fabrics of thousands
+    of nodes are slow to compare.
     """
 
     nodes: Mapping[str, FabricNode]
 
     @functools.lru_cache(maxsize=16)  # noqa: B019 - bounded; the same one again
     def without(self, nodes: frozenset[str]) -> Fabric:
-        """The same without ``nodes``."""
+        """Return the same without ``nodes``."""
         return Fabric({name: node for name, node in self.nodes.items() if name not in nodes})
 
     @functools.cached_property
@@ -67,11 +67,11 @@ class Fabric:
     @functools.cached_property
     def units(self) -> dict[str, tuple[str, ...]]:
         """The nodes of each unit, ``U0`` first; nodes whose leaves are not known are in no unit."""
-        alike: dict[tuple[str, ...], list[str]] = {}
+        nodes_by_leaves: dict[tuple[str, ...], list[str]] = {}
         for node in self.nodes.values():
             if node.leaves:
-                alike.setdefault(node.leaves, []).append(node.name)
-        return {f"U{number}": tuple(names) for number, names in enumerate(alike.values())}
+                nodes_by_leaves.setdefault(node.leaves, []).append(node.name)
+        return {f"U{number}": tuple(names) for number, names in enumerate(nodes_by_leaves.values())}
 
     @functools.cached_property
     def unit_of(self) -> dict[str, str]:
@@ -80,15 +80,15 @@ class Fabric:
 
     @functools.cached_property
     def blocks(self) -> tuple[tuple[str, ...], ...]:
-        """The units, then blocks of neighbours of the other nodes: two blocks at least where there are two nodes.
+        """The units, then blocks of neighbours of the other nodes: two blocks at least if there are two nodes.
 
-        Nodes whose leaves are not known are taken to share some with their neighbours in the inventory: a guess, by
-        which pairs are made and nobody is accused.
+        Nodes whose leaves are not known are assumed to share some with their neighbours in the inventory: a guess, by
+        which pairs are made and no part is blamed.
         """
-        rest = [name for name in self.nodes if name not in self.unit_of]
-        size = max(1, min(_MOST_GUESSED, len(rest) // 2))
-        guessed = (tuple(rest[start : start + size]) for start in range(0, len(rest), size))
-        return (*self.units.values(), *guessed)
+        unmapped = [name for name in self.nodes if name not in self.unit_of]
+        size = max(1, min(_MAX_GUESSED, len(unmapped) // 2))
+        neighbours = (tuple(unmapped[start : start + size]) for start in range(0, len(unmapped), size))
+        return (*self.units.values(), *neighbours)
 
     @functools.cached_property
     def block_of(self) -> dict[str, int]:
@@ -112,9 +112,9 @@ class Fabric:
         ports: dict[str, list[tuple[str, int]]] = {}
         for port, leaf in self.leaf_of.items():
             ports.setdefault(leaf, []).append(port)
-        return {leaf: tuple(joined) for leaf, joined in ports.items()}
+        return {leaf: tuple(leaf_ports) for leaf, leaf_ports in ports.items()}
 
     def part(self, node: str, rail: int) -> str:
-        """The name of the HCA that serves ``rail`` of ``node``."""
+        """Return the name of the HCA that serves ``rail`` of ``node``."""
         nic = self.nodes[node].nic(rail)
         return f"{node}:{nic.name}" if nic else f"{node}:rail{rail}"

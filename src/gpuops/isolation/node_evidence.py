@@ -183,7 +183,7 @@ def evidence_of(evidence_by_node: Mapping[str, NodeEvidence]) -> Evidence:
     )
 
 
-def evidence_by_node(
+def node_evidence_of(
     facts_by_node: Mapping[str, Facts],
 ) -> tuple[dict[str, NodeEvidence], dict[str, Excluded]]:
     """The evidence of the nodes whose facts hold some, and why the others have none."""

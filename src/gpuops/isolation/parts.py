@@ -1,4 +1,4 @@
-"""Parts: what a group passes in a fabric, and so what its figure may accuse."""
+"""Parts: what a group crosses in a fabric, and so what its figure may blame."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuops.isolation.rounds import GroupResult, RankGroup
 
 PartKind = Literal["leaf", "uplink", "node", "nic", "together"]
 KINDS: tuple[PartKind, ...] = ("leaf", "uplink", "node", "nic", "together")
-"""In the order in which they are accused: a part that many share before those that stand behind it."""
+"""In the order in which they are blamed: a part that many share before those that stand behind it."""
 
 
 class Part(NamedTuple):
@@ -25,15 +25,15 @@ class Part(NamedTuple):
     number: int = -1
 
     def name(self, fabric: Fabric) -> str:
-        """As `gpuops.isolation.fabric` names it."""
+        """Return its name as in `gpuops.isolation.fabric`."""
         if self.kind == "leaf":
             return f"leaf:{self.owner}"
         if self.kind == "uplink":
             return f"unit:{self.owner}/rail{self.number}"
         return fabric.part(self.owner, self.number) if self.kind == "nic" else self.owner
 
-    def passed_by(self, figure: GroupResult, fabric: Fabric) -> bool:
-        """Whether ``figure`` says anything of this part; one that names who did not arrive speaks of these alone."""
+    def crossed_by(self, figure: GroupResult, fabric: Fabric) -> bool:
+        """Return whether ``figure`` depends on this part; if it names missing members, only on their nodes."""
         if figure.absent:
             return self.kind == "node" and self.owner in figure.absent
         group = figure.group
@@ -47,14 +47,14 @@ class Part(NamedTuple):
         return self.owner in group.nodes and (self.kind == "node" or self._is_between(group))
 
     def _is_between(self, group: RankGroup) -> bool:
-        """Whether the node's NIC, or the node together with others, has a part in the group at all."""
+        """Return whether the group uses the node's NIC, or the node together with others, at all."""
         rails = {None} if self.kind == "together" else {None, self.number}
         return len(group.nodes) > 1 and group.rail in rails
 
 
 @functools.lru_cache(maxsize=1 << 16)
 def parts_of(group: RankGroup, fabric: Fabric) -> frozenset[Part]:
-    """Every part that ``group`` passes: its nodes, and on each of its rails NICs, leaves and, across units, uplinks."""
+    """Return every part that ``group`` crosses: its nodes, and on each rail NICs, leaves and, across units, uplinks."""
     return frozenset(_parts(group, fabric))
 
 

@@ -1,4 +1,4 @@
-"""Readings: each figure against what like figures give, so that what is healthy is learnt from the fleet itself."""
+"""Readings: each figure beside comparable figures, so that the healthy level is learnt from the cluster itself."""
 
 from __future__ import annotations
 
@@ -12,51 +12,52 @@ from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.parts import Part
 from gpuops.isolation.rounds import GroupResult, RankGroup
 
-LEAST_TOLERANCE = 0.05
-"""A figure that is 5 % below its like is slow (superbench, user-tutorial/data-diagnosis.md) ..."""
+MIN_TOLERANCE = 0.05
+"""A figure that is 5 % below comparable ones is slow (superbench, user-tutorial/data-diagnosis.md) ..."""
 _DEVIATIONS = 2.5
-"""... or further below, where the fleet scatters so much that healthy figures are: this many standard deviations."""
-_MOST_TOLERANCE = 0.2
+"""... or further below, if healthy figures scatter more than that: this many standard deviations."""
+_MAX_TOLERANCE = 0.2
 _ENOUGH_TO_SCATTER = 24
 _CLEAR_DEVIATIONS = 3.5
 _FINEST = 0.01
 """Two figures that the same part slows differ by noise alone: by the usual bound of a robust z-score, or 1 %."""
 LINE_EFFICIENCY = 0.95
-"""What of the line rate a pair reaches at least, with every algorithm."""
-_ENOUGH_ALIKE = 3
-"""Of fewer like figures in a round, the best of all rounds are the measure ..."""
+"""The fraction of the line rate that a pair reaches at least, with every algorithm."""
+_ENOUGH_COMPARABLE = 3
+"""If a round has fewer comparable figures, the best of all rounds set the level ..."""
 _FEW = 64
-"""... where rounds are so small that it can be."""
+"""... in rounds of at most so many figures."""
 _SAME_KIND = 0.9
-"""Like figures of two rounds differ by less, unless most of one round's passed what is slow."""
-_SAME_ROAD = 0.97
-"""Like figures that are at least this share of the best of all are limited by the line, not by oversubscription."""
+"""Comparable figures of two rounds differ by less, unless most of one round's crossed a slow part."""
+_LINE_LIMITED = 0.97
+"""Figures that reach this fraction of the best of all are limited by the line rate, not by oversubscription."""
 
-Like = tuple[object, ...]
+FigureKind = tuple[object, ...]
 
 
 class Reading(NamedTuple):
-    """A figure as a share of what is healthy; 0 where it came to nothing.
+    """A figure as a fraction of what is healthy; 0 if it failed.
 
-    ``share`` is of like figures in the same round. ``line`` is of the best that any such NIC gives, which a transfer
-    across an oversubscribed spine does not reach; a part on its way is at least that good.
+    ``ratio`` compares it with the healthy level of the same round. ``at_line_rate`` compares it with the best that any
+    such NIC gives, which a transfer across an oversubscribed spine does not reach; each crossed part is at least that
+    good.
     """
 
-    at: int
+    round_index: int
     figure: GroupResult
-    share: float
-    line: float
+    ratio: float
+    at_line_rate: float
 
 
 class _Survey(NamedTuple):
-    """Like figures of one round: their healthy level in GB/s, their relative standard deviation, those well below it.
+    """Comparable figures of one round: their healthy level in GB/s, relative standard deviation, and those well below.
 
-    ``some`` of them came to something.
+    ``succeeded`` counts those that have a bandwidth.
     """
 
     level: float
     deviation: float
-    some: int
+    succeeded: int
     low: tuple[GroupResult, ...]
     figures: Sequence[GroupResult]
 
@@ -64,8 +65,8 @@ class _Survey(NamedTuple):
 class Readings:
     """All readings of ``evidence``.
 
-    ``tolerance`` is how far below the level a healthy figure may be, as a share of it; ``fine_tolerance`` how far below
-    one another two may be that the same part slows, which is for noise alone.
+    ``tolerance`` is how far below the level a healthy figure may be, as a fraction of it. ``fine_tolerance`` is how far
+    apart two figures may be that the same part slows, which is for noise alone.
     """
 
     def __init__(self, evidence: Evidence) -> None:
@@ -73,107 +74,109 @@ class Readings:
         self._evidence = evidence
         self._surveys = [_survey(measured, evidence.fabric) for measured in evidence.rounds]
         kinds = {kind for surveys in self._surveys for kind in surveys}
-        self._most = {kind: max(len(s[kind].figures) for s in self._surveys if kind in s) for kind in kinds}
+        self._max_figures = {kind: max(len(s[kind].figures) for s in self._surveys if kind in s) for kind in kinds}
         self._best = self._best_levels()
         self.tolerance, self.fine_tolerance = self._tolerances()
 
-    def _best_levels(self) -> dict[Like, float]:
-        """The best level of each kind of figure, whether it crosses units or not, over rounds that measured most nodes.
+    def _best_levels(self) -> dict[FigureKind, float]:
+        """Return the best level of each kind of figure, over rounds that measured most nodes.
 
-        Where no round had enough of them, the best of all rounds are what is healthy.
+        It is kept for figures that cross units, for those that do not, and for both. If no round had enough of a kind,
+        the best of all rounds set its level.
         """
-        best: dict[Like, float] = {}
-        pooled: dict[Like, list[float]] = {}
+        best_levels: dict[FigureKind, float] = {}
+        pooled_rates: dict[FigureKind, list[float]] = {}
         for measured, surveys in zip(self._evidence.rounds, self._surveys, strict=True):
             for kind, survey in surveys.items():
-                if self._sets_measure(kind, survey):
-                    for known in (kind, kind[:-1]):
-                        best[known] = max(survey.level, best.get(known, 0.0))
+                if self._sets_level(kind, survey):
+                    for key in (kind, kind[:-1]):
+                        best_levels[key] = max(survey.level, best_levels.get(key, 0.0))
             for figure in measured.figures if len(measured.figures) <= _FEW else ():
                 if figure.gb_per_s:
-                    pooled.setdefault(like(figure.group, self.fabric)[:-1], []).append(figure.gb_per_s)
-        best = {kind: _about(sorted(values), max(values)) for kind, values in pooled.items()} | best
-        return best | dict(self._line_rates(best))
+                    pooled_rates.setdefault(kind_of(figure.group, self.fabric)[:-1], []).append(figure.gb_per_s)
+        best_levels = {kind: _about(sorted(values), max(values)) for kind, values in pooled_rates.items()} | best_levels
+        return best_levels | dict(self._line_rates(best_levels))
 
-    def _line_rates(self, best: dict[Like, float]) -> Iterator[tuple[Like, float]]:
-        """Line rate as the measure inside units that are at odds, where even the best are far below it."""
+    def _line_rates(self, best_levels: dict[FigureKind, float]) -> Iterator[tuple[FigureKind, float]]:
+        """Yield the line rate as the level inside units whose figures disagree, if even the best are far below it."""
         for surveys in self._surveys:
             for kind, survey in surveys.items():
                 scope, rate, *_, crosses = kind
-                at_odds = 4 * len(survey.low) > len(survey.figures) and self._sets_measure(kind, survey)
-                inside = scope == "rail" and not crosses
-                if isinstance(rate, float) and inside and at_odds and best[kind] < _SAME_KIND * rate:
-                    yield from ((like, LINE_EFFICIENCY * rate) for like in (kind, kind[:-1]))
+                disagree = 4 * len(survey.low) > len(survey.figures) and self._sets_level(kind, survey)
+                is_inside = scope == "rail" and not crosses
+                if isinstance(rate, float) and is_inside and disagree and best_levels[kind] < _SAME_KIND * rate:
+                    yield from ((key, LINE_EFFICIENCY * rate) for key in (kind, kind[:-1]))
 
     def _tolerances(self) -> tuple[float, float]:
-        """As much as noise asks for, within bounds; too few figures do not tell how much that is."""
-        surveys = (survey for found in self._surveys for survey in found.values())
-        scatter = [survey.deviation for survey in surveys if survey.some >= _ENOUGH_TO_SCATTER]
-        deviation = statistics.median(scatter or [LEAST_TOLERANCE / _DEVIATIONS])
-        tolerance = min(max(LEAST_TOLERANCE, _DEVIATIONS * deviation), _MOST_TOLERANCE)
+        """Return both tolerances as the noise requires, within bounds; too few figures do not show the noise."""
+        surveys = (survey for surveys_of_round in self._surveys for survey in surveys_of_round.values())
+        deviations = [survey.deviation for survey in surveys if survey.succeeded >= _ENOUGH_TO_SCATTER]
+        deviation = statistics.median(deviations or [MIN_TOLERANCE / _DEVIATIONS])
+        tolerance = min(max(MIN_TOLERANCE, _DEVIATIONS * deviation), _MAX_TOLERANCE)
         return tolerance, min(tolerance, max(_FINEST, _CLEAR_DEVIATIONS * deviation))
 
-    def reading(self, at: int, figure: GroupResult) -> Reading | None:
-        """``figure`` of round ``at`` beside its like; None where it says nothing of speed or parts."""
+    def reading(self, round_index: int, figure: GroupResult) -> Reading | None:
+        """Compare ``figure`` of round ``round_index`` with the others; None if it shows nothing of speed or parts."""
         if figure.trouble == "error":
             return None
         if figure.trouble or not figure.gb_per_s:
-            return Reading(at, figure, 0.0, 0.0)
-        level, line = self._levels[at][like(figure.group, self.fabric)]
-        return Reading(at, figure, figure.gb_per_s / level, figure.gb_per_s / line)
+            return Reading(round_index, figure, 0.0, 0.0)
+        level, line_level = self._levels[round_index][kind_of(figure.group, self.fabric)]
+        return Reading(round_index, figure, figure.gb_per_s / level, figure.gb_per_s / line_level)
 
     @functools.cached_property
-    def _levels(self) -> list[dict[Like, tuple[float, float]]]:
-        """What like figures give in each round, and what they would give at line rate, in GB/s."""
-        return [{kind: self._level(kind, survey) for kind, survey in found.items()} for found in self._surveys]
+    def _levels(self) -> list[dict[FigureKind, tuple[float, float]]]:
+        """What each kind of figure gives in each round, and what it would give at line rate, in GB/s."""
+        return [{kind: self._level(kind, survey) for kind, survey in surveys.items()} for surveys in self._surveys]
 
-    def _level(self, kind: Like, survey: _Survey) -> tuple[float, float]:
+    def _level(self, kind: FigureKind, survey: _Survey) -> tuple[float, float]:
         best = self._best.get(kind[:-1], 0.0)
         level = best
-        if self._sets_measure(kind, survey):
+        if self._sets_level(kind, survey):
             level = survey.level if survey.level >= _SAME_KIND * self._best[kind] else self._best[kind]
-        return level, level if level >= _SAME_ROAD * best else best
+        return level, level if level >= _LINE_LIMITED * best else best
 
-    def _sets_measure(self, kind: Like, survey: _Survey) -> bool:
-        """Whether the figures are many: those of a few suspects and their partners are no measure."""
-        return survey.some >= _ENOUGH_ALIKE and 2 * len(survey.figures) >= self._most[kind]
+    def _sets_level(self, kind: FigureKind, survey: _Survey) -> bool:
+        """Return whether the figures are enough to set a level: those of a few suspects and their partners are not."""
+        return survey.succeeded >= _ENOUGH_COMPARABLE and 2 * len(survey.figures) >= self._max_figures[kind]
 
     def is_slow(self, reading: Reading) -> bool:
-        """Whether it is slower than its like in the same round; what hangs is."""
-        return reading.share < 1 - self.tolerance
+        """Return whether it is slower than the healthy level of its round; what hangs is."""
+        return reading.ratio < 1 - self.tolerance
 
     @functools.cached_property
     def slow(self) -> list[Reading]:
         """Every slow reading of a node or pair, in the order of rounds."""
-        found = []
-        for at, surveys in enumerate(self._surveys):
-            if self._evidence.rounds[at].round.scope == "group":
+        slow_readings = []
+        for round_index, surveys in enumerate(self._surveys):
+            if self._evidence.rounds[round_index].round.scope == "group":
                 continue
             for kind, survey in surveys.items():
-                own = self._levels[at][kind][0] == survey.level
-                figures = survey.low if own else survey.figures
-                found += [r for figure in figures if (r := self.reading(at, figure)) and self.is_slow(r)]
-        return found
+                is_own_level = self._levels[round_index][kind][0] == survey.level
+                figures = survey.low if is_own_level else survey.figures
+                readings = (self.reading(round_index, figure) for figure in figures)
+                slow_readings += [reading for reading in readings if reading and self.is_slow(reading)]
+        return slow_readings
 
     @functools.cached_property
     def transfers(self) -> int:
-        """How many figures of rails there are."""
+        """The number of figures on rails."""
         return sum(len(measured.figures) for measured in self._evidence.rounds if measured.round.scope == "rail")
 
     def of(self, part: Part) -> Iterator[Reading]:
-        """Every reading of a figure that passed ``part``, pairs and single nodes only."""
+        """Yield every reading of a figure that crossed ``part``, pairs and single nodes only."""
         ports = self._ports(part)
-        for at, measured in enumerate(self._evidence.rounds):
+        for round_index, measured in enumerate(self._evidence.rounds):
             if measured.round.scope == "group":
                 continue
-            places = measured.round.places
-            for place in sorted({place for port in ports for place in places.get(port, ())}):
-                figure = measured.figures[place]
-                if part.passed_by(figure, self.fabric) and (reading := self.reading(at, figure)) is not None:
+            indices_by_port = measured.round.group_indices
+            for index in sorted({index for port in ports for index in indices_by_port.get(port, ())}):
+                figure = measured.figures[index]
+                if part.crossed_by(figure, self.fabric) and (reading := self.reading(round_index, figure)) is not None:
                     yield reading
 
     def width(self, part: Part) -> int:
-        """How many ports share ``part``."""
+        """Return how many ports share ``part``."""
         if part.kind == "leaf":
             return len(self.fabric.ports_of[part.owner])
         if part.kind == "uplink":
@@ -191,14 +194,14 @@ class Readings:
 
 
 @functools.lru_cache(maxsize=48)
-def _survey(measured: Measured, fabric: Fabric) -> dict[Like, _Survey]:
-    alike: dict[Like, list[GroupResult]] = {}
+def _survey(measured: Measured, fabric: Fabric) -> dict[FigureKind, _Survey]:
+    figures_by_kind: dict[FigureKind, list[GroupResult]] = {}
     for figure in measured.figures:
-        alike.setdefault(like(figure.group, fabric), []).append(figure)
-    return {kind: _surveyed(figures) for kind, figures in alike.items()}
+        figures_by_kind.setdefault(kind_of(figure.group, fabric), []).append(figure)
+    return {kind: _survey_of(figures) for kind, figures in figures_by_kind.items()}
 
 
-def _surveyed(figures: Sequence[GroupResult]) -> _Survey:
+def _survey_of(figures: Sequence[GroupResult]) -> _Survey:
     values = sorted(figure.gb_per_s for figure in figures if figure.gb_per_s and not figure.trouble)
     if not values:
         return _Survey(0.0, 0.0, 0, tuple(figures), figures)
@@ -206,23 +209,23 @@ def _surveyed(figures: Sequence[GroupResult]) -> _Survey:
     deviation = 1.4826 * statistics.median(
         value / level - 1 for value in values if value >= level
     )  # nothing is too fast
-    edge = (1 - LEAST_TOLERANCE) * level
+    edge = (1 - MIN_TOLERANCE) * level
     low = tuple(figure for figure in figures if figure.trouble or (figure.gb_per_s or 0.0) < edge)
     return _Survey(level, deviation, len(values), low, figures)
 
 
 def _level(ordered: Sequence[float]) -> float:
-    """What is healthy: the median of the figures about the upper quartile, so that up to three in four may be slow."""
+    """Return the healthy level: the median about the upper quartile, so that up to three in four may be slow."""
     return _about(ordered, ordered[-(-3 * (len(ordered) - 1) // 4)])
 
 
 def _about(ordered: Sequence[float], value: float) -> float:
-    """The median of the figures that are within 6 % of ``value``."""
+    """Return the median of the figures that are within 6 % of ``value``."""
     return statistics.median(figure for figure in ordered if 0.94 * value <= figure <= 1.06 * value)
 
 
-def like(group: RankGroup, fabric: Fabric) -> Like:
-    """What must agree between two groups, so that healthy ones give the same; the last: whether it crosses blocks."""
+def kind_of(group: RankGroup, fabric: Fabric) -> FigureKind:
+    """Return the kind of a group; healthy groups of one kind give the same. Last item: whether it crosses blocks."""
     if len(group.nodes) == 1:
         gpus = len(group.gpus) or len(fabric.nodes[group.nodes[0]].gpus)
         return ("node", gpus, group.variant, False)
@@ -234,5 +237,5 @@ def like(group: RankGroup, fabric: Fabric) -> Like:
 
 
 def partners(readings: Sequence[Reading], owner: str) -> Iterator[str]:
-    """The other nodes of each reading."""
+    """Yield the other nodes of each reading."""
     yield from (node for reading in readings for node in reading.figure.group.nodes if node != owner)

@@ -1,4 +1,4 @@
-"""Remedies: what to do about a part that is accused, in one sentence."""
+"""Remedies: what to do about a part that is blamed, in one sentence."""
 
 from __future__ import annotations
 
@@ -21,21 +21,21 @@ _OF_THE_FABRIC = {
 _HANG = "end what still runs on {node}, look at its kernel log and `gpuops validate --limit {node}`"
 
 
-def fix_for(accusation: BlamedPart) -> str:
-    """What to do about the part, and how to see that it helped."""
-    owner, _, part = accusation.part.partition(":")
+def fix_for(blamed: BlamedPart) -> str:
+    """Return what to do about the part, and how to verify that it helped."""
+    owner, _, part = blamed.part.partition(":")
     if owner in _OF_THE_FABRIC:
         name, _, rail = part.partition("/rail")
         return _OF_THE_FABRIC[owner].format(name=name, rail=rail)
-    return _of_a_node(accusation, owner, part) + _proof(accusation, owner)
+    return _fix_for_node(blamed, owner, part) + _verification(blamed, owner)
 
 
-def _of_a_node(accusation: BlamedPart, node: str, part: str) -> str:
-    if accusation.kind == "unreachable":
+def _fix_for_node(blamed: BlamedPart, node: str, part: str) -> str:
+    if blamed.kind == "unreachable":
         return f"look at {node}'s link and firewall: NCCL needs every port between the nodes"
-    if accusation.kind == "socket":
+    if blamed.kind == "socket":
         return f"make RDMA usable on {node}: its devices, /dev/infiniband and memlock, and NCCL_IB_HCA"
-    if accusation.kind == "hang" and not part:
+    if blamed.kind == "hang" and not part:
         return _HANG.format(node=node)
     if not part:
         return f"drain {node} and judge it alone: gpuops validate --limit {node}"
@@ -43,8 +43,8 @@ def _of_a_node(accusation: BlamedPart, node: str, part: str) -> str:
     return sentence.format(node=node, part=part, number=part[3:])
 
 
-def _proof(accusation: BlamedPart, node: str) -> str:
-    if not accusation.partners:
+def _verification(blamed: BlamedPart, node: str) -> str:
+    if not blamed.partners:
         return ""
-    scope = "rail" if re.search(r":(?!gpu\d)", accusation.part) else "pair"
-    return f", then gpuops allreduce --limit {node},{accusation.partners[0]} --scope {scope}"
+    scope = "rail" if re.search(r":(?!gpu\d)", blamed.part) else "pair"
+    return f", then gpuops allreduce --limit {node},{blamed.partners[0]} --scope {scope}"

@@ -1,4 +1,4 @@
-"""Rounds: groups of ranks that run at the same time, and the figures that came of them."""
+"""Rounds: groups of ranks that run at the same time, and their results."""
 
 from __future__ import annotations
 
@@ -46,18 +46,18 @@ class GroupResult:
 
 @dataclass(frozen=True)
 class Round:
-    """Groups that share no part of a node, so that they may run at once; ``why`` is told as progress."""
+    """Groups that share no part of a node, so that they may run at once; ``why`` is shown as progress."""
 
     scope: Scope
     groups: tuple[RankGroup, ...]
     why: str = ""
 
     @functools.cached_property
-    def places(self) -> dict[tuple[str, int | None], tuple[int, ...]]:
-        """Where the groups stand that a node has a part in, by its name and the groups' rail."""
-        places: dict[tuple[str, int | None], tuple[int, ...]] = {}
-        for place, group in enumerate(self.groups):
+    def group_indices(self) -> dict[tuple[str, int | None], tuple[int, ...]]:
+        """The indices of the groups with a node, by its name and the groups' rail."""
+        indices: dict[tuple[str, int | None], tuple[int, ...]] = {}
+        for index, group in enumerate(self.groups):
             for node in group.nodes:
                 key = (node, group.rail)
-                places[key] = (*places[key], place) if key in places else (place,)
-        return places
+                indices[key] = (*indices[key], index) if key in indices else (index,)
+        return indices

@@ -3,7 +3,7 @@
 Within a node all GPUs together have NVLink SHARP's bandwidth, and up to half of them a ring's. Between nodes each
 transfer has its NICs' line rate at most, and where it leaves its unit an equal share of what its leaves have towards
 the spine, together with every other transfer of the same round. A group is a ring on each rail, as fast as its worst
-transfer: ``min(NVLink, e g r)``, twice the network's share for two full nodes (NCCL's tree).
+transfer: ``min(NVLink, e g r)``, twice the network's part for two full nodes (NCCL's tree).
 """
 
 from __future__ import annotations
@@ -25,15 +25,15 @@ RING_GB_PER_S = 363.0
 """H100 or H200 without NVLink SHARP, or with fewer GPUs than it is used for."""
 NO_P2P_GB_PER_S = 30.0
 EFFICIENCY = 0.97
-"""What of the line rate an all-reduce reaches: 193.7 of 200 Gbit/s were seen on the NIC (EFA, p5en)."""
+"""The fraction of the line rate that an all-reduce reaches: 193.7 of 200 Gbit/s were seen on the NIC (EFA, p5en)."""
 
 
 @dataclass(frozen=True)
 class Tenant:
-    """Somebody else's traffic: it takes ``share`` of what ``leaf`` has towards the spine in some rounds."""
+    """Another user's traffic: it takes the fraction ``ratio`` of the uplinks of ``leaf`` in some rounds."""
 
     leaf: str
-    share: float
+    ratio: float
     rounds: range
 
 
@@ -65,37 +65,37 @@ class Simulation:
         disturbances: Disturbances = QUIET,
         *,
         oversubscription: float = 1.0,
-        tells_absent: bool = True,
+        reports_missing: bool = True,
         seed: int = 0,
     ) -> None:
-        """``tells_absent``: a hang names the node or GPU that did not arrive, as an engine sometimes can."""
+        """``reports_missing``: a hang names the node or GPU that did not arrive, as an engine sometimes can."""
         self._fabric = fabric
         self._disturbances = disturbances
-        self._tells_absent = tells_absent
+        self._reports_missing = reports_missing
         self._random = random.Random(seed)  # noqa: S311 - reproducible on purpose
-        self._left = _Left(fabric, faults)
+        self._remaining = _Remaining(fabric, faults)
         self._rounds = 0
         self._uplink = {leaf: gb_per_s / oversubscription for leaf, gb_per_s in _port_rates(fabric).items()}
 
     def measure(self, planned: Round) -> tuple[GroupResult, ...]:
-        """One figure a group, in order; every group's transfers load the fabric at the same time."""
-        loads = Counter(leaf for group in planned.groups for leaf in self._leaves_passed(group))
-        shares = {leaf: self._available(leaf) / load for leaf, load in loads.items()}
+        """Return one figure a group, in order; every group's transfers load the fabric at the same time."""
+        loads = Counter(leaf for group in planned.groups for leaf in self._leaves_crossed(group))
+        spine_gb_per_s = {leaf: self._available(leaf) / load for leaf, load in loads.items()}
         drift = 1 - self._disturbances.drift * 0.5**self._rounds
         self._rounds += 1
-        return tuple(self._figure(group, shares, drift) for group in planned.groups)
+        return tuple(self._figure(group, spine_gb_per_s, drift) for group in planned.groups)
 
-    def _leaves_passed(self, group: RankGroup) -> Iterator[str]:
-        """A leaf for each time that one of the group's transfers passes between it and the spine."""
+    def _leaves_crossed(self, group: RankGroup) -> Iterator[str]:
+        """Yield a leaf for each time that one of the group's transfers crosses its uplinks."""
         for one, other in _hops(group):
             if self._crosses(one, other):
                 for rail in self._rails(group):
-                    yield self._left.leaves[one, rail]
-                    yield self._left.leaves[other, rail]
+                    yield self._remaining.leaves[one, rail]
+                    yield self._remaining.leaves[other, rail]
 
     def _available(self, leaf: str) -> float:
-        taken = [t.share for t in self._disturbances.tenants if t.leaf == leaf and self._rounds in t.rounds]
-        return self._uplink[leaf] * math.prod(1 - share for share in taken)
+        ratios = [t.ratio for t in self._disturbances.tenants if t.leaf == leaf and self._rounds in t.rounds]
+        return self._uplink[leaf] * math.prod(1 - ratio for ratio in ratios)
 
     def _crosses(self, one: str, other: str) -> bool:
         return self._fabric.unit_of[one] != self._fabric.unit_of[other]
@@ -103,11 +103,11 @@ class Simulation:
     def _rails(self, group: RankGroup) -> tuple[int, ...]:
         return self._fabric.rails if group.rail is None else (group.rail,)
 
-    def _figure(self, group: RankGroup, shares: dict[str, float], drift: float) -> GroupResult:
-        net = self._net(group, shares) if len(group.nodes) > 1 else math.inf
+    def _figure(self, group: RankGroup, spine_gb_per_s: dict[str, float], drift: float) -> GroupResult:
+        net = self._net(group, spine_gb_per_s) if len(group.nodes) > 1 else math.inf
         gb_per_s = net if group.rail is not None else min(net, self._nvlink(group))
         if not gb_per_s:
-            return GroupResult(group, None, "hang", self._absent(group))
+            return GroupResult(group, None, "hang", self._missing(group))
         return GroupResult(group, gb_per_s * drift * (1 + self._random.gauss(0, self._disturbances.noise)))
 
     def _nvlink(self, group: RankGroup) -> float:
@@ -115,12 +115,12 @@ class Simulation:
         full = RING_GB_PER_S if few or group.variant == "ring" else NVLS_GB_PER_S
         if group.variant == "no-p2p":
             full = NO_P2P_GB_PER_S
-        return full * min(self._left.nvlink(node, group.gpus) for node in group.nodes)
+        return full * min(self._remaining.nvlink(node, group.gpus) for node in group.nodes)
 
-    def _net(self, group: RankGroup, shares: dict[str, float]) -> float:
+    def _net(self, group: RankGroup, spine_gb_per_s: dict[str, float]) -> float:
         rails = self._rails(group)
         hops = list(_hops(group))
-        slowest = min(self._transfer(one, other, rail, shares) for one, other in hops for rail in rails)
+        slowest = min(self._transfer(one, other, rail, spine_gb_per_s) for one, other in hops for rail in rails)
         if any(self._crosses(*hop) for hop in hops) and self._random.random() < self._disturbances.collisions:
             slowest /= 3 if self._random.random() < 0.25 else 2
         if group.rail is not None:
@@ -128,64 +128,66 @@ class Simulation:
         ranks = sum(len(self._fabric.nodes[node].gpus) for node in group.nodes)
         return EFFICIENCY * len(rails) * slowest * (2 * (ranks - 1) / ranks if len(group.nodes) == 2 else 1)
 
-    def _transfer(self, one: str, other: str, rail: int, shares: dict[str, float]) -> float:
-        """GB/s of a transfer between two nodes on one rail."""
-        left = self._left
-        near, far = left.leaves[one, rail], left.leaves[other, rail]
-        line = min(left.line[one, rail], left.line[other, rail])
-        parts = min(left.ports.get((one, rail), 1.0), left.ports.get((other, rail), 1.0))
+    def _transfer(self, one: str, other: str, rail: int, spine_gb_per_s: dict[str, float]) -> float:
+        """Return the GB/s of a transfer between two nodes on one rail."""
+        remaining = self._remaining
+        near, far = remaining.leaves[one, rail], remaining.leaves[other, rail]
+        line_rate = min(remaining.line_rates[one, rail], remaining.line_rates[other, rail])
+        ports = min(remaining.port_ratios.get((one, rail), 1.0), remaining.port_ratios.get((other, rail), 1.0))
+        near_leaf, far_leaf = (remaining.leaf_ratios.get(leaf, 1.0) for leaf in (near, far))
         if not self._crosses(one, other):
-            return line * min(parts, left.switches.get(near, 1.0))
-        share = min(line, shares[near], shares[far])
-        uplinks = min(left.uplinks.get((self._fabric.unit_of[node], rail), 1.0) for node in (one, other))
-        return min(line * parts, share * min(uplinks, left.switches.get(near, 1.0), left.switches.get(far, 1.0)))
+            return line_rate * min(ports, near_leaf)
+        spine_rate = min(line_rate, spine_gb_per_s[near], spine_gb_per_s[far])
+        uplinks = min(remaining.uplink_ratios.get((self._fabric.unit_of[node], rail), 1.0) for node in (one, other))
+        return min(line_rate * ports, spine_rate * min(uplinks, near_leaf, far_leaf))
 
-    def _absent(self, group: RankGroup) -> tuple[str, ...]:
-        return tuple(self._left.never_arrive(group)) if self._tells_absent else ()
+    def _missing(self, group: RankGroup) -> tuple[str, ...]:
+        return tuple(self._remaining.missing_members(group)) if self._reports_missing else ()
 
 
-class _Left:
-    """The share of bandwidth that each part leaves, and where each port is cabled to."""
+class _Remaining:
+    """The fraction of bandwidth that each part leaves, and the leaf that each port is cabled to."""
 
     def __init__(self, fabric: Fabric, faults: Sequence[FabricFault]) -> None:
         ports = [(node.name, nic) for node in fabric.nodes.values() for nic in node.nics]
         self.leaves = {(name, nic.rail): str(nic.leaf) for name, nic in ports}
-        self.line = {(name, nic.rail): nic.gb_per_s for name, nic in ports}
-        self.nodes: dict[str, float] = {}
-        self.gpus: dict[str, dict[int, float]] = {}
-        self.ports: dict[tuple[str, int], float] = {}
-        self.switches: dict[str, float] = {}
-        self.uplinks: dict[tuple[str, int], float] = {}
-        for fault in sorted(faults, key=lambda fault: -fault.left):  # the worst one last: it stays
-            self._plant(fault, fabric)
+        self.line_rates = {(name, nic.rail): nic.gb_per_s for name, nic in ports}
+        self.node_ratios: dict[str, float] = {}
+        self.gpu_ratios: dict[str, dict[int, float]] = {}
+        self.port_ratios: dict[tuple[str, int], float] = {}
+        self.leaf_ratios: dict[str, float] = {}
+        self.uplink_ratios: dict[tuple[str, int], float] = {}
+        for fault in sorted(faults, key=lambda fault: -fault.remaining_ratio):  # the worst one last: it stays
+            self._inject(fault, fabric)
 
-    def _plant(self, fault: FabricFault, fabric: Fabric) -> None:
-        place = resolve(fault.part, fabric)
-        if place.leaf is not None:
-            self.switches[place.leaf] = fault.left
-        elif place.unit is not None and place.rail is not None:
-            self.uplinks[place.unit, place.rail] = fault.left
-        elif place.node is not None and place.gpu is not None:
-            self.gpus.setdefault(place.node, {})[place.gpu] = fault.left
-        elif place.node is not None and place.rail is not None:
-            self.ports[place.node, place.rail] = fault.left
-        elif place.node is not None:
-            self.nodes[place.node] = fault.left
-            self.ports |= {(place.node, nic.rail): fault.left for nic in fabric.nodes[place.node].nics}
+    def _inject(self, fault: FabricFault, fabric: Fabric) -> None:
+        location = resolve(fault.part, fabric)
+        if location.leaf is not None:
+            self.leaf_ratios[location.leaf] = fault.remaining_ratio
+        elif location.unit is not None and location.rail is not None:
+            self.uplink_ratios[location.unit, location.rail] = fault.remaining_ratio
+        elif location.node is not None and location.gpu is not None:
+            self.gpu_ratios.setdefault(location.node, {})[location.gpu] = fault.remaining_ratio
+        elif location.node is not None and location.rail is not None:
+            self.port_ratios[location.node, location.rail] = fault.remaining_ratio
+        elif location.node is not None:
+            self.node_ratios[location.node] = fault.remaining_ratio
+            nics = fabric.nodes[location.node].nics
+            self.port_ratios |= {(location.node, nic.rail): fault.remaining_ratio for nic in nics}
 
     def nvlink(self, node: str, gpus: tuple[int, ...]) -> float:
-        """Of the node's GPUs (all, if ``gpus`` is empty) the worst."""
-        slow = self.gpus.get(node, {})
-        return min([left for gpu, left in slow.items() if not gpus or gpu in gpus] + [self.nodes.get(node, 1.0)])
+        """Return the lowest fraction of the node's GPUs (all, if ``gpus`` is empty)."""
+        ratios = [ratio for gpu, ratio in self.gpu_ratios.get(node, {}).items() if not gpus or gpu in gpus]
+        return min([*ratios, self.node_ratios.get(node, 1.0)])
 
-    def never_arrive(self, group: RankGroup) -> Iterator[str]:
-        """The group's nodes that hang, and where it runs over NVLink its GPUs that hang."""
+    def missing_members(self, group: RankGroup) -> Iterator[str]:
+        """Yield the group's nodes that hang, and if it runs over NVLink, its GPUs that hang."""
         for node in group.nodes:
-            if not self.nodes.get(node, 1.0):
+            if not self.node_ratios.get(node, 1.0):
                 yield node
             elif group.rail is None:
-                slow = self.gpus.get(node, {}).items()
-                yield from (f"{node}:gpu{g}" for g, left in slow if not left and (not group.gpus or g in group.gpus))
+                hanging = [gpu for gpu, ratio in self.gpu_ratios.get(node, {}).items() if not ratio]
+                yield from (f"{node}:gpu{gpu}" for gpu in hanging if not group.gpus or gpu in group.gpus)
 
 
 def _hops(group: RankGroup) -> Iterator[tuple[str, str]]:

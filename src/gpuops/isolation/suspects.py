@@ -1,8 +1,9 @@
-"""Suspicion: which parts explain the slow figures; a bottleneck model of group testing.
+"""Suspects: which parts explain the slow figures; a bottleneck model of group testing.
 
-A transfer is as fast as the worst part that it passes, so the best that a part was part of is a proof of how good it
-is at least. Parts that were proved healthy once are acquitted, whatever else slowed them. Of the others, those that
-many transfers share are tried first; what they explain accuses nobody behind them. What nobody explains is contention.
+A transfer is as fast as the worst part that it crosses, so the best transfer over a part proves how good the part is
+at least. A part that was proved healthy once is cleared, whatever else slowed its transfers. Of the others, those that
+many transfers share are tried first; what they explain blames no part behind them. A figure that no part explains is
+contention.
 """
 
 from __future__ import annotations
@@ -15,27 +16,27 @@ from dataclasses import dataclass
 
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.parts import KINDS, Part, parts_of
-from gpuops.isolation.readings import Like, Reading, Readings, like
+from gpuops.isolation.readings import FigureKind, Reading, Readings, kind_of
 
-ROUNDS_TO_ACCUSE = 4
-"""In so many rounds a part must be slow, and never well: other tenants' traffic does not last as long."""
-ROUNDS_TO_ACCUSE_UNMAPPED = 5
-"""Without its leaf, a NIC is also slow for what its neighbours share; one round more with other partners."""
-ROUNDS_TO_ACCUSE_OF_A_HANG = 2
-"""Nothing that passes makes a healthy part hang."""
-_COMMON_SHARE = 1 / 10
-"""Where more pairs than these are as slow, it is for what they cross: collisions are fewer."""
-_LUCKY_SHARE = 1 / 8
+ROUNDS_TO_BLAME = 4
+"""A part must be slow in so many rounds, and never healthy: other tenants' traffic does not last as long."""
+ROUNDS_TO_BLAME_UNMAPPED = 5
+"""If its leaf is unknown, a NIC is also slow for what its neighbours share: one round more with other partners."""
+ROUNDS_TO_BLAME_OF_A_HANG = 2
+"""No transient disturbance makes a healthy part hang."""
+_COMMON_RATIO = 1 / 10
+"""If more pairs than these are as slow, the cause is what they cross: collisions are fewer."""
+_LUCKY_RATIO = 1 / 8
 """Of many readings of one part so many may be better than it is, for noise."""
-_LIKELY_SHARE = 1 / 3
-"""A part with many ports is tried where so many of them were slow in one round; of pairs inside a leaf each has two."""
+_LIKELY_RATIO = 1 / 3
+"""A part with many ports is tried if so many of them were slow in one round; of pairs inside a leaf each has two."""
 
 
 @dataclass(frozen=True, eq=False)
 class Suspect:
-    """A part that is at fault unless another round acquits it. ``level`` is the share of speed that it leaves.
+    """A part that is suspected until another round clears it. ``level`` is the fraction of full speed that it allows.
 
-    ``readings`` are those that no other charge explains; ``alternatives`` are parts that explain each of them as well.
+    ``readings`` are those that no other suspect explains; ``alternatives`` are parts that explain each of them as well.
     """
 
     part: Part
@@ -45,16 +46,16 @@ class Suspect:
 
     @property
     def rounds(self) -> int:
-        """In how many rounds it was slow."""
-        return len({reading.at for reading in self.readings})
+        """The number of rounds in which it was slow."""
+        return len({reading.round_index for reading in self.readings})
 
 
 @dataclass(frozen=True)
 class SuspectAnalysis:
-    """All that the evidence says of pairs and nodes: confirmed charges, those that need more rounds, and the rest.
+    """The result for pairs and nodes: confirmed suspects, those that need more rounds, and the rest.
 
-    ``shared`` are slow as others of the same rail are, where no leaf is known: what they share is at fault.
-    ``unexplained`` pairs were slow though every part that they passed is well, or may be.
+    ``shared`` are as slow as others on the same rail, and no leaf is known: what they share is at fault.
+    ``unexplained`` pairs were slow though every part that they crossed is healthy, or may be.
     """
 
     readings: Readings
@@ -66,10 +67,10 @@ class SuspectAnalysis:
 
 @dataclass(frozen=True, eq=False)
 class _Candidate:
-    """A part that was not acquitted. ``near`` are the readings that it alone would explain: as good as its best.
+    """A part that was not cleared. ``near`` are the readings that it alone would explain: as good as its best.
 
-    ``across``, of a leaf: the share that it leaves of what transfers between units give, where those are all below the
-    line; all of it, if they are so for this leaf alone.
+    ``across``, of a leaf: the fraction that it leaves of what transfers between units give, if those are all below the
+    line rate; all of it, if they are so for this leaf alone.
     """
 
     part: Part
@@ -78,169 +79,174 @@ class _Candidate:
     across: float = 0.0
 
 
-def suspect(evidence: Evidence) -> SuspectAnalysis:
-    """Try every part that slow figures passed."""
+def find_suspects(evidence: Evidence) -> SuspectAnalysis:
+    """Try every part that slow figures crossed."""
     readings = Readings(evidence)
     candidates = _candidates(readings)
-    charged = _charged(candidates, readings)
-    by_part = {candidate.part: candidate for candidate in candidates}
-    charges = [_charge(candidate, charged, by_part, readings) for candidate in charged.values()]
-    piles: dict[str, list[Suspect]] = {"sure": [], "open": [], "shared": []}
-    for charge in charges:
-        piles[_standing(charge, candidates, readings)].append(charge)
-    sure, still_open, shared = (tuple(pile) for pile in piles.values())
+    selected = _select(candidates, readings)
+    candidate_by_part = {candidate.part: candidate for candidate in candidates}
+    suspects_by_status: dict[str, list[Suspect]] = {"confirmed": [], "open": [], "shared": []}
+    for candidate in selected.values():
+        suspect = _to_suspect(candidate, selected, candidate_by_part, readings)
+        suspects_by_status[_status(suspect, candidates, readings)].append(suspect)
+    confirmed, still_open, shared = map(tuple, suspects_by_status.values())
     between = [reading for reading in readings.slow if len(reading.figure.group.nodes) > 1]
-    unexplained = (r for r in between if not _is_explained(r, charged, readings))
-    return SuspectAnalysis(readings, sure, still_open, shared, tuple(unexplained))
+    unexplained = (r for r in between if not _is_explained(r, selected, readings))
+    return SuspectAnalysis(readings, confirmed, still_open, shared, tuple(unexplained))
 
 
-def _standing(charge: Suspect, candidates: Iterable[_Candidate], readings: Readings) -> str:
-    if _is_shared(charge, candidates, readings):
+def _status(suspect: Suspect, candidates: Iterable[_Candidate], readings: Readings) -> str:
+    if _is_shared(suspect, candidates, readings):
         return "shared"
-    return "sure" if charge.rounds >= _rounds_needed(charge, readings) else "open"
+    return "confirmed" if suspect.rounds >= _rounds_needed(suspect, readings) else "open"
 
 
 def _is_mapped(part: Part, readings: Readings) -> bool:
-    """Whether it is known what the part shares with others."""
+    """Return whether the leaves that the part shares with others are known."""
     if part.kind == "nic":
         return (part.owner, part.number) in readings.fabric.leaf_of
     return part.kind in {"leaf", "uplink"} or part.owner in readings.fabric.unit_of
 
 
-def _is_shared(charge: Suspect, candidates: Iterable[_Candidate], readings: Readings) -> bool:
-    """Whether, where no leaf is known, others on the same rails are as slow: the fault is not the part's alone."""
-    part = charge.part
+def _is_shared(suspect: Suspect, candidates: Iterable[_Candidate], readings: Readings) -> bool:
+    """Return whether no leaf is known and others on the same rails are as slow: then they share the fault."""
+    part = suspect.part
     if _is_mapped(part, readings):
         return False
     if part.kind == "together":
         return True
     near = 2 * readings.tolerance
-    alike = sum(abs(r.line - charge.level) <= near for r in readings.slow if part.owner not in r.figure.group.nodes)
-    if alike > _COMMON_SHARE * readings.transfers:
+    others = (reading for reading in readings.slow if part.owner not in reading.figure.group.nodes)
+    as_slow = sum(abs(reading.at_line_rate - suspect.level) <= near for reading in others)
+    if as_slow > _COMMON_RATIO * readings.transfers:
         return True
     rails = {
         candidate.part.number
         for candidate in candidates
         if candidate.part.kind == "nic"
         and candidate.part.owner != part.owner
-        and candidate.part not in charge.alternatives
-        and abs(candidate.level - charge.level) <= near
+        and candidate.part not in suspect.alternatives
+        and abs(candidate.level - suspect.level) <= near
     }
-    own = {part.number} if part.kind == "nic" else {nic.rail for nic in readings.fabric.nodes[part.owner].nics}
-    return 2 * len(rails & own) >= len(own)
+    own_rails = {part.number} if part.kind == "nic" else {nic.rail for nic in readings.fabric.nodes[part.owner].nics}
+    return 2 * len(rails & own_rails) >= len(own_rails)
 
 
-def _rounds_needed(charge: Suspect, readings: Readings) -> int:
-    if not _is_mapped(charge.part, readings):
-        return ROUNDS_TO_ACCUSE_UNMAPPED
-    return ROUNDS_TO_ACCUSE if charge.level else ROUNDS_TO_ACCUSE_OF_A_HANG
+def _rounds_needed(suspect: Suspect, readings: Readings) -> int:
+    if not _is_mapped(suspect.part, readings):
+        return ROUNDS_TO_BLAME_UNMAPPED
+    return ROUNDS_TO_BLAME if suspect.level else ROUNDS_TO_BLAME_OF_A_HANG
 
 
 def _candidates(readings: Readings) -> list[_Candidate]:
-    """The parts that were not acquitted, in the order in which they are tried."""
-    found = [c for part in _named(readings) if (c := _candidate(part, readings)) is not None]
-    return sorted(found, key=lambda candidate: (KINDS.index(candidate.part.kind), candidate.level))
+    """Return the parts that were not cleared, in the order in which they are tried."""
+    candidates = [c for part in _likely_parts(readings) if (c := _candidate(part, readings)) is not None]
+    return sorted(candidates, key=lambda candidate: (KINDS.index(candidate.part.kind), candidate.level))
 
 
-def _charged(candidates: Iterable[_Candidate], readings: Readings) -> dict[Part, _Candidate]:
-    """Those that are needed to explain what is slow."""
-    charged: dict[Part, _Candidate] = {}
+def _select(candidates: Iterable[_Candidate], readings: Readings) -> dict[Part, _Candidate]:
+    """Return the candidates that are needed to explain what is slow."""
+    selected: dict[Part, _Candidate] = {}
     for candidate in candidates:
-        own_node = charged.get(Part("node", candidate.part.owner))
-        known = own_node is not None and _is_behind(candidate, own_node, readings)
-        if not known and _is_evidence(_own(candidate, charged, readings), candidate):
-            charged[candidate.part] = candidate
-    for candidate in sorted(charged.values(), key=lambda candidate: len(candidate.near)):
-        if not _is_evidence(_own(candidate, charged, readings), candidate):
-            del charged[candidate.part]
-    return charged
+        own_node = selected.get(Part("node", candidate.part.owner))
+        is_behind_node = own_node is not None and _is_behind(candidate, own_node, readings)
+        if not is_behind_node and _is_evidence(_own_readings(candidate, selected, readings), candidate):
+            selected[candidate.part] = candidate
+    for candidate in sorted(selected.values(), key=lambda candidate: len(candidate.near)):
+        if not _is_evidence(_own_readings(candidate, selected, readings), candidate):
+            del selected[candidate.part]
+    return selected
 
 
 def _is_behind(candidate: _Candidate, node: _Candidate, readings: Readings) -> bool:
-    """Whether all that is slow of a NIC is what its node makes so, but for noise."""
+    """Return whether the candidate is a NIC that is no slower than its node makes it, but for noise."""
     return candidate.part.kind == "nic" and candidate.level >= node.level * (1 - readings.fine_tolerance)
 
 
-def _charge(
+def _to_suspect(
     candidate: _Candidate,
-    charged: Mapping[Part, _Candidate],
+    selected: Mapping[Part, _Candidate],
     candidates: Mapping[Part, _Candidate],
     readings: Readings,
 ) -> Suspect:
-    own, fabric = _own(candidate, charged, readings), readings.fabric
+    own, fabric = _own_readings(candidate, selected, readings), readings.fabric
     others = sorted(
-        part for part in parts_of(own[0].figure.group, fabric) if part in candidates and part not in charged
+        part for part in parts_of(own[0].figure.group, fabric) if part in candidates and part not in selected
     )
-    same = (part for part in others if all(part.passed_by(reading.figure, fabric) for reading in own))
-    return Suspect(candidate.part, candidate.level, own, tuple(same))
+    alternatives = (part for part in others if all(part.crossed_by(reading.figure, fabric) for reading in own))
+    return Suspect(candidate.part, candidate.level, own, tuple(alternatives))
 
 
-def _own(candidate: _Candidate, charged: Mapping[Part, _Candidate], readings: Readings) -> tuple[Reading, ...]:
-    """The readings near the candidate's level that none of ``charged`` but itself explains."""
-    return tuple(r for r in candidate.near if not _is_explained(r, charged, readings, but=candidate.part))
+def _own_readings(
+    candidate: _Candidate, selected: Mapping[Part, _Candidate], readings: Readings
+) -> tuple[Reading, ...]:
+    """Return the readings near the candidate's level that none of ``selected`` but itself explains."""
+    return tuple(r for r in candidate.near if not _is_explained(r, selected, readings, but=candidate.part))
 
 
 def _is_explained(
-    reading: Reading, charged: Mapping[Part, _Candidate], readings: Readings, but: Part | None = None
+    reading: Reading, selected: Mapping[Part, _Candidate], readings: Readings, but: Part | None = None
 ) -> bool:
-    passed = parts_of(reading.figure.group, readings.fabric) & charged.keys()
-    return any(part != but and _explains(charged[part], reading, readings) for part in passed)
+    crossed = parts_of(reading.figure.group, readings.fabric) & selected.keys()
+    return any(part != but and _explains(selected[part], reading, readings) for part in crossed)
 
 
 def _is_evidence(own: Sequence[Reading], candidate: _Candidate) -> bool:
-    """Whether readings that nothing else explains are more than chance; of a node, all that it does must be slow."""
+    """Return whether unexplained readings are more than chance; of a node, all that it does must be slow."""
     if candidate.part.kind == "node" and all(len(reading.figure.group.nodes) == 1 for reading in own):
         return False
     near, is_nic = len(candidate.near), candidate.part.kind == "nic"
     if is_nic and not candidate.level:
-        return bool(own)  # nothing that passes makes it hang
-    return len(own) >= max(1 if near < 4 else 2, near * (_LIKELY_SHARE if is_nic else _LUCKY_SHARE))
+        return bool(own)  # no transient disturbance makes it hang
+    return len(own) >= max(1 if near < 4 else 2, near * (_LIKELY_RATIO if is_nic else _LUCKY_RATIO))
 
 
-def _named(readings: Readings) -> Iterator[Part]:
-    """The parts that slow figures passed; of those that many ports share, only where many of these are slow."""
+def _likely_parts(readings: Readings) -> Iterator[Part]:
+    """Yield the parts that slow figures crossed; a part that many ports share only if many of these are slow."""
     fabric = readings.fabric
-    counts = Counter((part, reading.at) for reading in readings.slow for part in parts_of(reading.figure.group, fabric))
-    likely = {part for (part, _), count in counts.items() if count >= _LIKELY_SHARE * readings.width(part)}
+    counts = Counter((part, r.round_index) for r in readings.slow for part in parts_of(r.figure.group, fabric))
+    likely = {part for (part, _), count in counts.items() if count >= _LIKELY_RATIO * readings.width(part)}
     yield from sorted(likely)
 
 
 def _candidate(part: Part, readings: Readings) -> _Candidate | None:
-    """The part, unless it was proved healthy."""
-    well = 1 - readings.tolerance
-    if part.kind in {"nic", "together"} and any(reading.line >= well for reading in readings.of(part)):
-        return None  # as below, for the many
-    known = list(readings.of(part))
-    alike: dict[Like, list[float]] = {}
-    for reading in known:
-        alike.setdefault(like(reading.figure.group, readings.fabric), []).append(_worth(part, reading))
-    best = max(map(_lucky, alike.values()), default=1.0)
-    if best >= well:
+    """Return the part as a candidate, unless it was proved healthy."""
+    healthy_ratio = 1 - readings.tolerance
+    if part.kind in {"nic", "together"} and any(r.at_line_rate >= healthy_ratio for r in readings.of(part)):
+        return None  # as below; sooner, because these are many
+    part_readings = list(readings.of(part))
+    ratios_by_kind: dict[FigureKind, list[float]] = {}
+    for reading in part_readings:
+        ratios_by_kind.setdefault(kind_of(reading.figure.group, readings.fabric), []).append(
+            _proved_ratio(part, reading)
+        )
+    best = max(map(_best_but_luck, ratios_by_kind.values()), default=1.0)
+    if best >= healthy_ratio:
         return None
     close = 1 - min(readings.tolerance, 2 * readings.fine_tolerance)
-    worths = (worth for values in alike.values() for worth in values)
-    level = statistics.median(worth for worth in worths if worth >= best * close)
+    ratios = (ratio for values in ratios_by_kind.values() for ratio in values)
+    level = statistics.median(ratio for ratio in ratios if ratio >= best * close)
     edge = level * (1 - 2 * readings.tolerance)
-    near = tuple(r for r in known if readings.is_slow(r) and r.share >= edge)
-    across = [r.share for r in known if r.share > r.line] if part.kind == "leaf" else []
+    near = tuple(r for r in part_readings if readings.is_slow(r) and r.ratio >= edge)
+    across = [r.ratio for r in part_readings if r.ratio > r.at_line_rate] if part.kind == "leaf" else []
     return _Candidate(part, level, near, statistics.median(across) if across else 0.0)
 
 
-def _lucky(values: Sequence[float]) -> float:
-    """The best of ``values``, but of many the best that is not for luck."""
-    return sorted(values, reverse=True)[math.ceil(len(values) * _LUCKY_SHARE) - 1]
+def _best_but_luck(values: Sequence[float]) -> float:
+    """Return the best of ``values``; of many, the best that is not luck."""
+    return sorted(values, reverse=True)[math.ceil(len(values) * _LUCKY_RATIO) - 1]
 
 
-def _worth(part: Part, reading: Reading) -> float:
-    """How good the reading proves the part to be. What joins units is shared by all that cross, as its like are."""
-    return reading.share if part.kind == "uplink" else reading.line
+def _proved_ratio(part: Part, reading: Reading) -> float:
+    """Return how good the reading proves the part to be; an uplink is compared with the transfers that share it."""
+    return reading.ratio if part.kind == "uplink" else reading.at_line_rate
 
 
 def _explains(candidate: _Candidate, reading: Reading, readings: Readings) -> bool:
-    """Whether the reading is no worse than the candidate makes it."""
-    if not candidate.part.passed_by(reading.figure, readings.fabric):
+    """Return whether the reading is no worse than the candidate makes it."""
+    if not candidate.part.crossed_by(reading.figure, readings.fabric):
         return False
     fine = readings.fine_tolerance
-    below_line = candidate.level > 0 and reading.share > reading.line
+    below_line = candidate.level > 0 and reading.ratio > reading.at_line_rate
     least = max(candidate.level * (1 - fine), candidate.across * (1 - 2 * fine) if below_line else 0.0)
-    return reading.share >= least
+    return reading.ratio >= least

@@ -12,60 +12,58 @@ from typing import Literal
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import RankGroup, Round
 
-Way = Literal["inside", "across"]
+PairingScheme = Literal["inside", "across"]
 Pair = tuple[str, str]
 
 
-def ways(fabric: Fabric) -> tuple[Way, ...]:
-    """The ways in which pairs can be made at all."""
-    found: list[Way] = []
+def pairing_schemes(fabric: Fabric) -> tuple[PairingScheme, ...]:
+    """Return the schemes by which the fabric's nodes can be paired."""
+    schemes: list[PairingScheme] = []
     if any(len(block) > 1 for block in fabric.blocks):
-        found.append("inside")
+        schemes.append("inside")
     if len(fabric.blocks) > 1:
-        found.append("across")
-    return tuple(found)
+        schemes.append("across")
+    return tuple(schemes)
 
 
 @functools.lru_cache(maxsize=256)
-def sweep(fabric: Fabric, way: Way, number: int) -> Round:
-    """The pairs of sweep ``number``, once on each rail that both of a pair have."""
-    told = {"inside": "each node with one of its unit", "across": "each node with one of another unit"}
-    groups = tuple(group for pair in pairs(fabric, way, number) for group in rail_groups(fabric, pair))
-    return Round("rail", groups, f"rail by rail, {told[way]}")
+def sweep(fabric: Fabric, scheme: PairingScheme, number: int) -> Round:
+    """Return the pairs of sweep ``number``, once on each rail that both of a pair have."""
+    description = {"inside": "each node with one of its unit", "across": "each node with one of another unit"}
+    groups = tuple(group for pair in pairs(fabric, scheme, number) for group in rail_groups(fabric, pair))
+    return Round("rail", groups, f"rail by rail, {description[scheme]}")
 
 
-def pairs(fabric: Fabric, way: Way, number: int) -> Iterator[Pair]:
-    """Disjoint pairs of nodes; the next number pairs every node with another one, until all were met."""
-    if way == "inside":
+def pairs(fabric: Fabric, scheme: PairingScheme, number: int) -> Iterator[Pair]:
+    """Yield disjoint pairs of nodes; the next number pairs every node with another one, until every pair occurred."""
+    if scheme == "inside":
         for block in fabric.blocks:
-            yield from meet(block, number)
+            yield from round_robin_pairs(block, number)
         return
-    for seat, row in enumerate(_rows(fabric.blocks, number)):
-        yield from meet(row, number + seat)
+    for index, row in enumerate(_rows(fabric.blocks, number)):
+        yield from round_robin_pairs(row, number + index)
 
 
 def _rows(groups: Sequence[Sequence[str]], number: int) -> Iterator[list[str]]:
-    """One node of each block to a row. Each sweep shifts the blocks against one another, so that two meet anew."""
-    for seat in range(max(map(len, groups), default=0)):
-        yield [group[(seat + number * place) % len(group)] for place, group in enumerate(groups) if seat < len(group)]
+    """Yield rows with one node of each block. Each sweep shifts the blocks against one another, for new pairs."""
+    for index in range(max(map(len, groups), default=0)):
+        yield [group[(index + number * shift) % len(group)] for shift, group in enumerate(groups) if index < len(group)]
 
 
-def meet(names: Sequence[str], number: int) -> Iterator[Pair]:
-    """Round ``number`` of the circle method, in which everybody meets everybody once; of an odd number one rests."""
+def round_robin_pairs(names: Sequence[str], number: int) -> Iterator[Pair]:
+    """Yield round ``number`` of the circle method, which pairs each two names once; of an odd number one rests."""
     ring: list[str | None] = [*names[1:], *([] if len(names) % 2 == 0 else [None])]
     if not ring:
         return
-    turn = number % len(ring)
-    circle = [names[0], *ring[turn:], *ring[:turn]]
-    for one, other in zip(circle[: len(circle) // 2], reversed(circle), strict=False):
-        if one is not None and other is not None:
-            yield one, other
+    start = number % len(ring)
+    circle = [names[0], *ring[start:], *ring[:start]]
+    for first, second in zip(circle[: len(circle) // 2], reversed(circle), strict=False):
+        if first is not None and second is not None:
+            yield first, second
 
 
 def rail_groups(fabric: Fabric, pair: Pair, rails: Collection[int] | None = None) -> Iterator[RankGroup]:
-    """The pair's group on each rail that both have a NIC on; ``rails`` limits them."""
+    """Yield the pair's group on each rail on which both have a NIC; ``rails`` limits them."""
     first, second = (fabric.nodes[name] for name in pair)
-    theirs = {nic.rail for nic in second.nics}
-    yield from (
-        RankGroup(pair, nic.rail) for nic in first.nics if nic.rail in theirs and (rails is None or nic.rail in rails)
-    )
+    common = {nic.rail for nic in second.nics} if rails is None else {nic.rail for nic in second.nics} & set(rails)
+    yield from (RankGroup(pair, nic.rail) for nic in first.nics if nic.rail in common)

@@ -1,4 +1,4 @@
-"""Trials: simulated cases run through the same planning and blaming as real measurements, and what came of them."""
+"""Trials: simulated cases run through the same planning and blaming as real measurements, and their results."""
 
 from __future__ import annotations
 
@@ -8,12 +8,12 @@ from dataclasses import dataclass, replace
 from gpuops.isolation import blame, next_round
 from gpuops.isolation.cases import Case
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Measured
-from gpuops.isolation.faults import FabricFault, hiders
+from gpuops.isolation.faults import FabricFault, masking_faults
 
 
 @dataclass(frozen=True)
 class Trial:
-    """A case that was measured until nothing was left to ask, and what was blamed."""
+    """A case that was measured until the plan was empty, and what was blamed."""
 
     case: Case
     evidence: Evidence
@@ -21,38 +21,38 @@ class Trial:
 
     @property
     def rounds(self) -> int:
-        """How many rounds were measured; groups of one round run at once."""
+        """The number of measured rounds; groups of one round run at once."""
         return len(self.evidence.rounds)
 
     @functools.cached_property
     def missed(self) -> tuple[FabricFault, ...]:
-        """The faults that nobody named; one behind which all of another is hidden is named for both."""
-        named = {fault for fault in self.case.faults if any(_names(a, fault) for a in self.blame.accusations)}
+        """The faults that were not named; a fault that another one masks counts as named with it."""
+        named = {fault for fault in self.case.faults if any(_names(a, fault) for a in self.blame.blamed)}
         return tuple(
             fault
             for fault in self.case.faults
-            if fault not in named and not named.intersection(hiders(fault, self.case.faults, self.case.fabric))
+            if fault not in named and not named.intersection(masking_faults(fault, self.case.faults, self.case.fabric))
         )
 
     @functools.cached_property
-    def wrong(self) -> tuple[BlamedPart, ...]:
-        """The accusations in which no faulty part is named."""
+    def false_positives(self) -> tuple[BlamedPart, ...]:
+        """The blamed parts of which none is faulty, alternatives included."""
         faulty = {fault.part for fault in self.case.faults}
-        return tuple(a for a in self.blame.accusations if faulty.isdisjoint((a.part, *a.alternatives)))
+        return tuple(blamed for blamed in self.blame.blamed if faulty.isdisjoint((blamed.part, *blamed.alternatives)))
 
     @property
-    def vague(self) -> tuple[BlamedPart, ...]:
-        """The accusations that name several parts, of which one is at fault."""
-        return tuple(accusation for accusation in self.blame.accusations if accusation.alternatives)
+    def ambiguous(self) -> tuple[BlamedPart, ...]:
+        """The blamed parts with alternatives: one of them is at fault."""
+        return tuple(blamed for blamed in self.blame.blamed if blamed.alternatives)
 
 
-def _names(accusation: BlamedPart, fault: FabricFault) -> bool:
-    return fault.kind == accusation.kind and fault.part in {accusation.part, *accusation.alternatives}
+def _names(blamed: BlamedPart, fault: FabricFault) -> bool:
+    return fault.kind == blamed.kind and fault.part in {blamed.part, *blamed.alternatives}
 
 
 def run(case: Case) -> Trial:
-    """Measure ``case`` for as long as there is something to ask."""
-    evidence, engine = Evidence(case.known), case.simulation()
+    """Measure ``case`` until the plan is empty."""
+    evidence, engine = Evidence(case.declared_fabric), case.simulation()
     while (planned := next_round(evidence)) is not None:
         measured = Measured(planned, engine.measure(planned))
         evidence = replace(evidence, rounds=(*evidence.rounds, measured))

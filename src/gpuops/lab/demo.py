@@ -18,12 +18,12 @@ NODES = 8
 class Planted:
     """A fault, and the finding that it must give: the check, the part at fault, and a word of the remedy.
 
-    A ``check`` of None: the host must be unknown, for a reason that holds ``remedy``.
+    A ``check`` of None: the host must be excluded, and ``remedy`` is the kind of exclusion.
     """
 
     fault: str
     check: str | None
-    subject: str
+    part: str
     remedy: str
 
     @property
@@ -37,7 +37,7 @@ PLANTED = (
     Planted("gpu04:gpu1:remap-pending", "row-remap-pending", "gpu1", "reset GPU 1"),
     Planted("gpu05:mlx5_3:port-down", "ib-ports", "mlx5_3", "optic"),
     Planted("gpu07:host:driver-skew=580.95.05", "driver-agrees", "driver", "reboot"),
-    Planted("gpu08:host:refuse", None, "node", "connection refused"),
+    Planted("gpu08:host:refuse", None, "node", "unreachable"),
 )
 
 SLOW = "gpu06:mlx5_6:slow-duplex=35"
@@ -72,18 +72,18 @@ def differences(exit_code: int, report: Path) -> list[str]:
     """What the run said otherwise than `PLANTED`; nothing where it named exactly the planted faults."""
     wrong = [] if exit_code == 1 else [f"validate ended with {exit_code} instead of 1"]
     document = json.loads(report.read_text("utf-8")) if report.exists() else {"hosts": {}, "findings": []}
-    told = {(f["host"], f["check"], f["subject"]): str(f["fix"]) for f in document["findings"]}
+    told = {(f["host"], f["check"], f["part"]): str(f["fix"]) for f in document["findings"]}
     for planted in PLANTED:
         wrong += _missed(planted, told, document["hosts"].get(planted.host, {}))
-    expected = {(p.host, p.check, p.subject) for p in PLANTED}
+    expected = {(p.host, p.check, p.part) for p in PLANTED}
     return wrong + [f"{' '.join(map(str, key))} was not planted" for key in told if key not in expected]
 
 
 def _missed(planted: Planted, told: Mapping[tuple[str, str | None, str], str], host: Mapping[str, Any]) -> list[str]:
     if planted.check is None:
-        seen = host.get("status") == "unknown" and planted.remedy in str(host.get("error"))
-        return [] if seen else [f"{planted.fault}: {planted.host} should be unknown: {planted.remedy}"]
-    remedy = told.get((planted.host, planted.check, planted.subject))
+        kind = (host.get("excluded") or {}).get("kind")
+        return [] if kind == planted.remedy else [f"{planted.fault}: {planted.host} should be {planted.remedy}"]
+    remedy = told.get((planted.host, planted.check, planted.part))
     if remedy is None:
         return [f"{planted.fault} was not found by {planted.check}"]
     return [] if planted.remedy in remedy else [f"{planted.fault}: the remedy does not say {planted.remedy}: {remedy}"]

@@ -1,4 +1,4 @@
-"""Claims: one program at a time decides about a node of a store. The kernel gives up what a dead one held."""
+"""Claims: one program at a time decides about a node of a store. The kernel releases those of a dead program."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from gpuops.errors import LockedError, OutputError
 
 
 class Claims:
-    """The nodes that this program decides about, as a context; a locked file each in ``folder``.
+    """Context of the nodes that this program decides about; a locked file each in ``folder``.
 
-    Of operators with other stores the lock on the node itself tells, while it is changed.
+    Operators with other stores see the lock on the node itself, while it is changed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -22,7 +22,7 @@ class Claims:
         self._held: dict[str, int] = {}
 
     def take(self, nodes: Iterable[str], who: str) -> None:
-        """Claim all ``nodes``, or `LockedError` telling who works on one of them."""
+        """Claim all ``nodes`` for ``who``; `LockedError` with the holder if one of them is claimed."""
         for node in sorted(nodes):
             self._held[node] = self._open(node)
             try:
@@ -34,7 +34,7 @@ class Claims:
             os.pwrite(self._held[node], who.encode(), 0)
 
     def drop(self, node: str) -> None:
-        """Let others decide about the node."""
+        """Release the node."""
         os.close(self._held.pop(node))
 
     def __enter__(self) -> Claims:  # noqa: PYI034 - Self came with Python 3.11

@@ -1,89 +1,98 @@
-"""Gates: what a node must pass before it takes jobs, quick proofs before long ones and one node before two; pure."""
+"""Gates that a node must pass before it takes jobs: quick ones before long ones, one node before two; pure."""
 
 from __future__ import annotations
 
 import datetime as dt
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from gpuops.lifecycle.fingerprint import differences, untold
-from gpuops.lifecycle.states import HANDS, LADDER, State, state_of, step
+from gpuops.lifecycle.fingerprint import differences, unreadable_parts
+from gpuops.lifecycle.states import LADDER, SERVICE_STATES, State, state_of, transition
 from gpuops.store import Fingerprint, GatePass, HostEvent, StateChange
 
 KEPT_DAYS = 30
-"""How long a test that took long counts for the same machine; our own choice: about the time between maintenances."""
+"""How long a long test counts for the same machine; our own choice: about the time between maintenances."""
+GateState = Literal[
+    "passed",
+    "stopped",  # it did not pass, and goes no further
+    "left_out",  # the gate was not tried: the node goes on, and has proved nothing
+    "kept",  # the same machine passed it before
+]
 
 
 @dataclass(frozen=True)
 class Gate:
-    """One gate: what passing it shows, and the state that it ``earns``.
+    """A gate: what passing it ``proves``, and the state that it grants.
 
-    One that is ``kept`` takes long, so that it counts for the same machine again. An admitted node is asked only those
-    that ``disturb`` nothing.
+    A pass of a gate that is ``remembered`` counts again for the same machine, because the gate takes long. An admitted
+    node goes through those alone that are not disruptive.
     """
 
     name: str
-    shows: str
-    earns: State = "new"
-    kept: bool = False
-    disturbs: bool = True
+    proves: str
+    grants_state: State = "new"
+    remembered: bool = False
+    is_disruptive: bool = True
 
 
 GATES = (
-    Gate("facts", "it answers and tells what it is", disturbs=False),
-    Gate("preflight", "it can become what the playbooks make of it", disturbs=False),
+    Gate("facts", "it answers and tells what it is", is_disruptive=False),
+    Gate("preflight", "it can become what the playbooks make of it", is_disruptive=False),
     Gate("provision", "every step of the playbook held"),
-    Gate("second-pass", "the playbook finds nothing more to change", "provisioned", disturbs=False),
-    Gate("burn-in", "it computes without errors under full load", "burned_in", kept=True),
-    Gate("validate", "every check passes, and its GPUs reach their bandwidth", kept=True),
-    Gate("pair", "it is as fast with an admitted neighbour", "validated", kept=True),
+    Gate("second-pass", "the playbook finds nothing more to change", "provisioned", is_disruptive=False),
+    Gate("burn-in", "it computes without errors under full load", "burned_in", remembered=True),
+    Gate("validate", "every check passes, and its GPUs reach their bandwidth", remembered=True),
+    Gate("pair", "it is as fast with an admitted neighbour", "validated", remembered=True),
     Gate("admit", "it takes jobs", "admitted"),
 )
 
 
 def gates_for(state: State) -> tuple[Gate, ...]:
-    """The gates that a node goes through: of one that may run jobs only those that disturb nothing."""
-    return tuple(gate for gate in GATES if state != "admitted" or not gate.disturbs)
+    """Return the gates of a node in ``state``; one that may run jobs has those that are not disruptive."""
+    return tuple(gate for gate in GATES if state != "admitted" or not gate.is_disruptive)
 
 
-def proofs(history: Sequence[HostEvent], passed: Iterable[GatePass]) -> tuple[GatePass, ...]:
-    """What a node passed since hands were last in it: what they changed need not show in a fingerprint."""
-    mended = max((event.at for event in history if event.state in HANDS), default=None)
-    return tuple(known for known in passed if mended is None or known.at > mended)
+def proofs(history: Sequence[HostEvent], passes: Iterable[GatePass]) -> tuple[GatePass, ...]:
+    """Return the ``passes`` of a node since it was last serviced: a service need not show in the fingerprint."""
+    serviced = max((event.at for event in history if event.state in SERVICE_STATES), default=None)
+    return tuple(gate_pass for gate_pass in passes if serviced is None or gate_pass.at > serviced)
 
 
-def counts_still(gate: Gate, passed: Iterable[GatePass], fingerprint: Fingerprint, now: dt.datetime) -> bool:
-    """The gate was passed by this very machine, and not too long ago.
+def is_still_valid(gate: Gate, passes: Iterable[GatePass], fingerprint: Fingerprint, now: dt.datetime) -> bool:
+    """Return whether this very machine passed the gate, and not too long ago.
 
-    A machine that tells less of itself than it did then is not known to be the same.
+    A machine with fewer readable parts than it had then is not known to be the same.
     """
-    return gate.kept and any(
-        known.gate == gate.name
-        and now - known.at < dt.timedelta(days=KEPT_DAYS)
-        and known.fingerprint.keys() <= fingerprint.keys()
-        and not differences(known.fingerprint, fingerprint)
-        for known in passed
+    return gate.remembered and any(
+        gate_pass.gate == gate.name
+        and now - gate_pass.at < dt.timedelta(days=KEPT_DAYS)
+        and gate_pass.fingerprint.keys() <= fingerprint.keys()
+        and not differences(gate_pass.fingerprint, fingerprint)
+        for gate_pass in passes
     )
 
 
-def earned(before: HostEvent | None, gate: Gate, why: str, fingerprint: Fingerprint) -> StateChange | None:
-    """What passing the gate makes of a node; None where it is that, or more, already."""
-    now = state_of(before)
-    if before and now in LADDER and LADDER.index(now) >= LADDER.index(gate.earns):
+def state_after(before: HostEvent | None, gate: Gate, why: str, fingerprint: Fingerprint) -> StateChange | None:
+    """Return the change of a node that passes ``gate``; None if it is that, or more, already."""
+    state = state_of(before)
+    if before and state in LADDER and LADDER.index(state) >= LADDER.index(gate.grants_state):
         return None
-    if now == "drained" and gate.earns == "new":
+    if state == "drained" and gate.grants_state == "new":
         return None
-    return step(before, gate.earns, why, fingerprint)
+    return transition(before, gate.grants_state, why, fingerprint)
 
 
-def unproved(before: HostEvent | None, passed: Sequence[GatePass], found: Fingerprint, now: dt.datetime) -> str:
-    """What is missing of a node that shall take jobs; empty where it may be admitted."""
+def missing_proofs(
+    before: HostEvent | None, passes: Sequence[GatePass], fingerprint: Fingerprint, now: dt.datetime
+) -> str:
+    """Return what a node lacks for admission, as a sentence; empty if it may be admitted."""
     state = state_of(before)
     if state not in ("validated", "drained", "admitted"):
         return f"it is {state}{f' ({before.why})' if before else ''}"
-    missing = [gate.name for gate in GATES if gate.kept and not counts_still(gate, passed, found, now)]
-    known = before.fingerprint if before else {}
-    hidden = untold(known, found)
-    other = "; ".join([*differences(known, found), *([f"it tells no more of its {hidden}"] if hidden else [])])
-    machine = f"this machine ({other})" if other else "this machine"
+    missing = [gate.name for gate in GATES if gate.remembered and not is_still_valid(gate, passes, fingerprint, now)]
+    tested = before.fingerprint if before else {}
+    unreadable = unreadable_parts(tested, fingerprint)
+    changes = [*differences(tested, fingerprint), *([f"it tells no more of its {unreadable}"] if unreadable else [])]
+    machine = f"this machine ({'; '.join(changes)})" if changes else "this machine"
     return f"not proved for {machine}: {', '.join(missing)}" if missing else ""

@@ -1,14 +1,15 @@
-"""The door that Kubernetes keeps: a taint of ours, beside which anybody else's cordon stands as it is."""
+"""Kubernetes as a scheduler: nodes get a taint of ours, and anybody else's cordon stands beside it."""
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
+from gpuops.collective.idleness.drain_reason import lifecycle_reason
 from gpuops.collective.idleness.kubernetes import NO_SUCH_NODE, allocations, ask_for, rows
 from gpuops.collective.idleness.proof import Allocation
 from gpuops.inventory import Host
-from gpuops.lifecycle.schedulers import reason_of
+from gpuops.lifecycle.schedulers import same_for_all
 from gpuops.lifecycle.states import State
 from gpuops.probing import Unknown
 from gpuops.shell import Command
@@ -25,11 +26,11 @@ NODES = ask_for(
 
 @dataclass(frozen=True)
 class _Node:
-    """One node of the cluster: whether anybody cordoned it, and whether our taint is on it."""
+    """One node of the cluster: whether anybody cordoned it, and whether it has our taint."""
 
     name: str
-    cordoned: bool
-    ours: bool
+    is_cordoned: bool
+    is_tainted: bool
 
 
 class KubernetesScheduler:
@@ -38,72 +39,76 @@ class KubernetesScheduler:
     def __init__(self, machine: Transport) -> None:
         self._machine = machine
 
-    def close(self, hosts: Sequence[Host], state: State, why: str) -> Mapping[str, str]:
+    def drain(self, hosts: Sequence[Host], state: State, why: str) -> Mapping[str, str]:
         """Taint, and write the reason beside it; a node that the cluster does not have yet takes no pods."""
-        known = self._known(hosts)
-        if isinstance(known, Unknown):
-            return dict.fromkeys((host.name for host in hosts), known.why)
-        taint = (f"{TAINT}=true:NoSchedule", "--overwrite")
-        note = (f"{_REASON}={reason_of(state, why)}", "--overwrite")
-        return self._do(known, ("taint", "node"), taint) | self._do(known, ("annotate", "node"), note)
-
-    def open(self, hosts: Sequence[Host]) -> Mapping[str, str]:
-        """Take our taint away; one that somebody else cordoned stays so, and is told."""
-        known = self._known(hosts)
-        if isinstance(known, Unknown):
-            return dict.fromkeys((host.name for host in hosts), known.why)
-        refused = {host.name: NO_SUCH_NODE.why for host in hosts if host.name not in known}
-        refused |= _elses(known)
-        free = {host: node for host, node in known.items() if host not in refused}
-        tainted = {host: node for host, node in free.items() if node.ours}
-        done = self._do(tainted, ("taint", "node"), (f"{TAINT}:NoSchedule-",))
-        return refused | done | self._do(free, ("annotate", "node"), (f"{_REASON}-",))
-
-    def busy(self, hosts: Sequence[Host]) -> Mapping[str, str]:
-        """The nodes that still take pods, or have some that hold GPUs."""
-        known = self._known(hosts)
-        if isinstance(known, Unknown):
-            return dict.fromkeys((host.name for host in hosts), known.why)
-        inside = [host for host in hosts if host.name in known]
-        held = allocations(self._machine, inside) if inside else {}
-        return {host: why for host, node in known.items() if (why := _use(node, held[host]))}
-
-    def others(self, hosts: Sequence[Host]) -> Mapping[str, str]:
-        """The nodes that are cordoned, which we never do; none where Kubernetes does not answer, as `close` tells."""
-        known = self._known(hosts)
-        return {} if isinstance(known, Unknown) else _elses(known)
-
-    def _known(self, hosts: Sequence[Host]) -> dict[str, _Node] | Unknown:
-        """Those of ``hosts`` that the cluster has, by the hosts' names."""
-        nodes = rows(self._machine.run(NODES), 4)
+        nodes = self._nodes(hosts)
         if isinstance(nodes, Unknown):
-            return nodes
-        names: dict[str, _Node] = {}
-        for name, addresses, cordoned, taints in nodes:
+            return same_for_all(hosts, nodes.why)
+        taint = (f"{TAINT}=true:NoSchedule", "--overwrite")
+        note = (f"{_REASON}={lifecycle_reason(state, why)}", "--overwrite")
+        return self._kubectl(nodes, ("taint", "node"), taint) | self._kubectl(nodes, ("annotate", "node"), note)
+
+    def resume(self, hosts: Sequence[Host]) -> Mapping[str, str]:
+        """Remove our taint; a node that somebody else cordoned stays so, and is reported."""
+        nodes = self._nodes(hosts)
+        if isinstance(nodes, Unknown):
+            return same_for_all(hosts, nodes.why)
+        refused = {host.name: NO_SUCH_NODE.why for host in hosts if host.name not in nodes}
+        refused |= _drained_by_others(nodes)
+        free = {host: node for host, node in nodes.items() if host not in refused}
+        tainted = {host: node for host, node in free.items() if node.is_tainted}
+        complaints = self._kubectl(tainted, ("taint", "node"), (f"{TAINT}:NoSchedule-",))
+        return refused | complaints | self._kubectl(free, ("annotate", "node"), (f"{_REASON}-",))
+
+    def still_busy(self, hosts: Sequence[Host]) -> Mapping[str, str]:
+        """Return the nodes that still take pods, or have some that hold GPUs."""
+        nodes = self._nodes(hosts)
+        if isinstance(nodes, Unknown):
+            return same_for_all(hosts, nodes.why)
+        inside = [host for host in hosts if host.name in nodes]
+        held = allocations(self._machine, inside) if inside else {}
+        return {host: why for host, node in nodes.items() if (why := _use(node, held[host]))}
+
+    def drained_by_others(self, hosts: Sequence[Host]) -> Mapping[str, str]:
+        """Return the cordoned nodes: we never cordon; none if Kubernetes does not answer, which `drain` reports."""
+        nodes = self._nodes(hosts)
+        return {} if isinstance(nodes, Unknown) else _drained_by_others(nodes)
+
+    def _nodes(self, hosts: Sequence[Host]) -> dict[str, _Node] | Unknown:
+        """Return those of ``hosts`` that the cluster has, by the hosts' names."""
+        table = rows(self._machine.run(NODES), 4)
+        if isinstance(table, Unknown):
+            return table
+        node_by_alias: dict[str, _Node] = {}
+        for name, addresses, cordoned, taints in table:
             node = _Node(name, cordoned == "true", TAINT in taints.split())
-            names |= dict.fromkeys((*addresses.split(), name), node)
-        found = {host.name: names.get(host.name) or names.get(host.address) for host in hosts}
-        return {host: node for host, node in found.items() if node}
+            node_by_alias |= dict.fromkeys((*addresses.split(), name), node)
+        nodes = {host.name: node_by_alias.get(host.name) or node_by_alias.get(host.address) for host in hosts}
+        return {host: node for host, node in nodes.items() if node}
 
-    def _do(self, nodes: Mapping[str, _Node], verb: Sequence[str], words: Sequence[str]) -> dict[str, str]:
-        """Tell the cluster; what it complains of, by host."""
-        asked = [_tell(*verb, node.name, *words) for node in nodes.values()]
-        answers = self._machine.batch(asked) if asked else []
-        said = zip(nodes, answers, strict=True)
-        return {host: f"kubectl says: {answer.last_words() or 'nothing'}" for host, answer in said if answer.exit}
+    def _kubectl(self, nodes: Mapping[str, _Node], verb: Sequence[str], words: Sequence[str]) -> dict[str, str]:
+        """Run kubectl for each of ``nodes``; return its complaints by host."""
+        questions = [_kubectl_command(*verb, node.name, *words) for node in nodes.values()]
+        answers = self._machine.batch(questions) if questions else []
+        answer_by_host = dict(zip(nodes, answers, strict=True))
+        return {
+            host: f"kubectl says: {answer.last_words() or 'nothing'}"
+            for host, answer in answer_by_host.items()
+            if answer.exit
+        }
 
 
-def _elses(nodes: Mapping[str, _Node]) -> dict[str, str]:
-    told = "cordoned by somebody else; to hand it over: kubectl uncordon"
-    return {host: f"{told} {node.name}" for host, node in nodes.items() if node.cordoned}
+def _drained_by_others(nodes: Mapping[str, _Node]) -> dict[str, str]:
+    why = "cordoned by somebody else; to hand it over: kubectl uncordon"
+    return {host: f"{why} {node.name}" for host, node in nodes.items() if node.is_cordoned}
 
 
-def _tell(*words: str) -> Command:
+def _kubectl_command(*words: str) -> Command:
     return Command(("kubectl", *words, "--request-timeout=15s"), timeout_seconds=20)
 
 
 def _use(node: _Node, held: Allocation) -> str:
-    if not node.ours and not node.cordoned:
+    if not node.is_tainted and not node.is_cordoned:
         return "it takes pods"
     if isinstance(held, Unknown):
         return held.why

@@ -1,157 +1,171 @@
-"""Life: nodes on their way through the gates; what they pass is kept, and who fails stays out with the reason."""
+"""Life of nodes on their way through the gates; a node that fails one stays out, with the reason."""
 
 from __future__ import annotations
 
 import datetime as dt
 import functools
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuops.errors import InputError
 from gpuops.inventory import Host
-from gpuops.lifecycle.fingerprint import untold
-from gpuops.lifecycle.gates import Gate, counts_still, earned, proofs, unproved
-from gpuops.lifecycle.schedulers import Scheduler, close_each
-from gpuops.lifecycle.states import demotion, state_of, step
-from gpuops.store import Fingerprint, GatePass, HostEvent, StateChange, Store
+from gpuops.lifecycle.fingerprint import unreadable_parts
+from gpuops.lifecycle.gates import Gate, GateState, is_still_valid, missing_proofs, proofs, state_after
+from gpuops.lifecycle.schedulers import Scheduler, drain_each
+from gpuops.lifecycle.states import demotion, state_of, transition
+from gpuops.reasons import Conclusion, Objection, gravest
+from gpuops.store import Cause, Fingerprint, GatePass, HostEvent, StateChange, Store
 
-
-@dataclass(frozen=True)
-class Objection:
-    """Why a node did not pass, what to do about it, and the exit code that follows.
-
-    With 0 nobody could try it: the node goes on, and has not passed.
-    """
-
-    why: str
-    advice: str = ""
-    exit_code: int = 1
-
-    def __str__(self) -> str:
-        return f"{self.why}; to do: {self.advice}" if self.advice else self.why
-
-
-_LEFT_OUT = Objection("left out", exit_code=0)
-_STOPPED = "stopped at "
-_ASK = "gpuops validate --limit {} tells why"
+_LEFT_OUT = Objection("left out", severity="left_out")
+_CONCLUSIONS: Mapping[str, Conclusion] = {"failed": "failed", "incomplete": "incomplete", "locked": "locked"}
 Attempt = Callable[[Sequence[Host]], Mapping[str, Objection]]
-"""Tries a gate on nodes; what is objected to, by node. Who is not named passed."""
-Watch = Callable[[str, Gate, str], None]
+"""Tries a gate on nodes and returns the objections by node; a node without one passed."""
+OnResult = Callable[[str, Gate, GateState, str], None]
+"""Hears of each node at each gate: the node, the gate, what came of it, and that in words."""
 
 
 @dataclass
 class NodeLifecycle:
-    """The nodes of one run. ``fingerprints`` are those that the run found; ``watch`` hears what becomes of each."""
+    """Nodes of one run. ``fingerprints`` are those that the run read, ``stopped`` the gate at which a node stopped."""
 
     store: Store
     run: str
-    door: Scheduler
-    watch: Watch = lambda _node, _gate, _told: None
+    scheduler: Scheduler
+    on_result: OnResult = lambda _node, _gate, _state, _text: None
     fingerprints: dict[str, Fingerprint] = field(default_factory=dict)
     stopped: dict[str, tuple[Gate, Objection]] = field(default_factory=dict)
+    _demotions: dict[str, Objection] = field(default_factory=dict, init=False)
+    """Objections that the store has as a demotion already, word for word."""
 
-    def climb(self, hosts: Sequence[Host], gates: Sequence[Gate], attempts: Mapping[str, Attempt]) -> list[Host]:
-        """Lead ``hosts`` through ``gates``, each as far as it comes; those that came through all of them.
+    def advance(self, hosts: Sequence[Host], gates: Sequence[Gate], attempts: Mapping[str, Attempt]) -> list[Host]:
+        """Lead ``hosts`` through ``gates``, each as far as it comes; return those that passed all of them.
 
-        A gate that has no attempt is left out: nobody is stopped there, and nobody has passed it.
+        A gate without an attempt is left out: no node is stopped there, and none has passed it.
         """
         for gate in gates:
-            due = [host for host in hosts if gate.name in attempts and not self._counts_still(host, gate)]
+            due = [host for host in hosts if gate.name in attempts and not self._is_still_valid(host, gate)]
             objections = attempts[gate.name](due) if due else {}
             for host in hosts:
                 objection = objections.get(host.name) if gate.name in attempts else _LEFT_OUT
-                if objection and objection.exit_code:
+                if objection and objection.severity != "left_out":
                     self._stop(host, gate, objection)
                 else:
-                    self._pass(host, gate, tried=host in due, left_out=objection.why if objection else "")
+                    self._pass(host, gate, was_tried=host in due, left_out=objection)
             hosts = [host for host in hosts if host.name not in self.stopped]
         for host in hosts:
             self._clear(host)
         return list(hosts)
 
-    def recognise(self, hosts: Sequence[Host], found: Mapping[str, Fingerprint]) -> dict[str, Objection]:
-        """Hold what the nodes are against what was tested.
+    def compare_fingerprints(
+        self, hosts: Sequence[Host], fingerprints: Mapping[str, Fingerprint]
+    ) -> dict[str, Objection]:
+        """Compare the nodes with the machines that were tested.
 
-        One that takes jobs and is another machine is let out; one that no longer tells what it is, is only told of.
+        An admitted node that is another machine is demoted and drained. One with unreadable parts is reported only.
         """
-        self.fingerprints |= found
-        objections = ((host.name, self._recognised(host, found[host.name])) for host in hosts if host.name in found)
-        return {node: objection for node, objection in objections if objection}
+        self.fingerprints |= fingerprints
+        readable = [host for host in hosts if host.name in fingerprints]
+        objections = {host.name: self._compare_fingerprint(host, fingerprints[host.name]) for host in readable}
+        return {node: objection for node, objection in objections.items() if objection}
 
-    def _recognised(self, host: Host, found: Fingerprint) -> Objection | None:
-        before = self.store.last(host.name)
-        admitted = before is not None and state_of(before) == "admitted"
-        if demotion(before, found):
-            made = self.store.move(host.name, self.run, functools.partial(_demoted, found))
-            hindered = self.door.close([host], "provisioned", made.why).get(host.name, "") if admitted else ""
-            why = f"{made.why}{f'; and it cannot be closed to jobs: {hindered}' if hindered else ''}"
-            return Objection(why, "let its jobs end, and onboard it anew") if admitted else None
-        hidden = untold(before.fingerprint, found) if before and admitted else ""
-        return Objection(f"it tells no more of its {hidden}", _ASK.format(host.name), exit_code=3) if hidden else None
+    def _compare_fingerprint(self, host: Host, fingerprint: Fingerprint) -> Objection | None:
+        before = self.store.latest(host.name)
+        is_admitted = before is not None and state_of(before) == "admitted"
+        if demotion(before, fingerprint):
+            decide = functools.partial(_demoted, host.name, fingerprint)
+            event = self.store.record_transition(host.name, self.run, decide)
+            return self._drain_demoted(host, event) if is_admitted else None
+        unreadable = unreadable_parts(before.fingerprint, fingerprint) if before and is_admitted else ""
+        do = f"gpuops validate --limit {host.name} tells why"
+        return Objection(f"it tells no more of its {unreadable}", do, "incomplete") if unreadable else None
 
-    def unproved(self, host: Host) -> str:
-        """What a node lacks that shall take jobs; empty where all is proved of the machine that it is now."""
-        now, found = dt.datetime.now(dt.timezone.utc), self.fingerprints.get(host.name, {})
-        return unproved(self.store.last(host.name), self._proofs(host), found, now)
+    def _drain_demoted(self, host: Host, event: HostEvent) -> Objection:
+        do = "let its jobs end, and onboard it anew"
+        complaint = self.scheduler.drain([host], "provisioned", event.why).get(host.name, "")
+        if complaint:
+            return Objection(f"{event.why}; and it cannot be drained: {complaint}", do)
+        self._demotions[host.name] = Objection(event.why, do)
+        return self._demotions[host.name]
 
-    def close(self, hosts: Sequence[Host], why: str) -> dict[str, Objection]:
-        """Keep jobs away from nodes that are not admitted; what hinders it, and whom somebody else keeps."""
-        states = {host.name: state_of(self.store.last(host.name)) for host in hosts}
+    def missing_proofs(self, host: Host) -> str:
+        """Return what the node lacks for admission, as a sentence; empty if nothing is missing."""
+        now, fingerprint = dt.datetime.now(dt.timezone.utc), self.fingerprints.get(host.name, {})
+        return missing_proofs(self.store.latest(host.name), self._proofs(host), fingerprint, now)
+
+    def drain(self, hosts: Sequence[Host], why: str) -> dict[str, Objection]:
+        """Drain nodes that are not admitted; object to those that cannot be, or that somebody else drained."""
+        states = {host.name: state_of(self.store.latest(host.name)) for host in hosts}
         outside = [host for host in hosts if states[host.name] != "admitted"]
-        theirs = self.door.others(outside)
-        hindered = close_each(self.door, [host for host in outside if host.name not in theirs], states, why)
+        theirs = self.scheduler.drained_by_others(outside)
+        complaints = drain_each(self.scheduler, [host for host in outside if host.name not in theirs], states, why)
         return {
-            **{node: Objection(f"it cannot be closed to jobs: {told}", exit_code=3) for node, told in hindered.items()},
-            **{node: Objection(told, exit_code=3) for node, told in theirs.items()},
+            **{node: _incomplete(f"it cannot be drained: {complaint}") for node, complaint in complaints.items()},
+            **{node: _incomplete(reason) for node, reason in theirs.items()},
         }
 
-    def _counts_still(self, host: Host, gate: Gate) -> bool:
-        found = self.fingerprints.get(host.name)
+    def _is_still_valid(self, host: Host, gate: Gate) -> bool:
+        fingerprint = self.fingerprints.get(host.name, {})
         now = dt.datetime.now(dt.timezone.utc)
-        return bool(found) and counts_still(gate, self._proofs(host), found or {}, now)
+        return bool(fingerprint) and is_still_valid(gate, self._proofs(host), fingerprint, now)
 
     def _proofs(self, host: Host) -> tuple[GatePass, ...]:
-        return proofs(self.store.history(host.name), self.store.passed(host.name))
+        return proofs(self.store.history(host.name), self.store.gates_passed(host.name))
 
-    def _pass(self, host: Host, gate: Gate, *, tried: bool, left_out: str) -> None:
+    def _pass(self, host: Host, gate: Gate, *, was_tried: bool, left_out: Objection | None) -> None:
         fingerprint = self.fingerprints.get(host.name, {})
-        told = left_out or ("passed" if tried else "passed before, and it is the same machine")
-        why = f"{gate.name} was {left_out}" if left_out else gate.shows
-        if earned(self.store.last(host.name), gate, why, fingerprint):
-            self.store.move(host.name, self.run, functools.partial(_risen, gate, why, fingerprint))
-        if tried and not left_out:
-            self.store.note(host.name, gate.name, self.run, fingerprint)
-        self.watch(host.name, gate, told)
+        why = f"{gate.name} was {left_out.why}" if left_out else gate.proves
+        if state_after(self.store.latest(host.name), gate, why, fingerprint):
+            decide = functools.partial(_raised, gate, why, fingerprint)
+            self.store.record_transition(host.name, self.run, decide)
+        if left_out:
+            self.on_result(host.name, gate, "left_out", left_out.why)
+        elif was_tried:
+            self.store.record_gate(host.name, gate.name, self.run, fingerprint)
+            self.on_result(host.name, gate, "passed", "passed")
+        else:
+            self.on_result(host.name, gate, "kept", "passed before, and it is the same machine")
 
     def _stop(self, host: Host, gate: Gate, objection: Objection) -> None:
-        before = self.store.last(host.name)
-        state, why = state_of(before), f"{_STOPPED}{gate.name}: {objection.why}"
-        if before is None or before.why != objection.why:  # as it is where another machine was recognised
-            self.store.move(host.name, self.run, lambda now: step(now, state_of(now), why))
+        state = state_of(self.store.latest(host.name))
+        if self._demotions.get(host.name) is not objection:
+            self._record_reason(host, f"stopped at {gate.name}: {objection.why}", "stopped")
         self.stopped[host.name] = (gate, objection)
-        self.watch(host.name, gate, f"stopped: {objection}")
+        self.on_result(host.name, gate, "stopped", f"stopped: {format_objection(objection)}")
         if state != "admitted":
-            self.door.close([host], state, f"{gate.name}: {objection.why}")
+            self.scheduler.drain([host], state, f"{gate.name}: {objection.why}")
 
     def _clear(self, host: Host) -> None:
-        """What an admitted node was stopped at before is over."""
-        before = self.store.last(host.name)
-        if before and before.why.startswith(_STOPPED):
-            self.store.move(host.name, self.run, lambda now: step(now, state_of(now), "it is again as it was admitted"))
+        """Record that an admitted node has passed the gate at which it was stopped before."""
+        before = self.store.latest(host.name)
+        if before and before.cause == "stopped":
+            self._record_reason(host, "it is again as it was admitted")
+
+    def _record_reason(self, host: Host, why: str, cause: Cause = "") -> None:
+        """Record another reason for the state in which the node is."""
+        self.store.record_transition(host.name, self.run, lambda now: transition(now, state_of(now), why, cause=cause))
 
 
-def _demoted(found: Fingerprint, now: HostEvent | None) -> StateChange:
-    made = demotion(now, found)
-    if made is None:
-        raise InputError(f"{now.node if now else 'the node'} was changed by somebody else meanwhile; start again")
-    return made
+def _demoted(node: str, fingerprint: Fingerprint, before: HostEvent | None) -> StateChange:
+    change = demotion(before, fingerprint)
+    if change is None:
+        raise InputError(f"{node} was changed by another run in the meantime; run this command again")
+    return change
 
 
-def _risen(gate: Gate, why: str, fingerprint: Fingerprint, now: HostEvent | None) -> StateChange:
-    return earned(now, gate, why, fingerprint) or step(now, state_of(now), why, fingerprint)
+def _raised(gate: Gate, why: str, fingerprint: Fingerprint, before: HostEvent | None) -> StateChange:
+    change = state_after(before, gate, why, fingerprint)
+    return change or transition(before, state_of(before), why, fingerprint)
 
 
-def exit_code(stopped: Mapping[str, tuple[Gate, Objection]]) -> int:
-    """What a run ends with: 4 where a node is locked, else 1 where one failed, else 3 where one needs a person."""
-    codes = {objection.exit_code for _, objection in stopped.values()}
-    return next((code for code in (130, 4, 2, 1, 3) if code in codes), 0)
+def _incomplete(why: str) -> Objection:
+    return Objection(why, severity="incomplete")
+
+
+def format_objection(objection: Objection) -> str:
+    """Return ``its GPUs cannot be counted; to do: …`` as one sentence."""
+    return f"{objection.why}; to do: {objection.do}" if objection.do else objection.why
+
+
+def conclusion(objections: Iterable[Objection]) -> Conclusion:
+    """Return what a run comes to in which ``objections`` were raised; one that is ``left_out`` stops no node."""
+    return gravest(_CONCLUSIONS.get(objection.severity, "ok") for objection in objections)

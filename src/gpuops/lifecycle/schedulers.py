@@ -1,4 +1,4 @@
-"""Door: whether a node takes jobs, as its scheduler has it. What somebody else closed is never opened here."""
+"""Schedulers: whether a node takes jobs. A node that somebody else drained is never resumed here."""
 
 from __future__ import annotations
 
@@ -6,61 +6,53 @@ from collections.abc import Mapping, Sequence
 from typing import Protocol
 
 from gpuops.inventory import Host
-from gpuops.lifecycle.states import STATES, State
-
-MARK = "gpuops:"
+from gpuops.lifecycle.states import State
 
 
 class Scheduler(Protocol):
-    """A scheduler's door. Each gives what is in the way of each node; one that is as it shall be is not among them."""
+    """Drains and resumes nodes. Each method returns reasons by node; a node in the desired state has none."""
 
-    def close(self, hosts: Sequence[Host], state: State, why: str) -> Mapping[str, str]:
-        """Let no more jobs start; those that run go on to their end."""
+    def drain(self, hosts: Sequence[Host], state: State, why: str) -> Mapping[str, str]:
+        """Let no more jobs start and wait for none; return why a node could not be drained."""
 
-    def open(self, hosts: Sequence[Host]) -> Mapping[str, str]:
-        """Let jobs start, where nobody but gpuops forbids it."""
+    def resume(self, hosts: Sequence[Host]) -> Mapping[str, str]:
+        """Let jobs start on nodes that gpuops alone drained; return why a node still takes none."""
 
-    def busy(self, hosts: Sequence[Host]) -> Mapping[str, str]:
-        """The nodes that are not closed, or on which jobs still run, each in words."""
+    def still_busy(self, hosts: Sequence[Host]) -> Mapping[str, str]:
+        """Return the nodes that are not drained, or on which jobs still run."""
 
-    def others(self, hosts: Sequence[Host]) -> Mapping[str, str]:
-        """The nodes that somebody else closed, each in words, with what would hand it over."""
+    def drained_by_others(self, hosts: Sequence[Host]) -> Mapping[str, str]:
+        """Return the nodes that somebody else drained, with what would hand each one over."""
 
 
 class NoScheduler:
-    """No scheduler: every node is as it shall be."""
+    """No scheduler: every node is in the desired state."""
 
-    def close(self, hosts: Sequence[Host], state: State, why: str) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
-        """Nothing to close."""
+    def drain(self, hosts: Sequence[Host], state: State, why: str) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
+        """Drain nothing."""
         return {}
 
-    def open(self, hosts: Sequence[Host]) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
-        """Nothing to open."""
+    def resume(self, hosts: Sequence[Host]) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
+        """Resume nothing."""
         return {}
 
-    def busy(self, hosts: Sequence[Host]) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
-        """Nobody can tell."""
+    def still_busy(self, hosts: Sequence[Host]) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
+        """Return nothing: no scheduler knows of jobs."""
         return {}
 
-    def others(self, hosts: Sequence[Host]) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
-        """Nobody can close anything."""
+    def drained_by_others(self, hosts: Sequence[Host]) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
+        """Return nothing: nothing can be drained."""
         return {}
 
 
-def close_each(door: Scheduler, hosts: Sequence[Host], states: Mapping[str, State], why: str) -> dict[str, str]:
-    """Close nodes to jobs, each under its own of ``states``; what hinders it."""
-    hindered: dict[str, str] = {}
+def same_for_all(hosts: Sequence[Host], why: str) -> dict[str, str]:
+    """Return ``why`` for each of ``hosts``, as if the scheduler itself does not answer."""
+    return dict.fromkeys((host.name for host in hosts), why)
+
+
+def drain_each(scheduler: Scheduler, hosts: Sequence[Host], states: Mapping[str, State], why: str) -> dict[str, str]:
+    """Drain nodes, each for its own of ``states``; return why one could not be drained."""
+    reasons: dict[str, str] = {}
     for state in dict.fromkeys(states[host.name] for host in hosts):
-        hindered |= door.close([host for host in hosts if states[host.name] == state], state, why)
-    return hindered
-
-
-def reason_of(state: State, why: str) -> str:
-    """What a scheduler shows of a node that we closed: ``gpuops:repair Xid 79``, in one line."""
-    return " ".join(f"{MARK}{state} {why}".split())
-
-
-def is_ours(reason: str) -> bool:
-    """The reason is one of `reason_of`; that of a lease for measuring is not."""
-    word, _, _ = reason.removeprefix(MARK).partition(" ")
-    return reason.startswith(MARK) and word in STATES
+        reasons |= scheduler.drain([host for host in hosts if states[host.name] == state], state, why)
+    return reasons

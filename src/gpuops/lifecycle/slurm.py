@@ -1,106 +1,114 @@
-"""The door that Slurm keeps: a drain with a reason of ours."""
+"""Slurm as a scheduler: nodes are drained with a reason of ours."""
 
 from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
 
+from gpuops.collective.idleness.drain_reason import lifecycle_reason
 from gpuops.collective.idleness.slurm import NO_SUCH_NODE, Slurm, SlurmNode, slurm_command
 from gpuops.inventory import Host
-from gpuops.lifecycle.schedulers import MARK, is_ours, reason_of
-from gpuops.lifecycle.states import State
+from gpuops.lifecycle.schedulers import same_for_all
+from gpuops.lifecycle.states import STATES, State
 from gpuops.probing import Unknown
 
-_CLOSED = ("drain", "down", "fail")
-_FOUND_BY_SLURM = ("Not responding", "Node unexpectedly rebooted", "gres/", "Low ")
-"""How reasons begin that slurmctld gives of its own: a node that is down, and one with less than slurm.conf promises,
-as each is before it has a driver. Source: Slurm, src/slurmctld/node_mgr.c."""
-_OPEN_SECONDS = 15.0
+_DRAINED = ("drain", "down", "fail")
+_RESUME_SECONDS = 15.0
 """How long a node may take from resumed to idle: slurmctld asks slurmd first."""
 
 
 class SlurmScheduler:
-    """Drains and resumes through scontrol. A node that Slurm does not know takes no jobs, so that it is closed."""
+    """Drains and resumes through scontrol. A node that Slurm does not know takes no jobs: it counts as drained."""
 
     def __init__(self, slurm: Slurm, sleep: Callable[[float], None] = time.sleep) -> None:
         self._slurm = slurm
         self._sleep = sleep
 
-    def close(self, hosts: Sequence[Host], state: State, why: str) -> Mapping[str, str]:
+    def drain(self, hosts: Sequence[Host], state: State, why: str) -> Mapping[str, str]:
         """Drain; a node that somebody else drained keeps that reason."""
         nodes = self._slurm.nodes(hosts)
         if isinstance(nodes, Unknown):
-            return dict.fromkeys((host.name for host in hosts), nodes.why)
-        ours = {host: node.name for host, node in nodes.items() if not _is_elses(node)}
-        return self._update(ours, "State=DRAIN", f"Reason={reason_of(state, why)}")
+            return same_for_all(hosts, nodes.why)
+        ours = {host: node.name for host, node in nodes.items() if not _is_drained_by_others(node)}
+        return self._update(ours, "State=DRAIN", f"Reason={lifecycle_reason(state, why)}")
 
-    def open(self, hosts: Sequence[Host]) -> Mapping[str, str]:
+    def resume(self, hosts: Sequence[Host]) -> Mapping[str, str]:
         """Resume the nodes that we drained, and see that Slurm then takes them."""
         nodes = self._slurm.nodes(hosts)
         if isinstance(nodes, Unknown):
-            return dict.fromkeys((host.name for host in hosts), nodes.why)
+            return same_for_all(hosts, nodes.why)
         refused = {host.name: NO_SUCH_NODE.why for host in hosts if host.name not in nodes}
-        refused |= _elses(nodes)
-        ours = {host: node.name for host, node in nodes.items() if _is_closed(node) and host not in refused}
+        refused |= _drained_by_others(nodes)
+        ours = {host: node.name for host, node in nodes.items() if _is_drained(node) and host not in refused}
         refused |= self._update(ours, "State=RESUME")
-        return refused | self._still_closed([host for host in hosts if host.name in ours and host.name not in refused])
+        return refused | self._still_drained([h for h in hosts if h.name in ours and h.name not in refused])
 
-    def busy(self, hosts: Sequence[Host]) -> Mapping[str, str]:
-        """The nodes that Slurm has not drained to the end."""
+    def still_busy(self, hosts: Sequence[Host]) -> Mapping[str, str]:
+        """Return the nodes that Slurm has not drained to the end."""
         nodes = self._slurm.nodes(hosts)
         if isinstance(nodes, Unknown):
-            return dict.fromkeys((host.name for host in hosts), nodes.why)
-        return {host: f"{_told(node)} in Slurm" for host, node in nodes.items() if not _is_empty(node)}
+            return same_for_all(hosts, nodes.why)
+        return {host: f"{_state_and_reason(node)} in Slurm" for host, node in nodes.items() if not _is_empty(node)}
 
-    def others(self, hosts: Sequence[Host]) -> Mapping[str, str]:
-        """The nodes that bear a reason of somebody else's; none where Slurm does not answer, as `close` tells."""
+    def drained_by_others(self, hosts: Sequence[Host]) -> Mapping[str, str]:
+        """Return the nodes that bear somebody else's reason; none if Slurm does not answer, which `drain` reports."""
         nodes = self._slurm.nodes(hosts)
-        return {} if isinstance(nodes, Unknown) else _elses(nodes)
+        return {} if isinstance(nodes, Unknown) else _drained_by_others(nodes)
 
     def _update(self, nodes: Mapping[str, str], *words: str) -> dict[str, str]:
-        """Tell Slurm; what it complains of, by host."""
-        asked = [slurm_command("scontrol", "update", f"NodeName={node}", *words) for node in nodes.values()]
-        answers = self._slurm.machine.batch(asked) if asked else []
-        said = zip(nodes, answers, strict=True)
-        return {host: f"scontrol says: {answer.last_words() or 'nothing'}" for host, answer in said if answer.exit}
+        """Run scontrol for each of ``nodes``, a Slurm name by host; return its complaints by host."""
+        questions = [slurm_command("scontrol", "update", f"NodeName={node}", *words) for node in nodes.values()]
+        answers = self._slurm.machine.batch(questions) if questions else []
+        answer_by_host = dict(zip(nodes, answers, strict=True))
+        return {
+            host: f"scontrol says: {answer.last_words() or 'nothing'}"
+            for host, answer in answer_by_host.items()
+            if answer.exit
+        }
 
-    def _still_closed(self, hosts: Sequence[Host]) -> dict[str, str]:
-        """The resumed nodes that Slurm nevertheless does not take after a while, for it cannot reach them."""
-        for _ in range(int(_OPEN_SECONDS)):
+    def _still_drained(self, hosts: Sequence[Host]) -> dict[str, str]:
+        """Wait for resumed nodes; return those that Slurm does not take after a while, since it cannot reach them."""
+        for _ in range(int(_RESUME_SECONDS)):
             nodes = self._slurm.nodes(hosts) if hosts else {}
             if isinstance(nodes, Unknown):
-                return dict.fromkeys((host.name for host in hosts), nodes.why)
-            closed = {host: f"resumed, and still {_told(node)}" for host, node in nodes.items() if _is_closed(node)}
-            if not closed:
+                return same_for_all(hosts, nodes.why)
+            drained = {host: node for host, node in nodes.items() if _is_drained(node)}
+            if not drained:
                 return {}
             self._sleep(1.0)
-        return closed
+        return {host: f"resumed, and still {_state_and_reason(node)}" for host, node in drained.items()}
 
 
-def _is_closed(node: SlurmNode) -> bool:
-    return node.state.startswith(_CLOSED)
-
-
-def _is_elses(node: SlurmNode) -> bool:
-    """Somebody else closed it, or is measuring there; what Slurm itself found wanting is nobody's decision."""
-    return _is_closed(node) and not is_ours(node.reason) and not node.reason.startswith(_FOUND_BY_SLURM)
-
-
-def _elses(nodes: Mapping[str, SlurmNode]) -> dict[str, str]:
-    return {host: _whose(node) for host, node in nodes.items() if _is_elses(node)}
-
-
-def _whose(node: SlurmNode) -> str:
-    if node.reason.startswith(MARK):
-        return f"another gpuops measures there: {_told(node)}"
-    hand_over = f"scontrol update NodeName={node.name} State=DRAIN Reason={MARK}new"
-    return f"drained by somebody else: {_told(node)}; to hand it over: {hand_over}"
+def _is_drained(node: SlurmNode) -> bool:
+    return node.state.startswith(_DRAINED)
 
 
 def _is_empty(node: SlurmNode) -> bool:
-    """Closed, and no job left; ``drained`` while ``draining`` is one that still runs something."""
+    """Return whether it is drained and no job is left; ``draining`` is one on which something still runs."""
     return node.state.startswith(("drained", "down"))
 
 
-def _told(node: SlurmNode) -> str:
-    return f"{node.state.rstrip('*')} ({node.reason})" if node.reason else node.state.rstrip("*")
+def _is_drained_by_others(node: SlurmNode) -> bool:
+    """Return whether somebody else drained it, or measures there; what Slurm found wanting is nobody's decision."""
+    return _is_drained(node) and node.drained_by != "slurm" and not _is_ours(node)
+
+
+def _is_ours(node: SlurmNode) -> bool:
+    """Return whether gpuops drained it for its life; a state that is not one of ours is somebody else's."""
+    return node.drained_by == "lifecycle" and node.reason.tag in STATES
+
+
+def _drained_by_others(nodes: Mapping[str, SlurmNode]) -> dict[str, str]:
+    return {host: _whose(node) for host, node in nodes.items() if _is_drained_by_others(node)}
+
+
+def _whose(node: SlurmNode) -> str:
+    if node.drained_by == "lease":
+        return f"another gpuops measures there: {_state_and_reason(node)}"
+    hand_over = f"scontrol update NodeName={node.name} State=DRAIN Reason={lifecycle_reason('new')}"
+    return f"drained by somebody else: {_state_and_reason(node)}; to hand it over: {hand_over}"
+
+
+def _state_and_reason(node: SlurmNode) -> str:
+    state = node.state.rstrip("*")
+    return f"{state} ({node.reason.text})" if node.reason.text else state

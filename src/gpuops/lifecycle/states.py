@@ -1,4 +1,4 @@
-"""States: what a node can be, and what it can become next; pure."""
+"""States of a node, and the transitions between them; pure."""
 
 from __future__ import annotations
 
@@ -8,19 +8,18 @@ from typing import Literal, cast, get_args
 
 from gpuops.errors import InputError, did_you_mean
 from gpuops.lifecycle.fingerprint import differences
-from gpuops.store import Fingerprint, HostEvent, StateChange
+from gpuops.store import Cause, Fingerprint, HostEvent, StateChange
 
 State = Literal[
     "new", "provisioned", "burned_in", "validated", "admitted", "drained", "repair", "rma", "retired"
 ]  # fmt: skip
 STATES: tuple[State, ...] = get_args(State)
 LADDER: tuple[State, ...] = ("new", "provisioned", "burned_in", "validated", "admitted")
-"""From a node that answers to one that takes jobs; each is earned by the gates before it."""
+"""From a node that answers to one that takes jobs; the gates before each state grant it."""
 _UP: Mapping[State, State] = dict(itertools.pairwise(LADDER))
-HANDS: tuple[State, ...] = ("repair", "rma", "retired")
-"""In which of them hands may be in the machine, so that what it proved before proves nothing of it afterwards."""
-_AWAY: tuple[State, ...] = ("repair", "retired")
-"""What any node can become, whatever it was."""
+SERVICE_STATES: tuple[State, ...] = ("repair", "rma", "retired")
+"""States in which someone may be servicing the machine, so that what it proved before proves nothing afterwards."""
+_FROM_ANYWHERE: tuple[State, ...] = ("repair", "retired")
 _ASIDE: Mapping[State, tuple[State, ...]] = {
     "admitted": ("drained",),
     "drained": ("provisioned", "validated"),
@@ -30,20 +29,20 @@ _ASIDE: Mapping[State, tuple[State, ...]] = {
 }
 
 
-def followers(state: State) -> tuple[State, ...]:
-    """What a node that is ``state`` can become, in the order of `STATES`.
+def next_states(state: State) -> tuple[State, ...]:
+    """Return what a node in ``state`` can become, in the order of `STATES`.
 
-    Up the ladder a step at a time; down it to ``provisioned`` when the machine changed; from repair and from the vendor
-    it comes back as a new one.
+    It goes up the ladder one state at a time, and down to ``provisioned`` if the machine changed. From repair and from
+    the vendor it comes back as a new one.
     """
     down: tuple[State, ...] = ("provisioned",) if state in ("burned_in", "validated", "admitted") else ()
     up = (_UP[state],) if state in _UP else ()
-    found = {*up, *down, *_ASIDE.get(state, ()), *(_AWAY if state != "retired" else ())} - {state}
-    return tuple(s for s in STATES if s in found)
+    reachable = {*up, *down, *_ASIDE.get(state, ()), *(_FROM_ANYWHERE if state != "retired" else ())} - {state}
+    return tuple(s for s in STATES if s in reachable)
 
 
 def parse_state(word: str) -> State:
-    """The state that a person names; ``burned-in`` is meant as well."""
+    """Return the state that ``word`` names, such as ``burned-in``; `InputError` if it is not a state."""
     state = word.lower().replace("-", "_")
     if state not in STATES:
         raise InputError(f'no state called "{word}"{did_you_mean(state, STATES) or "; states: " + ", ".join(STATES)}')
@@ -51,26 +50,31 @@ def parse_state(word: str) -> State:
 
 
 def state_of(event: HostEvent | None) -> State:
-    """What a node is; one of which nothing is known is new."""
+    """Return the state of a node after its latest ``event``; a node without one is new."""
     return cast("State", event.state) if event else "new"
 
 
-def step(before: HostEvent | None, to: State, why: str, fingerprint: Fingerprint | None = None) -> StateChange:
-    """The move of a node to the state ``to``; `InputError` where that does not follow from what it is.
+def transition(
+    before: HostEvent | None, to: State, why: str, fingerprint: Fingerprint | None = None, cause: Cause = ""
+) -> StateChange:
+    """Return the change of a node to the state ``to``; `InputError` if that does not follow from what it is.
 
-    A node may stay what it is, for another reason. Without a ``fingerprint`` the one that is known stays.
+    A node may stay in its state for another reason. Its known fingerprint stays, updated by ``fingerprint``.
     """
-    now = state_of(before)
-    if to != now and to not in followers(now):
-        name = before.node if before else "a node of which nothing is known"
-        raise InputError(f"{name} is {now}, and from there it becomes {' or '.join(followers(now))}, not {to}")
-    known = before.fingerprint if before else {}
-    return StateChange(to, why, known if fingerprint is None else {**known, **fingerprint})
+    state = state_of(before)
+    if to != state and to not in next_states(state):
+        name = before.node if before else "a node without a history"
+        raise InputError(
+            f"{name} is {state} and cannot become {to}; allowed next states: {', '.join(next_states(state))}"
+        )
+    known_parts = before.fingerprint if before else {}
+    return StateChange(to, why, {**known_parts, **(fingerprint or {})}, cause)
 
 
-def demotion(before: HostEvent | None, found: Fingerprint) -> StateChange | None:
-    """What another fingerprint makes of a node that passed its tests with the one before; None where it is the same."""
-    changed = differences(before.fingerprint, found) if before else []
+def demotion(before: HostEvent | None, fingerprint: Fingerprint) -> StateChange | None:
+    """Return the change of a node that was tested with another ``fingerprint``; None if it is the same machine."""
+    changed = differences(before.fingerprint, fingerprint) if before else []
     if not changed or state_of(before) not in ("burned_in", "validated", "admitted"):
         return None
-    return step(before, "provisioned", f"no longer the machine that was tested: {'; '.join(changed)}", found)
+    why = f"no longer the machine that was tested: {'; '.join(changed)}"
+    return transition(before, "provisioned", why, fingerprint, "demoted")

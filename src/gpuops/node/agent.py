@@ -5,7 +5,7 @@ stdin of ``python3 -IS`` with the name ``MARK`` set, and is never installed. It 
 is a line with a length, then that many bytes: the repr of (seconds that the whole batch may take, sudo password or '',
 list of questions), where a question is a dict (see transport/agent.py). The answer is a line ``MARK length`` and that
 many bytes: a zlib stream of a line ``status seconds timed_out truncated state out_length err_length`` and the two
-streams, for each question.
+streams, for each question. The state is ``-``, the kernel's letter of a process that no kill ends, or ``sudo-refused``.
 """
 import _signal      # the C part of `signal`, without the cost of its enums
 import os
@@ -333,7 +333,7 @@ def become(job, password) -> bool:
     if not password:
         return True     # sudo -n locks nobody out
     if told and passed.encode() not in said and not job.timed_out:
-        job.status, job.texts["err"] = 1, [b"sudo: the password was refused\n"]
+        job.status, job.texts["err"], job.state = 1, [b"sudo: the password was refused\n"], "sudo-refused"
     return passed.encode() in said
 
 

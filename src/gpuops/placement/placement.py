@@ -1,14 +1,16 @@
-"""Placement: where every rank of a layout stands, its groups, and the link that each group runs over."""
+"""Placement: where every rank of a layout runs, its groups, and the link that each group runs over."""
 
 from __future__ import annotations
 
 import functools
 from collections.abc import Sequence
 from dataclasses import dataclass
-from typing import Any
+from typing import Any, Literal
 
 from gpuops.layout import AXES, Layout
-from gpuops.placement.shape import GpuShape, NodeShape
+from gpuops.placement.shape import PCIE_PATHS, GpuShape, NodeShape
+
+LinkKind = Literal["nvlink", "pcie", "rail", "network", "unknown"]
 
 
 @dataclass(frozen=True)
@@ -26,6 +28,26 @@ class Rank:
     tp: int
     cp: int
     ep: int
+
+
+@dataclass(frozen=True)
+class Link:
+    """What a group of ranks runs over, at its weakest.
+
+    ``path`` is nvidia-smi's word for a link inside a node: ``NV18``, ``PIX``, … A rail has its number, and its ``leaf``
+    if one switch connects all NICs of the group.
+    """
+
+    kind: LinkKind
+    path: str = ""
+    rail: int | None = None
+    leaf: str | None = None
+
+    def __str__(self) -> str:
+        """``NV18``, ``PIX``, …, ``NVLink`` between nodes, ``rail 3, leaf L3`` or ``network``."""
+        if self.kind == "rail":
+            return f"rail {self.rail}" if self.leaf is None else f"rail {self.rail}, leaf {self.leaf}"
+        return self.path or ("NVLink" if self.kind == "nvlink" else self.kind)
 
 
 @dataclass(frozen=True)
@@ -53,32 +75,32 @@ class Placement:
 
     @functools.cached_property
     def _by_node(self) -> dict[str, tuple[Rank, ...]]:
-        found: dict[str, list[Rank]] = {}
+        ranks_by_node: dict[str, list[Rank]] = {}
         for rank in self.ranks:
-            found.setdefault(rank.node, []).append(rank)
-        return {node: tuple(ranks) for node, ranks in found.items()}
+            ranks_by_node.setdefault(rank.node, []).append(rank)
+        return {node: tuple(ranks) for node, ranks in ranks_by_node.items()}
 
-    def seat(self, rank: int) -> tuple[NodeShape, GpuShape]:
-        """The node and the GPU of ``rank``."""
+    def location(self, rank: int) -> tuple[NodeShape, GpuShape]:
+        """Return the node and the GPU of ``rank``."""
         index, local_rank = divmod(rank, len(self.nodes[0].gpus))
         return self.nodes[index], self.nodes[index].gpus[local_rank]
 
-    def link(self, ranks: Sequence[int]) -> str:
-        """What a group runs over, at its weakest: ``NV18``, ``PIX``, …, or ``rail 3, leaf L3`` or ``network``.
+    def link(self, ranks: Sequence[int]) -> Link | None:
+        """What a group runs over, at its weakest; None for a rank by itself.
 
-        ``NVLink`` where it spans nodes of one NVLink domain; empty for a rank by itself.
+        NVLink between nodes if the group stays in one NVLink domain.
         """
-        seats = [self.seat(rank) for rank in ranks]
-        nodes = {node.name for node, _ in seats}
+        locations = [self.location(rank) for rank in ranks]
+        nodes = {node.name for node, _ in locations}
         if len(nodes) == 1:
-            return seats[0][0].link([gpu.index for _, gpu in seats])
-        if len({node.island(gpu) for node, gpu in seats}) == 1:
-            return "NVLink"
-        rails, leaves = {gpu.rail for _, gpu in seats}, {gpu.leaf for _, gpu in seats}
+            return _link_inside(locations[0][0].link([gpu.index for _, gpu in locations]))
+        if len({node.nvlink_domain(gpu) for node, gpu in locations}) == 1:
+            return Link("nvlink")
+        rails, leaves = {gpu.rail for _, gpu in locations}, {gpu.leaf for _, gpu in locations}
         rail, leaf = rails.pop(), leaves.pop()
         if rails or rail is None:
-            return "network"
-        return f"rail {rail}" if leaves or leaf is None else f"rail {rail}, leaf {leaf}"
+            return Link("network")
+        return Link("rail", rail=rail, leaf=None if leaves else leaf)
 
     def to_document(self) -> dict[str, Any]:
         """The placement as plain data, for JSON and for templates."""
@@ -99,3 +121,11 @@ class Placement:
             "spares": list(self.spares),
             "notes": list(self.notes),
         }
+
+
+def _link_inside(path: str) -> Link | None:
+    """The link that nvidia-smi calls ``path``; None if there is no other GPU to reach."""
+    if not path:
+        return None
+    kind: LinkKind = "nvlink" if path.startswith("NV") else "pcie" if path in PCIE_PATHS else "unknown"
+    return Link(kind, path)

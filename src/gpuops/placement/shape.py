@@ -1,4 +1,4 @@
-"""Shape: what of a node matters to a placement: its GPUs with their links, NICs and NUMA nodes, and where it stands."""
+"""Shape: what a placement needs of a node: its GPUs with their links, NICs and NUMA nodes, and its location."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gpuops.probes.nvidia.nvidia_smi import Gpu, smi
 from gpuops.probes.nvidia.topo import Topology, topo
 from gpuops.probing import Unknown
 
-_CLOSENESS = ("PIX", "PXB", "PHB", "NODE", "SYS")
+PCIE_PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")
 """How near two devices are over PCIe, nearest first (the legend of ``nvidia-smi topo -m``)."""
-_NO_CLUSTER = "00000000-0000-0000-0000-000000000000"  # what a GPU says whose NVLinks end inside its node
+_NO_CLUSTER = "00000000-0000-0000-0000-000000000000"  # the value of a GPU whose NVLinks end inside its node
 
 
 @dataclass(frozen=True)
@@ -51,8 +51,8 @@ class NodeShape:
     domain: str
     links: Mapping[tuple[int, int], str] = field(default_factory=dict, hash=False, repr=False)
 
-    def island(self, gpu: GpuShape) -> tuple[str, int]:
-        """What NVLink joins ``gpu`` to: its domain, and within a node its clique."""
+    def nvlink_domain(self, gpu: GpuShape) -> tuple[str, int]:
+        """Return a key that the GPUs reachable over NVLink share: the domain, and within a node the clique."""
         return (self.domain, gpu.clique if self.domain == self.name else 0)
 
     def link(self, indices: Sequence[int]) -> str:
@@ -68,26 +68,26 @@ def _weakness(link: str) -> tuple[int, int]:
 
 
 def _distance(link: str) -> int:
-    return _CLOSENESS.index(link) if link in _CLOSENESS else len(_CLOSENESS)
+    return PCIE_PATHS.index(link) if link in PCIE_PATHS else len(PCIE_PATHS)
 
 
 def largest_domain(shapes: Iterable[NodeShape]) -> int:
-    """How many GPUs the largest NVLink domain holds: what tensor parallelism must fit into."""
-    return max(Counter(shape.island(gpu) for shape in shapes for gpu in shape.gpus).values(), default=0)
+    """Return how many GPUs the largest NVLink domain holds: tensor parallelism must fit into it."""
+    return max(Counter(shape.nvlink_domain(gpu) for shape in shapes for gpu in shape.gpus).values(), default=0)
 
 
 def shape_of(host: Host, facts: Facts) -> NodeShape | Unknown:
-    """The shape of ``host``; `Unknown` where its GPUs or their links are not known. GPUs cut up by MIG do not count."""
-    cards, matrix = facts[smi], facts[topo]
-    if isinstance(cards, Unknown):
-        return cards
-    if not cards.gpus:
-        return Unknown(cards.error.text if cards.error else "nvidia-smi shows no GPU")
+    """Return the shape of ``host``; `Unknown` if its GPUs or links are not known. GPUs split by MIG do not count."""
+    smi_report, matrix = facts[smi], facts[topo]
+    if isinstance(smi_report, Unknown):
+        return smi_report
+    if not smi_report.gpus:
+        return Unknown(smi_report.error.text if smi_report.error else "nvidia-smi shows no GPU")
     if isinstance(matrix, Unknown):
         return matrix
-    if matrix.gpus != tuple(f"GPU{gpu.index}" for gpu in cards.gpus):
-        return Unknown(f"nvidia-smi -q shows {len(cards.gpus)} GPUs, and topo -m {', '.join(matrix.gpus)}"[:120])
-    usable = [gpu for gpu in cards.gpus if gpu.uuid and not gpu.mig_mode]  # a GPU that is lost tells no UUID
+    if matrix.gpus != tuple(f"GPU{gpu.index}" for gpu in smi_report.gpus):
+        return Unknown(f"nvidia-smi -q shows {len(smi_report.gpus)} GPUs, and topo -m {', '.join(matrix.gpus)}"[:120])
+    usable = [gpu for gpu in smi_report.gpus if gpu.uuid and not gpu.mig_mode]  # a lost GPU has no UUID
     return NodeShape(
         host.name,
         host.address,
@@ -117,12 +117,12 @@ def _gpus(
 
 
 def _numa_nodes(gpus: Iterable[Gpu], matrix: Topology, facts: Facts) -> dict[int, int | None]:
-    """The NUMA node by GPU index, as topo says, else as the kernel does."""
+    """Return the NUMA node by GPU index, from topo, else from the kernel."""
     links = facts[pcie]
     kernel = {} if isinstance(links, Unknown) else {address: link.numa_node for address, link in links.items()}
-    said = {gpu: matrix.numa_affinity.get(f"GPU{gpu.index}") or "" for gpu in gpus}
-    # where firmware tells no single node, topo prints a list of them: that is no answer
-    return {gpu.index: int(text) if text.isdecimal() else kernel.get(gpu.address) for gpu, text in said.items()}
+    affinities = [(gpu, matrix.numa_affinity.get(f"GPU{gpu.index}") or "") for gpu in gpus]
+    # if firmware reports no single node, topo prints a list of them, which does not count
+    return {gpu.index: int(text) if text.isdecimal() else kernel.get(gpu.address) for gpu, text in affinities}
 
 
 def _cliques(matrix: Topology) -> dict[str, int]:
@@ -156,7 +156,7 @@ def _nics(ports: Mapping[str, Port], gpus: Iterable[Gpu], matrix: Topology) -> d
 
 
 def _domain(node: str, gpus: Iterable[Gpu]) -> str:
-    """The NVLink domain that all GPUs of a node name (ClusterUUID and CliqueId, as NVL72 racks have), else the node."""
-    said = {(gpu.fabric_cluster_uuid, gpu.fabric_clique_id) for gpu in gpus}
-    uuid, clique = said.pop() if len(said) == 1 else (None, None)
+    """Return the NVLink domain if all GPUs report the same (ClusterUUID and CliqueId, as in NVL72), else the node."""
+    domains = {(gpu.fabric_cluster_uuid, gpu.fabric_clique_id) for gpu in gpus}
+    uuid, clique = domains.pop() if len(domains) == 1 else (None, None)
     return node if uuid in {None, "", _NO_CLUSTER} or clique is None else f"{uuid}.{clique}"

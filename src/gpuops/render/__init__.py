@@ -6,11 +6,11 @@ hides the built-in one of the same name.
 
 from __future__ import annotations
 
-from gpuops.render.checking import complaints
+from gpuops.render.checking import lint
 from gpuops.render.job import Env, Job, environment_of
 from gpuops.render.rendering import Rendered, render, start_command
 from gpuops.render.target import Target, abridged, find_target, targets
-from gpuops.render.writing import standing, write
+from gpuops.render.writing import read_existing, write
 
 __all__ = [
     "Env",
@@ -18,11 +18,11 @@ __all__ = [
     "Rendered",
     "Target",
     "abridged",
-    "complaints",
     "environment_of",
     "find_target",
+    "lint",
+    "read_existing",
     "render",
-    "standing",
     "start_command",
     "targets",
     "write",

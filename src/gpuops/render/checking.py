@@ -1,6 +1,6 @@
-"""Checking: what launchers accept in silence and then do otherwise; each complaint names the file and the reason; pure.
+"""Checking: settings that launchers silently ignore or contradict; each message names the file and the reason; pure.
 
-Files are known by their names, whoever wrote them: a built-in template, a user's own, or a person by hand.
+Files are recognised by their names, whether a built-in template, a user's own or a manual edit made them.
 """
 
 from __future__ import annotations
@@ -70,13 +70,13 @@ _HOST = re.compile(r"(\S+)\s+slots=(\d+)\s*(?:#.*)?\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=\S.*\Z")
 
 
-def complaints(files: Iterable[Rendered], placement: Placement) -> Iterator[str]:
-    """What is wrong in ``files`` for this placement, one sentence each."""
-    for made in files:
-        name = made.path.rpartition("/")[2]
+def lint(files: Iterable[Rendered], placement: Placement) -> Iterator[str]:
+    """Yield what is wrong in ``files`` for this placement, one sentence each."""
+    for file in files:
+        name = file.path.rpartition("/")[2]
         for pattern, check in _CHECKS.items():
             if re.fullmatch(pattern, name):
-                yield from (f"{made.path}{complaint}" for complaint in check(made.text, placement))
+                yield from (f"{file.path}{message}" for message in check(file.text, placement))
 
 
 def _deepspeed_config(text: str, placement: Placement) -> Iterator[str]:
@@ -98,12 +98,12 @@ def _deepspeed_config(text: str, placement: Placement) -> Iterator[str]:
 
 
 def _batch(config: Mapping[str, Any], placement: Placement) -> Iterator[str]:
-    """DeepSpeed asserts that the three numbers agree, after all processes have started."""
+    """Compare the three batch sizes: DeepSpeed asserts that they agree, after all processes have started."""
     keys = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size")
     numbers = [config[key] for key in keys if isinstance(config.get(key), int)]
-    if len(numbers) == len(keys) and numbers[2] != (made := numbers[0] * numbers[1] * placement.layout.dp):
+    if len(numbers) == len(keys) and numbers[2] != (product := numbers[0] * numbers[1] * placement.layout.dp):
         words = f"{numbers[0]} · {numbers[1]} · dp={placement.layout.dp}"
-        yield f": train_batch_size is {numbers[2]}, and {words} is {made}"
+        yield f": train_batch_size is {numbers[2]}, and {words} is {product}"
 
 
 def _deepspeed_environment(text: str, _placement: Placement) -> Iterator[str]:
@@ -114,19 +114,19 @@ def _deepspeed_environment(text: str, _placement: Placement) -> Iterator[str]:
 
 
 def _hostfile(text: str, placement: Placement) -> Iterator[str]:
-    seen: dict[str, int] = {}
+    line_by_host: dict[str, int] = {}
     slots: list[int] = []
     for number, line in enumerate(text.splitlines(), 1):
         if not line.strip() or line.lstrip().startswith("#"):
             continue
-        found = _HOST.match(line.strip())
-        if found is None:
+        match = _HOST.match(line.strip())
+        if match is None:
             yield f":{number}: expected HOST slots=N, found {line!r}"
             continue
-        if found[1] in seen:
-            yield f":{number}: {found[1]} is given twice, first on line {seen[found[1]]}"
-        seen.setdefault(found[1], number)
-        slots.append(int(found[2]))
+        if match[1] in line_by_host:
+            yield f":{number}: {match[1]} is given twice, first on line {line_by_host[match[1]]}"
+        line_by_host.setdefault(match[1], number)
+        slots.append(int(match[2]))
     expected = [len(placement.on(node.name)) for node in placement.nodes]
     if slots != expected:
         yield f": slots are {slots}, and the nodes of this layout hold {expected} ranks"
@@ -148,9 +148,10 @@ def _accelerate(text: str, placement: Placement) -> Iterator[str]:
 
 
 def _unknown_keys(section: str, node: YamlNode) -> Iterator[str]:
-    known = _ACCELERATE_KEYS[section]
-    for key in sorted(set(node.map(section)) - known):
-        yield f'{node.keys[key]}: Accelerate ignores the unknown key "{key}" in {section}{did_you_mean(key, known)}'
+    known_keys = _ACCELERATE_KEYS[section]
+    for key in sorted(set(node.map(section)) - known_keys):
+        hint = did_you_mean(key, known_keys)
+        yield f'{node.keys[key]}: Accelerate ignores the unknown key "{key}" in {section}{hint}'
 
 
 _CHECKS: Mapping[str, Callable[[str, Placement], Iterator[str]]] = {

@@ -37,7 +37,7 @@ class Rendered:
 
 
 def render(target: Target, placement: Placement, job: Job, model: ModelSpec | None = None) -> list[Rendered]:
-    """The target's files; `TemplateError` where it refuses the layout or a template is wrong."""
+    """Return the target's files; `TemplateError` if it refuses the layout or a template is wrong."""
     names = _names(placement, job, model)
     if target.orders and not any(_same_ranks(order, placement) for order in target.orders):
         raise TemplateError(
@@ -51,7 +51,7 @@ def render(target: Target, placement: Placement, job: Job, model: ModelSpec | No
                 f"{target.name} cannot launch {placement.layout}: {_compiled(environment, rule.because)(names)}"
             )
     return [
-        made for path, template in target.files.items() for made in _files(target, environment, path, template, names)
+        file for path, template in target.files.items() for file in _files(target, environment, path, template, names)
     ]
 
 
@@ -81,12 +81,13 @@ def _files(
 
 
 def _compiled(environment: jinja2.Environment, source: str, path: Path | None = None) -> Callable[[Names], str]:
-    """A function that fills the template; its errors, and those of the template itself, name the line."""
-    template = _told(lambda: environment.from_string(source), source, path)
-    return lambda names: _told(lambda: template.render(names), source, path)
+    """Return a function that fills the template; its errors, and those of the template itself, name the line."""
+    template = _with_line(lambda: environment.from_string(source), source, path)
+    return lambda names: _with_line(lambda: template.render(names), source, path)
 
 
-def _told(work: Callable[[], T], source: str, path: Path | None) -> T:
+def _with_line(work: Callable[[], T], source: str, path: Path | None) -> T:
+    """Do ``work``; its errors become `TemplateError` with the file and line."""
     try:
         return work()
     except (jinja2.TemplateError, TypeError, ValueError) as error:

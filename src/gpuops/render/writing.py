@@ -14,14 +14,14 @@ from gpuops.replacing import write_atomic
 
 
 def write(files: Sequence[Rendered], folder: Path, *, force: bool = False) -> None:
-    """Write every file below ``folder`` with its mode from the first byte; nothing is written if one may not be.
+    """Write every file below ``folder`` with its mode from the first byte; write none if one is refused.
 
-    `OutputError` where a path would leave the folder, leads through a link, or exists and ``force`` is not given.
+    `OutputError` if a path would leave the directory, leads through a link, or exists and ``force`` is not set.
     """
-    paths = [_inside(folder, made.path) for made in files]
-    there = [path for path in paths if path.exists()]
-    if there and not force:
-        raise OutputError(f"{there[0]}: exists already; --force overwrites, or choose another folder with -o")
+    paths = [_inside(folder, file.path) for file in files]
+    existing_paths = [path for path in paths if path.exists()]
+    if existing_paths and not force:
+        raise OutputError(f"{existing_paths[0]}: exists already; --force overwrites, or choose another folder with -o")
     with ThreadPoolExecutor(_WRITERS) as writers:
         list(writers.map(_write, files, paths))
 
@@ -30,21 +30,21 @@ _WRITERS = 8
 """Every file waits for the disk: what waits together, a journaling file system commits together."""
 
 
-def _write(made: Rendered, path: Path) -> None:
+def _write(file: Rendered, path: Path) -> None:
     try:
         path.parent.mkdir(parents=True, exist_ok=True)
-        write_atomic(path, made.text.encode(), made.mode)
+        write_atomic(path, file.text.encode(), file.mode)
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from error
 
 
-def standing(files: Sequence[Rendered], folder: Path) -> list[Rendered]:
-    """The same files as they lie in ``folder``, by whomever edited; what is not there, as it would be written."""
-    found = []
-    for made in files:
-        path = _inside(folder, made.path)
-        found.append(replace(made, text=read_text(path)) if path.is_file() else made)
-    return found
+def read_existing(files: Sequence[Rendered], folder: Path) -> list[Rendered]:
+    """Return the files as they are in ``folder``, including manual edits; a missing one as it would be written."""
+    existing = []
+    for file in files:
+        path = _inside(folder, file.path)
+        existing.append(replace(file, text=read_text(path)) if path.is_file() else file)
+    return existing
 
 
 def _inside(folder: Path, name: str) -> Path:

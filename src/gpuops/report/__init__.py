@@ -8,7 +8,7 @@ from pathlib import Path
 from types import ModuleType
 
 from gpuops.errors import InputError, did_you_mean
-from gpuops.report.model import Report
+from gpuops.results.health import Report
 
 _FOLDER = Path(__file__).parent / "formats"
 

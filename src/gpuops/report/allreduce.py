@@ -72,7 +72,7 @@ def render(report: AllReduce, page: Page = _PLAIN) -> str:
         [text for line in scopes for text in page.labelled("", _scope(line), 0)],
         [*map_lines(heat, page)] if heat.rows and not heat.without_outlier(heat.nodes) else [],
         *([*_failed(failure, page)] for failure in report.failures),
-        *([*_blamed(accusation, report.evidence.fabric, page)] for accusation in report.blame.accusations),
+        *([*_blamed(accusation, report.evidence.fabric, page)] for accusation in report.blame.blamed),
         [*_tail(report, [line for line in scopes if line.all_low], page)],
     ]
     return "\n\n".join("\n".join(block) for block in blocks if block) + "\n"
@@ -194,7 +194,7 @@ def _tail(report: AllReduce, low: Sequence[Line], page: Page) -> Iterator[str]:
         yield from page.labelled("suspects", clean(f"{', '.join(blame.suspects)}: not confirmed"), 12)
     if report.interrupted:
         yield "interrupted before all rounds were run; this is what is known"
-    elif not (blame.accusations or blame.unclear or blame.suspects):
+    elif not (blame.blamed or blame.unclear or blame.suspects):
         yield "nobody is blamed"
 
 
@@ -209,7 +209,7 @@ def document(report: AllReduce) -> dict[str, Any]:
         "left": {node: redact(reason.why) for node, reason in report.excluded.items()},
         "rounds": len(report.evidence.rounds),
         "scopes": [{**asdict(line), "all_low": line.all_low} for line in scope_lines(report, heat)],
-        "accused": [_accused(accusation) for accusation in report.blame.accusations],
+        "accused": [_accused(accusation) for accusation in report.blame.blamed],
         "contention": list(report.blame.contention),
         "suspects": list(report.blame.suspects),
         "unclear": [redact(why) for why in report.blame.unclear],

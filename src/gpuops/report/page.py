@@ -80,6 +80,11 @@ def fold(names: Iterable[str]) -> str:
     return ",".join(filter(None, [folded, *strange]))
 
 
+def format_node_count(count: int) -> str:
+    """``1 node``, ``3 nodes``."""
+    return "1 node" if count == 1 else f"{count} nodes"
+
+
 def wrap(text: str, width: int) -> list[str]:
     """``text`` in lines of at most ``width``, broken after spaces and commas, so that a node set can be broken."""
     width = max(width, 8)  # narrower is not readable

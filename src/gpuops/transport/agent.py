@@ -10,7 +10,7 @@ import re
 import secrets
 import threading
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from functools import lru_cache
 from typing import Any
 
@@ -85,6 +85,7 @@ class AgentTransport:
         self._lock = threading.Lock()
         self._has_python = True
         self._closed = False
+        self.on_close: Callable[[AgentTransport], None] = _ignore
 
     def run(self, command: Command) -> Completed:
         """Run one command and wait for it."""
@@ -135,11 +136,13 @@ class AgentTransport:
             return Worker(stream, hear(stream, _START_SECONDS)["hello"])
 
     def close(self) -> None:
-        """Hang up for good; a batch that waits in another thread ends with `LostError`."""
+        """Hang up for good; a batch that waits in another thread ends with `LostError`. Safe to call twice."""
         self._closed = True
         self._drop()
-        while self._streams:
-            self._streams.pop().close()
+        streams, self._streams = self._streams, []
+        for stream in streams:
+            stream.close()
+        self.on_close(self)
 
     def _drop(self) -> None:
         stream, self._stream = self._stream, None
@@ -149,6 +152,8 @@ class AgentTransport:
                 self._streams.remove(stream)
 
     def _opened(self, line: str) -> MarkedStream:
+        if self._closed:
+            raise LostError(self.node, "hung up")
         stream = MarkedStream(self.node, self._open_stream(line), self._mark)
         self._streams.append(stream)
         if self._closed:  # meanwhile, by a thread that could not see this stream yet
@@ -216,11 +221,15 @@ class AgentTransport:
             raise LostError(self.node, f"the answer is damaged ({error})") from error
 
     def _checked(self, answers: list[Completed]) -> list[Completed]:
-        refused = [a for a in answers if a.err == "sudo: the password was refused\n"]
+        refused = [answer for answer in answers if answer.state == "sudo-refused"]
         if refused:
             self._password = None  # a later batch must not try it again: accounts are locked for less
             raise BecomeError(self.node, f"sudo refused the password (asked for: {refused[0].question}); tried once")
         return answers
+
+
+def _ignore(_transport: AgentTransport) -> None:
+    """Nobody waits for the end."""
 
 
 def _offer(stream: MarkedStream, program: bytes) -> None:

@@ -1,37 +1,138 @@
-"""Reach: picks the way in to a host and opens it; knows every open way, so that Ctrl-C can hang up."""
+"""Connections: opens a transport to a host by the connection type that it needs, and closes all that are open."""
 
 from __future__ import annotations
 
+import contextlib
+import queue
 import threading
-import weakref
+import time
+from collections.abc import Callable, Sequence
 from dataclasses import replace
-from typing import Any
+from functools import partial
+from typing import Protocol
 
+import paramiko
+
+from gpuops.errors import ClosedError
 from gpuops.inventory import Host
 from gpuops.transport.agent import AgentTransport
 from gpuops.transport.local import open_local
-from gpuops.transport.openssh import open_openssh
+from gpuops.transport.openssh import ControlMasters, open_openssh
 from gpuops.transport.settings import Settings, resolve
 from gpuops.transport.ssh import NodeConnection, SshTransport
 
-_open: weakref.WeakSet[AgentTransport] = weakref.WeakSet()
-_gateways: dict[tuple[Settings, ...], NodeConnection] = {}
-_lock = threading.Lock()
+Hops = tuple[Settings, ...]
+"""Jump hosts, in the order in which they are passed."""
+_CLOSE_SECONDS = 8.0
+_MOST_CLOSERS = 16  # threads that close side by side
 
 
-class Connector:
-    """Opens hosts. ``said`` gathers what a user should hear once (why the system's ssh was taken, broken lines)."""
+class Opener(Protocol):
+    """Opens transports to hosts, and closes all that it opened: a `Group`, or a pool of nodes that has one."""
+
+    def open(self, host: Host) -> AgentTransport:
+        """A transport to ``host``, not yet connected; `gpuops.errors.NodeError` comes from its first use."""
+
+    def close(self) -> None:
+        """Close every transport; what waits for an answer in another thread gets `gpuops.errors.LostError`."""
+
+
+class Connections:
+    """Every connection of one owner, such as a cluster or a run of the command line. Safe from several threads.
+
+    Each piece of work opens its transports through a `Group` of its own. Connections to jump hosts are shared.
+    """
 
     def __init__(self, connect_seconds: float = 10.0) -> None:
         self.connect_seconds = connect_seconds
-        self.said: dict[str, None] = {}
+        self.gateways = Gateways()
+        self.masters = ControlMasters()
+        self._lock = threading.Lock()
+        self._groups: set[Group] = set()
+        self._notices: dict[str, bool] = {}
+        self._closed = False
 
-    def __call__(self, host: Host) -> AgentTransport:
-        """A transport to ``host``, not yet connected; `gpuops.errors.NodeError` comes from its first use."""
+    def group(self) -> Group:
+        """A new group; a context manager that closes what was opened through it. `ClosedError` after `close`."""
+        group = Group(self)
+        with self._lock:
+            self.check_open()
+            self._groups.add(group)
+        return group
+
+    def check_open(self) -> None:
+        """`ClosedError` after `close`."""
+        if self._closed:
+            raise ClosedError("these connections are closed, so nothing more can be opened through them")
+
+    def forget(self, group: Group) -> None:
+        """Drop a group that is closed."""
+        with self._lock:
+            self._groups.discard(group)
+
+    def note(self, sentence: str) -> None:
+        """Keep a sentence for `notices`."""
+        with self._lock:
+            self._notices.setdefault(sentence, False)
+
+    def notices(self) -> list[str]:
+        """What a user should read: why the system's ssh is used, unusable lines of known_hosts. Each comes once."""
+        with self._lock:
+            unread = [sentence for sentence, read in self._notices.items() if not read]
+            self._notices.update(dict.fromkeys(unread, True))
+        return unread
+
+    def close(self) -> None:
+        """Close everything for good, within 8 seconds; safe to call twice. Never raises."""
+        ends = time.monotonic() + _CLOSE_SECONDS
+        with self._lock:
+            self._closed = True
+            groups, self._groups = self._groups, set()
+        _close_all([transport.close for group in groups for transport in group.drain()], ends)
+        _close_all([connection.hang_up for connection in self.gateways.drain()], ends)
+        _close_all([partial(self.masters.end, socket) for socket in self.masters.sockets()], ends)
+
+
+class Group:
+    """The transports of one piece of work, such as a fan-out or a measurement; closing it leaves other groups alone.
+
+    Safe from several threads. A transport that is opened after `close` is closed from the start.
+    """
+
+    def __init__(self, connections: Connections) -> None:
+        self._connections = connections
+        self._lock = threading.Lock()
+        self._transports: set[AgentTransport] = set()
+        self._closed = False
+
+    def __enter__(self) -> Group:  # noqa: PYI034 - Self came with Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    @property
+    def connect_seconds(self) -> float:
+        """How long a host may take to accept a connection, and again to greet."""
+        return self._connections.connect_seconds
+
+    def open(self, host: Host) -> AgentTransport:
+        """A transport to ``host``, not yet connected; `gpuops.errors.NodeError` comes from its first use.
+
+        `ClosedError` after the connections as a whole were closed.
+        """
+        self._connections.check_open()
         transport = self._choose(host)
-        with _lock:
-            _open.add(transport)
+        transport.on_close = self._forget
+        with self._lock:
+            self._transports.add(transport)
+        if self._closed:  # perhaps meanwhile, by another thread
+            self.close()
         return transport
+
+    def _forget(self, transport: AgentTransport) -> None:
+        with self._lock:
+            self._transports.discard(transport)
 
     def _choose(self, host: Host) -> AgentTransport:
         if host.connection == "local":
@@ -41,14 +142,100 @@ class Connector:
         reason = next(filter(None, map(_needs_openssh, (settings, *hops))), "")
         if host.connection == "openssh" or reason:
             if reason:
-                self._say(f"using the system's ssh, because the configuration has {reason}")
-            return open_openssh(host, settings)
+                self._connections.note(f"using the system's ssh, because the configuration has {reason}")
+            return open_openssh(host, settings, self._connections.masters)
         for warning in settings.known_hosts.warnings:
-            self._say(warning)
-        return SshTransport(host, NodeConnection(host.name, settings, gateway_through(hops)))
+            self._connections.note(warning)
+        return SshTransport(host, NodeConnection(host.name, settings, self.gateway(hops)))
 
-    def _say(self, sentence: str) -> None:
-        self.said.setdefault(sentence)
+    def gateway(self, hops: Hops) -> NodeConnection | None:
+        """The connection to the last of the jump hosts ``hops``, which lives as long as a group that uses it."""
+        connection = self._connections.gateways.connection(hops, self)
+        if self._closed:
+            self.close()
+        return connection
+
+    def drain(self) -> set[AgentTransport]:
+        """End the group; the transports that are still to be closed."""
+        self._closed = True
+        with self._lock:
+            transports, self._transports = self._transports, set()
+        return transports
+
+    def close(self) -> None:
+        """Close what was opened here, and the jump hosts that no other group uses, within 8 seconds.
+
+        Safe to call twice, and while other threads use the transports: those get `gpuops.errors.LostError`.
+        """
+        ends = time.monotonic() + _CLOSE_SECONDS
+        _close_all([transport.close for transport in self.drain()], ends)
+        _close_all([connection.hang_up for connection in self._connections.gateways.release(self)], ends)
+        self._connections.forget(self)
+
+
+class Gateways:
+    """Connections to jump hosts, each shared by the groups that use it. Safe from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._shared: dict[Hops, tuple[NodeConnection, set[Group]]] = {}
+
+    def connection(self, hops: Hops, group: Group) -> NodeConnection | None:
+        """The connection to the last of ``hops``, each of which is reached through the one before; None without any.
+
+        One that failed fails at once for all of its groups; a group that comes later tries again.
+        """
+        if not hops:
+            return None
+        before = self.connection(hops[:-1], group)
+        with self._lock:
+            connection, groups = self._shared.get(hops, (None, set()))
+            failed = connection is not None and connection.failure is not None and group not in groups
+            if connection is None or connection.gate is not before or failed:
+                connection, groups = NodeConnection(hops[-1].address, hops[-1], before), set()
+                self._shared[hops] = connection, groups
+            groups.add(group)
+            return connection
+
+    def release(self, group: Group) -> list[NodeConnection]:
+        """Take ``group`` off; the connections that only it used, the last jump host first."""
+        with self._lock:
+            alone = [hops for hops, (_, groups) in self._shared.items() if groups == {group}]
+            for _, groups in self._shared.values():
+                groups.discard(group)
+            return [self._shared.pop(hops)[0] for hops in sorted(alone, key=len, reverse=True)]
+
+    def drain(self) -> list[NodeConnection]:
+        """Forget everything; the connections that are still to be closed."""
+        with self._lock:
+            shared, self._shared = self._shared, {}
+        return [shared[hops][0] for hops in sorted(shared, key=len, reverse=True)]
+
+
+def _close_all(closers: Sequence[Callable[[], None]], ends: float) -> None:
+    """Call ``closers`` side by side; do not wait beyond ``ends`` (monotonic) for one that is stuck."""
+    waiting: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
+    for closer in closers:
+        waiting.put(closer)
+
+    def work() -> None:
+        while True:
+            try:
+                closer = waiting.get_nowait()
+            except queue.Empty:
+                return
+            with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # it may be gone already
+                closer()
+
+    threads = [threading.Thread(target=work, daemon=True) for _ in closers[:_MOST_CLOSERS]]
+    try:
+        for thread in threads:
+            thread.start()
+    except RuntimeError:  # this process may have no more threads
+        work()
+    for thread in threads:
+        if thread.ident is not None:
+            thread.join(max(0.0, ends - time.monotonic()))
 
 
 def _needs_openssh(settings: Settings) -> str:
@@ -58,7 +245,7 @@ def _needs_openssh(settings: Settings) -> str:
     return "@cert-authority in known_hosts" if unknown and settings.known_hosts.has_authorities else ""
 
 
-def hops_to(host: Host, settings: Settings) -> tuple[Settings, ...]:
+def hops_to(host: Host, settings: Settings) -> Hops:
     """The jump hosts on the way to ``host`` (``user@host:port,next``), each under the same rules as a node."""
     return tuple(_hop(host, settings, place.strip()) for place in settings.jump.split(",") if place.strip())
 
@@ -68,19 +255,10 @@ def _hop(host: Host, settings: Settings, place: str) -> Settings:
     name, port = _split_port(place)
     arguments = tuple(_own_arguments(host))
     via = Host(name, name, host.origin, port=port, user=user or None, key_file=host.key_file, ssh_args=arguments)
-    found = resolve(via, connect_seconds=settings.connect_seconds)
-    return replace(found, needs_openssh=found.needs_openssh or ("a jump host behind another" if found.jump else ""))
-
-
-def gateway_through(hops: tuple[Settings, ...]) -> NodeConnection | None:
-    """The connection to the last of ``hops``, shared by all nodes behind it; each is reached through the one before."""
-    if not hops:
-        return None
-    before = gateway_through(hops[:-1])
-    with _lock:
-        if hops not in _gateways:
-            _gateways[hops] = NodeConnection(hops[-1].address, hops[-1], before)
-        return _gateways[hops]
+    resolved = resolve(via, connect_seconds=settings.connect_seconds)
+    return replace(
+        resolved, needs_openssh=resolved.needs_openssh or ("a jump host behind another" if resolved.jump else "")
+    )
 
 
 def _own_arguments(host: Host) -> list[str]:
@@ -93,12 +271,3 @@ def _split_port(place: str) -> tuple[str, int | None]:
     if colon and port.isdigit() and (":" not in name or name.endswith("]")):
         return name.strip("[]"), int(port)
     return place.strip("[]"), None
-
-
-def hang_up() -> None:
-    """Close every open transport; each node ends what it runs for us."""
-    with _lock:
-        ways: list[Any] = [*_open, *_gateways.values()]
-        _gateways.clear()
-    for way in ways:
-        way.close()

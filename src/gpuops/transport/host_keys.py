@@ -8,7 +8,7 @@ from pathlib import Path
 
 from gpuops.errors import IncompatibleError
 from gpuops.inventory import Host
-from gpuops.transport.connections import gateway_through, hops_to
+from gpuops.transport.connections import Group, hops_to
 from gpuops.transport.known_hosts import KnownKey, fingerprint, record
 from gpuops.transport.settings import Settings, resolve
 from gpuops.transport.ssh import NodeConnection
@@ -64,13 +64,13 @@ class HostKeyOffer:
         record(self.file, self.settings.known_name, [(k.type, k.blob) for k in self.shown], replace=replace)
 
 
-def fetch_host_keys(host: Host, connect_seconds: float) -> HostKeyOffer:
+def fetch_host_keys(host: Host, group: Group) -> HostKeyOffer:
     """Ask ``host`` for its keys, one handshake a key type; a jump host on the way must be trusted already."""
-    settings = resolve(host, connect_seconds=connect_seconds)
+    settings = resolve(host, connect_seconds=group.connect_seconds)
     recorded = tuple(settings.known_hosts.keys(settings.known_name))
     shown: dict[bytes, ShownKey] = {}
     for types in _TYPES.values():
-        connection = NodeConnection(host.name, settings, gateway_through(hops_to(host, settings)))
+        connection = NodeConnection(host.name, settings, group.gateway(hops_to(host, settings)))
         with contextlib.suppress(IncompatibleError):  # this server has no key of that type
             key = connection.show_key(types)
             shown[key.asbytes()] = ShownKey(key.get_name(), key.asbytes())

@@ -7,7 +7,9 @@ import os
 import select
 import signal
 import subprocess
+import threading
 import time
+from collections.abc import Iterator
 
 from gpuops.errors import LostError
 from gpuops.inventory import Host
@@ -28,6 +30,9 @@ class ProcessStream:
         self._into, self._out, self._err = (s.fileno() for s in streams if s is not None)
         os.set_blocking(self._into, False)
         self._said = bytearray()
+        self._lock = threading.Lock()
+        self._users = 0
+        self._closed = False
         self._news = select.poll()
         self._news.register(self._out, select.POLLIN)
         self._news.register(self._err, select.POLLIN)
@@ -36,28 +41,48 @@ class ProcessStream:
         """Send all of ``data``; a child that ended tells so at the next read."""
         room = select.poll()
         room.register(self._into, select.POLLOUT)
-        try:
+        with self._in_use(), contextlib.suppress(BrokenPipeError):
             while data:
                 if not room.poll(_STUCK_SECONDS * 1000):
                     raise LostError(self._node, f"it did not take its request within {_STUCK_SECONDS:g} s")
                 data = data[os.write(self._into, data) :]
-        except BrokenPipeError:
-            return
-        except OSError as error:
-            raise LostError(self._node, "hung up") from error
 
     def read(self, seconds: float) -> bytes:
         """Bytes of its stdout."""
         ends = time.monotonic() + seconds
-        try:
+        with self._in_use():
             while ready := {descriptor for descriptor, _ in self._news.poll(max(0, ends - time.monotonic()) * 1000)}:
                 if self._err in ready and not self._listen():
                     self._news.unregister(self._err)
+                self._check_open()
                 if self._out in ready:
                     return os.read(self._out, 65536)
-        except OSError as error:
-            raise LostError(self._node, "hung up") from error
         raise TimeoutError
+
+    @contextlib.contextmanager
+    def _in_use(self) -> Iterator[None]:
+        """Keep the pipes from being closed meanwhile: the number of a closed one may be another stream's at once."""
+        with self._lock:
+            self._check_open()
+            self._users += 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._users -= 1
+            self._close_pipes()
+
+    def _check_open(self) -> None:
+        if self._closed:
+            raise LostError(self._node, "hung up")
+
+    def _close_pipes(self) -> None:
+        """Close them once `close` was called and nobody reads or writes any more."""
+        with self._lock:
+            if self._closed and not self._users:
+                for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
+                    if stream is not None:
+                        stream.close()
 
     def _listen(self) -> bytes:
         said = os.read(self._err, 65536)
@@ -68,8 +93,9 @@ class ProcessStream:
         """What the child said on stderr, once it ended."""
         rest = select.poll()
         rest.register(self._err, select.POLLIN)
-        while rest.poll(200) and self._listen():
-            pass
+        with self._in_use():
+            while rest.poll(200) and self._listen():
+                pass
         return self._said.decode("utf-8", "replace")
 
     def wait(self, seconds: float) -> int:
@@ -78,12 +104,12 @@ class ProcessStream:
 
     def close(self) -> None:
         """Hang up; the agent ends what it runs. A signal, because another thread may hold its pipes open in `read`."""
+        with self._lock:
+            self._closed = True
         if self._process.returncode is None:  # else its number may be another's by now
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGTERM)
-        for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
-            if stream is not None and not stream.closed:
-                stream.close()
+        self._close_pipes()
         try:
             self._process.wait(2)
         except subprocess.TimeoutExpired:

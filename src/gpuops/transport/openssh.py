@@ -2,19 +2,30 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
+import secrets
 import shutil
 import subprocess
 import tempfile
 from pathlib import Path
 
-from gpuops.errors import AuthenticationError, ConnectError, HostKeyError, MissingError, NodeError
+from gpuops.errors import (
+    AuthenticationError,
+    ConnectError,
+    HostKeyError,
+    IncompatibleError,
+    MissingError,
+    NodeError,
+    UnreachableKind,
+)
 from gpuops.inventory import Host
 from gpuops.transport.agent import AgentTransport
 from gpuops.transport.local import ProcessStream
 from gpuops.transport.settings import Settings
 
 _FAILED = 255
+_EXIT_SECONDS = 5.0
 _OPTIONS = (
     "BatchMode=yes",
     "StrictHostKeyChecking=yes",
@@ -42,24 +53,63 @@ class OpensshStream(ProcessStream):
             return False
 
 
+_KINDS: dict[str, UnreachableKind] = {
+    "stdio forwarding failed": "jump",  # the jump host let us in, and says why it does not reach the node
+    "could not resolve": "dns",
+    "connection refused": "refused",
+    "timed out": "timeout",
+}
+
+
 def explain(node: str, said: str) -> NodeError:
-    """The error that ssh's last words mean."""
+    """The error that ssh's last words mean; its exit status is the same for all of them."""
     lines = [line for line in said.strip().splitlines() if line.strip()] or ["ssh failed and said nothing"]
     words = lines[-1].strip()[:300]
-    if "host key" in said.lower():
+    everything = said.lower()
+    if "unable to negotiate" in everything:
+        return IncompatibleError(node, words)
+    if "host key" in everything:
         return HostKeyError(node, f"{words} gpuops trust {node} shows and records the key")
-    if "permission denied" in said.lower():
+    if "permission denied" in everything:
         return AuthenticationError(node, words)
-    return ConnectError(node, words.removeprefix("ssh: "))
+    kind = next((kind for text, kind in _KINDS.items() if text in everything), None)
+    return ConnectError(node, words.removeprefix("ssh: "), kind)
 
 
-def arguments(host: Host, settings: Settings) -> list[str]:
+class ControlMasters:
+    """The ssh processes of one owner that keep connections open for later ones (ssh's ``ControlPersist``).
+
+    The names of their sockets tell them from those of other programs, which must not be ended.
+    """
+
+    def __init__(self) -> None:
+        self._name = secrets.token_hex(4)
+        self._folder: Path | None = None
+
+    @property
+    def path(self) -> str:
+        """What ssh's ``ControlPath`` must be."""
+        self._folder = self._folder or _control_folder()
+        return f"{self._folder}/{self._name}-%C"
+
+    def sockets(self) -> list[Path]:
+        """The sockets of those that live."""
+        return sorted(self._folder.glob(f"{self._name}-*")) if self._folder else []
+
+    def end(self, socket: Path) -> None:
+        """End the one that listens on ``socket``; without that it would live for another minute."""
+        words = ["ssh", "-F", "/dev/null", "-o", f"ControlPath={socket}", "-O", "exit", "gpuops"]
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=_EXIT_SECONDS, check=False)
+
+
+def arguments(host: Host, settings: Settings, control_path: str) -> list[str]:
     """The ``ssh`` command that reaches ``host``, without the remote command line."""
     program = shutil.which("ssh")
     if program is None:
         raise MissingError(f"{settings.needs_openssh or host.name} needs the ssh program, and there is none on PATH")
     words = [program, "-T", "-e", "none", *(w for o in _OPTIONS for w in ("-o", o))]
-    words += ["-o", f"ControlPath={_control_folder()}/%C", "-o", f"ConnectTimeout={settings.connect_seconds:.0f}"]
+    words += ["-o", f"ControlPath={control_path}", "-o", f"ConnectTimeout={settings.connect_seconds:.0f}"]
     words += ["-i", host.key_file] if host.key_file else []
     words += ["-p", str(host.port)] if host.port else []
     words += ["-l", host.user] if host.user else []
@@ -78,9 +128,9 @@ def _control_folder() -> Path:
     return folder
 
 
-def open_openssh(host: Host, settings: Settings) -> AgentTransport:
+def open_openssh(host: Host, settings: Settings, masters: ControlMasters) -> AgentTransport:
     """A node through the system's ``ssh``."""
-    words = arguments(host, settings)
+    words = arguments(host, settings, masters.path)
     return AgentTransport(
         host.name,
         lambda line: OpensshStream(host.name, [*words, line]),

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import base64
 import contextlib
+import errno
 import itertools
 import logging
 import random
@@ -17,14 +18,22 @@ import time
 from collections.abc import Callable, Iterator
 from functools import lru_cache, partial
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 
 import fabric
 import paramiko
 from paramiko.ssh_exception import IncompatiblePeer
 from paramiko.transport import Transport
 
-from gpuops.errors import AuthenticationError, ConnectError, HostKeyError, IncompatibleError, LostError, NodeError
+from gpuops.errors import (
+    AuthenticationError,
+    ConnectError,
+    HostKeyError,
+    IncompatibleError,
+    LostError,
+    NodeError,
+    UnreachableKind,
+)
 from gpuops.inventory import Host
 from gpuops.secret import Secret
 from gpuops.transport.agent import AgentTransport
@@ -108,13 +117,15 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
         object.__setattr__(self, "settings", settings)
         object.__setattr__(self, "gate", gateway)
         object.__setattr__(self, "failure", None)
+        object.__setattr__(self, "hung_up", False)
         object.__setattr__(self, "opening", threading.Lock())  # a jump host is opened by many threads at once
 
     def open(self) -> None:
         """Connect, prove the host key, authenticate; what failed once fails again at once, without another try."""
         with self.opening:
             if self.failure is not None:
-                raise type(self.failure)(self.node, self.failure.what)
+                raise type(self.failure)(self.node, self.failure.what, self.failure.kind)
+            self._check_hung_up()
             if not self.is_connected:
                 try:
                     self.transport = self._patiently(self._open_once)
@@ -122,6 +133,18 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
                     object.__setattr__(self, "failure", error)
                     raise
                 self.client._transport = self.transport  # noqa: SLF001 - what SSHClient.connect does
+            self._check_hung_up()
+
+    def hang_up(self) -> None:
+        """Close for good; where another thread is opening it, that ends with `LostError`."""
+        object.__setattr__(self, "hung_up", True)
+        if self.transport is not None:
+            self.transport.close()
+
+    def _check_hung_up(self) -> None:
+        if self.hung_up:
+            self.hang_up()
+            raise LostError(self.node, "hung up")
 
     def _patiently(self, attempt: Callable[[], T]) -> T:
         """Try again where a server is too busy to greet: sshd drops connections over its MaxStartups."""
@@ -135,6 +158,7 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
             raise ConnectError(self.node, str(error)) from error
 
     def _open_once(self) -> QuickTransport:
+        self._check_hung_up()
         with contextlib.ExitStack() as on_failure:
             transport = QuickTransport(self._dial())
             on_failure.callback(transport.close)
@@ -167,15 +191,16 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
             return QuickSocket.dial(settings.address, settings.port, settings.connect_seconds)
         except (socket.gaierror, UnicodeError) as error:
             why = error.strerror if isinstance(error, OSError) else "not a host name"
-            raise ConnectError(self.node, f'no address for "{settings.address}": {why}') from error
+            raise ConnectError(self.node, f'no address for "{settings.address}": {why}', "dns") from error
         except TimeoutError as error:
             raise ConnectError(
-                self.node, f"connection timed out after {settings.connect_seconds:g} s ({settings})"
+                self.node, f"connection timed out after {settings.connect_seconds:g} s ({settings})", "timeout"
             ) from error
         except ConnectionResetError as error:
             raise _BusyError(f"connection reset ({settings})") from error
         except OSError as error:
-            raise ConnectError(self.node, f"{(error.strerror or str(error)).lower()} ({settings})") from error
+            kind: UnreachableKind = "refused" if error.errno == errno.ECONNREFUSED else "closed"
+            raise ConnectError(self.node, f"{(error.strerror or str(error)).lower()} ({settings})", kind) from error
 
     def open_through(self, address: str, port: int) -> paramiko.Channel:
         """A channel through this connection to somewhere else: ProxyJump."""
@@ -183,7 +208,8 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
         try:
             return self.transport.open_channel("direct-tcpip", (address, port), ("", 0), timeout=_REPLY_SECONDS)
         except (paramiko.SSHException, EOFError) as error:
-            raise ConnectError(self.node, f"the jump host {self.settings} does not reach {address}:{port}") from error
+            what = f"the jump host {self.settings} does not reach {address}:{port}"
+            raise ConnectError(self.node, what, "jump") from error
 
     def _greet(self, transport: QuickTransport) -> None:
         try:
@@ -199,21 +225,28 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
 
     def _silence(self) -> ConnectError:
         seconds = self.settings.connect_seconds
-        return ConnectError(self.node, f"connected, but no SSH greeting within {seconds:g} s ({self.settings})")
+        what = f"connected, but no SSH greeting within {seconds:g} s ({self.settings})"
+        return ConnectError(self.node, what, "timeout")
 
     def _explain(self, error: paramiko.SSHException) -> Exception:
-        """paramiko tells a closed, a silent and an unwilling server by text alone."""
-        said = str(error)
-        cause = str(error.__cause__ or error.__context__ or "")
-        if "banner" in said and "timed out" not in (said + cause).lower() and "timeout" not in (said + cause).lower():
+        kind = _kind_of(error)
+        if kind == "closed":
             return _BusyError(f"the server closed the connection before its greeting (MaxStartups?) ({self.settings})")
-        if "banner" in said or "imeout" in said:
+        if kind == "timeout":
             return self._silence()
-        return ConnectError(self.node, f"SSH handshake failed: {said} ({self.settings})")
+        return ConnectError(self.node, f"SSH handshake failed: {error} ({self.settings})")
 
 
 class _BusyError(Exception):
     """The server did not greet; worth another try."""
+
+
+def _kind_of(error: Exception) -> Literal["closed", "timeout", "failed"]:
+    """What happened: paramiko tells a closed, a silent and an unwilling server by text alone."""
+    text, cause = str(error).lower(), str(error.__cause__ or error.__context__ or "").lower()
+    if "banner" in text:  # its greeting did not come
+        return "timeout" if any("timeout" in words or "timed out" in words for words in (text, cause)) else "closed"
+    return "timeout" if "timeout" in text else "failed"
 
 
 def prove(node: str, settings: Settings, shown: paramiko.PKey, known: list[KnownKey]) -> None:
@@ -271,8 +304,9 @@ def _accepted(node: str, attempt: Callable[[], list[str]], allowed: list[str]) -
     except paramiko.BadAuthenticationType as error:
         allowed[:] = [*error.allowed_types, ""]
     except (paramiko.SSHException, EOFError) as error:
-        if "timeout" in str(error):
-            raise ConnectError(node, f"connected, but no answer to the login within {_REPLY_SECONDS:g} s") from error
+        if _kind_of(error) == "timeout":
+            what = f"connected, but no answer to the login within {_REPLY_SECONDS:g} s"
+            raise ConnectError(node, what, "timeout") from error
     return False
 
 
@@ -374,5 +408,4 @@ class SshTransport(AgentTransport):
     def close(self) -> None:
         """Hang up."""
         super().close()
-        if self.connection.transport is not None:
-            self.connection.transport.close()
+        self.connection.hang_up()

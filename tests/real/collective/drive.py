@@ -11,7 +11,7 @@ from gpuops.collective.engines import Load
 from gpuops.collective.engines.tcp import TcpEngine
 from gpuops.inventory import Inventory
 from gpuops.isolation.rounds import RankGroup, Round
-from gpuops.transport.connections import Connector, hang_up
+from gpuops.transport.connections import Connections
 
 
 def pairs(names, number):
@@ -28,7 +28,8 @@ def say(**message):
 
 def main(inventory, rounds, seconds):
     hosts = list(Inventory.load(Path(inventory)).hosts.values())
-    engine = TcpEngine(hosts, Connector(), Load(seconds=float(seconds)))
+    group = Connections().group()
+    engine = TcpEngine(hosts, group, Load(seconds=float(seconds)))
     try:
         say(lost={name: reason.why for name, reason in engine.open().items()})
         for number in range(int(rounds)):
@@ -38,7 +39,7 @@ def main(inventory, rounds, seconds):
                     trouble=figure.trouble, absent=figure.absent, detail=figure.detail)  # fmt: skip
     finally:
         engine.close()
-        hang_up()
+        group.close()
 
 
 if __name__ == "__main__":

@@ -11,7 +11,7 @@ from gpuops.collective.engines.nccl_tests import engine as nccl_tests
 from gpuops.inventory import Inventory
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import RankGroup, Round
-from gpuops.transport.connections import Connector, hang_up
+from gpuops.transport.connections import Connections
 
 plan = json.loads(sys.argv[1])
 nccl_tests._START_SECONDS = plan["start_seconds"]
@@ -20,17 +20,18 @@ nics = {
 }
 fabric = Fabric({name: FabricNode(name, (0, 1), found) for name, found in nics.items()})
 hosts = [host for host in Inventory.load(Path(plan["inventory"])).hosts.values() if host.name in nics]
-engine = nccl_tests.NcclTestsEngine(hosts, Connector(), fabric, Load(size_bytes=1 << 20), folders=[plan["folder"]])
+group = Connections().group()
+engine = nccl_tests.NcclTestsEngine(hosts, group, fabric, Load(size_bytes=1 << 20), folders=[plan["folder"]])
 lost = {name: reason.why for name, reason in engine.open().items()}
 if plan["launcher"]:
     assert engine.launcher == plan["launcher"], (engine.launcher, lost)
 if plan["close_after_seconds"]:
-    threading.Timer(plan["close_after_seconds"], hang_up if plan["hang_up"] else engine.close).start()
+    threading.Timer(plan["close_after_seconds"], group.close if plan["hang_up"] else engine.close).start()
 groups = tuple(RankGroup(tuple(nodes), rail, variant=variant) for nodes, rail, variant in plan["groups"])
 figures = engine.measure(Round("pair", groups))
 job = engine.allocation
 engine.close()
-hang_up()
+group.close()
 sys.stdout.write(
     json.dumps({"lost": lost, "job": job, "figures": [dataclasses.asdict(figure) for figure in figures]}) + "\n"
 )

@@ -56,7 +56,7 @@ def stub_environment(libraries, tmp_path):
 
 
 @pytest.fixture
-def an_engine(a_host, reach, a_fabric, stub_environment):
+def an_engine(a_host, opener, a_fabric, stub_environment):
     """An engine over as many nodes as asked for, all on this machine; open, and closed at the end.
 
     It has little patience where a fault is planted.
@@ -67,7 +67,7 @@ def an_engine(a_host, reach, a_fabric, stub_environment):
         hosts = [a_host(name, connection="local") for name in names]
         options = Options(stub_environment(**environment), library, PATIENT if patient else SHORT)
         load = load or Load(size_bytes=MIB, iterations=5, warmups=1)
-        engines.append(NcclEngine(hosts, reach, fabric or a_fabric(names), load, options))
+        engines.append(NcclEngine(hosts, opener, fabric or a_fabric(names), load, options))
         engines[-1].refused = engines[-1].open()
         return engines[-1]
 

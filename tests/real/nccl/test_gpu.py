@@ -21,7 +21,7 @@ WHEEL = pathlib.Path(sysconfig.get_path("purelib"), "nvidia", "nccl", "lib")
 
 
 @pytest.fixture
-def an_engine(a_host, reach, a_fabric):
+def an_engine(a_host, opener, a_fabric):
     """Nodes that are all this machine, with one rank each on its first GPU."""
     engines = []
 
@@ -30,7 +30,7 @@ def an_engine(a_host, reach, a_fabric):
         hosts = [a_host(name, connection="local") for name in names]
         options = Options(environment, deadlines=Deadlines(load=90, join=60, measure=30))
         load = load or Load(size_bytes=64 * MIB, iterations=5, warmups=2)
-        engines.append(NcclEngine(hosts, reach, a_fabric(names, gpus=(0,)), load, options))
+        engines.append(NcclEngine(hosts, opener, a_fabric(names, gpus=(0,)), load, options))
         assert engines[-1].open() == {}
         return engines[-1]
 

@@ -10,7 +10,6 @@ import pytest
 from gpuops.collective.engines import Load
 from gpuops.collective.engines.nccl.engine import NcclEngine, Options
 from gpuops.isolation.rounds import RankGroup, Round
-from gpuops.transport.connections import Connector, hang_up
 
 NAMES = ("a", "b", "c", "d")
 
@@ -28,13 +27,13 @@ def shared(libraries):
 
 
 @pytest.fixture
-def engine(sshd, a_host, trusted, account, shared, a_fabric):
+def engine(sshd, a_host, trusted, account, shared, a_fabric, opener):
     addresses = {name: f"127.0.0.{number}" for number, name in enumerate(NAMES, 1)}
     trusted(sshd.known(*addresses.values()))
     hosts = [a_host(name, address=where, port=sshd.port, user=account.name) for name, where in addresses.items()]
     environment = {"LD_LIBRARY_PATH": str(shared / "lib"), "STUB_MEETS": str(shared / "meets")}
     load = Load(size_bytes=1 << 20, iterations=5, warmups=1)
-    made = NcclEngine(hosts, Connector(), a_fabric(NAMES), load, Options(environment))
+    made = NcclEngine(hosts, opener, a_fabric(NAMES), load, Options(environment))
     yield made
     made.close()
 
@@ -53,10 +52,10 @@ def test_rounds_of_pairs_and_of_all_go_well_and_end_with_the_engine(engine, proc
     nothing_stays(processes)
 
 
-def test_hanging_up_as_ctrl_c_does_leaves_no_process_on_any_node(engine, processes):
+def test_hanging_up_as_ctrl_c_does_leaves_no_process_on_any_node(engine, processes, opener):
     engine.open()
     engine.measure(Round("group", (RankGroup(NAMES),)))
-    hang_up()
+    opener.close()
     nothing_stays(processes)
 
 

@@ -85,8 +85,8 @@ class Machine:
         return {v.check: v for v in judge_node(CHECKS.values(), self.facts(), self.profile)}
 
     def findings(self):
-        """What the node's report would list: (check, subject) of every finding that warns or fails."""
-        return [(v.check, f.subject) for v in self.judge_all().values() for f in v.findings if f.severity != "info"]
+        """What the node's report would list: (check, part) of every finding that warns or fails."""
+        return [(v.check, f.part) for v in self.judge_all().values() for f in v.findings if f.severity != "info"]
 
     def but(self, **values):
         return replace(self, values={**self.values, **values})

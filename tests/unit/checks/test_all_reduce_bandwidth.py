@@ -28,14 +28,14 @@ def judged(told):
 
 def test_a_slow_nic_is_its_nodes_fault():
     (finding,) = judged(shares("gpu003:mlx5_5:slow=30"))
-    assert (finding.host, finding.subject, finding.code, finding.unit) == ("gpu003", "mlx5_5", "slow", "GB/s")
+    assert (finding.host, finding.part, finding.code, finding.unit) == ("gpu003", "mlx5_5", "slow", "GB/s")
     assert finding.found < 0.8 * finding.expected
     assert "mlx5_5 at gpu003" in finding.fix
 
 
 def test_a_slow_leaf_is_no_nodes_fault():
     (finding,) = judged(shares("leaf:L3:slow=40"))
-    assert (finding.host, finding.subject) == ("", "leaf:L3")
+    assert (finding.host, finding.part) == ("", "leaf:L3")
 
 
 def test_where_all_is_well_nothing_is_said():

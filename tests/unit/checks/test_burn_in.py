@@ -17,7 +17,7 @@ def judged(h100):
 
 
 def told(verdict):
-    return [(f.subject, f.severity) for f in verdict.findings]
+    return [(f.part, f.severity) for f in verdict.findings]
 
 
 class TestErrors:
@@ -71,7 +71,7 @@ class TestDiagnosis:
     def test_a_failed_test_names_its_gpu_and_what_dcgm_says(self, h100):
         found = DcgmDiagnosis((DiagResult("memory", "pass", 0), DiagResult("memory", "fail", 3, ("bad row",))))
         (finding,) = h100.but(dcgm_diag=found).judge("dcgm-diagnosis").findings
-        assert (finding.subject, finding.severity) == ("gpu3", "isolate")
+        assert (finding.part, finding.severity) == ("gpu3", "isolate")
         assert finding.message == "dcgmi diag: memory fails: bad row"
 
     def test_a_warning_warns(self, h100):

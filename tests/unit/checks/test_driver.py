@@ -20,7 +20,7 @@ class TestDriverLoaded:
 
     def test_a_newer_module_on_the_disk_waits_for_a_reboot(self, h100):
         finding = only(h100.but(installed_driver=NEWER).judge("driver-loaded"))
-        assert (finding.subject, finding.severity) == ("driver", "reboot")
+        assert (finding.part, finding.severity) == ("driver", "reboot")
         assert "580.159.04 on disk" in finding.message
         assert "580.126.16 loaded" in finding.message
         assert "reboot" in finding.fix
@@ -74,7 +74,7 @@ class TestDriverAgrees:
             "n3": "pass",
         }
         finding = only(verdicts["n1"])
-        assert (finding.host, finding.subject, finding.severity) == ("n1", "driver", "reboot")
+        assert (finding.host, finding.part, finding.severity) == ("n1", "driver", "reboot")
         assert finding.message == "2 here, 1 on 3 of 4 nodes"
         assert "driver 1 on n1" in finding.fix
 

@@ -22,7 +22,7 @@ class TestDiskSpace:
 
     def test_the_finding_names_the_mount(self, h100):
         finding = only(h100.but(disks=(disk(97, mount="/var"),)).judge("disk-space"))
-        assert (finding.subject, finding.found, finding.unit) == ("/var", 97, "%")
+        assert (finding.part, finding.found, finding.unit) == ("/var", 97, "%")
         assert finding.message == "/var is 97 % full, 3.0 GiB left"
         assert finding.fix
 
@@ -33,7 +33,7 @@ class TestDiskSpace:
 
     def test_one_disk_in_two_places_is_one_finding(self, h100):
         verdict = h100.but(disks=(disk(97), disk(97, mount="/var/lib/kubelet"))).judge("disk-space")
-        assert only(verdict).subject == "/"
+        assert only(verdict).part == "/"
 
 
 class TestClock:
@@ -60,4 +60,4 @@ class TestClock:
             h100.but(clock=Clock(1.8e9, synchronized=True, offset_seconds=-90.0, source="192.0.2.1")).judge("clock")
         )
         assert finding.message == "90.0 s behind 192.0.2.1"
-        assert (finding.found, finding.unit, finding.subject) == (-90.0, "s", "clock")
+        assert (finding.found, finding.unit, finding.part) == (-90.0, "s", "clock")

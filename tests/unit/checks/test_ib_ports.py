@@ -32,14 +32,14 @@ def test_a_workstation_has_no_rails(titan):
 )
 def test_a_port_that_is_not_active(h100, state, phys_state, fix):
     finding = only(h100.with_port("mlx5_3", state=state, phys_state=phys_state, rate_gbps=10.0).judge("ib-ports"))
-    assert (finding.subject, finding.severity, finding.found) == ("mlx5_3", "fail", state)
+    assert (finding.part, finding.severity, finding.found) == ("mlx5_3", "fail", state)
     assert phys_state in finding.message
     assert fix in finding.fix
 
 
 def test_a_slow_port(h100):
     finding = only(h100.with_port("mlx5_3", rate_gbps=200.0).judge("ib-ports"))
-    assert (finding.subject, finding.expected, finding.found, finding.unit) == ("mlx5_3", 400, 200.0, "Gbit/s")
+    assert (finding.part, finding.expected, finding.found, finding.unit) == ("mlx5_3", 400, 200.0, "Gbit/s")
 
 
 @pytest.mark.parametrize("silent", [{"rate_gbps": None}, {"state": ""}])
@@ -60,7 +60,7 @@ def test_a_port_near_another_port_only_is_no_rail(h100):
     assert machine.judge("ib-ports").status == "pass"
     close = {**links, ("GPU0", "NIC8"): "PIX", ("NIC8", "GPU0"): "PIX"}
     near_too = machine.but(topo=replace(machine.values["topo"], links=close))
-    assert only(near_too.judge("ib-ports")).subject == "mlx5_8"
+    assert only(near_too.judge("ib-ports")).part == "mlx5_8"
 
 
 def test_declared_ports_are_the_rails(h100):
@@ -68,7 +68,7 @@ def test_declared_ports_are_the_rails(h100):
     far = replace(near, links={pair: "SYS" if "NIC" in "".join(pair) else link for pair, link in near.links.items()})
     declared = with_storage(h100).but(topo=far).expecting(nic__rails=[f"mlx5_{n}" for n in range(8)])
     assert declared.judge("ib-ports").status == "pass"
-    assert only(declared.with_port("mlx5_3", state="Down").judge("ib-ports")).subject == "mlx5_3"
+    assert only(declared.with_port("mlx5_3", state="Down").judge("ib-ports")).part == "mlx5_3"
 
 
 def test_ports_that_are_declared_are_counted_and_no_others(h100):

@@ -42,7 +42,7 @@ def test_a_data_centre_card_that_does_not_tell_is_unknown(h100, name):
 )
 def test_a_fault_is_one_finding_on_its_gpu(h100, name, changes, severity, fix):
     finding = only(h100.with_gpu(2, **changes).judge(name))
-    assert (finding.subject, finding.severity) == ("gpu2", severity)
+    assert (finding.part, finding.severity) == ("gpu2", severity)
     assert fix in finding.fix
 
 
@@ -64,7 +64,7 @@ def test_ecc_that_may_be_off_is_not_judged(titan):
 
 def test_older_cards_retire_pages(titan):
     assert titan.with_gpus(retired_pages_pending=False).judge("row-remap-pending").status == "pass"
-    assert only(titan.with_gpu(1, retired_pages_pending=True).judge("row-remap-pending")).subject == "gpu1"
+    assert only(titan.with_gpu(1, retired_pages_pending=True).judge("row-remap-pending")).part == "gpu1"
 
 
 def test_half_an_answer_is_unknown(h100):

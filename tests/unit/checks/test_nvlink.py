@@ -22,7 +22,7 @@ class TestNvlinkLinks:
 
     def test_a_link_that_is_down(self, h100):
         finding = only(h100.with_links_of(2, *UP[:3], NvLink(3, None), *UP[4:]).judge("nvlink-links"))
-        assert (finding.subject, finding.expected, finding.found, finding.unit) == ("gpu2", 18, 17, "links")
+        assert (finding.part, finding.expected, finding.found, finding.unit) == ("gpu2", 18, 17, "links")
         assert finding.message == "17 of 18 NVLinks are up (down: 3)"
         assert finding.severity == "reset"
         assert "reset GPU 2" in finding.fix
@@ -65,7 +65,7 @@ class TestTopology:
     @pytest.mark.parametrize("link", ["NV17", "PIX", "SYS"])
     def test_a_far_pair(self, h100, link):
         finding = only(h100.with_pair(2, 6, link).judge("topology"))
-        assert (finding.subject, finding.expected, finding.found) == ("gpu2", "NV18", link)
+        assert (finding.part, finding.expected, finding.found) == ("gpu2", "NV18", link)
 
     def test_the_legend_has_an_order(self, titan):
         paths = ["NV2", "NV1", "PIX", "PXB", "PHB", "NODE", "SYS"]
@@ -79,12 +79,12 @@ class TestTopology:
         for other in (0, 1, 3, 4, 5, 6, 7):
             machine = machine.with_pair(2, other, "NV17")
         finding = only(machine.judge("topology"))
-        assert finding.subject == "gpu2"
+        assert finding.part == "gpu2"
         assert finding.message == "NV17 to GPU 0, 1, 3, 4, 5, 6, 7"
 
     def test_two_gpus_apart_are_two_findings(self, h100):
         machine = h100.with_pair(2, 3, "SYS").with_pair(2, 4, "SYS").with_pair(6, 7, "SYS")
-        assert [f.subject for f in machine.judge("topology").findings] == ["gpu2", "gpu6"]
+        assert [f.part for f in machine.judge("topology").findings] == ["gpu2", "gpu6"]
 
     @pytest.mark.parametrize("link", ["", "X", "NV", "NV18x", "nv18", "???"])
     def test_a_word_outside_the_legend_is_unknown(self, h100, link):
@@ -121,7 +121,7 @@ class TestFabricManager:
     def test_one_that_does_not_run_is_one_finding(self, h100, active):
         machine = h100.but(services=unit(active)).with_gpus(fabric_state="In Progress", fabric_status=None)
         finding = only(machine.judge("fabric-manager"))
-        assert (finding.subject, finding.severity) == ("fabricmanager", "fail")
+        assert (finding.part, finding.severity) == ("fabricmanager", "fail")
         assert "systemctl" in finding.fix
 
     def test_one_that_is_not_installed(self, h100):
@@ -135,13 +135,13 @@ class TestFabricManager:
 
     def test_another_version_than_the_drivers(self, h100):
         finding = only(h100.but(fabric_manager=FabricManager("580.95.05")).judge("fabric-manager"))
-        assert (finding.subject, finding.expected, finding.found) == ("fabricmanager", "580.126.16", "580.95.05")
+        assert (finding.part, finding.expected, finding.found) == ("fabricmanager", "580.126.16", "580.95.05")
         assert "580.126.16" in finding.fix
 
     @pytest.mark.parametrize("state", [("In Progress", None), ("Completed", "Failure"), ("Not Started", None)])
     def test_a_gpu_outside_the_fabric(self, h100, state):
         machine = h100.with_gpu(2, fabric_state=state[0], fabric_status=state[1])
-        assert only(machine.judge("fabric-manager")).subject == "gpu2"
+        assert only(machine.judge("fabric-manager")).part == "gpu2"
 
     @pytest.mark.parametrize("need", ["gpus", "services", "fabric_manager", "driver"])
     def test_what_could_not_be_asked_is_unknown(self, h100, need):

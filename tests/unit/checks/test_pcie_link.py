@@ -21,7 +21,7 @@ def test_full_links_pass(h100, titan):
 
 def test_a_narrow_link(h100):
     finding = only(h100.with_gpu(2, pcie_width=8).judge("pcie-link"))
-    assert (finding.subject, finding.severity, finding.expected, finding.found) == ("gpu2", "fail", 16, 8)
+    assert (finding.part, finding.severity, finding.expected, finding.found) == ("gpu2", "fail", 16, 8)
     assert "reseat" in finding.fix
 
 
@@ -39,7 +39,7 @@ def test_an_idle_gpu_may_lower_its_link(h100, state):
 @pytest.mark.parametrize("work", [{"performance_state": "P0"}, {"performance_state": "P2", "utilization_percent": 60}])
 def test_a_gpu_at_work_may_not(h100, work):
     finding = only(h100.with_gpu(2, pcie_generation=3, **work).judge("pcie-link"))
-    assert (finding.subject, finding.expected, finding.found) == ("gpu2", 5, 3)
+    assert (finding.part, finding.expected, finding.found) == ("gpu2", 5, 3)
     assert h100.with_gpu(2, pcie_generation=None, **work).judge("pcie-link").status == "unknown"
 
 

@@ -13,7 +13,7 @@ class TestPowerLimit:
 
     def test_a_cap(self, h100):
         finding = only(h100.with_gpu(2, power_limit_watts=500.0).judge("power-limit"))
-        assert (finding.subject, finding.expected, finding.found, finding.unit) == ("gpu2", 700, 500.0, "W")
+        assert (finding.part, finding.expected, finding.found, finding.unit) == ("gpu2", 700, 500.0, "W")
         assert finding.severity == "fail"
         assert "nvidia-smi -i 2 -pl 700" in finding.fix
 
@@ -42,7 +42,7 @@ class TestThrottle:
     )
     def test_each_bad_reason_has_its_remedy(self, h100, reasons, severity, fix):
         finding = only(h100.with_gpu(2, throttle_reasons=("sw_power_cap", *reasons)).judge("throttle"))
-        assert (finding.subject, finding.severity) == ("gpu2", severity)
+        assert (finding.part, finding.severity) == ("gpu2", severity)
         assert fix in finding.fix
         assert all(reason in finding.message for reason in reasons)
 
@@ -58,7 +58,7 @@ class TestTemperature:
     def test_the_cards_own_margin_decides(self, h100, celsius, margin, status):
         verdict = h100.with_gpu(2, temperature_celsius=celsius, tlimit_celsius=margin).judge("temperature")
         assert verdict.status == status
-        assert [f.subject for f in verdict.findings] == ["gpu2"] * (status != "pass")
+        assert [f.part for f in verdict.findings] == ["gpu2"] * (status != "pass")
 
     @pytest.mark.parametrize(("celsius", "status"), [(79, "pass"), (80, "warn"), (90, "warn"), (91, "fail")])
     def test_the_cards_own_slowdown_decides(self, titan, celsius, status):
@@ -82,4 +82,4 @@ class TestTemperature:
     def test_the_finding_carries_the_measured_fact(self, h100):
         finding = only(h100.with_gpu(2, temperature_celsius=83, tlimit_celsius=4).judge("temperature"))
         assert (finding.expected, finding.found, finding.unit) == ("below 80", 83, "°C")
-        assert finding.label == h100.values["gpus"][2].label
+        assert finding.part_label == h100.values["gpus"][2].label

@@ -34,7 +34,7 @@ class TestGpuCount:
             driver=NOTHING, pcie={a: link for a, link in h100.values["pcie"].items() if a != gone}
         )
         finding = only(machine.judge("gpu-count"))
-        assert (finding.subject, finding.label) == ("gpu5", f"GPU 5 ({gone})")
+        assert (finding.part, finding.part_label) == ("gpu5", f"GPU 5 ({gone})")
 
     def test_hidden_gpus_are_unknown_and_not_lost(self, h100):
         machine = h100.seeing(*h100.values["gpus"][:2])
@@ -75,14 +75,14 @@ class TestGpuLost:
     def test_nvidia_smi_names_it(self, h100):
         text = "Unable to determine the device handle for GPU5: 0000:C3:00.0: Unknown Error"
         finding = only(h100.without_smi("unknown-handle", text, LOST).judge("gpu-lost"))
-        assert (finding.subject, finding.severity) == ("gpu5", "isolate")
+        assert (finding.part, finding.severity) == ("gpu5", "isolate")
         assert text in finding.message
-        assert finding.label == f"GPU 5 ({LOST})"
+        assert finding.part_label == f"GPU 5 ({LOST})"
         assert "power-cycle" in finding.fix
 
     def test_lspci_shows_it(self, h100):
         machine = h100.without_smi("other", "NVIDIA-SMI has failed").off_the_bus(5)
-        assert only(machine.judge("gpu-lost")).subject == "gpu5"
+        assert only(machine.judge("gpu-lost")).part == "gpu5"
 
     def test_both_are_one_finding(self, h100):
         finding = only(h100.without_smi("gpu-lost", "GPU is lost", LOST).off_the_bus(5).judge("gpu-lost"))
@@ -90,14 +90,14 @@ class TestGpuLost:
 
     def test_it_is_lost_though_nvidia_smi_still_lists_it(self, h100):
         machine = h100.seeing(*h100.values["gpus"], error=SmiError("gpu-lost", "GPU is lost", (LOST,)))
-        assert only(machine.judge("gpu-lost")).label == h100.values["gpus"][5].label
+        assert only(machine.judge("gpu-lost")).part_label == h100.values["gpus"][5].label
 
     def test_two_are_two_findings(self, h100):
         machine = h100.without_smi("gpu-lost", "GPU is lost", LOST).off_the_bus(1)
-        assert [f.subject for f in machine.judge("gpu-lost").findings] == ["gpu1", "gpu5"]
+        assert [f.part for f in machine.judge("gpu-lost").findings] == ["gpu1", "gpu5"]
 
     def test_an_error_without_an_address_is_still_a_fault(self, h100):
-        assert only(h100.without_smi("gpu-lost", "GPU is lost").judge("gpu-lost")).subject == "node"
+        assert only(h100.without_smi("gpu-lost", "GPU is lost").judge("gpu-lost")).part == "node"
 
     def test_a_suspended_card_that_answers_is_not_lost(self, h100):
         assert h100.off_the_bus(5).judge("gpu-lost").status == "pass"
@@ -128,7 +128,7 @@ class TestSmiErrors:
     def test_each_complaint_has_its_remedy(self, h100, kind, severity, fix):
         machine = h100.seeing(*h100.values["gpus"], error=SmiError(kind, "it complains", (LOST,)))
         finding = only(machine.judge("smi-errors"))
-        assert (finding.subject, finding.severity, finding.message) == ("gpu5", severity, "it complains")
+        assert (finding.part, finding.severity, finding.message) == ("gpu5", severity, "it complains")
         assert fix in finding.fix
         assert finding.severity in SEVERITIES
 

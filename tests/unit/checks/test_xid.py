@@ -35,15 +35,15 @@ def test_a_log_that_needs_root_says_so(h100):
 )
 def test_the_code_decides_the_severity(h100, code, severity):
     (finding,) = h100.with_log(xid(code)).judge("xid").findings
-    assert (finding.severity, finding.code, finding.subject) == (severity, str(code), "gpu2")
+    assert (finding.severity, finding.code, finding.part) == (severity, str(code), "gpu2")
     assert finding.fix
-    assert finding.label == h100.values["gpus"][2].label
+    assert finding.part_label == h100.values["gpus"][2].label
     assert finding.message.endswith("), 0:01:40 after boot")
 
 
 def test_repeated_errors_are_one_finding(h100):
     verdict = h100.with_log(xid(31), xid(31, seconds=205.4), xid(31, "0000:c3:00.0"), xid(48)).judge("xid")
-    assert [(f.subject, f.code) for f in verdict.findings] == [("gpu2", "31"), ("gpu5", "31"), ("gpu2", "48")]
+    assert [(f.part, f.code) for f in verdict.findings] == [("gpu2", "31"), ("gpu5", "31"), ("gpu2", "48")]
     assert "2 times, last 0:03:25 after boot" in verdict.findings[0].message
 
 
@@ -56,9 +56,9 @@ def test_the_text_decides_where_the_driver_says_what_to_do(h100):
 def test_a_gpu_is_numbered_by_its_place_on_the_bus_where_nvidia_smi_is_silent(h100):
     machine = h100.with_log(xid(79)).without_smi("gpu-lost", "GPU is lost")
     (finding,) = machine.judge("xid").findings
-    assert (finding.subject, finding.label) == ("gpu2", f"GPU 2 ({GPU2})")
+    assert (finding.part, finding.part_label) == ("gpu2", f"GPU 2 ({GPU2})")
 
 
 def test_a_gpu_that_nothing_lists_keeps_its_address(h100):
     (finding,) = h100.with_log(xid(79, "0000:ee:00.0")).judge("xid").findings
-    assert finding.subject == "0000:ee:00.0"
+    assert finding.part == "0000:ee:00.0"

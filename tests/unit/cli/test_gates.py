@@ -13,7 +13,7 @@ from gpuops.content import builtin
 from gpuops.errors import InputError, LockedError
 from gpuops.facts import Facts
 from gpuops.judging import Finding, Verdict, discover
-from gpuops.lifecycle.life import NodeLifecycle, Objection
+from gpuops.lifecycle.life import NodeLifecycle
 from gpuops.lifecycle.schedulers import NoScheduler
 from gpuops.playbook.loading import load_playbook
 from gpuops.playbook.result import StepResult
@@ -21,10 +21,10 @@ from gpuops.playbook.running import RunState
 from gpuops.playbook.task import TaskRegistry
 from gpuops.probes.host.lspci import PciFunction
 from gpuops.probing import Unknown
-from gpuops.reasons import Excluded
+from gpuops.reasons import Excluded, Objection
 from gpuops.store import StateChange, Store
 
-FINDING = Finding("a GPU is missing", fix="reseat it", subject="node")
+FINDING = Finding("a GPU is missing", fix="reseat it", part="node")
 
 
 class Work:
@@ -41,18 +41,21 @@ def result(node, status, **more):
     return StepResult(node, "1.1", "A step", status, "why", **more)
 
 
-@pytest.mark.parametrize(("status", "code"), [("failed", 1), ("unreachable", 3), ("needs_operator", 3)])
-def test_who_goes_no_further_is_objected_to(status, code):
+@pytest.mark.parametrize(
+    ("status", "severity"), [("failed", "failed"), ("unreachable", "incomplete"), ("needs_operator", "incomplete")]
+)
+def test_who_goes_no_further_is_objected_to(status, severity):
     record = RunState()
     for each in (result("a", "ok"), result("a", status), result("b", "changed"), result("c", "failed", ignored=True)):
         record.add(each)
-    assert _objections(record, Work(), "look at {}") == {"a": Objection("A step: why", "look at a" * (code == 1), code)}
+    do = "look at a" if severity == "failed" else ""
+    assert _objections(record, Work(), "look at {}") == {"a": Objection("A step: why", do, severity)}
 
 
 def test_a_lock_stops_every_node_of_the_run():
     record = RunState(locked=[LockedError("a is locked by alice on admin9")])
     found = _objections(record, Work("a", "b"))
-    assert found == dict.fromkeys("ab", Objection("a is locked by alice on admin9", exit_code=4))
+    assert found == dict.fromkeys("ab", Objection("a is locked by alice on admin9", severity="locked"))
 
 
 def test_who_was_not_begun_says_what_stopped_the_run():
@@ -73,22 +76,21 @@ def test_the_gravest_verdict_of_a_node_is_told_with_its_remedy():
         Verdict("topology", "d", "skipped", why="no GPU"),
     ]
     assert dict(_first_of_each(verdicts)) == {
-        "a": Objection("gpu-count: a GPU is missing (node)", "reseat it", 1),
-        "b": Objection("clock: nobody told", "gpuops checks explain clock", 3),
+        "a": Objection("gpu-count: a GPU is missing (node)", "reseat it", "failed"),
+        "b": Objection("clock: nobody told", "gpuops checks explain clock", "incomplete"),
     }
 
 
 def test_why_a_node_was_left_out_explains_what_could_not_be_told_and_hides_no_failure():
-    blind, sick = Objection("dcgm-diagnosis: not asked", "", 3), Objection("ecc: 2 errors", "reset it", 1)
-    unhealthy = {name: Excluded(name, "unhealthy", "ecc is bad", checks=("ecc",)) for name in "ac"}
-    found = _together(
-        {"a": blind, "b": blind, "c": sick, "d": blind}, {**unhealthy, "b": Excluded("b", "busy", "fails to be idle")}
-    )
-    assert {node: (o.why, o.exit_code) for node, o in found.items()} == {
-        "a": ("ecc is bad", 1),
-        "b": ("fails to be idle", 3),
-        "c": ("ecc: 2 errors", 1),
-        "d": ("dcgm-diagnosis: not asked", 3),
+    blind, sick = Objection("dcgm-diagnosis: not asked", "", "incomplete"), Objection("ecc: 2 errors", "reset it")
+    excluded = {name: Excluded(name, "unhealthy", "ecc is bad", checks=("ecc",)) for name in "ac"}
+    excluded["b"] = Excluded("b", "busy", "fails to be idle")
+    objections = _together({"a": blind, "b": blind, "c": sick, "d": blind}, excluded)
+    assert {node: (o.why, o.severity) for node, o in objections.items()} == {
+        "a": ("ecc is bad", "failed"),
+        "b": ("fails to be idle", "incomplete"),
+        "c": ("ecc: 2 errors", "failed"),
+        "d": ("dcgm-diagnosis: not asked", "incomplete"),
     }
 
 
@@ -113,8 +115,8 @@ def gates(tmp_path, monkeypatch):
     with Store(tmp_path / "state.db") as store:
         run = store.begin("a test")
         for node in ("a2", "a3", "a4"):
-            store.move(node, run, lambda _: StateChange("admitted", "x"))
-        store.move("a5", run, lambda _: StateChange("drained", "x"))
+            store.record_transition(node, run, lambda _: StateChange("admitted", "x"))
+        store.record_transition("a5", run, lambda _: StateChange("drained", "x"))
         yield Gates(target, NodeLifecycle(store, run, NoScheduler()), "p.yml")
 
 
@@ -123,11 +125,24 @@ def test_neighbours_are_admitted_nodes_of_the_same_kind_their_own_rack_first(gat
     assert [host.name for host in gates._neighbours([a1])] == ["a3", "a2"]
 
 
+def test_nodes_that_fail_a_quick_check_or_do_not_answer_are_not_let_in(gates, monkeypatch):
+    facts = {"a1": Facts("a1", dt.datetime.now(dt.timezone.utc), {})}
+    silent = {"a2": Excluded("a2", "unreachable", "timed out")}
+    monkeypatch.setattr("gpuops.cli._outcomes.gathered", lambda *_: (facts, silent))
+    unhealthy = {"a1": Excluded("a1", "unhealthy", "one GPU short", checks=("gpu-count",))}
+    monkeypatch.setattr("gpuops.cli._health.unhealthy", lambda *_: unhealthy)
+    monkeypatch.setattr("gpuops.cli._health.quick_probes", list)
+    assert {node: (o.why, o.severity) for node, o in gates.admit(gates.target.hosts[:3]).items()} == {
+        "a1": ("one GPU short", "failed"),
+        "a2": ("timed out", "incomplete"),
+    }
+
+
 def test_the_first_node_has_nobody_to_be_measured_with(gates):
     (*_, a4, _a5) = gates.target.hosts
     (told,) = gates.pair([a4]).values()
     assert "no node is admitted yet" in told.why
-    assert told.exit_code == 0
+    assert told.severity == "left_out"
 
 
 @pytest.mark.parametrize(
@@ -143,11 +158,11 @@ def test_what_is_wrong_is_refused_before_any_gate(gates, group, playbook, told):
         Gates(gates.target, gates.life, playbook, group=group).check(gates.target.hosts)
 
 
-def test_what_a_playbook_asks_first_is_known_by_its_tag(gates):
+def test_what_a_playbook_has_preflight_is_known_by_its_tag(gates):
     for name, asks in (("p.yml", False), ("onboard", True)):
         gates.playbook = name
         gates.check(gates.target.hosts)
-        assert gates.asks_first is asks
+        assert gates.has_preflight is asks
 
 
 GPU = PciFunction("0000:1b:00.0", "0302", "10de", "2330", "a1", "")

@@ -12,6 +12,7 @@ from click.testing import CliRunner
 from gpuops.cli import program
 from gpuops.errors import GpuopsError
 from gpuops.lifecycle.gates import GATES
+from gpuops.lifecycle.scheduler import ProjectScheduler
 from gpuops.store import StateChange, Store
 
 HERE = socket.gethostname()
@@ -70,9 +71,9 @@ def make(project, state, *, fingerprint=None, gates=True):
     """The node as if it had been onboarded."""
     with Store(project / ".gpuops" / "state.db") as store:
         run = store.begin("a test")
-        store.move(HERE, run, lambda _: StateChange(state, "as a test has it", fingerprint or {}))
+        store.record_transition(HERE, run, lambda _: StateChange(state, "as a test has it", fingerprint or {}))
         for gate in GATES if gates else ():
-            store.note(HERE, gate.name, run, fingerprint or {})
+            store.record_gate(HERE, gate.name, run, fingerprint or {})
 
 
 def test_a_drain_and_an_admission_go_round(project, gpuops, slurm):
@@ -82,11 +83,29 @@ def test_a_drain_and_an_admission_go_round(project, gpuops, slurm):
     assert gpuops("admit", HERE, "--reason", "new fan") == f"{HERE}   admitted   new fan\n"
     assert slurm() == "idle none"
     told = json.loads(gpuops("state", "show", HERE, "--json"))
-    assert [(event["state"], event["why"]) for event in told["history"]] == [
-        ("admitted", "as a test has it"),
-        ("drained", "fan swap"),
-        ("admitted", "new fan"),
+    assert [(event["state"], event["why"], event["cause"]) for event in told["history"]] == [
+        ("admitted", "as a test has it", ""),
+        ("drained", "fan swap", "by_hand"),
+        ("admitted", "new fan", "by_hand"),
     ]
+
+
+@pytest.mark.parametrize(
+    "words", [("drain", HERE, "--reason", "x"), ("admit", HERE), ("state", "set", HERE, "repair", "--reason", "x")]
+)
+def test_the_scheduler_is_asked_for_our_own_job_and_hung_up_in_the_end(project, gpuops, monkeypatch, words):
+    make(project, "drained")
+    (project / "bin" / "sinfo.state").write_text("drained gpuops:drained x\n")
+    schedulers = []
+
+    def make_scheduler(*fields):
+        schedulers.append(ProjectScheduler(*fields))
+        return schedulers[-1]
+
+    monkeypatch.setenv("SLURM_JOB_ID", "17")
+    monkeypatch.setattr("gpuops.lifecycle.scheduler.ProjectScheduler", make_scheduler)
+    gpuops(*words)
+    assert [(scheduler.own_job, scheduler.transport._closed) for scheduler in schedulers] == [("17", True)]
 
 
 def test_what_somebody_else_drained_stays_so(project, gpuops, slurm):
@@ -113,6 +132,20 @@ def test_nobody_is_admitted_without_proof(project, gpuops, slurm, state, gates, 
     assert slurm() == "idle none"
 
 
+@pytest.mark.parametrize("force", [(), ("--force",)])
+def test_a_node_that_does_not_answer_is_not_admitted(project, gpuops, slurm, monkeypatch, force):
+    make(project, "drained")
+    (project / "bin" / "sinfo.state").write_text("drained gpuops:drained x\n")
+    monkeypatch.setattr("gpuops.cli._outcomes.facts_of", lambda *_: ({}, {HERE: "timed out"}))
+    assert f"{HERE}: timed out" in gpuops("admit", HERE, *force, code=3)
+    assert slurm() == "drained gpuops:drained x"
+
+
+def test_an_admitted_node_that_hides_what_it_is_could_not_be_assessed(project, gpuops):
+    make(project, "admitted", fingerprint={"GPU serials": ("165",)})
+    assert "it tells no more of its GPU serials; gpuops onboard" in gpuops("admit", HERE, code=3)
+
+
 def test_another_machine_is_not_admitted(project, gpuops):
     make(project, "validated", fingerprint={"kernel": ("1.2.3-old",)})
     assert "kernel 1.2.3-old →" in gpuops("admit", HERE, code=1)
@@ -133,10 +166,13 @@ def test_without_a_scheduler_nothing_keeps_jobs_away_and_that_is_told(project, g
 
 def test_a_state_follows_from_the_one_before_or_is_refused(project, gpuops, slurm):
     make(project, "admitted")
-    assert "is admitted, and from there it becomes" in gpuops("state", "set", HERE, "rma", "--reason", "x", code=2)
+    assert "is admitted and cannot become rma; allowed next states: provisioned, drained" in gpuops(
+        "state", "set", HERE, "rma", "--reason", "x", code=2
+    )
     assert slurm() == "idle none"
     gpuops("state", "set", HERE, "repair", "--reason", "Xid 79")
     assert slurm() == "drained gpuops:repair Xid 79"
+    assert json.loads(gpuops("state", "show", HERE, "--json"))["cause"] == "by_hand"
     assert "gpuops admit" in gpuops("state", "set", HERE, "admitted", "--reason", "x", code=2)
 
 
@@ -150,7 +186,10 @@ def test_states_are_listed_and_shown_with_who_and_why(project, gpuops, monkeypat
     assert "580.95.05" in shown
     assert "burn-in" in shown
     assert f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%d}" in shown
-    assert "did you mean" not in gpuops("state", "show", "elsewhere", code=2)
+    assert (
+        gpuops("state", "show", "elsewhere", code=2)
+        == "no record of elsewhere; to onboard it: gpuops onboard elsewhere"
+    )
 
 
 FIX = """\

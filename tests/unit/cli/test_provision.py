@@ -8,11 +8,8 @@ import pytest
 from click.testing import CliRunner
 
 from gpuops.cli import program
-from gpuops.cli._steps import ending
 from gpuops.cli.provision import tell_locked
 from gpuops.errors import GpuopsError, LockedError
-from gpuops.playbook.running import RunState
-from gpuops.report.page import Page
 
 PLAYBOOK = """\
 - name: Try
@@ -85,17 +82,6 @@ def test_at_a_terminal_this_machine_is_only_changed_where_that_is_confirmed(tmp_
     assert (done.exception, done.return_value) == (None, 1)
     assert f"no inventory is named: change this machine ({socket.gethostname()})? [y/N]: n" in done.stdout
     assert [path.name for path in tmp_path.iterdir()] == ["p.yml"]
-
-
-def test_a_runs_last_words_fit_the_page_and_name_nodes_once():
-    waiting = {"gpu01": ["boot", "restart"], "gpu02": ["boot", "restart"], "gpu03": [], "gpu04": ["boot"]}
-    record = RunState(stopped="1 of 4 nodes of a batch failed", waiting=waiting)
-    assert list(ending(record, ["gpu05", "gpu06"], Page())) == [
-        "stopped: 1 of 4 nodes of a batch failed",
-        "not begun: gpu[05-06]",
-        "gpu[01-02] still wait for: boot, restart; the next run of this playbook does it",
-        "gpu04 still waits for: boot; the next run of this playbook does it",
-    ]
 
 
 def test_who_holds_many_nodes_is_told_for_the_first(capsys):

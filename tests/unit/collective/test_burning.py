@@ -106,24 +106,24 @@ def watching(monkeypatch, tmp_path, program, seconds="2"):
     monkeypatch.setattr(burning, "_WATCH", Command(words, timeout_seconds=20))
 
 
-def test_gpus_are_watched_until_the_load_ends(monkeypatch, tmp_path, reach, a_host):
+def test_gpus_are_watched_until_the_load_ends(monkeypatch, tmp_path, connections, a_host):
     watching(monkeypatch, tmp_path, 'while :; do echo "0, 70, 600, 1700, 0x4"; sleep 0.2; done')
-    with GpuSampler(Pool([a_host("n0", connection="local")], reach)) as eye:
+    with GpuSampler(Pool([a_host("n0", connection="local")], connections)) as eye:
         pass
     assert len(eye.samples["n0"]) > 3
 
 
-def test_an_older_driver_is_asked_in_its_own_words(monkeypatch, tmp_path, reach, a_host):
+def test_an_older_driver_is_asked_in_its_own_words(monkeypatch, tmp_path, connections, a_host):
     program = 'case "$1" in *event*) echo "Field is not a valid field" ; exit 2;; esac\n'
     watching(monkeypatch, tmp_path, program + 'while :; do echo "0, 70, 600, 1700, 0x4"; sleep 0.2; done')
-    with GpuSampler(Pool([a_host("n0", connection="local")], reach)) as eye:
+    with GpuSampler(Pool([a_host("n0", connection="local")], connections)) as eye:
         pass
     assert eye.samples["n0"][0].watts == 600.0
 
 
-def test_a_node_that_cannot_be_watched_is_not_asked_again(monkeypatch, tmp_path, reach, a_host):
+def test_a_node_that_cannot_be_watched_is_not_asked_again(monkeypatch, tmp_path, connections, a_host):
     watching(monkeypatch, tmp_path, "echo no devices >&2; exit 6")
-    pool = Pool([a_host("n0", connection="local")], reach)
+    pool = Pool([a_host("n0", connection="local")], connections)
     with GpuSampler(pool) as eye:
         eye._thread.join(10)
     assert "no devices" in pool.excluded["n0"].why

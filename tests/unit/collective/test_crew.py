@@ -7,7 +7,6 @@ import pytest
 
 from gpuops.collective.crew import Crew
 from gpuops.errors import CancelledError, LostError, NodeError
-from gpuops.transport.connections import Connector
 
 
 def alive(pid):
@@ -23,8 +22,8 @@ def gone(pids, seconds=3.0):
 
 
 @pytest.fixture
-def crew(hosts, reach, echo):
-    crew = Crew(hosts, reach, "echo")
+def crew(hosts, opener, echo):
+    crew = Crew(hosts, opener, "echo")
     crew.open()
     yield crew
     crew.close()
@@ -90,35 +89,17 @@ def test_close_leaves_no_process(crew):
     assert gone(pids)
 
 
-def test_a_host_that_cannot_be_reached_is_lost_with_the_reason_and_the_others_work(hosts, reach, echo):
-    def reach_all_but_one(host):
-        way = reach(host)
-        if host.name == "n1":
-            way.close()
-        return way
-
-    crew = Crew(hosts, reach_all_but_one, "echo")
+def test_a_host_that_cannot_be_reached_is_lost_with_the_reason_and_the_others_work(hosts, opener, echo):
+    crew = Crew(hosts, opener, "echo")
+    crew._transports["n1"].close()
     crew.open()
     assert {name: str(error) for name, error in crew.lost.items()} == {"n1": "n1: hung up"}
     assert set(crew.ask({"n0": {}, "n2": {}}, 5)["n0"]) == {"pid", "echo"}
     crew.close()
 
 
-@pytest.fixture
-def ctrl_c():
-    """Presses Ctrl-C in some seconds, for the main thread."""
-
-    def press(*_):
-        raise KeyboardInterrupt
-
-    before = signal.signal(signal.SIGALRM, press)
-    yield lambda seconds: signal.setitimer(signal.ITIMER_REAL, seconds)
-    signal.setitimer(signal.ITIMER_REAL, 0)
-    signal.signal(signal.SIGALRM, before)
-
-
-def test_ctrl_c_ends_a_conversation_and_all_that_it_was_about(hosts, echo, ctrl_c):
-    crew = Crew(hosts, Connector(), "echo")
+def test_ctrl_c_ends_a_conversation_and_all_that_it_was_about(hosts, opener, echo, ctrl_c):
+    crew = Crew(hosts, opener, "echo")
     crew.open()
     pids = list(crew.pids.values())
     began = time.monotonic()

@@ -134,7 +134,8 @@ def test_where_slurm_does_not_answer_nothing_can_be_leased(lease, machine, hosts
 
 @pytest.mark.parametrize("way", ["drain", "reservation"])
 @pytest.mark.parametrize(("reason", "kept"), [("gpuops:new onboarding", True), ("gpuops:repair Xid 79", True),
-                                              ("gpuops:deadbeef", False), ("fan swap", False)])  # fmt: skip
+                                              ("gpuops:deadbeef", False), ("gpuops: bob", False),
+                                              ("fan swap", False)])  # fmt: skip
 def test_a_node_that_gpuops_keeps_drained_needs_no_lease(machine, hosts, lease, way, reason, kept):
     machine.states["n3"] = ["drained", reason]
     with lease(way) as held:

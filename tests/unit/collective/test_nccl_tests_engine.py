@@ -1,6 +1,7 @@
 """The engine's commands, asked of ways that are not there."""
 
 import shlex
+from types import SimpleNamespace
 
 import pytest
 
@@ -57,7 +58,8 @@ def make(a_host):
         ways = {name: Way(name, programs) for name, programs in has.items()}
         nics = (FabricNic("mlx5_0", 0, 50.0), FabricNic("mlx5_1", 1, 50.0))
         fabric = Fabric({name: FabricNode(name, (0, 1), nics) for name in has})
-        return NcclTestsEngine(hosts, lambda host: ways[host.name], fabric, load, **options), ways
+        opener = SimpleNamespace(open=lambda host: ways[host.name], close=lambda: None)
+        return NcclTestsEngine(hosts, opener, fabric, load, **options), ways
 
     return build
 

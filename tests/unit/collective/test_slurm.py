@@ -1,5 +1,6 @@
 import pytest
 
+from gpuops.collective.idleness.drain_reason import DrainReason
 from gpuops.collective.idleness.proof import NodeAllocation, NoSuchNode
 from gpuops.collective.idleness.slurm import JOBS, NODES, Slurm, SlurmNode
 from gpuops.shell import Completed
@@ -28,9 +29,9 @@ def hosts(a_host):
 
 def test_a_host_is_known_by_node_name_host_name_or_address(slurm, hosts):
     assert slurm().nodes(hosts) == {
-        "gpu-a": SlurmNode("gpu-a", "idle", ""),
-        "h2": SlurmNode("gpu-b", "drained*", "fan | swap"),
-        "third": SlurmNode("gpu-c", "mixed", ""),
+        "gpu-a": SlurmNode("gpu-a", "idle"),
+        "h2": SlurmNode("gpu-b", "drained*", DrainReason("fan | swap", "other")),
+        "third": SlurmNode("gpu-c", "mixed"),
     }
 
 

@@ -24,13 +24,13 @@ RING = RankGroup(("n0", "n1", "n2"))
 
 
 @pytest.fixture
-def engine(hosts, reach, monkeypatch):
+def engine(hosts, opener, monkeypatch):
     """Opens engines on names of this machine, and ends them."""
     monkeypatch.setattr(tcp, "_PATIENCE_SECONDS", 2.0)
     opened = []
 
     def open_one(load=None, these=hosts, **more):
-        engine = TcpEngine(these, reach, load or Load(seconds=0.05), **more)
+        engine = TcpEngine(these, opener, load or Load(seconds=0.05), **more)
         opened.append(engine)
         assert engine.open() == {}
         return engine
@@ -100,8 +100,8 @@ def test_the_fabric_is_one_interface_a_node(engine):
     assert fabric.nodes["n2"].nics == (FabricNic("lo", 0, 0.0),)
 
 
-def test_an_interface_that_a_node_lacks_is_said(hosts, reach):
-    engine = TcpEngine(hosts, reach, interface="rail9")
+def test_an_interface_that_a_node_lacks_is_said(hosts, opener):
+    engine = TcpEngine(hosts, opener, interface="rail9")
     why = "the interface rail9 is absent or has no address"
     assert engine.open() == {h.name: Excluded(h.name, "unsupported", why) for h in hosts}
     (figure,) = engine.measure(round_of(PAIR))

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from gpuops.facts import Facts, load_folder
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
-from gpuops.isolation.node_evidence import all_reduce, evidence_by_node, evidence_of, excluded_answer, to_answers
+from gpuops.isolation.node_evidence import all_reduce, evidence_of, excluded_answer, node_evidence_of, to_answers
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.probing import Unknown
 from gpuops.reasons import ON_PURPOSE, Excluded, ExclusionKind
@@ -88,7 +88,7 @@ def test_excluded_node_is_saved_with_kind_why_and_what_to_do(kind):
     answer = excluded_answer(reason)
     saved = json.loads(answer.out)["excluded"]
     assert (answer.exit, saved["kind"], saved["why"], saved["do"]) == (0, kind, "a sentence", "do it")
-    assert evidence_by_node({"a": facts_with(answer)}) == ({}, {"a": reason})
+    assert node_evidence_of({"a": facts_with(answer)}) == ({}, {"a": reason})
 
 
 @pytest.mark.parametrize("kind", set(get_args(ExclusionKind)) - {"defective", "lost"})
@@ -107,7 +107,7 @@ def test_node_at_fault_is_read_with_what_to_do(kind):
 def test_kind_of_a_newer_version_is_unknown():
     answer = excluded_answer(Excluded("a", "busy", "why"))
     newer = dataclasses.replace(answer, out=answer.out.replace('"busy"', '"on-fire"'))
-    assert evidence_by_node({"a": facts_with(newer)})[1] == {"a": Excluded("a", "unknown", "why")}
+    assert node_evidence_of({"a": facts_with(newer)})[1] == {"a": Excluded("a", "unknown", "why")}
 
 
 SPECIMENS = pathlib.Path(__file__).parents[2] / "specimens" / "measured"
@@ -125,7 +125,7 @@ def test_files_from_before_exclusions_had_a_kind_are_read_as_then():
         "clocks: its clock is 7 s behind the others'",
         do="chronyc makestep; then find why nothing keeps it",
     )
-    measured, excluded = evidence_by_node(facts)
+    measured, excluded = node_evidence_of(facts)
     assert [figure.gb_per_s for m in evidence_of(measured).rounds for figure in m.figures] == [470.0, 470.0, 48.0]
     assert {node: reason.kind for node, reason in excluded.items()} == {
         "gpu03": "unknown",

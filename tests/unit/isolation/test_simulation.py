@@ -6,7 +6,7 @@ import pytest
 from gpuops.errors import InputError
 from gpuops.isolation.cabling import LINE_GB_PER_S, Cabling, build_fabric
 from gpuops.isolation.cases import draw_case
-from gpuops.isolation.faults import FabricFault, fabric_leaves, hiders, parse_fault
+from gpuops.isolation.faults import FabricFault, fabric_leaves, masking_faults, parse_fault
 from gpuops.isolation.rounds import RankGroup, Round
 from gpuops.isolation.simulation import EFFICIENCY, NVLS_GB_PER_S, QUIET, Disturbances, Simulation, Tenant
 
@@ -51,7 +51,7 @@ def test_a_hang_never_ends_and_names_who_did_not_arrive_where_the_engine_can_tel
     group = rail("gpu001", "gpu002")
     told = figure("gpu001:hang", group=group)
     assert (told.gb_per_s, told.trouble, told.absent) == (None, "hang", ("gpu001",))
-    assert figure("gpu001:hang", group=group, tells_absent=False).absent == ()
+    assert figure("gpu001:hang", group=group, reports_missing=False).absent == ()
     assert figure("leaf:L3:hang", group=group).absent == ()
     assert figure("gpu001:gpu3:hang", group=RankGroup(("gpu001", "gpu002"))).absent == ("gpu001:gpu3",)
 
@@ -128,7 +128,7 @@ def test_a_rail_joins_nothing_where_there_is_one_unit():
 def test_what_is_hidden_is_all_behind_something_as_bad():
     def hidden(fault, *others, fabric=FABRIC):
         faults = [parse_fault(text, fabric) for text in (fault, *others)]
-        return [str(hider) for hider in hiders(faults[0], faults, fabric)]
+        return [str(hider) for hider in masking_faults(faults[0], faults, fabric)]
 
     assert hidden("gpu001:mlx5_3:slow=20", "leaf:L3:slow=30") == ["leaf:L3:slow=30"]
     assert hidden("gpu001:mlx5_3:slow=40", "leaf:L3:slow=30") == []
@@ -180,4 +180,4 @@ def test_the_same_case_measures_the_same_figures():
 def test_a_fault_writes_itself_as_it_is_typed():
     for text in ("gpu001:mlx5_3:slow=30", "leaf:L3:hang"):
         assert str(parse_fault(text, FABRIC)) == text
-    assert FabricFault("leaf:L3", None).left == 0
+    assert FabricFault("leaf:L3", None).remaining_ratio == 0

@@ -2,9 +2,9 @@ import itertools
 
 import pytest
 
-from gpuops.isolation.cabling import Cabling, build_fabric, wire_unmapped
+from gpuops.isolation.cabling import Cabling, build_fabric, build_unmapped_fabric
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
-from gpuops.isolation.sweeps import meet, pairs, sweep, ways
+from gpuops.isolation.sweeps import pairing_schemes, pairs, round_robin_pairs, sweep
 
 FABRIC = build_fabric(Cabling(nodes=32, gpus=2, unit=8, leaves=2))
 
@@ -12,7 +12,7 @@ FABRIC = build_fabric(Cabling(nodes=32, gpus=2, unit=8, leaves=2))
 @pytest.mark.parametrize("count", [2, 3, 4, 7, 8])
 def test_everybody_meets_everybody_once(count):
     names = [f"n{number}" for number in range(count)]
-    rounds = [list(meet(names, number)) for number in range(count - 1 + count % 2)]
+    rounds = [list(round_robin_pairs(names, number)) for number in range(count - 1 + count % 2)]
     for planned in rounds:
         assert len({name for pair in planned for name in pair}) == 2 * len(planned) == count - count % 2
     met = [frozenset(pair) for planned in rounds for pair in planned]
@@ -20,7 +20,7 @@ def test_everybody_meets_everybody_once(count):
 
 
 def test_who_is_alone_meets_nobody():
-    assert list(meet(["n0"], 3)) == []
+    assert list(round_robin_pairs(["n0"], 3)) == []
 
 
 @pytest.mark.parametrize(("way", "alike"), [("inside", True), ("across", False)])
@@ -59,9 +59,9 @@ def test_a_pair_is_measured_on_the_rails_that_both_have():
 
 
 def test_without_leaves_neighbours_in_the_inventory_are_paired_first():
-    bare = wire_unmapped(Cabling(nodes=8, gpus=1, unit=4, leaves=1))
-    assert ways(bare) == ("inside", "across")
+    bare = build_unmapped_fabric(Cabling(nodes=8, gpus=1, unit=4, leaves=1))
+    assert pairing_schemes(bare) == ("inside", "across")
     first = set(list(bare.nodes)[:4])
     assert all((one in first) is (other in first) for one, other in pairs(bare, "inside", 0))
-    assert ways(wire_unmapped(Cabling(nodes=2, gpus=1, unit=2, leaves=1))) == ("across",)
-    assert ways(build_fabric(Cabling(nodes=4, gpus=1, unit=4, leaves=1))) == ("inside",)
+    assert pairing_schemes(build_unmapped_fabric(Cabling(nodes=2, gpus=1, unit=2, leaves=1))) == ("across",)
+    assert pairing_schemes(build_fabric(Cabling(nodes=4, gpus=1, unit=4, leaves=1))) == ("inside",)

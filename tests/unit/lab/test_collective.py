@@ -136,7 +136,7 @@ def test_what_is_printed_is_what_nccl_tests_would():
     assert run.complete
     assert run.largest.out_of_place.busbw_gb_per_s == pytest.approx(speed(places).gb_per_s, rel=0.02)
     log = parse_nccl_log(text)
-    assert (log.networks, log.gpu_direct, log.algorithm) == (("NET/IB",), True, "NVLS_TREE")
+    assert (log.network_transports, log.gpu_direct, log.algorithm) == (("NET/IB",), True, "NVLS_TREE")
     assert log.ready == {"a": 8, "b": 8}
 
 

@@ -3,7 +3,7 @@ import datetime as dt
 
 import pytest
 
-from gpuops.lifecycle.gates import GATES, KEPT_DAYS, counts_still, earned, gates_for, proofs, unproved
+from gpuops.lifecycle.gates import GATES, KEPT_DAYS, gates_for, is_still_valid, missing_proofs, proofs, state_after
 from gpuops.lifecycle.states import LADDER, STATES
 from gpuops.store import GatePass, HostEvent
 
@@ -20,11 +20,11 @@ def passed(gate, days=1, fingerprint=MACHINE):
     return GatePass(gate, NOW - dt.timedelta(days=days), fingerprint)
 
 
-ALL = [passed(gate.name) for gate in GATES if gate.kept]
+ALL = [passed(gate.name) for gate in GATES if gate.remembered]
 
 
 def test_the_gates_earn_the_ladder_from_its_foot_to_its_top():
-    earned = list(dict.fromkeys(gate.earns for gate in GATES if gate.earns != "new"))
+    earned = list(dict.fromkeys(gate.grants_state for gate in GATES if gate.grants_state != "new"))
     assert ["new", *earned] == list(LADDER)
 
 
@@ -44,11 +44,11 @@ def test_an_admitted_node_is_asked_only_what_disturbs_nothing():
     ],
 )
 def test_a_long_test_counts_again_for_the_same_machine_and_not_for_ever(known, counts):
-    assert counts_still(BY_NAME["burn-in"], [known], MACHINE, NOW) is counts
+    assert is_still_valid(BY_NAME["burn-in"], [known], MACHINE, NOW) is counts
 
 
 def test_a_quick_gate_is_always_tried_again():
-    assert not counts_still(BY_NAME["second-pass"], [passed("second-pass", days=0)], MACHINE, NOW)
+    assert not is_still_valid(BY_NAME["second-pass"], [passed("second-pass", days=0)], MACHINE, NOW)
 
 
 @pytest.mark.parametrize(
@@ -64,36 +64,36 @@ def test_a_quick_gate_is_always_tried_again():
     ],
 )
 def test_passing_a_gate_raises_and_never_lowers(state, gate, becomes):
-    move = earned(event(state), BY_NAME[gate], "why", MACHINE)
+    move = state_after(event(state), BY_NAME[gate], "why", MACHINE)
     assert (move.state if move else None) == becomes
 
 
 def test_a_node_of_which_nothing_is_known_becomes_new():
-    assert earned(None, BY_NAME["facts"], "it answers", MACHINE).state == "new"
+    assert state_after(None, BY_NAME["facts"], "it answers", MACHINE).state == "new"
 
 
 def test_a_drained_node_is_admitted_again_while_its_tests_count():
-    assert unproved(event("drained"), ALL, MACHINE, NOW) == ""
-    assert unproved(event("drained"), ALL[1:], MACHINE, NOW) == "not proved for this machine: burn-in"
+    assert missing_proofs(event("drained"), ALL, MACHINE, NOW) == ""
+    assert missing_proofs(event("drained"), ALL[1:], MACHINE, NOW) == "not proved for this machine: burn-in"
 
 
 def test_a_machine_that_tells_nothing_of_itself_is_not_admitted():
     why = "not proved for this machine (it tells no more of its driver): burn-in, validate, pair"
-    assert unproved(event("drained"), ALL, {}, NOW) == why
+    assert missing_proofs(event("drained"), ALL, {}, NOW) == why
 
 
 def test_what_became_of_a_drained_machine_is_told():
     why = "not proved for this machine (driver 580.95.05 → 590.1): burn-in, validate, pair"
-    assert unproved(event("drained"), ALL, {"driver": ("590.1",)}, NOW) == why
+    assert missing_proofs(event("drained"), ALL, {"driver": ("590.1",)}, NOW) == why
 
 
 @pytest.mark.parametrize("state", ["new", "provisioned", "burned_in", "repair", "rma", "retired"])
 def test_nobody_else_is_admitted_by_hand(state):
-    assert unproved(event(state), ALL, MACHINE, NOW) == f"it is {state} (because)"
+    assert missing_proofs(event(state), ALL, MACHINE, NOW) == f"it is {state} (because)"
 
 
 def test_a_node_of_which_nothing_is_known_is_new():
-    assert unproved(None, [], MACHINE, NOW) == "it is new"
+    assert missing_proofs(None, [], MACHINE, NOW) == "it is new"
 
 
 @pytest.mark.parametrize(("state", "count"), [("drained", 2), ("repair", 1), ("rma", 1), ("retired", 1)])

@@ -50,6 +50,7 @@ def test_a_wrong_password_is_tried_once_in_any_language(user_node, sudo, again):
     node = user_node("wrong")
     with pytest.raises(BecomeError, match=r"sudo refused the password .*; tried once") as caught:
         node.batch([ROOT, Command(("id",), become="always"), Command(("id",), become="if-refused"), REFUSED])
+    assert caught.value.kind == "become"
     assert sudo.tried == "wrong\n"
     assert "wrong\n" not in str(caught.value)
     node.run(Command(("sh", "-c", "exit 1"), become="if-refused"))

@@ -25,7 +25,7 @@ INFO AllReduce: 1073741824 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..1
 
 def test_nccl_tells_its_network_its_algorithm_and_who_is_ready():
     log = parse_nccl_log(SAID)
-    assert (log.version, log.networks, log.gpu_direct) == ("2.28.9", ("NET/IB",), True)
+    assert (log.version, log.network_transports, log.gpu_direct) == ("2.28.9", ("NET/IB",), True)
     assert log.algorithm == "NVLS_TREE"
     assert log.ready == {"node-a": 1, "node-b": 0}
 
@@ -37,14 +37,14 @@ def test_a_connection_without_gpu_direct_is_told():
 
 def test_a_plugin_for_rdma_counts_as_rdma():
     log = parse_nccl_log(SAID.replace("NET/IB/", "NET/AWS Libfabric/"))
-    assert (log.networks, log.gpu_direct) == (("NET/AWS Libfabric",), True)
+    assert (log.network_transports, log.gpu_direct) == (("NET/AWS Libfabric",), True)
     assert parse_nccl_log(SAID.replace("NET/IB/", "NET/Socket/")).gpu_direct is None
 
 
 def test_sockets_are_told_by_the_connection_or_else_by_the_announcement():
-    assert parse_nccl_log("n:1:2 [0] NCCL INFO Using network Socket \n").networks == ("NET/Socket",)
+    assert parse_nccl_log("n:1:2 [0] NCCL INFO Using network Socket \n").network_transports == ("NET/Socket",)
     mixed = SAID + "node-a:901:933 [0] NCCL INFO Channel 01/0 : 0[0] -> 1[0] [send] via NET/Socket/0\n"
-    assert parse_nccl_log(mixed).networks == ("NET/IB", "NET/Socket")
+    assert parse_nccl_log(mixed).network_transports == ("NET/IB", "NET/Socket")
 
 
 def test_old_releases_number_their_algorithms():
@@ -61,7 +61,7 @@ def test_algorithm_transports_and_devices_are_nccl_s_own_words():
     log = parse_nccl_log(BARE)
     assert (log.algorithm, log.protocol) == ("RING", "SIMPLE")
     assert log.transports == ("NET/IB", "P2P/CUMEM")
-    assert (log.networks, log.without_gdr, log.devices) == (("NET/IB",), (), ("mlx5_3",))
+    assert (log.network_transports, log.without_gdr, log.devices) == (("NET/IB",), (), ("mlx5_3",))
     assert str(log) == "RING/SIMPLE over NET/IB with GDRDMA, P2P/CUMEM"
 
 
@@ -79,7 +79,7 @@ def test_a_channel_through_host_memory_is_noticed_on_the_network_only(line, with
 
 
 def test_what_stays_within_the_node_goes_over_no_network_whatever_was_announced():
-    assert parse_nccl_log("INFO Using network Socket\nINFO 0[0] -> 1[1] via P2P/CUMEM\n").networks == ()
+    assert parse_nccl_log("INFO Using network Socket\nINFO 0[0] -> 1[1] via P2P/CUMEM\n").network_transports == ()
 
 
 @pytest.mark.parametrize(
@@ -97,7 +97,7 @@ def test_the_last_algorithm_counts_and_silence_tells_nothing():
 
 
 @pytest.mark.parametrize(
-    ("warning", "no_way"),
+    ("warning", "is_connection_error"),
     [
         ("socketStartConnect: Connect to 10.0.0.9<43211> failed : Connection refused", True),
         ("Call to connect returned Connection timed out, retrying", True),
@@ -105,10 +105,10 @@ def test_the_last_algorithm_counts_and_silence_tells_nothing():
         ("Cuda failure 2 'out of memory'", False),
     ],
 )
-def test_a_connection_that_did_not_come_about_is_told_apart(warning, no_way):
+def test_connection_error_is_only_a_failed_connection(warning, is_connection_error):
     log = parse_nccl_log(f"misc/socket.cc:484 NCCL WARN {warning}")
     assert log.warnings == (warning,)
-    assert bool(log.no_way) == no_way
+    assert bool(log.connection_error) == is_connection_error
 
 
 def test_without_lines_of_nccl_nothing_is_told():

@@ -5,7 +5,7 @@ import pytest
 from gpuops.errors import TemplateError
 from gpuops.layout import parse_layout
 from gpuops.placement import GpuShape, NodeShape, place
-from gpuops.render import Job, Rendered, complaints, environment_of, find_target, render, standing, targets
+from gpuops.render import Job, Rendered, environment_of, find_target, lint, read_existing, render, targets
 
 
 def node(name, gpus=4):
@@ -19,7 +19,7 @@ def placed(words="dp=8,zero=2,mbs=2,chunks=3"):
 
 
 def told(path, text, words="dp=8,zero=2,mbs=2,chunks=3"):
-    return list(complaints([Rendered(path, 0o644, text)], placed(words)))
+    return list(lint([Rendered(path, 0o644, text)], placed(words)))
 
 
 @pytest.mark.parametrize("words", ["dp=8", "dp=2,pp=2,tp=2", "dp=8,zero=3,offload=cpu", "dp=4,tp=2,mbs=4,chunks=8"])
@@ -31,7 +31,7 @@ def test_what_the_built_in_targets_write_is_beyond_complaint(words):
             files = render(target, placement, Job(env=environment_of(placement, target.engine)))
         except TemplateError:
             continue  # refused with a reason, which the target's own test holds
-        assert list(complaints(files, placement)) == [], target.name
+        assert list(lint(files, placement)) == [], target.name
         rendered += 1
     assert rendered > 8
 
@@ -84,8 +84,6 @@ def test_a_file_that_a_person_edited_is_what_is_checked(tmp_path):
     placement = placed("dp=8,mbs=2,chunks=3")
     files = render(find_target("deepspeed"), placement, Job())
     (tmp_path / "hostfile").write_text("n1 slots=4\n")
-    there = standing(files, tmp_path)
+    there = read_existing(files, tmp_path)
     assert [made.path for made in there] == [made.path for made in files]
-    assert list(complaints(there, placement)) == [
-        "hostfile: slots are [4], and the nodes of this layout hold [4, 4] ranks"
-    ]
+    assert list(lint(there, placement)) == ["hostfile: slots are [4], and the nodes of this layout hold [4, 4] ranks"]

@@ -1,11 +1,14 @@
 import datetime as dt
+from dataclasses import replace
 
 import pytest
 
 from gpuops.errors import ConnectError
-from gpuops.judging import Check, Finding, Verdict
+from gpuops.judging import Finding, Verdict
+from gpuops.probing import PartName
 from gpuops.profile import Profile
-from gpuops.report.model import Run, build
+from gpuops.reasons import excluded_by
+from gpuops.results.health import Run, build
 
 STARTED = dt.datetime(2026, 1, 5, 14, 2, 11, tzinfo=dt.timezone.utc)
 H100 = Profile("hgx-h100", required=frozenset({"gpu-count"}))
@@ -22,35 +25,52 @@ def run():
 
 
 @pytest.fixture
-def rack(run):
-    """Sixteen nodes: one lost GPU, one slow port, one stray driver, one unreachable, one drained, one blind."""
+def judged():
+    """Makes the verdict of a check on a node, with its findings as judging completes them."""
+
+    def make(check, host, status, *findings, scope="node"):
+        own = tuple(replace(finding, check=check, host=host, scope=scope) for finding in findings)
+        return Verdict(check, host, status, own, scope=scope)
+
+    return make
+
+
+@pytest.fixture
+def rack(run, judged):
+    """Sixteen nodes: one lost GPU, one slow port, one stray driver, one unreachable, one with nothing, one blind."""
     nodes = {f"gpu{n:03d}": H100 for n in range(1, 17)}
-    nodes["gpu015"] = ConnectError("gpu015", "connection timed out after 10 s (10.2.0.15:22)")
-    nodes["gpu016"] = 'drained: "fan swap"'
-    reached = [name for name, outcome in nodes.items() if outcome is H100]
+    late = ConnectError("gpu015", "connection timed out after 10 s (10.2.0.15:22)", "timeout")
+    nodes["gpu015"] = excluded_by("gpu015", late)
+    reached = [name for name in nodes if name not in {"gpu015", "gpu016"}]
     verdicts = [Verdict("gpu-count", name, "unknown" if name == "gpu014" else "pass", why="hung") for name in reached]
     verdicts += [Verdict("clock", name, "unknown", why="chronyc is not installed") for name in reached[:3]]
     verdicts += [Verdict("ecc", name, "unknown", why="refused", needs_root=True) for name in reached[:2]]
     verdicts += [
-        Verdict("gpu-lost", "gpu004", "fail", (LOST,)),
-        Verdict("ib-rate", "gpu009", "fail", (SLOW,), scope="gpu"),
-        Verdict("driver-agrees", "gpu010", "fail", (STRAY,), scope="group"),
-        Verdict("driver-agrees", "", "warn", (SPLIT,), scope="group"),
+        judged("gpu-lost", "gpu004", "fail", LOST),
+        judged("ib-rate", "gpu009", "fail", SLOW),
+        judged("driver-agrees", "gpu010", "fail", STRAY, scope="group"),
+        judged("driver-agrees", "", "warn", SPLIT, scope="group"),
         Verdict("ecc", "gpu005", "skipped", why="this card has no ECC"),
+        Verdict("ecc", "gpu016", "skipped", why="this card has no ECC"),
     ]
-    return build(run, nodes, verdicts, [Check("all-reduce", (), iter, tags=("standard",))])
+    return replace(build(run, nodes, verdicts), not_run={"standard": ("all-reduce",)})
 
 
 LOST = Finding(
     "nvidia-smi answers for 7 of 8 GPUs",
-    subject="gpu5",
-    label="GPU 5 (0000:c3:00.0, serial 1654)",
+    part=PartName("gpu5", "GPU 5 (0000:c3:00.0, serial 1654)"),
     severity="isolate",
     fix="power-cycle the node; if it comes back, send the card in",
     effects=("xid: 79 at 13:58:02", "nvlink: 18 links down"),
 )
 SLOW = Finding(
-    "the port is slow", 400.0, 200, "Gbit/s", "reseat the optic at gpu009 port 3", "mlx5_3", "mlx5_3 (rail 3)", "reset"
+    "the port is slow",
+    expected=400.0,
+    found=200,
+    unit="Gbit/s",
+    fix="reseat the optic at gpu009 port 3",
+    part=PartName("mlx5_3", "mlx5_3 (rail 3)"),
+    severity="reset",
 )
-STRAY = Finding("not the fleet's driver", "580.159", "580.126", subject="driver", severity="reboot", host="gpu010")
-SPLIT = Finding("two drivers, half each", subject="driver", severity="warn")
+STRAY = Finding("not the fleet's driver", expected="580.159", found="580.126", part="driver", severity="reboot")
+SPLIT = Finding("two drivers, half each", part="driver", severity="warn")

@@ -2,7 +2,9 @@ import copy
 import json
 import math
 import xml.etree.ElementTree as ET
+from dataclasses import replace
 from pathlib import Path
+from typing import get_args
 
 import jsonschema
 import pytest
@@ -10,9 +12,11 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from gpuops import report
-from gpuops.errors import InputError
+from gpuops.errors import InputError, UnreachableKind
 from gpuops.judging import Finding, Verdict
-from gpuops.report.model import build
+from gpuops.probing import PartName
+from gpuops.reasons import Excluded, ExclusionKind
+from gpuops.results.health import build
 from gpuops.secret import MASK, Secret
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "report.schema.json").read_text())
@@ -37,7 +41,8 @@ def closed(schema):
 
 
 def faulty(run, h100, finding, why=""):
-    verdicts = [Verdict("x", "a", "fail", (finding,), scope="gpu"), Verdict("y", "a", "unknown", why=why)]
+    found = replace(finding, check="x", host="a")
+    verdicts = [Verdict("x", "a", "fail", (found,)), Verdict("y", "a", "unknown", why=why)]
     return build(run, {"a": h100}, verdicts)
 
 
@@ -84,7 +89,7 @@ def test_the_document_tells_what_the_report_holds(rack):
     assert list(document["hosts"]) == [host.name for host in rack.hosts]
     assert document["run"]["started_at"] == "2026-01-05T14:02:11Z"
     slow = {
-        "check": "ib-rate", "code": "", "scope": "gpu", "host": "gpu009", "subject": "mlx5_3",
+        "check": "ib-rate", "code": "", "scope": "node", "host": "gpu009", "part": "mlx5_3", "subject": "mlx5_3",
         "label": "mlx5_3 (rail 3)", "status": "fail", "severity": "reset", "message": "the port is slow",
         "measured": 200, "expected": 400.0, "unit": "Gbit/s", "fix": "reseat the optic at gpu009 port 3", "effects": [],
     }  # fmt: skip
@@ -95,8 +100,31 @@ def test_the_document_tells_what_the_report_holds(rack):
         {"check": "gpu-count", "why": "hung", "required": True, "needs_root": False}
     ]
     assert document["hosts"]["gpu005"]["skipped"] == [{"check": "ecc", "why": "this card has no ECC"}]
-    assert document["hosts"]["gpu016"]["skipped_why"] == 'drained: "fan swap"'
-    assert document["hosts"]["gpu015"]["error"].startswith("unreachable: connection timed out")
+    late = document["hosts"]["gpu015"]
+    assert late["error"] == "unreachable: connection timed out after 10 s (10.2.0.15:22)"
+    assert late["unreachable"] == "timeout"
+    assert late["excluded"] == {
+        "kind": "unreachable", "why": "connection timed out after 10 s (10.2.0.15:22)", "unreachable": "timeout"
+    }  # fmt: skip
+    assert {document["hosts"]["gpu001"][key] for key in ("error", "unreachable", "excluded")} == {None}
+    assert {host["skipped_why"] for host in document["hosts"].values()} == {None}
+
+
+def test_the_schema_knows_every_reason_of_an_exclusion():
+    definitions = SCHEMA["$defs"]
+    assert definitions["excluded"]["properties"]["kind"]["enum"] == [*get_args(ExclusionKind)]
+    assert definitions["host"]["properties"]["unreachable"]["enum"] == [*get_args(UnreachableKind), None]
+
+
+def test_an_exclusion_tells_no_secret_and_all_that_is_known(run):
+    Secret("health-hunter2")
+    sick = Excluded("a", "unhealthy", "fails ecc", checks=("ecc",), do="say health-hunter2")
+    document = json.loads(report.render("json", build(run, {"a": sick}, [])))
+    validator(closed(SCHEMA)).validate(document)
+    assert document["hosts"]["a"]["error"] == "fails ecc"
+    assert document["hosts"]["a"]["excluded"] == {
+        "kind": "unhealthy", "why": "fails ecc", "checks": ["ecc"], "do": f"say {MASK}"
+    }  # fmt: skip
 
 
 @pytest.mark.parametrize(
@@ -118,7 +146,7 @@ def test_any_value_can_be_told_in_json(run, h100, value, told):
 def test_no_format_tells_a_secret(run, h100):
     Secret('formats-"hunter2"')
     said = 'x formats-"hunter2" y'
-    finding = Finding(said, {said: 1}, (said,), fix=said, label=said, effects=(said,))
+    finding = Finding(said, expected={said: 1}, found=(said,), fix=said, part=PartName(said, said), effects=(said,))
     for name in report.format_names():
         text = report.render(name, faulty(run, h100, finding, why=said))
         assert "hunter2" not in text
@@ -128,7 +156,7 @@ def test_no_format_tells_a_secret(run, h100):
 @SLOW_FIXTURES
 @given(ANY_TEXT)
 def test_every_format_survives_any_text(run, h100, text):
-    finding = Finding(text, text, text, text, text, text, text, effects=(text,))
+    finding = Finding(text, expected=text, found=text, unit=text, fix=text, part=PartName(text, text), effects=(text,))
     made = faulty(run, h100, finding, why=text)
     assert json.loads(report.render("json", made))["findings"][0]["message"] == text
     junit = ET.fromstring(report.render("junit", made).encode())
@@ -152,7 +180,7 @@ def test_junit_has_a_suite_a_node_and_a_case_a_check(rack):
     assert outcomes(by_name["gpu004"]) == {"gpu-count": [], "gpu-lost": ["failure"]}
     assert outcomes(by_name["gpu014"]) == {"gpu-count": ["error"]}
     assert outcomes(by_name["gpu015"]) == {"reach": ["error"]}
-    assert outcomes(by_name["gpu016"]) == {"reach": ["skipped"]}
+    assert outcomes(by_name["gpu016"]) == {"ecc": ["skipped"]}
     assert outcomes(by_name["all nodes"]) == {"driver-agrees": ["system-out"]}
 
 

@@ -2,17 +2,24 @@ import pytest
 
 from gpuops.errors import ConnectError
 from gpuops.judging import Finding, Verdict
+from gpuops.probing import PartName
 from gpuops.profile import NO_PROFILE
+from gpuops.reasons import excluded_by
 from gpuops.report.formats import table
-from gpuops.report.model import build
 from gpuops.report.page import Page
+from gpuops.results.health import build
 from gpuops.secret import MASK, Secret
 
 
-def judged(run, h100, told, more=()):
-    """The table of nodes of which each has one failing check ``told[name]`` (a finding)."""
-    verdicts = [Verdict("temp", name, "fail", (finding,)) for name, finding in told.items()]
-    return table.render(build(run, dict.fromkeys(told, h100), [*verdicts, *more]))
+@pytest.fixture
+def screen_of(run, h100, judged):
+    """Makes the table of nodes of which each fails one check with the finding under its name."""
+
+    def make(findings, *more):
+        verdicts = [judged("temp", name, "fail", finding) for name, finding in findings.items()]
+        return table.render(build(run, dict.fromkeys(findings, h100), [*verdicts, *more]))
+
+    return make
 
 
 def test_the_whole_screen(rack):
@@ -39,45 +46,46 @@ def test_colour_changes_no_word(rack):
     assert coloured == table.render(rack)
 
 
-def test_equal_findings_of_many_nodes_are_one_block_although_they_name_the_node(run, h100):
-    told = {
-        f"n{i}": Finding("hot", found=95, unit="C", fix=f"gpuops bundle n{i}", subject="gpu0") for i in range(1, 65)
+def test_equal_findings_of_many_nodes_are_one_block_although_they_name_the_node(screen_of):
+    findings = {
+        f"n{i}": Finding("hot", found=95, unit="C", fix=f"gpuops bundle n{i}", part="gpu0") for i in range(1, 65)
     }
-    screen = judged(run, h100, told)
+    screen = screen_of(findings)
     assert screen.count("  temp ") == 1
     assert "n[1-64]  gpu0 " in screen
     assert "do              gpuops bundle n[1-64]\n" in screen
 
 
-def test_equal_findings_of_many_parts_are_one_block(run, h100):
-    parts = tuple(Finding("capped", subject=f"gpu{g}", label=f"GPU {g} (serial {g})") for g in range(8))
-    screen = table.render(build(run, {"n1": h100}, [Verdict("power", "n1", "fail", parts)]))
+def test_equal_findings_of_many_parts_are_one_block(run, h100, judged):
+    parts = tuple(Finding("capped", part=PartName(f"gpu{g}", f"GPU {g} (serial {g})")) for g in range(8))
+    screen = table.render(build(run, {"n1": h100}, [judged("power", "n1", "fail", *parts)]))
     assert screen.count("capped") == 1
     assert "n1  gpu[0-7] " in screen
 
 
-def test_different_values_are_never_folded(run, h100):
-    screen = judged(run, h100, {"n1": Finding("hot", found=95), "n2": Finding("hot", found=96)})
+def test_different_values_are_never_folded(screen_of):
+    screen = screen_of({"n1": Finding("hot", found=95), "n2": Finding("hot", found=96)})
     assert "measured 95\n" in screen
     assert "measured 96\n" in screen
 
 
-def test_two_faults_of_one_part_share_a_block_under_its_fullest_name(run, h100):
-    more = [Verdict("power", "n1", "warn", (Finding("capped", subject="gpu0", severity="warn"),))]
-    finding = Finding("hot", subject="gpu0", label="GPU 0 (serial 7)", severity="reset")
-    screen = judged(run, h100, {"n1": finding}, more)
+def test_two_faults_of_one_part_share_a_block_under_its_fullest_name(screen_of, judged):
+    capped = judged("power", "n1", "warn", Finding("capped", part="gpu0", severity="warn"))
+    finding = Finding("hot", part=PartName("gpu0", "GPU 0 (serial 7)"), severity="reset")
+    screen = screen_of({"n1": finding}, capped)
     assert [line for line in screen.splitlines() if line.startswith("n1")] == [f"n1  GPU 0 (serial 7){'reset':>60}"]
 
 
-def test_failures_come_before_warnings(run, h100):
+def test_failures_come_before_warnings(run, h100, judged):
     meh, bad = Finding("meh", severity="warn"), Finding("bad", severity="reboot")
-    verdicts = [Verdict("a", "n1", "warn", (meh,)), Verdict("a", "n2", "fail", (bad,))]
+    verdicts = [judged("a", "n1", "warn", meh), judged("a", "n2", "fail", bad)]
     screen = table.render(build(run, dict.fromkeys(["n1", "n2"], h100), verdicts))
     assert screen.index("bad") < screen.index("meh")
 
 
 def test_addresses_do_not_keep_reasons_apart(run):
-    nodes = {f"n{i}": ConnectError(f"n{i}", f"connection refused (10.0.0.{i}:22)") for i in range(1, 100)}
+    errors = {f"n{i}": ConnectError(f"n{i}", f"connection refused (10.0.0.{i}:22)") for i in range(1, 100)}
+    nodes = {name: excluded_by(name, error) for name, error in errors.items()}
     lines = table.render(build(run, nodes, [])).splitlines()
     assert lines[1:] == ["UNKNOWN  99  n[1-99]     unreachable: connection refused"]
 
@@ -102,12 +110,10 @@ def test_a_node_without_profile_says_so(run):
     assert "no profile: nothing with a number was judged on n1" in screen
 
 
-def test_what_a_node_says_cannot_reach_the_terminal(run, h100):
+def test_what_a_node_says_cannot_reach_the_terminal(screen_of):
     Secret("table-hunter2")
-    evil = Finding(
-        "\x1b[2J[bold]x\r\n", found="\x07", subject="gpu\x1b0", fix="say table-hunter2", effects=("\x9b31m",)
-    )
-    screen = judged(run, h100, {"n1": evil})
+    evil = Finding("\x1b[2J[bold]x\r\n", found="\x07", part="gpu\x1b0", fix="say table-hunter2", effects=("\x9b31m",))
+    screen = screen_of({"n1": evil})
     assert all(line.isprintable() for line in screen.splitlines())
     assert r"\x1b[2J[bold]x\r\n" in screen
     assert f"say {MASK}" in screen
@@ -120,7 +126,7 @@ FAIL      3  gpu[004,009-010]
 UNKNOWN   2  gpu014      gpu-count: hung
              gpu015      unreachable: connection timed out after 10 s
                          (10.2.0.15:22)
-SKIPPED   1  gpu016      drained: "fan swap"
+SKIPPED   1  gpu016      nothing to judge: this card has no ECC
 
 gpu004  GPU 5 (0000:c3:00.0, serial 1654)                                isolate
   gpu-lost        nvidia-smi answers for 7 of 8 GPUs

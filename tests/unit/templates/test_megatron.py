@@ -8,7 +8,7 @@ from gpuops.document import parse
 from gpuops.errors import TemplateError
 from gpuops.layout import ModelSpec, parse_layout
 from gpuops.placement import GpuShape, NodeShape, place
-from gpuops.render import Job, complaints, find_target, render
+from gpuops.render import Job, find_target, lint, render
 
 PAIRS = {(a, b): "NV18" for a in range(8) for b in range(8) if a != b}
 
@@ -120,4 +120,4 @@ def test_accelerate_is_told_what_it_would_presume():
 
 def test_our_check_knows_every_key_that_accelerate_is_told():
     placement = placed("dp=4,tp=2,zero=1,recompute=full")
-    assert not list(complaints(render(find_target("accelerate-megatron"), placement, Job()), placement))
+    assert not list(lint(render(find_target("accelerate-megatron"), placement, Job()), placement))

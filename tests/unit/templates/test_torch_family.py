@@ -12,7 +12,7 @@ import pytest
 
 from gpuops.document import parse
 from gpuops.errors import TemplateError
-from gpuops.layout import ModelSpec, objections, parse_layout
+from gpuops.layout import ModelSpec, parse_layout, rule_violations
 from gpuops.placement import GpuShape, NodeShape, Placement, Rank
 from gpuops.render import Env, Job, environment_of, find_target, render, start_command, write
 
@@ -520,12 +520,12 @@ def test_a_target_refuses_what_it_cannot_launch(name, text, because):
 @pytest.mark.parametrize("name", ["deepspeed", "megatron-deepspeed"])
 def test_a_pipeline_with_zero_2_is_refused_for_deepspeed(name):
     layout = parse_layout("dp=2,pp=2,tp=2,zero=2")
-    found = list(objections(layout, gpus_per_domain=8, engine=find_target(name).engine))
+    found = list(rule_violations(layout, gpus_per_domain=8, engine=find_target(name).engine))
     assert [one.rule for one in found if not one.warning] == ["R9"]
 
 
 @pytest.mark.parametrize("name", LAYOUTS)
 def test_tensor_parallelism_larger_than_a_node_is_refused(name):
     layout = parse_layout("tp=16")
-    found = list(objections(layout, gpus_per_domain=8, engine=find_target(name).engine))
+    found = list(rule_violations(layout, gpus_per_domain=8, engine=find_target(name).engine))
     assert [one.rule for one in found if not one.warning] == ["R5"]

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import secrets
 import statistics
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from gpuops.collective.bus import bus_factor
@@ -15,7 +15,7 @@ from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round, Trouble
 from gpuops.reasons import Excluded, excluded_by
-from gpuops.transport.agent import AgentTransport
+from gpuops.transport.connections import Opener
 
 LEAST_BYTES = 1 << 20
 CHUNK_BYTES = 1 << 18
@@ -42,14 +42,14 @@ class TcpEngine:
     def __init__(
         self,
         hosts: Sequence[Host],
-        reach: Callable[[Host], AgentTransport],
+        opener: Opener,
         load: Load | None = None,
         *,
         interface: str = "",
         why: str = "it needs nothing but Python on the nodes",
     ) -> None:
         self.why = why
-        self._crew = Crew(hosts, reach, "peers", "sums", "ring")
+        self._crew = Crew(hosts, opener, "peers", "sums", "ring")
         self._addresses = {host.name: host.address for host in hosts}
         self._load = load or Load()
         self._limit_seconds = _LIMIT_SECONDS + 10 * self._load.seconds

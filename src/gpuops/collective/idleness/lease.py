@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import re
 import secrets
 import shlex
 from collections.abc import Callable, Sequence
 from types import TracebackType
 
+from gpuops.collective.idleness.drain_reason import lease_reason
 from gpuops.collective.idleness.slurm import NO_SUCH_NODE, Slurm, SlurmNode, slurm_command
 from gpuops.inventory import Host
 from gpuops.probing import Unknown
@@ -75,7 +75,8 @@ class Lease:
         if isinstance(nodes, Unknown):
             self._tell(f"{', '.join(self._held)} may still be drained for {self._reason}: {nodes.why}")
             return []
-        return [node.name for node in nodes.values() if node.reason == self._reason]
+        ours = ("lease", self._token)
+        return [node.name for node in nodes.values() if (node.drained_by, node.reason.tag) == ours]
 
     def _do(self, nodes: Sequence[str], words: Callable[[str], Sequence[str]]) -> list[tuple[str, Completed]]:
         answers = self._slurm.machine.batch([slurm_command(*words(node)) for node in nodes]) if nodes else []
@@ -83,7 +84,7 @@ class Lease:
 
     @property
     def _reason(self) -> str:
-        return f"gpuops:{self._token}"
+        return lease_reason(self._token)
 
     def _taking(self, node: str) -> Sequence[str]:
         if self._way == "drain":
@@ -98,8 +99,8 @@ class Lease:
 
 
 def _is_kept(node: SlurmNode) -> bool:
-    """Drained by gpuops with the state of the node's life as the reason, which is never a lease's token."""
-    return node.state.startswith("drained") and re.match(r"gpuops:(?![0-9a-f]{8}$)", node.reason) is not None
+    """Return whether gpuops keeps the node drained for its life, until it is admitted."""
+    return node.state.startswith("drained") and node.drained_by == "lifecycle"
 
 
 def _closed(node: SlurmNode | None) -> str:
@@ -107,7 +108,7 @@ def _closed(node: SlurmNode | None) -> str:
     if node is None:
         return f"cannot be leased: {NO_SUCH_NODE.why}"
     closed = node.state.startswith(_CLOSED)
-    return f"{node.state.rstrip('*')} in Slurm: {node.reason or 'no reason given'}" if closed else ""
+    return f"{node.state.rstrip('*')} in Slurm: {node.reason.text or 'no reason given'}" if closed else ""
 
 
 def _words(answer: Completed) -> str:

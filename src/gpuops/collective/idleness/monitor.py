@@ -83,7 +83,7 @@ class IdleMonitor:
     def _asked_of(self, members: Sequence[Host]) -> Mapping[str, Allocation]:
         """What Slurm says of its nodes ``members``, through the first of them."""
         try:
-            return Slurm(self._pool.transport(members[0].name)).allocations(members)
+            return Slurm(self._pool.open(members[0])).allocations(members)
         except NodeError as error:
             return dict.fromkeys((host.name for host in members), Unknown(f"Slurm cannot be asked: {error}"))
 

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
+from gpuops.collective.idleness.drain_reason import DrainOwner, DrainReason, parse_drain_reason
 from gpuops.collective.idleness.proof import Allocation, NodeAllocation, NoSuchNode
 from gpuops.inventory import Host
 from gpuops.probing import Unknown
@@ -41,7 +42,12 @@ class SlurmNode:
 
     name: str
     state: str
-    reason: str
+    reason: DrainReason = field(default_factory=DrainReason)
+
+    @property
+    def drained_by(self) -> DrainOwner:
+        """Whose the reason is; empty without one."""
+        return self.reason.owner
 
 
 class Slurm:
@@ -58,7 +64,7 @@ class Slurm:
             return rows
         known: dict[str, SlurmNode] = {}
         for name, *aliases, state, reason in rows:
-            known |= dict.fromkeys((*aliases, name), SlurmNode(name, state, "" if reason == "none" else reason))
+            known |= dict.fromkeys((*aliases, name), SlurmNode(name, state, parse_drain_reason(reason)))
         found = {host.name: known.get(host.name) or known.get(host.address) for host in hosts}
         return {host: node for host, node in found.items() if node}
 

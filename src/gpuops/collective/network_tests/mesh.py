@@ -21,7 +21,7 @@ Ask = Callable[[Mapping[str, Message]], Answers]
 @contextlib.contextmanager
 def mesh(pool: Pool) -> Iterator[Ask]:
     """A worker on every node of ``pool``, to be asked; nodes that cannot have one are excluded."""
-    crew = Crew(list(pool.hosts.values()), pool.reach, "peers", "mesh")
+    crew = Crew(list(pool.hosts.values()), pool, "peers", "mesh")
 
     def ask(messages: Mapping[str, Message]) -> Answers:
         answers = crew.ask(messages, LOOK_SECONDS + _SLACK_SECONDS)

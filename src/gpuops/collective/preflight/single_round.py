@@ -39,6 +39,6 @@ def _engines(pool: Pool, environment: Mapping[str, str]) -> Iterator[Engine]:
     fabric = fabric_of([host for host in hosts if host.name in facts], facts)
     if all(host.name in fabric.nodes for host in hosts):
         wanted = {name: value for name, value in environment.items() if name.startswith("NCCL_")}
-        yield NcclEngine(hosts, pool.reach, fabric, _LOAD, Options(environment=wanted))
-        yield NcclTestsEngine(hosts, pool.reach, fabric, _LOAD)
-    yield TcpEngine(hosts, pool.reach)
+        yield NcclEngine(hosts, pool, fabric, _LOAD, Options(environment=wanted))
+        yield NcclTestsEngine(hosts, pool, fabric, _LOAD)
+    yield TcpEngine(hosts, pool)

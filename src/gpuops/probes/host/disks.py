@@ -35,24 +35,24 @@ class Filesystem:
 
 
 def parse_df(text: str) -> tuple[Filesystem, ...] | Unknown:
-    """Every row of ``df -P -k``."""
+    """Return every row of ``df -P -k``."""
     header, *rows = text.splitlines() or [""]
     if " 1024-" not in header or not text.endswith("\n") or not rows:
         return Unknown(f"df: expected its table, found {text[-80:]!r}")
-    found = []
+    filesystems = []
     for row in rows:
         cells = _ROW.fullmatch(row)
         if cells is None:
             return Unknown(f"df: expected device, sizes and mount, found {row[:80]!r}")
-        found.append(Filesystem(cells[1], int(cells[2]), int(cells[3]), int(cells[4]), cells[5]))
-    return tuple(found)
+        filesystems.append(Filesystem(cells[1], int(cells[2]), int(cells[3]), int(cells[4]), cells[5]))
+    return tuple(filesystems)
 
 
 def _read(answer: Completed) -> tuple[Filesystem, ...] | Unknown:
-    """df ends with 1 where it could not look at a mount: no matter for users' own mounts, bad for a disk."""
-    complaints = [line for line in answer.err.splitlines() if "Permission denied" not in line]
-    if answer.exit and complaints:
-        return Unknown(complaints[-1][:160])
+    """df exits with 1 if it could not read a mount: irrelevant for users' own mounts, bad for a disk."""
+    errors = [line for line in answer.err.splitlines() if "Permission denied" not in line]
+    if answer.exit and errors:
+        return Unknown(errors[-1][:160])
     return parse_df(answer.out)
 
 

@@ -110,13 +110,13 @@ class KernelLog:
 
 
 def parse_kernel_log(text: str) -> KernelLog | Unknown:
-    """The log as ``dmesg`` (plain, ``-T``, ``-x``, iso), ``/dev/kmsg`` or ``journalctl -k`` print it."""
+    """Read a log as ``dmesg`` (plain, ``-T``, ``-x``, iso), ``/dev/kmsg`` or ``journalctl -k`` print it."""
     if not text.strip():
         return Unknown("the kernel log is empty")
     lines = text.removesuffix("\n").split("\n")
-    told = [_event(line, count) for count, line in enumerate(lines, 1) if _EVENT.search(line)]
-    whole = text.endswith("\n") and None not in told and any(_is_boot(line) for line in lines[:_HEAD_LINES])
-    return KernelLog(whole, tuple(event for event in told if event), len(lines))
+    events = [_event(line, count) for count, line in enumerate(lines, 1) if _EVENT.search(line)]
+    is_whole = text.endswith("\n") and None not in events and any(_is_boot(line) for line in lines[:_HEAD_LINES])
+    return KernelLog(is_whole, tuple(event for event in events if event), len(lines))
 
 
 def _is_boot(line: str) -> bool:
@@ -124,7 +124,7 @@ def _is_boot(line: str) -> bool:
 
 
 def _seconds(line: str) -> float | None:
-    """Seconds since boot, where the line does not say the time of day instead."""
+    """Return the seconds since boot; None if the line has the time of day instead."""
     if kmsg := _KMSG_MICROSECONDS.match(line):
         return int(kmsg[1]) / 1e6
     stamp = _SECONDS.match(line)
@@ -132,40 +132,40 @@ def _seconds(line: str) -> float | None:
 
 
 def _event(line: str, count: int) -> KernelEvent | None:
-    """The event in ``line``, None where it cannot be read."""
+    """Return the event in ``line``, None if it cannot be read."""
     for pattern, make in ((_XID, _xid), (_SXID, _sxid), (_AER, _aer)):
-        found = pattern.search(line)
-        address = canonical_address(found["address"]) if found else None
-        if found and address:
-            return make(found, address, _seconds(line), count)
+        match = pattern.search(line)
+        address = canonical_address(match["address"]) if match else None
+        if match and address:
+            return make(match, address, _seconds(line), count)
     return None
 
 
-def _xid(found: re.Match[str], address: str, seconds: float | None, line: int) -> KernelEvent:
-    pid = int(found["pid"]) if found["pid"] else None
-    process = (found["process"] or "").replace("<unknown>", "")
-    return Xid(address, int(found["code"]), found["text"].strip(), seconds, pid, process, found["mig"] or "", line)
+def _xid(match: re.Match[str], address: str, seconds: float | None, line: int) -> KernelEvent:
+    pid = int(match["pid"]) if match["pid"] else None
+    process = (match["process"] or "").replace("<unknown>", "")
+    return Xid(address, int(match["code"]), match["text"].strip(), seconds, pid, process, match["mig"] or "", line)
 
 
-def _sxid(found: re.Match[str], address: str, seconds: float | None, line: int) -> KernelEvent:
+def _sxid(match: re.Match[str], address: str, seconds: float | None, line: int) -> KernelEvent:
     severities: dict[str | None, SXidSeverity] = {"Fatal": "fatal", "Non-fatal": "non-fatal"}
-    severity = severities.get(found["severity"], "")
-    link = _LINK.search(found["text"])
+    severity = severities.get(match["severity"], "")
+    link = _LINK.search(match["text"])
     return SXid(
         address,
-        int(found["code"]),
-        found["text"].strip(),
+        int(match["code"]),
+        match["text"].strip(),
         severity,
         int(link[1]) if link else None,
-        found["switch"],
+        match["switch"],
         seconds,
         line,
     )
 
 
-def _aer(found: re.Match[str], address: str, seconds: float | None, line: int) -> KernelEvent:
+def _aer(match: re.Match[str], address: str, seconds: float | None, line: int) -> KernelEvent:
     severities: dict[str | None, AerSeverity] = {"Fatal": "fatal", "Non-Fatal": "nonfatal"}
-    return Aer(address, severities.get(found["fatality"], "corrected"), found["text"].strip(), seconds, line)
+    return Aer(address, severities.get(match["fatality"], "corrected"), match["text"].strip(), seconds, line)
 
 
 def _read(answer: Completed) -> KernelLog | Unknown:

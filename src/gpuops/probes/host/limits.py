@@ -21,12 +21,12 @@ class Limit:
 
 
 def parse_limits(text: str) -> dict[str, Limit] | Unknown:
-    """Limits by the kernel's name (``Max locked memory``), from /proc/self/limits."""
+    """Return the limits by the kernel's name (``Max locked memory``), from /proc/self/limits."""
     header, *rows = read_files(text).get(_PATH, "").splitlines() or [""]
-    found = [_ROW.fullmatch(row) for row in rows]
-    if not header.startswith("Limit ") or not rows or None in found:
+    matches = [_ROW.fullmatch(row) for row in rows]
+    if not header.startswith("Limit ") or not rows or None in matches:
         return Unknown(f"{_PATH}: expected a table of limits, found {text[-80:]!r}")
-    return {row[1]: Limit(_bound(row[2]), _bound(row[3])) for row in found if row}
+    return {match[1]: Limit(_bound(match[2]), _bound(match[3])) for match in matches if match}
 
 
 def _bound(text: str) -> int | None:

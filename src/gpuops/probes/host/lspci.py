@@ -79,12 +79,12 @@ def parse_lspci(text: str) -> tuple[PciFunction, ...] | Unknown:
 
 
 def _function(line: str) -> PciFunction | None:
-    found = _FUNCTION.fullmatch(line)
-    address = canonical_address(found["address"]) if found else None
-    if found is None or address is None:
+    match = _FUNCTION.fullmatch(line)
+    address = canonical_address(match["address"]) if match else None
+    if match is None or address is None:
         return None
     return PciFunction(
-        address, found["class"], found["vendor"], found["device"], found["revision"] or "", found["text"]
+        address, match["class"], match["vendor"], match["device"], match["revision"] or "", match["text"]
     )
 
 

@@ -21,12 +21,12 @@ echo '{_END}'
 
 
 def parse_packages(text: str) -> dict[str, str] | Unknown:
-    """Versions by package name; what is not installed is left out."""
+    """Return the versions by package name; packages that are not installed are omitted."""
     *rows, end = text.splitlines() or [""]
-    found = [_ROW.fullmatch(row) for row in rows]
-    if end != _END or None in found:
+    matches = [_ROW.fullmatch(row) for row in rows]
+    if end != _END or None in matches:
         return Unknown(f"packages: expected lines of status, name and version, found {text[-80:]!r}")
-    return {row["name"]: row["version"] for row in found if row and row["status"] == "installed"}
+    return {match["name"]: match["version"] for match in matches if match and match["status"] == "installed"}
 
 
 packages: Probe[dict[str, str]] = Probe(

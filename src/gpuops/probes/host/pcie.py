@@ -40,14 +40,14 @@ def parse_pcie(text: str) -> dict[str, PcieLink] | Unknown:
 
 
 def _link(folder: str, files: Mapping[str, str]) -> PcieLink:
-    said = {leaf: files.get(f"{folder}/{leaf}") for leaf in _LEAVES}
-    node = integer(said["numa_node"])
+    values = {leaf: files.get(f"{folder}/{leaf}") for leaf in _LEAVES}
+    node = integer(values["numa_node"])
     return PcieLink(
         address=canonical_address(files.get(folder, folder).rpartition("/")[2]) or "",
-        speed_gt_per_s=number(said["current_link_speed"]),
-        width=_width(said["current_link_width"]),
-        max_speed_gt_per_s=number(said["max_link_speed"]),
-        max_width=_width(said["max_link_width"]),
+        speed_gt_per_s=number(values["current_link_speed"]),
+        width=_width(values["current_link_width"]),
+        max_speed_gt_per_s=number(values["max_link_speed"]),
+        max_width=_width(values["max_link_width"]),
         numa_node=node if node is not None and node >= 0 else None,
     )
 

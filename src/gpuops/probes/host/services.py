@@ -17,7 +17,7 @@ UNITS = (
     "slurmd",
     "docker",
 )
-_TOLD = ("LoadState", "ActiveState", "SubState", "UnitFileState")
+_PROPERTIES = ("LoadState", "ActiveState", "SubState", "UnitFileState")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,22 +41,23 @@ class Service:
 
 
 def parse_services(text: str) -> dict[str, Service] | Unknown:
-    """Services by unit name without ``.service``, and by every alias (Ubuntu's chronyd is chrony)."""
+    """Return the services by unit name without ``.service``, and by every alias (Ubuntu's chronyd is chrony)."""
     if not text.endswith("\n"):
         return Unknown("the answer of systemctl show was cut short" if text else "systemctl show says nothing")
-    found: dict[str, Service] = {}
+    service_by_name: dict[str, Service] = {}
     for block in text.strip("\n").split("\n\n"):
-        said = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
-        if not {"Id", *_TOLD} <= set(said):
-            return Unknown(f"systemctl show: a unit lacks Id or {', '.join(_TOLD)}: {block[:80]!r}")
-        service = Service(*(said[name] for name in _TOLD))
-        found |= {name.removesuffix(".service"): service for name in (said.get("Names") or said["Id"]).split()}
-    return found
+        properties = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
+        if not {"Id", *_PROPERTIES} <= set(properties):
+            return Unknown(f"systemctl show: a unit lacks Id or {', '.join(_PROPERTIES)}: {block[:80]!r}")
+        service = Service(*(properties[name] for name in _PROPERTIES))
+        names = (properties.get("Names") or properties["Id"]).split()
+        service_by_name |= {name.removesuffix(".service"): service for name in names}
+    return service_by_name
 
 
 services: Probe[dict[str, Service]] = Probe(
     "services",
-    Command(("systemctl", "show", f"--property=Id,Names,{','.join(_TOLD)}", *UNITS)),
+    Command(("systemctl", "show", f"--property=Id,Names,{','.join(_PROPERTIES)}", *UNITS)),
     lambda answer: parse_services(answer.out),
 )
-"""The units of `UNITS`; one that is not installed is there too, and says so."""
+"""The units of `UNITS`; one that is not installed is included, with load ``not-found``."""

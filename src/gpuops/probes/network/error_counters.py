@@ -23,15 +23,18 @@ _PATH = re.compile(r"/sys/class/(?:infiniband|net)/([^/]+)/(?:ports/\d+/(?:hw_)?
 
 
 def parse_counters(text: str) -> dict[str, dict[str, int]] | Unknown:
-    """Errors by device (``mlx5_0``, ``eth0``) and counter, over all ports of a device; what is not told is absent."""
-    found: dict[str, dict[str, int]] = {}
+    """Return the errors by device (``mlx5_0``, ``eth0``) and counter, summed over the ports of a device.
+
+    A counter that the device does not have is absent.
+    """
+    counts_by_device: dict[str, dict[str, int]] = {}
     files = read_files(text)
     for path, content in files.items():
-        place, count = _PATH.fullmatch(path), integer(content)
-        if place and count is not None:
-            device = found.setdefault(place[1], {})
-            device[place[2]] = device.get(place[2], 0) + count
-    return found if "/sys/class" in files else Unknown("/sys/class cannot be read")
+        match, count = _PATH.fullmatch(path), integer(content)
+        if match and count is not None:
+            counts = counts_by_device.setdefault(match[1], {})
+            counts[match[2]] = counts.get(match[2], 0) + count
+    return counts_by_device if "/sys/class" in files else Unknown("/sys/class cannot be read")
 
 
 error_counters: Probe[dict[str, dict[str, int]]] = Probe(

@@ -38,20 +38,20 @@ class Gid:
 
 
 def parse_gids(text: str) -> tuple[Gid, ...] | Unknown:
-    """The entries in use, by device, port and index, from the files of `gids`; none: no RDMA device."""
+    """Return the entries in use, by device, port and index, from the files of `gids`; none: no RDMA device."""
     files = {path: content.strip() for path, content in read_files(text).items()}
     if "/sys/class" not in files:
         return Unknown("/sys/class cannot be read")
-    found = [_entry(place, path, files) for path in files if (place := _PLACE.fullmatch(path))]
-    return tuple(sorted(filter(None, found), key=lambda gid: (gid.device, gid.port, gid.index)))
+    entries = [_entry(match, path, files) for path in files if (match := _PLACE.fullmatch(path))]
+    return tuple(sorted(filter(None, entries), key=lambda gid: (gid.device, gid.port, gid.index)))
 
 
-def _entry(place: re.Match[str], path: str, files: Mapping[str, str]) -> Gid | None:
+def _entry(match: re.Match[str], path: str, files: Mapping[str, str]) -> Gid | None:
     if not _GID.fullmatch(files[path]) or files[path] == _EMPTY:
         return None
-    about = f"{path.partition('/gids/')[0]}/gid_attrs"
-    kind, interface = (files.get(f"{about}/{leaf}/{place[3]}", "") for leaf in ("types", "ndevs"))
-    return Gid(place[1], int(place[2]), int(place[3]), files[path], kind, interface)
+    attributes = f"{path.partition('/gids/')[0]}/gid_attrs"
+    kind, interface = (files.get(f"{attributes}/{leaf}/{match[3]}", "") for leaf in ("types", "ndevs"))
+    return Gid(match[1], int(match[2]), int(match[3]), files[path], kind, interface)
 
 
 def parse_show_gids(text: str) -> tuple[Gid, ...] | Unknown:

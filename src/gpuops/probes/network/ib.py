@@ -20,7 +20,7 @@ _PORT = re.compile(r"/sys/class/infiniband/([^/]+)/ports/(\d{1,4})/state", re.AS
 class IbPort:
     """One port. ``state`` is ``Active``, ``Down``, ``Init`` or ``Armed``; ``phys_state`` ``LinkUp``, ``Polling`` ….
 
-    ``rate_gbps`` is in Gbit/s; None where the port does not say. An empty text: not told.
+    ``rate_gbps`` is in Gbit/s; None if the port does not report it. An empty text: not reported.
     """
 
     device: str
@@ -45,11 +45,11 @@ class IbStat:
 
 
 def parse_ib_ports(text: str) -> tuple[IbPort, ...] | Unknown:
-    """The ports by device and number, from the files of `ib_ports`; none: the node has no RDMA device."""
+    """Return the ports by device and number, from the files of `ib_ports`; none: the node has no RDMA device."""
     files = {path: content.strip() for path, content in read_files(text).items()}
     if "/sys/class" not in files:
         return Unknown("/sys/class cannot be read")
-    ports = [_port(found[1], found[2], files) for found in map(_PORT.fullmatch, files) if found]
+    ports = [_port(match[1], match[2], files) for match in map(_PORT.fullmatch, files) if match]
     return tuple(sorted(ports, key=_natural))
 
 
@@ -78,28 +78,28 @@ def _port(device: str, port: str, files: Mapping[str, str]) -> IbPort:
 
 
 def parse_ibstat(text: str) -> IbStat | Unknown:
-    """The ports in ``ibstat``, also where it aborted half-way: then ``error`` is set and a port may lack fields."""
+    """Return the ports in ``ibstat``; if it aborted half-way, ``error`` is set and a port may lack fields."""
     _, *parts = re.split(r"^CA '(.*)'$", text, flags=re.MULTILINE)
     ports = tuple(port for ca, body in zip(parts[::2], parts[1::2], strict=True) for port in _ca_ports(ca, body))
-    said = [line for line in text.splitlines() if line.strip() and line[0] not in " \t" and line[:4] != "CA '"]
+    messages = [line for line in text.splitlines() if line.strip() and line[0] not in " \t" and line[:4] != "CA '"]
     if not ports:
-        return Unknown(f"ibstat shows no port: {(said or ['it says nothing'])[-1][:80]}")
-    cut = "" if ports[-1].link_layer in {"InfiniBand", "Ethernet"} else "the answer was cut short"
-    return IbStat(ports, said[-1] if said else cut)
+        return Unknown(f"ibstat shows no port: {(messages or ['it says nothing'])[-1][:80]}")
+    truncation = "" if ports[-1].link_layer in {"InfiniBand", "Ethernet"} else "the answer was cut short"
+    return IbStat(ports, messages[-1] if messages else truncation)
 
 
 def _ca_ports(ca: str, body: str) -> Iterator[IbPort]:
-    about, *parts = re.split(r"^\s+Port (\d{1,4}):$", body, flags=re.MULTILINE)
-    device = _fields(about)
+    head, *parts = re.split(r"^\s+Port (\d{1,4}):$", body, flags=re.MULTILINE)
+    device = _fields(head)
     for port, text in zip(parts[::2], parts[1::2], strict=True):
-        said = _fields(text)
+        fields = _fields(text)
         yield IbPort(
             device=ca,
             port=integer(port) or 0,
-            state=said.get("State", ""),
-            phys_state=said.get("Physical state", ""),
-            rate_gbps=number(said.get("Rate")),
-            link_layer=said.get("Link layer", ""),
+            state=fields.get("State", ""),
+            phys_state=fields.get("Physical state", ""),
+            rate_gbps=number(fields.get("Rate")),
+            link_layer=fields.get("Link layer", ""),
             firmware=device.get("Firmware version", ""),
             hca_type=device.get("CA type", ""),
             guid=device.get("Node GUID", ""),

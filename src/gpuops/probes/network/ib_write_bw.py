@@ -33,15 +33,15 @@ class WriteTable:
 
 
 def read_table(text: str) -> WriteTable:
-    """The first header, and every row below any: server and client may share a log, and warn between their lines."""
+    """Return the first header and every row below it: server and client may share a log, with warnings in between."""
     header, unit, rows = "", "", []
     for line in map(str.strip, text.splitlines()):
-        found = _HEADER.fullmatch(line)
-        row = _ROW.fullmatch(line)
-        if found and not header:
-            header, unit = line, found[1]
-        elif row and header:
-            rows.append(tuple(row.groups()))
+        header_match = _HEADER.fullmatch(line)
+        row_match = _ROW.fullmatch(line)
+        if header_match and not header:
+            header, unit = line, header_match[1]
+        elif row_match and header:
+            rows.append(tuple(row_match.groups()))
     return WriteTable(header, unit, tuple(rows))
 
 

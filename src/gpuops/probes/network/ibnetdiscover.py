@@ -28,7 +28,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """One cable, told from its ``near`` end; ``speed`` is the trained one (``4x HDR``)."""
+    """One cable, seen from its ``near`` end; ``speed`` is the trained one (``4x HDR``)."""
 
     near: End
     far: End
@@ -36,14 +36,14 @@ class Cable:
 
 
 def parse_ibnetdiscover(text: str) -> tuple[Cable, ...] | Unknown:
-    """The cables in ``ibnetdiscover --ports``; ports without a peer are left out, other lines are refused."""
+    """Return the cables in ``ibnetdiscover --ports``; ports without a peer are omitted, other lines are refused."""
     lines = [line for line in text.splitlines() if line.strip()]
-    found = [_CABLE.fullmatch(line) for line in lines]
-    strange = next((n for n, f in zip(lines, found, strict=True) if f is None and not _LOOSE.fullmatch(n)), None)
-    if strange is not None or not any(found) or not text.endswith("\n"):
-        return Unknown(f"ibnetdiscover --ports: this cannot be read: {(strange or text)[-80:]!r}")
+    matches = [_CABLE.fullmatch(line) for line in lines]
+    unreadable = next((n for n, f in zip(lines, matches, strict=True) if f is None and not _LOOSE.fullmatch(n)), None)
+    if unreadable is not None or not any(matches) or not text.endswith("\n"):
+        return Unknown(f"ibnetdiscover --ports: this cannot be read: {(unreadable or text)[-80:]!r}")
     return tuple(
-        Cable(_end(cable, "a_"), _end(cable, "b_"), f"{cable['width']} {cable['speed']}") for cable in found if cable
+        Cable(_end(cable, "a_"), _end(cable, "b_"), f"{cable['width']} {cable['speed']}") for cable in matches if cable
     )
 
 

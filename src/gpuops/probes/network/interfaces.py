@@ -27,9 +27,9 @@ class Interface:
 
 
 def parse_interfaces(text: str) -> tuple[Interface, ...] | Unknown:
-    """The interfaces by name, from the files of `interfaces`; every system has at least ``lo``."""
+    """Return the interfaces by name, from the files of `interfaces`; every system has at least ``lo``."""
     files = read_files(text)
-    names = [found[1] for found in map(_STATE.fullmatch, files) if found]
+    names = [match[1] for match in map(_STATE.fullmatch, files) if match]
     return tuple(_interface(name, files) for name in names) or Unknown("the kernel shows no network interface")
 
 

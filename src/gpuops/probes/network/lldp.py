@@ -11,12 +11,12 @@ _LINE = re.compile(r"lldp\.(?P<interface>\S+?)\.(?P<key>via|chassis\.name)=(?P<v
 
 
 def parse_lldp(text: str) -> dict[str, str] | Unknown:
-    """Names of switches by interface, from ``lldpctl -f keyvalue``; one that hears several neighbours tells none."""
-    found = [line for line in map(_LINE.fullmatch, text.splitlines()) if line]
-    if not found or not text.endswith("\n"):
+    """Return switch names by interface, from ``lldpctl -f keyvalue``; omit interfaces with several neighbours."""
+    matches = [match for match in map(_LINE.fullmatch, text.splitlines()) if match]
+    if not matches or not text.endswith("\n"):
         return Unknown("lldpctl tells of no neighbour")
-    via = [line["interface"] for line in found if line["key"] == "via"]
-    names = {line["interface"]: line["value"].strip() for line in found if line["key"] == "chassis.name"}
+    via = [match["interface"] for match in matches if match["key"] == "via"]
+    names = {match["interface"]: match["value"].strip() for match in matches if match["key"] == "chassis.name"}
     return {interface: name for interface, name in names.items() if name and via.count(interface) == 1}
 
 

@@ -22,7 +22,7 @@ _REASONS = {
     0x40: "hw_thermal_slowdown",
     0x80: "hw_power_brake_slowdown",
 }
-"""Source: NVIDIA, nvml.h, nvmlClocksEventReason*; idling and clocks that somebody set slow nothing down."""
+"""Source: NVIDIA, nvml.h, nvmlClocksEventReason*; idling and clocks set by an operator slow nothing down."""
 _IDLE = 0x1
 
 
@@ -39,9 +39,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class GpuBurn:
-    """One GPU over the whole burn-in: ``loaded`` of its ``samples`` were under load, and of those is what is told.
+    """One GPU over the whole burn-in: ``loaded`` of its ``samples`` were under load, and only those count.
 
-    ``slowed`` is the share of the loaded samples in which each reason held the clock down.
+    ``slowed`` is the fraction of the loaded samples in which each reason held the clock down.
     """
 
     gpu: int
@@ -58,7 +58,7 @@ class BurnIn:
     """``gb_per_s`` are the node's own all-reduces in their order, ``troubles`` those that gave no figure.
 
     ``grown`` are counters of errors that rose, ``xids`` events of the kernel that came, both in words, the part first
-    (``gpu3: …``, ``mlx5_0: …``). ``blind`` says what of these could not be counted.
+    (``gpu3: …``, ``mlx5_0: …``). ``blind`` names what of these could not be counted.
     """
 
     seconds: float
@@ -71,9 +71,9 @@ class BurnIn:
 
 
 def parse_samples(text: str) -> list[Sample]:
-    """The lines of nvidia-smi's CSV with ``index, temperature.gpu, power.draw, clocks.sm, …reasons.active``.
+    """Read nvidia-smi's CSV with ``index, temperature.gpu, power.draw, clocks.sm, …reasons.active``.
 
-    A line that was cut, or is something else, is left out; what a card does not tell is None.
+    A line that is truncated or of another kind is omitted; what a GPU does not report is None.
     """
     rows = ([cell.strip() for cell in line.split(",")] for line in text.splitlines())
     return [
@@ -98,18 +98,18 @@ def _mask(cell: str) -> int | None:
 
 
 def summarise(samples: Iterable[Sample]) -> tuple[GpuBurn, ...]:
-    """The samples of each GPU as one."""
-    by_gpu: dict[int, list[Sample]] = {}
+    """Summarize the samples of each GPU."""
+    samples_by_gpu: dict[int, list[Sample]] = {}
     for sample in samples:
-        by_gpu.setdefault(sample.gpu, []).append(sample)
-    return tuple(_summary(gpu, taken) for gpu, taken in sorted(by_gpu.items()))
+        samples_by_gpu.setdefault(sample.gpu, []).append(sample)
+    return tuple(_summary(gpu, gpu_samples) for gpu, gpu_samples in sorted(samples_by_gpu.items()))
 
 
 def _summary(gpu: int, samples: list[Sample]) -> GpuBurn:
     loaded = [sample for sample in samples if sample.reasons is None or not sample.reasons & _IDLE]
     clocks = [sample.mhz for sample in loaded if sample.mhz is not None]
-    told = [sample.reasons for sample in loaded if sample.reasons is not None]
-    slowed = {word: sum(bool(mask & bit) for mask in told) / len(told) for bit, word in _REASONS.items() if told}
+    masks = [sample.reasons for sample in loaded if sample.reasons is not None]
+    slowed = {word: sum(bool(mask & bit) for mask in masks) / len(masks) for bit, word in _REASONS.items() if masks}
     return GpuBurn(
         gpu,
         len(samples),
@@ -117,46 +117,46 @@ def _summary(gpu: int, samples: list[Sample]) -> GpuBurn:
         max((sample.celsius for sample in loaded if sample.celsius is not None), default=None),
         max((sample.watts for sample in loaded if sample.watts is not None), default=None),
         median(clocks) if clocks else None,
-        {word: round(share, 4) for word, share in slowed.items() if share},
+        {word: round(ratio, 4) for word, ratio in slowed.items() if ratio},
     )
 
 
-def to_answer(node: str, found: BurnIn) -> Completed:
-    """What `burn_in` reads, as `gpuops.facts` saves it."""
-    return Completed(node, QUESTION, 0, json.dumps({"schema": SCHEMA, **asdict(found)}, separators=(",", ":")))
+def to_answer(node: str, result: BurnIn) -> Completed:
+    """Return the answer that `burn_in` reads, as `gpuops.facts` saves it."""
+    return Completed(node, QUESTION, 0, json.dumps({"schema": SCHEMA, **asdict(result)}, separators=(",", ":")))
 
 
 def excluded_answer(excluded: Excluded) -> Completed:
-    """The answer of a node that was not burnt in."""
+    """Return the answer of a node that was not burnt in."""
     document = {"schema": SCHEMA, "excluded": {**excluded.to_document(), "do": excluded.do}}
     return Completed(excluded.host, QUESTION, 0, json.dumps(document, separators=(",", ":")))
 
 
 def parse_burn_in(answer: Completed) -> BurnIn | Unknown:
-    """What `to_answer` wrote; `Unknown` if the node was excluded.
+    """Read what `to_answer` wrote; `Unknown` if the node was excluded.
 
     Files from before exclusions had a kind have an exit code in its place.
     """
     if answer.exit != 0:
         return Unknown(answer.err or "no burn-in was run here", on_purpose=True)
-    told = json.loads(answer.out)
-    if told["schema"] != SCHEMA:
-        return Unknown(f"a burn-in of schema {told['schema']!r:.40}, not {SCHEMA}")
-    if "excluded" in told:
-        excluded = Excluded.from_document(answer.node, told["excluded"])
+    document = json.loads(answer.out)
+    if document["schema"] != SCHEMA:
+        return Unknown(f"a burn-in of schema {document['schema']!r:.40}, not {SCHEMA}")
+    if "excluded" in document:
+        excluded = Excluded.from_document(answer.node, document["excluded"])
         return Unknown(excluded.why, on_purpose=excluded.on_purpose)
-    texts = {key: tuple(str(text) for text in told[key]) for key in ("troubles", "grown", "xids", "blind")}
-    figures = tuple(float(figure) for figure in told["gb_per_s"])
-    return BurnIn(float(told["seconds"]), figures, gpus=tuple(_gpu(gpu) for gpu in told["gpus"]), **texts)
+    texts = {key: tuple(str(text) for text in document[key]) for key in ("troubles", "grown", "xids", "blind")}
+    figures = tuple(float(figure) for figure in document["gb_per_s"])
+    return BurnIn(float(document["seconds"]), figures, gpus=tuple(_gpu(gpu) for gpu in document["gpus"]), **texts)
 
 
-def _gpu(told: dict[str, Any]) -> GpuBurn:
-    figures = {key: _known(told[key]) for key in ("hottest_celsius", "most_watts", "median_mhz")}
-    slowed = {str(word): float(share) for word, share in told["slowed"].items()}
-    return GpuBurn(int(told["gpu"]), int(told["samples"]), int(told["loaded"]), slowed=slowed, **figures)
+def _gpu(document: dict[str, Any]) -> GpuBurn:
+    figures = {key: _optional_float(document[key]) for key in ("hottest_celsius", "most_watts", "median_mhz")}
+    slowed = {str(word): float(ratio) for word, ratio in document["slowed"].items()}
+    return GpuBurn(int(document["gpu"]), int(document["samples"]), int(document["loaded"]), slowed=slowed, **figures)
 
 
-def _known(value: Any) -> float | None:
+def _optional_float(value: Any) -> float | None:
     return None if value is None else float(value)
 
 

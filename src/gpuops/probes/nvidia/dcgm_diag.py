@@ -35,7 +35,7 @@ class DcgmDiagnosis:
 
 
 def parse_diagnosis(answer: Completed) -> DcgmDiagnosis | Unknown:
-    """The JSON of DCGM 3 and 4. A failed test makes dcgmi end with 226 or 205, which is an answer like 0.
+    """Read the JSON of DCGM 3 and 4. If a test fails, dcgmi exits with 226 or 205, which is an answer like 0.
 
     Source: NVIDIA DCGM 4, dcgmi/main_dcgmi.cpp (exit codes), common/DiagnosticResponse (JSON).
     """
@@ -44,21 +44,21 @@ def parse_diagnosis(answer: Completed) -> DcgmDiagnosis | Unknown:
     start = answer.out.find("{")
     if start < 0 or answer.truncated:
         return Unknown(f"dcgmi diag ended with {answer.exit} and said: {answer.last_words() or 'nothing'}")
-    told = json.loads(answer.out[start:])
-    root = next((told[name] for name in _ROOTS if name in told), None)
+    document = json.loads(answer.out[start:])
+    root = next((document[name] for name in _ROOTS if name in document), None)
     if root is None:
-        return Unknown(f"dcgmi's answer is of another kind: it has {', '.join(told)[:80]}")
+        return Unknown(f"dcgmi's answer is of another kind: it has {', '.join(document)[:80]}")
     results = tuple(r for category in root["test_categories"] for t in category["tests"] for r in _results(t))
     if not results:
         return Unknown("dcgmi ran no test")
-    strange = next((result.status for result in results if result.status not in _STATUSES), "")
-    if strange:
-        return Unknown(f"dcgmi knows a status that we do not: {strange!r:.40}")
-    return DcgmDiagnosis(results, str(told.get("metadata", root).get("version", "")))
+    unknown_status = next((result.status for result in results if result.status not in _STATUSES), "")
+    if unknown_status:
+        return Unknown(f"dcgmi knows a status that we do not: {unknown_status!r:.40}")
+    return DcgmDiagnosis(results, str(document.get("metadata", root).get("version", "")))
 
 
 def _results(test: dict[str, Any]) -> Iterator[DiagResult]:
-    """A result a GPU; DCGM 3 names several GPUs in one (``gpu_ids``), or none for what is of the node."""
+    """Yield one result for each GPU; DCGM 3 names several GPUs in one (``gpu_ids``), or none for the whole node."""
     for result in test["results"]:
         status = str(result["status"]).lower().replace(" ", "_")
         ids = result.get("entity_id", result.get("gpu_id", result.get("gpu_ids", "")))
@@ -66,9 +66,9 @@ def _results(test: dict[str, Any]) -> Iterator[DiagResult]:
             yield DiagResult(str(test["name"]), status, integer(gpu), tuple(_warnings(result.get("warnings"))))
 
 
-def _warnings(told: Any) -> Iterator[str]:
+def _warnings(warnings: Any) -> Iterator[str]:
     """DCGM 3 gives one text or a list of texts, DCGM 4 a list of maps."""
-    for warning in [told] if isinstance(told, (str, dict)) else told or ():
+    for warning in [warnings] if isinstance(warnings, (str, dict)) else warnings or ():
         yield str(warning["warning"] if isinstance(warning, dict) else warning)
 
 

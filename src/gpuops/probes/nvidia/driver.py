@@ -39,17 +39,17 @@ class InstalledDriver:
 
 
 def parse_driver(text: str) -> Driver | Unknown:
-    """The loaded driver, from the files of `driver`."""
+    """Return the loaded driver, from the files of `driver`."""
     files = read_files(text)
     modules = frozenset(line.split(" ", 1)[0] for line in files.get("/proc/modules", "").splitlines())
-    found = _VERSION.match(files.get("/proc/driver/nvidia/version", ""))
-    if found is None:
-        told = "does not tell its version" if "nvidia" in modules else "is not loaded"
-        return Unknown(f"the NVIDIA driver {told}")
+    match = _VERSION.match(files.get("/proc/driver/nvidia/version", ""))
+    if match is None:
+        problem = "does not tell its version" if "nvidia" in modules else "is not loaded"
+        return Unknown(f"the NVIDIA driver {problem}")
     if not files.get("/proc/version"):  # asked for last: without it GPUs may be missing too
         return Unknown("the kernel's list of the driver's GPUs cannot be read to its end")
     addresses = [canonical_address(gpu[1]) for gpu in map(_GPU.fullmatch, files) if gpu]
-    return Driver(found["version"], " Open " in found["name"], tuple(a for a in addresses if a), modules)
+    return Driver(match["version"], " Open " in match["name"], tuple(a for a in addresses if a), modules)
 
 
 def parse_modinfo(text: str) -> InstalledDriver | Unknown:

@@ -19,9 +19,9 @@ class FabricManager:
 
 
 def parse_fabric_manager(text: str) -> FabricManager | Unknown:
-    """The version in ``nv-fabricmanager --version`` ("Fabric Manager version is : 580.126.16")."""
-    found = _VERSION.search(text)
-    return FabricManager(found[1]) if found else Unknown(f"nv-fabricmanager tells no version: {text[:80]!r}")
+    """Read the version in ``nv-fabricmanager --version`` ("Fabric Manager version is : 580.126.16")."""
+    match = _VERSION.search(text)
+    return FabricManager(match[1]) if match else Unknown(f"nv-fabricmanager tells no version: {text[:80]!r}")
 
 
 fabric_manager: Probe[FabricManager] = Probe(

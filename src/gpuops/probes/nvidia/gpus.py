@@ -1,4 +1,4 @@
-"""The GPUs that answer the driver: nvidia-smi's answer again, for everything that judges a card and not the tool."""
+"""The GPUs that answer the driver: nvidia-smi's answer again, for everything that judges a GPU and not the tool."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ __all__ = ["Gpu", "all_gpus", "gpus"]
 
 
 def parse_gpus(answer: Completed) -> tuple[Gpu, ...] | Unknown:
-    """The GPUs in the answer of ``nvidia-smi -q -x``, at least one; without any, why."""
-    said = parse_smi(answer)
-    if isinstance(said, Unknown):
-        return said
-    return said.gpus or Unknown(said.error.text if said.error else "nvidia-smi lists no GPU")
+    """Return the GPUs in the answer of ``nvidia-smi -q -x``, at least one; if there is none, `Unknown` says why."""
+    smi_report = parse_smi(answer)
+    if isinstance(smi_report, Unknown):
+        return smi_report
+    return smi_report.gpus or Unknown(smi_report.error.text if smi_report.error else "nvidia-smi lists no GPU")
 
 
 gpus: Probe[tuple[Gpu, ...]] = Probe("gpus", smi.question, parse_gpus, accepts=None)
@@ -24,10 +24,10 @@ gpus: Probe[tuple[Gpu, ...]] = Probe("gpus", smi.question, parse_gpus, accepts=N
 
 
 def all_gpus(answering: Iterable[Gpu], addresses: Iterable[str]) -> dict[str, Gpu]:
-    """Every GPU of a node by PCI address: as nvidia-smi lists it, else bare.
+    """Return every GPU of a node by PCI address: as nvidia-smi lists it, else bare.
 
-    A bare GPU is numbered by its place on the bus, because that is the order in which nvidia-smi numbers them.
+    A bare GPU is numbered by its position on the bus, because that is the order in which nvidia-smi numbers them.
     """
-    known = {gpu.address: gpu for gpu in answering}
-    everywhere = sorted({*known, *addresses})
-    return {address: known.get(address, Gpu(place, address)) for place, address in enumerate(everywhere)}
+    gpu_by_address = {gpu.address: gpu for gpu in answering}
+    all_addresses = sorted({*gpu_by_address, *addresses})
+    return {address: gpu_by_address.get(address, Gpu(index, address)) for index, address in enumerate(all_addresses)}

@@ -34,7 +34,7 @@ class GpuLinks:
 
 
 def parse_nvlink(text: str) -> tuple[GpuLinks, ...] | Unknown:
-    """The text of ``nvidia-smi nvlink -s``; other answers (counters, errors), cut or empty ones are `Unknown`."""
+    """Read ``nvidia-smi nvlink -s``; other answers (counters, errors), truncated and empty ones are `Unknown`."""
     gpus: dict[int, GpuLinks] = {}
     links: dict[int, dict[int, NvLink]] = {}
     last = -1
@@ -48,11 +48,11 @@ def parse_nvlink(text: str) -> tuple[GpuLinks, ...] | Unknown:
             gpus[last] = replace(gpus[last], message=line.strip())
         else:
             return Unknown(f'nvidia-smi nvlink -s: neither a GPU nor its next link: "{line.strip()[:80]}"')
-    told = (replace(gpu, links=tuple(links[number].values())) for number, gpu in gpus.items())
-    return tuple(told) or Unknown("nvidia-smi nvlink -s printed nothing")
+    gpu_links = (replace(gpu, links=tuple(links[number].values())) for number, gpu in gpus.items())
+    return tuple(gpu_links) or Unknown("nvidia-smi nvlink -s printed nothing")
 
 
-@lru_cache(maxsize=256)  # a node has hundreds of links that are alike
+@lru_cache(maxsize=256)  # a node has hundreds of identical links
 def _link(index: int, gb_per_s: str | None) -> NvLink:
     return NvLink(index, float(gb_per_s) if gb_per_s else None)
 

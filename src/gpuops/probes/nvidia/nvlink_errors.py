@@ -13,20 +13,20 @@ _NOTE = re.compile(r"\s*|\s+Link \d{1,2}: .*(?:N/A|inactive|Not Supported).*|\s+
 
 
 def parse_nvlink_errors(text: str) -> dict[str, dict[str, int]] | Unknown:
-    """Errors by GPU (``gpu3``) and counter (``crc_errors``), over all links; a GPU without NVLink has none."""
-    found: dict[str, dict[str, int]] = {}
+    """Return errors by GPU (``gpu3``) and counter (``crc_errors``), over all links; a GPU without NVLink has none."""
+    counters_by_gpu: dict[str, dict[str, int]] = {}
     for line in text.splitlines():
         gpu, count = _GPU.fullmatch(line), _COUNT.fullmatch(line)
         if gpu:
-            counters = found.setdefault(f"gpu{int(gpu[1])}", {})
-        elif count and found:
+            counters = counters_by_gpu.setdefault(f"gpu{int(gpu[1])}", {})
+        elif count and counters_by_gpu:
             name = count[1].lower().replace(" ", "_")
             counters[name] = counters.get(name, 0) + int(count[2])
         elif not _NOTE.fullmatch(line):
             return Unknown(f"the errors of NVLinks cannot be read: {line.strip()[:80]!r}")
-    return (
-        found if found and text.endswith("\n") else Unknown("nvidia-smi tells of no GPU's NVLinks, or not to the end")
-    )
+    if not counters_by_gpu or not text.endswith("\n"):
+        return Unknown("nvidia-smi tells of no GPU's NVLinks, or not to the end")
+    return counters_by_gpu
 
 
 nvlink_errors: Probe[dict[str, dict[str, int]]] = Probe(

@@ -66,20 +66,20 @@ class Occupancy:
 
 
 def parse_occupancy(answer: Completed) -> Occupancy | Unknown:
-    """What `occupancy`'s find listed: links in /proc with their targets and owners. It complains of what is gone."""
+    """Read the list of `occupancy`'s find: links in /proc with their targets and owners. It reports vanished ones."""
     lines = answer.out.splitlines()
-    found = [match for match in map(_LINE.fullmatch, lines) if match]
-    if not found and "sudo:" in answer.err:
+    links = [link for link in map(_LINE.fullmatch, lines) if link]
+    if not links and "sudo:" in answer.err:
         return Unknown("only root sees who has the GPUs' device files open; gpuops sudoers", needs_root=True)
-    if not found or len(found) < len(lines) or not answer.out.endswith("\n"):
+    if not links or len(links) < len(lines) or not answer.out.endswith("\n"):
         return Unknown(f"the list of open device files cannot be read; it ends {answer.out[-80:]!r}")
-    programs = {link["pid"]: link["target"] or "" for link in found if link["exe"]}
+    programs = {link["pid"]: link["target"] or "" for link in links if link["exe"]}
     devices: dict[tuple[str, str], set[str]] = {}
-    for link in found:
+    for link in links:
         if link["pid"] and not link["exe"]:
             devices.setdefault((link["pid"], link["user"]), set()).add(link["target"] or "")
     return Occupancy(
-        driver_loaded=any(link["driver"] for link in found),
+        driver_loaded=any(link["driver"] for link in links),
         holders=tuple(
             Holder(int(pid), programs.get(pid, "").replace("\\ ", " "), user, tuple(sorted(held)))
             for (pid, user), held in devices.items()
@@ -88,11 +88,11 @@ def parse_occupancy(answer: Completed) -> Occupancy | Unknown:
     )
 
 
-def _hidden(answer: Completed, seen: Container[str]) -> str:
-    complaints = [line for line in answer.err.splitlines() if not line.endswith(_GONE)]
-    if complaints or (answer.exit and not answer.err):
-        return f"not every process may be looked at: {(complaints or ['find says nothing'])[-1]}"
-    return "" if "1" in seen else "/proc hides the processes of others"  # process 1 is everywhere
+def _hidden(answer: Completed, pids: Container[str]) -> str:
+    errors = [line for line in answer.err.splitlines() if not line.endswith(_GONE)]
+    if errors or (answer.exit and not answer.err):
+        return f"not every process may be looked at: {(errors or ['find says nothing'])[-1]}"
+    return "" if "1" in pids else "/proc hides the processes of others"  # process 1 is everywhere
 
 
 occupancy: Probe[Occupancy] = Probe(

@@ -6,12 +6,13 @@ import datetime as dt
 import xml.etree.ElementTree as ET
 from collections.abc import Iterable, Iterator
 
-from gpuops.judging import Verdict
-from gpuops.report.model import Entry, HostReport, Report, entries
+from gpuops.judging import Finding, Verdict
+from gpuops.report.finding import comparison
 from gpuops.report.page import clean
+from gpuops.results.health import HostReport, Report, why_excluded
 
 SUFFIX = ".xml"
-_FLEET = "all nodes"
+_CLUSTER = "all nodes"
 
 
 def render(report: Report) -> str:
@@ -19,8 +20,8 @@ def render(report: Report) -> str:
     root = ET.Element("testsuites", name="gpuops")
     for host in report.hosts:
         root.append(_suite(report, host.name, _cases(host)))
-    if report.fleet:
-        root.append(_suite(report, _FLEET, (_judged(v, required=False) for v in report.fleet)))
+    if report.cluster_verdicts:
+        root.append(_suite(report, _CLUSTER, (_judged(v, required=False) for v in report.cluster_verdicts)))
     root.attrib |= _counts(root) | {"time": _seconds(report)}
     ET.indent(root)
     content: bytes = ET.tostring(root, encoding="utf-8", xml_declaration=True)
@@ -48,17 +49,15 @@ def _seconds(report: Report) -> str:
 
 def _cases(host: HostReport) -> Iterator[ET.Element]:
     """``reach`` is the case of the node itself: whether we got in at all."""
-    if host.skipped_why is not None:
-        yield _case("reach", "skipped", host.skipped_why)
-    elif host.error is not None:
-        yield _case("reach", "error", host.error)
-    unseen = {v.check for v in host.unseen}
+    if host.excluded is not None:
+        yield _case("reach", "error", why_excluded(host.excluded))
+    required = {v.check for v in host.required_unknown}
     for verdict in host.verdicts:
-        yield _judged(verdict, required=verdict.check in unseen)
+        yield _judged(verdict, required=verdict.check in required)
 
 
 def _judged(verdict: Verdict, *, required: bool) -> ET.Element:
-    told = [_tell(entry) for entry in entries([verdict])]
+    told = [_tell(finding) for finding in verdict.findings]
     if verdict.status == "fail":
         return _case(verdict.check, "failure", verdict.findings[0].message, told)
     if verdict.status in ("unknown", "skipped"):
@@ -78,9 +77,8 @@ def _case(name: str, outcome: str, message: str, told: Iterable[str] = ()) -> ET
     return case
 
 
-def _tell(entry: Entry) -> str:
-    finding = entry.finding
-    lines = [f"{finding.severity} {finding.label or finding.subject}: {finding.message}", entry.comparison]
+def _tell(finding: Finding) -> str:
+    lines = [f"{finding.severity} {finding.part_label or finding.part}: {finding.message}", comparison(finding)]
     lines += [f"cause of: {effect}" for effect in finding.effects]
     lines += [f"do: {finding.fix}"] if finding.fix else []
     return "\n".join(clean(line) for line in lines if line)

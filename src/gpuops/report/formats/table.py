@@ -8,10 +8,11 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import TypeVar
 
-from gpuops.judging import SEVERITIES, Severity, Verdict
+from gpuops.judging import SEVERITIES, Finding, Severity, Verdict
 from gpuops.profile import NO_PROFILE
-from gpuops.report.model import STATUSES, Entry, HostReport, Report
-from gpuops.report.page import Page, clean, fold
+from gpuops.report.finding import comparison
+from gpuops.report.page import Page, clean, fold, format_node_count
+from gpuops.results.health import STATUSES, HostReport, Report, why_excluded
 
 SUFFIX = ".txt"
 _PLAIN = Page()
@@ -35,12 +36,8 @@ def render(report: Report, page: Page = _PLAIN) -> str:
 def _head(report: Report, page: Page) -> Iterator[str]:
     run = report.run
     clock = run.started_at.astimezone(dt.timezone.utc)
-    words = [f"gpuops {run.version}", clean(run.inventory), _nodes(len(report.hosts)), f"level {run.level}"]
+    words = [f"gpuops {run.version}", clean(run.inventory), format_node_count(len(report.hosts)), f"level {run.level}"]
     return page.labelled("", "   ".join([*words, f"{run.seconds:.1f} s", f"{clock:%H:%M:%S} UTC"]), 0)
-
-
-def _nodes(count: int) -> str:
-    return "1 node" if count == 1 else f"{count} nodes"
 
 
 def _statuses(report: Report, page: Page) -> Iterator[str]:
@@ -66,14 +63,14 @@ def _with_reason(names: str, reason: str, lead: str, page: Page) -> Iterator[str
 
 def _reason(host: HostReport) -> str:
     """Why a node is unknown or skipped; empty for one that was judged."""
-    if host.status == "unknown" and host.error is None:
-        first = host.unseen[0]
-        alike = [v.check for v in host.unseen if v.why == first.why]
-        others = f" (and {len(host.unseen) - len(alike)} more checks)" if len(alike) < len(host.unseen) else ""
-        return clean(f"{', '.join(alike)}: {first.why}{others}")
-    if host.status == "skipped" and host.skipped_why is None:
-        return clean(f"nothing to judge: {host.verdicts[0].why}")
-    return clean(host.error or host.skipped_why or "")
+    if host.excluded is not None:
+        return clean(why_excluded(host.excluded))
+    if host.status == "unknown":
+        blind = host.required_unknown
+        alike = [v.check for v in blind if v.why == blind[0].why]
+        others = f" (and {len(blind) - len(alike)} more checks)" if len(alike) < len(blind) else ""
+        return clean(f"{', '.join(alike)}: {blind[0].why}{others}")
+    return clean(f"nothing to judge: {host.verdicts[0].why}") if host.status == "skipped" else ""
 
 
 @dataclass(frozen=True)
@@ -107,7 +104,7 @@ class _Block:
 
 def _blocks(report: Report) -> list[_Block]:
     """Equal findings folded over nodes, then over parts; failures first, else in inventory order."""
-    by_part = _grouped(((_tale(e), clean(e.finding.subject)), e) for e in report.findings)
+    by_part = _grouped(((_tale(e), clean(e.part)), e) for e in report.findings)
     by_tale = _grouped(
         ((tale, tuple(dict.fromkeys(e.host for e in told))), (part, _common(_label(e) for e in told)))
         for (tale, part), told in by_part.items()
@@ -124,20 +121,18 @@ def _block(hosts: tuple[str, ...], parts: tuple[str, ...], tales: tuple[_Tale, .
     return _Block(hosts, max(labels, key=len) if len(parts) == 1 else fold(parts), tales)
 
 
-def _tale(entry: Entry) -> _Tale:
-    finding = entry.finding
-
+def _tale(finding: Finding) -> _Tale:
     def told(text: str) -> str:
-        name = rf"(?<![\w.-]){re.escape(entry.host)}(?![\w-])"
-        return re.sub(name, _NODE, clean(text)) if entry.host else clean(text)
+        name = rf"(?<![\w.-]){re.escape(finding.host)}(?![\w-])"
+        return re.sub(name, _NODE, clean(text)) if finding.host else clean(text)
 
     effects = tuple(told(effect) for effect in finding.effects)
     severity = finding.severity or "fail"
-    return _Tale(entry.check, severity, told(finding.message), told(entry.comparison), effects, told(finding.fix))
+    return _Tale(finding.check, severity, told(finding.message), told(comparison(finding)), effects, told(finding.fix))
 
 
-def _label(entry: Entry) -> str:
-    return clean(entry.finding.label or entry.finding.subject)
+def _label(finding: Finding) -> str:
+    return clean(finding.part_label or finding.part)
 
 
 def _told(block: _Block, page: Page) -> Iterator[str]:
@@ -161,13 +156,13 @@ def _tail(report: Report, page: Page) -> Iterator[str]:
         yield from _hint(f"not run: {', '.join(names)}", f"--level {level}", page)
     for line in _unknowns(v for host in report.hosts for v in host.verdicts if v.left_alone):
         yield from page.labelled("", line, 2)
-    told = {(host.name, v.check) for host in report.hosts if host.status == "unknown" for v in host.unseen}
+    told = {(host.name, v.check) for host in report.hosts if host.status == "unknown" for v in host.required_unknown}
     blind = [v for host in report.hosts for v in host.unknown if (host.name, v.check) not in told]
     locked = [v for v in blind if v.needs_root]
     if locked:
         checks, nodes = len({v.check for v in locked}), len({v.node for v in locked})
         need = "check needs" if checks == 1 else "checks need"
-        yield from _hint(f"{checks} {need} root on {_nodes(nodes)}", "gpuops sudoers", page)
+        yield from _hint(f"{checks} {need} root on {format_node_count(nodes)}", "gpuops sudoers", page)
     for line in _unknowns(v for v in blind if not v.needs_root):
         yield from page.labelled("unknown: ", line, len("unknown: "))
 
@@ -190,7 +185,7 @@ def _brief(names: Iterable[str]) -> str:
     """A few nodes by name, many by number."""
     names = list(names)
     folded = fold(names)
-    return folded if len(folded) <= 24 else _nodes(len(names))
+    return folded if len(folded) <= 24 else format_node_count(len(names))
 
 
 def _gist(text: str) -> str:

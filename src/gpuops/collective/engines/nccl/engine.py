@@ -6,7 +6,7 @@ import base64
 import importlib.resources
 import pathlib
 import zlib
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from gpuops.collective.crew import Crew
@@ -19,7 +19,7 @@ from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.reasons import Excluded, excluded_by
-from gpuops.transport.agent import AgentTransport
+from gpuops.transport.connections import Opener
 
 _ENVIRONMENT = {
     "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # nvidia-smi's order; CUDA's own puts the fastest first
@@ -51,7 +51,7 @@ class NcclEngine:
     def __init__(
         self,
         hosts: Sequence[Host],
-        reach: Callable[[Host], AgentTransport],
+        opener: Opener,
         fabric: Fabric,
         load: Load | None = None,
         options: Options | None = None,
@@ -61,7 +61,7 @@ class NcclEngine:
         self.why = why
         self.surveys: dict[str, Survey] = {}
         self.libraries: dict[str, NcclLibrary] = {}
-        self._crew = Crew(hosts, reach, "nccl")
+        self._crew = Crew(hosts, opener, "nccl")
         self._fabric = fabric
         self._load = load or Load()
         self._options = options or Options()

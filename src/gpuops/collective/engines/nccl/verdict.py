@@ -116,9 +116,9 @@ def _cause(replies: Sequence[Reply]) -> tuple[Trouble, Sequence[Reply], str]:
     failed = [reply for reply in replies if reply.error]
     causes = [reply for reply in failed if _REMOTE not in reply.error]
     if causes:
-        no_way = parse_nccl_log("\n".join(line for reply in causes for line in reply.log)).no_way
+        connection_error = parse_nccl_log("\n".join(line for reply in causes for line in reply.log)).connection_error
         told = _first(f"{reply.seat.name}: {reply.error}" for reply in causes)
-        return ("unreachable", (), f"{told}; {no_way}") if no_way else ("error", causes, told)
+        return ("unreachable", (), f"{told}; {connection_error}") if connection_error else ("error", causes, told)
     late = [reply for reply in replies if reply.late]
     if late:
         return "hang", absent(replies), _stand(late)
@@ -212,7 +212,7 @@ def success(
 
 
 def _slow_way(log: NcclLog, fitness: ExpectedPath) -> str:
-    if fitness.rdma and "NET/Socket" in log.networks:
+    if fitness.rdma and "NET/Socket" in log.network_transports:
         return "NCCL went over TCP sockets, though there is RDMA between the nodes"
     if fitness.rdma and fitness.past_host_memory and log.without_gdr:
         return f"NCCL went through host memory ({', '.join(log.without_gdr)} without GDRDMA)"

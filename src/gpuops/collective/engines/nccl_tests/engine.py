@@ -21,8 +21,7 @@ from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.reasons import Excluded, excluded_by
 from gpuops.shell import Command, Files, read_files
-from gpuops.transport.agent import AgentTransport
-from gpuops.transport.connections import hang_up
+from gpuops.transport.connections import Opener
 
 T = TypeVar("T")
 PROGRAMS: Mapping[Operation, str] = {
@@ -92,7 +91,7 @@ class NcclTestsEngine:
     def __init__(
         self,
         hosts: Sequence[Host],
-        reach: Callable[[Host], AgentTransport],
+        opener: Opener,
         fabric: Fabric,
         load: Load | None = None,
         *,
@@ -104,7 +103,8 @@ class NcclTestsEngine:
         self.allocation = ""
         """The Slurm job that holds the nodes meanwhile; empty without srun."""
         self._hosts = {host.name: host for host in hosts}
-        self._ways = {host.name: reach(host) for host in hosts}
+        self._opener = opener
+        self._transports = {host.name: opener.open(host) for host in hosts}
         self._fabric = fabric
         self._load = load or Load()
         self._expect = expect
@@ -132,7 +132,7 @@ class NcclTestsEngine:
 
     def _look(self, host: Host) -> InstalledPrograms:
         find = Command(("sh", "-c", _FIND, "sh", self.program, *self._folders), timeout_seconds=_START_SECONDS)
-        found, devices = self._ways[host.name].batch((find, _RDMA))
+        found, devices = self._transports[host.name].batch((find, _RDMA))
         programs = dict(line.split(" ", 1) for line in found.out.splitlines() if " " in line)
         return InstalledPrograms(programs, frozenset(path.split("/")[4] for path in read_files(devices.out)))
 
@@ -148,7 +148,7 @@ class NcclTestsEngine:
             return {}
         nodes = list(self._found)
         salloc = self._found[nodes[0]].programs.get("salloc", "salloc")
-        answer = self._ways[nodes[0]].run(Command(allocate(salloc, nodes), timeout_seconds=_START_SECONDS))
+        answer = self._transports[nodes[0]].run(Command(allocate(salloc, nodes), timeout_seconds=_START_SECONDS))
         granted = _GRANTED.search(answer.err)
         if granted:
             self.allocation = granted[1]
@@ -173,7 +173,7 @@ class NcclTestsEngine:
     def _run(self, host: Host, jobs: Sequence[GroupLaunch]) -> list[GroupResult]:
         figures: list[GroupResult] = []
         for some in (jobs[at : at + _AT_ONCE] for at in range(0, len(jobs), _AT_ONCE)):
-            answers = self._ways[host.name].batch([job.command for job in some])
+            answers = self._transports[host.name].batch([job.command for job in some])
             figures += [figure_of(job.task, answer) for job, answer in zip(some, answers, strict=True)]
         return figures
 
@@ -181,7 +181,7 @@ class NcclTestsEngine:
         self._asking.update(nodes)
         hosts = [self._hosts[node] for node in nodes]
         try:
-            return uninterrupted(each(hosts, work, fanout=max(1, len(nodes)), stop=hang_up))
+            return uninterrupted(each(hosts, work, fanout=max(1, len(nodes)), stop=self._opener.close))
         finally:
             self._asking.clear()
 
@@ -277,11 +277,11 @@ class NcclTestsEngine:
     def close(self) -> None:
         """Hang up where an answer is still awaited, and give Slurm's job back."""
         for node in list(self._asking):
-            self._ways[node].close()
+            self._transports[node].close()
         allocation, self.allocation = self.allocation, ""
         for node, found in self._found.items() if allocation else ():
             with contextlib.suppress(NodeError):  # a node that has left; any other will do
-                self._ways[node].run(Command((found.programs.get("scancel", "scancel"), allocation)))
+                self._transports[node].run(Command((found.programs.get("scancel", "scancel"), allocation)))
                 return
 
 

@@ -56,14 +56,14 @@ def _trouble(
     no_way = _NO_WAY.search(answer.err)
     if no_way:
         return "unreachable", no_way[0]
-    if task.rdma and "NET/Socket" in log.networks:
+    if task.rdma and "NET/Socket" in log.network_transports:
         return "socket", f"NCCL took TCP, not RDMA{_told(run)}"
     if run and run.wrong:
         return "wrong", f"the sums came out wrong{_told(run)}"
     if answer.timed_out or _OUT_OF_TIME in answer.err:
         return "hang", f"not done within {answer.seconds:.0f} s"
-    if log.no_way:
-        return "unreachable", log.no_way
+    if log.connection_error:
+        return "unreachable", log.connection_error
     return _failure(task, answer, run, log)
 
 

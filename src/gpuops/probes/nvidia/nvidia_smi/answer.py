@@ -18,7 +18,7 @@ class Answer:
 
 
 def smi_of(answer: Answer) -> Smi | Unknown:
-    """The typed answer; `Unknown` where it tells neither GPUs nor their number, or a GPU has no address."""
+    """Return the typed answer; `Unknown` if it has neither GPUs nor their number, or a GPU has no address."""
     gpus: list[Gpu] = []
     for index, record in enumerate(answer.records):
         gpu = gpu_of(record, index)
@@ -43,7 +43,7 @@ def _version(answer: Answer, name: str) -> str | None:
 
 
 def _loss(answer: Answer, gpus: list[Gpu]) -> SmiError | None:
-    """A GPU that fell off the bus while nvidia-smi asked it: the words stand where its values should be."""
-    told = zip(gpus, answer.records, strict=True)
-    lost = [g.address for g, r in told if LOST in [bare(r.fields[path]) for path in g.faulty_fields]]
+    """Return an error if a GPU fell off the bus while nvidia-smi ran: it prints `LOST` in place of its values."""
+    pairs = zip(gpus, answer.records, strict=True)
+    lost = [gpu.address for gpu, record in pairs if LOST in [bare(record.fields[path]) for path in gpu.faulty_fields]]
     return SmiError("gpu-lost", LOST, tuple(lost)) if lost else None

@@ -25,15 +25,15 @@ class CsvRow:
     units: dict[str, str]
 
     def text(self, name: str) -> str | None:
-        """The text of one field, or None where nvidia-smi does not say or was not asked."""
+        """Return the text of one field; None if nvidia-smi does not report it or was not queried for it."""
         return read_text(self.cells.get(name, ""))
 
     def number(self, name: str) -> float | None:
-        """The number of one field in the unit of the header; None for anything else, another unit included."""
-        found = _NUMBER.fullmatch(bare(self.cells.get(name, "")))
-        if found is None or (found[2] and found[2] != self.units.get(name)):
+        """Return the number in one field, in the unit of the header; None for anything else, another unit included."""
+        match = _NUMBER.fullmatch(bare(self.cells.get(name, "")))
+        if match is None or (match[2] and match[2] != self.units.get(name)):
             return None
-        return float(found[1])
+        return float(match[1])
 
 
 def parse_gpu_csv(text: str) -> tuple[CsvRow, ...] | Unknown:

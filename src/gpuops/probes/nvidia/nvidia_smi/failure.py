@@ -37,18 +37,18 @@ _ADDRESS = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7]
 
 
 def parse_error(text: str, exit_code: int = 0) -> SmiError | None:
-    """The failure that ``text`` tells, else the one that ``exit_code`` means, else None."""
+    """Return the failure that ``text`` reports, else the one that ``exit_code`` means, else None."""
     for kind, pattern in _SENTENCES:
         lines = [line.strip() for line in text.splitlines() if re.search(pattern, line, re.IGNORECASE)]
         if lines:
             return SmiError(kind, lines[0], _addresses(lines))
     if exit_code in _EXITS:
-        said = " ".join(text.split())[-200:]
-        return SmiError(_EXITS[exit_code], said or f"nvidia-smi ended with {exit_code}", _addresses([said]))
+        message = " ".join(text.split())[-200:]
+        return SmiError(_EXITS[exit_code], message or f"nvidia-smi ended with {exit_code}", _addresses([message]))
     return None
 
 
 def _addresses(lines: list[str]) -> tuple[str, ...]:
-    """Every GPU named, once: new drivers write ``GPU1: 0000:34:00.0``, older ones ``GPU0000:CB:00.0``."""
-    found = [canonical_address(address) for line in lines for address in _ADDRESS.findall(line)]
-    return tuple(dict.fromkeys(address for address in found if address))
+    """Return each GPU once: new drivers write ``GPU1: 0000:34:00.0``, older ones ``GPU0000:CB:00.0``."""
+    addresses = [canonical_address(address) for line in lines for address in _ADDRESS.findall(line)]
+    return tuple(dict.fromkeys(address for address in addresses if address))

@@ -1,10 +1,12 @@
-"""What nvidia-smi says of a node's GPUs. None everywhere means: the card or the driver does not say."""
+"""What nvidia-smi reports about a node's GPUs. None everywhere means: the GPU or the driver does not report it."""
 
 from __future__ import annotations
 
 import re
 from dataclasses import dataclass
 from typing import Literal
+
+from gpuops.probing import PartName
 
 SmiErrorKind = Literal[
     "driver-not-loaded",
@@ -91,8 +93,13 @@ class Gpu:
     faulty_fields: tuple[str, ...] = ()
 
     @property
+    def part(self) -> PartName:
+        """This GPU as the part of a finding: ``gpu5``, with its label."""
+        return PartName(self.subject, self.label)
+
+    @property
     def subject(self) -> str:
-        """The name of this GPU in a finding: ``gpu5``."""
+        """The short name of this GPU: ``gpu5``."""
         return f"gpu{self.index}"
 
     @property
@@ -123,12 +130,12 @@ class Smi:
 
 
 def canonical_address(text: str) -> str | None:
-    """A PCI address as sysfs writes it (``0000:c3:00.0``), from any way that NVIDIA's tools write one.
+    """Return a PCI address as sysfs writes it (``0000:c3:00.0``), from any form that NVIDIA's tools print.
 
-    They write ``00000000:C3:00.0``, ``0000:C3:00.0``, ``GPU0000:CB:00.0`` and ``PCI:0000:c3:00``; None for other text.
+    They print ``00000000:C3:00.0``, ``0000:C3:00.0``, ``GPU0000:CB:00.0`` and ``PCI:0000:c3:00``; None for other text.
     """
-    found = _ADDRESS.fullmatch(text.strip().upper().removeprefix("GPU").removeprefix("PCI:"))
-    if found is None or not (found[1] or found[4]):
+    match = _ADDRESS.fullmatch(text.strip().upper().removeprefix("GPU").removeprefix("PCI:"))
+    if match is None or not (match[1] or match[4]):
         return None
-    domain, bus, device, function = found.groups()
+    domain, bus, device, function = match.groups()
     return f"{int(domain or '0', 16):04x}:{bus}:{device}.{function or 0}".lower()

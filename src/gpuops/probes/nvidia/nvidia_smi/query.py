@@ -16,13 +16,13 @@ _GPU = re.compile(r"GPU ([0-9A-Fa-f:.]+)")
 
 
 def read_query(text: str) -> Answer | Unknown:
-    """The flat text of a ``-q`` answer. Nothing marks its end: an unfinished last line or section does not count."""
+    """Return the flat text of a ``-q`` answer, without an unfinished last line or section: there is no end mark."""
     answer = Answer()
     path = ""
     for path, value in _entries(text[: text.rfind("\n") + 1]):
-        found = _GPU.fullmatch(path)
-        if found:
-            answer.records.append(GpuRecord(found[1]))
+        gpu_match = _GPU.fullmatch(path)
+        if gpu_match:
+            answer.records.append(GpuRecord(gpu_match[1]))
         elif answer.records:
             _add(answer.records[-1], path, value)
         elif value is not None:

@@ -46,25 +46,25 @@ def read_text(text: str) -> str | None:
 
 
 def _number(unit: str) -> Callable[[str], float | None]:
-    """A reader of decimal numbers with ``unit`` (a regular expression) behind them; anything else is None."""
+    """Return a reader of decimal numbers with ``unit`` (a regular expression) behind them; anything else is None."""
     pattern = re.compile(rf"(-?[0-9]{{1,15}}(?:\.[0-9]{{1,9}})?){unit}")
 
-    @lru_cache(maxsize=1024)  # what the GPUs of a cluster say is much the same
+    @lru_cache(maxsize=1024)  # the GPUs of a cluster report much the same values
     def read(text: str) -> float | None:
-        found = pattern.fullmatch(bare(text))
-        return float(found[1]) if found else None
+        match = pattern.fullmatch(bare(text))
+        return float(match[1]) if match else None
 
     return read
 
 
 def _integer(unit: str = "") -> Callable[[str], int | None]:
-    """As `_number`, for whole numbers."""
+    """Do the same as `_number`, for whole numbers."""
     pattern = re.compile(rf"(-?[0-9]{{1,15}}){unit}")
 
     @lru_cache(maxsize=1024)
     def read(text: str) -> int | None:
-        found = pattern.fullmatch(bare(text))
-        return int(found[1]) if found else None
+        match = pattern.fullmatch(bare(text))
+        return int(match[1]) if match else None
 
     return read
 
@@ -203,18 +203,19 @@ def _first(fields: Mapping[str, str], paths: Iterable[str], read: Callable[[str]
 
 
 def _throttle_reasons(fields: Mapping[str, str]) -> tuple[str, ...] | None:
-    """The active reasons by their short names; None where the driver tells none, active or not."""
-    told = {m[1]: bare(fields[path]) for path in fields if path[:7] == "clocks_" and (m := _REASONS.fullmatch(path))}
-    if not {"Active", "Not Active"} & set(told.values()):
+    """Return the active reasons by their short names; None if the driver lists none, active or not."""
+    matches = (_REASONS.fullmatch(path) for path in fields if path[:7] == "clocks_")
+    state_by_reason = {match[1]: bare(fields[match[0]]) for match in matches if match}
+    if not {"Active", "Not Active"} & set(state_by_reason.values()):
         return None
-    return tuple(_REASON_LABELS.get(name, name) for name, state in told.items() if state == "Active")
+    return tuple(_REASON_LABELS.get(name, name) for name, state in state_by_reason.items() if state == "Active")
 
 
 def _ecc_errors(fields: Mapping[str, str], scope: str, kind: str) -> int | None:
-    """SRAM and DRAM errors together; before Ampere the driver gives one total for single and for double bit errors."""
+    """Return SRAM and DRAM errors together; before Ampere the driver counts single- and double-bit errors instead."""
     counts = [read_count(fields.get(f"ecc_errors/{scope}/{name}", "")) for name in _ECC_KINDS[kind]]
-    known = [count for count in counts if count is not None]
-    return sum(known) if known else None
+    reported = [count for count in counts if count is not None]
+    return sum(reported) if reported else None
 
 
 def _remapped_rows(fields: Mapping[str, str]) -> RemappedRows | None:

@@ -15,7 +15,10 @@ _MOST_ALIKE = 6
 
 @dataclass(frozen=True)
 class Span:
-    """Neighbouring ranks of one TP group on one node, the coordinates that they share, and the link between them."""
+    """Neighbouring ranks of one TP group on one node, the coordinates that they share, and the link between them.
+
+    ``link`` is empty for a rank by itself.
+    """
 
     ranks: tuple[Rank, ...]
     coordinates: tuple[str, ...]
@@ -29,7 +32,8 @@ def spans(placement: Placement, node: str) -> list[Span]:
     for _, members in itertools.groupby(placement.on(node), key=lambda rank: (rank.dp, rank.pp, rank.cp)):
         ranks = tuple(members)
         shared = tuple(f"{axis}{getattr(ranks[0], axis)}" for axis in axes)
-        found.append(Span(ranks, shared, placement.link([rank.rank for rank in ranks])))
+        link = placement.link([rank.rank for rank in ranks])
+        found.append(Span(ranks, shared, str(link or "")))
     return found
 
 
@@ -59,12 +63,11 @@ def _where(placement: Placement, axis: str, groups: Iterable[Sequence[int]]) -> 
 
 def _links(placement: Placement, groups: Iterable[Sequence[int]]) -> str:
     """The links of ``groups``; rails of many numbers as one sentence."""
-    links = sorted({placement.link(group) for group in groups})
-    if len(links) == 1 or not all(link.startswith("rail ") for link in links):
-        return ", ".join(links)
-    leaves = {placement.seat(group[0])[1].leaf for group in groups}
-    told = all("leaf" in link for link in links)
-    return f"rail k to rail k, leaf {fold(sorted(filter(None, leaves)))}" if told else "rail k to rail k"
+    links = {link for link in map(placement.link, groups) if link}
+    if len(links) == 1 or any(link.kind != "rail" for link in links):
+        return ", ".join(sorted(map(str, links)))
+    leaves = {link.leaf for link in links}
+    return "rail k to rail k" if None in leaves else f"rail k to rail k, leaf {fold(sorted(filter(None, leaves)))}"
 
 
 def lines(placement: Placement, page: Page) -> Iterator[str]:

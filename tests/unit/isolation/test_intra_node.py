@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from gpuops.isolation import within
+from gpuops.isolation import intra_node
 from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric, FabricNode
@@ -25,8 +25,8 @@ def measure(engine, evidence, scopes=("node",)):
         share_nothing(planned, evidence.fabric)
         measured = Measured(planned, engine.measure(planned))
         evidence = dataclasses.replace(evidence, rounds=(*evidence.rounds, measured))
-        planned = within.next_round(evidence)
-    assert not within.blame(evidence).suspects
+        planned = intra_node.next_round(evidence)
+    assert not intra_node.blame(evidence).suspects
     return evidence
 
 
@@ -37,10 +37,12 @@ def share_nothing(planned, fabric):
 
 def accused(nodes, *faults, seed=0, gpus=8, expected=None, disturbances=SHAKY):
     fabric = build_fabric(Cabling(nodes, gpus, leaves=1))
-    engine = Simulation(fabric, [FabricFault(*fault) for fault in faults], disturbances, tells_absent=False, seed=seed)
+    engine = Simulation(
+        fabric, [FabricFault(*fault) for fault in faults], disturbances, reports_missing=False, seed=seed
+    )
     known = {RankGroup((name,)): expected for name in fabric.nodes} if expected else {}
     evidence = measure(engine, Evidence(fabric, expected=known))
-    return {a.part: a for a in within.blame(evidence).accusations}, evidence
+    return {a.part: a for a in intra_node.blame(evidence).blamed}, evidence
 
 
 @given(st.integers(0, 10**6), st.integers(3, 24))
@@ -131,7 +133,7 @@ def test_where_only_nvlink_sharp_is_slow_its_switches_are_at_fault():
         )
 
     evidence = measure(Scripted(figure), Evidence(fabric_of(4)))
-    (accusation,) = within.blame(evidence).accusations
+    (accusation,) = intra_node.blame(evidence).blamed
     assert (accusation.part, accusation.kind) == ("n1", "slow")
     assert accusation.evidence == (
         "300 of 478 GB/s: without NVLink SHARP 368 of 368 GB/s: the multicast of its NVSwitches, no link",
@@ -145,7 +147,7 @@ def test_what_is_well_the_second_time_is_not_accused():
     def figure(group):
         return GroupResult(group, 300.0 if group.nodes == ("n1",) and next(times) == 0 else 478.0)
 
-    assert within.blame(measure(Scripted(figure), Evidence(fabric_of(4)))) == within.Blame()
+    assert intra_node.blame(measure(Scripted(figure), Evidence(fabric_of(4)))) == intra_node.Blame()
 
 
 def test_machines_of_another_kind_are_no_measure():
@@ -158,7 +160,7 @@ def test_machines_of_another_kind_are_no_measure():
         return GroupResult(group, full * (0.7 if slow else 1.0) * (0.8 if group.variant or group.gpus else 1.0))
 
     evidence = measure(Scripted(figure), Evidence(fabric, expected=expected))
-    (accusation,) = within.blame(evidence).accusations
+    (accusation,) = intra_node.blame(evidence).blamed
     assert accusation.part == "n1:gpu5"
     assert {name for m in evidence.rounds[1:] for g in m.round.groups for name in g.nodes} == {"n0", "n1", "n2"}
 
@@ -169,7 +171,7 @@ def test_the_engines_word_of_who_did_not_arrive_is_taken():
         return GroupResult(group, None, "hang", ("n2:gpu6",)) if hangs else GroupResult(group, 478.0)
 
     evidence = measure(Scripted(figure), Evidence(fabric_of(4)))
-    (accusation,) = within.blame(evidence).accusations
+    (accusation,) = intra_node.blame(evidence).blamed
     assert (accusation.part, accusation.kind, len(evidence.rounds)) == ("n2:gpu6", "hang", 1)
 
 
@@ -179,7 +181,7 @@ def test_a_gpu_that_reckons_wrong_is_named_by_its_pairs():
         return GroupResult(group, 478.0, "wrong" if wrong else "")
 
     evidence = measure(Scripted(figure), Evidence(fabric_of(1)))
-    (accusation,) = within.blame(evidence).accusations
+    (accusation,) = intra_node.blame(evidence).blamed
     assert (accusation.part, accusation.kind) == ("n0:gpu4", "wrong")
 
 
@@ -190,8 +192,8 @@ def test_a_node_that_could_not_be_measured_is_unclear_and_not_accused():
             GroupResult(group, None, "error", detail="libnccl.so.2 is missing") if failed else GroupResult(group, 478.0)
         )
 
-    said = within.blame(measure(Scripted(figure), Evidence(fabric_of(3))))
-    assert said.accusations == ()
+    said = intra_node.blame(measure(Scripted(figure), Evidence(fabric_of(3))))
+    assert said.blamed == ()
     assert said.unclear == ("n0: its GPUs were not measured together: libnccl.so.2 is missing",)
 
 
@@ -199,30 +201,30 @@ def test_what_slows_every_node_alike_accuses_none_of_them():
     fabric = fabric_of(5)
     expected = {RankGroup((name,)): 478.0 for name in fabric.nodes}
     evidence = measure(Scripted(lambda group: GroupResult(group, 240.0)), Evidence(fabric, expected=expected))
-    said = within.blame(evidence)
-    assert said.accusations == ()
+    said = intra_node.blame(evidence)
+    assert said.blamed == ()
     assert said.unclear[0].startswith("the GPUs of every node give but 50 % of what is expected")
 
 
 def test_nothing_is_asked_before_the_first_round_or_outside_the_scope():
     evidence = Evidence(fabric_of(2))
-    assert within.next_round(evidence) is None
-    assert within.blame(evidence) == within.Blame()
+    assert intra_node.next_round(evidence) is None
+    assert intra_node.blame(evidence) == intra_node.Blame()
     slow = Measured(Round("node", (RankGroup(("n0",)),)), (GroupResult(RankGroup(("n0",)), None, "hang"),))
-    assert within.next_round(dataclasses.replace(evidence, rounds=(slow,), scopes=("rail",))) is None
-    assert within.next_round(dataclasses.replace(evidence, rounds=(slow,))) is not None
+    assert intra_node.next_round(dataclasses.replace(evidence, rounds=(slow,), scopes=("rail",))) is None
+    assert intra_node.next_round(dataclasses.replace(evidence, rounds=(slow,))) is not None
 
 
 def test_a_suspect_waits_for_its_answer_and_is_not_accused_yet():
     engine = Scripted(lambda group: GroupResult(group, 200.0 if group.nodes == ("n0",) else 478.0))
     planned = Round("node", tuple(RankGroup((f"n{k}",)) for k in range(4)))
-    said = within.blame(Evidence(fabric_of(4), (Measured(planned, engine.measure(planned)),)))
-    assert (said.accusations, said.suspects) == ((), ("n0",))
+    said = intra_node.blame(Evidence(fabric_of(4), (Measured(planned, engine.measure(planned)),)))
+    assert (said.blamed, said.suspects) == ((), ("n0",))
 
 
 @pytest.mark.parametrize("gpus", range(2, 10))
 def test_all_gpus_meet_all_once(gpus):
-    rounds = list(within.pairings(range(gpus)))
+    rounds = list(intra_node.pairings(range(gpus)))
     met = [pair for pairs in rounds for pair in pairs]
     assert len(met) == len(set(met)) == gpus * (gpus - 1) // 2
     assert all(len({gpu for pair in pairs for gpu in pair}) == 2 * len(pairs) for pairs in rounds)

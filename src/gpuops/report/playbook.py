@@ -5,15 +5,11 @@ from __future__ import annotations
 import difflib
 from collections import Counter
 from collections.abc import Iterator
-from typing import TYPE_CHECKING
 
-from gpuops.report.page import Page, clean, fold
-
-if TYPE_CHECKING:
-    from gpuops.playbook.play import Play, Playbook, Share
-    from gpuops.playbook.result import StepResult
-    from gpuops.playbook.running import BoundPlay, RunState
-    from gpuops.playbook.task import Change
+from gpuops.playbook.result import StepResult
+from gpuops.playbook.running import RunState
+from gpuops.playbook.task import Change
+from gpuops.report.page import Page, clean, fold, format_node_count
 
 _COLUMN = 18
 _QUIET = ("ok", "skipped")
@@ -50,13 +46,9 @@ def draw(record: RunState, page: Page, *, diff: bool) -> Iterator[str]:
 def summary(record: RunState) -> str:
     """``3 nodes: 2 changed, 5 ok, 1 failed``: how many steps ended in what way."""
     counts = Counter("ignored" if result.ignored else result.status for result in record.results)
-    nodes = _nodes(len({result.node for result in record.results}))
+    nodes = format_node_count(len({result.node for result in record.results}))
     told = [f"{counts[s]} {_spoken(s)}" for s in (*_COUNTED, "ignored") if counts[s] or s in _ALWAYS_COUNTED]
     return f"{nodes}: {', '.join(told)}"
-
-
-def _nodes(count: int) -> str:
-    return f"{count} node{'s' if count != 1 else ''}"
 
 
 def ending(record: RunState, untouched: list[str], page: Page) -> Iterator[str]:
@@ -106,32 +98,3 @@ def _difference(change: Change) -> Iterator[str]:
     before, after = str(change.before).splitlines(), str(change.after).splitlines()
     lines = list(difflib.unified_diff(before, after, lineterm="", n=3))[2:]
     return (clean(line) for line in lines)
-
-
-def list_steps(playbook: Playbook) -> Iterator[str]:
-    """Every play with its steps and handlers."""
-    for play in playbook.plays:
-        yield f"{clean(play.name)}   hosts {clean(play.hosts)}   serial {_serial(play)}"
-        width = max((len(step.id) for step in play.every_step), default=0) + 2
-        for step in play.every_step:
-            tags = f"   tags {', '.join(sorted(step.tags))}" if step.tags else ""
-            role = "   handler" if step in play.handlers else ""
-            yield f"  {step.id:<{width}}{clean(step.name)}   {step.task.name}{role}{clean(tags)}"
-
-
-def list_hosts(assignments: list[BoundPlay]) -> Iterator[str]:
-    """Every play with its nodes, batch by batch."""
-    from gpuops.playbook.play import batches
-
-    for assignment in assignments:
-        yield f"{clean(assignment.play.name)}   {_nodes(len(assignment.hosts))}"
-        for number, batch in enumerate(batches(assignment.hosts, assignment.play.serial), start=1):
-            yield f"  batch {number}   {fold(host.name for host in batch)}"
-
-
-def _serial(play: Play) -> str:
-    return ", ".join(map(_share, play.serial))
-
-
-def _share(share: Share) -> str:
-    return f"{share:.0%}" if isinstance(share, float) else str(share)

@@ -44,7 +44,7 @@ def cluster():
 
 
 @pytest.fixture
-def door(cluster):
+def scheduler(cluster):
     return KubernetesScheduler(cluster)
 
 
@@ -53,41 +53,45 @@ def hosts(a_host):
     return lambda *names: [a_host(name) for name in names]
 
 
-def test_closing_taints_and_says_why(door, cluster, a_host):
-    assert door.close([a_host("h1", address="10.0.0.1")], "repair", "Xid 79") == {}
+def test_closing_taints_and_says_why(scheduler, cluster, a_host):
+    assert scheduler.drain([a_host("h1", address="10.0.0.1")], "repair", "Xid 79") == {}
     assert cluster.changed == [
         ("taint", "node", "free", f"{TAINT}=true:NoSchedule", "--overwrite"),
         ("annotate", "node", "free", "gpuops.dev/reason=gpuops:repair Xid 79", "--overwrite"),
     ]
 
 
-def test_opening_takes_our_taint_away(door, cluster, hosts):
-    assert door.open(hosts("ours", "free")) == {}
+def test_opening_takes_our_taint_away(scheduler, cluster, hosts):
+    assert scheduler.resume(hosts("ours", "free")) == {}
     assert cluster.changed[0] == ("taint", "node", "ours", f"{TAINT}:NoSchedule-")
     assert not any(words[:3] == ("taint", "node", "free") for words in cluster.changed)
 
 
-def test_a_cordon_is_left_alone_and_told(door, cluster, hosts):
+def test_a_cordon_is_left_alone_and_told(scheduler, cluster, hosts):
     told = {"cordoned": "cordoned by somebody else; to hand it over: kubectl uncordon cordoned"}
-    assert door.open(hosts("cordoned")) == told
-    assert door.others(hosts("cordoned", "free", "ours", "other")) == told
+    assert scheduler.resume(hosts("cordoned")) == told
+    assert scheduler.drained_by_others(hosts("cordoned", "free", "ours", "other")) == told
     assert cluster.changed == []
 
 
-def test_a_node_that_the_cluster_does_not_have_takes_no_pods_and_cannot_be_opened(door, hosts):
-    assert door.close(hosts("other"), "new", "onboarding") == {}
-    assert door.open(hosts("other")) == {"other": "Kubernetes has no such node"}
+def test_a_node_that_the_cluster_does_not_have_takes_no_pods_and_cannot_be_opened(scheduler, hosts):
+    assert scheduler.drain(hosts("other"), "new", "onboarding") == {}
+    assert scheduler.resume(hosts("other")) == {"other": "Kubernetes has no such node"}
 
 
-def test_who_still_takes_or_runs_pods_is_busy(door, cluster, hosts):
+def test_who_still_takes_or_runs_pods_is_busy(scheduler, cluster, hosts):
     cluster.pods = 'ours\tml/train-0\t{"nvidia.com/gpu":"8"}\n'
-    busy = door.busy(hosts("free", "ours", "cordoned", "other"))
+    busy = scheduler.still_busy(hosts("free", "ours", "cordoned", "other"))
     assert busy == {"free": "it takes pods", "ours": "it runs pod ml/train-0"}
 
 
-def test_a_cluster_that_does_not_answer_hinders_everything(door, cluster, hosts):
+def test_a_cluster_that_does_not_answer_hinders_everything(scheduler, cluster, hosts):
     cluster.broken = "connection refused"
-    for told in (door.close(hosts("free"), "new", "x"), door.open(hosts("free")), door.busy(hosts("free"))):
+    for told in (
+        scheduler.drain(hosts("free"), "new", "x"),
+        scheduler.resume(hosts("free")),
+        scheduler.still_busy(hosts("free")),
+    ):
         assert told == {"free": "kubectl says: connection refused"}
 
 
@@ -100,13 +104,13 @@ def test_the_real_kubectl_closes_and_opens(a_cluster, hosts):
         return  # welcome, and not asked for
     other = {"key": "other", "effect": "NoSchedule"}
     api = a_cluster([node("free", taints=[other]), node("cordoned", unschedulable=True)])
-    door = KubernetesScheduler(api)
-    assert door.close(hosts("free", "cordoned"), "repair", "Xid 79") == {}
+    scheduler = KubernetesScheduler(api)
+    assert scheduler.drain(hosts("free", "cordoned"), "repair", "Xid 79") == {}
     assert {taint["key"] for taint in api.nodes["free"]["spec"]["taints"]} == {"other", TAINT}
     assert api.nodes["free"]["metadata"]["annotations"] == {"gpuops.dev/reason": "gpuops:repair Xid 79"}
-    assert door.busy(hosts("free", "cordoned")) == {}
-    assert list(door.open(hosts("free", "cordoned"))) == ["cordoned"]
+    assert scheduler.still_busy(hosts("free", "cordoned")) == {}
+    assert list(scheduler.resume(hosts("free", "cordoned"))) == ["cordoned"]
     assert [taint["key"] for taint in api.nodes["free"]["spec"]["taints"]] == ["other"]
     assert api.nodes["free"]["metadata"].get("annotations", {}) == {}
     assert api.nodes["cordoned"]["spec"]["unschedulable"] is True
-    assert door.busy(hosts("free")) == {"free": "it takes pods"}
+    assert scheduler.still_busy(hosts("free")) == {"free": "it takes pods"}

@@ -6,8 +6,8 @@ import colorsys
 from collections.abc import Iterable
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
-from gpuops.cli._grid import Span, axes, heading, spans
 from gpuops.placement import Placement, Rank
+from gpuops.report.grid import Span, axes, heading, spans
 from gpuops.report.page import clean, fold
 
 _ROW, _LINE, _MARGIN = 60, 20, 16

@@ -1,0 +1,20 @@
+"""A finding in words."""
+
+from __future__ import annotations
+
+from gpuops.judging import Finding
+
+
+def comparison(finding: Finding) -> str:
+    """``measured 200 Gbit/s, expected 400 Gbit/s``, as far as the finding gives them."""
+    values = {"measured": finding.found, "expected": finding.expected}
+    texts = (f"{word} {_format(value)} {finding.unit}" for word, value in values.items() if value is not None)
+    return ", ".join(text.rstrip() for text in texts)
+
+
+def _format(value: object) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    if isinstance(value, (list, tuple)):
+        return ", ".join(_format(item) for item in value) or "none"
+    return f"{value:.6g}" if isinstance(value, float) else str(value)

@@ -1,0 +1,245 @@
+"""The health of hosts: what one run judged, host by host, and its JSON document ``gpuops.report/1``."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+import math
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
+
+from gpuops.errors import ConnectError
+from gpuops.facts import Facts
+from gpuops.judging import Finding, Level, Status, Verdict
+from gpuops.profile import Profile
+from gpuops.reasons import Conclusion, Excluded
+from gpuops.secret import redact
+
+FailOn = Literal["fail", "warn", "never"]
+STATUSES: tuple[Status, ...] = ("pass", "warn", "fail", "unknown", "skipped")
+_GRAVE: dict[FailOn, frozenset[Status]] = {
+    "fail": frozenset({"fail"}),
+    "warn": frozenset({"fail", "warn"}),
+    "never": frozenset(),
+}
+
+
+@dataclass(frozen=True)
+class Run:
+    """What was run: ``started_at`` has a time zone, ``seconds`` is wall time, ``inventory`` as a person names it."""
+
+    version: str
+    started_at: dt.datetime
+    inventory: str
+    level: Level
+    seconds: float
+    command: str = ""
+
+
+@dataclass(frozen=True)
+class HostReport:
+    """The verdicts on one host under its profile, or why it was ``excluded``."""
+
+    name: str
+    verdicts: tuple[Verdict, ...] = ()
+    profile: str = ""
+    required: frozenset[str] = frozenset()
+    excluded: Excluded | None = None
+
+    @property
+    def status(self) -> Status:
+        """Fail before warn before unknown before pass; a host with nothing to judge is skipped."""
+        statuses = {v.status for v in self.verdicts}
+        if statuses & {"fail", "warn"}:
+            return "fail" if "fail" in statuses else "warn"
+        if self.not_assessed:
+            return "unknown"
+        return "pass" if "pass" in statuses else "skipped"
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """The findings of all verdicts, in their order."""
+        return _findings(self.verdicts)
+
+    @property
+    def unknown(self) -> tuple[Verdict, ...]:
+        """The verdicts of checks that could not look."""
+        return tuple(v for v in self.verdicts if v.status == "unknown")
+
+    @property
+    def required_unknown(self) -> tuple[Verdict, ...]:
+        """The unknown verdicts that do not count as a pass: of required checks, and all if no check saw anything."""
+        if all(v.status in ("unknown", "skipped") for v in self.verdicts):
+            return self.unknown
+        return tuple(v for v in self.unknown if v.check in self.required)
+
+    @property
+    def not_assessed(self) -> bool:
+        """Whether nothing, or not enough, is known of this host."""
+        return self.excluded is not None or bool(self.required_unknown)
+
+
+@dataclass(frozen=True)
+class Report:
+    """One run over many hosts, in inventory order. ``cluster_verdicts`` blame no host.
+
+    ``not_run`` names the checks of higher levels, under the level that runs them. ``facts`` are what was judged, by
+    host; they are not part of the document. ``interrupted``: Ctrl-C came before the end.
+    """
+
+    SCHEMA: ClassVar[str] = "gpuops.report/1"
+    """Within one number, fields may be added; none changes its meaning or goes away."""
+
+    run: Run
+    hosts: tuple[HostReport, ...]
+    cluster_verdicts: tuple[Verdict, ...] = ()
+    not_run: Mapping[Level, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    facts: Mapping[str, Facts] = field(default_factory=dict, hash=False, repr=False)
+    interrupted: bool = False
+
+    @property
+    def seconds(self) -> float:
+        """The wall time of the run."""
+        return self.run.seconds
+
+    @property
+    def summary(self) -> dict[Status, int]:
+        """How many hosts are of each status."""
+        statuses = [host.status for host in self.hosts]
+        return {status: statuses.count(status) for status in STATUSES}
+
+    @property
+    def findings(self) -> tuple[Finding, ...]:
+        """Every finding, host by host, those that blame no host last."""
+        by_host = tuple(finding for host in self.hosts for finding in host.findings)
+        return by_host + _findings(self.cluster_verdicts)
+
+    @property
+    def healthy(self) -> tuple[str, ...]:
+        """The hosts with neither a failure nor a requirement that is unknown."""
+        return tuple(host.name for host in self.hosts if host.status != "fail" and not host.not_assessed)
+
+    @property
+    def excluded(self) -> Mapping[str, Excluded]:
+        """The hosts that could not be judged, each with the reason."""
+        return {host.name: host.excluded for host in self.hosts if host.excluded is not None}
+
+    def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:
+        """``failed`` with a finding at or above ``fail_on``, else ``incomplete`` if not enough is known of a host."""
+        if self.interrupted:
+            return "interrupted"
+        if any(finding.status in _GRAVE[fail_on] for finding in self.findings):
+            return "failed"
+        return "incomplete" if any(host.not_assessed for host in self.hosts) else "ok"
+
+    def to_document(self) -> dict[str, Any]:
+        """The report as plain dicts, lists and scalars, secrets masked; docs/report.schema.json describes it."""
+        not_run = {level: list(names) for level, names in self.not_run.items()}
+        return {
+            "schema": self.SCHEMA,
+            "run": _run_document(self.run) | {"not_run": not_run},
+            "summary": {"nodes": len(self.hosts), **self.summary, "findings": len(self.findings)},
+            "hosts": {host.name: _host_document(host) for host in self.hosts},
+            "findings": [_finding_document(finding) for finding in self.findings],
+        }
+
+    def to_json(self, indent: int = 1) -> str:
+        """The document as indented ASCII text, keys in the order of the schema."""
+        return json.dumps(self.to_document(), indent=indent, allow_nan=False)
+
+
+def build(run: Run, hosts: Mapping[str, Profile | Excluded], verdicts: Iterable[Verdict]) -> Report:
+    """The report of a run over ``hosts``, in their order: each with the profile it was judged by, or why it was not.
+
+    ``verdicts`` are those of all hosts and groups; one whose node is not among ``hosts`` is the cluster's.
+    """
+    by_host: dict[str, list[Verdict]] = {name: [] for name in hosts}
+    cluster: list[Verdict] = []
+    for verdict in verdicts:
+        by_host.get(verdict.node, cluster).append(verdict)
+    return Report(run, tuple(_host(name, hosts[name], by_host[name]) for name in hosts), tuple(cluster))
+
+
+def _host(name: str, outcome: Profile | Excluded, verdicts: list[Verdict]) -> HostReport:
+    if isinstance(outcome, Excluded):
+        return HostReport(name, tuple(verdicts), excluded=outcome)
+    excluded = None if verdicts else Excluded(name, "unknown", "nothing was judged here")
+    return HostReport(name, tuple(verdicts), outcome.name, outcome.required, excluded)
+
+
+def why_excluded(excluded: Excluded) -> str:
+    """The reason as reports print it: a host on which no SSH server answered is called unreachable."""
+    return f"{'unreachable: ' if isinstance(excluded.cause, ConnectError) else ''}{excluded.why}"
+
+
+def _findings(verdicts: Iterable[Verdict]) -> tuple[Finding, ...]:
+    return tuple(finding for verdict in verdicts for finding in verdict.findings)
+
+
+def _run_document(run: Run) -> dict[str, Any]:
+    return {
+        "version": run.version,
+        "started_at": run.started_at.astimezone(dt.timezone.utc).strftime("%Y-%m-%dT%H:%M:%SZ"),
+        "seconds": round(run.seconds, 3),
+        "inventory": redact(run.inventory),
+        "level": run.level,
+        "command": redact(run.command),
+    }
+
+
+def _host_document(host: HostReport) -> dict[str, Any]:
+    return {
+        "status": host.status,
+        "profile": host.profile or None,
+        "error": redact(why_excluded(host.excluded)) if host.excluded else None,
+        "skipped_why": None,  # nothing sets it any more; the schema's number promises it
+        "unreachable": host.excluded.unreachable if host.excluded else None,
+        "excluded": _plain(host.excluded.to_document()) if host.excluded else None,
+        "findings": [_finding_document(finding) for finding in host.findings],
+        "unknown": [_unknown_document(host, verdict) for verdict in host.unknown],
+        "skipped": [{"check": v.check, "why": redact(v.why)} for v in host.verdicts if v.status == "skipped"],
+        "passed": [v.check for v in host.verdicts if v.status == "pass"],
+    }
+
+
+def _unknown_document(host: HostReport, verdict: Verdict) -> dict[str, Any]:
+    return {
+        "check": verdict.check,
+        "why": redact(verdict.why),
+        "required": verdict.check in host.required,
+        "needs_root": verdict.needs_root,
+    }
+
+
+def _finding_document(finding: Finding) -> dict[str, Any]:
+    return {
+        "check": finding.check,
+        "code": finding.code,
+        "scope": finding.scope,
+        "host": finding.host or None,
+        "part": redact(str(finding.part)),
+        "subject": redact(str(finding.part)),  # its former name
+        "label": redact(finding.part_label),
+        "status": finding.status,
+        "severity": finding.severity or "fail",
+        "message": redact(finding.message),
+        "measured": _plain(finding.found),
+        "expected": _plain(finding.expected),
+        "unit": finding.unit,
+        "fix": redact(finding.fix),
+        "effects": [redact(effect) for effect in finding.effects],
+    }
+
+
+def _plain(value: object) -> Any:
+    """``value`` as JSON can hold it, secrets masked; what JSON has no type for becomes text."""
+    if value is None or isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    if isinstance(value, Mapping):
+        return {redact(str(key)): _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if isinstance(value, (set, frozenset)):
+        return sorted((_plain(item) for item in value), key=str)
+    return redact(str(value))
