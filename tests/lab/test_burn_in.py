@@ -6,8 +6,9 @@ import time
 import pytest
 
 from gpuops.cli._burning import burn
-from gpuops.cli._measuring import Measuring, gather
+from gpuops.cli._measuring import gather
 from gpuops.cli._options import Target
+from gpuops.collective.request import MeasureRequest
 from gpuops.probes.nvidia.burn_in import burn_in
 from gpuops.probes.nvidia.dcgm_diag import dcgm_diag
 from gpuops.probing import Unknown
@@ -22,19 +23,19 @@ def burnt(lab, tmp_path, monkeypatch):
         target = Target(
             str(lab.folder / "inventory.yml"), None, None, 10.0, 600.0, ask_pass=False, ask_become_pass=False
         )
-        known, silent = gather(target)
+        facts, silent = gather(target)
         assert not silent
-        return burn(target, known, Measuring("nccl-tests").wish(target), seconds)
+        return burn(target, facts, MeasureRequest("nccl-tests"), seconds)
 
     return burnt
 
 
 def test_nodes_are_under_load_for_as_long_as_was_asked_and_are_watched(burnt):
     began = time.monotonic()
-    facts, done = burnt(3.0)
+    result = burnt(3.0)
     assert time.monotonic() - began > 3.0
-    assert done.excluded == {}
-    for told in facts.values():
+    assert result.excluded == {}
+    for told in result.facts.values():
         found = told[burn_in]
         assert not isinstance(found, Unknown), found
         assert len(found.gb_per_s) >= 1
@@ -46,17 +47,17 @@ def test_nodes_are_under_load_for_as_long_as_was_asked_and_are_watched(burnt):
 
 def test_a_node_that_is_not_well_takes_no_part(burnt, plant):
     plant("gpu02:gpu3:lost")
-    facts, done = burnt(1.0)
-    assert done.excluded["gpu02"].kind == "unhealthy"
-    assert all(check.startswith("gpu-") for check in done.excluded["gpu02"].checks)
-    assert facts["gpu02"][burn_in].on_purpose
-    assert not isinstance(facts["gpu01"][burn_in], Unknown)
+    result = burnt(1.0)
+    assert result.excluded["gpu02"].kind == "unhealthy"
+    assert all(check.startswith("gpu-") for check in result.excluded["gpu02"].checks)
+    assert result.facts["gpu02"][burn_in].on_purpose
+    assert not isinstance(result.facts["gpu01"][burn_in], Unknown)
 
 
 def test_what_fails_only_under_load_is_told_of_the_card_that_it_is(burnt, plant):
     late = threading.Timer(4.0, plant, ["gpu02:gpu3:ecc-uncorrectable=2"])
     late.start()
-    facts, _ = burnt(8.0)
+    facts = burnt(8.0).facts
     late.join()
     assert facts["gpu01"][burn_in].grown == ()
     assert any(told.startswith("gpu3: ecc_uncorrected_volatile 0 → 2") for told in facts["gpu02"][burn_in].grown)

@@ -14,7 +14,7 @@ from gpuops.reasons import Excluded, Objection
 if TYPE_CHECKING:
     from pathlib import Path
 
-    from gpuops.collective.measuring import Measurement
+    from gpuops.collective.measurement import Measurement
     from gpuops.facts import Facts
     from gpuops.inventory import Host
     from gpuops.isolation.rounds import Scope
@@ -91,23 +91,24 @@ class Gates:
     def burn_in(self, hosts: Sequence[Host]) -> Objections:
         """Burn in, and judge what it showed."""
         from gpuops.cli._burning import burn
-        from gpuops.cli._measuring import Measuring, gather
+        from gpuops.cli._measuring import gather
+        from gpuops.collective.request import MeasureRequest
 
         target = self._target_of(hosts)
-        facts_before, silent = gather(target)
-        facts, result = burn(target, facts_before, Measuring(self.engine).wish(target), self.burn_seconds)
-        _stop_if(interrupted=result.found.interrupted)
+        facts_by_node, silent = gather(target)
+        result = burn(target, facts_by_node, MeasureRequest(self.engine), self.burn_seconds)
+        _stop_if(interrupted=result.interrupted)
         excluded = {**silent, **result.excluded}
-        return _together(self._judged(target, facts, "burnin", only=("burnin",)), excluded)
+        return _together(self._judged(target, result.facts, "burnin", only=("burnin",)), excluded)
 
     def validate(self, hosts: Sequence[Host]) -> Objections:
         """Run every check, and the all-reduce within each node that has several GPUs."""
         target = self._target_of(hosts)
-        facts, measurement, excluded = self._measured(target, ("node",))
+        measurement = self._measured(target, ("node",))
         if not measurement.evidence.rounds:
             tell("no all-reduce within these nodes was measured")
         skip = () if measurement.evidence.rounds else ("all-reduce-bandwidth",)
-        return _together(self._judged(target, facts, "standard", skip=skip), excluded)
+        return _together(self._judged(target, measurement.facts, "standard", skip=skip), measurement.excluded)
 
     def pair(self, hosts: Sequence[Host]) -> Objections:
         """Measure the all-reduce between each node and an admitted one, or between the nodes if none is admitted."""
@@ -118,14 +119,15 @@ class Gates:
             )
             return {host.name: alone for host in hosts}
         names, target = {host.name for host in hosts}, self._target_of((*hosts, *neighbours))
-        facts, _, excluded = self._measured(target, ("rail", "pair"))
+        measurement = self._measured(target, ("rail", "pair"))
+        excluded = measurement.excluded
         if neighbours and all(host.name in excluded for host in neighbours):
             why = "; ".join(f"{host.name} {excluded[host.name].why}" for host in neighbours)
             return {
                 name: Objection(f"no admitted neighbour could take part: {why}", severity="incomplete")
                 for name in names
             }
-        judged = self._judged(target, facts, "standard", only=("all-reduce-bandwidth",))
+        judged = self._judged(target, measurement.facts, "standard", only=("all-reduce-bandwidth",))
         return {name: objection for name, objection in _together(judged, excluded).items() if name in names}
 
     def admit(self, hosts: Sequence[Host]) -> Objections:
@@ -195,19 +197,17 @@ class Gates:
         _stop_if(interrupted=record.interrupted)
         return record, work
 
-    def _measured(
-        self, target: Target, scopes: tuple[Scope, ...]
-    ) -> tuple[dict[str, Facts], Measurement, dict[str, Excluded]]:
-        """Return the facts with what the all-reduce shows of the nodes, the measurement, and the excluded nodes."""
+    def _measured(self, target: Target, scopes: tuple[Scope, ...]) -> Measurement:
+        """Return what the all-reduce shows of the nodes; those that do not answer are excluded."""
         from dataclasses import replace
 
-        from gpuops.cli._measuring import Measuring, gather, measure
+        from gpuops.cli._measuring import gather, measure
+        from gpuops.collective.request import MeasureRequest
 
-        facts_before, silent = gather(target)
-        request = replace(Measuring(self.engine).wish(target), scopes=scopes)
-        facts, measurement = measure(target, facts_before, request)
+        facts_by_node, silent = gather(target)
+        measurement = measure(target, facts_by_node, MeasureRequest(self.engine, scopes))
         _stop_if(interrupted=measurement.interrupted)
-        return facts, measurement, {**silent, **measurement.excluded}
+        return replace(measurement, excluded={**silent, **measurement.excluded})
 
     def _judged(
         self,

@@ -1,11 +1,11 @@
-"""The options of verbs that measure between nodes, and what they come to: a measurement."""
+"""The options of verbs that measure between nodes, and the measurement that they ask for."""
 
 from __future__ import annotations
 
 import functools
 import time
 from collections.abc import Callable, Iterable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -14,8 +14,11 @@ import click
 from gpuops.cli._options import StatusLine, Target, fitting_fanout, tell
 
 if TYPE_CHECKING:
-    from gpuops.collective.measuring import MeasureContext, Measurement, MeasureRequest
+    from gpuops.collective.measurement import Measurement
+    from gpuops.collective.measuring import MeasureContext
     from gpuops.collective.pool import Pool
+    from gpuops.collective.request import MeasureRequest
+    from gpuops.collective.session import Plan
     from gpuops.facts import Facts
     from gpuops.inventory import Host
     from gpuops.isolation.evidence import Evidence
@@ -29,50 +32,32 @@ if TYPE_CHECKING:
 _SCOPES: dict[str, Scope] = {"node": "node", "rail": "rail", "pairs": "pair", "pair": "pair", "group": "group"}
 
 
-@dataclass(frozen=True)
-class Measuring:
-    """How to measure, as the command line says it."""
+def check_force_busy(request: MeasureRequest, hosts: Iterable[Host]) -> None:
+    """Raise `InputError` if the request names a host that is not among ``hosts``; called before any host is asked.
 
-    engine: str = "auto"
-    scope: str | None = None
-    operation: Any = "all_reduce"
-    gib: float | None = None
-    seconds: float = 0.25
-    force_busy: str | None = None
-    interface: str = ""
-    library: Path | None = None
+    Names are not patterns: a pattern would take more than a person thought of.
+    """
+    from gpuops.errors import InputError
 
-    def wish(self, target: Target) -> MeasureRequest:
-        """What is asked for; `InputError` where a word is none of ours."""
-        from gpuops.collective.engines import Load
-        from gpuops.collective.measuring import SCOPES, MeasureRequest
-
-        size_bytes = round(self.gib * 2**30) if self.gib else None
-        load = Load(self.operation, size_bytes, seconds=self.seconds)
-        scopes = _scopes(self.scope) if self.scope else SCOPES
-        forced = named_hosts(self.force_busy or "", target.hosts)
-        return MeasureRequest(self.engine, scopes, load, forced, self.interface, self.library)
+    unknown = ", ".join(sorted(set(request.force_busy) - {host.name for host in hosts}))
+    if unknown:
+        raise InputError(f"--force-busy names nodes one by one, and none of these is called {unknown}")
 
 
-def _scopes(text: str) -> tuple[Scope, ...]:
+def names_in(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[str, ...]:
+    """The names in the value of --force-busy."""
+    return tuple(dict.fromkeys(filter(None, map(str.strip, (text or "").split(",")))))
+
+
+def _scopes_in(_context: click.Context, _option: click.Parameter, text: str | None) -> tuple[Scope, ...]:
+    """The scopes in the value of --scope; all without it."""
     from gpuops.errors import InputError, did_you_mean
 
-    words = [word.strip() for word in text.split(",")]
+    words = [word.strip() for word in text.split(",")] if text else list(_SCOPES)
     for word in words:
         if word not in _SCOPES:
             raise InputError(f'no scope called "{word}"{did_you_mean(word, _SCOPES)}; choose of node,rail,pairs,group')
     return tuple(dict.fromkeys(_SCOPES[word] for word in words))
-
-
-def named_hosts(text: str, hosts: Iterable[Host]) -> frozenset[str]:
-    """Those of ``hosts`` that --force-busy names; a pattern would take more than a person thought of."""
-    from gpuops.errors import InputError
-
-    names = frozenset(filter(None, map(str.strip, text.split(","))))
-    unknown = ", ".join(sorted(names - {host.name for host in hosts}))
-    if unknown:
-        raise InputError(f"--force-busy names nodes one by one, and none of these is called {unknown}")
-    return names
 
 
 def probes() -> list[Probe[Any]]:
@@ -90,38 +75,42 @@ def gather(target: Target, *, keep_answers: bool = False) -> tuple[dict[str, Fac
     return gathered(target, probes(), "reaching nodes", keep_answers=keep_answers)
 
 
-def measure(target: Target, known: Mapping[str, Facts], wish: MeasureRequest) -> tuple[dict[str, Facts], Measurement]:
-    """Measure the hosts of ``known`` that pass the quick checks; their facts with what that shows of each.
-
-    Who took no part is among them, and says why.
-    """
+def measure(
+    target: Target, facts_by_node: Mapping[str, Facts], request: MeasureRequest, plan: Plan | None = None
+) -> Measurement:
+    """Measure the hosts of which there are facts and that pass the quick checks; the result holds the facts of all."""
     from gpuops.cli._life import scheduler_of
     from gpuops.collective import measuring
+    from gpuops.isolation import next_round
 
-    hosts, profiles, failing = healthy(target, known)
+    hosts, profiles, failing = healthy(target, facts_by_node)
     with scheduler_of(target) as scheduler, pool_of(target, hosts) as pool, Rounds() as rounds:
         rounds.show("the fabric")
-        fabric = wired(pool, known)
-        found = measuring.measure(pool, fabric, profiles, wish, surroundings(target, rounds, scheduler))
-    found = replace(found, excluded={**failing, **found.excluded})
-    return measuring.with_evidence(known, found), found
+        fabric = fabric_for(pool, facts_by_node)
+        context = context_of(target, rounds, scheduler)
+        measurement = measuring.measure(pool, fabric, profiles, request, context, plan=plan or next_round)
+    measurement = replace(measurement, excluded={**failing, **measurement.excluded})
+    return replace(measurement, facts=measuring.with_evidence(facts_by_node, measurement))
 
 
-def healthy(target: Target, known: Mapping[str, Facts]) -> tuple[list[Host], dict[str, Profile], dict[str, Excluded]]:
-    """The hosts of ``known`` that pass the quick checks, the profiles of all, and why the others do not."""
+def healthy(
+    target: Target, facts_by_node: Mapping[str, Facts]
+) -> tuple[list[Host], dict[str, Profile], dict[str, Excluded]]:
+    """The hosts that pass the quick checks, the profiles of all that have facts, and why the others do not pass."""
     from gpuops.cli._health import profiles_of, unhealthy
 
-    profiles = profiles_of(target.judged_hosts, known)
-    failing = unhealthy(known, profiles)
-    return [host for host in target.hosts if host.name in known and host.name not in failing], profiles, failing
+    profiles = profiles_of(target.judged_hosts, facts_by_node)
+    failing = unhealthy(facts_by_node, profiles)
+    hosts = [host for host in target.hosts if host.name in facts_by_node and host.name not in failing]
+    return hosts, profiles, failing
 
 
-def wired(pool: Pool, known: Mapping[str, Facts]) -> Fabric:
-    """The fabric between the nodes of ``pool``, which are asked for its leaves where they may tell."""
+def fabric_for(pool: Pool, facts_by_node: Mapping[str, Facts]) -> Fabric:
+    """The fabric between the nodes of ``pool``, which are asked for its leaves where they may know them."""
     from gpuops.collective.fabrics import fabric_of, leaves_of
 
-    told = {name: known[name] for name in pool.hosts}
-    return fabric_of(list(pool.hosts.values()), told, leaves_of(pool, told))
+    facts = {name: facts_by_node[name] for name in pool.hosts}
+    return fabric_of(list(pool.hosts.values()), facts, leaves_of(pool, facts))
 
 
 def pool_of(target: Target, hosts: Iterable[Host]) -> Pool:
@@ -131,8 +120,8 @@ def pool_of(target: Target, hosts: Iterable[Host]) -> Pool:
     return Pool(hosts, target.connections, fitting_fanout(target.fanout or target.project.fanout))
 
 
-def surroundings(target: Target, rounds: Rounds, scheduler: ProjectScheduler, *, minutes: int = 60) -> MeasureContext:
-    """The ``scheduler``, its lease for so many ``minutes`` at most, and ``rounds`` to hear of what happens."""
+def context_of(target: Target, rounds: Rounds, scheduler: ProjectScheduler, *, minutes: int = 60) -> MeasureContext:
+    """The ``scheduler``, its lease for so many ``minutes`` at most, and ``rounds`` to show what happens."""
     from gpuops.collective.idleness.lease import Lease
     from gpuops.collective.measuring import MeasureContext
 
@@ -151,11 +140,11 @@ class Rounds(StatusLine):
         """A round is about to start; how much is left at most follows from how long the others took."""
         from gpuops.isolation import max_rounds
 
-        done = len(evidence.rounds)
-        left = (max_rounds(evidence.fabric) - done) * (time.monotonic() - self._began) / done if done else 0.0
-        most = f"   at most {_clock(left)} left" if left else ""
+        number, elapsed = len(evidence.rounds), time.monotonic() - self._began
+        remaining = (max_rounds(evidence.fabric) - number) * elapsed / number if number else 0.0
+        most = f"   at most {_clock(remaining)} left" if remaining else ""
         groups = f"{len(planned.groups)} group{'s' if len(planned.groups) != 1 else ''}"
-        self.show(f"round {done + 1}: {planned.why}   {groups}{most}")
+        self.show(f"round {number + 1}: {planned.why}   {groups}{most}")
 
 
 def _clock(seconds: float) -> str:
@@ -163,18 +152,21 @@ def _clock(seconds: float) -> str:
 
 
 def measuring_options(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say how to measure; the verb gets them as ``how``."""
+    """Add the options that say how to measure; the verb gets them as ``request``."""
 
     @functools.wraps(verb)
-    def with_how(**options: Any) -> Any:
-        chosen = {name: options.pop(name) for name in Measuring.__dataclass_fields__}
-        return verb(how=Measuring(**chosen), **options)
+    def with_request(**options: Any) -> Any:
+        from gpuops.collective.request import MeasureRequest
+
+        own = {name: options.pop(name) for name in _FIELDS}
+        return verb(request=MeasureRequest(**own), **options)
 
     for option in reversed(_OPTIONS):
-        with_how = option(with_how)
-    return with_how
+        with_request = option(with_request)
+    return with_request
 
 
+_FIELDS = ("engine", "scopes", "operation", "gib", "seconds", "force_busy", "interface", "libnccl")
 _OPTIONS = [
     click.option(
         "--engine",
@@ -183,7 +175,13 @@ _OPTIONS = [
         show_default=True,
         help="nccl: the nodes' own libnccl.so.2; nccl-tests: all_reduce_perf; tcp: Python alone.",
     ),
-    click.option("--scope", metavar="SCOPES", help="Of node,rail,pairs,group; all by default."),
+    click.option(
+        "--scope",
+        "scopes",
+        callback=_scopes_in,
+        metavar="SCOPES",
+        help="Of node,rail,pairs,group; all by default.",
+    ),
     click.option(
         "--operation",
         type=click.Choice(["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]),
@@ -202,11 +200,15 @@ _OPTIONS = [
         metavar="S",
         help="How long tcp measures each group.",
     ),
-    click.option("--force-busy", metavar="HOSTS", help="Measure these hosts though somebody uses them; name each."),
+    click.option(
+        "--force-busy",
+        callback=names_in,
+        metavar="HOSTS",
+        help="Measure these hosts though somebody uses them; name each.",
+    ),
     click.option("--interface", default="", metavar="IF", help="The interface that tcp and the first tests use."),
     click.option(
         "--libnccl",
-        "library",
         type=click.Path(exists=True, dir_okay=False, path_type=Path),
         metavar="FILE",
         help="A libnccl.so.2 to send to the nodes' memory.",

@@ -2,20 +2,21 @@
 
 from __future__ import annotations
 
-import json
 import sys
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import click
 
 from gpuops.cli import _expect, _nvlink, _simulate
-from gpuops.cli._measuring import Measuring, measuring_options
+from gpuops.cli._measuring import measuring_options
 from gpuops.cli._options import Target, target_options
 
 if TYPE_CHECKING:
+    from gpuops.collective.measurement import Measurement
+    from gpuops.collective.request import MeasureRequest
     from gpuops.inventory import Host
-    from gpuops.report.allreduce import AllReduce
 
 
 @click.group(invoke_without_command=True)
@@ -33,7 +34,7 @@ if TYPE_CHECKING:
 def command(
     ctx: click.Context,
     target: Target,
-    how: Measuring,
+    request: MeasureRequest,
     svg: Path | None,
     form: str | None,
     save: Path | None,
@@ -50,9 +51,16 @@ def command(
     """  # noqa: D301 - click needs the character itself
     if ctx.invoked_subcommand is not None:
         return None
-    report = _saved(target, folder) if folder else _measured(target, how, save)
-    _publish(report, svg, form)
-    return _exit_code(report)
+    from gpuops.reasons import EXIT_CODES
+
+    request = replace(request, keep_answers=save is not None)
+    measurement = _saved(target, folder) if folder else _measured(target, request)
+    if save and not folder:
+        from gpuops.cli.facts import write_all
+
+        write_all(list(measurement.facts.values()), save)
+    _publish(measurement, svg, form)
+    return EXIT_CODES[measurement.conclusion()]
 
 
 command.add_command(_expect.command)
@@ -60,68 +68,55 @@ command.add_command(_nvlink.command)
 command.add_command(_simulate.command)
 
 
-def _measured(target: Target, how: Measuring, save: Path | None) -> AllReduce:
-    from gpuops.cli._measuring import gather, measure
-    from gpuops.report.allreduce import AllReduce
+def _measured(target: Target, request: MeasureRequest) -> Measurement:
+    from gpuops.cli._measuring import check_force_busy, gather, measure
 
-    wish = how.wish(target)
-    known, silent = gather(target, keep_answers=save is not None)
-    known, found = measure(target, known, wish)
-    if save:
-        from gpuops.cli.facts import write_all
-
-        write_all(list(known.values()), save)
-    expect = found.expect.learnt_from(found.evidence).of if found.expect else (lambda _group: None)
-    return AllReduce(
-        found.evidence,
-        found.blame,
-        found.engine,
-        found.why,
-        {**silent, **found.excluded},
-        expect,
-        found.settings,
-        found.failures,
-        interrupted=found.interrupted,
-    )
+    check_force_busy(request, target.hosts)
+    facts_by_node, silent = gather(target, keep_answers=request.keep_answers)
+    measurement = measure(target, facts_by_node, request)
+    return replace(measurement, excluded={**silent, **measurement.excluded})
 
 
-def _saved(target: Target, folder: Path) -> AllReduce:
+def _saved(target: Target, folder: Path) -> Measurement:
     from gpuops.cli._health import profiles_of, quick_probes
     from gpuops.cli._options import saved_host
     from gpuops.collective.expectations import Expectations
+    from gpuops.collective.measurement import Measurement
     from gpuops.facts import load_folder
     from gpuops.isolation import blame
     from gpuops.isolation.node_evidence import all_reduce, evidence_of, node_evidence_of
-    from gpuops.report.allreduce import AllReduce
 
-    known = {facts.node: facts for facts in load_folder(folder, quick_probes(all_reduce))}
-    hosts: list[Host] = target.judged_hosts if target.inventory else [saved_host(node, folder) for node in known]
-    measured, excluded = node_evidence_of({host.name: known[host.name] for host in hosts if host.name in known})
+    facts_by_node = {facts.node: facts for facts in load_folder(folder, quick_probes(all_reduce))}
+    hosts: list[Host] = (
+        target.judged_hosts if target.inventory else [saved_host(node, folder) for node in facts_by_node]
+    )
+    facts = {host.name: facts_by_node[host.name] for host in hosts if host.name in facts_by_node}
+    measured, excluded = node_evidence_of(facts)
     evidence = evidence_of(measured)
     engine = next((own.engine for own in measured.values()), "none")
-    settings = {node: own.settings for node, own in measured.items()}
-    expected = Expectations(evidence.fabric, profiles_of(hosts, known)).learnt_from(evidence)
-    expect = expected.of if engine != "tcp" else (lambda _group: None)
-    return AllReduce(evidence, blame(evidence), engine, f"as saved in {folder}", excluded, expect, settings)
+    expectations = Expectations(evidence.fabric, profiles_of(hosts, facts_by_node)).learnt_from(evidence)
+    return Measurement(
+        evidence,
+        blame(evidence),
+        engine,
+        f"as saved in {folder}",
+        excluded,
+        {node: own.settings for node, own in measured.items()},
+        expected={} if engine == "tcp" else expectations.of_evidence(evidence),
+        facts=facts,
+    )
 
 
-def _publish(report: AllReduce, svg: Path | None, form: str | None) -> None:
-    from gpuops.report.allreduce import document, render
+def _publish(measurement: Measurement, svg: Path | None, form: str | None) -> None:
+    from gpuops.report.allreduce import render
     from gpuops.report.output import write
     from gpuops.report.page import Page
 
     if svg:
         from gpuops.report.heatmap_svg import draw
 
-        write(draw(report.evidence), svg)
+        write(draw(measurement.evidence), svg)
     if form == "json":
-        click.echo(json.dumps(document(report), indent=1))
+        click.echo(measurement.to_json())
     else:
-        click.echo(render(report, Page.of(sys.stdout)), nl=False)
-
-
-def _exit_code(report: AllReduce) -> int:
-    if report.interrupted:
-        return 130
-    unknown = report.excluded or report.blame.unclear or report.blame.suspects
-    return 1 if report.blame.blamed or report.failures else 3 if unknown else 0
+        click.echo(render(measurement, Page.of(sys.stdout)), nl=False)

@@ -11,11 +11,12 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuops.cli._measuring import names_in
 from gpuops.cli._options import Target, saved_host, target_options
 from gpuops.version import __version__
 
 if TYPE_CHECKING:
-    from gpuops.collective.measuring import MeasureRequest
+    from gpuops.collective.request import MeasureRequest
     from gpuops.errors import GpuopsError
     from gpuops.facts import Facts
     from gpuops.inventory import Host
@@ -34,21 +35,6 @@ class Gathered:
     interrupted: bool = False
 
 
-@dataclass(frozen=True)
-class Load:
-    """What the higher levels put on idle nodes."""
-
-    engine: str
-    force_busy: str | None
-    burn_in_seconds: float
-
-    def wish(self, target: Target) -> MeasureRequest:
-        """What is asked for, as the measuring takes it."""
-        from gpuops.cli._measuring import Measuring
-
-        return Measuring(self.engine, force_busy=self.force_busy).wish(target)
-
-
 @click.command()
 @target_options
 @click.option(
@@ -65,7 +51,12 @@ class Load:
     show_default=True,
     help="What runs the all-reduce of the higher levels; see gpuops allreduce.",
 )
-@click.option("--force-busy", metavar="HOSTS", help="Measure these hosts though somebody uses them; name each.")
+@click.option(
+    "--force-busy",
+    callback=names_in,
+    metavar="HOSTS",
+    help="Measure these hosts though somebody uses them; name each.",
+)
 @click.option(
     "--burn-in", default="30m", show_default=True, metavar="TIME", help="How long --level burnin loads a node."
 )
@@ -88,7 +79,7 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
     target: Target,
     level: Any,
     engine: str,
-    force_busy: str | None,
+    force_busy: tuple[str, ...],
     burn_in: str,
     only: tuple[str, ...],
     skip: tuple[str, ...],
@@ -109,16 +100,17 @@ def command(  # noqa: PLR0913, PLR0917 - one argument an option
     """  # noqa: D301 - click needs the character itself
     from gpuops import judging, profile
     from gpuops.cli._burning import seconds_of
+    from gpuops.collective.request import MeasureRequest
     from gpuops.reasons import EXIT_CODES
 
     _check_outputs(form, outputs)
-    load = Load(engine, force_busy, seconds_of(burn_in))
+    request, burn_seconds = MeasureRequest(engine, force_busy=force_busy), seconds_of(burn_in)
     known = judging.discover()
     checks = judging.choose(known, level, only, skip)
     profiles = profile.known()
     began, started_at = time.monotonic(), dt.datetime.now(dt.timezone.utc)
-    keep = save is not None
-    gathered = _load(folder, checks, target) if folder else _look(target, checks, load, keep=keep)
+    request = replace(request, keep_answers=save is not None)
+    gathered = _load(folder, checks, target) if folder else _look(target, checks, request, burn_seconds)
     if save:
         from gpuops.cli.facts import write_all
 
@@ -144,15 +136,18 @@ def _check_outputs(form: str, outputs: tuple[Path, ...]) -> None:
             raise OutputError(f"{path}: cannot be written: there is no folder {path.parent}; create it first")
 
 
-def _look(target: Target, checks: list[Check], load: Load, *, keep: bool) -> Gathered:
+def _look(target: Target, checks: list[Check], request: MeasureRequest, burn_seconds: float) -> Gathered:
     """What the nodes say, and what they show under the load that ``checks`` need."""
+    from gpuops.cli._measuring import check_force_busy
     from gpuops.judging import probes_of
 
-    gathered = _ask(target, checks, keep=keep)
     heavy = {probe.name for probe in probes_of(checks) if probe.cost == "heavy"}
+    if heavy:
+        check_force_busy(request, target.hosts)
+    gathered = _ask(target, checks, keep=request.keep_answers)
     if "all_reduce" in heavy:
-        gathered = _measure(gathered, target, load)
-    return _burn_in(gathered, target, load) if heavy - {"all_reduce"} else gathered
+        gathered = _measure(gathered, target, request)
+    return _burn_in(gathered, target, request, burn_seconds) if heavy - {"all_reduce"} else gathered
 
 
 def _ask(target: Target, checks: list[Check], *, keep: bool) -> Gathered:
@@ -172,24 +167,24 @@ def _ask(target: Target, checks: list[Check], *, keep: bool) -> Gathered:
     )
 
 
-def _measure(gathered: Gathered, target: Target, load: Load) -> Gathered:
+def _measure(gathered: Gathered, target: Target, request: MeasureRequest) -> Gathered:
     """The same with what an all-reduce shows of each node, or why it took no part."""
     from gpuops.cli._measuring import measure
 
     if gathered.interrupted:
         return gathered
-    facts, found = measure(target, gathered.facts, load.wish(target))
-    return replace(gathered, facts=facts, interrupted=found.interrupted)
+    measurement = measure(target, gathered.facts, request)
+    return replace(gathered, facts=dict(measurement.facts), interrupted=measurement.interrupted)
 
 
-def _burn_in(gathered: Gathered, target: Target, load: Load) -> Gathered:
+def _burn_in(gathered: Gathered, target: Target, request: MeasureRequest, seconds: float) -> Gathered:
     """The same with what a load that lasts shows of each node, or why it bore none."""
     from gpuops.cli._burning import burn
 
     if gathered.interrupted:
         return gathered
-    facts, done = burn(target, gathered.facts, load.wish(target), load.burn_in_seconds)
-    return replace(gathered, facts=facts, interrupted=done.found.interrupted)
+    result = burn(target, gathered.facts, request, seconds)
+    return replace(gathered, facts=dict(result.facts), interrupted=result.interrupted)
 
 
 def _load(folder: Path, checks: list[Check], target: Target) -> Gathered:

@@ -195,8 +195,8 @@ class Seen(Exception):  # noqa: N818 - no error
 
 
 def test_a_lease_outlasts_the_burn_in_and_the_diagnosis_before_it(gates, monkeypatch):
-    def begun(_pool, _eye, _fabric, _profiles, _wish, around, _seconds):
-        raise Seen(around)
+    def begun(_pool, _sampled, _fabric, _profiles, _request, context, _seconds):
+        raise Seen(context)
 
     monkeypatch.setattr("gpuops.collective.burn_in.burn", begun)
     with pytest.raises(Seen) as seen:

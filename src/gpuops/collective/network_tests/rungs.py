@@ -7,7 +7,7 @@ import statistics
 from collections import Counter
 from collections.abc import Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, NamedTuple, TypeVar
+from typing import Any, Literal, NamedTuple, TypeVar
 
 from gpuops.facts import Facts
 from gpuops.inventory import Host
@@ -28,6 +28,9 @@ PAIRS_UP_TO = 256
 """As many nodes try all pairs; of more each tries those at distances of powers of two."""
 
 
+NetworkTest = Literal["names", "clocks", "tcp", "mtu", "memlock", "rdma", "ib_write_bw"]
+
+
 @dataclass(frozen=True)
 class NetworkFailure:
     """What one node, or one pair of nodes, failed at: why, and what to do.
@@ -35,7 +38,7 @@ class NetworkFailure:
     ``leaves`` is False where it is slow only: the all-reduce shows with whom, and a pair that is slow once is nobody's.
     """
 
-    rung: str
+    rung: NetworkTest
     nodes: tuple[str, ...]
     why: str
     do: str
@@ -132,7 +135,7 @@ def packets(told: Mapping[tuple[str, str], Mapping[str, Any]]) -> Iterator[Netwo
 
 
 def _blame(
-    rung: str, blocked: Mapping[tuple[str, str], str], tried: Collection[tuple[str, str]], verb: str, do: str
+    rung: NetworkTest, blocked: Mapping[tuple[str, str], str], tried: Collection[tuple[str, str]], verb: str, do: str
 ) -> Iterator[NetworkFailure]:
     """A node that fails with more than half of those that tried it, or that it tried, is named alone; else the pair.
 

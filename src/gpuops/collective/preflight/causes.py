@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from gpuops.collective.network_tests.rungs import MEMLOCK_BYTES, usual_of
+from gpuops.collective.network_tests.rungs import MEMLOCK_BYTES, NetworkTest, usual_of
 from gpuops.collective.preflight.job_environment import JobEnvironment
 from gpuops.collective.preflight.launch_command import LaunchCommand
 from gpuops.probes.network.gids import Gid
 from gpuops.probes.network.ib import IbPort
 
+PreflightTest = Literal[
+    NetworkTest,
+    "hosts",
+    "reach",
+    "environment",
+    "interface",
+    "meeting",  # the rendezvous of the ranks
+    "gid",
+    "busy",
+    "all-reduce",
+]
+
 
 @dataclass(frozen=True)
 class Cause:
-    """One reason. ``change`` is the line to change; ``nodes`` are those that it concerns, none: the command itself."""
+    """One reason. ``fix`` is the line to change; ``nodes`` are those that it concerns, none: the command itself."""
 
-    rung: str
+    test: PreflightTest
     nodes: tuple[str, ...]
     why: str
-    change: str
+    fix: str
 
 
 @dataclass(frozen=True)
