@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 
 from gpuops.bandwidth import ExpectedBandwidth
 from gpuops.collective.heat_map import HeatMap, heat_map
-from gpuops.collective.network_tests.rungs import NetworkFailure
+from gpuops.collective.network_tests.verdicts import NetworkFailure
 from gpuops.collective.scope_lines import ScopeLine, scope_lines
 from gpuops.facts import Facts
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence

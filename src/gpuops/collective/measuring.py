@@ -92,8 +92,8 @@ def measure(
                 pool,
                 request.interface,
                 over_rdma=engine.name != "tcp",
-                watch=lambda test: context.activity(f"before the load: {test}"),
-            ).climb()
+                on_test=lambda test: context.activity(f"before the load: {test}"),
+            ).run()
             measurement = _measured(engine, pool, expectations, request, monitor, context, plan)
             return replace(measurement, failures=failures, seconds=time.monotonic() - began)
         finally:

@@ -6,7 +6,7 @@ from collections.abc import Iterator, Sequence
 
 from gpuops.collective.heat_map import heat_map
 from gpuops.collective.measurement import Measurement
-from gpuops.collective.network_tests.rungs import NetworkFailure
+from gpuops.collective.network_tests.verdicts import NetworkFailure
 from gpuops.collective.scope_lines import ScopeLine
 from gpuops.isolation.evidence import BlamedPart
 from gpuops.isolation.fabric import Fabric
@@ -80,7 +80,7 @@ def _blamed(accusation: BlamedPart, fabric: Fabric, page: Page) -> Iterator[str]
 
 
 def _failed(failure: NetworkFailure, page: Page) -> Iterator[str]:
-    yield from page.edges(clean(f"BEFORE THE LOAD  {' and '.join(failure.nodes)}"), failure.rung)
+    yield from page.edges(clean(f"BEFORE THE LOAD  {' and '.join(failure.nodes)}"), failure.test)
     yield from page.labelled("  ", clean(failure.why), 2)
     yield from page.labelled("  do", clean(failure.do), 6)
 

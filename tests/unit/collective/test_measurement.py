@@ -6,7 +6,7 @@ import pytest
 
 from gpuops.collective.expectations import Expectations
 from gpuops.collective.measurement import Measurement
-from gpuops.collective.network_tests.rungs import NetworkFailure
+from gpuops.collective.network_tests.verdicts import NetworkFailure
 from gpuops.errors import ConnectError
 from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Measured

@@ -9,7 +9,7 @@ from gpuops.collective.engines import Load
 from gpuops.collective.idleness.proof import Idleness
 from gpuops.collective.measurement import Measurement
 from gpuops.collective.measuring import idle_nodes, measure, with_evidence
-from gpuops.collective.network_tests.rungs import NetworkFailure
+from gpuops.collective.network_tests.verdicts import NetworkFailure
 from gpuops.collective.pool import Pool
 from gpuops.collective.request import MeasureRequest
 from gpuops.collective.session import Snapshot
@@ -145,7 +145,7 @@ def session(pool, context, monkeypatch):
     failure = NetworkFailure("mtu", ("c",), "its MTU is 1500", "raise it")
 
     def network_tests(pool, *_words, **_options):
-        return SimpleNamespace(climb=lambda: [failure])
+        return SimpleNamespace(run=lambda: [failure])
 
     def make(_name, _pool, _expectations, _request, load):
         loads.append(load)

@@ -6,7 +6,7 @@ from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuops.collective.network_tests.rungs import MEMLOCK_BYTES, NetworkTest, usual_of
+from gpuops.collective.network_tests.verdicts import MEMLOCK_BYTES, NetworkTest, most_common
 from gpuops.collective.preflight.job_environment import JobEnvironment
 from gpuops.collective.preflight.launch_command import LaunchCommand
 from gpuops.probes.network.gids import Gid
@@ -90,7 +90,7 @@ def environment(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -
 
 
 def _odd_versions(what: str, versions: Mapping[str, str], pip: str) -> Iterator[Cause]:
-    usual = usual_of(versions.values())
+    usual = most_common(versions.values())
     for version in sorted(set(versions.values()) - {usual}):
         nodes = [node for node, found in versions.items() if found == version]
         label = {"python": "Python", "nccl": "NCCL"}.get(what, what)
@@ -121,7 +121,7 @@ def interfaces(
     ``settings``: the variables of each node; ``told``: its addresses by interface; ``own``: the one that peers use.
     """
     common = set.intersection(*(set(here) for here in told.values())) if told else set[str]()
-    usable = usual_of(name for name in (*own.values(), *sorted(common)) if name not in ("", "lo")) or ""
+    usable = most_common(name for name in (*own.values(), *sorted(common)) if name not in ("", "lo")) or ""
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
         wanted = {node: values[name] for node, values in settings.items() if node in told and values.get(name)}
         lacking = [node for node, text in wanted.items() if not any(i in chosen(text) for i in told[node])]

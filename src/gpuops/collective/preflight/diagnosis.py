@@ -218,8 +218,8 @@ class Preflight:
 
     def _test_network(self, *, over_rdma: bool) -> None:
         """Names, clocks, TCP between all, whole packets, and rails that agree."""
-        ladder = Ladder(self.pool, over_rdma=over_rdma, writes=False, watch=self.activity)
-        failures = [Cause(f.rung, f.nodes, f.why, f.do) for f in ladder.climb() if f.rung != "memlock"]
+        ladder = Ladder(self.pool, over_rdma=over_rdma, writes=False, on_test=self.activity)
+        failures = [Cause(f.test, f.nodes, f.why, f.do) for f in ladder.run() if f.test != "memlock"]
         self.log.add("network", failures, f"{len(self.pool.hosts)} nodes reach each other")
 
     def _account_for_all(self) -> None:
