@@ -1,13 +1,13 @@
 import pytest
 
 from gpuops.collective.preflight import causes
-from gpuops.collective.preflight.causes import Cause, chosen
+from gpuops.collective.preflight.causes import Cause, parse_name_filter
 from gpuops.collective.preflight.job_environment import JobEnvironment
 from gpuops.collective.preflight.launch_command import LaunchCommand
 from gpuops.probes.network.gids import Gid
 from gpuops.probes.network.ib import IbPort
 
-TORCHRUN = LaunchCommand("torchrun", "torchrun", meeting="--rdzv-endpoint={master}:{port}")
+TORCHRUN = LaunchCommand("torchrun", "torchrun", rendezvous="--rdzv-endpoint={master}:{port}")
 MPIRUN = LaunchCommand("mpirun", "./train")
 GOOD = JobEnvironment("/opt/bin/torchrun", "3.11.2", "2.9.1", "2.27.7")
 
@@ -24,7 +24,7 @@ GOOD = JobEnvironment("/opt/bin/torchrun", "3.11.2", "2.9.1", "2.27.7")
     ],
 )
 def test_a_list_of_nccl_means_what_nccl_takes_it_for(text, used, not_used):
-    assert [name for name in [*used, *not_used] if name in chosen(text)] == used
+    assert [name for name in [*used, *not_used] if name in parse_name_filter(text)] == used
 
 
 def test_hosts_that_nobody_knows_are_named_and_a_wrong_count_is_told():
@@ -136,15 +136,15 @@ def test_a_gid_index_matters_only_on_ethernet_ports_that_are_used():
 
 
 def test_several_nodes_need_one_place_to_meet():
-    (cause,) = causes.meeting(TORCHRUN, ["a", "b"])
+    (cause,) = causes.rendezvous(TORCHRUN, ["a", "b"])
     assert cause.fix == "--rdzv-endpoint=a:29500"
-    assert not list(causes.meeting(TORCHRUN, ["a"]))
-    assert not list(causes.meeting(MPIRUN, ["a", "b"]))
+    assert not list(causes.rendezvous(TORCHRUN, ["a"]))
+    assert not list(causes.rendezvous(MPIRUN, ["a", "b"]))
 
 
 @pytest.mark.parametrize("master", ["localhost", "127.0.0.1", "::1"])
 def test_a_place_that_is_every_node_itself_is_none(master):
-    command = LaunchCommand("deepspeed", "deepspeed", master=master, meeting="--master_addr={master}")
-    (cause,) = causes.meeting(command, ["a", "b"])
+    command = LaunchCommand("deepspeed", "deepspeed", master=master, rendezvous="--master_addr={master}")
+    (cause,) = causes.rendezvous(command, ["a", "b"])
     assert cause.fix == "--master_addr=a"
-    assert not list(causes.meeting(command, ["a"]))
+    assert not list(causes.rendezvous(command, ["a"]))
