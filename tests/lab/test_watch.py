@@ -33,7 +33,7 @@ def test_a_host_with_a_job_is_busy_and_the_others_are_idle(plant, watch):
         "gpu02": "busy (Slurm job 4711 train, user alice, and 1 more)",
         "gpu03": "idle",
     }
-    assert told(watch(forced={"gpu02"}))["gpu02"] == "idle"
+    assert told(watch(force_busy={"gpu02"}))["gpu02"] == "idle"
 
 
 def test_a_host_whose_processes_may_not_be_seen_is_not_proved_idle(plant, watch):

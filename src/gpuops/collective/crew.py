@@ -1,4 +1,4 @@
-"""Crew: one script at work on many nodes at the same time; what is said to it is said to all, then all are heard."""
+"""Crew: one script at work on many nodes at the same time; all get their messages, then all answers are read."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ Message = Mapping[str, Any]
 
 
 class Crew:
-    """A worker on each host that can have one. ``lost`` tells who has none at the moment, and why.
+    """A worker on each host that can have one. ``lost`` are those without one at the moment, each with the error.
 
     ``opener`` is asked for the transport to each host once. The transports stay open: they belong to the opener.
     """
@@ -38,8 +38,8 @@ class Crew:
         """Put a worker on each host (of ``names``) that has none: at first on all, later where one was lost."""
         self._end_stuck()
         lacking = self._hosts.keys() - self.workers.keys()
-        wanted = [host for name, host in self._hosts.items() if name in lacking and (names is None or name in names)]
-        for outcome in uninterrupted(each(wanted, self._start, stop=self._opener.close)):
+        hosts = [host for name, host in self._hosts.items() if name in lacking and (names is None or name in names)]
+        for outcome in uninterrupted(each(hosts, self._start, stop=self._opener.close)):
             if outcome.value is not None:
                 self.workers[outcome.node] = outcome.value
                 self.lost.pop(outcome.node, None)
@@ -75,12 +75,12 @@ class Crew:
         ends = dict.fromkeys(messages, began + seconds)
         mates = {node: team for team in teams for node in team}
         for node, message in messages.items():
-            self._tell(node, message)
+            self._send(node, message)
         answers: dict[str, dict[str, Any] | GpuopsError] = {}
         while waiting := [node for node in messages if node not in answers]:
             for node in waiting:
                 pause = _PAUSE_SECONDS if node == waiting[0] else 0.0  # the others are not waited for meanwhile
-                answer = self._hear(node, min(pause, max(0.0, ends[node] - time.monotonic())))
+                answer = self._receive(node, min(pause, max(0.0, ends[node] - time.monotonic())))
                 if answer is None and time.monotonic() > ends[node]:
                     answer = self._late(node, time.monotonic() - began)
                 if answer is not None:
@@ -88,7 +88,7 @@ class Crew:
                     ends |= {mate: min(ends[mate], time.monotonic() + _GRACE_SECONDS) for mate in mates.get(node, ())}
         return {node: answers[node] for node in messages}
 
-    def _tell(self, node: str, message: Message) -> None:
+    def _send(self, node: str, message: Message) -> None:
         worker = self.workers.get(node)
         if worker is not None:
             try:
@@ -96,7 +96,7 @@ class Crew:
             except NodeError as error:
                 self._lose(node, error)
 
-    def _hear(self, node: str, seconds: float) -> dict[str, Any] | GpuopsError | None:
+    def _receive(self, node: str, seconds: float) -> dict[str, Any] | GpuopsError | None:
         """An answer, or why there can be none; None as long as there is none yet."""
         worker = self.workers.get(node)
         if worker is None:
