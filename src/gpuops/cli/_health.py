@@ -30,24 +30,26 @@ def quick_probes(*more: Probe[Any]) -> list[Probe[Any]]:
     return list(dict.fromkeys([*assessment.probes_for(quick_checks()), *more]))
 
 
-def profiles_of(hosts: Iterable[Host], known: Mapping[str, Facts]) -> dict[str, Profile]:
-    """The profile of each host of which anything is known."""
-    return expected_of([host for host in hosts if host.name in known], known)
+def profiles_of(hosts: Iterable[Host], facts_by_node: Mapping[str, Facts]) -> dict[str, Profile]:
+    """The profile of each host of which there are facts."""
+    return expected_of([host for host in hosts if host.name in facts_by_node], facts_by_node)
 
 
-def expected_of(hosts: Iterable[Host], known: Mapping[str, Facts]) -> dict[str, Profile]:
-    """The profile of each host: as the inventory names it, else as its GPUs are, where anything is known of them."""
+def expected_of(hosts: Iterable[Host], facts_by_node: Mapping[str, Facts]) -> dict[str, Profile]:
+    """The profile of each host: as the inventory names it, else by its GPUs, if there are facts of them."""
     from gpuops import assessment, profile
     from gpuops.facts import Facts
 
     profiles, nothing = profile.known(), Facts("", dt.datetime.now(dt.timezone.utc), {})
-    return {host.name: assessment.profile_of(host, known.get(host.name, nothing), profiles) for host in hosts}
+    return {host.name: assessment.profile_of(host, facts_by_node.get(host.name, nothing), profiles) for host in hosts}
 
 
-def unhealthy(known: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> dict[str, Excluded]:
+def unhealthy(facts_by_node: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> dict[str, Excluded]:
     """The nodes that fail a quick check, each with the checks that it fails."""
     checks = quick_checks()
-    return failing(checks, {node: looked_at(checks, known[node], profile) for node, profile in profiles.items()})
+    return failing(
+        checks, {node: looked_at(checks, facts_by_node[node], profile) for node, profile in profiles.items()}
+    )
 
 
 @dataclass(frozen=True)

@@ -53,7 +53,7 @@ class MeasureRequest(Request[Measurement]):
         return round(self.gib * GIB) if self.gib else None
 
 
-def _check(what: str, words: Sequence[str], known: Sequence[str]) -> None:
+def _check(what: str, words: Sequence[str], choices: Sequence[str]) -> None:
     for word in words:
-        if word not in known:
-            raise InputError(f'unknown {what} "{word}"{did_you_mean(word, known) or "; use " + ", ".join(known)}')
+        if word not in choices:
+            raise InputError(f'unknown {what} "{word}"{did_you_mean(word, choices) or "; use " + ", ".join(choices)}')

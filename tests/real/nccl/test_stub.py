@@ -224,7 +224,7 @@ def test_a_gpu_whose_context_cannot_be_had_is_named(an_engine):
     [
         ({"STUB_DRIVER": "11080"}, "NCCL 2.21.5 for CUDA 12.4 is too new for its driver, which runs CUDA 11.8"),
         ({"STUB_CUDA_STATUS": "100"}, "CUDA does not start there: cuInit: CUDA_ERROR_NO_DEVICE"),
-        ({"STUB_GPUS": "1"}, "CUDA shows 1 GPUs, and GPU 1 is asked for"),
+        ({"STUB_GPUS": "1"}, "CUDA shows 1 GPUs, and GPU 1 is needed"),
         ({"STUB_COMPUTE_MODE": "2"}, "the compute mode of gpu0 is prohibited"),
         ({"STUB_NAME": "NVIDIA A100 MIG 1g.5gb"}, "gpu0 is cut by MIG"),
     ],

@@ -47,7 +47,7 @@ class Keepers:
 def run():
     def go(keepers, *groups, load=None, deadlines=None):
         fabric = Fabric({name: FabricNode(name, (0,), (FabricNic("mlx5_0", 0, 50.0),)) for name in "abcd"})
-        surveys = dict.fromkeys("abcd", Survey(cards=(CudaDevice("H100", "", 0, rdma=True),), rdma_devices=("mlx5_0",)))
+        surveys = dict.fromkeys("abcd", Survey(gpus=(CudaDevice("H100", "", 0, rdma=True),), rdma_devices=("mlx5_0",)))
         libraries = dict.fromkeys("abcd", NcclLibrary("/x", (2, 21, 5), (12, 4)))
         setting = RoundConfig(load or Load(), deadlines or Deadlines(), {"NCCL_DEBUG": "INFO"}, libraries, surveys)
         processes = {}

@@ -53,7 +53,7 @@ class RoundConfig:
     def fitness(self, party: Party) -> ExpectedPath:
         """What the way between the nodes of ``party`` should be like, by what was found on them."""
         rdma = all(set(seat.nics) <= set(self.surveys[seat.node].rdma_devices) and seat.nics for seat in party)
-        return ExpectedPath(rdma, all(self.surveys[seat.node].cards[seat.gpu].rdma for seat in party))
+        return ExpectedPath(rdma, all(self.surveys[seat.node].gpus[seat.gpu].rdma for seat in party))
 
 
 class RoundRunner:
