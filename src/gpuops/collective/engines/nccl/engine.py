@@ -72,7 +72,7 @@ class NcclEngine:
 
     @property
     def cost(self) -> str:
-        """What `open` will send, in words; empty where it sends next to nothing."""
+        """What `open` will send, in words; empty if it sends next to nothing."""
         if self._options.library is None:
             return ""
         size, count = _size_of(self._options.library) / 2**20, len(self._names)
@@ -81,8 +81,8 @@ class NcclEngine:
     @property
     def settings(self) -> dict[str, tuple[str, ...]]:
         """The library of each node, and what of its survey may change a figure."""
-        given = self._options.library
-        return {n: (f"{x}, {given or x.path}", *self.surveys[n].settings) for n, x in self.libraries.items()}
+        own = self._options.library
+        return {n: (f"{x}, {own or x.path}", *self.surveys[n].settings) for n, x in self.libraries.items()}
 
     @property
     def pids(self) -> dict[str, tuple[int, ...]]:
@@ -109,22 +109,23 @@ class NcclEngine:
         seconds = self._options.deadlines.load
         survey = {"do": "survey", "program": _program(), "environment": self._environment, "seconds": seconds}
         answers = self._crew.ask(dict.fromkeys(names, survey), seconds + SLACK_SECONDS)
-        found = {name: parse_survey(told) for name, told in answers.items() if isinstance(told, dict)}
-        given = self._options.library and (read_library(self._options.library),)
-        self.surveys |= {n: replace(survey, libraries=given) if given else survey for n, survey in found.items()}
-        return {name: excluded_by(name, told) for name, told in answers.items() if not isinstance(told, dict)}
+        surveys = {name: parse_survey(answer) for name, answer in answers.items() if isinstance(answer, dict)}
+        own = self._options.library and (read_library(self._options.library),)
+        self.surveys |= {name: replace(each, libraries=own) if own else each for name, each in surveys.items()}
+        return {name: excluded_by(name, answer) for name, answer in answers.items() if not isinstance(answer, dict)}
 
     def _spread(self, names: Collection[str]) -> dict[str, Excluded]:
         """Give ``names`` the library of the options, which lives in their memory as long as their keeper."""
-        asked = set(names)
+        recipients = set(names)
         lost: dict[str, Excluded] = {}
         for piece in _pieces(self._options.library) if self._options.library else ():
             message = {"do": "spread", "piece": piece}
-            for name, told in self._crew.ask(dict.fromkeys(asked - lost.keys(), message), _PIECE_SECONDS).items():
-                if isinstance(told, dict):
-                    self.libraries[name] = replace(self.libraries[name], path=told["path"])
+            answers = self._crew.ask(dict.fromkeys(recipients - lost.keys(), message), _PIECE_SECONDS)
+            for name, answer in answers.items():
+                if isinstance(answer, dict):
+                    self.libraries[name] = replace(self.libraries[name], path=answer["path"])
                 else:
-                    lost[name] = excluded_by(name, told)
+                    lost[name] = excluded_by(name, answer)
                     del self.libraries[name]
         return lost
 
