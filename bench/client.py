@@ -50,10 +50,11 @@ def read_all(stream):
 
 def gpuops_facts(folder):
     """Every probe of every built-in check through the agent, parsed."""
-    from gpuops import assessment, facts, fleet, judging
+    from gpuops import assessment, facts, fleet
+    from gpuops.catalogue import Catalogue
     from gpuops.transport.connections import Connections
 
-    group, probes = Connections().group(), assessment.probes_for(judging.discover().values())
+    group, probes = Connections().group(), assessment.probes_for(Catalogue().checks().values())
 
     def visit(host):
         transport = group.open(host)
@@ -120,10 +121,11 @@ def paramiko_payload(folder, port, user):
 
 def paramiko_agent(folder, port, user):
     """Plain paramiko that sends gpuops' own agent and all its questions, and reads the whole answer unparsed."""
-    from gpuops import assessment, facts, judging
+    from gpuops import assessment, facts
+    from gpuops.catalogue import Catalogue
     from gpuops.transport import agent
 
-    questions = facts.questions(assessment.probes_for(judging.discover().values()))
+    questions = facts.questions(assessment.probes_for(Catalogue().checks().values()))
     request = repr((200.0, "", [agent._asked(question) for question in questions])).encode()
     program = agent._program("agent")
     line = agent.start_line("bench-mark", "/usr/bin/python3")

@@ -13,7 +13,8 @@ import sys
 import tempfile
 import time
 
-from gpuops import assessment, facts, judging, profile
+from gpuops import assessment, facts, judging
+from gpuops.catalogue import Catalogue
 from gpuops.probes.nvidia.nvidia_smi import parse_smi
 
 TIMES = 100
@@ -39,11 +40,12 @@ def milliseconds(work):
 
 
 def main():
-    checks = judging.choose(judging.discover(), "quick")
+    catalogue = Catalogue()
+    checks = judging.choose(catalogue.checks(), "quick")
     probes = assessment.probes_for(checks)
     with tempfile.TemporaryDirectory() as folder:
         answers = recorded_answers(pathlib.Path(folder))
-    expected = profile.load("hgx-h100")
+    expected = catalogue.profiles()["hgx-h100"]
 
     def parse():
         parse_smi.cache_clear()  # which would give the answer of the round before

@@ -14,6 +14,7 @@ import subprocess
 import sys
 from functools import partial
 
+from gpuops.cancellation import CancelToken
 from gpuops.collective.engines import Load
 from gpuops.collective.engines.tcp import TcpEngine
 from gpuops.document import Where
@@ -55,7 +56,7 @@ class Namespaces:
     """Opens transports into the namespaces."""
 
     def __init__(self):
-        self.transports = []
+        self.transports, self.cancel = [], CancelToken()
 
     def open(self, host):
         inside = ["ip", "netns", "exec", host.name, "/bin/sh", "-c"]

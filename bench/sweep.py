@@ -47,11 +47,11 @@ def sweep(hosts):
     try:
         refused = engine.open()
         assert not refused, refused
-        look = IdleMonitor(pool, profiles={})
-        look(list(pool.hosts))  # every node is proved idle before, and the lab works out what it answers
+        monitor = IdleMonitor(pool, profiles={})
+        monitor(list(pool.hosts))  # every node is proved idle before, and the lab works out what it answers
         began, cpu = time.monotonic(), time.process_time()
-        result = run(engine, Evidence(fabric_of(hosts), scopes=("rail",)), plan=next_round, look=look,
-                     expect=lambda _group: None)  # fmt: skip
+        result = run(engine, Evidence(fabric_of(hosts), scopes=("rail",)), plan=next_round, monitor=monitor,
+                     threshold_for=lambda _group: None)  # fmt: skip
         return result, time.monotonic() - began, time.process_time() - cpu
     finally:
         engine.close()
@@ -71,7 +71,7 @@ def main():
             result, wall, cpu = sweep(list(Inventory.load(lab / "inventory.yml").hosts.values()))
         finally:
             cluster.down(lab)
-    assert not result.left, result.left
+    assert not result.excluded, result.excluded
     rounds = [measuring_seconds(measured) for measured in result.evidence.rounds]
     groups = sum(len(measured.figures) for measured in result.evidence.rounds)
     print(f"{options.nodes} nodes, {len(rounds)} rounds, {groups} programs: {wall:.1f} s, own CPU {cpu:.1f} s;")

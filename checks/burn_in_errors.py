@@ -13,14 +13,14 @@ from gpuops.probes.nvidia.burn_in import BurnIn, burn_in
     catches="memory, links and GPUs that fail only when they are hot and busy",
     fix="run it again; what counts errors again under load is replaced",
 )
-def burn_in_errors(found: BurnIn, _profile: Profile) -> Iterator[Finding | Unknown]:
+def burn_in_errors(result: BurnIn, _profile: Profile) -> Iterator[Finding | Unknown]:
     """Xids, uncorrectable memory errors, remapped rows and errors of links: as many after the burn-in as before.
 
     Source: NVIDIA GPU Memory Error Management and Xid catalogue (docs.nvidia.com/deploy): where nobody but the burn-in
     itself uses the GPUs, each is a fault of the hardware or of what drives it.
     """
-    for told in (*found.xids, *found.grown):
-        part, _, what = told.partition(": ")
-        yield Finding(f"{what} during the burn-in", expected="no new error", found=what, part=part)
-    for why in found.blind:
+    for error in (*result.xids, *result.grown):
+        part, _, event = error.partition(": ")
+        yield Finding(f"{event} during the burn-in", expected="no new error", found=event, part=part)
+    for why in result.blind:
         yield Unknown(why)

@@ -18,13 +18,13 @@ SPREAD_CELSIUS = 10
     catches="bad cooling and weak power supplies, which show only when all GPUs work at once",
     fix="look at fans, airflow, inlet temperature and power supplies; one card hotter than the others is seated badly",
 )
-def burn_in_heat(found: BurnIn, _profile: Profile) -> Iterator[Finding | Unknown]:
+def burn_in_heat(result: BurnIn, _profile: Profile) -> Iterator[Finding | Unknown]:
     """No second of hardware slowdown; one by software, and a wide spread of temperatures, warns.
 
     The power cap is the usual state of a GPU under load. Source: NVIDIA, nvml.h (clocks event reasons);
     stas00/ml-engineering, compute/accelerator (spread of temperatures).
     """
-    loaded = [gpu for gpu in found.gpus if gpu.loaded]
+    loaded = [gpu for gpu in result.gpus if gpu.loaded]
     if not loaded:
         yield Unknown("no GPU was watched under load")
     yield from chain.from_iterable(map(_slowed, loaded))
@@ -38,15 +38,15 @@ def _slowed(gpu: GpuBurn) -> Iterator[Finding]:
         word, share = next(iter(bad.items()))
         yield Finding(f"{word} under load", expected="never", found=f"{share:.1%} of the time", part=f"gpu{gpu.gpu}")
     elif soft:
-        told = f"{soft:.1%} of the time, {gpu.hottest_celsius} °C at most"
+        duration = f"{soft:.1%} of the time, {gpu.hottest_celsius} °C at most"
         message = "slowed down by heat under load"
-        yield Finding(message, expected="never", found=told, part=f"gpu{gpu.gpu}", severity="warn")
+        yield Finding(message, expected="never", found=duration, part=f"gpu{gpu.gpu}", severity="warn")
 
 
 def _spread(gpus: list[GpuBurn]) -> Iterator[Finding]:
-    told = {gpu.gpu: gpu.hottest_celsius for gpu in gpus if gpu.hottest_celsius is not None}
-    coolest = min(told.values(), default=0.0)
-    for gpu, celsius in told.items():
+    celsius_by_gpu = {gpu.gpu: gpu.hottest_celsius for gpu in gpus if gpu.hottest_celsius is not None}
+    coolest = min(celsius_by_gpu.values(), default=0.0)
+    for gpu, celsius in celsius_by_gpu.items():
         if celsius - coolest > SPREAD_CELSIUS:
             message = f"{celsius:.0f} °C under load, and the coolest GPU of the node {coolest:.0f} °C"
             yield Finding(

@@ -17,17 +17,17 @@ SLOWEST_SHARE = 0.9
     catches="a node that is fast for a minute and slow for an hour",
     fix="look at temperature and power of its GPUs under load; if both are well, take the node out",
 )
-def burn_in_pace(found: BurnIn, _profile: Profile) -> Iterator[Finding | Unknown]:
+def burn_in_pace(result: BurnIn, _profile: Profile) -> Iterator[Finding | Unknown]:
     """No round failed, and the slowest one reaches nine tenths of the median.
 
     Source: NVIDIA nccl-tests, src/common.cu (0.9 of the bandwidth that is asked for).
     """
-    for trouble in dict.fromkeys(found.troubles):
-        yield Finding(f"an all-reduce of its own GPUs failed: {trouble}", expected="every round", found=trouble)
-    if not found.gb_per_s:
+    for failure in dict.fromkeys(result.troubles):
+        yield Finding(f"an all-reduce of its own GPUs failed: {failure}", expected="every round", found=failure)
+    if not result.gb_per_s:
         yield Unknown("no all-reduce of its own GPUs was measured")
         return
-    usual, slowest = median(found.gb_per_s), min(found.gb_per_s)
+    usual, slowest = median(result.gb_per_s), min(result.gb_per_s)
     if slowest < SLOWEST_SHARE * usual:
-        message = f"one of {len(found.gb_per_s)} rounds was much slower than the others"
+        message = f"one of {len(result.gb_per_s)} rounds was much slower than the others"
         yield Finding(message, expected=round(SLOWEST_SHARE * usual, 1), found=round(slowest, 1), unit="GB/s")

@@ -13,14 +13,14 @@ from gpuops.probes.nvidia.dcgm_diag import DcgmDiagnosis, dcgm_diag
     catches="a GPU whose memory, PCIe, NVLink or power fails only under NVIDIA's own load",
     fix="do what the warning says; a GPU that fails again goes back",
 )
-def dcgm_diagnosis(found: DcgmDiagnosis, _profile: Profile) -> Iterator[Finding | NotApplicable]:
+def dcgm_diagnosis(diagnosis: DcgmDiagnosis, _profile: Profile) -> Iterator[Finding | NotApplicable]:
     """Every test that ran passes; one that warns is told. Where DCGM is not installed nothing is judged.
 
     Source: NVIDIA DCGM documentation, Diagnostics (levels and tests).
     """
-    if not found.installed:
+    if not diagnosis.installed:
         yield NotApplicable("dcgmi is not installed")
-    for result in found.results:
+    for result in diagnosis.results:
         if result.status in ("fail", "warn"):
             message = f"dcgmi diag: {result.test} {result.status}s{': ' if result.warnings else ''}"
             message += "; ".join(result.warnings)

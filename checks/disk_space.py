@@ -16,14 +16,14 @@ FULL_PERCENT = 95
     catches="a full disk: checkpoints, logs, sockets and package updates fail, often without saying why",
     fix="remove old checkpoints, container images and logs (du -xh --max-depth=2 / | sort -h), or enlarge the disk",
 )
-def disk_space(found: tuple[Filesystem, ...], _profile: Profile) -> Iterator[Finding | Unknown]:
+def disk_space(filesystems: tuple[Filesystem, ...], _profile: Profile) -> Iterator[Finding | Unknown]:
     """Full from 95 percent, a warning from 90; memory, images and media that are full by nature do not count.
 
     Source: imbue-ai/cluster-health (95 percent used fails); leptonai/gpud, disk component (less than 10 percent free
     is degraded).
     """
     # one disk may be mounted in many places; df's first row for it is the plainest
-    real = {fs.device: fs for fs in reversed(found) if not fs.is_pseudo and not fs.device.startswith("/dev/sr")}
+    real = {fs.device: fs for fs in reversed(filesystems) if not fs.is_pseudo and not fs.device.startswith("/dev/sr")}
     if not real:
         yield Unknown("df shows no disk of this machine")
     for fs in real.values():

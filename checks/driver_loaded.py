@@ -17,28 +17,28 @@ from gpuops.probes.nvidia.nvidia_smi import Smi, smi
     fix="reboot, or stop everything that uses the GPUs and reload the nvidia modules",
 )
 def driver_loaded(
-    loaded: Driver | Unknown, installed: InstalledDriver | Unknown, asked: Smi | Unknown, _profile: Profile
+    loaded: Driver | Unknown, installed: InstalledDriver | Unknown, answer: Smi | Unknown, _profile: Profile
 ) -> Iterator[Finding | Unknown]:
     """Module in memory, module on disk and user-space libraries bear one version.
 
     Source: NVIDIA driver README, "API mismatch": kernel module and libraries must be of the same release.
     """
-    error = asked.error if isinstance(asked, Smi) else None
+    error = answer.error if isinstance(answer, Smi) else None
     kind = error.kind if error else ""
     versions = {
         "loaded": None if isinstance(loaded, Unknown) else loaded.loaded_version,
         "on disk": None if isinstance(installed, Unknown) else installed.version,
-        "libraries": asked.driver_version if isinstance(asked, Smi) else None,
+        "libraries": answer.driver_version if isinstance(answer, Smi) else None,
     }
-    told = {where: version for where, version in versions.items() if version}
+    known_versions = {where: version for where, version in versions.items() if version}
     if kind == "driver-not-loaded":
         fix = "modprobe nvidia; if it refuses, dmesg says why: reinstall the driver for this kernel"
         yield Finding("the NVIDIA kernel module is not loaded", fix=fix, part="driver")
-    elif len(set(told.values())) > 1 or kind == "version-mismatch":
-        found = ", ".join(f"{version} {where}" for where, version in told.items())
-        yield Finding(f"driver versions differ: {found}", expected="one version", found=found, part="driver")
-    for part in (loaded, installed, asked):
+    elif len(set(known_versions.values())) > 1 or kind == "version-mismatch":
+        differing = ", ".join(f"{version} {where}" for where, version in known_versions.items())
+        yield Finding(f"driver versions differ: {differing}", expected="one version", found=differing, part="driver")
+    for part in (loaded, installed, answer):
         if isinstance(part, Unknown):
             yield part
-    if isinstance(asked, Smi) and not asked.driver_version:
+    if isinstance(answer, Smi) and not answer.driver_version:
         yield Unknown(error.text if error else "nvidia-smi does not tell the driver's version")

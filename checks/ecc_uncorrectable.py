@@ -14,13 +14,13 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
     catches="memory that gave a wrong value: the job died of it, and the next one may compute with it",
     fix="reset the GPU when idle; if it comes back, replace it",
 )
-def ecc_uncorrectable(found: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
+def ecc_uncorrectable(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
     """The volatile counter must be 0; any other value asks for a reset.
 
     Source: facebookresearch/gcm, check_nvidia_smi.py (uncorrected volatile at most 0); NVIDIA Xid catalogue, Xid 48.
     A card without ECC (GeForce, TITAN) has nothing to judge; one whose profile says ``gpu.ecc`` must have it on.
     """
-    for gpu in found:
+    for gpu in gpus:
         yield from _judge(gpu, must_have_ecc=bool(profile.get("gpu.ecc", default=False)))
 
 

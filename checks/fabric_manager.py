@@ -22,7 +22,7 @@ _UNIT = "nvidia-fabricmanager"
     fix=f"systemctl enable --now {_UNIT}; if it fails, journalctl -u {_UNIT} says why",
 )
 def fabric_manager(
-    found: tuple[Gpu, ...] | Unknown,
+    gpus: tuple[Gpu, ...] | Unknown,
     units: dict[str, Service] | Unknown,
     manager: FabricManager | Unknown,
     loaded: Driver | Unknown,
@@ -39,15 +39,15 @@ def fabric_manager(
         yield NotApplicable("there is no NVSwitch in this machine")
         return
     unit = units if isinstance(units, Unknown) else units.get(_UNIT, Unknown(f"systemd says nothing of {_UNIT}"))
-    told = () if isinstance(found, Unknown) else tuple(gpu for gpu in found if gpu.fabric_state)
-    if isinstance(unit, Service) and not unit.running and (unit.installed or not told):
+    in_fabric = () if isinstance(gpus, Unknown) else tuple(gpu for gpu in gpus if gpu.fabric_state)
+    if isinstance(unit, Service) and not unit.running and (unit.installed or not in_fabric):
         state = unit.active if unit.installed else "not installed"
         yield Finding(f"{_UNIT} does not run: {state}", expected="active", found=state, part="fabricmanager")
         return
     if isinstance(unit, Unknown) or unit.running:
         yield from _judge_version(manager, loaded, on_disk)
-    yield from (part for part in (unit, found) if isinstance(part, Unknown))
-    yield from _judge_fabric(told)
+    yield from (part for part in (unit, gpus) if isinstance(part, Unknown))
+    yield from _judge_fabric(in_fabric)
 
 
 def _judge_fabric(gpus_in_fabric: tuple[Gpu, ...]) -> Iterator[Finding]:

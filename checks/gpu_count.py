@@ -36,20 +36,20 @@ def gpu_count(
     bound = set() if isinstance(loaded, Unknown) else set(loaded.gpu_addresses)
     bound |= set() if isinstance(links, Unknown) else {name for name in links if ":" in name}
     on_bus = set() if isinstance(functions, Unknown) else {f.address for f in functions if f.is_gpu}
-    known = all_gpus(answer.gpus, bound | on_bus)
-    unlisted = set(known) - {gpu.address for gpu in answer.gpus}
-    if known and len(known) < expected:
-        yield Finding(f"{len(known)} of {expected} GPUs are there", expected=expected, found=len(known), unit="GPUs")
-    elif (answer.error and unlisted) or not known:
+    gpus = all_gpus(answer.gpus, bound | on_bus)
+    unlisted = set(gpus) - {gpu.address for gpu in answer.gpus}
+    if gpus and len(gpus) < expected:
+        yield Finding(f"{len(gpus)} of {expected} GPUs are there", expected=expected, found=len(gpus), unit="GPUs")
+    elif (answer.error and unlisted) or not gpus:
         yield Unknown(answer.error.text if answer.error else "nothing lists a GPU")
     elif unlisted & bound:
-        yield Unknown(f"this session sees {len(answer.gpus)} of {len(known)} GPUs")
-    elif len(known) > expected:
+        yield Unknown(f"this session sees {len(answer.gpus)} of {len(gpus)} GPUs")
+    elif len(gpus) > expected:
         fix = "name the right profile in the inventory, or set expect: {gpu.count: …}"
-        message = f"{len(known)} GPUs, more than {expected}"
-        yield Finding(message, expected=expected, found=len(known), unit="GPUs", fix=fix, severity="warn")
+        message = f"{len(gpus)} GPUs, more than {expected}"
+        yield Finding(message, expected=expected, found=len(gpus), unit="GPUs", fix=fix, severity="warn")
     if not answer.error:
-        yield from (_unserved(known[address]) for address in sorted(unlisted - bound))
+        yield from (_unserved(gpus[address]) for address in sorted(unlisted - bound))
 
 
 def _unserved(gpu: Gpu) -> Finding:

@@ -19,26 +19,26 @@ from gpuops.probes.nvidia.nvidia_smi import Smi, smi
     fix="power-cycle the node; if the GPU stays away, reseat or replace it",
 )
 def gpu_lost(
-    asked: Smi | Unknown, functions: tuple[PciFunction, ...] | Unknown, _profile: Profile
+    answer: Smi | Unknown, functions: tuple[PciFunction, ...] | Unknown, _profile: Profile
 ) -> Iterator[Finding | Unknown]:
     """A lost card answers every configuration read with ones, which lspci prints as revision ff.
 
     Source: NVIDIA Xid catalogue, Xid 79; Oracle oci-hpc, check_gpu_setup.py (``rev ff``). A card in runtime suspend
     reads ff too, so one that answers nvidia-smi is not lost.
     """
-    answer = asked if isinstance(asked, Smi) else Smi()
+    listing = answer if isinstance(answer, Smi) else Smi()
     on_bus = () if isinstance(functions, Unknown) else tuple(f for f in functions if f.is_gpu)
-    error = answer.error if answer.error and answer.error.kind in {"gpu-lost", "unknown-handle"} else None
+    error = listing.error if listing.error and listing.error.kind in {"gpu-lost", "unknown-handle"} else None
     refused = dict.fromkeys(error.addresses, error.text) if error else {}
-    answering = {gpu.address for gpu in answer.gpus} - set(refused)
+    answering = {gpu.address for gpu in listing.gpus} - set(refused)
     silent = {f.address: "lspci shows rev ff" for f in on_bus if f.off_the_bus and f.address not in answering}
-    known = all_gpus(answer.gpus, {f.address for f in on_bus} | set(refused))
+    gpus = all_gpus(listing.gpus, {f.address for f in on_bus} | set(refused))
     for address in sorted({*refused, *silent}):
         evidence = "; ".join(filter(None, (refused.get(address), silent.get(address))))
-        yield Finding(f"fell off the bus: {evidence}", part=known[address].part)
+        yield Finding(f"fell off the bus: {evidence}", part=gpus[address].part)
     if error and not refused and not silent:
         yield Finding(f"a GPU fell off the bus: {error.text}")
-    elif isinstance(asked, Unknown):
-        yield asked
-    elif answer.error and not error and not answer.gpus:
-        yield Unknown(answer.error.text)
+    elif isinstance(answer, Unknown):
+        yield answer
+    elif listing.error and not error and not listing.gpus:
+        yield Unknown(listing.error.text)

@@ -5,9 +5,7 @@ from collections.abc import Iterator
 from gpuops import Finding, PartName, Profile, Unknown, check
 from gpuops.probes.network.ib import IbPort
 from gpuops.probes.network.ib import ib_ports as probe
-from gpuops.probes.nvidia.topo import Topology, topo
-
-_NEAR = ("PIX", "PXB")
+from gpuops.probes.nvidia.topo import Topology, link_distance, topo
 
 
 @check(
@@ -47,7 +45,8 @@ def _near(matrix: Topology | Unknown, gpu_count: int) -> set[str]:
     """The RDMA devices that share a PCIe switch with a GPU; none where this session does not see every GPU."""
     if isinstance(matrix, Unknown) or len(matrix.gpus) < gpu_count:
         return set()
-    near = {b for (a, b), link in matrix.links.items() if a in matrix.gpus and b in matrix.nics and link in _NEAR}
+    switch = link_distance("PXB")
+    near = {nic for nic in matrix.nics if any(matrix.distance(gpu, nic) <= switch for gpu in matrix.gpus)}
     return {matrix.nic_names.get(nic, nic) for nic in near}
 
 

@@ -20,20 +20,20 @@ _ROUNDING = 0.99
     fix="reset the GPU when idle; if it stays so, reseat or replace the baseboard or the NVLink bridge",
 )
 def nvlink_links(
-    found: tuple[Gpu, ...], links: tuple[GpuLinks, ...], profile: Profile
+    gpus: tuple[Gpu, ...], links: tuple[GpuLinks, ...], profile: Profile
 ) -> Iterator[Finding | Unknown | NotApplicable]:
     """Source of the rule: NVIDIA Health Validation documentation (max_inactive_nvlinks 0); the profile has the numbers.
 
     A GPU in MIG mode may have its links switched off (NVIDIA Fabric Manager User Guide, MIG), so it is not judged.
     """
-    told = {of.index: of for of in links}
-    for gpu in found:
+    links_by_gpu = {of.index: of for of in links}
+    for gpu in gpus:
         if gpu.mig_mode:
             yield NotApplicable(f"{gpu.label} is in MIG mode, which may switch NVLink off")
-        elif gpu.index not in told:
+        elif gpu.index not in links_by_gpu:
             yield Unknown(f"nvidia-smi nvlink says nothing of {gpu.label}")
         else:
-            yield from _judge(gpu, told[gpu.index], profile)
+            yield from _judge(gpu, links_by_gpu[gpu.index], profile)
 
 
 def _judge(gpu: Gpu, of: GpuLinks, profile: Profile) -> Iterator[Finding]:

@@ -21,7 +21,7 @@ _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
     fix="reseat the GPU and its riser; for the generation, look at the slot's setting in the BIOS",
 )
 def pcie_link(
-    found: tuple[Gpu, ...], links: dict[str, PcieLink] | Unknown, machine: System | Unknown, profile: Profile
+    gpus: tuple[Gpu, ...], links: dict[str, PcieLink] | Unknown, machine: System | Unknown, profile: Profile
 ) -> Iterator[Finding | Unknown]:
     """Width: as the profile says. Generation: what card and slot can reach, and at work what they reach.
 
@@ -30,7 +30,7 @@ def pcie_link(
     ("these may be reduced when the GPU is not in use").
     """
     guest = machine.virtual if isinstance(machine, System) else None
-    for gpu in found:
+    for gpu in gpus:
         link = None if isinstance(links, Unknown) else links.get(gpu.address)
         yield from _judge_width(gpu, link, profile["pcie.width"])
         if guest is None:

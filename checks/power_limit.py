@@ -14,13 +14,13 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
     catches="a GPU that somebody capped: 10-30 % slower than its neighbours, and every job waits for it",
     fix="nvidia-smi -i GPU -pl WATTS, and find what lowered it",
 )
-def power_limit(found: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown]:
+def power_limit(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown]:
     """The enforced limit must not be below the profile's (half a watt is rounding); a higher one is the owner's choice.
 
     Source of the figures: the card's data sheet, in the profile.
     """
     expected = profile["power.limit_watts"]
-    for gpu in found:
+    for gpu in gpus:
         limit = gpu.power_limit_watts
         if limit is None:
             yield Unknown(f"{gpu.label} does not tell its power limit")

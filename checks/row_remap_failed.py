@@ -14,13 +14,13 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
     catches="a card that has used up its spare rows: its errors come back after every reset",
     fix="take the node out and replace the GPU: a reset does not help, no spare row is left",
 )
-def row_remap_failed(found: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
+def row_remap_failed(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
     """Remapping Failure Occurred must be No.
 
     Source: NVIDIA GPU Memory Error Management (docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt): a remapping failure
     qualifies the card for replacement.
     """
-    for gpu in found:
+    for gpu in gpus:
         failed = gpu.remapped_rows.failure if gpu.remapped_rows else None
         if failed:
             fix = f"take the node out and replace GPU {gpu.index}: a reset does not help, no spare row is left"

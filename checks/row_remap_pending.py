@@ -14,13 +14,13 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
     catches="a row that failed and stays in use until the GPU is reset",
     fix="reset the GPU when idle, or reboot",
 )
-def row_remap_pending(found: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
+def row_remap_pending(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
     """Pending must be No; cards before Ampere retire pages instead of remapping rows.
 
     Source: NVIDIA GPU Memory Error Management (docs.nvidia.com/deploy/a100-gpu-mem-error-mgmt): a pending remapping
     takes effect at the next GPU reset.
     """
-    for gpu in found:
+    for gpu in gpus:
         pending = gpu.remapped_rows.pending if gpu.remapped_rows else gpu.retired_pages_pending
         if pending:
             fix = f"reset GPU {gpu.index} (nvidia-smi --gpu-reset -i {gpu.index}) when idle, or reboot"

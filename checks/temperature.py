@@ -19,14 +19,14 @@ THROTTLING_CELSIUS = 84
     catches="a blocked fan or duct, dried paste, a hot aisle: the GPU slows down, then stops",
     fix="look at fans, airflow and inlet temperature; if its neighbours are cool, send the card in",
 )
-def temperature(found: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown]:
+def temperature(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown]:
     """Warm from 80 °C; at fault where the margin to the card's own limit is used up.
 
     The limit is T.Limit where the card has one (Hopper and later: the degrees that are left), else its slowdown
     temperature, else 84 °C. Source: NVIDIA nvidia-smi manual page, Temperature; the figures of 80 and 84 °C:
     stas00/ml-engineering, compute/accelerator, high accelerator temperature.
     """
-    for gpu in found:
+    for gpu in gpus:
         celsius, margin = gpu.temperature_celsius, _margin(gpu)
         if margin is None:
             yield Unknown(f"{gpu.label} does not tell its temperature")

@@ -22,13 +22,13 @@ _FIXES = {
     catches="a GPU at half speed because of heat or power: the whole job runs at its pace",
     fix="look at cooling and power supplies; if both are well, send the card in",
 )
-def throttle(found: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown]:
+def throttle(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown]:
     """Idle, application clocks, display clocks, sync boost and the software power cap are normal.
 
     Source: NVIDIA NVML API reference, clocks event reasons; the software thermal slowdown only warns, as the driver
     uses it to stay below the limit (leptonai/gpud, hw-slowdown component, fails for hardware reasons only).
     """
-    for gpu in found:
+    for gpu in gpus:
         if gpu.throttle_reasons is None:
             yield Unknown(f"{gpu.label} does not tell why its clocks are lowered")
             continue

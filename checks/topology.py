@@ -1,16 +1,13 @@
 """Every two GPUs are connected at least as closely as the profile expects."""
 
 import itertools
-import re
+import math
 from collections import Counter
 from collections.abc import Iterator
 
 from gpuops import Finding, NotApplicable, Profile, Unknown, check
 from gpuops.probes.nvidia.gpus import Gpu, gpus
-from gpuops.probes.nvidia.topo import Topology, topo
-
-_PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")
-"""The legend of nvidia-smi topo -m, nearest first: one PCIe bridge, several, host bridge, NUMA node, sockets."""
+from gpuops.probes.nvidia.topo import Topology, link_distance, topo
 
 
 @check(
@@ -21,14 +18,17 @@ _PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")
     catches="GPUs that talk over PCIe instead of NVLink, or over fewer links than their neighbours",
     fix="restart nvidia-fabricmanager where there is one, reset the GPUs; if it stays so, reseat bridge or baseboard",
 )
-def topology(found: tuple[Gpu, ...], matrix: Topology, profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
+def topology(gpus: tuple[Gpu, ...], matrix: Topology, profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
     """The matrix must be symmetric, and no pair of GPUs farther apart than ``topology.gpu_pairs``.
 
     Source of the figures: the profile. Only GPUs that this session sees are judged, and none in MIG mode, which may
     switch NVLink off. A GPU that is far from several others is at fault once, not once for each pair.
     """
     expected = profile["topology.gpu_pairs"]
-    whole = [gpu for gpu in found if not gpu.mig_mode]
+    if link_distance(expected) == math.inf:
+        yield Unknown(f'profile {profile.name}: "{expected}" is not a word of nvidia-smi topo -m')
+        return
+    whole = [gpu for gpu in gpus if not gpu.mig_mode]
     if len(whole) < 2:
         yield NotApplicable("there are no two GPUs out of MIG mode here")
     far: dict[tuple[Gpu, Gpu], str] = {}
@@ -36,7 +36,7 @@ def topology(found: tuple[Gpu, ...], matrix: Topology, profile: Profile) -> Iter
         link = _link(matrix, one, other)
         if link is None:
             yield Unknown(f"nvidia-smi topo -m does not tell how GPU {one.index} and GPU {other.index} are connected")
-        elif _distance(link) > _distance(expected):
+        elif link_distance(link) > link_distance(expected):
             far[one, other] = link
     while far:
         gpu, pairs = _most_concerned(far)
@@ -49,12 +49,7 @@ def _link(matrix: Topology, one: Gpu, other: Gpu) -> str | None:
     """The link between two GPUs, where both directions say the same and it is a word of the legend."""
     there = matrix.links.get((f"GPU{one.index}", f"GPU{other.index}"))
     back = matrix.links.get((f"GPU{other.index}", f"GPU{one.index}"))
-    return there if there == back and there and (there in _PATHS or re.fullmatch(r"NV\d+", there)) else None
-
-
-def _distance(link: str) -> int:
-    """Smaller is nearer: the more NVLinks the better, and any NVLink before PCIe."""
-    return _PATHS.index(link) + 1 if link in _PATHS else -int(link.removeprefix("NV"))
+    return there if there == back and there and link_distance(there) < math.inf else None
 
 
 def _most_concerned(far: dict[tuple[Gpu, Gpu], str]) -> tuple[Gpu, list[tuple[Gpu, Gpu]]]:

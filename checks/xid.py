@@ -30,7 +30,7 @@ _SEVERITIES: dict[Action, Literal["info", "warn", "reset", "reboot", "isolate"]]
 )
 def xid(
     log: KernelLog,
-    answering: tuple[Gpu, ...] | Unknown,
+    listed: tuple[Gpu, ...] | Unknown,
     functions: tuple[PciFunction, ...] | Unknown,
     _profile: Profile,
 ) -> Iterator[Finding | Unknown]:
@@ -43,9 +43,9 @@ def xid(
     for event in log.xids:
         seen.setdefault((event.address, event.code), []).append(event)
     on_bus = set() if isinstance(functions, Unknown) else {f.address for f in functions if f.is_gpu}
-    known = all_gpus(() if isinstance(answering, Unknown) else answering, on_bus)
+    gpus_by_address = all_gpus(() if isinstance(listed, Unknown) else listed, on_bus)
     for (address, _), events in seen.items():
-        yield _finding(events, known.get(address), address)
+        yield _finding(events, gpus_by_address.get(address), address)
     if not log.reaches_boot:
         yield Unknown("the kernel log no longer reaches back to boot, so older Xid errors cannot be seen")
 

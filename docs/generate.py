@@ -6,10 +6,13 @@ function called NAME. ``tests/test_docs.py`` fails where a page is behind the co
 
 from __future__ import annotations
 
+import ast
 import dataclasses
+import importlib.util
 import inspect
 import itertools
 import re
+import runpy
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
@@ -18,25 +21,40 @@ from typing import Any
 import click
 from click.testing import CliRunner
 
+from gpuops.catalogue import Catalogue
 from gpuops.cli import program
-from gpuops.cli._options import step_target_options
-from gpuops.cli.parse import kinds
-from gpuops.content import listing
-from gpuops.judging import discover
-from gpuops.playbook.loading import load_playbook
-from gpuops.playbook.task import TaskRegistry
-from gpuops.probes import every_probe
-from gpuops.profile import known
-from gpuops.render import abridged, targets
+from gpuops.cli._options import reaches
+from gpuops.render import abridged
 from gpuops.shell import Command, Files, Question
 
 FOLDER = Path(__file__).parent
+_BUILT_IN = Catalogue()
 _PART = re.compile(r"(<!-- from the code: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
 
 def current(page: str) -> str:
     """The text of a page with its parts made anew."""
     return _PART.sub(lambda part: part[1] + "\n".join(["", *_PARTS[part[2]](), "", part[3]]), page)
+
+
+def layers() -> Iterator[str]:
+    """Every layer, the highest first, with the modules and packages in it and what each says of itself."""
+    by_layer: dict[int, list[str]] = {}
+    for name, layer in runpy.run_path(str(FOLDER.parent / "tests" / "test_layers.py"))["FLOORS"].items():
+        if importlib.util.find_spec(f"gpuops.{name}"):
+            by_layer.setdefault(layer, []).append(name)
+    yield from ("| layer | module | what it is |", "|---|---|---|")
+    for layer, names in sorted(by_layer.items(), reverse=True):
+        for name in sorted(names):
+            yield f"| {layer} | `{name}` | {_about(name)} |"
+
+
+def _about(name: str) -> str:
+    """The first line of a module's docstring, without its name."""
+    spec = importlib.util.find_spec(f"gpuops.{name}")
+    text = ast.get_docstring(ast.parse(Path(str(spec and spec.origin)).read_text("utf-8"))) or ""
+    line = " ".join(text.split("\n\n")[0].split())
+    return line.removeprefix(f"{name.capitalize()}: ").replace("``", "`").replace("|", "\\|")
 
 
 def verbs() -> Iterator[str]:
@@ -82,12 +100,14 @@ def _option(option: click.Option) -> str:
     return f"- `{', '.join(option.opts)}{value}`: {' '.join(filter(None, (option.help, default)))}".rstrip(": ")
 
 
-_NODE_OPTIONS = {p.name: p for p in click.command()(step_target_options(print)).params if isinstance(p, click.Option)}
+_NODE_OPTIONS = {
+    p.name: p for p in click.command()(reaches(limited=False)(print)).params if isinstance(p, click.Option)
+}
 
 
 def checks() -> Iterator[str]:
     """Every built-in check, as ``gpuops checks explain`` tells of it."""
-    for check in discover(FOLDER).values():
+    for check in _BUILT_IN.checks().values():
         yield from ("", f"### {check.name}", "", check.doc, "")
         yield f"- {check.scope}, {check.severity}, tags {_names(check.tags)}"
         yield f"- asks {_names(probe.name for probe in check.needs)}"
@@ -97,7 +117,7 @@ def checks() -> Iterator[str]:
 
 def profiles() -> Iterator[str]:
     """Every built-in profile with its numbers."""
-    for profile in known(FOLDER):
+    for profile in _BUILT_IN.profiles().values():
         yield from ("", f"### {profile.name}", "", profile.about[:1].upper() + profile.about[1:] + ".", "")
         yield from ("| key | value | grade | source |", "|---|---|---|---|")
         for key, expected in profile.values.items():
@@ -106,7 +126,7 @@ def profiles() -> Iterator[str]:
 
 def probes() -> Iterator[str]:
     """Every probe and its question."""
-    for name, probe in sorted(every_probe().items()):
+    for name, probe in sorted(_BUILT_IN.probes().items()):
         root = isinstance(probe.question, Command) and probe.question.become != "never"
         yield from ("", f"### {name}", "", *(["As root, where plain rights are refused.", ""] if root else []))
         yield from ("```sh", *_question(probe.question), "```")
@@ -126,7 +146,9 @@ def _question(question: Question) -> Iterator[str]:
 
 def texts() -> Iterator[str]:
     """What ``gpuops parse`` reads beside the answers of the probes."""
-    return (f"- `{name}`: {kind.printed_by}" for name, kind in kinds().items() if name not in every_probe())
+    return (
+        f"- `{name}`: {kind.printed_by}" for name, kind in _BUILT_IN.kinds().items() if name not in _BUILT_IN.probes()
+    )
 
 
 def faults() -> Iterator[str]:
@@ -140,7 +162,7 @@ def _names(names: Iterable[str]) -> str:
 
 def launch_targets() -> Iterator[str]:
     """Every built-in launch target: what it is, what it writes, its rank order, what it refuses."""
-    for target in targets(FOLDER).values():
+    for target in _BUILT_IN.targets().values():
         yield from ("", f"## {target.name}", "", target.about, "")
         yield f"- writes: {', '.join(f'`{path}`' for path in target.files)}"
         yield from ([f"- start: `{abridged(target.start)}`"] if target.start else [])
@@ -153,9 +175,7 @@ def launch_targets() -> Iterator[str]:
 
 def tasks() -> Iterator[str]:
     """Every built-in task: what holds after it, and its parameters."""
-    library = TaskRegistry(FOLDER)
-    for name in library.names:
-        task = library[name]
+    for name, task in _BUILT_IN.tasks().items():
         yield from ("", f"### {name}", "", _plain(task.doc), "", _plain(task.params.__doc__), "")
         fields = dataclasses.fields(task.params)
         if fields:
@@ -180,10 +200,10 @@ def _field(field: dataclasses.Field[Any]) -> str:
 
 def playbooks() -> Iterator[str]:
     """Every built-in playbook with its plays and steps; what it is for stands in the comment at its head."""
-    for found in listing("playbooks", ".yml", FOLDER).values():
-        about = " ".join(line.lstrip("# ") for line in _head(found.path.read_text("utf-8")))
-        yield from ("", f"### {found.name}", "", about, "")
-        for play in load_playbook(str(found.path), TaskRegistry(FOLDER), FOLDER).plays:
+    for name, playbook in _BUILT_IN.playbooks().items():
+        about = " ".join(line.lstrip("# ") for line in _head(playbook.path.read_text("utf-8")))
+        yield from ("", f"### {name}", "", about, "")
+        for play in playbook.plays:
             yield f"- {play.name}, on `{play.hosts}`"
             yield from (f"  - {step.name} (`{step.task.name}`)" for step in play.every_step)
 
@@ -194,7 +214,7 @@ def _head(text: str) -> Iterable[str]:
 
 _PARTS: dict[str, Callable[[], Iterator[str]]] = {
     made.__name__: made
-    for made in (verbs, node_options, checks, profiles, probes, texts, faults, launch_targets, tasks, playbooks)
+    for made in (layers, verbs, node_options, checks, profiles, probes, texts, faults, launch_targets, tasks, playbooks)
 }
 
 

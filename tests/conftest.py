@@ -82,6 +82,6 @@ def ctrl_c():
 
 @pytest.fixture(autouse=True)
 def _no_secrets_of_other_tests():
-    """A password of one test must not be blotted out of another's output."""
+    """A password of one test must not be masked in another's output."""
     yield
-    secret._known.clear()
+    secret._masked = frozenset()

@@ -62,7 +62,7 @@ class Params:
 
 @task
 def apt_repo(params: Params) -> Plan:
-    """The source is written and its lists are read, so that the next step can install from it."""
+    """The source exists and its lists are read, so that the next step can install from it."""
     others = yield Files(tuple(f"{_FOLDER}/{name}" for name in params.replaces))
     for path in read_files(others.out):
         yield from use("file", path=path, state="absent")
@@ -70,12 +70,12 @@ def apt_repo(params: Params) -> Plan:
         yield from use("file", path=params.path, state="absent")
         return
     only = ("-o", f"Dir::Etc::SourceList={params.path}", "-o", "Dir::Etc::SourceParts=/dev/null")
-    found = yield from use("read", path=params.path)
+    file = yield from use("read", path=params.path)
     lists = yield Command(("apt-get", *only, "indextargets", "--format", "$(FILENAME)"))
     if lists.missing:
         yield Failed("the node has no apt; task dnf_repo is for RHEL and Rocky")
     yield from use("file", path=params.path, content=params.content)
-    if (found or {}).get("content") != params.content or not lists.out.strip():
+    if (file or {}).get("content") != params.content or not lists.out.strip():
         update = Command(("apt-get", "-q", *only, *_UPDATE, "update"), timeout_seconds=300, become="always")
         yield Change(f"read the lists of {' '.join(params.uris)}", update)
         yield Later(f"which packages {params.name} offers is not known before its lists are read")

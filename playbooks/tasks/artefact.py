@@ -47,20 +47,20 @@ class Params:
 
 @task
 def artefact(params: Params) -> Plan:
-    """A file whose sum is right is not made again, and one whose sum is wrong never takes its place.
+    """A file with the right checksum is kept. A file with the wrong checksum is never installed.
 
     A link in its place is replaced, not followed.
     """
-    found = yield from use("stat", path=params.path, reads="sha256", seconds=params.seconds)
-    if found and found["kind"] not in ("file", "symbolic link"):
-        yield Failed(f"{params.path} is a {found['kind']}; expected a file or nothing there")
-    # a backslash: its name has one, or a line's end
-    sum_of_it = found["content"].removeprefix("\\")[:64] if found and found["kind"] == "file" else ""
-    if sum_of_it != params.sha256:
-        yield _making(params, before=sum_of_it)
+    stat = yield from use("stat", path=params.path, reads="sha256", seconds=params.seconds)
+    if stat and stat["kind"] not in ("file", "symbolic link"):
+        yield Failed(f"{params.path} is a {stat['kind']}; expected a file or nothing there")
+    # sha256sum prints a backslash first if the file's name contains one, or a newline
+    checksum = stat["content"].removeprefix("\\")[:64] if stat and stat["kind"] == "file" else ""
+    if checksum != params.sha256:
+        yield _making(params, before=checksum)
     else:
         place = {"path": params.path, "mode": params.mode, "owner": params.owner, "group": params.group}
-        yield from use("attributes", found=found, **place)
+        yield from use("attributes", found=stat, **place)
 
 
 def _making(params: Params, before: str) -> Change:

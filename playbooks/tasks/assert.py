@@ -32,11 +32,11 @@ class Params:
 
 @task
 def assert_(params: Params) -> Plan:
-    """Nothing is changed; what cannot be asked is not so."""
+    """Nothing is changed. A question that the node cannot answer fails the step."""
     if not params.words:
         yield Failed(params.message)
     answer = yield Command(params.words, timeout_seconds=params.seconds, become=params.become)
     ended = answer.exit in params.exits and not answer.timed_out and not answer.truncated
     if not ended or not re.search(params.prints, answer.out, re.MULTILINE):
-        said = answer.last_words() or "nothing"
-        yield Failed(f"{params.message} ({Command(params.words)} ended with {answer.exit} and said: {said})")
+        last_line = answer.last_words() or "nothing"
+        yield Failed(f"{params.message} ({Command(params.words)} ended with {answer.exit} and said: {last_line})")

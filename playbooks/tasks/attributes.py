@@ -20,14 +20,14 @@ class Params:
 @task
 def attributes(params: Params) -> Plan:
     """Owner and group may be names or numbers."""
-    found = params.found or (yield from use("stat", path=params.path))
-    if not found:
+    stat = params.found or (yield from use("stat", path=params.path))
+    if not stat:
         yield Later(f"{params.path} does not exist")
         return
-    if int(found["mode"], 8) != int(params.mode, 8):
+    if int(stat["mode"], 8) != int(params.mode, 8):
         change = Command(("chmod", params.mode, "--", params.path), become="always")
-        yield Change(f"{params.path} mode {params.mode} (was {found['mode']})", change)
-    if params.owner not in (found["owner"], found["uid"]) or params.group not in (found["group"], found["gid"]):
-        wanted = f"{params.owner}:{params.group}"
-        change = Command(("chown", wanted, "--", params.path), become="always")
-        yield Change(f"{params.path} of {wanted} (was {found['owner']}:{found['group']})", change)
+        yield Change(f"{params.path} mode {params.mode} (was {stat['mode']})", change)
+    if params.owner not in (stat["owner"], stat["uid"]) or params.group not in (stat["group"], stat["gid"]):
+        ownership = f"{params.owner}:{params.group}"
+        change = Command(("chown", ownership, "--", params.path), become="always")
+        yield Change(f"{params.path} of {ownership} (was {stat['owner']}:{stat['group']})", change)

@@ -37,12 +37,12 @@ class Params:
 
 @task
 def authorized_key(params: Params) -> Plan:
-    """A key is known by itself, not by its comment; one with other options before it is replaced."""
-    found = yield from use("getent", database="passwd", name=params.user)
-    if not found:
+    """A key is identified by its key data, not by its comment. A key with other options is replaced."""
+    fields = yield from use("getent", database="passwd", name=params.user)
+    if not fields:
         yield Later(f"there is no user {params.user} yet")
         return
-    home = found[5]
+    home = fields[5]
     seen = yield _as(params.user, "cat", "--", f"{home}/.ssh/authorized_keys")
     if (seen.exit != 0 and "No such file" not in seen.err) or seen.truncated or "\ufffd" in seen.out:
         yield Failed(f"the keys of {params.user} cannot be read: {seen.last_words() or 'they are no text'}")
@@ -64,13 +64,13 @@ def _edited(params: Params, old: list[str]) -> list[str]:
 
 
 def _is_same(line: str, key: str) -> bool:
-    found, wanted = _KEY.search(line), _KEY.search(key)
-    return not line.lstrip().startswith("#") and bool(found and wanted and found[1] == wanted[1])
+    line_match, key_match = _KEY.search(line), _KEY.search(key)
+    return not line.lstrip().startswith("#") and bool(line_match and key_match and line_match[1] == key_match[1])
 
 
 def _options(line: str) -> str:
-    found = _KEY.search(line)
-    return line[: found.start()].strip() if found else ""
+    match = _KEY.search(line)
+    return line[: match.start()].strip() if match else ""
 
 
 def _as(user: str, *words: str, stdin: str = "") -> Command:

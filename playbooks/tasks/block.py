@@ -45,15 +45,15 @@ class Params:
 
 @task
 def block(params: Params) -> Plan:
-    """A new block goes to the end; one that is there stays in its place. Every other line stays as it is."""
-    found = yield from use("read", path=params.path)
-    old = found["lines"] if found else []
+    """A new block is appended; an existing one stays in its place. No other line changes."""
+    file = yield from use("read", path=params.path)
+    old = file["lines"] if file else []
     places = [at for at, one in enumerate(old) if one in params.marks]
     if places and tuple(old[at] for at in places) != params.marks:
         yield Failed(f'{params.path} needs "{params.marks[0]}" and "{params.marks[1]}" once each, in this order')
     first, last = (places[0], places[1] + 1) if places else (len(old), len(old))
-    wanted = [params.marks[0], *params.lines, params.marks[1]] if params.state == "present" else []
-    if old[first:last] != wanted:
-        content = "".join(f"{one}\n" for one in (*old[:first], *wanted, *old[last:]))
+    desired_lines = [params.marks[0], *params.lines, params.marks[1]] if params.state == "present" else []
+    if old[first:last] != desired_lines:
+        content = "".join(f"{one}\n" for one in (*old[:first], *desired_lines, *old[last:]))
         place = {"path": params.path, "mode": params.mode, "owner": params.owner, "group": params.group, "keep": True}
         yield from use("file", content=content, validate=params.validate, **place)

@@ -52,16 +52,16 @@ class Params:
 def boot_script(params: Params) -> Plan:
     """The script ends at the first command that fails.
 
-    /run/gpuops-boot tells which script ran to its end since the boot. ``register`` keeps the script's path.
+    /run/gpuops-boot records which scripts completed since the boot. ``register`` keeps the script's path.
     """
     path, ran = f"/usr/local/lib/gpuops/{params.name}.sh", f"{_RAN}/{params.name}"
     mark = hashlib.sha256(params.script.encode()).hexdigest()
     last = read_files((yield Files((ran,))).out).get(ran, "").strip()
     ending = f"mkdir -p {_RAN}\necho {mark} >{ran}\n"
     yield from use("file", path=path, content=f"# gpuops: {params.about}\nset -eu\n{params.script}{ending}")
-    wanted = _UNIT.format(about=params.about, path=path, after=" ".join(params.after), before=" ".join(params.before))
+    content = _UNIT.format(about=params.about, path=path, after=" ".join(params.after), before=" ".join(params.before))
     unit = f"gpuops-{params.name}"
-    yield from use("unit", name=unit, content=wanted)
+    yield from use("unit", name=unit, content=content)
     if params.due or (last != mark and not params.at_boot_only):
         again = Command(("systemctl", "restart", "--", f"{unit}.service"), timeout_seconds=180, become="always")
         yield Change(f"{params.about}, now", again)

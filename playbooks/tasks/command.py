@@ -41,13 +41,13 @@ class Params:
 
 @task
 def command(params: Params) -> Plan:
-    """The guard is asked again after the command: it must say then that nothing is left to do."""
+    """The guard runs again after the command, and must then report that nothing is left to do."""
     line = Command(params.words, timeout_seconds=params.seconds, become=params.become)
     if params.read_only:
         answer = yield line
         if answer.exit not in params.exits or answer.timed_out:
-            said = answer.last_words() or "nothing"
-            yield Failed(f"{line} ended with {answer.exit} and said: {said}")
+            last_line = answer.last_words() or "nothing"
+            yield Failed(f"{line} ended with {answer.exit} and said: {last_line}")
         return {"out": answer.out, "err": answer.err, "exit": answer.exit}
     guard = params.unless or params.only_if
     if guard:

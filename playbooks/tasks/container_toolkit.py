@@ -33,11 +33,11 @@ def container_toolkit(params: Params) -> Plan:
 
     An engine reads its settings when it starts: notify a handler that restarts it.
     """
-    there = yield from use("package_set", names=_PACKAGES, version=params.version)
+    in_place = yield from use("package_set", names=_PACKAGES, version=params.version)
     if "docker" in params.engines:
         values = {"runtimes": {"nvidia": _RUNTIME}, **({"default-runtime": "nvidia"} if params.is_default else {})}
         yield from use("json", path="/etc/docker/daemon.json", values=values)
-    if "containerd" in params.engines and there:
+    if "containerd" in params.engines and in_place:
         words = ["nvidia-ctk", "runtime", "configure", "--runtime=containerd", f"--drop-in-config={_CONTAINERD}"]
         yield from use("command", words=words, creates=_CONTAINERD, become="always")
     yield from use("service", name="nvidia-cdi-refresh.path", state="started", enabled=True)

@@ -22,9 +22,9 @@ class Params:
 
 @task
 def cpu_governor(params: Params) -> Plan:
-    """Every processor has it, now and after every boot. A node whose clock is not its own (a guest) stays as it is."""
-    found = yield Files((f"{_FOLDER}/scaling_governor", f"{_FOLDER}/scaling_available_governors"))
-    files = read_files(found.out)
+    """Every processor has it, now and after every boot. A node without frequency scaling (a guest) is skipped."""
+    answer = yield Files((f"{_FOLDER}/scaling_governor", f"{_FOLDER}/scaling_available_governors"))
+    files = read_files(answer.out)
     now = {text.strip() for path, text in files.items() if path.endswith("/scaling_governor")}
     offered = [text.split() for path, text in files.items() if path.endswith("_governors")]
     if not now:

@@ -30,10 +30,10 @@ class Params:
 
 @task
 def cuda_toolkit(params: Params) -> Plan:
-    """A toolkit newer than the loaded driver is refused: programs that are compiled when they start would fail."""
+    """A toolkit newer than the loaded driver is refused, because programs that are compiled at start-up would fail."""
     name = f"cuda-toolkit-{params.version.replace('.', '-')}"
-    said = yield smi
-    newest = None if isinstance(said, Unknown) else said.cuda_version
+    report = yield smi
+    newest = None if isinstance(report, Unknown) else report.cuda_version
     if newest and _numbers(newest) < _numbers(params.version):
         yield Failed(f"the loaded driver knows CUDA up to {newest}, and the toolkit is {params.version}")
     yield from use("package", names=[name])

@@ -19,16 +19,16 @@ class Params:
 
 @task
 def directory(params: Params) -> Plan:
-    """Folders above it are made. What is in it stays as it is; only an empty folder is taken away."""
-    found = yield from use("stat", path=params.path)
-    if found and found["kind"] != "directory":
-        yield Failed(f"{params.path} is a {found['kind']}; expected a folder or nothing there")
+    """Parent directories are created. The content stays as it is; only an empty directory is removed."""
+    stat = yield from use("stat", path=params.path)
+    if stat and stat["kind"] != "directory":
+        yield Failed(f"{params.path} is a {stat['kind']}; expected a folder or nothing there")
     if params.state == "absent":
-        if found:
+        if stat:
             yield Change(f"remove {params.path}", Command(("rmdir", "--", params.path), become="always"))
-    elif found:
+    elif stat:
         place = {"path": params.path, "mode": params.mode, "owner": params.owner, "group": params.group}
-        yield from use("attributes", found=found, **place)
+        yield from use("attributes", found=stat, **place)
     else:
         options = ("-m", params.mode, "-o", params.owner, "-g", params.group)
         make = Command(("install", "-d", *options, "--", params.path), become="always")

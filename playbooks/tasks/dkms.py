@@ -19,9 +19,9 @@ class Params:
 
 @task
 def dkms(params: Params) -> Plan:
-    """A package's installation may succeed although its module could not be built, so DKMS itself is asked.
+    """DKMS has built the module: a package may install successfully although its module failed to build.
 
-    What the compiler complained of is told.
+    A failure reports the compiler's error.
     """
     machine = yield system
     if isinstance(machine, Unknown):
@@ -32,8 +32,8 @@ def dkms(params: Params) -> Plan:
     if not re.search(rf"^{re.escape(params.module)}(?:/|, ){version},.*: installed", answer.out, re.MULTILINE):
         log = yield Command(("sh", "-c", _LOG, "sh", params.module), become="if-refused")
         errors = [line for line in log.out.splitlines() if re.search(r"\berror\b|\*\*\*", line, re.IGNORECASE)]
-        said = (errors or [answer.last_words() or "nothing"])[0].strip()
+        error = (errors or [answer.last_words() or "nothing"])[0].strip()
         what = f"{params.module} {params.version}".strip()
         yield Failed(
-            f"DKMS has not built {what} for the kernel {machine.kernel}, although its package is there: {said}"
+            f"DKMS has not built {what} for the kernel {machine.kernel}, although its package is there: {error}"
         )

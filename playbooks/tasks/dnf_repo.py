@@ -58,20 +58,20 @@ class Params:
 
 @task
 def dnf_repo(params: Params) -> Plan:
-    """The file is written; dnf reads a repository that it does not know yet by itself, and imports its key.
+    """The file exists; dnf reads a new repository by itself and imports its key.
 
-    The key of a signed list is imported here, and the list read. Tried with dnf 4.14 on Debian, not on a real RHEL or
-    Rocky.
+    For a signed list, this task imports the key and reads the list. Tried with dnf 4.14 on Debian, not on a real RHEL
+    or Rocky.
     """
     content = None if params.state == "absent" else params.content
     path = f"{_FOLDER}/{params.name}.repo"
     others = yield Files(tuple(f"{_FOLDER}/{name}" for name in params.replaces))
     for other in sorted(read_files(others.out).keys() - {path}):
         yield from use("file", path=other, state="absent")
-    found = yield from use("read", path=path)
+    file = yield from use("read", path=path)
     yield from use("file", path=path, content=content, state=params.state)
     if content and params.signed != "packages":
-        yield from _key_of_the_list(params, is_new=not found or found["content"] != content)
+        yield from _key_of_the_list(params, is_new=not file or file["content"] != content)
 
 
 def _key_of_the_list(params: Params, *, is_new: bool) -> Plan:

@@ -75,21 +75,21 @@ def _switches() -> Plan:
 
 
 def _running(params: Params) -> Plan:
-    """Installed, held, and started where the driver is of the same version."""
+    """Installed, held, and started if the loaded driver has the same version."""
     suffix = f"-{params.version[:3]}" if params.origin == "distribution" else ""
     names = [f"nvidia-fabricmanager{suffix}", f"libnvidia-nscq{suffix}"]
     processor = yield Command(("uname", "-m"))
     if params.origin == "cuda" and processor.out.strip() == "x86_64":
         names.append("libnvsdm")  # there is none for Arm (NVIDIA/gpu-driver-container)
-    there = yield from use("package_set", names=names, version=params.version)
+    in_place = yield from use("package_set", names=names, version=params.version)
     adapters, loaded = yield (_MANAGED, driver)
     if adapters.out.strip():
         yield from use("package", names=["nvlsm", "infiniband-diags"])
         yield from use("kernel_module", name="mlx5_core", at_boot=False)
         yield from use("kernel_module", name="ib_umad")
     if isinstance(loaded, Unknown) or loaded.loaded_version != params.version:
-        found = loaded.why if isinstance(loaded, Unknown) else f"the loaded driver is {loaded.loaded_version}"
-        yield Later(f"{found}; the fabric manager {params.version} starts with the driver of the same version only")
-    elif there:
+        why = loaded.why if isinstance(loaded, Unknown) else f"the loaded driver is {loaded.loaded_version}"
+        yield Later(f"{why}; the fabric manager {params.version} starts with the driver of the same version only")
+    elif in_place:
         yield from use("service", name=_UNIT, state="started", enabled=True)
         yield from use("wait_for", words=["sh", "-c", _JOINED], seconds=300)

@@ -45,27 +45,27 @@ class Params:
 
 @task
 def file(params: Params) -> Plan:
-    """The file is replaced at once, so that nobody reads a half of it; folders above it are made.
+    """The file is replaced atomically, so that no process reads a partial file; parent directories are created.
 
-    A link in its place is replaced, not followed; a folder or device in its place is a failure.
+    A link in its place is replaced, not followed; a directory or device in its place is a failure.
     """
-    found = yield from use("stat", path=params.path, reads="text")
-    kind, old = (found["kind"], found["content"]) if found else ("", "")
+    stat = yield from use("stat", path=params.path, reads="text")
+    kind, old = (stat["kind"], stat["content"]) if stat else ("", "")
     content = params.secret.reveal() if params.secret else params.content
-    if found and params.keep:
-        params = replace(params, mode=found["mode"], owner=found["owner"], group=found["group"])
+    if stat and params.keep:
+        params = replace(params, mode=stat["mode"], owner=stat["owner"], group=stat["group"])
     if kind not in ("", "file", "symbolic link"):
         yield Failed(f"{params.path} is a {kind}; expected a file or nothing there")
     elif params.state == "absent":
-        if found:
+        if stat:
             yield Change(f"remove {params.path}", Command(("rm", "-f", "--", params.path), become="always"), before=old)
-    elif content is None and not found:
+    elif content is None and not stat:
         yield Later(f"{params.path} does not exist, and no content is given for it")
     elif content is not None and (content != old or kind != "file"):
-        yield _writing(params, content, old, new=not found)
+        yield _writing(params, content, old, new=not stat)
     else:
         place = {"path": params.path, "mode": params.mode, "owner": params.owner, "group": params.group}
-        yield from use("attributes", found=found, **place)
+        yield from use("attributes", found=stat, **place)
 
 
 def _writing(params: Params, content: str, old: str, *, new: bool) -> Change:

@@ -18,12 +18,12 @@ class Params:
 
 @task
 def getent(params: Params) -> Plan:
-    """``register`` keeps its fields, as passwd(5) and group(5) say, or none where there is no such entry."""
-    found = yield Command(("getent", params.database, params.name))
-    if found.exit == 2:
+    """``register`` keeps its fields as in passwd(5) and group(5), or none if there is no such entry."""
+    answer = yield Command(("getent", params.database, params.name))
+    if answer.exit == 2:
         return None
-    fields = found.out.rstrip("\n").split(":")
-    if found.exit != 0 or len(fields) != _FIELDS[params.database]:
+    fields = answer.out.rstrip("\n").split(":")
+    if answer.exit != 0 or len(fields) != _FIELDS[params.database]:
         kind = "user" if params.database == "passwd" else "group"
-        yield Failed(f"nobody can tell whether there is a {kind} {params.name}: {found.last_words()}")
+        yield Failed(f"nobody can tell whether there is a {kind} {params.name}: {answer.last_words()}")
     return fields

@@ -72,14 +72,14 @@ class Params:
 
     @property
     def script(self) -> str:
-        """What the driver forgets at every boot."""
+        """The commands for the settings that the driver forgets at every boot."""
         lines = {
             f"-pl {self.power_limit_watts}": self.power_limit_watts is not None,
             f"-c {_MODES.get(self.compute_mode or '', '').upper()}": self.compute_mode is not None,
             f"-lgc {','.join(map(str, self.clocks_mhz))}": bool(self.clocks_mhz),
             f"-lmc {','.join(map(str, self.memory_clocks_mhz))}": bool(self.memory_clocks_mhz),
         }
-        return "".join(f"nvidia-smi {line}\n" for line, wanted in lines.items() if wanted)
+        return "".join(f"nvidia-smi {line}\n" for line, is_set in lines.items() if is_set)
 
 
 @task
@@ -106,11 +106,11 @@ def gpu_settings(params: Params) -> Plan:
 
 
 def _modes(params: Params, gpus: list[dict[str, str]]) -> Plan:
-    """What the GPU itself keeps; what only a boot brings is noted."""
+    """Set the modes that the GPU itself keeps, and note a reboot if one is needed."""
     waits = False
-    for mode, wanted in (("ecc", params.ecc), ("mig", params.mig)):
-        if wanted is not None:
-            waits |= yield from _switched(mode, gpus, on=wanted)
+    for mode, enabled in (("ecc", params.ecc), ("mig", params.mig)):
+        if enabled is not None:
+            waits |= yield from _switched(mode, gpus, on=enabled)
     if waits:
         yield from use("reboot_required", reason="nvidia-gpu-mode")
 
@@ -131,9 +131,9 @@ def _switched(mode: str, gpus: list[dict[str, str]], *, on: bool) -> Plan:
 
 
 def _slices(params: Params, indices: list[str]) -> Plan:
-    """Each GPU that is in MIG mode is cut as it shall be; the others are at the boot that brings the mode."""
-    wanted = sorted(params.mig_slices)
-    script = _CUT.format(sorted=" ".join(wanted), slices=",".join(params.mig_slices))
+    """Give each GPU in MIG mode the desired slices; the others get them at the boot that enables the mode."""
+    desired_slices = sorted(params.mig_slices)
+    script = _CUT.format(sorted=" ".join(desired_slices), slices=",".join(params.mig_slices))
     unit = {"name": "mig-slices", "about": "slices of the GPUs", "after": _AFTER, "before": _BEFORE}
     path = yield from use("boot_script", script=script, at_boot_only=True, **unit)
     answer = yield Command(("nvidia-smi", "-L"), timeout_seconds=60)
@@ -142,7 +142,7 @@ def _slices(params: Params, indices: list[str]) -> Plan:
         yield Failed(f"nvidia-smi does not list the slices of the GPUs: {answer.last_words() or 'it says nothing'}")
         return
     made = {str(gpu.index): [device.profile for device in gpu.mig_devices] for gpu in listed}
-    wrong = [index for index in indices if sorted(made.get(index, ())) != wanted]
+    wrong = [index for index in indices if sorted(made.get(index, ())) != desired_slices]
     if wrong:
         title = f"cut GPU {', '.join(wrong)} into {' '.join(params.mig_slices)}"
         before = "".join(f"GPU {index}: {' '.join(made.get(index, ())) or 'no slices'}\n" for index in wrong)
@@ -151,12 +151,12 @@ def _slices(params: Params, indices: list[str]) -> Plan:
 
 
 def _allowed(params: Params, gpus: list[dict[str, str]]) -> Iterator[Failed]:
-    """A power limit that one of the GPUs refuses."""
+    """Yield a failure for each GPU that refuses the power limit."""
     for gpu in gpus if params.power_limit_watts is not None else ():
         low, high = _watts(gpu["power.min_limit"]), _watts(gpu["power.max_limit"])
         if low is None or high is None or not low <= (params.power_limit_watts or 0) <= high:
-            told = f"{gpu['power.min_limit']} to {gpu['power.max_limit']} W"
-            yield Failed(f"GPU {gpu['index']} takes power limits of {told}, not {params.power_limit_watts} W")
+            limits = f"{gpu['power.min_limit']} to {gpu['power.max_limit']} W"
+            yield Failed(f"GPU {gpu['index']} takes power limits of {limits}, not {params.power_limit_watts} W")
 
 
 def _is_so(params: Params, gpu: dict[str, str]) -> bool:

@@ -27,13 +27,13 @@ class Params:
 
 @task
 def group(params: Params) -> Plan:
-    """A group that has another number is a failure: files would change hands."""
-    found = yield from use("getent", database="group", name=params.name)
+    """A group with another number is a failure, because files would change their group."""
+    fields = yield from use("getent", database="group", name=params.name)
     if params.state == "absent":
-        if found:
+        if fields:
             yield Change(f"remove the group {params.name}", Command(("groupdel", params.name), become="always"))
-    elif not found:
+    elif not fields:
         options = (("-r",) if params.system else ()) + (("-g", str(params.gid)) if params.gid is not None else ())
         yield Change(f"add the group {params.name}", Command(("groupadd", *options, params.name), become="always"))
-    elif params.gid is not None and found[2] != str(params.gid):
-        yield Failed(f"group {params.name} has the number {found[2]}, expected {params.gid}")
+    elif params.gid is not None and fields[2] != str(params.gid):
+        yield Failed(f"group {params.name} has the number {fields[2]}, expected {params.gid}")

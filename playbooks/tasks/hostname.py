@@ -23,10 +23,10 @@ class Params:
 
 @task
 def hostname(params: Params, node: Machine) -> Plan:
-    """The running kernel and /etc/hostname say the name; /etc/hosts stays as it is."""
+    """The running kernel and /etc/hostname have the name; /etc/hosts stays as it is."""
     name = params.name or node.name
-    found = yield Files((_FILE, _NOW))
-    seen = read_files(found.out)
+    answer = yield Files((_FILE, _NOW))
+    seen = read_files(answer.out)
     if seen.get(_FILE, "").strip() != name:
         yield from use("file", path=_FILE, content=f"{name}\n")
     if seen.get(_NOW, "").strip() != name:

@@ -31,10 +31,10 @@ def imex(params: Params) -> Plan:
     dpkg = yield Command(("dpkg-query", "--version"))
     # what makes its device files; RHEL's drivers hold it themselves (NVIDIA/gpu-driver-container)
     names = ["nvidia-imex"] if dpkg.missing else ["nvidia-imex", "nvidia-modprobe"]
-    there = yield from use("package_set", names=names, version=params.version)
+    in_place = yield from use("package_set", names=names, version=params.version)
     yield from use("file", path=_NODES, content="".join(f"{node}\n" for node in params.nodes))
     loaded = yield driver
     if isinstance(loaded, Unknown) or loaded.loaded_version != params.version:
         yield Later(f"IMEX {params.version} starts with the driver of the same version only, which is not loaded")
-    elif there:
+    elif in_place:
         yield from use("service", name="nvidia-imex", state="started", enabled=True)

@@ -22,17 +22,17 @@ class Params:
 
 @task
 def initramfs(params: Params) -> Plan:
-    """The image of the running kernel is younger than each of the files; otherwise all images are made anew.
+    """The image of the running kernel is newer than each of the files; otherwise all images are rebuilt.
 
-    A node that boots without such an image needs none.
+    A node that boots without an initramfs needs none.
     """
     answer = yield Files((_RELEASE,))
     kernel = read_files(answer.out).get(_RELEASE, "").strip()
     if not kernel:
         yield Failed("the node does not tell its kernel's release")
     images = {f"/boot/initrd.img-{kernel}": "initrd.img-", f"/boot/initramfs-{kernel}.img": "initramfs-"}
-    asked = yield Command(("stat", "-c", "%.9Y %n", "--", *images, *params.files), become="if-refused")
-    times = {name: float(seconds) for seconds, name in re.findall(r"^(\d+\.\d+) (/.*)$", asked.out, re.MULTILINE)}
+    stat_answer = yield Command(("stat", "-c", "%.9Y %n", "--", *images, *params.files), become="if-refused")
+    times = {name: float(seconds) for seconds, name in re.findall(r"^(\d+\.\d+) (/.*)$", stat_answer.out, re.MULTILINE)}
     newest = max((times[name] for name in params.files if name in times), default=0.0)
     for image, kind in images.items():
         if image in times and (params.due or newest > times[image]):

@@ -26,9 +26,9 @@ class Params:
 
 @task
 def json(params: Params) -> Plan:
-    """Lists and single values are replaced whole. A file that says the same already is not written anew."""
-    found = yield from use("read", path=params.path)
-    text = found["content"] if found else ""
+    """Lists and scalars are replaced whole. A file that has these values already is not rewritten."""
+    file = yield from use("read", path=params.path)
+    text = file["content"] if file else ""
     try:
         old = parser.loads(text) if text.strip() else {}
     except (ValueError, RecursionError) as error:

@@ -47,14 +47,14 @@ class Params:
 
 @task
 def kernel_cmdline(params: Params) -> Plan:
-    """What the node boots with next, and a note where it runs without: see task reboot_required.
+    """The node boots with them next; if it runs without them now, task reboot_required notes it.
 
-    Debian and Ubuntu through a drop-in for grub, RHEL and Rocky through grubby (not tried on a real one).
+    Debian and Ubuntu use a drop-in for grub, RHEL and Rocky use grubby (not tried on a real one).
     """
     entries = yield Command(("grubby", "--info=ALL"), timeout_seconds=60, become="if-refused")
     yield from (_with_grub(params) if entries.missing else _with_grubby(params, entries.out))
-    found = yield Files((_RUNNING,))
-    running = read_files(found.out).get(_RUNNING, "").split()
+    answer = yield Files((_RUNNING,))
+    running = read_files(answer.out).get(_RUNNING, "").split()
     if params.edited(running) != running:
         yield from use("reboot_required", reason="kernel-command-line")
 
@@ -64,10 +64,10 @@ def _with_grubby(params: Params, entries: str) -> Plan:
     if not lines:
         yield NeedsOperator("grubby tells of no kernel; look at its boot loader by hand")
     if any(params.edited(words) != words for words in lines):
-        given = {"remove-args": params.remove, "args": params.add}
-        options = [f"--{option}={' '.join(words)}" for option, words in given.items() if words]
+        words_by_option = {"remove-args": params.remove, "args": params.add}
+        options = [f"--{option}={' '.join(words)}" for option, words in words_by_option.items() if words]
         command = Command(("grubby", "--update-kernel=ALL", *options), timeout_seconds=120, become="always")
-        yield Change(f"kernels boot with {_told(params)}", command, before=" ".join(lines[0]))
+        yield Change(f"kernels boot with {_format_parameters(params)}", command, before=" ".join(lines[0]))
     later = yield Files((_RED_HAT,))
     words = read_files(later.out).get(_RED_HAT, "").split()
     if words and params.edited(words) != words:
@@ -79,7 +79,7 @@ def _with_grub(params: Params) -> Plan:
     menu = yield from use("read", path=_GRUB)
     if not menu:
         yield NeedsOperator(
-            f"there is neither grubby nor {_GRUB}: see to it by hand that it boots with {_told(params)}"
+            f"there is neither grubby nor {_GRUB}: see to it by hand that it boots with {_format_parameters(params)}"
         )
     drop_in = yield from use("read", path=path)
     first = re.search(r"^\s*linux\S*\s+(.*)$", menu["content"], re.MULTILINE)
@@ -87,7 +87,7 @@ def _with_grub(params: Params) -> Plan:
     yield from use("file", path=path, content=_drop_in(params))
     if not drop_in or drop_in["content"] != _drop_in(params) or params.edited(words) != words:
         command = Command(("update-grub",), timeout_seconds=120, become="always")
-        yield Change(f"kernels boot with {_told(params)}", command, before=" ".join(words))
+        yield Change(f"kernels boot with {_format_parameters(params)}", command, before=" ".join(words))
 
 
 def _drop_in(params: Params) -> str:
@@ -97,5 +97,5 @@ def _drop_in(params: Params) -> str:
     return f'# gpuops: task kernel_cmdline\n{edited}{_DEFAULT}="{" ".join((f"${_DEFAULT}", *params.add))}"\n'
 
 
-def _told(params: Params) -> str:
+def _format_parameters(params: Params) -> str:
     return " ".join((*params.add, *(f"no {word}" for word in params.remove)))

@@ -49,13 +49,13 @@ class Params:
 
 @task
 def kernel_module(params: Params) -> Plan:
-    """Where modprobe.d changes, the initramfs is made anew. What only a boot can change is noted: see reboot_required.
+    """If modprobe.d changes, the initramfs is rebuilt. If only a boot can help, task reboot_required notes it.
 
-    That is a module that is loaded and blacklisted, or loaded with other options.
+    That is so for a module that is loaded although blacklisted, or loaded with other options.
     """
     place = f"/sys/module/{params.kernel_name}"
-    found = yield Files((params.conf, place, f"{place}/parameters/*"))
-    seen = read_files(found.out)
+    answer = yield Files((params.conf, place, f"{place}/parameters/*"))
+    seen = read_files(answer.out)
     if params.content:
         yield from use("file", path=params.conf, content=params.content)
         yield from use("initramfs", files=[params.conf], due=seen.get(params.conf) != params.content)

@@ -39,9 +39,9 @@ class Params:
 
 @task
 def line(params: Params) -> Plan:
-    """Every other line stays as it is. A drop-in of one's own (task file) is better than a line in another's file."""
-    found = yield from use("read", path=params.path)
-    old = found["lines"] if found else []
+    """No other line changes. Prefer a drop-in of your own (task file) to a line in a file that a package owns."""
+    file = yield from use("read", path=params.path)
+    old = file["lines"] if file else []
     new = _edited(params, old)
     if new != old:
         place = {"path": params.path, "mode": params.mode, "owner": params.owner, "group": params.group, "keep": True}

@@ -22,16 +22,16 @@ class Params:
 
 @task
 def link(params: Params) -> Plan:
-    """A link that leads elsewhere is replaced at once; a file or folder in its place is a failure.
+    """A link to another target is replaced at once; a file or directory in its place is a failure.
 
-    Folders above it must be there.
+    Its parent directories must exist.
     """
-    found = yield from use("stat", path=params.path)
-    if found and found["kind"] != "symbolic link":
-        yield Failed(f"{params.path} is a {found['kind']}; expected a symbolic link or nothing there")
-    target = found["content"].removesuffix("\n") if found else ""
+    stat = yield from use("stat", path=params.path)
+    if stat and stat["kind"] != "symbolic link":
+        yield Failed(f"{params.path} is a {stat['kind']}; expected a symbolic link or nothing there")
+    target = stat["content"].removesuffix("\n") if stat else ""
     if params.state == "absent":
-        if found:
+        if stat:
             yield Change(f"remove {params.path}", Command(("rm", "--", params.path), become="always"), before=target)
     elif target != params.target:
         make = Command(("ln", "-sfnT", "--", params.target, params.path), become="always")

@@ -36,12 +36,13 @@ class Params:
 
 @task
 def mount(params: Params) -> Plan:
-    """Other lines of fstab stay. What is mounted there from elsewhere is a failure; other options alone wait.
+    """Other lines of fstab stay. Another source that is mounted there is a failure.
 
-    They reach the file system when it is mounted the next time: it may be in use, and many cannot change it mounted.
+    Other options take effect at the next mount: the file system may be in use, and many options cannot change while it
+    is mounted.
     """
-    found = yield Files((_MOUNTS,), limit_bytes=1024 * 1024)
-    now = _mounted(read_files(found.out).get(_MOUNTS, ""), params.path)
+    answer = yield Files((_MOUNTS,), limit_bytes=1024 * 1024)
+    now = _mounted(read_files(answer.out).get(_MOUNTS, ""), params.path)
     if params.state == "absent" and now:
         yield Change(f"unmount {params.path}", Command(("umount", "--", params.path), 60, become="always"))
     if params.state != "absent" and now and _differs(params, *now):

@@ -79,8 +79,8 @@ def nvidia_driver(params: Params) -> Plan:
         yield from use("kernel_headers")
     yield from use("kernel_module", name="nouveau", state="blacklisted", options={"modeset": "0"})
     stale = yield from _options(params, seen)
-    there = yield from _packages(params, machine)
-    if not there:
+    in_place = yield from _packages(params, machine)
+    if not in_place:
         yield Later("the module is looked at when the packages are there")
         return
     if params.origin == "cuda":
@@ -117,14 +117,14 @@ def _options(params: Params, seen: Mapping[str, str]) -> Plan:
 
 
 def _packages(params: Params, machine: System) -> Plan:
-    """The transaction; whether nothing was left to do."""
+    """Plan the transaction; return whether nothing was left to do."""
     debian, red_hat = yield (
         Command(("dpkg-query", "-W", "-f=${Package}\t${db:Status-Abbrev}\t${Version}\n", "--", *_FAMILY)),
         Command(("rpm", "-q", "--qf", "%{NAME}\tii \t%{VERSION}-%{RELEASE}\n", "--", *_APART)),
     )
     rows = re.findall(r"^(\S+)\t.i.\t(\S+)$", (red_hat if debian.missing else debian).out, re.MULTILINE)
     pinnings = [name for name, _ in rows if name.startswith(_PINNING)]
-    family = [name for name, found in rows if re.match(_DRIVERS_VERSION, found) and name not in pinnings]
+    family = [name for name, version in rows if re.match(_DRIVERS_VERSION, version) and name not in pinnings]
     if params.origin == "cuda":
         chosen = yield from (_stream(params) if debian.missing else _pinning(params, pinnings))
         if not chosen:
@@ -132,11 +132,11 @@ def _packages(params: Params, machine: System) -> Plan:
     along = family if debian.missing else (yield from _offered(params, family))
     names = dict.fromkeys((*_names(params, machine, red_hat=debian.missing), *along))
     gone = [name for name in family if name not in along]
-    there = yield from use("package_set", names=list(names), version=params.version, allow_remove=gone)
+    in_place = yield from use("package_set", names=list(names), version=params.version, allow_remove=gone)
     if params.origin == "distribution":
         kinds = (machine.kernel, machine.kernel.rpartition("-")[2])
         yield from use("package", names=[f"linux-modules-nvidia-{_server(params)}-{kind}" for kind in kinds])
-    return there
+    return in_place
 
 
 def _offered(params: Params, family: list[str]) -> Plan:
@@ -174,13 +174,13 @@ def _server(params: Params) -> str:
 
 
 def _pinning(params: Params, installed: list[str]) -> Plan:
-    """The package that tells apt which version of all driver packages it may take, before any of them."""
-    wanted = f"{_PINNING}-{params.version}"
-    others = [name for name in installed if name != wanted]
-    yield from use("package", names=[wanted], allow_remove=others)
-    if wanted not in installed:
-        yield Later(f"which driver packages apt takes is told by {wanted}")
-    return wanted in installed
+    """Install the package that pins all driver packages to one version for apt, before any of them."""
+    pinning = f"{_PINNING}-{params.version}"
+    others = [name for name in installed if name != pinning]
+    yield from use("package", names=[pinning], allow_remove=others)
+    if pinning not in installed:
+        yield Later(f"which driver packages apt takes is told by {pinning}")
+    return pinning in installed
 
 
 def _stream(params: Params) -> Plan:

@@ -71,8 +71,8 @@ class Params:
 def nvidia_repo(params: Params) -> Plan:
     """Ubuntu 22.04 and 24.04, Debian 12, RHEL and Rocky 8 and 9; the latter two are not tried on a real one.
 
-    The key is proved by its fingerprint. Older sources of the same repository go away: apt refuses two that name
-    different keys.
+    The key is verified by its fingerprint. Older sources of the same repository are removed, because apt refuses two
+    that name different keys.
     """
     machine, processor = yield (system, Command(("uname", "-m")))
     if params.name == "doca" and params.state != "absent" and not (params.version and params.fingerprint):
@@ -81,19 +81,21 @@ def nvidia_repo(params: Params) -> Plan:
         yield Failed(f"the node does not tell its distribution: {machine.why}")
     words = _words(machine, processor.out.strip(), params.version)
     if words is None:
-        told = f"{machine.os_id} {machine.os_version} on {processor.out.strip()}"
-        yield Failed(f"NVIDIA's repositories are known for Ubuntu 22.04 and 24.04, Debian 12, RHEL 8 and 9, not {told}")
+        platform = f"{machine.os_id} {machine.os_version} on {processor.out.strip()}"
+        yield Failed(
+            f"NVIDIA's repositories are known for Ubuntu 22.04 and 24.04, Debian 12, RHEL 8 and 9, not {platform}"
+        )
     else:
         yield from _repository(params, _REPOS[params.name], words)
 
 
 def _words(machine: System, processor: str, version: str) -> dict[str, str] | None:
-    """What stands for the node in the addresses; None where nothing is known of its kind."""
+    """Return the node's words in the repositories' addresses; None if NVIDIA has none for such a node."""
     os_id, release = machine.os_id, machine.os_version
     red_hat = os_id in ("rhel", "rocky", "almalinux")
-    known = {"ubuntu": ("22.04", "24.04"), "debian": ("12",)}.get(os_id, ("8", "9") if red_hat else ())
+    supported = {"ubuntu": ("22.04", "24.04"), "debian": ("12",)}.get(os_id, ("8", "9") if red_hat else ())
     name, number = ("rhel", release.partition(".")[0]) if red_hat else (os_id, release)
-    if number not in known or processor not in _DEBIAN_WORDS:
+    if number not in supported or processor not in _DEBIAN_WORDS:
         return None
     arm = processor == "aarch64"
     return {

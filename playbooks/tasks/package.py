@@ -135,16 +135,16 @@ def package(params: Params) -> Plan:
 
 
 def _installed(answer: Completed) -> dict[str, tuple[str, ...]]:
-    """Each installed package with all the ways in which its version may be written."""
-    found: dict[str, tuple[str, ...]] = {}
+    """Return each installed package with every spelling of its version."""
+    versions_by_package: dict[str, tuple[str, ...]] = {}
     for line in answer.out.splitlines():
         name, version, status = (*line.split("\t"), "rpm", "")[:3]
         if status == "rpm" and version != "rpm":
             bare = version.removeprefix("(none):").rpartition(":")[2]
-            found[name] = (version.removeprefix("(none):"), bare, bare.rpartition("-")[0])
+            versions_by_package[name] = (version.removeprefix("(none):"), bare, bare.rpartition("-")[0])
         elif status[1:2] == "i":  # "ii" installed, "hi" installed and on hold; "rc", "iU", "iF" are not
-            found[name] = (version,)
-    return found
+            versions_by_package[name] = (version,)
+    return versions_by_package
 
 
 def _right(params: Params, name: str, versions: tuple[str, ...]) -> bool:
@@ -154,25 +154,25 @@ def _right(params: Params, name: str, versions: tuple[str, ...]) -> bool:
 
 
 def _transaction(params: Params, tool: _Tool, wrong: Mapping[str, tuple[str, ...]]) -> Plan:
-    """Rehearse it, refuse what it would remove, and plan it."""
+    """Rehearse the transaction, refuse removals that nobody allowed, and plan it."""
     pinned = params.versions if params.state == "present" else {}
     words = [f"{name}{tool.between}{pinned[name]}" if name in pinned else name for name in wrong]
     verb = "install" if params.state == "present" else "remove"
     options = (*(tool.downgrade if params.allow_downgrade else ()), *(tool.held if params.change_held else ()))
     tail = (*options, verb, "--", *words)
     tried = yield Command((*tool.program, *tool.rehearse, *tail), timeout_seconds=120, become=tool.rehearsed_by)
-    said = tried.out + tried.err
-    removed = sorted({m[1] for m in tool.removing.finditer(said)} - {*params.allow_remove, *wrong})
-    if _NO_SUCH.search(said):
+    output = tried.out + tried.err
+    removed = sorted({m[1] for m in tool.removing.finditer(output)} - {*params.allow_remove, *wrong})
+    if _NO_SUCH.search(output):
         yield Change("read the package lists again", Command(tool.refresh, 300, become="always"), kind="rebuild")
         yield Later(f"no repository offers {', '.join(words)}: {_complaint(tried)}")
-    elif not tool.rehearsed.search(said):
+    elif not tool.rehearsed.search(output):
         yield Failed(f"cannot {verb} {', '.join(words)}: {_complaint(tried)}")
     elif removed:
         yield Failed(f"to {verb} {', '.join(words)} would remove {', '.join(removed)}; allow_remove may name them")
     else:
         command = Command((*tool.program, *tool.sure, *tail), timeout_seconds=_HOUR_SECONDS, become="always")
-        before, after = _difference(tool, said)
+        before, after = _difference(tool, output)
         yield Change(f"{verb} {', '.join(words)}", command, before=before, after=after, detach=params.detach)
 
 
@@ -184,9 +184,9 @@ def _complaint(tried: Completed) -> str:
     return next(needed, next(errors, tried.last_words())).removeprefix("E: ")
 
 
-def _difference(tool: _Tool, said: str) -> tuple[str, str]:
-    """The packages before and after, a line each, as the rehearsal tells."""
-    renewed = [m.groups("") for m in tool.renewing.finditer(said)]
+def _difference(tool: _Tool, output: str) -> tuple[str, str]:
+    """Return the packages before and after, a line each, from the output of the rehearsal."""
+    renewed = [m.groups("") for m in tool.renewing.finditer(output)]
     before = [f"{name} {old}\n" for name, old, _ in renewed if old]
-    gone = [f"{m[1]}\n" for m in tool.removing.finditer(said)]
+    gone = [f"{m[1]}\n" for m in tool.removing.finditer(output)]
     return "".join([*before, *gone]), "".join(f"{name} {new}\n" for name, _, new in renewed)

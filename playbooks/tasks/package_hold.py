@@ -70,16 +70,16 @@ def _mark(params: Params, installed: set[str], held: set[str]) -> Plan:
 
 def _lock(params: Params, installed: dict[str, str], locked: dict[str, str]) -> Plan:
     yield from _missing(params, set(installed))
-    wanted = {name: installed.get(name) if params.state == "held" else None for name in params.names}
-    wrong = [name for name in params.names if name in locked and locked[name] != wanted[name]]
+    version_by_package = {name: installed.get(name) if params.state == "held" else None for name in params.names}
+    wrong = [name for name in params.names if name in locked and locked[name] != version_by_package[name]]
     if wrong:
         delete = Command(("dnf", "-y", "versionlock", "delete", *wrong), timeout_seconds=120, become="always")
         yield Change(f"unlock {', '.join(f'{name} {locked[name]}' for name in wrong)}", delete)
-    names = [name for name, version in wanted.items() if version and (name not in locked or name in wrong)]
+    names = [name for name, version in version_by_package.items() if version and (name not in locked or name in wrong)]
     if names:
         yield from use("package", names=[_PLUGIN])
         add = Command(("dnf", "-y", "versionlock", "add", *names), timeout_seconds=120, become="always")
-        yield Change(f"lock {', '.join(f'{name} {wanted[name]}' for name in names)}", add)
+        yield Change(f"lock {', '.join(f'{name} {version_by_package[name]}' for name in names)}", add)
 
 
 def _locked(text: str) -> dict[str, str]:

@@ -22,9 +22,9 @@ class Params:
 
 @task
 def package_set(params: Params) -> Plan:
-    """All change in one transaction, up or down, and are on hold afterwards.
+    """All change in one transaction, up or down, and are held afterwards.
 
-    ``register`` keeps whether all were at their version already.
+    ``register`` keeps whether all had their version already.
     """
     debian, red_hat, offered = yield (
         Command(("dpkg-query", "-W", "-f=${Package}\t${db:Status-Abbrev}\t${Version}\n", "--", *params.names)),
@@ -32,11 +32,11 @@ def package_set(params: Params) -> Plan:
         Command(("apt-cache", "madison", "--", *params.names)),
     )
     installed = _installed(red_hat if debian.missing else debian)
-    right = {name: version for name, version in installed.items() if _is(version, params.version)}
-    wanted = {**dict.fromkeys(params.names, params.version), **_offered(offered, params.version), **right}
+    right = {name: version for name, version in installed.items() if _matches(version, params.version)}
+    version_by_package = {**dict.fromkeys(params.names, params.version), **_offered(offered, params.version), **right}
     yield from use(
         "package",
-        versions=wanted,
+        versions=version_by_package,
         allow_downgrade=True,
         change_held=True,
         allow_remove=params.allow_remove,
@@ -52,11 +52,11 @@ def _installed(answer: Completed) -> dict[str, str]:
 
 
 def _offered(answer: Completed, version: str) -> dict[str, str]:
-    """The newest of this version that apt offers of each package (``name | 580.126.20-1 | http://…``)."""
+    """Return the newest build of this version that apt offers for each package (``name | 580.126.20-1 | http://…``)."""
     rows = re.findall(r"^ *(\S+) \| *(\S+) \|", answer.out, re.MULTILINE)
-    return {name: found for name, found in reversed(rows) if _is(found, version)}
+    return {name: candidate for name, candidate in reversed(rows) if _matches(candidate, version)}
 
 
-def _is(found: str, version: str) -> bool:
-    bare = found.partition(":")[2] or found
-    return version in (found, bare, bare.rpartition("-")[0])
+def _matches(full_version: str, version: str) -> bool:
+    bare = full_version.partition(":")[2] or full_version
+    return version in (full_version, bare, bare.rpartition("-")[0])

@@ -17,10 +17,10 @@ class Params:
 
 @task
 def persistence(_params: Params) -> Plan:
-    """NVIDIA's daemon runs, and every GPU says that it is on."""
+    """NVIDIA's daemon runs, and every GPU reports persistence mode on."""
     yield from use("unit", name=_UNIT, drop_in="50-gpuops", content=_DROP_IN)
-    said = yield smi
-    off = [] if isinstance(said, Unknown) else [gpu.subject for gpu in said.gpus if gpu.persistence_mode is False]
+    report = yield smi
+    off = [] if isinstance(report, Unknown) else [gpu.subject for gpu in report.gpus if gpu.persistence_mode is False]
     if off:
         restart = Command(("systemctl", "restart", "--", f"{_UNIT}.service"), timeout_seconds=180, become="always")
         yield Change(f"restart {_UNIT} (off on {', '.join(off)})", restart)

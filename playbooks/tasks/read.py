@@ -14,15 +14,15 @@ class Params:
 
 @task
 def read(params: Params) -> Plan:
-    """``register`` keeps its ``content``, its ``lines`` and what task stat tells, or none where nothing has that name.
+    """``register`` keeps its ``content``, its ``lines`` and the keys of task stat, or none if nothing has that name.
 
-    What is no plain file of UTF-8 text is a failure, so that no task changes a part of what it cannot read whole.
+    Anything but a regular file of UTF-8 text is a failure, so that no task edits a file that it cannot read whole.
     """
-    found = yield from use("stat", path=params.path, reads="text")
-    if found and found["kind"] != "file":
-        yield Failed(f"{params.path} is a {found['kind']}; expected a file; if it is a link, name what it leads to")
-    if found and "\ufffd" in found["content"]:
+    stat = yield from use("stat", path=params.path, reads="text")
+    if stat and stat["kind"] != "file":
+        yield Failed(f"{params.path} is a {stat['kind']}; expected a file; if it is a link, name what it leads to")
+    if stat and "\ufffd" in stat["content"]:
         yield Failed(f"{params.path} is not UTF-8 text; expected a text file")
-    if found:
-        found["lines"] = found["content"].removesuffix("\n").split("\n") if found["content"] else []
-    return found
+    if stat:
+        stat["lines"] = stat["content"].removesuffix("\n").split("\n") if stat["content"] else []
+    return stat

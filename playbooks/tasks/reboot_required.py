@@ -22,9 +22,9 @@ class Params:
 
 @task
 def reboot_required(params: Params) -> Plan:
-    """Task reboot with ``only_if_required`` reads it, on RHEL and Rocky too; the reboot takes it away."""
-    found = yield Files((_FLAG, f"{_FLAG}.pkgs"))
-    notes = read_files(found.out)
+    """Task reboot with ``only_if_required`` reads it, on RHEL and Rocky too; the reboot removes it."""
+    answer = yield Files((_FLAG, f"{_FLAG}.pkgs"))
+    notes = read_files(answer.out)
     if _FLAG not in notes:
         yield from use("file", path=_FLAG, content="*** System restart required ***\n")
     if params.reason not in notes.get(f"{_FLAG}.pkgs", "").split():

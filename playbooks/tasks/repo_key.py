@@ -35,13 +35,13 @@ class Params:
         """A path for a key in text form, whole fingerprints, one origin."""
         if self.path.endswith(".gpg"):
             raise ValueError(f'path must not end in .gpg: apt reads text as .asc; found "{self.path}"')
-        if not self.fingerprints or not all(re.fullmatch("[0-9A-F]{40}", one) for one in self.wanted):
+        if not self.fingerprints or not all(re.fullmatch("[0-9A-F]{40}", one) for one in self.expected):
             raise ValueError("fingerprints are 40 hexadecimal digits each, as gpg --show-keys prints them")
         if bool(self.src) == bool(self.url) or (self.url and not re.fullmatch(r"https?://[!-~]+", self.url)):
             raise ValueError("give src, or url (https://…)")
 
     @property
-    def wanted(self) -> set[str]:
+    def expected(self) -> set[str]:
         """The fingerprints without blanks, in capitals."""
         return {one.replace(" ", "").upper() for one in self.fingerprints}
 
@@ -49,8 +49,8 @@ class Params:
 @task
 def repo_key(params: Params) -> Plan:
     """A key with another fingerprint is refused before anything is written; no gpg is needed on the node."""
-    there = yield from use("read", path=params.path)
-    if params.state == "present" and there and _is_right(params, _from_text(there["content"])):
+    file = yield from use("read", path=params.path)
+    if params.state == "present" and file and _is_right(params, _from_text(file["content"])):
         return
     if params.src:
         key = _from_bytes(params.src.read_bytes())
@@ -60,14 +60,14 @@ def repo_key(params: Params) -> Plan:
         if not key:
             yield Failed(f"{params.url} gives no key: {answer.last_words() or 'nothing'}")
     if not _is_right(params, key):
-        found = ", ".join(_told(key)) or "nothing that is a key"
-        yield Failed(f"{params.src or params.url} holds {found}; expected {', '.join(sorted(params.wanted))}")
+        fingerprints = ", ".join(_fingerprints(key)) or "nothing that is a key"
+        yield Failed(f"{params.src or params.url} holds {fingerprints}; expected {', '.join(sorted(params.expected))}")
     if params.state == "present":
         yield from use("file", path=params.path, content=_as_text(key))
 
 
 def _is_right(params: Params, key: bytes) -> bool:
-    return set(_told(key)) == params.wanted
+    return set(_fingerprints(key)) == params.expected
 
 
 def _decoded(text: str) -> bytes:
@@ -104,8 +104,8 @@ def _crc24(data: bytes) -> int:
     return crc
 
 
-def _told(key: bytes) -> list[str]:
-    """The fingerprints of all keys; none where the packets cannot be read to their end."""
+def _fingerprints(key: bytes) -> list[str]:
+    """Return the fingerprints of all keys; an empty list if the packets are malformed or truncated."""
     try:
         return [_fingerprint(body) for tag, body in _packets(key) if tag == _PRIMARY_KEY]
     except (IndexError, ValueError):

@@ -39,21 +39,21 @@ def service(params: Params) -> Plan:
         if not params.optional and (params.enabled or params.state not in (None, "stopped")):
             yield Later(f"there is no unit {unit}; what brings it may not be installed yet")
     else:
-        was = yield from _told(unit, now)
+        was = yield from _format_state(unit, now)
         yield from (*_at_boot(params, unit, now), *_now(params, unit, now, was))
 
 
-def _told(unit: str, now: dict[str, str]) -> Plan:
-    """The state that the unit is in, and of one that failed what it said last itself."""
+def _format_state(unit: str, now: dict[str, str]) -> Plan:
+    """Return the state of the unit and, if it failed, the last line that it logged."""
     states = dict.fromkeys(
         now[key] for key in ("ActiveState", "SubState", "Result") if now.get(key, "success") != "success"
     )
-    said = ""
+    last_line = ""
     if "failed" in states:
-        # who is not root is told that there are no entries, and no error
+        # without root, journalctl reports that there are no entries instead of an error
         words = ("journalctl", f"_SYSTEMD_UNIT={unit}", "--lines=1", "--output=cat", "--quiet", "--no-pager")
-        said = (yield Command(words, become="always")).out.strip()
-    return f" (was {', '.join(states)}{f'; it said: {said}' if said else ''})"
+        last_line = (yield Command(words, become="always")).out.strip()
+    return f" (was {', '.join(states)}{f'; it said: {last_line}' if last_line else ''})"
 
 
 def _at_boot(params: Params, unit: str, now: dict[str, str]) -> Iterator[Change]:

@@ -29,17 +29,17 @@ class Params:
 def stat(params: Params) -> Plan:
     """``register`` keeps ``kind`` (file, directory, symbolic link …), ``mode``, ``owner``, ``group``, ``uid``, ``gid``.
 
-    And ``content``: what was read, or where a link leads. It is none where nothing has that name.
+    And ``content``: the text of a file, or the target of a link. It is none if nothing has that name.
     """
     words = ("sh", "-c", _LOOK, "sh", params.path, _READERS[params.reads])
-    found = yield Command(words, params.seconds, become="if-refused")
-    about, _, content = found.out.partition("\n")
+    answer = yield Command(words, params.seconds, become="if-refused")
+    about, _, content = answer.out.partition("\n")
     fields = about.split(":")
-    if not found.out and "No such file" in found.err:
+    if not answer.out and "No such file" in answer.err:
         return None
-    if found.exit != 0 or found.truncated or len(fields) != 6:
-        why = "it is too long" if found.truncated else "nothing is said of it"
-        yield Failed(f"{params.path} cannot be looked at: {found.last_words() or why}")
-    told = dict(zip(("mode", "owner", "group", "uid", "gid"), fields, strict=False))
+    if answer.exit != 0 or answer.truncated or len(fields) != 6:
+        why = "it is too long" if answer.truncated else "nothing is said of it"
+        yield Failed(f"{params.path} cannot be looked at: {answer.last_words() or why}")
+    attributes = dict(zip(("mode", "owner", "group", "uid", "gid"), fields, strict=False))
     kind = "file" if fields[5].startswith("regular") else fields[5]
-    return {"kind": kind, **told, "content": content}
+    return {"kind": kind, **attributes, "content": content}

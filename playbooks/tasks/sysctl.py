@@ -19,17 +19,17 @@ class Params:
 
 @task
 def sysctl(params: Params) -> Plan:
-    """The running kernel and the drop-in say the value; other lines of the drop-in stay."""
-    # as sysctl reads a key: in a.b/c the dot parts folders, and the slash stands for a dot in a name
+    """The running kernel and the drop-in have the value; other lines of the drop-in stay."""
+    # sysctl's rule for keys: in a.b/c the dot separates directories, and the slash stands for a dot in a name
     place = "/proc/sys/" + (params.key if "/" in params.key.split(".")[0] else params.key.translate(_SWAP))
-    found = yield Files((place,))
+    answer = yield Files((place,))
     yield from use(
         "line",
         path=params.file,
         line=f"{params.key} = {params.value}",
         match=rf"^[ \t-]*{re.escape(params.key)}[ \t-]*(=|$)",
     )
-    now = read_files(found.out).get(place)
+    now = read_files(answer.out).get(place)
     if now is None:
         yield Later(f"the running kernel has no {params.key}; the module that brings it may not be loaded yet")
     elif now.split() != params.value.split():

@@ -43,19 +43,18 @@ class Params:
 
 @task
 def unit(params: Params) -> Plan:
-    """Where a file changed, systemd reads its units again. The unit is not restarted: notify a handler for that.
+    """If the file changed, systemd reloads its units. The unit is not restarted: notify a handler for that.
 
-    When systemd reads its units again, containers lose their GPUs that run with the legacy mode of NVIDIA's container
-    runtime ("Failed to initialize NVML: Unknown Error"): drain the node first, or let the runtime use CDI.
+    When systemd reloads, containers that use the legacy mode of NVIDIA's container runtime lose their GPUs ("Failed to
+    initialize NVML: Unknown Error"). Drain the node first, or let the runtime use CDI.
     """
-    found = yield from use("read", path=params.path)
-    asked = Command(("systemctl", "show", "--property=NeedDaemonReload", "--", params.unit))
-    answer = yield asked
+    file = yield from use("read", path=params.path)
+    answer = yield Command(("systemctl", "show", "--property=NeedDaemonReload", "--", params.unit))
     if answer.missing:
         yield Failed("the node has no systemd")
-    now = found["content"] if found else None
-    wanted = params.content if params.state == "present" else None
-    yield from use("file", path=params.path, content=wanted, state=params.state)
-    if now != wanted or answer.out.strip() == "NeedDaemonReload=yes":
+    content = file["content"] if file else None
+    desired_content = params.content if params.state == "present" else None
+    yield from use("file", path=params.path, content=desired_content, state=params.state)
+    if content != desired_content or answer.out.strip() == "NeedDaemonReload=yes":
         reload = Command(("systemctl", "daemon-reload"), timeout_seconds=90, become="always")
         yield Change("systemd reads its units again", reload)

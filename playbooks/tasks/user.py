@@ -36,15 +36,15 @@ class Params:
 
 @task
 def user(params: Params) -> Plan:
-    """A user who has another number is a failure: files would change hands. Passwords are not set."""
-    found = yield from use("getent", database="passwd", name=params.name)
+    """A user with another number is a failure, because files would change their owner. Passwords are not set."""
+    fields = yield from use("getent", database="passwd", name=params.name)
     if params.state == "absent":
-        if found:
+        if fields:
             yield Change(f"remove the user {params.name}", Command(("userdel", params.name), become="always"))
-    elif not found:
+    elif not fields:
         yield Change(f"add the user {params.name}", _add(params))
     else:
-        yield from _modify(params, uid=found[2], home=found[5], shell=found[6])
+        yield from _modify(params, uid=fields[2], home=fields[5], shell=fields[6])
 
 
 def _add(params: Params) -> Command:

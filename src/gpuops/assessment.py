@@ -14,7 +14,7 @@ from gpuops.profile import NO_PROFILE, Profile, detect
 
 
 def probes_for(checks: Iterable[Check]) -> list[Probe[Any]]:
-    """What must be asked: what the checks need, and what tells an unnamed machine's profile."""
+    """The probes to ask: what the checks need, and what shows the profile of a machine that names none."""
     return list(dict.fromkeys([*probes_of(checks), smi]))
 
 
@@ -28,23 +28,23 @@ def profile_of(host: Host, facts: Facts, profiles: Sequence[Profile]) -> Profile
 
 
 def _detected(facts: Facts, profiles: Sequence[Profile]) -> Profile:
-    found = facts[smi]
-    if isinstance(found, Unknown) or not found.gpus:
+    listing = facts[smi]
+    if isinstance(listing, Unknown) or not listing.gpus:
         return NO_PROFILE
-    return detect(found.gpus[0].name or "", len(found.gpus), list(profiles))
+    return detect(listing.gpus[0].name or "", len(listing.gpus), list(profiles))
 
 
 def assess(checks: Sequence[Check], facts: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> list[Verdict]:
     """The verdicts of every node, in order, then those of checks over the nodes of each profile."""
-    alone = [v for node, known in facts.items() for v in judge_node(checks, known, profiles[node])]
-    return alone + compare(checks, facts, profiles)
+    verdicts = [v for node, own_facts in facts.items() for v in judge_node(checks, own_facts, profiles[node])]
+    return verdicts + compare(checks, facts, profiles)
 
 
 def compare(checks: Sequence[Check], facts: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> list[Verdict]:
     """The verdicts of the checks over the nodes of each profile."""
     verdicts: list[Verdict] = []
     for name in dict.fromkeys(profile.name for profile in profiles.values()):
-        alike = {node: known for node, known in facts.items() if profiles[node].name == name}
+        peers = {node: own_facts for node, own_facts in facts.items() if profiles[node].name == name}
         for check in (c for c in checks if c.scope == "group"):
-            verdicts += judge_group(check, alike, profiles[next(iter(alike))])
+            verdicts += judge_group(check, peers, profiles[next(iter(peers))])
     return verdicts

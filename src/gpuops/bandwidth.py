@@ -22,19 +22,30 @@ import math
 import statistics
 from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
-from typing import Any, Literal
+from typing import Literal
 
 from gpuops.profile import GRADES, Profile
 
 GIB = 1 << 30
 Algorithm = Literal["rail", "ring", "tree", "nvls", "sharp", "measured"]
 """What carries the data. ``rail`` is one GPU and one NIC of each node; ``nvls`` is NVLSTree where it leaves a node."""
+Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
 Curve = Mapping[float, float]
 """A value by GiB of payload."""
 
 BETWEEN_NODES: tuple[Algorithm, ...] = ("ring", "tree", "nvls", "sharp")
 WITHOUT_NVLS: tuple[Algorithm, ...] = ("ring", "tree")
 _GUESS = GRADES[-1]
+
+
+def bus_factor(operation: Operation, ranks: int) -> float:
+    """Return bus bandwidth over algorithm bandwidth (bytes over seconds), for ``ranks`` of 2 and more.
+
+    Source: github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md; the size is that of the larger of both buffers there.
+    """
+    if operation == "send_recv":
+        return 1.0
+    return (2 if operation == "all_reduce" else 1) * (ranks - 1) / ranks
 
 
 @dataclass(frozen=True)
@@ -95,16 +106,6 @@ class Efficiency:
 
     curves: Mapping[str, Curve] = field(hash=False)
     learnt: frozenset[str] = frozenset()
-
-    def to_document(self) -> dict[str, Any]:
-        """What was learnt, as plain data for JSON."""
-        return {name: {str(gib): e for gib, e in self.curves[name].items()} for name in sorted(self.learnt)}
-
-    @classmethod
-    def from_document(cls, document: Mapping[str, Mapping[str, float]]) -> Efficiency:
-        """What `to_document` saved, over the prior."""
-        learnt = {name: {float(gib): e for gib, e in curve.items()} for name, curve in document.items()}
-        return cls({**PRIOR.curves, **learnt}, frozenset(learnt))
 
 
 PRIOR = Efficiency(
@@ -175,12 +176,12 @@ def between_nodes(
         return _across_domains(profile, network.ranks, size)
     if not network.known:
         return None
-    found = [
+    candidates = [
         _lesser(_nvlink(each, profile, network, size), _net(each, network, size, efficiency), each, size)
         for each in algorithms
         if each != "sharp" or profile.get("allreduce.sharp")
     ]
-    return max(filter(None, found), key=lambda each: each.gb_per_s, default=None)
+    return max(filter(None, candidates), key=lambda each: each.gb_per_s, default=None)
 
 
 def on_rail(
@@ -206,9 +207,9 @@ def learn(figures: Iterable[tuple[float, ExpectedBandwidth]]) -> Efficiency:
             key = expected.algorithm, expected.size_bytes
             shares.setdefault(key, []).append(measured * network.efficiency / network.gb_per_s)
     learnt: dict[str, dict[float, float]] = {}
-    for (algorithm, size_bytes), found in shares.items():
-        e = statistics.median(found)
-        if len(found) >= _LEAST_FIGURES and _PLAUSIBLE[0] <= e <= _PLAUSIBLE[1]:
+    for (algorithm, size_bytes), ratios in shares.items():
+        e = statistics.median(ratios)
+        if len(ratios) >= _LEAST_FIGURES and _PLAUSIBLE[0] <= e <= _PLAUSIBLE[1]:
             learnt.setdefault(algorithm, {})[size_bytes / GIB] = e
     return Efficiency({**PRIOR.curves, **learnt}, frozenset(learnt))
 
@@ -232,11 +233,11 @@ def _net(algorithm: Algorithm, network: Network, size_bytes: int, efficiency: Ef
     e, stretched = _along(efficiency.curves[algorithm], size_bytes / GIB)
     learnt = algorithm in efficiency.learnt and not stretched
     nics = f"{network.nics} · " if network.nics > 1 else ""
-    share, said = _share(algorithm, network)
+    share, factor = _share(algorithm, network)
     return Cap(
         "network",
         e * share * network.nics * network.nic_gb_per_s,
-        f"{nics}{network.nic_gb_per_s:g} GB/s{said} · e {e:.2f}",
+        f"{nics}{network.nic_gb_per_s:g} GB/s{factor} · e {e:.2f}",
         f"{network.source}; {'e learnt here' if learnt else 'e not learnt here yet'}",
         network.grade if learnt else _GUESS,
         e,
@@ -290,14 +291,14 @@ def _counts(profile: Profile, family: str) -> list[int]:
 
 def _measured(profile: Profile, family: str, count: int, size_bytes: int) -> Cap | None:
     """What the profile says, along its sizes; for a payload below the smallest that was measured it is a guess."""
-    known = profile.values.get(f"allreduce.{family}.{count}")
-    if known is None:
+    entry = profile.values.get(f"allreduce.{family}.{count}")
+    if entry is None:
         return None
     gib = size_bytes / GIB
-    curve = known.value if isinstance(known.value, Mapping) else {gib: known.value}  # a host may expect one number
-    rate, stretched = _along({float(size): float(found) for size, found in curve.items()}, gib)
-    said = f"{count} {_FAMILIES[family]} at {gib:g} GiB"
-    return Cap("NVLink", rate, said, known.source, _GUESS if stretched else known.grade)
+    curve = entry.value if isinstance(entry.value, Mapping) else {gib: entry.value}  # a host may expect one number
+    rate, stretched = _along({float(size): float(value) for size, value in curve.items()}, gib)
+    formula = f"{count} {_FAMILIES[family]} at {gib:g} GiB"
+    return Cap("NVLink", rate, formula, entry.source, _GUESS if stretched else entry.grade)
 
 
 _FAMILIES = {"nvls": "GPUs with NVLS", "ring": "GPUs in a ring", "measured": "ranks"}

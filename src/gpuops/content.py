@@ -1,7 +1,8 @@
-"""Where content lies: the project's own folder first, then what ships with gpuops.
+"""Where content lies: in a project's folder, and in what ships with gpuops.
 
 Content is what users add without touching the engine: ``inventory/``, ``playbooks/``, ``checks/``, ``templates/``. A
-file in the project hides the built-in one of the same relative name.
+file in the project hides the built-in one of the same relative name. Without a project, built-in content alone counts:
+content is code, so a file that merely lies in the current folder is never run.
 """
 
 from __future__ import annotations
@@ -11,15 +12,20 @@ import importlib.util
 import os
 import stat
 import sys
+import threading
 import traceback
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from types import ModuleType
-from typing import Literal
+from typing import Literal, TypeVar
 
 from gpuops.errors import ContentError, did_you_mean
 
+T = TypeVar("T")
 _MODULE = "gpuops_content_"
+_VERSION = "__gpuops_file_version__"
+_loading = threading.RLock()  # one for the process, as sys.modules is
 Kind = Literal["inventory", "playbooks", "checks", "templates"]
 
 
@@ -38,13 +44,57 @@ def builtin(kind: str) -> Path:
     return shipped if shipped.is_dir() else Path(__file__).resolve().parents[2] / kind
 
 
+class ByName(Mapping[str, T]):
+    """Content of one kind by name, each loaded when it is first used and kept; safe to use from several threads.
+
+    Hyphens and underscores are the same in a name. `ContentError` for a name that is not there, with the nearest one.
+    """
+
+    def __init__(self, kind: str, names: Iterable[str], load: Callable[[str], T], hint: str = "") -> None:
+        self._kind = kind
+        self._spelling = {_hyphened(name): name for name in names}
+        self._load = load
+        self._hint = hint
+        self._loaded: dict[str, T] = {}
+        self._lock = threading.RLock()
+
+    def __getitem__(self, name: str) -> T:
+        if name not in self:
+            hint = did_you_mean(name, self) or self._hint or "; known: " + ", ".join(self)
+            raise ContentError(f'no {self._kind} called "{name}"{hint}')
+        name = self._spelling[_hyphened(name)]
+        with self._lock:
+            if name not in self._loaded:
+                self._loaded[name] = self._load(name)
+            return self._loaded[name]
+
+    def __contains__(self, name: object) -> bool:
+        return isinstance(name, str) and _hyphened(name) in self._spelling
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._spelling.values())
+
+    def __len__(self) -> int:
+        return len(self._spelling)
+
+    def get(self, name: str, default: T | None = None) -> T | None:  # type: ignore[override] # Mapping's is overloaded
+        """The content called ``name``, or ``default`` if there is none."""
+        return self[name] if name in self else default  # noqa: SIM401 - this is get
+
+
 def listing(kind: str, suffix: str, project: Path | None = None) -> dict[str, ContentFile]:
     """Every file of ``kind`` (which may be a subfolder, ``checks/profiles``), by name, sorted; the project's win."""
-    own = (project or Path.cwd()) / kind
-    found = {f.name: f for f in _files(builtin(kind), suffix, "built-in")}
-    if own.is_dir() and own.resolve() != builtin(kind).resolve():
-        found |= {f.name: f for f in _files(own, suffix, "project")}
-    return dict(sorted(found.items()))
+    files = {file.name: file for file in _files(builtin(kind), suffix, "built-in")}
+    own = project_folder(kind, project)
+    if own is not None:
+        files |= {file.name: file for file in _files(own, suffix, "project")}
+    return dict(sorted(files.items()))
+
+
+def project_folder(kind: str, project: Path | None) -> Path | None:
+    """The project's own folder of ``kind``; None if it has none, or if gpuops' checkout itself is the project."""
+    own = None if project is None else project / kind
+    return own if own is not None and own.is_dir() and own.resolve() != builtin(kind).resolve() else None
 
 
 def _files(folder: Path, suffix: str, origin: Literal["project", "built-in"]) -> list[ContentFile]:
@@ -54,37 +104,49 @@ def _files(folder: Path, suffix: str, origin: Literal["project", "built-in"]) ->
 
 
 def _name(path: Path) -> str:
-    return path.name.split(".", 1)[0].replace("_", "-")
+    return _hyphened(path.name.split(".", 1)[0])
+
+
+def _hyphened(name: str) -> str:
+    return name.replace("_", "-")
 
 
 def find(kind: str, name: str, suffix: str, project: Path | None = None) -> ContentFile:
     """The content file called ``name``, or `ContentError` naming the nearest one."""
-    known = listing(kind, suffix, project)
-    if name.replace("_", "-") not in known:
-        hint = did_you_mean(name, known) or "; known: " + ", ".join(known)
-        raise ContentError(f'no {kind} called "{name}"{hint}')
-    return known[name.replace("_", "-")]
+    files = listing(kind, suffix, project)
+    return ByName(kind, files, files.__getitem__)[name]
 
 
-def load_python(found: ContentFile) -> ModuleType:
-    """The module at ``found``, loaded by path under a name of its own.
+def load_python(file: ContentFile) -> ModuleType:
+    """The module of a content file, loaded by path under a name of its own; run again only if the file has changed.
 
     A project's Python runs with the user's rights, so a file, or a folder around it, that others may write is refused.
     """
-    if found.origin == "project":
-        for path in (found.path, *found.path.parents[:2]):
+    if file.origin == "project":
+        for path in (file.path, *file.path.parents[:2]):
             _refuse_foreign(path)
-    module_name = f"{_MODULE}{found.path.stem}_{abs(hash(found.path)):x}"
-    spec = importlib.util.spec_from_file_location(module_name, found.path)
+    name = f"{_MODULE}{file.path.stem}_{abs(hash(file.path)):x}"
+    with _loading:  # two threads must not run one file under one name
+        status = file.path.stat()
+        version = (status.st_ino, status.st_mtime_ns, status.st_size)
+        module = sys.modules.get(name)
+        if module is None or getattr(module, _VERSION, None) != version:
+            module = _run(file.path, name)
+            setattr(module, _VERSION, version)
+    return module
+
+
+def _run(path: Path, name: str) -> ModuleType:
+    spec = importlib.util.spec_from_file_location(name, path)
     if spec is None or spec.loader is None:
-        raise ContentError(f"{found.path}: not a Python file")
+        raise ContentError(f"{path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[module_name] = module  # dataclasses look their module up
+    sys.modules[name] = module  # dataclasses look their module up
     try:
         spec.loader.exec_module(module)
     except (SyntaxError, ImportError, AttributeError, NameError, TypeError, ValueError, LookupError, OSError) as error:
         line = getattr(error, "lineno", None)
-        at = f"{found.path}:{line}" if line else str(found.path)
+        at = f"{path}:{line}" if line else str(path)
         raise ContentError(f"{at}: cannot be loaded: {type(error).__name__}: {error}") from error
     return module
 

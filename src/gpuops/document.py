@@ -129,9 +129,9 @@ class YamlNode:
             raise self.fail(f"{what} is expected, found {self.kind}")
         return _BOOLEANS[text]
 
-    def only(self, known: Iterable[str], inside: str) -> dict[str, YamlNode]:
-        """The entries, if every key is one of ``known``."""
-        allowed = list(known)
+    def only(self, keys: Iterable[str], inside: str) -> dict[str, YamlNode]:
+        """The entries, if every key is one of ``keys``."""
+        allowed = list(keys)
         for key in self.map():
             if key not in allowed:
                 near = did_you_mean(key, allowed) or f"; known: {', '.join(allowed)}"

@@ -65,6 +65,10 @@ class DocumentError(InputError):
         self.where = where
         self.what = what
 
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle by what it was made of."""
+        return type(self), (self.where, self.what)
+
 
 class PatternError(InputError):
     """A host pattern selects nothing, or is not a pattern."""
@@ -113,6 +117,10 @@ class NodeError(GpuopsError):
         self.node = node
         self.what = what
         self.kind: UnreachableKind = kind or self.usual_kind
+
+    def __reduce__(self) -> tuple[object, ...]:
+        """Pickle by what it was made of: results hold errors, and go between processes."""
+        return type(self), (self.node, self.what, self.kind)
 
 
 class ConnectError(NodeError):
@@ -180,7 +188,7 @@ class Interrupted(KeyboardInterrupt):
         self.partial = partial
 
 
-def did_you_mean(word: str, known: Iterable[str]) -> str:
+def did_you_mean(word: str, words: Iterable[str]) -> str:
     """``'; did you mean "hosts"?'`` for the nearest known word, or an empty text."""
-    near = difflib.get_close_matches(word, list(known), n=1)
+    near = difflib.get_close_matches(word, list(words), n=1)
     return f'; did you mean "{near[0]}"?' if near else ""

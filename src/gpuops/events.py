@@ -12,8 +12,6 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuops.errors import InUseError
-
 _log = logging.getLogger(__name__)
 
 
@@ -35,11 +33,18 @@ class Progress(Event):
 
 @dataclass(frozen=True)
 class Note(Event):
-    """A sentence for the person who waits. ``hosts`` are the nodes that it is about."""
+    """A sentence for the person who waits."""
 
     text: str
     level: Literal["info", "warning"] = "info"
-    hosts: tuple[str, ...] = ()
+
+
+@dataclass(frozen=True)
+class LeftOut(Event):
+    """``hosts`` take no part, all for the same reason."""
+
+    hosts: tuple[str, ...]
+    why: str
 
 
 @dataclass(frozen=True)
@@ -99,12 +104,15 @@ class Emitter:
         self._speaking: int | None = None
         self._warned = False
 
+    @property
+    def is_speaking(self) -> bool:
+        """This very thread is inside the listener."""
+        return self._speaking == threading.get_ident()
+
     def __call__(self, event: Event) -> None:
-        """Deliver ``event``; `InUseError` if the listener itself caused it."""
+        """Deliver ``event``."""
         if self._listener is None:
             return
-        if self._speaking == threading.get_ident():
-            raise InUseError("an event listener must not start an operation; note what to do, and do it afterwards")
         with self._lock:
             self._speaking = threading.get_ident()
             try:

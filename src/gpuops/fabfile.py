@@ -10,10 +10,11 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import sys
 import types
 import typing
-from collections.abc import Callable, Iterator, Mapping
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Iterator
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -21,21 +22,25 @@ import fabric
 from invoke.collection import Collection
 from invoke.exceptions import Exit
 
-from gpuops.cli._options import Target
-from gpuops.cli.facts import show, told, whole
-from gpuops.cli.provision import carry_out, order_of, tell_record
+from gpuops.catalogue import Catalogue
+from gpuops.cluster import Cluster
 from gpuops.document import Where, YamlNode, parse
 from gpuops.errors import ContentError, GpuopsError
+from gpuops.events import Event, Note
 from gpuops.facts import Facts
-from gpuops.inventory import Host
+from gpuops.inventory import Inventory
 from gpuops.playbook.parameters import as_node
 from gpuops.playbook.play import Play, Playbook, Step
-from gpuops.playbook.provisioning import StepSelection, assign
-from gpuops.playbook.task import Mode, NodePath, Task, TaskRegistry
+from gpuops.playbook.task import Mode, NodePath, Task
 from gpuops.probes import every_probe
 from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probing import Probe, Unknown
-from gpuops.project import load_project
+from gpuops.project import find_project, load_project
+from gpuops.reasons import exit_code
+from gpuops.report.page import Page, clean
+from gpuops.report.playbook import record_lines
+from gpuops.report.values import lines, whole
+from gpuops.results.answers import plain
 from gpuops.secret import Secret, redact
 
 _OF_EACH_GPU = {
@@ -51,37 +56,41 @@ _OF_EACH_GPU = {
 _TOGETHER = {"topology": ("How GPUs and network adapters are connected.", ("topo", "nvlink", "pcie"))}
 
 
-@dataclass(frozen=True)
-class _Named(Target):
-    """The nodes that ``-H`` names; ``access`` is what Fabric's command line says of the way in."""
-
-    access: Mapping[str, Any] = field(default_factory=dict)
-
-    def with_access(self, hosts: list[Host]) -> list[Host]:
-        """The hosts with it."""
-        return [replace(host, **self.access) for host in hosts]
-
-
-def _target(c: Any) -> _Named:
+@contextlib.contextmanager
+def _cluster(c: Any) -> Iterator[Cluster]:
+    """The nodes that ``-H`` names, with what Fabric's command line says of reaching them."""
     if not isinstance(c, fabric.Connection):
         raise Exit("fab: name the nodes: -H NODE", 2)
+    project = find_project(Path.cwd())
     # without an inventory, a name is an address
-    inventory = load_project().inventory or f"{c.original_host},"
+    name = load_project(project).inventory or f"{c.original_host},"
     seconds = float(c.connect_kwargs.get("timeout", 10.0))
-    return _Named(inventory, c.original_host, None, seconds, 3600.0, False, False, access=_access(c))  # noqa: FBT003
+    hosts = [replace(host, **_access(c)) for host in Inventory.open(name, project).select(c.original_host)]
+    common: dict[str, Any] = {"project": project, "connect_timeout": seconds, "events": _tell}
+    with Cluster.of(hosts, name=name, invocation=" ".join(sys.argv), **common) as cluster:
+        yield cluster
+
+
+def _tell(event: Event) -> None:
+    if isinstance(event, Note):
+        _complain(event.text)
+
+
+def _complain(sentence: str) -> None:
+    sys.stderr.write(f"gpuops: {clean(sentence)}\n")
 
 
 def _access(c: Any) -> dict[str, Any]:
     """What stands on the command line, not what Fabric read in ~/.ssh/config: that we read ourselves."""
-    given, config = c.connect_kwargs, c.ssh_config
-    found = {
+    arguments, config = c.connect_kwargs, c.ssh_config
+    access = {
         "user": c.user if c.user != config.get("user", c.config.user) else None,
         "port": c.port if c.port != int(config.get("port", c.config.port)) else None,
-        "key_file": next(iter(given.get("key_filename", ())), None),
-        "password": given.get("password") and Secret(given["password"]),
+        "key_file": next(iter(arguments.get("key_filename", ())), None),
+        "password": arguments.get("password") and Secret(arguments["password"]),
         "become_password": c.config.sudo.password and Secret(c.config.sudo.password),
     }
-    return {name: value for name, value in found.items() if value}
+    return {name: value for name, value in access.items() if value}
 
 
 @contextlib.contextmanager
@@ -103,15 +112,15 @@ def _fabric_task(name: str, doc: str, body: Callable[..., None], **more: Any) ->
     return fabric.Task(body, name=name, **more)
 
 
-def _task(task: Task, library: TaskRegistry) -> fabric.Task:
+def _task(task: Task) -> fabric.Task:
     """A playbook's task, as a playbook of this one step."""
     hints = typing.get_type_hints(task.params, include_extras=True) if dataclasses.is_dataclass(task.params) else {}
 
-    def body(c: Any, **given: Any) -> None:
-        with _ending():
-            words = {key: _read(key, hints[key], value) for key, value in given.items() if value not in (None, [])}
-            book = _playbook(task, as_node(words, Where(f"fab {task.name}")))
-            _end(_perform(_target(c), book, library, check=bool(c.config.run.dry)))
+    def body(c: Any, **options: Any) -> None:
+        with _ending(), _cluster(c) as cluster:
+            params = {key: _read(key, hints[key], value) for key, value in options.items() if value not in (None, [])}
+            book = _playbook(task, as_node(params, Where(f"fab {task.name}")))
+            _end(_perform(cluster, book, check=bool(c.config.run.dry)))
 
     keyword = inspect.Parameter.KEYWORD_ONLY
     options = [inspect.Parameter(key, keyword, default=None) for key in hints]
@@ -123,17 +132,18 @@ def _task(task: Task, library: TaskRegistry) -> fabric.Task:
     return _fabric_task(task.name, doc, body, iterable=lists, optional=flags, auto_shortflags=False)
 
 
-def _playbook(task: Task, given: YamlNode) -> Playbook:
-    step = Step("1.1", task.name, given.where, task, given)
-    return Playbook(task.path, (Play(task.name, given.where, "all", (step,)),), (task.path,))
+def _playbook(task: Task, params: YamlNode) -> Playbook:
+    step = Step("1.1", task.name, params.where, task, params)
+    return Playbook(task.path, (Play(task.name, params.where, "all", (step,)),), (task.path,))
 
 
-def _perform(target: Target, book: Playbook, library: TaskRegistry, *, check: bool) -> int:
-    selection = StepSelection()
-    assignments = assign(book, lambda _pattern: target.hosts, selection)
-    record, work = carry_out(target, order_of(target, check=check), book, assignments, selection, library)
-    tell_record(record, work, f"fab {book.path.stem}", check=check, diff=check, advise=False)
-    return record.exit_code(check=False)  # fab --dry goes on with its next task
+def _perform(cluster: Cluster, book: Playbook, *, check: bool) -> int:
+    record = replace(cluster.provision(book, check=check), playbook=f"fab {book.path.stem}")
+    for error in record.locked:
+        _complain(str(error))
+    for line in record_lines(record, Page.of(sys.stdout), diff=check, advise=False):
+        sys.stdout.write(f"{line}\n")
+    return exit_code(replace(record, check=False))  # fab --dry goes on with its next task
 
 
 def _read(key: str, hint: Any, value: Any) -> Any:
@@ -149,32 +159,37 @@ def _is_text(hint: Any) -> bool:
     return hint in (str, Path, NodePath, Mode) or typing.get_origin(hint) is typing.Literal
 
 
-def _fact(name: str, doc: str, probes: list[Probe[Any]], picture: Callable[[Facts], Any] = whole) -> fabric.Task:
+def _fact(name: str, doc: str, probes: list[str], picture: Callable[[Facts], Any] = whole) -> fabric.Task:
     def body(c: Any) -> None:
-        with _ending():
-            _end(show(_target(c), probes, picture))
+        with _ending(), _cluster(c) as cluster:
+            answers = cluster.facts(probes=probes)
+            for line in lines({node: picture(facts) for node, facts in answers.values.items()}):
+                sys.stdout.write(f"{line}\n")
+            for node, excluded in answers.excluded.items():
+                _complain(f"{node}: {excluded.why}")
+            _end(exit_code(answers))
 
     return _fabric_task(name, doc, body)
 
 
 def _of_each_gpu(fields: tuple[str, ...]) -> Callable[[Facts], Any]:
     def picture(facts: Facts) -> Any:
-        found = facts[smi]
-        if isinstance(found, Unknown) or found.error:
-            return told(found if isinstance(found, Unknown) else found.error)
-        return {gpu.label: {name: told(getattr(gpu, name)) for name in fields} for gpu in found.gpus}
+        answer = facts[smi]
+        if isinstance(answer, Unknown) or answer.error:
+            return plain(answer if isinstance(answer, Unknown) else answer.error)
+        return {gpu.label: {name: plain(getattr(gpu, name)) for name in fields} for gpu in answer.gpus}
 
     return picture
 
 
 def _facts() -> Collection:
-    known = {name: probe for name, probe in every_probe().items() if probe.cost == "cheap"}
-    found = [_fact(name, _about(probe), [probe]) for name, probe in known.items()]
+    cheap = {name: probe for name, probe in every_probe().items() if probe.cost == "cheap"}
+    tasks = [_fact(name, _about(probe), [name]) for name, probe in cheap.items()]
     for name, (about, fields) in _OF_EACH_GPU.items():
-        found.append(_fact(name, about, [smi], _of_each_gpu(fields)))
+        tasks.append(_fact(name, about, [smi.name], _of_each_gpu(fields)))
     for name, (about, probes) in _TOGETHER.items():
-        found.append(_fact(name, about, [known[each] for each in probes]))
-    return Collection("facts", *found)
+        tasks.append(_fact(name, about, list(probes)))
+    return Collection("facts", *tasks)
 
 
 def _about(probe: Probe[Any]) -> str:
@@ -184,9 +199,9 @@ def _about(probe: Probe[Any]) -> str:
 
 
 def _namespace() -> Collection:
-    library = TaskRegistry()
+    registry = Catalogue(find_project(Path.cwd())).tasks()
     try:
-        tasks = [_task(library[name], library) for name in library.names]
+        tasks = [_task(registry[name]) for name in registry.names]
     except ContentError as error:
         raise Exit(f"gpuops: {error}", error.exit_code) from error
     return Collection(*tasks, _facts())

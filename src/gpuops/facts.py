@@ -7,6 +7,7 @@ import gc
 import json
 import multiprocessing
 import pickle
+import threading
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import asdict, dataclass, field, replace
@@ -40,6 +41,10 @@ class Facts:
         """The same facts with the values of ``probes`` alone."""
         return replace(self, values={p.name: self.values[p.name] for p in probes if p.name in self.values}, answers=())
 
+    def joined(self, later: Facts) -> Facts:
+        """The same facts and those of ``later``, which count where both have a value."""
+        return replace(self, values={**self.values, **later.values}, answers=(*self.answers, *later.answers))
+
     def with_answer(self, answer: Completed, probe: Probe[Any]) -> Facts:
         """The same facts and what ``answer``, which came later, tells ``probe``."""
         values = {**self.values, probe.name: probe.read(answer)}
@@ -67,8 +72,8 @@ def read(
 ) -> Facts:
     """The facts that ``answers`` hold; a probe whose question was not asked is `Unknown`."""
     by_question = {answer.question: answer for answer in answers}
-    known = [probe for probe in probes if probe.question in by_question]
-    values = {probe.name: probe.read(by_question[probe.question]) for probe in known}
+    answered = [probe for probe in probes if probe.question in by_question]
+    values = {probe.name: probe.read(by_question[probe.question]) for probe in answered}
     return Facts(node, taken_at, values, tuple(by_question.values()) if keep_answers else ())
 
 
@@ -86,9 +91,9 @@ def to_document(facts: Facts) -> str:
 
 
 def _saved(answer: Completed) -> dict[str, Any]:
-    asked = {k: v for k, v in asdict(answer.question).items() if k != "stdin"}
-    said = {k: v for k, v in asdict(answer).items() if k not in ("node", "question")}
-    return {"kind": type(answer.question).__name__.lower(), "question": asked, **said}
+    question = {k: v for k, v in asdict(answer.question).items() if k != "stdin"}
+    rest = {k: v for k, v in asdict(answer).items() if k not in ("node", "question")}
+    return {"kind": type(answer.question).__name__.lower(), "question": question, **rest}
 
 
 def load(path: Path, probes: Sequence[Probe[Any]]) -> Facts:
@@ -118,19 +123,31 @@ _TYPES: dict[str, type | tuple[type, ...]] = {
 
 
 def _restored(node: str, saved: dict[str, Any]) -> Completed:
-    kind, asked = _QUESTIONS[saved.pop("kind")], saved.pop("question")
-    for key, value in (*asked.items(), *saved.items()):
+    kind, question = _QUESTIONS[saved.pop("kind")], saved.pop("question")
+    for key, value in (*question.items(), *saved.items()):
         _of_type(key, value, _TYPES[key])
     tuples: dict[str, Any] = {
-        k: tuple(_of_type(k, w, str) for w in v) if isinstance(v, list) else v for k, v in asked.items()
+        k: tuple(_of_type(k, w, str) for w in v) if isinstance(v, list) else v for k, v in question.items()
     }
     return Completed(node, kind(**tuples), **saved)
 
 
-def _of_type(key: str, value: Any, wanted: type | tuple[type, ...]) -> Any:
-    if not isinstance(value, wanted):
+def _of_type(key: str, value: Any, expected: type | tuple[type, ...]) -> Any:
+    if not isinstance(value, expected):
         raise TypeError(f"{key} is {value!r:.40}")
     return value
+
+
+def saved_names(folder: Path) -> list[str]:
+    """The nodes whose facts ``folder`` holds, by the names of its files; `InputError` if there are none."""
+    return [file.stem for file in _saved_files(folder)]
+
+
+def _saved_files(folder: Path) -> list[Path]:
+    files = sorted(folder.glob("*.json")) if folder.is_dir() else []
+    if not files:
+        raise InputError(f"{folder}: no saved facts there; make some with: gpuops facts --save {folder}")
+    return files
 
 
 def load_folder(folder: Path, probes: Sequence[Probe[Any]]) -> list[Facts]:
@@ -143,16 +160,19 @@ def of_folder(folder: Path, probes: Sequence[Probe[Any]], work: Callable[[Facts]
 
     Many are read side by side: ``work`` must be pure, and the less it gives the less is handed between processes.
     """
-    files = sorted(folder.glob("*.json")) if folder.is_dir() else []
-    if not files:
-        raise InputError(f"{folder}: no saved facts there; make some with: gpuops facts --save {folder}")
+    files = _saved_files(folder)
 
     def read_one(file: Path) -> T:
         return work(load(file, probes))
 
-    if len(files) < _MANY or "fork" not in multiprocessing.get_all_start_methods():
+    if len(files) < _MANY or not _may_fork():
         return [read_one(file) for file in files]
     return _side_by_side(read_one, files)
+
+
+def _may_fork() -> bool:
+    """A child of a process with threads may wait for ever for a lock that one of them held."""
+    return threading.active_count() == 1 and "fork" in multiprocessing.get_all_start_methods()
 
 
 def _side_by_side(work: Callable[[Path], T], files: Sequence[Path]) -> list[T]:

@@ -1,15 +1,17 @@
-"""One function on many nodes: bounded fan-out, a total deadline, Ctrl-C; every node has an outcome, in order."""
+"""One function on many hosts: bounded fan-out, a total deadline, Ctrl-C; every host has an outcome, in order."""
 
 from __future__ import annotations
 
 import logging
 import queue
+import resource
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
+from gpuops.cancellation import CancelToken
 from gpuops.content import blame
 from gpuops.errors import CancelledError, GpuopsError, NodeError
 from gpuops.inventory import Host
@@ -18,17 +20,31 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 FANOUT = 64
 _STOPPING_SECONDS = 8.0
+_FILES_PER_HOST = 4  # three, and what a host's connection takes only while it is made
+_SPARE_FILES = 64
 _STACK_BYTES = 512 * 1024  # a worker needs little; 1000 idle megabytes would count
+_stack_lock = threading.Lock()  # the stack size of new threads is the whole process's
 
 
 @dataclass(frozen=True)
 class Outcome(Generic[T]):
-    """What became of one node: a value, or the error that stands in its place."""
+    """Outcome of the work on one host: its value, or the error raised instead."""
 
     node: str
     value: T | None = None
     error: GpuopsError | None = None
     seconds: float = 0.0
+
+
+class Outcomes(list[Outcome[T]]):
+    """An outcome for every host, in the order of the hosts.
+
+    ``interrupted``: Ctrl-C or a `CancelToken` came while they were gathered, even if every host still came to its end.
+    """
+
+    def __init__(self, outcomes: Iterable[Outcome[T]] = (), *, interrupted: bool = False) -> None:
+        super().__init__(outcomes)
+        self.interrupted = interrupted
 
 
 def each(
@@ -39,97 +55,136 @@ def each(
     total_seconds: float = 3600.0,
     watch: Callable[[Outcome[T]], None] = lambda _: None,
     stop: Callable[[], None] = lambda: None,
-) -> list[Outcome[T]]:
-    """Do ``work`` on every host, at most ``fanout`` at a time, and give one outcome a host in the order of ``hosts``.
+    cancel: CancelToken | None = None,
+) -> Outcomes[T]:
+    """Do ``work`` on every host, at most ``fanout`` at a time, and return one outcome a host in the order of ``hosts``.
 
-    ``watch`` hears each outcome as it comes, in the calling thread. On Ctrl-C nothing new starts, ``stop`` is called
-    (it hangs up what is open), and hosts without an answer have `CancelledError` as their error; where all of them
-    still came to an end it is raised. After ``total_seconds`` the rest is given up in the same way. A deadline for a
-    single host is the transport's.
+    ``watch`` gets each outcome as it comes, in the calling thread. On Ctrl-C, and when ``cancel`` is cancelled by
+    another thread, nothing new starts, ``stop`` is called (it closes what is open), hosts without an answer have
+    `CancelledError` as their error, and the outcomes are ``interrupted``. After ``total_seconds`` the rest is given up
+    in the same way, with the error kind "timeout". A deadline for a single host is the transport's.
     """
-    crew = _WorkerPool(hosts, work, fanout)
-    done: dict[int, Outcome[T]] = {}
+    pool = _WorkerPool(hosts, work)
+    outcomes: dict[int, Outcome[T]] = {}
     ending: GpuopsError | None = None
-    try:
-        for index, outcome in crew.results(total_seconds):
-            done[index] = outcome
-            watch(outcome)
-    except KeyboardInterrupt:
-        ending = CancelledError("interrupted before it answered")
-    finally:
-        if len(done) < len(hosts):
-            crew.dismiss(stop, done)
-    if ending is not None and len(done) == len(hosts):
-        raise ending
+    with (cancel or CancelToken()).calling(pool.cancel):
+        try:
+            pool.start(fanout)
+            for index, outcome in pool.results(total_seconds):
+                outcomes[index] = outcome
+                watch(outcome)
+        except KeyboardInterrupt:
+            ending = CancelledError("interrupted before it answered")
+        finally:
+            if len(outcomes) < len(hosts):
+                pool.shutdown(stop, outcomes)
+    if pool.cancelled and ending is None:
+        ending = CancelledError("cancelled before it answered")
     late = f"no answer within the run's {total_seconds:g} s"
-    return [done.get(i) or Outcome(h.name, error=ending or NodeError(h.name, late)) for i, h in enumerate(hosts)]
+    return Outcomes(
+        (
+            outcomes.get(index) or Outcome(host.name, error=ending or NodeError(host.name, late, "timeout"))
+            for index, host in enumerate(hosts)
+        ),
+        interrupted=ending is not None,
+    )
 
 
-def uninterrupted(outcomes: list[Outcome[T]]) -> list[Outcome[T]]:
-    """The outcomes as they are; `CancelledError` where Ctrl-C kept a host from answering."""
-    for outcome in outcomes:
-        if isinstance(outcome.error, CancelledError):
-            raise outcome.error
+def uninterrupted(outcomes: Outcomes[T]) -> Outcomes[T]:
+    """The outcomes as they are; `CancelledError` with them as its ``partial`` if they were interrupted."""
+    if outcomes.interrupted:
+        raise CancelledError("interrupted", outcomes)
     return outcomes
+
+
+def files_for(forks: int) -> int:
+    """How many files a process may have open that asks ``forks`` hosts at a time: three a host, and some to spare."""
+    return _FILES_PER_HOST * forks + _SPARE_FILES
+
+
+def fitting(forks: int, soft_limit: int) -> int:
+    """``forks``, or as many hosts at a time as a process may ask that may have ``soft_limit`` files open; 1 at least.
+
+    ``resource.getrlimit(resource.RLIMIT_NOFILE)[0]`` is the limit of this process, which nothing here changes.
+    """
+    if soft_limit == resource.RLIM_INFINITY:
+        return forks
+    return min(forks, max(1, (soft_limit - _SPARE_FILES) // _FILES_PER_HOST))
 
 
 class _WorkerPool(Generic[T]):
     """Daemon threads that take hosts from a queue, so that nothing can keep the program from ending."""
 
-    def __init__(self, hosts: Sequence[Host], work: Callable[[Host], T], fanout: int) -> None:
-        self._work = work
+    def __init__(self, hosts: Sequence[Host], work: Callable[[Host], T]) -> None:
+        self.cancelled = False
+        self._function = work
         self._waiting: queue.SimpleQueue[tuple[int, Host]] = queue.SimpleQueue()
-        self._finished: queue.SimpleQueue[tuple[int, Outcome[T]]] = queue.SimpleQueue()
+        self._finished: queue.SimpleQueue[tuple[int, Outcome[T]] | None] = queue.SimpleQueue()
         self._count = len(hosts)
         self._stopped = threading.Event()
+        self._threads: list[threading.Thread] = []
         for item in enumerate(hosts):
             self._waiting.put(item)
-        before = threading.stack_size(_STACK_BYTES)
-        try:
-            self._threads = [threading.Thread(target=self._labour, daemon=True) for _ in hosts[:fanout]]
-            for thread in self._threads:
-                thread.start()
-        finally:
-            threading.stack_size(before)
 
-    def _labour(self) -> None:
+    def start(self, fanout: int) -> None:
+        """Start working, with ``fanout`` threads at most."""
+        with _stack_lock:
+            before = threading.stack_size(_STACK_BYTES)
+            try:
+                for _ in range(min(fanout, self._count)):
+                    thread = threading.Thread(target=self._work, daemon=True)
+                    thread.start()
+                    self._threads.append(thread)
+            finally:
+                threading.stack_size(before)
+
+    def _work(self) -> None:
         while not self._stopped.is_set():
             try:
                 index, host = self._waiting.get_nowait()
             except queue.Empty:
                 return
-            outcome = self._do(host)
+            outcome = self._outcome(host)
             _log.info("%s: %s after %.2f s", host.name, outcome.error or "answered", outcome.seconds)
             self._finished.put((index, outcome))
 
-    def _do(self, host: Host) -> Outcome[T]:
+    def _outcome(self, host: Host) -> Outcome[T]:
         began = time.monotonic()
         try:
-            return Outcome(host.name, value=self._work(host), seconds=time.monotonic() - began)
+            return Outcome(host.name, value=self._function(host), seconds=time.monotonic() - began)
         except GpuopsError as error:
             return Outcome(host.name, error=error, seconds=time.monotonic() - began)
-        except Exception as error:  # noqa: BLE001 - whatever happens on one node, it has an outcome and the rest goes on
+        except Exception as error:  # noqa: BLE001 - whatever happens on one host, it has an outcome and the rest goes on
             surprise = NodeError(host.name, blame(error))
             surprise.__cause__ = error
             return Outcome(host.name, error=surprise, seconds=time.monotonic() - began)
 
+    def cancel(self) -> None:
+        """Start nothing more and end `results`; from another thread."""
+        self.cancelled = True
+        self._stopped.set()
+        self._finished.put(None)
+
     def results(self, total_seconds: float) -> Iterator[tuple[int, Outcome[T]]]:
-        """Outcomes as they come, until all are in or time is up."""
+        """Outcomes as they come, until all are in, time is up or the work is cancelled."""
         ends = time.monotonic() + total_seconds
         for _ in range(self._count):
             try:
-                yield self._finished.get(timeout=max(0.0, ends - time.monotonic()))
+                result = self._finished.get(timeout=max(0.0, ends - time.monotonic()))
             except queue.Empty:
                 return
+            if result is None:
+                return
+            yield result
 
-    def dismiss(self, stop: Callable[[], None], done: dict[int, Outcome[T]]) -> None:
-        """Start nothing more, stop what runs, and take in what was still on its way."""
+    def shutdown(self, stop: Callable[[], None], outcomes: dict[int, Outcome[T]]) -> None:
+        """Start nothing more, stop what runs, and add the values that still come to ``outcomes``."""
         self._stopped.set()
         stop()
         ends = time.monotonic() + _STOPPING_SECONDS
-        while any(thread.is_alive() for thread in self._threads) and time.monotonic() < ends:
-            time.sleep(0.05)
+        for thread in self._threads:
+            thread.join(max(0.0, ends - time.monotonic()))
         while not self._finished.empty():
-            index, outcome = self._finished.get()
-            if outcome.error is None:
-                done[index] = outcome
+            result = self._finished.get()
+            if result is not None and result[1].error is None:
+                outcomes[result[0]] = result[1]

@@ -103,13 +103,16 @@ class Check:
 
     @property
     def level(self) -> Level:
-        """The lowest level that runs this check; the tag says it, quick where none does."""
+        """The lowest level that runs this check, by its tags; quick if none names one."""
         return next((level for level in LEVELS if level in self.tags), "quick")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """What one check says of one node. ``why`` explains unknown and skipped; ``left_alone`` was skipped on purpose."""
+    """The judgement of one check on one node. ``why`` explains unknown and skipped.
+
+    ``skipped_on_purpose``: nothing is known because gpuops left the node alone by design (a busy node's links).
+    """
 
     check: str
     node: str
@@ -118,7 +121,7 @@ class Verdict:
     why: str = ""
     scope: Scope = "node"
     needs_root: bool = False
-    left_alone: bool = False
+    skipped_on_purpose: bool = False
 
 
 def check(  # noqa: PLR0913 - each word is one line of what `checks explain` prints
@@ -138,8 +141,9 @@ def check(  # noqa: PLR0913 - each word is one line of what `checks explain` pri
 
     ``scope="group"`` gives ``judge({node: value}, profile)`` over the nodes of one profile. A need in ``tolerates``
     arrives as `Unknown` instead of stopping the check. A profile without a key in ``expects`` skips it. ``explains``
-    names checks, tags or ``check:code``: their findings on the same part are told as effects of this one's.
-    ``blinds`` names checks or tags that cannot look while this one fails: unknown there, they are skipped.
+    names checks, tags or ``check:code``: their findings on the same part are reported as effects of this one's.
+    ``blinds`` (inhibits, as Alertmanager has it) names checks or tags that cannot look while this one fails: unknown
+    there, they are skipped.
     """
     probes = (needs,) if isinstance(needs, Probe) else needs
 
@@ -158,16 +162,16 @@ def _doc(judge: Callable[..., Any]) -> str:
 
 def discover(project: Path | None = None) -> dict[str, Check]:
     """Every check by name: one per Python file of ``checks/``, the project's before the built-in."""
-    return {found.name: _load(found) for found in listing("checks", ".py", project).values()}
+    return {file.name: _load(file) for file in listing("checks", ".py", project).values()}
 
 
-def _load(found: ContentFile) -> Check:
-    module = load_python(found)
-    made = [value for value in vars(module).values() if isinstance(value, Check)]
-    if len(made) != 1 or made[0].name != found.name:
-        raise ContentError(f"{found.path}: expected one @check function called {found.name.replace('-', '_')}")
+def _load(file: ContentFile) -> Check:
+    module = load_python(file)
+    checks = [value for value in vars(module).values() if isinstance(value, Check)]
+    if len(checks) != 1 or checks[0].name != file.name:
+        raise ContentError(f"{file.path}: expected one @check function called {file.name.replace('-', '_')}")
     about = " ".join((module.__doc__ or "").split())
-    return replace(made[0], path=found.path, doc=" ".join(filter(None, (about, made[0].doc))))
+    return replace(checks[0], path=file.path, doc=" ".join(filter(None, (about, checks[0].doc))))
 
 
 def choose(
@@ -175,12 +179,12 @@ def choose(
 ) -> list[Check]:
     """The checks of ``level`` and below; ``only`` and ``skip`` name checks or tags."""
     only, skip = set(only), set(skip)
-    known = set(checks) | {tag for c in checks.values() for tag in c.tags}
-    for word in (only | skip) - known:
-        raise ContentError(f'no check or tag called "{word}"{did_you_mean(word, known) or "; gpuops checks list"}')
+    words = set(checks) | {tag for c in checks.values() for tag in c.tags}
+    for word in (only | skip) - words:
+        raise ContentError(f'no check or tag called "{word}"{did_you_mean(word, words) or "; gpuops checks list"}')
     at_level = [c for c in checks.values() if LEVELS.index(c.level) <= LEVELS.index(level)]
-    wanted = [c for c in checks.values() if only & {c.name, *c.tags}] if only else at_level
-    return [c for c in wanted if not skip & {c.name, *c.tags}]
+    selected = [c for c in checks.values() if only & {c.name, *c.tags}] if only else at_level
+    return [c for c in selected if not skip & {c.name, *c.tags}]
 
 
 def probes_of(checks: Iterable[Check]) -> list[Probe[Any]]:
@@ -191,11 +195,11 @@ def probes_of(checks: Iterable[Check]) -> list[Probe[Any]]:
 def judge_node(checks: Iterable[Check], facts: Facts, profile: Profile) -> list[Verdict]:
     """The verdicts of every node-scope check on one node, effects folded into their causes."""
     checks = [c for c in checks if c.scope != "group"]
-    return fold([judge(c, facts, profile) for c in checks], {c.name: c for c in checks})
+    return fold_effects([judge(c, facts, profile) for c in checks], {c.name: c for c in checks})
 
 
 def judge(check: Check, facts: Facts, profile: Profile) -> Verdict:
-    """What ``check`` says of one node; it never passes when all that it needs is unknown."""
+    """The verdict of ``check`` on one node; it never passes if all that it needs is unknown."""
     values = [facts[probe] for probe in check.needs]
     missing = _missing(check, profile)
     if missing:
@@ -203,7 +207,7 @@ def judge(check: Check, facts: Facts, profile: Profile) -> Verdict:
     for probe, value in zip(check.needs, values, strict=True):
         if isinstance(value, Unknown) and probe not in check.tolerates:
             return _unknown(check, facts.node, value)
-    verdict = _verdict(check, facts.node, _ask(check, *values, profile), profile)
+    verdict = _verdict(check, facts.node, _judgements(check, *values, profile), profile)
     blind = [value for value in values if isinstance(value, Unknown)]
     if verdict.status == "pass" and blind and len(blind) == len(values):
         return _unknown(check, facts.node, blind[0])
@@ -217,19 +221,19 @@ def _missing(check: Check, profile: Profile) -> str:
 
 def _unknown(check: Check, node: str, value: Unknown) -> Verdict:
     verdict = Verdict(check.name, node, "unknown", why=value.why, scope=check.scope, needs_root=value.needs_root)
-    return replace(verdict, status="skipped", left_alone=True) if value.on_purpose else verdict
+    return replace(verdict, status="skipped", skipped_on_purpose=True) if value.skipped_on_purpose else verdict
 
 
-def _ask(check: Check, *arguments: Any) -> list[Judgement]:
-    """The judgements of ``check``; one that raises is unknown, never a pass."""
+def _judgements(check: Check, *arguments: Any) -> list[Judgement]:
+    """What ``check`` yields; one that raises is unknown, never a pass."""
     judgements = or_unknown(lambda: list(check.judge(*arguments)), "the check itself failed", str(check.path))
     return [judgements] if isinstance(judgements, Unknown) else judgements
 
 
-def _verdict(check: Check, node: str, said: list[Judgement], profile: Profile) -> Verdict:
-    findings = tuple(_complete(check, f, node, profile) for f in said if isinstance(f, Finding))
-    blind = next((u for u in said if isinstance(u, Unknown)), None)
-    absent = next((n for n in said if isinstance(n, NotApplicable)), None)
+def _verdict(check: Check, node: str, judgements: list[Judgement], profile: Profile) -> Verdict:
+    findings = tuple(_complete(check, f, node, profile) for f in judgements if isinstance(f, Finding))
+    blind = next((u for u in judgements if isinstance(u, Unknown)), None)
+    absent = next((n for n in judgements if isinstance(n, NotApplicable)), None)
     status = worst(findings)
     if status == "pass" and blind:
         return replace(_unknown(check, node, blind), findings=findings)
@@ -248,63 +252,66 @@ def _complete(check: Check, finding: Finding, host: str, profile: Profile) -> Fi
 
 
 def worst(findings: Iterable[Finding]) -> Status:
-    """The status that the gravest of ``findings`` gives."""
-    gravest = max((SEVERITIES.index(f.severity or "fail") for f in findings), default=0)
-    return "pass" if gravest == 0 else "warn" if gravest == 1 else "fail"
+    """The status that the most severe of ``findings`` gives."""
+    rank = max(map(_rank, findings), default=0)
+    return "pass" if rank == 0 else "warn" if rank == 1 else "fail"
 
 
 def judge_group(check: Check, facts: Mapping[str, Facts], profile: Profile) -> list[Verdict]:
-    """One verdict a node, from a check that compares the nodes of one profile; what accuses nobody has node ``""``."""
+    """One verdict a node, from a check that compares the nodes of one profile; what blames no node has node ``""``."""
     missing = _missing(check, profile)
     if missing:
         return [Verdict(check.name, node, "skipped", why=missing, scope="group") for node in facts]
     values = {node: f[check.needs[0]] for node, f in facts.items()}
     seen = {n: v for n, v in values.items() if not isinstance(v, Unknown) or check.needs[0] in check.tolerates}
     blind = [_unknown(check, n, v) for n, v in values.items() if n not in seen and isinstance(v, Unknown)]
-    return blind + list(_group_verdicts(check, _ask(check, seen, profile), seen, profile))
+    return blind + list(_group_verdicts(check, _judgements(check, seen, profile), seen, profile))
 
 
-def _group_verdicts(check: Check, said: list[Judgement], nodes: Iterable[str], profile: Profile) -> Iterator[Verdict]:
-    common = [s for s in said if not isinstance(s, Finding)]
+def _group_verdicts(
+    check: Check, judgements: list[Judgement], nodes: Iterable[str], profile: Profile
+) -> Iterator[Verdict]:
+    common = [j for j in judgements if not isinstance(j, Finding)]
     for node in nodes:
-        own = [s for s in said if isinstance(s, Finding) and s.host == node]
+        own = [j for j in judgements if isinstance(j, Finding) and j.host == node]
         yield _verdict(check, node, [*own, *common], profile)
-    everybody = [s for s in said if isinstance(s, Finding) and not s.host]
-    if everybody:
-        yield _verdict(check, "", list(everybody), profile)
+    hostless = [j for j in judgements if isinstance(j, Finding) and not j.host]
+    if hostless:
+        yield _verdict(check, "", list(hostless), profile)
 
 
-def fold(verdicts: list[Verdict], checks: Mapping[str, Check]) -> list[Verdict]:
-    """One node's verdicts with effects told inside their causes, so that one fault is one finding.
+def fold_effects(verdicts: list[Verdict], checks: Mapping[str, Check]) -> list[Verdict]:
+    """Return one node's verdicts with effects inside their causes, so that one fault is one finding.
 
-    A finding is an effect of another check's finding on the same part where that check explains it, also through
-    others, and is at least as grave; of two that explain each other the graver is the cause. A check that could not
-    look at all because of a fault is skipped. The order of ``verdicts`` does not matter.
+    A finding is an effect of another check's finding on the same part if that check explains it, also through others,
+    and is at least as severe; of two that explain each other the more severe is the cause. A check that could not look
+    at all because of a fault is skipped. The order of ``verdicts`` does not matter.
     """
     if not any(v.findings for v in verdicts):
         return verdicts
-    reach = {v.check: _reach(v.check, checks) for v in verdicts}
-    told = [(v.check, f) for v in verdicts for f in v.findings]
-    told.sort(key=lambda t: (-_gravity(t[1]), t[0]))
-    roots = [(_root(t, told, reach), t) for t in told]
-    failing = [by for by, f in told if worst((f,)) == "fail"]
+    explained = {v.check: _explained_by(v.check, checks) for v in verdicts}
+    findings = [finding for v in verdicts for finding in v.findings]
+    findings.sort(key=lambda finding: (-_rank(finding), finding.check))
+    roots = [(_root_cause(finding, findings, explained), finding) for finding in findings]
+    failing = [finding.check for finding in findings if finding.status == "fail"]
     blinded = {name: by for by in reversed(failing) for name in _spelled_out(checks[by].blinds, checks)}
     return [_folded(v, roots, blinded.get(v.check, "")) for v in verdicts]
 
 
-_Told = tuple[str, Finding]
-_Reach = Mapping[str, set[str]]
+_Explained = Mapping[str, set[str]]
+_Roots = list[tuple[Finding, Finding]]
+"""Every finding, behind the one that is its root cause: another, or itself."""
 
 
-def _reach(name: str, checks: Mapping[str, Check]) -> set[str]:
+def _explained_by(name: str, checks: Mapping[str, Check]) -> set[str]:
     """The words that ``name`` explains, itself or through a check that it explains."""
-    found: set[str] = set()
+    explained: set[str] = set()
     edge = [name]
     while edge:
-        new = _spelled_out(checks[edge.pop()].explains, checks) - found
-        found |= new
+        new = _spelled_out(checks[edge.pop()].explains, checks) - explained
+        explained |= new
         edge += sorted(new & set(checks))
-    return found
+    return explained
 
 
 def _spelled_out(words: tuple[str, ...], checks: Mapping[str, Check]) -> set[str]:
@@ -312,29 +319,28 @@ def _spelled_out(words: tuple[str, ...], checks: Mapping[str, Check]) -> set[str
     return {*words, *(c.name for c in checks.values() if set(words) & set(c.tags))}
 
 
-def _gravity(finding: Finding) -> int:
+def _rank(finding: Finding) -> int:
     return SEVERITIES.index(finding.severity or "fail")
 
 
-def _may_explain(cause: _Told, effect: _Told, reach: _Reach) -> bool:
-    (by, first), (of, second) = cause, effect
-    named = reach[by] & {of, f"{of}:{second.code}"}
-    return bool(named) and by != of and first.part == second.part and _gravity(first) >= _gravity(second)
+def _may_explain(cause: Finding, effect: Finding, explained: _Explained) -> bool:
+    named = explained[cause.check] & {effect.check, f"{effect.check}:{effect.code}"}
+    return bool(named) and cause.check != effect.check and cause.part == effect.part and _rank(cause) >= _rank(effect)
 
 
-def _root(effect: _Told, told: list[_Told], reach: _Reach) -> _Told:
-    """The finding that explains ``effect`` and that nothing explains; where two explain each other, by name."""
-    for cause in told:
-        mutual = _may_explain(effect, cause, reach)
-        if _may_explain(cause, effect, reach) and (not mutual or cause[0] < effect[0]):
-            return _root(cause, told, reach)
+def _root_cause(effect: Finding, findings: list[Finding], explained: _Explained) -> Finding:
+    """The finding that explains ``effect`` and that nothing explains; if two explain each other, the first by name."""
+    for cause in findings:
+        mutual = _may_explain(effect, cause, explained)
+        if _may_explain(cause, effect, explained) and (not mutual or cause.check < effect.check):
+            return _root_cause(cause, findings, explained)
     return effect
 
 
-def _folded(verdict: Verdict, roots: list[tuple[_Told, _Told]], blinded_by: str) -> Verdict:
-    own = [(root, told) for root, told in roots if told[0] == verdict.check]
-    kept = tuple(_with_effects(told, roots) for root, told in own if root is told)
-    cause = next((root[0] for root, told in own if root is not told), "")
+def _folded(verdict: Verdict, roots: _Roots, blinded_by: str) -> Verdict:
+    own = [(root, finding) for root, finding in roots if finding.check == verdict.check]
+    kept = tuple(_with_effects(finding, roots) for root, finding in own if root is finding)
+    cause = next((root.check for root, finding in own if root is not finding), "")
     status, why = verdict.status, verdict.why
     if cause and status in {"warn", "fail"}:
         status = worst(kept)
@@ -345,6 +351,6 @@ def _folded(verdict: Verdict, roots: list[tuple[_Told, _Told]], blinded_by: str)
     return replace(verdict, findings=kept, status=status, why=why)
 
 
-def _with_effects(cause: _Told, roots: list[tuple[_Told, _Told]]) -> Finding:
-    effects = [f"{check}: {f.message}" for root, (check, f) in roots if root is cause and f is not cause[1]]
-    return replace(cause[1], effects=(*cause[1].effects, *effects))
+def _with_effects(cause: Finding, roots: _Roots) -> Finding:
+    effects = [f"{effect.check}: {effect.message}" for root, effect in roots if root is cause and effect is not cause]
+    return replace(cause, effects=(*cause.effects, *effects))

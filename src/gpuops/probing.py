@@ -16,12 +16,13 @@ Cost = Literal["cheap", "heavy"]
 class Unknown:
     """Could not look, or could not read the answer: neither good nor bad, and ``why``.
 
-    ``needs_root`` marks what would be known with root; ``on_purpose`` what was left alone (a busy node's links).
+    ``needs_root`` marks what would be known with root; ``skipped_on_purpose`` what gpuops left alone by design (a busy
+    node's links).
     """
 
     why: str
     needs_root: bool = False
-    on_purpose: bool = False
+    skipped_on_purpose: bool = False
 
 
 @final
@@ -84,5 +85,5 @@ class Probe(Generic[T]):
         if answer.missing and isinstance(answer.question, Command):
             return Unknown(f"{answer.question.words[0]} is not installed")
         refused = "not permitted" in answer.err.lower() or "permission denied" in answer.err.lower()
-        said = answer.last_words() or "nothing"
-        return Unknown(f"{answer.question} ended with {answer.exit} and said: {said}", needs_root=refused)
+        last_line = answer.last_words() or "nothing"
+        return Unknown(f"{answer.question} ended with {answer.exit} and said: {last_line}", needs_root=refused)

@@ -11,6 +11,7 @@ from gpuops.content import find, listing
 from gpuops.document import YamlNode
 from gpuops.document import load as load_document
 
+FOLDER = "checks/profiles"
 GRADES = ("measured-here", "measured-published", "vendor-floor", "datasheet", "guess")
 """Best first. A value whose grade is ``guess`` may warn and never fail."""
 
@@ -73,12 +74,12 @@ NO_PROFILE = Profile(
 
 def load(name: str, project: Path | None = None) -> Profile:
     """The profile called ``name``, from the project's ``checks/profiles`` or the built-in ones."""
-    return _read(find("checks/profiles", name, ".yml", project).path)
+    return _read(find(FOLDER, name, ".yml", project).path)
 
 
 def known(project: Path | None = None) -> list[Profile]:
-    """Every profile that can be named, the project's own before the built-in."""
-    return [_read(found.path) for found in listing("checks/profiles", ".yml", project).values()]
+    """Every profile that can be named; the project's own hide the built-in ones of their name."""
+    return [_read(file.path) for file in listing(FOLDER, ".yml", project).values()]
 
 
 def detect(gpu_name: str, gpu_count: int, profiles: list[Profile]) -> Profile:

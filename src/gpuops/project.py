@@ -1,9 +1,9 @@
-"""The project's settings: ``gpuops.yml`` in the current folder, every key with a default; and who works in it."""
+"""A project's settings: ``gpuops.yml`` in its folder, every key with a default; and who works in it."""
 
 from __future__ import annotations
 
-import getpass
 import os
+import pwd
 from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -20,7 +20,8 @@ _LEASES = ("none", "reservation", "drain")
 class Project:
     """What a project sets once. ``fanout`` is how many nodes are asked at a time.
 
-    ``lease`` is how ``scheduler`` is kept from starting jobs on nodes that are measured.
+    ``lease`` is how ``scheduler`` is kept from starting jobs on nodes that are measured. ``inventory`` and ``store``
+    are as they are written in gpuops.yml, relative to its ``folder``.
     """
 
     inventory: str | None = None
@@ -29,23 +30,65 @@ class Project:
     store: str = ".gpuops/state.db"
     scheduler: str = "none"
     lease: str = "none"
+    folder: Path = Path()
+
+    @property
+    def store_path(self) -> Path:
+        """The file of the store."""
+        return self.folder / self.store
+
+    @property
+    def runs_path(self) -> Path:
+        """The folder of the journals of all runs, beside the store."""
+        return self.store_path.parent / "runs"
 
 
-def operator_name() -> str:
-    """Who runs this program, also behind sudo."""
+def operator_name(environment: Mapping[str, str]) -> str:
+    """Return who runs this program, also behind sudo, by the ``environment`` that it has."""
+    names = (environment.get(variable) for variable in ("SUDO_USER", "LOGNAME", "USER", "LNAME", "USERNAME"))
+    return next(filter(None, names), None) or _account()
+
+
+def _account() -> str:
     try:
-        return os.environ.get("SUDO_USER") or getpass.getuser()
+        return pwd.getpwuid(os.getuid()).pw_name
     except (KeyError, OSError):  # a user id without a name, as in many containers
         return str(os.getuid())
 
 
+def find_project(start: Path) -> Path:
+    """Return the nearest folder with a gpuops.yml: ``start``, else one above it, else ``start`` itself.
+
+    Above ``start``, the file must belong to this user or to root: in /tmp, anybody may put one.
+    """
+    above = (folder for folder in start.parents if _is_own(folder / FILE))
+    return start if (start / FILE).exists() else next(above, start)
+
+
+def _is_own(path: Path) -> bool:
+    try:
+        return path.stat().st_uid in (0, os.geteuid())
+    except OSError:  # there is none, or the folder is closed to us
+        return False
+
+
+def shortest(path: Path) -> Path:
+    """Return the shorter of the path from the current folder and the whole path: how messages name a file."""
+    return Path(min(os.path.relpath(path), str(path), key=len))
+
+
 def load_project(folder: Path | None = None) -> Project:
-    """The settings of ``folder`` (default: the current one); `gpuops.errors.DocumentError` where they are wrong."""
-    path = (folder or Path.cwd()) / FILE
-    if not path.exists():
+    """Return the settings of ``folder``, the default settings if None.
+
+    Raise `gpuops.errors.DocumentError` if gpuops.yml is wrong.
+    """
+    if folder is None:
         return Project()
-    keys = load(path).only(("inventory", "fanout", "fail_on", "store", "scheduler", "lease"), f"in {FILE}")
-    default = Project()
+    default = Project(folder=folder)
+    path = folder / FILE
+    if not path.exists():
+        return default
+    keys = load(shortest(path)).only(("inventory", "fanout", "fail_on", "store", "scheduler", "lease"), f"in {FILE}")
     if "lease" in keys and keys["lease"].text() != default.lease and _scheduler(keys) != "slurm":
         raise keys["lease"].fail("a lease needs scheduler: slurm")
     return Project(
@@ -55,6 +98,7 @@ def load_project(folder: Path | None = None) -> Project:
         store=keys["store"].text("a file") if "store" in keys else default.store,
         scheduler=_scheduler(keys),
         lease=_one_of(keys["lease"], _LEASES) if "lease" in keys else default.lease,
+        folder=folder,
     )
 
 

@@ -5,9 +5,9 @@ A sentence is for people: whoever edits one changes nothing that a program decid
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
-from typing import Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
 
 from gpuops.errors import CancelledError, GpuopsError, LockedError, NodeError, UnreachableKind
 
@@ -69,6 +69,13 @@ class Excluded:
             document["checks"] = list(self.checks)
         return {**document, "do": self.do} if self.do else document
 
+    @classmethod
+    def from_document(cls, host: str, document: Mapping[str, Any]) -> Excluded:
+        """What `to_document` wrote, without the error behind it; a kind of a newer version becomes ``unknown``."""
+        kind: ExclusionKind = document["kind"] if document["kind"] in get_args(ExclusionKind) else "unknown"
+        checks = tuple(str(check) for check in document.get("checks", ()))
+        return cls(host, kind, str(document["why"]), checks=checks, do=str(document.get("do", "")))
+
 
 def excluded_by(host: str, error: GpuopsError) -> Excluded:
     """The exclusion that ``error`` of a host means."""
@@ -86,6 +93,21 @@ class Objection:
     why: str
     do: str = ""
     severity: Literal["failed", "incomplete", "locked", "left_out"] = "failed"
+
+
+FailOn = Literal["fail", "warn", "never"]
+
+
+class Result(Protocol):
+    """What an operation gives."""
+
+    def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:
+        """How it ended."""
+
+
+def exit_code(result: Result, fail_on: FailOn = "fail") -> int:
+    """The exit code that ``result`` earns; ``fail_on`` is ``fail``, ``warn`` or ``never``."""
+    return EXIT_CODES[result.conclusion(fail_on)]
 
 
 def gravest(conclusions: Iterable[Conclusion]) -> Conclusion:

@@ -6,10 +6,12 @@ import base64
 import getpass
 import json
 import shlex
+import threading
 from typing import NoReturn
 
 MASK = "*****"
-_known: set[str] = set()
+_masked: frozenset[str] = frozenset()  # replaced, never changed: another thread may be reading it
+_lock = threading.Lock()
 
 
 class Secret:
@@ -20,7 +22,7 @@ class Secret:
     def __init__(self, text: str) -> None:
         self._text = text
         if text:
-            _known.update((text, base64.b64encode(text.encode()).decode(), shlex.quote(text), json.dumps(text)[1:-1]))
+            _mask(text, base64.b64encode(text.encode()).decode(), shlex.quote(text), json.dumps(text)[1:-1])
 
     def reveal(self) -> str:
         """The text itself, for the one place that must send it."""
@@ -41,9 +43,15 @@ class Secret:
         raise TypeError("a Secret is not written anywhere")
 
 
+def _mask(*words: str) -> None:
+    global _masked  # noqa: PLW0603 - what must not be shown is the whole process's
+    with _lock:
+        _masked = _masked.union(words)
+
+
 def redact(text: str) -> str:
     """``text`` with every secret of this process masked, also where base64, a shell's or JSON's quotes hide it."""
-    for word in sorted(_known, key=len, reverse=True):
+    for word in sorted(_masked, key=len, reverse=True):
         text = text.replace(word, MASK)
     return text
 

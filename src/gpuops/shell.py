@@ -84,10 +84,12 @@ class Completed:
         """The program is not installed on the node."""
         return self.exit == 127
 
-    def last_words(self, limit: int = 160) -> str:
-        """The last line that the command printed, for a message."""
+    def last_line(self, limit: int = 160) -> str:
+        """Return the last line that the command printed, for a message."""
         lines = (self.err.strip() or self.out.strip()).splitlines()
         return lines[-1][:limit] if lines else ""
+
+    last_words = last_line  # the name until 0.1
 
 
 def read_files(text: str) -> dict[str, str]:

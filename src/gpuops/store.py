@@ -18,7 +18,7 @@ from types import TracebackType
 from typing import Literal
 
 from gpuops.errors import LockedError, OutputError
-from gpuops.project import operator_name
+from gpuops.project import shortest
 
 Fingerprint = Mapping[str, tuple[str, ...]]
 """Parts of the machine that was tested: ``{"driver": ("580.95.05",), "GPU serials": ("165…", "166…")}``."""
@@ -90,13 +90,14 @@ class Store:
 
     def __init__(self, path: Path) -> None:
         self.path = path
+        self._shown = shortest(path)
         try:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(
                 os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
             )  # before SQLite, which asks the umask
         except OSError as error:
-            raise OutputError(f"{path}: the store cannot be opened: {error.strerror}") from error
+            raise OutputError(f"{self._shown}: the store cannot be opened: {error.strerror}") from error
         self._database = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
         with self._translated_errors():
             self._database.execute("PRAGMA journal_mode = WAL")
@@ -107,7 +108,7 @@ class Store:
         with self._transaction():
             (version,) = self._database.execute("PRAGMA user_version").fetchone()
             if version > _VERSION:
-                raise OutputError(f"{self.path}: written by a newer gpuops (schema {version}); upgrade this one")
+                raise OutputError(f"{self._shown}: written by a newer gpuops (schema {version}); upgrade this one")
             if version < _VERSION:
                 for statement in filter(str.strip, "".join(_SCHEMAS[version:]).split(";")):
                     self._database.execute(statement)
@@ -119,10 +120,10 @@ class Store:
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._database.close()
 
-    def begin(self, what: str, run: str = "") -> str:
-        """Begin a run of ``what``, such as ``gpuops drain gpu01``, by the user of this program; return its ID."""
+    def begin(self, what: str, run: str = "", *, who: str) -> str:
+        """Begin a run of ``what``, such as ``gpuops drain gpu01``, by the person ``who``; return its ID."""
         run = run or f"{_now():%Y%m%d-%H%M%S-%f}"
-        row = (run, what, operator_name(), _now().isoformat())
+        row = (run, what, who, _now().isoformat())
         with self._translated_errors():
             self._database.execute("INSERT INTO runs (id, what, who, began) VALUES (?, ?, ?, ?)", row)
         return run
@@ -197,10 +198,10 @@ class Store:
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
                 waited = f"still locked by another gpuops process after {_BUSY_SECONDS:g} s"
-                raise LockedError(f"{self.path}: {waited}; wait for it to finish") from error
-            raise OutputError(f"{self.path}: the store cannot be used: {error}") from error
+                raise LockedError(f"{self._shown}: {waited}; wait for it to finish") from error
+            raise OutputError(f"{self._shown}: the store cannot be used: {error}") from error
         except sqlite3.DatabaseError as error:
-            raise OutputError(f"{self.path}: not a store of gpuops, or damaged: {error}") from error
+            raise OutputError(f"{self._shown}: not a store of gpuops, or damaged: {error}") from error
 
 
 def _fingerprint(text: str) -> Fingerprint:

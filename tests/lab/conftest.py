@@ -26,7 +26,7 @@ def lab(running_lab):
 @pytest.fixture
 def plant(lab):
     """Plants faults on the running lab."""
-    return lambda *faults: cluster.put(lab.folder, faults)
+    return lambda *faults: cluster.inject(lab.folder, faults)
 
 
 @pytest.fixture

@@ -5,59 +5,60 @@ import time
 
 import pytest
 
-from gpuops.cli._burning import burn
-from gpuops.cli._measuring import Measuring, gather
-from gpuops.cli._options import Target
+from gpuops.cancellation import CancelToken
+from gpuops.cluster import Cluster
+from gpuops.collective.request import MeasureRequest
+from gpuops.operations import measure
+from gpuops.operations.burn_in import burn
 from gpuops.probes.nvidia.burn_in import burn_in
 from gpuops.probes.nvidia.dcgm_diag import dcgm_diag
 from gpuops.probing import Unknown
 
 
 @pytest.fixture
-def burnt(lab, tmp_path, monkeypatch):
+def burnt(lab):
     """What a burn-in of so many seconds shows of each host."""
-    monkeypatch.chdir(tmp_path)
 
     def burnt(seconds):
-        target = Target(
-            str(lab.folder / "inventory.yml"), None, None, 10.0, 600.0, ask_pass=False, ask_become_pass=False
-        )
-        known, silent = gather(target)
-        assert not silent
-        return burn(target, known, Measuring("nccl-tests").wish(target), seconds)
+        with Cluster.open(lab.folder / "inventory.yml", total_timeout=600.0) as cluster:
+            work = cluster._workspace("burn_in", CancelToken())
+            gathered = work.nodes.gather(measure.probes(work))
+            assert not gathered.excluded
+            return burn(work, MeasureRequest(engine="nccl-tests"), gathered.values, seconds)
 
     return burnt
 
 
 def test_nodes_are_under_load_for_as_long_as_was_asked_and_are_watched(burnt):
     began = time.monotonic()
-    facts, done = burnt(3.0)
+    result = burnt(3.0)
     assert time.monotonic() - began > 3.0
-    assert done.found.left == {}
-    for told in facts.values():
-        found = told[burn_in]
-        assert not isinstance(found, Unknown), found
-        assert len(found.gb_per_s) >= 1
-        assert found.troubles == found.grown == found.xids == ()
-        assert [gpu.gpu for gpu in found.gpus] == list(range(8))
-        assert all(gpu.loaded and gpu.most_watts > 500 for gpu in found.gpus)
-        assert not isinstance(told[dcgm_diag], Unknown), told[dcgm_diag]
+    assert result.excluded == {}
+    for facts in result.facts.values():
+        value = facts[burn_in]
+        assert not isinstance(value, Unknown), value
+        assert len(value.gb_per_s) >= 1
+        assert value.troubles == value.grown == value.xids == ()
+        assert [gpu.gpu for gpu in value.gpus] == list(range(8))
+        assert all(gpu.loaded and gpu.most_watts > 500 for gpu in value.gpus)
+        assert not isinstance(facts[dcgm_diag], Unknown), facts[dcgm_diag]
 
 
 def test_a_node_that_is_not_well_takes_no_part(burnt, plant):
     plant("gpu02:gpu3:lost")
-    facts, done = burnt(1.0)
-    assert "fails gpu-" in done.found.left["gpu02"]
-    assert facts["gpu02"][burn_in].on_purpose
-    assert not isinstance(facts["gpu01"][burn_in], Unknown)
+    result = burnt(1.0)
+    assert result.excluded["gpu02"].kind == "unhealthy"
+    assert all(check.startswith("gpu-") for check in result.excluded["gpu02"].checks)
+    assert result.facts["gpu02"][burn_in].skipped_on_purpose
+    assert not isinstance(result.facts["gpu01"][burn_in], Unknown)
 
 
 def test_what_fails_only_under_load_is_told_of_the_card_that_it_is(burnt, plant):
     late = threading.Timer(4.0, plant, ["gpu02:gpu3:ecc-uncorrectable=2"])
     late.start()
-    facts, _ = burnt(8.0)
+    facts = burnt(8.0).facts
     late.join()
     assert facts["gpu01"][burn_in].grown == ()
-    assert any(told.startswith("gpu3: ecc_uncorrected_volatile 0 → 2") for told in facts["gpu02"][burn_in].grown)
+    assert any(line.startswith("gpu3: ecc_uncorrected_volatile 0 → 2") for line in facts["gpu02"][burn_in].grown)
     (xid,) = facts["gpu02"][burn_in].xids
     assert "Xid 48" in xid

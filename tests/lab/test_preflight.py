@@ -27,11 +27,11 @@ def preflight(lab, home, monkeypatch, tmp_path):
 
 @pytest.fixture
 def causes(preflight):
-    """What is in the way, as (rung, nodes, change)."""
+    """What is in the way, as (test, nodes, fix)."""
 
     def run(*words, options=()):
         _, printed = preflight(*words, options=("--json", *options))
-        return [(c["rung"], c["nodes"], c["change"]) for c in json.loads(printed)["causes"]]
+        return [(c["test"], c["nodes"], c["fix"]) for c in json.loads(printed)["causes"]]
 
     return run
 

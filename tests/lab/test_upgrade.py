@@ -143,7 +143,7 @@ def test_once_the_cause_is_gone_the_upgrade_reaches_all(fleet, stopped):
 
 
 def test_a_node_that_does_not_come_back_is_told_and_found_again(fleet, stopped):
-    cluster.put(fleet.lab, ["gpu16:host:stays-down"])
+    cluster.inject(fleet.lab, ["gpu16:host:stays-down"])
     (fleet.folder / "boot.yml").write_text(
         "- hosts: gpu16\n  tasks:\n    - {name: again, reboot: {reason: to see}, timeout: 6}\n"
     )

@@ -171,6 +171,7 @@ def test_saved_facts_are_judged_without_any_node(lab):
     assert told(document, HOSTS["gpu2:lost"]) == [("gpu-lost", "gpu2", "isolate")]
     assert told(document, HOSTS["mlx5_3:port-down"]) == [("ib-ports", "mlx5_3", "fail")]
     assert document["hosts"][f"gpu{NODES}"]["status"] == "pass"
+    assert len(document["hosts"]) == 3
 
 
 def test_ctrl_c_ends_with_130_and_tells_what_is_known(lab):

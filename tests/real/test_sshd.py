@@ -282,6 +282,20 @@ class TestJump:
         with pytest.raises(ConnectError, match=r"the jump host 127.0.0.2:\d+ does not reach 127.0.0.1:1"):
             connect(host).run(HI)
 
+    def test_closing_one_group_leaves_another_and_the_shared_jump_host_alone(self, behind, bastion, connections):
+        one, two = connections.group(), connections.group()
+        before = bastion.log()
+        transports = [group.open(behind) for group in (one, two)]
+        assert [transport.run(HI).out for transport in transports] == ["hi\n"] * 2
+        one.close()
+        with pytest.raises(LostError):
+            transports[0].run(HI)
+        assert transports[1].run(HI).out == "hi\n"
+        assert bastion.log()[len(before) :].count("Accepted publickey") == 1
+        two.close()
+        assert connections.group().open(behind).run(HI).out == "hi\n"
+        assert bastion.log()[len(before) :].count("Accepted publickey") == 2
+
     def test_keys_of_a_node_behind_it_can_be_fetched(self, behind, opener):
         assert fetch_host_keys(behind, opener).known
 
@@ -438,6 +452,21 @@ class TestOpenssh:
             assert [a.out for a in transport.batch([HI, Command(("sh", "-c", "exit 3"))])] == ["hi\n", ""]
             transport.close()
         assert sshd.log()[len(before) :].count("Accepted publickey") == 1
+
+    def test_the_kept_connection_ends_with_its_owner_and_another_owners_does_not(self, sshd, by_ssh, connections):
+        before, other, host = sshd.log(), Connections(), by_ssh(sshd)
+        for owner in (connections, other, connections):
+            with owner.group() as group:
+                assert group.open(host).run(HI).out == "hi\n"
+        assert sshd.log()[len(before) :].count("Accepted publickey") == 2
+        assert (len(connections.masters.sockets()), len(other.masters.sockets())) == (1, 1)
+        began = time.monotonic()
+        connections.close()
+        assert time.monotonic() - began < 5
+        assert (len(connections.masters.sockets()), len(other.masters.sockets())) == (0, 1)
+        assert other.group().open(host).run(HI).out == "hi\n"
+        other.close()
+        assert not other.masters.sockets()
 
     def test_it_is_taken_for_a_proxy_command_and_that_is_said(self, sshd, by_ssh, connections):
         command = "nc %h %p" if shutil.which("nc") else "ssh-nc"

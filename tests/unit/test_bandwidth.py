@@ -1,15 +1,12 @@
-import json
-
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
 
 from gpuops.bandwidth import (
     GIB,
-    PRIOR,
-    Efficiency,
     Network,
     between_nodes,
+    bus_factor,
     gate_bytes,
     learn,
     on_rail,
@@ -33,6 +30,14 @@ def invented(**families):
         for count, curve in counts.items()
     }
     return Profile("invented", values)
+
+
+@pytest.mark.parametrize(
+    ("operation", "factor"),
+    [("all_reduce", 1.75), ("all_gather", 0.875), ("reduce_scatter", 0.875), ("all_to_all", 0.875), ("send_recv", 1.0)],
+)
+def test_bus_factor_is_that_of_nccl_tests(operation, factor):
+    assert bus_factor(operation, 8) == factor
 
 
 def cap(expected):
@@ -185,16 +190,6 @@ def test_figures_that_nvlink_decides_teach_nothing_of_the_network():
     pair = between_nodes(H100, network(2))
     node = within_node(H100, 8)
     assert learn([(460.0, pair), (460.0, node)] * 5).learnt == frozenset()
-
-
-def test_what_was_learnt_is_saved_with_the_run():
-    rail = on_rail(network(2, ranks=2))
-    learnt = learn([(47.0, rail)] * 3)
-    document = json.loads(json.dumps(learnt.to_document()))
-    assert document == {"rail": {"1.0": 0.94}}
-    again = Efficiency.from_document(document)
-    assert on_rail(network(2, ranks=2), efficiency=again) == on_rail(network(2, ranks=2), efficiency=learnt)
-    assert Efficiency.from_document({}) == PRIOR
 
 
 NVL72 = load("gb200-nvl72")

@@ -1,8 +1,10 @@
 import os
+import sys
+import threading
 
 import pytest
 
-from gpuops.content import ContentFile, builtin, find, listing, load_python
+from gpuops.content import ByName, ContentFile, builtin, find, listing, load_python
 from gpuops.errors import ContentError
 
 
@@ -31,6 +33,15 @@ def test_the_projects_file_hides_the_built_in_one_of_its_name(project):
     assert list(found) == sorted(found)
 
 
+def test_without_a_project_the_current_folder_does_not_count(project, monkeypatch):
+    python(project, "raise SystemExit('this must not run')", "gpu_count")
+    python(project, "raise SystemExit('this must not run')", "own")
+    monkeypatch.chdir(project)
+    assert {file.origin for file in listing("checks", ".py").values()} == {"built-in"}
+    with pytest.raises(ContentError, match='no checks called "own"'):
+        find("checks", "own", ".py")
+
+
 def test_hidden_files_and_folders_are_no_content(project):
     for name in ("_draft.py", ".swap.py"):
         (project / "checks" / name).write_text("")
@@ -57,6 +68,64 @@ def test_python_is_loaded_under_a_name_of_its_own(project):
     module = load_python(python(project, "from dataclasses import dataclass\n@dataclass\nclass A:\n    x: 'int' = 3\n"))
     assert module.A().x == 3
     assert module.__name__.startswith("gpuops_content_own_")
+
+
+def test_python_runs_once_until_its_file_changes(project):
+    file = python(project, "x = object()\n")
+    first = load_python(file)
+    assert load_python(file) is sys.modules[first.__name__] is first
+    python(project, "x = object()\ny = 2\n")
+    second = load_python(file)
+    assert (second.y, second.x is first.x) == (2, False)
+
+
+def test_a_broken_file_is_run_again(project):
+    with pytest.raises(ContentError, match=r"own\.py:?1?: cannot be loaded"):
+        load_python(python(project, "import nothing_of_this_name\n"))
+    with pytest.raises(ContentError, match="nothing_of_this_name"):
+        load_python(python(project, "import nothing_of_this_name\n"))
+
+
+def test_two_threads_run_a_file_once(project):
+    file = python(project, "import time\ntime.sleep(0.05)\nx = object()\n")
+    modules = []
+    threads = [threading.Thread(target=lambda: modules.append(load_python(file))) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert len({id(module.x) for module in modules}) == 1
+
+
+class TestByName:
+    @pytest.fixture
+    def loaded(self):
+        return []
+
+    @pytest.fixture
+    def by_name(self, loaded):
+        def load(name):
+            loaded.append(name)
+            return name.upper()
+
+        return ByName("check", ["gpu-count", "xid"], load, "; gpuops checks list")
+
+    def test_loads_each_at_its_first_use(self, by_name, loaded):
+        assert (list(by_name), len(by_name), loaded) == (["gpu-count", "xid"], 2, [])
+        assert by_name["xid"] == by_name["xid"] == "XID"
+        assert loaded == ["xid"]
+
+    def test_takes_hyphens_and_underscores(self, by_name, loaded):
+        assert by_name["gpu_count"] == by_name["gpu-count"] == by_name.get("gpu_count") == "GPU-COUNT"
+        assert "gpu_count" in by_name
+        assert loaded == ["gpu-count"]
+
+    def test_refuses_a_name_with_the_nearest_or_its_hint(self, by_name):
+        with pytest.raises(ContentError, match='no check called "gpu-cont"; did you mean "gpu-count"'):
+            by_name["gpu-cont"]
+        with pytest.raises(ContentError, match=r'no check called "zzz"; gpuops checks list$'):
+            by_name["zzz"]
+        assert (by_name.get("zzz"), by_name.get("zzz", 3), 7 in by_name) == (None, 3, False)
 
 
 @pytest.mark.parametrize(

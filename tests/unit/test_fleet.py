@@ -1,9 +1,11 @@
+import resource
 import threading
 import time
 
 import pytest
 
 from gpuops import fleet
+from gpuops.cancellation import CancelToken
 from gpuops.errors import CancelledError, ConnectError, NodeError
 
 
@@ -85,6 +87,8 @@ def test_after_the_total_time_the_rest_is_given_up_and_stopped(hosts, released):
     assert time.monotonic() - began < 8
     assert [o.value for o in outcomes if o.node not in ("n03", "n05")] == ["ok"] * 62
     late = [o for o in outcomes if o.error is not None]
+    assert not outcomes.interrupted
+    assert {o.error.kind for o in late} <= {"timeout"}
     assert all("no answer within the run's 0.5 s" in str(o.error) for o in late)
     assert {o.node for o in late} <= {"n03", "n05"}
     assert released.is_set()
@@ -95,7 +99,7 @@ def test_a_worker_that_cannot_be_stopped_does_not_keep_the_run(hosts, released, 
     began = time.monotonic()
     outcomes = fleet.each(hosts[:2], lambda _: released.wait(30), total_seconds=0.2)
     assert time.monotonic() - began < 8
-    assert [type(o.error) for o in outcomes] == [NodeError, NodeError]
+    assert [(type(o.error), o.error.kind) for o in outcomes] == [(NodeError, "timeout")] * 2
 
 
 def test_an_interrupt_stops_what_runs_and_starts_nothing_more(hosts, released):
@@ -112,6 +116,7 @@ def test_an_interrupt_stops_what_runs_and_starts_nothing_more(hosts, released):
 
     outcomes = fleet.each(hosts, work, fanout=4, watch=watch, stop=lambda: (stopped.append(1), released.set()))
     assert stopped == [1]
+    assert outcomes.interrupted
     assert len(outcomes) == 64
     assert outcomes[0].value == "ok"
     assert len(started) <= 8
@@ -126,8 +131,31 @@ def test_an_interrupt_is_heard_though_every_host_still_comes_to_an_end(hosts):
     def interrupt(_outcome):
         raise KeyboardInterrupt
 
-    with pytest.raises(CancelledError):
-        fleet.each(hosts, lambda host: ended.wait(5) or host.name, watch=interrupt, stop=ended.set, fanout=len(hosts))
+    def work(host):
+        assert host.name == "n00" or ended.wait(30)
+        return host.name
+
+    outcomes = fleet.each(hosts, work, watch=interrupt, stop=ended.set, fanout=len(hosts))
+    assert [o.value for o in outcomes] == [host.name for host in hosts]
+    assert outcomes.interrupted
+    with pytest.raises(CancelledError) as caught:
+        fleet.uninterrupted(outcomes)
+    assert caught.value.partial is outcomes
+
+
+def test_an_interrupt_at_the_last_answer_is_heard(hosts):
+    def interrupt(outcome):
+        if outcome.node == "n00":
+            raise KeyboardInterrupt
+
+    outcomes = fleet.each(hosts[:1], lambda host: host.name, watch=interrupt)
+    assert [o.value for o in outcomes] == ["n00"]
+    assert outcomes.interrupted
+
+
+def test_what_was_not_interrupted_is_passed_on(hosts):
+    outcomes = fleet.each(hosts[:2], lambda host: host.name)
+    assert fleet.uninterrupted(outcomes) is outcomes
 
 
 def test_a_second_interrupt_ends_at_once(hosts, released):
@@ -153,7 +181,107 @@ def test_without_hosts_there_are_no_outcomes():
     assert fleet.each([], lambda _: 1) == []
 
 
+class TestCancel:
+    def test_hosts_without_an_answer_are_cancelled_and_the_rest_never_starts(self, hosts, released):
+        token, started, stopped = CancelToken(), [], []
+
+        def work(host):
+            started.append(host.name)
+            return host.name if host.name == "n00" else released.wait(30)
+
+        def cancel_when_busy():
+            while len(started) < 5:
+                time.sleep(0.005)
+            token.cancel()
+            token.cancel()
+
+        threading.Thread(target=cancel_when_busy).start()
+        began = time.monotonic()
+        outcomes = fleet.each(
+            hosts, work, fanout=4, cancel=token, stop=lambda: (stopped.append(1), time.sleep(0.05), released.set())
+        )
+        assert time.monotonic() - began < 5
+        assert (stopped, outcomes.interrupted, outcomes[0].value) == ([1], True, "n00")
+        assert len(started) <= 8
+        never = [o for o in outcomes if o.node not in started]
+        assert {(type(o.error), str(o.error)) for o in never} == {(CancelledError, "cancelled before it answered")}
+
+    def test_a_token_that_was_cancelled_before_starts_nothing(self, hosts):
+        token, started = CancelToken(), []
+        token.cancel()
+        outcomes = fleet.each(hosts, lambda host: started.append(host.name), cancel=token)
+        assert started == []
+        assert outcomes.interrupted
+        assert {type(o.error) for o in outcomes} == {CancelledError}
+
+    def test_one_token_ends_many_at_once_and_another_none(self, hosts, released):
+        token, other = CancelToken(), CancelToken()
+        results = {}
+
+        def fan_out(name, cancel):
+            results[name] = fleet.each(hosts[:3], lambda _: released.wait(0.5), cancel=cancel, stop=lambda: None)
+
+        pairs = [("a", token), ("b", token), ("c", other), ("d", None)]
+        threads = [threading.Thread(target=fan_out, args=pair) for pair in pairs]
+        for thread in threads:
+            thread.start()
+        time.sleep(0.1)
+        token.cancel()
+        for thread in threads:
+            thread.join(10)
+        assert {name: outcomes.interrupted for name, outcomes in results.items()} == {
+            "a": True,
+            "b": True,
+            "c": False,
+            "d": False,
+        }
+
+    def test_a_token_forgets_what_came_to_its_end(self, hosts):
+        token = CancelToken()
+        assert not fleet.each(hosts[:2], lambda _: 1, cancel=token).interrupted
+        assert token._callbacks == []
+        token.cancel()
+        assert token.cancelled
+
+
 def test_the_stack_size_of_other_threads_is_left_alone(hosts):
     before = threading.stack_size()
     fleet.each(hosts[:2], lambda _: 1)
     assert threading.stack_size() == before
+
+
+def test_the_stack_size_is_left_alone_also_by_fan_outs_side_by_side(hosts):
+    before = threading.stack_size()
+
+    def again_and_again():
+        for _ in range(50):
+            fleet.each(hosts[:4], lambda _: 1)
+
+    threads = [threading.Thread(target=again_and_again) for _ in range(4)]
+    for thread in threads:
+        thread.start()
+    for thread in threads:
+        thread.join()
+    assert threading.stack_size() == before
+
+
+@pytest.mark.parametrize(
+    ("forks", "soft_limit", "fits"),
+    [
+        (64, 1024, 64),
+        (1000, 1024, 240),
+        (240, 1024, 240),
+        (241, 1024, 240),
+        (64, 320, 64),
+        (64, 319, 63),
+        (5, 68, 1),
+        (5, 3, 1),
+        (5, 0, 1),
+        (1, 1024, 1),
+        (4096, resource.RLIM_INFINITY, 4096),
+    ],
+)
+def test_as_many_hosts_are_asked_at_a_time_as_files_may_be_open(forks, soft_limit, fits):
+    assert fleet.fitting(forks, soft_limit) == fits
+    if fits > 1:
+        assert fleet.fitting(forks, fleet.files_for(forks)) == forks

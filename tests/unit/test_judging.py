@@ -17,7 +17,7 @@ from gpuops.judging import (
     check,
     choose,
     discover,
-    fold,
+    fold_effects,
     judge,
     judge_group,
     judge_node,
@@ -179,13 +179,15 @@ def bearing(name, **words):
 
 
 def told(name, *findings, status=None, why=""):
-    return Verdict(name, "n1", status or worst(findings), tuple(findings), why)
+    """The verdict of a check, with its findings as judging completes them."""
+    own = tuple(dataclasses.replace(finding, check=name, host="n1") for finding in findings)
+    return Verdict(name, "n1", status or worst(own), own, why)
 
 
 def every_order(verdicts, checks):
     """The verdicts by check, folded in every order, which must all agree."""
     answers = [
-        {v.check: v for v in fold(list(order), {c.name: c for c in checks})}
+        {v.check: v for v in fold_effects(list(order), {c.name: c for c in checks})}
         for order in itertools.permutations(verdicts)
     ]
     assert all(answer == answers[0] for answer in answers)

@@ -4,6 +4,7 @@ import getpass
 import json
 import pickle
 import shlex
+import threading
 
 import pytest
 
@@ -15,7 +16,7 @@ WORD = "correct 'horse\" battery\\ staple"
 
 @pytest.fixture
 def password(monkeypatch):
-    monkeypatch.setattr(secret, "_known", set())
+    monkeypatch.setattr(secret, "_masked", frozenset())
     return Secret(WORD)
 
 
@@ -63,16 +64,39 @@ def test_a_text_is_blotted_in_every_form(password, hide):
 
 
 def test_a_secret_that_begins_another_does_not_spare_its_rest(monkeypatch):
-    monkeypatch.setattr(secret, "_known", set())
+    monkeypatch.setattr(secret, "_masked", frozenset())
     Secret("open")
     Secret("open sesame")
     assert "sesame" not in redact("say open sesame now")
 
 
 def test_the_empty_secret_blots_nothing(monkeypatch):
-    monkeypatch.setattr(secret, "_known", set())
+    monkeypatch.setattr(secret, "_masked", frozenset())
     Secret("")
     assert redact("a text") == "a text"
+
+
+def test_secrets_that_appear_meanwhile_do_not_disturb_another_thread(password):
+    made, errors = threading.Event(), []
+
+    def look():
+        while not made.is_set():
+            try:
+                assert "horse" not in redact(f"say {WORD} now")
+            except Exception as error:  # noqa: BLE001 - what goes wrong in a thread is told by the test
+                errors.append(error)
+
+    threads = [threading.Thread(target=look) for _ in range(2)]
+    makers = [threading.Thread(target=lambda n=n: [Secret(f"secret {n} {i}") for i in range(40)]) for n in range(3)]
+    for thread in (*threads, *makers):
+        thread.start()
+    for thread in makers:
+        thread.join()
+    made.set()
+    for thread in threads:
+        thread.join()
+    assert errors == []
+    assert not [n for n in range(3) for i in range(40) if f"secret {n} {i}" in redact(f"<secret {n} {i}>")]
 
 
 def test_secrets_are_equal_by_their_text(password):

@@ -49,8 +49,8 @@ def test_stdin_is_not_shown():
         ("x" * 500, "", "x" * 160),
     ],
 )
-def test_last_words_are_the_last_line_of_stderr_or_else_of_stdout(out, err, words):
-    assert Completed("n1", Command(("a",)), 1, out, err).last_words() == words
+def test_last_line_is_that_of_stderr_or_else_of_stdout(out, err, words):
+    assert Completed("n1", Command(("a",)), 1, out, err).last_line() == words
 
 
 def test_127_means_not_installed():
@@ -75,3 +75,7 @@ def test_a_cut_answer_loses_its_last_file(text):
 @given(st.text())
 def test_any_text_is_read_as_some_files(text):
     assert isinstance(read_files(text), dict)
+
+
+def test_the_old_name_of_last_line_is_still_there():
+    assert Completed("n1", Command(("a",)), 1, "a\nb").last_words() == "b"

@@ -15,7 +15,9 @@ def store(tmp_path):
 
 
 def moved(store, node, state, why="because", **fingerprint):
-    return store.record_transition(node, store.begin("a test"), lambda _: StateChange(state, why, fingerprint))
+    return store.record_transition(
+        node, store.begin("a test", who="ops"), lambda _: StateChange(state, why, fingerprint)
+    )
 
 
 def test_the_last_event_of_a_node_is_its_present_and_the_others_its_history(store):
@@ -31,16 +33,15 @@ def test_the_last_event_of_a_node_is_its_present_and_the_others_its_history(stor
     assert store.latest("gpu03") is None
 
 
-def test_an_event_tells_who_when_why_and_in_which_run(store, monkeypatch):
-    monkeypatch.setenv("SUDO_USER", "alice")
-    run = store.begin("gpuops drain gpu01")
+def test_an_event_tells_who_when_why_and_in_which_run(store):
+    run = store.begin("gpuops drain gpu01", who="alice")
     event = store.record_transition("gpu01", run, lambda _: StateChange("drained", "fan swap"))
     assert (event.who, event.why, event.run) == ("alice", "fan swap", run)
     assert event.at.tzinfo is not None
 
 
 def test_an_event_keeps_its_cause(store):
-    run = store.begin("gpuops drain gpu01")
+    run = store.begin("gpuops drain gpu01", who="alice")
     drained = StateChange("drained", "fan swap", cause="by_hand")
     assert store.record_transition("gpu01", run, lambda _: drained).cause == "by_hand"
     assert store.latest_by_node()["gpu01"].cause == "by_hand"
@@ -54,14 +55,14 @@ def test_what_a_decision_raises_leaves_nothing_behind(store):
         raise ValueError("no")
 
     with pytest.raises(ValueError, match="no"):
-        store.record_transition("gpu01", store.begin("x"), refuse)
+        store.record_transition("gpu01", store.begin("x", who="ops"), refuse)
     assert len(store.history("gpu01")) == 1
     moved(store, "gpu01", "provisioned")
 
 
 def test_gates_are_kept_with_the_fingerprint_of_the_last_time(store):
     for version in ("570", "580"):
-        store.record_gate("gpu01", "burn-in", store.begin("onboard"), {"driver": (version,)})
+        store.record_gate("gpu01", "burn-in", store.begin("onboard", who="ops"), {"driver": (version,)})
     (passed,) = store.gates_passed("gpu01")
     assert (passed.gate, passed.fingerprint) == ("burn-in", {"driver": ("580",)})
 
@@ -80,7 +81,7 @@ def test_what_was_written_is_there_for_the_next_program(store):
 
 
 def test_decisions_of_two_programs_come_one_after_the_other(store):
-    run = store.begin("many")
+    run = store.begin("many", who="ops")
     store.record_transition("gpu01", run, lambda _: StateChange("0", ""))
 
     def count():

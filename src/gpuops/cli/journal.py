@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
+
+from gpuops.cli._options import settings
 
 
 @click.group()
@@ -24,9 +24,8 @@ def verify(runs: tuple[str, ...]) -> int:
     Exit codes: 0 all are, 2 one is not, or there is no such run.
     """  # noqa: D301 - click needs the character itself
     from gpuops.playbook import journal
-    from gpuops.project import load_project
 
-    folder = Path(load_project().store).parent / "runs"
+    folder = settings().runs_path
     for run in runs or sorted(path.parent.name for path in folder.glob("*/journal.jsonl")):
         click.echo(f"{run}   {journal.verify(journal.find(folder, run))}")
     return 0

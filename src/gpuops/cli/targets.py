@@ -6,6 +6,8 @@ import json
 
 import click
 
+from gpuops.cli._options import catalogue
+
 
 @click.group()
 def command() -> None:
@@ -16,17 +18,16 @@ def command() -> None:
 @click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
 def list_(form: str) -> None:
     """List every launch target: what it is, the rank order that it imposes, and where it comes from."""
-    from gpuops.render import targets
-
-    known = targets()
+    targets = catalogue().targets()
     if form == "json":
         rows = {
-            t.name: {"about": t.about, "orders": t.orders, "engine": t.engine, "from": t.origin} for t in known.values()
+            t.name: {"about": t.about, "orders": t.orders, "engine": t.engine, "from": t.origin}
+            for t in targets.values()
         }
         click.echo(json.dumps(rows, indent=1))
         return
-    width = max(map(len, known), default=0)
-    for target in known.values():
+    width = max(map(len, targets), default=0)
+    for target in targets.values():
         click.echo(
             f"{target.name:<{width}}  {target.about}" + (f"  [{target.origin}]" if target.origin == "project" else "")
         )
@@ -36,10 +37,10 @@ def list_(form: str) -> None:
 @click.argument("name")
 def explain(name: str) -> None:
     """What NAME writes, how its job starts, in which order it numbers ranks, and what it refuses."""
-    from gpuops.render import abridged, find_target
+    from gpuops.render import abridged
     from gpuops.report.page import Page
 
-    target, page = find_target(name), Page()
+    target, page = catalogue().targets()[name], Page()
     click.echo(f"{target.name}   {target.origin}   {target.path}")
     rows = [("", target.about), ("writes", ", ".join(target.files)), ("start", target.start)]
     rows += [("order", " or ".join(target.orders) or "the layout's own"), ("rules of", target.engine)]

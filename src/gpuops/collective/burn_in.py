@@ -1,28 +1,40 @@
-"""Burning in: a node's own all-reduce again and again, NVIDIA's diagnosis before it, and an eye on clocks and heat."""
+"""Burn-in: a node's own all-reduce for some time, NVIDIA's diagnosis before it, and samples of clocks and heat."""
 
 from __future__ import annotations
 
 import threading
 import time
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
-from gpuops.collective.measuring import MeasureContext, Measurement, MeasureRequest, idle_nodes, measure
+from gpuops.collective.measurement import Measurement
+from gpuops.collective.measuring import MeasureContext, idle_nodes, measure
 from gpuops.collective.pool import Pool
+from gpuops.collective.request import MeasureRequest
+from gpuops.collective.session import Plan
 from gpuops.facts import Facts
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import RankGroup, Round
 from gpuops.probes.host.kernel_log import kernel_log
 from gpuops.probes.network.error_counters import error_counters
-from gpuops.probes.nvidia.burn_in import BurnIn, Sample, burn_in, left_out, parse_samples, summarise, to_answer
+from gpuops.probes.nvidia.burn_in import (
+    BurnIn,
+    Sample,
+    burn_in,
+    excluded_answer,
+    parse_samples,
+    summarise,
+    to_answer,
+)
 from gpuops.probes.nvidia.dcgm_diag import dcgm_diag
 from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probes.nvidia.nvlink_errors import nvlink_errors
 from gpuops.probing import Probe, Unknown
 from gpuops.profile import Profile
+from gpuops.reasons import Excluded
 from gpuops.shell import Command, Completed
 
 _COUNTED: tuple[Probe[Any], ...] = (smi, kernel_log, error_counters, nvlink_errors)
@@ -38,7 +50,7 @@ for fields; do
 done
 exit 1
 """
-_WATCH = Command(
+_SAMPLING = Command(
     ("sh", "-c", _SAMPLE, str(_CHUNK_SECONDS), _FIELDS.format("event"), _FIELDS.format("throttle")),
     timeout_seconds=_CHUNK_SECONDS + 20.0,
 )
@@ -46,59 +58,76 @@ _WATCH = Command(
 
 @dataclass(frozen=True)
 class BurnInResult:
-    """What came of it: the all-reduces, and what `dcgm_diag` and `burn_in` read of each node."""
+    """What came of it: the all-reduces, and what `dcgm_diag` and `burn_in` read of each node.
 
-    found: Measurement
+    ``facts`` are those of all nodes with what the burn-in shows of each.
+    """
+
+    measurement: Measurement
     answers: Mapping[str, tuple[Completed, Completed]]
+    facts: Mapping[str, Facts] = field(default_factory=dict, repr=False)
 
-    def added_to(self, known: Mapping[str, Facts]) -> dict[str, Facts]:
+    @property
+    def excluded(self) -> Mapping[str, Excluded]:
+        """The nodes that took no part, or not to the end."""
+        return self.measurement.excluded
+
+    @property
+    def interrupted(self) -> bool:
+        """Ctrl-C came before the end."""
+        return self.measurement.interrupted
+
+    def added_to(self, facts_by_node: Mapping[str, Facts]) -> dict[str, Facts]:
         """The facts of all nodes with what the burn-in shows of each, or why it took no part."""
-        return {name: self._added(facts) for name, facts in known.items()}
+        return {name: self._added(facts) for name, facts in facts_by_node.items()}
 
     def _added(self, facts: Facts) -> Facts:
         if facts.node not in self.answers:
-            return facts.with_answer(left_out(facts.node, self.found.left.get(facts.node, "")), burn_in)
+            return facts.with_answer(excluded_answer(self._reason(facts.node)), burn_in)
         diagnosis, burnt = self.answers[facts.node]
         return facts.with_answer(diagnosis, dcgm_diag).with_answer(burnt, burn_in)
+
+    def _reason(self, node: str) -> Excluded:
+        return self.excluded.get(node) or Excluded(node, "unknown", "no burn-in was run here")
 
 
 def burn(
     pool: Pool,
-    eye: Pool,
+    sampled: Pool,
     fabric: Fabric,
     profiles: Mapping[str, Profile],
-    wish: MeasureRequest,
-    around: MeasureContext,
+    request: MeasureRequest,
+    context: MeasureContext,
     seconds: float,
 ) -> BurnInResult:
     """Burn in the nodes of ``pool`` that are proved idle, for ``seconds`` after NVIDIA's diagnosis.
 
-    ``eye`` has transports of its own to the same nodes, by which they are watched under load.
+    ``sampled`` has transports of its own to the same nodes, through which their GPUs are sampled under load.
     """
-    around.step("dcgmi diag -r 3, where it is installed")
-    with idle_nodes(pool, profiles, wish, around):
-        diagnosed = pool.ask([dcgm_diag.question])
-    eye.leave(pool.left)
+    context.activity("dcgmi diag -r 3, where it is installed")
+    with idle_nodes(pool, profiles, request, context):
+        diagnoses = {name: answer for name, (answer,) in pool.ask([dcgm_diag.question]).items()}
+    sampled.exclude(pool.excluded.values())
     before, began = pool.facts(_COUNTED), time.monotonic()
-    with GpuSampler(eye) as seen:
-        repeated = replace(
-            wish, scopes=("node",), plan=again_and_again(seconds), load=replace(wish.load, iterations=_ITERATIONS)
+    request = replace(request, scopes=("node",))
+    with GpuSampler(sampled) as sampler:
+        measurement = measure(
+            pool, fabric, profiles, request, context, plan=repeat_for(seconds), iterations=_ITERATIONS
         )
-        found = measure(pool, fabric, profiles, repeated, around)
-        if found.interrupted:
-            eye.close()  # nobody waits for the last samples
+        if measurement.interrupted:
+            sampled.close()  # nobody waits for the last samples
     lasted, after = time.monotonic() - began, pool.facts(_COUNTED)
-    nodes = [name for name in after if name in before and name not in found.left]
-    burnt = {
-        name: replace(judged(found.evidence, name), seconds=lasted, gpus=summarise(seen.samples.get(name, ())))
-        for name in nodes
-    }
-    told = {name: _with_counts(burnt[name], before[name], after[name]) for name in nodes}
-    answers = {name: (diagnosed[name][0], to_answer(name, told[name])) for name in nodes}
-    return BurnInResult(found, answers)
+    measurement = replace(measurement, excluded={**pool.excluded, **measurement.excluded})
+    answers: dict[str, tuple[Completed, Completed]] = {}
+    for name in after:
+        if name in before and name not in measurement.excluded:
+            gpus = summarise(sampler.samples.get(name, ()))
+            own = replace(figures_of(measurement.evidence, name), seconds=lasted, gpus=gpus)
+            answers[name] = diagnoses[name], to_answer(name, _with_counts(own, before[name], after[name]))
+    return BurnInResult(measurement, answers)
 
 
-def again_and_again(seconds: float, clock: Callable[[], float] = time.monotonic) -> Callable[[Evidence], Round | None]:
+def repeat_for(seconds: float, clock: Callable[[], float] = time.monotonic) -> Plan:
     """A plan: every node by itself, all at once, until ``seconds`` after it was first asked."""
     ends: list[float] = []
 
@@ -118,7 +147,7 @@ class GpuSampler:
         self.samples: dict[str, list[Sample]] = {}
         self._pool = pool
         self._done = threading.Event()
-        self._thread = threading.Thread(target=self._look, daemon=True)
+        self._thread = threading.Thread(target=self._sample, daemon=True)
 
     def __enter__(self) -> GpuSampler:  # noqa: PYI034 - Self came with Python 3.11
         self._thread.start()
@@ -128,15 +157,16 @@ class GpuSampler:
         self._done.set()
         self._thread.join(0.0 if error else None)  # on Ctrl-C nobody waits for the last samples
 
-    def _look(self) -> None:
+    def _sample(self) -> None:
         while not self._done.is_set() and self._pool.hosts:
-            for name, (answer,) in self._pool.ask([_WATCH]).items():
+            for name, (answer,) in self._pool.ask([_SAMPLING]).items():
                 self.samples.setdefault(name, []).extend(parse_samples(answer.out))
                 if answer.exit and not answer.timed_out:
-                    self._pool.leave({name: f"its GPUs cannot be watched: {answer.last_words()}"})
+                    why = f"its GPUs cannot be watched: {answer.last_words()}"
+                    self._pool.exclude([Excluded(name, "unknown", why)])
 
 
-def judged(evidence: Evidence, node: str) -> BurnIn:
+def figures_of(evidence: Evidence, node: str) -> BurnIn:
     """The figures of one node's own rounds."""
     own = [f for m in evidence.rounds for f in m.figures if f.group.nodes == (node,)]
     figures = tuple(figure.gb_per_s for figure in own if figure.gb_per_s is not None)
@@ -144,15 +174,18 @@ def judged(evidence: Evidence, node: str) -> BurnIn:
 
 
 def _with_counts(burnt: BurnIn, before: Facts, after: Facts) -> BurnIn:
-    """The same with what rose between the two looks, and what could not be looked at."""
-    blind = [f"{p.name}: {v.why}" for p in _COUNTED for v in (before[p], after[p]) if isinstance(v, Unknown)]
+    """The same with the counters that increased in between, and what could not be counted."""
+    unreadable = [f"{p.name}: {v.why}" for p in _COUNTED for v in (before[p], after[p]) if isinstance(v, Unknown)]
     return replace(
-        burnt, grown=tuple(grown(before, after)), xids=tuple(new_xids(before, after)), blind=tuple(dict.fromkeys(blind))
+        burnt,
+        grown=tuple(increased_counters(before, after)),
+        xids=tuple(new_xids(before, after)),
+        blind=tuple(dict.fromkeys(unreadable)),
     )
 
 
-def grown(before: Facts, after: Facts) -> list[str]:
-    """Counters of errors that rose, the part first: ``gpu3: ecc_uncorrected_volatile 0 → 2``."""
+def increased_counters(before: Facts, after: Facts) -> list[str]:
+    """Error counters that increased, the part first: ``gpu3: ecc_uncorrected_volatile 0 → 2``."""
     return [
         f"{part}: {name} {then[part][name]} → {count}"
         for then, now in zip(_counters(before), _counters(after), strict=True)
@@ -169,28 +202,28 @@ def _counters(facts: Facts) -> tuple[Mapping[str, Mapping[str, int]], ...]:
 
 def _of_gpus(facts: Facts) -> Mapping[str, Mapping[str, int]]:
     """What counts on a GPU: uncorrectable errors, rows that were remapped for them, and that one waits or failed."""
-    found = facts[smi]
-    if isinstance(found, Unknown):
+    value = facts[smi]
+    if isinstance(value, Unknown):
         return {}
     counted: dict[str, dict[str, int]] = {}
-    for gpu in found.gpus:
+    for gpu in value.gpus:
         rows = gpu.remapped_rows
-        told: dict[str, int | None] = {
+        counts: dict[str, int | None] = {
             "ecc_uncorrected_volatile": gpu.ecc_uncorrected_volatile,
             "ecc_uncorrected_aggregate": gpu.ecc_uncorrected_aggregate,
             "remapped_rows_uncorrectable": rows.uncorrectable if rows else None,
             "remapped_rows_pending": rows.pending if rows else None,
             "remapped_rows_failed": rows.failure if rows else None,
         }
-        counted[gpu.subject] = {name: int(count) for name, count in told.items() if count is not None}
+        counted[gpu.subject] = {name: int(count) for name, count in counts.items() if count is not None}
     return counted
 
 
 def new_xids(before: Facts, after: Facts) -> list[str]:
-    """Xid events that came between the two looks: ``0000:1b:00.0: Xid 48, …``."""
+    """Xid events that came in between: ``0000:1b:00.0: Xid 48, …``."""
     then, now = before[kernel_log], after[kernel_log]
     if isinstance(then, Unknown) or isinstance(now, Unknown):
         return []
-    known = {(event.seconds, event.address, event.code, event.text) for event in then.xids}
-    new = [x for x in now.xids if (x.seconds, x.address, x.code, x.text) not in known]
+    earlier = {(event.seconds, event.address, event.code, event.text) for event in then.xids}
+    new = [x for x in now.xids if (x.seconds, x.address, x.code, x.text) not in earlier]
     return [f"{event.address}: Xid {event.code}, {event.text}" for event in new]

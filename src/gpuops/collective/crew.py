@@ -1,18 +1,19 @@
-"""Crew: one script at work on many nodes at the same time; what is said to it is said to all, then all are heard."""
+"""One script at work on many nodes at the same time: messages go to all of them, then all answers are awaited."""
 
 from __future__ import annotations
 
 import time
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from typing import Any, TypeVar
 
 from gpuops.errors import CancelledError, GpuopsError, NodeError
-from gpuops.fleet import each, uninterrupted
+from gpuops.fleet import Outcomes, each, uninterrupted
 from gpuops.inventory import Host
 from gpuops.shell import Command
 from gpuops.transport.connections import Opener
 from gpuops.transport.worker import Worker
 
+T = TypeVar("T")
 _KILL_SECONDS = 5.0
 _GRACE_SECONDS = 3.0
 _PAUSE_SECONDS = 0.1
@@ -20,7 +21,7 @@ Message = Mapping[str, Any]
 
 
 class Crew:
-    """A worker on each host that can have one. ``lost`` tells who has none at the moment, and why.
+    """A worker on each host that can have one. ``lost`` has the hosts without one at the moment, and why.
 
     ``opener`` is asked for the transport to each host once. The transports stay open: they belong to the opener.
     """
@@ -38,13 +39,16 @@ class Crew:
         """Put a worker on each host (of ``names``) that has none: at first on all, later where one was lost."""
         self._end_stuck()
         lacking = self._hosts.keys() - self.workers.keys()
-        wanted = [host for name, host in self._hosts.items() if name in lacking and (names is None or name in names)]
-        for outcome in uninterrupted(each(wanted, self._start, stop=self._opener.close)):
+        hosts = [host for name, host in self._hosts.items() if name in lacking and (names is None or name in names)]
+        for outcome in uninterrupted(self._each(hosts, self._start)):
             if outcome.value is not None:
                 self.workers[outcome.node] = outcome.value
                 self.lost.pop(outcome.node, None)
             elif outcome.error is not None:
                 self.lost[outcome.node] = outcome.error
+
+    def _each(self, hosts: Sequence[Host], work: Callable[[Host], T]) -> Outcomes[T]:
+        return each(hosts, work, stop=self._opener.close, cancel=self._opener.cancel)
 
     def _start(self, host: Host) -> Worker:
         return self._transports[host.name].start(*self._scripts)
@@ -55,15 +59,14 @@ class Crew:
         """Each node's answer to its message, or why there is none; ``seconds`` is the deadline of all together.
 
         The nodes of one team answer at about the same time: those that have not 3 s after the first are late. A node
-        that is late, or whose worker ended, is lost until `open` finds it again. `CancelledError` on Ctrl-C.
+        that is late, or whose worker ended, is lost until `open` finds it again. `CancelledError` on Ctrl-C, or
+        when the opener's ``cancel`` is.
         """
         if not messages:
             return {}
         # In a thread: a Ctrl-C amid paramiko's locks would leave them locked, and nothing could be hung up any more.
         anyone = list(self._hosts.values())[:1]
-        (outcome,) = uninterrupted(
-            each(anyone, lambda _host: self._converse(messages, seconds, teams), stop=self._opener.close)
-        )
+        (outcome,) = uninterrupted(self._each(anyone, lambda _host: self._converse(messages, seconds, teams)))
         if outcome.value is None:
             raise outcome.error or CancelledError("interrupted")
         return outcome.value
@@ -75,12 +78,12 @@ class Crew:
         ends = dict.fromkeys(messages, began + seconds)
         mates = {node: team for team in teams for node in team}
         for node, message in messages.items():
-            self._tell(node, message)
+            self._send(node, message)
         answers: dict[str, dict[str, Any] | GpuopsError] = {}
         while waiting := [node for node in messages if node not in answers]:
             for node in waiting:
                 pause = _PAUSE_SECONDS if node == waiting[0] else 0.0  # the others are not waited for meanwhile
-                answer = self._hear(node, min(pause, max(0.0, ends[node] - time.monotonic())))
+                answer = self._receive(node, min(pause, max(0.0, ends[node] - time.monotonic())))
                 if answer is None and time.monotonic() > ends[node]:
                     answer = self._late(node, time.monotonic() - began)
                 if answer is not None:
@@ -88,21 +91,21 @@ class Crew:
                     ends |= {mate: min(ends[mate], time.monotonic() + _GRACE_SECONDS) for mate in mates.get(node, ())}
         return {node: answers[node] for node in messages}
 
-    def _tell(self, node: str, message: Message) -> None:
+    def _send(self, node: str, message: Message) -> None:
         worker = self.workers.get(node)
         if worker is not None:
             try:
-                worker.tell(message)
+                worker.send(message)
             except NodeError as error:
                 self._lose(node, error)
 
-    def _hear(self, node: str, seconds: float) -> dict[str, Any] | GpuopsError | None:
+    def _receive(self, node: str, seconds: float) -> dict[str, Any] | GpuopsError | None:
         """An answer, or why there can be none; None as long as there is none yet."""
         worker = self.workers.get(node)
         if worker is None:
             return self.lost.get(node) or NodeError(node, "nothing of ours runs there any more", "lost")
         try:
-            return worker.hear(seconds)
+            return worker.receive(seconds)
         except TimeoutError:
             return None
         except NodeError as error:
@@ -121,12 +124,12 @@ class Crew:
         return error
 
     def _end_stuck(self) -> None:
-        """Kill what did not answer: a stopped process hears of nothing else, not even that nobody listens any more.
+        """Kill what did not answer: a stopped process notices nothing else, not even the end of its stream.
 
-        A node that does not take even that is hung up on.
+        If a node does not answer to that either, its connection is closed.
         """
         stuck, self._stuck = self._stuck, {}
-        kills = {node: Command(("kill", "-KILL", str(worker.hello["pid"]))) for node, worker in stuck.items()}
+        kills = {node: Command(("kill", "-KILL", str(worker.first_message["pid"]))) for node, worker in stuck.items()}
         each(
             [self._hosts[node] for node in stuck],
             lambda host: self._transports[host.name].run(kills[host.name]),
@@ -141,7 +144,7 @@ class Crew:
     @property
     def pids(self) -> dict[str, int]:
         """The process that works on each node."""
-        return {node: int(worker.hello["pid"]) for node, worker in self.workers.items()}
+        return {node: int(worker.first_message["pid"]) for node, worker in self.workers.items()}
 
     def close(self) -> None:
         """End every worker; safe to call twice, and from another thread while an answer is awaited."""

@@ -1,4 +1,4 @@
-"""Expecting: what each group of a measurement should give, from its nodes' profiles and the rates of its NICs; pure."""
+"""Expectations: what each group of a measurement should give, by the profiles and NICs of its nodes; pure."""
 
 from __future__ import annotations
 
@@ -14,12 +14,14 @@ from gpuops.bandwidth import (
     Efficiency,
     ExpectedBandwidth,
     Network,
+    Operation,
     between_nodes,
     learn,
     on_rail,
     within_node,
 )
-from gpuops.collective.engines import Operation
+from gpuops.collective.heat_map import heat_map
+from gpuops.collective.scope_lines import example_groups
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import RankGroup
@@ -44,14 +46,25 @@ class Expectations:
     operation: Operation = "all_reduce"
 
     def of(self, group: RankGroup) -> ExpectedBandwidth | None:
-        """What ``group`` should give, as the poorest of its nodes; None where nothing can be said of one of them."""
-        profiles = {id(profile): profile for profile in map(self._alike.__getitem__, group.nodes)}.values()
-        found = [self._of(group, profile) for profile in profiles]
-        known = [each for each in found if each is not None]
-        return min(known, key=lambda each: each.gb_per_s) if len(known) == len(found) else None
+        """What ``group`` should give, by the slowest of its nodes; None if nothing can be said of one of them."""
+        profiles = {id(profile): profile for profile in map(self._profile_by_node.__getitem__, group.nodes)}.values()
+        expected = [self._of(group, profile) for profile in profiles]
+        rates = [each for each in expected if each is not None]
+        return min(rates, key=lambda each: each.gb_per_s) if len(rates) == len(expected) else None
 
-    def to_judge_by(self, group: RankGroup) -> float | None:
-        """The GB/s that a group's figure may be judged by; None where there is but a guess, or nothing."""
+    def of_evidence(self, evidence: Evidence) -> dict[RankGroup, ExpectedBandwidth]:
+        """What every group of ``evidence`` should give, and those that stand for whole scopes (`example_groups`).
+
+        A group of which nothing can be said is absent.
+        """
+        examples = example_groups(heat_map(evidence)).values()
+        measured = (figure.group for measured in evidence.rounds for figure in measured.figures)
+        groups = dict.fromkeys((*examples, *measured))
+        equal: dict[ExpectedBandwidth, ExpectedBandwidth] = {}  # groups are many, and what they should give is not
+        return {group: equal.setdefault(e, e) for group in groups if (e := self.of(group)) is not None}
+
+    def threshold_for(self, group: RankGroup) -> float | None:
+        """The GB/s by which a group is judged; None if there is only a guess, or nothing."""
         expected = self.of(group)
         return expected.gb_per_s if expected and expected.may_fail else None
 
@@ -59,8 +72,8 @@ class Expectations:
         """The same, with the efficiencies that the figures of ``evidence`` show; those in trouble do not count."""
         prior = replace(self, efficiency=PRIOR)
         figures = (figure for measured in evidence.rounds for figure in measured.figures if not figure.trouble)
-        told = ((figure.gb_per_s, prior.of(figure.group)) for figure in figures)
-        return replace(self, efficiency=learn((rate, e) for rate, e in told if rate is not None and e is not None))
+        pairs = ((figure.gb_per_s, prior.of(figure.group)) for figure in figures)
+        return replace(self, efficiency=learn((rate, e) for rate, e in pairs if rate is not None and e is not None))
 
     def _of(self, group: RankGroup, profile: Profile) -> ExpectedBandwidth | None:
         nodes = [self.fabric.nodes[name] for name in group.nodes]
@@ -78,15 +91,15 @@ class Expectations:
 
     def _network(self, profile: Profile, nodes: int, ranks: int, nics: int) -> Network:
         """A profile's rate comes before a port's own, which may have come up with less than it should."""
-        known = profile.values.get("nic.rate_gbps")
-        if known is not None:
-            rate, source, grade = known.value / _BITS_PER_BYTE, known.source, known.grade
+        entry = profile.values.get("nic.rate_gbps")
+        if entry is not None:
+            rate, source, grade = entry.value / _BITS_PER_BYTE, entry.source, entry.grade
         else:
             rate, source, grade = self._usual_rate, "the rate that most ports here have", "measured-here"
         return Network(nodes, ranks, nics, rate, source, grade)
 
     @functools.cached_property
-    def _alike(self) -> dict[str, Profile]:
+    def _profile_by_node(self) -> dict[str, Profile]:
         """One profile for all nodes that expect the same: each host's own differs at least in its source."""
         seen: dict[str, Profile] = {}
         named = {name: self.profiles.get(name, NO_PROFILE) for name in self.fabric.nodes}
@@ -99,5 +112,5 @@ class Expectations:
 
 def bandwidth_key(profile: Profile) -> str:
     """All that a profile says about bandwidth between GPUs, as one text: equal for profiles that expect the same."""
-    read = sorted((key, known.value) for key, known in profile.values.items() if key.startswith(_READ))
-    return f"{profile.name} {read}"
+    entries = sorted((key, entry.value) for key, entry in profile.values.items() if key.startswith(_READ))
+    return f"{profile.name} {entries}"

@@ -63,8 +63,8 @@ def _node(shape: NodeShape, facts: Facts, order: Mapping[str, int], leaves: Leav
 
 
 def _ports(facts: Facts) -> tuple[IbPort, ...]:
-    told = facts[ib_ports]
-    return () if isinstance(told, Unknown) else told
+    ports = facts[ib_ports]
+    return () if isinstance(ports, Unknown) else ports
 
 
 def _up(port: IbPort) -> bool:
@@ -72,17 +72,17 @@ def _up(port: IbPort) -> bool:
 
 
 def leaves_of(pool: Pool, facts: Mapping[str, Facts]) -> Leaves:
-    """What the fabric itself tells of its leaves, where it may be asked: InfiniBand of one node, Ethernet of each."""
-    layers = {name: {port.link_layer for port in _ports(told) if _up(port)} for name, told in facts.items()}
-    found: dict[tuple[str, str], str] = {}
+    """The leaves that the fabric itself reports: InfiniBand through one node, Ethernet through each."""
+    layers = {name: {port.link_layer for port in _ports(own) if _up(port)} for name, own in facts.items()}
+    leaves: dict[tuple[str, str], str] = {}
     for name in [name for name, kinds in layers.items() if "InfiniBand" in kinds][:_TRIES]:
         answers = pool.ask([ibnetdiscover.QUESTION], [name]).get(name)
         cables = parse_ibnetdiscover(answers[0].out) if answers and not answers[0].exit else Unknown("refused")
         if not isinstance(cables, Unknown):
-            found |= by_cables(cables, facts)
+            leaves |= by_cables(cables, facts)
             break
-    told = pool.ask([lldp.question], [name for name, kinds in layers.items() if "Ethernet" in kinds])
-    return {**found, **by_neighbours({name: lldp.read(answer) for name, (answer,) in told.items()}, facts)}
+    lldp_answers = pool.ask([lldp.question], [name for name, kinds in layers.items() if "Ethernet" in kinds])
+    return {**leaves, **by_neighbours({name: lldp.read(answer) for name, (answer,) in lldp_answers.items()}, facts)}
 
 
 def by_cables(cables: Iterable[Cable], facts: Mapping[str, Facts]) -> Leaves:
@@ -93,19 +93,19 @@ def by_cables(cables: Iterable[Cable], facts: Mapping[str, Facts]) -> Leaves:
         if (cable.near.kind, cable.far.kind) == ("CA", "SW")
         for end in (cable.near.guid, cable.near.name)
     }
-    known = {
+    ends = {
         (name, port.device): (port.guid.replace(":", ""), f"{name} {port.device}")
-        for name, told in facts.items()
-        for port in _ports(told)
+        for name, own in facts.items()
+        for port in _ports(own)
     }
-    return {place: leaf for place, ids in known.items() if (leaf := switches.get(ids[0]) or switches.get(ids[1]))}
+    return {place: leaf for place, ids in ends.items() if (leaf := switches.get(ids[0]) or switches.get(ids[1]))}
 
 
-def by_neighbours(told: Mapping[str, Mapping[str, str] | Unknown], facts: Mapping[str, Facts]) -> Leaves:
+def by_neighbours(neighbours_by_node: Mapping[str, Mapping[str, str] | Unknown], facts: Mapping[str, Facts]) -> Leaves:
     """Leaves of Ethernet ports, by the interfaces that their GIDs belong to."""
-    found: dict[tuple[str, str], str] = {}
-    for name, neighbours in told.items():
+    leaves: dict[tuple[str, str], str] = {}
+    for name, neighbours in neighbours_by_node.items():
         table = facts[name][gids]
         if not isinstance(neighbours, Unknown) and not isinstance(table, Unknown):
-            found |= {(name, gid.device): neighbours[gid.interface] for gid in table if gid.interface in neighbours}
-    return found
+            leaves |= {(name, gid.device): neighbours[gid.interface] for gid in table if gid.interface in neighbours}
+    return leaves

@@ -1,11 +1,11 @@
-"""Measuring: from a pool of nodes to evidence: proof of idleness, the lease, the ladder, an engine, and its rounds."""
+"""Measuring: proof of idleness, lease, network tests, engine and rounds: from a pool of nodes to a measurement."""
 
 from __future__ import annotations
 
 import contextlib
+import time
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from pathlib import Path
+from dataclasses import dataclass, replace
 
 from gpuops.collective.engines import Engine, Load
 from gpuops.collective.engines.nccl.engine import NcclEngine, Options
@@ -13,106 +13,47 @@ from gpuops.collective.engines.nccl_tests.engine import NcclTestsEngine
 from gpuops.collective.engines.tcp import TcpEngine
 from gpuops.collective.expectations import Expectations
 from gpuops.collective.idleness.lease import Lease
-from gpuops.collective.idleness.monitor import IdleMonitor
-from gpuops.collective.idleness.proof import Allocation
+from gpuops.collective.idleness.monitor import Allocations, IdleMonitor
+from gpuops.collective.measurement import Measurement
 from gpuops.collective.network_tests.ladder import Ladder
-from gpuops.collective.network_tests.rungs import NetworkFailure
 from gpuops.collective.pool import Pool
-from gpuops.collective.session import run
+from gpuops.collective.request import ENGINES, MeasureRequest
+from gpuops.collective.session import Plan, run
 from gpuops.facts import Facts
-from gpuops.inventory import Host
 from gpuops.isolation import blame, next_round
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence
 from gpuops.isolation.fabric import Fabric
-from gpuops.isolation.node_evidence import Unfit, all_reduce, left_out, to_answers, unfit
-from gpuops.isolation.remedies import fix_for
+from gpuops.isolation.node_evidence import all_reduce, excluded_answer, to_answers
 from gpuops.isolation.rounds import Round, Scope
 from gpuops.profile import Profile
+from gpuops.reasons import Excluded
 
-ENGINES = ("nccl", "nccl-tests", "tcp")
-"""In the order in which ``auto`` tries them: the first that most nodes can run is taken."""
-SCOPES: tuple[Scope, ...] = ("node", "rail", "pair", "group")
-_ON_PURPOSE = ("skipped: ", "busy (", "fails ")
-"""How the reason of a node begins that is in use, or is not well: proved before, just before a round, or by a check."""
 _TCP_SCOPES: tuple[Scope, ...] = ("rail", "group")  # a node's one network is its one rail
 
 
 @dataclass(frozen=True)
-class MeasureRequest:
-    """What a user asks for. ``engine`` is one of `ENGINES`, or ``auto``; ``forced`` nodes are taken though busy.
-
-    ``plan`` says what to measure next.
-    """
-
-    engine: str = "auto"
-    scopes: tuple[Scope, ...] = SCOPES
-    load: Load = field(default_factory=Load)
-    forced: frozenset[str] = frozenset()
-    interface: str = ""
-    library: Path | None = None
-    plan: Callable[[Evidence], Round | None] = next_round
-
-
-@dataclass(frozen=True)
-class Measurement:
-    """What came of it. ``left`` are the nodes that took no part or left on the way, each with the reason.
-
-    ``lost`` accuses those of them that were gone in mid-round.
-    ``settings`` is what may have changed the figures, by node in words; ``failures`` is what was wrong before the load.
-    """
-
-    evidence: Evidence
-    engine: str
-    why: str
-    left: Mapping[str, str]
-    settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
-    failures: Sequence[NetworkFailure] = ()
-    lost: tuple[BlamedPart, ...] = ()
-    expect: Expectations | None = None
-    interrupted: bool = False
-
-    @property
-    def blame(self) -> Blame:
-        """Who is at fault, by the evidence and by who was gone."""
-        said = blame(self.evidence)
-        return replace(said, blamed=(*self.lost, *said.blamed))
-
-    @property
-    def spared(self) -> set[str]:
-        """The nodes that were left alone on purpose."""
-        return {name for name, why in self.left.items() if why.startswith(_ON_PURPOSE)}
-
-    @property
-    def unfit(self) -> dict[str, Unfit]:
-        """The nodes that took no part, or not to the end, because something is wrong with them."""
-        failed = {
-            name: Unfit(self.left[name], failure.do)
-            for failure in self.failures
-            for name in failure.nodes
-            if failure.leaves and self.left.get(name, "").startswith(failure.rung)
-        }
-        return failed | {found.part: Unfit("; ".join(found.evidence), fix_for(found)) for found in self.lost}
-
-
-@dataclass(frozen=True)
 class MeasureContext:
-    """What is around the nodes: a scheduler that may be asked who has them, and the lease that it gives."""
+    """What measuring needs beside the nodes: the scheduler that knows who has them, and the lease that it gives.
 
-    allocations: Callable[[Sequence[Host]], Mapping[str, Allocation]]
+    ``slurm_job`` is the job in which gpuops itself runs. ``note`` gets sentences for the person who waits, ``activity``
+    what is done at the moment in a few words, and ``on_round`` the evidence so far and each round before it starts.
+    """
+
+    allocations: Allocations
     lease: Lease
     slurm_job: str = ""
-    tell: Callable[[str], None] = lambda _sentence: None
-    step: Callable[[str], None] = lambda _rung: None
-    watch: Callable[[Evidence, Round], None] = lambda _evidence, _planned: None
+    note: Callable[[str], None] = lambda _sentence: None
+    activity: Callable[[str], None] = lambda _words: None
+    on_round: Callable[[Evidence, Round], None] = lambda _evidence, _planned: None
 
-    def watch_over(
-        self, pool: Pool, profiles: Mapping[str, Profile], forced: Collection[str], running: Sequence[Engine] = ()
+    def monitor(
+        self, pool: Pool, profiles: Mapping[str, Profile], force_busy: Collection[str], running: Sequence[Engine] = ()
     ) -> IdleMonitor:
-        """The eye on ``pool``; ``forced`` nodes count as idle, and what is ``running`` makes nobody busy."""
+        """Return the monitor of ``pool``; ``force_busy`` nodes count as idle, and so does what is ``running``."""
         return IdleMonitor(
             pool,
             profiles,
-            forced,
+            force_busy,
             self.slurm_job,
             pids=lambda: running[0].pids if running else {},
             jobs=lambda: running[0].jobs if running else (),
@@ -121,118 +62,153 @@ class MeasureContext:
 
 
 def measure(
-    pool: Pool, fabric: Fabric, profiles: Mapping[str, Profile], wish: MeasureRequest, around: MeasureContext
+    pool: Pool,
+    fabric: Fabric,
+    profiles: Mapping[str, Profile],
+    request: MeasureRequest,
+    context: MeasureContext,
+    *,
+    plan: Plan = next_round,
+    iterations: int = Load.iterations,
+    engines: Sequence[str] = ENGINES,
 ) -> Measurement:
     """Measure the nodes of ``pool`` that are proved idle, and put no load on the others.
 
-    ``fabric`` is what is known of their NICs. Where nobody is left the evidence is empty, and ``left`` says why.
+    ``fabric`` is what is known of their NICs. ``plan`` says what to measure next, and each round takes ``iterations``.
+    ``auto`` chooses from ``engines``. If no node can be measured, the evidence is empty.
     """
+    began = time.monotonic()
     running: list[Engine] = []
-    with idle_nodes(pool, profiles, wish, around, running) as watch:
+    with idle_nodes(pool, profiles, request, context, running) as monitor:
         if not pool.hosts:
-            return Measurement(Evidence(Fabric({}), scopes=wish.scopes), "none", "nobody is left to measure", pool.left)
-        load = wish.load
-        expect = Expectations(_of(pool, fabric), profiles, size_bytes=load.size_bytes, operation=load.operation)
-        engine = choose(pool, expect, wish, around.tell)
+            return _nothing(pool, request, time.monotonic() - began)
+        expectations = Expectations(
+            _within(pool, fabric), profiles, size_bytes=request.size_bytes, operation=request.operation
+        )
+        load = Load(request.operation, request.size_bytes, iterations, seconds=request.seconds)
+        engine = choose(pool, expectations, request, load, context.note, engines)
         running.append(engine)
         try:
             failures = Ladder(
                 pool,
-                wish.interface,
+                request.interface,
                 over_rdma=engine.name != "tcp",
-                watch=lambda rung: around.step(f"before the load: {rung}"),
-            ).climb()
-            return replace(_measured(engine, pool, expect, wish, watch, around), failures=failures)
+                on_test=lambda test: context.activity(f"before the load: {test}"),
+            ).run()
+            measurement = _measured(engine, pool, expectations, request, monitor, context, plan)
+            return replace(measurement, failures=failures, seconds=time.monotonic() - began)
         finally:
             engine.close()
+
+
+def _nothing(pool: Pool, request: MeasureRequest, seconds: float) -> Measurement:
+    evidence, why = Evidence(Fabric({}), scopes=tuple(request.scopes)), "nobody is left to measure"
+    return Measurement(evidence, blame(evidence), "none", why, dict(pool.excluded), seconds=seconds)
 
 
 @contextlib.contextmanager
 def idle_nodes(
     pool: Pool,
     profiles: Mapping[str, Profile],
-    wish: MeasureRequest,
-    around: MeasureContext,
+    request: MeasureRequest,
+    context: MeasureContext,
     running: Sequence[Engine] = (),
 ) -> Iterator[IdleMonitor]:
-    """Keep in ``pool`` the nodes that are proved idle, on lease meanwhile; what is ``running`` makes nobody busy."""
-    watch = around.watch_over(pool, profiles, wish.forced, running)
-    pool.leave({name: f"skipped: {found}" for name, found in watch.prove().items() if found.state != "idle"})
-    with around.lease as lease:
+    """Keep in ``pool`` the nodes that are proved idle, on lease meanwhile; what is ``running`` makes no node busy."""
+    monitor = context.monitor(pool, profiles, request.force_busy, running)
+    in_use = [reason for idleness in monitor.prove().values() if (reason := idleness.excluded)]
+    pool.exclude(replace(reason, why=f"skipped: {reason.why}") for reason in in_use)
+    with context.lease as lease:
         refused = lease.take(list(pool.hosts.values()))
-        pool.leave({name: f"skipped: {why}" for name, why in refused.items()})
-        yield watch
+        pool.exclude(Excluded(name, "leased", f"skipped: {why}") for name, why in refused.items())
+        yield monitor
 
 
-def _of(pool: Pool, fabric: Fabric) -> Fabric:
+def _within(pool: Pool, fabric: Fabric) -> Fabric:
     return Fabric({name: fabric.nodes[name] for name in pool.hosts if name in fabric.nodes})
 
 
-def choose(pool: Pool, expect: Expectations, wish: MeasureRequest, tell: Callable[[str], None]) -> Engine:
-    """The engine asked for, opened; for ``auto`` the first that most nodes can run. Nodes that cannot run it leave."""
-    names = ENGINES if wish.engine == "auto" else (wish.engine,)
+def choose(
+    pool: Pool,
+    expectations: Expectations,
+    request: MeasureRequest,
+    load: Load,
+    note: Callable[[str], None],
+    engines: Sequence[str] = ENGINES,
+) -> Engine:
+    """Open the engine of the request, for ``auto`` the first that most nodes can run; exclude the other nodes."""
+    names = engines if request.engine == "auto" else (request.engine,)
     for name in names:
-        engine = _make(name, pool, expect, wish)
+        engine = _make(name, pool, expectations, request, load)
         if engine.cost:
-            tell(engine.cost)
+            note(engine.cost)
         refused = engine.open()
         if name == names[-1] or 2 * len(refused) < len(pool.hosts):
-            pool.leave(refused)
+            pool.exclude(refused.values())
             return engine
         engine.close()
-        tell(f"not {name}: {_most_frequent(refused.values())}")
-    raise AssertionError("ENGINES is not empty")
+        note(f"not {name}: {_most_frequent([reason.why for reason in refused.values()])}")
+    raise AssertionError("there is an engine to choose")
 
 
-def _most_frequent(reasons: Collection[str]) -> str:
+def _most_frequent(reasons: Sequence[str]) -> str:
     return max(reasons, key=list(reasons).count)
 
 
-def _make(name: str, pool: Pool, expect: Expectations, wish: MeasureRequest) -> Engine:
-    hosts, fabric = list(pool.hosts.values()), expect.fabric
+def _make(name: str, pool: Pool, expectations: Expectations, request: MeasureRequest, load: Load) -> Engine:
+    hosts, fabric = list(pool.hosts.values()), expectations.fabric
     if name == "nccl":
-        return NcclEngine(hosts, pool, fabric, wish.load, Options(library=wish.library))
+        return NcclEngine(hosts, pool, fabric, load, Options(library=request.libnccl))
     if name == "nccl-tests":
-        return NcclTestsEngine(hosts, pool, fabric, wish.load, expect=expect.to_judge_by)
-    return TcpEngine(hosts, pool, wish.load, interface=wish.interface)
+        return NcclTestsEngine(hosts, pool, fabric, load, expect=expectations.threshold_for)
+    return TcpEngine(hosts, pool, load, interface=request.interface)
 
 
 def _measured(
-    engine: Engine, pool: Pool, expect: Expectations, wish: MeasureRequest, watch: IdleMonitor, around: MeasureContext
+    engine: Engine,
+    pool: Pool,
+    expectations: Expectations,
+    request: MeasureRequest,
+    monitor: IdleMonitor,
+    context: MeasureContext,
+    plan: Plan,
 ) -> Measurement:
-    tcp = isinstance(engine, TcpEngine)
-    fabric = engine.fabric() if isinstance(engine, TcpEngine) else _of(pool, expect.fabric)
-    scopes = tuple(scope for scope in wish.scopes if not tcp or scope in _TCP_SCOPES)
-    result = run(
+    is_tcp = isinstance(engine, TcpEngine)
+    fabric = engine.fabric() if isinstance(engine, TcpEngine) else _within(pool, expectations.fabric)
+    scopes = tuple(scope for scope in request.scopes if not is_tcp or scope in _TCP_SCOPES)
+    session = run(
         engine,
         Evidence(fabric, scopes=scopes),
-        plan=wish.plan,
-        look=watch,
-        expect=(lambda _group: None) if tcp else expect.to_judge_by,
-        watch=around.watch,
+        plan=plan,
+        monitor=monitor,
+        threshold_for=(lambda _group: None) if is_tcp else expectations.threshold_for,
+        on_round=context.on_round,
     )
+    evidence = session.evidence
+    learnt = replace(expectations, fabric=fabric).learnt_from(evidence)
     return Measurement(
-        result.evidence,
+        evidence,
+        _blame(evidence, session.lost),
         engine.name,
         engine.why,
-        {**pool.left, **result.left},
-        {name: told for name, told in engine.settings.items() if name in result.evidence.fabric.nodes},
-        lost=result.lost,
-        expect=None if tcp else replace(expect, fabric=fabric),
-        interrupted=result.interrupted,
+        {**pool.excluded, **session.excluded},
+        {name: settings for name, settings in engine.settings.items() if name in evidence.fabric.nodes},
+        expected={} if is_tcp else learnt.of_evidence(evidence),
+        interrupted=session.interrupted,
     )
 
 
-def with_shares(known: Mapping[str, Facts], found: Measurement) -> dict[str, Facts]:
+def _blame(evidence: Evidence, lost: Sequence[BlamedPart]) -> Blame:
+    """The parts that the evidence blames, and before them the nodes that were lost in mid-round."""
+    verdict = blame(evidence)
+    return replace(verdict, blamed=(*lost, *verdict.blamed))
+
+
+def with_evidence(facts_by_node: Mapping[str, Facts], measurement: Measurement) -> dict[str, Facts]:
     """The facts of all nodes with what the measurement shows of each, or why it took no part."""
-    answers = to_answers(found.evidence, found.engine, found.settings)
-    answers |= {name: unfit(name, told) for name, told in found.unfit.items()}
-    answers |= {
-        name: left_out(name, why, spared=name in found.spared)
-        for name, why in found.left.items()
-        if name not in answers
-    }
+    answers = {name: excluded_answer(reason) for name, reason in measurement.excluded.items()}
+    answers |= to_answers(measurement.evidence, measurement.engine, measurement.settings)
     return {
         name: facts.with_answer(answers[name], all_reduce) if name in answers else facts
-        for name, facts in known.items()
+        for name, facts in facts_by_node.items()
     }

@@ -1,4 +1,4 @@
-"""What NVLink is worth on a node: its GPUs with and without it, in an all-reduce and in training.
+"""The gain from NVLink on a node: its GPUs with and without it, in an all-reduce and in training.
 
 Hugging Face's guide did the second on 2 TITAN RTX (huggingface/transformers, performance guide; stas00/ml-engineering,
 network/benchmarks/results/disable-nvlink.md): GPT-2, 200 steps, 4 samples a GPU: 101 s with NVLink and 131 s without,
@@ -9,15 +9,18 @@ from __future__ import annotations
 
 import importlib.resources
 import json
-from collections.abc import Callable, Collection, Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+from collections.abc import Callable, Collection, Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar, Literal
 
+from gpuops.collective.measurement import Measurement, excluded_document
 from gpuops.collective.pool import Pool
 from gpuops.collective.session import Snapshot
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.rounds import RankGroup, Round, Variant
 from gpuops.probing import Unknown
+from gpuops.reasons import Conclusion, Excluded, FailOn
+from gpuops.secret import redact
 from gpuops.shell import Command, Completed
 
 RowName = Literal["dp", "ddp", "ddp-no-p2p"]
@@ -34,14 +37,14 @@ class NvlinkGain:
     without_gb_per_s: float
 
     @property
-    def saved(self) -> float:
-        """The share of the time without NVLink that it saves."""
+    def time_saved(self) -> float:
+        """The fraction of the time without NVLink that it saves."""
         return 1 - self.without_gb_per_s / self.with_gb_per_s
 
 
 @dataclass(frozen=True)
 class Model:
-    """What is trained; GPT-2's size and the guide's batch unless said otherwise. ``processes`` counts without GPUs."""
+    """What is trained; by default GPT-2's size and the guide's batch. ``processes`` counts if there are no GPUs."""
 
     steps: int = 200
     batch: int = 4
@@ -64,31 +67,83 @@ class Training:
     torch: str
 
 
+@dataclass(frozen=True)
+class NvlinkComparison:
+    """The gain from NVLink on each node, `Unknown` if it was not measured; ``training`` has the rows of each node."""
+
+    SCHEMA: ClassVar[str] = "gpuops.nvlink/1"
+
+    measurement: Measurement
+    gains: Mapping[str, NvlinkGain | Unknown]
+    training: Mapping[str, Mapping[RowName, Training | Unknown]] = field(default_factory=dict)
+
+    @property
+    def excluded(self) -> Mapping[str, Excluded]:
+        """The nodes of which nothing was measured."""
+        return self.measurement.excluded
+
+    @property
+    def interrupted(self) -> bool:
+        """Ctrl-C came before the end."""
+        return self.measurement.interrupted
+
+    @property
+    def seconds(self) -> float:
+        """The wall time of the measurement, without the training."""
+        return self.measurement.seconds
+
+    def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
+        """``incomplete`` if nothing was measured of a node: a comparison finds no fault."""
+        return "interrupted" if self.interrupted else "incomplete" if self.excluded else "ok"
+
+    def to_document(self) -> dict[str, Any]:
+        """Plain data for JSON, secrets masked; an `Unknown` is its reason under ``unknown``."""
+        return {
+            "schema": self.SCHEMA,
+            "all_reduce": {name: _document(gain) for name, gain in self.gains.items()},
+            "training": {name: {row: _document(t) for row, t in rows.items()} for name, rows in self.training.items()},
+            "excluded": excluded_document(self.excluded),
+            "interrupted": self.interrupted,
+        }
+
+    def to_json(self, indent: int = 1) -> str:
+        """The document as JSON."""
+        return json.dumps(self.to_document(), indent=indent)
+
+
+def _document(value: NvlinkGain | Training | Unknown) -> dict[str, Any]:
+    if isinstance(value, Unknown):
+        return {"unknown": redact(value.why)}
+    if isinstance(value, Training):
+        return asdict(value)
+    return {**asdict(value), "time_saved": value.time_saved, "saved": value.time_saved}  # its former name
+
+
 def next_round(evidence: Evidence) -> Round | None:
     """Every node with several GPUs by itself, with NVLink and then without; None after that."""
-    done = len(evidence.rounds)
+    number = len(evidence.rounds)
     nodes = [node.name for node in evidence.fabric.nodes.values() if len(node.gpus) > 1]
-    if done >= len(_VARIANTS) or not nodes:
+    if number >= len(_VARIANTS) or not nodes:
         return None
-    groups = tuple(RankGroup((name,), variant=_VARIANTS[done]) for name in nodes)
-    return Round("node", groups, "without NVLink" if _VARIANTS[done] else "with NVLink")
+    groups = tuple(RankGroup((name,), variant=_VARIANTS[number]) for name in nodes)
+    return Round("node", groups, "without NVLink" if _VARIANTS[number] else "with NVLink")
 
 
-def worth_of(evidence: Evidence) -> dict[str, NvlinkGain | Unknown]:
-    """What NVLink is worth to each node's all-reduce; `Unknown` where one of the two was not measured."""
-    return {name: _worth(name, evidence) for name in evidence.fabric.nodes}
+def gains_of(evidence: Evidence) -> dict[str, NvlinkGain | Unknown]:
+    """The gain of each node's all-reduce; `Unknown` if one of the two variants was not measured."""
+    return {name: _gain(name, evidence) for name in evidence.fabric.nodes}
 
 
-def _worth(name: str, evidence: Evidence) -> NvlinkGain | Unknown:
+def _gain(name: str, evidence: Evidence) -> NvlinkGain | Unknown:
     figures = [f for measured in evidence.rounds for f in measured.figures if f.group.nodes == (name,)]
-    found = {figure.group.variant: figure for figure in figures}
+    by_variant = {figure.group.variant: figure for figure in figures}
     for variant in _VARIANTS:
-        figure = found.get(variant)
+        figure = by_variant.get(variant)
         if figure is None or figure.trouble or not figure.gb_per_s:
             what = "without NVLink" if variant else "with NVLink"
             why = (figure.detail or figure.trouble) if figure else "one GPU"
             return Unknown(f"not measured {what}: {why or 'no figure'}")
-    return NvlinkGain(name, *(found[variant].gb_per_s or 0.0 for variant in _VARIANTS))
+    return NvlinkGain(name, *(by_variant[variant].gb_per_s or 0.0 for variant in _VARIANTS))
 
 
 def training(row: RowName, python: str, model: Model, timeout_seconds: float) -> Command:
@@ -106,43 +161,47 @@ def parse_training(answer: Completed) -> Training | Unknown:
     if answer.missing:
         return Unknown(f"there is no {answer.question.words[0] if isinstance(answer.question, Command) else 'Python'}")
     try:
-        told = [json.loads(line) for line in answer.out.splitlines() if line.startswith("{")]
-        errors = [one["error"] for one in told if "error" in one]  # the first: what others say is that it went away
-        return Unknown(str(errors[0])) if errors else _training(told[-1])
+        documents = [json.loads(line) for line in answer.out.splitlines() if line.startswith("{")]
+        errors = [each["error"] for each in documents if "error" in each]  # the first: the others say that it went away
+        return Unknown(str(errors[0])) if errors else _training(documents[-1])
     except (ValueError, LookupError, TypeError, AttributeError):
         return Unknown(f"it said nothing that can be read: {answer.last_words() or 'nothing'}")
 
 
-def _training(told: dict[str, Any]) -> Training | Unknown:
-    seconds, rate = float(told["seconds"]), float(told["samples_per_second"])
-    if told["row"] not in ROWS or not (seconds > 0 and rate > 0):
+def _training(document: dict[str, Any]) -> Training | Unknown:
+    row, seconds, rate = document["row"], float(document["seconds"]), float(document["samples_per_second"])
+    if row not in ROWS or not (seconds > 0 and rate > 0):
         return Unknown("it said nothing that can be read")
-    counts = int(told["gpus"]), int(told["weights"])
-    return Training(told["row"], seconds, rate, *counts, alike=told["alike"] is True, torch=str(told["torch"]))
+    counts = int(document["gpus"]), int(document["weights"])
+    return Training(row, seconds, rate, *counts, alike=document["alike"] is True, torch=str(document["torch"]))
 
 
 def train(
-    pool: Pool, look: Callable[[Collection[str]], Snapshot], python: str, model: Model, seconds: float
+    pool: Pool, monitor: Callable[[Collection[str]], Snapshot], python: str, model: Model, seconds: float
 ) -> dict[str, dict[RowName, Training | Unknown]]:
-    """Each row on every node of ``pool``, the nodes side by side; no row takes longer than ``seconds``.
+    """Train each row on every node of ``pool``, the nodes side by side; no row takes longer than ``seconds``.
 
-    Just before each ``look`` proves that the nodes are idle; one that is not leaves, and its rows say why.
+    Just before each row ``monitor`` proves that the nodes are idle; one that is not is excluded, and its rows say why.
     """
-    found: dict[str, dict[RowName, Training | Unknown]] = {name: {} for name in pool.hosts}
+    rows_by_node: dict[str, dict[RowName, Training | Unknown]] = {name: {} for name in pool.hosts}
     for row in ROWS:
-        pool.leave(look(set(pool.hosts)).busy)
+        pool.exclude(monitor(set(pool.hosts)).excluded.values())
         answers = _ask_all(pool, training(row, python, model, seconds))
-        for name, told in found.items():
-            told[row] = parse_training(answers[name]) if name in answers else Unknown(pool.left.get(name, "no answer"))
-    return found
+        for name, rows in rows_by_node.items():
+            rows[row] = parse_training(answers[name]) if name in answers else _untrained(pool, name)
+    return rows_by_node
+
+
+def _untrained(pool: Pool, name: str) -> Unknown:
+    return Unknown(pool.excluded[name].why if name in pool.excluded else "no answer")
 
 
 def _ask_all(pool: Pool, command: Command) -> dict[str, Completed]:
     return {name: answer for name, (answer,) in pool.ask([command]).items()}
 
 
-def saved_by_nvlink(rows: Sequence[Training]) -> float | None:
-    """The share of the seconds of DDP without NVLink that NVLink saves; None where one of the two is missing."""
+def time_saved(rows: Sequence[Training]) -> float | None:
+    """The fraction of the seconds of DDP without NVLink that NVLink saves; None if one of the two is missing."""
     seconds = {row.row: row.seconds for row in rows}
     if not {"ddp", "ddp-no-p2p"} <= set(seconds):
         return None

@@ -1,15 +1,17 @@
-"""Pool: the nodes of a measurement, each with a transport that stays open from the first question to the last round."""
+"""Pool: the hosts of a measurement, each with a transport that stays open from the first question to the last round."""
 
 from __future__ import annotations
 
 import datetime as dt
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from typing import Any, TypeVar
 
+from gpuops.cancellation import CancelToken
 from gpuops.facts import Facts, questions, read
 from gpuops.fleet import FANOUT, each, uninterrupted
 from gpuops.inventory import Host
 from gpuops.probing import Probe
+from gpuops.reasons import Excluded, excluded_by
 from gpuops.shell import Completed, Question
 from gpuops.transport.agent import AgentTransport
 from gpuops.transport.connections import Connections
@@ -20,14 +22,16 @@ T = TypeVar("T")
 class Pool:
     """Hosts by name, and their transports in a group of their own, which a context closes.
 
-    A node leaves with a reason, which is kept in ``left``, and never comes back.
+    A host that is ``excluded`` never comes back; the reason is kept.
     """
 
-    def __init__(self, hosts: Iterable[Host], connections: Connections, fanout: int = FANOUT) -> None:
+    def __init__(
+        self, hosts: Iterable[Host], connections: Connections, fanout: int = FANOUT, cancel: CancelToken | None = None
+    ) -> None:
         self.hosts: dict[str, Host] = {host.name: host for host in hosts}
-        self.left: dict[str, str] = {}
+        self.excluded: dict[str, Excluded] = {}
         self._fanout = fanout
-        self._group = connections.group()
+        self._group = connections.group(cancel)
         self._transports: dict[str, AgentTransport] = {}
 
     def __enter__(self) -> Pool:  # noqa: PYI034 - Self came with Python 3.11
@@ -36,37 +40,46 @@ class Pool:
     def __exit__(self, *_: object) -> None:
         self.close()
 
+    @property
+    def cancel(self) -> CancelToken:
+        """What ends a measurement from another thread."""
+        return self._group.cancel
+
     def open(self, host: Host) -> AgentTransport:
         """The transport to ``host``, the same one each time."""
         if host.name not in self._transports:
             self._transports[host.name] = self._group.open(host)
         return self._transports[host.name]
 
-    def leave(self, reasons: Mapping[str, str]) -> None:
-        """Take nodes out, each for its reason; nodes that are not in the pool are passed over."""
+    def exclude(self, excluded: Iterable[Excluded]) -> None:
+        """Take hosts out, each for its reason; hosts that are not in the pool are passed over."""
+        reasons = {reason.host: reason for reason in excluded}
         for name in [name for name in self.hosts if name in reasons]:
-            self.left[name] = reasons[name]
+            self.excluded[name] = reasons[name]
             del self.hosts[name]
             if name in self._transports:
                 self._transports.pop(name).close()
 
     def each(self, work: Callable[[AgentTransport, Host], T], names: Collection[str] | None = None) -> dict[str, T]:
-        """``work`` on the nodes side by side; a node that fails leaves. `CancelledError` on Ctrl-C."""
+        """Do ``work`` on the hosts side by side; one that fails is excluded. `CancelledError` on Ctrl-C or `cancel`."""
         hosts = [host for name, host in self.hosts.items() if names is None or name in names]
         for host in hosts:
             self.open(host)  # opened here: a transport is not made by two threads
-        outcomes = each(hosts, lambda host: work(self.open(host), host), fanout=self._fanout, stop=self.close)
-        self.leave({outcome.node: str(outcome.error) for outcome in outcomes if outcome.error is not None})
+        outcomes = each(
+            hosts, lambda host: work(self.open(host), host), fanout=self._fanout, stop=self.close, cancel=self.cancel
+        )
+        self.exclude(excluded_by(outcome.node, outcome.error) for outcome in outcomes if outcome.error is not None)
         return {outcome.node: outcome.value for outcome in uninterrupted(outcomes) if outcome.value is not None}
 
     def ask(self, questions: Sequence[Question], names: Collection[str] | None = None) -> dict[str, list[Completed]]:
-        """What each node answers, in one round trip; a node that does not answer leaves."""
+        """What each host answers, in one round trip; a host that does not answer is excluded."""
         return self.each(lambda transport, _host: transport.batch(questions), names)
 
     def facts(self, probes: Sequence[Probe[Any]], names: Collection[str] | None = None) -> dict[str, Facts]:
-        """What each node says to ``probes``, in one round trip; a node that does not answer leaves."""
+        """The facts that ``probes`` give of each host, in one round trip; a host that does not answer is excluded."""
         now = dt.datetime.now(dt.timezone.utc)
-        return {name: read(name, now, told, probes) for name, told in self.ask(questions(probes), names).items()}
+        answers_by_host = self.ask(questions(probes), names)
+        return {name: read(name, now, answers, probes) for name, answers in answers_by_host.items()}
 
     def close(self) -> None:
         """Close every transport for good; safe to call twice, and while other threads wait for answers."""

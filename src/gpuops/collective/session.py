@@ -1,4 +1,4 @@
-"""Session: round after round until nothing is left to ask, with a look at every node before and after each."""
+"""Measurement session: run rounds until the plan is empty, with a snapshot of the nodes before and after each."""
 
 from __future__ import annotations
 
@@ -9,31 +9,35 @@ from dataclasses import dataclass, field, replace
 from gpuops.collective.engines import Engine
 from gpuops.errors import CancelledError
 from gpuops.isolation.evidence import BlamedPart, Evidence, Kind, Measured
+from gpuops.isolation.remedies import fix_for
 from gpuops.isolation.rounds import RankGroup, Round
+from gpuops.reasons import Excluded
 
 _JUST_NOW_SECONDS = 1.0
 Counters = Mapping[str, Mapping[str, int]]
 """What each NIC has counted so far, by part name and counter."""
+Plan = Callable[[Evidence], Round | None]
+"""Returns the round to measure next; None if nothing is left to measure."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What was seen of nodes just before or after a round: who may not be disturbed and why, and their counters."""
+    """What was seen of nodes just before or after a round: which take no part and why, and the others' counters."""
 
-    busy: Mapping[str, str] = field(default_factory=dict)
+    excluded: Mapping[str, Excluded] = field(default_factory=dict)
     counters: Counters = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
 class SessionResult:
-    """A session's evidence, the nodes that left on the way with the reasons, and whether it was cut short.
+    """A session's evidence, the nodes that were excluded on the way, and whether it was interrupted.
 
-    ``lost`` accuses those of them that were gone from a round before they were gone themselves: all that they had a
-    part in has left the evidence with them.
+    ``lost`` blames those of them that were missing in a round before they were excluded: all that they had a part in
+    has left the evidence with them.
     """
 
     evidence: Evidence
-    left: Mapping[str, str]
+    excluded: Mapping[str, Excluded]
     lost: tuple[BlamedPart, ...] = ()
     interrupted: bool = False
 
@@ -42,48 +46,54 @@ def run(
     engine: Engine,
     evidence: Evidence,
     *,
-    plan: Callable[[Evidence], Round | None],
-    look: Callable[[Collection[str]], Snapshot],
-    expect: Callable[[RankGroup], float | None],
-    watch: Callable[[Evidence, Round], None] = lambda _evidence, _planned: None,
+    plan: Plan,
+    monitor: Callable[[Collection[str]], Snapshot],
+    threshold_for: Callable[[RankGroup], float | None],
+    on_round: Callable[[Evidence, Round], None] = lambda _evidence, _planned: None,
 ) -> SessionResult:
     """Measure what ``plan`` asks for, until it asks for nothing more.
 
-    Just before each round ``look`` proves that its nodes are idle: one that is not leaves, and the round is planned
-    anew without it. ``watch`` hears of each round before it starts. On Ctrl-C what is known by then is the result.
+    Just before each round ``monitor`` proves that its nodes are idle: one that is not is excluded, and the round is
+    planned anew without it. ``threshold_for`` gives the GB/s by which a group is judged. ``on_round`` is called before
+    each round. On Ctrl-C what was measured until then is the result.
     """
-    left: dict[str, str] = {}
-    lost: list[BlamedPart] = []
-    seen = _LastSnapshot()
+    excluded: dict[str, Excluded] = {}
+    lost: dict[str, BlamedPart] = {}
+    last = _LastSnapshot()
     try:
         while (planned := plan(evidence)) is not None:
-            watch(evidence, planned)
+            on_round(evidence, planned)
             nodes = {name for group in planned.groups for name in group.nodes}
-            before = seen.look if seen.serves(nodes) else look(nodes)
-            if before.busy:
-                left |= before.busy
-                lost += _lost(evidence, before.busy)
-                evidence, seen = evidence.without(before.busy), _LastSnapshot()
+            before = last.snapshot if last.serves(nodes) else monitor(nodes)
+            if before.excluded:
+                missing = {blamed.part: blamed for blamed in _lost(evidence, before.excluded)}
+                excluded |= {**before.excluded, **{node: _as_lost(missing[node]) for node in missing}}
+                lost |= missing
+                evidence, last = evidence.without(before.excluded), _LastSnapshot()
                 continue
             figures = engine.measure(planned)
-            seen = _LastSnapshot(look(nodes), frozenset(nodes), time.monotonic())
-            grown = _grown(before.counters, seen.look.counters)
-            known = {group: found for group in planned.groups if (found := expect(group)) is not None}
-            rounds = (*evidence.rounds, Measured(planned, figures, grown))
-            evidence = replace(evidence, rounds=rounds, expected={**evidence.expected, **known})
+            last = _LastSnapshot(monitor(nodes), frozenset(nodes), time.monotonic())
+            increases = _increases(before.counters, last.snapshot.counters)
+            thresholds = {group: rate for group in planned.groups if (rate := threshold_for(group)) is not None}
+            rounds = (*evidence.rounds, Measured(planned, figures, increases))
+            evidence = replace(evidence, rounds=rounds, expected={**evidence.expected, **thresholds})
     except (KeyboardInterrupt, CancelledError):
-        return SessionResult(evidence, left, tuple(lost), interrupted=True)
-    return SessionResult(evidence, left, tuple(lost))
+        return SessionResult(evidence, excluded, tuple(lost.values()), interrupted=True)
+    return SessionResult(evidence, excluded, tuple(lost.values()))
 
 
-def _lost(evidence: Evidence, busy: Mapping[str, str]) -> Iterator[BlamedPart]:
-    """Of the nodes that may not be disturbed any more, those that were missing in the last round already."""
+def _lost(evidence: Evidence, excluded: Mapping[str, Excluded]) -> Iterator[BlamedPart]:
+    """Of the nodes that are ``excluded`` now, those that were missing in the last round already."""
     last = evidence.rounds[-1].figures if evidence.rounds else ()
     missed = {name: figure for figure in last for name in figure.absent}
-    for name, why in busy.items():
+    for name, reason in excluded.items():
         if name in missed and (kind := _LOST.get(missed[name].trouble)):
             words = missed[name].detail or "it was missing in a round"
-            yield BlamedPart(name, kind, evidence=(words, why))
+            yield BlamedPart(name, kind, evidence=(words, reason.why))
+
+
+def _as_lost(blamed: BlamedPart) -> Excluded:
+    return Excluded(blamed.part, "lost", "; ".join(blamed.evidence), do=fix_for(blamed))
 
 
 _LOST: Mapping[str, Kind] = {"hang": "hang", "unreachable": "unreachable"}
@@ -91,22 +101,22 @@ _LOST: Mapping[str, Kind] = {"hang": "hang", "unreachable": "unreachable"}
 
 @dataclass(frozen=True)
 class _LastSnapshot:
-    """The look after a round, which also serves the next where that follows at once with no other nodes."""
+    """The snapshot after a round, which also serves the next one if that follows at once with no other nodes."""
 
-    look: Snapshot = field(default_factory=Snapshot)
+    snapshot: Snapshot = field(default_factory=Snapshot)
     nodes: frozenset[str] = frozenset()
     at: float = 0.0
 
     def serves(self, nodes: Collection[str]) -> bool:
-        """Whether all of ``nodes`` were seen just now."""
+        """Return whether all of ``nodes`` were seen just now."""
         return self.nodes.issuperset(nodes) and time.monotonic() - self.at < _JUST_NOW_SECONDS
 
 
-def _grown(before: Counters, after: Counters) -> dict[str, dict[str, int]]:
-    """How far each counter rose; a counter that fell was reset in between and tells nothing."""
-    rises = {part: _rises(before.get(part, {}), now) for part, now in after.items()}
-    return {part: counts for part, counts in rises.items() if counts}
+def _increases(before: Counters, after: Counters) -> dict[str, dict[str, int]]:
+    """By how much each counter increased; a counter that fell was reset in between and shows nothing."""
+    increases = {part: _increases_of_part(before.get(part, {}), now) for part, now in after.items()}
+    return {part: counts for part, counts in increases.items() if counts}
 
 
-def _rises(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
+def _increases_of_part(before: Mapping[str, int], after: Mapping[str, int]) -> dict[str, int]:
     return {name: count - before[name] for name, count in after.items() if count > before.get(name, count)}

@@ -64,11 +64,14 @@ class Inventory:
         return cls._resolved(draft, Path(os.devnull))
 
     @classmethod
-    def open(cls, argument: str) -> Inventory:
-        """What ``-i`` means: a file or folder, or with a comma in it a list of names (``gpu01,`` is one)."""
-        if "," in argument and not Path(argument).exists():
+    def open(cls, argument: str, project: Path | None = None, *, folder: Path = Path()) -> Inventory:
+        """What ``-i`` means: a file or folder, or with a comma in it a list of names (``gpu01,`` is one).
+
+        See `find` for where a file is looked for.
+        """
+        if "," in argument and not (folder / argument).exists():
             return cls.of_names(filter(None, map(str.strip, split(argument, ","))))
-        return cls.load(find(argument))
+        return cls.load(find(argument, project, folder=folder))
 
     @classmethod
     def _resolved(cls, draft: Draft, folder: Path) -> Inventory:
@@ -124,15 +127,16 @@ class Inventory:
         return ansible_ini(self.hosts, self.groups, show_secrets=show_secrets)
 
 
-def find(name: str) -> Path:
-    """Return the path of the inventory ``name``: as given, or a bare name in ``inventory/``."""
-    direct = Path(name)
-    places = [direct, Path("inventory") / direct] if len(direct.parts) == 1 else [direct]
+def find(name: str, project: Path | None = None, *, folder: Path = Path()) -> Path:
+    """Return the inventory called ``name``: a path from ``folder``, or a bare name in ``inventory/`` of ``project``."""
+    places = [folder / name]
+    if project is not None and len(Path(name).parts) == 1:
+        places.append(project / "inventory" / name)
     path = next((place for place in places if place.exists()), None)
     if path:
         return path
     path_by_name = {p.name: p for place in reversed(places) for p in _siblings(place.parent) if p.is_file()}
-    match = difflib.get_close_matches(direct.name, path_by_name, n=1)
+    match = difflib.get_close_matches(Path(name).name, path_by_name, n=1)
     hint = f'; did you mean "{path_by_name[match[0]]}"?' if match else ""
     raise DocumentError(name, f"no such file; looked for {' and '.join(str(p.absolute()) for p in places)}{hint}")
 

@@ -1,6 +1,6 @@
-"""Shares: the evidence of one measurement as one JSON text a node, so that it is saved and judged again with its facts.
+"""Node evidence: a measurement as one JSON text a node, so that it is saved and judged again with the node's facts.
 
-A figure stands with the first node of its group, so that the shares of many nodes are no longer than the evidence.
+A figure stands with the first node of its group, so that the texts of many nodes are no longer than the evidence.
 """
 
 from __future__ import annotations
@@ -15,16 +15,22 @@ from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round, Scope
 from gpuops.probing import Probe, Unknown
+from gpuops.reasons import Excluded, ExclusionKind
 from gpuops.shell import Command, Completed
 
 SCHEMA = "gpuops.allreduce/1"
 QUESTION = Command(("gpuops", "allreduce"))
 """What stands in saved facts as the question that a measurement answers; it is never sent to a node."""
+_NOTHING = "no all-reduce was measured here"
+_AT_FAULT: frozenset[ExclusionKind] = frozenset({"defective", "lost"})
+"""Kinds of exclusion that are the node's own fault: what a check reads as a finding, not as unknown."""
+_LEFT_ALONE = 1
+"""The exit code of an answer that means "left alone on purpose" in files from before exclusions had a kind."""
 
 
 @dataclass(frozen=True)
 class EvidenceRow:
-    """One figure of a share: its round's number, scope and why, what it should have been, and what was counted."""
+    """One figure: its round's number, scope and why, what it should have been, and what was counted."""
 
     number: int
     scope: Scope
@@ -70,111 +76,126 @@ def to_answers(evidence: Evidence, engine: str, settings: Mapping[str, Sequence[
     }
 
 
-def _answer(name: str, told: dict[str, Any]) -> Completed:
-    return Completed(name, QUESTION, 0, json.dumps(told, separators=(",", ":")))
+def _answer(name: str, document: dict[str, Any]) -> Completed:
+    return Completed(name, QUESTION, 0, json.dumps(document, separators=(",", ":")))
 
 
 @dataclass(frozen=True)
-class Unfit:
-    """A node that took no part because something was found wrong with it: why, and what to do."""
+class NotMeasured(Unknown):
+    """Nothing was measured of the node, because it was ``excluded``."""
 
-    why: str
-    do: str
-
-
-def left_out(node: str, why: str, *, spared: bool) -> Completed:
-    """The answer of a node that took no part; ``spared`` was left alone on purpose."""
-    return Completed(node, QUESTION, _SPARED if spared else _UNABLE, err=why)
+    excluded: Excluded | None = None
 
 
-def unfit(node: str, found: Unfit) -> Completed:
-    """The answer of a node that is unfit."""
-    return _answer(node, {"schema": SCHEMA, "unfit": asdict(found)})
-
-
-_SPARED, _UNABLE = 1, 2
+def excluded_answer(excluded: Excluded) -> Completed:
+    """The answer of a node that took no part."""
+    reason = {**excluded.to_document(), "do": excluded.do}
+    return _answer(excluded.host, {"schema": SCHEMA, "excluded": reason})
 
 
 def _rows(evidence: Evidence) -> Iterator[tuple[int, dict[str, Any]]]:
     for number, measured in enumerate(evidence.rounds):
-        told = {"number": number, "scope": measured.round.scope, "why": measured.round.why}
+        common = {"number": number, "scope": measured.round.scope, "why": measured.round.why}
         for figure in measured.figures:
             own = {part: counts for part, counts in measured.counters.items() if _node(part) in figure.group.nodes}
             expected = evidence.expected.get(figure.group)
-            yield number, {**told, "figure": asdict(figure), "expected": expected, "counters": own}
+            yield number, {**common, "figure": asdict(figure), "expected": expected, "counters": own}
 
 
 def _node(part: str) -> str:
     return part.partition(":")[0]
 
 
-def parse_share(answer: Completed) -> NodeEvidence | Unfit | Unknown:
-    """The share in ``answer``; `Unknown` where the node was left out, which is then said in its place."""
+def parse_node_evidence(answer: Completed) -> NodeEvidence | Excluded | Unknown:
+    """The evidence in ``answer``; `Excluded` for a node at fault, `Unknown` if another reason kept it from taking part.
+
+    Files from before exclusions had a kind have an exit code in its place, and ``unfit`` for a node at fault.
+    """
     if answer.exit != 0:
-        return Unknown(answer.err or "no all-reduce was measured here", on_purpose=answer.exit == _SPARED)
-    told = json.loads(answer.out)
-    if told["schema"] != SCHEMA:
-        return Unknown(f"an all-reduce of schema {told['schema']!r:.40}, not {SCHEMA}")
-    if "unfit" in told:
-        return Unfit(str(told["unfit"]["why"]), str(told["unfit"]["do"]))
-    if not told["took_part"]:
-        return Unknown("no all-reduce was measured here")
-    node = told["node"]
+        return Unknown(answer.err or _NOTHING, skipped_on_purpose=answer.exit == _LEFT_ALONE)
+    document = json.loads(answer.out)
+    if document["schema"] != SCHEMA:
+        return Unknown(f"an all-reduce of schema {document['schema']!r:.40}, not {SCHEMA}")
+    if "excluded" in document:
+        return _exclusion(Excluded.from_document(answer.node, document["excluded"]))
+    if "unfit" in document:
+        return Excluded(answer.node, "defective", str(document["unfit"]["why"]), do=str(document["unfit"]["do"]))
+    return _evidence(document) if document["took_part"] else Unknown(_NOTHING)
+
+
+def _exclusion(excluded: Excluded) -> Excluded | NotMeasured:
+    if excluded.kind in _AT_FAULT:
+        return excluded
+    return NotMeasured(excluded.why, skipped_on_purpose=excluded.on_purpose, excluded=excluded)
+
+
+def _evidence(document: dict[str, Any]) -> NodeEvidence:
+    node = document["node"]
     nics = tuple(FabricNic(str(n["name"]), int(n["rail"]), float(n["gb_per_s"]), n["leaf"]) for n in node["nics"])
     return NodeEvidence(
         FabricNode(str(node["name"]), tuple(int(gpu) for gpu in node["gpus"]), nics),
-        str(told["engine"]),
-        tuple(str(words) for words in told.get("settings", ())),
-        tuple(cast("Scope", str(scope)) for scope in told["scopes"]),
-        tuple(_row(row) for row in told["rows"]),
+        str(document["engine"]),
+        tuple(str(words) for words in document.get("settings", ())),
+        tuple(cast("Scope", str(scope)) for scope in document["scopes"]),
+        tuple(_row(row) for row in document["rows"]),
     )
 
 
-def _row(told: dict[str, Any]) -> EvidenceRow:
-    counters = {str(part): {str(k): int(v) for k, v in counts.items()} for part, counts in told["counters"].items()}
-    expected = None if told["expected"] is None else float(told["expected"])
-    scope = cast("Scope", str(told["scope"]))
-    return EvidenceRow(int(told["number"]), scope, str(told["why"]), _figure(told["figure"]), expected, counters)
+def _row(saved: dict[str, Any]) -> EvidenceRow:
+    counters = {str(part): {str(k): int(v) for k, v in counts.items()} for part, counts in saved["counters"].items()}
+    expected = None if saved["expected"] is None else float(saved["expected"])
+    scope = cast("Scope", str(saved["scope"]))
+    return EvidenceRow(int(saved["number"]), scope, str(saved["why"]), _figure(saved["figure"]), expected, counters)
 
 
-def _figure(told: dict[str, Any]) -> GroupResult:
-    group = told["group"]
+def _figure(saved: dict[str, Any]) -> GroupResult:
+    group = saved["group"]
     rail = None if group["rail"] is None else int(group["rail"])
     nodes, gpus = tuple(str(name) for name in group["nodes"]), tuple(int(gpu) for gpu in group["gpus"])
-    found = None if told["gb_per_s"] is None else float(told["gb_per_s"])
-    absent = tuple(str(name) for name in told["absent"])
-    where = RankGroup(nodes, rail, gpus, group["variant"])
-    return GroupResult(where, found, told["trouble"], absent, float(told["spread"]), str(told["detail"]))
+    rate = None if saved["gb_per_s"] is None else float(saved["gb_per_s"])
+    absent = tuple(str(name) for name in saved["absent"])
+    ranks = RankGroup(nodes, rail, gpus, group["variant"])
+    return GroupResult(ranks, rate, saved["trouble"], absent, float(saved["spread"]), str(saved["detail"]))
 
 
-all_reduce: Probe[NodeEvidence | Unfit] = Probe("all_reduce", QUESTION, parse_share, accepts=None, cost="heavy")
+all_reduce: Probe[NodeEvidence | Excluded] = Probe(
+    "all_reduce", QUESTION, parse_node_evidence, accepts=None, cost="heavy"
+)
 """What an all-reduce showed of a node: `gpuops allreduce` answers it, with every node's help."""
 
 
-def evidence_of(shares: Mapping[str, NodeEvidence]) -> Evidence:
-    """The evidence that ``shares`` make together. What a figure says of a node whose share is gone is left out."""
+def evidence_of(evidence_by_node: Mapping[str, NodeEvidence]) -> Evidence:
+    """The evidence that all nodes give together, without the figures of groups with a node that is not among them."""
     rounds: dict[int, Measured] = {}
     expected: dict[RankGroup, float] = {}
-    for row in (row for share in shares.values() for row in share.rows):
+    for row in (row for own in evidence_by_node.values() for row in own.rows):
         before = rounds.get(row.number) or Measured(Round(row.scope, (), row.why), ())
         figures = (*before.figures, row.figure)
         counters = {**before.counters, **row.counters}
         rounds[row.number] = Measured(replace(before.round, groups=tuple(f.group for f in figures)), figures, counters)
         if row.expected is not None:
             expected[row.figure.group] = row.expected
-    fabric = Fabric({name: share.node for name, share in shares.items()})
-    scopes = tuple(dict.fromkeys(scope for share in shares.values() for scope in share.scopes))
+    fabric = Fabric({name: own.node for name, own in evidence_by_node.items()})
+    scopes = tuple(dict.fromkeys(scope for own in evidence_by_node.values() for scope in own.scopes))
     whole = Evidence(fabric, tuple(rounds[number] for number in sorted(rounds)), expected, scopes)
-    return whole.without({name for m in whole.rounds for g in m.round.groups for name in g.nodes} - set(shares))
+    return whole.without(
+        {name for m in whole.rounds for g in m.round.groups for name in g.nodes} - set(evidence_by_node)
+    )
 
 
-def shares_of(known: Mapping[str, Facts]) -> tuple[dict[str, NodeEvidence], dict[str, str]]:
-    """The shares of the nodes whose facts hold one, and why the others have none."""
-    shares, left = {}, {}
-    for node, facts in known.items():
-        told = facts[all_reduce]
-        if isinstance(told, NodeEvidence):
-            shares[node] = told
+def node_evidence_of(
+    facts_by_node: Mapping[str, Facts],
+) -> tuple[dict[str, NodeEvidence], dict[str, Excluded]]:
+    """The evidence of the nodes whose facts hold some, and why the others have none."""
+    evidence: dict[str, NodeEvidence] = {}
+    excluded: dict[str, Excluded] = {}
+    for node, facts in facts_by_node.items():
+        value = facts[all_reduce]
+        if isinstance(value, NodeEvidence):
+            evidence[node] = value
+        elif isinstance(value, Excluded):
+            excluded[node] = value
         else:
-            left[node] = told.why
-    return shares, left
+            saved = value.excluded if isinstance(value, NotMeasured) else None
+            excluded[node] = saved or Excluded(node, "unknown", value.why)
+    return evidence, excluded

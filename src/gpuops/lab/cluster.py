@@ -47,7 +47,7 @@ def host_names(count: int) -> list[str]:
 def up(
     folder: Path, machine: str, count: int, faults: Sequence[str], port_base: int | None = None, *, bare: bool = False
 ) -> list[LabHost]:
-    """Start a lab in ``folder``; returns its hosts when the last of them answers.
+    """Start a lab in ``folder``; return its hosts when the last of them answers.
 
     ``bare`` hosts have no driver, nor anything that comes with it.
     Raises `InputError` for wrong arguments or where a lab runs already, `MissingError` without asyncssh.
@@ -81,11 +81,11 @@ def _checked(machine: str, count: int, faults: Sequence[str]) -> list[str]:
         raise InputError(f"a lab has 1 to {MOST_HOSTS} hosts, not {count}")
     names = host_names(count)
     healthy(machine)
-    put: dict[str, tuple[str, ...]] = {}
+    faults_by_host: dict[str, tuple[str, ...]] = {}
     for text in faults:
         name, fault = split(text, names)
-        put[name] = (*put.get(name, ()), fault)
-        faulted(machine, put[name])
+        faults_by_host[name] = (*faults_by_host.get(name, ()), fault)
+        faulted(machine, faults_by_host[name])
     return names
 
 
@@ -146,30 +146,30 @@ def status(folder: Path) -> list[LabHost]:
     return _order(folder, {})
 
 
-def put(folder: Path, faults: Sequence[str]) -> list[LabHost]:
-    """Put further ``faults`` on a running lab; all or none."""
+def inject(folder: Path, faults: Sequence[str]) -> list[LabHost]:
+    """Inject further ``faults`` into a running lab; all or none."""
     return _order(folder, {"faults": list(faults)})
 
 
 def audit(folder: Path, name: str) -> list[str]:
-    """Everything that was run on host ``name`` since the lab began, one line each."""
-    _known(folder, [name])
+    """Return everything that was run on host ``name`` since the lab started, one line each."""
+    _require_hosts(folder, [name])
     return Path(Places(folder).read_state()["sandbox"], "hosts", name, "audit").read_text("utf-8").splitlines()
 
 
 def clear(folder: Path, names: Sequence[str]) -> list[LabHost]:
     """Make the named hosts healthy again; all if none is named."""
-    known = _known(folder, names)
-    return _order(folder, {"clear": list(names) or known})
+    all_names = _require_hosts(folder, names)
+    return _order(folder, {"clear": list(names) or all_names})
 
 
-def _known(folder: Path, names: Sequence[str]) -> list[str]:
-    """The names of all hosts, among them ``names``."""
-    known = [host.name for host in status(folder)]
+def _require_hosts(folder: Path, names: Sequence[str]) -> list[str]:
+    """Return the names of all hosts; `InputError` if one of ``names`` is not among them."""
+    all_names = [host.name for host in status(folder)]
     for name in names:
-        if name not in known:
-            raise InputError(f'the lab has no host "{name}"{did_you_mean(name, known)}')
-    return known
+        if name not in all_names:
+            raise InputError(f'the lab has no host "{name}"{did_you_mean(name, all_names)}')
+    return all_names
 
 
 def down(folder: Path) -> bool:

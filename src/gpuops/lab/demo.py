@@ -62,7 +62,7 @@ def blamed_otherwise(exit_code: int, folder: Path) -> list[str]:
     """What the all-reduce blamed otherwise than `SLOW`, as its saved figures are judged again."""
     words = [sys.executable, "-m", "gpuops", "allreduce", "--from", str(folder), "--json"]
     again = subprocess.run(words, check=False, stdout=subprocess.PIPE)
-    parts = [told["part"] for told in json.loads(again.stdout)["accused"]] if again.stdout else []
+    parts = [blamed["part"] for blamed in json.loads(again.stdout)["accused"]] if again.stdout else []
     wrong = [] if exit_code == again.returncode == 1 else [f"allreduce ended with {exit_code}, not with 1"]
     planted = SLOW.rpartition(":")[0]
     return wrong + ([] if parts == [planted] else [f"{planted} was planted, and {', '.join(parts) or 'nobody'} blamed"])
@@ -72,18 +72,18 @@ def differences(exit_code: int, report: Path) -> list[str]:
     """What the run said otherwise than `PLANTED`; nothing where it named exactly the planted faults."""
     wrong = [] if exit_code == 1 else [f"validate ended with {exit_code} instead of 1"]
     document = json.loads(report.read_text("utf-8")) if report.exists() else {"hosts": {}, "findings": []}
-    told = {(f["host"], f["check"], f["part"]): str(f["fix"]) for f in document["findings"]}
+    fixes = {(f["host"], f["check"], f["part"]): str(f["fix"]) for f in document["findings"]}
     for planted in PLANTED:
-        wrong += _missed(planted, told, document["hosts"].get(planted.host, {}))
+        wrong += _missed(planted, fixes, document["hosts"].get(planted.host, {}))
     expected = {(p.host, p.check, p.part) for p in PLANTED}
-    return wrong + [f"{' '.join(map(str, key))} was not planted" for key in told if key not in expected]
+    return wrong + [f"{' '.join(map(str, key))} was not planted" for key in fixes if key not in expected]
 
 
-def _missed(planted: Planted, told: Mapping[tuple[str, str | None, str], str], host: Mapping[str, Any]) -> list[str]:
+def _missed(planted: Planted, fixes: Mapping[tuple[str, str | None, str], str], host: Mapping[str, Any]) -> list[str]:
     if planted.check is None:
         kind = (host.get("excluded") or {}).get("kind")
         return [] if kind == planted.remedy else [f"{planted.fault}: {planted.host} should be {planted.remedy}"]
-    remedy = told.get((planted.host, planted.check, planted.part))
-    if remedy is None:
+    fix = fixes.get((planted.host, planted.check, planted.part))
+    if fix is None:
         return [f"{planted.fault} was not found by {planted.check}"]
-    return [] if planted.remedy in remedy else [f"{planted.fault}: the remedy does not say {planted.remedy}: {remedy}"]
+    return [] if planted.remedy in fix else [f"{planted.fault}: the fix does not say {planted.remedy}: {fix}"]

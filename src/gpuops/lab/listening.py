@@ -18,8 +18,8 @@ from gpuops.lab.ports import ADDRESS, held, listening
 Run = Callable[["asyncssh.SSHServerProcess[bytes]", str], Awaitable[None]]
 
 
-class Gate(asyncssh.SSHServer):
-    """Lets in whoever holds the lab's key, and forwards to the lab's own ports only (for ProxyJump)."""
+class LabSshServer(asyncssh.SSHServer):
+    """SSH server of one host: accepts the lab's key, and forwards to the lab's own ports only (for ProxyJump)."""
 
     def __init__(self, ports: Collection[int]) -> None:
         self.ports = ports
@@ -68,15 +68,15 @@ class Listener:
         asyncio.get_running_loop().remove_reader(self._socket.fileno())
         self._socket.close()
 
-    def go_away(self) -> None:
-        """Nobody listens any more, and who is connected is cut off."""
+    def stop_listening(self) -> None:
+        """Refuse new connections, and abort the present ones."""
         self.close()
         self._socket = held(self.port)
         for session in self._sessions:
             session.abort()
 
-    def come_back(self) -> None:
-        """Listen again, if the host is to be reached at all."""
+    def resume_listening(self) -> None:
+        """Listen again, unless the host refuses connections."""
         if self._behaviour.connection != "refuse":
             self._socket.close()
             self._open(listening(self.port))
@@ -123,7 +123,7 @@ class Listener:
         if self._options is None:
             wrong = self._behaviour.connection == "wrong-key"
             self._options = asyncssh.SSHServerConnectionOptions(
-                server_factory=functools.partial(Gate, self._access.ports),
+                server_factory=functools.partial(LabSshServer, self._access.ports),
                 server_host_keys=[asyncssh.generate_private_key("ssh-ed25519") if wrong else self.key],
                 authorized_client_keys=self._access.authorized,
                 process_factory=self._process,

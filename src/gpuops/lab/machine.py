@@ -70,11 +70,11 @@ def _node(name: str, text: Mapping[str, Any]) -> Node:
 
 
 def _offered(own: Mapping[str, list[str]], kernel: str) -> dict[str, tuple[str, ...]]:
-    """Every version of each package, the oldest first: the machine's ``own``, and what all machines are offered."""
-    versions = {name: set(known) for name, known in own.items()}
+    """Return every version of each package, oldest first: the machine's ``own``, and those offered to all machines."""
+    versions = {name: set(choices) for name, choices in own.items()}
     for name, version in offered(kernel):
         versions.setdefault(name, set()).add(version)
-    return {name: tuple(sorted(known, key=_numbers)) for name, known in versions.items()}
+    return {name: tuple(sorted(choices, key=_numbers)) for name, choices in versions.items()}
 
 
 def _numbers(version: str) -> list[int]:

@@ -254,7 +254,7 @@ class Service:
 
 @dataclass(frozen=True)
 class Changes:
-    """What commands changed on a host since the lab began: `changing` says how.
+    """What commands changed on a host since the lab began: `mutations` says how.
 
     ``packages`` by name, with an empty version where one was removed. ``loaded`` is the driver that a reboot loaded,
     none where it is empty, and ``cmdline`` are the words that this boot gave to the kernel; None is as it was before.

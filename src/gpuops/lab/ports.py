@@ -12,56 +12,59 @@ _FIRST, _LAST = 20000, 32000  # below the ports that Linux gives to clients
 
 
 def held(port: int) -> socket.socket:
-    """A socket at ``port`` at which nobody listens: who connects is refused, and no other lab can have the port."""
-    found = _bound(port)
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # else Linux lets another one listen there
-    return found
+    """Return a socket that holds ``port`` without listening: it refuses connections, and no other lab gets it."""
+    sock = _bound(port)
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 0)  # else Linux lets another one listen there
+    return sock
 
 
 def listening(port: int) -> socket.socket:
-    """A socket that listens at ``port``; nobody else can have the port from then on."""
-    found = _bound(port)
+    """Return a socket that listens at ``port``."""
+    sock = _bound(port)
     try:
-        found.listen(_BACKLOG)
+        sock.listen(_BACKLOG)
     except OSError:
-        found.close()
+        sock.close()
         raise
-    return found
+    return sock
 
 
 def _bound(port: int) -> socket.socket:
-    found = socket.socket()
-    found.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # connections of before may linger there
-    found.settimeout(0)
+    sock = socket.socket()
+    sock.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # old connections may linger there
+    sock.settimeout(0)
     try:
-        found.bind((ADDRESS, port))
+        sock.bind((ADDRESS, port))
     except OSError:
-        found.close()
+        sock.close()
         raise
-    return found
+    return sock
 
 
-def listening_range(count: int, wanted: int | None) -> list[socket.socket]:
-    """Sockets at ``count`` consecutive free ports, from ``wanted`` on if that is given, else `InputError`."""
-    first = wanted or _FIRST
-    while first + count <= (65536 if wanted else _LAST):
-        found = _until_taken(first, count)
-        if len(found) == count:
-            return found
-        for one in found:
+def listening_range(count: int, port_base: int | None) -> list[socket.socket]:
+    """Return sockets that listen at ``count`` consecutive ports, the first at ``port_base`` if it is set.
+
+    `InputError` if they are not free.
+    """
+    first = port_base or _FIRST
+    while first + count <= (65536 if port_base else _LAST):
+        sockets = _until_taken(first, count)
+        if len(sockets) == count:
+            return sockets
+        for one in sockets:
             one.close()
-        taken = first + len(found)
-        if wanted:
+        taken = first + len(sockets)
+        if port_base:
             raise InputError(f"port {taken} is in use, and the lab was asked to use {first} to {first + count - 1}")
         first = taken + 1
     raise InputError(f"no {count} consecutive ports are free; --port-base names the first of a range")
 
 
 def _until_taken(first: int, count: int) -> list[socket.socket]:
-    found: list[socket.socket] = []
+    sockets: list[socket.socket] = []
     for port in range(first, first + count):
         try:
-            found.append(listening(port))
+            sockets.append(listening(port))
         except OSError:
             break
-    return found
+    return sockets

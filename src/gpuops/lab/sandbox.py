@@ -75,12 +75,12 @@ def find_python(user: User) -> str:
 def _runs(python: str, user: User) -> bool:
     code = "import sys; raise SystemExit(sys.version_info < (3, 8))"
     try:
-        done = subprocess.run(
+        completed = subprocess.run(
             [python, "-SEc", code], check=False, capture_output=True, cwd="/", timeout=20, **user.switch
         )  # type: ignore[call-overload]
     except (OSError, subprocess.TimeoutExpired):
         return False
-    return bool(done.returncode == 0)
+    return bool(completed.returncode == 0)
 
 
 def make_root() -> Path:
@@ -119,9 +119,9 @@ class Sandbox:
         for name in shims:
             (place / name).symlink_to("../shims/shim.sh")
         for name in _HARMLESS:
-            found = shutil.which(name, path="/usr/bin:/bin")
-            if found:
-                (place / name).symlink_to(found)
+            path = shutil.which(name, path="/usr/bin:/bin")
+            if path:
+                (place / name).symlink_to(path)
 
     def host(self, name: str) -> Path:
         """The folder of one host."""

@@ -21,7 +21,6 @@ from typing import Any
 import asyncssh
 
 from gpuops.errors import GpuopsError, InputError
-from gpuops.lab.changing import IDLE, changed, rebooted, stripped
 from gpuops.lab.collective.running import COLLECTIVE, Collectives
 from gpuops.lab.faults.catalogue import faulted, split
 from gpuops.lab.faults.gpu import loaded
@@ -31,6 +30,7 @@ from gpuops.lab.listening import Access, Listener
 from gpuops.lab.machine import healthy
 from gpuops.lab.mailbox import Mailbox
 from gpuops.lab.model import Changes, Node
+from gpuops.lab.mutations import IDLE, bare_node, changed, rebooted
 from gpuops.lab.places import Places
 from gpuops.lab.ports import listening_range
 from gpuops.lab.sandbox import UP_SECONDS, Sandbox, shell_user, with_times
@@ -117,10 +117,10 @@ class Lab:
         self.sandbox.show(name, node, host.state, {**host.values, **symbols}, up_since)
 
     async def _reboot(self, name: str) -> None:
-        """The host goes away, and is back a moment later in another boot, unless it stays down."""
+        """Take the host down, and bring it back a moment later in another boot, unless it stays down."""
         host = self.hosts[name]
         self.note(name, "reboot")
-        host.listener.go_away()
+        host.listener.stop_listening()
         host.down = True
         host.changes = rebooted(self.node(name), self.sandbox.drop_ins(name), self.sandbox.boot_words(name))
         host.booted = time.time()
@@ -139,10 +139,10 @@ class Lab:
         host = self.hosts[name]
         if host.down:
             host.down = False
-            host.listener.come_back()
+            host.listener.resume_listening()
 
-    def wear(self, name: str, nic: str, seconds: float) -> None:
-        """A slow NIC counts symbol errors for as long as it is used."""
+    def age_nic(self, name: str, nic: str, seconds: float) -> None:
+        """Add the symbol errors that a slow NIC counts in so many seconds of use."""
         if any(each.is_slow for each in self.node(name).nics if each.name == nic):
             self.hosts[name].symbols[nic] += round(seconds * _SYMBOL_ERRORS_PER_SECOND)
             self._show(name)
@@ -200,9 +200,9 @@ class Lab:
         return {"out": out, "err": err, "code": answer.code}
 
     def _reread_units(self, name: str) -> None:
-        """Units that somebody wrote are known from now on."""
-        host, known = self.hosts[name], self.node(name).services
-        fresh = dict.fromkeys((unit for unit in self.sandbox.units(name) if unit not in known), IDLE)
+        """Add the units that were written to the host's /etc."""
+        host, services = self.hosts[name], self.node(name).services
+        fresh = dict.fromkeys((unit for unit in self.sandbox.units(name) if unit not in services), IDLE)
         host.changes = replace(host.changes, services={**host.changes.services, **fresh})
         self._show(name)
 
@@ -229,7 +229,7 @@ class Lab:
 def serve(settings: Mapping[str, Any], ready: Callable[[dict[str, object]], None]) -> None:
     """Run a lab until it is told to end; ``ready`` is called once, with its first port or with an error."""
     for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK):
-        _raise(limit)
+        _raise_limit(limit)
     asyncssh.set_log_level("ERROR")
     os.umask(0o022)  # the hosts' user must be able to read what is made here
     try:
@@ -243,13 +243,13 @@ def serve(settings: Mapping[str, Any], ready: Callable[[dict[str, object]], None
         sandbox.remove()
 
 
-def _raise(limit: int) -> None:
+def _raise_limit(limit: int) -> None:
     _, hard = resource.getrlimit(limit)
-    wanted = hard if hard != resource.RLIM_INFINITY else (1 << 20 if limit == resource.RLIMIT_NOFILE else hard)
+    soft = hard if hard != resource.RLIM_INFINITY else (1 << 20 if limit == resource.RLIMIT_NOFILE else hard)
     try:
-        resource.setrlimit(limit, (wanted, hard))
+        resource.setrlimit(limit, (soft, hard))
     except (ValueError, OSError):
-        return  # macOS caps open files below what it says; a small lab fits all the same
+        return  # macOS caps open files below the limit that it reports; a small lab fits all the same
 
 
 async def _serve(settings: Mapping[str, Any], sandbox: Sandbox, ready: Callable[[dict[str, object]], None]) -> None:
@@ -279,7 +279,7 @@ async def _bring_up(lab: Lab, settings: Mapping[str, Any]) -> None:
     names = settings["names"]
     lab.add_hosts(names, settings["port_base"], authorized)
     for host in lab.hosts.values() if settings["bare"] else ():
-        host.changes = stripped(healthy(lab.machine))
+        host.changes = bare_node(healthy(lab.machine))
     refused = (await lab.control({"faults": settings["faults"], "clear": names})).get("error")
     if refused:
         raise InputError(str(refused))

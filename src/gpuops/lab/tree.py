@@ -38,21 +38,21 @@ def files(node: Node) -> dict[str, str]:
 
 
 def links(node: Node) -> dict[str, str]:
-    """Every symbolic link with its target."""
-    found = {}
+    """Return every symbolic link with its target."""
+    target_by_path = {}
     paths = _device_paths(node)
     for function in functions(node):
         device = paths.get(function.at)
         if device:
-            found[f"/sys/bus/pci/devices/{function.at}"] = f"../../../devices/{device}"
+            target_by_path[f"/sys/bus/pci/devices/{function.at}"] = f"../../../devices/{device}"
         if device and function.driver:
-            found[f"/sys/bus/pci/drivers/{function.driver}/{function.at}"] = f"../../../../devices/{device}"
+            target_by_path[f"/sys/bus/pci/drivers/{function.driver}/{function.at}"] = f"../../../../devices/{device}"
     for nic in node.nics:
-        found[f"/sys/class/infiniband/{nic.name}"] = f"../../devices/{nic.at}/infiniband/{nic.name}"
-        found[f"/sys/devices/{nic.at}/infiniband/{nic.name}/device"] = f"../../../{nic.address}"
-        found[f"/sys/class/net/{nic.netdev}"] = f"../../devices/{nic.at}/net/{nic.netdev}"
-        found[f"/sys/devices/{nic.at}/net/{nic.netdev}/device"] = f"../../../{nic.address}"
-    return found
+        target_by_path[f"/sys/class/infiniband/{nic.name}"] = f"../../devices/{nic.at}/infiniband/{nic.name}"
+        target_by_path[f"/sys/devices/{nic.at}/infiniband/{nic.name}/device"] = f"../../../{nic.address}"
+        target_by_path[f"/sys/class/net/{nic.netdev}"] = f"../../devices/{nic.at}/net/{nic.netdev}"
+        target_by_path[f"/sys/devices/{nic.at}/net/{nic.netdev}/device"] = f"../../../{nic.address}"
+    return target_by_path
 
 
 def _device_paths(node: Node) -> dict[str, str]:

@@ -48,7 +48,7 @@ class Job:
             poll.register(descriptor, select.POLLIN)
 
     def feed(self, data) -> None:
-        """Give the child its whole stdin. What a pipe does not hold at once is written by a child of its own."""
+        """Write the child's whole stdin. A forked process writes what does not fit into the pipe at once."""
         if len(data) > PIPE_BYTES and os.fork() == 0:
             hand_over(self.stdin, data)
             os._exit(0)
@@ -73,7 +73,7 @@ class Job:
             self.texts[self.streams[descriptor]].append(data)
 
     def kill(self) -> None:
-        """End the child's whole process group, once. What sudo started is root's: sudo hands a TERM on, and may kill."""
+        """Kill the child's process group, once. A sudo child runs as root: sudo forwards a TERM, and may kill."""
         if self.killed_at is not None:
             return
         self.killed_at = time.monotonic()
@@ -87,7 +87,7 @@ class Job:
             kill_as_root(self.pid)
 
     def check(self, now) -> bool:
-        """Whether the job is over: ended and its streams read, or beyond what a kill can end."""
+        """Return whether the job is over: ended and its streams read, or unkillable."""
         if self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -112,7 +112,7 @@ class Job:
         self.streams = {}
         self.feed(b"")
         if self.killed_at is None:
-            self.kill()     # what a daemon left in the group
+            self.kill()     # a daemon may have left processes in the group
 
     def text(self, name) -> bytes:
         return b"".join(self.texts[name])
@@ -219,14 +219,14 @@ def hand_over(descriptor, data) -> None:
 
 
 def watch() -> select.poll:
-    """What tells of a job's streams, and when nobody listens any more."""
+    """Return a poll object for the jobs' streams, which also notices that our stdout is closed."""
     poll = select.poll()
     poll.register(1, 0)
     return poll
 
 
-def take_in(jobs, poll) -> None:
-    """Wait for news of the jobs and read it. Ends this process when nobody listens any more."""
+def collect_output(jobs, poll) -> None:
+    """Wait for output of the jobs and read it. Ends this process when its stdout is closed."""
     about_to_exit = any(not job.streams for job in jobs)
     ready = [descriptor for descriptor, _ in poll.poll(1 if about_to_exit else 200)]
     if 1 in ready:
@@ -238,18 +238,18 @@ def take_in(jobs, poll) -> None:
 
 
 def run(jobs, seconds) -> None:
-    """Run jobs side by side, those of one lane one after another; their process groups end with this one."""
+    """Run jobs in parallel, those of one lane one after another; kill them all if this process ends."""
     poll = watch()
     waiting, running = list(jobs), []
     ends = time.monotonic() + seconds
     try:
         while waiting or running:
             launch(waiting, running, poll)
-            take_in(running, poll)
+            collect_output(running, poll)
             now = time.monotonic()
             if now > ends:
                 give_up(waiting, running)
-            settle(running, poll, now)
+            collect_finished(running, poll, now)
     finally:
         for job in running:
             job.kill()
@@ -278,15 +278,15 @@ def give_up(waiting, running) -> None:
         job.kill()
 
 
-def settle(running, poll, now) -> None:
+def collect_finished(running, poll, now) -> None:
     for job in list(running):
         if job.check(now):
             job.close(poll)
             running.remove(job)
 
 
-def raise_rights(jobs, password) -> None:
-    """Run again as root what must be root, or what was refused; one at a time, and a wrong password is tried once."""
+def escalate(jobs, password) -> None:
+    """Run again as root what needs root, or was refused; one at a time, and try a wrong password once only."""
     usable = True
     for job in jobs:
         if os.geteuid() != 0 and wants_root(job):
@@ -306,10 +306,10 @@ def wants_root(job) -> bool:
 
 
 def become(job, password) -> bool:
-    """Run one job under sudo. False where sudo refused, so that nobody is locked out by more tries.
+    """Run one job under sudo. Return False if sudo refused, so that more tries do not lock the user out.
 
     The password is written once, to sudo's own prompt (a random text). The command's stdin is written when the command
-    says that it runs, so that no part of it can be taken for a password, and none of a password for it.
+    reports that it runs, so that sudo never reads it as a password, nor the command a password as its stdin.
     """
     prompt = "sudo-%s:" % os.urandom(12).hex()
     passed = "root-%s" % os.urandom(12).hex()
@@ -318,37 +318,37 @@ def become(job, password) -> bool:
     poll = watch()
     job.start(poll, words + job.question["root_words"])
     job.as_root = True
-    told = False
+    answered = False
     if not password:
         job.feed(job.question["stdin"])
     try:
         while not job.check(time.monotonic()):
-            take_in([job], poll)
+            collect_output([job], poll)
             if job.stdin is not None:
-                told = converse(job, prompt.encode(), passed.encode(), password.encode(), told)
+                answered = answer_sudo_prompt(job, prompt.encode(), passed.encode(), password.encode(), answered)
     finally:
         job.close(poll)
-    said = job.text("err")
-    job.texts["err"] = [said.replace(prompt.encode(), b"").replace(passed.encode() + b"\n", b"")]
+    stderr = job.text("err")
+    job.texts["err"] = [stderr.replace(prompt.encode(), b"").replace(passed.encode() + b"\n", b"")]
     if not password:
-        return True     # sudo -n locks nobody out
-    if told and passed.encode() not in said and not job.timed_out:
+        return True     # sudo -n locks no user out
+    if answered and passed.encode() not in stderr and not job.timed_out:
         job.status, job.texts["err"], job.state = 1, [b"sudo: the password was refused\n"], "sudo-refused"
-    return passed.encode() in said
+    return passed.encode() in stderr
 
 
-def converse(job, prompt, passed, password, told) -> bool:
-    """Answer sudo's first prompt, and no other. Whether it was answered by now."""
-    said = job.text("err")
-    if passed in said:
+def answer_sudo_prompt(job, prompt, passed, password, answered) -> bool:
+    """Answer sudo's first prompt, and no other. Return whether it is answered by now."""
+    stderr = job.text("err")
+    if passed in stderr:
         job.feed(job.question["stdin"])
-    elif said.count(prompt) > told:
-        if told:
+    elif stderr.count(prompt) > answered:
+        if answered:
             job.feed(b"")   # asked again: the password was wrong, and sudo reads the end of its input
         else:
             hand_over(job.stdin, password + b"\n")
         return True
-    return told
+    return answered
 
 
 def pack(job) -> bytes:
@@ -362,16 +362,16 @@ def answer(mark, request) -> None:
     seconds, password, questions = eval(request, {})
     jobs = [Job(question) for question in questions]
     run([job for job in jobs if job.question["become"] != "always" or os.geteuid() == 0], seconds)
-    raise_rights(jobs, password)
+    escalate(jobs, password)
     body = zlib.compress(b"".join(pack(job) for job in jobs), 1)
     stdout = sys.stdout.buffer
     stdout.write(("\n%s %d\n" % (mark, len(body))).encode() + body)
     stdout.flush()
-    bury()
+    reap()
 
 
-def bury() -> None:
-    """Reap the children that nobody waits for: those that handed over a stdin, and what outlived its kill."""
+def reap() -> None:
+    """Reap the children without a `check`: those that wrote a stdin, and those that outlived their kill."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass

@@ -30,7 +30,7 @@ class Mesh:
         self.token = b""
         self.listening = []
 
-    def hear(self, descriptor, events, handler) -> None:
+    def register(self, descriptor, events, handler) -> None:
         self.poll.register(descriptor, events)
         self.handlers[descriptor] = handler
 
@@ -70,8 +70,8 @@ class Mesh:
             datagrams.bind((place[0], 0))
         except OSError as error:
             return {"error": error.strerror or str(error)}
-        self.hear(stream.fileno(), select.POLLIN, lambda: self.greet(stream))
-        self.hear(datagrams.fileno(), select.POLLIN, lambda: self.acknowledge(datagrams))
+        self.register(stream.fileno(), select.POLLIN, lambda: self.greet(stream))
+        self.register(datagrams.fileno(), select.POLLIN, lambda: self.acknowledge(datagrams))
         address, port = stream.getsockname()[:2]
         return {
             "address": address, "port": port, "datagrams": datagrams.getsockname()[1], "unix_seconds": time.time()}
@@ -96,22 +96,23 @@ class Mesh:
             pass
 
     def resolve(self, message) -> dict:
-        """The addresses that each name has here, or why there is none."""
-        found = {}
-        threads = [threading.Thread(target=look_up, args=(name, found), daemon=True) for name in message["names"]]
+        """Return the addresses of each name on this node, or the error of the look-up."""
+        results = {}
+        threads = [threading.Thread(target=look_up, args=(name, results), daemon=True) for name in message["names"]]
         for thread in threads:
             thread.start()
         ends = time.monotonic() + message["seconds"]
         while any(thread.is_alive() for thread in threads) and time.monotonic() < ends:
             self.wait(0.02)
         late = "no answer within %g s" % message["seconds"]
-        return {"names": {name: found.get(name, {"error": late}) for name in message["names"]}}
+        return {"names": {name: results.get(name, {"error": late}) for name in message["names"]}}
 
     def interfaces(self, message) -> dict:
-        """The IPv4 address of each interface that has one, and the one where this node's peers reach it."""
-        found = {name: address for name, address in addresses() if ":" not in address}
-        own = socket.getaddrinfo(own_address("", message["address"]), None)[0][4][0]
-        return {"interfaces": found, "own": next((name for name, address in found.items() if address == own), "")}
+        """Return the IPv4 address of each interface, and the interface on which peers reach this node."""
+        address_by_interface = {name: address for name, address in addresses() if ":" not in address}
+        own_ip = socket.getaddrinfo(own_address("", message["address"]), None)[0][4][0]
+        own = next((name for name, address in address_by_interface.items() if address == own_ip), "")
+        return {"interfaces": address_by_interface, "own": own}
 
     def connect(self, message) -> dict:
         """Who of ``to`` ({node: [address, port, token]}) is not reached, and why."""
@@ -130,9 +131,9 @@ class Mesh:
 
     def packets(self, message) -> dict:
         """Whether packets as large as the way's first MTU reach each of ``to`` ({node: [address, port, token]})."""
-        return {"packets": {node: self.whole(*place) for node, place in message["to"].items()}}
+        return {"packets": {node: self.try_packets(*place) for node, place in message["to"].items()}}
 
-    def whole(self, address, port, token) -> dict:
+    def try_packets(self, address, port, token) -> dict:
         family = socket.AF_INET6 if ":" in address else socket.AF_INET
         one = socket.socket(family, socket.SOCK_DGRAM)
         one.setblocking(False)
@@ -144,10 +145,10 @@ class Mesh:
             one.connect((address, port))
             mtu = route_mtu(one, family)
             size = min(mtu - HEADERS_BYTES[family], LARGEST_DATAGRAM)
-            told = {"mtu": mtu, "small": self.echoed(one, token.encode(), 64), "whole": False}
-            told["whole"] = told["small"] and self.echoed(one, token.encode(), size)
-            told["path_mtu"] = route_mtu(one, family)
-            return told
+            result = {"mtu": mtu, "small": self.echoed(one, token.encode(), 64), "whole": False}
+            result["whole"] = result["small"] and self.echoed(one, token.encode(), size)
+            result["path_mtu"] = route_mtu(one, family)
+            return result
         except OSError as error:
             return {"error": os.strerror(error.errno or 0)}
         finally:
@@ -183,19 +184,19 @@ class Attempt:
         self.socket.setblocking(False)
         state = self.socket.connect_ex((address, port))
         if state not in (0, errno.EINPROGRESS):
-            self.settle(os.strerror(state))
+            self.finish(os.strerror(state))
         else:
-            mesh.hear(self.socket.fileno(), select.POLLIN, self.listen)
+            mesh.register(self.socket.fileno(), select.POLLIN, self.listen)
 
     def listen(self) -> None:
         try:
-            said = self.socket.recv(4096)
+            data = self.socket.recv(4096)
         except OSError as error:
-            self.settle(os.strerror(error.errno or 0))
+            self.finish(os.strerror(error.errno or 0))
             return
-        self.settle("" if said == self.token else "another process answers there")
+        self.finish("" if data == self.token else "another process answers there")
 
-    def settle(self, why) -> None:
+    def finish(self, why) -> None:
         self.pending, self.why = False, why
         self.mesh.drop(self.socket)
 
@@ -204,11 +205,11 @@ class Attempt:
             self.mesh.drop(self.socket)
 
 
-def look_up(name, found) -> None:
+def look_up(name, results) -> None:
     try:
-        found[name] = {"addresses": sorted({entry[4][0] for entry in socket.getaddrinfo(name, None)})}
+        results[name] = {"addresses": sorted({entry[4][0] for entry in socket.getaddrinfo(name, None)})}
     except (OSError, UnicodeError) as error:
-        found[name] = {"error": getattr(error, "strerror", None) or str(error)}
+        results[name] = {"error": getattr(error, "strerror", None) or str(error)}
 
 
 def route_mtu(one, family) -> int:
@@ -227,7 +228,7 @@ def serve() -> None:
     mesh = Mesh()
     mesh.poll.register(1, 0)
     lines = Lines(mesh)
-    mesh.hear(0, select.POLLIN, lines.read)
+    mesh.register(0, select.POLLIN, lines.read)
     say({"hello": {"pid": os.getpid()}})
     while True:
         mesh.wait(3600)

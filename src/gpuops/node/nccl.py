@@ -1,13 +1,12 @@
-"""Runs on a node: keeps one process a GPU, hands them messages, and tells how far each came when time is up.
+"""Runs on a node: keeps one process per GPU, sends them messages, and reports how far each came when time is up.
 
 Python 3.6 grammar, standard library only; started as the agent is, with the name ``MARK`` set. Each message, a JSON
-object a line, has its ``do`` (see `Keeper`) and gets one answer. The processes run ``node/nccl_rank.py``, each with an
-environment that is told in full; they stay from round to round. All of them end when this one does.
+object a line, has its ``do`` (see `RankSupervisor`) and gets one answer. The processes run ``node/nccl_rank.py``, each
+with a fully specified environment; they stay from round to round. All of them end when this one does.
 """
 import base64
 import ctypes
 import glob
-import hashlib
 import json
 import mmap
 import os
@@ -23,7 +22,7 @@ import zlib
 
 LOADER = "import sys;MARK='';i=sys.stdin.buffer;exec(i.read(int(i.readline())))"
 KEPT_NAMES = re.compile(r"(NCCL|FI|OFI)_|(HOME|PATH|USER|LD_LIBRARY_PATH)$")
-TOLD_OF = re.compile(r"WARN| via |Algo|Using |Plugin|NVLS|GDR|Bootstrap|Connected|set by|nccl.conf|NCCL version|rror")
+LOGGED = re.compile(r"WARN| via |Algo|Using |Plugin|NVLS|GDR|Bootstrap|Connected|set by|nccl.conf|NCCL version|rror")
 BUILT_FOR = re.compile(rb"NCCL version (\d+)\.(\d+)\.(\d+)\+cuda(\d+)\.(\d+)")
 LOG_LINES, LOG_WIDTH = 80, 300
 AFTER_KILL_SECONDS = 2.0
@@ -42,7 +41,7 @@ WHEELS = ("nvidia/nccl/lib", "torch/lib")
 
 
 class Process:
-    """The process of one GPU: what was last heard of it, and what its libraries logged."""
+    """The process of one GPU, with its last message and what its libraries logged."""
 
     def __init__(self, program, environment) -> None:
         self.environment = environment
@@ -52,7 +51,7 @@ class Process:
         self.texts = {self.child.stdout.fileno(): b"", self.child.stderr.fileno(): b""}
         self.log, self.seen, self.last = [], set(), ""
         self.first = self.reply = self.end = None
-        self.stage, self.done, self.heard_at = "start", 0, time.monotonic()
+        self.stage, self.done, self.received_at = "start", 0, time.monotonic()
         self.state, self.survives, self.silent_seconds = "", False, 0.0
         self.write(b"%d\n" % len(program) + program)
 
@@ -60,52 +59,52 @@ class Process:
         try:
             self.child.stdin.write(data)
         except OSError:
-            pass        # it has ended, which its streams tell
+            pass        # it has ended, which its streams show
 
-    def tell(self, message) -> None:
+    def send(self, message) -> None:
         self.reply, self.done = self.end, 0
         self.write(json.dumps(message).encode() + b"\n")
 
     def read(self, descriptor) -> None:
-        """Take in what it says; without a stream left it has ended."""
+        """Read its output; it has ended once both streams are closed."""
         data = os.read(descriptor, 65536)
         lines = (self.texts[descriptor] + data).split(b"\n")
         self.texts[descriptor] = lines.pop()
-        hear = self.hear if descriptor == self.child.stdout.fileno() else self.note
+        handle = self.receive if descriptor == self.child.stdout.fileno() else self.keep_log
         for line in lines:
-            hear(line.decode("utf-8", "replace"))
+            handle(line.decode("utf-8", "replace"))
         if not data:
             del self.texts[descriptor]
             if not self.texts:
                 self.end = {"ended": ended(self.child.wait()), "said": self.last}
                 self.reply = self.reply or self.end
 
-    def hear(self, line) -> None:
-        said = json.loads(line)
-        self.heard_at = time.monotonic()
-        if "stage" in said:
-            self.stage, self.done = said["stage"], said.get("done", self.done)
+    def receive(self, line) -> None:
+        document = json.loads(line)
+        self.received_at = time.monotonic()
+        if "stage" in document:
+            self.stage, self.done = document["stage"], document.get("done", self.done)
         else:
-            self.reply, self.first = said, self.first or said
+            self.reply, self.first = document, self.first or document
 
-    def note(self, line) -> None:
-        """Keep what tells of algorithm, transport and trouble, once for all channels."""
+    def keep_log(self, line) -> None:
+        """Keep a line about the algorithm, the transport or an error, once for all channels."""
         self.last = line[-LOG_WIDTH:] if line.strip() else self.last
-        told = re.sub(r"^.*? NCCL |Channel \d+(/\d+)? : ", "", line)[:LOG_WIDTH]
-        if TOLD_OF.search(told) and told not in self.seen and len(self.log) < LOG_LINES:
-            self.seen.add(told)
-            self.log.append(told)
+        text = re.sub(r"^.*? NCCL |Channel \d+(/\d+)? : ", "", line)[:LOG_WIDTH]
+        if LOGGED.search(text) and text not in self.seen and len(self.log) < LOG_LINES:
+            self.seen.add(text)
+            self.log.append(text)
 
-    def told(self) -> dict:
-        """What became of the message that it had, and the log since the one before."""
+    def report(self) -> dict:
+        """Return the outcome of its message, and the log since the previous one."""
         log, self.log, self.seen = self.log, [], set()
         reply = {"late": True, "survives": self.survives} if self.reply is None else self.reply
         return dict(reply, stage=self.stage, done=self.done, log=log, pid=self.child.pid, state=self.state,
                     silent_seconds=self.silent_seconds)
 
     def look(self) -> None:
-        """See what it is at, now that its time is up."""
-        self.state, self.silent_seconds = state_of(self.child.pid), time.monotonic() - self.heard_at
+        """Record its kernel state and its silence, now that its time is up."""
+        self.state, self.silent_seconds = state_of(self.child.pid), time.monotonic() - self.received_at
 
     def kill(self) -> None:
         try:
@@ -113,33 +112,33 @@ class Process:
         except OSError:
             pass
 
-    def bury(self, ends) -> None:
-        """Wait for its end, which not even SIGKILL brings to one in a driver call that does not return (state D)."""
+    def reap(self, ends) -> None:
+        """Wait for its end; not even SIGKILL ends a process in a driver call that does not return (state D)."""
         while self.child.poll() is None and time.monotonic() < ends:
             time.sleep(0.01)
         self.survives = self.child.returncode is None
         self.state = state_of(self.child.pid) if self.survives else self.state
 
 
-class Keeper:
+class RankSupervisor:
     """Each public method answers the message of its name."""
 
     def __init__(self) -> None:
         self.poll = select.poll()
         self.poll.register(0, select.POLLIN)
-        self.poll.register(1, 0)        # tells when nobody listens any more
-        self.heard = b""
+        self.poll.register(1, 0)        # reports that stdout is closed
+        self.received = b""
         self.processes = {}
         self.program = b""
         self.memory = None
 
     def survey(self, message) -> dict:
-        """What is on this node: libraries, GPUs, limits, configuration. ``program`` is the text of a process."""
+        """Return this node's libraries, GPUs, limits and configuration. ``program`` is the text of a process."""
         self.program = message["program"].encode()
         environment = self.environment(message["environment"], [])
         self.processes = {"look": Process(self.program, environment)}
         seen = self.ask({"tasks": {"look": {"do": "look"}}, "seconds": message["seconds"]})
-        seen = seen or self.give_up({"gpus": ["look"]})
+        seen = seen or self.kill_overdue({"gpus": ["look"]})
         self.dismiss(self.processes)
         return {
             "seen": seen["look"],
@@ -150,8 +149,8 @@ class Keeper:
             "environment": environment,
         }
 
-    def spread(self, message) -> dict:
-        """Take one piece of a library into memory that no file system knows, and that ends with this process."""
+    def send_library(self, message) -> dict:
+        """Append one piece of a library to an anonymous file in memory, which ends with this process."""
         if self.memory is None:
             make = ctypes.CDLL(None).memfd_create
             make.argtypes, make.restype = [ctypes.c_char_p, ctypes.c_uint], ctypes.c_int
@@ -160,21 +159,22 @@ class Keeper:
         self.memory.flush()
         return {"path": "/proc/%d/fd/%d" % (os.getpid(), self.memory.fileno())}
 
-    def staff(self, message) -> dict:
-        """Have a process with NCCL loaded for each GPU of ``tasks``; one that has the right environment stays."""
-        wanted = {gpu: self.environment(task["environment"], task["nics"]) for gpu, task in message["tasks"].items()}
-        there = {gpu: self.processes[gpu] for gpu in wanted if gpu in self.processes}
-        self.dismiss([gpu for gpu, process in there.items() if process.end or process.environment != wanted[gpu]])
-        for gpu, task in message["tasks"].items():
+    def start_ranks(self, message) -> dict:
+        """Start a process with NCCL loaded for each GPU of ``tasks``; keep one that has the right environment."""
+        tasks = message["tasks"]
+        environments = {gpu: self.environment(task["environment"], task["nics"]) for gpu, task in tasks.items()}
+        alive = {gpu: self.processes[gpu] for gpu in tasks if gpu in self.processes}
+        self.dismiss([gpu for gpu, process in alive.items() if process.end or process.environment != environments[gpu]])
+        for gpu, task in tasks.items():
             if gpu in self.processes:
                 self.processes[gpu].reply = self.processes[gpu].first
             else:
-                self.processes[gpu] = Process(self.program, wanted[gpu])
-                self.processes[gpu].tell(dict(task, do="load"))
-        return self.wait({"gpus": list(wanted), "seconds": message["seconds"]})
+                self.processes[gpu] = Process(self.program, environments[gpu])
+                self.processes[gpu].send(dict(task, do="load"))
+        return self.wait({"gpus": list(tasks), "seconds": message["seconds"]})
 
     def environment(self, own, nics) -> dict:
-        """All that a process sees: what this session has of NCCL's, then ``own``, then the pin to ``nics``."""
+        """Return the whole environment of a process: NCCL's of this session, then ``own``, then the pin to ``nics``."""
         kept = {name: value for name, value in os.environ.items() if KEPT_NAMES.match(name)}
         kept.update(own)
         if nics:
@@ -184,33 +184,33 @@ class Keeper:
         return kept
 
     def ask(self, message) -> dict:
-        """Hand each process of ``tasks`` its message, and `wait`."""
+        """Send each process of ``tasks`` its message, and `wait`."""
         for gpu, task in message["tasks"].items():
             if gpu in self.processes:
-                self.processes[gpu].tell(task)
+                self.processes[gpu].send(task)
         return self.wait({"gpus": list(message["tasks"]), "seconds": message["seconds"]})
 
     def wait(self, message) -> dict:
-        """What the processes of ``gpus`` say, at the latest after ``seconds``; nothing of those that are still at it.
+        """Return the replies of the processes of ``gpus`` within ``seconds``, without those that are still busy.
 
-        Whoever failed or ended is killed: its communicator is of no more use.
+        A process that failed or ended is killed, because its communicator is of no more use.
         """
-        asked = {gpu: self.processes[gpu] for gpu in message["gpus"] if gpu in self.processes}
+        processes = {gpu: self.processes[gpu] for gpu in message["gpus"] if gpu in self.processes}
         ends = time.monotonic() + message["seconds"]
-        while time.monotonic() < ends and any(process.reply is None for process in asked.values()):
+        while time.monotonic() < ends and any(process.reply is None for process in processes.values()):
             self.listen(ends - time.monotonic())
-        over = {gpu: process for gpu, process in asked.items() if process.reply is not None}
+        over = {gpu: process for gpu, process in processes.items() if process.reply is not None}
         self.dismiss([gpu for gpu, process in over.items() if "answer" not in process.reply])
-        return dict(absent(message["gpus"], asked), **{gpu: process.told() for gpu, process in over.items()})
+        return dict(absent(message["gpus"], processes), **{gpu: process.report() for gpu, process in over.items()})
 
-    def give_up(self, message) -> dict:
-        """Kill the processes of ``gpus`` that are still at it, and tell how far each came."""
+    def kill_overdue(self, message) -> dict:
+        """Kill the processes of ``gpus`` that are still busy, and return how far each came."""
         late = {gpu: self.processes[gpu] for gpu in message["gpus"] if gpu in self.processes}
         for process in late.values():
             process.look()
-        ras = "".join(asked_ras(process.environment) for process in list(late.values())[:1])
+        ras = "".join(ask_ras(process.environment) for process in list(late.values())[:1])
         self.dismiss(late)
-        return dict(absent(message["gpus"], late), **{gpu: dict(p.told(), ras=ras) for gpu, p in late.items()})
+        return dict(absent(message["gpus"], late), **{gpu: dict(p.report(), ras=ras) for gpu, p in late.items()})
 
     def end(self, message) -> dict:
         """End the processes of ``gpus``: those of a communicator that failed elsewhere."""
@@ -223,10 +223,10 @@ class Keeper:
             process.kill()
         ends = time.monotonic() + AFTER_KILL_SECONDS
         for process in leaving:
-            process.bury(ends)
+            process.reap(ends)
 
     def listen(self, seconds) -> None:
-        """Read what there is to read; ends this process when nobody listens or speaks to it any more."""
+        """Read all output that is ready; ends this process when its stdin or stdout is closed."""
         streams = {d: process for process in self.processes.values() for d in process.texts}
         for descriptor in streams:
             self.poll.register(descriptor, select.POLLIN)
@@ -240,19 +240,19 @@ class Keeper:
                 data = os.read(0, 65536)
                 if not data:
                     raise SystemExit
-                self.heard += data
+                self.received += data
             else:
                 streams[descriptor].read(descriptor)
 
     def next(self) -> dict:
-        while b"\n" not in self.heard:
+        while b"\n" not in self.received:
             self.listen(3600)
-        line, _, self.heard = self.heard.partition(b"\n")
+        line, _, self.received = self.received.partition(b"\n")
         return json.loads(line.decode())
 
 
-def absent(gpus, found) -> dict:
-    return {gpu: {"ended": "is not there"} for gpu in gpus if gpu not in found}
+def absent(gpus, processes) -> dict:
+    return {gpu: {"ended": "is not there"} for gpu in gpus if gpu not in processes}
 
 
 def state_of(pid) -> str:
@@ -275,57 +275,57 @@ def contents(path) -> list:
 
 
 def libraries(search_path) -> list:
-    """Every libnccl.so.2 of this node with what it was built for; nothing is loaded, and no torch imported."""
+    """Return every libnccl.so.2 of this node with the CUDA that it was built for; loads none and imports no torch."""
     folders = [folder for folder in search_path.split(":") if folder] + list(FOLDERS)
     folders += [os.path.join(place, wheel) for place in PYTHONS for wheel in WHEELS]
-    found = {}
+    path_by_realpath = {}
     for folder in folders:
         for path in sorted(glob.glob(os.path.expandvars(os.path.expanduser(folder)) + "/libnccl.so.2")):
-            found.setdefault(os.path.realpath(path), path)
-    return [built(path) for path in found.values()]
+            path_by_realpath.setdefault(os.path.realpath(path), path)
+    return [describe_library(path) for path in path_by_realpath.values()]
 
 
-def built(path) -> dict:
-    """NCCL's version and the CUDA that it was built with: a text inside it, "NCCL version 2.21.5+cuda12.4"."""
+def describe_library(path) -> dict:
+    """Return NCCL's version and its CUDA version, from a text inside the file, "NCCL version 2.21.5+cuda12.4"."""
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            said = BUILT_FOR.search(content)
-            numbers = [int(number) for number in said.groups()] if said else []
+            match = BUILT_FOR.search(content)
+            numbers = [int(number) for number in match.groups()] if match else []
             return {"path": path, "version": numbers[:3], "cuda": numbers[3:]}
     except (OSError, ValueError) as error:      # ValueError: an empty file cannot be mapped
         return {"path": path, "version": [], "cuda": [], "error": str(error)}
 
 
-def asked_ras(environment) -> str:
-    """What NCCL's RAS says of its communicators (NCCL 2.24 and newer); empty where it does not answer."""
-    said = b""
+def ask_ras(environment) -> str:
+    """Return the report of NCCL's RAS on its communicators (NCCL 2.24 and newer); empty if it does not answer."""
+    answer = b""
     host, _, port = environment.get("NCCL_RAS_ADDR", "").rpartition(":")
     try:
         with socket.create_connection((host or "localhost", int(port or 28028)), timeout=RAS_SECONDS) as ras:
             ras.sendall(b"VERBOSE STATUS\n")
             for data in iter(lambda: ras.recv(65536), b""):
-                said += data
+                answer += data
     except (OSError, ValueError):
         pass
-    return said[-RAS_BYTES:].decode("utf-8", "replace")
+    return answer[-RAS_BYTES:].decode("utf-8", "replace")
 
 
-def say(mark, said) -> None:
-    sys.stdout.write("\n%s %s\n" % (mark, json.dumps(said)))
+def say(mark, message) -> None:
+    sys.stdout.write("\n%s %s\n" % (mark, json.dumps(message)))
     sys.stdout.flush()
 
 
 def serve(mark) -> None:
     for number in (signal.SIGHUP, signal.SIGTERM):
         signal.signal(number, lambda *_: sys.exit())
-    keeper = Keeper()
+    supervisor = RankSupervisor()
     say(mark, {"hello": {"pid": os.getpid()}})
     try:
         while True:
-            message = keeper.next()
-            say(mark, getattr(keeper, message["do"])(message))
+            message = supervisor.next()
+            say(mark, getattr(supervisor, message["do"])(message))
     finally:
-        keeper.dismiss(keeper.processes)
+        supervisor.dismiss(supervisor.processes)
 
 
 if "MARK" in globals():         # set by the line that started us

@@ -66,8 +66,8 @@ LIBC = {"prctl": [INT, ctypes.c_ulong], "setvbuf": [PTR, PTR, INT, SIZE]}
 RETURNS = {"ncclGetErrorString": TEXT, "ncclGetLastError": TEXT}
 
 
-class Failure(Exception):
-    """What CUDA or NCCL refused, in words."""
+class LibraryError(Exception):
+    """CUDA or NCCL refused a call, or cannot be loaded."""
 
 
 class Library:
@@ -79,7 +79,7 @@ class Library:
         try:
             self._loaded = ctypes.CDLL(path)
         except OSError as error:
-            raise Failure("%s cannot be loaded: %s" % (path, error))
+            raise LibraryError("%s cannot be loaded: %s" % (path, error))
 
     def function(self, name) -> object:
         """The function with its types set."""
@@ -88,7 +88,7 @@ class Library:
             try:
                 function = getattr(self._loaded, name)
             except AttributeError:
-                raise Failure("the library has no %s: it is too old, or no such library" % name)
+                raise LibraryError("the library has no %s: it is too old, or no such library" % name)
             function.restype, function.argtypes = RETURNS.get(name, INT), arguments
             self._functions[name] = function
         return self._functions[name]
@@ -100,7 +100,7 @@ class Library:
         """Call a function that must succeed."""
         status = self.status(name, *arguments)
         if status:
-            raise Failure("%s: %s" % (name, self.explain(status)))
+            raise LibraryError("%s: %s" % (name, self.explain(status)))
 
     def explain(self, status) -> str:
         return "status %d" % status
@@ -117,8 +117,8 @@ class Cuda(Library):
 
     def explain(self, status) -> str:
         name = TEXT()
-        known = self.status("cuGetErrorName", status, ctypes.byref(name)) == 0 and name.value
-        return name.value.decode() if known else "error %d" % status
+        has_name = self.status("cuGetErrorName", status, ctypes.byref(name)) == 0 and name.value
+        return name.value.decode() if has_name else "error %d" % status
 
     def word(self, name, device) -> str:
         """A text that a function writes of ``device``."""
@@ -131,9 +131,9 @@ class Nccl(Library):
     """``libnccl.so.2``."""
 
     def explain(self, status) -> str:
-        said = self.function("ncclGetErrorString")(status) or b""
+        description = self.function("ncclGetErrorString")(status) or b""
         try:
             last = self.function("ncclGetLastError")(None) or b""
-        except Failure:     # before 2.13
+        except LibraryError:    # before 2.13
             last = b""
-        return b": ".join(filter(None, (said, last.strip()))).decode("utf-8", "replace")
+        return b": ".join(filter(None, (description, last.strip()))).decode("utf-8", "replace")

@@ -129,9 +129,9 @@ class Pattern:
             return sum(self.differing(buffer + 4 * at, tile) for at, tile in self.tiles(count, shape))
         self.cuda.call("cuMemsetD32_v2", self.wrong, 0, 2)
         self.launch(buffer, count, shape, self.wrong)
-        found = ctypes.c_uint64()
-        self.cuda.call("cuMemcpyDtoH_v2", ctypes.byref(found), self.wrong, 8)
-        return found.value
+        wrong_count = ctypes.c_uint64()
+        self.cuda.call("cuMemcpyDtoH_v2", ctypes.byref(wrong_count), self.wrong, 8)
+        return wrong_count.value
 
     def launch(self, buffer, count, shape, wrong) -> None:
         base, block, times, add = shape

@@ -1,4 +1,4 @@
-"""Runs on a node, one process a GPU: holds the GPU's primary context and NCCL, and moves data when it is told to.
+"""Runs on a node, one process per GPU: holds the GPU's primary context and NCCL, and moves data on request.
 
 Python 3.6 grammar, standard library only. ``node/nccl.py`` starts it with its whole environment and sends it this text,
 behind ``nccl_libraries.py`` and ``nccl_pattern.py``. It answers on its first stdout, a JSON object a line:
@@ -17,10 +17,10 @@ COMPUTE_MODE, GPU_DIRECT_RDMA = 20, 116     # CUdevice_attribute
 FLOAT32, SUM = 7, 0                 # ncclDataType_t, ncclRedOp_t
 IN_PROGRESS = 7                     # ncclInProgress
 PR_SET_PDEATHSIG, BY_LINE = 1, 1    # <linux/prctl.h>, _IOLBF of glibc
-TELL_SECONDS = 0.1
+REPORT_SECONDS = 0.1
 
 
-class Rank:
+class NcclRank:
     """One GPU and its place in a communicator. Each public method answers the message of its name."""
 
     def __init__(self, say) -> None:
@@ -28,13 +28,13 @@ class Rank:
         self.cuda = self.nccl = self.stream = self.pattern = None
         self.gpu, self.communicator, self.rank, self.ranks = None, None, 0, 1
         self.buffers, self.size = [], 0
-        self.told_at = 0.0
+        self.reported_at = 0.0
 
     def look(self, message) -> dict:
         """What the driver shows, without taking hold of any GPU."""
         cuda = self.driver()
         count = cuda.take(INT, "cuDeviceGetCount")
-        return {"driver_cuda": cuda.take(INT, "cuDriverGetVersion"), "gpus": list(map(self.told_of, range(count)))}
+        return {"driver_cuda": cuda.take(INT, "cuDriverGetVersion"), "gpus": list(map(self.device_info, range(count)))}
 
     def driver(self) -> Cuda:
         self.say({"stage": "load"})
@@ -42,14 +42,14 @@ class Rank:
         self.cuda.call("cuInit", 0)
         return self.cuda
 
-    def told_of(self, gpu) -> dict:
+    def device_info(self, gpu) -> dict:
         device, rdma = self.cuda.take(INT, "cuDeviceGet", gpu), INT()
-        known = self.cuda.status("cuDeviceGetAttribute", ctypes.byref(rdma), GPU_DIRECT_RDMA, device) == 0   # since 11.3
+        status = self.cuda.status("cuDeviceGetAttribute", ctypes.byref(rdma), GPU_DIRECT_RDMA, device)  # 11.3
         return {
             "name": self.cuda.word("cuDeviceGetName", device),
             "address": self.cuda.word("cuDeviceGetPCIBusId", device).lower(),
             "compute_mode": self.cuda.take(INT, "cuDeviceGetAttribute", COMPUTE_MODE, device),
-            "rdma": known and rdma.value == 1,
+            "rdma": status == 0 and rdma.value == 1,
         }
 
     def load(self, message) -> dict:
@@ -65,7 +65,7 @@ class Rank:
         cuda.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         version = self.nccl.take(INT, "ncclGetVersion")
         if version != message["version"]:
-            raise Failure("%s is NCCL %d, and %d was expected" % (message["nccl"], version, message["version"]))
+            raise LibraryError("%s is NCCL %d, and %d was expected" % (message["nccl"], version, message["version"]))
         return {"free_bytes": free.value, "checked": self.pattern.how}
 
     def id(self, message) -> dict:
@@ -79,13 +79,13 @@ class Rank:
         unique = UniqueId.from_buffer_copy(bytes.fromhex(message["id"]))
         self.rank, self.ranks = message["rank"], message["ranks"]
         if self.ranks > MOST_RANKS:
-            raise Failure("sums of more than %d ranks are not exact in fp32" % MOST_RANKS)
+            raise LibraryError("sums of more than %d ranks are not exact in fp32" % MOST_RANKS)
         self.communicator = PTR()
         self.nccl.call("ncclCommInitRank", ctypes.byref(self.communicator), self.ranks, unique, self.rank)
         taken = INT()
         self.nccl.call("ncclCommCuDevice", self.communicator, ctypes.byref(taken))
         if taken.value != self.gpu:     # NCCL goes by its CUDA runtime's idea of the context that is current
-            raise Failure("NCCL took GPU %d in place of GPU %d" % (taken.value, self.gpu))
+            raise LibraryError("NCCL took GPU %d in place of GPU %d" % (taken.value, self.gpu))
         self.say({"stage": "joined"})
         return {}
 
@@ -117,39 +117,39 @@ class Rank:
             self.size = size
 
     def timed(self, run, each, count) -> list:
-        """All is queued first and then waited for, so that nothing of this process lies between two operations."""
+        """Queue all operations before waiting, so that this process adds no time between two of them."""
         events = [PTR(self.cuda.take(PTR, "cuEventCreate", 0)) for _ in range(count + 1)]
         self.cuda.call("cuEventRecord", events[0], self.stream)
         for event in events[1:]:
             run(each)
             self.cuda.call("cuEventRecord", event, self.stream)
-        for done, event in enumerate(events[1:]):
-            self.wait(event, done)
+        for completed, event in enumerate(events[1:]):
+            self.wait(event, completed)
         milliseconds = [self.cuda.take(FLOAT, "cuEventElapsedTime", a, b) for a, b in zip(events, events[1:])]
         for event in events:
             self.cuda.call("cuEventDestroy_v2", event)
         return [value / 1000 for value in milliseconds]
 
-    def wait(self, event, done) -> None:
-        """Wait for ``event``, telling that ``done`` operations are over; NCCL may know of an error before the GPU."""
+    def wait(self, event, completed) -> None:
+        """Wait for ``event``, and report ``completed`` operations; NCCL may notice an error before the GPU."""
         while True:
             status = self.cuda.status("cuEventQuery", event)
             if status == 0:
                 return
             if status != NOT_READY:
-                raise Failure("the GPU failed: " + self.cuda.explain(status))
+                raise LibraryError("the GPU failed: " + self.cuda.explain(status))
             failed = INT()
             self.nccl.call("ncclCommGetAsyncError", self.communicator, ctypes.byref(failed))
             if failed.value not in (0, IN_PROGRESS):
-                raise Failure("NCCL failed: " + self.nccl.explain(failed.value))
-            self.tell(done)
+                raise LibraryError("NCCL failed: " + self.nccl.explain(failed.value))
+            self.report_progress(completed)
             time.sleep(0.0005)
 
-    def tell(self, done) -> None:
+    def report_progress(self, completed) -> None:
         now = time.monotonic()
-        if now - self.told_at > TELL_SECONDS:
-            self.told_at = now
-            self.say({"stage": "run", "done": done})
+        if now - self.reported_at > REPORT_SECONDS:
+            self.reported_at = now
+            self.say({"stage": "run", "done": completed})
 
     def run_all_reduce(self, each) -> None:
         self.collect("ncclAllReduce", each, FLOAT32, SUM)
@@ -195,14 +195,14 @@ def prepare() -> object:
 
 def serve() -> None:
     answers = prepare()
-    rank = Rank(lambda said: answers.write(json.dumps(said) + "\n"))
+    rank = NcclRank(lambda reply: answers.write(json.dumps(reply) + "\n"))
     for line in sys.stdin.buffer:
         message = json.loads(line.decode())
         try:
-            said = {"answer": getattr(rank, message["do"])(message)}
-        except Failure as failure:
-            said = {"error": str(failure)}
-        rank.say(said)
+            reply = {"answer": getattr(rank, message["do"])(message)}
+        except LibraryError as error:
+            reply = {"error": str(error)}
+        rank.say(reply)
 
 
 if "MARK" in globals():         # set by the line that started us

@@ -19,12 +19,12 @@ def say(message) -> None:
 
 
 def own_address(interface, address) -> str:
-    """Where peers reach this node: on ``interface``, else where SSH came in, else at ``address``."""
+    """Return where peers reach this node: on ``interface``, else where SSH came in, else at ``address``."""
     if interface:
-        found = next((own for name, own in addresses() if name == interface), None)
-        if found is None:
+        interface_address = next((own for name, own in addresses() if name == interface), None)
+        if interface_address is None:
             raise OSError(errno.ENODEV, "the interface %s is absent or has no address" % interface)
-        return found
+        return interface_address
     connection = os.environ.get("SSH_CONNECTION", "").split(" ")
     return connection[2] if len(connection) == 4 else address
 
@@ -37,8 +37,8 @@ def addresses() -> list:
             six = [line.split() for line in lines]
     except OSError:     # a kernel without IPv6
         six = []
-    found = [(name, socket.inet_ntoa(said[20:24])) for name, said in four if said]
-    return found + [(words[5], socket.inet_ntop(socket.AF_INET6, bytes.fromhex(words[0]))) for words in six]
+    ipv4 = [(name, socket.inet_ntoa(answer[20:24])) for name, answer in four if answer]
+    return ipv4 + [(words[5], socket.inet_ntop(socket.AF_INET6, bytes.fromhex(words[0]))) for words in six]
 
 
 def ask_interface(request, name) -> bytes:

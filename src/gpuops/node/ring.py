@@ -2,7 +2,7 @@
 
 Python 3.6 grammar, standard library only. It arrives as the agent does, with the name ``MARK`` set, says
 ``MARK {"hello": {"pid": …}}`` and then answers each line of JSON on stdin with one on stdout; it ends when either does.
-``{"listen": {"interface", "address"}}`` opens this rank's port, ``{"run": {…}}`` (see `Rank`) measures once.
+``{"listen": {"interface", "address"}}`` opens this rank's port, ``{"run": {…}}`` (see `RingRank`) measures once.
 """
 import collections
 import errno
@@ -24,34 +24,34 @@ HELLO = struct.Struct("!32sI")
 COUNT = struct.Struct("!I")
 
 
-class Trouble(Exception):
-    """Why there is no figure."""
+class RingError(Exception):
+    """Why there is no measurement."""
 
 
 class Controller:
-    """Who started us, at the other end of stdin and stdout; without it, this is the end."""
+    """The program that started us, at the other end of stdin and stdout; without it, this process ends."""
 
     def __init__(self) -> None:
-        self.heard = b""
+        self.received = b""
 
     def watch(self, poll) -> None:
         poll.register(0, select.POLLIN)
-        poll.register(1, 0)         # tells when nobody listens any more
+        poll.register(1, 0)         # reports that stdout is closed
 
-    def mind(self, ready) -> None:
-        """Take in what `watch` noticed."""
+    def handle_events(self, ready) -> None:
+        """Read the events of the descriptors that `watch` registered."""
         for descriptor, _ in ready:
             data = os.read(0, 65536) if descriptor == 0 else b""
             if descriptor in (0, 1) and not data:
                 raise SystemExit
-            self.heard += data
+            self.received += data
 
     def next(self) -> dict:
         poll = select.poll()
         self.watch(poll)
-        while b"\n" not in self.heard:
-            self.mind(poll.poll())
-        line, _, self.heard = self.heard.partition(b"\n")
+        while b"\n" not in self.received:
+            self.handle_events(poll.poll())
+        line, _, self.received = self.received.partition(b"\n")
         return json.loads(line.decode())
 
 
@@ -84,8 +84,8 @@ def described(listener) -> dict:
 
 
 def has_link(interface) -> bool:
-    said = ask_interface(SIOCGIFFLAGS, interface)
-    return not said or struct.unpack("H", said[16:18])[0] & IFF_UP_AND_RUNNING == IFF_UP_AND_RUNNING
+    answer = ask_interface(SIOCGIFFLAGS, interface)
+    return not answer or struct.unpack("H", answer[16:18])[0] & IFF_UP_AND_RUNNING == IFF_UP_AND_RUNNING
 
 
 class Outgoing:
@@ -117,7 +117,7 @@ class Incoming:
         """Whether a slice is whole."""
         count = self.connection.recv_into(self.room[self.filled:self.slices[0].length])
         if not count:
-            raise Trouble("a peer closed its connection")
+            raise RingError("a peer closed its connection")
         self.filled += count
         return self.filled == self.slices[0].length
 
@@ -129,89 +129,90 @@ class Incoming:
         return self.data, right, piece.passed_on
 
 
-class Rank:
-    """One rank of one round, with a connection to each rank that it sends to and from each that it hears.
+class RingRank:
+    """One rank of one round, with a connection to each rank that it sends to and from each that it receives from.
 
-    ``told``: token, rank, places of all ranks, operation, size_bytes, warmups, the seconds to measure, limit_seconds
+    ``config``: token, rank, places of all ranks, operation, size_bytes, warmups, the seconds to measure, limit_seconds
     for the whole, and patience_seconds without any byte after which something is wrong.
     """
 
-    def __init__(self, told, listener, controller) -> None:
-        self.told, self.listener, self.controller = told, listener, controller
-        self.rank, self.ranks = told["rank"], len(told["places"])
+    def __init__(self, config, listener, controller) -> None:
+        self.config, self.listener, self.controller = config, listener, controller
+        self.rank, self.ranks = config["rank"], len(config["places"])
         self.out, self.into = {}, {}
         self.wrong = 0
-        self.patience, self.limit = told["patience_seconds"], told["limit_seconds"]
+        self.patience, self.limit = config["patience_seconds"], config["limit_seconds"]
         self.ends = time.monotonic() + self.limit
         self.poll = select.poll()
         controller.watch(self.poll)
 
     def measure(self) -> dict:
-        legs = legs_of(self.told["operation"], self.rank, self.ranks, self.told["size_bytes"])
+        transfers = transfers_of(self.config["operation"], self.rank, self.ranks, self.config["size_bytes"])
         try:
-            self.meet([leg.shift for leg in legs])
-            return {"seconds": self.measured(legs), "wrong": self.wrong}
-        except (Trouble, OSError) as error:
-            return dict(self.surroundings(), trouble=getattr(error, "strerror", None) or str(error))
+            self.connect_peers([transfer.shift for transfer in transfers])
+            return {"seconds": self.measured(transfers), "wrong": self.wrong}
+        except (RingError, OSError) as error:
+            return dict(self.diagnose(), trouble=getattr(error, "strerror", None) or str(error))
         finally:
             for connection in list(self.out.values()) + list(self.into.values()):
                 connection.close()
 
     # --- how often
 
-    def measured(self, legs) -> list:
-        """Seconds of each iteration. Rank 0 alone decides how many: else ranks part, and wait for each other."""
-        warm = self.repeat(legs, self.agree(1))
-        warm += self.repeat(legs, self.agree(min(self.told["warmups"] - 1, int(self.told["seconds"] / warm[0]))))
+    def measured(self, transfers) -> list:
+        """Return the seconds of each iteration. Rank 0 alone decides how many, so that all ranks do as many."""
+        warm = self.repeat(transfers, self.agree(1))
+        warmups = min(self.config["warmups"] - 1, int(self.config["seconds"] / warm[0]))
+        warm += self.repeat(transfers, self.agree(warmups))
         times = []
         while True:
             count = self.agree(self.missing(warm, times))
             if not count:
                 return times
-            times += self.repeat(legs, count)
+            times += self.repeat(transfers, count)
 
     def missing(self, warm, times) -> int:
-        """The iterations that are still needed: some, what fills the time, and up to four times that to be certain.
+        """Return how many iterations are still needed: a few, then to fill the time, then up to four times that.
 
-        There are never more than half the limit bears, and always one.
+        There is always one, and never more than fit into half of the remaining limit.
         """
         mean = sum(times or warm) / len(times or warm)
         bearable = int((self.ends - time.monotonic()) / 2 / mean)
         if not times:
             return max(1, min(LEAST_ITERATIONS, bearable))
-        left = math.ceil((self.told["seconds"] - sum(times)) / mean)
-        if left <= 0 and sum(times) < 3 * self.told["seconds"]:
+        needed = math.ceil((self.config["seconds"] - sum(times)) / mean)
+        if needed <= 0 and sum(times) < 3 * self.config["seconds"]:
             variance = sum((seconds - mean) ** 2 for seconds in times) / max(1, len(times) - 1)
-            left = len(times) if math.sqrt(variance / len(times)) > CERTAIN * mean else 0
-        return max(0, min(left, bearable))
+            needed = len(times) if math.sqrt(variance / len(times)) > CERTAIN * mean else 0
+        return max(0, min(needed, bearable))
 
     def agree(self, count) -> int:
-        """Rank 0's ``count``, handed round the ring; when it is back there, everyone has it."""
+        """Return rank 0's ``count``, passed round the ring; when it is back there, every rank has it."""
         first = [COUNT.pack(max(0, count))] if self.rank == 0 else []
-        return COUNT.unpack(self.turn(Leg(1, first, [Slice(COUNT.size, 0, None, self.rank != 0)])))[0]
+        return COUNT.unpack(self.run_transfer(Transfer(1, first, [Slice(COUNT.size, 0, None, self.rank != 0)])))[0]
 
-    def repeat(self, legs, count) -> list:
+    def repeat(self, transfers, count) -> list:
         times = []
         for _ in range(count):
             began = time.monotonic()
-            for leg in legs:
-                self.turn(leg)
+            for transfer in transfers:
+                self.run_transfer(transfer)
             times.append(time.monotonic() - began)
         return times
 
     # --- bytes
 
-    def turn(self, leg) -> bytes:
-        """Send and receive at once until a leg is over; the last slice that came in."""
-        out = Outgoing(self.out[(self.rank + leg.shift) % self.ranks], leg.first)
-        into = Incoming(self.into[(self.rank - leg.shift) % self.ranks], leg.slices)
+    def run_transfer(self, transfer) -> bytes:
+        """Send and receive at once until a transfer is over; return the last slice that came in."""
+        out = Outgoing(self.out[(self.rank + transfer.shift) % self.ranks], transfer.first)
+        into = Incoming(self.into[(self.rank - transfer.shift) % self.ranks], transfer.slices)
         while out.queue or into.slices:
-            wanted = {}
+            events_by_connection = {}
             if out.queue:
-                wanted[out.connection] = select.POLLOUT
+                events_by_connection[out.connection] = select.POLLOUT
             if into.slices:
-                wanted[into.connection] = select.POLLIN
-            ready = self.wait(wanted)
+                events_by_connection[into.connection] = select.POLLIN
+            ready = self.wait(events_by_connection)
             if out.connection in ready:
                 out.send()
             if into.connection in ready and into.receive():
@@ -221,40 +222,40 @@ class Rank:
                     out.queue.append(memoryview(data))
         return into.data
 
-    def wait(self, wanted) -> list:
-        """The sockets of ``wanted`` (with the events to wait for) on which something can be done; `Trouble` if none."""
+    def wait(self, events_by_connection) -> list:
+        """Return the sockets that are ready for their events; `RingError` if none becomes ready in time."""
         until = min(self.ends, time.monotonic() + self.patience)
-        for connection, events in wanted.items():
+        for connection, events in events_by_connection.items():
             self.poll.register(connection, events)
         try:
             while True:
                 seen = self.poll.poll(max(0, until - time.monotonic()) * 1000)
-                self.controller.mind(seen)
+                self.controller.handle_events(seen)
                 descriptors = {descriptor for descriptor, _ in seen}
-                ready = [connection for connection in wanted if connection.fileno() in descriptors]
+                ready = [connection for connection in events_by_connection if connection.fileno() in descriptors]
                 if ready:
                     return ready
                 if time.monotonic() >= self.ends:
-                    raise Trouble("it did not end within %g s" % self.limit)
+                    raise RingError("it did not end within %g s" % self.limit)
                 if time.monotonic() >= until:
-                    raise Trouble("no byte came or went for %g s" % self.patience)
+                    raise RingError("no byte came or went for %g s" % self.patience)
         finally:
-            for connection in wanted:
+            for connection in events_by_connection:
                 self.poll.unregister(connection)
 
     # --- connections
 
-    def meet(self, shifts) -> None:
-        """Connect to the ranks that are ``shifts`` further on, and be connected to by those as far back, all at once."""
+    def connect_peers(self, shifts) -> None:
+        """Connect to the ranks ``shifts`` further on, and accept those as far back, all at once."""
         sources = {(self.rank - shift) % self.ranks for shift in shifts}
         going, coming = {}, []
         try:
             for rank in {(self.rank + shift) % self.ranks for shift in shifts}:
                 going[self.dial(rank)] = rank
             while going or sources - set(self.into):
-                wanted = dict.fromkeys([self.listener] + coming, select.POLLIN)
-                wanted.update(dict.fromkeys(going, select.POLLOUT))
-                for connection in self.wait(wanted):
+                events_by_connection = dict.fromkeys([self.listener] + coming, select.POLLIN)
+                events_by_connection.update(dict.fromkeys(going, select.POLLOUT))
+                for connection in self.wait(events_by_connection):
                     if connection is self.listener:
                         coming.append(accept(connection))
                     elif connection in going:
@@ -268,7 +269,7 @@ class Rank:
 
     def dial(self, rank) -> socket.socket:
         """A connection that is on its way."""
-        address, port = self.told["places"][rank]
+        address, port = self.config["places"][rank]
         family, kind, protocol, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
         connection = socket.socket(family, kind, protocol)
         connection.setblocking(False)
@@ -284,7 +285,7 @@ class Rank:
         status = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
         if status:
             raise OSError(status, os.strerror(status))
-        connection.sendall(HELLO.pack(self.told["token"].encode(), self.rank))
+        connection.sendall(HELLO.pack(self.config["token"].encode(), self.rank))
 
     def admit(self, connection, sources) -> None:
         """Keep a connection that shows this round's token (which comes whole, being so short); close any other."""
@@ -292,13 +293,16 @@ class Rank:
             token, rank = HELLO.unpack(connection.recv(HELLO.size))
         except (OSError, struct.error):
             token, rank = b"", -1
-        if hmac.compare_digest(token, self.told["token"].encode()) and rank in sources - set(self.into):
+        if hmac.compare_digest(token, self.config["token"].encode()) and rank in sources - set(self.into):
             self.into[rank] = connection
         else:
             connection.close()
 
-    def surroundings(self) -> dict:
-        """Which ring neighbours cannot be connected to now, which refuse (a stopped one would not), and our own link."""
+    def diagnose(self) -> dict:
+        """Return the ring neighbours that cannot be reached now, those that refuse, and the state of our own link.
+
+        A stopped process does not refuse: its kernel still accepts.
+        """
         unreached = {(self.rank + 1) % self.ranks, (self.rank - 1) % self.ranks}
         refused, going = set(), {}
         self.ends = time.monotonic() + PROBE_SECONDS
@@ -317,7 +321,7 @@ class Rank:
                         refused.add(rank)
                     if status in (0, errno.ECONNREFUSED):
                         unreached.remove(rank)
-        except Trouble:     # their time is over
+        except RingError:     # their time is over
             pass
         for connection in going:
             connection.close()
@@ -336,13 +340,13 @@ def serve() -> None:
     say({"hello": {"pid": os.getpid()}})
     listener = None
     while True:
-        told = controller.next()
+        request = controller.next()
         try:
-            if "listen" in told:
-                listener = listen(**told["listen"])
+            if "listen" in request:
+                listener = listen(**request["listen"])
                 answer = described(listener)
             else:
-                answer = Rank(told["run"], listener, controller).measure()
+                answer = RingRank(request["run"], listener, controller).measure()
         except OSError as error:
             answer = {"trouble": error.strerror or str(error)}
         say(answer)

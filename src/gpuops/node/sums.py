@@ -14,18 +14,18 @@ PATTERN = b"".join(struct.pack("<Q", (lane + 1) * 2654435761 % 2**32) for lane i
 
 Slice = collections.namedtuple("Slice", "length own expected passed_on")
 """What comes in: its length, the integer to add to it, the bytes that it must be then, whether it is passed on."""
-Leg = collections.namedtuple("Leg", "shift first slices")
-"""One exchange: what to send at once to the rank ``shift`` further on, and what comes from the one ``shift`` back."""
+Transfer = collections.namedtuple("Transfer", "shift first slices")
+"""What to send at once to the rank ``shift`` further on, and the slices that come from the one ``shift`` back."""
 
 
-def legs_of(operation, rank, ranks, size) -> list:
-    """What one iteration of ``operation`` is for ``rank``; ``size`` bytes are what nccl-tests calls its size."""
+def transfers_of(operation, rank, ranks, size) -> list:
+    """Return the transfers of ``rank`` in one iteration of ``operation``; ``size`` in bytes is nccl-tests' size."""
     chunk = size // ranks // LANE_BYTES * LANE_BYTES
     if operation == "send_recv":
-        return [Leg(1, sent(0, chunk * ranks, rank), awaited(0, chunk * ranks, (rank - 1) % ranks + 1))]
+        return [Transfer(1, sent(0, chunk * ranks, rank), awaited(0, chunk * ranks, (rank - 1) % ranks + 1))]
     if operation == "all_to_all":
         return [
-            Leg(
+            Transfer(
                 shift,
                 sent((rank + shift) % ranks * chunk, chunk, rank),
                 awaited(rank * chunk, chunk, (rank - shift) % ranks + 1),
@@ -38,7 +38,7 @@ def legs_of(operation, rank, ranks, size) -> list:
         for number, (index, times, own) in enumerate(steps)
         for piece in awaited(index * chunk, chunk, times, own, number < len(steps) - 1)
     ]
-    return [Leg(1, sent(rank * chunk, chunk, rank), slices)]
+    return [Transfer(1, sent(rank * chunk, chunk, rank), slices)]
 
 
 def scatter_steps(rank, ranks) -> list:

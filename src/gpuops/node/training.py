@@ -21,7 +21,7 @@ def say(**what) -> None:
 
 
 def count_gpus() -> int:
-    """Asked of a child, because a process that has used CUDA cannot fork."""
+    """Count the GPUs in a child, because a process that has used CUDA cannot fork."""
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
@@ -33,9 +33,9 @@ def count_gpus() -> int:
         finally:
             os._exit(0)
     os.close(write)
-    said = os.read(read, 16)
+    output = os.read(read, 16)
     os.waitpid(pid, 0)
-    return int(said or -1)
+    return int(output or -1)
 
 
 def gpt(torch):
@@ -58,14 +58,14 @@ def gpt(torch):
             length = text.shape[1] - 1
             mask = nn.Transformer.generate_square_subsequent_mask(length, device=text.device)
             places = torch.arange(length, device=text.device)
-            found = self.blocks(self.words(text[:, :-1]) + self.places(places), mask=mask, is_causal=True)
-            guessed = found @ self.words.weight.t()
-            return nn.functional.cross_entropy(guessed.flatten(0, 1), text[:, 1:].flatten()).reshape(1)
+            hidden = self.blocks(self.words(text[:, :-1]) + self.places(places), mask=mask, is_causal=True)
+            logits = hidden @ self.words.weight.t()
+            return nn.functional.cross_entropy(logits.flatten(0, 1), text[:, 1:].flatten()).reshape(1)
 
     return Gpt()
 
 
-def train(rank, world, gpus, meeting) -> None:
+def train(rank, world, gpus, init_method) -> None:
     """One process: joins the others, trains, and as the first says how it went."""
     import torch
     from torch import distributed
@@ -81,7 +81,7 @@ def train(rank, world, gpus, meeting) -> None:
         model = torch.nn.DataParallel(model)
     else:
         distributed.init_process_group(
-            "nccl" if gpus else "gloo", init_method=meeting, rank=rank, world_size=world
+            "nccl" if gpus else "gloo", init_method=init_method, rank=rank, world_size=world
         )
         model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank] if gpus else None)
     torch.manual_seed(rank)     # each rank reads its own text
@@ -123,14 +123,14 @@ def same_everywhere(torch, distributed, model, device) -> bool:
     return bool((low == high).all())
 
 
-def child(rank, world, gpus, meeting) -> int:
+def child(rank, world, gpus, init_method) -> int:
     """Fork one process; it ends with 0 where all went well, else it says why."""
     pid = os.fork()
     if pid:
         return pid
     code = 0
     try:
-        train(rank, world, gpus, meeting)
+        train(rank, world, gpus, init_method)
     except (AttributeError, ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
         # torch's errors are RuntimeErrors; a torch that is broken or too old says so in other ways
         say(row=ROW, error="rank %d: %s: %s" % (rank, type(error).__name__, " ".join(str(error).split())[:300]))
@@ -149,18 +149,18 @@ def main() -> None:
         return say(row=ROW, error="DataParallel needs GPUs")
     if ROW == "ddp-no-p2p":
         os.environ["NCCL_P2P_DISABLE"] = "1"
-    # a file without a name: nothing of it is left, not even where we are killed
-    meeting = "file:///proc/%d/fd/%d" % (os.getpid(), os.memfd_create("gpuops"))
+    # a file without a name, so that none remains even if we are killed
+    init_method = "file:///proc/%d/fd/%d" % (os.getpid(), os.memfd_create("gpuops"))
     world = 1 if ROW == "dp" else gpus or PROCESSES
-    left = {child(rank, world, gpus, meeting) for rank in range(world)}
+    children = {child(rank, world, gpus, init_method) for rank in range(world)}
     try:
-        while left:
+        while children:
             pid, status = os.wait()
-            left.discard(pid)
+            children.discard(pid)
             if status:
                 break
     finally:
-        for pid in left:
+        for pid in children:
             os.kill(pid, 9)
 
 

@@ -3,12 +3,16 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Sequence
-from dataclasses import dataclass
-from typing import Any, Literal
+import json
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, ClassVar, Literal
 
 from gpuops.layout import AXES, Layout
-from gpuops.placement.shape import PCIE_PATHS, GpuShape, NodeShape
+from gpuops.placement.shape import GpuShape, NodeShape
+from gpuops.probes.nvidia.topo import link_distance
+from gpuops.reasons import Conclusion, Excluded, FailOn
 
 LinkKind = Literal["nvlink", "pcie", "rail", "network", "unknown"]
 
@@ -55,14 +59,16 @@ class Placement:
     """Ranks on nodes. ``nodes`` stand in rank order, each with the GPUs that it uses, in the order of local ranks.
 
     Every node but the last holds equally many ranks. ``spares`` are nodes that nothing runs on; ``notes`` are sentences
-    on what is not used.
+    on what is not used; ``excluded`` are the nodes that were left out.
     """
 
+    SCHEMA: ClassVar[str] = "gpuops.placement/1"
     layout: Layout
     ranks: tuple[Rank, ...]
     nodes: tuple[NodeShape, ...]
     spares: tuple[str, ...] = ()
     notes: tuple[str, ...] = ()
+    excluded: Mapping[str, Excluded] = field(default_factory=dict, hash=False)
 
     @functools.cached_property
     def groups(self) -> dict[str, list[list[int]]]:
@@ -122,10 +128,19 @@ class Placement:
             "notes": list(self.notes),
         }
 
+    def to_json(self, indent: int = 1) -> str:
+        """Return the document as JSON."""
+        excluded = {node: reason.to_document() for node, reason in self.excluded.items()}
+        return json.dumps({"schema": self.SCHEMA, **self.to_document(), "excluded": excluded}, indent=indent)
+
+    def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
+        """Return ``ok``: every rank has its GPU."""
+        return "ok"
+
 
 def _link_inside(path: str) -> Link | None:
     """The link that nvidia-smi calls ``path``; None if there is no other GPU to reach."""
     if not path:
         return None
-    kind: LinkKind = "nvlink" if path.startswith("NV") else "pcie" if path in PCIE_PATHS else "unknown"
+    kind: LinkKind = "nvlink" if path.startswith("NV") else "pcie" if link_distance(path) < math.inf else "unknown"
     return Link(kind, path)

@@ -10,11 +10,9 @@ from gpuops.facts import Facts
 from gpuops.inventory import Host, Port
 from gpuops.probes.host.pcie import pcie
 from gpuops.probes.nvidia.nvidia_smi import Gpu, smi
-from gpuops.probes.nvidia.topo import Topology, topo
+from gpuops.probes.nvidia.topo import Topology, link_distance, topo
 from gpuops.probing import Unknown
 
-PCIE_PATHS = ("PIX", "PXB", "PHB", "NODE", "SYS")
-"""How near two devices are over PCIe, nearest first (the legend of ``nvidia-smi topo -m``)."""
 _NO_CLUSTER = "00000000-0000-0000-0000-000000000000"  # the value of a GPU whose NVLinks end inside its node
 
 
@@ -58,17 +56,7 @@ class NodeShape:
     def link(self, indices: Sequence[int]) -> str:
         """The weakest link between the GPUs with these indices; ``unknown`` where one pair is not told."""
         pairs = ((a, b) for a in indices for b in indices if a < b)
-        return max((self.links.get(pair, "unknown") for pair in pairs), key=_weakness, default="")
-
-
-def _weakness(link: str) -> tuple[int, int]:
-    if link.startswith("NV"):
-        return 0, -int(link[2:])
-    return 1, _distance(link)
-
-
-def _distance(link: str) -> int:
-    return PCIE_PATHS.index(link) if link in PCIE_PATHS else len(PCIE_PATHS)
+        return max((self.links.get(pair, "unknown") for pair in pairs), key=link_distance, default="")
 
 
 def largest_domain(shapes: Iterable[NodeShape]) -> int:
@@ -147,7 +135,7 @@ def _nics(ports: Mapping[str, Port], gpus: Iterable[Gpu], matrix: Topology) -> d
     nearest: dict[int, str | None] = {}
     for gpu in gpus:
         ranked = [
-            (_distance(matrix.links[f"GPU{gpu.index}", nic]), taken[name], rails[name] != gpu.index, number, name)
+            (matrix.distance(f"GPU{gpu.index}", nic), taken[name], rails[name] != gpu.index, number, name)
             for number, (nic, name) in enumerate(names.items())
         ]
         nearest[gpu.index] = name = min(ranked)[-1] if ranked else None

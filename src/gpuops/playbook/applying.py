@@ -1,4 +1,4 @@
-"""Applying: one step on one node: detect, plan, do, detect again. Check mode is the same without the doing."""
+"""Applying one step to one node: detect, plan, change, detect again. Check mode leaves out the change."""
 
 from __future__ import annotations
 
@@ -17,11 +17,10 @@ from gpuops.errors import (
     NodeError,
     OutputError,
 )
-from gpuops.playbook import rebooting
-from gpuops.playbook import systemd_unit as detaching
+from gpuops.playbook import rebooting, systemd_unit
 from gpuops.playbook.binding import BoundStep
 from gpuops.playbook.condition import FACTS, Condition
-from gpuops.playbook.journal import Journal, JournaledChange, does
+from gpuops.playbook.journal import Journal, JournaledChange, change_key
 from gpuops.playbook.node_session import NodeSession
 from gpuops.playbook.planning import Planned, plan
 from gpuops.playbook.result import Status, StepResult
@@ -30,7 +29,7 @@ from gpuops.probes import every_probe
 from gpuops.shell import Completed
 
 MOST_PHASES = 5
-"""How often a task may find other things to do after what it planned was done."""
+"""How often a task may plan other changes after the previous ones were made."""
 _UNREACHED = (ConnectError, HostKeyError, AuthenticationError, LostError, rebooting.GoneError)
 # dpkg's own line, in what apt prints, says where it stopped, and the next one why; apt and dnf begin with what went
 # wrong and end with generalities
@@ -39,84 +38,95 @@ _COMPLAINT = re.compile(r"^(?:W: GPG error|E: |dpkg: error|Error: |error: ).*", 
 End = tuple[Status, str]
 
 
-def carry_out(
-    bound: BoundStep, site: NodeSession, *, handler: bool = False, reboots_next: bool = False, doubt: str = ""
+def run_step(
+    bound: BoundStep, session: NodeSession, *, handler: bool = False, reboots_next: bool = False, doubt: str = ""
 ) -> StepResult:
-    """Bring the node to what the step says, or in check mode tell what that would take.
+    """Bring the node to the step's desired state, or in check mode return what would change.
 
-    ``reboots_next``: the node is about to be rebooted, so nothing is restarted before. ``doubt``: why nobody can tell
-    yet whether the step is due. An `OutputError` (the journal cannot be written) is raised; everything else is in the
+    ``reboots_next``: the node is about to be rebooted, so nothing is restarted before. ``doubt``: why it is unknown
+    whether the step is due. An `OutputError` (the journal cannot be written) is raised; all other errors are in the
     result.
     """
-    step, began = bound.step, site.clock()
-    tries = 1 + (step.retries if site.journal else 0)
+    step, began = bound.step, session.clock()
+    tries = 1 + (step.retries if session.journal else 0)
     attempt = 0
     while True:
         attempt += 1
-        site.ends = site.clock() + step.timeout_seconds if step.timeout_seconds else float("inf")
-        result = _Attempt(bound, site, reboots_next=reboots_next, doubt=doubt).result()
-        site.ends = float("inf")
+        session.ends = session.clock() + step.timeout_seconds if step.timeout_seconds else float("inf")
+        result = _Attempt(bound, session, reboots_next=reboots_next, doubt=doubt).result()
+        session.ends = float("inf")
         if not result.out or result.status in ("needs_operator", "interrupted") or attempt == tries:
             break
-        site.sleep(step.delay_seconds)
+        session.sleep(step.delay_seconds)
     ignored = result.status == "failed" and step.ignore_errors
-    result = replace(result, attempts=attempt, seconds=site.clock() - began, ignored=ignored, handler=handler)
-    _remember(site, bound, result)
+    result = replace(result, attempts=attempt, seconds=session.clock() - began, ignored=ignored, handler=handler)
+    _remember(session, bound, result)
     return result
 
 
 def status_of(error: NodeError) -> Status:
-    """What a node's error makes of a step."""
+    """Return the status of a step that ended with a node's error."""
     return "unreachable" if isinstance(error, _UNREACHED) else "failed"
 
 
-def _remember(site: NodeSession, bound: BoundStep, result: StepResult) -> None:
-    """What later steps ask about; a handler that is done may be notified, and act, again."""
+def _remember(session: NodeSession, bound: BoundStep, result: StepResult) -> None:
+    """Keep what later steps query; a handler that ran may be notified, and act, again."""
     if bound.step.register:
-        site.registered[bound.step.register] = result.registered
-    site.would_change |= result.status in ("would_change", "later")
+        session.registered[bound.step.register] = result.registered
+    session.would_change |= result.status in ("would_change", "later")
     if result.handler and not result.out:
-        site.made = [made for made in site.made if made.step != bound.step.id]
+        session.made = [made for made in session.made if made.step != bound.step.id]
 
 
 class _Attempt:
     """One attempt at a step."""
 
-    def __init__(self, bound: BoundStep, site: NodeSession, *, reboots_next: bool, doubt: str) -> None:
+    def __init__(self, bound: BoundStep, session: NodeSession, *, reboots_next: bool, doubt: str) -> None:
         self._bound = bound
         self._doubt = doubt
-        self._site = site
+        self._session = session
         self._reboots_next = reboots_next
-        self._done: list[Change] = []
+        self._applied: list[Change] = []
         self._planned = Planned()
+        self._error: NodeError | None = None
 
     def result(self) -> StepResult:
-        """What became of it."""
+        """Return its outcome."""
         step = self._bound.step
-        status, why = self._end()
-        changes = self._planned.changes if status == "would_change" else self._done
+        status, why = self._status()
+        changes = self._planned.changes if status == "would_change" else self._applied
         later = [later.why for later in self._planned.later] if status == "would_change" else []
-        told = (tuple(changes), tuple(later), self._planned.value)
-        return StepResult(self._site.name, step.id, step.name, status, why, *told)
+        return StepResult(
+            self._session.name,
+            step.id,
+            step.name,
+            status,
+            why,
+            changes=tuple(changes),
+            later=tuple(later),
+            value=self._planned.value,
+            error=self._error,
+        )
 
-    def _end(self) -> End:
+    def _status(self) -> End:
         try:
             return self._skipped() or self._outcome()
         except OutputError:
             raise
         except NodeError as error:
+            self._error = error
             return status_of(error), error.what
         except (InputError, LockedError) as error:
             return "failed", str(error)
 
     def _skipped(self) -> End | None:
-        """A condition that is false, or that nobody can decide before something else is changed."""
+        """Return a status if a condition is false, or cannot be decided before an earlier change is made."""
         if self._doubt:
             return "later", self._doubt
         try:
             false = self._first_false(self._bound.step.when)
         except DocumentError as error:
-            if self._site.would_change:
+            if self._session.would_change:
                 return "later", str(error)
             raise
         return ("skipped", f"not: {false.text}") if false else None
@@ -125,23 +135,25 @@ class _Attempt:
         conditions = tuple(conditions)
         names = sorted({name for condition in conditions for name in condition.facts})
         probes = [every_probe()[name] for name in names]
-        answers = self._site.ask([probe.question for probe in probes]) if probes else []
+        answers = self._session.ask([probe.question for probe in probes]) if probes else []
         facts = {p.name: p.read(answer) for p, answer in zip(probes, answers, strict=True)}
-        scope = {**self._bound.scope, **self._site.registered, FACTS: facts}
+        scope = {**self._bound.scope, **self._session.registered, FACTS: facts}
         return next((condition for condition in conditions if not condition.holds(scope)), None)
 
     def _outcome(self) -> End:
-        if self._site.journal:
-            self._settle(self._site.journal)
+        if self._session.journal:
+            self._collect_unfinished(self._session.journal)
         for _ in range(MOST_PHASES):
-            site = self._site
-            self._planned = plan(self._bound.step.task, self._bound.params, site.machine, site.ask, site.library)
+            step, session = self._bound.step, self._session
+            self._planned = plan(
+                step.task, self._bound.params, session.machine, session.ask, session.library, session.environment
+            )
             todo = [change for change in self._planned.changes if not self._is_past(change)]
-            end = self._stopped() or (self._apply(todo, site.journal) if site.journal else self._check(todo))
+            end = self._stopped() or (self._apply(todo, session.journal) if session.journal else self._check(todo))
             if end:
                 return end
-        wanted = ", ".join(change.what for change in todo)
-        return "failed", f"it does not settle: after {MOST_PHASES} rounds of changes it still wants {wanted}"
+        pending = ", ".join(change.what for change in todo)
+        return "failed", f"it does not settle: after {MOST_PHASES} rounds of changes it still wants {pending}"
 
     def _stopped(self) -> End | None:
         stop = self._planned.stop
@@ -150,17 +162,18 @@ class _Attempt:
         if isinstance(stop, NeedsOperator):
             return "needs_operator", stop.what
         # in check mode, an earlier step that was not done may be all that is missing
-        return ("later" if self._site.would_change else "failed"), stop.why
+        return ("later" if self._session.would_change else "failed"), stop.why
 
     def _is_past(self, change: Change) -> bool:
-        """An act that was done in this run, or a restart that the coming reboot makes pointless."""
+        """Return whether the act was done in this run, or the coming reboot makes the restart pointless."""
         if change.kind == "restart" and self._reboots_next:
             return True
-        return change.kind != "state" and any(m.good and m.does == does(change) for m in self._made())
+        key = change_key(change)
+        return change.kind != "state" and any(made.succeeded and made.change_key == key for made in self._made())
 
     def _made(self) -> list[JournaledChange]:
-        """The changes that this run, also before it was resumed, made for this step."""
-        return [made for made in self._site.made if made.step == self._bound.step.id]
+        """Return the changes that this run, also before it was resumed, made for this step."""
+        return [made for made in self._session.made if made.step == self._bound.step.id]
 
     def _check(self, todo: list[Change]) -> End:
         calls = [Later(f"{change.what}: what a function does cannot be told before") for change in todo if change.call]
@@ -170,24 +183,24 @@ class _Attempt:
             return "would_change", ""
         why = "; ".join(later.why for later in self._planned.later)
         if why:
-            return ("later" if calls or self._site.would_change else "failed"), why
+            return ("later" if calls or self._session.would_change else "failed"), why
         return "ok", ""
 
     def _apply(self, todo: list[Change], journal: Journal) -> End | None:
-        """Do what is to be done; how the step ended, or None where it must be looked at again."""
+        """Make the changes; return how the step ended, or None if the node must be inspected again."""
         if not todo:
             return self._settled()
-        done = [(change.command, change.reboot, change.call) for change in self._done]
-        again = next((change for change in todo if (change.command, change.reboot, change.call) in done), None)
+        applied = [(change.command, change.reboot, change.call) for change in self._applied]
+        again = next((change for change in todo if (change.command, change.reboot, change.call) in applied), None)
         if again:
             return "failed", f"did not hold: {again.what}"
-        busy = self._site.refusal()
+        busy = self._session.refusal()
         if busy:
             return "needs_operator", busy
         for change in todo:
-            if self._site.stopping:
+            if self._session.stopping:
                 return "interrupted", f"not begun: {change.what}"
-            end = self._lost(change) or self._make(change, journal)
+            end = self._unknown_outcome(change) or self._apply_change(change, journal)
             if end:
                 return end
         return None
@@ -200,85 +213,88 @@ class _Attempt:
             return "failed", f"not yet: {false.text}"
         if self._reboots_next and self._planned.changes:
             return "skipped", "the node reboots next"
-        return ("changed" if any(made.good for made in self._made()) else "ok"), ""
+        return ("changed" if any(made.succeeded for made in self._made()) else "ok"), ""
 
-    def _lost(self, change: Change) -> End | None:
-        """An act of which nobody knows whether it was done is not repeated."""
-        if change.kind == "act" and any(m.good is None and m.does == does(change) for m in self._made()):
+    def _unknown_outcome(self, change: Change) -> End | None:
+        """Stop at an action with an unknown outcome instead of repeating it."""
+        key = change_key(change)
+        if change.kind == "act" and any(made.succeeded is None and made.change_key == key for made in self._made()):
             return "needs_operator", f"nobody knows whether this was done before the run broke off: {change.what}"
         return None
 
-    def _make(self, change: Change, journal: Journal) -> End | None:
+    def _apply_change(self, change: Change, journal: Journal) -> End | None:
         """Make one change, with a line in the journal before and after it."""
         if change.reboot:
             return self._reboot(change, journal)
         change = self._detachable(change, journal)
         number = self._begin(change, journal)
-        done = self._run(change, detaching.unit_of(journal.run, number))
-        good = done.exit in change.exits and not done.timed_out and not done.truncated
-        self._note(journal, number, done, good=good)
-        if good:
-            self._done.append(change)
+        unit = systemd_unit.unit_of(journal.run, number)
+        completed = self._run(change, unit)
+        succeeded = completed.exit in change.exits and not completed.timed_out and not completed.truncated
+        self._note(journal, number, completed, succeeded=succeeded)
+        if succeeded:
+            self._applied.append(change)
             return None
-        log = f"; more in {detaching.log_of(detaching.unit_of(journal.run, number))} there" if change.detach else ""
-        return "failed", f"{change.what}: {_ending(done)}{log}"
+        log = f"; more in {systemd_unit.log_of(unit)} there" if change.detach else ""
+        return "failed", f"{change.what}: {_format_failure(completed)}{log}"
 
     def _detachable(self, change: Change, journal: Journal) -> Change:
-        """The change; without its unit where the node cannot have one, which is noted once."""
-        site = self._site
-        if change.detach and site.detaches is None:
-            site.detaches = detaching.possible(site)
-            if not site.detaches:
-                journal.write("note", node=site.name, what="no systemd: what is long ends with the connection")
-        return change if site.detaches else replace(change, detach=False)
+        """Return the change, without its unit if the node's systemd cannot run one, which is noted once."""
+        session = self._session
+        if change.detach and session.detaches is None:
+            session.detaches = systemd_unit.possible(session)
+            if not session.detaches:
+                journal.write("note", node=session.name, what="no systemd: what is long ends with the connection")
+        return change if session.detaches else replace(change, detach=False)
 
     def _run(self, change: Change, unit: str) -> Completed:
         if change.call:
-            return self._site.call(change.call)
+            return self._session.call(change.call)
         if change.command is None:
             raise AssertionError(change)
-        return detaching.run(self._site, change.command, unit) if change.detach else self._site.do(change.command)
+        if change.detach:
+            return systemd_unit.run(self._session, change.command, unit)
+        return self._session.do(change.command)
 
     def _reboot(self, change: Change, journal: Journal) -> End | None:
-        boot_id = self._site.boot_id()
-        objection = rebooting.objection(self._site, boot_id)
+        boot_id = self._session.boot_id()
+        objection = rebooting.objection(self._session, boot_id)
         if objection:
             return "needs_operator", objection
         number = self._begin(change, journal, boot_id)
-        self._note(journal, number, rebooting.reboot(self._site, boot_id), good=True)
-        self._site.lock()
-        self._done.append(change)
+        self._note(journal, number, rebooting.reboot(self._session, boot_id), succeeded=True)
+        self._session.lock()
+        self._applied.append(change)
         return None
 
     def _begin(self, change: Change, journal: Journal, boot_id: str = "") -> int:
         step = self._bound.step
-        number = journal.begin(self._site.name, step.id, change, step.notify, boot_id=boot_id)
-        about = (number, self._site.name, step.id, change.kind, does(change), change.detach, boot_id)
-        self._site.made.append(JournaledChange(*about))
+        number = journal.begin(self._session.name, step.id, change, step.notify, boot_id=boot_id)
+        about = (number, self._session.name, step.id, change.kind, change_key(change), change.detach, boot_id)
+        self._session.made.append(JournaledChange(*about))
         return number
 
-    def _note(self, journal: Journal, number: int, done: Completed | None = None, *, good: bool) -> None:
-        journal.end(number, done, good=good)
-        self._site.made = [replace(m, good=good) if m.number == number else m for m in self._site.made]
+    def _note(self, journal: Journal, number: int, completed: Completed | None = None, *, succeeded: bool) -> None:
+        journal.end(number, completed, succeeded=succeeded)
+        self._session.made = [replace(m, succeeded=succeeded) if m.number == number else m for m in self._session.made]
 
-    def _settle(self, journal: Journal) -> None:
-        """Learn how those changes ended that were under way when a run broke off, where the node can tell."""
-        if not self._site.earlier_ended:
-            detaching.wait_for_earlier(self._site, journal.run)
-            self._site.earlier_ended = True
+    def _collect_unfinished(self, journal: Journal) -> None:
+        """Note the outcome of changes that were under way when a run broke off, as far as the node reports it."""
+        if not self._session.earlier_ended:
+            systemd_unit.wait_for_earlier(self._session, journal.run)
+            self._session.earlier_ended = True
         for made in self._made():
-            if made.good is None and made.boot_id and self._site.boot_id() != made.boot_id:
-                self._note(journal, made.number, good=True)
-            elif made.good is None and made.detach:
-                done = detaching.wait(
-                    self._site, detaching.unit_of(journal.run, made.number), detaching.LONGEST_SECONDS
-                )
-                if done:
-                    self._note(journal, made.number, done, good=done.exit == 0)
+            if made.succeeded is None and made.boot_id and self._session.boot_id() != made.boot_id:
+                self._note(journal, made.number, succeeded=True)
+            elif made.succeeded is None and made.detach:
+                unit = systemd_unit.unit_of(journal.run, made.number)
+                completed = systemd_unit.wait(self._session, unit, systemd_unit.LONGEST_SECONDS)
+                if completed:
+                    self._note(journal, made.number, completed, succeeded=completed.exit == 0)
 
 
-def _ending(done: Completed) -> str:
-    how = f"killed after {done.seconds:.0f} s" if done.timed_out else f"ended with {done.exit}"
-    found = _STOPPED.search(done.out + done.err) or _COMPLAINT.search(done.err + done.out)
-    said = found[0].replace("\n", "") if found else done.last_words()
-    return f"{how} and said: {said or 'nothing'}"
+def _format_failure(completed: Completed) -> str:
+    how = f"killed after {completed.seconds:.0f} s" if completed.timed_out else f"ended with {completed.exit}"
+    match = _STOPPED.search(completed.out + completed.err) or _COMPLAINT.search(completed.err + completed.out)
+    last_line = match[0].replace("\n", "") if match else completed.last_words()
+    return f"{how} and said: {last_line or 'nothing'}"

@@ -1,4 +1,4 @@
-"""Binding: a play's steps with the variables of each node put in, so that everything is refused before any is asked."""
+"""Binding: a play's steps with each node's variables filled in, so that every error shows before a node is asked."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from typing import Any
 from gpuops.document import YamlNode
 from gpuops.inventory import Host
 from gpuops.playbook.condition import FACTS, Condition
-from gpuops.playbook.parameters import read_params
+from gpuops.playbook.parameters import NO_ENVIRONMENT, read_params
 from gpuops.playbook.play import Play, Step
 from gpuops.playbook.task import Machine
 from gpuops.playbook.variables import Variables, own_variables
@@ -30,30 +30,37 @@ Bound = Mapping[str, Mapping[str, BoundStep]]
 
 
 def machine_of(host: Host) -> Machine:
-    """The node as a task sees it."""
+    """Return the node as a task sees it."""
     return Machine(host.name, host.groups, host.vars, host.profile, host.rack)
 
 
-def bind(play: Play, hosts: Iterable[Host]) -> Bound:
-    """Every step of ``play`` for every host; `gpuops.errors.DocumentError` where a parameter or a name is wrong."""
+def bind(play: Play, hosts: Iterable[Host], environment: Mapping[str, str] = NO_ENVIRONMENT) -> Bound:
+    """Return every step of ``play`` for every host; `gpuops.errors.DocumentError` if a parameter or a name is wrong.
+
+    ``!env NAME`` refers to a variable of ``environment``.
+    """
     registered = {step.register for step in play.every_step if step.register}
-    known = registered | {f"{FACTS}.{name}" for name in every_probe()}
-    alike: dict[str, object] = {}
-    return {host.name: dict(_bound(play, own_variables(host), known, alike)) for host in hosts}
+    defined = registered | {f"{FACTS}.{name}" for name in every_probe()}
+    shared_params: dict[str, object] = {}
+    return {host.name: dict(_bound(play, own_variables(host), defined, shared_params, environment)) for host in hosts}
 
 
 def _bound(
-    play: Play, own: Mapping[str, YamlNode], known: set[str], alike: dict[str, object]
+    play: Play,
+    own: Mapping[str, YamlNode],
+    defined: set[str],
+    shared_params: dict[str, object],
+    environment: Mapping[str, str],
 ) -> Iterator[tuple[str, BoundStep]]:
-    """The steps for one host; ``alike`` keeps the parameters that are the same for all hosts."""
+    """Yield the steps for one host; ``shared_params`` keeps the parameters that are the same for all hosts."""
     for step in play.every_step:
         variables = Variables({**play.vars, **step.vars}, own)
         conditions = (*step.when, *step.until)
         for condition in conditions:
-            condition.require(variables.names | known)
-        if step.id not in alike or variables.looked_at(step.given):
-            alike[step.id] = read_params(step.task, variables.resolve(step.given))
-        yield step.id, BoundStep(step, alike[step.id], variables.plain(_names(conditions)))
+            condition.require(variables.names | defined)
+        if step.id not in shared_params or variables.has_lookups(step.raw_params):
+            shared_params[step.id] = read_params(step.task, variables.resolve(step.raw_params), environment)
+        yield step.id, BoundStep(step, shared_params[step.id], variables.plain(_names(conditions)))
 
 
 def _names(conditions: Iterable[Condition]) -> set[str]:

@@ -76,14 +76,14 @@ class Condition:
     @property
     def names(self) -> set[str]:
         """The names that must be defined; for a fact ``facts.NAME``."""
-        found = set()
+        names = set()
         functions = [node.func for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
         for node in ast.walk(self.tree):
             if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name) and node.value.id == FACTS:
-                found.add(f"{FACTS}.{node.attr}")
+                names.add(f"{FACTS}.{node.attr}")
             elif isinstance(node, ast.Name) and node not in functions and node.id not in (FACTS, *_WORDS):
-                found.add(node.id)
-        return found
+                names.add(node.id)
+        return names
 
     @property
     def facts(self) -> set[str]:
@@ -91,10 +91,10 @@ class Condition:
         return {name.partition(".")[2] for name in self.names if name.startswith(f"{FACTS}.")}
 
     def require(self, defined: Iterable[str]) -> None:
-        """Refuse a name that is not defined."""
-        known = set(defined)
-        for name in sorted(self.names - known):
-            raise self.fail(f'nothing is called "{name}" here{did_you_mean(name, known)}')
+        """Raise `DocumentError` for a name that is not defined."""
+        names = set(defined)
+        for name in sorted(self.names - names):
+            raise self.fail(f'nothing is called "{name}" here{did_you_mean(name, names)}')
 
     def holds(self, scope: Mapping[str, object]) -> bool:
         """Whether it is true; `DocumentError` where it cannot be told."""
@@ -170,7 +170,7 @@ def _sort(value: object) -> type:
 
 def _name(tree: Any, scope: Mapping[str, object]) -> Any:
     if tree.id in scope:
-        return _known(scope[tree.id])
+        return _require_known(scope[tree.id])
     if tree.id in _WORDS:
         return _WORDS[tree.id]
     raise LookupError(f'nothing is called "{tree.id}" here')
@@ -179,23 +179,23 @@ def _name(tree: Any, scope: Mapping[str, object]) -> Any:
 def _attribute(tree: Any, scope: Mapping[str, object]) -> Any:
     owner, name = _value(tree.value, scope), tree.attr
     if isinstance(owner, Mapping) and name in owner:
-        return _known(owner[name])
+        return _require_known(owner[name])
     if dataclasses.is_dataclass(owner) and name in {f.name for f in dataclasses.fields(owner)}:
-        return _known(getattr(owner, name))
+        return _require_known(getattr(owner, name))
     raise LookupError(f'{ast.unparse(tree.value)} has no "{name}"')
 
 
 def _item(tree: Any, scope: Mapping[str, object]) -> Any:
     owner, key = _value(tree.value, scope), _value(tree.slice, scope)
     try:
-        return _known(owner[key])
+        return _require_known(owner[key])
     except (LookupError, TypeError) as error:
         raise LookupError(f"{ast.unparse(tree.value)} has no [{key!r}]") from error
 
 
-def _known(value: Any) -> Any:
+def _require_known(value: Any) -> Any:
     if isinstance(value, Unknown):
-        raise LookupError(value.why)  # noqa: TRY004 - nobody could read it
+        raise LookupError(value.why)  # noqa: TRY004 - it could not be read
     return value
 
 

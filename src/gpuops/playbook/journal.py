@@ -1,9 +1,9 @@
-"""Journal: what a run is about to do and has done, a line each, on the disk before the next thing happens.
+"""Journal of a run: a line before each change and one after it, on the disk before the next thing happens.
 
-One folder a run, ``runs/RUN/journal.jsonl``, for its owner alone. A change has a line before it and a line after it, so
-that whoever reads it after a crash knows what is done, what is not, and of what nobody knows. A last line that was cut
-off by the crash says nothing and is ignored. Every line ends with a seal over itself and the seal before it, so that an
-edit is seen; who edits a line and seals all that follow anew is seen by whoever noted the last seal.
+Each run has a folder, ``runs/RUN/journal.jsonl``, for its owner alone. After a crash the journal shows what was done,
+what was not, and what is unknown. A last line that the crash truncated is ignored. Every line ends with a seal over
+itself and the previous seal, so that an edit is noticed. An edit that renews all later seals is noticed by anybody who
+noted the last one.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ from typing import Any
 
 from gpuops.errors import InputError, OutputError, did_you_mean
 from gpuops.playbook.task import Change
+from gpuops.project import shortest
 from gpuops.secret import redact
 from gpuops.shell import Completed
 
 SCHEMA = "gpuops.journal/1"
 _FILE = "journal.jsonl"
-_RUNS_LOOKED_AT = 200  # runs are named by their time; a handler that waits for longer waits for nobody
+_MOST_RUNS = 200  # runs are named by their time; a handler that waits for longer than these is dropped
 _SETTLED = ("ok", "changed", "skipped")
 _SEAL = b', "seal": "'
 Line = dict[str, Any]
 
 
 class Journal:
-    """An open journal. Threads may write at once; an `OutputError` means that nothing may be changed any more."""
+    """An open journal. Threads may write at once; after an `OutputError` nothing may be changed any more."""
 
     def __init__(self, folder: Path, run: str) -> None:
         self.run = run
-        self.path = folder / run / _FILE
+        self.path = shortest(folder) / run / _FILE
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self.path.parent.mkdir(mode=0o700, exist_ok=True)
@@ -52,14 +53,14 @@ class Journal:
         self._seal = self._last_seal()
 
     def _last_seal(self) -> bytes:
-        """The seal to go on from; a line that was cut off is taken away, so that the next starts on its own."""
+        """Return the last seal; a truncated line is removed, so that the next starts on its own."""
         content = self.path.read_bytes()
         if content and not content.endswith(b"\n"):
             os.truncate(self.path, content.rfind(b"\n") + 1)
         return content[: content.rfind(b"\n") + 1].rstrip(b"\n").rpartition(_SEAL)[2].removesuffix(b'"}')
 
     def write(self, event: str, *, durable: bool = True, **facts: object) -> None:
-        """One line, on the disk when this returns; one that is not ``durable`` survives us, but not a power failure."""
+        """Write one line, on the disk when this returns; if not ``durable``, a power failure may lose it."""
         line = {"event": event, "at": dt.datetime.now(dt.timezone.utc).isoformat(timespec="milliseconds"), **facts}
         text = redact(json.dumps(line, ensure_ascii=False)).encode()
         with self._lock:
@@ -75,51 +76,55 @@ class Journal:
                 raise OutputError(self._broken) from error
 
     def _append(self, data: bytes) -> None:
-        while data:  # a disk that gets full takes a part, and tells at the next attempt
+        while data:  # a disk that gets full takes a part, and fails at the next attempt
             data = data[os.write(self._file, data) :]
 
     def begin(self, node: str, step: str, change: Change, notify: Iterable[str] = (), **facts: object) -> int:
-        """A change is about to be made; the number that `end` takes."""
+        """Note that a change is about to be made; return the number that `end` takes."""
         number = next(self._numbers)
-        told: Line = {"what": change.what, "kind": change.kind, "does": does(change), "detach": change.detach, **facts}
-        self.write("change", id=number, node=node, step=step, notify=[*notify], **told)
+        fields: Line = {"what": change.what, "kind": change.kind, "does": change_key(change), "detach": change.detach}
+        fields |= facts
+        self.write("change", id=number, node=node, step=step, notify=[*notify], **fields)
         return number
 
-    def end(self, number: int, done: Completed | None = None, *, good: bool = True) -> None:
-        """The change is made, or failed."""
-        said: Line = {"exit": done.exit, "seconds": round(done.seconds, 3), "said": done.last_words()} if done else {}
-        self.write("done", id=number, good=good, **said)
+    def end(self, number: int, completed: Completed | None = None, *, succeeded: bool = True) -> None:
+        """Note that the change is made, or failed."""
+        fields: Line = {}
+        if completed:
+            seconds = round(completed.seconds, 3)
+            fields = {"exit": completed.exit, "seconds": seconds, "said": completed.last_words()}
+        self.write("done", id=number, good=succeeded, **fields)
 
     def close(self) -> None:
-        """Nothing more is written, whoever still runs."""
+        """Close the file; every later write fails."""
         with self._lock:
             self._broken = f"{self.path}: the journal is closed, so nothing more is done"
             os.close(self._file)
 
 
 def _sealed(before: bytes, text: bytes) -> bytes:
-    """The seal of the line ``text`` behind the one that has the seal ``before``."""
+    """Return the seal of the line ``text`` after the one that has the seal ``before``."""
     return hashlib.sha256(before + text).hexdigest().encode()
 
 
 def verify(path: Path) -> str:
-    """The last seal of a journal in which every line is as it was written; else `InputError` names the first other.
+    """Return the last seal of a journal if every line is as it was written; else `InputError` names the first other.
 
-    A line that a crash cut off is no edit. Lines that are missing at the end show only in the last seal.
+    A line that a crash truncated is not an edit. Lines that are missing at the end show only in the last seal.
     """
     seal = b""
     for number, line in enumerate(path.read_bytes().split(b"\n")[:-1], start=1):
-        text, _, found = line.rpartition(_SEAL)
+        text, _, written_seal = line.rpartition(_SEAL)
         seal = _sealed(seal, text + b"}")
-        if found != seal + b'"}':
+        if written_seal != seal + b'"}':
             raise InputError(f"{path}:{number}: this line, or one before it, is not as it was written")
     return seal.decode()
 
 
-def does(change: Change) -> str:
-    """What a change does, in words that tell whether two are the same one.
+def change_key(change: Change) -> str:
+    """Return a text that is equal for two changes that do the same.
 
-    The input of what is done once a run is told by its hash; a ``state`` may hold secrets, and need not be told apart.
+    It has a hash of the input of what is done once a run. The input of a ``state`` may hold secrets, and is left out.
     """
     if change.command is None:
         return f"reboot: {change.reboot}" if change.reboot else f"call {change.what}"
@@ -130,57 +135,63 @@ def does(change: Change) -> str:
 
 
 def find(folder: Path, run: str) -> Path:
-    """The journal of ``run`` among those in ``folder``; `InputError` where there is none."""
+    """Return the journal of ``run`` among those in ``folder``; `InputError` if there is none."""
+    folder = shortest(folder)
     path = folder / run / _FILE
     if not run or not path.is_file():
-        known = [found.parent.name for found in folder.glob(f"*/{_FILE}")]
-        raise InputError(f"there is no run {run} in {folder}{did_you_mean(run, known)}")
+        runs = [file.parent.name for file in folder.glob(f"*/{_FILE}")]
+        raise InputError(f"there is no run {run} in {folder}{did_you_mean(run, runs)}")
     return path
 
 
 def read(path: Path) -> Iterator[Line]:
-    """The lines of a journal; a last one that was cut off is left out."""
+    """Yield the lines of a journal, without a truncated last one."""
     lines = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines[:-1], start=1):
         try:
-            found = json.loads(line)
+            entry = json.loads(line)
         except ValueError as error:
             raise InputError(
                 f"{path}:{number}: not a line of a journal; it was edited or the disk is damaged"
             ) from error
-        yield found
+        yield entry
 
 
 @dataclass(frozen=True)
 class JournaledChange:
-    """A change of an earlier attempt: ``good`` is None where nobody knows how it ended."""
+    """A change of an earlier attempt: ``succeeded`` is None if its outcome is unknown."""
 
     number: int
     node: str
     step: str
     kind: str
-    does: str
+    change_key: str
     detach: bool = False
     boot_id: str = ""
-    good: bool | None = None
+    succeeded: bool | None = None
 
 
 def changes(lines: Iterable[Line]) -> list[JournaledChange]:
-    """Every change that was begun, without those of handlers that are done: they may be notified, and act, again."""
-    found: dict[int, JournaledChange] = {}
+    """Return every change that was begun, without those of handlers that ran: they may be notified, and act, again."""
+    by_number: dict[int, JournaledChange] = {}
     for line in lines:
         if line["event"] == "change":
-            told = {key: line[key] for key in ("node", "step", "kind", "does", "detach")}
-            found[line["id"]] = JournaledChange(line["id"], boot_id=line.get("boot_id", ""), **told)
+            by_number[line["id"]] = _journaled_change(line)
         elif line["event"] == "done":
-            found[line["id"]] = replace(found[line["id"]], good=line["good"])
+            by_number[line["id"]] = replace(by_number[line["id"]], succeeded=line["good"])
         elif _ends_handler(line):
-            found = {n: m for n, m in found.items() if (m.node, m.step) != (line["node"], line["step"])}
-    return list(found.values())
+            step = (line["node"], line["step"])
+            by_number = {number: change for number, change in by_number.items() if (change.node, change.step) != step}
+    return list(by_number.values())
+
+
+def _journaled_change(line: Line) -> JournaledChange:
+    fields = {key: line[key] for key in ("node", "step", "kind", "detach")}
+    return JournaledChange(line["id"], change_key=line["does"], boot_id=line.get("boot_id", ""), **fields)
 
 
 def pending(lines: Iterable[Line]) -> dict[str, list[str]]:
-    """The handlers of each node that were notified by a change, now or in an earlier run, and did not run since."""
+    """Return the handlers of each node that a change notified, now or in an earlier run, and that did not run since."""
     waiting: dict[str, dict[str, None]] = {}
     for line in lines:
         if line["event"] in ("change", "waiting"):
@@ -195,7 +206,7 @@ def _ends_handler(line: Line) -> bool:
 
 
 def failed(path: Path) -> list[str]:
-    """The nodes that went no further in a run; `InputError` where it did not come to its end, or none failed."""
+    """Return the nodes that failed in a run; `InputError` if it did not come to its end, or none failed."""
     last = list(read(path))[-1:]
     if not last or last[0]["event"] != "end":
         raise InputError(f"{path}: that run did not come to its end; go on with --resume {path.parent.name}")
@@ -205,13 +216,13 @@ def failed(path: Path) -> list[str]:
     return nodes
 
 
-def left_over(folder: Path, playbook: str) -> dict[str, list[str]]:
-    """The handlers that each node still waits for, from the last run of ``playbook`` that came to the node."""
-    found: dict[str, list[str]] = {}
-    for path in sorted(folder.glob(f"*/{_FILE}"), reverse=True)[:_RUNS_LOOKED_AT]:
+def pending_handlers(folder: Path, playbook: str) -> dict[str, list[str]]:
+    """Return the handlers still due on each node, from the last run of ``playbook`` that reached the node."""
+    handlers_by_node: dict[str, list[str]] = {}
+    for path in sorted(folder.glob(f"*/{_FILE}"), reverse=True)[:_MOST_RUNS]:
         lines = list(read(path))
         if lines and lines[0].get("playbook") == playbook:
             waiting = pending(lines)
             for node in {line["node"] for line in lines if "node" in line}:
-                found.setdefault(node, waiting.get(node, []))
-    return {node: names for node, names in found.items() if names}
+                handlers_by_node.setdefault(node, waiting.get(node, []))
+    return {node: names for node, names in handlers_by_node.items() if names}

@@ -25,7 +25,7 @@ _DEEPEST = 8
 
 
 def load_playbook(name: str, library: TaskRegistry, project: Path | None = None) -> Playbook:
-    """The playbook in the file ``name``, or the one that the project or gpuops itself has under that name."""
+    """Return the playbook in the file ``name``, or the project's or built-in one of that name."""
     path = Path(name) if Path(name).suffix in (".yml", ".yaml") else find("playbooks", name, ".yml", project).path
     reader = _Reader(library, project)
     plays = tuple(reader.plays(path))
@@ -36,8 +36,8 @@ def load_playbook(name: str, library: TaskRegistry, project: Path | None = None)
 
 
 @dataclass(frozen=True)
-class _Around:
-    """What an include, or the play, gives to the steps in it."""
+class _Context:
+    """What steps inherit from their include, or their play."""
 
     vars: Mapping[str, YamlNode] = field(default_factory=dict)
     when: tuple[Condition, ...] = ()
@@ -46,7 +46,7 @@ class _Around:
 
 
 class _Reader:
-    """Reads the files of one playbook; knows which, and which ids it gave out."""
+    """Reads the files of one playbook; keeps their paths, and the ids of their steps."""
 
     def __init__(self, library: TaskRegistry, project: Path | None) -> None:
         self.files: list[Path] = []
@@ -87,11 +87,11 @@ class _Reader:
         if "hosts" not in keys:
             raise node.fail('a play needs "hosts": a pattern such as h100, or all')
         self._plays += 1
-        around = _Around(tags=_words(keys.get("tags")))
+        context = _Context(tags=_words(keys.get("tags")))
         variables = keys["vars"].map("variables") if "vars" in keys else {}
         stack = {"stack": self._stack(keys["stack"])} if "stack" in keys else {}
-        handlers = tuple(self._steps(keys.get("handlers"), _Around(), handlers=True))
-        steps = tuple(self._steps(keys.get("tasks"), around))
+        handlers = tuple(self._steps(keys.get("handlers"), _Context(), handlers=True))
+        steps = tuple(self._steps(keys.get("tasks"), context))
         play = Play(
             name=_text(keys, "name") or keys["hosts"].text(),
             where=node.where,
@@ -114,45 +114,46 @@ class _Reader:
         stack.map("what each task is given")
         return stack
 
-    def _steps(self, node: YamlNode | None, around: _Around, *, handlers: bool = False) -> Iterator[Step | Flush]:
+    def _steps(self, node: YamlNode | None, context: _Context, *, handlers: bool = False) -> Iterator[Step | Flush]:
         for item in node.list("a list of tasks (- name: …)") if node else ():
             keys = item.map("a task")
             if "include" in keys:
-                yield from self._include(item, around, handlers=handlers)
+                yield from self._include(item, context, handlers=handlers)
             elif "flush" in keys:
                 item.only(("flush", "name"), "beside flush")
                 yield Flush(item.where)
             else:
-                yield self._step(item, around, handlers=handlers)
+                yield self._step(item, context, handlers=handlers)
 
-    def _include(self, node: YamlNode, around: _Around, *, handlers: bool) -> Iterator[Step | Flush]:
+    def _include(self, node: YamlNode, context: _Context, *, handlers: bool) -> Iterator[Step | Flush]:
         keys = node.only(_INCLUDE, "in an include")
-        inner = _Around(
-            {**around.vars, **(keys["vars"].map("variables") if "vars" in keys else {})},
-            (*around.when, *read_conditions(keys.get("when"))),
-            around.tags | _words(keys.get("tags")),
-            around.depth + 1,
+        inner = _Context(
+            {**context.vars, **(keys["vars"].map("variables") if "vars" in keys else {})},
+            (*context.when, *read_conditions(keys.get("when"))),
+            context.tags | _words(keys.get("tags")),
+            context.depth + 1,
         )
         yield from self._steps(self._load(self._included(keys["include"]), inner.depth), inner, handlers=handlers)
 
-    def _step(self, node: YamlNode, around: _Around, *, handlers: bool) -> Step:
+    def _step(self, node: YamlNode, context: _Context, *, handlers: bool) -> Step:
         keys = node.map()
         named = [key for key in keys if key not in _STEP]
         if len(named) != 1:
             raise self._wrong_step(node, named)
         if named[0] not in self._library.names:
-            known = (*_STEP, "include", "flush", *self._library.names)
-            raise DocumentError(node.keys[named[0]], f'no task called "{named[0]}"{did_you_mean(named[0], known)}')
+            allowed_keys = (*_STEP, "include", "flush", *self._library.names)
+            hint = did_you_mean(named[0], allowed_keys)
+            raise DocumentError(node.keys[named[0]], f'no task called "{named[0]}"{hint}')
         task = self._library[named[0]]
         step = Step(
             id=_text(keys, "id") or f"{self._plays}.{'h' if handlers else ''}{len(self._ids) + 1}",
             name=_text(keys, "name") or task.name,
             where=node.where,
             task=task,
-            given=keys[named[0]],
-            vars=around.vars,
-            when=(*around.when, *read_conditions(keys.get("when"))),
-            tags=around.tags | _words(keys.get("tags")),
+            raw_params=keys[named[0]],
+            vars=context.vars,
+            when=(*context.when, *read_conditions(keys.get("when"))),
+            tags=context.tags | _words(keys.get("tags")),
             notify=tuple(_listed(keys.get("notify"))),
             register=_text(keys, "register"),
             until=read_conditions(keys.get("until")),
@@ -164,26 +165,26 @@ class _Reader:
         return step
 
     def _wrong_step(self, node: YamlNode, named: list[str]) -> DocumentError:
-        known = (*_STEP, "include", "flush", *self._library.names)
+        allowed_keys = (*_STEP, "include", "flush", *self._library.names)
         unknown = [key for key in named if key not in self._library.names]
         if len(named) > 1 and unknown:
             key = unknown[0]
-            return DocumentError(node.keys[key], f'unknown key "{key}" in a task{did_you_mean(key, known)}')
-        told = f"found {' and '.join(named)}" if named else "found none"
-        return node.fail(f"a task needs exactly one verb, such as package or file; {told}")
+            return DocumentError(node.keys[key], f'unknown key "{key}" in a task{did_you_mean(key, allowed_keys)}')
+        verbs = " and ".join(named) or "none"
+        return node.fail(f"a task needs exactly one verb, such as package or file; found {verbs}")
 
 
 def _limits(keys: Mapping[str, YamlNode]) -> dict[str, Any]:
-    """The fields of a play that say how far it goes."""
-    found: dict[str, Any] = {}
+    """Return the fields of a play that limit its batches and failures."""
+    fields: dict[str, Any] = {}
     if "serial" in keys:
         node = keys["serial"]
-        found["serial"] = tuple(_share(item) for item in (node.items or [node]))
+        fields["serial"] = tuple(_share(item) for item in (node.items or [node]))
     if "max_fail_percentage" in keys:
-        found["max_fail_percentage"] = keys["max_fail_percentage"].number("max_fail_percentage: a number")
+        fields["max_fail_percentage"] = keys["max_fail_percentage"].number("max_fail_percentage: a number")
     if "any_errors_fatal" in keys:
-        found["any_errors_fatal"] = keys["any_errors_fatal"].boolean()
-    return found
+        fields["any_errors_fatal"] = keys["any_errors_fatal"].boolean()
+    return fields
 
 
 def _share(node: YamlNode) -> Share:
@@ -196,17 +197,17 @@ def _share(node: YamlNode) -> Share:
 
 
 def _trials(keys: Mapping[str, YamlNode]) -> dict[str, Any]:
-    """The fields of a step that say how often and how long it is tried."""
-    found: dict[str, Any] = {}
+    """Return the fields of a step that limit its attempts and its time."""
+    fields: dict[str, Any] = {}
     if "retries" in keys:
-        found["retries"] = keys["retries"].integer("retries: a number", 0, 1000)
+        fields["retries"] = keys["retries"].integer("retries: a number", 0, 1000)
     if "delay" in keys:
-        found["delay_seconds"] = keys["delay"].number("delay: seconds")
+        fields["delay_seconds"] = keys["delay"].number("delay: seconds")
     if "timeout" in keys:
-        found["timeout_seconds"] = keys["timeout"].number("timeout: seconds")
+        fields["timeout_seconds"] = keys["timeout"].number("timeout: seconds")
     if "ignore_errors" in keys:
-        found["ignore_errors"] = keys["ignore_errors"].boolean()
-    return found
+        fields["ignore_errors"] = keys["ignore_errors"].boolean()
+    return fields
 
 
 def _text(keys: Mapping[str, YamlNode], key: str) -> str:

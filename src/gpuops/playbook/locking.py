@@ -16,7 +16,6 @@ from typing import Any
 
 from gpuops.errors import LockedError, NodeError
 from gpuops.playbook.node_session import NodeSession
-from gpuops.project import operator_name
 from gpuops.shell import Command
 
 FOLDER = "/run/gpuops"
@@ -54,7 +53,7 @@ class Owner:
     """Who holds a lock: the run, its process, and the machine and the boot in which that process lives."""
 
     run: str
-    who: str = field(default_factory=operator_name)
+    who: str
     machine: str = field(default_factory=socket.gethostname)
     since: str = field(default_factory=lambda: dt.datetime.now(dt.timezone.utc).isoformat(timespec="seconds"))
     pid: int = field(default_factory=os.getpid)
@@ -85,22 +84,22 @@ class Owner:
         return f"{self.who} on {self.machine}, run {self.run}, since {self.since}"
 
 
-def take(site: NodeSession, owner: Owner, *, break_dead: bool = False) -> None:
-    """Lock the node, or `LockedError` telling who holds it.
+def take(session: NodeSession, owner: Owner, *, break_dead: bool = False) -> None:
+    """Lock the node; `LockedError` with the owner if another run holds it.
 
-    The lock of the same run goes over to us where its process is dead (it is being resumed); ``break_dead`` takes it
-    from any run that is not known to be alive.
+    The lock of the same run is taken over if its process is dead (it is being resumed); ``break_dead`` takes it from
+    any run that is not known to be alive.
     """
-    holder = _try(site, owner)
+    holder = _try_lock(session, owner)
     if holder is not None and (holder.dead if holder.run == owner.run else break_dead and not holder.alive):
-        holder = _try(site, owner, instead=holder.run)
+        holder = _try_lock(session, owner, instead=holder.run)
     if holder is not None:
-        raise LockedError(f"{site.name} is locked by {holder}; {holder.advice}")
+        raise LockedError(f"{session.name} is locked by {holder}; {holder.advice}")
 
 
-def release(site: NodeSession, owner: Owner) -> None:
+def release(session: NodeSession, owner: Owner) -> None:
     """Unlock the node, if the lock is still ours."""
-    site.do(Command(("sh", "-c", _RELEASE, "sh", FOLDER, _mark(owner.run)), become="always"))
+    session.do(Command(("sh", "-c", _RELEASE, "sh", FOLDER, _mark(owner.run)), become="always"))
 
 
 def _mark(run: str) -> str:
@@ -108,22 +107,22 @@ def _mark(run: str) -> str:
     return f'"run": {json.dumps(run)}'
 
 
-def _try(site: NodeSession, owner: Owner, instead: str = "") -> Owner | None:
-    """Take the lock, also from the run ``instead``; who holds it where that fails."""
+def _try_lock(session: NodeSession, owner: Owner, instead: str = "") -> Owner | None:
+    """Take the lock, also from the run ``instead``; return its owner if that fails."""
     words = ("sh", "-c", _TAKE, "sh", FOLDER, _mark(instead) if instead else "")
-    done = site.do(Command(words, timeout_seconds=20, become="always", stdin=json.dumps(asdict(owner))))
-    if done.exit == _HELD:
-        return _read(done.out)
-    if done.exit != 0:
-        raise NodeError(site.name, f"it cannot be locked: {done.last_words() or 'nothing said why'}")
+    answer = session.do(Command(words, timeout_seconds=20, become="always", stdin=json.dumps(asdict(owner))))
+    if answer.exit == _HELD:
+        return _read(answer.out)
+    if answer.exit != 0:
+        raise NodeError(session.name, f"it cannot be locked: {answer.last_words() or 'nothing said why'}")
     return None
 
 
 def _read(text: str) -> Owner:
-    """The owner that a lock names; what is damaged is nobody's."""
+    """Return the owner that a lock names; an unknown one if the lock is malformed."""
     try:
-        told: dict[str, Any] = json.loads(text)
-        return Owner(**{f.name: _checked(told[f.name], int if f.name == "pid" else str) for f in fields(Owner)})
+        values: dict[str, Any] = json.loads(text)
+        return Owner(**{f.name: _checked(values[f.name], int if f.name == "pid" else str) for f in fields(Owner)})
     except (ValueError, KeyError, TypeError, AttributeError):
         return Owner("?", "somebody", "?", "?", 0, "?")
 

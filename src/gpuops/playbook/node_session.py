@@ -1,10 +1,10 @@
-"""Site: one node while a run works on it: its connection, what it may do there, and what its steps registered."""
+"""NodeSession: one node while a run works on it, with its connection, its journal and what its steps registered."""
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -23,14 +23,14 @@ Busy = Callable[[Host, Callable[[Sequence[Question]], list[Completed]]], str]
 
 @dataclass
 class NodeSession:
-    """A node at work. Without a ``journal`` nothing is changed: that is check mode, and `do` refuses.
+    """A node in a run. Without a ``journal`` nothing is changed: that is check mode, and `do` refuses.
 
-    ``busy`` says who works on the node, or nothing; it is asked once, before the first change. ``lock`` takes the
-    node's lock again, which a reboot ended. ``made`` are the changes that this run began here, also before it was
-    resumed, and ``reboots`` how often it rebooted the node. ``would_change`` notes that check mode found something.
-    ``detaches``: long steps may be units of its systemd; None before anybody asked. ``earlier_ended``: nothing that an
-    earlier run began goes on there. ``stopping``: what runs may end, nothing more is begun; ``at_work`` is held while a
-    step runs.
+    ``busy`` returns who uses the node, or an empty text; it is called once, before the first change. ``lock`` takes the
+    node's lock again, which a reboot removed. ``made`` are the changes that this run began here, also before it was
+    resumed, and ``reboots`` how often it rebooted the node. ``would_change``: check mode has planned a change.
+    ``detaches``: long steps may run as units of its systemd; None until that is known. ``earlier_ended``: no change of
+    an earlier run goes on there. ``stopping``: no new change is started; ``at_work`` is held while a step runs.
+    ``!env NAME`` refers to a variable of ``environment``.
     """
 
     host: Host
@@ -39,6 +39,7 @@ class NodeSession:
     open: Callable[[Host], Transport]
     journal: Journal | None = None
     busy: Busy = lambda _host, _ask: ""
+    environment: Mapping[str, str] = field(default_factory=dict, repr=False)
     lock: Callable[[], None] = lambda: None
     made: list[JournaledChange] = field(default_factory=list)
     sleep: Callable[[float], None] = time.sleep
@@ -70,7 +71,7 @@ class NodeSession:
         return self.transport().batch([self._within(command)])[0]
 
     def call(self, function: Callable[[Any], object]) -> Completed:
-        """Let a function change the node through its Fabric connection; the command that failed there, if one did."""
+        """Let a function change the node through its Fabric connection; return the command that failed, if one did."""
         if self.journal is None:
             raise AssertionError(f"a function would change {self.name} in check mode")
         connection = getattr(self.transport(), "connection", None)
@@ -80,38 +81,38 @@ class NodeSession:
         try:
             function(connection)
         except Failure as failure:
-            said = failure.result
-            return Completed(self.name, Command((said.command,)), said.exited or 1, said.stdout, said.stderr)
+            result = failure.result
+            return Completed(self.name, Command((result.command,)), result.exited or 1, result.stdout, result.stderr)
         return Completed(self.name, Command(("true",)), 0)
 
     def refusal(self) -> str:
-        """Why the node must not be changed now: who works on it. Asked once; empty where nobody does."""
+        """Return who uses the node, so that it must not be changed now; empty if nobody does."""
         why = "" if self._free else self.busy(self.host, self.ask)
         self._free = not why
         return why
 
     def transport(self) -> Transport:
-        """The connection, opened when it is first used."""
+        """Return the connection, opened when it is first used."""
         if self._transport is None:
             self._transport = self.open(self.host)
         return self._transport
 
-    def hang_up(self) -> None:
+    def disconnect(self) -> None:
         """Close the connection; the next question opens another."""
         transport, self._transport = self._transport, None
         if transport is not None:
             transport.close()
 
     def boot_id(self) -> str:
-        """Which boot the node is in; `NodeError` where it does not tell."""
+        """Return the id of the node's present boot; `NodeError` if it cannot be read."""
         (answer,) = self.ask([BOOT_ID])
-        found = read_files(answer.out).get(BOOT_ID.globs[0], "").strip()
-        if not found:
+        boot_id = read_files(answer.out).get(BOOT_ID.globs[0], "").strip()
+        if not boot_id:
             raise NodeError(self.name, "it does not tell its boot id, so nobody could tell whether it was rebooted")
-        return found
+        return boot_id
 
     def _within(self, question: Question) -> Question:
-        left = self.ends - self.clock()
-        if left <= 0:
+        remaining = self.ends - self.clock()
+        if remaining <= 0:
             raise NodeError(self.name, "the step took longer than its timeout")
-        return replace(question, timeout_seconds=min(question.timeout_seconds, left))
+        return replace(question, timeout_seconds=min(question.timeout_seconds, remaining))

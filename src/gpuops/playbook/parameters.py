@@ -9,7 +9,6 @@ ends in ``version`` must be in quotes where YAML reads a number.
 from __future__ import annotations
 
 import dataclasses
-import os
 import re
 import stat
 import types
@@ -25,23 +24,27 @@ from gpuops.secret import Secret
 
 _PLAIN = "tag:yaml.org,2002:"
 _REFERENCES = ("!env", "!file")
+NO_ENVIRONMENT: Mapping[str, str] = types.MappingProxyType({})
 
 
 @dataclass(frozen=True)
 class _Held(YamlNode):
-    """A secret that somebody already looked up."""
+    """A secret that is already resolved."""
 
     secret: Secret = field(default_factory=lambda: Secret(""), repr=False)
 
 
-def read_params(task: Task, given: YamlNode) -> object:
-    """The parameters that stand in a document; `gpuops.errors.DocumentError` where one is unknown, missing or wrong."""
-    return _value(given, task.params, task.name)
+def read_params(task: Task, raw_params: YamlNode, environment: Mapping[str, str] = NO_ENVIRONMENT) -> object:
+    """Return the parameters in a document; ``!env NAME`` refers to a variable of ``environment``.
+
+    `gpuops.errors.DocumentError` if a parameter is unknown, missing or wrong.
+    """
+    return _value(raw_params, task.params, task.name, environment)
 
 
-def as_params(task: Task, given: Mapping[str, object]) -> object:
-    """The parameters that another task gives."""
-    return read_params(task, as_node(given, Where(str(task.path))))
+def as_params(task: Task, params: Mapping[str, object], environment: Mapping[str, str] = NO_ENVIRONMENT) -> object:
+    """Return the parameters that another task passes, as `read_params` does."""
+    return read_params(task, as_node(params, Where(str(task.path))), environment)
 
 
 def as_node(value: object, where: Where) -> YamlNode:
@@ -66,37 +69,37 @@ def _scalar_node(value: object, where: Where) -> YamlNode:
     return YamlNode(where, f"{_PLAIN}str", str(value), quoted=True)
 
 
-def _record(node: YamlNode, wanted: type, called: str) -> object:
-    """A dataclass from a map of its fields."""
-    hints = typing.get_type_hints(wanted, include_extras=True)
-    fields = dataclasses.fields(wanted)
-    given = node.only([f.name for f in fields], f'under "{called}"')
+def _dataclass(node: YamlNode, type_: type, called: str, environment: Mapping[str, str]) -> object:
+    """Return a dataclass from a map of its fields."""
+    hints = typing.get_type_hints(type_, include_extras=True)
+    fields = dataclasses.fields(type_)
+    entries = node.only([f.name for f in fields], f'under "{called}"')
     for f in fields:
-        if f.name not in given and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
+        if f.name not in entries and f.default is dataclasses.MISSING and f.default_factory is dataclasses.MISSING:
             raise node.fail(f'"{called}" needs "{f.name}"')
-    values = {name: _value(entry, hints[name], f"{called}: {name}") for name, entry in given.items()}
+    values = {name: _value(entry, hints[name], f"{called}: {name}", environment) for name, entry in entries.items()}
     try:
-        return wanted(**values)
+        return type_(**values)
     except ValueError as error:
         raise node.fail(f"{called}: {error}") from error
 
 
-def _value(node: YamlNode, wanted: Any, called: str) -> Any:
-    """A value of the type ``wanted``."""
-    if wanted in _SCALARS:
-        return _SCALARS[wanted](node, called)
-    origin, inner = typing.get_origin(wanted), typing.get_args(wanted)
+def _value(node: YamlNode, hint: Any, called: str, environment: Mapping[str, str]) -> Any:
+    """Return the value of ``node`` as the type ``hint``."""
+    if hint is Secret or hint in _SCALARS:
+        return _secret(node, called, environment) if hint is Secret else _SCALARS[hint](node, called)
+    origin, inner = typing.get_origin(hint), typing.get_args(hint)
     if origin in (typing.Union, types.UnionType):
         (real,) = (kind for kind in inner if kind is not type(None))
-        return None if node.empty else _value(node, real, called)
+        return None if node.empty else _value(node, real, called, environment)
     if origin is typing.Literal:
         return _choice(node, inner, called)
     if origin is tuple:
-        return tuple(_value(item, inner[0], called) for item in node.list(f"{called}: a list"))
+        return tuple(_value(item, inner[0], called, environment) for item in node.list(f"{called}: a list"))
     if origin is not None:
         entries = node.map(f"{called}: a map")
-        return {key: _value(entry, inner[1], f"{called} {key}") for key, entry in entries.items()}
-    return _record(node, wanted, called)
+        return {key: _value(entry, inner[1], f"{called} {key}", environment) for key, entry in entries.items()}
+    return _dataclass(node, hint, called, environment)
 
 
 def _choice(node: YamlNode, words: tuple[str, ...], called: str) -> str:
@@ -136,7 +139,7 @@ def _mode(node: YamlNode, called: str) -> str:
     return text
 
 
-def _secret(node: YamlNode, called: str) -> Secret:
+def _secret(node: YamlNode, called: str, environment: Mapping[str, str]) -> Secret:
     """What ``!env NAME`` or ``!file PATH`` refers to; never a text that stands in the document."""
     if isinstance(node, _Held):
         return node.secret
@@ -144,7 +147,7 @@ def _secret(node: YamlNode, called: str) -> Secret:
         raise node.fail(f"{called} is a secret: refer to it with !env NAME or !file PATH, do not write it here")
     if node.tag == "!file":
         return _secret_file(node, called)
-    text = os.environ.get(node.scalar or "")
+    text = environment.get(node.scalar or "")
     if text is None:
         raise node.fail(f"{called}: the environment has no {node.scalar}")
     return Secret(text)
@@ -168,6 +171,5 @@ _SCALARS: Mapping[Any, Callable[[YamlNode, str], Any]] = {
     Path: _path,
     NodePath: _node_path,
     Mode: _mode,
-    Secret: _secret,
     Any: lambda node, _: node.plain(),
 }

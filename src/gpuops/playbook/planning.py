@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import contextlib
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuops.playbook.parameters import as_params
+from gpuops.playbook.parameters import NO_ENVIRONMENT, as_params
 from gpuops.playbook.task import Change, Failed, Later, Machine, NeedsOperator, Plan, Task, TaskRegistry, Use
 from gpuops.probing import Probe
 from gpuops.shell import Command, Completed, Files, Question
@@ -36,22 +36,33 @@ class _OddError(TypeError):
     """A task yielded what is neither a question nor anything that it may do."""
 
 
-def plan(task: Task, params: object, machine: Machine, ask: Ask, library: TaskRegistry) -> Planned:
-    """Run ``task`` once. ``ask`` is a transport's ``batch``, and raises `gpuops.errors.NodeError` as it does."""
-    planner = _Planner(machine, ask, library)
+def plan(
+    task: Task,
+    params: object,
+    machine: Machine,
+    ask: Ask,
+    library: TaskRegistry,
+    environment: Mapping[str, str] = NO_ENVIRONMENT,
+) -> Planned:
+    """Run ``task`` once. ``ask`` is a transport's ``batch``, and raises `gpuops.errors.NodeError` as it does.
+
+    ``!env NAME`` in the parameters of a task that this one uses refers to a variable of ``environment``.
+    """
+    planner = _Planner(machine, ask, library, environment)
     with contextlib.suppress(_Stopped):
-        planner.found.value = planner.follow(task.plan(params, machine))
-    return planner.found
+        planner.planned.value = planner.follow(task.plan(params, machine))
+    return planner.planned
 
 
 class _Planner:
     """Answers one task's generator, and those of the tasks that it uses."""
 
-    def __init__(self, machine: Machine, ask: Ask, library: TaskRegistry) -> None:
-        self.found = Planned()
+    def __init__(self, machine: Machine, ask: Ask, library: TaskRegistry, environment: Mapping[str, str]) -> None:
+        self.planned = Planned()
         self._machine = machine
         self._ask = ask
         self._library = library
+        self._environment = environment
 
     def follow(self, generator: Plan) -> Any:
         """Run ``generator`` to its end; what it returns."""
@@ -71,13 +82,13 @@ class _Planner:
         if isinstance(item, Change):
             self._add(item)
         elif isinstance(item, Later):
-            self.found.later.append(item)
+            self.planned.later.append(item)
         elif isinstance(item, (NeedsOperator, Failed)):
-            self.found.stop = item
+            self.planned.stop = item
             raise _Stopped
         elif isinstance(item, Use):
             used = self._library[item.name]
-            return self.follow(used.plan(as_params(used, item.params), self._machine))
+            return self.follow(used.plan(as_params(used, item.params, self._environment), self._machine))
         elif isinstance(item, tuple):
             return self._answers(item)
         else:
@@ -86,19 +97,19 @@ class _Planner:
 
     def _add(self, change: Change) -> None:
         """One more change; the same one is made once, and what is made anew from the others comes after all of them."""
-        changes = self.found.changes
+        changes = self.planned.changes
         if change in changes and change.kind in ("restart", "rebuild"):
             changes.remove(change)
         if change not in changes:
             changes.append(change)
 
-    def _answers(self, asked: tuple[object, ...]) -> tuple[Any, ...]:
-        """The answers to questions and probes, in one round trip."""
-        questions = [_question(item) for item in asked]
+    def _answers(self, items: tuple[object, ...]) -> tuple[Any, ...]:
+        """Return the answers to questions and probes, in one round trip."""
+        questions = [_question(item) for item in items]
         answers = self._ask(questions)
         return tuple(
             item.read(answer) if isinstance(item, Probe) else answer
-            for item, answer in zip(asked, answers, strict=True)
+            for item, answer in zip(items, answers, strict=True)
         )
 
 

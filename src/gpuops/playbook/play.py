@@ -17,7 +17,7 @@ RACK = "rack"
 
 @dataclass(frozen=True)
 class Step:
-    """One task in a play. ``given`` are its parameters as they were written, look-ups not yet done.
+    """One task in a play. ``raw_params`` are its parameters as written, look-ups not yet resolved.
 
     ``id`` is unique in the playbook and stays the same as long as the playbook does. ``vars`` come from the include
     that the step stands in. ``retries`` is how often it is tried again after ``delay_seconds``; with ``until``, also
@@ -28,7 +28,7 @@ class Step:
     name: str
     where: Where
     task: Task
-    given: YamlNode
+    raw_params: YamlNode
     vars: Mapping[str, YamlNode] = field(default_factory=dict)
     when: tuple[Condition, ...] = ()
     tags: frozenset[str] = frozenset()
@@ -86,26 +86,26 @@ class Playbook:
 
 
 def batches(hosts: Sequence[Host], serial: Sequence[Share]) -> Iterator[list[Host]]:
-    """The hosts in their order, in the shares of ``serial``; a fraction is of all hosts, and at least one of them."""
-    left, number = list(hosts), 0
-    while left:
+    """Yield the hosts in their order, in the shares of ``serial``; a fraction is of all hosts, at least one of them."""
+    remaining, number = list(hosts), 0
+    while remaining:
         share = serial[min(number, len(serial) - 1)]
         if share == RACK:
-            chosen = [host for host in left if host.rack == left[0].rack]
+            chosen = [host for host in remaining if host.rack == remaining[0].rack]
         else:
-            chosen = left[: share if isinstance(share, int) else max(1, int(share * len(hosts)))]
+            chosen = remaining[: share if isinstance(share, int) else max(1, int(share * len(hosts)))]
         yield chosen
-        left, number = [host for host in left if host not in chosen], number + 1
+        remaining, number = [host for host in remaining if host not in chosen], number + 1
 
 
 def choose_steps(
     play: Play, tags: Iterable[str] = (), skip_tags: Iterable[str] = (), start_at: Step | None = None
 ) -> tuple[Step | Flush, ...]:
-    """The play's steps that have one of ``tags`` (if any are named) and none of ``skip_tags``, from ``start_at`` on."""
-    wanted, unwanted = set(tags), set(skip_tags)
+    """Return the steps with one of ``tags`` (if any are named) and none of ``skip_tags``, from ``start_at`` on."""
+    chosen_tags, skipped_tags = set(tags), set(skip_tags)
     first = play.steps.index(start_at) if start_at else 0
     return tuple(
         step
         for step in play.steps[first:]
-        if isinstance(step, Flush) or ((not wanted or wanted & step.tags) and not unwanted & step.tags)
+        if isinstance(step, Flush) or ((not chosen_tags or chosen_tags & step.tags) and not skipped_tags & step.tags)
     )

@@ -31,57 +31,57 @@ class GoneError(NodeError):
     """The node did not come back from a reboot."""
 
 
-def objection(site: NodeSession, boot_id: str) -> str:
-    """Why the node cannot be rebooted by us, or nothing."""
+def objection(session: NodeSession, boot_id: str) -> str:
+    """Return why gpuops must not reboot the node; empty if it may."""
     own = Path(BOOT_ID.globs[0])
     if own.exists() and own.read_text().strip() == boot_id:
         return "this is the machine that gpuops runs on; reboot it by hand and go on with --resume"
-    if site.reboots >= MOST_REBOOTS:
-        return f"it was rebooted {site.reboots} times in this run and still asks for it; look at why"
+    if session.reboots >= MOST_REBOOTS:
+        return f"it was rebooted {session.reboots} times in this run and still asks for it; look at why"
     return ""
 
 
-def reboot(site: NodeSession, boot_id: str) -> Completed:
-    """Reboot the node that is in boot ``boot_id``; how its system came up, and after how long.
+def reboot(session: NodeSession, boot_id: str) -> Completed:
+    """Reboot the node that is in boot ``boot_id``; return how its system came up, and after how long.
 
-    `GoneError` where it stays away.
+    `GoneError` if it does not come back.
     """
-    site.reboots += 1
-    done = site.do(_REBOOT)
-    if done.exit != 0:
-        raise NodeError(site.name, f"it cannot be rebooted: {done.last_words()}")
-    began, pause = site.clock(), 1.0
-    ends = min(began + BACK_SECONDS, site.ends)
-    while not _is_new(site, boot_id):
-        if site.clock() > ends:
+    session.reboots += 1
+    answer = session.do(_REBOOT)
+    if answer.exit != 0:
+        raise NodeError(session.name, f"it cannot be rebooted: {answer.last_words()}")
+    began, pause = session.clock(), 1.0
+    ends = min(began + BACK_SECONDS, session.ends)
+    while not _is_new(session, boot_id):
+        if session.clock() > ends:
             raise GoneError(
-                site.name, f"not back {site.clock() - began:.0f} s after a reboot; look at its console or its BMC"
+                session.name, f"not back {session.clock() - began:.0f} s after a reboot; look at its console or its BMC"
             )
-        site.sleep(pause)
+        session.sleep(pause)
         pause = min(pause * 2, _SLOWEST_POLL_SECONDS)
-    state = _settled(site, ends)
-    return replace(state, seconds=site.clock() - began)
+    state = _settled(session, ends)
+    return replace(state, seconds=session.clock() - began)
 
 
-def _is_new(site: NodeSession, boot_id: str) -> bool:
-    """Whether the node answers from another boot; while it goes down and comes up, anything may fail."""
-    site.hang_up()
+def _is_new(session: NodeSession, boot_id: str) -> bool:
+    """Return whether the node answers from another boot; while it goes down and comes up, anything may fail."""
+    session.disconnect()
     try:
-        return site.boot_id() != boot_id
+        return session.boot_id() != boot_id
     except NodeError:
         return False
 
 
-def _settled(site: NodeSession, ends: float) -> Completed:
-    """What systemd says once it has started everything: running, or degraded with the units that failed."""
+def _settled(session: NodeSession, ends: float) -> Completed:
+    """Return systemd's state once it has started everything: running, or degraded with the units that failed."""
     while True:
         try:
-            state, failed = site.ask(_STATE)
-            if state.out.strip() not in _STARTING or site.clock() > ends:
+            state, failed = session.ask(_STATE)
+            if state.out.strip() not in _STARTING or session.clock() > ends:
                 units = ", ".join(line.split()[0] for line in failed.out.splitlines() if line.strip())
                 return replace(state, out=f"{state.out.strip() or 'unknown'}{': ' if units else ''}{units}")
         except (ConnectError, LostError):  # what starts late may set up the network anew
-            site.hang_up()
-            if site.clock() > ends:
+            session.disconnect()
+            if session.clock() > ends:
                 raise
-        site.sleep(2.0)
+        session.sleep(2.0)

@@ -1,10 +1,11 @@
-"""Result: what became of one step on one node."""
+"""StepResult: the outcome of one step on one node."""
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from gpuops.errors import NodeError
 from gpuops.playbook.task import Change
 
 Status = Literal[
@@ -16,10 +17,10 @@ OUT: tuple[Status, ...] = ("failed", "unreachable", "needs_operator", "interrupt
 
 @dataclass(frozen=True)
 class StepResult:
-    """``changes`` are those that were made, or in check mode would be; ``later`` says what could not be told yet.
+    """``changes`` are those that were made, or in check mode would be; ``later`` says what cannot be planned yet.
 
     ``why`` explains every status but ok and changed. ``value`` is what the task returned. ``ignored``: it failed, and
-    the playbook says that this does not matter.
+    the playbook ignores that. ``error`` is the node's error that ended the step, if one did.
     """
 
     node: str
@@ -34,6 +35,7 @@ class StepResult:
     attempts: int = 1
     ignored: bool = False
     handler: bool = False
+    error: NodeError | None = field(default=None, repr=False, compare=False)
 
     @property
     def out(self) -> bool:
@@ -42,5 +44,5 @@ class StepResult:
 
     @property
     def registered(self) -> dict[str, Any]:
-        """What ``register`` keeps, for conditions."""
+        """The values that ``register`` keeps, for conditions."""
         return {"status": self.status, "changed": self.status in ("changed", "would_change"), "value": self.value}

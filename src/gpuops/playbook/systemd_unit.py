@@ -1,4 +1,4 @@
-"""Detaching: a long command as a unit of the node's systemd, so that it outlives the connection and this program."""
+"""A long command as a unit of the node's systemd, so that it outlives the connection and this program."""
 
 from __future__ import annotations
 
@@ -39,81 +39,81 @@ def log_of(unit: str) -> str:
     return f"{LOG_FOLDER}/{unit.removesuffix('.service')}.log"
 
 
-def possible(site: NodeSession) -> bool:
-    """Whether the node's systemd runs, and answers; a container's often does neither."""
-    (answer,) = site.ask([Command(("systemctl", "is-system-running"))])
+def possible(session: NodeSession) -> bool:
+    """Return whether the node's systemd runs and answers; a container's often does neither."""
+    (answer,) = session.ask([Command(("systemctl", "is-system-running"))])
     return answer.out.strip() in _AWAKE
 
 
-def run(site: NodeSession, command: Command, unit: str) -> Completed:
+def run(session: NodeSession, command: Command, unit: str) -> Completed:
     """Run ``command`` as ``unit`` to its end, through lost connections too."""
     try:
-        started = _start(site, command, unit)
-    except LostError:  # whether it was started, the unit tells
-        site.hang_up()
-        ended = wait(site, unit, command.timeout_seconds)
+        started = _start(session, command, unit)
+    except LostError:  # the unit shows whether it was started
+        session.disconnect()
+        ended = wait(session, unit, command.timeout_seconds)
         if ended is None:
             raise
         return ended
     if started.exit != 0:
         return started
-    ended = wait(site, unit, command.timeout_seconds)
+    ended = wait(session, unit, command.timeout_seconds)
     return ended or replace(started, exit=1, err=f"{unit} vanished; was the node rebooted?")
 
 
-def _start(site: NodeSession, command: Command, unit: str) -> Completed:
-    """What systemd-run said."""
+def _start(session: NodeSession, command: Command, unit: str) -> Completed:
+    """Return the answer of systemd-run."""
     words = ("sh", "-c", _START, "sh", LOG_FOLDER, unit.removesuffix(".service"), f"{command.timeout_seconds:.0f}")
-    return site.do(Command((*words, *command.words), timeout_seconds=60, become="always"))
+    return session.do(Command((*words, *command.words), timeout_seconds=60, become="always"))
 
 
-def wait(site: NodeSession, unit: str, seconds: float) -> Completed | None:
-    """Wait until the unit ended, through lost connections too, and take it away; None where there is no such unit."""
+def wait(session: NodeSession, unit: str, seconds: float) -> Completed | None:
+    """Wait until the unit ended, through lost connections too, and remove it; None if there is no such unit."""
     ended: Completed | None = None
-    began = heard = site.clock()
+    began = heard = session.clock()
     pauses = itertools.chain(_POLL_SECONDS, itertools.repeat(_POLL_SECONDS[-1]))
     while True:
         try:
-            state = _state(site, unit)
-            heard = site.clock()
+            state = _state(session, unit)
+            heard = session.clock()
             if state.get("LoadState") == "not-found":
-                return ended  # where it was taken away, and the answer to that was lost
+                return ended  # if it was removed, and the answer to that was lost
             if state.get("SubState") == "exited" or state.get("ActiveState") == "failed":
-                ended = replace(_ending(site, unit, state), seconds=heard - began)
-                _take_away(site, unit)
+                ended = replace(_ending(session, unit, state), seconds=heard - began)
+                _remove(session, unit)
                 return ended
             if heard - began > seconds + _SLACK_SECONDS:
-                raise NodeError(site.name, f"{unit} still runs after {seconds:g} s; look at {log_of(unit)} there")
+                raise NodeError(session.name, f"{unit} still runs after {seconds:g} s; look at {log_of(unit)} there")
         except (ConnectError, LostError):
-            site.hang_up()
-            if site.clock() - heard > _SILENCE_SECONDS:
+            session.disconnect()
+            if session.clock() - heard > _SILENCE_SECONDS:
                 raise
-        site.sleep(next(pauses))
+        session.sleep(next(pauses))
 
 
-def wait_for_earlier(site: NodeSession, run: str) -> None:
+def wait_for_earlier(session: NodeSession, run: str) -> None:
     """Wait for the units that runs before ``run`` left at work on the node, so that nothing is begun beside them."""
-    (answer,) = site.ask([Command(("systemctl", "list-units", "--plain", "--no-legend", "--", _UNITS))])
+    (answer,) = session.ask([Command(("systemctl", "list-units", "--plain", "--no-legend", "--", _UNITS))])
     units = [line.split()[0] for line in answer.out.splitlines() if line.strip()]
     for unit in units:
         if not unit.startswith(unit_of(run, 0).removesuffix("0.service")):
-            wait(site, unit, LONGEST_SECONDS)
+            wait(session, unit, LONGEST_SECONDS)
 
 
-def _state(site: NodeSession, unit: str) -> dict[str, str]:
-    (answer,) = site.ask([Command(("systemctl", "show", f"--property={_PROPERTIES}", "--", unit))])
+def _state(session: NodeSession, unit: str) -> dict[str, str]:
+    (answer,) = session.ask([Command(("systemctl", "show", f"--property={_PROPERTIES}", "--", unit))])
     return dict(line.split("=", 1) for line in answer.out.splitlines() if "=" in line)
 
 
-def _ending(site: NodeSession, unit: str, state: dict[str, str]) -> Completed:
-    """How the unit ended and what it said last."""
-    (tail,) = site.ask([Command(("tail", "-n", "200", "--", log_of(unit)), become="if-refused")])
+def _ending(session: NodeSession, unit: str, state: dict[str, str]) -> Completed:
+    """Return how the unit ended, with the end of its log."""
+    (tail,) = session.ask([Command(("tail", "-n", "200", "--", log_of(unit)), become="if-refused")])
     status = state.get("ExecMainStatus", "")
     timed_out = state.get("Result") == "timeout"
-    return Completed(site.name, tail.question, int(status) if status.isdigit() else 1, tail.out, timed_out=timed_out)
+    return Completed(session.name, tail.question, int(status) if status.isdigit() else 1, tail.out, timed_out=timed_out)
 
 
-def _take_away(site: NodeSession, unit: str) -> None:
-    """The unit goes; its log stays."""
+def _remove(session: NodeSession, unit: str) -> None:
+    """Remove the unit; its log stays."""
     words = ("sh", "-c", 'systemctl stop -- "$1"; systemctl reset-failed -- "$1" 2>&1; :', "sh", unit)
-    site.do(Command(words, timeout_seconds=60, become="always"))
+    session.do(Command(words, timeout_seconds=60, become="always"))

@@ -17,8 +17,8 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Annotated, Any, Literal, TypeAlias
 
-from gpuops.content import ContentFile, listing, load_python
-from gpuops.errors import ContentError, InputError, did_you_mean
+from gpuops.content import ByName, ContentFile, listing, load_python
+from gpuops.errors import ContentError, InputError
 from gpuops.probing import Probe
 from gpuops.shell import Command, Question
 
@@ -124,7 +124,7 @@ class Machine:
 
 @dataclass(frozen=True)
 class Task:
-    """One verb of playbooks: ``params`` is the dataclass of its parameters, ``make`` gives its `Plan`."""
+    """One unit of work in a playbook: ``params`` is the dataclass of its parameters, ``make`` returns its `Plan`."""
 
     name: str
     params: Any
@@ -141,7 +141,7 @@ class Task:
 def task(make: Callable[..., Plan]) -> Task:
     """Make a task of a generator ``make(params)`` or ``make(params, node)``; its name is the function's.
 
-    A verb that Python keeps for itself has an underscore behind it there: ``assert_`` is the task ``assert``.
+    A name that is a keyword of Python has an underscore behind it there: ``assert_`` is the task ``assert``.
 
     The annotation of ``params`` is the dataclass whose fields are the task's parameters.
     """
@@ -155,15 +155,15 @@ def task(make: Callable[..., Plan]) -> Task:
 
 
 def task_of_function(name: str, function: Callable[..., object]) -> Task:
-    """The task of a plain Fabric function ``(c, …)``: it is called, once a run, with the connection and its parameters.
+    """Return the task of a plain Fabric function ``(c, …)``, called once a run with the connection and its parameters.
 
-    Nobody can look whether it is needed, or what it would do, so check mode only says that it is there.
+    Whether it is needed, and what it would do, is unknown, so check mode only lists it.
     """
 
     def make(params: object) -> Plan:
-        given = params if isinstance(params, Mapping) else vars(params)
-        told = ", ".join(f"{key}={value!r}" for key, value in given.items())
-        yield Change(f"{name}({told})", call=functools.partial(function, **given), kind="act")
+        arguments = params if isinstance(params, Mapping) else vars(params)
+        text = ", ".join(f"{key}={value!r}" for key, value in arguments.items())
+        yield Change(f"{name}({text})", call=functools.partial(function, **arguments), kind="act")
 
     parameters = list(inspect.signature(function).parameters.values())[1:]
     return Task(name, _params_of(name, parameters), make, doc=" ".join((function.__doc__ or "").split()))
@@ -189,46 +189,33 @@ def _default(parameter: inspect.Parameter) -> Any:
     return field(default_factory=lambda: parameter.default)
 
 
-class TaskRegistry:
-    """The tasks that a project has, its own before the built-in; a file is loaded when its task is first used."""
+class TaskRegistry(ByName[Task]):
+    """The tasks of a project and the built-in ones; a file is loaded when its task is first used."""
 
     def __init__(self, project: Path | None = None) -> None:
-        self._files = {name.replace("-", "_"): found for name, found in listing(FOLDER, ".py", project).items()}
-        self._loaded: dict[str, Task] = {}
+        self._files = {name.replace("-", "_"): file for name, file in listing(FOLDER, ".py", project).items()}
+        super().__init__("task", self._files, lambda name: _load(self._files[name]))
 
     @property
     def names(self) -> list[str]:
-        """Every task by name."""
-        return list(self._files)
+        """Every task by name, as playbooks spell it."""
+        return list(self)
 
     @property
     def own_files(self) -> list[Path]:
         """The files of the project's own tasks."""
-        return [found.path for found in self._files.values() if found.origin == "project"]
-
-    def __getitem__(self, name: str) -> Task:
-        """The task ``name``; `ContentError` where there is none, or its file is not one."""
-        if name not in self._loaded:
-            self._loaded[name] = _load(self._found(name))
-        return self._loaded[name]
-
-    def _found(self, name: str) -> ContentFile:
-        if name not in self._files:
-            raise ContentError(f'no task called "{name}"{did_you_mean(name, self._files) or "; gpuops tasks list"}')
-        return self._files[name]
+        return [file.path for file in self._files.values() if file.origin == "project"]
 
 
-def _load(found: ContentFile) -> Task:
-    name = found.name.replace("-", "_")
-    module = load_python(found)
+def _load(file: ContentFile) -> Task:
+    name = file.name.replace("-", "_")
+    module = load_python(file)
     made = [value for value in vars(module).values() if isinstance(value, Task)]
     plain = getattr(module, name, None)
     plain = getattr(plain, "body", plain)  # what Fabric's own @task makes of a function
     if not made and inspect.isfunction(plain) and inspect.signature(plain).parameters:
         made = [task_of_function(name, plain)]
     if len(made) != 1 or made[0].name != name:
-        raise ContentError(
-            f"{found.path}: expected one @task function called {name}, or a Fabric function {name}(c, …)"
-        )
+        raise ContentError(f"{file.path}: expected one @task function called {name}, or a Fabric function {name}(c, …)")
     about = " ".join((module.__doc__ or "").split())
-    return replace(made[0], path=found.path, doc=" ".join(filter(None, (about, made[0].doc))))
+    return replace(made[0], path=file.path, doc=" ".join(filter(None, (about, made[0].doc))))

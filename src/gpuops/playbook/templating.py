@@ -1,4 +1,4 @@
-"""Filling: a person's template with values that the person wrote. Text that a node said is never a template.
+"""Filling a person's template with values that the person wrote. Text from a node is never a template.
 
 Templates are data: they run in a sandbox on plain values, and an undefined name is an error.
 """

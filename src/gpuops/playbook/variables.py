@@ -32,10 +32,10 @@ def own_variables(host: Host) -> dict[str, YamlNode]:
 class Variables:
     """What ``{{ … }}`` may name: ``own`` values of a node (see `own_variables`), above those of the playbook."""
 
-    def __init__(self, given: Mapping[str, YamlNode], own: Mapping[str, YamlNode]) -> None:
-        self._values = {**given, **own}
-        for name in given.keys() & own.keys():
-            self._values[name] = _merged(given[name], own[name])
+    def __init__(self, defaults: Mapping[str, YamlNode], own: Mapping[str, YamlNode]) -> None:
+        self._values = {**defaults, **own}
+        for name in defaults.keys() & own.keys():
+            self._values[name] = _merged(defaults[name], own[name])
 
     @property
     def names(self) -> set[str]:
@@ -46,10 +46,10 @@ class Variables:
         """Those of ``names`` that are variables, as a condition sees them."""
         return {name: self.resolve(self._values[name]).plain() for name in names if name in self._values}
 
-    def looked_at(self, node: YamlNode) -> bool:
-        """Whether ``node`` holds any look-up, so that it may differ from node to node."""
+    def has_lookups(self, node: YamlNode) -> bool:
+        """Return whether ``node`` holds any look-up, so that it may differ from host to host."""
         inner = [*(node.entries or {}).values(), *(node.items or [])]
-        return "{{" in (node.scalar or "") or any(map(self.looked_at, inner))
+        return "{{" in (node.scalar or "") or any(map(self.has_lookups, inner))
 
     def resolve(self, node: YamlNode, depth: int = 0) -> YamlNode:
         """``node`` with every look-up in it done; `DocumentError` where nothing has that name."""
@@ -70,22 +70,22 @@ class Variables:
         whole = _BRACES.fullmatch(text.strip())
         if whole:
             return self._value(node, whole[1], depth)
-        joined = _BRACES.sub(lambda found: self._value(node, found[1], depth).text(f"{{{{ {found[1]} }}}}"), text)
+        joined = _BRACES.sub(lambda match: self._value(node, match[1], depth).text(f"{{{{ {match[1]} }}}}"), text)
         return replace(node, scalar=joined, quoted=True)
 
     def _value(self, node: YamlNode, path: str, depth: int) -> YamlNode:
-        """The value that ``path`` (``a.b.c``) names."""
+        """Return the value that ``path`` (``a.b.c``) names."""
         entries, at = self._values, ""
         for name in path.split("."):
             if name not in entries:
                 owner = f"{at} has no" if at else "there is no variable"
                 raise node.fail(f'{owner} "{name}"{did_you_mean(name, entries)}')
-            found, at = entries[name], f"{at}.{name}".lstrip(".")
-            if _foreign(found):
-                raise node.fail(f"{at} ({found.where}) is a value that only Ansible can read; give a plain one")
-            found = self.resolve(found, depth + 1)
-            entries = found.entries or {}
-        return found
+            value, at = entries[name], f"{at}.{name}".lstrip(".")
+            if _foreign(value):
+                raise node.fail(f"{at} ({value.where}) is a value that only Ansible can read; give a plain one")
+            value = self.resolve(value, depth + 1)
+            entries = value.entries or {}
+        return value
 
 
 def _foreign(value: YamlNode) -> bool:

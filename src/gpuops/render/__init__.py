@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from gpuops.render.checking import lint
 from gpuops.render.job import Env, Job, environment_of
+from gpuops.render.launch import Launch, launch_for
 from gpuops.render.rendering import Rendered, render, start_command
 from gpuops.render.target import Target, abridged, find_target, targets
 from gpuops.render.writing import read_existing, write
@@ -15,11 +16,13 @@ from gpuops.render.writing import read_existing, write
 __all__ = [
     "Env",
     "Job",
+    "Launch",
     "Rendered",
     "Target",
     "abridged",
     "environment_of",
     "find_target",
+    "launch_for",
     "lint",
     "read_existing",
     "render",

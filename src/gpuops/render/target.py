@@ -7,9 +7,8 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path, PurePosixPath
 
-from gpuops.content import builtin
+from gpuops.content import ByName, builtin, project_folder
 from gpuops.document import Where, YamlNode, load, parse
-from gpuops.errors import ContentError, did_you_mean
 from gpuops.layout import Engine, parse_order
 
 HEAD = re.compile(r"\A\{#-?(.*?)-?#\}\n?", re.DOTALL)
@@ -54,22 +53,18 @@ def abridged(text: str) -> str:
     return _OF_A_JOB.sub("…", text)
 
 
-def targets(project: Path | None = None) -> dict[str, Target]:
+def targets(project: Path | None = None) -> ByName[Target]:
     """Every launch target by name; the project's before the built-in."""
-    found = dict(_in_folder(builtin("templates"), "built-in"))
-    own = (project or Path.cwd()) / "templates"
-    if own.is_dir() and own.resolve() != builtin("templates").resolve():
-        found |= dict(_in_folder(own, "project"))
-    return dict(sorted(found.items()))
+    own = project_folder("templates", project)
+    by_name = dict(_in_folder(builtin("templates"), "built-in"))
+    if own is not None:
+        by_name |= dict(_in_folder(own, "project"))
+    return ByName("launch target", sorted(by_name), by_name.__getitem__, "; gpuops targets list")
 
 
 def find_target(name: str, project: Path | None = None) -> Target:
-    """The target called ``name``; `ContentError` naming the nearest one."""
-    known = targets(project)
-    if name not in known:
-        hint = did_you_mean(name, known) or "; gpuops targets list"
-        raise ContentError(f'no launch target called "{name}"{hint}')
-    return known[name]
+    """The target called ``name``; `gpuops.errors.ContentError` naming the nearest one."""
+    return targets(project)[name]
 
 
 def _in_folder(folder: Path, origin: str) -> Iterator[tuple[str, Target]]:

@@ -4,10 +4,14 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from gpuops.errors import InputError, did_you_mean
+from gpuops.errors import InputError, OutputError, did_you_mean
+from gpuops.report.formats import table
+from gpuops.report.output import write
+from gpuops.report.page import Page
 from gpuops.results.health import Report
 
 _FOLDER = Path(__file__).parent / "formats"
@@ -15,7 +19,7 @@ _FOLDER = Path(__file__).parent / "formats"
 
 def format_names() -> list[str]:
     """The name of every format, sorted."""
-    return sorted(found.name for found in pkgutil.iter_modules([str(_FOLDER)]))
+    return sorted(module.name for module in pkgutil.iter_modules([str(_FOLDER)]))
 
 
 def format_for(path: Path) -> str:
@@ -34,6 +38,26 @@ def render(format_name: str, report: Report) -> str:
         raise InputError(f'no report format called "{format_name}"{hint}')
     text: str = _format(format_name).render(report)
     return text
+
+
+def formats_of(form: str, outputs: Sequence[Path]) -> dict[Path, str]:
+    """The format of each file; `InputError` or `OutputError` for a wrong format or folder."""
+    if form not in format_names():
+        raise InputError(f'no report format called "{form}"{did_you_mean(form, format_names())}')
+    for path in outputs:
+        if not path.parent.is_dir():
+            raise OutputError(f"{path}: cannot be written: there is no folder {path.parent}; create it first")
+    return {path: form if form != "table" and len(outputs) == 1 else format_for(path) for path in outputs}
+
+
+def publish(report: Report, form: str, formats: Mapping[Path, str], page: Page) -> str:
+    """Write every file, all rendered before the first is written; the text for stdout beside them."""
+    texts = {path: render(name, report) for path, name in formats.items()}
+    for path, text in texts.items():
+        write(text, path)
+    if form == "table":
+        return table.render(report, page)
+    return "" if formats else render(form, report)
 
 
 def _format(name: str) -> ModuleType:

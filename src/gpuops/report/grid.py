@@ -28,13 +28,13 @@ class Span:
 def spans(placement: Placement, node: str) -> list[Span]:
     """The ranks of ``node``, cut where the TP group changes."""
     axes = [axis for axis in ("dp", "pp", "cp") if getattr(placement.layout, axis) > 1]
-    found = []
+    node_spans = []
     for _, members in itertools.groupby(placement.on(node), key=lambda rank: (rank.dp, rank.pp, rank.cp)):
         ranks = tuple(members)
         shared = tuple(f"{axis}{getattr(ranks[0], axis)}" for axis in axes)
         link = placement.link([rank.rank for rank in ranks])
-        found.append(Span(ranks, shared, str(link or "")))
-    return found
+        node_spans.append(Span(ranks, shared, str(link or "")))
+    return node_spans
 
 
 def heading(placement: Placement) -> str:
@@ -76,9 +76,9 @@ def lines(placement: Placement, page: Page) -> Iterator[str]:
     yield ""
     yield from _rows(placement, page.width)
     yield ""
-    told = [*axes(placement), *([("spares", fold(placement.spares))] if placement.spares else [])]
-    indent = max((len(word) for word, _ in told), default=0) + 2
-    for word, text in told:
+    rows = [*axes(placement), *([("spares", fold(placement.spares))] if placement.spares else [])]
+    indent = max((len(word) for word, _ in rows), default=0) + 2
+    for word, text in rows:
         yield from page.labelled(word, clean(text), indent)
 
 
@@ -107,14 +107,14 @@ def _alike(placement: Placement, nodes: Sequence[NodeShape], label: int, width: 
 def _node(placement: Placement, node: NodeShape, label: int, width: int) -> Iterator[list[str]]:
     """The rows of one node, its spans over as many as they need: of each the header, the ranks, what they share."""
     cell = _cell(placement, width - label - 1)
-    name, row, left = clean(node.name), list[Span](), width - label - 1
+    name, row, room = clean(node.name), list[Span](), width - label - 1
     for span in spans(placement, node.name):
         size = cell * len(span.ranks) + 1
-        if row and left < size:
+        if row and room < size:
             yield _row(name, row, cell, label)
-            name, row, left = "", [], width - label - 1
+            name, row, room = "", [], width - label - 1
         row.append(span)
-        left -= size
+        room -= size
     yield _row(name, row, cell, label)
 
 
@@ -141,8 +141,8 @@ def _row(name: str, row: Sequence[Span], cell: int, label: int) -> list[str]:
 
 def _shared(span: Span, width: int) -> list[str]:
     """The coordinates and the link of ``span``, on one line where they fit."""
-    told = "·".join(span.coordinates)
-    if len(told) + len(span.link) + 2 <= width:
-        return [f" {told}{span.link:>{width - len(told) - 1}}"]
-    coordinates = [told] if len(told) < width else span.coordinates
+    text = "·".join(span.coordinates)
+    if len(text) + len(span.link) + 2 <= width:
+        return [f" {text}{span.link:>{width - len(text) - 1}}"]
+    coordinates = [text] if len(text) < width else span.coordinates
     return [f" {word}"[:width] for word in (*coordinates, span.link) if word]

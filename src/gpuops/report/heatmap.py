@@ -1,110 +1,19 @@
-"""Heat map: one row a rail, one cell a node, as a share of what is usual on that rail; the first row is within nodes.
+"""Heat map as text: one row a rail, one cell a node, in tenths of what is usual there; the first row is within nodes.
 
-A node's figure on a rail is its best with any partner: what a slow partner or a crowded moment took away is not its
-own. It is readable without colour: a point is well, a digit is tenths of the usual, an x never ended.
+It is readable without colour: a point is well, a digit is tenths of the usual, an x never ended.
 """
 
 from __future__ import annotations
 
 import math
 import statistics
-from collections.abc import Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterable, Iterator, Sequence
 
-from gpuops.isolation.evidence import Evidence
-from gpuops.isolation.rounds import GroupResult
+from gpuops.collective.heat_map import Cell, HeatMap, HeatmapRow
 from gpuops.report.page import Page, clean, fold
 
-WELL = 0.94
-"""From this share of the usual on a cell is shown as well (what isolation calls slow begins there)."""
 _LABEL = 10
 _MOST_OUTLIERS = 12
-
-
-@dataclass(frozen=True)
-class Cell:
-    """A node's best figure in GB/s, None where none of its groups ended; ``share`` of the row's usual one."""
-
-    node: str
-    gb_per_s: float | None
-    share: float | None
-
-    @property
-    def well(self) -> bool:
-        """Whether it is as it should be."""
-        return self.share is not None and self.share >= WELL
-
-    @property
-    def glyph(self) -> str:
-        """One letter: a point, tenths of the usual, or an x."""
-        if self.share is None:
-            return "x"
-        return "." if self.well else str(int(10 * self.share))
-
-
-@dataclass(frozen=True)
-class HeatmapRow:
-    """One rail (None: within nodes): what is usual there in GB/s, and a cell for each node that was measured."""
-
-    rail: int | None
-    usual: float | None
-    cells: Mapping[str, Cell] = field(hash=False)
-
-    @property
-    def label(self) -> str:
-        """``rail 3``, or ``in nodes``."""
-        return "in nodes" if self.rail is None else f"rail {self.rail}"
-
-
-@dataclass(frozen=True)
-class HeatMap:
-    """The rows of everything that was measured, over the nodes in the order of the inventory."""
-
-    nodes: tuple[str, ...]
-    rows: tuple[HeatmapRow, ...]
-
-    def without_outlier(self, nodes: Iterable[str]) -> bool:
-        """Whether every cell of ``nodes`` is well."""
-        return all(row.cells[node].well for node in nodes for row in self.rows if node in row.cells)
-
-    def outliers(self) -> dict[tuple[HeatmapRow, ...], list[str]]:
-        """The nodes that are not well, by the rows on which they are not: those with the worst figures first."""
-        rows: dict[str, list[HeatmapRow]] = {}
-        for row in self.rows:
-            for cell in row.cells.values():
-                if not cell.well:
-                    rows.setdefault(cell.node, []).append(row)
-        alike: dict[tuple[HeatmapRow, ...], list[str]] = {}
-        for node in sorted(rows, key=lambda node: min(row.cells[node].share or 0.0 for row in rows[node])):
-            alike.setdefault(tuple(rows[node]), []).append(node)
-        return alike
-
-
-def heat_map(evidence: Evidence) -> HeatMap:
-    """The map of a measurement, from its figures within nodes and on single rails."""
-    best: dict[int | None, dict[str, float | None]] = {}
-    for rail, figure in _figures(evidence):
-        row = best.setdefault(rail, {})
-        for node in figure.group.nodes:
-            row[node] = max((x for x in (row.get(node), figure.gb_per_s) if x is not None), default=None)
-    rails = sorted(best, key=lambda rail: -1 if rail is None else rail)
-    return HeatMap(tuple(evidence.fabric.nodes), tuple(_row(rail, best[rail]) for rail in rails))
-
-
-def _figures(evidence: Evidence) -> Iterator[tuple[int | None, GroupResult]]:
-    for measured in evidence.rounds:
-        for figure in measured.figures:
-            group = figure.group
-            whole = measured.round.scope == "node" and not group.gpus and not group.variant
-            if (measured.round.scope == "rail" or whole) and (figure.gb_per_s is not None or figure.trouble == "hang"):
-                yield group.rail, figure
-
-
-def _row(rail: int | None, found: Mapping[str, float | None]) -> HeatmapRow:
-    rates = sorted(rate for rate in found.values() if rate is not None)
-    usual = statistics.median(rates[len(rates) // 2 :]) if rates else None  # of few nodes half may be slow
-    share = {node: rate / usual if rate is not None and usual else None for node, rate in found.items()}
-    return HeatmapRow(rail, usual, {node: Cell(node, rate, share[node]) for node, rate in found.items()})
 
 
 def lines(heat: HeatMap, page: Page) -> Iterator[str]:
@@ -115,18 +24,18 @@ def lines(heat: HeatMap, page: Page) -> Iterator[str]:
     yield from page.labelled("", _legend(heat, size), 0)
     for row in heat.rows:
         yield f"{row.label:<{_LABEL}}{''.join(_worst(row, block) for block in blocks)}"
-    for nodes, text in told_outliers(heat):
+    for nodes, text in describe_outliers(heat):
         yield from page.labelled(nodes, text, _LABEL) if text else page.labelled("", nodes, 0)
 
 
-def told_outliers(heat: HeatMap) -> Iterator[tuple[str, str]]:
+def describe_outliers(heat: HeatMap) -> Iterator[tuple[str, str]]:
     """Folded nodes, and what they give where they are not well; the last may say how many more there are."""
     outliers = list(heat.outliers().items())
     for rows, nodes in outliers[:_MOST_OUTLIERS]:
-        yield clean(fold(nodes)), _told(rows, nodes)
-    left = [node for _, nodes in outliers[_MOST_OUTLIERS:] for node in nodes]
-    if left:
-        yield f"and {len(left)} more: {clean(fold(left))}", ""
+        yield clean(fold(nodes)), _describe(rows, nodes)
+    rest = [node for _, nodes in outliers[_MOST_OUTLIERS:] for node in nodes]
+    if rest:
+        yield f"and {len(rest)} more: {clean(fold(rest))}", ""
 
 
 def _legend(heat: HeatMap, size: int) -> str:
@@ -136,10 +45,10 @@ def _legend(heat: HeatMap, size: int) -> str:
 
 def _worst(row: HeatmapRow, nodes: Sequence[str]) -> str:
     cells = [row.cells[node] for node in nodes if node in row.cells]
-    return min(cells, key=lambda cell: cell.share or 0.0).glyph if cells else " "
+    return min(cells, key=lambda cell: cell.ratio or 0.0).glyph if cells else " "
 
 
-def _told(rows: Sequence[HeatmapRow], nodes: Iterable[str]) -> str:
+def _describe(rows: Sequence[HeatmapRow], nodes: Iterable[str]) -> str:
     """What ``nodes`` give on ``rows``: within, then on their rails together."""
     nodes = list(nodes)
     within = [row for row in rows if row.rail is None]

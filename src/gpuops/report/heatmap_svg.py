@@ -5,8 +5,9 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping, Sequence
 from xml.etree.ElementTree import Element, SubElement, indent, tostring
 
+from gpuops.collective.heat_map import WELL, Cell, HeatMap, HeatmapRow, heat_map
 from gpuops.isolation.evidence import Evidence
-from gpuops.report.heatmap import WELL, Cell, HeatMap, HeatmapRow, heat_map, runs, told_outliers
+from gpuops.report.heatmap import describe_outliers, runs
 from gpuops.report.page import clean, fold
 
 _MARGIN, _LINE, _LABEL, _BAND = 16, 16, 72, 960
@@ -23,7 +24,7 @@ def draw(evidence: Evidence) -> str:
     heat = heat_map(evidence)
     svg = _svg(heat)
     y = _legend(svg, _MARGIN + 2 * _LINE)
-    for nodes, text in told_outliers(heat):
+    for nodes, text in describe_outliers(heat):
         y += _LINE
         _text(svg, _MARGIN, y, f"{nodes}: {text}" if text else nodes)
     for start in range(0, len(heat.nodes), _MOST_IN_A_BAND):
@@ -42,9 +43,9 @@ def _svg(heat: HeatMap) -> Element:
     svg = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **look})
     title = f"All-reduce on {clean(fold(heat.nodes))}"
     SubElement(svg, "title", {"id": "title"}).text = title
-    said = "; ".join(f"{nodes}: {text}" if text else nodes for nodes, text in told_outliers(heat))
+    outliers = "; ".join(f"{nodes}: {text}" if text else nodes for nodes, text in describe_outliers(heat))
     about = "A heat map: a row within nodes and for each rail, a cell for each node; darker is slower. "
-    SubElement(svg, "desc", {"id": "desc"}).text = about + (f"Not well: {said}" if said else "All are well.")
+    SubElement(svg, "desc", {"id": "desc"}).text = about + (f"Not well: {outliers}" if outliers else "All are well.")
     SubElement(svg, "rect", {"width": "100%", "height": "100%", "fill": "#ffffff"})
     _text(svg, _MARGIN, _MARGIN + 10, title)
     return svg
@@ -76,8 +77,8 @@ def _band(svg: Element, heat: HeatMap, nodes: Sequence[str], y: int) -> int:
         _text(svg, _MARGIN, top + 10, row.label)
         for run in runs(row, nodes):
             width = places[run[-1].node] - places[run[0].node] + cell - 1
-            _rectangle(svg, places[run[0].node], top, width, _colour(run[0].share), _title(row, run))
-            if run[0].share is None:
+            _rectangle(svg, places[run[0].node], top, width, _colour(run[0].ratio), _title(row, run))
+            if run[0].ratio is None:
                 _text(svg, places[run[0].node] + 1, top + 10, "x", fill="#ffffff")
     return y + _LINE + len(heat.rows) * (_ROW + 2)
 
@@ -103,19 +104,19 @@ def _pairs(svg: Element, heat: HeatMap, evidence: Evidence, y: int) -> int:
         _text(svg, left, top - 6, row.label)
         _rectangle(svg, left, top, side, "#f7f7f7", "", height=side)
         for (a, b), rate in _best(evidence, row).items():
-            share = rate / row.usual if rate is not None and row.usual else None
-            said = f"{a} and {b}, {row.label}: {'hangs' if rate is None else f'{rate:.3g} GB/s'}"
+            ratio = rate / row.usual if rate is not None and row.usual else None
+            title = f"{a} and {b}, {row.label}: {'hangs' if rate is None else f'{rate:.3g} GB/s'}"
             for one, other in ((a, b), (b, a)):
                 x, down = (heat.nodes.index(node) * size for node in (one, other))
-                _rectangle(svg, left + x, top + down, size, _colour(share), said, height=size)
+                _rectangle(svg, left + x, top + down, size, _colour(ratio), title, height=size)
     return y + 2 * _LINE + -(-len(rails) // across) * (side + 3 * _LINE)
 
 
 def _best(evidence: Evidence, row: HeatmapRow) -> Mapping[tuple[str, str], float | None]:
     best: dict[tuple[str, str], float | None] = {}
     for pair, rate in _paired(evidence, row.rail):
-        known = best.get(pair)
-        best[pair] = rate if known is None else max(known, rate or 0.0)
+        best_so_far = best.get(pair)
+        best[pair] = rate if best_so_far is None else max(best_so_far, rate or 0.0)
     return best
 
 
@@ -126,10 +127,10 @@ def _paired(evidence: Evidence, rail: int | None) -> Iterator[tuple[tuple[str, s
             yield (nodes[0], nodes[1]), figure.gb_per_s
 
 
-def _colour(share: float | None) -> str:
-    if share is None:
+def _colour(ratio: float | None) -> str:
+    if ratio is None:
         return _HANG
-    return next(colour for least, colour in _RAMP if share >= least)
+    return next(colour for least, colour in _RAMP if ratio >= least)
 
 
 def _rectangle(svg: Element, x: int, y: int, width: int, fill: str, title: str, height: int = _ROW) -> None:

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import stat
+from collections.abc import Mapping
 from pathlib import Path
 
 from gpuops.errors import OutputError
+from gpuops.facts import Facts, to_document
 from gpuops.replacing import write_atomic
 
 
@@ -24,6 +26,20 @@ def write(text: str, path: Path) -> None:
             write_atomic(target, content, stat.S_IMODE(target.stat().st_mode) if target.exists() else None)
     except OSError as error:
         raise OutputError(f"{path}: cannot be written: {_reason(error, path)}") from error
+
+
+def save_facts(facts_by_node: Mapping[str, Facts], folder: str | Path) -> None:
+    """Save the answers of each node as ``folder/NODE.json``, for `gpuops.Cluster.saved`; `OutputError` if it cannot be.
+
+    The facts must hold their answers: ``keep_answers=True``.
+    """
+    folder = Path(folder)
+    try:
+        folder.mkdir(mode=0o700, parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{folder}: cannot be made: {error.strerror}") from error
+    for node, facts in facts_by_node.items():
+        write(to_document(facts), folder / f"{node}.json")
 
 
 def _reason(error: OSError, path: Path) -> str:

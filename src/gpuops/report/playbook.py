@@ -1,4 +1,4 @@
-"""How a run of a playbook is told: one block for nodes with the same story, nodes where all was well only counted."""
+"""A run of a playbook: one block for nodes with the same results; nodes without a change are only listed."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import difflib
 from collections import Counter
 from collections.abc import Iterator
 
+from gpuops.playbook.record import Record
 from gpuops.playbook.result import StepResult
-from gpuops.playbook.running import RunState
 from gpuops.playbook.task import Change
 from gpuops.report.page import Page, clean, fold, format_node_count
 
@@ -27,64 +27,79 @@ _COUNTED = (
 _ALWAYS_COUNTED = ("ok", "failed")
 
 
-def draw(record: RunState, page: Page, *, diff: bool) -> Iterator[str]:
-    """The blocks of the nodes that have something to tell, then those where all was well, in one line."""
+def record_lines(record: Record, page: Page, *, diff: bool, advise: bool = True) -> Iterator[str]:
+    """What became of every node, and, to ``advise``, how to go on; nothing if the run was locked out."""
+    if record.locked:
+        return
+    yield f"{record.playbook}   {'check only: nothing is changed' if record.check else f'run {record.run_id}'}"
+    yield from draw(record, page, diff=diff)
+    yield from ("", summary(record))
+    if not record.check:
+        yield from ending(record, page)
+        if advise and record.conclusion() != "ok":
+            yield f"go on: the same command with --resume {record.run_id}"
+    elif advise and any(result.status in ("would_change", "later") for result in record.results):
+        yield "apply: without --check"
+
+
+def draw(record: Record, page: Page, *, diff: bool) -> Iterator[str]:
+    """The blocks of the nodes with something to report, then those where all steps were ok, in one line."""
     by_node: dict[str, list[StepResult]] = {}
     for result in record.results:
         by_node.setdefault(result.node, []).append(result)
-    stories: dict[tuple[str, ...], list[str]] = {}
+    blocks: dict[tuple[str, ...], list[str]] = {}
     for node, results in by_node.items():
-        stories.setdefault(tuple(_story(results, page, diff=diff)), []).append(node)
-    for story, nodes in stories.items():
-        if story:
-            yield from ("", fold(nodes), *story)
-    quiet = [node for story, nodes in stories.items() if not story for node in nodes]
+        blocks.setdefault(tuple(_node_lines(results, page, diff=diff)), []).append(node)
+    for block, nodes in blocks.items():
+        if block:
+            yield from ("", fold(nodes), *block)
+    quiet = [node for block, nodes in blocks.items() if not block for node in nodes]
     if quiet:
         yield from ("", *page.labelled(f"  {'ok':<{_COLUMN - 2}}", fold(quiet), _COLUMN))
 
 
-def summary(record: RunState) -> str:
+def summary(record: Record) -> str:
     """``3 nodes: 2 changed, 5 ok, 1 failed``: how many steps ended in what way."""
     counts = Counter("ignored" if result.ignored else result.status for result in record.results)
     nodes = format_node_count(len({result.node for result in record.results}))
-    told = [f"{counts[s]} {_spoken(s)}" for s in (*_COUNTED, "ignored") if counts[s] or s in _ALWAYS_COUNTED]
-    return f"{nodes}: {', '.join(told)}"
+    counted = [f"{counts[s]} {_status_words(s)}" for s in (*_COUNTED, "ignored") if counts[s] or s in _ALWAYS_COUNTED]
+    return f"{nodes}: {', '.join(counted)}"
 
 
-def ending(record: RunState, untouched: list[str], page: Page) -> Iterator[str]:
-    """Why it stopped, who was not begun, and who still waits for what."""
+def ending(record: Record, page: Page) -> Iterator[str]:
+    """Why it stopped, which nodes it did not begin, and which handlers nodes still wait for."""
     if record.stopped:
         yield from page.labelled("stopped: ", clean(record.stopped), len("stopped: "))
-    if untouched:
-        yield from page.labelled("not begun: ", fold(untouched), len("not begun: "))
+    if record.untouched:
+        yield from page.labelled("not begun: ", fold(record.untouched), len("not begun: "))
     waiting: dict[str, list[str]] = {}
     for node, names in record.waiting.items():
         waiting.setdefault(", ".join(names), []).append(node)
     waiting.pop("", None)
     for handlers, nodes in waiting.items():
         verb = "wait" if len(nodes) > 1 else "waits"
-        told = f"{fold(nodes)} still {verb} for: {clean(handlers)}; the next run of this playbook does it"
-        yield from page.labelled("", told, 0)
+        text = f"{fold(nodes)} still {verb} for: {clean(handlers)}; the next run of this playbook does it"
+        yield from page.labelled("", text, 0)
 
 
-def _spoken(status: str) -> str:
+def _status_words(status: str) -> str:
     return status.replace("_", " ")
 
 
-def _story(results: list[StepResult], page: Page, *, diff: bool) -> Iterator[str]:
-    """What one node has to tell; nothing where every step was ok or skipped."""
+def _node_lines(results: list[StepResult], page: Page, *, diff: bool) -> Iterator[str]:
+    """The results of one node; nothing if every step was ok or skipped."""
     loud = [result for result in results if result.status not in _QUIET]
     for result in loud:
-        status = "ignored" if result.ignored else _spoken(result.status)
+        status = "ignored" if result.ignored else _status_words(result.status)
         yield from page.labelled(f"  {status:<{_COLUMN - 2}}", clean(result.name), _COLUMN)
-        yield from _told(result, page, diff=diff)
+        yield from _result_lines(result, page, diff=diff)
     for status in _QUIET if loud else ():
         names = [clean(result.name) for result in results if result.status == status]
         if names:
             yield from page.labelled(f"  {status:<{_COLUMN - 2}}", ", ".join(names), _COLUMN)
 
 
-def _told(result: StepResult, page: Page, *, diff: bool) -> Iterator[str]:
+def _result_lines(result: StepResult, page: Page, *, diff: bool) -> Iterator[str]:
     for change in result.changes:
         yield from page.labelled("", clean(change.what), _COLUMN + 2)
         if diff:

@@ -1,4 +1,4 @@
-"""What a run of a playbook would do, without doing it: its plays with their steps, or with their hosts."""
+"""The plan of a playbook: its plays with their steps, or with their hosts, batch by batch."""
 
 from __future__ import annotations
 

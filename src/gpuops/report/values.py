@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
-import dataclasses
+import json
 from collections.abc import Iterator, Mapping
 from typing import Any
+
+from gpuops.facts import Facts
+from gpuops.results.answers import plain
 
 _UNITS = {
     "mib": "MiB",
@@ -22,15 +25,20 @@ _UNITS = {
 """The unit that the end of a field's name stands for."""
 
 
-def plain(value: object) -> Any:
-    """The value as JSON has it; a pair that is a key becomes two words."""
-    if dataclasses.is_dataclass(value):
-        return {f.name: plain(getattr(value, f.name)) for f in dataclasses.fields(value)}
-    if isinstance(value, Mapping):
-        return {" ".join(key) if isinstance(key, tuple) else str(key): plain(entry) for key, entry in value.items()}
-    if isinstance(value, (tuple, list, set, frozenset)):
-        return [plain(item) for item in value]
-    return value if value is None or isinstance(value, (bool, int, float, str)) else str(value)
+def whole(facts: Facts) -> dict[str, Any]:
+    """All values of a node as JSON has them; one that is unknown with its reason."""
+    return {name: plain(value) for name, value in facts.values.items()}
+
+
+def facts_to_json(facts_by_node: Mapping[str, Facts]) -> str:
+    """The facts of nodes as one JSON document."""
+    return json.dumps({node: whole(facts) for node, facts in facts_by_node.items()}, indent=1)
+
+
+def facts_lines(facts_by_node: Mapping[str, Facts]) -> Iterator[str]:
+    """The facts of nodes as a tree."""
+    for node, facts in facts_by_node.items():
+        yield from lines({node: whole(facts)})
 
 
 def lines(value: Any) -> Iterator[str]:

@@ -7,16 +7,15 @@ import json
 import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar
 
 from gpuops.errors import ConnectError
 from gpuops.facts import Facts
 from gpuops.judging import Finding, Level, Status, Verdict
 from gpuops.profile import Profile
-from gpuops.reasons import Conclusion, Excluded
+from gpuops.reasons import Conclusion, Excluded, FailOn
 from gpuops.secret import redact
 
-FailOn = Literal["fail", "warn", "never"]
 STATUSES: tuple[Status, ...] = ("pass", "warn", "fail", "unknown", "skipped")
 _GRAVE: dict[FailOn, frozenset[Status]] = {
     "fail": frozenset({"fail"}),
@@ -168,7 +167,7 @@ def _host(name: str, outcome: Profile | Excluded, verdicts: list[Verdict]) -> Ho
     return HostReport(name, tuple(verdicts), outcome.name, outcome.required, excluded)
 
 
-def why_excluded(excluded: Excluded) -> str:
+def format_exclusion(excluded: Excluded) -> str:
     """The reason as reports print it: a host on which no SSH server answered is called unreachable."""
     return f"{'unreachable: ' if isinstance(excluded.cause, ConnectError) else ''}{excluded.why}"
 
@@ -192,7 +191,7 @@ def _host_document(host: HostReport) -> dict[str, Any]:
     return {
         "status": host.status,
         "profile": host.profile or None,
-        "error": redact(why_excluded(host.excluded)) if host.excluded else None,
+        "error": redact(format_exclusion(host.excluded)) if host.excluded else None,
         "skipped_why": None,  # nothing sets it any more; the schema's number promises it
         "unreachable": host.excluded.unreachable if host.excluded else None,
         "excluded": _plain(host.excluded.to_document()) if host.excluded else None,

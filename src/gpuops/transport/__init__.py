@@ -1,4 +1,4 @@
-"""Transport: the ways to reach a node. A transport runs questions on one node and returns what came back."""
+"""Transports: each runs questions on one node, over one type of connection, and returns the answers."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpuops.shell import Command, Completed, Question
 
 
 class Transport(Protocol):
-    """One open way to one node. Everything raises `gpuops.errors.NodeError` where the node cannot be reached."""
+    """One connection to one node. Everything raises `gpuops.errors.NodeError` if the node cannot be reached."""
 
     def run(self, command: Command) -> Completed:
         """Run one command and wait for it."""

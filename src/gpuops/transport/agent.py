@@ -1,4 +1,4 @@
-"""AgentTransport: speaks to ``node/agent.py`` over any byte stream: every question of a node in one round trip."""
+"""A transport that sends every question to ``node/agent.py`` in one round trip, over any byte stream."""
 
 from __future__ import annotations
 
@@ -17,10 +17,10 @@ from typing import Any
 from gpuops.errors import BecomeError, InputError, LostError, NodeError
 from gpuops.secret import Secret
 from gpuops.shell import Command, Completed, Files, Question
-from gpuops.transport import fallback
+from gpuops.transport import sh_fallback
 from gpuops.transport.marked import MarkedStream
 from gpuops.transport.stream import OpenStream
-from gpuops.transport.worker import Worker, hear
+from gpuops.transport.worker import Worker, receive
 
 _log = logging.getLogger(__name__)
 OUTPUT_CAP_BYTES = 16 * 1024 * 1024
@@ -102,38 +102,42 @@ class AgentTransport:
                     return self._checked(self._unpacked(questions, body))
                 self._has_python = False
             try:
-                self._stream = self._opened(fallback.START_LINE)
-                return fallback.batch(self.node, self._stream.stream, questions)
+                self._stream = self._opened(sh_fallback.START_LINE)
+                return sh_fallback.batch(self.node, self._stream.stream, questions)
             finally:
                 self._drop()
 
     def put(self, text: bytes, path: str, mode: int) -> None:
-        """Write ``path`` by way of a new file beside it, which has its mode from the first byte."""
+        """Write ``path`` through a new file beside it, which has its mode from the first byte."""
         words = ("sh", "-c", _PUT, "sh", path, f"{mode:04o}")
-        self._done(Command(words, timeout_seconds=60, stdin=text.decode("utf-8", "surrogateescape")), f"write {path}")
+        self._succeed(
+            Command(words, timeout_seconds=60, stdin=text.decode("utf-8", "surrogateescape")), f"write {path}"
+        )
 
     def get(self, path: str) -> bytes:
-        """The content of ``path``."""
-        done = self._done(Command(("base64", "--", path), timeout_seconds=60), f"read {path}")
-        return base64.b64decode(done.out)
+        """Return the content of ``path``."""
+        answer = self._succeed(Command(("base64", "--", path), timeout_seconds=60), f"read {path}")
+        return base64.b64decode(answer.out)
 
-    def _done(self, command: Command, what: str) -> Completed:
-        done = self.run(command)
-        if done.timed_out or done.truncated:
+    def _succeed(self, command: Command, what: str) -> Completed:
+        answer = self.run(command)
+        if answer.timed_out or answer.truncated:
             raise NodeError(self.node, f"cannot {what}: it is too slow or too long")
-        if done.exit != 0:
-            raise NodeError(self.node, f"cannot {what}: {done.last_words()}")
-        return done
+        if answer.exit != 0:
+            raise NodeError(self.node, f"cannot {what}: {answer.last_line()}")
+        return answer
 
     def start(self, *scripts: str) -> Worker:
         """Scripts of ``node/`` as one program, on a stream of its own that ends with this transport.
 
-        It runs as the agent does, with the name ``MARK`` set, and says ``MARK {"hello": …}`` when it is ready.
+        It runs as the agent does, with the name ``MARK`` set, and prints ``MARK {"hello": …}`` when it is ready.
         """
-        stream = self._opened(start_line(self._mark, self._python, first="exec 2>&1;"))  # its last words are heard
+        stream = self._opened(
+            start_line(self._mark, self._python, first="exec 2>&1;")
+        )  # so that its last line is an error
         _offer(stream, _program(*scripts))
         with self._within(_START_SECONDS):
-            return Worker(stream, hear(stream, _START_SECONDS)["hello"])
+            return Worker(stream, receive(stream, _START_SECONDS)["hello"])
 
     def close(self) -> None:
         """Hang up for good; a batch that waits in another thread ends with `LostError`. Safe to call twice."""
@@ -162,7 +166,7 @@ class AgentTransport:
         return stream
 
     def _exchange(self, questions: Sequence[Question]) -> bytes | None:
-        """Send a request and give the answer's bytes, or None where no Python answered."""
+        """Send a request and return the bytes of the answer, or None if no Python answered."""
         seconds = _longest(questions)
         password = self._password.reveal() if self._password else ""
         data = repr((seconds, password, [_asked(q) for q in questions])).encode()
@@ -174,7 +178,7 @@ class AgentTransport:
             raise
 
     def _sent(self, request: bytes) -> MarkedStream | None:
-        """The agent's stream with the request sent, which goes with the agent where that is new."""
+        """Return the agent's stream after the request was sent, together with the agent if that is new."""
         if self._stream is not None:
             self._stream.write(request)
             return self._stream
@@ -187,7 +191,7 @@ class AgentTransport:
         return None
 
     def _body(self, stream: MarkedStream, seconds: float) -> bytes:
-        """The answer, whose length in bytes its mark tells within ``seconds``."""
+        """Return the answer; its length in bytes follows a mark that must come within ``seconds``."""
         with self._within(seconds):
             length = stream.word(seconds)
         size = int(length) if re.fullmatch(rb"\d{1,9}", length) else 0
@@ -229,11 +233,11 @@ class AgentTransport:
 
 
 def _ignore(_transport: AgentTransport) -> None:
-    """Nobody waits for the end."""
+    """The default of `AgentTransport.on_close`."""
 
 
 def _offer(stream: MarkedStream, program: bytes) -> None:
-    """Send a program to what may have ended without reading it: a shell that found no Python, and says so."""
+    """Send a program to what may have ended without reading it: a shell that found no Python, and reports that."""
     with contextlib.suppress(LostError):
         stream.write(program)
 

@@ -1,4 +1,4 @@
-"""Connections: opens a transport to a host by the connection type that it needs, and closes all that are open."""
+"""Open a transport to a host by the connection type that it needs, and close all that are open."""
 
 from __future__ import annotations
 
@@ -13,6 +13,7 @@ from typing import Protocol
 
 import paramiko
 
+from gpuops.cancellation import CancelToken
 from gpuops.errors import ClosedError
 from gpuops.inventory import Host
 from gpuops.transport.agent import AgentTransport
@@ -28,7 +29,14 @@ _MOST_CLOSERS = 16  # threads that close side by side
 
 
 class Opener(Protocol):
-    """Opens transports to hosts, and closes all that it opened: a `Group`, or a pool of nodes that has one."""
+    """Opens transports to hosts, and closes all that it opened: a `Group`, or a pool of nodes that has one.
+
+    Work on many of them at once listens to ``cancel``.
+    """
+
+    @property
+    def cancel(self) -> CancelToken:
+        """What ends that work from another thread."""
 
     def open(self, host: Host) -> AgentTransport:
         """A transport to ``host``, not yet connected; `gpuops.errors.NodeError` comes from its first use."""
@@ -52,9 +60,9 @@ class Connections:
         self._notices: dict[str, bool] = {}
         self._closed = False
 
-    def group(self) -> Group:
+    def group(self, cancel: CancelToken | None = None) -> Group:
         """A new group; a context manager that closes what was opened through it. `ClosedError` after `close`."""
-        group = Group(self)
+        group = Group(self, cancel or CancelToken())
         with self._lock:
             self.check_open()
             self._groups.add(group)
@@ -99,7 +107,8 @@ class Group:
     Safe from several threads. A transport that is opened after `close` is closed from the start.
     """
 
-    def __init__(self, connections: Connections) -> None:
+    def __init__(self, connections: Connections, cancel: CancelToken) -> None:
+        self.cancel = cancel
         self._connections = connections
         self._lock = threading.Lock()
         self._transports: set[AgentTransport] = set()

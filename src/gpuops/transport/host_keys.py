@@ -1,4 +1,4 @@
-"""Trusting: fetch the keys that a server shows, without logging in, and record those that a person accepts."""
+"""Fetch the keys that a server shows, without logging in, and record those that a user accepts."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class ShownKey:
-    """A key that a server proved to hold."""
+    """A key that a server proved to hold, by a handshake."""
 
     type: str
     blob: bytes
@@ -34,8 +34,8 @@ class ShownKey:
 
 
 @dataclass(frozen=True)
-class HostKeyOffer:
-    """What a server shows, and what is recorded of it already."""
+class HostKeys:
+    """The keys that a server shows, and those that are recorded for it already."""
 
     node: str
     settings: Settings
@@ -49,6 +49,12 @@ class HostKeyOffer:
         return all(key.blob in blobs for key in self.shown)
 
     @property
+    def revoked(self) -> bool:
+        """A shown key is recorded as revoked."""
+        blobs = {key.blob for key in self.recorded if key.revoked}
+        return any(key.blob in blobs for key in self.shown)
+
+    @property
     def changed(self) -> bool:
         """Keys are recorded, and the server shows none of them."""
         blobs = {key.blob for key in self.recorded}
@@ -56,7 +62,7 @@ class HostKeyOffer:
 
     @property
     def file(self) -> Path:
-        """Where its keys are recorded: the first known_hosts file that counts for it."""
+        """The file its keys are recorded in: the first known_hosts file that counts for it."""
         return Path(self.settings.known_hosts_files[0]).expanduser()
 
     def accept(self, *, replace: bool) -> None:
@@ -64,8 +70,8 @@ class HostKeyOffer:
         record(self.file, self.settings.known_name, [(k.type, k.blob) for k in self.shown], replace=replace)
 
 
-def fetch_host_keys(host: Host, group: Group) -> HostKeyOffer:
-    """Ask ``host`` for its keys, one handshake a key type; a jump host on the way must be trusted already."""
+def fetch_host_keys(host: Host, group: Group) -> HostKeys:
+    """Fetch the keys of ``host``, one handshake a key type; its jump hosts must be trusted already."""
     settings = resolve(host, connect_seconds=group.connect_seconds)
     recorded = tuple(settings.known_hosts.keys(settings.known_name))
     shown: dict[bytes, ShownKey] = {}
@@ -74,4 +80,4 @@ def fetch_host_keys(host: Host, group: Group) -> HostKeyOffer:
         with contextlib.suppress(IncompatibleError):  # this server has no key of that type
             key = connection.show_key(types)
             shown[key.asbytes()] = ShownKey(key.get_name(), key.asbytes())
-    return HostKeyOffer(host.name, settings, tuple(shown.values()), recorded)
+    return HostKeys(host.name, settings, tuple(shown.values()), recorded)

@@ -1,4 +1,4 @@
-"""known_hosts: read once, indexed by name; only the keys of the host that is asked for are parsed.
+"""The known_hosts files, read once and indexed by name; only the keys of the host that is asked for are parsed.
 
 paramiko's own reader is not used: it parses every key for every connection, knows no wildcards, and stops at a
 ``@revoked`` or ``@cert-authority`` line.
@@ -47,7 +47,7 @@ def lookup_name(name: str, port: int) -> str:
 
 
 class KnownHosts:
-    """The lines of some known_hosts files; later files add to earlier ones. ``warnings`` tell of unusable lines."""
+    """The lines of some known_hosts files; later files add to earlier ones. ``warnings`` list unusable lines."""
 
     def __init__(self, files: tuple[str, ...]) -> None:
         self.files = files
@@ -92,7 +92,9 @@ class KnownHosts:
         try:
             return KnownKey(line.type, base64.b64decode(line.blob, validate=True), line.where, line.revoked)
         except binascii.Error:
-            self.warnings.append(f"{line.where}: the key is damaged; the line is skipped")
+            warning = f"{line.where}: the key is damaged; the line is skipped"
+            if warning not in self.warnings:
+                self.warnings.append(warning)
             return None
 
 

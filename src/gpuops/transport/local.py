@@ -1,4 +1,4 @@
-"""This machine: the same agent in a child process, without SSH."""
+"""This machine, through the same agent in a child process, without SSH."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STUCK_SECONDS = 60.0
 
 
 class ProcessStream:
-    """A child process as a `gpuops.transport.stream.Stream`; its stderr is kept for the last words."""
+    """A child process as a `gpuops.transport.stream.Stream`; the start of its stderr is kept for messages."""
 
     def __init__(self, node: str, arguments: list[str]) -> None:
         self._node = node
@@ -29,7 +29,7 @@ class ProcessStream:
         streams = (self._process.stdin, self._process.stdout, self._process.stderr)
         self._into, self._out, self._err = (s.fileno() for s in streams if s is not None)
         os.set_blocking(self._into, False)
-        self._said = bytearray()
+        self._stderr = bytearray()
         self._lock = threading.Lock()
         self._users = 0
         self._closed = False
@@ -38,7 +38,7 @@ class ProcessStream:
         self._news.register(self._err, select.POLLIN)
 
     def write(self, data: bytes) -> None:
-        """Send all of ``data``; a child that ended tells so at the next read."""
+        """Send all of ``data``; that the child has ended shows at the next read."""
         room = select.poll()
         room.register(self._into, select.POLLOUT)
         with self._in_use(), contextlib.suppress(BrokenPipeError):
@@ -52,7 +52,7 @@ class ProcessStream:
         ends = time.monotonic() + seconds
         with self._in_use():
             while ready := {descriptor for descriptor, _ in self._news.poll(max(0, ends - time.monotonic()) * 1000)}:
-                if self._err in ready and not self._listen():
+                if self._err in ready and not self._read_stderr():
                     self._news.unregister(self._err)
                 self._check_open()
                 if self._out in ready:
@@ -77,26 +77,26 @@ class ProcessStream:
             raise LostError(self._node, "hung up")
 
     def _close_pipes(self) -> None:
-        """Close them once `close` was called and nobody reads or writes any more."""
+        """Close them once `close` was called and no thread reads or writes any more."""
         with self._lock:
             if self._closed and not self._users:
                 for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
                     if stream is not None:
                         stream.close()
 
-    def _listen(self) -> bytes:
-        said = os.read(self._err, 65536)
-        self._said += said[: max(0, 65536 - len(self._said))]
-        return said
+    def _read_stderr(self) -> bytes:
+        data = os.read(self._err, 65536)
+        self._stderr += data[: max(0, 65536 - len(self._stderr))]
+        return data
 
-    def last_words(self) -> str:
-        """What the child said on stderr, once it ended."""
+    def errors(self) -> str:
+        """Return what the child wrote to stderr, once it has ended."""
         rest = select.poll()
         rest.register(self._err, select.POLLIN)
         with self._in_use():
-            while rest.poll(200) and self._listen():
+            while rest.poll(200) and self._read_stderr():
                 pass
-        return self._said.decode("utf-8", "replace")
+        return self._stderr.decode("utf-8", "replace")
 
     def wait(self, seconds: float) -> int:
         """Its exit status."""

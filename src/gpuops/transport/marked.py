@@ -1,4 +1,4 @@
-"""MarkedStream: a stream on which only what follows a random mark counts, whatever shells and banners say before it."""
+"""A stream on which only what follows a random mark counts, whatever shells and banners print before it."""
 
 from __future__ import annotations
 
@@ -9,16 +9,16 @@ from gpuops.errors import LostError
 from gpuops.transport.stream import Stream
 
 _NOISE_CAP_BYTES = 1024 * 1024
-_LAST_WORDS_BYTES = 160
+_LAST_LINE_BYTES = 160
 
 
 class MarkedStream:
-    """A program on a node that says ``MARK word`` or ``MARK {json}`` in lines of their own, and perhaps bytes after."""
+    """A program on a node that prints ``MARK word`` or ``MARK {json}`` in lines of their own, and bytes after some."""
 
     def __init__(self, node: str, stream: Stream, mark: str) -> None:
         self.node = node
         self.stream = stream
-        self._said = re.compile(rb"%b (\w+|\{[^\n]*\})\n" % mark.encode())
+        self._marked = re.compile(rb"%b (\w+|\{[^\n]*\})\n" % mark.encode())
         self._seen = bytearray()
 
     def write(self, data: bytes) -> None:
@@ -26,31 +26,31 @@ class MarkedStream:
         self.stream.write(data)
 
     def word(self, seconds: float) -> bytes:
-        """What follows the next mark in its line; empty at the end, `TimeoutError` after ``seconds``."""
+        """Return what follows the next mark in its line; empty at the end, `TimeoutError` after ``seconds``."""
         ends = time.monotonic() + seconds
-        while (found := self._said.search(self._seen)) is None:
+        while (match := self._marked.search(self._seen)) is None:
             if len(self._seen) > _NOISE_CAP_BYTES:
-                raise LostError(self.node, "its login shell says more than 1 MiB before anything runs")
+                raise LostError(self.node, "its login shell prints more than 1 MiB before anything runs")
             data = self.stream.read(max(0.0, ends - time.monotonic()))
             if not data:
                 return b""
             self._seen += data
-        word = found[1]
-        del self._seen[: found.end()]
+        word = match[1]
+        del self._seen[: match.end()]
         return word
 
     def take(self, size: int, seconds: float) -> bytes:
-        """The next ``size`` bytes, fewer at the end; `TimeoutError` after ``seconds`` of silence."""
+        """Return the next ``size`` bytes, fewer at the end; `TimeoutError` after ``seconds`` of silence."""
         while len(self._seen) < size and (more := self.stream.read(seconds)):
             self._seen += more
         taken = bytes(self._seen[:size])
         del self._seen[:size]
         return taken
 
-    def last_words(self) -> str:
-        """The last line that was said without a mark, for a message; empty where there is none."""
+    def last_line(self) -> str:
+        """Return the last line that was printed without a mark, for a message; empty without one."""
         lines = bytes(self._seen).strip().splitlines()
-        return lines[-1][:_LAST_WORDS_BYTES].decode("utf-8", "replace") if lines else ""
+        return lines[-1][:_LAST_LINE_BYTES].decode("utf-8", "replace") if lines else ""
 
     def close(self) -> None:
         """Hang up."""

@@ -1,4 +1,4 @@
-"""The system's own ``ssh``: where ``ssh NODE`` works, this works (certificates, GSSAPI, security keys, Match exec)."""
+"""The system's own ``ssh``: if ``ssh NODE`` works, this works (certificates, GSSAPI, security keys, Match exec)."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class OpensshStream(ProcessStream):
         """Bytes of the remote stdout; `NodeError` where ssh itself failed."""
         data = super().read(seconds)
         if not data and self._ended_badly():
-            raise explain(self._node, self.last_words())
+            raise explain(self._node, self.errors())
         return data
 
     def _ended_badly(self) -> bool:
@@ -54,18 +54,18 @@ class OpensshStream(ProcessStream):
 
 
 _KINDS: dict[str, UnreachableKind] = {
-    "stdio forwarding failed": "jump",  # the jump host let us in, and says why it does not reach the node
+    "stdio forwarding failed": "jump",  # the jump host let us in, and does not reach the node
     "could not resolve": "dns",
     "connection refused": "refused",
     "timed out": "timeout",
 }
 
 
-def explain(node: str, said: str) -> NodeError:
-    """The error that ssh's last words mean; its exit status is the same for all of them."""
-    lines = [line for line in said.strip().splitlines() if line.strip()] or ["ssh failed and said nothing"]
+def explain(node: str, stderr: str) -> NodeError:
+    """Return the error that ssh's messages mean; its exit status is the same for all of them."""
+    lines = [line for line in stderr.strip().splitlines() if line.strip()] or ["ssh failed without a message"]
     words = lines[-1].strip()[:300]
-    everything = said.lower()
+    everything = stderr.lower()
     if "unable to negotiate" in everything:
         return IncompatibleError(node, words)
     if "host key" in everything:
@@ -104,7 +104,7 @@ class ControlMasters:
 
 
 def arguments(host: Host, settings: Settings, control_path: str) -> list[str]:
-    """The ``ssh`` command that reaches ``host``, without the remote command line."""
+    """Return the ``ssh`` command that connects to ``host``, without the remote command line."""
     program = shutil.which("ssh")
     if program is None:
         raise MissingError(f"{settings.needs_openssh or host.name} needs the ssh program, and there is none on PATH")
@@ -119,7 +119,7 @@ def arguments(host: Host, settings: Settings, control_path: str) -> list[str]:
 
 
 def _control_folder() -> Path:
-    """A folder of ours alone for the sockets of kept connections; their path must stay short."""
+    """Return a folder of this user alone for the sockets of kept connections; their path must stay short."""
     folder = Path(tempfile.gettempdir()) / f"gpuops-ssh-{os.geteuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
@@ -129,7 +129,7 @@ def _control_folder() -> Path:
 
 
 def open_openssh(host: Host, settings: Settings, masters: ControlMasters) -> AgentTransport:
-    """A node through the system's ``ssh``."""
+    """Return a transport to ``host`` through the system's ``ssh``."""
     words = arguments(host, settings, masters.path)
     return AgentTransport(
         host.name,

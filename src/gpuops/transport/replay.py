@@ -1,4 +1,4 @@
-"""Replay: a node that answers from what was recorded, and knows nothing else."""
+"""A node that answers from a recording."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""How one host is reached over SSH: the inventory's word, then ``~/.ssh/config``, then the defaults."""
+"""How to connect to a host over SSH: by the inventory, then by ``~/.ssh/config``, then by the defaults."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KNOWN = frozenset(
 
 @dataclass(frozen=True)
 class Settings:
-    """What a connection needs. ``needs_openssh`` says why paramiko cannot do it, or is empty."""
+    """What a connection needs. ``needs_openssh`` is why paramiko cannot open it, or empty."""
 
     address: str
     port: int
@@ -62,7 +62,7 @@ class Settings:
 
 
 def resolve(host: Host, *, connect_seconds: float | None = None, config_file: str = "~/.ssh/config") -> Settings:
-    """Merge what the inventory says of ``host`` with the user's SSH configuration."""
+    """Merge the inventory's settings of ``host`` with the user's SSH configuration."""
     own = _options(host.ssh_args)
     config_path = own.pop("-F", config_file)
     reason = _unsupported(config_path)
@@ -114,31 +114,31 @@ def _known_hosts_files(merged: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _files(value: object) -> tuple[str, ...]:
-    """Files to look into; /dev/null is how keys are waved through elsewhere, and here the defaults count then."""
+    """Return the files to read. /dev/null, by which others skip verification, means the defaults here."""
     return tuple(word for word in " ".join(_words(value)).split() if word not in ("/dev/null", "none"))
 
 
 def _options(arguments: tuple[str, ...]) -> dict[str, object]:
     """ssh's own command-line arguments as config keys; those without a meaning here count as special."""
-    found: dict[str, object] = {}
+    options: dict[str, object] = {}
     words = iter(arguments)
     for word in words:
         flag, attached = word[:2], word[2:]
         if flag == "-o":
             key, _, value = re.sub(r"[ \t]*=[ \t]*|[ \t]+", "=", attached or next(words, ""), count=1).partition("=")
-            found.setdefault(key.lower(), value)
+            options.setdefault(key.lower(), value)
         elif flag in _FLAGS:
-            found.setdefault(_FLAGS[flag], attached or next(words, ""))
+            options.setdefault(_FLAGS[flag], attached or next(words, ""))
         elif flag not in ("-C", "-q", "-v", "-T", "-x", "-a", "-4", "-n"):
-            found.setdefault("special", word)
-    return found
+            options.setdefault("special", word)
+    return options
 
 
 _FLAGS = {"-J": "proxyjump", "-i": "identityfile", "-p": "port", "-l": "user", "-F": "-F"}
 
 
 def _special(host: Host, merged: Mapping[str, object]) -> str:
-    """What this host's options ask for that paramiko does not do."""
+    """Return an option of this host that paramiko does not support, or an empty text."""
     if host.proxy_command or _none(str(merged.get("proxycommand", ""))):
         return "ProxyCommand"
     if str(merged.get("gssapiauthentication", "no")).lower() == "yes":
@@ -149,7 +149,7 @@ def _special(host: Host, merged: Mapping[str, object]) -> str:
 
 @lru_cache(maxsize=8)
 def _unsupported(config_path: object) -> str:
-    """A directive of the config file that changes what it means and that paramiko cannot follow."""
+    """Return a directive of the config file that changes its meaning and that paramiko cannot follow."""
     for line in _config_lines(str(config_path)):
         words = line.replace("=", " ", 1).lower().split()
         if words[:1] == ["include"]:

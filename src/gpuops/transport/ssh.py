@@ -1,7 +1,7 @@
-"""SSH: a `fabric.Connection` that proves the host key before it sends anything, and opens fast.
+"""A `fabric.Connection` that verifies the host key before it sends anything, and opens fast.
 
-Fabric's own constructor accepts any host key; here known_hosts decides, through `known_hosts.KnownHosts`. The way it is
-opened (no delayed ACK, each key parsed once, cheap algorithms first) is measured in ``bench/fanout.py``.
+Fabric's own constructor accepts any host key; here known_hosts decides, through `known_hosts.KnownHosts`. What makes it
+fast (no delayed ACK, each key parsed once, cheap algorithms first) is measured in ``bench/fanout.py``.
 """
 
 from __future__ import annotations
@@ -38,6 +38,7 @@ from gpuops.inventory import Host
 from gpuops.secret import Secret
 from gpuops.transport.agent import AgentTransport
 from gpuops.transport.known_hosts import KnownKey, fingerprint
+from gpuops.transport.quick import QuickSocket, QuickTransport
 from gpuops.transport.settings import Settings
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else its threads print tracebacks on stderr
@@ -45,66 +46,10 @@ logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else its thre
 T = TypeVar("T")
 _REPLY_SECONDS = 30.0  # PAM and a busy server take their time
 _MOST_KEYS = 5  # sshd's MaxAuthTries is 6; a password may still follow
-# A node that lost its power says nothing: after 90 s of silence the connection is lost (milliseconds in the last one).
-_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6, "TCP_USER_TIMEOUT": 90_000}
-_FAST_KEX = ("curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
-_FAST_CIPHERS = ("aes128-gcm@openssh.com",)
-
-
-def _first(wanted: tuple[str, ...], known: tuple[str, ...]) -> tuple[str, ...]:
-    return (*(k for k in wanted if k in known), *(k for k in known if k not in wanted))
-
-
-class QuickTransport(Transport):
-    """paramiko's transport with cheap algorithms first (the others stay as fallback) and without its 0.1 s poll."""
-
-    _active_check_timeout = 30.0
-    _preferred_kex = _first(_FAST_KEX, Transport._preferred_kex)  # type: ignore[attr-defined]  # noqa: SLF001 - class attributes made for this
-    _preferred_ciphers = _first(_FAST_CIPHERS, Transport._preferred_ciphers)  # type: ignore[attr-defined]  # noqa: SLF001
-
-    def prefer_key_types(self, known: list[KnownKey]) -> None:
-        """Ask the server for a key of a type that is recorded, so that the right one is compared."""
-        types = [t for key in known for t in _RSA_SIGNATURES.get(key.type, (key.type,))]
-        self._preferred_keys = _first(tuple(types), self._preferred_keys)  # type: ignore[has-type]
-
-
-_RSA_SIGNATURES = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
-
-
-class QuickSocket(socket.socket):
-    """A TCP socket with immediate ACKs: two delayed ones cost 80 ms a connection."""
-
-    _quick = getattr(socket, "TCP_QUICKACK", None)  # Linux only
-
-    @classmethod
-    def dial(cls, address: str, port: int, seconds: float) -> QuickSocket:
-        """Connect to ``address``, IPv6 or IPv4, within ``seconds``."""
-        inner = socket.create_connection((address, port), timeout=seconds)
-        quick = cls(inner.family, inner.type, inner.proto, fileno=inner.detach())
-        quick.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-        quick.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in _ALIVE.items():
-            if hasattr(socket, name):  # which differs from system to system
-                quick.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
-        return quick
-
-    def recv(self, size: int, flags: int = 0) -> bytes:
-        """Receive, and ask for the next ACK to go out at once: the kernel forgets it each time."""
-        data = super().recv(size, flags)
-        if self._quick is not None:
-            with contextlib.suppress(OSError):  # closed meanwhile
-                self.setsockopt(socket.IPPROTO_TCP, self._quick, 1)
-        return data
-
-    def close(self) -> None:
-        """Shut down first: a reader that waits in ``recv`` wakes by that alone."""
-        with contextlib.suppress(OSError):  # the other side was faster
-            self.shutdown(socket.SHUT_RDWR)
-        super().close()
 
 
 class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no types
-    """Fabric's connection (``run``, ``put``, ``get``, ``forward_local`` work), opened our way."""
+    """Fabric's connection (``run``, ``put``, ``get``, ``forward_local`` work), opened by `QuickTransport`."""
 
     def __init__(self, node: str, settings: Settings, gateway: NodeConnection | None = None) -> None:
         # One Config each: Fabric's is not safe to share between threads.
@@ -121,14 +66,14 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
         object.__setattr__(self, "opening", threading.Lock())  # a jump host is opened by many threads at once
 
     def open(self) -> None:
-        """Connect, prove the host key, authenticate; what failed once fails again at once, without another try."""
+        """Connect, verify the host key, authenticate; what failed once fails again at once, without another try."""
         with self.opening:
             if self.failure is not None:
                 raise type(self.failure)(self.node, self.failure.what, self.failure.kind)
             self._check_hung_up()
             if not self.is_connected:
                 try:
-                    self.transport = self._patiently(self._open_once)
+                    self.transport = self._with_retries(self._open_once)
                 except NodeError as error:
                     object.__setattr__(self, "failure", error)
                     raise
@@ -146,7 +91,7 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
             self.hang_up()
             raise LostError(self.node, "hung up")
 
-    def _patiently(self, attempt: Callable[[], T]) -> T:
+    def _with_retries(self, attempt: Callable[[], T]) -> T:
         """Try again where a server is too busy to greet: sshd drops connections over its MaxStartups."""
         for pause in (0.5, 1.0, 2.0):
             with contextlib.suppress(_BusyError):
@@ -163,24 +108,24 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
             transport = QuickTransport(self._dial())
             on_failure.callback(transport.close)
             transport.auth_timeout = _REPLY_SECONDS
-            known = self.settings.known_hosts.keys(self.settings.known_name)
-            transport.prefer_key_types(known)
-            self._greet(transport)
-            prove(self.node, self.settings, transport.get_remote_server_key(), known)
+            recorded = self.settings.known_hosts.keys(self.settings.known_name)
+            transport.prefer_key_types(recorded)
+            self._handshake(transport)
+            verify_host_key(self.node, self.settings, transport.get_remote_server_key(), recorded)
             authenticate(self.node, self.settings, transport)
             on_failure.pop_all()
         return transport
 
     def show_key(self, types: tuple[str, ...]) -> paramiko.PKey:
-        """The server's host key of one of ``types``, proved by a handshake; nobody logs in."""
-        return self._patiently(partial(self._show_key, types))
+        """Return the server's host key of one of ``types``, verified by a handshake, without logging in."""
+        return self._with_retries(partial(self._show_key, types))
 
     def _show_key(self, types: tuple[str, ...]) -> paramiko.PKey:
         with contextlib.ExitStack() as always:
             transport = QuickTransport(self._dial())
             always.callback(transport.close)
             transport._preferred_keys = types  # noqa: SLF001 - as prefer_key_types does
-            self._greet(transport)
+            self._handshake(transport)
             return transport.get_remote_server_key()
 
     def _dial(self) -> Any:
@@ -211,7 +156,7 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
             what = f"the jump host {self.settings} does not reach {address}:{port}"
             raise ConnectError(self.node, what, "jump") from error
 
-    def _greet(self, transport: QuickTransport) -> None:
+    def _handshake(self, transport: QuickTransport) -> None:
         try:
             transport.start_client(timeout=self.settings.connect_seconds)
         except IncompatiblePeer as error:
@@ -220,10 +165,10 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
             raise self._explain(error) from error
         except EOFError as error:
             raise _BusyError(f"the server closed the connection before its greeting ({self.settings})") from error
-        if not transport.initial_kex_done:  # start_client returns without a word when its time is over
-            raise self._silence()
+        if not transport.initial_kex_done:  # start_client just returns when its time is over
+            raise self._no_greeting_error()
 
-    def _silence(self) -> ConnectError:
+    def _no_greeting_error(self) -> ConnectError:
         seconds = self.settings.connect_seconds
         what = f"connected, but no SSH greeting within {seconds:g} s ({self.settings})"
         return ConnectError(self.node, what, "timeout")
@@ -233,7 +178,7 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
         if kind == "closed":
             return _BusyError(f"the server closed the connection before its greeting (MaxStartups?) ({self.settings})")
         if kind == "timeout":
-            return self._silence()
+            return self._no_greeting_error()
         return ConnectError(self.node, f"SSH handshake failed: {error} ({self.settings})")
 
 
@@ -242,22 +187,22 @@ class _BusyError(Exception):
 
 
 def _kind_of(error: Exception) -> Literal["closed", "timeout", "failed"]:
-    """What happened: paramiko tells a closed, a silent and an unwilling server by text alone."""
+    """Return what happened; paramiko distinguishes a closed, a silent and an unwilling server by text alone."""
     text, cause = str(error).lower(), str(error.__cause__ or error.__context__ or "").lower()
     if "banner" in text:  # its greeting did not come
         return "timeout" if any("timeout" in words or "timed out" in words for words in (text, cause)) else "closed"
     return "timeout" if "timeout" in text else "failed"
 
 
-def prove(node: str, settings: Settings, shown: paramiko.PKey, known: list[KnownKey]) -> None:
-    """`HostKeyError` unless the key that the server showed is recorded and not revoked."""
+def verify_host_key(node: str, settings: Settings, shown: paramiko.PKey, recorded: list[KnownKey]) -> None:
+    """Raise `HostKeyError` unless the key that the server showed is recorded and not revoked."""
     blob, print_ = shown.asbytes(), fingerprint(shown.asbytes())
-    same = [key for key in known if key.blob == blob]
+    same = [key for key in recorded if key.blob == blob]
     if any(key.revoked for key in same):
         raise HostKeyError(node, f"its host key {print_} is revoked ({same[0].where}); do not connect")
     if same:
         return
-    valid = [key for key in known if not key.revoked]
+    valid = [key for key in recorded if not key.revoked]
     if valid:
         old = next((key for key in valid if key.type == shown.get_name()), valid[0])
         raise HostKeyError(
@@ -285,10 +230,12 @@ def authenticate(node: str, settings: Settings, transport: Transport) -> None:
         if not transport.is_active():
             break
     if len(tried) == 1 and not transport.is_active():
-        raise ConnectError(node, f"the server closed the connection when {settings.user} wanted in ({settings})")
+        raise ConnectError(node, f"server closed the connection during authentication as {settings.user} ({settings})")
     offered = ", ".join(tried) or "nothing (no usable key in ~/.ssh, no agent)"
     accepts = f"; the server accepts {', '.join(filter(None, allowed))}" if allowed else ""
-    raise AuthenticationError(node, f"{settings.user}@{settings} refused {offered}{accepts}{_left_out(settings)}")
+    raise AuthenticationError(
+        node, f"{settings.user}@{settings} refused {offered}{accepts}{_keys_not_offered(settings)}"
+    )
 
 
 def _attempts(settings: Settings, transport: Transport) -> Iterator[tuple[str, str, Callable[[], list[str]]]]:
@@ -337,22 +284,22 @@ def _load_key(path: str) -> paramiko.PKey | str:
 
 def _public_keys(settings: Settings) -> set[bytes]:
     """The public halves that lie beside the named key files: an agent may hold the private ones."""
-    found = set()
+    blobs = set()
     for path in settings.key_files:
         with contextlib.suppress(OSError, ValueError, IndexError):
-            found.add(base64.b64decode(Path(f"{path}.pub").expanduser().read_text().split()[1]))
-    return found
+            blobs.add(base64.b64decode(Path(f"{path}.pub").expanduser().read_text().split()[1]))
+    return blobs
 
 
-def _left_out(settings: Settings) -> str:
-    """The key files that could not be offered, and why; a default file that is absent is no news."""
+def _keys_not_offered(settings: Settings) -> str:
+    """Return the key files that could not be offered, and why; an absent default file is normal."""
     reasons = {path: why for path in settings.key_files if isinstance(why := _load_key(path), str)}
-    told = [f"{p} ({why})" for p, why in reasons.items() if settings.keys_named or Path(p).expanduser().exists()]
-    return f"; not offered: {', '.join(told)}" if told else ""
+    unusable = [f"{p} ({why})" for p, why in reasons.items() if settings.keys_named or Path(p).expanduser().exists()]
+    return f"; not offered: {', '.join(unusable)}" if unusable else ""
 
 
-class _Patience(threading.Event):
-    """An event that is not waited for without end, as paramiko waits for the reply to ``exec``."""
+class _TimedEvent(threading.Event):
+    """An event with a limit to every wait; paramiko waits without one for the reply to ``exec``."""
 
     def wait(self, timeout: float | None = None) -> bool:
         if not super().wait(timeout or _REPLY_SECONDS):
@@ -367,7 +314,7 @@ class ChannelStream:
         self._connection = connection
         try:
             self._channel = connection.transport.open_session(timeout=_REPLY_SECONDS)
-            self._channel.event = _Patience()
+            self._channel.event = _TimedEvent()
             self._channel.settimeout(_REPLY_SECONDS)
             self._channel.exec_command(line)
         except (paramiko.SSHException, EOFError, OSError) as error:

@@ -1,4 +1,4 @@
-"""Stream: a started remote command as bytes in and out; every transport over SSH or a local shell gives one."""
+"""A started remote command as bytes in and out; every transport over SSH or a local shell has them."""
 
 from __future__ import annotations
 

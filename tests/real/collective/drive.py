@@ -31,7 +31,7 @@ def main(inventory, rounds, seconds):
     group = Connections().group()
     engine = TcpEngine(hosts, group, Load(seconds=float(seconds)))
     try:
-        say(lost=dict(engine.open()))
+        say(lost={name: reason.why for name, reason in engine.open().items()})
         for number in range(int(rounds)):
             say(round=number)
             for figure in engine.measure(Round("pair", pairs([host.name for host in hosts], number))):

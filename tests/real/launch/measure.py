@@ -7,7 +7,7 @@ import threading
 from pathlib import Path
 
 from gpuops.collective.engines import Load
-from gpuops.collective.engines.nccl_tests.engine import engine as nccl_tests
+from gpuops.collective.engines.nccl_tests import engine as nccl_tests
 from gpuops.inventory import Inventory
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import RankGroup, Round
@@ -22,7 +22,7 @@ fabric = Fabric({name: FabricNode(name, (0, 1), found) for name, found in nics.i
 hosts = [host for host in Inventory.load(Path(plan["inventory"])).hosts.values() if host.name in nics]
 group = Connections().group()
 engine = nccl_tests.NcclTestsEngine(hosts, group, fabric, Load(size_bytes=1 << 20), folders=[plan["folder"]])
-lost = engine.open()
+lost = {name: reason.why for name, reason in engine.open().items()}
 if plan["launcher"]:
     assert engine.launcher == plan["launcher"], (engine.launcher, lost)
 if plan["close_after_seconds"]:

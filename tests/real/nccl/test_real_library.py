@@ -36,7 +36,7 @@ def reply(engine, message):
 def loaded(engine):
     found = engine.libraries["a"]
     task = {"gpu": 0, "nccl": found.path, "version": found.code, "environment": engine._environment, "nics": []}
-    return reply(engine, {"do": "staff", "seconds": 50, "tasks": {"0": task}})["answer"]
+    return reply(engine, {"do": "start_ranks", "seconds": 50, "tasks": {"0": task}})["answer"]
 
 
 def c_type(declared):

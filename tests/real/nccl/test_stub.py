@@ -73,14 +73,14 @@ def test_a_rank_gets_its_whole_environment_and_nothing_by_chance(an_engine, proc
     monkeypatch.setenv("NCCL_DEBUG", "WARN")
     engine = an_engine("a", "b", NCCL_ALGO="Ring")
     engine.measure(Round("node", (RankGroup(("a",), variant="no-p2p"),)))
-    keeper, *ranks = engine.pids["a"]
+    supervisor, *ranks = engine.pids["a"]
     seen = process.environment(ranks[0])
     assert "CUDA_VISIBLE_DEVICES" not in seen
     assert {"NCCL_IB_GID_INDEX=3", "NCCL_ALGO=Ring"} <= set(engine.settings["a"])
     assert seen["NCCL_IB_GID_INDEX"] == engine.surveys["a"].environment["NCCL_IB_GID_INDEX"] == "3"
     assert (seen["NCCL_DEBUG"], seen["CUDA_DEVICE_ORDER"]) == ("INFO", "PCI_BUS_ID")
     assert (seen["NCCL_P2P_DISABLE"], seen["NCCL_ALGO"]) == ("1", "Ring")
-    assert process.environment(keeper)["CUDA_VISIBLE_DEVICES"] == "1"
+    assert process.environment(supervisor)["CUDA_VISIBLE_DEVICES"] == "1"
 
 
 def test_a_rail_pins_one_gpu_of_each_node_to_one_nic(an_engine, process):
@@ -128,9 +128,9 @@ def test_what_goes_wrong_is_told_apart_and_nothing_of_it_stays(
     figure = pair_of(engine)
     assert (figure.trouble, figure.absent, figure.gb_per_s) == (trouble, absent, None)
     assert told in figure.detail
-    keepers = {of_node[0] for of_node in engine.pids.values()}
-    assert process.gone(set(all_pids(engine)) - keepers)
-    assert process.alive(keepers) == sorted(keepers, key=list(keepers).index)
+    supervisors = {of_node[0] for of_node in engine.pids.values()}
+    assert process.gone(set(all_pids(engine)) - supervisors)
+    assert process.alive(supervisors) == sorted(supervisors, key=list(supervisors).index)
 
 
 def test_nobody_waits_for_a_group_of_which_one_rank_died(an_engine):
@@ -174,12 +174,12 @@ def test_a_stopped_node_is_the_one_that_did_not_arrive(an_engine, process):
     assert process.gone(of_b)
 
 
-def test_killed_ranks_and_killed_keepers_take_all_of_theirs_along(an_engine, process, all_pids):
+def test_killed_ranks_and_killed_supervisors_take_all_of_theirs_along(an_engine, process, all_pids):
     engine = an_engine("a", "b")
     pair_of(engine)
-    keeper, *ranks = engine.pids["a"]
-    os.kill(keeper, signal.SIGKILL)
-    assert process.gone([keeper, *ranks])
+    supervisor, *ranks = engine.pids["a"]
+    os.kill(supervisor, signal.SIGKILL)
+    assert process.gone([supervisor, *ranks])
     figure = pair_of(engine)
     assert (figure.trouble, figure.absent) == ("error", ("a",))
     assert "what ran there has ended" in figure.detail
@@ -224,14 +224,14 @@ def test_a_gpu_whose_context_cannot_be_had_is_named(an_engine):
     [
         ({"STUB_DRIVER": "11080"}, "NCCL 2.21.5 for CUDA 12.4 is too new for its driver, which runs CUDA 11.8"),
         ({"STUB_CUDA_STATUS": "100"}, "CUDA does not start there: cuInit: CUDA_ERROR_NO_DEVICE"),
-        ({"STUB_GPUS": "1"}, "CUDA shows 1 GPUs, and GPU 1 is asked for"),
+        ({"STUB_GPUS": "1"}, "CUDA shows 1 GPUs, and GPU 1 is needed"),
         ({"STUB_COMPUTE_MODE": "2"}, "the compute mode of gpu0 is prohibited"),
         ({"STUB_NAME": "NVIDIA A100 MIG 1g.5gb"}, "gpu0 is cut by MIG"),
     ],
 )
 def test_a_node_that_cannot_take_part_says_why_before_anything_starts(an_engine, environment, told):
     engine = an_engine("a", **environment)
-    assert told in engine.refused["a"]
+    assert told in engine.refused["a"].why
     assert len(engine.pids["a"]) == 1
 
 
@@ -285,7 +285,9 @@ def test_the_library_inside_a_wheel_is_found_without_python_s_help(an_engine, bu
 def test_a_library_that_no_driver_there_can_run_is_not_even_sent(an_engine, build):
     newer = build('-DVERSION="2.30.7"', "-DCODE=23007", '-DFOR="14.0"')
     engine = an_engine("a", "b", library=newer / "libnccl.so.2")
-    assert all("NCCL 2.30.7 for CUDA 14.0 is too new for its driver" in why for why in engine.refused.values())
+    assert all(
+        "NCCL 2.30.7 for CUDA 14.0 is too new for its driver" in reason.why for reason in engine.refused.values()
+    )
     assert engine.libraries == {}
 
 

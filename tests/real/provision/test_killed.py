@@ -35,8 +35,8 @@ from gpuops.cli import main; main()
 # the program, which takes three seconds without an answer for a lost connection
 IMPATIENT = """
 from gpuops.cli import main
-from gpuops.transport import ssh
-ssh._ALIVE.update(TCP_KEEPIDLE=1, TCP_KEEPINTVL=1, TCP_KEEPCNT=2, TCP_USER_TIMEOUT=3000)
+from gpuops.transport import quick
+quick._ALIVE.update(TCP_KEEPIDLE=1, TCP_KEEPINTVL=1, TCP_KEEPCNT=2, TCP_USER_TIMEOUT=3000)
 main()
 """
 PASSING = ("etc/machine-id", "etc/ssh/", "var/cache/", "var/lib/apt/lists/", "var/lib/systemd/", "var/log/")

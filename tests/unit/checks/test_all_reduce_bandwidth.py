@@ -1,4 +1,4 @@
-from gpuops.isolation import Unfit
+from gpuops.isolation import Excluded
 from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.faults import parse_fault
@@ -42,7 +42,7 @@ def test_where_all_is_well_nothing_is_said():
     assert judged(shares()) == []
 
 
-def test_a_node_that_was_unfit_for_it_is_told_why():
-    told = {**shares(), "gpu015": Unfit("clocks: 7 s behind", "set its clock")}
+def test_a_node_at_fault_before_the_load_is_a_finding():
+    told = {**shares(), "gpu015": Excluded("gpu015", "defective", "clocks: 7 s behind", do="set its clock")}
     (finding,) = judged(told)
     assert (finding.host, finding.message, finding.fix) == ("gpu015", "clocks: 7 s behind", "set its clock")

@@ -90,6 +90,10 @@ class TestTopology:
     def test_a_word_outside_the_legend_is_unknown(self, h100, link):
         assert h100.with_pair(2, 6, link).judge("topology").status == "unknown"
 
+    def test_an_expectation_outside_the_legend_is_unknown(self, h100):
+        verdict = h100.expecting(topology__gpu_pairs="NVL18").judge("topology")
+        assert (verdict.status, '"NVL18" is not a word of nvidia-smi topo -m' in verdict.why) == ("unknown", True)
+
     def test_an_asymmetric_matrix_is_unknown(self, h100):
         assert h100.with_pair(2, 6, "NV18", back="SYS").judge("topology").status == "unknown"
 

@@ -5,7 +5,7 @@ import pytest
 from click.testing import CliRunner
 
 from gpuops import facts
-from gpuops.cli._expect import command
+from gpuops.cli.allreduce.expect import command
 from gpuops.isolation import node_evidence as shares
 from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.evidence import Evidence, Measured

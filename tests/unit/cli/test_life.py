@@ -5,12 +5,16 @@ import json
 import os
 import socket
 import stat
+import threading
+from types import SimpleNamespace
 
 import pytest
 from click.testing import CliRunner
 
 from gpuops.cli import program
-from gpuops.errors import GpuopsError
+from gpuops.cluster import Cluster
+from gpuops.errors import CancelledError, ConnectError, GpuopsError
+from gpuops.events import Activity
 from gpuops.lifecycle.gates import GATES
 from gpuops.lifecycle.scheduler import ProjectScheduler
 from gpuops.store import StateChange, Store
@@ -43,7 +47,7 @@ def project(tmp_path, monkeypatch):
     (programs / "sinfo.state").write_text("idle none\n")
     monkeypatch.setenv("PATH", f"{programs}:{os.environ['PATH']}")
     monkeypatch.setenv("NODE", HERE)
-    monkeypatch.setattr("gpuops.cli._health.quick_checks", list)  # how well this machine is, is not asked here
+    monkeypatch.setattr("gpuops.operations.health.quick_checks", lambda _: [])  # whether this machine is well
     monkeypatch.chdir(tmp_path)
     return tmp_path
 
@@ -70,7 +74,7 @@ def gpuops():
 def make(project, state, *, fingerprint=None, gates=True):
     """The node as if it had been onboarded."""
     with Store(project / ".gpuops" / "state.db") as store:
-        run = store.begin("a test")
+        run = store.begin("a test", who="ops")
         store.record_transition(HERE, run, lambda _: StateChange(state, "as a test has it", fingerprint or {}))
         for gate in GATES if gates else ():
             store.record_gate(HERE, gate.name, run, fingerprint or {})
@@ -103,7 +107,7 @@ def test_the_scheduler_is_asked_for_our_own_job_and_hung_up_in_the_end(project, 
         return schedulers[-1]
 
     monkeypatch.setenv("SLURM_JOB_ID", "17")
-    monkeypatch.setattr("gpuops.lifecycle.scheduler.ProjectScheduler", make_scheduler)
+    monkeypatch.setattr("gpuops.workspace.ProjectScheduler", make_scheduler)
     gpuops(*words)
     assert [(scheduler.own_job, scheduler.transport._closed) for scheduler in schedulers] == [("17", True)]
 
@@ -136,7 +140,11 @@ def test_nobody_is_admitted_without_proof(project, gpuops, slurm, state, gates, 
 def test_a_node_that_does_not_answer_is_not_admitted(project, gpuops, slurm, monkeypatch, force):
     make(project, "drained")
     (project / "bin" / "sinfo.state").write_text("drained gpuops:drained x\n")
-    monkeypatch.setattr("gpuops.cli._outcomes.facts_of", lambda *_: ({}, {HERE: "timed out"}))
+
+    def gather(node, *_args, **_options):
+        raise ConnectError(node, "timed out", "timeout")
+
+    monkeypatch.setattr("gpuops.nodes.gather", gather)
     assert f"{HERE}: timed out" in gpuops("admit", HERE, *force, code=3)
     assert slurm() == "drained gpuops:drained x"
 
@@ -152,11 +160,42 @@ def test_another_machine_is_not_admitted(project, gpuops):
     assert json.loads(gpuops("state", "list", "--json"))[HERE]["state"] == "provisioned"
 
 
-def test_a_drain_that_has_to_wait_says_for_what(project, gpuops):
+@pytest.fixture
+def working(project):
+    """Jobs that do not end run on the node."""
     make(project, "admitted")
     script = SCONTROL.replace('"drained ${4#Reason=}"', '"draining ${4#Reason=}"')
     (project / "bin" / "scontrol").write_text(script)
+
+
+@pytest.mark.usefixtures("working")
+def test_a_drain_that_has_to_wait_says_for_what(gpuops):
     assert "draining (gpuops:drained x) in Slurm" in gpuops("drain", HERE, "--reason", "x", "--wait", "0.1", code=1)
+
+
+@pytest.mark.usefixtures("working")
+def test_ctrl_c_ends_a_wait_for_jobs_and_what_was_drained_is_told(gpuops, monkeypatch):
+    class Pressed(threading.Event):
+        def wait(self, _seconds=None):
+            raise KeyboardInterrupt
+
+    monkeypatch.setattr("gpuops.operations.life.threading", SimpleNamespace(Event=Pressed))
+    told = gpuops("drain", HERE, "--reason", "x", "--wait", "600", code=130)
+    assert f"{HERE}   drained   x\n" in told
+    assert "in Slurm" in told
+
+
+@pytest.mark.usefixtures("working")
+def test_another_thread_may_cancel_a_wait_for_jobs(project):
+    def listener(event):
+        if isinstance(event, Activity):
+            threading.Thread(target=cluster.cancel).start()
+
+    cluster = Cluster.open("inventory.yml", project=project, events=listener)
+    with cluster, pytest.raises(CancelledError) as stop:
+        cluster.drain(reason="x", wait=600)
+    assert stop.value.partial.events[HERE].state == "drained"
+    assert stop.value.partial.interrupted
 
 
 def test_without_a_scheduler_nothing_keeps_jobs_away_and_that_is_told(project, gpuops):
@@ -176,12 +215,18 @@ def test_a_state_follows_from_the_one_before_or_is_refused(project, gpuops, slur
     assert "gpuops admit" in gpuops("state", "set", HERE, "admitted", "--reason", "x", code=2)
 
 
-def test_states_are_listed_and_shown_with_who_and_why(project, gpuops, monkeypatch):
+def test_who_changes_a_state_is_the_user_behind_sudo(project, gpuops, slurm, monkeypatch):
+    make(project, "admitted")
     monkeypatch.setenv("SUDO_USER", "alice")
+    gpuops("drain", HERE, "--reason", "fan swap")
+    assert gpuops("state", "list").split()[4:6] == ["alice", "fan"]
+
+
+def test_states_are_listed_and_shown_with_who_and_why(project, gpuops):
     make(project, "admitted", fingerprint={"driver": ("580.95.05",)})
     listed = gpuops("state", "list").split()
     assert listed[:2] == [HERE, "admitted"]
-    assert listed[4:6] == ["alice", "as"]
+    assert listed[4:6] == ["ops", "as"]
     shown = gpuops("state", "show", HERE)
     assert "580.95.05" in shown
     assert "burn-in" in shown
@@ -232,6 +277,7 @@ def test_where_nothing_is_left_to_do_the_check_is_asked_at_once(gpuops, remedy):
 def _now(gpuops):
     """What the check says of this machine's disks."""
     done = CliRunner().invoke(program, ["validate", "--only", "disk-space", "--fail-on", "fail"], standalone_mode=False)
+    assert done.exception is None, done.exception
     return done.return_value
 
 

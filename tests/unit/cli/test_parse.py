@@ -3,9 +3,9 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from gpuops.cli.parse import command, kinds
+from gpuops.catalogue import Catalogue
+from gpuops.cli.parse import command
 from gpuops.errors import InputError
-from gpuops.probes.expectations import KINDS
 
 XML = (
     "<nvidia_smi_log><driver_version>580.95.05</driver_version><attached_gpus>1</attached_gpus>"
@@ -13,6 +13,7 @@ XML = (
     "<fb_memory_usage><used>1024 MiB</used></fb_memory_usage>"
     "<gpu_power_readings><power_draw>71.50 W</power_draw></gpu_power_readings></gpu></nvidia_smi_log>\n"
 ).replace("\x1b", "&#x9b;")
+KINDS = list(Catalogue().kinds())
 NVLINK = "GPU 0: H100 (UUID: GPU-00)\n\t Link 0: 26.562 GB/s\n"
 
 
@@ -56,17 +57,12 @@ def test_json_is_the_value_field_by_field():
     }
 
 
-def test_expect_is_the_collections_own_json():
-    done = parse("nvlink", "-", "--format", "expect", text=NVLINK)
-    assert json.loads(done.output) == {"links": [[0, "26.562 GB/s"]], "message": None}
-
-
 def test_a_file_is_read_like_standard_input(tmp_path):
     (tmp_path / "answer").write_text(NVLINK)
     assert parse("nvlink", str(tmp_path / "answer")).output == parse("nvlink", "-", text=NVLINK).output
 
 
-@pytest.mark.parametrize("form", ["text", "json", "expect"])
+@pytest.mark.parametrize("form", ["text", "json"])
 def test_what_cannot_be_read_says_why_and_ends_with_3(form):
     done = parse("nvlink", "-", "--format", form, text="hello\n")
     assert done.exit_code == 3
@@ -84,18 +80,16 @@ def test_an_unknown_kind_is_answered_with_the_nearest():
     assert isinstance(error, InputError)
     assert error.exit_code == 2
     assert str(error) == 'no kind called "nvlnk"; did you mean "nvlink"?'
-    assert 'no kind called "smi" with an expectation' in str(parse("smi", "-", "--format", "expect").exception)
 
 
-def test_help_lists_every_kind_and_every_collected_kind_can_be_read():
+def test_help_lists_every_kind():
     done = parse("--help")
-    assert set(KINDS) <= set(kinds())
-    assert {"smi", "kernel_log", "system", "nvsmi_q"} <= set(kinds())
-    assert all(f"\n  {name} " in done.output for name in kinds())
+    assert {"smi", "kernel_log", "system", "nvsmi_q"} <= set(KINDS)
+    assert all(f"\n  {name} " in done.output for name in KINDS)
     assert "nvidia-smi topo -m" in done.output
 
 
-@pytest.mark.parametrize("name", kinds())
+@pytest.mark.parametrize("name", KINDS)
 def test_every_kind_gives_an_answer_to_nothing_and_to_noise(name):
     for text in ("", "\x00\x01 \n:::\n"):
         assert parse(name, "-", text=text).exit_code in {0, 3}

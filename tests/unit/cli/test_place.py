@@ -8,8 +8,8 @@ from click.testing import CliRunner
 
 from gpuops import facts
 from gpuops.cli.place import command
-from gpuops.errors import InputError, LayoutError
-from gpuops.layout import ModelSpec
+from gpuops.cluster import Cluster
+from gpuops.errors import InputError, LayoutError, PatternError
 from gpuops.probes.nvidia.driver import driver
 from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probes.nvidia.topo import topo
@@ -129,7 +129,7 @@ def test_of_saved_facts_only_the_chosen_hosts_count(project):
 @pytest.mark.parametrize("source", [["--from", "facts"], []], ids=["saved", "asked"])
 def test_a_profile_that_does_not_exist_is_told_with_its_place_before_any_node_is_asked(project, monkeypatch, source):
     (project / "prod.yml").write_text("all:\n  hosts:\n    gpu01: {profile: hgx-h10}\n")
-    monkeypatch.setattr("gpuops.cli._options.Target.each", lambda *_: pytest.fail("a node was asked"))
+    monkeypatch.setattr("gpuops.nodes.Nodes.read", lambda *_args, **_options: pytest.fail("a node was asked"))
     done = CliRunner().invoke(command, [*source, "-i", "prod.yml", "--layout", "tp=4"])
     assert isinstance(done.exception, InputError)
     assert re.search(r'prod\.yml:3:\d+: gpu01 has the profile "hgx-h10".*did you mean "hgx-h100"', str(done.exception))
@@ -162,25 +162,31 @@ def test_a_slow_layout_may_be_forced_and_that_is_told(project):
 
 
 def test_the_engine_and_the_model_decide_too(project):
-    from gpuops.cli._options import Target
-    from gpuops.cli._placing import Placing
+    with Cluster.saved(project / "facts") as cluster:
+        assert [host.name for host in cluster.hosts] == ["gpu01", "gpu02", "gpu03"]
+        placement = cluster.place("pp=2,zero=2,chunks=8", order="tp-dp-pp")
+        assert len(placement.ranks) == 2
+        assert cluster.render(placement, "fsdp2").files
+        with pytest.raises(LayoutError, match="DeepSpeed's pipeline engine"):
+            cluster.render(placement, "deepspeed")
+        with pytest.raises(LayoutError, match="3 layers do not divide"):
+            cluster.render(placement, "fsdp2", model={"num_hidden_layers": 3})
 
-    target = Target(None, None, None, 10.0, 10.0, ask_pass=False, ask_become_pass=False)
-    plan = Placing(
-        target,
-        "pp=2,zero=2,chunks=8",
-        "tp-dp-pp",
-        project / "facts",
-        all_nodes=False,
-        allow_fewer=False,
-        force=False,
-    )
-    assert [host.name for host in plan.hosts] == ["gpu01", "gpu02", "gpu03"]
-    assert len(plan.placement("fsdp").ranks) == 2
-    with pytest.raises(LayoutError, match="DeepSpeed's pipeline engine"):
-        plan.placement("deepspeed")
-    with pytest.raises(LayoutError, match="3 layers do not divide"):
-        plan.placement("other", ModelSpec(layers=3))
+
+@pytest.mark.parametrize("more", [[], ["-i", "prod.yml"]], ids=["of gpuops.yml", "named"])
+def test_only_the_hosts_of_the_inventory_hold_ranks_also_where_gpuops_yml_names_it(project, monkeypatch, more):
+    save(project / "facts", "old9", smi_text(), topo_text())
+    (project / "gpuops.yml").write_text("inventory: prod.yml\n")
+    done = run(*more, "--layout", "dp=2,pp=2,tp=2,chunks=8")
+    assert "pp  gpu01 → gpu03, rail k to rail k, leaf L[0-3]" in done.stdout
+    (project / "launch").mkdir()
+    monkeypatch.chdir(project / "launch")
+    assert done.stdout == run("--from", "../facts", "--layout", "dp=2,pp=2,tp=2,chunks=8").stdout
+
+
+def test_a_pattern_chooses_among_saved_nodes_too(project):
+    assert nodes(run_document("-l", "gpu[01,03]:!gpu01", "--layout", "tp=4")) == ["gpu03"]
+    assert isinstance(run("-l", "gpu9", "--layout", "tp=4").exception, PatternError)
 
 
 def test_the_drawing_is_a_file_and_the_grid_is_printed_with_it_only_where_asked_for(project):

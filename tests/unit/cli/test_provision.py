@@ -57,6 +57,12 @@ def test_what_is_in_a_playbook_is_listed_without_asking_anybody(provision):
     ]
 
 
+def test_the_steps_of_other_hosts_than_there_are_can_be_listed(provision, tmp_path):
+    (tmp_path / "p.yml").write_text(PLAYBOOK.format(where=tmp_path / "out").replace("hosts: all", "hosts: h100"))
+    assert provision("p.yml", "--list-tasks").startswith("Try   hosts h100   serial 100%\n")
+    assert '"h100" needs an inventory' in provision("p.yml", "--list-hosts", code=2)
+
+
 def test_check_mode_shows_differences_and_changes_nothing(provision, tmp_path):
     told = provision("p.yml", "--check", "--diff", code=1)
     assert told.startswith("p.yml   check only: nothing is changed\n")
@@ -66,6 +72,16 @@ def test_check_mode_shows_differences_and_changes_nothing(provision, tmp_path):
     assert "".join(told.split()).count(f"touch{tmp_path}/out/told") == 1
     assert shown[-2:] == ["1 node: 2 would change, 1 ok, 0 failed", "apply: without --check"]
     assert [path.name for path in tmp_path.iterdir()] == ["p.yml"]
+
+
+def test_a_secret_may_come_from_the_environment(provision, tmp_path, monkeypatch):
+    book = "- hosts: all\n  tasks: [{file: {path: %s/token, secret: !env TOKEN}}]\n"
+    (tmp_path / "s.yml").write_text(book % tmp_path)
+    assert "the environment has no TOKEN" in provision("s.yml", "--check", code=2)
+    monkeypatch.setenv("TOKEN", "hunter2hunter2")
+    shown = provision("s.yml", "--check", "--diff", code=1)
+    assert "1 would change" in shown
+    assert "hunter2" not in shown
 
 
 def test_where_all_is_well_there_is_little_to_say(provision):

@@ -3,7 +3,7 @@ import json
 import pytest
 from click.testing import CliRunner
 
-from gpuops.cli._simulate import command
+from gpuops.cli.allreduce.simulate import command
 from gpuops.errors import InputError
 
 FAULT = ("--nodes", "32", "--unit", "8", "--fault", "gpu017:mlx5_3:slow=30")

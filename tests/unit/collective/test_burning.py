@@ -1,15 +1,26 @@
+import contextlib
 import datetime as dt
 import stat
+import time
 from dataclasses import replace
 
 import pytest
 
 from gpuops.collective import burn_in as burning
-from gpuops.collective.burn_in import BurnInResult, GpuSampler, again_and_again, grown, judged, new_xids
-from gpuops.collective.measuring import Measurement
+from gpuops.collective.burn_in import (
+    BurnInResult,
+    GpuSampler,
+    figures_of,
+    increased_counters,
+    new_xids,
+    repeat_for,
+)
+from gpuops.collective.measurement import Measurement
+from gpuops.collective.measuring import MeasureContext
 from gpuops.collective.pool import Pool
+from gpuops.collective.request import MeasureRequest
 from gpuops.facts import Facts
-from gpuops.isolation.evidence import Evidence, Measured
+from gpuops.isolation.evidence import Blame, Evidence, Measured
 from gpuops.isolation.fabric import Fabric, FabricNode
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.probes.host.kernel_log import KernelLog, Xid
@@ -17,6 +28,7 @@ from gpuops.probes.nvidia.burn_in import BurnIn, burn_in, to_answer
 from gpuops.probes.nvidia.dcgm_diag import dcgm_diag
 from gpuops.probes.nvidia.nvidia_smi import Gpu, RemappedRows, Smi
 from gpuops.probing import Unknown
+from gpuops.reasons import Excluded
 from gpuops.shell import Command, Completed
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
@@ -36,14 +48,14 @@ def facts(ecc=0, crc=0, symbol=0, *, pending=False, xids=(), **values):
 
 def test_every_node_by_itself_until_the_time_is_over():
     clock = iter([0.0, 0.0, 10.0, 10.0, 29.0, 29.0, 31.0, 31.0])
-    plan = again_and_again(30.0, lambda: next(clock))
+    plan = repeat_for(30.0, lambda: next(clock))
     evidence = Evidence(FABRIC, scopes=("node",))
     rounds = [plan(evidence) for _ in range(4)]
     assert [r and [g.nodes for g in r.groups] for r in rounds] == [[("a",), ("b",)]] * 3 + [None]
 
 
 def test_an_engine_that_only_measures_between_nodes_is_not_asked():
-    assert again_and_again(30.0)(Evidence(FABRIC, scopes=("rail",))) is None
+    assert repeat_for(30.0)(Evidence(FABRIC, scopes=("rail",))) is None
 
 
 def test_the_figures_of_a_node_are_its_own_in_their_order():
@@ -55,11 +67,11 @@ def test_the_figures_of_a_node_are_its_own_in_their_order():
         return Measured(Round("node", tuple(f.group for f in figures)), figures)
 
     evidence = Evidence(FABRIC, rounds=(measured(450.0), measured(None, "hang"), measured(449.0)))
-    assert judged(evidence, "a") == BurnIn(0.0, (450.0, 449.0), ("hang: rank 1",))
+    assert figures_of(evidence, "a") == BurnIn(0.0, (450.0, 449.0), ("hang: rank 1",))
 
 
 def test_errors_that_rose_are_told_with_their_part():
-    assert grown(facts(1, 5, 7), facts(3, 5, 8, pending=True)) == [
+    assert increased_counters(facts(1, 5, 7), facts(3, 5, 8, pending=True)) == [
         "gpu0: ecc_uncorrected_volatile 1 → 3",
         "gpu0: remapped_rows_pending 0 → 1",
         "mlx5_0: symbol_error 7 → 8",
@@ -68,11 +80,11 @@ def test_errors_that_rose_are_told_with_their_part():
 
 @pytest.mark.parametrize("after", [facts(), facts(smi=Unknown("x")), facts(nvlink_errors={})])
 def test_what_stayed_or_cannot_be_told_did_not_rise(after):
-    assert grown(facts(), after) == []
+    assert increased_counters(facts(), after) == []
 
 
 def test_what_nobody_counted_before_did_not_rise():
-    assert grown(facts(nvlink_errors=Unknown("x")), facts(crc=7)) == []
+    assert increased_counters(facts(nvlink_errors=Unknown("x")), facts(crc=7)) == []
 
 
 def test_only_xids_that_came_meanwhile_are_new():
@@ -83,14 +95,16 @@ def test_only_xids_that_came_meanwhile_are_new():
 
 
 def test_who_took_no_part_says_why_and_the_others_what_came_of_it():
-    found = Measurement(Evidence(FABRIC), "nccl", "why", {"b": "busy (alice)"})
-    diagnosis = Completed("a", dcgm_diag.question, 127)
-    told = BurnInResult(found, {"a": (diagnosis, to_answer("a", BurnIn(60.0)))}).added_to(
-        {"a": facts(), "b": replace(facts(), node="b")}
-    )
-    assert told["a"][burn_in] == BurnIn(60.0)
-    assert not told["a"][dcgm_diag].installed
-    assert told["b"][burn_in].why == "busy (alice)"
+    excluded = {"b": Excluded("b", "busy", "busy (alice)"), "c": Excluded("c", "unreachable", "no answer")}
+    measurement = Measurement(Evidence(FABRIC), Blame(), "nccl", "why", excluded)
+    answers = {"a": (Completed("a", dcgm_diag.question, 127), to_answer("a", BurnIn(60.0)))}
+    facts_by_node = {name: replace(facts(), node=name) for name in "abcd"}
+    added = BurnInResult(measurement, answers).added_to(facts_by_node)
+    assert added["a"][burn_in] == BurnIn(60.0)
+    assert not added["a"][dcgm_diag].installed
+    assert added["b"][burn_in] == Unknown("busy (alice)", skipped_on_purpose=True)
+    assert added["c"][burn_in] == Unknown("no answer")
+    assert added["d"][burn_in] == Unknown("no burn-in was run here")
 
 
 def watching(monkeypatch, tmp_path, program, seconds="2"):
@@ -98,9 +112,9 @@ def watching(monkeypatch, tmp_path, program, seconds="2"):
     smi = tmp_path / "nvidia-smi"
     smi.write_text(f"#!/bin/sh\n{program}\n")
     smi.chmod(smi.stat().st_mode | stat.S_IXUSR)
-    script = burning._WATCH.words[2]
-    words = ("sh", "-c", f"PATH={tmp_path}:$PATH\n{script}", seconds, *burning._WATCH.words[4:])
-    monkeypatch.setattr(burning, "_WATCH", Command(words, timeout_seconds=20))
+    script = burning._SAMPLING.words[2]
+    words = ("sh", "-c", f"PATH={tmp_path}:$PATH\n{script}", seconds, *burning._SAMPLING.words[4:])
+    monkeypatch.setattr(burning, "_SAMPLING", Command(words, timeout_seconds=20))
 
 
 def test_gpus_are_watched_until_the_load_ends(monkeypatch, tmp_path, connections, a_host):
@@ -123,5 +137,23 @@ def test_a_node_that_cannot_be_watched_is_not_asked_again(monkeypatch, tmp_path,
     pool = Pool([a_host("n0", connection="local")], connections)
     with GpuSampler(pool) as eye:
         eye._thread.join(10)
-    assert "no devices" in pool.left["n0"]
+    assert "no devices" in pool.excluded["n0"].why
     assert eye.samples == {"n0": []}
+
+
+def test_after_an_interrupt_nobody_waits_for_the_last_samples(monkeypatch, tmp_path, connections, a_host):
+    watching(monkeypatch, tmp_path, "exec sleep 15", seconds="15")
+    monkeypatch.setattr(burning, "idle_nodes", lambda *_: contextlib.nullcontext())
+
+    def measure(pool, *_, **__):
+        pool.close()  # as Ctrl-C in the middle of a round does
+        return Measurement(Evidence(FABRIC), Blame(), "nccl", "", {}, interrupted=True)
+
+    monkeypatch.setattr(burning, "measure", measure)
+    hosts = [a_host("a", connection="local")]
+    context = MeasureContext(lambda _: {}, lease=None)
+    began = time.monotonic()
+    with Pool(hosts, connections) as pool, Pool(hosts, connections) as eye:
+        result = burning.burn(pool, eye, FABRIC, {}, MeasureRequest(), context, 60.0)
+    assert time.monotonic() - began < 10
+    assert result.interrupted

@@ -1,13 +1,13 @@
 import pytest
 
 from gpuops.collective.preflight import causes
-from gpuops.collective.preflight.causes import Cause, chosen
+from gpuops.collective.preflight.causes import Cause, parse_name_filter
 from gpuops.collective.preflight.job_environment import JobEnvironment
 from gpuops.collective.preflight.launch_command import LaunchCommand
 from gpuops.probes.network.gids import Gid
 from gpuops.probes.network.ib import IbPort
 
-TORCHRUN = LaunchCommand("torchrun", "torchrun", meeting="--rdzv-endpoint={master}:{port}")
+TORCHRUN = LaunchCommand("torchrun", "torchrun", rendezvous="--rdzv-endpoint={master}:{port}")
 MPIRUN = LaunchCommand("mpirun", "./train")
 GOOD = JobEnvironment("/opt/bin/torchrun", "3.11.2", "2.9.1", "2.27.7")
 
@@ -24,7 +24,7 @@ GOOD = JobEnvironment("/opt/bin/torchrun", "3.11.2", "2.9.1", "2.27.7")
     ],
 )
 def test_a_list_of_nccl_means_what_nccl_takes_it_for(text, used, not_used):
-    assert [name for name in [*used, *not_used] if name in chosen(text)] == used
+    assert [name for name in [*used, *not_used] if name in parse_name_filter(text)] == used
 
 
 def test_hosts_that_nobody_knows_are_named_and_a_wrong_count_is_told():
@@ -46,7 +46,7 @@ def test_a_program_that_is_missing_is_told_with_where_it_is():
     (cause,) = causes.environment(TORCHRUN, {"a": GOOD, "b": JobEnvironment()})
     assert cause == Cause("environment", ("b",), "torchrun is not there", "put /opt/bin/torchrun on these nodes")
     (cause,) = causes.environment(TORCHRUN, {"a": JobEnvironment(), "b": JobEnvironment()})
-    assert (cause.nodes, cause.change) == (("a", "b"), "give the full path of torchrun")
+    assert (cause.nodes, cause.fix) == (("a", "b"), "give the full path of torchrun")
 
 
 def test_the_node_with_another_version_is_named():
@@ -54,7 +54,7 @@ def test_the_node_with_another_version_is_named():
     (cause,) = causes.environment(TORCHRUN, {"a": GOOD, "b": other, "c": GOOD})
     assert cause.nodes == ("b",)
     assert cause.why == "NCCL is 2.18.3 here and 2.27.7 on the others"
-    assert "==2.27.7" in cause.change
+    assert "==2.27.7" in cause.fix
 
 
 def test_a_python_without_torch_is_told_where_torch_is_needed():
@@ -84,14 +84,14 @@ def test_an_interface_that_is_not_there_is_told_with_one_that_is():
     (cause,) = causes.interfaces(TORCHRUN, settings, HERE, OWN)
     assert cause.nodes == ("a",)
     assert "eth0" in cause.why
-    assert cause.change == "NCCL_SOCKET_IFNAME=ens5"
+    assert cause.fix == "NCCL_SOCKET_IFNAME=ens5"
     assert not list(causes.interfaces(TORCHRUN, {"a": {"NCCL_SOCKET_IFNAME": "^lo"}}, HERE, OWN))
 
 
 def test_mpirun_has_an_interface_of_its_own():
     wrong = LaunchCommand("mpirun", "x", mpi_interface="eth0")
     (cause,) = causes.interfaces(wrong, {}, HERE, OWN)
-    assert (cause.nodes, cause.change) == (("a", "b"), "--mca btl_tcp_if_include ens5")
+    assert (cause.nodes, cause.fix) == (("a", "b"), "--mca btl_tcp_if_include ens5")
     assert not list(causes.interfaces(LaunchCommand("mpirun", "x", mpi_interface="10.0.0.0/24"), {}, HERE, OWN))
     assert not list(causes.interfaces(LaunchCommand("mpirun", "x", mpi_interface="ens5,eth9"), {}, HERE, OWN))
 
@@ -106,7 +106,7 @@ def entry(index, kind="RoCE v2", device="mlx5_0"):
 
 def test_hcas_that_are_not_up_are_told():
     (cause,) = causes.rails({"a": {"NCCL_IB_HCA": "mlx5_1"}, "b": {}}, {"a": [port(), port("mlx5_1", "Down")]})
-    assert (cause.nodes, cause.change) == (("a",), "take NCCL_IB_HCA=mlx5_1 out")
+    assert (cause.nodes, cause.fix) == (("a",), "take NCCL_IB_HCA=mlx5_1 out")
     assert not list(causes.rails({"a": {"NCCL_IB_HCA": "=mlx5_0:1"}}, {"a": [port()]}))
 
 
@@ -125,7 +125,7 @@ def test_a_gid_index_that_is_no_roce_v2_is_told_with_one_that_is_everywhere():
 def test_where_no_index_is_good_everywhere_none_is_to_be_set():
     tables = {"a": [entry(3)], "b": [entry(5)]}
     (cause,) = gid({key: {"NCCL_IB_GID_INDEX": "3"} for key in tables}, tables)
-    assert cause.change.startswith("unset NCCL_IB_GID_INDEX")
+    assert cause.fix.startswith("unset NCCL_IB_GID_INDEX")
 
 
 def test_a_gid_index_matters_only_on_ethernet_ports_that_are_used():
@@ -136,15 +136,15 @@ def test_a_gid_index_matters_only_on_ethernet_ports_that_are_used():
 
 
 def test_several_nodes_need_one_place_to_meet():
-    (cause,) = causes.meeting(TORCHRUN, ["a", "b"])
-    assert cause.change == "--rdzv-endpoint=a:29500"
-    assert not list(causes.meeting(TORCHRUN, ["a"]))
-    assert not list(causes.meeting(MPIRUN, ["a", "b"]))
+    (cause,) = causes.rendezvous(TORCHRUN, ["a", "b"])
+    assert cause.fix == "--rdzv-endpoint=a:29500"
+    assert not list(causes.rendezvous(TORCHRUN, ["a"]))
+    assert not list(causes.rendezvous(MPIRUN, ["a", "b"]))
 
 
 @pytest.mark.parametrize("master", ["localhost", "127.0.0.1", "::1"])
 def test_a_place_that_is_every_node_itself_is_none(master):
-    command = LaunchCommand("deepspeed", "deepspeed", master=master, meeting="--master_addr={master}")
-    (cause,) = causes.meeting(command, ["a", "b"])
-    assert cause.change == "--master_addr=a"
-    assert not list(causes.meeting(command, ["a"]))
+    command = LaunchCommand("deepspeed", "deepspeed", master=master, rendezvous="--master_addr={master}")
+    (cause,) = causes.rendezvous(command, ["a", "b"])
+    assert cause.fix == "--master_addr=a"
+    assert not list(causes.rendezvous(command, ["a"]))

@@ -1,10 +1,12 @@
 import os
 import pathlib
 import signal
+import threading
 import time
 
 import pytest
 
+from gpuops.cancellation import CancelToken
 from gpuops.collective.crew import Crew
 from gpuops.errors import CancelledError, LostError, NodeError
 
@@ -30,7 +32,7 @@ def crew(hosts, opener, echo):
 
 
 def pid(crew, node):
-    return crew.workers[node].hello["pid"]
+    return crew.workers[node].first_message["pid"]
 
 
 def test_each_node_is_told_its_own_message_and_all_answer(crew):
@@ -104,6 +106,20 @@ def test_ctrl_c_ends_a_conversation_and_all_that_it_was_about(hosts, opener, ech
     pids = list(crew.pids.values())
     began = time.monotonic()
     ctrl_c(0.3)
+    with pytest.raises(CancelledError):
+        crew.ask({name: {"sleep": 60} for name in crew.workers}, 100)
+    crew.close()
+    assert time.monotonic() - began < 5
+    assert gone(pids)
+
+
+def test_cancelling_from_another_thread_ends_a_conversation_in_the_same_way(hosts, connections, echo):
+    token = CancelToken()
+    crew = Crew(hosts, connections.group(token), "echo")
+    crew.open()
+    pids = list(crew.pids.values())
+    began = time.monotonic()
+    threading.Timer(0.3, token.cancel).start()
     with pytest.raises(CancelledError):
         crew.ask({name: {"sleep": 60} for name in crew.workers}, 100)
     crew.close()

@@ -51,9 +51,9 @@ def test_of_other_operations_nothing_is_expected(operation):
 
 
 def test_a_guess_is_shown_and_not_judged_by():
-    assert expecting().to_judge_by(RankGroup(NAMES[:1])) == pytest.approx(466.4)
+    assert expecting().threshold_for(RankGroup(NAMES[:1])) == pytest.approx(466.4)
     assert expecting().of(RankGroup(NAMES[:2], rail=0)) is not None
-    assert expecting().to_judge_by(RankGroup(NAMES[:2], rail=0)) is None
+    assert expecting().threshold_for(RankGroup(NAMES[:2], rail=0)) is None
 
 
 def test_a_group_is_as_fast_as_its_poorest_node():
@@ -105,5 +105,5 @@ def test_what_the_fleet_gives_is_learnt_and_then_may_fail_a_part():
     evidence = Evidence(FABRIC, (Measured(Round("rail", tuple(pairs)), (*figures, hung)),))
     learnt = expecting().learnt_from(evidence)
     assert learnt.efficiency.learnt == {"rail"}
-    assert learnt.to_judge_by(RankGroup(NAMES[:2], rail=1)) == pytest.approx(47.0)
+    assert learnt.threshold_for(RankGroup(NAMES[:2], rail=1)) == pytest.approx(47.0)
     assert expecting().learnt_from(Evidence(FABRIC)) == expecting()

@@ -3,7 +3,7 @@ import shutil
 import pytest
 
 from gpuops.collective.idleness.kubernetes import NODES, PODS, allocations
-from gpuops.collective.idleness.proof import NodeAllocation
+from gpuops.collective.idleness.proof import NodeAllocation, NoSuchNode
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
 from gpuops.transport.replay import ReplayTransport
@@ -33,7 +33,7 @@ def test_pods_with_gpus_hold_their_node(hosts):
     assert allocations(machine(), hosts) == {
         "gpu-a": (NodeAllocation("pod ml/train-0"), NodeAllocation("pod ml/train-1")),
         "second": (NodeAllocation("pod ml/claims"),),
-        "other": Unknown("Kubernetes has no such node"),
+        "other": NoSuchNode("Kubernetes has no such node"),
     }
 
 
@@ -66,5 +66,5 @@ def test_the_real_kubectl_understands_the_questions(a_cluster, a_host):
     assert found == {
         "h1": (NodeAllocation("pod ml/train-0"),),
         "x": (NodeAllocation("pod ml/train-0"),),
-        "y": Unknown("Kubernetes has no such node"),
+        "y": NoSuchNode("Kubernetes has no such node"),
     }

@@ -8,8 +8,8 @@ from gpuops.errors import InputError
 HOSTFILE = "# the pool\ngpu01 slots=8\ngpu02 slots=8   # second\n\ngpu03:8\n"
 
 
-def read(line, surroundings=()):
-    return read_command(shlex.split(line), {"hosts": HOSTFILE}.__getitem__, dict(surroundings))
+def read(line, environ=()):
+    return read_command(shlex.split(line), {"hosts": HOSTFILE}.__getitem__, dict(environ))
 
 
 def test_torchrun_says_where_its_ranks_meet():
@@ -84,11 +84,11 @@ def test_torchrun_under_srun_tells_where_its_ranks_meet():
     ("line", "said"),
     [
         ("torchrn train.py", 'did you mean "torchrun"'),
-        ("python train.py", '"python" is no launch command'),
-        ("", '"" is no launch command'),
-        ("NCCL_DEBUG=INFO", "no launch command"),
-        ("srun -N 2", "srun is not told what to start"),
-        ("mpirun -np 2", "mpirun is not told what to start"),
+        ("python train.py", '"python" is not a launcher'),
+        ("", '"" is not a launcher'),
+        ("NCCL_DEBUG=INFO", "not a launcher"),
+        ("srun -N 2", "the srun command names no program to start"),
+        ("mpirun -np 2", "the mpirun command names no program to start"),
     ],
 )
 def test_what_is_no_launch_command_is_refused(line, said):
@@ -109,10 +109,10 @@ def test_each_launcher_is_told_of_a_variable_in_its_own_way(line, words):
 
 
 def test_the_place_to_meet_is_told_in_the_launchers_own_words():
-    assert read("torchrun t.py").meet_at("a", 5) == "--rdzv-backend=c10d --rdzv-endpoint=a:5"
-    assert read("torchrun --master_addr b t.py").meet_at("a", 5) == "--master-addr=a --master-port=5"
-    assert read("deepspeed t.py").meet_at("a", 5) == "--master_addr=a --master_port=5"
-    assert read("srun t.py").meet_at("a", 5) == "MASTER_ADDR=a MASTER_PORT=5"
+    assert read("torchrun t.py").with_rendezvous("a", 5) == "--rdzv-backend=c10d --rdzv-endpoint=a:5"
+    assert read("torchrun --master_addr b t.py").with_rendezvous("a", 5) == "--master-addr=a --master-port=5"
+    assert read("deepspeed t.py").with_rendezvous("a", 5) == "--master_addr=a --master_port=5"
+    assert read("srun t.py").with_rendezvous("a", 5) == "MASTER_ADDR=a MASTER_PORT=5"
     assert read("torchrun t.py").needs_master
     assert not read("srun t.py").needs_master
 

@@ -19,7 +19,7 @@ def told():
 
 @pytest.fixture
 def lease(machine, told):
-    return lambda way, **more: Lease(way, Slurm(machine), told.append, **more)
+    return lambda mode, **more: Lease(mode, Slurm(machine), told.append, **more)
 
 
 @pytest.fixture

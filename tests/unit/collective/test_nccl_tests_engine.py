@@ -5,11 +5,13 @@ from types import SimpleNamespace
 
 import pytest
 
+from gpuops.cancellation import CancelToken
 from gpuops.collective.engines import Load
 from gpuops.collective.engines.nccl_tests.engine import NcclTestsEngine
 from gpuops.errors import LostError
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import RankGroup, Round
+from gpuops.reasons import Excluded
 from gpuops.shell import Completed, Files
 
 HAS = {"all_reduce_perf": "/opt/all_reduce_perf", "mpirun": "/usr/bin/mpirun", "setpriv": "/usr/bin/setpriv"}
@@ -57,7 +59,7 @@ def make(a_host):
         ways = {name: Way(name, programs) for name, programs in has.items()}
         nics = (FabricNic("mlx5_0", 0, 50.0), FabricNic("mlx5_1", 1, 50.0))
         fabric = Fabric({name: FabricNode(name, (0, 1), nics) for name in has})
-        opener = SimpleNamespace(open=lambda host: ways[host.name], close=lambda: None)
+        opener = SimpleNamespace(open=lambda host: ways[host.name], close=lambda: None, cancel=CancelToken())
         return NcclTestsEngine(hosts, opener, fabric, load, **options), ways
 
     return build
@@ -126,9 +128,9 @@ def test_nodes_that_lack_something_are_told_what(make):
     engine, _ = make({"n1": HAS, "n2": HAS, "n3": {}, "n4": has_not, "n5": None})
     lost = engine.open()
     assert (engine.launcher, set(lost)) == ("mpirun", {"n3", "n4", "n5"})
-    assert "all_reduce_perf is not on it" in lost["n3"]
-    assert "mpirun is not on it" in lost["n4"]
-    assert "hung up" in lost["n5"]
+    assert lost["n3"] == Excluded("n3", "unsupported", "all_reduce_perf is not on it")
+    assert lost["n4"] == Excluded("n4", "unsupported", "mpirun is not on it")
+    assert (lost["n5"].kind, lost["n5"].unreachable) == ("unreachable", "lost")
     (figure,) = engine.measure(Round("pair", (RankGroup(("n1", "n4")),)))
     assert (figure.gb_per_s, figure.trouble) == (None, "error")
     assert "n4" in figure.detail
@@ -194,4 +196,4 @@ def test_the_payload_grows_with_the_ranks_as_far_as_a_gpu_holds_it(make):
 
 def test_other_operations_have_other_programs(make):
     engine, _ = make({"n1": HAS}, Load("all_gather"))
-    assert engine.open() == {"n1": "all_gather_perf is not on it"}
+    assert engine.open() == {"n1": Excluded("n1", "unsupported", "all_gather_perf is not on it")}

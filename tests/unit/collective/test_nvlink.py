@@ -8,14 +8,16 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuops.collective import nvlink
-from gpuops.collective.nvlink import Model, NvlinkGain, Training
+from gpuops.collective.measurement import Measurement
+from gpuops.collective.nvlink import Model, NvlinkComparison, NvlinkGain, Training
 from gpuops.collective.session import Snapshot
 from gpuops.isolation.cabling import Cabling, build_fabric
-from gpuops.isolation.evidence import Evidence, Measured
+from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Measured
 from gpuops.isolation.fabric import Fabric, FabricNode
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.isolation.simulation import NO_P2P_GB_PER_S, NVLS_GB_PER_S, Simulation
 from gpuops.probing import Unknown
+from gpuops.reasons import Excluded
 from gpuops.shell import Command, Completed
 
 SOURCE = importlib.resources.files("gpuops").joinpath("node", "training.py")
@@ -35,33 +37,33 @@ def test_every_node_is_measured_with_nvlink_and_without():
     fabric = build_fabric(Cabling(3, 8, unit=3))
     evidence = measured(Simulation(fabric), fabric)
     assert len(evidence.rounds) == 2
-    worth = nvlink.worth_of(evidence)
-    assert set(worth) == set(fabric.nodes)
-    for found in worth.values():
-        assert found.saved == pytest.approx(1 - NO_P2P_GB_PER_S / NVLS_GB_PER_S, rel=0.02)
+    gains = nvlink.gains_of(evidence)
+    assert set(gains) == set(fabric.nodes)
+    for gain in gains.values():
+        assert gain.time_saved == pytest.approx(1 - NO_P2P_GB_PER_S / NVLS_GB_PER_S, rel=0.02)
 
 
 def test_the_guides_titans_saved_23_percent():
-    assert NvlinkGain("titan", 131, 101).saved == pytest.approx(0.229, abs=0.001)
+    assert NvlinkGain("titan", 131, 101).time_saved == pytest.approx(0.229, abs=0.001)
     rows = [Training(row, seconds, 8, 2, 1, alike=True, torch="1.8") for row, seconds in SECONDS.items()]
-    assert nvlink.saved_by_nvlink(rows) == pytest.approx(0.229, abs=0.001)
-    assert nvlink.saved_by_nvlink(rows[:1]) is None
+    assert nvlink.time_saved(rows) == pytest.approx(0.229, abs=0.001)
+    assert nvlink.time_saved(rows[:1]) is None
 
 
 def test_a_node_without_a_second_gpu_is_not_measured():
     alone = Fabric({"n0": FabricNode("n0", (0,), ())})
     assert nvlink.next_round(Evidence(alone)) is None
-    assert nvlink.worth_of(Evidence(alone)) == {"n0": Unknown("not measured with NVLink: one GPU")}
+    assert nvlink.gains_of(Evidence(alone)) == {"n0": Unknown("not measured with NVLink: one GPU")}
 
 
-def test_a_figure_in_trouble_is_worth_nothing():
+def test_a_figure_in_trouble_shows_no_gain():
     fabric = build_fabric(Cabling(1, 2, unit=1, leaves=1))
     figures = (
         GroupResult(RankGroup(("gpu000",)), 100.0),
         GroupResult(RankGroup(("gpu000",), variant="no-p2p"), None, "hang"),
     )
     evidence = Evidence(fabric, tuple(Measured(Round("node", (f.group,)), (f,)) for f in figures))
-    assert nvlink.worth_of(evidence)["gpu000"] == Unknown("not measured without NVLink: hang")
+    assert nvlink.gains_of(evidence)["gpu000"] == Unknown("not measured without NVLink: hang")
 
 
 def answer(out="", **fields):
@@ -107,14 +109,14 @@ class Nodes:
 
     def __init__(self, **seconds):
         self.hosts = dict.fromkeys(seconds)
-        self.left = {}
+        self.excluded = {}
         self.seconds = seconds
         self.ran = []
 
-    def leave(self, reasons):
-        self.left |= reasons
-        for name in reasons:
-            self.hosts.pop(name, None)
+    def exclude(self, excluded):
+        for reason in excluded:
+            self.excluded[reason.host] = reason
+            self.hosts.pop(reason.host, None)
 
     def ask(self, questions):
         (command,) = questions
@@ -134,8 +136,39 @@ def test_all_rows_are_trained_on_all_idle_nodes():
 
 def test_nothing_is_run_on_a_node_that_is_busy_by_then():
     pool = Nodes(n1=10.0, n2=20.0)
-    looks = iter([Snapshot(), Snapshot(), Snapshot({"n2": "busy (pid 7 python, user alice)"})])
+    looks = iter([Snapshot(), Snapshot(), Snapshot({"n2": Excluded("n2", "busy", "busy (pid 7 python, user alice)")})])
     found = nvlink.train(pool, lambda _names: next(looks), "python3", Model(), 60)
     assert pool.ran == [("n1", "dp"), ("n2", "dp"), ("n1", "ddp"), ("n2", "ddp"), ("n1", "ddp-no-p2p")]
     assert found["n2"]["ddp-no-p2p"] == Unknown("busy (pid 7 python, user alice)")
     assert isinstance(found["n2"]["ddp"], Training)
+
+
+GAINS = {"titan": NvlinkGain("titan", 47.25, 9.5), "gpu01": Unknown("not measured without NVLink: hang")}
+ROWS = {"titan": {"ddp": Training("ddp", 101.0, 15.8, 2, 124_439_808, alike=True, torch="2.13.0"), "dp": Unknown("no")}}
+
+
+def comparison(**more):
+    return NvlinkComparison(Measurement(Evidence(Fabric({})), Blame(), "nccl", **more), GAINS, ROWS)
+
+
+def test_the_document_has_every_figure_and_the_reasons_of_the_others():
+    excluded = {"gpu02": Excluded("gpu02", "busy", "skipped: busy (alice)")}
+    document = json.loads(comparison(excluded=excluded).to_json())
+    assert document["schema"] == "gpuops.nvlink/1"
+    titan = document["all_reduce"]["titan"]
+    assert (titan["with_gb_per_s"], titan["without_gb_per_s"]) == (47.25, 9.5)
+    assert titan["time_saved"] == titan["saved"] == pytest.approx(0.799, abs=0.001)
+    assert document["all_reduce"]["gpu01"] == {"unknown": "not measured without NVLink: hang"}
+    assert document["training"]["titan"]["ddp"]["seconds"] == 101.0
+    assert document["training"]["titan"]["dp"] == {"unknown": "no"}
+    assert document["excluded"] == {"gpu02": {"kind": "busy", "why": "skipped: busy (alice)"}}
+    assert document["interrupted"] is False
+
+
+def test_a_comparison_is_incomplete_if_a_node_is_missing_and_finds_no_fault():
+    assert comparison().conclusion() == "ok"
+    blaming = dataclasses.replace(comparison().measurement, blame=Blame((BlamedPart("titan", "slow"),)))
+    assert dataclasses.replace(comparison(), measurement=blaming).conclusion() == "ok"
+    gone = {"gpu02": Excluded("gpu02", "lost", "gone")}
+    assert comparison(excluded=gone).conclusion() == "incomplete"
+    assert comparison(excluded=gone, interrupted=True).conclusion() == "interrupted"

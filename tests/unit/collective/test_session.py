@@ -6,9 +6,11 @@ from gpuops.collective.session import Snapshot, run
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
+from gpuops.reasons import Excluded
 
 FABRIC = Fabric({name: FabricNode(name, (0,), (FabricNic("eth0", 0, 1.0),)) for name in ("a", "b", "c")})
 PAIRS = [("a", "b"), ("b", "c"), ("a", "c")]
+BUSY = {name: Excluded(name, "busy", "busy (alice)") for name in "bc"}
 
 
 class Engine:
@@ -37,13 +39,13 @@ def every_pair_once(evidence):
     return Round("rail", (RankGroup(left[0], 0),), "next") if left else None
 
 
-def session(engine, look=lambda _: Snapshot(), expect=lambda _: None, **more):
-    return run(engine, Evidence(FABRIC), plan=every_pair_once, look=look, expect=expect, **more)
+def session(engine, monitor=lambda _: Snapshot(), threshold_for=lambda _: None, **more):
+    return run(engine, Evidence(FABRIC), plan=every_pair_once, monitor=monitor, threshold_for=threshold_for, **more)
 
 
 def test_rounds_are_measured_until_none_is_planned():
     engine = Engine()
-    result = session(engine, expect=lambda group: 0.9 if group.nodes == ("a", "b") else None)
+    result = session(engine, threshold_for=lambda group: 0.9 if group.nodes == ("a", "b") else None)
     assert [p.groups[0].nodes for p in engine.measured] == PAIRS
     assert [m.figures[0].gb_per_s for m in result.evidence.rounds] == [1.0] * 3
     assert result.evidence.expected == {RankGroup(("a", "b"), 0): 0.9}
@@ -52,9 +54,9 @@ def test_rounds_are_measured_until_none_is_planned():
 
 def test_a_node_that_became_busy_is_left_alone_from_then_on():
     engine = Engine()
-    result = session(engine, look=lambda nodes: Snapshot({"c": "busy (alice)"} if "c" in nodes else {}))
+    result = session(engine, monitor=lambda nodes: Snapshot({"c": BUSY["c"]} if "c" in nodes else {}))
     assert [p.groups[0].nodes for p in engine.measured] == [("a", "b")]
-    assert result.left == {"c": "busy (alice)"}
+    assert result.excluded == {"c": BUSY["c"]}
     assert "c" not in result.evidence.fabric.nodes
 
 
@@ -69,8 +71,8 @@ def test_a_round_that_follows_at_once_with_the_same_nodes_needs_no_look_of_its_o
             Engine(),
             Evidence(FABRIC),
             plan=twice_the_same,
-            look=lambda nodes: asked.append(nodes) or Snapshot(),
-            expect=lambda _: None,
+            monitor=lambda nodes: asked.append(nodes) or Snapshot(),
+            threshold_for=lambda _: None,
         )
         return len(asked)
 
@@ -82,21 +84,21 @@ def test_who_became_busy_during_a_round_is_not_in_the_next():
     def both(evidence):
         return Round("rail", (RankGroup(("a", "b"), 0),), "again") if "b" in evidence.fabric.nodes else None
 
-    looks, engine = iter([Snapshot(), Snapshot({"b": "busy (alice)"})]), Engine()
-    result = run(engine, Evidence(FABRIC), plan=both, look=lambda _: next(looks), expect=lambda _: None)
-    assert (len(engine.measured), result.left) == (1, {"b": "busy (alice)"})
+    looks, engine = iter([Snapshot(), Snapshot({"b": BUSY["b"]})]), Engine()
+    result = run(engine, Evidence(FABRIC), plan=both, monitor=lambda _: next(looks), threshold_for=lambda _: None)
+    assert (len(engine.measured), result.excluded) == (1, {"b": BUSY["b"]})
 
 
 def test_only_what_counters_rose_by_is_kept():
     counts = iter([{"a:eth0": {"errors": 5, "drops": 1}}, {"a:eth0": {"errors": 8, "drops": 1}}, {}, {}, {}, {}])
-    result = session(Engine(), look=lambda _: Snapshot(counters=next(counts)))
+    result = session(Engine(), monitor=lambda _: Snapshot(counters=next(counts)))
     assert result.evidence.rounds[0].counters == {"a:eth0": {"errors": 3}}
     assert result.evidence.rounds[1].counters == {}
 
 
 def test_a_counter_that_was_reset_or_came_anew_tells_nothing():
     counts = iter([{"a:eth0": {"errors": 5}}, {"a:eth0": {"errors": 0, "new": 7}}] + [{}] * 4)
-    assert session(Engine(), look=lambda _: Snapshot(counters=next(counts))).evidence.rounds[0].counters == {}
+    assert session(Engine(), monitor=lambda _: Snapshot(counters=next(counts))).evidence.rounds[0].counters == {}
 
 
 def test_after_ctrl_c_what_was_measured_is_kept():
@@ -107,7 +109,7 @@ def test_after_ctrl_c_what_was_measured_is_kept():
 
 def test_each_round_is_told_before_it_starts():
     told, engine = [], Engine()
-    session(engine, watch=lambda evidence, planned: told.append((len(evidence.rounds), planned.why)))
+    session(engine, on_round=lambda evidence, planned: told.append((len(evidence.rounds), planned.why)))
     assert told == [(0, "next"), (1, "next"), (2, "next")]
 
 
@@ -122,8 +124,11 @@ def test_a_node_that_is_lost_in_mid_round_is_accused_though_its_figures_leave_wi
     def once(evidence):
         return Round("rail", (RankGroup(("a", "b"), 0),), "next") if "b" in evidence.fabric.nodes else None
 
-    looks = iter([Snapshot(), Snapshot({"b": "no answer"})])
-    result = run(Losing(), Evidence(FABRIC), plan=once, look=lambda _: next(looks), expect=lambda _: None)
+    looks = iter([Snapshot(), Snapshot({"b": Excluded("b", "unreachable", "no answer")})])
+    result = run(Losing(), Evidence(FABRIC), plan=once, monitor=lambda _: next(looks), threshold_for=lambda _: None)
     assert [accusation.part for accusation in result.lost] == accused
     assert all(accusation.kind == trouble for accusation in result.lost)
+    reason = result.excluded["b"]
+    assert (reason.kind, bool(reason.do)) == (("lost", True) if accused else ("unreachable", False))
+    assert reason.why == ("b: its link is down; no answer" if accused else "no answer")
     assert result.evidence.rounds == ()

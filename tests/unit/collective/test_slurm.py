@@ -1,9 +1,8 @@
 import pytest
 
 from gpuops.collective.idleness.drain_reason import DrainReason
-from gpuops.collective.idleness.proof import NodeAllocation
+from gpuops.collective.idleness.proof import NodeAllocation, NoSuchNode
 from gpuops.collective.idleness.slurm import JOBS, NODES, Slurm, SlurmNode
-from gpuops.probing import Unknown
 from gpuops.shell import Completed
 from gpuops.transport.replay import ReplayTransport
 
@@ -59,7 +58,7 @@ def test_our_own_job_does_not_hold_a_node(slurm, hosts):
 
 
 def test_a_host_that_slurm_does_not_know_may_be_anybodys(slurm, hosts):
-    assert slurm().allocations(hosts)["other"] == Unknown("Slurm has no such node")
+    assert slurm().allocations(hosts)["other"] == NoSuchNode("Slurm has no such node")
 
 
 @pytest.mark.parametrize(

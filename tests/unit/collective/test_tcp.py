@@ -15,6 +15,7 @@ from gpuops.collective.engines.tcp import TcpEngine, trouble_of
 from gpuops.errors import LostError, NodeError
 from gpuops.isolation.fabric import FabricNic
 from gpuops.isolation.rounds import RankGroup, Round
+from gpuops.reasons import Excluded
 from gpuops.transport import agent
 
 NODE = pathlib.Path(gpuops.__file__).parent / "node"
@@ -101,7 +102,8 @@ def test_the_fabric_is_one_interface_a_node(engine):
 
 def test_an_interface_that_a_node_lacks_is_said(hosts, opener):
     engine = TcpEngine(hosts, opener, interface="rail9")
-    assert engine.open() == {h.name: "the interface rail9 is absent or has no address" for h in hosts}
+    why = "the interface rail9 is absent or has no address"
+    assert engine.open() == {h.name: Excluded(h.name, "unsupported", why) for h in hosts}
     (figure,) = engine.measure(round_of(PAIR))
     assert (figure.trouble, figure.absent) == ("unreachable", ("n0", "n1"))
     engine.close()

@@ -1,5 +1,7 @@
 """What a person gets wrong, and the one line that says so."""
 
+from pathlib import Path
+
 import pytest
 
 from gpuops.errors import DocumentError, PatternError
@@ -170,7 +172,7 @@ def test_utf16_is_refused(tmp_path, monkeypatch):
 def test_a_missing_file_names_both_places_and_the_nearest(write, tmp_path):
     write("inventory/prod.yaml", "all: {hosts: {a: }}")
     with pytest.raises(DocumentError) as error:
-        find("prod.yml")
+        find("prod.yml", Path())
     assert str(error.value) == (
         f"prod.yml: no such file; looked for {tmp_path}/prod.yml and {tmp_path}/inventory/prod.yml; "
         'did you mean "inventory/prod.yaml"?'

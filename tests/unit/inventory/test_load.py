@@ -1,5 +1,10 @@
+from pathlib import Path
+
+import pytest
+
 from gpuops.content import builtin
 from gpuops.document import Where
+from gpuops.errors import DocumentError
 from gpuops.inventory import Inventory, Port, Power
 from gpuops.inventory.host import GpuCable, Psu
 
@@ -74,11 +79,23 @@ def test_a_list_of_names_takes_ports_and_addresses():
     assert list(Inventory.open("gpu01,").hosts) == ["gpu01"]
 
 
-def test_a_bare_name_is_looked_for_here_and_in_inventory(write):
+def test_a_bare_name_is_looked_for_here_and_in_the_projects_inventory(write):
     write("inventory/prod.yml", "all: {hosts: {inner: }}")
-    assert list(Inventory.open("prod.yml").hosts) == ["inner"]
+    assert list(Inventory.open("prod.yml", Path()).hosts) == ["inner"]
     write("prod.yml", "all: {hosts: {here: }}")
-    assert list(Inventory.open("prod.yml").hosts) == ["here"]
+    assert list(Inventory.open("prod.yml", Path()).hosts) == ["here"]
+
+
+def test_without_a_project_a_name_is_a_path_alone(write):
+    write("inventory/prod.yml", "all: {hosts: {inner: }}")
+    with pytest.raises(DocumentError, match=r"no such file; looked for \S+/prod\.yml$"):
+        Inventory.open("prod.yml")
+
+
+def test_a_name_may_be_a_path_from_another_folder(write):
+    write("site/prod.yml", "all: {hosts: {there: }}")
+    write("prod.yml", "all: {hosts: {here: }}")
+    assert list(Inventory.open("prod.yml", folder=Path("site")).hosts) == ["there"]
 
 
 def test_a_file_without_suffix_is_known_by_its_first_line(write):

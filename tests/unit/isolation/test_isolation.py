@@ -1,9 +1,11 @@
 import dataclasses
+import doctest
 import math
 import statistics
 
 import pytest
 
+from gpuops import isolation
 from gpuops.isolation import blame, max_rounds, next_round
 from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.cases import Case, draw_case
@@ -26,6 +28,11 @@ def trial(*faults, cabling=RAILS, disturbances=NOISE, mapped=True, seed=3, **res
 
 def accused(found):
     return {(accusation.part, accusation.kind) for accusation in found.blame.blamed}
+
+
+def test_the_packages_own_example_comes_out_as_it_says():
+    results = doctest.testmod(isolation)
+    assert (results.failed, results.attempted > 10) == (0, True)
 
 
 @pytest.mark.parametrize("cabling", [RAILS, SHARED], ids=["leaf per rail", "one leaf, 2:1"])

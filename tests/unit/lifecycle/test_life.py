@@ -40,7 +40,7 @@ def advance(store, scheduler, a_host):
 
     def advance(*names, machine=MACHINE, without=(), why=NO, **objections):
         tried = []
-        life = NodeLifecycle(store, store.begin("onboard"), scheduler)
+        life = NodeLifecycle(store, store.begin("onboard", who="ops"), scheduler)
         hosts = [a_host(name) for name in names]
 
         def facts(some):
@@ -188,7 +188,7 @@ def test_an_admitted_node_that_is_another_machine_is_let_out(advance, store, sch
 
 
 def test_what_the_playbook_made_another_machine_has_its_tests_before_it(store, scheduler, a_host):
-    life, host = NodeLifecycle(store, store.begin("x"), scheduler), a_host("gpu01")
+    life, host = NodeLifecycle(store, store.begin("x", who="ops"), scheduler), a_host("gpu01")
     store.record_transition("gpu01", life.run, lambda _: StateChange("validated", "x", MACHINE))
     assert life.compare_fingerprints([host], {"gpu01": OTHER}) == {}
     assert store.latest("gpu01").state == "provisioned"
@@ -205,7 +205,7 @@ def test_that_it_cannot_be_let_out_is_told_too(advance, store, scheduler):
 
 
 def test_a_node_that_stops_after_its_demotion_in_the_same_run_is_recorded_as_stopped(store, scheduler, a_host):
-    life, host = NodeLifecycle(store, store.begin("x"), scheduler), a_host("gpu01")
+    life, host = NodeLifecycle(store, store.begin("x", who="ops"), scheduler), a_host("gpu01")
     store.record_transition("gpu01", life.run, lambda _: StateChange("validated", "x", MACHINE))
     second_pass = {"second-pass": lambda hosts: {**life.compare_fingerprints(hosts, {"gpu01": OTHER}), "gpu01": NO}}
     life.advance([host], [gate for gate in GATES if gate.name == "second-pass"], second_pass)
@@ -213,7 +213,7 @@ def test_a_node_that_stops_after_its_demotion_in_the_same_run_is_recorded_as_sto
 
 
 def test_only_nodes_that_take_no_jobs_are_closed(store, scheduler, a_host):
-    life = NodeLifecycle(store, store.begin("x"), scheduler)
+    life = NodeLifecycle(store, store.begin("x", who="ops"), scheduler)
     store.record_transition("gpu02", life.run, lambda _: StateChange("admitted", "x"))
     scheduler.broken["gpu03"] = "scontrol says: no"
     scheduler.kept = {"gpu02": "drained by alice", "gpu04": "drained by alice"}
@@ -249,7 +249,7 @@ def test_each_result_of_a_gate_has_its_state(store, scheduler, a_host):
         life.fingerprints["gpu01"] = MACHINE
         return {name: lambda _: objections for name in ("burn-in", "validate")}
 
-    life, hosts = NodeLifecycle(store, store.begin("x"), scheduler, hear), [a_host("gpu01")]
+    life, hosts = NodeLifecycle(store, store.begin("x", who="ops"), scheduler, hear), [a_host("gpu01")]
     store.record_transition("gpu01", life.run, lambda _: StateChange("provisioned", "x", MACHINE))
     gates = [gate for gate in GATES if gate.name in LONG]
     life.advance(hosts, gates[:1], attempts({}))

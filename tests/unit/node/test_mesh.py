@@ -19,8 +19,8 @@ def start(open_node):
         worker = open_node().start("peers", "mesh")
 
         def ask(do, **message):
-            worker.tell({"do": do, **message})
-            return worker.hear(20)
+            worker.send({"do": do, **message})
+            return worker.receive(20)
 
         ask.worker = worker
         return ask
@@ -57,8 +57,8 @@ def test_it_listens_on_the_interface_that_is_asked_for(start):
 
 def test_it_listens_where_ssh_came_in(open_node):
     worker = open_node(before=["env", "SSH_CONNECTION=192.0.2.9 5555 127.0.0.1 22"]).start("peers", "mesh")
-    worker.tell({"do": "listen", "token": "x", "address": "192.0.2.1"})
-    assert worker.hear(10)["address"] == HERE
+    worker.send({"do": "listen", "token": "x", "address": "192.0.2.1"})
+    assert worker.receive(10)["address"] == HERE
 
 
 def test_its_interfaces_are_told_with_the_one_that_peers_use(start):
@@ -95,9 +95,9 @@ def test_who_is_reached_is_not_told_and_who_is_not_is_told_why(two):
 def test_two_that_try_each_other_at_the_same_time_reach_each_other(two):
     one, other, told = two
     back = one("listen", token="one", address=HERE)["port"]
-    one.worker.tell({"do": "connect", "to": {"other": [HERE, told["port"], "two"]}, "seconds": 5})
-    other.worker.tell({"do": "connect", "to": {"one": [HERE, back, "one"]}, "seconds": 5})
-    assert one.worker.hear(10) == other.worker.hear(10) == {"failed": {}}
+    one.worker.send({"do": "connect", "to": {"other": [HERE, told["port"], "two"]}, "seconds": 5})
+    other.worker.send({"do": "connect", "to": {"one": [HERE, back, "one"]}, "seconds": 5})
+    assert one.worker.receive(10) == other.worker.receive(10) == {"failed": {}}
 
 
 def test_many_connections_at_once(two):
@@ -137,7 +137,7 @@ def test_it_can_listen_anew_and_on_a_given_port(two):
 def test_it_ends_when_it_is_told_to_or_nobody_is_there(start, number):
     ask = start()
     ask("listen", token="x", address=HERE)
-    pid = ask.worker.hello["pid"]
+    pid = ask.worker.first_message["pid"]
     if number is None:
         ask.worker.close()
     else:

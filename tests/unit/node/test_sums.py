@@ -20,17 +20,17 @@ def sums():
 
 def run(sums, operation, ranks, size, tamper=lambda data, rank: data):
     """One iteration of all ranks without a network: how many slices came in, how many were right, bytes sent each."""
-    all_legs = [sums["legs_of"](operation, rank, ranks, size) for rank in range(ranks)]
+    transfers_by_rank = [sums["transfers_of"](operation, rank, ranks, size) for rank in range(ranks)]
     came = right = 0
     sent = [0] * ranks
-    for number in range(len(all_legs[0])):
-        legs = [legs[number] for legs in all_legs]
-        wires = [list(legs[rank].first) for rank in range(ranks)]
-        waiting = [list(leg.slices) for leg in legs]
+    for number in range(len(transfers_by_rank[0])):
+        transfers = [transfers[number] for transfers in transfers_by_rank]
+        wires = [list(transfers[rank].first) for rank in range(ranks)]
+        waiting = [list(transfer.slices) for transfer in transfers]
         while any(waiting):
             before = sum(map(len, waiting))
             for rank in range(ranks):
-                wire = wires[(rank - legs[rank].shift) % ranks]
+                wire = wires[(rank - transfers[rank].shift) % ranks]
                 if wire and waiting[rank]:
                     piece, data = waiting[rank].pop(0), tamper(wire.pop(0), rank)
                     assert len(data) == piece.length
@@ -62,7 +62,7 @@ def test_every_rank_gets_what_it_must(sums, operation, ranks, size):
 )
 def test_every_byte_of_the_result_that_came_from_elsewhere_is_verified(sums, operation, verified):
     for rank in range(5):
-        slices = [piece for leg in sums["legs_of"](operation, rank, 5, 80) for piece in leg.slices]
+        slices = [piece for transfer in sums["transfers_of"](operation, rank, 5, 80) for piece in transfer.slices]
         assert sum(piece.length for piece in slices if piece.expected is not None) == verified
 
 
@@ -84,14 +84,14 @@ def test_one_flipped_bit_is_seen(sums, operation, ranks):
 
 @pytest.mark.parametrize("operation", OPERATIONS)
 def test_a_rank_that_contributes_too_much_is_seen(sums, operation):
-    def legs_of(operation, rank, ranks, size):
-        legs = sums["legs_of"](operation, rank, ranks, size)
+    def transfers_of(operation, rank, ranks, size):
+        transfers = sums["transfers_of"](operation, rank, ranks, size)
         if rank != 1:
-            return legs
-        doubled = [(2 * int.from_bytes(data, "little")).to_bytes(len(data), "little") for data in legs[0].first]
-        return [legs[0]._replace(first=doubled), *legs[1:]]
+            return transfers
+        doubled = [(2 * int.from_bytes(data, "little")).to_bytes(len(data), "little") for data in transfers[0].first]
+        return [transfers[0]._replace(first=doubled), *transfers[1:]]
 
-    came, right, _ = run({**sums, "legs_of": legs_of}, operation, 3, 1_000_000)
+    came, right, _ = run({**sums, "transfers_of": transfers_of}, operation, 3, 1_000_000)
     assert right < came
 
 

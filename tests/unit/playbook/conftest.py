@@ -11,8 +11,7 @@ from invoke import Result, UnexpectedExit
 from gpuops.document import Where
 from gpuops.errors import ConnectError, LostError
 from gpuops.inventory import Host
-from gpuops.playbook import locking, rebooting
-from gpuops.playbook import systemd_unit as detaching
+from gpuops.playbook import locking, rebooting, systemd_unit
 from gpuops.playbook.loading import load_playbook
 from gpuops.playbook.provisioning import PlaybookRun, RunOptions, StepSelection, assign
 from gpuops.playbook.task import TaskRegistry
@@ -187,7 +186,7 @@ class MadeUpNode:
         if script == locking._RELEASE:
             self.lock = "" if words[1] in self.lock else self.lock
             return (0,)
-        if script == detaching._START:
+        if script == systemd_unit._START:
             self.units[f"{words[1]}.service"] = self.do(words[3:])
             return (0,)
         assert "systemctl stop" in script, script
@@ -262,7 +261,7 @@ class World:
         for name, text in TASKS.items():
             (tasks / f"{name}.py").write_text(text)
         self.library = TaskRegistry(folder)
-        self.order = RunOptions("1.0", folder / "runs")
+        self.order = RunOptions("1.0", folder / "runs", "ops")
         self.last = None
 
     def write(self, text, name="p.yml"):
@@ -276,15 +275,15 @@ class World:
             self.write(text)
         playbook = load_playbook(str(self.folder / "p.yml"), self.library, self.folder)
         chosen = hosts or list(self.hosts.values())
-        assignments = assign(playbook, lambda _pattern: chosen, selection)
+        assignments = assign(playbook, lambda _pattern: chosen, selection, order.get("environment", {}))
         made = PlaybookRun(
             playbook, assignments, selection, RunOptions(**{**vars(self.order), **order}), library=self.library,
             open_transport=lambda host: self.nodes[host.name], busy=lambda host, _ask: self.nodes[host.name].busy,
         )  # fmt: skip
-        for site in made._sites.values():
-            site.sleep = self.slept.append
+        for session in made._sessions.values():
+            session.sleep = self.slept.append
             ticks = itertools.count(0.0, 0.001)
-            site.clock = lambda ticks=ticks, site=site: next(ticks) + sum(self.slept)
+            session.clock = lambda ticks=ticks, session=session: next(ticks) + sum(self.slept)
         return made
 
     def run(self, text=None, hosts=None, **order):

@@ -1,7 +1,6 @@
 import pytest
 
-from gpuops.errors import CancelledError
-from gpuops.fleet import Outcome
+from gpuops.fleet import Outcome, Outcomes
 from gpuops.playbook import running
 
 
@@ -10,9 +9,7 @@ def test_what_came_to_its_end_in_spite_of_ctrl_c_is_told_and_nothing_more_is_beg
 
     def interrupted_each(hosts, work, **_):
         outcomes = [Outcome(host.name, value=work(host)) for host in hosts]
-        if any(node.done for node in world.nodes.values()):
-            raise CancelledError
-        return outcomes
+        return Outcomes(outcomes, interrupted=any(node.done for node in world.nodes.values()))
 
     monkeypatch.setattr(running, "each", interrupted_each)
     record = world.run(steps("put: {key: a, value: '1'}", "put: {key: b, value: '1'}"))
@@ -24,13 +21,11 @@ def test_what_came_to_its_end_in_spite_of_ctrl_c_is_told_and_nothing_more_is_beg
 
 def test_ctrl_c_while_the_nodes_are_locked_leaves_no_lock(cluster, monkeypatch, steps):
     world = cluster("n1", "n2")
-    phases = iter([CancelledError()])
+    interrupted = iter([True])
 
     def interrupted_each(hosts, work, **_):
         outcomes = [Outcome(host.name, value=work(host)) for host in hosts]
-        for error in phases:
-            raise error
-        return outcomes
+        return Outcomes(outcomes, interrupted=next(interrupted, False))
 
     monkeypatch.setattr(running, "each", interrupted_each)
     record = world.run(steps("put: {key: a, value: '1'}"))
@@ -48,7 +43,9 @@ def test_what_a_second_ctrl_c_abandons_is_told(world, monkeypatch, detach, told,
         raise KeyboardInterrupt
 
     world.node.do = begun
-    monkeypatch.setattr(running, "each", lambda hosts, work, **_: [Outcome(h.name, value=work(h)) for h in hosts])
+    monkeypatch.setattr(
+        running, "each", lambda hosts, work, **_: Outcomes(Outcome(h.name, value=work(h)) for h in hosts)
+    )
     made = world.prepare(steps(f"put: {{key: a, value: '1', detach: {detach}}}"))
     record = made.run()
     (result,) = record.results

@@ -6,7 +6,7 @@ import pytest
 
 from gpuops.errors import InputError, OutputError
 from gpuops.playbook import journal
-from gpuops.playbook.journal import Journal, changes, left_over, pending, read
+from gpuops.playbook.journal import Journal, changes, pending, pending_handlers, read
 from gpuops.playbook.task import Change
 from gpuops.shell import Command, Completed
 
@@ -44,7 +44,7 @@ def test_a_line_is_on_the_disk_before_the_next_thing_happens(log, monkeypatch):
 
 def test_what_a_script_is_tells_two_apart_and_is_never_written(log):
     one, other = (Change("run x.sh", Command(("sh", "-s"), stdin=f"echo {n}"), kind="act") for n in (1, 2))
-    assert journal.does(one) != journal.does(other)
+    assert journal.change_key(one) != journal.change_key(other)
     log.begin("n1", "1.1", one)
     log.begin("n1", "1.2", Change("write f", Command(("put",), stdin="hunter22 hunter22")))
     first, second = read(log.path)
@@ -100,7 +100,7 @@ def begun(number, step, kind="act", notify=(), node="n1"):
 def test_what_was_begun_is_done_failed_or_unknown():
     found = changes([begun(1, "1.1"), line("done", id=1, good=True), begun(2, "1.2"), line("done", id=2, good=False),
                      begun(3, "1.3")])  # fmt: skip
-    assert [(made.step, made.good) for made in found] == [("1.1", True), ("1.2", False), ("1.3", None)]
+    assert [(change.step, change.succeeded) for change in found] == [("1.1", True), ("1.2", False), ("1.3", None)]
 
 
 def test_a_handler_that_ended_may_act_again():
@@ -126,7 +126,7 @@ def test_only_the_last_run_that_came_to_a_node_counts(tmp_path):
         (tmp_path / run).mkdir()
         text = "".join(json.dumps(entry) + "\n" for entry in [line("run", playbook=playbook), *lines])
         (tmp_path / run / "journal.jsonl").write_text(text)
-    assert left_over(tmp_path, "p") == {"n1": ["restart"]}
+    assert pending_handlers(tmp_path, "p") == {"n1": ["restart"]}
 
 
 def sealed(tmp_path, *events):

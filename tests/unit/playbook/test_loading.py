@@ -69,7 +69,7 @@ def test_the_variables_of_an_include_are_above_those_of_the_play(world):
     world.write('- put: {key: "{{ nested.deep }}", value: "x{{ size }}y"}\n', "more.yml")
     world.write("- hosts: h100\n  tasks: []\n", "other.yml")
     (_, included, *_), play = load(world, WHOLE).plays[0].steps, load(world, WHOLE).plays[0]
-    given = Variables({**play.vars, **included.vars}, {}).resolve(included.given)
+    given = Variables({**play.vars, **included.vars}, {}).resolve(included.raw_params)
     assert given.plain() == {"key": "7", "value": "x1y"}
 
 

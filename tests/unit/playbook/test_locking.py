@@ -25,74 +25,74 @@ class ThisMachine:
 
 
 @pytest.fixture
-def site(tmp_path, monkeypatch):
+def session(tmp_path, monkeypatch):
     """A node whose lock lies in a folder of the test's own, and whose shell is real."""
     monkeypatch.setattr(locking, "FOLDER", str(tmp_path / "run"))
     host = Host("n1", "n1", Where("i.yml"))
     return NodeSession(host, Machine("n1"), TaskRegistry(tmp_path), lambda _: ThisMachine(), journal=object())
 
 
-ELSEWHERE = replace(Owner("other"), machine="elsewhere", who="ann")
-GONE = replace(Owner("gone"), pid=2**22 + 1)
+ELSEWHERE = replace(Owner("other", "ops"), machine="elsewhere", who="ann")
+GONE = replace(Owner("gone", "ops"), pid=2**22 + 1)
 
 
 def owner_of(tmp_path):
     return json.loads((tmp_path / "run" / "lock" / "owner").read_text())["run"]
 
 
-def test_a_lock_tells_who_holds_it_and_goes_with_its_run(site, tmp_path):
-    take(site, Owner("mine"))
+def test_a_lock_tells_who_holds_it_and_goes_with_its_run(session, tmp_path):
+    take(session, Owner("mine", "ops"))
     assert owner_of(tmp_path) == "mine"
-    release(site, Owner("other"))
+    release(session, Owner("other", "ops"))
     assert owner_of(tmp_path) == "mine"
-    release(site, Owner("mine"))
+    release(session, Owner("mine", "ops"))
     assert list((tmp_path / "run").iterdir()) == []
 
 
 @pytest.mark.parametrize(
     ("holder", "advice"),
     [
-        (Owner("other"), f"wait for process {os.getpid()}"),
+        (Owner("other", "ops"), f"wait for process {os.getpid()}"),
         (GONE, "that run is dead: go on with --resume gone, or take its lock with --break-lock"),
-        (replace(Owner("gone"), boot_id="before"), "that run is dead: go on with --resume gone"),
+        (replace(Owner("gone", "ops"), boot_id="before"), "that run is dead: go on with --resume gone"),
         (ELSEWHERE, "ask there; --break-lock takes the lock of a dead run"),
     ],
     ids=["alive", "dead", "before a boot", "elsewhere"],
 )
-def test_the_second_is_told_who_is_first(site, tmp_path, holder, advice):
-    take(site, holder)
+def test_the_second_is_told_who_is_first(session, tmp_path, holder, advice):
+    take(session, holder)
     with pytest.raises(LockedError, match=f"n1 is locked by {holder.who} on {holder.machine}, run ") as told:
-        take(site, Owner("mine"))
+        take(session, Owner("mine", "ops"))
     assert advice in str(told.value)
     assert owner_of(tmp_path) == holder.run
 
 
-@pytest.mark.parametrize(("holder", "taken"), [(GONE, True), (ELSEWHERE, True), (Owner("alive"), False)])
-def test_only_the_lock_of_a_run_that_is_not_alive_can_be_broken(site, tmp_path, holder, taken):
-    take(site, holder)
+@pytest.mark.parametrize(("holder", "taken"), [(GONE, True), (ELSEWHERE, True), (Owner("alive", "ops"), False)])
+def test_only_the_lock_of_a_run_that_is_not_alive_can_be_broken(session, tmp_path, holder, taken):
+    take(session, holder)
     if taken:
-        take(site, Owner("mine"), break_dead=True)
+        take(session, Owner("mine", "ops"), break_dead=True)
     else:
         with pytest.raises(LockedError):
-            take(site, Owner("mine"), break_dead=True)
+            take(session, Owner("mine", "ops"), break_dead=True)
     assert owner_of(tmp_path) == ("mine" if taken else holder.run)
 
 
-def test_a_run_that_goes_on_takes_its_own_lock_once_its_first_process_is_dead(site):
-    take(site, replace(GONE, run="mine"))
-    take(site, Owner("mine"))
+def test_a_run_that_goes_on_takes_its_own_lock_once_its_first_process_is_dead(session):
+    take(session, replace(GONE, run="mine"))
+    take(session, Owner("mine", "ops"))
     with pytest.raises(LockedError):
-        take(site, Owner("mine"))
+        take(session, Owner("mine", "ops"))
 
 
-def test_a_lock_that_cannot_be_read_is_held_by_somebody(site, tmp_path):
+def test_a_lock_that_cannot_be_read_is_held_by_somebody(session, tmp_path):
     (tmp_path / "run" / "lock").mkdir(parents=True)
     (tmp_path / "run" / "lock" / "owner").write_text("{}")
     with pytest.raises(LockedError, match="n1 is locked by somebody"):
-        take(site, Owner("mine"))
+        take(session, Owner("mine", "ops"))
 
 
-def test_of_many_at_once_one_gets_it(site, tmp_path):
+def test_of_many_at_once_one_gets_it(session, tmp_path):
     script = (locking._TAKE, "sh", str(tmp_path / "run"), "")
     crowd = [subprocess.Popen(["sh", "-c", *script], stdin=subprocess.PIPE, stdout=subprocess.PIPE) for _ in range(12)]
     for number, process in enumerate(crowd):
@@ -106,10 +106,10 @@ def test_of_many_at_once_one_gets_it(site, tmp_path):
     assert len(list((tmp_path / "run").iterdir())) == 1
 
 
-def test_a_node_that_cannot_be_locked_says_why(site, tmp_path):
+def test_a_node_that_cannot_be_locked_says_why(session, tmp_path):
     (tmp_path / "run").write_text("a file in the way")
     with pytest.raises(NodeError, match="it cannot be locked: mkdir: "):
-        take(site, Owner("mine"))
+        take(session, Owner("mine", "ops"))
 
 
 def test_where_one_node_is_locked_none_is_changed_and_none_stays_locked(cluster):

@@ -1,7 +1,7 @@
 import socket
 
 from gpuops.errors import ConnectError, LostError
-from gpuops.playbook import journal, locking, rebooting
+from gpuops.playbook import journal, rebooting
 from gpuops.playbook.journal import read
 
 
@@ -17,7 +17,7 @@ def test_how_a_node_came_back_from_a_reboot_and_who_asked_for_it_is_in_the_journ
     lines = list(read(journal.find(world.folder / "runs", world.last.run_id)))
     (done,) = [line for line in lines if line["event"] == "done"]
     assert (done["said"], done["seconds"] >= 1) == ("degraded: nvidia-dcgm.service", True)
-    assert lines[0]["who"] == f"{locking.Owner('').who} on {socket.gethostname()}"
+    assert lines[0]["who"] == f"ops on {socket.gethostname()}"
 
 
 def test_a_connection_that_is_lost_while_the_node_still_starts_is_opened_again(world, monkeypatch, steps):

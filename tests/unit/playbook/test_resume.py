@@ -6,7 +6,7 @@ from dataclasses import replace
 import pytest
 
 from gpuops.errors import InputError, LockedError
-from gpuops.fleet import Outcome
+from gpuops.fleet import Outcome, Outcomes
 from gpuops.playbook import locking, running
 from gpuops.playbook.journal import Journal
 
@@ -52,7 +52,7 @@ def dying(world, monkeypatch):
         return batch(self, questions)
 
     def one_by_one(hosts, work, **_):
-        return [Outcome(host.name, value=work(host)) for host in hosts]
+        return Outcomes(Outcome(host.name, value=work(host)) for host in hosts)
 
     monkeypatch.setattr(Journal, "write", mortal_write)
     monkeypatch.setattr(type(world.node), "batch", mortal_batch)
@@ -177,9 +177,9 @@ def test_an_edited_journal_is_not_resumed(world, dying):
 
 def test_a_run_that_is_alive_is_not_resumed(world):
     held = world.prepare(PLAYBOOK)
-    site = held._sites["n1"]
-    site.journal = object()
-    locking.take(site, locking.Owner(held.run_id))
+    session = held._sessions["n1"]
+    session.journal = object()
+    locking.take(session, locking.Owner(held.run_id, "ops"))
     Journal(world.folder / "runs", held.run_id).close()
     record = world.run(resume=held.run_id)
     assert [type(error) for error in record.locked] == [LockedError]

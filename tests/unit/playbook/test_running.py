@@ -4,6 +4,7 @@ import pytest
 
 from gpuops.errors import DocumentError
 from gpuops.playbook import applying, binding
+from gpuops.playbook.task import TaskRegistry
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Files, read_files
 
@@ -222,8 +223,8 @@ def test_until_waits_for_the_world_outside(world, facts, steps):
 
     world.node.settings["colour"] = "red"
     made = world.prepare(steps("{put: {key: a, value: '1'}, until: facts.colour.name == 'green', retries: 5}"))
-    for site in made._sites.values():
-        site.sleep = sleep
+    for session in made._sessions.values():
+        session.sleep = sleep
     (result,) = made.run().results
     assert (result.status, result.attempts) == ("changed", 3)
     (result,) = world.run(steps("{put: {key: a, value: '1'}, until: facts.colour.name == 'blue', retries: 2}")).results
@@ -238,8 +239,7 @@ def test_the_time_of_a_step_is_limited(world, steps):
     assert sum(world.slept) < 30
 
 
-def test_a_secret_is_in_no_journal(world, monkeypatch, steps):
-    monkeypatch.setenv("TOKEN", "hunter2")
+def test_a_secret_is_in_no_journal(world, steps):
     world.run(steps("put: {key: a, value: hunter2x}"))
     assert b"hunter2x" in b"".join(p.read_bytes() for p in world.folder.glob("runs/*/journal.jsonl"))
     from gpuops.secret import Secret
@@ -247,6 +247,41 @@ def test_a_secret_is_in_no_journal(world, monkeypatch, steps):
     Secret("hunter3")
     world.run(steps("put: {key: b, value: hunter3}"))
     assert b"hunter3" not in b"".join(p.read_bytes() for p in world.folder.glob("runs/*/journal.jsonl"))
+
+
+KEEP = """
+from dataclasses import dataclass
+from typing import Any
+from gpuops import Change, Command, Secret, task, use
+
+@dataclass(frozen=True)
+class Params:
+    token: {kind}
+
+@task
+def {name}(params: Params):
+    {body}
+"""
+
+
+@pytest.mark.parametrize("verb", ["keep", "login"], ids=["its own parameter", "a parameter of a task that it uses"])
+def test_a_secret_comes_from_the_environment_of_the_run_alone(world, monkeypatch, steps, verb):
+    tasks = world.folder / "playbooks" / "tasks"
+    change = 'yield Change("token", Command(("put", "token", params.token.reveal()), become="always"), kind="act")'
+    (tasks / "keep.py").write_text(KEEP.format(kind="Secret", name="keep", body=change))
+    login = KEEP.format(kind="Any", name="login", body='yield from use("keep", token=params.token)')
+    (tasks / "login.py").write_text(login)
+    world.library = TaskRegistry(world.folder)
+    world.run(steps(f"{verb}: {{token: !env TOKEN}}"), environment={"TOKEN": "hunter2"})
+    assert world.node.done == ["put token hunter2"]
+    assert "hunter2" not in repr(world.last._options)
+    monkeypatch.setenv("TOKEN", "hunter3")
+    try:
+        why = world.run(steps(f"{verb}: {{token: !env TOKEN}}")).results[0].why
+    except DocumentError as error:
+        why = str(error)
+    assert "token: the environment has no TOKEN" in why
+    assert world.node.done == ["put token hunter2"]
 
 
 def test_a_plan_is_data_so_any_order_of_independent_steps_comes_to_the_same(cluster, steps):

@@ -94,7 +94,7 @@ def test_nothing_of_a_stack_but_the_driver_needs_the_drivers_version():
     """The fabric manager takes the driver's own, so that the two cannot differ."""
     steps = load_playbook("site", TaskRegistry(ROOT), ROOT).plays
     managers = [s for play in steps for s in play.every_step if s.task.name == "fabric_manager"]
-    assert [s.given.map()["version"].text() for s in managers] == ["{{ stack.driver.version }}"]
+    assert [s.raw_params.map()["version"].text() for s in managers] == ["{{ stack.driver.version }}"]
 
 
 @pytest.mark.parametrize("name", ["upgrade", "rollback"])

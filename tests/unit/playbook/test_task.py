@@ -42,8 +42,8 @@ class Params:
 SAMPLE = Task("sample", Params, lambda _: iter(()))
 
 
-def read(text, file="p.yml"):
-    return read_params(SAMPLE, parse(text, str(file)))
+def read(text, file="p.yml", environment=None):
+    return read_params(SAMPLE, parse(text, str(file)), environment or {})
 
 
 def test_the_type_of_the_field_decides_what_a_value_means():
@@ -75,19 +75,20 @@ def test_the_type_of_the_field_decides_what_a_value_means():
         ("[a]", "expected a map (key: value), found a list"),
     ],
 )
-def test_what_cannot_be_meant_is_refused_at_its_place(text, said):
+def test_what_cannot_be_meant_is_refused_at_its_place(text, said, monkeypatch):
+    monkeypatch.setenv("NO_SUCH", "this program's own environment is not looked at")
     with pytest.raises(DocumentError) as told:
         read(text)
     assert said in str(told.value)
 
 
-def test_a_secret_comes_from_the_environment_or_from_a_file_of_the_owners_alone(tmp_path, monkeypatch):
-    monkeypatch.setenv("TOKEN", "hunter2")
+def test_a_secret_comes_from_the_environment_or_from_a_file_of_the_owners_alone(tmp_path):
+    environment = {"TOKEN": "hunter2"}
     (tmp_path / "token").write_text("hunter3\n")
     (tmp_path / "token").chmod(0o600)
-    assert read("{name: a, token: !env TOKEN}").token.reveal() == "hunter2"
+    assert read("{name: a, token: !env TOKEN}", environment=environment).token.reveal() == "hunter2"
     assert read("{name: a, token: !file token}", tmp_path / "p.yml").token.reveal() == "hunter3"
-    assert "hunter" not in repr(read("{name: a, token: !env TOKEN}"))
+    assert "hunter" not in repr(read("{name: a, token: !env TOKEN}", environment=environment))
     (tmp_path / "token").chmod(0o640)
     with pytest.raises(DocumentError, match="others may read"):
         read("{name: a, token: !file token}", tmp_path / "p.yml")
@@ -153,7 +154,7 @@ def write(project, name, text):
 def test_a_new_task_is_one_file_in_the_project(project):
     write(project, "own_thing", OWN.replace("{name}", "own_thing"))
     library = TaskRegistry(project)
-    assert "own_thing" in library.names
+    assert "own_thing" in library
     found = library["own_thing"]
     assert (found.name, found.doc, found.wants_machine) == ("own_thing", "Own. What holds.", True)
     assert found.path == project / "playbooks" / "tasks" / "own_thing.py"

@@ -1,9 +1,22 @@
+import pathlib
+
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.nvidia.burn_in import BurnIn, GpuBurn, Sample, burn_in, left_out, parse_samples, summarise, to_answer
+from gpuops.facts import load
+from gpuops.probes.nvidia.burn_in import (
+    BurnIn,
+    GpuBurn,
+    Sample,
+    burn_in,
+    excluded_answer,
+    parse_samples,
+    summarise,
+    to_answer,
+)
 from gpuops.probing import Unknown
+from gpuops.reasons import Excluded
 
 FOUND = BurnIn(
     1800.5, (450.1, 449.0), ("hang: late",), (GpuBurn(0, 1800, 1700, 71.0, 699.5, 1755.0, {"sw_power_cap": 0.9}),),
@@ -15,9 +28,21 @@ def test_what_is_saved_is_read_again():
     assert burn_in.read(to_answer("n1", FOUND)) == FOUND
 
 
-def test_who_was_left_out_was_so_on_purpose():
-    told = burn_in.read(left_out("n1", "busy (alice)"))
-    assert (told.why, told.on_purpose) == ("busy (alice)", True)
+@pytest.mark.parametrize(("kind", "on_purpose"), [("busy", True), ("unhealthy", True), ("unreachable", False)])
+def test_excluded_node_is_unknown_by_the_kind_of_its_reason(kind, on_purpose):
+    answer = excluded_answer(Excluded("n1", kind, "a sentence", do="do it"))
+    assert burn_in.read(answer) == Unknown("a sentence", skipped_on_purpose=on_purpose)
+
+
+SPECIMENS = pathlib.Path(__file__).parents[2] / "specimens" / "measured"
+
+
+def test_files_from_before_exclusions_had_a_kind_are_read_as_then():
+    assert load(SPECIMENS / "gpu01.json", [burn_in])[burn_in].gb_per_s == (450.1, 449.0)
+    busy = "skipped: busy (pid 4711 python, user alice)"
+    assert load(SPECIMENS / "gpu03.json", [burn_in])[burn_in] == Unknown(busy, skipped_on_purpose=True)
+    clock = "clocks: its clock is 7 s behind the others'"
+    assert load(SPECIMENS / "gpu05.json", [burn_in])[burn_in] == Unknown(clock, skipped_on_purpose=True)
 
 
 @given(st.integers(0, len(to_answer("n1", FOUND).out) - 1))

@@ -3,8 +3,9 @@ import pathlib
 import re
 
 import pytest
+from tests.unit.probes.capture_format import KINDS, expectation
 
-from gpuops.probes.expectations import KINDS, expectation
+from gpuops.catalogue import Catalogue
 from gpuops.probes.nvidia.nvidia_smi.xml import parse_xml
 from gpuops.probing import Unknown
 
@@ -46,6 +47,10 @@ def number(text):
 
 def read(name):
     return (CAPTURES / name).read_bytes().decode(errors="replace")
+
+
+def test_every_kind_of_the_collection_can_be_parsed():
+    assert set(KINDS) <= set(Catalogue().kinds())
 
 
 @pytest.mark.parametrize("name", captures(expected=True))

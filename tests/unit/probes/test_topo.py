@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.nvidia.topo import Topology, parse_topo, topo
+from gpuops.probes.nvidia.topo import Topology, link_distance, parse_topo, topo
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
 
@@ -30,6 +30,18 @@ def test_the_matrix_with_its_affinities_and_legend():
     assert value.numa_affinity == {"GPU0": "0", "GPU1": "1"}
     assert value.gpu_numa_id == {"GPU0": None, "GPU1": "2"}
     assert value.nic_names == {"NIC0": "rocep49s0"}
+
+
+def test_distance_ranks_nvlink_before_pcie_and_unknown_words_last():
+    words = ["NV18", "NV2", "NV1", "PIX", "PXB", "PHB", "NODE", "SYS"]
+    ranks = [link_distance(word) for word in words]
+    assert ranks == sorted(set(ranks))
+    assert {link_distance(word) for word in ("SOC", "C2C", "unknown", "NVX", "")} == {float("inf")}
+
+
+def test_distance_of_two_devices_is_that_of_their_link():
+    matrix = parse_topo(TEXT)
+    assert matrix.distance("GPU0", "GPU1") < matrix.distance("GPU0", "NIC0") < matrix.distance("NIC0", "GPU1")
 
 
 def test_a_header_may_name_the_devices_themselves():

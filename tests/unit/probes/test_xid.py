@@ -1,6 +1,6 @@
 import pytest
 
-from gpuops.probes.nvidia.xid import XIDS, meaning_of, sxid_action
+from gpuops.probes.nvidia.xid import XIDS, meaning_of
 
 
 @pytest.mark.parametrize(
@@ -50,17 +50,3 @@ def test_the_text_of_154_decides(change, action):
 
 def test_no_other_code_listens_to_that_text():
     assert meaning_of(79, "GPU recovery action changed from 0x1 (GPU Reset Required) to 0x0 (None)").action == "reboot"
-
-
-@pytest.mark.parametrize(
-    ("code", "severity", "action"),
-    [
-        (20034, "fatal", "reset"),
-        (12028, "non-fatal", "monitor"),
-        (11012, "non-fatal", "none"),
-        (11012, "fatal", "reset"),
-        (20034, "", "none"),
-    ],
-)
-def test_sxids(code, severity, action):
-    assert sxid_action(code, severity) == action

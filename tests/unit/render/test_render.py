@@ -34,15 +34,14 @@ def placed(words="dp=2,pp=2,tp=2", *names):
 
 
 @pytest.fixture
-def project(tmp_path, monkeypatch):
-    monkeypatch.chdir(tmp_path)
+def project(tmp_path):
     (tmp_path / "templates").mkdir()
     return tmp_path
 
 
 def one_file(project, text, name="mine.sh.j2"):
     (project / "templates" / name).write_text(text)
-    return find_target(name.split(".")[0])
+    return find_target(name.split(".")[0], project)
 
 
 def folder(project, about, **files):
@@ -51,7 +50,7 @@ def folder(project, about, **files):
     (place_ / "target.yml").write_text(about)
     for name, text in files.items():
         (place_ / name.replace("__", ".")).write_text(text)
-    return find_target("mine")
+    return find_target("mine", project)
 
 
 def test_a_target_is_one_new_file_in_a_project(project):
@@ -81,9 +80,14 @@ def test_a_folder_writes_a_file_for_each_template_and_each_node(project):
 
 
 def test_the_projects_target_hides_the_built_in_one(project):
-    assert targets()["torchrun"].origin == "built-in"
     (project / "templates" / "torchrun.sh.j2").write_text("mine")
-    assert targets()["torchrun"].origin == "project"
+    assert targets(project)["torchrun"].origin == "project"
+
+
+def test_templates_of_the_current_folder_do_not_count(project, monkeypatch):
+    (project / "templates" / "torchrun.sh.j2").write_text("mine")
+    monkeypatch.chdir(project)
+    assert targets()["torchrun"].origin == "built-in"
 
 
 @pytest.mark.parametrize(
@@ -164,7 +168,7 @@ def test_what_several_targets_say_alike_stands_in_one_file_and_their_own_goes_wi
     assert ([rule.because for rule in target.rules], target.note) == (["no cp", "no pp"], "shared")
     assert folder(project, about + "note: own\n", a__j2="x").note == "own"
     assert folder(project, "like: _pods.yml\n", a__j2="x").rules == find_target("jobset").rules
-    assert "_ours" not in targets()
+    assert "_ours" not in targets(project)
 
 
 @pytest.mark.parametrize("like", ["_nosuch.yml", "../rules.yml", "[a]"])

@@ -1,19 +1,21 @@
-import json
+from dataclasses import replace
 
 import pytest
 
 from gpuops.collective.expectations import Expectations
+from gpuops.collective.measurement import Measurement
 from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Measured
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.profile import load
-from gpuops.report.allreduce import AllReduce, document, part_in_words, render
+from gpuops.reasons import Excluded
+from gpuops.report.allreduce import part_in_words, render
 from gpuops.report.page import Page
 
 FABRIC = build_fabric(Cabling(8, 8, unit=4))
 NAMES = tuple(FABRIC.nodes)
-EXPECT = Expectations(FABRIC, dict.fromkeys(NAMES, load("hgx-h100"))).of
+EXPECTATIONS = Expectations(FABRIC, dict.fromkeys(NAMES, load("hgx-h100")))
 SLOW = BlamedPart(
     "gpu005:mlx5_6",
     "slow",
@@ -24,6 +26,10 @@ SLOW = BlamedPart(
     ("31.2 of 48.0 GB/s with 2 partners in 2 units; its other rails 47.9-48.6", "symbol errors +412 on mlx5_6"),
 )
 ALIKE = ("NCCL 2.28.9, /usr/lib/libnccl.so.2", "driver for CUDA 13.0")
+EXCLUDED = {
+    "gpu017": Excluded("gpu017", "unhealthy", "fails gpu-lost", checks=("gpu-lost",)),
+    **{name: Excluded(name, "unreachable", "unreachable") for name in ("gpu063", "gpu064")},
+}
 SETTINGS = {**dict.fromkeys(NAMES, ALIKE), NAMES[7]: (ALIKE[0], "driver for CUDA 12.8", "NCCL_ALGO=Ring")}
 
 
@@ -45,10 +51,14 @@ def evidence(slow=("gpu005", 6), rate=31.2):
     return Evidence(FABRIC, tuple(made))
 
 
+def expecting(measurement):
+    """The same, with what the model expects."""
+    return replace(measurement, expected=EXPECTATIONS.of_evidence(measurement.evidence))
+
+
 @pytest.fixture
 def report():
-    left = {"gpu017": "fails gpu-lost", "gpu063": "unreachable", "gpu064": "unreachable"}
-    return AllReduce(evidence(), Blame((SLOW,)), "nccl", "NCCL is on the nodes", left, EXPECT, SETTINGS)
+    return expecting(Measurement(evidence(), Blame((SLOW,)), "nccl", "NCCL is on the nodes", EXCLUDED, SETTINGS))
 
 
 def test_the_whole_report_on_one_page(report):
@@ -90,12 +100,12 @@ BLAMED  gpu005 mlx5_6 (rail 6)                                              slow
 
 def test_settings_of_which_each_node_has_its_own_are_counted():
     own = {name: ("through eth0", f"/hosts/{name}/libnccl.so.2") for name in NAMES}
-    said = render(AllReduce(evidence(), Blame(), "nccl", settings=own))
+    said = render(Measurement(evidence(), Blame(), "nccl", settings=own))
     assert "        through eth0; 8 settings are not the same everywhere: --json lists them\n" in said
 
 
 def test_where_all_is_well_there_is_no_map_and_no_blame():
-    said = render(AllReduce(evidence(rate=48.0), Blame(), "tcp"))
+    said = render(Measurement(evidence(rate=48.0), Blame(), "tcp"))
     assert said.count("\n\n") == 2
     assert "rails           64/64    48 GB/s\n" in said
     assert said.endswith("\nnobody is blamed\n")
@@ -104,10 +114,10 @@ def test_where_all_is_well_there_is_no_map_and_no_blame():
 
 def test_what_is_slow_everywhere_is_told_and_blames_nobody():
     half = Measured(Round("rail", ()), tuple(GroupResult(RankGroup(NAMES[:2], rail=r), 24.0) for r in range(8)))
-    said = render(AllReduce(Evidence(FABRIC, (half,)), Blame(), "nccl", expect=EXPECT))
+    said = render(expecting(Measurement(Evidence(FABRIC, (half,)), Blame(), "nccl")))
     assert "rails           16/16    24 GB/s           expected 48, a guess\n" in said
     assert "low         rails: all of them; look for what the nodes have in common\n" in said
-    assert "low  " not in render(AllReduce(evidence(), Blame(), "nccl", expect=EXPECT))
+    assert "low  " not in render(expecting(Measurement(evidence(), Blame(), "nccl")))
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 132])
@@ -117,7 +127,7 @@ def test_it_fits_the_page(report, width):
 
 def test_what_is_not_certain_is_told_as_such():
     blame = Blame(contention=("gpu001-gpu007 on rail 3",), suspects=("gpu002",), unclear=("gpu003: no libnccl.so.2",))
-    said = render(AllReduce(evidence(rate=48.0), blame, "nccl", interrupted=True))
+    said = render(Measurement(evidence(rate=48.0), blame, "nccl", interrupted=True))
     assert "contention  gpu001-gpu007 on rail 3: slow once and not again; nobody is accused\n" in said
     assert "unclear     gpu003: no libnccl.so.2\n" in said
     assert "suspects    gpu002: not confirmed\n" in said
@@ -127,7 +137,7 @@ def test_what_is_not_certain_is_told_as_such():
 
 def test_groups_that_hang_are_counted_and_not_well():
     hung = Measured(Round("group", (RankGroup(NAMES),)), (GroupResult(RankGroup(NAMES), None, "hang", ("gpu003",)),))
-    said = render(AllReduce(Evidence(FABRIC, (hung,)), Blame(), "nccl", expect=EXPECT))
+    said = render(expecting(Measurement(Evidence(FABRIC, (hung,)), Blame(), "nccl")))
     assert "group of 8      0/1      nothing measured  expected 366, a guess\n" in said
 
 
@@ -150,7 +160,7 @@ def test_parts_have_names_for_persons(part, words):
 
 def test_a_fault_that_may_be_either_names_both():
     either = BlamedPart("gpu001:mlx5_2", "slow", evidence=("slow together",), alternatives=("gpu002:mlx5_2",))
-    said = render(AllReduce(evidence(), Blame((either,)), "nccl"))
+    said = render(Measurement(evidence(), Blame((either,)), "nccl"))
     assert "BLAMED  gpu001 mlx5_2 (rail 2) or gpu002 mlx5_2 (rail 2)" in said
 
 
@@ -160,21 +170,5 @@ def test_text_of_a_node_cannot_command_the_terminal():
     figure = GroupResult(RankGroup((name,)), None, "hang")
     found = Evidence(fabric, (Measured(Round("node", (figure.group,)), (figure,)),))
     blame = Blame((BlamedPart(name, "hang", evidence=("\x1b[2J",)),), unclear=("\x07",))
-    said = render(AllReduce(found, blame, "nccl", "\x1b]0;x\x07", {"m\x1b": "\x1b[1m"}))
+    said = render(Measurement(found, blame, "nccl", "\x1b]0;x\x07", {"m\x1b": Excluded("m\x1b", "lost", "\x1b[1m")}))
     assert all(line.isprintable() for line in said.splitlines())
-
-
-def test_the_document_says_the_same(report):
-    told = json.loads(json.dumps(document(report), allow_nan=False))
-    assert told["schema"] == "gpuops.allreduce-report/1"
-    assert told["left"]["gpu063"] == "unreachable"
-    (accused,) = told["accused"]
-    assert (accused["part"], accused["found_gb_per_s"]) == ("gpu005:mlx5_6", 31.2)
-    assert "optic" in accused["do"]
-    assert told["settings"][0] == {"setting": "NCCL 2.28.9, /usr/lib/libnccl.so.2", "nodes": list(NAMES)}
-    assert told["settings"][-1] == {"setting": "NCCL_ALGO=Ring", "nodes": ["gpu007"]}
-    scopes = {scope["label"]: scope for scope in told["scopes"]}
-    assert (scopes["rails"]["well"], scopes["rails"]["measured"]) == (63, 64)
-    assert scopes["group of 8"]["expected"]["limit"] == "network"
-    rail6 = next(row for row in told["matrix"] if row["rail"] == 6)
-    assert rail6["gb_per_s"] == {name: 31.2 if name == "gpu005" else 48.0 for name in NAMES}

@@ -5,13 +5,14 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from gpuops.collective.heat_map import heat_map
 from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.faults import FabricFault
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.isolation.simulation import Disturbances, Simulation
-from gpuops.report.heatmap import heat_map, lines
+from gpuops.report.heatmap import lines
 from gpuops.report.heatmap_svg import draw
 from gpuops.report.page import Page
 

@@ -1,11 +1,12 @@
-import json
-
-from gpuops.collective.nvlink import NvlinkGain, Training
+from gpuops.collective.measurement import Measurement
+from gpuops.collective.nvlink import NvlinkComparison, NvlinkGain, Training
+from gpuops.isolation.evidence import Blame, Evidence
+from gpuops.isolation.fabric import Fabric
 from gpuops.probing import Unknown
-from gpuops.report.nvlink import document, lines
+from gpuops.report.nvlink import lines
 from gpuops.report.page import Page
 
-WORTH = {"titan": NvlinkGain("titan", 47.25, 9.5), "gpu01": Unknown("not measured without NVLink: hang")}
+GAINS = {"titan": NvlinkGain("titan", 47.25, 9.5), "gpu01": Unknown("not measured without NVLink: hang")}
 
 
 def trained(row, seconds, *, alike=True, gpus=2):
@@ -21,8 +22,12 @@ ROWS = {
 }
 
 
+def rendered(gains, rows, page):
+    return list(lines(NvlinkComparison(Measurement(Evidence(Fabric({})), Blame(), "nccl"), gains, rows), page))
+
+
 def test_the_whole_page():
-    assert "\n".join(lines(WORTH, ROWS, Page())) == (
+    assert "\n".join(rendered(GAINS, ROWS, Page())) == (
         """\
 node   with NVLink   without       it saves
 titan  47.2 GB/s     9.5 GB/s      80 %
@@ -39,22 +44,15 @@ titan:
 
 def test_rows_that_are_missing_or_wrong_say_so():
     rows = {"n1": {"dp": Unknown("DataParallel needs GPUs"), "ddp": trained("ddp", 1.0, alike=False, gpus=0)}}
-    said = "\n".join(lines({}, rows, Page(120)))
+    said = "\n".join(rendered({}, rows, Page(120)))
     assert "  DP                  DataParallel needs GPUs\n" in said
     assert "on its CPU, which says nothing about GPUs" in said
     assert "weights differ" in said
     assert "saves" not in said
     both = {f"n{k}": {"ddp": Unknown("no torch")} for k in (1, 2)}
-    assert list(lines({}, both, Page())) == ["n[1-2]:", "  DDP                 no torch"]
-
-
-def test_the_document_says_the_same():
-    told = json.loads(json.dumps(document(WORTH, ROWS)))
-    assert told["all_reduce"]["titan"]["saved"] > 0.79
-    assert told["all_reduce"]["gpu01"] == {"unknown": "not measured without NVLink: hang"}
-    assert told["training"]["titan"]["ddp-no-p2p"]["seconds"] == 131.0
+    assert rendered({}, both, Page()) == ["n[1-2]:", "  DDP                 no torch"]
 
 
 def test_text_of_a_node_cannot_command_the_terminal():
-    said = list(lines({"n\x1b": Unknown("\x1b[2J")}, {"m\x07": {"ddp": Unknown("\x1b[1m")}}, Page()))
+    said = rendered({"n\x1b": Unknown("\x1b[2J")}, {"m\x07": {"ddp": Unknown("\x1b[1m")}}, Page())
     assert all(line.isprintable() for line in said)

@@ -1,12 +1,23 @@
-from gpuops.playbook.running import RunState
+from gpuops.playbook.record import Record
 from gpuops.report.page import Page
 from gpuops.report.playbook import ending
 
 
 def test_a_runs_last_words_fit_the_page_and_name_nodes_once():
-    waiting = {"gpu01": ["boot", "restart"], "gpu02": ["boot", "restart"], "gpu03": [], "gpu04": ["boot"]}
-    record = RunState(stopped="1 of 4 nodes of a batch failed", waiting=waiting)
-    assert list(ending(record, ["gpu05", "gpu06"], Page())) == [
+    waiting = {"gpu01": ("boot", "restart"), "gpu02": ("boot", "restart"), "gpu03": (), "gpu04": ("boot",)}
+    record = Record(
+        playbook="p.yml",
+        run_id="r1",
+        check=False,
+        results=(),
+        stopped="1 of 4 nodes of a batch failed",
+        waiting=waiting,
+        locked=(),
+        untouched=("gpu05", "gpu06"),
+        interrupted=False,
+        seconds=1.5,
+    )
+    assert list(ending(record, Page())) == [
         "stopped: 1 of 4 nodes of a batch failed",
         "not begun: gpu[05-06]",
         "gpu[01-02] still wait for: boot, restart; the next run of this playbook does it",

@@ -9,7 +9,7 @@ from gpuops.facts import Facts
 from gpuops.judging import Finding, Verdict
 from gpuops.profile import NO_PROFILE, Profile
 from gpuops.reasons import EXIT_CODES, Excluded, excluded_by
-from gpuops.results.health import HostReport, Run, build, why_excluded
+from gpuops.results.health import HostReport, Run, build, format_exclusion
 
 STARTED = dt.datetime(2026, 1, 5, 14, 2, 11, tzinfo=dt.timezone.utc)
 BAD = (Finding("bad", severity="fail"),)
@@ -59,7 +59,7 @@ def test_only_a_node_on_which_no_server_answered_is_called_unreachable(run, erro
     report = build(run, {"a": excluded_by("a", error)}, [])
     assert report.hosts[0].status == "unknown"
     excluded = report.excluded["a"]
-    assert (excluded.kind, excluded.unreachable, why_excluded(excluded)) == (kind, unreachable, why)
+    assert (excluded.kind, excluded.unreachable, format_exclusion(excluded)) == (kind, unreachable, why)
 
 
 def test_a_node_without_any_verdict_does_not_pass(run):

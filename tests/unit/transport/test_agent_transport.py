@@ -72,7 +72,7 @@ def test_an_answer_may_come_in_pieces(shell_node, cut):
 
 def test_an_endless_noise_is_not_waited_for_and_runs_nothing_twice(scripted):
     node = scripted([b"y\n" * 300_000] * 9, [])
-    with pytest.raises(LostError, match="login shell says more than 1 MiB"):
+    with pytest.raises(LostError, match="login shell prints more than 1 MiB"):
         node.run(ECHO)
     assert len(node.streams) == 1
 

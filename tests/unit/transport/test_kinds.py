@@ -207,7 +207,7 @@ def test_lost_the_login_shell_runs_nothing(shell_node):
 def test_lost_a_worker_ends(scripted):
     worker = scripted([b'MARK {"hello": {}}\n']).start("agent")
     with pytest.raises(LostError) as caught:
-        worker.hear(1)
+        worker.receive(1)
     assert caught.value.kind == "lost"
 
 

@@ -222,3 +222,11 @@ def test_several_that_record_at_once_lose_nothing_and_tear_nothing(tmp_path):
             assert found(hosts, f"p{who}-{number}") == {blob(f"p{who}{number}")}
     assert path.stat().st_mode & 0o777 == 0o600
     assert {p.name for p in tmp_path.iterdir()} == {"known_hosts", "known_hosts.gpuops-lock"}
+
+
+def test_a_damaged_key_is_one_warning_however_often_it_is_looked_up(tmp_path):
+    (tmp_path / "hosts").write_text("n1 ssh-ed25519 AAA*A\n")
+    known_hosts = KnownHosts((str(tmp_path / "hosts"),))
+    for _ in range(3):
+        assert known_hosts.keys("n1") == []
+    assert known_hosts.warnings == [f"{tmp_path}/hosts:1: the key is damaged; the line is skipped"]

@@ -14,10 +14,10 @@ from gpuops.transport.settings import resolve
         ("No ED25519 host key is known for n1.\nHost key verification failed.\n", "HostKeyError", "gpuops trust n1"),
         ("Warning: x\nme@n1: Permission denied (publickey).\n", "AuthenticationError", "Permission denied (publickey)"),
         ("ssh: connect to host n1 port 22: Connection refused\n", "ConnectError", "connect to host n1 port 22"),
-        ("", "ConnectError", "said nothing"),
+        ("", "ConnectError", "failed without a message"),
     ],
 )
-def test_the_last_words_of_ssh_become_our_own_errors(said, kind, what):
+def test_the_last_line_of_ssh_becomes_an_error_of_ours(said, kind, what):
     error = explain("n1", said)
     assert type(error).__name__ == kind
     assert isinstance(error, NodeError)

@@ -11,17 +11,17 @@ HELLO = b'noise\nMARK {"hello": {"pid": 7}}\n'
 def test_a_script_says_what_it_is_and_answers_line_by_line(scripted):
     node = scripted([HELLO, b'MARK {"a": 1}\nMARK {"b"', b": 2}\nmotd\n"])
     worker = node.start("agent")
-    worker.tell({"do": "x"})
-    assert worker.hello == {"pid": 7}
-    assert worker.hear(1) == {"a": 1}
-    assert worker.hear(1) == {"b": 2}
+    worker.send({"do": "x"})
+    assert worker.first_message == {"pid": 7}
+    assert worker.receive(1) == {"a": 1}
+    assert worker.receive(1) == {"b": 2}
     assert node.streams[0].written.endswith(b'{"do": "x"}\n')
 
 
 def test_it_runs_beside_the_agent_on_a_stream_of_its_own(scripted):
     node = scripted([HELLO, b'MARK {"a": 1}\n'], [HELLO, b'MARK {"a": 2}\n'])
     workers = [node.start("agent"), node.start("agent")]
-    assert [worker.hear(1) for worker in workers] == [{"a": 1}, {"a": 2}]
+    assert [worker.receive(1) for worker in workers] == [{"a": 1}, {"a": 2}]
     node.close()
     assert all(stream.closed for stream in node.streams)
 
@@ -30,16 +30,16 @@ def test_it_runs_beside_the_agent_on_a_stream_of_its_own(scripted):
     ("said", "told"),
     [
         ([], "n1: what ran there has ended"),
-        ([b"x\nValueError: no such thing\n"], "has ended, and said: ValueError: no such thing"),
+        ([b"x\nValueError: no such thing\n"], "has ended: ValueError: no such thing"),
         ([b"MARK none\n"], "n1: there is no Python 3 on it"),
-        ([b'MARK {"a": }\n'], "said something unreadable"),
+        ([b'MARK {"a": }\n'], "sent an unreadable message"),
         ([b"y\n" * 600_000], "more than 1 MiB"),
     ],
 )
 def test_what_is_no_answer_is_lost(scripted, said, told):
     worker = scripted([HELLO, *said]).start("agent")
     with pytest.raises(LostError, match=told):
-        worker.hear(1)
+        worker.receive(1)
 
 
 def test_a_script_that_does_not_start_is_lost(scripted):
@@ -52,8 +52,8 @@ def test_a_script_that_does_not_start_is_lost(scripted):
 def test_silence_is_no_loss_and_what_comes_later_is_heard(scripted):
     worker = scripted([HELLO, None, b'MARK {"a": 1}\n']).start("agent")
     with pytest.raises(TimeoutError):
-        worker.hear(1)
-    assert worker.hear(1) == {"a": 1}
+        worker.receive(1)
+    assert worker.receive(1) == {"a": 1}
 
 
 def test_a_worker_that_starts_while_we_hang_up_is_closed_again(scripted):

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Literal, Protocol
+from typing import Protocol
 
+from gpuops.bandwidth import Operation
 from gpuops.isolation.rounds import GroupResult, Round
-
-Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
+from gpuops.reasons import Excluded
 
 
 @dataclass(frozen=True)
@@ -47,8 +47,8 @@ class Engine(Protocol):
     def jobs(self) -> Collection[str]:
         """The scheduler's jobs by which it holds the nodes at present: they make nobody busy either."""
 
-    def open(self) -> Mapping[str, str]:
-        """Make every node ready; the nodes that cannot take part, each with the reason."""
+    def open(self) -> Mapping[str, Excluded]:
+        """Make every node ready; return the nodes that cannot take part."""
 
     def measure(self, planned: Round) -> tuple[GroupResult, ...]:
         """One figure a group, in the order of ``planned``; what goes wrong on a node is a figure's trouble."""

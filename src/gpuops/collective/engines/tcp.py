@@ -7,13 +7,14 @@ import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from gpuops.collective.bus import bus_factor
+from gpuops.bandwidth import bus_factor
 from gpuops.collective.crew import Crew
 from gpuops.collective.engines import Load
 from gpuops.errors import GpuopsError, LostError
 from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round, Trouble
+from gpuops.reasons import Excluded, excluded_by
 from gpuops.transport.connections import Opener
 
 LEAST_BYTES = 1 << 20
@@ -54,12 +55,12 @@ class TcpEngine:
         self._limit_seconds = _LIMIT_SECONDS + 10 * self._load.seconds
         self._interface = interface
         self._places: dict[str, Mapping[str, Any]] = {}
-        self._gone: dict[str, tuple[Trouble, str]] = {}
+        self._gone: dict[str, tuple[Trouble, Excluded]] = {}
 
-    def open(self) -> Mapping[str, str]:
-        """A worker that listens on every node; those that cannot, each with the reason."""
+    def open(self) -> Mapping[str, Excluded]:
+        """Start a worker that listens on every node; return the nodes that cannot have one."""
         self._staff(self._addresses)
-        return {node: why for node, (_, why) in self._gone.items()}
+        return {node: reason for node, (_, reason) in self._gone.items()}
 
     def _staff(self, nodes: Collection[str]) -> None:
         """Have a listening worker on each of ``nodes``, also where one ended; not where one hung or never came."""
@@ -67,12 +68,14 @@ class TcpEngine:
         if lacking:
             self._crew.open(lacking)
             listen = {"interface": self._interface}
-            told = {node: {"listen": {**listen, "address": self._addresses[node]}} for node in lacking}
-            for node, answer in self._crew.ask(told, _ANSWER_SECONDS).items():
-                if isinstance(answer, dict) and "port" in answer:
+            messages = {node: {"listen": {**listen, "address": self._addresses[node]}} for node in lacking}
+            for node, answer in self._crew.ask(messages, _ANSWER_SECONDS).items():
+                if isinstance(answer, GpuopsError):
+                    self._gone[node] = "unreachable", excluded_by(node, answer)
+                elif "port" in answer:
                     self._places[node] = answer
                 else:
-                    self._gone[node] = "unreachable", answer["trouble"] if isinstance(answer, dict) else str(answer)
+                    self._gone[node] = "unreachable", Excluded(node, "unsupported", answer["trouble"])
 
     def fabric(self) -> Fabric:
         """The nodes that take part, each with the interface that it is measured through; line rate 0: not told."""
@@ -100,7 +103,7 @@ class TcpEngine:
         for figure in figures:
             for node in figure.absent:
                 if isinstance(answers[node], GpuopsError) and not isinstance(answers[node], LostError):
-                    self._gone[node] = figure.trouble, figure.detail
+                    self._gone[node] = figure.trouble, Excluded(node, "lost", figure.detail)
 
     def _missing(self, group: RankGroup) -> tuple[str, ...]:
         return tuple(node for node in group.nodes if node in self._gone)
@@ -109,14 +112,14 @@ class TcpEngine:
         missing = self._missing(group)
         if not missing:
             return GroupResult(group, None, detail="tcp measures between nodes only")
-        trouble, detail = self._gone[missing[0]]
-        return GroupResult(group, None, trouble, missing, detail=detail)
+        trouble, reason = self._gone[missing[0]]
+        return GroupResult(group, None, trouble, missing, detail=reason.why)
 
     def _size(self, group: RankGroup) -> int:
         """Bytes, the same number of whole lanes for each rank."""
-        wanted = self._load.size_bytes or max(LEAST_BYTES, CHUNK_BYTES * len(group.nodes))
+        desired = self._load.size_bytes or max(LEAST_BYTES, CHUNK_BYTES * len(group.nodes))
         row = LANE_BYTES * len(group.nodes)
-        return max(1, wanted // row) * row
+        return max(1, desired // row) * row
 
     def _messages(self, group: RankGroup) -> dict[str, dict[str, Any]]:
         run = {
@@ -132,11 +135,11 @@ class TcpEngine:
         return {node: {"run": {**run, "rank": rank}} for rank, node in enumerate(group.nodes)}
 
     def _figure(self, group: RankGroup, answers: Mapping[str, Answer]) -> GroupResult:
-        told = {node: answer for node, answer in answers.items() if isinstance(answer, dict)}
-        times = [answer["seconds"] for answer in told.values() if "seconds" in answer]
+        results = {node: answer for node, answer in answers.items() if isinstance(answer, dict)}
+        times = [answer["seconds"] for answer in results.values() if "seconds" in answer]
         if len(times) < len(answers):
             return trouble_of(group, answers)
-        wrong = [node for node, answer in told.items() if answer["wrong"]]
+        wrong = [node for node, answer in results.items() if answer["wrong"]]
         if wrong:
             return GroupResult(group, None, "wrong", detail=f"sums came out wrong on {', '.join(wrong)}")
         iterations = [statistics.fmean(ranks) for ranks in zip(*times, strict=True)]
@@ -146,9 +149,9 @@ class TcpEngine:
 
     @property
     def settings(self) -> Mapping[str, Sequence[str]]:
-        """The interface of each node, and its line rate where that is told."""
-        told = {n: (f"through {place['interface']}", place["mbps"]) for n, place in self._places.items()}
-        return {n: (f"{way}, {mbps} Mbit/s" if mbps else way,) for n, (way, mbps) in told.items()}
+        """The interface of each node, and its line rate if that is known."""
+        pairs = {n: (f"through {place['interface']}", place["mbps"]) for n, place in self._places.items()}
+        return {n: (f"{interface}, {mbps} Mbit/s" if mbps else interface,) for n, (interface, mbps) in pairs.items()}
 
     @property
     def pids(self) -> Mapping[str, Collection[int]]:
@@ -161,18 +164,18 @@ class TcpEngine:
 
 
 def trouble_of(group: RankGroup, answers: Mapping[str, Answer]) -> GroupResult:
-    """Why a group has no figure, and because of whom, by what its ranks say of each other.
+    """Why a group has no figure, and because of which nodes, by what its ranks report of each other.
 
-    A rank that waits in vain connects to its ring neighbours: where a process is stopped its kernel still accepts,
-    where it has ended the kernel refuses, where a link is down nobody answers. A node is unreachable if it says itself
-    that it has no link, or if none of its neighbours that has one can connect to it though it lives. Else those whose
-    process ended are in error, and those that did not answer hang.
+    A rank that waits in vain connects to its ring neighbours: if a process is stopped its kernel still accepts, if it
+    has ended the kernel refuses, if a link is down there is no answer. A node is unreachable if it reports itself that
+    it has no link, or if none of its neighbours that has one can connect to it though it runs. Else those whose process
+    ended are in error, and those that did not answer hang.
     """
     silent = {node: answer for node, answer in answers.items() if isinstance(answer, GpuopsError)}
-    told = {node: answer for node, answer in answers.items() if isinstance(answer, dict)}
+    reports = {node: answer for node, answer in answers.items() if isinstance(answer, dict)}
     words = [str(error) for error in silent.values()]
-    words += [f"{node}: {answer['trouble']}" for node, answer in told.items() if "trouble" in answer]
-    unreachable = _unreachable(group.nodes, told)
+    words += [f"{node}: {answer['trouble']}" for node, answer in reports.items() if "trouble" in answer]
+    unreachable = _unreachable(group.nodes, reports)
     ended = tuple(node for node, error in silent.items() if isinstance(error, LostError))
     if unreachable:
         return GroupResult(group, None, "unreachable", unreachable, detail="; ".join(words))
@@ -181,12 +184,12 @@ def trouble_of(group: RankGroup, answers: Mapping[str, Answer]) -> GroupResult:
     return GroupResult(group, None, "hang", tuple(silent), detail="; ".join(words))
 
 
-def _unreachable(nodes: Sequence[str], told: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
-    cut = {node for node, answer in told.items() if not answer.get("link", True)}
+def _unreachable(nodes: Sequence[str], reports: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
+    cut = {node for node, answer in reports.items() if not answer.get("link", True)}
     in_vain: dict[str, list[bool]] = {node: [] for node in nodes}
     for rank, node in enumerate(nodes):
-        if node in told.keys() - cut:
-            unreached, refused = told[node].get("unreached", ()), told[node].get("refused", ())
+        if node in reports.keys() - cut:
+            unreached, refused = reports[node].get("unreached", ()), reports[node].get("refused", ())
             for number in {(rank + 1) % len(nodes), (rank - 1) % len(nodes)}:
-                in_vain[nodes[number]].append(number in unreached or (number in refused and nodes[number] in told))
+                in_vain[nodes[number]].append(number in unreached or (number in refused and nodes[number] in reports))
     return tuple(node for node in nodes if node in cut or (in_vain[node] and all(in_vain[node])))

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from gpuops.collective.idleness.proof import Allocation, NodeAllocation
+from gpuops.collective.idleness.proof import Allocation, NodeAllocation, NoSuchNode
 from gpuops.inventory import Host
 from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
@@ -29,9 +29,9 @@ PODS = ask_for(
         "{.spec.containers[*].resources.limits}{.spec.initContainers[*].resources.limits}{.spec.resourceClaims}",
     ),
 )
-NO_SUCH_NODE = Unknown("Kubernetes has no such node")
+NO_SUCH_NODE = NoSuchNode("Kubernetes has no such node")
 _GPU = ("nvidia.com/", '"resourceClaim')
-"""What a pod's limits or claims say where it may have a GPU: a device (also of MIG), or a claim, whatever it is for."""
+"""Words in the limits or claims of a pod that may have a GPU: a device (also of MIG), or any claim."""
 
 
 def allocations(machine: Transport, hosts: Sequence[Host]) -> Mapping[str, Allocation]:
@@ -60,7 +60,7 @@ def rows(answer: Completed, columns: int) -> list[list[str]] | Unknown:
         return Unknown(f"there is no kubectl on {answer.node}")
     if answer.exit or answer.timed_out or answer.truncated:
         return Unknown(f"kubectl says: {answer.last_words() or 'nothing'}")
-    found = [line.split("\t") for line in answer.out.splitlines()]
-    if any(len(row) != columns for row in found):
+    table = [line.split("\t") for line in answer.out.splitlines()]
+    if any(len(row) != columns for row in table):
         return Unknown(f"kubectl's answer cannot be read: {answer.out[:80]!r}")
-    return found
+    return table

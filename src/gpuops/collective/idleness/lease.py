@@ -19,17 +19,17 @@ _CLOSED = ("drain", "down", "fail", "maint", "power", "reboot", "unk")
 class Lease:
     """Nodes on lease, as a context: leaving it gives them back, also on Ctrl-C and on errors.
 
-    ``way`` is a project's ``lease``. A ``reservation`` is refused by Slurm itself where a job runs or another
-    reservation stands, so it is the safer way; it ends by itself after ``minutes``. A ``drain`` bears a reason of this
-    lease's own, by which it is known again: a node that somebody else drained is neither taken nor ever resumed. A job
-    may have started just before the drain, so nodes are to be looked at again. A node that gpuops keeps drained for
-    longer, while it is onboarded or mended, needs no lease. ``tell`` hears what could not be given back.
+    ``mode`` is a project's ``lease``. Slurm itself refuses a ``reservation`` if a job runs or another reservation
+    stands, so it is the safer mode; it ends by itself after ``minutes``. A ``drain`` has a reason of this lease's own,
+    by which it is recognized: a node that someone else drained is neither taken nor ever resumed. A job may have
+    started just before the drain, so nodes must be looked at again. A node that gpuops keeps drained for longer, while
+    it is onboarded or repaired, needs no lease. ``note`` gets what could not be given back.
     """
 
-    def __init__(self, way: str, slurm: Slurm, tell: Callable[[str], None], minutes: int = 60) -> None:
-        self._way = way
+    def __init__(self, mode: str, slurm: Slurm, note: Callable[[str], None], minutes: int = 60) -> None:
+        self._mode = mode
         self._slurm = slurm
-        self._tell = tell
+        self._note = note
         self._minutes = minutes
         self._token = secrets.token_hex(4)
         self._held: dict[str, Host] = {}
@@ -45,17 +45,17 @@ class Lease:
             raise
 
     def take(self, hosts: Sequence[Host]) -> dict[str, str]:
-        """Lease ``hosts``; those that cannot be had, each with the reason."""
-        if self._way == "none":
+        """Lease ``hosts``; return those that cannot be leased, each with the reason."""
+        if self._mode == "none":
             return {}
         nodes = self._slurm.nodes(hosts)
         if isinstance(nodes, Unknown):
             return dict.fromkeys((host.name for host in hosts), f"cannot be leased: {nodes.why}")
         hosts = [host for host in hosts if host.name not in nodes or not _is_kept(nodes[host.name])]
         refused = {host.name: why for host in hosts if (why := _closed(nodes.get(host.name)))}
-        wanted = {nodes[host.name].name: host for host in hosts if host.name not in refused}
-        self._held |= wanted  # before it is so, lest an interruption leave one behind
-        for node, answer in self._do(list(wanted), self._taking):
+        free = {nodes[host.name].name: host for host in hosts if host.name not in refused}
+        self._held |= free  # before they are taken, so that an interruption leaves none behind
+        for node, answer in self._do(list(free), self._taking):
             if answer.exit:
                 refused[self._held.pop(node).name] = f"cannot be leased: {_words(answer)}"
         return refused
@@ -64,16 +64,16 @@ class Lease:
         """Give everything back; safe to call twice."""
         for node, answer in self._do(self._still_ours(), self._giving):
             if answer.exit and "is invalid" not in answer.err:  # a reservation that was never made, or has run out
-                self._tell(f"{node} could not be given back ({_words(answer)}): {shlex.join(self._giving(node))}")
+                self._note(f"{node} could not be given back ({_words(answer)}): {shlex.join(self._giving(node))}")
         self._held.clear()
 
     def _still_ours(self) -> list[str]:
-        """The nodes whose lease is ours to end: a drain with another reason is somebody else's by now."""
-        if self._way != "drain" or not self._held:
+        """The nodes whose lease is ours to end: a drain with another reason is someone else's by now."""
+        if self._mode != "drain" or not self._held:
             return list(self._held)
         nodes = self._slurm.nodes(list(self._held.values()))
         if isinstance(nodes, Unknown):
-            self._tell(f"{', '.join(self._held)} may still be drained for {self._reason}: {nodes.why}")
+            self._note(f"{', '.join(self._held)} may still be drained for {self._reason}: {nodes.why}")
             return []
         ours = ("lease", self._token)
         return [node.name for node in nodes.values() if (node.drained_by, node.reason.tag) == ours]
@@ -87,13 +87,13 @@ class Lease:
         return lease_reason(self._token)
 
     def _taking(self, node: str) -> Sequence[str]:
-        if self._way == "drain":
+        if self._mode == "drain":
             return "scontrol", "update", f"NodeName={node}", "State=DRAIN", f"Reason={self._reason}"
         name, length = f"ReservationName=gpuops-{self._token}-{node}", f"Duration={self._minutes}"
         return "scontrol", "create", "reservation", name, "StartTime=now", length, f"Nodes={node}", "Users=root"
 
     def _giving(self, node: str) -> Sequence[str]:
-        if self._way == "drain":
+        if self._mode == "drain":
             return "scontrol", "update", f"NodeName={node}", "State=UNDRAIN"
         return "scontrol", "delete", f"ReservationName=gpuops-{self._token}-{node}"
 
@@ -112,5 +112,5 @@ def _closed(node: SlurmNode | None) -> str:
 
 
 def _words(answer: Completed) -> str:
-    """The first line of what scontrol complains of; what follows is advice."""
+    """The first line of scontrol's complaint; what follows is advice."""
     return next((line for line in (answer.err or answer.out).splitlines() if line.strip()), "it says nothing")

@@ -1,4 +1,4 @@
-"""Watch: looks at the nodes of a pool before they are put under load, and around each round."""
+"""Idle monitor: snapshots of the nodes of a pool before they are put under load, and before and after each round."""
 
 from __future__ import annotations
 
@@ -15,24 +15,25 @@ from gpuops.probes.host.services import services
 from gpuops.probes.network.error_counters import error_counters
 from gpuops.probing import Unknown
 from gpuops.profile import Profile
+from gpuops.reasons import Excluded
 
 Allocations = Callable[[Sequence[Host]], Mapping[str, Allocation]]
-"""Asks a scheduler who was given which node; a node that it is not asked about is absent."""
+"""Asks a scheduler to whom it gave each node; a node that it is not asked about is absent."""
 
 
 class IdleMonitor:
-    """The eye on a pool. ``forced`` names nodes that are taken whatever runs there.
+    """Proves that the nodes of a pool are idle. ``force_busy`` names nodes that count as idle whatever runs there.
 
-    What is our own claims nothing: ``slurm_job`` is the job in which gpuops itself runs, ``jobs`` gives those of the
-    engine, and ``pids`` its processes by node, as they are at present. Nodes of which ``allocations`` says nothing are
-    asked about where they themselves run slurmd.
+    What is our own does not count: ``slurm_job`` is the job in which gpuops itself runs, ``jobs`` are those of the
+    engine, and ``pids`` its processes by node, as they are at present. If ``allocations`` has nothing of a node that
+    itself runs slurmd, that Slurm is asked.
     """
 
     def __init__(
         self,
         pool: Pool,
         profiles: Mapping[str, Profile],
-        forced: Collection[str] = (),
+        force_busy: Collection[str] = (),
         slurm_job: str = "",
         *,
         pids: Callable[[], Mapping[str, Collection[int]]] = dict,
@@ -41,7 +42,7 @@ class IdleMonitor:
     ) -> None:
         self._pool = pool
         self._profiles = profiles
-        self._forced = frozenset(forced)
+        self._force_busy = frozenset(force_busy)
         self._slurm_job = slurm_job
         self._pids = pids
         self._jobs = jobs
@@ -49,44 +50,56 @@ class IdleMonitor:
         self._slurmd: frozenset[str] = frozenset()
 
     def prove(self) -> dict[str, Idleness]:
-        """The idleness of every node, asked in one round trip each; a node that does not answer leaves the pool."""
+        """The idleness of every node, asked in one round trip each; a node that does not answer is excluded."""
         facts = self._pool.facts((*FIRST, services))
-        self._slurmd = frozenset(name for name, told in facts.items() if _runs_slurmd(told))
-        given, pids = self._given(facts), self._pids()
-        found = [idleness_of(told, self._profiles[n], pids.get(n, ()), given.get(n, ())) for n, told in facts.items()]
-        return {idleness.node: self._unless_forced(idleness) for idleness in found}
-
-    def __call__(self, names: Collection[str]) -> Snapshot:
-        """Who of ``names`` is idle no more, and what the NICs of all have counted."""
-        facts = self._pool.facts((*STILL, error_counters), names)
-        given, pids = self._given(facts), self._pids()
-        found = [self._unless_forced(still_idle(f, pids.get(n, ()), given.get(n, ()))) for n, f in facts.items()]
-        gone = {name: self._pool.left.get(name, "it is not in the pool") for name in names if name not in facts}
-        busy = {idleness.node: str(idleness) for idleness in found if idleness.state != "idle"}
-        return Snapshot({**gone, **busy}, {part: counts for told in facts.values() for part, counts in _counted(told)})
-
-    def _given(self, names: Collection[str]) -> Mapping[str, Allocation]:
-        """Who was given each node, by the scheduler that is set up, else by the Slurm that runs on the node."""
-        hosts = [host for name, host in self._pool.hosts.items() if name in names]
-        found = dict(self._allocations(hosts))
-        left = [host for host in hosts if host.name in self._slurmd and host.name not in found]
-        if left:
-            found |= self._asked_of(left)
-        own = {*self._jobs(), self._slurm_job} - {""}
+        self._slurmd = frozenset(name for name, own in facts.items() if _runs_slurmd(own))
+        allocations, pids = self._allocations_of(facts), self._pids()
         return {
-            name: told if isinstance(told, Unknown) else tuple(claim for claim in told if claim.job not in own)
-            for name, told in found.items()
+            name: self._unless_forced(
+                idleness_of(own, self._profiles[name], pids.get(name, ()), allocations.get(name, ()))
+            )
+            for name, own in facts.items()
         }
 
-    def _asked_of(self, members: Sequence[Host]) -> Mapping[str, Allocation]:
-        """What Slurm says of its nodes ``members``, through the first of them."""
+    def __call__(self, names: Collection[str]) -> Snapshot:
+        """Which of ``names`` are idle no more, and what the NICs of all have counted."""
+        facts = self._pool.facts((*STILL, error_counters), names)
+        allocations, pids = self._allocations_of(facts), self._pids()
+        gone = [self._pool.excluded.get(name) or _stranger(name) for name in names if name not in facts]
+        now = [still_idle(own, pids.get(name, ()), allocations.get(name, ())) for name, own in facts.items()]
+        busy = [reason for idleness in now if (reason := self._unless_forced(idleness).excluded)]
+        counters = {part: counts for own in facts.values() for part, counts in _counters(own)}
+        return Snapshot({reason.host: reason for reason in (*gone, *busy)}, counters)
+
+    def _allocations_of(self, names: Collection[str]) -> Mapping[str, Allocation]:
+        """To whom each node was given, by the scheduler that is set up, else by the Slurm that runs on the node."""
+        hosts = [host for name, host in self._pool.hosts.items() if name in names]
+        allocations = dict(self._allocations(hosts))
+        members = [host for host in hosts if host.name in self._slurmd and host.name not in allocations]
+        if members:
+            allocations |= self._ask_slurm_of(members)
+        own = {*self._jobs(), self._slurm_job} - {""}
+        return {name: _without_jobs(allocation, own) for name, allocation in allocations.items()}
+
+    def _ask_slurm_of(self, members: Sequence[Host]) -> Mapping[str, Allocation]:
+        """The allocations of the nodes of a Slurm that no project names, through the first of them."""
         try:
             return Slurm(self._pool.open(members[0])).allocations(members)
         except NodeError as error:
             return dict.fromkeys((host.name for host in members), Unknown(f"Slurm cannot be asked: {error}"))
 
-    def _unless_forced(self, found: Idleness) -> Idleness:
-        return Idleness(found.node, "idle", found.who) if found.node in self._forced else found
+    def _unless_forced(self, idleness: Idleness) -> Idleness:
+        return Idleness(idleness.node, "idle", idleness.who) if idleness.node in self._force_busy else idleness
+
+
+def _without_jobs(allocation: Allocation, own: Collection[str]) -> Allocation:
+    if isinstance(allocation, Unknown):
+        return allocation
+    return tuple(claim for claim in allocation if claim.job not in own)
+
+
+def _stranger(name: str) -> Excluded:
+    return Excluded(name, "unknown", "it is not in the pool")
 
 
 def _runs_slurmd(facts: Facts) -> bool:
@@ -94,7 +107,7 @@ def _runs_slurmd(facts: Facts) -> bool:
     return not isinstance(units, Unknown) and "slurmd" in units and units["slurmd"].running
 
 
-def _counted(facts: Facts) -> list[tuple[str, Mapping[str, int]]]:
+def _counters(facts: Facts) -> list[tuple[str, Mapping[str, int]]]:
     """The counters of each device under its part name (``gpu017:mlx5_3``)."""
-    told = facts[error_counters]
-    return [] if isinstance(told, Unknown) else [(f"{facts.node}:{device}", told[device]) for device in told]
+    counters = facts[error_counters]
+    return [] if isinstance(counters, Unknown) else [(f"{facts.node}:{name}", own) for name, own in counters.items()]

@@ -1,4 +1,4 @@
-"""Idleness: the proof that nobody uses a node. Without it no load is put on the node, unless its name is given."""
+"""Idleness: the proof that no one uses a node. Without it no load is put on the node, unless --force-busy names it."""
 
 from __future__ import annotations
 
@@ -11,9 +11,10 @@ from gpuops.probes.nvidia.nvidia_smi import Gpu, smi
 from gpuops.probes.nvidia.occupancy import DAEMONS, Occupancy, driver_loaded, occupancy
 from gpuops.probing import Probe, Unknown
 from gpuops.profile import Profile
+from gpuops.reasons import Excluded
 
 IDLE_MEMORY_MIB = 15
-"""What an idle GPU holds where its profile does not say (``gpu.idle_memory_mib``).
+"""What an idle GPU holds if its profile does not say (``gpu.idle_memory_mib``).
 
 Source: facebookresearch/gcm, check_nvidia_smi.py. New drivers may hold more, so that more than this proves nothing.
 """
@@ -25,19 +26,24 @@ FIRST: tuple[Probe[Any], ...] = (smi, *STILL)
 
 @dataclass(frozen=True)
 class NodeAllocation:
-    """Whom a scheduler has given a node to, in words; ``job`` is the id of a job of Slurm's."""
+    """To whom a scheduler has given a node, in words; ``job`` is the id of a job of Slurm's."""
 
     who: str
     job: str = ""
 
 
-Allocation = tuple[NodeAllocation, ...] | Unknown
-"""All claims on a node; none: it is nobody's."""
+@dataclass(frozen=True)
+class NoSuchNode(Unknown):
+    """The scheduler does not know the node: that proves nothing, but none of its jobs run there either."""
+
+
+Allocation = tuple[NodeAllocation, ...] | NoSuchNode | Unknown
+"""Everyone to whom a node was given; empty: nobody."""
 
 
 @dataclass(frozen=True)
 class Idleness:
-    """Whether a node is idle; ``who`` uses it, or why that cannot be told (``unproved``)."""
+    """Whether a node is idle; ``who`` uses it, or why that is not known (``unproved``)."""
 
     node: str
     state: Literal["idle", "busy", "unproved"]
@@ -47,37 +53,42 @@ class Idleness:
         """As a report has it: ``busy (pid 4711 python, user alice)``."""
         return {"idle": "idle", "busy": f"busy ({self.who})"}.get(self.state, f"busy (not proved idle: {self.who})")
 
+    @property
+    def excluded(self) -> Excluded | None:
+        """Why the node takes no part in a measurement; None if it is idle."""
+        return None if self.state == "idle" else Excluded(self.node, self.state, str(self))
+
 
 @dataclass(frozen=True)
 class _BusySign:
-    """Something that speaks against idleness; a ``doubt`` is what could not be seen."""
+    """A sign that a node is not idle; ``uncertain``: something that could not be seen."""
 
     who: str
-    doubt: bool = False
+    uncertain: bool = False
 
 
 def idleness_of(facts: Facts, profile: Profile, ours: Collection[int] = (), allocation: Allocation = ()) -> Idleness:
-    """What ``facts`` and a scheduler's word prove of a node; processes whose pids are ``ours`` do not count."""
-    return _sum(facts.node, [*_given(allocation), *_held(facts, ours), *_cards(facts, profile, ours)])
+    """What ``facts`` and the scheduler prove of a node; processes whose pids are ``ours`` do not count."""
+    return _conclude(facts.node, [*_allocated(allocation), *_held(facts, ours), *_gpus_in_use(facts, profile, ours)])
 
 
 def still_idle(facts: Facts, ours: Collection[int] = (), allocation: Allocation = ()) -> Idleness:
-    """As `idleness_of`, of a node that was proved idle before: whoever came since has a device file open."""
-    return _sum(facts.node, [*_given(allocation), *_held(facts, ours)])
+    """As `idleness_of`, of a node that was proved idle before: whatever started since has a device file open."""
+    return _conclude(facts.node, [*_allocated(allocation), *_held(facts, ours)])
 
 
-def _sum(node: str, signs: Sequence[_BusySign]) -> Idleness:
-    busy = list(dict.fromkeys(sign.who for sign in signs if not sign.doubt))
-    told = busy or list(dict.fromkeys(sign.who for sign in signs))
-    if not told:
+def _conclude(node: str, signs: Sequence[_BusySign]) -> Idleness:
+    busy = list(dict.fromkeys(sign.who for sign in signs if not sign.uncertain))
+    reasons = busy or list(dict.fromkeys(sign.who for sign in signs))
+    if not reasons:
         return Idleness(node, "idle")
-    more = f", and {len(told) - 1} more" if len(told) > 1 else ""
-    return Idleness(node, "busy" if busy else "unproved", told[0] + more)
+    more = f", and {len(reasons) - 1} more" if len(reasons) > 1 else ""
+    return Idleness(node, "busy" if busy else "unproved", reasons[0] + more)
 
 
-def _given(allocation: Allocation) -> list[_BusySign]:
+def _allocated(allocation: Allocation) -> list[_BusySign]:
     if isinstance(allocation, Unknown):
-        return [_BusySign(allocation.why, doubt=True)]
+        return [_BusySign(allocation.why, uncertain=True)]
     return [_BusySign(claim.who) for claim in allocation]
 
 
@@ -86,32 +97,32 @@ def _held(facts: Facts, ours: Collection[int]) -> Iterator[_BusySign]:
     if loaded is False:
         return
     if isinstance(held, Unknown):
-        yield _BusySign(held.why, doubt=True)
+        yield _BusySign(held.why, uncertain=True)
         return
     for holder in held.holders:
         if holder.pid not in ours and not holder.is_daemon:
             yield _BusySign(_process(holder.pid, holder.name, holder.user))
     if held.hidden:
-        yield _BusySign(held.hidden, doubt=True)
+        yield _BusySign(held.hidden, uncertain=True)
 
 
 def _process(pid: int | None, name: str, user: str = "") -> str:
     return " ".join(filter(None, (f"pid {pid}" if pid else "a process", name))) + (f", user {user}" if user else "")
 
 
-def _cards(facts: Facts, profile: Profile, ours: Collection[int]) -> Iterator[_BusySign]:
-    """What nvidia-smi says; where the kernel has no NVIDIA driver nobody can compute."""
-    told, cards, loaded = facts[occupancy], facts[smi], facts[driver_loaded]
-    held = Occupancy(driver_loaded=True) if isinstance(told, Unknown) else told
+def _gpus_in_use(facts: Facts, profile: Profile, ours: Collection[int]) -> Iterator[_BusySign]:
+    """What nvidia-smi says; without an NVIDIA driver in the kernel no process can compute."""
+    value, smi_answer, loaded = facts[occupancy], facts[smi], facts[driver_loaded]
+    held = Occupancy(driver_loaded=True) if isinstance(value, Unknown) else value
     if loaded is False or not held.driver_loaded:
         return
-    if isinstance(cards, Unknown):
-        yield _BusySign(cards.why, doubt=True)
+    if isinstance(smi_answer, Unknown):
+        yield _BusySign(smi_answer.why, uncertain=True)
         return
-    if cards.error:
-        yield _BusySign(cards.error.text, doubt=True)
+    if smi_answer.error:
+        yield _BusySign(smi_answer.error.text, uncertain=True)
     seen = {*ours, *(holder.pid for holder in held.holders)}
-    for gpu in cards.gpus:
+    for gpu in smi_answer.gpus:
         for process in gpu.processes or ():
             name = _base(process.name)
             if process.pid not in seen and name not in DAEMONS:
@@ -124,12 +135,12 @@ def _base(name: str | None) -> str:
 
 
 def _memory(gpu: Gpu, profile: Profile) -> Iterator[_BusySign]:
-    """Memory that no process accounts for; a limit that nobody measured for this machine can only raise doubt."""
+    """Memory that no process accounts for; a limit that was not measured on this machine leaves it uncertain."""
     if gpu.memory_used_mib is None or gpu.processes is None:
-        yield _BusySign(f"{gpu.subject} does not tell its memory and processes", doubt=True)
+        yield _BusySign(f"{gpu.subject} does not report its memory and processes", uncertain=True)
         return
-    left = gpu.memory_used_mib - sum(p.memory_mib or 0 for p in gpu.processes)
+    unaccounted = gpu.memory_used_mib - sum(p.memory_mib or 0 for p in gpu.processes)
     key = "gpu.idle_memory_mib"
-    if left > profile.get(key, IDLE_MEMORY_MIB):
+    if unaccounted > profile.get(key, IDLE_MEMORY_MIB):
         guessed = key not in profile.values or profile.grade((key,)) == "guess"
-        yield _BusySign(f"{gpu.subject} holds {left} MiB that belong to no process", doubt=guessed)
+        yield _BusySign(f"{gpu.subject} holds {unaccounted} MiB that belong to no process", uncertain=guessed)

@@ -8,7 +8,7 @@ from dataclasses import dataclass, field
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 
 from gpuops.collective.idleness.drain_reason import DrainOwner, DrainReason, parse_drain_reason
-from gpuops.collective.idleness.proof import Allocation, NodeAllocation
+from gpuops.collective.idleness.proof import Allocation, NodeAllocation, NoSuchNode
 from gpuops.inventory import Host
 from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
@@ -33,7 +33,7 @@ JOBS = slurm_command(
 )
 
 
-NO_SUCH_NODE = Unknown("Slurm has no such node")
+NO_SUCH_NODE = NoSuchNode("Slurm has no such node")
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,14 +62,14 @@ class Slurm:
         rows = _rows(self.machine.run(NODES), 5)
         if isinstance(rows, Unknown):
             return rows
-        known: dict[str, SlurmNode] = {}
+        by_alias: dict[str, SlurmNode] = {}
         for name, *aliases, state, reason in rows:
-            known |= dict.fromkeys((*aliases, name), SlurmNode(name, state, parse_drain_reason(reason)))
-        found = {host.name: known.get(host.name) or known.get(host.address) for host in hosts}
-        return {host: node for host, node in found.items() if node}
+            by_alias |= dict.fromkeys((*aliases, name), SlurmNode(name, state, parse_drain_reason(reason)))
+        nodes = {host.name: by_alias.get(host.name) or by_alias.get(host.address) for host in hosts}
+        return {host: node for host, node in nodes.items() if node}
 
     def allocations(self, hosts: Sequence[Host]) -> Mapping[str, Allocation]:
-        """Whose jobs hold each of ``hosts``; it is unknown of a host that Slurm does not know."""
+        """The jobs that hold each of ``hosts``; `NoSuchNode` for a host that Slurm does not know."""
         nodes = self.nodes(hosts)
         if isinstance(nodes, Unknown):
             return dict.fromkeys((host.name for host in hosts), nodes)

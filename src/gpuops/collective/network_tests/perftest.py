@@ -19,17 +19,19 @@ Rail = tuple[str, str, str]
 """Two nodes and the device that both have."""
 
 
-def write(pool: Pool, devices: Mapping[str, Sequence[str]], address: Callable[[str], str]) -> dict[Rail, float | None]:
-    """Gbit/s of every device that two nodes share, each node with two others; None where nothing was measured.
+def measure_write_bandwidth(
+    pool: Pool, devices: Mapping[str, Sequence[str]], address: Callable[[str], str]
+) -> dict[Rail, float | None]:
+    """Gbit/s of every device that two nodes share, each node with two others; None if nothing was measured.
 
     ``devices`` by node; ``address`` is where peers reach a node. Nodes without perftest are left out.
     """
     there = pool.ask([Command(("ib_write_bw", "--version"))], list(devices))
     nodes = [node for node, (answer,) in there.items() if not answer.missing]
-    found: dict[Rail, float | None] = {}
+    rates: dict[Rail, float | None] = {}
     for pairs in disjoint(nodes):
-        found |= dict(_at_once(pool, {pair: _shared(devices, pair) for pair in pairs}, address))
-    return found
+        rates |= dict(_at_once(pool, {pair: _shared(devices, pair) for pair in pairs}, address))
+    return rates
 
 
 def disjoint(nodes: Sequence[str]) -> list[list[tuple[str, str]]]:
@@ -46,18 +48,18 @@ def _shared(devices: Mapping[str, Sequence[str]], pair: tuple[str, str]) -> list
 def _at_once(
     pool: Pool, shared: Mapping[tuple[str, str], Sequence[str]], address: Callable[[str], str]
 ) -> Iterator[tuple[Rail, float | None]]:
-    asked: dict[str, list[Command]] = {}
+    commands: dict[str, list[Command]] = {}
     for (server, client), devices in shared.items():
-        asked[server] = [_command(device, port) for port, device in enumerate(devices, _FIRST_PORT)]
-        asked[client] = [_command(device, port, address(server)) for port, device in enumerate(devices, _FIRST_PORT)]
-    answers = pool.each(lambda way, host: way.batch(asked[host.name]), list(asked))
+        commands[server] = [_command(device, port) for port, device in enumerate(devices, _FIRST_PORT)]
+        commands[client] = [_command(device, port, address(server)) for port, device in enumerate(devices, _FIRST_PORT)]
+    answers = pool.each(lambda transport, host: transport.batch(commands[host.name]), list(commands))
     for (server, client), devices in shared.items():
         for device, answer in zip(devices, answers.get(client, ()), strict=False):
             yield (server, client, device), _gbps(answer)
 
 
 def _command(device: str, port: int, server: str = "") -> Command:
-    """A server where none is named, else the client, which is patient until the server listens."""
+    """A server if none is named, else the client, which tries again until the server listens."""
     options = f"-d {device} -i 1 -p {port} -s 8388608 -q 2 -D {_SECONDS} --report_gbits -F".split()
     words = ("sh", "-c", _UNTIL_THE_SERVER_LISTENS, "sh", *options, server) if server else ("ib_write_bw", *options)
     return Command(words, timeout_seconds=_LIMIT_SECONDS)

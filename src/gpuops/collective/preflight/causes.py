@@ -4,22 +4,35 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Literal
 
-from gpuops.collective.network_tests.rungs import MEMLOCK_BYTES, usual_of
+from gpuops.collective.network_tests.verdicts import MEMLOCK_BYTES, NetworkTest, most_common
 from gpuops.collective.preflight.job_environment import JobEnvironment
 from gpuops.collective.preflight.launch_command import LaunchCommand
 from gpuops.probes.network.gids import Gid
 from gpuops.probes.network.ib import IbPort
 
+PreflightTest = Literal[
+    NetworkTest,
+    "hosts",
+    "reach",
+    "environment",
+    "interface",
+    "meeting",  # the rendezvous of the ranks
+    "gid",
+    "busy",
+    "all-reduce",
+]
+
 
 @dataclass(frozen=True)
 class Cause:
-    """One reason. ``change`` is the line to change; ``nodes`` are those that it concerns, none: the command itself."""
+    """One reason. ``fix`` is the line to change; ``nodes`` are those that it concerns, none: the command itself."""
 
-    rung: str
+    test: PreflightTest
     nodes: tuple[str, ...]
     why: str
-    change: str
+    fix: str
 
 
 @dataclass(frozen=True)
@@ -35,23 +48,24 @@ class NameFilter:
 
     def __contains__(self, name: str) -> bool:
         """Whether ``name`` may be used."""
-        fits = any(name == wanted if self.exact else name.startswith(wanted) for wanted in self.names)
-        return fits != self.out
+        matches = any(name == pattern if self.exact else name.startswith(pattern) for pattern in self.names)
+        return matches != self.out
 
 
-def chosen(text: str) -> NameFilter:
-    """The list in a variable of NCCL; ports (``mlx5_0:1``) are left away."""
+def parse_name_filter(text: str) -> NameFilter:
+    """Parse the list in a variable of NCCL, without its ports (``mlx5_0:1``)."""
     plain = text.lstrip("^=")
     marks = text[: len(text) - len(plain)]
     return NameFilter(tuple(name.partition(":")[0] for name in plain.split(",") if name), "^" in marks, "=" in marks)
 
 
-def hosts(command: LaunchCommand, known: Collection[str], count: int) -> Iterator[Cause]:
-    """The hosts that the command names are ``known`` by these names, and there are as many as it says."""
-    unknown = [host for host in command.hosts if host not in known]
+def hosts(command: LaunchCommand, names: Collection[str], count: int) -> Iterator[Cause]:
+    """The inventory has the hosts of the command by these ``names``, and there are as many as it says."""
+    unknown = [host for host in command.hosts if host not in names]
     if unknown:
-        names = ", ".join(unknown)
-        yield Cause("hosts", (), f"the inventory has no {names}", f"take {names} out of the command's hosts, or add it")
+        missing = ", ".join(unknown)
+        fix = f"take {missing} out of the command's hosts, or add it"
+        yield Cause("hosts", (), f"the inventory has no {missing}", fix)
     if command.count is not None and command.count != count and not unknown:
         options = {"srun": "--nodes", "deepspeed": "--num_nodes"}
         option = options.get(command.launcher, "--nnodes")
@@ -61,68 +75,67 @@ def hosts(command: LaunchCommand, known: Collection[str], count: int) -> Iterato
 
 def environment(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -> Iterator[Cause]:
     """The program is on every node, and what it runs with is the same everywhere."""
-    lacking = [node for node, found in surveys.items() if not found.program]
+    lacking = [node for node, survey in surveys.items() if not survey.program]
     if lacking:
-        there = next((found.program for found in surveys.values() if found.program), "")
+        there = next((survey.program for survey in surveys.values() if survey.program), "")
         what = f"put {there} on these nodes" if there else f"give the full path of {command.program}"
         yield Cause("environment", tuple(lacking), f"{command.program} is not there", what)
-    for node, found in surveys.items():
-        if found.python and not found.torch and command.launcher in {"torchrun", "deepspeed"}:
-            yield Cause(
-                "environment", (node,), f"torch cannot be loaded: {found.trouble}", "pip install torch   on this node"
-            )
+    for node, survey in surveys.items():
+        if survey.python and not survey.torch and command.launcher in {"torchrun", "deepspeed"}:
+            why = f"torch cannot be loaded: {survey.trouble}"
+            yield Cause("environment", (node,), why, "pip install torch   on this node")
     for what, pip in (("python", ""), ("torch", "torch"), ("nccl", "nvidia-nccl-cu12")):
-        versions = {node: getattr(found, what) for node, found in surveys.items() if getattr(found, what)}
+        versions = {node: getattr(survey, what) for node, survey in surveys.items() if getattr(survey, what)}
         yield from _odd_versions(what, versions, pip)
 
 
 def _odd_versions(what: str, versions: Mapping[str, str], pip: str) -> Iterator[Cause]:
-    usual = usual_of(versions.values())
+    usual = most_common(versions.values())
     for version in sorted(set(versions.values()) - {usual}):
-        nodes = [node for node, found in versions.items() if found == version]
+        nodes = [node for node, own in versions.items() if own == version]
         label = {"python": "Python", "nccl": "NCCL"}.get(what, what)
-        change = f"pip install {pip}=={usual}   on these nodes" if pip else f"{label} {usual} on these nodes"
-        yield Cause("environment", tuple(nodes), f"{label} is {version} here and {usual} on the others", change)
+        fix = f"pip install {pip}=={usual}   on these nodes" if pip else f"{label} {usual} on these nodes"
+        yield Cause("environment", tuple(nodes), f"{label} is {version} here and {usual} on the others", fix)
 
 
 def memory(surveys: Mapping[str, JobEnvironment], with_rdma: Collection[str]) -> Iterator[Cause]:
-    """Where the job is to use RDMA, its own sessions may lock memory."""
+    """If the job is to use RDMA, its own sessions may lock memory."""
     short = {
-        node: found.memlock_bytes
-        for node, found in surveys.items()
-        if node in with_rdma and found.memlock_bytes is not None and found.memlock_bytes < MEMLOCK_BYTES
+        node: survey.memlock_bytes
+        for node, survey in surveys.items()
+        if node in with_rdma and survey.memlock_bytes is not None and survey.memlock_bytes < MEMLOCK_BYTES
     }
     if short:
-        change = "* - memlock unlimited   in /etc/security/limits.d/memlock.conf of these nodes; then log in anew"
-        yield Cause("memlock", tuple(short), f"the job may lock {min(short.values()) >> 10} KiB of memory only", change)
+        fix = "* - memlock unlimited   in /etc/security/limits.d/memlock.conf of these nodes; then log in anew"
+        yield Cause("memlock", tuple(short), f"the job may lock {min(short.values()) >> 10} KiB of memory only", fix)
 
 
 def interfaces(
     command: LaunchCommand,
     settings: Mapping[str, Mapping[str, str]],
-    told: Mapping[str, Mapping[str, str]],
+    addresses: Mapping[str, Mapping[str, str]],
     own: Mapping[str, str],
 ) -> Iterator[Cause]:
-    """The interface that is asked for exists everywhere and has an address.
+    """The interface that is set exists everywhere and has an address.
 
-    ``settings``: the variables of each node; ``told``: its addresses by interface; ``own``: the one that peers use.
+    ``settings``: the variables of each node; ``addresses``: its own by interface; ``own``: the interface of its peers.
     """
-    common = set.intersection(*(set(here) for here in told.values())) if told else set[str]()
-    usable = usual_of(name for name in (*own.values(), *sorted(common)) if name not in ("", "lo")) or ""
+    common = set.intersection(*(set(here) for here in addresses.values())) if addresses else set[str]()
+    usable = most_common(name for name in (*own.values(), *sorted(common)) if name not in ("", "lo")) or ""
     for name in ("NCCL_SOCKET_IFNAME", "GLOO_SOCKET_IFNAME"):
-        wanted = {node: values[name] for node, values in settings.items() if node in told and values.get(name)}
-        lacking = [node for node, text in wanted.items() if not any(i in chosen(text) for i in told[node])]
+        texts = {node: values[name] for node, values in settings.items() if node in addresses and values.get(name)}
+        lacking = [n for n, text in texts.items() if not any(i in parse_name_filter(text) for i in addresses[n])]
         if lacking:
             node = lacking[0]
-            has = ", ".join(told[node]) or "none"
-            why = f"{name} is {wanted[node]}, and no such interface has an address there (it has {has})"
-            change = command.setting(name, usable) if usable else f"unset {name}"
-            yield Cause("interface", tuple(lacking), why, change)
+            has = ", ".join(addresses[node]) or "none"
+            why = f"{name} is {texts[node]}, and no such interface has an address there (it has {has})"
+            fix = command.setting(name, usable) if usable else f"unset {name}"
+            yield Cause("interface", tuple(lacking), why, fix)
     mpi = command.mpi_interface
-    lacking = [n for n, here in told.items() if mpi and "/" not in mpi and not set(mpi.split(",")) & set(here)]
+    lacking = [n for n, here in addresses.items() if mpi and "/" not in mpi and not set(mpi.split(",")) & set(here)]
     if lacking:
-        change = f"--mca btl_tcp_if_include {usable}"
-        yield Cause("interface", tuple(lacking), f"mpirun may use {mpi} only, which has no address there", change)
+        fix = f"--mca btl_tcp_if_include {usable}"
+        yield Cause("interface", tuple(lacking), f"mpirun may use {mpi} only, which has no address there", fix)
 
 
 def rails(settings: Mapping[str, Mapping[str, str]], ports: Mapping[str, Sequence[IbPort]]) -> Iterator[Cause]:
@@ -130,7 +143,7 @@ def rails(settings: Mapping[str, Mapping[str, str]], ports: Mapping[str, Sequenc
     for node, values in settings.items():
         text = values.get("NCCL_IB_HCA", "")
         up = [port.device for port in ports.get(node, ()) if port.state == "Active"]
-        if text and up and not any(device in chosen(text) for device in up):
+        if text and up and not any(device in parse_name_filter(text) for device in up):
             why = f"NCCL_IB_HCA is {text}, and no such port is up there ({', '.join(up)} are)"
             yield Cause("rdma", (node,), why, f"take NCCL_IB_HCA={text} out")
 
@@ -146,7 +159,7 @@ def gid(
     good: list[set[int]] = []
     for node, values in settings.items():
         text = values.get("NCCL_IB_GID_INDEX", "")
-        use = chosen(values.get("NCCL_IB_HCA", "^"))
+        use = parse_name_filter(values.get("NCCL_IB_HCA", "^"))
         for port in ports.get(node, ()):
             if port.state != "Active" or port.link_layer != "Ethernet" or port.device not in use or not text:
                 continue
@@ -158,13 +171,13 @@ def gid(
     if wrong:
         common = set.intersection(*good)
         value = str(min(common)) if common else ""
-        change = command.setting("NCCL_IB_GID_INDEX", value) if value else "unset NCCL_IB_GID_INDEX: NCCL 2.21 finds it"
-        yield Cause("gid", tuple(wrong), next(iter(wrong.values())), change)
+        fix = command.setting("NCCL_IB_GID_INDEX", value) if value else "unset NCCL_IB_GID_INDEX: NCCL 2.21 finds it"
+        yield Cause("gid", tuple(wrong), next(iter(wrong.values())), fix)
 
 
-def meeting(command: LaunchCommand, nodes: Sequence[str]) -> Iterator[Cause]:
-    """Ranks on several nodes are told of one place to meet that means the same on all of them."""
-    place = command.meet_at(nodes[0], command.port) if nodes else ""
+def rendezvous(command: LaunchCommand, nodes: Sequence[str]) -> Iterator[Cause]:
+    """Ranks on several nodes have one rendezvous that means the same on all of them."""
+    place = command.with_rendezvous(nodes[0], command.port) if nodes else ""
     if len(nodes) > 1 and command.needs_master and command.master is None:
         yield Cause("meeting", (), "the command names no place where the ranks of several nodes meet", place)
     elif len(nodes) > 1 and (command.master or "").startswith(("localhost", "127.", "::1")):

@@ -1,4 +1,4 @@
-"""Survey: what a job's program would find on a node, asked in the way in which the job itself would be started."""
+"""Survey: what a job's program would find on a node, asked as the job itself would be started."""
 
 from __future__ import annotations
 
@@ -64,12 +64,12 @@ def by_srun(program: str, nodes: Sequence[str]) -> Command:
 
 def by_node(answer: Completed) -> dict[str, str]:
     """The lines of `by_srun`'s answer, by node."""
-    found: dict[str, list[str]] = defaultdict(list)
+    lines: dict[str, list[str]] = defaultdict(list)
     for line in answer.out.splitlines():
         node, bar, text = line.partition("|")
         if bar:
-            found[node].append(text)
-    return {node: "\n".join([*lines, ""]) for node, lines in found.items()}
+            lines[node].append(text)
+    return {node: "\n".join([*own, ""]) for node, own in lines.items()}
 
 
 def parse_survey(text: str) -> JobEnvironment | Unknown:
@@ -77,17 +77,17 @@ def parse_survey(text: str) -> JobEnvironment | Unknown:
     lines = [line.partition(" ") for line in text.splitlines()]
     if not lines or lines[-1][0] != "end":
         return Unknown(f"the survey ended early: {text[-80:]!r}")
-    said = {name: value for name, _, value in reversed(lines)}
-    lock = said.get("memlock", "")
+    values = {name: value for name, _, value in reversed(lines)}
+    lock = values.get("memlock", "")
     settings = [value.partition("=") for kind in ("conf", "env") for name, _, value in lines if name == kind]
     if lock != "unlimited" and not lock.isdecimal():
-        return Unknown(f"the survey tells no limit of locked memory: {text[:80]!r}")
+        return Unknown(f"the survey has no limit of locked memory: {text[:80]!r}")
     troubles = [value for name, _, value in lines if name == "trouble" and value.strip()]
     return JobEnvironment(
-        program=said.get("program", ""),
-        python=said.get("python", ""),
-        torch=said.get("torch", ""),
-        nccl=said.get("nccl", ""),
+        program=values.get("program", ""),
+        python=values.get("python", ""),
+        torch=values.get("torch", ""),
+        nccl=values.get("nccl", ""),
         trouble=troubles[-1] if troubles else "",
         memlock_bytes=None if lock == "unlimited" else int(lock),
         environment={name: value for name, _, value in settings},

@@ -12,7 +12,7 @@ from gpuops.errors import InputError, did_you_mean
 
 Launcher = Literal["torchrun", "deepspeed", "mpirun", "srun"]
 DEFAULT_PORT = 29500
-"""Where ranks meet unless it is said: torch's own default, and DeepSpeed's."""
+"""The default port of the rendezvous: torch's own, and DeepSpeed's."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _PYTHON = re.compile(r"python[\d.]*")
 _TORCH_MODULES = ("torch.distributed.run", "torch.distributed.launch")
@@ -49,8 +49,8 @@ class LaunchCommand:
 
     ``hosts`` are those that it names, in their order (none: each host is started by hand, or Slurm chooses); ``count``
     how many there are to be. ``master`` and ``port`` are where the ranks meet; None: the launcher chooses. What the
-    command sets for its ranks is the ``environment``; ``mpi_interface`` is where Open MPI may connect. The ``meeting``
-    words name the place in this launcher's way.
+    command sets for its ranks is the ``environment``; ``mpi_interface`` is where Open MPI may connect. ``rendezvous``
+    is how this launcher names that place.
     """
 
     launcher: Launcher
@@ -61,19 +61,19 @@ class LaunchCommand:
     port: int = DEFAULT_PORT
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     mpi_interface: str = ""
-    meeting: str = "MASTER_ADDR={master} MASTER_PORT={port}"
+    rendezvous: str = "MASTER_ADDR={master} MASTER_PORT={port}"
 
     @property
     def needs_master(self) -> bool:
         """Several nodes cannot start unless the command says where they meet."""
-        return self.meeting.startswith("--rdzv")
+        return self.rendezvous.startswith("--rdzv")
 
-    def meet_at(self, master: str, port: int) -> str:
-        """The words that tell the ranks to meet there."""
-        return self.meeting.format(master=master, port=port)
+    def with_rendezvous(self, master: str, port: int) -> str:
+        """The words that make the ranks meet there."""
+        return self.rendezvous.format(master=master, port=port)
 
     def setting(self, name: str, value: str) -> str:
-        """An environment variable, as this launcher is told to set it."""
+        """An environment variable, as this launcher sets it."""
         if self.launcher == "srun":
             return f"--export=ALL,{name}={value}"
         return f"-x {name}={value}" if self.launcher == "mpirun" else f"{name}={value}"
@@ -99,23 +99,24 @@ class _Words:
 ReadFile = Callable[[str], str]
 
 
-def read_command(words: Sequence[str], read_file: ReadFile, surroundings: Mapping[str, str]) -> LaunchCommand:
-    """The command that ``words`` are; `InputError` where it is none that can be read.
+def read_command(words: Sequence[str], read_file: ReadFile, environ: Mapping[str, str]) -> LaunchCommand:
+    """Read the command that ``words`` are; `InputError` if it cannot be read.
 
-    ``read_file`` gives a hostfile's text. ``surroundings`` is the environment in which the command would be typed.
+    ``read_file`` gives a hostfile's text. ``environ`` is the environment in which the command would be typed.
     """
-    given, rest = _assignments(words)
+    assignments, rest = _assignments(words)
     launcher, program, rest = _launcher(rest)
-    found = _READERS[launcher](LaunchCommand(launcher, program), _options(launcher, rest), read_file)
-    typed = {**surroundings, **given}
+    command = _READERS[launcher](LaunchCommand(launcher, program), _options(launcher, rest), read_file)
+    typed = {**environ, **assignments}
     if launcher == "mpirun":  # hands on only what -x names; without a value, what it has itself
-        return _met(found, {name: value or typed.get(name, "") for name, value in found.environment.items()})
-    inherited = {} if launcher == "torchrun" else {n: v for n, v in surroundings.items() if n.startswith("NCCL_")}
-    return _met(found, {**inherited, **given, **found.environment})
+        variables = {name: value or typed.get(name, "") for name, value in command.environment.items()}
+        return _with_environment(command, variables)
+    inherited = {} if launcher == "torchrun" else {n: v for n, v in environ.items() if n.startswith("NCCL_")}
+    return _with_environment(command, {**inherited, **assignments, **command.environment})
 
 
-def _met(command: LaunchCommand, environment: Mapping[str, str]) -> LaunchCommand:
-    """The command with its environment, which may name the meeting place where no option does."""
+def _with_environment(command: LaunchCommand, environment: Mapping[str, str]) -> LaunchCommand:
+    """The command with its environment, which may name the rendezvous if no option does."""
     port = environment.get("MASTER_PORT", "")
     master = command.master or environment.get("MASTER_ADDR")
     return replace(
@@ -125,13 +126,13 @@ def _met(command: LaunchCommand, environment: Mapping[str, str]) -> LaunchComman
 
 def _assignments(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
     """What stands before a command as ``NAME=VALUE``, with or without ``env``."""
-    found: dict[str, str] = {}
+    variables: dict[str, str] = {}
     rest = list(words)
     while rest and (rest[0] == "env" or _ASSIGNMENT.fullmatch(rest[0])):
         name, _, value = rest.pop(0).partition("=")
         if name != "env":
-            found[name] = value
-    return found, rest
+            variables[name] = value
+    return variables, rest
 
 
 def _launcher(words: Sequence[str]) -> tuple[Launcher, str, list[str]]:
@@ -142,7 +143,7 @@ def _launcher(words: Sequence[str]) -> tuple[Launcher, str, list[str]]:
         return "torchrun", first, list(words[3:])
     if name not in _LAUNCHERS:
         hint = did_you_mean(name, _LAUNCHERS) or f"; expected one of {', '.join(_LAUNCHERS)}"
-        raise InputError(f'"{first}" is no launch command that preflight can read{hint}')
+        raise InputError(f'"{first}" is not a launcher that preflight can read{hint}')
     return _LAUNCHERS[name], first, list(words[1:])
 
 
@@ -155,7 +156,7 @@ def _is_torchrun(words: Sequence[str]) -> bool:
 
 def _options(launcher: Launcher, words: Sequence[str]) -> _Words:
     """Options up to the first word that is none; torchrun and DeepSpeed take ``_`` for ``-`` in their names."""
-    found: dict[str, list[str]] = {}
+    values: dict[str, list[str]] = {}
     rest = list(words)
     while rest and rest[0].startswith("-"):
         name, equals, value = rest.pop(0).partition("=")
@@ -166,8 +167,8 @@ def _options(launcher: Launcher, words: Sequence[str]) -> _Words:
             name, value = name[:2], name[2:]
         elif not equals and name not in _FLAGS[launcher] and rest:
             value = rest.pop(0)
-        found.setdefault(name, []).append(value)
-    return _Words(found, rest)
+        values.setdefault(name, []).append(value)
+    return _Words(values, rest)
 
 
 def _torchrun(command: LaunchCommand, words: _Words, _read_file: ReadFile) -> LaunchCommand:
@@ -178,7 +179,9 @@ def _torchrun(command: LaunchCommand, words: _Words, _read_file: ReadFile) -> La
         count=1 if "--standalone" in words.options else words.number("--nnodes"),
         master=words.last("--master-addr") or host or None,
         port=int(port) if port else words.number("--master-port") or DEFAULT_PORT,
-        meeting=_STATIC if "--master-addr" in words.options else "--rdzv-backend=c10d --rdzv-endpoint={master}:{port}",
+        rendezvous=_STATIC
+        if "--master-addr" in words.options
+        else "--rdzv-backend=c10d --rdzv-endpoint={master}:{port}",
     )
 
 
@@ -187,15 +190,15 @@ def _deepspeed(command: LaunchCommand, words: _Words, read_file: ReadFile) -> La
     hosts = _hostfile(read_file(hostfile)) if hostfile else ()
     chosen = [part.partition(":")[0] for part in (words.last("-i", "--include") or "").split("@") if part]
     whole = [part for part in (words.last("-e", "--exclude") or "").split("@") if part and ":" not in part]
-    left = tuple(host for host in hosts if (not chosen or host in chosen) and host not in whole)
+    selected = tuple(host for host in hosts if (not chosen or host in chosen) and host not in whole)
     count = words.number("--num-nodes")
     return replace(
         command,
-        hosts=left[:count] if count else left,
+        hosts=selected[:count] if count else selected,
         count=count,
-        master=words.last("--master-addr") or next(iter(left), None),
+        master=words.last("--master-addr") or next(iter(selected), None),
         port=words.number("--master-port") or DEFAULT_PORT,
-        meeting="--master_addr={master} --master_port={port}",
+        rendezvous="--master_addr={master} --master_port={port}",
     )
 
 
@@ -228,14 +231,14 @@ def _srun(command: LaunchCommand, words: _Words, read_file: ReadFile) -> LaunchC
 
 
 def _inner(command: LaunchCommand, behind: Sequence[str], read_file: ReadFile) -> LaunchCommand:
-    """What mpirun and srun start: a program, or torchrun, which tells where its ranks meet."""
-    given, rest = _assignments(behind)
+    """What mpirun and srun start: a program, or torchrun, which names the rendezvous of its ranks."""
+    assignments, rest = _assignments(behind)
     if not rest:
-        raise InputError(f"{command.launcher} is not told what to start")
+        raise InputError(f"the {command.launcher} command names no program to start")
     if _is_torchrun(rest):
         inner = read_command(rest, read_file, {})
-        return replace(inner, launcher=command.launcher, count=None, environment={**given, **inner.environment})
-    return replace(command, program=rest[0], environment=given)
+        return replace(inner, launcher=command.launcher, count=None, environment={**assignments, **inner.environment})
+    return replace(command, program=rest[0], environment=assignments)
 
 
 _READERS: Mapping[Launcher, Callable[[LaunchCommand, _Words, ReadFile], LaunchCommand]] = {

@@ -1,4 +1,4 @@
-"""Meeting: the interfaces of a job's nodes, and whether all of them reach the place where its ranks meet."""
+"""Rendezvous: the interfaces of a job's nodes, and whether all of them reach the place where its ranks meet."""
 
 from __future__ import annotations
 
@@ -23,81 +23,76 @@ class Rendezvous:
         self._pool = pool
         self._command = command
         self._ask = ask
-        told = ask({name: {"do": "interfaces", "address": host.address} for name, host in pool.hosts.items()})
-        self._interfaces: dict[str, dict[str, str]] = {name: answer["interfaces"] for name, answer in told.items()}
-        self._own: dict[str, str] = {name: answer["own"] for name, answer in told.items()}
+        answers = ask({name: {"do": "interfaces", "address": host.address} for name, host in pool.hosts.items()})
+        self._interfaces: dict[str, dict[str, str]] = {name: answer["interfaces"] for name, answer in answers.items()}
+        self._own: dict[str, str] = {name: answer["own"] for name, answer in answers.items()}
 
     def interfaces(self, settings: Mapping[str, Mapping[str, str]]) -> Iterator[Cause]:
-        """What is wrong with the interfaces that the job shall use, by the variables of each node."""
+        """What is wrong with the interfaces that the job is to use, by the variables of each node."""
         return causes.interfaces(self._command, settings, self._interfaces, self._own)
 
     def place(self) -> Iterator[Cause]:
-        """What is wrong with the place where the ranks meet; nothing, where the launcher alone knows it."""
+        """What is wrong with the place where the ranks meet; nothing if the launcher alone knows it."""
         nodes = list(self._interfaces)
-        wrong = list(causes.meeting(self._command, nodes))
+        wrong = list(causes.rendezvous(self._command, nodes))
         yield from wrong
         master = self._command.master
         if len(nodes) < 2 or wrong or master is None:
             return
-        found = self._resolved(master)
-        keeper = self._keeper(master, found)
-        if keeper is None:
+        resolved = self._resolved(master)
+        rendezvous_host = self._rendezvous_host(master, resolved)
+        if rendezvous_host is None:
             yield self._cause((), f"{master} is none of the job's nodes", nodes[0])
             return
-        lost = {node: why for node, (_, why) in found.items() if why and node != keeper}
+        lost = {node: why for node, (_, why) in resolved.items() if why and node != rendezvous_host}
         for node, why in lost.items():
-            yield self._cause((node,), f"it cannot use the name {master}: {why}", keeper)
-        yield from self._reached(
-            master, keeper, {n: address for n, (address, _) in found.items() if n not in (keeper, *lost)}
-        )
+            yield self._cause((node,), f"it cannot use the name {master}: {why}", rendezvous_host)
+        addresses = {n: address for n, (address, _) in resolved.items() if n not in (rendezvous_host, *lost)}
+        yield from self._reached(master, rendezvous_host, addresses)
 
     def _resolved(self, master: str) -> dict[str, tuple[str, str]]:
         """By node the address that it takes ``master`` for, or why it finds none that leads to another machine."""
-        told = self._ask(
-            {node: {"do": "resolve", "names": [master], "seconds": LOOK_SECONDS} for node in self._interfaces}
-        )
-        found = {}
-        for node, answer in told.items():
+        message = {"do": "resolve", "names": [master], "seconds": LOOK_SECONDS}
+        resolved = {}
+        for node, answer in self._ask(dict.fromkeys(self._interfaces, message)).items():
             entry = answer["names"][master]
             address = str(entry.get("addresses", [""])[0])
             itself = bool(address) and master != address and ipaddress.ip_address(address.partition("%")[0]).is_loopback
-            found[node] = (
-                address,
-                f"it means {address}, the machine itself" if itself else str(entry.get("error", "")),
-            )
-        return found
+            why = f"it means {address}, the machine itself" if itself else str(entry.get("error", ""))
+            resolved[node] = address, why
+        return resolved
 
-    def _keeper(self, master: str, found: Mapping[str, tuple[str, str]]) -> str | None:
+    def _rendezvous_host(self, master: str, resolved: Mapping[str, tuple[str, str]]) -> str | None:
         """The node that ``master`` is, by its name or by an address of its own."""
         named = (node for node in self._interfaces if master in (node, self._pool.hosts[node].address))
-        addresses = {address for address, why in found.values() if address and not why}
+        addresses = {address for address, why in resolved.values() if address and not why}
         return next(named, None) or next(
             (n for n, own in self._interfaces.items() if addresses & {*own.values()}), None
         )
 
-    def _reached(self, master: str, keeper: str, addresses: Mapping[str, str]) -> Iterator[Cause]:
-        """The port is free on the keeper, and the others reach it there."""
+    def _reached(self, master: str, rendezvous_host: str, addresses: Mapping[str, str]) -> Iterator[Cause]:
+        """The port is free on the host of the rendezvous, and the others reach it there."""
         port, token = self._command.port, secrets.token_hex(8)
-        listening = self._listen(keeper, port, token)
+        listening = self._listen(rendezvous_host, port, token)
         if "error" in listening:
-            free = next(
-                (p for p in range(port + 1, port + _PORTS_TRIED) if "error" not in self._listen(keeper, p, token)), 0
-            )
-            change = self._command.meet_at(master, free or port)
-            yield Cause("meeting", (keeper,), f"port {port} cannot be had: {listening['error']}", change)
+            others = range(port + 1, port + _PORTS_TRIED)
+            free = next((p for p in others if "error" not in self._listen(rendezvous_host, p, token)), 0)
+            fix = self._command.with_rendezvous(master, free or port)
+            yield Cause("meeting", (rendezvous_host,), f"port {port} cannot be had: {listening['error']}", fix)
             return
-        to = {node: {keeper: [address, port, token]} for node, address in addresses.items()}
-        told = self._ask({node: {"do": "connect", "to": place, "seconds": LOOK_SECONDS} for node, place in to.items()})
-        for node, answer in told.items():
+        to = {node: {rendezvous_host: [address, port, token]} for node, address in addresses.items()}
+        messages = {node: {"do": "connect", "to": place, "seconds": LOOK_SECONDS} for node, place in to.items()}
+        for node, answer in self._ask(messages).items():
             if answer["failed"]:
-                why = f"it cannot connect to {addresses[node]}:{port}: {answer['failed'][keeper]}"
-                yield Cause("meeting", (node,), why, f"open TCP port {port} on {keeper} for {node}: nft list ruleset")
+                why = f"it cannot connect to {addresses[node]}:{port}: {answer['failed'][rendezvous_host]}"
+                fix = f"open TCP port {port} on {rendezvous_host} for {node}: nft list ruleset"
+                yield Cause("meeting", (node,), why, fix)
 
-    def _listen(self, keeper: str, port: int, token: str) -> dict[str, Any]:
+    def _listen(self, node: str, port: int, token: str) -> dict[str, Any]:
         message = {"do": "listen", "anywhere": True, "address": "", "port": port, "token": token}
-        return self._ask({keeper: message}).get(keeper, {"error": "it does not answer"})
+        return self._ask({node: message}).get(node, {"error": "it does not answer"})
 
-    def _cause(self, nodes: tuple[str, ...], why: str, keeper: str) -> Cause:
-        """A cause that naming the keeper by its address mends."""
-        address = self._interfaces[keeper].get(self._own[keeper], keeper)
-        return Cause("meeting", nodes, why, self._command.meet_at(address, self._command.port))
+    def _cause(self, nodes: tuple[str, ...], why: str, rendezvous_host: str) -> Cause:
+        """A cause that is fixed by naming the host of the rendezvous by its address."""
+        address = self._interfaces[rendezvous_host].get(self._own[rendezvous_host], rendezvous_host)
+        return Cause("meeting", nodes, why, self._command.with_rendezvous(address, self._command.port))

@@ -16,8 +16,8 @@ _LOAD = Load(size_bytes=1 << 28, iterations=5, warmups=2)
 """Enough to see that it runs; nobody is judged by it."""
 
 
-def all_reduce(pool: Pool, environment: Mapping[str, str], tell: Callable[[str], None]) -> tuple[GroupResult, str]:
-    """The figure, and the engine's name; ``environment`` is what a job sets for NCCL. ``tell`` hears of refusals."""
+def all_reduce(pool: Pool, environment: Mapping[str, str], note: Callable[[str], None]) -> tuple[GroupResult, str]:
+    """The figure, and the engine's name; ``environment`` is what a job sets for NCCL. ``note`` gets refusals."""
     nodes = tuple(pool.hosts)
     for engine in _engines(pool, environment):
         try:
@@ -27,8 +27,8 @@ def all_reduce(pool: Pool, environment: Mapping[str, str], tell: Callable[[str],
                 return engine.measure(planned)[0], engine.name
         finally:
             engine.close()
-        node, why = next(iter(refused.items()))
-        tell(f"not by {engine.name}: {node}: {why}")
+        first = next(iter(refused.values()))
+        note(f"not by {engine.name}: {first.host}: {first.why}")
     raise AssertionError("tcp is the last resort")
 
 
@@ -38,7 +38,7 @@ def _engines(pool: Pool, environment: Mapping[str, str]) -> Iterator[Engine]:
     facts = pool.facts(NEEDS)
     fabric = fabric_of([host for host in hosts if host.name in facts], facts)
     if all(host.name in fabric.nodes for host in hosts):
-        wanted = {name: value for name, value in environment.items() if name.startswith("NCCL_")}
-        yield NcclEngine(hosts, pool, fabric, _LOAD, Options(environment=wanted))
+        variables = {name: value for name, value in environment.items() if name.startswith("NCCL_")}
+        yield NcclEngine(hosts, pool, fabric, _LOAD, Options(environment=variables))
         yield NcclTestsEngine(hosts, pool, fabric, _LOAD)
     yield TcpEngine(hosts, pool)

@@ -16,8 +16,8 @@ class Hosts(Protocol):
     def note(self, name: str, line: str) -> None:
         """Write into a host's audit log."""
 
-    def wear(self, name: str, nic: str, seconds: float) -> None:
-        """Let a NIC count the errors of so many seconds in use."""
+    def age_nic(self, name: str, nic: str, seconds: float) -> None:
+        """Add the symbol errors that a slow NIC counts in so many seconds of use."""
 
     def load(self, name: str, *, on: bool) -> None:
         """Let a host's GPUs show that they compute, or that they rest again."""

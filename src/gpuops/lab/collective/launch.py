@@ -85,16 +85,16 @@ def _split(launcher: str, words: Sequence[str]) -> Iterator[list[str]]:
 def _part(launcher: str, words: Sequence[str], host: str, environment: Mapping[str, str]) -> Launch:
     options, rest = _options(launcher, words)
     own = {name: value for name, _, value in (w.partition("=") for w in options.get("-x", ()))}
-    given, program, flags = _unwrapped(rest)
+    wrapper_env, program, flags = _unwrapped(rest)
     timeout = options.get("--timeout", [""])[-1]
-    env = {**environment, **own, **given}
+    env = {**environment, **own, **wrapper_env}
     members = tuple(Member(name, count, env) for name, count in _placed(options, host))
     return Launch(launcher, program, flags, members, float(timeout) if timeout else None)
 
 
 def _options(launcher: str, words: Sequence[str]) -> tuple[dict[str, list[str]], list[str]]:
-    """The launcher's options with their values, and the words of what it starts."""
-    found: dict[str, list[str]] = {}
+    """Return the launcher's options with their values, and the words of the program that it starts."""
+    values_by_option: dict[str, list[str]] = {}
     rest = list(words)
     while rest and rest[0].startswith("-"):
         name, equals, value = rest.pop(0).partition("=")
@@ -102,28 +102,28 @@ def _options(launcher: str, words: Sequence[str]) -> tuple[dict[str, list[str]],
             del rest[:2]
         elif name in _WITH_VALUE[launcher] and not equals:
             value = rest.pop(0) if rest else ""
-        found.setdefault(name, []).append(value)
+        values_by_option.setdefault(name, []).append(value)
     if not rest:
         raise ValueError(f"{launcher}: no executable was specified on the command line")
-    return found, rest
+    return values_by_option, rest
 
 
 def _unwrapped(words: Sequence[str]) -> tuple[dict[str, str], str, tuple[str, ...]]:
-    """The program behind ``env NAME=VALUE`` and ``setpriv``, its own words, and what was set for it."""
-    rest, given = list(words), {}
+    """Return the variables that ``env NAME=VALUE`` sets, the program behind it and ``setpriv``, and its own words."""
+    rest, environment = list(words), {}
     while rest and (wrapper := rest[0].rpartition("/")[2]) in ("env", "setpriv"):
         del rest[0]
         while rest and wrapper == "setpriv" and rest[0].startswith("-"):
             del rest[:2]
         while rest and wrapper == "env" and "=" in rest[0]:
             name, _, value = rest.pop(0).partition("=")
-            given[name] = value
+            environment[name] = value
     program = rest.pop(0).rpartition("/")[2] if rest else ""
-    return given, program, tuple(rest)
+    return environment, program, tuple(rest)
 
 
 def _placed(options: Mapping[str, Sequence[str]], host: str) -> Iterator[tuple[str, int]]:
-    """The hosts with the number of processes on each."""
+    """Yield the hosts with the number of processes on each."""
     value = {name: values[-1] for name, values in options.items()}
     if any(name.endswith("file") for name in value):
         raise ValueError("mpirun: the lab's takes --host, and no file of hosts")
@@ -131,11 +131,11 @@ def _placed(options: Mapping[str, Sequence[str]], host: str) -> Iterator[tuple[s
     each = next((value[n] for n in ("-N", "-npernode", "--npernode", "--ntasks-per-node") if n in value), "")
     slots = {name.partition(":")[0]: int(each or name.partition(":")[2] or 1) for name in names}
     total = next((value[n] for n in ("-np", "-n", "--np", "-c", "--ntasks") if n in value), "")
-    left = int(total) if total else sum(slots.values())
+    remaining = int(total) if total else sum(slots.values())
     for name, count in slots.items():
-        if left > 0:
-            yield name, min(left, count)
-            left -= count
+        if remaining > 0:
+            yield name, min(remaining, count)
+            remaining -= count
 
 
 _SUFFIXES = {"K": 10, "M": 20, "G": 30}

@@ -55,12 +55,12 @@ def bus_factor(program: str, ranks: int) -> float:
 
 
 def printed(launch: Launch, places: Sequence[Place], speed: Speed, repeat: int) -> str:
-    """The whole log. ``repeat`` counts equal launches, so that no two have the same noise and every lab the same."""
+    """Return the whole log. ``repeat`` counts equal launches: each has noise of its own, the same in every lab."""
     dice = random.Random(f"{launch.words} {[(p.host, p.environment) for p in places]} {repeat}")  # noqa: S311
     debug = any(place.environment.get("NCCL_DEBUG") == "INFO" for place in places)
-    told = "".join(f"{line}\n" for line in (_told(launch, places, speed) if debug else ()))
+    log = "".join(f"{line}\n" for line in (_nccl_lines(launch, places, speed) if debug else ()))
     rows = list(_rows(launch, places, speed, dice))
-    body = f"{''.join(_devices(places))}{told}{_HEADER}{''.join(row for row, _ in rows)}"
+    body = f"{''.join(_devices(places))}{log}{_HEADER}{''.join(row for row, _ in rows)}"
     average, wrong = sum(rate for _, rate in rows) / len(rows), 2 * len(rows) * _wrong(places)
     bounds = f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}\n"
     return f"{_start(launch)}{body}{bounds}# Avg bus bandwidth    : {average:g} \n#\n\n"
@@ -108,8 +108,8 @@ def _wrong(places: Sequence[Place]) -> int:
     return _WRONG_VALUES if any(gpu.miscounts for place in places for gpu in place.gpus) else 0
 
 
-def _told(launch: Launch, places: Sequence[Place], speed: Speed) -> Iterator[str]:
-    """NCCL's own lines: version, network, a connection for each node, readiness, and the algorithm."""
+def _nccl_lines(launch: Launch, places: Sequence[Place], speed: Speed) -> Iterator[str]:
+    """Yield NCCL's own lines: version, network, a connection for each node, readiness, and the algorithm."""
     yield f"NCCL version {_NCCL}"
     rank, ranks = 0, sum(len(place.gpus) for place in places)
     for place in places:

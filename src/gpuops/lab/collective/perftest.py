@@ -64,7 +64,7 @@ class Listening:
         if waiting is None or other is None or waiting.done():
             return Answer(err=f" Couldn't connect to {place[0]}:{place[1]}\n Unable to open file descriptor\n", code=1)
         await asyncio.sleep(_SECONDS)
-        hosts.wear(place[0], other.name, _SECONDS)
+        hosts.age_nic(place[0], other.name, _SECONDS)
         waiting.set_result(nic)
         return _table(nic, other, words)
 
@@ -81,8 +81,8 @@ def _server(words: Sequence[str]) -> str:
     return next(plain, "")
 
 
-def _device(node: Node, wanted: str) -> Nic | None:
-    return next((nic for nic in node.nics if nic.name == wanted or not wanted), None)
+def _device(node: Node, name: str) -> Nic | None:
+    return next((nic for nic in node.nics if nic.name == name or not name), None)
 
 
 def _table(nic: Nic, other: Nic, words: Sequence[str]) -> Answer:

@@ -79,27 +79,27 @@ class Collectives:
         places = []
         for member in launch.members:
             node = self._hosts.node(member.host)
-            wanted = member.processes * launch.number("-g", "--ngpus", default=1) * launch.number("-t", default=1)
+            gpu_count = member.processes * launch.number("-g", "--ngpus", default=1) * launch.number("-t", default=1)
             gpus = _visible(node, member)
             why = "no CUDA-capable device is detected" if _broken(node) else "invalid device ordinal"
-            if _broken(node) or wanted > len(gpus):
+            if _broken(node) or gpu_count > len(gpus):
                 return [], Answer(err=f"{member.host}: Test CUDA failure common.cu:1022 '{why}'\n", code=_FAILED)
-            places.append(Place(member.host, node, gpus[:wanted], member.environment))
+            places.append(Place(member.host, node, gpus[:gpu_count], member.environment))
         return places, None
 
     async def _measured(self, launch: Launch, places: Sequence[Place]) -> Answer:
         if not all(place.node.behaviour.ranks_arrive for place in places):
             return await _hanging(launch, places)
-        found = speed(places)
+        measured_speed = speed(places)
         ranks = sum(len(place.gpus) for place in places)
-        took = Plan.of(launch).seconds(found, bus_factor(launch.program, ranks))
+        took = Plan.of(launch).seconds(measured_speed, bus_factor(launch.program, ranks))
         key = f"{launch.program} {launch.words} {launch.members}"
         self._repeats[key] += 1
         await self._computing(places, min(_LONGEST_SECONDS, START_SECONDS + took))
         for place in places if len(places) > 1 else ():
             for nic in place.nics:
-                self._hosts.wear(place.host, nic.name, took)
-        return Answer(out=printed(launch, places, found, self._repeats[key]))
+                self._hosts.age_nic(place.host, nic.name, took)
+        return Answer(out=printed(launch, places, measured_speed, self._repeats[key]))
 
     async def _computing(self, places: Sequence[Place], seconds: float) -> None:
         """Wait, and let the GPUs of a host that computes by itself show it; of many hosts it would cost too much."""
@@ -125,12 +125,12 @@ async def _hanging(launch: Launch, places: Sequence[Place]) -> Answer:
 
 
 def _visible(node: Node, member: Member) -> tuple[Gpu, ...]:
-    """The GPUs that CUDA shows to a process."""
-    wanted = member.environment.get("CUDA_VISIBLE_DEVICES")
-    if wanted is None:
+    """Return the GPUs that CUDA shows to a process."""
+    visible_devices = member.environment.get("CUDA_VISIBLE_DEVICES")
+    if visible_devices is None:
         return node.visible
-    known = {str(gpu.index): gpu for gpu in node.visible}
-    return tuple(known[index] for index in wanted.split(",") if index in known)
+    gpu_by_index = {str(gpu.index): gpu for gpu in node.visible}
+    return tuple(gpu_by_index[index] for index in visible_devices.split(",") if index in gpu_by_index)
 
 
 def _broken(node: Node) -> bool:

@@ -56,12 +56,15 @@ class Speed:
         return self.latency_seconds + size_bytes * factor / self.gb_per_s / 1e9
 
 
-def _allowed(name: str, wanted: str | None) -> bool:
-    """``NCCL_IB_HCA``: prefixes, exact names after ``=``, all others after ``^``; ports are passed over."""
-    if not wanted:
+def _allowed(name: str, hca_filter: str | None) -> bool:
+    """Return whether ``NCCL_IB_HCA`` allows a device: prefixes, exact names after ``=``, all others after ``^``.
+
+    Ports are ignored.
+    """
+    if not hca_filter:
         return True
-    exact, refused = "=" in wanted[:2], wanted.startswith("^")
-    names = [part.partition(":")[0] for part in wanted.lstrip("^=").split(",")]
+    exact, refused = "=" in hca_filter[:2], hca_filter.startswith("^")
+    names = [part.partition(":")[0] for part in hca_filter.lstrip("^=").split(",")]
     matches = name in names if exact else any(name.startswith(prefix) for prefix in names)
     return matches != refused
 

@@ -15,31 +15,31 @@ FAULTS: tuple[Fault, ...] = (*gpu.FAULTS, *nic.FAULTS, *host.FAULTS)
 
 
 def split(text: str, hosts: Iterable[str]) -> tuple[str, str]:
-    """``HOST:SUBJECT:FAULT[=VALUE]`` as host and the rest; `InputError` for another shape or an unknown host."""
+    """Split ``HOST:SUBJECT:FAULT[=VALUE]`` into host and rest; `InputError` for another shape or an unknown host."""
     name, _, rest = text.partition(":")
     if ":" not in rest:
         raise InputError(f'"{text}" is no fault: expected HOST:SUBJECT:FAULT, such as gpu03:gpu2:lost')
-    known = list(hosts)
-    if name not in known:
-        hint = did_you_mean(name, known) or f"; they are {known[0]} to {known[-1]}"
+    host_names = list(hosts)
+    if name not in host_names:
+        hint = did_you_mean(name, host_names) or f"; they are {host_names[0]} to {host_names[-1]}"
         raise InputError(f'the lab has no host "{name}"{hint}')
     return name, rest
 
 
 @functools.lru_cache(maxsize=4096)
 def faulted(machine: str, faults: tuple[str, ...]) -> Node:
-    """A node of ``machine`` with ``SUBJECT:FAULT[=VALUE]`` each put on it, in order."""
+    """Return a node of ``machine`` with each ``SUBJECT:FAULT[=VALUE]`` injected, in order."""
     node = healthy(machine)
     for text in faults:
-        node = _put(node, text)
+        node = _inject(node, text)
     return node
 
 
-def _put(node: Node, text: str) -> Node:
+def _inject(node: Node, text: str) -> Node:
     subject, _, rest = text.partition(":")
     name, equals, value = rest.partition("=")
     kind = _kind(node, subject)
-    fault = _known(kind, name)
+    fault = _fault_named(kind, name)
     if equals and not fault.takes:
         raise InputError(f"{subject}:{name} takes no value")
     if fault.takes and not (value or fault.default):
@@ -55,9 +55,9 @@ def _kind(node: Node, subject: str) -> str:
     return kinds[subject]
 
 
-def _known(kind: str, name: str) -> Fault:
-    known = {f.name: f for f in FAULTS if f.subject == kind}
-    if name not in known:
-        hint = did_you_mean(name, known) or f"; known: {', '.join(known)}"
+def _fault_named(kind: str, name: str) -> Fault:
+    fault_by_name = {f.name: f for f in FAULTS if f.subject == kind}
+    if name not in fault_by_name:
+        hint = did_you_mean(name, fault_by_name) or f"; known: {', '.join(fault_by_name)}"
         raise InputError(f'no fault of a {kind} is called "{name}"{hint}')
-    return known[name]
+    return fault_by_name[name]

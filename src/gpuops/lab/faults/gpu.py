@@ -1,4 +1,4 @@
-"""What can befall a GPU."""
+"""GPU faults."""
 
 from __future__ import annotations
 

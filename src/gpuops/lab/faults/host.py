@@ -1,4 +1,4 @@
-"""What can befall a whole host: its software, its clock, its disk, and the way it answers."""
+"""Host faults: software, clock, disk, and how the host answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What can befall an RDMA device."""
+"""RDMA device faults."""
 
 from __future__ import annotations
 

@@ -6,7 +6,7 @@ paths are the real ones. The tree is looked up anew at each access, so that a ch
 long. Works by replacing the functions that open, list and look at files, before any other code runs.
 """
 
-# it stands in for os itself, and it starts fast
+# it replaces functions of os itself, and it starts fast
 # ruff: noqa: PLC0415, PTH115, PTH116, PTH123, PTH208
 
 from __future__ import annotations
@@ -177,8 +177,8 @@ class Listing(list):  # type: ignore[type-arg]
         """Nothing is open."""
 
 
-class StandIns:
-    """The functions that take the place of the real ones: the tree's answer for its paths, else the real answer."""
+class PatchedOs:
+    """Replacements for functions of os: the tree's answer for its paths, else the real answer."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
@@ -282,16 +282,16 @@ def shift_clock(tree: Tree) -> None:
 
 
 def note_scripts(folder: str) -> None:
-    """Let the host's audit log tell what scripts Python is handed as text: the first line of each one's docstring."""
+    """Add the scripts that Python gets as text to the host's audit log: the first line of each docstring."""
 
-    def hear(event: str, told: tuple[Any, ...]) -> None:
-        if event == "exec" and told[0].co_filename == "<string>":
-            doc = next(iter(told[0].co_consts), None)
+    def log_exec(event: str, args: tuple[Any, ...]) -> None:
+        if event == "exec" and args[0].co_filename == "<string>":
+            doc = next(iter(args[0].co_consts), None)
             if isinstance(doc, str):
                 with real_open(f"{folder}/audit", "a", encoding="utf-8") as log:
                     log.write(f"python3: {doc.splitlines()[0]}\n")
 
-    sys.addaudithook(hear)
+    sys.addaudithook(log_exec)
 
 
 def run_python(words: list[str]) -> None:
@@ -354,7 +354,7 @@ def main() -> int:
     tree = Tree(folder)
     if program == "python3":
         note_scripts(folder)
-    StandIns(tree).install()
+    PatchedOs(tree).install()
     if tree.skew_seconds:
         shift_clock(tree)
     try:

@@ -43,10 +43,10 @@ def dpkg_query(node: Node, words: Sequence[str], *, root: bool) -> Answer:
         elif not word.startswith("-"):
             patterns.append(word)
     installed = packages(node)
-    found = {n: v for n, v in installed.items() if not patterns or any(fnmatch.fnmatch(n, p) for p in patterns)}
+    chosen = {n: v for n, v in installed.items() if not patterns or any(fnmatch.fnmatch(n, p) for p in patterns)}
     missing = [pattern for pattern in patterns if not fnmatch.filter(installed, pattern)]
     return Answer(
-        out="".join(_shaped(shape, name, version, held=name in node.changes.held) for name, version in found.items()),
+        out="".join(_shaped(shape, name, version, held=name in node.changes.held) for name, version in chosen.items()),
         err="".join(f"dpkg-query: no packages found matching {pattern}\n" for pattern in missing),
         code=1 if missing else 0,
     )
@@ -73,8 +73,8 @@ def dpkg(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     del node, root
     if "--print-architecture" in words:
         return Answer(out="amd64\n")
-    known = "--audit" in words or "--configure" in words
-    return Answer() if known else Answer(err="dpkg: error: need an action option\n", code=2)
+    has_action = "--audit" in words or "--configure" in words
+    return Answer() if has_action else Answer(err="dpkg: error: need an action option\n", code=2)
 
 
 def apt_mark(node: Node, words: Sequence[str], *, root: bool) -> Answer:
@@ -88,8 +88,8 @@ def apt_mark(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     if not root:
         return _not_root()
     after = held | set(names) if verb == "hold" else held - set(names)
-    told = "set on hold" if verb == "hold" else "Canceled hold on"
-    out = "".join(f"{name} {told}.\n" if verb == "hold" else f"{told} {name}.\n" for name in names)
+    result = "set on hold" if verb == "hold" else "Canceled hold on"
+    out = "".join(f"{name} {result}.\n" if verb == "hold" else f"{result} {name}.\n" for name in names)
     return Answer(out=out, becomes=replace(node.changes, held=after))
 
 
@@ -146,10 +146,10 @@ def apt_get(node: Node, words: Sequence[str], *, root: bool) -> Answer:
         return Answer(err=f"{who}E: Unable to acquire the dpkg frontend lock ({_LOCK})\n", code=_FAILED)
     if order.verb in ("indextargets", "update"):
         return _update(node) if order.verb == "update" else Answer(out=_LISTS)
-    wanted = dict.fromkeys(order.names, "") if order.verb == "remove" else _candidates(node, order.names)
-    if isinstance(wanted, str):
-        return Answer(err=f"E: {wanted}\n", code=_FAILED)
-    return _transaction(node, order, wanted)
+    versions = dict.fromkeys(order.names, "") if order.verb == "remove" else _candidates(node, order.names)
+    if isinstance(versions, str):
+        return Answer(err=f"E: {versions}\n", code=_FAILED)
+    return _transaction(node, order, versions)
 
 
 def _not_root() -> Answer:
@@ -165,25 +165,25 @@ def _update(node: Node) -> Answer:
 
 
 def _candidates(node: Node, names: Sequence[str]) -> dict[str, str] | str:
-    """The version that each of ``names`` (``libnccl2``, ``libnccl2=2.28.9-1``) comes to, or apt's complaint."""
-    found = {}
+    """Return the version for each of ``names`` (``libnccl2``, ``libnccl2=2.28.9-1``), or apt's error."""
+    versions = {}
     for word in names:
         name, _, version = word.partition("=")
         present = packages(node).get(name, "")
-        known = (*node.offered.get(name, ()), *([present] if present else []))
-        if not known:
+        offered = (*node.offered.get(name, ()), *([present] if present else []))
+        if not offered:
             return f"Unable to locate package {name}"
-        if version and version not in known:
+        if version and version not in offered:
             return f"Version '{version}' for '{name}' was not found"
-        found[name] = version or present or known[-1]
-    return found
+        versions[name] = version or present or offered[-1]
+    return versions
 
 
-def _transaction(node: Node, order: _Order, wanted: Mapping[str, str]) -> Answer:
+def _transaction(node: Node, order: _Order, versions: Mapping[str, str]) -> Answer:
     before = packages(node)
-    new = {name: version for name, version in wanted.items() if before.get(name, "") != version}
+    new = {name: version for name, version in versions.items() if before.get(name, "") != version}
     refusal = _refusal(node, order, before, new)
-    out = "".join(_told(before, new, rehearsal=order.rehearsal))
+    out = "".join(_transaction_lines(before, new, rehearsal=order.rehearsal))
     if refusal:
         return Answer(out=out, err=f"E: {refusal}\n", code=_FAILED)
     if order.rehearsal or not new:
@@ -210,7 +210,7 @@ def _is_older(node: Node, name: str, version: str, than: str) -> bool:
     return version in offered and than in offered and offered.index(version) < offered.index(than)
 
 
-def _told(before: Mapping[str, str], new: Mapping[str, str], *, rehearsal: bool) -> Iterator[str]:
+def _transaction_lines(before: Mapping[str, str], new: Mapping[str, str], *, rehearsal: bool) -> Iterator[str]:
     yield "Reading package lists...\nBuilding dependency tree...\nReading state information...\n"
     gone = [name for name, version in new.items() if not version]
     upgraded = [name for name, version in new.items() if version and name in before]

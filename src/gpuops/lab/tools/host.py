@@ -20,7 +20,7 @@ def hostname(node: Node, words: Sequence[str], *, root: bool) -> Answer:
 def uname(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     """What ``uname`` prints for -s, -n, -r, -v, -m, -o and -a."""
     del root
-    told = {
+    fields = {
         "s": "Linux",
         "n": HOST,
         "r": node.system.kernel,
@@ -29,7 +29,7 @@ def uname(node: Node, words: Sequence[str], *, root: bool) -> Answer:
         "o": "GNU/Linux",
     }
     letters = "".join(w[1:] for w in words if w.startswith("-")) or "s"
-    return Answer(out=" ".join(value for name, value in told.items() if name in letters or "a" in letters) + "\n")
+    return Answer(out=" ".join(value for name, value in fields.items() if name in letters or "a" in letters) + "\n")
 
 
 def id_(node: Node, words: Sequence[str], *, root: bool) -> Answer:
@@ -51,10 +51,10 @@ def whoami(node: Node, words: Sequence[str], *, root: bool) -> Answer:
 def df(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     """What ``df -P -k`` prints of the local file systems."""
     del root
-    wanted = [w for w in words if not w.startswith("-")]
-    chosen = [d for d in node.disks if not wanted or d.mount in wanted]
-    if wanted and not chosen:
-        return Answer(err=f"df: {wanted[0]}: No such file or directory\n", code=1)
+    mounts = [w for w in words if not w.startswith("-")]
+    chosen = [d for d in node.disks if not mounts or d.mount in mounts]
+    if mounts and not chosen:
+        return Answer(err=f"df: {mounts[0]}: No such file or directory\n", code=1)
     rows = [("Filesystem", "1024-blocks", "Used", "Available", "Capacity", "Mounted on"), *map(_disk, chosen)]
     widths = [max(len(row[i]) for row in rows) for i in range(5)]
     return Answer(out="".join(_row(row, widths) for row in rows))
@@ -78,7 +78,7 @@ def _row(row: Sequence[str], widths: Sequence[int]) -> str:
 def timedatectl(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     """What ``timedatectl show`` prints of the clock's synchronization."""
     del root
-    told = {
+    properties = {
         "Timezone": "Etc/UTC",
         "LocalRTC": "no",
         "CanNTP": "yes",
@@ -87,13 +87,14 @@ def timedatectl(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     }
     if "show" not in words:
         return Answer(
-            out=f"{'Universal time':>25}: {NOW}\n{'System clock synchronized':>25}: {told['NTPSynchronized']}\n"
+            out=f"{'Universal time':>25}: {NOW}\n{'System clock synchronized':>25}: {properties['NTPSynchronized']}\n"
         )
-    wanted = next((w.partition("=")[2].split(",") for w in words if w.startswith(("--property=", "-p="))), list(told))
+    options = (word.partition("=")[2] for word in words if word.startswith(("--property=", "-p=")))
+    names = next((option.split(",") for option in options), list(properties))
     if "-p" in words[:-1]:
-        wanted = words[words.index("-p") + 1].split(",")
+        names = words[words.index("-p") + 1].split(",")
     bare = "--value" in words
-    return Answer(out="".join(f"{v}\n" if bare else f"{n}={v}\n" for n, v in told.items() if n in wanted))
+    return Answer(out="".join(f"{v}\n" if bare else f"{n}={v}\n" for n, v in properties.items() if n in names))
 
 
 def chronyc(node: Node, words: Sequence[str], *, root: bool) -> Answer:

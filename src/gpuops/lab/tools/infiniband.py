@@ -33,10 +33,10 @@ def physical_state(nic: Nic) -> tuple[str, int]:
 def ibstat(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     """What ``ibstat [CA]`` prints."""
     del root
-    wanted = [w for w in words if not w.startswith("-")]
-    chosen = [n for n in node.nics if not wanted or n.name == wanted[0]]
+    names = [w for w in words if not w.startswith("-")]
+    chosen = [n for n in node.nics if not names or n.name == names[0]]
     if not chosen:
-        name = wanted[0] if wanted else ""
+        name = names[0] if names else ""
         return Answer(err=f"ibpanic: [1] main: '{name}' IB device can't be found\n" if name else "", code=255)
     return Answer(out="".join(_device(nic) for nic in chosen))
 

@@ -16,8 +16,8 @@ def sysctl(node: Node, words: Sequence[str], *, root: bool) -> Answer:
         path = f"/proc/sys/{key.replace('.', '/')}"
         return Answer(err=f"sysctl: cannot stat {path}: No such file or directory\n", code=1)
     if not is_set:
-        told = node.sysctls[key]
-        return Answer(out=f"{told}\n" if "-n" in words else f"{key} = {told}\n")
+        current = node.sysctls[key]
+        return Answer(out=f"{current}\n" if "-n" in words else f"{key} = {current}\n")
     if not root:
         return Answer(err=f'sysctl: permission denied on key "{key}"\n', code=1)
     after = {**node.changes.sysctls, key: value}

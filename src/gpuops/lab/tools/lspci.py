@@ -53,16 +53,16 @@ class Link:
 
 
 def functions(node: Node) -> list[Function]:
-    """Every PCI function that the lab knows of, by address."""
-    found = [f for g in node.gpus for f in _gpu_functions(node, g)]
-    found += [_nic_function(node, n) for n in node.nics]
+    """Return every PCI function of the lab's host, by address."""
+    all_functions = [f for g in node.gpus for f in _gpu_functions(node, g)]
+    all_functions += [_nic_function(node, n) for n in node.nics]
     if node.switches:
         s, driver = node.switches, "nvidia-nvswitch" if node.driver.version else ""
-        found += [
+        all_functions += [
             Function(address(p), "0680", s.pci_name, "10de", s.device, "a1", None, driver, numa_node(node, p))
             for p in s.at
         ]
-    return sorted(found, key=lambda f: f.at)
+    return sorted(all_functions, key=lambda f: f.at)
 
 
 def _gpu_functions(node: Node, gpu: Gpu) -> Iterator[Function]:
@@ -100,7 +100,7 @@ def lspci(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     form = _form(words)
     if form is None:
         return Answer(err="lspci: unrecognized option\nUsage: lspci [<switches>]\n", code=1)
-    chosen = [f for f in functions(node) if _wanted(f, form)]
+    chosen = [f for f in functions(node) if _matches(f, form)]
     text = "".join(_line(f, form) + ("".join(_details(f, root=root)) + "\n" if form.verbose else "") for f in chosen)
     return Answer(out=text)
 
@@ -121,7 +121,7 @@ def _form(words: Sequence[str]) -> _Form | None:
     return _Form("nn" in letters, "D" in letters, "v" in letters, vendor.lower(), device.lower(), values["s"].lower())
 
 
-def _wanted(function: Function, form: _Form) -> bool:
+def _matches(function: Function, form: _Form) -> bool:
     slot = form.slot if form.slot.count(":") != 1 else f"0000:{form.slot}"
     return (
         form.vendor in ("", function.vendor)

@@ -91,15 +91,15 @@ def _name(unit: str) -> str:
     return "chronyd" if name == "chrony" else name
 
 
-def _shown(node: Node, unit: str, wanted: Sequence[str]) -> str:
+def _shown(node: Node, unit: str, names: Sequence[str]) -> str:
     service = _service(node, unit)
     load = "not-found" if service is _ABSENT else "masked" if service.enabled == "masked" else "loaded"
-    told = {
+    properties = {
         "Id": unit if unit.endswith(".service") else f"{unit}.service",
         "LoadState": load,
         "ActiveState": service.active,
         "SubState": service.sub,
         "UnitFileState": service.enabled,
     }
-    # systemd prints the properties in an order of its own, whatever order they were asked in
-    return "".join(f"{name}={value}\n" for name, value in told.items() if not wanted or name in wanted)
+    # systemd prints the properties in its own order, whatever order the query has
+    return "".join(f"{name}={value}\n" for name, value in properties.items() if not names or name in names)

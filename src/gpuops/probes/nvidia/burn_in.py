@@ -9,6 +9,7 @@ from statistics import median
 from typing import Any
 
 from gpuops.probing import Probe, Unknown
+from gpuops.reasons import Excluded
 from gpuops.shell import Command, Completed
 
 SCHEMA = "gpuops.burn-in/1"
@@ -125,18 +126,25 @@ def to_answer(node: str, result: BurnIn) -> Completed:
     return Completed(node, QUESTION, 0, json.dumps({"schema": SCHEMA, **asdict(result)}, separators=(",", ":")))
 
 
-def left_out(node: str, why: str) -> Completed:
-    """The answer of a node that was not burnt in."""
-    return Completed(node, QUESTION, 1, err=why)
+def excluded_answer(excluded: Excluded) -> Completed:
+    """Return the answer of a node that was not burnt in."""
+    document = {"schema": SCHEMA, "excluded": {**excluded.to_document(), "do": excluded.do}}
+    return Completed(excluded.host, QUESTION, 0, json.dumps(document, separators=(",", ":")))
 
 
 def parse_burn_in(answer: Completed) -> BurnIn | Unknown:
-    """Read what `to_answer` wrote; `Unknown` if the node was left out."""
+    """Read what `to_answer` wrote; `Unknown` if the node was excluded.
+
+    Files from before exclusions had a kind have an exit code in its place.
+    """
     if answer.exit != 0:
-        return Unknown(answer.err or "no burn-in was run here", on_purpose=True)
+        return Unknown(answer.err or "no burn-in was run here", skipped_on_purpose=True)
     document = json.loads(answer.out)
     if document["schema"] != SCHEMA:
         return Unknown(f"a burn-in of schema {document['schema']!r:.40}, not {SCHEMA}")
+    if "excluded" in document:
+        excluded = Excluded.from_document(answer.node, document["excluded"])
+        return Unknown(excluded.why, skipped_on_purpose=excluded.on_purpose)
     texts = {key: tuple(str(text) for text in document[key]) for key in ("troubles", "grown", "xids", "blind")}
     figures = tuple(float(figure) for figure in document["gb_per_s"])
     return BurnIn(float(document["seconds"]), figures, gpus=tuple(_gpu(gpu) for gpu in document["gpus"]), **texts)

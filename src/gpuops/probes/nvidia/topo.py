@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -14,6 +15,8 @@ _ANSI = re.compile(r"\x1b\[[0-9;]*m")
 _HEADER = re.compile(r"\s+GPU0\b")
 _AFFINITIES = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 _LINK = re.compile(r"X|SYS|SOC|NODE|PHB|PXB|PSB|PIX|C2C|NV[0-9]{1,2}")
+_PCIE = ("PIX", "PXB", "PHB", "NODE", "SYS")
+"""The legend, nearest first: one PCIe bridge, several, the host bridge, within a NUMA node, between sockets."""
 _CPUS = re.compile(r"[0-9][0-9,-]*")
 _LEGEND = re.compile(r"\s+(NIC[0-9]+): (\S+)\s*")
 
@@ -34,6 +37,20 @@ class Topology:
     numa_affinity: Mapping[str, str | None] = field(default_factory=dict)
     gpu_numa_id: Mapping[str, str | None] = field(default_factory=dict)
     nic_names: Mapping[str, str] = field(default_factory=dict)
+
+    def distance(self, device: str, other: str) -> float:
+        """How far two different devices are from each other; see `link_distance`."""
+        return link_distance(self.links[device, other])
+
+
+def link_distance(link: str) -> float:
+    """Rank a word of the matrix; smaller is nearer, and only the order counts.
+
+    NVLink is nearer than PCIe, and more NVLinks are nearer than fewer. Infinity if the legend lacks the word.
+    """
+    if re.fullmatch(r"NV[0-9]+", link):
+        return -int(link[2:])
+    return _PCIE.index(link) + 1 if link in _PCIE else math.inf
 
 
 @lru_cache(maxsize=16)  # nodes of one model print the same matrix

@@ -1,6 +1,6 @@
-"""What Xid and SXid codes mean and what they ask for, as data.
+"""What Xid codes mean and what they ask for, as data.
 
-Xid: meanings and actions follow NVIDIA's Xid catalogue, cross-checked with the tables that AWS, Azure, OCI and gpud
+Meanings and actions follow NVIDIA's Xid catalogue, cross-checked with the tables that AWS, Azure, OCI and gpud
 publish; those disagree in places, so each row names the source of its action.
 """
 
@@ -104,12 +104,6 @@ _RECOVERIES: dict[str, tuple[Action, str]] = {
 }
 """Source: the words of Xid 154 itself. Drain P2P keeps the node out of use until somebody has looked again."""
 
-CORRECTED_SXIDS = frozenset(
-    {11012, 11021, 11022, 11023, 12021, 12023, 15008, 15011}
-    | {19049, 19055, 19057, 19059, 19062, 19065, 19068, 19071, 24001, 24002, 24003}
-)
-"""Single-bit errors that an NVSwitch corrects itself. Source: NVIDIA Fabric Manager User Guide, non-fatal SXids."""
-
 
 def meaning_of(code: int, text: str = "") -> XidMeaning:
     """The meaning of Xid ``code``; its ``text`` decides the action of Xid 154. A code we do not know is monitored."""
@@ -120,13 +114,3 @@ def meaning_of(code: int, text: str = "") -> XidMeaning:
         return XIDS[code]
     action, advice = _RECOVERIES[recovery[1]]
     return replace(XIDS[code], action=action, advice=advice)
-
-
-def sxid_action(code: int, severity: str) -> Action:
-    """What an SXid of ``severity`` (``fatal``, ``non-fatal``, or empty: a line of details) asks for.
-
-    A fatal one needs its NVSwitch reset, together with all GPUs (NVIDIA Fabric Manager User Guide, fatal SXids).
-    """
-    if severity == "fatal":
-        return "reset"
-    return "none" if not severity or code in CORRECTED_SXIDS else "monitor"

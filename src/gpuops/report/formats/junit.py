@@ -9,7 +9,7 @@ from collections.abc import Iterable, Iterator
 from gpuops.judging import Finding, Verdict
 from gpuops.report.finding import comparison
 from gpuops.report.page import clean
-from gpuops.results.health import HostReport, Report, why_excluded
+from gpuops.results.health import HostReport, Report, format_exclusion
 
 SUFFIX = ".xml"
 _CLUSTER = "all nodes"
@@ -50,34 +50,34 @@ def _seconds(report: Report) -> str:
 def _cases(host: HostReport) -> Iterator[ET.Element]:
     """``reach`` is the case of the node itself: whether we got in at all."""
     if host.excluded is not None:
-        yield _case("reach", "error", why_excluded(host.excluded))
+        yield _case("reach", "error", format_exclusion(host.excluded))
     required = {v.check for v in host.required_unknown}
     for verdict in host.verdicts:
         yield _judged(verdict, required=verdict.check in required)
 
 
 def _judged(verdict: Verdict, *, required: bool) -> ET.Element:
-    told = [_tell(finding) for finding in verdict.findings]
+    texts = [_finding_text(finding) for finding in verdict.findings]
     if verdict.status == "fail":
-        return _case(verdict.check, "failure", verdict.findings[0].message, told)
+        return _case(verdict.check, "failure", verdict.findings[0].message, texts)
     if verdict.status in ("unknown", "skipped"):
-        return _case(verdict.check, "error" if required else "skipped", verdict.why, told)
+        return _case(verdict.check, "error" if required else "skipped", verdict.why, texts)
     case = ET.Element("testcase", name=verdict.check)
-    if told:
-        ET.SubElement(case, "system-out").text = "\n".join(told)
+    if texts:
+        ET.SubElement(case, "system-out").text = "\n".join(texts)
     return case
 
 
-def _case(name: str, outcome: str, message: str, told: Iterable[str] = ()) -> ET.Element:
+def _case(name: str, outcome: str, message: str, texts: Iterable[str] = ()) -> ET.Element:
     case = ET.Element("testcase", name=clean(name))
     what = ET.SubElement(case, outcome, message=clean(message))
-    what.text = "\n".join(told) or None
+    what.text = "\n".join(texts) or None
     if outcome != "skipped":
         what.set("type", outcome)
     return case
 
 
-def _tell(finding: Finding) -> str:
+def _finding_text(finding: Finding) -> str:
     lines = [f"{finding.severity} {finding.part_label or finding.part}: {finding.message}", comparison(finding)]
     lines += [f"cause of: {effect}" for effect in finding.effects]
     lines += [f"do: {finding.fix}"] if finding.fix else []

@@ -1,4 +1,4 @@
-"""The report for a person: the verdict first, then each fault with its remedy, equal answers folded."""
+"""The report for a person: the verdict first, then each fault with its fix, equal answers folded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuops.judging import SEVERITIES, Finding, Severity, Verdict
 from gpuops.profile import NO_PROFILE
 from gpuops.report.finding import comparison
 from gpuops.report.page import Page, clean, fold, format_node_count
-from gpuops.results.health import STATUSES, HostReport, Report, why_excluded
+from gpuops.results.health import STATUSES, HostReport, Report, format_exclusion
 
 SUFFIX = ".txt"
 _PLAIN = Page()
@@ -26,8 +26,8 @@ V = TypeVar("V")
 
 
 def render(report: Report, page: Page = _PLAIN) -> str:
-    """The whole report; about four lines where nothing is wrong, readable without colour."""
-    blocks = [["", *_told(block, page)] for block in _blocks(report)]
+    """The whole report; about four lines if nothing is wrong, readable without colour."""
+    blocks = [["", *_block_lines(block, page)] for block in _blocks(report)]
     tail = list(_tail(report, page))
     lines = [*_head(report, page), *_statuses(report, page), *(line for block in blocks for line in block)]
     return "\n".join([*lines, *([""] if blocks and tail else []), *tail]) + "\n"
@@ -44,7 +44,9 @@ def _statuses(report: Report, page: Page) -> Iterator[str]:
     for status in STATUSES:
         hosts = [host for host in report.hosts if host.status == status]
         lead = f"{status.upper():<7}{len(hosts):>4}  "
-        for reasons in _grouped((_gist(_reason(host)), (host.name, _reason(host))) for host in hosts).values():
+        for reasons in _grouped(
+            (_without_detail(_reason(host)), (host.name, _reason(host))) for host in hosts
+        ).values():
             names, texts = zip(*reasons, strict=True)
             first, *more = _with_reason(fold(names), _common(texts), lead, page)
             yield page.paint(first[:7]) + first[7:]
@@ -64,18 +66,18 @@ def _with_reason(names: str, reason: str, lead: str, page: Page) -> Iterator[str
 def _reason(host: HostReport) -> str:
     """Why a node is unknown or skipped; empty for one that was judged."""
     if host.excluded is not None:
-        return clean(why_excluded(host.excluded))
+        return clean(format_exclusion(host.excluded))
     if host.status == "unknown":
         blind = host.required_unknown
-        alike = [v.check for v in blind if v.why == blind[0].why]
-        others = f" (and {len(blind) - len(alike)} more checks)" if len(alike) < len(blind) else ""
-        return clean(f"{', '.join(alike)}: {blind[0].why}{others}")
+        checks = [v.check for v in blind if v.why == blind[0].why]
+        others = f" (and {len(blind) - len(checks)} more checks)" if len(checks) < len(blind) else ""
+        return clean(f"{', '.join(checks)}: {blind[0].why}{others}")
     return clean(f"nothing to judge: {host.verdicts[0].why}") if host.status == "skipped" else ""
 
 
 @dataclass(frozen=True)
-class _Tale:
-    """One finding as it is told, free of its node's name, so that equal ones of many nodes are one."""
+class _FoldedFinding:
+    """One finding without its node's name, so that equal ones of many nodes are one."""
 
     check: str
     severity: Severity
@@ -91,11 +93,11 @@ class _Block:
 
     hosts: tuple[str, ...]
     label: str
-    tales: tuple[_Tale, ...]
+    findings: tuple[_FoldedFinding, ...]
 
     @property
     def severity(self) -> Severity:
-        return max((tale.severity for tale in self.tales), key=SEVERITIES.index)
+        return max((finding.severity for finding in self.findings), key=SEVERITIES.index)
 
     @property
     def where(self) -> str:
@@ -104,63 +106,71 @@ class _Block:
 
 def _blocks(report: Report) -> list[_Block]:
     """Equal findings folded over nodes, then over parts; failures first, else in inventory order."""
-    by_part = _grouped(((_tale(e), clean(e.part)), e) for e in report.findings)
-    by_tale = _grouped(
-        ((tale, tuple(dict.fromkeys(e.host for e in told))), (part, _common(_label(e) for e in told)))
-        for (tale, part), told in by_part.items()
+    by_part = _grouped(((_folded(finding), clean(finding.part)), finding) for finding in report.findings)
+    by_hosts = _grouped(
+        ((folded, tuple(dict.fromkeys(f.host for f in findings))), (part, _common(_label(f) for f in findings)))
+        for (folded, part), findings in by_part.items()
     )
     by_place = _grouped(
-        ((hosts, tuple(part for part, _ in parts)), (tale, parts[0][1])) for (tale, hosts), parts in by_tale.items()
+        ((hosts, tuple(part for part, _ in parts)), (folded, parts[0][1]))
+        for (folded, hosts), parts in by_hosts.items()
     )
-    blocks = [_block(hosts, parts, *zip(*told, strict=True)) for (hosts, parts), told in by_place.items()]
+    blocks = [_block(hosts, parts, *zip(*folded, strict=True)) for (hosts, parts), folded in by_place.items()]
     return sorted(blocks, key=lambda block: min(SEVERITIES.index(block.severity), 2), reverse=True)
 
 
-def _block(hosts: tuple[str, ...], parts: tuple[str, ...], tales: tuple[_Tale, ...], labels: tuple[str, ...]) -> _Block:
+def _block(
+    hosts: tuple[str, ...], parts: tuple[str, ...], findings: tuple[_FoldedFinding, ...], labels: tuple[str, ...]
+) -> _Block:
     """One part goes by its fullest label, many by the folded set of their names."""
-    return _Block(hosts, max(labels, key=len) if len(parts) == 1 else fold(parts), tales)
+    return _Block(hosts, max(labels, key=len) if len(parts) == 1 else fold(parts), findings)
 
 
-def _tale(finding: Finding) -> _Tale:
-    def told(text: str) -> str:
+def _folded(finding: Finding) -> _FoldedFinding:
+    def nameless(text: str) -> str:
         name = rf"(?<![\w.-]){re.escape(finding.host)}(?![\w-])"
         return re.sub(name, _NODE, clean(text)) if finding.host else clean(text)
 
-    effects = tuple(told(effect) for effect in finding.effects)
-    severity = finding.severity or "fail"
-    return _Tale(finding.check, severity, told(finding.message), told(comparison(finding)), effects, told(finding.fix))
+    return _FoldedFinding(
+        finding.check,
+        finding.severity or "fail",
+        nameless(finding.message),
+        nameless(comparison(finding)),
+        tuple(map(nameless, finding.effects)),
+        nameless(finding.fix),
+    )
 
 
 def _label(finding: Finding) -> str:
     return clean(finding.part_label or finding.part)
 
 
-def _told(block: _Block, page: Page) -> Iterator[str]:
+def _block_lines(block: _Block, page: Page) -> Iterator[str]:
     yield from page.edges(f"{block.where}  {block.label}", block.severity)
-    for tale in block.tales:
-        effects = (f"{'cause of: ' if i == 0 else '':10}{effect}" for i, effect in enumerate(tale.effects))
-        label = f"  {tale.check}"
-        for line in filter(None, (tale.message, tale.comparison, *effects)):
+    for finding in block.findings:
+        effects = (f"{'cause of: ' if i == 0 else '':10}{effect}" for i, effect in enumerate(finding.effects))
+        label = f"  {finding.check}"
+        for line in filter(None, (finding.message, finding.comparison, *effects)):
             yield from page.labelled(label, line.replace(_NODE, block.where), _FINDING_INDENT)
             label = ""
-    for fix in dict.fromkeys(tale.fix for tale in block.tales if tale.fix):
+    for fix in dict.fromkeys(finding.fix for finding in block.findings if finding.fix):
         yield from page.labelled("  do", fix.replace(_NODE, block.where), _FINDING_INDENT)
 
 
 def _tail(report: Report, page: Page) -> Iterator[str]:
-    """What was not looked at, and how it would be."""
+    """What was not judged, and the command that would judge it."""
     bare = [host.name for host in report.hosts if host.profile == NO_PROFILE.name]
     if bare:
         yield from page.labelled("", f"no profile: nothing with a number was judged on {_brief(bare)}", 0)
     for level, names in report.not_run.items():
         yield from _hint(f"not run: {', '.join(names)}", f"--level {level}", page)
-    for line in _unknowns(v for host in report.hosts for v in host.verdicts if v.left_alone):
+    for line in _unknowns(v for host in report.hosts for v in host.verdicts if v.skipped_on_purpose):
         yield from page.labelled("", line, 2)
-    told = {(host.name, v.check) for host in report.hosts if host.status == "unknown" for v in host.required_unknown}
-    blind = [v for host in report.hosts for v in host.unknown if (host.name, v.check) not in told]
-    locked = [v for v in blind if v.needs_root]
-    if locked:
-        checks, nodes = len({v.check for v in locked}), len({v.node for v in locked})
+    on_top = {(host.name, v.check) for host in report.hosts if host.status == "unknown" for v in host.required_unknown}
+    blind = [v for host in report.hosts for v in host.unknown if (host.name, v.check) not in on_top]
+    without_root = [v for v in blind if v.needs_root]
+    if without_root:
+        checks, nodes = len({v.check for v in without_root}), len({v.node for v in without_root})
         need = "check needs" if checks == 1 else "checks need"
         yield from _hint(f"{checks} {need} root on {format_node_count(nodes)}", "gpuops sudoers", page)
     for line in _unknowns(v for v in blind if not v.needs_root):
@@ -174,11 +184,11 @@ def _hint(what: str, command: str, page: Page) -> Iterator[str]:
 def _unknowns(verdicts: Iterable[Verdict]) -> Iterator[str]:
     """A line a check; checks that are blind on the same nodes for the same reasons share one."""
     by_check = _grouped((v.check, (v.node, clean(v.why))) for v in verdicts)
-    by_answer = _grouped((tuple(told), check) for check, told in by_check.items())
-    for told, checks in by_answer.items():
-        reasons = [_common(whys) for whys in _grouped((_gist(why), why) for _, why in told).values()]
+    by_reasons = _grouped((tuple(why_by_node), check) for check, why_by_node in by_check.items())
+    for why_by_node, checks in by_reasons.items():
+        reasons = [_common(whys) for whys in _grouped((_without_detail(why), why) for _, why in why_by_node).values()]
         more = f" (and {len(reasons) - 1} more reasons)" if len(reasons) > 1 else ""
-        yield f"{', '.join(checks)} on {_brief(node for node, _ in told)}: {reasons[0]}{more}"
+        yield f"{', '.join(checks)} on {_brief(node for node, _ in why_by_node)}: {reasons[0]}{more}"
 
 
 def _brief(names: Iterable[str]) -> str:
@@ -188,15 +198,15 @@ def _brief(names: Iterable[str]) -> str:
     return folded if len(folded) <= 24 else format_node_count(len(names))
 
 
-def _gist(text: str) -> str:
+def _without_detail(text: str) -> str:
     """``text`` without the detail in parentheses that ends it: an address, a serial number."""
     return re.sub(r" \([^()]*\)$", "", text)
 
 
 def _common(texts: Iterable[str]) -> str:
-    """What texts with one gist have in common: all of it, or the gist."""
+    """What texts that differ in their detail at most have in common."""
     different = list(dict.fromkeys(texts))
-    return different[0] if len(different) == 1 else _gist(different[0])
+    return different[0] if len(different) == 1 else _without_detail(different[0])
 
 
 def _grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:

@@ -9,10 +9,10 @@ from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import RankGroup
 
 PAIR, OTHER = RankGroup(("a", "b"), rail=0), RankGroup(("c", "d"), rail=0)
-ANSWERS = {"staff": {"free_bytes": 80 << 30}, "id": {"id": "00" * 128}, "join": {}}
+ANSWERS = {"start_ranks": {"free_bytes": 80 << 30}, "id": {"id": "00" * 128}, "join": {}}
 
 
-class Keepers:
+class Supervisors:
     """Nodes that answer at once, unless told otherwise: ``odd`` maps (node, what it is told) to its answers in turn."""
 
     def __init__(self, pace=0.01, **odd):
@@ -32,7 +32,7 @@ class Keepers:
         turns = self.odd.get(f"{node}_{what}")
         if turns:
             return turns.pop(0)
-        if what in ("end", "give_up", "wait"):
+        if what in ("end", "kill_overdue", "wait"):
             return {gpu: {"late": True, "stage": "run"} for gpu in message["gpus"]}
         return {gpu: {"answer": self.done(what, task), "pid": 7} for gpu, task in message["tasks"].items()}
 
@@ -45,13 +45,14 @@ class Keepers:
 
 @pytest.fixture
 def run():
-    def go(keepers, *groups, load=None, deadlines=None):
+    def go(supervisors, *groups, load=None, deadlines=None):
         fabric = Fabric({name: FabricNode(name, (0,), (FabricNic("mlx5_0", 0, 50.0),)) for name in "abcd"})
-        surveys = dict.fromkeys("abcd", Survey(cards=(CudaDevice("H100", "", 0, rdma=True),), rdma_devices=("mlx5_0",)))
+        surveys = dict.fromkeys("abcd", Survey(gpus=(CudaDevice("H100", "", 0, rdma=True),), rdma_devices=("mlx5_0",)))
         libraries = dict.fromkeys("abcd", NcclLibrary("/x", (2, 21, 5), (12, 4)))
         setting = RoundConfig(load or Load(), deadlines or Deadlines(), {"NCCL_DEBUG": "INFO"}, libraries, surveys)
         processes = {}
-        figures = RoundRunner(keepers.ask, setting, processes).run({group: seats(group, fabric) for group in groups})
+        parties = {group: seats(group, fabric) for group in groups}
+        figures = RoundRunner(supervisors.ask, setting, processes).run(parties)
         assert set(figures) == set(groups)
         return figures, processes
 
@@ -59,43 +60,43 @@ def run():
 
 
 def test_all_groups_go_side_by_side_through_every_step(run):
-    keepers = Keepers()
-    figures, processes = run(keepers, PAIR, OTHER)
+    supervisors = Supervisors()
+    figures, processes = run(supervisors, PAIR, OTHER)
     assert [figure.gb_per_s for figure in figures.values()] == [pytest.approx((1 << 30) / 0.01 / 1e9)] * 2
-    steps = [what for node, what in keepers.told if node == "a"]
-    assert steps == ["staff", "id", "join", "drive", "drive"]
-    assert [what for node, what in keepers.told if node == "b"] == ["staff", "join", "drive", "drive"]
+    steps = [what for node, what in supervisors.told if node == "a"]
+    assert steps == ["start_ranks", "id", "join", "drive", "drive"]
+    assert [what for node, what in supervisors.told if node == "b"] == ["start_ranks", "join", "drive", "drive"]
     assert processes == {(node, 0): 7 for node in "abcd"}
 
 
 def test_a_slow_rank_is_waited_for_until_the_deadline(run):
     joined = {"0": {"answer": {}}}
-    keepers = Keepers(b_join=[{}], b_wait=[{}, {}, joined])
-    figures, _ = run(keepers, PAIR)
+    supervisors = Supervisors(b_join=[{}], b_wait=[{}, {}, joined])
+    figures, _ = run(supervisors, PAIR)
     assert figures[PAIR].trouble == ""
-    assert [what for node, what in keepers.told if node == "b"][1:5] == ["join", "wait", "wait", "wait"]
+    assert [what for node, what in supervisors.told if node == "b"][1:5] == ["join", "wait", "wait", "wait"]
 
 
 def test_after_the_deadline_it_is_given_up_as_a_hang(run):
-    keepers = Keepers(b_join=[{}], b_give_up=[{"0": {"late": True, "stage": "join"}}])
-    figures, processes = run(keepers, PAIR, deadlines=Deadlines(join=0))
+    supervisors = Supervisors(b_join=[{}], b_kill_overdue=[{"0": {"late": True, "stage": "join"}}])
+    figures, processes = run(supervisors, PAIR, deadlines=Deadlines(join=0))
     assert (figures[PAIR].trouble, figures[PAIR].absent) == ("hang", ("b:gpu0",))
-    assert ("a", "end") in keepers.told  # its own half of the communicator is of no more use
+    assert ("a", "end") in supervisors.told  # its own half of the communicator is of no more use
     assert processes == {}
 
 
 def test_a_group_of_which_a_rank_failed_is_given_up_at_once_and_the_other_goes_on(run):
     failed = {"0": {"error": "ncclCommInitRank: unhandled system error"}}
-    keepers = Keepers(b_join=[failed], a_join=[{}], c_join=[{}], c_wait=[{"0": {"answer": {}}}])
-    figures, _ = run(keepers, PAIR, OTHER)
+    supervisors = Supervisors(b_join=[failed], a_join=[{}], c_join=[{}], c_wait=[{"0": {"answer": {}}}])
+    figures, _ = run(supervisors, PAIR, OTHER)
     assert (figures[PAIR].trouble, figures[PAIR].absent) == ("error", ("b:gpu0",))
     assert figures[OTHER].trouble == ""
-    assert ("a", "give_up") in keepers.told
-    assert ("c", "give_up") not in keepers.told
+    assert ("a", "kill_overdue") in supervisors.told
+    assert ("c", "kill_overdue") not in supervisors.told
 
 
 def test_a_node_that_is_lost_on_the_way_is_the_cause(run):
-    figures, _ = run(Keepers(b_drive=[LostError("b", "the connection ended")]), PAIR)
+    figures, _ = run(Supervisors(b_drive=[LostError("b", "the connection ended")]), PAIR)
     assert (figures[PAIR].trouble, figures[PAIR].absent) == ("error", ("b",))
     assert figures[PAIR].detail == "first runs: b: the connection ended"
 
@@ -105,6 +106,6 @@ def test_a_node_that_is_lost_on_the_way_is_the_cause(run):
     [(0.001, 5 + 20), (0.4, 5 + 20), (2.0, 2 + 5), (30.0, 1 + 5)],
 )
 def test_slow_runs_are_repeated_less_often(run, pace, timed):
-    keepers = Keepers(pace)
-    run(keepers, PAIR)
-    assert keepers.drives == [(2, False)] * 2 + [(timed, True)] * 2
+    supervisors = Supervisors(pace)
+    run(supervisors, PAIR)
+    assert supervisors.drives == [(2, False)] * 2 + [(timed, True)] * 2

@@ -30,7 +30,7 @@ def test_the_newest_of_the_versions_that_most_nodes_can_run_is_taken():
     assert {name: chosen.version for name, chosen in choice.libraries.items()} == dict.fromkeys("abc", (2, 21, 5))
     assert choice.refused == {
         "d": "it has NCCL 2.27.7, and 2.21.5 runs on the most nodes: all ranks need one version"
-        " (--libnccl FILE spreads one)"
+        " (--libnccl FILE sends one)"
     }
 
 
@@ -60,12 +60,12 @@ def test_a_survey_is_read_as_it_was_told():
     }
     survey = parse_survey(told)
     assert survey.driver_cuda == (12, 8)
-    assert survey.cards == (CudaDevice("H100", "0000:1b:00.0", 3, rdma=True),)
+    assert survey.gpus == (CudaDevice("H100", "0000:1b:00.0", 3, rdma=True),)
     assert (survey.libraries[0].version, survey.rdma_devices) == ((2, 21, 5), ("mlx5_0",))
     assert survey.configuration == {"/etc/nccl.conf": "NCCL_IB_GID_INDEX=3\n"}
     assert survey.refusal((0,)) == ""
     assert survey.refusal(()) == "none of its GPUs is known"
-    assert "CUDA shows 1 GPUs, and GPU 1 is asked for" in survey.refusal((0, 1))
+    assert "CUDA shows 1 GPUs, and GPU 1 is needed" in survey.refusal((0, 1))
 
 
 def test_what_of_a_survey_may_change_a_figure_is_told_in_words():
@@ -81,11 +81,11 @@ def test_what_of_a_survey_may_change_a_figure_is_told_in_words():
         "FI_X=1",
     )
     poor = CudaDevice("H100", "0000:1b:00.0", 0, rdma=False)
-    assert Survey(cards=(CARD, poor), memlock_bytes=65536, rdma_devices=("mlx5_0",)).settings[1:] == (
+    assert Survey(gpus=(CARD, poor), memlock_bytes=65536, rdma_devices=("mlx5_0",)).settings[1:] == (
         "no GPUDirect RDMA",
         "memlock 64 KiB",
     )
-    assert "no RDMA" in Survey(cards=(CARD,)).settings
+    assert "no RDMA" in Survey(gpus=(CARD,)).settings
 
 
 @pytest.mark.parametrize(

@@ -76,7 +76,7 @@ def test_a_fabric_is_joined_when_no_gpu_waits_for_it(joined, shell, said, good):
 )  # fmt: skip
 def test_a_first_boot_is_over_when_cloud_init_says_so(library, shell, said, over):
     (play,) = load_playbook("tuning", library, ROOT).plays
-    (words,) = [step.given.map()["words"].plain() for step in play.steps if step.task.name == "wait_for"]
+    (words,) = [step.raw_params.map()["words"].plain() for step in play.steps if step.task.name == "wait_for"]
     assert (shell(words[2], cloud_init=said)[0] == 0) == over
 
 

@@ -18,6 +18,7 @@ from gpuops.errors import InputError
 from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
+from gpuops.reasons import Excluded, excluded_by
 from gpuops.transport.connections import Opener
 
 _ENVIRONMENT = {
@@ -67,11 +68,11 @@ class NcclEngine:
         self._names = [host.name for host in hosts]
         self._processes: dict[tuple[str, int], int] = {}
         self._environment = {**_ENVIRONMENT, **self._options.environment}
-        self._refused: dict[str, str] = {}
+        self._refused: dict[str, Excluded] = {}
 
     @property
     def cost(self) -> str:
-        """What `open` will send, in words; empty where it sends next to nothing."""
+        """What `open` will send, in words; empty if it sends next to nothing."""
         if self._options.library is None:
             return ""
         size, count = _size_of(self._options.library) / 2**20, len(self._names)
@@ -80,49 +81,52 @@ class NcclEngine:
     @property
     def settings(self) -> dict[str, tuple[str, ...]]:
         """The library of each node, and what of its survey may change a figure."""
-        given = self._options.library
-        return {n: (f"{x}, {given or x.path}", *self.surveys[n].settings) for n, x in self.libraries.items()}
+        own = self._options.library
+        return {n: (f"{x}, {own or x.path}", *self.surveys[n].settings) for n, x in self.libraries.items()}
 
     @property
     def pids(self) -> dict[str, tuple[int, ...]]:
         """The processes of ours on each node, which are no reason to call it busy."""
         ranks = [(node, pid) for (node, _gpu), pid in self._processes.items()]
-        return {n: (keeper, *(pid for node, pid in ranks if node == n)) for n, keeper in self._crew.pids.items()}
+        supervisors = self._crew.pids.items()
+        return {name: (pid, *(rank for node, rank in ranks if node == name)) for name, pid in supervisors}
 
-    def open(self) -> Mapping[str, str]:
-        """Look at every node and settle which NCCL runs; the nodes that cannot take part, each with the reason."""
+    def open(self) -> Mapping[str, Excluded]:
+        """Look at every node and settle which NCCL runs; return the nodes that cannot take part."""
         lost = self._look(self._names)
         gpus = {name: node.gpus for name, node in self._fabric.nodes.items()}
         refused = {n: why for n, survey in self.surveys.items() if (why := survey.refusal(gpus.get(n, ())))}
         choice = choose({name: survey for name, survey in self.surveys.items() if name not in refused})
         self.libraries = dict(choice.libraries)
-        self._refused = {**lost, **refused, **choice.refused, **self._spread(self.libraries)}
+        unsupported = {n: Excluded(n, "unsupported", why) for n, why in {**refused, **choice.refused}.items()}
+        self._refused = {**lost, **unsupported, **self._send_library(self.libraries)}
         return dict(self._refused)
 
-    def _look(self, names: Collection[str]) -> dict[str, str]:
-        """Put a keeper on each of ``names`` that has none, and survey it; those that are lost, each with the reason."""
+    def _look(self, names: Collection[str]) -> dict[str, Excluded]:
+        """Start a supervisor on each of ``names`` that has none, and survey it; return those that are lost."""
         self._crew.open(names)
         for place in [place for place in self._processes if place[0] in names]:
-            del self._processes[place]  # it ended with the keeper before
+            del self._processes[place]  # it ended with the previous supervisor
         seconds = self._options.deadlines.load
         survey = {"do": "survey", "program": _program(), "environment": self._environment, "seconds": seconds}
         answers = self._crew.ask(dict.fromkeys(names, survey), seconds + SLACK_SECONDS)
-        found = {name: parse_survey(told) for name, told in answers.items() if isinstance(told, dict)}
-        given = self._options.library and (read_library(self._options.library),)
-        self.surveys |= {n: replace(survey, libraries=given) if given else survey for n, survey in found.items()}
-        return {name: str(told) for name, told in answers.items() if not isinstance(told, dict)}
+        surveys = {name: parse_survey(answer) for name, answer in answers.items() if isinstance(answer, dict)}
+        own = self._options.library and (read_library(self._options.library),)
+        self.surveys |= {name: replace(each, libraries=own) if own else each for name, each in surveys.items()}
+        return {name: excluded_by(name, answer) for name, answer in answers.items() if not isinstance(answer, dict)}
 
-    def _spread(self, names: Collection[str]) -> dict[str, str]:
-        """Give ``names`` the library of the options, which lives in their memory as long as their keeper."""
-        asked = set(names)
-        lost: dict[str, str] = {}
+    def _send_library(self, names: Collection[str]) -> dict[str, Excluded]:
+        """Give ``names`` the library of the options, which lives in their memory as long as the supervisor runs."""
+        recipients = set(names)
+        lost: dict[str, Excluded] = {}
         for piece in _pieces(self._options.library) if self._options.library else ():
-            message = {"do": "spread", "piece": piece}
-            for name, told in self._crew.ask(dict.fromkeys(asked - lost.keys(), message), _PIECE_SECONDS).items():
-                if isinstance(told, dict):
-                    self.libraries[name] = replace(self.libraries[name], path=told["path"])
+            message = {"do": "send_library", "piece": piece}
+            answers = self._crew.ask(dict.fromkeys(recipients - lost.keys(), message), _PIECE_SECONDS)
+            for name, answer in answers.items():
+                if isinstance(answer, dict):
+                    self.libraries[name] = replace(self.libraries[name], path=answer["path"])
                 else:
-                    lost[name] = str(told)
+                    lost[name] = excluded_by(name, answer)
                     del self.libraries[name]
         return lost
 
@@ -132,7 +136,7 @@ class NcclEngine:
         lacking = (nodes & self.libraries.keys()) - self._crew.workers.keys()
         if lacking:
             self._look(lacking)
-            self._spread(lacking)
+            self._send_library(lacking)
         setting = RoundConfig(self._load, self._options.deadlines, self._environment, self.libraries, self.surveys)
         parties = {group: self._party(group) for group in planned.groups}
         can = {group: party for group, party in parties.items() if not isinstance(party, GroupResult)}
@@ -143,15 +147,18 @@ class NcclEngine:
         """The seats of a group, or the figure of one that cannot be seated."""
         missing = tuple(node for node in group.nodes if node not in self.libraries)
         if missing:
-            why = "; ".join(f"{node}: {self._refused.get(node, 'it was not there at the start')}" for node in missing)
+            why = "; ".join(f"{node}: {self._why(node)}" for node in missing)
             return GroupResult(group, None, "error", missing, detail=why)
         try:
             return seats(group, self._fabric)
         except LookupError as error:
             return GroupResult(group, None, "error", detail=str(error.args[0]))
 
+    def _why(self, node: str) -> str:
+        return self._refused[node].why if node in self._refused else "it was not there at the start"
+
     def close(self) -> None:
-        """End every keeper, and with it every rank."""
+        """End every supervisor, and with it every rank."""
         self._crew.close()
 
 

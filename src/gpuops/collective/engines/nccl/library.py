@@ -1,4 +1,4 @@
-"""Libraries: which libnccl.so.2 lie on the nodes, and the one version that the most of them can run."""
+"""Libraries: the libnccl.so.2 of the nodes, and the one version that most of them can run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gpuops.errors import InputError
 
 _BUILT_FOR = re.compile(rb"NCCL version (\d+)\.(\d+)\.(\d+)\+cuda(\d+)\.(\d+)")
 _MATTERS = re.compile(r"(NCCL_(?!DEBUG)|FI_|OFI_|LD_LIBRARY_PATH$)")
-"""Variables that may change a figure; what NCCL logs does not."""
+"""Variables that may change a figure; those of NCCL's log do not."""
 _WHOLE_GPU_MODES = {2: "prohibited"}
 """Compute modes of cuda.h in which no process may have a context. In EXCLUSIVE_PROCESS (3) ours is the one."""
 
 
 @dataclass(frozen=True)
 class NcclLibrary:
-    """A libnccl.so.2: where, its version, and the CUDA that it was built with; both empty where it does not tell."""
+    """A libnccl.so.2: its path, its version, and the CUDA that it was built with; both empty if they are not in it."""
 
     path: str
     version: tuple[int, ...] = ()
@@ -50,15 +50,15 @@ class CudaDevice:
 
 @dataclass(frozen=True)
 class Survey:
-    """What was found on a node before anything runs there: all that may change a figure.
+    """What is on a node before anything runs there: all that may change a figure.
 
-    ``driver_cuda`` is the newest CUDA that the driver runs, as (major, minor); ``trouble`` says why there is none.
+    ``driver_cuda`` is the newest CUDA that the driver runs, as (major, minor); ``trouble`` is why there is none.
     ``memlock_bytes`` is -1 without a limit. ``configuration`` holds the files that NCCL reads by itself.
     """
 
     libraries: tuple[NcclLibrary, ...] = ()
     driver_cuda: tuple[int, int] = (0, 0)
-    cards: tuple[CudaDevice, ...] = ()
+    gpus: tuple[CudaDevice, ...] = ()
     memlock_bytes: int = 0
     configuration: Mapping[str, str] = field(default_factory=dict, hash=False)
     rdma_devices: tuple[str, ...] = ()
@@ -77,23 +77,23 @@ class Survey:
         if not self.rdma_devices:
             return ("no RDMA",)
         lock = "unlimited" if self.memlock_bytes < 0 else f"{self.memlock_bytes >> 10} KiB"
-        return (f"{'' if all(card.rdma for card in self.cards) else 'no '}GPUDirect RDMA", f"memlock {lock}")
+        return (f"{'' if all(gpu.rdma for gpu in self.gpus) else 'no '}GPUDirect RDMA", f"memlock {lock}")
 
     def refusal(self, gpus: tuple[int, ...]) -> str:
-        """Why ``gpus`` of this node cannot take part; empty where they can."""
+        """Why ``gpus`` of this node cannot take part; empty if they can."""
         if self.trouble or not gpus:
             return self.trouble or "none of its GPUs is known"
-        if len(self.cards) <= max(gpus):
-            return f"CUDA shows {len(self.cards)} GPUs, and GPU {max(gpus)} is asked for; is MIG on, or a GPU lost?"
-        for gpu in gpus:
-            card = self.cards[gpu]
-            if " MIG " in card.name:
-                return f"gpu{gpu} is cut by MIG, and NCCL joins whole GPUs"
-            if card.compute_mode in _WHOLE_GPU_MODES:
-                return (
-                    f"the compute mode of gpu{gpu} is {_WHOLE_GPU_MODES[card.compute_mode]} (nvidia-smi -c 0 mends it)"
-                )
-        return ""
+        if len(self.gpus) <= max(gpus):
+            return f"CUDA shows {len(self.gpus)} GPUs, and GPU {max(gpus)} is needed; is MIG on, or a GPU lost?"
+        return next(filter(None, (_refusal_of_gpu(index, self.gpus[index]) for index in gpus)), "")
+
+
+def _refusal_of_gpu(index: int, gpu: CudaDevice) -> str:
+    if " MIG " in gpu.name:
+        return f"gpu{index} is cut by MIG, and NCCL joins whole GPUs"
+    if gpu.compute_mode in _WHOLE_GPU_MODES:
+        return f"the compute mode of gpu{index} is {_WHOLE_GPU_MODES[gpu.compute_mode]} (fix it: nvidia-smi -c 0)"
+    return ""
 
 
 @dataclass(frozen=True)
@@ -104,21 +104,21 @@ class Choice:
     refused: Mapping[str, str]
 
 
-def parse_survey(told: Mapping[str, Any]) -> Survey:
-    """The answer of ``node/nccl.py``; what it lacks or garbles is a `Survey` with a ``trouble``."""
+def parse_survey(answer: Mapping[str, Any]) -> Survey:
+    """Read the answer of ``node/nccl.py``; one that is incomplete or malformed is a `Survey` with a ``trouble``."""
     try:
-        seen = told["seen"]
+        seen = answer["seen"]
         if "answer" not in seen:
             return Survey(trouble=f"CUDA does not start there: {_why(seen)}")
         driver = int(seen["answer"]["driver_cuda"])
         return Survey(
-            tuple(map(_library, told["libraries"])),
+            tuple(map(_library, answer["libraries"])),
             (driver // 1000, driver % 1000 // 10),
-            tuple(CudaDevice(c["name"], c["address"], c["compute_mode"], c["rdma"]) for c in seen["answer"]["gpus"]),
-            told["memlock_bytes"],
-            told["configuration"],
-            tuple(told["rdma"]),
-            told["environment"],
+            tuple(CudaDevice(g["name"], g["address"], g["compute_mode"], g["rdma"]) for g in seen["answer"]["gpus"]),
+            answer["memlock_bytes"],
+            answer["configuration"],
+            tuple(answer["rdma"]),
+            answer["environment"],
         )
     except (KeyError, TypeError, ValueError) as error:
         return Survey(trouble=f"its answer cannot be read ({type(error).__name__}: {error})")
@@ -130,16 +130,16 @@ def _assignments(text: str) -> list[str]:
     return [line for line in lines if line and not line.startswith("#")]
 
 
-def _library(told: Mapping[str, Any]) -> NcclLibrary:
-    return NcclLibrary(told["path"], tuple(told["version"]), tuple(told["cuda"]))
+def _library(document: Mapping[str, Any]) -> NcclLibrary:
+    return NcclLibrary(document["path"], tuple(document["version"]), tuple(document["cuda"]))
 
 
 def read_library(path: pathlib.Path) -> NcclLibrary:
     """A libnccl.so.2 of this machine, as ``node/nccl.py`` reads those of a node."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
-            said = _BUILT_FOR.search(content)
-            numbers = tuple(map(int, said.groups())) if said else ()
+            match = _BUILT_FOR.search(content)
+            numbers = tuple(map(int, match.groups())) if match else ()
     except (OSError, ValueError) as error:  # an empty file cannot be mapped
         raise InputError(f"--libnccl {path} cannot be read: {error}") from error
     if not numbers:
@@ -154,15 +154,16 @@ def _why(reply: Mapping[str, Any]) -> str:
 
 
 def choose(surveys: Mapping[str, Survey]) -> Choice:
-    """One version for all: that which the most nodes can run, among those the newest.
+    """Choose one version for all: the one that most nodes can run, of equals the newest.
 
     A library runs under a driver of its own CUDA major or a newer one (CUDA Compatibility guide, minor version
     compatibility); which minor it was built with does not matter.
     """
     usable = {node: [x for x in survey.libraries if _runs(x, survey)] for node, survey in surveys.items()}
-    votes = Counter(version for found in usable.values() for version in {library.version for library in found})
+    versions = {node: {library.version for library in libraries} for node, libraries in usable.items()}
+    votes = Counter(version for own in versions.values() for version in own)
     winner = max(votes, key=lambda version: (votes[version], version), default=())
-    chosen = {n: next(x for x in found if x.version == winner) for n, found in usable.items() if _has(found, winner)}
+    chosen = {n: next(x for x in usable[n] if x.version == winner) for n, own in versions.items() if winner in own}
     return Choice(chosen, {n: _refusal(s, usable[n], winner) for n, s in surveys.items() if n not in chosen})
 
 
@@ -170,20 +171,16 @@ def _runs(library: NcclLibrary, survey: Survey) -> bool:
     return len(library.version) == 3 and library.cuda[:1] <= survey.driver_cuda[:1]
 
 
-def _has(found: list[NcclLibrary], version: tuple[int, ...]) -> bool:
-    return any(library.version == version for library in found)
-
-
 def _refusal(survey: Survey, usable: list[NcclLibrary], winner: tuple[int, ...]) -> str:
     if usable:
         others = ", ".join(sorted({_dotted(library.version) for library in usable}))
         few = f"it has NCCL {others}, and {_dotted(winner)} runs on the most nodes"
-        return f"{few}: all ranks need one version (--libnccl FILE spreads one)"
-    told = [library for library in survey.libraries if library.version]
-    if told:
+        return f"{few}: all ranks need one version (--libnccl FILE sends one)"
+    readable = [library for library in survey.libraries if library.version]
+    if readable:
         driver = _dotted(survey.driver_cuda)
-        return f"{told[0]} is too new for its driver, which runs CUDA {driver}: --libnccl FILE spreads an older one"
-    return "there is no libnccl.so.2 on it: install NCCL or a torch wheel, or spread one by --libnccl FILE"
+        return f"{readable[0]} is too new for its driver, which runs CUDA {driver}: --libnccl FILE sends an older one"
+    return "there is no libnccl.so.2 on it: install NCCL or a torch wheel, or send one with --libnccl FILE"
 
 
 def _dotted(version: tuple[int, ...]) -> str:

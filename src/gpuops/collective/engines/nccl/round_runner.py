@@ -1,4 +1,4 @@
-"""Course: one round on its way: processes with NCCL, communicators, first runs, timed runs."""
+"""Round runner: one round, step by step: processes with NCCL, communicators, first runs, timed runs."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ from gpuops.isolation.rounds import GroupResult, RankGroup
 from gpuops.probes.nvidia.nccl_log import parse_nccl_log
 
 SLACK_SECONDS = 12.0
-"""What a keeper may need beyond the time that it is given: to ask RAS, to kill, and to answer."""
+"""What a supervisor may need beyond the time that it is given: to ask RAS, to kill, and to answer."""
 _SLICE_SECONDS = 2.0
-"""So soon it is heard, on all nodes, that one rank failed; without it the others would wait until their deadline."""
+"""After so long all nodes learn that one rank failed; without it the others would wait until their deadline."""
 _TIMED_SECONDS, _WARMING_SECONDS = 10.0, 5.0
 """Enough of slow runs; fast ones are repeated as often as was asked for."""
 _LEAST_ITERATIONS = 5
@@ -50,10 +50,10 @@ class RoundConfig:
     libraries: Mapping[str, NcclLibrary] = field(hash=False)
     surveys: Mapping[str, Survey] = field(hash=False)
 
-    def fitness(self, party: Party) -> ExpectedPath:
-        """What the way between the nodes of ``party`` should be like, by what was found on them."""
+    def expected_path(self, party: Party) -> ExpectedPath:
+        """What the path between the nodes of ``party`` should be like, by their surveys."""
         rdma = all(set(seat.nics) <= set(self.surveys[seat.node].rdma_devices) and seat.nics for seat in party)
-        return ExpectedPath(rdma, all(self.surveys[seat.node].cards[seat.gpu].rdma for seat in party))
+        return ExpectedPath(rdma, all(self.surveys[seat.node].gpus[seat.gpu].rdma for seat in party))
 
 
 class RoundRunner:
@@ -75,7 +75,7 @@ class RoundRunner:
         """The figure of each group."""
         self._parties, self._logs = dict(parties), {group: [] for group in parties}
         limits = self._setting.deadlines
-        loaded = self._step("loading CUDA and NCCL", limits.load, lambda _, seat: self._loading(seat), do="staff")
+        loaded = self._step("loading CUDA and NCCL", limits.load, lambda _, seat: self._loading(seat), do="start_ranks")
         self._sizes = {group: self._size(replies) for group, replies in loaded.items()}
         made = self._step("making an id", limits.load, lambda _, seat: None if seat.rank else {"do": "id"})
         ids = {group: replies[0].answer["id"] for group, replies in made.items() if replies[0].answer}
@@ -93,44 +93,46 @@ class RoundRunner:
         timed = self._step("timed runs", seconds, lambda group, _: self._driving(group, sum(counts[group]), leave=True))
         for group, replies in timed.items():
             sample = TimedRun(setting.load.operation, self._sizes[group], counts[group][0])
-            log, fitness = parse_nccl_log("\n".join(self._logs[group])), setting.fitness(self._parties[group])
-            self._figures[group] = success(group, replies, sample, log, fitness)
+            log, path = parse_nccl_log("\n".join(self._logs[group])), setting.expected_path(self._parties[group])
+            self._figures[group] = success(group, replies, sample, log, path)
 
     def _step(
-        self, doing: str, seconds: float, tell: Callable[[RankGroup, RankSlot], Message | None], do: str = "ask"
+        self, doing: str, seconds: float, task_for: Callable[[RankGroup, RankSlot], Message | None], do: str = "ask"
     ) -> dict[RankGroup, list[Reply]]:
-        """Tell each seat its message and hear all; the replies of the groups that go on."""
-        told = {g: {seat: task for seat in party if (task := tell(g, seat))} for g, party in self._parties.items()}
+        """Send each seat its task and receive all answers; return the replies of the groups that go on."""
+        tasks = {g: {seat: task for seat in party if (task := task_for(g, seat))} for g, party in self._parties.items()}
         messages: dict[str, dict[str, Any]] = {}
-        for seat, task in (pair for of_group in told.values() for pair in of_group.items()):
+        for seat, task in (pair for of_group in tasks.values() for pair in of_group.items()):
             of_node = messages.setdefault(seat.node, {"do": do, "seconds": _SLICE_SECONDS, "tasks": {}})
             of_node["tasks"][str(seat.gpu)] = task
-        found = self._heard(messages, [seat for of_group in told.values() for seat in of_group])
-        self._await(told, found, time.monotonic() + seconds)
-        replies = {group: [found[seat] for seat in of_group] for group, of_group in told.items()}
+        by_seat = self._receive(messages, [seat for of_group in tasks.values() for seat in of_group])
+        self._await(tasks, by_seat, time.monotonic() + seconds)
+        replies = {group: [by_seat[seat] for seat in of_group] for group, of_group in tasks.items()}
         failed = {group: figure for group in replies if (figure := self._note(group, replies[group], doing))}
         self._figures |= failed
         self._end([seat for group in failed for seat in self._parties.pop(group)])
         return {group: of_group for group, of_group in replies.items() if group not in failed}
 
     def _await(
-        self, parties: Mapping[RankGroup, Collection[RankSlot]], found: dict[RankSlot, Reply], ends: float
+        self, parties: Mapping[RankGroup, Collection[RankSlot]], replies: dict[RankSlot, Reply], ends: float
     ) -> None:
-        """Hear the rest, slice by slice. A group is given up when time is over, or one of its ranks cannot go on."""
-        while any(seat not in found for party in parties.values() for seat in party):
+        """Receive the rest, slice by slice. A group is given up when time is over, or one of its ranks cannot go on."""
+        while any(seat not in replies for party in parties.values() for seat in party):
             over = time.monotonic() > ends
-            waiting: dict[str, list[RankSlot]] = {"give_up": [], "wait": []}
+            waiting: dict[str, list[RankSlot]] = {"kill_overdue": [], "wait": []}
             for party in parties.values():
-                hopeless = any(seat in found and found[seat].answer is None for seat in party)
-                waiting["give_up" if over or hopeless else "wait"] += [seat for seat in party if seat not in found]
+                hopeless = any(seat in replies and replies[seat].answer is None for seat in party)
+                waiting["kill_overdue" if over or hopeless else "wait"] += [
+                    seat for seat in party if seat not in replies
+                ]
             for do, seats in waiting.items():
-                found |= self._heard(_to_nodes(do, seats), seats)
+                replies |= self._receive(_to_nodes(do, seats), seats)
 
-    def _heard(self, messages: Mapping[str, Message], seats: Sequence[RankSlot]) -> dict[RankSlot, Reply]:
-        """The replies to messages; none of a rank that is still at it."""
+    def _receive(self, messages: Mapping[str, Message], seats: Sequence[RankSlot]) -> dict[RankSlot, Reply]:
+        """The replies to messages; none of a rank that still works."""
         answers = self._ask(messages, _SLICE_SECONDS + SLACK_SECONDS) if messages else {}
-        told = {seat: _of(seat, answers[seat.node]) for seat in seats}
-        return {seat: reply_of(seat, what) for seat, what in told.items() if what is not None}
+        messages_by_seat = {seat: _of(seat, answers[seat.node]) for seat in seats}
+        return {seat: reply_of(seat, message) for seat, message in messages_by_seat.items() if message is not None}
 
     def _note(self, group: RankGroup, replies: Sequence[Reply], doing: str) -> GroupResult | None:
         self._logs[group] += [line for reply in replies for line in reply.log]
@@ -177,9 +179,9 @@ def _to_nodes(do: str, party: Sequence[RankSlot]) -> dict[str, dict[str, Any]]:
     return messages
 
 
-def _of(seat: RankSlot, told: Mapping[str, Any] | GpuopsError) -> Mapping[str, Any] | GpuopsError | None:
-    """What a node told of one of its ranks."""
-    return told if isinstance(told, GpuopsError) else told.get(str(seat.gpu))
+def _of(seat: RankSlot, answer: Mapping[str, Any] | GpuopsError) -> Mapping[str, Any] | GpuopsError | None:
+    """What a node's answer contains of one of its ranks."""
+    return answer if isinstance(answer, GpuopsError) else answer.get(str(seat.gpu))
 
 
 def _pace(reply: Reply) -> float:

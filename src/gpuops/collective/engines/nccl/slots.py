@@ -64,11 +64,11 @@ def _on(node: FabricNode, group: RankGroup) -> Iterator[tuple[int, tuple[str, ..
 
 
 def payload_bytes(load: Load, ranks: int, free_bytes: int) -> int:
-    """The size, as nccl-tests counts it, that each of ``ranks`` moves: what is asked for or can be judged, if it fits.
+    """The size, as nccl-tests counts it, that each of ``ranks`` moves: the load's, or what can be judged, if it fits.
 
     ``free_bytes`` is the least free memory among its GPUs; a buffer is needed on either side.
     """
-    wanted = load.size_bytes or gate_bytes(ranks)
+    desired = load.size_bytes or gate_bytes(ranks)
     unit = 4 if load.operation in ("all_reduce", "send_recv") else 4 * ranks
     room = max(free_bytes - _SPARE_BYTES, free_bytes // 8) // 2
-    return max(min(wanted, room) // unit, 1) * unit
+    return max(min(desired, room) // unit, 1) * unit

@@ -1,4 +1,4 @@
-"""Verdicts: what the replies of all ranks of a group say of it, as a figure."""
+"""Verdicts: the figure of a group, by the replies of all of its ranks."""
 
 from __future__ import annotations
 
@@ -8,9 +8,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from gpuops.bandwidth import GIB
-from gpuops.collective.bus import bus_factor
-from gpuops.collective.engines import Operation
+from gpuops.bandwidth import GIB, Operation, bus_factor
 from gpuops.collective.engines.nccl.slots import RankSlot
 from gpuops.errors import ConnectError, GpuopsError, LostError
 from gpuops.isolation.rounds import GroupResult, RankGroup, Trouble
@@ -18,7 +16,7 @@ from gpuops.probes.nvidia.nccl_log import NcclLog, parse_nccl_log
 
 _STAGES = ("start", "load", "join", "joined", "launch", "run", "check", "leave")
 _SILENT_SECONDS = 2.0
-"""A rank that runs speaks ten times a second; one that is silent so long is stopped, or stuck in a call."""
+"""A rank that runs reports ten times a second; one that is silent so long is stopped, or stuck in a call."""
 _STOPPED = frozenset("TtDZ")
 _REMOTE = "remote process"
 _RAS_RANK = re.compile(r"\bRank (\d+)\b.*managed by process (\d+)\b")
@@ -26,10 +24,10 @@ _RAS_RANK = re.compile(r"\bRank (\d+)\b.*managed by process (\d+)\b")
 
 @dataclass(frozen=True)
 class Reply:
-    """What became of one rank when it was told to do something.
+    """The outcome of one step on one rank.
 
-    One of: it answered; it failed in words (``error``); its process ended (``gone``); it did not come to an end in time
-    (``late``); its node is ``lost``.
+    One of: it answered; it reported an ``error``; its process ended (``gone``); it did not finish in time (``late``);
+    its node is ``lost``.
     """
 
     seat: RankSlot
@@ -54,7 +52,7 @@ class Reply:
 
     @property
     def stuck(self) -> bool:
-        """It did nothing any more, where others still wait for it."""
+        """It does nothing any more, while others still wait for it."""
         return self.state in _STOPPED or self.silent_seconds > _SILENT_SECONDS
 
     @property
@@ -69,33 +67,33 @@ class Reply:
         return f"{self.seat.name} at {where}{state if self.state in _STOPPED or self.survives else ''}"
 
 
-def reply_of(seat: RankSlot, told: Mapping[str, Any] | GpuopsError) -> Reply:
-    """The reply of ``seat`` as its node told it; an error stands for a node that told nothing."""
-    if isinstance(told, GpuopsError):
-        return Reply(seat, lost=told)
-    said = f", and said: {told['said']}" if told.get("said") else ""
+def reply_of(seat: RankSlot, document: Mapping[str, Any] | GpuopsError) -> Reply:
+    """The reply of ``seat`` in its node's document; an error stands for a node that did not answer."""
+    if isinstance(document, GpuopsError):
+        return Reply(seat, lost=document)
+    output = f", and said: {document['said']}" if document.get("said") else ""
     return Reply(
         seat,
-        answer=told.get("answer"),
-        error=str(told.get("error", "")),
-        gone=f"its process {told['ended']}{said}" if "ended" in told else "",
-        late=bool(told.get("late")),
-        stage=str(told.get("stage", "")),
-        done=int(told.get("done", 0)),
-        silent_seconds=float(told.get("silent_seconds", 0.0)),
-        state=str(told.get("state", "")),
-        survives=bool(told.get("survives")),
-        pid=int(told.get("pid", 0)),
-        ras=str(told.get("ras", "")),
-        log=tuple(map(str, told.get("log", ()))),
+        answer=document.get("answer"),
+        error=str(document.get("error", "")),
+        gone=f"its process {document['ended']}{output}" if "ended" in document else "",
+        late=bool(document.get("late")),
+        stage=str(document.get("stage", "")),
+        done=int(document.get("done", 0)),
+        silent_seconds=float(document.get("silent_seconds", 0.0)),
+        state=str(document.get("state", "")),
+        survives=bool(document.get("survives")),
+        pid=int(document.get("pid", 0)),
+        ras=str(document.get("ras", "")),
+        log=tuple(map(str, document.get("log", ()))),
     )
 
 
 def failure(group: RankGroup, replies: Sequence[Reply], doing: str) -> GroupResult | None:
-    """The figure of a group of which a rank did not do what it should; None where all did.
+    """The figure of a group of which a rank did not do what it should; None if all did.
 
-    The cause is whoever is lost or ended; else a rank that says why it failed, unless it only tells of another's end;
-    else it is a hang, and those are named that did not arrive. Of a connection that did not come about nobody is named:
+    The cause is a rank that is lost or ended; else one that reports why it failed, unless it only reports that another
+    ended; else it is a hang, and those are named that did not arrive. If a connection was not made, no rank is named:
     either end may be at fault.
     """
     trouble, named, why = _cause(replies)
@@ -117,8 +115,8 @@ def _cause(replies: Sequence[Reply]) -> tuple[Trouble, Sequence[Reply], str]:
     causes = [reply for reply in failed if _REMOTE not in reply.error]
     if causes:
         connection_error = parse_nccl_log("\n".join(line for reply in causes for line in reply.log)).connection_error
-        told = _first(f"{reply.seat.name}: {reply.error}" for reply in causes)
-        return ("unreachable", (), f"{told}; {connection_error}") if connection_error else ("error", causes, told)
+        error = _first(f"{reply.seat.name}: {reply.error}" for reply in causes)
+        return ("unreachable", (), f"{error}; {connection_error}") if connection_error else ("error", causes, error)
     late = [reply for reply in replies if reply.late]
     if late:
         return "hang", absent(replies), _stand(late)
@@ -126,17 +124,17 @@ def _cause(replies: Sequence[Reply]) -> tuple[Trouble, Sequence[Reply], str]:
 
 
 def _trouble_of(error: GpuopsError | None) -> Trouble:
-    """A worker that is silent hangs, one that ended is in error; to some nodes there is no way any more."""
+    """A worker that is silent hangs, one that ended is in error; some nodes cannot be reached any more."""
     if isinstance(error, ConnectError):
         return "unreachable"
     return "error" if isinstance(error, LostError) else "hang"
 
 
 def absent(replies: Sequence[Reply]) -> tuple[Reply, ...]:
-    """Those for whom the others wait, as far as it can be told: of the late, the ones that stand out from the rest.
+    """Those for which the others wait, as far as it is known: of the late, the ones that stand out from the rest.
 
-    They do by being stopped; by being silent while others speak; by NCCL's RAS naming them; by having come less far.
-    Empty where all are late and alike.
+    They are stopped; or silent while others report; or named by NCCL's RAS; or at an earlier stage. Empty if all are
+    late in the same way.
     """
     late = [reply for reply in replies if reply.late]
     least = min(reply.progress for reply in late)
@@ -151,14 +149,14 @@ def absent(replies: Sequence[Reply]) -> tuple[Reply, ...]:
 
 
 def _named_by_ras(late: Sequence[Reply]) -> list[Reply]:
-    """Those whom RAS lists as outliers or missing; it lists no rank that does as most others do."""
+    """Those that RAS lists as outliers or missing; it lists no rank that does what most others do."""
     named = {(int(rank), int(pid)) for reply in late for rank, pid in _RAS_RANK.findall(reply.ras)}
     return [reply for reply in late if (reply.seat.rank, reply.pid) in named]
 
 
 def _first(reasons: Iterable[str]) -> str:
-    told = list(dict.fromkeys(reasons))
-    return told[0] + (f" (and {len(told) - 1} more)" if len(told) > 1 else "")
+    different = list(dict.fromkeys(reasons))
+    return different[0] + (f" (and {len(different) - 1} more)" if len(different) > 1 else "")
 
 
 def _stand(late: Sequence[Reply]) -> str:
@@ -171,10 +169,10 @@ def _stand(late: Sequence[Reply]) -> str:
 
 @dataclass(frozen=True)
 class ExpectedPath:
-    """What a group's way between its nodes should be like: over RDMA, and past the host's memory."""
+    """What a group's path between its nodes should be like: over RDMA, and with GPUDirect past the host's memory."""
 
     rdma: bool
-    past_host_memory: bool
+    gpu_direct: bool
 
 
 @dataclass(frozen=True)
@@ -187,9 +185,9 @@ class TimedRun:
 
 
 def success(
-    group: RankGroup, replies: Sequence[Reply], sample: TimedRun, log: NcclLog, fitness: ExpectedPath
+    group: RankGroup, replies: Sequence[Reply], sample: TimedRun, log: NcclLog, path: ExpectedPath
 ) -> GroupResult:
-    """The figure of a group whose ranks all came to the end: its speed, unless the sums or the way were wrong.
+    """The figure of a group whose ranks all finished: its speed, unless the sums or the path were wrong.
 
     The time of a run is the mean over its ranks (nccl-tests' default, ``-a 1``), the group's the mean over its runs.
     """
@@ -198,22 +196,22 @@ def success(
         reply.seat.name: answer["wrong"] for reply, answer in zip(replies, answers, strict=True) if answer["wrong"]
     }
     if wrong:
-        told = ", ".join(f"{count} of {answers[0]['elements']} elements at {name}" for name, count in wrong.items())
-        return GroupResult(group, None, "wrong", detail=f"{told} are not what they must be; {log}")
+        counts = ", ".join(f"{count} of {answers[0]['elements']} elements at {name}" for name, count in wrong.items())
+        return GroupResult(group, None, "wrong", detail=f"{counts} are not what they must be; {log}")
     runs = [statistics.fmean(ranks) for ranks in zip(*(answer["seconds"] for answer in answers), strict=True)]
     timed = runs[sample.warmups :]
     seconds = max(statistics.fmean(timed), 1e-9)
-    found = sample.size_bytes / seconds * bus_factor(sample.operation, len(replies)) / 1e9
-    said = f"{sample.size_bytes / GIB:.3g} GiB in {seconds * 1e3:.4g} ms, {log}"
-    slow_way = _slow_way(log, fitness) if len(group.nodes) > 1 else ""
-    if slow_way:
-        return GroupResult(group, None, "socket", detail=f"{slow_way}; {found:.4g} GB/s, {said}")
-    return GroupResult(group, found, spread=statistics.pstdev(timed) / seconds, detail=said)
+    rate = sample.size_bytes / seconds * bus_factor(sample.operation, len(replies)) / 1e9
+    detail = f"{sample.size_bytes / GIB:.3g} GiB in {seconds * 1e3:.4g} ms, {log}"
+    slow_path = _slow_path(log, path) if len(group.nodes) > 1 else ""
+    if slow_path:
+        return GroupResult(group, None, "socket", detail=f"{slow_path}; {rate:.4g} GB/s, {detail}")
+    return GroupResult(group, rate, spread=statistics.pstdev(timed) / seconds, detail=detail)
 
 
-def _slow_way(log: NcclLog, fitness: ExpectedPath) -> str:
-    if fitness.rdma and "NET/Socket" in log.network_transports:
+def _slow_path(log: NcclLog, path: ExpectedPath) -> str:
+    if path.rdma and "NET/Socket" in log.network_transports:
         return "NCCL went over TCP sockets, though there is RDMA between the nodes"
-    if fitness.rdma and fitness.past_host_memory and log.without_gdr:
+    if path.rdma and path.gpu_direct and log.without_gdr:
         return f"NCCL went through host memory ({', '.join(log.without_gdr)} without GDRDMA)"
     return ""

@@ -8,17 +8,17 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from gpuops.bandwidth import gate_bytes
-from gpuops.collective.bus import bus_factor
-from gpuops.collective.engines import Load, Operation
+from gpuops.bandwidth import Operation, bus_factor, gate_bytes
+from gpuops.collective.engines import Load
 from gpuops.collective.engines.nccl.slots import RankSlot, seats
 from gpuops.collective.engines.nccl_tests.outcome import NcclTestsLaunch, figure_of
 from gpuops.collective.preflight.launchers import AppContext, Launcher, allocate, by_mpirun, by_srun
 from gpuops.errors import NodeError
-from gpuops.fleet import Outcome, each, uninterrupted
+from gpuops.fleet import Outcomes, each, uninterrupted
 from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
+from gpuops.reasons import Excluded, excluded_by
 from gpuops.shell import Command, Files, read_files
 from gpuops.transport.connections import Opener
 
@@ -108,7 +108,7 @@ class NcclTestsEngine:
         self._load = load or Load()
         self._expect = expect
         self._folders = folders
-        self._found: dict[str, InstalledPrograms] = {}
+        self._installed: dict[str, InstalledPrograms] = {}
         self._asking: set[str] = set()
 
     @property
@@ -116,44 +116,46 @@ class NcclTestsEngine:
         """The test that measures the operation of the load."""
         return PROGRAMS[self._load.operation]
 
-    def open(self) -> Mapping[str, str]:
-        """Look what is installed; the nodes that lack the test, or the launcher that most have, with what they lack."""
+    def open(self) -> Mapping[str, Excluded]:
+        """Look what is installed; return the nodes that lack the test, or the launcher that most have."""
         looks = self._each(list(self._hosts), self._look)
-        self._found = {look.node: look.value for look in looks if look.value is not None}
-        lost = {look.node: str(look.error) for look in looks if look.value is None}
+        self._installed = {look.node: look.value for look in looks if look.value is not None}
+        lost = {look.node: excluded_by(look.node, look.error) for look in looks if look.error is not None}
         lost |= self._drop_without(self.program)
-        counts = {name: sum(name in found.programs for found in self._found.values()) for name in ("mpirun", "srun")}
+        launchers = ("mpirun", "srun")
+        counts = {name: sum(name in own.programs for own in self._installed.values()) for name in launchers}
         if any(counts.values()):
             self.launcher = "mpirun" if counts["mpirun"] >= counts["srun"] else "srun"
             lost |= self._drop_without(self.launcher)
-        self.why = f"{self.program} is on {len(self._found)} nodes, and {self.launcher or 'no launcher'}"
+        self.why = f"{self.program} is on {len(self._installed)} nodes, and {self.launcher or 'no launcher'}"
         return lost | self._allocate()
 
     def _look(self, host: Host) -> InstalledPrograms:
         find = Command(("sh", "-c", _FIND, "sh", self.program, *self._folders), timeout_seconds=_START_SECONDS)
-        found, devices = self._transports[host.name].batch((find, _RDMA))
-        programs = dict(line.split(" ", 1) for line in found.out.splitlines() if " " in line)
+        paths, devices = self._transports[host.name].batch((find, _RDMA))
+        programs = dict(line.split(" ", 1) for line in paths.out.splitlines() if " " in line)
         return InstalledPrograms(programs, frozenset(path.split("/")[4] for path in read_files(devices.out)))
 
-    def _drop_without(self, program: str) -> dict[str, str]:
-        lacking = [node for node, found in self._found.items() if program not in found.programs]
+    def _drop_without(self, program: str) -> dict[str, Excluded]:
+        lacking = [node for node, own in self._installed.items() if program not in own.programs]
         for node in lacking:
-            del self._found[node]
-        return dict.fromkeys(lacking, f"{program} is not on it")
+            del self._installed[node]
+        return {node: Excluded(node, "unsupported", f"{program} is not on it") for node in lacking}
 
-    def _allocate(self) -> dict[str, str]:
+    def _allocate(self) -> dict[str, Excluded]:
         """Hold all nodes in one job of Slurm's: steps of it run side by side, where jobs would wait for each other."""
-        if self.launcher != "srun" or not self._found:
+        if self.launcher != "srun" or not self._installed:
             return {}
-        nodes = list(self._found)
-        salloc = self._found[nodes[0]].programs.get("salloc", "salloc")
+        nodes = list(self._installed)
+        salloc = self._installed[nodes[0]].programs.get("salloc", "salloc")
         answer = self._transports[nodes[0]].run(Command(allocate(salloc, nodes), timeout_seconds=_START_SECONDS))
         granted = _GRANTED.search(answer.err)
         if granted:
             self.allocation = granted[1]
             return {}
-        self._found = {}
-        return dict.fromkeys(nodes, f"Slurm gives no job: {answer.last_words()}")
+        self._installed = {}
+        why = f"Slurm gives no job: {answer.last_words()}"
+        return {node: Excluded(node, "unsupported", why) for node in nodes}
 
     def measure(self, planned: Round) -> tuple[GroupResult, ...]:
         """One figure a group; groups that start on different nodes, and up to 16 of one node, run side by side."""
@@ -175,17 +177,18 @@ class NcclTestsEngine:
             figures += [figure_of(job.task, answer) for job, answer in zip(some, answers, strict=True)]
         return figures
 
-    def _each(self, nodes: Sequence[str], work: Callable[[Host], T]) -> list[Outcome[T]]:
+    def _each(self, nodes: Sequence[str], work: Callable[[Host], T]) -> Outcomes[T]:
         self._asking.update(nodes)
         hosts = [self._hosts[node] for node in nodes]
         try:
-            return uninterrupted(each(hosts, work, fanout=max(1, len(nodes)), stop=self._opener.close))
+            fanout, opener = max(1, len(nodes)), self._opener
+            return uninterrupted(each(hosts, work, fanout=fanout, stop=opener.close, cancel=opener.cancel))
         finally:
             self._asking.clear()
 
     def _job(self, group: RankGroup) -> GroupLaunch | GroupResult:
         """How to start ``group``, or the figure of one that cannot be."""
-        lacking = ", ".join(node for node in group.nodes if node not in self._found)
+        lacking = ", ".join(node for node in group.nodes if node not in self._installed)
         if lacking:
             return GroupResult(group, None, "error", detail=f"{self.program} cannot be started on {lacking}")
         try:
@@ -198,7 +201,7 @@ class NcclTestsEngine:
         seconds = _START_SECONDS + _PATIENCE * self._expected_seconds(group, len(ranks), size)
         by_node = [list(own) for _, own in itertools.groupby(ranks, key=lambda rank: rank.node)]
         parts = [self._part(own, size, group, self._debug(own[0], ranks)) for own in by_node]
-        rdma = len(parts) > 1 and all(self._found[rank.node].rdma.issuperset(rank.nics) for rank in ranks)
+        rdma = len(parts) > 1 and all(self._installed[rank.node].rdma.issuperset(rank.nics) for rank in ranks)
         addresses = {node: self._address(node) for node in group.nodes}
         command = Command(self._words(group, parts, seconds), timeout_seconds=seconds + _SLACK_SECONDS)
         return GroupLaunch(NcclTestsLaunch(group, len(ranks), addresses, rdma=rdma), command)
@@ -217,7 +220,7 @@ class NcclTestsEngine:
         self, ranks: Sequence[RankSlot], size_bytes: int, group: RankGroup, debug: Mapping[str, str]
     ) -> AppContext:
         """A process for each rank; within a node, one for all of them, which needs no MPI."""
-        first, programs = ranks[0], self._found[ranks[0].node].programs
+        first, programs = ranks[0], self._installed[ranks[0].node].programs
         alone = len(group.nodes) == 1
         settings = {
             **debug,
@@ -236,14 +239,14 @@ class NcclTestsEngine:
         """NCCL's setting for the NICs of a rank, each by its exact name; those without RDMA are taken for sockets."""
         if not rank.nics:
             return {}
-        if self._found[rank.node].rdma.issuperset(rank.nics):
+        if self._installed[rank.node].rdma.issuperset(rank.nics):
             return {"NCCL_IB_HCA": "=" + ",".join(f"{nic}:1" for nic in rank.nics)}
         return {"NCCL_SOCKET_IFNAME": "=" + ",".join(rank.nics)}
 
     def _words(self, group: RankGroup, parts: Sequence[AppContext], seconds: float) -> tuple[str, ...]:
         if len(parts) == 1:
             return parts[0].words
-        programs = self._found[group.nodes[0]].programs
+        programs = self._installed[group.nodes[0]].programs
         if self.launcher == "mpirun":
             return by_mpirun(programs["mpirun"], parts, seconds)
         if self.launcher == "srun":
@@ -260,7 +263,7 @@ class NcclTestsEngine:
     def settings(self) -> Mapping[str, Sequence[str]]:
         """Which test and which launcher are started; what NCCL told of itself stands with each figure."""
         words = [self.program, self.launcher]
-        return {n: [found.programs[w] for w in words if w] for n, found in self._found.items()}
+        return {node: [own.programs[w] for w in words if w] for node, own in self._installed.items()}
 
     @property
     def jobs(self) -> Collection[str]:
@@ -277,9 +280,9 @@ class NcclTestsEngine:
         for node in list(self._asking):
             self._transports[node].close()
         allocation, self.allocation = self.allocation, ""
-        for node, found in self._found.items() if allocation else ():
-            with contextlib.suppress(NodeError):  # a node that has left; any other will do
-                self._transports[node].run(Command((found.programs.get("scancel", "scancel"), allocation)))
+        for node, own in self._installed.items() if allocation else ():
+            with contextlib.suppress(NodeError):  # a node that was excluded; any other will do
+                self._transports[node].run(Command((own.programs.get("scancel", "scancel"), allocation)))
                 return
 
 

@@ -1,4 +1,4 @@
-"""What one run of nccl-tests says of a group: its figure, or the trouble that keeps it from being one; pure."""
+"""The outcome of one run of nccl-tests for a group: its figure, or the trouble that prevents one; pure."""
 
 from __future__ import annotations
 
@@ -52,14 +52,14 @@ def figure_of(task: NcclTestsLaunch, answer: Completed) -> GroupResult:
 def _trouble(
     task: NcclTestsLaunch, answer: Completed, run: NcclTestsRun | None, log: NcclLog
 ) -> tuple[Trouble, str] | None:
-    """What is wrong, the cause before its consequences: who takes TCP is slow, and who is slow enough seems to hang."""
+    """What is wrong, the cause before its effects: a group that takes TCP is slow, and a slow one seems to hang."""
     no_way = _NO_WAY.search(answer.err)
     if no_way:
         return "unreachable", no_way[0]
     if task.rdma and "NET/Socket" in log.network_transports:
-        return "socket", f"NCCL took TCP, not RDMA{_told(run)}"
+        return "socket", f"NCCL took TCP, not RDMA{_rate_in_words(run)}"
     if run and run.wrong:
-        return "wrong", f"the sums came out wrong{_told(run)}"
+        return "wrong", f"the sums came out wrong{_rate_in_words(run)}"
     if answer.timed_out or _OUT_OF_TIME in answer.err:
         return "hang", f"not done within {answer.seconds:.0f} s"
     if log.connection_error:
@@ -72,23 +72,23 @@ def _failure(
 ) -> tuple[Trouble, str] | None:
     if answer.exit or run is None or not run.complete:
         return "error", next(iter(log.warnings), "") or _complaint(answer)
-    known = {rank.rank for rank in run.ranks}
-    if known and known != set(range(task.ranks)):
-        return "error", f"{len(known)} of {task.ranks} ranks found each other: is it built without MPI=1?"
+    ranks = {rank.rank for rank in run.ranks}
+    if ranks and ranks != set(range(task.ranks)):
+        return "error", f"{len(ranks)} of {task.ranks} ranks found each other: is it built without MPI=1?"
     if task.rdma and log.gpu_direct is False:
-        return "error", f"NCCL took RDMA without GPUDirect{_told(run)}: data pass through the host's memory"
+        return "error", f"NCCL took RDMA without GPUDirect{_rate_in_words(run)}: data pass through the host's memory"
     return None
 
 
 def _complaint(answer: Completed) -> str:
-    """The test's own line about what failed, else the first of its errors: mpirun's own words, in a frame, follow."""
+    """The test's own line about what failed, else the first of its errors: mpirun's own text, in a frame, follows."""
     lines = [line for line in f"{answer.err}\n{answer.out}".splitlines() if any(map(str.isalpha, line))]
     failures = (line for line in lines if "Test CUDA failure" in line or "Test NCCL failure" in line)
     return next(failures, f"it ended early, and said: {lines[0] if lines else 'nothing'}")
 
 
 def _absent(task: NcclTestsLaunch, kind: Trouble, answer: Completed, log: NcclLog) -> tuple[str, ...]:
-    """The members that stood in the way: those that ssh did not reach, or that came less far than the others."""
+    """The members that are at fault: those that ssh did not reach, or that came less far than the others."""
     named = {name: node for node, address in task.addresses.items() for name in (node, address, node.partition(".")[0])}
     no_way = _NO_WAY.search(answer.err)
     if no_way:
@@ -104,7 +104,7 @@ def _spread(row: Row) -> float:
     return abs(one - other) / max(one, other) if one and other else 0.0
 
 
-def _told(run: NcclTestsRun | None) -> str:
+def _rate_in_words(run: NcclTestsRun | None) -> str:
     row = run.largest if run else None
     rate = row.out_of_place.busbw_gb_per_s if row else None
     return "" if rate is None else f" ({rate:g} GB/s)"

@@ -21,8 +21,8 @@ class Entry:
     value: str | tuple[Entry, ...]
 
 
-def told(value: object, unit: str = "") -> str:
-    """``value`` with its unit, or what nvidia-smi prints where a card does not tell."""
+def with_unit(value: object, unit: str = "") -> str:
+    """``value`` with its unit, or what nvidia-smi prints if a card does not report it."""
     return NOT_KNOWN if value is None else f"{value} {unit}".rstrip()
 
 

@@ -140,9 +140,9 @@ def compute_apps(node: Node, fields: Sequence[str], form: Sequence[str]) -> Answ
     for gpu in node.visible:
         for process in gpu.processes:
             memory = f"{process.memory_mib} MiB"
-            told = {"pid": str(process.pid), "process_name": process.name, "name": process.name}
-            told |= {"used_memory": memory, "used_gpu_memory": memory}
-            rows.append([told.get(name) or _value(node, gpu, name) for name in fields])
+            values = {"pid": str(process.pid), "process_name": process.name, "name": process.name}
+            values |= {"used_memory": memory, "used_gpu_memory": memory}
+            rows.append([values.get(name) or _value(node, gpu, name) for name in fields])
     return Answer(out=_csv(fields, rows, form))
 
 
@@ -157,8 +157,8 @@ def _value(node: Node, gpu: Gpu, name: str) -> str:
     return value if value not in ("N/A", "") else "[N/A]"
 
 
-def _at(found: tuple[Entry, ...], path: Sequence[str]) -> str:
-    entry = next((e for e in found if e.tag == path[0]), None)
+def _at(sections: tuple[Entry, ...], path: Sequence[str]) -> str:
+    entry = next((e for e in sections if e.tag == path[0]), None)
     if entry is None:
         return ""
     return entry.value if isinstance(entry.value, str) else _at(entry.value, path[1:])

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuops.lab.model import Gpu, Node
-from gpuops.lab.tools.nvidia_smi.entry import NOT_KNOWN, Entry, active, alike, section, told, yes
+from gpuops.lab.tools.nvidia_smi.entry import NOT_KNOWN, Entry, active, alike, section, with_unit, yes
 
 REASONS = (
     ("gpu_idle", "Idle"),
@@ -22,9 +22,9 @@ DEPRECATED = "Requested functionality has been deprecated"
 
 
 def readings(node: Node, gpu: Gpu, major: int) -> tuple[Entry, ...]:
-    """All measurements of ``gpu``, in order."""
+    """Return all measurements of ``gpu``, in order."""
     modern = major >= 550
-    found = (
+    entries = (
         Entry("fan_speed", "Fan Speed", "41 %" if gpu.model.fan else NOT_KNOWN),
         Entry("performance_state", "Performance State", gpu.state),
         _reasons(gpu),
@@ -48,7 +48,7 @@ def readings(node: Node, gpu: Gpu, major: int) -> tuple[Entry, ...]:
         section("accounted_processes", ""),
         section("capabilities", "Capabilities", Entry("egm", "EGM", "disabled")) if modern else None,
     )
-    return tuple(e for e in found if e is not None)
+    return tuple(e for e in entries if e is not None)
 
 
 def _pair(tag: str, label: str, name: str, value: str) -> Entry:
@@ -211,13 +211,15 @@ def _temperature(gpu: Gpu) -> Entry:
         "temperature",
         "Temperature",
         Entry("gpu_temp", "GPU Current Temp", f"{gpu.celsius} C"),
-        Entry("gpu_temp_tlimit", "GPU T.Limit Temp", told(gpu.margin_celsius if model.reports_margin else None, "C")),
+        Entry(
+            "gpu_temp_tlimit", "GPU T.Limit Temp", with_unit(gpu.margin_celsius if model.reports_margin else None, "C")
+        ),
         Entry(f"gpu_temp_max{mark}_threshold", f"GPU Shutdown{word} Temp", _limit(base, model.shutdown_celsius)),
         Entry(f"gpu_temp_slow{mark}_threshold", f"GPU Slowdown{word} Temp", _limit(base, model.slowdown_celsius)),
         Entry(f"gpu_temp_max_gpu{mark}_threshold", f"GPU Max Operating{word} Temp", _limit(base, top)),
-        Entry("gpu_target_temperature", "GPU Target Temperature", told(model.target_celsius, "C")),
-        Entry("memory_temp", "Memory Current Temp", told(gpu.memory_celsius, "C")),
-        Entry(f"gpu_temp_max_mem{mark}_threshold", f"Memory Max Operating{word} Temp", told(memory_top, "C")),
+        Entry("gpu_target_temperature", "GPU Target Temperature", with_unit(model.target_celsius, "C")),
+        Entry("memory_temp", "Memory Current Temp", with_unit(gpu.memory_celsius, "C")),
+        Entry(f"gpu_temp_max_mem{mark}_threshold", f"Memory Max Operating{word} Temp", with_unit(memory_top, "C")),
     )
 
 
@@ -231,8 +233,8 @@ def _targets(gpu: Gpu) -> Entry:
     return section(
         "supported_gpu_target_temp",
         "",
-        Entry("gpu_target_temp_min", "", told(target and 65, "C")),
-        Entry("gpu_target_temp_max", "", told(target and gpu.model.max_operating_celsius, "C")),
+        Entry("gpu_target_temp_min", "", with_unit(target and 65, "C")),
+        Entry("gpu_target_temp_max", "", with_unit(target and gpu.model.max_operating_celsius, "C")),
     )
 
 
@@ -242,12 +244,12 @@ def _power(gpu: Gpu, major: int) -> tuple[Entry, ...]:
     limits = (gpu.limit_watts, gpu.limit_watts, model.default_watts, model.min_watts, model.max_watts)
     state = Entry("power_state", "", gpu.state)
     nothing = (None,) * 5
-    found = [
+    parts = [
         section("gpu_power_readings", "GPU Power Readings", state, *_draw(gpu.watts, modern=modern), *_limits(limits))
     ]
     if modern:
-        found.append(section("gpu_memory_power_readings", "GPU Memory Power Readings ", *_average(model.memory_watts)))
-    found.append(
+        parts.append(section("gpu_memory_power_readings", "GPU Memory Power Readings ", *_average(model.memory_watts)))
+    parts.append(
         section("module_power_readings", "Module Power Readings", state, *_draw(None, modern=modern), *_limits(nothing))
     )
     if modern:
@@ -255,11 +257,11 @@ def _power(gpu: Gpu, major: int) -> tuple[Entry, ...]:
             ("power_profile_requested_profiles", "Requested Profiles"),
             ("power_profile_enforced_profiles", "Enforced Profiles"),
         )
-        found.append(Entry("power_smoothing", "Power Smoothing", NOT_KNOWN))
-        found.append(section("power_profiles", "Workload Power Profiles", *alike(NOT_KNOWN, profiles)))
+        parts.append(Entry("power_smoothing", "Power Smoothing", NOT_KNOWN))
+        parts.append(section("power_profiles", "Workload Power Profiles", *alike(NOT_KNOWN, profiles)))
     if major >= 590:
-        found.append(Entry("edpp_multiplier", "EDPp Multiplier", "100.00%" if model.fabric else NOT_KNOWN))
-    return tuple(found)
+        parts.append(Entry("edpp_multiplier", "EDPp Multiplier", "100.00%" if model.fabric else NOT_KNOWN))
+    return tuple(parts)
 
 
 def _watts(value: float | None) -> str:
@@ -297,7 +299,7 @@ def _clocks(gpu: Gpu, major: int) -> tuple[Entry, ...]:
     fixed = tuple(Entry(tag, label, DEPRECATED if major >= 590 else f"{mhz} MHz") for tag, label, mhz in top)
     boost = f"{fastest['graphics']} MHz" if model.ecc else NOT_KNOWN
     policy = (("auto_boost", "Auto Boost"), ("auto_boost_default", "Auto Boost Default"))
-    found = (
+    sections = (
         _clock_set("clocks", "Clocks", gpu.graphics_mhz, gpu.memory_mhz, model.idle_mhz["video"]),
         section("applications_clocks", "Applications Clocks", *fixed),
         section("default_applications_clocks", "Default Applications Clocks", *fixed),
@@ -307,7 +309,7 @@ def _clocks(gpu: Gpu, major: int) -> tuple[Entry, ...]:
         section("clock_policy", "Clock Policy", *alike(NOT_KNOWN, policy)),
         section("voltage", "Voltage", Entry("graphics_volt", "Graphics", "737.500 mV")) if major < 550 else None,
     )
-    return tuple(e for e in found if e is not None)
+    return tuple(e for e in sections if e is not None)
 
 
 def _clock_set(tag: str, label: str, graphics: int, memory: int, video: int) -> Entry:
@@ -361,7 +363,7 @@ def _supported_clocks(gpu: Gpu) -> Entry:
 
 
 def _processes(gpu: Gpu) -> Entry:
-    found = (
+    sections = (
         section(
             "process_info",
             "",
@@ -374,4 +376,4 @@ def _processes(gpu: Gpu) -> Entry:
         )
         for p in gpu.processes
     )
-    return section("processes", "Processes", *found)
+    return section("processes", "Processes", *sections)

@@ -7,7 +7,7 @@ off real outputs of these branches.
 from __future__ import annotations
 
 from gpuops.lab.model import Gpu, Node
-from gpuops.lab.tools.nvidia_smi.entry import NOT_KNOWN, Entry, alike, enabled, section, told, yes
+from gpuops.lab.tools.nvidia_smi.entry import NOT_KNOWN, Entry, alike, enabled, section, with_unit, yes
 from gpuops.lab.tools.nvidia_smi.readings import readings
 
 RETIRED = "Requested functionality has been deprecated"
@@ -88,7 +88,7 @@ def _inforom(gpu: Gpu) -> Entry:
         "Inforom Version",
         Entry("img_version", "Image Version", image),
         Entry("oem_object", "OEM Object", oem),
-        Entry("ecc_object", "ECC Object", told(ecc)),
+        Entry("ecc_object", "ECC Object", with_unit(ecc)),
         Entry("pwr_object", "Power Management Object", NOT_KNOWN),
     )
 

@@ -24,9 +24,9 @@ def reset(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     held = [gpu for gpu in meant if gpu.processes or _is_held(node)]
     if held:
         return Answer(out=f"{_in_use(held[0])}Terminating early due to previous errors.\n", code=_IN_USE)
-    done = "".join(f"GPU {gpu.bus_id} was successfully reset.\n" for gpu in meant)
+    lines = "".join(f"GPU {gpu.bus_id} was successfully reset.\n" for gpu in meant)
     fresh = node.changes.reset | {gpu.index for gpu in meant}
-    return Answer(out=f"{done}All done.\n", becomes=replace(node.changes, reset=fresh))
+    return Answer(out=f"{lines}All done.\n", becomes=replace(node.changes, reset=fresh))
 
 
 def _names(gpu: Gpu) -> set[str]:

@@ -1,0 +1,319 @@
+"""Calls: how a request is carried out: its operation, whose turn it is, Ctrl-C and cancelling, and the end."""
+
+from __future__ import annotations
+
+import importlib
+import os
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping
+from contextlib import contextmanager
+from dataclasses import dataclass, field, fields, replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, TypeVar, cast
+
+from typing_extensions import Self
+
+from gpuops.cancellation import CancelToken
+from gpuops.catalogue import Catalogue
+from gpuops.errors import CancelledError, ClosedError, InputError, Interrupted, InUseError, OfflineError
+from gpuops.events import Emitter, Events
+from gpuops.inventory import Host, Inventory
+from gpuops.nodes import Nodes, Source
+from gpuops.project import Project, load_project, operator_name
+from gpuops.reasons import Request
+from gpuops.requests import (
+    AdmitRequest,
+    DrainRequest,
+    ExpectRequest,
+    FactsRequest,
+    FixRequest,
+    HostKeysRequest,
+    MeasureRequest,
+    NvlinkRequest,
+    OnboardRequest,
+    PingRequest,
+    PlaceRequest,
+    PreflightRequest,
+    ProvisionRequest,
+    RenderRequest,
+    RunRequest,
+    SetStateRequest,
+    TrustRequest,
+    ValidateRequest,
+)
+from gpuops.secret import Secret
+from gpuops.transport.connections import Connections
+from gpuops.workspace import Workspace
+
+if TYPE_CHECKING:
+    from gpuops.operations.provision import Plan
+
+R = TypeVar("R")
+C = TypeVar("C", bound="Calls")
+
+OPERATIONS: dict[type[Request[Any]], str] = {
+    PingRequest: "look.ping",
+    FactsRequest: "look.facts",
+    RunRequest: "look.run",
+    ValidateRequest: "validate.validate",
+    MeasureRequest: "measure.measure",
+    ExpectRequest: "expect.expect",
+    NvlinkRequest: "nvlink.compare",
+    PreflightRequest: "preflight.preflight",
+    PlaceRequest: "place.place",
+    RenderRequest: "launch.render",
+    ProvisionRequest: "provision.provision",
+    FixRequest: "fix.fix",
+    HostKeysRequest: "host_keys.look",
+    TrustRequest: "host_keys.trust",
+    OnboardRequest: "onboard.onboard",
+    AdmitRequest: "life.admit",
+    DrainRequest: "life.drain",
+    SetStateRequest: "life.set_state",
+}
+"""The function below `gpuops.operations` that carries out each request; loaded when it is first needed."""
+_ONE_AT_A_TIME = (
+    MeasureRequest,
+    NvlinkRequest,
+    PreflightRequest,
+    ProvisionRequest,
+    FixRequest,
+    OnboardRequest,
+    AdmitRequest,
+    DrainRequest,
+    SetStateRequest,
+)
+"""Requests that put a load on hosts or change them: a second thread is refused meanwhile."""
+_OF_SAVED = (FactsRequest, ValidateRequest, MeasureRequest, ExpectRequest, PlaceRequest, RenderRequest)
+"""Requests that saved answers can satisfy."""
+
+
+@dataclass
+class Shared:
+    """What a cluster and its views share."""
+
+    catalogue: Catalogue
+    project: Project
+    environment: Mapping[str, str]
+    operator: str
+    invocation: str
+    process: int = field(default_factory=os.getpid)
+    closed: bool = False
+    calls: int = 0
+    running: set[CancelToken] = field(default_factory=set)
+    lock: threading.Lock = field(default_factory=threading.Lock)
+    turn: threading.Lock = field(default_factory=threading.Lock)
+
+
+class Calls:
+    """Hosts that requests are carried out on. A context manager: leaving it hangs up."""
+
+    def __init__(self, nodes: Nodes, shared: Shared, whole: Nodes | None = None) -> None:
+        """``whole`` are all hosts, of which ``nodes`` are a view."""
+        self._nodes = nodes
+        self._whole = whole or nodes
+        self._shared = shared
+
+    def only(self, hosts: str | Iterable[str]) -> Self:
+        """A view of the hosts that a pattern selects (text), or of those with exactly these names."""
+        return type(self)(self._nodes.only(hosts), self._shared, self._whole)
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """The hosts, in the inventory's order."""
+        return self._nodes.hosts
+
+    @property
+    def name(self) -> str:
+        """The inventory as a person calls it."""
+        return self._nodes.name
+
+    @property
+    def source(self) -> Source:
+        """Where the hosts are from."""
+        return self._nodes.source
+
+    @property
+    def inventory(self) -> Inventory | None:
+        """The whole inventory, if there is one."""
+        return self._nodes.inventory
+
+    @property
+    def project(self) -> Project:
+        """The settings that count."""
+        return self._shared.project
+
+    @property
+    def catalogue(self) -> Catalogue:
+        """The checks, profiles, playbooks, tasks and launch targets that count."""
+        return self._shared.catalogue
+
+    def __enter__(self: C) -> C:  # noqa: PYI019 - Self came with Python 3.11
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self.close()
+
+    def close(self) -> None:
+        """End what runs and close every connection. Safe to call twice; later calls raise `ClosedError`."""
+        if self._shared.process != os.getpid():
+            return
+        self._shared.closed = True
+        self.cancel()
+        self._nodes.connections.close()
+
+    def cancel(self) -> None:
+        """End what runs, from another thread: its call raises `CancelledError` with the part of the result there is."""
+        for cancel in tuple(self._shared.running):
+            cancel.cancel()
+
+    def ask(self, request: Request[R]) -> R:
+        """Carry out ``request``.
+
+        Ctrl-C raises `Interrupted`, `cancel` raises `CancelledError`, both with ``partial``: as much of the result as
+        there is. A host's trouble never raises; it is in the result.
+        """
+        self._refuse_misuse()
+        self._refuse(request)
+        with self._turn(request), self._running() as cancel:
+            module, _, function = OPERATIONS[type(request)].partition(".")
+            operation = getattr(importlib.import_module(f"gpuops.operations.{module}"), function)
+            work = self._workspace(function, cancel)
+            began = time.monotonic()
+            try:
+                result = operation(work, request)
+            except (CancelledError, KeyboardInterrupt):  # in a part that has no result yet
+                raise _stopped(cancel, None) from None
+            if "seconds" in result.__dataclass_fields__:
+                result = replace(result, seconds=time.monotonic() - began)
+            if getattr(result, "interrupted", False):
+                raise _stopped(cancel, result)
+            return cast("R", result)
+
+    def plan(self, request: ProvisionRequest) -> Plan:
+        """The steps and hosts that ``request`` means; no host is asked. `InputError` for whatever does not fit."""
+        from gpuops.operations.provision import plan
+
+        return plan(self._workspace("plan", CancelToken()), request)
+
+    def _refuse(self, request: Request[Any]) -> None:
+        """`InputError` or `OfflineError` for what can be told of ``request`` before any host is asked."""
+        if type(request) not in OPERATIONS:
+            raise InputError(
+                f"{request!r:.60} is not a request; use one of {', '.join(r.__name__ for r in OPERATIONS)}"
+            )
+        for field_ in fields(request):  # type: ignore[arg-type]
+            if isinstance(getattr(request, field_.name), str) and str(field_.type).startswith("Sequence"):
+                raise InputError(f"{field_.name} takes several words, such as [{getattr(request, field_.name)!r}]")
+        if self.source == "saved" and not isinstance(request, _OF_SAVED):
+            name = type(request).__name__.removesuffix("Request").lower()
+            raise OfflineError(f"{self.name}: {name} needs a network, and these are saved answers; name an inventory")
+        if not self._nodes.hosts and not isinstance(request, RenderRequest):
+            raise InputError(f"{self.name}: no host is chosen, so there is nothing to ask")
+
+    def _refuse_misuse(self) -> None:
+        if self._shared.process != os.getpid():
+            raise InUseError("this cluster was opened in another process; open one here")
+        if self._shared.closed:
+            raise ClosedError(f"{self.name}: the cluster is closed; open it again")
+        if self._nodes.emit.is_speaking:
+            raise InUseError("an event listener must not start an operation; note what to do, and do it afterwards")
+
+    @contextmanager
+    def _turn(self, request: Request[Any]) -> Iterator[None]:
+        alone = isinstance(request, _ONE_AT_A_TIME) or getattr(request, "level", "quick") != "quick"
+        if not alone:
+            yield
+            return
+        if not self._shared.turn.acquire(blocking=False):
+            raise InUseError("another thread measures or changes hosts of this cluster; wait for it, or open another")
+        try:
+            yield
+        finally:
+            self._shared.turn.release()
+
+    @contextmanager
+    def _running(self) -> Iterator[CancelToken]:
+        cancel = CancelToken()
+        self._shared.running.add(cancel)
+        try:
+            yield cancel
+        finally:
+            self._shared.running.discard(cancel)
+
+    def _workspace(self, function: str, cancel: CancelToken) -> Workspace:
+        shared = self._shared
+        with shared.lock:
+            shared.calls += 1
+            operation = f"{function}-{shared.calls}"
+        return Workspace(
+            replace(self._nodes, cancel=cancel, operation=operation),
+            replace(self._whole, cancel=cancel, operation=operation),
+            shared.catalogue,
+            shared.project,
+            shared.environment,
+            shared.operator,
+            shared.invocation,
+        )
+
+
+def _stopped(cancel: CancelToken, partial: object | None) -> CancelledError | Interrupted:
+    """What ends a call: the cancelling of another thread, or Ctrl-C."""
+    return CancelledError("cancelled", partial) if cancel.cancelled else Interrupted("interrupted", partial)
+
+
+def shared_of(
+    project: Path | None, environment: Mapping[str, str] | None, operator: str | None, invocation: str
+) -> Shared:
+    """What a cluster opened with these arguments shares with its views."""
+    environment = os.environ if environment is None else environment
+    return Shared(
+        Catalogue(project),
+        load_project(project),
+        environment,
+        operator or operator_name(environment),
+        invocation,
+    )
+
+
+def nodes_of(
+    hosts: Iterable[Host],
+    name: str,
+    source: Source,
+    *,
+    forks: int,
+    connect_timeout: float = 10.0,
+    total_timeout: float = 3600.0,
+    password: Secret | str | None = None,
+    become_password: Secret | str | None = None,
+    events: Events | None = None,
+    inventory: Inventory | None = None,
+    inventory_file: Path | None = None,
+) -> Nodes:
+    """``hosts`` with what the arguments say of reaching them.
+
+    `InputError` for numbers that are too small, and for events that cannot be called.
+    """
+    if forks < 1 or connect_timeout <= 0 or total_timeout <= 0:
+        raise InputError("forks must be 1 at least, and connect_timeout and total_timeout more than 0 seconds")
+    if events is not None and not callable(events):
+        raise InputError(f"events must be a callable that takes an event, and is {events!r:.40}")
+    passwords = {"password": _secret(password), "become_password": _secret(become_password)}
+    access: dict[str, Any] = {key: value for key, value in passwords.items() if value}
+    return Nodes(
+        tuple(replace(host, **access) for host in hosts),
+        name,
+        source,
+        Connections(connect_timeout),
+        Emitter(events),
+        CancelToken(),
+        forks=forks,
+        total_timeout=total_timeout,
+        inventory=inventory,
+        inventory_file=inventory_file,
+    )
+
+
+def _secret(text: Secret | str | None) -> Secret | None:
+    return Secret(text) if isinstance(text, str) else text

@@ -1,0 +1,213 @@
+"""Catalogue: what gpuops and a project bring along, each kind by name.
+
+A method imports what it needs: a list of checks must not load the template engine.
+"""
+
+from __future__ import annotations
+
+import functools
+import threading
+from collections.abc import Callable, Iterator, Mapping
+from functools import partial
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple, TypeVar
+
+from gpuops.content import ByName, ContentFile, listing
+from gpuops.errors import InputError
+from gpuops.probing import Probe, Unknown
+from gpuops.shell import Command, Completed
+
+if TYPE_CHECKING:
+    from gpuops.judging import Check
+    from gpuops.playbook.play import Playbook
+    from gpuops.playbook.task import TaskRegistry
+    from gpuops.profile import Profile
+    from gpuops.render import Target
+
+T = TypeVar("T")
+_BIN = ("/usr/bin", "/usr/sbin", "/bin", "/sbin")
+_LONGEST_LIST = 40
+
+
+class Kind(NamedTuple):
+    """One kind of text: what prints it, and what reads it."""
+
+    printed_by: str
+    parse: Callable[[str], object]
+
+
+def _once(make: Callable[[Catalogue], T]) -> Callable[[Catalogue], T]:
+    """Make it at the first call, whichever thread calls first."""
+
+    @functools.wraps(make)
+    def kept(self: Catalogue) -> T:
+        with self._lock:
+            if make.__name__ not in self._kept:
+                self._kept[make.__name__] = make(self)
+            value: T = self._kept[make.__name__]
+            return value
+
+    return kept
+
+
+class Catalogue:
+    """What ``project`` and gpuops bring along; without a project, built-in content alone.
+
+    A project's own ``checks/``, ``checks/profiles/``, ``playbooks/`` and ``templates/`` hide built-in content of the
+    same name. Each kind is read once, when it is first asked for; a changed file needs a new catalogue. Safe to use
+    from several threads. `gpuops.errors.ContentError` for content that is broken, and for a name that is not there,
+    with the nearest one.
+    """
+
+    def __init__(self, project: Path | None = None) -> None:
+        self.project = project
+        self._lock = threading.RLock()
+        self._kept: dict[str, Any] = {}
+
+    @_once
+    def checks(self) -> Mapping[str, Check]:
+        """Every check."""
+        from gpuops.judging import discover
+
+        checks = discover(self.project)
+        return ByName("check", checks, checks.__getitem__, "; gpuops checks list")
+
+    @_once
+    def profiles(self) -> Mapping[str, Profile]:
+        """Every profile, by the name that hosts give."""
+        from gpuops.profile import known
+
+        profiles = {profile.name: profile for profile in known(self.project)}
+        return ByName("profile", profiles, profiles.__getitem__)
+
+    @_once
+    def playbooks(self) -> Mapping[str, Playbook]:
+        """Every playbook; each is read when it is first used."""
+        from gpuops.playbook.loading import load_playbook
+
+        files = listing("playbooks", ".yml", self.project)
+        return ByName("playbook", files, lambda name: load_playbook(str(files[name].path), self.tasks(), self.project))
+
+    @_once
+    def fixes(self) -> Mapping[str, ContentFile]:
+        """Every playbook that fixes the finding of a check, by the name of the check."""
+        return listing("playbooks/fixes", ".yml", self.project)
+
+    @_once
+    def tasks(self) -> TaskRegistry:
+        """Every task of playbooks; each is loaded when it is first used."""
+        from gpuops.playbook.task import TaskRegistry
+
+        return TaskRegistry(self.project)
+
+    @_once
+    def targets(self) -> Mapping[str, Target]:
+        """Every launch target."""
+        from gpuops.render import targets
+
+        return targets(self.project)
+
+    @_once
+    def probes(self) -> Mapping[str, Probe[Any]]:
+        """Every probe."""
+        from gpuops.probes import every_probe
+
+        probes = every_probe()
+        return ByName("probe", probes, probes.__getitem__)
+
+    @_once
+    def kinds(self) -> Mapping[str, Kind]:
+        """Every text that can be parsed: the answer of each probe, and what its tools print in other formats."""
+        kinds = dict(sorted({**dict(_answers(self.probes())), **_texts()}.items()))
+        return ByName("kind", kinds, kinds.__getitem__)
+
+    def parse(self, kind: str, text: str) -> object | Unknown:
+        """Return what gpuops reads in a text of ``kind`` (a name in `kinds`); `Unknown` if it cannot be read."""
+        return self.kinds()[kind].parse(text)
+
+    def sudoers(self, user: str) -> str:
+        """Return a sudoers file that lets ``user`` (``%group``) run what probes gain from root, without a password."""
+        lines = ["# What gpuops asks as root; nothing here changes the node."]
+        for program, *arguments in self._root_commands():
+            rest = " ".join(map(_escaped, arguments)) or '""'
+            names = ", ".join(f"{folder}/{program} {rest}" for folder in _BIN)
+            lines.append(f"{user} ALL=(root) NOPASSWD: {names}")
+        return "\n".join([*lines, ""])
+
+    def _root_commands(self) -> list[tuple[str, ...]]:
+        from gpuops.judging import probes_of
+
+        probes = [*self.probes().values(), *probes_of(self.checks().values())]
+        questions = [p.question for p in probes if isinstance(p.question, Command) and p.question.become != "never"]
+        return list(dict.fromkeys(question.root_words or question.words for question in questions))
+
+
+def _escaped(argument: str) -> str:
+    """Sudoers gives a meaning to these characters."""
+    return "".join(f"\\{c}" if c in ",:=\\*?[]! " else c for c in argument)
+
+
+def _answers(probes: Mapping[str, Probe[Any]]) -> Iterator[tuple[str, Kind]]:
+    for name, probe in probes.items():
+        yield name, Kind(str(probe.question), partial(_read_answer, probe))
+
+
+def _read_answer(probe: Probe[Any], text: str) -> object:
+    return probe.read(Completed("", probe.question, 0, text))
+
+
+def _texts() -> dict[str, Kind]:
+    from gpuops.probes.host.lspci import parse_lspci_links
+    from gpuops.probes.network.gids import parse_show_gids
+    from gpuops.probes.network.ib import parse_ibstat
+    from gpuops.probes.network.ib_write_bw import parse_ib_write_bw
+    from gpuops.probes.network.ibnetdiscover import parse_ibnetdiscover
+    from gpuops.probes.nvidia.nccl_log import parse_nccl_log
+    from gpuops.probes.nvidia.nccl_tests import parse_nccl_tests
+    from gpuops.probes.nvidia.nvidia_smi.csv import parse_gpu_csv
+    from gpuops.probes.nvidia.nvidia_smi.failure import parse_error
+    from gpuops.probes.nvidia.nvidia_smi.listing import parse_gpu_list
+    from gpuops.probes.nvidia.nvidia_smi.query import parse_query
+    from gpuops.probes.nvidia.nvidia_smi.xml import parse_xml
+
+    return {
+        "nvsmi_xml": Kind("nvidia-smi -q -x", parse_xml),
+        "nvsmi_q": Kind("nvidia-smi -q", parse_query),
+        "nvsmi_csv": Kind("nvidia-smi --query-gpu=... --format=csv", parse_gpu_csv),
+        "nvsmi_L": Kind("nvidia-smi -L", parse_gpu_list),
+        "nvsmi_error": Kind("nvidia-smi, when it fails", lambda text: parse_error(text) or Unknown("no known failure")),
+        "lspci": Kind("lspci -vv", parse_lspci_links),
+        "ibstat": Kind("ibstat", parse_ibstat),
+        "show_gids": Kind("show_gids", parse_show_gids),
+        "ibnetdiscover": Kind("ibnetdiscover --ports", parse_ibnetdiscover),
+        "nccl_log": Kind("NCCL, under NCCL_DEBUG=INFO", parse_nccl_log),
+        "nccl": Kind("all_reduce_perf and its siblings of nccl-tests", parse_nccl_tests),
+        "ib_write_bw": Kind("ib_write_bw", parse_ib_write_bw),
+        "inventory": Kind("an inventory for gpuops or Ansible, YAML or INI", _inventory),
+    }
+
+
+def _inventory(text: str) -> dict[str, Any] | Unknown:
+    """YAML or INI by what it looks like, without any ``group_vars/`` beside it; passwords are masked."""
+    import json
+    from tempfile import TemporaryDirectory
+
+    from gpuops.inventory import Inventory
+
+    with TemporaryDirectory() as folder:
+        file = Path(folder, "inventory")
+        file.write_text(text, encoding="utf-8", errors="replace")
+        try:
+            groups = json.loads(Inventory.load(file, allow_empty=True).to_ansible_json())
+        except InputError as error:
+            return Unknown(str(error).replace(f"{folder}/", ""))
+    hostvars = groups.pop("_meta")["hostvars"]
+    filled = {name: {key: _summary(part) for key, part in group.items() if part} for name, group in groups.items()}
+    return {"groups": {name: group for name, group in sorted(filled.items()) if group}, "hostvars": hostvars}
+
+
+def _summary(names: Any) -> Any:
+    """A long list by its length and ends."""
+    if isinstance(names, list) and len(names) > _LONGEST_LIST:
+        return {"n": len(names), "first": names[0], "last": names[-1]}
+    return names

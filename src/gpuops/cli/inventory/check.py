@@ -1,0 +1,51 @@
+"""``gpuops inventory check``: what is there, what is doubtful, and what cannot be used."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuops.cli._options import current_project
+from gpuops.cli.inventory import chooses, open_inventory
+
+if TYPE_CHECKING:
+    from gpuops.inventory import Host
+
+
+@click.command("check")
+@chooses
+@click.pass_context
+def command(ctx: click.Context, source: str | None, limit: str) -> None:
+    """Read everything; say what is there, what is doubtful, and what gpuops cannot use. Exit 2 for the last."""
+    name, inventory = open_inventory(source, limit)
+    hosts = inventory.hosts.values()
+    errors = dict.fromkeys(
+        [*(str(host.unusable_reason) for host in hosts if host.unusable_reason), *_unknown_profiles(hosts)]
+    )
+    groups = len(inventory.groups) - 2  # all and ungrouped are always there
+    click.echo(f"{name}: {len(hosts)} hosts, {groups} groups")
+    for sentence in errors:
+        click.echo(f"error    {sentence}")
+    for sentence in inventory.warnings:
+        click.echo(f"warning  {sentence}")
+    if inventory.opaque_vars:
+        click.echo(f"note     left to Ansible, templates and encrypted: {', '.join(inventory.opaque_vars)}")
+    ctx.exit(2 if errors else 0)
+
+
+def _unknown_profiles(hosts: Iterable[Host]) -> list[str]:
+    from gpuops.content import listing
+    from gpuops.errors import did_you_mean
+    from gpuops.profile import FOLDER
+
+    profiles = listing(FOLDER, ".yml", current_project())
+    first_host: dict[str, Host] = {}
+    for host in hosts:
+        if host.profile and host.profile.replace("_", "-") not in profiles:
+            first_host.setdefault(host.profile, host)
+    return [
+        f'{host.origin}: {host.name}: no profile called "{name}"{did_you_mean(name, profiles)}'
+        for name, host in first_host.items()
+    ]

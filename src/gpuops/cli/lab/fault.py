@@ -1,0 +1,16 @@
+"""``gpuops lab fault``: inject faults."""
+
+from __future__ import annotations
+
+import click
+
+from gpuops.cli.lab import FOLDER, show_faults
+
+
+@click.command()
+@click.argument("faults", nargs=-1, required=True, metavar="HOST:SUBJECT:FAULT[=VALUE]...")
+def command(faults: tuple[str, ...]) -> None:
+    """Inject faults into running hosts."""
+    from gpuops.lab import cluster
+
+    show_faults(cluster.inject(FOLDER, faults))

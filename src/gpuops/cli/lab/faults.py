@@ -1,0 +1,16 @@
+"""``gpuops lab faults``: the faults that there are."""
+
+from __future__ import annotations
+
+import click
+
+
+@click.command()
+def command() -> None:
+    """List every fault that can be injected."""
+    from gpuops.lab.faults.catalogue import FAULTS
+
+    subjects = {"gpu": "gpuN", "nic": "mlx5_N", "host": "host"}
+    for fault in FAULTS:
+        value = f"[={fault.takes}]" if fault.default else f"={fault.takes}" if fault.takes else ""
+        click.echo(f"{subjects[fault.subject] + ':' + fault.name + value:<38} {fault.doc}")

@@ -1,0 +1,28 @@
+"""``gpuops state list``: what every node is."""
+
+from __future__ import annotations
+
+import json
+
+import click
+
+from gpuops.cli._terminal import page, print_lines, tell
+from gpuops.cli.state import store_path
+
+
+@click.command("list")
+@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+def command(*, as_json: bool) -> None:
+    """List what every node is, since when, by whom and why."""
+    from gpuops.report import states
+    from gpuops.results.life import event_document
+    from gpuops.store import Store
+
+    with Store(store_path()) as store:
+        events = store.latest_by_node()
+    if as_json:
+        click.echo(json.dumps({name: event_document(event) for name, event in events.items()}, indent=1))
+        return
+    if not events:
+        tell("no node has a history yet; gpuops onboard begins one")
+    print_lines(states.list_lines(events, page()))

@@ -1,0 +1,381 @@
+"""Cluster: hosts of an inventory, and everything that gpuops can do with them.
+
+    with gpuops.Cluster.open("prod.yml") as cluster:
+        report = cluster.validate()
+        measured = cluster.only(report.healthy).allreduce(scopes=("node", "rail"))
+
+Every method is one call of `Cluster.ask` with the request of the same name.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gpuops.calls import Calls, nodes_of, shared_of
+from gpuops.collective.request import SCOPES
+from gpuops.errors import InputError
+from gpuops.events import Events
+from gpuops.facts import saved_names
+from gpuops.inventory import Host, Inventory
+from gpuops.inventory.inventory import find
+from gpuops.nodes import Source, saved_host, this_machine
+from gpuops.project import shortest
+from gpuops.requests import (
+    AdmitRequest,
+    DrainRequest,
+    ExpectRequest,
+    FactsRequest,
+    FixRequest,
+    HostKeysRequest,
+    MeasureRequest,
+    NvlinkRequest,
+    OnboardRequest,
+    PingRequest,
+    PlaceRequest,
+    PreflightRequest,
+    ProvisionRequest,
+    RenderRequest,
+    RunRequest,
+    SetStateRequest,
+    TrustRequest,
+    ValidateRequest,
+)
+from gpuops.secret import Secret
+from gpuops.store import Store
+
+if TYPE_CHECKING:
+    from gpuops.bandwidth import Operation
+    from gpuops.collective.measurement import Measurement
+    from gpuops.collective.nvlink import NvlinkComparison
+    from gpuops.collective.preflight.diagnosis import Diagnosis
+    from gpuops.facts import Facts
+    from gpuops.isolation.rounds import Scope
+    from gpuops.judging import Level
+    from gpuops.placement import Placement
+    from gpuops.playbook.play import Playbook
+    from gpuops.playbook.record import Record
+    from gpuops.render import Launch
+    from gpuops.results.answers import Answers
+    from gpuops.results.expectation import Expectation
+    from gpuops.results.health import Report
+    from gpuops.results.life import History, Onboarding, Transition
+    from gpuops.results.repair import Repair
+    from gpuops.shell import Completed
+    from gpuops.store import HostEvent
+    from gpuops.transport.host_keys import HostKeys
+
+logging.getLogger("gpuops").addHandler(logging.NullHandler())  # a program decides what is shown
+
+
+class Cluster(Calls):
+    """Hosts of an inventory, and everything gpuops can do with them. A context manager: leaving it hangs up.
+
+    Look-only methods may run side by side in several threads; those that measure or change hosts are refused with
+    `InUseError` while another one does. Events are delivered one at a time. A view (`only`) shares all of this.
+    """
+
+    @classmethod
+    def open(
+        cls,
+        inventory: str | Path | None = None,
+        *,
+        limit: str | None = None,
+        project: Path | None = None,
+        forks: int | None = None,
+        connect_timeout: float = 10.0,
+        total_timeout: float = 3600.0,
+        password: Secret | str | None = None,
+        become_password: Secret | str | None = None,
+        events: Events | None = None,
+        environment: Mapping[str, str] | None = None,
+        operator: str | None = None,
+        invocation: str = "",
+    ) -> Cluster:
+        """The hosts of a file, a folder or ``"gpu01,gpu02"``; without one, of GPUOPS_INVENTORY or of ``gpuops.yml``.
+
+        Timeouts are seconds. ``project`` is the folder whose ``gpuops.yml``, checks, playbooks and templates count;
+        without one only what is built in does. `InputError` where no inventory is named: it never means this machine.
+        `DocumentError` and `PatternError` for what is wrong in it.
+        """
+        shared = shared_of(project, environment, operator, invocation)
+        source = str(inventory or shared.environment.get("GPUOPS_INVENTORY") or "")
+        name = source or shared.project.inventory
+        if not name:
+            raise InputError("no inventory is named; give one, or use Cluster.local() for this machine")
+        folder = Path() if source else shortest(shared.project.folder)
+        document = Inventory.open(name, project and shortest(project), folder=folder)
+        nodes = nodes_of(
+            document.select(limit or "all"),
+            name,
+            "names" if "," in name else "inventory",
+            forks=forks or shared.project.fanout,
+            connect_timeout=connect_timeout,
+            total_timeout=total_timeout,
+            password=password,
+            become_password=become_password,
+            events=events,
+            inventory=document,
+            inventory_file=None if "," in name else find(name, project, folder=folder).absolute(),
+        )
+        for warning in document.warnings:
+            nodes.note(warning)
+        return cls(nodes, shared)
+
+    @classmethod
+    def of(
+        cls,
+        hosts: Iterable[Host],
+        *,
+        name: str = "these hosts",
+        source: Source = "names",
+        project: Path | None = None,
+        forks: int | None = None,
+        connect_timeout: float = 10.0,
+        total_timeout: float = 3600.0,
+        password: Secret | str | None = None,
+        become_password: Secret | str | None = None,
+        events: Events | None = None,
+        environment: Mapping[str, str] | None = None,
+        operator: str | None = None,
+        invocation: str = "",
+    ) -> Cluster:
+        """Hosts that the program made itself."""
+        shared = shared_of(project, environment, operator, invocation)
+        nodes = nodes_of(
+            hosts,
+            name,
+            source,
+            forks=forks or shared.project.fanout,
+            connect_timeout=connect_timeout,
+            total_timeout=total_timeout,
+            password=password,
+            become_password=become_password,
+            events=events,
+        )
+        return cls(nodes, shared)
+
+    @classmethod
+    def local(
+        cls,
+        *,
+        project: Path | None = None,
+        total_timeout: float = 3600.0,
+        become_password: Secret | str | None = None,
+        events: Events | None = None,
+        environment: Mapping[str, str] | None = None,
+        operator: str | None = None,
+        invocation: str = "",
+    ) -> Cluster:
+        """This machine, without SSH: the only way to mean it."""
+        return cls.of(
+            [this_machine()],
+            name="this machine",
+            source="local",
+            project=project,
+            total_timeout=total_timeout,
+            become_password=become_password,
+            events=events,
+            environment=environment,
+            operator=operator,
+            invocation=invocation,
+        )
+
+    @classmethod
+    def saved(
+        cls,
+        folder: str | Path,
+        *,
+        inventory: str | Path | None = None,
+        limit: str | None = None,
+        project: Path | None = None,
+        events: Events | None = None,
+        invocation: str = "",
+    ) -> Cluster:
+        """Hosts whose answers `facts` saved in ``folder``; whatever needs a network raises `OfflineError`.
+
+        With an ``inventory`` its hosts are meant, with their profiles and expectations; else one host for each file.
+        """
+        folder = Path(folder)
+        document = Inventory.open(str(inventory), project) if inventory else None
+        hosts = document.select(limit or "all") if document else []
+        names = {host.name for host in hosts} if limit is None or document is None else saved_names(folder)
+        hosts += [saved_host(name, folder) for name in saved_names(folder) if name not in names]
+        shared = shared_of(project, None, None, invocation)
+        nodes = nodes_of(hosts, f"{folder}/", "saved", forks=1, events=events, inventory=document)
+        for warning in document.warnings if document else ():
+            nodes.note(warning)
+        whole = cls(replace(nodes, folder=folder), shared)
+        return whole.only(limit) if limit and document is None else whole
+
+    def ping(self) -> Answers[float]:
+        """Seconds until each host answered."""
+        return self.ask(PingRequest())
+
+    def facts(self, *, probes: Sequence[str] = (), keep_answers: bool = False) -> Answers[Facts]:
+        """What ``probes`` (all, by default) know of each host, in one round trip."""
+        return self.ask(FactsRequest(probes, keep_answers))
+
+    def run(self, command: str | Sequence[str], *, timeout: float = 60.0, become: bool = False) -> Answers[Completed]:
+        """One command on every host: a line for its sh, or the exact words; ``become`` runs it as root."""
+        return self.ask(RunRequest(command, timeout, become))
+
+    def validate(
+        self,
+        *,
+        level: Level = "quick",
+        only: Sequence[str] = (),
+        skip: Sequence[str] = (),
+        engine: str = "auto",
+        force_busy: Sequence[str] = (),
+        burn_in: float = 1800.0,
+        facts: Mapping[str, Facts] | None = None,
+        keep_answers: bool = False,
+    ) -> Report:
+        """What is wrong with each host, with evidence and a fix; the levels above quick also measure idle hosts."""
+        return self.ask(ValidateRequest(level, only, skip, engine, force_busy, burn_in, facts, keep_answers))
+
+    def allreduce(
+        self,
+        *,
+        engine: str = "auto",
+        scopes: Sequence[Scope] = SCOPES,
+        operation: Operation = "all_reduce",
+        gib: float | None = None,
+        seconds: float = 0.25,
+        force_busy: Sequence[str] = (),
+        interface: str = "",
+        libnccl: Path | None = None,
+        facts: Mapping[str, Facts] | None = None,
+        keep_answers: bool = False,
+    ) -> Measurement:
+        """Measure all links between GPUs and idle hosts, and name the part that is slow."""
+        return self.ask(
+            MeasureRequest(engine, scopes, operation, gib, seconds, force_busy, interface, libnccl, facts, keep_answers)
+        )
+
+    def allreduce_expected(
+        self, *, nodes: int | None = None, gib: float | None = None, facts: Mapping[str, Facts] | None = None
+    ) -> Expectation:
+        """What an all-reduce should give on these hosts, with formulas and sources."""
+        return self.ask(ExpectRequest(nodes, gib, facts))
+
+    def nvlink(
+        self,
+        *,
+        engine: str = "auto",
+        gib: float | None = None,
+        force_busy: Sequence[str] = (),
+        libnccl: Path | None = None,
+        train: str | None = None,
+        steps: int = 200,
+        batch: int = 4,
+        row_timeout: float = 900.0,
+    ) -> NvlinkComparison:
+        """What NVLink gains on each idle host, in an all-reduce and, with ``train``, in training."""
+        return self.ask(NvlinkRequest(engine, gib, force_busy, libnccl, train, steps, batch, row_timeout))
+
+    def preflight(
+        self,
+        command: Sequence[str],
+        *,
+        force_busy: Sequence[str] = (),
+        hostfile_text: Mapping[str, str] | None = None,
+    ) -> Diagnosis:
+        """Why the job that ``command`` launches cannot start, and which line to change."""
+        return self.ask(PreflightRequest(command, force_busy, hostfile_text))
+
+    def place(
+        self,
+        layout: str,
+        *,
+        order: str = "tp-cp-ep-dp-pp",
+        all_nodes: bool = False,
+        allow_fewer: bool = False,
+        force: bool = False,
+        facts: Mapping[str, Facts] | None = None,
+        measured: Measurement | None = None,
+    ) -> Placement:
+        """Every rank of ``layout`` on a GPU of a healthy host; hosts whose parts ``measured`` blames are left out."""
+        return self.ask(PlaceRequest(layout, order, all_nodes, allow_fewer, force, facts, measured))
+
+    def render(
+        self,
+        placement: Placement,
+        target: str,
+        *,
+        command: Sequence[str] = ("train.py",),
+        name: str = "train",
+        port: int = 29500,
+        model: Path | Mapping[str, Any] | None = None,
+        force: bool = False,
+    ) -> Launch:
+        """The files that start ``command`` on ``placement``, and the command that starts them; `Launch.write`."""
+        return self.ask(RenderRequest(placement, target, command, name, port, model, force))
+
+    def provision(
+        self,
+        playbook: str | Playbook,
+        *,
+        check: bool = False,
+        tags: Sequence[str] = (),
+        skip_tags: Sequence[str] = (),
+        start_at: str = "",
+        resume: str = "",
+        retry: str = "",
+        force: bool = False,
+        break_lock: bool = False,
+    ) -> Record:
+        """Bring hosts to the state that ``playbook`` describes; with ``check`` show what that would change."""
+        return self.ask(ProvisionRequest(playbook, check, tags, skip_tags, start_at, resume, retry, force, break_lock))
+
+    def fix(self, check: str, *, check_only: bool = False, force: bool = False) -> Repair:
+        """Apply the fix of the finding of ``check``, and judge again."""
+        return self.ask(FixRequest(check, check_only, force))
+
+    def host_keys(self) -> Answers[HostKeys]:
+        """The keys that hosts show, beside those that are recorded; nobody logs in."""
+        return self.ask(HostKeysRequest())
+
+    def trust(self, *, fingerprint: str | None = None, replace: bool = False) -> Answers[HostKeys]:
+        """Record the keys that hosts show."""
+        return self.ask(TrustRequest(fingerprint, replace))
+
+    def onboard(
+        self,
+        *,
+        playbook: str = "onboard",
+        group: str = "",
+        burn_in: float = 1800.0,
+        without: Sequence[str] = (),
+        engine: str = "auto",
+        break_lock: bool = False,
+    ) -> Onboarding:
+        """Take bare hosts through every gate to admission."""
+        return self.ask(OnboardRequest(playbook, group, burn_in, without, engine, break_lock))
+
+    def admit(self, *, reason: str = "by hand", force: bool = False) -> Transition:
+        """Let hosts take jobs that passed every gate of onboarding."""
+        return self.ask(AdmitRequest(reason, force))
+
+    def drain(self, *, reason: str, wait: float = 0.0) -> Transition:
+        """Let no more jobs start on hosts, and ``wait`` seconds for those that run."""
+        return self.ask(DrainRequest(reason, wait))
+
+    def set_state(self, state: str, *, reason: str) -> Transition:
+        """Make hosts ``repair``, ``rma``, ``retired`` or ``new``."""
+        return self.ask(SetStateRequest(state, reason))
+
+    def states(self) -> Mapping[str, HostEvent]:
+        """What every host of the project's store is; no host is asked."""
+        with Store(self.project.store_path) as store:
+            return store.latest_by_node()
+
+    def history(self, host: str) -> History:
+        """What ``host`` is and was, and what it passed; `InputError` if nothing is known of it."""
+        from gpuops.operations.life import history
+
+        return history(self.project.store_path, host)

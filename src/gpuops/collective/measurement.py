@@ -1,0 +1,113 @@
+"""Measurement: what all-reduces within and between nodes came to, and its JSON document."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+from gpuops.bandwidth import ExpectedBandwidth
+from gpuops.collective.heat_map import HeatMap, heat_map
+from gpuops.collective.network_tests.verdicts import NetworkFailure
+from gpuops.collective.scope_lines import ScopeLine, scope_lines
+from gpuops.facts import Facts
+from gpuops.isolation.evidence import Blame, BlamedPart, Evidence
+from gpuops.isolation.remedies import fix_for
+from gpuops.isolation.rounds import RankGroup
+from gpuops.reasons import Conclusion, Excluded, FailOn
+from gpuops.secret import redact
+
+
+@dataclass(frozen=True)
+class Measurement:
+    """Every figure of a measurement, and which parts are to blame.
+
+    ``engine`` measured, and ``engine_why`` says why it was taken. ``excluded`` are the nodes that took no part, or none
+    from some round on. ``settings`` may have changed the figures: by node, in words. ``failures`` are those of the
+    network tests before the load. ``expected`` is what groups should give, without those of which nothing can be said.
+    ``facts`` are those of all nodes with what the measurement shows of each; they are not in the document. ``seconds``
+    is wall time.
+    """
+
+    SCHEMA: ClassVar[str] = "gpuops.allreduce-report/1"
+    """Within one number, fields may be added; none changes its meaning or goes away."""
+
+    evidence: Evidence
+    blame: Blame
+    engine: str
+    engine_why: str = ""
+    excluded: Mapping[str, Excluded] = field(default_factory=dict)
+    settings: Mapping[str, Sequence[str]] = field(default_factory=dict)
+    failures: Sequence[NetworkFailure] = ()
+    expected: Mapping[RankGroup, ExpectedBandwidth] = field(default_factory=dict, repr=False)
+    facts: Mapping[str, Facts] = field(default_factory=dict, repr=False)
+    interrupted: bool = False
+    seconds: float = 0.0
+
+    @property
+    def rounds(self) -> int:
+        """How many rounds were run."""
+        return len(self.evidence.rounds)
+
+    @property
+    def nodes_by_setting(self) -> dict[str, list[str]]:
+        """The nodes that have each setting; what most have in common comes first."""
+        nodes: dict[str, list[str]] = {}
+        for node, settings in self.settings.items():
+            for setting in settings:
+                nodes.setdefault(setting, []).append(node)
+        return dict(sorted(nodes.items(), key=lambda item: -len(item[1])))
+
+    def scope_lines(self, heat: HeatMap) -> list[ScopeLine]:
+        """The figures summed up by scope; ``heat`` is the map of its evidence."""
+        return list(scope_lines(self.evidence, heat, self.expected))
+
+    def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
+        """``failed`` if a part is to blame or a network test failed, ``incomplete`` if any node or part is unclear."""
+        if self.interrupted:
+            return "interrupted"
+        if self.blame.blamed or self.failures:
+            return "failed"
+        return "incomplete" if self.excluded or self.blame.unclear or self.blame.suspects else "ok"
+
+    def to_document(self) -> dict[str, Any]:
+        """Plain data for JSON; GB/s, secrets masked. ``matrix`` has each node's best figure by rail."""
+        heat = heat_map(self.evidence)
+        return {
+            "schema": self.SCHEMA,
+            "engine": {"name": self.engine, "why": redact(self.engine_why)},
+            "settings": [{"setting": redact(words), "nodes": nodes} for words, nodes in self.nodes_by_setting.items()],
+            "nodes": list(self.evidence.fabric.nodes),
+            "left": {node: redact(reason.why) for node, reason in self.excluded.items()},  # the former `excluded`
+            "excluded": excluded_document(self.excluded),
+            "rounds": self.rounds,
+            "scopes": [{**asdict(line), "all_low": line.all_low} for line in self.scope_lines(heat)],
+            "accused": [_accused(blamed) for blamed in self.blame.blamed],
+            "contention": list(self.blame.contention),
+            "suspects": list(self.blame.suspects),
+            "unclear": [redact(why) for why in self.blame.unclear],
+            "interrupted": self.interrupted,
+            "matrix": [
+                {"rail": row.rail, "usual": row.usual, "gb_per_s": {n: cell.gb_per_s for n, cell in row.cells.items()}}
+                for row in heat.rows
+            ],
+        }
+
+    def to_json(self, indent: int = 1) -> str:
+        """The document as JSON."""
+        return json.dumps(self.to_document(), indent=indent)
+
+
+def _accused(blamed: BlamedPart) -> dict[str, Any]:
+    evidence = [redact(sentence) for sentence in blamed.evidence]
+    return {**asdict(blamed), "evidence": evidence, "do": redact(fix_for(blamed))}
+
+
+def excluded_document(excluded: Mapping[str, Excluded]) -> dict[str, dict[str, Any]]:
+    """The excluded hosts as every document of a result has them, secrets masked."""
+    documents = {host: reason.to_document() for host, reason in excluded.items()}
+    return {
+        host: {key: redact(value) if isinstance(value, str) else value for key, value in document.items()}
+        for host, document in documents.items()
+    }

@@ -1,0 +1,68 @@
+"""The request for a measurement, as data: which links to measure, how, and which hosts even if they are busy."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from gpuops.errors import InputError, did_you_mean
+from gpuops.reasons import Request
+
+if TYPE_CHECKING:
+    from gpuops.bandwidth import Operation
+    from gpuops.collective.measurement import Measurement  # noqa: F401 - named as a text
+    from gpuops.facts import Facts
+    from gpuops.isolation.rounds import Scope
+
+ENGINES = ("nccl", "nccl-tests", "tcp")
+"""In the order in which ``auto`` tries them: the first that most nodes can run is taken."""
+NVLINK_ENGINES = ("nccl", "nccl-tests")
+"""Those that send over NVLink."""
+SCOPES: tuple[Scope, ...] = ("node", "rail", "pair", "group")
+OPERATIONS: tuple[Operation, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
+
+
+@dataclass(frozen=True)
+class MeasureRequest(Request["Measurement"]):
+    """Which links to measure, and how.
+
+    ``engine`` is one of `ENGINES`, or ``auto``. ``gib`` is the payload of a rank in GiB; None: as much as is needed to
+    judge. ``seconds`` is how long the tcp engine measures each group. ``force_busy`` names hosts that are measured even
+    if they are busy. ``interface`` is that of tcp and of the network tests, ``libnccl`` a libnccl.so.2 to send to the
+    nodes. ``facts`` are used where they hold what is needed; ``keep_answers`` keeps the nodes' answers, to be saved.
+    """
+
+    engine: str = "auto"
+    scopes: Sequence[Scope] = SCOPES
+    operation: Operation = "all_reduce"
+    gib: float | None = None
+    seconds: float = 0.25
+    force_busy: Sequence[str] = ()
+    interface: str = ""
+    libnccl: Path | None = None
+    facts: Mapping[str, Facts] | None = field(default=None, hash=False)
+    keep_answers: bool = False
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` if a word is none that gpuops knows, or the payload is none."""
+        if isinstance(self.gib, (int, float)) and self.gib <= 0:
+            raise InputError(f"gib={self.gib:g} is not a payload; give GiB, more than 0")
+        if not self.scopes:
+            raise InputError(f"no scope is given; choose of {', '.join(SCOPES)}")
+        check_words("engine", [self.engine], ("auto", *ENGINES))
+        check_words("scope", self.scopes, SCOPES)
+        check_words("operation", [self.operation], OPERATIONS)
+
+    @property
+    def size_bytes(self) -> int | None:
+        """The payload of a rank in bytes; None: as much as is needed to judge."""
+        return round(self.gib * 2**30) if self.gib else None
+
+
+def check_words(what: str, words: Sequence[str], choices: Sequence[str]) -> None:
+    """`InputError` if one of ``words`` is none of the ``choices``."""
+    for word in words:
+        if word not in choices:
+            raise InputError(f'unknown {what} "{word}"{did_you_mean(word, choices) or "; use " + ", ".join(choices)}')

@@ -1,0 +1,58 @@
+"""Expect: what an all-reduce should give on hosts, asked only for what the inventory does not say."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from gpuops.bandwidth import GIB, Efficiency
+from gpuops.collective.expectations import Expectations, bandwidth_key
+from gpuops.errors import InputError
+from gpuops.facts import Facts
+from gpuops.isolation.node_evidence import all_reduce, evidence_of, node_evidence_of
+from gpuops.nodes import Gathered
+from gpuops.operations.health import check_profiles, expected_of
+from gpuops.probes.nvidia.nvidia_smi import smi
+from gpuops.profile import Profile
+from gpuops.requests import ExpectRequest
+from gpuops.results.expectation import Expectation, host_class
+from gpuops.workspace import Workspace
+
+
+def expect(work: Workspace, request: ExpectRequest) -> Expectation:
+    """The hosts by what is expected of them; a saved measurement shows the efficiency that counts."""
+    work = work.of_inventory()
+    if (request.nodes is not None and request.nodes < 1) or (request.gib is not None and request.gib <= 0):
+        raise InputError("nodes must be 1 at least, and gib more than 0")
+    check_profiles(work.hosts, work.catalogue)
+    gathered = _gathered(work, request)
+    profiles = expected_of(work.hosts, gathered.values, work.catalogue)
+    hosts_by_kind: dict[tuple[str, int], list[str]] = {}
+    for host in work.hosts:
+        profile = profiles[host.name]
+        nics = sum(port.rail is not None for port in host.fabric.values()) or profile.get("nic.count", 0)
+        hosts_by_kind.setdefault((bandwidth_key(profile), nics), []).append(host.name)
+    efficiency = _efficiency(gathered.values, profiles)
+    size_bytes = round(request.gib * GIB) if request.gib else None
+    classes = tuple(
+        host_class(tuple(names), profiles[names[0]], nics, request.nodes or len(names), size_bytes, efficiency)
+        for (_, nics), names in hosts_by_kind.items()
+    )
+    return Expectation(classes, gathered.excluded, gathered.interrupted)
+
+
+def _gathered(work: Workspace, request: ExpectRequest) -> Gathered[Facts]:
+    """What hosts say of their GPUs, unless the inventory names every profile; who does not answer is noted."""
+    if work.nodes.source == "saved":
+        return work.nodes.gather([smi, all_reduce], facts=request.facts)
+    if all(host.profile is not None for host in work.hosts):
+        return Gathered({}, {})
+    gathered = work.nodes.gather([smi], facts=request.facts)
+    for excluded in gathered.excluded.values():
+        work.note(f"{excluded.host}: {excluded.why}")
+    return gathered
+
+
+def _efficiency(facts_by_node: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> Efficiency:
+    """The efficiencies that a saved measurement shows, else the prior."""
+    evidence = evidence_of(node_evidence_of(facts_by_node)[0])
+    return Expectations(evidence.fabric, profiles).learnt_from(evidence).efficiency

@@ -1,0 +1,71 @@
+"""Fix: the playbook that mends the finding of a check, previewed, applied to a drained node, and judged again."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpuops.assessment import probes_for
+from gpuops.errors import ContentError, NodeError
+from gpuops.judging import Check, Verdict, judge
+from gpuops.lifecycle.states import state_of
+from gpuops.operations.health import profiles_of
+from gpuops.operations.provision import provision
+from gpuops.reasons import Objection
+from gpuops.requests import FixRequest, ProvisionRequest
+from gpuops.results.repair import Repair
+from gpuops.workspace import Workspace
+
+
+def fix(work: Workspace, request: FixRequest) -> Repair:
+    """Preview the fix; without ``check_only`` apply it if it changes something, and judge the nodes again.
+
+    `NodeError` for a node that takes jobs, unless ``force`` is given.
+    """
+    check, path = _fix_of(work, request.check)
+    asked = ProvisionRequest(path, check=True, force=request.force)
+    preview = replace(provision(work, asked), playbook=f"fixes/{request.check}")
+    repair = Repair(check.name, preview)
+    if not repair.needed:
+        return _judged(work, check, repair) if preview.conclusion() == "ok" else repair
+    repair = replace(repair, blocked={} if request.force else _in_use(work))
+    if request.check_only:
+        return repair
+    for node, objection in repair.blocked.items():
+        raise NodeError(node, f"{objection.why}; first: {objection.do}")
+    record = replace(provision(work, replace(asked, check=False)), playbook=preview.playbook)
+    repair = replace(repair, record=record, interrupted=record.interrupted)
+    return _judged(work, check, repair) if record.conclusion() == "ok" else repair
+
+
+def _in_use(work: Workspace) -> dict[str, Objection]:
+    """The nodes that take jobs."""
+    with work.scheduler() as scheduler:
+        busy = scheduler.control.still_busy(work.hosts)
+    with work.open_store() as store:
+        states = {host.name: state_of(store.latest(host.name)) for host in work.hosts}
+    return {
+        name: Objection(busy.get(name) or "it is admitted", f"gpuops drain {name} --reason WHY --wait 3600")
+        for name, state in states.items()
+        if busy.get(name) or state == "admitted"
+    }
+
+
+def _fix_of(work: Workspace, name: str) -> tuple[Check, str]:
+    """The check and the file of its playbook; `ContentError` if nothing can be done from here."""
+    checks, fixes = work.catalogue.checks(), work.catalogue.fixes()
+    name = name.replace("_", "-")
+    check = checks[name]
+    if name not in fixes:
+        raise ContentError(f"no playbook mends {name} (known: {', '.join(fixes)}); it says: {check.fix}")
+    return check, str(fixes[name].path)
+
+
+def _judged(work: Workspace, check: Check, repair: Repair) -> Repair:
+    """The same with what the check says of the nodes now."""
+    gathered = work.nodes.gather(probes_for([check]), "judging again")
+    gathered.raise_if_interrupted()
+    profiles = profiles_of(work.hosts, gathered.values, work.catalogue)
+    verdicts: tuple[Verdict, ...] = tuple(
+        judge(check, facts, profiles[name]) for name, facts in gathered.values.items()
+    )
+    return replace(repair, verdicts=verdicts, excluded=gathered.excluded)

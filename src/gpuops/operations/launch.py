@@ -1,0 +1,47 @@
+"""Launch: the files of a launch target for a placement, and the command that starts them."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from gpuops.document import read_text
+from gpuops.errors import LayoutError
+from gpuops.layout import ModelSpec, read_model, rule_violations
+from gpuops.operations.place import object_to
+from gpuops.placement import largest_domain
+from gpuops.render import Job, Launch, environment_of, launch_for
+from gpuops.requests import RenderRequest
+from gpuops.workspace import Workspace
+
+
+def render(work: Workspace, request: RenderRequest) -> Launch:
+    """Render the target's files; `LayoutError` or `TemplateError` if the target or the model refuses the layout."""
+    target = work.catalogue.targets()[request.target]
+    model = model_of(request.model)
+    placement = request.placement
+    gpus = largest_domain(placement.nodes) or placement.layout.tp
+    general = set(rule_violations(placement.layout, gpus_per_domain=gpus))  # those were told when it was placed
+    violations = rule_violations(placement.layout, gpus_per_domain=gpus, engine=target.engine, model=model)
+    object_to(work, [violation for violation in violations if violation not in general], force=request.force)
+    script, *arguments = request.command or ("train.py",)
+    environment = environment_of(placement, target.engine)
+    job = Job(script, tuple(arguments), request.name, request.port, environment)
+    return launch_for(target, placement, job, model)
+
+
+def model_of(source: Path | Mapping[str, Any] | None) -> ModelSpec | None:
+    """The numbers of a Hugging Face ``config.json``, a file or its content; `LayoutError` if it is none."""
+    if source is None:
+        return None
+    if isinstance(source, Mapping):
+        return read_model(dict(source), "the model")
+    try:
+        document = json.loads(read_text(source))
+    except ValueError as error:
+        raise LayoutError(f"{source}: not a JSON document: {error}") from error
+    if not isinstance(document, dict):
+        raise LayoutError(f"{source}: expected a model's configuration, a JSON object")
+    return read_model(document, source.parent.name)

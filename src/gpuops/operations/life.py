@@ -1,0 +1,138 @@
+"""Life: hosts admitted, drained, and put into a state by hand."""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import replace
+from pathlib import Path
+
+from gpuops.errors import InputError, did_you_mean
+from gpuops.facts import Facts
+from gpuops.inventory import Host
+from gpuops.lifecycle.fingerprint import NEEDS, fingerprint_of
+from gpuops.lifecycle.life import NodeLifecycle
+from gpuops.lifecycle.schedulers import Scheduler, drain_each
+from gpuops.lifecycle.states import State, parse_state, state_of, transition
+from gpuops.operations.health import check_profiles, profiles_of, quick_probes, unhealthy
+from gpuops.reasons import Objection
+from gpuops.requests import AdmitRequest, DrainRequest, SetStateRequest
+from gpuops.results.life import History, Transition
+from gpuops.store import Fingerprint, HostEvent, StateChange, Store
+from gpuops.workspace import Workspace
+
+_POLL_SECONDS = 5.0
+
+
+def admit(work: Workspace, request: AdmitRequest) -> Transition:
+    """Let hosts take jobs that are the machines that passed every gate, and are healthy."""
+    check_profiles(work.hosts, work.catalogue)
+    gathered = work.nodes.gather(quick_probes(work.catalogue, *NEEDS), "what the nodes are")
+    gathered.raise_if_interrupted()
+    fingerprints = {node: fingerprint_of(facts) for node, facts in gathered.values.items()}
+    hosts = [host for host in work.hosts if host.name in fingerprints]
+    why = f"{request.reason}, untested" if request.force else request.reason
+    events: dict[str, HostEvent] = {}
+    with work.open_store() as store, work.a_run(store, fingerprints) as (run, _), work.scheduler() as scheduler:
+        life = NodeLifecycle(store, run, scheduler.control)
+        objections = {} if request.force else _objections(life, work, hosts, gathered.values, fingerprints)
+        for host in hosts:
+            if host.name in objections:
+                continue
+            complaints = scheduler.control.resume([host])
+            objections |= {node: Objection(complaint) for node, complaint in complaints.items()}
+            if not complaints:
+                change = StateChange("admitted", why, fingerprints[host.name], "by_hand")
+                events[host.name] = store.record_transition(host.name, run, lambda _before: change)  # noqa: B023 - called now
+    return Transition(events, objections, {}, gathered.excluded)
+
+
+def _objections(
+    life: NodeLifecycle,
+    work: Workspace,
+    hosts: Sequence[Host],
+    facts_by_node: Mapping[str, Facts],
+    fingerprints: Mapping[str, Fingerprint],
+) -> dict[str, Objection]:
+    """Object to hosts that lack a proof or fail a quick check; a machine that changed is demoted."""
+    changed = {
+        node: replace(objection, do=f"gpuops onboard {node}")
+        for node, objection in life.compare_fingerprints(hosts, fingerprints).items()
+    }
+    missing = {host.name: life.missing_proofs(host) for host in hosts}
+    unproved = {node: Objection(why, f"gpuops onboard {node}") for node, why in missing.items() if why}
+    failing = unhealthy(facts_by_node, profiles_of(hosts, facts_by_node, work.catalogue), work.catalogue)
+    ill = {node: Objection(each.why, f"gpuops validate --limit {node} tells more") for node, each in failing.items()}
+    return {**unproved, **ill, **changed}
+
+
+def drain(work: Workspace, request: DrainRequest) -> Transition:
+    """Let no more jobs start on hosts, and wait for those that run; an admitted host is ``drained`` then."""
+
+    def next_state(before: HostEvent | None) -> State:
+        return "drained" if state_of(before) == "admitted" else state_of(before)
+
+    if work.project.scheduler == "none":
+        work.note("gpuops.yml names no scheduler, so that nothing keeps jobs from starting")
+    names = [host.name for host in work.hosts]
+    events: dict[str, HostEvent] = {}
+    with work.scheduler() as scheduler:
+        with work.open_store() as store, work.a_run(store, names) as (run, _):
+            latest = store.latest_by_node()
+            states = {name: next_state(latest.get(name)) for name in names}
+            complaints = drain_each(scheduler.control, work.hosts, states, request.reason)
+            drained = [host for host in work.hosts if host.name not in complaints]
+            for host in drained:
+                events[host.name] = store.record_transition(
+                    host.name,
+                    run,
+                    lambda before: transition(before, next_state(before), request.reason, cause="by_hand"),
+                )
+        busy, interrupted = _wait(work, scheduler.control, drained, request.wait)
+    objections = {node: Objection(complaint) for node, complaint in complaints.items()}
+    if request.wait:
+        objections |= {node: Objection(why) for node, why in busy.items()}
+    return Transition(events, objections, busy, {}, interrupted=interrupted)
+
+
+def _wait(work: Workspace, scheduler: Scheduler, hosts: Sequence[Host], seconds: float) -> tuple[dict[str, str], bool]:
+    """The hosts on which something still runs after ``seconds``, and whether the wait was interrupted."""
+    ends, cancelled = time.monotonic() + seconds, threading.Event()
+    busy: dict[str, str] = {}
+    try:
+        with work.nodes.cancel.calling(cancelled.set):
+            while (busy := dict(scheduler.still_busy(hosts))) and time.monotonic() < ends and not cancelled.is_set():
+                work.nodes.activity(f"{len(busy)} of {len(hosts)} drained nodes still busy")
+                cancelled.wait(min(_POLL_SECONDS, max(0.0, ends - time.monotonic())))
+    except KeyboardInterrupt:
+        return busy, True
+    return busy, cancelled.is_set()
+
+
+def set_state(work: Workspace, request: SetStateRequest) -> Transition:
+    """Put hosts into ``repair``, ``rma``, ``retired`` or ``new``, as far as it follows from what they are."""
+    state = parse_state(request.state)
+    names = [host.name for host in work.hosts]
+    if state == "admitted":
+        raise InputError(f"a node is admitted with: gpuops admit {' '.join(names)}")
+    events: dict[str, HostEvent] = {}
+    with work.open_store() as store, work.a_run(store, names) as (run, _), work.scheduler() as scheduler:
+        for name in names:
+            transition(store.latest(name), state, request.reason)  # refuses before anything is drained
+        complaints = scheduler.control.drain(work.hosts, state, request.reason)
+        for name in names:
+            events[name] = store.record_transition(
+                name, run, lambda before: transition(before, state, request.reason, cause="by_hand")
+            )
+    return Transition(events, {node: Objection(why) for node, why in complaints.items()}, {}, {})
+
+
+def history(path: Path, node: str) -> History:
+    """What ``node`` is and was by the store at ``path``; `InputError` if nothing is known of it."""
+    with Store(path) as store:
+        events, gates, names = store.history(node), store.gates_passed(node), store.latest_by_node()
+    if not events:
+        hint = did_you_mean(node, names) or f"; to onboard it: gpuops onboard {node}"
+        raise InputError(f"no record of {node}{hint}")
+    return History(node, tuple(events), tuple(gates))

@@ -1,0 +1,141 @@
+"""Measure: every link between GPUs and idle nodes, and which part is slow."""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from typing import Any
+
+from gpuops.collective import measuring
+from gpuops.collective.expectations import Expectations
+from gpuops.collective.fabrics import NEEDS, fabric_of, leaves_of
+from gpuops.collective.idleness.lease import Lease
+from gpuops.collective.measurement import Measurement
+from gpuops.collective.measuring import MeasureContext
+from gpuops.collective.pool import Pool
+from gpuops.collective.request import ENGINES, MeasureRequest
+from gpuops.collective.session import Plan
+from gpuops.errors import InputError
+from gpuops.events import RoundStarted
+from gpuops.facts import Facts
+from gpuops.inventory import Host
+from gpuops.isolation import blame, max_rounds, next_round
+from gpuops.isolation.evidence import Evidence
+from gpuops.isolation.fabric import Fabric
+from gpuops.isolation.node_evidence import all_reduce, evidence_of, node_evidence_of
+from gpuops.isolation.rounds import Round
+from gpuops.lifecycle.scheduler import ProjectScheduler
+from gpuops.operations.health import check_profiles, profiles_of, quick_probes, unhealthy
+from gpuops.probing import Probe
+from gpuops.profile import Profile
+from gpuops.reasons import Excluded
+from gpuops.workspace import Workspace
+
+
+def measure(work: Workspace, request: MeasureRequest) -> Measurement:
+    """Measure the hosts that pass the quick checks and are proved idle; saved hosts: what was measured then."""
+    check_profiles(work.hosts, work.catalogue)
+    if work.nodes.source == "saved":
+        return _saved(work.of_inventory().of_saved(request.facts), request)
+    check(work, request)
+    gathered = work.nodes.gather(probes(work), keep_answers=request.keep_answers, facts=request.facts)
+    gathered.raise_if_interrupted()
+    measurement = measure_known(work, request, gathered.values)
+    return replace(measurement, excluded={**gathered.excluded, **measurement.excluded})
+
+
+def check(work: Workspace, request: MeasureRequest) -> None:
+    """`InputError` if a host to be measured even if in use is none of the chosen; called before any host is asked."""
+    unknown = ", ".join(sorted(set(request.force_busy) - {host.name for host in work.hosts}))
+    if unknown:
+        raise InputError(f"--force-busy: no selected node is named {unknown}; list single node names, not patterns")
+
+
+def probes(work: Workspace) -> list[Probe[Any]]:
+    """What must be known of a node before it is measured: its health, its GPUs and NICs, and its profile."""
+    return quick_probes(work.catalogue, *NEEDS)
+
+
+def measure_known(
+    work: Workspace,
+    request: MeasureRequest,
+    facts_by_node: Mapping[str, Facts],
+    *,
+    plan: Plan = next_round,
+    engines: Sequence[str] = ENGINES,
+) -> Measurement:
+    """Measure the hosts of which there are facts; the measurement holds these facts and what it shows of each.
+
+    ``plan`` says what to measure next, and the engine ``auto`` chooses from ``engines``.
+    """
+    hosts, profiles, excluded = healthy(work, facts_by_node)
+    work.nodes.activity("the fabric")
+    with pool_of(work, hosts) as pool, context_of(work) as context:
+        fabric = fabric_for(pool, facts_by_node)
+        measurement = measuring.measure(pool, fabric, profiles, request, context, plan=plan, engines=engines)
+    measurement = replace(measurement, excluded={**excluded, **measurement.excluded})
+    return replace(measurement, facts=measuring.with_evidence(facts_by_node, measurement))
+
+
+def healthy(
+    work: Workspace, facts_by_node: Mapping[str, Facts]
+) -> tuple[list[Host], dict[str, Profile], dict[str, Excluded]]:
+    """The hosts that pass the quick checks, the profiles of all with facts, and why others do not pass."""
+    profiles = profiles_of(work.hosts, facts_by_node, work.catalogue)
+    excluded = unhealthy(facts_by_node, profiles, work.catalogue)
+    return [host for host in work.hosts if host.name in profiles and host.name not in excluded], profiles, excluded
+
+
+def fabric_for(pool: Pool, facts_by_node: Mapping[str, Facts]) -> Fabric:
+    """The fabric between the nodes of ``pool``, which are asked for its leaves where they may know them."""
+    facts = {name: facts_by_node[name] for name in pool.hosts}
+    return fabric_of(list(pool.hosts.values()), facts, leaves_of(pool, facts))
+
+
+def pool_of(work: Workspace, hosts: Iterable[Host], forks: int | None = None) -> Pool:
+    """Open transports to ``hosts``, as a context."""
+    return Pool(hosts, work.nodes.connections, forks or work.nodes.fitting(work.nodes.forks), work.nodes.cancel)
+
+
+@contextlib.contextmanager
+def context_of(
+    work: Workspace, *, minutes: int = 60, scheduler: ProjectScheduler | None = None
+) -> Iterator[MeasureContext]:
+    """The project's scheduler, its lease for so many ``minutes`` at most, and the events of what happens."""
+    with contextlib.ExitStack() as stack:
+        scheduler = scheduler or stack.enter_context(work.scheduler())
+        lease = Lease(work.project.lease, scheduler.slurm, work.note, minutes)
+        yield MeasureContext(
+            scheduler.allocations,
+            lease,
+            scheduler.own_job,
+            note=work.note,
+            activity=work.nodes.activity,
+            on_round=lambda evidence, planned: _round_started(work, evidence, planned),
+        )
+
+
+def _round_started(work: Workspace, evidence: Evidence, planned: Round) -> None:
+    number, at_most = len(evidence.rounds) + 1, max_rounds(evidence.fabric)
+    work.nodes.emit(RoundStarted(work.nodes.operation, number, planned.why, len(planned.groups), at_most))
+
+
+def _saved(work: Workspace, request: MeasureRequest) -> Measurement:
+    """What a measurement showed whose answers were saved."""
+    gathered = work.nodes.gather(quick_probes(work.catalogue, all_reduce), facts=request.facts)
+    evidence_by_node, excluded = node_evidence_of(gathered.values)
+    evidence = evidence_of(evidence_by_node)
+    engine = next((each.engine for each in evidence_by_node.values()), "none")
+    profiles = profiles_of(work.hosts, gathered.values, work.catalogue)
+    expectations = Expectations(evidence.fabric, profiles).learnt_from(evidence)
+    return Measurement(
+        evidence,
+        blame(evidence),
+        engine,
+        f"as saved in {work.nodes.folder}",
+        {**gathered.excluded, **excluded},
+        settings={node: each.settings for node, each in evidence_by_node.items()},
+        expected={} if engine == "tcp" else expectations.of_evidence(evidence),
+        facts=gathered.values,
+    )

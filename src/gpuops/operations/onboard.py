@@ -1,0 +1,90 @@
+"""Onboard: bare hosts taken through every gate to admission; each stops at the first gate that it fails."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from pathlib import Path
+
+from gpuops.document import read_text
+from gpuops.errors import CancelledError, InputError
+from gpuops.events import GateDone
+from gpuops.inventory import Host
+from gpuops.inventory.editing import add_host_to_group
+from gpuops.lifecycle.gates import GATES, Gate, GateState, gates_for
+from gpuops.lifecycle.life import NodeLifecycle
+from gpuops.lifecycle.states import State, state_of
+from gpuops.operations.gates import Gates
+from gpuops.operations.health import check_profiles
+from gpuops.replacing import file_lock, write_atomic
+from gpuops.requests import OnboardRequest
+from gpuops.results.life import GateResult, NodeOnboarding, Onboarding
+from gpuops.workspace import Workspace
+
+
+def onboard(work: Workspace, request: OnboardRequest) -> Onboarding:
+    """Take the hosts through the gates; `LockedError` if another run decides about one of them.
+
+    Admitted hosts go through the gates that disturb nothing, the others through all.
+    """
+    check_profiles(work.hosts, work.catalogue)
+    for host in work.hosts[:1] if request.group else ():
+        _inventory_with(work, request.group, host.name)  # refuses before any host is asked
+    names = [host.name for host in work.hosts]
+    results: dict[str, list[GateResult]] = {name: [] for name in names}
+    with work.open_store() as store, work.a_run(store, names) as (run, claims), work.scheduler() as scheduler:
+
+        def on_result(node: str, gate: Gate, state: GateState, text: str) -> None:
+            results[node].append(GateResult(gate.name, state, text))
+            work.nodes.emit(GateDone(work.nodes.operation, node, gate.name, state, text))
+            if state == "stopped":
+                claims.drop(node)
+
+        life = NodeLifecycle(store, run, scheduler.control, on_result)
+        interrupted = _advance(work, request, life)
+        states = {name: state_of(store.latest(name)) for name in names}
+    nodes = {name: _node(life, name, tuple(results[name]), states[name]) for name in names}
+    return Onboarding(nodes, interrupted=interrupted)
+
+
+def _node(life: NodeLifecycle, name: str, gates: tuple[GateResult, ...], state: State) -> NodeOnboarding:
+    if name not in life.stopped:
+        return NodeOnboarding(gates, None, None, state)
+    gate, objection = life.stopped[name]
+    return NodeOnboarding(gates, gate.name, objection, state)
+
+
+def _advance(work: Workspace, request: OnboardRequest, life: NodeLifecycle) -> bool:
+    """Lead the hosts through their gates and write those that passed into the inventory; True if interrupted."""
+    gates = Gates(work, life, request)
+    events = life.store.latest_by_node()
+    admitted = [host for host in work.hosts if state_of(events.get(host.name)) == "admitted"]
+    others = [host for host in work.hosts if host not in admitted]
+    try:
+        passed = life.advance(admitted, gates_for("admitted"), gates.attempts)
+        passed += life.advance(others, GATES, gates.attempts)
+    except (CancelledError, KeyboardInterrupt):
+        return True
+    if request.group:
+        _join(work, life, request.group, passed)
+    return False
+
+
+def _join(work: Workspace, life: NodeLifecycle, group: str, hosts: Sequence[Host]) -> None:
+    """Write admitted hosts into their group of the inventory; note it if that cannot be done."""
+    for host in hosts:
+        try:
+            with file_lock(life.store.path.with_name("inventory.lock")):
+                path, before, after = _inventory_with(work, group, host.name)
+                if after != before:
+                    write_atomic(path, after.encode(), path.stat().st_mode & 0o777)
+        except (InputError, OSError) as error:
+            work.note(f"{host.name} is admitted, and the inventory does not say so: {error}")
+
+
+def _inventory_with(work: Workspace, group: str, name: str) -> tuple[Path, str, str]:
+    """The inventory's file, its text, and that with the host in the group; `InputError` if it cannot be."""
+    if work.nodes.inventory_file is None:
+        raise InputError(f"{work.nodes.name} is not a file, so no host can be written into its group {group}")
+    path = work.nodes.inventory_file.resolve()
+    text = read_text(path)
+    return path, text, add_host_to_group(text, str(path), group, name)

@@ -1,0 +1,61 @@
+"""Preflight: why a job cannot start, and which line of its launch command to change."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+
+from gpuops.collective.preflight import causes
+from gpuops.collective.preflight.diagnosis import Diagnosis, Preflight, StepLog
+from gpuops.collective.preflight.launch_command import LaunchCommand, read_command
+from gpuops.collective.preflight.single_round import all_reduce
+from gpuops.collective.request import MeasureRequest
+from gpuops.errors import InputError
+from gpuops.inventory import Host
+from gpuops.operations.health import check_profiles, expected_of
+from gpuops.operations.measure import check, context_of, pool_of
+from gpuops.requests import PreflightRequest
+from gpuops.workspace import Workspace
+
+
+def preflight(work: Workspace, request: PreflightRequest) -> Diagnosis:
+    """Look at the hosts that the command names as the job would, then run one all-reduce on exactly these."""
+    texts = {} if request.hostfile_text is None else request.hostfile_text
+    command = read_command(tuple(request.command), _reader(texts), work.environment)
+    check_profiles(work.hosts, work.catalogue)
+    hosts = _named_by(command, work.hosts)
+    names = {name for host in work.hosts for name in (host.name, host.address)}
+    force_busy = frozenset(request.force_busy)
+    check(work.of(host.name for host in hosts), MeasureRequest(force_busy=tuple(force_busy)))
+    log = StepLog()
+    log.add("hosts", causes.hosts(command, names, len(hosts)), f"{len(hosts)} of the inventory")
+    if not hosts:
+        return log.diagnosis(command, [])
+    with work.scheduler() as scheduler, pool_of(work, hosts) as pool, context_of(work, scheduler=scheduler) as context:
+        return Preflight(
+            command,
+            pool,
+            context.monitor(pool, expected_of(hosts, {}, work.catalogue), force_busy),
+            lambda remaining: all_reduce(remaining, command.environment, work.note),
+            scheduler.slurm if command.launcher == "srun" else None,
+            work.nodes.activity,
+            log,
+        ).run()
+
+
+def _reader(texts: Mapping[str, str]) -> Callable[[str], str]:
+    """What reads the files that a launch command names; `InputError` for one whose text was not given."""
+
+    def read(file: str) -> str:
+        if file not in texts:
+            raise InputError(f"{file}: the hostfile that the command names cannot be read; give its text")
+        return texts[file]
+
+    return read
+
+
+def _named_by(command: LaunchCommand, hosts: Sequence[Host]) -> list[Host]:
+    """The hosts that the command names, in its order; all of them if it names none."""
+    by_alias = {alias: host for host in hosts for alias in (host.address, host.name)}
+    if not command.hosts:
+        return list(hosts)
+    return [by_alias[name] for name in command.hosts if name in by_alias]

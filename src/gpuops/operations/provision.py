@@ -1,0 +1,100 @@
+"""Provision: hosts brought to the state that a playbook describes."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+from gpuops.events import StepDone
+from gpuops.inventory import Host
+from gpuops.operations.occupants import Occupants
+from gpuops.playbook import journal
+from gpuops.playbook.loading import load_playbook
+from gpuops.playbook.play import Playbook
+from gpuops.playbook.provisioning import PlaybookRun, RunOptions, StepSelection, assign
+from gpuops.playbook.record import Record
+from gpuops.playbook.result import StepResult
+from gpuops.playbook.running import BoundPlay
+from gpuops.playbook.task import TaskRegistry
+from gpuops.requests import ProvisionRequest
+from gpuops.version import __version__
+from gpuops.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A playbook with its hosts and steps chosen, checked before any host is asked."""
+
+    book: Playbook
+    plays: list[BoundPlay]
+    selection: StepSelection
+    tasks: TaskRegistry
+
+    @property
+    def tags(self) -> set[str]:
+        """The tags of all steps."""
+        return {tag for play in self.book.plays for step in play.every_step for tag in step.tags}
+
+
+def provision(work: Workspace, request: ProvisionRequest) -> Record:
+    """Carry out a playbook, or in check mode find out what that would change."""
+    return carry_out(work, plan(work, request), request)
+
+
+def plan(work: Workspace, request: ProvisionRequest) -> Plan:
+    """The steps and hosts that are meant; `InputError` for whatever does not fit."""
+    tasks = work.catalogue.tasks()
+    selection = StepSelection(tuple(request.tags), tuple(request.skip_tags), request.start_at)
+    book = request.playbook
+    if not isinstance(book, Playbook):
+        book = load_playbook(book, tasks, work.catalogue.project)
+    chooser = _failed_only(work, request.retry) if request.retry else hosts_of(work)
+    return Plan(book, assign(book, chooser, selection, work.environment), selection, tasks)
+
+
+def hosts_of(work: Workspace) -> Callable[[str], Sequence[Host]]:
+    """What a play's pattern selects of the chosen hosts; without an inventory, ``all`` is this machine."""
+    chosen = {host.name for host in work.hosts}
+    return lambda pattern: [host for host in work.whole.only(pattern).hosts if host.name in chosen]
+
+
+def _failed_only(work: Workspace, run: str) -> Callable[[str], Sequence[Host]]:
+    """What a play's pattern selects of the hosts that failed in ``run``."""
+    choose, failed = hosts_of(work), journal.failed(journal.find(work.project.runs_path, run))
+    return lambda pattern: [host for host in choose(pattern) if host.name in failed]
+
+
+def carry_out(work: Workspace, chosen: Plan, request: ProvisionRequest) -> Record:
+    """Reach the hosts and carry out what was planned."""
+    nodes = work.nodes
+    most_open = nodes.fitting(max(nodes.forks, len(work.hosts)))
+    options = RunOptions(
+        __version__,
+        work.project.runs_path,
+        work.operator,
+        check=request.check,
+        resume=request.resume,
+        force=request.force,
+        break_lock=request.break_lock,
+        fanout=min(nodes.forks, most_open),
+        most_open=most_open,
+        environment=work.environment,
+    )
+
+    def on_result(result: StepResult) -> None:
+        nodes.emit(StepDone(nodes.operation, result.node, result.name, result.status))
+
+    with nodes.connections.group(nodes.cancel) as group, work.scheduler() as scheduler:
+        run = PlaybookRun(
+            chosen.book,
+            chosen.plays,
+            chosen.selection,
+            options,
+            library=chosen.tasks,
+            open_transport=group.open,
+            busy=Occupants(scheduler.allocations, work.hosts),
+        )
+        state = run.run(on_result, work.note)
+    for notice in nodes.connections.notices():
+        work.note(notice)
+    return run.record(state)

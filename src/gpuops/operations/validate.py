@@ -1,0 +1,97 @@
+"""Validate: every node asked and judged; the higher levels also measure the nodes that are proved idle."""
+
+from __future__ import annotations
+
+import datetime as dt
+import time
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from gpuops.assessment import assess, probes_for, profile_of
+from gpuops.collective.request import MeasureRequest
+from gpuops.errors import InputError, did_you_mean
+from gpuops.facts import Facts
+from gpuops.judging import LEVELS, Check, Level, choose, probes_of
+from gpuops.operations import burn_in, measure
+from gpuops.operations.health import check_profiles
+from gpuops.reasons import Excluded
+from gpuops.requests import ValidateRequest
+from gpuops.results.health import Report, Run, build
+from gpuops.version import __version__
+from gpuops.workspace import Workspace
+
+
+@dataclass(frozen=True)
+class _Evidence:
+    """What is known of the nodes, and why nothing is known of others."""
+
+    facts: Mapping[str, Facts]
+    excluded: Mapping[str, Excluded]
+    interrupted: bool = False
+
+
+def validate(work: Workspace, request: ValidateRequest) -> Report:
+    """Judge every host under its profile."""
+    if request.level not in LEVELS:
+        raise InputError(f'no level called "{request.level}"{did_you_mean(request.level, LEVELS)}')
+    work, known = work.of_saved(request.facts), work.catalogue.checks()
+    checks = choose(known, request.level, tuple(request.only), tuple(request.skip))
+    check_profiles(work.hosts, work.catalogue)
+    load = MeasureRequest(engine=request.engine, force_busy=tuple(request.force_busy))
+    measure.check(work, load)
+    started_at, began = dt.datetime.now(dt.timezone.utc), time.monotonic()
+    evidence = _ask(work, checks, request)
+    if work.nodes.source != "saved":
+        evidence = _measured(work, checks, evidence, load, request.burn_in)
+    seconds = time.monotonic() - began
+    run = Run(__version__, started_at, work.nodes.name, request.level, seconds, work.invocation)
+    return _judged(work, run, checks, evidence, not_run(known, request))
+
+
+def _ask(work: Workspace, checks: Sequence[Check], request: ValidateRequest) -> _Evidence:
+    """What the nodes say; of saved nodes also what a load showed then."""
+    saved = work.nodes.source == "saved"
+    probes = [probe for probe in probes_for(checks) if saved or probe.cost != "heavy"]
+    gathered = work.nodes.gather(probes, keep_answers=request.keep_answers, facts=request.facts)
+    return _Evidence(gathered.values, gathered.excluded, gathered.interrupted)
+
+
+def _measured(
+    work: Workspace, checks: Sequence[Check], evidence: _Evidence, load: MeasureRequest, burn_in_seconds: float
+) -> _Evidence:
+    """The same with what nodes show under the load that ``checks`` need, or why they bore none."""
+    heavy = {probe.name for probe in probes_of(checks) if probe.cost == "heavy"}
+    if "all_reduce" in heavy and not evidence.interrupted:
+        measurement = measure.measure_known(work, load, evidence.facts)
+        evidence = replace(evidence, facts=measurement.facts, interrupted=measurement.interrupted)
+    if heavy - {"all_reduce"} and not evidence.interrupted:
+        result = burn_in.burn(work, load, evidence.facts, burn_in_seconds)
+        evidence = replace(evidence, facts=result.facts, interrupted=result.interrupted)
+    return evidence
+
+
+def _judged(
+    work: Workspace,
+    run: Run,
+    checks: Sequence[Check],
+    evidence: _Evidence,
+    levels_not_run: Mapping[Level, tuple[str, ...]],
+) -> Report:
+    profiles = list(work.catalogue.profiles().values())
+    hosts = {host.name: host for host in work.hosts}
+    chosen = {name: profile_of(hosts[name], facts, profiles) for name, facts in evidence.facts.items()}
+    verdicts = assess(checks, evidence.facts, chosen)
+    outcomes: dict[str, Any] = {name: chosen.get(name) or evidence.excluded[name] for name in hosts}
+    report = build(run, outcomes, verdicts)
+    return replace(report, not_run=levels_not_run, facts=evidence.facts, interrupted=evidence.interrupted)
+
+
+def not_run(checks: Mapping[str, Check], request: ValidateRequest) -> dict[Level, tuple[str, ...]]:
+    """What a higher level would run, by level: the quick one measures nothing between GPUs."""
+    names: dict[Level, tuple[str, ...]] = {}
+    for level in () if request.only else LEVELS[LEVELS.index(request.level) + 1 :]:
+        higher = tuple(check.name for check in checks.values() if check.level == level)
+        if higher:
+            names[level] = higher
+    return names

@@ -1,0 +1,22 @@
+"""A launch for a person: the files that were written, and the command that starts the job."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+
+from gpuops.render import Launch
+from gpuops.report.page import Page, clean, fold
+
+
+def lines(launch: Launch, folder: Path, page: Page) -> Iterator[str]:
+    """The files, those of each template in one folded word, and the command that starts the job, whole."""
+    name = clean(folder)
+    yield f"{launch.target.name}  {name}/"
+    for template in launch.target.files:
+        files = fold(template.replace("{node}", node.name) for node in launch.placement.nodes)
+        yield from page.labelled("  ", files, indent=2)
+    if launch.target.note:
+        yield from page.labelled("  note: ", launch.target.note, indent=8)
+    if launch.start:
+        yield f"start: cd {name} && {clean(launch.start)}"

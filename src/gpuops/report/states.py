@@ -1,0 +1,36 @@
+"""The states of nodes for a person: all at a glance, and the history of one."""
+
+from __future__ import annotations
+
+import datetime as dt
+from collections.abc import Iterator, Mapping
+
+from gpuops.report.page import Page, clean
+from gpuops.results.life import History
+from gpuops.store import HostEvent
+
+
+def list_lines(events: Mapping[str, HostEvent], page: Page) -> Iterator[str]:
+    """What every node is, since when, by whom and why."""
+    names = max(map(len, events), default=0)
+    states = max((len(event.state) for event in events.values()), default=0)
+    for name, event in events.items():
+        label = f"{name:<{names}}  {event.state:<{states}}  {_local_time(event.at)}  "
+        yield from page.labelled(label, clean(f"{event.who}  {event.why}"), len(label))
+
+
+def history_lines(history: History, page: Page) -> Iterator[str]:
+    """What a node is, what it becomes next, what it passed and was."""
+    latest = history.events[-1]
+    yield f"{history.host}   {latest.state}   next: {', '.join(history.next_states)}"
+    for part, values in latest.fingerprint.items():
+        yield from page.labelled(f"  {part}", clean(", ".join(values)), 18)
+    for gate in history.gates:
+        yield f"  {gate.gate:<16}passed {_local_time(gate.at)}"
+    for event in history.events:
+        yield from page.labelled(f"  {_local_time(event.at)}  {event.state}", clean(f"{event.who}  {event.why}"), 33)
+
+
+def _local_time(at: dt.datetime) -> str:
+    """In this machine's time."""
+    return f"{at.astimezone():%Y-%m-%d %H:%M}"

@@ -1,0 +1,86 @@
+"""Expectation: what an all-reduce should give on each kind of machine, with the formulas and sources."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field
+from typing import Any, ClassVar
+
+from gpuops.bandwidth import PRIOR, Cap, Efficiency, ExpectedBandwidth
+from gpuops.collective.expectations import Expectations
+from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
+from gpuops.isolation.rounds import RankGroup
+from gpuops.profile import Profile
+from gpuops.reasons import Conclusion, Excluded, FailOn
+
+
+@dataclass(frozen=True)
+class HostClass:
+    """Hosts of which the same is expected: their GPUs and NICs, and a figure by what runs, None if it is unknown."""
+
+    hosts: tuple[str, ...]
+    profile: str
+    gpus: int
+    nics: int
+    figures: Mapping[str, ExpectedBandwidth | None]
+
+    @property
+    def caps(self) -> list[Cap]:
+        """Every cap of every figure."""
+        return [cap for expected in self.figures.values() if expected for cap in expected.terms]
+
+    def to_document(self) -> dict[str, Any]:
+        """Plain data; bytes, GB/s, and whether a figure may fail a node."""
+        figures = [{"what": what.strip(), **_document(expected)} for what, expected in self.figures.items()]
+        about = {"profile": self.profile, "gpus": self.gpus, "nics": self.nics}
+        return {"nodes": list(self.hosts), **about, "figures": figures}
+
+
+@dataclass(frozen=True)
+class Expectation:
+    """The hosts by what is expected of them."""
+
+    SCHEMA: ClassVar[str] = "gpuops.expectation/1"
+    classes: tuple[HostClass, ...]
+    excluded: Mapping[str, Excluded] = field(default_factory=dict)
+    interrupted: bool = False
+    seconds: float = 0.0
+
+    def to_document(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {"schema": self.SCHEMA, "classes": [each.to_document() for each in self.classes]}
+
+    def to_json(self, indent: int = 1) -> str:
+        """The document as JSON."""
+        return json.dumps(self.to_document(), indent=indent)
+
+    def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
+        """``ok``: an expectation finds no fault."""
+        return "interrupted" if self.interrupted else "ok"
+
+
+def _document(expected: ExpectedBandwidth | None) -> dict[str, Any]:
+    return {"gb_per_s": None} if expected is None else {**asdict(expected), "may_fail": expected.may_fail}
+
+
+def host_class(
+    hosts: tuple[str, ...],
+    profile: Profile,
+    nics: int,
+    together: int,
+    size_bytes: int | None = None,
+    efficiency: Efficiency = PRIOR,
+) -> HostClass:
+    """What ``hosts``, all of one kind, should give alone, on a rail, in pairs, and ``together`` of them in a group."""
+    gpus = profile.get("gpu.count", 0)
+    ports = tuple(FabricNic(f"nic{rail}", rail, 0.0) for rail in range(nics))
+    names = tuple(f"n{number}" for number in range(max(together, 2)))
+    fabric = Fabric({name: FabricNode(name, tuple(range(gpus)), ports) for name in names})
+    expectations = Expectations(fabric, dict.fromkeys(names, profile), efficiency, size_bytes)
+    groups = {"within a node": RankGroup(names[:1]), "  without its SHARP": RankGroup(names[:1], variant="ring")}
+    if together > 1:
+        groups |= {"a rail of two nodes": RankGroup(names[:2], rail=0), "two nodes": RankGroup(names[:2])}
+    if together > 2:
+        groups[f"{together} nodes"] = RankGroup(names)
+    return HostClass(hosts, profile.name, gpus, nics, {what: expectations.of(group) for what, group in groups.items()})

@@ -1,0 +1,193 @@
+"""Results of the verbs of a node's life: transitions, onboardings and histories, each with its JSON document."""
+
+from __future__ import annotations
+
+import datetime as dt
+import json
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, fields, is_dataclass
+from typing import Any, ClassVar
+
+from gpuops.lifecycle.gates import GateState
+from gpuops.lifecycle.life import conclusion as conclusion_of
+from gpuops.lifecycle.states import State, next_states, state_of
+from gpuops.reasons import Conclusion, Excluded, FailOn, Objection, gravest
+from gpuops.secret import redact
+from gpuops.store import GatePass, HostEvent
+
+
+@dataclass(frozen=True)
+class Transition:
+    """Result of ``admit``, ``drain`` and ``set_state``, by node: the new ``events``, and ``objections`` to the others.
+
+    ``busy`` has what still runs on a drained node; if the verb waited in vain for its end, an objection says so too.
+    """
+
+    SCHEMA: ClassVar[str] = "gpuops.transition/1"
+    """Within one number, fields may be added; none changes its meaning or goes away."""
+
+    events: Mapping[str, HostEvent]
+    objections: Mapping[str, Objection] = field(default_factory=dict)
+    busy: Mapping[str, str] = field(default_factory=dict)
+    excluded: Mapping[str, Excluded] = field(default_factory=dict)
+    seconds: float = 0.0
+    interrupted: bool = False
+
+    def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:
+        """Return ``failed``, ``incomplete`` or ``locked`` by the gravest objection, and ``incomplete`` if excluded."""
+        return _conclusion(self.objections.values(), self.excluded, fail_on, interrupted=self.interrupted)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the events, objections, busy and excluded nodes, each by node."""
+        return {
+            "schema": self.SCHEMA,
+            "seconds": round(self.seconds, 3),
+            "interrupted": self.interrupted,
+            "events": _plain(self.events),
+            "objections": _plain(self.objections),
+            "busy": _plain(self.busy),
+            "excluded": _excluded_document(self.excluded),
+        }
+
+    def to_json(self, indent: int = 1) -> str:
+        """Return the document as indented ASCII text."""
+        return json.dumps(self.to_document(), indent=indent, allow_nan=False)
+
+
+@dataclass(frozen=True)
+class GateResult:
+    """Result of one node at one gate; ``text`` is the sentence for people."""
+
+    gate: str
+    state: GateState
+    text: str
+
+
+@dataclass(frozen=True)
+class NodeOnboarding:
+    """Way of one node through the gates. ``stopped_at`` is the gate of the ``objection``; None if it passed all."""
+
+    gates: tuple[GateResult, ...]
+    stopped_at: str | None
+    objection: Objection | None
+    state: State
+
+
+@dataclass(frozen=True)
+class Onboarding:
+    """Result of ``onboard``, by node. The gates that were passed before an interruption are recorded."""
+
+    SCHEMA: ClassVar[str] = "gpuops.onboarding/1"
+
+    nodes: Mapping[str, NodeOnboarding]
+    interrupted: bool = False
+    seconds: float = 0.0
+    excluded: Mapping[str, Excluded] = field(default_factory=dict)
+
+    @property
+    def objections(self) -> dict[str, Objection]:
+        """The objections by node."""
+        return {name: node.objection for name, node in self.nodes.items() if node.objection}
+
+    def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:
+        """Return ``failed``, ``incomplete`` or ``locked`` by the gravest objection, and ``incomplete`` if excluded."""
+        return _conclusion(self.objections.values(), self.excluded, fail_on, interrupted=self.interrupted)
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the state and the gates of each node, and the excluded nodes."""
+        return {
+            "schema": self.SCHEMA,
+            "seconds": round(self.seconds, 3),
+            "interrupted": self.interrupted,
+            "nodes": _plain(self.nodes),
+            "excluded": _excluded_document(self.excluded),
+        }
+
+    def to_json(self, indent: int = 1) -> str:
+        """Return the document as indented ASCII text."""
+        return json.dumps(self.to_document(), indent=indent, allow_nan=False)
+
+
+@dataclass(frozen=True)
+class History:
+    """Record of one host: its ``events``, the oldest first and at least one, and the ``gates`` that it passed."""
+
+    SCHEMA: ClassVar[str] = "gpuops.history/1"
+
+    host: str
+    events: tuple[HostEvent, ...]
+    gates: tuple[GatePass, ...] = ()
+
+    @property
+    def state(self) -> State:
+        """The state of the host."""
+        return state_of(self.events[-1])
+
+    @property
+    def next_states(self) -> tuple[State, ...]:
+        """The states that the host can be set to."""
+        return next_states(self.state)
+
+    @property
+    def excluded(self) -> Mapping[str, Excluded]:
+        """No host: a history is read from the store alone."""
+        return {}
+
+    def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
+        """Return ``ok``: nothing is judged."""
+        return "ok"
+
+    def to_document(self) -> dict[str, Any]:
+        """Return the latest event with the gates that were passed and all events."""
+        return {
+            "schema": self.SCHEMA,
+            **_plain(self.events[-1]),
+            "gates": [{"gate": gate_pass.gate, "at": gate_pass.at.isoformat()} for gate_pass in self.gates],
+            "history": _plain(self.events),
+        }
+
+    def to_json(self, indent: int = 1) -> str:
+        """Return the document as indented ASCII text."""
+        return json.dumps(self.to_document(), indent=indent, allow_nan=False)
+
+
+def event_document(event: HostEvent) -> dict[str, Any]:
+    """Return one event as plain data."""
+    document: dict[str, Any] = _plain(event)
+    return document
+
+
+_EXCLUSIONS: Mapping[str, Conclusion] = {"locked": "locked", "interrupted": "interrupted"}
+
+
+def _conclusion(
+    objections: Iterable[Objection], excluded: Mapping[str, Excluded], fail_on: FailOn, *, interrupted: bool
+) -> Conclusion:
+    """Return the gravest; with ``fail_on="never"`` a failed node counts no more than one that was left out."""
+    counted = [objection for objection in objections if fail_on != "never" or objection.severity != "failed"]
+    return gravest(
+        (
+            "interrupted" if interrupted else "ok",
+            conclusion_of(counted),
+            *(_EXCLUSIONS.get(exclusion.kind, "incomplete") for exclusion in excluded.values()),
+        )
+    )
+
+
+def _excluded_document(excluded: Mapping[str, Excluded]) -> dict[str, Any]:
+    return {host: _plain(exclusion.to_document()) for host, exclusion in excluded.items()}
+
+
+def _plain(value: object) -> Any:
+    """Return dataclasses, mappings and tuples as dicts and lists, times as ISO 8601, texts with secrets masked."""
+    if isinstance(value, str):
+        return redact(value)
+    if isinstance(value, dt.datetime):
+        return value.isoformat()
+    if isinstance(value, Mapping):
+        return {key: _plain(item) for key, item in value.items()}
+    if isinstance(value, (list, tuple)):
+        return [_plain(item) for item in value]
+    if is_dataclass(value):
+        return {part.name: _plain(getattr(value, part.name)) for part in fields(value)}
+    return value

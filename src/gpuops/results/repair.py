@@ -1,0 +1,60 @@
+"""Repair: what a fix would change, what it changed, and what its check says afterwards."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any, ClassVar
+
+from gpuops.judging import Verdict
+from gpuops.playbook.record import Record
+from gpuops.reasons import Conclusion, Excluded, FailOn, Objection
+
+
+@dataclass(frozen=True)
+class Repair:
+    """``preview`` is the playbook in check mode, ``record`` its run, None if it was not applied.
+
+    ``blocked`` are hosts that it may not be applied to now: they take jobs.
+    """
+
+    SCHEMA: ClassVar[str] = "gpuops.repair/1"
+    check: str
+    preview: Record
+    record: Record | None = None
+    verdicts: tuple[Verdict, ...] = ()
+    blocked: Mapping[str, Objection] = field(default_factory=dict)
+    excluded: Mapping[str, Excluded] = field(default_factory=dict)
+    interrupted: bool = False
+    seconds: float = 0.0
+
+    @property
+    def needed(self) -> bool:
+        """The fix would change something."""
+        return any(result.status in ("would_change", "later") for result in self.preview.results)
+
+    def to_document(self) -> dict[str, Any]:
+        """Plain data for JSON."""
+        return {
+            "schema": self.SCHEMA,
+            "check": self.check,
+            "needed": self.needed,
+            "preview": self.preview.to_document(),
+            "record": self.record.to_document() if self.record else None,
+            "verdicts": {verdict.node: verdict.status for verdict in self.verdicts},
+            "excluded": {host: excluded.to_document() for host, excluded in self.excluded.items()},
+        }
+
+    def to_json(self, indent: int = 1) -> str:
+        """The document as JSON."""
+        return json.dumps(self.to_document(), indent=indent)
+
+    def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
+        """``ok`` once the check passes; ``failed`` while a fix that is needed was not applied."""
+        if self.interrupted:
+            return "interrupted"
+        if not (self.verdicts or self.excluded):
+            return (self.record or self.preview).conclusion()
+        statuses = {verdict.status for verdict in self.verdicts} - {"pass", "warn", "skipped"}
+        return "failed" if "fail" in statuses else "incomplete" if statuses or self.excluded else "ok"

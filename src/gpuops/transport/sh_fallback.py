@@ -1,0 +1,109 @@
+"""A node without Python answers the same questions through one POSIX sh script, one after another.
+
+It covers what matters (nvidia-smi, /sys, /proc), not everything that the agent does: streams are merged, and a deadline
+needs ``timeout`` on the node. A command's stdin comes through a pipe.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+import secrets
+import shlex
+from collections.abc import Iterator, Sequence
+
+from gpuops.errors import LostError
+from gpuops.shell import Command, Completed, Files, Question
+from gpuops.transport.stream import Stream
+
+START_LINE = "exec /bin/sh -s"
+
+_CAP_BYTES = 64 * 1024 * 1024
+# The agent's reading of `Files` in plain sh: a subshell for each level, because POSIX sh has no local variables.
+_FUNCTIONS = r"""
+cd /; LC_ALL=C; PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export LC_ALL PATH
+limit() {
+    seconds=$1; shift
+    if timeout -k 1 1 true 2>/dev/null; then timeout -k 1 "$seconds" "$@"
+    elif command -v timeout >/dev/null 2>&1; then timeout "$seconds" "$@"
+    else "$@"
+    fi
+}
+root() { seconds=$1; shift; [ "$(id -u)" = 0 ] || set -- sudo -n -- "$@"; limit "$seconds" "$@"; }
+show() {
+    if { text=$(cat "$1" && echo .); } 2>/dev/null; then printf '%s\0%s\0' "$1" "${text%.}"
+    elif ls "$1/" >/dev/null 2>&1; then printf '%s\0%s\0' "$1" "$(readlink "$1" 2>/dev/null)"
+    fi
+}
+walk() {
+    case $2 in "") show "$1"; return ;; esac
+    segment=${2%%/*}; rest=${2#"$segment"}; rest=${rest#/}
+    case $segment in
+    *\**) for name in $(ls "$1/" 2>/dev/null); do
+            case $name in $segment) (walk "$1/$name" "$rest") ;; esac
+        done ;;
+    *) walk "$1/$segment" "$rest" ;;
+    esac
+}
+"""
+_GLOB = re.compile(r"[A-Za-z0-9_./*:+-]+\Z")
+
+
+def batch(node: str, stream: Stream, questions: Sequence[Question]) -> list[Completed]:
+    """Ask everything in one round trip through ``stream``, which `START_LINE` opened."""
+    mark = f"gpuops-{secrets.token_hex(12)}"
+    stream.write(_script(mark, questions).encode("utf-8", "surrogateescape"))
+    seen = _read(node, stream, sum(q.timeout_seconds for q in questions) + 5, mark)
+    return list(_unpack(node, questions, seen.decode("utf-8", "replace"), mark))
+
+
+def _script(mark: str, questions: Sequence[Question]) -> str:
+    commands = (
+        f"echo; echo {mark} {number} begin; {_stdin(question)} | ({_line(question)}) 2>&1; status=$?; "
+        f"echo; echo {mark} {number} $status"
+        for number, question in enumerate(questions)
+    )
+    return "\n".join([_FUNCTIONS, *commands, f"echo {mark} all; exit 0", ""])
+
+
+def _line(question: Question) -> str:
+    if isinstance(question, Files):
+        return "; ".join(f"walk '' '{glob.strip('/')}'" for glob in question.globs if _GLOB.match(glob))
+    seconds = math.ceil(question.timeout_seconds)
+    plain = f"limit {seconds} {shlex.join(question.words)}"
+    root = f"root {seconds} {shlex.join(question.root_words or question.words)}"
+    return {"never": plain, "if-refused": f"{plain} || {root}", "always": root}[question.become]
+
+
+def _stdin(question: Question) -> str:
+    """Return the command that writes the question's stdin, any byte of it: every printf reads octal digits."""
+    data = question.stdin.encode("utf-8", "surrogateescape") if isinstance(question, Command) else b""
+    return "printf '" + "".join(chr(b) if chr(b).isalnum() and b < 128 else f"\\{b:03o}" for b in data) + "'"
+
+
+def _read(node: str, stream: Stream, seconds: float, mark: str) -> bytes:
+    seen = bytearray()
+    end = f"\n{mark} all\n".encode()
+    while end not in seen[-len(end) - 65536 :]:
+        try:
+            data = stream.read(seconds)
+        except TimeoutError as error:
+            raise LostError(
+                node, f"no answer within {seconds:g} s, and no Python there to enforce deadlines"
+            ) from error
+        if not data or len(seen) > _CAP_BYTES:
+            line = Completed(node, Files(()), 1, seen.decode("utf-8", "replace")).last_line()
+            raise LostError(node, f"its login shell ended without an answer: {line or 'no output'}")
+        seen += data
+    return bytes(seen)
+
+
+def _unpack(node: str, questions: Sequence[Question], text: str, mark: str) -> Iterator[Completed]:
+    for number, question in enumerate(questions):
+        match = re.search(rf"{mark} {number} begin\n(.*?)\n{mark} {number} (\d+)\n", text, re.DOTALL)
+        if not match:
+            raise LostError(node, f"no answer to: {question}")
+        status = int(match[2])
+        timed_out = status == 124 and isinstance(question, Command)
+        out = match[1]
+        yield Completed(node, question, status, out, out if status else "", timed_out=timed_out)

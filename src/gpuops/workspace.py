@@ -1,0 +1,84 @@
+"""Workspace: what an operation works with: nodes, content, settings, the store of the project, and its scheduler."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass, replace
+
+from gpuops.catalogue import Catalogue
+from gpuops.facts import Facts
+from gpuops.inventory import Host
+from gpuops.lifecycle.claims import Claims
+from gpuops.lifecycle.scheduler import ProjectScheduler
+from gpuops.nodes import Nodes, this_machine
+from gpuops.project import Project
+from gpuops.store import Store
+from gpuops.transport.local import open_local
+
+
+@dataclass(frozen=True)
+class Workspace:
+    """One call of an operation. ``whole`` are the hosts of which ``nodes`` were chosen: neighbours are among them.
+
+    ``operator`` and ``invocation`` go into the store and into journals; ``environment`` is what ``!env`` reads.
+    """
+
+    nodes: Nodes
+    whole: Nodes
+    catalogue: Catalogue
+    project: Project
+    environment: Mapping[str, str]
+    operator: str
+    invocation: str
+
+    def of(self, names: Iterable[str]) -> Workspace:
+        """The same for the hosts of these names, in this order: of two that blame each other the later is excluded."""
+        names = list(names)
+        nodes = self.whole.only(names)
+        return replace(self, nodes=replace(nodes, hosts=tuple(sorted(nodes.hosts, key=lambda h: names.index(h.name)))))
+
+    def of_inventory(self) -> Workspace:
+        """The same without hosts that only saved answers name, if there is an inventory."""
+        return replace(self, nodes=self.nodes.of_inventory())
+
+    def of_saved(self, facts: Mapping[str, Facts] | None = None) -> Workspace:
+        """Without hosts of which no answers are saved and no ``facts`` given; all if that leaves none."""
+        return replace(self, nodes=self.nodes.of_saved(facts))
+
+    @property
+    def hosts(self) -> tuple[Host, ...]:
+        """The chosen hosts."""
+        return self.nodes.hosts
+
+    def note(self, text: str) -> None:
+        """Send a sentence for the person who waits."""
+        self.nodes.note(text)
+
+    def open_store(self) -> Store:
+        """The store that the project names."""
+        return Store(self.project.store_path)
+
+    @contextlib.contextmanager
+    def a_run(self, store: Store, nodes: Iterable[str]) -> Iterator[tuple[str, Claims]]:
+        """A run that decides about ``nodes``, ended in the store whatever happens.
+
+        `gpuops.errors.LockedError` where another one decides about one of them.
+        """
+        run = store.begin(self.invocation, who=self.operator)
+        try:
+            with Claims(store.path.parent / "claims") as claims:
+                claims.take(nodes, f"{self.operator}, run {run}, process {os.getpid()},")
+                yield run, claims
+        finally:
+            store.end(run)
+
+    @contextlib.contextmanager
+    def scheduler(self) -> Iterator[ProjectScheduler]:
+        """The scheduler that the project names, asked on this machine."""
+        machine = open_local(this_machine())
+        try:
+            yield ProjectScheduler(self.project.scheduler, machine, self.environment.get("SLURM_JOB_ID", ""))
+        finally:
+            machine.close()

@@ -1,0 +1,103 @@
+"""The options of verbs: what a word means, how many files may be open, and a cluster that hangs up in the end."""
+
+import resource
+
+import click
+import pytest
+from click.testing import CliRunner
+
+from gpuops.cli import program
+from gpuops.cli._options import Hosts, allow_files, seconds_of
+from gpuops.cluster import Cluster
+from gpuops.errors import ClosedError, PatternError
+from gpuops.transport.connections import Connections
+
+
+@pytest.mark.parametrize(
+    ("soft", "hard", "raised", "fits"),
+    [
+        (1024, 4096, None, 100),
+        (256, 4096, 464, 100),
+        (256, resource.RLIM_INFINITY, 464, 100),
+        (256, 300, 300, 59),
+        (256, 256, 256, 48),
+        (resource.RLIM_INFINITY, resource.RLIM_INFINITY, None, 100),
+    ],
+)
+def test_the_limit_of_open_files_is_raised_as_far_as_it_may_be(monkeypatch, soft, hard, raised, fits):
+    limits, events = [(soft, hard)], []
+    monkeypatch.setattr(resource, "getrlimit", lambda _: limits[-1])
+    monkeypatch.setattr(resource, "setrlimit", lambda _, limit: limits.append(limit))
+    allow_files(100)
+    with Cluster.of([], events=events.append) as cluster:
+        assert cluster._nodes.fitting(100) == fits
+    assert limits[1:] == ([] if raised is None else [(raised, hard)])
+    assert any("nodes are asked at a time instead of 100" in event.text for event in events) == (fits < 100)
+
+
+@pytest.mark.parametrize("words", [("ping",), ("run", "all", "--", "true")])
+def test_a_command_closes_its_connections_when_it_ends(home, monkeypatch, words):
+    monkeypatch.chdir(home)
+    (home / "hosts.yml").write_text("all: {hosts: {n1: {ansible_connection: local}}}\n")
+    made = []
+    monkeypatch.setattr("gpuops.calls.Connections", lambda seconds: made.append(Connections(seconds)) or made[-1])
+    result = CliRunner().invoke(program, [words[0], "-i", "hosts.yml", *words[1:]], standalone_mode=False)
+    assert result.return_value == 0, result.output
+    (own,) = made
+    with pytest.raises(ClosedError):
+        own.group()
+
+
+def test_connections_are_closed_where_a_verb_fails(home, monkeypatch):
+    monkeypatch.chdir(home)
+    (home / "hosts.yml").write_text("all: {hosts: {n1: {ansible_connection: local}}}\n")
+    hosts = Hosts("hosts.yml", None, 2, 3.0).cluster()
+    cluster = hosts.__enter__()
+    assert (cluster._nodes.forks, cluster._nodes.connections.connect_seconds) == (2, 3.0)
+    assert not hosts.__exit__(KeyboardInterrupt, KeyboardInterrupt(), None)
+    with pytest.raises(ClosedError):
+        cluster.ping()
+
+
+def test_without_an_inventory_this_machine_is_meant_and_no_pattern(home, monkeypatch):
+    monkeypatch.chdir(home)
+    monkeypatch.delenv("GPUOPS_INVENTORY", raising=False)
+    with Hosts(None, None, None, 1.0).cluster() as cluster:
+        assert [host.connection for host in cluster.hosts] == ["local"]
+        with pytest.raises(PatternError, match="needs an inventory: -i FILE"):
+            cluster.only("h100")
+    with pytest.raises(PatternError, match="needs an inventory: -i FILE"), Hosts(None, "h100", None, 1.0).cluster():
+        pass
+
+
+@pytest.mark.parametrize(
+    "words",
+    [("run", "all", "--", "true"), ("drain", "all", "--reason", "x"), ("trust", "all"), ("fix", "clock", "all")],
+)
+def test_a_pattern_never_means_this_machine(home, monkeypatch, words):
+    monkeypatch.chdir(home)
+    monkeypatch.delenv("GPUOPS_INVENTORY", raising=False)
+    done = CliRunner().invoke(program, words, standalone_mode=False)
+    assert str(done.exception).startswith("a pattern needs an inventory: -i FILE")
+
+
+def test_an_inventory_of_the_environment_is_a_path_from_here(home, monkeypatch):
+    (home / "gpuops.yml").write_text("inventory: none.yml\n")
+    (home / "inside").mkdir()
+    (home / "inside" / "hosts.yml").write_text("all: {hosts: {n7: {}}}\n")
+    monkeypatch.chdir(home / "inside")
+    monkeypatch.setenv("GPUOPS_INVENTORY", "hosts.yml")
+    with Hosts(None, None, None, 1.0).cluster() as cluster:
+        assert [host.name for host in cluster.hosts] == ["n7"]
+    assert "n7" in CliRunner().invoke(program, ["inventory", "graph"]).output
+
+
+@pytest.mark.parametrize(("text", "seconds"), [("30m", 1800), ("90s", 90), ("2h", 7200), ("45", 45), ("1.5m", 90)])
+def test_a_time_is_read_as_people_write_it(text, seconds):
+    assert seconds_of(None, None, text) == seconds
+
+
+@pytest.mark.parametrize("text", ["", "m", "-3m", "30 minutes", "1e9", "0", "0.0h"])
+def test_what_is_no_time_is_refused(text):
+    with pytest.raises(click.BadParameter):
+        seconds_of(None, None, text)

@@ -1,0 +1,101 @@
+"""The project that the command line works in, from its folder and from folders inside it."""
+
+import json
+import os
+from pathlib import Path
+
+import pytest
+from click.testing import CliRunner
+
+from gpuops.cli import program
+from gpuops.errors import GpuopsError
+from gpuops.project import shortest
+from gpuops.store import StateChange, Store
+
+CHECK = """
+from gpuops import Command, Probe, check
+
+LIDS = Probe("lids", Command(("lid",)), lambda answer: answer.out)
+
+@check(needs=LIDS)
+def lid_closed(lids, profile):
+    yield from ()
+"""
+
+
+@pytest.fixture
+def project(tmp_path):
+    files = {
+        "gpuops.yml": "inventory: prod.yml\nstore: state/nodes.db\n",
+        "inventory/prod.yml": "all: {hosts: {gpu01: }}\n",
+        "checks/lid_closed.py": CHECK,
+        "launch/deep/prod.yml": "all: {hosts: {deep: }}\n",
+        "playbooks/mine.yml": "- hosts: all\n  tasks: [{command: {words: [uname], read_only: yes}}]\n",
+    }
+    for name, text in files.items():
+        path = tmp_path / name
+        path.parent.mkdir(parents=True, exist_ok=True, mode=0o755)
+        path.write_text(text)
+    with Store(tmp_path / "state" / "nodes.db") as store:
+        store.record_transition("gpu01", store.begin("a test", who="ops"), lambda _: StateChange("drained", "fan swap"))
+    return tmp_path
+
+
+@pytest.fixture
+def gpuops():
+    def gpuops(*words):
+        done = CliRunner().invoke(program, words, standalone_mode=False)
+        if isinstance(done.exception, GpuopsError):
+            return str(done.exception)
+        assert done.exception is None, done.exception
+        return done.stdout
+
+    return gpuops
+
+
+@pytest.fixture(params=[".", "launch", "launch/deep"])
+def inside(project, monkeypatch, request):
+    monkeypatch.chdir(project / request.param)
+    return Path(os.path.relpath(project))
+
+
+def test_content_is_the_projects_wherever_one_stands_in_it(inside, project, gpuops):
+    assert "lid-closed" in gpuops("checks", "list")
+    checks = json.loads(gpuops("checks", "list", "--format", "json"))
+    (own,) = (check for check in checks if check["name"] == "lid-closed")
+    assert own["path"] == str(project / "checks" / "lid_closed.py")
+    assert "command" in gpuops("provision", "mine", "--list-tasks")
+
+
+def test_store_and_journals_are_the_projects(inside, gpuops):
+    assert json.loads(gpuops("state", "list", "--json"))["gpu01"]["why"] == "fan swap"
+    assert gpuops("journal", "verify", "nope") == f"there is no run nope in {inside / 'state' / 'runs'}"
+
+
+def test_the_inventory_of_the_settings_is_the_projects_whatever_lies_here(inside, gpuops):
+    assert "gpu01" in gpuops("inventory", "graph")
+    assert gpuops("provision", "mine", "--list-hosts").splitlines()[-1].split() == ["batch", "1", "gpu01"]
+
+
+def test_an_inventory_that_is_named_is_looked_for_here_first(project, monkeypatch, gpuops):
+    monkeypatch.chdir(project / "launch")
+    assert "gpu01" in gpuops("inventory", "graph", "-i", "prod.yml")
+    monkeypatch.chdir(project / "launch" / "deep")
+    assert "deep" in gpuops("inventory", "graph", "-i", "prod.yml")
+
+
+def test_without_settings_the_current_folder_is_the_project(project, monkeypatch, gpuops):
+    (project / "gpuops.yml").unlink()
+    monkeypatch.chdir(project / "launch")
+    assert "lid-closed" not in gpuops("checks", "list")
+    monkeypatch.chdir(project)
+    assert "lid-closed" in gpuops("checks", "list")
+
+
+def test_a_path_is_told_the_shorter_way(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    assert str(shortest(tmp_path / "state.db")) == "state.db"
+    assert str(shortest(tmp_path)) == "."
+    assert str(shortest(tmp_path.parent.parent / "s.db")) == "../../s.db"
+    monkeypatch.chdir("/usr/share")
+    assert str(shortest(Path("/x"))) == "/x"

@@ -1,0 +1,246 @@
+"""What the gates of onboarding make of playbooks' results, verdicts and neighbours."""
+
+import dataclasses
+import datetime as dt
+from types import SimpleNamespace
+
+import pytest
+
+from gpuops.cancellation import CancelToken
+from gpuops.cluster import Cluster
+from gpuops.collective.request import MeasureRequest
+from gpuops.content import builtin
+from gpuops.errors import InputError, LockedError
+from gpuops.facts import Facts
+from gpuops.judging import Finding, Verdict, discover
+from gpuops.lifecycle.life import NodeLifecycle
+from gpuops.lifecycle.schedulers import NoScheduler
+from gpuops.nodes import Gathered, Nodes
+from gpuops.operations.burn_in import burn
+from gpuops.operations.gates import Gates, _drift, _first_of_each, _miscounted, _objections, _together
+from gpuops.operations.onboard import onboard
+from gpuops.playbook.loading import load_playbook
+from gpuops.playbook.record import Record
+from gpuops.playbook.result import StepResult
+from gpuops.playbook.task import TaskRegistry
+from gpuops.probes.host.lspci import PciFunction
+from gpuops.probing import Unknown
+from gpuops.reasons import Excluded, Objection
+from gpuops.requests import OnboardRequest
+from gpuops.store import StateChange
+
+FINDING = Finding("a GPU is missing", fix="reseat it", part="node")
+
+
+def record_of(*results, **fields):
+    defaults = {
+        "playbook": "p.yml", "run_id": "r1", "check": False, "stopped": "", "waiting": {}, "locked": (),
+        "untouched": (), "interrupted": False, "seconds": 1.5,
+    }  # fmt: skip
+    return Record(**{**defaults, **fields, "results": results})
+
+
+def result(node, status, **more):
+    return StepResult(node, "1.1", "A step", status, "why", **more)
+
+
+@pytest.mark.parametrize(
+    ("status", "severity"), [("failed", "failed"), ("unreachable", "incomplete"), ("needs_operator", "incomplete")]
+)
+def test_who_goes_no_further_is_objected_to(status, severity):
+    record = record_of(
+        result("a", "ok"), result("a", status), result("b", "changed"), result("c", "failed", ignored=True)
+    )
+    do = "look at a" if severity == "failed" else ""
+    assert _objections(record, "look at {}") == {"a": Objection("A step: why", do, severity)}
+
+
+def test_a_lock_stops_every_node_of_the_run():
+    record = record_of(locked=(LockedError("a is locked by alice on admin9"),), untouched=("a", "b"))
+    assert _objections(record) == dict.fromkeys("ab", Objection("a is locked by alice on admin9", severity="locked"))
+
+
+def test_who_was_not_begun_says_what_stopped_the_run():
+    assert _objections(record_of(stopped="2 of 4 failed", untouched=("d",)))["d"].why == "2 of 4 failed"
+
+
+def test_a_change_in_the_second_pass_is_drift():
+    record = record_of(result("a", "would_change"), result("a", "later"), result("b", "ok"))
+    assert _drift(record, "look") == {"a": Objection("not as the playbook says: A step, A step", "look")}
+
+
+def test_the_gravest_verdict_of_a_node_is_told_with_its_remedy():
+    verdicts = [
+        Verdict("gpu-count", "a", "fail", (FINDING,)),
+        Verdict("clock", "a", "unknown", why="nobody told"),
+        Verdict("clock", "b", "unknown", why="nobody told"),
+        Verdict("throttle", "c", "warn", (FINDING,)),
+        Verdict("topology", "d", "skipped", why="no GPU"),
+    ]
+    assert dict(_first_of_each(verdicts)) == {
+        "a": Objection("gpu-count: a GPU is missing (node)", "reseat it", "failed"),
+        "b": Objection("clock: nobody told", "gpuops checks explain clock", "incomplete"),
+    }
+
+
+def test_why_a_node_was_left_out_explains_what_could_not_be_told_and_hides_no_failure():
+    blind, sick = Objection("dcgm-diagnosis: not asked", "", "incomplete"), Objection("ecc: 2 errors", "reset it")
+    excluded = {name: Excluded(name, "unhealthy", "ecc is bad", checks=("ecc",)) for name in "ac"}
+    excluded["b"] = Excluded("b", "busy", "fails to be idle")
+    objections = _together({"a": blind, "b": blind, "c": sick, "d": blind}, excluded)
+    assert {node: (o.why, o.severity) for node, o in objections.items()} == {
+        "a": ("ecc is bad", "failed"),
+        "b": ("fails to be idle", "incomplete"),
+        "c": ("ecc: 2 errors", "failed"),
+        "d": ("dcgm-diagnosis: not asked", "incomplete"),
+    }
+
+
+INVENTORY = """\
+all:
+  hosts:
+    a1: {rack: r1}
+    a2: {rack: r2}
+    a3: {rack: r1}
+    a4: {rack: r1, profile: titan-rtx-2x}
+    a5: {rack: r1}
+"""
+
+
+@pytest.fixture
+def cluster(tmp_path, monkeypatch):
+    (tmp_path / "inventory.yml").write_text(INVENTORY)
+    (tmp_path / "p.yml").write_text("- {hosts: all, tasks: [{command: {words: [x], always: true}}]}\n")
+    (tmp_path / "wrong.yml").write_text("- {hosts: all, tasks: [{command: {words: [true], always: true}}]}\n")
+    monkeypatch.chdir(tmp_path)
+    with Cluster.open("inventory.yml", project=tmp_path) as cluster:
+        yield cluster
+
+
+@pytest.fixture
+def work(cluster):
+    return cluster._workspace("onboard", CancelToken())
+
+
+@pytest.fixture
+def gates(work):
+    with work.open_store() as store:
+        run = store.begin("a test", who="ops")
+        for node in ("a2", "a3", "a4"):
+            store.record_transition(node, run, lambda _: StateChange("admitted", "x"))
+        store.record_transition("a5", run, lambda _: StateChange("drained", "x"))
+        yield Gates(work, NodeLifecycle(store, run, NoScheduler()), OnboardRequest("p.yml"))
+
+
+@pytest.fixture
+def _silent_network(monkeypatch):
+    """No node may be asked anything."""
+    monkeypatch.setattr(Nodes, "each_host", lambda *_args, **_options: pytest.fail("a node was asked"))
+
+
+def test_neighbours_are_admitted_nodes_of_the_same_kind_their_own_rack_first(gates):
+    (a1, *_) = gates.work.hosts
+    assert [host.name for host in gates._neighbours([a1])] == ["a3", "a2"]
+
+
+def test_nodes_that_fail_a_quick_check_or_do_not_answer_are_not_let_in(gates, monkeypatch):
+    facts = {"a1": Facts("a1", dt.datetime.now(dt.timezone.utc), {})}
+    silent = {"a2": Excluded("a2", "unreachable", "timed out")}
+    monkeypatch.setattr(Nodes, "gather", lambda *_: Gathered(facts, silent))
+    unhealthy = {"a1": Excluded("a1", "unhealthy", "one GPU short", checks=("gpu-count",))}
+    monkeypatch.setattr("gpuops.operations.gates.unhealthy", lambda *_: unhealthy)
+    assert {node: (o.why, o.severity) for node, o in gates.admit(gates.work.hosts[:3]).items()} == {
+        "a1": ("one GPU short", "failed"),
+        "a2": ("timed out", "incomplete"),
+    }
+
+
+def test_the_first_node_has_nobody_to_be_measured_with(gates):
+    (*_, a4, _a5) = gates.work.hosts
+    (told,) = gates.pair([a4]).values()
+    assert "no node is admitted yet" in told.why
+    assert told.severity == "left_out"
+
+
+def test_neighbours_that_cannot_be_reached_say_nothing_of_the_node(gates, monkeypatch):
+    """Of two nodes that do not meet the later is excluded, so the node itself comes before its neighbours."""
+    measured = []
+
+    def measure(_gates, work, _scopes):
+        measured.extend(host.name for host in work.hosts)
+        return SimpleNamespace(excluded={name: Excluded(name, "defective", "no route") for name in measured[1:]})
+
+    monkeypatch.setattr(Gates, "_measured", measure)
+    (*_, a5) = gates.work.hosts
+    why = "no admitted neighbour could take part: a3 no route; a2 no route"
+    assert gates.pair([a5]) == {"a5": Objection(why, severity="incomplete")}
+    assert measured == ["a5", "a3", "a2"]
+
+
+def test_neighbours_are_sought_among_all_nodes_though_a_view_is_onboarded(cluster, gates):
+    view = Gates(cluster.only(["a1"])._workspace("onboard", CancelToken()), gates.life, gates.request)
+    assert [host.name for host in view._neighbours(view.work.hosts)] == ["a3", "a2"]
+
+
+@pytest.mark.usefixtures("_silent_network")
+@pytest.mark.parametrize(
+    ("group", "playbook", "told"),
+    [
+        ("nobody", "p.yml", 'no group "nobody"'),
+        ("", "q.yml", "q.yml"),
+        ("", "wrong.yml", "wrong.yml:1:.*command"),
+    ],
+)
+def test_what_is_wrong_is_refused_before_any_gate(work, group, playbook, told):
+    with pytest.raises(InputError, match=told):
+        onboard(work, OnboardRequest(playbook, group=group))
+
+
+def test_what_a_playbook_has_preflight_is_known_by_its_tag(gates):
+    for name, asks in (("p.yml", False), ("onboard", True)):
+        assert Gates(gates.work, gates.life, OnboardRequest(name)).asks_first is asks
+
+
+GPU = PciFunction("0000:1b:00.0", "0302", "10de", "2330", "a1", "")
+
+
+@pytest.mark.parametrize(
+    ("functions", "told"),
+    [
+        ((GPU, GPU), ""),
+        ((GPU,), "1 GPUs are on its bus, and its profile has 2"),
+        ((GPU, dataclasses.replace(GPU, revision="ff")), "1 GPUs are on its bus"),
+        (Unknown("there is no lspci"), "its GPUs cannot be counted: there is no lspci"),
+    ],
+)
+def test_gpus_are_counted_on_the_bus_and_what_cannot_be_counted_does_not_pass(functions, told):
+    now = dt.datetime.now(dt.timezone.utc)
+    objection = _miscounted(Facts("a1", now, {"gpu_functions": functions}), 2)
+    assert (objection.why if objection else "").startswith(told)
+    assert bool(objection) is bool(told)
+
+
+def test_a_gate_that_is_left_out_is_not_tried(gates):
+    attempts = Gates(gates.work, gates.life, OnboardRequest("p.yml", without=("burn-in",))).attempts
+    assert "burn-in" not in attempts
+    assert "validate" in attempts
+
+
+class Seen(Exception):  # noqa: N818 - no error
+    """The burn-in was begun in these surroundings."""
+
+
+def test_a_lease_outlasts_the_burn_in_and_the_diagnosis_before_it(work, monkeypatch):
+    def begun(_pool, _sampled, _fabric, _profiles, _request, context, _seconds):
+        raise Seen(context)
+
+    monkeypatch.setattr("gpuops.collective.burn_in.burn", begun)
+    with pytest.raises(Seen) as seen:
+        burn(work, MeasureRequest(), {}, 2 * 3600.0)
+    assert seen.value.args[0].lease._minutes == 180
+
+
+@pytest.mark.parametrize("path", sorted(builtin("playbooks").glob("fixes/*.yml")), ids=lambda path: path.stem)
+def test_every_playbook_that_mends_names_a_check_and_can_be_read(path):
+    assert path.stem in discover()
+    assert load_playbook(str(path), TaskRegistry()).plays

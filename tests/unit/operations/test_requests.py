@@ -1,0 +1,124 @@
+"""One word for one thing: the fields of a request, the keywords of its method, and the parameters of its verb."""
+
+import dataclasses
+import importlib
+import inspect
+
+import pytest
+
+from gpuops import requests
+from gpuops.calls import OPERATIONS
+from gpuops.cli import program
+from gpuops.cli._options import OPTIONS
+from gpuops.cluster import Cluster
+from gpuops.reasons import Request
+from gpuops.workspace import Workspace
+
+METHODS = {
+    "PingRequest": "ping",
+    "FactsRequest": "facts",
+    "RunRequest": "run",
+    "ValidateRequest": "validate",
+    "MeasureRequest": "allreduce",
+    "ExpectRequest": "allreduce_expected",
+    "NvlinkRequest": "nvlink",
+    "PreflightRequest": "preflight",
+    "PlaceRequest": "place",
+    "RenderRequest": "render",
+    "ProvisionRequest": "provision",
+    "FixRequest": "fix",
+    "HostKeysRequest": "host_keys",
+    "TrustRequest": "trust",
+    "OnboardRequest": "onboard",
+    "AdmitRequest": "admit",
+    "DrainRequest": "drain",
+    "SetStateRequest": "set_state",
+}
+VERBS = {
+    **METHODS,
+    "MeasureRequest": "allreduce",
+    "ExpectRequest": "allreduce expect",
+    "NvlinkRequest": "allreduce nvlink",
+    "HostKeysRequest": "trust",
+    "SetStateRequest": "state set",
+}
+FROM_HOSTS = {"facts", "keep_answers"}
+"""The command line reads facts with --from, and keeps answers with --save."""
+OTHER_WORDS = {
+    ("RunRequest", "command"): "words",
+    ("PreflightRequest", "command"): "words",
+    ("PreflightRequest", "hostfile_text"): None,  # the verb reads the files that the command names
+    ("PlaceRequest", "measured"): None,  # no file holds a measurement by itself
+    ("RenderRequest", "command"): "words",
+    ("RenderRequest", "target"): "targets",
+    ("RenderRequest", "placement"): None,  # made by the verb, from the options of place
+    ("FixRequest", "check_only"): None,  # the verb always looks first
+}
+REQUESTS = sorted(OPERATIONS, key=lambda request: request.__name__)
+
+
+def of(request):
+    return [field.name for field in dataclasses.fields(request)]
+
+
+def parameters_of(line):
+    command = program
+    for word in line.split():
+        command = command.get_command(None, word)
+    return {parameter.name for parameter in command.params}
+
+
+def test_every_request_has_an_operation_a_method_and_a_verb():
+    names = {name for name in requests.__all__ if name.endswith("Request")}
+    assert names == {request.__name__ for request in OPERATIONS} == set(METHODS)
+    assert all(issubclass(request, Request) and getattr(requests, request.__name__) is request for request in REQUESTS)
+
+
+@pytest.mark.parametrize("request_type", REQUESTS, ids=lambda r: r.__name__)
+def test_the_fields_of_a_request_are_the_keywords_of_its_method(request_type):
+    parameters = dict(inspect.signature(getattr(Cluster, METHODS[request_type.__name__])).parameters)
+    del parameters["self"]
+    assert list(parameters) == of(request_type)
+    for field in dataclasses.fields(request_type):
+        default = parameters[field.name].default
+        expected = inspect.Parameter.empty if field.default is dataclasses.MISSING else field.default
+        assert default == expected, field.name
+
+
+@pytest.mark.parametrize("request_type", REQUESTS, ids=lambda r: r.__name__)
+def test_a_method_asks_with_what_it_was_given(request_type, monkeypatch):
+    monkeypatch.setattr(Cluster, "ask", lambda _self, request: request)
+    given = {name: f"the {name}" for name in of(request_type)}
+    if request_type is requests.MeasureRequest:
+        given |= {"engine": "tcp", "scopes": ("rail",), "operation": "all_gather"}
+    if request_type is requests.NvlinkRequest:
+        given["engine"] = "nccl"
+    with Cluster.of([]) as cluster:
+        assert getattr(cluster, METHODS[request_type.__name__])(**given) == request_type(**given)
+
+
+@pytest.mark.parametrize("request_type", REQUESTS, ids=lambda r: r.__name__)
+def test_the_fields_of_a_request_are_the_parameters_of_its_verb(request_type):
+    name = request_type.__name__
+    parameters = parameters_of(VERBS[name])
+    for field in set(of(request_type)) - FROM_HOSTS:
+        word = OTHER_WORDS.get((name, field), field)
+        assert word is None or word in parameters, field
+
+
+def test_every_option_is_that_of_a_field_by_the_same_name():
+    fields = {field for request in REQUESTS for field in of(request)}
+    assert set(OPTIONS) <= fields
+    for name, option in OPTIONS.items():
+        (parameter,) = option(lambda: None).__click_params__
+        assert parameter.name == name
+
+
+@pytest.mark.parametrize(("request_type", "path"), OPERATIONS.items(), ids=lambda each: getattr(each, "__name__", each))
+def test_every_operation_takes_a_workspace_and_its_request(request_type, path):
+    module, _, function = path.partition(".")
+    operation = getattr(importlib.import_module(f"gpuops.operations.{module}"), function)
+    hints = inspect.get_annotations(operation, eval_str=True)
+    assert list(inspect.signature(operation).parameters) == ["work", "request"]
+    assert (hints["work"], hints["request"]) == (Workspace, request_type)
+    assert {"to_document", "to_json", "conclusion"} <= set(dir(getattr(hints["return"], "__origin__", hints["return"])))
