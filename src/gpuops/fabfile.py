@@ -40,7 +40,7 @@ from gpuops.reasons import exit_code
 from gpuops.report.page import Page, clean
 from gpuops.report.playbook import record_lines
 from gpuops.report.values import lines, whole
-from gpuops.results.answers import plain
+from gpuops.results.plain import plain
 from gpuops.secret import Secret, redact
 
 _OF_EACH_GPU = {

@@ -5,6 +5,7 @@ A sentence is for people: whoever edits one changes nothing that a program decid
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Generic, Literal, Protocol, TypeVar, get_args
@@ -99,10 +100,17 @@ FailOn = Literal["fail", "warn", "never"]
 
 
 class Result(Protocol):
-    """What an operation gives."""
+    """What an operation gives: how it ended, and itself as a document with a ``schema``."""
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:
         """How it ended."""
+
+    def to_document(self) -> dict[str, Any]:
+        """The result as JSON holds it."""
+
+    def to_json(self, indent: int = 1) -> str:
+        """The document as ASCII text, keys in the order of the schema."""
+        return json.dumps(self.to_document(), indent=indent, allow_nan=False)
 
 
 def exit_code(result: Result, fail_on: FailOn = "fail") -> int:

@@ -46,7 +46,7 @@ def command(ctx: click.Context, kind: str, file: IO[bytes], form: str) -> None:
     """
     from gpuops.probing import Unknown
     from gpuops.report.values import lines
-    from gpuops.results.answers import plain
+    from gpuops.results.plain import plain
 
     value = catalogue().parse(kind, file.read().decode(errors="replace"))
     shown = plain(value)

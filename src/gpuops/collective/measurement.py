@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
@@ -15,12 +14,12 @@ from gpuops.facts import Facts
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence
 from gpuops.isolation.remedies import fix_for
 from gpuops.isolation.rounds import RankGroup
-from gpuops.reasons import Conclusion, Excluded, FailOn
+from gpuops.reasons import Conclusion, Excluded, FailOn, Result
 from gpuops.secret import redact
 
 
 @dataclass(frozen=True)
-class Measurement:
+class Measurement(Result):
     """Every figure of a measurement, and which parts are to blame.
 
     ``engine`` measured, and ``engine_why`` says why it was taken. ``excluded`` are the nodes that took no part, or none
@@ -93,10 +92,6 @@ class Measurement:
                 for row in heat.rows
             ],
         }
-
-    def to_json(self, indent: int = 1) -> str:
-        """The document as JSON."""
-        return json.dumps(self.to_document(), indent=indent)
 
 
 def _accused(blamed: BlamedPart) -> dict[str, Any]:

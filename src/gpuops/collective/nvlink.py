@@ -19,7 +19,7 @@ from gpuops.collective.session import Snapshot
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.rounds import RankGroup, Round, Variant
 from gpuops.probing import Unknown
-from gpuops.reasons import Conclusion, Excluded, FailOn
+from gpuops.reasons import Conclusion, Excluded, FailOn, Result
 from gpuops.secret import redact
 from gpuops.shell import Command, Completed
 
@@ -68,7 +68,7 @@ class Training:
 
 
 @dataclass(frozen=True)
-class NvlinkComparison:
+class NvlinkComparison(Result):
     """The gain from NVLink on each node, `Unknown` if it was not measured; ``training`` has the rows of each node."""
 
     SCHEMA: ClassVar[str] = "gpuops.nvlink/1"
@@ -105,10 +105,6 @@ class NvlinkComparison:
             "excluded": excluded_document(self.excluded),
             "interrupted": self.interrupted,
         }
-
-    def to_json(self, indent: int = 1) -> str:
-        """The document as JSON."""
-        return json.dumps(self.to_document(), indent=indent)
 
 
 def _document(value: NvlinkGain | Training | Unknown) -> dict[str, Any]:

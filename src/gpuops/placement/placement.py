@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import functools
-import json
 import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
@@ -12,7 +11,7 @@ from typing import Any, ClassVar, Literal
 from gpuops.layout import AXES, Layout
 from gpuops.placement.shape import GpuShape, NodeShape
 from gpuops.probes.nvidia.topo import link_distance
-from gpuops.reasons import Conclusion, Excluded, FailOn
+from gpuops.reasons import Conclusion, Excluded, FailOn, Result
 
 LinkKind = Literal["nvlink", "pcie", "rail", "network", "unknown"]
 
@@ -55,7 +54,7 @@ class Link:
 
 
 @dataclass(frozen=True)
-class Placement:
+class Placement(Result):
     """Ranks on nodes. ``nodes`` stand in rank order, each with the GPUs that it uses, in the order of local ranks.
 
     Every node but the last holds equally many ranks. ``spares`` are nodes that nothing runs on; ``notes`` are sentences
@@ -109,8 +108,9 @@ class Placement:
         return Link("rail", rail=rail, leaf=None if leaves else leaf)
 
     def to_document(self) -> dict[str, Any]:
-        """The placement as plain data, for JSON and for templates."""
+        """The placement as plain data."""
         return {
+            "schema": self.SCHEMA,
             "layout": str(self.layout),
             "order": self.layout.order,
             "ranks": [dict(vars(rank)) for rank in self.ranks],
@@ -126,12 +126,8 @@ class Placement:
             ],
             "spares": list(self.spares),
             "notes": list(self.notes),
+            "excluded": {node: reason.to_document() for node, reason in self.excluded.items()},
         }
-
-    def to_json(self, indent: int = 1) -> str:
-        """Return the document as JSON."""
-        excluded = {node: reason.to_document() for node, reason in self.excluded.items()}
-        return json.dumps({"schema": self.SCHEMA, **self.to_document(), "excluded": excluded}, indent=indent)
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
         """Return ``ok``: every rank has its GPU."""

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, ClassVar
@@ -10,7 +9,7 @@ from typing import Any, ClassVar
 from gpuops.errors import LockedError
 from gpuops.playbook.result import Status, StepResult
 from gpuops.playbook.task import Change
-from gpuops.reasons import Conclusion, Excluded, FailOn, gravest
+from gpuops.reasons import Conclusion, Excluded, FailOn, Result, gravest
 from gpuops.secret import redact
 
 _CONCLUSIONS: Mapping[Status, Conclusion] = {
@@ -36,7 +35,7 @@ def conclude(
 
 
 @dataclass(frozen=True)
-class Record:
+class Record(Result):
     """The outcome of a run of ``playbook``, with every step's result in order.
 
     ``stopped`` is why the run ended early, ``waiting`` has the handlers that are still due on each host, ``locked`` the
@@ -92,10 +91,6 @@ class Record:
             "untouched": list(self.untouched),
             "excluded": {host: _masked(excluded.to_document()) for host, excluded in self.excluded.items()},
         }
-
-    def to_json(self, indent: int = 1) -> str:
-        """Return the document as indented ASCII text."""
-        return json.dumps(self.to_document(), indent=indent, allow_nan=False)
 
 
 def _result_document(result: StepResult) -> dict[str, Any]:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -11,7 +10,7 @@ from typing import Any, ClassVar
 from gpuops.errors import TemplateError
 from gpuops.layout import ModelSpec
 from gpuops.placement import Placement
-from gpuops.reasons import Conclusion, Excluded, FailOn
+from gpuops.reasons import Conclusion, Excluded, FailOn, Result
 from gpuops.render.checking import lint
 from gpuops.render.job import Job
 from gpuops.render.rendering import Rendered, render, start_command
@@ -20,7 +19,7 @@ from gpuops.render.writing import read_existing, write
 
 
 @dataclass(frozen=True)
-class Launch:
+class Launch(Result):
     """The files of ``target`` for ``placement``; ``start`` is what starts the job in the folder that holds them."""
 
     SCHEMA: ClassVar[str] = "gpuops.launch/1"
@@ -58,10 +57,6 @@ class Launch:
         """Plain data for JSON."""
         files = [{"path": file.path, "mode": f"{file.mode:o}", "text": file.text} for file in self.files]
         return {"schema": self.SCHEMA, "target": self.target.name, "start": self.start, "files": files}
-
-    def to_json(self, indent: int = 1) -> str:
-        """The document as JSON."""
-        return json.dumps(self.to_document(), indent=indent)
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
         """``failed`` if there is something to complain of."""

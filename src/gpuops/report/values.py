@@ -7,7 +7,7 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuops.facts import Facts
-from gpuops.results.answers import plain
+from gpuops.results.plain import plain
 
 _UNITS = {
     "mib": "MiB",

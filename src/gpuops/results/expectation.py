@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
@@ -12,7 +11,7 @@ from gpuops.collective.expectations import Expectations
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import RankGroup
 from gpuops.profile import Profile
-from gpuops.reasons import Conclusion, Excluded, FailOn
+from gpuops.reasons import Conclusion, Excluded, FailOn, Result
 
 
 @dataclass(frozen=True)
@@ -38,7 +37,7 @@ class HostClass:
 
 
 @dataclass(frozen=True)
-class Expectation:
+class Expectation(Result):
     """The hosts by what is expected of them."""
 
     SCHEMA: ClassVar[str] = "gpuops.expectation/1"
@@ -50,10 +49,6 @@ class Expectation:
     def to_document(self) -> dict[str, Any]:
         """Plain data for JSON."""
         return {"schema": self.SCHEMA, "classes": [each.to_document() for each in self.classes]}
-
-    def to_json(self, indent: int = 1) -> str:
-        """The document as JSON."""
-        return json.dumps(self.to_document(), indent=indent)
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
         """``ok``: an expectation finds no fault."""

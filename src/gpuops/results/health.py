@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import datetime as dt
-import json
-import math
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
@@ -13,7 +11,8 @@ from gpuops.errors import ConnectError
 from gpuops.facts import Facts
 from gpuops.judging import Finding, Level, Status, Verdict
 from gpuops.profile import Profile
-from gpuops.reasons import Conclusion, Excluded, FailOn
+from gpuops.reasons import Conclusion, Excluded, FailOn, Result
+from gpuops.results.plain import plain
 from gpuops.secret import redact
 
 STATUSES: tuple[Status, ...] = ("pass", "warn", "fail", "unknown", "skipped")
@@ -80,7 +79,7 @@ class HostReport:
 
 
 @dataclass(frozen=True)
-class Report:
+class Report(Result):
     """One run over many hosts, in inventory order. ``cluster_verdicts`` blame no host.
 
     ``not_run`` names the checks of higher levels, under the level that runs them. ``facts`` are what was judged, by
@@ -143,10 +142,6 @@ class Report:
             "findings": [_finding_document(finding) for finding in self.findings],
         }
 
-    def to_json(self, indent: int = 1) -> str:
-        """The document as indented ASCII text, keys in the order of the schema."""
-        return json.dumps(self.to_document(), indent=indent, allow_nan=False)
-
 
 def build(run: Run, hosts: Mapping[str, Profile | Excluded], verdicts: Iterable[Verdict]) -> Report:
     """The report of a run over ``hosts``, in their order: each with the profile it was judged by, or why it was not.
@@ -194,7 +189,7 @@ def _host_document(host: HostReport) -> dict[str, Any]:
         "error": redact(format_exclusion(host.excluded)) if host.excluded else None,
         "skipped_why": None,  # nothing sets it any more; the schema's number promises it
         "unreachable": host.excluded.unreachable if host.excluded else None,
-        "excluded": _plain(host.excluded.to_document()) if host.excluded else None,
+        "excluded": plain(host.excluded.to_document()) if host.excluded else None,
         "findings": [_finding_document(finding) for finding in host.findings],
         "unknown": [_unknown_document(host, verdict) for verdict in host.unknown],
         "skipped": [{"check": v.check, "why": redact(v.why)} for v in host.verdicts if v.status == "skipped"],
@@ -223,22 +218,9 @@ def _finding_document(finding: Finding) -> dict[str, Any]:
         "status": finding.status,
         "severity": finding.severity or "fail",
         "message": redact(finding.message),
-        "measured": _plain(finding.found),
-        "expected": _plain(finding.expected),
+        "measured": plain(finding.found),
+        "expected": plain(finding.expected),
         "unit": finding.unit,
         "fix": redact(finding.fix),
         "effects": [redact(effect) for effect in finding.effects],
     }
-
-
-def _plain(value: object) -> Any:
-    """``value`` as JSON can hold it, secrets masked; what JSON has no type for becomes text."""
-    if value is None or isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
-        return value
-    if isinstance(value, Mapping):
-        return {redact(str(key)): _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if isinstance(value, (set, frozenset)):
-        return sorted((_plain(item) for item in value), key=str)
-    return redact(str(value))

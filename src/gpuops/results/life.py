@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-import datetime as dt
-import json
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, fields, is_dataclass
+from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from gpuops.lifecycle.gates import GateState
 from gpuops.lifecycle.life import conclusion as conclusion_of
 from gpuops.lifecycle.states import State, next_states, state_of
-from gpuops.reasons import Conclusion, Excluded, FailOn, Objection, gravest
-from gpuops.secret import redact
+from gpuops.reasons import Conclusion, Excluded, FailOn, Objection, Result, gravest
+from gpuops.results.plain import plain
 from gpuops.store import GatePass, HostEvent
 
 
 @dataclass(frozen=True)
-class Transition:
+class Transition(Result):
     """Result of ``admit``, ``drain`` and ``set_state``, by node: the new ``events``, and ``objections`` to the others.
 
     ``busy`` has what still runs on a drained node; if the verb waited in vain for its end, an objection says so too.
@@ -43,15 +41,11 @@ class Transition:
             "schema": self.SCHEMA,
             "seconds": round(self.seconds, 3),
             "interrupted": self.interrupted,
-            "events": _plain(self.events),
-            "objections": _plain(self.objections),
-            "busy": _plain(self.busy),
+            "events": plain(self.events),
+            "objections": plain(self.objections),
+            "busy": plain(self.busy),
             "excluded": _excluded_document(self.excluded),
         }
-
-    def to_json(self, indent: int = 1) -> str:
-        """Return the document as indented ASCII text."""
-        return json.dumps(self.to_document(), indent=indent, allow_nan=False)
 
 
 @dataclass(frozen=True)
@@ -74,7 +68,7 @@ class NodeOnboarding:
 
 
 @dataclass(frozen=True)
-class Onboarding:
+class Onboarding(Result):
     """Result of ``onboard``, by node. The gates that were passed before an interruption are recorded."""
 
     SCHEMA: ClassVar[str] = "gpuops.onboarding/1"
@@ -99,17 +93,13 @@ class Onboarding:
             "schema": self.SCHEMA,
             "seconds": round(self.seconds, 3),
             "interrupted": self.interrupted,
-            "nodes": _plain(self.nodes),
+            "nodes": plain(self.nodes),
             "excluded": _excluded_document(self.excluded),
         }
 
-    def to_json(self, indent: int = 1) -> str:
-        """Return the document as indented ASCII text."""
-        return json.dumps(self.to_document(), indent=indent, allow_nan=False)
-
 
 @dataclass(frozen=True)
-class History:
+class History(Result):
     """Record of one host: its ``events``, the oldest first and at least one, and the ``gates`` that it passed."""
 
     SCHEMA: ClassVar[str] = "gpuops.history/1"
@@ -141,19 +131,15 @@ class History:
         """Return the latest event with the gates that were passed and all events."""
         return {
             "schema": self.SCHEMA,
-            **_plain(self.events[-1]),
+            **plain(self.events[-1]),
             "gates": [{"gate": gate_pass.gate, "at": gate_pass.at.isoformat()} for gate_pass in self.gates],
-            "history": _plain(self.events),
+            "history": plain(self.events),
         }
-
-    def to_json(self, indent: int = 1) -> str:
-        """Return the document as indented ASCII text."""
-        return json.dumps(self.to_document(), indent=indent, allow_nan=False)
 
 
 def event_document(event: HostEvent) -> dict[str, Any]:
     """Return one event as plain data."""
-    document: dict[str, Any] = _plain(event)
+    document: dict[str, Any] = plain(event)
     return document
 
 
@@ -175,19 +161,4 @@ def _conclusion(
 
 
 def _excluded_document(excluded: Mapping[str, Excluded]) -> dict[str, Any]:
-    return {host: _plain(exclusion.to_document()) for host, exclusion in excluded.items()}
-
-
-def _plain(value: object) -> Any:
-    """Return dataclasses, mappings and tuples as dicts and lists, times as ISO 8601, texts with secrets masked."""
-    if isinstance(value, str):
-        return redact(value)
-    if isinstance(value, dt.datetime):
-        return value.isoformat()
-    if isinstance(value, Mapping):
-        return {key: _plain(item) for key, item in value.items()}
-    if isinstance(value, (list, tuple)):
-        return [_plain(item) for item in value]
-    if is_dataclass(value):
-        return {part.name: _plain(getattr(value, part.name)) for part in fields(value)}
-    return value
+    return {host: plain(exclusion.to_document()) for host, exclusion in excluded.items()}

@@ -2,18 +2,17 @@
 
 from __future__ import annotations
 
-import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar
 
 from gpuops.judging import Verdict
 from gpuops.playbook.record import Record
-from gpuops.reasons import Conclusion, Excluded, FailOn, Objection
+from gpuops.reasons import Conclusion, Excluded, FailOn, Objection, Result
 
 
 @dataclass(frozen=True)
-class Repair:
+class Repair(Result):
     """``preview`` is the playbook in check mode, ``record`` its run, None if it was not applied.
 
     ``blocked`` are hosts that it may not be applied to now: they take jobs.
@@ -45,10 +44,6 @@ class Repair:
             "verdicts": {verdict.node: verdict.status for verdict in self.verdicts},
             "excluded": {host: excluded.to_document() for host, excluded in self.excluded.items()},
         }
-
-    def to_json(self, indent: int = 1) -> str:
-        """The document as JSON."""
-        return json.dumps(self.to_document(), indent=indent)
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
         """``ok`` once the check passes; ``failed`` while a fix that is needed was not applied."""

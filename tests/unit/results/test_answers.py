@@ -8,7 +8,7 @@ import pytest
 from gpuops.errors import ConnectError
 from gpuops.probing import Unknown
 from gpuops.reasons import EXIT_CODES, Excluded, excluded_by
-from gpuops.results.answers import Answers, plain
+from gpuops.results.answers import Answers
 
 SILENT = {"gpu02": excluded_by("gpu02", ConnectError("gpu02", "refused", "refused"))}
 
@@ -47,8 +47,3 @@ def test_the_document_has_every_host_with_its_value_or_the_reason():
         },
         "excluded": {"gpu02": {"kind": "unreachable", "why": "refused", "unreachable": "refused"}},
     }
-
-
-def test_what_json_cannot_hold_becomes_text():
-    value = {("gpu0", "gpu1"): {3}, 7: [None, True, 1.5, ConnectError("n1", "x")]}
-    assert plain(value) == {"gpu0 gpu1": [3], "7": [None, True, 1.5, "n1: x"]}

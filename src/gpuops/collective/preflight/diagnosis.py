@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import time
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
@@ -26,7 +25,7 @@ from gpuops.isolation.rounds import GroupResult
 from gpuops.probes.network.gids import Gid, gids
 from gpuops.probes.network.ib import IbPort, ib_ports
 from gpuops.probing import Probe, Unknown
-from gpuops.reasons import Conclusion, Excluded, FailOn, excluded_by
+from gpuops.reasons import Conclusion, Excluded, FailOn, Result, excluded_by
 from gpuops.secret import redact
 
 State = Literal["ok", "fail", "skipped"]
@@ -43,7 +42,7 @@ class PreflightStep:
 
 
 @dataclass(frozen=True)
-class Diagnosis:
+class Diagnosis(Result):
     """Why a job cannot start: every step in order, and the causes, the first to fix first.
 
     ``hosts`` are those of the job, ``excluded`` those of them that could not take part to the end. ``seconds`` is wall
@@ -80,10 +79,6 @@ class Diagnosis:
             "excluded": excluded_document(self.excluded),
             "interrupted": self.interrupted,
         }
-
-    def to_json(self, indent: int = 1) -> str:
-        """The document as JSON."""
-        return json.dumps(self.to_document(), indent=indent)
 
 
 def _step(step: PreflightStep) -> dict[str, Any]:

@@ -1,0 +1,36 @@
+"""Values as JSON holds them: dataclasses, tuples and times in, maps, lists and text out, secrets masked."""
+
+from __future__ import annotations
+
+import dataclasses
+import datetime as dt
+import math
+from collections.abc import Mapping
+from typing import Any
+
+from gpuops.probing import Unknown
+from gpuops.secret import redact
+
+
+def plain(value: object) -> Any:
+    """``value`` as JSON holds it: times as ISO 8601, `Unknown` with its reason, whatever JSON has no type for as text.
+
+    A pair that is a key becomes two words; numbers that are not finite become text; sets are sorted.
+    """
+    if isinstance(value, Unknown):
+        value = {"unknown": value.why}
+    elif dataclasses.is_dataclass(value):
+        value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
+    elif isinstance(value, (set, frozenset)):
+        value = sorted(value, key=str)
+    if isinstance(value, Mapping):
+        return {_key(key): plain(entry) for key, entry in value.items()}
+    if isinstance(value, (tuple, list)):
+        return [plain(item) for item in value]
+    if value is None or isinstance(value, (bool, int)) or (isinstance(value, float) and math.isfinite(value)):
+        return value
+    return redact(value.isoformat() if isinstance(value, dt.datetime) else str(value))
+
+
+def _key(key: object) -> str:
+    return redact(" ".join(key) if isinstance(key, tuple) else str(key))
