@@ -264,13 +264,14 @@ def _stopped(cancel: CancelToken, partial: object | None) -> CancelledError | In
 
 
 def shared_of(
-    project: Path | None, environment: Mapping[str, str] | None, operator: str | None, invocation: str
+    project: str | Path | None, environment: Mapping[str, str] | None, operator: str | None, invocation: str
 ) -> Shared:
     """What a cluster opened with these arguments shares with its views."""
     environment = os.environ if environment is None else environment
+    folder = None if project is None else Path(project)
     return Shared(
-        Catalogue(project),
-        load_project(project),
+        Catalogue(folder),
+        load_project(folder),
         environment,
         operator or operator_name(environment),
         invocation,

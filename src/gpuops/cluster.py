@@ -84,7 +84,7 @@ class Cluster(Calls):
         inventory: str | Path | None = None,
         *,
         limit: str | None = None,
-        project: Path | None = None,
+        project: str | Path | None = None,
         forks: int | None = None,
         connect_timeout: float = 10.0,
         total_timeout: float = 3600.0,
@@ -107,7 +107,8 @@ class Cluster(Calls):
         if not name:
             raise InputError("no inventory is named; give one, or use Cluster.local() for this machine")
         folder = Path() if source else shortest(shared.project.folder)
-        document = Inventory.open(name, project and shortest(project), folder=folder)
+        own = shared.catalogue.project
+        document = Inventory.open(name, own and shortest(own), folder=folder)
         nodes = nodes_of(
             document.select(limit or "all"),
             name,
@@ -119,7 +120,7 @@ class Cluster(Calls):
             become_password=become_password,
             events=events,
             inventory=document,
-            inventory_file=None if "," in name else find(name, project, folder=folder).absolute(),
+            inventory_file=None if "," in name else find(name, own, folder=folder).absolute(),
         )
         for warning in document.warnings:
             nodes.note(warning)
@@ -132,7 +133,7 @@ class Cluster(Calls):
         *,
         name: str = "these hosts",
         source: Source = "names",
-        project: Path | None = None,
+        project: str | Path | None = None,
         forks: int | None = None,
         connect_timeout: float = 10.0,
         total_timeout: float = 3600.0,
@@ -162,7 +163,7 @@ class Cluster(Calls):
     def local(
         cls,
         *,
-        project: Path | None = None,
+        project: str | Path | None = None,
         total_timeout: float = 3600.0,
         become_password: Secret | str | None = None,
         events: Events | None = None,
@@ -191,7 +192,7 @@ class Cluster(Calls):
         *,
         inventory: str | Path | None = None,
         limit: str | None = None,
-        project: Path | None = None,
+        project: str | Path | None = None,
         events: Events | None = None,
         invocation: str = "",
     ) -> Cluster:
@@ -200,11 +201,11 @@ class Cluster(Calls):
         With an ``inventory`` its hosts are meant, with their profiles and expectations; else one host for each file.
         """
         folder = Path(folder)
-        document = Inventory.open(str(inventory), project) if inventory else None
+        shared = shared_of(project, None, None, invocation)
+        document = Inventory.open(str(inventory), shared.catalogue.project) if inventory else None
         hosts = document.select(limit or "all") if document else []
         names = {host.name for host in hosts} if limit is None or document is None else saved_names(folder)
         hosts += [saved_host(name, folder) for name in saved_names(folder) if name not in names]
-        shared = shared_of(project, None, None, invocation)
         nodes = nodes_of(hosts, f"{folder}/", "saved", forks=1, events=events, inventory=document)
         for warning in document.warnings if document else ():
             nodes.note(warning)

@@ -89,11 +89,20 @@ def excluded_by(host: str, error: GpuopsError) -> Excluded:
 
 @dataclass(frozen=True)
 class Objection:
-    """Why a node stops where it is, and what to ``do``; ``left_out`` stops nobody."""
+    """Why a node stops where it is, and what to ``do``; ``left_out`` stops no node.
+
+    ``excluded`` is the reason's kind if the node took no part in what was asked.
+    """
 
     why: str
     do: str = ""
     severity: Literal["failed", "incomplete", "locked", "left_out"] = "failed"
+    excluded: Excluded | None = None
+
+    def to_document(self) -> dict[str, object]:
+        """``{why, do, severity, ...}`` as results have it."""
+        document: dict[str, object] = {"why": self.why, "do": self.do, "severity": self.severity}
+        return {**document, "excluded": self.excluded.to_document()} if self.excluded else document
 
 
 FailOn = Literal["fail", "warn", "never"]

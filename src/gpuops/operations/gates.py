@@ -194,7 +194,7 @@ class Gates:
 
 
 def _silent(excluded: Mapping[str, Excluded]) -> dict[str, Objection]:
-    return {node: Objection(each.why, severity="incomplete") for node, each in excluded.items()}
+    return {node: Objection(each.why, severity="incomplete", excluded=each) for node, each in excluded.items()}
 
 
 def _miscounted(facts: Facts, expected: int) -> Objection | None:
@@ -223,7 +223,7 @@ def _together(judged: Objections, excluded: Mapping[str, Excluded]) -> dict[str,
 def _untested(excluded: Excluded) -> Objection:
     """What objects to a node that took no part: that it is unhealthy, or that nothing was measured of it."""
     do = f"gpuops validate --limit {excluded.host} tells more"
-    return Objection(excluded.why, do, "failed" if excluded.kind == "unhealthy" else "incomplete")
+    return Objection(excluded.why, do, "failed" if excluded.kind == "unhealthy" else "incomplete", excluded)
 
 
 def _first_of_each(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, Objection]]:

@@ -28,7 +28,7 @@ class Answers(Result, Generic[T]):
         return {
             "schema": self.SCHEMA,
             "hosts": {host: plain(value) for host, value in self.values.items()},
-            "excluded": {host: excluded.to_document() for host, excluded in self.excluded.items()},
+            "excluded": plain(self.excluded),
         }
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it

@@ -189,7 +189,7 @@ def _host_document(host: HostReport) -> dict[str, Any]:
         "error": redact(format_exclusion(host.excluded)) if host.excluded else None,
         "skipped_why": None,  # nothing sets it any more; the schema's number promises it
         "unreachable": host.excluded.unreachable if host.excluded else None,
-        "excluded": plain(host.excluded.to_document()) if host.excluded else None,
+        "excluded": plain(host.excluded),
         "findings": [_finding_document(finding) for finding in host.findings],
         "unknown": [_unknown_document(host, verdict) for verdict in host.unknown],
         "skipped": [{"check": v.check, "why": redact(v.why)} for v in host.verdicts if v.status == "skipped"],

@@ -44,7 +44,7 @@ class Transition(Result):
             "events": plain(self.events),
             "objections": plain(self.objections),
             "busy": plain(self.busy),
-            "excluded": _excluded_document(self.excluded),
+            "excluded": plain(self.excluded),
         }
 
 
@@ -76,7 +76,11 @@ class Onboarding(Result):
     nodes: Mapping[str, NodeOnboarding]
     interrupted: bool = False
     seconds: float = 0.0
-    excluded: Mapping[str, Excluded] = field(default_factory=dict)
+
+    @property
+    def excluded(self) -> dict[str, Excluded]:
+        """Why nodes took no part in the gate at which they stopped, by node."""
+        return {node: objection.excluded for node, objection in self.objections.items() if objection.excluded}
 
     @property
     def objections(self) -> dict[str, Objection]:
@@ -84,8 +88,8 @@ class Onboarding(Result):
         return {name: node.objection for name, node in self.nodes.items() if node.objection}
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:
-        """Return ``failed``, ``incomplete`` or ``locked`` by the gravest objection, and ``incomplete`` if excluded."""
-        return _conclusion(self.objections.values(), self.excluded, fail_on, interrupted=self.interrupted)
+        """Return ``failed``, ``incomplete`` or ``locked`` by the gravest objection."""
+        return _conclusion(self.objections.values(), {}, fail_on, interrupted=self.interrupted)
 
     def to_document(self) -> dict[str, Any]:
         """Return the state and the gates of each node, and the excluded nodes."""
@@ -94,7 +98,7 @@ class Onboarding(Result):
             "seconds": round(self.seconds, 3),
             "interrupted": self.interrupted,
             "nodes": plain(self.nodes),
-            "excluded": _excluded_document(self.excluded),
+            "excluded": plain(self.excluded),
         }
 
 
@@ -158,7 +162,3 @@ def _conclusion(
             *(_EXCLUSIONS.get(exclusion.kind, "incomplete") for exclusion in excluded.values()),
         )
     )
-
-
-def _excluded_document(excluded: Mapping[str, Excluded]) -> dict[str, Any]:
-    return {host: plain(exclusion.to_document()) for host, exclusion in excluded.items()}

@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from gpuops.probing import Unknown
+from gpuops.reasons import Excluded, Objection
 from gpuops.secret import redact
 
 
@@ -19,6 +20,8 @@ def plain(value: object) -> Any:
     """
     if isinstance(value, Unknown):
         value = {"unknown": value.why}
+    elif isinstance(value, (Excluded, Objection)):
+        value = value.to_document()
     elif dataclasses.is_dataclass(value):
         value = {field.name: getattr(value, field.name) for field in dataclasses.fields(value)}
     elif isinstance(value, (set, frozenset)):

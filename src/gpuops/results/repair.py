@@ -9,6 +9,7 @@ from typing import Any, ClassVar
 from gpuops.judging import Verdict
 from gpuops.playbook.record import Record
 from gpuops.reasons import Conclusion, Excluded, FailOn, Objection, Result
+from gpuops.results.plain import plain
 
 
 @dataclass(frozen=True)
@@ -42,7 +43,7 @@ class Repair(Result):
             "preview": self.preview.to_document(),
             "record": self.record.to_document() if self.record else None,
             "verdicts": {verdict.node: verdict.status for verdict in self.verdicts},
-            "excluded": {host: excluded.to_document() for host, excluded in self.excluded.items()},
+            "excluded": plain(self.excluded),
         }
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it

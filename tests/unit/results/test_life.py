@@ -53,16 +53,33 @@ def onboarding(*objections, **more):
         ([INCOMPLETE, LEFT_OUT], {}, "incomplete"),
         ([INCOMPLETE, FAILED], {}, "failed"),
         ([FAILED, LOCKED, INCOMPLETE], {}, "locked"),
-        ([], {"excluded": {"gpu09": UNREACHABLE}}, "incomplete"),
-        ([FAILED], {"excluded": {"gpu09": UNREACHABLE}}, "failed"),
-        ([FAILED], {"excluded": {"gpu09": BUSY_ELSEWHERE}}, "locked"),
-        ([LOCKED], {"excluded": {"gpu09": Excluded("gpu09", "interrupted", "interrupted")}}, "interrupted"),
         ([FAILED, LOCKED], {"interrupted": True}, "interrupted"),
     ],
 )
-def test_conclusion_is_the_gravest_of_objections_and_exclusions(make, objections, more, conclusion):
+def test_conclusion_is_the_gravest_objection(make, objections, more, conclusion):
     assert make(*objections, **more).conclusion() == conclusion
     assert conclusion in EXIT_CODES
+
+
+@pytest.mark.parametrize(
+    ("objections", "excluded", "conclusion"),
+    [
+        ([], UNREACHABLE, "incomplete"),
+        ([FAILED], UNREACHABLE, "failed"),
+        ([FAILED], BUSY_ELSEWHERE, "locked"),
+        ([LOCKED], Excluded("gpu09", "interrupted", "interrupted"), "interrupted"),
+    ],
+)
+def test_excluded_nodes_count_in_the_conclusion_of_a_transition(objections, excluded, conclusion):
+    assert transition(*objections, excluded={"gpu09": excluded}).conclusion() == conclusion
+
+
+def test_onboarding_document_has_the_kind_of_an_exclusion():
+    result = onboarding(FAILED, Objection("timed out", severity="incomplete", excluded=UNREACHABLE))
+    kind = {"kind": "unreachable", "why": "timed out", "unreachable": "timeout"}
+    document = result.to_document()
+    assert (result.conclusion(), document["excluded"]) == ("failed", {"gpu01": kind})
+    assert document["nodes"]["gpu01"]["objection"]["excluded"] == kind
 
 
 @pytest.mark.parametrize("make", [transition, onboarding])
@@ -147,13 +164,13 @@ def test_json_is_the_document(result):
 
 def test_secrets_are_masked_in_every_document():
     Secret("hunter2hunter2")
-    leaking = Objection("sudo said hunter2hunter2", "try hunter2hunter2 again")
     gates = (GateResult(GATES[0].name, "stopped", "stopped: hunter2hunter2"),)
     excluded = {"gpu09": Excluded("gpu09", "unreachable", "hunter2hunter2")}
+    leaking = Objection("sudo said hunter2hunter2", "try hunter2hunter2 again", excluded=excluded["gpu09"])
     event = HostEvent("gpu01", "new", "hunter2hunter2", AT, "run", "bob")
     for result in (
         Transition({"gpu01": event}, {"gpu02": leaking}, {"gpu01": "hunter2hunter2"}, excluded),
-        Onboarding({"gpu02": NodeOnboarding(gates, "facts", leaking, "new")}, excluded=excluded),
+        Onboarding({"gpu02": NodeOnboarding(gates, "facts", leaking, "new")}),
         History("gpu01", (event,)),
     ):
         assert "hunter2" not in result.to_json()
