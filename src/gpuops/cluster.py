@@ -21,7 +21,7 @@ from gpuops.errors import InputError
 from gpuops.events import Events
 from gpuops.facts import saved_names
 from gpuops.inventory import Host, Inventory
-from gpuops.inventory.inventory import find
+from gpuops.inventory.inventory import find, names_hosts
 from gpuops.nodes import Source, saved_host, this_machine
 from gpuops.project import shortest
 from gpuops.requests import (
@@ -109,10 +109,11 @@ class Cluster(Calls):
         folder = Path() if source else shortest(shared.project.folder)
         own = shared.catalogue.project
         document = Inventory.open(name, own and shortest(own), folder=folder)
+        file = None if names_hosts(name, folder) else find(name, own, folder=folder).absolute()
         nodes = nodes_of(
             document.select(limit or "all"),
             name,
-            "names" if "," in name else "inventory",
+            "names" if file is None else "inventory",
             forks=forks or shared.project.fanout,
             connect_timeout=connect_timeout,
             total_timeout=total_timeout,
@@ -120,7 +121,7 @@ class Cluster(Calls):
             become_password=become_password,
             events=events,
             inventory=document,
-            inventory_file=None if "," in name else find(name, own, folder=folder).absolute(),
+            inventory_file=file,
         )
         for warning in document.warnings:
             nodes.note(warning)

@@ -84,11 +84,11 @@ class Hosts:
 
 def _inventory_of(configured: Project) -> str | None:
     """The inventory that gpuops.yml names, as a path from here."""
-    from gpuops.inventory.inventory import find
+    from gpuops.inventory.inventory import find, names_hosts
     from gpuops.project import shortest
 
     name, folder = configured.inventory, shortest(configured.folder)
-    return name if name is None or "," in name else str(find(name, folder, folder=folder))
+    return name if name is None or names_hosts(name, folder) else str(find(name, folder, folder=folder))
 
 
 def chosen(cluster: Cluster, *patterns: str) -> Cluster:

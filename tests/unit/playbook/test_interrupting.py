@@ -50,5 +50,6 @@ def test_what_a_second_ctrl_c_abandons_is_told(world, monkeypatch, detach, told,
     record = made.run()
     (result,) = record.results
     assert (result.name, result.status, made.untouched(record)) == ("put", "interrupted", [])
+    assert record.stopped == ""  # no "1 of 1 nodes failed" beside "0 failed, 1 interrupted"
     assert result.why.startswith(told)
     assert record.exit_code(check=False) == 130
