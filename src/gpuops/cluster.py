@@ -23,7 +23,7 @@ from gpuops.facts import saved_names
 from gpuops.inventory import Host, Inventory
 from gpuops.inventory.inventory import find, names_hosts
 from gpuops.nodes import Source, saved_host, this_machine
-from gpuops.project import shortest
+from gpuops.project import placed, shortest
 from gpuops.requests import (
     AdmitRequest,
     DrainRequest,
@@ -101,7 +101,7 @@ class Cluster(Calls):
         without one only what is built in does. `InputError` where no inventory is named: it never means this machine.
         `DocumentError` and `PatternError` for what is wrong in it.
         """
-        shared = shared_of(project, environment, operator, invocation)
+        shared = shared_of(project, environment, operator, invocation, place_store=False)
         source = str(inventory or shared.environment.get("GPUOPS_INVENTORY") or "")
         name = source or shared.project.inventory
         if not name:
@@ -110,6 +110,7 @@ class Cluster(Calls):
         own = shared.catalogue.project
         document = Inventory.open(name, own and shortest(own), folder=folder)
         file = None if names_hosts(name, folder) else find(name, own, folder=folder).absolute()
+        shared.project = placed(shared.project, file, shared.environment)
         nodes = nodes_of(
             document.select(limit or "all"),
             name,

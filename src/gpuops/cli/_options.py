@@ -134,6 +134,22 @@ def settings() -> Project:
     return load_project(current_project())
 
 
+def kept(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``-i``; the verb gets the ``project`` whose store and journals are meant."""
+
+    @functools.wraps(verb)
+    def with_project(inventory: str | None, **options: Any) -> Any:
+        from gpuops.cli._terminal import tell
+        from gpuops.workspace import project_beside
+
+        project = project_beside(settings(), inventory or os.environ.get("GPUOPS_INVENTORY") or "", os.environ)
+        if project.notice:
+            tell(project.notice)
+        return verb(project=project, **options)
+
+    return click.option("-i", "--inventory", metavar="FILE", help="Inventory that the store lies beside.")(with_project)
+
+
 def catalogue() -> Catalogue:
     """The checks, profiles, playbooks, tasks and targets of that project, and the built-in ones."""
     from gpuops.catalogue import Catalogue
