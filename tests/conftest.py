@@ -36,6 +36,13 @@ def pytest_configure(config):
         config.pluginmanager.register(NoSkips())
 
 
+@pytest.fixture(autouse=True)
+def user_state(tmp_path, monkeypatch):
+    """Where the store of hosts without a project is: never the tester's own."""
+    monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "user-state"))
+    return tmp_path / "user-state" / "gpuops"
+
+
 @pytest.fixture
 def home(tmp_path, monkeypatch):
     """A home folder of the test's own: no SSH configuration, no key, no agent."""

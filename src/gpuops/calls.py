@@ -20,7 +20,7 @@ from gpuops.errors import CancelledError, ClosedError, InputError, Interrupted, 
 from gpuops.events import Emitter, Events
 from gpuops.inventory import Host, Inventory
 from gpuops.nodes import Nodes, Source
-from gpuops.project import Project, load_project, operator_name
+from gpuops.project import Project, load_project, operator_name, placed
 from gpuops.reasons import Request
 from gpuops.requests import (
     AdmitRequest,
@@ -85,6 +85,8 @@ _ONE_AT_A_TIME = (
     SetStateRequest,
 )
 """Requests that put a load on hosts or change them: a second thread is refused meanwhile."""
+_RECORDED = (ProvisionRequest, FixRequest, OnboardRequest, AdmitRequest, DrainRequest, SetStateRequest)
+"""Requests that write to the store or to a journal."""
 _OF_SAVED = (FactsRequest, ValidateRequest, MeasureRequest, ExpectRequest, PlaceRequest, RenderRequest)
 """Requests that saved answers can satisfy."""
 
@@ -176,6 +178,8 @@ class Calls:
         """
         self._refuse_misuse()
         self._refuse(request)
+        if isinstance(request, _RECORDED):
+            self._note_place_of_store()
         with self._turn(request), self._running() as cancel:
             module, _, function = OPERATIONS[type(request)].partition(".")
             operation = getattr(importlib.import_module(f"gpuops.operations.{module}"), function)
@@ -219,6 +223,12 @@ class Calls:
             raise ClosedError(f"{self.name}: the cluster is closed; open it again")
         if self._nodes.emit.is_speaking:
             raise InUseError("an event listener must not start an operation; note what to do, and do it afterwards")
+
+    def _note_place_of_store(self) -> None:
+        """Send, once, that the store is not where it belongs."""
+        notice, self._shared.project = self.project.notice, replace(self.project, notice="")
+        if notice:
+            self._nodes.note(notice)
 
     @contextmanager
     def _turn(self, request: Request[Any]) -> Iterator[None]:
@@ -264,14 +274,23 @@ def _stopped(cancel: CancelToken, partial: object | None) -> CancelledError | In
 
 
 def shared_of(
-    project: str | Path | None, environment: Mapping[str, str] | None, operator: str | None, invocation: str
+    project: str | Path | None,
+    environment: Mapping[str, str] | None,
+    operator: str | None,
+    invocation: str,
+    *,
+    place_store: bool = True,
 ) -> Shared:
-    """What a cluster opened with these arguments shares with its views."""
+    """What a cluster opened with these arguments shares with its views.
+
+    Without ``place_store`` the caller does that, who knows the file of the inventory.
+    """
     environment = os.environ if environment is None else environment
     folder = None if project is None else Path(project)
+    settings = load_project(folder)
     return Shared(
         Catalogue(folder),
-        load_project(folder),
+        placed(settings, None, environment) if place_store else settings,
         environment,
         operator or operator_name(environment),
         invocation,

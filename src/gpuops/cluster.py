@@ -21,9 +21,9 @@ from gpuops.errors import InputError
 from gpuops.events import Events
 from gpuops.facts import saved_names
 from gpuops.inventory import Host, Inventory
-from gpuops.inventory.inventory import find
+from gpuops.inventory.inventory import find, names_hosts
 from gpuops.nodes import Source, saved_host, this_machine
-from gpuops.project import shortest
+from gpuops.project import placed, shortest
 from gpuops.requests import (
     AdmitRequest,
     DrainRequest,
@@ -101,7 +101,7 @@ class Cluster(Calls):
         without one only what is built in does. `InputError` where no inventory is named: it never means this machine.
         `DocumentError` and `PatternError` for what is wrong in it.
         """
-        shared = shared_of(project, environment, operator, invocation)
+        shared = shared_of(project, environment, operator, invocation, place_store=False)
         source = str(inventory or shared.environment.get("GPUOPS_INVENTORY") or "")
         name = source or shared.project.inventory
         if not name:
@@ -109,10 +109,12 @@ class Cluster(Calls):
         folder = Path() if source else shortest(shared.project.folder)
         own = shared.catalogue.project
         document = Inventory.open(name, own and shortest(own), folder=folder)
+        file = None if names_hosts(name, folder) else find(name, own, folder=folder).absolute()
+        shared.project = placed(shared.project, file, shared.environment)
         nodes = nodes_of(
             document.select(limit or "all"),
             name,
-            "names" if "," in name else "inventory",
+            "names" if file is None else "inventory",
             forks=forks or shared.project.fanout,
             connect_timeout=connect_timeout,
             total_timeout=total_timeout,
@@ -120,7 +122,7 @@ class Cluster(Calls):
             become_password=become_password,
             events=events,
             inventory=document,
-            inventory_file=None if "," in name else find(name, own, folder=folder).absolute(),
+            inventory_file=file,
         )
         for warning in document.warnings:
             nodes.note(warning)

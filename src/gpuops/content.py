@@ -159,9 +159,17 @@ def blame(error: BaseException) -> str:
     return f"{where}: {type(error).__name__}: {error}"
 
 
-def _refuse_foreign(path: Path) -> None:
+def distrust(path: Path) -> tuple[str, str]:
+    """Return why a file or directory must not be believed, and what to do about it; two empty texts if it may be."""
     status = path.stat()
     if status.st_mode & stat.S_IWOTH:
-        raise ContentError(f"{path}: everyone may write it, so it is not run; chmod o-w {path}")
+        return "everyone may write it", f"chmod o-w {path}"
     if status.st_uid not in (0, os.geteuid()):
-        raise ContentError(f"{path}: belongs to another user, so it is not run; copy it into a project of your own")
+        return "belongs to another user", "copy it into a project of your own"
+    return "", ""
+
+
+def _refuse_foreign(path: Path) -> None:
+    why, do = distrust(path)
+    if why:
+        raise ContentError(f"{path}: {why}, so it is not run; {do}")

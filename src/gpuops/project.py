@@ -2,15 +2,21 @@
 
 from __future__ import annotations
 
+import itertools
 import os
 import pwd
-from collections.abc import Mapping
-from dataclasses import dataclass
+import shlex
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, replace
 from pathlib import Path
 
+from gpuops.content import distrust
 from gpuops.document import YamlNode, load
+from gpuops.errors import ContentError
 
 FILE = "gpuops.yml"
+STORE_FOLDER = ".gpuops"
+STORE = f"{STORE_FOLDER}/state.db"
 _FAIL_ON = ("fail", "warn", "never")
 _SCHEDULERS = ("none", "slurm", "kubernetes")
 _LEASES = ("none", "reservation", "drain")
@@ -21,21 +27,25 @@ class Project:
     """What a project sets once. ``fanout`` is how many nodes are asked at a time.
 
     ``lease`` is how ``scheduler`` is kept from starting jobs on nodes that are measured. ``inventory`` and ``store``
-    are as they are written in gpuops.yml, relative to its ``folder``.
+    are as they are written in gpuops.yml, relative to its ``folder``. Without a gpuops.yml, ``state_folder`` is where
+    the store and the journals are: see `placed`.
     """
 
     inventory: str | None = None
     fanout: int = 64
     fail_on: str = "fail"
-    store: str = ".gpuops/state.db"
+    store: str = STORE
     scheduler: str = "none"
     lease: str = "none"
     folder: Path = Path()
+    state_folder: Path | None = None
+    notice: str = ""
+    """What to tell a person about the place of the store; empty if it is where one expects it."""
 
     @property
     def store_path(self) -> Path:
         """The file of the store."""
-        return self.folder / self.store
+        return self.folder / self.store if self.state_folder is None else self.state_folder / "state.db"
 
     @property
     def runs_path(self) -> Path:
@@ -59,16 +69,67 @@ def _account() -> str:
 def find_project(start: Path) -> Path:
     """Return the nearest folder with a gpuops.yml: ``start``, else one above it, else ``start`` itself.
 
-    Above ``start``, the file must belong to this user or to root: in /tmp, anybody may put one.
+    The search ends below the folder that holds all home directories, and at the root. Above ``start``, a file that
+    belongs to another user or that everyone may write is passed over, as in a folder such as /tmp: anybody may put one
+    there. `load_project` refuses such a file.
     """
-    above = (folder for folder in start.parents if _is_own(folder / FILE))
+    above = (folder for folder in _above(start) if _is_own(folder))
     return start if (start / FILE).exists() else next(above, start)
 
 
-def _is_own(path: Path) -> bool:
+def _above(start: Path) -> Iterator[Path]:
+    home = Path(os.path.expanduser("~"))  # noqa: PTH111 - Path.home() raises for a user without one
+    ceilings = (home.parent, home.resolve().parent)
+    return itertools.takewhile(lambda folder: folder not in ceilings or folder == Path("/"), start.parents)
+
+
+def _is_own(folder: Path) -> bool:
     try:
-        return path.stat().st_uid in (0, os.geteuid())
+        return not any(why for why, _ in map(distrust, (folder / FILE, folder)))
     except OSError:  # there is none, or the folder is closed to us
+        return False
+
+
+def user_state_folder(environment: Mapping[str, str]) -> Path:
+    """Return where the state of this user is that belongs to no project: ``~/.local/state/gpuops``, as XDG has it."""
+    base = environment.get("XDG_STATE_HOME", "")
+    return Path(base if Path(base).is_absolute() else os.path.expanduser("~/.local/state"), "gpuops")  # noqa: PTH111
+
+
+def placed(project: Project, inventory: Path | None, environment: Mapping[str, str]) -> Project:
+    """Return the project with the place of its store: beside gpuops.yml, else beside the file of the inventory.
+
+    For names of hosts, and for this machine, it is the user's own. A store in the current folder, where it was once
+    kept, is used for as long as there is no other; it is never moved, because a run may have it open.
+    """
+    here = Path.cwd() / STORE_FOLDER
+    if project.state_folder is not None:
+        folder = user_state_folder(environment) if inventory is None else inventory.parent / STORE_FOLDER
+        project = replace(project, state_folder=folder)
+    place = project.store_path.parent
+    if _has_state(place) or place.absolute() == here or not (_has_state(here) and _is_safe(here)):
+        return project
+    return replace(project, state_folder=here, notice=_advice(here, place))
+
+
+def _advice(here: Path, place: Path) -> str:
+    """Return that the store in ``here`` is used, and how to move it to ``place``."""
+    files = [*sorted(here.glob("state.db*")), *(here / name for name in ("runs", "claims") if (here / name).exists())]
+    target = shlex.quote(str(shortest(place)))
+    move = f"mkdir -p {target} && mv {shlex.join(str(shortest(file)) for file in files)} {target}"
+    return (
+        f"using the store in {shortest(here)}; it belongs in {shortest(place)}. To move it while no gpuops runs: {move}"
+    )
+
+
+def _has_state(folder: Path) -> bool:
+    return any((folder / name).exists() for name in ("state.db", "runs"))
+
+
+def _is_safe(folder: Path) -> bool:
+    try:
+        return not distrust(folder)[0]
+    except OSError:
         return False
 
 
@@ -80,14 +141,17 @@ def shortest(path: Path) -> Path:
 def load_project(folder: Path | None = None) -> Project:
     """Return the settings of ``folder``, the default settings if None.
 
-    Raise `gpuops.errors.DocumentError` if gpuops.yml is wrong.
+    Raise `gpuops.errors.DocumentError` if gpuops.yml is wrong, and `gpuops.errors.ContentError` if it, or its folder,
+    belongs to another user or everyone may write it: whoever writes it says which hosts are meant.
     """
-    if folder is None:
-        return Project()
+    if folder is None or not (folder / FILE).exists():
+        return Project(folder=folder or Path(), state_folder=user_state_folder(os.environ))
     default = Project(folder=folder)
     path = folder / FILE
-    if not path.exists():
-        return default
+    for each in (path, folder):
+        why, do = distrust(each)
+        if why:
+            raise ContentError(f"{shortest(each)}: {why}, so {FILE} is not read; {do}")
     keys = load(shortest(path)).only(("inventory", "fanout", "fail_on", "store", "scheduler", "lease"), f"in {FILE}")
     if "lease" in keys and keys["lease"].text() != default.lease and _scheduler(keys) != "slurm":
         raise keys["lease"].fail("a lease needs scheduler: slurm")

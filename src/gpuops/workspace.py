@@ -10,12 +10,19 @@ from dataclasses import dataclass, replace
 from gpuops.catalogue import Catalogue
 from gpuops.facts import Facts
 from gpuops.inventory import Host
+from gpuops.inventory.inventory import find, names_hosts
 from gpuops.lifecycle.claims import Claims
 from gpuops.lifecycle.scheduler import ProjectScheduler
 from gpuops.nodes import Nodes, this_machine
-from gpuops.project import Project
+from gpuops.project import Project, placed
 from gpuops.store import Store
 from gpuops.transport.local import open_local
+
+
+def project_beside(settings: Project, inventory: str, environment: Mapping[str, str]) -> Project:
+    """Return ``settings`` with the place of the store, which is beside the file of ``inventory`` if they name none."""
+    is_file = bool(inventory) and settings.state_folder is not None and not names_hosts(inventory)
+    return placed(settings, find(inventory, settings.folder).absolute() if is_file else None, environment)
 
 
 @dataclass(frozen=True)

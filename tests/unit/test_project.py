@@ -1,15 +1,17 @@
 import getpass
 import os
 import pathlib
+import subprocess
 
 import pytest
 
-from gpuops.errors import DocumentError
-from gpuops.project import Project, find_project, load_project, operator_name
+from gpuops.errors import ContentError, DocumentError
+from gpuops.project import Project, find_project, load_project, operator_name, placed
 
 
-def test_without_a_file_everything_has_a_default(tmp_path):
-    assert load_project(tmp_path) == Project(None, 64, "fail", ".gpuops/state.db", "none", "none", tmp_path)
+def test_without_a_file_everything_has_a_default(tmp_path, user_state):
+    default = Project(None, 64, "fail", ".gpuops/state.db", "none", "none", tmp_path, user_state)
+    assert load_project(tmp_path) == default
 
 
 def test_every_key_is_read(tmp_path):
@@ -19,10 +21,10 @@ def test_every_key_is_read(tmp_path):
     assert load_project(tmp_path) == Project("prod.yml", 32, "warn", "/srv/s.db", "slurm", "drain", tmp_path)
 
 
-def test_without_a_folder_the_current_one_does_not_count(tmp_path, monkeypatch):
+def test_without_a_folder_the_current_one_does_not_count(tmp_path, monkeypatch, user_state):
     (tmp_path / "gpuops.yml").write_text("fanout: 7\n")
     monkeypatch.chdir(tmp_path)
-    assert load_project() == Project()
+    assert load_project() == Project(state_folder=user_state)
 
 
 @pytest.mark.parametrize(
@@ -48,18 +50,118 @@ class TestFindProject:
     def test_takes_the_start_if_there_is_no_file(self, tmp_path):
         assert find_project(tmp_path) == tmp_path
 
-    def test_passes_over_another_users_file_above(self, tmp_path, monkeypatch):
+    @pytest.mark.parametrize("what", [".", "gpuops.yml"])
+    def test_passes_over_another_users_file_above(self, tmp_path, monkeypatch, what):
         (tmp_path / "a").mkdir()
         (tmp_path / "gpuops.yml").touch()
-        real = pathlib.Path.stat
-
-        def stat(self, **options):
-            status = real(self, **options)
-            return os.stat_result((*status[:4], os.geteuid() + 1, *status[5:10]))
-
-        monkeypatch.setattr(pathlib.Path, "stat", stat)
+        owned_by_another(tmp_path / what, monkeypatch)
         assert find_project(tmp_path / "a") == tmp_path / "a"
         assert find_project(tmp_path) == tmp_path
+
+    @pytest.mark.parametrize("what", [".", "gpuops.yml"])
+    def test_passes_over_a_file_above_that_everyone_may_write(self, tmp_path, what):
+        (tmp_path / "a").mkdir()
+        (tmp_path / "gpuops.yml").touch()
+        (tmp_path / what).chmod(0o777)
+        assert find_project(tmp_path / "a") == tmp_path / "a"
+
+    def test_stops_below_the_folder_of_all_homes(self, tmp_path, monkeypatch):
+        (tmp_path / "homes" / "ops" / "a").mkdir(parents=True)
+        (tmp_path / "homes" / "gpuops.yml").touch()
+        monkeypatch.setenv("HOME", str(tmp_path / "homes" / "ops"))
+        assert find_project(tmp_path / "homes" / "ops" / "a") == tmp_path / "homes" / "ops" / "a"
+        (tmp_path / "homes" / "ops" / "gpuops.yml").touch()
+        assert find_project(tmp_path / "homes" / "ops" / "a") == tmp_path / "homes" / "ops"
+
+
+def owned_by_another(path, monkeypatch):
+    real = pathlib.Path.stat
+
+    def stat(self, **options):
+        status = real(self, **options)
+        foreign = self.absolute() == path.absolute()
+        return os.stat_result((*status[:4], os.geteuid() + 1, *status[5:10])) if foreign else status
+
+    monkeypatch.setattr(pathlib.Path, "stat", stat)
+
+
+@pytest.mark.parametrize("what", [".", "gpuops.yml"])
+def test_a_file_of_another_user_is_not_believed(tmp_path, monkeypatch, what):
+    (tmp_path / "gpuops.yml").write_text("inventory: prod.yml\n")
+    owned_by_another(tmp_path / what, monkeypatch)
+    with pytest.raises(ContentError, match=r"belongs to another user, so gpuops.yml is not read; copy it"):
+        load_project(tmp_path)
+
+
+@pytest.mark.parametrize("what", [".", "gpuops.yml"])
+def test_a_file_that_everyone_may_write_is_not_believed(tmp_path, what):
+    (tmp_path / "gpuops.yml").write_text("inventory: prod.yml\n")
+    (tmp_path / what).chmod(0o777)
+    with pytest.raises(ContentError, match=r"everyone may write it, so gpuops.yml is not read; chmod o-w "):
+        load_project(tmp_path)
+
+
+class TestPlaced:
+    @pytest.fixture(autouse=True)
+    def _elsewhere(self, tmp_path, monkeypatch):
+        (tmp_path / "here").mkdir()
+        monkeypatch.chdir(tmp_path / "here")
+
+    def test_store_is_beside_gpuops_yml_whatever_the_inventory(self, tmp_path):
+        (tmp_path / "gpuops.yml").touch()
+        project = placed(load_project(tmp_path), pathlib.Path("/else/where.yml"), {})
+        assert project.store_path == tmp_path / ".gpuops" / "state.db"
+
+    def test_store_is_beside_the_inventory_without_gpuops_yml(self, tmp_path):
+        project = placed(load_project(tmp_path / "here"), tmp_path / "there" / "prod.yml", {})
+        assert project.store_path == tmp_path / "there" / ".gpuops" / "state.db"
+        assert project.runs_path == tmp_path / "there" / ".gpuops" / "runs"
+
+    @pytest.mark.parametrize(
+        ("environment", "folder"),
+        [
+            ({"XDG_STATE_HOME": "/x"}, "/x/gpuops"),
+            ({"XDG_STATE_HOME": "x"}, "~/.local/state/gpuops"),
+            ({}, "~/.local/state/gpuops"),
+        ],
+    )
+    def test_store_is_the_users_own_without_any_file(self, tmp_path, monkeypatch, environment, folder):
+        monkeypatch.setenv("HOME", str(tmp_path))
+        project = placed(load_project(), None, environment)
+        assert project.store_path == pathlib.Path(folder).expanduser() / "state.db"
+
+    def test_store_in_the_current_folder_is_used_if_there_is_no_other(self, tmp_path):
+        old = tmp_path / "here" / ".gpuops"
+        old.mkdir()
+        (old / "state.db").touch()
+        (old / "runs").mkdir()
+        project = placed(load_project(), tmp_path / "prod.yml", {})
+        assert project.store_path == old / "state.db"
+        assert "using the store in .gpuops; it belongs in ../.gpuops" in project.notice
+        subprocess.run(project.notice.partition("runs: ")[2], shell=True, check=True)  # what it says moves it
+        assert sorted(path.name for path in (tmp_path / ".gpuops").iterdir()) == ["runs", "state.db"]
+        project = placed(load_project(), tmp_path / "prod.yml", {})
+        assert (project.store_path, project.notice) == (tmp_path / ".gpuops" / "state.db", "")
+
+    def test_store_in_the_current_folder_is_left_alone_if_there_is_another(self, tmp_path):
+        for folder in (tmp_path, tmp_path / "here"):
+            (folder / ".gpuops").mkdir()
+            (folder / ".gpuops" / "state.db").touch()
+        project = placed(load_project(), tmp_path / "prod.yml", {})
+        assert (project.store_path, project.notice) == (tmp_path / ".gpuops" / "state.db", "")
+
+    def test_store_in_the_current_folder_is_not_believed_if_everyone_may_write_it(self, tmp_path):
+        old = tmp_path / "here" / ".gpuops"
+        old.mkdir()
+        (old / "state.db").touch()
+        old.chmod(0o777)
+        project = placed(load_project(), tmp_path / "prod.yml", {})
+        assert (project.store_path, project.notice) == (tmp_path / ".gpuops" / "state.db", "")
+
+    def test_lab_in_the_current_folder_is_not_a_store(self, tmp_path):
+        (tmp_path / "here" / ".gpuops" / "lab").mkdir(parents=True)
+        project = placed(load_project(), tmp_path / "prod.yml", {})
+        assert (project.store_path, project.notice) == (tmp_path / ".gpuops" / "state.db", "")
 
 
 @pytest.mark.parametrize(

@@ -84,11 +84,11 @@ class Hosts:
 
 def _inventory_of(configured: Project) -> str | None:
     """The inventory that gpuops.yml names, as a path from here."""
-    from gpuops.inventory.inventory import find
+    from gpuops.inventory.inventory import find, names_hosts
     from gpuops.project import shortest
 
     name, folder = configured.inventory, shortest(configured.folder)
-    return name if name is None or "," in name else str(find(name, folder, folder=folder))
+    return name if name is None or names_hosts(name, folder) else str(find(name, folder, folder=folder))
 
 
 def chosen(cluster: Cluster, *patterns: str) -> Cluster:
@@ -132,6 +132,22 @@ def settings() -> Project:
     from gpuops.project import load_project
 
     return load_project(current_project())
+
+
+def kept(verb: Callable[..., Any]) -> Callable[..., Any]:
+    """Add ``-i``; the verb gets the ``project`` whose store and journals are meant."""
+
+    @functools.wraps(verb)
+    def with_project(inventory: str | None, **options: Any) -> Any:
+        from gpuops.cli._terminal import tell
+        from gpuops.workspace import project_beside
+
+        project = project_beside(settings(), inventory or os.environ.get("GPUOPS_INVENTORY") or "", os.environ)
+        if project.notice:
+            tell(project.notice)
+        return verb(project=project, **options)
+
+    return click.option("-i", "--inventory", metavar="FILE", help="Inventory that the store lies beside.")(with_project)
 
 
 def catalogue() -> Catalogue:

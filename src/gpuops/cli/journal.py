@@ -2,9 +2,14 @@
 
 from __future__ import annotations
 
+from typing import TYPE_CHECKING
+
 import click
 
-from gpuops.cli._options import settings
+from gpuops.cli._options import kept
+
+if TYPE_CHECKING:
+    from gpuops.project import Project
 
 
 @click.group()
@@ -14,7 +19,8 @@ def command() -> None:
 
 @command.command()
 @click.argument("runs", nargs=-1, metavar="[RUN]...")
-def verify(runs: tuple[str, ...]) -> int:
+@kept
+def verify(project: Project, runs: tuple[str, ...]) -> int:
     """Whether the journals of RUNs (default: all) are as they were written.
 
     Each line is sealed together with all before it, so that an edit is named by file and line. Note the last seal of a
@@ -25,7 +31,7 @@ def verify(runs: tuple[str, ...]) -> int:
     """  # noqa: D301 - click needs the character itself
     from gpuops.playbook import journal
 
-    folder = settings().runs_path
+    folder = project.runs_path
     for run in runs or sorted(path.parent.name for path in folder.glob("*/journal.jsonl")):
         click.echo(f"{run}   {journal.verify(journal.find(folder, run))}")
     return 0

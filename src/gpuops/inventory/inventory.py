@@ -5,25 +5,27 @@ from __future__ import annotations
 import difflib
 import os
 import re
+import socket
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpuops.document import Opaque, Where, parse, read_text
+from gpuops.document import Opaque, Where, YamlNode, parse, read_text
 from gpuops.errors import DocumentError
 from gpuops.inventory.draft import Draft
 from gpuops.inventory.export import ansible_ini, ansible_json, ansible_yaml
 from gpuops.inventory.group import Group
 from gpuops.inventory.host import Host
 from gpuops.inventory.ini_source import read as read_ini
-from gpuops.inventory.names import unfold
+from gpuops.inventory.names import LOCALHOST, has_port, is_address, split_user, unfold
 from gpuops.inventory.patterns import select, split
 from gpuops.inventory.resolving import InventoryResolver, check_addresses
 from gpuops.inventory.yaml_source import read as read_yaml
 from gpuops.secret import Secret
 
 _YAML = (".yml", ".yaml", ".json")
+_STR = "tag:yaml.org,2002:str"
 _NOT_SOURCES = ("group_vars", "host_vars", "vars_plugins")
 _NOT_SOURCE_SUFFIXES = (".bak", ".cfg", ".md", ".orig", ".pyc", ".pyo", ".retry", ".rpm", ".rst", ".swp", ".txt")
 _LOOKS_LIKE_YAML = re.compile(r"---|\{|[^\s\[\]=#]+:(\s|$)")
@@ -53,23 +55,29 @@ class Inventory:
 
     @classmethod
     def of_names(cls, names: Iterable[str]) -> Inventory:
-        """An inventory of bare names: hosts, ``host:port``, ranges; variables come from nowhere."""
+        """Return an inventory of ``host``, ``user@host:port``, ``[v6]:port`` and ranges, without any variables.
+
+        ``localhost``, ``127.0.0.1`` and ``::1`` are this machine, reached without SSH as Ansible's implicit localhost
+        is: a host that has its own name, in a group ``localhost``.
+        """
         draft = Draft("--inventory")
         where = Where("--inventory")
         for name in names:
-            for single in [name] if ":" in name else unfold(name, where):
-                draft.host("ungrouped", single, where)
+            if name in LOCALHOST:
+                _add_this_machine(draft, where)
+                continue
+            user, host = split_user(name, where)
+            variables = {"ansible_user": YamlNode(where, _STR, user)} if user else {}
+            for single in [host] if ":" in host else unfold(host, where):
+                draft.host("ungrouped", single, where, variables)
         if not draft.hosts:
             raise DocumentError("--inventory", "no hosts; expected names: gpu01,gpu02")
         return cls._resolved(draft, Path(os.devnull))
 
     @classmethod
     def open(cls, argument: str, project: Path | None = None, *, folder: Path = Path()) -> Inventory:
-        """What ``-i`` means: a file or folder, or with a comma in it a list of names (``gpu01,`` is one).
-
-        See `find` for where a file is looked for.
-        """
-        if "," in argument and not (folder / argument).exists():
+        """Return what ``-i`` means: a file or directory, or the names of hosts; see `names_hosts` and `find`."""
+        if names_hosts(argument, folder):
             return cls.of_names(filter(None, map(str.strip, split(argument, ","))))
         return cls.load(find(argument, project, folder=folder))
 
@@ -127,6 +135,23 @@ class Inventory:
         return ansible_ini(self.hosts, self.groups, show_secrets=show_secrets)
 
 
+def names_hosts(argument: str, folder: Path = Path()) -> bool:
+    """Return whether ``argument`` of ``-i`` names hosts and not a file.
+
+    It does if it has a comma (``gpu01,`` is a list of one), a user (``ops@gpu01``) or a port (``gpu01:2222``), or is an
+    address or ``localhost``; but never if there is a file of that name in ``folder``.
+    """
+    is_one = "@" in argument or argument in LOCALHOST or is_address(argument) or has_port(argument)
+    return ("," in argument or (is_one and "/" not in argument)) and not (folder / argument).exists()
+
+
+def _add_this_machine(draft: Draft, where: Where) -> None:
+    name = socket.gethostname()
+    group = "ungrouped" if name in LOCALHOST else "localhost"
+    draft.group(group, where)
+    draft.host(group, name, where, {"ansible_connection": YamlNode(where, _STR, "local")})
+
+
 def find(name: str, project: Path | None = None, *, folder: Path = Path()) -> Path:
     """Return the inventory called ``name``: a path from ``folder``, or a bare name in ``inventory/`` of ``project``."""
     places = [folder / name]
@@ -137,7 +162,9 @@ def find(name: str, project: Path | None = None, *, folder: Path = Path()) -> Pa
         return path
     path_by_name = {p.name: p for place in reversed(places) for p in _siblings(place.parent) if p.is_file()}
     match = difflib.get_close_matches(Path(name).name, path_by_name, n=1)
-    hint = f'; did you mean "{path_by_name[match[0]]}"?' if match else ""
+    may_be_host = "/" not in name and Path(name).suffix not in (*_YAML, ".ini")
+    hint = f"; for a host of that name: -i {name}," if may_be_host else ""
+    hint = f'; did you mean "{path_by_name[match[0]]}"?' if match else hint
     raise DocumentError(name, f"no such file; looked for {' and '.join(str(p.absolute()) for p in places)}{hint}")
 
 

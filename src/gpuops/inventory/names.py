@@ -13,6 +13,8 @@ from gpuops.document import Where
 from gpuops.errors import DocumentError
 
 MOST_HOSTS = 100_000
+LOCALHOST = ("localhost", "127.0.0.1", "::1")
+"""The names of this machine, as Ansible has them."""
 _RANGE = re.compile(r"\[([^\[\]]*)\]")
 _LETTERS = re.compile(r"([a-zA-Z]):([a-zA-Z])(?::([0-9]{1,9}))?")
 _NUMBERS = re.compile(r"([0-9]{0,9}):([0-9]{1,9})(?::([0-9]{1,9}))?")
@@ -58,6 +60,26 @@ def is_ipv6(text: str) -> bool:
     except ValueError:
         return False
     return (address.scope_id or "eth0").isalnum()
+
+
+def is_address(text: str) -> bool:
+    """Return whether ``text`` is an IP address."""
+    try:
+        ipaddress.IPv4Address(text)
+    except ValueError:
+        return is_ipv6(text)
+    return True
+
+
+def split_user(name: str, where: Where) -> tuple[str, str]:
+    """``ops@gpu01:2222`` as user and host; the user is empty if there is none."""
+    user, mark, host = name.rpartition("@")
+    return (check_user(user, where) if mark else ""), host
+
+
+def has_port(text: str) -> bool:
+    """Return whether ``text`` is ``gpu01:2222`` or ``[2001:db8::1]:2222``."""
+    return not is_ipv6(text) and bool(_ADDRESS_WITH_PORT.fullmatch(text) or _WITH_PORT.fullmatch(text))
 
 
 def split_port(pattern: str, where: Where) -> tuple[str, int | None]:

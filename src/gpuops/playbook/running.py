@@ -194,8 +194,11 @@ class Runner:
                 return
 
     def _check_failures(self, play: Play, batch: Sequence[Host]) -> None:
-        """Stop if more of the batch failed than the play allows, or all of it; check mode risks nothing."""
-        if not any(session.journal for session in self._sessions.values()):
+        """Stop if more of the batch failed than the play allows, or all of it; check mode risks nothing.
+
+        After Ctrl-C there is nothing to stop, and a node that it interrupted has not failed.
+        """
+        if self.state.interrupted or not any(session.journal for session in self._sessions.values()):
             return
         failed = sum(self.state.out(host.name) for host in batch)
         percentage = 100 * failed / len(batch)

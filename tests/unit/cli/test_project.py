@@ -92,6 +92,32 @@ def test_without_settings_the_current_folder_is_the_project(project, monkeypatch
     assert "lid-closed" in gpuops("checks", "list")
 
 
+def test_state_is_not_of_the_folder_one_stands_in(project, tmp_path, monkeypatch, gpuops):
+    with Store(tmp_path / "inventory" / ".gpuops" / "state.db") as store:
+        run = store.begin("a test", who="ops")
+        store.record_transition("gpu01", run, lambda _: StateChange("drained", "beside the inventory"))
+    (tmp_path / "gpuops.yml").unlink()
+    (tmp_path / "elsewhere").mkdir()
+    for folder, name in (("elsewhere", "../inventory/prod.yml"), ("inventory", "prod.yml"), (".", "prod.yml")):
+        monkeypatch.chdir(tmp_path / folder)
+        assert json.loads(gpuops("state", "list", "-i", name, "--json"))["gpu01"]["why"] == "beside the inventory"
+        assert "beside the inventory" in gpuops("state", "show", "gpu01", "-i", name)
+        monkeypatch.setenv("GPUOPS_INVENTORY", name)
+        assert "gpu01" in gpuops("state", "list")
+        monkeypatch.delenv("GPUOPS_INVENTORY")
+        assert json.loads(gpuops("state", "list", "--json")) == {}
+
+
+def test_runs_are_written_beside_the_inventory(tmp_path, monkeypatch, gpuops):
+    for folder in ("site", "here"):
+        (tmp_path / folder).mkdir()
+    (tmp_path / "site" / "prod.yml").write_text("all: {hosts: {n1: {ansible_connection: local}}}\n")
+    monkeypatch.chdir(tmp_path / "here")
+    gpuops("state", "set", "n1", "repair", "--reason", "x", "-i", "../site/prod.yml")
+    assert list((tmp_path / "here").iterdir()) == []
+    assert (tmp_path / "site" / ".gpuops" / "state.db").exists()
+
+
 def test_a_path_is_told_the_shorter_way(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     assert str(shortest(tmp_path / "state.db")) == "state.db"

@@ -1,3 +1,4 @@
+import socket
 from pathlib import Path
 
 import pytest
@@ -77,6 +78,60 @@ def test_a_list_of_names_takes_ports_and_addresses():
         *(("n3", None), ("n4", None), ("n6", None)),
     ]
     assert list(Inventory.open("gpu01,").hosts) == ["gpu01"]
+
+
+@pytest.mark.parametrize(
+    ("argument", "hosts"),
+    [
+        ("ops@gpu01:2222", [("gpu01", "ops", 2222)]),
+        ("gpu01:2222", [("gpu01", None, 2222)]),
+        ("ops@gpu01", [("gpu01", "ops", None)]),
+        ("ops@[2001:db8::1]:22", [("2001:db8::1", "ops", 22)]),
+        ("[2001:db8::1]:22", [("2001:db8::1", None, 22)]),
+        ("2001:db8::1", [("2001:db8::1", None, None)]),
+        ("ops@example.com@gpu01", [("gpu01", "ops@example.com", None)]),
+        (
+            "ops@gpu[1-2],lab@127.0.0.1:20001",
+            [("gpu1", "ops", None), ("gpu2", "ops", None), ("127.0.0.1", "lab", 20001)],
+        ),
+        ("10.0.0.7", [("10.0.0.7", None, None)]),
+    ],
+)
+def test_names_have_users_and_ports(argument, hosts, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    inventory = Inventory.open(argument)
+    assert [(host.name, host.user, host.port) for host in inventory.hosts.values()] == hosts
+    assert {host.connection for host in inventory.hosts.values()} == {"ssh"}
+
+
+@pytest.mark.parametrize("argument", ["localhost", "127.0.0.1", "::1", "localhost,"])
+def test_localhost_is_this_machine_without_ssh(argument, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    inventory = Inventory.open(argument)
+    (host,) = inventory.hosts.values()
+    assert (host.name, host.connection) == (socket.gethostname(), "local")
+    assert inventory.select("localhost") == inventory.select(host.name) == inventory.select("all") == [host]
+    assert inventory.warnings == []
+
+
+def test_localhost_stands_beside_other_names():
+    inventory = Inventory.open("gpu01,localhost,ops@localhost:2222")
+    assert [(host.name, host.connection) for host in inventory.hosts.values()] == [
+        *(("gpu01", "ssh"), (socket.gethostname(), "local"), ("localhost", "ssh")),
+    ]
+
+
+@pytest.mark.parametrize("name", ["localhost", "ops@gpu01", "gpu01:22", "a,b"])
+def test_a_file_comes_before_a_host_of_that_name(write, name):
+    write(name, "all: {hosts: {inner: }}")
+    assert list(Inventory.open(name).hosts) == ["inner"]
+
+
+def test_a_host_in_place_of_a_file_is_told_how_to_be_named(write):
+    with pytest.raises(DocumentError, match=r"; for a host of that name: -i gpu01,$"):
+        Inventory.open("gpu01")
+    with pytest.raises(DocumentError, match=r"no such file; looked for \S+/a@b$"):
+        Inventory.open("x/a@b")
 
 
 def test_a_bare_name_is_looked_for_here_and_in_the_projects_inventory(write):

@@ -1,5 +1,6 @@
 import pytest
 
+from gpuops.errors import CancelledError
 from gpuops.fleet import Outcome, Outcomes
 from gpuops.playbook import running
 
@@ -17,6 +18,21 @@ def test_what_came_to_its_end_in_spite_of_ctrl_c_is_told_and_nothing_more_is_beg
     assert record.exit_code(check=False) == 130
     assert [node.lock for node in world.nodes.values()] == ["", ""]
     assert "put b 1" not in world.node.done
+
+
+def test_interrupted_node_is_not_counted_as_failed(cluster, monkeypatch, steps):
+    world = cluster("n1")
+
+    def interrupted_each(hosts, work, **_):
+        if not world.nodes["n1"].lock or not hosts:
+            return Outcomes([Outcome(host.name, value=work(host)) for host in hosts])
+        return Outcomes([Outcome("n1", error=CancelledError("interrupted before it answered"))], interrupted=True)
+
+    monkeypatch.setattr(running, "each", interrupted_each)
+    monkeypatch.setattr(running, "unlock", lambda *_, **__: None)
+    record = world.run(steps("put: {key: a, value: '1'}"))
+    assert [result.status for result in record.results] == ["interrupted"]
+    assert record.stopped == ""
 
 
 def test_ctrl_c_while_the_nodes_are_locked_leaves_no_lock(cluster, monkeypatch, steps):

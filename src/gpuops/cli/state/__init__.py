@@ -2,19 +2,11 @@
 
 from __future__ import annotations
 
-from pathlib import Path
-
 import click
 
-from gpuops.cli._options import settings
 from gpuops.cli._terminal import Verbs
 
 
 @click.group(cls=Verbs, package=__name__)
 def command() -> None:
     """Show and set what nodes are: new, provisioned, burned_in, validated, admitted; drained, repair, rma, retired."""
-
-
-def store_path() -> Path:
-    """The store of the project that one stands in."""
-    return settings().store_path
