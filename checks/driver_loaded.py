@@ -11,7 +11,7 @@ from gpuops.probes.nvidia.nvidia_smi import Smi, smi
     needs=(driver, installed_driver, smi),
     tolerates=(driver, installed_driver, smi),
     severity="reboot",
-    tags=("quick", "driver", "nvidia-smi"),
+    tags=("quick", "start", "driver", "nvidia-smi"),
     blinds=("nvidia-smi",),
     catches="an update of packages without a reboot: programs that start now fail, those that run do not notice",
     fix="reboot, or stop everything that uses the GPUs and reload the nvidia modules",

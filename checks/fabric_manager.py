@@ -17,7 +17,7 @@ _UNIT = "nvidia-fabricmanager"
     expects=("nvswitch",),
     tolerates=(gpus, services, probe, driver, installed_driver),
     severity="fail",
-    tags=("quick", "nvlink", "driver", "nvidia-smi"),
+    tags=("quick", "start", "nvlink", "driver", "nvidia-smi"),
     catches='"system not yet initialized" from CUDA, or collectives that fail or fall back to slow paths',
     fix=f"systemctl enable --now {_UNIT}; if it fails, journalctl -u {_UNIT} says why",
 )

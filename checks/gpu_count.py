@@ -15,7 +15,7 @@ from gpuops.probes.nvidia.nvidia_smi import Smi, smi
     tolerates=(gpu_functions, driver, pcie),
     expects=("gpu.count",),
     severity="isolate",
-    tags=("quick", "gpu", "nvidia-smi"),
+    tags=("quick", "start", "gpu", "nvidia-smi"),
     catches="7 of 8 GPUs after a reboot: jobs fail to start, or start with fewer ranks",
     fix="power-cycle the node; if the GPU stays away, reseat or replace it",
 )

@@ -12,7 +12,7 @@ from gpuops.probes.nvidia.nvidia_smi import Smi, smi
     needs=(smi, gpu_functions),
     tolerates=(smi, gpu_functions),
     severity="isolate",
-    tags=("quick", "gpu", "nvidia-smi"),
+    tags=("quick", "start", "gpu", "nvidia-smi"),
     explains=("nvidia-smi", "xid:79", "xid:154"),
     blinds=("nvidia-smi",),
     catches="a dead card, riser or power feed: nvidia-smi stops answering for the whole node, or forgets the card",

@@ -15,7 +15,7 @@ _FIXES = {
 @check(
     needs=smi,
     severity="fail",
-    tags=("quick", "gpu", "nvidia-smi"),
+    tags=("quick", "start", "gpu", "nvidia-smi"),
     explains=("xid:54",),
     blinds=("nvidia-smi",),
     catches="a card without auxiliary power, without interrupts, or with a damaged infoROM",

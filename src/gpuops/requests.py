@@ -61,7 +61,7 @@ class PingRequest(Request["Answers[float]"]):
 
 @dataclass(frozen=True)
 class FactsRequest(Request["Answers[Facts]"]):
-    """The facts that ``probes`` collect, by name; all by default."""
+    """The facts that ``probes`` collect, by name; by default all that put no load on a node."""
 
     probes: Sequence[str] = ()
     keep_answers: bool = False

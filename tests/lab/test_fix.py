@@ -1,10 +1,13 @@
 """``gpuops fix`` over the lab, through real SSH: shown, refused while somebody computes, done, and judged again."""
 
+import json
 import subprocess
 import sys
 
 import pytest
+from click.testing import CliRunner
 
+from gpuops.cli import program
 from gpuops.lab import cluster
 
 TOUCHING = ("systemctl start", "systemctl stop", "nvidia-smi --gpu-reset")
@@ -51,6 +54,19 @@ def test_gpus_are_reset_with_their_clients_stopped_which_run_again(plant, fix, t
     stops, starts = ([f"systemctl {verb} {unit}" for unit in CLIENTS] for verb in ("stop", "start"))
     assert touched("gpu01") == [*stops, "nvidia-smi --gpu-reset", *reversed(starts)]
     assert fix("row-remap-pending", "gpu01").endswith("gpu01 row-remap-pending: pass")
+
+
+@pytest.mark.parametrize(
+    ("check", "fault"), [("row-remap-pending", "remap-pending"), ("ecc-uncorrectable", "ecc-uncorrectable=2")]
+)
+def test_after_the_reset_nobody_asks_for_it_again(plant, fix, lab, home, monkeypatch, tmp_path, check, fault):
+    plant(f"gpu01:gpu1:{fault}")
+    assert fix(check, "gpu01", "--yes").endswith(f"{check}: pass")
+    monkeypatch.chdir(tmp_path)
+    words = ["validate", "-i", str(lab.folder / "inventory.yml"), "--limit", "gpu01", "--format", "json"]
+    host = json.loads(CliRunner().invoke(program, words).stdout)["hosts"]["gpu01"]
+    assert host["status"] == "pass", host["findings"]
+    assert all(finding["severity"] == "info" for finding in host["findings"])
 
 
 def test_gpus_on_which_somebody_computes_are_left_alone(plant, fix, touched):

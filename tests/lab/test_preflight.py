@@ -1,6 +1,7 @@
 """gpuops preflight over a running lab: causes are planted, and the line to change is what is told first."""
 
 import json
+import re
 
 import pytest
 from click.testing import CliRunner
@@ -73,12 +74,50 @@ def test_a_host_outside_of_the_inventory_is_named(causes):
     )
 
 
-def test_torchrun_is_not_on_these_hosts_and_nobody_says_where_to_meet(causes):
-    found = causes("torchrun", "--nnodes=2", "--nproc-per-node=8", "train.py", options=("-l", "gpu01,gpu02"))
-    assert found == [
-        ("environment", ["gpu01", "gpu02"], "give the full path of torchrun"),
-        ("meeting", [], "--rdzv-backend=c10d --rdzv-endpoint=gpu01:29500"),
-    ]
+def test_following_the_advice_on_torchrun_never_leads_back_to_it(preflight):
+    """The hosts have no torchrun; where the ranks meet is mended by the line that is proposed."""
+    words, seen = ["torchrun", "--nnodes=4", "--nproc-per-node=8", "train.py"], []
+    for _ in range(4):
+        _, printed = preflight(*words, options=("--json", "-l", "gpu01,gpu02"))
+        causes = {cause["test"]: cause["fix"] for cause in json.loads(printed)["causes"]}
+        assert causes.pop("environment").startswith("pip install torch   on these nodes, or ")
+        if not causes:
+            break
+        fix = next(iter(causes.values()))
+        assert fix not in seen, seen
+        seen.append(fix)
+        words = [words[0], *fix.split(), *(word for word in words[1:] if not fix.startswith(word.partition("=")[0]))]
+    assert not causes
+    assert [fix.partition("=")[0] for fix in seen] == ["--nnodes", "--rdzv-backend"]
+
+
+def test_a_lost_gpu_is_told_beside_the_fault_of_another_host_and_is_not_called_busy(causes, plant):
+    plant("gpu02:gpu5:lost", "gpu03:host:no-python")
+    words = ("torchrun", "--nnodes=2", "train.py")
+    (count, lost, environment, meeting, gone) = causes(*words)
+    assert count == ("hosts", [], "--nnodes=1, and start it on gpu01 only (gpuops preflight --limit gpu01)")
+    assert lost[:2] == ("gpus", ["gpu02"])
+    assert lost[2].startswith("power-cycle the node")
+    assert (environment[0], meeting[0], gone[:2]) == ("environment", "meeting", ("reach", ["gpu03"]))
+
+
+@pytest.fixture
+def without_profiles(lab, tmp_path):
+    """The inventory of the lab, with no word of what its hosts should be."""
+    path = tmp_path / "bare.yml"
+    text, count = re.subn(r"(?m)^ *profile: .*\n", "", (lab.folder / "inventory.yml").read_text())
+    assert count
+    path.write_text(text)
+    return path
+
+
+@pytest.mark.parametrize("words", [["preflight", "--", *MPIRUN], ["validate", "--limit", "gpu02", "--format", "json"]])
+def test_a_lost_gpu_needs_no_profile_to_be_told(lab, home, plant, without_profiles, words):
+    plant("gpu02:gpu5:lost")
+    done = CliRunner().invoke(program, [words[0], "-i", str(without_profiles), *words[1:]], standalone_mode=False)
+    assert done.return_value == 1
+    assert "fell off the bus" in done.stdout
+    assert "power-cycle the node" in done.stdout
 
 
 def test_a_job_of_somebody_else_is_in_the_way_and_is_not_disturbed(preflight, plant, lab):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 
+from gpuops.assessment import assess, probes_for
 from gpuops.collective.preflight import causes
 from gpuops.collective.preflight.diagnosis import Diagnosis, Preflight, StepLog
 from gpuops.collective.preflight.launch_command import LaunchCommand, read_command
@@ -11,10 +12,13 @@ from gpuops.collective.preflight.single_round import all_reduce
 from gpuops.collective.request import MeasureRequest
 from gpuops.errors import InputError
 from gpuops.inventory import Host
-from gpuops.operations.health import check_profiles, expected_of
+from gpuops.operations.health import check_profiles, expected_of, profiles_of, quick_checks
 from gpuops.operations.measure import check, context_of, pool_of
 from gpuops.requests import PreflightRequest
 from gpuops.workspace import Workspace
+
+_TAG = "start"
+"""The tag of the checks that fail only if programs cannot use the GPUs."""
 
 
 def preflight(work: Workspace, request: PreflightRequest) -> Diagnosis:
@@ -27,9 +31,10 @@ def preflight(work: Workspace, request: PreflightRequest) -> Diagnosis:
     force_busy = frozenset(request.force_busy)
     check(work.of(host.name for host in hosts), MeasureRequest(force_busy=tuple(force_busy)))
     log = StepLog()
-    log.add("hosts", causes.hosts(command, names, len(hosts)), f"{len(hosts)} of the inventory")
+    log.add("hosts", causes.hosts(command, names), f"{len(hosts)} of the inventory")
     if not hosts:
         return log.diagnosis(command, [])
+    checks = [check for check in quick_checks(work.catalogue) if _TAG in check.tags]
     with work.scheduler() as scheduler, pool_of(work, hosts) as pool, context_of(work, scheduler=scheduler) as context:
         return Preflight(
             command,
@@ -39,6 +44,8 @@ def preflight(work: Workspace, request: PreflightRequest) -> Diagnosis:
             scheduler.slurm if command.launcher == "srun" else None,
             work.nodes.activity,
             log,
+            probes_for(checks),
+            lambda facts: assess(checks, facts, profiles_of(hosts, facts, work.catalogue)),
         ).run()
 
 

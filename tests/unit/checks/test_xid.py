@@ -1,6 +1,8 @@
 import pytest
 
 from gpuops.probes.host.kernel_log import Aer, Xid
+from gpuops.probes.nvidia.nvidia_smi import RemappedRows
+from gpuops.probes.nvidia.nvlink import NvLink
 from gpuops.probing import Unknown
 
 GPU2 = "0000:52:00.0"
@@ -34,11 +36,68 @@ def test_a_log_that_needs_root_says_so(h100):
     [(43, "info"), (45, "info"), (13, "warn"), (31, "warn"), (48, "reset"), (79, "reboot"), (64, "isolate")],
 )
 def test_the_code_decides_the_severity(h100, code, severity):
-    (finding,) = h100.with_log(xid(code)).judge("xid").findings
+    rows = RemappedRows(0, 8, pending=False, failure=True)
+    machine = h100.with_gpu(2, ecc_uncorrected_volatile=1, remapped_rows=rows).with_log(xid(code))
+    (finding,) = machine.judge("xid").findings
     assert (finding.severity, finding.code, finding.part) == (severity, str(code), "gpu2")
     assert finding.fix
     assert finding.part_label == h100.values["gpus"][2].label
     assert finding.message.endswith("), 0:01:40 after boot")
+
+
+LINK = "NVLink: fatal error detected on link 4(0x10000, 0x0, 0x0, 0x0, 0x0, 0x0, 0x0)"
+RECOVERY = "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"
+
+
+@pytest.mark.parametrize(
+    ("event", "severity", "state"),
+    [
+        (xid(63), "info", "nothing waits for a reset now"),
+        (xid(64), "warn", "no remapping waits or has failed now"),
+        (xid(48), "info", "no such error since the last reset"),
+        (xid(95), "info", "no such error since the last reset"),
+        (xid(94), "warn", "no such error since the last reset"),
+        (xid(154, text=RECOVERY), "info", "the GPU asks for nothing now"),
+        (xid(74, text=LINK), "warn", "the link is up now"),
+    ],
+)
+def test_no_reset_is_asked_for_again_when_the_state_of_the_gpu_shows_that_it_was_done(h100, event, severity, state):
+    (finding,) = h100.with_gpu(2, recovery_action="None").with_log(event).judge("xid").findings
+    assert (finding.severity, finding.part) == (severity, "gpu2")
+    assert finding.message.endswith(f" after boot; {state}")
+    assert "reset" not in finding.fix
+
+
+@pytest.mark.parametrize(
+    ("event", "severity", "state"),
+    [
+        (xid(63), "warn", {"remapped_rows": RemappedRows(1, 0, pending=True, failure=False)}),
+        (xid(63), "warn", {"remapped_rows": None}),
+        (xid(63), "warn", {"remapped_rows": None, "retired_pages_pending": True}),
+        (xid(64), "isolate", {"remapped_rows": RemappedRows(1, 0, pending=True, failure=False)}),
+        (xid(64), "isolate", {"remapped_rows": None}),
+        (xid(48), "reset", {"ecc_uncorrected_volatile": None}),
+        (xid(95), "reset", {"ecc_uncorrected_volatile": 3}),
+        (xid(154, text=RECOVERY), "reset", {"recovery_action": "GPU Reset"}),
+        (xid(154, text=RECOVERY), "reset", {}),
+        (xid(74, text="NVLink: a fatal error"), "reset", {}),
+    ],
+)
+def test_a_reset_is_asked_for_as_long_as_the_state_asks_or_is_not_known(h100, event, severity, state):
+    (finding,) = h100.with_gpu(2, **state).with_log(event).judge("xid").findings
+    assert finding.severity == severity
+
+
+def test_a_retired_page_that_waits_for_nothing_is_past(h100):
+    machine = h100.with_gpu(2, remapped_rows=None, retired_pages_pending=False)
+    (finding,) = machine.with_log(xid(63)).judge("xid").findings
+    assert finding.severity == "info"
+
+
+def test_a_link_that_is_down_asks_for_the_reset(h100):
+    links = tuple(NvLink(n, None if n == 4 else 26.562) for n in range(18))
+    (finding,) = h100.with_links_of(2, *links).with_log(xid(74, text=LINK)).judge("xid").findings
+    assert finding.severity == "reset"
 
 
 def test_repeated_errors_are_one_finding(h100):

@@ -4,8 +4,10 @@ from gpuops.collective.preflight import causes
 from gpuops.collective.preflight.causes import Cause, parse_name_filter
 from gpuops.collective.preflight.job_environment import JobEnvironment
 from gpuops.collective.preflight.launch_command import LaunchCommand
+from gpuops.judging import Finding, Verdict
 from gpuops.probes.network.gids import Gid
 from gpuops.probes.network.ib import IbPort
+from gpuops.probing import PartName
 
 TORCHRUN = LaunchCommand("torchrun", "torchrun", rendezvous="--rdzv-endpoint={master}:{port}")
 MPIRUN = LaunchCommand("mpirun", "./train")
@@ -27,15 +29,52 @@ def test_a_list_of_nccl_means_what_nccl_takes_it_for(text, used, not_used):
     assert [name for name in [*used, *not_used] if name in parse_name_filter(text)] == used
 
 
-def test_hosts_that_nobody_knows_are_named_and_a_wrong_count_is_told():
+def test_hosts_that_nobody_knows_are_named():
     named = LaunchCommand("mpirun", "x", hosts=("a", "c"))
-    (cause,) = causes.hosts(named, {"a", "b"}, 1)
+    (cause,) = causes.hosts(named, {"a", "b"})
     assert cause.why == "the inventory has no c"
-    four = LaunchCommand("torchrun", "torchrun", count=4)
-    assert list(causes.hosts(four, set(), 3)) == [
-        Cause("hosts", (), "the command wants 4 nodes, and 3 are chosen", "--nnodes=3")
-    ]
-    assert not list(causes.hosts(four, set(), 4))
+    assert not list(causes.hosts(named, {"a", "c"}))
+
+
+EIGHT = tuple(f"gpu{number:02}" for number in range(1, 9))
+SIX = tuple(name for name in EIGHT if name not in ("gpu02", "gpu05"))
+ONLY_SIX = "start it on gpu[01,03-04,06-08] only (gpuops preflight --limit 'gpu[01,03-04,06-08]')"
+
+
+@pytest.mark.parametrize(
+    ("wanted", "usable", "fix"),
+    [
+        (10, EIGHT, "--nnodes=8"),
+        (10, SIX, f"--nnodes=6, and {ONLY_SIX}"),
+        (7, SIX, f"--nnodes=6, and {ONLY_SIX}"),
+        (6, SIX, ONLY_SIX),
+        (2, SIX, "start it on gpu[01,03] only (gpuops preflight --limit 'gpu[01,03]')"),
+        (4, (), "fix the nodes first: none of them can take part"),
+    ],
+)
+def test_a_wrong_count_is_told_with_the_nodes_that_can_take_part(wanted, usable, fix):
+    (cause,) = causes.count(LaunchCommand("torchrun", "torchrun", count=wanted), EIGHT, usable)
+    broken = f", of which {len(usable)} can take part" if len(usable) < 8 else ""
+    why = f"the command wants {wanted} nodes, and 8 are chosen{broken}"
+    assert cause == Cause("hosts", (), why, fix)
+
+
+def test_srun_chooses_nodes_by_an_option_of_its_own():
+    (cause,) = causes.count(LaunchCommand("srun", "x", count=7), EIGHT, SIX)
+    assert cause.fix == "--nodes=6, and --nodelist='gpu[01,03-04,06-08]'"
+
+
+def test_the_right_count_is_in_nobodys_way():
+    assert not list(causes.count(LaunchCommand("torchrun", "torchrun", count=8), EIGHT, SIX))
+    assert not list(causes.count(LaunchCommand("mpirun", "x"), EIGHT, SIX))
+
+
+def test_gpus_that_programs_cannot_use_are_told_with_their_part():
+    lost = Finding("fell off the bus", part=PartName("gpu5", "GPU 5"), host="b", severity="isolate", fix="reseat it")
+    mild = Finding("a damaged infoROM", host="b", severity="warn", fix="reset it")
+    verdicts = [Verdict("gpu-lost", "a", "pass"), Verdict("gpu-lost", "b", "fail", (lost, mild))]
+    fix = "reseat it; until then leave this node out of the job"
+    assert list(causes.gpus(verdicts)) == [Cause("gpus", ("b",), "GPU 5: fell off the bus", fix)]
 
 
 def test_equal_nodes_are_in_nobodys_way():
@@ -46,7 +85,20 @@ def test_a_program_that_is_missing_is_told_with_where_it_is():
     (cause,) = causes.environment(TORCHRUN, {"a": GOOD, "b": JobEnvironment()})
     assert cause == Cause("environment", ("b",), "torchrun is not there", "put /opt/bin/torchrun on these nodes")
     (cause,) = causes.environment(TORCHRUN, {"a": JobEnvironment(), "b": JobEnvironment()})
-    assert (cause.nodes, cause.fix) == (("a", "b"), "give the full path of torchrun")
+    assert (cause.nodes, cause.fix) == (("a", "b"), "pip install torch   on these nodes, or give its full path")
+
+
+@pytest.mark.parametrize(
+    ("program", "fix"),
+    [
+        ("/opt/bin/torchrun", "pip install torch   on these nodes, or name a path that they have"),
+        ("./train", "put ./train on these nodes, or name a path that they have"),
+        ("train", "put train on these nodes, or give its full path"),
+    ],
+)
+def test_the_full_path_is_not_asked_for_where_it_is_given(program, fix):
+    (cause,) = causes.environment(LaunchCommand("mpirun", program), {"a": JobEnvironment()})
+    assert cause.fix == fix
 
 
 def test_the_node_with_another_version_is_named():
@@ -136,15 +188,13 @@ def test_a_gid_index_matters_only_on_ethernet_ports_that_are_used():
 
 
 def test_several_nodes_need_one_place_to_meet():
-    (cause,) = causes.rendezvous(TORCHRUN, ["a", "b"])
-    assert cause.fix == "--rdzv-endpoint=a:29500"
-    assert not list(causes.rendezvous(TORCHRUN, ["a"]))
-    assert not list(causes.rendezvous(MPIRUN, ["a", "b"]))
+    assert "names no place" in causes.rendezvous(TORCHRUN, ["a", "b"])
+    assert not causes.rendezvous(TORCHRUN, ["a"])
+    assert not causes.rendezvous(MPIRUN, ["a", "b"])
 
 
 @pytest.mark.parametrize("master", ["localhost", "127.0.0.1", "::1"])
 def test_a_place_that_is_every_node_itself_is_none(master):
     command = LaunchCommand("deepspeed", "deepspeed", master=master, rendezvous="--master_addr={master}")
-    (cause,) = causes.rendezvous(command, ["a", "b"])
-    assert cause.fix == "--master_addr=a"
-    assert not list(causes.rendezvous(command, ["a"]))
+    assert "every node itself" in causes.rendezvous(command, ["a", "b"])
+    assert not causes.rendezvous(command, ["a"])

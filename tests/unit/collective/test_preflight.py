@@ -9,6 +9,8 @@ from gpuops.collective.preflight.diagnosis import Diagnosis, Preflight, Prefligh
 from gpuops.collective.preflight.launch_command import LaunchCommand
 from gpuops.errors import CancelledError, ConnectError
 from gpuops.isolation.rounds import GroupResult, RankGroup
+from gpuops.judging import Finding, Verdict
+from gpuops.probing import PartName
 from gpuops.reasons import EXIT_CODES, Excluded
 from gpuops.secret import MASK, Secret
 
@@ -20,9 +22,10 @@ GROUP = RankGroup(("n1", "n2"))
 def last_step():
     """The last step of a preflight whose earlier ones went well: the all-reduce, and what it found."""
 
-    def run(figure=None, busy=(), excluded=()):
+    def run(figure=None, busy=(), excluded=(), unproved=()):
         pool = SimpleNamespace(hosts={"n1": None, "n2": None}, excluded=dict(excluded))
-        idleness = {n: Idleness(n, "busy" if n in busy else "idle", "pid 7 python") for n in pool.hosts}
+        states = {**dict.fromkeys(busy, "busy"), **dict.fromkeys(unproved, "unproved")}
+        idleness = {n: Idleness(n, states.get(n, "idle"), "pid 7 python") for n in pool.hosts}
         monitor = SimpleNamespace(prove=lambda: idleness)
         preflight = Preflight(COMMAND, pool, monitor, lambda _pool: (figure, "tcp"))
         preflight._run_steps = preflight._all_reduce
@@ -61,10 +64,66 @@ def test_nothing_is_put_on_nodes_where_somebody_computes(last_step):
     assert report.conclusion() == "failed"
 
 
+def test_a_node_that_is_not_proved_idle_is_not_called_busy(last_step):
+    report = last_step(unproved={"n2"})
+    fix = "--force-busy n2   if you know that nothing runs there"
+    assert report.causes == (Cause("idle", ("n2",), "not proved idle: pid 7 python", fix),)
+    assert report.steps[1] == PreflightStep("all-reduce", "skipped", "not all nodes are proved idle")
+    assert report.conclusion() == "incomplete"
+
+
+def test_the_network_of_one_node_hides_no_lost_gpu_of_another():
+    lost = Finding("fell off the bus", part=PartName("gpu5", "GPU 5"), host="n2", severity="isolate", fix="reseat it")
+    pool = SimpleNamespace(hosts={"n1": None, "n2": None, "n3": None}, excluded={})
+    idleness = {"n1": Idleness("n1", "idle"), "n2": Idleness("n2", "unproved", "GPU is lost")}
+    command = LaunchCommand("torchrun", "torchrun", count=4)
+    preflight = Preflight(command, pool, SimpleNamespace(prove=lambda: idleness), pytest.fail)
+    preflight.judge = lambda _facts: [Verdict("gpu-lost", "n2", "fail", (lost,))]
+
+    def steps():
+        preflight._check_gpus({})
+        pool.excluded["n3"] = Excluded("n3", "defective", "tcp: it reaches nobody")
+        del pool.hosts["n3"]
+        preflight._account_for_all()
+        preflight._all_reduce()
+
+    preflight._run_steps = steps
+    report = preflight.run()
+    assert [(cause.test, cause.nodes) for cause in report.causes] == [
+        ("hosts", ()),
+        ("gpus", ("n2",)),
+        ("reach", ("n3",)),
+    ]
+    assert report.causes[0].fix == "--nnodes=1, and start it on n1 only (gpuops preflight --limit n1)"
+    assert report.steps[-1] == PreflightStep("all-reduce", "skipped", "not on all nodes of the job")
+    assert report.excluded["n2"] == Excluded("n2", "unhealthy", "fails gpu-lost", checks=("gpu-lost",))
+
+
+def test_a_job_on_a_node_with_a_lost_gpu_is_told_too():
+    pool = SimpleNamespace(hosts={"n1": None}, excluded={})
+    monitor = SimpleNamespace(prove=lambda: {"n1": Idleness("n1", "busy", "pid 7 python")})
+    preflight = Preflight(COMMAND, pool, monitor, pytest.fail)
+    preflight._unhealthy = {"n1": Excluded("n1", "unhealthy", "fails gpu-lost")}
+    preflight._run_steps = preflight._all_reduce
+    assert [cause.test for cause in preflight.run().causes] == ["busy"]
+
+
+def test_a_node_that_is_lost_is_told_though_another_cause_names_it():
+    pool = SimpleNamespace(hosts={"n1": None}, excluded={"n2": Excluded("n2", "unreachable", "no Python")})
+    preflight = Preflight(COMMAND, pool, None, pytest.fail)
+    preflight.log.add("environment", [Cause("environment", ("n1", "n2"), "torchrun is not there", "install it")])
+    preflight._account_for_all()
+    preflight._account_for_all()
+    assert [(cause.test, cause.nodes) for cause in preflight.log.causes] == [
+        ("environment", ("n1", "n2")),
+        ("reach", ("n2",)),
+    ]
+
+
 def test_nothing_is_measured_without_all_nodes_of_the_job(last_step):
     gone = {"n3": Excluded("n3", "lost", "gone")}
     report = last_step(excluded=gone)
-    assert report.steps[0].state == "skipped"
+    assert [(step.name, step.state) for step in report.steps] == [("reach", "fail"), ("all-reduce", "skipped")]
     assert report.excluded == gone
 
 

@@ -14,7 +14,7 @@ from gpuops.document import parse
 from gpuops.errors import TemplateError
 from gpuops.layout import ModelSpec, parse_layout, rule_violations
 from gpuops.placement import GpuShape, NodeShape, Placement, Rank
-from gpuops.render import Env, Job, environment_of, find_target, render, start_command, write
+from gpuops.render import Env, Job, environment_of, find_target, render, start_command, targets, write
 
 SHAPES = [(1, 8), (2, 8), (4, 4)]
 LAYOUTS = {
@@ -133,6 +133,17 @@ def test_the_start_command_names_a_script_that_is_there(name):
     command = start_command(find_target(name), placement, Job())
     script = re.search(r"\./([\w%.-]+)", shlex.split(command)[-1])[1].replace("%h", "gpu00")
     assert make(name, placement)[script].mode == 0o755
+
+
+PDSH_FANOUT = 32
+"""On so many nodes pdsh starts a command at a time, if it is not told otherwise."""
+
+
+@pytest.mark.parametrize("name", [name for name, target in targets().items() if "pdsh" in target.start])
+def test_pdsh_starts_every_node_at_once_because_ranks_wait_for_each_other(name):
+    nodes = 1 if "nodes[0]" in find_target(name).start else PDSH_FANOUT + 8
+    words = shlex.split(start_command(find_target(name), place(f"dp={nodes}", nodes, 1), Job()))
+    assert int(after(words, "-f")) == nodes
 
 
 @pytest.mark.parametrize(("nodes", "gpus"), SHAPES)

@@ -2,13 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping, Sequence
+import shlex
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
+
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
 from gpuops.collective.network_tests.verdicts import MEMLOCK_BYTES, NetworkTest, most_common
 from gpuops.collective.preflight.job_environment import JobEnvironment
 from gpuops.collective.preflight.launch_command import LaunchCommand
+from gpuops.judging import Verdict
 from gpuops.probes.network.gids import Gid
 from gpuops.probes.network.ib import IbPort
 
@@ -16,11 +20,13 @@ PreflightTest = Literal[
     NetworkTest,
     "hosts",
     "reach",
+    "gpus",
     "environment",
     "interface",
     "meeting",  # the rendezvous of the ranks
     "gid",
     "busy",
+    "idle",  # whether the node is in use is not known
     "all-reduce",
 ]
 
@@ -59,18 +65,44 @@ def parse_name_filter(text: str) -> NameFilter:
     return NameFilter(tuple(name.partition(":")[0] for name in plain.split(",") if name), "^" in marks, "=" in marks)
 
 
-def hosts(command: LaunchCommand, names: Collection[str], count: int) -> Iterator[Cause]:
-    """The inventory has the hosts of the command by these ``names``, and there are as many as it says."""
+def hosts(command: LaunchCommand, names: Collection[str]) -> Iterator[Cause]:
+    """The inventory has the hosts of the command by these ``names``."""
     unknown = [host for host in command.hosts if host not in names]
     if unknown:
         missing = ", ".join(unknown)
         fix = f"take {missing} out of the command's hosts, or add it"
         yield Cause("hosts", (), f"the inventory has no {missing}", fix)
-    if command.count is not None and command.count != count and not unknown:
-        options = {"srun": "--nodes", "deepspeed": "--num_nodes"}
-        option = options.get(command.launcher, "--nnodes")
-        why = f"the command wants {command.count} nodes, and {count} are chosen"
-        yield Cause("hosts", (), why, f"{option}={count}")
+
+
+def count(command: LaunchCommand, chosen: Sequence[str], usable: Sequence[str]) -> Iterator[Cause]:
+    """There are as many nodes as the command says; ``usable`` are the ``chosen`` ones that can take part."""
+    if command.count is None or command.count == len(chosen):
+        return
+    why = f"the command wants {command.count} nodes, and {len(chosen)} are chosen"
+    if len(usable) < len(chosen):
+        why += f", of which {len(usable)} can take part"
+    nodes = usable[: command.count]
+    options = {"srun": "--nodes", "deepspeed": "--num_nodes"}
+    number = f"{options.get(command.launcher, '--nnodes')}={len(nodes)}" if len(nodes) < command.count else ""
+    which = _selection(command, nodes) if 0 < len(nodes) < len(chosen) else ""
+    fix = ", and ".join(filter(None, (number, which)))
+    yield Cause("hosts", (), why, fix if nodes else "fix the nodes first: none of them can take part")
+
+
+def _selection(command: LaunchCommand, nodes: Sequence[str]) -> str:
+    """How to choose ``nodes``: srun has an option for it, any other launcher is started on them by hand."""
+    folded = str(NodeSet(",".join(nodes), resolver=RESOLVER_NOGROUP))
+    if command.launcher == "srun":
+        return f"--nodelist={shlex.quote(folded)}"
+    return f"start it on {folded} only (gpuops preflight --limit {shlex.quote(folded)})"
+
+
+def gpus(verdicts: Iterable[Verdict]) -> Iterator[Cause]:
+    """No check of the GPUs fails of which a program on them would fail too."""
+    for finding in (finding for verdict in verdicts for finding in verdict.findings):
+        if finding.status == "fail" and finding.host:
+            why = ": ".join(filter(None, (finding.part_label, finding.message)))
+            yield Cause("gpus", (finding.host,), why, f"{finding.fix}; until then leave this node out of the job")
 
 
 def environment(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -> Iterator[Cause]:
@@ -78,7 +110,7 @@ def environment(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -
     lacking = [node for node, survey in surveys.items() if not survey.program]
     if lacking:
         there = next((survey.program for survey in surveys.values() if survey.program), "")
-        what = f"put {there} on these nodes" if there else f"give the full path of {command.program}"
+        what = f"put {there} on these nodes" if there else _how_to_get(command)
         yield Cause("environment", tuple(lacking), f"{command.program} is not there", what)
     for node, survey in surveys.items():
         if survey.python and not survey.torch and command.launcher in {"torchrun", "deepspeed"}:
@@ -87,6 +119,14 @@ def environment(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -
     for what, pip in (("python", ""), ("torch", "torch"), ("nccl", "nvidia-nccl-cu12")):
         versions = {node: getattr(survey, what) for node, survey in surveys.items() if getattr(survey, what)}
         yield from _odd_versions(what, versions, pip)
+
+
+def _how_to_get(command: LaunchCommand) -> str:
+    """What to do about a program that no node has."""
+    packages = {"torchrun": "torch", "deepspeed": "deepspeed"}
+    package = packages.get(command.program.rpartition("/")[2])
+    get = f"pip install {package}   on these nodes" if package else f"put {command.program} on these nodes"
+    return f"{get}, or name a path that they have" if "/" in command.program else f"{get}, or give its full path"
 
 
 def _odd_versions(what: str, versions: Mapping[str, str], pip: str) -> Iterator[Cause]:
@@ -175,11 +215,10 @@ def gid(
         yield Cause("gid", tuple(wrong), next(iter(wrong.values())), fix)
 
 
-def rendezvous(command: LaunchCommand, nodes: Sequence[str]) -> Iterator[Cause]:
-    """Ranks on several nodes have one rendezvous that means the same on all of them."""
-    place = command.with_rendezvous(nodes[0], command.port) if nodes else ""
+def rendezvous(command: LaunchCommand, nodes: Sequence[str]) -> str:
+    """Return why the command names no rendezvous that means the same on all ``nodes``; empty if it does."""
     if len(nodes) > 1 and command.needs_master and command.master is None:
-        yield Cause("meeting", (), "the command names no place where the ranks of several nodes meet", place)
-    elif len(nodes) > 1 and (command.master or "").startswith(("localhost", "127.", "::1")):
-        why = f"{command.master} is every node itself, so no node finds the others"
-        yield Cause("meeting", (), why, place)
+        return "the command names no place where the ranks of several nodes meet"
+    if len(nodes) > 1 and (command.master or "").startswith(("localhost", "127.", "::1")):
+        return f"{command.master} is every node itself, so no node finds the others"
+    return ""

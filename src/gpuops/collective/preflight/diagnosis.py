@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Any, ClassVar, Literal
+from typing import Any, ClassVar, Literal, get_args
 
 from gpuops.collective.idleness.monitor import IdleMonitor
+from gpuops.collective.idleness.proof import Idleness
 from gpuops.collective.idleness.slurm import NO_SUCH_NODE, Slurm
 from gpuops.collective.measurement import excluded_document
 from gpuops.collective.network_tests.ladder import Ladder
 from gpuops.collective.network_tests.mesh import mesh
+from gpuops.collective.network_tests.verdicts import NetworkTest
 from gpuops.collective.pool import Pool
 from gpuops.collective.preflight import causes
 from gpuops.collective.preflight import job_environment as survey
@@ -22,6 +24,7 @@ from gpuops.collective.preflight.rendezvous import Rendezvous
 from gpuops.errors import CancelledError, NodeError
 from gpuops.facts import Facts
 from gpuops.isolation.rounds import GroupResult
+from gpuops.judging import Verdict
 from gpuops.probes.network.gids import Gid, gids
 from gpuops.probes.network.ib import IbPort, ib_ports
 from gpuops.probing import Probe, Unknown
@@ -30,6 +33,8 @@ from gpuops.secret import redact
 
 State = Literal["ok", "fail", "skipped"]
 _READ: tuple[Probe[Any], ...] = (ib_ports, gids)
+_EXCLUDING = frozenset({"reach", *get_args(NetworkTest)})
+"""The tests that exclude the nodes that fail them."""
 
 
 @dataclass(frozen=True)
@@ -61,10 +66,13 @@ class Diagnosis(Result):
     seconds: float = 0.0
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
-        """``failed`` if anything keeps the job from starting, ``incomplete`` if only nodes do not answer."""
+        """``failed`` if anything keeps the job from starting.
+
+        ``incomplete`` if nodes do not answer or are not proved idle, and that is all.
+        """
         if self.interrupted:
             return "interrupted"
-        if any(cause.test != "reach" for cause in self.causes):
+        if any(cause.test not in ("reach", "idle") for cause in self.causes):
             return "failed"
         return "incomplete" if self.causes else "ok"
 
@@ -106,6 +114,13 @@ class StepLog:
         self.causes += new
         self.steps.append(PreflightStep(name, "fail", new[0].why) if new else PreflightStep(name, "ok", detail))
 
+    def put_first(self, name: str, causes: Iterable[Cause]) -> None:
+        """Let the step ``name`` fail in hindsight if there are ``causes``, which are then the first to fix."""
+        new = list(causes)
+        if new:
+            self.causes[:0] = new
+            self.steps = [PreflightStep(name, "fail", new[0].why), *(s for s in self.steps if s.name != name)]
+
     def skip(self, name: str, why: str) -> None:
         """Add a step that was not tried."""
         self.steps.append(PreflightStep(name, "skipped", why))
@@ -130,8 +145,8 @@ class Preflight:
     """One look at ``pool``, which holds the nodes of ``command``.
 
     ``slurm`` is given if srun starts the job. ``measure`` runs one all-reduce on the nodes that remain and returns its
-    result and the engine, once ``monitor`` has proved them idle. ``activity`` gets what is tried, in a few words;
-    ``log`` may have steps before.
+    result and the engine, once ``monitor`` has proved them idle. ``judge`` says of the facts that ``probes`` give
+    whether programs can use the GPUs. ``activity`` gets what is tried, in a few words; ``log`` may have steps before.
     """
 
     command: LaunchCommand
@@ -141,6 +156,9 @@ class Preflight:
     slurm: Slurm | None = None
     activity: Callable[[str], None] = lambda _words: None
     log: StepLog = field(default_factory=StepLog)
+    probes: Sequence[Probe[Any]] = ()
+    judge: Callable[[Mapping[str, Facts]], Sequence[Verdict]] = lambda _facts: ()
+    _unhealthy: dict[str, Excluded] = field(default_factory=dict)
     _in_use: dict[str, Excluded] = field(default_factory=dict)
 
     def run(self) -> Diagnosis:
@@ -150,13 +168,17 @@ class Preflight:
             self._run_steps()
         except (KeyboardInterrupt, CancelledError):
             interrupted = True
-        excluded = {**self.pool.excluded, **self._in_use}
+        excluded = {**self._unhealthy, **self._in_use, **self.pool.excluded}
+        if not any(cause.test == "hosts" for cause in self.log.causes):
+            usable = [host for host in hosts if host not in excluded]
+            self.log.put_first("hosts", causes.count(self.command, hosts, usable))
         return self.log.diagnosis(self.command, hosts, excluded, interrupted=interrupted)
 
     def _run_steps(self) -> None:
         self.activity("environment")
         surveys = self._surveys()
-        facts = self.pool.facts(_READ)
+        facts = self.pool.facts((*_READ, *self.probes))
+        self._check_gpus(facts)
         rails = {name: _up(own) for name, own in facts.items()}
         with_rdma = [name for name, ports in rails.items() if ports]
         self.log.add("environment", causes.environment(self.command, surveys), _versions(surveys))
@@ -179,8 +201,8 @@ class Preflight:
         return {name: own for name, own in surveys.items() if isinstance(own, JobEnvironment)}
 
     def _gone(self) -> list[Cause]:
-        """The nodes that are excluded and that no cause names yet."""
-        named = {node for cause in self.log.causes for node in cause.nodes}
+        """The nodes that are excluded, unless a cause says so already: others of their causes exclude no node."""
+        named = {node for cause in self.log.causes if cause.test in _EXCLUDING for node in cause.nodes}
         fix = "bring these nodes back, or take them out of the job"
         missing = [reason for node, reason in self.pool.excluded.items() if node not in named]
         return [Cause("reach", (reason.host,), reason.why, fix) for reason in missing]
@@ -203,6 +225,15 @@ class Preflight:
         self.pool.exclude([excluded_by(name, NodeError(name, reason)) for name, reason in silent.items()])
         return texts
 
+    def _check_gpus(self, facts: Mapping[str, Facts]) -> None:
+        """Whether programs can use the GPUs; nodes where they cannot stay in the pool for the other steps."""
+        verdicts = self.judge(facts)
+        self.log.add("gpus", causes.gpus(verdicts))
+        failing = [verdict for verdict in verdicts if verdict.status == "fail" and verdict.node]
+        for node in dict.fromkeys(verdict.node for verdict in failing):
+            checks = tuple(verdict.check for verdict in failing if verdict.node == node)
+            self._unhealthy[node] = Excluded(node, "unhealthy", f"fails {', '.join(checks)}", checks=checks)
+
     def _check_rendezvous(self, settings: Mapping[str, Mapping[str, str]]) -> None:
         self.activity("interfaces and the rendezvous")
         with mesh(self.pool) as ask:
@@ -223,19 +254,26 @@ class Preflight:
         if lost:
             self.log.add("reach", lost)
 
+    def _check_idle(self) -> None:
+        """Whether nothing runs on the nodes; of one whose GPUs fail that cannot be known, and it is named already."""
+        not_idle = {name: idleness for name, idleness in self.monitor.prove().items() if idleness.excluded}
+        unproved = {name for name in self._unhealthy if name in not_idle and not_idle[name].state == "unproved"}
+        not_idle = {name: idleness for name, idleness in not_idle.items() if name not in unproved}
+        self._in_use = {name: reason for name, idleness in not_idle.items() if (reason := idleness.excluded)}
+        self._account_for_all()
+        if not_idle:
+            self.log.add("idle", [_not_idle(idleness) for idleness in not_idle.values()])
+
     def _all_reduce(self) -> None:
         """One all-reduce on exactly the nodes of the job, unless another process uses one of them."""
         self.activity("all-reduce")
-        if not self.pool.excluded:
-            self._in_use = {n: reason for n, idleness in self.monitor.prove().items() if (reason := idleness.excluded)}
-            self._account_for_all()
-        if self.pool.excluded:
+        self._check_idle()
+        if self.pool.excluded or self._unhealthy:
             self.log.skip("all-reduce", "not on all nodes of the job")
             return
         if self._in_use:
-            fix = "wait for it, or take {} out of the job"
-            self.log.add("idle", [Cause("busy", (n,), used.why, fix.format(n)) for n, used in self._in_use.items()])
-            self.log.skip("all-reduce", "somebody computes there")
+            is_busy = any(reason.kind == "busy" for reason in self._in_use.values())
+            self.log.skip("all-reduce", "somebody computes there" if is_busy else "not all nodes are proved idle")
             return
         figure, engine = self.measure(self.pool)
         if figure.gb_per_s is not None:
@@ -245,6 +283,15 @@ class Preflight:
             self.log.add("all-reduce", [Cause("all-reduce", figure.absent, why, "gpuops allreduce names the part")])
         else:
             self.log.skip("all-reduce", figure.detail)
+
+
+def _not_idle(idleness: Idleness) -> Cause:
+    """The cause that a node which is not idle, or not proved to be, is."""
+    nodes = (idleness.node,)
+    if idleness.state == "busy":
+        return Cause("busy", nodes, str(idleness), f"wait for it, or take {idleness.node} out of the job")
+    fix = f"--force-busy {idleness.node}   if you know that nothing runs there"
+    return Cause("idle", nodes, f"not proved idle: {idleness.who}", fix)
 
 
 def _merged(causes: Iterable[Cause]) -> list[Cause]:

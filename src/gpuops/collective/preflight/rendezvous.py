@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import ipaddress
 import secrets
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from typing import Any
 
 from gpuops.collective.network_tests.mesh import LOOK_SECONDS, Ask
@@ -34,10 +34,12 @@ class Rendezvous:
     def place(self) -> Iterator[Cause]:
         """What is wrong with the place where the ranks meet; nothing if the launcher alone knows it."""
         nodes = list(self._interfaces)
-        wrong = list(causes.rendezvous(self._command, nodes))
-        yield from wrong
+        wrong = causes.rendezvous(self._command, nodes)
+        if wrong:
+            yield self._cause((), wrong, nodes[0])
+            return
         master = self._command.master
-        if len(nodes) < 2 or wrong or master is None:
+        if len(nodes) < 2 or master is None:
             return
         resolved = self._resolved(master)
         rendezvous_host = self._rendezvous_host(master, resolved)
@@ -57,7 +59,7 @@ class Rendezvous:
         for node, answer in self._ask(dict.fromkeys(self._interfaces, message)).items():
             entry = answer["names"][master]
             address = str(entry.get("addresses", [""])[0])
-            itself = bool(address) and master != address and ipaddress.ip_address(address.partition("%")[0]).is_loopback
+            itself = bool(address) and master != address and _is_loopback(address)
             why = f"it means {address}, the machine itself" if itself else str(entry.get("error", ""))
             resolved[node] = address, why
         return resolved
@@ -77,7 +79,7 @@ class Rendezvous:
         if "error" in listening:
             others = range(port + 1, port + _PORTS_TRIED)
             free = next((p for p in others if "error" not in self._listen(rendezvous_host, p, token)), 0)
-            fix = self._command.with_rendezvous(master, free or port)
+            fix = self._command.with_rendezvous(master, free) if free else f"free TCP port {port}: ss -ltnp"
             yield Cause("meeting", (rendezvous_host,), f"port {port} cannot be had: {listening['error']}", fix)
             return
         to = {node: {rendezvous_host: [address, port, token]} for node, address in addresses.items()}
@@ -93,6 +95,34 @@ class Rendezvous:
         return self._ask({node: message}).get(node, {"error": "it does not answer"})
 
     def _cause(self, nodes: tuple[str, ...], why: str, rendezvous_host: str) -> Cause:
-        """A cause that is fixed by naming the host of the rendezvous by its address."""
-        address = self._interfaces[rendezvous_host].get(self._own[rendezvous_host], rendezvous_host)
-        return Cause("meeting", nodes, why, self._command.with_rendezvous(address, self._command.port))
+        """A cause that is fixed by naming the host of the rendezvous as the other nodes reach it."""
+        place = self._place_of(rendezvous_host)
+        fix = (
+            self._command.with_rendezvous(place, self._command.port)
+            if place
+            else f"name an address of {rendezvous_host} that the other nodes reach: it has only that of loopback"
+        )
+        return Cause("meeting", nodes, why, fix)
+
+    def _place_of(self, node: str) -> str:
+        """The name of ``node`` if the others find it by that, else its address; empty if it has only loopback's."""
+        others = [name for name in self._interfaces if name != node]
+        interfaces = self._interfaces[node]
+        own = [interfaces[self._own[node]]] if self._own[node] in interfaces else []
+        own += interfaces.values()
+        usable = [address for address in own if not _is_loopback(address)]
+        resolved = self._resolved(node)
+        if all(other in resolved and _is_at(resolved[other], usable) for other in others) or not own:
+            return node
+        shared = {address for name in others for address in self._interfaces[name].values()}  # of a bridge, say
+        return next((address for address in usable if address not in shared), next(iter(usable), ""))
+
+
+def _is_at(resolved: tuple[str, str], addresses: Collection[str]) -> bool:
+    """Return True if a name was resolved to one of ``addresses``."""
+    address, why = resolved
+    return not why and address in addresses
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address.partition("%")[0]).is_loopback

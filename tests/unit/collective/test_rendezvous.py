@@ -1,0 +1,83 @@
+"""Where the ranks of a job meet: what is proposed is what the other nodes reach, so that nobody is sent in circles."""
+
+from types import SimpleNamespace
+
+import pytest
+
+from gpuops.collective.preflight.launch_command import LaunchCommand
+from gpuops.collective.preflight.rendezvous import Rendezvous
+
+TORCHRUN = LaunchCommand("torchrun", "torchrun", rendezvous="--rdzv-endpoint={master}:{port}")
+LO = {"lo": "127.0.0.1"}
+
+
+class Network:
+    """Nodes that answer as `mesh` does: interfaces, names that each of them resolves, and ports that are taken."""
+
+    def __init__(self, interfaces, own="eth0", names=None, taken=()):
+        self.interfaces, self.own, self.names, self.taken = interfaces, own, names or {}, taken
+
+    def __call__(self, messages):
+        return {
+            node: getattr(self, message["do"].replace("interfaces", "look"))(node, message)
+            for node, message in messages.items()
+        }
+
+    def look(self, node, _message):
+        return {"interfaces": self.interfaces[node], "own": self.own}
+
+    def resolve(self, _node, message):
+        unknown = {"error": "Name or service not known"}
+        literal = {name: {"addresses": [name]} for name in message["names"] if name[0].isdigit()}
+        found = {name: {"addresses": [self.names[name]]} for name in message["names"] if name in self.names}
+        return {"names": {name: (literal | found).get(name, unknown) for name in message["names"]}}
+
+    def listen(self, _node, message):
+        return {"error": "Address already in use"} if message["port"] in self.taken else {"port": message["port"]}
+
+    def connect(self, _node, _message):
+        return {"failed": {}}
+
+
+def place(network, master=None):
+    pool = SimpleNamespace(hosts={name: SimpleNamespace(address=name) for name in network.interfaces})
+    command = LaunchCommand("torchrun", "torchrun", master=master, rendezvous=TORCHRUN.rendezvous)
+    return list(Rendezvous(pool, command, network).place())
+
+
+TWO = {"a": {**LO, "eth0": "10.0.0.1"}, "b": {**LO, "eth0": "10.0.0.2"}}
+ONE_MACHINE = {"a": {**LO, "eth0": "10.0.0.9"}, "b": {**LO, "eth0": "10.0.0.9"}}
+BRIDGE = {name: {**LO, "docker0": "172.17.0.1", **own} for name, own in TWO.items()}
+
+
+@pytest.mark.parametrize(
+    ("network", "proposed"),
+    [
+        (Network(TWO, names={"a": "10.0.0.1"}), "a"),
+        (Network(TWO), "10.0.0.1"),
+        (Network(TWO, names={"a": "127.0.1.1"}), "10.0.0.1"),
+        (Network(TWO, names={"a": "10.0.0.77"}), "10.0.0.1"),
+        (Network(ONE_MACHINE, own="lo"), "10.0.0.9"),
+        (Network(BRIDGE, own="lo"), "10.0.0.1"),
+        (Network({"a": {}, "b": {}}, own=""), "a"),
+    ],
+)
+@pytest.mark.parametrize("master", [None, "localhost", "127.0.0.1", "unknown-name"])
+def test_what_is_proposed_is_what_the_others_reach_and_following_it_ends(network, proposed, master):
+    first = place(network, master)[0]
+    assert first.fix == f"--rdzv-endpoint={proposed}:29500"
+    if network.interfaces["a"]:
+        assert place(network, proposed) == []
+
+
+def test_nodes_that_have_loopback_alone_are_told_why_nothing_can_be_proposed():
+    (cause,) = place(Network({"a": LO, "b": LO}, own="lo"))
+    assert cause.fix == "name an address of a that the other nodes reach: it has only that of loopback"
+
+
+def test_where_no_port_is_free_the_one_of_the_command_is_to_be_freed():
+    taken = Network(TWO, taken=range(29500, 29600))
+    (cause,) = place(taken, "10.0.0.1")
+    assert (cause.nodes, cause.fix) == (("a",), "free TCP port 29500: ss -ltnp")
+    (cause,) = place(Network(TWO, taken=[29500]), "10.0.0.1")
+    assert cause.fix == "--rdzv-endpoint=10.0.0.1:29501"
