@@ -10,7 +10,7 @@ SYSTEM_PACKAGES := openssh-server openssh-client sudo tcsh fish pciutils kmod ip
 	systemd-container debootstrap apt-utils gnupg vagrant
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
-.PHONY: help demo test format lint types check wheel docs bench ground clean
+.PHONY: help demo test real format lint types check wheel docs bench system ground clean
 
 help:      ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
@@ -18,11 +18,15 @@ help:      ## this list
 demo: .venv/lab.stamp      ## a lab of 8 H100 nodes with faults: bring it up, validate and measure it, take it down
 	$(BIN)/gpuops lab demo
 
-test: .venv/test.stamp ground      ## every test that this machine can run; what it skips is listed with the reason
-	$(BIN)/pytest -n 2 --dist loadfile tests/unit tests/lab $(wildcard tests/test_*.py)
-	$(BIN)/pytest tests/real
+test: .venv/test.stamp system      ## the quick tests, which need no root: minutes; what is skipped is listed with the reason
+	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder tests/lab tests/unit $(wildcard tests/test_*.py)
 
-check: lint types test wheel      ## what must hold before a change goes in: format, lint, types, tests, wheel
+real: .venv/test.stamp ground      ## tests with real servers, networks and machines, most of which want root: a quarter of an hour
+	$(BIN)/pytest tests/real/collective
+	$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder tests/real --ignore tests/real/collective
+	$(BIN)/pytest -m root tests/lab tests/unit
+
+check: lint types test real wheel      ## everything that must hold before a change goes in
 
 lint: .venv/test.stamp      ## format and rules
 	$(BIN)/ruff format --check .
@@ -55,11 +59,15 @@ clean:      ## remove all that these targets made
 
 # With GPUOPS_CI=1 nothing may be skipped, so what the tests can use is installed first; that takes root and apt.
 # Amazon's SDK pins other versions of what gpuops and its tests need, so it has an environment of its own.
-ground:
+system:
 	@if [ "$$GPUOPS_CI" = 1 ]; then \
 		export DEBIAN_FRONTEND=noninteractive; \
-		apt-get update -qq && apt-get install -qq -y --no-install-recommends $(SYSTEM_PACKAGES) >/dev/null \
-		&& $(PIP) --editable '.[launch]' \
+		apt-get update -qq && apt-get install -qq -y --no-install-recommends $(SYSTEM_PACKAGES) >/dev/null; \
+	fi
+
+ground: system
+	@if [ "$$GPUOPS_CI" = 1 ]; then \
+		$(PIP) --editable '.[launch]' \
 		&& $(BIN)/python -m venv .venv/sagemaker \
 		&& .venv/sagemaker/bin/python -m pip install --quiet --disable-pip-version-check sagemaker==2.257.7; \
 	fi

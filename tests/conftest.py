@@ -1,6 +1,9 @@
 import os
 import signal
+import subprocess
+import sys
 
+import hypothesis
 import pytest
 
 from gpuops import secret
@@ -9,16 +12,35 @@ from gpuops.inventory import Host
 from gpuops.transport import known_hosts, settings, ssh
 from gpuops.transport.connections import Connections
 
+CI = os.environ.get("GPUOPS_CI") == "1"
+hypothesis.settings.register_profile(
+    "gpuops",
+    deadline=None,  # a busy machine is no fault
+    max_examples=200 if CI else 25,
+    suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
+)
+hypothesis.settings.load_profile("gpuops")
+# Ends the labs of a test run that was killed: their hosts go once the files of a lab do.
+SWEEPER = """
+import pathlib, sys
+folder = pathlib.Path(sys.argv[1])
+if sys.stdin.read() != "done":
+    for key in folder.rglob("lab/id_ed25519"):
+        key.unlink(missing_ok=True)
+"""
+
 
 class NoSkips:
-    """With GPUOPS_CI=1 nothing may be passed over: a skipped test makes the run fail, and is named."""
+    """With GPUOPS_CI=1 a skipped test makes the run fail, and is named; unless no package of the system helps it."""
 
     def __init__(self):
         self.skipped = []
 
     def _note(self, report):
         if report.skipped and not hasattr(report, "wasxfail"):
-            self.skipped.append(f"{report.nodeid}: {report.longrepr[2] if report.longrepr else 'skipped'}")
+            why = report.longrepr[2] if report.longrepr else "skipped"
+            if not why.startswith("Skipped: optional: "):
+                self.skipped.append(f"{report.nodeid}: {why}")
 
     pytest_runtest_logreport = pytest_collectreport = _note
 
@@ -32,7 +54,7 @@ class NoSkips:
 
 
 def pytest_configure(config):
-    if os.environ.get("GPUOPS_CI") == "1":
+    if CI:
         config.pluginmanager.register(NoSkips())
 
 
@@ -41,6 +63,21 @@ def user_state(tmp_path, monkeypatch):
     """Where the store of hosts without a project is: never the tester's own."""
     monkeypatch.setenv("XDG_STATE_HOME", str(tmp_path / "user-state"))
     return tmp_path / "user-state" / "gpuops"
+
+
+def pytest_collection_modifyitems(items):
+    for item in items:
+        if item.get_closest_marker("root") and os.geteuid() != 0:
+            item.add_marker(pytest.mark.skip(reason=f"only root can {item.get_closest_marker('root').args[0]}"))
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _labs_end_with_the_tests(tmp_path_factory):
+    """However these tests end, also by SIGKILL: no lab that they started outlives them."""
+    words = [sys.executable, "-c", SWEEPER, str(tmp_path_factory.getbasetemp())]
+    sweeper = subprocess.Popen(words, stdin=subprocess.PIPE, text=True, start_new_session=True)
+    yield
+    sweeper.communicate("done")
 
 
 @pytest.fixture

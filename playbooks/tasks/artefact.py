@@ -5,14 +5,14 @@ from dataclasses import dataclass
 
 from gpuops import Change, Command, Failed, Mode, NodePath, Plan, task, use
 
-# The new file is in the same folder, has its mode before its first byte, and takes its name only with the right sum.
+# The new file is in the same folder, nobody else's until it is whole, and takes its name only with the right sum.
 _MAKE = """\
 umask 022; mkdir -p -- "$(dirname -- "$1")" || exit
 umask 077; set -C; file=$1 sum=$2 mode=$3 owner=$4 draft=$1.gpuops-$$; shift 4
 : >"$draft" || exit; trap 'rm -f -- "$draft"' EXIT; trap 'exit 143' HUP INT TERM
-chown -- "$owner" "$draft" && chmod -- "$mode" "$draft" && "$@" >|"$draft" || exit
-made=$(sha256sum <"$draft") && made=${made%% *} || exit
+"$@" >|"$draft" && made=$(sha256sum <"$draft") && made=${made%% *} || exit
 [ "$made" = "$sum" ] || { echo "SHA-256 is $made, expected $sum; nothing was replaced" >&2; exit 1; }
+chown -- "$owner" "$draft" && chmod -- "$mode" "$draft" || exit
 sync "$draft" && mv -fT -- "$draft" "$file" || exit
 ! command -v restorecon >/dev/null || restorecon -- "$file"
 """

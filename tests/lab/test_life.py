@@ -106,7 +106,7 @@ def test_a_port_in_use_is_named_and_nothing_is_left(gpuops, tmp_path):
     assert not (tmp_path / ".gpuops").exists()
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only a lab that root starts runs as somebody else")
+@pytest.mark.root("start a lab whose hosts run as somebody else")
 def test_a_temporary_folder_that_is_closed_is_named(gpuops, tmp_path, elsewhere):
     elsewhere.chmod(0o700)
     done = gpuops("up", "--nodes", "1")

@@ -1,4 +1,5 @@
 import contextlib
+import fcntl
 import getpass
 import os
 import pathlib
@@ -16,15 +17,21 @@ import pytest
 
 from gpuops.transport.connections import Connections
 
-USER = "gpuops-test"
+USER = f"gpuops-test{os.environ.get('PYTEST_XDIST_WORKER', '')}"  # tests beside these have another one
 PASSWORD = "Xyzzy-plugh-2718"
 SSHD = shutil.which("sshd") or "/usr/sbin/sshd"
 
 
+HERE = pathlib.Path(__file__).parent
+
+
 def pytest_collection_modifyitems(items):
+    """Tests of one folder share its machines: they go to one worker, and the folder that takes longest goes first."""
     for item in items:
-        if pathlib.Path(__file__).parent in item.path.parents:
+        if HERE in item.path.parents:
             item.add_marker("real")
+            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(HERE).parts[0]))
+    items.sort(key=lambda item: not item.path.is_relative_to(HERE / "launch"))
 
 
 @dataclass
@@ -41,11 +48,21 @@ def account():
     if os.geteuid() != 0:
         yield Account(getpass.getuser(), None, os.geteuid())
         return
-    subprocess.run(["userdel", "-rf", USER], capture_output=True, check=False)
-    subprocess.run(["useradd", "--create-home", "--shell", "/bin/sh", USER], check=True)
-    subprocess.run(["chpasswd"], input=f"{USER}:{PASSWORD}\n", text=True, check=True)
+    with one_at_a_time("users"):
+        subprocess.run(["userdel", "-rf", USER], capture_output=True, check=False)
+        subprocess.run(["useradd", "--create-home", "--shell", "/bin/sh", USER], check=True)
+        subprocess.run(["chpasswd"], input=f"{USER}:{PASSWORD}\n", text=True, check=True)
     yield Account(USER, PASSWORD, pwd.getpwnam(USER).pw_uid)
-    subprocess.run(["userdel", "-rf", USER], capture_output=True, check=False)
+    with one_at_a_time("users"):
+        subprocess.run(["userdel", "-rf", USER], capture_output=True, check=False)
+
+
+@contextlib.contextmanager
+def one_at_a_time(what):
+    """Tests in another process wait here."""
+    with pathlib.Path(tempfile.gettempdir(), f"gpuops-tests-{what}.lock").open("w") as file:
+        fcntl.flock(file, fcntl.LOCK_EX)
+        yield
 
 
 @pytest.fixture(scope="session")
@@ -217,7 +234,7 @@ ENVIRONMENT = {
     "TORCH_CPP_LOG_LEVEL": "ERROR",  # that addresses have no names
 }
 """What every login finds on every host of a network."""
-NETWORK = pathlib.Path(__file__).parent / "network"
+NETWORK = HERE / "network"
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,5 @@
 """What root alone sees, with the one rule that gpuops sudoers prints for it and the real sudo."""
 
-import os
 import pathlib
 import shutil
 import subprocess
@@ -12,7 +11,7 @@ from gpuops.cli import program
 from gpuops.probes.nvidia.occupancy import Occupancy, occupancy
 
 pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can set sudo up"),
+    pytest.mark.root("set sudo up"),
     pytest.mark.skipif(shutil.which("sudo") is None, reason="there is no sudo on this machine"),
 ]
 
@@ -20,7 +19,7 @@ pytestmark = [
 @pytest.fixture
 def printed_rules(account):
     """What gpuops sudoers prints, in place for the account."""
-    path = pathlib.Path("/etc/sudoers.d/gpuops-test-printed")
+    path = pathlib.Path(f"/etc/sudoers.d/{account.name}-printed")
     path.write_text(CliRunner().invoke(program, ["sudoers", "--user", account.name]).stdout)
     path.chmod(0o440)
     subprocess.run(["visudo", "-cqf", path], check=True)

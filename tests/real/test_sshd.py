@@ -9,7 +9,7 @@ import threading
 import time
 
 import pytest
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpuops import fleet
@@ -321,7 +321,6 @@ def one(sshd, keys, account, tmp_path_factory):
 
 
 class TestCommands:
-    @settings(max_examples=60, deadline=None, suppress_health_check=list(HealthCheck))
     @given(st.lists(st.text(st.characters(blacklist_characters="\0", codec="utf-8"), max_size=30), max_size=6))
     @example(
         [

@@ -1,6 +1,5 @@
 """The real sudo, where root may set it up for the account that logs in."""
 
-import os
 import pathlib
 import shutil
 import subprocess
@@ -15,7 +14,7 @@ from gpuops.shell import Command
 
 WHO = Command(("sh", "-c", "id -u; cat"), timeout_seconds=20, become="always", stdin="mine\n")
 pytestmark = [
-    pytest.mark.skipif(os.geteuid() != 0, reason="only root can set sudo up"),
+    pytest.mark.root("set sudo up"),
     pytest.mark.skipif(shutil.which("sudo") is None, reason="there is no sudo on this machine"),
 ]
 
@@ -23,7 +22,7 @@ pytestmark = [
 @pytest.fixture
 def allow(account):
     """Writes a rule of sudoers for the account."""
-    path = pathlib.Path("/etc/sudoers.d/gpuops-test")
+    path = pathlib.Path(f"/etc/sudoers.d/{account.name}")
 
     def write(rule):
         path.write_text(f"{account.name} ALL=(ALL:ALL) {rule}\nDefaults:{account.name} !syslog\n")

@@ -1,8 +1,10 @@
 import os
 import pathlib
 import shutil
+import signal
 import subprocess
 import sys
+import time
 
 import pytest
 
@@ -32,6 +34,43 @@ def test_a_skip_fails_where_gpuops_ci_is_set_and_only_there(tmp_path, ci, status
     assert ended.returncode == status, ended.stdout
     named = "forbids: test_some.py::test_cannot_run: Skipped: no such server here" in ended.stdout
     assert named == bool(ci)
+
+
+def test_what_is_optional_may_be_skipped(tmp_path):
+    shutil.copy(pathlib.Path(__file__).parents[1] / "conftest.py", tmp_path)
+    (tmp_path / "test_some.py").write_text("import pytest\ndef test():\n    pytest.skip('optional: no zsh here')\n")
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", str(tmp_path)]
+    ended = subprocess.run(
+        words, env={**os.environ, "GPUOPS_CI": "1"}, cwd=tmp_path, capture_output=True, text=True, check=False
+    )
+    assert ended.returncode == 0, ended.stdout
+
+
+LAB = """
+import os, signal, pathlib
+from gpuops.lab import cluster
+
+def test_is_killed(tmp_path):
+    folder = tmp_path / ".gpuops" / "lab"
+    cluster.up(folder, "hgx-h100", 1, [])
+    pathlib.Path({sandbox!r}).write_text(cluster.Places(folder).read_state()["sandbox"])
+    os.kill(os.getpid(), signal.SIGKILL)
+"""
+
+
+def test_killed_tests_leave_no_lab(tmp_path):
+    pytest.importorskip("asyncssh", reason="the lab's server is the extra gpuops[lab]")
+    shutil.copy(pathlib.Path(__file__).parents[1] / "conftest.py", tmp_path)
+    (tmp_path / "test_some.py").write_text(LAB.format(sandbox=str(tmp_path / "sandbox")))
+    base = tmp_path / "base"
+    words = [sys.executable, "-m", "pytest", "-q", "-p", "no:cacheprovider", f"--basetemp={base}", str(tmp_path)]
+    ended = subprocess.run(words, cwd=tmp_path, capture_output=True, text=True, check=False)
+    assert ended.returncode == -signal.SIGKILL, ended.stdout
+    sandbox = pathlib.Path((tmp_path / "sandbox").read_text())
+    ends = time.monotonic() + 20
+    while sandbox.exists() and time.monotonic() < ends:
+        time.sleep(0.1)
+    assert not sandbox.exists()
 
 
 def test_a_module_that_skips_itself_fails_too(tmp_path):

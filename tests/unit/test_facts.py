@@ -2,7 +2,7 @@ import datetime as dt
 import json
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuops import facts
@@ -135,7 +135,6 @@ def test_what_is_no_document_is_refused(tmp_path, text):
         facts.load(path, PROBES)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=60, deadline=None)
 @given(st.integers(0, 2000), st.binary(max_size=3))
 def test_a_cut_or_overwritten_document_never_raises_anything_else(saved, at, noise):
     whole = saved.read_bytes()

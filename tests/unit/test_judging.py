@@ -418,7 +418,7 @@ def test_a_check_that_everyone_may_write_is_refused(project):
         discover(project)
 
 
-@pytest.mark.skipif(os.geteuid() != 0, reason="only root can give a file away")
+@pytest.mark.root("give a file away")
 def test_a_check_of_another_user_is_refused(project):
     path = project / "checks" / "host_name.py"
     path.write_text(CHECK.format(name="host_name", message="nameless"))

@@ -1,11 +1,11 @@
 import itertools
 import json
 import math
-import pathlib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.recorded import GROUPS
 
 from gpuops.errors import LayoutError
 from gpuops.layout import (
@@ -21,15 +21,11 @@ from gpuops.layout import (
     rule_violations,
 )
 
-GOLDENS = pathlib.Path(__file__).parents[3] / "shared" / "facts" / "launch-golden"
 REFUSED = "megatron_tp2_pp2_dp2_ep2__tp-cp-ep-pp-dp__ERROR.json"
-PATHS = sorted(path for path in GOLDENS.glob("*.json") if path.name != REFUSED)
+PATHS = [path for folder in GROUPS for path in sorted(folder.glob("*.json")) if path.name != REFUSED]
 GROUPS_ALONE = ("oslo_", "megatron_rankgenerator")
 """Goldens that tell no coordinates."""
 PLACED = [path for path in PATHS if not path.name.startswith(GROUPS_ALONE)]
-golden = pytest.mark.skipif(
-    not GOLDENS.is_dir(), reason="the groups that real libraries made are not beside this checkout"
-)
 
 OURS = {
     "pipe": "pp",
@@ -137,13 +133,11 @@ def tuples(groups):
     return sorted(tuple(group) for group in groups)
 
 
-@golden
 @pytest.mark.parametrize("kind", READERS)
 def test_there_are_goldens_of_every_kind(kind):
     assert any(path.name.startswith(kind) for path in PATHS)
 
 
-@golden
 @pytest.mark.parametrize("path", PATHS, ids=lambda path: path.stem)
 def test_groups_are_those_of_the_real_library(path):
     for layout, groups, _ in seen_in(path):
@@ -152,7 +146,6 @@ def test_groups_are_those_of_the_real_library(path):
         assert {axis: layout.groups(axis) for axis in along} == {axis: tuples(groups[axis]) for axis in along}
 
 
-@golden
 @pytest.mark.parametrize("path", PLACED, ids=lambda path: path.stem)
 def test_coordinates_are_those_of_the_real_library(path):
     for layout, groups, coords in seen_in(path):
@@ -165,9 +158,9 @@ def test_coordinates_are_those_of_the_real_library(path):
             assert tuples(ranks) == tuples(groups[name]), name
 
 
-@golden
-def test_what_megatron_asserts_against_is_refused():
-    args = json.loads((GOLDENS / REFUSED).read_text())["args"]
+@pytest.mark.parametrize("folder", GROUPS, ids=lambda folder: folder.name)
+def test_what_megatron_asserts_against_is_refused(folder):
+    args = json.loads((folder / REFUSED).read_text())["args"]
     layout = Layout(**{axis: args[axis] for axis in AXES}, chunks=8, order=args["order"])
     assert [(o.rule, o.forceable, o.warning) for o in rule_violations(layout, gpus_per_domain=8)] == [
         ("ep", False, False)

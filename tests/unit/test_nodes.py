@@ -149,7 +149,8 @@ def test_an_interrupt_is_known_even_if_every_host_answered(nodes, monkeypatch):
         gathered.raise_if_interrupted()
 
 
-def test_cancelling_leaves_hosts_interrupted(nodes):
+def test_cancelling_leaves_hosts_interrupted(nodes, monkeypatch):
+    monkeypatch.setattr("gpuops.fleet._STOPPING_SECONDS", 0.5)  # after which nobody waits for them
     begun = threading.Event()
 
     def work(_transport, _host):

@@ -3,7 +3,7 @@ import json
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuops.document import Where
@@ -208,7 +208,6 @@ layouts = st.builds(
 )
 
 
-@settings(max_examples=100, deadline=None)
 @given(layouts, st.lists(st.tuples(st.integers(1, 8), st.sampled_from([2, 4, 8])), min_size=1, max_size=12))
 def test_a_placement_uses_each_gpu_once_and_its_groups_part_the_ranks(layout, machines):
     shapes = [node(f"n{number}", *machine) for number, machine in enumerate(machines)]

@@ -5,7 +5,7 @@ import re
 from dataclasses import replace
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuops.facts import Facts, read
@@ -41,7 +41,6 @@ class TestEvery:
 
 
 @pytest.mark.parametrize("check", CHECKS.values(), ids=lambda c: c.name)
-@settings(max_examples=40, deadline=None)
 @given(out=GARBAGE, status=st.sampled_from([0, 0, 1, 9, 15, 127]))
 def test_garbage_never_passes(check, out, status):
     answers = [

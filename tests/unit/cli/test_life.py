@@ -240,7 +240,7 @@ def test_states_are_listed_and_shown_with_who_and_why(project, gpuops):
 FIX = """\
 - hosts: all
   tasks:
-    - file: {{path: "{path}", content: "well\\n"}}
+    - file: {{path: "{path}", content: "well\\n", owner: "{owner}", group: "{group}"}}
 """
 
 
@@ -249,7 +249,8 @@ def remedy(project):
     """A project's own playbook that mends what the check disk-space finds."""
     folder = project / "playbooks" / "fixes"
     folder.mkdir(parents=True)
-    (folder / "disk-space.yml").write_text(FIX.format(path=project / "mended"))
+    text = FIX.format(path=project / "mended", owner=os.geteuid(), group=os.getegid())
+    (folder / "disk-space.yml").write_text(text)
     return project / "mended"
 
 

@@ -1,7 +1,7 @@
-import pathlib
 from datetime import datetime, timezone
 
 import pytest
+from tests.recorded import outputs
 
 from gpuops.collective.fabrics import by_cables, by_neighbours, fabric_of, leaves_of
 from gpuops.facts import Facts
@@ -17,7 +17,6 @@ from gpuops.probes.nvidia.topo import Topology
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
 
-CAPTURES = pathlib.Path(__file__).parents[4] / "shared" / "captures" / "ibnetdiscover"
 NICS = ["mlx5_0", "mlx5_1", "mlx5_2", "mlx5_3"]
 
 
@@ -137,16 +136,18 @@ def test_every_node_of_an_ethernet_fabric_is_asked_for_its_neighbours():
     assert nodes.asked == [("n1", lldp.question), ("n2", lldp.question)]
 
 
-@pytest.mark.skipif(not CAPTURES.is_dir(), reason="the collection of captures is not beside this checkout")
-@pytest.mark.parametrize(
-    ("name", "guid", "leaf"),
-    [
-        ("treydock-test.out", "506b:4b03:00cc:02a6", "ib-i4l1s01"),
-        ("treydock-test2.out", "b83f:d203:00da:1138", "5FB0405-leaf-IB01"),
-    ],
-)
-def test_a_captured_fabric_tells_the_leaf_of_a_port(name, guid, leaf):
-    cables = ibnetdiscover.parse_ibnetdiscover((CAPTURES / name).read_text())
+PORTS = {
+    "two-leaves.txt": ("946d:ae03:00bb:7711", "leaf-b"),
+    "aggregation-node.txt": ("b83f:d203:00ee:1138", "L07-leaf-IB01"),
+    "treydock-test.out": ("506b:4b03:00cc:02a6", "ib-i4l1s01"),
+    "treydock-test2.out": ("b83f:d203:00da:1138", "5FB0405-leaf-IB01"),
+}
+
+
+@pytest.mark.parametrize("path", outputs("ibnetdiscover"), ids=lambda path: path.name)
+def test_a_captured_fabric_tells_the_leaf_of_a_port(path):
+    guid, leaf = PORTS[path.name]
+    cables = ibnetdiscover.parse_ibnetdiscover(path.read_text())
     port = IbPort("mlx5_0", 1, "Active", "LinkUp", 100.0, "InfiniBand", guid=guid)
     told = {"n1": Facts("n1", datetime.now(timezone.utc), {"ib_ports": (port,)})}
     assert by_cables(cables, told) == {("n1", "mlx5_0"): leaf}

@@ -2,13 +2,12 @@
 
 import pytest
 import yaml
-from hypothesis import HealthCheck, example, given, settings
+from hypothesis import example, given
 from hypothesis import strategies as st
 
 from gpuops.errors import DocumentError, PatternError
 from gpuops.inventory import Inventory
 
-QUICK = settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
 WORDS = st.sampled_from(
     "all hosts children vars gpu01 gpu[1:3] gpu[a:f] g h ungrouped profile rack fabric power expect psus rail leaf "
     "ansible_host ansible_port ansible_user ansible_connection ansible_password ansible_become local 22 -1 010 22:30 "
@@ -40,7 +39,6 @@ def loads_or_complains(path):
 
 
 @pytest.mark.parametrize("name", ["prod.yml", "hosts", "prod.ini"])
-@QUICK
 @given(data=st.binary(max_size=200))
 def test_random_bytes(name, data, tmp_path):
     path = tmp_path / name
@@ -48,7 +46,6 @@ def test_random_bytes(name, data, tmp_path):
     loads_or_complains(path)
 
 
-@QUICK
 @given(tree=TREES)
 def test_random_yaml(tree, tmp_path):
     path = tmp_path / "prod.yml"
@@ -56,7 +53,6 @@ def test_random_yaml(tree, tmp_path):
     loads_or_complains(path)
 
 
-@QUICK
 @given(variables=st.dictionaries(WORDS, TREES, max_size=5), name=WORDS)
 def test_random_variables(variables, name, tmp_path):
     path = tmp_path / "prod.yml"
@@ -64,7 +60,6 @@ def test_random_variables(variables, name, tmp_path):
     loads_or_complains(path)
 
 
-@QUICK
 @given(words=st.lists(st.sampled_from(SYNTAX), max_size=30))
 def test_random_syntax(words, tmp_path):
     for name in ("prod.yml", "prod.ini"):
@@ -73,7 +68,6 @@ def test_random_syntax(words, tmp_path):
         loads_or_complains(path)
 
 
-@QUICK
 @given(tag=st.sampled_from(TAGS), text=st.text(alphabet="0123456789-+:.eEx_ TZtrueno=/", max_size=12))
 @example(tag="!!int ", text='""')
 @example(tag="!!float ", text='""')
@@ -85,7 +79,6 @@ def test_random_scalars_with_tags(tag, text, tmp_path):
     loads_or_complains(path)
 
 
-@QUICK
 @given(pattern=st.text(alphabet="gpu0123[]:-,!&*?~@.^/()ax", max_size=14))
 def test_random_patterns(pattern):
     inventory = Inventory.of_names(["gpu[01:03]", "a", "g-x"])
@@ -104,7 +97,6 @@ FREE = st.dictionaries(NAMES.map("v_".__add__), DEEP, max_size=4)
 
 
 @pytest.mark.parametrize("suffix", ["yml", "ini"])
-@settings(QUICK, max_examples=40)
 @given(hosts=st.dictionaries(NAMES, FREE, min_size=1, max_size=4), variables=FREE)
 def test_every_plain_inventory_survives_being_written(suffix, hosts, variables, tmp_path):
     path = tmp_path / "prod.yml"

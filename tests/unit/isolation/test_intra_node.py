@@ -1,7 +1,7 @@
 import dataclasses
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuops.isolation import intra_node
@@ -46,7 +46,6 @@ def accused(nodes, *faults, seed=0, gpus=8, expected=None, disturbances=SHAKY):
 
 
 @given(st.integers(0, 10**6), st.integers(3, 24))
-@settings(max_examples=60, deadline=None)
 def test_nobody_is_accused_where_all_is_well_whatever_the_noise(seed, nodes):
     named, _ = accused(nodes, seed=seed)
     assert named == {}
@@ -63,7 +62,6 @@ def test_nothing_more_is_asked_where_all_is_well():
     st.sampled_from([None, *range(15, 61)]),
     st.sampled_from(["gpu001:gpu0", "gpu002:gpu7", "gpu001"]),
 )
-@settings(max_examples=120, deadline=None)
 def test_the_gpu_or_the_node_is_named_whatever_the_noise(seed, nodes, percent, part):
     named, _ = accused(nodes, (part, percent), seed=seed)
     assert set(named) == {part}
@@ -71,7 +69,6 @@ def test_the_gpu_or_the_node_is_named_whatever_the_noise(seed, nodes, percent, p
 
 
 @given(st.integers(0, 10**6), st.sets(st.integers(0, 7), min_size=2, max_size=3), st.integers(15, 60))
-@settings(max_examples=80, deadline=None)
 def test_two_or_three_gpus_of_one_node_are_named_together(seed, bad, percent):
     parts = {f"gpu003:gpu{index}" for index in bad}
     named, _ = accused(8, *((part, percent) for part in parts), seed=seed)
@@ -81,7 +78,6 @@ def test_two_or_three_gpus_of_one_node_are_named_together(seed, bad, percent):
 
 
 @given(st.integers(0, 10**6), st.integers(15, 60))
-@settings(max_examples=40, deadline=None)
 def test_one_node_alone_is_judged_by_what_its_profile_expects(seed, percent):
     named, _ = accused(1, ("gpu000:gpu5", percent), seed=seed, expected=478.0, disturbances=Disturbances(noise=0.01))
     assert set(named) == {"gpu000:gpu5"}

@@ -1,16 +1,13 @@
-import pathlib
-
 import pytest
+from tests.recorded import OUTPUTS
 
-CAPTURES = pathlib.Path(__file__).parents[4] / "shared" / "captures"
 
+@pytest.fixture(params=OUTPUTS, ids=lambda folder: folder.parent.name)
+def capture(request):
+    """What a real tool printed: the specimen's name, and another where the larger collection calls it so."""
 
-@pytest.fixture
-def capture():
-    def read(name):
-        path = CAPTURES / name
-        if not path.is_file():
-            pytest.skip(f"no recorded outputs at {CAPTURES}")
+    def read(name, elsewhere):
+        path = request.param / (name if request.param == OUTPUTS[0] else elsewhere)
         return path.read_text(encoding="utf-8")
 
     return read

@@ -1,15 +1,14 @@
 import json
-import pathlib
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from tests.recorded import expectation_of, name_of, outputs
 
 from gpuops.probes.nvidia.dcgm_diag import DcgmDiagnosis, DiagResult, dcgm_diag
 from gpuops.probing import Unknown
 from gpuops.shell import Completed
 
-CAPTURES = pathlib.Path(__file__).parents[4] / "shared" / "captures" / "dcgm_diag"
 ROOT_4 = {
     "DCGM Diagnostic": {
         "test_categories": [
@@ -88,11 +87,9 @@ def test_a_cut_answer_is_unknown(length):
     assert isinstance(read(json.dumps(ROOT_4)[:length]), Unknown)
 
 
-@pytest.mark.skipif(not CAPTURES.is_dir(), reason="the collection of captures is not beside this checkout")
-@pytest.mark.parametrize("path", [p for p in CAPTURES.glob("*.json") if not p.name.endswith("expect.json")],
-                         ids=lambda path: path.name)  # fmt: skip
+@pytest.mark.parametrize("path", outputs("dcgm_diag", "*.json"), ids=name_of)
 def test_a_capture_says_what_is_expected_of_it(path):
-    expected = json.loads(path.with_name(f"{path.name}.expect.json").read_text())
+    expected = json.loads(expectation_of(path).read_text())
     told = read(path.read_text())
     statuses = [(t["name"], s.lower()) for t in expected["tests"] for s in t.get("results", t.get("statuses"))]
     assert [(result.test, result.status) for result in told.results] == statuses

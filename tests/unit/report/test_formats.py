@@ -8,7 +8,7 @@ from typing import get_args
 
 import jsonschema
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuops import report
@@ -21,7 +21,6 @@ from gpuops.secret import MASK, Secret
 
 SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "report.schema.json").read_text())
 ANY_TEXT = st.text(st.characters(blacklist_categories=()), max_size=30)
-SLOW_FIXTURES = settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=40, deadline=None)
 
 
 def validator(schema):
@@ -153,7 +152,6 @@ def test_no_format_tells_a_secret(run, h100):
         assert MASK in text
 
 
-@SLOW_FIXTURES
 @given(ANY_TEXT)
 def test_every_format_survives_any_text(run, h100, text):
     finding = Finding(text, expected=text, found=text, unit=text, fix=text, part=PartName(text, text), effects=(text,))

@@ -2,7 +2,7 @@ import re
 from xml.etree import ElementTree as ET
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuops.collective.heat_map import heat_map
@@ -106,7 +106,6 @@ def test_nothing_measured_is_no_row_and_no_crash():
 
 
 @given(st.lists(st.one_of(st.none(), st.floats(0.0, 1e4)), min_size=1, max_size=30), st.integers(40, 120))
-@settings(max_examples=60, deadline=None)
 def test_any_figures_can_be_shown(rates, width):
     nodes = {f"n{k}": FabricNode(f"n{k}", (0,), (FabricNic("mlx5_0", 0, 50.0),)) for k in range(len(rates) + 1)}
     figures = tuple(

@@ -1,10 +1,10 @@
 import functools
-import pathlib
 from dataclasses import replace
 
 import jsonschema
 import pytest
 import yaml
+from tests.recorded import CRDS
 
 from gpuops.document import load
 from gpuops.errors import TemplateError
@@ -12,8 +12,8 @@ from gpuops.layout import parse_layout
 from gpuops.placement import GpuShape, NodeShape, place
 from gpuops.render import Env, Job, find_target, render, start_command
 
-CRDS = pathlib.Path(__file__).parents[4] / "shared" / "crds"
-schemas = pytest.mark.skipif(not CRDS.is_dir(), reason="the schemas of these kinds are not beside this checkout")
+FROM = pytest.mark.parametrize("folder", CRDS, ids=lambda folder: folder.parent.name)
+"""Whose schemas."""
 HOSTILE = (
     "--lr=1e-4",
     "two words",
@@ -52,9 +52,9 @@ def manifest(target, nodes, gpus, *args, **job):
 
 
 @functools.cache
-def schema(target):
+def schema(target, folder):
     """The kind's schema, with the group, version and kind that its manifests bear."""
-    says = load(CRDS / SCHEMAS[target]).plain()["spec"]
+    says = load(folder / SCHEMAS[target]).plain()["spec"]
     (version,) = [v for v in says["versions"] if v["served"]]
     strict = closed(version["schema"]["openAPIV3Schema"])
     strict["properties"] |= {
@@ -108,14 +108,14 @@ def with_gpus(placement, *orders):
     return replace(placement, nodes=tuple(nodes), ranks=tuple(replace(rank, gpu=gpu) for rank, gpu in seats))
 
 
-@schemas
+@FROM
 @pytest.mark.parametrize(("nodes", "gpus"), SIZES)
 @pytest.mark.parametrize("target", SCHEMAS)
-def test_manifests_are_what_their_operators_schemas_allow(target, nodes, gpus):
-    jsonschema.validate(manifest(target, nodes, gpus, *HOSTILE), schema(target))
+def test_manifests_are_what_their_operators_schemas_allow(folder, target, nodes, gpus):
+    jsonschema.validate(manifest(target, nodes, gpus, *HOSTILE), schema(target, folder))
 
 
-@schemas
+@FROM
 @pytest.mark.parametrize(
     ("target", "was", "becomes", "complaint"),
     [
@@ -129,11 +129,11 @@ def test_manifests_are_what_their_operators_schemas_allow(target, nodes, gpus):
         ("jobset", "nodeSelectorTerms", "nodeSelectorTerm", "Additional properties|required property"),
     ],
 )
-def test_the_schemas_refuse_a_slip_in_each_of_them(target, was, becomes, complaint):
+def test_the_schemas_refuse_a_slip_in_each_of_them(folder, target, was, becomes, complaint):
     (made,) = render(find_target(target), placed(2, 8), Job())
     assert was in made.text
     with pytest.raises(jsonschema.ValidationError, match=complaint):
-        jsonschema.validate(yaml.safe_load(made.text.replace(was, becomes)), schema(target))
+        jsonschema.validate(yaml.safe_load(made.text.replace(was, becomes)), schema(target, folder))
 
 
 @pytest.mark.parametrize("target", SCHEMAS)

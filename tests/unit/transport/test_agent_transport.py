@@ -5,7 +5,7 @@ import time
 import zlib
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuops.errors import LostError, NodeError
@@ -129,7 +129,6 @@ def test_a_damaged_answer_is_lost(scripted, body):
         scripted([HELLO, framed(body)]).run(ECHO)
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=150, deadline=None)
 @given(st.lists(st.one_of(st.binary(max_size=40), st.sampled_from([HELLO, ANSWER, b"MARK", b"\n", None])), max_size=6))
 def test_no_answer_raises_anything_but_a_nodes_error(scripted, chunks):
     node = scripted(chunks, [None])

@@ -6,7 +6,7 @@ import struct
 import subprocess
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuops.errors import OutputError
@@ -128,7 +128,6 @@ def test_a_broken_line_is_warned_of_with_its_place_and_the_others_count(known, t
     assert hosts.warnings[0].startswith(f"{tmp_path}/known0:2: ")
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80, deadline=None)
 @given(st.binary(max_size=200), st.text(max_size=20))
 def test_no_file_raises(tmp_path, text, name):
     path = tmp_path / "noise"

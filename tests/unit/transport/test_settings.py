@@ -1,7 +1,7 @@
 import getpass
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuops.errors import InputError
@@ -168,7 +168,6 @@ LINES = st.sampled_from(
 )
 
 
-@settings(suppress_health_check=[HealthCheck.function_scoped_fixture], max_examples=80, deadline=None)
 @given(st.lists(st.one_of(LINES, st.text(max_size=30)), max_size=6).map("\n".join))
 def test_no_configuration_raises_anything_else(tmp_path, a_host, text):
     path = tmp_path / f"config{abs(hash(text))}"
