@@ -1,7 +1,7 @@
-"""gpuops: bring up, check and use GPU clusters over plain SSH.
+"""Bring up, check and use GPU clusters over plain SSH.
 
-`Cluster` is what programs use; docs/python.md shows how. Checks, playbook tasks and other content import from here too.
-Names load when they are first used, so that ``import gpuops`` and ``gpuops --help`` stay fast.
+Programs use `Cluster` (see docs/python.md). Checks, playbook tasks and other content import from here as well.
+Names are loaded on first use, to keep ``import gpuops`` and ``gpuops --help`` fast.
 """
 
 from __future__ import annotations
@@ -283,7 +283,7 @@ _HOMES = {
 
 
 def __getattr__(name: str) -> Any:
-    """Load a public name from the module that holds it (PEP 562)."""
+    """Load a public name from the module that defines it (PEP 562)."""
     if name not in _HOMES:
         raise AttributeError(f"module 'gpuops' has no attribute {name!r}")
     return getattr(importlib.import_module(f"gpuops.{_HOMES[name]}"), name)

@@ -1,4 +1,4 @@
-"""Calls: how a request is carried out: its operation, whose turn it is, Ctrl-C and cancelling, and the end."""
+"""Execution of requests: their operations, mutual exclusion, Ctrl-C, cancellation and closing."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ OPERATIONS: dict[type[Request[Any]], str] = {
     DrainRequest: "life.drain",
     SetStateRequest: "life.set_state",
 }
-"""The function below `gpuops.operations` that carries out each request; loaded when it is first needed."""
+"""The function in `gpuops.operations` that carries out each request; loaded on first use."""
 _ONE_AT_A_TIME = (
     MeasureRequest,
     NvlinkRequest,
@@ -84,7 +84,7 @@ _ONE_AT_A_TIME = (
     DrainRequest,
     SetStateRequest,
 )
-"""Requests that put a load on hosts or change them: a second thread is refused meanwhile."""
+"""Requests that put a load on hosts or change them; while one runs, those of other threads are refused."""
 _RECORDED = (ProvisionRequest, FixRequest, OnboardRequest, AdmitRequest, DrainRequest, SetStateRequest)
 """Requests that write to the store or to a journal."""
 _OF_SAVED = (FactsRequest, ValidateRequest, MeasureRequest, ExpectRequest, PlaceRequest, RenderRequest)
@@ -93,7 +93,7 @@ _OF_SAVED = (FactsRequest, ValidateRequest, MeasureRequest, ExpectRequest, Place
 
 @dataclass
 class Shared:
-    """What a cluster and its views share."""
+    """State that a cluster shares with its views."""
 
     catalogue: Catalogue
     project: Project
@@ -109,16 +109,16 @@ class Shared:
 
 
 class Calls:
-    """Hosts that requests are carried out on. A context manager: leaving it hangs up."""
+    """Hosts on which requests are carried out; a context manager that closes all connections on exit."""
 
     def __init__(self, nodes: Nodes, shared: Shared, whole: Nodes | None = None) -> None:
-        """``whole`` are all hosts, of which ``nodes`` are a view."""
+        """Store the hosts; ``whole`` has all of them if ``nodes`` is a view."""
         self._nodes = nodes
         self._whole = whole or nodes
         self._shared = shared
 
     def only(self, hosts: str | Iterable[str]) -> Self:
-        """A view of the hosts that a pattern selects (text), or of those with exactly these names."""
+        """Return a view of the hosts that a pattern (text) selects, or of those with exactly these names."""
         return type(self)(self._nodes.only(hosts), self._shared, self._whole)
 
     @property
@@ -128,12 +128,12 @@ class Calls:
 
     @property
     def name(self) -> str:
-        """The inventory as a person calls it."""
+        """The name of the inventory, as shown to users."""
         return self._nodes.name
 
     @property
     def source(self) -> Source:
-        """Where the hosts are from."""
+        """The origin of the hosts."""
         return self._nodes.source
 
     @property
@@ -143,12 +143,12 @@ class Calls:
 
     @property
     def project(self) -> Project:
-        """The settings that count."""
+        """The settings in effect."""
         return self._shared.project
 
     @property
     def catalogue(self) -> Catalogue:
-        """The checks, profiles, playbooks, tasks and launch targets that count."""
+        """The checks, profiles, playbooks, tasks and launch targets in effect."""
         return self._shared.catalogue
 
     def __enter__(self: C) -> C:  # noqa: PYI019 - Self came with Python 3.11
@@ -158,7 +158,7 @@ class Calls:
         self.close()
 
     def close(self) -> None:
-        """End what runs and close every connection. Safe to call twice; later calls raise `ClosedError`."""
+        """Cancel running calls and close every connection. Safe to call twice; later calls raise `ClosedError`."""
         if self._shared.process != os.getpid():
             return
         self._shared.closed = True
@@ -166,15 +166,15 @@ class Calls:
         self._nodes.connections.close()
 
     def cancel(self) -> None:
-        """End what runs, from another thread: its call raises `CancelledError` with the part of the result there is."""
+        """Cancel running calls from another thread; each raises `CancelledError` with its partial result."""
         for cancel in tuple(self._shared.running):
             cancel.cancel()
 
     def ask(self, request: Request[R]) -> R:
         """Carry out ``request``.
 
-        Ctrl-C raises `Interrupted`, `cancel` raises `CancelledError`, both with ``partial``: as much of the result as
-        there is. A host's trouble never raises; it is in the result.
+        Ctrl-C raises `Interrupted` and `cancel` raises `CancelledError`; both carry the partial result as ``partial``.
+        A failure of a host never raises; the result contains it.
         """
         self._refuse_misuse()
         self._refuse(request)
@@ -187,7 +187,7 @@ class Calls:
             began = time.monotonic()
             try:
                 result = operation(work, request)
-            except (CancelledError, KeyboardInterrupt):  # in a part that has no result yet
+            except (CancelledError, KeyboardInterrupt):  # raised before there was a partial result
                 raise _stopped(cancel, None) from None
             if "seconds" in result.__dataclass_fields__:
                 result = replace(result, seconds=time.monotonic() - began)
@@ -196,33 +196,33 @@ class Calls:
             return cast("R", result)
 
     def plan(self, request: ProvisionRequest) -> Plan:
-        """The steps and hosts that ``request`` means; no host is asked. `InputError` for whatever does not fit."""
+        """Return the steps and hosts that ``request`` selects, without asking any host, or raise `InputError`."""
         from gpuops.operations.provision import plan
 
         return plan(self._workspace("plan", CancelToken()), request)
 
     def _refuse(self, request: Request[Any]) -> None:
-        """`InputError` or `OfflineError` for what can be told of ``request`` before any host is asked."""
+        """Raise `InputError` or `OfflineError` for problems that are visible before any host is asked."""
         if type(request) not in OPERATIONS:
             raise InputError(
                 f"{request!r:.60} is not a request; use one of {', '.join(r.__name__ for r in OPERATIONS)}"
             )
         for field_ in fields(request):  # type: ignore[arg-type]
             if isinstance(getattr(request, field_.name), str) and str(field_.type).startswith("Sequence"):
-                raise InputError(f"{field_.name} takes several words, such as [{getattr(request, field_.name)!r}]")
+                raise InputError(f"{field_.name}: expected a list, such as [{getattr(request, field_.name)!r}]")
         if self.source == "saved" and not isinstance(request, _OF_SAVED):
             name = type(request).__name__.removesuffix("Request").lower()
-            raise OfflineError(f"{self.name}: {name} needs a network, and these are saved answers; name an inventory")
+            raise OfflineError(f"{self.name}: {name} needs a network, but these are saved answers; use an inventory")
         if not self._nodes.hosts and not isinstance(request, RenderRequest):
-            raise InputError(f"{self.name}: no host is chosen, so there is nothing to ask")
+            raise InputError(f"{self.name}: no hosts selected; select at least one")
 
     def _refuse_misuse(self) -> None:
         if self._shared.process != os.getpid():
-            raise InUseError("this cluster was opened in another process; open one here")
+            raise InUseError("this cluster was opened in another process; open a new one in this process")
         if self._shared.closed:
-            raise ClosedError(f"{self.name}: the cluster is closed; open it again")
+            raise ClosedError(f"{self.name}: the cluster is closed; open a new one")
         if self._nodes.emit.is_speaking:
-            raise InUseError("an event listener must not start an operation; note what to do, and do it afterwards")
+            raise InUseError("an event listener cannot start an operation; start it after the current one has returned")
 
     def _note_place_of_store(self) -> None:
         """Send, once, that the store is not where it belongs."""
@@ -237,7 +237,7 @@ class Calls:
             yield
             return
         if not self._shared.turn.acquire(blocking=False):
-            raise InUseError("another thread measures or changes hosts of this cluster; wait for it, or open another")
+            raise InUseError("another thread measures or changes these hosts; wait for it, or open another cluster")
         try:
             yield
         finally:
@@ -269,7 +269,7 @@ class Calls:
 
 
 def _stopped(cancel: CancelToken, partial: object | None) -> CancelledError | Interrupted:
-    """What ends a call: the cancelling of another thread, or Ctrl-C."""
+    """Return the error that ends a stopped call: another thread cancelled it, or Ctrl-C did."""
     return CancelledError("cancelled", partial) if cancel.cancelled else Interrupted("interrupted", partial)
 
 
@@ -281,9 +281,9 @@ def shared_of(
     *,
     place_store: bool = True,
 ) -> Shared:
-    """What a cluster opened with these arguments shares with its views.
+    """Return the state that a cluster opened with these arguments shares with its views.
 
-    Without ``place_store`` the caller does that, who knows the file of the inventory.
+    Without ``place_store`` the caller places the store, because it knows the inventory's file.
     """
     environment = os.environ if environment is None else environment
     folder = None if project is None else Path(project)
@@ -311,14 +311,14 @@ def nodes_of(
     inventory: Inventory | None = None,
     inventory_file: Path | None = None,
 ) -> Nodes:
-    """``hosts`` with what the arguments say of reaching them.
+    """Return ``hosts`` with the connection settings of the arguments.
 
-    `InputError` for numbers that are too small, and for events that cannot be called.
+    Raise `InputError` if a number is too small or ``events`` is not callable.
     """
     if forks < 1 or connect_timeout <= 0 or total_timeout <= 0:
-        raise InputError("forks must be 1 at least, and connect_timeout and total_timeout more than 0 seconds")
+        raise InputError("forks must be at least 1, and connect_timeout and total_timeout more than 0 seconds")
     if events is not None and not callable(events):
-        raise InputError(f"events must be a callable that takes an event, and is {events!r:.40}")
+        raise InputError(f"events must be a callable that takes an event (found {events!r:.40})")
     passwords = {"password": _secret(password), "become_password": _secret(become_password)}
     access: dict[str, Any] = {key: value for key, value in passwords.items() if value}
     return Nodes(

@@ -1,10 +1,10 @@
-"""Cluster: hosts of an inventory, and everything that gpuops can do with them.
+"""Hosts of an inventory and every operation on them: the class `Cluster`.
 
     with gpuops.Cluster.open("prod.yml") as cluster:
         report = cluster.validate()
         measured = cluster.only(report.healthy).allreduce(scopes=("node", "rail"))
 
-Every method is one call of `Cluster.ask` with the request of the same name.
+Every method passes the request of the same name to `Cluster.ask`.
 """
 
 from __future__ import annotations
@@ -68,14 +68,14 @@ if TYPE_CHECKING:
     from gpuops.store import HostEvent
     from gpuops.transport.host_keys import HostKeys
 
-logging.getLogger("gpuops").addHandler(logging.NullHandler())  # a program decides what is shown
+logging.getLogger("gpuops").addHandler(logging.NullHandler())  # programs configure logging themselves
 
 
 class Cluster(Calls):
-    """Hosts of an inventory, and everything gpuops can do with them. A context manager: leaving it hangs up.
+    """Hosts of an inventory and every operation on them; a context manager that closes all connections on exit.
 
-    Look-only methods may run side by side in several threads; those that measure or change hosts are refused with
-    `InUseError` while another one does. Events are delivered one at a time. A view (`only`) shares all of this.
+    Read-only methods may run in several threads at once. A method that measures or changes hosts raises `InUseError`
+    while another one is running. Events are delivered one at a time. A view (`only`) shares all of this.
     """
 
     @classmethod
@@ -95,17 +95,18 @@ class Cluster(Calls):
         operator: str | None = None,
         invocation: str = "",
     ) -> Cluster:
-        """The hosts of a file, a folder or ``"gpu01,gpu02"``; without one, of GPUOPS_INVENTORY or of ``gpuops.yml``.
+        """Open the hosts of an inventory file, of a directory, or of a list such as ``"gpu01,gpu02"``.
 
-        Timeouts are seconds. ``project`` is the folder whose ``gpuops.yml``, checks, playbooks and templates count;
-        without one only what is built in does. `InputError` where no inventory is named: it never means this machine.
-        `DocumentError` and `PatternError` for what is wrong in it.
+        The default inventory is GPUOPS_INVENTORY, then the one that ``gpuops.yml`` names. Timeouts are in seconds.
+        ``project`` is the directory with the ``gpuops.yml``, checks, playbooks and templates to use; without one, only
+        the built-in content is used. Raise `InputError` if there is no inventory: this machine is never the default.
+        Raise `DocumentError` or `PatternError` if the inventory or the pattern is invalid.
         """
         shared = shared_of(project, environment, operator, invocation, place_store=False)
         source = str(inventory or shared.environment.get("GPUOPS_INVENTORY") or "")
         name = source or shared.project.inventory
         if not name:
-            raise InputError("no inventory is named; give one, or use Cluster.local() for this machine")
+            raise InputError("no inventory given; name one, or use Cluster.local() for this machine")
         folder = Path() if source else shortest(shared.project.folder)
         own = shared.catalogue.project
         document = Inventory.open(name, own and shortest(own), folder=folder)
@@ -146,7 +147,7 @@ class Cluster(Calls):
         operator: str | None = None,
         invocation: str = "",
     ) -> Cluster:
-        """Hosts that the program made itself."""
+        """Return a cluster of hosts that the program constructed itself."""
         shared = shared_of(project, environment, operator, invocation)
         nodes = nodes_of(
             hosts,
@@ -173,7 +174,7 @@ class Cluster(Calls):
         operator: str | None = None,
         invocation: str = "",
     ) -> Cluster:
-        """This machine, without SSH: the only way to mean it."""
+        """Return a cluster of this machine alone, without SSH; no other call falls back to this machine."""
         return cls.of(
             [this_machine()],
             name="this machine",
@@ -198,9 +199,9 @@ class Cluster(Calls):
         events: Events | None = None,
         invocation: str = "",
     ) -> Cluster:
-        """Hosts whose answers `facts` saved in ``folder``; whatever needs a network raises `OfflineError`.
+        """Return the hosts whose answers are saved in ``folder``; methods that need a network raise `OfflineError`.
 
-        With an ``inventory`` its hosts are meant, with their profiles and expectations; else one host for each file.
+        With an ``inventory``, hosts take their profiles and expectations from it; without one, every file is a host.
         """
         folder = Path(folder)
         shared = shared_of(project, None, None, invocation)
@@ -215,15 +216,15 @@ class Cluster(Calls):
         return whole.only(limit) if limit and document is None else whole
 
     def ping(self) -> Answers[float]:
-        """Seconds until each host answered."""
+        """Return the seconds that each host took to answer."""
         return self.ask(PingRequest())
 
     def facts(self, *, probes: Sequence[str] = (), keep_answers: bool = False) -> Answers[Facts]:
-        """What ``probes`` (all, by default) know of each host, in one round trip."""
+        """Return the facts that ``probes`` (by default all) collect from each host, in one round trip."""
         return self.ask(FactsRequest(probes, keep_answers))
 
     def run(self, command: str | Sequence[str], *, timeout: float = 60.0, become: bool = False) -> Answers[Completed]:
-        """One command on every host: a line for its sh, or the exact words; ``become`` runs it as root."""
+        """Run one command on every host: a line for its sh, or a list of words; ``become`` runs it as root."""
         return self.ask(RunRequest(command, timeout, become))
 
     def validate(
@@ -238,7 +239,7 @@ class Cluster(Calls):
         facts: Mapping[str, Facts] | None = None,
         keep_answers: bool = False,
     ) -> Report:
-        """What is wrong with each host, with evidence and a fix; the levels above quick also measure idle hosts."""
+        """Return the faults of each host, with evidence and a fix; levels above ``quick`` also measure idle hosts."""
         return self.ask(ValidateRequest(level, only, skip, engine, force_busy, burn_in, facts, keep_answers))
 
     def allreduce(
@@ -255,7 +256,7 @@ class Cluster(Calls):
         facts: Mapping[str, Facts] | None = None,
         keep_answers: bool = False,
     ) -> Measurement:
-        """Measure all links between GPUs and idle hosts, and name the part that is slow."""
+        """Measure all GPU and network links of idle hosts, and name the slow parts."""
         return self.ask(
             MeasureRequest(engine, scopes, operation, gib, seconds, force_busy, interface, libnccl, facts, keep_answers)
         )
@@ -263,7 +264,7 @@ class Cluster(Calls):
     def allreduce_expected(
         self, *, nodes: int | None = None, gib: float | None = None, facts: Mapping[str, Facts] | None = None
     ) -> Expectation:
-        """What an all-reduce should give on these hosts, with formulas and sources."""
+        """Return the all-reduce bandwidth to expect on these hosts, with formulas and sources."""
         return self.ask(ExpectRequest(nodes, gib, facts))
 
     def nvlink(
@@ -278,7 +279,7 @@ class Cluster(Calls):
         batch: int = 4,
         row_timeout: float = 900.0,
     ) -> NvlinkComparison:
-        """What NVLink gains on each idle host, in an all-reduce and, with ``train``, in training."""
+        """Measure the gain from NVLink on each idle host, in an all-reduce and, with ``train``, in training."""
         return self.ask(NvlinkRequest(engine, gib, force_busy, libnccl, train, steps, batch, row_timeout))
 
     def preflight(
@@ -288,7 +289,7 @@ class Cluster(Calls):
         force_busy: Sequence[str] = (),
         hostfile_text: Mapping[str, str] | None = None,
     ) -> Diagnosis:
-        """Why the job that ``command`` launches cannot start, and which line to change."""
+        """Explain why the job that ``command`` launches cannot start, and which line to change."""
         return self.ask(PreflightRequest(command, force_busy, hostfile_text))
 
     def place(
@@ -302,7 +303,7 @@ class Cluster(Calls):
         facts: Mapping[str, Facts] | None = None,
         measured: Measurement | None = None,
     ) -> Placement:
-        """Every rank of ``layout`` on a GPU of a healthy host; hosts whose parts ``measured`` blames are left out."""
+        """Assign every rank of ``layout`` to a GPU of a healthy host; hosts that ``measured`` blames are excluded."""
         return self.ask(PlaceRequest(layout, order, all_nodes, allow_fewer, force, facts, measured))
 
     def render(
@@ -316,7 +317,7 @@ class Cluster(Calls):
         model: Path | Mapping[str, Any] | None = None,
         force: bool = False,
     ) -> Launch:
-        """The files that start ``command`` on ``placement``, and the command that starts them; `Launch.write`."""
+        """Return the files that start ``command`` on ``placement``, with their start command; see `Launch.write`."""
         return self.ask(RenderRequest(placement, target, command, name, port, model, force))
 
     def provision(
@@ -332,15 +333,15 @@ class Cluster(Calls):
         force: bool = False,
         break_lock: bool = False,
     ) -> Record:
-        """Bring hosts to the state that ``playbook`` describes; with ``check`` show what that would change."""
+        """Bring hosts to the state that ``playbook`` describes; with ``check``, only report what would change."""
         return self.ask(ProvisionRequest(playbook, check, tags, skip_tags, start_at, resume, retry, force, break_lock))
 
     def fix(self, check: str, *, check_only: bool = False, force: bool = False) -> Repair:
-        """Apply the fix of the finding of ``check``, and judge again."""
+        """Apply the fix for the finding of ``check``, and judge the hosts again."""
         return self.ask(FixRequest(check, check_only, force))
 
     def host_keys(self) -> Answers[HostKeys]:
-        """The keys that hosts show, beside those that are recorded; nobody logs in."""
+        """Return the keys that hosts show and those that are recorded, without logging in."""
         return self.ask(HostKeysRequest())
 
     def trust(self, *, fingerprint: str | None = None, replace: bool = False) -> Answers[HostKeys]:
@@ -361,24 +362,24 @@ class Cluster(Calls):
         return self.ask(OnboardRequest(playbook, group, burn_in, without, engine, break_lock))
 
     def admit(self, *, reason: str = "by hand", force: bool = False) -> Transition:
-        """Let hosts take jobs that passed every gate of onboarding."""
+        """Let hosts take jobs if they passed every gate of onboarding."""
         return self.ask(AdmitRequest(reason, force))
 
     def drain(self, *, reason: str, wait: float = 0.0) -> Transition:
-        """Let no more jobs start on hosts, and ``wait`` seconds for those that run."""
+        """Stop new jobs from starting on hosts, and wait up to ``wait`` seconds for the running ones."""
         return self.ask(DrainRequest(reason, wait))
 
     def set_state(self, state: str, *, reason: str) -> Transition:
-        """Make hosts ``repair``, ``rma``, ``retired`` or ``new``."""
+        """Put hosts into the state ``repair``, ``rma``, ``retired`` or ``new``."""
         return self.ask(SetStateRequest(state, reason))
 
     def states(self) -> Mapping[str, HostEvent]:
-        """What every host of the project's store is; no host is asked."""
+        """Return the latest event of every host in the project's store, without asking any host."""
         with Store(self.project.store_path) as store:
             return store.latest_by_node()
 
     def history(self, host: str) -> History:
-        """What ``host`` is and was, and what it passed; `InputError` if nothing is known of it."""
+        """Return the events and the passed gates of ``host``; raise `InputError` if there is no record of it."""
         from gpuops.operations.life import history
 
         return history(self.project.store_path, host)

@@ -1,7 +1,7 @@
-"""Events: what an operation tells while it works; the default listener is silent.
+"""Events that an operation sends while it runs; without a listener they are dropped.
 
-A listener is any callable that takes an `Event`: ``print`` will do in a notebook. Events are delivered one at a time,
-from whichever thread they happen in. The engine never prints and never knows a terminal.
+A listener is any callable that takes an `Event`, for example ``print`` in a notebook. Events are delivered one at a
+time, in the thread in which they happen. Operations themselves never print and do not depend on a terminal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Progress(Event):
-    """``done`` of ``total`` hosts came to an end of ``what``."""
+    """``done`` of ``total`` hosts have finished ``what``."""
 
     what: str
     done: int
@@ -33,7 +33,7 @@ class Progress(Event):
 
 @dataclass(frozen=True)
 class Note(Event):
-    """A sentence for the person who waits."""
+    """A message for the user."""
 
     text: str
     level: Literal["info", "warning"] = "info"
@@ -41,7 +41,7 @@ class Note(Event):
 
 @dataclass(frozen=True)
 class LeftOut(Event):
-    """``hosts`` take no part, all for the same reason."""
+    """``hosts`` are excluded, all for the same reason."""
 
     hosts: tuple[str, ...]
     why: str
@@ -49,14 +49,14 @@ class LeftOut(Event):
 
 @dataclass(frozen=True)
 class Activity(Event):
-    """What is done at this moment, in a few words; it replaces what was shown before."""
+    """The current activity in a few words; it replaces the previous one."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class HostDone(Event):
-    """A host came to its end after ``seconds``; ``error`` is why it did not answer."""
+    """A host finished after ``seconds``; ``error`` is the reason if it did not answer."""
 
     host: str
     error: str | None
@@ -65,7 +65,7 @@ class HostDone(Event):
 
 @dataclass(frozen=True)
 class RoundStarted(Event):
-    """Round ``number`` of a measurement, with so many ``groups`` side by side; there are ``at_most`` rounds."""
+    """Round ``number`` of ``at_most`` rounds of a measurement starts, with ``groups`` in parallel."""
 
     number: int
     why: str
@@ -84,7 +84,7 @@ class StepDone(Event):
 
 @dataclass(frozen=True)
 class GateDone(Event):
-    """A host passed a gate of onboarding, or stopped at it; ``text`` says so for a person."""
+    """A host passed a gate of onboarding or stopped at it; ``text`` describes the result."""
 
     host: str
     gate: str
@@ -96,7 +96,7 @@ Events = Callable[[Event], None]
 
 
 class Emitter:
-    """Hands events to a listener, one at a time; an error of the listener is logged once and ends nothing."""
+    """Delivers events to a listener, one at a time; the first error of the listener is logged, and none propagates."""
 
     def __init__(self, listener: Events | None = None) -> None:
         self._listener = listener
@@ -106,7 +106,7 @@ class Emitter:
 
     @property
     def is_speaking(self) -> bool:
-        """This very thread is inside the listener."""
+        """True if the current thread is inside the listener."""
         return self._speaking == threading.get_ident()
 
     def __call__(self, event: Event) -> None:
@@ -117,7 +117,7 @@ class Emitter:
             self._speaking = threading.get_ident()
             try:
                 self._listener(event)
-            except Exception as error:  # noqa: BLE001 - the listener is a user's code
+            except Exception as error:  # noqa: BLE001 - the listener is user code
                 if not self._warned:
                     _log.warning("the event listener failed: %s: %s", type(error).__name__, error)
                 self._warned = True

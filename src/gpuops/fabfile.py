@@ -1,8 +1,8 @@
-"""Every task of playbooks, and every probe, as a `fabric.Task`: ``fab -H NODE sysctl --key … --value …``.
+"""Fabric tasks for every playbook task and every probe: ``fab -H NODE sysctl --key … --value …``.
 
-A project has them by one line in a ``fabfile.py`` of its own: ``from gpuops.fabfile import namespace``. The nodes are
-those of the project's inventory, reached and proved as by every verb; Fabric's own connection is never opened. ``fab
---dry`` is check mode.
+To use them, a project needs one line in its own ``fabfile.py``: ``from gpuops.fabfile import namespace``. Nodes come
+from the project's inventory, and gpuops connects to them and verifies their host keys as in every command. Fabric's own
+connection is never opened. ``fab --dry`` is check mode.
 """
 
 from __future__ import annotations
@@ -44,44 +44,44 @@ from gpuops.results.plain import plain
 from gpuops.secret import Secret, redact
 
 _OF_EACH_GPU = {
-    "power": ("What every GPU draws and may draw.", (
+    "power": ("Power draw and power limits of every GPU.", (
         "power_draw_watts", "power_limit_watts", "default_power_limit_watts", "max_power_limit_watts",
         "performance_state", "persistence_mode", "throttle_reasons",
     )),
-    "thermal": ("How warm every GPU is and may become.", (
+    "thermal": ("Temperatures and temperature limits of every GPU.", (
         "temperature_celsius", "tlimit_celsius", "slowdown_celsius", "shutdown_celsius", "memory_temperature_celsius",
         "throttle_reasons",
     )),
 }  # fmt: skip
-_TOGETHER = {"topology": ("How GPUs and network adapters are connected.", ("topo", "nvlink", "pcie"))}
+_TOGETHER = {"topology": ("Connections between GPUs and network adapters.", ("topo", "nvlink", "pcie"))}
 
 
 @contextlib.contextmanager
 def _cluster(c: Any) -> Iterator[Cluster]:
-    """The nodes that ``-H`` names, with what Fabric's command line says of reaching them."""
+    """Open the nodes that ``-H`` names, with the connection options of Fabric's command line."""
     if not isinstance(c, fabric.Connection):
-        raise Exit("fab: name the nodes: -H NODE", 2)
+        raise Exit("fab: no nodes named; add -H NODE", 2)
     project = find_project(Path.cwd())
     # without an inventory, a name is an address
     name = load_project(project).inventory or f"{c.original_host},"
     seconds = float(c.connect_kwargs.get("timeout", 10.0))
     hosts = [replace(host, **_access(c)) for host in Inventory.open(name, project).select(c.original_host)]
-    common: dict[str, Any] = {"project": project, "connect_timeout": seconds, "events": _tell}
+    common: dict[str, Any] = {"project": project, "connect_timeout": seconds, "events": _print_note}
     with Cluster.of(hosts, name=name, invocation=" ".join(sys.argv), **common) as cluster:
         yield cluster
 
 
-def _tell(event: Event) -> None:
+def _print_note(event: Event) -> None:
     if isinstance(event, Note):
-        _complain(event.text)
+        _warn(event.text)
 
 
-def _complain(sentence: str) -> None:
+def _warn(sentence: str) -> None:
     sys.stderr.write(f"gpuops: {clean(sentence)}\n")
 
 
 def _access(c: Any) -> dict[str, Any]:
-    """What stands on the command line, not what Fabric read in ~/.ssh/config: that we read ourselves."""
+    """Return the command line's options, without those that Fabric read in ~/.ssh/config: gpuops reads it itself."""
     arguments, config = c.connect_kwargs, c.ssh_config
     access = {
         "user": c.user if c.user != config.get("user", c.config.user) else None,
@@ -95,7 +95,7 @@ def _access(c: Any) -> dict[str, Any]:
 
 @contextlib.contextmanager
 def _ending() -> Iterator[None]:
-    """End as the program does: an error is one sentence and its exit code."""
+    """Turn an error of gpuops into one message and its exit code."""
     try:
         yield
     except GpuopsError as error:
@@ -108,12 +108,12 @@ def _end(code: int) -> None:
 
 
 def _fabric_task(name: str, doc: str, body: Callable[..., None], **more: Any) -> fabric.Task:
-    body.__doc__ = doc.replace(". ", ".\n\n", 1)  # the first line is what --list shows
+    body.__doc__ = doc.replace(". ", ".\n\n", 1)  # --list shows the first line
     return fabric.Task(body, name=name, **more)
 
 
 def _task(task: Task) -> fabric.Task:
-    """A playbook's task, as a playbook of this one step."""
+    """Return a Fabric task that runs a playbook of this one task."""
     hints = typing.get_type_hints(task.params, include_extras=True) if dataclasses.is_dataclass(task.params) else {}
 
     def body(c: Any, **options: Any) -> None:
@@ -125,7 +125,7 @@ def _task(task: Task) -> fabric.Task:
     keyword = inspect.Parameter.KEYWORD_ONLY
     options = [inspect.Parameter(key, keyword, default=None) for key in hints]
     first = inspect.Parameter("c", inspect.Parameter.POSITIONAL_ONLY)
-    body.__signature__ = inspect.Signature([first, *options])  # type: ignore[attr-defined] # what inspect looks for
+    body.__signature__ = inspect.Signature([first, *options])  # type: ignore[attr-defined] # read by inspect
     lists = [key for key, hint in hints.items() if typing.get_origin(hint) is tuple]
     flags = [key for key, hint in hints.items() if bool in (hint, *typing.get_args(hint))]
     doc = " ".join(filter(None, (task.doc, inspect.cleandoc(task.params.__doc__ or "") if hints else "")))
@@ -140,14 +140,14 @@ def _playbook(task: Task, params: YamlNode) -> Playbook:
 def _perform(cluster: Cluster, book: Playbook, *, check: bool) -> int:
     record = replace(cluster.provision(book, check=check), playbook=f"fab {book.path.stem}")
     for error in record.locked:
-        _complain(str(error))
+        _warn(str(error))
     for line in record_lines(record, Page.of(sys.stdout), diff=check, advise=False):
         sys.stdout.write(f"{line}\n")
-    return exit_code(replace(record, check=False))  # fab --dry goes on with its next task
+    return exit_code(replace(record, check=False))  # fab --dry continues with its next task
 
 
 def _read(key: str, hint: Any, value: Any) -> Any:
-    """An option's value: text where the field is one, else as YAML has it (``{a: "1.0"}``, ``!env NAME``)."""
+    """Return an option's value: as text if the field is text, else parsed as YAML (``{a: "1.0"}``, ``!env NAME``)."""
     if isinstance(value, list):
         return [_read(key, typing.get_args(hint)[0], item) for item in value]
     return value if value is True or _is_text(hint) else parse(value, f"--{key.replace('_', '-')}")
@@ -166,7 +166,7 @@ def _fact(name: str, doc: str, probes: list[str], picture: Callable[[Facts], Any
             for line in lines({node: picture(facts) for node, facts in answers.values.items()}):
                 sys.stdout.write(f"{line}\n")
             for node, excluded in answers.excluded.items():
-                _complain(f"{node}: {excluded.why}")
+                _warn(f"{node}: {excluded.why}")
             _end(exit_code(answers))
 
     return _fabric_task(name, doc, body)
@@ -193,7 +193,7 @@ def _facts() -> Collection:
 
 
 def _about(probe: Probe[Any]) -> str:
-    """What its module says of itself."""
+    """Return the docstring of the module that defines ``probe``."""
     module = inspect.getmodule(probe.parse)
     return (module and module.__doc__) or ""
 

@@ -1,7 +1,7 @@
-"""Requests: what a user can ask for, as frozen data; `gpuops.Cluster.ask` carries them out.
+"""Everything that a user can request, as frozen dataclasses; `gpuops.Cluster.ask` carries them out.
 
-Their fields are the keywords of the methods of `gpuops.Cluster` and the options of the command line. Numbers without a
-unit in their name are seconds; ``gib`` is GiB. ``facts`` are used if they hold what is needed; what they lack is asked.
+Their fields match the keywords of the methods of `gpuops.Cluster` and the options of the command line. Durations are in
+seconds, ``gib`` is in GiB. ``facts`` are used as far as they suffice; hosts are asked only for the rest.
 """
 
 from __future__ import annotations
@@ -56,12 +56,12 @@ __all__ = [
 
 @dataclass(frozen=True)
 class PingRequest(Request["Answers[float]"]):
-    """Which hosts answer."""
+    """Time that each host takes to answer."""
 
 
 @dataclass(frozen=True)
 class FactsRequest(Request["Answers[Facts]"]):
-    """The facts that ``probes`` collect, by name; by default all that put no load on a node."""
+    """Facts that the named ``probes`` collect; by default all probes that put no load on a node."""
 
     probes: Sequence[str] = ()
     keep_answers: bool = False
@@ -69,7 +69,7 @@ class FactsRequest(Request["Answers[Facts]"]):
 
 @dataclass(frozen=True)
 class RunRequest(Request["Answers[Completed]"]):
-    """One command on every host: a line for its sh, or the exact words."""
+    """One command on every host: a line for its sh, or a list of words."""
 
     command: str | Sequence[str]
     timeout: float = 60.0
@@ -78,7 +78,7 @@ class RunRequest(Request["Answers[Completed]"]):
 
 @dataclass(frozen=True)
 class ValidateRequest(Request["Report"]):
-    """What is wrong with each host. ``only`` and ``skip`` name checks or tags; ``burn_in`` is how long a load lasts."""
+    """Faults of each host. ``only`` and ``skip`` name checks or tags; ``burn_in`` is the duration of the load."""
 
     level: Level = "quick"
     only: Sequence[str] = ()
@@ -92,7 +92,7 @@ class ValidateRequest(Request["Report"]):
 
 @dataclass(frozen=True)
 class ExpectRequest(Request["Expectation"]):
-    """What an all-reduce should give; ``nodes`` in one group, all of a kind by default."""
+    """All-reduce bandwidth to expect from a group of ``nodes``, by default all nodes of a kind."""
 
     nodes: int | None = None
     gib: float | None = None
@@ -101,7 +101,7 @@ class ExpectRequest(Request["Expectation"]):
 
 @dataclass(frozen=True)
 class NvlinkRequest(Request["NvlinkComparison"]):
-    """What NVLink gains; ``train`` is a Python of the hosts with torch, for ``steps`` of ``batch`` samples a GPU."""
+    """Gain from NVLink. ``train`` is a Python with torch on the hosts; ``batch`` is the samples per GPU and step."""
 
     engine: str = "auto"
     gib: float | None = None
@@ -119,7 +119,7 @@ class NvlinkRequest(Request["NvlinkComparison"]):
 
 @dataclass(frozen=True)
 class PreflightRequest(Request["Diagnosis"]):
-    """Why the launch ``command`` cannot start; ``hostfile_text`` has the content of the files that it names."""
+    """Diagnosis of a launch ``command`` that does not start; ``hostfile_text`` maps the files in it to their text."""
 
     command: Sequence[str]
     force_busy: Sequence[str] = ()
@@ -128,7 +128,7 @@ class PreflightRequest(Request["Diagnosis"]):
 
 @dataclass(frozen=True)
 class PlaceRequest(Request["Placement"]):
-    """Where every rank of ``layout`` runs. ``all_nodes`` takes unhealthy ones too, ``force`` breaks rules of speed."""
+    """Place of every rank of ``layout``. ``all_nodes`` includes unhealthy nodes, ``force`` allows slow layouts."""
 
     layout: str
     order: str = "tp-cp-ep-dp-pp"
@@ -141,7 +141,7 @@ class PlaceRequest(Request["Placement"]):
 
 @dataclass(frozen=True)
 class RenderRequest(Request["Launch"]):
-    """The files that start ``command`` on ``placement`` with launch ``target``."""
+    """Files that start ``command`` on ``placement`` with the launch ``target``."""
 
     placement: Placement
     target: str
@@ -154,10 +154,9 @@ class RenderRequest(Request["Launch"]):
 
 @dataclass(frozen=True)
 class ProvisionRequest(Request["Record"]):
-    """Bring hosts to the state that ``playbook`` describes, a name, a file or one made by the program.
+    """Run of ``playbook``, which is a name, a file or a `Playbook` object; with ``check`` nothing is changed.
 
-    With ``check`` nothing is changed.
-    ``resume`` goes on with a run that broke off, ``retry`` starts a new one on the hosts that failed in a run.
+    ``resume`` continues an interrupted run; ``retry`` starts a new run on the hosts that failed in an earlier one.
     """
 
     playbook: str | Playbook
@@ -173,7 +172,7 @@ class ProvisionRequest(Request["Record"]):
 
 @dataclass(frozen=True)
 class FixRequest(Request["Repair"]):
-    """Apply the fix of the finding of ``check``; with ``check_only`` it is only shown."""
+    """Fix for the finding of ``check``; with ``check_only`` it is only shown."""
 
     check: str
     check_only: bool = False
@@ -182,12 +181,12 @@ class FixRequest(Request["Repair"]):
 
 @dataclass(frozen=True)
 class HostKeysRequest(Request["Answers[HostKeys]"]):
-    """The keys that hosts show, beside those that are recorded."""
+    """Keys that hosts show, and those that are recorded."""
 
 
 @dataclass(frozen=True)
 class TrustRequest(Request["Answers[HostKeys]"]):
-    """Record the keys that hosts show; with ``fingerprint`` that key alone, with ``replace`` in place of old ones."""
+    """Recording of the keys that hosts show; one must have ``fingerprint``, if set. ``replace`` drops old keys."""
 
     fingerprint: str | None = None
     replace: bool = False
@@ -195,7 +194,7 @@ class TrustRequest(Request["Answers[HostKeys]"]):
 
 @dataclass(frozen=True)
 class OnboardRequest(Request["Onboarding"]):
-    """Take hosts through every gate but ``without``, and write admitted ones into ``group`` of the inventory."""
+    """Onboarding of hosts through every gate except ``without``; admitted hosts join ``group`` of the inventory."""
 
     playbook: str = "onboard"
     group: str = ""
@@ -207,7 +206,7 @@ class OnboardRequest(Request["Onboarding"]):
 
 @dataclass(frozen=True)
 class AdmitRequest(Request["Transition"]):
-    """Let hosts take jobs; ``force`` without the proof that onboarding gives."""
+    """Admission of hosts to jobs; with ``force`` even without the proof that onboarding gives."""
 
     reason: str = "by hand"
     force: bool = False
@@ -215,7 +214,7 @@ class AdmitRequest(Request["Transition"]):
 
 @dataclass(frozen=True)
 class DrainRequest(Request["Transition"]):
-    """Let no more jobs start, and ``wait`` for those that run."""
+    """Drain of hosts: no new jobs start, and running ones get ``wait`` seconds to end."""
 
     reason: str
     wait: float = 0.0
@@ -223,7 +222,7 @@ class DrainRequest(Request["Transition"]):
 
 @dataclass(frozen=True)
 class SetStateRequest(Request["Transition"]):
-    """Make hosts ``repair``, ``rma``, ``retired`` or ``new``."""
+    """Change of hosts to ``repair``, ``rma``, ``retired`` or ``new``."""
 
     state: str
     reason: str

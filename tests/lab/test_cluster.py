@@ -22,7 +22,7 @@ EXAMPLES = re.findall(r"^```python\n(.*?)^```", PAGE.read_text(), re.MULTILINE |
 
 @pytest.fixture(scope="module")
 def project(tmp_path_factory):
-    """A folder with ``prod.yml``: four healthy hosts and one with a lost GPU, all in the group h100."""
+    """Create a directory with ``prod.yml``: four healthy hosts and one with a lost GPU, all in the group h100."""
     folder = tmp_path_factory.mktemp("python")
     hosts = lab_cluster.up(folder / ".gpuops" / "lab", "hgx-h100", 5, ["gpu05:gpu2:lost"])
     text = (folder / ".gpuops" / "lab" / "inventory.yml").read_text()
@@ -113,7 +113,7 @@ def open_descriptors():
 
 
 def settled():
-    """The open descriptors and the threads, once those that have nothing left to do are gone."""
+    """Return the number of open descriptors and the names of all threads, after idle ones have ended."""
     ends = time.monotonic() + 2
     while threading.active_count() > 1 and time.monotonic() < ends:
         time.sleep(0.01)
@@ -127,7 +127,7 @@ def test_fifty_calls_leave_no_descriptor_and_no_thread(inside):
         for _ in range(50):
             cluster.only("gpu01").validate(only=("gpu-lost",))
         after = settled()
-        assert after[0] - before[0] < 5, after  # a leak would show fifty times
+        assert after[0] - before[0] < 5, after  # a leak would count fifty times
         assert len(after[1]) - len(before[1]) < 5, after
     for _ in range(5):
         with gpuops.Cluster.open("prod.yml") as cluster:
@@ -139,7 +139,7 @@ def test_fifty_calls_leave_no_descriptor_and_no_thread(inside):
 
 LOOP = """
 import gpuops, signal
-signal.signal(signal.SIGINT, signal.default_int_handler)  # whatever started the tests may ignore it
+signal.signal(signal.SIGINT, signal.default_int_handler)  # the process that started the tests may ignore SIGINT
 with gpuops.Cluster.open("prod.yml") as cluster:
     for number in range(10_000):
         try:
@@ -161,7 +161,7 @@ def test_ctrl_c_ends_the_loop_around_a_call(inside):
     assert "Interrupted" in errors
 
 
-def test_cancel_ends_a_call_with_what_there_is(inside):
+def test_cancel_ends_a_call_with_a_partial_result(inside):
     with gpuops.Cluster.open("prod.yml", events=lambda event: began.set()) as cluster:
         began = threading.Event()
         caught = []
@@ -179,13 +179,13 @@ def test_cancel_ends_a_call_with_what_there_is(inside):
         cluster.cancel()
         thread.join(20)
         assert not thread.is_alive()
-        assert cluster.only("gpu01").ping().values  # and the cluster goes on
+        assert cluster.only("gpu01").ping().values  # the cluster still works
     (error,) = caught
     assert {excluded.kind for excluded in error.partial.excluded.values()} == {"interrupted"}
 
 
-def test_four_clusters_in_four_threads_do_not_cut_each_other_off(inside):
-    """One is closed, one late, one cancelled; the fourth has every answer."""
+def test_four_clusters_in_four_threads_are_independent(inside):
+    """Close one, delay one, cancel one; the fourth still gets every answer."""
     size = threading.stack_size()
     results = {}
 
@@ -225,7 +225,7 @@ def test_four_clusters_in_four_threads_do_not_cut_each_other_off(inside):
     assert threading.stack_size() == size
 
 
-def test_a_closed_cluster_says_so(inside):
+def test_closed_cluster_refuses_calls(inside):
     cluster = gpuops.Cluster.open("prod.yml")
     cluster.close()
     cluster.close()
@@ -233,13 +233,13 @@ def test_a_closed_cluster_says_so(inside):
         cluster.ping()
 
 
-def test_without_an_inventory_it_is_never_this_machine(tmp_path, monkeypatch):
+def test_this_machine_is_never_the_default(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(gpuops.InputError, match="no inventory"):
         gpuops.Cluster.open(environment={})
 
 
-def test_no_host_is_never_all_well(inside):
+def test_no_hosts_is_an_error(inside):
     with gpuops.Cluster.open("prod.yml") as cluster:
         requests = (
             gpuops.ValidateRequest(),
@@ -249,11 +249,11 @@ def test_no_host_is_never_all_well(inside):
         )
         for nobody in (cluster.only([]), cluster.only("gpu01").only("gpu02")):
             for request in requests:
-                with pytest.raises(gpuops.InputError, match="no host is chosen"):
+                with pytest.raises(gpuops.InputError, match="no hosts selected"):
                     nobody.ask(request)
 
 
-def test_wrong_words_are_told_before_any_host_is_asked(inside):
+def test_invalid_words_are_refused_before_any_host_is_asked(inside):
     with gpuops.Cluster.open("prod.yml") as cluster:
         wrong = [
             lambda: cluster.validate(level="quik"),

@@ -1,4 +1,4 @@
-"""Fabric's own program, ``fab``, over the lab: a task of playbooks, facts, and a function of the project."""
+"""Fabric's program ``fab`` on the lab: a playbook task, facts, and a function of the project."""
 
 import shutil
 import subprocess
@@ -15,7 +15,7 @@ FUNCTION = '''
 """A greeting."""
 
 def greet(c, word: str, times: int = 1):
-    """Said on the node."""
+    """Run on the node."""
     for _ in range(times):
         c.run(f"echo {word} >>greetings")
     c.run("test $(wc -l <greetings) -lt 3")
@@ -24,7 +24,7 @@ def greet(c, word: str, times: int = 1):
 
 @pytest.fixture(scope="module")
 def running_lab(tmp_path_factory):
-    """A lab of our own, for its hosts stay changed."""
+    """Start a separate lab, because its hosts stay changed."""
     folder = tmp_path_factory.mktemp("project") / ".gpuops" / "lab"
     hosts = cluster.up(folder, "hgx-h100", 3, [])
     yield SimpleNamespace(folder=folder, hosts={host.name: host for host in hosts})
@@ -33,7 +33,7 @@ def running_lab(tmp_path_factory):
 
 @pytest.fixture
 def fab(lab, tmp_path):
-    """Runs fab in a project that knows the lab; gives what it said."""
+    """Return a function that runs fab in a project with the lab's inventory and returns its output."""
     (tmp_path / "gpuops.yml").write_text(f"inventory: {lab.folder / 'inventory.yml'}\n")
     (tmp_path / "fabfile.py").write_text("from gpuops.fabfile import namespace\n")
     tasks = tmp_path / "playbooks" / "tasks"
@@ -51,7 +51,7 @@ def fab(lab, tmp_path):
     return fab
 
 
-def test_a_task_looks_changes_and_looks_again(fab, ssh):
+def test_task_inspects_changes_and_inspects_again(fab, ssh):
     told = fab("--dry", "-H", "gpu01", *SYSCTL, "7")
     assert "would change sysctl write /etc/sysctl.d/90-gpuops.conf" in told
     assert ssh("gpu01", "sysctl -n vm.swappiness").out == b"60\n"
@@ -84,14 +84,14 @@ def test_several_nodes_and_tasks_in_one_line(fab, ssh):
     assert ssh("gpu03", "dpkg-query -W pciutils").exit == 1
 
 
-def test_facts_are_told_with_units(fab):
+def test_facts_are_printed_with_units(fab):
     told = fab("-H", "gpu02", "facts.power", "facts.thermal", "facts.topology", "facts.driver")
     assert told.count("GPU 7 (") == 2
     for words in ("power_draw: 68.57 W", "temperature: 29 °C", "topo:", "nvlink:", "loaded_version: 580.105.08"):
         assert words in told
 
 
-def test_a_lost_gpu_is_told_instead_of_its_power(fab, plant):
+def test_lost_gpu_is_reported_in_place_of_its_power(fab, plant):
     plant("gpu02:gpu2:lost")
     assert "kind: gpu-lost" in fab("-H", "gpu02", "facts.power")
 
@@ -104,7 +104,7 @@ def test_a_function_of_the_project_is_called_with_the_connection(fab, ssh):
     assert "ended with 1 and said: nothing" in fab("-H", "gpu03", "greet", "--word", "hi", code=1)
 
 
-def test_a_node_whose_key_is_another_is_sent_nothing(fab, plant, lab):
+def test_node_with_a_changed_key_is_sent_nothing(fab, plant, lab):
     plant("gpu01:host:wrong-key")
     before = cluster.audit(lab.folder, "gpu01")
     assert "host key changed" in fab("-H", "gpu01", *SYSCTL, "1", code=3)
@@ -126,11 +126,11 @@ def test_without_an_inventory_the_name_is_an_address_and_its_key_must_be_known(f
         (("-H", "gpu99", *SYSCTL, "1"), 2, 'no host or group called "gpu99"; did you mean "gpu0'),
         (("-H", "gpu01", "sysctl", "--key", "a"), 2, '"sysctl" needs "value"'),
         (("-H", "gpu01", "user", "--name", "a", "--uid", "x"), 2, "uid is expected"),
-        ((*SYSCTL, "1"), 2, "name the nodes: -H NODE"),
+        ((*SYSCTL, "1"), 2, "no nodes named; add -H NODE"),
         (("-H", "gpu01", "package", "--versions", "{a: 1"), 2, "--versions:2:1: did not find"),
     ],
 )
-def test_what_is_wrong_is_one_sentence(fab, words, code, said):
+def test_errors_are_one_sentence(fab, words, code, said):
     assert said in fab(*words, code=code)
 
 

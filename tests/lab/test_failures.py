@@ -20,7 +20,7 @@ FAULTS = {
     "gpu02": ("no-repository", "Could not resolve 'packages.lab'"),
     "gpu03": ("apt-fails=libnccl2", "dpkg: error processing archive /var/cache/apt/archives/libnccl2.deb"),
     "gpu04": ("no-sudo", "it cannot be locked: sudo: a password is required"),
-    "gpu05": ("busy", "drain the node first, or give --force"),
+    "gpu05": ("busy", "drain the node first, or use --force"),
     "gpu06": ("refuse", "connection refused"),
 }
 

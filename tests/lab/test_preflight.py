@@ -41,7 +41,7 @@ def test_a_job_that_can_start_is_told_so_after_one_all_reduce(preflight):
     code, printed = preflight(*MPIRUN)
     assert code == 0
     assert printed.startswith("preflight   mpirun on gpu[01-02] ")
-    assert printed.endswith("\nnothing is in the way\n")
+    assert printed.endswith("\nno problems found\n")
     assert " GB/s over 2 nodes by nccl-tests" in printed
     assert max(map(len, printed.splitlines())) <= 80
 

@@ -110,8 +110,8 @@ def test_the_report_says_who_was_brought_to_what_who_failed_and_why_and_who_was_
     assert "gpu03 failed the driver and its fabric manager" in stopped
     assert "dpkg: error processing archive /var/cache/apt/archives/nvidia-driver-580-server.deb" in stopped
     assert 'stopped: 1 of 4 nodes of a batch failed in play "Driver"; max_fail_percentage is 0' in stopped
-    assert "not begun: gpu[06-16]" in stopped
-    assert "still waits for" not in stopped
+    assert "not started: gpu[06-16]" in stopped
+    assert "handlers pending" not in stopped
 
 
 def test_who_failed_in_a_run_can_be_tried_again_alone(fleet, stopped):

@@ -1,4 +1,4 @@
-"""Events reach a listener one at a time, and nothing that a listener does ends an operation."""
+"""Events reach a listener one at a time, and an exception in the listener does not end an operation."""
 
 import logging
 import threading
@@ -12,7 +12,7 @@ from gpuops.events import Emitter, Event, Note, Progress
 from gpuops.requests import PingRequest
 
 
-def test_without_a_listener_events_are_silent():
+def test_events_without_a_listener_are_dropped():
     emit = Emitter()
     emit(Note("ping-1", "hello"))
     assert not emit.is_speaking
@@ -38,7 +38,7 @@ def test_events_of_many_threads_come_one_at_a_time():
     assert sorted(seen) == list(range(20))
 
 
-def test_a_listener_that_fails_ends_nothing_and_is_logged_once(caplog):
+def test_failing_listener_is_logged_once_and_ends_no_operation(caplog):
     seen = []
 
     def listener(event):
@@ -54,7 +54,7 @@ def test_a_listener_that_fails_ends_nothing_and_is_logged_once(caplog):
     assert not emit.is_speaking
 
 
-def test_ctrl_c_inside_a_listener_is_a_ctrl_c():
+def test_ctrl_c_inside_a_listener_propagates():
     def listener(_):
         raise KeyboardInterrupt
 
@@ -64,7 +64,7 @@ def test_ctrl_c_inside_a_listener_is_a_ctrl_c():
     assert not emit.is_speaking
 
 
-def test_only_the_thread_that_is_inside_the_listener_speaks():
+def test_is_speaking_only_in_the_thread_of_the_listener():
     speaking = []
 
     def listener(_):
@@ -90,10 +90,10 @@ def test_a_listener_cannot_start_an_operation(a_host):
     with Cluster.of([a_host(connection="local")], events=listener) as cluster:
         answers = cluster.ping()
     assert list(answers.values) == ["n1"]
-    assert "an event listener must not start an operation" in str(refused[0])
+    assert "an event listener cannot start an operation" in str(refused[0])
 
 
-def test_an_event_says_which_call_it_belongs_to(a_host):
+def test_event_names_its_call(a_host):
     events = []
     with Cluster.of([a_host(connection="local")], events=events.append) as cluster:
         cluster.ping()

@@ -1,4 +1,4 @@
-"""Nodes: which hosts, and what is asked of them."""
+"""Selected hosts and the questions that they are asked."""
 
 import datetime as dt
 import threading
@@ -42,7 +42,7 @@ def nodes(tmp_path, events):
 
 @pytest.fixture
 def saved(tmp_path):
-    """Opens the answers of gpu01 and of old9, which were saved."""
+    """Return a function that opens the saved answers of gpu01 and old9."""
     folder = tmp_path / "monday"
     folder.mkdir()
     (tmp_path / "prod.yml").write_text(INVENTORY)

@@ -1,4 +1,4 @@
-"""Burn-in: a load that lasts, on idle nodes, and what it shows of each."""
+"""Burn-in: a sustained load on idle nodes, and the facts that it reveals about each."""
 
 from __future__ import annotations
 
@@ -14,11 +14,11 @@ from gpuops.operations.measure import context_of, fabric_for, healthy, pool_of
 from gpuops.workspace import Workspace
 
 _DIAGNOSIS_MINUTES = 60
-"""What ``dcgmi diag -r 3`` may take, and whatever else is done beside the burn-in itself."""
+"""Time for ``dcgmi diag -r 3`` and everything else that is done besides the burn-in itself."""
 
 
 def burn(work: Workspace, request: MeasureRequest, facts_by_node: Mapping[str, Facts], seconds: float) -> BurnInResult:
-    """Burn in the hosts of which there are facts and that pass the quick checks; the result holds the facts of all."""
+    """Burn in the hosts that have facts and pass the quick checks; the result contains the facts of all hosts."""
     hosts, profiles, excluded = healthy(work, facts_by_node)
     forks = work.nodes.fitting(2 * work.nodes.forks) // 2
     minutes = _DIAGNOSIS_MINUTES + math.ceil(seconds / 60)

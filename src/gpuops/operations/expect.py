@@ -1,4 +1,4 @@
-"""Expect: what an all-reduce should give on hosts, asked only for what the inventory does not say."""
+"""Expected all-reduce bandwidth; hosts are asked only for what the inventory does not contain."""
 
 from __future__ import annotations
 
@@ -19,10 +19,10 @@ from gpuops.workspace import Workspace
 
 
 def expect(work: Workspace, request: ExpectRequest) -> Expectation:
-    """The hosts by what is expected of them; a saved measurement shows the efficiency that counts."""
+    """Group the hosts by their expected bandwidth; a saved measurement provides the efficiencies."""
     work = work.of_inventory()
     if (request.nodes is not None and request.nodes < 1) or (request.gib is not None and request.gib <= 0):
-        raise InputError("nodes must be 1 at least, and gib more than 0")
+        raise InputError("nodes must be at least 1, and gib more than 0")
     check_profiles(work.hosts, work.catalogue)
     gathered = _gathered(work, request)
     profiles = expected_of(work.hosts, gathered.values, work.catalogue)
@@ -41,7 +41,7 @@ def expect(work: Workspace, request: ExpectRequest) -> Expectation:
 
 
 def _gathered(work: Workspace, request: ExpectRequest) -> Gathered[Facts]:
-    """What hosts say of their GPUs, unless the inventory names every profile; who does not answer is noted."""
+    """Ask hosts for their GPUs, unless the inventory names every profile; note the hosts that do not answer."""
     if work.nodes.source == "saved":
         return work.nodes.gather([smi, all_reduce], facts=request.facts)
     if all(host.profile is not None for host in work.hosts):
@@ -53,6 +53,6 @@ def _gathered(work: Workspace, request: ExpectRequest) -> Gathered[Facts]:
 
 
 def _efficiency(facts_by_node: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> Efficiency:
-    """The efficiencies that a saved measurement shows, else the prior."""
+    """Return the efficiencies of a saved measurement, else the prior."""
     evidence = evidence_of(node_evidence_of(facts_by_node)[0])
     return Expectations(evidence.fabric, profiles).learnt_from(evidence).efficiency

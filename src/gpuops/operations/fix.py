@@ -1,4 +1,4 @@
-"""Fix: the playbook that mends the finding of a check, previewed, applied to a drained node, and judged again."""
+"""Fix of a finding: its playbook is previewed and applied to drained nodes, and the check judges them again."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ from gpuops.workspace import Workspace
 
 
 def fix(work: Workspace, request: FixRequest) -> Repair:
-    """Preview the fix; without ``check_only`` apply it if it changes something, and judge the nodes again.
+    """Preview the fix; unless ``check_only`` is set, apply it if it changes something, and judge the nodes again.
 
-    `NodeError` for a node that takes jobs, unless ``force`` is given.
+    Raise `NodeError` if a node takes jobs, unless ``force`` is set.
     """
     check, path = _fix_of(work, request.check)
     asked = ProvisionRequest(path, check=True, force=request.force)
@@ -38,7 +38,7 @@ def fix(work: Workspace, request: FixRequest) -> Repair:
 
 
 def _in_use(work: Workspace) -> dict[str, Objection]:
-    """The nodes that take jobs."""
+    """Return the nodes that take jobs."""
     with work.scheduler() as scheduler:
         busy = scheduler.control.still_busy(work.hosts)
     with work.open_store() as store:
@@ -51,17 +51,17 @@ def _in_use(work: Workspace) -> dict[str, Objection]:
 
 
 def _fix_of(work: Workspace, name: str) -> tuple[Check, str]:
-    """The check and the file of its playbook; `ContentError` if nothing can be done from here."""
+    """Return the check and the file of its playbook; raise `ContentError` if it has none."""
     checks, fixes = work.catalogue.checks(), work.catalogue.fixes()
     name = name.replace("_", "-")
     check = checks[name]
     if name not in fixes:
-        raise ContentError(f"no playbook mends {name} (known: {', '.join(fixes)}); it says: {check.fix}")
+        raise ContentError(f"no playbook fixes {name} (known: {', '.join(fixes)}); fix it by hand: {check.fix}")
     return check, str(fixes[name].path)
 
 
 def _judged(work: Workspace, check: Check, repair: Repair) -> Repair:
-    """The same with what the check says of the nodes now."""
+    """Return ``repair`` with the current verdicts of the check."""
     gathered = work.nodes.gather(probes_for([check]), "judging again")
     gathered.raise_if_interrupted()
     profiles = profiles_of(work.hosts, gathered.values, work.catalogue)

@@ -1,4 +1,4 @@
-"""How each gate of onboarding is tried: with the playbooks, checks and measurements that other operations have too."""
+"""Gates of onboarding, built from the playbooks, checks and measurements that other operations use."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from gpuops.workspace import Workspace
 
 Objections = Mapping[str, Objection]
 _ASKED_FIRST = "preflight"
-"""The tag of a playbook's steps that must hold before anything is changed."""
-_WHAT_IS_LEFT = "--limit {} --check --diff tells what is left"
+"""The tag of the playbook steps that must succeed before anything is changed."""
+_WHAT_IS_LEFT = "--limit {} --check --diff shows what is left"
 _MOST_NEIGHBOURS = 4
-"""Admitted nodes that are asked for a pair: some may be busy, and one that is idle is enough."""
+"""Admitted nodes to try as partners: one idle node is enough, but some may be busy."""
 
 
 @dataclass
 class Gates:
-    """The gates of one run over ``work``'s hosts; neighbours are sought among all of its hosts."""
+    """Gates of one run over the hosts of ``work``; neighbours come from its whole inventory."""
 
     work: Workspace
     life: NodeLifecycle
@@ -44,12 +44,12 @@ class Gates:
     asks_first: bool = field(default=False, init=False)
 
     def __post_init__(self) -> None:
-        """Check that the playbook fits the hosts; `InputError` otherwise, before any is asked."""
+        """Raise `InputError` if the playbook does not fit the hosts, before any host is asked."""
         self.asks_first = _ASKED_FIRST in plan(self.work, ProvisionRequest(self.request.playbook)).tags
 
     @property
     def attempts(self) -> dict[str, Attempt]:
-        """Every gate by name, without those that are left out."""
+        """Every gate by name, except those that the request skips."""
         attempts: dict[str, Attempt] = {
             "facts": self.facts,
             "preflight": self.preflight,
@@ -63,27 +63,27 @@ class Gates:
         return {name: attempt for name, attempt in attempts.items() if name not in self.request.without}
 
     def facts(self, hosts: Sequence[Host]) -> Objections:
-        """They answer; one that is another machine than the one that was admitted is demoted; no job starts."""
+        """Check that hosts answer, demote those that are not the admitted machine, and keep jobs from starting."""
         objections = self._compare_fingerprints(hosts)
         return {**objections, **self.life.drain([h for h in hosts if h.name not in objections], "onboarding")}
 
     def preflight(self, hosts: Sequence[Host]) -> Objections:
-        """All GPUs are on the bus, and the playbook's steps tagged preflight hold."""
+        """Check that all GPUs are on the bus and that the playbook's steps tagged preflight succeed."""
         objections = _objections(self._play(hosts, check=True, tags=(_ASKED_FIRST,))) if self.asks_first else {}
         return {**objections, **self._without_gpus(hosts)}
 
     def provision(self, hosts: Sequence[Host]) -> Objections:
-        """Every step took effect."""
+        """Run the playbook; every step must take effect."""
         return _objections(self._play(hosts, check=False), f"gpuops provision {self.request.playbook} {_WHAT_IS_LEFT}")
 
     def second_pass(self, hosts: Sequence[Host]) -> Objections:
-        """Check mode finds nothing; what the nodes are from now on is asked again."""
+        """Check that check mode would change nothing, and read the nodes' fingerprints again."""
         record = self._play(hosts, check=True)
         drifted = _drift(record, f"gpuops provision {self.request.playbook} {_WHAT_IS_LEFT}")
         return {**drifted, **self._compare_fingerprints(hosts), **_objections(record)}
 
     def burn_in(self, hosts: Sequence[Host]) -> Objections:
-        """The checks of the burn-in, on what it showed."""
+        """Burn in the nodes and judge the result with the burn-in checks."""
         work = self._of(hosts)
         gathered = work.nodes.gather(measure.probes(work))
         gathered.raise_if_interrupted()
@@ -94,19 +94,19 @@ class Gates:
         return _together(self._judged(work, result.facts, "burnin", only=("burnin",)), excluded)
 
     def validate(self, hosts: Sequence[Host]) -> Objections:
-        """Every check, and the all-reduce within each node that has several GPUs."""
+        """Run every check, and the all-reduce within each node that has several GPUs."""
         work = self._of(hosts)
         measurement = self._measured(work, ("node",))
         if not measurement.evidence.rounds:
-            work.note("no all-reduce within these nodes was measured")
+            work.note("no all-reduce was measured within these nodes")
         skip = () if measurement.evidence.rounds else ("all-reduce-bandwidth",)
         return _together(self._judged(work, measurement.facts, "standard", skip=skip), measurement.excluded)
 
     def pair(self, hosts: Sequence[Host]) -> Objections:
-        """The all-reduce between each node and one that is admitted; while none is, between the nodes themselves."""
+        """Run the all-reduce between each node and an admitted one, or between the nodes if none is admitted."""
         neighbours = self._neighbours(hosts)
         if len(hosts) + len(neighbours) < 2:
-            why = "left out: no node is admitted yet, so there is nobody to be measured with"
+            why = "left out: no node is admitted yet, so there is no partner for the pair test"
             return {host.name: Objection(why, severity="left_out") for host in hosts}
         names, work = {host.name for host in hosts}, self._of((*hosts, *neighbours))
         measurement = self._measured(work, ("rail", "pair"))
@@ -119,22 +119,22 @@ class Gates:
         return {name: why for name, why in _together(judged, excluded).items() if name in names}
 
     def admit(self, hosts: Sequence[Host]) -> Objections:
-        """Look once more, and let jobs start."""
+        """Check the nodes once more, and let jobs start."""
         objections = self._unhealthy(hosts) if "validate" not in self.request.without else {}
         complaints = self.life.scheduler.resume([host for host in hosts if host.name not in objections])
         return {**objections, **{name: Objection(why) for name, why in complaints.items()}}
 
     def _unhealthy(self, hosts: Sequence[Host]) -> dict[str, Objection]:
-        """Object to nodes that fail a quick check by now: what they passed may be weeks old."""
+        """Object to nodes that now fail a quick check: they may have passed their gates weeks ago."""
         work = self._of(hosts)
-        gathered = work.nodes.gather(quick_probes(work.catalogue), "looking once more")
+        gathered = work.nodes.gather(quick_probes(work.catalogue), "checking once more")
         gathered.raise_if_interrupted()
         profiles = profiles_of(work.hosts, gathered.values, work.catalogue)
         excluded = {**gathered.excluded, **unhealthy(gathered.values, profiles, work.catalogue)}
         return {node: _untested(each) for node, each in excluded.items()}
 
     def _without_gpus(self, hosts: Sequence[Host]) -> dict[str, Objection]:
-        """Object to nodes with another number of GPUs than their profile; without a driver, lspci alone has it."""
+        """Object to nodes that do not have their profile's number of GPUs; lspci counts them even without a driver."""
         work = self._of(hosts)
         gathered = work.nodes.gather([gpu_functions, smi], "counting GPUs")
         gathered.raise_if_interrupted()
@@ -144,8 +144,8 @@ class Gates:
         return {**_silent(gathered.excluded), **{name: each for name, each in miscounts.items() if each}}
 
     def _compare_fingerprints(self, hosts: Sequence[Host]) -> dict[str, Objection]:
-        """Object to nodes that do not answer, and to those that are not what they were."""
-        gathered = self._of(hosts).nodes.gather(NEEDS, "what the nodes are")
+        """Object to nodes that do not answer or whose fingerprint has changed."""
+        gathered = self._of(hosts).nodes.gather(NEEDS, "reading fingerprints")
         gathered.raise_if_interrupted()
         fingerprints = {node: fingerprint_of(facts) for node, facts in gathered.values.items()}
         return {**_silent(gathered.excluded), **self.life.compare_fingerprints(hosts, fingerprints)}
@@ -160,7 +160,7 @@ class Gates:
         return record
 
     def _measured(self, work: Workspace, scopes: tuple[Scope, ...]) -> Measurement:
-        """What the all-reduce shows of the nodes."""
+        """Measure the all-reduce in ``scopes``."""
         measurement = measure.measure(work, MeasureRequest(engine=self.request.engine, scopes=scopes))
         _stop_if(interrupted=measurement.interrupted)
         return measurement
@@ -173,14 +173,14 @@ class Gates:
         only: tuple[str, ...] = (),
         skip: tuple[str, ...] = (),
     ) -> dict[str, Objection]:
-        """What the checks of a level object to, or cannot judge."""
+        """Object to nodes that checks of ``level`` fail or cannot judge."""
         checks = choose(work.catalogue.checks(), level, only, skip)
         profiles = profiles_of(work.hosts, facts_by_node, work.catalogue)
         verdicts = assess(checks, facts_by_node, profiles)
         return dict(_first_of_each(verdict for verdict in verdicts if verdict.node))
 
     def _neighbours(self, hosts: Sequence[Host]) -> list[Host]:
-        """Admitted nodes of the same profiles, those of the same racks first."""
+        """Return admitted nodes with the same profiles, those in the same racks first."""
         events = self.life.store.latest_by_node()
         names, profiles = {host.name for host in hosts}, {host.profile for host in hosts}
         racks = {host.rack for host in hosts}
@@ -198,15 +198,15 @@ def _silent(excluded: Mapping[str, Excluded]) -> dict[str, Objection]:
 
 
 def _miscounted(facts: Facts, expected: int) -> Objection | None:
-    """Object to a node without the ``expected`` number of GPUs on its bus, or whose GPUs cannot be counted."""
+    """Object to a node if the number of GPUs on its bus is not ``expected`` or is unknown."""
     functions = facts[gpu_functions]
     if isinstance(functions, Unknown):
-        return Objection(f"its GPUs cannot be counted: {functions.why}", severity="incomplete")
+        return Objection(f"cannot count its GPUs: {functions.why}", severity="incomplete")
     count = sum(function.is_gpu and not function.off_the_bus for function in functions)
     if count == expected:
         return None
-    why = f"{count} GPUs are on its bus, and its profile has {expected}"
-    return Objection(why, "power-cycle it; reseat what is missing")
+    why = f"{count} GPUs on its bus (its profile expects {expected})"
+    return Objection(why, "power-cycle it; reseat missing GPUs")
 
 
 def _stop_if(*, interrupted: bool) -> None:
@@ -215,19 +215,19 @@ def _stop_if(*, interrupted: bool) -> None:
 
 
 def _together(judged: Objections, excluded: Mapping[str, Excluded]) -> dict[str, Objection]:
-    """Failures of the checks, else why nodes were ``excluded``, which explains what could not be judged."""
+    """Return failed checks, else the exclusion of a node, which explains what could not be judged."""
     failed = {node: objection for node, objection in judged.items() if objection.severity == "failed"}
     return {**judged, **{node: _untested(each) for node, each in excluded.items()}, **failed}
 
 
 def _untested(excluded: Excluded) -> Objection:
-    """What objects to a node that took no part: that it is unhealthy, or that nothing was measured of it."""
-    do = f"gpuops validate --limit {excluded.host} tells more"
+    """Return the objection to an excluded node: it is unhealthy, or it was not measured."""
+    do = f"gpuops validate --limit {excluded.host} shows the details"
     return Objection(excluded.why, do, "failed" if excluded.kind == "unhealthy" else "incomplete", excluded)
 
 
 def _first_of_each(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, Objection]]:
-    """The objections of each node, the gravest last: that one counts in a dict."""
+    """Yield the objections to each node, the most severe last, so that a dict keeps it."""
     order = ("unknown", "fail")
     for verdict in sorted((v for v in verdicts if v.status in order), key=lambda v: order.index(v.status)):
         finding = next(iter(verdict.findings), None)
@@ -239,7 +239,7 @@ def _first_of_each(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, Objection
 
 
 def _objections(record: Record, advice: str = "") -> dict[str, Objection]:
-    """Object to nodes that did not come to the end of a playbook; ``advice`` has a place for a failed node."""
+    """Object to nodes that did not finish a playbook; ``advice`` has a placeholder for the node."""
     locked = "; ".join(map(str, record.locked))
     stopped = Objection(record.stopped or "the playbook has no step for it")
     objections = dict.fromkeys(record.untouched, Objection(locked, severity="locked") if locked else stopped)
@@ -252,12 +252,12 @@ def _objections(record: Record, advice: str = "") -> dict[str, Objection]:
 
 
 def _drift(record: Record, advice: str) -> dict[str, Objection]:
-    """Object to nodes on which check mode would change something, or cannot tell."""
+    """Object to nodes on which check mode would change something, or cannot predict it."""
     steps: dict[str, list[str]] = {}
     for result in record.results:
         if result.status in ("would_change", "later"):
             steps.setdefault(result.node, []).append(result.name)
     return {
-        node: Objection(f"not as the playbook says: {', '.join(names)}", advice.format(node))
+        node: Objection(f"differs from the playbook: {', '.join(names)}", advice.format(node))
         for node, names in steps.items()
     }

@@ -1,4 +1,4 @@
-"""Health: which nodes fail a quick check, so that they hold no rank and are put under no load."""
+"""Health of nodes: a node that fails a quick check gets no rank and no load."""
 
 from __future__ import annotations
 
@@ -19,32 +19,32 @@ from gpuops.reasons import Excluded
 
 
 def check_profiles(hosts: Iterable[Host], catalogue: Catalogue) -> None:
-    """`DocumentError` if a host names a profile that does not exist; called before any host is asked."""
+    """Raise `DocumentError` if the profile of a host does not exist; called before any host is asked."""
     named = [host for host in hosts if host.profile is not None]
     names = list(catalogue.profiles()) if named else []
     for host in named:
         if host.profile not in names:
             hint = did_you_mean(host.profile or "", names) or f"; known: {', '.join(names)}"
-            raise DocumentError(host.origin, f'{host.name} has the profile "{host.profile}", and there is none{hint}')
+            raise DocumentError(host.origin, f'{host.name}: unknown profile "{host.profile}"{hint}')
 
 
 def quick_checks(catalogue: Catalogue) -> list[Check]:
-    """The checks of the quick level."""
+    """Return the checks of the quick level."""
     return choose(catalogue.checks(), "quick")
 
 
 def quick_probes(catalogue: Catalogue, *more: Probe[Any]) -> list[Probe[Any]]:
-    """What the quick checks need, and ``more``."""
+    """Return the probes that the quick checks need, and ``more``."""
     return list(dict.fromkeys([*probes_for(quick_checks(catalogue)), *more]))
 
 
 def profiles_of(hosts: Iterable[Host], facts_by_node: Mapping[str, Facts], catalogue: Catalogue) -> dict[str, Profile]:
-    """The profile of each host of which there are facts."""
+    """Return the profile of each host that has facts."""
     return expected_of([host for host in hosts if host.name in facts_by_node], facts_by_node, catalogue)
 
 
 def expected_of(hosts: Iterable[Host], facts_by_node: Mapping[str, Facts], catalogue: Catalogue) -> dict[str, Profile]:
-    """The profile of each host: as the inventory names it, else as its GPUs are, if anything is known of them."""
+    """Return the profile of each host: the one in the inventory, else the one that fits its GPUs, if known."""
     profiles, no_facts = list(catalogue.profiles().values()), Facts("", dt.datetime.now(dt.timezone.utc), {})
     return {host.name: profile_of(host, facts_by_node.get(host.name, no_facts), profiles) for host in hosts}
 
@@ -52,7 +52,7 @@ def expected_of(hosts: Iterable[Host], facts_by_node: Mapping[str, Facts], catal
 def unhealthy(
     facts_by_node: Mapping[str, Facts], profiles: Mapping[str, Profile], catalogue: Catalogue
 ) -> dict[str, Excluded]:
-    """The nodes that fail a quick check, each with the checks that it fails."""
+    """Return the nodes that fail a quick check, each with the checks that it fails."""
     checks = quick_checks(catalogue)
     health = {node: health_of(checks, facts_by_node[node], profile) for node, profile in profiles.items()}
     return failing(checks, health)
@@ -60,7 +60,7 @@ def unhealthy(
 
 @dataclass(frozen=True)
 class Health:
-    """What checks say of one node alone, and the ``facts`` by which it is compared with others of its profile."""
+    """Checks that one node fails by itself, and the ``facts`` to compare it with others of its profile."""
 
     profile: Profile
     fails: tuple[str, ...]
@@ -68,13 +68,13 @@ class Health:
 
 
 def health_of(checks: Sequence[Check], facts: Facts, profile: Profile) -> Health:
-    """The health of one node, small enough to be handed between processes."""
+    """Return the health of one node, small enough to pass between processes."""
     fails = tuple(verdict.check for verdict in judge_node(checks, facts, profile) if verdict.status == "fail")
     return Health(profile, fails, facts.only(probes_of(check for check in checks if check.scope == "group")))
 
 
 def failing(checks: Sequence[Check], health_by_node: Mapping[str, Health]) -> dict[str, Excluded]:
-    """The nodes that fail one of ``checks``, by themselves or beside the others."""
+    """Return the nodes that fail one of ``checks``, by themselves or compared with the others."""
     failed = {node: list(health.fails) for node, health in health_by_node.items()}
     profiles = {node: health.profile for node, health in health_by_node.items()}
     facts = {node: health.facts for node, health in health_by_node.items()}

@@ -1,4 +1,4 @@
-"""Host keys: those that hosts show, and recording them once they are trusted."""
+"""Host keys: reading those that hosts show, and recording trusted ones."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuops.transport.host_keys import HostKeys, fetch_host_keys
 from gpuops.workspace import Workspace
 
 
-def look(work: Workspace, request: HostKeysRequest) -> Answers[HostKeys]:  # noqa: ARG001 - it asks for nothing more
+def look(work: Workspace, request: HostKeysRequest) -> Answers[HostKeys]:  # noqa: ARG001 - it has no fields
     """Fetch the keys that hosts show, without logging in."""
     return _fetched(work, lambda keys: keys)
 
@@ -33,11 +33,11 @@ def trust(work: Workspace, request: TrustRequest) -> Answers[HostKeys]:
 
 
 def refusal_of(keys: HostKeys, fingerprint: str | None, *, replace: bool) -> str:
-    """Why the shown keys may not be recorded; empty if they may."""
+    """Return the reason not to record the shown keys; empty if they may be recorded."""
     if keys.revoked:
-        return "a key that it shows is revoked; it is not recorded"
+        return "it shows a revoked key; nothing is recorded"
     if fingerprint and fingerprint not in [key.fingerprint for key in keys.shown]:
-        return f"none of its keys is {fingerprint}; nothing is recorded"
+        return f"none of its keys has the fingerprint {fingerprint}; nothing is recorded"
     if keys.changed and not replace:
         return "its host key changed; if the node was reinstalled, add --replace"
     return ""

@@ -1,4 +1,4 @@
-"""Launch: the files of a launch target for a placement, and the command that starts them."""
+"""Launch files of a target for a placement, and the command that starts them."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def render(work: Workspace, request: RenderRequest) -> Launch:
     model = model_of(request.model)
     placement = request.placement
     gpus = largest_domain(placement.nodes) or placement.layout.tp
-    general = set(rule_violations(placement.layout, gpus_per_domain=gpus))  # those were told when it was placed
+    general = set(rule_violations(placement.layout, gpus_per_domain=gpus))  # already reported when it was placed
     violations = rule_violations(placement.layout, gpus_per_domain=gpus, engine=target.engine, model=model)
     object_to(work, [violation for violation in violations if violation not in general], force=request.force)
     script, *arguments = request.command or ("train.py",)
@@ -33,7 +33,7 @@ def render(work: Workspace, request: RenderRequest) -> Launch:
 
 
 def model_of(source: Path | Mapping[str, Any] | None) -> ModelSpec | None:
-    """The numbers of a Hugging Face ``config.json``, a file or its content; `LayoutError` if it is none."""
+    """Read a Hugging Face ``config.json``, from a file or its content; raise `LayoutError` if it is invalid."""
     if source is None:
         return None
     if isinstance(source, Mapping):
@@ -43,5 +43,5 @@ def model_of(source: Path | Mapping[str, Any] | None) -> ModelSpec | None:
     except ValueError as error:
         raise LayoutError(f"{source}: not a JSON document: {error}") from error
     if not isinstance(document, dict):
-        raise LayoutError(f"{source}: expected a model's configuration, a JSON object")
+        raise LayoutError(f"{source}: not a model configuration; expected a JSON object")
     return read_model(document, source.parent.name)

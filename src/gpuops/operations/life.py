@@ -1,4 +1,4 @@
-"""Life: hosts admitted, drained, and put into a state by hand."""
+"""Life-cycle changes by hand: admit and drain hosts, and set their state."""
 
 from __future__ import annotations
 
@@ -26,9 +26,9 @@ _POLL_SECONDS = 5.0
 
 
 def admit(work: Workspace, request: AdmitRequest) -> Transition:
-    """Let hosts take jobs that are the machines that passed every gate, and are healthy."""
+    """Let hosts take jobs if they are healthy and are still the machines that passed every gate."""
     check_profiles(work.hosts, work.catalogue)
-    gathered = work.nodes.gather(quick_probes(work.catalogue, *NEEDS), "what the nodes are")
+    gathered = work.nodes.gather(quick_probes(work.catalogue, *NEEDS), "reading fingerprints")
     gathered.raise_if_interrupted()
     fingerprints = {node: fingerprint_of(facts) for node, facts in gathered.values.items()}
     hosts = [host for host in work.hosts if host.name in fingerprints]
@@ -44,7 +44,7 @@ def admit(work: Workspace, request: AdmitRequest) -> Transition:
             objections |= {node: Objection(complaint) for node, complaint in complaints.items()}
             if not complaints:
                 change = StateChange("admitted", why, fingerprints[host.name], "by_hand")
-                events[host.name] = store.record_transition(host.name, run, lambda _before: change)  # noqa: B023 - called now
+                events[host.name] = store.record_transition(host.name, run, lambda _before: change)  # noqa: B023 - called at once
     return Transition(events, objections, {}, gathered.excluded)
 
 
@@ -55,7 +55,7 @@ def _objections(
     facts_by_node: Mapping[str, Facts],
     fingerprints: Mapping[str, Fingerprint],
 ) -> dict[str, Objection]:
-    """Object to hosts that lack a proof or fail a quick check; a machine that changed is demoted."""
+    """Object to hosts that lack a proof or fail a quick check; demote those that are another machine."""
     changed = {
         node: replace(objection, do=f"gpuops onboard {node}")
         for node, objection in life.compare_fingerprints(hosts, fingerprints).items()
@@ -63,18 +63,20 @@ def _objections(
     missing = {host.name: life.missing_proofs(host) for host in hosts}
     unproved = {node: Objection(why, f"gpuops onboard {node}") for node, why in missing.items() if why}
     failing = unhealthy(facts_by_node, profiles_of(hosts, facts_by_node, work.catalogue), work.catalogue)
-    ill = {node: Objection(each.why, f"gpuops validate --limit {node} tells more") for node, each in failing.items()}
-    return {**unproved, **ill, **changed}
+    failed = {
+        node: Objection(each.why, f"gpuops validate --limit {node} shows the details") for node, each in failing.items()
+    }
+    return {**unproved, **failed, **changed}
 
 
 def drain(work: Workspace, request: DrainRequest) -> Transition:
-    """Let no more jobs start on hosts, and wait for those that run; an admitted host is ``drained`` then."""
+    """Stop new jobs from starting on hosts and wait for running ones; an admitted host becomes ``drained``."""
 
     def next_state(before: HostEvent | None) -> State:
         return "drained" if state_of(before) == "admitted" else state_of(before)
 
     if work.project.scheduler == "none":
-        work.note("gpuops.yml names no scheduler, so that nothing keeps jobs from starting")
+        work.note("gpuops.yml names no scheduler, so nothing keeps new jobs from starting")
     names = [host.name for host in work.hosts]
     events: dict[str, HostEvent] = {}
     with work.scheduler() as scheduler:
@@ -97,7 +99,7 @@ def drain(work: Workspace, request: DrainRequest) -> Transition:
 
 
 def _wait(work: Workspace, scheduler: Scheduler, hosts: Sequence[Host], seconds: float) -> tuple[dict[str, str], bool]:
-    """The hosts on which something still runs after ``seconds``, and whether the wait was interrupted."""
+    """Return the hosts that are still busy after ``seconds``, and whether the wait was interrupted."""
     ends, cancelled = time.monotonic() + seconds, threading.Event()
     busy: dict[str, str] = {}
     try:
@@ -111,15 +113,15 @@ def _wait(work: Workspace, scheduler: Scheduler, hosts: Sequence[Host], seconds:
 
 
 def set_state(work: Workspace, request: SetStateRequest) -> Transition:
-    """Put hosts into ``repair``, ``rma``, ``retired`` or ``new``, as far as it follows from what they are."""
+    """Put hosts into ``repair``, ``rma``, ``retired`` or ``new``, if their current state allows it."""
     state = parse_state(request.state)
     names = [host.name for host in work.hosts]
     if state == "admitted":
-        raise InputError(f"a node is admitted with: gpuops admit {' '.join(names)}")
+        raise InputError(f"cannot set the state admitted; run: gpuops admit {' '.join(names)}")
     events: dict[str, HostEvent] = {}
     with work.open_store() as store, work.a_run(store, names) as (run, _), work.scheduler() as scheduler:
         for name in names:
-            transition(store.latest(name), state, request.reason)  # refuses before anything is drained
+            transition(store.latest(name), state, request.reason)  # raises before anything is drained
         complaints = scheduler.control.drain(work.hosts, state, request.reason)
         for name in names:
             events[name] = store.record_transition(
@@ -129,7 +131,7 @@ def set_state(work: Workspace, request: SetStateRequest) -> Transition:
 
 
 def history(path: Path, node: str) -> History:
-    """What ``node`` is and was by the store at ``path``; `InputError` if nothing is known of it."""
+    """Return the history of ``node`` from the store at ``path``; raise `InputError` if there is none."""
     with Store(path) as store:
         events, gates, names = store.history(node), store.gates_passed(node), store.latest_by_node()
     if not events:

@@ -1,4 +1,4 @@
-"""Look: which hosts answer, what their probes say, and what one command prints there."""
+"""Basic requests: ping hosts, collect their facts, and run one command on them."""
 
 from __future__ import annotations
 
@@ -19,8 +19,8 @@ from gpuops.workspace import Workspace
 T = TypeVar("T")
 
 
-def ping(work: Workspace, request: PingRequest) -> Answers[float]:  # noqa: ARG001 - it asks for nothing more
-    """Run `true` on every host; its seconds to answer."""
+def ping(work: Workspace, request: PingRequest) -> Answers[float]:  # noqa: ARG001 - it has no fields
+    """Run `true` on every host and return the seconds that each took to answer."""
     answers = _each(work, lambda transport, _: transport.run(Command(("true",))), "reaching nodes")
     return Answers(
         {host: answers.took[host] for host in answers.values}, answers.excluded, answers.took, answers.interrupted

@@ -1,4 +1,4 @@
-"""Measure: every link between GPUs and idle nodes, and which part is slow."""
+"""Measurement of all GPU and network links of idle nodes, to find the slow parts."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ from gpuops.workspace import Workspace
 
 
 def measure(work: Workspace, request: MeasureRequest) -> Measurement:
-    """Measure the hosts that pass the quick checks and are proved idle; saved hosts: what was measured then."""
+    """Measure the hosts that pass the quick checks and are proved idle; for saved hosts, return the saved result."""
     check_profiles(work.hosts, work.catalogue)
     if work.nodes.source == "saved":
         return _saved(work.of_inventory().of_saved(request.facts), request)
@@ -46,14 +46,14 @@ def measure(work: Workspace, request: MeasureRequest) -> Measurement:
 
 
 def check(work: Workspace, request: MeasureRequest) -> None:
-    """`InputError` if a host to be measured even if in use is none of the chosen; called before any host is asked."""
+    """Raise `InputError` if ``force_busy`` names a host that is not selected; called before any host is asked."""
     unknown = ", ".join(sorted(set(request.force_busy) - {host.name for host in work.hosts}))
     if unknown:
         raise InputError(f"--force-busy: no selected node is named {unknown}; list single node names, not patterns")
 
 
 def probes(work: Workspace) -> list[Probe[Any]]:
-    """What must be known of a node before it is measured: its health, its GPUs and NICs, and its profile."""
+    """Return the probes to run before a measurement: for health, GPUs, NICs and the profile."""
     return quick_probes(work.catalogue, *NEEDS)
 
 
@@ -65,12 +65,12 @@ def measure_known(
     plan: Plan = next_round,
     engines: Sequence[str] = ENGINES,
 ) -> Measurement:
-    """Measure the hosts of which there are facts; the measurement holds these facts and what it shows of each.
+    """Measure the hosts that have facts; the measurement contains these facts and what it adds to them.
 
-    ``plan`` says what to measure next, and the engine ``auto`` chooses from ``engines``.
+    ``plan`` chooses the next round, and the engine ``auto`` chooses from ``engines``.
     """
     hosts, profiles, excluded = healthy(work, facts_by_node)
-    work.nodes.activity("the fabric")
+    work.nodes.activity("mapping the fabric")
     with pool_of(work, hosts) as pool, context_of(work) as context:
         fabric = fabric_for(pool, facts_by_node)
         measurement = measuring.measure(pool, fabric, profiles, request, context, plan=plan, engines=engines)
@@ -81,20 +81,20 @@ def measure_known(
 def healthy(
     work: Workspace, facts_by_node: Mapping[str, Facts]
 ) -> tuple[list[Host], dict[str, Profile], dict[str, Excluded]]:
-    """The hosts that pass the quick checks, the profiles of all with facts, and why others do not pass."""
+    """Return the hosts that pass the quick checks, the profiles of all with facts, and why others fail."""
     profiles = profiles_of(work.hosts, facts_by_node, work.catalogue)
     excluded = unhealthy(facts_by_node, profiles, work.catalogue)
     return [host for host in work.hosts if host.name in profiles and host.name not in excluded], profiles, excluded
 
 
 def fabric_for(pool: Pool, facts_by_node: Mapping[str, Facts]) -> Fabric:
-    """The fabric between the nodes of ``pool``, which are asked for its leaves where they may know them."""
+    """Return the fabric between the nodes of ``pool``; ask nodes for its leaves if they may know them."""
     facts = {name: facts_by_node[name] for name in pool.hosts}
     return fabric_of(list(pool.hosts.values()), facts, leaves_of(pool, facts))
 
 
 def pool_of(work: Workspace, hosts: Iterable[Host], forks: int | None = None) -> Pool:
-    """Open transports to ``hosts``, as a context."""
+    """Return a context manager that opens transports to ``hosts``."""
     return Pool(hosts, work.nodes.connections, forks or work.nodes.fitting(work.nodes.forks), work.nodes.cancel)
 
 
@@ -102,7 +102,7 @@ def pool_of(work: Workspace, hosts: Iterable[Host], forks: int | None = None) ->
 def context_of(
     work: Workspace, *, minutes: int = 60, scheduler: ProjectScheduler | None = None
 ) -> Iterator[MeasureContext]:
-    """The project's scheduler, its lease for so many ``minutes`` at most, and the events of what happens."""
+    """Open the project's scheduler and a lease of at most ``minutes``, and send progress as events."""
     with contextlib.ExitStack() as stack:
         scheduler = scheduler or stack.enter_context(work.scheduler())
         lease = Lease(work.project.lease, scheduler.slurm, work.note, minutes)
@@ -122,7 +122,7 @@ def _round_started(work: Workspace, evidence: Evidence, planned: Round) -> None:
 
 
 def _saved(work: Workspace, request: MeasureRequest) -> Measurement:
-    """What a measurement showed whose answers were saved."""
+    """Return the measurement that saved answers contain."""
     gathered = work.nodes.gather(quick_probes(work.catalogue, all_reduce), facts=request.facts)
     evidence_by_node, excluded = node_evidence_of(gathered.values)
     evidence = evidence_of(evidence_by_node)

@@ -1,4 +1,4 @@
-"""NVLink: the same GPUs with NVLink and without it, in an all-reduce and in training."""
+"""Comparison of the same GPUs with and without NVLink, in an all-reduce and in training."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ Rows = dict[str, dict[RowName, Training | Unknown]]
 
 
 def compare(work: Workspace, request: NvlinkRequest) -> NvlinkComparison:
-    """Measure every idle node's GPUs with NVLink and without it, and train on them if that was asked for."""
+    """Measure the GPUs of every idle node with and without NVLink, and train on them if requested."""
     measuring = MeasureRequest(
         request.engine, ("node",), gib=request.gib, force_busy=tuple(request.force_busy), libnccl=request.libnccl
     )
@@ -33,7 +33,7 @@ def compare(work: Workspace, request: NvlinkRequest) -> NvlinkComparison:
 
 
 def _trained(work: Workspace, request: NvlinkRequest, measuring: MeasureRequest, measurement: Measurement) -> Rows:
-    """Train in each mode on the nodes that were measured and are still idle."""
+    """Train in each mode on the measured nodes that are still idle."""
     hosts = [host for host in work.hosts if host.name in measurement.evidence.fabric.nodes]
     profiles, model = profiles_of(hosts, measurement.facts, work.catalogue), Model(request.steps, request.batch)
     work.nodes.activity("training")

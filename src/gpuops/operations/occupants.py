@@ -1,4 +1,4 @@
-"""Who works on a node: asked of the node itself, and of the scheduler that the project names, before it is changed."""
+"""Use of a node by others, queried from the node and the project's scheduler before the node is changed."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FRESH_SECONDS = 60.0
 
 
 class Occupants:
-    """Tells who works on the nodes of a run. A scheduler is asked for its ``allocations`` of all nodes at once."""
+    """Busy check for the nodes of a run. The scheduler is queried once for the ``allocations`` of all nodes."""
 
     def __init__(
         self, allocations: Callable[[Sequence[Host]], Mapping[str, Allocation]], hosts: Sequence[Host]
@@ -34,20 +34,20 @@ class Occupants:
         self._known: Mapping[str, Allocation] = {}
 
     def __call__(self, host: Host, ask: Ask) -> str:
-        """Why the node must not be changed now; empty where nobody works on it."""
+        """Return why the node must not be changed now; empty if it is not in use."""
         facts = gather(host.name, ask, FIRST)
-        held, given = facts[occupancy], self._allocation(host)
-        if not given and not isinstance(held, Unknown) and not held.driver_loaded:
-            return ""  # nobody computes on GPUs that have no driver, whatever else of the node is hidden
+        users, jobs = facts[occupancy], self._allocation(host)
+        if not jobs and not isinstance(users, Unknown) and not users.driver_loaded:
+            return ""  # GPUs without a driver are not in use, whatever else about the node is unknown
         cards = facts[smi]
-        # a new driver that waits for its boot leaves nvidia-smi speechless; who computes has device files open even so
+        # nvidia-smi fails while a new driver waits for a reboot, but processes that compute still hold device files
         broken = not isinstance(cards, Unknown) and cards.error
-        idleness = still_idle(facts, (), given) if broken else idleness_of(facts, NO_PROFILE, allocation=given)
-        return "" if idleness.state == "idle" else f"{idleness}; drain the node first, or give --force"
+        idleness = still_idle(facts, (), jobs) if broken else idleness_of(facts, NO_PROFILE, allocation=jobs)
+        return "" if idleness.state == "idle" else f"{idleness}; drain the node first, or use --force"
 
     def _allocation(self, host: Host) -> Allocation:
         with self._lock:
             if time.monotonic() - self._asked > _FRESH_SECONDS:
                 self._known, self._asked = self._allocations(self._hosts), time.monotonic()
             allocation = self._known.get(host.name, ())
-            return () if isinstance(allocation, NoSuchNode) else allocation  # it runs none of that scheduler's jobs
+            return () if isinstance(allocation, NoSuchNode) else allocation  # that scheduler runs no jobs on it

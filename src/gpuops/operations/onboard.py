@@ -1,4 +1,4 @@
-"""Onboard: bare hosts taken through every gate to admission; each stops at the first gate that it fails."""
+"""Onboarding of bare hosts through every gate to admission; each stops at the first gate that it fails."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ from gpuops.workspace import Workspace
 
 
 def onboard(work: Workspace, request: OnboardRequest) -> Onboarding:
-    """Take the hosts through the gates; `LockedError` if another run decides about one of them.
+    """Take the hosts through the gates; raise `LockedError` if another run decides about one of them.
 
-    Admitted hosts go through the gates that disturb nothing, the others through all.
+    Admitted hosts go through the gates that disturb no job; the others go through all gates.
     """
     check_profiles(work.hosts, work.catalogue)
     for host in work.hosts[:1] if request.group else ():
-        _inventory_with(work, request.group, host.name)  # refuses before any host is asked
+        _inventory_with(work, request.group, host.name)  # raises before any host is asked
     names = [host.name for host in work.hosts]
     results: dict[str, list[GateResult]] = {name: [] for name in names}
     with work.open_store() as store, work.a_run(store, names) as (run, claims), work.scheduler() as scheduler:
@@ -54,7 +54,7 @@ def _node(life: NodeLifecycle, name: str, gates: tuple[GateResult, ...], state: 
 
 
 def _advance(work: Workspace, request: OnboardRequest, life: NodeLifecycle) -> bool:
-    """Lead the hosts through their gates and write those that passed into the inventory; True if interrupted."""
+    """Take hosts through their gates and add those that passed to the inventory; return True if interrupted."""
     gates = Gates(work, life, request)
     events = life.store.latest_by_node()
     admitted = [host for host in work.hosts if state_of(events.get(host.name)) == "admitted"]
@@ -70,7 +70,7 @@ def _advance(work: Workspace, request: OnboardRequest, life: NodeLifecycle) -> b
 
 
 def _join(work: Workspace, life: NodeLifecycle, group: str, hosts: Sequence[Host]) -> None:
-    """Write admitted hosts into their group of the inventory; note it if that cannot be done."""
+    """Add admitted hosts to their group of the inventory; note it if that fails."""
     for host in hosts:
         try:
             with file_lock(life.store.path.with_name("inventory.lock")):
@@ -78,13 +78,13 @@ def _join(work: Workspace, life: NodeLifecycle, group: str, hosts: Sequence[Host
                 if after != before:
                     write_atomic(path, after.encode(), path.stat().st_mode & 0o777)
         except (InputError, OSError) as error:
-            work.note(f"{host.name} is admitted, and the inventory does not say so: {error}")
+            work.note(f"{host.name} is admitted, but could not be added to the inventory: {error}")
 
 
 def _inventory_with(work: Workspace, group: str, name: str) -> tuple[Path, str, str]:
-    """The inventory's file, its text, and that with the host in the group; `InputError` if it cannot be."""
+    """Return the inventory file, its text, and the text with the host in the group, or raise `InputError`."""
     if work.nodes.inventory_file is None:
-        raise InputError(f"{work.nodes.name} is not a file, so no host can be written into its group {group}")
+        raise InputError(f"{work.nodes.name} is not an inventory file, so no host can join its group {group}")
     path = work.nodes.inventory_file.resolve()
     text = read_text(path)
     return path, text, add_host_to_group(text, str(path), group, name)

@@ -1,4 +1,4 @@
-"""Place: every rank of a layout on a GPU of a healthy node."""
+"""Placement of every rank of a layout on a GPU of a healthy node."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ from gpuops.workspace import Workspace
 
 @dataclass(frozen=True)
 class Candidate:
-    """A node that may hold ranks: its shape, or why that is not known, and its health."""
+    """Node that may hold ranks: its health, and its shape or why that is unknown."""
 
     shape: NodeShape | Unknown
     health: Health
 
 
 def place(work: Workspace, request: PlaceRequest) -> Placement:
-    """Place the layout; `LayoutError` if it breaks a rule, or the nodes do not hold it."""
+    """Place the layout; raise `LayoutError` if it breaks a rule or does not fit the nodes."""
     layout, work = parse_layout(request.layout, request.order), work.of_inventory()
     check_profiles(work.hosts, work.catalogue)
     candidates, excluded = _candidates(work, request)
@@ -43,7 +43,7 @@ def place(work: Workspace, request: PlaceRequest) -> Placement:
 
 
 def object_to(work: Workspace, violations: Iterable[RuleViolation], *, force: bool) -> None:
-    """`LayoutError` for violations that stand; what only warns, or is forced, is noted."""
+    """Raise `LayoutError` for violations; note those that only warn or are forced."""
     refused = []
     for violation in violations:
         if violation.warning or (violation.forceable and force):
@@ -55,7 +55,7 @@ def object_to(work: Workspace, violations: Iterable[RuleViolation], *, force: bo
 
 
 def _candidates(work: Workspace, request: PlaceRequest) -> tuple[dict[str, Candidate], dict[str, Excluded]]:
-    """Every node that answered, and those of all that hold no rank, each with the reason, which is noted."""
+    """Return every node that answered, and the excluded nodes with the reasons, which are noted."""
     catalogue = work.catalogue
     checks = [] if request.all_nodes else quick_checks(catalogue)
     profiles = list(catalogue.profiles().values())
@@ -76,7 +76,7 @@ def _candidates(work: Workspace, request: PlaceRequest) -> tuple[dict[str, Candi
 
 
 def _defective(request: PlaceRequest, hosts: Collection[str]) -> dict[str, Excluded]:
-    """The hosts of which a measurement blames a part, or the whole."""
+    """Return the hosts that a measurement blames, in part or as a whole."""
     if request.measured is None:
         return {}
     parts: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Preflight: why a job cannot start, and which line of its launch command to change."""
+"""Preflight of a job: why it cannot start, and which line of its launch command to change."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _TAG = "start"
 
 
 def preflight(work: Workspace, request: PreflightRequest) -> Diagnosis:
-    """Look at the hosts that the command names as the job would, then run one all-reduce on exactly these."""
+    """Test the hosts that the command names as the job would use them, then run one all-reduce on them."""
     texts = {} if request.hostfile_text is None else request.hostfile_text
     command = read_command(tuple(request.command), _reader(texts), work.environment)
     check_profiles(work.hosts, work.catalogue)
@@ -50,18 +50,18 @@ def preflight(work: Workspace, request: PreflightRequest) -> Diagnosis:
 
 
 def _reader(texts: Mapping[str, str]) -> Callable[[str], str]:
-    """What reads the files that a launch command names; `InputError` for one whose text was not given."""
+    """Return a reader of the files that a launch command names; it raises `InputError` if a text is missing."""
 
     def read(file: str) -> str:
         if file not in texts:
-            raise InputError(f"{file}: the hostfile that the command names cannot be read; give its text")
+            raise InputError(f"{file}: cannot read the hostfile that the command names; pass its text")
         return texts[file]
 
     return read
 
 
 def _named_by(command: LaunchCommand, hosts: Sequence[Host]) -> list[Host]:
-    """The hosts that the command names, in its order; all of them if it names none."""
+    """Return the hosts that the command names, in its order, or all hosts if it names none."""
     by_alias = {alias: host for host in hosts for alias in (host.address, host.name)}
     if not command.hosts:
         return list(hosts)

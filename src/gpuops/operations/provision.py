@@ -1,4 +1,4 @@
-"""Provision: hosts brought to the state that a playbook describes."""
+"""Provisioning of hosts to the state that a playbook describes."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ from gpuops.workspace import Workspace
 
 @dataclass(frozen=True)
 class Plan:
-    """A playbook with its hosts and steps chosen, checked before any host is asked."""
+    """Playbook with its selected hosts and steps, checked before any host is asked."""
 
     book: Playbook
     plays: list[BoundPlay]
@@ -37,12 +37,12 @@ class Plan:
 
 
 def provision(work: Workspace, request: ProvisionRequest) -> Record:
-    """Carry out a playbook, or in check mode find out what that would change."""
+    """Run a playbook, or in check mode find out what it would change."""
     return carry_out(work, plan(work, request), request)
 
 
 def plan(work: Workspace, request: ProvisionRequest) -> Plan:
-    """The steps and hosts that are meant; `InputError` for whatever does not fit."""
+    """Select the steps and hosts; raise `InputError` if the request is invalid."""
     tasks = work.catalogue.tasks()
     selection = StepSelection(tuple(request.tags), tuple(request.skip_tags), request.start_at)
     book = request.playbook
@@ -53,19 +53,19 @@ def plan(work: Workspace, request: ProvisionRequest) -> Plan:
 
 
 def hosts_of(work: Workspace) -> Callable[[str], Sequence[Host]]:
-    """What a play's pattern selects of the chosen hosts; without an inventory, ``all`` is this machine."""
+    """Return a function that selects hosts by a play's pattern; without an inventory, ``all`` is this machine."""
     chosen = {host.name for host in work.hosts}
     return lambda pattern: [host for host in work.whole.only(pattern).hosts if host.name in chosen]
 
 
 def _failed_only(work: Workspace, run: str) -> Callable[[str], Sequence[Host]]:
-    """What a play's pattern selects of the hosts that failed in ``run``."""
+    """Return a function that selects, by a play's pattern, hosts that failed in ``run``."""
     choose, failed = hosts_of(work), journal.failed(journal.find(work.project.runs_path, run))
     return lambda pattern: [host for host in choose(pattern) if host.name in failed]
 
 
 def carry_out(work: Workspace, chosen: Plan, request: ProvisionRequest) -> Record:
-    """Reach the hosts and carry out what was planned."""
+    """Connect to the hosts and carry out the plan."""
     nodes = work.nodes
     most_open = nodes.fitting(max(nodes.forks, len(work.hosts)))
     options = RunOptions(

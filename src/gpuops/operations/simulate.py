@@ -1,4 +1,4 @@
-"""Simulate: faults injected into a simulated fabric, and what isolation makes of them; no host is asked."""
+"""Simulation of faults in a fabric, and the parts that isolation blames for them; no host is asked."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuops.isolation.simulation import QUIET
 from gpuops.isolation.trials import Trial, run
 
 
-def simulate(  # noqa: PLR0913 - one argument a setting
+def simulate(  # noqa: PLR0913 - one argument per setting
     *,
     nodes: int = 128,
     gpus: int = 8,
@@ -25,12 +25,12 @@ def simulate(  # noqa: PLR0913 - one argument a setting
     leaf_map: bool = True,
     disturbances: bool = True,
 ) -> Trial:
-    """Measure a simulated fabric as a real one would be, and blame its parts.
+    """Measure a simulated fabric like a real one, and blame its slow parts.
 
-    ``unit`` nodes share ``leaves`` leaf switches (one for each rail by default). ``faults`` are texts such as
-    ``gpu017:mlx5_3:slow=30``; ``random_faults`` more are drawn by ``seed``. Without ``leaf_map`` isolation does not
-    know which port is on which leaf; without ``disturbances`` there are no collisions, other tenants or drift.
-    `InputError` for a fabric or a fault that cannot be.
+    ``unit`` nodes share ``leaves`` leaf switches (by default one per rail). ``faults`` are texts such as
+    ``gpu017:mlx5_3:slow=30``; ``random_faults`` more are drawn with ``seed``. Without ``leaf_map``, isolation does not
+    know which port is on which leaf. Without ``disturbances``, there are no collisions, no other tenants and no drift.
+    Raise `InputError` if a fabric or a fault is impossible.
     """
     cabling = Cabling(nodes, gpus, min(unit, nodes), leaves or gpus, oversubscription)
     fabric, generator = build_fabric(cabling), random.Random(seed)  # noqa: S311 - reproducible on purpose

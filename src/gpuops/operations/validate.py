@@ -1,4 +1,4 @@
-"""Validate: every node asked and judged; the higher levels also measure the nodes that are proved idle."""
+"""Validation: every node is asked and judged; higher levels also measure the nodes that are proved idle."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from gpuops.workspace import Workspace
 
 @dataclass(frozen=True)
 class _Evidence:
-    """What is known of the nodes, and why nothing is known of others."""
+    """Facts about the nodes, and the reasons why others have none."""
 
     facts: Mapping[str, Facts]
     excluded: Mapping[str, Excluded]
@@ -34,7 +34,7 @@ class _Evidence:
 def validate(work: Workspace, request: ValidateRequest) -> Report:
     """Judge every host under its profile."""
     if request.level not in LEVELS:
-        raise InputError(f'no level called "{request.level}"{did_you_mean(request.level, LEVELS)}')
+        raise InputError(f'unknown level "{request.level}"{did_you_mean(request.level, LEVELS)}')
     work, known = work.of_saved(request.facts), work.catalogue.checks()
     checks = choose(known, request.level, tuple(request.only), tuple(request.skip))
     check_profiles(work.hosts, work.catalogue)
@@ -50,7 +50,7 @@ def validate(work: Workspace, request: ValidateRequest) -> Report:
 
 
 def _ask(work: Workspace, checks: Sequence[Check], request: ValidateRequest) -> _Evidence:
-    """What the nodes say; of saved nodes also what a load showed then."""
+    """Collect the facts that the checks need; those of saved nodes include what a load showed."""
     saved = work.nodes.source == "saved"
     probes = [probe for probe in probes_for(checks) if saved or probe.cost != "heavy"]
     gathered = work.nodes.gather(probes, keep_answers=request.keep_answers, facts=request.facts)
@@ -60,7 +60,7 @@ def _ask(work: Workspace, checks: Sequence[Check], request: ValidateRequest) -> 
 def _measured(
     work: Workspace, checks: Sequence[Check], evidence: _Evidence, load: MeasureRequest, burn_in_seconds: float
 ) -> _Evidence:
-    """The same with what nodes show under the load that ``checks`` need, or why they bore none."""
+    """Add the facts that nodes show under the load that ``checks`` need, or why they took no load."""
     heavy = {probe.name for probe in probes_of(checks) if probe.cost == "heavy"}
     if "all_reduce" in heavy and not evidence.interrupted:
         measurement = measure.measure_known(work, load, evidence.facts)
@@ -88,7 +88,7 @@ def _judged(
 
 
 def not_run(checks: Mapping[str, Check], request: ValidateRequest) -> dict[Level, tuple[str, ...]]:
-    """What a higher level would run, by level: the quick one measures nothing between GPUs."""
+    """Return the checks that higher levels would run, by level; quick measures nothing between GPUs."""
     names: dict[Level, tuple[str, ...]] = {}
     for level in () if request.only else LEVELS[LEVELS.index(request.level) + 1 :]:
         higher = tuple(check.name for check in checks.values() if check.level == level)

@@ -1,4 +1,4 @@
-"""A report tells what was judged. A format is one file of ``formats/`` with ``SUFFIX`` and ``render(report)``."""
+"""Reports of results as text; ``formats/`` has one file per format of the health report."""
 
 from __future__ import annotations
 
@@ -18,40 +18,41 @@ _FOLDER = Path(__file__).parent / "formats"
 
 
 def format_names() -> list[str]:
-    """The name of every format, sorted."""
+    """Return the names of all formats, sorted."""
     return sorted(module.name for module in pkgutil.iter_modules([str(_FOLDER)]))
 
 
 def format_for(path: Path) -> str:
-    """The format that the name of ``path`` asks for by its suffix; `InputError` where none does."""
+    """Return the format for the suffix of ``path``; raise `InputError` if there is none."""
     suffixes = {_format(name).SUFFIX: name for name in format_names()}
     if path.suffix.lower() not in suffixes:
-        raise InputError(f"{path}: no format ends in {path.suffix or 'nothing'}; use {', '.join(suffixes)} or --format")
+        unknown = f'unknown suffix "{path.suffix}"' if path.suffix else "no suffix"
+        raise InputError(f"{path}: {unknown}; use {', '.join(suffixes)} or --format")
     name: str = suffixes[path.suffix.lower()]
     return name
 
 
 def render(format_name: str, report: Report) -> str:
-    """``report`` as a text of that format, ending in a newline; it may be written as it is."""
+    """Return ``report`` in that format, with a final newline, ready to be written."""
     if format_name not in format_names():
         hint = did_you_mean(format_name, format_names()) or f"; known: {', '.join(format_names())}"
-        raise InputError(f'no report format called "{format_name}"{hint}')
+        raise InputError(f'unknown report format "{format_name}"{hint}')
     text: str = _format(format_name).render(report)
     return text
 
 
 def formats_of(form: str, outputs: Sequence[Path]) -> dict[Path, str]:
-    """The format of each file; `InputError` or `OutputError` for a wrong format or folder."""
+    """Return the format of each file; raise `InputError` or `OutputError` for an unknown format or directory."""
     if form not in format_names():
-        raise InputError(f'no report format called "{form}"{did_you_mean(form, format_names())}')
+        raise InputError(f'unknown report format "{form}"{did_you_mean(form, format_names())}')
     for path in outputs:
         if not path.parent.is_dir():
-            raise OutputError(f"{path}: cannot be written: there is no folder {path.parent}; create it first")
+            raise OutputError(f"{path}: cannot write: no directory {path.parent}; create it first")
     return {path: form if form != "table" and len(outputs) == 1 else format_for(path) for path in outputs}
 
 
 def publish(report: Report, form: str, formats: Mapping[Path, str], page: Page) -> str:
-    """Write every file, all rendered before the first is written; the text for stdout beside them."""
+    """Render all files before the first is written, write them, and return the text for stdout."""
     texts = {path: render(name, report) for path, name in formats.items()}
     for path, text in texts.items():
         write(text, path)

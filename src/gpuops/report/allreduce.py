@@ -1,4 +1,4 @@
-"""The report of a measurement, for a person: which nodes took part, what each scope gave, what is blamed and why."""
+"""Text report of a measurement: the nodes that took part, the result of each scope, and the blamed parts."""
 
 from __future__ import annotations
 
@@ -16,12 +16,12 @@ from gpuops.report.page import Page, clean, fold
 
 _PLAIN = Page()
 _HEAD, _LABEL, _COUNT, _RATES = 8, 16, 9, 17
-"""Columns: where the head's text begins, and the widths of a scope's label, count and figures."""
+"""Columns: where the text of the head starts, and the widths of a scope's label, count and rates."""
 _MOST_APART = 4
 
 
 def render(measurement: Measurement, page: Page = _PLAIN) -> str:
-    """The report as lines of text: the pool and the scopes, then each part that is blamed, why, and what to do."""
+    """Return the report as text: the pool and the scopes, then each blamed part with evidence and a fix."""
     heat = heat_map(measurement.evidence)
     scopes = measurement.scope_lines(heat)
     blocks = [
@@ -43,7 +43,7 @@ def _head(measurement: Measurement, page: Page) -> Iterator[str]:
     pool = f"{took_part} of {took_part + len(measurement.excluded)} nodes"
     yield from page.labelled("pool", pool, _HEAD)
     for why, nodes in by_reason.items():
-        yield from page.labelled("", f"not {clean(fold(nodes))}: {why}", _HEAD)
+        yield from page.labelled("", f"without {clean(fold(nodes))}: {why}", _HEAD)
     yield from page.labelled(
         "engine", clean("   ".join(filter(None, (measurement.engine, measurement.engine_why)))), _HEAD
     )
@@ -52,12 +52,12 @@ def _head(measurement: Measurement, page: Page) -> Iterator[str]:
 
 
 def _settings(measurement: Measurement) -> Iterator[str]:
-    """What all nodes have in common, then what sets some of them apart, unless that is too much for a line or two."""
+    """Yield the settings that all nodes share, then the differing ones, or their number if there are too many."""
     by_setting = measurement.nodes_by_setting
     apart = {words: nodes for words, nodes in by_setting.items() if len(nodes) < len(measurement.settings)}
     yield from (words for words in by_setting if words not in apart)
     if len(apart) > _MOST_APART:
-        yield f"{len(apart)} settings are not the same everywhere: --json lists them"
+        yield f"{len(apart)} settings differ between nodes: --json lists them"
     else:
         yield from (f"{words} ({fold(nodes)})" for words, nodes in apart.items())
 
@@ -86,7 +86,7 @@ def _failed(failure: NetworkFailure, page: Page) -> Iterator[str]:
 
 
 def part_in_words(part: str, fabric: Fabric) -> str:
-    """A part as a person calls it: ``gpu017 mlx5_3 (rail 3)``, ``leaf L3 (gpu[001-016])``."""
+    """Return the display name of a part: ``gpu017 mlx5_3 (rail 3)``, ``leaf L3 (gpu[001-016])``."""
     owner, _, name = part.partition(":")
     if owner == "leaf":
         behind = [n.name for n in fabric.nodes.values() if any(nic.leaf == name for nic in n.nics)]
@@ -104,14 +104,14 @@ def part_in_words(part: str, fabric: Fabric) -> str:
 def _tail(measurement: Measurement, low: Sequence[ScopeLine], page: Page) -> Iterator[str]:
     blame = measurement.blame
     for line in low:
-        yield from page.labelled("low", f"{line.label}: all of them; look for what the nodes have in common", 12)
+        yield from page.labelled("low", f"{line.label}: all are low; look for what the nodes have in common", 12)
     for pair in blame.contention:
-        yield from page.labelled("contention", clean(f"{pair}: slow once and not again; nobody is accused"), 12)
+        yield from page.labelled("contention", clean(f"{pair}: slow once but not again; no part is blamed"), 12)
     for why in blame.unclear:
         yield from page.labelled("unclear", clean(why), 12)
     if blame.suspects:
         yield from page.labelled("suspects", clean(f"{', '.join(blame.suspects)}: not confirmed"), 12)
     if measurement.interrupted:
-        yield "interrupted before all rounds were run; this is what is known"
+        yield "interrupted before all rounds had run; this result is incomplete"
     elif not (blame.blamed or blame.unclear or blame.suspects):
-        yield "nobody is blamed"
+        yield "no part is blamed"

@@ -1,4 +1,4 @@
-"""Answers of many hosts for a person: who answered, and equal answers once."""
+"""Text report of answers: the hosts that answered, and equal answers folded."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuops.shell import Completed
 
 
 def ping(answers: Answers[float], page: Page) -> Iterator[str]:
-    """``OK  3  gpu[01-03]  median 0.12 s``, then those that did not answer, by reason."""
+    """Yield ``OK  3  gpu[01-03]  median 0.12 s``, then the hosts that did not answer, by reason."""
     if answers.values:
         summary = f"{fold(answers.values)}  median {median(answers.values.values()):.2f} s"
         yield from page.labelled(f"OK     {len(answers.values):>4}", summary, 13)
@@ -21,7 +21,7 @@ def ping(answers: Answers[float], page: Page) -> Iterator[str]:
 
 
 def blocks(answers: Answers[Completed], timeout: float) -> Iterator[str]:
-    """One block for each different answer: who gave it, how it ended, and the text; then who gave none."""
+    """Yield one block for each distinct answer: its hosts, exit status and text; then the hosts without an answer."""
     hosts_by_answer: dict[tuple[str, str], list[str]] = {}
     for host, answer in answers.values.items():
         hosts_by_answer.setdefault(_ending_and_text(answer, timeout), []).append(host)
@@ -33,7 +33,7 @@ def blocks(answers: Answers[Completed], timeout: float) -> Iterator[str]:
 
 
 def by_reason(excluded: Iterable[Excluded]) -> dict[str, list[str]]:
-    """The hosts that gave no answer, under the reason of each."""
+    """Return the hosts without an answer, by reason."""
     hosts: dict[str, list[str]] = {}
     for each in excluded:
         hosts.setdefault(each.why, []).append(each.host)
@@ -42,5 +42,5 @@ def by_reason(excluded: Iterable[Excluded]) -> dict[str, list[str]]:
 
 def _ending_and_text(answer: Completed, timeout: float) -> tuple[str, str]:
     ending = f"killed after {timeout:g} s" if answer.timed_out else f"exit {answer.exit}" if answer.exit else ""
-    cut = "\n(more was cut off)" if answer.truncated else ""
-    return ending, answer.out + answer.err + cut
+    suffix = "\n(output truncated)" if answer.truncated else ""
+    return ending, answer.out + answer.err + suffix

@@ -1,4 +1,4 @@
-"""Checks for a person: a row for each, and what one asks, expects and catches."""
+"""Text report of checks: a table of many, and the explanation of one."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _INDENT = 12
 
 
 def by_level(checks: Iterable[Check]) -> list[Check]:
-    """Checks in the order of their levels, the mildest first, then by name."""
+    """Return checks in the order of their levels, the mildest first, then by name."""
     return sorted(checks, key=lambda check: (LEVELS.index(check.level), check.name))
 
 
 def rows(checks: Iterable[Check]) -> Iterator[str]:
-    """A table with a row for each check."""
+    """Yield a table with one row per check."""
     table: list[tuple[str, ...]] = [("check", "scope", "severity", "level", "from", "tags")]
     table += [(c.name, c.scope, c.severity, c.level, _origin(c), ", ".join(_tags(c))) for c in checks]
     yield from _columns(table)
@@ -34,7 +34,7 @@ def _tags(check: Check) -> list[str]:
 
 
 def document(check: Check) -> dict[str, Any]:
-    """A check as plain data."""
+    """Return a check as plain data."""
     return {
         "name": check.name,
         "scope": check.scope,
@@ -59,7 +59,7 @@ def _columns(rows: list[tuple[str, ...]]) -> Iterator[str]:
 
 
 def explanation(check: Check, profiles: Iterable[Profile], path: str, page: Page) -> Iterator[str]:
-    """What a check asks, expects of each profile, and catches, and what to do; ``path`` is how its file is named."""
+    """Yield what a check asks, expects of each profile and catches, and its fix; ``path`` is shown as its file."""
     yield from page.edges(f"{check.name}   {check.scope}   {check.severity}   {check.level}", path)
     yield from page.labelled("", check.doc, 2)
     yield ""
@@ -73,10 +73,10 @@ def explanation(check: Check, profiles: Iterable[Profile], path: str, page: Page
 
 
 def _expectations(check: Check, profile: Profile, page: Page) -> Iterator[str]:
-    """What ``profile`` expects, each value with its source and grade; a value that it lacks skips the check."""
+    """Yield what ``profile`` expects, each value with source and grade; a missing value skips the check."""
     for key in check.expects:
         expected = profile.values.get(key)
-        text = f"{key} = {expected.value}" if expected else f"{key} is not told, so the check is skipped"
+        text = f"{key} = {expected.value}" if expected else f"{key} is not set, so the check is skipped"
         yield from page.labelled("  expects", f"{text:<34}   profile {profile.name}", _INDENT)
         if expected:
             yield from page.labelled("", f"source: {expected.source}   grade: {expected.grade}", _INDENT)

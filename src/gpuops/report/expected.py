@@ -1,4 +1,4 @@
-"""What an all-reduce should give, for a person and as a document: each figure with its sum, its sources below."""
+"""Text report of expected all-reduce bandwidth: each figure with its formula, and the sources below."""
 
 from __future__ import annotations
 
@@ -13,15 +13,15 @@ _CARRIERS = {
     "ring": "ring",
     "tree": "tree",
     "nvls": "NVLink SHARP",
-    "sharp": "SHARP in the network too",
-    "measured": "as measured with so many ranks",
+    "sharp": "SHARP, also in the network",
+    "measured": "as measured with this many ranks",
 }
-_GUESSES = "? is a guess: it warns of a node and never fails it. e is learnt here by an all-reduce between nodes."
-_WHAT, _SUM = 19, 32
+_GUESSES = "? is a guess: it can warn about a node but never fail it. An all-reduce between nodes calibrates e."
+_WHAT, _FORMULA = 19, 32
 
 
 def lines(classes: Iterable[HostClass], page: Page) -> Iterator[str]:
-    """The figures of each class with their sums, then where their numbers are from."""
+    """Yield the figures of each class with their formulas, then the sources of their numbers."""
     classes = list(classes)
     for number, each in enumerate(classes):
         yield from [""] if number else []
@@ -43,16 +43,16 @@ def _heading(each: HostClass) -> str:
 
 def _figure(what: str, expected: ExpectedBandwidth | None, page: Page) -> Iterator[str]:
     if expected is None:
-        yield from page.labelled(f"{what:<{_WHAT}}", "unknown: the profile does not say enough", _WHAT + 2)
+        yield from page.labelled(f"{what:<{_WHAT}}", "unknown: the profile lacks the values", _WHAT + 2)
         return
     label = f"{what:<{_WHAT}}{expected.gb_per_s:>5.0f} GB/s{' ' if expected.may_fail else '?'}"
-    for sentence in _sums(expected):
-        yield from page.labelled(label, sentence, _SUM)
+    for sentence in _formulas(expected):
+        yield from page.labelled(label, sentence, _FORMULA)
         label = ""
 
 
-def _sums(expected: ExpectedBandwidth) -> Iterator[str]:
-    """Each cap in words, the one that decides first; of several also its figure, and what carries the data."""
+def _formulas(expected: ExpectedBandwidth) -> Iterator[str]:
+    """Yield each cap, the limiting one first; if there are several, also their figures and what carries the data."""
     if len(expected.terms) == 1:
         yield f"{expected.limit}: {expected.terms[0].sum}"
         return

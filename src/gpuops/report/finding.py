@@ -1,4 +1,4 @@
-"""A finding in words."""
+"""Text of a finding."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from gpuops.judging import Finding
 
 
 def comparison(finding: Finding) -> str:
-    """``measured 200 Gbit/s, expected 400 Gbit/s``, as far as the finding gives them."""
+    """Return ``measured 200 Gbit/s, expected 400 Gbit/s``, without the values that the finding lacks."""
     values = {"measured": finding.found, "expected": finding.expected}
     texts = (f"{word} {_format(value)} {finding.unit}" for word, value in values.items() if value is not None)
     return ", ".join(text.rstrip() for text in texts)

@@ -1,4 +1,4 @@
-"""The grid of a placement: nodes by GPUs, a rank in each cell, TP groups side by side, and what each axis runs over."""
+"""Grid of a placement: a row per node, a cell per rank, TP groups side by side, and the links of each axis."""
 
 from __future__ import annotations
 
@@ -9,15 +9,15 @@ from dataclasses import dataclass
 from gpuops.placement import NodeShape, Placement, Rank
 from gpuops.report.page import Page, clean, fold, wrap
 
-_MOST_ALIKE = 6
-"""Nodes in a row with the same GPUs that are all drawn; of more, the first and the last ones."""
+_MOST_IDENTICAL = 6
+"""Up to this many consecutive nodes with the same GPUs are all drawn; of more, only the ends are."""
 
 
 @dataclass(frozen=True)
 class Span:
-    """Neighbouring ranks of one TP group on one node, the coordinates that they share, and the link between them.
+    """Adjacent ranks of one TP group on one node, the coordinates that they share, and the link between them.
 
-    ``link`` is empty for a rank by itself.
+    ``link`` is empty for a single rank.
     """
 
     ranks: tuple[Rank, ...]
@@ -26,7 +26,7 @@ class Span:
 
 
 def spans(placement: Placement, node: str) -> list[Span]:
-    """The ranks of ``node``, cut where the TP group changes."""
+    """Return the ranks of ``node``, split where the TP group changes."""
     axes = [axis for axis in ("dp", "pp", "cp") if getattr(placement.layout, axis) > 1]
     node_spans = []
     for _, members in itertools.groupby(placement.on(node), key=lambda rank: (rank.dp, rank.pp, rank.cp)):
@@ -38,14 +38,14 @@ def spans(placement: Placement, node: str) -> list[Span]:
 
 
 def heading(placement: Placement) -> str:
-    """How many ranks on how many nodes, and their order."""
+    """Return the number of ranks and nodes, the layout and its order."""
     count = len(placement.nodes)
     nodes = f"{count} nodes" if count > 1 else f"node {placement.nodes[0].name}"
     return f"{len(placement.ranks)} ranks on {nodes}   {placement.layout}   order {placement.layout.order}"
 
 
 def axes(placement: Placement) -> Iterator[tuple[str, str]]:
-    """Every axis that divides the ranks, with where its groups run and over which link."""
+    """Yield every axis that divides the ranks, with the nodes and the link of its groups."""
     for axis, groups in placement.groups.items():
         if getattr(placement.layout, axis) > 1:
             yield axis, f"{_where(placement, axis, groups)}, {_links(placement, groups)}"
@@ -62,7 +62,7 @@ def _where(placement: Placement, axis: str, groups: Iterable[Sequence[int]]) -> 
 
 
 def _links(placement: Placement, groups: Iterable[Sequence[int]]) -> str:
-    """The links of ``groups``; rails of many numbers as one sentence."""
+    """Return the links of ``groups``; several rails become one phrase."""
     links = {link for link in map(placement.link, groups) if link}
     if len(links) == 1 or any(link.kind != "rail" for link in links):
         return ", ".join(sorted(map(str, links)))
@@ -71,7 +71,7 @@ def _links(placement: Placement, groups: Iterable[Sequence[int]]) -> str:
 
 
 def lines(placement: Placement, page: Page) -> Iterator[str]:
-    """The grid as text, at most as wide as ``page``."""
+    """Yield the grid as text, at most as wide as ``page``."""
     yield from wrap(clean(heading(placement)), page.width)
     yield ""
     yield from _rows(placement, page.width)
@@ -83,29 +83,29 @@ def lines(placement: Placement, page: Page) -> Iterator[str]:
 
 
 def _rows(placement: Placement, width: int) -> Iterator[str]:
-    """The rows of all nodes; the header again where the GPUs are others than those above."""
+    """Yield the rows of all nodes; repeat the header if the GPUs differ from those above."""
     header = ""
     label = min(max(len(clean(node.name)) for node in placement.nodes), width // 3) + 2
     for _, run in itertools.groupby(placement.nodes, key=lambda node: [gpu.index for gpu in node.gpus]):
         nodes = list(run)
-        hidden = nodes[2:-1] if len(nodes) > _MOST_ALIKE else []
+        hidden = nodes[2:-1] if len(nodes) > _MOST_IDENTICAL else []
         for node in (*nodes[: 2 if hidden else None], *nodes[-1:] * bool(hidden)):
             if hidden and node is nodes[-1]:
-                yield from _alike(placement, hidden, label, width)
+                yield from _identical(placement, hidden, label, width)
             for above, *rest in _node(placement, node, label, width):
                 yield from () if header.startswith(above) else (above,)
                 yield from rest
                 header = above
 
 
-def _alike(placement: Placement, nodes: Sequence[NodeShape], label: int, width: int) -> Iterator[str]:
+def _identical(placement: Placement, nodes: Sequence[NodeShape], label: int, width: int) -> Iterator[str]:
     first, last = placement.on(nodes[0].name)[0].rank, placement.on(nodes[-1].name)[-1].rank
-    text = f"{len(nodes)} nodes alike, {fold(node.name for node in nodes)}: r{first} to r{last}"
+    text = f"{len(nodes)} identical nodes, {fold(node.name for node in nodes)}: r{first} to r{last}"
     yield from (f"{'⋮' if not number else '':<{label}}{line}" for number, line in enumerate(wrap(text, width - label)))
 
 
 def _node(placement: Placement, node: NodeShape, label: int, width: int) -> Iterator[list[str]]:
-    """The rows of one node, its spans over as many as they need: of each the header, the ranks, what they share."""
+    """Yield the header, ranks and shared coordinates of one node, in as many rows as its spans need."""
     cell = _cell(placement, width - label - 1)
     name, row, room = clean(node.name), list[Span](), width - label - 1
     for span in spans(placement, node.name):
@@ -119,7 +119,7 @@ def _node(placement: Placement, node: NodeShape, label: int, width: int) -> Iter
 
 
 def _cell(placement: Placement, width: int) -> int:
-    """How wide a cell is: seven letters where all GPUs of a node fit then, else as few as a rank needs."""
+    """Return the width of a cell: seven characters if all GPUs of a node fit, else what a rank needs."""
     least = max(len(f"r{len(placement.ranks) - 1}"), len("GPU0")) + 2
     return max(least, min(7, width // max(len(node.gpus) for node in placement.nodes) - 1))
 
@@ -140,7 +140,7 @@ def _row(name: str, row: Sequence[Span], cell: int, label: int) -> list[str]:
 
 
 def _shared(span: Span, width: int) -> list[str]:
-    """The coordinates and the link of ``span``, on one line where they fit."""
+    """Return the coordinates and the link of ``span``, on one line if they fit."""
     text = "·".join(span.coordinates)
     if len(text) + len(span.link) + 2 <= width:
         return [f" {text}{span.link:>{width - len(text) - 1}}"]

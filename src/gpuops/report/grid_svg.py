@@ -1,4 +1,4 @@
-"""The grid of a placement as SVG."""
+"""Grid of a placement as SVG."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ from gpuops.report.page import clean, fold
 
 _ROW, _LINE, _MARGIN = 60, 20, 16
 _LETTER = 7.5
-"""Pixels: the heights of a row and of a line of text, the margin, and about how wide a letter is."""
+"""Pixels: the heights of a row and of a line of text, the margin, and the approximate width of a letter."""
 
 
 def draw(placement: Placement) -> str:
-    """An SVG document: a row a node, a cell a rank, coloured by its model replica and darker for later stages.
+    """Return an SVG document: a row per node, a cell per rank, coloured by model replica, darker for later stages.
 
-    Every text comes from a node or a person, so the document is built as a tree, never as text.
+    The texts come from nodes and users, so the document is built as a tree, never as text.
     """
     rows = [spans(placement, node.name) for node in placement.nodes]
     below = [f"{axis}: {text}" for axis, text in axes(placement)]
@@ -45,7 +45,7 @@ def _width(text: str) -> int:
 
 
 def _least_cell(span: Span) -> int:
-    """How wide a cell must be for what stands in it, and below all cells of the span."""
+    """Return the minimum width of a cell for its own text and for the text below the span."""
     shared = _width(f" {'·'.join(span.coordinates)} {span.link} ") // len(span.ranks)
     return max(_width(f" r{span.ranks[-1].rank} "), _width(" GPU99 "), shared + 1)
 

@@ -1,6 +1,6 @@
-"""Heat map as text: one row a rail, one cell a node, in tenths of what is usual there; the first row is within nodes.
+"""Heat map as text: one row per rail, one cell per node, in tenths of the usual rate; the first row is within nodes.
 
-It is readable without colour: a point is well, a digit is tenths of the usual, an x never ended.
+It is readable without colour: a dot is normal, a digit is tenths of the usual rate, an x is a hang.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ _MOST_OUTLIERS = 12
 
 
 def lines(heat: HeatMap, page: Page) -> Iterator[str]:
-    """The map as text: many nodes share a cell, which then shows the worst of them; those not well are named below."""
+    """Yield the map as text; many nodes share a cell, which shows the worst of them. Outliers are listed below."""
     width = page.width - _LABEL - 1
     size = math.ceil(len(heat.nodes) / width)
     blocks = [heat.nodes[start : start + size] for start in range(0, len(heat.nodes), size)]
@@ -29,7 +29,7 @@ def lines(heat: HeatMap, page: Page) -> Iterator[str]:
 
 
 def describe_outliers(heat: HeatMap) -> Iterator[tuple[str, str]]:
-    """Folded nodes, and what they give where they are not well; the last may say how many more there are."""
+    """Yield folded nodes with their abnormal rates; the last item may count the nodes that are left out."""
     outliers = list(heat.outliers().items())
     for rows, nodes in outliers[:_MOST_OUTLIERS]:
         yield clean(fold(nodes)), _describe(rows, nodes)
@@ -40,7 +40,7 @@ def describe_outliers(heat: HeatMap) -> Iterator[tuple[str, str]]:
 
 def _legend(heat: HeatMap, size: int) -> str:
     what = "a node" if size == 1 else f"the worst of {size} nodes"
-    return f"{clean(fold(heat.nodes))}, each cell {what}: . well, 0-9 tenths of the usual, x hangs"
+    return f"{clean(fold(heat.nodes))}, each cell {what}: . normal, 0-9 tenths of usual, x hangs"
 
 
 def _worst(row: HeatmapRow, nodes: Sequence[str]) -> str:
@@ -49,7 +49,7 @@ def _worst(row: HeatmapRow, nodes: Sequence[str]) -> str:
 
 
 def _describe(rows: Sequence[HeatmapRow], nodes: Iterable[str]) -> str:
-    """What ``nodes`` give on ``rows``: within, then on their rails together."""
+    """Return the rates of ``nodes`` on ``rows``: within nodes, then on all their rails."""
     nodes = list(nodes)
     within = [row for row in rows if row.rail is None]
     rails = [row for row in rows if row.rail is not None]
@@ -71,7 +71,7 @@ def _span(label: str, rows: Sequence[HeatmapRow], nodes: Iterable[str]) -> list[
 
 
 def runs(row: HeatmapRow, nodes: Iterable[str]) -> Iterator[list[Cell]]:
-    """The cells of ``nodes``, neighbours that are well together and every other by itself."""
+    """Yield the cells of ``nodes``: adjacent normal cells together, every other cell by itself."""
     together: list[Cell] = []
     for cell in (row.cells.get(node) for node in nodes):
         if together and not (cell and cell.well):

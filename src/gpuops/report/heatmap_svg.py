@@ -1,4 +1,4 @@
-"""The heat map as an SVG document: a strip a rail over all nodes, and for few nodes every pair of each rail."""
+"""Heat map as SVG: a strip per rail over all nodes and, for few nodes, every pair on each rail."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from gpuops.report.heatmap import describe_outliers, runs
 from gpuops.report.page import clean, fold
 
 _MARGIN, _LINE, _LABEL, _BAND = 16, 16, 72, 960
-"""Pixels: the margin, a line of text, the column of labels, and how wide a band of nodes may be."""
+"""Pixels: the margin, a line of text, the column of labels, and the maximum width of a band of nodes."""
 _MOST_IN_A_BAND, _LARGEST_CELL, _ROW = 160, 24, 12
 _MOST_PAIRED = 64
 _RAMP = ((WELL, "#b7d7b0"), (0.85, "#fee391"), (0.7, "#fe9929"), (0.5, "#cc4c02"), (0.0, "#7f2704"))
 _HANG = "#000000"
-"""One ramp from light to dark, so that it reads in grey, and by who cannot tell red from green."""
+"""One ramp from light to dark, readable in greyscale and with red-green colour blindness."""
 
 
 def draw(evidence: Evidence) -> str:
-    """The map of a measurement. Names come from nodes, so the document is built as a tree, never as text."""
+    """Return the map of a measurement. Names come from nodes, so it is built as a tree, never as text."""
     heat = heat_map(evidence)
     svg = _svg(heat)
     y = _legend(svg, _MARGIN + 2 * _LINE)
@@ -38,14 +38,14 @@ def draw(evidence: Evidence) -> str:
 
 
 def _svg(heat: HeatMap) -> Element:
-    """The empty document, with what it is in words for who cannot see it."""
+    """Return the empty document, with a text description for people who cannot see it."""
     look = {"role": "img", "aria-labelledby": "title desc", "font-family": "monospace", "font-size": "12"}
     svg = Element("svg", {"xmlns": "http://www.w3.org/2000/svg", **look})
     title = f"All-reduce on {clean(fold(heat.nodes))}"
     SubElement(svg, "title", {"id": "title"}).text = title
     outliers = "; ".join(f"{nodes}: {text}" if text else nodes for nodes, text in describe_outliers(heat))
-    about = "A heat map: a row within nodes and for each rail, a cell for each node; darker is slower. "
-    SubElement(svg, "desc", {"id": "desc"}).text = about + (f"Not well: {outliers}" if outliers else "All are well.")
+    about = "A heat map: one row within nodes and one per rail, one cell per node; darker is slower. "
+    SubElement(svg, "desc", {"id": "desc"}).text = about + (f"Not normal: {outliers}" if outliers else "All normal.")
     SubElement(svg, "rect", {"width": "100%", "height": "100%", "fill": "#ffffff"})
     _text(svg, _MARGIN, _MARGIN + 10, title)
     return svg
@@ -62,12 +62,12 @@ def _legend(svg: Element, y: int) -> int:
 
 
 def _band(svg: Element, heat: HeatMap, nodes: Sequence[str], y: int) -> int:
-    """A strip for each row over ``nodes``; neighbours that are well are one rectangle. Comes back with the next y.
+    """Draw a strip for each row over ``nodes``, adjacent normal nodes as one rectangle; return the next y.
 
-    Of many bands those in which all is well are a line each.
+    If there are several bands, those without outliers are one line of text each.
     """
     if len(nodes) < len(heat.nodes) and heat.without_outlier(nodes):
-        _text(svg, _MARGIN, y + 8, f"{fold(nodes)}: all well")
+        _text(svg, _MARGIN, y + 8, f"{fold(nodes)}: all normal")
         return y
     cell = min(_LARGEST_CELL, _BAND // min(len(heat.nodes), _MOST_IN_A_BAND))
     places = {node: _MARGIN + _LABEL + number * cell for number, node in enumerate(nodes)}
@@ -92,7 +92,7 @@ def _title(row: HeatmapRow, run: Sequence[Cell]) -> str:
 
 
 def _pairs(svg: Element, heat: HeatMap, evidence: Evidence, y: int) -> int:
-    """A square a rail, with a cell for each pair of nodes that ran together there; of several times the best."""
+    """Draw a square per rail with a cell for each pair of nodes that ran there, at its best rate."""
     size = max(2, min(12, _BAND // 4 // len(heat.nodes)))
     side = size * len(heat.nodes)
     rails = [row for row in heat.rows if row.rail is not None]

@@ -1,4 +1,4 @@
-"""Host keys for a person: what a server shows, and what is recorded of it."""
+"""Text report of host keys: those that a server shows, and those that are recorded for it."""
 
 from __future__ import annotations
 
@@ -8,11 +8,11 @@ from gpuops.transport.host_keys import HostKeys
 
 
 def lines(keys: HostKeys) -> Iterator[str]:
-    """The shown keys, and the recorded ones if they are others."""
+    """Yield the shown keys, and the recorded ones if they differ."""
     yield f"{keys.node} ({keys.settings}) shows"
     for key in keys.shown:
         yield f"  {key.type:<22} {key.fingerprint}"
     if keys.changed:
-        yield "instead of what is recorded"
+        yield "instead of the recorded keys"
         for old in keys.recorded:
             yield f"  {old.type:<22} {old.fingerprint}  {old.where}"

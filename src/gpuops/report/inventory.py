@@ -1,4 +1,4 @@
-"""An inventory for a person: a table of hosts, and the tree of groups."""
+"""Text report of an inventory: a table of hosts, and the tree of groups."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from gpuops.inventory import Group, Host
 
 
 def table(hosts: Iterable[Host]) -> Iterator[str]:
-    """A row for each host."""
+    """Yield a table with one row per host."""
     rows: list[tuple[str, ...]] = [("HOST", "ADDRESS", "PORT", "USER", "PROFILE", "RACK", "GROUPS")]
     for host in hosts:
         fields = (host.address, host.port, host.user, host.profile, host.rack, ",".join(host.groups))
@@ -19,7 +19,7 @@ def table(hosts: Iterable[Host]) -> Iterator[str]:
 
 
 def branch(groups: Mapping[str, Group], name: str, depth: int = 0) -> Iterator[str]:
-    """The group ``name`` with its child groups and hosts, as a tree."""
+    """Yield the group ``name`` with its child groups and hosts, as a tree."""
     yield f"{'  |' * depth}{'--' if depth else ''}@{name}:"
     for child in groups[name].children:
         yield from branch(groups, child, depth + 1)

@@ -1,4 +1,4 @@
-"""A launch for a person: the files that were written, and the command that starts the job."""
+"""Text report of a launch: the files that were written, and the command that starts the job."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpuops.report.page import Page, clean, fold
 
 
 def lines(launch: Launch, folder: Path, page: Page) -> Iterator[str]:
-    """The files, those of each template in one folded word, and the command that starts the job, whole."""
+    """Yield the files, folded by template, and the command that starts the job, unwrapped."""
     name = clean(folder)
     yield f"{launch.target.name}  {name}/"
     for template in launch.target.files:

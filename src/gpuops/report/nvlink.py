@@ -1,4 +1,4 @@
-"""The gain from NVLink, for a person: all-reduce with and without it, then the training rows."""
+"""Text report of the gain from NVLink: all-reduce with and without it, then the training rows."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ _ROW = 20
 
 
 def lines(comparison: NvlinkComparison, page: Page) -> Iterator[str]:
-    """A line a node for the all-reduce, and below it a line for each training mode."""
+    """Yield a line per node for the all-reduce, then a line per training mode."""
     gains, training = comparison.gains, comparison.training
     label = max([len(clean(name)) for name in (*gains, *training)] + [4]) + 2
     if gains:
-        yield f"{'node':<{label}}{'with NVLink':<14}{'without':<14}it saves"
+        yield f"{'node':<{label}}{'with NVLink':<14}{'without':<14}time saved"
     for name, gain in gains.items():
         yield from page.labelled(f"{clean(name):<{label}}", clean(_gain(gain)), label)
     nodes_by_text: dict[tuple[str, ...], list[str]] = {}
@@ -46,12 +46,12 @@ def _gain(gain: NvlinkGain | Unknown) -> str:
 
 
 def _about(row: Training) -> str:
-    where = f"{row.gpus} GPUs" if row.gpus else "its CPU, which says nothing about GPUs"
+    where = f"{row.gpus} GPUs" if row.gpus else "its CPU, so this is no measure of its GPUs"
     return f"a GPT of {row.weights / 1e6:.0f} million weights, torch {row.torch}, on {where}"
 
 
 def _training(row: Training | Unknown) -> str:
     if isinstance(row, Unknown):
         return row.why
-    apart = "" if row.alike else "   the ranks' weights differ: their gradients did not meet"
+    apart = "" if row.alike else "   the ranks' weights differ: gradients were not synchronized"
     return f"{row.seconds:.1f} s   {row.samples_per_second:.4g} samples/s{apart}"

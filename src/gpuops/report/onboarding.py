@@ -1,4 +1,4 @@
-"""Onboarding for a person: at which gates nodes stopped."""
+"""Text report of onboarding: the gates at which nodes stopped."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ from gpuops.results.life import Onboarding
 
 
 def stopped(result: Onboarding) -> str:
-    """``gpu[01-03] at burn-in, gpu07 at pair``."""
+    """Return ``gpu[01-03] at burn-in, gpu07 at pair``."""
     hosts_by_gate: dict[str, list[str]] = {}
     for host, node in result.nodes.items():
         if node.stopped_at:

@@ -1,4 +1,4 @@
-"""Write a report to a file: all of it or nothing."""
+"""Atomic writing of reports and saved facts to files."""
 
 from __future__ import annotations
 
@@ -12,39 +12,39 @@ from gpuops.replacing import write_atomic
 
 
 def write(text: str, path: Path) -> None:
-    """Make ``text`` the content of ``path`` at once, so that a reader sees the old file or the new one, never a part.
+    """Replace the content of ``path`` by ``text`` atomically: readers see the old file or the new one, never a part.
 
-    What is no regular file (``/dev/stdout``, a pipe) is written straight. `OutputError` for whatever prevents it; the
-    file that stood there still does.
+    A file that is not regular (``/dev/stdout``, a pipe) is written directly. Raise `OutputError` if writing fails; the
+    old file is then still in place.
     """
     content = text.encode("utf-8", errors="backslashreplace")
     try:
-        target = path.resolve()  # a link stays a link
+        target = path.resolve()  # keep a symbolic link
         if target.exists() and not target.is_file():
             target.write_bytes(content)
         else:
             write_atomic(target, content, stat.S_IMODE(target.stat().st_mode) if target.exists() else None)
     except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {_reason(error, path)}") from error
+        raise OutputError(f"{path}: cannot write: {_reason(error, path)}") from error
 
 
 def save_facts(facts_by_node: Mapping[str, Facts], folder: str | Path) -> None:
-    """Save the answers of each node as ``folder/NODE.json``, for `gpuops.Cluster.saved`; `OutputError` if it cannot be.
+    """Save the answers of each node as ``folder/NODE.json`` for `gpuops.Cluster.saved`, or raise `OutputError`.
 
-    The facts must hold their answers: ``keep_answers=True``.
+    The facts must have been collected with ``keep_answers=True``.
     """
     folder = Path(folder)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
-        raise OutputError(f"{folder}: cannot be made: {error.strerror}") from error
+        raise OutputError(f"{folder}: cannot create the directory: {error.strerror}") from error
     for node, facts in facts_by_node.items():
         write(to_document(facts), folder / f"{node}.json")
 
 
 def _reason(error: OSError, path: Path) -> str:
     if isinstance(error, FileNotFoundError):
-        return f"there is no folder {path.parent}; create it first"
+        return f"no directory {path.parent}; create it first"
     if isinstance(error, IsADirectoryError):
-        return "it is a folder; name a file in it"
+        return "it is a directory; name a file in it"
     return (error.strerror or str(error)).lower()

@@ -1,4 +1,4 @@
-"""Page: plain lines of text, cleaned, folded and wrapped; colour only repeats what a word says."""
+"""Lines of text for a page: cleaned, folded and wrapped; colour only repeats what a word states."""
 
 from __future__ import annotations
 
@@ -26,26 +26,26 @@ _COLOURS = {
 
 @dataclass(frozen=True)
 class Page:
-    """How wide a line may be, in characters, and whether words may be coloured."""
+    """Maximum width of a line in characters, and whether words may be coloured."""
 
     width: int = 80
     colour: bool = False
 
     @classmethod
     def of(cls, stream: TextIO, environment: Mapping[str, str] = os.environ) -> Page:
-        """The page that ``stream`` is: a terminal has a width, and colours unless NO_COLOR is set (no-color.org)."""
+        """Return the page of ``stream``: a terminal has a width, and colours unless NO_COLOR is set (no-color.org)."""
         if not stream.isatty():
             return cls()
         plain = environment.get("NO_COLOR") or environment.get("TERM") == "dumb"
         return cls(max(40, shutil.get_terminal_size().columns), not plain)
 
     def paint(self, word: str) -> str:
-        """A status or severity, in its colour where there are colours."""
+        """Return a status or severity in its colour, if the page has colours."""
         code = _COLOURS.get(word.strip().lower())
         return f"\x1b[{code}m{word}\x1b[0m" if self.colour and code else word
 
     def labelled(self, label: str, text: str, indent: int) -> Iterator[str]:
-        """``text`` wrapped at ``indent``, right of ``label``; below it where the label is too long."""
+        """Yield ``text`` wrapped at ``indent``, right of ``label``, or below it if the label is too long."""
         lines = wrap(text, self.width - indent)
         if len(label.rstrip()) < max(indent, 1):
             yield f"{label:<{indent}}{lines.pop(0)}".rstrip()
@@ -54,7 +54,7 @@ class Page:
         yield from (f"{'':<{indent}}{line}" for line in lines)
 
     def edges(self, left: str, right: str) -> Iterator[str]:
-        """``left`` wrapped, and one word at the right edge of its first line; a word too long for that stands below."""
+        """Yield ``left`` wrapped, with ``right`` at the right edge of its first line, or below it if it is too long."""
         if len(right) > self.width // 2:
             yield from (*wrap(left, self.width), right)
             return
@@ -64,7 +64,7 @@ class Page:
 
 
 def clean(text: object) -> str:
-    """``text`` safe to show: secrets masked; control, invisible and broken characters as their escapes."""
+    """Return ``text`` safe to print: secrets masked; control, invisible and invalid characters escaped."""
     shown = redact(str(text))
     if shown.isprintable():
         return shown
@@ -72,7 +72,7 @@ def clean(text: object) -> str:
 
 
 def fold(names: Iterable[str]) -> str:
-    """Node or part names as one folded set, ``gpu[001-016,018]``; a name that a set cannot hold stands by itself."""
+    """Return names as one folded set, ``gpu[001-016,018]``; a name that does not fit in a set follows it."""
     names = list(names)
     foldable = [name for name in names if _FOLDABLE.fullmatch(name)]
     strange = dict.fromkeys(clean(name) for name in names if not _FOLDABLE.fullmatch(name))
@@ -81,13 +81,13 @@ def fold(names: Iterable[str]) -> str:
 
 
 def format_node_count(count: int) -> str:
-    """``1 node``, ``3 nodes``."""
+    """Return ``1 node``, ``3 nodes``."""
     return "1 node" if count == 1 else f"{count} nodes"
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """``text`` in lines of at most ``width``, broken after spaces and commas, so that a node set can be broken."""
-    width = max(width, 8)  # narrower is not readable
+    """Split ``text`` into lines of at most ``width``, after spaces or commas: node sets may be long."""
+    width = max(width, 8)  # narrower lines are not readable
     lines, line = [], ""
     for piece in _PIECE.findall(text):
         if line and len(line) + len(piece.rstrip()) > width:

@@ -1,4 +1,4 @@
-"""A run of a playbook: one block for nodes with the same results; nodes without a change are only listed."""
+"""Text report of a playbook run: one block for nodes with the same results; unchanged nodes are only listed."""
 
 from __future__ import annotations
 
@@ -28,10 +28,10 @@ _ALWAYS_COUNTED = ("ok", "failed")
 
 
 def record_lines(record: Record, page: Page, *, diff: bool, advise: bool = True) -> Iterator[str]:
-    """What became of every node, and, to ``advise``, how to go on; nothing if the run was locked out."""
+    """Yield the results of every node and, with ``advise``, how to continue; nothing if the run was locked out."""
     if record.locked:
         return
-    yield f"{record.playbook}   {'check only: nothing is changed' if record.check else f'run {record.run_id}'}"
+    yield f"{record.playbook}   {'check mode: nothing is changed' if record.check else f'run {record.run_id}'}"
     yield from draw(record, page, diff=diff)
     yield from ("", summary(record))
     if not record.check:
@@ -43,7 +43,7 @@ def record_lines(record: Record, page: Page, *, diff: bool, advise: bool = True)
 
 
 def draw(record: Record, page: Page, *, diff: bool) -> Iterator[str]:
-    """The blocks of the nodes with something to report, then those where all steps were ok, in one line."""
+    """Yield the blocks of nodes with something to report, then one line of nodes whose steps were all ok."""
     by_node: dict[str, list[StepResult]] = {}
     for result in record.results:
         by_node.setdefault(result.node, []).append(result)
@@ -59,7 +59,7 @@ def draw(record: Record, page: Page, *, diff: bool) -> Iterator[str]:
 
 
 def summary(record: Record) -> str:
-    """``3 nodes: 2 changed, 5 ok, 1 failed``: how many steps ended in what way."""
+    """Return ``3 nodes: 2 changed, 5 ok, 1 failed``: the number of steps by status."""
     counts = Counter("ignored" if result.ignored else result.status for result in record.results)
     nodes = format_node_count(len({result.node for result in record.results}))
     counted = [f"{counts[s]} {_status_words(s)}" for s in (*_COUNTED, "ignored") if counts[s] or s in _ALWAYS_COUNTED]
@@ -67,18 +67,17 @@ def summary(record: Record) -> str:
 
 
 def ending(record: Record, page: Page) -> Iterator[str]:
-    """Why it stopped, which nodes it did not begin, and which handlers nodes still wait for."""
+    """Yield why the run stopped, the nodes that it did not start, and the handlers that are still pending."""
     if record.stopped:
         yield from page.labelled("stopped: ", clean(record.stopped), len("stopped: "))
     if record.untouched:
-        yield from page.labelled("not begun: ", fold(record.untouched), len("not begun: "))
+        yield from page.labelled("not started: ", fold(record.untouched), len("not started: "))
     waiting: dict[str, list[str]] = {}
     for node, names in record.waiting.items():
         waiting.setdefault(", ".join(names), []).append(node)
     waiting.pop("", None)
     for handlers, nodes in waiting.items():
-        verb = "wait" if len(nodes) > 1 else "waits"
-        text = f"{fold(nodes)} still {verb} for: {clean(handlers)}; the next run of this playbook does it"
+        text = f"handlers pending on {fold(nodes)}: {clean(handlers)}; the next run runs them"
         yield from page.labelled("", text, 0)
 
 
@@ -87,7 +86,7 @@ def _status_words(status: str) -> str:
 
 
 def _node_lines(results: list[StepResult], page: Page, *, diff: bool) -> Iterator[str]:
-    """The results of one node; nothing if every step was ok or skipped."""
+    """Yield the results of one node; nothing if every step was ok or skipped."""
     loud = [result for result in results if result.status not in _QUIET]
     for result in loud:
         status = "ignored" if result.ignored else _status_words(result.status)
@@ -109,7 +108,7 @@ def _result_lines(result: StepResult, page: Page, *, diff: bool) -> Iterator[str
 
 
 def _difference(change: Change) -> Iterator[str]:
-    """The lines that differ, with three around them."""
+    """Return the lines that differ, with three lines of context."""
     before, after = str(change.before).splitlines(), str(change.after).splitlines()
     lines = list(difflib.unified_diff(before, after, lineterm="", n=3))[2:]
     return (clean(line) for line in lines)

@@ -1,4 +1,4 @@
-"""The plan of a playbook: its plays with their steps, or with their hosts, batch by batch."""
+"""Text report of a playbook's plan: its plays with their steps, or with their hosts, batch by batch."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpuops.report.page import clean, fold, format_node_count
 
 
 def list_steps(playbook: Playbook) -> Iterator[str]:
-    """Every play with its steps and handlers."""
+    """Yield every play with its steps and handlers."""
     for play in playbook.plays:
         yield f"{clean(play.name)}   hosts {clean(play.hosts)}   serial {_serial(play)}"
         width = max((len(step.id) for step in play.every_step), default=0) + 2
@@ -21,7 +21,7 @@ def list_steps(playbook: Playbook) -> Iterator[str]:
 
 
 def list_hosts(assignments: list[BoundPlay]) -> Iterator[str]:
-    """Every play with its nodes, batch by batch."""
+    """Yield every play with its nodes, batch by batch."""
     for assignment in assignments:
         yield f"{clean(assignment.play.name)}   {format_node_count(len(assignment.hosts))}"
         for number, batch in enumerate(batches(assignment.hosts, assignment.play.serial), start=1):

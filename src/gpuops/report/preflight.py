@@ -1,4 +1,4 @@
-"""A diagnosis for a person: the verdict of each step, then every cause with the line to change."""
+"""Text report of a diagnosis: the verdict of each step, then every cause with the line to change."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _WORDS = {"ok": "ok", "fail": "FAIL", "skipped": "skipped"}
 
 
 def lines(diagnosis: Diagnosis, page: Page) -> Iterator[str]:
-    """The steps, and the causes, the first to mend first."""
+    """Yield the steps, then the causes in the order in which to fix them."""
     title = f"preflight   {diagnosis.command.launcher} on {fold(diagnosis.hosts)}"
     yield from page.edges(title, f"{diagnosis.seconds:.1f} s")
     yield ""
@@ -24,4 +24,4 @@ def lines(diagnosis: Diagnosis, page: Page) -> Iterator[str]:
         yield from page.labelled("  change", clean(cause.fix), 10)
     yield ""
     first = clean(diagnosis.causes[0].fix) if diagnosis.causes else ""
-    yield from page.labelled("change this first", first, 19) if first else ("nothing is in the way",)
+    yield from page.labelled("change this first", first, 19) if first else ("no problems found",)

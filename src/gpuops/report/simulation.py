@@ -1,4 +1,4 @@
-"""A simulated trial for a person and as a document: what was injected, what was blamed."""
+"""Text report and JSON document of a simulated trial: the injected faults and the blamed parts."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _WIDTH = 12
 
 
 def lines(trial: Trial, page: Page) -> Iterator[str]:
-    """The fabric, its faults, and who is blamed."""
+    """Yield the fabric, its faults and the blamed parts."""
     for label, text in _rows(trial):
         yield from page.labelled(label, text, _WIDTH)
 
@@ -22,32 +22,32 @@ def lines(trial: Trial, page: Page) -> Iterator[str]:
 def _rows(trial: Trial) -> Iterator[tuple[str, str]]:
     yield "fabric", _fabric(trial.case)
     for fault in trial.case.faults:
-        yield "planted", str(fault)
+        yield "injected", str(fault)
     for blamed in trial.blame.blamed:
         parts = " or ".join((blamed.part, *blamed.alternatives))
-        yield "ACCUSED", f"{parts}: {blamed.kind}. {'; '.join(blamed.evidence)}"
+        yield "BLAMED", f"{parts}: {blamed.kind}. {'; '.join(blamed.evidence)}"
     for fault in trial.missed:
         yield "missed", str(fault)
     for blamed in trial.false_positives:
-        yield "wrong", f"{blamed.part} is well"
+        yield "wrong", f"{blamed.part} is healthy"
     for text in trial.blame.unclear:
         yield "unclear", text
     pairs = len(trial.blame.contention)
-    yield "contention", f"{pairs} pairs were slow once and not again: nobody is accused" if pairs else "none"
-    yield "rounds", f"{trial.rounds}, never more than {max_rounds(trial.case.fabric)} for so many nodes"
+    yield "contention", f"pairs that were slow once but not again, so no part is blamed: {pairs}" if pairs else "none"
+    yield "rounds", f"{trial.rounds}, at most {max_rounds(trial.case.fabric)} for this many nodes"
 
 
 def _fabric(case: Case) -> str:
     cabling, fabric = case.cabling, case.fabric
-    leaves = "known" if case.mapped else "not known"
+    leaves = "known" if case.mapped else "unknown"
     return (
-        f"{cabling.nodes} nodes of {cabling.gpus} GPUs, units {len(fabric.units)}, leaves {len(fabric.ports_of)} "
+        f"{cabling.nodes} nodes with {cabling.gpus} GPUs, units {len(fabric.units)}, leaves {len(fabric.ports_of)} "
         f"({leaves}), oversubscription {cabling.oversubscription:g}"
     )
 
 
 def document(trial: Trial) -> dict[str, Any]:
-    """The parts' names side by side, and of each what was injected and what was found."""
+    """Return the names of the injected and the blamed parts, and the details of each."""
     return {
         "planted": [fault.part for fault in trial.case.faults],
         "accused": [blamed.part for blamed in trial.blame.blamed],

@@ -1,4 +1,4 @@
-"""The states of nodes for a person: all at a glance, and the history of one."""
+"""Text report of node states: all at a glance, and the history of one."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuops.store import HostEvent
 
 
 def list_lines(events: Mapping[str, HostEvent], page: Page) -> Iterator[str]:
-    """What every node is, since when, by whom and why."""
+    """Yield the state of every node, since when, by whom and why."""
     names = max(map(len, events), default=0)
     states = max((len(event.state) for event in events.values()), default=0)
     for name, event in events.items():
@@ -20,7 +20,7 @@ def list_lines(events: Mapping[str, HostEvent], page: Page) -> Iterator[str]:
 
 
 def history_lines(history: History, page: Page) -> Iterator[str]:
-    """What a node is, what it becomes next, what it passed and was."""
+    """Yield the state of a node, its next states, the gates that it passed, and its earlier states."""
     latest = history.events[-1]
     yield f"{history.host}   {latest.state}   next: {', '.join(history.next_states)}"
     for part, values in latest.fingerprint.items():
@@ -32,5 +32,5 @@ def history_lines(history: History, page: Page) -> Iterator[str]:
 
 
 def _local_time(at: dt.datetime) -> str:
-    """In this machine's time."""
+    """Return the time in this machine's time zone."""
     return f"{at.astimezone():%Y-%m-%d %H:%M}"

@@ -1,4 +1,4 @@
-"""A transition for a person: what hosts are now, and what kept others from it."""
+"""Text report of a transition: the new states of hosts, and what prevented the others."""
 
 from __future__ import annotations
 
@@ -8,13 +8,13 @@ from gpuops.results.life import Transition
 
 
 def lines(result: Transition) -> Iterator[str]:
-    """``gpu01   admitted   by hand``."""
+    """Yield ``gpu01   admitted   by hand`` for each host."""
     for host, event in result.events.items():
         yield f"{host}   {event.state}   {event.why}"
 
 
 def complaints(result: Transition) -> Iterator[str]:
-    """What is in the way of each other host, and what to do about it."""
+    """Yield what prevents the transition of each other host, and what to do about it."""
     for host, excluded in result.excluded.items():
         yield f"{host}: {excluded.why}"
     for host, objection in result.objections.items():

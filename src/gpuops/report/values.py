@@ -1,4 +1,4 @@
-"""Values of probes for a person and for JSON: plain dicts and lists, and lines with units."""
+"""Text report of probe values with units, and the same values as JSON data."""
 
 from __future__ import annotations
 
@@ -22,27 +22,27 @@ _UNITS = {
     "gb_per_s": "GB/s",
     "gt_per_s": "GT/s",
 }
-"""The unit that the end of a field's name stands for."""
+"""The unit for each suffix of a field name."""
 
 
 def whole(facts: Facts) -> dict[str, Any]:
-    """All values of a node as JSON has them; one that is unknown with its reason."""
+    """Return all values of a node as JSON data; an unknown value is its reason."""
     return {name: plain(value) for name, value in facts.values.items()}
 
 
 def facts_to_json(facts_by_node: Mapping[str, Facts]) -> str:
-    """The facts of nodes as one JSON document."""
+    """Return the facts of nodes as one JSON document."""
     return json.dumps({node: whole(facts) for node, facts in facts_by_node.items()}, indent=1)
 
 
 def facts_lines(facts_by_node: Mapping[str, Facts]) -> Iterator[str]:
-    """The facts of nodes as a tree."""
+    """Yield the facts of nodes as a tree."""
     for node, facts in facts_by_node.items():
         yield from lines({node: whole(facts)})
 
 
 def lines(value: Any) -> Iterator[str]:
-    """``name: value unit`` in lines, nested by two spaces; each item of a list begins with a dash."""
+    """Yield lines ``name: value unit``, nested by two spaces; each item of a list starts with a dash."""
     if not _nests(value):
         yield _words(value)
     elif isinstance(value, dict):
@@ -72,10 +72,10 @@ def _words(value: Any) -> str:
     if isinstance(value, (dict, list)):
         return ", ".join(map(_words, value)) or "none"
     if value is None or isinstance(value, bool):
-        return {None: "not told", True: "yes", False: "no"}[value]
+        return {None: "not reported", True: "yes", False: "no"}[value]
     return _printable(str(value))
 
 
 def _printable(text: str) -> str:
-    """The text without control characters: it comes from a node, and goes to a terminal."""
+    """Return the text without control characters: it comes from a node and goes to a terminal."""
     return "".join(c if c.isprintable() else "\ufffd" for c in text)

@@ -1,4 +1,4 @@
-"""Verdicts of one check for a person: a line for each node."""
+"""Text report of the verdicts of one check: a line for each node."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpuops.report.page import clean
 
 
 def lines(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """``gpu01   clock: pass``."""
+    """Yield ``gpu01   clock: pass`` for each node."""
     for verdict in verdicts:
         why = "; ".join(finding.message for finding in verdict.findings) or verdict.why
         yield clean(f"{verdict.node}   {verdict.check}: {verdict.status}{f'   {why}' if why else ''}")

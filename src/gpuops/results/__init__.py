@@ -1,1 +1,1 @@
-"""Results of operations as data, each with its JSON document; ``report`` draws them."""
+"""Results of operations as data, each with its JSON document; `gpuops.report` prints them."""

@@ -1,4 +1,4 @@
-"""Answers: one value a host, and why the others gave none."""
+"""Values by host, and the reason for every host without one."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ T = TypeVar("T")
 
 @dataclass(frozen=True)
 class Answers(Result, Generic[T]):
-    """``values`` by host, in the inventory's order; ``took`` is seconds a host, ``seconds`` those of the whole call."""
+    """``values`` by host, in inventory order; ``took`` is seconds by host, ``seconds`` those of the whole call."""
 
     SCHEMA: ClassVar[str] = "gpuops.answers/1"
     values: Mapping[str, T]
@@ -24,7 +24,7 @@ class Answers(Result, Generic[T]):
     seconds: float = 0.0
 
     def to_document(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {
             "schema": self.SCHEMA,
             "hosts": {host: plain(value) for host, value in self.values.items()},
@@ -32,7 +32,7 @@ class Answers(Result, Generic[T]):
         }
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
-        """``incomplete`` if a host is missing."""
+        """Return ``incomplete`` if a host has no value."""
         return gravest(
             ("interrupted" if self.interrupted else "ok", "incomplete" if self.excluded else "ok"),
         )

@@ -1,4 +1,4 @@
-"""Expectation: what an all-reduce should give on each kind of machine, with the formulas and sources."""
+"""Expected all-reduce bandwidth of each kind of machine, with formulas and sources."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpuops.reasons import Conclusion, Excluded, FailOn, Result
 
 @dataclass(frozen=True)
 class HostClass:
-    """Hosts of which the same is expected: their GPUs and NICs, and a figure by what runs, None if it is unknown."""
+    """Hosts with the same expectations: their GPUs and NICs, and a figure for each kind of run (None if unknown)."""
 
     hosts: tuple[str, ...]
     profile: str
@@ -30,7 +30,7 @@ class HostClass:
         return [cap for expected in self.figures.values() if expected for cap in expected.terms]
 
     def to_document(self) -> dict[str, Any]:
-        """Plain data; bytes, GB/s, and whether a figure may fail a node."""
+        """Return plain data: bytes, GB/s, and whether a figure can fail a node."""
         figures = [{"what": what.strip(), **_document(expected)} for what, expected in self.figures.items()]
         about = {"profile": self.profile, "gpus": self.gpus, "nics": self.nics}
         return {"nodes": list(self.hosts), **about, "figures": figures}
@@ -38,7 +38,7 @@ class HostClass:
 
 @dataclass(frozen=True)
 class Expectation(Result):
-    """The hosts by what is expected of them."""
+    """Hosts grouped by their expected bandwidth."""
 
     SCHEMA: ClassVar[str] = "gpuops.expectation/1"
     classes: tuple[HostClass, ...]
@@ -47,11 +47,11 @@ class Expectation(Result):
     seconds: float = 0.0
 
     def to_document(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {"schema": self.SCHEMA, "classes": [each.to_document() for each in self.classes]}
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
-        """``ok``: an expectation finds no fault."""
+        """Return ``ok``: an expectation finds no faults."""
         return "interrupted" if self.interrupted else "ok"
 
 
@@ -67,7 +67,7 @@ def host_class(
     size_bytes: int | None = None,
     efficiency: Efficiency = PRIOR,
 ) -> HostClass:
-    """What ``hosts``, all of one kind, should give alone, on a rail, in pairs, and ``together`` of them in a group."""
+    """Return the figures of ``hosts`` of one kind: alone, on a rail, in pairs, and in a group of ``together`` hosts."""
     gpus = profile.get("gpu.count", 0)
     ports = tuple(FabricNic(f"nic{rail}", rail, 0.0) for rail in range(nics))
     names = tuple(f"n{number}" for number in range(max(together, 2)))

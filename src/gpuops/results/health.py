@@ -1,4 +1,4 @@
-"""The health of hosts: what one run judged, host by host, and its JSON document ``gpuops.report/1``."""
+"""Health report of one run, host by host, and its JSON document ``gpuops.report/1``."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ _GRAVE: dict[FailOn, frozenset[Status]] = {
 
 @dataclass(frozen=True)
 class Run:
-    """What was run: ``started_at`` has a time zone, ``seconds`` is wall time, ``inventory`` as a person names it."""
+    """Data about a run. ``started_at`` has a time zone, ``seconds`` is wall time, ``inventory`` is a display name."""
 
     version: str
     started_at: dt.datetime
@@ -37,7 +37,7 @@ class Run:
 
 @dataclass(frozen=True)
 class HostReport:
-    """The verdicts on one host under its profile, or why it was ``excluded``."""
+    """Verdicts on one host under its profile, or the reason why it was ``excluded``."""
 
     name: str
     verdicts: tuple[Verdict, ...] = ()
@@ -47,7 +47,7 @@ class HostReport:
 
     @property
     def status(self) -> Status:
-        """Fail before warn before unknown before pass; a host with nothing to judge is skipped."""
+        """The most severe status: fail, warn, unknown, pass; skipped if there was nothing to judge."""
         statuses = {v.status for v in self.verdicts}
         if statuses & {"fail", "warn"}:
             return "fail" if "fail" in statuses else "warn"
@@ -67,27 +67,27 @@ class HostReport:
 
     @property
     def required_unknown(self) -> tuple[Verdict, ...]:
-        """The unknown verdicts that do not count as a pass: of required checks, and all if no check saw anything."""
+        """The unknown verdicts that do not count as a pass: those of required checks, or all if no check could look."""
         if all(v.status in ("unknown", "skipped") for v in self.verdicts):
             return self.unknown
         return tuple(v for v in self.unknown if v.check in self.required)
 
     @property
     def not_assessed(self) -> bool:
-        """Whether nothing, or not enough, is known of this host."""
+        """True if too little is known about this host to judge it."""
         return self.excluded is not None or bool(self.required_unknown)
 
 
 @dataclass(frozen=True)
 class Report(Result):
-    """One run over many hosts, in inventory order. ``cluster_verdicts`` blame no host.
+    """Result of one run over many hosts, in inventory order. ``cluster_verdicts`` blame no host.
 
-    ``not_run`` names the checks of higher levels, under the level that runs them. ``facts`` are what was judged, by
-    host; they are not part of the document. ``interrupted``: Ctrl-C came before the end.
+    ``not_run`` has the names of the checks of higher levels, by level. ``facts`` has the facts that were judged, by
+    host, and is not part of the document. ``interrupted`` is true if the run was stopped before its end.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.report/1"
-    """Within one number, fields may be added; none changes its meaning or goes away."""
+    """Fields may be added under the same number; none is removed or changes its meaning."""
 
     run: Run
     hosts: tuple[HostReport, ...]
@@ -103,19 +103,19 @@ class Report(Result):
 
     @property
     def summary(self) -> dict[Status, int]:
-        """How many hosts are of each status."""
+        """The number of hosts by status."""
         statuses = [host.status for host in self.hosts]
         return {status: statuses.count(status) for status in STATUSES}
 
     @property
     def findings(self) -> tuple[Finding, ...]:
-        """Every finding, host by host, those that blame no host last."""
+        """Every finding, host by host; those that blame no host come last."""
         by_host = tuple(finding for host in self.hosts for finding in host.findings)
         return by_host + _findings(self.cluster_verdicts)
 
     @property
     def healthy(self) -> tuple[str, ...]:
-        """The hosts with neither a failure nor a requirement that is unknown."""
+        """The hosts that have neither a failure nor an unknown required check."""
         return tuple(host.name for host in self.hosts if host.status != "fail" and not host.not_assessed)
 
     @property
@@ -124,7 +124,7 @@ class Report(Result):
         return {host.name: host.excluded for host in self.hosts if host.excluded is not None}
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:
-        """``failed`` with a finding at or above ``fail_on``, else ``incomplete`` if not enough is known of a host."""
+        """Return ``failed`` for a finding at or above ``fail_on``, else ``incomplete`` if a host was not assessed."""
         if self.interrupted:
             return "interrupted"
         if any(finding.status in _GRAVE[fail_on] for finding in self.findings):
@@ -132,7 +132,7 @@ class Report(Result):
         return "incomplete" if any(host.not_assessed for host in self.hosts) else "ok"
 
     def to_document(self) -> dict[str, Any]:
-        """The report as plain dicts, lists and scalars, secrets masked; docs/report.schema.json describes it."""
+        """Return the report as plain dicts, lists and scalars, secrets masked; see docs/report.schema.json."""
         not_run = {level: list(names) for level, names in self.not_run.items()}
         return {
             "schema": self.SCHEMA,
@@ -144,9 +144,9 @@ class Report(Result):
 
 
 def build(run: Run, hosts: Mapping[str, Profile | Excluded], verdicts: Iterable[Verdict]) -> Report:
-    """The report of a run over ``hosts``, in their order: each with the profile it was judged by, or why it was not.
+    """Return the report of a run over ``hosts``, in their order: each with its profile, or why it was excluded.
 
-    ``verdicts`` are those of all hosts and groups; one whose node is not among ``hosts`` is the cluster's.
+    ``verdicts`` are those of all hosts and groups; a verdict on a node that is not in ``hosts`` is about the cluster.
     """
     by_host: dict[str, list[Verdict]] = {name: [] for name in hosts}
     cluster: list[Verdict] = []
@@ -158,12 +158,12 @@ def build(run: Run, hosts: Mapping[str, Profile | Excluded], verdicts: Iterable[
 def _host(name: str, outcome: Profile | Excluded, verdicts: list[Verdict]) -> HostReport:
     if isinstance(outcome, Excluded):
         return HostReport(name, tuple(verdicts), excluded=outcome)
-    excluded = None if verdicts else Excluded(name, "unknown", "nothing was judged here")
+    excluded = None if verdicts else Excluded(name, "unknown", "no check judged this host")
     return HostReport(name, tuple(verdicts), outcome.name, outcome.required, excluded)
 
 
 def format_exclusion(excluded: Excluded) -> str:
-    """The reason as reports print it: a host on which no SSH server answered is called unreachable."""
+    """Return the reason as reports print it; a host without an answering SSH server is called unreachable."""
     return f"{'unreachable: ' if isinstance(excluded.cause, ConnectError) else ''}{excluded.why}"
 
 
@@ -187,7 +187,7 @@ def _host_document(host: HostReport) -> dict[str, Any]:
         "status": host.status,
         "profile": host.profile or None,
         "error": redact(format_exclusion(host.excluded)) if host.excluded else None,
-        "skipped_why": None,  # nothing sets it any more; the schema's number promises it
+        "skipped_why": None,  # no longer set, but the schema number promises it
         "unreachable": host.excluded.unreachable if host.excluded else None,
         "excluded": plain(host.excluded),
         "findings": [_finding_document(finding) for finding in host.findings],
@@ -213,7 +213,7 @@ def _finding_document(finding: Finding) -> dict[str, Any]:
         "scope": finding.scope,
         "host": finding.host or None,
         "part": redact(str(finding.part)),
-        "subject": redact(str(finding.part)),  # its former name
+        "subject": redact(str(finding.part)),  # the former name of `part`
         "label": redact(finding.part_label),
         "status": finding.status,
         "severity": finding.severity or "fail",

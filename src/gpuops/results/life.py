@@ -1,4 +1,4 @@
-"""Results of the verbs of a node's life: transitions, onboardings and histories, each with its JSON document."""
+"""Results of life-cycle operations: transitions, onboardings and histories, each with its JSON document."""
 
 from __future__ import annotations
 
@@ -18,11 +18,11 @@ from gpuops.store import GatePass, HostEvent
 class Transition(Result):
     """Result of ``admit``, ``drain`` and ``set_state``, by node: the new ``events``, and ``objections`` to the others.
 
-    ``busy`` has what still runs on a drained node; if the verb waited in vain for its end, an objection says so too.
+    ``busy`` has what still runs on a drained node; if waiting for it timed out, there is an objection as well.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.transition/1"
-    """Within one number, fields may be added; none changes its meaning or goes away."""
+    """Fields may be added under the same number; none is removed or changes its meaning."""
 
     events: Mapping[str, HostEvent]
     objections: Mapping[str, Objection] = field(default_factory=dict)
@@ -32,11 +32,11 @@ class Transition(Result):
     interrupted: bool = False
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:
-        """Return ``failed``, ``incomplete`` or ``locked`` by the gravest objection, and ``incomplete`` if excluded."""
+        """Return ``failed``, ``incomplete`` or ``locked`` by the most severe objection or exclusion."""
         return _conclusion(self.objections.values(), self.excluded, fail_on, interrupted=self.interrupted)
 
     def to_document(self) -> dict[str, Any]:
-        """Return the events, objections, busy and excluded nodes, each by node."""
+        """Return events, objections, busy and excluded nodes, each by node."""
         return {
             "schema": self.SCHEMA,
             "seconds": round(self.seconds, 3),
@@ -50,7 +50,7 @@ class Transition(Result):
 
 @dataclass(frozen=True)
 class GateResult:
-    """Result of one node at one gate; ``text`` is the sentence for people."""
+    """Result of one node at one gate; ``text`` describes it for users."""
 
     gate: str
     state: GateState
@@ -59,7 +59,7 @@ class GateResult:
 
 @dataclass(frozen=True)
 class NodeOnboarding:
-    """Way of one node through the gates. ``stopped_at`` is the gate of the ``objection``; None if it passed all."""
+    """Path of one node through the gates. ``stopped_at`` is the gate of the ``objection``; None if it passed all."""
 
     gates: tuple[GateResult, ...]
     stopped_at: str | None
@@ -69,7 +69,7 @@ class NodeOnboarding:
 
 @dataclass(frozen=True)
 class Onboarding(Result):
-    """Result of ``onboard``, by node. The gates that were passed before an interruption are recorded."""
+    """Result of ``onboard``, by node; it includes the gates that were passed before an interruption."""
 
     SCHEMA: ClassVar[str] = "gpuops.onboarding/1"
 
@@ -79,20 +79,20 @@ class Onboarding(Result):
 
     @property
     def excluded(self) -> dict[str, Excluded]:
-        """Why nodes took no part in the gate at which they stopped, by node."""
+        """The nodes that were excluded from the gate at which they stopped, each with the reason."""
         return {node: objection.excluded for node, objection in self.objections.items() if objection.excluded}
 
     @property
     def objections(self) -> dict[str, Objection]:
-        """The objections by node."""
+        """The objections, by node."""
         return {name: node.objection for name, node in self.nodes.items() if node.objection}
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:
-        """Return ``failed``, ``incomplete`` or ``locked`` by the gravest objection."""
+        """Return ``failed``, ``incomplete`` or ``locked`` by the most severe objection."""
         return _conclusion(self.objections.values(), {}, fail_on, interrupted=self.interrupted)
 
     def to_document(self) -> dict[str, Any]:
-        """Return the state and the gates of each node, and the excluded nodes."""
+        """Return the state and gates of each node, and the excluded nodes."""
         return {
             "schema": self.SCHEMA,
             "seconds": round(self.seconds, 3),
@@ -104,7 +104,7 @@ class Onboarding(Result):
 
 @dataclass(frozen=True)
 class History(Result):
-    """Record of one host: its ``events``, the oldest first and at least one, and the ``gates`` that it passed."""
+    """Record of one host: its ``events`` (at least one, the oldest first) and the ``gates`` that it passed."""
 
     SCHEMA: ClassVar[str] = "gpuops.history/1"
 
@@ -124,7 +124,7 @@ class History(Result):
 
     @property
     def excluded(self) -> Mapping[str, Excluded]:
-        """No host: a history is read from the store alone."""
+        """Empty: a history comes from the store, and no host is asked."""
         return {}
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
@@ -132,7 +132,7 @@ class History(Result):
         return "ok"
 
     def to_document(self) -> dict[str, Any]:
-        """Return the latest event with the gates that were passed and all events."""
+        """Return the latest event, the passed gates and all events."""
         return {
             "schema": self.SCHEMA,
             **plain(self.events[-1]),
@@ -153,7 +153,7 @@ _EXCLUSIONS: Mapping[str, Conclusion] = {"locked": "locked", "interrupted": "int
 def _conclusion(
     objections: Iterable[Objection], excluded: Mapping[str, Excluded], fail_on: FailOn, *, interrupted: bool
 ) -> Conclusion:
-    """Return the gravest; with ``fail_on="never"`` a failed node counts no more than one that was left out."""
+    """Return the most severe conclusion; with ``fail_on="never"``, failed nodes do not count."""
     counted = [objection for objection in objections if fail_on != "never" or objection.severity != "failed"]
     return gravest(
         (

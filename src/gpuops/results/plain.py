@@ -1,4 +1,4 @@
-"""Values as JSON holds them: dataclasses, tuples and times in, maps, lists and text out, secrets masked."""
+"""Conversion of dataclasses, tuples, times and other values to JSON data, with secrets masked."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gpuops.secret import redact
 
 
 def plain(value: object) -> Any:
-    """``value`` as JSON holds it: times as ISO 8601, `Unknown` with its reason, whatever JSON has no type for as text.
+    """Return ``value`` as JSON data: times as ISO 8601, `Unknown` with its reason, types that JSON lacks as text.
 
-    A pair that is a key becomes two words; numbers that are not finite become text; sets are sorted.
+    A tuple used as a key becomes its words, joined by spaces. Non-finite numbers become text. Sets are sorted.
     """
     if isinstance(value, Unknown):
         value = {"unknown": value.why}

@@ -1,4 +1,4 @@
-"""Repair: what a fix would change, what it changed, and what its check says afterwards."""
+"""Result of a fix: what it would change, what it changed, and the verdicts of its check afterwards."""
 
 from __future__ import annotations
 
@@ -14,9 +14,9 @@ from gpuops.results.plain import plain
 
 @dataclass(frozen=True)
 class Repair(Result):
-    """``preview`` is the playbook in check mode, ``record`` its run, None if it was not applied.
+    """``preview`` is the fix's playbook in check mode; ``record`` is its run, None if it was not applied.
 
-    ``blocked`` are hosts that it may not be applied to now: they take jobs.
+    ``blocked`` are hosts on which it must not be applied now because they take jobs.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.repair/1"
@@ -31,11 +31,11 @@ class Repair(Result):
 
     @property
     def needed(self) -> bool:
-        """The fix would change something."""
+        """True if the fix would change something."""
         return any(result.status in ("would_change", "later") for result in self.preview.results)
 
     def to_document(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         return {
             "schema": self.SCHEMA,
             "check": self.check,
@@ -47,7 +47,7 @@ class Repair(Result):
         }
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
-        """``ok`` once the check passes; ``failed`` while a fix that is needed was not applied."""
+        """Return ``ok`` once the check passes, and ``failed`` while a needed fix is not applied."""
         if self.interrupted:
             return "interrupted"
         if not (self.verdicts or self.excluded):

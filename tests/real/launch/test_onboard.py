@@ -105,7 +105,7 @@ def test_an_admitted_node_is_looked_at_while_its_job_runs_on(gpuops, shell, slur
         shell(f"{TRIES} squeue -h -t RUNNING -j {job} | grep -q . && exit; sleep 0.1; done; exit 1")
         assert "provision" not in onboard(gpuops, "node3")
         shell("echo other >/run/purpose", "node3")
-        assert "not as the playbook says: What it is for" in onboard(gpuops, "node3", code=1)
+        assert "differs from the playbook: What it is for" in onboard(gpuops, "node3", code=1)
         assert shell("cat /run/purpose", "node3") == "other\n"
         assert f"{job} RUNNING" in shell("squeue -h -o '%A %T'")
         assert states(gpuops)["node3"] == "admitted"

@@ -43,7 +43,7 @@ WRONG_WORDS = {
     "empty selection": (["-i", "prod.yml", "--limit", "gpu01:!gpu01"], r"gpu01:!gpu01"),
     "unknown check": (["-i", "prod.yml", "--only", "gpu-cuont"], r'"gpu-cuont".*gpu-count'),
     "unknown format": (["-i", "prod.yml", "--format", "jsn"], r'"jsn".*json'),
-    "missing folder": (["-i", "prod.yml", "-o", "nosuch/out.json"], r"nosuch/out\.json: .*no folder nosuch"),
+    "missing folder": (["-i", "prod.yml", "-o", "nosuch/out.json"], r"nosuch/out\.json: .*no directory nosuch"),
     "unknown suffix": (["-i", "prod.yml", "-o", "out.docx"], r"out\.docx"),
     "full disk": (["-i", "prod.yml", "--format", "json", "-o", "/dev/full"], r"/dev/full: .*no space left"),
     "no facts": (["--from", "nosuch"], r"nosuch: no saved facts"),

@@ -114,7 +114,7 @@ def test_explain_tells_what_a_check_asks_expects_catches_and_does(project, gpuop
     ("profile", "expected"),
     [
         ("box", "fan.count = 6                        profile box\n            source: the maker's"),
-        ("shed", "fan.count is not told, so the check is skipped   profile shed\n"),
+        ("shed", "fan.count is not set, so the check is skipped   profile shed\n"),
     ],
 )
 def test_explain_can_be_held_to_one_profile(project, gpuops, profile, expected):
@@ -154,7 +154,7 @@ fans-turn   node   reboot   standard              ../shipped/checks/fans_turn.py
   asks      fanctl '--speed of fan'
   expects   fan.count = 6                        profile box
             source: the maker's data sheet, page 3   grade: datasheet
-  expects   fan.count is not told, so the check is skipped   profile shed
+  expects   fan.count is not set, so the check is skipped   profile shed
   explains  temperature
   catches   a fan that stands still
   do        replace the fan

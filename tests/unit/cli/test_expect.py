@@ -85,7 +85,7 @@ def test_each_number_has_its_source_and_grade():
 
 def test_of_an_unknown_machine_it_says_that_it_is_unknown():
     said = run("-l", "titan")
-    assert "within a node        unknown: the profile does not say enough" in said
+    assert "within a node        unknown: the profile lacks the values" in said
     assert "guess" not in said
 
 

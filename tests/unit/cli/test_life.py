@@ -282,6 +282,6 @@ def _now(gpuops):
     return done.return_value
 
 
-@pytest.mark.parametrize(("check", "told"), [("gpu-lost", "no playbook mends gpu-lost"), ("disk-spce", "did you mean")])
+@pytest.mark.parametrize(("check", "told"), [("gpu-lost", "no playbook fixes gpu-lost"), ("disk-spce", "did you mean")])
 def test_what_cannot_be_mended_from_here_says_what_to_do(project, gpuops, check, told):
     assert told in gpuops("fix", check, HERE, code=2)

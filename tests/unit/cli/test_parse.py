@@ -27,7 +27,7 @@ def test_text_is_a_tree_with_units():
     lines = done.output.splitlines()
     assert lines[:5] == [
         "driver_version: 580.95.05",
-        "cuda_version: not told",
+        "cuda_version: not reported",
         "attached_gpus: 1",
         "gpus:",
         "  - index: 0",

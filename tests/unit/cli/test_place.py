@@ -132,7 +132,7 @@ def test_a_profile_that_does_not_exist_is_told_with_its_place_before_any_node_is
     monkeypatch.setattr("gpuops.nodes.Nodes.read", lambda *_args, **_options: pytest.fail("a node was asked"))
     done = CliRunner().invoke(command, [*source, "-i", "prod.yml", "--layout", "tp=4"])
     assert isinstance(done.exception, InputError)
-    assert re.search(r'prod\.yml:3:\d+: gpu01 has the profile "hgx-h10".*did you mean "hgx-h100"', str(done.exception))
+    assert re.search(r'prod\.yml:3:\d+: gpu01: unknown profile "hgx-h10".*did you mean "hgx-h100"', str(done.exception))
 
 
 REFUSED = {

@@ -65,7 +65,7 @@ def test_the_steps_of_other_hosts_than_there_are_can_be_listed(provision, tmp_pa
 
 def test_check_mode_shows_differences_and_changes_nothing(provision, tmp_path):
     told = provision("p.yml", "--check", "--diff", code=1)
-    assert told.startswith("p.yml   check only: nothing is changed\n")
+    assert told.startswith("p.yml   check mode: nothing is changed\n")
     shown = [line.strip() for line in told.splitlines()]
     assert shown[3] == "would change    A file with two lines"
     assert "".join(told.split()).count(f"write{tmp_path}/out/a.conf@@-0,0+1,2@@+one+two") == 1

@@ -1,4 +1,4 @@
-"""What the gates of onboarding make of playbooks' results, verdicts and neighbours."""
+"""Gates of onboarding: how they judge results of playbooks, verdicts and neighbours."""
 
 import dataclasses
 import datetime as dt
@@ -47,7 +47,7 @@ def result(node, status, **more):
 @pytest.mark.parametrize(
     ("status", "severity"), [("failed", "failed"), ("unreachable", "incomplete"), ("needs_operator", "incomplete")]
 )
-def test_who_goes_no_further_is_objected_to(status, severity):
+def test_stopped_nodes_get_an_objection(status, severity):
     record = record_of(
         result("a", "ok"), result("a", status), result("b", "changed"), result("c", "failed", ignored=True)
     )
@@ -60,16 +60,16 @@ def test_a_lock_stops_every_node_of_the_run():
     assert _objections(record) == dict.fromkeys("ab", Objection("a is locked by alice on admin9", severity="locked"))
 
 
-def test_who_was_not_begun_says_what_stopped_the_run():
+def test_objection_to_a_node_not_started_names_what_stopped_the_run():
     assert _objections(record_of(stopped="2 of 4 failed", untouched=("d",)))["d"].why == "2 of 4 failed"
 
 
 def test_a_change_in_the_second_pass_is_drift():
     record = record_of(result("a", "would_change"), result("a", "later"), result("b", "ok"))
-    assert _drift(record, "look") == {"a": Objection("not as the playbook says: A step, A step", "look")}
+    assert _drift(record, "look") == {"a": Objection("differs from the playbook: A step, A step", "look")}
 
 
-def test_the_gravest_verdict_of_a_node_is_told_with_its_remedy():
+def test_most_severe_verdict_is_reported_with_its_fix():
     verdicts = [
         Verdict("gpu-count", "a", "fail", (FINDING,)),
         Verdict("clock", "a", "unknown", why="nobody told"),
@@ -83,7 +83,7 @@ def test_the_gravest_verdict_of_a_node_is_told_with_its_remedy():
     }
 
 
-def test_why_a_node_was_left_out_explains_what_could_not_be_told_and_hides_no_failure():
+def test_exclusion_explains_unknowns_and_hides_no_failure():
     blind, sick = Objection("dcgm-diagnosis: not asked", "", "incomplete"), Objection("ecc: 2 errors", "reset it")
     excluded = {name: Excluded(name, "unhealthy", "ecc is bad", checks=("ecc",)) for name in "ac"}
     excluded["b"] = Excluded("b", "busy", "fails to be idle")
@@ -134,7 +134,7 @@ def gates(work):
 
 @pytest.fixture
 def _silent_network(monkeypatch):
-    """No node may be asked anything."""
+    """Fail the test if any node is asked."""
     monkeypatch.setattr(Nodes, "each_host", lambda *_args, **_options: pytest.fail("a node was asked"))
 
 
@@ -143,7 +143,7 @@ def test_neighbours_are_admitted_nodes_of_the_same_kind_their_own_rack_first(gat
     assert [host.name for host in gates._neighbours([a1])] == ["a3", "a2"]
 
 
-def test_nodes_that_fail_a_quick_check_or_do_not_answer_are_not_let_in(gates, monkeypatch):
+def test_nodes_that_fail_or_do_not_answer_are_not_admitted(gates, monkeypatch):
     facts = {"a1": Facts("a1", dt.datetime.now(dt.timezone.utc), {})}
     silent = {"a2": Excluded("a2", "unreachable", "timed out")}
     monkeypatch.setattr(Nodes, "gather", lambda *_: Gathered(facts, silent))
@@ -155,15 +155,15 @@ def test_nodes_that_fail_a_quick_check_or_do_not_answer_are_not_let_in(gates, mo
     }
 
 
-def test_the_first_node_has_nobody_to_be_measured_with(gates):
+def test_first_node_skips_the_pair_test(gates):
     (*_, a4, _a5) = gates.work.hosts
     (told,) = gates.pair([a4]).values()
     assert "no node is admitted yet" in told.why
     assert told.severity == "left_out"
 
 
-def test_neighbours_that_cannot_be_reached_say_nothing_of_the_node(gates, monkeypatch):
-    """Of two nodes that do not meet the later is excluded, so the node itself comes before its neighbours."""
+def test_unreachable_neighbours_do_not_fail_the_node(gates, monkeypatch):
+    """A node precedes its neighbours, because the later of two nodes that cannot connect is excluded."""
     measured = []
 
     def measure(_gates, work, _scopes):
@@ -177,7 +177,7 @@ def test_neighbours_that_cannot_be_reached_say_nothing_of_the_node(gates, monkey
     assert measured == ["a5", "a3", "a2"]
 
 
-def test_neighbours_are_sought_among_all_nodes_though_a_view_is_onboarded(cluster, gates):
+def test_view_finds_neighbours_among_all_nodes(cluster, gates):
     view = Gates(cluster.only(["a1"])._workspace("onboard", CancelToken()), gates.life, gates.request)
     assert [host.name for host in view._neighbours(view.work.hosts)] == ["a3", "a2"]
 
@@ -191,12 +191,12 @@ def test_neighbours_are_sought_among_all_nodes_though_a_view_is_onboarded(cluste
         ("", "wrong.yml", "wrong.yml:1:.*command"),
     ],
 )
-def test_what_is_wrong_is_refused_before_any_gate(work, group, playbook, told):
+def test_invalid_requests_are_refused_before_any_gate(work, group, playbook, told):
     with pytest.raises(InputError, match=told):
         onboard(work, OnboardRequest(playbook, group=group))
 
 
-def test_what_a_playbook_has_preflight_is_known_by_its_tag(gates):
+def test_preflight_steps_have_the_tag(gates):
     for name, asks in (("p.yml", False), ("onboard", True)):
         assert Gates(gates.work, gates.life, OnboardRequest(name)).asks_first is asks
 
@@ -208,26 +208,26 @@ GPU = PciFunction("0000:1b:00.0", "0302", "10de", "2330", "a1", "")
     ("functions", "told"),
     [
         ((GPU, GPU), ""),
-        ((GPU,), "1 GPUs are on its bus, and its profile has 2"),
-        ((GPU, dataclasses.replace(GPU, revision="ff")), "1 GPUs are on its bus"),
-        (Unknown("there is no lspci"), "its GPUs cannot be counted: there is no lspci"),
+        ((GPU,), "1 GPUs on its bus (its profile expects 2)"),
+        ((GPU, dataclasses.replace(GPU, revision="ff")), "1 GPUs on its bus"),
+        (Unknown("there is no lspci"), "cannot count its GPUs: there is no lspci"),
     ],
 )
-def test_gpus_are_counted_on_the_bus_and_what_cannot_be_counted_does_not_pass(functions, told):
+def test_gpus_are_counted_on_the_bus_and_unknown_counts_do_not_pass(functions, told):
     now = dt.datetime.now(dt.timezone.utc)
     objection = _miscounted(Facts("a1", now, {"gpu_functions": functions}), 2)
     assert (objection.why if objection else "").startswith(told)
     assert bool(objection) is bool(told)
 
 
-def test_a_gate_that_is_left_out_is_not_tried(gates):
+def test_skipped_gate_is_not_tried(gates):
     attempts = Gates(gates.work, gates.life, OnboardRequest("p.yml", without=("burn-in",))).attempts
     assert "burn-in" not in attempts
     assert "validate" in attempts
 
 
-class Seen(Exception):  # noqa: N818 - no error
-    """The burn-in was begun in these surroundings."""
+class Seen(Exception):  # noqa: N818 - not an error
+    """Start of a burn-in, with its context."""
 
 
 def test_a_lease_outlasts_the_burn_in_and_the_diagnosis_before_it(work, monkeypatch):
@@ -241,6 +241,6 @@ def test_a_lease_outlasts_the_burn_in_and_the_diagnosis_before_it(work, monkeypa
 
 
 @pytest.mark.parametrize("path", sorted(builtin("playbooks").glob("fixes/*.yml")), ids=lambda path: path.stem)
-def test_every_playbook_that_mends_names_a_check_and_can_be_read(path):
+def test_every_fix_playbook_names_a_check_and_loads(path):
     assert path.stem in discover()
     assert load_playbook(str(path), TaskRegistry()).plays

@@ -1,4 +1,4 @@
-"""Who works on a node that a playbook is about to change."""
+"""Busy check of a node that a playbook is about to change."""
 
 import datetime as dt
 from dataclasses import replace
@@ -28,7 +28,7 @@ COMPUTING = Occupancy(driver_loaded=True, holders=(Holder(4711, "python", "alice
 
 @pytest.fixture
 def busy(monkeypatch, a_host):
-    """Why a node must not be changed that says this of itself, and of which a scheduler says that."""
+    """Return a function that gives the reason not to change a node, from its own answers and a scheduler's."""
 
     def busy(values, said=()):
         facts = Facts("gpu01", dt.datetime.now(dt.timezone.utc), values)
@@ -38,34 +38,34 @@ def busy(monkeypatch, a_host):
     return busy
 
 
-def test_a_node_on_which_nobody_works_may_be_changed(busy):
+def test_unused_node_may_be_changed(busy):
     assert busy(IDLE) == busy(BARE) == ""
 
 
-def test_who_computes_or_was_given_the_node_is_told_with_what_to_do(busy):
+def test_users_of_a_node_are_reported_with_a_remedy(busy):
     assert busy({**IDLE, "occupancy": COMPUTING}).startswith("busy (pid 4711 python, user alice); drain the node first")
     for values in (IDLE, BARE):
         assert "Slurm job 7" in busy(values, (NodeAllocation("Slurm job 7 train, user bob"),))
 
 
-def test_a_scheduler_that_does_not_answer_proves_nothing(busy):
+def test_silent_scheduler_does_not_prove_a_node_idle(busy):
     assert "sinfo says nothing" in busy(BARE, Unknown("sinfo says nothing"))
 
 
 @pytest.mark.parametrize("stranger", [slurm.NO_SUCH_NODE, kubernetes.NO_SUCH_NODE])
-def test_a_node_that_the_scheduler_does_not_know_yet_runs_none_of_its_jobs(busy, stranger):
+def test_node_unknown_to_the_scheduler_runs_no_jobs(busy, stranger):
     assert busy(BARE, stranger) == busy(BARE, replace(stranger, why="a sentence of its own")) == ""
     assert stranger.why in busy(BARE, Unknown(stranger.why))
     assert "pid 4711" in busy({**IDLE, "occupancy": COMPUTING}, stranger)
 
 
-def test_a_driver_that_waits_for_its_boot_hides_nobody(busy):
+def test_driver_waiting_for_a_reboot_hides_no_process(busy):
     mute = {**IDLE, "smi": Smi(error=SmiError("version-mismatch", "Driver/library version mismatch", ()))}
     assert busy(mute) == ""
     assert "pid 4711" in busy({**mute, "occupancy": COMPUTING})
 
 
-def test_the_scheduler_is_asked_once_for_all(monkeypatch, a_host):
+def test_scheduler_is_asked_once_for_all_nodes(monkeypatch, a_host):
     asked = []
     monkeypatch.setattr(
         "gpuops.operations.occupants.gather", lambda *_: Facts("x", dt.datetime.now(dt.timezone.utc), IDLE)

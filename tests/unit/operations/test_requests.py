@@ -1,4 +1,4 @@
-"""One word for one thing: the fields of a request, the keywords of its method, and the parameters of its verb."""
+"""One name for one thing: fields of a request, keywords of its method, and parameters of its command."""
 
 import dataclasses
 import importlib
@@ -47,12 +47,12 @@ FROM_HOSTS = {"facts", "keep_answers"}
 OTHER_WORDS = {
     ("RunRequest", "command"): "words",
     ("PreflightRequest", "command"): "words",
-    ("PreflightRequest", "hostfile_text"): None,  # the verb reads the files that the command names
-    ("PlaceRequest", "measured"): None,  # no file holds a measurement by itself
+    ("PreflightRequest", "hostfile_text"): None,  # the command line reads the files that the launch command names
+    ("PlaceRequest", "measured"): None,  # no file contains only a measurement
     ("RenderRequest", "command"): "words",
     ("RenderRequest", "target"): "targets",
-    ("RenderRequest", "placement"): None,  # made by the verb, from the options of place
-    ("FixRequest", "check_only"): None,  # the verb always looks first
+    ("RenderRequest", "placement"): None,  # computed from the options of place
+    ("FixRequest", "check_only"): None,  # the command line always previews first
 }
 REQUESTS = sorted(OPERATIONS, key=lambda request: request.__name__)
 
@@ -86,7 +86,7 @@ def test_the_fields_of_a_request_are_the_keywords_of_its_method(request_type):
 
 
 @pytest.mark.parametrize("request_type", REQUESTS, ids=lambda r: r.__name__)
-def test_a_method_asks_with_what_it_was_given(request_type, monkeypatch):
+def test_method_passes_its_arguments_to_the_request(request_type, monkeypatch):
     monkeypatch.setattr(Cluster, "ask", lambda _self, request: request)
     given = {name: f"the {name}" for name in of(request_type)}
     if request_type is requests.MeasureRequest:
@@ -106,7 +106,7 @@ def test_the_fields_of_a_request_are_the_parameters_of_its_verb(request_type):
         assert word is None or word in parameters, field
 
 
-def test_every_option_is_that_of_a_field_by_the_same_name():
+def test_every_option_has_the_name_of_a_field():
     fields = {field for request in REQUESTS for field in of(request)}
     assert set(OPTIONS) <= fields
     for name, option in OPTIONS.items():

@@ -26,7 +26,7 @@ def run():
 
 @pytest.fixture
 def judged():
-    """Makes the verdict of a check on a node, with its findings as judging completes them."""
+    """Return a function that makes the verdict of a check on a node, with findings completed as in judging."""
 
     def make(check, host, status, *findings, scope="node"):
         own = tuple(replace(finding, check=check, host=host, scope=scope) for finding in findings)
@@ -37,7 +37,7 @@ def judged():
 
 @pytest.fixture
 def rack(run, judged):
-    """Sixteen nodes: one lost GPU, one slow port, one stray driver, one unreachable, one with nothing, one blind."""
+    """Return a report on sixteen nodes: a lost GPU, a slow port, a wrong driver, and three nodes not judged."""
     nodes = {f"gpu{n:03d}": H100 for n in range(1, 17)}
     late = ConnectError("gpu015", "connection timed out after 10 s (10.2.0.15:22)", "timeout")
     nodes["gpu015"] = excluded_by("gpu015", late)

@@ -34,7 +34,7 @@ SETTINGS = {**dict.fromkeys(NAMES, ALIKE), NAMES[7]: (ALIKE[0], "driver for CUDA
 
 
 def evidence(slow=("gpu005", 6), rate=31.2):
-    """Within nodes, pairs on each rail in two rounds, full pairs and the whole group."""
+    """Return rounds within nodes, of pairs on each rail (twice), of full pairs and of the whole group."""
 
     def on_rail(pair, rail):
         return rate if rail == slow[1] and slow[0] in pair else 48.0
@@ -52,7 +52,7 @@ def evidence(slow=("gpu005", 6), rate=31.2):
 
 
 def expecting(measurement):
-    """The same, with what the model expects."""
+    """Return a measurement of this evidence, with the expected bandwidths."""
     return replace(measurement, expected=EXPECTATIONS.of_evidence(measurement.evidence))
 
 
@@ -61,15 +61,15 @@ def report():
     return expecting(Measurement(evidence(), Blame((SLOW,)), "nccl", "NCCL is on the nodes", EXCLUDED, SETTINGS))
 
 
-def test_the_whole_report_on_one_page(report):
+def test_report_fits_one_page(report):
     said, _, remedy = render(report).partition("  do  ")
     assert "optic" in remedy
     assert (
         said
         == """\
 pool    8 of 11 nodes
-        not gpu017: fails gpu-lost
-        not gpu[063-064]: unreachable
+        without gpu017: fails gpu-lost
+        without gpu[063-064]: unreachable
 engine  nccl   NCCL is on the nodes
         NCCL 2.28.9, /usr/lib/libnccl.so.2; driver for CUDA 13.0 (gpu[000-006]);
         driver for CUDA 12.8 (gpu007); NCCL_ALGO=Ring (gpu007)
@@ -79,7 +79,7 @@ rails           63/64    48 GB/s           expected 48, a guess
 pairs of nodes  4/4      470 GB/s          expected 466, a guess
 group of 8      1/1      386 GB/s          expected 366, a guess
 
-gpu[000-007], each cell a node: . well, 0-9 tenths of the usual, x hangs
+gpu[000-007], each cell a node: . normal, 0-9 tenths of usual, x hangs
 in nodes  ........
 rail 0    ........
 rail 1    ........
@@ -98,44 +98,44 @@ BLAMED  gpu005 mlx5_6 (rail 6)                                              slow
     )
 
 
-def test_settings_of_which_each_node_has_its_own_are_counted():
+def test_settings_that_differ_on_every_node_are_counted():
     own = {name: ("through eth0", f"/hosts/{name}/libnccl.so.2") for name in NAMES}
     said = render(Measurement(evidence(), Blame(), "nccl", settings=own))
-    assert "        through eth0; 8 settings are not the same everywhere: --json lists them\n" in said
+    assert "        through eth0; 8 settings differ between nodes: --json lists them\n" in said
 
 
-def test_where_all_is_well_there_is_no_map_and_no_blame():
+def test_healthy_nodes_have_no_map_and_no_blame():
     said = render(Measurement(evidence(rate=48.0), Blame(), "tcp"))
     assert said.count("\n\n") == 2
     assert "rails           64/64    48 GB/s\n" in said
-    assert said.endswith("\nnobody is blamed\n")
+    assert said.endswith("\nno part is blamed\n")
     assert "each cell" not in said
 
 
-def test_what_is_slow_everywhere_is_told_and_blames_nobody():
+def test_slowness_everywhere_is_reported_and_blames_no_part():
     half = Measured(Round("rail", ()), tuple(GroupResult(RankGroup(NAMES[:2], rail=r), 24.0) for r in range(8)))
     said = render(expecting(Measurement(Evidence(FABRIC, (half,)), Blame(), "nccl")))
     assert "rails           16/16    24 GB/s           expected 48, a guess\n" in said
-    assert "low         rails: all of them; look for what the nodes have in common\n" in said
+    assert "low         rails: all are low; look for what the nodes have in common\n" in said
     assert "low  " not in render(expecting(Measurement(evidence(), Blame(), "nccl")))
 
 
 @pytest.mark.parametrize("width", [40, 60, 80, 132])
-def test_it_fits_the_page(report, width):
+def test_lines_fit_the_page(report, width):
     assert max(map(len, render(report, Page(width)).splitlines())) <= width
 
 
-def test_what_is_not_certain_is_told_as_such():
+def test_uncertain_results_are_marked():
     blame = Blame(contention=("gpu001-gpu007 on rail 3",), suspects=("gpu002",), unclear=("gpu003: no libnccl.so.2",))
     said = render(Measurement(evidence(rate=48.0), blame, "nccl", interrupted=True))
-    assert "contention  gpu001-gpu007 on rail 3: slow once and not again; nobody is accused\n" in said
+    assert "contention  gpu001-gpu007 on rail 3: slow once but not again; no part is blamed\n" in said
     assert "unclear     gpu003: no libnccl.so.2\n" in said
     assert "suspects    gpu002: not confirmed\n" in said
-    assert "interrupted before all rounds were run" in said
-    assert "nobody is blamed" not in said
+    assert "interrupted before all rounds had run" in said
+    assert "\nno part is blamed" not in said
 
 
-def test_groups_that_hang_are_counted_and_not_well():
+def test_hanging_groups_count_as_measured_and_not_healthy():
     hung = Measured(Round("group", (RankGroup(NAMES),)), (GroupResult(RankGroup(NAMES), None, "hang", ("gpu003",)),))
     said = render(expecting(Measurement(Evidence(FABRIC, (hung,)), Blame(), "nccl")))
     assert "group of 8      0/1      nothing measured  expected 366, a guess\n" in said
@@ -154,17 +154,17 @@ def test_groups_that_hang_are_counted_and_not_well():
         ("gone:mlx5_0", "gone mlx5_0"),
     ],
 )
-def test_parts_have_names_for_persons(part, words):
+def test_parts_have_readable_names(part, words):
     assert part_in_words(part, FABRIC) == words
 
 
-def test_a_fault_that_may_be_either_names_both():
+def test_ambiguous_fault_names_both_parts():
     either = BlamedPart("gpu001:mlx5_2", "slow", evidence=("slow together",), alternatives=("gpu002:mlx5_2",))
     said = render(Measurement(evidence(), Blame((either,)), "nccl"))
     assert "BLAMED  gpu001 mlx5_2 (rail 2) or gpu002 mlx5_2 (rail 2)" in said
 
 
-def test_text_of_a_node_cannot_command_the_terminal():
+def test_text_of_a_node_cannot_control_the_terminal():
     name = "n\x1b[31m"
     fabric = Fabric({name: FabricNode(name, (0, 1), (FabricNic("mlx5_0", 0, 50.0),))})
     figure = GroupResult(RankGroup((name,)), None, "hang")

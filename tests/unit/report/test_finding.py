@@ -15,5 +15,5 @@ from gpuops.report.finding import comparison
         (True, False, "measured yes W, expected no W"),
     ],
 )
-def test_a_comparison_says_what_there_is(found, expected, said):
+def test_comparison_omits_missing_values(found, expected, said):
     assert comparison(Finding("m", expected=expected, found=found, unit="W")) == said

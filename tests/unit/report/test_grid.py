@@ -25,19 +25,19 @@ def test_a_grid_of_512_nodes_is_short_and_fits_a_terminal(text):
     shown = grid(place(parse_layout(text), [node(f"gpu{k:03}") for k in range(512)]))
     assert max(map(len, shown)) <= 80
     assert len(shown) < 40
-    assert any("509 nodes alike, gpu[002-510]: r16 to r4087" in line for line in shown)
+    assert any("509 identical nodes, gpu[002-510]: r16 to r4087" in line for line in shown)
     assert any(line.startswith("gpu511") for line in shown)
 
 
 @pytest.mark.parametrize("width", [40, 80, 200])
-def test_every_rank_is_in_the_grid_however_wide_the_page_and_long_the_name(width):
+def test_grid_has_every_rank_at_any_page_width_and_name_length(width):
     machines = [node("n1", 16), node("a-node-with-a-very-long-name-of-sixty-letters.cluster.example", 16)]
     shown = grid(place(parse_layout("dp=16,tp=2"), machines), width)
     assert max(map(len, shown[2:])) <= max(width, len(machines[1].name))
     assert sorted(re.findall(r"\br\d+\b", "\n".join(shown)), key=lambda r: int(r[1:])) == [f"r{k}" for k in range(32)]
 
 
-def test_the_header_is_told_again_where_a_node_has_other_gpus():
+def test_header_is_repeated_when_the_gpus_differ():
     seven = node("n2")
     without_two = NodeShape(**{**vars(seven), "gpus": tuple(gpu for gpu in seven.gpus if gpu.index != 2)})
     placement = place(parse_layout("dp=14"), [node("n1"), without_two], allow_fewer=True)
@@ -46,7 +46,7 @@ def test_the_header_is_told_again_where_a_node_has_other_gpus():
 
 
 @pytest.mark.parametrize("text", ["dp=8,pp=2", "cp=4,dp=2,pp=2", "tp=8,pp=2"])
-def test_the_drawing_has_every_rank_once_and_no_text_runs_out_of_its_box(text):
+def test_drawing_has_every_rank_once_and_all_text_fits(text):
     placement = place(parse_layout(text), [node("n1"), node("n2")])
     shapes = [element for element in ET.fromstring(draw(placement)).iter() if element.tag.endswith(("rect", "text"))]
     texts = [shape for shape in shapes if shape.text]
@@ -61,7 +61,7 @@ def test_the_drawing_has_every_rank_once_and_no_text_runs_out_of_its_box(text):
         assert begin + 7.2 * len(label.text) <= next(edge for edge in edges if edge > begin)
 
 
-def test_a_name_that_is_markup_or_breaks_lines_stays_a_name():
+def test_markup_and_line_breaks_in_names_are_escaped():
     name = '<script>"\x1b[31m\n</svg>'
     placement = place(parse_layout("tp=8"), [node(name)])
     tree = ET.fromstring(draw(placement))

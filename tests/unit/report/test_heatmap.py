@@ -20,7 +20,7 @@ SVG = "{http://www.w3.org/2000/svg}"
 
 
 def measured(nodes, *faults, gpus=8, rounds=3):
-    """Figures within all nodes, then of ``rounds`` rounds of pairs, each node with another at each."""
+    """Return figures within all nodes and of ``rounds`` rounds of pairs, with a new partner in each round."""
     fabric = build_fabric(Cabling(nodes, gpus, unit=nodes, leaves=1))
     engine = Simulation(fabric, [FabricFault(*fault) for fault in faults], Disturbances(noise=0.005))
     names = list(fabric.nodes)
@@ -40,14 +40,14 @@ FAULTS = (("gpu001:mlx5_2", None), ("gpu005:mlx5_6", 35), ("gpu007", 25))
 
 def test_each_row_is_a_rail_and_each_cell_a_node():
     said = text(measured(8, *FAULTS))
-    assert said[0] == "gpu[000-007], each cell a node: . well, 0-9 tenths of the usual, x hangs"
+    assert said[0] == "gpu[000-007], each cell a node: . normal, 0-9 tenths of usual, x hangs"
     assert re.fullmatch(r"in nodes  \.{7}7", said[1])
     assert said[4] == "rail 2    .x.....7"
     assert re.fullmatch(r"rail 6    \.{5}6\.7", said[8])
     assert len([line for line in said if line.startswith("rail ")]) == 8
 
 
-def test_who_is_not_well_is_named_with_figures_in_one_line():
+def test_outliers_are_named_with_figures_on_one_line():
     said = text(measured(8, *FAULTS))[10:]
     assert said[0] == "gpu001    rail 2: hangs"
     assert re.fullmatch(r"gpu005    rail 6: 31\.\d of 48\.\d GB/s", said[1])
@@ -55,7 +55,7 @@ def test_who_is_not_well_is_named_with_figures_in_one_line():
     assert len(said) == 3
 
 
-def test_a_healthy_partner_of_a_slow_part_is_shown_well():
+def test_healthy_partner_of_a_slow_part_is_normal():
     rows = heat_map(measured(8, ("gpu005:mlx5_6", 35))).rows
     assert {cell.node for row in rows for cell in row.cells.values() if not cell.well} == {"gpu005"}
 
@@ -69,8 +69,8 @@ def test_nodes_slow_on_the_same_rails_are_folded():
 
 
 @pytest.mark.parametrize("nodes", [1, 2, 69, 70, 512, 4096])
-def test_it_fits_a_page_however_many_nodes_and_hides_no_outlier(nodes):
-    last = max(nodes // 4 * 4 - 1, 0)  # with two partners, where there are so many nodes
+def test_map_of_any_size_fits_the_page_and_shows_every_outlier(nodes):
+    last = max(nodes // 4 * 4 - 1, 0)  # measured with two partners if there are enough nodes
     slow = f"gpu{last:0{max(3, len(str(nodes - 1)))}}"
     said = text(measured(nodes, (slow, 40), gpus=2, rounds=2))
     assert max(map(len, said)) <= 80
@@ -92,14 +92,14 @@ def test_many_outliers_are_counted_and_still_named():
     assert re.search(r"and 2\d more: n\[", said)
 
 
-def test_a_node_that_was_not_measured_has_an_empty_cell():
+def test_unmeasured_node_has_an_empty_cell():
     fabric = build_fabric(Cabling(3, 1, unit=3, leaves=1))
     figure = GroupResult(RankGroup(("gpu000", "gpu002"), rail=0), 48.0)
     evidence = Evidence(fabric, (Measured(Round("rail", (figure.group,)), (figure,)),))
     assert text(evidence)[1] == "rail 0    . ."
 
 
-def test_nothing_measured_is_no_row_and_no_crash():
+def test_empty_measurement_has_no_rows():
     evidence = Evidence(build_fabric(Cabling(2, 1, unit=2, leaves=1)))
     assert len(text(evidence)) == 1
     ET.fromstring(draw(evidence))
@@ -120,7 +120,7 @@ def rectangles(svg, title):
     return [r for r in svg.iter(f"{SVG}rect") if (r.findtext(f"{SVG}title") or "").startswith(title)]
 
 
-def test_the_drawing_holds_every_cell_with_its_figure():
+def test_drawing_has_every_cell_with_its_figure():
     svg = ET.fromstring(draw(measured(8, *FAULTS)))
     (hung,) = rectangles(svg, "gpu001, rail 2: hangs")
     (slow,) = rectangles(svg, "gpu005, rail 6: 31.")
@@ -130,15 +130,15 @@ def test_the_drawing_holds_every_cell_with_its_figure():
     assert rectangles(svg, "gpu000 and gpu001, rail 2: hangs")
 
 
-def test_the_drawing_says_what_it_shows_to_who_cannot_see_it():
+def test_drawing_has_a_text_description():
     svg = ET.fromstring(draw(measured(8, *FAULTS)))
     assert svg.get("role") == "img"
     assert svg.findtext(f"{SVG}title") == "All-reduce on gpu[000-007]"
     assert "gpu001: rail 2: hangs" in svg.findtext(f"{SVG}desc")
-    assert "All are well." in ET.fromstring(draw(measured(4))).findtext(f"{SVG}desc")
+    assert "All normal." in ET.fromstring(draw(measured(4))).findtext(f"{SVG}desc")
 
 
-def test_nothing_lies_outside_the_drawing_or_is_loaded_from_elsewhere():
+def test_drawing_is_within_its_bounds_and_self_contained():
     for evidence in (measured(8, *FAULTS), measured(700, FAULTS[2], gpus=2, rounds=1)):
         text = draw(evidence)
         svg = ET.fromstring(text)
@@ -151,9 +151,9 @@ def test_nothing_lies_outside_the_drawing_or_is_loaded_from_elsewhere():
         assert "<script" not in text
 
 
-def test_of_many_nodes_those_that_are_well_are_a_line():
+def test_bands_without_outliers_are_one_line():
     text = draw(measured(700, ("gpu650:mlx5_0", 30), gpus=2, rounds=1))
-    assert "gpu[000-159]: all well" in text
+    assert "gpu[000-159]: all normal" in text
     assert "gpu650" in text
     assert len(text) < 30_000
 

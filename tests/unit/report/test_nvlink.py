@@ -29,7 +29,7 @@ def rendered(gains, rows, page):
 def test_the_whole_page():
     assert "\n".join(rendered(GAINS, ROWS, Page())) == (
         """\
-node   with NVLink   without       it saves
+node   with NVLink   without       time saved
 titan  47.2 GB/s     9.5 GB/s      80 %
 gpu01  not measured without NVLink: hang
 
@@ -42,17 +42,17 @@ titan:
     )
 
 
-def test_rows_that_are_missing_or_wrong_say_so():
+def test_missing_and_invalid_rows_are_reported():
     rows = {"n1": {"dp": Unknown("DataParallel needs GPUs"), "ddp": trained("ddp", 1.0, alike=False, gpus=0)}}
     said = "\n".join(rendered({}, rows, Page(120)))
     assert "  DP                  DataParallel needs GPUs\n" in said
-    assert "on its CPU, which says nothing about GPUs" in said
+    assert "on its CPU, so this is no measure of its GPUs" in said
     assert "weights differ" in said
     assert "saves" not in said
     both = {f"n{k}": {"ddp": Unknown("no torch")} for k in (1, 2)}
     assert rendered({}, both, Page()) == ["n[1-2]:", "  DDP                 no torch"]
 
 
-def test_text_of_a_node_cannot_command_the_terminal():
+def test_text_of_a_node_cannot_control_the_terminal():
     said = rendered({"n\x1b": Unknown("\x1b[2J")}, {"m\x07": {"ddp": Unknown("\x1b[1m")}}, Page())
     assert all(line.isprintable() for line in said)

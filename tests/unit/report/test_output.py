@@ -9,7 +9,7 @@ from gpuops.errors import OutputError
 from gpuops.report.output import write
 
 
-def test_the_text_replaces_the_file_and_leaves_nothing_else(tmp_path):
+def test_write_replaces_the_file_and_leaves_no_temporary_file(tmp_path):
     target = tmp_path / "out.json"
     target.write_text("old")
     target.chmod(0o640)
@@ -19,7 +19,7 @@ def test_the_text_replaces_the_file_and_leaves_nothing_else(tmp_path):
     assert list(tmp_path.iterdir()) == [target]
 
 
-def test_a_link_stays_a_link(tmp_path):
+def test_symbolic_link_is_kept(tmp_path):
     (tmp_path / "real").write_text("old")
     (tmp_path / "link").symlink_to(tmp_path / "real")
     write("new", tmp_path / "link")
@@ -27,30 +27,30 @@ def test_a_link_stays_a_link(tmp_path):
     assert (tmp_path / "real").read_text() == "new"
 
 
-def test_a_missing_folder_is_named(tmp_path):
-    with pytest.raises(OutputError, match=r"out.json: cannot be written: there is no folder .*nowhere; create it"):
+def test_missing_directory_is_named(tmp_path):
+    with pytest.raises(OutputError, match=r"out.json: cannot write: no directory .*nowhere; create it"):
         write("x", tmp_path / "nowhere" / "out.json")
     assert not (tmp_path / "nowhere").exists()
 
 
-def test_a_folder_is_no_file(tmp_path):
-    with pytest.raises(OutputError, match="it is a folder"):
+def test_directory_is_refused_as_a_file(tmp_path):
+    with pytest.raises(OutputError, match="it is a directory"):
         write("x", tmp_path)
 
 
-def test_a_file_is_no_folder(tmp_path):
+def test_file_is_refused_as_a_directory(tmp_path):
     (tmp_path / "f").write_text("")
     with pytest.raises(OutputError, match="not a directory"):
         write("x", tmp_path / "f" / "out")
 
 
 @pytest.mark.skipif(not Path("/dev/full").exists(), reason="no /dev/full here")
-def test_a_full_device_is_said():
+def test_full_device_is_reported():
     with pytest.raises(OutputError, match="no space left on device"):
         write("x", Path("/dev/full"))
 
 
-def test_a_full_disk_leaves_the_old_file_and_no_draft(tmp_path, monkeypatch):
+def test_full_disk_leaves_the_old_file_and_no_temporary_file(tmp_path, monkeypatch):
     def full(_):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 

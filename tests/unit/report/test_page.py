@@ -11,11 +11,11 @@ from gpuops.secret import MASK, Secret
 
 
 @given(st.text(st.characters(blacklist_categories=())))
-def test_cleaned_text_holds_nothing_that_a_terminal_obeys(text):
+def test_cleaned_text_has_no_terminal_controls(text):
     assert clean(text).isprintable()
 
 
-def test_escapes_are_shown_not_sent():
+def test_escapes_are_printed_as_text():
     assert clean("\x1b[31mred\r\n\u202egnp") == r"\x1b[31mred\r\n\u202egnp"
 
 
@@ -65,7 +65,7 @@ def test_the_last_word_is_at_the_right_edge():
     assert list(Page(20).edges("left and more", "a/rather/long/path")) == ["left and more", "a/rather/long/path"]
 
 
-def test_a_page_may_be_absurdly_narrow():
+def test_very_narrow_page_does_not_fail():
     assert list(Page(3).labelled("label", "text", 10)) == ["label     text"]
 
 

@@ -3,7 +3,7 @@ from gpuops.report.page import Page
 from gpuops.report.playbook import ending
 
 
-def test_a_runs_last_words_fit_the_page_and_name_nodes_once():
+def test_end_of_a_run_fits_the_page_and_names_nodes_once():
     waiting = {"gpu01": ("boot", "restart"), "gpu02": ("boot", "restart"), "gpu03": (), "gpu04": ("boot",)}
     record = Record(
         playbook="p.yml",
@@ -19,7 +19,7 @@ def test_a_runs_last_words_fit_the_page_and_name_nodes_once():
     )
     assert list(ending(record, Page())) == [
         "stopped: 1 of 4 nodes of a batch failed",
-        "not begun: gpu[05-06]",
-        "gpu[01-02] still wait for: boot, restart; the next run of this playbook does it",
-        "gpu04 still waits for: boot; the next run of this playbook does it",
+        "not started: gpu[05-06]",
+        "handlers pending on gpu[01-02]: boot, restart; the next run runs them",
+        "handlers pending on gpu04: boot; the next run runs them",
     ]

@@ -13,7 +13,7 @@ from gpuops.secret import MASK, Secret
 
 @pytest.fixture
 def screen_of(run, h100, judged):
-    """Makes the table of nodes of which each fails one check with the finding under its name."""
+    """Return a function that renders nodes, each of which fails one check with the finding under its name."""
 
     def make(findings, *more):
         verdicts = [judged("temp", name, "fail", finding) for name, finding in findings.items()]
@@ -26,7 +26,7 @@ def test_the_whole_screen(rack):
     assert table.render(rack) == SCREEN
 
 
-def test_a_thousand_good_nodes_take_three_lines(run, h100):
+def test_thousand_healthy_nodes_take_three_lines(run, h100):
     names = [f"gpu{n:04d}" for n in range(1, 1001)]
     report = build(run, dict.fromkeys(names, h100), [Verdict("gpu-count", n, "pass") for n in names])
     assert table.render(report).splitlines()[1:] == ["PASS   1000  gpu[0001-1000]"]
@@ -83,14 +83,14 @@ def test_failures_come_before_warnings(run, h100, judged):
     assert screen.index("bad") < screen.index("meh")
 
 
-def test_addresses_do_not_keep_reasons_apart(run):
+def test_reasons_fold_when_only_addresses_differ(run):
     errors = {f"n{i}": ConnectError(f"n{i}", f"connection refused (10.0.0.{i}:22)") for i in range(1, 100)}
     nodes = {name: excluded_by(name, error) for name, error in errors.items()}
     lines = table.render(build(run, nodes, [])).splitlines()
     assert lines[1:] == ["UNKNOWN  99  n[1-99]     unreachable: connection refused"]
 
 
-def test_what_was_not_seen_is_told_once(run, h100):
+def test_unknown_verdicts_are_reported_once(run, h100):
     nodes = {"n1": h100, "n2": h100}
     verdicts = [Verdict("gpu-count", n, "unknown", why="nvidia-smi hung") for n in nodes]
     verdicts += [Verdict("clock", n, "pass") for n in nodes]
@@ -99,18 +99,18 @@ def test_what_was_not_seen_is_told_once(run, h100):
     assert "UNKNOWN   2  n[1-2]      gpu-count: nvidia-smi hung" in screen
 
 
-def test_unknowns_are_a_line_a_check_whatever_the_reasons(run, h100):
+def test_unknown_verdicts_take_one_line_per_check(run, h100):
     nodes = {f"n{i}": h100 for i in range(50)}
     verdicts = [v for n in nodes for v in (Verdict("gpu-count", n, "pass"), Verdict("clock", n, "unknown", why=n))]
     assert "unknown: clock on n[0-49]: n0 (and 49 more reasons)" in table.render(build(run, nodes, verdicts))
 
 
-def test_a_node_without_profile_says_so(run):
+def test_node_without_a_profile_is_reported(run):
     screen = table.render(build(run, {"n1": NO_PROFILE}, [Verdict("clock", "n1", "pass")]))
-    assert "no profile: nothing with a number was judged on n1" in screen
+    assert "no profile: expected values were not checked on n1" in screen
 
 
-def test_what_a_node_says_cannot_reach_the_terminal(screen_of):
+def test_output_of_a_node_cannot_control_the_terminal(screen_of):
     Secret("table-hunter2")
     evil = Finding("\x1b[2J[bold]x\r\n", found="\x07", part="gpu\x1b0", fix="say table-hunter2", effects=("\x9b31m",))
     screen = screen_of({"n1": evil})

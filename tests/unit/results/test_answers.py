@@ -1,4 +1,4 @@
-"""Answers: how they conclude, and their JSON document."""
+"""Conclusion and JSON document of answers."""
 
 import json
 from dataclasses import dataclass
@@ -22,7 +22,7 @@ SILENT = {"gpu02": excluded_by("gpu02", ConnectError("gpu02", "refused", "refuse
         ({"excluded": {"gpu02": Excluded("gpu02", "interrupted", "x")}, "interrupted": True}, "interrupted"),
     ],
 )
-def test_a_host_that_is_missing_makes_answers_incomplete(fields, conclusion):
+def test_missing_host_makes_answers_incomplete(fields, conclusion):
     answers = Answers({"gpu01": 0.2}, **fields)
     assert answers.conclusion() == answers.conclusion("never") == conclusion
     assert conclusion in EXIT_CODES
@@ -30,7 +30,7 @@ def test_a_host_that_is_missing_makes_answers_incomplete(fields, conclusion):
 
 @dataclass(frozen=True)
 class Link:
-    """A value with words of its own."""
+    """Value with its own text."""
 
     name: str
     gb_per_s: float | None

@@ -1,4 +1,4 @@
-"""Expectations: what hosts of one kind should give, and the JSON document."""
+"""Expected figures of hosts of one kind, and their JSON document."""
 
 import json
 
@@ -30,11 +30,11 @@ def test_an_expectation_finds_no_fault():
         (3, ["a rail of two nodes", "two nodes", "3 nodes"]),
     ],
 )
-def test_as_many_nodes_are_expected_together_as_there_are(together, more):
+def test_largest_group_has_all_nodes(together, more):
     assert figures_of(together) == ["within a node", "without its SHARP", *more]
 
 
-def test_of_a_machine_without_a_profile_nothing_is_expected():
+def test_machine_without_a_profile_has_no_expectation():
     kind = host_class(("gpu01",), NO_PROFILE, 0, 1)
     assert set(kind.figures.values()) == {None}
     assert kind.caps == []

@@ -40,7 +40,7 @@ def host(*statuses, required=()):
         (["skipped"], [], "skipped"),
     ],
 )
-def test_a_host_has_the_gravest_status(statuses, required, status):
+def test_host_has_the_most_severe_status(statuses, required, status):
     assert host(*statuses, required=required).status == status
 
 
@@ -65,7 +65,7 @@ def test_only_a_node_on_which_no_server_answered_is_called_unreachable(run, erro
 def test_a_node_without_any_verdict_does_not_pass(run):
     report = build(run, {"a": NO_PROFILE}, [])
     assert report.hosts[0].status == "unknown"
-    assert report.excluded == {"a": Excluded("a", "unknown", "nothing was judged here")}
+    assert report.excluded == {"a": Excluded("a", "unknown", "no check judged this host")}
 
 
 def test_nodes_keep_their_order_and_get_their_own_verdicts(run):
@@ -85,7 +85,7 @@ def test_the_summary_counts_every_node_once(run):
     assert report.summary == {"pass": 2, "warn": 1, "fail": 1, "unknown": 1, "skipped": 1}
 
 
-def test_healthy_is_who_fails_nothing_and_of_whom_all_that_is_required_is_known(run):
+def test_healthy_hosts_fail_nothing_and_have_no_required_unknown(run):
     verdicts = [
         Verdict("x", "good", "pass"),
         Verdict("y", "good", "unknown"),
@@ -122,7 +122,7 @@ def test_a_run_with_an_unreachable_node_is_incomplete_unless_something_fails(run
     assert build(run, hosts, [Verdict("x", "a", "warn", MEH)]).conclusion("fail") == "incomplete"
 
 
-def test_a_warning_does_not_hide_that_a_required_check_was_blind(run):
+def test_warning_does_not_hide_a_required_unknown(run):
     verdicts = [Verdict("x", "a", "warn", MEH), Verdict("must", "a", "unknown")]
     report = build(run, {"a": MUST}, verdicts)
     assert (report.hosts[0].status, report.conclusion()) == ("warn", "incomplete")
@@ -133,7 +133,7 @@ def test_nothing_is_concluded_from_an_interrupted_run(run):
     assert report.conclusion() == "interrupted"
 
 
-def test_a_node_with_nothing_to_judge_costs_nothing(run):
+def test_node_with_nothing_to_judge_does_not_fail_a_run(run):
     report = build(run, {"a": NO_PROFILE}, [Verdict("x", "a", "skipped", why="no GPU")])
     assert (report.hosts[0].status, report.conclusion("warn")) == ("skipped", "ok")
 

@@ -1,4 +1,4 @@
-"""Conclusions and JSON documents of the results of a node's life."""
+"""Conclusions and JSON documents of life-cycle results."""
 
 import datetime as dt
 import json
@@ -56,7 +56,7 @@ def onboarding(*objections, **more):
         ([FAILED, LOCKED], {"interrupted": True}, "interrupted"),
     ],
 )
-def test_conclusion_is_the_gravest_objection(make, objections, more, conclusion):
+def test_conclusion_is_the_most_severe_objection(make, objections, more, conclusion):
     assert make(*objections, **more).conclusion() == conclusion
     assert conclusion in EXIT_CODES
 

@@ -1,4 +1,4 @@
-"""Values as JSON holds them."""
+"""Conversion of values to JSON data."""
 
 import datetime as dt
 import json

@@ -1,4 +1,4 @@
-"""Repairs: whether one is needed, how it concludes, and its JSON document."""
+"""Need, conclusion and JSON document of repairs."""
 
 import json
 
@@ -35,7 +35,7 @@ def repair_of(*statuses, **fields):
     ("status", "needed"),
     [("would_change", True), ("later", True), ("ok", False), ("unreachable", False), ("failed", False)],
 )
-def test_a_fix_is_needed_where_it_would_change_something(status, needed):
+def test_fix_is_needed_if_it_would_change_something(status, needed):
     assert Repair("clock", record_of(status, check=True)).needed is needed
 
 
@@ -50,7 +50,7 @@ def test_a_fix_is_needed_where_it_would_change_something(status, needed):
         (repair_of("pass", excluded=SILENT), "incomplete"),
         (repair_of(excluded=SILENT), "incomplete"),
         (repair_of("pass", interrupted=True), "interrupted"),
-        (repair_of(record=None), "failed"),  # what is needed was not applied
+        (repair_of(record=None), "failed"),  # the needed fix was not applied
         (repair_of(record=None, blocked={"n1": Objection("it is admitted")}), "failed"),
         (repair_of(record=record_of("failed")), "failed"),
         (repair_of(record=record_of("needs_operator")), "incomplete"),
@@ -63,7 +63,7 @@ def test_a_repair_is_ok_once_its_check_passes(repair, conclusion):
     assert repair.conclusion() == repair.conclusion("warn") == conclusion
 
 
-def test_the_document_tells_the_preview_the_run_and_the_verdicts():
+def test_document_has_the_preview_the_run_and_the_verdicts():
     document = json.loads(repair_of("pass", "fail", excluded={"n3": SILENT["n1"]}).to_json())
     assert document.pop("preview")["conclusion"] == "failed"
     assert document.pop("record")["conclusion"] == "ok"

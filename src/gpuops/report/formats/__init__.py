@@ -1,1 +1,1 @@
-"""One file a format."""
+"""Formats of the health report, one file each."""

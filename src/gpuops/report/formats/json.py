@@ -1,4 +1,4 @@
-"""The report as a JSON document, ``gpuops.report/1``, described by docs/report.schema.json."""
+"""Health report as a JSON document, ``gpuops.report/1``, described by docs/report.schema.json."""
 
 from __future__ import annotations
 
@@ -8,5 +8,5 @@ SUFFIX = ".json"
 
 
 def render(report: Report) -> str:
-    """The document as indented ASCII text."""
+    """Return the document as indented ASCII text."""
     return report.to_json(indent=2) + "\n"

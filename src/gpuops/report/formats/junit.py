@@ -1,4 +1,4 @@
-"""The report as JUnit XML: a suite a node, a case a check, as Jenkins, GitLab and GitHub actions read it."""
+"""Health report as JUnit XML for Jenkins, GitLab and GitHub Actions: one suite per node, one case per check."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _CLUSTER = "all nodes"
 
 
 def render(report: Report) -> str:
-    """The document. A failing check is a failure, a required one that could not look an error; a warning passes."""
+    """Return the document: a failed check is a failure, a required but unknown one an error; a warning passes."""
     root = ET.Element("testsuites", name="gpuops")
     for host in report.hosts:
         root.append(_suite(report, host.name, _cases(host)))
@@ -48,7 +48,7 @@ def _seconds(report: Report) -> str:
 
 
 def _cases(host: HostReport) -> Iterator[ET.Element]:
-    """``reach`` is the case of the node itself: whether we got in at all."""
+    """Yield the cases of a host; ``reach`` is the case for the connection to the node itself."""
     if host.excluded is not None:
         yield _case("reach", "error", format_exclusion(host.excluded))
     required = {v.check for v in host.required_unknown}

@@ -1,4 +1,4 @@
-"""The report for a person: the verdict first, then each fault with its fix, equal answers folded."""
+"""Health report as text: the verdict first, then each fault with its fix, equal answers folded."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ _PLAIN = Page()
 _STATUS_INDENT = 13
 _FINDING_INDENT = 18
 _HINT_COLUMN = 42
-_NODE = "\0"  # stands for a node's own name, so that its text equals that of other nodes; `clean` leaves no other
+_NODE = "\0"  # replaces a node's name, so that equal texts of several nodes fold; `clean` escapes any other
 
 K = TypeVar("K")
 V = TypeVar("V")
 
 
 def render(report: Report, page: Page = _PLAIN) -> str:
-    """The whole report; about four lines if nothing is wrong, readable without colour."""
+    """Return the whole report: about four lines if nothing is wrong, readable without colour."""
     blocks = [["", *_block_lines(block, page)] for block in _blocks(report)]
     tail = list(_tail(report, page))
     lines = [*_head(report, page), *_statuses(report, page), *(line for block in blocks for line in block)]
@@ -55,7 +55,7 @@ def _statuses(report: Report, page: Page) -> Iterator[str]:
 
 
 def _with_reason(names: str, reason: str, lead: str, page: Page) -> Iterator[str]:
-    """The reason right of a few names, below many."""
+    """Return the lines of ``names``, with ``reason`` right of a few names or below many."""
     label = f"{lead:<{_STATUS_INDENT}}{names:<10}  "
     if len(label) <= page.width // 2:
         return page.labelled(label, reason, len(label))
@@ -64,7 +64,7 @@ def _with_reason(names: str, reason: str, lead: str, page: Page) -> Iterator[str
 
 
 def _reason(host: HostReport) -> str:
-    """Why a node is unknown or skipped; empty for one that was judged."""
+    """Return why a node is unknown or skipped; empty if it was judged."""
     if host.excluded is not None:
         return clean(format_exclusion(host.excluded))
     if host.status == "unknown":
@@ -77,7 +77,7 @@ def _reason(host: HostReport) -> str:
 
 @dataclass(frozen=True)
 class _FoldedFinding:
-    """One finding without its node's name, so that equal ones of many nodes are one."""
+    """Finding without its node's name, so that equal findings of many nodes become one."""
 
     check: str
     severity: Severity
@@ -89,7 +89,7 @@ class _FoldedFinding:
 
 @dataclass(frozen=True)
 class _Block:
-    """What is wrong with the same part of some nodes."""
+    """Findings about the same part of some nodes."""
 
     hosts: tuple[str, ...]
     label: str
@@ -105,7 +105,7 @@ class _Block:
 
 
 def _blocks(report: Report) -> list[_Block]:
-    """Equal findings folded over nodes, then over parts; failures first, else in inventory order."""
+    """Fold equal findings over nodes, then over parts; failures come first, else in inventory order."""
     by_part = _grouped(((_folded(finding), clean(finding.part)), finding) for finding in report.findings)
     by_hosts = _grouped(
         ((folded, tuple(dict.fromkeys(f.host for f in findings))), (part, _common(_label(f) for f in findings)))
@@ -122,7 +122,7 @@ def _blocks(report: Report) -> list[_Block]:
 def _block(
     hosts: tuple[str, ...], parts: tuple[str, ...], findings: tuple[_FoldedFinding, ...], labels: tuple[str, ...]
 ) -> _Block:
-    """One part goes by its fullest label, many by the folded set of their names."""
+    """Return a block; a single part has its longest label, several have the folded set of their names."""
     return _Block(hosts, max(labels, key=len) if len(parts) == 1 else fold(parts), findings)
 
 
@@ -158,10 +158,10 @@ def _block_lines(block: _Block, page: Page) -> Iterator[str]:
 
 
 def _tail(report: Report, page: Page) -> Iterator[str]:
-    """What was not judged, and the command that would judge it."""
+    """Yield what was not judged, and the command that would judge it."""
     bare = [host.name for host in report.hosts if host.profile == NO_PROFILE.name]
     if bare:
-        yield from page.labelled("", f"no profile: nothing with a number was judged on {_brief(bare)}", 0)
+        yield from page.labelled("", f"no profile: expected values were not checked on {_brief(bare)}", 0)
     for level, names in report.not_run.items():
         yield from _hint(f"not run: {', '.join(names)}", f"--level {level}", page)
     for line in _unknowns(v for host in report.hosts for v in host.verdicts if v.skipped_on_purpose):
@@ -182,7 +182,7 @@ def _hint(what: str, command: str, page: Page) -> Iterator[str]:
 
 
 def _unknowns(verdicts: Iterable[Verdict]) -> Iterator[str]:
-    """A line a check; checks that are blind on the same nodes for the same reasons share one."""
+    """Yield a line per check; checks that are unknown on the same nodes for the same reasons share one."""
     by_check = _grouped((v.check, (v.node, clean(v.why))) for v in verdicts)
     by_reasons = _grouped((tuple(why_by_node), check) for check, why_by_node in by_check.items())
     for why_by_node, checks in by_reasons.items():
@@ -192,25 +192,25 @@ def _unknowns(verdicts: Iterable[Verdict]) -> Iterator[str]:
 
 
 def _brief(names: Iterable[str]) -> str:
-    """A few nodes by name, many by number."""
+    """Return a few nodes by name, many as a count."""
     names = list(names)
     folded = fold(names)
     return folded if len(folded) <= 24 else format_node_count(len(names))
 
 
 def _without_detail(text: str) -> str:
-    """``text`` without the detail in parentheses that ends it: an address, a serial number."""
+    """Return ``text`` without the final detail in parentheses, such as an address or a serial number."""
     return re.sub(r" \([^()]*\)$", "", text)
 
 
 def _common(texts: Iterable[str]) -> str:
-    """What texts that differ in their detail at most have in common."""
+    """Return what the texts have in common; they differ at most in their detail."""
     different = list(dict.fromkeys(texts))
     return different[0] if len(different) == 1 else _without_detail(different[0])
 
 
 def _grouped(pairs: Iterable[tuple[K, V]]) -> dict[K, list[V]]:
-    """The values of each key, both in their order."""
+    """Return the values of each key, both in their original order."""
     groups: dict[K, list[V]] = {}
     for key, value in pairs:
         groups.setdefault(key, []).append(value)
