@@ -12,7 +12,7 @@ if not FOLDER.is_dir():
 
 REFUSED = {
     # Ansible refuses it, too, and goes on with nothing (parse_warning): a group's children are declared nowhere
-    "stackhpc-caas-groups.ini": "stackhpc-caas-groups.ini:2:1: [nfs:children] speaks of an unknown group",
+    "stackhpc-caas-groups.ini": "stackhpc-caas-groups.ini:2:1: [nfs:children] refers to an unknown group",
 }
 EXPECTATIONS = sorted(FOLDER.glob("*.expect.json"))
 READ = [path for path in EXPECTATIONS if path.name.removesuffix(".expect.json") not in REFUSED]
