@@ -1,7 +1,7 @@
-"""Events: what an operation tells while it works; the default listener is silent.
+"""Events that operations report while they run; without a listener they are dropped.
 
-A listener is any callable that takes an `Event`: ``print`` will do in a notebook. Events are delivered one at a time,
-from whichever thread they happen in. The engine never prints and never knows a terminal.
+A listener is any callable that takes an `Event`; in a notebook, ``print`` is enough. Events are delivered one at a
+time, in the thread that they happen in. The engine itself never prints and does not depend on a terminal.
 """
 
 from __future__ import annotations
@@ -17,14 +17,14 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened during ``operation``, such as ``validate-3`` (the third call)."""
+    """Event of an ``operation``, such as ``validate-3`` (the third call)."""
 
     operation: str
 
 
 @dataclass(frozen=True)
 class Progress(Event):
-    """``done`` of ``total`` hosts came to an end of ``what``."""
+    """Progress of ``what``: ``done`` of ``total`` hosts are finished."""
 
     what: str
     done: int
@@ -33,7 +33,7 @@ class Progress(Event):
 
 @dataclass(frozen=True)
 class Note(Event):
-    """A sentence for the person who waits."""
+    """Message for the waiting user."""
 
     text: str
     level: Literal["info", "warning"] = "info"
@@ -41,7 +41,7 @@ class Note(Event):
 
 @dataclass(frozen=True)
 class LeftOut(Event):
-    """``hosts`` take no part, all for the same reason."""
+    """Exclusion of ``hosts``, all for the same reason."""
 
     hosts: tuple[str, ...]
     why: str
@@ -49,14 +49,14 @@ class LeftOut(Event):
 
 @dataclass(frozen=True)
 class Activity(Event):
-    """What is done at this moment, in a few words; it replaces what was shown before."""
+    """Current activity in a few words; it replaces the previous one on the screen."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class HostDone(Event):
-    """A host came to its end after ``seconds``; ``error`` is why it did not answer."""
+    """End of the work on a host after ``seconds``; ``error`` is set if the host did not answer."""
 
     host: str
     error: str | None
@@ -65,7 +65,7 @@ class HostDone(Event):
 
 @dataclass(frozen=True)
 class RoundStarted(Event):
-    """Round ``number`` of a measurement, with so many ``groups`` side by side; there are ``at_most`` rounds."""
+    """Start of round ``number`` (of ``at_most``) of a measurement, with ``groups`` running at the same time."""
 
     number: int
     why: str
@@ -75,7 +75,7 @@ class RoundStarted(Event):
 
 @dataclass(frozen=True)
 class StepDone(Event):
-    """A step of a playbook ended on a host."""
+    """End of a playbook step on a host."""
 
     host: str
     name: str
@@ -84,7 +84,7 @@ class StepDone(Event):
 
 @dataclass(frozen=True)
 class GateDone(Event):
-    """A host passed a gate of onboarding, or stopped at it; ``text`` says so for a person."""
+    """Result of an onboarding gate for a host; ``text`` is a sentence for the user."""
 
     host: str
     gate: str
@@ -96,7 +96,7 @@ Events = Callable[[Event], None]
 
 
 class Emitter:
-    """Hands events to a listener, one at a time; an error of the listener is logged once and ends nothing."""
+    """Dispatcher of events to a listener, one at a time; logs the listener's first error and ignores all its errors."""
 
     def __init__(self, listener: Events | None = None) -> None:
         self._listener = listener
@@ -106,7 +106,7 @@ class Emitter:
 
     @property
     def is_speaking(self) -> bool:
-        """This very thread is inside the listener."""
+        """True if the current thread is inside the listener."""
         return self._speaking == threading.get_ident()
 
     def __call__(self, event: Event) -> None:
@@ -117,7 +117,7 @@ class Emitter:
             self._speaking = threading.get_ident()
             try:
                 self._listener(event)
-            except Exception as error:  # noqa: BLE001 - the listener is a user's code
+            except Exception as error:  # noqa: BLE001 - the listener is user code
                 if not self._warned:
                     _log.warning("the event listener failed: %s: %s", type(error).__name__, error)
                 self._warned = True
