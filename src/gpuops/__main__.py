@@ -1,4 +1,4 @@
-"""``python -m gpuops`` is ``gpuops``."""
+"""Entry point of ``python -m gpuops``, which is the same as ``gpuops``."""
 
 from gpuops.cli import main
 

@@ -1,4 +1,4 @@
-"""Assessment: the facts of many nodes, each under its own profile, to one list of verdicts; pure."""
+"""Assessment of many nodes, each under its own profile: facts in, one list of verdicts out; no I/O."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gpuops.profile import NO_PROFILE, Profile, detect
 
 
 def probes_for(checks: Iterable[Check]) -> list[Probe[Any]]:
-    """The probes to ask: what the checks need, and what shows the profile of a machine that names none."""
+    """Return the probes that ``checks`` need, and the one that detects the profile of a host that names none."""
     return list(dict.fromkeys([*probes_of(checks), smi]))
 
 
 def profile_of(host: Host, facts: Facts, profiles: Sequence[Profile]) -> Profile:
-    """The profile that ``host`` names, else the one that its GPUs fit, with the host's own ``expect:`` on top."""
+    """Return the profile that ``host`` names, else the one that matches its GPUs, overridden by its ``expect:``."""
     named = next((p for p in profiles if p.name == host.profile), None)
     profile = named or (_detected(facts, profiles) if host.profile is None else NO_PROFILE)
     rails = sorted(name for name, port in host.fabric.items() if port.rail is not None)
@@ -35,13 +35,13 @@ def _detected(facts: Facts, profiles: Sequence[Profile]) -> Profile:
 
 
 def assess(checks: Sequence[Check], facts: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> list[Verdict]:
-    """The verdicts of every node, in order, then those of checks over the nodes of each profile."""
+    """Return the verdicts of every node, in order, then those of checks that compare the nodes of a profile."""
     verdicts = [v for node, own_facts in facts.items() for v in judge_node(checks, own_facts, profiles[node])]
     return verdicts + compare(checks, facts, profiles)
 
 
 def compare(checks: Sequence[Check], facts: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> list[Verdict]:
-    """The verdicts of the checks over the nodes of each profile."""
+    """Return the verdicts of checks that compare the nodes of a profile."""
     verdicts: list[Verdict] = []
     for name in dict.fromkeys(profile.name for profile in profiles.values()):
         peers = {node: own_facts for node, own_facts in facts.items() if profiles[node].name == name}

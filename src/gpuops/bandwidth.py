@@ -1,18 +1,19 @@
-"""Bandwidth: what an all-reduce should give on these machines, with the sum that says so; pure.
+"""Expected bandwidth of an all-reduce on given machines, with the formula and its sources; no I/O.
 
 All figures are bus bandwidth in GB/s as nccl-tests defines it (doc/PERFORMANCE.md: 2·(n-1)/n times payload over time).
-A profile tells what was measured within a node, as ``allreduce.<nvls|ring>.<GPUs>: {GiB of payload: GB/s}``; between
-nodes the model is
+Within a node, a profile contains measured values: ``allreduce.<nvls|ring>.<GPUs>: {GiB of payload: GB/s}``. Between
+nodes, the model is
 
     expected = max over algorithms of min( NVLink cap, e · network cap )
 
-with, for g NICs of r GB/s a node and n ranks, the network caps Ring g·r; Tree and NVLSTree g·r·(n-1)/n, twice that for
-two nodes (one sends what the other reduces, nothing is forwarded); SHARP 2·g·r·(n-1)/n (the switch reduces). They are
-derived, and fit two published runs: 8 nodes of 8 H100 gave 386 of 394 GB/s (coreweave/nccl-tests, README.md), 4 nodes
-of 8 B200 382 of 387 (stas00/ml-engineering, network/README.md), both at 8 GiB or more.
+For g NICs of r GB/s per node and n ranks, the network cap is g·r for Ring; g·r·(n-1)/n for Tree and NVLSTree, and twice
+that for two nodes (one sends what the other reduces, nothing is forwarded); 2·g·r·(n-1)/n for SHARP (the switch
+reduces). The caps are derived, and they fit two published runs: 8 nodes of 8 H100 reached 386 of 394 GB/s
+(coreweave/nccl-tests, README.md), 4 nodes of 8 B200 reached 382 of 387 (stas00/ml-engineering, network/README.md), both
+at 8 GiB or more.
 
-The model holds where NVLink ends inside the node. A machine whose NVLink spans nodes (NVL72) goes by what was measured
-with so many ranks, ``allreduce.measured.<ranks>``: 20 racks gave 405 GB/s where the model says 840.
+The model is valid if NVLink ends inside the node. For machines whose NVLink spans nodes (NVL72), measured values for
+the number of ranks count instead, ``allreduce.measured.<ranks>``: 20 racks reached 405 GB/s, the model predicts 840.
 """
 
 from __future__ import annotations
@@ -28,7 +29,7 @@ from gpuops.profile import GRADES, Profile
 
 GIB = 1 << 30
 Algorithm = Literal["rail", "ring", "tree", "nvls", "sharp", "measured"]
-"""What carries the data. ``rail`` is one GPU and one NIC of each node; ``nvls`` is NVLSTree where it leaves a node."""
+"""NCCL's algorithm. ``rail`` is one GPU and one NIC of each node; ``nvls`` between nodes is NVLSTree."""
 Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
 Curve = Mapping[float, float]
 """A value by GiB of payload."""
@@ -39,9 +40,9 @@ _GUESS = GRADES[-1]
 
 
 def bus_factor(operation: Operation, ranks: int) -> float:
-    """Return bus bandwidth over algorithm bandwidth (bytes over seconds), for ``ranks`` of 2 and more.
+    """Return the ratio of bus bandwidth to algorithm bandwidth (bytes over seconds), for two or more ``ranks``.
 
-    Source: github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md; the size is that of the larger of both buffers there.
+    Source: github.com/NVIDIA/nccl-tests, doc/PERFORMANCE.md; there, the size is that of the larger buffer.
     """
     if operation == "send_recv":
         return 1.0
@@ -50,7 +51,7 @@ def bus_factor(operation: Operation, ranks: int) -> float:
 
 @dataclass(frozen=True)
 class Cap:
-    """One cap in GB/s: how it is reckoned, in words, where its numbers were read, and the poorest grade among them."""
+    """One cap in GB/s, with its formula (``sum``), the source of its numbers, and the lowest grade among them."""
 
     name: Literal["NVLink", "network"]
     gb_per_s: float
@@ -62,9 +63,9 @@ class Cap:
 
 @dataclass(frozen=True)
 class ExpectedBandwidth:
-    """What is expected at ``size_bytes``: the least of an algorithm's caps (``terms``), and which that is (``limit``).
+    """Expected bandwidth at ``size_bytes``: the lowest of an algorithm's caps (``terms``), named by ``limit``.
 
-    ``grade`` is the poorest of the terms: with a cap that is guessed, another may not really be the least.
+    ``grade`` is the lowest grade of all terms: if one cap is a guess, another may not really be the lowest.
     """
 
     gb_per_s: float
@@ -76,15 +77,15 @@ class ExpectedBandwidth:
 
     @property
     def may_fail(self) -> bool:
-        """Whether a machine may fail by this figure; by a guess it is warned of, and no more."""
+        """True if a machine can fail because of this value; a guess can only warn."""
         return self.grade != _GUESS
 
 
 @dataclass(frozen=True)
 class Network:
-    """How a group meets the network: ``nics`` of ``nic_gb_per_s`` on each of ``nodes``, ``ranks`` in all.
+    """Network of a group: ``nics`` of ``nic_gb_per_s`` on each of ``nodes``, and ``ranks`` in total.
 
-    ``source`` and ``grade`` are those of the rate.
+    ``source`` and ``grade`` refer to the rate.
     """
 
     nodes: int
@@ -96,13 +97,13 @@ class Network:
 
     @property
     def known(self) -> bool:
-        """Whether there is any NIC whose rate is known."""
+        """True if there is a NIC with a known rate."""
         return self.nics > 0 and self.nic_gb_per_s > 0
 
 
 @dataclass(frozen=True)
 class Efficiency:
-    """The share of its network cap that an algorithm reaches, by GiB of payload; ``learnt`` were measured here."""
+    """Fraction of its network cap that an algorithm reaches, by GiB of payload; those in ``learnt`` were measured."""
 
     curves: Mapping[str, Curve] = field(hash=False)
     learnt: frozenset[str] = frozenset()
@@ -117,27 +118,27 @@ PRIOR = Efficiency(
         "sharp": {1: 0.90, 8: 0.95},
     }
 )
-"""Before anything was measured here, so every figure that it decides is a guess.
+"""Efficiency before any measurement on this cluster, so every value that it decides is a guess.
 
-Tree and NVLSTree are the published runs by size: 366, 381, 383 and 387 of 394 GB/s at 1, 2, 4 and 8 GiB on 8 nodes of
-8 H100; 362, 372, 377 and 380 of 387 on 4 nodes of 8 B200. A NIC alone was seen at 193.7 of 200 Gbit/s (AWS EFA, .969).
-Ring and SHARP have no published run that names them; they are set a little below.
+Tree and NVLSTree come from published runs by size: 366, 381, 383 and 387 of 394 GB/s at 1, 2, 4 and 8 GiB on 8 nodes of
+8 H100; 362, 372, 377 and 380 of 387 on 4 nodes of 8 B200. A single NIC reached 193.7 of 200 Gbit/s (AWS EFA, .969).
+No published run names Ring or SHARP; they are set slightly lower.
 """
 
 _TREE_WITHIN = 0.92
-"""A tree's share of a ring's NVLink bandwidth (NVIDIA/nccl, src/graph/tuning.cc, ncclTopoTuneModel)."""
+"""Fraction of a ring's NVLink bandwidth that a tree reaches (NVIDIA/nccl, src/graph/tuning.cc: ncclTopoTuneModel)."""
 _PLAUSIBLE = (0.80, 1.02)
-"""An efficiency outside this was not learnt from a healthy fabric that is as declared: the lowest published run at a
-gate size has .93, and nothing passes the line rate. The bounds are our own choice."""
+"""Range of plausible efficiencies. Outside it, the fabric is unhealthy or not as declared: the lowest published run
+with a payload that can be judged has .93, and nothing exceeds the line rate. The bounds are our own choice."""
 _LEAST_FIGURES = 3
 
 
 def gate_bytes(ranks: int) -> int:
-    """The least payload that can be judged: the greater of 1 GiB and 8 MiB a rank.
+    """Return the smallest payload that can be judged: 1 GiB or 8 MiB per rank, whichever is larger.
 
-    A small payload measures latency: 8 H100 gave 44 GB/s at 1 MiB, 234 at 16 MiB, 423 at 256 MiB, 466 at 1 GiB and 479
-    at 8 GiB (Azure/AI-benchmarking-guide), and what is small grows with the ranks: 1440 GB200 gave 219 GB/s at 1 GiB,
-    405 at 16 GiB (coreweave/nccl-tests). Where between those the line lies is our own choice.
+    A small payload measures latency: 8 H100 reached 44 GB/s at 1 MiB, 234 at 16 MiB, 423 at 256 MiB, 466 at 1 GiB and
+    479 at 8 GiB (Azure/AI-benchmarking-guide). With more ranks the payload must be larger: 1440 GB200 reached 219 GB/s
+    at 1 GiB, 405 at 16 GiB (coreweave/nccl-tests). The exact threshold between those is our own choice.
     """
     return max(GIB, ranks * 8 * (1 << 20))
 
@@ -145,11 +146,12 @@ def gate_bytes(ranks: int) -> int:
 def within_node(
     profile: Profile, gpus: int, size_bytes: int | None = None, *, nvls: bool = True
 ) -> ExpectedBandwidth | None:
-    """What ``gpus`` GPUs of one node give; ``nvls`` False without NVLink SHARP. None where nothing is known.
+    """Return the bandwidth of ``gpus`` GPUs in one node, without NVLink SHARP if ``nvls`` is False; None if unknown.
 
-    NCCL takes NVLS from 5 GPUs on H100 and H200 and from 6 on B200, the ring below that (NVIDIA/nccl issue 1455;
-    stas00/ml-engineering): so NVLS counts only with as many GPUs as it was measured with. A ring is nearly flat in the
-    number of GPUs (365 to 370 GB/s for 2 to 8 H100), so another number of them is a guess, and a fair one.
+    NCCL uses NVLS with 5 or more GPUs on H100 and H200, with 6 or more on B200, and a ring with fewer (NVIDIA/nccl
+    issue 1455; stas00/ml-engineering). So an NVLS value counts only for the number of GPUs that it was measured with. A
+    ring's bandwidth hardly depends on the number of GPUs (365 to 370 GB/s for 2 to 8 H100), so the value for another
+    number of GPUs is a good guess.
     """
     size = size_bytes or gate_bytes(gpus)
     if gpus < 2 or size < gate_bytes(gpus):
@@ -165,9 +167,9 @@ def between_nodes(
     efficiency: Efficiency = PRIOR,
     algorithms: Collection[Algorithm] = BETWEEN_NODES,
 ) -> ExpectedBandwidth | None:
-    """What all GPUs of several like nodes give by the best of ``algorithms``; None where the model cannot say.
+    """Return the bandwidth of all GPUs of several identical nodes with the best of ``algorithms``; None if unknown.
 
-    ``sharp`` counts only where the fabric has it (``allreduce.sharp`` in the profile or in a host's ``expect:``).
+    ``sharp`` counts only if the fabric has it (``allreduce.sharp`` in the profile or in a host's ``expect:``).
     """
     size = size_bytes or gate_bytes(network.ranks)
     if size < gate_bytes(network.ranks):
@@ -187,7 +189,7 @@ def between_nodes(
 def on_rail(
     network: Network, size_bytes: int | None = None, efficiency: Efficiency = PRIOR
 ) -> ExpectedBandwidth | None:
-    """What one GPU and one NIC of each node give: NVLink has no part in it, so the cap is the NIC's rate."""
+    """Return the bandwidth of one GPU and one NIC of each node; without NVLink, the NIC's rate is the cap."""
     size = size_bytes or gate_bytes(network.ranks)
     if size < gate_bytes(network.ranks) or not network.known:
         return None
@@ -195,10 +197,10 @@ def on_rail(
 
 
 def learn(figures: Iterable[tuple[float, ExpectedBandwidth]]) -> Efficiency:
-    """The efficiencies that good figures show, each given with what was expected of it; the prior for the rest.
+    """Return the efficiencies that follow from pairs of measured and expected bandwidth, and the prior for the rest.
 
-    Learnt is the median of at least three figures of one payload that the network decides. One that is not plausible is
-    not taken: a whole fabric that is slow must not become its own measure.
+    An efficiency is the median of at least three values with the same payload that are limited by the network. An
+    implausible one is not used: a fabric that is slow as a whole must not become its own reference.
     """
     shares: dict[tuple[str, int], list[float]] = {}
     for measured, expected in figures:
@@ -215,12 +217,12 @@ def learn(figures: Iterable[tuple[float, ExpectedBandwidth]]) -> Efficiency:
 
 
 def _alone(term: Cap | None, algorithm: Algorithm, size_bytes: int) -> ExpectedBandwidth | None:
-    """What one cap alone decides."""
+    """Return the bandwidth that one cap alone allows."""
     return ExpectedBandwidth(term.gb_per_s, term.name, (term,), term.grade, algorithm, size_bytes) if term else None
 
 
 def _lesser(nvlink: Cap | None, network: Cap, algorithm: Algorithm, size_bytes: int) -> ExpectedBandwidth | None:
-    """What the lesser of two caps decides; None where the NVLink's is not known."""
+    """Return the bandwidth that the lower of two caps allows; None if the NVLink cap is unknown."""
     if nvlink is None:
         return None
     least = min(nvlink, network, key=lambda term: term.gb_per_s)
@@ -229,7 +231,7 @@ def _lesser(nvlink: Cap | None, network: Cap, algorithm: Algorithm, size_bytes: 
 
 
 def _net(algorithm: Algorithm, network: Network, size_bytes: int, efficiency: Efficiency) -> Cap:
-    """``e`` times the network cap of ``algorithm``."""
+    """Return ``e`` times the network cap of ``algorithm``."""
     e, stretched = _along(efficiency.curves[algorithm], size_bytes / GIB)
     learnt = algorithm in efficiency.learnt and not stretched
     nics = f"{network.nics} · " if network.nics > 1 else ""
@@ -245,7 +247,7 @@ def _net(algorithm: Algorithm, network: Network, size_bytes: int, efficiency: Ef
 
 
 def _share(algorithm: Algorithm, network: Network) -> tuple[float, str]:
-    """The network cap of ``algorithm`` as a multiple of the rates of a node's NICs, and in words."""
+    """Return the network cap of ``algorithm`` as a multiple of the total NIC rate of a node, and as text."""
     if algorithm in {"rail", "ring"}:
         return 1.0, ""
     twice = 2 if algorithm == "sharp" or network.nodes == 2 else 1
@@ -254,7 +256,7 @@ def _share(algorithm: Algorithm, network: Network) -> tuple[float, str]:
 
 
 def _nvlink(algorithm: Algorithm, profile: Profile, network: Network, size_bytes: int) -> Cap | None:
-    """The NVLink cap of ``algorithm`` on a node of the group."""
+    """Return the NVLink cap of ``algorithm`` on a node of the group."""
     gpus = network.ranks // network.nodes
     if algorithm in {"nvls", "sharp"}:
         return _measured(profile, "nvls", gpus, size_bytes)
@@ -265,14 +267,14 @@ def _nvlink(algorithm: Algorithm, profile: Profile, network: Network, size_bytes
 
 
 def _ring(profile: Profile, gpus: int, size_bytes: int) -> Cap | None:
-    """The ring with as many GPUs, else as it was measured with the nearest number of them, and then a guess."""
+    """Return the cap of a ring of ``gpus`` GPUs, or as a guess that of the closest number that was measured."""
     nearest = min(_counts(profile, "ring"), key=lambda count: (abs(count - gpus), count), default=0)
     term = _measured(profile, "ring", nearest, size_bytes)
     return replace(term, grade=_GUESS) if term and nearest != gpus else term
 
 
 def _across_domains(profile: Profile, ranks: int, size_bytes: int) -> ExpectedBandwidth | None:
-    """As measured; between two numbers of ranks along their logarithm, and then a guess; None outside them."""
+    """Return the measured bandwidth; a guess on a logarithmic scale between two numbers of ranks; None outside."""
     counts = _counts(profile, "measured")
     below, above = max((c for c in counts if c <= ranks), default=0), min((c for c in counts if c >= ranks), default=0)
     low, high = (_measured(profile, "measured", count, size_bytes) for count in (below, above))
@@ -284,18 +286,18 @@ def _across_domains(profile: Profile, ranks: int, size_bytes: int) -> ExpectedBa
 
 
 def _counts(profile: Profile, family: str) -> list[int]:
-    """With how many GPUs or ranks the profile says that ``family`` was measured."""
+    """Return the numbers of GPUs or ranks that the profile has measurements of ``family`` for."""
     keys = (key.split(".") for key in profile.values)
     return sorted(int(key[2]) for key in keys if key[:2] == ["allreduce", family] and key[2:])
 
 
 def _measured(profile: Profile, family: str, count: int, size_bytes: int) -> Cap | None:
-    """What the profile says, along its sizes; for a payload below the smallest that was measured it is a guess."""
+    """Return the profile's value for this payload; below the smallest measured payload it is a guess."""
     entry = profile.values.get(f"allreduce.{family}.{count}")
     if entry is None:
         return None
     gib = size_bytes / GIB
-    curve = entry.value if isinstance(entry.value, Mapping) else {gib: entry.value}  # a host may expect one number
+    curve = entry.value if isinstance(entry.value, Mapping) else {gib: entry.value}  # a host may set a single number
     rate, stretched = _along({float(size): float(value) for size, value in curve.items()}, gib)
     formula = f"{count} {_FAMILIES[family]} at {gib:g} GiB"
     return Cap("NVLink", rate, formula, entry.source, _GUESS if stretched else entry.grade)
@@ -305,7 +307,7 @@ _FAMILIES = {"nvls": "GPUs with NVLS", "ring": "GPUs in a ring", "measured": "ra
 
 
 def _along(curve: Curve, x: float) -> tuple[float, bool]:
-    """``curve`` at ``x``, straight along log ``x`` between its points and level outside; True where ``x`` is below."""
+    """Return ``curve`` at ``x``, interpolated over log ``x`` and constant outside, and whether ``x`` is below it."""
     points = sorted(curve.items())
     if x < points[0][0]:
         return points[0][1], True

@@ -1,4 +1,4 @@
-"""CancelToken: ends work from another thread."""
+"""Cancellation of running work from another thread."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from collections.abc import Callable, Iterator
 
 
 class CancelToken:
-    """Shared by whoever may cancel and by the work that it ends, which may be many fan-outs. Safe from any thread."""
+    """Token shared between the code that may cancel and the work that it ends, even several fan-outs; thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
@@ -17,11 +17,11 @@ class CancelToken:
 
     @property
     def cancelled(self) -> bool:
-        """`cancel` was called."""
+        """True once `cancel` was called."""
         return self._cancelled
 
     def cancel(self) -> None:
-        """End what runs with this token, and at once whatever is started with it later. Safe to call twice."""
+        """End all work that has this token, including work that starts later. Safe to call twice."""
         with self._lock:
             self._cancelled = True
             callbacks = tuple(self._callbacks)
@@ -30,7 +30,7 @@ class CancelToken:
 
     @contextlib.contextmanager
     def calling(self, callback: Callable[[], None]) -> Iterator[None]:
-        """Call ``callback`` when cancelled while the context lasts; at once if that was before."""
+        """Call ``callback`` on cancellation within this context; immediately if already cancelled."""
         with self._lock:
             self._callbacks.append(callback)
         try:

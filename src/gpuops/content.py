@@ -1,8 +1,8 @@
-"""Where content lies: in a project's folder, and in what ships with gpuops.
+"""Content lookup: in the project's directory first, then among the files that ship with gpuops.
 
-Content is what users add without touching the engine: ``inventory/``, ``playbooks/``, ``checks/``, ``templates/``. A
-file in the project hides the built-in one of the same relative name. Without a project, built-in content alone counts:
-content is code, so a file that merely lies in the current folder is never run.
+Content is what users add without changing the engine: ``inventory/``, ``playbooks/``, ``checks/``, ``templates/``. A
+file in the project hides the built-in file with the same relative name. Without a project, gpuops uses only built-in
+content: content is code, so a file that happens to be in the current directory is never run.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ from gpuops.errors import ContentError, did_you_mean
 T = TypeVar("T")
 _MODULE = "gpuops_content_"
 _VERSION = "__gpuops_file_version__"
-_loading = threading.RLock()  # one for the process, as sys.modules is
+_loading = threading.RLock()  # one per process, like sys.modules
 Kind = Literal["inventory", "playbooks", "checks", "templates"]
 
 
 @dataclass(frozen=True)
 class ContentFile:
-    """One content file: its name without suffix, where it lies, and whether it is the project's or built in."""
+    """One content file: its name without suffix, its path, and whether it comes from the project or is built in."""
 
     name: str
     path: Path
@@ -39,15 +39,15 @@ class ContentFile:
 
 
 def builtin(kind: str) -> Path:
-    """The folder of ``kind`` that ships with gpuops: inside the wheel, or at the root of a checkout."""
+    """Return the directory of ``kind`` that ships with gpuops: inside the wheel, or at the root of a checkout."""
     shipped = Path(str(importlib.resources.files("gpuops"))) / "content" / kind
     return shipped if shipped.is_dir() else Path(__file__).resolve().parents[2] / kind
 
 
 class ByName(Mapping[str, T]):
-    """Content of one kind by name, each loaded when it is first used and kept; safe to use from several threads.
+    """Content of one kind by name, loaded on first use and cached; thread-safe.
 
-    Hyphens and underscores are the same in a name. `ContentError` for a name that is not there, with the nearest one.
+    Hyphens and underscores in a name are equivalent. An unknown name raises `ContentError` with the closest name.
     """
 
     def __init__(self, kind: str, names: Iterable[str], load: Callable[[str], T], hint: str = "") -> None:
@@ -78,12 +78,12 @@ class ByName(Mapping[str, T]):
         return len(self._spelling)
 
     def get(self, name: str, default: T | None = None) -> T | None:  # type: ignore[override] # Mapping's is overloaded
-        """The content called ``name``, or ``default`` if there is none."""
+        """Return the content called ``name``, or ``default`` if there is none."""
         return self[name] if name in self else default  # noqa: SIM401 - this is get
 
 
 def listing(kind: str, suffix: str, project: Path | None = None) -> dict[str, ContentFile]:
-    """Every file of ``kind`` (which may be a subfolder, ``checks/profiles``), by name, sorted; the project's win."""
+    """Return the files of ``kind`` (or of a subdirectory: ``checks/profiles``) by name, sorted; the project's win."""
     files = {file.name: file for file in _files(builtin(kind), suffix, "built-in")}
     own = project_folder(kind, project)
     if own is not None:
@@ -92,7 +92,7 @@ def listing(kind: str, suffix: str, project: Path | None = None) -> dict[str, Co
 
 
 def project_folder(kind: str, project: Path | None) -> Path | None:
-    """The project's own folder of ``kind``; None if it has none, or if gpuops' checkout itself is the project."""
+    """Return the project's own directory of ``kind``; None if it has none or if the project is gpuops' own checkout."""
     own = None if project is None else project / kind
     return own if own is not None and own.is_dir() and own.resolve() != builtin(kind).resolve() else None
 
@@ -112,15 +112,15 @@ def _hyphened(name: str) -> str:
 
 
 def find(kind: str, name: str, suffix: str, project: Path | None = None) -> ContentFile:
-    """The content file called ``name``, or `ContentError` naming the nearest one."""
+    """Return the content file called ``name``; raise `ContentError` with the closest name if there is none."""
     files = listing(kind, suffix, project)
     return ByName(kind, files, files.__getitem__)[name]
 
 
 def load_python(file: ContentFile) -> ModuleType:
-    """The module of a content file, loaded by path under a name of its own; run again only if the file has changed.
+    """Load a content file as a module with a unique name; run it again only if the file has changed.
 
-    A project's Python runs with the user's rights, so a file, or a folder around it, that others may write is refused.
+    A project's Python runs with the user's rights. So a file is refused if others can write to it or its directories.
     """
     if file.origin == "project":
         for path in (file.path, *file.path.parents[:2]):
@@ -141,7 +141,7 @@ def _run(path: Path, name: str) -> ModuleType:
     if spec is None or spec.loader is None:
         raise ContentError(f"{path}: not a Python file")
     module = importlib.util.module_from_spec(spec)
-    sys.modules[name] = module  # dataclasses look their module up
+    sys.modules[name] = module  # dataclasses look up their module here
     try:
         spec.loader.exec_module(module)
     except (SyntaxError, ImportError, AttributeError, NameError, TypeError, ValueError, LookupError, OSError) as error:
@@ -152,7 +152,7 @@ def _run(path: Path, name: str) -> ModuleType:
 
 
 def blame(error: BaseException) -> str:
-    """Whose fault an unexpected error is: the ``file:line`` of the content that was running, else gpuops' own."""
+    """Return ``error`` with its origin: the ``file:line`` of the content that was running, else a bug in gpuops."""
     frames = list(traceback.walk_tb(error.__traceback__))
     content = [(f, line) for f, line in frames if str(f.f_globals.get("__name__")).startswith(_MODULE)]
     where = f"{content[-1][0].f_code.co_filename}:{content[-1][1]}" if content else "a bug in gpuops"
@@ -163,13 +163,13 @@ def distrust(path: Path) -> tuple[str, str]:
     """Return why a file or directory must not be believed, and what to do about it; two empty texts if it may be."""
     status = path.stat()
     if status.st_mode & stat.S_IWOTH:
-        return "everyone may write it", f"chmod o-w {path}"
+        return "a world-writable file", f"fix it with: chmod o-w {path}"
     if status.st_uid not in (0, os.geteuid()):
-        return "belongs to another user", "copy it into a project of your own"
+        return "a file owned by another user", "copy it into your own project"
     return "", ""
 
 
 def _refuse_foreign(path: Path) -> None:
     why, do = distrust(path)
     if why:
-        raise ContentError(f"{path}: {why}, so it is not run; {do}")
+        raise ContentError(f"{path}: refusing to run {why}; {do}")

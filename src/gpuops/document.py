@@ -1,8 +1,8 @@
-"""Strict YAML: every value knows its file, line and column, and every complaint says them.
+"""Strict YAML: every value has its file, line and column, and every error message begins with them.
 
-A document is a tree of `YamlNode`. Structure is strict (duplicate keys, tabs, non-text keys, alias bombs are refused);
-a scalar keeps its text, and the *reader's* type decides what it means: ``text()`` of ``22:30`` is ``22:30``, never
-81000. ``plain()`` gives what Ansible would see (YAML 1.1), for free variables.
+A document is a tree of `YamlNode`. Duplicate keys, tabs, keys that are not text and alias bombs are rejected. A scalar
+keeps its text, and the type that the *reader* asks for decides its meaning: ``text()`` of ``22:30`` is ``22:30``, never
+81000. ``plain()`` returns the value that Ansible would read (YAML 1.1), for free-form variables.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True)
 class Where:
-    """A place in a file; line and column count from 1."""
+    """Position in a file; line and column count from 1."""
 
     file: str
     line: int = 1
@@ -38,7 +38,7 @@ class Where:
 
 @dataclass(frozen=True)
 class Opaque:
-    """A value that only its own tool can read (``!vault``, ``!unsafe``, ``{{ lookup }}``): an error only when used."""
+    """Value that only its own tool can read (``!vault``, ``!unsafe``, ``{{ lookup }}``): an error only when used."""
 
     tag: str
     text: str = field(repr=False)
@@ -46,10 +46,10 @@ class Opaque:
 
 @dataclass(frozen=True)
 class YamlNode:
-    """One value of a document: ``entries`` is set for a map, ``items`` for a list, ``scalar`` for anything else.
+    """One value of a document: a map has ``entries``, a list ``items``, anything else ``scalar``.
 
-    ``keys`` are the places of a map's keys, ``typed_keys`` those keys that YAML 1.1 does not read as text, with what it
-    reads them as (``{"010": "int"}``).
+    ``keys`` are the positions of a map's keys. ``typed_keys`` are the keys that YAML 1.1 does not read as text, with
+    the type that it reads (``{"010": "int"}``).
     """
 
     where: Where
@@ -63,15 +63,15 @@ class YamlNode:
 
     @property
     def empty(self) -> bool:
-        """Nothing was written here (``key:``, ``~`` or ``null``)."""
+        """True if there is no value here (``key:``, ``~`` or ``null``)."""
         return self.tag.endswith(":null")
 
     def fail(self, what: str) -> DocumentError:
-        """An error at this place, to be raised."""
+        """Return an error at this position, for the caller to raise."""
         return DocumentError(self.where, what)
 
     def map(self, what: str = "a map") -> dict[str, YamlNode]:
-        """The entries; an empty node is an empty map."""
+        """Return the entries; an empty node is an empty map."""
         if self.empty:
             return {}
         if self.entries is None:
@@ -79,7 +79,7 @@ class YamlNode:
         return self.entries
 
     def list(self, what: str = "a list") -> list[YamlNode]:
-        """The items; an empty node is an empty list."""
+        """Return the items; an empty node is an empty list."""
         if self.empty:
             return []
         if self.items is None:
@@ -87,26 +87,26 @@ class YamlNode:
         return self.items
 
     def text(self, what: str = "text") -> str:
-        """The scalar as it was written."""
+        """Return the scalar as written."""
         if self.scalar is None or self.empty:
             raise self.fail(f"expected {what}, found {self.kind}")
         return self.scalar
 
     def word(self, what: str = "text") -> str:
-        """The scalar as text, if every YAML reader sees that text: bare ``010``, ``22:30`` and ``yes`` are refused."""
+        """Return the scalar as text; reject bare ``010``, ``22:30`` and ``yes``, which are not text in YAML 1.1."""
         text = self.text(what)
         if not self.quoted and not isinstance(self.plain(), Opaque) and str(self.plain()) != text:
             raise self.fail(f'{what} {text} reads as {self.plain()}; put it in quotes: "{text}"')
         return text
 
     def version(self, what: str = "a version") -> str:
-        """A version: ``1.10`` without quotes is a number to other YAML readers, so it is refused."""
+        """Return a version; reject ``1.10`` without quotes, which other YAML readers read as a number."""
         if not self.quoted and _VERSION_TRAP.fullmatch(self.text(what)):
             raise self.fail(f'{what} {self.scalar} reads as a number; put it in quotes: "{self.scalar}"')
         return self.text(what)
 
     def integer(self, what: str = "a whole number", low: int | None = None, high: int | None = None) -> int:
-        """The scalar as a decimal number within ``low`` and ``high``; a leading zero is refused (YAML 1.1: octal)."""
+        """Return the scalar as an integer from ``low`` to ``high``; reject a leading zero (octal in YAML 1.1)."""
         text = self.text(what)
         if not re.fullmatch(r"-?(0|[1-9][0-9]*)", text):
             raise self.fail(f"{what} is expected, found {self.kind}")
@@ -116,21 +116,21 @@ class YamlNode:
         return number
 
     def number(self, what: str = "a number") -> float:
-        """The scalar as a decimal number."""
+        """Return the scalar as a decimal number."""
         text = self.text(what)
         if not re.fullmatch(r"[-+]?(\d+(\.\d*)?|\.\d+)([eE][-+]?\d+)?", text):
             raise self.fail(f"{what} is expected, found {self.kind}")
         return float(text)
 
     def boolean(self, what: str = "true or false") -> bool:
-        """The scalar as true or false; yes, no, on and off are accepted where a bool is due."""
+        """Return the scalar as a bool: true or false, and also yes, no, on and off."""
         text = self.text(what).lower()
         if text not in _BOOLEANS:
             raise self.fail(f"{what} is expected, found {self.kind}")
         return _BOOLEANS[text]
 
     def only(self, keys: Iterable[str], inside: str) -> dict[str, YamlNode]:
-        """The entries, if every key is one of ``keys``."""
+        """Return the entries; raise `DocumentError` for a key that is not one of ``keys``."""
         allowed = list(keys)
         for key in self.map():
             if key not in allowed:
@@ -140,7 +140,7 @@ class YamlNode:
 
     @property
     def kind(self) -> str:
-        """What stands here, for a message."""
+        """Short description of the value for a message: ``nothing``, ``a map``, ``a list`` or the quoted scalar."""
         if self.empty:
             return "nothing"
         if self.entries is not None:
@@ -148,7 +148,7 @@ class YamlNode:
         return "a list" if self.items is not None else _quoted(self.scalar or "")
 
     def plain(self) -> Any:
-        """The value as YAML 1.1 and Ansible read it; tagged scalars stay `Opaque`."""
+        """Return the value as YAML 1.1 and Ansible read it; tagged scalars stay `Opaque`."""
         if self.entries is not None:
             return {key: node.plain() for key, node in self.entries.items()}
         if self.items is not None:
@@ -159,13 +159,13 @@ class YamlNode:
 
 
 def _quoted(text: str) -> str:
-    """A scalar in a message: one line, whatever it holds."""
+    """Quote a scalar for a message, always on one line."""
     line = text.encode("unicode_escape").decode() if not text.isprintable() else text
     return f'"{line}"' if len(line) <= 80 else f'"{line[:77]}..."'
 
 
 def _construct(node: YamlNode) -> Any:
-    """A scalar through PyYAML's own safe constructor, so that it means what it means to Ansible."""
+    """Read a scalar with PyYAML's own safe constructor, so that it has the same value as in Ansible."""
     maker = yaml.constructor.SafeConstructor()
     try:
         return maker.construct_object(yaml.ScalarNode(node.tag, node.scalar))
@@ -174,12 +174,12 @@ def _construct(node: YamlNode) -> Any:
 
 
 def load(path: Path) -> YamlNode:
-    """The one document in ``path``; `DocumentError` for anything else."""
+    """Return the one document in ``path``; raise `DocumentError` for anything else."""
     return parse(read_text(path), str(path))
 
 
 def read_text(path: Path) -> str:
-    """The text of a UTF-8 file; a byte order mark and CRLF are accepted, UTF-16 and binary are not."""
+    """Return the text of a UTF-8 file; accept a byte order mark and CRLF, but not UTF-16 or binary data."""
     try:
         if path.stat().st_size > _LARGEST_BYTES:
             raise DocumentError(Where(str(path)), f"larger than {_LARGEST_BYTES >> 20} MiB; is this the right file?")
@@ -191,7 +191,7 @@ def read_text(path: Path) -> str:
 
 
 def parse(text: str, file: str) -> YamlNode:
-    """The one document in ``text``."""
+    """Return the one document in ``text``."""
     try:
         root = yaml.compose(text, Loader=_Loader)
     except yaml.MarkedYAMLError as error:
@@ -209,12 +209,12 @@ def parse(text: str, file: str) -> YamlNode:
 
 
 def dump(value: Any) -> str:
-    """``value`` (plain maps, lists and scalars, and `Opaque`) as YAML that reads back as the same."""
+    """Return ``value`` (plain maps, lists, scalars and `Opaque`) as YAML that loads as the same value."""
     return str(yaml.dump(value, Dumper=_Dumper, sort_keys=False, allow_unicode=True, width=120))
 
 
 class _Dumper(yaml.SafeDumper):
-    """Writes `Opaque` under its own tag, and never an anchor: a shared map is simply written twice."""
+    """Dumper that writes `Opaque` with its own tag, and never an anchor: a shared map is written twice."""
 
     def ignore_aliases(self, data: Any) -> bool:  # noqa: ARG002 - PyYAML's signature
         return True
@@ -225,7 +225,7 @@ def _write_opaque(dumper: yaml.SafeDumper, value: Opaque) -> yaml.Node:
 
 
 def _write_text(dumper: yaml.SafeDumper, text: str) -> yaml.Node:
-    """Double quotes keep what is not printable; PyYAML would write U+0085 bare and read it back as a blank."""
+    """Put unprintable text in double quotes; PyYAML would write U+0085 bare and read it back as a blank."""
     return dumper.represent_scalar("tag:yaml.org,2002:str", text, style=None if text.isprintable() else '"')
 
 
@@ -246,21 +246,21 @@ def _character_place(error: Exception, text: str, file: str) -> Where:
 
 
 def _explain(problem: str, line: str, where: Where) -> str:
-    """PyYAML's complaint, in words for the one that puzzles most."""
+    """Return PyYAML's error message, but name a tab in the indentation, for which PyYAML's wording is obscure."""
     if "cannot start any token" in problem and line[where.column - 1 : where.column] == "\t":
         return "a tab in the indentation; use spaces"
     return problem.strip()
 
 
 class _Reader:
-    """Turns PyYAML's nodes into ours; weighs them first, so that an alias bomb ends early."""
+    """Converter from PyYAML's nodes to `YamlNode`; it weighs them first, to stop early at an alias bomb."""
 
     def __init__(self, file: str) -> None:
         self.file = file
         self.weights: dict[yaml.Node, int] = {}
 
     def weigh(self, node: yaml.Node, depth: int = 0) -> int:
-        """How many nodes this one is once every alias in it is written out."""
+        """Return the number of nodes in this one after every alias in it is expanded."""
         if node not in self.weights:
             inner = node.value if isinstance(node, (yaml.MappingNode, yaml.SequenceNode)) else ()
             parts = [part for item in inner for part in (item if isinstance(item, tuple) else (item,))]
@@ -292,11 +292,11 @@ class _Reader:
                 continue
             name = self.key(key)
             if name in entries:
-                raise DocumentError(self.place(key), f'"{name}" is given twice, first on line {keys[name].line}')
+                raise DocumentError(self.place(key), f'duplicate key "{name}", first set on line {keys[name].line}')
             entries[name], keys[name] = self.read(value), self.place(key)
             if not key.tag.endswith(":str"):
                 typed[name] = key.tag.rsplit(":", 1)[-1]
-        for source in merged:  # what stands here wins over what is merged, and an earlier source over a later
+        for source in merged:  # the map's own keys win over merged ones, and earlier sources over later ones
             entries, keys, typed = source.map() | entries, source.keys | keys, source.typed_keys | typed
         return YamlNode(where, node.tag, entries=entries, keys=keys, typed_keys=typed)
 

@@ -1,29 +1,29 @@
-"""Every error that gpuops raises on purpose, drawn as one tree.
+"""All errors that gpuops raises on purpose, as one tree.
 
 GpuopsError
-├── InputError                 2   what a person gave is wrong
+├── InputError                 2   invalid input from the user
 │   ├── DocumentError              a YAML, INI or JSON file, with file:line:column
-│   ├── PatternError               a host pattern that means nothing here
-│   ├── LayoutError                a layout that cannot be, or that these machines cannot hold
+│   ├── PatternError               a host pattern that selects nothing
+│   ├── LayoutError                a layout that contradicts itself or does not fit these machines
 │   ├── TemplateError              a launch target that cannot be rendered
-│   ├── ContentError               a check, profile, playbook or template: missing or broken
-│   ├── OutputError                a file or folder that cannot be written
+│   ├── ContentError               a check, profile, playbook or template that is missing or broken
+│   ├── OutputError                a file or directory that cannot be written
 │   ├── MissingError               an optional package or program is not installed
-│   ├── ClosedError                a cluster that was closed before
-│   ├── OfflineError               saved facts, where a network is needed
-│   └── InUseError                 a cluster that another thread or process uses
-├── NodeError                  3   one node, never the run
-│   ├── ConnectError               nobody answered: refused, timed out, no such name
-│   │   └── IncompatibleError      an SSH server that shares no algorithm with us
-│   ├── HostKeyError               the node is not proved to be the node
-│   ├── AuthenticationError        the node does not let us in
-│   ├── LostError                  the connection broke while something ran
-│   └── BecomeError                no root there
-├── LockedError                4   somebody else works on it
-└── CancelledError           130   Ctrl-C or `Cluster.cancel`, while something ran
-Interrupted                  130   Ctrl-C, with the part of the result that there is: a KeyboardInterrupt
+│   ├── ClosedError                a cluster that is already closed
+│   ├── OfflineError               saved facts cannot do what needs a network
+│   └── InUseError                 a cluster that is in use in another thread or process
+├── NodeError                  3   a failure of one node, never of the run
+│   ├── ConnectError               no SSH server answered: refused, timed out, no such name
+│   │   └── IncompatibleError      the SSH server and gpuops have no algorithm in common
+│   ├── HostKeyError               the node's host key could not be verified
+│   ├── AuthenticationError        the node rejected the login
+│   ├── LostError                  the connection broke during a command
+│   └── BecomeError                the node did not grant root
+├── LockedError                4   another run holds the lock
+└── CancelledError           130   ended by Ctrl-C or `Cluster.cancel`
+Interrupted                  130   Ctrl-C, a KeyboardInterrupt that carries the partial result
 
-An error is one sentence: what, where, what was expected, what to do next. The exit code belongs to the class.
+A message is one sentence: where, what is wrong, what was expected, what to do next. Each class has its exit code.
 """
 
 from __future__ import annotations
@@ -48,17 +48,17 @@ UnreachableKind = Literal[
 
 
 class GpuopsError(Exception):
-    """The root; ``exit_code`` is what the program ends with when nothing handles it."""
+    """Base class; ``exit_code`` is the exit status of a program that does not handle the error."""
 
     exit_code = 2
 
 
 class InputError(GpuopsError):
-    """Something that a person wrote or typed is wrong."""
+    """Invalid input: something that the user wrote or typed."""
 
 
 class DocumentError(InputError):
-    """A document is wrong at ``where``, printed as ``file:line:column``."""
+    """Error in a document at ``where``, printed as ``file:line:column``."""
 
     def __init__(self, where: object, what: str) -> None:
         super().__init__(f"{where}: {what}")
@@ -66,48 +66,48 @@ class DocumentError(InputError):
         self.what = what
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle by what it was made of."""
+        """Pickle by constructor arguments."""
         return type(self), (self.where, self.what)
 
 
 class PatternError(InputError):
-    """A host pattern selects nothing, or is not a pattern."""
+    """Host pattern that selects nothing or cannot be parsed."""
 
 
 class LayoutError(InputError):
-    """A layout contradicts itself, or does not fit the model or the machines."""
+    """Layout that contradicts itself, or does not fit the model or the machines."""
 
 
 class TemplateError(InputError):
-    """A launch target's template is wrong, or refuses the layout."""
+    """Launch target whose template is broken or refuses the layout."""
 
 
 class ContentError(InputError):
-    """A check, profile, playbook, task or template is missing or broken."""
+    """Check, profile, playbook, task or template that is missing or broken."""
 
 
 class OutputError(InputError):
-    """A result cannot be written where it was asked for."""
+    """Output file or format that a result cannot be written to."""
 
 
 class MissingError(InputError):
-    """An optional package or program is needed and absent."""
+    """Optional package or program that is needed but not installed."""
 
 
 class ClosedError(InputError):
-    """A cluster is used after it was closed."""
+    """Use of a cluster after it was closed."""
 
 
 class OfflineError(InputError):
-    """Saved facts cannot do what needs a network."""
+    """Operation that needs a network, on a cluster of saved facts."""
 
 
 class InUseError(InputError):
-    """A cluster is used from a second thread, a listener or a forked process in a way that is not safe."""
+    """Unsafe use of a cluster from a second thread, an event listener or a forked process."""
 
 
 class NodeError(GpuopsError):
-    """One node could not do what was asked; ``node`` is its inventory name, ``kind`` what kept it from answering."""
+    """Failure of one node; ``node`` is its inventory name, ``kind`` is the kind of failure."""
 
     exit_code = 3
     usual_kind: ClassVar[UnreachableKind] = "failed"
@@ -119,54 +119,54 @@ class NodeError(GpuopsError):
         self.kind: UnreachableKind = kind or self.usual_kind
 
     def __reduce__(self) -> tuple[object, ...]:
-        """Pickle by what it was made of: results hold errors, and go between processes."""
+        """Pickle by constructor arguments: results contain errors and are sent between processes."""
         return type(self), (self.node, self.what, self.kind)
 
 
 class ConnectError(NodeError):
-    """No SSH server answered at the node's address."""
+    """Failed connection: no SSH server answered at the node's address."""
 
     usual_kind: ClassVar[UnreachableKind] = "closed"
 
 
 class IncompatibleError(ConnectError):
-    """The node's SSH server and we share no algorithm."""
+    """Failed key exchange: the node's SSH server and gpuops have no algorithm in common."""
 
     usual_kind: ClassVar[UnreachableKind] = "incompatible"
 
 
 class HostKeyError(NodeError):
-    """The node's host key is unknown, changed or revoked; nothing was sent to it."""
+    """Host key that is unknown, changed or revoked; nothing was sent to the node."""
 
     usual_kind: ClassVar[UnreachableKind] = "host_key"
 
 
 class AuthenticationError(NodeError):
-    """The node refused every key and password that we may offer."""
+    """Failed login: the node rejected every key and password that gpuops may offer."""
 
     usual_kind: ClassVar[UnreachableKind] = "auth"
 
 
 class LostError(NodeError):
-    """The connection ended before the answer was whole."""
+    """Connection that broke before the answer was complete."""
 
     usual_kind: ClassVar[UnreachableKind] = "lost"
 
 
 class BecomeError(NodeError):
-    """The node did not let us become root."""
+    """Failed escalation: the node did not grant root."""
 
     usual_kind: ClassVar[UnreachableKind] = "become"
 
 
 class LockedError(GpuopsError):
-    """Another run holds what this one needs."""
+    """Lock that another run holds."""
 
     exit_code = 4
 
 
 class CancelledError(GpuopsError):
-    """What ran was ended, by Ctrl-C or by another thread; ``partial`` is as much of the result as there is."""
+    """Work ended by Ctrl-C or by another thread; ``partial`` is the result so far."""
 
     exit_code = 130
 
@@ -176,9 +176,9 @@ class CancelledError(GpuopsError):
 
 
 class Interrupted(KeyboardInterrupt):
-    """The user pressed Ctrl-C; ``partial`` is as much of the result as there is.
+    """Interruption by Ctrl-C; ``partial`` is the result so far.
 
-    A `KeyboardInterrupt`, so that it also ends the loop around the call.
+    It is a `KeyboardInterrupt`, so that it also ends a loop around the call.
     """
 
     exit_code = 130
@@ -189,6 +189,6 @@ class Interrupted(KeyboardInterrupt):
 
 
 def did_you_mean(word: str, words: Iterable[str]) -> str:
-    """``'; did you mean "hosts"?'`` for the nearest known word, or an empty text."""
+    """Return ``'; did you mean "hosts"?'`` with the closest of ``words``, or an empty string if none is close."""
     near = difflib.get_close_matches(word, list(words), n=1)
     return f'; did you mean "{near[0]}"?' if near else ""

@@ -17,7 +17,7 @@ _log = logging.getLogger(__name__)
 
 @dataclass(frozen=True)
 class Event:
-    """Something that happened during ``operation``, such as ``validate-3`` (the third call)."""
+    """Event of an ``operation``, such as ``validate-3`` (the third call)."""
 
     operation: str
 
@@ -75,7 +75,7 @@ class RoundStarted(Event):
 
 @dataclass(frozen=True)
 class StepDone(Event):
-    """A step of a playbook ended on a host."""
+    """End of a playbook step on a host."""
 
     host: str
     name: str

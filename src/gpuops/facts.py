@@ -1,4 +1,4 @@
-"""Facts: what one node said, parsed; saved as the answers themselves, so that a better parser can read them again."""
+"""Facts of one node: its parsed answers. They are saved as raw answers, so that a newer parser can read them again."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ SCHEMA = "gpuops.facts/1"
 
 @dataclass(frozen=True)
 class Facts:
-    """The values of one node's probes at ``taken_at`` (UTC); ``answers`` are kept only where they will be saved."""
+    """Values of one node's probes at ``taken_at`` (UTC); ``answers`` are kept only if they will be saved."""
 
     node: str
     taken_at: dt.datetime
@@ -33,31 +33,31 @@ class Facts:
     answers: tuple[Completed, ...] = field(default=(), repr=False)
 
     def __getitem__(self, probe: Probe[T]) -> T | Unknown:
-        """The value of ``probe``, or why there is none."""
+        """Return the value of ``probe``, or `Unknown`."""
         value = self.values.get(probe.name, Unknown(f"{probe.name} was not asked"))
         return cast("T | Unknown", value)
 
     def only(self, probes: Iterable[Probe[Any]]) -> Facts:
-        """The same facts with the values of ``probes`` alone."""
+        """Return the same facts with only the values of ``probes``."""
         return replace(self, values={p.name: self.values[p.name] for p in probes if p.name in self.values}, answers=())
 
     def joined(self, later: Facts) -> Facts:
-        """The same facts and those of ``later``, which count where both have a value."""
+        """Return the same facts updated with those of ``later``."""
         return replace(self, values={**self.values, **later.values}, answers=(*self.answers, *later.answers))
 
     def with_answer(self, answer: Completed, probe: Probe[Any]) -> Facts:
-        """The same facts and what ``answer``, which came later, tells ``probe``."""
+        """Return the same facts and the value of ``probe`` in a later ``answer``."""
         values = {**self.values, probe.name: probe.read(answer)}
         return replace(self, values=values, answers=(*self.answers, answer))
 
 
 def questions(probes: Iterable[Probe[Any]]) -> list[Question]:
-    """Every question of ``probes`` once, in their order: many probes may read one answer."""
+    """Return each question of ``probes`` once, in order: several probes may read the same answer."""
     return list(dict.fromkeys(probe.question for probe in probes))
 
 
 def gather(node: str, ask: Ask, probes: Sequence[Probe[Any]], *, keep_answers: bool = False) -> Facts:
-    """Ask ``node`` everything that ``probes`` need, in one round trip (``ask`` is a transport's ``batch``)."""
+    """Ask ``node`` all questions of ``probes`` in one round trip (``ask`` is a transport's ``batch``)."""
     answers = ask(questions(probes))
     return read(node, dt.datetime.now(dt.timezone.utc), answers, probes, keep_answers=keep_answers)
 
@@ -70,7 +70,7 @@ def read(
     *,
     keep_answers: bool = False,
 ) -> Facts:
-    """The facts that ``answers`` hold; a probe whose question was not asked is `Unknown`."""
+    """Parse ``answers`` into facts; a probe whose question was not asked is `Unknown`."""
     by_question = {answer.question: answer for answer in answers}
     answered = [probe for probe in probes if probe.question in by_question]
     values = {probe.name: probe.read(by_question[probe.question]) for probe in answered}
@@ -78,7 +78,7 @@ def read(
 
 
 def to_document(facts: Facts) -> str:
-    """The answers of ``facts`` as one JSON document, for `load`."""
+    """Return the answers of ``facts`` as one JSON document, for `load`."""
     return json.dumps(
         {
             "schema": SCHEMA,
@@ -97,7 +97,7 @@ def _saved(answer: Completed) -> dict[str, Any]:
 
 
 def load(path: Path, probes: Sequence[Probe[Any]]) -> Facts:
-    """The facts saved in ``path``, read with today's parsers; `InputError` where it is not such a document."""
+    """Load the facts saved in ``path`` with today's parsers; raise `InputError` if it is not such a document."""
     try:
         document = json.loads(path.read_bytes().decode())
         if document["schema"] != SCHEMA:
@@ -139,26 +139,27 @@ def _of_type(key: str, value: Any, expected: type | tuple[type, ...]) -> Any:
 
 
 def saved_names(folder: Path) -> list[str]:
-    """The nodes whose facts ``folder`` holds, by the names of its files; `InputError` if there are none."""
+    """Return the nodes with saved facts in ``folder``, from its file names; raise `InputError` if there are none."""
     return [file.stem for file in _saved_files(folder)]
 
 
 def _saved_files(folder: Path) -> list[Path]:
     files = sorted(folder.glob("*.json")) if folder.is_dir() else []
     if not files:
-        raise InputError(f"{folder}: no saved facts there; make some with: gpuops facts --save {folder}")
+        raise InputError(f"{folder}: no saved facts; to save some: gpuops facts --save {folder}")
     return files
 
 
 def load_folder(folder: Path, probes: Sequence[Probe[Any]]) -> list[Facts]:
-    """The facts of every ``*.json`` in ``folder``, by name."""
+    """Return the facts in every ``*.json`` in ``folder``, by name."""
     return of_folder(folder, probes, lambda facts: facts)
 
 
 def of_folder(folder: Path, probes: Sequence[Probe[Any]], work: Callable[[Facts], T]) -> list[T]:
-    """What ``work`` makes of the facts of every ``*.json`` in ``folder``, by name.
+    """Return the results of ``work`` on the facts in every ``*.json`` in ``folder``, by name.
 
-    Many are read side by side: ``work`` must be pure, and the less it gives the less is handed between processes.
+    Many files are read in parallel: ``work`` must be pure, and its results should be small, because they are sent
+    between processes.
     """
     files = _saved_files(folder)
 
@@ -171,13 +172,13 @@ def of_folder(folder: Path, probes: Sequence[Probe[Any]], work: Callable[[Facts]
 
 
 def _may_fork() -> bool:
-    """A child of a process with threads may wait for ever for a lock that one of them held."""
+    """Return False in a process with threads: a forked child could wait forever for a lock that one of them held."""
     return threading.active_count() == 1 and "fork" in multiprocessing.get_all_start_methods()
 
 
 def _side_by_side(work: Callable[[Path], T], files: Sequence[Path]) -> list[T]:
-    """What ``work`` makes of each file, by a process for each core; by this one where that cannot be handed over."""
-    context = multiprocessing.get_context("fork")  # probes hold functions, which only a fork can take along
+    """Return the result of ``work`` for each file, with one process per core; in this one if results cannot be sent."""
+    context = multiprocessing.get_context("fork")  # probes contain functions, which cannot be pickled
     with ProcessPoolExecutor(mp_context=context, initializer=_begin, initargs=(work,)) as readers:
         try:
             return list(readers.map(_go_on, files, chunksize=_MANY // 4))
@@ -191,7 +192,7 @@ _works: list[Callable[[Path], Any]] = []
 
 
 def _begin(work: Callable[[Path], Any]) -> None:
-    gc.disable()  # a reader ends before there is garbage worth looking for
+    gc.disable()  # a reader exits before garbage collection would pay off
     _works.append(work)
 
 

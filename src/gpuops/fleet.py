@@ -1,4 +1,4 @@
-"""One function on many hosts: bounded fan-out, a total deadline, Ctrl-C; every host has an outcome, in order."""
+"""Fan-out: run one function on many hosts, a bounded number at a time, and return one outcome per host, in order."""
 
 from __future__ import annotations
 
@@ -20,10 +20,10 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 FANOUT = 64
 _STOPPING_SECONDS = 8.0
-_FILES_PER_HOST = 4  # three, and what a host's connection takes only while it is made
+_FILES_PER_HOST = 4  # three, and one more while the connection is being opened
 _SPARE_FILES = 64
-_STACK_BYTES = 512 * 1024  # a worker needs little; 1000 idle megabytes would count
-_stack_lock = threading.Lock()  # the stack size of new threads is the whole process's
+_STACK_BYTES = 512 * 1024  # a worker needs little, and the default (8 MiB) adds up with many threads
+_stack_lock = threading.Lock()  # the stack size of new threads is set for the whole process
 
 
 @dataclass(frozen=True)
@@ -37,9 +37,9 @@ class Outcome(Generic[T]):
 
 
 class Outcomes(list[Outcome[T]]):
-    """An outcome for every host, in the order of the hosts.
+    """One outcome per host, in the order of the hosts.
 
-    ``interrupted``: Ctrl-C or a `CancelToken` came while they were gathered, even if every host still came to its end.
+    ``interrupted`` is True after Ctrl-C or `CancelToken.cancel` during the work, even if every host still finished.
     """
 
     def __init__(self, outcomes: Iterable[Outcome[T]] = (), *, interrupted: bool = False) -> None:
@@ -57,12 +57,12 @@ def each(
     stop: Callable[[], None] = lambda: None,
     cancel: CancelToken | None = None,
 ) -> Outcomes[T]:
-    """Do ``work`` on every host, at most ``fanout`` at a time, and return one outcome a host in the order of ``hosts``.
+    """Run ``work`` on every host, at most ``fanout`` at a time, and return one outcome per host, in order.
 
-    ``watch`` gets each outcome as it comes, in the calling thread. On Ctrl-C, and when ``cancel`` is cancelled by
-    another thread, nothing new starts, ``stop`` is called (it closes what is open), hosts without an answer have
-    `CancelledError` as their error, and the outcomes are ``interrupted``. After ``total_seconds`` the rest is given up
-    in the same way, with the error kind "timeout". A deadline for a single host is the transport's.
+    ``watch`` receives each outcome as it arrives, in the calling thread. After Ctrl-C, or if another thread cancels
+    ``cancel``, no new work starts, ``stop`` is called to close open connections, hosts without an answer get a
+    `CancelledError`, and the outcomes are ``interrupted``. After ``total_seconds`` the remaining hosts are abandoned in
+    the same way, with an error of kind "timeout". The transport enforces the deadline of a single host.
     """
     pool = _WorkerPool(hosts, work)
     outcomes: dict[int, Outcome[T]] = {}
@@ -91,21 +91,21 @@ def each(
 
 
 def uninterrupted(outcomes: Outcomes[T]) -> Outcomes[T]:
-    """The outcomes as they are; `CancelledError` with them as its ``partial`` if they were interrupted."""
+    """Return ``outcomes``; raise `CancelledError` with them as ``partial`` if they were interrupted."""
     if outcomes.interrupted:
         raise CancelledError("interrupted", outcomes)
     return outcomes
 
 
 def files_for(forks: int) -> int:
-    """How many files a process may have open that asks ``forks`` hosts at a time: three a host, and some to spare."""
+    """Return how many open files a process needs for ``forks`` hosts at a time, with some to spare."""
     return _FILES_PER_HOST * forks + _SPARE_FILES
 
 
 def fitting(forks: int, soft_limit: int) -> int:
-    """``forks``, or as many hosts at a time as a process may ask that may have ``soft_limit`` files open; 1 at least.
+    """Return ``forks``, or fewer if a process with ``soft_limit`` open files cannot reach so many hosts at once.
 
-    ``resource.getrlimit(resource.RLIMIT_NOFILE)[0]`` is the limit of this process, which nothing here changes.
+    ``resource.getrlimit(resource.RLIMIT_NOFILE)[0]`` is the limit of this process; it is not changed here.
     """
     if soft_limit == resource.RLIM_INFINITY:
         return forks
@@ -113,7 +113,7 @@ def fitting(forks: int, soft_limit: int) -> int:
 
 
 class _WorkerPool(Generic[T]):
-    """Daemon threads that take hosts from a queue, so that nothing can keep the program from ending."""
+    """Pool of daemon threads that take hosts from a queue; a stuck one cannot keep the program from exiting."""
 
     def __init__(self, hosts: Sequence[Host], work: Callable[[Host], T]) -> None:
         self.cancelled = False
@@ -127,7 +127,7 @@ class _WorkerPool(Generic[T]):
             self._waiting.put(item)
 
     def start(self, fanout: int) -> None:
-        """Start working, with ``fanout`` threads at most."""
+        """Start at most ``fanout`` threads."""
         with _stack_lock:
             before = threading.stack_size(_STACK_BYTES)
             try:
@@ -154,19 +154,19 @@ class _WorkerPool(Generic[T]):
             return Outcome(host.name, value=self._function(host), seconds=time.monotonic() - began)
         except GpuopsError as error:
             return Outcome(host.name, error=error, seconds=time.monotonic() - began)
-        except Exception as error:  # noqa: BLE001 - whatever happens on one host, it has an outcome and the rest goes on
+        except Exception as error:  # noqa: BLE001 - an unexpected error is this host's outcome; the others continue
             surprise = NodeError(host.name, blame(error))
             surprise.__cause__ = error
             return Outcome(host.name, error=surprise, seconds=time.monotonic() - began)
 
     def cancel(self) -> None:
-        """Start nothing more and end `results`; from another thread."""
+        """Start no more work and end `results`; called from another thread."""
         self.cancelled = True
         self._stopped.set()
         self._finished.put(None)
 
     def results(self, total_seconds: float) -> Iterator[tuple[int, Outcome[T]]]:
-        """Outcomes as they come, until all are in, time is up or the work is cancelled."""
+        """Yield outcomes as they arrive, until all are in, the time is up or the work is cancelled."""
         ends = time.monotonic() + total_seconds
         for _ in range(self._count):
             try:
@@ -178,7 +178,7 @@ class _WorkerPool(Generic[T]):
             yield result
 
     def shutdown(self, stop: Callable[[], None], outcomes: dict[int, Outcome[T]]) -> None:
-        """Start nothing more, stop what runs, and add the values that still come to ``outcomes``."""
+        """Start no more work, stop what is running, and add values that still arrive to ``outcomes``."""
         self._stopped.set()
         stop()
         ends = time.monotonic() + _STOPPING_SECONDS

@@ -1,7 +1,7 @@
-"""@check, Finding, Verdict: judging is a pure function of facts and a profile.
+"""Checks and verdicts: judging is a pure function of facts and a profile.
 
-A check is a generator: it yields a `Finding` for each thing that is wrong, `Unknown` where it could not see, and
-`NotApplicable` where the machine does not have what is judged. Yielding nothing is a pass.
+A check is a generator. It yields a `Finding` for each fault, `Unknown` if it could not see what it judges, and
+`NotApplicable` if the machine does not have it. A check that yields nothing passes.
 """
 
 from __future__ import annotations
@@ -25,17 +25,17 @@ Level = Literal["quick", "standard", "burnin"]
 
 LEVELS: tuple[Level, ...] = ("quick", "standard", "burnin")
 SEVERITIES: tuple[Severity, ...] = ("info", "warn", "fail", "reset", "reboot", "isolate")
-"""Mildest first. ``info`` changes nothing, ``warn`` warns, the others fail the node and say what it takes."""
+"""From mild to severe. ``info`` and ``warn`` do not fail the node; the others do, and name the repair that it needs."""
 
 
 @dataclass(frozen=True)
 class Finding:
-    """One thing that is wrong, with what was expected and found (in ``unit``) and what to do (``fix``).
+    """One fault: what was expected, what was found (both in ``unit``), and the ``fix``.
 
-    ``part`` is the part at fault: ``driver``, ``node``, or a `PartName` with a label. Without ``severity`` or ``fix``
-    it gets those of its check. ``code`` tells apart what one check finds (an Xid's number), so that another can explain
-    ``xid:79`` and not ``xid``. Judging sets ``check``, ``scope`` and ``host``; only a check over a group names the host
-    at fault, or none.
+    ``part`` is the part at fault: ``driver``, ``node``, or a `PartName` with a label. ``severity`` and ``fix`` default
+    to those of the check. ``code`` distinguishes the findings of one check (an Xid's number), so that another check can
+    explain ``xid:79`` but not all of ``xid``. gpuops fills in ``check``, ``scope`` and ``host``; only a check that
+    compares a group sets the host at fault itself, or leaves it empty.
     """
 
     message: str
@@ -55,26 +55,26 @@ class Finding:
     label: InitVar[str | None] = None
 
     def __post_init__(self, subject: str | None, label: str | None) -> None:
-        """Take the former names of ``part``, which go in 0.2."""
+        """Accept the former names of ``part``, which are removed in 0.2."""
         if subject is not None or label is not None:
-            advice = "Finding takes part=, a text or gpuops.PartName(name, label), in place of subject= and label="
+            advice = "Finding: subject= and label= are deprecated; pass part=, a str or gpuops.PartName(name, label)"
             warnings.warn(advice, DeprecationWarning, stacklevel=3)
             object.__setattr__(self, "part", PartName(subject or self.part, label or ""))
 
     @property
     def part_label(self) -> str:
-        """The part as a person would name it; empty if its short name is all there is."""
+        """Description of the part for people; empty if there is only its short name."""
         return self.part.label if isinstance(self.part, PartName) else ""
 
     @property
     def status(self) -> Status:
-        """What this finding alone makes of its node; ``pass`` is mere information."""
+        """Status of a node with this finding alone; ``pass`` if it is only information."""
         return worst([self])
 
 
 @dataclass(frozen=True)
 class NotApplicable:
-    """This machine does not have what the check judges."""
+    """Answer of a check if the machine does not have what it judges."""
 
     why: str
 
@@ -84,7 +84,7 @@ Judgement = Finding | Unknown | NotApplicable
 
 @dataclass(frozen=True)
 class Check:
-    """One judgement: what it needs to know (``needs``), which profile keys it reads (``expects``), and ``judge``."""
+    """One check: the probes that it ``needs``, the profile keys that it ``expects``, and its function ``judge``."""
 
     name: str
     needs: tuple[Probe[Any], ...]
@@ -103,15 +103,15 @@ class Check:
 
     @property
     def level(self) -> Level:
-        """The lowest level that runs this check, by its tags; quick if none names one."""
+        """Lowest level that runs this check, from its tags; quick by default."""
         return next((level for level in LEVELS if level in self.tags), "quick")
 
 
 @dataclass(frozen=True)
 class Verdict:
-    """The judgement of one check on one node. ``why`` explains unknown and skipped.
+    """Result of one check on one node. ``why`` explains unknown and skipped.
 
-    ``skipped_on_purpose``: nothing is known because gpuops left the node alone by design (a busy node's links).
+    ``skipped_on_purpose`` is set if gpuops did not look by design (at the links of a busy node).
     """
 
     check: str
@@ -137,13 +137,13 @@ def check(  # noqa: PLR0913 - each word is one line of what `checks explain` pri
     catches: str = "",
     fix: str = "",
 ) -> Callable[[Callable[..., Iterator[Judgement]]], Check]:
-    """Make a check of a generator ``judge(value of each need …, profile)``; its name is the function's.
+    """Turn a generator function ``judge(value of each need …, profile)`` into a check of the same name.
 
-    ``scope="group"`` gives ``judge({node: value}, profile)`` over the nodes of one profile. A need in ``tolerates``
-    arrives as `Unknown` instead of stopping the check. A profile without a key in ``expects`` skips it. ``explains``
-    names checks, tags or ``check:code``: their findings on the same part are reported as effects of this one's.
-    ``blinds`` (inhibits, as Alertmanager has it) names checks or tags that cannot look while this one fails: unknown
-    there, they are skipped.
+    With ``scope="group"`` the function is called as ``judge({node: value}, profile)`` for the nodes of one profile. A
+    need in ``tolerates`` is passed as `Unknown` if it is unknown; any other unknown need makes the check unknown. If
+    the profile lacks a key in ``expects``, the check is skipped. ``explains`` names checks, tags or ``check:code``:
+    their findings on the same part are reported as effects of this check's findings. ``blinds`` (Alertmanager:
+    inhibits) names checks or tags that cannot look while this check fails: if unknown, they are reported as skipped.
     """
     probes = (needs,) if isinstance(needs, Probe) else needs
 
@@ -161,7 +161,7 @@ def _doc(judge: Callable[..., Any]) -> str:
 
 
 def discover(project: Path | None = None) -> dict[str, Check]:
-    """Every check by name: one per Python file of ``checks/``, the project's before the built-in."""
+    """Return all checks by name: one per Python file in ``checks/``; the project's hide built-in ones."""
     return {file.name: _load(file) for file in listing("checks", ".py", project).values()}
 
 
@@ -169,7 +169,7 @@ def _load(file: ContentFile) -> Check:
     module = load_python(file)
     checks = [value for value in vars(module).values() if isinstance(value, Check)]
     if len(checks) != 1 or checks[0].name != file.name:
-        raise ContentError(f"{file.path}: expected one @check function called {file.name.replace('-', '_')}")
+        raise ContentError(f"{file.path}: expected exactly one @check function, named {file.name.replace('-', '_')}")
     about = " ".join((module.__doc__ or "").split())
     return replace(checks[0], path=file.path, doc=" ".join(filter(None, (about, checks[0].doc))))
 
@@ -177,7 +177,7 @@ def _load(file: ContentFile) -> Check:
 def choose(
     checks: Mapping[str, Check], level: Level, only: Iterable[str] = (), skip: Iterable[str] = ()
 ) -> list[Check]:
-    """The checks of ``level`` and below; ``only`` and ``skip`` name checks or tags."""
+    """Return the checks of ``level`` and below; ``only`` and ``skip`` name checks or tags."""
     only, skip = set(only), set(skip)
     words = set(checks) | {tag for c in checks.values() for tag in c.tags}
     for word in (only | skip) - words:
@@ -188,18 +188,18 @@ def choose(
 
 
 def probes_of(checks: Iterable[Check]) -> list[Probe[Any]]:
-    """Every probe that ``checks`` need, once."""
+    """Return each probe that ``checks`` need, once."""
     return list(dict.fromkeys(probe for c in checks for probe in c.needs))
 
 
 def judge_node(checks: Iterable[Check], facts: Facts, profile: Profile) -> list[Verdict]:
-    """The verdicts of every node-scope check on one node, effects folded into their causes."""
+    """Return the verdicts of all node-scope checks on one node, with effects folded into their causes."""
     checks = [c for c in checks if c.scope != "group"]
     return fold_effects([judge(c, facts, profile) for c in checks], {c.name: c for c in checks})
 
 
 def judge(check: Check, facts: Facts, profile: Profile) -> Verdict:
-    """The verdict of ``check`` on one node; it never passes if all that it needs is unknown."""
+    """Return the verdict of ``check`` on one node; it never passes if everything that it needs is unknown."""
     values = [facts[probe] for probe in check.needs]
     missing = _missing(check, profile)
     if missing:
@@ -216,7 +216,7 @@ def judge(check: Check, facts: Facts, profile: Profile) -> Verdict:
 
 def _missing(check: Check, profile: Profile) -> str:
     absent = [key for key in check.expects if key not in profile.values]
-    return f"profile {profile.name} says nothing of {', '.join(absent)}" if absent else ""
+    return f"profile {profile.name} does not set {', '.join(absent)}" if absent else ""
 
 
 def _unknown(check: Check, node: str, value: Unknown) -> Verdict:
@@ -225,7 +225,7 @@ def _unknown(check: Check, node: str, value: Unknown) -> Verdict:
 
 
 def _judgements(check: Check, *arguments: Any) -> list[Judgement]:
-    """What ``check`` yields; one that raises is unknown, never a pass."""
+    """Return what ``check`` yields; a check that raises is unknown, never a pass."""
     judgements = or_unknown(lambda: list(check.judge(*arguments)), "the check itself failed", str(check.path))
     return [judgements] if isinstance(judgements, Unknown) else judgements
 
@@ -243,7 +243,7 @@ def _verdict(check: Check, node: str, judgements: list[Judgement], profile: Prof
 
 
 def _complete(check: Check, finding: Finding, host: str, profile: Profile) -> Finding:
-    """The finding with its host and check, whose severity and fix it takes by default; a guess can warn, never fail."""
+    """Fill in a finding's host, check, severity and fix; a guess in the profile can warn, but never fail."""
     severity = finding.severity or check.severity
     if profile.grade(check.expects) == "guess" and severity != "info":
         severity = "warn"
@@ -252,13 +252,13 @@ def _complete(check: Check, finding: Finding, host: str, profile: Profile) -> Fi
 
 
 def worst(findings: Iterable[Finding]) -> Status:
-    """The status that the most severe of ``findings`` gives."""
+    """Return the status that follows from the most severe of ``findings``."""
     rank = max(map(_rank, findings), default=0)
     return "pass" if rank == 0 else "warn" if rank == 1 else "fail"
 
 
 def judge_group(check: Check, facts: Mapping[str, Facts], profile: Profile) -> list[Verdict]:
-    """One verdict a node, from a check that compares the nodes of one profile; what blames no node has node ``""``."""
+    """Return one verdict per node from a check that compares a profile's nodes; findings without a host get node ""."""
     missing = _missing(check, profile)
     if missing:
         return [Verdict(check.name, node, "skipped", why=missing, scope="group") for node in facts]
@@ -281,11 +281,11 @@ def _group_verdicts(
 
 
 def fold_effects(verdicts: list[Verdict], checks: Mapping[str, Check]) -> list[Verdict]:
-    """Return one node's verdicts with effects inside their causes, so that one fault is one finding.
+    """Return one node's verdicts with effects folded into their causes, so that one fault is one finding.
 
-    A finding is an effect of another check's finding on the same part if that check explains it, also through others,
-    and is at least as severe; of two that explain each other the more severe is the cause. A check that could not look
-    at all because of a fault is skipped. The order of ``verdicts`` does not matter.
+    A finding is an effect if a check with a finding on the same part explains it, directly or through other checks,
+    and that finding is at least as severe. Of two checks that explain each other, the more severe is the cause. A check
+    that could not look because of a fault is skipped. The order of ``verdicts`` does not matter.
     """
     if not any(v.findings for v in verdicts):
         return verdicts
@@ -300,11 +300,11 @@ def fold_effects(verdicts: list[Verdict], checks: Mapping[str, Check]) -> list[V
 
 _Explained = Mapping[str, set[str]]
 _Roots = list[tuple[Finding, Finding]]
-"""Every finding, behind the one that is its root cause: another, or itself."""
+"""Pairs of root cause and finding; a finding without another cause is its own root cause."""
 
 
 def _explained_by(name: str, checks: Mapping[str, Check]) -> set[str]:
-    """The words that ``name`` explains, itself or through a check that it explains."""
+    """Return the words that ``name`` explains, directly or through checks that it explains."""
     explained: set[str] = set()
     edge = [name]
     while edge:
@@ -315,7 +315,7 @@ def _explained_by(name: str, checks: Mapping[str, Check]) -> set[str]:
 
 
 def _spelled_out(words: tuple[str, ...], checks: Mapping[str, Check]) -> set[str]:
-    """The words, and for those that are tags the checks that bear them."""
+    """Return the words, and for each tag also the checks that have it."""
     return {*words, *(c.name for c in checks.values() if set(words) & set(c.tags))}
 
 
@@ -329,7 +329,7 @@ def _may_explain(cause: Finding, effect: Finding, explained: _Explained) -> bool
 
 
 def _root_cause(effect: Finding, findings: list[Finding], explained: _Explained) -> Finding:
-    """The finding that explains ``effect`` and that nothing explains; if two explain each other, the first by name."""
+    """Return the unexplained finding that explains ``effect``; if two explain each other, the first by name."""
     for cause in findings:
         mutual = _may_explain(effect, cause, explained)
         if _may_explain(cause, effect, explained) and (not mutual or cause.check < effect.check):

@@ -1,4 +1,4 @@
-"""Layout: how a job is split over ranks, the arithmetic of its groups, and the rules that it must keep; pure."""
+"""Parallel layouts of training jobs: degrees of parallelism, rank groups, and the rules for them; no I/O."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuops.errors import LayoutError, did_you_mean
 
 AXES = ("tp", "cp", "ep", "dp", "pp")
 DEFAULT_ORDER = "tp-cp-ep-dp-pp"
-"""Megatron-LM's order, the fastest axis first: ranks of one TP group are neighbours, pipeline stages are farthest."""
+"""Megatron-LM's order, the fastest axis first: ranks of a TP group are neighbours, pipeline stages are far apart."""
 
 Offload = Literal["none", "cpu", "nvme"]
 Recompute = Literal["none", "selective", "full"]
@@ -20,11 +20,11 @@ Recompute = Literal["none", "selective", "full"]
 
 @dataclass(frozen=True)
 class Layout:
-    """Degrees of data, pipeline, tensor, context and expert parallelism, and how a batch is cut.
+    """Degrees of data, pipeline, tensor, context and expert parallelism, and how a batch is divided.
 
-    ``zero`` is the ZeRO stage (0 to 3), ``mbs`` the samples of one micro-batch, ``chunks`` the micro-batches of one
-    step a replica (gradient accumulation steps), ``vpp`` the model chunks a pipeline stage holds. ``ep`` is carved from
-    the ranks of dp and cp, so it does not count towards `ranks`.
+    ``zero`` is the ZeRO stage (0 to 3), ``mbs`` the size of a micro-batch in samples, ``chunks`` the number of
+    micro-batches per step and replica (gradient accumulation steps), ``vpp`` the number of model chunks per pipeline
+    stage. The ``ep`` ranks are part of the dp and cp ranks, so ``ep`` does not count towards `ranks`.
     """
 
     dp: int = 1
@@ -43,12 +43,12 @@ class Layout:
 
     @property
     def ranks(self) -> int:
-        """How many processes, one a GPU."""
+        """Number of processes, one per GPU."""
         return self.dp * self.pp * self.tp * self.cp
 
     @property
     def global_batch(self) -> int:
-        """Samples of one optimizer step, ``mbs · chunks · dp`` (R10: see `rule_violations`)."""
+        """Samples per optimizer step, ``mbs · chunks · dp`` (R10: see `rule_violations`)."""
         return self.mbs * self.chunks * self.dp
 
     def coordinates(self, rank: int) -> dict[str, int]:
@@ -58,16 +58,16 @@ class Layout:
         return {**coordinates, "ep": rank // expert["ep"] % self.ep}
 
     def groups(self, axis: str) -> list[tuple[int, ...]]:
-        """The rank groups along ``axis``, each in the order of its coordinate, sorted by their first rank."""
+        """Return the rank groups along ``axis``, sorted by first rank; each group is in the order of its coordinate."""
         stride, size = self.strides(expert=axis == "ep")[axis], getattr(self, axis)
         firsts = (rank for rank in range(self.ranks) if rank // stride % size == 0)
         return [tuple(first + i * stride for i in range(size)) for first in firsts]
 
     def strides(self, *, expert: bool = False) -> dict[str, int]:
-        """How far apart neighbours along each axis are: the product of the degrees left of it in ``order``.
+        """Return the rank distance of neighbours along each axis: the product of the degrees before it in ``order``.
 
-        Megatron-core numbers the ranks twice (``initialize_model_parallel``): dense layers know no ep; in ``expert``
-        layers cp is 1, and dp is what ep leaves of dp and cp.
+        Megatron-core numbers the ranks twice (``initialize_model_parallel``): dense layers have no ep; ``expert``
+        layers have cp=1 and dp=dp·cp/ep.
         """
         sizes = {"tp": self.tp, "cp": self.cp, "ep": 1, "dp": self.dp, "pp": self.pp}
         if expert:
@@ -90,16 +90,16 @@ _ALIASES = {"gas": "chunks", "sp": "sequence_parallel"}
 
 
 def parse_layout(text: str, order: str = DEFAULT_ORDER) -> Layout:
-    """Parse a layout such as ``dp=4,pp=2,tp=8,zero=1``; `LayoutError` names the word that is wrong."""
+    """Parse a layout such as ``dp=4,pp=2,tp=8,zero=1``; raise `LayoutError` that names an invalid word."""
     values: dict[str, Any] = {"order": parse_order(order)}
     for word in filter(None, re.split(r"[,\s]+", text)):
         key, equals, value = word.partition("=")
         key = _ALIASES.get(key.replace("-", "_"), key.replace("-", "_"))
         if not equals:
-            raise LayoutError(f'--layout: "{word}" is not KEY=VALUE, such as dp=8')
+            raise LayoutError(f'--layout: "{word}" is not KEY=VALUE; expected something like dp=8')
         if key not in _KEYS:
-            hint = did_you_mean(key, _KEYS) or f"; keys: {', '.join(_KEYS)}"
-            raise LayoutError(f'--layout: there is no "{key}"{hint}')
+            hint = did_you_mean(key, _KEYS) or f"; known keys: {', '.join(_KEYS)}"
+            raise LayoutError(f'--layout: unknown key "{key}"{hint}')
         if key in values:
             raise LayoutError(f'--layout: "{key}" is given twice')
         values[key] = _value(key, value)
@@ -109,20 +109,20 @@ def parse_layout(text: str, order: str = DEFAULT_ORDER) -> Layout:
 def _value(key: str, value: str) -> int | bool | str:
     if key in _CHOICES:
         if value not in _CHOICES[key]:
-            raise LayoutError(f'--layout: {key} is one of {", ".join(_CHOICES[key])}, not "{value}"')
+            raise LayoutError(f'--layout: {key} must be one of {", ".join(_CHOICES[key])}, not "{value}"')
         return value
     if key == "sequence_parallel":
         if value.lower() not in _BOOLEANS:
-            raise LayoutError(f'--layout: {key} is true or false, not "{value}"')
+            raise LayoutError(f'--layout: {key} must be true or false, not "{value}"')
         return _BOOLEANS[value.lower()]
     low, high = (0, 3) if key == "zero" else (1, 1_000_000)
     if not re.fullmatch("[0-9]{1,7}", value) or not low <= int(value) <= high:
-        raise LayoutError(f'--layout: {key} is a whole number from {low} to {high}, not "{value}"')
+        raise LayoutError(f'--layout: {key} must be a whole number from {low} to {high}, not "{value}"')
     return int(value)
 
 
 def parse_order(text: str) -> str:
-    """An order of axes, the fastest first; ``cp`` left out stands after ``tp``, and ``ep`` left out after ``cp``."""
+    """Parse an order of axes, the fastest first; ``cp`` defaults to after ``tp``, and ``ep`` to after ``cp``."""
     axes = text.lower().split("-")
     if len(set(axes)) != len(axes) or not {"tp", "dp", "pp"} <= set(axes) <= set(AXES):
         raise LayoutError(f'--order: "{text}" is not an order of {", ".join(AXES)}, such as {DEFAULT_ORDER}')
@@ -134,7 +134,7 @@ def parse_order(text: str) -> str:
 
 @dataclass(frozen=True)
 class RuleViolation:
-    """A rule that a layout breaks: its name, why it matters, whether force overrides it, and whether it only warns."""
+    """Rule that a layout breaks: its name, why it matters, whether force overrides it, and whether it only warns."""
 
     rule: str
     reason: str
@@ -147,7 +147,7 @@ Engine = Literal["megatron", "deepspeed", "fsdp", "ddp", "other"]
 
 @dataclass(frozen=True)
 class ModelSpec:
-    """The numbers of a transformer that a layout must divide; 0 where the configuration does not say."""
+    """Sizes of a transformer that a layout must divide; 0 if the configuration does not contain the value."""
 
     name: str = ""
     layers: int = 0
@@ -171,14 +171,14 @@ _CONFIG_KEYS = {
 
 
 def read_model(config: Mapping[str, Any], name: str = "") -> ModelSpec:
-    """Read the model from a Hugging Face ``config.json``; `LayoutError` if a number is not one."""
-    text = config.get("text_config")  # a model of text and images keeps the language model's numbers there
+    """Read the model from a Hugging Face ``config.json``; raise `LayoutError` for a value that is not a number."""
+    text = config.get("text_config")  # multimodal models have the language model's numbers here
     config = {**config, **text} if isinstance(text, Mapping) else config
     numbers: dict[str, int] = {}
     for field, keys in _CONFIG_KEYS.items():
         key, value = next(((key, config[key]) for key in keys if config.get(key) is not None), (keys[0], 0))
         if not isinstance(value, int) or isinstance(value, bool) or value < 0:
-            raise LayoutError(f"--model: {key} is a whole number, not {value!r}")
+            raise LayoutError(f"--model: {key} must be a whole number, not {value!r}")
         numbers[field] = value
     numbers["kv_heads"] = numbers["kv_heads"] or numbers["heads"]
     numbers["ffn"] = numbers["ffn"] or 4 * numbers["hidden"]
@@ -188,11 +188,11 @@ def read_model(config: Mapping[str, Any], name: str = "") -> ModelSpec:
 def rule_violations(
     layout: Layout, *, gpus_per_domain: int, engine: Engine = "other", model: ModelSpec | None = None
 ) -> Iterator[RuleViolation]:
-    """Yield the rules that ``layout`` breaks on nodes whose NVLink domain holds ``gpus_per_domain`` GPUs, 1 or more.
+    """Yield the rules that ``layout`` breaks on nodes with ``gpus_per_domain`` GPUs (1 or more) per NVLink domain.
 
     Source of R5, R9 and R10: Hugging Face, "Efficient training on multiple GPUs" (tensor parallelism stays inside a
-    node; pipelines with ZeRO 1 at most; one chunk is naive model parallelism). R11, 4 GPUs for dp with pp and 8 with
-    tp, is `Layout.ranks`.
+    node; pipelines with ZeRO 1 at most; one chunk is naive model parallelism). R11 (4 GPUs for dp with pp, 8 with tp)
+    follows from `Layout.ranks`.
     """
     yield from _degrees(layout)
     yield from _experts(layout, engine)
@@ -204,11 +204,11 @@ def rule_violations(
 
 def _degrees(layout: Layout) -> Iterator[RuleViolation]:
     if layout.vpp > 1 and layout.pp == 1:
-        yield RuleViolation("vpp", f"vpp={layout.vpp} interleaves pipeline stages, and pp is 1")
+        yield RuleViolation("vpp", f"vpp={layout.vpp} interleaves pipeline stages, but pp is 1")
     if layout.sequence_parallel and layout.tp == 1:
-        yield RuleViolation("sp", "sequence parallelism splits what tensor parallelism repeats, and tp is 1")
+        yield RuleViolation("sp", "sequence parallelism splits what tensor parallelism repeats, but tp is 1")
     if layout.pp > 1 and layout.chunks == 1:
-        yield RuleViolation("R10", f"chunks=1 lets 1 of {layout.pp} stages work at a time; use more", warning=True)
+        yield RuleViolation("R10", f"chunks=1: only 1 of {layout.pp} stages works at a time; use more", warning=True)
 
 
 def _experts(layout: Layout, engine: Engine) -> Iterator[RuleViolation]:
@@ -221,28 +221,28 @@ def _experts(layout: Layout, engine: Engine) -> Iterator[RuleViolation]:
     fits = layout.pp == 1 or layout.order.endswith("pp") or (layout.cp == layout.ep and same_stages)
     if not fits and (layout.ep > 1 or engine == "megatron"):
         split = f"ep={layout.ep}" if layout.ep > 1 else f"cp={layout.cp}"
-        yield RuleViolation("ep", f"with {split} and pp={layout.pp} the order must end in pp, and it is {layout.order}")
+        yield RuleViolation("ep", f"with {split} and pp={layout.pp} the order must end in pp, not {layout.order}")
 
 
 def _domain(layout: Layout, gpus_per_domain: int) -> Iterator[RuleViolation]:
-    """What no choice of nodes can mend; that an order keeps TP groups together is for the placement to see."""
+    """Yield what no choice of nodes can fix; whether the order keeps TP groups together is up to the placement."""
     if layout.tp > gpus_per_domain:
         reason = f"tp={layout.tp} does not fit the {_gpus(gpus_per_domain)} of one NVLink domain"
         yield RuleViolation(
-            "R5", f"{reason}: its all-reduces, four a layer, would cross the slow network", forceable=True
+            "R5", f"{reason}: its four all-reduces per layer would cross the slow network", forceable=True
         )
 
 
 def _zero(layout: Layout, engine: Engine) -> Iterator[RuleViolation]:
     if layout.pp > 1 and layout.zero >= 2:
         refused = engine == "deepspeed"
-        why = "DeepSpeed's pipeline engine refuses it" if refused else "every micro-batch reduces gradients again"
+        why = "DeepSpeed's pipeline engine rejects it" if refused else "every micro-batch reduces gradients again"
         yield RuleViolation("R9", f"pp={layout.pp} with ZeRO {layout.zero}: {why}; use zero=1", warning=not refused)
     if layout.pp > 1 and layout.offload != "none" and layout.zero == 3:
-        yield RuleViolation("R9", "with a pipeline only the optimizer can be offloaded, not parameters", warning=True)
+        yield RuleViolation("R9", "with a pipeline, only the optimizer can be offloaded, not parameters", warning=True)
     least = 3 if layout.offload == "nvme" else 1
     if layout.offload != "none" and layout.zero < least:
-        why = f"needs zero={least} at least, for it moves what ZeRO partitions"
+        why = f"needs zero={least} or higher, because it moves what ZeRO partitions"
         yield RuleViolation("R9", f"offload={layout.offload} {why}; zero is {layout.zero}")
 
 
@@ -256,16 +256,16 @@ def _divisions(layout: Layout, model: ModelSpec) -> Iterator[RuleViolation]:
     for what, size, axis, degree in pairs:
         if size % degree:
             yield RuleViolation(
-                "division", f"{size} {what} do not divide by {axis}={degree}", forceable=what == "layers"
+                "division", f"{size} {what} are not divisible by {axis}={degree}", forceable=what == "layers"
             )
     if model.kv_heads % layout.tp and layout.tp % model.kv_heads:
         yield RuleViolation(
-            "division", f"{model.kv_heads} key-value heads do not divide by tp={layout.tp}", warning=True
+            "division", f"{model.kv_heads} key-value heads are not divisible by tp={layout.tp}", warning=True
         )
 
 
 def needed_gpus(layout: Layout) -> str:
-    """Why a layout needs as many GPUs as it does, in words: ``dp=2 · pp=2 · tp=2 = 8 GPUs``."""
+    """Return the formula for the number of GPUs that a layout needs: ``dp=2 · pp=2 · tp=2 = 8 GPUs``."""
     parts = [f"{axis}={getattr(layout, axis)}" for axis in ("dp", "pp", "tp", "cp") if getattr(layout, axis) > 1]
     return f"{' · '.join(parts) or 'dp=1'} = {_gpus(layout.ranks)}"
 

@@ -1,4 +1,4 @@
-"""Probe: a question and the parser of its answer. It declares what to ask and never asks itself."""
+"""Probes: a question to a node and the parser of its answer. A probe declares the question; it never does I/O."""
 
 from __future__ import annotations
 
@@ -14,10 +14,10 @@ Cost = Literal["cheap", "heavy"]
 
 @dataclass(frozen=True)
 class Unknown:
-    """Could not look, or could not read the answer: neither good nor bad, and ``why``.
+    """Value that could not be read, and ``why``: neither good nor bad.
 
-    ``needs_root`` marks what would be known with root; ``skipped_on_purpose`` what gpuops left alone by design (a busy
-    node's links).
+    ``needs_root`` is set if root could read it. ``skipped_on_purpose`` is set if gpuops did not look by design (at the
+    links of a busy node).
     """
 
     why: str
@@ -27,35 +27,35 @@ class Unknown:
 
 @final
 class PartName(str):
-    """The short name of a part at fault, ``gpu5``, with a ``label`` for the person who has to find that part.
+    """Short name of a part at fault, such as ``gpu5``, with a ``label`` that helps a person to find the part.
 
-    Findings on parts of one name belong together, whatever their labels.
+    Findings on parts with the same name belong together, whatever their labels.
     """
 
     __slots__ = ("label",)
     label: str
 
     def __new__(cls, name: str, label: str = "") -> PartName:
-        """``label`` is empty if the short name is all there is."""
+        """Create the name of a part; ``label`` is empty if there is nothing more to add."""
         part = super().__new__(cls, name)
         part.label = label
         return part
 
 
 def or_unknown(work: Callable[[], T], failure: str, context: str) -> T | Unknown:
-    """Return what ``work`` returns, or `Unknown` if it raises: a parser or a check may be written by anyone."""
+    """Return what ``work`` returns, or `Unknown` if it raises: parsers and checks may be user code."""
     try:
         return work()
-    except Exception as error:  # noqa: BLE001 - whatever it raises, nothing is known, and the run goes on
+    except Exception as error:  # noqa: BLE001 - whatever it raises, the value is unknown and the run continues
         return Unknown(f"{failure} ({type(error).__name__}: {error}); {context}")
 
 
 @dataclass(frozen=True)
 class Probe(Generic[T]):
-    """One named question to a node.
+    """Named question to a node.
 
-    ``parse`` takes what came back and gives a value or `Unknown`; it is pure and total. ``accepts`` are the exit codes
-    that are answers (None: all of them, where a tool's failure is itself the value).
+    ``parse`` turns the answer into a value or `Unknown`; it is pure and total. ``accepts`` are the exit codes that
+    count as an answer (None: all of them, if the tool's failure is itself the value).
     """
 
     name: str
@@ -65,12 +65,12 @@ class Probe(Generic[T]):
     cost: Cost = "cheap"
 
     def read(self, answer: Completed) -> T | Unknown:
-        """The value in ``answer``, or `Unknown` with the reason. Never raises."""
+        """Return the value in ``answer``, or `Unknown` with the reason; never raise."""
         refusal = self._refusal(answer)
         if refusal is not None:
             return refusal
         head = answer.out[:60].replace("\n", " ")
-        return or_unknown(lambda: self.parse(answer), f"{self.name} cannot be read", f"it starts {head!r}")
+        return or_unknown(lambda: self.parse(answer), f"{self.name} cannot be read", f"it starts with {head!r}")
 
     def _refusal(self, answer: Completed) -> Unknown | None:
         if answer.timed_out:
@@ -79,11 +79,11 @@ class Probe(Generic[T]):
         if self.accepts is None:
             return None
         if answer.truncated:
-            return Unknown(f"{answer.question} said more than can be sent, and its answer was cut")
+            return Unknown(f"{answer.question} printed too much, and its output was truncated")
         if answer.exit in self.accepts:
             return None
         if answer.missing and isinstance(answer.question, Command):
             return Unknown(f"{answer.question.words[0]} is not installed")
         refused = "not permitted" in answer.err.lower() or "permission denied" in answer.err.lower()
-        last_line = answer.last_words() or "nothing"
-        return Unknown(f"{answer.question} ended with {answer.exit} and said: {last_line}", needs_root=refused)
+        last_line = answer.last_line() or "no output"
+        return Unknown(f"{answer.question} exited with {answer.exit}: {last_line}", needs_root=refused)

@@ -1,4 +1,4 @@
-"""Profile: the machine that is expected, every number with its source and its grade."""
+"""Profiles: the expected properties of a type of machine, every number with its source and grade."""
 
 from __future__ import annotations
 
@@ -13,12 +13,12 @@ from gpuops.document import load as load_document
 
 FOLDER = "checks/profiles"
 GRADES = ("measured-here", "measured-published", "vendor-floor", "datasheet", "guess")
-"""Best first. A value whose grade is ``guess`` may warn and never fail."""
+"""From best to worst. A value with the grade ``guess`` can warn, but never fail."""
 
 
 @dataclass(frozen=True)
 class Expected:
-    """One expected value, where it was read, and how far it can be trusted (one of `GRADES`)."""
+    """One expected value, its source, and how reliable it is (one of `GRADES`)."""
 
     value: Any
     source: str
@@ -27,13 +27,13 @@ class Expected:
 
 @dataclass(frozen=True)
 class Match:
-    """How a machine of this profile is recognised: a word in the GPU's name, and how many GPUs there are."""
+    """Rule that detects machines of a profile: part of the GPU's name, and the number of GPUs."""
 
     gpu_name: str
     gpu_count: int
 
     def fits(self, gpu_name: str, gpu_count: int) -> bool:
-        """Whether a machine with these GPUs is one of this profile."""
+        """Return True if a machine with these GPUs has this profile."""
         return self.gpu_name.lower() in gpu_name.lower() and self.gpu_count == gpu_count
 
 
@@ -48,42 +48,42 @@ class Profile:
     about: str = ""
 
     def __getitem__(self, key: str) -> Any:
-        """The expected value of ``key``; a check declares its keys in ``expects``, so a miss is a bug in the check."""
+        """Return the expected value of ``key``; checks declare their keys in ``expects``, so a `KeyError` is a bug."""
         return self.values[key].value
 
     def get(self, key: str, default: Any = None) -> Any:
-        """The expected value of ``key``, or ``default`` where the profile says nothing."""
+        """Return the expected value of ``key``, or ``default`` if the profile does not set it."""
         return self.values[key].value if key in self.values else default
 
     def grade(self, keys: tuple[str, ...]) -> str:
-        """The poorest grade among ``keys``: a judgement is as good as its weakest number."""
+        """Return the lowest grade among ``keys``: a judgement is only as reliable as its weakest number."""
         return max((self.values[k].grade for k in keys if k in self.values), key=GRADES.index, default=GRADES[0])
 
     def expecting(self, overrides: Mapping[str, Any], source: str) -> Profile:
-        """This profile with a host's own ``expect:`` values, which are the user's measured truth."""
+        """Return this profile overridden by a host's own ``expect:`` values, which count as measured by the user."""
         own = {key: Expected(value, source, "measured-here") for key, value in overrides.items()}
         return Profile(self.name, {**self.values, **own}, self.required, self.match, self.about)
 
 
 NO_PROFILE = Profile(
     "none",
-    required=frozenset({"gpu-lost"}),  # a machine of which not even that is known is not well
-    about="nothing is expected of this machine; only what needs no number is judged",
+    required=frozenset({"gpu-lost"}),  # a machine for which not even this is known is not healthy
+    about="no expected values; only checks that need none are run",
 )
 
 
 def load(name: str, project: Path | None = None) -> Profile:
-    """The profile called ``name``, from the project's ``checks/profiles`` or the built-in ones."""
+    """Load the profile called ``name``, from the project's ``checks/profiles`` or the built-in ones."""
     return _read(find(FOLDER, name, ".yml", project).path)
 
 
 def known(project: Path | None = None) -> list[Profile]:
-    """Every profile that can be named; the project's own hide the built-in ones of their name."""
+    """Return all profiles; a project's own profile hides the built-in one of the same name."""
     return [_read(file.path) for file in listing(FOLDER, ".yml", project).values()]
 
 
 def detect(gpu_name: str, gpu_count: int, profiles: list[Profile]) -> Profile:
-    """The profile whose ``match`` fits this machine, or `NO_PROFILE`."""
+    """Return the profile whose ``match`` fits this machine, or `NO_PROFILE`."""
     return next((p for p in profiles if p.match and p.match.fits(gpu_name, gpu_count)), NO_PROFILE)
 
 
@@ -110,7 +110,7 @@ def _match(node: YamlNode) -> Match:
 
 
 def _values(node: YamlNode, prefix: str) -> Iterator[tuple[str, Expected]]:
-    """``gpu: {count: {value: 8, source: …, grade: …}}`` as ``gpu.count``."""
+    """Yield ``gpu: {count: {value: 8, source: …, grade: …}}`` as ``gpu.count``."""
     for key, child in node.map("a map of values").items():
         if "value" not in child.map(f"{prefix}{key}: value, source and grade"):
             yield from _values(child, f"{prefix}{key}.")
@@ -123,5 +123,5 @@ def _values(node: YamlNode, prefix: str) -> Iterator[tuple[str, Expected]]:
             raise entries["value"].fail(f"{prefix}{key} has no value")
         grade = entries["grade"].text()
         if grade not in GRADES:
-            raise entries["grade"].fail(f'unknown grade "{grade}"; one of {", ".join(GRADES)}')
+            raise entries["grade"].fail(f'unknown grade "{grade}"; choose one of {", ".join(GRADES)}')
         yield prefix + key, Expected(entries["value"].plain(), entries["source"].text(), grade)

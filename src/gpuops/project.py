@@ -1,4 +1,4 @@
-"""A project's settings: ``gpuops.yml`` in its folder, every key with a default; and who works in it."""
+"""Project settings from ``gpuops.yml``, where every key has a default, and the name of the operator."""
 
 from __future__ import annotations
 
@@ -24,11 +24,11 @@ _LEASES = ("none", "reservation", "drain")
 
 @dataclass(frozen=True)
 class Project:
-    """What a project sets once. ``fanout`` is how many nodes are asked at a time.
+    """Settings of a project. ``fanout`` is the number of nodes to query at a time.
 
-    ``lease`` is how ``scheduler`` is kept from starting jobs on nodes that are measured. ``inventory`` and ``store``
-    are as they are written in gpuops.yml, relative to its ``folder``. Without a gpuops.yml, ``state_folder`` is where
-    the store and the journals are: see `placed`.
+    ``lease`` is how gpuops keeps ``scheduler`` from starting jobs on nodes that are being measured. ``inventory`` and
+    ``store`` are as written in gpuops.yml, relative to its ``folder``. Without a gpuops.yml, ``state_folder`` holds
+    the store and the journals: see `placed`.
     """
 
     inventory: str | None = None
@@ -54,7 +54,7 @@ class Project:
 
 
 def operator_name(environment: Mapping[str, str]) -> str:
-    """Return who runs this program, also behind sudo, by the ``environment`` that it has."""
+    """Return the user who runs this program, even under sudo, from its ``environment``."""
     names = (environment.get(variable) for variable in ("SUDO_USER", "LOGNAME", "USER", "LNAME", "USERNAME"))
     return next(filter(None, names), None) or _account()
 

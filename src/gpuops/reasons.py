@@ -1,6 +1,6 @@
-"""Reasons as types: why a host takes no part, what objects to a node, and the exit code that follows.
+"""Reasons as types: why a host is excluded, why a node is held back, and the resulting exit code.
 
-A sentence is for people: whoever edits one changes nothing that a program decides.
+Sentences are for people only: editing one never changes what a program decides.
 """
 
 from __future__ import annotations
@@ -15,21 +15,21 @@ from gpuops.errors import CancelledError, GpuopsError, LockedError, NodeError, U
 R = TypeVar("R")
 
 ExclusionKind = Literal[
-    "unreachable",  # nobody answered, or the login failed; `Excluded.cause` has the kind
+    "unreachable",  # no answer, or the login failed; `Excluded.cause` has the kind
     "unhealthy",  # it fails a quick check
-    "busy",  # somebody uses it
-    "unproved",  # it is not proved to be idle
-    "leased",  # its scheduler does not lend it to us
+    "busy",  # in use by a process or a job
+    "unproved",  # not proved idle
+    "leased",  # its scheduler does not lease it to gpuops
     "unsupported",  # the engine cannot run there
     "defective",  # a network test failed, or one of its parts is to blame
-    "lost",  # gone in the middle of a round
-    "unknown",  # what would decide is not known
-    "not_saved",  # no saved facts of it
-    "locked",  # another run works on it
-    "interrupted",  # Ctrl-C came before its answer
+    "lost",  # the connection broke during a round
+    "unknown",  # a fact that decides is unknown
+    "not_saved",  # there are no saved facts of it
+    "locked",  # another run holds its lock
+    "interrupted",  # Ctrl-C before it answered
 ]
 ON_PURPOSE: frozenset[ExclusionKind] = frozenset({"busy", "unproved", "leased", "unhealthy"})
-"""A host excluded for one of these is left alone by design; the others could not be seen, or are at fault."""
+"""Kinds of hosts that gpuops skips by design; hosts of the other kinds could not be assessed or are faulty."""
 
 Conclusion = Literal["ok", "failed", "incomplete", "locked", "interrupted"]
 EXIT_CODES: dict[Conclusion, int] = {"ok": 0, "failed": 1, "incomplete": 3, "locked": 4, "interrupted": 130}
@@ -37,12 +37,12 @@ _BY_WEIGHT: tuple[Conclusion, ...] = ("interrupted", "locked", "failed", "incomp
 
 
 class Request(Generic[R]):
-    """What a user asks for, as data; ``R`` is the result that `gpuops.Cluster.ask` gives for it."""
+    """User request as data; ``R`` is the type of result that `gpuops.Cluster.ask` returns for it."""
 
 
 @dataclass(frozen=True)
 class Excluded:
-    """A host that takes no part. ``checks`` are those that it fails, ``do`` is what to do about it."""
+    """Excluded host. ``checks`` are the checks that it fails, ``do`` is the remedy."""
 
     host: str
     kind: ExclusionKind
@@ -53,16 +53,16 @@ class Excluded:
 
     @property
     def on_purpose(self) -> bool:
-        """It was left alone by design."""
+        """True if gpuops skipped the host by design."""
         return self.kind in ON_PURPOSE
 
     @property
     def unreachable(self) -> UnreachableKind | None:
-        """Why it could not be reached; None if it was."""
+        """Kind of the failure to reach the host; None if it was reached."""
         return self.cause.kind if self.kind == "unreachable" and isinstance(self.cause, NodeError) else None
 
     def to_document(self) -> dict[str, object]:
-        """``{kind, why, ...}`` as reports have it."""
+        """Return ``{kind, why, ...}`` as in reports."""
         document: dict[str, object] = {"kind": self.kind, "why": self.why}
         if self.unreachable:
             document["unreachable"] = self.unreachable
@@ -72,14 +72,14 @@ class Excluded:
 
     @classmethod
     def from_document(cls, host: str, document: Mapping[str, Any]) -> Excluded:
-        """What `to_document` wrote, without the error behind it; a kind of a newer version becomes ``unknown``."""
+        """Read what `to_document` wrote, without the error itself; a kind from a newer version becomes ``unknown``."""
         kind: ExclusionKind = document["kind"] if document["kind"] in get_args(ExclusionKind) else "unknown"
         checks = tuple(str(check) for check in document.get("checks", ()))
         return cls(host, kind, str(document["why"]), checks=checks, do=str(document.get("do", "")))
 
 
 def excluded_by(host: str, error: GpuopsError) -> Excluded:
-    """The exclusion that ``error`` of a host means."""
+    """Return the exclusion of ``host`` because of ``error``."""
     if isinstance(error, CancelledError):
         return Excluded(host, "interrupted", str(error), error)
     if isinstance(error, LockedError):
@@ -89,9 +89,9 @@ def excluded_by(host: str, error: GpuopsError) -> Excluded:
 
 @dataclass(frozen=True)
 class Objection:
-    """Why a node stops where it is, and what to ``do``; ``left_out`` stops no node.
+    """Reason why a node does not get further, and what to ``do``; severity ``left_out`` does not hold a node back.
 
-    ``excluded`` is the reason's kind if the node took no part in what was asked.
+    ``excluded`` is set if the node was excluded from the operation.
     """
 
     why: str
@@ -100,7 +100,7 @@ class Objection:
     excluded: Excluded | None = None
 
     def to_document(self) -> dict[str, object]:
-        """``{why, do, severity, ...}`` as results have it."""
+        """Return ``{why, do, severity, ...}`` as in results."""
         document: dict[str, object] = {"why": self.why, "do": self.do, "severity": self.severity}
         return {**document, "excluded": self.excluded.to_document()} if self.excluded else document
 
@@ -109,25 +109,25 @@ FailOn = Literal["fail", "warn", "never"]
 
 
 class Result(Protocol):
-    """What an operation gives: how it ended, and itself as a document with a ``schema``."""
+    """Result of an operation: its conclusion, and its JSON document with a ``schema``."""
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:
-        """How it ended."""
+        """Return how the operation ended."""
 
     def to_document(self) -> dict[str, Any]:
-        """The result as JSON holds it."""
+        """Return the JSON document of the result."""
 
     def to_json(self, indent: int = 1) -> str:
-        """The document as ASCII text, keys in the order of the schema."""
+        """Return the document as ASCII text, with the keys in the schema's order."""
         return json.dumps(self.to_document(), indent=indent, allow_nan=False)
 
 
 def exit_code(result: Result, fail_on: FailOn = "fail") -> int:
-    """The exit code that ``result`` earns; ``fail_on`` is ``fail``, ``warn`` or ``never``."""
+    """Return the exit code for ``result``; ``fail_on`` is ``fail``, ``warn`` or ``never``."""
     return EXIT_CODES[result.conclusion(fail_on)]
 
 
 def gravest(conclusions: Iterable[Conclusion]) -> Conclusion:
-    """The one that decides: interrupted before locked, failed, incomplete and ok."""
+    """Return the most severe: interrupted, then locked, failed, incomplete and ok."""
     present = set(conclusions)
     return next((conclusion for conclusion in _BY_WEIGHT if conclusion in present), "ok")

@@ -1,4 +1,4 @@
-"""Replacing: a file's content changes at once, so that a reader sees the old file or the new one, never a part."""
+"""Atomic replacement of files: a reader sees either the old content or the new content, never a part of it."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from pathlib import Path
 
 
 def write_atomic(path: Path, content: bytes, mode: int | None = None) -> None:
-    """Write ``content`` to the disk beside ``path`` and let it take that name; an `OSError` leaves the old file whole.
+    """Write ``content`` to a temporary file beside ``path``, then rename it; after an `OSError` the old file is intact.
 
-    The new file has ``mode`` from its first byte, whatever the umask; None: what the umask leaves. A link at ``path``
-    is replaced, not followed.
+    The new file has ``mode`` from its first byte, whatever the umask; if None, the umask decides. A symbolic link at
+    ``path`` is replaced, not followed.
     """
     draft = path.with_name(f".{path.name}.{os.getpid()}.part")
     try:
@@ -31,7 +31,7 @@ def write_atomic(path: Path, content: bytes, mode: int | None = None) -> None:
 
 @contextmanager
 def file_lock(lock: Path) -> Iterator[None]:
-    """Programs that read a file, change and replace it wait for each other at ``lock``, a file for that alone."""
+    """Hold an exclusive lock on the file ``lock`` during a read-modify-write; other programs wait for it."""
     with lock.open("w") as held:
         fcntl.flock(held, fcntl.LOCK_EX)
         yield

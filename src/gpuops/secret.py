@@ -1,4 +1,4 @@
-"""Secret: a value that never shows itself, and a filter that blots it out of any text."""
+"""Secrets: a type that never shows its value, and a filter that masks the value in any text."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ _lock = threading.Lock()
 
 
 class Secret:
-    """A password or token. ``str``, ``repr`` and formats show a mask; it cannot be pickled; `reveal` gives the text."""
+    """Password or token. ``str``, ``repr`` and formats show a mask, and it cannot be pickled; see `reveal`."""
 
     __slots__ = ("_text",)
 
@@ -25,7 +25,7 @@ class Secret:
             _mask(text, base64.b64encode(text.encode()).decode(), shlex.quote(text), json.dumps(text)[1:-1])
 
     def reveal(self) -> str:
-        """The text itself, for the one place that must send it."""
+        """Return the text itself, for the one place that must send it."""
         return self._text
 
     def __repr__(self) -> str:
@@ -40,22 +40,22 @@ class Secret:
         return hash(self._text)
 
     def __reduce__(self) -> NoReturn:
-        raise TypeError("a Secret is not written anywhere")
+        raise TypeError("cannot pickle a Secret: it must never be written anywhere")
 
 
 def _mask(*words: str) -> None:
-    global _masked  # noqa: PLW0603 - what must not be shown is the whole process's
+    global _masked  # noqa: PLW0603 - secrets must be masked in the whole process
     with _lock:
         _masked = _masked.union(words)
 
 
 def redact(text: str) -> str:
-    """``text`` with every secret of this process masked, also where base64, a shell's or JSON's quotes hide it."""
+    """Return ``text`` with all secrets of this process masked, also in base64, shell-quoted or JSON-escaped form."""
     for word in sorted(_masked, key=len, reverse=True):
         text = text.replace(word, MASK)
     return text
 
 
 def ask(prompt: str) -> Secret:
-    """A password typed at the terminal, without echo."""
+    """Ask for a password at the terminal, without echo."""
     return Secret(getpass.getpass(prompt))

@@ -1,4 +1,4 @@
-"""Command: words, quoted once, in one place. Completed: what came back."""
+"""Questions to a node (`Command`, `Files`) and the answer (`Completed`); shell quoting happens only here."""
 
 from __future__ import annotations
 
@@ -14,13 +14,13 @@ Lane = Literal["", "nvidia"]
 
 @dataclass(frozen=True)
 class Command:
-    """One thing to ask of a node.
+    """One command to run on a node.
 
-    ``words`` are arguments exactly as the program shall see them; nothing is ever split or expanded.
-    ``become``: ``if-refused`` runs plainly first and again under ``sudo -n`` when that failed.
-    ``lane``: commands of one named lane run one after another (``nvidia``: those that open the driver), all others
-    side by side. ``root_words`` are what is run as root instead, so that a sudoers file can name one plain program.
-    Two commands that differ only in their time or lane ask the same.
+    ``words`` are the arguments exactly as the program receives them; nothing is ever split or expanded.
+    ``become``: ``if-refused`` runs the command as the ordinary user first, and under ``sudo -n`` if that failed.
+    ``lane``: commands in the same named lane run one after another (``nvidia``: those that open the driver), all others
+    in parallel. ``root_words`` replace ``words`` for root, so that a sudoers file can name one plain program.
+    Two commands that differ only in timeout or lane are equal.
     """
 
     words: tuple[str, ...]
@@ -31,13 +31,13 @@ class Command:
     stdin: str = field(default="", repr=False)
 
     def __post_init__(self) -> None:
-        """No program can be given a NUL: it ends a word."""
+        """Reject NUL characters: no argument of a program can contain one."""
         for word in (*self.words, *self.root_words):
             if "\0" in word:
-                raise InputError(f"{word!r} cannot be a word of a command: it holds a NUL character")
+                raise InputError(f"{word!r} cannot be an argument of a command: it contains a NUL character")
 
     def __str__(self) -> str:
-        """The command as a shell would have to be told."""
+        """Return the command quoted for a shell."""
         return shlex.join(self.words)
 
 
@@ -45,8 +45,9 @@ class Command:
 class Files:
     """Small text files to read, as shell globs with ``*`` inside a path segment.
 
-    The answer's text is ``path NUL content NUL`` for each: a link to a folder gives the link's target, a folder an
-    empty content, what is absent or unreadable nothing. At most ``limit_bytes`` of each file are read.
+    The answer's text is ``path NUL content NUL`` for each file. The content of a link to a directory is the link's
+    target, that of a directory is empty; missing and unreadable files are omitted. At most ``limit_bytes`` of each file
+    are read.
     """
 
     globs: tuple[str, ...]
@@ -54,7 +55,7 @@ class Files:
     timeout_seconds: float = field(default=10.0, compare=False)
 
     def __str__(self) -> str:
-        """What a person would type to see the same."""
+        """Return the shell command that shows the same."""
         return "cat " + " ".join(self.globs)
 
 
@@ -63,10 +64,10 @@ Question = Command | Files
 
 @dataclass(frozen=True)
 class Completed:
-    """What came back for one question.
+    """Answer to one question.
 
-    ``exit`` is the exit status (128 + signal if killed; 127 if there is no such program). ``state`` is the kernel's
-    process state letter where a command outlived its deadline and its kill (``D``: stuck in the kernel).
+    ``exit`` is the exit status (128 + signal if killed; 127 if there is no such program). ``state`` is the process
+    state letter of a command that survived its deadline and SIGKILL (``D``: stuck in the kernel).
     """
 
     node: str
@@ -81,7 +82,7 @@ class Completed:
 
     @property
     def missing(self) -> bool:
-        """The program is not installed on the node."""
+        """True if the program is not installed on the node."""
         return self.exit == 127
 
     def last_line(self, limit: int = 160) -> str:
@@ -93,6 +94,6 @@ class Completed:
 
 
 def read_files(text: str) -> dict[str, str]:
-    """The answer to `Files` as ``{path: content}``; a cut answer loses its last, incomplete file."""
+    """Return the answer to `Files` as ``{path: content}``; a truncated answer lacks its last, incomplete file."""
     parts = text.split("\0")
     return dict(zip(parts[:-1:2], parts[1:-1:2], strict=False))

@@ -1,3 +1,3 @@
-"""The version of gpuops, as reports, journals and ``gpuops --version`` show it."""
+"""Version of gpuops, shown in reports, journals and ``gpuops --version``."""
 
 __version__ = "0.1.0"

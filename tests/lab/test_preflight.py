@@ -57,7 +57,7 @@ def test_a_host_that_is_lost_on_the_way_is_in_the_way(preflight, plant):
     plant("gpu02:host:no-python")
     code, printed = preflight(*MPIRUN)
     assert code == 3
-    assert "there is no Python 3 on it" in printed
+    assert "no Python 3 found on the node" in printed
 
 
 def test_an_interface_that_is_not_there_is_the_line_to_change(preflight):

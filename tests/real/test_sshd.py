@@ -279,7 +279,7 @@ class TestJump:
 
     def test_what_it_does_not_reach_is_said(self, behind, trusted, bastion, connect, a_host):
         host = a_host(address="127.0.0.1", port=1, user=behind.user, jump=behind.jump)
-        with pytest.raises(ConnectError, match=r"the jump host 127.0.0.2:\d+ does not reach 127.0.0.1:1"):
+        with pytest.raises(ConnectError, match=r"the jump host 127.0.0.2:\d+ cannot reach 127.0.0.1:1"):
             connect(host).run(HI)
 
     def test_closing_one_group_leaves_another_and_the_shared_jump_host_alone(self, behind, bastion, connections):
@@ -470,7 +470,7 @@ class TestOpenssh:
     def test_it_is_taken_for_a_proxy_command_and_that_is_said(self, sshd, by_ssh, connections):
         command = "nc %h %p" if shutil.which("nc") else "ssh-nc"
         transport = connections.group().open(by_ssh(sshd, connection="ssh", proxy_command=command))
-        assert connections.notices() == ["using the system's ssh, because the configuration has ProxyCommand"]
+        assert connections.notices() == ["using the system's ssh, because the configuration contains ProxyCommand"]
         transport.close()
 
     def test_an_unknown_key_is_refused(self, sshd, by_ssh, connect, trusted):

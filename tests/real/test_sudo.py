@@ -60,7 +60,7 @@ def test_one_rule_for_one_program_is_enough(sshd, node_of, connect, allow):
 def test_a_wrong_password_is_one_try(sshd, node_of, connect, allow, account):
     allow("ALL")
     transport = connect(node_of(sshd, become_password=Secret("wrong")))
-    with pytest.raises(BecomeError, match="sudo refused the password"):
+    with pytest.raises(BecomeError, match="sudo rejected the password"):
         transport.batch([WHO, WHO])
 
 

@@ -35,7 +35,7 @@ def test_keys_that_are_no_text_to_other_readers_are_told():
 
 
 WRONG = {
-    "a: 1\na: 2\n": 'f.yml:2:1: "a" is given twice, first on line 1',
+    "a: 1\na: 2\n": 'f.yml:2:1: duplicate key "a", first set on line 1',
     "a:\n\tb: 1\n": "f.yml:2:1: a tab in the indentation; use spaces",
     "[a]: 1\n": "f.yml:1:1: a key must be plain text",
     "a: [1\n": "f.yml:2:1: ",

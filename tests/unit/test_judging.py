@@ -410,11 +410,11 @@ def test_a_check_that_everyone_may_write_is_refused(project):
     path = project / "checks" / "host_name.py"
     path.write_text(CHECK.format(name="host_name", message="nameless"))
     path.chmod(0o646)
-    with pytest.raises(ContentError, match=r"host_name\.py: everyone may write it"):
+    with pytest.raises(ContentError, match=r"host_name\.py: refusing to run a world-writable file"):
         discover(project)
     path.chmod(0o644)
     path.parent.chmod(stat.S_IRWXU | stat.S_IRWXO)
-    with pytest.raises(ContentError, match="everyone may write it"):
+    with pytest.raises(ContentError, match="refusing to run a world-writable file"):
         discover(project)
 
 
@@ -423,15 +423,15 @@ def test_a_check_of_another_user_is_refused(project):
     path = project / "checks" / "host_name.py"
     path.write_text(CHECK.format(name="host_name", message="nameless"))
     os.chown(path, 12345, -1)
-    with pytest.raises(ContentError, match="belongs to another user"):
+    with pytest.raises(ContentError, match="refusing to run a file owned by another user"):
         discover(project)
 
 
 @pytest.mark.parametrize(
     ("text", "complaint"),
     [
-        ("x = 1\n", "expected one @check function called host_name"),
-        (CHECK.format(name="other", message=""), "expected one @check function called host_name"),
+        ("x = 1\n", "expected exactly one @check function, named host_name"),
+        (CHECK.format(name="other", message=""), "expected exactly one @check function, named host_name"),
         ("def broken(:\n", r"host_name\.py:1: cannot be loaded: SyntaxError"),
         ("import no_such_module\n", "cannot be loaded: ModuleNotFoundError"),
     ],

@@ -267,24 +267,27 @@ KEYS = "dp, pp, tp, cp, ep, zero, mbs, chunks, vpp, offload, recompute, sequence
 @pytest.mark.parametrize(
     ("text", "sentence"),
     [
-        ("dp", '"dp" is not KEY=VALUE, such as dp=8'),
-        ("dp=2,8", '"8" is not KEY=VALUE, such as dp=8'),
-        ("chunk=2", 'there is no "chunk"; did you mean "chunks"?'),
-        ("offlaod=cpu", 'there is no "offlaod"; did you mean "offload"?'),
-        ("=2", f'there is no ""; keys: {KEYS}'),
-        ("world=2", f'there is no "world"; keys: {KEYS}'),
+        ("dp", '"dp" is not KEY=VALUE; expected something like dp=8'),
+        ("dp=2,8", '"8" is not KEY=VALUE; expected something like dp=8'),
+        ("chunk=2", 'unknown key "chunk"; did you mean "chunks"?'),
+        ("offlaod=cpu", 'unknown key "offlaod"; did you mean "offload"?'),
+        ("=2", f'unknown key ""; known keys: {KEYS}'),
+        ("world=2", f'unknown key "world"; known keys: {KEYS}'),
         ("dp=2,dp=2", '"dp" is given twice'),
         ("chunks=2,gas=3", '"chunks" is given twice'),
-        ("dp=", 'dp is a whole number from 1 to 1000000, not ""'),
-        ("tp=0", 'tp is a whole number from 1 to 1000000, not "0"'),
-        ("tp=-1", 'tp is a whole number from 1 to 1000000, not "-1"'),
-        ("tp=2.0", 'tp is a whole number from 1 to 1000000, not "2.0"'),
-        ("tp=1000001", 'tp is a whole number from 1 to 1000000, not "1000001"'),
-        ("tp=\N{ARABIC-INDIC DIGIT TWO}", 'tp is a whole number from 1 to 1000000, not "\N{ARABIC-INDIC DIGIT TWO}"'),
-        ("zero=4", 'zero is a whole number from 0 to 3, not "4"'),
-        ("offload=gpu", 'offload is one of none, cpu, nvme, not "gpu"'),
-        ("recompute=yes", 'recompute is one of none, selective, full, not "yes"'),
-        ("sp=on", 'sequence_parallel is true or false, not "on"'),
+        ("dp=", 'dp must be a whole number from 1 to 1000000, not ""'),
+        ("tp=0", 'tp must be a whole number from 1 to 1000000, not "0"'),
+        ("tp=-1", 'tp must be a whole number from 1 to 1000000, not "-1"'),
+        ("tp=2.0", 'tp must be a whole number from 1 to 1000000, not "2.0"'),
+        ("tp=1000001", 'tp must be a whole number from 1 to 1000000, not "1000001"'),
+        (
+            "tp=\N{ARABIC-INDIC DIGIT TWO}",
+            'tp must be a whole number from 1 to 1000000, not "\N{ARABIC-INDIC DIGIT TWO}"',
+        ),
+        ("zero=4", 'zero must be a whole number from 0 to 3, not "4"'),
+        ("offload=gpu", 'offload must be one of none, cpu, nvme, not "gpu"'),
+        ("recompute=yes", 'recompute must be one of none, selective, full, not "yes"'),
+        ("sp=on", 'sequence_parallel must be true or false, not "on"'),
     ],
 )
 def test_a_wrong_word_of_a_layout_is_named(text, sentence):
@@ -294,7 +297,7 @@ def test_a_wrong_word_of_a_layout_is_named(text, sentence):
 
 
 def test_a_number_longer_than_python_reads_is_refused():
-    with pytest.raises(LayoutError, match="dp is a whole number"):
+    with pytest.raises(LayoutError, match="dp must be a whole number"):
         parse_layout("dp=" + "9" * 5000)
 
 
@@ -387,7 +390,7 @@ def test_a_model_is_called_what_the_user_calls_it():
 def test_a_number_of_a_model_that_is_none_is_named_as_the_file_names_it(value):
     with pytest.raises(LayoutError) as raised:
         read_model({"n_head": value})
-    assert str(raised.value) == f"--model: n_head is a whole number, not {value!r}"
+    assert str(raised.value) == f"--model: n_head must be a whole number, not {value!r}"
 
 
 def said(text, order=DEFAULT_ORDER, *, gpus=8, **more):
@@ -406,7 +409,7 @@ def test_a_sound_layout_meets_no_objection(engine):
 )
 def test_r5_tensor_parallelism_beyond_an_nvlink_domain_needs_force(text, gpus, words):
     fits_not = f"{text.split(',')[0]} does not fit {words} of one NVLink domain"
-    reason = f"{fits_not}: its all-reduces, four a layer, would cross the slow network"
+    reason = f"{fits_not}: its four all-reduces per layer would cross the slow network"
     assert said(text, gpus=gpus) == [RuleViolation("R5", reason, forceable=True)]
 
 
@@ -417,7 +420,7 @@ def test_r5_tensor_parallelism_that_fits_a_domain_is_fine(text, gpus):
 
 @pytest.mark.parametrize("zero", [2, 3])
 def test_r9_a_pipeline_with_zero_2_or_3_is_refused_for_deepspeed(zero):
-    reason = f"pp=2 with ZeRO {zero}: DeepSpeed's pipeline engine refuses it; use zero=1"
+    reason = f"pp=2 with ZeRO {zero}: DeepSpeed's pipeline engine rejects it; use zero=1"
     assert said(f"pp=2,chunks=4,zero={zero}", engine="deepspeed") == [RuleViolation("R9", reason)]
 
 
@@ -436,9 +439,12 @@ def test_r9_a_pipeline_with_zero_1_and_zero_without_a_pipeline_are_fine(text):
 @pytest.mark.parametrize(
     ("text", "reason"),
     [
-        ("offload=cpu", "offload=cpu needs zero=1 at least, for it moves what ZeRO partitions; zero is 0"),
-        ("offload=nvme", "offload=nvme needs zero=3 at least, for it moves what ZeRO partitions; zero is 0"),
-        ("offload=nvme,zero=2", "offload=nvme needs zero=3 at least, for it moves what ZeRO partitions; zero is 2"),
+        ("offload=cpu", "offload=cpu needs zero=1 or higher, because it moves what ZeRO partitions; zero is 0"),
+        ("offload=nvme", "offload=nvme needs zero=3 or higher, because it moves what ZeRO partitions; zero is 0"),
+        (
+            "offload=nvme,zero=2",
+            "offload=nvme needs zero=3 or higher, because it moves what ZeRO partitions; zero is 2",
+        ),
     ],
 )
 def test_r9_offload_needs_the_zero_stage_that_partitions_what_it_moves(text, reason):
@@ -446,14 +452,14 @@ def test_r9_offload_needs_the_zero_stage_that_partitions_what_it_moves(text, rea
 
 
 def test_r9_with_a_pipeline_parameters_are_not_offloaded():
-    reason = "with a pipeline only the optimizer can be offloaded, not parameters"
+    reason = "with a pipeline, only the optimizer can be offloaded, not parameters"
     assert RuleViolation("R9", reason, warning=True) in said("pp=2,chunks=4,zero=3,offload=cpu", engine="fsdp")
     assert said("pp=2,chunks=4,zero=1,offload=cpu", engine="deepspeed") == []
     assert said("dp=8,zero=3,offload=nvme", engine="deepspeed") == []
 
 
 def test_r10_a_pipeline_of_one_chunk_is_naive_model_parallelism():
-    reason = "chunks=1 lets 1 of 4 stages work at a time; use more"
+    reason = "chunks=1: only 1 of 4 stages works at a time; use more"
     assert said("pp=4") == [RuleViolation("R10", reason, warning=True)]
     assert said("pp=4,chunks=4") == said("dp=4") == []
 
@@ -461,8 +467,8 @@ def test_r10_a_pipeline_of_one_chunk_is_naive_model_parallelism():
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("dp=4,vpp=2", RuleViolation("vpp", "vpp=2 interleaves pipeline stages, and pp is 1")),
-        ("sp=true", RuleViolation("sp", "sequence parallelism splits what tensor parallelism repeats, and tp is 1")),
+        ("dp=4,vpp=2", RuleViolation("vpp", "vpp=2 interleaves pipeline stages, but pp is 1")),
+        ("sp=true", RuleViolation("sp", "sequence parallelism splits what tensor parallelism repeats, but tp is 1")),
     ],
 )
 def test_what_refines_an_axis_needs_that_axis(text, expected):
@@ -476,7 +482,7 @@ def test_what_refines_an_axis_needs_that_axis(text, expected):
         ("dp=2,tp=2,ep=4", "ep=4 does not divide dp·cp=2, whose ranks hold the experts"),
         (
             "dp=2,pp=2,ep=2,chunks=4",
-            "with ep=2 and pp=2 the order must end in pp, and it is tp-cp-ep-pp-dp",
+            "with ep=2 and pp=2 the order must end in pp, not tp-cp-ep-pp-dp",
         ),
     ],
 )
@@ -490,14 +496,14 @@ def test_experts_share_the_ranks_of_replicas_and_context(text):
 
 
 def test_context_without_as_many_experts_must_have_the_pipeline_last_for_megatron_alone():
-    reason = "with cp=2 and pp=2 the order must end in pp, and it is tp-cp-ep-pp-dp"
+    reason = "with cp=2 and pp=2 the order must end in pp, not tp-cp-ep-pp-dp"
     assert said("cp=2,pp=2,chunks=4", "tp-pp-dp", engine="megatron") == [RuleViolation("ep", reason)]
     assert said("cp=2,pp=2,chunks=4", "tp-pp-dp", engine="fsdp") == []
     assert said("cp=2,ep=2,pp=2,chunks=4", "tp-pp-dp", engine="megatron") == []
 
 
 def test_experts_on_the_far_side_of_the_pipeline_from_context_are_refused():
-    reason = "with ep=2 and pp=2 the order must end in pp, and it is tp-cp-pp-dp-ep"
+    reason = "with ep=2 and pp=2 the order must end in pp, not tp-cp-pp-dp-ep"
     assert said("cp=2,ep=2,pp=2,chunks=4", "tp-cp-pp-dp-ep") == [RuleViolation("ep", reason)]
 
 
@@ -513,16 +519,19 @@ def test_an_order_is_refused_for_megatron_where_its_own_assertions_fail(layout):
 @pytest.mark.parametrize(
     ("text", "expected"),
     [
-        ("pp=6,chunks=8", [RuleViolation("division", "80 layers do not divide by pp·vpp=6", forceable=True)]),
-        ("pp=4,vpp=3,chunks=8", [RuleViolation("division", "80 layers do not divide by pp·vpp=12", forceable=True)]),
+        ("pp=6,chunks=8", [RuleViolation("division", "80 layers are not divisible by pp·vpp=6", forceable=True)]),
+        (
+            "pp=4,vpp=3,chunks=8",
+            [RuleViolation("division", "80 layers are not divisible by pp·vpp=12", forceable=True)],
+        ),
         ("tp=16", []),
         (
             "tp=3",
             [
-                RuleViolation("division", "64 attention heads do not divide by tp=3"),
-                RuleViolation("division", "8192 hidden units do not divide by tp=3"),
-                RuleViolation("division", "28672 feed-forward units do not divide by tp=3"),
-                RuleViolation("division", "8 key-value heads do not divide by tp=3", warning=True),
+                RuleViolation("division", "64 attention heads are not divisible by tp=3"),
+                RuleViolation("division", "8192 hidden units are not divisible by tp=3"),
+                RuleViolation("division", "28672 feed-forward units are not divisible by tp=3"),
+                RuleViolation("division", "8 key-value heads are not divisible by tp=3", warning=True),
             ],
         ),
     ],
@@ -533,13 +542,13 @@ def test_degrees_divide_the_model(text, expected):
 
 def test_key_value_heads_alone_are_warned_of():
     model = ModelSpec(heads=24, kv_heads=6, hidden=3072, ffn=8192)
-    expected = RuleViolation("division", "6 key-value heads do not divide by tp=8", warning=True)
+    expected = RuleViolation("division", "6 key-value heads are not divisible by tp=8", warning=True)
     assert said("tp=8", model=ModelSpec(heads=24, kv_heads=6)) == said("tp=8", model=model) == [expected]
 
 
 def test_gpt2_s_25_heads_do_not_divide_by_two():
     assert [o.reason for o in said("tp=2", model=read_model(GPT2)) if not o.warning] == [
-        "25 attention heads do not divide by tp=2"
+        "25 attention heads are not divisible by tp=2"
     ]
 
 

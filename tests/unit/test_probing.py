@@ -30,10 +30,10 @@ def test_a_parser_that_raises_gives_unknown_with_the_first_bytes():
     [
         ({"timed_out": True, "exit": 137}, "nvidia-smi -q did not answer in 60 s"),
         ({"timed_out": True, "exit": 137, "state": "D"}, "stuck in kernel state D"),
-        ({"truncated": True, "out": "8"}, "was cut"),
+        ({"truncated": True, "out": "8"}, "was truncated"),
         ({"exit": 127}, "nvidia-smi is not installed"),
-        ({"exit": 9, "err": "a\ncannot talk to the driver\n"}, "ended with 9 and said: cannot talk to the driver"),
-        ({"exit": 1}, "ended with 1 and said: nothing"),
+        ({"exit": 9, "err": "a\ncannot talk to the driver\n"}, "exited with 9: cannot talk to the driver"),
+        ({"exit": 1}, "exited with 1: no output"),
     ],
 )
 def test_what_is_no_answer_is_unknown_and_says_why(more, why):
@@ -62,7 +62,7 @@ def test_other_exits_can_be_answers():
 
 def test_files_are_never_not_installed():
     files = Probe("files", Files(("/proc/x",)), parse=lambda answer: answer.out)
-    assert "ended with 127" in answered(files, exit=127).why
+    assert "exited with 127" in answered(files, exit=127).why
 
 
 def test_a_part_is_its_short_name_whatever_its_label():

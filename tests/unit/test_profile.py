@@ -96,7 +96,11 @@ def test_what_a_profile_does_not_say():
 @pytest.mark.parametrize(
     ("old", "new", "complaint"),
     [
-        ("grade: datasheet", "grade: certain", r'mine\.yml:7:\d+: unknown grade "certain"; one of measured-here'),
+        (
+            "grade: datasheet",
+            "grade: certain",
+            r'mine\.yml:7:\d+: unknown grade "certain"; choose one of',
+        ),
         (", grade: datasheet", "", r"mine\.yml:7:\d+: gpu\.count needs grade"),
         ("source: a label, ", "", "gpu.count needs source"),
         ("value: 4,", "value: ~,", "gpu.count has no value"),

@@ -196,7 +196,7 @@ def test_operator_without_an_environment_is_the_account(monkeypatch):
         ("scheduler: slurm\nlease: all\n", "gpuops.yml:2:8", "none, reservation, drain"),
         ("lease: drain\n", "gpuops.yml:1:8", "needs scheduler: slurm"),
         ("- a\n", "gpuops.yml:1:1", "list"),
-        ("fanout: 1\nfanout: 2\n", "gpuops.yml:2:1", "first on line 1"),
+        ("fanout: 1\nfanout: 2\n", "gpuops.yml:2:1", "first set on line 1"),
     ],
 )
 def test_what_is_wrong_is_named_with_its_place(tmp_path, text, where, said):

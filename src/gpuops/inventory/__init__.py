@@ -1,4 +1,4 @@
-"""Inventory: which nodes there are, how each is reached, and what is known about them by hand."""
+"""Ansible inventories: hosts, groups, connection settings, and what an operator declares about each host."""
 
 from __future__ import annotations
 

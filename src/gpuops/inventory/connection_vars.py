@@ -1,4 +1,7 @@
-"""How a host is reached: Ansible's connection variables, their old names too, as typed fields of `Host`."""
+"""Ansible's connection variables, including their old names, as typed fields of `Host`.
+
+For example, ``ansible_port: 2222`` sets ``Host.port`` to 2222, and so does ``ansible_ssh_port``.
+"""
 
 from __future__ import annotations
 
@@ -27,46 +30,46 @@ _UNSAFE_HOST_KEYS = {"stricthostkeychecking": ("no", "off"), "userknownhostsfile
 
 
 def read_address(node: YamlNode, key: str) -> str:
-    """A name or an IP address."""
+    """Read a host name or an IP address."""
     return check_host(word(node, key), node.where, key)
 
 
 def read_port(node: YamlNode, key: str) -> int:
-    """A TCP port."""
+    """Read a TCP port."""
     return readable(node, key).integer(key, low=1, high=65535)
 
 
 def read_user(node: YamlNode, key: str) -> str:
-    """A login name."""
+    """Read a login name."""
     return check_user(word(node, key), node.where)
 
 
 def read_connection(node: YamlNode, key: str) -> Connection:
-    """Our own way to reach the host; a way that gpuops lacks is an error only when the host is used."""
+    """Read the connection type; an unsupported one is an error only when the host is used."""
     name = word(node, key).removeprefix("ansible.builtin.")
     if name not in _CONNECTIONS:
-        hint = did_you_mean(name, _CONNECTIONS) or f"; known: {', '.join(_CONNECTIONS)}"
-        raise OpaqueError(node.where, f'{key} "{name}" is no way that gpuops can go{hint}')
+        hint = did_you_mean(name, _CONNECTIONS) or f"; use one of {', '.join(_CONNECTIONS)}"
+        raise OpaqueError(node.where, f'unsupported {key} "{name}"{hint}')
     return _CONNECTIONS[name]
 
 
 def read_key_file(node: YamlNode, key: str) -> str:
-    """The path of a private key, with ``~`` resolved."""
-    path = os.path.expanduser(word(node, key))  # noqa: PTH111 - pathlib would raise where there is no home
+    """Read the path of a private key and expand ``~``."""
+    path = os.path.expanduser(word(node, key))  # noqa: PTH111 - pathlib raises if the user has no home
     if path.startswith("-"):
         raise node.fail(f'{key} starts with "-"; write ./{path}')
     return path
 
 
 def read_python(node: YamlNode, key: str) -> str | None:
-    """The node's interpreter; None where Ansible would look for one itself."""
+    """Read the path of the node's Python; None if Ansible would detect it."""
     if node.scalar is not None and (node.scalar in _AUTOMATIC_PYTHON or "ansible_playbook_python" in node.scalar):
         return None
     return word(node, key)
 
 
 def read_become(node: YamlNode, key: str) -> bool:
-    """Whether root may be used there."""
+    """Read whether gpuops may become root on the host."""
     return readable(node, key).boolean(f"{key}: true or false")
 
 
@@ -79,40 +82,40 @@ CONNECTION_VARS: tuple[tuple[str, tuple[str, ...], Callable[[YamlNode, str], Any
     ("python", ("ansible_python_interpreter",), read_python),
     ("become", ("ansible_become",), read_become),
 )
-"""Field, variables (the last that is set counts, as in Ansible), reader."""
+"""Field, its variables (the last one that is set wins, as in Ansible), and reader."""
 
 SECRETS = {
     "password": ("ansible_password", "ansible_ssh_pass", "ansible_ssh_password"),
     "become_password": ("ansible_become_password", "ansible_become_pass", "ansible_sudo_pass"),
 }
-"""Fields that are secrets, and the variables that hold them."""
+"""Secret fields, and the variables that contain them."""
 
 _SECRET_KEYS = [f"ansible_{ssh}private_key{kind}" for ssh in ("", "ssh_") for kind in ("", "_passphrase")]
 SECRET_NAMES = frozenset((*SECRETS["password"], *SECRETS["become_password"], *_SECRET_KEYS))
-"""Every variable that is never shown."""
+"""Variables whose values are never shown."""
 
 
 _ONLY_BECOME = {"ansible_become_method": ("sudo", "ansible.builtin.sudo"), "ansible_become_user": ("root",)}
 
 
 def warn_of_become(nodes: Mapping[str, YamlNode]) -> Iterator[tuple[str, str]]:
-    """Variables that ask for another way to become root than gpuops has, each with what to warn about."""
+    """Yield each variable that asks for an unsupported method of privilege escalation, with a warning."""
     for key, allowed in _ONLY_BECOME.items():
         if key in nodes and nodes[key].scalar not in allowed:
-            yield key, f'{nodes[key].where}: {key} is ignored; gpuops knows only "{allowed[0]}"'
+            yield key, f'{nodes[key].where}: {key} is ignored; gpuops supports only "{allowed[0]}"'
 
 
 def read_secret(node: YamlNode, key: str) -> tuple[Secret | None, str]:
-    """The secret, if it is readable here, and what to warn about."""
+    """Return the secret, None if only Ansible can read it, and a warning."""
     if opaque(node):
-        return None, f"{node.where}: {key} is {opaque(node)}, which only Ansible can read; let gpuops ask for it"
+        return None, f"{node.where}: {key} is {opaque(node)}, which gpuops does not evaluate; let gpuops prompt for it"
     return Secret(
         readable(node, key).text(key)
-    ), f"{node.where}: {key} is written in clear text; better let gpuops ask for it"
+    ), f"{node.where}: {key} is stored in plain text; let gpuops prompt for it instead"
 
 
 def read_ssh_args(nodes: Mapping[str, YamlNode]) -> tuple[dict[str, Any], list[str]]:
-    """ProxyJump, ProxyCommand and what else is given to ssh; the first of each kind counts, as in ssh itself."""
+    """Return ProxyJump, ProxyCommand and other ssh arguments, with warnings; the first of each wins, as in ssh."""
     fields: dict[str, Any] = {}
     warnings: list[str] = []
     rest: list[str] = []
@@ -122,10 +125,10 @@ def read_ssh_args(nodes: Mapping[str, YamlNode]) -> tuple[dict[str, Any], list[s
             if name in ("proxyjump", "proxycommand"):
                 fields.setdefault("jump" if name == "proxyjump" else "proxy_command", _hop(name, value, node, key))
             elif value.lower() in _UNSAFE_HOST_KEYS.get(name, ()):
-                warnings.append(f"{node.where}: {key} waives host keys ({option}); gpuops checks them all the same")
+                warnings.append(f"{node.where}: {key} turns off {option}; gpuops verifies host keys nevertheless")
             else:
                 rest += ["-o", f"{option}={value}"] if option else [value]
-    if len(fields) == 2:  # ssh takes whichever comes first
+    if len(fields) == 2:  # ssh uses whichever comes first
         del fields[list(fields)[1]]
     return {**{k: v for k, v in fields.items() if v}, **({"ssh_args": tuple(rest)} if rest else {})}, warnings
 
@@ -138,7 +141,7 @@ def _split(node: YamlNode, key: str) -> list[str]:
 
 
 def _options(words: list[str]) -> Iterator[tuple[str, str]]:
-    """``-o A=b``, ``-oA=b``, ``-o "A b"`` and ``-J x`` as (option, value); anything else as ("", word)."""
+    """Yield ``-o A=b``, ``-oA=b``, ``-o "A b"`` and ``-J x`` as (option, value); anything else as ("", word)."""
     rest = iter(words)
     for item in rest:
         if item[:2] == "-J":

@@ -1,4 +1,4 @@
-"""Draft: an inventory while its files are read; names are checked here, and everything knows its first place."""
+"""Draft of an inventory while its files are read: it checks names and records where each was first used."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _SECTIONS = ("hosts", "children", "vars")
 
 @dataclass
 class DraftGroup:
-    """A group so far: its own hosts, the places where each child is named, and its inline variables."""
+    """Draft of a group: its own hosts, the position of each child, and its inline variables."""
 
     origin: Where
     hosts: dict[str, None] = field(default_factory=dict)
@@ -24,14 +24,14 @@ class DraftGroup:
 
 @dataclass
 class DraftHost:
-    """A host so far: where it is named first, and its inline variables."""
+    """Draft of a host: the position where it is first named, and its inline variables."""
 
     origin: Where
     vars: dict[str, YamlNode] = field(default_factory=dict)
 
 
 class Draft:
-    """Groups and hosts as the sources name them, in that order; ``all`` and ``ungrouped`` are always there."""
+    """Groups and hosts in the order of the sources; ``all`` and ``ungrouped`` always exist."""
 
     def __init__(self, file: str) -> None:
         self.file = file
@@ -39,21 +39,21 @@ class Draft:
         self.hosts: dict[str, DraftHost] = {}
 
     def group(self, name: str, where: Where) -> DraftGroup:
-        """The group called ``name``, made when it is new."""
+        """Return the group called ``name``; create it if it is new."""
         if name not in self.groups:
             if name in _SECTIONS:
-                raise DocumentError(where, f'"{name}" is no group; it belongs under one, such as "all"')
+                raise DocumentError(where, f'"{name}" is not a group; put it under one, such as "all"')
             self.groups[check_group(name, where)] = DraftGroup(where)
         return self.groups[name]
 
     def child(self, parent: str, name: str, where: Where) -> None:
         """Put the group ``name`` under ``parent``."""
         if name == "all":
-            raise DocumentError(where, '"all" holds every group and cannot be under one')
+            raise DocumentError(where, '"all" contains every group and cannot be a child of one')
         self.groups[parent].children.setdefault(name, where)
 
     def host(self, group: str, pattern: str, where: Where, variables: Mapping[str, YamlNode] | None = None) -> None:
-        """Put every host that ``pattern`` stands for into ``group``, with its inline variables."""
+        """Add every host of the range ``pattern`` to ``group``, with its inline variables."""
         bare, port = split_port(pattern, where)
         inline_vars = dict(variables or {})
         if port is not None:
@@ -65,7 +65,7 @@ class Draft:
             self.groups[group].hosts[name] = None
 
     def check_circles(self) -> None:
-        """Raise `DocumentError` if a group contains itself, with the place where the circle closes."""
+        """Raise `DocumentError` if a group contains itself, at the position that closes the circle."""
         checked: set[str] = set()
         for start in self.groups:
             path: list[str] = []

@@ -1,4 +1,4 @@
-"""Editing a YAML inventory: one more host in a group, every other line of the file unchanged."""
+"""Add a host to a group of a YAML inventory and keep every other line of the file unchanged."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from gpuops.errors import DocumentError
 def add_host_to_group(text: str, file: str, group: str, host: str) -> str:
     """Return the inventory ``text`` with ``host`` as the last one under ``group``; unchanged if it is there already.
 
-    `DocumentError` if the group is not in it, or is written in a form to which no line can be added.
+    Raise `DocumentError` if the group is missing, or is written in a form to which no line can be added.
     """
     root = parse(text, file)
     group_node = next(_groups(root, group), None)
     if group_node is None:
-        raise DocumentError(Where(file), f'there is no group "{group}" to add {host} to; write it first')
+        raise DocumentError(Where(file), f'no group called "{group}" to add {host} to; create it first')
     hosts = group_node.map().get("hosts")
     if hosts is None:
-        raise group_node.fail(f'group "{group}" has no "hosts:" to add {host} to; write it first')
+        raise group_node.fail(f'group "{group}" has no "hosts:" to add {host} to; create it first')
     if host in (hosts.entries or {}):
         return text
     edited = _insert_line(text, group_node, hosts, host)
     if edited is None or _plain(edited, file) != _expected_document(root, group, host):
-        raise hosts.fail(f'{host} cannot be added to group "{group}" as it is written here; add it by hand')
+        raise hosts.fail(f'cannot add {host} to group "{group}" in this notation; add it by hand')
     return edited
 
 
 def _groups(node: YamlNode, name: str) -> Iterator[YamlNode]:
-    """The groups called ``name`` that have something in them, at any depth."""
+    """Yield the non-empty groups called ``name``, at any depth."""
     for key, group in (node.entries or {}).items():
         if key == name and group.entries:
             yield group
@@ -40,7 +40,7 @@ def _groups(node: YamlNode, name: str) -> Iterator[YamlNode]:
 
 
 def _insert_line(text: str, group: YamlNode, hosts: YamlNode, host: str) -> str | None:
-    """Return the text with one line more; None if the hosts are not written one per line."""
+    """Return the text with one more line; None if the hosts are not written one per line."""
     lines = text.splitlines(keepends=True)
     if hosts.empty:
         key = group.keys["hosts"]
@@ -56,7 +56,7 @@ def _insert_line(text: str, group: YamlNode, hosts: YamlNode, host: str) -> str 
 
 
 def _end(lines: list[str], key: Where) -> int:
-    """How many lines there are up to the end of what ``key`` holds; comments and blank lines behind it do not count."""
+    """Return the number of the last line of ``key``'s value, without comments and blank lines after it."""
     end = key.line
     for number, line in enumerate(lines[key.line :], start=key.line + 1):
         content = line.strip()
@@ -68,7 +68,7 @@ def _end(lines: list[str], key: Where) -> int:
 
 
 def _expected_document(root: YamlNode, group: str, host: str) -> Any:
-    """Return the content that the inventory should have afterwards."""
+    """Return the content that the edited inventory should have."""
     document = copy.deepcopy(root)
     group_entries = next(_groups(document, group)).map()
     entries = {**(group_entries["hosts"].entries or {}), host: YamlNode(root.where, "tag:yaml.org,2002:null")}

@@ -1,4 +1,4 @@
-"""An inventory for Ansible: as a dynamic inventory script answers, as YAML, as INI. Each loads back as the same."""
+"""Export an inventory for Ansible, as JSON of a dynamic inventory script, YAML or INI; each loads as the same."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ Groups = Mapping[str, Group]
 
 
 def ansible_json(hosts: Hosts, groups: Groups, *, show_secrets: bool) -> str:
-    """``_meta.hostvars`` holds each host's own variables; those of groups stay on the groups."""
+    """Return JSON with each host's own variables in ``_meta.hostvars``; group variables stay with the groups."""
 
     def outward(value: Any) -> Any:
         if isinstance(value, Opaque):
@@ -35,13 +35,13 @@ def ansible_json(hosts: Hosts, groups: Groups, *, show_secrets: bool) -> str:
     answer: dict[str, Any] = {"_meta": {"hostvars": hostvars}}
     for name, group in groups.items():
         parts = {"hosts": list(group.hosts), "children": list(group.children), "vars": _mapped(group.vars, outward)}
-        # Ansible takes a group without any of the three for a host of that name
+        # Ansible reads a group without any of the three as a host of that name
         answer[name] = {key: part for key, part in parts.items() if part} or {"hosts": []}
     return json.dumps(answer, indent=2, default=str, ensure_ascii=False) + "\n"
 
 
 def ansible_yaml(hosts: Hosts, groups: Groups, *, show_secrets: bool) -> str:
-    """Every host with its own variables stands under ``all``, in order; the groups follow and only name them."""
+    """Return YAML with every host and its own variables under ``all``, in order; the groups only list host names."""
 
     def outward(value: Any) -> Any:
         return value if isinstance(value, Opaque) else _shown(value, show_secrets=show_secrets)
@@ -59,11 +59,11 @@ def ansible_yaml(hosts: Hosts, groups: Groups, *, show_secrets: bool) -> str:
 
 
 def ansible_ini(hosts: Hosts, groups: Groups, *, show_secrets: bool) -> str:
-    """Every host with its own variables comes first, in order; the groups follow and only name them."""
+    """Return INI with every host and its own variables first, in order; the groups only list host names."""
 
     def outward(value: Any) -> Any:
         if isinstance(value, Opaque):
-            raise OutputError(f"INI cannot hold a {value.tag} value; take --format yaml")
+            raise OutputError(f"INI cannot contain a {value.tag} value; use --format yaml")
         return _shown(value, show_secrets=show_secrets)
 
     lines = [shlex.join([name, *_pairs(host.own_vars, outward)]) for name, host in hosts.items()]
@@ -86,7 +86,7 @@ def _shown(value: Any, *, show_secrets: bool) -> Any:
 
 
 def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
-    """The value with ``change`` done to every leaf."""
+    """Return the value with ``change`` applied to every leaf."""
     if isinstance(value, Mapping):
         return {key: _mapped(item, change) for key, item in value.items()}
     return [_mapped(item, change) for item in value] if isinstance(value, list) else change(value)
@@ -95,12 +95,12 @@ def _mapped(value: Any, change: Callable[[Any], Any]) -> Any:
 def _pairs(variables: Mapping[str, Any], change: Callable[[Any], Any]) -> Iterator[str]:
     for key, value in _mapped(variables, change).items():
         if not _INI_KEY.fullmatch(key):
-            raise OutputError(f"INI cannot hold a variable called {key!a}; take --format yaml")
+            raise OutputError(f"INI cannot contain a variable called {key!a}; use --format yaml")
         yield f"{key}={_literal(value)}"
 
 
 def _literal(value: Any) -> str:
-    """The value as INI holds it: bare text where it reads back as that text, else a Python literal."""
+    """Return the value for INI: bare text if it reads back as the same text, else a Python literal."""
     if isinstance(value, (bool, int, float, list, dict)) or value is None:
         return repr(value)
     text = str(value)

@@ -1,4 +1,4 @@
-"""What the inventory declares for gpuops alone: profile, rack, fabric, power, expect. Strict to the last key."""
+"""Inventory variables that only gpuops defines: profile, rack, fabric, power, expect; unknown keys are errors."""
 
 from __future__ import annotations
 
@@ -19,12 +19,12 @@ _PORT_NAME = re.compile(r"\w[\w.-]*")
 
 
 def read_word(node: YamlNode, key: str) -> str:
-    """The value of ``profile`` or ``rack``."""
+    """Read the value of ``profile`` or ``rack``."""
     return word(node, key)
 
 
 def read_fabric(node: YamlNode, key: str) -> Mapping[str, Port]:
-    """Ports by the name of their RDMA device; ``mlx5_[0:7]`` names many, and ``{index}`` is then each one's number."""
+    """Read ports by RDMA device name; in a range such as ``mlx5_[0:7]``, ``{index}`` is the number of each port."""
     ports: dict[str, Port] = {}
     for pattern, entry in readable(node, key).map(key).items():
         where = node.keys.get(pattern, entry.where)
@@ -33,7 +33,7 @@ def read_fabric(node: YamlNode, key: str) -> Mapping[str, Port]:
         for index in indices:
             name = f"{match.group(1)}{index}{match.group(3)}" if match else pattern
             if not _PORT_NAME.fullmatch(name):
-                raise DocumentError(where, f'{name!a} is no port; expected a name such as "mlx5_0" or "mlx5_[0:7]"')
+                raise DocumentError(where, f'{name!a} is not a port; expected a name such as "mlx5_0" or "mlx5_[0:7]"')
             if name in ports:
                 raise DocumentError(where, f'port "{name}" is declared twice in {key}')
             ports[name] = _port(entry, index, f'for port "{pattern}"')
@@ -49,7 +49,7 @@ def _port(node: YamlNode, index: str, inside: str) -> Port:
 
 
 def _numbered(node: YamlNode, index: str) -> YamlNode:
-    """The scalar with ``{index}`` filled in: the number of the port in its range, without leading zeros."""
+    """Replace ``{index}`` in the scalar with the number of the port in its range, without leading zeros."""
     if not index or node.scalar is None or "{index}" not in node.scalar:
         return node
     number = str(int(index)) if index.isdecimal() else index
@@ -57,7 +57,7 @@ def _numbered(node: YamlNode, index: str) -> YamlNode:
 
 
 def read_power(node: YamlNode, key: str) -> Power:
-    """The power supplies, the CPU's share and how each GPU is cabled."""
+    """Read the power supplies, the CPU's consumption and the power cables of each GPU."""
     entry = readable(node, key).only(("psus", "cpu_watts", "gpu_cables"), f"under {key}")
     return Power(
         psus=tuple(map(_psu, entry["psus"].list("a list of power supplies"))) if "psus" in entry else (),
@@ -104,7 +104,7 @@ def read_expect(node: YamlNode, key: str) -> Mapping[str, Any]:
     value_by_name: dict[str, Any] = {}
     for name, leaf in _leaves(readable(node, key), ""):
         if name in value_by_name:
-            raise leaf.fail(f'"{name}" is given twice under {key}')
+            raise leaf.fail(f'"{name}" is set twice under {key}')
         value_by_name[name] = _plain(leaf, name)
     return MappingProxyType(value_by_name)
 
@@ -113,7 +113,7 @@ def _leaves(node: YamlNode, prefix: str) -> Iterator[tuple[str, YamlNode]]:
     for key, value in node.map().items():
         if not all(re.fullmatch(r"[\w-]+", part) for part in key.split(".")):
             raise DocumentError(
-                node.keys.get(key, value.where), f'{key!a} is no name; expected one such as "gpu.count"'
+                node.keys.get(key, value.where), f'{key!a} is not a name; expected one such as "gpu.count"'
             )
         if value.entries is not None:
             yield from _leaves(value, f"{prefix}{key}.")
@@ -122,7 +122,7 @@ def _leaves(node: YamlNode, prefix: str) -> Iterator[tuple[str, YamlNode]]:
 
 
 def _plain(node: YamlNode, what: str) -> Any:
-    """A scalar or a list of scalars; a number that another reader would write otherwise may be a version: refused."""
+    """Read a scalar or a list of scalars; reject a number such as ``1.10``, which may be meant as a version."""
     if node.items is not None:
         return tuple(_plain(item, what) for item in node.items)
     if node.entries is not None or node.empty:
@@ -140,4 +140,4 @@ GPUOPS_VARS: Mapping[str, Callable[[YamlNode, str], Any]] = {
     "power": read_power,
     "expect": read_expect,
 }
-"""gpuops' own variables, each with its reader; a host's field has the variable's name."""
+"""Reader of each variable; the field of `Host` has the same name."""

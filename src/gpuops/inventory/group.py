@@ -1,4 +1,4 @@
-"""Group: a named set of hosts, and what follows from the tree of groups."""
+"""Groups: named sets of hosts, and their members through the tree of groups."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuops.document import Where
 
 @dataclass(frozen=True)
 class Group:
-    """One group: the hosts and groups that it names itself, and its variables (inline and ``group_vars/``)."""
+    """One group: its direct hosts and child groups, and its variables (inline and ``group_vars/``)."""
 
     name: str
     origin: Where

@@ -1,4 +1,4 @@
-"""Host: one node of the inventory, frozen, with everything a transport needs to reach it."""
+"""Hosts of the inventory, with everything that a transport needs to reach them."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _NOTHING: Mapping[str, Any] = MappingProxyType({})
 
 @dataclass(frozen=True)
 class Port:
-    """One network port of a node, as the inventory declares it: its rail number and the leaf switch it is cabled to."""
+    """One network port of a node as declared in the inventory: its rail number and its leaf switch."""
 
     rail: int | None = None
     leaf: str | None = None
@@ -25,7 +25,7 @@ class Port:
 
 @dataclass(frozen=True)
 class Psu:
-    """Power supplies of one kind: watts each, how many, efficiency rating, and whether they are ATX 3."""
+    """Power supplies of one kind: watts each, their number, efficiency rating, and whether they are ATX 3."""
 
     watts: int
     count: int = 1
@@ -35,7 +35,7 @@ class Psu:
 
 @dataclass(frozen=True)
 class GpuCable:
-    """How one GPU gets its power: sockets used, plug type, and whether each plug has a cable of its own."""
+    """Power cabling of one GPU: sockets used, plug type, and whether each plug has its own cable."""
 
     gpu: int
     sockets: int
@@ -45,7 +45,7 @@ class GpuCable:
 
 @dataclass(frozen=True)
 class Power:
-    """The power supply of a workstation, as its owner declares it."""
+    """Power supply of a workstation as declared in the inventory."""
 
     psus: tuple[Psu, ...] = ()
     cpu_watts: int | None = None
@@ -56,11 +56,11 @@ class Power:
 class Host:
     """One node. ``vars`` are all its merged variables, plain or opaque; the typed fields are read from them, strictly.
 
-    ``own_vars`` are those that the inventory gives to this host alone; ``groups`` runs from the general to the special,
+    ``own_vars`` are those that the inventory sets for this host alone. ``groups`` are ordered from general to specific,
     without ``all``. ``become`` is False if ``ansible_become`` forbids it. ``unusable_reason`` is set if gpuops cannot
     reach the host with these variables (a vaulted address, an unsupported connection type): an error only when used.
 
-    ``address`` is where to connect (``ansible_host``, else the name). None means: as set in ``~/.ssh/config``, or the
+    ``address`` is where to connect (``ansible_host``, else the name). None means the value in ``~/.ssh/config``, or the
     default. ``jump`` is ProxyJump's value. ``python`` is the node's interpreter (``ansible_python_interpreter``).
     """
 

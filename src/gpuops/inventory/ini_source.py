@@ -1,4 +1,7 @@
-"""Ansible's INI inventory: ``[group]``, ``[group:children]``, ``[group:vars]``, and host lines with key=value."""
+"""Reader of Ansible's INI inventories: ``[group]``, ``[group:children]``, ``[group:vars]``, and host lines.
+
+For example, ``gpu01 ansible_port=2222`` is host gpu01 with the variable ansible_port = 2222.
+"""
 
 from __future__ import annotations
 
@@ -29,7 +32,7 @@ def read(text: str, file: str, draft: Draft) -> None:
 
 
 class _Reader:
-    """Knows the section it is in; children and vars may speak of groups that are declared further down."""
+    """Line reader with the current section; children and vars may refer to groups that are declared later."""
 
     def __init__(self, file: str, draft: Draft) -> None:
         self.file = file
@@ -45,7 +48,7 @@ class _Reader:
         if section:
             self.section(section.group(1), section.group(2) or "hosts", where)
         elif line[0] == "[" and line[-1] == "]":
-            raise DocumentError(where, f"{line} is no section; expected [group], [group:children] or [group:vars]")
+            raise DocumentError(where, f"{line} is not a section; expected [group], [group:children] or [group:vars]")
         elif self.kind == "hosts":
             self.host(line, where)
         elif self.kind == "children":
@@ -73,7 +76,7 @@ class _Reader:
             if not equals or not key:
                 raise DocumentError(word_where, f'expected key=value without spaces around "=", found {word!a}')
             if key in variables:
-                raise DocumentError(word_where, f'"{key}" is given twice on this line')
+                raise DocumentError(word_where, f'"{key}" is set twice on this line')
             variables[key] = literal(value, word_where)
         self.draft.host(self.group, name, where, variables)
 
@@ -112,33 +115,34 @@ class _Reader:
     def once(self, name: str, where: Where) -> None:
         key = (self.group, self.kind, name)
         if key in self.seen:
-            raise DocumentError(where, f'"{name}" is given twice in {self.group}, first on line {self.seen[key].line}')
+            line = self.seen[key].line
+            raise DocumentError(where, f'duplicate "{name}" in {self.group}, first set on line {line}')
         self.seen[key] = where
 
     def finish(self) -> None:
         for name, (where, section) in self.mentioned.items():
             if name not in self.declared:
                 hint = did_you_mean(name, self.declared) or f"; declare it: [{name}]"
-                raise DocumentError(where, f'{section} speaks of an unknown group "{name}"{hint}')
+                raise DocumentError(where, f'{section} refers to an unknown group "{name}"{hint}')
 
 
 def literal(text: str, where: Where) -> YamlNode:
-    """A value as Ansible reads it in INI: a Python literal where it is one, else the text itself."""
+    """Return a value as Ansible reads it in INI: as a Python literal if it is one, else as text."""
     try:
         with warnings.catch_warnings():
-            warnings.simplefilter("ignore")  # "\d" in a password is no invalid escape to warn about
+            warnings.simplefilter("ignore")  # "\d" in a password is not an invalid escape
             value = ast.literal_eval(text)
     except (ValueError, SyntaxError, TypeError, MemoryError, RecursionError):
         value = text
     if value is ...:
         value = text
     if isinstance(value, (int, float)) and not isinstance(value, bool) and _PLAIN_NUMBER.fullmatch(text):
-        return YamlNode(where, f"tag:yaml.org,2002:{_TAGS[type(value)]}", text)  # keeps 1.10 as it was written
+        return YamlNode(where, f"tag:yaml.org,2002:{_TAGS[type(value)]}", text)  # keeps 1.10 as written
     return node_of(value, where)
 
 
 def node_of(value: Any, where: Where) -> YamlNode:
-    """A Python value as a document's node."""
+    """Return a Python value as a node of a document."""
     if isinstance(value, dict):
         entries = {str(key): node_of(item, where) for key, item in value.items()}
         return YamlNode(where, "tag:yaml.org,2002:map", entries=entries, keys=dict.fromkeys(entries, where))

@@ -1,4 +1,4 @@
-"""Inventory: hosts and groups as one file, one folder or one list of names gives them."""
+"""Inventory of hosts and groups, loaded from a file, a directory or a list of names."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ _LOOKS_LIKE_YAML = re.compile(r"---|\{|[^\s\[\]=#]+:(\s|$)")
 
 @dataclass(frozen=True)
 class Inventory:
-    """Hosts by name in the order of the files, groups by name (``all`` and ``ungrouped`` always), and warnings."""
+    """Hosts by name in the order of the files, groups by name (always with ``all`` and ``ungrouped``), and warnings."""
 
     hosts: Mapping[str, Host]
     groups: Mapping[str, Group]
@@ -43,14 +43,14 @@ class Inventory:
     def load(cls, path: Path, *, allow_empty: bool = False) -> Inventory:
         """Read the inventory in a file or directory, with ``group_vars/`` and ``host_vars/`` beside it.
 
-        Every mistake in it is a `DocumentError`; so is an inventory without hosts, unless ``allow_empty``.
+        Raise `DocumentError` for any mistake in it, and for an inventory without hosts, unless ``allow_empty``.
         """
         draft = Draft(str(path))
         for file in _sources(path):
             _read_file(file, draft)
         inventory = cls._resolved(draft, path if path.is_dir() else path.parent)
         if not inventory.hosts and not allow_empty:
-            raise DocumentError(Where(str(path)), 'no hosts; name them under a group: "all: {hosts: {gpu01: }}"')
+            raise DocumentError(Where(str(path)), 'no hosts; list them under a group: "all: {hosts: {gpu01: }}"')
         return inventory
 
     @classmethod
@@ -89,12 +89,12 @@ class Inventory:
 
     @property
     def secrets(self) -> tuple[str, ...]:
-        """The names of the variables that hold a secret in clear text."""
+        """Names of the variables that contain a secret in plain text."""
         return self._names_where(lambda value: isinstance(value, Secret))
 
     @property
     def opaque_vars(self) -> tuple[str, ...]:
-        """The names of the variables that only Ansible can read: templates, and what is encrypted."""
+        """Names of the variables that only Ansible can read: templates and encrypted values."""
         return self._names_where(lambda value: isinstance(value, Opaque) or (isinstance(value, str) and "{{" in value))
 
     def _names_where(self, predicate: Callable[[Any], bool]) -> tuple[str, ...]:
@@ -102,9 +102,9 @@ class Inventory:
         return tuple(dict.fromkeys(key for layer in layers for key, value in layer.items() if predicate(value)))
 
     def select(self, pattern: str = "all") -> list[Host]:
-        """Return the hosts that ``pattern`` selects, in the inventory's order, every one of them usable.
+        """Return the hosts that ``pattern`` selects, in the inventory's order; all of them are usable.
 
-        `PatternError` if it selects nothing, `DocumentError` if a selected host cannot be used as it is written.
+        Raise `PatternError` if it selects nothing, `DocumentError` if a selected host has an ``unusable_reason``.
         """
         selected = list(self.limit(pattern).hosts.values())
         for host in selected:
@@ -114,7 +114,7 @@ class Inventory:
         return selected
 
     def limit(self, pattern: str) -> Inventory:
-        """The same inventory with only the hosts that ``pattern`` means."""
+        """Return the same inventory with only the hosts that ``pattern`` selects."""
         chosen = select(pattern, self.hosts.keys(), self.groups)
         groups = {
             name: replace(group, hosts=tuple(host for host in group.hosts if host in chosen))
@@ -123,15 +123,15 @@ class Inventory:
         return replace(self, hosts={name: host for name, host in self.hosts.items() if name in chosen}, groups=groups)
 
     def to_ansible_json(self, *, show_secrets: bool = False) -> str:
-        """What Ansible accepts from a dynamic inventory script; passwords are masked unless ``show_secrets``."""
+        """Return the JSON of a dynamic inventory script; passwords are masked unless ``show_secrets``."""
         return ansible_json(self.hosts, self.groups, show_secrets=show_secrets)
 
     def to_yaml(self, *, show_secrets: bool = False) -> str:
-        """A YAML inventory that loads as this one."""
+        """Return a YAML inventory that loads as this one."""
         return ansible_yaml(self.hosts, self.groups, show_secrets=show_secrets)
 
     def to_ini(self, *, show_secrets: bool = False) -> str:
-        """An INI inventory that loads as this one; `OutputError` for what INI cannot say."""
+        """Return an INI inventory that loads as this one; raise `OutputError` for what INI cannot express."""
         return ansible_ini(self.hosts, self.groups, show_secrets=show_secrets)
 
 
@@ -153,7 +153,7 @@ def _add_this_machine(draft: Draft, where: Where) -> None:
 
 
 def find(name: str, project: Path | None = None, *, folder: Path = Path()) -> Path:
-    """Return the inventory called ``name``: a path from ``folder``, or a bare name in ``inventory/`` of ``project``."""
+    """Return the path of inventory ``name``: relative to ``folder``, or a bare name in the project's ``inventory/``."""
     places = [folder / name]
     if project is not None and len(Path(name).parts) == 1:
         places.append(project / "inventory" / name)
@@ -173,7 +173,7 @@ def _siblings(folder: Path) -> list[Path]:
 
 
 def _sources(path: Path) -> list[Path]:
-    """The file itself, or every inventory file of a folder in the order of their names."""
+    """Return the file itself, or every inventory file of a directory, sorted by name."""
     if not path.is_dir():
         return [path]
     files = []
@@ -189,7 +189,7 @@ def _read_file(path: Path, draft: Draft) -> None:
     if os.access(path, os.X_OK):
         raise DocumentError(
             Where(str(path)),
-            "an executable file; gpuops runs no inventory scripts. Save what it says: "
+            "an executable file; gpuops does not run inventory scripts. Save its output: "
             f"ansible-inventory -i {path} --list --yaml --export > prod.yml, or: chmod -x {path}",
         )
     if text.startswith("$ANSIBLE_VAULT;"):
@@ -203,7 +203,7 @@ def _read_file(path: Path, draft: Draft) -> None:
 
 
 def _is_yaml(path: Path, text: str) -> bool:
-    """By the suffix; where there is none (``/etc/ansible/hosts``) by the first line that says something."""
+    """Decide by the suffix, or without one (``/etc/ansible/hosts``) by the first line with content."""
     if path.suffix in (*_YAML, ".ini"):
         return path.suffix in _YAML
     lines = (line for line in text.splitlines() if line.strip() and line.lstrip()[0] not in "#;")

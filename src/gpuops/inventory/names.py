@@ -1,4 +1,4 @@
-"""Names of hosts, groups and users, and the ranges that stand for many of them."""
+"""Names of hosts, groups and users, and ranges of names: ``gpu[001:128]`` is gpu001 to gpu128."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ _ADDRESS_WITH_PORT = re.compile(r"\[([^\[\]]+)\]:(\d+)")
 
 
 def check_host(name: str, where: Where, what: str = "host name") -> str:
-    """``name`` if it is a host name or an IP address that no shell, program or file system can mistake."""
+    """Return ``name`` if it is a host name or an IP address that is safe in shells, arguments and file names."""
     return name if is_ipv6(name) else _check(name, where, what, ".-")
 
 
 def check_group(name: str, where: Where) -> str:
-    """``name`` if it can be said in a host pattern."""
+    """Return ``name`` if it can be used in a host pattern."""
     return _check(name, where, "group name", ".-+@/")
 
 
 def check_user(name: str, where: Where) -> str:
-    """``name`` if it is a login name; a domain's (``ops@example.com``) too."""
+    """Return ``name`` if it is a login name, possibly with a domain (``ops@example.com``)."""
     return _check(name, where, "user name", ".-+@")
 
 
 def _check(name: str, where: Where, what: str, marks: str) -> str:
-    """Letters and digits of any script, ``_``, and ``marks``; the first is a letter, a digit or ``_``.
+    """Accept letters and digits of any script, ``_`` and ``marks``; the first is a letter, a digit or ``_``.
 
-    Names reach ssh, ProxyCommand and the shell of users' scripts: CVE-2023-51385 shows what metacharacters do there.
+    Names are passed to ssh, ProxyCommand and users' shell scripts; see CVE-2023-51385 for what metacharacters do there.
     """
     if not name or name[0] in marks:
         start = f"starts with {name[0]!a}" if name else "is empty"
@@ -49,12 +49,12 @@ def _check(name: str, where: Where, what: str, marks: str) -> str:
     odd = next((c for c in name if not (c.isalnum() or c == "_" or c in marks)), "")
     if odd:
         hint = "; write the user as ansible_user" if odd == "@" else ""
-        raise DocumentError(where, f'{what} {name!a} has {odd!a} in it; letters, digits, "_" and {marks} may be{hint}')
+        raise DocumentError(where, f'{what} {name!a} contains {odd!a}; use letters, digits, "_" and {marks}{hint}')
     return name
 
 
 def is_ipv6(text: str) -> bool:
-    """Whether ``text`` is an IPv6 address, with or without a scope."""
+    """Return True if ``text`` is an IPv6 address, with or without a scope."""
     try:
         address = ipaddress.IPv6Address(text)
     except ValueError:
@@ -83,7 +83,7 @@ def has_port(text: str) -> bool:
 
 
 def split_port(pattern: str, where: Where) -> tuple[str, int | None]:
-    """``gpu01:2222`` and ``[2001:db8::1]:2222`` as name and port."""
+    """Split ``gpu01:2222`` or ``[2001:db8::1]:2222`` into name and port."""
     if is_ipv6(pattern):
         return pattern, None
     bracketed = _ADDRESS_WITH_PORT.fullmatch(pattern)
@@ -97,33 +97,33 @@ def split_port(pattern: str, where: Where) -> tuple[str, int | None]:
 
 
 def expand(pattern: str, where: Where) -> list[str]:
-    """Return every name that ``gpu[001:128]``, ``gpu[a:f]`` or ``gpu[0:9:3]`` stands for; without a range, itself."""
+    """Return every name of a range such as ``gpu[001:128]``, ``gpu[a:f]`` or ``gpu[0:9:3]``, or the name itself."""
     match = _RANGE.search(pattern)
     if match is None or is_ipv6(pattern):
         return [pattern]
     endings = expand(pattern[match.end() :], where)
     values = range_values(match.group(1), where)
     if len(values) * len(endings) > MOST_HOSTS:
-        raise DocumentError(where, f'"{pattern}" stands for more than {MOST_HOSTS} hosts')
+        raise DocumentError(where, f'"{pattern}" contains more than {MOST_HOSTS} hosts')
     return [pattern[: match.start()] + value + ending for value in values for ending in endings]
 
 
 def unfold(text: str, where: Where) -> Iterable[str]:
-    """Every name of a range (``gpu[001:128]``) or of a folded node set (``gpu[001-128,130]``), one by one."""
+    """Return every name of a range (``gpu[001:128]``) or of a folded node set (``gpu[001-128,130]``)."""
     if "[" not in text or ":" in text:
         return expand(text, where)
     too_many = any(int(end) - int(begin) >= MOST_HOSTS for begin, end in _FOLDED.findall(text))
     try:
         nodes: Collection[str] = () if too_many else NodeSet(text, resolver=RESOLVER_NOGROUP)
     except NodeSetException as error:
-        raise DocumentError(where, f'"{text}" is no set of nodes: {error}') from error
+        raise DocumentError(where, f'"{text}" is not a node set: {error}') from error
     if too_many or len(nodes) > MOST_HOSTS:
-        raise DocumentError(where, f'"{text}" stands for more than {MOST_HOSTS} hosts')
+        raise DocumentError(where, f'"{text}" contains more than {MOST_HOSTS} hosts')
     return nodes
 
 
 def range_values(spec: str, where: Where) -> list[str]:
-    """The values of a range without its brackets: ``001:128``, ``a:f``, ``0:8:2``; both ends belong to it."""
+    """Return the values of a range without its brackets, both ends included: ``001:128``, ``a:f``, ``0:8:2``."""
     match = _LETTERS.fullmatch(spec) or _NUMBERS.fullmatch(spec)
     if match is None:
         hint = f'; did you mean "[{spec.replace("-", ":")}]"?' if spec.count("-") == 1 else ""
@@ -136,6 +136,6 @@ def range_values(spec: str, where: Where) -> list[str]:
     if first > last or step == 0:
         raise DocumentError(where, f"range [{spec}] is empty; expected begin <= end and a step of 1 or more")
     if (last - first) // step >= MOST_HOSTS:
-        raise DocumentError(where, f"range [{spec}] stands for more than {MOST_HOSTS} names")
+        raise DocumentError(where, f"range [{spec}] contains more than {MOST_HOSTS} names")
     width = len(begin) if begin[0] == "0" else 0
     return [letters[n] if letters else str(n).zfill(width) for n in range(first, last + 1, step)]

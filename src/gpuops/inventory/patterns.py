@@ -1,8 +1,8 @@
 """Host patterns: Ansible's ``--limit`` and ClusterShell's folded node sets.
 
-``h100:&rack1:!gpu05`` is: hosts of h100, of these only rack1's, without gpu05. A comma separates as the colon does.
+``h100:&rack1:!gpu05`` selects the hosts in both h100 and rack1, except gpu05. A comma has the same meaning as a colon.
 A term is ``all``, a host, a group, ``group[0]``, ``group[1:3]``, a range ``gpu[001:004]``, a node set
-``gpu[001-128,130]``, a glob ``gpu0*``, a regular expression ``~gpu0[1-4]``, or ``@file`` with terms line by line.
+``gpu[001-128,130]``, a glob ``gpu0*``, a regular expression ``~gpu0[1-4]``, or ``@file`` with one term per line.
 """
 
 from __future__ import annotations
@@ -23,10 +23,10 @@ _RANGE = re.compile(r".*\[[^\[\]]*:[^\[\]]*\].*")
 
 
 def select(pattern: str, hosts: Collection[str], groups: Mapping[str, Group]) -> set[str]:
-    """The names that ``pattern`` means; `PatternError` for a term that means nothing, and where none is left."""
+    """Return the hosts that ``pattern`` selects; raise `PatternError` if a term, or the whole pattern, selects none."""
     terms = [line for term in _terms(pattern, hosts) for line in _lines(term)]
     if not terms:
-        raise PatternError("an empty host pattern; to select every host, say all")
+        raise PatternError("empty host pattern; to select every host, use all")
     reader = _Terms(hosts, groups)
     plain = [term for term in terms if term[0] not in "&!"] or ["all"]
     chosen = set().union(*(reader.meaning(term) for term in plain))
@@ -37,24 +37,24 @@ def select(pattern: str, hosts: Collection[str], groups: Mapping[str, Group]) ->
         if term[0] == "!":
             chosen -= reader.meaning(term[1:])
     if not chosen:
-        raise PatternError(f'the pattern "{pattern}" selects no host; gpuops inventory graph shows who is where')
+        raise PatternError(f'pattern "{pattern}" selects no hosts; to list hosts and groups: gpuops inventory graph')
     return chosen
 
 
 def _terms(pattern: str, hosts: Collection[str]) -> Iterator[str]:
-    """The pattern's parts, split at commas and colons outside of brackets; an IPv6 host stays whole."""
+    """Yield the parts of the pattern, split at commas and colons outside brackets; an IPv6 host is not split."""
     for part in split(pattern, ","):
         whole = part.strip().lstrip("&!") in hosts
         yield from filter(None, map(str.strip, [part] if whole else split(part, ":")))
 
 
 def _lines(term: str) -> list[str]:
-    """The term itself, or what stands line by line in the file that ``@file`` names."""
+    """Return the term itself, or for ``@file`` the lines of that file."""
     return list(filter(None, map(str.strip, read_text(Path(term[1:])).splitlines()))) if term[0] == "@" else [term]
 
 
 def split(text: str, mark: str) -> list[str]:
-    """``text`` cut at each ``mark`` that stands in no bracket."""
+    """Split ``text`` at each ``mark`` outside brackets."""
     parts, depth = [""], 0
     for char in text:
         depth += (char in "[({") - (char in "])}")
@@ -66,14 +66,14 @@ def split(text: str, mark: str) -> list[str]:
 
 
 class _Terms:
-    """What single terms mean in one inventory."""
+    """Evaluation of single terms in one inventory."""
 
     def __init__(self, hosts: Collection[str], groups: Mapping[str, Group]) -> None:
         self.hosts = hosts
         self.groups = groups
 
     def meaning(self, term: str) -> set[str]:
-        """The hosts that one term means, without its ``&`` or ``!``."""
+        """Return the hosts that one term selects, without its ``&`` or ``!``."""
         if term in ("all", "*"):
             return set(self.hosts)
         if term in self.hosts:
@@ -88,10 +88,10 @@ class _Terms:
         return members(self.groups, group) & set(self.hosts)
 
     def matching(self, expression: str, term: str) -> set[str]:
-        """Return the hosts that match, and all hosts of groups that match."""
+        """Return the matching hosts, and all hosts of matching groups."""
         try:
             with warnings.catch_warnings():
-                warnings.simplefilter("ignore", FutureWarning)  # "[[a" may mean something else one day
+                warnings.simplefilter("ignore", FutureWarning)  # "[[a" may change its meaning in later Pythons
                 matches = re.compile(expression).match
         except re.error as error:
             raise PatternError(f'"{term}" is not a regular expression: {error}') from error
@@ -102,7 +102,7 @@ class _Terms:
         return hosts
 
     def subscripted(self, term: str) -> set[str]:
-        """``group[0]``, ``group[-1]``, ``group[1:3]``, ``group[1:]``; empty where there is no such group."""
+        """Return the hosts of ``group[0]``, ``group[-1]``, ``group[1:3]``, ``group[1:]``; empty if not such a term."""
         match = _SUBSCRIPT.fullmatch(term)
         if match is None or match.group(1) not in self.groups:
             return set()
@@ -112,11 +112,12 @@ class _Terms:
         stop = int(end) + 1 if end else None
         picked = ordered[start:stop] if colon else ordered[start : start + 1 or None]
         if not picked:
-            raise PatternError(f'"{term}": group {match.group(1)} has {len(ordered)} hosts, counted from 0')
+            count = f"{len(ordered)} host{'' if len(ordered) == 1 else 's'}"
+            raise PatternError(f'"{term}" is out of range: group {match.group(1)} has {count}, numbered from 0')
         return set(picked)
 
     def listed(self, term: str) -> set[str]:
-        """A range, a glob or a node set."""
+        """Return the hosts of a range, a glob or a node set."""
         if not _RANGE.fullmatch(term) and any(mark in term for mark in ("*", "?", "[!")):
             return self.matching(fnmatch.translate(term), term)
         try:
@@ -125,9 +126,9 @@ class _Terms:
             raise PatternError(error.what) from error
 
     def require_hosts(self, names: Iterable[str], term: str) -> set[str]:
-        """Return ``names`` if all of them are hosts."""
+        """Return ``names`` if all of them are hosts; raise `PatternError` for the first that is not."""
         hosts = set()
-        for name in names:  # stops at the first unknown one, however many the term stands for
+        for name in names:  # stop at the first unknown name: the term may expand to very many
             if name not in self.hosts:
                 raise self.unknown(name, term)
             hosts.add(name)

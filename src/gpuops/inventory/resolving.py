@@ -1,8 +1,8 @@
-"""From a draft to hosts and groups: the tree of groups, Ansible's precedence of variables, and the typed fields.
+"""Resolve a draft into hosts and groups: the tree of groups, Ansible's variable precedence, and the typed fields.
 
-Ansible merges, the later winning: inline variables of ``all``, of the other groups from the general to the special
-(depth, then ``ansible_group_priority``, then name), ``group_vars/all``, the other ``group_vars/`` in the same order,
-the host's inline variables, ``host_vars/``.
+Precedence in Ansible, from lowest to highest: inline variables of ``all``; of the other groups from general to specific
+(depth, then ``ansible_group_priority``, then name); ``group_vars/all``; the other ``group_vars/`` in the same order;
+the host's inline variables; ``host_vars/``.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ _PRIORITY = "ansible_group_priority"
 
 @dataclass(frozen=True)
 class _Layers:
-    """The variables that hosts of the same groups share: merged, and those that a merge group by group gets wrong."""
+    """Merged variables of the hosts in the same groups, and those that a merge group by group would get wrong."""
 
     groups: tuple[str, ...]
     nodes: Mapping[str, YamlNode]
@@ -36,7 +36,7 @@ class _Layers:
 
 
 class InventoryResolver:
-    """Resolves one draft; ``hosts`` and ``groups`` are the result, ``warnings`` are for the user."""
+    """Resolver of one draft; ``hosts`` and ``groups`` are the result, ``warnings`` are for the user."""
 
     def __init__(self, draft: Draft, folder: Path) -> None:
         self.draft = draft
@@ -53,7 +53,7 @@ class InventoryResolver:
         self.warnings = [*self.files.warnings, *self.values.warnings.values(), *self._namesakes()]
 
     def _attach(self) -> None:
-        """Every group is under ``all``; a host in no other group is ungrouped."""
+        """Put every group under ``all``, and hosts without a group into ``ungrouped``."""
         self.draft.check_circles()
         groups = self.draft.groups
         below = {child for group in groups.values() for child in group.children}
@@ -65,7 +65,7 @@ class InventoryResolver:
         groups["ungrouped"].hosts = {h: None for h in self.draft.hosts if h not in grouped}
 
     def _order(self) -> dict[str, tuple[int, int, str]]:
-        """Return the order of merging: for each group its depth (longest path from ``all``), priority and name."""
+        """Return the sort key for merging per group: its depth (longest path from ``all``), priority and name."""
         depth = {"all": 0}
         unvisited = [(name, False) for name in self.draft.groups]
         while unvisited:
@@ -119,7 +119,7 @@ class InventoryResolver:
 
     def _namesakes(self) -> Iterable[str]:
         for name in self.draft.groups.keys() & self.draft.hosts.keys():
-            yield f'{self.draft.hosts[name].origin}: "{name}" is a host and a group; rename one of them'
+            yield f'{self.draft.hosts[name].origin}: "{name}" is both a host and a group; rename one of them'
 
 
 def _parents(draft: Draft) -> dict[str, tuple[str, ...]]:
@@ -149,4 +149,4 @@ def check_addresses(hosts: Mapping[str, Host]) -> None:
         if other is not host:
             endpoint = f"{host.address}:{host.port or 22}"
             names = f"{host.name} and {other.name} (line {other.origin.line})"
-            raise DocumentError(host.origin, f"{names} are both {endpoint}")
+            raise DocumentError(host.origin, f"{names} have the same address {endpoint}")

@@ -1,4 +1,4 @@
-"""Nodes of a document into values and into the typed fields of `Host`."""
+"""Conversion of document nodes to values and to the typed fields of `Host`."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ from gpuops.secret import Secret
 
 
 class Values:
-    """Reads each node once, however many hosts share it, so ten thousand hosts of one range cost little more than one.
+    """Cached conversion: a node that many hosts share is read only once, so a range of 10,000 hosts is cheap.
 
-    ``warnings`` holds one sentence for each variable that deserves it.
+    ``warnings`` contains at most one sentence per variable.
     """
 
     def __init__(self) -> None:
@@ -31,7 +31,7 @@ class Values:
         self._read: dict[tuple[object, ...], tuple[object, Any]] = {}
 
     def plain(self, nodes: Mapping[str, YamlNode]) -> dict[str, Any]:
-        """The variables as Ansible sees them; passwords as `Secret`."""
+        """Return the variables as Ansible reads them, with passwords as `Secret`."""
         return {key: self._once(_plain, key, node) for key, node in nodes.items()}
 
     def typed(self, nodes: Mapping[str, YamlNode]) -> dict[str, Any]:
@@ -67,7 +67,7 @@ class Values:
         return dict(fields)
 
     def _once(self, read: Callable[[YamlNode, str], Any], key: str, node: YamlNode) -> Any:
-        """What ``read`` makes of the node. The node is kept beside its value, so that its id stays its own."""
+        """Return the result of ``read``, cached by the node's id; the cache keeps the node, so the id stays unique."""
         if (read, id(node)) not in self._read:
             self._read[read, id(node)] = (node, read(node, key))
         return self._read[read, id(node)][1]

@@ -1,4 +1,4 @@
-"""Values that gpuops itself needs: they must be plain, so what only Ansible can read is an error where it is needed."""
+"""Values that gpuops itself needs. They must be plain: a template or an encrypted value is an error when it is used."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from gpuops.errors import DocumentError
 
 
 class OpaqueError(DocumentError):
-    """A value that gpuops needs is a template or is encrypted."""
+    """Template or encrypted value where gpuops needs a plain one."""
 
 
 def opaque(node: YamlNode) -> str:
-    """What makes the scalar unreadable here (``a template``, ``!vault``), or an empty text."""
+    """Return why gpuops cannot read the scalar (``a template``, ``!vault``), or an empty string."""
     if node.tag == "!unsafe":
         return ""
     if not node.tag.startswith("tag:yaml.org,2002:"):
@@ -20,14 +20,14 @@ def opaque(node: YamlNode) -> str:
 
 
 def readable(node: YamlNode, what: str) -> YamlNode:
-    """The node itself, if gpuops can read it."""
+    """Return the node; raise `OpaqueError` if gpuops cannot read it."""
     if opaque(node):
-        raise OpaqueError(node.where, f"{what} is {opaque(node)}, which only Ansible can read; give a plain value")
+        raise OpaqueError(node.where, f"{what} is {opaque(node)}, which gpuops does not evaluate; set a plain value")
     return node
 
 
 def word(node: YamlNode, what: str) -> str:
-    """A printable text of one line."""
+    """Return printable text on one line."""
     text = readable(node, what).word(what)
     if not text or not text.isprintable():
         raise node.fail(f"{what} must be printable text on one line, found {text!a}")

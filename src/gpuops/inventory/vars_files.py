@@ -1,4 +1,4 @@
-"""group_vars/ and host_vars/ beside an inventory."""
+"""Variable files in ``group_vars/`` and ``host_vars/`` beside an inventory."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ _SUFFIXES = ("", ".yml", ".yaml", ".json")
 
 
 class VarsFiles:
-    """The variable files of one directory. A file that ansible-vault encrypted is left to Ansible, with a warning."""
+    """Variable files of one directory. A file encrypted by ansible-vault is skipped with a warning."""
 
     def __init__(self, folder: Path) -> None:
         self.warnings: list[str] = []
@@ -29,7 +29,7 @@ class VarsFiles:
     def _read_file(self, path: Path) -> dict[str, YamlNode]:
         text = read_text(path)
         if text.startswith("$ANSIBLE_VAULT;"):
-            self.warnings.append(f"{path}:1:1: encrypted by ansible-vault, so its variables are left to Ansible")
+            self.warnings.append(f"{path}:1:1: encrypted by ansible-vault, so gpuops ignores its variables")
             return {}
         return parse(text, str(path)).map("a map of variables")
 
@@ -39,7 +39,7 @@ def _listing(folder: Path) -> dict[str, Path]:
 
 
 def _files(path: Path) -> Iterator[Path]:
-    """The file itself, or every variable file under the folder, by name."""
+    """Yield the file itself, or every variable file under the directory, by name."""
     if not path.is_dir():
         yield path
         return

@@ -1,4 +1,7 @@
-"""Ansible's YAML inventory, strictly: groups of hosts, children and vars, and nothing else beside these."""
+"""Strict reader of Ansible's YAML inventories: a group has hosts, children and vars, and nothing else.
+
+For example, ``all: {hosts: {gpu01: {ansible_port: 2222}}}`` is host gpu01 with the variable ansible_port = 2222.
+"""
 
 from __future__ import annotations
 
@@ -12,7 +15,7 @@ from gpuops.inventory.draft import Draft
 def read(root: YamlNode, draft: Draft) -> None:
     """Add every group of the document to ``draft``."""
     if "plugin" in root.map("groups") and root.map()["plugin"].scalar is not None:
-        raise DocumentError(root.keys["plugin"], "an inventory plugin's settings; gpuops reads plain inventories only")
+        raise DocumentError(root.keys["plugin"], "an inventory plugin's settings; gpuops reads only static inventories")
     for name, node, where in _names(root, "a map of groups"):
         _read_group(draft, name, node, where)
 
@@ -31,7 +34,7 @@ def _read_group(draft: Draft, name: str, node: YamlNode, where: Where) -> None:
 
 
 def _names(node: YamlNode, what: str) -> Iterator[tuple[str, YamlNode, Where]]:
-    """Each name with what is said of it; ``hosts: gpu01`` is one name, as in Ansible."""
+    """Yield each name with its value and position; ``hosts: gpu01`` is one name, as in Ansible."""
     if node.scalar is not None and not node.empty:
         yield node.word(what), YamlNode(node.where, "tag:yaml.org,2002:null"), node.where
         return

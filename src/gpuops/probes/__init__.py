@@ -1,4 +1,4 @@
-"""Probes: one module a tool, with the types of its answer, the parser of its text, and the `Probe` that asks it."""
+"""Probes: one module per tool, with the types of its answer, the parser of its output, and the `Probe` itself."""
 
 from __future__ import annotations
 
@@ -18,16 +18,16 @@ _FOLDERS = ("nvidia", "network", "host")
 
 
 def every_probe() -> dict[str, Probe[Any]]:
-    """Every probe by name, found by listing this folder and those in it."""
+    """Return all probes by name, from the modules of this package."""
     modules = [importlib.import_module(m.name) for m in pkgutil.walk_packages(__path__, f"{__name__}.")]
     return {value.name: value for module in modules for value in vars(module).values() if isinstance(value, Probe)}
 
 
 class _OldPaths(MetaPathFinder, Loader):
-    """Until 0.2, content may leave the folder out: ``gpuops.probes.topo`` is ``gpuops.probes.nvidia.topo``."""
+    """Importer of the old module paths until 0.2: ``gpuops.probes.topo`` is ``gpuops.probes.nvidia.topo``."""
 
     def find_spec(self, name: str, _path: Sequence[str] | None, _target: ModuleType | None = None) -> ModuleSpec | None:
-        """Return a spec for a module that lies in a folder now."""
+        """Return a spec for a module that has moved to a subpackage."""
         short = name.removeprefix(f"{__name__}.")
         first = short.partition(".")[0]
         if short == name or first in _FOLDERS:
@@ -36,7 +36,7 @@ class _OldPaths(MetaPathFinder, Loader):
         return ModuleSpec(name, self, origin=f"{__name__}.{folder}.{short}") if folder else None
 
     def exec_module(self, module: ModuleType) -> None:
-        """Put the module itself, the same object, under its old name."""
+        """Register the same module object under its old name."""
         sys.modules[module.__name__] = importlib.import_module(str(module.__spec__ and module.__spec__.origin))
 
 

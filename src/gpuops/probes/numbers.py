@@ -1,4 +1,4 @@
-"""Numbers at the start of a node's output: ``32.0 GT/s PCIe``, ``400 Gb/sec (4X NDR)``, ``-1``."""
+"""Parsers of a number at the start of a text: ``32.0 GT/s PCIe`` is 32.0, ``400 Gb/sec (4X NDR)`` is 400."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A transport that sends every question to ``node/agent.py`` in one round trip, over any byte stream."""
+"""Transport that sends all questions to ``node/agent.py`` in one round trip, over any byte stream."""
 
 from __future__ import annotations
 
@@ -29,7 +29,7 @@ _START_SECONDS = 30.0
 _SLACK_SECONDS = 10.0
 _INTERPRETER = re.compile(r"[A-Za-z0-9_./+-]+\Z")
 _PATH = "/usr/local/sbin:/usr/sbin:/sbin"
-# A new file (-C: never through a link that lies in wait) in the same folder, on the disk before it takes its name.
+# write a new file in the same directory (-C: never through a planted link) and sync it before it is renamed
 _PUT = """\
 umask 077; set -C; t="$1.gpuops-$$"; : >"$t" || exit 1
 trap 'rm -f "$t"' EXIT; trap 'exit 143' HUP INT TERM; cat >|"$t" && chmod "$2" "$t" && sync "$t" && mv -fT "$t" "$1"
@@ -38,16 +38,16 @@ trap 'rm -f "$t"' EXIT; trap 'exit 143' HUP INT TERM; cat >|"$t" && chmod "$2" "
 
 @lru_cache
 def _program(*scripts: str) -> bytes:
-    """Scripts of ``node/`` as the one program that `start_line` reads; what it adds to stdin is the program's."""
+    """Return scripts of ``node/`` as one program for `start_line`; the rest of stdin belongs to that program."""
     folder = importlib.resources.files("gpuops").joinpath("node")
     packed = zlib.compress(b"\n".join(folder.joinpath(f"{name}.py").read_bytes() for name in scripts), 9)
     return b"%d\n" % len(packed) + packed
 
 
 def start_line(mark: str, python: str | None, *, first: str = "") -> str:
-    """The command line that starts a program under any login shell (sh, csh, fish: single quotes, no ``!``).
+    """Return a command line that starts a program under any login shell (sh, csh, fish: single quotes, no ``!``).
 
-    ``first`` is a command of sh that comes before it.
+    ``first`` is an sh command that runs before it.
     """
     if python and not _INTERPRETER.match(python):
         raise InputError(f'ansible_python_interpreter "{python}" is not a plain path')
@@ -61,10 +61,10 @@ def start_line(mark: str, python: str | None, *, first: str = "") -> str:
 
 
 class AgentTransport:
-    """A node reached by ``open_stream``: a function that starts a command line there and gives its stream.
+    """Transport over ``open_stream``, a function that starts a command line on the node and returns its stream.
 
-    The agent stays as long as the transport is open, so a second batch costs one write and one read. A node without a
-    usable Python answers through a plain sh script instead.
+    The agent runs as long as the transport is open, so a second batch costs one write and one read. If the node has no
+    usable Python, a plain sh script answers instead.
     """
 
     def __init__(
@@ -92,7 +92,7 @@ class AgentTransport:
         return self.batch([command])[0]
 
     def batch(self, questions: Sequence[Question]) -> list[Completed]:
-        """Ask everything in one round trip."""
+        """Ask all questions in one round trip."""
         for question in questions:
             _log.debug("%s: asking %s", self.node, question)
         with self._lock:
@@ -108,7 +108,7 @@ class AgentTransport:
                 self._drop()
 
     def put(self, text: bytes, path: str, mode: int) -> None:
-        """Write ``path`` through a new file beside it, which has its mode from the first byte."""
+        """Write a new file with the right mode from the first byte, then rename it to ``path``."""
         words = ("sh", "-c", _PUT, "sh", path, f"{mode:04o}")
         self._succeed(
             Command(words, timeout_seconds=60, stdin=text.decode("utf-8", "surrogateescape")), f"write {path}"
@@ -122,15 +122,15 @@ class AgentTransport:
     def _succeed(self, command: Command, what: str) -> Completed:
         answer = self.run(command)
         if answer.timed_out or answer.truncated:
-            raise NodeError(self.node, f"cannot {what}: it is too slow or too long")
+            raise NodeError(self.node, f"cannot {what}: it takes too long or the file is too large")
         if answer.exit != 0:
             raise NodeError(self.node, f"cannot {what}: {answer.last_line()}")
         return answer
 
     def start(self, *scripts: str) -> Worker:
-        """Scripts of ``node/`` as one program, on a stream of its own that ends with this transport.
+        """Start scripts of ``node/`` as one program, on its own stream, which this transport closes with itself.
 
-        It runs as the agent does, with the name ``MARK`` set, and prints ``MARK {"hello": …}`` when it is ready.
+        The program runs like the agent, with the name ``MARK`` set, and prints ``MARK {"hello": …}`` when it is ready.
         """
         stream = self._opened(
             start_line(self._mark, self._python, first="exec 2>&1;")
@@ -140,7 +140,7 @@ class AgentTransport:
             return Worker(stream, receive(stream, _START_SECONDS)["hello"])
 
     def close(self) -> None:
-        """Hang up for good; a batch that waits in another thread ends with `LostError`. Safe to call twice."""
+        """Close the transport; a batch that waits in another thread raises `LostError`. Safe to call twice."""
         self._closed = True
         self._drop()
         streams, self._streams = self._streams, []
@@ -152,17 +152,17 @@ class AgentTransport:
         stream, self._stream = self._stream, None
         if stream is not None:
             stream.close()
-            with contextlib.suppress(ValueError):  # it was not opened here, or another thread hangs up
+            with contextlib.suppress(ValueError):  # it was not opened here, or another thread is closing
                 self._streams.remove(stream)
 
     def _opened(self, line: str) -> MarkedStream:
         if self._closed:
-            raise LostError(self.node, "hung up")
+            raise LostError(self.node, "gpuops closed the connection")
         stream = MarkedStream(self.node, self._open_stream(line), self._mark)
         self._streams.append(stream)
-        if self._closed:  # meanwhile, by a thread that could not see this stream yet
+        if self._closed:  # in the meantime, by a thread that could not see this stream yet
             stream.close()
-            raise LostError(self.node, "hung up")
+            raise LostError(self.node, "gpuops closed the connection")
         return stream
 
     def _exchange(self, questions: Sequence[Question]) -> bytes | None:
@@ -178,7 +178,7 @@ class AgentTransport:
             raise
 
     def _sent(self, request: bytes) -> MarkedStream | None:
-        """Return the agent's stream after the request was sent, together with the agent if that is new."""
+        """Send the request, and before it the agent if none is running yet; return the agent's stream."""
         if self._stream is not None:
             self._stream.write(request)
             return self._stream
@@ -191,14 +191,14 @@ class AgentTransport:
         return None
 
     def _body(self, stream: MarkedStream, seconds: float) -> bytes:
-        """Return the answer; its length in bytes follows a mark that must come within ``seconds``."""
+        """Return the answer; its length in bytes follows a mark that must arrive within ``seconds``."""
         with self._within(seconds):
             length = stream.word(seconds)
         size = int(length) if re.fullmatch(rb"\d{1,9}", length) else 0
         with self._within(_SLACK_SECONDS):
             packed = stream.take(size, _SLACK_SECONDS) if size <= _ANSWER_CAP_BYTES else b""
         if not size or len(packed) < size:
-            raise LostError(self.node, f"the connection ended in the middle of the answer, after {len(packed)} bytes")
+            raise LostError(self.node, f"the connection broke in the middle of the answer, after {len(packed)} bytes")
         return self._inflated(packed)
 
     @contextlib.contextmanager
@@ -213,37 +213,37 @@ class AgentTransport:
         try:
             body = unpacker.decompress(packed, _ANSWER_CAP_BYTES)
         except zlib.error as error:
-            raise LostError(self.node, f"the answer is damaged ({error})") from error
+            raise LostError(self.node, f"the answer is malformed ({error})") from error
         if not unpacker.eof:
-            raise LostError(self.node, f"the answer is longer than {_ANSWER_CAP_BYTES >> 20} MiB or damaged")
+            raise LostError(self.node, f"the answer is longer than {_ANSWER_CAP_BYTES >> 20} MiB or malformed")
         return body
 
     def _unpacked(self, questions: Sequence[Question], body: bytes) -> list[Completed]:
         try:
             return list(_unpack(self.node, questions, body))
         except ValueError as error:
-            raise LostError(self.node, f"the answer is damaged ({error})") from error
+            raise LostError(self.node, f"the answer is malformed ({error})") from error
 
     def _checked(self, answers: list[Completed]) -> list[Completed]:
         refused = [answer for answer in answers if answer.state == "sudo-refused"]
         if refused:
-            self._password = None  # a later batch must not try it again: accounts are locked for less
-            raise BecomeError(self.node, f"sudo refused the password (asked for: {refused[0].question}); tried once")
+            self._password = None  # never try it again: repeated failures can lock the account
+            raise BecomeError(self.node, f"sudo rejected the password, tried once (for: {refused[0].question})")
         return answers
 
 
 def _ignore(_transport: AgentTransport) -> None:
-    """The default of `AgentTransport.on_close`."""
+    """Do nothing: the default of `AgentTransport.on_close`."""
 
 
 def _offer(stream: MarkedStream, program: bytes) -> None:
-    """Send a program to what may have ended without reading it: a shell that found no Python, and reports that."""
+    """Send a program; ignore a closed stream, because a shell that finds no Python exits and reports that itself."""
     with contextlib.suppress(LostError):
         stream.write(program)
 
 
 def _longest(questions: Sequence[Question]) -> float:
-    """The seconds a batch may take: those of one lane add up, the others run side by side; then sudo's, one by one."""
+    """Return the timeout of a batch: timeouts within a lane add up, others run in parallel, then sudo's one by one."""
     lanes: dict[str, float] = {}
     as_root = 0.0
     for question in questions:
@@ -256,7 +256,7 @@ def _longest(questions: Sequence[Question]) -> float:
 
 
 def _asked(question: Question) -> dict[str, Any]:
-    """A question as the agent reads it."""
+    """Return a question in the form that the agent reads."""
     common = {"seconds": question.timeout_seconds, "cap": OUTPUT_CAP_BYTES}
     if isinstance(question, Files):
         own: dict[str, Any] = {"globs": question.globs, "limit": question.limit_bytes}
@@ -294,4 +294,4 @@ def _unpack(node: str, questions: Sequence[Question], body: bytes) -> Iterator[C
             state="" if state == "-" else state,
         )
     if at != len(body):
-        raise ValueError(f"{len(body)} bytes where {at} were announced")
+        raise ValueError(f"{len(body)} bytes instead of {at}")

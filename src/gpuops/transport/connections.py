@@ -1,4 +1,4 @@
-"""Open a transport to a host by the connection type that it needs, and close all that are open."""
+"""Ownership of connections: open a transport of the right type for a host, and close everything that is open."""
 
 from __future__ import annotations
 
@@ -23,32 +23,32 @@ from gpuops.transport.settings import Settings, resolve
 from gpuops.transport.ssh import NodeConnection, SshTransport
 
 Hops = tuple[Settings, ...]
-"""Jump hosts, in the order in which they are passed."""
+"""Jump hosts in order, the first one being the closest to this machine."""
 _CLOSE_SECONDS = 8.0
-_MOST_CLOSERS = 16  # threads that close side by side
+_MOST_CLOSERS = 16  # threads that close in parallel
 
 
 class Opener(Protocol):
-    """Opens transports to hosts, and closes all that it opened: a `Group`, or a pool of nodes that has one.
+    """Interface of a `Group`, or of a pool of nodes that has one: it opens transports and closes all that it opened.
 
-    Work on many of them at once listens to ``cancel``.
+    Work that uses several transports at once is cancelled through ``cancel``.
     """
 
     @property
     def cancel(self) -> CancelToken:
-        """What ends that work from another thread."""
+        """Token that ends that work from another thread."""
 
     def open(self, host: Host) -> AgentTransport:
-        """A transport to ``host``, not yet connected; `gpuops.errors.NodeError` comes from its first use."""
+        """Return a transport to ``host``; it connects, and may raise `gpuops.errors.NodeError`, on first use."""
 
     def close(self) -> None:
-        """Close every transport; what waits for an answer in another thread gets `gpuops.errors.LostError`."""
+        """Close every transport; work that waits for an answer in another thread gets `gpuops.errors.LostError`."""
 
 
 class Connections:
-    """Every connection of one owner, such as a cluster or a run of the command line. Safe from several threads.
+    """All connections of one owner, such as a cluster or a run of the command line. Thread-safe.
 
-    Each piece of work opens its transports through a `Group` of its own. Connections to jump hosts are shared.
+    Each piece of work opens its transports through its own `Group`. Connections to jump hosts are shared.
     """
 
     def __init__(self, connect_seconds: float = 10.0) -> None:
@@ -61,7 +61,10 @@ class Connections:
         self._closed = False
 
     def group(self, cancel: CancelToken | None = None) -> Group:
-        """A new group; a context manager that closes what was opened through it. `ClosedError` after `close`."""
+        """Return a new group, a context manager that closes what was opened through it.
+
+        Raise `ClosedError` after `close`.
+        """
         group = Group(self, cancel or CancelToken())
         with self._lock:
             self.check_open()
@@ -69,12 +72,12 @@ class Connections:
         return group
 
     def check_open(self) -> None:
-        """`ClosedError` after `close`."""
+        """Raise `ClosedError` after `close`."""
         if self._closed:
-            raise ClosedError("these connections are closed, so nothing more can be opened through them")
+            raise ClosedError("these connections are already closed")
 
     def forget(self, group: Group) -> None:
-        """Drop a group that is closed."""
+        """Remove a closed group."""
         with self._lock:
             self._groups.discard(group)
 
@@ -84,14 +87,14 @@ class Connections:
             self._notices.setdefault(sentence, False)
 
     def notices(self) -> list[str]:
-        """What a user should read: why the system's ssh is used, unusable lines of known_hosts. Each comes once."""
+        """Return messages for the user, each once: why the system's ssh is used, unusable lines of known_hosts."""
         with self._lock:
             unread = [sentence for sentence, read in self._notices.items() if not read]
             self._notices.update(dict.fromkeys(unread, True))
         return unread
 
     def close(self) -> None:
-        """Close everything for good, within 8 seconds; safe to call twice. Never raises."""
+        """Close everything within 8 seconds; never raise. Safe to call twice."""
         ends = time.monotonic() + _CLOSE_SECONDS
         with self._lock:
             self._closed = True
@@ -102,9 +105,9 @@ class Connections:
 
 
 class Group:
-    """The transports of one piece of work, such as a fan-out or a measurement; closing it leaves other groups alone.
+    """Transports of one piece of work, such as a fan-out or a measurement; closing it does not affect other groups.
 
-    Safe from several threads. A transport that is opened after `close` is closed from the start.
+    Thread-safe. A transport that is opened after `close` is closed from the start.
     """
 
     def __init__(self, connections: Connections, cancel: CancelToken) -> None:
@@ -122,20 +125,20 @@ class Group:
 
     @property
     def connect_seconds(self) -> float:
-        """How long a host may take to accept a connection, and again to greet."""
+        """Timeout for a host to accept a connection, and again to send its SSH greeting."""
         return self._connections.connect_seconds
 
     def open(self, host: Host) -> AgentTransport:
-        """A transport to ``host``, not yet connected; `gpuops.errors.NodeError` comes from its first use.
+        """Return a transport to ``host``; it connects, and may raise `gpuops.errors.NodeError`, on first use.
 
-        `ClosedError` after the connections as a whole were closed.
+        Raise `ClosedError` if all connections are closed already.
         """
         self._connections.check_open()
         transport = self._choose(host)
         transport.on_close = self._forget
         with self._lock:
             self._transports.add(transport)
-        if self._closed:  # perhaps meanwhile, by another thread
+        if self._closed:  # perhaps in the meantime, by another thread
             self.close()
         return transport
 
@@ -151,30 +154,30 @@ class Group:
         reason = next(filter(None, map(_needs_openssh, (settings, *hops))), "")
         if host.connection == "openssh" or reason:
             if reason:
-                self._connections.note(f"using the system's ssh, because the configuration has {reason}")
+                self._connections.note(f"using the system's ssh, because the configuration contains {reason}")
             return open_openssh(host, settings, self._connections.masters)
         for warning in settings.known_hosts.warnings:
             self._connections.note(warning)
         return SshTransport(host, NodeConnection(host.name, settings, self.gateway(hops)))
 
     def gateway(self, hops: Hops) -> NodeConnection | None:
-        """The connection to the last of the jump hosts ``hops``, which lives as long as a group that uses it."""
+        """Return the connection to the last jump host of ``hops``; it is closed with the last group that uses it."""
         connection = self._connections.gateways.connection(hops, self)
         if self._closed:
             self.close()
         return connection
 
     def drain(self) -> set[AgentTransport]:
-        """End the group; the transports that are still to be closed."""
+        """End the group and return the transports that must still be closed."""
         self._closed = True
         with self._lock:
             transports, self._transports = self._transports, set()
         return transports
 
     def close(self) -> None:
-        """Close what was opened here, and the jump hosts that no other group uses, within 8 seconds.
+        """Close the transports of this group and the jump hosts that no other group uses, within 8 seconds.
 
-        Safe to call twice, and while other threads use the transports: those get `gpuops.errors.LostError`.
+        Safe to call twice, and while other threads use the transports: they get `gpuops.errors.LostError`.
         """
         ends = time.monotonic() + _CLOSE_SECONDS
         _close_all([transport.close for transport in self.drain()], ends)
@@ -183,16 +186,16 @@ class Group:
 
 
 class Gateways:
-    """Connections to jump hosts, each shared by the groups that use it. Safe from several threads."""
+    """Connections to jump hosts, each shared by the groups that use it. Thread-safe."""
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._shared: dict[Hops, tuple[NodeConnection, set[Group]]] = {}
 
     def connection(self, hops: Hops, group: Group) -> NodeConnection | None:
-        """The connection to the last of ``hops``, each of which is reached through the one before; None without any.
+        """Return the connection to the last of ``hops``, each reached through the one before it; None without hops.
 
-        One that failed fails at once for all of its groups; a group that comes later tries again.
+        After a failure, it fails immediately for all of its groups; a new group tries again.
         """
         if not hops:
             return None
@@ -207,7 +210,7 @@ class Gateways:
             return connection
 
     def release(self, group: Group) -> list[NodeConnection]:
-        """Take ``group`` off; the connections that only it used, the last jump host first."""
+        """Remove ``group`` and return the connections that only it used, the last jump host first."""
         with self._lock:
             alone = [hops for hops, (_, groups) in self._shared.items() if groups == {group}]
             for _, groups in self._shared.values():
@@ -215,14 +218,14 @@ class Gateways:
             return [self._shared.pop(hops)[0] for hops in sorted(alone, key=len, reverse=True)]
 
     def drain(self) -> list[NodeConnection]:
-        """Forget everything; the connections that are still to be closed."""
+        """Remove everything and return the connections that must still be closed."""
         with self._lock:
             shared, self._shared = self._shared, {}
         return [shared[hops][0] for hops in sorted(shared, key=len, reverse=True)]
 
 
 def _close_all(closers: Sequence[Callable[[], None]], ends: float) -> None:
-    """Call ``closers`` side by side; do not wait beyond ``ends`` (monotonic) for one that is stuck."""
+    """Call ``closers`` in parallel; do not wait beyond ``ends`` (monotonic) for one that is stuck."""
     waiting: queue.SimpleQueue[Callable[[], None]] = queue.SimpleQueue()
     for closer in closers:
         waiting.put(closer)
@@ -233,14 +236,14 @@ def _close_all(closers: Sequence[Callable[[], None]], ends: float) -> None:
                 closer = waiting.get_nowait()
             except queue.Empty:
                 return
-            with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # it may be gone already
+            with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # it may be closed already
                 closer()
 
     threads = [threading.Thread(target=work, daemon=True) for _ in closers[:_MOST_CLOSERS]]
     try:
         for thread in threads:
             thread.start()
-    except RuntimeError:  # this process may have no more threads
+    except RuntimeError:  # this process cannot start more threads
         work()
     for thread in threads:
         if thread.ident is not None:
@@ -255,7 +258,7 @@ def _needs_openssh(settings: Settings) -> str:
 
 
 def hops_to(host: Host, settings: Settings) -> Hops:
-    """The jump hosts on the way to ``host`` (``user@host:port,next``), each under the same rules as a node."""
+    """Return the jump hosts of ``host`` (``user@host:port,next``), each under the same rules as a node."""
     return tuple(_hop(host, settings, place.strip()) for place in settings.jump.split(",") if place.strip())
 
 
@@ -271,7 +274,7 @@ def _hop(host: Host, settings: Settings, place: str) -> Settings:
 
 
 def _own_arguments(host: Host) -> list[str]:
-    """The host's ssh options that hold for its jump hosts too: where host keys are recorded."""
+    """Return the host's ssh options that also apply to its jump hosts: where host keys are recorded."""
     return [w if w.startswith("-o") else f"-o{w}" for w in host.ssh_args if "knownhostsfile" in w.lower()]
 
 

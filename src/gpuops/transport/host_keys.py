@@ -1,4 +1,4 @@
-"""Fetch the keys that a server shows, without logging in, and record those that a user accepts."""
+"""Host keys: fetch those that a server presents, without logging in, and record those that the user accepts."""
 
 from __future__ import annotations
 
@@ -22,20 +22,20 @@ _TYPES = {
 
 @dataclass(frozen=True)
 class ShownKey:
-    """A key that a server proved to hold, by a handshake."""
+    """Key that a server proved to own in a handshake."""
 
     type: str
     blob: bytes
 
     @property
     def fingerprint(self) -> str:
-        """As ``ssh-keygen -l`` prints it."""
+        """Fingerprint as printed by ``ssh-keygen -l``."""
         return fingerprint(self.blob)
 
 
 @dataclass(frozen=True)
 class HostKeys:
-    """The keys that a server shows, and those that are recorded for it already."""
+    """Keys that a server presents, and those that are already recorded for it."""
 
     node: str
     settings: Settings
@@ -44,34 +44,34 @@ class HostKeys:
 
     @property
     def known(self) -> bool:
-        """Every shown key is recorded."""
+        """True if every presented key is recorded."""
         blobs = {key.blob for key in self.recorded if not key.revoked}
         return all(key.blob in blobs for key in self.shown)
 
     @property
     def revoked(self) -> bool:
-        """A shown key is recorded as revoked."""
+        """True if a presented key is recorded as revoked."""
         blobs = {key.blob for key in self.recorded if key.revoked}
         return any(key.blob in blobs for key in self.shown)
 
     @property
     def changed(self) -> bool:
-        """Keys are recorded, and the server shows none of them."""
+        """True if keys are recorded but the server presents none of them."""
         blobs = {key.blob for key in self.recorded}
         return bool(blobs) and not any(key.blob in blobs for key in self.shown)
 
     @property
     def file(self) -> Path:
-        """The file its keys are recorded in: the first known_hosts file that counts for it."""
+        """File to record its keys in: the first of its known_hosts files."""
         return Path(self.settings.known_hosts_files[0]).expanduser()
 
     def accept(self, *, replace: bool) -> None:
-        """Record the shown keys."""
+        """Record the presented keys."""
         record(self.file, self.settings.known_name, [(k.type, k.blob) for k in self.shown], replace=replace)
 
 
 def fetch_host_keys(host: Host, group: Group) -> HostKeys:
-    """Fetch the keys of ``host``, one handshake a key type; its jump hosts must be trusted already."""
+    """Fetch the keys of ``host``, one handshake per key type; its jump hosts must be trusted already."""
     settings = resolve(host, connect_seconds=group.connect_seconds)
     recorded = tuple(settings.known_hosts.keys(settings.known_name))
     shown: dict[bytes, ShownKey] = {}

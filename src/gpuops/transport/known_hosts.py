@@ -1,7 +1,8 @@
-"""The known_hosts files, read once and indexed by name; only the keys of the host that is asked for are parsed.
+"""Index of the known_hosts files by name, read once; keys are parsed only for the host that is looked up.
 
-paramiko's own reader is not used: it parses every key for every connection, knows no wildcards, and stops at a
-``@revoked`` or ``@cert-authority`` line.
+A line such as ``[gpu01]:2222 ssh-ed25519 AAAA…`` lists one key of gpu01 on port 2222. paramiko's own reader is not
+used: it parses every key for every connection, does not support wildcards, and stops at a ``@revoked`` or
+``@cert-authority`` line.
 """
 
 from __future__ import annotations
@@ -23,7 +24,7 @@ DEFAULT_FILES = ("~/.ssh/known_hosts", "~/.ssh/known_hosts2", "/etc/ssh/ssh_know
 
 @dataclass(frozen=True)
 class KnownKey:
-    """One line's key: its type (``ssh-ed25519``), its bytes, where it stands, and whether it is revoked."""
+    """Key of one line: its type (``ssh-ed25519``), its bytes, its position, and whether it is revoked."""
 
     type: str
     blob: bytes
@@ -32,22 +33,22 @@ class KnownKey:
 
     @property
     def fingerprint(self) -> str:
-        """As ``ssh-keygen -l`` prints it."""
+        """Fingerprint as printed by ``ssh-keygen -l``."""
         return fingerprint(self.blob)
 
 
 def fingerprint(blob: bytes) -> str:
-    """``SHA256:`` and the unpadded base64 of a public key's hash."""
+    """Return ``SHA256:`` and the unpadded base64 of a public key's hash."""
     return "SHA256:" + base64.b64encode(hashlib.sha256(blob).digest()).decode().rstrip("=")
 
 
 def lookup_name(name: str, port: int) -> str:
-    """The name under which known_hosts lists a server: ``[name]:port`` off port 22."""
+    """Return the name under which known_hosts lists a server: ``[name]:port`` for ports other than 22."""
     return name if port == 22 else f"[{name}]:{port}"
 
 
 class KnownHosts:
-    """The lines of some known_hosts files; later files add to earlier ones. ``warnings`` list unusable lines."""
+    """Lines of several known_hosts files; later files add to earlier ones. ``warnings`` list unusable lines."""
 
     def __init__(self, files: tuple[str, ...]) -> None:
         self.files = files
@@ -83,7 +84,7 @@ class KnownHosts:
             self._plain.setdefault(name.lower(), []).append(line)
 
     def keys(self, name: str) -> list[KnownKey]:
-        """Every key recorded for ``name`` (as `lookup_name` gives it), revoked ones marked."""
+        """Return all keys recorded for ``name`` (from `lookup_name`), including revoked ones."""
         name = name.lower()
         lines = [*self._plain.get(name, ()), *(line for line in self._others if line.matches(name))]
         return [key for line in lines if (key := self._key(line)) is not None]
@@ -92,7 +93,7 @@ class KnownHosts:
         try:
             return KnownKey(line.type, base64.b64decode(line.blob, validate=True), line.where, line.revoked)
         except binascii.Error:
-            warning = f"{line.where}: the key is damaged; the line is skipped"
+            warning = f"{line.where}: malformed key; the line is skipped"
             if warning not in self.warnings:
                 self.warnings.append(warning)
             return None
@@ -108,7 +109,7 @@ class _Line:
 
     @property
     def odd(self) -> bool:
-        """Hashed or a pattern, so that an index by name cannot find it."""
+        """True if the names are hashed or patterns, which an index by name cannot find."""
         return self.names.startswith("|") or any(c in self.names for c in "*?!")
 
     def matches(self, name: str) -> bool:
@@ -121,7 +122,7 @@ class _Line:
 
 
 def _escaped(pattern: str) -> str:
-    """OpenSSH's patterns know ``*`` and ``?`` only; a bracket is a bracket (``[name]:port``)."""
+    """Escape brackets: in OpenSSH's patterns, only ``*`` and ``?`` are special (``[name]:port``)."""
     return pattern.replace("[", "[[]")
 
 
@@ -136,17 +137,17 @@ def _hash_matches(names: str, name: str) -> bool:
 
 @lru_cache(maxsize=16)
 def load(files: tuple[str, ...]) -> KnownHosts:
-    """The known hosts of ``files``, read once a process."""
+    """Return the known hosts of ``files``, read once per process."""
     return KnownHosts(files)
 
 
 def record(path: Path, name: str, keys: list[tuple[str, bytes]], *, replace: bool) -> None:
-    """Add ``keys`` (type and bytes) for ``name``; with ``replace`` its old lines go. Two at once lose nothing."""
+    """Add ``keys`` (type and bytes) for ``name``; with ``replace``, remove its old lines. Safe to run concurrently."""
     new = [f"{name} {type_} {base64.b64encode(blob).decode()}" for type_, blob in keys]
-    path = path.resolve()  # a link stays one
+    path = path.resolve()  # keep a symbolic link
     try:
         if path.exists() and not path.is_file():
-            raise OutputError(f"{path}: not a file, so no host key can be recorded in it")
+            raise OutputError(f"{path}: not a regular file, so no host key can be recorded in it")
         path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
         with file_lock(Path(f"{path}.gpuops-lock")):
             old = path.read_text("utf-8", "surrogateescape").rstrip("\n").split("\n") if path.exists() else []
@@ -159,7 +160,7 @@ def record(path: Path, name: str, keys: list[tuple[str, bytes]], *, replace: boo
 
 
 def _without(line: str, name: str) -> list[str]:
-    """The line as far as it is about other servers; nothing where it is about ``name`` alone."""
+    """Return the line without ``name``, or nothing if the line lists no other server."""
     names, _, key = line.strip().partition(" ")
     if not key or names.startswith(("#", "@")):
         return [line]

@@ -1,4 +1,4 @@
-"""This machine, through the same agent in a child process, without SSH."""
+"""Transport to this machine: the same agent in a child process, without SSH."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ _STUCK_SECONDS = 60.0
 
 
 class ProcessStream:
-    """A child process as a `gpuops.transport.stream.Stream`; the start of its stderr is kept for messages."""
+    """Child process as a `gpuops.transport.stream.Stream`; the beginning of its stderr is kept for messages."""
 
     def __init__(self, node: str, arguments: list[str]) -> None:
         self._node = node
@@ -38,17 +38,17 @@ class ProcessStream:
         self._news.register(self._err, select.POLLIN)
 
     def write(self, data: bytes) -> None:
-        """Send all of ``data``; that the child has ended shows at the next read."""
+        """Send all of ``data``; if the child has exited, the next read reports it."""
         room = select.poll()
         room.register(self._into, select.POLLOUT)
         with self._in_use(), contextlib.suppress(BrokenPipeError):
             while data:
                 if not room.poll(_STUCK_SECONDS * 1000):
-                    raise LostError(self._node, f"it did not take its request within {_STUCK_SECONDS:g} s")
+                    raise LostError(self._node, f"the agent did not read its request within {_STUCK_SECONDS:g} s")
                 data = data[os.write(self._into, data) :]
 
     def read(self, seconds: float) -> bytes:
-        """Bytes of its stdout."""
+        """Return some bytes of its stdout."""
         ends = time.monotonic() + seconds
         with self._in_use():
             while ready := {descriptor for descriptor, _ in self._news.poll(max(0, ends - time.monotonic()) * 1000)}:
@@ -61,7 +61,7 @@ class ProcessStream:
 
     @contextlib.contextmanager
     def _in_use(self) -> Iterator[None]:
-        """Keep the pipes from being closed meanwhile: the number of a closed one may be another stream's at once."""
+        """Keep the pipes open within this context: the number of a closed one may be reused by another stream."""
         with self._lock:
             self._check_open()
             self._users += 1
@@ -74,10 +74,10 @@ class ProcessStream:
 
     def _check_open(self) -> None:
         if self._closed:
-            raise LostError(self._node, "hung up")
+            raise LostError(self._node, "gpuops closed the connection")
 
     def _close_pipes(self) -> None:
-        """Close them once `close` was called and no thread reads or writes any more."""
+        """Close the pipes if `close` was called and no thread is reading or writing."""
         with self._lock:
             if self._closed and not self._users:
                 for stream in (self._process.stdin, self._process.stdout, self._process.stderr):
@@ -90,7 +90,7 @@ class ProcessStream:
         return data
 
     def errors(self) -> str:
-        """Return what the child wrote to stderr, once it has ended."""
+        """Return what the child wrote to stderr, after it has exited."""
         rest = select.poll()
         rest.register(self._err, select.POLLIN)
         with self._in_use():
@@ -99,14 +99,14 @@ class ProcessStream:
         return self._stderr.decode("utf-8", "replace")
 
     def wait(self, seconds: float) -> int:
-        """Its exit status."""
+        """Wait for the child and return its exit status."""
         return self._process.wait(seconds)
 
     def close(self) -> None:
-        """Hang up; the agent ends what it runs. A signal, because another thread may hold its pipes open in `read`."""
+        """Terminate the agent, which ends what it runs. Another thread may keep its pipes open in `read`."""
         with self._lock:
             self._closed = True
-        if self._process.returncode is None:  # else its number may be another's by now
+        if self._process.returncode is None:  # otherwise its pid may be reused by now
             with contextlib.suppress(ProcessLookupError):
                 os.killpg(self._process.pid, signal.SIGTERM)
         self._close_pipes()
@@ -118,7 +118,7 @@ class ProcessStream:
 
 
 def open_local(host: Host) -> AgentTransport:
-    """This machine under the name of ``host``."""
+    """Return a transport to this machine under the name of ``host``."""
     return AgentTransport(
         host.name,
         lambda line: ProcessStream(host.name, ["/bin/sh", "-c", line]),

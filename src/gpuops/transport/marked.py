@@ -1,4 +1,7 @@
-"""A stream on which only what follows a random mark counts, whatever shells and banners print before it."""
+"""Stream that ignores everything except lines with a random mark, such as the output of banners and login scripts.
+
+For example, if the lines ``Welcome!`` and ``MARK hello`` arrive, the first word is ``hello``.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _LAST_LINE_BYTES = 160
 
 
 class MarkedStream:
-    """A program on a node that prints ``MARK word`` or ``MARK {json}`` in lines of their own, and bytes after some."""
+    """Stream of a program that prints lines ``MARK word`` or ``MARK {json}``, some of them followed by raw bytes."""
 
     def __init__(self, node: str, stream: Stream, mark: str) -> None:
         self.node = node
@@ -26,11 +29,11 @@ class MarkedStream:
         self.stream.write(data)
 
     def word(self, seconds: float) -> bytes:
-        """Return what follows the next mark in its line; empty at the end, `TimeoutError` after ``seconds``."""
+        """Return the rest of the next marked line; empty at the end; raise `TimeoutError` after ``seconds``."""
         ends = time.monotonic() + seconds
         while (match := self._marked.search(self._seen)) is None:
             if len(self._seen) > _NOISE_CAP_BYTES:
-                raise LostError(self.node, "its login shell prints more than 1 MiB before anything runs")
+                raise LostError(self.node, "its login shell prints more than 1 MiB before the agent starts")
             data = self.stream.read(max(0.0, ends - time.monotonic()))
             if not data:
                 return b""
@@ -40,7 +43,7 @@ class MarkedStream:
         return word
 
     def take(self, size: int, seconds: float) -> bytes:
-        """Return the next ``size`` bytes, fewer at the end; `TimeoutError` after ``seconds`` of silence."""
+        """Return the next ``size`` bytes, fewer at the end; raise `TimeoutError` after ``seconds`` of silence."""
         while len(self._seen) < size and (more := self.stream.read(seconds)):
             self._seen += more
         taken = bytes(self._seen[:size])
@@ -48,10 +51,10 @@ class MarkedStream:
         return taken
 
     def last_line(self) -> str:
-        """Return the last line that was printed without a mark, for a message; empty without one."""
+        """Return the last line without a mark, for a message; empty if there is none."""
         lines = bytes(self._seen).strip().splitlines()
         return lines[-1][:_LAST_LINE_BYTES].decode("utf-8", "replace") if lines else ""
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the stream."""
         self.stream.close()

@@ -1,4 +1,4 @@
-"""The system's own ``ssh``: if ``ssh NODE`` works, this works (certificates, GSSAPI, security keys, Match exec)."""
+"""Transport through the system's ``ssh``: if ``ssh NODE`` works, so does this (certificates, GSSAPI, Match exec)."""
 
 from __future__ import annotations
 
@@ -37,10 +37,10 @@ _OPTIONS = (
 
 
 class OpensshStream(ProcessStream):
-    """A running ``ssh``; its own failures become the errors that the other transports raise."""
+    """Running ``ssh`` process; its failures become the errors that other transports raise."""
 
     def read(self, seconds: float) -> bytes:
-        """Bytes of the remote stdout; `NodeError` where ssh itself failed."""
+        """Return some bytes of the remote stdout; raise `NodeError` if ssh itself failed."""
         data = super().read(seconds)
         if not data and self._ended_badly():
             raise explain(self._node, self.errors())
@@ -54,7 +54,7 @@ class OpensshStream(ProcessStream):
 
 
 _KINDS: dict[str, UnreachableKind] = {
-    "stdio forwarding failed": "jump",  # the jump host let us in, and does not reach the node
+    "stdio forwarding failed": "jump",  # the jump host accepted the login but cannot reach the node
     "could not resolve": "dns",
     "connection refused": "refused",
     "timed out": "timeout",
@@ -62,14 +62,14 @@ _KINDS: dict[str, UnreachableKind] = {
 
 
 def explain(node: str, stderr: str) -> NodeError:
-    """Return the error that ssh's messages mean; its exit status is the same for all of them."""
+    """Return the error that matches ssh's messages; its exit status is the same for all failures."""
     lines = [line for line in stderr.strip().splitlines() if line.strip()] or ["ssh failed without a message"]
     words = lines[-1].strip()[:300]
     everything = stderr.lower()
     if "unable to negotiate" in everything:
         return IncompatibleError(node, words)
     if "host key" in everything:
-        return HostKeyError(node, f"{words} gpuops trust {node} shows and records the key")
+        return HostKeyError(node, f"{words} To compare and record the key: gpuops trust {node}")
     if "permission denied" in everything:
         return AuthenticationError(node, words)
     kind = next((kind for text, kind in _KINDS.items() if text in everything), None)
@@ -77,9 +77,9 @@ def explain(node: str, stderr: str) -> NodeError:
 
 
 class ControlMasters:
-    """The ssh processes of one owner that keep connections open for later ones (ssh's ``ControlPersist``).
+    """Background ssh processes of one owner that keep connections open for reuse (ssh's ``ControlPersist``).
 
-    The names of their sockets tell them from those of other programs, which must not be ended.
+    Their sockets have unique names, because the masters of other programs must not be ended.
     """
 
     def __init__(self) -> None:
@@ -88,16 +88,16 @@ class ControlMasters:
 
     @property
     def path(self) -> str:
-        """What ssh's ``ControlPath`` must be."""
+        """Value for ssh's ``ControlPath``."""
         self._folder = self._folder or _control_folder()
         return f"{self._folder}/{self._name}-%C"
 
     def sockets(self) -> list[Path]:
-        """The sockets of those that live."""
+        """Return the sockets of the running masters."""
         return sorted(self._folder.glob(f"{self._name}-*")) if self._folder else []
 
     def end(self, socket: Path) -> None:
-        """End the one that listens on ``socket``; without that it would live for another minute."""
+        """End the master that listens on ``socket``; otherwise it would run for another minute."""
         words = ["ssh", "-F", "/dev/null", "-o", f"ControlPath={socket}", "-O", "exit", "gpuops"]
         with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=_EXIT_SECONDS, check=False)
@@ -107,7 +107,7 @@ def arguments(host: Host, settings: Settings, control_path: str) -> list[str]:
     """Return the ``ssh`` command that connects to ``host``, without the remote command line."""
     program = shutil.which("ssh")
     if program is None:
-        raise MissingError(f"{settings.needs_openssh or host.name} needs the ssh program, and there is none on PATH")
+        raise MissingError(f"{settings.needs_openssh or host.name} needs the ssh program, which is not on PATH")
     words = [program, "-T", "-e", "none", *(w for o in _OPTIONS for w in ("-o", o))]
     words += ["-o", f"ControlPath={control_path}", "-o", f"ConnectTimeout={settings.connect_seconds:.0f}"]
     words += ["-i", host.key_file] if host.key_file else []
@@ -119,12 +119,12 @@ def arguments(host: Host, settings: Settings, control_path: str) -> list[str]:
 
 
 def _control_folder() -> Path:
-    """Return a folder of this user alone for the sockets of kept connections; their path must stay short."""
+    """Return a private directory for the sockets of the masters; socket paths must be short."""
     folder = Path(tempfile.gettempdir()) / f"gpuops-ssh-{os.geteuid()}"
     folder.mkdir(mode=0o700, exist_ok=True)
     status = folder.lstat()
     if folder.is_symlink() or status.st_uid != os.geteuid() or status.st_mode & 0o077:
-        raise MissingError(f"{folder} is not a private folder of yours; remove it")
+        raise MissingError(f"{folder}: not a private directory of this user; remove it")
     return folder
 
 

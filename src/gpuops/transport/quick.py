@@ -1,4 +1,4 @@
-"""paramiko's transport and its socket, made quick: cheap algorithms, no polling, no delayed ACKs."""
+"""Faster versions of paramiko's transport and its socket: cheap algorithms, no polling, no delayed ACKs."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from paramiko.transport import Transport
 
 from gpuops.transport.known_hosts import KnownKey
 
-# A node that lost power does not hang up: after 90 s of silence the connection is lost (milliseconds in the last one).
+# a node that loses power never closes the connection: give up after 90 s of silence (the last value is milliseconds)
 _ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6, "TCP_USER_TIMEOUT": 90_000}
 _FAST_KEX = ("curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
 _FAST_CIPHERS = ("aes128-gcm@openssh.com",)
@@ -20,14 +20,14 @@ def _first(preferred: tuple[str, ...], supported: tuple[str, ...]) -> tuple[str,
 
 
 class QuickTransport(Transport):
-    """paramiko's transport with cheap algorithms first (the others stay as fallback) and without its 0.1 s poll."""
+    """Subclass of paramiko's transport that prefers cheap algorithms and avoids its 0.1 s poll."""
 
     _active_check_timeout = 30.0
     _preferred_kex = _first(_FAST_KEX, Transport._preferred_kex)  # type: ignore[attr-defined]  # noqa: SLF001 - class attributes made for this
     _preferred_ciphers = _first(_FAST_CIPHERS, Transport._preferred_ciphers)  # type: ignore[attr-defined]  # noqa: SLF001
 
     def prefer_key_types(self, recorded: list[KnownKey]) -> None:
-        """Ask the server for a key of a type that is recorded, so that the right one is compared."""
+        """Prefer host key types that are recorded, so that the server presents a key that can be compared."""
         types = [t for key in recorded for t in _RSA_SIGNATURES.get(key.type, (key.type,))]
         self._preferred_keys = _first(tuple(types), self._preferred_keys)  # type: ignore[has-type]
 
@@ -36,7 +36,7 @@ _RSA_SIGNATURES = {"ssh-rsa": ("rsa-sha2-512", "rsa-sha2-256")}
 
 
 class QuickSocket(socket.socket):
-    """A TCP socket with immediate ACKs: two delayed ones cost 80 ms a connection."""
+    """TCP socket with immediate ACKs: two delayed ones cost 80 ms per connection."""
 
     _quick = getattr(socket, "TCP_QUICKACK", None)  # Linux only
 
@@ -48,20 +48,20 @@ class QuickSocket(socket.socket):
         quick.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         quick.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
         for name, value in _ALIVE.items():
-            if hasattr(socket, name):  # which differs from system to system
+            if hasattr(socket, name):  # not every platform has all of them
                 quick.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
         return quick
 
     def recv(self, size: int, flags: int = 0) -> bytes:
-        """Receive, and ask for the next ACK to go out at once: the kernel forgets it each time."""
+        """Receive data and request an immediate ACK again: the kernel resets the option each time."""
         data = super().recv(size, flags)
         if self._quick is not None:
-            with contextlib.suppress(OSError):  # closed meanwhile
+            with contextlib.suppress(OSError):  # closed in the meantime
                 self.setsockopt(socket.IPPROTO_TCP, self._quick, 1)
         return data
 
     def close(self) -> None:
-        """Shut down first: a reader that waits in ``recv`` wakes by that alone."""
-        with contextlib.suppress(OSError):  # the other side was faster
+        """Shut down, then close: only a shutdown wakes up a reader that waits in ``recv``."""
+        with contextlib.suppress(OSError):  # the other side closed first
             self.shutdown(socket.SHUT_RDWR)
         super().close()

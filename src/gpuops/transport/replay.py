@@ -1,4 +1,4 @@
-"""A node that answers from a recording."""
+"""Transport that replays recorded answers, for tests and saved facts."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from gpuops.shell import Command, Completed, Question
 
 
 class ReplayTransport:
-    """A `gpuops.transport.Transport` without a node: ``answers`` are those of saved facts, or scripted by question.
+    """A `gpuops.transport.Transport` without a node: ``answers`` come from saved facts, or are scripted by question.
 
-    A question that has no answer raises `NodeError`, so that a script cannot be incomplete unnoticed. ``asked`` lists
-    every question in order; ``files`` holds what was put, and what `get` finds.
+    A question without an answer raises `NodeError`, so that an incomplete script is noticed. ``asked`` lists all
+    questions in order; ``files`` contains what `put` wrote and what `get` returns.
     """
 
     def __init__(
@@ -29,11 +29,11 @@ class ReplayTransport:
         self._answers = dict(answers) if isinstance(answers, Mapping) else {a.question: a for a in answers}
 
     def run(self, command: Command) -> Completed:
-        """The answer to one command."""
+        """Return the answer to one command."""
         return self.batch([command])[0]
 
     def batch(self, questions: Sequence[Question]) -> list[Completed]:
-        """The answers to ``questions``, in their order."""
+        """Return the answers to ``questions``, in order."""
         return [self._answer(question) for question in questions]
 
     def _answer(self, question: Question) -> Completed:
@@ -43,14 +43,14 @@ class ReplayTransport:
         return replace(self._answers[question], node=self.node, question=question)
 
     def put(self, text: bytes, path: str, mode: int) -> None:
-        """Keep a file and its mode."""
+        """Store a file and its mode."""
         self.files[path], self.modes[path] = text, mode
 
     def get(self, path: str) -> bytes:
-        """A file that was put or given."""
+        """Return a file from the constructor or from `put`."""
         if path not in self.files:
             raise NodeError(self.node, f"cannot read {path}: the recording has no such file")
         return self.files[path]
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing, as nothing is open."""

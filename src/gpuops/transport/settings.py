@@ -1,4 +1,4 @@
-"""How to connect to a host over SSH: by the inventory, then by ``~/.ssh/config``, then by the defaults."""
+"""SSH settings of a host: from the inventory, then from ``~/.ssh/config``, then the defaults."""
 
 from __future__ import annotations
 
@@ -31,7 +31,7 @@ _KNOWN = frozenset(
 
 @dataclass(frozen=True)
 class Settings:
-    """What a connection needs. ``needs_openssh`` is why paramiko cannot open it, or empty."""
+    """Settings of one connection. ``needs_openssh`` is why paramiko cannot open it, or empty."""
 
     address: str
     port: int
@@ -48,16 +48,16 @@ class Settings:
 
     @property
     def known_name(self) -> str:
-        """The name under which known_hosts lists this server."""
+        """Name under which known_hosts lists this server."""
         return self.host_key_alias or lookup_name(self.address, self.port)
 
     @property
     def known_hosts(self) -> KnownHosts:
-        """The known_hosts files that count for this server."""
+        """Known hosts from the files that apply to this server."""
         return load(self.known_hosts_files)
 
     def __str__(self) -> str:
-        """``address:port``, for messages."""
+        """Return ``address:port`` for messages."""
         return f"{self.address}:{self.port}"
 
 
@@ -96,7 +96,7 @@ def _number(host: Host, merged: Mapping[str, object], key: str, default: int) ->
 def _own_name() -> str:
     try:
         return getpass.getuser()
-    except (KeyError, OSError) as error:  # a container may run under a number that nobody named
+    except (KeyError, OSError) as error:  # a container may run under a uid without a name
         raise InputError(f"user {os.getuid()} has no name on this machine; set ansible_user") from error
 
 
@@ -114,12 +114,12 @@ def _known_hosts_files(merged: Mapping[str, object]) -> tuple[str, ...]:
 
 
 def _files(value: object) -> tuple[str, ...]:
-    """Return the files to read. /dev/null, by which others skip verification, means the defaults here."""
+    """Return the files to read; ignore /dev/null, which others use to skip verification."""
     return tuple(word for word in " ".join(_words(value)).split() if word not in ("/dev/null", "none"))
 
 
 def _options(arguments: tuple[str, ...]) -> dict[str, object]:
-    """ssh's own command-line arguments as config keys; those without a meaning here count as special."""
+    """Return ssh's command-line arguments as config keys; other arguments count as special."""
     options: dict[str, object] = {}
     words = iter(arguments)
     for word in words:
@@ -138,7 +138,7 @@ _FLAGS = {"-J": "proxyjump", "-i": "identityfile", "-p": "port", "-l": "user", "
 
 
 def _special(host: Host, merged: Mapping[str, object]) -> str:
-    """Return an option of this host that paramiko does not support, or an empty text."""
+    """Return an option of this host that paramiko does not support, or an empty string."""
     if host.proxy_command or _none(str(merged.get("proxycommand", ""))):
         return "ProxyCommand"
     if str(merged.get("gssapiauthentication", "no")).lower() == "yes":
@@ -149,7 +149,7 @@ def _special(host: Host, merged: Mapping[str, object]) -> str:
 
 @lru_cache(maxsize=8)
 def _unsupported(config_path: object) -> str:
-    """Return a directive of the config file that changes its meaning and that paramiko cannot follow."""
+    """Return a directive of the config file that paramiko does not support, or an empty string."""
     for line in _config_lines(str(config_path)):
         words = line.replace("=", " ", 1).lower().split()
         if words[:1] == ["include"]:

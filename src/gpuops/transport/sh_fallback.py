@@ -1,7 +1,7 @@
-"""A node without Python answers the same questions through one POSIX sh script, one after another.
+"""Fallback for nodes without Python: one POSIX sh script answers the same questions, one after another.
 
-It covers what matters (nvidia-smi, /sys, /proc), not everything that the agent does: streams are merged, and a deadline
-needs ``timeout`` on the node. A command's stdin comes through a pipe.
+It does not do everything that the agent does: stdout and stderr are merged, and deadlines need ``timeout`` on the node.
+It covers what matters (nvidia-smi, /sys, /proc). A command reads its stdin from a pipe.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from gpuops.transport.stream import Stream
 START_LINE = "exec /bin/sh -s"
 
 _CAP_BYTES = 64 * 1024 * 1024
-# The agent's reading of `Files` in plain sh: a subshell for each level, because POSIX sh has no local variables.
+# reads `Files` as the agent does, with one subshell per level, because POSIX sh has no local variables
 _FUNCTIONS = r"""
 cd /; LC_ALL=C; PATH=$PATH:/usr/local/sbin:/usr/sbin:/sbin; export LC_ALL PATH
 limit() {
@@ -50,7 +50,7 @@ _GLOB = re.compile(r"[A-Za-z0-9_./*:+-]+\Z")
 
 
 def batch(node: str, stream: Stream, questions: Sequence[Question]) -> list[Completed]:
-    """Ask everything in one round trip through ``stream``, which `START_LINE` opened."""
+    """Ask all questions in one round trip through ``stream``, which `START_LINE` opened."""
     mark = f"gpuops-{secrets.token_hex(12)}"
     stream.write(_script(mark, questions).encode("utf-8", "surrogateescape"))
     seen = _read(node, stream, sum(q.timeout_seconds for q in questions) + 5, mark)
@@ -76,7 +76,7 @@ def _line(question: Question) -> str:
 
 
 def _stdin(question: Question) -> str:
-    """Return the command that writes the question's stdin, any byte of it: every printf reads octal digits."""
+    """Return a command that writes the question's stdin; octal escapes in printf work for any byte and in any shell."""
     data = question.stdin.encode("utf-8", "surrogateescape") if isinstance(question, Command) else b""
     return "printf '" + "".join(chr(b) if chr(b).isalnum() and b < 128 else f"\\{b:03o}" for b in data) + "'"
 
@@ -89,11 +89,11 @@ def _read(node: str, stream: Stream, seconds: float, mark: str) -> bytes:
             data = stream.read(seconds)
         except TimeoutError as error:
             raise LostError(
-                node, f"no answer within {seconds:g} s, and no Python there to enforce deadlines"
+                node, f"no answer within {seconds:g} s, and the node has no Python to enforce deadlines"
             ) from error
         if not data or len(seen) > _CAP_BYTES:
             line = Completed(node, Files(()), 1, seen.decode("utf-8", "replace")).last_line()
-            raise LostError(node, f"its login shell ended without an answer: {line or 'no output'}")
+            raise LostError(node, f"its login shell exited without an answer: {line or 'no output'}")
         seen += data
     return bytes(seen)
 

@@ -1,7 +1,7 @@
-"""A `fabric.Connection` that verifies the host key before it sends anything, and opens fast.
+"""SSH transport: a `fabric.Connection` that verifies the host key before it sends anything, and opens fast.
 
-Fabric's own constructor accepts any host key; here known_hosts decides, through `known_hosts.KnownHosts`. What makes it
-fast (no delayed ACK, each key parsed once, cheap algorithms first) is measured in ``bench/fanout.py``.
+Fabric by itself accepts any host key; here, `known_hosts.KnownHosts` decides. ``bench/fanout.py`` measures what makes
+it fast: no delayed ACKs, each key parsed once, cheap algorithms first.
 """
 
 from __future__ import annotations
@@ -41,32 +41,32 @@ from gpuops.transport.known_hosts import KnownKey, fingerprint
 from gpuops.transport.quick import QuickSocket, QuickTransport
 from gpuops.transport.settings import Settings
 
-logging.getLogger("paramiko").addHandler(logging.NullHandler())  # else its threads print tracebacks on stderr
+logging.getLogger("paramiko").addHandler(logging.NullHandler())  # otherwise its threads print tracebacks to stderr
 
 T = TypeVar("T")
-_REPLY_SECONDS = 30.0  # PAM and a busy server take their time
+_REPLY_SECONDS = 30.0  # PAM and busy servers are slow
 _MOST_KEYS = 5  # sshd's MaxAuthTries is 6; a password may still follow
 
 
 class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no types
-    """Fabric's connection (``run``, ``put``, ``get``, ``forward_local`` work), opened by `QuickTransport`."""
+    """Fabric's connection, opened by `QuickTransport`; ``run``, ``put``, ``get`` and ``forward_local`` work."""
 
     def __init__(self, node: str, settings: Settings, gateway: NodeConnection | None = None) -> None:
-        # One Config each: Fabric's is not safe to share between threads.
+        # one Config per connection: Fabric's is not safe to share between threads
         super().__init__(
             settings.address, settings.user, settings.port, config=fabric.Config(lazy=True), forward_agent=False
         )
         self.client.set_missing_host_key_policy(paramiko.RejectPolicy())
-        # Fabric keeps attributes of its own in a config tree; these are ours and plain.
+        # Fabric redirects plain attribute assignments to its config tree
         object.__setattr__(self, "node", node)
         object.__setattr__(self, "settings", settings)
         object.__setattr__(self, "gate", gateway)
         object.__setattr__(self, "failure", None)
         object.__setattr__(self, "hung_up", False)
-        object.__setattr__(self, "opening", threading.Lock())  # a jump host is opened by many threads at once
+        object.__setattr__(self, "opening", threading.Lock())  # many threads may open a jump host at once
 
     def open(self) -> None:
-        """Connect, verify the host key, authenticate; what failed once fails again at once, without another try."""
+        """Connect, verify the host key and authenticate; after a failure, raise the same error without trying again."""
         with self.opening:
             if self.failure is not None:
                 raise type(self.failure)(self.node, self.failure.what, self.failure.kind)
@@ -81,7 +81,7 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
             self._check_hung_up()
 
     def hang_up(self) -> None:
-        """Close for good; where another thread is opening it, that ends with `LostError`."""
+        """Close permanently; if another thread is opening the connection, it gets `LostError`."""
         object.__setattr__(self, "hung_up", True)
         if self.transport is not None:
             self.transport.close()
@@ -89,10 +89,10 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
     def _check_hung_up(self) -> None:
         if self.hung_up:
             self.hang_up()
-            raise LostError(self.node, "hung up")
+            raise LostError(self.node, "gpuops closed the connection")
 
     def _with_retries(self, attempt: Callable[[], T]) -> T:
-        """Try again where a server is too busy to greet: sshd drops connections over its MaxStartups."""
+        """Retry if a server is too busy to send its greeting: sshd drops connections beyond MaxStartups."""
         for pause in (0.5, 1.0, 2.0):
             with contextlib.suppress(_BusyError):
                 return attempt()
@@ -148,12 +148,12 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
             raise ConnectError(self.node, f"{(error.strerror or str(error)).lower()} ({settings})", kind) from error
 
     def open_through(self, address: str, port: int) -> paramiko.Channel:
-        """A channel through this connection to somewhere else: ProxyJump."""
+        """Open a channel to another address through this connection (ProxyJump)."""
         self.open()
         try:
             return self.transport.open_channel("direct-tcpip", (address, port), ("", 0), timeout=_REPLY_SECONDS)
         except (paramiko.SSHException, EOFError) as error:
-            what = f"the jump host {self.settings} does not reach {address}:{port}"
+            what = f"the jump host {self.settings} cannot reach {address}:{port}"
             raise ConnectError(self.node, what, "jump") from error
 
     def _handshake(self, transport: QuickTransport) -> None:
@@ -165,7 +165,7 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
             raise self._explain(error) from error
         except EOFError as error:
             raise _BusyError(f"the server closed the connection before its greeting ({self.settings})") from error
-        if not transport.initial_kex_done:  # start_client just returns when its time is over
+        if not transport.initial_kex_done:  # on timeout, start_client simply returns
             raise self._no_greeting_error()
 
     def _no_greeting_error(self) -> ConnectError:
@@ -183,19 +183,19 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
 
 
 class _BusyError(Exception):
-    """The server did not greet; worth another try."""
+    """Server that closed the connection without a greeting; worth a retry."""
 
 
 def _kind_of(error: Exception) -> Literal["closed", "timeout", "failed"]:
-    """Return what happened; paramiko distinguishes a closed, a silent and an unwilling server by text alone."""
+    """Return what happened; paramiko's errors for closed, silent and refusing servers differ only in their text."""
     text, cause = str(error).lower(), str(error.__cause__ or error.__context__ or "").lower()
-    if "banner" in text:  # its greeting did not come
+    if "banner" in text:  # no greeting arrived
         return "timeout" if any("timeout" in words or "timed out" in words for words in (text, cause)) else "closed"
     return "timeout" if "timeout" in text else "failed"
 
 
 def verify_host_key(node: str, settings: Settings, shown: paramiko.PKey, recorded: list[KnownKey]) -> None:
-    """Raise `HostKeyError` unless the key that the server showed is recorded and not revoked."""
+    """Raise `HostKeyError` unless the key that the server presented is recorded and not revoked."""
     blob, print_ = shown.asbytes(), fingerprint(shown.asbytes())
     same = [key for key in recorded if key.blob == blob]
     if any(key.revoked for key in same):
@@ -207,18 +207,18 @@ def verify_host_key(node: str, settings: Settings, shown: paramiko.PKey, recorde
         old = next((key for key in valid if key.type == shown.get_name()), valid[0])
         raise HostKeyError(
             node,
-            f"host key changed. {old.where} has {old.fingerprint}, the node shows {print_}."
+            f"host key changed. {old.where} has {old.fingerprint}, the node presents {print_}."
             f" If the node was reinstalled: gpuops trust {node} --replace",
         )
     raise HostKeyError(
         node,
-        f"host key unknown. The node at {settings} shows {print_} ({shown.get_name()}), and no known_hosts file has"
-        f" {settings.known_name}. If that is right: gpuops trust {node}",
+        f"host key unknown. The node at {settings} presents {print_} ({shown.get_name()}), and no known_hosts file has"
+        f" {settings.known_name}. To compare and record the key: gpuops trust {node}",
     )
 
 
 def authenticate(node: str, settings: Settings, transport: Transport) -> None:
-    """Offer keys, then the password; `AuthenticationError` names what was tried."""
+    """Offer keys, then the password; raise `AuthenticationError` that lists what was tried."""
     tried: list[str] = []
     allowed: list[str] = []
     for method, label, attempt in _attempts(settings, transport):
@@ -231,10 +231,10 @@ def authenticate(node: str, settings: Settings, transport: Transport) -> None:
             break
     if len(tried) == 1 and not transport.is_active():
         raise ConnectError(node, f"server closed the connection during authentication as {settings.user} ({settings})")
-    offered = ", ".join(tried) or "nothing (no usable key in ~/.ssh, no agent)"
+    refused = ", ".join(tried) or "the login: no usable key in ~/.ssh and no agent"
     accepts = f"; the server accepts {', '.join(filter(None, allowed))}" if allowed else ""
     raise AuthenticationError(
-        node, f"{settings.user}@{settings} refused {offered}{accepts}{_keys_not_offered(settings)}"
+        node, f"{settings.user}@{settings} refused {refused}{accepts}{_keys_not_offered(settings)}"
     )
 
 
@@ -247,7 +247,7 @@ def _attempts(settings: Settings, transport: Transport) -> Iterator[tuple[str, s
 
 def _accepted(node: str, attempt: Callable[[], list[str]], allowed: list[str]) -> bool:
     try:
-        return not attempt()  # a list of further methods means: not yet
+        return not attempt()  # a list of further methods means that this one was not enough
     except paramiko.BadAuthenticationType as error:
         allowed[:] = [*error.allowed_types, ""]
     except (paramiko.SSHException, EOFError) as error:
@@ -258,7 +258,7 @@ def _accepted(node: str, attempt: Callable[[], list[str]], allowed: list[str]) -
 
 
 def _keys(settings: Settings) -> Iterator[tuple[str, paramiko.PKey]]:
-    """Named key files first, then the agent's, then the default files."""
+    """Yield the keys to offer: configured key files first, then the agent's keys, then the default files."""
     files = [(path, key) for path in settings.key_files if isinstance(key := _load_key(path), paramiko.PKey)]
     if settings.keys_named:
         yield from files
@@ -271,10 +271,10 @@ def _keys(settings: Settings) -> Iterator[tuple[str, paramiko.PKey]]:
 
 @lru_cache(maxsize=64)
 def _load_key(path: str) -> paramiko.PKey | str:
-    """A private key, parsed once a process; why not, where it is absent, encrypted or of an unknown kind."""
+    """Return a private key, parsed once per process; the reason if it is missing, encrypted or of an unknown type."""
     try:
         return paramiko.PKey.from_path(Path(path).expanduser())
-    except (paramiko.PasswordRequiredException, TypeError):  # cryptography misses the passphrase as an argument
+    except (paramiko.PasswordRequiredException, TypeError):  # cryptography raises TypeError without a passphrase
         return "encrypted; ssh-add it"
     except OSError as error:
         return (error.strerror or str(error)).lower()
@@ -283,7 +283,7 @@ def _load_key(path: str) -> paramiko.PKey | str:
 
 
 def _public_keys(settings: Settings) -> set[bytes]:
-    """The public halves that lie beside the named key files: an agent may hold the private ones."""
+    """Return the public keys beside the configured key files: an agent may have the private ones."""
     blobs = set()
     for path in settings.key_files:
         with contextlib.suppress(OSError, ValueError, IndexError):
@@ -292,14 +292,14 @@ def _public_keys(settings: Settings) -> set[bytes]:
 
 
 def _keys_not_offered(settings: Settings) -> str:
-    """Return the key files that could not be offered, and why; an absent default file is normal."""
+    """Return the key files that could not be offered, and why; a missing default file is normal."""
     reasons = {path: why for path in settings.key_files if isinstance(why := _load_key(path), str)}
     unusable = [f"{p} ({why})" for p, why in reasons.items() if settings.keys_named or Path(p).expanduser().exists()]
     return f"; not offered: {', '.join(unusable)}" if unusable else ""
 
 
 class _TimedEvent(threading.Event):
-    """An event with a limit to every wait; paramiko waits without one for the reply to ``exec``."""
+    """Event whose waits always time out; paramiko waits for the reply to ``exec`` without a timeout."""
 
     def wait(self, timeout: float | None = None) -> bool:
         if not super().wait(timeout or _REPLY_SECONDS):
@@ -308,7 +308,7 @@ class _TimedEvent(threading.Event):
 
 
 class ChannelStream:
-    """A command on a node, through one SSH channel."""
+    """Command on a node as a stream, through one SSH channel."""
 
     def __init__(self, connection: NodeConnection, line: str) -> None:
         self._connection = connection
@@ -328,7 +328,7 @@ class ChannelStream:
             raise LostError(self._connection.node, "the connection broke while the request was sent") from error
 
     def read(self, seconds: float) -> bytes:
-        """Some bytes of stdout, empty at the end."""
+        """Return some bytes of stdout, empty at the end."""
         self._channel.settimeout(seconds)
         data = self._channel.recv(65536)
         if not data and not self._connection.transport.is_active():
@@ -336,13 +336,13 @@ class ChannelStream:
         return data
 
     def close(self) -> None:
-        """Hang up this channel."""
-        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # the connection may be gone already
+        """Close this channel."""
+        with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # the connection may be closed already
             self._channel.close()
 
 
 class SshTransport(AgentTransport):
-    """A node over its own `NodeConnection`, opened at the first question."""
+    """Transport over its own `NodeConnection`, which the first question opens."""
 
     def __init__(self, host: Host, connection: NodeConnection) -> None:
         super().__init__(host.name, self._start, python=host.python, become_password=host.become_password)
@@ -353,6 +353,6 @@ class SshTransport(AgentTransport):
         return ChannelStream(self.connection, line)
 
     def close(self) -> None:
-        """Hang up."""
+        """Close the connection."""
         super().close()
         self.connection.hang_up()

@@ -1,4 +1,4 @@
-"""A started remote command as bytes in and out; every transport over SSH or a local shell has them."""
+"""Byte stream of a running remote command; all transports over SSH or a local shell use it."""
 
 from __future__ import annotations
 
@@ -7,17 +7,17 @@ from typing import Protocol
 
 
 class Stream(Protocol):
-    """A started remote command."""
+    """Running remote command."""
 
     def write(self, data: bytes) -> None:
         """Send all of ``data``."""
 
     def read(self, seconds: float) -> bytes:
-        """Some bytes, empty at the end; `TimeoutError` after ``seconds`` of silence."""
+        """Return some bytes, empty at the end; raise `TimeoutError` after ``seconds`` of silence."""
 
     def close(self) -> None:
-        """Hang up; what still runs on the node is killed there."""
+        """Close the stream; whatever is still running on the node is killed there."""
 
 
 OpenStream = Callable[[str], Stream]
-"""Starts a command line on a node, under the user's login shell there."""
+"""Function that starts a command line on a node, under the user's login shell."""

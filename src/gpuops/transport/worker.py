@@ -1,4 +1,4 @@
-"""A script of ``node/`` that stays on a node and exchanges JSON with us, one object a line in either direction."""
+"""Workers: scripts of ``node/`` that keep running on a node and exchange JSON messages with gpuops, one per line."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from gpuops.transport.marked import MarkedStream
 
 
 class Worker:
-    """A running script, beside the agent on the same connection; it ends itself when its stream does.
+    """Running script beside the agent on the same connection; it exits when its stream is closed.
 
-    ``first_message`` is what the script sent about itself when it was ready.
+    ``first_message`` is what the script reported about itself when it was ready.
     """
 
     def __init__(self, stream: MarkedStream, first_message: Mapping[str, Any]) -> None:
@@ -22,18 +22,18 @@ class Worker:
         self._stream = stream
 
     def send(self, message: Mapping[str, Any]) -> None:
-        """Send one message. `gpuops.errors.LostError` if the connection is gone."""
+        """Send one message; raise `gpuops.errors.LostError` if the connection is broken."""
         self._stream.write(json.dumps(message).encode() + b"\n")
 
     def receive(self, seconds: float) -> dict[str, Any]:
-        """Return its next message; whatever else is printed before it is skipped.
+        """Return the next message; skip any other output before it.
 
-        `TimeoutError` after ``seconds`` without one, `gpuops.errors.LostError` if the script has ended.
+        Raise `TimeoutError` after ``seconds`` without one, `gpuops.errors.LostError` if the script has exited.
         """
         return receive(self._stream, seconds)
 
     def close(self) -> None:
-        """Hang up; the script ends itself and all that it started. Safe to call twice."""
+        """Close the stream; the script exits and ends everything that it started. Safe to call twice."""
         self._stream.close()
 
 
@@ -41,13 +41,13 @@ def receive(stream: MarkedStream, seconds: float) -> dict[str, Any]:
     """Return the next message on ``stream``; see `Worker.receive`."""
     word = stream.word(seconds)
     if not word:
-        raise LostError(stream.node, f"what ran there has ended{_quoted(stream.last_line())}")
+        raise LostError(stream.node, f"the worker script exited{_quoted(stream.last_line())}")
     if word == b"none":
-        raise LostError(stream.node, "there is no Python 3 on it")
+        raise LostError(stream.node, "no Python 3 found on the node")
     try:
         message: dict[str, Any] = json.loads(word)
     except ValueError as error:
-        raise LostError(stream.node, f"what runs there sent an unreadable message ({error})") from error
+        raise LostError(stream.node, f"the worker script sent an unreadable message ({error})") from error
     return message
 
 

@@ -95,7 +95,7 @@ def test_what_was_seen_weighs_more_than_what_was_not():
 
 def test_before_the_driver_is_installed_nobody_can_compute():
     none = Unknown("nvidia-smi is not installed")
-    hidden = Unknown("only root sees who has the GPUs' device files open")
+    hidden = Unknown("only root can list the processes that use the GPUs")
     assert told(cards=none, held=Occupancy(driver_loaded=False), loaded=Unknown("no list")) == "idle"
     assert told(cards=none, held=hidden, loaded=False) == "idle"
     assert str(still_idle(facts(held=hidden, loaded=False))) == "idle"

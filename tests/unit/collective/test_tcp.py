@@ -204,7 +204,7 @@ def test_ranks_of_every_python_of_this_machine_work_together(engine, a_host):
 
 STALLED = {"trouble": "no byte came or went for 5 s", "unreached": [], "link": True}
 LATE = NodeError("b", "no answer within 8.0 s")
-ENDED = LostError("b", "what ran there has ended")
+ENDED = LostError("b", "the worker script exited")
 FINE = {"seconds": [0.1], "wrong": 0}
 
 

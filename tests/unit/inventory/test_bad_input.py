@@ -8,11 +8,11 @@ from gpuops.errors import DocumentError, PatternError
 from gpuops.inventory import Inventory, find
 
 WRONG_YAML = {
-    "empty": ("", 'prod.yml:1:1: no hosts; name them under a group: "all: {hosts: {gpu01: }}"'),
+    "empty": ("", 'prod.yml:1:1: no hosts; list them under a group: "all: {hosts: {gpu01: }}"'),
     "no hosts": ("all:\n  children:\n    h100:\n", "prod.yml:1:1: no hosts"),
     "duplicate host": (
         "all:\n  hosts:\n    gpu01:\n    gpu02:\n    gpu01:\n",
-        'prod.yml:5:5: "gpu01" is given twice, first on line 3',
+        'prod.yml:5:5: duplicate key "gpu01", first set on line 3',
     ),
     "tab": ("all:\n\thosts:\n", "prod.yml:2:1: a tab in the indentation; use spaces"),
     "python object": (
@@ -58,11 +58,11 @@ WRONG_YAML = {
     ),
     "hosts at the top": (
         "hosts:\n  gpu01:\n",
-        'prod.yml:1:1: "hosts" is no group; it belongs under one, such as "all"',
+        'prod.yml:1:1: "hosts" is not a group; put it under one, such as "all"',
     ),
     "all below a group": (
         "h100:\n  children:\n    all:\n",
-        'prod.yml:3:5: "all" holds every group and cannot be under one',
+        'prod.yml:3:5: "all" contains every group and cannot be a child of one',
     ),
     "a circle": (
         "a:\n  children:\n    b:\nb:\n  children:\n    a:\n",
@@ -78,21 +78,21 @@ WRONG_YAML = {
     "a plugin": ("plugin: aws_ec2\n", "prod.yml:1:1: an inventory plugin's settings"),
     "one address": (
         "all:\n  hosts:\n    a: {ansible_host: 192.0.2.1}\n    b: {ansible_host: 192.0.2.1, ansible_port: 22}\n",
-        "prod.yml:4:5: b and a (line 3) are both 192.0.2.1:22",
+        "prod.yml:4:5: b and a (line 3) have the same address 192.0.2.1:22",
     ),
     "unfinished": ("all: {hosts: {\n", "prod.yml:2:1: "),
     "range backwards": ("all: {hosts: {'gpu[3:1]': }}", "prod.yml:1:15: range [3:1] is empty; expected begin <= end"),
     "range of no width": ("all: {hosts: {'gpu[001:10]': }}", "prod.yml:1:15: range [001:10] begins with 3 digits"),
     "node set as range": ("all: {hosts: {'gpu[1-3]': }}", "prod.yml:1:15: range [1-3] must be [begin:end] or"),
-    "huge range": ("all: {hosts: {'gpu[1:999999999]': }}", "prod.yml:1:15: range [1:999999999] stands for more than"),
+    "huge range": ("all: {hosts: {'gpu[1:999999999]': }}", "prod.yml:1:15: range [1:999999999] contains more than"),
     "huge product": (
         "all: {hosts: {'g[1:9999]-[1:9999]': }}",
-        'prod.yml:1:15: "g[1:9999]-[1:9999]" stands for more than 100000 hosts',
+        'prod.yml:1:15: "g[1:9999]-[1:9999]" contains more than 100000 hosts',
     ),
     "user with an option": ("all: {hosts: {a: {ansible_user: -oX}}}", "prod.yml:1:33: user name '-oX' starts with '-'"),
     "user in the address": (
         "all: {hosts: {a: {ansible_host: ops@b}}}",
-        "prod.yml:1:33: ansible_host 'ops@b' has '@' in it",
+        "prod.yml:1:33: ansible_host 'ops@b' contains '@'",
     ),
     "become as number": ("all: {hosts: {a: {ansible_become: 3}}}", "prod.yml:1:35: ansible_become: true or false is"),
     "a broken jump": (
@@ -119,15 +119,15 @@ def test_wrong_yaml_is_told_in_one_line(name, load):
 WRONG_INI = {
     "unknown child": (
         "[h100]\ngpu01\n[all_gpus:children]\nh10\n",
-        'hosts:4:1: [all_gpus:children] speaks of an unknown group "h10"; did you mean "h100"?',
+        'hosts:4:1: [all_gpus:children] refers to an unknown group "h10"; did you mean "h100"?',
     ),
-    "vars of no group": ("[h100]\na\n[h10:vars]\nx=1\n", 'hosts:3:1: [h10:vars] speaks of an unknown group "h10"; did'),
+    "vars of no group": ("[h100]\na\n[h10:vars]\nx=1\n", 'hosts:3:1: [h10:vars] refers to an unknown group "h10"; did'),
     "unknown section": ("[h100:childs]\n", 'hosts:1:1: unknown section "[h100:childs]"; did you mean "children"?'),
-    "broken section": ("[h 100]\n", "hosts:1:1: [h 100] is no section; expected [group], [group:children]"),
+    "broken section": ("[h 100]\n", "hosts:1:1: [h 100] is not a section; expected [group], [group:children]"),
     "spaces round the sign": ("[g]\n  a x = 1\n", "hosts:2:5: expected key=value without spaces"),
-    "twice on a line": ("[g]\na x=1 x=2\n", 'hosts:2:7: "x" is given twice on this line'),
-    "twice in a group": ("[g]\na\nb\na\n", 'hosts:4:1: "a" is given twice in g, first on line 2'),
-    "variable twice": ("[g]\na\n[g:vars]\nx=1\nx=2\n", 'hosts:5:1: "x" is given twice in g, first on line 4'),
+    "twice on a line": ("[g]\na x=1 x=2\n", 'hosts:2:7: "x" is set twice on this line'),
+    "twice in a group": ("[g]\na\nb\na\n", 'hosts:4:1: duplicate "a" in g, first set on line 2'),
+    "variable twice": ("[g]\na\n[g:vars]\nx=1\nx=2\n", 'hosts:5:1: duplicate "x" in g, first set on line 4'),
     "no variable": ("[g]\na\n[g:vars]\nx\n", "hosts:4:1: expected key=value, found 'x'"),
     "open quote": ("[g]\na x='1\n", "hosts:2:1: no closing quotation on this line"),
     "port": ("[g]\na ansible_port=70000\n", "hosts:2:3: ansible_port must be between 1 and 65535, found 70000"),
@@ -190,7 +190,7 @@ def test_an_executable_is_refused(write):
     write("dynamic", "#!/bin/sh\necho '{}'\n").chmod(0o755)
     with pytest.raises(DocumentError) as error:
         Inventory.open("dynamic")
-    assert str(error.value).startswith("dynamic:1:1: an executable file; gpuops runs no inventory scripts")
+    assert str(error.value).startswith("dynamic:1:1: an executable file; gpuops does not run inventory scripts")
 
 
 @pytest.mark.parametrize(

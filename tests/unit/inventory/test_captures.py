@@ -8,8 +8,8 @@ from gpuops.inventory import Inventory
 
 REFUSED = {
     # Ansible refuses it, too, and goes on with nothing (parse_warning): a group's children are declared nowhere
-    "unknown-child.ini": 'unknown-child.ini:2:1: [nfs:children] speaks of an unknown group "login"',
-    "stackhpc-caas-groups.ini": "stackhpc-caas-groups.ini:2:1: [nfs:children] speaks of an unknown group",
+    "unknown-child.ini": 'unknown-child.ini:2:1: [nfs:children] refers to an unknown group "login"',
+    "stackhpc-caas-groups.ini": "stackhpc-caas-groups.ini:2:1: [nfs:children] refers to an unknown group",
 }
 CAPTURES = outputs("inventory")
 READ = [path for path in CAPTURES if path.name not in REFUSED]

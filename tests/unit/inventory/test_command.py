@@ -74,7 +74,7 @@ def test_check_counts_and_warns(gpuops, write):
     assert result.exit_code == 0
     assert result.stdout.splitlines() == [
         "prod.yml: 3 hosts, 2 groups",
-        "warning  prod.yml:4:56: ansible_password is written in clear text; better let gpuops ask for it",
+        "warning  prod.yml:4:56: ansible_password is stored in plain text; let gpuops prompt for it instead",
     ]
     write("other.yml", 'all: {hosts: {a: {x: "{{ y }}", z: !vault "q"}}}')
     assert gpuops("check", "-i", "other.yml").stdout.splitlines() == [
@@ -93,7 +93,7 @@ def test_check_names_profiles_that_are_not_there_and_hosts_that_cannot_be_used(g
     assert result.exit_code == 2
     assert result.stdout.splitlines() == [
         "odd.yml: 4 hosts, 0 groups",
-        "error    odd.yml:4:41: ansible_host is a template, which only Ansible can read; give a plain value",
+        "error    odd.yml:4:41: ansible_host is a template, which gpuops does not evaluate; set a plain value",
         'error    odd.yml:3:5: a1: no profile called "my-nod"; did you mean "my-node"?',
         "note     left to Ansible, templates and encrypted: ansible_host",
     ]

@@ -91,12 +91,12 @@ def test_encrypted_values_survive(load):
         "token": {"__ansible_vault": vaulted.text},
         "raw": {"__ansible_unsafe": "{{ x }}"},
     }
-    with pytest.raises(OutputError, match="INI cannot hold a !vault value; take --format yaml"):
+    with pytest.raises(OutputError, match="INI cannot contain a !vault value; use --format yaml"):
         inventory.to_ini()
 
 
 def test_a_variable_that_ini_cannot_name_is_an_error(load):
-    with pytest.raises(OutputError, match="INI cannot hold a variable called 'a b'"):
+    with pytest.raises(OutputError, match="INI cannot contain a variable called 'a b'"):
         load("all: {hosts: {a: {a b: 1}}}").to_ini()
 
 

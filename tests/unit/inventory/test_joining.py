@@ -45,7 +45,7 @@ def test_an_empty_group_and_a_file_without_a_last_line_end(end):
 @pytest.mark.parametrize(
     ("text", "told"),
     [
-        (TEXT, 'no group "a100"'),
+        (TEXT, 'no group called "a100"'),
         ("a100: {hosts: {gpu01: }}\n", "by hand"),
         ("a100:\n  hosts: {}\n", "by hand"),
         ("a100:\n  hosts: gpu01\n", "by hand"),

@@ -250,7 +250,7 @@ def test_ini_values_mean_what_they_mean_to_ansible(load):
 
 def test_a_host_and_a_group_of_one_name_are_warned_about(load):
     inventory = load("gpu01: {hosts: {gpu01: }}")
-    assert inventory.warnings == ['prod.yml:1:17: "gpu01" is a host and a group; rename one of them']
+    assert inventory.warnings == ['prod.yml:1:17: "gpu01" is both a host and a group; rename one of them']
 
 
 def test_ten_thousand_hosts_share_what_is_common(load):

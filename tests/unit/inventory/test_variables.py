@@ -103,8 +103,8 @@ def test_host_keys_cannot_be_waived(load):
     )
     assert inventory.hosts["a"].ssh_args == ()
     assert [w.split(";")[0] for w in inventory.warnings] == [
-        "hosts:4:1: ansible_ssh_extra_args waives host keys (StrictHostKeyChecking)",
-        "hosts:4:1: ansible_ssh_extra_args waives host keys (UserKnownHostsFile)",
+        "hosts:4:1: ansible_ssh_extra_args turns off StrictHostKeyChecking",
+        "hosts:4:1: ansible_ssh_extra_args turns off UserKnownHostsFile",
     ]
 
 
@@ -130,15 +130,15 @@ def test_passwords_are_secrets_and_warned_about_once(load):
     assert inventory.secrets == ("ansible_ssh_pass", "ansible_become_pass")
     assert inventory.opaque_vars == ("ansible_become_password",)
     assert inventory.warnings == [
-        "prod.yml:3:27: ansible_ssh_pass is written in clear text; better let gpuops ask for it",
-        "prod.yml:5:30: ansible_become_pass is written in clear text; better let gpuops ask for it",
-        "prod.yml:7:32: ansible_become_password is !vault, which only Ansible can read; let gpuops ask for it",
+        "prod.yml:3:27: ansible_ssh_pass is stored in plain text; let gpuops prompt for it instead",
+        "prod.yml:5:30: ansible_become_pass is stored in plain text; let gpuops prompt for it instead",
+        "prod.yml:7:32: ansible_become_password is !vault, which gpuops does not evaluate; let gpuops prompt for it",
     ]
 
 
 def test_only_sudo_to_root_is_known(load):
     inventory = load("all: {hosts: {a: {ansible_become_method: doas, ansible_become_user: root}}}")
-    assert inventory.warnings == ['prod.yml:1:42: ansible_become_method is ignored; gpuops knows only "sudo"']
+    assert inventory.warnings == ['prod.yml:1:42: ansible_become_method is ignored; gpuops supports only "sudo"']
 
 
 def test_free_variables_may_be_anything(load):
@@ -184,9 +184,9 @@ def test_what_only_ansible_can_read_is_an_error_when_it_is_used(load):
     assert [host.name for host in inventory.select("a:e")] == ["a", "e"]
     assert inventory.hosts["e"].user == "ops"
     for name, message in {
-        "b": "prod.yml:4:23: ansible_host is a template, which only Ansible can read; give a plain value; or leave",
-        "c": "prod.yml:5:23: ansible_user is !vault, which only Ansible can read",
-        "d": 'prod.yml:6:29: ansible_connection "network_cli" is no way that gpuops can go; known: ssh, smart',
+        "b": "prod.yml:4:23: ansible_host is a template, which gpuops does not evaluate; set a plain value; or leave",
+        "c": "prod.yml:5:23: ansible_user is !vault, which gpuops does not evaluate",
+        "d": 'prod.yml:6:29: unsupported ansible_connection "network_cli"; use one of ssh, smart',
     }.items():
         with pytest.raises(DocumentError) as error:
             inventory.select(name)
@@ -200,14 +200,14 @@ def test_encrypted_variable_files_are_left_to_ansible(write):
     inventory = Inventory.load(write("prod.yml", "all: {hosts: {a: }}"))
     assert inventory.hosts["a"].rack == "r1"
     assert inventory.warnings == [
-        "group_vars/all/vault.yml:1:1: encrypted by ansible-vault, so its variables are left to Ansible"
+        "group_vars/all/vault.yml:1:1: encrypted by ansible-vault, so gpuops ignores its variables"
     ]
 
 
 def test_variable_files_are_strict_documents(write):
     write("host_vars/a.yml", "x: 1\nx: 2\n")
     path = write("prod.yml", "all: {hosts: {a: }}")
-    with pytest.raises(DocumentError, match=r'^host_vars/a.yml:2:1: "x" is given twice, first on line 1$'):
+    with pytest.raises(DocumentError, match=r'^host_vars/a.yml:2:1: duplicate key "x", first set on line 1$'):
         Inventory.load(path)
     write("host_vars/a.yml", "- 1\n")
     with pytest.raises(DocumentError, match=r"^host_vars/a.yml:1:1: expected a map of variables"):

@@ -20,7 +20,7 @@ IDLE = {
 }
 BARE = {
     "smi": Unknown("there is no nvidia-smi"),
-    "occupancy": Occupancy(driver_loaded=False, hidden="/proc hides the processes of others"),
+    "occupancy": Occupancy(driver_loaded=False, hidden="/proc hides the processes of other users"),
     "driver_loaded": Unknown("nobody told"),
 }
 COMPUTING = Occupancy(driver_loaded=True, holders=(Holder(4711, "python", "alice", ("/dev/nvidia0",)),))

@@ -12,7 +12,7 @@ from gpuops.probing import Unknown
 ABOUT_THE_ORACLE = ("oracle", "parse_warning")
 DEVIATIONS = {
     "ibstat/superbench-multi-node-ibstat.txt": (
-        "ibstat shows no port",
+        "ibstat lists no port",
         "expected is an empty list; the text is a list of host names and GUIDs, not ibstat's: nothing was seen there",
     ),
     "inventory/unknown-child.ini": ("unknown group", "a group's children are declared nowhere; that is refused"),

@@ -41,7 +41,7 @@ def test_a_wrapped_or_garbled_row_is_unknown():
 
 
 def test_an_answer_that_was_cut_is_unknown(answer):
-    assert "cut" in disks.read(answer(disks, DF, truncated=True)).why
+    assert "truncated" in disks.read(answer(disks, DF, truncated=True)).why
 
 
 @pytest.mark.parametrize(

@@ -48,10 +48,10 @@ def test_a_kernel_that_lists_no_modules_tells_its_driver(files_text):
     ("files", "why"),
     [
         ({}, "the NVIDIA driver is not loaded"),
-        ({VERSION: OPEN}, "the kernel's list of the driver's GPUs cannot be read to its end"),
+        ({VERSION: OPEN}, "the list of the driver's GPUs is truncated"),
         ({"/proc/modules": "nouveau 1 0 - Live 0x0\n"}, "the NVIDIA driver is not loaded"),
-        ({"/proc/modules": "nvidia 1 0 - Live 0x0\n"}, "the NVIDIA driver does not tell its version"),
-        ({"/proc/modules": "nvidia 1 0\n", VERSION: "NVRM version: garbage\n"}, "the NVIDIA driver does not tell"),
+        ({"/proc/modules": "nvidia 1 0 - Live 0x0\n"}, "the NVIDIA driver does not report its version"),
+        ({"/proc/modules": "nvidia 1 0\n", VERSION: "NVRM version: garbage\n"}, "the NVIDIA driver does not report"),
     ],
 )
 def test_without_a_driver_it_is_unknown_why(files, why, files_text, answer):

@@ -39,9 +39,9 @@ def test_server_and_client_in_one_log_are_two_rows():
     [
         ("", "no header"),
         ("Couldn't connect to node-b:18515\n", "no header"),
-        (LINE + HEADER.format("Gb/sec"), "no row"),
-        (TEXT.replace("Gb/sec", "furlong"), "unit furlong"),
-        (TEXT.replace("393.76", "nan"), "no row"),
+        (LINE + HEADER.format("Gb/sec"), "no results"),
+        (TEXT.replace("Gb/sec", "furlong"), 'unknown unit "furlong"'),
+        (TEXT.replace("393.76", "nan"), "no results"),
     ],
 )
 def test_what_measured_nothing_is_unknown_and_says_why(text, why):

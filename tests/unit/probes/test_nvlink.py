@@ -36,13 +36,13 @@ def test_a_gpu_without_links_says_so_in_several_ways(sentence):
     ("text", "why"),
     [
         ("", "printed nothing"),
-        ("No devices were found\n", "neither a GPU nor its next link"),
-        (GPU.format(0) + "\t Link 0: Replay Errors: 0\n", "neither a GPU nor its next link"),
-        (GPU.format(0) + "\t Link 0: Raw Tx: 25305739 KiB\n", "neither a GPU nor its next link"),
-        (GPU.format(0) + "\t Link 0: 26.562 GB\n", "neither a GPU nor its next link"),
-        (GPU.format(0) + "...\n", "neither a GPU nor its next link"),
-        (GPU.format(0) + LINKS + LINKS, "neither a GPU nor its next link"),
-        (TEXT + TEXT, "neither a GPU nor its next link"),
+        ("No devices were found\n", "expected a GPU or its next link"),
+        (GPU.format(0) + "\t Link 0: Replay Errors: 0\n", "expected a GPU or its next link"),
+        (GPU.format(0) + "\t Link 0: Raw Tx: 25305739 KiB\n", "expected a GPU or its next link"),
+        (GPU.format(0) + "\t Link 0: 26.562 GB\n", "expected a GPU or its next link"),
+        (GPU.format(0) + "...\n", "expected a GPU or its next link"),
+        (GPU.format(0) + LINKS + LINKS, "expected a GPU or its next link"),
+        (TEXT + TEXT, "expected a GPU or its next link"),
     ],
 )
 def test_other_answers_are_unknown_and_say_why(text, why):

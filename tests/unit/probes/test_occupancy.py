@@ -55,7 +55,7 @@ def test_what_was_not_seen_is_told(answer):
     assert "Permission denied" in read(answer, err=GONE + DENIED, status=1).hidden
     assert "Input/output error" in read(answer, err="find: '/proc/77': Input/output error\n", status=1).hidden
     assert read(answer, status=1).hidden
-    assert read(answer, SEEN.replace("/proc/1/exe", "/proc/3/exe")).hidden == "/proc hides the processes of others"
+    assert read(answer, SEEN.replace("/proc/1/exe", "/proc/3/exe")).hidden == "/proc hides the processes of other users"
 
 
 def test_without_root_nothing_is_known_and_root_would_know(answer):

@@ -86,7 +86,7 @@ def test_the_probe_refuses_a_failed_or_cut_answer():
     assert topo.question.lane == "nvidia"
     assert topo.read(Completed("n", topo.question, 0, TEXT)) == parse_topo(TEXT)
     assert isinstance(topo.read(Completed("n", topo.question, 0, TEXT, truncated=True)), Unknown)
-    assert "ended with 255" in topo.read(Completed("n", topo.question, 255, TEXT, "Failed")).why
+    assert "exited with 255" in topo.read(Completed("n", topo.question, 255, TEXT, "Failed")).why
 
 
 @given(st.text())

@@ -42,7 +42,7 @@ def test_the_systems_ssh_is_taken_where_it_must_and_that_is_said_once(config, a_
     config("Host n*\n  ProxyCommand nc %h %p\n")
     for name in ("n1", "n2"):
         assert not isinstance(connections.group().open(a_host(name)), SshTransport)
-    assert connections.notices() == ["using the system's ssh, because the configuration has ProxyCommand"]
+    assert connections.notices() == ["using the system's ssh, because the configuration contains ProxyCommand"]
     connections.group().open(a_host("n3"))
     assert connections.notices() == []
 
@@ -153,7 +153,7 @@ class TestGateways:
         shared = gateway(connections.group())
         connections.close()
         assert shared.hung_up
-        with pytest.raises(LostError, match="hung up"):
+        with pytest.raises(LostError, match="gpuops closed the connection"):
             shared.open()
 
 
@@ -163,7 +163,7 @@ class TestClosing:
         transport.run(TRUE)
         opener.close()
         for lost in (transport, opener.open(local[1])):
-            with pytest.raises(LostError, match="hung up"):
+            with pytest.raises(LostError, match="gpuops closed the connection"):
                 lost.run(TRUE)
 
     def test_closing_one_group_leaves_another_alone(self, local, connections):

@@ -196,7 +196,7 @@ def test_what_is_no_file_is_not_replaced(tmp_path, monkeypatch, place):
     from pathlib import Path
 
     monkeypatch.chdir(tmp_path)
-    with pytest.raises(OutputError, match="not a file"):
+    with pytest.raises(OutputError, match="not a regular file"):
         record(Path(place), "n1", [("ssh-ed25519", blob("a"))], replace=False)
     assert Path("/dev/null").is_char_device()
 
@@ -228,4 +228,4 @@ def test_a_damaged_key_is_one_warning_however_often_it_is_looked_up(tmp_path):
     known_hosts = KnownHosts((str(tmp_path / "hosts"),))
     for _ in range(3):
         assert known_hosts.keys("n1") == []
-    assert known_hosts.warnings == [f"{tmp_path}/hosts:1: the key is damaged; the line is skipped"]
+    assert known_hosts.warnings == [f"{tmp_path}/hosts:1: malformed key; the line is skipped"]

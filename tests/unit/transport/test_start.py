@@ -98,7 +98,7 @@ def test_the_agent_is_told_from_what_shells_print(shell_node, tmp_path):
 
 
 def test_a_login_that_is_not_allowed_says_what_it_said(shell_node):
-    with pytest.raises(LostError, match="ended without an answer: This account is currently not available"):
+    with pytest.raises(LostError, match="exited without an answer: This account is currently not available"):
         shell_node("/usr/sbin/nologin").run(Command(("echo", "hi")))
 
 

@@ -29,9 +29,9 @@ def test_it_runs_beside_the_agent_on_a_stream_of_its_own(scripted):
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ([], "n1: what ran there has ended"),
-        ([b"x\nValueError: no such thing\n"], "has ended: ValueError: no such thing"),
-        ([b"MARK none\n"], "n1: there is no Python 3 on it"),
+        ([], "n1: the worker script exited"),
+        ([b"x\nValueError: no such thing\n"], "exited: ValueError: no such thing"),
+        ([b"MARK none\n"], "n1: no Python 3 found on the node"),
         ([b'MARK {"a": }\n'], "sent an unreadable message"),
         ([b"y\n" * 600_000], "more than 1 MiB"),
     ],
@@ -66,7 +66,7 @@ def test_a_worker_that_starts_while_we_hang_up_is_closed_again(scripted):
         return stream
 
     node._open_stream = slow_start
-    with pytest.raises(LostError, match="hung up"):
+    with pytest.raises(LostError, match="gpuops closed the connection"):
         node.start("agent")
     assert node.streams[0].closed
     assert not node.streams[0].written

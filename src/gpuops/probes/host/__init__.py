@@ -1,1 +1,1 @@
-"""Probes of the machine itself: kernel, disks, clock, services and the PCI bus."""
+"""Probes of the host: kernel, disks, clock, services and the PCI bus."""

@@ -1,4 +1,7 @@
-"""The node's clock, and whether something keeps it right."""
+"""Clock of the node and its synchronization, from ``date``, ``timedatectl`` and ``chronyc tracking``.
+
+``System time : 0.000022151 seconds slow of NTP time`` is an ``offset_seconds`` of -0.000022151.
+"""
 
 from __future__ import annotations
 
@@ -28,10 +31,10 @@ _CHRONY_SOURCE = re.compile(r"\((.+)\)")
 
 @dataclass(frozen=True)
 class Clock:
-    """The time of day on the node when it answered.
+    """Time of day on the node when it answered.
 
-    ``synchronized`` None: nothing on the node says. ``offset_seconds``: how far the clock is ahead (+) or behind (-)
-    of its ``source``, as chrony estimates it.
+    ``synchronized`` is None if nothing on the node reports it. ``offset_seconds`` is how far the clock is ahead (+) of
+    its ``source`` or behind (-) it, estimated by chrony.
     """
 
     unix_seconds: float
@@ -41,7 +44,7 @@ class Clock:
 
 
 def parse_clock(text: str) -> Clock | Unknown:
-    """The clock, from the script of `clock`; every part but the time may be missing. Chrony knows best."""
+    """Parse the output of `clock`; every part except the time may be missing. chrony is preferred over timedatectl."""
     parts = _PARTS.fullmatch(text)
     if parts is None:
         return Unknown(f"the clock's answer cannot be read: {text[:80]!r}")
@@ -49,7 +52,7 @@ def parse_clock(text: str) -> Clock | Unknown:
     if "Leap status" not in tracking:
         word = _KERNEL_WORD.search(parts["timedatectl"])
         return Clock(unix_seconds, word[1] == "yes" if word else None)
-    if tracking["Leap status"] == "Not synchronised":  # it then tells an offset of 0
+    if tracking["Leap status"] == "Not synchronised":  # chrony then reports an offset of 0
         return Clock(unix_seconds, synchronized=False)
     source = _CHRONY_SOURCE.search(tracking.get("Reference ID", ""))
     return Clock(
@@ -61,10 +64,10 @@ def parse_clock(text: str) -> Clock | Unknown:
 
 
 def _offset(text: str) -> float | None:
-    """``0.000022151 seconds slow of NTP time`` is -0.000022151."""
+    """Return -0.000022151 for ``0.000022151 seconds slow of NTP time``."""
     seconds = number(text)
     return -seconds if seconds is not None and " slow " in text else seconds
 
 
 clock: Probe[Clock] = Probe("clock", Command(("sh", "-c", _SCRIPT)), lambda answer: parse_clock(answer.out))
-"""The time of day on the node, and who keeps it."""
+"""Time of day on the node, and what synchronizes it."""

@@ -1,4 +1,7 @@
-"""The node's local file systems and how full they are."""
+"""Local file systems and their usage, from ``df -P -k``.
+
+``/dev/sda1 1000 600 300 67% /`` has 1000 KiB, of which 600 are used and 300 available to users: 66.7 percent used.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _ROW = re.compile(r"(\S.*?)\s+(\d{1,18})\s+(\d{1,18})\s+(-?\d{1,18})\s+(?:\d+%|-
 
 @dataclass(frozen=True, slots=True)
 class Filesystem:
-    """One row of df; sizes in KiB (1024 bytes). ``available_kib`` is what is left for users other than root."""
+    """One row of df; sizes in KiB (1024 bytes). ``available_kib`` is the space available to users other than root."""
 
     device: str
     size_kib: int
@@ -24,13 +27,13 @@ class Filesystem:
 
     @property
     def used_percent(self) -> float:
-        """What df calls Capacity: used of what users can use at all, in percent."""
+        """Used part of the space that users can use, in percent, like df's Capacity."""
         usable = self.used_kib + max(self.available_kib, 0)
         return 100 * self.used_kib / usable if usable else 0.0
 
     @property
     def is_pseudo(self) -> bool:
-        """The rows that are no disk: memory, containers, read-only images that are full by nature."""
+        """True if the row is not a disk: memory, containers, read-only images (always full)."""
         return self.device in PSEUDO or self.device.startswith("/dev/loop") or self.size_kib == 0
 
 
@@ -49,7 +52,7 @@ def parse_df(text: str) -> tuple[Filesystem, ...] | Unknown:
 
 
 def _read(answer: Completed) -> tuple[Filesystem, ...] | Unknown:
-    """df exits with 1 if it could not read a mount: irrelevant for users' own mounts, bad for a disk."""
+    """Parse df's answer; it exits with 1 if it cannot read a mount, which is irrelevant for the mounts of users."""
     errors = [line for line in answer.err.splitlines() if "Permission denied" not in line]
     if answer.exit and errors:
         return Unknown(errors[-1][:160])

@@ -1,4 +1,7 @@
-"""The kernel's log since boot: Xid events of GPUs, SXid events of NVSwitches, PCIe errors (AER)."""
+"""Kernel log since boot: Xid events of GPUs, SXid events of NVSwitches, PCIe errors (AER).
+
+``[ 1234.5] NVRM: Xid (PCI:0000:c3:00): 79, pid=1, GPU has fallen off the bus.`` is Xid 79 of the GPU 0000:c3:00.0.
+"""
 
 from __future__ import annotations
 
@@ -38,9 +41,9 @@ _NOT_FROM_BOOT = 3
 
 @dataclass(frozen=True, slots=True)
 class Xid:
-    """One Xid of the GPU at ``address``; ``mig`` names the MIG instance (``GPU-I:05``) where the driver does.
+    """One Xid of the GPU at ``address``; ``mig`` is the MIG instance (``GPU-I:05``) if the driver names one.
 
-    ``seconds`` are since boot; None in logs that print the time of day. ``line`` counts from 1.
+    ``seconds`` are since boot, None in logs that contain the time of day instead. ``line`` counts from 1.
     """
 
     address: str
@@ -69,7 +72,7 @@ class SXid:
 
 @dataclass(frozen=True, slots=True)
 class Aer:
-    """One PCIe error that the device or port at ``address`` reported."""
+    """One PCIe error reported by the device or port at ``address``."""
 
     address: str
     severity: AerSeverity
@@ -83,10 +86,10 @@ KernelEvent = Xid | SXid | Aer
 
 @dataclass(frozen=True)
 class KernelLog:
-    """The events of one boot, oldest first; ``lines`` counts all lines.
+    """Events since boot, oldest first; ``lines`` counts all lines.
 
-    ``reaches_boot``: the log is whole from boot to its end, and every event in it could be read. Only then does the
-    absence of an event mean that it did not happen; otherwise lines were overwritten, cut or garbled.
+    ``reaches_boot`` is True if the log is complete since boot and every event in it could be parsed. Only then does a
+    missing event mean that it did not happen; otherwise lines were overwritten, truncated or garbled.
     """
 
     reaches_boot: bool
@@ -95,22 +98,22 @@ class KernelLog:
 
     @property
     def xids(self) -> tuple[Xid, ...]:
-        """The Xid events."""
+        """Xid events."""
         return tuple(e for e in self.events if isinstance(e, Xid))
 
     @property
     def sxids(self) -> tuple[SXid, ...]:
-        """The SXid events."""
+        """SXid events."""
         return tuple(e for e in self.events if isinstance(e, SXid))
 
     @property
     def aers(self) -> tuple[Aer, ...]:
-        """The PCIe errors."""
+        """PCIe errors."""
         return tuple(e for e in self.events if isinstance(e, Aer))
 
 
 def parse_kernel_log(text: str) -> KernelLog | Unknown:
-    """Read a log as ``dmesg`` (plain, ``-T``, ``-x``, iso), ``/dev/kmsg`` or ``journalctl -k`` print it."""
+    """Parse the output of ``dmesg`` (plain, ``-T``, ``-x``, iso), ``/dev/kmsg`` or ``journalctl -k``."""
     if not text.strip():
         return Unknown("the kernel log is empty")
     lines = text.removesuffix("\n").split("\n")
@@ -132,7 +135,7 @@ def _seconds(line: str) -> float | None:
 
 
 def _event(line: str, count: int) -> KernelEvent | None:
-    """Return the event in ``line``, None if it cannot be read."""
+    """Return the event in ``line``, None if it cannot be parsed."""
     for pattern, make in ((_XID, _xid), (_SXID, _sxid), (_AER, _aer)):
         match = pattern.search(line)
         address = canonical_address(match["address"]) if match else None
@@ -172,16 +175,16 @@ def _read(answer: Completed) -> KernelLog | Unknown:
     log = parse_kernel_log(answer.out)
     failed = answer.exit not in (0, _NOT_FROM_BOOT) and not answer.truncated
     if isinstance(log, Unknown) or (failed and not log.events):
-        words = answer.last_words() or "it is empty"
+        words = answer.last_line() or "it is empty"
         refused = "permi" in answer.err.lower()  # "Operation not permitted", "insufficient permissions"
         return Unknown(f"the kernel log cannot be read: {words}", needs_root=refused)
     return replace(log, reaches_boot=log.reaches_boot and answer.exit == 0 and not answer.truncated)
 
 
 _JOURNAL = ("journalctl", "-k", "-b", "-o", "short-monotonic", "--no-pager", "-q")
-# A node that has been up for long has overwritten its ring buffer, and dmesg may be closed to users; the journal
-# reaches further. To end with an error lets become="if-refused" read the journal as root. It may begin with remarks
-# ("-- No entries --"): only lines with a time count.
+# after a long uptime the ring buffer has been overwritten, and dmesg may be restricted to root; the journal reaches
+# further back. If the script fails, become="if-refused" reads the journal as root. The journal may begin with remarks
+# ("-- No entries --"), so only lines with a time count.
 _SCRIPT = f"""\
 dmesg | grep -aq 'Linux version' && exec dmesg
 {" ".join(_JOURNAL)} | grep -a '^\\[' && exit
@@ -191,6 +194,6 @@ kernel_log: Probe[KernelLog] = Probe(
     "kernel_log",
     Command(("sh", "-c", _SCRIPT), timeout_seconds=20, become="if-refused", root_words=_JOURNAL),
     _read,
-    accepts=None,  # half a log still tells of what did happen
+    accepts=None,  # even a partial log shows what did happen
 )
-"""The kernel's log of this boot, from dmesg or the journal, whichever reaches back to the boot."""
+"""Kernel log of this boot, from dmesg or the journal, whichever reaches back to the boot."""

@@ -1,4 +1,7 @@
-"""The resource limits of this very session: what a job started over SSH would get."""
+"""Resource limits of the SSH session, which a job started over SSH would inherit.
+
+``Max locked memory  8388608  unlimited  bytes`` is a soft limit of 8388608 bytes and no hard limit.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ _ROW = re.compile(r"(Max [a-z ]+?) {2,}(\d{1,20}|unlimited) +(\d{1,20}|unlimited
 
 @dataclass(frozen=True, slots=True)
 class Limit:
-    """One limit in the kernel's unit (bytes, files, processes, …); None: unlimited."""
+    """One limit in the kernel's unit (bytes, files, processes, …); None means unlimited."""
 
     soft: int | None
     hard: int | None

@@ -26,7 +26,7 @@ _STATUS = re.compile(
 
 @dataclass(frozen=True, slots=True)
 class PciFunction:
-    """One PCI function; ``revision`` is ``ff`` where the card no longer answers configuration reads."""
+    """One PCI function; ``revision`` is ``ff`` if the card no longer answers configuration reads."""
 
     address: str
     class_id: str
@@ -37,21 +37,21 @@ class PciFunction:
 
     @property
     def is_gpu(self) -> bool:
-        """Whether this is a GPU and not its audio function or an NVSwitch."""
+        """True for a GPU, as opposed to its audio function or an NVSwitch."""
         return self.class_id in GPU_CLASSES
 
     @property
     def off_the_bus(self) -> bool:
-        """The card answers every configuration read with ones: only the kernel's list still has it."""
+        """True if the card answers every configuration read with ones: only the kernel still lists it."""
         return self.revision == "ff"
 
 
 @dataclass(frozen=True, slots=True)
 class PciLinkStatus:
-    """LnkCap and LnkSta of one function: what the link can do, what it does, and lspci's word on each.
+    """LnkCap and LnkSta of one function: maximum and current speed and width, and lspci's remark on each.
 
-    The words are ``ok``, ``downgraded``, ``strange`` or empty where lspci gives none. A GPU at rest lowers its speed
-    and is shown ``downgraded``: that is no fault.
+    The remarks are ``ok``, ``downgraded``, ``strange`` or empty. An idle GPU lowers its speed and is listed as
+    ``downgraded``; that is not a fault.
     """
 
     address: str
@@ -64,11 +64,11 @@ class PciLinkStatus:
 
 
 def parse_lspci(text: str) -> tuple[PciFunction, ...] | Unknown:
-    """The functions in ``lspci -Dnn`` (or ``-nn``); none at all is `Unknown`: nothing shows that lspci could look."""
+    """Parse ``lspci -Dnn`` (or ``-nn``); no function at all is `Unknown`: nothing proves that lspci could look."""
     if not text.strip():
-        return Unknown("lspci shows no NVIDIA device")
+        return Unknown("lspci lists no NVIDIA device")
     if not text.endswith("\n"):
-        return Unknown("the answer of lspci was cut short")
+        return Unknown("the output of lspci is truncated")
     functions = []
     for line in text.splitlines():
         function = _function(line)
@@ -89,7 +89,7 @@ def _function(line: str) -> PciFunction | None:
 
 
 def parse_lspci_links(text: str) -> tuple[PciLinkStatus, ...] | Unknown:
-    """The links in ``lspci -vv``: one for each function that shows both LnkCap and LnkSta."""
+    """Parse ``lspci -vv``: one link per function with both LnkCap and LnkSta."""
     return tuple(_links(text)) or Unknown("lspci shows no link status", needs_root="<access denied>" in text)
 
 
@@ -105,4 +105,4 @@ def _links(text: str) -> Iterator[PciLinkStatus]:
 gpu_functions: Probe[tuple[PciFunction, ...]] = Probe(
     "gpu_functions", Command(("lspci", "-Dnn", "-d", "10de:")), lambda answer: parse_lspci(answer.out)
 )
-"""NVIDIA's functions on the PCI bus, whether or not the driver has them."""
+"""NVIDIA's functions on the PCI bus, whether or not the driver manages them."""

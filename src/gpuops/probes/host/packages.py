@@ -1,4 +1,7 @@
-"""The installed packages of the GPU stack, from dpkg or rpm."""
+"""Installed packages of the GPU stack, from dpkg or rpm.
+
+``installed libnccl2 2.28.9-1+cuda13.0`` is version 2.28.9-1+cuda13.0 of libnccl2.
+"""
 
 from __future__ import annotations
 
@@ -32,4 +35,4 @@ def parse_packages(text: str) -> dict[str, str] | Unknown:
 packages: Probe[dict[str, str]] = Probe(
     "packages", Command(("sh", "-c", _SCRIPT), timeout_seconds=20), lambda answer: parse_packages(answer.out)
 )
-"""The packages of driver, CUDA, NCCL, DCGM and the RDMA stack."""
+"""Packages of the driver, CUDA, NCCL, DCGM and the RDMA stack."""

@@ -1,4 +1,7 @@
-"""The PCIe links of GPUs and RDMA devices as the kernel knows them: readable by anybody, no tool needed."""
+"""PCIe links of GPUs and RDMA devices from /sys, which every user can read without any tool.
+
+``current_link_speed`` of ``32.0 GT/s PCIe`` is a ``speed_gt_per_s`` of 32.
+"""
 
 from __future__ import annotations
 
@@ -12,14 +15,14 @@ from gpuops.probing import Probe, Unknown
 from gpuops.shell import Files, read_files
 
 _LEAVES = ("current_link_speed", "current_link_width", "max_link_speed", "max_link_width", "numa_node")
-_WIDEST = 32  # a card that is off the bus answers with ones, which read as width 63
+_WIDEST = 32  # a card that is off the bus returns all ones, which read as width 63
 
 
 @dataclass(frozen=True, slots=True)
 class PcieLink:
-    """One link; None: the kernel does not say (a virtual machine, or a card that is off the bus).
+    """One link; a field is None if the kernel does not report it (a virtual machine, or a card that is off the bus).
 
-    ``numa_node`` None: the machine has no NUMA, or its firmware does not tell.
+    ``numa_node`` is None if the machine has no NUMA or its firmware does not report it.
     """
 
     address: str
@@ -30,13 +33,13 @@ class PcieLink:
     numa_node: int | None
 
 
-@lru_cache(maxsize=16)  # idle nodes of one model say the same
+@lru_cache(maxsize=16)  # idle nodes of one model return the same text
 def parse_pcie(text: str) -> dict[str, PcieLink] | Unknown:
-    """Links by PCI address for GPUs, by RDMA device name (``mlx5_0``) for NICs."""
+    """Return the links by PCI address for GPUs, by RDMA device name (``mlx5_0``) for NICs."""
     files = read_files(text)
     folders = dict.fromkeys(folder for folder, _, leaf in (p.rpartition("/") for p in files) if leaf in _LEAVES)
     links = {folder.removesuffix("/device").rpartition("/")[2]: _link(folder, files) for folder in folders}
-    return links or Unknown("the kernel shows no GPU under the NVIDIA driver and no RDMA device")
+    return links or Unknown("the kernel lists no GPU under the NVIDIA driver and no RDMA device")
 
 
 def _link(folder: str, files: Mapping[str, str]) -> PcieLink:
@@ -68,4 +71,4 @@ pcie: Probe[dict[str, PcieLink]] = Probe(
     ),
     lambda answer: parse_pcie(answer.out),
 )
-"""The links of the GPUs that the NVIDIA driver has, and of the RDMA devices."""
+"""Links of the GPUs that the NVIDIA driver manages, and of the RDMA devices."""

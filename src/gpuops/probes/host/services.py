@@ -1,4 +1,7 @@
-"""The systemd units that a GPU node lives by."""
+"""State of the systemd units that matter on a GPU node.
+
+``LoadState=loaded``, ``ActiveState=active`` is a unit that is installed and running.
+"""
 
 from __future__ import annotations
 
@@ -31,19 +34,19 @@ class Service:
 
     @property
     def installed(self) -> bool:
-        """Systemd knows the unit."""
+        """True if systemd finds the unit."""
         return self.load != "not-found"
 
     @property
     def running(self) -> bool:
-        """The unit is active now."""
+        """True if the unit is active."""
         return self.active == "active"
 
 
 def parse_services(text: str) -> dict[str, Service] | Unknown:
     """Return the services by unit name without ``.service``, and by every alias (Ubuntu's chronyd is chrony)."""
     if not text.endswith("\n"):
-        return Unknown("the answer of systemctl show was cut short" if text else "systemctl show says nothing")
+        return Unknown("the output of systemctl show is truncated" if text else "systemctl show printed nothing")
     service_by_name: dict[str, Service] = {}
     for block in text.strip("\n").split("\n\n"):
         properties = dict(line.split("=", 1) for line in block.splitlines() if "=" in line)
@@ -60,4 +63,4 @@ services: Probe[dict[str, Service]] = Probe(
     Command(("systemctl", "show", f"--property=Id,Names,{','.join(_PROPERTIES)}", *UNITS)),
     lambda answer: parse_services(answer.out),
 )
-"""The units of `UNITS`; one that is not installed is included, with load ``not-found``."""
+"""State of each unit in `UNITS`; units that are not installed have the load state ``not-found``."""

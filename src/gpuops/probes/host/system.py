@@ -1,4 +1,7 @@
-"""The machine and its operating system: distribution, kernel, memory, processors, NUMA nodes, vendor."""
+"""Hardware and operating system of the node: distribution, kernel, memory, processors, NUMA nodes, vendor.
+
+``MemTotal: 2097152 kB`` in /proc/meminfo is a ``memory_gib`` of 2.
+"""
 
 from __future__ import annotations
 
@@ -20,10 +23,10 @@ _HYPERVISORS = re.compile(
 
 @dataclass(frozen=True)
 class System:
-    """One machine. An empty text or None: it does not say. ``numa_nodes`` are CPU lists (``0-55,112-167``) by node.
+    """One machine; an empty string or None means not reported. ``numa_nodes`` are CPU lists (``0-55,112-167``) by node.
 
-    ``os_id`` and ``os_version`` are os-release's ID and VERSION_ID (``ubuntu``, ``22.04``). ``cpus`` counts the
-    processors that are online. ``boot_id`` changes with every boot.
+    ``os_id`` and ``os_version`` are os-release's ID and VERSION_ID (``ubuntu``, ``22.04``). ``cpus`` is the number of
+    online processors. ``boot_id`` changes with every boot.
     """
 
     os_id: str
@@ -44,7 +47,7 @@ class System:
 
 
 def parse_system(text: str) -> System | Unknown:
-    """The machine, from the files of `system`; `Unknown` without kernel, memory and processors."""
+    """Parse the files of `system`; `Unknown` without kernel, memory and processors."""
     files = {path: content.strip() for path, content in read_files(text).items()}
     missing = [path for path in _NEEDED if not files.get(path)]
     if missing:
@@ -77,19 +80,19 @@ def _fields(text: str, separator: str) -> dict[str, str]:
 
 
 def _first_processor(cpuinfo: str) -> dict[str, str]:
-    """The others say the same, and the text may be cut."""
+    """Return the fields of the first processor; the others are the same, and the text may be truncated."""
     return _fields(cpuinfo.split("\n\n", 1)[0], ":")
 
 
 def count_cpus(cpulist: str) -> int | None:
-    """How many processors a kernel CPU list (``0-55,112-167``) names; None where it is none."""
+    """Return the number of processors in a kernel CPU list (``0-55,112-167``); None if the text is not such a list."""
     ranges = [_RANGE.fullmatch(part) for part in cpulist.split(",")]
     sizes = [int(r[2] or r[1]) - int(r[1]) + 1 for r in ranges if r]
     return sum(sizes) if len(sizes) == len(ranges) and min(sizes) > 0 else None
 
 
 def _is_virtual(flags: str, maker: str, hypervisor: str) -> bool:
-    """A hypervisor tells its guests by a CPU flag on x86, and by the names it gives to the board."""
+    """Return True in a virtual machine: hypervisors set a CPU flag on x86, and put their name on the board."""
     return "hypervisor" in flags.split() or bool(hypervisor) or bool(_HYPERVISORS.search(maker))
 
 
@@ -111,4 +114,4 @@ system: Probe[System] = Probe(
     ),
     lambda answer: parse_system(answer.out),
 )
-"""What the machine is and runs."""
+"""Hardware and operating system of the node."""

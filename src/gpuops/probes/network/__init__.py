@@ -1,1 +1,1 @@
-"""Probes of InfiniBand, RoCE and Ethernet adapters and of the fabric behind them."""
+"""Probes of InfiniBand, RoCE and Ethernet adapters, and of the fabric that they connect to."""

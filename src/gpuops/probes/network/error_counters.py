@@ -1,4 +1,7 @@
-"""What RDMA ports and network interfaces have counted of errors since they came up."""
+"""Error counters of RDMA ports and network interfaces since they came up.
+
+A file ``/sys/class/infiniband/mlx5_0/ports/1/counters/link_downed`` with ``2`` is ``{"mlx5_0": {"link_downed": 2}}``.
+"""
 
 from __future__ import annotations
 
@@ -25,7 +28,7 @@ _PATH = re.compile(r"/sys/class/(?:infiniband|net)/([^/]+)/(?:ports/\d+/(?:hw_)?
 def parse_counters(text: str) -> dict[str, dict[str, int]] | Unknown:
     """Return the errors by device (``mlx5_0``, ``eth0``) and counter, summed over the ports of a device.
 
-    A counter that the device does not have is absent.
+    Counters that a device does not have are omitted.
     """
     counts_by_device: dict[str, dict[str, int]] = {}
     files = read_files(text)
@@ -41,7 +44,7 @@ error_counters: Probe[dict[str, dict[str, int]]] = Probe(
     "error_counters",
     Files(
         (
-            "/sys/class",  # proves that we could look where nothing else is there
+            "/sys/class",  # proves that we could look, even if there is nothing else
             *(f"/sys/class/infiniband/*/ports/*/counters/{name}" for name in _PORT),
             *(f"/sys/class/infiniband/*/ports/*/hw_counters/{name}" for name in _HARDWARE),
             *(f"/sys/class/net/*/statistics/{name}" for name in _INTERFACE),
@@ -49,7 +52,7 @@ error_counters: Probe[dict[str, dict[str, int]]] = Probe(
     ),
     lambda answer: parse_counters(answer.out),
 )
-"""The counters that must not rise while something is measured.
+"""Counters that must not increase during a measurement.
 
 Source of the choice: NVIDIA NVSentinel, docs/configuration/nic-health-monitor.md.
 """

@@ -1,4 +1,7 @@
-"""The GID tables of RDMA ports: which index of a port speaks which protocol over which interface."""
+"""GID tables of RDMA ports: the protocol and interface of each index.
+
+``mlx5_0  1  3  0000:0000:0000:0000:0000:ffff:0a00:0001  10.0.0.1  v2  eth0`` is index 3: RoCE v2 over eth0.
+"""
 
 from __future__ import annotations
 
@@ -18,9 +21,9 @@ _VERSIONS = {"v1": "IB/RoCE v1", "v2": "RoCE v2"}
 
 @dataclass(frozen=True, slots=True)
 class Gid:
-    """One entry. ``kind`` is the kernel's word: ``RoCE v2``, or ``IB/RoCE v1`` for both of these.
+    """One entry. ``kind`` is the kernel's name: ``RoCE v2``, or ``IB/RoCE v1`` for both of these.
 
-    ``index`` is what NCCL_IB_GID_INDEX names. ``interface`` is empty on InfiniBand.
+    ``index`` is the value for NCCL_IB_GID_INDEX. ``interface`` is empty on InfiniBand.
     """
 
     device: str
@@ -32,13 +35,13 @@ class Gid:
 
     @property
     def ipv4(self) -> str | None:
-        """The IPv4 address that the GID is made of; None for others."""
+        """IPv4 address in the GID; None if it is not derived from one."""
         mapped = ipaddress.IPv6Address(self.gid).ipv4_mapped
         return None if mapped is None else str(mapped)
 
 
 def parse_gids(text: str) -> tuple[Gid, ...] | Unknown:
-    """Return the entries in use, by device, port and index, from the files of `gids`; none: no RDMA device."""
+    """Return the entries in use, sorted by device, port and index; none if there is no RDMA device."""
     files = {path: content.strip() for path, content in read_files(text).items()}
     if "/sys/class" not in files:
         return Unknown("/sys/class cannot be read")
@@ -55,11 +58,11 @@ def _entry(match: re.Match[str], path: str, files: Mapping[str, str]) -> Gid | N
 
 
 def parse_show_gids(text: str) -> tuple[Gid, ...] | Unknown:
-    """What the vendor's ``show_gids`` prints; its last line says how many entries there are."""
+    """Parse the output of the vendor's ``show_gids``, whose last line contains the number of entries."""
     rows = [line.split() for line in text.splitlines()]
     cells = [row for row in rows if len(row) >= 6 and row[1].isdecimal() and row[2].isdecimal()]
     if [f"n_gids_found={len(cells)}"] not in rows or not all(_GID.fullmatch(row[3]) for row in cells):
-        return Unknown(f"show_gids' table is not whole: {text[-80:]!r}")
+        return Unknown(f"the table of show_gids is incomplete: {text[-80:]!r}")
     return tuple(Gid(r[0], int(r[1]), int(r[2]), r[3], _VERSIONS.get(r[-2], r[-2]), r[-1]) for r in cells)
 
 
@@ -76,4 +79,4 @@ gids: Probe[tuple[Gid, ...]] = Probe(
     ),
     lambda answer: parse_gids(answer.out),
 )
-"""Every GID of every RDMA port."""
+"""All GIDs of all RDMA ports."""

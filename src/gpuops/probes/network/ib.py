@@ -1,4 +1,7 @@
-"""The RDMA ports (InfiniBand or RoCE) as the kernel knows them, and ibstat's text."""
+"""RDMA ports (InfiniBand or RoCE), from /sys or from ``ibstat``.
+
+``rate`` of ``400 Gb/sec (4X NDR)`` is a ``rate_gbps`` of 400; ``state`` of ``4: ACTIVE`` is ``Active``.
+"""
 
 from __future__ import annotations
 
@@ -20,7 +23,7 @@ _PORT = re.compile(r"/sys/class/infiniband/([^/]+)/ports/(\d{1,4})/state", re.AS
 class IbPort:
     """One port. ``state`` is ``Active``, ``Down``, ``Init`` or ``Armed``; ``phys_state`` ``LinkUp``, ``Polling`` ….
 
-    ``rate_gbps`` is in Gbit/s; None if the port does not report it. An empty text: not reported.
+    ``rate_gbps`` is in Gbit/s, None if the port does not report it. An empty string means not reported.
     """
 
     device: str
@@ -38,14 +41,14 @@ class IbPort:
 
 @dataclass(frozen=True)
 class IbStat:
-    """The ports that ibstat shows, and the ``error`` it ended with, if any."""
+    """Ports that ibstat lists, and the ``error`` it ended with, if any."""
 
     ports: tuple[IbPort, ...]
     error: str = ""
 
 
 def parse_ib_ports(text: str) -> tuple[IbPort, ...] | Unknown:
-    """Return the ports by device and number, from the files of `ib_ports`; none: the node has no RDMA device."""
+    """Return the ports by device and number, from the files of `ib_ports`; none if the node has no RDMA device."""
     files = {path: content.strip() for path, content in read_files(text).items()}
     if "/sys/class" not in files:
         return Unknown("/sys/class cannot be read")
@@ -54,7 +57,7 @@ def parse_ib_ports(text: str) -> tuple[IbPort, ...] | Unknown:
 
 
 def _natural(port: IbPort) -> tuple[str, int]:
-    """Sorts mlx5_2 before mlx5_10."""
+    """Return a sort key that puts mlx5_2 before mlx5_10."""
     return re.sub(r"\d+", lambda digits: digits[0].zfill(9), port.device), port.port
 
 
@@ -83,8 +86,8 @@ def parse_ibstat(text: str) -> IbStat | Unknown:
     ports = tuple(port for ca, body in zip(parts[::2], parts[1::2], strict=True) for port in _ca_ports(ca, body))
     messages = [line for line in text.splitlines() if line.strip() and line[0] not in " \t" and line[:4] != "CA '"]
     if not ports:
-        return Unknown(f"ibstat shows no port: {(messages or ['it says nothing'])[-1][:80]}")
-    truncation = "" if ports[-1].link_layer in {"InfiniBand", "Ethernet"} else "the answer was cut short"
+        return Unknown(f"ibstat lists no port: {(messages or ['no output'])[-1][:80]}")
+    truncation = "" if ports[-1].link_layer in {"InfiniBand", "Ethernet"} else "the output is truncated"
     return IbStat(ports, messages[-1] if messages else truncation)
 
 
@@ -121,4 +124,4 @@ ib_ports: Probe[tuple[IbPort, ...]] = Probe(
     ),
     lambda answer: parse_ib_ports(answer.out),
 )
-"""Every RDMA port of the node."""
+"""All RDMA ports of the node."""

@@ -1,4 +1,8 @@
-"""ibnetdiscover: what is cabled to what in an InfiniBand fabric, as its subnet says."""
+"""Parser of ``ibnetdiscover --ports``: the cables of an InfiniBand fabric, as the subnet reports them.
+
+``CA  12  1 0x0123456789abcdef 4x HDR - SW   3  7 0xfedcba9876543210 ( 'gpu01 mlx5_0' - 'leaf1' )`` is the cable from
+port 1 of gpu01's mlx5_0 to port 7 of leaf1.
+"""
 
 from __future__ import annotations
 
@@ -18,7 +22,7 @@ _LOOSE = re.compile(r"(?:CA|SW|RT) +\d+ +\d+ +0x[0-9a-f]{16} +\d+x \S+ +'.*' *")
 
 @dataclass(frozen=True, slots=True)
 class End:
-    """One end of a cable: ``kind`` is CA (a node's port), SW (a switch's) or RT; ``name`` is what it calls itself."""
+    """One end of a cable: ``kind`` is CA (a node's port), SW (a switch's) or RT; ``name`` is what it announces."""
 
     kind: str
     guid: str
@@ -28,7 +32,7 @@ class End:
 
 @dataclass(frozen=True, slots=True)
 class Cable:
-    """One cable, seen from its ``near`` end; ``speed`` is the trained one (``4x HDR``)."""
+    """One cable, seen from its ``near`` end; ``speed`` is the trained speed (``4x HDR``)."""
 
     near: End
     far: End
@@ -36,12 +40,12 @@ class Cable:
 
 
 def parse_ibnetdiscover(text: str) -> tuple[Cable, ...] | Unknown:
-    """Return the cables in ``ibnetdiscover --ports``; ports without a peer are omitted, other lines are refused."""
+    """Parse ``ibnetdiscover --ports``; ports without a peer are omitted, other lines make it `Unknown`."""
     lines = [line for line in text.splitlines() if line.strip()]
     matches = [_CABLE.fullmatch(line) for line in lines]
     unreadable = next((n for n, f in zip(lines, matches, strict=True) if f is None and not _LOOSE.fullmatch(n)), None)
     if unreadable is not None or not any(matches) or not text.endswith("\n"):
-        return Unknown(f"ibnetdiscover --ports: this cannot be read: {(unreadable or text)[-80:]!r}")
+        return Unknown(f"ibnetdiscover --ports: unreadable output: {(unreadable or text)[-80:]!r}")
     return tuple(
         Cable(_end(cable, "a_"), _end(cable, "b_"), f"{cable['width']} {cable['speed']}") for cable in matches if cable
     )
@@ -53,4 +57,4 @@ def _end(cable: re.Match[str], which: str) -> End:
 
 
 QUESTION = Command(("ibnetdiscover", "--ports"), timeout_seconds=60, become="if-refused")
-"""Asked of one node it tells the whole fabric, so it is no probe of every node. It needs umad, so mostly root."""
+"""Question to one node only, because its answer covers the whole fabric. It needs umad, so usually root."""

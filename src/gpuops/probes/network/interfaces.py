@@ -1,4 +1,4 @@
-"""The node's network interfaces."""
+"""Network interfaces of the node, from /sys/class/net: ``operstate`` of ``up`` and ``speed`` of ``25000`` (Mbit/s)."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _STATE = re.compile(r"/sys/class/net/([^/]+)/operstate")
 
 @dataclass(frozen=True, slots=True)
 class Interface:
-    """One interface; ``speed_mbps`` (Mbit/s) None where it has no link or no speed of its own."""
+    """One interface; ``speed_mbps`` (Mbit/s) is None if it has no link or no speed."""
 
     name: str
     up: bool
@@ -27,10 +27,10 @@ class Interface:
 
 
 def parse_interfaces(text: str) -> tuple[Interface, ...] | Unknown:
-    """Return the interfaces by name, from the files of `interfaces`; every system has at least ``lo``."""
+    """Return the interfaces by name; every system has at least ``lo``."""
     files = read_files(text)
     names = [match[1] for match in map(_STATE.fullmatch, files) if match]
-    return tuple(_interface(name, files) for name in names) or Unknown("the kernel shows no network interface")
+    return tuple(_interface(name, files) for name in names) or Unknown("the kernel lists no network interface")
 
 
 def _interface(name: str, files: Mapping[str, str]) -> Interface:
@@ -40,7 +40,7 @@ def _interface(name: str, files: Mapping[str, str]) -> Interface:
         name=name,
         up=state.strip() == "up",
         mtu=integer(mtu),
-        speed_mbps=speed_mbps if speed_mbps and speed_mbps > 0 else None,  # -1: no link
+        speed_mbps=speed_mbps if speed_mbps and speed_mbps > 0 else None,  # -1 means no link
         address=address.strip(),
         carrier_changes=integer(changes),
     )
@@ -51,4 +51,4 @@ interfaces: Probe[tuple[Interface, ...]] = Probe(
     Files(tuple(f"/sys/class/net/*/{leaf}" for leaf in _LEAVES)),
     lambda answer: parse_interfaces(answer.out),
 )
-"""Every network interface, also those that are down."""
+"""All network interfaces, including those that are down."""

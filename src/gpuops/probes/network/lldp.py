@@ -1,4 +1,7 @@
-"""lldpctl: which switch each network interface is cabled to, as the switches themselves announce it."""
+"""Switch behind each network interface, from the LLDP announcements that ``lldpctl -f keyvalue`` prints.
+
+``lldp.eth0.chassis.name=leaf1`` means that eth0 is connected to leaf1.
+"""
 
 from __future__ import annotations
 
@@ -11,10 +14,10 @@ _LINE = re.compile(r"lldp\.(?P<interface>\S+?)\.(?P<key>via|chassis\.name)=(?P<v
 
 
 def parse_lldp(text: str) -> dict[str, str] | Unknown:
-    """Return switch names by interface, from ``lldpctl -f keyvalue``; omit interfaces with several neighbours."""
+    """Return switch names by interface; omit interfaces with several neighbours."""
     matches = [match for match in map(_LINE.fullmatch, text.splitlines()) if match]
     if not matches or not text.endswith("\n"):
-        return Unknown("lldpctl tells of no neighbour")
+        return Unknown("lldpctl lists no neighbour")
     via = [match["interface"] for match in matches if match["key"] == "via"]
     names = {match["interface"]: match["value"].strip() for match in matches if match["key"] == "chassis.name"}
     return {interface: name for interface, name in names.items() if name and via.count(interface) == 1}
@@ -25,4 +28,4 @@ lldp: Probe[dict[str, str]] = Probe(
     Command(("lldpctl", "-f", "keyvalue"), become="if-refused"),
     lambda answer: parse_lldp(answer.out),
 )
-"""The switches beside the node, where lldpd runs on it."""
+"""Switches that the node is connected to; needs lldpd on the node."""

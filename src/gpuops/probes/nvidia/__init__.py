@@ -1,1 +1,1 @@
-"""Probes of the GPUs, of NVIDIA's driver and tools, and of NCCL."""
+"""Probes of GPUs, NVIDIA's driver and tools, and NCCL."""

@@ -1,4 +1,7 @@
-"""What a burn-in showed of a node: speed, clocks, power and heat under load, and what was counted meanwhile."""
+"""Results of a burn-in: speed, clocks, power and temperature under load, and errors counted in the meantime.
+
+``0, 71, 690.12, 1755, 0x0000000000000004`` is GPU 0 at 71 °C, 690 W and 1755 MHz, slowed by its power cap.
+"""
 
 from __future__ import annotations
 
@@ -14,7 +17,7 @@ from gpuops.shell import Command, Completed
 
 SCHEMA = "gpuops.burn-in/1"
 QUESTION = Command(("gpuops", "validate", "--level", "burnin"))
-"""What stands in saved facts as the question that a burn-in answers; it is never sent to a node."""
+"""Question under which the result is saved in the facts; it is never sent to a node."""
 _REASONS = {
     0x4: "sw_power_cap",
     0x8: "hw_slowdown",
@@ -22,13 +25,13 @@ _REASONS = {
     0x40: "hw_thermal_slowdown",
     0x80: "hw_power_brake_slowdown",
 }
-"""Source: NVIDIA, nvml.h, nvmlClocksEventReason*; idling and clocks set by an operator slow nothing down."""
+"""Source: NVIDIA, nvml.h, nvmlClocksEventReason*; idling and clocks set by an operator are not slowdowns."""
 _IDLE = 0x1
 
 
 @dataclass(frozen=True, slots=True)
 class Sample:
-    """One GPU at one second; ``reasons`` is the driver's bit mask."""
+    """Reading of one GPU at one second; ``reasons`` is the driver's bit mask."""
 
     gpu: int
     celsius: float | None
@@ -39,9 +42,9 @@ class Sample:
 
 @dataclass(frozen=True)
 class GpuBurn:
-    """One GPU over the whole burn-in: ``loaded`` of its ``samples`` were under load, and only those count.
+    """Summary of one GPU: ``loaded`` of its ``samples`` were under load, and only those count.
 
-    ``slowed`` is the fraction of the loaded samples in which each reason held the clock down.
+    ``slowed`` is the fraction of the loaded samples in which each reason lowered the clock.
     """
 
     gpu: int
@@ -55,10 +58,10 @@ class GpuBurn:
 
 @dataclass(frozen=True)
 class BurnIn:
-    """``gb_per_s`` are the node's own all-reduces in their order, ``troubles`` those that gave no figure.
+    """Result of one node. ``gb_per_s`` are its all-reduces in order, ``troubles`` the failures of the others.
 
-    ``grown`` are counters of errors that rose, ``xids`` events of the kernel that came, both in words, the part first
-    (``gpu3: …``, ``mlx5_0: …``). ``blind`` names what of these could not be counted.
+    ``grown`` are error counters that increased, and ``xids`` are new kernel events, both as text that begins with the
+    part (``gpu3: …``, ``mlx5_0: …``). ``blind`` lists what could not be counted.
     """
 
     seconds: float
@@ -73,7 +76,7 @@ class BurnIn:
 def parse_samples(text: str) -> list[Sample]:
     """Read nvidia-smi's CSV with ``index, temperature.gpu, power.draw, clocks.sm, …reasons.active``.
 
-    A line that is truncated or of another kind is omitted; what a GPU does not report is None.
+    Truncated and other lines are omitted; what a GPU does not report is None.
     """
     rows = ([cell.strip() for cell in line.split(",")] for line in text.splitlines())
     return [
@@ -135,13 +138,13 @@ def excluded_answer(excluded: Excluded) -> Completed:
 def parse_burn_in(answer: Completed) -> BurnIn | Unknown:
     """Read what `to_answer` wrote; `Unknown` if the node was excluded.
 
-    Files from before exclusions had a kind have an exit code in its place.
+    In older files, an exit code takes the place of the kind of an exclusion.
     """
     if answer.exit != 0:
         return Unknown(answer.err or "no burn-in was run here", skipped_on_purpose=True)
     document = json.loads(answer.out)
     if document["schema"] != SCHEMA:
-        return Unknown(f"a burn-in of schema {document['schema']!r:.40}, not {SCHEMA}")
+        return Unknown(f"burn-in has schema {document['schema']!r:.40}, expected {SCHEMA}")
     if "excluded" in document:
         excluded = Excluded.from_document(answer.node, document["excluded"])
         return Unknown(excluded.why, skipped_on_purpose=excluded.on_purpose)
@@ -161,4 +164,4 @@ def _optional_float(value: Any) -> float | None:
 
 
 burn_in: Probe[BurnIn] = Probe("burn_in", QUESTION, parse_burn_in, accepts=None, cost="heavy")
-"""`gpuops validate --level burnin` answers it."""
+"""Burn-in result, from `gpuops validate --level burnin`."""

@@ -1,4 +1,7 @@
-"""What ``dcgmi diag`` finds at its level 3: NVIDIA's own tests of memory, PCIe, NVLink and sustained load."""
+"""Results of ``dcgmi diag`` level 3: NVIDIA's own tests of memory, PCIe, NVLink and sustained load.
+
+``{"name": "PCIe", "results": [{"entity_id": 3, "status": "Fail"}]}`` is a failed test ``PCIe`` on GPU 3.
+"""
 
 from __future__ import annotations
 
@@ -17,7 +20,7 @@ _STATUSES = ("pass", "fail", "warn", "skip", "not_run")
 
 @dataclass(frozen=True)
 class DiagResult:
-    """One test on one GPU (None: on the node). ``status`` is pass, fail, warn, skip or not_run."""
+    """Result of one test on one GPU (None: on the node). ``status`` is pass, fail, warn, skip or not_run."""
 
     test: str
     status: str
@@ -27,7 +30,7 @@ class DiagResult:
 
 @dataclass(frozen=True)
 class DcgmDiagnosis:
-    """All results in the order of the tests; ``installed`` is False where the node has no dcgmi."""
+    """All results in the order of the tests; ``installed`` is False if the node has no dcgmi."""
 
     results: tuple[DiagResult, ...] = ()
     version: str = ""
@@ -35,7 +38,7 @@ class DcgmDiagnosis:
 
 
 def parse_diagnosis(answer: Completed) -> DcgmDiagnosis | Unknown:
-    """Read the JSON of DCGM 3 and 4. If a test fails, dcgmi exits with 226 or 205, which is an answer like 0.
+    """Parse the JSON of DCGM 3 and 4. If a test fails, dcgmi exits with 226 or 205, which is a valid answer.
 
     Source: NVIDIA DCGM 4, dcgmi/main_dcgmi.cpp (exit codes), common/DiagnosticResponse (JSON).
     """
@@ -43,17 +46,17 @@ def parse_diagnosis(answer: Completed) -> DcgmDiagnosis | Unknown:
         return DcgmDiagnosis(installed=False)
     start = answer.out.find("{")
     if start < 0 or answer.truncated:
-        return Unknown(f"dcgmi diag ended with {answer.exit} and said: {answer.last_words() or 'nothing'}")
+        return Unknown(f"dcgmi diag exited with {answer.exit}: {answer.last_line() or 'no output'}")
     document = json.loads(answer.out[start:])
     root = next((document[name] for name in _ROOTS if name in document), None)
     if root is None:
-        return Unknown(f"dcgmi's answer is of another kind: it has {', '.join(document)[:80]}")
+        return Unknown(f"unexpected JSON from dcgmi, with the keys {', '.join(document)[:80]}")
     results = tuple(r for category in root["test_categories"] for t in category["tests"] for r in _results(t))
     if not results:
         return Unknown("dcgmi ran no test")
     unknown_status = next((result.status for result in results if result.status not in _STATUSES), "")
     if unknown_status:
-        return Unknown(f"dcgmi knows a status that we do not: {unknown_status!r:.40}")
+        return Unknown(f"unknown status in the JSON of dcgmi: {unknown_status!r:.40}")
     return DcgmDiagnosis(results, str(document.get("metadata", root).get("version", "")))
 
 
@@ -67,7 +70,7 @@ def _results(test: dict[str, Any]) -> Iterator[DiagResult]:
 
 
 def _warnings(warnings: Any) -> Iterator[str]:
-    """DCGM 3 gives one text or a list of texts, DCGM 4 a list of maps."""
+    """Yield the warnings of a result: DCGM 3 has one string or a list of strings, DCGM 4 a list of maps."""
     for warning in [warnings] if isinstance(warnings, (str, dict)) else warnings or ():
         yield str(warning["warning"] if isinstance(warning, dict) else warning)
 
@@ -79,4 +82,4 @@ dcgm_diag: Probe[DcgmDiagnosis] = Probe(
     accepts=None,
     cost="heavy",
 )
-"""Level 3 takes about half an hour on eight GPUs, and all of them."""
+"""Level 3 takes about half an hour on eight GPUs, and uses all of them."""

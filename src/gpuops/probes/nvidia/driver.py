@@ -1,4 +1,7 @@
-"""The NVIDIA kernel driver: the one that is loaded, and the one on the disk that the next boot would load."""
+"""NVIDIA kernel driver: the loaded one, and the installed one that the next boot would load.
+
+``NVRM version: NVIDIA UNIX Open Kernel Module for x86_64  580.126.16  Release Build …`` is the open driver 580.126.16.
+"""
 
 from __future__ import annotations
 
@@ -16,11 +19,11 @@ _FIELD = re.compile(r"^(filename|version|license):\s+(\S.*)\n", re.MULTILINE)
 
 @dataclass(frozen=True)
 class Driver:
-    """The loaded driver.
+    """Loaded driver.
 
-    ``gpu_addresses`` are the GPUs that the kernel driver has, even those that this session may not open (hidden by a
-    device cgroup). ``kernel_modules`` are the names of all loaded modules (``nvidia_peermem``, ``nouveau``, …); some
-    kernels list none.
+    ``gpu_addresses`` are the GPUs that the driver manages, even those that this session cannot open (hidden by a device
+    cgroup). ``kernel_modules`` are the names of all loaded modules (``nvidia_peermem``, ``nouveau``, …); some kernels
+    list none.
     """
 
     loaded_version: str
@@ -31,7 +34,7 @@ class Driver:
 
 @dataclass(frozen=True)
 class InstalledDriver:
-    """The ``nvidia`` module on the disk; ``license`` is ``NVIDIA``, or ``Dual MIT/GPL`` for the open module."""
+    """Installed ``nvidia`` module; ``license`` is ``NVIDIA``, or ``Dual MIT/GPL`` for the open module."""
 
     version: str
     license: str
@@ -44,19 +47,19 @@ def parse_driver(text: str) -> Driver | Unknown:
     modules = frozenset(line.split(" ", 1)[0] for line in files.get("/proc/modules", "").splitlines())
     match = _VERSION.match(files.get("/proc/driver/nvidia/version", ""))
     if match is None:
-        problem = "does not tell its version" if "nvidia" in modules else "is not loaded"
+        problem = "does not report its version" if "nvidia" in modules else "is not loaded"
         return Unknown(f"the NVIDIA driver {problem}")
-    if not files.get("/proc/version"):  # asked for last: without it GPUs may be missing too
-        return Unknown("the kernel's list of the driver's GPUs cannot be read to its end")
+    if not files.get("/proc/version"):  # read last: if it is missing, GPUs may be missing too
+        return Unknown("the list of the driver's GPUs is truncated")
     addresses = [canonical_address(gpu[1]) for gpu in map(_GPU.fullmatch, files) if gpu]
     return Driver(match["version"], " Open " in match["name"], tuple(a for a in addresses if a), modules)
 
 
 def parse_modinfo(text: str) -> InstalledDriver | Unknown:
-    """The module, from ``modinfo nvidia``."""
+    """Return the installed module, from ``modinfo nvidia``."""
     fields = dict(_FIELD.findall(text))
     if len(fields) != 3:
-        return Unknown("modinfo nvidia does not tell file, version and license")
+        return Unknown("modinfo nvidia does not print file, version and license")
     return InstalledDriver(fields["version"], fields["license"], fields["filename"])
 
 
@@ -72,9 +75,9 @@ driver: Probe[Driver] = Probe(
     ),
     lambda answer: parse_driver(answer.out),
 )
-"""The driver that is loaded, and the GPUs that it has."""
+"""Loaded driver, and the GPUs that it manages."""
 
 installed_driver: Probe[InstalledDriver] = Probe(
     "installed_driver", Command(("modinfo", "nvidia")), lambda answer: parse_modinfo(answer.out)
 )
-"""The driver that the next boot would load."""
+"""Installed driver, which the next boot would load."""

@@ -1,4 +1,7 @@
-"""The fabric manager's version, which must be the driver's to the last digit."""
+"""Version of the fabric manager, which must be identical to the driver's.
+
+``Fabric Manager version is : 580.126.16`` is version 580.126.16.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,15 @@ _VERSION = re.compile(r"version\b[^\d\n]*(\d+(?:\.\d+)+)\s*\n", re.IGNORECASE | 
 
 @dataclass(frozen=True)
 class FabricManager:
-    """The installed fabric manager (whether it runs is systemd's to say: `gpuops.probes.host.services`)."""
+    """Installed fabric manager; `gpuops.probes.host.services` reports whether it is running."""
 
     version: str
 
 
 def parse_fabric_manager(text: str) -> FabricManager | Unknown:
-    """Read the version in ``nv-fabricmanager --version`` ("Fabric Manager version is : 580.126.16")."""
+    """Return the version in the output of ``nv-fabricmanager --version``."""
     match = _VERSION.search(text)
-    return FabricManager(match[1]) if match else Unknown(f"nv-fabricmanager tells no version: {text[:80]!r}")
+    return FabricManager(match[1]) if match else Unknown(f"nv-fabricmanager prints no version: {text[:80]!r}")
 
 
 fabric_manager: Probe[FabricManager] = Probe(
@@ -29,4 +32,4 @@ fabric_manager: Probe[FabricManager] = Probe(
     Command(("nv-fabricmanager", "--version")),
     lambda answer: parse_fabric_manager(answer.out),
 )
-"""The fabric manager on the disk; nodes without NVSwitch have none."""
+"""Installed fabric manager; nodes without NVSwitch have none."""

@@ -1,4 +1,4 @@
-"""The GPUs that answer the driver: nvidia-smi's answer again, for everything that judges a GPU and not the tool."""
+"""GPUs that answer the driver: the answer of `smi` again, for checks that judge GPUs and not nvidia-smi itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Gpu", "all_gpus", "gpus"]
 
 
 def parse_gpus(answer: Completed) -> tuple[Gpu, ...] | Unknown:
-    """Return the GPUs in the answer of ``nvidia-smi -q -x``, at least one; if there is none, `Unknown` says why."""
+    """Return the GPUs in the answer of ``nvidia-smi -q -x``, at least one; `Unknown` with the reason if none."""
     smi_report = parse_smi(answer)
     if isinstance(smi_report, Unknown):
         return smi_report
@@ -20,13 +20,13 @@ def parse_gpus(answer: Completed) -> tuple[Gpu, ...] | Unknown:
 
 
 gpus: Probe[tuple[Gpu, ...]] = Probe("gpus", smi.question, parse_gpus, accepts=None)
-"""Every GPU that nvidia-smi lists, never none: a check that looks at each has looked at something."""
+"""GPUs that nvidia-smi lists, at least one: a check of each GPU never passes without having seen one."""
 
 
 def all_gpus(answering: Iterable[Gpu], addresses: Iterable[str]) -> dict[str, Gpu]:
-    """Return every GPU of a node by PCI address: as nvidia-smi lists it, else bare.
+    """Return all GPUs of a node by PCI address, including those that do not answer, which have only a number.
 
-    A bare GPU is numbered by its position on the bus, because that is the order in which nvidia-smi numbers them.
+    That number is the position on the bus, because nvidia-smi numbers GPUs in this order.
     """
     gpu_by_address = {gpu.address: gpu for gpu in answering}
     all_addresses = sorted({*gpu_by_address, *addresses})

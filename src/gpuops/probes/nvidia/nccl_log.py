@@ -1,4 +1,8 @@
-"""NCCL's own log under ``NCCL_DEBUG=INFO``: its version, transports, algorithm, and how far each host came."""
+"""Parser of NCCL's log with ``NCCL_DEBUG=INFO``: version, transports, algorithm, and the progress of each host.
+
+``gpu01:71:99 [0] NCCL INFO Channel 00/0 : 0[0] -> 8[0] [send] via NET/IB/0/GDRDMA`` is the transport NET/IB with
+GPUDirect RDMA.
+"""
 
 from __future__ import annotations
 
@@ -27,13 +31,13 @@ _MOST_WARNINGS = 8
 
 @dataclass(frozen=True)
 class NcclLog:
-    """What NCCL logged; a field is empty if the log has no line for it.
+    """Contents of NCCL's log; a field is empty if the log has no line for it.
 
-    ``transports`` are those of its connections, as it names them (``P2P/CUMEM``, ``NET/IB``, a plugin's ``NET/AWS
-    Libfabric``); over ``without_gdr`` of them a channel goes to the network through host memory. ``announced`` are the
-    networks that it meant to use, ``devices`` the RDMA devices that it opened, ``plugin`` is its network plugin.
-    ``algorithm`` and ``protocol`` are those of the last operation. ``ready`` counts, for each host with a line in the
-    log, its ranks that finished ncclCommInitRank.
+    ``transports`` are those of its connections, in NCCL's spelling (``P2P/CUMEM``, ``NET/IB``, a plugin's ``NET/AWS
+    Libfabric``); with those in ``without_gdr``, a channel crosses host memory. ``announced`` are the networks that NCCL
+    intended to use, ``devices`` the RDMA devices that it opened, ``plugin`` is its network plugin. ``algorithm`` and
+    ``protocol`` are those of the last operation. ``ready`` is the number of ranks that finished ncclCommInitRank, by
+    host.
     """
 
     version: str = ""
@@ -49,18 +53,18 @@ class NcclLog:
 
     @property
     def network_transports(self) -> tuple[str, ...]:
-        """The transports between nodes; what was connected counts before what was announced."""
+        """Transports between nodes: those of connections, or if there are none, those that NCCL announced."""
         return tuple(filter(_is_network, self.transports or self.announced))
 
     @property
     def gpu_direct(self) -> bool | None:
-        """True if all connections but those over TCP have GPUDirect RDMA; None if there are no such connections."""
+        """True if all connections other than TCP use GPUDirect RDMA; None if there are no such connections."""
         rdma = set(filter(_is_network, self.transports)) - {_TCP}
         return rdma.isdisjoint(self.without_gdr) if rdma else None
 
     @property
     def connection_error(self) -> str:
-        """The warning that a connection failed; empty if there is none."""
+        """Warning about a failed connection; empty if there is none."""
         return next(filter(_NO_CONNECTION.search, self.warnings), "")
 
     def __str__(self) -> str:
@@ -74,7 +78,7 @@ class NcclLog:
 
 
 def parse_nccl_log(text: str) -> NcclLog:
-    """Read all of NCCL's lines in ``text``, each with or without the host and process before it."""
+    """Parse all of NCCL's lines in ``text``, each with or without host and process in front."""
     lines = text.splitlines()
     paths = list(_each(_VIA, lines))
     algorithm, protocol = next((x.groups() for x in map(_ALGORITHM.search, reversed(lines)) if x), ("", ""))
@@ -103,12 +107,12 @@ def _ready_by_host(lines: Sequence[str]) -> dict[str, int]:
 
 
 def _is_network(transport: str) -> bool:
-    """Return whether a transport leaves the node."""
+    """Return True if a transport leaves the node."""
     return transport.startswith(_BETWEEN)
 
 
 def _transport(path: str) -> str:
-    """Return ``NET/IB`` of ``NET/IB/0(1)/GDRDMA/Shared``."""
+    """Return ``NET/IB`` for ``NET/IB/0(1)/GDRDMA/Shared``."""
     return "/".join(path.split("/")[:2])
 
 

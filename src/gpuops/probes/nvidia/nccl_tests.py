@@ -1,8 +1,9 @@
-"""nccl-tests: what all_reduce_perf and its siblings print.
+"""Parser of the output of nccl-tests (all_reduce_perf and others).
 
-The columns differ between releases (``error`` or ``#wrong``, with or without ``redop``, ``root`` and ``#iters``), so
-a row is read by the header above it. Launchers put a tag before each line, NCCL tells of itself between them
-(`gpuops.probes.nvidia.nccl_log`), and a log may hold several runs.
+``8589934592  2147483648  float  sum  -1  31262  274.77  480.85  0  31245  274.92  481.11  0`` is 480.85 GB/s out of
+place and 481.11 GB/s in place, with 8 GiB. The columns differ between releases (``error`` or ``#wrong``, with or
+without ``redop``, ``root`` and ``#iters``), so a row is read by the header above it. Launchers put a tag in front of
+each line, NCCL logs between the lines (`gpuops.probes.nvidia.nccl_log`), and a log may contain several runs.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ _NUMBER = re.compile(r"-?\d{1,20}(?:\.\d{1,20})?(?:[eE][-+]?\d{1,3})?", re.ASCII
 
 @dataclass(frozen=True, slots=True)
 class PrintedRank:
-    """One rank: its host and GPU as nccl-tests lists them; ``bus`` is at least the bus number of the PCI address."""
+    """One rank: its host and GPU as listed by nccl-tests; ``bus`` has at least the bus number of the PCI address."""
 
     rank: int
     host: str
@@ -40,9 +41,10 @@ class PrintedRank:
 
 @dataclass(frozen=True, slots=True)
 class Timing:
-    """One half of a row: the mean of its iterations; bandwidths in GB/s as doc/PERFORMANCE.md of nccl-tests has them.
+    """One half of a row: the mean of its iterations; bandwidths in GB/s as defined in nccl-tests' doc/PERFORMANCE.md.
 
-    ``check`` counts wrong values (``#wrong``), or is the largest error (old releases); None: not checked, or not told.
+    ``check`` is the number of wrong values (``#wrong``) or the largest error (old releases); None if not checked or not
+    reported.
     """
 
     time_us: float | None
@@ -63,9 +65,9 @@ class Row:
 
 @dataclass(frozen=True)
 class Table:
-    """One run as printed: its cells by column, and what stands around them.
+    """One run as printed: its cells by column, and the lines around the table.
 
-    ``out_of_bounds`` and ``average`` are its last lines, None where the run did not come so far.
+    ``out_of_bounds`` and ``average`` are its last lines, None if the run did not get that far.
     """
 
     columns: tuple[str, ...] = ()
@@ -76,11 +78,11 @@ class Table:
 
     @property
     def check_column(self) -> str | None:
-        """How this release calls the column of its check."""
+        """Name of the check column in this release."""
         return next((name for name in _CHECKS if name in self.columns), None)
 
     def half(self, cells: tuple[str, ...], *, in_place: bool) -> dict[str, str]:
-        """The cells of one half of a row, by column."""
+        """Return the cells of one half of a row, by column."""
         first = self.columns.index("time")
         width = self.columns.index("time", first + 1) - first
         start = first + width if in_place else first
@@ -89,7 +91,7 @@ class Table:
 
 @dataclass(frozen=True)
 class NcclTestsRun:
-    """One run of a test; not ``complete`` where its last lines are missing (cut, killed, or it hung)."""
+    """One run of a test; not ``complete`` if its last lines are missing (truncated, killed or hung)."""
 
     rows: tuple[Row, ...]
     ranks: tuple[PrintedRank, ...]
@@ -100,24 +102,24 @@ class NcclTestsRun:
 
     @property
     def largest(self) -> Row | None:
-        """The last row of the largest size: what is judged, for averages mix sizes that are too small to tell."""
+        """Last row of the largest size, which is the one to judge: averages include sizes that are too small."""
         return max(reversed(self.rows), key=lambda row: row.size_bytes, default=None)
 
     @property
     def wrong(self) -> bool:
-        """Sums were wrong: by a count in a row, or by the last lines, which old releases judge themselves."""
+        """True if results were wrong: by a count in a row, or by the verdict of old releases in the last lines."""
         checks = [half.check for row in self.rows for half in (row.out_of_place, row.in_place)]
         return bool(self.out_of_bounds) or (self.counts_wrong and any(checks))
 
 
 def parse_nccl_tests(text: str) -> tuple[NcclTestsRun, ...] | Unknown:
-    """The runs of a log, each with at least a row; `Unknown` where there is none."""
+    """Return the runs in a log that have at least one row; `Unknown` if there is none."""
     runs = tuple(_run(table) for table in read_tables(text) if table.cells)
-    return runs or Unknown("no row of nccl-tests in it")
+    return runs or Unknown("found no results of nccl-tests")
 
 
 def read_tables(text: str) -> list[Table]:
-    """Every run with a header, as printed."""
+    """Return every run with a header, as printed."""
     tables: list[_Draft] = []
     for line in text.splitlines():
         bare = _TAG.sub("", line).strip()
@@ -129,7 +131,7 @@ def read_tables(text: str) -> list[Table]:
 
 
 class _Draft:
-    """A run while it is being read."""
+    """Draft of a run while its lines are read."""
 
     def __init__(self) -> None:
         self.columns: tuple[str, ...] = ()
@@ -139,11 +141,11 @@ class _Draft:
         self.average: str | None = None
 
     def ends_before(self, line: str) -> bool:
-        """Whether ``line`` belongs to the next run."""
+        """Return True if ``line`` belongs to the next run."""
         return bool(self.columns and (_START.match(line) or _RANK.match(line) or _columns(line)))
 
     def read(self, line: str) -> None:
-        """Take in one line; what is none of ours (NCCL's, a shell's) is passed over."""
+        """Read one line; ignore lines of NCCL or a shell."""
         if not line.startswith("#"):
             cells = tuple(line.split())
             if self.columns and len(cells) == len(self.columns) and _is_row(cells, self.columns):
@@ -158,12 +160,12 @@ class _Draft:
             self.average = average[1]
 
     def table(self) -> Table:
-        """The run as read."""
+        """Return the finished run."""
         return Table(self.columns, tuple(self.cells), tuple(self.ranks), self.out_of_bounds, self.average)
 
 
 def _columns(line: str) -> tuple[str, ...]:
-    """The names of the columns, if ``line`` is a whole header."""
+    """Return the names of the columns if ``line`` is a complete header."""
     names = tuple(line.removeprefix("#").split())
     halves = names.count("time") == names.count("busbw") == 2
     return names if names[:3] == _HEADER and halves and sum(map(names.count, _CHECKS)) == 2 else ()

@@ -1,4 +1,4 @@
-"""nvidia-smi nvlink -s: the NVLinks of each GPU and the rate of each."""
+"""NVLinks of each GPU and their rates, from ``nvidia-smi nvlink -s``: ``Link 0: 26.562 GB/s``."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _NO_LINK = re.compile(r"(?i).*(?:all links are inactive|not have or support nvli
 
 @dataclass(frozen=True, slots=True)
 class NvLink:
-    """One NVLink; ``gb_per_s`` in one direction, None where the link is inactive."""
+    """One NVLink; ``gb_per_s`` is for one direction, None if the link is inactive."""
 
     index: int
     gb_per_s: float | None
@@ -24,7 +24,7 @@ class NvLink:
 
 @dataclass(frozen=True, slots=True)
 class GpuLinks:
-    """The NVLinks of one GPU; none where it has no NVLink or all are inactive, as ``message`` then says."""
+    """NVLinks of one GPU; none if it has no NVLink or all are inactive, and ``message`` says which."""
 
     index: int
     name: str
@@ -34,7 +34,7 @@ class GpuLinks:
 
 
 def parse_nvlink(text: str) -> tuple[GpuLinks, ...] | Unknown:
-    """Read ``nvidia-smi nvlink -s``; other answers (counters, errors), truncated and empty ones are `Unknown`."""
+    """Parse ``nvidia-smi nvlink -s``; other (counters, errors), truncated and empty output is `Unknown`."""
     gpus: dict[int, GpuLinks] = {}
     links: dict[int, dict[int, NvLink]] = {}
     last = -1
@@ -47,7 +47,7 @@ def parse_nvlink(text: str) -> tuple[GpuLinks, ...] | Unknown:
         elif gpus and _NO_LINK.fullmatch(line):
             gpus[last] = replace(gpus[last], message=line.strip())
         else:
-            return Unknown(f'nvidia-smi nvlink -s: neither a GPU nor its next link: "{line.strip()[:80]}"')
+            return Unknown(f'nvidia-smi nvlink -s: expected a GPU or its next link, found "{line.strip()[:80]}"')
     gpu_links = (replace(gpu, links=tuple(links[number].values())) for number, gpu in gpus.items())
     return tuple(gpu_links) or Unknown("nvidia-smi nvlink -s printed nothing")
 
@@ -62,4 +62,4 @@ nvlink: Probe[tuple[GpuLinks, ...]] = Probe(
     Command(("nvidia-smi", "nvlink", "-s"), timeout_seconds=60, lane="nvidia"),
     lambda answer: parse_nvlink(answer.out),
 )
-"""The links of every GPU."""
+"""NVLinks of every GPU."""

@@ -1,4 +1,7 @@
-"""What each GPU has counted of errors on its NVLinks since the driver was loaded."""
+"""NVLink error counters of each GPU since the driver was loaded, from ``nvidia-smi nvlink -e``.
+
+``Link 0: Replay Errors: 2`` adds 2 to ``replay_errors``.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _NOTE = re.compile(r"\s*|\s+Link \d{1,2}: .*(?:N/A|inactive|Not Supported).*|\s+
 
 
 def parse_nvlink_errors(text: str) -> dict[str, dict[str, int]] | Unknown:
-    """Return errors by GPU (``gpu3``) and counter (``crc_errors``), over all links; a GPU without NVLink has none."""
+    """Return errors by GPU (``gpu3``) and counter (``crc_errors``), summed over all links; none without NVLink."""
     counters_by_gpu: dict[str, dict[str, int]] = {}
     for line in text.splitlines():
         gpu, count = _GPU.fullmatch(line), _COUNT.fullmatch(line)
@@ -23,9 +26,9 @@ def parse_nvlink_errors(text: str) -> dict[str, dict[str, int]] | Unknown:
             name = count[1].lower().replace(" ", "_")
             counters[name] = counters.get(name, 0) + int(count[2])
         elif not _NOTE.fullmatch(line):
-            return Unknown(f"the errors of NVLinks cannot be read: {line.strip()[:80]!r}")
+            return Unknown(f"nvidia-smi nvlink -e: expected a counter, found {line.strip()[:80]!r}")
     if not counters_by_gpu or not text.endswith("\n"):
-        return Unknown("nvidia-smi tells of no GPU's NVLinks, or not to the end")
+        return Unknown("nvidia-smi nvlink -e: the output is empty or truncated")
     return counters_by_gpu
 
 

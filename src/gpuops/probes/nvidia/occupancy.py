@@ -1,4 +1,7 @@
-"""Who holds NVIDIA's device files open, by program and user: whoever may be computing, even before it holds memory."""
+"""Processes that have NVIDIA's device files open, with program and user: they may be computing, even without memory.
+
+A link ``/proc/4711/fd/12 -> /dev/nvidia0`` of user alice means that her process 4711 has GPU 0 open.
+"""
 
 from __future__ import annotations
 
@@ -22,7 +25,7 @@ DAEMONS = frozenset(
         "slurmd",
     }
 )
-"""Programs that hold the device files all day and compute nothing: NVIDIA's own, and Slurm's with AutoDetect=nvml."""
+"""Programs that keep the device files open but never compute: NVIDIA's own, and slurmd with AutoDetect=nvml."""
 
 _LOOKED_AT = r"/proc(/driver(/nvidia)?|/[0-9]+(/exe|/fd(/[0-9]+)?)?)?"
 _LINE = re.compile(
@@ -30,12 +33,12 @@ _LINE = re.compile(
     r"/proc/(?:(?P<driver>driver/nvidia)|(?P<pid>\d{1,10})/(?:(?P<exe>exe)|fd/\d{1,10}))(?: -> (?P<target>.*))?",
     re.ASCII,
 )
-_GONE = ("No such file or directory", "No such process")  # what ended while it was looked at, and the kernel's threads
+_GONE = ("No such file or directory", "No such process")  # processes that exited meanwhile, and kernel threads
 
 
 @dataclass(frozen=True, slots=True)
 class Holder:
-    """One process that has device files open; ``program`` is its executable's path, empty where that is hidden."""
+    """One process that has device files open; ``program`` is the path of its executable, empty if hidden."""
 
     pid: int
     program: str
@@ -44,20 +47,20 @@ class Holder:
 
     @property
     def name(self) -> str:
-        """The program without its folder, and without the mark of a file that was replaced meanwhile."""
+        """Name of the program without directory, and without the kernel's mark of a replaced file."""
         return self.program.removesuffix(" (deleted)").rpartition("/")[2]
 
     @property
     def is_daemon(self) -> bool:
-        """It is one of `DAEMONS`."""
+        """True if the program is one of `DAEMONS`."""
         return self.name in DAEMONS
 
 
 @dataclass(frozen=True)
 class Occupancy:
-    """Every process that has one of ``/dev/nvidia*`` open; without a loaded driver nobody can.
+    """All processes that have one of ``/dev/nvidia*`` open; without a loaded driver there are none.
 
-    ``hidden`` says why there may be others that were not seen; empty: there are none.
+    ``hidden`` is the reason why there may be others that were not seen; empty if there are none.
     """
 
     driver_loaded: bool
@@ -66,13 +69,15 @@ class Occupancy:
 
 
 def parse_occupancy(answer: Completed) -> Occupancy | Unknown:
-    """Read the list of `occupancy`'s find: links in /proc with their targets and owners. It reports vanished ones."""
+    """Parse the output of `occupancy`'s find: links in /proc with targets and owners, and errors for vanished ones."""
     lines = answer.out.splitlines()
     links = [link for link in map(_LINE.fullmatch, lines) if link]
     if not links and "sudo:" in answer.err:
-        return Unknown("only root sees who has the GPUs' device files open; gpuops sudoers", needs_root=True)
+        return Unknown(
+            "only root can list the processes that use the GPUs; to allow it: gpuops sudoers", needs_root=True
+        )
     if not links or len(links) < len(lines) or not answer.out.endswith("\n"):
-        return Unknown(f"the list of open device files cannot be read; it ends {answer.out[-80:]!r}")
+        return Unknown(f"the list of open device files cannot be read; it ends with {answer.out[-80:]!r}")
     programs = {link["pid"]: link["target"] or "" for link in links if link["exe"]}
     devices: dict[tuple[str, str], set[str]] = {}
     for link in links:
@@ -91,8 +96,8 @@ def parse_occupancy(answer: Completed) -> Occupancy | Unknown:
 def _hidden(answer: Completed, pids: Container[str]) -> str:
     errors = [line for line in answer.err.splitlines() if not line.endswith(_GONE)]
     if errors or (answer.exit and not answer.err):
-        return f"not every process may be looked at: {(errors or ['find says nothing'])[-1]}"
-    return "" if "1" in pids else "/proc hides the processes of others"  # process 1 is everywhere
+        return f"cannot look at every process: {(errors or ['find failed without a message'])[-1]}"
+    return "" if "1" in pids else "/proc hides the processes of other users"  # there is always a process 1
 
 
 occupancy: Probe[Occupancy] = Probe(
@@ -110,15 +115,15 @@ occupancy: Probe[Occupancy] = Probe(
     parse_occupancy,
     accepts=frozenset({0, 1}),
 )
-"""Who has the GPUs' device files open. Only root sees every process."""
+"""Processes that have the GPUs' device files open. Only root sees all of them."""
 
 
 def parse_modules(text: str) -> bool | Unknown:
-    """Whether NVIDIA's module is among the loaded ones; a kernel that lists none does not say."""
+    """Return True if NVIDIA's module is loaded; `Unknown` if the kernel lists no modules at all."""
     modules = read_files(text).get("/proc/modules", "")
     loaded = any(line.startswith("nvidia ") for line in modules.splitlines())
     return loaded if modules.strip() else Unknown("the list of loaded kernel modules cannot be read")
 
 
 driver_loaded: Probe[bool] = Probe("driver_loaded", Files(("/proc/modules",)), lambda answer: parse_modules(answer.out))
-"""Whether anybody could compute at all; everybody may know."""
+"""Whether the driver is loaded, without which no process can compute; readable by every user."""

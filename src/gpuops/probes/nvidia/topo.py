@@ -1,4 +1,7 @@
-"""nvidia-smi topo -m: how GPUs and NICs are connected inside a node."""
+"""Connections between the GPUs and NICs of a node, from ``nvidia-smi topo -m``.
+
+In the row ``GPU0  X  NV18  PIX``, GPU0 has 18 NVLinks to GPU1 and shares a PCIe bridge with NIC0.
+"""
 
 from __future__ import annotations
 
@@ -16,18 +19,18 @@ _HEADER = re.compile(r"\s+GPU0\b")
 _AFFINITIES = ("CPU Affinity", "NUMA Affinity", "GPU NUMA ID")
 _LINK = re.compile(r"X|SYS|SOC|NODE|PHB|PXB|PSB|PIX|C2C|NV[0-9]{1,2}")
 _PCIE = ("PIX", "PXB", "PHB", "NODE", "SYS")
-"""The legend, nearest first: one PCIe bridge, several, the host bridge, within a NUMA node, between sockets."""
+"""From near to far: one PCIe bridge, several, the host bridge, within a NUMA node, between sockets."""
 _CPUS = re.compile(r"[0-9][0-9,-]*")
 _LEGEND = re.compile(r"\s+(NIC[0-9]+): (\S+)\s*")
 
 
 @dataclass(frozen=True)
 class Topology:
-    """The matrix. ``links[a, b]`` is NV18, PIX, PXB, PHB, NODE or SYS, once for each ordered pair of different devices.
+    """Matrix: ``links[a, b]`` is NV18, PIX, PXB, PHB, NODE or SYS, for each ordered pair of different devices.
 
-    ``gpus`` are GPU0, GPU1, …; ``nics`` are NIC0, … or mlx5_0, … as the header has them. ``nic_names`` gives the RDMA
-    device of each NIC (itself, where the header names devices). An affinity is None where its cell is empty or N/A;
-    its mapping is empty where the driver prints no such column.
+    ``gpus`` are GPU0, GPU1, …; ``nics`` are NIC0, … or mlx5_0, … as in the header. ``nic_names`` maps each NIC to its
+    RDMA device (to itself if the header names devices). An affinity is None if its cell is empty or N/A; its mapping is
+    empty if the driver does not print the column.
     """
 
     gpus: tuple[str, ...]
@@ -39,14 +42,14 @@ class Topology:
     nic_names: Mapping[str, str] = field(default_factory=dict)
 
     def distance(self, device: str, other: str) -> float:
-        """How far two different devices are from each other; see `link_distance`."""
+        """Return the distance of two different devices; see `link_distance`."""
         return link_distance(self.links[device, other])
 
 
 def link_distance(link: str) -> float:
-    """Rank a word of the matrix; smaller is nearer, and only the order counts.
+    """Return a rank for a word of the matrix; smaller is nearer, and only the order matters.
 
-    NVLink is nearer than PCIe, and more NVLinks are nearer than fewer. Infinity if the legend lacks the word.
+    NVLink is nearer than PCIe, and more NVLinks are nearer than fewer. An unknown word has infinite distance.
     """
     if re.fullmatch(r"NV[0-9]+", link):
         return -int(link[2:])
@@ -55,7 +58,7 @@ def link_distance(link: str) -> float:
 
 @lru_cache(maxsize=16)  # nodes of one model print the same matrix
 def parse_topo(text: str) -> Topology | Unknown:
-    """The text of ``nvidia-smi topo -m``; the matrix must be whole, an unfinished last line does not count."""
+    """Parse ``nvidia-smi topo -m``; the matrix must be complete, an unfinished last line is ignored."""
     lines = _ANSI.sub("", text[: text.rfind("\n") + 1]).splitlines()
     start = next((number for number, line in enumerate(lines) if _HEADER.match(line)), None)
     if start is None:
@@ -65,10 +68,10 @@ def parse_topo(text: str) -> Topology | Unknown:
     for line, device in zip(lines[start + 1 :], devices, strict=False):
         row = _row(line, device, len(devices), len(columns))
         if row is None:
-            return Unknown(f'nvidia-smi topo -m: the row of {device} cannot be read: "{line.strip()[:80]}"')
+            return Unknown(f'nvidia-smi topo -m: unreadable row of {device}: "{line.strip()[:80]}"')
         rows[device] = row
     if len(rows) != len(devices):
-        return Unknown(f"nvidia-smi topo -m is cut short: {len(rows)} rows for {len(devices)} devices")
+        return Unknown(f"nvidia-smi topo -m is truncated: {len(rows)} rows for {len(devices)} devices")
     return _topology(devices, columns, rows, lines[start + 1 + len(rows) :])
 
 
@@ -80,7 +83,7 @@ def _header(line: str) -> tuple[list[str], list[str]]:
 
 
 def _row(line: str, device: str, links: int, columns: int) -> tuple[list[str], list[str | None]] | None:
-    """The links and affinities of one row. Tabs separate cells, which may be empty; people paste it with spaces."""
+    """Return links and affinities of one row; cells are separated by tabs and may be empty, or by spaces if pasted."""
     cells = [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split()
     if cells[:1] != [device] or not all(map(_LINK.fullmatch, cells[1 : links + 1])) or len(cells) <= links:
         return None
@@ -97,7 +100,7 @@ def _topology(
     nics = tuple(name for name in devices if not name.startswith("GPU"))
     links = {(a, b): link for a in devices for b, link in zip(devices, rows[a][0], strict=True)}
     if any((a == b) != (link == "X") for (a, b), link in links.items()):
-        return Unknown("nvidia-smi topo -m is damaged: X stands beside the diagonal, or another link on it")
+        return Unknown("nvidia-smi topo -m is malformed: the diagonal, and only the diagonal, must be X")
     affinity = {name: {gpu: rows[gpu][1][n] for gpu in gpus} for n, name in enumerate(columns)}
     legend = {m[1]: m[2] for line in below if (m := _LEGEND.fullmatch(line))}
     own_names = {nic: nic for nic in nics if not nic.startswith("NIC")}
@@ -117,4 +120,4 @@ topo: Probe[Topology] = Probe(
     Command(("nvidia-smi", "topo", "-m"), timeout_seconds=60, lane="nvidia"),
     lambda answer: parse_topo(answer.out),
 )
-"""The links between every two devices of the node."""
+"""Links between all pairs of devices of the node."""

@@ -1,7 +1,7 @@
-"""What Xid codes mean and what they ask for, as data.
+"""Table of Xid codes with their meanings and actions.
 
-Meanings and actions follow NVIDIA's Xid catalogue, cross-checked with the tables that AWS, Azure, OCI and gpud
-publish; those disagree in places, so each row names the source of its action.
+Meanings and actions follow NVIDIA's Xid catalogue, cross-checked with the tables that AWS, Azure, OCI and gpud publish.
+These disagree in places, so each row names the source of its action.
 """
 
 from __future__ import annotations
@@ -15,11 +15,11 @@ Action = Literal["none", "monitor", "follow", "reset", "reboot", "isolate"]
 
 @dataclass(frozen=True, slots=True)
 class XidMeaning:
-    """One Xid code: what happened, the ``action`` it asks for, and one sentence of ``advice``.
+    """One Xid code: what happened, the required ``action``, and one sentence of ``advice``.
 
-    ``none``: ignore it. ``monitor``: the application or luck failed; look again if it repeats. ``follow``: the Xid
-    before it on the same GPU says what to do. ``reset``: the GPU. ``reboot``: the node. ``isolate``: take the node out
-    of use, for the part needs hands. ``source`` names where the action was read.
+    ``none``: ignore it. ``monitor``: an application error or a transient one; investigate if it repeats. ``follow``:
+    act on the preceding Xid of the same GPU. ``reset``: reset the GPU. ``reboot``: reboot the node. ``isolate``: take
+    the node out of use, because someone has to service it. ``source`` is the source of the action.
     """
 
     code: int
@@ -36,14 +36,14 @@ _OURS = "gpuops, by analogy; no published action"
 _RESTART = "restart the application; if it repeats on this GPU with other applications, run a diagnostic"
 _RESET = "drain the node and reset the GPU"
 _NVLINK5 = "decode the sub-code before acting; a fatal one that repeats on the same link points at that link"
-_INFORMATION = "nothing to do: it informs of power smoothing"
+_INFORMATION = "nothing to do: a notification of power smoothing"
 
 _ROWS: tuple[tuple[tuple[int, ...], str, Action, str, str], ...] = (
     ((13,), "graphics engine exception", "monitor", _RESTART, _CATALOGUE),
     ((31,), "GPU memory page fault (MMU fault)", "monitor", _RESTART, _CATALOGUE),
     ((32, 39, 40, 41, 69), "push buffer or copy engine exception", "monitor", _RESTART, _CATALOGUE),
     ((43,), "a channel was reset after a fault of its application", "none", "look at the application", _CATALOGUE),
-    ((44,), "a fault of a user's graphics context", "none", "look at the application", _CATALOGUE),
+    ((44,), "fault in a user's graphics context", "none", "look at the application", _CATALOGUE),
     ((45,), "channels were cleaned up after an earlier error", "follow", "act on the Xid before it", _CATALOGUE),
     ((46,), "the GPU stopped processing", "reset", _RESET, _CATALOGUE),
     ((48,), "double-bit ECC error", "reset", f"{_RESET}; if it repeats, take the card out of use", _CATALOGUE),
@@ -57,8 +57,8 @@ _ROWS: tuple[tuple[tuple[int, ...], str, Action, str, str], ...] = (
     ((78,), "a vGPU could not start", "monitor", "bring host and guest drivers to matching versions", _CATALOGUE),
     ((79,), "the GPU has fallen off the bus", "reboot", "power-cycle the node; if it repeats, return it", _CATALOGUE),
     ((80,), "corrupted data was sent to the GPU", "monitor", _RESTART, _CATALOGUE),
-    ((92,), "many single-bit ECC errors", "monitor", "watch the rate; a rising one announces failure", _CATALOGUE),
-    ((93,), "the card's infoROM wears out", "monitor", "report it to the vendor", _CATALOGUE),
+    ((92,), "many single-bit ECC errors", "monitor", "watch the rate; a rising rate predicts failure", _CATALOGUE),
+    ((93,), "the card's infoROM is wearing out", "monitor", "report it to the vendor", _CATALOGUE),
     ((94,), "contained ECC error", "monitor", "restart the application; reset the GPU when it is idle", _CATALOGUE),
     ((95,), "uncontained ECC error", "reset", _RESET, _CATALOGUE),
     ((109,), "context switch timed out", "reset", _RESET, _CATALOGUE),
@@ -68,10 +68,10 @@ _ROWS: tuple[tuple[tuple[int, ...], str, Action, str, str], ...] = (
     ((136,), "link training failed", "reset", _RESET, _CATALOGUE),
     ((137,), "NVLink privilege error", "none", "look at the application", _CATALOGUE),
     ((140,), "unrecovered ECC error", "reset", _RESET, _CATALOGUE),
-    ((143,), "the GPU could not be initialised", "reset", _RESET, _CATALOGUE),
+    ((143,), "the GPU could not be initialized", "reset", _RESET, _CATALOGUE),
     ((144, 145, 146, 147, 148, 149, 150), "NVLink 5 error", "monitor", _NVLINK5, _CATALOGUE),
     ((151,), "key rotation failed", "reboot", "reboot the node or restart its virtual machine", _CATALOGUE),
-    ((154,), "the recovery that the GPU asks for has changed", "reset", "do what its text says", _CATALOGUE),
+    ((154,), "the GPU's recovery action has changed", "reset", "do what the message says", _CATALOGUE),
     ((155,), "NVLink error found by software", "reset", _RESET, _CATALOGUE),
     ((156,), "a resource was retired", "reset", _RESET, _CATALOGUE),
     ((157,), "a resource could not be retired", "monitor", "report it to the vendor if it repeats", _CATALOGUE),
@@ -92,21 +92,21 @@ XIDS: dict[int, XidMeaning] = {
     for codes, meaning, action, advice, source in _ROWS
     for code in codes
 }
-"""Every Xid that we know, by code."""
+"""All known Xids by code."""
 
 _RECOVERY = re.compile(r" to 0x[\da-f]+ \((None|GPU Reset|Node Reboot|Drain P2P|Drain and Reset)[^()]*\)")
 _RECOVERIES: dict[str, tuple[Action, str]] = {
-    "None": ("none", "the GPU asks for nothing any more"),
+    "None": ("none", "the GPU needs no recovery any more"),
     "GPU Reset": ("reset", _RESET),
     "Node Reboot": ("reboot", "drain and reboot the node"),
     "Drain P2P": ("reset", "end every job that uses peer-to-peer on this GPU, then read its recovery action again"),
-    "Drain and Reset": ("reset", "let its jobs end, start no new ones, then reset the GPU"),
+    "Drain and Reset": ("reset", "start no new jobs, let the running ones finish, then reset the GPU"),
 }
-"""Source: the words of Xid 154 itself. Drain P2P keeps the node out of use until somebody has looked again."""
+"""Source: the text of Xid 154 itself. Drain P2P keeps the node out of use until an operator has looked again."""
 
 
 def meaning_of(code: int, text: str = "") -> XidMeaning:
-    """The meaning of Xid ``code``; its ``text`` decides the action of Xid 154. A code we do not know is monitored."""
+    """Return the meaning of Xid ``code``; the ``text`` of Xid 154 decides its action. Unknown codes are monitored."""
     if code not in XIDS:
         return XidMeaning(code, f"Xid {code}", "monitor", "look it up in NVIDIA's Xid catalogue", _OURS)
     recovery = _RECOVERY.search(text) if code == 154 else None

@@ -39,9 +39,9 @@ def test_a_header_alone_is_no_row():
     ("text", "why"),
     [
         ("", "printed no CSV"),
-        (TEXT[:-1], "not finished"),
+        (TEXT[:-1], "last line is incomplete"),
         ("\n\n", "printed no CSV"),
-        ("index, name\n0, H100, more\n", "a row of 3 cells under 2 names"),
+        ("index, name\n0, H100, more\n", "a row with 3 cells below a header with 2"),
         ("index, index\n0, 1\n", "no header of distinct names"),
         ("0, H100, 71.97 W\n", "no header of distinct names"),
         ("No devices were found\n", "no header of distinct names"),

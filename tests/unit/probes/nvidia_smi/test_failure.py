@@ -52,7 +52,7 @@ def test_every_lost_gpu_is_named_once():
     ],
 )
 def test_an_exit_code_says_the_kind_without_a_sentence(code, kind):
-    assert parse_error("", code) == SmiError(kind, f"nvidia-smi ended with {code}")
+    assert parse_error("", code) == SmiError(kind, f"nvidia-smi exited with {code}")
 
 
 def test_anything_else_is_no_known_failure():

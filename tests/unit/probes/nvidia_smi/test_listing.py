@@ -27,9 +27,9 @@ def test_gpus_and_their_mig_devices_in_both_styles():
     [
         ("", "printed nothing"),
         ("No devices found.\n", "No devices found."),
-        (TEXT[:-3], "names no GPU"),
-        (TEXT.partition("\n")[2], "names no GPU"),
-        ("GPU 0: (UUID: GPU-5d)\n", "names no GPU"),
+        (TEXT[:-3], "expected a GPU"),
+        (TEXT.partition("\n")[2], "expected a GPU"),
+        ("GPU 0: (UUID: GPU-5d)\n", "expected a GPU"),
     ],
 )
 def test_anything_else_is_unknown_and_says_why(text, why):

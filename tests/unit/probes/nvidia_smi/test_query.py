@@ -110,9 +110,9 @@ def test_no_process_differs_from_processes_untold():
 @pytest.mark.parametrize(
     ("text", "why"),
     [
-        ("", "names no driver version"),
-        ("hello : world\n", "names no driver version"),
-        (HEAD.format(8) + GPU, "claims 8 GPUs and tells of 1"),
+        ("", "contains no driver version"),
+        ("hello : world\n", "contains no driver version"),
+        (HEAD.format(8) + GPU, "is truncated: it has 1 of 8 attached GPUs"),
         (HEAD.format(1) + "GPU 12:34\n", "no PCI address"),
     ],
 )

@@ -57,8 +57,8 @@ def test_an_exit_code_of_the_manual_speaks_where_no_sentence_does():
     [
         ({"code": 127}, "nvidia-smi is not installed"),
         ({"out": "hello", "code": 0}, "printed no XML"),
-        ({"out": XML, "err": "Segmentation fault", "code": 139}, "ended with 139 and said: Segmentation fault"),
-        ({"out": XML[:-30]}, "cut short"),
+        ({"out": XML, "err": "Segmentation fault", "code": 139}, "exited with 139: Segmentation fault"),
+        ({"out": XML[:-30]}, "truncated"),
         ({"out": XML[:80], "timed_out": True, "code": 137, "state": "D"}, "stuck in kernel state D"),
     ],
 )

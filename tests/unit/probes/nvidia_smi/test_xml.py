@@ -195,11 +195,11 @@ def test_fewer_gpus_than_attached_stay_a_value_to_be_judged():
     [
         ("", "no XML"),
         ("<html></html>", "no XML"),
-        (answer(HOPPER)[:-3], "cut short"),
-        (answer(HOPPER).replace("</gpu>", ""), "damaged"),
+        (answer(HOPPER)[:-3], "truncated"),
+        (answer(HOPPER).replace("</gpu>", ""), "malformed"),
         (answer("<a>&lol;</a>").replace("nvidia_smi_log SYSTEM", 'x [<!ENTITY lol "l">]'), "entities"),
         (answer(HOPPER).replace("00000000:10:00.0", "somewhere"), "no PCI address"),
-        ("<nvidia_smi_log></nvidia_smi_log>", "neither GPUs"),
+        ("<nvidia_smi_log></nvidia_smi_log>", "lists no GPUs"),
     ],
 )
 def test_what_is_not_a_whole_answer_is_unknown_and_says_why(text, why):

@@ -1,4 +1,4 @@
-"""nvidia-smi: what the driver says of the node's GPUs; where it refuses, its words are the value."""
+"""Probe of nvidia-smi: the driver's view of the GPUs, or the error that nvidia-smi reports."""
 
 from __future__ import annotations
 
@@ -14,20 +14,20 @@ from gpuops.shell import Command, Completed
 __all__ = ["Gpu", "Process", "RemappedRows", "Smi", "SmiError", "canonical_address", "parse_smi", "smi"]
 
 
-@lru_cache(maxsize=8)  # two probes read the same answer, one right after the other
+@lru_cache(maxsize=8)  # two probes parse the same answer, one right after the other
 def parse_smi(answer: Completed) -> Smi | Unknown:
-    """The answer of ``nvidia-smi -q -x``, whatever its exit code; its complaints become ``Smi.error``."""
+    """Parse the answer of ``nvidia-smi -q -x``, whatever its exit code; its error messages become ``Smi.error``."""
     if answer.missing:
         return Unknown("nvidia-smi is not installed")
     _, remarks = split_document(answer.out)
     error = parse_error(f"{remarks}\n{answer.err}", answer.exit)
     value = parse_xml(answer.out)
     if answer.exit and not error:
-        return Unknown(f"{answer.question} ended with {answer.exit} and said: {answer.last_words() or 'nothing'}")
+        return Unknown(f"{answer.question} exited with {answer.exit}: {answer.last_line() or 'no output'}")
     if isinstance(value, Unknown):
         return Smi(error=error) if error else value
     return replace(value, error=error or value.error)
 
 
 smi: Probe[Smi] = Probe("smi", Command(("nvidia-smi", "-q", "-x"), timeout_seconds=60, lane="nvidia"), parse_smi, None)
-"""Every GPU that the driver can reach. Exit codes are values here: a lost GPU is a fault, not an unknown."""
+"""All GPUs that the driver can reach. Any exit code is an answer: a lost GPU is a fault, not unknown."""

@@ -1,4 +1,4 @@
-"""One answer of nvidia-smi as flat text, from whichever format, and the `Smi` that it means."""
+"""Answer of nvidia-smi as flat text, from XML or plain text, and its conversion to `Smi`."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ from gpuops.probing import Unknown
 
 @dataclass
 class Answer:
-    """The text of what stands beside the GPUs, by name, and each GPU."""
+    """Fields outside the GPUs by name, and one record per GPU."""
 
     fields: dict[str, str] = field(default_factory=dict)
     records: list[GpuRecord] = field(default_factory=list)
 
 
 def smi_of(answer: Answer) -> Smi | Unknown:
-    """Return the typed answer; `Unknown` if it has neither GPUs nor their number, or a GPU has no address."""
+    """Return the typed answer; `Unknown` if it contains neither GPUs nor their number, or a GPU has no address."""
     gpus: list[Gpu] = []
     for index, record in enumerate(answer.records):
         gpu = gpu_of(record, index)
@@ -27,7 +27,7 @@ def smi_of(answer: Answer) -> Smi | Unknown:
         gpus.append(gpu)
     attached = read_count(answer.fields.get("attached_gpus", ""))
     if attached is None and not gpus:
-        return Unknown("nvidia-smi tells neither GPUs nor how many are attached")
+        return Unknown("nvidia-smi lists no GPUs and does not print their number")
     return Smi(
         driver_version=_version(answer, "driver_version"),
         cuda_version=_version(answer, "cuda_version"),
@@ -43,7 +43,7 @@ def _version(answer: Answer, name: str) -> str | None:
 
 
 def _loss(answer: Answer, gpus: list[Gpu]) -> SmiError | None:
-    """Return an error if a GPU fell off the bus while nvidia-smi ran: it prints `LOST` in place of its values."""
+    """Return an error if a GPU fell off the bus while nvidia-smi ran: it then prints `LOST` instead of values."""
     pairs = zip(gpus, answer.records, strict=True)
     lost = [gpu.address for gpu, record in pairs if LOST in [bare(record.fields[path]) for path in gpu.faulty_fields]]
     return SmiError("gpu-lost", LOST, tuple(lost)) if lost else None

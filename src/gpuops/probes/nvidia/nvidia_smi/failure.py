@@ -1,4 +1,7 @@
-"""What nvidia-smi says when it cannot answer: the sentence, or the exit code that its manual page documents."""
+"""Failures of nvidia-smi, recognized by the error message or by the exit code in its manual page.
+
+``Unable to determine the device handle for GPU0: 0000:34:00.0: Unknown Error`` is an ``unknown-handle`` of that GPU.
+"""
 
 from __future__ import annotations
 
@@ -19,7 +22,7 @@ _SENTENCES: tuple[tuple[SmiErrorKind, str], ...] = (
     ("permission", r"Insufficient Permissions|access blocked by the operating system"),
     ("other", r"NVIDIA-SMI has failed|Failed to initialize NVML"),
 )
-"""In the order in which they decide: what stands behind a colon ("… handle for GPU0: …: GPU is lost") comes first."""
+"""In order of priority: the text after a colon ("… handle for GPU0: …: GPU is lost") is more specific."""
 
 _EXITS: dict[int, SmiErrorKind] = {
     4: "permission",
@@ -31,7 +34,7 @@ _EXITS: dict[int, SmiErrorKind] = {
     14: "inforom",
     15: "gpu-lost",
 }
-"""Return values from the manual page of nvidia-smi that speak of the machine, not of the arguments."""
+"""Exit codes in the manual page of nvidia-smi that are about the machine, not the arguments."""
 
 _ADDRESS = re.compile(r"[0-9A-Fa-f]{4,8}:[0-9A-Fa-f]{2}:[0-9A-Fa-f]{2}(?:\.[0-7])?(?![0-9A-Fa-f:])")
 
@@ -44,11 +47,11 @@ def parse_error(text: str, exit_code: int = 0) -> SmiError | None:
             return SmiError(kind, lines[0], _addresses(lines))
     if exit_code in _EXITS:
         message = " ".join(text.split())[-200:]
-        return SmiError(_EXITS[exit_code], message or f"nvidia-smi ended with {exit_code}", _addresses([message]))
+        return SmiError(_EXITS[exit_code], message or f"nvidia-smi exited with {exit_code}", _addresses([message]))
     return None
 
 
 def _addresses(lines: list[str]) -> tuple[str, ...]:
-    """Return each GPU once: new drivers write ``GPU1: 0000:34:00.0``, older ones ``GPU0000:CB:00.0``."""
+    """Return each GPU once: new drivers print ``GPU1: 0000:34:00.0``, older ones ``GPU0000:CB:00.0``."""
     addresses = [canonical_address(address) for line in lines for address in _ADDRESS.findall(line)]
     return tuple(dict.fromkeys(address for address in addresses if address))

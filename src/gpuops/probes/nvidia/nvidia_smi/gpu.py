@@ -1,4 +1,4 @@
-"""What nvidia-smi reports about a node's GPUs. None everywhere means: the GPU or the driver does not report it."""
+"""Types of nvidia-smi's answer. In every field, None means that the GPU or the driver does not report it."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ _ADDRESS = re.compile(r"(?:([0-9a-f]{1,8}):)?([0-9a-f]{2}):([01][0-9a-f])(?:\.([
 
 @dataclass(frozen=True, slots=True)
 class Process:
-    """One process that holds a context on a GPU; ``type`` is C (compute), G (graphics) or both."""
+    """One process with a context on a GPU; ``type`` is C (compute), G (graphics) or both."""
 
     pid: int | None
     name: str | None = None
@@ -37,7 +37,7 @@ class Process:
 
 @dataclass(frozen=True, slots=True)
 class RemappedRows:
-    """Rows of HBM that the card replaced; ``pending`` waits for a reset, ``failure`` means no spare row was left."""
+    """Remapped rows of HBM; ``pending`` means that a reset is needed, ``failure`` that no spare row was available."""
 
     correctable: int | None
     uncorrectable: int | None
@@ -47,7 +47,7 @@ class RemappedRows:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU. ``faulty_fields`` names the fields that answered ``ERR!``, ``Unknown Error`` or "GPU is lost"."""
+    """One GPU. ``faulty_fields`` are the fields with the value ``ERR!``, ``Unknown Error`` or "GPU is lost"."""
 
     index: int
     address: str
@@ -94,24 +94,24 @@ class Gpu:
 
     @property
     def part(self) -> PartName:
-        """This GPU as the part of a finding: ``gpu5``, with its label."""
+        """Part of a finding: ``gpu5``, with its label."""
         return PartName(self.subject, self.label)
 
     @property
     def subject(self) -> str:
-        """The short name of this GPU: ``gpu5``."""
+        """Short name: ``gpu5``."""
         return f"gpu{self.index}"
 
     @property
     def label(self) -> str:
-        """This GPU for a person who has to find it: ``GPU 5 (0000:c3:00.0, serial 1654922000001)``."""
+        """Description that helps a person to find it: ``GPU 5 (0000:c3:00.0, serial 1654922000001)``."""
         serial = f", serial {self.serial}" if self.serial else ""
         return f"GPU {self.index} ({self.address}{serial})"
 
 
 @dataclass(frozen=True, slots=True)
 class SmiError:
-    """Why nvidia-smi could not answer, in its own words; ``addresses`` are the GPUs that it names."""
+    """Error message of nvidia-smi; ``addresses`` are the GPUs that it names."""
 
     kind: SmiErrorKind
     text: str
@@ -120,7 +120,7 @@ class SmiError:
 
 @dataclass(frozen=True, slots=True)
 class Smi:
-    """One answer of nvidia-smi. With an ``error`` there may be no GPU; ``attached_gpus`` is what it claims to see."""
+    """One answer of nvidia-smi. With an ``error`` there may be no GPUs; ``attached_gpus`` is the number it claims."""
 
     driver_version: str | None = None
     cuda_version: str | None = None
@@ -130,9 +130,9 @@ class Smi:
 
 
 def canonical_address(text: str) -> str | None:
-    """Return a PCI address as sysfs writes it (``0000:c3:00.0``), from any form that NVIDIA's tools print.
+    """Return a PCI address as in sysfs (``0000:c3:00.0``), from any form that NVIDIA's tools print, else None.
 
-    They print ``00000000:C3:00.0``, ``0000:C3:00.0``, ``GPU0000:CB:00.0`` and ``PCI:0000:c3:00``; None for other text.
+    The forms are ``00000000:C3:00.0``, ``0000:C3:00.0``, ``GPU0000:CB:00.0`` and ``PCI:0000:c3:00``.
     """
     match = _ADDRESS.fullmatch(text.strip().upper().removeprefix("GPU").removeprefix("PCI:"))
     if match is None or not (match[1] or match[4]):

@@ -1,4 +1,7 @@
-"""The text of ``nvidia-smi -L``: one line a GPU, one more for each MIG device."""
+"""Parser of ``nvidia-smi -L``: one line per GPU, and one per MIG device.
+
+``GPU 0: NVIDIA H100 80GB HBM3 (UUID: GPU-2a6c…)`` is GPU 0 with its name and UUID.
+"""
 
 from __future__ import annotations
 
@@ -13,7 +16,7 @@ _MIG = re.compile(r"\s+MIG (\S+)\s+Device\s+([0-9]{1,4}): \(UUID: (MIG-[0-9A-Za-
 
 @dataclass(frozen=True, slots=True)
 class MigDevice:
-    """One MIG device; the ``uuid`` of drivers before 470 is ``MIG-GPU-<uuid>/<GPU instance>/<compute instance>``."""
+    """One MIG device; before driver 470 the ``uuid`` is ``MIG-GPU-<uuid>/<GPU instance>/<compute instance>``."""
 
     index: int
     profile: str
@@ -22,7 +25,7 @@ class MigDevice:
 
 @dataclass(frozen=True, slots=True)
 class ListedGpu:
-    """One GPU of the list."""
+    """One GPU in the list."""
 
     index: int
     name: str
@@ -31,7 +34,7 @@ class ListedGpu:
 
 
 def parse_gpu_list(text: str) -> tuple[ListedGpu, ...] | Unknown:
-    """The text of ``nvidia-smi -L``; a line that is neither GPU nor MIG device makes all of it `Unknown`."""
+    """Parse ``nvidia-smi -L``; a line that is neither a GPU nor a MIG device makes all of it `Unknown`."""
     gpus: list[tuple[re.Match[str], list[MigDevice]]] = []
     for line in filter(str.strip, text.splitlines()):
         if gpu := _GPU.fullmatch(line.rstrip()):
@@ -39,6 +42,6 @@ def parse_gpu_list(text: str) -> tuple[ListedGpu, ...] | Unknown:
         elif gpus and (mig := _MIG.fullmatch(line.rstrip())):
             gpus[-1][1].append(MigDevice(int(mig[2]), mig[1], mig[3]))
         else:
-            return Unknown(f'nvidia-smi -L: a line that names no GPU: "{line.strip()[:80]}"')
+            return Unknown(f'nvidia-smi -L: expected a GPU, found "{line.strip()[:80]}"')
     listed = tuple(ListedGpu(int(g[1]), g[2], g[3], tuple(mig)) for g, mig in gpus)
     return listed or Unknown("nvidia-smi -L printed nothing")

@@ -1,4 +1,7 @@
-"""The text of ``nvidia-smi -q``: labels and values, nested by indentation."""
+"""Parser of the text of ``nvidia-smi -q``: labels and values, nested by indentation.
+
+``GPU Current Temp : 35 C`` below ``Temperature`` is ``35 C`` at the path ``temperature/gpu_current_temp``.
+"""
 
 from __future__ import annotations
 
@@ -16,7 +19,7 @@ _GPU = re.compile(r"GPU ([0-9A-Fa-f:.]+)")
 
 
 def read_query(text: str) -> Answer | Unknown:
-    """Return the flat text of a ``-q`` answer, without an unfinished last line or section: there is no end mark."""
+    """Return a ``-q`` answer as flat text, without an unfinished last line or section: there is no end mark."""
     answer = Answer()
     path = ""
     for path, value in _entries(text[: text.rfind("\n") + 1]):
@@ -28,14 +31,14 @@ def read_query(text: str) -> Answer | Unknown:
         elif value is not None:
             answer.fields[path] = value
     if not answer.fields.get("driver_version"):
-        return Unknown("this is not the text of nvidia-smi -q: it names no driver version")
+        return Unknown("not the output of nvidia-smi -q: it contains no driver version")
     if answer.records and "/" in path and not text.endswith("\n\n"):
         _cut(answer.records[-1], path.partition("/")[0])
     return answer
 
 
 def _entries(text: str) -> Iterator[tuple[str, str | None]]:
-    """Each line as ``path, value``; a line that starts a GPU stands as it is, a heading has no value."""
+    """Yield each line as ``path, value``; the first line of a GPU is kept as it is, and headings have no value."""
     above: list[tuple[int, str]] = []
     for line in text.splitlines():
         label, colon, value = line.partition(" : ")
@@ -53,7 +56,7 @@ def _entries(text: str) -> Iterator[tuple[str, str | None]]:
 
 
 def _add(record: GpuRecord, path: str, value: str | None) -> None:
-    """Put one line where it belongs; processes and MIG devices come several times."""
+    """Store one line in the record; processes and MIG devices occur several times."""
     section, _, rest = path.partition("/")
     name = rest.rsplit("/", 1)[-1]
     if section == "mig_devices":
@@ -70,7 +73,7 @@ def _add(record: GpuRecord, path: str, value: str | None) -> None:
 
 
 def _cut(record: GpuRecord, section: str) -> None:
-    """Forget the last section of a text: were it cut short, a missing line would pass for a fault that is not there."""
+    """Drop the last section, which may be truncated: a missing line would look like a fault."""
     for path in [path for path in record.fields if path.startswith(f"{section}/")]:
         del record.fields[path]
     if section == "processes":
@@ -78,9 +81,9 @@ def _cut(record: GpuRecord, section: str) -> None:
 
 
 def parse_query(text: str) -> Smi | Unknown:
-    """The text of ``nvidia-smi -q``, whole or of one display (``-d ECC``).
+    """Parse ``nvidia-smi -q``, complete or of one display (``-d ECC``).
 
-    Text has no end mark: fewer GPUs than are said to be attached, with no error told, means that it is cut short.
+    The text has no end mark: with fewer GPUs than attached, and without an error message, it is considered truncated.
     """
     answer = read_query(text)
     value = answer if isinstance(answer, Unknown) else smi_of(answer)
@@ -90,7 +93,5 @@ def parse_query(text: str) -> Smi | Unknown:
     if error:
         return replace(value, error=error)
     if value.attached_gpus not in {None, len(value.gpus)}:
-        return Unknown(
-            f"nvidia-smi -q claims {value.attached_gpus} GPUs and tells of {len(value.gpus)}: it is cut short"
-        )
+        return Unknown(f"nvidia-smi -q is truncated: it has {len(value.gpus)} of {value.attached_gpus} attached GPUs")
     return value

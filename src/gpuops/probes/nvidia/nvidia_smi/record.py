@@ -1,9 +1,9 @@
-"""One GPU's answer as flat text, and what a `Gpu` reads in it: the one table of names for every schema of nvidia-smi.
+"""Answer of one GPU as flat text, and its conversion to `Gpu`, with one table of names for all nvidia-smi schemas.
 
-``nvidia-smi -q -x`` and ``nvidia-smi -q`` print one tree under different names; both become a `GpuRecord`, whose paths
-are XML element names (``temperature/gpu_temp``) or the labels of ``-q`` in lower case with underscores
-(``temperature/gpu_current_temp``). Where schemas v11 to v13 renamed an element, the table lists every name; the first
-that holds a value counts.
+``nvidia-smi -q -x`` and ``nvidia-smi -q`` print the same tree under different names. Both become a `GpuRecord`, whose
+paths are XML element names (``temperature/gpu_temp``) or the labels of ``-q`` in lower case with underscores
+(``temperature/gpu_current_temp``). If schemas v11 to v13 renamed an element, the table lists every name; the first one
+with a value counts.
 """
 
 from __future__ import annotations
@@ -19,14 +19,14 @@ from gpuops.probing import Unknown
 
 LOST = "GPU is lost"
 FAULTS = frozenset({"ERR!", "Unknown Error", LOST, "GPU requires reset"})
-"""What stands in place of a value when the card does not answer the driver (NVML's words for its return codes)."""
+"""Texts in place of a value if the card does not answer the driver (NVML's names of return codes)."""
 
 _SILENT = {"", "N/A", "Not Supported", "Requested functionality has been deprecated", "Insufficient Permissions"}
 
 
 @dataclass
 class GpuRecord:
-    """One GPU: its address as printed, the text at each path, and what comes several times."""
+    """One GPU: its address as printed, the text at each path, and the elements that occur several times."""
 
     address: str
     fields: dict[str, str] = field(default_factory=dict)
@@ -35,18 +35,18 @@ class GpuRecord:
 
 
 def bare(text: str) -> str:
-    """The text without spaces and without the brackets of ``[N/A]``."""
+    """Return the text without spaces and without the brackets of ``[N/A]``."""
     return text.strip("[] \t\r\n")
 
 
 def read_text(text: str) -> str | None:
-    """The text, or None where nvidia-smi does not say."""
+    """Return the text, or None if nvidia-smi does not report a value."""
     word = bare(text)
     return None if word in _SILENT or word in FAULTS else word
 
 
 def _number(unit: str) -> Callable[[str], float | None]:
-    """Return a reader of decimal numbers with ``unit`` (a regular expression) behind them; anything else is None."""
+    """Return a reader of decimal numbers followed by ``unit`` (a regular expression); it returns None otherwise."""
     pattern = re.compile(rf"(-?[0-9]{{1,15}}(?:\.[0-9]{{1,9}})?){unit}")
 
     @lru_cache(maxsize=1024)  # the GPUs of a cluster report much the same values
@@ -58,7 +58,7 @@ def _number(unit: str) -> Callable[[str], float | None]:
 
 
 def _integer(unit: str = "") -> Callable[[str], int | None]:
-    """Do the same as `_number`, for whole numbers."""
+    """Return a reader of whole numbers, like `_number`."""
     pattern = re.compile(rf"(-?[0-9]{{1,15}}){unit}")
 
     @lru_cache(maxsize=1024)
@@ -169,11 +169,11 @@ SECTIONS = sorted(
     {path.partition("/")[0] for _, paths in _TABLE.values() for path in paths if "/" in path}
     | {"clocks_event_reasons", "clocks_throttle_reasons", "ecc_errors", "remapped_rows", "processes", "mig_devices"}
 )
-"""The sections of a GPU's answer that a `Gpu` is read from."""
+"""Sections of a GPU's answer that `Gpu` needs."""
 
 
 def gpu_of(record: GpuRecord, index: int) -> Gpu | Unknown:
-    """The typed GPU in ``record``; `Unknown` where its address cannot be read, since a GPU without one is nobody."""
+    """Return the typed GPU in ``record``; `Unknown` if its address, which identifies it, cannot be read."""
     address = canonical_address(record.address)
     if address is None:
         return Unknown(f'GPU {index} of nvidia-smi has no PCI address: found "{record.address[:40]}"')
@@ -203,7 +203,7 @@ def _first(fields: Mapping[str, str], paths: Iterable[str], read: Callable[[str]
 
 
 def _throttle_reasons(fields: Mapping[str, str]) -> tuple[str, ...] | None:
-    """Return the active reasons by their short names; None if the driver lists none, active or not."""
+    """Return the short names of the active reasons; None if the driver lists none at all."""
     matches = (_REASONS.fullmatch(path) for path in fields if path[:7] == "clocks_")
     state_by_reason = {match[1]: bare(fields[match[0]]) for match in matches if match}
     if not {"Active", "Not Active"} & set(state_by_reason.values()):
@@ -212,7 +212,7 @@ def _throttle_reasons(fields: Mapping[str, str]) -> tuple[str, ...] | None:
 
 
 def _ecc_errors(fields: Mapping[str, str], scope: str, kind: str) -> int | None:
-    """Return SRAM and DRAM errors together; before Ampere the driver counts single- and double-bit errors instead."""
+    """Return the sum of SRAM and DRAM errors; before Ampere the driver counts single- and double-bit errors instead."""
     counts = [read_count(fields.get(f"ecc_errors/{scope}/{name}", "")) for name in _ECC_KINDS[kind]]
     reported = [count for count in counts if count is not None]
     return sum(reported) if reported else None
@@ -229,7 +229,7 @@ def _remapped_rows(fields: Mapping[str, str]) -> RemappedRows | None:
 
 
 def _processes(record: GpuRecord) -> tuple[Process, ...] | None:
-    """The processes; None where the driver lists none because it cannot (``N/A``) or the section is absent."""
+    """Return the processes; None if the driver cannot list them (``N/A``) or the section is missing."""
     if not record.processes and bare(record.fields.get("processes", "N/A")) not in {"", "None"}:
         return None
     return tuple(_process(p) for p in record.processes)

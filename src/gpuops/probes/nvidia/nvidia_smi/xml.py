@@ -1,4 +1,7 @@
-"""The XML of ``nvidia-smi -q -x``, schemas v11 to v13."""
+"""Parser of the XML of ``nvidia-smi -q -x``, schemas v11 to v13.
+
+``<temperature><gpu_temp>35 C</gpu_temp></temperature>`` is ``35 C`` at the path ``temperature/gpu_temp``.
+"""
 
 from __future__ import annotations
 
@@ -13,15 +16,15 @@ from gpuops.probing import Unknown
 _OPENING, _CLOSING = "<nvidia_smi_log>", "</nvidia_smi_log>"
 _DEEPEST = 12
 _LISTS = re.compile(r"<(supported_clocks|accounted_processes)>(?:[^<]*<(?!/?gpu\b|/?\1>))*[^<]*</\1>")
-"""Long lists that no `Gpu` holds, 4 to 8 of 10 bytes of an answer; cut only where one ends within its own GPU."""
+"""Long lists that `Gpu` does not need, 40 to 80 % of an answer; only removed if the list ends within its own GPU."""
 _UNREAD = re.compile(rf"\n\t\t<(?!(?:{'|'.join(SECTIONS)})>)(\w+)>(?:\n\t\t\t.*)*\n\t\t</\1>")
-"""As nvidia-smi indents them, all sections of a GPU that no `Gpu` is read from: those lists, and as much again."""
+"""All sections that `Gpu` does not need, in nvidia-smi's indentation: those lists, and as much again."""
 
 
 def split_document(text: str) -> tuple[str, str]:
-    """The XML in ``text`` (empty if there is none) and what nvidia-smi said before and after it.
+    """Return the XML in ``text`` (empty if there is none) and the text before and after it.
 
-    It prints warnings (a corrupt infoROM) after the XML, and errors in the middle of it, where it stops.
+    nvidia-smi prints warnings (a corrupt infoROM) after the XML, and errors in the middle of it, where it stops.
     """
     start = text.find(_OPENING)
     if start < 0:
@@ -34,22 +37,22 @@ def split_document(text: str) -> tuple[str, str]:
 
 
 def read_xml(text: str) -> Answer | Unknown:
-    """The flat text of an XML answer; `Unknown` where it is not XML, is cut short, or declares entities."""
+    """Return an XML answer as flat text; `Unknown` if it is not XML, is truncated, or declares entities."""
     if "<!ENTITY" in text:
-        return Unknown("the XML of nvidia-smi declares entities, which nvidia-smi never does; it is not read")
+        return Unknown("refusing to parse XML with entities, which nvidia-smi never declares")
     body, _ = split_document(text)
     if not body.endswith(_CLOSING):
-        return Unknown("the XML of nvidia-smi is cut short" if body else "nvidia-smi printed no XML")
+        return Unknown("the XML of nvidia-smi is truncated" if body else "nvidia-smi printed no XML")
     try:
-        root = ET.fromstring(_shortened(body))  # noqa: S314 - the DOCTYPE is cut off, so nothing is declared
+        root = ET.fromstring(_shortened(body))  # noqa: S314 - without the DOCTYPE there are no declarations
     except ET.ParseError as error:
-        return Unknown(f"the XML of nvidia-smi is damaged: {error}")
+        return Unknown(f"the XML of nvidia-smi is malformed: {error}")
     fields = {child.tag: child.text or "" for child in root if child.tag != "gpu"}
     return Answer(fields, [_record(child) for child in root if child.tag == "gpu"])
 
 
 def _shortened(body: str) -> str:
-    """The XML without what no `Gpu` holds; only the lists are cut where a word in it may be the fault of a field."""
+    """Return the XML without what `Gpu` does not need; remove only the lists if a field may contain a fault."""
     if not any(word in body for word in FAULTS):
         body = _UNREAD.sub("", body)
     return _LISTS.sub("", body)
@@ -64,7 +67,7 @@ def _record(gpu: ET.Element) -> GpuRecord:
 
 
 def _read_leaves(element: ET.Element, path: str, fields: dict[str, str], depth: int = 1) -> None:
-    """The text of every leaf below ``element`` by its path, but for what comes several times."""
+    """Store the text of every leaf below ``element`` by path, except elements that occur several times."""
     for child in element:
         if not len(child):
             fields[path + child.tag] = child.text or ""
@@ -73,6 +76,6 @@ def _read_leaves(element: ET.Element, path: str, fields: dict[str, str], depth: 
 
 
 def parse_xml(text: str) -> Smi | Unknown:
-    """The text of ``nvidia-smi -q -x`` where it succeeded; with fewer GPUs than ``attached_gpus`` it stays a value."""
+    """Parse ``nvidia-smi -q -x``; an answer with fewer GPUs than ``attached_gpus`` is still a value."""
     answer = read_xml(text)
     return answer if isinstance(answer, Unknown) else smi_of(answer)
