@@ -144,8 +144,8 @@ def row(nodes, label, outcomes):
 
 
 HEAD = (
-    "| nodes | way | cases | map: all named, % | of these A or B, % | map: nobody wrongly, % | no map: all named, % | "
-    "no map: nobody wrongly, % | rounds for one fault: median, most | s a case |"
+    "| nodes | method | cases | map: all named, % | of these A or B, % | map: none wrongly blamed, % | "
+    "no map: all named, % | no map: none wrongly blamed, % | rounds for one fault: median, maximum | s per case |"
 )
 
 
