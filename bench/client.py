@@ -1,6 +1,6 @@
-"""One way to ask many hosts, as a process of its own: client.py WAY FOLDER COUNT PORT USER.
+"""One method to query many hosts, as a separate process: client.py METHOD FOLDER COUNT PORT USER.
 
-Prints how many hosts gave a whole answer; for ``warm`` also the seconds of a second round on kept connections.
+Prints the number of hosts with a complete answer; for ``warm`` also the seconds of a second round on open connections.
 """
 
 import pathlib
@@ -21,7 +21,7 @@ def gpuops_hosts(folder):
 
 
 def gpuops_payload(folder):
-    """The payload through gpuops' own connections, host keys proved."""
+    """The payload through gpuops' own connections, host keys verified."""
     from gpuops import fleet
     from gpuops.transport.connections import Connections
 
@@ -139,10 +139,12 @@ def paramiko_agent(folder, port, user):
     return sum(answer.count(b"bench-mark") == 2 for answer in paramiko_many(folder, port, user, work))
 
 
-WAYS = {way.__name__: way for way in (gpuops_payload, gpuops_facts, gpuops_warm, paramiko_payload, paramiko_agent)}
+METHODS = {
+    method.__name__: method for method in (gpuops_payload, gpuops_facts, gpuops_warm, paramiko_payload, paramiko_agent)
+}
 
 if __name__ == "__main__":
     name, folder, port, user = sys.argv[1:5]
-    way = WAYS[name]
+    method = METHODS[name]
     place = pathlib.Path(folder)
-    print("whole answers", way(place, int(port), user) if name.startswith("paramiko") else way(place))
+    print("whole answers", method(place, int(port), user) if name.startswith("paramiko") else method(place))

@@ -1,9 +1,9 @@
-"""Many hosts over one real sshd, side by side with peers, in one run: paired (A B A B), as ratios.
+"""Compare gpuops with its peers on many hosts behind one real sshd: paired runs (A B A B), as ratios.
 
     python bench/fanout.py [--hosts 64,256] [--rounds 2] [--peers ansible,pyinfra,clush,paramiko] [--lost-runs 20]
 
-Client and server share this machine, so the server's work is the floor of every row, and absolute figures mean little;
-ratios within one run hold. Ansible and pyinfra are installed into .bench/, apart from gpuops' own environment.
+Client and server share this machine, so every row includes the server's work. Absolute figures mean little; ratios
+within one run are valid. Ansible and pyinfra are installed into .bench/, apart from gpuops' own environment.
 """
 
 import argparse

@@ -1,11 +1,12 @@
-"""How well isolation names what is wrong, over seeded cases of simulated fabrics, beside two simpler methods.
+"""Measure how well isolation names faults in seeded simulated fabrics, compared with two simpler methods.
 
     python bench/isolation.py [--nodes 16,128,1024,4096] [--cases 1000] [--first 0] [--round-robin 0] [--star 0]
 
-Each case has 0 to 5 faults, and one in two its leaf map. `--round-robin` and `--star` run that many of the cases, all
-with their map, through each node with each other and the first node with each other as well: both start with every node
-by itself, and call a NIC slow that is 5 % below its rail by its median figure. A round robin of 1,024 nodes takes about
-40 s a case, and one of 4,096, which is 67 million transfers, some minutes and 1.5 GB.
+Each case has 0 to 5 faults, and one case in two has its leaf map. `--round-robin` and `--star` also run that many
+cases, all with their map, through the simpler methods: all pairs of nodes, and the first node with each other one. Both
+first measure every node by itself. They call a NIC slow if its median is 5 % below that of its rail. A round robin
+takes about 40 s per case with 1,024 nodes. With 4,096 nodes it makes 67 million transfers, which take some minutes and
+1.5 GB.
 """
 
 import argparse
@@ -144,8 +145,8 @@ def row(nodes, label, outcomes):
 
 
 HEAD = (
-    "| nodes | way | cases | map: all named, % | of these A or B, % | map: nobody wrongly, % | no map: all named, % | "
-    "no map: nobody wrongly, % | rounds for one fault: median, most | s a case |"
+    "| nodes | method | cases | map: all named, % | of these A or B, % | map: none wrongly blamed, % | "
+    "no map: all named, % | no map: none wrongly blamed, % | rounds for one fault: median, maximum | s per case |"
 )
 
 

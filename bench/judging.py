@@ -1,8 +1,8 @@
-"""What one 8-GPU node's answer costs here, apart from any transport: parsing and judging, in milliseconds.
+"""Measure the cost of one 8-GPU node's answer without transport: parsing and judging, in milliseconds.
 
     python bench/judging.py
 
-The answer comes from one host of the lab, over real SSH, and is then read and judged many times.
+The answer comes from one lab host over real SSH, and is then parsed and judged many times.
 """
 
 import datetime as dt

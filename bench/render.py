@@ -1,9 +1,9 @@
-"""What ``gpuops render`` costs over 512 saved nodes of 8 GPUs, from the start of the command to its last file.
+"""Measure ``gpuops render`` with 512 saved nodes of 8 GPUs, from the start of the command to its last file.
 
     python bench/render.py
 
-One host of the lab answers over real SSH. Its saved facts become those of 512 nodes: each has names, serial numbers,
-UUIDs, temperatures and powers of its own. Each target is rendered several times; the median counts.
+One lab host answers over real SSH. Its saved facts become those of 512 nodes, each with its own names, serial numbers,
+UUIDs, temperatures and power values. Each target is rendered several times; the median counts.
 """
 
 import pathlib
@@ -26,7 +26,7 @@ def gpuops(folder, *words):
 
 
 def save_nodes(folder):
-    """Save the facts of one healthy hgx-h100 host, and the same as other nodes would have said it."""
+    """Save the facts of one healthy hgx-h100 host, and variants of them as the facts of the other nodes."""
     gpuops(folder, "lab", "up", "--nodes", "1")
     try:
         gpuops(folder, "facts", "-i", ".gpuops/lab/inventory.yml", "--save", "one")

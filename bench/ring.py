@@ -1,9 +1,9 @@
-"""The tcp engine against iperf3 on the same link, in one run: paired (A B A B), as ratios. Wants root and iperf3.
+"""Compare the tcp engine with iperf3 on the same link: paired runs (A B A B), as ratios. Needs root and iperf3.
 
     python bench/ring.py [--mbit 1000,400] [--rounds 5] [--seconds 2]
 
-The link joins two network namespaces and is shaped at both ends; all of it is gone when the program ends. Both tools
-send both ways at once: the bus bandwidth of two ranks and iperf3's rate of one direction are the same thing.
+The link connects two network namespaces and is rate-limited at both ends; it is removed when the program ends. Both
+tools send in both directions at once, so the bus bandwidth of two ranks corresponds to iperf3's rate of one direction.
 """
 
 import argparse

@@ -1,4 +1,4 @@
-"""One real OpenSSH server on loopback that stands for many hosts: 127.0.1.2, 127.0.1.3, …"""
+"""One real OpenSSH server on loopback that simulates many hosts: 127.0.1.2, 127.0.1.3, …"""
 
 import contextlib
 import getpass

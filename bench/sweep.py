@@ -1,10 +1,10 @@
-"""What a rail sweep costs beside what it measures: nccl-tests over a lab of 64 nodes, by the loop of a real session.
+"""Measure the overhead of a rail sweep: nccl-tests on a lab of 64 nodes, with the loop of a real session.
 
     python bench/sweep.py [--nodes 64]
 
-Each round measures 8 rails of every pair at once, each rail with a program of its own, which takes the lab as long as
-its iterations would. What comes on top is gpuops: planning, a look at every node before and after each round, starting
-256 programs over SSH and reading what they print. The lab answers on the same cores.
+Each round measures 8 rails of every pair at once. Each rail has its own program, which runs as long as its iterations
+would on real hardware. The rest is the overhead of gpuops: planning, a snapshot of every node before and after each
+round, starting 256 programs over SSH and parsing their output. The lab runs on the same cores.
 """
 
 import argparse

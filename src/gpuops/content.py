@@ -163,13 +163,13 @@ def distrust(path: Path) -> tuple[str, str]:
     """Return why a file or directory must not be believed, and what to do about it; two empty texts if it may be."""
     status = path.stat()
     if status.st_mode & stat.S_IWOTH:
-        return "a world-writable file", f"fix it with: chmod o-w {path}"
+        return "world-writable", f"fix it with: chmod o-w {path}"
     if status.st_uid not in (0, os.geteuid()):
-        return "a file owned by another user", "copy it into your own project"
+        return "owned by another user", "copy it into your own project"
     return "", ""
 
 
 def _refuse_foreign(path: Path) -> None:
     why, do = distrust(path)
     if why:
-        raise ContentError(f"{path}: refusing to run {why}; {do}")
+        raise ContentError(f"{path}: refusing to run a file that is {why}; {do}")

@@ -151,7 +151,7 @@ def load_project(folder: Path | None = None) -> Project:
     for each in (path, folder):
         why, do = distrust(each)
         if why:
-            raise ContentError(f"{shortest(each)}: {why}, so {FILE} is not read; {do}")
+            raise ContentError(f"{shortest(each)}: {FILE} is not read, because this is {why}; {do}")
     keys = load(shortest(path)).only(("inventory", "fanout", "fail_on", "store", "scheduler", "lease"), f"in {FILE}")
     if "lease" in keys and keys["lease"].text() != default.lease and _scheduler(keys) != "slurm":
         raise keys["lease"].fail("a lease needs scheduler: slurm")

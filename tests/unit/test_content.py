@@ -148,7 +148,7 @@ def test_python_that_cannot_be_loaded_is_one_sentence(project, text, said):
 def test_what_everyone_may_write_is_not_run(project, what):
     found = python(project, "raise SystemExit")
     (project / what).chmod(0o777)
-    with pytest.raises(ContentError, match="refusing to run a world-writable file"):
+    with pytest.raises(ContentError, match="refusing to run a file that is world-writable"):
         load_python(found)
 
 
@@ -163,5 +163,5 @@ def test_what_belongs_to_another_is_not_run(project, monkeypatch, what):
         return os.stat_result((*status[:4], 4242 if status.st_ino == theirs else status.st_uid, *status[5:]))
 
     monkeypatch.setattr(type(found.path), "stat", stat)
-    with pytest.raises(ContentError, match="refusing to run a file owned by another user"):
+    with pytest.raises(ContentError, match="refusing to run a file that is owned by another user"):
         load_python(found)

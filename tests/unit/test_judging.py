@@ -410,11 +410,11 @@ def test_a_check_that_everyone_may_write_is_refused(project):
     path = project / "checks" / "host_name.py"
     path.write_text(CHECK.format(name="host_name", message="nameless"))
     path.chmod(0o646)
-    with pytest.raises(ContentError, match=r"host_name\.py: refusing to run a world-writable file"):
+    with pytest.raises(ContentError, match=r"host_name\.py: refusing to run a file that is world-writable"):
         discover(project)
     path.chmod(0o644)
     path.parent.chmod(stat.S_IRWXU | stat.S_IRWXO)
-    with pytest.raises(ContentError, match="refusing to run a world-writable file"):
+    with pytest.raises(ContentError, match="refusing to run a file that is world-writable"):
         discover(project)
 
 
@@ -423,7 +423,7 @@ def test_a_check_of_another_user_is_refused(project):
     path = project / "checks" / "host_name.py"
     path.write_text(CHECK.format(name="host_name", message="nameless"))
     os.chown(path, 12345, -1)
-    with pytest.raises(ContentError, match="refusing to run a file owned by another user"):
+    with pytest.raises(ContentError, match="refusing to run a file that is owned by another user"):
         discover(project)
 
 

@@ -89,7 +89,7 @@ def owned_by_another(path, monkeypatch):
 def test_a_file_of_another_user_is_not_believed(tmp_path, monkeypatch, what):
     (tmp_path / "gpuops.yml").write_text("inventory: prod.yml\n")
     owned_by_another(tmp_path / what, monkeypatch)
-    with pytest.raises(ContentError, match=r"belongs to another user, so gpuops.yml is not read; copy it"):
+    with pytest.raises(ContentError, match=r"is not read, because this is owned by another user; copy it"):
         load_project(tmp_path)
 
 
@@ -97,7 +97,7 @@ def test_a_file_of_another_user_is_not_believed(tmp_path, monkeypatch, what):
 def test_a_file_that_everyone_may_write_is_not_believed(tmp_path, what):
     (tmp_path / "gpuops.yml").write_text("inventory: prod.yml\n")
     (tmp_path / what).chmod(0o777)
-    with pytest.raises(ContentError, match=r"everyone may write it, so gpuops.yml is not read; chmod o-w "):
+    with pytest.raises(ContentError, match=r"is not read, because this is world-writable; fix it with: chmod o-w "):
         load_project(tmp_path)
 
 
