@@ -322,6 +322,7 @@ class Cluster(Calls):
         playbook: str | Playbook,
         *,
         check: bool = False,
+        extra_vars: Mapping[str, Any] | None = None,
         tags: Sequence[str] = (),
         skip_tags: Sequence[str] = (),
         start_at: str = "",
@@ -331,7 +332,9 @@ class Cluster(Calls):
         break_lock: bool = False,
     ) -> Record:
         """Bring hosts to the state that ``playbook`` describes; with ``check`` show what that would change."""
-        return self.ask(ProvisionRequest(playbook, check, tags, skip_tags, start_at, resume, retry, force, break_lock))
+        return self.ask(
+            ProvisionRequest(playbook, check, extra_vars, tags, skip_tags, start_at, resume, retry, force, break_lock)
+        )
 
     def fix(self, check: str, *, check_only: bool = False, force: bool = False) -> Repair:
         """Apply the fix of the finding of ``check``, and judge again."""

@@ -156,12 +156,13 @@ class RenderRequest(Request["Launch"]):
 class ProvisionRequest(Request["Record"]):
     """Bring hosts to the state that ``playbook`` describes, a name, a file or one made by the program.
 
-    With ``check`` nothing is changed.
+    With ``check`` nothing is changed. ``extra_vars`` override the variables of the playbook and of the inventory.
     ``resume`` goes on with a run that broke off, ``retry`` starts a new one on the hosts that failed in a run.
     """
 
     playbook: str | Playbook
     check: bool = False
+    extra_vars: Mapping[str, Any] | None = field(default=None, hash=False)
     tags: Sequence[str] = ()
     skip_tags: Sequence[str] = ()
     start_at: str = ""

@@ -1,4 +1,4 @@
-"""``gpuops state list``: what every node is."""
+"""``gpuops state list``: the state of every node."""
 
 from __future__ import annotations
 
@@ -6,23 +6,21 @@ import json
 
 import click
 
-from gpuops.cli._terminal import page, print_lines, tell
+from gpuops.cli._terminal import Command, Output, shows, tell
 from gpuops.cli.state import store_path
 
 
-@click.command("list")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def command(*, as_json: bool) -> None:
-    """List what every node is, since when, by whom and why."""
+@click.command("list", cls=Command)
+@shows("table", "json")
+def command(output: Output) -> None:
+    """List the state of every node, since when, and why."""
     from gpuops.report import states
     from gpuops.results.life import event_document
     from gpuops.store import Store
 
     with Store(store_path()) as store:
         events = store.latest_by_node()
-    if as_json:
-        click.echo(json.dumps({name: event_document(event) for name, event in events.items()}, indent=1))
-        return
-    if not events:
-        tell("no node has a history yet; gpuops onboard begins one")
-    print_lines(states.list_lines(events, page()))
+    if not events and output.form == "table":
+        tell("no node has a history yet; to begin one: gpuops onboard NODE")
+    document = {"schema": "gpuops.states/1", "hosts": {name: event_document(event) for name, event in events.items()}}
+    output.publish(table=lambda page: states.list_lines(events, page), json=lambda _: json.dumps(document, indent=1))
