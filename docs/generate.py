@@ -24,6 +24,7 @@ from click.testing import CliRunner
 from gpuops.catalogue import Catalogue
 from gpuops.cli import program
 from gpuops.cli._options import reaches
+from gpuops.cli._terminal import exit_codes_of
 from gpuops.render import abridged
 from gpuops.shell import Command, Files, Question
 
@@ -64,7 +65,9 @@ def verbs() -> Iterator[str]:
         yield from ("", f"## {context.command_path}", "")
         yield from ("```", " ".join([context.command_path, *verb.collect_usage_pieces(context)]), "```", "")
         yield from _paragraphs(verb.help or "")
-        options = [param for param in verb.params if isinstance(param, click.Option)]
+        codes = exit_codes_of(verb)
+        yield from ("Exit codes: " + ", ".join(f"{code} {meaning}" for code, meaning in codes.items()) + ".", "")
+        options = [param for param in verb.params if isinstance(param, click.Option) and not param.hidden]
         shared = {option.name for option in options} >= set(_NODE_OPTIONS)
         yield from (_option(option) for option in options if not shared or option.name not in _NODE_OPTIONS)
         if shared:
@@ -100,8 +103,14 @@ def _option(option: click.Option) -> str:
     return f"- `{', '.join(option.opts)}{value}`: {' '.join(filter(None, (option.help, default)))}".rstrip(": ")
 
 
+def _no_command() -> None:
+    """Take the options of every command that talks to nodes."""
+
+
 _NODE_OPTIONS = {
-    p.name: p for p in click.command()(reaches(limited=False)(print)).params if isinstance(p, click.Option)
+    p.name: p
+    for p in click.command()(reaches(limited=False)(_no_command)).params
+    if isinstance(p, click.Option) and not p.hidden
 }
 
 

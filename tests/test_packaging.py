@@ -108,7 +108,7 @@ def test_installed_launch_targets_are_found_from_an_empty_folder(gpuops):
 
 
 def test_the_installed_agent_answers_from_an_empty_folder(gpuops):
-    (facts,) = json.loads(gpuops("facts", "--probe", "system", "--json")).values()
+    (facts,) = json.loads(gpuops("facts", "--probe", "system", "--json"))["hosts"].values()
     assert facts["system"]["kernel"] == os.uname().release
 
 

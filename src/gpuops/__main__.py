@@ -1,5 +1,25 @@
-"""Entry point of ``python -m gpuops``, which is the same as ``gpuops``."""
+"""Entry point of ``gpuops`` and ``python -m gpuops``; until it is loaded, Ctrl-C ends it without a traceback."""
 
-from gpuops.cli import main
+from __future__ import annotations
 
-main()
+import os
+import signal
+
+
+def _leave(_signal: int, _frame: object) -> None:
+    """End at once: nothing is open yet, and an exception would surface in the middle of an import."""
+    os.write(2, b"gpuops: interrupted\n")
+    os._exit(130)
+
+
+def main() -> None:
+    """Load the command line and run it."""
+    signal.signal(signal.SIGINT, _leave)
+    signal.signal(signal.SIGTERM, _leave)
+    from gpuops.cli import main as program
+
+    program()
+
+
+if __name__ == "__main__":
+    main()

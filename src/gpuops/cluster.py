@@ -325,6 +325,7 @@ class Cluster(Calls):
         playbook: str | Playbook,
         *,
         check: bool = False,
+        extra_vars: Mapping[str, Any] | None = None,
         tags: Sequence[str] = (),
         skip_tags: Sequence[str] = (),
         start_at: str = "",
@@ -334,7 +335,9 @@ class Cluster(Calls):
         break_lock: bool = False,
     ) -> Record:
         """Bring hosts to the state that ``playbook`` describes; with ``check``, only report what would change."""
-        return self.ask(ProvisionRequest(playbook, check, tags, skip_tags, start_at, resume, retry, force, break_lock))
+        return self.ask(
+            ProvisionRequest(playbook, check, extra_vars, tags, skip_tags, start_at, resume, retry, force, break_lock)
+        )
 
     def fix(self, check: str, *, check_only: bool = False, force: bool = False) -> Repair:
         """Apply the fix for the finding of ``check``, and judge the hosts again."""

@@ -145,7 +145,9 @@ class _WorkerPool(Generic[T]):
             except queue.Empty:
                 return
             outcome = self._outcome(host)
-            _log.info("%s: %s after %.2f s", host.name, outcome.error or "answered", outcome.seconds)
+            error = outcome.error
+            what = error.what if isinstance(error, NodeError) else error  # its text names the node as well
+            _log.info("%s: %s after %.2f s", host.name, what or "answered", outcome.seconds)
             self._finished.put((index, outcome))
 
     def _outcome(self, host: Host) -> Outcome[T]:

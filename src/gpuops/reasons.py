@@ -33,6 +33,16 @@ ON_PURPOSE: frozenset[ExclusionKind] = frozenset({"busy", "unproved", "leased", 
 
 Conclusion = Literal["ok", "failed", "incomplete", "locked", "interrupted"]
 EXIT_CODES: dict[Conclusion, int] = {"ok": 0, "failed": 1, "incomplete": 3, "locked": 4, "interrupted": 130}
+EXIT_MEANINGS = {
+    0: "no problems",
+    1: "findings",
+    2: "invalid input: command line, inventory or file",
+    3: "a node was unreachable or could not be fully assessed, and nothing failed",
+    4: "locked by another run",
+    70: "internal error in gpuops",
+    130: "interrupted",
+}
+"""Every exit code in words, as the help of the commands shows it."""
 _BY_WEIGHT: tuple[Conclusion, ...] = ("interrupted", "locked", "failed", "incomplete", "ok")
 
 

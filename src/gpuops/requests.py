@@ -156,11 +156,13 @@ class RenderRequest(Request["Launch"]):
 class ProvisionRequest(Request["Record"]):
     """Run of ``playbook``, which is a name, a file or a `Playbook` object; with ``check`` nothing is changed.
 
-    ``resume`` continues an interrupted run; ``retry`` starts a new run on the hosts that failed in an earlier one.
+    ``extra_vars`` override the variables of the playbook and of the inventory. ``resume`` continues an interrupted
+    run; ``retry`` starts a new run on the hosts that failed in an earlier one.
     """
 
     playbook: str | Playbook
     check: bool = False
+    extra_vars: Mapping[str, Any] | None = field(default=None, hash=False)
     tags: Sequence[str] = ()
     skip_tags: Sequence[str] = ()
     start_at: str = ""

@@ -39,7 +39,7 @@ def test_nothing_is_measured_or_trained_on_a_node_with_a_job(lab, nvlink, plant)
     code, told, said = nvlink("--train", "no-such-python")
     assert code == 3
     assert set(told["all_reduce"]) == set(told["training"]) == {"gpu01", "gpu02"}
-    assert "left out: gpu03: skipped: busy" in said
+    assert "excluded: gpu03: skipped: busy" in said
     assert not [line for line in cluster.audit(lab.folder, "gpu03")[before:] if "_perf" in line or "no-such" in line]
 
 

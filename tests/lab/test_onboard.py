@@ -64,7 +64,7 @@ def bare(tmp_path_factory):
 
 
 def present(gpuops):
-    return {node: event["state"] for node, event in json.loads(gpuops("state", "list", "--json")).items()}
+    return {node: event["state"] for node, event in json.loads(gpuops("state", "list", "--json"))["hosts"].items()}
 
 
 def onboard(gpuops, *nodes, code=0):

@@ -26,7 +26,7 @@ def test_a_node_with_a_lost_gpu_is_left_out_and_another_takes_its_ranks(lab, pla
     plant("gpu02:gpu2:lost")
     done, document = place(lab, "--layout", "dp=2,tp=8")
     assert [node["name"] for node in document["nodes"]] == ["gpu01", "gpu03"]
-    assert "left out: gpu02: fails gpu-lost" in done.stderr
+    assert "excluded: gpu02: fails gpu-lost" in done.stderr
 
 
 def test_what_the_healthy_nodes_cannot_hold_is_refused(lab, plant):

@@ -55,14 +55,14 @@ def test_standing_files_are_kept_unless_forced(render, tmp_path):
     (tmp_path / "launch" / "hostfile").write_text("mine")
     again = render("-t", "deepspeed")
     assert again.returncode == 2
-    assert "exists already; --force overwrites" in again.stderr
+    assert "already exists; pass --overwrite" in again.stderr
     assert (tmp_path / "launch" / "hostfile").read_text() == "mine"
-    assert render("-t", "deepspeed", "--force").returncode == 0
+    assert render("-t", "deepspeed", "--overwrite").returncode == 0
     assert (tmp_path / "launch" / "hostfile").read_text() != "mine"
 
 
 def test_a_check_complains_of_what_lies_there_and_writes_nothing(render, tmp_path):
-    assert render("-t", "deepspeed", "--check").stdout == "nothing to complain of\n"
+    assert render("-t", "deepspeed", "--check").stdout == "no problems\n"
     assert list(tmp_path.iterdir()) == []
     render("-t", "deepspeed")
     with (tmp_path / "launch" / ".deepspeed_env").open("a") as file:

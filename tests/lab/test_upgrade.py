@@ -77,7 +77,7 @@ class Fleet:
             [*arguments, "-i", str(self.lab / "inventory.yml")],
             cwd=self.folder, capture_output=True, text=True, timeout=120, check=False,
         )  # fmt: skip
-        told = json.loads(done.stdout)
+        told = json.loads(done.stdout)["hosts"]
         return {name: facts["driver"]["loaded_version"] for name, facts in told.items()}
 
     def audit(self, name):

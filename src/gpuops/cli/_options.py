@@ -7,7 +7,7 @@ import os
 import re
 import resource
 import sys
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, fields
 from pathlib import Path
@@ -15,7 +15,7 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gpuops.cli._terminal import terminal
+from gpuops.cli._terminal import log_to_stderr, terminal
 
 if TYPE_CHECKING:
     from gpuops.catalogue import Catalogue
@@ -37,6 +37,7 @@ class Hosts:
     limit: str | None
     forks: int | None
     connect_timeout: float
+    pattern: str | None = None
     total_timeout: float = _TOTAL_SECONDS
     ask_pass: bool = False
     ask_become_pass: bool = False
@@ -50,7 +51,7 @@ class Hosts:
         with self._opened() as cluster:
             allow_files(self.forks or cluster.project.fanout)
             try:
-                yield cluster
+                yield chosen(cluster, self.pattern) if self.pattern else cluster
             finally:
                 terminal().clear()
 
@@ -171,17 +172,21 @@ def allow_files(forks: int) -> None:
 def reaches(
     verb: Callable[..., Any] | None = None,
     *,
+    pattern: bool = True,
     limited: bool = True,
     saved: bool = False,
     saved_inventory: bool = False,
 ) -> Callable[..., Any]:
-    """Add the options that choose hosts; the verb gets them as ``cluster``.
+    """Add PATTERN and the options that choose hosts; the command gets those hosts as ``cluster``.
 
-    A verb that is not ``limited`` has no limit to its whole run: each of its steps has its own. With ``saved`` it takes
-    ``--from`` too, and with ``saved_inventory`` the inventory of gpuops.yml beside that.
+    A command without ``pattern`` names its hosts in another argument. One that is not ``limited`` has no timeout for
+    the whole run, because each step has its own. With ``saved`` it takes ``--from`` too, and with ``saved_inventory``
+    the inventory of gpuops.yml beside that.
     """
     if verb is None:
-        return functools.partial(reaches, limited=limited, saved=saved, saved_inventory=saved_inventory)
+        return functools.partial(
+            reaches, pattern=pattern, limited=limited, saved=saved, saved_inventory=saved_inventory
+        )
     names = [field.name for field in fields(Hosts)]
 
     @functools.wraps(verb)
@@ -192,8 +197,8 @@ def reaches(
         with Hosts(**chosen, saved_inventory=saved_inventory).cluster() as cluster:
             return verb(cluster=cluster, **options)
 
-    wanted_options = [*_CHOICE, *(_LIMIT if limited else ()), *_PASSWORDS, *(_SAVED if saved else ())]
-    return functools.reduce(lambda command, option: option(command), reversed(wanted_options), with_cluster)
+    added = [*(_PATTERN if pattern else ()), *_CHOICE, *(_LIMIT if limited else ()), *(_SAVED if saved else ())]
+    return functools.reduce(lambda command, option: option(command), reversed(added), with_cluster)
 
 
 def asks(request_type: type[Request[Any]], *without: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -216,16 +221,16 @@ def asks(request_type: type[Request[Any]], *without: str) -> Callable[[Callable[
 
 
 def seconds_of(_ctx: object, _param: object, text: str) -> float:
-    """``30m``, ``90s``, ``2h`` or plain seconds; `click.BadParameter` for anything else."""
+    """Return the seconds of ``30m``, ``90s``, ``2h`` or a plain number; `click.BadParameter` for anything else."""
     match = re.fullmatch(r"(\d{1,6}(?:\.\d{1,3})?)([smh]?)", text.strip())
     seconds = float(match[1]) * {"": 1, "s": 1, "m": 60, "h": 3600}[match[2]] if match else 0.0
     if not seconds:
-        raise click.BadParameter(f'"{text}" is no time; expected 30m, 90s, 2h or seconds')
+        raise click.BadParameter(f'"{text}" is not a time; expected 30m, 90s, 2h or seconds')
     return seconds
 
 
 def words_of(_ctx: object, _param: object, text: str | None) -> tuple[str, ...]:
-    """The words of ``a,b,c``."""
+    """Return the words of ``a,b,c``."""
     return tuple(word.strip() for word in (text or "").split(",") if word.strip())
 
 
@@ -236,160 +241,149 @@ def _scopes_of(_ctx: object, _param: object, text: str | None) -> tuple[str, ...
     words = [word.strip() for word in text.split(",")] if text else list(SCOPES)
     for word in words:
         if word not in _SCOPES:
-            raise InputError(f'no scope called "{word}"{did_you_mean(word, _SCOPES)}; choose of node,rail,pairs,group')
+            raise InputError(
+                f'unknown scope "{word}"{did_you_mean(word, _SCOPES) or "; use node, rail, pairs or group"}'
+            )
     return tuple(dict.fromkeys(_SCOPES[word] for word in words))
 
 
+def variables_of(_ctx: object, _param: object, words: Sequence[str]) -> dict[str, Any]:
+    """Return the variables of ``NAME=VALUE`` (a YAML value) and ``@FILE`` (a YAML mapping); later ones win."""
+    from gpuops.playbook.parameters import extra_variables
+
+    return extra_variables(words)
+
+
+def completes(kind: str) -> Callable[..., Any]:
+    """Return click's ``shell_complete`` for ``kind``: hosts, runs, or what the catalogue calls so."""
+
+    def complete(ctx: click.Context, _param: click.Parameter, incomplete: str) -> list[str]:
+        from gpuops.errors import GpuopsError
+
+        start = max(map(incomplete.rfind, ",:&!")) + 1  # a list or a pattern is completed at its last word
+        try:
+            words = list(_hosts_and_groups(ctx) if kind == "hosts" else _names(kind))
+        except GpuopsError:  # what is wrong is reported when the command runs
+            return []
+        return [incomplete[:start] + word for word in words if word.startswith(incomplete[start:])]
+
+    return complete
+
+
+def _names(kind: str) -> Iterable[str]:
+    if kind == "runs":
+        return sorted(path.parent.name for path in settings().runs_path.glob("*/journal.jsonl"))
+    if kind == "checks and tags":
+        checks = catalogue().checks()
+        return sorted({*checks, *(tag for check in checks.values() for tag in check.tags)})
+    names: Iterable[str] = getattr(catalogue(), kind)()
+    return names
+
+
+def _hosts_and_groups(ctx: click.Context) -> list[str]:
+    inventory = ctx.params.get("inventory") or ctx.params.get("source")
+    with Hosts(inventory, None, None, 1.0).cluster() as cluster:
+        return [*cluster.inventory.groups, *cluster.inventory.hosts] if cluster.inventory else []
+
+
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
+_hosts = completes("hosts")
+_forks = click.IntRange(1, 4096)
+# fmt: off
+_PATTERN = [click.argument("pattern", required=False, shell_complete=_hosts)]
 _CHOICE = [
     click.option("-i", "--inventory", metavar="FILE", help="Inventory file, or host1,host2 (a comma makes it a list)."),
-    click.option("-l", "--limit", metavar="PATTERN", help="Only these hosts: h100:&rack1:!gpu05, gpu[001-128]."),
-    click.option("--fanout", "forks", type=click.IntRange(1, 4096), metavar="N", help="Nodes asked at a time (64)."),
-    click.option(
-        "--connect-timeout",
-        type=float,
-        default=10.0,
-        show_default=True,
-        metavar="S",
-        help="Seconds until a node counts as unreachable.",
-    ),
-]
-_LIMIT = [
-    click.option(
-        "--total-timeout",
-        type=float,
-        default=_TOTAL_SECONDS,
-        show_default=True,
-        metavar="S",
-        help="Seconds for the whole run; what is open then is unknown.",
-    ),
-]
-_PASSWORDS = [
+    click.option("-l", "--limit", metavar="PATTERN", shell_complete=_hosts,
+        help="Only these hosts, such as h100:&rack1:!gpu05 or gpu[001-128]."),
+    click.option("-f", "--forks", type=_forks, metavar="N", help="Nodes to work on in parallel (64)."),
+    click.option("--fanout", "forks", type=_forks, hidden=True),
+    click.option("--connect-timeout", default=10.0, show_default=True, metavar="SECONDS", help="Timeout to connect."),
     click.option("-k", "--ask-pass", is_flag=True, help="Ask for the SSH password."),
     click.option("-K", "--ask-become-pass", is_flag=True, help="Ask for the sudo password."),
+    click.option("-v", "--verbose", count=True, expose_value=False,
+        callback=lambda _ctx, _param, count: log_to_stderr(count),
+        help="Log each node to stderr; repeat to log each query."),
+]
+_LIMIT = [
+    click.option("--total-timeout", default=_TOTAL_SECONDS, show_default=True, metavar="SECONDS",
+        help="Timeout of the whole run; nodes that have not answered by then are unknown."),
 ]
 _SAVED = [
-    click.option(
-        "--from", "folder", type=click.Path(path_type=Path), metavar="DIR", help="Use saved facts; no network."
-    ),
+    click.option("--from", "folder", type=click.Path(path_type=Path), metavar="DIR",
+        help="Use the facts that --save wrote to DIR; connect to no node."),
 ]
 OPTIONS: dict[str, Callable[..., Any]] = {
-    "probes": click.option("--probe", "probes", multiple=True, metavar="NAME", help="Only this probe; repeatable."),
-    "timeout": click.option(
-        "--timeout", type=float, default=60.0, show_default=True, help="Seconds the command may take."
-    ),
-    "become": click.option("-b", "--become", is_flag=True, help="As root, through sudo."),
-    "level": click.option(
-        "--level",
-        type=click.Choice(["quick", "standard", "burnin"]),
-        default="quick",
-        show_default=True,
-        help="quick: seconds, disturbs nobody; the others also measure.",
-    ),
-    "only": click.option("--only", multiple=True, metavar="NAME", help="Only this check or tag; repeatable."),
-    "skip": click.option("--skip", multiple=True, metavar="NAME", help="Not this check or tag; repeatable."),
-    "engine": click.option(
-        "--engine",
-        type=click.Choice(["auto", "nccl", "nccl-tests", "tcp"]),
-        default="auto",
-        show_default=True,
-        help="nccl: the nodes' own libnccl.so.2; nccl-tests: all_reduce_perf; tcp: Python alone.",
-    ),
-    "force_busy": click.option(
-        "--force-busy",
-        callback=words_of,
-        metavar="HOSTS",
-        help="Measure these hosts even if they are in use (list each by name).",
-    ),
-    "burn_in": click.option(
-        "--burn-in",
-        callback=seconds_of,
-        default="30m",
-        show_default=True,
-        metavar="TIME",
-        help="How long a burn-in loads a node: 30m, 90s, 2h.",
-    ),
-    "scopes": click.option(
-        "--scope", "scopes", callback=_scopes_of, metavar="SCOPES", help="Of node,rail,pairs,group; all by default."
-    ),
-    "operation": click.option(
-        "--operation",
+    "probes": click.option("--probe", "probes", multiple=True, metavar="NAME", shell_complete=completes("probes"),
+        help="Run only this probe; repeatable."),
+    "timeout": click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS",
+        help="Timeout of the command on each node."),
+    "become": click.option("-b", "--become", is_flag=True, help="Run as root, through sudo."),
+    "level": click.option("--level", type=click.Choice(["quick", "standard", "burnin"]), default="quick",
+        show_default=True, help="quick takes seconds and disturbs no job; the other levels also measure idle nodes."),
+    "only": click.option("--only", multiple=True, metavar="NAME", shell_complete=completes("checks and tags"),
+        help="Run only this check, or the checks with this tag; repeatable."),
+    "skip": click.option("--skip", multiple=True, metavar="NAME", shell_complete=completes("checks and tags"),
+        help="Skip this check, or the checks with this tag; repeatable."),
+    "engine": click.option("--engine", type=click.Choice(["auto", "nccl", "nccl-tests", "tcp"]), default="auto",
+        show_default=True, help="nccl: the nodes' own libnccl.so.2; nccl-tests: all_reduce_perf; tcp: Python alone."),
+    "force_busy": click.option("--force-busy", callback=words_of, metavar="HOSTS",
+        help="Measure these hosts even if they are in use (list each by name)."),
+    "burn_in": click.option("--burn-in", callback=seconds_of, default="30m", show_default=True, metavar="TIME",
+        help="Duration of a burn-in, such as 30m, 90s or 2h."),
+    "scopes": click.option("--scope", "scopes", callback=_scopes_of, metavar="SCOPES",
+        help="Scopes to measure, of node,rail,pairs,group (all)."),
+    "operation": click.option("--operation",
         type=click.Choice(["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]),
-        default="all_reduce",
-        show_default=True,
-        help="What the ranks do.",
-    ),
-    "gib": click.option("--gib", type=click.FloatRange(0.001), metavar="GIB", help="Payload of a rank, in GiB."),
-    "seconds": click.option(
-        "--seconds",
-        type=click.FloatRange(0.1, 600),
-        default=0.25,
-        show_default=True,
-        metavar="S",
-        help="How long tcp measures each group.",
-    ),
-    "interface": click.option(
-        "--interface", default="", metavar="IF", help="The interface that tcp and the first tests use."
-    ),
-    "libnccl": click.option("--libnccl", type=_file, metavar="FILE", help="A libnccl.so.2 to send to the nodes."),
-    "nodes": click.option("--nodes", type=click.IntRange(1), metavar="N", help="A group of N nodes (all of a kind)."),
-    "train": click.option(
-        "--train", metavar="PYTHON", help="Also train, with this Python of the nodes, which has torch."
-    ),
-    "steps": click.option(
-        "--steps", type=click.IntRange(1), default=200, show_default=True, help="Steps of each training mode."
-    ),
-    "batch": click.option(
-        "--batch", type=click.IntRange(1), default=4, show_default=True, help="Samples of a GPU in each step."
-    ),
-    "row_timeout": click.option(
-        "--row-timeout", type=float, default=900.0, show_default=True, help="Seconds of a training mode."
-    ),
-    "layout": click.option(
-        "--layout",
-        required=True,
-        metavar="DEGREES",
-        help="dp=2,pp=2,tp=4; also cp, ep, zero, mbs, chunks, vpp, offload, recompute, sp.",
-    ),
-    "order": click.option(
-        "--order",
-        default="tp-cp-ep-dp-pp",
-        show_default=True,
-        metavar="AXES",
-        help="The order that ranks count in, the fastest axis first.",
-    ),
-    "all_nodes": click.option("--all-nodes", is_flag=True, help="Take nodes that fail a check too."),
-    "allow_fewer": click.option("--allow-fewer", is_flag=True, help="Leave GPUs idle where nodes have unequally many."),
-    "check": click.option("--check", is_flag=True, help="Show what would be changed; change nothing."),
-    "tags": click.option(
-        "--tags", callback=words_of, metavar="TAG,…", default="", help="Only steps with one of these tags."
-    ),
-    "skip_tags": click.option(
-        "--skip-tags", callback=words_of, metavar="TAG,…", default="", help="No steps with one of these tags."
-    ),
-    "start_at": click.option("--start-at", metavar="STEP", default="", help="Begin with the step of this name or id."),
-    "resume": click.option("--resume", metavar="RUN", default="", help="Go on with a run that broke off."),
-    "retry": click.option(
-        "--retry", metavar="RUN", default="", help="Only the nodes that failed in this run, in a new one."
-    ),
-    "force": click.option("--force", is_flag=True, help="Override what else is refused; see above."),
-    "break_lock": click.option("--break-lock", is_flag=True, help="Take the lock of a run that is dead."),
-    "group": click.option(
-        "--group", default="", metavar="GROUP", help="Write admitted nodes into this group of the inventory."
-    ),
-    "without": click.option(
-        "--without",
-        multiple=True,
+        default="all_reduce", show_default=True, help="Collective operation to measure."),
+    "gib": click.option("--gib", type=click.FloatRange(0.001), metavar="GIB", help="Payload per rank, in GiB."),
+    "seconds": click.option("--seconds", type=click.FloatRange(0.1, 600), default=0.25, show_default=True,
+        metavar="SECONDS", help="How long the tcp engine measures each group."),
+    "interface": click.option("--interface", default="", metavar="INTERFACE",
+        help="Network interface of the tcp engine and the first tests."),
+    "libnccl": click.option("--libnccl", type=_file, metavar="FILE", help="Send this libnccl.so.2 to the nodes."),
+    "nodes": click.option("--nodes", type=click.IntRange(1), metavar="N",
+        help="Nodes per group (all nodes of a kind)."),
+    "train": click.option("--train", metavar="PYTHON",
+        help="Also train, with this Python of the nodes; it needs torch."),
+    "steps": click.option("--steps", type=click.IntRange(1), default=200, show_default=True, metavar="N",
+        help="Steps per training mode."),
+    "batch": click.option("--batch", type=click.IntRange(1), default=4, show_default=True, metavar="N",
+        help="Samples per GPU and step."),
+    "row_timeout": click.option("--row-timeout", default=900.0, show_default=True, metavar="SECONDS",
+        help="Timeout of each training mode."),
+    "layout": click.option("--layout", required=True, metavar="DEGREES",
+        help="dp=2,pp=2,tp=4; also cp, ep, zero, mbs, chunks, vpp, offload, recompute, sp."),
+    "order": click.option("--order", default="tp-cp-ep-dp-pp", show_default=True, metavar="AXES",
+        help="Order of the axes in rank numbers, fastest first."),
+    "all_nodes": click.option("--include-unhealthy", "--all-nodes", "all_nodes", is_flag=True,
+        help="Also use nodes that fail a check."),
+    "allow_fewer": click.option("--allow-idle-gpus", "--allow-fewer", "allow_fewer", is_flag=True,
+        help="Leave GPUs idle on larger nodes."),
+    "check": click.option("-C", "--check", is_flag=True, help="Show what would change; change nothing."),
+    "extra_vars": click.option("-e", "--extra-vars", multiple=True, callback=variables_of, metavar="NAME=VALUE",
+        help="Set a variable of the playbook, or those of @FILE; overrides all others; repeatable."),
+    "tags": click.option("-t", "--tags", callback=words_of, metavar="TAG,…", default="",
+        help="Run only steps with one of these tags."),
+    "skip_tags": click.option("--skip-tags", callback=words_of, metavar="TAG,…", default="",
+        help="Skip steps with one of these tags."),
+    "start_at": click.option("--start-at", metavar="STEP", default="", help="Start at the step with this name or ID."),
+    "resume": click.option("--resume", metavar="RUN", default="", shell_complete=completes("runs"),
+        help="Resume an interrupted run."),
+    "retry": click.option("--retry", metavar="RUN", default="", shell_complete=completes("runs"),
+        help="Start a new run on the nodes that failed in RUN."),
+    "force": click.option("--force", is_flag=True, help="Override a refusal (see above)."),
+    "break_lock": click.option("--break-lock", is_flag=True, help="Take over the lock of a dead run."),
+    "group": click.option("--group", default="", metavar="GROUP",
+        help="Add admitted nodes to this group of the inventory."),
+    "without": click.option("--skip-gate", "--without", "without", multiple=True,
         type=click.Choice(["preflight", "burn-in", "validate", "pair"]),
-        help="Leave this gate out; repeatable.",
-    ),
-    "reason": click.option(
-        "--reason", required=True, metavar="WHY", help="Why; it is kept, and shown by the scheduler."
-    ),
-    "wait": click.option("--wait", type=float, default=0.0, metavar="S", help="Wait for jobs to end, so long."),
-    "fingerprint": click.option(
-        "--fingerprint", metavar="SHA256:…", help="Accept this key and no other, without asking."
-    ),
-    "replace": click.option("--replace", is_flag=True, help="Forget the old key of a node that was reinstalled."),
+        help="Skip this gate; repeatable."),
+    "reason": click.option("--reason", required=True, metavar="REASON",
+        help="Reason; it is recorded and shown by the scheduler."),
+    "wait": click.option("--wait", default=0.0, metavar="SECONDS", help="Wait this long for running jobs to end."),
+    "fingerprint": click.option("--fingerprint", metavar="SHA256:…",
+        help="Accept the key with this fingerprint, and no other, without asking."),
+    "replace": click.option("--replace", is_flag=True, help="Replace the recorded key of a reinstalled node."),
 }
+# fmt: on
 """The option of each field of a request; a click parameter has the field's name."""

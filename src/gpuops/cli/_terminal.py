@@ -1,19 +1,27 @@
-"""Terminal: what a person meets: verbs by name, results on stdout, the events of an operation on stderr.
+"""What a user meets: commands by name, results on stdout, the events of an operation on stderr.
 
-Events are a status line on a terminal, written over and gone in the end, and sentences anywhere.
+On a terminal, events also update a status line, which is removed at the end.
 """
 
 from __future__ import annotations
 
+import contextlib
 import functools
 import importlib
+import os
 import pkgutil
 import sys
+import threading
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
+
+from gpuops.errors import GpuopsError, OutputError
+from gpuops.reasons import EXIT_MEANINGS
 
 if TYPE_CHECKING:
     from gpuops.errors import LockedError
@@ -23,24 +31,84 @@ if TYPE_CHECKING:
 
 
 _MOST_LOCKED = 3
+_NO_WORDS = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.1 shows the help by itself
 
 
-class Verbs(click.Group):
-    """Finds verbs by listing the folder of ``package``: each module or package holds a click command as ``command``."""
+_SUFFIX = {"table": ".txt", "json": ".json", "svg": ".svg", "junit": ".xml"}
 
-    def __init__(self, *args: Any, package: str, **options: Any) -> None:
+
+def exits(**meanings: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add a command's own words for its exit codes: ``failed`` (1), ``incomplete`` (3) and ``locked`` (4).
+
+    An empty text means the words of `reasons.EXIT_MEANINGS`. A code that is not named does not occur.
+    """
+    numbers = {"ok": 0, "failed": 1, "invalid": 2, "incomplete": 3, "locked": 4}
+    own = {numbers[name]: text or EXIT_MEANINGS[numbers[name]] for name, text in meanings.items()}
+
+    def decorate(verb: Callable[..., Any]) -> Callable[..., Any]:
+        verb.__dict__["exit_codes"] = own
+        return verb
+
+    return decorate
+
+
+def exit_codes_of(command: click.Command) -> dict[int, str]:
+    """Return the exit codes that ``command`` can end with, and what each means."""
+    common = {code: EXIT_MEANINGS[code] for code in (0, 2, 70, 130)}
+    return dict(sorted({**common, **getattr(command.callback, "exit_codes", {})}.items()))
+
+
+class Command(click.Command):
+    """A command whose help ends with its exit codes."""
+
+    def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the epilogue and the table of exit codes."""
+        super().format_epilog(ctx, formatter)
+        with formatter.section("Exit codes"):
+            formatter.write_dl([(str(code), meaning) for code, meaning in exit_codes_of(self).items()])
+
+
+class WithWords(Command):
+    """A command that takes one PATTERN before ``--`` and ``words`` after it."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Split the command line at the first ``--``; without one, `without_dashes` decides."""
+        at = args.index("--") if "--" in args else len(args)
+        rest = super().parse_args(ctx, args[:at])
+        before = [word for word in (ctx.params.get("pattern"), *(ctx.params.get("words") or ())) if word]
+        if at == len(args):
+            ctx.params["pattern"], ctx.params["words"] = self.without_dashes(tuple(before))
+        elif len(before) > 1:
+            ctx.fail(f'unexpected argument "{before[1]}" before --; only one PATTERN can stand there')
+        else:
+            ctx.params["words"] = tuple(args[at + 1 :])
+        return rest
+
+    def without_dashes(self, words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+        """Return the pattern and the words of a command line without ``--``: all are words."""
+        return None, words
+
+
+class Commands(Command, click.Group):
+    """Finds commands by listing the folder of ``package``: each module or package holds one as ``command``."""
+
+    command_class = Command
+
+    def __init__(self, *args: Any, package: str = "", **options: Any) -> None:
         super().__init__(*args, **options)
         self._package = package
 
-    def list_commands(self, ctx: click.Context) -> list[str]:  # noqa: ARG002 - click's signature
-        """Every verb by name."""
+    def list_commands(self, ctx: click.Context) -> list[str]:
+        """Return the name of every command, sorted."""
+        if not self._package:
+            return super().list_commands(ctx)
         folder = importlib.import_module(self._package).__path__
         return sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(folder) if m.name[0] != "_")
 
     def get_command(self, ctx: click.Context, cmd_name: str) -> click.Command | None:
-        """The verb ``cmd_name``, or None."""
-        if cmd_name not in self.list_commands(ctx):
-            return None
+        """Return the command ``cmd_name``, or None."""
+        if not self._package or cmd_name not in self.list_commands(ctx):
+            return super().get_command(ctx, cmd_name)
         module = importlib.import_module(f"{self._package}.{cmd_name.replace('-', '_')}")
         command: click.Command = module.command
         return command
@@ -48,25 +116,109 @@ class Verbs(click.Group):
     def resolve_command(
         self, ctx: click.Context, args: list[str]
     ) -> tuple[str | None, click.Command | None, list[str]]:
-        """As click does, but with the nearest verb named when there is no such one."""
+        """Resolve as click does, but name the nearest command if there is none of that name."""
         from gpuops.errors import did_you_mean
 
-        verbs = self.list_commands(ctx)
-        if args and not args[0].startswith("-") and args[0] not in verbs:
-            ctx.fail(f'no verb called "{args[0]}"{did_you_mean(args[0], verbs) or "; gpuops --help lists them"}')
+        names = self.list_commands(ctx)
+        if args and not args[0].startswith("-") and args[0] not in names:
+            hint = did_you_mean(args[0], names) or f"; to list them: {ctx.command_path} --help"
+            ctx.fail(f'no command named "{args[0]}"{hint}')
         return super().resolve_command(ctx, args)
+
+    def format_commands(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
+        """Write the commands by section, each with its whole summary."""
+        width = max(map(len, self.list_commands(ctx)), default=0)
+        for title, names in self.sections(ctx):
+            with formatter.section(title):
+                formatter.write_dl([(f"{name:<{width}}", self._summary(ctx, name)) for name in names])
+
+    def sections(self, ctx: click.Context) -> Iterator[tuple[str, Sequence[str]]]:
+        """Yield the title of each section, and the names of its commands."""
+        yield "Commands", self.list_commands(ctx)
+
+    def _summary(self, ctx: click.Context, name: str) -> str:
+        command = self.get_command(ctx, name)
+        return command.get_short_help_str(limit=200).rstrip(".") if command else ""
+
+
+@dataclass(frozen=True)
+class Output:
+    """Where a result goes: ``form`` is the format on stdout, ``files`` are the files to write, with their formats."""
+
+    form: str
+    files: Mapping[Path, str]
+
+    def with_file(self, path: Path, form: str, *, quiet: bool = False) -> Output:
+        """Return this output with one more file; if ``quiet``, the table is not printed."""
+        return Output("" if quiet and self.form == "table" else self.form, {**self.files, path: form})
+
+    def publish(self, **renderers: Callable[[Page], str | Iterable[str]]) -> None:
+        """Write the result, rendered by the renderer of each format: to the files, and to stdout.
+
+        As with ``validate``: a format other than table goes to the files alone, if there are any.
+        """
+        from gpuops.report.output import write
+        from gpuops.report.page import Page
+
+        texts = {path: _text(renderers[form](Page())) for path, form in self.files.items()}
+        for path, text in texts.items():
+            write(text, path)
+        if self.form == "table" or (self.form and not self.files):
+            click.echo(_text(renderers[self.form](page())), nl=False)
+
+
+def _text(rendered: str | Iterable[str]) -> str:
+    if isinstance(rendered, str):
+        return rendered if rendered.endswith("\n") else f"{rendered}\n"
+    return "".join(f"{line}\n" for line in rendered)
+
+
+def output_options(*formats: str) -> list[Callable[..., Any]]:
+    """Return the options ``--format``, ``--json`` and ``-o``."""
+    suffixes = ", ".join(_SUFFIX[form] for form in formats)
+    about = f"Write the result to FILE, in --format or the format of its suffix ({suffixes}); repeatable."
+    path, names = click.Path(path_type=Path), "|".join(formats)
+    return [
+        click.option("--format", "form", metavar=names, default="table", show_default=True, help="Output format."),
+        click.option("--json", "as_json", is_flag=True, help="Short for --format json."),
+        click.option("-o", "--output", "paths", type=path, multiple=True, metavar="FILE", help=about),
+    ]
+
+
+def shows(*formats: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add `output_options`; the verb gets its ``output``, checked before any node is asked."""
+
+    def decorate(verb: Callable[..., Any]) -> Callable[..., Any]:
+        @functools.wraps(verb)
+        def with_output(*, form: str, as_json: bool, paths: tuple[Path, ...], **options: Any) -> Any:
+            from gpuops.report.output import formats_of
+
+            form = "json" if as_json else form
+            return verb(output=Output(form, formats_of(form, paths, formats)), **options)
+
+        return functools.reduce(
+            lambda command, option: option(command), reversed(output_options(*formats)), with_output
+        )
+
+    return decorate
 
 
 class Terminal:
-    """A listener that draws events; ``name_width`` is how wide the name of a node is where gates are listed."""
+    """Listener that draws events; ``name_width`` is the width of a node's name in the list of gates.
+
+    The engine's log comes from other threads, so that a line and the clearing before it are written under a lock.
+    """
 
     def __init__(self) -> None:
         self.name_width = 0
+        self.verbosity = 0
+        self.lists_gates = True
+        self._lock = threading.RLock()
         self._is_terminal = sys.stderr.isatty()
         self._rounds_began: float | None = None
 
     def __call__(self, event: Event) -> None:
-        """Draw ``event``; what nobody waits for is not drawn."""
+        """Draw ``event`` if there is a method for it."""
         draw = getattr(self, f"_on_{type(event).__name__}", None)  # by name: --help must not load every event
         if draw is not None:
             draw(event)
@@ -97,7 +249,8 @@ class Terminal:
 
         self.clear()
         label = f"{clean(event.host):<{self.name_width}}   {event.gate}"
-        print_lines(page().labelled(label, clean(event.text), self.name_width + 16))
+        if self.lists_gates:
+            print_lines(page().labelled(label, clean(event.text), self.name_width + 16))
 
     def _on_Note(self, event: Note) -> None:  # noqa: N802
         tell(event.text)
@@ -105,37 +258,47 @@ class Terminal:
     def _on_LeftOut(self, event: LeftOut) -> None:  # noqa: N802
         from gpuops.report.page import fold
 
-        tell(f"left out: {fold(event.hosts)}: {event.why}")
+        tell(f"excluded: {fold(event.hosts)}: {event.why}")
 
     def show(self, text: str) -> None:
-        """Write ``text`` in place of what stood on the status line."""
+        """Replace the status line by ``text``, cut to one line of the terminal."""
+        import shutil
+
         from gpuops.report.page import clean
 
         if self._is_terminal:
-            click.echo(f"\r\x1b[K  {clean(text)[:76]}", nl=False, err=True)
+            room = max(20, shutil.get_terminal_size().columns - 4)
+            with self._lock:
+                click.echo(f"\r\x1b[K  {clean(text)[:room]}", nl=False, err=True)
 
     def clear(self) -> None:
         """Remove the status line."""
         if self._is_terminal:
-            click.echo("\r\x1b[K", nl=False, err=True)
+            with self._lock:
+                click.echo("\r\x1b[K", nl=False, err=True)
+
+    def note(self, sentence: str) -> None:
+        """Print a sentence in place of the status line."""
+        with self._lock:
+            self.clear()
+            click.echo(f"gpuops: {sentence}", err=True)
 
 
 @functools.cache
 def terminal() -> Terminal:
-    """The terminal of this program."""
+    """Return the terminal of this program."""
     return Terminal()
 
 
 def tell(sentence: str) -> None:
-    """Say something beside the result."""
+    """Print a sentence on stderr, beside the result."""
     from gpuops.report.page import clean
 
-    terminal().clear()
-    click.echo(f"gpuops: {clean(sentence)}", err=True)
+    terminal().note(clean(sentence))
 
 
 def tell_excluded(excluded: Iterable[Excluded]) -> None:
-    """Say who gave no answer, those for the same reason together."""
+    """Print which nodes gave no answer, those with the same reason together."""
     from gpuops.report.answers import by_reason
 
     for why, hosts in by_reason(excluded).items():
@@ -143,7 +306,7 @@ def tell_excluded(excluded: Iterable[Excluded]) -> None:
 
 
 def page() -> Page:
-    """The page that stdout is."""
+    """Return the page that stdout is."""
     from gpuops.report.page import Page
 
     return Page.of(sys.stdout)
@@ -155,13 +318,8 @@ def print_lines(lines: Iterable[str]) -> None:
         click.echo(line)
 
 
-def confirm(question: str) -> bool:
-    """Ask a person; a program that reads stdin from elsewhere is never asked."""
-    return sys.stdin.isatty() and click.confirm(question)
-
-
 def log_to_stderr(verbose: int) -> None:
-    """Show what the engine logs: each node's outcome, and from 2 on every question that is sent."""
+    """Log the outcome of each node to stderr, and from 2 on each query; the counts of all calls add up."""
     import logging
 
     class Handler(logging.Handler):
@@ -169,13 +327,74 @@ def log_to_stderr(verbose: int) -> None:
             tell(record.getMessage())
 
     engine = logging.getLogger("gpuops")
-    engine.addHandler(Handler())
-    engine.setLevel(logging.INFO if verbose == 1 else logging.DEBUG)
+    if verbose and not terminal().verbosity:
+        engine.addHandler(Handler())
+    terminal().verbosity += verbose
+    if verbose:
+        engine.setLevel(logging.INFO if terminal().verbosity == 1 else logging.DEBUG)
 
 
 def tell_locked(locked: Sequence[LockedError]) -> None:
-    """Who holds the first nodes, and how many more there are."""
+    """Print who holds the first nodes, and how many more there are."""
     for error in locked[:_MOST_LOCKED]:
         tell(str(error))
     if len(locked) > _MOST_LOCKED:
         tell(f"and {len(locked) - _MOST_LOCKED} more nodes are locked")
+
+
+def run_program(program: click.Group, *, debug: bool) -> int:
+    """Run the command line; return its exit code, with each error as one sentence on stderr."""
+    try:
+        code = program.main(standalone_mode=False)
+        sys.stdout.flush()
+    except click.exceptions.Exit as stop:
+        return stop.exit_code
+    except (KeyboardInterrupt, click.Abort) as stop:
+        code = _complain(str(stop) or "interrupted", 130)
+        sys.stdout.flush()
+        os._exit(code)  # Ctrl-C within an exec, such as a dataclass's, makes CPython end by the signal whatever we say
+    except BrokenPipeError:
+        return leave_stdout()
+    except Exception as error:
+        if debug and not isinstance(error, click.ClickException):
+            raise
+        return _complain_of(error)
+    return code if isinstance(code, int) else 0
+
+
+def _complain_of(error: Exception) -> int:
+    if isinstance(error, _NO_WORDS):
+        click.echo(error.format_message(), err=True)
+        return 2
+    if isinstance(error, click.ClickException):
+        return _complain(error.format_message().rstrip("."), 2)
+    if isinstance(error, GpuopsError):
+        return _complain(str(error), error.exit_code)
+    if isinstance(error, OSError) and _stdout_is_broken():
+        leave_stdout()
+        return _complain(f"cannot write to standard output: {error.strerror}", OutputError.exit_code)
+    from gpuops.content import blame
+
+    return _complain(f"{blame(error)}; run again with --debug and report it", 70)
+
+
+def _stdout_is_broken() -> bool:
+    try:
+        sys.stdout.flush()  # what could not be written is still in its buffer
+    except OSError:
+        return True
+    return False
+
+
+def leave_stdout() -> int:
+    """Write nothing more to stdout, and return the exit code of a program whose reader left."""
+    os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())  # what is still buffered goes nowhere
+    return 0
+
+
+def _complain(sentence: str, code: int) -> int:
+    from gpuops.secret import redact
+
+    with contextlib.suppress(OSError):  # the exit code says it, too
+        click.echo(f"gpuops: {redact(sentence)}", err=True)
+    return code

@@ -1,4 +1,4 @@
-"""``gpuops admit``: let nodes take jobs that proved what they are."""
+"""``gpuops admit``: let nodes take jobs if they have the proof."""
 
 from __future__ import annotations
 
@@ -6,35 +6,33 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import asks, carry_out, chosen, reaches
-from gpuops.cli._terminal import print_lines, tell
+from gpuops.cli._options import asks, carry_out, chosen, completes, reaches
+from gpuops.cli._terminal import Command, Output, exits, shows, tell
 from gpuops.requests import AdmitRequest
 
 if TYPE_CHECKING:
     from gpuops.cluster import Cluster
 
 
-@click.command()
-@click.argument("nodes", nargs=-1, required=True)
-@click.option("--reason", default="by hand", show_default=True, metavar="WHY", help="Why; it is kept.")
+@click.command(cls=Command)
+@click.argument("nodes", nargs=-1, required=True, metavar="PATTERN...", shell_complete=completes("hosts"))
+@click.option("--reason", default="by hand", show_default=True, metavar="REASON", help="Reason; it is recorded.")
 @asks(AdmitRequest, "reason")
-@reaches
-def command(cluster: Cluster, request: AdmitRequest, nodes: tuple[str, ...]) -> int:
-    """Let NODES take jobs again if they are the machines that passed every gate of `gpuops onboard`.
+@shows("table", "json")
+@reaches(pattern=False)
+@exits(failed="a node was not admitted", incomplete="a node was unreachable", locked="")
+def command(cluster: Cluster, request: AdmitRequest, output: Output, nodes: tuple[str, ...]) -> int:
+    """Let nodes take jobs again if they passed every gate.
 
-    Each node is asked what it is (driver, kernel, firmware, serial numbers) and what the quick checks ask. A changed
-    one must be onboarded again. A node that somebody else drained or cordoned is left alone. --force admits without
-    the proof that onboarding gives.
-
-    \b
-    Exit codes: 0 they take jobs, 1 one does not, 2 wrong input,
-                3 a node unreachable, 4 somebody else works on a node.
-    """  # noqa: D301 - click needs the character itself
+    Each node is asked for its driver, kernel, firmware and serial numbers, and runs the quick checks. A node that has
+    changed since `gpuops onboard` must be onboarded again. A node that another user drained or cordoned is not touched.
+    --force admits nodes without the proof of onboarding.
+    """
     from gpuops.reasons import exit_code
     from gpuops.report import transition
 
     result = carry_out(chosen(cluster, *nodes), request)
-    print_lines(transition.lines(result))
+    output.publish(table=lambda _: transition.lines(result), json=lambda _: result.to_json())
     for sentence in transition.complaints(result):
         tell(sentence)
     return exit_code(result)

@@ -1,4 +1,4 @@
-"""``gpuops checks``: which checks there are, and what each asks, expects, catches and says to do."""
+"""``gpuops checks``: which checks there are, and what each asks, expects, catches and advises."""
 
 from __future__ import annotations
 
@@ -6,34 +6,38 @@ import json
 
 import click
 
-from gpuops.cli._options import catalogue
-from gpuops.cli._terminal import page, print_lines
+from gpuops.cli._options import catalogue, completes
+from gpuops.cli._terminal import Commands, Output, page, print_lines, shows
 
 
-@click.group()
+@click.group(cls=Commands)
 def command() -> None:
-    """List the checks, and explain each."""
+    """List and explain the built-in and project checks."""
 
 
 @command.command("list")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def list_(form: str) -> None:
-    """Every check, mildest level first, and where it comes from.
+@shows("table", "json")
+def list_(output: Output) -> None:
+    """List the checks by level, and where each comes from.
 
-    A file in the checks/ folder of your project hides the built-in check of the same name.
+    A file in the checks/ directory of your project hides the built-in check of the same name.
     """
     from gpuops.report import checks
 
-    known = checks.by_level(catalogue().checks().values())
-    as_json = form == "json"
-    print_lines([json.dumps([checks.document(each) for each in known], indent=2)] if as_json else checks.rows(known))
+    rows = checks.by_level(catalogue().checks().values())
+    document = {"schema": "gpuops.checks/1", "checks": [checks.document(each) for each in rows]}
+    output.publish(table=lambda _: checks.rows(rows), json=lambda _: json.dumps(document, indent=2))
 
 
 @command.command()
-@click.argument("name")
-@click.option("--profile", "profile_name", metavar="NAME", help="Show what this profile expects, not what all do.")
+@click.argument("name", shell_complete=completes("checks"))
+@click.option("--profile", "profile_name", metavar="NAME", shell_complete=completes("profiles"),
+              help="Show only what this profile expects.")  # fmt: skip
 def explain(name: str, profile_name: str | None) -> None:
-    """What the check NAME asks of a node, what it expects, what it catches, and what to do about it."""
+    """Show what a check asks, expects and catches.
+
+    It also shows what to do about a finding.
+    """
     from gpuops.project import shortest
     from gpuops.report import checks
 

@@ -1,4 +1,4 @@
-"""``gpuops drain``: let no more jobs start on nodes, and wait for those that run."""
+"""``gpuops drain``: let no new jobs start on nodes, and wait for the running ones."""
 
 from __future__ import annotations
 
@@ -6,33 +6,32 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import asks, carry_out, chosen, reaches
-from gpuops.cli._terminal import print_lines, tell
+from gpuops.cli._options import asks, carry_out, chosen, completes, reaches
+from gpuops.cli._terminal import Command, Output, exits, shows, tell
 from gpuops.requests import DrainRequest
 
 if TYPE_CHECKING:
     from gpuops.cluster import Cluster
 
 
-@click.command()
-@click.argument("nodes", nargs=-1, required=True)
+@click.command(cls=Command)
+@click.argument("nodes", nargs=-1, required=True, metavar="PATTERN...", shell_complete=completes("hosts"))
 @asks(DrainRequest)
-@reaches
-def command(cluster: Cluster, request: DrainRequest, nodes: tuple[str, ...]) -> int:
-    """Let no more jobs start on NODES. What runs there goes on to its end; no pod is evicted.
+@shows("table", "json")
+@reaches(pattern=False)
+@exits(failed="a node is not drained, or with --wait not empty", incomplete="", locked="")
+def command(cluster: Cluster, request: DrainRequest, output: Output, nodes: tuple[str, ...]) -> int:
+    """Stop new jobs from starting on nodes.
 
-    With `scheduler: slurm` in gpuops.yml nodes are drained by scontrol, with `kubernetes` they are tainted. A node that
-    somebody else drained keeps that reason. An admitted node is drained then; any other stays what it is.
-
-    \b
-    Exit codes: 0 drained (and empty, with --wait), 1 not so, 2 wrong input,
-                4 somebody else works on a node.
-    """  # noqa: D301 - click needs the character itself
+    Running jobs continue to their end, and no pod is evicted. With `scheduler: slurm` in gpuops.yml, scontrol drains
+    the nodes; with `kubernetes`, they get a taint. A node that another user drained keeps its reason. An admitted node
+    becomes drained; any other node keeps its state.
+    """
     from gpuops.reasons import exit_code
     from gpuops.report import transition
 
     result = carry_out(chosen(cluster, *nodes), request)
-    print_lines(transition.lines(result))
+    output.publish(table=lambda _: transition.lines(result), json=lambda _: result.to_json())
     for sentence in transition.complaints(result):
         tell(sentence)
     return exit_code(result)

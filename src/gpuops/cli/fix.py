@@ -1,64 +1,74 @@
-"""``gpuops fix``: the fix of a check's finding, shown first and then applied."""
+"""``gpuops fix``: the fix for a check's finding, shown first and then applied."""
 
 from __future__ import annotations
 
 import sys
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import asks, carry_out, chosen, reaches
-from gpuops.cli._terminal import page, print_lines, tell_excluded, tell_locked
+from gpuops.cli._options import asks, carry_out, chosen, completes, reaches
+from gpuops.cli._terminal import Command, Output, exits, page, print_lines, shows, tell_excluded, tell_locked
 from gpuops.requests import FixRequest
 
 if TYPE_CHECKING:
     from gpuops.cluster import Cluster
     from gpuops.playbook.record import Record
+    from gpuops.results.repair import Repair
 
 
-@click.command()
-@click.argument("check")
-@click.argument("node")
-@click.option("--yes", is_flag=True, help="Do it without asking.")
-@reaches(limited=False)
+@click.command(cls=Command)
+@click.argument("check", shell_complete=completes("fixes"))
+@click.argument("node", metavar="PATTERN", shell_complete=completes("hosts"))
+@click.option("-y", "--yes", is_flag=True, help="Apply the fix without asking.")
 @asks(FixRequest, "check", "check_only")
-def command(cluster: Cluster, request: FixRequest, node: str, *, yes: bool) -> int:
-    """Apply the fix of the finding of CHECK on NODE: shown first, done when it is confirmed, and judged again.
+@shows("table", "json")
+@reaches(pattern=False, limited=False)
+@exits(
+    failed="the check still fails, or the fix was not confirmed",
+    incomplete="a node was unreachable or needs an operator",
+    locked="",
+)
+def command(cluster: Cluster, request: FixRequest, output: Output, node: str, *, yes: bool) -> int:
+    """Apply the fix for a finding, after showing it.
 
-    The fix is the playbook fixes/CHECK.yml, the project's own or a built-in one. It is applied to a drained node that
-    nothing computes on (with --force, to any); a GPU is reset with its clients stopped, all GPUs of a baseboard
-    together where they need it.
-
-    \b
-    Exit codes: 0 the check passes now, 1 it does not, or was not confirmed,
-    2 wrong input, 3 a node unreachable or a person needed,
-    4 somebody else works on it, 130 interrupted.
-    """  # noqa: D301 - click needs the character itself
+    The fix for the finding of CHECK is the playbook fixes/CHECK.yml, the project's own or a built-in one. It is shown
+    first, applied after confirmation, and CHECK is run again. A node must be drained and idle (--force overrides this).
+    To reset a GPU, its clients are stopped; all GPUs of a baseboard are reset together if necessary.
+    """
     from gpuops.errors import NodeError
     from gpuops.reasons import exit_code
     from gpuops.report.verdicts import lines
 
-    hosts = chosen(cluster, node)
+    hosts, is_table = chosen(cluster, node), output.form == "table"
     repair = carry_out(hosts, replace(request, check_only=True))
-    _show(repair.preview, diff=True)
-    if repair.needed and (yes or sys.stdin.isatty()):
+    tell_locked(repair.preview.locked)
+    if is_table:
+        print_lines(_record_lines(repair.preview, diff=True))
+    if repair.needed and (yes or (is_table and sys.stdin.isatty())):
         for name, objection in repair.blocked.items():
             raise NodeError(name, f"{objection.why}; first: {objection.do}")
-        if not yes and not click.confirm("do it?"):
+        if not yes and not click.confirm("Apply this fix?"):
             return 1
         repair = carry_out(hosts, request)
-        if repair.record is not None:
-            _show(repair.record, diff=False)
-    elif repair.needed:
-        click.echo(f"to do it: gpuops fix {request.check} {node} --yes")
-    print_lines(lines(repair.verdicts))
+        tell_locked(repair.record.locked if repair.record else ())
+    output.publish(
+        table=lambda _: [*_outcome(repair, request, node), *lines(repair.verdicts)], json=lambda _: repair.to_json()
+    )
     tell_excluded(repair.excluded.values())
     return exit_code(repair)
 
 
-def _show(record: Record, *, diff: bool) -> None:
+def _outcome(repair: Repair, request: FixRequest, node: str) -> Iterator[str]:
+    if repair.record is not None:
+        yield from _record_lines(repair.record, diff=False)
+    elif repair.needed:
+        yield f"to do it: gpuops fix {request.check} {node} --yes"
+
+
+def _record_lines(record: Record, *, diff: bool) -> Iterator[str]:
     from gpuops.report.playbook import record_lines
 
-    tell_locked(record.locked)
-    print_lines(record_lines(record, page(), diff=diff, advise=False))
+    return record_lines(record, page(), diff=diff, advise=False)

@@ -1,4 +1,4 @@
-"""gpuops journal: what runs of playbooks wrote down."""
+"""``gpuops journal``: what the runs of playbooks recorded."""
 
 from __future__ import annotations
 
@@ -6,29 +6,28 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import kept
+from gpuops.cli._options import completes, kept
+from gpuops.cli._terminal import Commands
 
 if TYPE_CHECKING:
     from gpuops.project import Project
 
 
-@click.group()
+@click.group(cls=Commands)
 def command() -> None:
-    """The journals of runs of playbooks."""
+    """Verify the journals of playbook runs."""
 
 
 @command.command()
-@click.argument("runs", nargs=-1, metavar="[RUN]...")
+@click.argument("runs", nargs=-1, metavar="[RUN]...", shell_complete=completes("runs"))
 @kept
 def verify(project: Project, runs: tuple[str, ...]) -> int:
-    """Whether the journals of RUNs (default: all) are as they were written.
+    """Verify that no journal was modified after the run.
 
-    Each line is sealed together with all before it, so that an edit is named by file and line. Note the last seal of a
-    run elsewhere: it alone shows that somebody wrote the whole journal anew, or cut off its end.
-
-    \b
-    Exit codes: 0 all are, 2 one is not, or there is no such run.
-    """  # noqa: D301 - click needs the character itself
+    All journals are verified unless RUNs are named. Each line is sealed together with all lines before it, so that an
+    edit is reported with its file and line. Keep the last seal of a run elsewhere: only this seal reveals a journal
+    that was rewritten as a whole or cut at its end.
+    """
     from gpuops.playbook import journal
 
     folder = project.runs_path

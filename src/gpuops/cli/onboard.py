@@ -1,4 +1,4 @@
-"""``gpuops onboard``: a bare node becomes one that takes jobs, gate by gate."""
+"""``gpuops onboard``: take a bare node gate by gate to one that takes jobs."""
 
 from __future__ import annotations
 
@@ -6,40 +6,48 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import asks, carry_out, chosen, reaches
-from gpuops.cli._terminal import tell, terminal
+from gpuops.cli._options import asks, carry_out, chosen, completes, reaches
+from gpuops.cli._terminal import Command, Output, exits, shows, tell, terminal
 from gpuops.requests import OnboardRequest
 
 if TYPE_CHECKING:
     from gpuops.cluster import Cluster
 
 
-@click.command()
-@click.argument("nodes", nargs=-1, required=True)
-@click.option("--playbook", default="onboard", show_default=True, help="What the nodes become: a file or a name.")
+@click.command(cls=Command)
+@click.argument("nodes", nargs=-1, required=True, metavar="PATTERN...", shell_complete=completes("hosts"))
+@click.option("--playbook", default="onboard", show_default=True, shell_complete=completes("playbooks"),
+              help="Playbook of the provision gate, a file or a name.")  # fmt: skip
 @asks(OnboardRequest)
-@reaches(limited=False)
-def command(cluster: Cluster, request: OnboardRequest, nodes: tuple[str, ...]) -> int:
-    """Take NODES from bare machines to admitted ones: facts, preflight, provision, a second pass that changes nothing,
-    burn-in, validation, a pair with an admitted neighbour, admission.
+@shows("table", "json")
+@reaches(pattern=False, limited=False)
+@exits(
+    failed="a gate failed, or an admitted node drifted",
+    incomplete="a node was unreachable or needs an operator",
+    locked="",
+)
+def command(cluster: Cluster, request: OnboardRequest, output: Output, nodes: tuple[str, ...]) -> int:
+    """Take bare nodes through all gates to admission.
 
-    A node stops at the first gate that it fails; the report says what to do, and the next run goes on from there: the
-    long tests stay valid for the same driver, kernel, firmware and GPUs. A node that is admitted already is only asked
-    whether it is still what it was, and not disturbed.
+    The gates are facts, preflight, provision, a second pass that must change nothing, burn-in, validate, an all-reduce
+    with an admitted neighbour, and admission.
 
-    \b
-    Exit codes: 0 admitted, 1 a gate failed or an admitted node drifted,
-                2 wrong input, 3 a node unreachable or a person needed,
-                4 somebody else works on a node, 130 interrupted.
-    """  # noqa: D205, D301 - click needs the character itself, and one paragraph
+    A node stops at the first gate that it fails. The report says what to do, and the next run continues from there.
+    The long tests stay valid for the same driver, kernel, firmware and GPUs. A node that is already admitted is only
+    checked for drift, without disturbing it.
+    """
     from gpuops.reasons import exit_code
     from gpuops.report.onboarding import stopped
 
     onboarded = chosen(cluster, *nodes)
     terminal().name_width = max((len(host.name) for host in onboarded.hosts), default=0)
+    terminal().lists_gates = output.form == "table"
     result = carry_out(onboarded, request)
+    is_stopped = any(node.stopped_at for node in result.nodes.values())
     if result.interrupted:
-        tell("interrupted; the gates that were passed are kept")
-    elif any(node.stopped_at for node in result.nodes.values()):
-        click.echo(f"\nstopped: {stopped(result)}; the same command goes on from there")
+        tell("interrupted; the gates that were passed are recorded")
+    advice = f"\nstopped: {stopped(result)}; the same command continues from there" if is_stopped else ""
+    output.publish(
+        table=lambda _: [advice] if advice and not result.interrupted else [], json=lambda _: result.to_json()
+    )
     return exit_code(result)

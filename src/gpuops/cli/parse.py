@@ -1,4 +1,4 @@
-"""``gpuops parse``: what gpuops reads in a text that a tool printed, here and now, without any node."""
+"""``gpuops parse``: what gpuops reads in the saved output of a tool, without any node."""
 
 from __future__ import annotations
 
@@ -7,14 +7,15 @@ from typing import IO
 
 import click
 
-from gpuops.cli._options import catalogue
+from gpuops.cli._options import catalogue, completes
+from gpuops.cli._terminal import Command, exits
 
 
-class _ParseCommand(click.Command):
-    """Lists the kinds below its help, which only then needs every parser."""
+class _ParseCommand(Command):
+    """Lists the kinds below its help; only that needs every parser."""
 
     def format_epilog(self, ctx: click.Context, formatter: click.HelpFormatter) -> None:
-        """The kinds, and what prints each."""
+        """Write the kinds, and what prints each."""
         from gpuops.catalogue import Catalogue
 
         super().format_epilog(ctx, formatter)
@@ -28,21 +29,18 @@ def _shorten(command: str) -> str:
 
 
 @click.command("parse", cls=_ParseCommand)
-@click.argument("kind")
+@click.argument("kind", shell_complete=completes("kinds"))
 @click.argument("file", type=click.File("rb"))
 @click.option(
-    "--format",
-    "form",
-    type=click.Choice(["text", "json"]),
-    default="text",
-    show_default=True,
-    help="text has units.",
+    "--format", "form", type=click.Choice(["text", "json"]), default="text", show_default=True, help="Output format."
 )
+@click.option("--json", "as_json", is_flag=True, help="Short for --format json.")
 @click.pass_context
-def command(ctx: click.Context, kind: str, file: IO[bytes], form: str) -> None:
-    """Show what gpuops reads in FILE (- for standard input), the output of a tool of kind KIND.
+@exits(incomplete="the text cannot be read; the reason is printed")
+def command(ctx: click.Context, kind: str, file: IO[bytes], form: str, *, as_json: bool) -> None:
+    """Show what gpuops reads in saved tool output.
 
-    Ends with 3 where the text cannot be read, and says why.
+    FILE holds the output of a tool (- for standard input), and KIND says of which tool; see the list below.
     """
     from gpuops.probing import Unknown
     from gpuops.report.values import lines
@@ -50,8 +48,8 @@ def command(ctx: click.Context, kind: str, file: IO[bytes], form: str) -> None:
 
     value = catalogue().parse(kind, file.read().decode(errors="replace"))
     shown = plain(value)
-    if form == "text":
-        click.echo("\n".join(lines(shown)))
+    if form == "json" or as_json:
+        click.echo(json.dumps({"schema": "gpuops.parsed/1", "kind": kind, "value": shown}, indent=1))
     else:
-        click.echo(json.dumps(shown, indent=1))
+        click.echo("\n".join(lines(shown)))
     ctx.exit(3 if isinstance(value, Unknown) else 0)

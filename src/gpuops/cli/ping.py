@@ -7,23 +7,25 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuops.cli._options import carry_out, reaches
-from gpuops.cli._terminal import page, print_lines
+from gpuops.cli._terminal import Command, Output, exits, shows
 
 if TYPE_CHECKING:
     from gpuops.cluster import Cluster
 
 
-@click.command()
+@click.command(cls=Command)
+@shows("table", "json")
 @reaches
-def command(cluster: Cluster) -> int:
-    """Reach every node, run `true` there, and say who answered.
+@exits(incomplete="a node did not answer")
+def command(cluster: Cluster, output: Output) -> int:
+    """Connect to every node and list which ones answer.
 
-    Exit 0 if all did, 3 if any did not.
+    gpuops logs in to each node and runs `true` there.
     """
     from gpuops.reasons import exit_code
     from gpuops.report import answers
     from gpuops.requests import PingRequest
 
     result = carry_out(cluster, PingRequest())
-    print_lines(answers.ping(result, page()))
+    output.publish(table=lambda page: answers.ping(result, page), json=lambda _: result.to_json())
     return exit_code(result)

@@ -8,33 +8,34 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuops.cli._options import asks, carry_out, reaches
-from gpuops.cli._terminal import page, print_lines
+from gpuops.cli._terminal import Command, Output, exits, shows
 from gpuops.requests import PlaceRequest
 
 if TYPE_CHECKING:
     from gpuops.cluster import Cluster
 
 
-@click.command()
-@reaches(saved=True, saved_inventory=True)
+@click.command(cls=Command)
 @asks(PlaceRequest)
-@click.option("--show", "form", flag_value="grid", help="Draw the grid of nodes and GPUs (the default).")
-@click.option("--json", "form", flag_value="json", help="One JSON document: ranks, groups, nodes, spares.")
-@click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Draw the grid there.")
-def command(cluster: Cluster, request: PlaceRequest, form: str | None, svg: Path | None) -> None:
-    """Place every rank of a layout on a healthy node's GPU, and show it.
+@click.option("--show", is_flag=True, help="Print the grid even if --svg is given.")
+@click.option("--svg", type=click.Path(path_type=Path, dir_okay=False), metavar="FILE", help="Write the grid as SVG.")
+@shows("table", "json", "svg")
+@reaches(saved=True, saved_inventory=True)
+@exits()
+def command(cluster: Cluster, request: PlaceRequest, output: Output, svg: Path | None, *, show: bool) -> None:
+    """Assign every rank of a layout to a healthy GPU.
 
-    Tensor-parallel groups stay inside NVLink, neighbouring pipeline stages on nodes that share their leaf switches,
-    data parallelism goes across. Excluded nodes and the reasons are listed on stderr. With --force, rules that cost
-    speed and break nothing are overridden.
+    Tensor-parallel groups stay inside NVLink, adjacent pipeline stages go to nodes that share leaf switches, and data
+    parallelism spans the rest. Excluded nodes and the reasons are listed on stderr. --force overrides rules that cost
+    speed but break nothing.
     """
     from gpuops.report import grid, grid_svg
-    from gpuops.report.output import write
 
     placement = carry_out(cluster, request)
     if svg is not None:
-        write(grid_svg.draw(placement), svg)
-    if form == "json":
-        click.echo(placement.to_json())
-    elif form == "grid" or svg is None:
-        print_lines(grid.lines(placement, page()))
+        output = output.with_file(svg, "svg", quiet=not show)
+    output.publish(
+        table=lambda page: grid.lines(placement, page),
+        json=lambda _: placement.to_json(),
+        svg=lambda _: grid_svg.draw(placement),
+    )

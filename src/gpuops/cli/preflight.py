@@ -8,40 +8,40 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuops.cli._options import OPTIONS, carry_out, reaches
-from gpuops.cli._terminal import page, print_lines
+from gpuops.cli._terminal import Output, WithWords, exits, shows
 
 if TYPE_CHECKING:
     from gpuops.cluster import Cluster
 
 
-@click.command()
-@click.argument("words", nargs=-1, required=True, metavar="-- LAUNCH COMMAND…", type=click.UNPROCESSED)
+@click.command(cls=WithWords)
 @OPTIONS["force_busy"]
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
+@shows("table", "json")
 @reaches
-def command(cluster: Cluster, words: tuple[str, ...], force_busy: tuple[str, ...], *, as_json: bool) -> int:
-    """Say within a minute why a job cannot start, and which line to change.
+@click.argument("words", nargs=-1, metavar="-- LAUNCH COMMAND…", type=click.UNPROCESSED)
+@exits(failed="something keeps the job from starting", incomplete="a node did not answer")
+def command(cluster: Cluster, output: Output, words: tuple[str, ...], force_busy: tuple[str, ...]) -> int:
+    """Explain why a job cannot start and what to change.
 
-    The command after -- is read as its launcher would (torchrun, deepspeed, mpirun, srun); it is not run. On the hosts
-    that it names, else on all that are chosen, this looks in the job's own way (ssh, or srun) at the program and its
-    versions, locked memory, interfaces, the rendezvous, GIDs and the network between all nodes. Then it runs one
-    all-reduce on exactly those nodes, unless a process computes there.
-
-    \b
-    Exit codes: 0 nothing is in the way, 1 something is, 2 wrong input, 3 a node does not answer,
-                130 interrupted.
-    """  # noqa: D301 - click needs the character itself
+    The command after -- is read as its launcher would read it (torchrun, deepspeed, mpirun, srun), but not run.
+    gpuops connects to the hosts that the command names, or else to all selected hosts, in the same way as the job
+    (ssh or srun). It checks the program and its versions, locked memory, interfaces, the rendezvous, GIDs and the
+    network between all nodes. At the end it runs one all-reduce on exactly these nodes, unless a process is using
+    the GPUs. This takes at most a minute.
+    """
     from gpuops.reasons import exit_code
     from gpuops.report import preflight
     from gpuops.requests import PreflightRequest
 
+    if not words:
+        raise click.UsageError("missing launch command; put it after --: gpuops preflight -- torchrun … train.py")
     diagnosis = carry_out(cluster, PreflightRequest(words, force_busy, _Texts()))
-    print_lines([diagnosis.to_json()] if as_json else preflight.lines(diagnosis, page()))
+    output.publish(table=lambda page: preflight.lines(diagnosis, page), json=lambda _: diagnosis.to_json())
     return exit_code(diagnosis)
 
 
 class _Texts(dict[str, str]):
-    """The texts of hostfiles, read when the command turns out to name them."""
+    """Texts of hostfiles, each read when the command turns out to name it."""
 
     def __contains__(self, file: object) -> bool:
         return True
@@ -52,4 +52,4 @@ class _Texts(dict[str, str]):
         try:
             return Path(file).read_text("utf-8")
         except (OSError, UnicodeDecodeError) as error:
-            raise InputError(f"{file}: the hostfile cannot be read: {error}") from error
+            raise InputError(f"{file}: cannot read the hostfile: {error}") from error

@@ -7,8 +7,8 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import asks, carry_out, reaches
-from gpuops.cli._terminal import page, print_lines, tell_locked
+from gpuops.cli._options import asks, carry_out, completes, reaches
+from gpuops.cli._terminal import Command, Output, exits, print_lines, shows, tell_locked
 from gpuops.requests import ProvisionRequest
 
 if TYPE_CHECKING:
@@ -16,32 +16,39 @@ if TYPE_CHECKING:
     from gpuops.playbook.play import Playbook
 
 
-@click.command()
-@click.argument("playbook")
-@reaches(limited=False)
+@click.command(cls=Command)
+@click.argument("playbook", shell_complete=completes("playbooks"))
 @asks(ProvisionRequest)
-@click.option("--diff", is_flag=True, help="Show the difference of every file and list of packages.")
-@click.option("--list-tasks", is_flag=True, help="List plays, steps and handlers; ask no node.")
-@click.option("--list-hosts", is_flag=True, help="List the nodes of each play, batch by batch; ask none.")
-def command(cluster: Cluster, request: ProvisionRequest, *, diff: bool, list_tasks: bool, list_hosts: bool) -> int:
-    """Bring nodes to the state that PLAYBOOK describes: a file, or the name of one in playbooks/ or built in.
+@click.option("-D", "--diff", is_flag=True, help="Show the difference in each file and list of packages.")
+@click.option("--syntax-check", is_flag=True, help="Check the playbook; connect to no node.")
+@click.option("--list-tasks", is_flag=True, help="List plays, steps and handlers; connect to no node.")
+@click.option("--list-hosts", is_flag=True, help="List the nodes of each play, batch by batch; connect to none.")
+@shows("table", "json")
+@reaches(limited=False)
+@exits(
+    failed="a step failed; with --check: a step would change something",
+    incomplete="a node was unreachable or needs an operator",
+    locked="",
+)
+def command(
+    cluster: Cluster, request: ProvisionRequest, output: Output, *, diff: bool, list_hosts: bool, **only: bool
+) -> int:
+    """Bring nodes to the state that a playbook describes.
 
-    Every step looks first and changes only what differs, then looks again whether it took effect. Before each change a
-    line is written to the run's journal, so that a run that was killed goes on with --resume. A second run changes
-    nothing. --force changes nodes that run jobs, too. Without an inventory this machine is meant, and at a terminal you
-    are asked whether it is.
+    PLAYBOOK is a file, or the name of a playbook in playbooks/ or built in. Each step inspects the node, changes only
+    what differs, and inspects it again. Every change is written to a journal first, so that --resume can continue an
+    interrupted run. A second run changes nothing. --force also changes nodes that run jobs. Without an inventory this
+    machine is changed; on a terminal you are asked to confirm that.
 
-    \b
-    Exit codes: 0 every node is in the desired state,
-    1 a step failed (with --check: something would be changed), 2 wrong input,
-    3 a node unreachable or a person needed, 4 somebody else works on a node,
-    130 interrupted.
-    """  # noqa: D301 - click needs the character itself
+    --extra-vars takes YAML values (-e driver=580 -e 'peers=[a, b]') and overrides the playbook's variables and the
+    inventory's.
+    """
     from gpuops.reasons import exit_code
     from gpuops.report import playbook, playbook_plan
 
-    if list_tasks:
-        print_lines(playbook_plan.list_steps(_playbook(cluster, request)))
+    if only["list_tasks"] or only["syntax_check"]:
+        book = _playbook(cluster, request)
+        print_lines(playbook_plan.list_steps(book) if only["list_tasks"] else [playbook_plan.summary(book)])
         return 0
     plan = cluster.plan(request)
     if list_hosts:
@@ -51,19 +58,19 @@ def command(cluster: Cluster, request: ProvisionRequest, *, diff: bool, list_tas
         return 1
     record = carry_out(cluster, request)
     tell_locked(record.locked)
-    print_lines(playbook.record_lines(record, page(), diff=diff))
+    output.publish(table=lambda page: playbook.record_lines(record, page, diff=diff), json=lambda _: record.to_json())
     return exit_code(record)
 
 
 def _playbook(cluster: Cluster, request: ProvisionRequest) -> Playbook:
-    """The playbook, whichever hosts there are."""
+    """Return the playbook, whichever hosts there are."""
     from gpuops.playbook.loading import load_playbook
 
     return load_playbook(str(request.playbook), cluster.catalogue.tasks(), cluster.catalogue.project)
 
 
 def _is_meant(cluster: Cluster) -> bool:
-    """Whether this machine is to be changed, if a person may only have forgotten to name an inventory."""
+    """Return whether to change this machine, if the user may only have forgotten to name an inventory."""
     if cluster.source != "local" or not sys.stdin.isatty():
         return True
     return click.confirm(f"no inventory is named: change this machine ({cluster.hosts[0].name})?")

@@ -7,60 +7,56 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._options import asks, carry_out, reaches, words_of
-from gpuops.cli._terminal import page, print_lines
+from gpuops.cli._options import asks, carry_out, completes, reaches, words_of
+from gpuops.cli._terminal import WithWords, exits, page, print_lines
 from gpuops.requests import PlaceRequest, RenderRequest
 
 if TYPE_CHECKING:
     from gpuops.cluster import Cluster
     from gpuops.render import Launch
 
+_folder = click.Path(path_type=Path, file_okay=False)
+_file = click.Path(path_type=Path, dir_okay=False)
+_port = click.IntRange(1024, 65535)
 
-@click.command()
-@click.argument("words", nargs=-1, metavar="[-- SCRIPT ARGS…]")
-@reaches(saved=True, saved_inventory=True)
+
+class _Render(WithWords):
+    def without_dashes(self, words: tuple[str, ...]) -> tuple[str | None, tuple[str, ...]]:
+        """Return a single word as the pattern, unless it is a script."""
+        is_pattern = len(words) == 1 and not Path(words[0]).is_file() and not words[0].endswith((".py", ".sh"))
+        return (words[0], ()) if is_pattern else (None, words)
+
+
+@click.command(cls=_Render)
+@click.option("-t", "--target", "targets", callback=words_of, required=True, metavar="NAME,…",
+              shell_complete=completes("targets"), help="Launch targets (see gpuops targets list).")  # fmt: skip
 @asks(PlaceRequest)
-@click.option(
-    "-t",
-    "--target",
-    "targets",
-    callback=words_of,
-    required=True,
-    metavar="NAME,…",
-    help="Launch targets: gpuops targets list.",
-)
-@click.option(
-    "-o",
-    "--output",
-    type=click.Path(path_type=Path, file_okay=False),
-    default=Path("launch"),
-    show_default=True,
-    help="Where the files go; each target gets a folder of its own if there are several.",
-)
-@click.option("--model", type=click.Path(path_type=Path, dir_okay=False), help="The model's config.json.")
-@click.option("--name", default="train", show_default=True, help="The job's name.")
-@click.option("--port", type=click.IntRange(1024, 65535), default=29500, show_default=True, help="Where ranks meet.")
-@click.option("--check", is_flag=True, help="Write nothing; check the files there, including manual edits.")
+@click.option("-o", "--output", type=_folder, default=Path("launch"), show_default=True, metavar="DIR",
+              help="Directory for the files; several targets get a subdirectory each.")  # fmt: skip
+@click.option("--model", type=_file, metavar="FILE", help="The model's config.json.")
+@click.option("--name", default="train", show_default=True, help="Name of the job.")
+@click.option("--port", type=_port, default=29500, show_default=True, help="Port of the rendezvous.")
+@click.option("--check", is_flag=True, help="Write nothing; check the existing files, including manual edits.")
+@click.option("--overwrite", is_flag=True, help="Replace files that exist.")
+@click.option("--json", "as_json", is_flag=True, help="Print the files as one JSON document as well.")
+@reaches(saved=True, saved_inventory=True)
+@click.argument("words", nargs=-1, metavar="[-- SCRIPT ARGS…]", type=click.UNPROCESSED)
+@exits(failed="with --check: the files have a problem")
 def command(
-    cluster: Cluster,
-    request: PlaceRequest,
-    words: tuple[str, ...],
-    targets: tuple[str, ...],
-    output: Path,
-    *,
-    check: bool,
-    **job: Any,
-) -> int:
-    """Place a layout on the nodes and write the files that start it, ranks numbered as each system numbers them.
+    cluster: Cluster, request: PlaceRequest, words: tuple[str, ...], targets: tuple[str, ...], output: Path,
+    *, check: bool, overwrite: bool, as_json: bool, **job: Any,
+) -> int:  # fmt: skip
+    """Write launch files for a layout on these nodes.
 
-    The words after -- are the script (train.py) and its arguments. A script in the current folder is named by its whole
-    path; any other is looked up in the launch folder. --force overwrites files and overrides rules that cost speed.
+    Ranks are numbered as each launch system numbers them. The words after -- are the script (train.py) and its
+    arguments. A script in the current directory is written with its full path; any other is looked up in the launch
+    directory. --force overrides rules that cost speed but break nothing; --overwrite replaces existing files.
     """
     from gpuops.operations.launch import model_of
     from gpuops.report import launch as report
 
     _ = [cluster.catalogue.targets()[target] for target in targets]
-    model_of(job["model"])  # a wrong word or file is told before any node is asked
+    model_of(job["model"])  # a wrong word or file is reported before any node is asked
     placement = carry_out(cluster, request)
     job |= {"command": _command(words), "force": request.force}
     made = [carry_out(cluster, RenderRequest(placement, target, **job)) for target in targets]
@@ -70,21 +66,24 @@ def command(
     for folder, launch in launches.items():
         launch.refuse(folder)
     for folder, launch in launches.items():
-        launch.write(folder, overwrite=request.force)
-        print_lines(report.lines(launch, folder, page()))
+        launch.write(folder, overwrite=overwrite)
+        if not as_json:
+            print_lines(report.lines(launch, folder, page()))
+    if as_json:
+        click.echo(report.to_json(launches))
     return 0
 
 
 def _command(words: tuple[str, ...]) -> tuple[str, ...]:
-    """The job starts in the launch folder, so a script that lies here is named by its whole path."""
+    """Return the job's command; it starts in the launch directory, so a script here is named by its full path."""
     script, *arguments = words or ("train.py",)
     return (str(Path(script).resolve()) if Path(script).is_file() else script, *arguments)
 
 
 def _check(launches: dict[Path, Launch]) -> int:
-    """Complain of the files that lie in the launch folders; 1 if there is something to complain of."""
+    """Print the problems of the files in the launch directories; return 1 if there are any."""
     from gpuops.report.page import clean
 
     complaints = [line for folder, launch in launches.items() for line in launch.complaints(folder)]
-    print_lines(clean(line) for line in complaints or ["nothing to complain of"])
+    print_lines(clean(line) for line in complaints or ["no problems"])
     return 1 if complaints else 0

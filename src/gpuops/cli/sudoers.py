@@ -5,13 +5,15 @@ from __future__ import annotations
 import click
 
 from gpuops.cli._options import catalogue
+from gpuops.cli._terminal import Command
 
 
-@click.command()
+@click.command(cls=Command)
 @click.option("--user", default="%gpuops", show_default=True, metavar="NAME", help="A user, or %group.")
 def command(user: str) -> None:
-    """Print a sudoers file that lets USER run, without a password, exactly what the probes gain from root.
+    """Print the sudoers rules that the probes can use.
 
-    Everything else runs as the ordinary user. Put it in place on a node with: visudo -f /etc/sudoers.d/gpuops
+    The rules let USER run, without a password, exactly the commands of the probes that need root; all others run as
+    the ordinary user. To install them on a node: visudo -f /etc/sudoers.d/gpuops
     """
     click.echo(catalogue().sudoers(user), nl=False)

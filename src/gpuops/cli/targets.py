@@ -6,45 +6,45 @@ import json
 
 import click
 
-from gpuops.cli._options import catalogue
+from gpuops.cli._options import catalogue, completes
+from gpuops.cli._terminal import Commands, Output, page, print_lines, shows
 
 
-@click.group()
+@click.group(cls=Commands)
 def command() -> None:
-    """List the launch targets, and explain each."""
+    """List and explain the launch targets."""
 
 
 @command.command("list")
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def list_(form: str) -> None:
-    """List every launch target: what it is, the rank order that it imposes, and where it comes from."""
-    targets = catalogue().targets()
-    if form == "json":
-        rows = {
-            t.name: {"about": t.about, "orders": t.orders, "engine": t.engine, "from": t.origin}
-            for t in targets.values()
-        }
-        click.echo(json.dumps(rows, indent=1))
-        return
-    width = max(map(len, targets), default=0)
-    for target in targets.values():
-        click.echo(
-            f"{target.name:<{width}}  {target.about}" + (f"  [{target.origin}]" if target.origin == "project" else "")
-        )
+@shows("table", "json")
+def list_(output: Output) -> None:
+    """List the launch targets and where each comes from.
+
+    A directory in the templates/ directory of your project hides the built-in target of the same name.
+    """
+    from gpuops.report import content
+
+    targets = catalogue().targets().values()
+    rows = {t.name: {"about": t.about, "orders": t.orders, "engine": t.engine, "from": t.origin} for t in targets}
+    output.publish(
+        table=lambda page: content.table(((t.name, t.about, t.origin) for t in targets), page),
+        json=lambda _: json.dumps({"schema": "gpuops.targets/1", "targets": rows}, indent=1),
+    )
 
 
 @command.command()
-@click.argument("name")
+@click.argument("name", shell_complete=completes("targets"))
 def explain(name: str) -> None:
-    """What NAME writes, how its job starts, in which order it numbers ranks, and what it refuses."""
-    from gpuops.render import abridged
-    from gpuops.report.page import Page
+    """Show what a target writes, and how its job starts.
 
-    target, page = catalogue().targets()[name], Page()
+    It also shows the order of the ranks, and what the target refuses.
+    """
+    from gpuops.render import abridged
+
+    target = catalogue().targets()[name]
     click.echo(f"{target.name}   {target.origin}   {target.path}")
     rows = [("", target.about), ("writes", ", ".join(target.files)), ("start", target.start)]
     rows += [("order", " or ".join(target.orders) or "the layout's own"), ("rules of", target.engine)]
     rows += [("refuses", rule.because) for rule in target.rules] + ([("note", target.note)] if target.note else [])
     for label, text in rows:
-        for line in page.labelled(f"  {label}", abridged(text), 12):
-            click.echo(line)
+        print_lines(page().labelled(f"  {label}", abridged(text), 12))

@@ -1,4 +1,4 @@
-"""``gpuops trust``: record host keys, after a person has seen their fingerprints."""
+"""``gpuops trust``: record host keys after the user has seen their fingerprints."""
 
 from __future__ import annotations
 
@@ -6,41 +6,42 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import OPTIONS, carry_out, chosen, reaches
-from gpuops.cli._terminal import print_lines, tell, tell_excluded
+from gpuops.cli._options import OPTIONS, carry_out, chosen, completes, reaches
+from gpuops.cli._terminal import Command, exits, print_lines, tell, tell_excluded
 
 if TYPE_CHECKING:
     from gpuops.cluster import Cluster
     from gpuops.transport.host_keys import HostKeys
 
 
-@click.command()
-@click.argument("pattern")
-@reaches
+@click.command(cls=Command)
+@click.argument("pattern_", metavar="[PATTERN]", default="all", shell_complete=completes("hosts"))
 @OPTIONS["fingerprint"]
 @OPTIONS["replace"]
-@click.option("-y", "--yes", is_flag=True, help="Do not ask; use it only where the network itself is trusted.")
-def command(cluster: Cluster, pattern: str, fingerprint: str | None, *, replace: bool, yes: bool) -> int:
-    """Show the host keys of the nodes that PATTERN names, and record them in known_hosts once you agree.
+@click.option("-y", "--yes", is_flag=True, help="Record without asking, on a network that you trust.")
+@reaches(pattern=False)
+@exits(incomplete="a node was unreachable, or its key was refused")
+def command(cluster: Cluster, pattern_: str, fingerprint: str | None, *, replace: bool, yes: bool) -> int:
+    """Show host keys and record them after confirmation.
 
-    Compare each fingerprint with what the node's console shows: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub
+    Compare each fingerprint with the one on the node's console: ssh-keygen -lf /etc/ssh/ssh_host_ed25519_key.pub
     """
     from gpuops.reasons import exit_code
     from gpuops.requests import HostKeysRequest
 
-    result = carry_out(chosen(cluster, pattern), HostKeysRequest())
+    result = carry_out(chosen(cluster, pattern_), HostKeysRequest())
     refused = [keys for keys in result.values.values() if not _settle(keys, fingerprint, replace=replace, yes=yes)]
     tell_excluded(result.excluded.values())
     return exit_code(result) or (3 if refused else 0)
 
 
 def _settle(keys: HostKeys, fingerprint: str | None, *, replace: bool, yes: bool) -> bool:
-    """Record one node's keys if they may be; False if they were refused."""
+    """Record the keys of one node if they are accepted; return False if they are refused."""
     from gpuops.operations.host_keys import refusal_of
     from gpuops.report import host_keys
 
     if keys.known:
-        click.echo(f"{keys.node}: known already")
+        click.echo(f"{keys.node}: already known")
         return True
     print_lines(host_keys.lines(keys))
     refusal = refusal_of(keys, fingerprint, replace=replace)

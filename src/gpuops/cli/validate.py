@@ -1,4 +1,4 @@
-"""``gpuops validate``: ask every node, judge what it says, name each fault with its fix."""
+"""``gpuops validate``: query every node, judge the answers, and name each fault with its fix."""
 
 from __future__ import annotations
 
@@ -9,54 +9,50 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuops.cli._options import asks, carry_out, reaches
+from gpuops.cli._terminal import Command, exits, output_options
 from gpuops.requests import ValidateRequest
 
 if TYPE_CHECKING:
     from gpuops.cluster import Cluster
 
+_format, _json, _output = output_options("table", "json", "junit")
 
-@click.command()
-@reaches(saved=True)
+
+@click.command(cls=Command)
 @asks(ValidateRequest)
-@click.option("--fail-on", type=click.Choice(["fail", "warn", "never"]), help="Exit 1 from here on (fail).")
-@click.option("--format", "form", metavar="FORMAT", default="table", show_default=True, help="table, json or junit.")
-@click.option(
-    "-o",
-    "--output",
-    "outputs",
-    type=click.Path(path_type=Path),
-    multiple=True,
-    metavar="FILE",
-    help="Write a report there, in --format or the one that its suffix names (.json, .xml, .txt); repeatable.",
-)
-@click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Keep the nodes' answers, for --from.")
+@click.option("--fail-on", type=click.Choice(["fail", "warn", "never"]), help="Lowest severity that exits 1 (fail).")
+@click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Save the answers for --from.")
+@_format
+@_json
+@_output
+@reaches(saved=True)
+@exits(failed="findings at or above --fail-on", incomplete="")
 def command(
     cluster: Cluster,
     request: ValidateRequest,
     fail_on: str | None,
-    form: str,
-    outputs: tuple[Path, ...],
     save: Path | None,
+    form: str,
+    paths: tuple[Path, ...],
+    *,
+    as_json: bool,
 ) -> int:
-    """Judge every node: the verdict first, then each fault with its evidence and its fix.
+    """Check every node and report faults with fixes.
 
-    Without an inventory it judges this machine. Nothing is installed on the nodes and no job is disturbed: what the
-    higher levels measure, they measure on nodes that are proved idle.
-
-    \b
-    Exit codes: 0 all well, 1 findings at or above --fail-on, 2 wrong input,
-                3 a node unreachable or not enough known of it, 130 interrupted.
-    """  # noqa: D301 - click needs the character itself
+    The report begins with the verdict; each fault comes with its evidence and its fix. Checking installs nothing and
+    disturbs no job. The levels above quick also measure, but only on idle nodes. Without an inventory, this machine is
+    checked.
+    """
     from gpuops.cli._terminal import page
     from gpuops.reasons import exit_code
     from gpuops.report import formats_of, publish
     from gpuops.report.output import save_facts
 
-    formats = formats_of(form, outputs)  # a wrong one is told before any node is asked
+    form = "json" if as_json else form
+    formats = formats_of(form, paths)  # a wrong one is reported before any node is asked
     report = carry_out(cluster, replace(request, keep_answers=save is not None))
     if save:
         save_facts(report.facts, save)
-    text = publish(report, form, formats, page())
-    click.echo(text, nl=False)
+    click.echo(publish(report, form, formats, page()), nl=False)
     threshold: Any = fail_on or cluster.project.fail_on
     return exit_code(report, threshold)

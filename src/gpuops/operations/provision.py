@@ -49,7 +49,7 @@ def plan(work: Workspace, request: ProvisionRequest) -> Plan:
     if not isinstance(book, Playbook):
         book = load_playbook(book, tasks, work.catalogue.project)
     chooser = _failed_only(work, request.retry) if request.retry else hosts_of(work)
-    return Plan(book, assign(book, chooser, selection, work.environment), selection, tasks)
+    return Plan(book, assign(book, chooser, selection, work.environment, request.extra_vars or {}), selection, tasks)
 
 
 def hosts_of(work: Workspace) -> Callable[[str], Sequence[Host]]:
@@ -79,6 +79,7 @@ def carry_out(work: Workspace, chosen: Plan, request: ProvisionRequest) -> Recor
         fanout=min(nodes.forks, most_open),
         most_open=most_open,
         environment=work.environment,
+        extra_vars=request.extra_vars or {},
     )
 
     def on_result(result: StepResult) -> None:

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
+from types import MappingProxyType
 from typing import Any
 
 from gpuops.document import YamlNode
@@ -34,27 +36,37 @@ def machine_of(host: Host) -> Machine:
     return Machine(host.name, host.groups, host.vars, host.profile, host.rack)
 
 
-def bind(play: Play, hosts: Iterable[Host], environment: Mapping[str, str] = NO_ENVIRONMENT) -> Bound:
+def bind(
+    play: Play,
+    hosts: Iterable[Host],
+    environment: Mapping[str, str] = NO_ENVIRONMENT,
+    extra: Mapping[str, YamlNode] = MappingProxyType({}),
+) -> Bound:
     """Return every step of ``play`` for every host; `gpuops.errors.DocumentError` if a parameter or a name is wrong.
 
-    ``!env NAME`` refers to a variable of ``environment``.
+    ``!env NAME`` refers to a variable of ``environment``; ``extra`` variables override all others.
     """
     registered = {step.register for step in play.every_step if step.register}
     defined = registered | {f"{FACTS}.{name}" for name in every_probe()}
     shared_params: dict[str, object] = {}
-    return {host.name: dict(_bound(play, own_variables(host), defined, shared_params, environment)) for host in hosts}
+    return {
+        host.name: dict(
+            _bound(play, partial(Variables, own=own_variables(host), extra=extra), defined, shared_params, environment)
+        )
+        for host in hosts
+    }
 
 
 def _bound(
     play: Play,
-    own: Mapping[str, YamlNode],
+    variables_of: Callable[[Mapping[str, YamlNode]], Variables],
     defined: set[str],
     shared_params: dict[str, object],
     environment: Mapping[str, str],
 ) -> Iterator[tuple[str, BoundStep]]:
     """Yield the steps for one host; ``shared_params`` keeps the parameters that are the same for all hosts."""
     for step in play.every_step:
-        variables = Variables({**play.vars, **step.vars}, own)
+        variables = variables_of({**play.vars, **step.vars})
         conditions = (*step.when, *step.until)
         for condition in conditions:
             condition.require(variables.names | defined)

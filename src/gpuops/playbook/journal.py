@@ -205,6 +205,32 @@ def _ends_handler(line: Line) -> bool:
     return line["event"] == "step" and line["handler"] and line["status"] in _SETTLED
 
 
+@dataclass(frozen=True)
+class RunSummary:
+    """One run; ``exit`` is None if it did not come to its end, and ``failed`` are the nodes that did not."""
+
+    run: str
+    playbook: str
+    who: str
+    started: str
+    exit: int | None
+    changes: int
+    failed: tuple[str, ...]
+
+
+def summaries(folder: Path) -> list[RunSummary]:
+    """Return a summary of every run in ``folder``, the latest first."""
+    paths = sorted(folder.glob(f"*/{_FILE}"), reverse=True)
+    return [_summary(path.parent.name, lines) for path in paths if (lines := list(read(path)))]
+
+
+def _summary(run: str, lines: list[Line]) -> RunSummary:
+    first, last = lines[0], lines[-1]
+    exit_code, failures = (last["exit"], last["failed"]) if last["event"] == "end" else (None, [])
+    count = sum(line["event"] == "change" for line in lines)
+    return RunSummary(run, first["playbook"], first["who"], first["at"], exit_code, count, tuple(failures))
+
+
 def failed(path: Path) -> list[str]:
     """Return the nodes that failed in a run; `InputError` if it did not come to its end, or none failed."""
     last = list(read(path))[-1:]

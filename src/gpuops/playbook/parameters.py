@@ -13,12 +13,13 @@ import re
 import stat
 import types
 import typing
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from gpuops.document import Opaque, Where, YamlNode
+from gpuops.document import Opaque, Where, YamlNode, load, parse
+from gpuops.errors import InputError
 from gpuops.playbook.task import Mode, NodePath, Task
 from gpuops.secret import Secret
 
@@ -55,6 +56,20 @@ def as_node(value: object, where: Where) -> YamlNode:
     if isinstance(value, Sequence) and not isinstance(value, str):
         return YamlNode(where, f"{_PLAIN}seq", items=[as_node(item, where) for item in value])
     return value if isinstance(value, YamlNode) else _scalar_node(value, where)
+
+
+def extra_variables(words: Iterable[str]) -> dict[str, YamlNode]:
+    """Return the variables of ``NAME=VALUE``, a YAML value, and of ``@FILE``, a YAML mapping; later ones win."""
+    variables: dict[str, YamlNode] = {}
+    for word in words:
+        name, equals, text = word.partition("=")
+        if word.startswith("@"):
+            variables |= load(Path(word[1:])).map("variables")
+        elif equals and name.isidentifier():
+            variables[name] = parse(text, f"--extra-vars {name}")
+        else:
+            raise InputError(f'--extra-vars: "{word}" is not NAME=VALUE or @FILE')
+    return variables
 
 
 def _scalar_node(value: object, where: Where) -> YamlNode:

@@ -10,8 +10,10 @@ import time
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any
 
+from gpuops.document import Where, YamlNode
 from gpuops.errors import DocumentError, InputError, did_you_mean
 from gpuops.fleet import FANOUT
 from gpuops.inventory import Host
@@ -20,13 +22,16 @@ from gpuops.playbook.binding import bind, machine_of
 from gpuops.playbook.journal import Journal
 from gpuops.playbook.locking import Owner, take
 from gpuops.playbook.node_session import Busy, NodeSession
-from gpuops.playbook.parameters import NO_ENVIRONMENT
+from gpuops.playbook.parameters import NO_ENVIRONMENT, as_node
 from gpuops.playbook.play import RACK, Play, Playbook, Step, choose_steps
 from gpuops.playbook.record import Record
 from gpuops.playbook.result import StepResult
 from gpuops.playbook.running import BoundPlay, Runner, RunState, lock, unlock
 from gpuops.playbook.task import TaskRegistry
+from gpuops.playbook.variables import Variables
 from gpuops.transport import Transport
+
+_EXTRA = Where("--extra-vars", 1, 1)
 
 
 @dataclass(frozen=True)
@@ -44,7 +49,7 @@ class RunOptions:
 
     ``resume`` names a run to go on with; ``runs`` is the folder of all runs' journals. ``fanout`` nodes work at a time,
     and ``most_open`` connections may stay open between steps. ``operator`` is who changes the nodes, as locks and the
-    journal tell it; ``environment`` is what ``!env`` refers to.
+    journal tell it; ``environment`` is what ``!env`` refers to, and ``extra_vars`` override the playbook's variables.
     """
 
     version: str
@@ -57,6 +62,7 @@ class RunOptions:
     fanout: int = FANOUT
     most_open: int = FANOUT
     environment: Mapping[str, str] = field(default_factory=dict, repr=False)
+    extra_vars: Mapping[str, object] = field(default_factory=dict, repr=False)
 
 
 def assign(
@@ -64,11 +70,15 @@ def assign(
     choose: Callable[[str], Sequence[Host]],
     selection: StepSelection,
     environment: Mapping[str, str] = NO_ENVIRONMENT,
+    extra_vars: Mapping[str, object] = MappingProxyType({}),
 ) -> list[BoundPlay]:
     """Return every play with its nodes and steps, bound; `InputError` if anything is wrong with them.
 
     ``choose`` returns the hosts that a play's pattern selects; ``!env NAME`` refers to a variable of ``environment``.
+    ``extra_vars`` override every variable of that name.
     """
+    extra = {name: as_node(value, _EXTRA) for name, value in extra_vars.items()}
+    _check_extra(extra, playbook)
     _check_words("tag", (*selection.tags, *selection.skip_tags), {tag for s in _steps(playbook) for tag in s.tags})
     start = _start(playbook, selection.start_at)
     assignments: list[BoundPlay] = []
@@ -79,10 +89,28 @@ def assign(
         steps = choose_steps(play, selection.tags, selection.skip_tags, first)
         hosts = tuple(choose(play.hosts))
         _check_racks(play, hosts)
-        assignments.append(BoundPlay(play, hosts, steps, bind(play, hosts, environment)))
+        assignments.append(BoundPlay(play, hosts, steps, bind(play, hosts, environment, extra)))
     if not any(assignment.hosts for assignment in assignments):
         raise InputError(f"{playbook.path}: no play selects any of the chosen nodes")
     return assignments
+
+
+def _check_extra(extra: Mapping[str, YamlNode], playbook: Playbook) -> None:
+    variables = {name for play in playbook.plays for name in _variables(play)}
+    for name in extra:
+        if name not in variables:
+            hint = did_you_mean(name, variables) or f"; it uses: {', '.join(sorted(variables)) or 'none'}"
+            raise InputError(f'--extra-vars: {playbook.path} uses no variable "{name}"{hint}')
+
+
+def _variables(play: Play) -> Iterator[str]:
+    """Yield the names of the variables that a play sets or looks up; one may come more than once."""
+    yield from play.vars
+    for value in play.vars.values():
+        yield from Variables.looked_up(value)
+    for step in play.every_step:
+        yield from (*step.vars, *Variables.looked_up(step.raw_params))
+        yield from (name for condition in (*step.when, *step.until) for name in condition.names)
 
 
 def _check_racks(play: Play, hosts: Sequence[Host]) -> None:
@@ -287,12 +315,14 @@ def _never_busy(_host: Host, _ask: object) -> str:
 def _head(playbook: Playbook, selection: StepSelection, options: RunOptions, hosts: Sequence[Host]) -> dict[str, Any]:
     """Return what identifies a run: a run that differs in it cannot be resumed."""
     nodes = [(h.name, h.address, h.port, h.user, h.groups, sorted(h.vars.items(), key=str)) for h in hosts]
+    extra = [(name, as_node(value, _EXTRA)) for name, value in sorted(options.extra_vars.items())]
     return {
         "schema": journal.SCHEMA,
         "playbook": str(playbook.path.resolve()),
         "version": options.version,
         "selection": asdict(selection),
         "nodes": hashlib.sha256(repr(nodes).encode()).hexdigest(),
+        **({"extra_vars": hashlib.sha256(repr(extra).encode()).hexdigest()} if extra else {}),
         "definition": {str(path): hashlib.sha256(path.read_bytes()).hexdigest() for path in playbook.files},
     }
 
@@ -300,7 +330,7 @@ def _head(playbook: Playbook, selection: StepSelection, options: RunOptions, hos
 def _compare(then: dict[str, Any], now: dict[str, Any], run: str) -> None:
     """Raise `InputError` if the run has changed since it was started."""
     now = json.loads(json.dumps(now))
-    changed = [_LABELS[key] for key in _LABELS if then.get(key) != now[key]]
+    changed = [_LABELS[key] for key in _LABELS if then.get(key) != now.get(key)]
     before, after = then.get("definition", {}), now["definition"]
     changed += [path for path in {**before, **after} if before.get(path) != after.get(path)]
     if changed:
@@ -313,4 +343,5 @@ _LABELS = {
     "playbook": "the playbook",
     "selection": "--tags, --skip-tags or --start-at",
     "nodes": "the inventory, --limit or --retry",
+    "extra_vars": "--extra-vars",
 }

@@ -9,6 +9,7 @@ from __future__ import annotations
 import re
 from collections.abc import Iterable, Mapping
 from dataclasses import replace
+from types import MappingProxyType
 from typing import Any
 
 from gpuops.document import YamlNode
@@ -30,12 +31,22 @@ def own_variables(host: Host) -> dict[str, YamlNode]:
 
 
 class Variables:
-    """What ``{{ … }}`` may name: ``own`` values of a node (see `own_variables`), above those of the playbook."""
+    """What ``{{ … }}`` may name.
 
-    def __init__(self, defaults: Mapping[str, YamlNode], own: Mapping[str, YamlNode]) -> None:
-        self._values = {**defaults, **own}
-        for name in defaults.keys() & own.keys():
-            self._values[name] = _merged(defaults[name], own[name])
+    The ``own`` values of a node (see `own_variables`) override the playbook's ``defaults``; ``extra`` ones, which the
+    user gives for a run, override both.
+    """
+
+    def __init__(
+        self,
+        defaults: Mapping[str, YamlNode],
+        own: Mapping[str, YamlNode],
+        extra: Mapping[str, YamlNode] = MappingProxyType({}),
+    ) -> None:
+        self._values = dict(defaults)
+        for values in (own, extra):
+            merged = {name: _merged(self._values[name], values[name]) for name in self._values.keys() & values.keys()}
+            self._values = {**self._values, **values, **merged}
 
     @property
     def names(self) -> set[str]:
@@ -50,6 +61,13 @@ class Variables:
         """Return whether ``node`` holds any look-up, so that it may differ from host to host."""
         inner = [*(node.entries or {}).values(), *(node.items or [])]
         return "{{" in (node.scalar or "") or any(map(self.has_lookups, inner))
+
+    @staticmethod
+    def looked_up(node: YamlNode) -> set[str]:
+        """Return the names of the variables that ``node`` looks up."""
+        inner = [*(node.entries or {}).values(), *(node.items or [])]
+        names = {path.partition(".")[0] for path in _BRACES.findall(node.scalar or "")}
+        return names.union(*map(Variables.looked_up, inner))
 
     def resolve(self, node: YamlNode, depth: int = 0) -> YamlNode:
         """``node`` with every look-up in it done; `DocumentError` where nothing has that name."""

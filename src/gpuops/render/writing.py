@@ -21,7 +21,9 @@ def write(files: Sequence[Rendered], folder: Path, *, force: bool = False) -> No
     paths = [_inside(folder, file.path) for file in files]
     existing_paths = [path for path in paths if path.exists()]
     if existing_paths and not force:
-        raise OutputError(f"{existing_paths[0]}: exists already; --force overwrites, or choose another folder with -o")
+        raise OutputError(
+            f"{existing_paths[0]}: already exists; pass --overwrite to replace it, or choose another directory with -o"
+        )
     with ThreadPoolExecutor(_WRITERS) as writers:
         list(writers.map(_write, files, paths))
 

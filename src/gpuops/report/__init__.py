@@ -8,9 +8,9 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from types import ModuleType
 
-from gpuops.errors import InputError, OutputError, did_you_mean
+from gpuops.errors import InputError, did_you_mean
 from gpuops.report.formats import table
-from gpuops.report.output import write
+from gpuops.report.output import check_directory, write
 from gpuops.report.page import Page
 from gpuops.results.health import Report
 
@@ -46,8 +46,7 @@ def formats_of(form: str, outputs: Sequence[Path]) -> dict[Path, str]:
     if form not in format_names():
         raise InputError(f'unknown report format "{form}"{did_you_mean(form, format_names())}')
     for path in outputs:
-        if not path.parent.is_dir():
-            raise OutputError(f"{path}: cannot write: no directory {path.parent}; create it first")
+        check_directory(path)
     return {path: form if form != "table" and len(outputs) == 1 else format_for(path) for path in outputs}
 
 

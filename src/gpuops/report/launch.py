@@ -2,11 +2,18 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Mapping
 from pathlib import Path
 
 from gpuops.render import Launch
 from gpuops.report.page import Page, clean, fold
+
+
+def to_json(launches: Mapping[Path, Launch]) -> str:
+    """Return the launches as one JSON document, each under the folder of its files."""
+    documents = {str(folder): launch.to_document() for folder, launch in launches.items()}
+    return json.dumps({"schema": "gpuops.launches/1", "launches": documents}, indent=1)
 
 
 def lines(launch: Launch, folder: Path, page: Page) -> Iterator[str]:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import stat
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from gpuops.errors import OutputError
+from gpuops.errors import InputError, OutputError, did_you_mean
 from gpuops.facts import Facts, to_document
 from gpuops.replacing import write_atomic
+
+_SUFFIXES = {"table": ".txt", "json": ".json", "svg": ".svg", "junit": ".xml"}
 
 
 def write(text: str, path: Path) -> None:
@@ -26,6 +28,31 @@ def write(text: str, path: Path) -> None:
             write_atomic(target, content, stat.S_IMODE(target.stat().st_mode) if target.exists() else None)
     except OSError as error:
         raise OutputError(f"{path}: cannot write: {_reason(error, path)}") from error
+
+
+def formats_of(form: str, paths: Sequence[Path], formats: Sequence[str]) -> dict[Path, str]:
+    """Return the format of each file: ``form``, or the one of ``formats`` that its suffix names.
+
+    `InputError` or `OutputError` for a wrong format, suffix or directory.
+    """
+    if form not in formats:
+        raise InputError(f'unknown format "{form}"{did_you_mean(form, formats) or "; use " + ", ".join(formats)}')
+    for path in paths:
+        check_directory(path)
+    return {path: form if form != "table" and len(paths) == 1 else _format_of(path, formats) for path in paths}
+
+
+def _format_of(path: Path, formats: Sequence[str]) -> str:
+    by_suffix = {_SUFFIXES[form]: form for form in formats if form in _SUFFIXES}
+    if path.suffix.lower() not in by_suffix:
+        raise InputError(f'{path}: no format for the suffix "{path.suffix}"; use {", ".join(by_suffix)} or --format')
+    return by_suffix[path.suffix.lower()]
+
+
+def check_directory(path: Path) -> None:
+    """`OutputError` if the directory that ``path`` would be written to does not exist."""
+    if not path.parent.is_dir():
+        raise OutputError(f"{path}: cannot write: no directory {path.parent}; create it first")
 
 
 def save_facts(facts_by_node: Mapping[str, Facts], folder: str | Path) -> None:

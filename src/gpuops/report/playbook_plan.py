@@ -20,6 +20,12 @@ def list_steps(playbook: Playbook) -> Iterator[str]:
             yield f"  {step.id:<{width}}{clean(step.name)}   {step.task.name}{role}{clean(tags)}"
 
 
+def summary(playbook: Playbook) -> str:
+    """``site.yml: ok, 2 plays, 14 steps``."""
+    plays, steps = len(playbook.plays), sum(len(play.every_step) for play in playbook.plays)
+    return f"{clean(playbook.path)}: ok, {plays} play{'s'[: plays != 1]}, {steps} step{'s'[: steps != 1]}"
+
+
 def list_hosts(assignments: list[BoundPlay]) -> Iterator[str]:
     """Yield every play with its nodes, batch by batch."""
     for assignment in assignments:

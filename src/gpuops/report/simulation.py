@@ -49,6 +49,7 @@ def _fabric(case: Case) -> str:
 def document(trial: Trial) -> dict[str, Any]:
     """Return the names of the injected and the blamed parts, and the details of each."""
     return {
+        "schema": "gpuops.simulation/1",
         "planted": [fault.part for fault in trial.case.faults],
         "accused": [blamed.part for blamed in trial.blame.blamed],
         "rounds": trial.rounds,

@@ -7,8 +7,10 @@ from collections.abc import Iterator, Mapping
 from typing import Any
 
 from gpuops.facts import Facts
+from gpuops.results.answers import Answers
 from gpuops.results.plain import plain
 
+SCHEMA = "gpuops.values/1"
 _UNITS = {
     "mib": "MiB",
     "kib": "KiB",
@@ -30,9 +32,10 @@ def whole(facts: Facts) -> dict[str, Any]:
     return {name: plain(value) for name, value in facts.values.items()}
 
 
-def facts_to_json(facts_by_node: Mapping[str, Facts]) -> str:
-    """Return the facts of nodes as one JSON document."""
-    return json.dumps({node: whole(facts) for node, facts in facts_by_node.items()}, indent=1)
+def facts_to_json(answers: Answers[Facts]) -> str:
+    """Return the values of all nodes as one JSON document."""
+    hosts = {node: whole(facts) for node, facts in answers.values.items()}
+    return json.dumps({"schema": SCHEMA, "hosts": hosts, "excluded": plain(answers.excluded)}, indent=1)
 
 
 def facts_lines(facts_by_node: Mapping[str, Facts]) -> Iterator[str]:

@@ -59,7 +59,7 @@ def onboard(gpuops, *nodes, code=0, without=("burn-in", "validate", "pair")):
 
 
 def states(gpuops):
-    return {name: event["state"] for name, event in json.loads(gpuops("state", "list", "--json")).items()}
+    return {name: event["state"] for name, event in json.loads(gpuops("state", "list", "--json"))["hosts"].items()}
 
 
 def test_a_node_that_passes_goes_from_drained_to_idle_and_one_that_fails_stays_drained(gpuops, shell, slurm_states):

@@ -78,7 +78,7 @@ def test_list_shows_every_check_and_its_level(project, gpuops):
 
 def test_a_check_of_the_project_hides_the_built_in_one(project, gpuops):
     (project / "checks" / "lid_closed.py").write_text(LID.replace("closed.", "shut."))
-    listed = {check["name"]: check for check in json.loads(gpuops("checks", "list", "--format", "json")[1])}
+    listed = {check["name"]: check for check in json.loads(gpuops("checks", "list", "--format", "json")[1])["checks"]}
     assert listed["lid-closed"]["origin"] == "project"
     assert listed["lid-closed"]["path"] == str(project / "checks" / "lid_closed.py")
     assert listed["lid-closed"]["doc"] == "The lid is shut."
@@ -86,7 +86,7 @@ def test_a_check_of_the_project_hides_the_built_in_one(project, gpuops):
 
 
 def test_the_list_as_json_tells_all_of_a_check(project, gpuops):
-    fans = json.loads(gpuops("checks", "list", "--format", "json")[1])[1]
+    fans = json.loads(gpuops("checks", "list", "--format", "json")[1])["checks"][1]
     fans.pop("path")
     assert fans == {
         "name": "fans-turn",

@@ -117,7 +117,7 @@ def test_what_somebody_else_drained_stays_so(project, gpuops, slurm):
     (project / "bin" / "sinfo.state").write_text("drained fan swap, T812\n")
     assert "drained by somebody else: drained (fan swap, T812)" in gpuops("admit", HERE, code=1)
     assert slurm() == "drained fan swap, T812"
-    assert json.loads(gpuops("state", "list", "--json"))[HERE]["state"] == "drained"
+    assert json.loads(gpuops("state", "list", "--json"))["hosts"][HERE]["state"] == "drained"
 
 
 @pytest.mark.parametrize(
@@ -157,7 +157,7 @@ def test_an_admitted_node_that_hides_what_it_is_could_not_be_assessed(project, g
 def test_another_machine_is_not_admitted(project, gpuops):
     make(project, "validated", fingerprint={"kernel": ("1.2.3-old",)})
     assert "kernel 1.2.3-old →" in gpuops("admit", HERE, code=1)
-    assert json.loads(gpuops("state", "list", "--json"))[HERE]["state"] == "provisioned"
+    assert json.loads(gpuops("state", "list", "--json"))["hosts"][HERE]["state"] == "provisioned"
 
 
 @pytest.fixture

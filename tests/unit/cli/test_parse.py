@@ -47,7 +47,7 @@ def test_what_a_node_said_cannot_steer_the_terminal():
 
 
 def test_json_is_the_value_field_by_field():
-    (gpu,) = json.loads(parse("nvlink", "-", "--format", "json", text=NVLINK).output)
+    (gpu,) = json.loads(parse("nvlink", "-", "--format", "json", text=NVLINK).output)["value"]
     assert gpu == {
         "index": 0,
         "name": "H100",
@@ -66,7 +66,7 @@ def test_a_file_is_read_like_standard_input(tmp_path):
 def test_what_cannot_be_read_says_why_and_ends_with_3(form):
     done = parse("nvlink", "-", "--format", form, text="hello\n")
     assert done.exit_code == 3
-    said = done.output if form == "text" else json.loads(done.output)["unknown"]
+    said = done.output if form == "text" else json.loads(done.output)["value"]["unknown"]
     assert 'neither a GPU nor its next link: "hello"' in said
     assert done.output.startswith("unknown: ") == (form == "text")
 

@@ -97,7 +97,7 @@ def test_the_grid_shows_ranks_coordinates_and_links(project):
 def test_an_unhealthy_node_is_left_out_and_told_unless_all_are_wanted(project):
     words = ("-i", "prod.yml", "--layout", "dp=2,tp=4")
     assert nodes(run_document(*words)) == ["gpu01", "gpu03"]
-    assert "gpuops: left out: gpu02: fails row-remap-failed\n" in run(*words).output
+    assert "gpuops: excluded: gpu02: fails row-remap-failed\n" in run(*words).output
     assert nodes(run_document(*words, "--all-nodes")) == ["gpu01", "gpu02"]
 
 
@@ -105,14 +105,14 @@ def test_a_node_that_differs_from_the_others_is_left_out_by_the_others_of_the_in
     for name, version in {"gpu01": "580.95.05", "gpu02": "580.95.05", "gpu03": "570.86.10"}.items():
         save(project / "facts", name, smi_text(), topo_text(), driver_text(version))
     words = ("-i", "prod.yml", "--layout", "tp=4")
-    assert "gpuops: left out: gpu03: fails driver-agrees\n" in run(*words).output
+    assert "gpuops: excluded: gpu03: fails driver-agrees\n" in run(*words).output
     assert "left out" not in run(*words, "-l", "gpu01:gpu03").output
 
 
 def test_a_node_of_which_too_little_is_known_is_left_out_even_of_all(project):
     save(project / "facts", "gpu01", smi_text(), "cut sh")
     assert nodes(run_document("--layout", "dp=2,tp=4", "--all-nodes")) == ["gpu02", "gpu03"]
-    assert re.search(r"left out: gpu01: nvidia-smi topo -m .*no matrix", run("--layout", "tp=4", "--all-nodes").output)
+    assert re.search(r"excluded: gpu01: nvidia-smi topo -m .*no matrix", run("--layout", "tp=4", "--all-nodes").output)
 
 
 def test_saved_facts_suffice_without_an_inventory_and_know_no_rails(project):
@@ -123,7 +123,7 @@ def test_saved_facts_suffice_without_an_inventory_and_know_no_rails(project):
 def test_of_saved_facts_only_the_chosen_hosts_count(project):
     assert nodes(run_document("-i", "prod.yml", "-l", "gpu03", "--layout", "tp=4")) == ["gpu03"]
     (project / "facts" / "gpu01.json").unlink()
-    assert "left out: gpu01: no saved facts" in run("-i", "prod.yml", "--layout", "tp=4").output
+    assert "excluded: gpu01: no saved facts" in run("-i", "prod.yml", "--layout", "tp=4").output
 
 
 @pytest.mark.parametrize("source", [["--from", "facts"], []], ids=["saved", "asked"])

@@ -27,5 +27,5 @@ def test_the_hostfile_that_a_command_names_is_read(preflight, tmp_path):
 
 def test_a_hostfile_that_cannot_be_read_is_told(preflight):
     done = preflight("mpirun", "-np", "8", "--hostfile", "hosts", "x")
-    assert "hosts: the hostfile cannot be read" in str(done.exception)
+    assert "hosts: cannot read the hostfile" in str(done.exception)
     assert "No such file" in str(done.exception)

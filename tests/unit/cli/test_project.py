@@ -61,14 +61,14 @@ def inside(project, monkeypatch, request):
 
 def test_content_is_the_projects_wherever_one_stands_in_it(inside, project, gpuops):
     assert "lid-closed" in gpuops("checks", "list")
-    checks = json.loads(gpuops("checks", "list", "--format", "json"))
+    checks = json.loads(gpuops("checks", "list", "--format", "json"))["checks"]
     (own,) = (check for check in checks if check["name"] == "lid-closed")
     assert own["path"] == str(project / "checks" / "lid_closed.py")
     assert "command" in gpuops("provision", "mine", "--list-tasks")
 
 
 def test_store_and_journals_are_the_projects(inside, gpuops):
-    assert json.loads(gpuops("state", "list", "--json"))["gpu01"]["why"] == "fan swap"
+    assert json.loads(gpuops("state", "list", "--json"))["hosts"]["gpu01"]["why"] == "fan swap"
     assert gpuops("journal", "verify", "nope") == f"there is no run nope in {inside / 'state' / 'runs'}"
 
 

@@ -42,7 +42,7 @@ def test_json_is_for_ansible_and_masks_secrets(gpuops):
         "ansible_password": "*****",
         "ansible_port": 2222,
     }
-    assert result.stderr == "masked: ansible_password; --show-secrets writes them out\n"
+    assert result.stderr == "gpuops: masked: ansible_password; --show-secrets prints them\n"
     shown = gpuops("list", "-i", "prod.yml", "--format", "json", "--show-secrets")
     assert json.loads(shown.stdout)["_meta"]["hostvars"]["gpu02"]["ansible_password"] == "hunter6hunter6"
     assert shown.stderr == ""
@@ -79,7 +79,7 @@ def test_check_counts_and_warns(gpuops, write):
     write("other.yml", 'all: {hosts: {a: {x: "{{ y }}", z: !vault "q"}}}')
     assert gpuops("check", "-i", "other.yml").stdout.splitlines() == [
         "other.yml: 1 hosts, 0 groups",
-        "note     left to Ansible, templates and encrypted: x, z",
+        "note     templates and encrypted values, which only Ansible reads: x, z",
     ]
 
 
@@ -94,8 +94,8 @@ def test_check_names_profiles_that_are_not_there_and_hosts_that_cannot_be_used(g
     assert result.stdout.splitlines() == [
         "odd.yml: 4 hosts, 0 groups",
         "error    odd.yml:4:41: ansible_host is a template, which gpuops does not evaluate; set a plain value",
-        'error    odd.yml:3:5: a1: no profile called "my-nod"; did you mean "my-node"?',
-        "note     left to Ansible, templates and encrypted: ansible_host",
+        'error    odd.yml:3:5: a1: no profile named "my-nod"; did you mean "my-node"?',
+        "note     templates and encrypted values, which only Ansible reads: ansible_host",
     ]
 
 

@@ -206,7 +206,7 @@ def test_files_have_their_mode_whatever_the_umask(tmp_path):
 def test_a_standing_file_is_kept_unless_forced_and_then_nothing_is_written(tmp_path):
     (tmp_path / "b").write_text("old")
     files = [Rendered("a", 0o644, "new"), Rendered("b", 0o644, "new")]
-    with pytest.raises(OutputError, match=r"b: exists already; --force"):
+    with pytest.raises(OutputError, match=r"b: already exists; pass --overwrite"):
         write(files, tmp_path)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["b"]
     write(files, tmp_path, force=True)

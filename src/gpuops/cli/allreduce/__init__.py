@@ -1,4 +1,4 @@
-"""``gpuops allreduce``: measure every link between GPUs and nodes, and name the part that is at fault."""
+"""``gpuops allreduce``: measure every link between GPUs and nodes, and name the part that is slow."""
 
 from __future__ import annotations
 
@@ -9,54 +9,61 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuops.cli._options import asks, carry_out, reaches
-from gpuops.cli._terminal import Verbs
+from gpuops.cli._terminal import Commands, Output, exits, shows
 from gpuops.requests import MeasureRequest
 
 if TYPE_CHECKING:
     from gpuops.cluster import Cluster
-    from gpuops.collective.measurement import Measurement
 
 
-@click.group(cls=Verbs, package=__name__, invoke_without_command=True)
-@reaches(saved=True)
-@asks(MeasureRequest)
-@click.option("--svg", type=click.Path(path_type=Path), metavar="FILE", help="Write the rails' heat map there.")
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-@click.option(
-    "--save", type=click.Path(path_type=Path), metavar="DIR", help="Keep all answers and figures, for --from."
+class _Measure(Commands):
+    """Takes a PATTERN where a command could stand."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Take the first word as the pattern, unless it is a command or looks like one."""
+        from gpuops.errors import did_you_mean
+
+        _, words, _ = self.make_parser(ctx).parse_args(list(args))
+        names = self.list_commands(ctx)
+        is_pattern = bool(words) and words[0] not in names and not did_you_mean(words[0], names)
+        at = len(args) - len(words)
+        if not is_pattern:
+            return super().parse_args(ctx, args)
+        if words[1:] and not words[1].startswith("-"):
+            ctx.fail(f'unexpected argument "{words[1]}" after PATTERN')
+        rest = super().parse_args(ctx, [*args[:at], *args[at + 1 :]])
+        ctx.params["pattern"] = words[0]
+        return rest
+
+
+@click.group(
+    cls=_Measure, package=__name__, invoke_without_command=True, subcommand_metavar="[PATTERN | COMMAND [ARGS]...]"
 )
-def command(
-    cluster: Cluster,
-    request: MeasureRequest,
-    *,
-    svg: Path | None,
-    as_json: bool,
-    save: Path | None,
-) -> int:
-    """Measure all links between GPUs and nodes in a few parallel rounds; name what is slow, and what to do.
+@asks(MeasureRequest)
+@click.option("--svg", type=click.Path(path_type=Path), metavar="FILE", help="Write a heat map of the rails.")
+@click.option("--save", type=click.Path(path_type=Path), metavar="DIR", help="Save answers and results for --from.")
+@shows("table", "json", "svg")
+@reaches(pattern=False, saved=True)
+@exits(failed="a part is blamed", incomplete="a node could not be measured", locked="")
+def command(cluster: Cluster, request: MeasureRequest, output: Output, *, svg: Path | None, save: Path | None) -> int:
+    """Measure all GPU and node links and name slow parts.
 
-    Only nodes that pass the quick checks and are proved idle are measured. Rail by rail first, then full nodes, then
-    groups: a part is accused when it is slow with several partners, a pair that is slow once accuses nobody.
-
-    \b
-    Exit codes: 0 nobody is blamed, 1 somebody is, 2 wrong input, 3 a node could not be measured,
-                130 interrupted.
-    """  # noqa: D301 - click needs the character itself
+    The links are measured in a few parallel rounds, and only on nodes that pass the quick checks and are proved idle:
+    rails first, then full nodes, then groups. A part is blamed only if it is slow with several partners; one slow pair
+    blames no part. A host or group that is named like a COMMAND can be selected with --limit.
+    """
     from gpuops.reasons import exit_code
+    from gpuops.report import allreduce, heatmap_svg
     from gpuops.report.output import save_facts
 
     measurement = carry_out(cluster, replace(request, keep_answers=save is not None))
     if save is not None:
         save_facts(measurement.facts, save)
-    _publish(measurement, svg, as_json=as_json)
+    if svg is not None:
+        output = output.with_file(svg, "svg")
+    output.publish(
+        table=lambda page: allreduce.render(measurement, page),
+        json=lambda _: measurement.to_json(),
+        svg=lambda _: heatmap_svg.draw(measurement.evidence),
+    )
     return exit_code(measurement)
-
-
-def _publish(measurement: Measurement, svg: Path | None, *, as_json: bool) -> None:
-    from gpuops.cli._terminal import page
-    from gpuops.report import allreduce, heatmap_svg
-    from gpuops.report.output import write
-
-    if svg:
-        write(heatmap_svg.draw(measurement.evidence), svg)
-    click.echo(f"{measurement.to_json()}\n" if as_json else allreduce.render(measurement, page()), nl=False)

@@ -1,4 +1,4 @@
-"""``gpuops inventory``: what the inventory says, shown, checked, and handed to Ansible."""
+"""``gpuops inventory``: show, check and export an inventory."""
 
 from __future__ import annotations
 
@@ -9,18 +9,18 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._options import settings
-from gpuops.cli._terminal import Verbs
+from gpuops.cli._options import completes, settings
+from gpuops.cli._terminal import Commands
 
 if TYPE_CHECKING:
     from gpuops.inventory import Inventory
 
 
-@click.group(cls=Verbs, package=__name__)
+@click.group(cls=Commands, package=__name__)
 def command() -> None:
-    """Show and check an inventory, and hand it to other tools.
+    """List, draw, check or export an inventory.
 
-    Ansible can run from gpuops' inventory: make this script executable and give it to ansible -i.
+    Ansible can use gpuops' inventory: make this script executable and pass it to ansible -i.
 
     \b
       #!/bin/sh
@@ -29,15 +29,17 @@ def command() -> None:
 
 
 def chooses(verb: Callable[..., Any]) -> Callable[..., Any]:
-    """Add the options that say which inventory, and which of its hosts."""
-    only = "Only these hosts; Ansible's --limit patterns, and gpu[001-128]."
-    which = "A file or folder (looked for here and in inventory/), or names: gpu01,gpu02."
-    verb = click.option("--limit", default="all", metavar="PATTERN", help=only)(verb)
-    return click.option("-i", "--inventory", "source", metavar="FILE", help=which)(verb)
+    """Add PATTERN and the options that name an inventory and some of its hosts."""
+    hosts = completes("hosts")
+    only = "Only these hosts: a pattern as for Ansible's --limit, or gpu[001-128]."
+    which = "A file or directory (looked for here and in inventory/), or names: gpu01,gpu02."
+    verb = click.option("-l", "--limit", default="all", metavar="PATTERN", shell_complete=hosts, help=only)(verb)
+    verb = click.option("-i", "--inventory", "source", metavar="FILE", help=which)(verb)
+    return click.argument("pattern", default="all", metavar="[PATTERN]", shell_complete=hosts)(verb)
 
 
-def open_inventory(source: str | None, limit: str) -> tuple[str, Inventory]:
-    """The chosen hosts of the inventory that ``-i`` or gpuops.yml names, and what it is called there."""
+def open_inventory(source: str | None, limit: str, pattern: str = "all") -> tuple[str, Inventory]:
+    """Return the name of the inventory that ``-i`` or gpuops.yml names, and its selected hosts."""
     from gpuops.inventory import Inventory
     from gpuops.project import shortest
 
@@ -47,4 +49,4 @@ def open_inventory(source: str | None, limit: str) -> tuple[str, Inventory]:
     if name is None:
         raise click.UsageError("name an inventory: -i FILE, or `inventory:` in gpuops.yml")
     folder = Path() if source else shortest(project.folder)
-    return name, Inventory.open(name, shortest(project.folder), folder=folder).limit(limit)
+    return name, Inventory.open(name, shortest(project.folder), folder=folder).limit(limit).limit(pattern)

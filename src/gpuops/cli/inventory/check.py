@@ -1,4 +1,4 @@
-"""``gpuops inventory check``: what is there, what is doubtful, and what cannot be used."""
+"""``gpuops inventory check``: the errors and warnings in an inventory."""
 
 from __future__ import annotations
 
@@ -8,18 +8,22 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuops.cli._options import current_project
+from gpuops.cli._terminal import Command
 from gpuops.cli.inventory import chooses, open_inventory
 
 if TYPE_CHECKING:
     from gpuops.inventory import Host
 
 
-@click.command("check")
+@click.command("check", cls=Command)
 @chooses
 @click.pass_context
-def command(ctx: click.Context, source: str | None, limit: str) -> None:
-    """Read everything; say what is there, what is doubtful, and what gpuops cannot use. Exit 2 for the last."""
-    name, inventory = open_inventory(source, limit)
+def command(ctx: click.Context, source: str | None, limit: str, pattern: str) -> None:
+    """Read the whole inventory and report errors and warnings.
+
+    An error is a host that gpuops cannot use.
+    """
+    name, inventory = open_inventory(source, limit, pattern)
     hosts = inventory.hosts.values()
     errors = dict.fromkeys(
         [*(str(host.unusable_reason) for host in hosts if host.unusable_reason), *_unknown_profiles(hosts)]
@@ -31,7 +35,9 @@ def command(ctx: click.Context, source: str | None, limit: str) -> None:
     for sentence in inventory.warnings:
         click.echo(f"warning  {sentence}")
     if inventory.opaque_vars:
-        click.echo(f"note     left to Ansible, templates and encrypted: {', '.join(inventory.opaque_vars)}")
+        click.echo(
+            f"note     templates and encrypted values, which only Ansible reads: {', '.join(inventory.opaque_vars)}"
+        )
     ctx.exit(2 if errors else 0)
 
 
@@ -46,6 +52,6 @@ def _unknown_profiles(hosts: Iterable[Host]) -> list[str]:
         if host.profile and host.profile.replace("_", "-") not in profiles:
             first_host.setdefault(host.profile, host)
     return [
-        f'{host.origin}: {host.name}: no profile called "{name}"{did_you_mean(name, profiles)}'
+        f'{host.origin}: {host.name}: no profile named "{name}"{did_you_mean(name, profiles)}'
         for name, host in first_host.items()
     ]

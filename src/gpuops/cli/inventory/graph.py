@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from gpuops.cli._terminal import print_lines
+from gpuops.cli._terminal import Command, print_lines
 from gpuops.cli.inventory import chooses, open_inventory
 
 
-@click.command("graph")
+@click.command("graph", cls=Command)
 @chooses
-def command(source: str | None, limit: str) -> None:
+def command(source: str | None, limit: str, pattern: str) -> None:
     """Draw the groups and their hosts as a tree."""
     from gpuops.report.inventory import branch
 
-    print_lines(branch(open_inventory(source, limit)[1].groups, "all"))
+    print_lines(branch(open_inventory(source, limit, pattern)[1].groups, "all"))

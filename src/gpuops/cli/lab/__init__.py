@@ -1,4 +1,4 @@
-"""``gpuops lab``: a simulated cluster on this machine, to try everything on."""
+"""``gpuops lab``: a simulated cluster on this machine, for trying everything."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._terminal import Verbs
+from gpuops.cli._terminal import Commands
 
 if TYPE_CHECKING:
     from gpuops.lab.cluster import LabHost
@@ -16,17 +16,18 @@ if TYPE_CHECKING:
 FOLDER = Path(".gpuops") / "lab"
 
 
-@click.group(cls=Verbs, package=__name__)
+@click.group(cls=Commands, package=__name__)
 def command() -> None:
-    """Run a simulated cluster on this machine: SSH hosts with made-up GPUs, and faults to inject.
+    """Run a simulated GPU cluster on this machine.
 
-    A fault is HOST:SUBJECT:FAULT[=VALUE], such as gpu03:gpu2:lost, gpu05:gpu1:power-cap=500, gpu07:mlx5_3:port-down
-    or gpu08:host:hang; "gpuops lab faults" lists them.
+    The hosts are real SSH servers with simulated GPUs, and faults can be injected. A fault is
+    HOST:SUBJECT:FAULT[=VALUE], such as gpu03:gpu2:lost, gpu05:gpu1:power-cap=500, gpu07:mlx5_3:port-down or
+    gpu08:host:hang. To list them: gpuops lab faults
     """
 
 
 def show_faults(hosts: Iterable[LabHost]) -> None:
-    """A line for each fault of each host."""
+    """Print a line for each fault of each host."""
     for host in hosts:
         for fault in host.faults:
             click.echo(f"fault      {host.name}:{fault}")

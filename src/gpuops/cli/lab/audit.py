@@ -4,14 +4,14 @@ from __future__ import annotations
 
 import click
 
-from gpuops.cli._terminal import print_lines
+from gpuops.cli._terminal import Command, print_lines
 from gpuops.cli.lab import FOLDER
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("host")
 def command(host: str) -> None:
-    """Show everything that was run on HOST."""
+    """Show every command that was run on a host."""
     from gpuops.lab import cluster
 
     print_lines(cluster.audit(FOLDER, host))

@@ -4,13 +4,17 @@ from __future__ import annotations
 
 import click
 
+from gpuops.cli._terminal import Command
 from gpuops.cli.lab import FOLDER, show_faults
 
 
-@click.command()
-@click.argument("hosts", nargs=-1)
+@click.command(cls=Command)
+@click.argument("hosts", nargs=-1, metavar="[HOST]...")
 def command(hosts: tuple[str, ...]) -> None:
-    """Make hosts healthy again; all of them if none is named."""
+    """Remove all faults from the hosts.
+
+    Without HOST, all hosts become healthy again.
+    """
     from gpuops.lab import cluster
 
     show_faults(cluster.clear(FOLDER, hosts))

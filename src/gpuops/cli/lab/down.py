@@ -1,15 +1,16 @@
-"""``gpuops lab down``: end the hosts."""
+"""``gpuops lab down``: stop the hosts."""
 
 from __future__ import annotations
 
 import click
 
+from gpuops.cli._terminal import Command
 from gpuops.cli.lab import FOLDER
 
 
-@click.command()
+@click.command(cls=Command)
 def command() -> None:
-    """End the lab and remove what it made."""
+    """Stop the lab and remove its files."""
     from gpuops.lab import cluster
 
-    click.echo("the lab is down" if cluster.down(FOLDER) else "no lab runs here")
+    click.echo("the lab is stopped" if cluster.down(FOLDER) else "no lab is running here")

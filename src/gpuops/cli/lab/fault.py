@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import click
 
+from gpuops.cli._terminal import Command
 from gpuops.cli.lab import FOLDER, show_faults
 
 
-@click.command()
+@click.command(cls=Command)
 @click.argument("faults", nargs=-1, required=True, metavar="HOST:SUBJECT:FAULT[=VALUE]...")
 def command(faults: tuple[str, ...]) -> None:
     """Inject faults into running hosts."""

@@ -1,11 +1,13 @@
-"""``gpuops lab faults``: the faults that there are."""
+"""``gpuops lab faults``: the faults that can be injected."""
 
 from __future__ import annotations
 
 import click
 
+from gpuops.cli._terminal import Command
 
-@click.command()
+
+@click.command(cls=Command)
 def command() -> None:
     """List every fault that can be injected."""
     from gpuops.lab.faults.catalogue import FAULTS

@@ -6,19 +6,19 @@ import json
 
 import click
 
+from gpuops.cli._terminal import Command, Output, shows
 from gpuops.cli.lab import FOLDER
 
 
-@click.command()
-@click.option("--format", "form", type=click.Choice(["table", "json"]), default="table", show_default=True)
-def command(form: str) -> None:
-    """List hosts, ports and faults."""
+@click.command(cls=Command)
+@shows("table", "json")
+def command(output: Output) -> None:
+    """List the hosts with their ports and faults."""
     from gpuops.lab import cluster
 
     hosts = cluster.status(FOLDER)
-    if form == "json":
-        rows = {host.name: {"port": host.port, "faults": list(host.faults)} for host in hosts}
-        click.echo(json.dumps({"hosts": rows}, indent=2))
-        return
-    for host in hosts:
-        click.echo(f"{host.name}  {host.port}  {'  '.join(host.faults) or 'healthy'}")
+    rows = {host.name: {"port": host.port, "faults": list(host.faults)} for host in hosts}
+    output.publish(
+        table=lambda _: (f"{host.name}  {host.port}  {'  '.join(host.faults) or 'healthy'}" for host in hosts),
+        json=lambda _: json.dumps({"schema": "gpuops.lab/1", "hosts": rows}, indent=2),
+    )

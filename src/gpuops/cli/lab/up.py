@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import click
 
+from gpuops.cli._terminal import Command
 from gpuops.cli.lab import FOLDER, show_faults
 
 
-@click.command()
-@click.option("--nodes", type=int, default=8, show_default=True, help="How many hosts.")
-@click.option("--profile", default="hgx-h100", show_default=True, help="The machine that each host is.")
-@click.option("--fault", "faults", multiple=True, metavar="HOST:SUBJECT:FAULT[=VALUE]", help="Injected from the start.")
-@click.option("--bare", is_flag=True, help="Without a driver, as gpuops onboard finds new hosts.")
-@click.option("--port-base", type=click.IntRange(1024, 65535), help="The first port; by default a free range is found.")
+@click.command(cls=Command)
+@click.option("--nodes", default=8, show_default=True, metavar="N", help="Number of hosts.")
+@click.option("--profile", default="hgx-h100", show_default=True, metavar="NAME", help="Profile of every host.")
+@click.option(
+    "--fault", "faults", multiple=True, metavar="HOST:SUBJECT:FAULT[=VALUE]", help="Inject a fault; repeatable."
+)
+@click.option("--bare", is_flag=True, help="Start without a driver, for gpuops onboard.")
+@click.option("--port-base", type=click.IntRange(1024, 65535), metavar="PORT", help="First port (a free range).")
 def command(nodes: int, profile: str, faults: tuple[str, ...], port_base: int | None, *, bare: bool) -> None:
-    """Start the hosts; returns when the last one answers."""
+    """Start the hosts and wait until the last one answers."""
     from gpuops.lab import cluster
 
     hosts = cluster.up(FOLDER, profile, nodes, faults, port_base, bare=bare)

@@ -1,12 +1,15 @@
-"""``gpuops state``: what every node is, how it came there, and what it becomes next."""
+"""``gpuops state``: the life-cycle state of every node, and its history."""
 
 from __future__ import annotations
 
 import click
 
-from gpuops.cli._terminal import Verbs
+from gpuops.cli._terminal import Commands
 
 
-@click.group(cls=Verbs, package=__name__)
+@click.group(cls=Commands, package=__name__)
 def command() -> None:
-    """Show and set what nodes are: new, provisioned, burned_in, validated, admitted; drained, repair, rma, retired."""
+    """Show or set the life-cycle state of nodes.
+
+    A node is new, provisioned, burned_in, validated or admitted; or drained, repair, rma or retired.
+    """

@@ -1,4 +1,4 @@
-"""``gpuops state list``: what every node is."""
+"""``gpuops state list``: the state of every node."""
 
 from __future__ import annotations
 
@@ -8,26 +8,24 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuops.cli._options import kept
-from gpuops.cli._terminal import page, print_lines, tell
+from gpuops.cli._terminal import Command, Output, shows, tell
 
 if TYPE_CHECKING:
     from gpuops.project import Project
 
 
-@click.command("list")
+@click.command("list", cls=Command)
 @kept
-@click.option("--json", "as_json", is_flag=True, help="One JSON document.")
-def command(project: Project, *, as_json: bool) -> None:
-    """List what every node is, since when, by whom and why."""
+@shows("table", "json")
+def command(project: Project, output: Output) -> None:
+    """List the state of every node, since when, and why."""
     from gpuops.report import states
     from gpuops.results.life import event_document
     from gpuops.store import Store
 
     with Store(project.store_path) as store:
         events = store.latest_by_node()
-    if as_json:
-        click.echo(json.dumps({name: event_document(event) for name, event in events.items()}, indent=1))
-        return
-    if not events:
-        tell("no node has a history yet; gpuops onboard begins one")
-    print_lines(states.list_lines(events, page()))
+    if not events and output.form == "table":
+        tell("no node has a history yet; to begin one: gpuops onboard NODE")
+    document = {"schema": "gpuops.states/1", "hosts": {name: event_document(event) for name, event in events.items()}}
+    output.publish(table=lambda page: states.list_lines(events, page), json=lambda _: json.dumps(document, indent=1))

@@ -1,4 +1,4 @@
-"""``gpuops state set``: put a node into a state by hand."""
+"""``gpuops state set``: put nodes into a state by hand."""
 
 from __future__ import annotations
 
@@ -6,31 +6,35 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import asks, carry_out, chosen, reaches
-from gpuops.cli._terminal import tell
+from gpuops.cli._options import asks, carry_out, chosen, completes, reaches
+from gpuops.cli._terminal import Command, Output, exits, shows, tell
 from gpuops.requests import SetStateRequest
 
 if TYPE_CHECKING:
     from gpuops.cluster import Cluster
 
 
-@click.command("set")
-@click.argument("node")
-@click.argument("state")
+@click.command("set", cls=Command)
+@click.argument("node", metavar="PATTERN", shell_complete=completes("hosts"))
+@click.argument("state", metavar="repair|rma|retired|new")
 @asks(SetStateRequest)
-@reaches
-def command(cluster: Cluster, request: SetStateRequest, node: str) -> int:
-    """Make NODE repair, rma, retired, or new again.
+@shows("table", "json")
+@reaches(pattern=False)
+@exits(failed="a node cannot be set to this state", incomplete="", locked="")
+def command(cluster: Cluster, request: SetStateRequest, output: Output, node: str) -> int:
+    """Set nodes to repair, rma, retired or new.
 
-    Each as far as it follows from what the node is. It is drained then; what lets it take jobs again is
-    `gpuops admit` or `gpuops onboard`.
+    Only states that can follow the current one are allowed. The node is drained; `gpuops admit` or `gpuops onboard`
+    lets it take jobs again.
     """
     from gpuops.reasons import exit_code
     from gpuops.report import transition
 
     result = carry_out(chosen(cluster, node), request)
-    for host, event in result.events.items():
-        click.echo(f"{host}   {event.state}")
+    output.publish(
+        table=lambda _: (f"{host}   {event.state}" for host, event in result.events.items()),
+        json=lambda _: result.to_json(),
+    )
     for sentence in transition.complaints(result):
         tell(sentence)
     return exit_code(result)

@@ -1,0 +1,24 @@
+"""``gpuops completion``: the script that completes commands, options, hosts and names in a shell."""
+
+from __future__ import annotations
+
+import click
+from click.shell_completion import get_completion_class
+
+from gpuops.cli._terminal import Command
+
+
+@click.command(cls=Command)
+@click.argument("shell", type=click.Choice(["bash", "zsh", "fish"]))
+@click.pass_context
+def command(ctx: click.Context, shell: str) -> None:
+    """Print a completion script for your shell.
+
+    \b
+    bash: eval "$(gpuops completion bash)"    in ~/.bashrc
+    zsh:  eval "$(gpuops completion zsh)"     in ~/.zshrc
+    fish: gpuops completion fish | source     in ~/.config/fish/config.fish
+    """  # noqa: D301 - click needs the character itself
+    script = get_completion_class(shell)
+    if script is not None:
+        click.echo(script(ctx.find_root().command, {}, "gpuops", "_GPUOPS_COMPLETE").source())
