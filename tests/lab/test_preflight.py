@@ -69,14 +69,14 @@ def test_a_host_outside_of_the_inventory_is_named(causes):
     assert causes("mpirun", "-H", "gpu01,gpu77", "all_reduce_perf")[0] == (
         "hosts",
         [],
-        "take gpu77 out of the command's hosts, or add it",
+        "remove gpu77 from the command's hosts, or add it to the inventory",
     )
 
 
 def test_torchrun_is_not_on_these_hosts_and_nobody_says_where_to_meet(causes):
     found = causes("torchrun", "--nnodes=2", "--nproc-per-node=8", "train.py", options=("-l", "gpu01,gpu02"))
     assert found == [
-        ("environment", ["gpu01", "gpu02"], "give the full path of torchrun"),
+        ("environment", ["gpu01", "gpu02"], "use the full path of torchrun"),
         ("meeting", [], "--rdzv-backend=c10d --rdzv-endpoint=gpu01:29500"),
     ]
 
@@ -86,7 +86,7 @@ def test_a_job_of_somebody_else_is_in_the_way_and_is_not_disturbed(preflight, pl
     code, printed = preflight(*MPIRUN)
     assert code == 1
     assert "busy (Slurm job 4711 train, user alice" in printed
-    assert "all-reduce   skipped  somebody computes there" in printed
+    assert "all-reduce   skipped  a node is in use" in printed
     code, printed = preflight(*MPIRUN, options=("--force-busy", "gpu02"))
     assert code == 0
     cluster.clear(lab.folder, ["gpu02"])

@@ -1,4 +1,4 @@
-"""Binding: a play's steps with each node's variables filled in, so that every error shows before a node is asked."""
+"""A play's steps with each node's variables filled in, so that every error shows before a node is contacted."""
 
 from __future__ import annotations
 
@@ -35,9 +35,10 @@ def machine_of(host: Host) -> Machine:
 
 
 def bind(play: Play, hosts: Iterable[Host], environment: Mapping[str, str] = NO_ENVIRONMENT) -> Bound:
-    """Return every step of ``play`` for every host; `gpuops.errors.DocumentError` if a parameter or a name is wrong.
+    """Return every step of ``play`` for every host.
 
-    ``!env NAME`` refers to a variable of ``environment``.
+    ``!env NAME`` refers to a variable of ``environment``. Raise `gpuops.errors.DocumentError` if a parameter or a name
+    is wrong.
     """
     registered = {step.register for step in play.every_step if step.register}
     defined = registered | {f"{FACTS}.{name}" for name in every_probe()}

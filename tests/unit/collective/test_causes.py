@@ -33,7 +33,7 @@ def test_hosts_that_nobody_knows_are_named_and_a_wrong_count_is_told():
     assert cause.why == "the inventory has no c"
     four = LaunchCommand("torchrun", "torchrun", count=4)
     assert list(causes.hosts(four, set(), 3)) == [
-        Cause("hosts", (), "the command wants 4 nodes, and 3 are chosen", "--nnodes=3")
+        Cause("hosts", (), "the command needs 4 nodes, but 3 are selected", "--nnodes=3")
     ]
     assert not list(causes.hosts(four, set(), 4))
 
@@ -44,9 +44,9 @@ def test_equal_nodes_are_in_nobodys_way():
 
 def test_a_program_that_is_missing_is_told_with_where_it_is():
     (cause,) = causes.environment(TORCHRUN, {"a": GOOD, "b": JobEnvironment()})
-    assert cause == Cause("environment", ("b",), "torchrun is not there", "put /opt/bin/torchrun on these nodes")
+    assert cause == Cause("environment", ("b",), "torchrun was not found", "put /opt/bin/torchrun on these nodes")
     (cause,) = causes.environment(TORCHRUN, {"a": JobEnvironment(), "b": JobEnvironment()})
-    assert (cause.nodes, cause.fix) == (("a", "b"), "give the full path of torchrun")
+    assert (cause.nodes, cause.fix) == (("a", "b"), "use the full path of torchrun")
 
 
 def test_the_node_with_another_version_is_named():
@@ -72,7 +72,7 @@ def test_memory_counts_where_there_is_rdma():
         "c": JobEnvironment(),
     }
     (cause,) = causes.memory(surveys, ["a", "c"])
-    assert (cause.nodes, cause.why) == (("a",), "the job may lock 64 KiB of memory only")
+    assert (cause.nodes, cause.why) == (("a",), "the job can lock only 64 KiB of memory")
 
 
 HERE = {"a": {"lo": "127.0.0.1", "ens5": "10.0.0.1"}, "b": {"lo": "127.0.0.1", "ens5": "10.0.0.2"}}
@@ -106,7 +106,7 @@ def entry(index, kind="RoCE v2", device="mlx5_0"):
 
 def test_hcas_that_are_not_up_are_told():
     (cause,) = causes.rails({"a": {"NCCL_IB_HCA": "mlx5_1"}, "b": {}}, {"a": [port(), port("mlx5_1", "Down")]})
-    assert (cause.nodes, cause.fix) == (("a",), "take NCCL_IB_HCA=mlx5_1 out")
+    assert (cause.nodes, cause.fix) == (("a",), "remove NCCL_IB_HCA=mlx5_1")
     assert not list(causes.rails({"a": {"NCCL_IB_HCA": "=mlx5_0:1"}}, {"a": [port()]}))
 
 
