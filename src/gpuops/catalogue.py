@@ -1,4 +1,4 @@
-"""Catalogue: what gpuops and a project bring along, each kind by name.
+"""The content of gpuops and of a project, each kind by name.
 
 A method imports what it needs: a list of checks must not load the template engine.
 """
@@ -30,14 +30,14 @@ _LONGEST_LIST = 40
 
 
 class Kind(NamedTuple):
-    """One kind of text: what prints it, and what reads it."""
+    """A kind of text: the program that prints it, and the function that reads it."""
 
     printed_by: str
     parse: Callable[[str], object]
 
 
 def _once(make: Callable[[Catalogue], T]) -> Callable[[Catalogue], T]:
-    """Make it at the first call, whichever thread calls first."""
+    """Return ``make`` as a method that computes its value once, whichever thread calls it first."""
 
     @functools.wraps(make)
     def kept(self: Catalogue) -> T:
@@ -51,12 +51,12 @@ def _once(make: Callable[[Catalogue], T]) -> Callable[[Catalogue], T]:
 
 
 class Catalogue:
-    """What ``project`` and gpuops bring along; without a project, built-in content alone.
+    """The content of ``project`` and of gpuops; without a project, only built-in content.
 
     A project's own ``checks/``, ``checks/profiles/``, ``playbooks/`` and ``templates/`` hide built-in content of the
-    same name. Each kind is read once, when it is first asked for; a changed file needs a new catalogue. Safe to use
-    from several threads. `gpuops.errors.ContentError` for content that is broken, and for a name that is not there,
-    with the nearest one.
+    same name. Each kind is read once, when it is first used; a changed file needs a new catalogue. Safe to use from
+    several threads. Broken content and unknown names raise `gpuops.errors.ContentError`, for names with the nearest
+    one.
     """
 
     def __init__(self, project: Path | None = None) -> None:
@@ -66,7 +66,7 @@ class Catalogue:
 
     @_once
     def checks(self) -> Mapping[str, Check]:
-        """Every check."""
+        """Return every check."""
         from gpuops.judging import discover
 
         checks = discover(self.project)
@@ -74,7 +74,7 @@ class Catalogue:
 
     @_once
     def profiles(self) -> Mapping[str, Profile]:
-        """Every profile, by the name that hosts give."""
+        """Return every profile, by the name that hosts use."""
         from gpuops.profile import known
 
         profiles = {profile.name: profile for profile in known(self.project)}
@@ -82,7 +82,7 @@ class Catalogue:
 
     @_once
     def playbooks(self) -> Mapping[str, Playbook]:
-        """Every playbook; each is read when it is first used."""
+        """Return every playbook; each is read when it is first used."""
         from gpuops.playbook.loading import load_playbook
 
         files = listing("playbooks", ".yml", self.project)
@@ -90,26 +90,26 @@ class Catalogue:
 
     @_once
     def fixes(self) -> Mapping[str, ContentFile]:
-        """Every playbook that fixes the finding of a check, by the name of the check."""
+        """Return every playbook that fixes the finding of a check, by the name of the check."""
         return listing("playbooks/fixes", ".yml", self.project)
 
     @_once
     def tasks(self) -> TaskRegistry:
-        """Every task of playbooks; each is loaded when it is first used."""
+        """Return every task of playbooks; each is loaded when it is first used."""
         from gpuops.playbook.task import TaskRegistry
 
         return TaskRegistry(self.project)
 
     @_once
     def targets(self) -> Mapping[str, Target]:
-        """Every launch target."""
+        """Return every launch target."""
         from gpuops.render import targets
 
         return targets(self.project)
 
     @_once
     def probes(self) -> Mapping[str, Probe[Any]]:
-        """Every probe."""
+        """Return every probe."""
         from gpuops.probes import every_probe
 
         probes = every_probe()
@@ -117,7 +117,7 @@ class Catalogue:
 
     @_once
     def kinds(self) -> Mapping[str, Kind]:
-        """Every text that can be parsed: the answer of each probe, and what its tools print in other formats."""
+        """Return every kind of text that can be parsed: the answer of each probe, and other formats of its tools."""
         kinds = dict(sorted({**dict(_answers(self.probes())), **_texts()}.items()))
         return ByName("kind", kinds, kinds.__getitem__)
 
@@ -126,8 +126,8 @@ class Catalogue:
         return self.kinds()[kind].parse(text)
 
     def sudoers(self, user: str) -> str:
-        """Return a sudoers file that lets ``user`` (``%group``) run what probes gain from root, without a password."""
-        lines = ["# What gpuops asks as root; nothing here changes the node."]
+        """Return a sudoers file that lets ``user`` (``%group``) run without a password what probes need as root."""
+        lines = ["# Commands that gpuops runs as root; none of them changes the node."]
         for program, *arguments in self._root_commands():
             rest = " ".join(map(_escaped, arguments)) or '""'
             names = ", ".join(f"{folder}/{program} {rest}" for folder in _BIN)
@@ -143,7 +143,7 @@ class Catalogue:
 
 
 def _escaped(argument: str) -> str:
-    """Sudoers gives a meaning to these characters."""
+    """Escape the characters that sudoers gives a meaning."""
     return "".join(f"\\{c}" if c in ",:=\\*?[]! " else c for c in argument)
 
 
@@ -188,7 +188,7 @@ def _texts() -> dict[str, Kind]:
 
 
 def _inventory(text: str) -> dict[str, Any] | Unknown:
-    """YAML or INI by what it looks like, without any ``group_vars/`` beside it; passwords are masked."""
+    """Parse YAML or INI, by its looks, without any ``group_vars/`` next to it; passwords are masked."""
     import json
     from tempfile import TemporaryDirectory
 
@@ -207,7 +207,7 @@ def _inventory(text: str) -> dict[str, Any] | Unknown:
 
 
 def _summary(names: Any) -> Any:
-    """A long list by its length and ends."""
+    """Summarize a long list by its length and ends."""
     if isinstance(names, list) and len(names) > _LONGEST_LIST:
         return {"n": len(names), "first": names[0], "last": names[-1]}
     return names

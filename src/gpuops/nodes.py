@@ -1,4 +1,4 @@
-"""Nodes: the hosts of an inventory and what reaching them takes: connections, fan-out, deadlines, events.
+"""Hosts of an inventory, and what reaching them takes: connections, fan-out, deadlines, events.
 
 gathered = nodes.gather([smi, nvlink], "reaching nodes")
 gathered.values["gpu01"], gathered.excluded["gpu02"].why
@@ -32,9 +32,9 @@ Source = Literal["inventory", "names", "local", "saved"]
 
 @dataclass(frozen=True)
 class Gathered(Generic[T]):
-    """What hosts answered, in the inventory's order, and why the others did not; ``took`` is seconds a host.
+    """The hosts' answers, in inventory order, and the reasons why the others have none; ``took`` is seconds per host.
 
-    ``interrupted``: Ctrl-C or cancelling came meanwhile, even if every host still answered.
+    ``interrupted``: Ctrl-C or a cancellation came in the meantime, even if every host still answered.
     """
 
     values: dict[str, T]
@@ -43,17 +43,17 @@ class Gathered(Generic[T]):
     interrupted: bool = False
 
     def raise_if_interrupted(self) -> None:
-        """`CancelledError` if it was interrupted."""
+        """Raise `CancelledError` if it was interrupted."""
         if self.interrupted:
             raise CancelledError("interrupted")
 
 
 @dataclass(frozen=True)
 class Nodes:
-    """Hosts, and the way to ask them. ``name`` is the inventory as a person calls it, ``source`` where hosts are from.
+    """Hosts, and the means to query them. ``name`` is the inventory's name for users, ``source`` the hosts' origin.
 
-    ``forks`` hosts are asked at a time. A view (`only`) shares everything but its hosts. Hosts whose answers were saved
-    in ``folder`` are read from there, and nothing else can be asked of them.
+    ``forks`` hosts are queried at a time. A view (`only`) shares everything except its hosts. Hosts whose answers were
+    saved in ``folder`` are read from there, and nothing else can be asked of them.
     """
 
     hosts: tuple[Host, ...]
@@ -70,7 +70,7 @@ class Nodes:
     folder: Path | None = None
 
     def only(self, hosts: str | Iterable[str]) -> Nodes:
-        """The hosts that a pattern selects, or those of exactly these names; `PatternError` where there is no such."""
+        """Return the hosts that a pattern selects, or those with these names; raise `PatternError` if none exist."""
         names = self._selected(hosts) if isinstance(hosts, str) else self._named(hosts)
         return replace(self, hosts=tuple(host for host in self.hosts if host.name in names))
 
@@ -83,13 +83,13 @@ class Nodes:
         return set(names) if self.source == "local" else select(pattern, names, {})
 
     def of_inventory(self) -> Nodes:
-        """Without hosts that only saved answers name, if there is an inventory."""
+        """Return the same without hosts that only saved answers name, if there is an inventory."""
         if self.inventory is None:
             return self
         return replace(self, hosts=tuple(host for host in self.hosts if host.name in self.inventory.hosts))
 
     def of_saved(self, facts: Mapping[str, Facts] | None = None) -> Nodes:
-        """Without hosts of which no answers are saved and no ``facts`` given; all if that leaves none."""
+        """Return the same without hosts that have neither saved answers nor ``facts``; all if that leaves none."""
         saved = {*saved_names(self.folder), *(facts or ())} if self.folder else set()
         return replace(self, hosts=tuple(host for host in self.hosts if host.name in saved) or self.hosts)
 
@@ -103,7 +103,7 @@ class Nodes:
     def each(
         self, work: Callable[[AgentTransport, Host], T], what: str, hosts: Sequence[Host] | None = None
     ) -> Outcomes[T]:
-        """Do ``work`` over a fresh connection to every host, side by side; one outcome a host, in order."""
+        """Do ``work`` over a fresh connection to every host, in parallel; one outcome per host, in order."""
         with self.connections.group(self.cancel) as group:
 
             def visit(host: Host) -> T:
@@ -123,9 +123,9 @@ class Nodes:
         *,
         stop: Callable[[], None] = lambda: None,
     ) -> Outcomes[T]:
-        """Do ``work`` for every host, side by side, with `Progress` events; `OfflineError` of saved hosts."""
+        """Do ``work`` for every host, in parallel, with `Progress` events; raise `OfflineError` for saved hosts."""
         if self.source == "saved":
-            raise OfflineError(f"{self.name}: {what} needs a network, and these are saved answers; name an inventory")
+            raise OfflineError(f"{self.name}: {what} needs a network, but these are saved answers; use an inventory")
         hosts = self.hosts if hosts is None else hosts
         ended = 0
 
@@ -151,7 +151,7 @@ class Nodes:
         return outcomes
 
     def collect(self, work: Callable[[AgentTransport, Host], T], what: str) -> Gathered[T]:
-        """What ``work`` gives for every host, over a fresh connection each."""
+        """Return the results of ``work`` for every host, over a fresh connection each."""
         return _gathered(self.hosts, {}, self.each(work, what))
 
     def gather(
@@ -162,7 +162,7 @@ class Nodes:
         keep_answers: bool = False,
         facts: Mapping[str, Facts] | None = None,
     ) -> Gathered[Facts]:
-        """What ``probes`` say of every host; where ``facts`` hold some of it, only the rest is asked."""
+        """Return the values of ``probes`` for every host; what ``facts`` already contain is not asked again."""
         return self.read(probes, lambda _host, known: known, what, keep_answers=keep_answers, facts=facts)
 
     def read(
@@ -174,7 +174,7 @@ class Nodes:
         keep_answers: bool = False,
         facts: Mapping[str, Facts] | None = None,
     ) -> Gathered[T]:
-        """What ``work``, a pure function, makes of the facts of every host, done where they are read."""
+        """Return the results of ``work``, a pure function, for every host's facts, computed where they are read."""
         held = {name: each for name, each in (facts or {}).items() if each.answers or not keep_answers}
 
         def due(host: Host) -> list[Probe[Any]]:
@@ -208,21 +208,21 @@ class Nodes:
         return Gathered({name: value for name in hosts if (value := values.get(name)) is not None}, excluded)
 
     def fitting(self, forks: int) -> int:
-        """``forks``, or as many connections as this process may have files open."""
+        """Return ``forks``, limited to the number of files that this process may have open."""
         soft, _ = resource.getrlimit(resource.RLIMIT_NOFILE)
         fits = fitting(forks, soft)
         if fits < forks:
             self.note(
-                f"only {soft} files may be open (ulimit -n), so {fits} nodes are asked at a time instead of {forks}"
+                f"only {soft} files may be open (ulimit -n), so {fits} nodes instead of {forks} are queried at a time"
             )
         return fits
 
     def note(self, text: str) -> None:
-        """Send a sentence for the person who waits."""
+        """Send a message for the waiting user."""
         self.emit(Note(self.operation, text))
 
     def note_excluded(self, excluded: Iterable[Excluded]) -> None:
-        """Send who is left out, those for the same reason together."""
+        """Send the excluded hosts, grouped by reason."""
         hosts_by_reason: dict[str, list[str]] = {}
         for each_host in excluded:
             hosts_by_reason.setdefault(each_host.why, []).append(each_host.host)
@@ -230,7 +230,7 @@ class Nodes:
             self.emit(LeftOut(self.operation, tuple(hosts), why))
 
     def activity(self, text: str) -> None:
-        """Send what is done at this moment."""
+        """Send the current activity."""
         self.emit(Activity(self.operation, text))
 
 
@@ -246,11 +246,11 @@ def _gathered(hosts: Iterable[Host], made: Mapping[str, T], outcomes: Outcomes[T
 
 
 def this_machine() -> Host:
-    """This machine as a host, reached without SSH."""
+    """Return this machine as a host that is reached without SSH."""
     name = socket.gethostname()
     return Host(name, name, Where("this machine"), connection="local")
 
 
 def saved_host(node: str, folder: Path) -> Host:
-    """The host of a node of which only the answers that ``folder`` holds are known."""
+    """Return a host for a node of which only the answers in ``folder`` are known."""
     return Host(node, node, Where(str(folder)))

@@ -1,7 +1,7 @@
-"""Store of the nodes' history: who changed which node, when and why, in one SQLite file that only its owner can read.
+"""The nodes' history: who changed which node, when and why, in one SQLite file that only its owner can read.
 
-Events are only ever added, and the latest one of a node has its state. Gates are what a node passed on its way, each
-with the fingerprint that it had then.
+Events are only ever added, and a node's latest event contains its state. Gates are those that a node passed, each with
+the fingerprint at that time.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ Fingerprint = Mapping[str, tuple[str, ...]]
 """Parts of the machine that was tested: ``{"driver": ("580.95.05",), "GPU serials": ("165…", "166…")}``."""
 
 Cause = Literal["", "stopped", "demoted", "by_hand"]
-"""What moved a node: a gate that it did not pass, another fingerprint, a person; empty if it passed a gate."""
+"""The cause of an event: a gate that the node failed, another fingerprint, a person; empty if it passed a gate."""
 
 _BUSY_SECONDS = 10.0
 _SCHEMAS = (
@@ -36,7 +36,7 @@ CREATE INDEX events_of_node ON events (node, id);
 CREATE TABLE gates (node TEXT NOT NULL, gate TEXT NOT NULL, run TEXT NOT NULL REFERENCES runs (id), at TEXT NOT NULL,
                     fingerprint TEXT NOT NULL, PRIMARY KEY (node, gate));
 """,
-    # before there was a column, the cause of these two was read from the reason
+    # before this column existed, the cause of these two was read from the reason
     """
 ALTER TABLE events ADD COLUMN cause TEXT NOT NULL DEFAULT '';
 UPDATE events SET cause = 'stopped' WHERE why GLOB 'stopped at *';
@@ -44,14 +44,14 @@ UPDATE events SET cause = 'demoted' WHERE state = 'provisioned'
                                           AND why GLOB 'no longer the machine that was tested: *';
 """,
 )
-"""What brings the file from each version to the next; a new one goes through all of them."""
+"""The statements that upgrade the file from each version to the next; a new file runs all of them."""
 _VERSION = len(_SCHEMAS)
 _EVENTS = "SELECT node, state, why, events.at, run, who, fingerprint, cause FROM events JOIN runs ON runs.id = run"
 
 
 @dataclass(frozen=True)
 class HostEvent:
-    """Event of ``node``: the ``state`` that it has since, and why. ``who`` began the ``run`` that recorded it."""
+    """An event of ``node``: its new ``state``, and why. ``who`` started the ``run`` that recorded it."""
 
     node: str
     state: str
@@ -65,7 +65,7 @@ class HostEvent:
 
 @dataclass(frozen=True)
 class GatePass:
-    """Gate that a node passed, with the time and the machine that it was then."""
+    """A gate that a node passed, with the time and the machine's fingerprint."""
 
     gate: str
     at: dt.datetime
@@ -74,7 +74,7 @@ class GatePass:
 
 @dataclass(frozen=True)
 class StateChange:
-    """New state of a node; see `Store.record_transition`."""
+    """The new state of a node; see `Store.record_transition`."""
 
     state: str
     why: str
@@ -83,9 +83,9 @@ class StateChange:
 
 
 class Store:
-    """Store in the file at ``path``, which is made if it is missing.
+    """The store in the file at ``path``, which is created if it is missing.
 
-    `OutputError` if it cannot be used, `LockedError` while another program writes.
+    Raise `OutputError` if it cannot be used, `LockedError` while another program writes.
     """
 
     def __init__(self, path: Path) -> None:
@@ -95,9 +95,9 @@ class Store:
             path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
             os.close(
                 os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
-            )  # before SQLite, which asks the umask
+            )  # created before SQLite would create it, which applies the umask
         except OSError as error:
-            raise OutputError(f"{self._shown}: the store cannot be opened: {error.strerror}") from error
+            raise OutputError(f"{self._shown}: cannot open the store: {error.strerror}") from error
         self._database = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
         with self._translated_errors():
             self._database.execute("PRAGMA journal_mode = WAL")
@@ -121,7 +121,7 @@ class Store:
         self._database.close()
 
     def begin(self, what: str, run: str = "", *, who: str) -> str:
-        """Begin a run of ``what``, such as ``gpuops drain gpu01``, by the person ``who``; return its ID."""
+        """Start a run of ``what``, such as ``gpuops drain gpu01``, by the person ``who``; return its ID."""
         run = run or f"{_now():%Y%m%d-%H%M%S-%f}"
         row = (run, what, who, _now().isoformat())
         with self._translated_errors():
@@ -134,9 +134,9 @@ class Store:
             self._database.execute("UPDATE runs SET ended = ? WHERE id = ?", (_now().isoformat(), run))
 
     def record_transition(self, node: str, run: str, decide: Callable[[HostEvent | None], StateChange]) -> HostEvent:
-        """Record what ``decide`` makes of the node's latest event; no other program writes in between.
+        """Record the change that ``decide`` derives from the node's latest event; no other program writes in between.
 
-        What ``decide`` raises is raised, and nothing is recorded.
+        If ``decide`` raises, nothing is recorded.
         """
         with self._translated_errors(), self._transaction():
             change = decide(self.latest(node))
@@ -185,23 +185,23 @@ class Store:
 
     @contextlib.contextmanager
     def _transaction(self) -> Iterator[None]:
-        """Run one transaction; no other program writes from its first read on."""
-        with self._database:  # keeps all of it or, whatever is raised, nothing
+        """Run one transaction, during which no other program writes."""
+        with self._database:  # commits all of it or, on any exception, nothing
             self._database.execute("BEGIN IMMEDIATE")
             yield
 
     @contextlib.contextmanager
     def _translated_errors(self) -> Iterator[None]:
-        """Raise SQLite's errors as ours."""
+        """Raise SQLite's errors as errors of gpuops."""
         try:
             yield
         except sqlite3.OperationalError as error:
             if "locked" in str(error):
                 waited = f"still locked by another gpuops process after {_BUSY_SECONDS:g} s"
                 raise LockedError(f"{self._shown}: {waited}; wait for it to finish") from error
-            raise OutputError(f"{self._shown}: the store cannot be used: {error}") from error
+            raise OutputError(f"{self._shown}: cannot use the store: {error}") from error
         except sqlite3.DatabaseError as error:
-            raise OutputError(f"{self._shown}: not a store of gpuops, or damaged: {error}") from error
+            raise OutputError(f"{self._shown}: not a gpuops store, or damaged: {error}") from error
 
 
 def _fingerprint(text: str) -> Fingerprint:

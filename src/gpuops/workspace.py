@@ -1,4 +1,4 @@
-"""Workspace: what an operation works with: nodes, content, settings, the store of the project, and its scheduler."""
+"""The resources of an operation: nodes, content, settings, and the project's store and scheduler."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ def project_beside(settings: Project, inventory: str, environment: Mapping[str, 
 
 @dataclass(frozen=True)
 class Workspace:
-    """One call of an operation. ``whole`` are the hosts of which ``nodes`` were chosen: neighbours are among them.
+    """The resources of one call of an operation. ``whole`` are the hosts from which ``nodes`` were selected.
 
     ``operator`` and ``invocation`` go into the store and into journals; ``environment`` is what ``!env`` reads.
     """
@@ -41,49 +41,49 @@ class Workspace:
     invocation: str
 
     def of(self, names: Iterable[str]) -> Workspace:
-        """The same for the hosts of these names, in this order: of two that blame each other the later is excluded."""
+        """Return the same for the hosts of these names, in order: of two that blame each other the later drops out."""
         names = list(names)
         nodes = self.whole.only(names)
         return replace(self, nodes=replace(nodes, hosts=tuple(sorted(nodes.hosts, key=lambda h: names.index(h.name)))))
 
     def of_inventory(self) -> Workspace:
-        """The same without hosts that only saved answers name, if there is an inventory."""
+        """Return the same without hosts that only saved answers name, if there is an inventory."""
         return replace(self, nodes=self.nodes.of_inventory())
 
     def of_saved(self, facts: Mapping[str, Facts] | None = None) -> Workspace:
-        """Without hosts of which no answers are saved and no ``facts`` given; all if that leaves none."""
+        """Return the same without hosts that have neither saved answers nor ``facts``; all if that leaves none."""
         return replace(self, nodes=self.nodes.of_saved(facts))
 
     @property
     def hosts(self) -> tuple[Host, ...]:
-        """The chosen hosts."""
+        """The selected hosts."""
         return self.nodes.hosts
 
     def note(self, text: str) -> None:
-        """Send a sentence for the person who waits."""
+        """Send a message for the waiting user."""
         self.nodes.note(text)
 
     def open_store(self) -> Store:
-        """The store that the project names."""
+        """Return the project's store."""
         return Store(self.project.store_path)
 
     @contextlib.contextmanager
     def a_run(self, store: Store, nodes: Iterable[str]) -> Iterator[tuple[str, Claims]]:
-        """A run that decides about ``nodes``, ended in the store whatever happens.
+        """Yield a run that decides about ``nodes``, which always ends in the store.
 
-        `gpuops.errors.LockedError` where another one decides about one of them.
+        Raise `gpuops.errors.LockedError` if another run decides about one of them.
         """
         run = store.begin(self.invocation, who=self.operator)
         try:
             with Claims(store.path.parent / "claims") as claims:
-                claims.take(nodes, f"{self.operator}, run {run}, process {os.getpid()},")
+                claims.take(nodes, f"{self.operator}, run {run}, process {os.getpid()}")
                 yield run, claims
         finally:
             store.end(run)
 
     @contextlib.contextmanager
     def scheduler(self) -> Iterator[ProjectScheduler]:
-        """The scheduler that the project names, asked on this machine."""
+        """Yield the project's scheduler, queried on this machine."""
         machine = open_local(this_machine())
         try:
             yield ProjectScheduler(self.project.scheduler, machine, self.environment.get("SLURM_JOB_ID", ""))

@@ -97,11 +97,11 @@ def test_lost_gpu_is_reported_in_place_of_its_power(fab, plant):
 
 
 def test_a_function_of_the_project_is_called_with_the_connection(fab, ssh):
-    assert "what a function does cannot be told before" in fab("--dry", "-H", "gpu03", "greet", "--word", "hi")
+    assert "a function's effect is not known in advance" in fab("--dry", "-H", "gpu03", "greet", "--word", "hi")
     assert ssh("gpu03", "cat greetings").exit == 1
     fab("-H", "gpu03", "greet", "--word", "hi", "--times", "2")
     assert ssh("gpu03", "cat greetings").out == b"hi\nhi\n"
-    assert "ended with 1 and said: nothing" in fab("-H", "gpu03", "greet", "--word", "hi", code=1)
+    assert "ended with 1: no output" in fab("-H", "gpu03", "greet", "--word", "hi", code=1)
 
 
 def test_node_with_a_changed_key_is_sent_nothing(fab, plant, lab):

@@ -19,7 +19,7 @@ FAULTS = {
     "gpu01": ("dpkg-locked", "Could not get lock /var/lib/dpkg/lock-frontend. It is held by process 4242"),
     "gpu02": ("no-repository", "Could not resolve 'packages.lab'"),
     "gpu03": ("apt-fails=libnccl2", "dpkg: error processing archive /var/cache/apt/archives/libnccl2.deb"),
-    "gpu04": ("no-sudo", "it cannot be locked: sudo: a password is required"),
+    "gpu04": ("no-sudo", "cannot lock the node: sudo: a password is required"),
     "gpu05": ("busy", "drain the node first, or use --force"),
     "gpu06": ("refuse", "connection refused"),
 }

@@ -46,5 +46,5 @@ def test_nothing_is_measured_or_trained_on_a_node_with_a_job(lab, nvlink, plant)
 def test_a_node_without_the_python_says_so(nvlink):
     _, told, _ = nvlink("-l", "gpu01", "--train", "no-such-python")
     rows = told["training"]["gpu01"]
-    assert {row["unknown"] for row in rows.values()} == {"there is no no-such-python"}
+    assert {row["unknown"] for row in rows.values()} == {"no-such-python is not installed"}
     assert set(rows) == {"dp", "ddp", "ddp-no-p2p"}

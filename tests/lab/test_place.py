@@ -33,4 +33,4 @@ def test_what_the_healthy_nodes_cannot_hold_is_refused(lab, plant):
     plant("gpu02:gpu2:lost")
     done, _ = place(lab, "--layout", "dp=3,tp=8")
     assert done.returncode == 2
-    assert "dp=3 · tp=8 = 24 GPUs are needed and there are 16 " in done.stderr
+    assert "dp=3 · tp=8 = 24 GPUs are needed but only 16 are usable" in done.stderr

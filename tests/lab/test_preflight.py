@@ -70,7 +70,7 @@ def test_a_host_outside_of_the_inventory_is_named(causes):
     assert causes("mpirun", "-H", "gpu01,gpu77", "all_reduce_perf")[0] == (
         "hosts",
         [],
-        "take gpu77 out of the command's hosts, or add it",
+        "remove gpu77 from the command's hosts, or add it to the inventory",
     )
 
 
@@ -125,7 +125,7 @@ def test_a_job_of_somebody_else_is_in_the_way_and_is_not_disturbed(preflight, pl
     code, printed = preflight(*MPIRUN)
     assert code == 1
     assert "busy (Slurm job 4711 train, user alice" in printed
-    assert "all-reduce   skipped  somebody computes there" in printed
+    assert "all-reduce   skipped  a node is in use" in printed
     code, printed = preflight(*MPIRUN, options=("--force-busy", "gpu02"))
     assert code == 0
     cluster.clear(lab.folder, ["gpu02"])

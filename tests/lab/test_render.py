@@ -69,7 +69,7 @@ def test_a_check_complains_of_what_lies_there_and_writes_nothing(render, tmp_pat
         file.write("# a comment\n")
     done = render("-t", "deepspeed", "--check")
     assert done.returncode == 1
-    assert done.stdout.startswith("launch/.deepspeed_env:3: only NAME=VALUE may stand here")
+    assert done.stdout.startswith("launch/.deepspeed_env:3: expected NAME=VALUE")
 
 
 @pytest.mark.parametrize(

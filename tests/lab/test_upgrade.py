@@ -148,7 +148,7 @@ def test_a_node_that_does_not_come_back_is_told_and_found_again(fleet, stopped):
         "- hosts: gpu16\n  tasks:\n    - {name: again, reboot: {reason: to see}, timeout: 6}\n"
     )
     told = fleet.gpuops("provision", "boot.yml", code=3)
-    assert "s after a reboot; look at its console or its BMC" in told
+    assert "s after a reboot; check its console or its BMC" in told
     cluster.clear(fleet.lab, ["gpu16"])
     ends = time.monotonic() + 10
     while fleet.versions().keys() != set(fleet.names):

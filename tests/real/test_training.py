@@ -84,7 +84,7 @@ def test_what_takes_too_long_is_killed_with_all_its_processes_and_leaves_no_file
     found = parse_training(run(dataclasses.replace(command, words=there)))
     assert not list(tmp_path.glob("gpuops*"))
     assert isinstance(found, Unknown)
-    assert found.why.startswith("not done within")
+    assert found.why.startswith("not finished within")
     time.sleep(1)
     assert not ours()
 
@@ -98,4 +98,6 @@ def test_a_python_without_torch_says_so(run, tmp_path):
 
 
 def test_a_node_without_such_a_python_says_so(run):
-    assert parse_training(run(training("ddp", "no-such-python", TINY, 60))) == Unknown("there is no no-such-python")
+    assert parse_training(run(training("ddp", "no-such-python", TINY, 60))) == Unknown(
+        "no-such-python is not installed"
+    )

@@ -147,7 +147,7 @@ class TestInventoryText:
 class TestSudoers:
     def test_names_a_projects_own_commands_with_escapes(self, project):
         lines = Catalogue(project).sudoers("%ops").splitlines()
-        assert lines[0] == "# What gpuops asks as root; nothing here changes the node."
+        assert lines[0] == "# Commands that gpuops runs as root; none of them changes the node."
         (own,) = (line for line in lines if "/usr/bin/lid " in line)
         commands = ", ".join(rf"{folder}/lid --state\=all\,\ of\ it" for folder in module._BIN)
         assert own == f"%ops ALL=(root) NOPASSWD: {commands}"

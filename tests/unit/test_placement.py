@@ -46,7 +46,7 @@ class TestHuggingFacesDiagrams:
         assert [gpus(placement, group) for group in placement.groups["pp"]] == [[0, 2], [1, 3]]
 
     def test_three_dimensions_need_eight_gpus(self):
-        with pytest.raises(LayoutError, match="dp=2 · pp=2 · tp=2 = 8 GPUs are needed and there are 4 "):
+        with pytest.raises(LayoutError, match="dp=2 · pp=2 · tp=2 = 8 GPUs are needed but only 4 are usable"):
             place(parse_layout("dp=2,pp=2,tp=2"), [node("n1", 4)])
         assert len(place(parse_layout("dp=2,pp=2,tp=2"), [node("n1", 8)]).ranks) == 8
 
@@ -126,15 +126,15 @@ class TestNodes:
 
     def test_of_unequal_size_are_refused_or_used_as_far_as_they_are_equal(self):
         shapes = [node("n1", 8), node("n2", 7)]
-        with pytest.raises(LayoutError, match="7 of 8 GPUs are used on n1; --allow-fewer"):
+        with pytest.raises(LayoutError, match="7 of 8 GPUs are used on n1; pass --allow-fewer"):
             place(parse_layout("dp=14"), shapes)
         placement = place(parse_layout("dp=14"), shapes, allow_fewer=True)
         assert [len(placement.on(name)) for name in ("n1", "n2")] == [7, 7]
 
     def test_that_are_not_enough_are_counted(self):
-        with pytest.raises(LayoutError, match=r"dp=32 = 32 GPUs are needed and there are 23 .*2 x 8, 1 x 7"):
+        with pytest.raises(LayoutError, match=r"dp=32 = 32 GPUs are needed but only 23 are usable .*2 x 8, 1 x 7"):
             place(parse_layout("dp=32"), [node("n1"), node("n2", 7), node("n3")])
-        with pytest.raises(LayoutError, match="there are 0"):
+        with pytest.raises(LayoutError, match="only 0 are usable"):
             place(parse_layout("dp=2"), [])
 
     def test_512_hold_a_rank_on_every_gpu_and_a_tensor_parallel_group_each(self):
@@ -326,7 +326,7 @@ class TestTheShapeOfANode:
             ({"topo": Unknown("cut short")}, "cut short"),
             ({"smi": Smi()}, "no GPU"),
             ({"smi": Smi(error=SmiError("gpu-lost", "GPU is lost"))}, "GPU is lost"),
-            ({"topo": matrix(3)}, "shows 4 GPUs, and topo -m GPU0, GPU1, GPU2"),
+            ({"topo": matrix(3)}, "shows 4 GPUs, but topo -m GPU0, GPU1, GPU2"),
             ({"topo": replace(matrix(), gpus=("GPU0", "GPUs", "GPU2", "GPU3"))}, "GPUs"),
         ],
     )

@@ -109,13 +109,13 @@ def test_another_writer_is_told_of(store, monkeypatch):
 def test_what_is_no_store_is_refused(tmp_path):
     path = tmp_path / "state.db"
     path.write_text("something else, and long enough to be read as a header of a database\n" * 20)
-    with pytest.raises(OutputError, match="not a store"):
+    with pytest.raises(OutputError, match="not a gpuops store"):
         Store(path)
 
 
 def test_a_link_is_not_followed(tmp_path):
     (tmp_path / "state.db").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OutputError, match="cannot be opened"):
+    with pytest.raises(OutputError, match="cannot open the store"):
         Store(tmp_path / "state.db")
     assert not (tmp_path / "elsewhere").exists()
 
@@ -140,7 +140,7 @@ PRAGMA user_version = 1;
 """
 OLD_RUN = "20260301-101500-000000"
 OLD_EVENTS = [
-    ("new", "it answers and tells what it is", ""),
+    ("new", "it answers and reports what it is", ""),
     ("provisioned", "stopped at burn-in: it does not answer", "stopped"),
     ("validated", "it is as fast with an admitted neighbour", ""),
     ("provisioned", "no longer the machine that was tested: driver 570.86.15 → 580.95.05", "demoted"),

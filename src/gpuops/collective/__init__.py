@@ -1,1 +1,1 @@
-"""Collective: all-reduce between nodes, measured: what may be disturbed, the ladder before the load, the engines."""
+"""Measured all-reduce within and between nodes: proof of idleness, network tests, engines and verdicts."""

@@ -1,4 +1,4 @@
-"""Burn-in: a node's own all-reduce for some time, NVIDIA's diagnosis before it, and samples of clocks and heat."""
+"""Burn-in of nodes: NVIDIA's diagnosis, then repeated all-reduce within each node while its GPUs are sampled."""
 
 from __future__ import annotations
 
@@ -39,10 +39,10 @@ from gpuops.shell import Command, Completed
 
 _COUNTED: tuple[Probe[Any], ...] = (smi, kernel_log, error_counters, nvlink_errors)
 _ITERATIONS = 500
-"""Of one round: about as long as the nccl engine times at most, 10 s, where a node has NVLink."""
+"""Measuring time of one round. The nccl engine times for at most about as long on a node with NVLink."""
 _CHUNK_SECONDS = 10
 _FIELDS = "index,temperature.gpu,power.draw,clocks.sm,clocks_{}_reasons.active"
-# Driver 535 renamed "throttle" to "event"; a field that it does not know makes nvidia-smi refuse the whole question.
+# driver 535 renamed "throttle" to "event", and nvidia-smi refuses the whole query if one field is unknown
 _SAMPLE = """\
 for fields; do
     timeout "$0" nvidia-smi --query-gpu="$fields" --format=csv,noheader,nounits --loop=1
@@ -58,9 +58,9 @@ _SAMPLING = Command(
 
 @dataclass(frozen=True)
 class BurnInResult:
-    """What came of it: the all-reduces, and what `dcgm_diag` and `burn_in` read of each node.
+    """The all-reduces of a burn-in, and the answers for `dcgm_diag` and `burn_in` of each node.
 
-    ``facts`` are those of all nodes with what the burn-in shows of each.
+    ``facts`` are the facts of all nodes, with the results of the burn-in added.
     """
 
     measurement: Measurement
@@ -69,16 +69,16 @@ class BurnInResult:
 
     @property
     def excluded(self) -> Mapping[str, Excluded]:
-        """The nodes that took no part, or not to the end."""
+        """The nodes that took no part, or dropped out before the end."""
         return self.measurement.excluded
 
     @property
     def interrupted(self) -> bool:
-        """Ctrl-C came before the end."""
+        """True if Ctrl-C stopped the burn-in."""
         return self.measurement.interrupted
 
     def added_to(self, facts_by_node: Mapping[str, Facts]) -> dict[str, Facts]:
-        """The facts of all nodes with what the burn-in shows of each, or why it took no part."""
+        """Return the facts of all nodes with the results of the burn-in, or the reason why a node took no part."""
         return {name: self._added(facts) for name, facts in facts_by_node.items()}
 
     def _added(self, facts: Facts) -> Facts:
@@ -104,7 +104,7 @@ def burn(
 
     ``sampled`` has transports of its own to the same nodes, through which their GPUs are sampled under load.
     """
-    context.activity("dcgmi diag -r 3, where it is installed")
+    context.activity("dcgmi diag -r 3, if it is installed")
     with idle_nodes(pool, profiles, request, context):
         diagnoses = {name: answer for name, (answer,) in pool.ask([dcgm_diag.question]).items()}
     sampled.exclude(pool.excluded.values())
@@ -115,7 +115,7 @@ def burn(
             pool, fabric, profiles, request, context, plan=repeat_for(seconds), iterations=_ITERATIONS
         )
         if measurement.interrupted:
-            sampled.close()  # nobody waits for the last samples
+            sampled.close()  # the last samples are not needed
     lasted, after = time.monotonic() - began, pool.facts(_COUNTED)
     measurement = replace(measurement, excluded={**pool.excluded, **measurement.excluded})
     answers: dict[str, tuple[Completed, Completed]] = {}
@@ -128,12 +128,12 @@ def burn(
 
 
 def repeat_for(seconds: float, clock: Callable[[], float] = time.monotonic) -> Plan:
-    """A plan: every node by itself, all at once, until ``seconds`` after it was first asked."""
+    """Return a plan that measures each node by itself, all nodes at once, until ``seconds`` after its first call."""
     ends: list[float] = []
 
     def plan(evidence: Evidence) -> Round | None:
         ends.append(clock() + seconds)
-        if clock() >= ends[0] or "node" not in evidence.scopes:  # a node by itself is nothing for the tcp engine
+        if clock() >= ends[0] or "node" not in evidence.scopes:  # the tcp engine cannot measure a single node
             return None
         return Round("node", tuple(RankGroup((name,)) for name in evidence.fabric.nodes), "burn-in")
 
@@ -141,7 +141,7 @@ def repeat_for(seconds: float, clock: Callable[[], float] = time.monotonic) -> P
 
 
 class GpuSampler:
-    """Samples the GPUs of the nodes of ``pool`` once a second, as a context; ``samples`` by node."""
+    """Context manager that samples the GPUs of ``pool`` once a second; ``samples`` holds the answers by node."""
 
     def __init__(self, pool: Pool) -> None:
         self.samples: dict[str, list[Sample]] = {}
@@ -155,26 +155,26 @@ class GpuSampler:
 
     def __exit__(self, kind: type[BaseException] | None, error: BaseException | None, at: TracebackType | None) -> None:
         self._done.set()
-        self._thread.join(0.0 if error else None)  # on Ctrl-C nobody waits for the last samples
+        self._thread.join(0.0 if error else None)  # after Ctrl-C the last samples are not needed
 
     def _sample(self) -> None:
         while not self._done.is_set() and self._pool.hosts:
             for name, (answer,) in self._pool.ask([_SAMPLING]).items():
                 self.samples.setdefault(name, []).extend(parse_samples(answer.out))
                 if answer.exit and not answer.timed_out:
-                    why = f"its GPUs cannot be watched: {answer.last_words()}"
+                    why = f"cannot sample its GPUs: {answer.last_words()}"
                     self._pool.exclude([Excluded(name, "unknown", why)])
 
 
 def figures_of(evidence: Evidence, node: str) -> BurnIn:
-    """The figures of one node's own rounds."""
+    """Return the results of one node's own rounds."""
     own = [f for m in evidence.rounds for f in m.figures if f.group.nodes == (node,)]
     figures = tuple(figure.gb_per_s for figure in own if figure.gb_per_s is not None)
     return BurnIn(0.0, figures, tuple(f"{f.trouble}: {f.detail}".rstrip(": ") for f in own if f.trouble))
 
 
 def _with_counts(burnt: BurnIn, before: Facts, after: Facts) -> BurnIn:
-    """The same with the counters that increased in between, and what could not be counted."""
+    """Return ``burnt`` with the counters that increased in between, and those that could not be read."""
     unreadable = [f"{p.name}: {v.why}" for p in _COUNTED for v in (before[p], after[p]) if isinstance(v, Unknown)]
     return replace(
         burnt,
@@ -185,7 +185,7 @@ def _with_counts(burnt: BurnIn, before: Facts, after: Facts) -> BurnIn:
 
 
 def increased_counters(before: Facts, after: Facts) -> list[str]:
-    """Error counters that increased, the part first: ``gpu3: ecc_uncorrected_volatile 0 → 2``."""
+    """Return the error counters that increased, each after its part: ``gpu3: ecc_uncorrected_volatile 0 → 2``."""
     return [
         f"{part}: {name} {then[part][name]} → {count}"
         for then, now in zip(_counters(before), _counters(after), strict=True)
@@ -201,7 +201,7 @@ def _counters(facts: Facts) -> tuple[Mapping[str, Mapping[str, int]], ...]:
 
 
 def _of_gpus(facts: Facts) -> Mapping[str, Mapping[str, int]]:
-    """What counts on a GPU: uncorrectable errors, rows that were remapped for them, and that one waits or failed."""
+    """Return each GPU's counters: uncorrectable errors, rows remapped for them, and pending or failed remappings."""
     value = facts[smi]
     if isinstance(value, Unknown):
         return {}
@@ -220,7 +220,7 @@ def _of_gpus(facts: Facts) -> Mapping[str, Mapping[str, int]]:
 
 
 def new_xids(before: Facts, after: Facts) -> list[str]:
-    """Xid events that came in between: ``0000:1b:00.0: Xid 48, …``."""
+    """Return the Xid events that were logged in between: ``0000:1b:00.0: Xid 48, …``."""
     then, now = before[kernel_log], after[kernel_log]
     if isinstance(then, Unknown) or isinstance(now, Unknown):
         return []

@@ -1,4 +1,4 @@
-"""One script at work on many nodes at the same time: messages go to all of them, then all answers are awaited."""
+"""One script at work on many nodes at once: messages go to all of them, then all answers are awaited."""
 
 from __future__ import annotations
 
@@ -21,9 +21,9 @@ Message = Mapping[str, Any]
 
 
 class Crew:
-    """A worker on each host that can have one. ``lost`` has the hosts without one at the moment, and why.
+    """One worker process on each host that can run one. ``lost`` maps each host without a worker to the reason.
 
-    ``opener`` is asked for the transport to each host once. The transports stay open: they belong to the opener.
+    ``opener`` is asked once for the transport to each host. It owns the transports: a crew does not close them.
     """
 
     def __init__(self, hosts: Sequence[Host], opener: Opener, *scripts: str) -> None:
@@ -36,7 +36,7 @@ class Crew:
         self._stuck: dict[str, Worker] = {}
 
     def open(self, names: Collection[str] | None = None) -> None:
-        """Put a worker on each host (of ``names``) that has none: at first on all, later where one was lost."""
+        """Start a worker on each host (of ``names``) that has none: on all hosts at first, later where one was lost."""
         self._end_stuck()
         lacking = self._hosts.keys() - self.workers.keys()
         hosts = [host for name, host in self._hosts.items() if name in lacking and (names is None or name in names)]
@@ -56,15 +56,16 @@ class Crew:
     def ask(
         self, messages: Mapping[str, Message], seconds: float, teams: Iterable[Collection[str]] = ()
     ) -> dict[str, dict[str, Any] | GpuopsError]:
-        """Each node's answer to its message, or why there is none; ``seconds`` is the deadline of all together.
+        """Return each node's answer to its message, or the error that prevents one.
 
-        The nodes of one team answer at about the same time: those that have not 3 s after the first are late. A node
-        that is late, or whose worker ended, is lost until `open` finds it again. `CancelledError` on Ctrl-C, or
-        when the opener's ``cancel`` is.
+        ``seconds`` is the deadline for all nodes together. The nodes of one team should answer at about the same time:
+        a node is late if it has not answered 3 s after the first of its team. A node that is late, or whose worker
+        ended, is lost until `open` starts a new worker. Raise `CancelledError` on Ctrl-C, or if the opener's ``cancel``
+        is set.
         """
         if not messages:
             return {}
-        # In a thread: a Ctrl-C amid paramiko's locks would leave them locked, and nothing could be hung up any more.
+        # in a thread, because a Ctrl-C inside paramiko would leave its locks held, and no connection could be closed
         anyone = list(self._hosts.values())[:1]
         (outcome,) = uninterrupted(self._each(anyone, lambda _host: self._converse(messages, seconds, teams)))
         if outcome.value is None:
@@ -82,7 +83,7 @@ class Crew:
         answers: dict[str, dict[str, Any] | GpuopsError] = {}
         while waiting := [node for node in messages if node not in answers]:
             for node in waiting:
-                pause = _PAUSE_SECONDS if node == waiting[0] else 0.0  # the others are not waited for meanwhile
+                pause = _PAUSE_SECONDS if node == waiting[0] else 0.0  # the others are only polled
                 answer = self._receive(node, min(pause, max(0.0, ends[node] - time.monotonic())))
                 if answer is None and time.monotonic() > ends[node]:
                     answer = self._late(node, time.monotonic() - began)
@@ -100,10 +101,10 @@ class Crew:
                 self._lose(node, error)
 
     def _receive(self, node: str, seconds: float) -> dict[str, Any] | GpuopsError | None:
-        """An answer, or why there can be none; None as long as there is none yet."""
+        """Return an answer, or the error that rules one out; None if there is neither yet."""
         worker = self.workers.get(node)
         if worker is None:
-            return self.lost.get(node) or NodeError(node, "nothing of ours runs there any more", "lost")
+            return self.lost.get(node) or NodeError(node, "no gpuops process runs there any more", "lost")
         try:
             return worker.receive(seconds)
         except TimeoutError:
@@ -118,15 +119,15 @@ class Crew:
 
     def _lose(self, node: str, error: NodeError) -> NodeError:
         worker = self.workers.pop(node, None)
-        if worker is not None:  # else closed meanwhile, by another thread
+        if worker is not None:  # else another thread has closed it in the meantime
             self.lost[node] = error
             worker.close()
         return error
 
     def _end_stuck(self) -> None:
-        """Kill what did not answer: a stopped process notices nothing else, not even the end of its stream.
+        """Kill the workers that did not answer: a stopped process does not even notice the end of its input.
 
-        If a node does not answer to that either, its connection is closed.
+        If a node does not react to that either, its connection is closed.
         """
         stuck, self._stuck = self._stuck, {}
         kills = {node: Command(("kill", "-KILL", str(worker.first_message["pid"]))) for node, worker in stuck.items()}
@@ -143,11 +144,11 @@ class Crew:
 
     @property
     def pids(self) -> dict[str, int]:
-        """The process that works on each node."""
+        """The process ID of the worker on each node."""
         return {node: int(worker.first_message["pid"]) for node, worker in self.workers.items()}
 
     def close(self) -> None:
-        """End every worker; safe to call twice, and from another thread while an answer is awaited."""
+        """End every worker. Safe to call twice, and from another thread while an answer is awaited."""
         while self.workers:
             self.workers.popitem()[1].close()
         self._end_stuck()

@@ -1,4 +1,4 @@
-"""Expectations: what each group of a measurement should give, by the profiles and NICs of its nodes; pure."""
+"""The bandwidth that each group of a measurement should reach, from the profiles and NICs of its nodes; pure."""
 
 from __future__ import annotations
 
@@ -33,10 +33,10 @@ _READ = ("allreduce.", "nic.rate_gbps")
 
 @dataclass(frozen=True)
 class Expectations:
-    """What the groups of ``fabric`` should give with NCCL; ``profiles`` by node.
+    """The bandwidth that the groups of ``fabric`` should reach with NCCL; ``profiles`` by node.
 
-    ``size_bytes`` is the payload of one rank; None: the least that can be judged, which grows with a group. Of an
-    ``operation`` other than an all-reduce nothing is expected: the model and the published figures are of that.
+    ``size_bytes`` is the payload of one rank; None means the smallest that can be judged, which grows with the group.
+    Only an all-reduce has an expectation: the model and the published figures are for that ``operation``.
     """
 
     fabric: Fabric
@@ -46,30 +46,30 @@ class Expectations:
     operation: Operation = "all_reduce"
 
     def of(self, group: RankGroup) -> ExpectedBandwidth | None:
-        """What ``group`` should give, by the slowest of its nodes; None if nothing can be said of one of them."""
+        """Return what ``group`` should reach, limited by its slowest node; None if it is unknown for one of them."""
         profiles = {id(profile): profile for profile in map(self._profile_by_node.__getitem__, group.nodes)}.values()
         expected = [self._of(group, profile) for profile in profiles]
         rates = [each for each in expected if each is not None]
         return min(rates, key=lambda each: each.gb_per_s) if len(rates) == len(expected) else None
 
     def of_evidence(self, evidence: Evidence) -> dict[RankGroup, ExpectedBandwidth]:
-        """What every group of ``evidence`` should give, and those that stand for whole scopes (`example_groups`).
+        """Return what every group of ``evidence`` should reach, and groups that stand for a scope (`example_groups`).
 
-        A group of which nothing can be said is absent.
+        Groups without an expectation are omitted.
         """
         examples = example_groups(heat_map(evidence)).values()
         measured = (figure.group for measured in evidence.rounds for figure in measured.figures)
         groups = dict.fromkeys((*examples, *measured))
-        equal: dict[ExpectedBandwidth, ExpectedBandwidth] = {}  # groups are many, and what they should give is not
+        equal: dict[ExpectedBandwidth, ExpectedBandwidth] = {}  # there are many groups but few different expectations
         return {group: equal.setdefault(e, e) for group in groups if (e := self.of(group)) is not None}
 
     def threshold_for(self, group: RankGroup) -> float | None:
-        """The GB/s by which a group is judged; None if there is only a guess, or nothing."""
+        """Return the GB/s by which a group is judged; None if there is at most a guess."""
         expected = self.of(group)
         return expected.gb_per_s if expected and expected.may_fail else None
 
     def learnt_from(self, evidence: Evidence) -> Expectations:
-        """The same, with the efficiencies that the figures of ``evidence`` show; those in trouble do not count."""
+        """Return a copy with the efficiencies calibrated from ``evidence``; results in trouble do not count."""
         prior = replace(self, efficiency=PRIOR)
         figures = (figure for measured in evidence.rounds for figure in measured.figures if not figure.trouble)
         pairs = ((figure.gb_per_s, prior.of(figure.group)) for figure in figures)
@@ -79,7 +79,7 @@ class Expectations:
         nodes = [self.fabric.nodes[name] for name in group.nodes]
         gpus = [len(group.gpus or node.gpus) for node in nodes]
         if group.variant == "no-p2p" or self.operation != "all_reduce":
-            return None  # without P2P PCIe and the host's memory decide, of which no profile tells
+            return None  # without P2P, PCIe and host memory decide, and no profile describes those
         if len(nodes) == 1:
             return within_node(profile, gpus[0], self.size_bytes, nvls=not group.variant)
         if group.rail is not None:
@@ -90,17 +90,17 @@ class Expectations:
         return between_nodes(profile, network, self.size_bytes, self.efficiency, algorithms)
 
     def _network(self, profile: Profile, nodes: int, ranks: int, nics: int) -> Network:
-        """A profile's rate comes before a port's own, which may have come up with less than it should."""
+        """Return the network of a group. A profile's rate beats a port's own, which may have come up too low."""
         entry = profile.values.get("nic.rate_gbps")
         if entry is not None:
             rate, source, grade = entry.value / _BITS_PER_BYTE, entry.source, entry.grade
         else:
-            rate, source, grade = self._usual_rate, "the rate that most ports here have", "measured-here"
+            rate, source, grade = self._usual_rate, "the most common rate of the ports here", "measured-here"
         return Network(nodes, ranks, nics, rate, source, grade)
 
     @functools.cached_property
     def _profile_by_node(self) -> dict[str, Profile]:
-        """One profile for all nodes that expect the same: each host's own differs at least in its source."""
+        """Return one profile for all nodes that expect the same; each host's own differs at least in its source."""
         seen: dict[str, Profile] = {}
         named = {name: self.profiles.get(name, NO_PROFILE) for name in self.fabric.nodes}
         return {name: seen.setdefault(bandwidth_key(profile), profile) for name, profile in named.items()}
@@ -111,6 +111,6 @@ class Expectations:
 
 
 def bandwidth_key(profile: Profile) -> str:
-    """All that a profile says about bandwidth between GPUs, as one text: equal for profiles that expect the same."""
+    """Return everything that a profile sets about bandwidth between GPUs as one text, equal for equal expectations."""
     entries = sorted((key, entry.value) for key, entry in profile.values.items() if key.startswith(_READ))
     return f"{profile.name} {entries}"

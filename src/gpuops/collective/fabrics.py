@@ -1,4 +1,4 @@
-"""Fabrics: the nodes under test with their rails and leaves, from the inventory, the nodes' facts and the cabling."""
+"""The nodes under test with their rails and leaves, from the inventory, the nodes' facts and the cabling."""
 
 from __future__ import annotations
 
@@ -20,18 +20,18 @@ from gpuops.probes.nvidia.topo import topo
 from gpuops.probing import Probe, Unknown
 
 NEEDS: tuple[Probe[Any], ...] = (smi, topo, ib_ports, gids)
-"""What `fabric_of` reads of a node's facts."""
+"""The probes whose answers `fabric_of` reads."""
 _BITS_PER_BYTE = 8
 _TRIES = 2
 Leaves = Mapping[tuple[str, str], str]
-"""The leaf switch of a port, by node and RDMA device; ports that are not known are absent."""
+"""The leaf switch of each port, by node and RDMA device; unknown ports are absent."""
 
 
 def fabric_of(hosts: Sequence[Host], facts: Mapping[str, Facts], leaves: Leaves | None = None) -> Fabric:
-    """The fabric of those of ``hosts`` whose GPUs are known. What the inventory declares goes before ``leaves``.
+    """Return the fabric of those of ``hosts`` whose GPUs are known. The inventory overrides ``leaves``.
 
-    A NIC is one that is nearest to a GPU. Where its rail is not declared, it is its place among the names of all NICs,
-    in the order of the GPUs that they serve: so a node that lacks one keeps the rails of its others.
+    Only NICs that are nearest to a GPU count. A NIC without a declared rail gets its position among the names of all
+    NICs, in the order of the GPUs that they serve. So a node that lacks one NIC keeps the rails of its others.
     """
     shapes = {h.name: shape for h in hosts if isinstance(shape := shape_of(h, facts[h.name]), NodeShape)}
     served = sorted({(g.index, g.nic) for shape in shapes.values() for g in shape.gpus if g.nic})
@@ -40,7 +40,7 @@ def fabric_of(hosts: Sequence[Host], facts: Mapping[str, Facts], leaves: Leaves 
 
 
 def _node(shape: NodeShape, facts: Facts, order: Mapping[str, int], leaves: Leaves) -> FabricNode:
-    """Its NICs in the order of rails; the GPU that each serves stands at the same place, the others behind."""
+    """Return a node with NICs in rail order and the GPU that each serves at the same position, other GPUs last."""
     rates = {port.device: port.rate_gbps / _BITS_PER_BYTE for port in _ports(facts) if port.rate_gbps and _up(port)}
     first: dict[str, GpuShape] = {}
     for gpu in shape.gpus:
@@ -72,7 +72,7 @@ def _up(port: IbPort) -> bool:
 
 
 def leaves_of(pool: Pool, facts: Mapping[str, Facts]) -> Leaves:
-    """The leaves that the fabric itself reports: InfiniBand through one node, Ethernet through each."""
+    """Return the leaves that the fabric reports: for InfiniBand through one node, for Ethernet through each node."""
     layers = {name: {port.link_layer for port in _ports(own) if _up(port)} for name, own in facts.items()}
     leaves: dict[tuple[str, str], str] = {}
     for name in [name for name, kinds in layers.items() if "InfiniBand" in kinds][:_TRIES]:
@@ -86,7 +86,7 @@ def leaves_of(pool: Pool, facts: Mapping[str, Facts]) -> Leaves:
 
 
 def by_cables(cables: Iterable[Cable], facts: Mapping[str, Facts]) -> Leaves:
-    """Leaves of InfiniBand ports, which are known by their GUID, or by the name ``node device`` that they announce."""
+    """Return the leaves of InfiniBand ports, identified by GUID or by the name ``node device`` that they announce."""
     switches = {
         end: cable.far.name
         for cable in cables
@@ -102,7 +102,7 @@ def by_cables(cables: Iterable[Cable], facts: Mapping[str, Facts]) -> Leaves:
 
 
 def by_neighbours(neighbours_by_node: Mapping[str, Mapping[str, str] | Unknown], facts: Mapping[str, Facts]) -> Leaves:
-    """Leaves of Ethernet ports, by the interfaces that their GIDs belong to."""
+    """Return the leaves of Ethernet ports, by the interfaces that their GIDs belong to."""
     leaves: dict[tuple[str, str], str] = {}
     for name, neighbours in neighbours_by_node.items():
         table = facts[name][gids]

@@ -1,7 +1,6 @@
-"""Heat map: the figures of a measurement by node and rail, as ratios to what is usual; pure.
+"""The results of a measurement by node and rail, as ratios to the usual one; pure.
 
-A node's figure on a rail is its best with any partner: what a slow partner or a crowded moment took away is not its
-own.
+A node's result on a rail is its best with any partner: a loss caused by a slow partner or by congestion is not its own.
 """
 
 from __future__ import annotations
@@ -14,12 +13,12 @@ from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.rounds import GroupResult
 
 WELL = 0.94
-"""From this ratio on a cell is shown as healthy (what isolation calls slow begins there)."""
+"""Minimum ratio of a healthy cell; below it, isolation calls a part slow."""
 
 
 @dataclass(frozen=True)
 class Cell:
-    """A node's best figure in GB/s, None if none of its groups ended; ``ratio`` to the row's usual one."""
+    """A node's best result in GB/s, None if none of its groups finished; ``ratio`` is relative to the row's usual."""
 
     node: str
     gb_per_s: float | None
@@ -27,12 +26,12 @@ class Cell:
 
     @property
     def well(self) -> bool:
-        """Whether it is as it should be."""
+        """True if the cell is healthy."""
         return self.ratio is not None and self.ratio >= WELL
 
     @property
     def glyph(self) -> str:
-        """One letter: a point, tenths of the usual, or an x."""
+        """One letter: a dot, tenths of the usual, or an x."""
         if self.ratio is None:
             return "x"
         return "." if self.well else str(int(10 * self.ratio))
@@ -40,7 +39,7 @@ class Cell:
 
 @dataclass(frozen=True)
 class HeatmapRow:
-    """One rail (None: within nodes): what is usual there in GB/s, and a cell for each node that was measured."""
+    """One rail (None: within nodes): its usual bandwidth in GB/s, and a cell for each measured node."""
 
     rail: int | None
     usual: float | None
@@ -54,17 +53,17 @@ class HeatmapRow:
 
 @dataclass(frozen=True)
 class HeatMap:
-    """The rows of everything that was measured, over the nodes in the order of the inventory."""
+    """The rows of everything that was measured, over the nodes in inventory order."""
 
     nodes: tuple[str, ...]
     rows: tuple[HeatmapRow, ...]
 
     def without_outlier(self, nodes: Iterable[str]) -> bool:
-        """Whether every cell of ``nodes`` is well."""
+        """Return True if every cell of ``nodes`` is healthy."""
         return all(row.cells[node].well for node in nodes for row in self.rows if node in row.cells)
 
     def outliers(self) -> dict[tuple[HeatmapRow, ...], list[str]]:
-        """The nodes that are not well, by the rows on which they are not: those with the worst figures first."""
+        """Return the nodes with unhealthy cells, by the rows that hold them; the worst results come first."""
         rows: dict[str, list[HeatmapRow]] = {}
         for row in self.rows:
             for cell in row.cells.values():
@@ -77,7 +76,7 @@ class HeatMap:
 
 
 def heat_map(evidence: Evidence) -> HeatMap:
-    """The map of a measurement, from its figures within nodes and on single rails."""
+    """Return the heat map of a measurement, from its results within nodes and on single rails."""
     best: dict[int | None, dict[str, float | None]] = {}
     for rail, figure in _figures(evidence):
         row = best.setdefault(rail, {})
@@ -98,6 +97,6 @@ def _figures(evidence: Evidence) -> Iterator[tuple[int | None, GroupResult]]:
 
 def _row(rail: int | None, rate_by_node: Mapping[str, float | None]) -> HeatmapRow:
     rates = sorted(rate for rate in rate_by_node.values() if rate is not None)
-    usual = statistics.median(rates[len(rates) // 2 :]) if rates else None  # of few nodes half may be slow
+    usual = statistics.median(rates[len(rates) // 2 :]) if rates else None  # with few nodes, half may be slow
     ratios = {node: rate / usual if rate is not None and usual else None for node, rate in rate_by_node.items()}
     return HeatmapRow(rail, usual, {node: Cell(node, rate, ratios[node]) for node, rate in rate_by_node.items()})

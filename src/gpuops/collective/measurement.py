@@ -1,4 +1,4 @@
-"""Measurement: what all-reduces within and between nodes came to, and its JSON document."""
+"""The result of all-reduces within and between nodes, and its JSON document."""
 
 from __future__ import annotations
 
@@ -20,17 +20,16 @@ from gpuops.secret import redact
 
 @dataclass(frozen=True)
 class Measurement(Result):
-    """Every figure of a measurement, and which parts are to blame.
+    """All results of a measurement, and the parts that are to blame.
 
-    ``engine`` measured, and ``engine_why`` says why it was taken. ``excluded`` are the nodes that took no part, or none
-    from some round on. ``settings`` may have changed the figures: by node, in words. ``failures`` are those of the
-    network tests before the load. ``expected`` is what groups should give, without those of which nothing can be said.
-    ``facts`` are those of all nodes with what the measurement shows of each; they are not in the document. ``seconds``
-    is wall time.
+    ``engine`` ran it, and ``engine_why`` states why it was chosen. ``excluded`` are the nodes that took no part, or not
+    to the end. ``settings`` are what may affect the results, by node. ``failures`` are those of the network tests
+    before the load. ``expected`` is what groups should reach, without groups of unknown expectation. ``facts`` are
+    those of all nodes with the results added; they are not part of the document. ``seconds`` is wall time.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.allreduce-report/1"
-    """Within one number, fields may be added; none changes its meaning or goes away."""
+    """Within one version, fields may be added; existing fields keep their meaning and stay."""
 
     evidence: Evidence
     blame: Blame
@@ -46,12 +45,12 @@ class Measurement(Result):
 
     @property
     def rounds(self) -> int:
-        """How many rounds were run."""
+        """The number of rounds that were run."""
         return len(self.evidence.rounds)
 
     @property
     def nodes_by_setting(self) -> dict[str, list[str]]:
-        """The nodes that have each setting; what most have in common comes first."""
+        """The nodes that have each setting, the most common setting first."""
         nodes: dict[str, list[str]] = {}
         for node, settings in self.settings.items():
             for setting in settings:
@@ -59,11 +58,11 @@ class Measurement(Result):
         return dict(sorted(nodes.items(), key=lambda item: -len(item[1])))
 
     def scope_lines(self, heat: HeatMap) -> list[ScopeLine]:
-        """The figures summed up by scope; ``heat`` is the map of its evidence."""
+        """Return the results summarized by scope; ``heat`` is the map of the same evidence."""
         return list(scope_lines(self.evidence, heat, self.expected))
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
-        """``failed`` if a part is to blame or a network test failed, ``incomplete`` if any node or part is unclear."""
+        """Return ``failed`` if a part is blamed or a test failed, ``incomplete`` if a node or part is unclear."""
         if self.interrupted:
             return "interrupted"
         if self.blame.blamed or self.failures:
@@ -71,14 +70,14 @@ class Measurement(Result):
         return "incomplete" if self.excluded or self.blame.unclear or self.blame.suspects else "ok"
 
     def to_document(self) -> dict[str, Any]:
-        """Plain data for JSON; GB/s, secrets masked. ``matrix`` has each node's best figure by rail."""
+        """Return plain data for JSON, with secrets masked. ``matrix`` holds each node's best GB/s by rail."""
         heat = heat_map(self.evidence)
         return {
             "schema": self.SCHEMA,
             "engine": {"name": self.engine, "why": redact(self.engine_why)},
             "settings": [{"setting": redact(words), "nodes": nodes} for words, nodes in self.nodes_by_setting.items()],
             "nodes": list(self.evidence.fabric.nodes),
-            "left": {node: redact(reason.why) for node, reason in self.excluded.items()},  # the former `excluded`
+            "left": {node: redact(reason.why) for node, reason in self.excluded.items()},  # its former name
             "excluded": excluded_document(self.excluded),
             "rounds": self.rounds,
             "scopes": [{**asdict(line), "all_low": line.all_low} for line in self.scope_lines(heat)],
@@ -100,7 +99,7 @@ def _accused(blamed: BlamedPart) -> dict[str, Any]:
 
 
 def excluded_document(excluded: Mapping[str, Excluded]) -> dict[str, dict[str, Any]]:
-    """The excluded hosts as every document of a result has them, secrets masked."""
+    """Return the excluded hosts as every document contains them, with secrets masked."""
     documents = {host: reason.to_document() for host, reason in excluded.items()}
     return {
         host: {key: redact(value) if isinstance(value, str) else value for key, value in document.items()}

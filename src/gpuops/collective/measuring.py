@@ -1,4 +1,4 @@
-"""Measuring: proof of idleness, lease, network tests, engine and rounds: from a pool of nodes to a measurement."""
+"""A measurement from end to end: proof of idleness, lease, network tests, engine and rounds."""
 
 from __future__ import annotations
 
@@ -28,15 +28,15 @@ from gpuops.isolation.rounds import Round, Scope
 from gpuops.profile import Profile
 from gpuops.reasons import Excluded
 
-_TCP_SCOPES: tuple[Scope, ...] = ("rail", "group")  # a node's one network is its one rail
+_TCP_SCOPES: tuple[Scope, ...] = ("rail", "group")  # a node's only network is its only rail
 
 
 @dataclass(frozen=True)
 class MeasureContext:
-    """What measuring needs beside the nodes: the scheduler that knows who has them, and the lease that it gives.
+    """The surroundings of a measurement: the scheduler's allocations, and the lease to take.
 
-    ``slurm_job`` is the job in which gpuops itself runs. ``note`` gets sentences for the person who waits, ``activity``
-    what is done at the moment in a few words, and ``on_round`` the evidence so far and each round before it starts.
+    ``slurm_job`` is the job in which gpuops runs. ``note`` receives sentences for the waiting user, ``activity`` the
+    current activity in a few words, and ``on_round`` the evidence so far and each round before it starts.
     """
 
     allocations: Allocations
@@ -49,7 +49,7 @@ class MeasureContext:
     def monitor(
         self, pool: Pool, profiles: Mapping[str, Profile], force_busy: Collection[str], running: Sequence[Engine] = ()
     ) -> IdleMonitor:
-        """Return the monitor of ``pool``; ``force_busy`` nodes count as idle, and so does what is ``running``."""
+        """Return the monitor of ``pool``; ``force_busy`` nodes count as idle, and so does the work of ``running``."""
         return IdleMonitor(
             pool,
             profiles,
@@ -74,8 +74,8 @@ def measure(
 ) -> Measurement:
     """Measure the nodes of ``pool`` that are proved idle, and put no load on the others.
 
-    ``fabric`` is what is known of their NICs. ``plan`` says what to measure next, and each round takes ``iterations``.
-    ``auto`` chooses from ``engines``. If no node can be measured, the evidence is empty.
+    ``fabric`` describes their NICs. ``plan`` returns the next round, and each round runs ``iterations``. ``auto``
+    chooses from ``engines``. If no node can be measured, the evidence is empty.
     """
     began = time.monotonic()
     running: list[Engine] = []
@@ -102,7 +102,7 @@ def measure(
 
 
 def _nothing(pool: Pool, request: MeasureRequest, seconds: float) -> Measurement:
-    evidence, why = Evidence(Fabric({}), scopes=tuple(request.scopes)), "nobody is left to measure"
+    evidence, why = Evidence(Fabric({}), scopes=tuple(request.scopes)), "no node is left to measure"
     return Measurement(evidence, blame(evidence), "none", why, dict(pool.excluded), seconds=seconds)
 
 
@@ -114,7 +114,7 @@ def idle_nodes(
     context: MeasureContext,
     running: Sequence[Engine] = (),
 ) -> Iterator[IdleMonitor]:
-    """Keep in ``pool`` the nodes that are proved idle, on lease meanwhile; what is ``running`` makes no node busy."""
+    """Keep only the nodes in ``pool`` that are proved idle, and lease them; ``running`` engines make no node busy."""
     monitor = context.monitor(pool, profiles, request.force_busy, running)
     in_use = [reason for idleness in monitor.prove().values() if (reason := idleness.excluded)]
     pool.exclude(replace(reason, why=f"skipped: {reason.why}") for reason in in_use)
@@ -136,7 +136,7 @@ def choose(
     note: Callable[[str], None],
     engines: Sequence[str] = ENGINES,
 ) -> Engine:
-    """Open the engine of the request, for ``auto`` the first that most nodes can run; exclude the other nodes."""
+    """Open the requested engine, or for ``auto`` the first that most nodes can run; exclude the other nodes."""
     names = engines if request.engine == "auto" else (request.engine,)
     for name in names:
         engine = _make(name, pool, expectations, request, load)
@@ -148,7 +148,7 @@ def choose(
             return engine
         engine.close()
         note(f"not {name}: {_most_frequent([reason.why for reason in refused.values()])}")
-    raise AssertionError("there is an engine to choose")
+    raise AssertionError("the last engine is always chosen")
 
 
 def _most_frequent(reasons: Sequence[str]) -> str:
@@ -199,13 +199,13 @@ def _measured(
 
 
 def _blame(evidence: Evidence, lost: Sequence[BlamedPart]) -> Blame:
-    """The parts that the evidence blames, and before them the nodes that were lost in mid-round."""
+    """Return the parts that the evidence blames, after the nodes that were lost in the middle of a round."""
     verdict = blame(evidence)
     return replace(verdict, blamed=(*lost, *verdict.blamed))
 
 
 def with_evidence(facts_by_node: Mapping[str, Facts], measurement: Measurement) -> dict[str, Facts]:
-    """The facts of all nodes with what the measurement shows of each, or why it took no part."""
+    """Return the facts of all nodes with their results, or with the reason why a node took no part."""
     answers = {name: excluded_answer(reason) for name, reason in measurement.excluded.items()}
     answers |= to_answers(measurement.evidence, measurement.engine, measurement.settings)
     return {

@@ -1,8 +1,8 @@
-"""The gain from NVLink on a node: its GPUs with and without it, in an all-reduce and in training.
+"""The gain from NVLink on a node: an all-reduce and a training run on its GPUs, with and without NVLink.
 
-Hugging Face's guide did the second on 2 TITAN RTX (huggingface/transformers, performance guide; stas00/ml-engineering,
-network/benchmarks/results/disable-nvlink.md): GPT-2, 200 steps, 4 samples a GPU: 101 s with NVLink and 131 s without,
-so that NVLink saved 23 %.
+Hugging Face's guide measured the training on 2 TITAN RTX (huggingface/transformers, performance guide;
+stas00/ml-engineering, network/benchmarks/results/disable-nvlink.md): GPT-2, 200 steps, 4 samples per GPU took 101 s
+with NVLink and 131 s without, so NVLink saved 23 %.
 """
 
 from __future__ import annotations
@@ -44,7 +44,7 @@ class NvlinkGain:
 
 @dataclass(frozen=True)
 class Model:
-    """What is trained; by default GPT-2's size and the guide's batch. ``processes`` counts if there are no GPUs."""
+    """The model to train, by default of GPT-2's size with the guide's batch. ``processes`` is used without GPUs."""
 
     steps: int = 200
     batch: int = 4
@@ -56,7 +56,7 @@ class Model:
 
 @dataclass(frozen=True)
 class Training:
-    """One row: seconds of all steps, samples a second, and whether all ranks hold the same weights in the end."""
+    """One row: seconds of all steps, samples per second, and whether all ranks end with the same weights."""
 
     row: RowName
     seconds: float
@@ -69,7 +69,7 @@ class Training:
 
 @dataclass(frozen=True)
 class NvlinkComparison(Result):
-    """The gain from NVLink on each node, `Unknown` if it was not measured; ``training`` has the rows of each node."""
+    """The gain from NVLink on each node, `Unknown` if it was not measured; ``training`` holds the rows of each node."""
 
     SCHEMA: ClassVar[str] = "gpuops.nvlink/1"
 
@@ -79,12 +79,12 @@ class NvlinkComparison(Result):
 
     @property
     def excluded(self) -> Mapping[str, Excluded]:
-        """The nodes of which nothing was measured."""
+        """The nodes that were not measured."""
         return self.measurement.excluded
 
     @property
     def interrupted(self) -> bool:
-        """Ctrl-C came before the end."""
+        """True if Ctrl-C stopped the comparison."""
         return self.measurement.interrupted
 
     @property
@@ -93,11 +93,11 @@ class NvlinkComparison(Result):
         return self.measurement.seconds
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
-        """``incomplete`` if nothing was measured of a node: a comparison finds no fault."""
+        """Return ``incomplete`` if a node was not measured; a comparison finds no faults."""
         return "interrupted" if self.interrupted else "incomplete" if self.excluded else "ok"
 
     def to_document(self) -> dict[str, Any]:
-        """Plain data for JSON, secrets masked; an `Unknown` is its reason under ``unknown``."""
+        """Return plain data for JSON with secrets masked; an `Unknown` is its reason under ``unknown``."""
         return {
             "schema": self.SCHEMA,
             "all_reduce": {name: _document(gain) for name, gain in self.gains.items()},
@@ -116,7 +116,7 @@ def _document(value: NvlinkGain | Training | Unknown) -> dict[str, Any]:
 
 
 def next_round(evidence: Evidence) -> Round | None:
-    """Every node with several GPUs by itself, with NVLink and then without; None after that."""
+    """Return a round of every node with several GPUs by itself, with NVLink and then without; None after that."""
     number = len(evidence.rounds)
     nodes = [node.name for node in evidence.fabric.nodes.values() if len(node.gpus) > 1]
     if number >= len(_VARIANTS) or not nodes:
@@ -126,7 +126,7 @@ def next_round(evidence: Evidence) -> Round | None:
 
 
 def gains_of(evidence: Evidence) -> dict[str, NvlinkGain | Unknown]:
-    """The gain of each node's all-reduce; `Unknown` if one of the two variants was not measured."""
+    """Return the gain of each node's all-reduce; `Unknown` if one of the two variants was not measured."""
     return {name: _gain(name, evidence) for name in evidence.fabric.nodes}
 
 
@@ -138,12 +138,12 @@ def _gain(name: str, evidence: Evidence) -> NvlinkGain | Unknown:
         if figure is None or figure.trouble or not figure.gb_per_s:
             what = "without NVLink" if variant else "with NVLink"
             why = (figure.detail or figure.trouble) if figure else "one GPU"
-            return Unknown(f"not measured {what}: {why or 'no figure'}")
+            return Unknown(f"not measured {what}: {why or 'no result'}")
     return NvlinkGain(name, *(by_variant[variant].gb_per_s or 0.0 for variant in _VARIANTS))
 
 
 def training(row: RowName, python: str, model: Model, timeout_seconds: float) -> Command:
-    """The command that trains on a node with ``python``, which must have torch; nothing is installed there."""
+    """Return the command that trains on a node with ``python``, which must have torch; nothing is installed."""
     sizes = (model.steps, model.batch, model.layers, model.width, model.words, model.processes)
     source = importlib.resources.files("gpuops").joinpath("node").joinpath("training.py").read_text("utf-8")
     words = (python, "-", row, *map(str, sizes))
@@ -151,23 +151,24 @@ def training(row: RowName, python: str, model: Model, timeout_seconds: float) ->
 
 
 def parse_training(answer: Completed) -> Training | Unknown:
-    """The row in ``answer``; `Unknown` says why there is none: no torch, no GPU, a rank that failed, too slow."""
+    """Parse the row in ``answer``; `Unknown` states why there is none: no torch, no GPU, a failed rank, or too slow."""
     if answer.timed_out:
-        return Unknown(f"not done within {answer.seconds:.0f} s")
+        return Unknown(f"not finished within {answer.seconds:.0f} s")
     if answer.missing:
-        return Unknown(f"there is no {answer.question.words[0] if isinstance(answer.question, Command) else 'Python'}")
+        program = answer.question.words[0] if isinstance(answer.question, Command) else "Python"
+        return Unknown(f"{program} is not installed")
     try:
         documents = [json.loads(line) for line in answer.out.splitlines() if line.startswith("{")]
-        errors = [each["error"] for each in documents if "error" in each]  # the first: the others say that it went away
+        errors = [each["error"] for each in documents if "error" in each]  # the first: later ones only report its end
         return Unknown(str(errors[0])) if errors else _training(documents[-1])
     except (ValueError, LookupError, TypeError, AttributeError):
-        return Unknown(f"it said nothing that can be read: {answer.last_words() or 'nothing'}")
+        return Unknown(f"cannot parse its output: {answer.last_words() or 'none'}")
 
 
 def _training(document: dict[str, Any]) -> Training | Unknown:
     row, seconds, rate = document["row"], float(document["seconds"]), float(document["samples_per_second"])
     if row not in ROWS or not (seconds > 0 and rate > 0):
-        return Unknown("it said nothing that can be read")
+        return Unknown("cannot parse its output")
     counts = int(document["gpus"]), int(document["weights"])
     return Training(row, seconds, rate, *counts, alike=document["alike"] is True, torch=str(document["torch"]))
 
@@ -177,7 +178,7 @@ def train(
 ) -> dict[str, dict[RowName, Training | Unknown]]:
     """Train each row on every node of ``pool``, the nodes side by side; no row takes longer than ``seconds``.
 
-    Just before each row ``monitor`` proves that the nodes are idle; one that is not is excluded, and its rows say why.
+    Just before each row ``monitor`` proves that the nodes are idle. A busy node is excluded, and its rows state why.
     """
     rows_by_node: dict[str, dict[RowName, Training | Unknown]] = {name: {} for name in pool.hosts}
     for row in ROWS:
@@ -197,7 +198,7 @@ def _ask_all(pool: Pool, command: Command) -> dict[str, Completed]:
 
 
 def time_saved(rows: Sequence[Training]) -> float | None:
-    """The fraction of the seconds of DDP without NVLink that NVLink saves; None if one of the two is missing."""
+    """Return the fraction of DDP's time without NVLink that NVLink saves; None if one of the two rows is missing."""
     seconds = {row.row: row.seconds for row in rows}
     if not {"ddp", "ddp-no-p2p"} <= set(seconds):
         return None

@@ -1,4 +1,4 @@
-"""Pool: the hosts of a measurement, each with a transport that stays open from the first question to the last round."""
+"""The hosts of a measurement, each with a transport that stays open from the first question to the last round."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ T = TypeVar("T")
 
 
 class Pool:
-    """Hosts by name, and their transports in a group of their own, which a context closes.
+    """Hosts by name, and their transports in a group that the context manager closes.
 
     A host that is ``excluded`` never comes back; the reason is kept.
     """
@@ -42,17 +42,17 @@ class Pool:
 
     @property
     def cancel(self) -> CancelToken:
-        """What ends a measurement from another thread."""
+        """The token that ends a measurement from another thread."""
         return self._group.cancel
 
     def open(self, host: Host) -> AgentTransport:
-        """The transport to ``host``, the same one each time."""
+        """Return the transport to ``host``, the same one each time."""
         if host.name not in self._transports:
             self._transports[host.name] = self._group.open(host)
         return self._transports[host.name]
 
     def exclude(self, excluded: Iterable[Excluded]) -> None:
-        """Take hosts out, each for its reason; hosts that are not in the pool are passed over."""
+        """Take hosts out, each with its reason; hosts outside the pool are ignored."""
         reasons = {reason.host: reason for reason in excluded}
         for name in [name for name in self.hosts if name in reasons]:
             self.excluded[name] = reasons[name]
@@ -61,10 +61,10 @@ class Pool:
                 self._transports.pop(name).close()
 
     def each(self, work: Callable[[AgentTransport, Host], T], names: Collection[str] | None = None) -> dict[str, T]:
-        """Do ``work`` on the hosts side by side; one that fails is excluded. `CancelledError` on Ctrl-C or `cancel`."""
+        """Do ``work`` on hosts in parallel; exclude those that fail. Raise `CancelledError` on Ctrl-C or `cancel`."""
         hosts = [host for name, host in self.hosts.items() if names is None or name in names]
         for host in hosts:
-            self.open(host)  # opened here: a transport is not made by two threads
+            self.open(host)  # opened here, so that two threads never open the same transport
         outcomes = each(
             hosts, lambda host: work(self.open(host), host), fanout=self._fanout, stop=self.close, cancel=self.cancel
         )
@@ -72,15 +72,15 @@ class Pool:
         return {outcome.node: outcome.value for outcome in uninterrupted(outcomes) if outcome.value is not None}
 
     def ask(self, questions: Sequence[Question], names: Collection[str] | None = None) -> dict[str, list[Completed]]:
-        """What each host answers, in one round trip; a host that does not answer is excluded."""
+        """Return each host's answers, in one round trip; exclude hosts that do not answer."""
         return self.each(lambda transport, _host: transport.batch(questions), names)
 
     def facts(self, probes: Sequence[Probe[Any]], names: Collection[str] | None = None) -> dict[str, Facts]:
-        """The facts that ``probes`` give of each host, in one round trip; a host that does not answer is excluded."""
+        """Return the facts that ``probes`` read from each host, in one round trip; exclude hosts that do not answer."""
         now = dt.datetime.now(dt.timezone.utc)
         answers_by_host = self.ask(questions(probes), names)
         return {name: read(name, now, answers, probes) for name, answers in answers_by_host.items()}
 
     def close(self) -> None:
-        """Close every transport for good; safe to call twice, and while other threads wait for answers."""
+        """Close every transport for good. Safe to call twice, and while other threads wait for answers."""
         self._group.close()

@@ -1,4 +1,4 @@
-"""The request for a measurement, as data: which links to measure, how, and which hosts even if they are busy."""
+"""The request for a measurement, as data: the links to measure, how, and which hosts even if they are busy."""
 
 from __future__ import annotations
 
@@ -17,9 +17,9 @@ if TYPE_CHECKING:
     from gpuops.isolation.rounds import Scope
 
 ENGINES = ("nccl", "nccl-tests", "tcp")
-"""In the order in which ``auto`` tries them: the first that most nodes can run is taken."""
+"""In the order in which ``auto`` tries them; the first that most nodes can run is chosen."""
 NVLINK_ENGINES = ("nccl", "nccl-tests")
-"""Those that send over NVLink."""
+"""The engines that use NVLink."""
 SCOPES: tuple[Scope, ...] = ("node", "rail", "pair", "group")
 OPERATIONS: tuple[Operation, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 
@@ -30,8 +30,9 @@ class MeasureRequest(Request["Measurement"]):
 
     ``engine`` is one of `ENGINES`, or ``auto``. ``gib`` is the payload of a rank in GiB; None: as much as is needed to
     judge. ``seconds`` is how long the tcp engine measures each group. ``force_busy`` names hosts that are measured even
-    if they are busy. ``interface`` is that of tcp and of the network tests, ``libnccl`` a libnccl.so.2 to send to the
-    nodes. ``facts`` are used where they hold what is needed; ``keep_answers`` keeps the nodes' answers, to be saved.
+    if they are busy. ``interface`` applies to tcp and to the network tests; ``libnccl`` is a libnccl.so.2 to send to
+    the nodes. ``facts`` are used if they contain what is needed; ``keep_answers`` keeps the nodes' answers, to be
+    saved.
     """
 
     engine: str = "auto"
@@ -46,11 +47,11 @@ class MeasureRequest(Request["Measurement"]):
     keep_answers: bool = False
 
     def __post_init__(self) -> None:
-        """Raise `InputError` if a word is none that gpuops knows, or the payload is none."""
+        """Raise `InputError` if a word is unknown or the payload is not positive."""
         if isinstance(self.gib, (int, float)) and self.gib <= 0:
-            raise InputError(f"gib={self.gib:g} is not a payload; give GiB, more than 0")
+            raise InputError(f"gib={self.gib:g} is not a payload; use a number of GiB greater than 0")
         if not self.scopes:
-            raise InputError(f"no scope is given; choose of {', '.join(SCOPES)}")
+            raise InputError(f"no scope selected; use one or more of {', '.join(SCOPES)}")
         check_words("engine", [self.engine], ("auto", *ENGINES))
         check_words("scope", self.scopes, SCOPES)
         check_words("operation", [self.operation], OPERATIONS)
@@ -62,7 +63,7 @@ class MeasureRequest(Request["Measurement"]):
 
 
 def check_words(what: str, words: Sequence[str], choices: Sequence[str]) -> None:
-    """`InputError` if one of ``words`` is none of the ``choices``."""
+    """Raise `InputError` if one of ``words`` is not among ``choices``."""
     for word in words:
         if word not in choices:
             raise InputError(f'unknown {what} "{word}"{did_you_mean(word, choices) or "; use " + ", ".join(choices)}')

@@ -1,4 +1,4 @@
-"""Scope lines: a measurement summed up by scope: how many parts are well, their GB/s, and what was expected; pure."""
+"""A measurement summarized by scope: how many parts are healthy, their GB/s, and what was expected; pure."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.rounds import GroupResult, RankGroup
 
 _ALL_LOW = 0.85
-"""The model is within 2 % of published runs, so less than this is no error of its own; yet no part is blamed by it."""
+"""The model is within 2 % of published runs, so a lower ratio is not its error; but it blames no part by itself."""
 Expected = Mapping[RankGroup, ExpectedBandwidth]
 
 
 @dataclass(frozen=True)
 class ScopeLine:
-    """One scope: how many parts or groups were measured, how many are well, their GB/s, and what was expected."""
+    """One scope: how many parts or groups were measured, how many are healthy, their GB/s, and what was expected."""
 
     label: str
     measured: int
@@ -28,12 +28,12 @@ class ScopeLine:
 
     @property
     def all_low(self) -> bool:
-        """Whether even the best is far below what is expected: then something is wrong with all of them."""
+        """True if even the best result is far below the expectation, so that something is wrong with all of them."""
         return self.high is not None and self.expected is not None and self.high < _ALL_LOW * self.expected.gb_per_s
 
 
 def scope_lines(evidence: Evidence, heat: HeatMap, expected: Expected) -> Iterator[ScopeLine]:
-    """A line for nodes by themselves, for all rails together, for pairs of full nodes, and for each size of group."""
+    """Yield a line for single nodes, for all rails together, for pairs of full nodes, and for each size of group."""
     within, rails = _rows(heat)
     examples = example_groups(heat)
     if within:
@@ -49,14 +49,14 @@ def scope_lines(evidence: Evidence, heat: HeatMap, expected: Expected) -> Iterat
 
 
 def example_groups(heat: HeatMap) -> dict[int | None, RankGroup]:
-    """A group that stands for all nodes by themselves (None), and one that stands for all rails, by its rail."""
+    """Return a group that stands for all single nodes (None), and one that stands for all rails, by its rail."""
     within, rails = _rows(heat)
     groups = {row.rail: RankGroup(heat.nodes[:1]) for row in within}
     return groups | {row.rail: RankGroup(heat.nodes[:2], rail=row.rail) for row in rails[:1]}
 
 
 def _rows(heat: HeatMap) -> tuple[list[HeatmapRow], list[HeatmapRow]]:
-    """Those within nodes, and those of rails."""
+    """Return the rows within nodes, and those of rails."""
     return [row for row in heat.rows if row.rail is None], [row for row in heat.rows if row.rail is not None]
 
 

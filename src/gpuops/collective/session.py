@@ -1,4 +1,4 @@
-"""Measurement session: run rounds until the plan is empty, with a snapshot of the nodes before and after each."""
+"""Measurement session: runs rounds until the plan is empty, with a snapshot of the nodes before and after each."""
 
 from __future__ import annotations
 
@@ -15,14 +15,14 @@ from gpuops.reasons import Excluded
 
 _JUST_NOW_SECONDS = 1.0
 Counters = Mapping[str, Mapping[str, int]]
-"""What each NIC has counted so far, by part name and counter."""
+"""The counters of each NIC so far, by part name and counter."""
 Plan = Callable[[Evidence], Round | None]
 """Returns the round to measure next; None if nothing is left to measure."""
 
 
 @dataclass(frozen=True)
 class Snapshot:
-    """What was seen of nodes just before or after a round: which take no part and why, and the others' counters."""
+    """The state of nodes just before or after a round: which are excluded and why, and the others' counters."""
 
     excluded: Mapping[str, Excluded] = field(default_factory=dict)
     counters: Counters = field(default_factory=dict)
@@ -30,10 +30,10 @@ class Snapshot:
 
 @dataclass(frozen=True)
 class SessionResult:
-    """A session's evidence, the nodes that were excluded on the way, and whether it was interrupted.
+    """A session's evidence, the nodes that were excluded during it, and whether it was interrupted.
 
-    ``lost`` blames those of them that were missing in a round before they were excluded: all that they had a part in
-    has left the evidence with them.
+    ``lost`` blames the nodes that were missing in a round before they were excluded: their results left the evidence
+    with them.
     """
 
     evidence: Evidence
@@ -51,11 +51,11 @@ def run(
     threshold_for: Callable[[RankGroup], float | None],
     on_round: Callable[[Evidence, Round], None] = lambda _evidence, _planned: None,
 ) -> SessionResult:
-    """Measure what ``plan`` asks for, until it asks for nothing more.
+    """Measure what ``plan`` returns until it returns None.
 
-    Just before each round ``monitor`` proves that its nodes are idle: one that is not is excluded, and the round is
-    planned anew without it. ``threshold_for`` gives the GB/s by which a group is judged. ``on_round`` is called before
-    each round. On Ctrl-C what was measured until then is the result.
+    Just before each round ``monitor`` proves that its nodes are idle. A busy node is excluded, and the round is planned
+    again without it. ``threshold_for`` returns the GB/s by which a group is judged. ``on_round`` is called before each
+    round. On Ctrl-C the result is what was measured so far.
     """
     excluded: dict[str, Excluded] = {}
     lost: dict[str, BlamedPart] = {}
@@ -83,7 +83,7 @@ def run(
 
 
 def _lost(evidence: Evidence, excluded: Mapping[str, Excluded]) -> Iterator[BlamedPart]:
-    """Of the nodes that are ``excluded`` now, those that were missing in the last round already."""
+    """Yield the nodes in ``excluded`` that were missing in the last round already."""
     last = evidence.rounds[-1].figures if evidence.rounds else ()
     missed = {name: figure for figure in last for name in figure.absent}
     for name, reason in excluded.items():
@@ -101,19 +101,19 @@ _LOST: Mapping[str, Kind] = {"hang": "hang", "unreachable": "unreachable"}
 
 @dataclass(frozen=True)
 class _LastSnapshot:
-    """The snapshot after a round, which also serves the next one if that follows at once with no other nodes."""
+    """The snapshot after a round, which is reused if the next round follows at once on the same nodes."""
 
     snapshot: Snapshot = field(default_factory=Snapshot)
     nodes: frozenset[str] = frozenset()
     at: float = 0.0
 
     def serves(self, nodes: Collection[str]) -> bool:
-        """Return whether all of ``nodes`` were seen just now."""
+        """Return True if all of ``nodes`` were inspected just now."""
         return self.nodes.issuperset(nodes) and time.monotonic() - self.at < _JUST_NOW_SECONDS
 
 
 def _increases(before: Counters, after: Counters) -> dict[str, dict[str, int]]:
-    """By how much each counter increased; a counter that fell was reset in between and shows nothing."""
+    """Return by how much each counter increased; a counter that fell was reset in between and shows nothing."""
     increases = {part: _increases_of_part(before.get(part, {}), now) for part, now in after.items()}
     return {part: counts for part, counts in increases.items() if counts}
 

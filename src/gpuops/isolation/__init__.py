@@ -1,4 +1,4 @@
-"""Isolation: which rounds of all-reduce to run next, and which parts the figures of all rounds blame; pure.
+"""The choice of all-reduce rounds, and the parts that the results of all rounds blame; pure.
 
 Four nodes of 8 GPUs and 8 NICs share 8 leaves, and one NIC is 30 % slow. Here a `Simulation` measures them; on real
 nodes `gpuops.collective` does, and collects the same evidence:

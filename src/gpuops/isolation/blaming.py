@@ -1,4 +1,4 @@
-"""Blaming: which parts between nodes the evidence blames, with the chain of evidence in words."""
+"""The parts between nodes that the evidence blames, with the chain of evidence in words."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuops.isolation.readings import Reading, Readings
 from gpuops.isolation.suspects import Suspect, SuspectAnalysis, find_suspects
 
 _ALL_SLOW = 0.85
-"""If all pairs give less than this fraction of what is expected, they have a common fault: the model is not exact."""
+"""If all pairs reach less than this fraction of the expectation, they have a common fault: the model is not exact."""
 _MAX_NAMES = 8
 
 
@@ -99,7 +99,7 @@ _FAILURES = {
 
 
 def _comparison(part: Part, readings: Readings) -> Iterator[str]:
-    """Yield what is healthy beside the part, which rules that out as the cause."""
+    """Yield what is healthy next to the part, which rules that out as the cause."""
     fabric = readings.fabric
     if part.kind == "nic":
         others = [nic.rail for nic in fabric.nodes[part.owner].nics if nic.rail != part.number]
@@ -134,7 +134,7 @@ def _counted(name: str, evidence: Evidence) -> Iterator[str]:
             if part == name or part.startswith(f"{name}:"):
                 totals.update(counts)
     for counter, count in sorted(totals.items()):
-        yield f"{counter.replace('_', ' ')} +{count} meanwhile"
+        yield f"{counter.replace('_', ' ')} +{count} during the rounds"
 
 
 def _contention(analysis: SuspectAnalysis) -> Iterator[str]:
@@ -154,7 +154,7 @@ def _unrepeated(analysis: SuspectAnalysis) -> Iterator[str]:
     for reading in analysis.unexplained:
         if not reading.ratio:
             failure = _FAILURES.get(reading.figure.trouble, reading.figure.trouble)
-            yield f"{_pair(reading)}: {failure} in one round, and both were well with others"
+            yield f"{_pair(reading)}: {failure} in one round, but both nodes were healthy with other partners"
 
 
 def _shared(analysis: SuspectAnalysis) -> Iterator[str]:
@@ -167,7 +167,7 @@ def _shared(analysis: SuspectAnalysis) -> Iterator[str]:
         where = f" on rail {rail}" if rail >= 0 else ""
         yield (
             f"{', '.join(names[:_MAX_NAMES])}{more} {'are' if len(names) > 1 else 'is'} slow{where} like others: "
-            "what they share is at fault, a leaf or its uplinks; declare which leaf each port is cabled to (fabric:)"
+            "the fault is in what they share, a leaf or its uplinks; declare the leaf of each port (fabric:)"
         )
 
 
@@ -182,6 +182,6 @@ def _common_fault(evidence: Evidence) -> Iterator[str]:
     ]
     if ratios and statistics.median(ratios) < _ALL_SLOW:
         yield (
-            f"pairs on every rail give but {100 * statistics.median(ratios):.0f} % of what is expected: "
-            "look for what all nodes have in common"
+            f"pairs on every rail reach only {100 * statistics.median(ratios):.0f} % of the expectation:  "
+            "check what all nodes have in common"
         )

@@ -1,4 +1,4 @@
-"""Cabling: simulated fabrics, from how many nodes share their leaves and how many leaves they share."""
+"""Simulated fabrics, described by the number of nodes that share leaves and the number of leaves that they share."""
 
 from __future__ import annotations
 
@@ -15,11 +15,11 @@ LINE_GB_PER_S = 50.0
 
 @dataclass(frozen=True)
 class Cabling:
-    """How a simulated fabric is cabled.
+    """The cabling of a simulated fabric.
 
     Every ``unit`` nodes share ``leaves`` leaves, which divide the rails evenly: as many leaves as GPUs is a
-    rail-optimised fabric. A leaf has 1/``oversubscription`` of its ports' bandwidth towards the spine. ``shuffled``:
-    neighbours in the inventory are not neighbours in the fabric. `InputError` if these numbers describe no fabric.
+    rail-optimised fabric. A leaf has 1/``oversubscription`` of its ports' bandwidth towards the spine. If ``shuffled``,
+    neighbours in the inventory are not neighbours in the fabric. Raise `InputError` if the numbers describe no fabric.
     """
 
     nodes: int = 128
@@ -31,9 +31,10 @@ class Cabling:
 
     def __post_init__(self) -> None:
         if min(self.nodes, self.gpus, self.unit, self.leaves) < 1 or self.oversubscription < 1:
-            raise InputError("a simulated fabric needs at least one node, GPU, leaf and node of a unit each")
+            raise InputError("a simulated fabric needs at least 1 node, 1 GPU per node, 1 leaf and 1 node per unit")
         if self.gpus % self.leaves:
-            raise InputError(f"{self.gpus} rails cannot be shared equally by {self.leaves} leaves of a unit")
+            wrong = f"cannot divide {self.gpus} rails evenly among {self.leaves} leaves"
+            raise InputError(f"{wrong}; use a number of leaves that divides {self.gpus}")
 
 
 def build_fabric(cabling: Cabling) -> Fabric:

@@ -1,4 +1,4 @@
-"""Cases: simulated fabrics with their faults and disturbances, drawn from a seed."""
+"""Simulated fabrics with faults and disturbances, drawn from a seed."""
 
 from __future__ import annotations
 
@@ -52,9 +52,9 @@ class Case:
 
 
 def draw_case(nodes: int, seed: int, *, gpus: int = 8, mapped: bool | None = None, disturbed: bool = True) -> Case:
-    """Draw a case of ``nodes`` nodes with 0 to 5 faults; ``mapped`` None: one case in two declares its leaves.
+    """Draw a case of ``nodes`` nodes with 0 to 5 faults; with ``mapped`` None, half of the cases declare their leaves.
 
-    The same seed gives the same fabric and faults, whether ``disturbed`` and ``mapped`` or not.
+    The same seed gives the same fabric and faults, whatever ``disturbed`` and ``mapped`` are.
     """
     rng = random.Random(f"{nodes}/{gpus}/{seed}")  # noqa: S311 - reproducible on purpose
     cabling = _draw_cabling(nodes, gpus, rng)
@@ -65,7 +65,7 @@ def draw_case(nodes: int, seed: int, *, gpus: int = 8, mapped: bool | None = Non
 
 
 def _draw_cabling(nodes: int, gpus: int, rng: random.Random) -> Cabling:
-    """Draw a rail-optimised fabric one time in two, else one or two leaves a unit; a unit has at most 32 nodes."""
+    """Draw a rail-optimised fabric half of the time, else one or two leaves per unit; a unit has at most 32 nodes."""
     unit = rng.choice((16, 32)) if nodes >= 64 else rng.choice((max(1, nodes // 4), max(1, nodes // 2)))
     leaves = rng.choice((gpus, gpus, 1, 2 if gpus % 2 == 0 else 1))
     return Cabling(nodes, gpus, unit, leaves, rng.choice((1.0, 1.0, 1.5, 2.0)), shuffled=rng.random() < 0.25)
@@ -74,10 +74,10 @@ def _draw_cabling(nodes: int, gpus: int, rng: random.Random) -> Cabling:
 def draw_faults(fabric: Fabric, count: int, rng: random.Random) -> tuple[FabricFault, ...]:
     """Draw faults on ``count`` parts: 10 to 60 % slow, one in four hangs; one in four is on the leaf of another.
 
-    `InputError` if the fabric has fewer parts.
+    Raise `InputError` if the fabric has fewer parts.
     """
     if count > len(fabric.nodes):
-        raise InputError(f"{count} faults are too many for {len(fabric.nodes)} nodes; plant at most one a node")
+        raise InputError(f"{count} faults are too many for {len(fabric.nodes)} nodes; inject at most one per node")
     parts: list[str] = []
     while len(parts) < count:
         part = _draw_neighbour(fabric, parts[-1], rng) if parts and rng.random() < 0.25 else _draw_part(fabric, rng)
@@ -114,9 +114,9 @@ def _leaf(fabric: Fabric, part: str, rng: random.Random) -> str | None:
 
 
 def draw_disturbances(fabric: Fabric, rng: random.Random) -> Disturbances:
-    """Draw noise of 1 to 2 %, collisions of up to one crossing transfer in twenty, drift of up to 8 %, and tenants.
+    """Draw noise of 1 to 2 %, collisions of up to one in twenty crossing transfers, drift of up to 8 %, and tenants.
 
-    Of these there are up to 2, and one more for each 64 leaves; each stays for 1 to 3 rounds.
+    There are up to 2 tenants, plus one for each 64 leaves; each stays for 1 to 3 rounds.
     """
     leaves = fabric_leaves(fabric)
     tenants = tuple(

@@ -1,4 +1,4 @@
-"""Evidence: every round of one measurement with its figures, and what each figure should have been."""
+"""Every round of one measurement with its results, and what each result should have been."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ Kind = Literal["slow", "hang", "unreachable", "wrong", "socket"]
 
 @dataclass(frozen=True)
 class Measured:
-    """One round that was run. ``counters`` are the errors that each NIC counted during it, by part name, if above 0."""
+    """One finished round. ``counters`` are the errors above 0 that each NIC counted during it, by part name."""
 
     round: Round
     figures: tuple[GroupResult, ...]
     counters: Mapping[str, Mapping[str, int]] = field(default_factory=dict)
 
-    __hash__ = object.__hash__  # by identity: figures are many, and what is computed from them is cached
+    __hash__ = object.__hash__  # by identity: there are many results, and values computed from them are cached
 
     @functools.lru_cache(maxsize=64)  # noqa: B019 - bounded, and the result is a cache key itself
     def without(self, nodes: frozenset[str]) -> Measured:
@@ -36,8 +36,8 @@ class Measured:
 class Evidence:
     """A whole measurement; ``scopes`` are the requested ones.
 
-    ``expected`` gives GB/s by group, if a model or profile has it; a group that is absent is judged against its peers
-    alone.
+    ``expected`` holds GB/s by group, if a model or profile provides it; other groups are judged only against their
+    peers.
     """
 
     fabric: Fabric
@@ -58,8 +58,8 @@ class Evidence:
 class BlamedPart:
     """One part at fault, with the measured and the expected GB/s, and the chain of evidence in words.
 
-    ``alternatives`` are other parts that explain the figures as well: the fault is in one of them. ``partners`` are the
-    healthy nodes with which it was slow, ``units`` how many units those are from.
+    ``alternatives`` are other parts that explain the results equally well: the fault is in one of them. ``partners``
+    are the healthy nodes with which it was slow, ``units`` the number of units those are from.
     """
 
     part: str
@@ -74,7 +74,7 @@ class BlamedPart:
 
 @dataclass(frozen=True)
 class Blame:
-    """The parts that the evidence blames. ``contention`` names pairs that were slow once and not again.
+    """The parts that the evidence blames. ``contention`` names pairs that were slow once but not again.
 
     ``unclear`` holds sentences on what could not be judged, and why; ``suspects`` are parts that need another round.
     """

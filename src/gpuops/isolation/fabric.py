@@ -1,8 +1,8 @@
-"""Fabric: the nodes under test with their GPUs and NICs, and the leaf switch that each NIC's port is cabled to.
+"""The nodes under test with their GPUs and NICs, and the leaf switch that each NIC's port is cabled to.
 
-A part has one name everywhere, whether its fault is simulated or real: ``gpu017`` (a node),
-``gpu017:gpu3`` (that GPU's NVLink), ``gpu017:mlx5_3`` (an HCA with its port and cable), ``leaf:L3``, ``unit:U2/rail3``
-(what joins rail 3 of unit U2 to the spine) and ``spine``.
+A part has the same name whether its fault is simulated or real: ``gpu017`` (a node), ``gpu017:gpu3`` (that GPU's
+NVLink), ``gpu017:mlx5_3`` (an HCA with its port and cable), ``leaf:L3``, ``unit:U2/rail3`` (what joins rail 3 of unit
+U2 to the spine) and ``spine``. A unit is a scalable unit: the nodes that share leaf switches.
 """
 
 from __future__ import annotations
@@ -12,12 +12,12 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 _MAX_GUESSED = 16
-"""Nodes of a block if no leaf is known: the smallest usual scalable unit."""
+"""Number of nodes in a block if no leaf is known: the smallest common scalable unit."""
 
 
 @dataclass(frozen=True)
 class FabricNic:
-    """One RDMA device, or a plain network interface, with its line rate in GB/s. ``leaf`` None: not known."""
+    """An RDMA device, or a plain network interface, with its line rate in GB/s. ``leaf`` is None if it is unknown."""
 
     name: str
     rail: int
@@ -39,17 +39,17 @@ class FabricNode:
 
     @property
     def leaves(self) -> tuple[str, ...]:
-        """The leaves that its ports share, sorted; empty if one of them is not known."""
+        """The leaves that its ports share, sorted; empty if one of them is unknown."""
         leaves = [nic.leaf for nic in self.nics if nic.leaf is not None]
         return tuple(sorted(set(leaves))) if len(leaves) == len(self.nics) else ()
 
 
 @dataclass(frozen=True, eq=False)
 class Fabric:
-    """The nodes by name, in the order of the inventory. A unit is the set of nodes whose ports share their leaves.
+    """The nodes by name, in inventory order. A unit is the set of nodes whose ports share their leaves.
 
-    What is derived from a fabric is cached by identity: each is equal only to itself, because two fabrics of thousands
-    of nodes are slow to compare.
+    Values derived from a fabric are cached by identity: a fabric equals only itself, because comparing two fabrics of
+    thousands of nodes is slow.
     """
 
     nodes: Mapping[str, FabricNode]
@@ -66,7 +66,7 @@ class Fabric:
 
     @functools.cached_property
     def units(self) -> dict[str, tuple[str, ...]]:
-        """The nodes of each unit, ``U0`` first; nodes whose leaves are not known are in no unit."""
+        """The nodes of each unit, ``U0`` first; nodes with unknown leaves are in no unit."""
         nodes_by_leaves: dict[tuple[str, ...], list[str]] = {}
         for node in self.nodes.values():
             if node.leaves:
@@ -75,15 +75,15 @@ class Fabric:
 
     @functools.cached_property
     def unit_of(self) -> dict[str, str]:
-        """The unit of each node; a node whose leaves are not known is absent."""
+        """The unit of each node; nodes with unknown leaves are absent."""
         return {name: unit for unit, names in self.units.items() for name in names}
 
     @functools.cached_property
     def blocks(self) -> tuple[tuple[str, ...], ...]:
-        """The units, then blocks of neighbours of the other nodes: two blocks at least if there are two nodes.
+        """The units, then blocks of neighbours of the other nodes; at least two blocks if there are two nodes.
 
-        Nodes whose leaves are not known are assumed to share some with their neighbours in the inventory: a guess, by
-        which pairs are made and no part is blamed.
+        Nodes with unknown leaves are assumed to share some with their neighbours in the inventory. This is a guess:
+        pairs are made by it, but no part is blamed by it.
         """
         unmapped = [name for name in self.nodes if name not in self.unit_of]
         size = max(1, min(_MAX_GUESSED, len(unmapped) // 2))
@@ -102,13 +102,13 @@ class Fabric:
 
     @functools.cached_property
     def leaf_of(self) -> dict[tuple[str, int], str]:
-        """The leaf of each port, by node and rail; a port whose leaf is not known is absent."""
+        """The leaf of each port, by node and rail; ports with unknown leaves are absent."""
         ports = ((node.name, nic) for node in self.nodes.values() for nic in node.nics)
         return {(name, nic.rail): nic.leaf for name, nic in ports if nic.leaf is not None}
 
     @functools.cached_property
     def ports_of(self) -> dict[str, tuple[tuple[str, int], ...]]:
-        """The ports of each leaf, as node and rail, in the order of the inventory."""
+        """The ports of each leaf, as node and rail, in inventory order."""
         ports: dict[str, list[tuple[str, int]]] = {}
         for port, leaf in self.leaf_of.items():
             ports.setdefault(leaf, []).append(port)

@@ -1,18 +1,18 @@
 """Faults of a simulated fabric, part by part.
 
-What each part carries:
+A fault affects whatever its part carries:
 
 - a node (``gpu017``): all that it does, within it and over each of its NICs;
 - a GPU's NVLink (``gpu017:gpu3``): what runs over NVLink: all GPUs of the node, pairs of GPUs, full nodes together. A
-  rail's group has one GPU a node and reaches its NIC over PCIe: it does not cross NVLink;
+  rail's group has one GPU per node, which reaches its NIC over PCIe, so it does not cross NVLink;
 - an HCA (``gpu017:mlx5_3``): each transfer of that NIC;
 - a leaf (``leaf:L3``): each transfer of its ports, whether it stays on the leaf or leaves it;
 - a rail of a unit (``unit:U2/rail3``), which is what joins that rail's leaf to the spine: each transfer on that rail
   that leaves the unit. It is not the leaf, even if the leaf carries nothing else: transfers on the leaf are fine.
 
-A part that is x % slow leaves a transfer (100 - x) % of the bandwidth that it would have there. A transfer is as fast
-as the worst part that it crosses, so a milder fault behind a worse one has no effect. A part that hangs lets nothing
-through, and a group with such a transfer never ends.
+A part that is x % slow reduces a transfer to (100 - x) % of the bandwidth that it would have there. A transfer is as
+fast as the worst part that it crosses, so a milder fault behind a worse one has no effect. A part that hangs lets
+nothing through, and a group with such a transfer never ends.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ class FabricFault:
 
     @property
     def remaining_ratio(self) -> float:
-        """The fraction of bandwidth that it leaves; 0 if it hangs."""
+        """The fraction of bandwidth that remains; 0 if it hangs."""
         return 0.0 if self.percent is None else 1 - self.percent / 100
 
     def __str__(self) -> str:
@@ -52,7 +52,7 @@ class FabricFault:
 
 @dataclass(frozen=True)
 class PartLocation:
-    """What a part stands for: the node, GPU, rail, leaf or unit in its name, the others None."""
+    """What a part stands for: the node, GPU, rail, leaf or unit in its name; the other fields are None."""
 
     node: str | None = None
     gpu: int | None = None
@@ -62,34 +62,39 @@ class PartLocation:
 
 
 def parse_fault(text: str, fabric: Fabric) -> FabricFault:
-    """Parse a fault as it is typed: ``gpu017:mlx5_3:slow=30`` or ``leaf:L3:hang``; `InputError` if it is not one."""
+    """Parse a fault such as ``gpu017:mlx5_3:slow=30`` or ``leaf:L3:hang``; raise `InputError` if it is not one."""
     match = _FAULT.fullmatch(text)
     if match is None:
-        raise InputError(f'"{text}" is no fault: write PART:slow=PERCENT or PART:hang, such as gpu017:mlx5_3:slow=30')
+        raise InputError(
+            f'"{text}" is not a fault; write PART:slow=PERCENT or PART:hang, such as gpu017:mlx5_3:slow=30'
+        )
     resolve(match["part"], fabric)
     return FabricFault(match["part"], int(match["percent"]) if match["percent"] else None)
 
 
 def resolve(part: str, fabric: Fabric) -> PartLocation:
-    """Return the location that ``part`` names in ``fabric``; `InputError` if there is no such part."""
+    """Return the location that ``part`` names in ``fabric``; raise `InputError` if there is no such part."""
     kind, _, name = part.partition(":")
     if kind == "leaf":
         leaves = fabric_leaves(fabric)
         if name in leaves:
             return PartLocation(leaf=name)
-        raise InputError(f"there is no leaf {name}{did_you_mean(name, leaves)}; this fabric has {len(leaves)}")
+        raise InputError(f'no leaf named "{name}"{did_you_mean(name, leaves)}; this fabric has {len(leaves)}')
     if kind == "unit":
         return _unit_rail(part, fabric)
     node = fabric.nodes.get(kind)
     if node is None:
-        raise InputError(f"there is no node {kind}{did_you_mean(kind, fabric.nodes)}; there are {len(fabric.nodes)}")
+        raise InputError(
+            f'no node named "{kind}"{did_you_mean(kind, fabric.nodes)}; this fabric has {len(fabric.nodes)}'
+        )
     if not name:
         return PartLocation(node=kind)
     gpu_locations = {f"gpu{index}": PartLocation(node=kind, gpu=index) for index in node.gpus}
     location_by_name = gpu_locations | {nic.name: PartLocation(node=kind, rail=nic.rail) for nic in node.nics}
     if name not in location_by_name:
         raise InputError(
-            f"{kind} has no {name}{did_you_mean(name, location_by_name)}; it has {', '.join(location_by_name)}"
+            f'{kind} has no part named "{name}"{did_you_mean(name, location_by_name)}; it has '
+            + ", ".join(location_by_name)
         )
     return location_by_name[name]
 
@@ -98,28 +103,28 @@ def _unit_rail(part: str, fabric: Fabric) -> PartLocation:
     match = _RAIL.fullmatch(part)
     if match is None or match["unit"] not in fabric.units or int(match["rail"]) not in fabric.rails:
         raise InputError(
-            f"there is no {part}: a rail of a unit is written unit:U0/rail0, and this fabric has "
+            f'no part named "{part}"; a rail of a unit is written unit:U0/rail0, and this fabric has '
             f"{len(fabric.units)} units and {len(fabric.rails)} rails"
         )
     if len(fabric.units) == 1:
-        raise InputError(f"{part} joins nothing: all nodes are in one unit")
+        raise InputError(f"{part} carries no traffic, because all nodes are in one unit; name another part")
     return PartLocation(unit=match["unit"], rail=int(match["rail"]))
 
 
 def fabric_leaves(fabric: Fabric) -> tuple[str, ...]:
-    """Return every leaf that a port is cabled to, in the order of the inventory."""
+    """Return every leaf that a port is cabled to, in inventory order."""
     return tuple(dict.fromkeys(nic.leaf for node in fabric.nodes.values() for nic in node.nics if nic.leaf))
 
 
 def masking_faults(fault: FabricFault, faults: Iterable[FabricFault], fabric: Fabric) -> list[FabricFault]:
-    """Return the faults that hide ``fault``: each transfer over its part also crosses one of these parts as bad."""
+    """Return the faults that hide ``fault``: its transfers also cross one of these parts, as bad or worse."""
     location = resolve(fault.part, fabric)
     at_least_as_bad = [other for other in faults if other != fault and other.remaining_ratio <= fault.remaining_ratio]
     return [other for other in at_least_as_bad if _always_crosses(location, resolve(other.part, fabric), fabric)]
 
 
 def _always_crosses(inner: PartLocation, outer: PartLocation, fabric: Fabric) -> bool:
-    """Return whether each transfer over ``inner`` crosses ``outer`` too."""
+    """Return True if each transfer over ``inner`` crosses ``outer`` too."""
     if inner.node is not None:
         only_two = inner.gpu is not None and outer.gpu is not None and len(fabric.nodes[inner.node].gpus) == 2
         on_leaf = inner.rail is not None and outer.leaf is not None and outer.leaf == _leaf(fabric, inner.node, inner)

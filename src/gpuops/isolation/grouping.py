@@ -1,8 +1,8 @@
-"""Grouping: groups of many nodes, once their pairs are judged, and the bisection of one that alone is slow.
+"""Groups of many nodes, measured once their pairs are judged, and the bisection of a group that alone is slow.
 
-The nodes of each unit together, then all together. What is slow once is run again; what stays slow though all of its
-pairs are healthy is halved: each half is filled up with healthy nodes, so that the groups stay large, until a half is
-one node. Halves that are both healthy blame no part: the size is slow, or what joins them.
+First the nodes of each unit run together, then all nodes. A slow group runs again. If it stays slow although all of its
+pairs are healthy, it is halved, and each half is filled up with healthy nodes so that the groups stay large, until a
+half is one node. If both halves are healthy, no part is blamed: the cause is the size, or what joins them.
 """
 
 from __future__ import annotations
@@ -18,15 +18,15 @@ from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.isolation.suspects import Suspect, SuspectAnalysis
 
 _SLOW = 0.85
-"""Below this fraction of what is expected, or of what smaller groups gave, a group is slow: larger groups may use
-another algorithm, and the model is no more exact."""
+"""Below this fraction of the expectation, or of what smaller groups reached, a group is slow. Larger groups may use
+another algorithm, and the model is not more exact than this."""
 _TIMES = 3
-"""A group is slow if it was slow so often: transient disturbances do not last."""
-_LEAVES = "which leaf each port is cabled to is not known (fabric:)"
+"""A group is slow if it was slow this many times: transient disturbances do not last."""
+_LEAVES = "the leaf of each port is unknown (fabric:)"
 
 
 def nodes_to_exclude(evidence: Evidence, analysis: SuspectAnalysis) -> set[str]:
-    """Return the nodes that would slow a group down, by what is blamed or suspected already."""
+    """Return the nodes that would slow a group down, from what is blamed or suspected already."""
     fabric, inside = evidence.fabric, blame_intra_node(evidence)
     nodes = {part.partition(":")[0] for blamed in inside.blamed for part in (blamed.part, *blamed.alternatives)}
     nodes |= {part.partition(":")[0] for part in inside.suspects}
@@ -48,7 +48,7 @@ def _nodes_affected_by(suspect: Suspect, analysis: SuspectAnalysis) -> Iterator[
 
 
 def next_group_round(evidence: Evidence, analysis: SuspectAnalysis) -> Round | None:
-    """Return the next round of groups; None if all are healthy, or judged."""
+    """Return the next round of groups; None if all are healthy or judged."""
     if "group" not in evidence.scopes:
         return None
     return _next_of_units(evidence, analysis) or _next_of_all(evidence, analysis)
@@ -80,7 +80,7 @@ def _slow_units(evidence: Evidence) -> list[RankGroup]:
 
 
 def _next_of_all(evidence: Evidence, analysis: SuspectAnalysis) -> Round | None:
-    """Return the round of all healthy nodes together; the same again if that is slow, and then its halves."""
+    """Return the round of all healthy nodes together; the same again if that is slow, then its halves."""
     whole = _whole(evidence)
     if whole is None:
         excluded = nodes_to_exclude(evidence, analysis).union(*(unit.nodes for unit in _slow_units(evidence)))
@@ -97,18 +97,18 @@ def _next_of_all(evidence: Evidence, analysis: SuspectAnalysis) -> Round | None:
     halves = _bisect(evidence, whole)
     if halves.is_finished or len(halves.suspects) < 2:
         return None
-    return Round("group", halves.groups, f"which of {len(halves.suspects)} nodes is it? Each half with others")
+    return Round("group", halves.groups, f"search among {len(halves.suspects)} nodes: each half with others")
 
 
 def _whole(evidence: Evidence) -> GroupResult | None:
-    """Return the last run of all nodes together, if there was one: units and halves are several groups a round."""
+    """Return the last run of all nodes together, if any; units and halves are several groups per round."""
     alone = [measured.figures[0] for measured in _rounds(evidence) if len(measured.figures) == 1]
     others = [figure for figure in alone if figure.group not in _units(evidence)]
     return others[-1] if others else None
 
 
 def _all_mapped(group: RankGroup, evidence: Evidence) -> bool:
-    """Return whether the leaves of all nodes are known; otherwise a leaf may be at fault that no pair showed."""
+    """Return True if the leaves of all nodes are known; otherwise a leaf may be at fault that no pair showed."""
     return all(name in evidence.fabric.unit_of for name in group.nodes)
 
 
@@ -118,7 +118,7 @@ def _runs(group: RankGroup, evidence: Evidence) -> Sequence[GroupResult]:
 
 @functools.lru_cache(maxsize=16)
 def _figures(rounds: tuple[Measured, ...]) -> dict[RankGroup, list[GroupResult]]:
-    """Return the figures of each group, the fastest group first."""
+    """Return the results of each group, the fastest group first."""
     figures_by_group: dict[RankGroup, list[GroupResult]] = {}
     for figure in (figure for measured in rounds for figure in measured.figures):
         figures_by_group.setdefault(figure.group, []).append(figure)
@@ -130,7 +130,7 @@ def _best(figures: Iterable[GroupResult]) -> float:
 
 
 def _is_slow(figure: GroupResult, evidence: Evidence) -> bool:
-    """Return whether the group is slower than expected, or than the best unit by itself if nothing is expected."""
+    """Return True if the group is slower than expected, or than the best single unit if nothing is expected."""
     if figure.trouble == "error":
         return False
     normal = _normal(figure.group, evidence)
@@ -138,7 +138,7 @@ def _is_slow(figure: GroupResult, evidence: Evidence) -> bool:
 
 
 def _normal(group: RankGroup, evidence: Evidence) -> float | None:
-    """Return the GB/s that a group should give: as expected, else as the fastest other group of three or more nodes."""
+    """Return the GB/s that a group should reach: the expectation, else the best of other larger groups."""
     if group in evidence.expected:
         return evidence.expected[group]
     others = (item for item in _figures(_rounds(evidence)).items() if item[0] != group and len(item[0].nodes) > 2)
@@ -147,7 +147,7 @@ def _normal(group: RankGroup, evidence: Evidence) -> float | None:
 
 @dataclass(frozen=True)
 class _Halves:
-    """State of a bisection: the nodes that are still suspect, the groups that come next, and whether it ended."""
+    """State of a bisection: the nodes that are still suspect, the next groups, and whether it ended."""
 
     suspects: tuple[str, ...]
     groups: tuple[RankGroup, ...]
@@ -155,7 +155,7 @@ class _Halves:
 
 
 def _bisect(evidence: Evidence, whole: GroupResult) -> _Halves:
-    """Follow the halves that were run so far."""
+    """Return the state after the halves that were run so far."""
     suspects, healthy = whole.group.nodes, tuple[str, ...]()
     while len(suspects) > 1:
         middle = len(suspects) // 2
@@ -176,7 +176,7 @@ def _bisect(evidence: Evidence, whole: GroupResult) -> _Halves:
 
 
 def blame_groups(evidence: Evidence) -> Blame:
-    """Return what groups show and pairs do not."""
+    """Return what groups show but pairs do not."""
     units, whole = list(_blame_units(evidence)), _blame_whole(evidence)
     blamed = tuple(result for result in units if isinstance(result, BlamedPart))
     unclear = tuple(result for result in units if isinstance(result, str))
@@ -184,7 +184,7 @@ def blame_groups(evidence: Evidence) -> Blame:
 
 
 def _blame_units(evidence: Evidence) -> Iterator[BlamedPart | str]:
-    """Yield units that stay slow though their pairs are healthy: their leaves are slow under the load of all ports."""
+    """Yield units that stay slow although their pairs are healthy: their leaves are slow under load from all ports."""
     for unit in _slow_units(evidence):
         runs, normal = _runs(unit, evidence), _normal(unit, evidence)
         first, *others = evidence.fabric.nodes[unit.nodes[0]].leaves or ("",)
@@ -194,7 +194,7 @@ def _blame_units(evidence: Evidence) -> Iterator[BlamedPart | str]:
             yield summary
         else:
             alternatives = tuple(f"leaf:{leaf}" for leaf in others)
-            sentences = (summary, "its pairs are well, and so are other units")
+            sentences = (summary, "its pairs are healthy, and so are other units")
             last = runs[-1]
             yield BlamedPart(f"leaf:{first}", _kind(last), last.gb_per_s, normal, (), 1, sentences, alternatives)
 
@@ -216,12 +216,14 @@ def _blame_whole(evidence: Evidence) -> Blame:
     if len(runs) < _TIMES:
         return Blame(unclear=(summary,))
     if not _all_mapped(whole.group, evidence):
-        return Blame(unclear=(f"{summary}, and {_LEAVES}",))
+        return Blame(unclear=(f"{summary}; {_LEAVES}",))
     halves = _bisect(evidence, whole)
     if len(halves.suspects) == 1:
-        sentences = (summary, "only groups with this node are slow, though its pairs are well")
+        sentences = (summary, "only groups with this node are slow, although its pairs are healthy")
         return Blame((BlamedPart(halves.suspects[0], _kind(whole), whole.gb_per_s, normal, evidence=sentences),))
     if not halves.is_finished:
         return Blame(suspects=halves.suspects)
-    reason = f"both halves of {len(halves.suspects)} nodes alike: what joins them (the spine), or the size"
-    return Blame(unclear=(f"{summary}, and {reason}",))
+    reason = (
+        f"both halves of {len(halves.suspects)} nodes are alike: the cause is what joins them (the spine), or the size"
+    )
+    return Blame(unclear=(f"{summary}; {reason}",))

@@ -1,9 +1,9 @@
-"""Inside a node: what to run next if the GPUs of a node are slow together, and which of its parts that blames; pure.
+"""The next rounds for a node whose GPUs are slow together, and the part of the node that the results blame; pure.
 
-Once every node was measured by itself, the slow ones run again without NVLink SHARP. If that is as fast as usual, the
+After every node was measured by itself, the slow ones run again without NVLink SHARP. If that is as fast as usual, the
 multicast of the switches is at fault and not a link. If it is slow too, pairs of GPUs run side by side, each GPU with
-another partner in each round, until the slow pairs have their GPUs in common. A node of which no GPU stands out must
-be slow again, and again. Healthy nodes run the same beside them, as a control.
+another partner in each round, until the slow pairs have their GPUs in common. A node in which no GPU stands out must be
+slow two more times. Healthy nodes run the same rounds as a control.
 """
 
 from __future__ import annotations
@@ -19,18 +19,18 @@ from gpuops.isolation.fabric import FabricNode
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 
 _SLOW = 0.94
-"""Below this fraction of what comparable groups give in the same round, a group is slow. Others draw the line at 5 %
-(superbench, data-diagnosis.md) and 10 % (huggingface/gpu-fryer); comparable groups agree within 1 to 2 %."""
+"""Below this fraction of comparable groups in the same round, a group is slow. Others draw the line at 5 % (superbench,
+data-diagnosis.md) and 10 % (huggingface/gpu-fryer); comparable groups agree within 1 to 2 %."""
 _SLOW_PAIR = 0.955
-"""The same for pairs of GPUs, of which only those that share a GPU count: a node that is slow has a slow part."""
+"""The same for pairs of GPUs, of which only those that share a GPU are compared: a slow node has a slow part."""
 _ALL_SLOW = 0.85
-"""If all nodes give less than this fraction of what the profile expects, they have a common fault; cold or small runs
-give more."""
+"""If all nodes reach less than this fraction of what the profile expects, they have a common fault. Cold or small runs
+reach more."""
 _CONTROLS = 5
 _REPEATS = 2
 _MAX_PAIR_ROUNDS = 5
 _KINDS: Mapping[str, Kind] = {"": "slow", "hang": "hang", "wrong": "wrong"}
-"""The kind of a fault inside a node, by a figure's trouble; other troubles blame no part of a node."""
+"""The kind of a fault inside a node, by a result's trouble; other troubles blame no part of a node."""
 
 
 def next_round(evidence: Evidence) -> Round | None:
@@ -52,7 +52,7 @@ def next_round(evidence: Evidence) -> Round | None:
 
 
 def blame(evidence: Evidence) -> Blame:
-    """Return the faulty parts within nodes, as far as they are known; nodes to be measured again are suspects."""
+    """Return the faulty parts within nodes, as far as known; nodes that must be measured again are suspects."""
     views = _views(evidence)
     slow = [view for view in views if view.is_slow]
     return Blame(
@@ -64,19 +64,19 @@ def blame(evidence: Evidence) -> Blame:
 
 _STEPS = ("ring", "pairs", "again")
 _WHY = {
-    "ring": "slow: without NVLink SHARP, is it the switches or the links?",
-    "again": "slow, and no GPU of it alone: is it still?",
-    "pairs": "slow: pairs of GPUs, which GPU is it?",
+    "ring": "slow: run without NVLink SHARP, to tell switches from links",
+    "again": "slow, but no single GPU is: run again",
+    "pairs": "slow: run pairs of GPUs, to find the GPU",
 }
 
 
 _Kind = tuple[int, float | None]
-"""What makes nodes comparable: how many GPUs, and what is expected of them together, in GB/s."""
+"""What makes nodes comparable: the number of GPUs, and their expected bandwidth together, in GB/s."""
 
 
 @dataclass(frozen=True)
 class _Reading:
-    """A figure, and what comparable groups of the same round give, in GB/s; None if that is unknown."""
+    """A result and the GB/s that comparable groups of the same round reach; None if that is unknown."""
 
     figure: GroupResult
     normal: float | None
@@ -87,7 +87,7 @@ class _Reading:
 
     @property
     def ratio(self) -> float:
-        """The fraction of what is normal; 1 if that is unknown."""
+        """The fraction of the normal bandwidth; 1 if that is unknown."""
         if self.figure.trouble:
             return 0.0 if self.figure.trouble in _KINDS else 1.0
         return self.figure.gb_per_s / self.normal if self.figure.gb_per_s is not None and self.normal else 1.0
@@ -112,14 +112,13 @@ class _View:
     def is_slow(self) -> bool:
         """True if all its GPUs together are slow, hang or compute wrong sums.
 
-        Once they ran again, the mean of the later runs counts and not the first: of many nodes, the unluckiest are
-        measured again.
+        If they ran again, only the mean of the later runs counts: among many nodes, the unluckiest are measured again.
         """
         return statistics.fmean(reading.ratio for reading in self.whole[1:] or self.whole) < _SLOW
 
     @functools.cached_property
     def step(self) -> str:
-        """What to measure next; empty if the node is healthy, or no measurement would show more."""
+        """The next step to measure; empty if the node is healthy, or if no measurement would show more."""
         has_failed = bool(self.whole[-1].figure.trouble)
         if not self.is_slow:
             return ""
@@ -144,25 +143,25 @@ class _View:
 
     @functools.cached_property
     def _typical_ratio(self) -> float:
-        """The median ratio of its pairs if all are slow, otherwise 1: of slow pairs, one may still be slower."""
+        """The median ratio of its pairs if all are slow, otherwise 1: one of several slow pairs may still be slower."""
         ratios = [pair.ratio for pair in self._all_pairs]
         return statistics.median(ratios) if ratios and max(ratios) < _SLOW_PAIR else 1.0
 
     @functools.cached_property
     def _suspect_gpus(self) -> set[int]:
-        """The GPUs that have no pair as fast as is typical of the node."""
+        """The GPUs without any pair as fast as is typical of the node."""
         fast_pairs = (pair for pair in self._all_pairs if pair.ratio >= _SLOW_PAIR * self._typical_ratio)
         healthy = {gpu for pair in fast_pairs for gpu in pair.figure.group.gpus}
         return {gpu for pair in self._all_pairs for gpu in pair.figure.group.gpus} - healthy
 
     def _own_pairs(self, gpu: int) -> list[_Reading]:
-        """Return the pairs of ``gpu`` with GPUs that are healthy in others: no other GPU explains what they give."""
+        """Return the pairs of ``gpu`` with GPUs that are healthy in others: no other GPU explains their results."""
         pairs = [pair for pair in self._all_pairs if gpu in pair.figure.group.gpus]
         return [pair for pair in pairs if self._suspect_gpus.isdisjoint({*pair.figure.group.gpus} - {gpu})]
 
     @functools.cached_property
     def _faulty_gpus(self) -> set[int]:
-        """The GPUs that are at fault, as far as pairs show; all of them if none is healthy."""
+        """The GPUs at fault, as far as pairs show; all of them if none is healthy."""
         if self._suspect_gpus == set(self.node.gpus) or (self._typical_ratio < 1 and not self._suspect_gpus):
             return set(self.node.gpus)
         ratios_by_gpu = {gpu: [pair.ratio for pair in self._own_pairs(gpu)] for gpu in self._suspect_gpus}
@@ -189,18 +188,18 @@ class _View:
         name, worst, faulty = self.node.name, self.whole[-1], sorted(self._faulty_gpus)
         if self._links_are_healthy:
             yield _blamed_part(
-                name, worst, f"without NVLink SHARP {self.ring[-1]}: the multicast of its NVSwitches, no link"
+                name, worst, f"without NVLink SHARP {self.ring[-1]}: the multicast of its NVSwitches, not a link"
             )
         elif worst.figure.absent:
             yield from (_blamed_part(part, worst, "did not arrive") for part in worst.figure.absent)
         elif len(self.node.gpus) == 2:
             one, other = (f"{name}:gpu{gpu}" for gpu in self.node.gpus)
-            yield _blamed_part(one, worst, "of its two GPUs it may be either", (other,))
+            yield _blamed_part(one, worst, "either of its two GPUs may be at fault", (other,))
         elif faulty and len(faulty) < len(self.node.gpus):
             yield from (self._blamed_gpu(gpu) for gpu in faulty)
         else:
             yield _blamed_part(
-                name, worst, "every pair of its GPUs shows it" if faulty else "no GPU of it stands out in pairs"
+                name, worst, "every pair of its GPUs shows it" if faulty else "no single GPU stands out in pairs"
             )
 
     def _blamed_gpu(self, gpu: int) -> BlamedPart:
@@ -232,8 +231,8 @@ def _not_measured(views: Iterable[_View]) -> Iterator[str]:
     for view in views:
         figure = view.whole[-1].figure
         if figure.trouble not in _KINDS or (figure.gb_per_s is None and not figure.trouble):
-            why = figure.detail or figure.trouble or "no figure"
-            yield f"{view.node.name}: its GPUs were not measured together: {why}"
+            why = figure.detail or figure.trouble or "no result"
+            yield f"{view.node.name}: its GPUs could not be measured together: {why}"
 
 
 def _common_fault(views: Sequence[_View], evidence: Evidence) -> Iterator[str]:
@@ -245,11 +244,11 @@ def _common_fault(views: Sequence[_View], evidence: Evidence) -> Iterator[str]:
     ]
     if ratios and statistics.median(ratios) < _ALL_SLOW:
         percent = f"{100 * statistics.median(ratios):.0f} %"
-        yield f"the GPUs of every node give but {percent} of what is expected: look for what all nodes have in common"
+        yield f"the GPUs of every node reach only {percent} of the expectation: check what all nodes have in common"
 
 
 def _views(evidence: Evidence) -> list[_View]:
-    """Return the nodes that were measured by themselves, each figure beside what is normal in its round."""
+    """Return the nodes that were measured by themselves, each result beside the normal one of its round."""
     rounds = [measured for measured in evidence.rounds if measured.round.scope == "node"]
     readings: dict[str, list[list[_Reading]]] = {name: [] for name in evidence.fabric.nodes}
     healthy: set[str] = set()
@@ -280,7 +279,7 @@ def _view(node: FabricNode, kind: _Kind, rounds: Iterable[list[_Reading]]) -> _V
 
 
 def _readings(measured: Measured, evidence: Evidence, healthy: set[str] | None) -> dict[str, list[_Reading]]:
-    """Return the readings of one round by node. ``healthy`` nodes set the normal level; None: the majority does."""
+    """Return the readings of one round by node. ``healthy`` nodes set the normal level; if None, the majority does."""
     figures_by_kind: dict[object, list[GroupResult]] = {}
     for figure in measured.figures:
         group = figure.group
@@ -295,7 +294,7 @@ def _readings(measured: Measured, evidence: Evidence, healthy: set[str] | None) 
 
 
 def _normal(figures: Sequence[GroupResult], evidence: Evidence, healthy: set[str] | None) -> float | None:
-    """Return what comparable groups should give: as their peers, else as expected, else as the better half."""
+    """Return what comparable groups should reach: as their peers, else as expected, else as the better half."""
     peers = [f.gb_per_s for f in figures if f.gb_per_s is not None and (healthy is None or f.group.nodes[0] in healthy)]
     if len(peers) >= (3 if healthy is None else 1):
         return statistics.median(peers)
@@ -307,7 +306,7 @@ def _normal(figures: Sequence[GroupResult], evidence: Evidence, healthy: set[str
 
 
 def pairings(gpus: Sequence[int]) -> Iterator[tuple[tuple[int, int], ...]]:
-    """Yield rounds of disjoint pairs, each pair once (the circle method); of an odd number one rests each time."""
+    """Yield rounds of disjoint pairs, each pair once (the circle method); with an odd number, one GPU rests."""
     ring: list[int | None] = [*gpus, *([None] if len(gpus) % 2 else [])]
     for _ in range(len(ring) - 1):
         half = len(ring) // 2

@@ -1,6 +1,6 @@
-"""Node evidence: a measurement as one JSON text a node, so that it is saved and judged again with the node's facts.
+"""A measurement as one JSON text per node, so that it is saved and judged again with the node's facts.
 
-A figure stands with the first node of its group, so that the texts of many nodes are no longer than the evidence.
+Each result is stored with the first node of its group, so that the texts of all nodes are no longer than the evidence.
 """
 
 from __future__ import annotations
@@ -20,17 +20,17 @@ from gpuops.shell import Command, Completed
 
 SCHEMA = "gpuops.allreduce/1"
 QUESTION = Command(("gpuops", "allreduce"))
-"""What stands in saved facts as the question that a measurement answers; it is never sent to a node."""
-_NOTHING = "no all-reduce was measured here"
+"""The question that a measurement answers in saved facts; it is never sent to a node."""
+_NOTHING = "no all-reduce was measured on this node"
 _AT_FAULT: frozenset[ExclusionKind] = frozenset({"defective", "lost"})
-"""Kinds of exclusion that are the node's own fault: what a check reads as a finding, not as unknown."""
+"""Kinds of exclusion that are the node's own fault: a check reads them as a finding, not as unknown."""
 _LEFT_ALONE = 1
-"""The exit code of an answer that means "left alone on purpose" in files from before exclusions had a kind."""
+"""The exit code that meant "skipped on purpose" in files from before exclusions had a kind."""
 
 
 @dataclass(frozen=True)
 class EvidenceRow:
-    """One figure: its round's number, scope and why, what it should have been, and what was counted."""
+    """One result: its round's number, scope and reason, the expectation, and the counters that increased."""
 
     number: int
     scope: Scope
@@ -42,7 +42,7 @@ class EvidenceRow:
 
 @dataclass(frozen=True)
 class NodeEvidence:
-    """What one node brings to the evidence; ``node`` is its place in the fabric, ``settings`` how it was measured."""
+    """The evidence of one node; ``node`` is its entry in the fabric, ``settings`` describe how it was measured."""
 
     node: FabricNode
     engine: str
@@ -52,7 +52,7 @@ class NodeEvidence:
 
 
 def to_answers(evidence: Evidence, engine: str, settings: Mapping[str, Sequence[str]]) -> dict[str, Completed]:
-    """One answer a node, as `gpuops.facts` saves them; ``settings`` are those of each node, in words."""
+    """Return one answer per node, as `gpuops.facts` saves them; ``settings`` are those of each node, in words."""
     rows: dict[str, list[dict[str, Any]]] = {name: [] for name in evidence.fabric.nodes}
     took_part: dict[str, set[int]] = {name: set() for name in evidence.fabric.nodes}
     for number, row in _rows(evidence):
@@ -82,13 +82,13 @@ def _answer(name: str, document: dict[str, Any]) -> Completed:
 
 @dataclass(frozen=True)
 class NotMeasured(Unknown):
-    """Nothing was measured of the node, because it was ``excluded``."""
+    """The node was not measured, because it was ``excluded``."""
 
     excluded: Excluded | None = None
 
 
 def excluded_answer(excluded: Excluded) -> Completed:
-    """The answer of a node that took no part."""
+    """Return the answer of a node that took no part."""
     reason = {**excluded.to_document(), "do": excluded.do}
     return _answer(excluded.host, {"schema": SCHEMA, "excluded": reason})
 
@@ -107,9 +107,9 @@ def _node(part: str) -> str:
 
 
 def parse_node_evidence(answer: Completed) -> NodeEvidence | Excluded | Unknown:
-    """The evidence in ``answer``; `Excluded` for a node at fault, `Unknown` if another reason kept it from taking part.
+    """Return the evidence in ``answer``; `Excluded` for a node at fault, `Unknown` if it was excluded otherwise.
 
-    Files from before exclusions had a kind have an exit code in its place, and ``unfit`` for a node at fault.
+    Files from before exclusions had a kind contain an exit code instead, and ``unfit`` for a node at fault.
     """
     if answer.exit != 0:
         return Unknown(answer.err or _NOTHING, skipped_on_purpose=answer.exit == _LEFT_ALONE)
@@ -161,11 +161,11 @@ def _figure(saved: dict[str, Any]) -> GroupResult:
 all_reduce: Probe[NodeEvidence | Excluded] = Probe(
     "all_reduce", QUESTION, parse_node_evidence, accepts=None, cost="heavy"
 )
-"""What an all-reduce showed of a node: `gpuops allreduce` answers it, with every node's help."""
+"""The results of an all-reduce on a node, reported by `gpuops allreduce` with the help of all nodes."""
 
 
 def evidence_of(evidence_by_node: Mapping[str, NodeEvidence]) -> Evidence:
-    """The evidence that all nodes give together, without the figures of groups with a node that is not among them."""
+    """Return the combined evidence of all nodes, without groups that contain a node without evidence."""
     rounds: dict[int, Measured] = {}
     expected: dict[RankGroup, float] = {}
     for row in (row for own in evidence_by_node.values() for row in own.rows):
@@ -186,7 +186,7 @@ def evidence_of(evidence_by_node: Mapping[str, NodeEvidence]) -> Evidence:
 def node_evidence_of(
     facts_by_node: Mapping[str, Facts],
 ) -> tuple[dict[str, NodeEvidence], dict[str, Excluded]]:
-    """The evidence of the nodes whose facts hold some, and why the others have none."""
+    """Return the evidence of the nodes whose facts contain some, and why the others have none."""
     evidence: dict[str, NodeEvidence] = {}
     excluded: dict[str, Excluded] = {}
     for node, facts in facts_by_node.items():

@@ -1,4 +1,4 @@
-"""Parts: what a group crosses in a fabric, and so what its figure may blame."""
+"""The parts of a fabric that a group crosses, which are the parts that its result may blame."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from gpuops.isolation.rounds import GroupResult, RankGroup
 
 PartKind = Literal["leaf", "uplink", "node", "nic", "together"]
 KINDS: tuple[PartKind, ...] = ("leaf", "uplink", "node", "nic", "together")
-"""In the order in which they are blamed: a part that many share before those that stand behind it."""
+"""In the order in which they are blamed: a part that many share comes before the parts behind it."""
 
 
 class Part(NamedTuple):
     """A part of the fabric: ``owner`` is a leaf, a unit (uplink) or a node, ``number`` the rail of an uplink or NIC.
 
-    ``together`` is a node as far as only full nodes together show it: its NVLink and NICs at the same time.
+    ``together`` stands for a node's NVLink and NICs at the same time, which only groups of full nodes test.
     """
 
     kind: PartKind
@@ -33,7 +33,7 @@ class Part(NamedTuple):
         return fabric.part(self.owner, self.number) if self.kind == "nic" else self.owner
 
     def crossed_by(self, figure: GroupResult, fabric: Fabric) -> bool:
-        """Return whether ``figure`` depends on this part; if it names missing members, only on their nodes."""
+        """Return True if ``figure`` depends on this part; if it names missing members, only on their nodes."""
         if figure.absent:
             return self.kind == "node" and self.owner in figure.absent
         group = figure.group
@@ -47,7 +47,7 @@ class Part(NamedTuple):
         return self.owner in group.nodes and (self.kind == "node" or self._is_between(group))
 
     def _is_between(self, group: RankGroup) -> bool:
-        """Return whether the group uses the node's NIC, or the node together with others, at all."""
+        """Return True if the group uses the node's NIC, or the node together with others, at all."""
         rails = {None} if self.kind == "together" else {None, self.number}
         return len(group.nodes) > 1 and group.rail in rails
 

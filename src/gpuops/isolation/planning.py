@@ -1,7 +1,7 @@
-"""Planning: which round to run next, from the evidence alone.
+"""The choice of the next round, from the evidence alone.
 
 First every node by itself; then rail by rail, each node with others of its unit and of other units; then the suspects,
-with healthy partners; then full nodes in pairs; then groups. Never more than `max_rounds` rounds.
+with healthy partners; then full nodes in pairs; then groups. There are never more than `max_rounds` rounds.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _MAX_WHOLE = 4
 
 
 def max_rounds(fabric: Fabric) -> int:
-    """Return the most rounds that a measurement can take: inside nodes, rails, pairs, and groups with their halves."""
+    """Return the maximum number of rounds: inside nodes, rails, pairs, and groups with their halves."""
     halves = math.ceil(math.log2(max(2, len(fabric.nodes))))
     return _MAX_INSIDE + SWEEPS + _MAX_CONFIRMING + _MAX_PAIRINGS + _MAX_WHOLE + halves
 
@@ -72,7 +72,7 @@ def _count_rounds(evidence: Evidence, scope: str) -> int:
 
 
 def _next_sweep(evidence: Evidence) -> Round | None:
-    count, schemes = _count_rounds(evidence, "rail"), pairing_schemes(evidence.fabric)  # a turn for each scheme
+    count, schemes = _count_rounds(evidence, "rail"), pairing_schemes(evidence.fabric)  # the schemes alternate
     if "rail" not in evidence.scopes or count >= SWEEPS:
         return None
     turns = (schemes[(count + turn) % len(schemes)] for turn in range(len(schemes)))
@@ -100,14 +100,14 @@ _RETEST_BY = {"leaf": "inside", "uplink": "across", "node": "targeted", "nic": "
 
 
 def _is_new(planned: Round, evidence: Evidence) -> bool:
-    """Return whether any of its groups did not run yet, in whatever order of its nodes."""
+    """Return True if any of its groups has not run yet, in any order of its nodes."""
     groups = (group for measured in evidence.rounds for group in measured.round.groups)
     measured_keys = {(frozenset(group.nodes), group.rail) for group in groups}
     return any((frozenset(group.nodes), group.rail) not in measured_keys for group in planned.groups)
 
 
 def _has_one_nic(suspect: Suspect) -> bool:
-    """Return whether all that was slow over a leaf crossed one NIC, which then may be at fault as well."""
+    """Return True if all that was slow over a leaf crossed one NIC, which then may be at fault as well."""
     return suspect.part.kind == "leaf" and any(part.kind == "nic" for part in suspect.alternatives)
 
 
@@ -115,7 +115,7 @@ def _targeted_round(analysis: SuspectAnalysis) -> Round:
     """Pair each suspect with one partner on each of its rails, as many as can run at once."""
     fabric = analysis.readings.fabric
     suspects = [suspect for suspect in analysis.open if suspect.part.kind in {"node", "nic"} or _has_one_nic(suspect)]
-    suspects.sort(key=lambda suspect: suspect.part.kind == "leaf")  # last: a leaf's pair is alone on it
+    suspects.sort(key=lambda suspect: suspect.part.kind == "leaf")  # last, because a leaf's pair runs alone on it
     busy_ports: set[tuple[str, int]] = set()
     groups = []
     for suspect in suspects:
@@ -126,13 +126,13 @@ def _targeted_round(analysis: SuspectAnalysis) -> Round:
             if partner is not None:
                 busy_ports |= {(node, rail), (partner, rail)}
                 groups.append(RankGroup((node, partner), rail))
-    return Round("rail", tuple(groups), f"{len(suspects)} suspects with partners that are well")
+    return Round("rail", tuple(groups), f"{len(suspects)} suspects with healthy partners")
 
 
 def _ports(suspect: Suspect, readings: Readings) -> list[tuple[str, int]]:
     """Return the ports that test a suspect, as node and rail: its own, or the least measured of a leaf's slow ports.
 
-    Only one port of a leaf: several would share the leaf's uplinks to the spine, and be slow for that.
+    Only one port of a leaf is tested: several would share the leaf's uplinks to the spine and be slow for that reason.
     """
     part, fabric = suspect.part, readings.fabric
     if part.kind == "nic":
@@ -145,9 +145,9 @@ def _ports(suspect: Suspect, readings: Readings) -> list[tuple[str, int]]:
 
 
 def _partners(suspect: Suspect, node: str, rail: int, analysis: SuspectAnalysis) -> list[str]:
-    """Return the nodes that may be paired with ``node``, the best first: new ones, of other units, over healthy parts.
+    """Return possible partners of ``node``, the best first: new ones, from other units, over healthy parts.
 
-    If leaves are not known, nodes that were slow with others too go first: if what they share with the node is at
+    If leaves are unknown, nodes that were also slow with others come first: if what they share with the node is at
     fault, the two are healthy together.
     """
     fabric, readings = analysis.readings.fabric, analysis.readings
@@ -178,7 +178,7 @@ def _partners(suspect: Suspect, node: str, rail: int, analysis: SuspectAnalysis)
 
 
 def _times_slow(node: str, rail: int, readings: Readings) -> Counter[str]:
-    """Count how often others were slow on ``rail``, and not with ``node``."""
+    """Count how often others were slow on ``rail`` without ``node``."""
     slow = (r.figure.group for r in readings.slow)
     return Counter(name for group in slow if group.rail == rail and node not in group.nodes for name in group.nodes)
 

@@ -1,4 +1,4 @@
-"""Readings: each figure beside comparable figures, so that the healthy level is learnt from the cluster itself."""
+"""Results next to comparable results, so that the healthy level is learnt from the cluster itself."""
 
 from __future__ import annotations
 
@@ -13,34 +13,33 @@ from gpuops.isolation.parts import Part
 from gpuops.isolation.rounds import GroupResult, RankGroup
 
 MIN_TOLERANCE = 0.05
-"""A figure that is 5 % below comparable ones is slow (superbench, user-tutorial/data-diagnosis.md) ..."""
+"""A result that is 5 % below comparable ones is slow (superbench, user-tutorial/data-diagnosis.md) ..."""
 _DEVIATIONS = 2.5
-"""... or further below, if healthy figures scatter more than that: this many standard deviations."""
+"""... or this many standard deviations below, if healthy results scatter more than that."""
 _MAX_TOLERANCE = 0.2
 _ENOUGH_TO_SCATTER = 24
 _CLEAR_DEVIATIONS = 3.5
 _FINEST = 0.01
-"""Two figures that the same part slows differ by noise alone: by the usual bound of a robust z-score, or 1 %."""
+"""Two results that the same part slows differ by noise alone: by the usual bound of a robust z-score, or 1 %."""
 LINE_EFFICIENCY = 0.95
-"""The fraction of the line rate that a pair reaches at least, with every algorithm."""
+"""The minimum fraction of the line rate that a pair reaches, with every algorithm."""
 _ENOUGH_COMPARABLE = 3
-"""If a round has fewer comparable figures, the best of all rounds set the level ..."""
+"""If a round has fewer comparable results than this, the best of all rounds set the level ..."""
 _FEW = 64
-"""... in rounds of at most so many figures."""
+"""... in rounds of at most this many results."""
 _SAME_KIND = 0.9
-"""Comparable figures of two rounds differ by less, unless most of one round's crossed a slow part."""
+"""Comparable results of two rounds differ by less, unless most of one round's crossed a slow part."""
 _LINE_LIMITED = 0.97
-"""Figures that reach this fraction of the best of all are limited by the line rate, not by oversubscription."""
+"""Results that reach this fraction of the best are limited by the line rate, not by oversubscription."""
 
 FigureKind = tuple[object, ...]
 
 
 class Reading(NamedTuple):
-    """A figure as a fraction of what is healthy; 0 if it failed.
+    """A result as a fraction of the healthy level; 0 if it failed.
 
     ``ratio`` compares it with the healthy level of the same round. ``at_line_rate`` compares it with the best that any
-    such NIC gives, which a transfer across an oversubscribed spine does not reach; each crossed part is at least that
-    good.
+    such NIC reaches, which a transfer across an oversubscribed spine does not; each crossed part is at least that good.
     """
 
     round_index: int
@@ -50,7 +49,7 @@ class Reading(NamedTuple):
 
 
 class _Survey(NamedTuple):
-    """Comparable figures of one round: their healthy level in GB/s, relative standard deviation, and those well below.
+    """Comparable results of one round: their healthy level in GB/s, relative standard deviation, and those well below.
 
     ``succeeded`` counts those that have a bandwidth.
     """
@@ -65,8 +64,8 @@ class _Survey(NamedTuple):
 class Readings:
     """All readings of ``evidence``.
 
-    ``tolerance`` is how far below the level a healthy figure may be, as a fraction of it. ``fine_tolerance`` is how far
-    apart two figures may be that the same part slows, which is for noise alone.
+    ``tolerance`` is how far a healthy result may be below the level, as a fraction of it. ``fine_tolerance`` is how far
+    two results that the same part slows may be apart, which covers noise alone.
     """
 
     def __init__(self, evidence: Evidence) -> None:
@@ -79,9 +78,9 @@ class Readings:
         self.tolerance, self.fine_tolerance = self._tolerances()
 
     def _best_levels(self) -> dict[FigureKind, float]:
-        """Return the best level of each kind of figure, over rounds that measured most nodes.
+        """Return the best level of each kind of result, over rounds that measured most nodes.
 
-        It is kept for figures that cross units, for those that do not, and for both. If no round had enough of a kind,
+        It is kept for results that cross units, for those that do not, and for both. If no round had enough of a kind,
         the best of all rounds set its level.
         """
         best_levels: dict[FigureKind, float] = {}
@@ -98,7 +97,7 @@ class Readings:
         return best_levels | dict(self._line_rates(best_levels))
 
     def _line_rates(self, best_levels: dict[FigureKind, float]) -> Iterator[tuple[FigureKind, float]]:
-        """Yield the line rate as the level inside units whose figures disagree, if even the best are far below it."""
+        """Yield the line rate as the level inside units whose results disagree, if even the best are far below it."""
         for surveys in self._surveys:
             for kind, survey in surveys.items():
                 scope, rate, *_, crosses = kind
@@ -108,7 +107,7 @@ class Readings:
                     yield from ((key, LINE_EFFICIENCY * rate) for key in (kind, kind[:-1]))
 
     def _tolerances(self) -> tuple[float, float]:
-        """Return both tolerances as the noise requires, within bounds; too few figures do not show the noise."""
+        """Return both tolerances as the noise requires, within bounds; too few results do not show the noise."""
         surveys = (survey for surveys_of_round in self._surveys for survey in surveys_of_round.values())
         deviations = [survey.deviation for survey in surveys if survey.succeeded >= _ENOUGH_TO_SCATTER]
         deviation = statistics.median(deviations or [MIN_TOLERANCE / _DEVIATIONS])
@@ -116,7 +115,7 @@ class Readings:
         return tolerance, min(tolerance, max(_FINEST, _CLEAR_DEVIATIONS * deviation))
 
     def reading(self, round_index: int, figure: GroupResult) -> Reading | None:
-        """Compare ``figure`` of round ``round_index`` with the others; None if it shows nothing of speed or parts."""
+        """Compare ``figure`` of round ``round_index`` with others; None if it shows nothing about speed or parts."""
         if figure.trouble == "error":
             return None
         if figure.trouble or not figure.gb_per_s:
@@ -126,7 +125,7 @@ class Readings:
 
     @functools.cached_property
     def _levels(self) -> list[dict[FigureKind, tuple[float, float]]]:
-        """What each kind of figure gives in each round, and what it would give at line rate, in GB/s."""
+        """The level of each kind of result in each round, and its level at line rate, in GB/s."""
         return [{kind: self._level(kind, survey) for kind, survey in surveys.items()} for surveys in self._surveys]
 
     def _level(self, kind: FigureKind, survey: _Survey) -> tuple[float, float]:
@@ -137,11 +136,11 @@ class Readings:
         return level, level if level >= _LINE_LIMITED * best else best
 
     def _sets_level(self, kind: FigureKind, survey: _Survey) -> bool:
-        """Return whether the figures are enough to set a level: those of a few suspects and their partners are not."""
+        """Return True if the results are enough to set a level; those of a few suspects and their partners are not."""
         return survey.succeeded >= _ENOUGH_COMPARABLE and 2 * len(survey.figures) >= self._max_figures[kind]
 
     def is_slow(self, reading: Reading) -> bool:
-        """Return whether it is slower than the healthy level of its round; what hangs is."""
+        """Return True if it is slower than the healthy level of its round, or hangs."""
         return reading.ratio < 1 - self.tolerance
 
     @functools.cached_property
@@ -160,11 +159,11 @@ class Readings:
 
     @functools.cached_property
     def transfers(self) -> int:
-        """The number of figures on rails."""
+        """The number of results on rails."""
         return sum(len(measured.figures) for measured in self._evidence.rounds if measured.round.scope == "rail")
 
     def of(self, part: Part) -> Iterator[Reading]:
-        """Yield every reading of a figure that crossed ``part``, pairs and single nodes only."""
+        """Yield every reading of a result that crossed ``part``, pairs and single nodes only."""
         ports = self._ports(part)
         for round_index, measured in enumerate(self._evidence.rounds):
             if measured.round.scope == "group":
@@ -220,12 +219,12 @@ def _level(ordered: Sequence[float]) -> float:
 
 
 def _about(ordered: Sequence[float], value: float) -> float:
-    """Return the median of the figures that are within 6 % of ``value``."""
+    """Return the median of the values within 6 % of ``value``."""
     return statistics.median(figure for figure in ordered if 0.94 * value <= figure <= 1.06 * value)
 
 
 def kind_of(group: RankGroup, fabric: Fabric) -> FigureKind:
-    """Return the kind of a group; healthy groups of one kind give the same. Last item: whether it crosses blocks."""
+    """Return the kind of a group; healthy groups of one kind reach the same. Last item: whether it crosses blocks."""
     if len(group.nodes) == 1:
         gpus = len(group.gpus) or len(fabric.nodes[group.nodes[0]].gpus)
         return ("node", gpus, group.variant, False)

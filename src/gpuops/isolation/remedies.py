@@ -1,4 +1,4 @@
-"""Remedies: what to do about a part that is blamed, in one sentence."""
+"""The fix for a blamed part, in one sentence."""
 
 from __future__ import annotations
 
@@ -9,20 +9,20 @@ from gpuops.isolation.evidence import BlamedPart
 _OF_A_NODE = (
     (
         r"gpu\d+",
-        "reset GPU {number} of {node} once it is drained; where it stays slow, have its NVLinks and board looked at",
+        "reset GPU {number} of {node} once the node is drained; if it stays slow, have its NVLinks and board inspected",
     ),
     (r".+", "clean or replace the optic and cable of {part} at {node} and at its switch port"),
 )
 _OF_THE_FABRIC = {
-    "leaf": "look at switch {name}: its ports' errors, its uplinks, its firmware; no node behind it is accused",
-    "unit": "look at the uplinks that join rail {rail} of unit {name} to the spine, and at their error counters",
-    "spine": "look at the spine switches and their links; every unit is well by itself",
+    "leaf": "check switch {name}: its ports' errors, its uplinks, its firmware; no node behind it is blamed",
+    "unit": "check the uplinks that join rail {rail} of unit {name} to the spine, and their error counters",
+    "spine": "check the spine switches and their links; every unit is healthy by itself",
 }
-_HANG = "end what still runs on {node}, look at its kernel log and `gpuops validate --limit {node}`"
+_HANG = "end the processes that still run on {node}, read its kernel log, and run: gpuops validate --limit {node}"
 
 
 def fix_for(blamed: BlamedPart) -> str:
-    """Return what to do about the part, and how to verify that it helped."""
+    """Return the fix for the part, and the command that verifies it."""
     owner, _, part = blamed.part.partition(":")
     if owner in _OF_THE_FABRIC:
         name, _, rail = part.partition("/rail")
@@ -32,13 +32,13 @@ def fix_for(blamed: BlamedPart) -> str:
 
 def _fix_for_node(blamed: BlamedPart, node: str, part: str) -> str:
     if blamed.kind == "unreachable":
-        return f"look at {node}'s link and firewall: NCCL needs every port between the nodes"
+        return f"check {node}'s link and firewall: NCCL needs every port between the nodes"
     if blamed.kind == "socket":
-        return f"make RDMA usable on {node}: its devices, /dev/infiniband and memlock, and NCCL_IB_HCA"
+        return f"make RDMA usable on {node}: check its devices, /dev/infiniband, memlock and NCCL_IB_HCA"
     if blamed.kind == "hang" and not part:
         return _HANG.format(node=node)
     if not part:
-        return f"drain {node} and judge it alone: gpuops validate --limit {node}"
+        return f"drain {node} and check it alone: gpuops validate --limit {node}"
     sentence = next(text for pattern, text in _OF_A_NODE if re.fullmatch(pattern, part))
     return sentence.format(node=node, part=part, number=part[3:])
 

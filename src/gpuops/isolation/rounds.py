@@ -1,4 +1,4 @@
-"""Rounds: groups of ranks that run at the same time, and their results."""
+"""Groups of ranks that run at the same time, and their results."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ Scope = Literal["node", "rail", "pair", "group"]
 Variant = Literal["", "ring", "no-p2p"]
 """``ring`` runs without NVLink SHARP (``NCCL_NVLS_ENABLE=0``), ``no-p2p`` without NVLink (``NCCL_P2P_DISABLE=1``)."""
 Trouble = Literal["", "hang", "unreachable", "wrong", "socket", "error"]
-"""Why a figure judges no speed: ranks did not arrive in time, no connection came about, the sums are wrong, NCCL fell
+"""Why a result has no usable speed: ranks did not arrive in time, no connection was made, the sums are wrong, NCCL fell
 back to TCP on a fabric that has RDMA, or the engine failed for another reason."""
 
 
 @dataclass(frozen=True)
 class RankGroup:
-    """One communicator: its nodes in ring order; on ``rail`` it is pinned to one GPU and one NIC of each.
+    """One communicator: its nodes in ring order; on ``rail`` it uses one GPU and one NIC of each node.
 
-    ``gpus`` names the GPUs that take part within a node; empty: all of them.
+    ``gpus`` names the participating GPUs within a node; empty means all of them.
     """
 
     nodes: tuple[str, ...]
@@ -30,10 +30,10 @@ class RankGroup:
 
 @dataclass(frozen=True)
 class GroupResult:
-    """What one group gave: its bus bandwidth in GB/s, as nccl-tests defines it, and the relative spread of iterations.
+    """The result of one group: its bus bandwidth in GB/s, as nccl-tests defines it, and the spread of iterations.
 
-    ``gb_per_s`` is None where nothing was measured. ``absent`` are the members that did not arrive: names of nodes, or
-    of GPUs (``gpu017:gpu3``) where the engine can tell.
+    ``gb_per_s`` is None if nothing was measured. ``absent`` are the members that did not arrive: names of nodes, or of
+    GPUs (``gpu017:gpu3``) if the engine can tell them apart.
     """
 
     group: RankGroup
@@ -46,7 +46,7 @@ class GroupResult:
 
 @dataclass(frozen=True)
 class Round:
-    """Groups that share no part of a node, so that they may run at once; ``why`` is shown as progress."""
+    """Groups that share no part of a node, so they can run at once; ``why`` is shown as progress."""
 
     scope: Scope
     groups: tuple[RankGroup, ...]
@@ -54,7 +54,7 @@ class Round:
 
     @functools.cached_property
     def group_indices(self) -> dict[tuple[str, int | None], tuple[int, ...]]:
-        """The indices of the groups with a node, by its name and the groups' rail."""
+        """The indices of the groups that contain a node, by its name and the groups' rail."""
         indices: dict[tuple[str, int | None], tuple[int, ...]] = {}
         for index, group in enumerate(self.groups):
             for node in group.nodes:

@@ -1,9 +1,9 @@
-"""Simulation: the figures that a fabric with faults and disturbances would give, from the load on each link.
+"""The results that a fabric with faults and disturbances would give, computed from the load on each link.
 
 Within a node all GPUs together have NVLink SHARP's bandwidth, and up to half of them a ring's. Between nodes each
-transfer has its NICs' line rate at most, and where it leaves its unit an equal share of what its leaves have towards
+transfer has at most its NICs' line rate. If it leaves its unit, it gets an equal share of its leaves' bandwidth towards
 the spine, together with every other transfer of the same round. A group is a ring on each rail, as fast as its worst
-transfer: ``min(NVLink, e g r)``, twice the network's part for two full nodes (NCCL's tree).
+transfer: ``min(NVLink, e g r)``, with twice the network's part for two full nodes (NCCL's tree).
 """
 
 from __future__ import annotations
@@ -22,7 +22,7 @@ from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 NVLS_GB_PER_S = 478.0
 """8 H100 with NVLink SHARP, 8 GiB (Azure's benchmarking guide, ND H100 v5)."""
 RING_GB_PER_S = 363.0
-"""H100 or H200 without NVLink SHARP, or with fewer GPUs than it is used for."""
+"""H100 or H200 without NVLink SHARP, or with too few GPUs for it."""
 NO_P2P_GB_PER_S = 30.0
 EFFICIENCY = 0.97
 """The fraction of the line rate that an all-reduce reaches: 193.7 of 200 Gbit/s were seen on the NIC (EFA, p5en)."""
@@ -39,11 +39,11 @@ class Tenant:
 
 @dataclass(frozen=True)
 class Disturbances:
-    """What makes healthy parts look slow.
+    """Effects that make healthy parts look slow.
 
-    ``noise`` is the relative standard deviation of each figure. ``collisions`` is the chance that a transfer or group
+    ``noise`` is the relative standard deviation of each result. ``collisions`` is the chance that a transfer or group
     that crosses units has 1/2 (or, one time in four, 1/3) of its bandwidth for one round: flows hashed onto one link.
-    Before the fabric is warm all figures are lower: by ``drift`` in the first round, by half as much in each next.
+    Before the fabric is warm all results are lower: by ``drift`` in the first round, and by half as much in each next.
     """
 
     noise: float = 0.002
@@ -78,7 +78,7 @@ class Simulation:
         self._uplink = {leaf: gb_per_s / oversubscription for leaf, gb_per_s in _port_rates(fabric).items()}
 
     def measure(self, planned: Round) -> tuple[GroupResult, ...]:
-        """Return one figure a group, in order; every group's transfers load the fabric at the same time."""
+        """Return one result per group, in order; every group's transfers load the fabric at the same time."""
         loads = Counter(leaf for group in planned.groups for leaf in self._leaves_crossed(group))
         spine_gb_per_s = {leaf: self._available(leaf) / load for leaf, load in loads.items()}
         drift = 1 - self._disturbances.drift * 0.5**self._rounds
@@ -146,7 +146,7 @@ class Simulation:
 
 
 class _Remaining:
-    """The fraction of bandwidth that each part leaves, and the leaf that each port is cabled to."""
+    """The remaining fraction of each part's bandwidth, and the leaf that each port is cabled to."""
 
     def __init__(self, fabric: Fabric, faults: Sequence[FabricFault]) -> None:
         ports = [(node.name, nic) for node in fabric.nodes.values() for nic in node.nics]
@@ -157,7 +157,7 @@ class _Remaining:
         self.port_ratios: dict[tuple[str, int], float] = {}
         self.leaf_ratios: dict[str, float] = {}
         self.uplink_ratios: dict[tuple[str, int], float] = {}
-        for fault in sorted(faults, key=lambda fault: -fault.remaining_ratio):  # the worst one last: it stays
+        for fault in sorted(faults, key=lambda fault: -fault.remaining_ratio):  # the worst one last, so that it stays
             self._inject(fault, fabric)
 
     def _inject(self, fault: FabricFault, fabric: Fabric) -> None:
@@ -191,7 +191,7 @@ class _Remaining:
 
 
 def _hops(group: RankGroup) -> Iterator[tuple[str, str]]:
-    """The neighbours in the ring; two nodes are one pair."""
+    """Yield the neighbours in the ring; two nodes are one pair."""
     nodes = group.nodes
     if len(nodes) > 1:
         yield from itertools.pairwise(nodes)
@@ -200,7 +200,7 @@ def _hops(group: RankGroup) -> Iterator[tuple[str, str]]:
 
 
 def _port_rates(fabric: Fabric) -> dict[str, float]:
-    """GB/s of all of a leaf's ports together."""
+    """Return the GB/s of all of a leaf's ports together."""
     rates = dict.fromkeys(fabric_leaves(fabric), 0.0)
     for node in fabric.nodes.values():
         for nic in node.nics:

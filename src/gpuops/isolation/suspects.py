@@ -1,8 +1,8 @@
-"""Suspects: which parts explain the slow figures; a bottleneck model of group testing.
+"""The parts that explain the slow results: a bottleneck model of group testing.
 
-A transfer is as fast as the worst part that it crosses, so the best transfer over a part proves how good the part is
-at least. A part that was proved healthy once is cleared, whatever else slowed its transfers. Of the others, those that
-many transfers share are tried first; what they explain blames no part behind them. A figure that no part explains is
+A transfer is as fast as the worst part that it crosses, so the best transfer over a part proves a minimum quality of
+the part. A part that was once proved healthy is cleared, whatever else slowed its transfers. Of the others, parts that
+many transfers share are tried first; what they explain blames no part behind them. A result that no part explains is
 contention.
 """
 
@@ -19,17 +19,17 @@ from gpuops.isolation.parts import KINDS, Part, parts_of
 from gpuops.isolation.readings import FigureKind, Reading, Readings, kind_of
 
 ROUNDS_TO_BLAME = 4
-"""A part must be slow in so many rounds, and never healthy: other tenants' traffic does not last as long."""
+"""A part must be slow in this many rounds and never healthy: other tenants' traffic does not last as long."""
 ROUNDS_TO_BLAME_UNMAPPED = 5
-"""If its leaf is unknown, a NIC is also slow for what its neighbours share: one round more with other partners."""
+"""If its leaf is unknown, a NIC may be slow because of what its neighbours share: it takes another round."""
 ROUNDS_TO_BLAME_OF_A_HANG = 2
 """No transient disturbance makes a healthy part hang."""
 _COMMON_RATIO = 1 / 10
-"""If more pairs than these are as slow, the cause is what they cross: collisions are fewer."""
+"""If more pairs than this are equally slow, the cause is what they cross: collisions are rarer."""
 _LUCKY_RATIO = 1 / 8
-"""Of many readings of one part so many may be better than it is, for noise."""
+"""Of many readings of one part, this fraction may be better than the part is, because of noise."""
 _LIKELY_RATIO = 1 / 3
-"""A part with many ports is tried if so many of them were slow in one round; of pairs inside a leaf each has two."""
+"""A part with many ports is tried if this fraction of them was slow in one round; a pair inside a leaf uses two."""
 
 
 @dataclass(frozen=True, eq=False)
@@ -54,8 +54,8 @@ class Suspect:
 class SuspectAnalysis:
     """The result for pairs and nodes: confirmed suspects, those that need more rounds, and the rest.
 
-    ``shared`` are as slow as others on the same rail, and no leaf is known: what they share is at fault.
-    ``unexplained`` pairs were slow though every part that they crossed is healthy, or may be.
+    ``shared`` suspects are as slow as others on the same rail, and no leaf is known: the fault is in what they share.
+    ``unexplained`` pairs were slow although every part that they crossed is healthy, or may be.
     """
 
     readings: Readings
@@ -69,8 +69,8 @@ class SuspectAnalysis:
 class _Candidate:
     """A part that was not cleared. ``near`` are the readings that it alone would explain: as good as its best.
 
-    ``across``, of a leaf: the fraction that it leaves of what transfers between units give, if those are all below the
-    line rate; all of it, if they are so for this leaf alone.
+    ``across``, of a leaf: the remaining fraction of what transfers between units reach, if those are all below the line
+    rate; 1 if only this leaf's are.
     """
 
     part: Part
@@ -80,7 +80,7 @@ class _Candidate:
 
 
 def find_suspects(evidence: Evidence) -> SuspectAnalysis:
-    """Try every part that slow figures crossed."""
+    """Test every part that slow results crossed."""
     readings = Readings(evidence)
     candidates = _candidates(readings)
     selected = _select(candidates, readings)
@@ -102,14 +102,14 @@ def _status(suspect: Suspect, candidates: Iterable[_Candidate], readings: Readin
 
 
 def _is_mapped(part: Part, readings: Readings) -> bool:
-    """Return whether the leaves that the part shares with others are known."""
+    """Return True if the leaves that the part shares with others are known."""
     if part.kind == "nic":
         return (part.owner, part.number) in readings.fabric.leaf_of
     return part.kind in {"leaf", "uplink"} or part.owner in readings.fabric.unit_of
 
 
 def _is_shared(suspect: Suspect, candidates: Iterable[_Candidate], readings: Readings) -> bool:
-    """Return whether no leaf is known and others on the same rails are as slow: then they share the fault."""
+    """Return True if no leaf is known and others on the same rails are as slow, so that they share the fault."""
     part = suspect.part
     if _is_mapped(part, readings):
         return False
@@ -145,7 +145,7 @@ def _candidates(readings: Readings) -> list[_Candidate]:
 
 
 def _select(candidates: Iterable[_Candidate], readings: Readings) -> dict[Part, _Candidate]:
-    """Return the candidates that are needed to explain what is slow."""
+    """Return the candidates that are needed to explain the slow results."""
     selected: dict[Part, _Candidate] = {}
     for candidate in candidates:
         own_node = selected.get(Part("node", candidate.part.owner))
@@ -159,7 +159,7 @@ def _select(candidates: Iterable[_Candidate], readings: Readings) -> dict[Part, 
 
 
 def _is_behind(candidate: _Candidate, node: _Candidate, readings: Readings) -> bool:
-    """Return whether the candidate is a NIC that is no slower than its node makes it, but for noise."""
+    """Return True if the candidate is a NIC that is no slower than its node makes it, except for noise."""
     return candidate.part.kind == "nic" and candidate.level >= node.level * (1 - readings.fine_tolerance)
 
 
@@ -192,7 +192,7 @@ def _is_explained(
 
 
 def _is_evidence(own: Sequence[Reading], candidate: _Candidate) -> bool:
-    """Return whether unexplained readings are more than chance; of a node, all that it does must be slow."""
+    """Return True if unexplained readings are more than chance; for a node, all that it does must be slow."""
     if candidate.part.kind == "node" and all(len(reading.figure.group.nodes) == 1 for reading in own):
         return False
     near, is_nic = len(candidate.near), candidate.part.kind == "nic"
@@ -202,7 +202,7 @@ def _is_evidence(own: Sequence[Reading], candidate: _Candidate) -> bool:
 
 
 def _likely_parts(readings: Readings) -> Iterator[Part]:
-    """Yield the parts that slow figures crossed; a part that many ports share only if many of these are slow."""
+    """Yield the parts that slow results crossed; a part that many ports share only if many of these are slow."""
     fabric = readings.fabric
     counts = Counter((part, r.round_index) for r in readings.slow for part in parts_of(r.figure.group, fabric))
     likely = {part for (part, _), count in counts.items() if count >= _LIKELY_RATIO * readings.width(part)}
@@ -213,7 +213,7 @@ def _candidate(part: Part, readings: Readings) -> _Candidate | None:
     """Return the part as a candidate, unless it was proved healthy."""
     healthy_ratio = 1 - readings.tolerance
     if part.kind in {"nic", "together"} and any(r.at_line_rate >= healthy_ratio for r in readings.of(part)):
-        return None  # as below; sooner, because these are many
+        return None  # as below, but sooner, because there are many of these
     part_readings = list(readings.of(part))
     ratios_by_kind: dict[FigureKind, list[float]] = {}
     for reading in part_readings:
@@ -233,7 +233,7 @@ def _candidate(part: Part, readings: Readings) -> _Candidate | None:
 
 
 def _best_but_luck(values: Sequence[float]) -> float:
-    """Return the best of ``values``; of many, the best that is not luck."""
+    """Return the best of ``values``; with many values, the best that is not luck."""
     return sorted(values, reverse=True)[math.ceil(len(values) * _LUCKY_RATIO) - 1]
 
 
@@ -243,7 +243,7 @@ def _proved_ratio(part: Part, reading: Reading) -> float:
 
 
 def _explains(candidate: _Candidate, reading: Reading, readings: Readings) -> bool:
-    """Return whether the reading is no worse than the candidate makes it."""
+    """Return True if the reading is no worse than the candidate makes it."""
     if not candidate.part.crossed_by(reading.figure, readings.fabric):
         return False
     fine = readings.fine_tolerance

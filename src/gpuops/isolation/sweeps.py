@@ -1,4 +1,4 @@
-"""Sweeps: rounds in which every node is paired with another, each time with a new one.
+"""Rounds in which every node is paired with another one, with a new partner each time.
 
 Pairs of a sweep are either all inside a block of nodes or all across blocks (`Fabric.blocks`).
 """
@@ -28,7 +28,7 @@ def pairing_schemes(fabric: Fabric) -> tuple[PairingScheme, ...]:
 
 @functools.lru_cache(maxsize=256)
 def sweep(fabric: Fabric, scheme: PairingScheme, number: int) -> Round:
-    """Return the pairs of sweep ``number``, once on each rail that both of a pair have."""
+    """Return the pairs of sweep ``number``, once on each rail that both nodes of a pair have."""
     description = {"inside": "each node with one of its unit", "across": "each node with one of another unit"}
     groups = tuple(group for pair in pairs(fabric, scheme, number) for group in rail_groups(fabric, pair))
     return Round("rail", groups, f"rail by rail, {description[scheme]}")
@@ -51,7 +51,7 @@ def _rows(groups: Sequence[Sequence[str]], number: int) -> Iterator[list[str]]:
 
 
 def round_robin_pairs(names: Sequence[str], number: int) -> Iterator[Pair]:
-    """Yield round ``number`` of the circle method, which pairs each two names once; of an odd number one rests."""
+    """Yield round ``number`` of the circle method, which pairs each two names once; with an odd number, one rests."""
     ring: list[str | None] = [*names[1:], *([] if len(names) % 2 == 0 else [None])]
     if not ring:
         return
@@ -63,7 +63,7 @@ def round_robin_pairs(names: Sequence[str], number: int) -> Iterator[Pair]:
 
 
 def rail_groups(fabric: Fabric, pair: Pair, rails: Collection[int] | None = None) -> Iterator[RankGroup]:
-    """Yield the pair's group on each rail on which both have a NIC; ``rails`` limits them."""
+    """Yield the pair's group on each rail on which both have a NIC, limited to ``rails``."""
     first, second = (fabric.nodes[name] for name in pair)
     common = {nic.rail for nic in second.nics} if rails is None else {nic.rail for nic in second.nics} & set(rails)
     yield from (RankGroup(pair, nic.rail) for nic in first.nics if nic.rail in common)

@@ -1,4 +1,4 @@
-"""Trials: simulated cases run through the same planning and blaming as real measurements, and their results."""
+"""Simulated cases that run through the same planning and blaming as real measurements, and their results."""
 
 from __future__ import annotations
 
@@ -36,13 +36,13 @@ class Trial:
 
     @functools.cached_property
     def false_positives(self) -> tuple[BlamedPart, ...]:
-        """The blamed parts of which none is faulty, alternatives included."""
+        """The blamed parts that are not faulty, nor are their alternatives."""
         faulty = {fault.part for fault in self.case.faults}
         return tuple(blamed for blamed in self.blame.blamed if faulty.isdisjoint((blamed.part, *blamed.alternatives)))
 
     @property
     def ambiguous(self) -> tuple[BlamedPart, ...]:
-        """The blamed parts with alternatives: one of them is at fault."""
+        """The blamed parts with alternatives, one of which is at fault."""
         return tuple(blamed for blamed in self.blame.blamed if blamed.alternatives)
 
 

@@ -1,4 +1,4 @@
-"""Claims: one program at a time decides about a node of a store. The kernel releases those of a dead program."""
+"""Claims: only one program at a time decides about a node of a store. The kernel releases those of a dead program."""
 
 from __future__ import annotations
 
@@ -12,9 +12,9 @@ from gpuops.errors import LockedError, OutputError
 
 
 class Claims:
-    """Context of the nodes that this program decides about; a locked file each in ``folder``.
+    """Context manager for the nodes that this program decides about; each has a locked file in ``folder``.
 
-    Operators with other stores see the lock on the node itself, while it is changed.
+    Operators with other stores see the lock on the node itself, while it is being changed.
     """
 
     def __init__(self, folder: Path) -> None:
@@ -22,14 +22,14 @@ class Claims:
         self._held: dict[str, int] = {}
 
     def take(self, nodes: Iterable[str], who: str) -> None:
-        """Claim all ``nodes`` for ``who``; `LockedError` with the holder if one of them is claimed."""
+        """Claim all ``nodes`` for ``who``; raise `LockedError` with the holder if one of them is claimed."""
         for node in sorted(nodes):
             self._held[node] = self._open(node)
             try:
                 fcntl.flock(self._held[node], fcntl.LOCK_EX | fcntl.LOCK_NB)
             except BlockingIOError:
                 holder = os.pread(self._held[node], 1000, 0).decode(errors="replace") or "somebody"
-                raise LockedError(f"{node}: {holder} works on it; wait for that to end") from None
+                raise LockedError(f"{node}: in use by {holder}; wait for it to finish") from None
             os.ftruncate(self._held[node], 0)
             os.pwrite(self._held[node], who.encode(), 0)
 
@@ -50,4 +50,4 @@ class Claims:
             self._folder.mkdir(mode=0o700, parents=True, exist_ok=True)
             return os.open(path, os.O_RDWR | os.O_CREAT | os.O_NOFOLLOW, 0o600)
         except OSError as error:
-            raise OutputError(f"{path}: the node cannot be claimed: {error.strerror}") from error
+            raise OutputError(f"{path}: cannot claim the node: {error.strerror}") from error

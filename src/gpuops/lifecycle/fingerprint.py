@@ -1,4 +1,4 @@
-"""Fingerprint of the machine that was tested; if it changes, those tests prove nothing; pure."""
+"""The fingerprint of the machine that was tested; if it changes, those tests prove nothing; pure."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _FABRIC_STACK = ("mlnx-ofed", "doca-ofed", "doca-host", "mlnx-tools")
 def fingerprint_of(facts: Facts) -> Fingerprint:
     """Return kernel, driver, fabric manager, network stack and firmware, and the GPUs' VBIOS, UUIDs and serial numbers.
 
-    A part that could not be read is omitted: that nobody could look changes nothing.
+    A part that could not be read is omitted: an unreadable part is not a change.
     """
     return {part: values for part, values in _parts(facts) if values}
 
@@ -49,7 +49,7 @@ def _not_empty(*words: str) -> tuple[str, ...]:
 
 
 def differences(before: Fingerprint, after: Fingerprint) -> list[str]:
-    """Return what changed, part by part: ``driver 570.86.15 → 580.95.05``; a part that only one has is no change."""
+    """Return what changed, part by part: ``driver 570.86.15 → 580.95.05``; a part that only one has is not a change."""
     return [
         f"{part} {_only(values, after[part])} → {_only(after[part], values)}"
         for part, values in before.items()
@@ -58,7 +58,7 @@ def differences(before: Fingerprint, after: Fingerprint) -> list[str]:
 
 
 def unreadable_parts(before: Fingerprint, after: Fingerprint) -> str:
-    """Return the parts that could be read before and cannot any more: ``GPU UUIDs, GPU serials``."""
+    """Return the parts that were readable before but no longer are: ``GPU UUIDs, GPU serials``."""
     return ", ".join(part for part in before if part not in after)
 
 

@@ -1,4 +1,4 @@
-"""Gates that a node must pass before it takes jobs: quick ones before long ones, one node before two; pure."""
+"""The gates that a node must pass before it takes jobs: quick ones before long ones, one node before two; pure."""
 
 from __future__ import annotations
 
@@ -12,11 +12,11 @@ from gpuops.lifecycle.states import LADDER, SERVICE_STATES, State, state_of, tra
 from gpuops.store import Fingerprint, GatePass, HostEvent, StateChange
 
 KEPT_DAYS = 30
-"""How long a long test counts for the same machine; our own choice: about the time between maintenances."""
+"""How long a long test counts for the same machine; our own choice, about the time between maintenances."""
 GateState = Literal[
     "passed",
-    "stopped",  # it did not pass, and goes no further
-    "left_out",  # the gate was not tried: the node goes on, and has proved nothing
+    "stopped",  # it failed and goes no further
+    "left_out",  # the gate was not run: the node continues, but has proved nothing
     "kept",  # the same machine passed it before
 ]
 
@@ -25,8 +25,8 @@ GateState = Literal[
 class Gate:
     """A gate: what passing it ``proves``, and the state that it grants.
 
-    A pass of a gate that is ``remembered`` counts again for the same machine, because the gate takes long. An admitted
-    node goes through those alone that are not disruptive.
+    A pass of a ``remembered`` gate counts again for the same machine, because the gate takes long. An admitted node
+    goes only through gates that are not disruptive.
     """
 
     name: str
@@ -37,10 +37,10 @@ class Gate:
 
 
 GATES = (
-    Gate("facts", "it answers and tells what it is", is_disruptive=False),
-    Gate("preflight", "it can become what the playbooks make of it", is_disruptive=False),
-    Gate("provision", "every step of the playbook held"),
-    Gate("second-pass", "the playbook finds nothing more to change", "provisioned", is_disruptive=False),
+    Gate("facts", "it answers and reports what it is", is_disruptive=False),
+    Gate("preflight", "the playbooks can be applied to it", is_disruptive=False),
+    Gate("provision", "every step of the playbook took effect"),
+    Gate("second-pass", "the playbook finds nothing left to change", "provisioned", is_disruptive=False),
     Gate("burn-in", "it computes without errors under full load", "burned_in", remembered=True),
     Gate("validate", "every check passes, and its GPUs reach their bandwidth", remembered=True),
     Gate("pair", "it is as fast with an admitted neighbour", "validated", remembered=True),
@@ -49,18 +49,18 @@ GATES = (
 
 
 def gates_for(state: State) -> tuple[Gate, ...]:
-    """Return the gates of a node in ``state``; one that may run jobs has those that are not disruptive."""
+    """Return the gates of a node in ``state``; one that may run jobs only has those that are not disruptive."""
     return tuple(gate for gate in GATES if state != "admitted" or not gate.is_disruptive)
 
 
 def proofs(history: Sequence[HostEvent], passes: Iterable[GatePass]) -> tuple[GatePass, ...]:
-    """Return the ``passes`` of a node since it was last serviced: a service need not show in the fingerprint."""
+    """Return the ``passes`` of a node since it was last serviced: servicing may not show in the fingerprint."""
     serviced = max((event.at for event in history if event.state in SERVICE_STATES), default=None)
     return tuple(gate_pass for gate_pass in passes if serviced is None or gate_pass.at > serviced)
 
 
 def is_still_valid(gate: Gate, passes: Iterable[GatePass], fingerprint: Fingerprint, now: dt.datetime) -> bool:
-    """Return whether this very machine passed the gate, and not too long ago.
+    """Return True if this machine passed the gate recently enough for it to count.
 
     A machine with fewer readable parts than it had then is not known to be the same.
     """
@@ -74,7 +74,7 @@ def is_still_valid(gate: Gate, passes: Iterable[GatePass], fingerprint: Fingerpr
 
 
 def state_after(before: HostEvent | None, gate: Gate, why: str, fingerprint: Fingerprint) -> StateChange | None:
-    """Return the change of a node that passes ``gate``; None if it is that, or more, already."""
+    """Return the state change of a node that passes ``gate``; None if it has that state or a later one already."""
     state = state_of(before)
     if before and state in LADDER and LADDER.index(state) >= LADDER.index(gate.grants_state):
         return None
@@ -86,13 +86,13 @@ def state_after(before: HostEvent | None, gate: Gate, why: str, fingerprint: Fin
 def missing_proofs(
     before: HostEvent | None, passes: Sequence[GatePass], fingerprint: Fingerprint, now: dt.datetime
 ) -> str:
-    """Return what a node lacks for admission, as a sentence; empty if it may be admitted."""
+    """Return the proofs that a node lacks for admission, as a sentence; an empty string if none is missing."""
     state = state_of(before)
     if state not in ("validated", "drained", "admitted"):
         return f"it is {state}{f' ({before.why})' if before else ''}"
     missing = [gate.name for gate in GATES if gate.remembered and not is_still_valid(gate, passes, fingerprint, now)]
     tested = before.fingerprint if before else {}
     unreadable = unreadable_parts(tested, fingerprint)
-    changes = [*differences(tested, fingerprint), *([f"it tells no more of its {unreadable}"] if unreadable else [])]
+    changes = [*differences(tested, fingerprint), *([f"its {unreadable} can no longer be read"] if unreadable else [])]
     machine = f"this machine ({'; '.join(changes)})" if changes else "this machine"
     return f"not proved for {machine}: {', '.join(missing)}" if missing else ""

@@ -1,4 +1,4 @@
-"""Kubernetes as a scheduler: nodes get a taint of ours, and anybody else's cordon stands beside it."""
+"""Kubernetes as a scheduler: gpuops sets a taint of its own, and leaves the cordons of others alone."""
 
 from __future__ import annotations
 
@@ -16,7 +16,8 @@ from gpuops.shell import Command
 from gpuops.transport import Transport
 
 TAINT = "gpuops.dev/not-admitted"
-"""New nodes can be registered with it: ``--register-with-taints=gpuops.dev/not-admitted=true:NoSchedule``."""
+"""The taint, with which new nodes can be registered:
+``--register-with-taints=gpuops.dev/not-admitted=true:NoSchedule``."""
 _REASON = "gpuops.dev/reason"
 NODES = ask_for(
     "nodes",
@@ -26,7 +27,7 @@ NODES = ask_for(
 
 @dataclass(frozen=True)
 class _Node:
-    """One node of the cluster: whether anybody cordoned it, and whether it has our taint."""
+    """A node of the cluster: whether it is cordoned, and whether it has the taint of gpuops."""
 
     name: str
     is_cordoned: bool
@@ -34,13 +35,13 @@ class _Node:
 
 
 class KubernetesScheduler:
-    """Taints nodes through the kubectl of ``machine``. No pod is evicted: what runs goes on to its end."""
+    """Scheduler that taints nodes through the kubectl of ``machine``. No pod is evicted; running pods continue."""
 
     def __init__(self, machine: Transport) -> None:
         self._machine = machine
 
     def drain(self, hosts: Sequence[Host], state: State, why: str) -> Mapping[str, str]:
-        """Taint, and write the reason beside it; a node that the cluster does not have yet takes no pods."""
+        """Taint nodes and add the reason as an annotation; a node that the cluster does not have yet takes no pods."""
         nodes = self._nodes(hosts)
         if isinstance(nodes, Unknown):
             return same_for_all(hosts, nodes.why)
@@ -49,7 +50,7 @@ class KubernetesScheduler:
         return self._kubectl(nodes, ("taint", "node"), taint) | self._kubectl(nodes, ("annotate", "node"), note)
 
     def resume(self, hosts: Sequence[Host]) -> Mapping[str, str]:
-        """Remove our taint; a node that somebody else cordoned stays so, and is reported."""
+        """Remove the taint of gpuops; a node that somebody else cordoned stays cordoned, and is reported."""
         nodes = self._nodes(hosts)
         if isinstance(nodes, Unknown):
             return same_for_all(hosts, nodes.why)
@@ -61,7 +62,7 @@ class KubernetesScheduler:
         return refused | complaints | self._kubectl(free, ("annotate", "node"), (f"{_REASON}-",))
 
     def still_busy(self, hosts: Sequence[Host]) -> Mapping[str, str]:
-        """Return the nodes that still take pods, or have some that hold GPUs."""
+        """Return the nodes that still take pods, or run pods that hold GPUs."""
         nodes = self._nodes(hosts)
         if isinstance(nodes, Unknown):
             return same_for_all(hosts, nodes.why)
@@ -70,7 +71,7 @@ class KubernetesScheduler:
         return {host: why for host, node in nodes.items() if (why := _use(node, held[host]))}
 
     def drained_by_others(self, hosts: Sequence[Host]) -> Mapping[str, str]:
-        """Return the cordoned nodes: we never cordon; none if Kubernetes does not answer, which `drain` reports."""
+        """Return the cordoned nodes (gpuops never cordons); none if Kubernetes does not answer, as `drain` reports."""
         nodes = self._nodes(hosts)
         return {} if isinstance(nodes, Unknown) else _drained_by_others(nodes)
 
@@ -87,12 +88,12 @@ class KubernetesScheduler:
         return {host: node for host, node in nodes.items() if node}
 
     def _kubectl(self, nodes: Mapping[str, _Node], verb: Sequence[str], words: Sequence[str]) -> dict[str, str]:
-        """Run kubectl for each of ``nodes``; return its complaints by host."""
+        """Run kubectl for each of ``nodes``; return its errors by host."""
         questions = [_kubectl_command(*verb, node.name, *words) for node in nodes.values()]
         answers = self._machine.batch(questions) if questions else []
         answer_by_host = dict(zip(nodes, answers, strict=True))
         return {
-            host: f"kubectl says: {answer.last_words() or 'nothing'}"
+            host: f"kubectl failed: {answer.last_words() or 'no output'}"
             for host, answer in answer_by_host.items()
             if answer.exit
         }

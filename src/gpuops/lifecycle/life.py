@@ -1,4 +1,4 @@
-"""Life of nodes on their way through the gates; a node that fails one stays out, with the reason."""
+"""The path of nodes through the gates; a node that fails a gate stays out, with the reason."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ from gpuops.store import Cause, Fingerprint, GatePass, HostEvent, StateChange, S
 _LEFT_OUT = Objection("left out", severity="left_out")
 _CONCLUSIONS: Mapping[str, Conclusion] = {"failed": "failed", "incomplete": "incomplete", "locked": "locked"}
 Attempt = Callable[[Sequence[Host]], Mapping[str, Objection]]
-"""Tries a gate on nodes and returns the objections by node; a node without one passed."""
+"""Runs a gate on nodes and returns the objections by node; a node without an objection passed."""
 OnResult = Callable[[str, Gate, GateState, str], None]
-"""Hears of each node at each gate: the node, the gate, what came of it, and that in words."""
+"""Receives each node's outcome at each gate: the node, the gate, the outcome, and the same in words."""
 
 
 @dataclass
 class NodeLifecycle:
-    """Nodes of one run. ``fingerprints`` are those that the run read, ``stopped`` the gate at which a node stopped."""
+    """The nodes of one run. ``fingerprints`` are those that it read, ``stopped`` the gate at which a node stopped."""
 
     store: Store
     run: str
@@ -35,12 +35,12 @@ class NodeLifecycle:
     fingerprints: dict[str, Fingerprint] = field(default_factory=dict)
     stopped: dict[str, tuple[Gate, Objection]] = field(default_factory=dict)
     _demotions: dict[str, Objection] = field(default_factory=dict, init=False)
-    """Objections that the store has as a demotion already, word for word."""
+    """Objections that the store already holds as a demotion, word for word."""
 
     def advance(self, hosts: Sequence[Host], gates: Sequence[Gate], attempts: Mapping[str, Attempt]) -> list[Host]:
-        """Lead ``hosts`` through ``gates``, each as far as it comes; return those that passed all of them.
+        """Run ``gates`` on ``hosts``, each as far as it gets; return the hosts that passed all of them.
 
-        A gate without an attempt is left out: no node is stopped there, and none has passed it.
+        A gate without an attempt is skipped: it stops no node, and no node has passed it.
         """
         for gate in gates:
             due = [host for host in hosts if gate.name in attempts and not self._is_still_valid(host, gate)]
@@ -61,7 +61,7 @@ class NodeLifecycle:
     ) -> dict[str, Objection]:
         """Compare the nodes with the machines that were tested.
 
-        An admitted node that is another machine is demoted and drained. One with unreadable parts is reported only.
+        An admitted node that is another machine is demoted and drained. One with unreadable parts is only reported.
         """
         self.fingerprints |= fingerprints
         readable = [host for host in hosts if host.name in fingerprints]
@@ -76,30 +76,30 @@ class NodeLifecycle:
             event = self.store.record_transition(host.name, self.run, decide)
             return self._drain_demoted(host, event) if is_admitted else None
         unreadable = unreadable_parts(before.fingerprint, fingerprint) if before and is_admitted else ""
-        do = f"gpuops validate --limit {host.name} tells why"
-        return Objection(f"it tells no more of its {unreadable}", do, "incomplete") if unreadable else None
+        do = f"find out why: gpuops validate --limit {host.name}"
+        return Objection(f"its {unreadable} can no longer be read", do, "incomplete") if unreadable else None
 
     def _drain_demoted(self, host: Host, event: HostEvent) -> Objection:
-        do = "let its jobs end, and onboard it anew"
+        do = "wait for its jobs to end, and onboard it again"
         complaint = self.scheduler.drain([host], "provisioned", event.why).get(host.name, "")
         if complaint:
-            return Objection(f"{event.why}; and it cannot be drained: {complaint}", do)
+            return Objection(f"{event.why}; it could not be drained: {complaint}", do)
         self._demotions[host.name] = Objection(event.why, do)
         return self._demotions[host.name]
 
     def missing_proofs(self, host: Host) -> str:
-        """Return what the node lacks for admission, as a sentence; empty if nothing is missing."""
+        """Return the proofs that a node lacks for admission, as a sentence; an empty string if none is missing."""
         now, fingerprint = dt.datetime.now(dt.timezone.utc), self.fingerprints.get(host.name, {})
         return missing_proofs(self.store.latest(host.name), self._proofs(host), fingerprint, now)
 
     def drain(self, hosts: Sequence[Host], why: str) -> dict[str, Objection]:
-        """Drain nodes that are not admitted; object to those that cannot be, or that somebody else drained."""
+        """Drain nodes that are not admitted; return objections to those that cannot be, or that others drained."""
         states = {host.name: state_of(self.store.latest(host.name)) for host in hosts}
         outside = [host for host in hosts if states[host.name] != "admitted"]
         theirs = self.scheduler.drained_by_others(outside)
         complaints = drain_each(self.scheduler, [host for host in outside if host.name not in theirs], states, why)
         return {
-            **{node: _incomplete(f"it cannot be drained: {complaint}") for node, complaint in complaints.items()},
+            **{node: _incomplete(f"cannot drain it: {complaint}") for node, complaint in complaints.items()},
             **{node: _incomplete(reason) for node, reason in theirs.items()},
         }
 
@@ -123,7 +123,7 @@ class NodeLifecycle:
             self.store.record_gate(host.name, gate.name, self.run, fingerprint)
             self.on_result(host.name, gate, "passed", "passed")
         else:
-            self.on_result(host.name, gate, "kept", "passed before, and it is the same machine")
+            self.on_result(host.name, gate, "kept", "passed before, on the same machine")
 
     def _stop(self, host: Host, gate: Gate, objection: Objection) -> None:
         state = state_of(self.store.latest(host.name))
@@ -135,13 +135,13 @@ class NodeLifecycle:
             self.scheduler.drain([host], state, f"{gate.name}: {objection.why}")
 
     def _clear(self, host: Host) -> None:
-        """Record that an admitted node has passed the gate at which it was stopped before."""
+        """Record that an admitted node passed the gate at which it was stopped before."""
         before = self.store.latest(host.name)
         if before and before.cause == "stopped":
-            self._record_reason(host, "it is again as it was admitted")
+            self._record_reason(host, "it passed the gate that had stopped it")
 
     def _record_reason(self, host: Host, why: str, cause: Cause = "") -> None:
-        """Record another reason for the state in which the node is."""
+        """Record another reason for the current state of the node."""
         self.store.record_transition(host.name, self.run, lambda now: transition(now, state_of(now), why, cause=cause))
 
 
@@ -167,5 +167,5 @@ def format_objection(objection: Objection) -> str:
 
 
 def conclusion(objections: Iterable[Objection]) -> Conclusion:
-    """Return what a run comes to in which ``objections`` were raised; one that is ``left_out`` stops no node."""
+    """Return the conclusion of a run that raised ``objections``; one that is ``left_out`` stops no node."""
     return gravest(_CONCLUSIONS.get(objection.severity, "ok") for objection in objections)

@@ -1,4 +1,4 @@
-"""Scheduler of a project: whose jobs hold a node, and whether it takes jobs."""
+"""The scheduler of a project: whose jobs hold a node, and whether the node takes jobs."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuops.transport import Transport
 
 @dataclass(frozen=True)
 class ProjectScheduler:
-    """Scheduler of the given ``kind``: ``slurm``, ``kubernetes`` or ``none``; a context that closes ``transport``.
+    """Scheduler of the given ``kind`` (``slurm``, ``kubernetes``, ``none``); as a context it closes ``transport``.
 
     Its programs run through ``transport``, usually on this machine. ``own_job`` is the ID of the Slurm job in which
     gpuops itself runs, which makes no node busy.
@@ -45,13 +45,13 @@ class ProjectScheduler:
 
     @property
     def control(self) -> Scheduler:
-        """What drains and resumes nodes."""
+        """The object that drains and resumes nodes."""
         if self.kind == "slurm":
             return SlurmScheduler(self.slurm)
         return KubernetesScheduler(self.transport) if self.kind == "kubernetes" else NoScheduler()
 
     def allocations(self, hosts: Sequence[Host]) -> Mapping[str, Allocation]:
-        """Return whose jobs hold each of ``hosts``; empty without a scheduler."""
+        """Return the jobs that hold each of ``hosts``; empty without a scheduler."""
         if self.kind == "slurm":
             return self.slurm.allocations(hosts)
         if self.kind == "kubernetes":

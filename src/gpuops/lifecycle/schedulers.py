@@ -1,4 +1,4 @@
-"""Schedulers: whether a node takes jobs. A node that somebody else drained is never resumed here."""
+"""The interface of schedulers, which decide whether a node takes jobs. Nodes that others drained are never resumed."""
 
 from __future__ import annotations
 
@@ -13,10 +13,10 @@ class Scheduler(Protocol):
     """Drains and resumes nodes. Each method returns reasons by node; a node in the desired state has none."""
 
     def drain(self, hosts: Sequence[Host], state: State, why: str) -> Mapping[str, str]:
-        """Let no more jobs start and wait for none; return why a node could not be drained."""
+        """Stop new jobs from starting, without waiting; return why a node could not be drained."""
 
     def resume(self, hosts: Sequence[Host]) -> Mapping[str, str]:
-        """Let jobs start on nodes that gpuops alone drained; return why a node still takes none."""
+        """Let jobs start on nodes that only gpuops drained; return why a node still takes none."""
 
     def still_busy(self, hosts: Sequence[Host]) -> Mapping[str, str]:
         """Return the nodes that are not drained, or on which jobs still run."""
@@ -26,7 +26,7 @@ class Scheduler(Protocol):
 
 
 class NoScheduler:
-    """No scheduler: every node is in the desired state."""
+    """Scheduler for projects without one: every node is in the desired state."""
 
     def drain(self, hosts: Sequence[Host], state: State, why: str) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
         """Drain nothing."""
@@ -37,16 +37,16 @@ class NoScheduler:
         return {}
 
     def still_busy(self, hosts: Sequence[Host]) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
-        """Return nothing: no scheduler knows of jobs."""
+        """Return nothing: without a scheduler there are no jobs."""
         return {}
 
     def drained_by_others(self, hosts: Sequence[Host]) -> Mapping[str, str]:  # noqa: ARG002 - the protocol's
-        """Return nothing: nothing can be drained."""
+        """Return nothing: without a scheduler no node is drained."""
         return {}
 
 
 def same_for_all(hosts: Sequence[Host], why: str) -> dict[str, str]:
-    """Return ``why`` for each of ``hosts``, as if the scheduler itself does not answer."""
+    """Return ``why`` for each of ``hosts``, as when the scheduler itself does not answer."""
     return dict.fromkeys((host.name for host in hosts), why)
 
 

@@ -1,4 +1,4 @@
-"""Slurm as a scheduler: nodes are drained with a reason of ours."""
+"""Slurm as a scheduler: nodes are drained with a reason that marks gpuops as their owner."""
 
 from __future__ import annotations
 
@@ -14,18 +14,18 @@ from gpuops.probing import Unknown
 
 _DRAINED = ("drain", "down", "fail")
 _RESUME_SECONDS = 15.0
-"""How long a node may take from resumed to idle: slurmctld asks slurmd first."""
+"""Time limit for a resumed node to become idle: slurmctld asks slurmd first."""
 
 
 class SlurmScheduler:
-    """Drains and resumes through scontrol. A node that Slurm does not know takes no jobs: it counts as drained."""
+    """Scheduler that drains and resumes through scontrol. A node unknown to Slurm counts as drained."""
 
     def __init__(self, slurm: Slurm, sleep: Callable[[float], None] = time.sleep) -> None:
         self._slurm = slurm
         self._sleep = sleep
 
     def drain(self, hosts: Sequence[Host], state: State, why: str) -> Mapping[str, str]:
-        """Drain; a node that somebody else drained keeps that reason."""
+        """Drain nodes; a node that somebody else drained keeps that reason."""
         nodes = self._slurm.nodes(hosts)
         if isinstance(nodes, Unknown):
             return same_for_all(hosts, nodes.why)
@@ -33,7 +33,7 @@ class SlurmScheduler:
         return self._update(ours, "State=DRAIN", f"Reason={lifecycle_reason(state, why)}")
 
     def resume(self, hosts: Sequence[Host]) -> Mapping[str, str]:
-        """Resume the nodes that we drained, and see that Slurm then takes them."""
+        """Resume the nodes that gpuops drained, and verify that Slurm uses them again."""
         nodes = self._slurm.nodes(hosts)
         if isinstance(nodes, Unknown):
             return same_for_all(hosts, nodes.why)
@@ -44,30 +44,30 @@ class SlurmScheduler:
         return refused | self._still_drained([h for h in hosts if h.name in ours and h.name not in refused])
 
     def still_busy(self, hosts: Sequence[Host]) -> Mapping[str, str]:
-        """Return the nodes that Slurm has not drained to the end."""
+        """Return the nodes that Slurm has not drained completely."""
         nodes = self._slurm.nodes(hosts)
         if isinstance(nodes, Unknown):
             return same_for_all(hosts, nodes.why)
         return {host: f"{_state_and_reason(node)} in Slurm" for host, node in nodes.items() if not _is_empty(node)}
 
     def drained_by_others(self, hosts: Sequence[Host]) -> Mapping[str, str]:
-        """Return the nodes that bear somebody else's reason; none if Slurm does not answer, which `drain` reports."""
+        """Return the nodes with somebody else's reason; none if Slurm does not answer, which `drain` reports."""
         nodes = self._slurm.nodes(hosts)
         return {} if isinstance(nodes, Unknown) else _drained_by_others(nodes)
 
     def _update(self, nodes: Mapping[str, str], *words: str) -> dict[str, str]:
-        """Run scontrol for each of ``nodes``, a Slurm name by host; return its complaints by host."""
+        """Run scontrol for each of ``nodes``, a Slurm name by host; return its errors by host."""
         questions = [slurm_command("scontrol", "update", f"NodeName={node}", *words) for node in nodes.values()]
         answers = self._slurm.machine.batch(questions) if questions else []
         answer_by_host = dict(zip(nodes, answers, strict=True))
         return {
-            host: f"scontrol says: {answer.last_words() or 'nothing'}"
+            host: f"scontrol failed: {answer.last_words() or 'no output'}"
             for host, answer in answer_by_host.items()
             if answer.exit
         }
 
     def _still_drained(self, hosts: Sequence[Host]) -> dict[str, str]:
-        """Wait for resumed nodes; return those that Slurm does not take after a while, since it cannot reach them."""
+        """Wait for resumed nodes; return those that Slurm does not use after a while because it cannot reach them."""
         for _ in range(int(_RESUME_SECONDS)):
             nodes = self._slurm.nodes(hosts) if hosts else {}
             if isinstance(nodes, Unknown):
@@ -76,7 +76,7 @@ class SlurmScheduler:
             if not drained:
                 return {}
             self._sleep(1.0)
-        return {host: f"resumed, and still {_state_and_reason(node)}" for host, node in drained.items()}
+        return {host: f"resumed, but still {_state_and_reason(node)}" for host, node in drained.items()}
 
 
 def _is_drained(node: SlurmNode) -> bool:
@@ -84,17 +84,17 @@ def _is_drained(node: SlurmNode) -> bool:
 
 
 def _is_empty(node: SlurmNode) -> bool:
-    """Return whether it is drained and no job is left; ``draining`` is one on which something still runs."""
+    """Return True if it is drained and has no jobs; in the state ``draining``, jobs still run."""
     return node.state.startswith(("drained", "down"))
 
 
 def _is_drained_by_others(node: SlurmNode) -> bool:
-    """Return whether somebody else drained it, or measures there; what Slurm found wanting is nobody's decision."""
+    """Return True if somebody else drained it, or measures on it; a drain by Slurm itself is nobody's decision."""
     return _is_drained(node) and node.drained_by != "slurm" and not _is_ours(node)
 
 
 def _is_ours(node: SlurmNode) -> bool:
-    """Return whether gpuops drained it for its life; a state that is not one of ours is somebody else's."""
+    """Return True if gpuops drained it for its life cycle; a state that gpuops does not have is somebody else's."""
     return node.drained_by == "lifecycle" and node.reason.tag in STATES
 
 
@@ -104,7 +104,7 @@ def _drained_by_others(nodes: Mapping[str, SlurmNode]) -> dict[str, str]:
 
 def _whose(node: SlurmNode) -> str:
     if node.drained_by == "lease":
-        return f"another gpuops measures there: {_state_and_reason(node)}"
+        return f"another gpuops is measuring it: {_state_and_reason(node)}"
     hand_over = f"scontrol update NodeName={node.name} State=DRAIN Reason={lifecycle_reason('new')}"
     return f"drained by somebody else: {_state_and_reason(node)}; to hand it over: {hand_over}"
 

@@ -1,4 +1,4 @@
-"""States of a node, and the transitions between them; pure."""
+"""The states of a node, and the transitions between them; pure."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LADDER: tuple[State, ...] = ("new", "provisioned", "burned_in", "validated", "ad
 """From a node that answers to one that takes jobs; the gates before each state grant it."""
 _UP: Mapping[State, State] = dict(itertools.pairwise(LADDER))
 SERVICE_STATES: tuple[State, ...] = ("repair", "rma", "retired")
-"""States in which someone may be servicing the machine, so that what it proved before proves nothing afterwards."""
+"""States in which someone may be servicing the machine, so that earlier proofs no longer count."""
 _FROM_ANYWHERE: tuple[State, ...] = ("repair", "retired")
 _ASIDE: Mapping[State, tuple[State, ...]] = {
     "admitted": ("drained",),
@@ -30,10 +30,10 @@ _ASIDE: Mapping[State, tuple[State, ...]] = {
 
 
 def next_states(state: State) -> tuple[State, ...]:
-    """Return what a node in ``state`` can become, in the order of `STATES`.
+    """Return the states that can follow ``state``, in the order of `STATES`.
 
-    It goes up the ladder one state at a time, and down to ``provisioned`` if the machine changed. From repair and from
-    the vendor it comes back as a new one.
+    A node moves up the ladder one state at a time, and down to ``provisioned`` if the machine changed. From repair and
+    from the vendor it comes back as a new one.
     """
     down: tuple[State, ...] = ("provisioned",) if state in ("burned_in", "validated", "admitted") else ()
     up = (_UP[state],) if state in _UP else ()
@@ -42,10 +42,10 @@ def next_states(state: State) -> tuple[State, ...]:
 
 
 def parse_state(word: str) -> State:
-    """Return the state that ``word`` names, such as ``burned-in``; `InputError` if it is not a state."""
+    """Return the state that ``word`` names, such as ``burned-in``; raise `InputError` if it is not a state."""
     state = word.lower().replace("-", "_")
     if state not in STATES:
-        raise InputError(f'no state called "{word}"{did_you_mean(state, STATES) or "; states: " + ", ".join(STATES)}')
+        raise InputError(f'no state named "{word}"{did_you_mean(state, STATES) or "; states: " + ", ".join(STATES)}')
     return state
 
 
@@ -57,9 +57,9 @@ def state_of(event: HostEvent | None) -> State:
 def transition(
     before: HostEvent | None, to: State, why: str, fingerprint: Fingerprint | None = None, cause: Cause = ""
 ) -> StateChange:
-    """Return the change of a node to the state ``to``; `InputError` if that does not follow from what it is.
+    """Return the change of a node to the state ``to``; raise `InputError` if that state cannot follow the current one.
 
-    A node may stay in its state for another reason. Its known fingerprint stays, updated by ``fingerprint``.
+    A node may keep its state for another reason. Its known fingerprint stays, updated by ``fingerprint``.
     """
     state = state_of(before)
     if to != state and to not in next_states(state):

@@ -1,4 +1,4 @@
-"""Placement: every rank of a layout to a node, a GPU, a NIC and a NUMA node; pure."""
+"""Maps every rank of a layout to a node, a GPU, a NIC and a NUMA node; pure."""
 
 from gpuops.placement.choice import place
 from gpuops.placement.placement import Link, Placement, Rank

@@ -1,4 +1,4 @@
-"""Choice: which nodes and GPUs a layout takes, and in which order."""
+"""The choice of nodes and GPUs for a layout, and of their order."""
 
 from __future__ import annotations
 
@@ -20,8 +20,8 @@ def place(layout: Layout, shapes: Sequence[NodeShape], *, allow_fewer: bool = Fa
     """Place every rank on a GPU: TP groups inside an NVLink domain, neighbouring stages in one unit of nodes.
 
     Rank ``r`` runs on node ``r // n``; each node takes ``n`` ranks, and the last takes the remainder. ``allow_fewer``
-    leaves GPUs idle if nodes have unequal numbers of them; ``force`` lets a TP group leave its NVLink domain.
-    `LayoutError` says why the nodes cannot hold the layout.
+    leaves GPUs idle if nodes have different numbers of them; ``force`` lets a TP group leave its NVLink domain. Raise
+    `LayoutError` if the nodes cannot hold the layout.
     """
     block = _block(layout)
     nodes = _in_order(_in_blocks(shapes, block))
@@ -32,8 +32,8 @@ def place(layout: Layout, shapes: Sequence[NodeShape], *, allow_fewer: bool = Fa
     idle = list(_idle_gpus(used, {shape.name: len(shape.gpus) for shape in shapes}))
     if len({len(node.gpus) for node in nodes if node.name in names}) > 1 and not allow_fewer:
         raise LayoutError(
-            f"{needed_gpus(layout)} fit only where nodes of unequal size are used as far as they are equal: "
-            f"{'; '.join(idle)}; --allow-fewer does that"
+            f"{needed_gpus(layout)} fit only if GPUs stay idle on the larger nodes: "
+            f"{'; '.join(idle)}; pass --allow-fewer to accept that"
         )
     spares = tuple(node.name for node in nodes if node.name not in names)
     placement = Placement(layout, tuple(_ranks(layout, used)), tuple(used), spares, tuple(idle))
@@ -44,12 +44,12 @@ def place(layout: Layout, shapes: Sequence[NodeShape], *, allow_fewer: bool = Fa
 
 
 def _block(layout: Layout) -> int:
-    """Return how many neighbouring ranks hold whole TP groups: tp, times the degrees that run faster in the order."""
+    """Return the number of neighbouring ranks that hold whole TP groups: tp, times the degrees that run faster."""
     return layout.tp * layout.strides()["tp"] if layout.tp > 1 else 1
 
 
 def _in_blocks(shapes: Sequence[NodeShape], block: int) -> list[NodeShape]:
-    """Cut the shapes to GPUs that make whole blocks, a clique's side by side; all GPUs if no node has a whole block."""
+    """Limit the shapes to GPUs that make whole blocks, a clique's together; all GPUs if no node has a whole block."""
     whole = [replace(shape, gpus=tuple(_blocks(shape, block))) for shape in shapes]
     return whole if any(shape.gpus for shape in whole) else [replace(s, gpus=tuple(_blocks(s, 1))) for s in shapes]
 
@@ -64,7 +64,7 @@ def _blocks(shape: NodeShape, block: int) -> Iterator[GpuShape]:
 
 
 def _in_order(shapes: Iterable[NodeShape]) -> list[NodeShape]:
-    """Sort nodes by natural order of their names, those of one unit together, in it of one rack, then of one domain."""
+    """Sort nodes by natural order of their names, grouped by unit, within it by rack, then by domain."""
     ordered = sorted(shapes, key=lambda shape: _natural_key(shape.name))
     for nearness in ("domain", "rack", "leaves"):
         ordered = _group_by(ordered, operator.attrgetter(nearness))
@@ -84,9 +84,9 @@ def _group_by(shapes: Iterable[NodeShape], key: Callable[[NodeShape], object]) -
 
 
 def _fill(ranks: int, block: int, nodes: Sequence[NodeShape]) -> list[NodeShape] | None:
-    """Return the first nodes that hold ``ranks``, cut to the GPUs that they use; None if they are too few.
+    """Return the first nodes that hold ``ranks``, limited to the GPUs that they use; None if there are too few.
 
-    Nodes of one size if these suffice, the largest first; else all that have at least that size.
+    Nodes of one size are used if they suffice, the largest first; else all that have at least that size.
     """
     sizes = sorted({len(node.gpus) for node in nodes} - {0}, reverse=True)
     for fits, size in itertools.product((operator.eq, operator.ge), sizes):
@@ -100,7 +100,7 @@ def _fill(ranks: int, block: int, nodes: Sequence[NodeShape]) -> list[NodeShape]
 
 
 def _whole_domains(nodes: Sequence[NodeShape], block: int) -> list[NodeShape]:
-    """Return the nodes that make whole blocks of ``block`` nodes in their NVLink domain; all of them, if none do."""
+    """Return the nodes that make whole blocks of ``block`` nodes in their NVLink domain; all of them if none do."""
     counts = Counter(node.domain for node in nodes)
     seen: Counter[str] = Counter()
     kept = []
@@ -117,7 +117,7 @@ def _too_few(layout: Layout, nodes: Sequence[NodeShape]) -> str:
     total = sum(len(node.gpus) for node in nodes)
     why = "on nodes of equal size " if total >= layout.ranks else ""
     groups = f" in groups of tp={layout.tp}" if layout.tp > 1 else ""
-    return f"{needed_gpus(layout)} are needed {why}and there are {total} to use{groups} (nodes x GPUs: {available})"
+    return f"{needed_gpus(layout)} are needed {why}but only {total} are usable{groups} (nodes x GPUs: {available})"
 
 
 def _idle_gpus(used: Iterable[NodeShape], sizes: dict[str, int]) -> Iterator[str]:

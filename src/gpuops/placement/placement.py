@@ -1,4 +1,4 @@
-"""Placement: where every rank of a layout runs, its groups, and the link that each group runs over."""
+"""The location of every rank of a layout, its groups, and the link that each group uses."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LinkKind = Literal["nvlink", "pcie", "rail", "network", "unknown"]
 
 @dataclass(frozen=True)
 class Rank:
-    """One process: its GPU (by index on its node), the NIC and NUMA node nearest to that, and its coordinates."""
+    """One process: its GPU (by index on its node), the nearest NIC and NUMA node, and its coordinates."""
 
     rank: int
     node: str
@@ -35,7 +35,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class Link:
-    """What a group of ranks runs over, at its weakest.
+    """The weakest link that a group of ranks uses.
 
     ``path`` is nvidia-smi's word for a link inside a node: ``NV18``, ``PIX``, … A rail has its number, and its ``leaf``
     if one switch connects all NICs of the group.
@@ -47,7 +47,7 @@ class Link:
     leaf: str | None = None
 
     def __str__(self) -> str:
-        """``NV18``, ``PIX``, …, ``NVLink`` between nodes, ``rail 3, leaf L3`` or ``network``."""
+        """Return ``NV18``, ``PIX``, …, ``NVLink`` between nodes, ``rail 3, leaf L3`` or ``network``."""
         if self.kind == "rail":
             return f"rail {self.rail}" if self.leaf is None else f"rail {self.rail}, leaf {self.leaf}"
         return self.path or ("NVLink" if self.kind == "nvlink" else self.kind)
@@ -55,10 +55,10 @@ class Link:
 
 @dataclass(frozen=True)
 class Placement(Result):
-    """Ranks on nodes. ``nodes`` stand in rank order, each with the GPUs that it uses, in the order of local ranks.
+    """Ranks on nodes. ``nodes`` are in rank order, each with the GPUs that it uses, in the order of local ranks.
 
-    Every node but the last holds equally many ranks. ``spares`` are nodes that nothing runs on; ``notes`` are sentences
-    on what is not used; ``excluded`` are the nodes that were left out.
+    Every node except the last holds the same number of ranks. ``spares`` are unused nodes; ``notes`` are sentences on
+    what is not used; ``excluded`` are the nodes that were left out.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.placement/1"
@@ -75,7 +75,7 @@ class Placement(Result):
         return {axis: [list(group) for group in self.layout.groups(axis)] for axis in AXES}
 
     def on(self, node: str) -> tuple[Rank, ...]:
-        """The ranks of ``node``, by local rank."""
+        """Return the ranks of ``node``, by local rank."""
         return self._by_node.get(node, ())
 
     @functools.cached_property
@@ -91,9 +91,9 @@ class Placement(Result):
         return self.nodes[index], self.nodes[index].gpus[local_rank]
 
     def link(self, ranks: Sequence[int]) -> Link | None:
-        """What a group runs over, at its weakest; None for a rank by itself.
+        """Return the weakest link of a group; None for a single rank.
 
-        NVLink between nodes if the group stays in one NVLink domain.
+        It is NVLink between nodes if the group stays in one NVLink domain.
         """
         locations = [self.location(rank) for rank in ranks]
         nodes = {node.name for node, _ in locations}
@@ -108,7 +108,7 @@ class Placement(Result):
         return Link("rail", rail=rail, leaf=None if leaves else leaf)
 
     def to_document(self) -> dict[str, Any]:
-        """The placement as plain data."""
+        """Return the placement as plain data."""
         return {
             "schema": self.SCHEMA,
             "layout": str(self.layout),
@@ -135,7 +135,7 @@ class Placement(Result):
 
 
 def _link_inside(path: str) -> Link | None:
-    """The link that nvidia-smi calls ``path``; None if there is no other GPU to reach."""
+    """Return the link that nvidia-smi calls ``path``; None if there is no other GPU to reach."""
     if not path:
         return None
     kind: LinkKind = "nvlink" if path.startswith("NV") else "pcie" if link_distance(path) < math.inf else "unknown"

@@ -1,4 +1,4 @@
-"""Shape: what a placement needs of a node: its GPUs with their links, NICs and NUMA nodes, and its location."""
+"""The properties of a node that a placement needs: its GPUs with their links, NICs and NUMA nodes, and its location."""
 
 from __future__ import annotations
 
@@ -18,9 +18,9 @@ _NO_CLUSTER = "00000000-0000-0000-0000-000000000000"  # the value of a GPU whose
 
 @dataclass(frozen=True)
 class GpuShape:
-    """One GPU that a job can use. ``nic`` is the RDMA device nearest to it, on ``rail`` and cabled to ``leaf``.
+    """A GPU that a job can use. ``nic`` is the RDMA device nearest to it, on ``rail`` and cabled to ``leaf``.
 
-    ``clique`` tells the NVLink cliques of a node apart; where a node has no NVLink all its GPUs bear the same.
+    ``clique`` numbers the NVLink cliques of a node; without NVLink all its GPUs have the same number.
     """
 
     index: int
@@ -37,7 +37,7 @@ class GpuShape:
 class NodeShape:
     """One node. ``leaves`` are the switches that its ports are cabled to, sorted: nodes that share them are one unit.
 
-    ``domain`` is the NVLink domain that spans nodes (an NVL72 rack), else the node's own name. ``links`` says how two
+    ``domain`` is the NVLink domain that spans nodes (an NVL72 rack), else the node's own name. ``links`` holds how two
     GPUs, by index, are connected: NV18, PIX, …, SYS.
     """
 
@@ -54,18 +54,18 @@ class NodeShape:
         return (self.domain, gpu.clique if self.domain == self.name else 0)
 
     def link(self, indices: Sequence[int]) -> str:
-        """The weakest link between the GPUs with these indices; ``unknown`` where one pair is not told."""
+        """Return the weakest link between the GPUs with these indices; ``unknown`` if one pair is unknown."""
         pairs = ((a, b) for a in indices for b in indices if a < b)
         return max((self.links.get(pair, "unknown") for pair in pairs), key=link_distance, default="")
 
 
 def largest_domain(shapes: Iterable[NodeShape]) -> int:
-    """Return how many GPUs the largest NVLink domain holds: tensor parallelism must fit into it."""
+    """Return the number of GPUs in the largest NVLink domain: tensor parallelism must fit into it."""
     return max(Counter(shape.nvlink_domain(gpu) for shape in shapes for gpu in shape.gpus).values(), default=0)
 
 
 def shape_of(host: Host, facts: Facts) -> NodeShape | Unknown:
-    """Return the shape of ``host``; `Unknown` if its GPUs or links are not known. GPUs split by MIG do not count."""
+    """Return the shape of ``host``; `Unknown` if its GPUs or links are unknown. GPUs split by MIG do not count."""
     smi_report, matrix = facts[smi], facts[topo]
     if isinstance(smi_report, Unknown):
         return smi_report
@@ -74,7 +74,7 @@ def shape_of(host: Host, facts: Facts) -> NodeShape | Unknown:
     if isinstance(matrix, Unknown):
         return matrix
     if matrix.gpus != tuple(f"GPU{gpu.index}" for gpu in smi_report.gpus):
-        return Unknown(f"nvidia-smi -q shows {len(smi_report.gpus)} GPUs, and topo -m {', '.join(matrix.gpus)}"[:120])
+        return Unknown(f"nvidia-smi -q shows {len(smi_report.gpus)} GPUs, but topo -m {', '.join(matrix.gpus)}"[:120])
     usable = [gpu for gpu in smi_report.gpus if gpu.uuid and not gpu.mig_mode]  # a lost GPU has no UUID
     return NodeShape(
         host.name,
@@ -88,7 +88,7 @@ def shape_of(host: Host, facts: Facts) -> NodeShape | Unknown:
 
 
 def _links(matrix: Topology) -> dict[tuple[int, int], str]:
-    """How two GPUs are connected, by index."""
+    """Return how two GPUs are connected, by index."""
     indices = {gpu: int(gpu[3:]) for gpu in matrix.gpus}
     return {(indices[a], indices[b]): link for (a, b), link in matrix.links.items() if a in indices and b in indices}
 
@@ -114,7 +114,7 @@ def _numa_nodes(gpus: Iterable[Gpu], matrix: Topology, facts: Facts) -> dict[int
 
 
 def _cliques(matrix: Topology) -> dict[str, int]:
-    """The clique of each GPU: all that NVLink joins, also through others."""
+    """Return the clique of each GPU: all GPUs that NVLink connects, directly or through others."""
     clique = {gpu: number for number, gpu in enumerate(matrix.gpus)}
     joined = [pair for pair, link in matrix.links.items() if link.startswith("NV")]
     for a, b in joined:
@@ -125,9 +125,9 @@ def _cliques(matrix: Topology) -> dict[str, int]:
 
 
 def _nics(ports: Mapping[str, Port], gpus: Iterable[Gpu], matrix: Topology) -> dict[int, str | None]:
-    """The nearest RDMA device by GPU index; of several as near, one that no GPU has yet, then the GPU's own rail.
+    """Return the nearest RDMA device by GPU index; of several, one that no GPU uses yet, then the GPU's own rail.
 
-    Where the inventory declares the fabric only its ports count: the others carry storage or management.
+    If the inventory declares the fabric, only its ports count: the others carry storage or management.
     """
     names = {nic: name for nic, name in matrix.nic_names.items() if name in ports} or matrix.nic_names
     rails = {name: ports[name].rail if name in ports else number for number, name in enumerate(names.values())}

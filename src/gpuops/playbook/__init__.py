@@ -1,1 +1,1 @@
-"""Playbooks: what nodes shall become. A task asks and plans, the engine does, and asks again whether it held."""
+"""Playbooks: the desired state of nodes. A task inspects and plans; the engine applies the plan and inspects again."""

@@ -1,4 +1,4 @@
-"""Applying one step to one node: detect, plan, change, detect again. Check mode leaves out the change."""
+"""Runs one step on one node: detect, plan, change, detect again. Check mode omits the change."""
 
 from __future__ import annotations
 
@@ -29,10 +29,10 @@ from gpuops.probes import every_probe
 from gpuops.shell import Completed
 
 MOST_PHASES = 5
-"""How often a task may plan other changes after the previous ones were made."""
+"""Maximum number of times that a task may plan further changes after the previous ones were made."""
 _UNREACHED = (ConnectError, HostKeyError, AuthenticationError, LostError, rebooting.GoneError)
-# dpkg's own line, in what apt prints, says where it stopped, and the next one why; apt and dnf begin with what went
-# wrong and end with generalities
+# in apt's output, dpkg's own line says where it stopped and the next line why; apt and dnf begin with the error and end
+# with generalities
 _STOPPED = re.compile(r"^dpkg: error .*\n .*", re.MULTILINE)
 _COMPLAINT = re.compile(r"^(?:W: GPG error|E: |dpkg: error|Error: |error: ).*", re.MULTILINE)
 End = tuple[Status, str]
@@ -43,7 +43,7 @@ def run_step(
 ) -> StepResult:
     """Bring the node to the step's desired state, or in check mode return what would change.
 
-    ``reboots_next``: the node is about to be rebooted, so nothing is restarted before. ``doubt``: why it is unknown
+    ``reboots_next``: the node is about to reboot, so nothing is restarted before that. ``doubt``: why it is unknown
     whether the step is due. An `OutputError` (the journal cannot be written) is raised; all other errors are in the
     result.
     """
@@ -70,7 +70,7 @@ def status_of(error: NodeError) -> Status:
 
 
 def _remember(session: NodeSession, bound: BoundStep, result: StepResult) -> None:
-    """Keep what later steps query; a handler that ran may be notified, and act, again."""
+    """Keep the values that later steps query; a handler that ran may be notified and run again."""
     if bound.step.register:
         session.registered[bound.step.register] = result.registered
     session.would_change |= result.status in ("would_change", "later")
@@ -120,7 +120,7 @@ class _Attempt:
             return "failed", str(error)
 
     def _skipped(self) -> End | None:
-        """Return a status if a condition is false, or cannot be decided before an earlier change is made."""
+        """Return a status if a condition is false, or if only an earlier change decides it."""
         if self._doubt:
             return "later", self._doubt
         try:
@@ -153,7 +153,7 @@ class _Attempt:
             if end:
                 return end
         pending = ", ".join(change.what for change in todo)
-        return "failed", f"it does not settle: after {MOST_PHASES} rounds of changes it still wants {pending}"
+        return "failed", f"the node does not settle: after {MOST_PHASES} rounds of changes it still needs {pending}"
 
     def _stopped(self) -> End | None:
         stop = self._planned.stop
@@ -161,22 +161,22 @@ class _Attempt:
             return None
         if isinstance(stop, NeedsOperator):
             return "needs_operator", stop.what
-        # in check mode, an earlier step that was not done may be all that is missing
+        # in check mode, only an earlier change that was not made may be missing
         return ("later" if self._session.would_change else "failed"), stop.why
 
     def _is_past(self, change: Change) -> bool:
-        """Return whether the act was done in this run, or the coming reboot makes the restart pointless."""
+        """Return True if the action was done in this run, or if the coming reboot makes the restart pointless."""
         if change.kind == "restart" and self._reboots_next:
             return True
         key = change_key(change)
         return change.kind != "state" and any(made.succeeded and made.change_key == key for made in self._made())
 
     def _made(self) -> list[JournaledChange]:
-        """Return the changes that this run, also before it was resumed, made for this step."""
+        """Return the changes that this run made for this step, including those before it was resumed."""
         return [made for made in self._session.made if made.step == self._bound.step.id]
 
     def _check(self, todo: list[Change]) -> End:
-        calls = [Later(f"{change.what}: what a function does cannot be told before") for change in todo if change.call]
+        calls = [Later(f"{change.what}: a function's effect is not known in advance") for change in todo if change.call]
         self._planned.changes = [change for change in todo if not change.call]
         self._planned.later += calls
         if self._planned.changes:
@@ -193,13 +193,13 @@ class _Attempt:
         applied = [(change.command, change.reboot, change.call) for change in self._applied]
         again = next((change for change in todo if (change.command, change.reboot, change.call) in applied), None)
         if again:
-            return "failed", f"did not hold: {again.what}"
+            return "failed", f"did not take effect: {again.what}"
         busy = self._session.refusal()
         if busy:
             return "needs_operator", busy
         for change in todo:
             if self._session.stopping:
-                return "interrupted", f"not begun: {change.what}"
+                return "interrupted", f"not started: {change.what}"
             end = self._unknown_outcome(change) or self._apply_change(change, journal)
             if end:
                 return end
@@ -219,7 +219,7 @@ class _Attempt:
         """Stop at an action with an unknown outcome instead of repeating it."""
         key = change_key(change)
         if change.kind == "act" and any(made.succeeded is None and made.change_key == key for made in self._made()):
-            return "needs_operator", f"nobody knows whether this was done before the run broke off: {change.what}"
+            return "needs_operator", f"unknown whether this was done before the run was interrupted: {change.what}"
         return None
 
     def _apply_change(self, change: Change, journal: Journal) -> End | None:
@@ -235,16 +235,16 @@ class _Attempt:
         if succeeded:
             self._applied.append(change)
             return None
-        log = f"; more in {systemd_unit.log_of(unit)} there" if change.detach else ""
+        log = f"; see {systemd_unit.log_of(unit)} on the node" if change.detach else ""
         return "failed", f"{change.what}: {_format_failure(completed)}{log}"
 
     def _detachable(self, change: Change, journal: Journal) -> Change:
-        """Return the change, without its unit if the node's systemd cannot run one, which is noted once."""
+        """Return the change, not detached if the node's systemd cannot run a unit; note that once."""
         session = self._session
         if change.detach and session.detaches is None:
             session.detaches = systemd_unit.possible(session)
             if not session.detaches:
-                journal.write("note", node=session.name, what="no systemd: what is long ends with the connection")
+                journal.write("note", node=session.name, what="no systemd: long commands end with the connection")
         return change if session.detaches else replace(change, detach=False)
 
     def _run(self, change: Change, unit: str) -> Completed:
@@ -279,7 +279,7 @@ class _Attempt:
         self._session.made = [replace(m, succeeded=succeeded) if m.number == number else m for m in self._session.made]
 
     def _collect_unfinished(self, journal: Journal) -> None:
-        """Note the outcome of changes that were under way when a run broke off, as far as the node reports it."""
+        """Record the outcome of changes that were running when a run was interrupted, as far as the node reports it."""
         if not self._session.earlier_ended:
             systemd_unit.wait_for_earlier(self._session, journal.run)
             self._session.earlier_ended = True
@@ -297,4 +297,4 @@ def _format_failure(completed: Completed) -> str:
     how = f"killed after {completed.seconds:.0f} s" if completed.timed_out else f"ended with {completed.exit}"
     match = _STOPPED.search(completed.out + completed.err) or _COMPLAINT.search(completed.err + completed.out)
     last_line = match[0].replace("\n", "") if match else completed.last_words()
-    return f"{how} and said: {last_line or 'nothing'}"
+    return f"{how}: {last_line or 'no output'}"

@@ -1,4 +1,4 @@
-"""Binding: a play's steps with each node's variables filled in, so that every error shows before a node is asked."""
+"""A play's steps with each node's variables filled in, so that every error shows before a node is contacted."""
 
 from __future__ import annotations
 
@@ -42,9 +42,10 @@ def bind(
     environment: Mapping[str, str] = NO_ENVIRONMENT,
     extra: Mapping[str, YamlNode] = MappingProxyType({}),
 ) -> Bound:
-    """Return every step of ``play`` for every host; `gpuops.errors.DocumentError` if a parameter or a name is wrong.
+    """Return every step of ``play`` for every host.
 
-    ``!env NAME`` refers to a variable of ``environment``; ``extra`` variables override all others.
+    ``!env NAME`` refers to a variable of ``environment``; ``extra`` variables override all others. Raise
+    `gpuops.errors.DocumentError` if a parameter or a name is wrong.
     """
     registered = {step.register for step in play.every_step if step.register}
     defined = registered | {f"{FACTS}.{name}" for name in every_probe()}

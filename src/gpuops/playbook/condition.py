@@ -1,8 +1,8 @@
-"""``when`` and ``until``: a small expression over variables, facts and registered results. It computes nothing else.
+"""``when`` and ``until``: small expressions over variables, facts and registered results.
 
 Allowed are names, attributes, ``[…]`` with a literal, literals and lists of them, comparisons, ``in``, ``and``, ``or``,
-``not``, and ``version(x)``, which compares by numbers. A name that is not defined is an error, never false; so is a
-fact that nobody could read, and a comparison of a text with a number.
+``not``, and ``version(x)``, which compares by numbers. An undefined name is an error, never false. So is a fact that
+could not be read, and a comparison of text with a number.
 """
 
 from __future__ import annotations
@@ -40,7 +40,7 @@ _COMPARISONS: Mapping[type[ast.cmpop], Callable[[Any, Any], bool]] = {
 
 @functools.total_ordering
 class Version:
-    """A version by its numbers and words: 580.95 < 580.126. A shorter one that begins the longer is the smaller."""
+    """A version as numbers and words: 580.95 < 580.126. Of 1.2 and 1.2.0, the shorter is smaller."""
 
     def __init__(self, text: object) -> None:
         self.parts = tuple((word.isdigit(), int(word) if word.isdigit() else 0, word) for word in _words(text))
@@ -61,13 +61,13 @@ def _version(value: object) -> Version:
 
 def _words(text: object) -> list[str]:
     if not isinstance(text, str):
-        raise TypeError(f"{text!r} is no version; expected a text")
+        raise TypeError(f"{text!r} is not a version; expected a string")
     return re.findall(r"\d+|[a-z]+", text.lower())
 
 
 @dataclass(frozen=True)
 class Condition:
-    """One expression and the place where it stands."""
+    """One expression and its location."""
 
     text: str
     where: Where
@@ -75,7 +75,7 @@ class Condition:
 
     @property
     def names(self) -> set[str]:
-        """The names that must be defined; for a fact ``facts.NAME``."""
+        """The names that must be defined; ``facts.NAME`` for a fact."""
         names = set()
         functions = [node.func for node in ast.walk(self.tree) if isinstance(node, ast.Call)]
         for node in ast.walk(self.tree):
@@ -94,22 +94,22 @@ class Condition:
         """Raise `DocumentError` for a name that is not defined."""
         names = set(defined)
         for name in sorted(self.names - names):
-            raise self.fail(f'nothing is called "{name}" here{did_you_mean(name, names)}')
+            raise self.fail(f'unknown name "{name}"{did_you_mean(name, names)}')
 
     def holds(self, scope: Mapping[str, object]) -> bool:
-        """Whether it is true; `DocumentError` where it cannot be told."""
+        """Return True if the condition holds; raise `DocumentError` if it cannot be evaluated."""
         try:
             return bool(_value(self.tree, scope))
         except (TypeError, LookupError) as error:
             raise self.fail(str(error.args[0] if error.args else error)) from error
 
     def fail(self, what: str) -> DocumentError:
-        """An error at this place."""
-        return DocumentError(self.where, f"{self.text!r} cannot be decided: {what}")
+        """Return an error at this location."""
+        return DocumentError(self.where, f"cannot evaluate {self.text!r}: {what}")
 
 
 def read_conditions(node: YamlNode | None) -> tuple[Condition, ...]:
-    """The expression, or the list of expressions that must all be true."""
+    """Return the expression, or the list of expressions that must all be true."""
     if node is None:
         return ()
     return tuple(_read(item) for item in (node.items if node.items is not None else [node]))
@@ -118,7 +118,7 @@ def read_conditions(node: YamlNode | None) -> tuple[Condition, ...]:
 def _read(node: YamlNode) -> Condition:
     text = node.text("a condition")
     if "{{" in text or "{%" in text:
-        raise node.fail("a condition is written without braces: name == 1")
+        raise node.fail("a condition has no braces; write name == 1")
     try:
         tree = ast.parse(text.strip(), mode="eval").body
     except (SyntaxError, ValueError, RecursionError, MemoryError) as error:
@@ -130,15 +130,15 @@ def _read(node: YamlNode) -> Condition:
 
 def _refuse_foreign(node: YamlNode, part: ast.AST) -> None:
     if not isinstance(part, (*_ALLOWED, *_COMPARISONS)):
-        raise node.fail(f"a condition may not hold {type(part).__name__.lower()}; see the page on playbooks")
+        raise node.fail(f"a condition cannot contain {type(part).__name__.lower()}; see docs/playbooks.md")
     if isinstance(part, ast.Call) and (ast.unparse(part.func) != "version" or len(part.args) != 1 or part.keywords):
-        raise node.fail(f"{ast.unparse(part)} is not known here; the one function is version(x)")
+        raise node.fail(f"unknown function {ast.unparse(part)}; the only function is version(x)")
     if isinstance(part, ast.Subscript) and not isinstance(part.slice, (ast.Constant, ast.UnaryOp)):
-        raise node.fail(f"{ast.unparse(part)}: only a literal may stand in [ ]")
+        raise node.fail(f"{ast.unparse(part)}: only a literal is allowed in [ ]")
 
 
 def _value(tree: ast.expr, scope: Mapping[str, object]) -> Any:
-    """What ``tree`` comes to; `TypeError` or `LookupError` with a sentence where it comes to nothing."""
+    """Return the value of ``tree``; raise `TypeError` or `LookupError` with a sentence if it has none."""
     return _VALUES[type(tree)](tree, scope)
 
 
@@ -157,7 +157,7 @@ def _compare(tree: Any, scope: Mapping[str, object]) -> bool:
     for sign, part in zip(tree.ops, tree.comparators, strict=True):
         right = _value(part, scope)
         if {str, float} <= {_sort(left), _sort(right)}:
-            raise TypeError(f"{left!r} and {right!r} are a text and a number")
+            raise TypeError(f"cannot compare text with a number: {left!r} and {right!r}")
         if not _COMPARISONS[type(sign)](left, right):
             return False
         left = right
@@ -173,7 +173,7 @@ def _name(tree: Any, scope: Mapping[str, object]) -> Any:
         return _require_known(scope[tree.id])
     if tree.id in _WORDS:
         return _WORDS[tree.id]
-    raise LookupError(f'nothing is called "{tree.id}" here')
+    raise LookupError(f'unknown name "{tree.id}"')
 
 
 def _attribute(tree: Any, scope: Mapping[str, object]) -> Any:

@@ -1,9 +1,9 @@
-"""Journal of a run: a line before each change and one after it, on the disk before the next thing happens.
+"""The journal of a run: a line before each change and one after it, each on disk before the next action.
 
-Each run has a folder, ``runs/RUN/journal.jsonl``, for its owner alone. After a crash the journal shows what was done,
-what was not, and what is unknown. A last line that the crash truncated is ignored. Every line ends with a seal over
-itself and the previous seal, so that an edit is noticed. An edit that renews all later seals is noticed by anybody who
-noted the last one.
+Each run has a directory, ``runs/RUN/journal.jsonl``, that only its owner can read. After a crash the journal shows what
+was done, what was not, and what is unknown. A last line that the crash truncated is ignored. Every line ends with a
+seal over itself and the previous seal, so that an edit is noticed. An edit that renews all later seals is noticed by
+anybody who noted the last one.
 """
 
 from __future__ import annotations
@@ -27,7 +27,7 @@ from gpuops.shell import Completed
 
 SCHEMA = "gpuops.journal/1"
 _FILE = "journal.jsonl"
-_MOST_RUNS = 200  # runs are named by their time; a handler that waits for longer than these is dropped
+_MOST_RUNS = 200  # runs are named by their time; a handler that has waited for longer than these is dropped
 _SETTLED = ("ok", "changed", "skipped")
 _SEAL = b', "seal": "'
 Line = dict[str, Any]
@@ -46,21 +46,21 @@ class Journal:
             flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_NOFOLLOW
             self._file = os.open(self.path, flags, 0o600)
         except OSError as error:
-            raise OutputError(f"{self.path}: the journal cannot be opened: {error.strerror}") from error
+            raise OutputError(f"{self.path}: cannot open the journal: {error.strerror}") from error
         self._lock = threading.Lock()
         self._numbers = itertools.count(1 + max((line.get("id", 0) for line in self.earlier), default=0))
         self._broken = ""
         self._seal = self._last_seal()
 
     def _last_seal(self) -> bytes:
-        """Return the last seal; a truncated line is removed, so that the next starts on its own."""
+        """Return the last seal; a truncated line is removed, so that the next one starts on its own line."""
         content = self.path.read_bytes()
         if content and not content.endswith(b"\n"):
             os.truncate(self.path, content.rfind(b"\n") + 1)
         return content[: content.rfind(b"\n") + 1].rstrip(b"\n").rpartition(_SEAL)[2].removesuffix(b'"}')
 
     def write(self, event: str, *, durable: bool = True, **facts: object) -> None:
-        """Write one line, on the disk when this returns; if not ``durable``, a power failure may lose it."""
+        """Write one line, which is on disk on return; if not ``durable``, a power failure may lose it."""
         line = {"event": event, "at": dt.datetime.now(dt.timezone.utc).isoformat(timespec="milliseconds"), **facts}
         text = redact(json.dumps(line, ensure_ascii=False)).encode()
         with self._lock:
@@ -72,15 +72,15 @@ class Journal:
                 if durable:
                     os.fsync(self._file)
             except OSError as error:
-                self._broken = f"{self.path}: the journal cannot be written ({error.strerror}), so nothing more is done"
+                self._broken = f"{self.path}: cannot write the journal ({error.strerror}); no further change is made"
                 raise OutputError(self._broken) from error
 
     def _append(self, data: bytes) -> None:
-        while data:  # a disk that gets full takes a part, and fails at the next attempt
+        while data:  # a disk that fills up accepts a part, and fails at the next attempt
             data = data[os.write(self._file, data) :]
 
     def begin(self, node: str, step: str, change: Change, notify: Iterable[str] = (), **facts: object) -> int:
-        """Note that a change is about to be made; return the number that `end` takes."""
+        """Record that a change is about to be made; return the number that `end` takes."""
         number = next(self._numbers)
         fields: Line = {"what": change.what, "kind": change.kind, "does": change_key(change), "detach": change.detach}
         fields |= facts
@@ -88,7 +88,7 @@ class Journal:
         return number
 
     def end(self, number: int, completed: Completed | None = None, *, succeeded: bool = True) -> None:
-        """Note that the change is made, or failed."""
+        """Record that the change succeeded or failed."""
         fields: Line = {}
         if completed:
             seconds = round(completed.seconds, 3)
@@ -98,17 +98,17 @@ class Journal:
     def close(self) -> None:
         """Close the file; every later write fails."""
         with self._lock:
-            self._broken = f"{self.path}: the journal is closed, so nothing more is done"
+            self._broken = f"{self.path}: the journal is closed; no further change is made"
             os.close(self._file)
 
 
 def _sealed(before: bytes, text: bytes) -> bytes:
-    """Return the seal of the line ``text`` after the one that has the seal ``before``."""
+    """Return the seal of the line ``text`` after the one with the seal ``before``."""
     return hashlib.sha256(before + text).hexdigest().encode()
 
 
 def verify(path: Path) -> str:
-    """Return the last seal of a journal if every line is as it was written; else `InputError` names the first other.
+    """Return the last seal of a journal; raise `InputError` with the first line that was modified.
 
     A line that a crash truncated is not an edit. Lines that are missing at the end show only in the last seal.
     """
@@ -117,14 +117,15 @@ def verify(path: Path) -> str:
         text, _, written_seal = line.rpartition(_SEAL)
         seal = _sealed(seal, text + b"}")
         if written_seal != seal + b'"}':
-            raise InputError(f"{path}:{number}: this line, or one before it, is not as it was written")
+            raise InputError(f"{path}:{number}: seal mismatch: this line or an earlier one was modified")
     return seal.decode()
 
 
 def change_key(change: Change) -> str:
     """Return a text that is equal for two changes that do the same.
 
-    It has a hash of the input of what is done once a run. The input of a ``state`` may hold secrets, and is left out.
+    It contains a hash of the input of actions that are done once per run. The input of a ``state`` may hold secrets, so
+    it is omitted.
     """
     if change.command is None:
         return f"reboot: {change.reboot}" if change.reboot else f"call {change.what}"
@@ -135,7 +136,7 @@ def change_key(change: Change) -> str:
 
 
 def find(folder: Path, run: str) -> Path:
-    """Return the journal of ``run`` among those in ``folder``; `InputError` if there is none."""
+    """Return the journal of ``run`` among those in ``folder``; raise `InputError` if there is none."""
     folder = shortest(folder)
     path = folder / run / _FILE
     if not run or not path.is_file():
@@ -151,15 +152,13 @@ def read(path: Path) -> Iterator[Line]:
         try:
             entry = json.loads(line)
         except ValueError as error:
-            raise InputError(
-                f"{path}:{number}: not a line of a journal; it was edited or the disk is damaged"
-            ) from error
+            raise InputError(f"{path}:{number}: not a journal line; it was edited, or the disk is damaged") from error
         yield entry
 
 
 @dataclass(frozen=True)
 class JournaledChange:
-    """A change of an earlier attempt: ``succeeded`` is None if its outcome is unknown."""
+    """A change of an earlier attempt; ``succeeded`` is None if its outcome is unknown."""
 
     number: int
     node: str
@@ -172,7 +171,7 @@ class JournaledChange:
 
 
 def changes(lines: Iterable[Line]) -> list[JournaledChange]:
-    """Return every change that was begun, without those of handlers that ran: they may be notified, and act, again."""
+    """Return every change that was begun, except those of handlers that ran: they may be notified and run again."""
     by_number: dict[int, JournaledChange] = {}
     for line in lines:
         if line["event"] == "change":
@@ -191,7 +190,7 @@ def _journaled_change(line: Line) -> JournaledChange:
 
 
 def pending(lines: Iterable[Line]) -> dict[str, list[str]]:
-    """Return the handlers of each node that a change notified, now or in an earlier run, and that did not run since."""
+    """Return each node's handlers that a change notified, now or in an earlier run, and that have not run since."""
     waiting: dict[str, dict[str, None]] = {}
     for line in lines:
         if line["event"] in ("change", "waiting"):
@@ -232,10 +231,10 @@ def _summary(run: str, lines: list[Line]) -> RunSummary:
 
 
 def failed(path: Path) -> list[str]:
-    """Return the nodes that failed in a run; `InputError` if it did not come to its end, or none failed."""
+    """Return the nodes that failed in a run; raise `InputError` if the run is unfinished or no node failed."""
     last = list(read(path))[-1:]
     if not last or last[0]["event"] != "end":
-        raise InputError(f"{path}: that run did not come to its end; go on with --resume {path.parent.name}")
+        raise InputError(f"{path}: that run is unfinished; continue it with --resume {path.parent.name}")
     nodes: list[str] = last[0]["failed"]
     if not nodes:
         raise InputError(f"{path}: no node failed in that run")

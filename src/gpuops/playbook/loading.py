@@ -1,4 +1,4 @@
-"""Loading: a playbook's YAML into plays. What is wrong in it is refused at its place, before any node is asked."""
+"""Reads a playbook's YAML into plays. Errors are reported with their location, before any node is contacted."""
 
 from __future__ import annotations
 
@@ -25,19 +25,19 @@ _DEEPEST = 8
 
 
 def load_playbook(name: str, library: TaskRegistry, project: Path | None = None) -> Playbook:
-    """Return the playbook in the file ``name``, or the project's or built-in one of that name."""
+    """Return the playbook in the file ``name``, or the project's or built-in playbook of that name."""
     path = Path(name) if Path(name).suffix in (".yml", ".yaml") else find("playbooks", name, ".yml", project).path
     reader = _Reader(library, project)
     plays = tuple(reader.plays(path))
     if not plays:
-        raise ContentError(f"{path}: no plays in it; expected a list of plays (- hosts: …)")
+        raise ContentError(f"{path}: no plays found; expected a list of plays (- hosts: …)")
     tasks = {step.task.path for play in plays for step in play.every_step}
     return Playbook(path, plays, tuple(dict.fromkeys([*reader.files, *sorted(tasks), *library.own_files])))
 
 
 @dataclass(frozen=True)
 class _Context:
-    """What steps inherit from their include, or their play."""
+    """The settings that steps inherit from their include or their play."""
 
     vars: Mapping[str, YamlNode] = field(default_factory=dict)
     when: tuple[Condition, ...] = ()
@@ -46,7 +46,7 @@ class _Context:
 
 
 class _Reader:
-    """Reads the files of one playbook; keeps their paths, and the ids of their steps."""
+    """Reader of the files of one playbook; it keeps their paths and the ids of their steps."""
 
     def __init__(self, library: TaskRegistry, project: Path | None) -> None:
         self.files: list[Path] = []
@@ -56,7 +56,7 @@ class _Reader:
         self._plays = 0
 
     def plays(self, path: Path, depth: int = 0) -> Iterator[Play]:
-        """The plays of one file, and of those that it includes."""
+        """Yield the plays of one file, and of those that it includes."""
         for node in self._load(path, depth).list("a list of plays (- hosts: …)"):
             if "include" in node.map("a play"):
                 include = node.only(("include", "name"), "in an include of plays")["include"]
@@ -66,12 +66,12 @@ class _Reader:
 
     def _load(self, path: Path, depth: int) -> YamlNode:
         if depth > _DEEPEST:
-            raise ContentError(f"{path}: included {depth} levels deep; does it include itself?")
+            raise ContentError(f"{path}: included {depth} levels deep; check whether it includes itself")
         self.files.append(path)
         return load(path)
 
     def _included(self, node: YamlNode) -> Path:
-        """The file beside the one that names it, else the playbook of that name."""
+        """Return the file next to the one that names it, else the playbook of that name."""
         name = node.text("a file or a playbook's name")
         beside = Path(node.where.file).parent / name
         if beside.is_file():
@@ -80,7 +80,7 @@ class _Reader:
         try:
             return find(folder, file.removesuffix(".yml"), ".yml", self._project).path
         except ContentError as error:
-            raise node.fail(f"there is no file {beside}, and {error}") from error
+            raise node.fail(f"no file {beside}, and {error}") from error
 
     def _play(self, node: YamlNode) -> Play:
         keys = node.only(_PLAY, "in a play")
@@ -105,7 +105,7 @@ class _Reader:
         return play
 
     def _stack(self, node: YamlNode) -> YamlNode:
-        """The locked set of versions of that name, the project's own first: a map, which becomes a variable."""
+        """Return the locked set of versions of that name, the project's own first: a map, which becomes a variable."""
         try:
             path = find("playbooks/stacks", node.text("the name of a stack"), ".yml", self._project).path
         except ContentError as error:
@@ -143,7 +143,7 @@ class _Reader:
         if named[0] not in self._library.names:
             allowed_keys = (*_STEP, "include", "flush", *self._library.names)
             hint = did_you_mean(named[0], allowed_keys)
-            raise DocumentError(node.keys[named[0]], f'no task called "{named[0]}"{hint}')
+            raise DocumentError(node.keys[named[0]], f'no task named "{named[0]}"{hint}')
         task = self._library[named[0]]
         step = Step(
             id=_text(keys, "id") or f"{self._plays}.{'h' if handlers else ''}{len(self._ids) + 1}",
@@ -160,7 +160,7 @@ class _Reader:
             **_trials(keys),
         )
         if step.id in self._ids:
-            raise keys["id"].fail(f'the id "{step.id}" is given twice, first at {self._ids[step.id].where}')
+            raise keys["id"].fail(f'the id "{step.id}" is used twice, first at {self._ids[step.id].where}')
         self._ids[step.id] = step
         return step
 
@@ -171,7 +171,7 @@ class _Reader:
             key = unknown[0]
             return DocumentError(node.keys[key], f'unknown key "{key}" in a task{did_you_mean(key, allowed_keys)}')
         verbs = " and ".join(named) or "none"
-        return node.fail(f"a task needs exactly one verb, such as package or file; found {verbs}")
+        return node.fail(f"an item needs exactly one task, such as package or file; found {verbs}")
 
 
 def _limits(keys: Mapping[str, YamlNode]) -> dict[str, Any]:
@@ -215,7 +215,7 @@ def _text(keys: Mapping[str, YamlNode], key: str) -> str:
 
 
 def _listed(node: YamlNode | None) -> list[str]:
-    """A word, or a list of words."""
+    """Return a word, or a list of words, as a list."""
     if node is None:
         return []
     return [item.text() for item in (node.items if node.items is not None else [node])]
@@ -226,13 +226,13 @@ def _words(node: YamlNode | None) -> frozenset[str]:
 
 
 def _check_notify(play: Play) -> None:
-    """Every handler that is notified is there, and has its name alone."""
+    """Raise `DocumentError` unless every notified handler exists and its name is unique."""
     names = [handler.name for handler in play.handlers]
     for number, handler in enumerate(play.handlers):
         if handler.name in names[:number]:
-            raise DocumentError(handler.where, f'two handlers are called "{handler.name}"')
+            raise DocumentError(handler.where, f'two handlers are named "{handler.name}"')
     for step in play.every_step:
         for name in step.notify:
             if name not in names:
                 hint = did_you_mean(name, names) or "; the play's handlers: " + (", ".join(names) or "none")
-                raise DocumentError(step.where, f'no handler called "{name}"{hint}')
+                raise DocumentError(step.where, f'no handler named "{name}"{hint}')

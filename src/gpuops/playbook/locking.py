@@ -1,7 +1,7 @@
-"""Locking: one run at a time on a node. The lock is a folder there, made atomically, that tells who holds it.
+"""Locks that allow one run at a time on a node. A lock is a directory on the node that names its holder.
 
-It lies in /run, so that a reboot of the node ends it. A run that died leaves its lock; the next one says so and goes on
-only with ``--break-lock``, or where it is the same run, resumed.
+It is made atomically in /run, so that a reboot of the node removes it. A run that died leaves its lock. The next run
+reports it, and continues only with ``--break-lock``, or if it resumes the same run.
 """
 
 from __future__ import annotations
@@ -20,8 +20,8 @@ from gpuops.shell import Command
 
 FOLDER = "/run/gpuops"
 _HELD = 75
-# The folder is made under a name of its own and then renamed: who sees the lock sees its owner too. A rename over a
-# folder that is not empty fails, whoever does it at the same time.
+# The directory is made under a temporary name and then renamed, so that a visible lock always has its owner. A rename
+# over a directory that is not empty fails, even if two runs do it at the same time.
 _TAKE = """\
 umask 022; mkdir -p "$1" && draft=$(mktemp -d "$1/lock.XXXXXX") || exit
 trap 'rm -rf "$draft"' EXIT; trap 'exit 143' HUP INT TERM
@@ -43,14 +43,14 @@ def _runs(pid: int) -> bool:
         os.kill(pid, 0)
     except ProcessLookupError:
         return False
-    except PermissionError:  # another user's
+    except PermissionError:  # another user's process
         return True
     return True
 
 
 @dataclass(frozen=True)
 class Owner:
-    """Who holds a lock: the run, its process, and the machine and the boot in which that process lives."""
+    """The holder of a lock: the run, its process, and the machine and boot in which that process runs."""
 
     run: str
     who: str
@@ -61,20 +61,24 @@ class Owner:
 
     @property
     def alive(self) -> bool:
-        """Its process is on this machine; of another machine nobody can tell."""
+        """True if its process runs on this machine; False if it is on another machine, where that is unknown."""
         return self._here and self.boot_id == _boot_id() and _runs(self.pid)
 
     @property
     def dead(self) -> bool:
-        """Its process was on this machine and is no more."""
+        """True if its process ran on this machine and has ended."""
         return self._here and not self.alive
 
     @property
     def advice(self) -> str:
-        """What to do about it."""
+        """What to do about the lock."""
         if self.dead:
-            return f"that run is dead: go on with --resume {self.run}, or take its lock with --break-lock"
-        return f"wait for process {self.pid}" if self.alive else "ask there; --break-lock takes the lock of a dead run"
+            return f"that run is dead; continue it with --resume {self.run}, or take its lock with --break-lock"
+        return (
+            f"wait for process {self.pid}"
+            if self.alive
+            else "check whether it still runs; --break-lock takes a dead run's lock"
+        )
 
     @property
     def _here(self) -> bool:
@@ -85,10 +89,10 @@ class Owner:
 
 
 def take(session: NodeSession, owner: Owner, *, break_dead: bool = False) -> None:
-    """Lock the node; `LockedError` with the owner if another run holds it.
+    """Lock the node; raise `LockedError` with the owner if another run holds it.
 
-    The lock of the same run is taken over if its process is dead (it is being resumed); ``break_dead`` takes it from
-    any run that is not known to be alive.
+    The lock of the same run is taken over if its process is dead, because the run is being resumed. ``break_dead``
+    takes the lock of any run that is not known to be alive.
     """
     holder = _try_lock(session, owner)
     if holder is not None and (holder.dead if holder.run == owner.run else break_dead and not holder.alive):
@@ -98,12 +102,12 @@ def take(session: NodeSession, owner: Owner, *, break_dead: bool = False) -> Non
 
 
 def release(session: NodeSession, owner: Owner) -> None:
-    """Unlock the node, if the lock is still ours."""
+    """Unlock the node, if the lock is still this run's."""
     session.do(Command(("sh", "-c", _RELEASE, "sh", FOLDER, _mark(owner.run)), become="always"))
 
 
 def _mark(run: str) -> str:
-    """The text in a lock that says whose it is."""
+    """Return the text in a lock that identifies its run."""
     return f'"run": {json.dumps(run)}'
 
 
@@ -114,7 +118,7 @@ def _try_lock(session: NodeSession, owner: Owner, instead: str = "") -> Owner | 
     if answer.exit == _HELD:
         return _read(answer.out)
     if answer.exit != 0:
-        raise NodeError(session.name, f"it cannot be locked: {answer.last_words() or 'nothing said why'}")
+        raise NodeError(session.name, f"cannot lock the node: {answer.last_words() or 'no output'}")
     return None
 
 

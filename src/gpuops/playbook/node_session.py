@@ -1,4 +1,4 @@
-"""NodeSession: one node while a run works on it, with its connection, its journal and what its steps registered."""
+"""One node during a run, with its connection, its journal and the values that its steps registered."""
 
 from __future__ import annotations
 
@@ -23,14 +23,14 @@ Busy = Callable[[Host, Callable[[Sequence[Question]], list[Completed]]], str]
 
 @dataclass
 class NodeSession:
-    """A node in a run. Without a ``journal`` nothing is changed: that is check mode, and `do` refuses.
+    """A node in a run. Without a ``journal`` nothing is changed: this is check mode, in which `do` refuses.
 
-    ``busy`` returns who uses the node, or an empty text; it is called once, before the first change. ``lock`` takes the
-    node's lock again, which a reboot removed. ``made`` are the changes that this run began here, also before it was
-    resumed, and ``reboots`` how often it rebooted the node. ``would_change``: check mode has planned a change.
-    ``detaches``: long steps may run as units of its systemd; None until that is known. ``earlier_ended``: no change of
-    an earlier run goes on there. ``stopping``: no new change is started; ``at_work`` is held while a step runs.
-    ``!env NAME`` refers to a variable of ``environment``.
+    ``busy`` returns who uses the node, or an empty string; it is called once, before the first change. ``lock`` takes
+    the node's lock again after a reboot removed it. ``made`` are the changes that this run began here, including those
+    before it was resumed, and ``reboots`` counts its reboots of the node. ``would_change``: check mode has planned a
+    change. ``detaches``: long steps can run as units of its systemd; None until that is known. ``earlier_ended``: no
+    change of an earlier run is still active. ``stopping``: no new change is started; ``at_work`` is held while a step
+    runs. ``!env NAME`` refers to a variable of ``environment``.
     """
 
     host: Host
@@ -71,12 +71,12 @@ class NodeSession:
         return self.transport().batch([self._within(command)])[0]
 
     def call(self, function: Callable[[Any], object]) -> Completed:
-        """Let a function change the node through its Fabric connection; return the command that failed, if one did."""
+        """Let a function change the node through its Fabric connection; return the command that failed, if any."""
         if self.journal is None:
             raise AssertionError(f"a function would change {self.name} in check mode")
         connection = getattr(self.transport(), "connection", None)
         if connection is None:
-            why = "the node is not reached through Fabric, so no function can have its connection"
+            why = "the node is not reached through Fabric, which functions need"
             return Completed(self.name, Command(("false",)), 1, err=why)
         try:
             function(connection)
@@ -86,13 +86,13 @@ class NodeSession:
         return Completed(self.name, Command(("true",)), 0)
 
     def refusal(self) -> str:
-        """Return who uses the node, so that it must not be changed now; empty if nobody does."""
+        """Return who uses the node, so that it must not be changed now; empty if it is not in use."""
         why = "" if self._free else self.busy(self.host, self.ask)
         self._free = not why
         return why
 
     def transport(self) -> Transport:
-        """Return the connection, opened when it is first used."""
+        """Return the connection, opened on first use."""
         if self._transport is None:
             self._transport = self.open(self.host)
         return self._transport
@@ -104,11 +104,11 @@ class NodeSession:
             transport.close()
 
     def boot_id(self) -> str:
-        """Return the id of the node's present boot; `NodeError` if it cannot be read."""
+        """Return the id of the node's current boot; raise `NodeError` if it cannot be read."""
         (answer,) = self.ask([BOOT_ID])
         boot_id = read_files(answer.out).get(BOOT_ID.globs[0], "").strip()
         if not boot_id:
-            raise NodeError(self.name, "it does not tell its boot id, so nobody could tell whether it was rebooted")
+            raise NodeError(self.name, "cannot read the boot ID, so a reboot could not be verified")
         return boot_id
 
     def _within(self, question: Question) -> Question:

@@ -1,9 +1,9 @@
-"""Parameters: what a playbook writes under a task's name, or a task gives to another, as the task's own dataclass.
+"""Reads a task's parameters, from a playbook or from another task, into the task's own dataclass.
 
-The field's type decides what a value means, so ``mode: 0644`` is text and ``value: yes`` is refused where text is due.
-Fields may be ``str``, ``int``, ``float``, ``bool``, ``Literal``, ``Path`` (a file beside the playbook), `NodePath`,
-`Mode`, `Secret`, ``X | None``, ``tuple[X, ...]``, ``Mapping[str, X]``, another dataclass, or ``Any``. A text whose name
-ends in ``version`` must be in quotes where YAML reads a number.
+The field's type decides what a value means, so ``mode: 0644`` is text and ``value: yes`` is refused if text is due.
+Fields may be ``str``, ``int``, ``float``, ``bool``, ``Literal``, ``Path`` (a file next to the playbook), `NodePath`,
+`Mode`, `Secret`, ``X | None``, ``tuple[X, ...]``, ``Mapping[str, X]``, another dataclass, or ``Any``. Text whose name
+ends in ``version`` must be quoted if YAML would read a number.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ class _Held(YamlNode):
 def read_params(task: Task, raw_params: YamlNode, environment: Mapping[str, str] = NO_ENVIRONMENT) -> object:
     """Return the parameters in a document; ``!env NAME`` refers to a variable of ``environment``.
 
-    `gpuops.errors.DocumentError` if a parameter is unknown, missing or wrong.
+    Raise `gpuops.errors.DocumentError` if a parameter is unknown, missing or wrong.
     """
     return _value(raw_params, task.params, task.name, environment)
 
@@ -49,7 +49,7 @@ def as_params(task: Task, params: Mapping[str, object], environment: Mapping[str
 
 
 def as_node(value: object, where: Where) -> YamlNode:
-    """A plain value as if it stood in a document at ``where``."""
+    """Return a plain value as if it stood in a document at ``where``."""
     if isinstance(value, Mapping):
         entries = {str(key): as_node(entry, where) for key, entry in value.items()}
         return YamlNode(where, f"{_PLAIN}map", entries=entries, keys=dict.fromkeys(entries, where))
@@ -120,23 +120,23 @@ def _value(node: YamlNode, hint: Any, called: str, environment: Mapping[str, str
 def _choice(node: YamlNode, words: tuple[str, ...], called: str) -> str:
     word = node.text(called)
     if word not in words:
-        raise node.fail(f"{called} is one of {', '.join(words)}; found {node.kind}")
+        raise node.fail(f"{called} must be one of {', '.join(words)}; found {node.kind}")
     return word
 
 
 def _text(node: YamlNode, called: str) -> str:
     if not node.tag.startswith(_PLAIN):
-        raise node.fail(f"{called} is plain text; only a secret may be {node.tag}")
+        raise node.fail(f"{called} must be plain text; only a secret may be {node.tag}")
     if node.tag == f"{_PLAIN}bool" and not node.quoted:
-        raise node.fail(f'{called} reads as true or false; put it in quotes: "{node.scalar}"')
+        raise node.fail(f'{called} means true or false in YAML; put it in quotes: "{node.scalar}"')
     return node.version(called) if called.endswith("version") else node.text(called)
 
 
 def _path(node: YamlNode, called: str) -> Path:
-    """A file of the person who runs the playbook, beside the document that names it."""
+    """Return a file on the control machine, next to the document that names it."""
     path = Path(node.where.file).parent / Path(_text(node, called)).expanduser()
     if not path.is_file():
-        raise node.fail(f"{called}: there is no file {path}")
+        raise node.fail(f"{called}: no such file: {path}")
     return path
 
 
@@ -150,21 +150,21 @@ def _node_path(node: YamlNode, called: str) -> str:
 def _mode(node: YamlNode, called: str) -> str:
     text = _text(node, called)
     if not re.fullmatch("[0-7]{3,4}", text):
-        raise node.fail(f'{called} is three or four octal digits such as 0644, found "{text}"')
+        raise node.fail(f'{called} must be three or four octal digits such as 0644, found "{text}"')
     return text
 
 
 def _secret(node: YamlNode, called: str, environment: Mapping[str, str]) -> Secret:
-    """What ``!env NAME`` or ``!file PATH`` refers to; never a text that stands in the document."""
+    """Return what ``!env NAME`` or ``!file PATH`` refers to; plain text in the document is refused."""
     if isinstance(node, _Held):
         return node.secret
     if node.tag not in _REFERENCES:
-        raise node.fail(f"{called} is a secret: refer to it with !env NAME or !file PATH, do not write it here")
+        raise node.fail(f"{called} is a secret and must not be written here; refer to it with !env NAME or !file PATH")
     if node.tag == "!file":
         return _secret_file(node, called)
     text = environment.get(node.scalar or "")
     if text is None:
-        raise node.fail(f"{called}: the environment has no {node.scalar}")
+        raise node.fail(f"{called}: {node.scalar} is not set in the environment")
     return Secret(text)
 
 
@@ -172,10 +172,10 @@ def _secret_file(node: YamlNode, called: str) -> Secret:
     path = Path(node.where.file).parent / Path(node.scalar or "").expanduser()
     try:
         if path.stat().st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise node.fail(f"{called}: others may read {path}; chmod 600 {path}")
+            raise node.fail(f"{called}: other users can read {path}; run: chmod 600 {path}")
         return Secret(path.read_text("utf-8").rstrip("\n"))
     except (OSError, UnicodeDecodeError) as error:
-        raise node.fail(f"{called}: {path} cannot be read: {error}") from error
+        raise node.fail(f"{called}: cannot read {path}: {error}") from error
 
 
 _SCALARS: Mapping[Any, Callable[[YamlNode, str], Any]] = {

@@ -1,4 +1,4 @@
-"""Planning: run a task's generator against a node's answers and collect what it would do. Nothing is changed here."""
+"""Runs a task's generator against a node's answers and collects what it would do; nothing is changed here."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ Ask = Callable[[Sequence[Question]], list[Completed]]
 
 @dataclass
 class Planned:
-    """What a task would do now, in order; ``later`` is what it cannot tell yet, ``stop`` what ended it early.
+    """What a task would do now, in order; ``later`` cannot be planned yet, ``stop`` ended it early.
 
     ``value`` is what the task returned.
     """
@@ -29,11 +29,11 @@ class Planned:
 
 
 class _Stopped(Exception):  # noqa: N818 - how a plan ends, not an error
-    """The task yielded what ends it."""
+    """The task yielded an item that ends it."""
 
 
 class _OddError(TypeError):
-    """A task yielded what is neither a question nor anything that it may do."""
+    """A task yielded an item of no known type."""
 
 
 def plan(
@@ -55,7 +55,7 @@ def plan(
 
 
 class _Planner:
-    """Answers one task's generator, and those of the tasks that it uses."""
+    """Answers the questions of one task's generator, and of the tasks that it uses."""
 
     def __init__(self, machine: Machine, ask: Ask, library: TaskRegistry, environment: Mapping[str, str]) -> None:
         self.planned = Planned()
@@ -65,7 +65,7 @@ class _Planner:
         self._environment = environment
 
     def follow(self, generator: Plan) -> Any:
-        """Run ``generator`` to its end; what it returns."""
+        """Run ``generator`` to its end; return its value."""
         answer = None
         while True:
             try:
@@ -74,11 +74,11 @@ class _Planner:
                 return end.value
             try:
                 answer = self._take(item)
-            except _OddError as error:  # told at the line that yielded it
+            except _OddError as error:  # reported at the line that yielded it
                 generator.throw(error)
 
     def _take(self, item: object) -> Any:
-        """Keep what the task would do, answer what it asks."""
+        """Record what the task would do; answer what it asks."""
         if isinstance(item, Change):
             self._add(item)
         elif isinstance(item, Later):
@@ -96,7 +96,7 @@ class _Planner:
         return None
 
     def _add(self, change: Change) -> None:
-        """One more change; the same one is made once, and what is made anew from the others comes after all of them."""
+        """Add a change. Equal changes are made once; what is rebuilt from others comes after all of them."""
         changes = self.planned.changes
         if change in changes and change.kind in ("restart", "rebuild"):
             changes.remove(change)
@@ -116,5 +116,5 @@ class _Planner:
 def _question(item: object) -> Question:
     question = item.question if isinstance(item, Probe) else item
     if not isinstance(question, (Command, Files)):
-        raise _OddError(f"a task yielded {item!r:.60}, which is neither a question nor anything that it may do")
+        raise _OddError(f"a task yielded {item!r:.60}, which is neither a question nor an action")
     return question

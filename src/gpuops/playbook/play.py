@@ -1,4 +1,4 @@
-"""Play, Step, Batch: what a playbook says, read and checked; nothing here asks a node."""
+"""The plays, steps and batches of a playbook, read and checked; no node is contacted here."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ RACK = "rack"
 
 @dataclass(frozen=True)
 class Step:
-    """One task in a play. ``raw_params`` are its parameters as written, look-ups not yet resolved.
+    """One task in a play. ``raw_params`` are its parameters as written, with look-ups not yet resolved.
 
     ``id`` is unique in the playbook and stays the same as long as the playbook does. ``vars`` come from the include
-    that the step stands in. ``retries`` is how often it is tried again after ``delay_seconds``; with ``until``, also
-    when that condition is not yet true. ``timeout_seconds`` is for the whole step on one node.
+    that contains the step. ``retries`` is how often it is tried again after ``delay_seconds``; with ``until``, also
+    while that condition is not true. ``timeout_seconds`` is for the whole step on one node.
     """
 
     id: str
@@ -43,21 +43,21 @@ class Step:
 
 @dataclass(frozen=True)
 class Flush:
-    """The place where handlers run that were notified so far."""
+    """The point at which handlers run that were notified so far."""
 
     where: Where
 
 
 Share = int | float | Literal["rack"]
-"""Part of a play's nodes: a count, a fraction of them (0.25), or all that stand in one rack."""
+"""Part of a play's nodes: a count, a fraction of them (0.25), or all in one rack."""
 
 
 @dataclass(frozen=True)
 class Play:
-    """``steps`` for the nodes that ``hosts`` selects, in batches of ``serial``; the last share repeats.
+    """``steps`` for the nodes that ``hosts`` selects, in batches of ``serial``; the last batch size repeats.
 
-    The play stops when more than ``max_fail_percentage`` of a batch's nodes failed, or all of them did; with
-    ``any_errors_fatal`` when one did.
+    The play stops if more than ``max_fail_percentage`` of a batch's nodes failed, or all of them did; with
+    ``any_errors_fatal``, if one did.
     """
 
     name: str
@@ -72,13 +72,13 @@ class Play:
 
     @property
     def every_step(self) -> tuple[Step, ...]:
-        """The steps and then the handlers."""
+        """The steps, then the handlers."""
         return (*(step for step in self.steps if isinstance(step, Step)), *self.handlers)
 
 
 @dataclass(frozen=True)
 class Playbook:
-    """``plays`` in order; ``files`` define them: playbooks, the tasks that they name, the project's own tasks."""
+    """``plays`` in order. ``files`` define them: playbooks, the tasks that they name, the project's own tasks."""
 
     path: Path
     plays: tuple[Play, ...]
@@ -86,7 +86,7 @@ class Playbook:
 
 
 def batches(hosts: Sequence[Host], serial: Sequence[Share]) -> Iterator[list[Host]]:
-    """Yield the hosts in their order, in the shares of ``serial``; a fraction is of all hosts, at least one of them."""
+    """Yield the hosts in order, in the sizes of ``serial``; a fraction is of all hosts, and at least one host."""
     remaining, number = list(hosts), 0
     while remaining:
         share = serial[min(number, len(serial) - 1)]

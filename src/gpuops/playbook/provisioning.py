@@ -1,4 +1,4 @@
-"""Provisioning: one run of a playbook over an inventory, from the user's options to its record."""
+"""One run of a playbook over an inventory, from the user's options to its record."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ _EXTRA = Where("--extra-vars", 1, 1)
 
 @dataclass(frozen=True)
 class StepSelection:
-    """Selected part of a playbook: steps with one of ``tags`` and none of ``skip_tags``, from ``start_at`` on."""
+    """The selected part of a playbook: steps with one of ``tags`` and none of ``skip_tags``, from ``start_at`` on."""
 
     tags: tuple[str, ...] = ()
     skip_tags: tuple[str, ...] = ()
@@ -45,11 +45,12 @@ class StepSelection:
 
 @dataclass(frozen=True)
 class RunOptions:
-    """How a run is carried out. ``force`` changes nodes that run jobs, ``break_lock`` takes a dead run's locks.
+    """The options of a run. ``force`` changes nodes that run jobs, ``break_lock`` takes a dead run's locks.
 
-    ``resume`` names a run to go on with; ``runs`` is the folder of all runs' journals. ``fanout`` nodes work at a time,
-    and ``most_open`` connections may stay open between steps. ``operator`` is who changes the nodes, as locks and the
-    journal tell it; ``environment`` is what ``!env`` refers to, and ``extra_vars`` override the playbook's variables.
+    ``resume`` names a run to continue; ``runs`` is the directory of all runs' journals. ``fanout`` nodes work at a
+    time, and ``most_open`` connections may stay open between steps. ``operator`` is who changes the nodes, as locks and
+    the journal record it; ``environment`` is what ``!env`` refers to, and ``extra_vars`` override the playbook's
+    variables.
     """
 
     version: str
@@ -72,7 +73,7 @@ def assign(
     environment: Mapping[str, str] = NO_ENVIRONMENT,
     extra_vars: Mapping[str, object] = MappingProxyType({}),
 ) -> list[BoundPlay]:
-    """Return every play with its nodes and steps, bound; `InputError` if anything is wrong with them.
+    """Return every play with its nodes and steps, bound; raise `InputError` if anything is wrong with them.
 
     ``choose`` returns the hosts that a play's pattern selects; ``!env NAME`` refers to a variable of ``environment``.
     ``extra_vars`` override every variable of that name.
@@ -91,7 +92,7 @@ def assign(
         _check_racks(play, hosts)
         assignments.append(BoundPlay(play, hosts, steps, bind(play, hosts, environment, extra)))
     if not any(assignment.hosts for assignment in assignments):
-        raise InputError(f"{playbook.path}: no play selects any of the chosen nodes")
+        raise InputError(f"{playbook.path}: no play matches any of the selected nodes")
     return assignments
 
 
@@ -117,7 +118,7 @@ def _check_racks(play: Play, hosts: Sequence[Host]) -> None:
     without = next((host.name for host in hosts if host.rack is None), None)
     if RACK in play.serial and without:
         raise DocumentError(
-            play.where, f'"serial: rack" needs the rack of every node; the inventory gives {without} none'
+            play.where, f'"serial: rack" needs the rack of every node; the inventory sets none for {without}'
         )
 
 
@@ -180,8 +181,8 @@ class PlaybookRun:
     ) -> RunState:
         """Run the playbook, or in check mode find out what would change.
 
-        ``on_result`` is called with each result at once, ``on_note`` with what a person should know meanwhile. Ctrl-C
-        starts no new changes and waits for the running ones; a second one abandons them.
+        ``on_result`` is called with each result at once, ``on_note`` with messages for the user. Ctrl-C starts no new
+        changes and waits for the running ones; a second Ctrl-C abandons them.
         """
         began = time.monotonic()
         state = self._run(on_result, on_note)
@@ -265,7 +266,7 @@ class PlaybookRun:
             working = [session for session in self._sessions.values() if session.at_work.locked()]
             if working:
                 nodes = ", ".join(session.name for session in working[:3]) + (" and others" if len(working) > 3 else "")
-                on_note(f"waiting for what runs on {nodes} to come to its end; Ctrl-C again abandons it")
+                on_note(f"waiting for running changes on {nodes}; press Ctrl-C again to abandon them")
             for session in working:
                 session.at_work.acquire()
         except KeyboardInterrupt:
@@ -273,13 +274,13 @@ class PlaybookRun:
             self._abandon(state)
 
     def _abandon(self, state: RunState) -> None:
-        """Wait for nothing more, and add a result for each change that is left under way."""
+        """Stop waiting, and add a result for each change that is still running."""
         names = {step.id: step.name for assignment in self._assignments for step in assignment.play.every_step}
         begun = [made for session in self._sessions.values() for made in session.made if made.succeeded is None]
         for made in begun:
             if not state.out(made.node):
-                stays = "it goes on there as a unit of systemd, and --resume waits for it"
-                why = stays if made.detach else "abandoned: nobody knows how far it came"
+                stays = "it continues on the node as a systemd unit, and --resume waits for it"
+                why = stays if made.detach else "abandoned; its outcome is unknown"
                 state.add(StepResult(made.node, made.step, names[made.step], "interrupted", why))
         self._disconnect_all()
 
@@ -289,7 +290,7 @@ class PlaybookRun:
         return {node: names for node, names in handlers_by_node.items() if node in self._sessions}
 
     def _open_journal(self, owner: Owner) -> Journal:
-        """Open a new journal, or that of the run to resume, if it was the same run."""
+        """Open a new journal, or that of the run to resume if it is the same run."""
         if self._options.resume:
             journal.find(self._options.runs, self.run_id)
         log = Journal(self._options.runs, self.run_id)
@@ -313,7 +314,7 @@ def _never_busy(_host: Host, _ask: object) -> str:
 
 
 def _head(playbook: Playbook, selection: StepSelection, options: RunOptions, hosts: Sequence[Host]) -> dict[str, Any]:
-    """Return what identifies a run: a run that differs in it cannot be resumed."""
+    """Return what identifies a run; a run that differs in it cannot be resumed."""
     nodes = [(h.name, h.address, h.port, h.user, h.groups, sorted(h.vars.items(), key=str)) for h in hosts]
     extra = [(name, as_node(value, _EXTRA)) for name, value in sorted(options.extra_vars.items())]
     return {
@@ -334,7 +335,7 @@ def _compare(then: dict[str, Any], now: dict[str, Any], run: str) -> None:
     before, after = then.get("definition", {}), now["definition"]
     changed += [path for path in {**before, **after} if before.get(path) != after.get(path)]
     if changed:
-        raise InputError(f"run {run} cannot be resumed: changed since then: {', '.join(changed)}; start a new run")
+        raise InputError(f"cannot resume run {run}: changed since it started: {', '.join(changed)}; start a new run")
 
 
 _LABELS = {

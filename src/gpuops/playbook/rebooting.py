@@ -1,4 +1,4 @@
-"""Rebooting: a node is back when it answers with another boot id, never merely when it answers."""
+"""Reboots of a node: it is back if it answers with another boot ID, not merely if it answers."""
 
 from __future__ import annotations
 
@@ -10,10 +10,10 @@ from gpuops.playbook.node_session import BOOT_ID, NodeSession
 from gpuops.shell import Command, Completed
 
 MOST_REBOOTS = 3
-"""Reboots of one node in one run; a playbook that needs more goes round in a circle."""
+"""Maximum reboots of one node in one run; a playbook that needs more is in a loop."""
 BACK_SECONDS = 1800.0
-"""How long a node may take: bare metal with much memory and many cards needs up to half an hour."""
-_SLOWEST_POLL_SECONDS = 12.0  # as Ansible's reboot does
+"""Time limit of a reboot: bare metal with much memory and many GPUs needs up to half an hour."""
+_SLOWEST_POLL_SECONDS = 12.0  # the same as Ansible's reboot
 _STARTING = ("initializing", "starting")
 _STATE = (
     Command(("systemctl", "is-system-running")),
@@ -35,27 +35,27 @@ def objection(session: NodeSession, boot_id: str) -> str:
     """Return why gpuops must not reboot the node; empty if it may."""
     own = Path(BOOT_ID.globs[0])
     if own.exists() and own.read_text().strip() == boot_id:
-        return "this is the machine that gpuops runs on; reboot it by hand and go on with --resume"
+        return "this is the machine that gpuops runs on; reboot it by hand and continue with --resume"
     if session.reboots >= MOST_REBOOTS:
-        return f"it was rebooted {session.reboots} times in this run and still asks for it; look at why"
+        return f"it was rebooted {session.reboots} times in this run and still needs a reboot; find out why"
     return ""
 
 
 def reboot(session: NodeSession, boot_id: str) -> Completed:
-    """Reboot the node that is in boot ``boot_id``; return how its system came up, and after how long.
+    """Reboot the node from boot ``boot_id``; return how its system came up, and after how long.
 
-    `GoneError` if it does not come back.
+    Raise `GoneError` if it does not come back.
     """
     session.reboots += 1
     answer = session.do(_REBOOT)
     if answer.exit != 0:
-        raise NodeError(session.name, f"it cannot be rebooted: {answer.last_words()}")
+        raise NodeError(session.name, f"cannot reboot it: {answer.last_words()}")
     began, pause = session.clock(), 1.0
     ends = min(began + BACK_SECONDS, session.ends)
     while not _is_new(session, boot_id):
         if session.clock() > ends:
             raise GoneError(
-                session.name, f"not back {session.clock() - began:.0f} s after a reboot; look at its console or its BMC"
+                session.name, f"not back {session.clock() - began:.0f} s after a reboot; check its console or its BMC"
             )
         session.sleep(pause)
         pause = min(pause * 2, _SLOWEST_POLL_SECONDS)
@@ -64,7 +64,7 @@ def reboot(session: NodeSession, boot_id: str) -> Completed:
 
 
 def _is_new(session: NodeSession, boot_id: str) -> bool:
-    """Return whether the node answers from another boot; while it goes down and comes up, anything may fail."""
+    """Return True if the node answers from another boot; while it goes down and comes up, any query may fail."""
     session.disconnect()
     try:
         return session.boot_id() != boot_id
@@ -80,7 +80,7 @@ def _settled(session: NodeSession, ends: float) -> Completed:
             if state.out.strip() not in _STARTING or session.clock() > ends:
                 units = ", ".join(line.split()[0] for line in failed.out.splitlines() if line.strip())
                 return replace(state, out=f"{state.out.strip() or 'unknown'}{': ' if units else ''}{units}")
-        except (ConnectError, LostError):  # what starts late may set up the network anew
+        except (ConnectError, LostError):  # a late service may restart the network
             session.disconnect()
             if session.clock() > ends:
                 raise

@@ -1,4 +1,4 @@
-"""Record: the frozen result of a run of a playbook, and the conclusion from its steps."""
+"""The frozen result of a run of a playbook, and the conclusion from its steps."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _PENDING: Mapping[Status, Conclusion] = {"would_change": "failed", "later": "fai
 def conclude(
     results: Iterable[StepResult], *, check: bool, interrupted: bool = False, locked: bool = False
 ) -> Conclusion:
-    """Return what the steps of a run come to; in check mode, a change that is still to be made counts as a failure."""
+    """Return the conclusion of a run's steps; in check mode, a pending change counts as a failure."""
     by_status = {**_CONCLUSIONS, **_PENDING} if check else _CONCLUSIONS
     conclusions: list[Conclusion] = [by_status.get(result.status, "ok") for result in results if not result.ignored]
     if interrupted:
@@ -38,9 +38,9 @@ def conclude(
 class Record(Result):
     """The outcome of a run of ``playbook``, with every step's result in order.
 
-    ``stopped`` is why the run ended early, ``waiting`` has the handlers that are still due on each host, ``locked`` the
-    locks of other runs that kept this one from starting, and ``untouched`` the hosts that no step reached. ``check``:
-    nothing was changed. ``seconds`` is the wall time.
+    ``stopped`` states why the run ended early, ``waiting`` holds the handlers that are still due on each host,
+    ``locked`` the locks of other runs that prevented this one, and ``untouched`` the hosts that no step reached. With
+    ``check``, nothing was changed. ``seconds`` is the wall time.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.record/1"
@@ -58,7 +58,7 @@ class Record(Result):
 
     @property
     def excluded(self) -> Mapping[str, Excluded]:
-        """The hosts that could not be reached, or were lost on the way, each with the reason."""
+        """The hosts that could not be reached or were lost during the run, each with the reason."""
         return {
             result.node: Excluded(result.node, "unreachable", result.why, result.error)
             for result in self.results
@@ -75,7 +75,7 @@ class Record(Result):
         return conclude(self.results, check=self.check, interrupted=self.interrupted, locked=bool(self.locked))
 
     def to_document(self) -> dict[str, Any]:
-        """Return the record as plain dicts, lists and scalars, secrets masked; without the values of tasks."""
+        """Return the record as plain dicts, lists and scalars, with secrets masked and without the values of tasks."""
         return {
             "schema": self.SCHEMA,
             "playbook": redact(self.playbook),

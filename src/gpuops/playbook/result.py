@@ -1,4 +1,4 @@
-"""StepResult: the outcome of one step on one node."""
+"""The outcome of one step on one node."""
 
 from __future__ import annotations
 
@@ -12,15 +12,15 @@ Status = Literal[
     "ok", "changed", "would_change", "later", "failed", "skipped", "unreachable", "needs_operator", "interrupted"
 ]
 OUT: tuple[Status, ...] = ("failed", "unreachable", "needs_operator", "interrupted")
-"""A node with one of these goes no further."""
+"""The statuses after which a node takes no further steps."""
 
 
 @dataclass(frozen=True)
 class StepResult:
-    """``changes`` are those that were made, or in check mode would be; ``later`` says what cannot be planned yet.
+    """``changes`` are those that were made, or in check mode would be; ``later`` is what cannot be planned yet.
 
     ``why`` explains every status but ok and changed. ``value`` is what the task returned. ``ignored``: it failed, and
-    the playbook ignores that. ``error`` is the node's error that ended the step, if one did.
+    the playbook ignores that. ``error`` is the node's error that ended the step, if any.
     """
 
     node: str
@@ -39,7 +39,7 @@ class StepResult:
 
     @property
     def out(self) -> bool:
-        """The node goes no further after this."""
+        """True if the node takes no further steps after this."""
         return self.status in OUT and not self.ignored
 
     @property

@@ -1,4 +1,4 @@
-"""Running plays over nodes, batch by batch and step by step; a failed node goes no further, too many end the run."""
+"""Runs plays over nodes, batch by batch and step by step; failed nodes drop out, and too many failures end the run."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _RELEASE_SECONDS = 20.0
 
 @dataclass(frozen=True)
 class BoundPlay:
-    """A play for its nodes: the chosen ``steps``, bound."""
+    """A play for its nodes: the selected ``steps``, bound."""
 
     play: Play
     hosts: tuple[Host, ...]
@@ -33,7 +33,7 @@ class BoundPlay:
 
 @dataclass
 class RunState:
-    """A run while it goes on: every result in order, why it ``stopped`` early, and the handlers due on each node."""
+    """The state of a run: every result in order, why it ``stopped`` early, and the handlers due on each node."""
 
     results: list[StepResult] = field(default_factory=list)
     stopped: str = ""
@@ -44,7 +44,7 @@ class RunState:
     _out: set[str] = field(default_factory=set)
 
     def out(self, node: str) -> bool:
-        """Return whether the node goes no further."""
+        """Return True if the node takes no further steps."""
         return node in self._out
 
     def add(self, result: StepResult) -> None:
@@ -57,7 +57,7 @@ class RunState:
     def exit_code(self, *, check: bool) -> int:
         """Return 0 ok or changed, 1 failed (or, in check mode, to be changed), 3 unreachable or needs an operator.
 
-        4 if another run holds a node, 130 after Ctrl-C.
+        Return 4 if another run holds a node, 130 after Ctrl-C.
         """
         locked = bool(self.locked)
         return EXIT_CODES[conclude(self.results, check=check, interrupted=self.interrupted, locked=locked)]
@@ -67,7 +67,7 @@ OnResult = Callable[[StepResult], None]
 
 
 class Runner:
-    """Runs plays on ``sessions`` and notes the results in ``state``. ``on_result`` is called with each at once.
+    """Runs plays on ``sessions`` and records the results in ``state``. ``on_result`` is called with each at once.
 
     At most ``fanout`` nodes work at a time; the connections of at most ``most_open`` are kept from step to step.
     """
@@ -103,7 +103,8 @@ class Runner:
     def _batch(self, assignment: BoundPlay, batch: list[Host]) -> None:
         """Run the steps one after another, each on all nodes of the batch at once; then the handlers.
 
-        If too many failed, nodes that were changed already still complete the play, so that none stays partly changed.
+        If too many nodes failed, those that were changed already still complete the play, so that none stays partly
+        changed.
         """
         for step in (*assignment.steps, Flush(assignment.play.where)):
             if isinstance(step, Flush):
@@ -115,14 +116,14 @@ class Runner:
                 return
 
     def _remaining(self, play: Play, batch: Sequence[Host]) -> list[Host]:
-        """Return the nodes of the batch that go on."""
+        """Return the nodes of the batch that continue."""
         hosts = [host for host in batch if not self.state.out(host.name)]
         if not self.state.stopped:
             return hosts
         return [] if play.any_errors_fatal else [host for host in hosts if self._is_partly_changed(play, host)]
 
     def _is_partly_changed(self, play: Play, host: Host) -> bool:
-        """Return whether the play has changed the node."""
+        """Return True if the play has changed the node."""
         steps = {step.id for step in play.every_step}
         return any(made.step in steps for made in self._sessions[host.name].made)
 
@@ -210,7 +211,7 @@ class Runner:
 
 
 def _result(outcome: Outcome[StepResult], step: Step) -> StepResult:
-    """Return the result, or one made of the node's error; any other error ends the run."""
+    """Return the result, or one made from the node's error; raise any other error."""
     if outcome.value is not None:
         return outcome.value
     error = outcome.error
@@ -222,7 +223,7 @@ def _result(outcome: Outcome[StepResult], step: Step) -> StepResult:
 
 
 def lock(sessions: Sequence[NodeSession], owner: Owner, *, break_dead: bool, fanout: int, most_open: int) -> RunState:
-    """Lock every node, or none if another run holds one. The state has the nodes that did not answer."""
+    """Lock every node, or none if another run holds one. The state holds the nodes that did not answer."""
     by_name = {session.name: session for session in sessions}
 
     def work(host: Host) -> None:
@@ -243,7 +244,7 @@ def lock(sessions: Sequence[NodeSession], owner: Owner, *, break_dead: bool, fan
 
 
 def unlock(sessions: Sequence[NodeSession], owner: Owner, *, fanout: int) -> None:
-    """Release our locks, and disconnect; the lock of a node that does not answer names this run to the next one."""
+    """Release our locks and disconnect; if a node does not answer, its lock names this run to the next one."""
     by_name = {session.name: session for session in sessions}
 
     def work(host: Host) -> None:

@@ -12,15 +12,15 @@ from gpuops.shell import Command, Completed
 LOG_FOLDER = "/var/log/gpuops"
 _POLL_SECONDS = (0.2, 0.5, 1.0, 2.0, 5.0, 10.0)
 LONGEST_SECONDS = 4 * 3600.0
-"""How long a unit of a run that broke off is waited for."""
+"""Time limit for waiting for a unit of an interrupted run."""
 _SILENCE_SECONDS = 600.0
 _SLACK_SECONDS = 60.0  # systemd itself ends a unit that takes too long
 _UNITS = "gpuops-????????-??????-??????-*.service"  # of all runs
 _AWAKE = ("initializing", "starting", "running", "degraded", "maintenance", "stopping")
 _PROPERTIES = "LoadState,ActiveState,SubState,Result,ExecMainStatus"
-# The shell writes the log: systemd before 240 (RHEL 8) cannot append. The unit stays after its end until we took its
-# exit status; --collect would let a failed one vanish with it. A unit has nothing of what sudo gives its commands: a
-# home and, from /etc/environment, the proxies through which a package manager may have to go.
+# The shell writes the log, because systemd before 240 (RHEL 8) cannot append. The unit stays after its end until its
+# exit status was read; with --collect a failed one would vanish with it. A unit has nothing that sudo sets for its
+# commands: HOME and, from /etc/environment, the proxies that a package manager may need.
 _START = """\
 umask 077; mkdir -p "$1" || exit; log=$1/$2.log unit=$2 seconds=$3; shift 3
 exec systemd-run --quiet --unit="$unit" --remain-after-exit --property=RuntimeMaxSec="$seconds" \
@@ -30,23 +30,23 @@ exec systemd-run --quiet --unit="$unit" --remain-after-exit --property=RuntimeMa
 
 
 def unit_of(run: str, number: int) -> str:
-    """The name of the unit of one change."""
+    """Return the name of the unit of one change."""
     return f"gpuops-{run}-{number}.service"
 
 
 def log_of(unit: str) -> str:
-    """The file on the node that has what the unit printed."""
+    """Return the file on the node with the unit's output."""
     return f"{LOG_FOLDER}/{unit.removesuffix('.service')}.log"
 
 
 def possible(session: NodeSession) -> bool:
-    """Return whether the node's systemd runs and answers; a container's often does neither."""
+    """Return True if the node's systemd runs and answers; in a container it often does neither."""
     (answer,) = session.ask([Command(("systemctl", "is-system-running"))])
     return answer.out.strip() in _AWAKE
 
 
 def run(session: NodeSession, command: Command, unit: str) -> Completed:
-    """Run ``command`` as ``unit`` to its end, through lost connections too."""
+    """Run ``command`` as ``unit`` to its end, even if connections are lost."""
     try:
         started = _start(session, command, unit)
     except LostError:  # the unit shows whether it was started
@@ -58,7 +58,7 @@ def run(session: NodeSession, command: Command, unit: str) -> Completed:
     if started.exit != 0:
         return started
     ended = wait(session, unit, command.timeout_seconds)
-    return ended or replace(started, exit=1, err=f"{unit} vanished; was the node rebooted?")
+    return ended or replace(started, exit=1, err=f"{unit} vanished; check whether the node was rebooted")
 
 
 def _start(session: NodeSession, command: Command, unit: str) -> Completed:
@@ -68,7 +68,7 @@ def _start(session: NodeSession, command: Command, unit: str) -> Completed:
 
 
 def wait(session: NodeSession, unit: str, seconds: float) -> Completed | None:
-    """Wait until the unit ended, through lost connections too, and remove it; None if there is no such unit."""
+    """Wait until the unit ended, even if connections are lost, and remove it; None if there is no such unit."""
     ended: Completed | None = None
     began = heard = session.clock()
     pauses = itertools.chain(_POLL_SECONDS, itertools.repeat(_POLL_SECONDS[-1]))
@@ -77,13 +77,13 @@ def wait(session: NodeSession, unit: str, seconds: float) -> Completed | None:
             state = _state(session, unit)
             heard = session.clock()
             if state.get("LoadState") == "not-found":
-                return ended  # if it was removed, and the answer to that was lost
+                return ended  # if it was removed but the answer to that was lost
             if state.get("SubState") == "exited" or state.get("ActiveState") == "failed":
                 ended = replace(_ending(session, unit, state), seconds=heard - began)
                 _remove(session, unit)
                 return ended
             if heard - began > seconds + _SLACK_SECONDS:
-                raise NodeError(session.name, f"{unit} still runs after {seconds:g} s; look at {log_of(unit)} there")
+                raise NodeError(session.name, f"{unit} still runs after {seconds:g} s; see {log_of(unit)} on the node")
         except (ConnectError, LostError):
             session.disconnect()
             if session.clock() - heard > _SILENCE_SECONDS:
@@ -92,7 +92,7 @@ def wait(session: NodeSession, unit: str, seconds: float) -> Completed | None:
 
 
 def wait_for_earlier(session: NodeSession, run: str) -> None:
-    """Wait for the units that runs before ``run`` left at work on the node, so that nothing is begun beside them."""
+    """Wait for units that runs before ``run`` left active on the node, so that nothing is started beside them."""
     (answer,) = session.ask([Command(("systemctl", "list-units", "--plain", "--no-legend", "--", _UNITS))])
     units = [line.split()[0] for line in answer.out.splitlines() if line.strip()]
     for unit in units:

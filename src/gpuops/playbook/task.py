@@ -1,9 +1,9 @@
-"""@task and what a task may yield: questions, and what it would do. A task itself never changes anything.
+"""The @task decorator, and what a task may yield: questions and actions. A task itself never changes anything.
 
-A task is a generator over a dataclass of parameters. It yields a question and gets the answer; for each thing that is
-not yet as its parameters say, it yields a `Change`. The engine collects those, shows or does them, and runs the
-generator again from its start: whatever it then still wants changed did not hold. So a task that finds everything as it
-shall be yields no change, check mode and apply are one code path, and each detection sees the node as it is now.
+A task is a generator over a dataclass of parameters. It yields a question and gets the answer. For each thing that
+differs from its parameters, it yields a `Change`. The engine collects the changes, shows or applies them, and runs the
+generator again from its start: a change that is planned again did not take effect. So a task that finds the desired
+state yields no change, check mode and apply share one code path, and each detection sees the current node.
 """
 
 from __future__ import annotations
@@ -25,26 +25,26 @@ from gpuops.shell import Command, Question
 FOLDER = "playbooks/tasks"
 Kind = Literal["state", "restart", "rebuild", "act"]
 NodePath = Annotated[str, "NodePath"]
-"""A parameter that is a path on the node, from its root; `pathlib.Path` is a file beside the playbook."""
+"""A parameter that is an absolute path on the node; `pathlib.Path` is a file next to the playbook."""
 Mode = Annotated[str, "Mode"]
 """A parameter that is the mode of a file, in octal digits (0644)."""
 
 
 @dataclass(frozen=True)
 class Change:
-    """One thing that a task would do to the node: a ``command``, or a reboot for the reason that ``reboot`` gives.
+    """One action of a task on the node: a ``command``, or a reboot for the reason in ``reboot``.
 
-    Or ``call``, which is handed the Fabric connection to the node; what it does, nobody can tell before.
+    Or ``call``, which receives the Fabric connection to the node; its effect is not known in advance.
 
     ``what`` is one line for a person (``net.core.somaxconn = 4096``). ``before`` and ``after`` are the texts whose
     difference ``--diff`` shows; a `gpuops.secret.Secret` among them shows its mask. ``exits`` are the exit codes that
     mean success. ``detach`` runs a long command as a unit of the node's systemd, so that it outlives a lost connection;
-    where no systemd runs, as any other.
+    on nodes without systemd it runs like any other.
 
-    ``kind`` says what becomes of it when it is planned again. A ``state`` that is still wanted after it was done did
-    not hold. The others are done once a run, and their exit status is all that is known of them: a ``restart`` may be
-    repeated, and a pending reboot makes it pointless; a ``rebuild`` (an initramfs) may be repeated; an ``act`` is never
-    repeated where nobody knows whether it was done.
+    ``kind`` decides what happens if it is planned again. A ``state`` that is planned again after it was applied did not
+    take effect. The others run once, and only their exit status is known: a ``restart`` may be repeated, and a pending
+    reboot makes it pointless; a ``rebuild`` (of an initramfs) may be repeated; an ``act`` is never repeated if it is
+    unknown whether it was done.
     """
 
     what: str
@@ -58,30 +58,30 @@ class Change:
     call: Callable[[Any], object] | None = None
 
     def __post_init__(self) -> None:
-        """Exactly one thing to do; a unit of systemd is root's, and nobody types to it."""
+        """Raise `InputError` unless there is one action; a detached one must run as root without input."""
         if sum(map(bool, (self.command, self.reboot, self.call))) != 1:
             raise InputError(f'the change "{self.what}" needs a command, the reason of a reboot or a function')
         if self.detach and self.command and (self.command.become != "always" or self.command.stdin):
-            raise InputError(f'the change "{self.what}" is detached, so it must become root always and take no stdin')
+            raise InputError(f'the change "{self.what}" is detached, so it needs become="always" and no stdin')
 
 
 @dataclass(frozen=True)
 class Later:
-    """What cannot be planned before an earlier change is made, and ``why``: check mode shows and counts it."""
+    """A part that cannot be planned before an earlier change is made, and ``why``; check mode shows and counts it."""
 
     why: str
 
 
 @dataclass(frozen=True)
 class NeedsOperator:
-    """``what`` a person must do before this can go on; the task stops here."""
+    """``what`` a person must do before this can continue; the task stops here."""
 
     what: str
 
 
 @dataclass(frozen=True)
 class Failed:
-    """``why`` the node cannot become what was asked for; the task stops here."""
+    """``why`` the node cannot reach the requested state; the task stops here."""
 
     why: str
 
@@ -98,22 +98,22 @@ Yielded: TypeAlias = (
     Question | Probe[Any] | tuple[Question | Probe[Any], ...] | Change | Later | NeedsOperator | Failed | Use
 )
 Plan: TypeAlias = Generator[Yielded, Any, Any]
-"""What a task is once called. A question gives its `gpuops.Completed`, a probe its value or `gpuops.Unknown`, a tuple
-of them all their answers in one round trip, `use` what that task returned; everything else gives None. What the
-generator returns is the value that ``register:`` keeps."""
+"""The generator that a task returns. A question gives its `gpuops.Completed`, a probe its value or `gpuops.Unknown`, a
+tuple of them all their answers in one round trip, `use` the value that the other task returned; everything else gives
+None. ``register:`` keeps the generator's return value."""
 
 
 def use(name: str, /, **params: object) -> Plan:
-    """Another task as a part of this one, found by name, the project's first.
+    """Use another task as a part of this one, found by name, the project's first.
 
-    ``yield from use("package", names=["pciutils"])``; what that task returned comes back.
+    ``yield from use("package", names=["pciutils"])`` returns what that task returned.
     """
     return (yield Use(name, params))
 
 
 @dataclass(frozen=True)
 class Machine:
-    """The node that a task plans for, as the inventory knows it: the task's optional second argument."""
+    """The node that a task plans for, as the inventory describes it: the task's optional second argument."""
 
     name: str
     groups: tuple[str, ...] = ()
@@ -134,14 +134,14 @@ class Task:
     path: Path = Path()
 
     def plan(self, params: object, machine: Machine) -> Plan:
-        """The task, ready to run from its start."""
+        """Return the task's generator, ready to run from its start."""
         return self.make(params, machine) if self.wants_machine else self.make(params)
 
 
 def task(make: Callable[..., Plan]) -> Task:
-    """Make a task of a generator ``make(params)`` or ``make(params, node)``; its name is the function's.
+    """Make a task from a generator ``make(params)`` or ``make(params, node)``; its name is the function's.
 
-    A name that is a keyword of Python has an underscore behind it there: ``assert_`` is the task ``assert``.
+    If the name is a Python keyword, the function's name ends with an underscore: ``assert_`` is the task ``assert``.
 
     The annotation of ``params`` is the dataclass whose fields are the task's parameters.
     """
@@ -155,9 +155,10 @@ def task(make: Callable[..., Plan]) -> Task:
 
 
 def task_of_function(name: str, function: Callable[..., object]) -> Task:
-    """Return the task of a plain Fabric function ``(c, …)``, called once a run with the connection and its parameters.
+    """Return the task of a plain Fabric function ``(c, …)``, called once per run.
 
-    Whether it is needed, and what it would do, is unknown, so check mode only lists it.
+    The function receives the connection and its parameters. Whether it is needed, and what it would do, is unknown, so
+    check mode only lists it.
     """
 
     def make(params: object) -> Plan:
@@ -170,7 +171,7 @@ def task_of_function(name: str, function: Callable[..., object]) -> Task:
 
 
 def _params_of(name: str, parameters: list[inspect.Parameter]) -> Any:
-    """A dataclass with a function's parameters as its fields; any map where the function takes what comes."""
+    """Return a dataclass with a function's parameters as its fields; any map if the function takes ``**kwargs``."""
     if any(parameter.kind is parameter.VAR_KEYWORD for parameter in parameters):
         return dict[str, Any]
     fields = [
@@ -183,7 +184,7 @@ _SCALARS: Mapping[str, type] = {kind.__name__: kind for kind in (str, int, float
 
 
 def _default(parameter: inspect.Parameter) -> Any:
-    """As a field has it; one that is empty (a function without a default) makes the parameter needed."""
+    """Return the field for a parameter; without a default the parameter is required."""
     if parameter.default is parameter.empty:
         return field()
     return field(default_factory=lambda: parameter.default)
@@ -212,10 +213,10 @@ def _load(file: ContentFile) -> Task:
     module = load_python(file)
     made = [value for value in vars(module).values() if isinstance(value, Task)]
     plain = getattr(module, name, None)
-    plain = getattr(plain, "body", plain)  # what Fabric's own @task makes of a function
+    plain = getattr(plain, "body", plain)  # unwrap a function decorated with Fabric's own @task
     if not made and inspect.isfunction(plain) and inspect.signature(plain).parameters:
         made = [task_of_function(name, plain)]
     if len(made) != 1 or made[0].name != name:
-        raise ContentError(f"{file.path}: expected one @task function called {name}, or a Fabric function {name}(c, …)")
+        raise ContentError(f"{file.path}: expected one @task function named {name}, or a Fabric function {name}(c, …)")
     about = " ".join((module.__doc__ or "").split())
     return replace(made[0], path=file.path, doc=" ".join(filter(None, (about, made[0].doc))))

@@ -1,4 +1,4 @@
-"""Filling a person's template with values that the person wrote. Text from a node is never a template.
+"""Fills the user's templates with the user's values. Text from a node is never a template.
 
 Templates are data: they run in a sandbox on plain values, and an undefined name is an error.
 """
@@ -14,9 +14,9 @@ from jinja2.sandbox import ImmutableSandboxedEnvironment
 
 
 def fill_template(path: Path, values: Mapping[str, object]) -> str:
-    """The text of the Jinja template at ``path``; `ValueError` with its line where it is wrong or names what is not.
+    """Return the text of the Jinja template at ``path``; raise `ValueError` with the line of an error in it.
 
-    Only texts and numbers are written out: a secret would show its mask, a list the way that Python writes it.
+    Only text and numbers are written: a secret would show its mask, and a list Python's notation.
     """
     environment = ImmutableSandboxedEnvironment(
         undefined=jinja2.StrictUndefined,
@@ -33,12 +33,12 @@ def fill_template(path: Path, values: Mapping[str, object]) -> str:
 
 
 def _line_of(error: BaseException) -> int | None:
-    """The template's line in a traceback: Jinja's frames are called ``<template>``."""
+    """Return the template's line in a traceback; Jinja's frames are called ``<template>``."""
     frames = reversed(traceback.extract_tb(error.__traceback__))
     return next((frame.lineno for frame in frames if frame.filename == "<template>"), None)
 
 
 def _written(value: object) -> object:
-    if isinstance(value, (str, int, float, jinja2.Undefined)):  # an undefined one complains by itself
+    if isinstance(value, (str, int, float, jinja2.Undefined)):  # an undefined one raises its own error
         return value
-    raise TypeError("a secret, a list or a map cannot be written into a template; expected a text or a number")
+    raise TypeError("cannot write a secret, a list or a map into a template; expected text or a number")

@@ -1,7 +1,7 @@
-"""Variables: ``{{ name }}`` in a parameter is a plain look-up, done before any node is asked.
+"""Variables: ``{{ name }}`` in a parameter is a plain look-up, resolved before any node is contacted.
 
-Only what a person wrote is looked at for it: the playbook's variables and the inventory's. The inventory knows its
-nodes better than a playbook that was written for all, so its values win; of two maps, entry by entry.
+Look-ups are resolved only in what a person wrote: the playbook's variables and the inventory's. The inventory knows its
+nodes better than a playbook for all of them, so its values win; maps are merged entry by entry.
 """
 
 from __future__ import annotations
@@ -25,13 +25,13 @@ _DEEPEST = 10
 
 
 def own_variables(host: Host) -> dict[str, YamlNode]:
-    """What the inventory says of a node, and what it is, as ``node``."""
+    """Return the inventory's variables of a node, and the node itself as ``node``."""
     own = {name: as_node(value, host.origin) for name, value in host.vars.items()}
     return {**own, NODE: as_node(_about(host), host.origin)}
 
 
 class Variables:
-    """What ``{{ … }}`` may name.
+    """The names available in ``{{ … }}``.
 
     The ``own`` values of a node (see `own_variables`) override the playbook's ``defaults``; ``extra`` ones, which the
     user gives for a run, override both.
@@ -54,11 +54,11 @@ class Variables:
         return set(self._values)
 
     def plain(self, names: Iterable[str]) -> dict[str, Any]:
-        """Those of ``names`` that are variables, as a condition sees them."""
+        """Return those of ``names`` that are variables, as plain values for a condition."""
         return {name: self.resolve(self._values[name]).plain() for name in names if name in self._values}
 
     def has_lookups(self, node: YamlNode) -> bool:
-        """Return whether ``node`` holds any look-up, so that it may differ from host to host."""
+        """Return True if ``node`` contains any look-up, so that it may differ from host to host."""
         inner = [*(node.entries or {}).values(), *(node.items or [])]
         return "{{" in (node.scalar or "") or any(map(self.has_lookups, inner))
 
@@ -70,7 +70,7 @@ class Variables:
         return names.union(*map(Variables.looked_up, inner))
 
     def resolve(self, node: YamlNode, depth: int = 0) -> YamlNode:
-        """``node`` with every look-up in it done; `DocumentError` where nothing has that name."""
+        """Return ``node`` with all look-ups resolved; raise `DocumentError` if a name is unknown."""
         if node.entries is not None:
             return replace(node, entries={key: self.resolve(entry, depth) for key, entry in node.entries.items()})
         if node.items is not None:
@@ -78,13 +78,13 @@ class Variables:
         if node.scalar is None or ("{{" not in node.scalar and "{%" not in node.scalar):
             return node
         if depth > _DEEPEST:
-            raise node.fail(f"{node.scalar} leads back to itself")
+            raise node.fail(f"{node.scalar} refers to itself")
         return self._looked_up(node, node.scalar, depth)
 
     def _looked_up(self, node: YamlNode, text: str, depth: int) -> YamlNode:
         rest = _BRACES.sub("", text)
         if "{{" in rest or "{%" in rest:
-            raise node.fail(f"{text}: only a plain look-up may stand in braces: {{{{ name.part }}}}")
+            raise node.fail(f"{text}: only a plain look-up is allowed in braces: {{{{ name.part }}}}")
         whole = _BRACES.fullmatch(text.strip())
         if whole:
             return self._value(node, whole[1], depth)
@@ -96,18 +96,20 @@ class Variables:
         entries, at = self._values, ""
         for name in path.split("."):
             if name not in entries:
-                owner = f"{at} has no" if at else "there is no variable"
+                owner = f"{at} has no" if at else "no variable named"
                 raise node.fail(f'{owner} "{name}"{did_you_mean(name, entries)}')
             value, at = entries[name], f"{at}.{name}".lstrip(".")
             if _foreign(value):
-                raise node.fail(f"{at} ({value.where}) is a value that only Ansible can read; give a plain one")
+                raise node.fail(
+                    f"{at} ({value.where}) is a template or encrypted, which gpuops cannot read; set a plain value"
+                )
             value = self.resolve(value, depth + 1)
             entries = value.entries or {}
         return value
 
 
 def _foreign(value: YamlNode) -> bool:
-    """An encrypted value, or one of the inventory that is an Ansible template: braces there are not ours."""
+    """Return True for an encrypted value, or an Ansible template in the inventory, whose braces are not ours."""
     return value.tag not in _OURS and bool(opaque(value)) and not _BRACES.search(value.scalar or "")
 
 

@@ -1,7 +1,7 @@
-"""Render: a placement through a launch target's templates, to files.
+"""Renders a placement to files, through the templates of a launch target.
 
-A target is one file ``templates/NAME.EXT.j2`` or one folder ``templates/NAME/`` with a ``target.yml``; a project's own
-hides the built-in one of the same name.
+A target is one file ``templates/NAME.EXT.j2`` or one directory ``templates/NAME/`` with a ``target.yml``. A project's
+own target hides the built-in one of the same name.
 """
 
 from __future__ import annotations

@@ -1,6 +1,6 @@
-"""Checking: settings that launchers silently ignore or contradict; each message names the file and the reason; pure.
+"""Finds settings that launchers silently ignore or contradict; each message names the file and the reason; pure.
 
-Files are recognised by their names, whether a built-in template, a user's own or a manual edit made them.
+Files are recognized by name, whether a built-in template, a user's template or a manual edit made them.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ _DEEPSPEED_KEYS = frozenset(
     " use_data_before_expert_parallelism wall_clock_breakdown wandb weight_quantization"
     " zero_allow_untested_optimizer zero_force_ds_cpu_optimizer zero_optimization".split()
 )
-"""The top-level keys that DeepSpeed 0.19 reads (runtime/config.py); it ignores any other without a word."""
+"""The top-level keys that DeepSpeed 0.19 reads (runtime/config.py); it silently ignores any other."""
 
 _ACCELERATE_KEYS: Mapping[str, frozenset[str]] = {
     "fsdp_config": frozenset(
@@ -61,10 +61,9 @@ _ACCELERATE_KEYS: Mapping[str, frozenset[str]] = {
         " parallelism_config_sp_size parallelism_config_tp_size".split()
     ),
 }
-"""The keys of each section that reach what Accelerate 1.15 launches; its loader checks the top level only.
+"""The keys of each section that reach what Accelerate 1.15 launches; its loader checks only the top level.
 
-Its questionnaire also writes offload_optimizer_nvme_path and offload_param_nvme_path, which nobody hands on.
-"""
+Its questionnaire also writes offload_optimizer_nvme_path and offload_param_nvme_path, which it does not pass on."""
 
 _HOST = re.compile(r"(\S+)\s+slots=(\d+)\s*(?:#.*)?\Z")
 _VARIABLE = re.compile(r"[A-Za-z_][A-Za-z0-9_]*=\S.*\Z")
@@ -86,7 +85,7 @@ def _deepspeed_config(text: str, placement: Placement) -> Iterator[str]:
         yield f": not JSON: {error}"
         return
     if not isinstance(config, dict):
-        yield ": a DeepSpeed configuration is a JSON object"
+        yield ": not a JSON object, as a DeepSpeed configuration must be"
         return
     for key in sorted(set(config) - _DEEPSPEED_KEYS):
         yield f': DeepSpeed ignores the unknown key "{key}"{did_you_mean(key, _DEEPSPEED_KEYS)}'
@@ -94,23 +93,23 @@ def _deepspeed_config(text: str, placement: Placement) -> Iterator[str]:
     zero = config.get("zero_optimization", {})
     stage = zero.get("stage", 0) if isinstance(zero, dict) else 0
     if placement.layout.pp > 1 and isinstance(stage, int) and stage >= 2:
-        yield f": pp={placement.layout.pp} with ZeRO {stage}: DeepSpeed's pipeline engine refuses it; use stage 1"
+        yield f": pp={placement.layout.pp} with ZeRO {stage}: DeepSpeed's pipeline engine refuses that; use stage 1"
 
 
 def _batch(config: Mapping[str, Any], placement: Placement) -> Iterator[str]:
-    """Compare the three batch sizes: DeepSpeed asserts that they agree, after all processes have started."""
+    """Compare the three batch sizes: DeepSpeed asserts that they agree, but only after all processes have started."""
     keys = ("train_micro_batch_size_per_gpu", "gradient_accumulation_steps", "train_batch_size")
     numbers = [config[key] for key in keys if isinstance(config.get(key), int)]
     if len(numbers) == len(keys) and numbers[2] != (product := numbers[0] * numbers[1] * placement.layout.dp):
         words = f"{numbers[0]} · {numbers[1]} · dp={placement.layout.dp}"
-        yield f": train_batch_size is {numbers[2]}, and {words} is {product}"
+        yield f": train_batch_size is {numbers[2]}, but {words} is {product}"
 
 
 def _deepspeed_environment(text: str, _placement: Placement) -> Iterator[str]:
-    """A comment ends the remote command line unseen, and a blank line is an error in DeepSpeed's reader."""
+    """Yield lines that DeepSpeed misreads: a comment silently ends the remote command line, a blank line fails."""
     for number, line in enumerate(text.splitlines(), 1):
         if not _VARIABLE.match(line):
-            yield f":{number}: only NAME=VALUE may stand here, no comment and no blank line, and this is {line!r}"
+            yield f":{number}: expected NAME=VALUE (no comments, no blank lines), found {line!r}"
 
 
 def _hostfile(text: str, placement: Placement) -> Iterator[str]:
@@ -124,12 +123,12 @@ def _hostfile(text: str, placement: Placement) -> Iterator[str]:
             yield f":{number}: expected HOST slots=N, found {line!r}"
             continue
         if match[1] in line_by_host:
-            yield f":{number}: {match[1]} is given twice, first on line {line_by_host[match[1]]}"
+            yield f":{number}: {match[1]} is listed twice, first on line {line_by_host[match[1]]}"
         line_by_host.setdefault(match[1], number)
         slots.append(int(match[2]))
     expected = [len(placement.on(node.name)) for node in placement.nodes]
     if slots != expected:
-        yield f": slots are {slots}, and the nodes of this layout hold {expected} ranks"
+        yield f": slots are {slots}, but the nodes of this layout hold {expected} ranks"
 
 
 def _accelerate(text: str, placement: Placement) -> Iterator[str]:
@@ -144,7 +143,7 @@ def _accelerate(text: str, placement: Placement) -> Iterator[str]:
         yield from _unknown_keys(section, top[section])
     processes = top.get("num_processes")
     if processes is not None and processes.scalar != str(placement.layout.ranks):
-        yield f": num_processes is {processes.scalar}, and this layout has {placement.layout.ranks} ranks in all"
+        yield f": num_processes is {processes.scalar}, but this layout has {placement.layout.ranks} ranks"
 
 
 def _unknown_keys(section: str, node: YamlNode) -> Iterator[str]:

@@ -1,4 +1,4 @@
-"""Job: what is started, and the environment that it needs, each variable with its reason; pure."""
+"""The job to start, and the environment that it needs, each variable with its reason; pure."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuops.placement import Placement
 
 @dataclass(frozen=True)
 class Env:
-    """One environment variable of the job, and why it has its value."""
+    """One environment variable of the job, and the reason for its value."""
 
     name: str
     value: str
@@ -21,9 +21,9 @@ class Env:
 
 @dataclass(frozen=True)
 class Job:
-    """What is started: a script with its arguments, under a name, meeting at ``port`` on the first node.
+    """The job: a script with its arguments, a name, and the ``port`` of the rendezvous on the first node.
 
-    `TemplateError` for a name or a script that is not one printable line: they stand in comments and file names too.
+    Raise `TemplateError` for a name or a script that is not one printable line: both appear in comments and file names.
     """
 
     script: str = "train.py"
@@ -35,20 +35,22 @@ class Job:
     def __post_init__(self) -> None:
         for what, text in (("name", self.name), ("script", self.script)):
             if not text.isprintable():
-                raise TemplateError(f"the job's {what} must be one line of printable text, and is {text!r}")
+                raise TemplateError(f"the job's {what} must be one line of printable text, found {text!r}")
 
 
 def environment_of(placement: Placement, engine: Engine) -> tuple[Env, ...]:
-    """The variables that this placement asks for. What NCCL finds out by itself is left to it."""
+    """Return the variables that this placement needs. What NCCL detects by itself is left to NCCL."""
     return tuple(_variables(placement, engine))
 
 
 def _variables(placement: Placement, engine: Engine) -> Iterator[Env]:
-    yield Env("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "GPU numbers mean to CUDA what they mean to nvidia-smi")
+    yield Env("CUDA_DEVICE_ORDER", "PCI_BUS_ID", "CUDA numbers the GPUs as nvidia-smi does")
     nics = sorted({rank.nic for rank in placement.ranks if rank.nic})
     if nics and len(placement.nodes) > 1:
-        reason = "the ports next to the GPUs; NCCL would also take storage and management ports"
+        reason = "the ports next to the GPUs; NCCL would also use storage and management ports"
         yield Env("NCCL_IB_HCA", "=" + ",".join(nics), reason)
     if engine == "megatron" and (placement.layout.tp > 1 or placement.layout.cp > 1):
-        reason = "communication overlaps only if kernels start in order (Megatron-LM; not needed from Blackwell on)"
+        reason = (
+            "communication overlaps only if kernels start in order (Megatron-LM; not needed on Blackwell and newer)"
+        )
         yield Env("CUDA_DEVICE_MAX_CONNECTIONS", "1", reason)

@@ -1,4 +1,4 @@
-"""Launch: what one target makes of a placement: its files, and the command that starts the job."""
+"""The launch files of one target for a placement, and the command that starts the job."""
 
 from __future__ import annotations
 
@@ -20,7 +20,7 @@ from gpuops.render.writing import read_existing, write
 
 @dataclass(frozen=True)
 class Launch(Result):
-    """The files of ``target`` for ``placement``; ``start`` is what starts the job in the folder that holds them."""
+    """The files of ``target`` for ``placement``; ``start`` is the command that starts the job in their directory."""
 
     SCHEMA: ClassVar[str] = "gpuops.launch/1"
     target: Target
@@ -32,20 +32,20 @@ class Launch(Result):
     def write(self, folder: str | Path, *, overwrite: bool = False) -> None:
         """Write all files below ``folder``, or none.
 
-        `TemplateError` for what a launcher would take in silence and then do otherwise; `OutputError` if a file exists
-        and ``overwrite`` is not given, or cannot be written.
+        Raise `TemplateError` for settings that the launcher would silently ignore. Raise `OutputError` if a file cannot
+        be written, or if it exists and ``overwrite`` is not set.
         """
         self.refuse(Path(folder))
         write(self.files, Path(folder), force=overwrite)
 
     def refuse(self, folder: Path) -> None:
-        """`TemplateError` if there is something to complain of in the files as they would be written."""
+        """Raise `TemplateError` if there are complaints about the files as they would be written."""
         complaints = self._complaints(list(self.files), folder)
         if complaints:
             raise TemplateError("; ".join(complaints))
 
     def complaints(self, folder: str | Path | None = None) -> list[str]:
-        """What is wrong in the files as they lie in ``folder``, by whomever edited; without one, as rendered."""
+        """Return what is wrong in the files in ``folder``, including manual edits; without one, as rendered."""
         if folder is None:
             return list(lint(list(self.files), self.placement))
         return self._complaints(read_existing(self.files, Path(folder)), Path(folder))
@@ -54,16 +54,16 @@ class Launch(Result):
         return [f"{folder}/{complaint}" for complaint in lint(files, self.placement)]
 
     def to_document(self) -> dict[str, Any]:
-        """Plain data for JSON."""
+        """Return plain data for JSON."""
         files = [{"path": file.path, "mode": f"{file.mode:o}", "text": file.text} for file in self.files]
         return {"schema": self.SCHEMA, "target": self.target.name, "start": self.start, "files": files}
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
-        """``failed`` if there is something to complain of."""
+        """Return ``failed`` if there are complaints about the files."""
         return "failed" if self.complaints() else "ok"
 
 
 def launch_for(target: Target, placement: Placement, job: Job, model: ModelSpec | None = None) -> Launch:
-    """What ``target`` makes of ``placement``; `TemplateError` if it refuses the layout or a template is wrong."""
+    """Return what ``target`` renders for ``placement``; raise `TemplateError` if it refuses or a template is wrong."""
     files = tuple(render(target, placement, job, model))
     return Launch(target, placement, files, start_command(target, placement, job, model))

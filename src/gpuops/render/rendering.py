@@ -1,4 +1,4 @@
-"""Rendering: a placement through a target's templates to texts; pure.
+"""Renders a placement to text, through a target's templates; pure.
 
 Templates are data: they run in a sandbox on plain values, and an undefined name is an error.
 """
@@ -29,7 +29,7 @@ _NODE = "{node}"
 
 @dataclass(frozen=True)
 class Rendered:
-    """One file to write: its path inside the launch folder, its mode, its text."""
+    """A file to write: its path inside the launch directory, its mode and its text."""
 
     path: str
     mode: int
@@ -37,11 +37,11 @@ class Rendered:
 
 
 def render(target: Target, placement: Placement, job: Job, model: ModelSpec | None = None) -> list[Rendered]:
-    """Return the target's files; `TemplateError` if it refuses the layout or a template is wrong."""
+    """Return the target's files; raise `TemplateError` if it refuses the layout or a template is wrong."""
     names = _names(placement, job, model)
     if target.orders and not any(_same_ranks(order, placement) for order in target.orders):
         raise TemplateError(
-            f"{target.name} numbers ranks in the order {' or '.join(target.orders)}, and this layout is"
+            f"{target.name} numbers ranks in the order {' or '.join(target.orders)}, but this layout is"
             f" {placement.layout.order}: place it with --order {target.orders[0]}"
         )
     environment = _environment(target)
@@ -56,14 +56,14 @@ def render(target: Target, placement: Placement, job: Job, model: ModelSpec | No
 
 
 def _same_ranks(order: str, placement: Placement) -> bool:
-    """Whether ``order`` numbers this layout's ranks as its own order does: axes of degree 1 may stand anywhere."""
+    """Return True if ``order`` numbers the ranks as the layout's own order does; axes of degree 1 may be anywhere."""
     layout = placement.layout
     used = [axis for axis in ("tp", "cp", "dp", "pp", "ep") if getattr(layout, axis) > 1]
     return [a for a in order.split("-") if a in used] == [a for a in layout.order.split("-") if a in used]
 
 
 def start_command(target: Target, placement: Placement, job: Job, model: ModelSpec | None = None) -> str:
-    """The one command that starts the job, from inside the launch folder."""
+    """Return the command that starts the job from inside the launch directory."""
     return _compiled(_environment(target), target.start)(_names(placement, job, model)).strip()
 
 
@@ -81,7 +81,7 @@ def _files(
 
 
 def _compiled(environment: jinja2.Environment, source: str, path: Path | None = None) -> Callable[[Names], str]:
-    """Return a function that fills the template; its errors, and those of the template itself, name the line."""
+    """Return a function that fills the template; errors, including those of the template itself, name the line."""
     template = _with_line(lambda: environment.from_string(source), source, path)
     return lambda names: _with_line(lambda: template.render(names), source, path)
 
@@ -97,7 +97,7 @@ def _with_line(work: Callable[[], T], source: str, path: Path | None) -> T:
 
 
 def _line_of(error: BaseException) -> int | None:
-    """The template's line in a traceback: Jinja's frames are called ``<template>``."""
+    """Return the template's line in a traceback; Jinja's frames are called ``<template>``."""
     trace, line = error.__traceback__, None
     while trace is not None:
         if trace.tb_frame.f_code.co_filename == "<template>":
@@ -126,13 +126,13 @@ def _environment(target: Target) -> jinja2.Environment:
 
 
 def _yaml(value: object) -> str:
-    """A scalar in YAML: as in JSON, but for the characters that YAML takes for line breaks."""
+    """Return a scalar in YAML: the same as JSON, except for the characters that YAML takes for line breaks."""
     text = json.dumps(value, ensure_ascii=False)
     return text.replace("\x85", "\\u0085").replace("\u2028", "\\u2028").replace("\u2029", "\\u2029")
 
 
 def _names(placement: Placement, job: Job, model: ModelSpec | None) -> dict[str, Any]:
-    """What a template sees: plain data, made anew."""
+    """Return the names that a template sees, as fresh plain data."""
     ranks = [dict(vars(rank)) for rank in placement.ranks]
     layout = placement.layout
     shared = len({shape.address for shape in placement.nodes}) < len(placement.nodes)
@@ -157,7 +157,7 @@ def _names(placement: Placement, job: Job, model: ModelSpec | None) -> dict[str,
 
 
 def _node(index: int, shape: NodeShape, placement: Placement, *, shared: bool) -> dict[str, Any]:
-    """A node as templates see it; where nodes share an address (ports of one machine), its name stands for it."""
+    """Return a node as templates see it; nodes that share an address (ports of one machine) are known by name."""
     own = placement.on(shape.name)
     return {
         "index": index,

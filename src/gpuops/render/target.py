@@ -1,4 +1,4 @@
-"""Target: a system that launches jobs, as a template file or folder that says what it is."""
+"""Launch targets: systems that start jobs, each described by a template file or directory."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuops.document import Where, YamlNode, load, parse
 from gpuops.layout import Engine, parse_order
 
 HEAD = re.compile(r"\A\{#-?(.*?)-?#\}\n?", re.DOTALL)
-"""A template's first comment, where a single-file target says what it is."""
+"""A template's first comment, which describes a single-file target."""
 _SUFFIX = ".j2"
 _OF_A_JOB = re.compile(r"\{\{.*?\}\}", re.DOTALL)
 _SHARED_KEYS = ("rules", "note")
@@ -30,9 +30,9 @@ class Rule:
 
 @dataclass(frozen=True)
 class Target:
-    """A launch target: its templates by output path, and what it says of itself.
+    """A launch target: its templates by output path, and its description.
 
-    ``orders`` are the rank orders that the system can number in (none: any), ``engine`` says which rules hold.
+    ``orders`` are the rank orders that the system can use (empty: any); ``engine`` decides which rules apply.
     """
 
     name: str
@@ -49,12 +49,12 @@ class Target:
 
 
 def abridged(text: str) -> str:
-    """What a target says of itself, for a person: … stands for what only a job tells."""
+    """Return a target's text for display, with … in place of values that depend on a job."""
     return _OF_A_JOB.sub("…", text)
 
 
 def targets(project: Path | None = None) -> ByName[Target]:
-    """Every launch target by name; the project's before the built-in."""
+    """Return every launch target by name; the project's hide the built-in ones."""
     own = project_folder("templates", project)
     by_name = dict(_in_folder(builtin("templates"), "built-in"))
     if own is not None:
@@ -63,7 +63,7 @@ def targets(project: Path | None = None) -> ByName[Target]:
 
 
 def find_target(name: str, project: Path | None = None) -> Target:
-    """The target called ``name``; `gpuops.errors.ContentError` naming the nearest one."""
+    """Return the target named ``name``; raise `gpuops.errors.ContentError` with the nearest name."""
     return targets(project)[name]
 
 
@@ -80,13 +80,13 @@ def _in_folder(folder: Path, origin: str) -> Iterator[tuple[str, Target]]:
 
 
 def _output(template: Path) -> str:
-    """A template's output path: ``dot_x.j2`` writes ``.x``."""
+    """Return a template's output path: ``dot_x.j2`` writes ``.x``."""
     path = PurePosixPath(template.as_posix()).with_suffix("")
     return str(path.with_name("." + path.name.removeprefix("dot_")) if path.name.startswith("dot_") else path)
 
 
 def _front(path: Path) -> YamlNode:
-    """The YAML in a template's first comment."""
+    """Return the YAML in a template's first comment."""
     head = HEAD.match(path.read_text("utf-8"))
     return parse(head[1], str(path)) if head else YamlNode(Where(str(path)), "tag:yaml.org,2002:null")
 
@@ -113,10 +113,10 @@ def _described(about: YamlNode, name: str, path: Path, origin: str, files: Mappi
 
 
 def _shared(like: YamlNode, folder: Path) -> Mapping[str, YamlNode]:
-    """What several targets say alike, in one file: ``like: _pods.yml``, beside the target or built in."""
+    """Return what several targets share, from one file: ``like: _pods.yml``, next to the target or built in."""
     found = [place / like.text() for place in (folder, builtin("templates")) if (place / like.text()).is_file()]
     if not found or found[0].name != like.text():
-        raise like.fail("like needs the name of a file in templates/, as _pods.yml")
+        raise like.fail("like needs the name of a file in templates/, such as _pods.yml")
     return load(found[0]).only(_SHARED_KEYS, "in what launch targets share")
 
 
@@ -127,6 +127,6 @@ def _rules(says: Mapping[str, YamlNode]) -> Iterator[Rule]:
 
 
 def _orders(says: YamlNode) -> Iterator[str]:
-    """One order, or a list of them."""
+    """Yield one order, or those of a list."""
     for item in [says] if says.items is None else says.items:
         yield parse_order(item.text())

@@ -1,4 +1,4 @@
-"""Writing: rendered files into a launch folder, all of them or none."""
+"""Writes rendered files into a launch directory: all of them or none."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpuops.replacing import write_atomic
 def write(files: Sequence[Rendered], folder: Path, *, force: bool = False) -> None:
     """Write every file below ``folder`` with its mode from the first byte; write none if one is refused.
 
-    `OutputError` if a path would leave the directory, leads through a link, or exists and ``force`` is not set.
+    Raise `OutputError` if a path would leave the directory, leads through a link, or exists and ``force`` is not set.
     """
     paths = [_inside(folder, file.path) for file in files]
     existing_paths = [path for path in paths if path.exists()]
@@ -29,7 +29,7 @@ def write(files: Sequence[Rendered], folder: Path, *, force: bool = False) -> No
 
 
 _WRITERS = 8
-"""Every file waits for the disk: what waits together, a journaling file system commits together."""
+"""Number of threads: each file waits for the disk, and a journaling file system commits waiting files together."""
 
 
 def _write(file: Rendered, path: Path) -> None:
@@ -37,11 +37,11 @@ def _write(file: Rendered, path: Path) -> None:
         path.parent.mkdir(parents=True, exist_ok=True)
         write_atomic(path, file.text.encode(), file.mode)
     except OSError as error:
-        raise OutputError(f"{path}: cannot be written: {(error.strerror or str(error)).lower()}") from error
+        raise OutputError(f"{path}: cannot write it: {(error.strerror or str(error)).lower()}") from error
 
 
 def read_existing(files: Sequence[Rendered], folder: Path) -> list[Rendered]:
-    """Return the files as they are in ``folder``, including manual edits; a missing one as it would be written."""
+    """Return the files as they are in ``folder``, including manual edits; a missing file as it would be written."""
     existing = []
     for file in files:
         path = _inside(folder, file.path)
@@ -52,5 +52,5 @@ def read_existing(files: Sequence[Rendered], folder: Path) -> list[Rendered]:
 def _inside(folder: Path, name: str) -> Path:
     path = folder / name
     if not path.resolve().is_relative_to(folder.resolve()) or path.is_symlink() or PurePosixPath(name).is_absolute():
-        raise OutputError(f"{name}: a launch file must lie inside {folder}")
+        raise OutputError(f"{name}: a launch file must be inside {folder}")
     return path

@@ -68,7 +68,7 @@ def test_a_port_that_is_taken_is_told_with_one_that_is_free(first, links):
     finally:
         links.network.run("pkill -f '[c]reate_server'", host="n1")
     assert (cause["rung"], cause["nodes"]) == ("meeting", ["n1"]), cause
-    assert cause["why"] == "port 29500 cannot be had: Address already in use"
+    assert cause["why"] == "cannot listen on port 29500: Address already in use"
     assert cause["change"] == "MASTER_ADDR=n1 MASTER_PORT=29501"
 
 
@@ -103,7 +103,7 @@ def test_a_host_with_another_mtu_is_told(first, change):
     change("ip -n n2 link set eth0 mtu 1400", "ip -n n2 link set eth0 mtu 1500")
     cause = first(f"{MPIRUN} true")
     assert (cause["rung"], cause["nodes"]) == ("mtu", ["n2"])
-    assert cause["why"] == "its MTU is 1400, and 1500 on the others"
+    assert cause["why"] == "its MTU is 1400, but 1500 on the others"
 
 
 def test_a_switch_that_swallows_whole_packets_is_told(first, change):

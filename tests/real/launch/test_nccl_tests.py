@@ -192,7 +192,7 @@ def test_nodes_that_a_job_has_are_not_taken(lab, measure):
     lab.run(f"for try in {{1..100}}; do squeue -h -t RUNNING -j {job} | grep -q . && exit; sleep 0.1; done")
     said, found = measure(*PAIRS, launcher="srun", odd="")
     lab.run(f"scancel {job}; for try in {{1..100}}; do squeue -h -j {job} | grep -q . || exit 0; sleep 0.1; done")
-    assert "Slurm gives no job" in said["lost"]["node3"]
+    assert "Slurm granted no job" in said["lost"]["node3"]
     assert found == []
 
 

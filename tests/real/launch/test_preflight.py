@@ -64,7 +64,7 @@ def test_a_node_where_slurm_starts_nothing_is_told_with_its_words(preflight, lab
         lab.run("scontrol update NodeName=node2 State=UNDRAIN")
     (cause, *_) = found["causes"]
     assert (code, cause["rung"], cause["nodes"]) == (3, "reach", ["node2", "node3"])
-    assert cause["why"].startswith("srun does not start there: srun: ")
+    assert cause["why"].startswith("srun does not start here: srun: ")
 
 
 def test_a_node_that_slurm_does_not_have_is_told(preflight):

@@ -92,7 +92,7 @@ def test_a_rail_pins_one_gpu_of_each_node_to_one_nic(an_engine, process):
     assert sorted(one["NCCL_SOCKET_IFNAME"] for one in seen) == ["=eth9", "=lo"]
     assert {one["NCCL_IB_DISABLE"] for one in seen} == {"1"}
     absent = only(engine.measure(Round("rail", (RankGroup(("a", "b"), rail=5),))))
-    assert (absent.trouble, absent.detail) == ("error", "a has no NIC with a GPU on rail 5")
+    assert (absent.trouble, absent.detail) == ("error", "a has no NIC and GPU on rail 5")
 
 
 def test_a_wrong_sum_is_seen_whatever_looks_at_it(an_engine):
@@ -115,9 +115,9 @@ def test_a_wrong_sum_is_seen_whatever_looks_at_it(an_engine):
         ),
         ("breaks:0", "error", ("a:gpu0",), "first runs: a:gpu0: NCCL failed: unhandled system error: told by the stub"),
         ("takes-another-gpu:2", "error", ("b:gpu0",), "b:gpu0: NCCL took GPU 1 in place of GPU 0"),
-        ("sleeps-at-init:3", "hang", (), "making the communicator: no end in time; 4 ranks as a:gpu0 at join"),
+        ("sleeps-at-init:3", "hang", (), "making the communicator: not finished in time: 4 ranks as a:gpu0 at join"),
         ("sleeps-at-launch:2:4", "hang", ("b:gpu0",), "b:gpu0 at launch, 3 ranks as a:gpu0 at run"),
-        ("sleeps-on-gpu:1:4", "hang", (), "timed runs: no end in time; 4 ranks as a:gpu0 at run 2"),
+        ("sleeps-on-gpu:1:4", "hang", (), "timed runs: not finished in time: 4 ranks as a:gpu0 at run 2"),
         ("sleeps-at-leaving:1", "hang", ("a:gpu1",), "a:gpu1 at leave"),
     ],
 )
@@ -216,17 +216,17 @@ def test_a_gpu_whose_context_cannot_be_had_is_named(an_engine):
     )
     figure = pair_of(engine)
     assert (figure.trouble, figure.absent) == ("hang", ("a:gpu1",))
-    assert figure.detail.startswith("loading CUDA and NCCL: no end in time")
+    assert figure.detail.startswith("loading CUDA and NCCL: not finished in time")
 
 
 @pytest.mark.parametrize(
     ("environment", "told"),
     [
-        ({"STUB_DRIVER": "11080"}, "NCCL 2.21.5 for CUDA 12.4 is too new for its driver, which runs CUDA 11.8"),
-        ({"STUB_CUDA_STATUS": "100"}, "CUDA does not start there: cuInit: CUDA_ERROR_NO_DEVICE"),
-        ({"STUB_GPUS": "1"}, "CUDA shows 1 GPUs, and GPU 1 is needed"),
+        ({"STUB_DRIVER": "11080"}, "NCCL 2.21.5 for CUDA 12.4 is too new for its driver (CUDA 11.8)"),
+        ({"STUB_CUDA_STATUS": "100"}, "CUDA does not start: cuInit: CUDA_ERROR_NO_DEVICE"),
+        ({"STUB_GPUS": "1"}, "CUDA reports 1 GPUs, but GPU 1 is needed"),
         ({"STUB_COMPUTE_MODE": "2"}, "the compute mode of gpu0 is prohibited"),
-        ({"STUB_NAME": "NVIDIA A100 MIG 1g.5gb"}, "gpu0 is cut by MIG"),
+        ({"STUB_NAME": "NVIDIA A100 MIG 1g.5gb"}, "gpu0 is partitioned by MIG"),
     ],
 )
 def test_a_node_that_cannot_take_part_says_why_before_anything_starts(an_engine, environment, told):

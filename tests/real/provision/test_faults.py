@@ -90,7 +90,7 @@ def test_a_node_that_does_not_come_back_from_its_reboot(node):
     (node.folder / "unplugged").touch()
     told = node.provision(playbook, code=3)
     assert "1 unreachable" in told
-    assert "s after a reboot; look at its console or its BMC" in told
+    assert "s after a reboot; check its console or its BMC" in told
     (node.folder / "unplugged").unlink()
     node.wait_until(node.answers)
     assert "1 changed, 0 ok, 0 failed" in node.provision(playbook, "--resume", node.last_run)
@@ -105,7 +105,7 @@ def test_a_fabric_manager_of_another_version_than_the_driver(node):
     wrong = "package: {versions: {nvidia-open: 580.159.04-1, nvidia-fabricmanager: 580.173.02-1}}  # "
     (node.folder / "wrong.yml").write_text(text.replace(right, wrong))
     told = node.provision("wrong.yml", code=1)
-    assert "did not hold: start nvidia-fabricmanager.service (was failed, exit-code" in told
+    assert "did not take effect: start nvidia-fabricmanager.service (was failed, exit-code" in told
     assert "version 580.173.02 don't match with driver version 580.159.04." in told
     assert "0 failed" in node.provision("node.yml")
     assert node.seen.service("nvidia-fabricmanager").is_running

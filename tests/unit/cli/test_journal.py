@@ -33,7 +33,7 @@ def test_every_run_is_told_with_its_last_seal(verify):
 def test_an_edited_journal_is_named(verify, tmp_path):
     path = tmp_path / ".gpuops" / "runs" / "run-1" / "journal.jsonl"
     path.write_text(path.read_text().replace('"run-1"', '"run-x"'))
-    with pytest.raises(InputError, match=r"runs/run-1/journal.jsonl:1: this line, or one before it"):
+    with pytest.raises(InputError, match=r"runs/run-1/journal.jsonl:1: seal mismatch"):
         verify()
     assert verify("run-2")
 

@@ -151,7 +151,7 @@ def test_a_node_that_does_not_answer_is_not_admitted(project, gpuops, slurm, mon
 
 def test_an_admitted_node_that_hides_what_it_is_could_not_be_assessed(project, gpuops):
     make(project, "admitted", fingerprint={"GPU serials": ("165",)})
-    assert "it tells no more of its GPU serials; gpuops onboard" in gpuops("admit", HERE, code=3)
+    assert "its GPU serials can no longer be read; gpuops onboard" in gpuops("admit", HERE, code=3)
 
 
 def test_another_machine_is_not_admitted(project, gpuops):

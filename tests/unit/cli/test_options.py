@@ -32,7 +32,7 @@ def test_the_limit_of_open_files_is_raised_as_far_as_it_may_be(monkeypatch, soft
     with Cluster.of([], events=events.append) as cluster:
         assert cluster._nodes.fitting(100) == fits
     assert limits[1:] == ([] if raised is None else [(raised, hard)])
-    assert any("nodes are asked at a time instead of 100" in event.text for event in events) == (fits < 100)
+    assert any("nodes instead of 100 are queried at a time" in event.text for event in events) == (fits < 100)
 
 
 @pytest.mark.parametrize("words", [("ping",), ("run", "all", "--", "true")])

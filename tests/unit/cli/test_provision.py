@@ -77,7 +77,7 @@ def test_check_mode_shows_differences_and_changes_nothing(provision, tmp_path):
 def test_a_secret_may_come_from_the_environment(provision, tmp_path, monkeypatch):
     book = "- hosts: all\n  tasks: [{file: {path: %s/token, secret: !env TOKEN}}]\n"
     (tmp_path / "s.yml").write_text(book % tmp_path)
-    assert "the environment has no TOKEN" in provision("s.yml", "--check", code=2)
+    assert "TOKEN is not set in the environment" in provision("s.yml", "--check", code=2)
     monkeypatch.setenv("TOKEN", "hunter2hunter2")
     shown = provision("s.yml", "--check", "--diff", code=1)
     assert "1 would change" in shown

@@ -55,7 +55,7 @@ ONLY_SIX = "start it on gpu[01,03-04,06-08] only (gpuops preflight --limit 'gpu[
 def test_a_wrong_count_is_told_with_the_nodes_that_can_take_part(wanted, usable, fix):
     (cause,) = causes.count(LaunchCommand("torchrun", "torchrun", count=wanted), EIGHT, usable)
     broken = f", of which {len(usable)} can take part" if len(usable) < 8 else ""
-    why = f"the command wants {wanted} nodes, and 8 are chosen{broken}"
+    why = f"the command needs {wanted} nodes, but 8 are selected{broken}"
     assert cause == Cause("hosts", (), why, fix)
 
 
@@ -83,7 +83,7 @@ def test_equal_nodes_are_in_nobodys_way():
 
 def test_a_program_that_is_missing_is_told_with_where_it_is():
     (cause,) = causes.environment(TORCHRUN, {"a": GOOD, "b": JobEnvironment()})
-    assert cause == Cause("environment", ("b",), "torchrun is not there", "put /opt/bin/torchrun on these nodes")
+    assert cause == Cause("environment", ("b",), "torchrun was not found", "put /opt/bin/torchrun on these nodes")
     (cause,) = causes.environment(TORCHRUN, {"a": JobEnvironment(), "b": JobEnvironment()})
     assert (cause.nodes, cause.fix) == (("a", "b"), "pip install torch   on these nodes, or give its full path")
 
@@ -124,7 +124,7 @@ def test_memory_counts_where_there_is_rdma():
         "c": JobEnvironment(),
     }
     (cause,) = causes.memory(surveys, ["a", "c"])
-    assert (cause.nodes, cause.why) == (("a",), "the job may lock 64 KiB of memory only")
+    assert (cause.nodes, cause.why) == (("a",), "the job can lock only 64 KiB of memory")
 
 
 HERE = {"a": {"lo": "127.0.0.1", "ens5": "10.0.0.1"}, "b": {"lo": "127.0.0.1", "ens5": "10.0.0.2"}}
@@ -158,7 +158,7 @@ def entry(index, kind="RoCE v2", device="mlx5_0"):
 
 def test_hcas_that_are_not_up_are_told():
     (cause,) = causes.rails({"a": {"NCCL_IB_HCA": "mlx5_1"}, "b": {}}, {"a": [port(), port("mlx5_1", "Down")]})
-    assert (cause.nodes, cause.fix) == (("a",), "take NCCL_IB_HCA=mlx5_1 out")
+    assert (cause.nodes, cause.fix) == (("a",), "remove NCCL_IB_HCA=mlx5_1")
     assert not list(causes.rails({"a": {"NCCL_IB_HCA": "=mlx5_0:1"}}, {"a": [port()]}))
 
 

@@ -71,7 +71,7 @@ def test_a_port_that_came_up_with_less_does_not_lower_what_is_expected_of_it():
     assert expecting(fabric).of(RankGroup(("n0", "n1"), rail=0)).gb_per_s == pytest.approx(48)
     without = expecting(fabric, NO_PROFILE).of(RankGroup(("n0", "n1"), rail=0))
     assert without.gb_per_s == pytest.approx(48)
-    assert without.terms[0].source.startswith("the rate that most ports here have")
+    assert without.terms[0].source.startswith("the most common rate of the ports here")
 
 
 def fabric_with_one_slow_port():

@@ -67,8 +67,8 @@ def test_our_own_processes_do_not_count_and_others_still_do():
 def test_memory_without_a_process_is_busy_where_the_profile_knows_better_and_else_unproved():
     cards = Smi(gpus=(card(0), card(1, 4120)))
     known = NO_PROFILE.expecting({"gpu.idle_memory_mib": 600}, "test")
-    assert told(cards=cards, profile=known) == "busy (gpu1 holds 4120 MiB that belong to no process)"
-    assert told(cards=cards) == "busy (not proved idle: gpu1 holds 4120 MiB that belong to no process)"
+    assert told(cards=cards, profile=known) == "busy (gpu1 has 4120 MiB in use that belong to no process)"
+    assert told(cards=cards) == "busy (not proved idle: gpu1 has 4120 MiB in use that belong to no process)"
     assert told(cards=Smi(gpus=(card(0, 600),)), profile=known) == "idle"
     assert told(cards=Smi(gpus=(card(0, 15),))) == "idle"
     assert told(cards=Smi(gpus=(card(0, 16),))) != "idle"

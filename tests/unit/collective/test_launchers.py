@@ -38,7 +38,7 @@ def test_srun_is_a_step_beside_others_in_the_job_that_holds_the_nodes():
 
 
 def test_srun_refuses_nodes_that_differ():
-    with pytest.raises(LookupError, match="the same everywhere"):
+    with pytest.raises(LookupError, match="the same command everywhere"):
         by_srun("srun", [part("n1", A="1"), part("n2", A="2")], "77")
 
 

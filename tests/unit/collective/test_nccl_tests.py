@@ -118,7 +118,7 @@ def test_a_connection_that_nccl_could_not_make_is_unreachable():
         ("gpu02: Test CUDA failure common.cu:1022 'invalid device ordinal'\n", "invalid device ordinal"),
         ("-----\nmpirun was unable to find the specified executable file\n-----\n", "unable to find"),
         ("all_reduce_perf: error while loading shared libraries: libnccl.so.2\n-----\nmpirun det\n", "libnccl.so.2"),
-        ("", "nothing"),
+        ("", "no output"),
     ],
 )
 def test_another_failure_says_what_failed(err, says):

@@ -128,8 +128,8 @@ def test_nodes_that_lack_something_are_told_what(make):
     engine, _ = make({"n1": HAS, "n2": HAS, "n3": {}, "n4": has_not, "n5": None})
     lost = engine.open()
     assert (engine.launcher, set(lost)) == ("mpirun", {"n3", "n4", "n5"})
-    assert lost["n3"] == Excluded("n3", "unsupported", "all_reduce_perf is not on it")
-    assert lost["n4"] == Excluded("n4", "unsupported", "mpirun is not on it")
+    assert lost["n3"] == Excluded("n3", "unsupported", "all_reduce_perf is not installed")
+    assert lost["n4"] == Excluded("n4", "unsupported", "mpirun is not installed")
     assert (lost["n5"].kind, lost["n5"].unreachable) == ("unreachable", "lost")
     (figure,) = engine.measure(Round("pair", (RankGroup(("n1", "n4")),)))
     assert (figure.gb_per_s, figure.trouble) == (None, "error")
@@ -171,7 +171,7 @@ def test_a_start_that_was_lost_is_unreachable_and_the_others_finish(make):
     lost, other = engine.measure(Round("node", (RankGroup(("n2",)), RankGroup(("n3",)))))
     assert (lost.trouble, lost.absent) == ("unreachable", ("n2",))
     assert other.trouble == "error"
-    assert "nothing" in other.detail
+    assert "no output" in other.detail
 
 
 def test_of_a_large_group_only_the_first_node_tells_how_nccl_goes_about_it(make):
@@ -196,4 +196,4 @@ def test_the_payload_grows_with_the_ranks_as_far_as_a_gpu_holds_it(make):
 
 def test_other_operations_have_other_programs(make):
     engine, _ = make({"n1": HAS}, Load("all_gather"))
-    assert engine.open() == {"n1": Excluded("n1", "unsupported", "all_gather_perf is not on it")}
+    assert engine.open() == {"n1": Excluded("n1", "unsupported", "all_gather_perf is not installed")}

@@ -109,7 +109,7 @@ def test_a_name_may_be_the_machine_itself_only_on_itself():
 
 def test_who_finds_another_address_than_the_others_is_named():
     told = {**dict.fromkeys(NODES[1:], resolved(one="10.0.0.1")), "n5": resolved(one="10.9.9.9")}
-    assert named(verdicts.names(told, OWNERS)) == {("n5",): "n0 is 10.9.9.9 here and 10.0.0.1 elsewhere"}
+    assert named(verdicts.names(told, OWNERS)) == {("n5",): "n0 resolves to 10.9.9.9 here and to 10.0.0.1 elsewhere"}
 
 
 def test_a_clock_is_judged_against_the_median_and_never_within_the_doubt():
@@ -128,16 +128,14 @@ def sent(mtu=9000, *, small=True, whole=True, path=None):
 
 def test_an_mtu_that_differs_is_named():
     told = {(a, b): sent(1500 if a == "n2" else 9000) for a, b in ALL}
-    assert named(verdicts.packets(told)) == {("n2",): "its MTU is 1500, and 9000 on the others"}
+    assert named(verdicts.packets(told)) == {("n2",): "its MTU is 1500, but 9000 on the others"}
 
 
 def test_whole_packets_that_do_not_arrive_are_told_with_what_the_way_takes():
     told = {pair: sent() for pair in ALL}
     told["n1", "n4"] = sent(whole=False, path=1500)
-    found = named(verdicts.packets(told))
-    assert found == {
-        ("n1", "n4"): "n1 cannot send whole packets to n4: packets of 9000 bytes do not arrive, the path takes 1500"
-    }
+    why = "packets of 9000 bytes do not arrive; the path allows 1500"
+    assert named(verdicts.packets(told)) == {("n1", "n4"): f"n1 cannot send full-size packets to n4: {why}"}
 
 
 def test_where_datagrams_do_not_pass_at_all_nothing_is_said_of_their_size():
@@ -168,12 +166,12 @@ V1 = Gid("mlx5_0", 1, 2, "0000:0000:0000:0000:0000:ffff:0a00:0001", "IB/RoCE v1"
     ("other", "why"),
     [
         ({"ports": (port(),), "table": (V1, V2)}, None),
-        ({"ports": ()}, "mlx5_0 is not there"),
+        ({"ports": ()}, "mlx5_0 is missing"),
         ({"ports": (port(state="Down"),)}, "mlx5_0 is Down"),
-        ({"ports": (port(layer="InfiniBand"),)}, "mlx5_0 speaks InfiniBand here and Ethernet elsewhere"),
+        ({"ports": (port(layer="InfiniBand"),)}, "mlx5_0 uses InfiniBand here and Ethernet elsewhere"),
         ({"ports": (port(),), "table": (V1,)}, "mlx5_0 has no RoCE v2 GID"),
         ({"ports": (port(),), "table": Unknown("/sys cannot be read")}, None),
-        ({"ports": Unknown("/sys cannot be read")}, "mlx5_0 is not there"),
+        ({"ports": Unknown("/sys cannot be read")}, "mlx5_0 is missing"),
         ({"ports": (port(), port("mlx5_9", "Down"))}, None),
     ],
 )

@@ -80,13 +80,13 @@ def test_a_row_is_read():
     [
         (answer(json.dumps({"row": "dp", "error": "DataParallel needs GPUs"})), "DataParallel needs GPUs"),
         (answer('{"error": "rank 1: a bug"}\nnoise\n{"error": "rank 0: it is gone"}\n', exit=1), "rank 1: a bug"),
-        (answer(timed_out=True, seconds=600.0), "not done within 600 s"),
-        (answer(exit=127), "there is no python3"),
-        (answer("", exit=1, err="Traceback:\nboom"), "it said nothing that can be read: boom"),
-        (answer(json.dumps(ROW)[:40]), "nothing that can be read"),
-        (answer(json.dumps({**ROW, "seconds": 0})), "nothing that can be read"),
-        (answer(json.dumps({**ROW, "row": "fsdp"})), "nothing that can be read"),
-        (answer("[1]"), "nothing that can be read"),
+        (answer(timed_out=True, seconds=600.0), "not finished within 600 s"),
+        (answer(exit=127), "python3 is not installed"),
+        (answer("", exit=1, err="Traceback:\nboom"), "cannot parse its output: boom"),
+        (answer(json.dumps(ROW)[:40]), "cannot parse its output"),
+        (answer(json.dumps({**ROW, "seconds": 0})), "cannot parse its output"),
+        (answer(json.dumps({**ROW, "row": "fsdp"})), "cannot parse its output"),
+        (answer("[1]"), "cannot parse its output"),
     ],
 )
 def test_what_cannot_be_read_is_unknown(given, why):

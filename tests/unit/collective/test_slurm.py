@@ -64,14 +64,14 @@ def test_a_host_that_slurm_does_not_know_may_be_anybodys(slurm, hosts):
 @pytest.mark.parametrize(
     ("ending", "told"),
     [
-        ({"status": 127, "err": "sh: sinfo: not found"}, "there is no sinfo on login"),
-        ({"status": 1, "err": "Unable to contact slurm controller"}, "sinfo on login says: Unable to contact"),
-        ({"timed_out": True, "status": 137}, "sinfo on login says: "),
-        ({"nodes": "gpu-a\n"}, "sinfo's answer cannot be read"),
-        ({"nodes": "gpu-[a|x|y\n"}, "sinfo's answer cannot be read"),
-        ({"jobs": "garbage\n"}, "squeue's answer cannot be read"),
-        ({"jobs": "gpu[1|17|alice|train\n"}, "squeue's answer cannot be read"),
-        ({"jobs": "|17|alice|train\n"}, "squeue's answer cannot be read"),
+        ({"status": 127, "err": "sh: sinfo: not found"}, "sinfo is not installed on login"),
+        ({"status": 1, "err": "Unable to contact slurm controller"}, "sinfo failed on login: Unable to contact"),
+        ({"timed_out": True, "status": 137}, "sinfo failed on login: "),
+        ({"nodes": "gpu-a\n"}, "cannot parse sinfo's answer"),
+        ({"nodes": "gpu-[a|x|y\n"}, "cannot parse sinfo's answer"),
+        ({"jobs": "garbage\n"}, "cannot parse squeue's answer"),
+        ({"jobs": "gpu[1|17|alice|train\n"}, "cannot parse squeue's answer"),
+        ({"jobs": "|17|alice|train\n"}, "cannot parse squeue's answer"),
     ],
 )
 def test_what_slurm_does_not_say_is_unknown_of_every_host(slurm, hosts, ending, told):

@@ -129,7 +129,7 @@ def test_a_wrong_sum_is_no_figure(engine, monkeypatch):
     monkeypatch.setattr(agent, "_program", lambda *names: programs[names])
     (figure,) = engine().measure(round_of(PAIR))
     assert (figure.trouble, figure.gb_per_s) == ("wrong", None)
-    assert figure.detail == "sums came out wrong on n0, n1"
+    assert figure.detail == "wrong sums on n0, n1"
 
 
 def in_mid_run(running, *groups, do):

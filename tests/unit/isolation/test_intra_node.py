@@ -132,7 +132,7 @@ def test_where_only_nvlink_sharp_is_slow_its_switches_are_at_fault():
     (accusation,) = intra_node.blame(evidence).blamed
     assert (accusation.part, accusation.kind) == ("n1", "slow")
     assert accusation.evidence == (
-        "300 of 478 GB/s: without NVLink SHARP 368 of 368 GB/s: the multicast of its NVSwitches, no link",
+        "300 of 478 GB/s: without NVLink SHARP 368 of 368 GB/s: the multicast of its NVSwitches, not a link",
     )
     assert not any(gpus for _, gpus in asked), "pairs were asked for although no link is slow"
 
@@ -190,7 +190,7 @@ def test_a_node_that_could_not_be_measured_is_unclear_and_not_accused():
 
     said = intra_node.blame(measure(Scripted(figure), Evidence(fabric_of(3))))
     assert said.blamed == ()
-    assert said.unclear == ("n0: its GPUs were not measured together: libnccl.so.2 is missing",)
+    assert said.unclear == ("n0: its GPUs could not be measured together: libnccl.so.2 is missing",)
 
 
 def test_what_slows_every_node_alike_accuses_none_of_them():
@@ -199,7 +199,7 @@ def test_what_slows_every_node_alike_accuses_none_of_them():
     evidence = measure(Scripted(lambda group: GroupResult(group, 240.0)), Evidence(fabric, expected=expected))
     said = intra_node.blame(evidence)
     assert said.blamed == ()
-    assert said.unclear[0].startswith("the GPUs of every node give but 50 % of what is expected")
+    assert said.unclear[0].startswith("the GPUs of every node reach only 50 % of the expectation")
 
 
 def test_nothing_is_asked_before_the_first_round_or_outside_the_scope():

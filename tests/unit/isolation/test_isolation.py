@@ -137,7 +137,7 @@ def test_errors_that_were_counted_are_evidence():
     first, *rest = evidence.rounds
     counted = dataclasses.replace(first, counters={"gpu017:mlx5_3": {"symbol_errors": 412}, "gpu018:mlx5_3": {"x": 1}})
     (accusation,) = blame(dataclasses.replace(evidence, rounds=(counted, *rest))).blamed
-    assert accusation.evidence[-1] == "symbol errors +412 meanwhile"
+    assert accusation.evidence[-1] == "symbol errors +412 during the rounds"
 
 
 @pytest.mark.parametrize("scope", ["node", "rail", "pair", "group"])

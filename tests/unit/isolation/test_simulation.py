@@ -105,14 +105,14 @@ def test_figures_rise_while_the_fabric_warms_up():
 @pytest.mark.parametrize(
     ("text", "what"),
     [
-        ("gpu001:mlx5_3", "no fault"),
-        ("gpu001:slow=100", "no fault"),
-        ("gpu001:slow=0", "no fault"),
-        ("gpu099:hang", "no node gpu099"),
-        ("gpu001:mlx5_9:hang", "gpu001 has no mlx5_9"),
-        ("leaf:L99:hang", "no leaf L99"),
-        ("unit:U9/rail3:hang", "no unit:U9/rail3"),
-        ("unit:U1/rail8:hang", "no unit:U1/rail8"),
+        ("gpu001:mlx5_3", "is not a fault"),
+        ("gpu001:slow=100", "is not a fault"),
+        ("gpu001:slow=0", "is not a fault"),
+        ("gpu099:hang", 'no node named "gpu099"'),
+        ("gpu001:mlx5_9:hang", 'gpu001 has no part named "mlx5_9"'),
+        ("leaf:L99:hang", 'no leaf named "L99"'),
+        ("unit:U9/rail3:hang", 'no part named "unit:U9/rail3"'),
+        ("unit:U1/rail8:hang", 'no part named "unit:U1/rail8"'),
     ],
 )
 def test_a_fault_that_means_nothing_is_refused(text, what):
@@ -121,7 +121,7 @@ def test_a_fault_that_means_nothing_is_refused(text, what):
 
 
 def test_a_rail_joins_nothing_where_there_is_one_unit():
-    with pytest.raises(InputError, match="joins nothing"):
+    with pytest.raises(InputError, match="carries no traffic"):
         parse_fault("unit:U0/rail0:hang", build_fabric(Cabling(nodes=4, unit=4)))
 
 

@@ -14,8 +14,8 @@ def folder(tmp_path):
 
 def test_the_second_is_told_who_works_on_a_node_and_holds_nothing(folder):
     with Claims(folder) as first, Claims(folder) as third:
-        first.take(["gpu02"], "alice, run 1,")
-        with Claims(folder) as second, pytest.raises(LockedError, match="gpu02: alice, run 1, works on it"):
+        first.take(["gpu02"], "alice, run 1")
+        with Claims(folder) as second, pytest.raises(LockedError, match="gpu02: in use by alice, run 1; wait"):
             second.take(["gpu01", "gpu02"], "bob")
         third.take(["gpu01"], "carol")
 
@@ -25,7 +25,7 @@ def test_a_node_that_is_dropped_is_free_and_the_others_are_not(folder):
         first.take(["gpu01", "gpu02"], "alice")
         first.drop("gpu01")
         second.take(["gpu01"], "bob")
-        with pytest.raises(LockedError, match="gpu02: alice"):
+        with pytest.raises(LockedError, match="gpu02: in use by alice"):
             second.take(["gpu02"], "bob")
 
 

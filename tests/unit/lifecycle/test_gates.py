@@ -78,7 +78,7 @@ def test_a_drained_node_is_admitted_again_while_its_tests_count():
 
 
 def test_a_machine_that_tells_nothing_of_itself_is_not_admitted():
-    why = "not proved for this machine (it tells no more of its driver): burn-in, validate, pair"
+    why = "not proved for this machine (its driver can no longer be read): burn-in, validate, pair"
     assert missing_proofs(event("drained"), ALL, {}, NOW) == why
 
 

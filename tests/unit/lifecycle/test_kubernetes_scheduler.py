@@ -92,7 +92,7 @@ def test_a_cluster_that_does_not_answer_hinders_everything(scheduler, cluster, h
         scheduler.resume(hosts("free")),
         scheduler.still_busy(hosts("free")),
     ):
-        assert told == {"free": "kubectl says: connection refused"}
+        assert told == {"free": "kubectl failed: connection refused"}
 
 
 def node(name, **spec):

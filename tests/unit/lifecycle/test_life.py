@@ -128,7 +128,7 @@ def test_an_admitted_node_that_tells_no_more_what_it_is_is_told_of_and_keeps_its
     advance("gpu01")
     life, through, _ = advance("gpu01", machine={"driver": MACHINE["driver"]})
     assert through == []
-    assert "it tells no more of its GPU serials" in life.stopped["gpu01"][1].why
+    assert "its GPU serials can no longer be read" in life.stopped["gpu01"][1].why
     assert (store.latest("gpu01").state, scheduler.drained, outcome_of(life)) == ("admitted", {}, "incomplete")
 
 
@@ -137,7 +137,10 @@ def test_what_an_admitted_node_was_stopped_at_is_over_when_it_passes_again(advan
     advance("gpu01", second_pass=["gpu01"])
     assert store.latest("gpu01").why == "stopped at second-pass: no"
     advance("gpu01")
-    assert (store.latest("gpu01").state, store.latest("gpu01").why) == ("admitted", "it is again as it was admitted")
+    assert (store.latest("gpu01").state, store.latest("gpu01").why) == (
+        "admitted",
+        "it passed the gate that had stopped it",
+    )
     assert store.latest("gpu01").cause == ""
 
 
@@ -181,7 +184,7 @@ def test_an_admitted_node_that_is_another_machine_is_let_out(advance, store, sch
     assert "driver 580.95.05 → 590.1" in store.latest("gpu01").why
     assert scheduler.drained["gpu01"].startswith("provisioned ")
     gate, objection = life.stopped["gpu01"]
-    assert (gate.name, objection.do) == ("facts", "let its jobs end, and onboard it anew")
+    assert (gate.name, objection.do) == ("facts", "wait for its jobs to end, and onboard it again")
     assert [(event.state, event.cause) for event in store.history("gpu01")][-2:] == [
         ("admitted", ""), ("provisioned", "demoted"),
     ]  # fmt: skip
@@ -199,7 +202,7 @@ def test_that_it_cannot_be_let_out_is_told_too(advance, store, scheduler):
     advance("gpu01")
     scheduler.broken["gpu01"] = "scontrol says: no"
     life, _, _ = advance("gpu01", machine=OTHER)
-    assert "it cannot be drained: scontrol says: no" in life.stopped["gpu01"][1].why
+    assert "it could not be drained: scontrol says: no" in life.stopped["gpu01"][1].why
     assert store.latest("gpu01").why == f"stopped at facts: {life.stopped['gpu01'][1].why}"
     assert store.latest("gpu01").cause == "stopped"
 
@@ -220,7 +223,7 @@ def test_only_nodes_that_take_no_jobs_are_closed(store, scheduler, a_host):
     hindered = life.drain([a_host(name) for name in ("gpu01", "gpu02", "gpu03", "gpu04")], "onboarding")
     assert scheduler.drained == {"gpu01": "new onboarding"}
     assert {node: (objection.why, objection.severity) for node, objection in hindered.items()} == {
-        "gpu03": ("it cannot be drained: scontrol says: no", "incomplete"),
+        "gpu03": ("cannot drain it: scontrol says: no", "incomplete"),
         "gpu04": ("drained by alice", "incomplete"),
     }
 
@@ -259,7 +262,7 @@ def test_each_result_of_a_gate_has_its_state(store, scheduler, a_host):
     life.advance(hosts, gates[1:], attempts({"gpu01": alone}))
     assert results == [
         ("gpu01", "burn-in", "passed", "passed"),
-        ("gpu01", "burn-in", "kept", "passed before, and it is the same machine"),
+        ("gpu01", "burn-in", "kept", "passed before, on the same machine"),
         ("gpu01", "validate", "stopped", "stopped: no; to do: look"),
         ("gpu01", "validate", "left_out", "left out: nobody is there"),
         ("gpu01", "pair", "left_out", "left out"),

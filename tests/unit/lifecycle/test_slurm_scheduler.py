@@ -47,7 +47,7 @@ def test_what_slurm_itself_found_wanting_is_closed_and_opened_by_us(scheduler, m
     ("name", "told"),
     [
         ("theirs", f"drained by somebody else: drained (fan swap, T812); to hand it over: {HAND_OVER}"),
-        ("leased", "another gpuops measures there: drained (gpuops:1f2e3d4c)"),
+        ("leased", "another gpuops is measuring it: drained (gpuops:1f2e3d4c)"),
     ],
 )
 def test_what_others_closed_keeps_their_reason_and_is_not_opened(scheduler, machine, hosts, name, told):
@@ -74,7 +74,7 @@ def test_our_own_reason_may_change(scheduler, machine, hosts):
 
 def test_a_node_that_stays_away_is_told(scheduler, machine, hosts):
     machine.away.add("ours")
-    assert scheduler.resume(hosts("ours"))["ours"] == "resumed, and still down (Not responding)"
+    assert scheduler.resume(hosts("ours"))["ours"] == "resumed, but still down (Not responding)"
 
 
 def test_a_node_that_slurm_does_not_know_takes_no_jobs_and_cannot_be_opened(scheduler, hosts):

@@ -60,7 +60,9 @@ def test_a_journal_that_cannot_be_written_stops_everything(log, monkeypatch, fai
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr(os, failing, full)
-    with pytest.raises(OutputError, match=r"cannot be written \(No space left on device\), so nothing more is done"):
+    with pytest.raises(
+        OutputError, match=r"cannot write the journal \(No space left on device\); no further change is made"
+    ):
         log.write("run")
     monkeypatch.undo()
     with pytest.raises(OutputError):
@@ -76,7 +78,7 @@ def test_a_run_whose_journal_breaks_makes_no_further_change(world, monkeypatch):
         return write(descriptor, data)
 
     monkeypatch.setattr(journal.os, "write", full)
-    with pytest.raises(OutputError, match="so nothing more is done"):
+    with pytest.raises(OutputError, match="no further change is made"):
         world.run("- hosts: all\n  tasks:\n    - put: {key: a, value: '1'}\n    - put: {key: b, value: '1'}\n")
     assert world.node.done == ["put a 1"]
     assert world.node.lock == ""
@@ -85,7 +87,7 @@ def test_a_run_whose_journal_breaks_makes_no_further_change(world, monkeypatch):
 def test_a_link_in_its_place_is_not_followed(tmp_path):
     (tmp_path / "r1").mkdir()
     (tmp_path / "r1" / "journal.jsonl").symlink_to(tmp_path / "elsewhere")
-    with pytest.raises(OutputError, match="cannot be opened"):
+    with pytest.raises(OutputError, match="cannot open the journal"):
         Journal(tmp_path, "r1")
 
 
@@ -163,7 +165,9 @@ def test_a_journal_that_nobody_touched_is_verified_with_its_last_seal(tmp_path):
 def test_an_edit_is_seen(tmp_path, edit, number):
     path = sealed(tmp_path, "run", "change", "done", "end")
     path.write_bytes(b"\n".join([*edit(path.read_bytes().splitlines()), b""]))
-    with pytest.raises(InputError, match=f"journal.jsonl:{number}: this line, or one before it, is not as it was"):
+    with pytest.raises(
+        InputError, match=f"journal.jsonl:{number}: seal mismatch: this line or an earlier one was modified"
+    ):
         journal.verify(path)
 
 
@@ -188,5 +192,5 @@ def test_who_failed_in_a_run_is_known_when_it_came_to_its_end(cluster):
     with pytest.raises(InputError, match="no node failed in that run"):
         journal.failed(path)
     path.write_bytes(path.read_bytes().rpartition(b'{"event": "end"')[0])
-    with pytest.raises(InputError, match=f"did not come to its end; go on with --resume {world.last.run_id}"):
+    with pytest.raises(InputError, match=f"that run is unfinished; continue it with --resume {world.last.run_id}"):
         journal.failed(path)

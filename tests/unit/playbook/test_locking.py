@@ -53,9 +53,9 @@ def test_a_lock_tells_who_holds_it_and_goes_with_its_run(session, tmp_path):
     ("holder", "advice"),
     [
         (Owner("other", "ops"), f"wait for process {os.getpid()}"),
-        (GONE, "that run is dead: go on with --resume gone, or take its lock with --break-lock"),
-        (replace(Owner("gone", "ops"), boot_id="before"), "that run is dead: go on with --resume gone"),
-        (ELSEWHERE, "ask there; --break-lock takes the lock of a dead run"),
+        (GONE, "that run is dead; continue it with --resume gone, or take its lock with --break-lock"),
+        (replace(Owner("gone", "ops"), boot_id="before"), "that run is dead; continue it with --resume gone"),
+        (ELSEWHERE, "check whether it still runs; --break-lock takes a dead run's lock"),
     ],
     ids=["alive", "dead", "before a boot", "elsewhere"],
 )
@@ -108,7 +108,7 @@ def test_of_many_at_once_one_gets_it(session, tmp_path):
 
 def test_a_node_that_cannot_be_locked_says_why(session, tmp_path):
     (tmp_path / "run").write_text("a file in the way")
-    with pytest.raises(NodeError, match="it cannot be locked: mkdir: "):
+    with pytest.raises(NodeError, match="cannot lock the node: mkdir: "):
         take(session, Owner("mine", "ops"))
 
 

@@ -42,7 +42,7 @@ def test_a_node_that_stays_away_is_out_of_reach(world, steps):
     record = world.run(steps("reboot: {reason: a new kernel}", "put: {key: a, value: '1'}"))
     (result,) = record.results
     assert result.status == "unreachable"
-    assert "look at its console or its BMC" in result.why
+    assert "check its console or its BMC" in result.why
     assert sum(world.slept) >= rebooting.BACK_SECONDS
     assert record.exit_code(check=False) == 3
 

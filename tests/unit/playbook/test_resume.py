@@ -142,13 +142,13 @@ def test_what_changed_since_then_is_named_and_not_resumed(world):
     world.run(PLAYBOOK)
     run = world.last.run_id
     world.write(PLAYBOOK.replace("format", "wipe"))
-    with pytest.raises(InputError, match=rf"run {run} cannot be resumed: changed since then: {world.folder}/p.yml"):
+    with pytest.raises(InputError, match=rf"cannot resume run {run}: changed since it started: {world.folder}/p.yml"):
         world.run(resume=run)
     world.write(PLAYBOOK)
-    with pytest.raises(InputError, match="changed since then: the version of gpuops"):
+    with pytest.raises(InputError, match="changed since it started: the version of gpuops"):
         world.run(resume=run, version="2.0")
     host = world.hosts["n1"]
-    with pytest.raises(InputError, match="changed since then: the inventory, --limit or --retry"):
+    with pytest.raises(InputError, match="changed since it started: the inventory, --limit or --retry"):
         world.run(resume=run, hosts=[type(host)("n2", "n2", host.origin)])
     assert world.run(resume=run).exit_code(check=False) == 1
 
@@ -171,7 +171,7 @@ def test_an_edited_journal_is_not_resumed(world, dying):
     (path,) = world.folder.glob("runs/*/journal.jsonl")
     lines = path.read_bytes().splitlines(keepends=True)
     path.write_bytes(b"".join([lines[0], b"oops\n", *lines[1:]]))
-    with pytest.raises(InputError, match=r"journal.jsonl:2: not a line of a journal"):
+    with pytest.raises(InputError, match=r"journal.jsonl:2: not a journal line"):
         world.run(resume=run)
 
 

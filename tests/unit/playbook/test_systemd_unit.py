@@ -39,11 +39,11 @@ def test_a_connection_that_is_lost_as_the_unit_is_started_or_taken_away_loses_no
 @pytest.mark.parametrize(
     ("story", "status", "said"),
     [
-        (["ActiveState=failed\nExecMainStatus=3"], "failed", "a = 1: ended with 3 and said: the last line of its log"),
+        (["ActiveState=failed\nExecMainStatus=3"], "failed", "a = 1: ended with 3: the last line of its log"),
         (["ActiveState=failed\nResult=timeout\nExecMainStatus=15"], "failed", "a = 1: killed after"),
-        ([RUNNING] * 500, "failed", "-1.service still runs after 10 s; look at /var/log/gpuops/gpuops-"),
+        ([RUNNING] * 500, "failed", "-1.service still runs after 10 s; see /var/log/gpuops/gpuops-"),
         ([ConnectError("n1", "nobody answers")] * 500, "unreachable", "nobody answers"),
-        (["LoadState=not-found"], "failed", "vanished; was the node rebooted?"),
+        (["LoadState=not-found"], "failed", "vanished; check whether the node was rebooted"),
     ],
 )
 def test_how_a_long_step_can_end(world, story, status, said, steps):
@@ -62,7 +62,7 @@ def test_where_no_systemd_runs_a_long_step_is_done_plainly_and_that_is_noted_onc
     lines = list(read(journal.find(world.folder / "runs", world.last.run_id)))
     assert [line["detach"] for line in lines if line["event"] == "change"] == [False, False]
     assert [line["what"] for line in lines if line["event"] == "note"] == [
-        "no systemd: what is long ends with the connection"
+        "no systemd: long commands end with the connection"
     ]
 
 

@@ -60,18 +60,21 @@ def test_the_type_of_the_field_decides_what_a_value_means():
     [
         ("{nam: a}", 'p.yml:1:2: unknown key "nam" under "sample"; did you mean "name"?'),
         ("{mode: a}", 'p.yml:1:1: "sample" needs "name"'),
-        ("{name: yes}", 'p.yml:1:8: sample: name reads as true or false; put it in quotes: "yes"'),
+        ("{name: yes}", 'p.yml:1:8: sample: name means true or false in YAML; put it in quotes: "yes"'),
         ("{name: [a]}", "p.yml:1:8: expected sample: name, found a list"),
-        ("{name: !vault x}", "p.yml:1:8: sample: name is plain text; only a secret may be !vault"),
+        ("{name: !vault x}", "p.yml:1:8: sample: name must be plain text; only a secret may be !vault"),
         ("{name: a, version: 1.10}", 'sample: version 1.10 reads as a number; put it in quotes: "1.10"'),
         ("{name: a, count: many}", 'p.yml:1:18: sample: count is expected, found "many"'),
         ("{name: a, count: 10}", "p.yml:1:1: sample: count is at most 9"),
-        ("{name: a, state: gone}", 'sample: state is one of present, absent; found "gone"'),
+        ("{name: a, state: gone}", 'sample: state must be one of present, absent; found "gone"'),
         ("{name: a, names: b}", 'p.yml:1:18: expected sample: names: a list (- item), found "b"'),
         ("{name: a, parts: [{length: 1}]}", 'p.yml:1:20: unknown key "length" under "sample: parts"'),
-        ("{name: a, token: hunter2}", "sample: token is a secret: refer to it with !env NAME or !file PATH"),
-        ("{name: a, token: !env NO_SUCH}", "sample: token: the environment has no NO_SUCH"),
-        ("{name: a, src: nothing.conf}", "sample: src: there is no file nothing.conf"),
+        (
+            "{name: a, token: hunter2}",
+            "sample: token is a secret and must not be written here; refer to it with !env NAME or !file PATH",
+        ),
+        ("{name: a, token: !env NO_SUCH}", "sample: token: NO_SUCH is not set in the environment"),
+        ("{name: a, src: nothing.conf}", "sample: src: no such file: nothing.conf"),
         ("[a]", "expected a map (key: value), found a list"),
     ],
 )
@@ -90,7 +93,7 @@ def test_a_secret_comes_from_the_environment_or_from_a_file_of_the_owners_alone(
     assert read("{name: a, token: !file token}", tmp_path / "p.yml").token.reveal() == "hunter3"
     assert "hunter" not in repr(read("{name: a, token: !env TOKEN}", environment=environment))
     (tmp_path / "token").chmod(0o640)
-    with pytest.raises(DocumentError, match="others may read"):
+    with pytest.raises(DocumentError, match="other users can read"):
         read("{name: a, token: !file token}", tmp_path / "p.yml")
 
 
@@ -200,7 +203,7 @@ def test_a_broken_task_hurts_only_who_uses_it(project):
     write(project, "good", OWN.replace("{name}", "good"))
     library = TaskRegistry(project)
     assert library["good"].name == "good"
-    for name, said in (("broken", "cannot be loaded"), ("misnamed", "expected one @task function called misnamed")):
+    for name, said in (("broken", "cannot be loaded"), ("misnamed", "expected one @task function named misnamed")):
         with pytest.raises(ContentError, match=said):
             library[name]
 

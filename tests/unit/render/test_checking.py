@@ -43,24 +43,24 @@ def config(**changes):
 
 FSDP = "compute_environment: LOCAL_MACHINE\nfsdp_config:\n  fsdp_ofload_params: true\n"
 NVME = "compute_environment: LOCAL_MACHINE\ndeepspeed_config: {offload_param_nvme_path: /nvme}\n"
-ONLY = "only NAME=VALUE may stand here"
+ONLY = "expected NAME=VALUE (no comments, no blank lines)"
 
 
 @pytest.mark.parametrize(
     ("path", "text", "complaint"),
     [
         ("ds_config.json", config(zero_optimizatoin={}), '"zero_optimizatoin"; did you mean "zero_optimization"?'),
-        ("ds_config.json", config(train_batch_size=47), "train_batch_size is 47, and 2 · 3 · dp=8 is 48"),
+        ("ds_config.json", config(train_batch_size=47), "train_batch_size is 47, but 2 · 3 · dp=8 is 48"),
         ("ds_config.json", "{", "ds_config.json: not JSON: "),
-        ("ds_config.json", "[]", "ds_config.json: a DeepSpeed configuration is a JSON object"),
+        ("ds_config.json", "[]", "ds_config.json: not a JSON object, as a DeepSpeed configuration must be"),
         ("x/.deepspeed_env", "A=1\n# B=2\n", f"x/.deepspeed_env:2: {ONLY}"),
         ("x/.deepspeed_env", "A=1\n\nB=2\n", f"x/.deepspeed_env:2: {ONLY}"),
-        ("hostfile", "n1 slots=4\nn1 slots=4\n", "hostfile:2: n1 is given twice, first on line 1"),
-        ("hostfile", "n1 slots=4\nn2 slots=3\n", "slots are [4, 3], and the nodes of this layout hold [4, 4]"),
+        ("hostfile", "n1 slots=4\nn1 slots=4\n", "hostfile:2: n1 is listed twice, first on line 1"),
+        ("hostfile", "n1 slots=4\nn2 slots=3\n", "slots are [4, 3], but the nodes of this layout hold [4, 4]"),
         ("hostfile", "n1 slots=4\nn2 slots = 4\n", "hostfile:2: expected HOST slots=N, found 'n2 slots = 4'"),
         ("config-n1.yaml", FSDP, 'config-n1.yaml:3:3: Accelerate ignores the unknown key "fsdp_ofload_params"'),
         ("config-n1.yaml", NVME, 'config-n1.yaml:2:20: Accelerate ignores the unknown key "offload_param_nvme_path"'),
-        ("config.yml", "compute_environment: x\nnum_processes: 4\n", "num_processes is 4, and this layout has 8"),
+        ("config.yml", "compute_environment: x\nnum_processes: 4\n", "num_processes is 4, but this layout has 8"),
     ],
 )
 def test_what_a_launcher_takes_in_silence_is_complained_of(path, text, complaint):
@@ -69,7 +69,7 @@ def test_what_a_launcher_takes_in_silence_is_complained_of(path, text, complaint
 
 def test_a_pipeline_with_zero_2_is_complained_of():
     found = told("ds_config.json", config(train_batch_size=24), "dp=4,pp=2,mbs=2,chunks=3")
-    assert found == ["ds_config.json: pp=2 with ZeRO 2: DeepSpeed's pipeline engine refuses it; use stage 1"]
+    assert found == ["ds_config.json: pp=2 with ZeRO 2: DeepSpeed's pipeline engine refuses that; use stage 1"]
 
 
 def test_files_of_other_names_and_good_files_pass():
@@ -86,4 +86,4 @@ def test_a_file_that_a_person_edited_is_what_is_checked(tmp_path):
     (tmp_path / "hostfile").write_text("n1 slots=4\n")
     there = read_existing(files, tmp_path)
     assert [made.path for made in there] == [made.path for made in files]
-    assert list(lint(there, placement)) == ["hostfile: slots are [4], and the nodes of this layout hold [4, 4] ranks"]
+    assert list(lint(there, placement)) == ["hostfile: slots are [4], but the nodes of this layout hold [4, 4] ranks"]

@@ -218,7 +218,7 @@ def test_nothing_leaves_the_folder(tmp_path, path):
     inside = tmp_path / "in"
     inside.mkdir()
     (inside / "link").symlink_to(tmp_path)
-    with pytest.raises(OutputError, match="must lie inside"):
+    with pytest.raises(OutputError, match="must be inside"):
         write([Rendered(path, 0o644, "x")], inside)
     assert sorted(p.name for p in tmp_path.iterdir()) == ["in"]
 

@@ -35,7 +35,7 @@ def test_wrong_parameters_are_refused(planned, tmp_path):
     source.write_bytes(b"\xff")
     for params, said in [
         ({"path": "x"}, 'must start with "/"'),
-        ({"path": "/x", "src": tmp_path / "none"}, "there is no file"),
+        ({"path": "/x", "src": tmp_path / "none"}, "no such file"),
         ({"path": "/x", "validate": ["true"]}, "only text is validated"),
     ]:
         with pytest.raises(DocumentError, match=said):
@@ -59,5 +59,5 @@ def test_a_secret_arrives_and_is_shown_nowhere(here, tmp_path, me, data):
     assert here.apply("copy", **params).changes == []
     assert target.read_bytes() == data
     source.chmod(0o640)
-    with pytest.raises(DocumentError, match="others may read"):
+    with pytest.raises(DocumentError, match="other users can read"):
         here.plan("copy", **params)

@@ -129,7 +129,7 @@ def test_a_secret_is_written_and_never_shown(here, path):
     ("params", "said"),
     [
         ({"path": "etc/x"}, 'path must start with "/"'),
-        ({"path": "/x", "mode": "rw"}, "mode is three or four octal digits"),
+        ({"path": "/x", "mode": "rw"}, "mode must be three or four octal digits"),
         ({"path": "/x", "content": "a", "secret": Secret("b")}, "give content or secret, not both"),
     ],
 )

@@ -1,4 +1,4 @@
-"""Engines: the ways to run an all-reduce on nodes, one file each; all give the same figures for the same rounds."""
+"""Engines that run an all-reduce on nodes, one module each; all return the same kind of result for the same rounds."""
 
 from __future__ import annotations
 
@@ -13,9 +13,9 @@ from gpuops.reasons import Excluded
 
 @dataclass(frozen=True)
 class Load:
-    """What every group of a round moves. Sizes are bytes of one rank's buffer; None: what the engine needs to judge.
+    """The data that each group of a round moves. Sizes are bytes of one rank's buffer; None: enough to judge by.
 
-    ``seconds`` bounds the measuring of one group where the engine measures by time.
+    ``seconds`` bounds the measurement of one group if the engine measures by time.
     """
 
     operation: Operation = "all_reduce"
@@ -26,32 +26,32 @@ class Load:
 
 
 class Engine(Protocol):
-    """A way to run rounds on a pool of nodes. ``why`` says in a few words why it was taken."""
+    """A program that runs rounds on a pool of nodes. ``why`` states briefly why it was chosen."""
 
     name: str
     why: str
 
     @property
     def cost(self) -> str:
-        """What `open` will send to the nodes, in words; empty where it is next to nothing."""
+        """What `open` will send to the nodes, in words; empty if it is next to nothing."""
 
     @property
     def settings(self) -> Mapping[str, Sequence[str]]:
-        """What may change a figure, in words, for each node that `open` found able to take part."""
+        """The settings that may affect a result, in words, for each node that `open` accepted."""
 
     @property
     def pids(self) -> Mapping[str, Collection[int]]:
-        """The processes that it has on each node at present: they make nobody busy."""
+        """The engine's current processes on each node; they do not make a node busy."""
 
     @property
     def jobs(self) -> Collection[str]:
-        """The scheduler's jobs by which it holds the nodes at present: they make nobody busy either."""
+        """The scheduler's jobs through which the engine currently holds nodes; they do not make a node busy."""
 
     def open(self) -> Mapping[str, Excluded]:
-        """Make every node ready; return the nodes that cannot take part."""
+        """Prepare every node; return the nodes that cannot take part."""
 
     def measure(self, planned: Round) -> tuple[GroupResult, ...]:
-        """One figure a group, in the order of ``planned``; what goes wrong on a node is a figure's trouble."""
+        """Return one result per group, in the order of ``planned``. A node's failure becomes the result's trouble."""
 
     def close(self) -> None:
-        """End every process of ours on every node; safe to call twice, and from another thread while measuring."""
+        """End the engine's processes on every node. Safe to call twice, and from another thread while measuring."""

@@ -1,4 +1,4 @@
-"""tcp: a ring of Python's standard library over plain TCP; needs no driver, and measures the hosts' own network."""
+"""Engine that runs a ring over plain TCP in standard Python; it needs no driver and measures the hosts' own network."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ from gpuops.transport.connections import Opener
 
 LEAST_BYTES = 1 << 20
 CHUNK_BYTES = 1 << 18
-"""What each rank sends in one step at least: smaller ones pass in the burst of a shaper or the buffer of a switch."""
+"""Minimum bytes per rank and step: smaller ones pass in the burst of a shaper or the buffer of a switch."""
 LANE_BYTES = 8
 """Numbers are added in lanes of 64 bits (node/sums.py)."""
 _PATIENCE_SECONDS = 5.0
@@ -29,10 +29,10 @@ Answer = Mapping[str, Any] | GpuopsError
 
 
 class TcpEngine:
-    """Rounds over TCP between the addresses at which nodes are reached, or those of ``interface``.
+    """Engine for rounds over TCP between the addresses at which nodes are reached, or those of ``interface``.
 
-    A rank listens on a port that the kernel chose, and turns away whoever does not know the round's token. Time and
-    the spread of iterations decide how many there are, not ``load``.
+    A rank listens on a port that the kernel chose, and rejects peers that do not present the round's token. The number
+    of iterations depends on the time and on their spread, not on ``load``.
     """
 
     name = "tcp"
@@ -46,7 +46,7 @@ class TcpEngine:
         load: Load | None = None,
         *,
         interface: str = "",
-        why: str = "it needs nothing but Python on the nodes",
+        why: str = "it needs only Python on the nodes",
     ) -> None:
         self.why = why
         self._crew = Crew(hosts, opener, "peers", "sums", "ring")
@@ -58,12 +58,12 @@ class TcpEngine:
         self._gone: dict[str, tuple[Trouble, Excluded]] = {}
 
     def open(self) -> Mapping[str, Excluded]:
-        """Start a worker that listens on every node; return the nodes that cannot have one."""
+        """Start a listening worker on every node; return the nodes where that failed."""
         self._staff(self._addresses)
         return {node: reason for node, (_, reason) in self._gone.items()}
 
     def _staff(self, nodes: Collection[str]) -> None:
-        """Have a listening worker on each of ``nodes``, also where one ended; not where one hung or never came."""
+        """Ensure a listening worker on each of ``nodes``. Restart one that ended, not one that hung or never began."""
         lacking = [node for node in nodes if node not in self._crew.workers and node not in self._gone]
         if lacking:
             self._crew.open(lacking)
@@ -78,7 +78,7 @@ class TcpEngine:
                     self._gone[node] = "unreachable", Excluded(node, "unsupported", answer["trouble"])
 
     def fabric(self) -> Fabric:
-        """The nodes that take part, each with the interface that it is measured through; line rate 0: not told."""
+        """The participating nodes, each with the interface that is measured; line rate 0 if it is unknown."""
         return Fabric(
             {
                 node: FabricNode(node, (), (FabricNic(place["interface"] or "tcp", 0, place["mbps"] / 8000),))
@@ -87,7 +87,7 @@ class TcpEngine:
         )
 
     def measure(self, planned: Round) -> tuple[GroupResult, ...]:
-        """One figure a group, all groups at the same time. Nothing is measured within a node."""
+        """Return one result per group, all measured at the same time; nothing is measured within a node."""
         between = [group for group in planned.groups if len(group.nodes) > 1]
         self._staff({node for group in between for node in group.nodes})
         ready = {group for group in between if not self._missing(group)}
@@ -99,7 +99,7 @@ class TcpEngine:
         return tuple(figures.get(group) or self._none(group) for group in planned.groups)
 
     def _give_up(self, figures: Iterable[GroupResult], answers: Mapping[str, Answer]) -> None:
-        """A node that kept silent is not asked again: a new process there would hide what became of the old one."""
+        """Give up silent nodes: a new process there would hide what became of the old one."""
         for figure in figures:
             for node in figure.absent:
                 if isinstance(answers[node], GpuopsError) and not isinstance(answers[node], LostError):
@@ -116,7 +116,7 @@ class TcpEngine:
         return GroupResult(group, None, trouble, missing, detail=reason.why)
 
     def _size(self, group: RankGroup) -> int:
-        """Bytes, the same number of whole lanes for each rank."""
+        """Return the bytes to move, the same number of whole lanes for each rank."""
         desired = self._load.size_bytes or max(LEAST_BYTES, CHUNK_BYTES * len(group.nodes))
         row = LANE_BYTES * len(group.nodes)
         return max(1, desired // row) * row
@@ -141,7 +141,7 @@ class TcpEngine:
             return trouble_of(group, answers)
         wrong = [node for node, answer in results.items() if answer["wrong"]]
         if wrong:
-            return GroupResult(group, None, "wrong", detail=f"sums came out wrong on {', '.join(wrong)}")
+            return GroupResult(group, None, "wrong", detail=f"wrong sums on {', '.join(wrong)}")
         iterations = [statistics.fmean(ranks) for ranks in zip(*times, strict=True)]
         seconds = statistics.fmean(iterations)
         gb_per_s = self._size(group) / seconds * bus_factor(self._load.operation, len(group.nodes)) / 1e9
@@ -149,13 +149,13 @@ class TcpEngine:
 
     @property
     def settings(self) -> Mapping[str, Sequence[str]]:
-        """The interface of each node, and its line rate if that is known."""
+        """The interface of each node, and its line rate if known."""
         pairs = {n: (f"through {place['interface']}", place["mbps"]) for n, place in self._places.items()}
         return {n: (f"{interface}, {mbps} Mbit/s" if mbps else interface,) for n, (interface, mbps) in pairs.items()}
 
     @property
     def pids(self) -> Mapping[str, Collection[int]]:
-        """What runs on each node for this engine."""
+        """The engine's worker on each node."""
         return {node: (pid,) for node, pid in self._crew.pids.items()}
 
     def close(self) -> None:
@@ -164,12 +164,12 @@ class TcpEngine:
 
 
 def trouble_of(group: RankGroup, answers: Mapping[str, Answer]) -> GroupResult:
-    """Why a group has no figure, and because of which nodes, by what its ranks report of each other.
+    """Return why a group has no bandwidth, and because of which nodes, from what its ranks report about each other.
 
-    A rank that waits in vain connects to its ring neighbours: if a process is stopped its kernel still accepts, if it
-    has ended the kernel refuses, if a link is down there is no answer. A node is unreachable if it reports itself that
-    it has no link, or if none of its neighbours that has one can connect to it though it runs. Else those whose process
-    ended are in error, and those that did not answer hang.
+    A rank that waits in vain connects to its ring neighbours: a stopped process still accepts through its kernel, an
+    ended process is refused, and a link that is down gives no answer. A node is unreachable if it reports that it has
+    no link, or if it runs but no neighbour with a link can connect to it. Otherwise, if any process ended, those nodes
+    are in error; if none did, the nodes that did not answer hang.
     """
     silent = {node: answer for node, answer in answers.items() if isinstance(answer, GpuopsError)}
     reports = {node: answer for node, answer in answers.items() if isinstance(answer, dict)}

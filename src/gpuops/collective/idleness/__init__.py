@@ -1,1 +1,1 @@
-"""The proof that a node is idle, from the node itself and from its scheduler, and the lease that keeps it so."""
+"""Proof that a node is idle, from the node and from its scheduler, and the lease that keeps it idle."""

@@ -1,4 +1,4 @@
-"""Kubernetes: which pods hold the GPUs of a node, asked where ``kubectl`` is set up."""
+"""The pods that hold the GPUs of each node, as reported where ``kubectl`` is set up."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuops.transport import Transport
 
 
 def ask_for(*words: str, fields: Sequence[str]) -> Command:
-    """Asks for one line an object, its fields between tabs; a map in a field is JSON."""
+    """Return a query that prints one line per object with tab-separated fields; a map in a field is JSON."""
     row = r'{"\t"}'.join(fields)
     path = f'jsonpath={{range .items[*]}}{row}{{"\\n"}}{{end}}'
     return Command(("kubectl", "get", *words, "--request-timeout=15s", "-o", path), timeout_seconds=20)
@@ -22,7 +22,7 @@ NODES = ask_for("nodes", fields=("{.metadata.name}", "{.status.addresses[*].addr
 PODS = ask_for(
     "pods",
     "--all-namespaces",
-    "--field-selector=status.phase!=Succeeded,status.phase!=Failed",  # those that ended hold nothing
+    "--field-selector=status.phase!=Succeeded,status.phase!=Failed",  # pods that ended hold nothing
     fields=(
         "{.spec.nodeName}",
         "{.metadata.namespace}/{.metadata.name}",
@@ -31,11 +31,11 @@ PODS = ask_for(
 )
 NO_SUCH_NODE = NoSuchNode("Kubernetes has no such node")
 _GPU = ("nvidia.com/", '"resourceClaim')
-"""Words in the limits or claims of a pod that may have a GPU: a device (also of MIG), or any claim."""
+"""Words in the limits or claims of a pod that may hold a GPU: a device (or a MIG slice), or any claim."""
 
 
 def allocations(machine: Transport, hosts: Sequence[Host]) -> Mapping[str, Allocation]:
-    """The pods that hold GPUs of each of ``hosts``; unknown of a host that the cluster of ``machine`` does not have."""
+    """Return the pods that hold GPUs of each of ``hosts``; unknown for a host outside the cluster of ``machine``."""
     nodes = rows(machine.run(NODES), 2)
     if isinstance(nodes, Unknown):
         return dict.fromkeys((host.name for host in hosts), nodes)
@@ -55,12 +55,12 @@ def _allocation(node: str | None, held: Mapping[str, tuple[NodeAllocation, ...]]
 
 
 def rows(answer: Completed, columns: int) -> list[list[str]] | Unknown:
-    """The rows of an answer to `ask_for`."""
+    """Return the rows of an answer to `ask_for`."""
     if answer.missing:
-        return Unknown(f"there is no kubectl on {answer.node}")
+        return Unknown(f"kubectl is not installed on {answer.node}")
     if answer.exit or answer.timed_out or answer.truncated:
-        return Unknown(f"kubectl says: {answer.last_words() or 'nothing'}")
+        return Unknown(f"kubectl failed: {answer.last_words() or 'no output'}")
     table = [line.split("\t") for line in answer.out.splitlines()]
     if any(len(row) != columns for row in table):
-        return Unknown(f"kubectl's answer cannot be read: {answer.out[:80]!r}")
+        return Unknown(f"cannot parse kubectl's answer: {answer.out[:80]!r}")
     return table

@@ -1,4 +1,4 @@
-"""Lease: keeps Slurm from starting jobs on nodes while they are measured, and gives them back whatever happens."""
+"""Leases that keep Slurm from starting jobs on nodes while they are measured, and that always end."""
 
 from __future__ import annotations
 
@@ -17,13 +17,13 @@ _CLOSED = ("drain", "down", "fail", "maint", "power", "reboot", "unk")
 
 
 class Lease:
-    """Nodes on lease, as a context: leaving it gives them back, also on Ctrl-C and on errors.
+    """Context manager for leased nodes: leaving it gives them back, also on Ctrl-C and on errors.
 
-    ``mode`` is a project's ``lease``. Slurm itself refuses a ``reservation`` if a job runs or another reservation
-    stands, so it is the safer mode; it ends by itself after ``minutes``. A ``drain`` has a reason of this lease's own,
-    by which it is recognized: a node that someone else drained is neither taken nor ever resumed. A job may have
-    started just before the drain, so nodes must be looked at again. A node that gpuops keeps drained for longer, while
-    it is onboarded or repaired, needs no lease. ``note`` gets what could not be given back.
+    ``mode`` is a project's ``lease``. A ``reservation`` is the safer mode: Slurm refuses it if a job runs or another
+    reservation exists, and it expires after ``minutes``. A ``drain`` is recognized by its reason, which names this
+    lease; a node that somebody else drained is neither taken nor resumed. A job may start just before the drain, so
+    nodes must be inspected again. A node that gpuops keeps drained during onboarding or repair needs no lease. ``note``
+    receives the nodes that could not be given back.
     """
 
     def __init__(self, mode: str, slurm: Slurm, note: Callable[[str], None], minutes: int = 60) -> None:
@@ -41,7 +41,7 @@ class Lease:
         try:
             self.give_back()
         except KeyboardInterrupt:
-            self.give_back()  # a second Ctrl-C ends nothing before the nodes are free
+            self.give_back()  # a second Ctrl-C must not prevent this
             raise
 
     def take(self, hosts: Sequence[Host]) -> dict[str, str]:
@@ -54,21 +54,21 @@ class Lease:
         hosts = [host for host in hosts if host.name not in nodes or not _is_kept(nodes[host.name])]
         refused = {host.name: why for host in hosts if (why := _closed(nodes.get(host.name)))}
         free = {nodes[host.name].name: host for host in hosts if host.name not in refused}
-        self._held |= free  # before they are taken, so that an interruption leaves none behind
+        self._held |= free  # recorded before they are leased, so that an interruption leaves none behind
         for node, answer in self._do(list(free), self._taking):
             if answer.exit:
                 refused[self._held.pop(node).name] = f"cannot be leased: {_words(answer)}"
         return refused
 
     def give_back(self) -> None:
-        """Give everything back; safe to call twice."""
+        """Give all nodes back; safe to call twice."""
         for node, answer in self._do(self._still_ours(), self._giving):
-            if answer.exit and "is invalid" not in answer.err:  # a reservation that was never made, or has run out
-                self._note(f"{node} could not be given back ({_words(answer)}): {shlex.join(self._giving(node))}")
+            if answer.exit and "is invalid" not in answer.err:  # a reservation that was never made, or has expired
+                self._note(f"{node} is still leased ({_words(answer)}): {shlex.join(self._giving(node))}")
         self._held.clear()
 
     def _still_ours(self) -> list[str]:
-        """The nodes whose lease is ours to end: a drain with another reason is someone else's by now."""
+        """Return the nodes whose lease is still ours to end; a drain with another reason belongs to somebody else."""
         if self._mode != "drain" or not self._held:
             return list(self._held)
         nodes = self._slurm.nodes(list(self._held.values()))
@@ -99,12 +99,12 @@ class Lease:
 
 
 def _is_kept(node: SlurmNode) -> bool:
-    """Return whether gpuops keeps the node drained for its life, until it is admitted."""
+    """Return True if gpuops keeps the node drained for its life cycle, until it is admitted."""
     return node.state.startswith("drained") and node.drained_by == "lifecycle"
 
 
 def _closed(node: SlurmNode | None) -> str:
-    """Why a node takes no jobs already: it is not ours to touch."""
+    """Return why a node takes no jobs already, so that it is not ours to lease; empty if it takes jobs."""
     if node is None:
         return f"cannot be leased: {NO_SUCH_NODE.why}"
     closed = node.state.startswith(_CLOSED)
@@ -112,5 +112,5 @@ def _closed(node: SlurmNode | None) -> str:
 
 
 def _words(answer: Completed) -> str:
-    """The first line of scontrol's complaint; what follows is advice."""
-    return next((line for line in (answer.err or answer.out).splitlines() if line.strip()), "it says nothing")
+    """Return the first line of scontrol's error; only advice follows it."""
+    return next((line for line in (answer.err or answer.out).splitlines() if line.strip()), "no output")

@@ -1,4 +1,4 @@
-"""Idle monitor: snapshots of the nodes of a pool before they are put under load, and before and after each round."""
+"""Snapshots of the nodes of a pool before they are put under load, and before and after each round."""
 
 from __future__ import annotations
 
@@ -18,15 +18,15 @@ from gpuops.profile import Profile
 from gpuops.reasons import Excluded
 
 Allocations = Callable[[Sequence[Host]], Mapping[str, Allocation]]
-"""Asks a scheduler to whom it gave each node; a node that it is not asked about is absent."""
+"""Returns the scheduler's allocations of each node; nodes outside the scheduler are absent."""
 
 
 class IdleMonitor:
-    """Proves that the nodes of a pool are idle. ``force_busy`` names nodes that count as idle whatever runs there.
+    """Proof that the nodes of a pool are idle. Nodes in ``force_busy`` count as idle whatever runs on them.
 
-    What is our own does not count: ``slurm_job`` is the job in which gpuops itself runs, ``jobs`` are those of the
-    engine, and ``pids`` its processes by node, as they are at present. If ``allocations`` has nothing of a node that
-    itself runs slurmd, that Slurm is asked.
+    gpuops' own work does not count: ``slurm_job`` is the job in which gpuops runs, ``jobs`` and ``pids`` return the
+    engine's current jobs and its processes by node. If ``allocations`` omits a node that runs slurmd, its Slurm is
+    asked.
     """
 
     def __init__(
@@ -50,7 +50,7 @@ class IdleMonitor:
         self._slurmd: frozenset[str] = frozenset()
 
     def prove(self) -> dict[str, Idleness]:
-        """The idleness of every node, asked in one round trip each; a node that does not answer is excluded."""
+        """Return the idleness of every node, from one round trip each; a node that does not answer is excluded."""
         facts = self._pool.facts((*FIRST, services))
         self._slurmd = frozenset(name for name, own in facts.items() if _runs_slurmd(own))
         allocations, pids = self._allocations_of(facts), self._pids()
@@ -62,7 +62,7 @@ class IdleMonitor:
         }
 
     def __call__(self, names: Collection[str]) -> Snapshot:
-        """Which of ``names`` are idle no more, and what the NICs of all have counted."""
+        """Return which of ``names`` are no longer idle, and the NIC counters of all of them."""
         facts = self._pool.facts((*STILL, error_counters), names)
         allocations, pids = self._allocations_of(facts), self._pids()
         gone = [self._pool.excluded.get(name) or _stranger(name) for name in names if name not in facts]
@@ -72,7 +72,7 @@ class IdleMonitor:
         return Snapshot({reason.host: reason for reason in (*gone, *busy)}, counters)
 
     def _allocations_of(self, names: Collection[str]) -> Mapping[str, Allocation]:
-        """To whom each node was given, by the scheduler that is set up, else by the Slurm that runs on the node."""
+        """Return the allocations of each node, from the configured scheduler or the Slurm that runs on the node."""
         hosts = [host for name, host in self._pool.hosts.items() if name in names]
         allocations = dict(self._allocations(hosts))
         members = [host for host in hosts if host.name in self._slurmd and host.name not in allocations]
@@ -82,11 +82,11 @@ class IdleMonitor:
         return {name: _without_jobs(allocation, own) for name, allocation in allocations.items()}
 
     def _ask_slurm_of(self, members: Sequence[Host]) -> Mapping[str, Allocation]:
-        """The allocations of the nodes of a Slurm that no project names, through the first of them."""
+        """Return the allocations of nodes whose Slurm is not configured in a project, through the first of them."""
         try:
             return Slurm(self._pool.open(members[0])).allocations(members)
         except NodeError as error:
-            return dict.fromkeys((host.name for host in members), Unknown(f"Slurm cannot be asked: {error}"))
+            return dict.fromkeys((host.name for host in members), Unknown(f"cannot query Slurm: {error}"))
 
     def _unless_forced(self, idleness: Idleness) -> Idleness:
         return Idleness(idleness.node, "idle", idleness.who) if idleness.node in self._force_busy else idleness
@@ -99,7 +99,7 @@ def _without_jobs(allocation: Allocation, own: Collection[str]) -> Allocation:
 
 
 def _stranger(name: str) -> Excluded:
-    return Excluded(name, "unknown", "it is not in the pool")
+    return Excluded(name, "unknown", "not in the pool")
 
 
 def _runs_slurmd(facts: Facts) -> bool:
@@ -108,6 +108,6 @@ def _runs_slurmd(facts: Facts) -> bool:
 
 
 def _counters(facts: Facts) -> list[tuple[str, Mapping[str, int]]]:
-    """The counters of each device under its part name (``gpu017:mlx5_3``)."""
+    """Return the counters of each device under its part name (``gpu017:mlx5_3``)."""
     counters = facts[error_counters]
     return [] if isinstance(counters, Unknown) else [(f"{facts.node}:{name}", own) for name, own in counters.items()]

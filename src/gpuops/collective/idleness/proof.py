@@ -1,4 +1,4 @@
-"""Idleness: the proof that no one uses a node. Without it no load is put on the node, unless --force-busy names it."""
+"""Proof that a node is not in use. Without it, the node gets no load unless --force-busy names it."""
 
 from __future__ import annotations
 
@@ -14,19 +14,18 @@ from gpuops.profile import Profile
 from gpuops.reasons import Excluded
 
 IDLE_MEMORY_MIB = 15
-"""What an idle GPU holds if its profile does not say (``gpu.idle_memory_mib``).
+"""GPU memory in use on an idle GPU if the profile does not set it (``gpu.idle_memory_mib``).
 
-Source: facebookresearch/gcm, check_nvidia_smi.py. New drivers may hold more, so that more than this proves nothing.
-"""
+Source: facebookresearch/gcm, check_nvidia_smi.py. New drivers may use more, so a higher value proves nothing."""
 STILL: tuple[Probe[Any], ...] = (driver_loaded, occupancy)
-"""What `still_idle` needs: no answer of the driver, so that it costs a node little."""
+"""The probes that `still_idle` needs; they do not query the driver, so they cost a node little."""
 FIRST: tuple[Probe[Any], ...] = (smi, *STILL)
-"""What `idleness_of` needs."""
+"""The probes that `idleness_of` needs."""
 
 
 @dataclass(frozen=True)
 class NodeAllocation:
-    """To whom a scheduler has given a node, in words; ``job`` is the id of a job of Slurm's."""
+    """An allocation of a node by a scheduler, in words; ``job`` is a Slurm job ID."""
 
     who: str
     job: str = ""
@@ -34,23 +33,23 @@ class NodeAllocation:
 
 @dataclass(frozen=True)
 class NoSuchNode(Unknown):
-    """The scheduler does not know the node: that proves nothing, but none of its jobs run there either."""
+    """The scheduler has no such node. That proves nothing, but none of its jobs run there either."""
 
 
 Allocation = tuple[NodeAllocation, ...] | NoSuchNode | Unknown
-"""Everyone to whom a node was given; empty: nobody."""
+"""All allocations of a node; empty if there are none."""
 
 
 @dataclass(frozen=True)
 class Idleness:
-    """Whether a node is idle; ``who`` uses it, or why that is not known (``unproved``)."""
+    """Whether a node is idle. ``who`` uses it, or states why that is unknown (``unproved``)."""
 
     node: str
     state: Literal["idle", "busy", "unproved"]
     who: str = ""
 
     def __str__(self) -> str:
-        """As a report has it: ``busy (pid 4711 python, user alice)``."""
+        """Return text for reports: ``busy (pid 4711 python, user alice)``."""
         return {"idle": "idle", "busy": f"busy ({self.who})"}.get(self.state, f"busy (not proved idle: {self.who})")
 
     @property
@@ -61,19 +60,19 @@ class Idleness:
 
 @dataclass(frozen=True)
 class _BusySign:
-    """A sign that a node is not idle; ``uncertain``: something that could not be seen."""
+    """A sign that a node is not idle. ``uncertain``: something could not be inspected."""
 
     who: str
     uncertain: bool = False
 
 
 def idleness_of(facts: Facts, profile: Profile, ours: Collection[int] = (), allocation: Allocation = ()) -> Idleness:
-    """What ``facts`` and the scheduler prove of a node; processes whose pids are ``ours`` do not count."""
+    """Return what ``facts`` and the scheduler prove about a node; processes whose pids are in ``ours`` do not count."""
     return _conclude(facts.node, [*_allocated(allocation), *_held(facts, ours), *_gpus_in_use(facts, profile, ours)])
 
 
 def still_idle(facts: Facts, ours: Collection[int] = (), allocation: Allocation = ()) -> Idleness:
-    """As `idleness_of`, of a node that was proved idle before: whatever started since has a device file open."""
+    """Return the same for a node that was proved idle before: a process started since then holds a device file open."""
     return _conclude(facts.node, [*_allocated(allocation), *_held(facts, ours)])
 
 
@@ -111,7 +110,7 @@ def _process(pid: int | None, name: str, user: str = "") -> str:
 
 
 def _gpus_in_use(facts: Facts, profile: Profile, ours: Collection[int]) -> Iterator[_BusySign]:
-    """What nvidia-smi says; without an NVIDIA driver in the kernel no process can compute."""
+    """Return signs from nvidia-smi; without an NVIDIA driver in the kernel no process can compute."""
     value, smi_answer, loaded = facts[occupancy], facts[smi], facts[driver_loaded]
     held = Occupancy(driver_loaded=True) if isinstance(value, Unknown) else value
     if loaded is False or not held.driver_loaded:
@@ -135,7 +134,7 @@ def _base(name: str | None) -> str:
 
 
 def _memory(gpu: Gpu, profile: Profile) -> Iterator[_BusySign]:
-    """Memory that no process accounts for; a limit that was not measured on this machine leaves it uncertain."""
+    """Return signs of memory that no process accounts for; a limit not measured on this machine makes it uncertain."""
     if gpu.memory_used_mib is None or gpu.processes is None:
         yield _BusySign(f"{gpu.subject} does not report its memory and processes", uncertain=True)
         return
@@ -143,4 +142,4 @@ def _memory(gpu: Gpu, profile: Profile) -> Iterator[_BusySign]:
     key = "gpu.idle_memory_mib"
     if unaccounted > profile.get(key, IDLE_MEMORY_MIB):
         guessed = key not in profile.values or profile.grade((key,)) == "guess"
-        yield _BusySign(f"{gpu.subject} holds {unaccounted} MiB that belong to no process", uncertain=guessed)
+        yield _BusySign(f"{gpu.subject} has {unaccounted} MiB in use that belong to no process", uncertain=guessed)

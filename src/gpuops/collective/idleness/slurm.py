@@ -1,4 +1,4 @@
-"""Slurm: which of its nodes a host is, what state that is in, and whose jobs hold it; asked of one machine for all."""
+"""Slurm's view of hosts: node names, states and jobs, read through one machine for all hosts."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
 from gpuops.transport import Transport
 
-_WITH_SLURM = 'PATH=$PATH:/opt/slurm/bin:/usr/local/slurm/bin; exec "$@"'  # a login without a profile lacks them
+_WITH_SLURM = 'PATH=$PATH:/opt/slurm/bin:/usr/local/slurm/bin; exec "$@"'  # a non-login shell lacks these directories
 _SECONDS = 20.0
 
 
 def slurm_command(*words: str) -> Command:
-    """One of Slurm's programs."""
+    """Return the command that runs one of Slurm's programs."""
     return Command(("sh", "-c", _WITH_SLURM, "sh", *words), timeout_seconds=_SECONDS)
 
 
@@ -38,7 +38,7 @@ NO_SUCH_NODE = NoSuchNode("Slurm has no such node")
 
 @dataclass(frozen=True, slots=True)
 class SlurmNode:
-    """One node as Slurm has it: ``state`` in its word (``idle``, ``mixed``, ``drained*``), and the reason if any."""
+    """A node as Slurm lists it: ``state`` in its words (``idle``, ``mixed``, ``drained*``), and the drain reason."""
 
     name: str
     state: str
@@ -46,19 +46,19 @@ class SlurmNode:
 
     @property
     def drained_by(self) -> DrainOwner:
-        """Whose the reason is; empty without one."""
+        """The owner of the drain reason; empty without one."""
         return self.reason.owner
 
 
 class Slurm:
-    """Asks Slurm on ``machine``. ``own_job`` is the id of the job that gpuops itself runs in, which claims nothing."""
+    """Slurm, queried on ``machine``. ``own_job`` is the ID of the job in which gpuops runs; it does not count."""
 
     def __init__(self, machine: Transport, own_job: str = "") -> None:
         self.machine = machine
         self._own_job = own_job
 
     def nodes(self, hosts: Sequence[Host]) -> dict[str, SlurmNode] | Unknown:
-        """Those of ``hosts`` that Slurm knows, by name or by address; by the hosts' names."""
+        """Return the Slurm nodes of ``hosts``, matched by name or address, keyed by the hosts' names."""
         rows = _rows(self.machine.run(NODES), 5)
         if isinstance(rows, Unknown):
             return rows
@@ -69,7 +69,7 @@ class Slurm:
         return {host: node for host, node in nodes.items() if node}
 
     def allocations(self, hosts: Sequence[Host]) -> Mapping[str, Allocation]:
-        """The jobs that hold each of ``hosts``; `NoSuchNode` for a host that Slurm does not know."""
+        """Return the jobs that hold each of ``hosts``; `NoSuchNode` for a host that Slurm does not list."""
         nodes = self.nodes(hosts)
         if isinstance(nodes, Unknown):
             return dict.fromkeys((host.name for host in hosts), nodes)
@@ -81,7 +81,7 @@ class Slurm:
         }
 
     def _jobs(self) -> dict[str, tuple[NodeAllocation, ...]] | Unknown:
-        """The jobs of each node that has any."""
+        """Return the jobs of each node that has any."""
         rows = _rows(self.machine.run(JOBS), 4)
         if isinstance(rows, Unknown):
             return rows
@@ -93,20 +93,20 @@ class Slurm:
 
 
 def _rows(answer: Completed, columns: int) -> list[list[str]] | Unknown:
-    """The rows of an answer whose first column is a set of nodes."""
+    """Return the rows of an answer whose first column is a set of nodes."""
     program = answer.question.words[4] if isinstance(answer.question, Command) else ""
     if answer.missing:
-        return Unknown(f"there is no {program} on {answer.node}")
+        return Unknown(f"{program} is not installed on {answer.node}")
     if answer.exit or answer.timed_out or answer.truncated:
-        return Unknown(f"{program} on {answer.node} says: {answer.last_words() or 'nothing'}")
+        return Unknown(f"{program} failed on {answer.node}: {answer.last_words() or 'no output'}")
     rows = [line.split("|", columns - 1) for line in answer.out.splitlines()]
     if any(len(row) < columns or not unfolded(row[0]) for row in rows):
-        return Unknown(f"{program}'s answer cannot be read: {answer.out[:80]!r}")
+        return Unknown(f"cannot parse {program}'s answer: {answer.out[:80]!r}")
     return rows
 
 
 def unfolded(nodes: str) -> list[str]:
-    """The names in Slurm's ``gpu[01-03,7]``; empty where it cannot be read."""
+    """Return the names in Slurm's ``gpu[01-03,7]``; an empty list if it cannot be parsed."""
     try:
         return list(NodeSet(nodes, resolver=RESOLVER_NOGROUP))
     except NodeSetException:

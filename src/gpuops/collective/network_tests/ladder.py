@@ -1,4 +1,4 @@
-"""Ladder: the network tests before the load, the cheapest first; nodes that fail are excluded, the rest goes on."""
+"""The network tests before the load, cheapest first; nodes that fail are excluded and the rest goes on."""
 
 from __future__ import annotations
 
@@ -21,15 +21,15 @@ from gpuops.probing import Unknown
 
 _PROBES = (limits, ib_ports, gids)
 _NAMES = 16
-"""Of more peers than this each node looks up the names of some."""
+"""With more peers than this, each node resolves only some of their names."""
 
 
 @dataclass
 class Ladder:
-    """The network tests of one pool. ``interface`` is the one that peers must use, if not the one of SSH.
+    """The network tests of one pool. ``interface`` is the one that peers must use, if it is not that of SSH.
 
-    ``over_rdma`` False leaves out what only RDMA needs, ``writes`` False ib_write_bw. ``on_test`` is called with the
-    name of each test before it is run. ``failures`` grows meanwhile.
+    ``over_rdma`` False omits the tests that only RDMA needs, ``writes`` False omits ib_write_bw. ``on_test`` is called
+    with the name of each test before it runs. ``failures`` grows in the meantime.
     """
 
     pool: Pool
@@ -41,7 +41,7 @@ class Ladder:
     _places: Answers = field(default_factory=dict)
 
     def run(self) -> list[NetworkFailure]:
-        """Run every test. Return what failed; the nodes that cannot take part are excluded from the pool."""
+        """Run every test and return the failures; nodes that cannot take part are excluded from the pool."""
         with mesh(self.pool) as ask:
             for test in (self._names, self._clocks, self._connections, self._packets):
                 self.on_test(test.__name__.strip("_"))
@@ -66,14 +66,14 @@ class Ladder:
         return verdicts.names({node: answer["names"] for node, answer in answers.items()}, owners)
 
     def _clocks(self, ask: Ask) -> Iterable[NetworkFailure]:
-        """Nodes send the time when they begin to listen."""
+        """Test the clocks; nodes send the time when they begin to listen."""
         began = time.monotonic()
         listen = {"do": "listen", "interface": self.interface}
         tokens = {name: secrets.token_hex(8) for name in self.pool.hosts}
         answers = ask({n: {**listen, "token": tokens[n], "address": h.address} for n, h in self.pool.hosts.items()})
         uncertainty = time.monotonic() - began
         deaf = [name for name, answer in answers.items() if "error" in answer]
-        fix = "name its interface: --interface IF"
+        fix = "set its interface: --interface INTERFACE"
         self._fail(NetworkFailure("tcp", (name,), answers[name]["error"], fix) for name in deaf)
         self._places = {name: {**answers[name], "token": tokens[name]} for name in answers if name not in deaf}
         return verdicts.clocks({name: place["unix_seconds"] for name, place in self._places.items()}, uncertainty)
@@ -109,14 +109,14 @@ class Ladder:
             self._fail(verdicts.rails(measured, lines))
 
     def _rails(self, node: str, facts: Facts) -> dict[str, float]:
-        """The rates in Gbit/s of a node's active ports; only of the declared ones if the inventory declares any."""
+        """Return the rates in Gbit/s of a node's active ports, only of the declared ones if the inventory has any."""
         value, declared = facts[ib_ports], self.pool.hosts[node].fabric
         ports: tuple[IbPort, ...] = () if isinstance(value, Unknown) else value
         up = (port for port in ports if port.state == "Active" and (not declared or port.device in declared))
         return {port.device: port.rate_gbps for port in up if port.rate_gbps}
 
     def _address(self, node: str) -> str:
-        """Where peers reach a node: by name, if its address means the machine itself."""
+        """Return the address of a node for its peers: its name if its address is loopback."""
         address = str(self._places[node]["address"])
         return node if ipaddress.ip_address(address.partition("%")[0]).is_loopback else address
 

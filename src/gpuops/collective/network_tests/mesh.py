@@ -1,4 +1,4 @@
-"""Mesh: ``node/mesh.py`` at work on all nodes of a pool, to look at the network between them."""
+"""Workers that run ``node/mesh.py`` on all nodes of a pool and inspect the network between them."""
 
 from __future__ import annotations
 
@@ -11,16 +11,16 @@ from gpuops.collective.pool import Pool
 from gpuops.reasons import excluded_by
 
 LOOK_SECONDS = 5.0
-"""For which a node may look at others; it answers soon after."""
+"""Time limit for a node to test its peers; it answers soon after."""
 _SLACK_SECONDS = 10.0
 Answers = dict[str, dict[str, Any]]
 Ask = Callable[[Mapping[str, Message]], Answers]
-"""Tells nodes their messages and gives the answers of those that answer; the others are excluded."""
+"""Sends a message to each node and returns the answers; nodes that do not answer are excluded."""
 
 
 @contextlib.contextmanager
 def mesh(pool: Pool) -> Iterator[Ask]:
-    """A worker on every node of ``pool``, to be asked; nodes that cannot have one are excluded."""
+    """Start a worker on every node of ``pool`` and yield the function that asks them; exclude nodes without one."""
     crew = Crew(list(pool.hosts.values()), pool, "peers", "mesh")
 
     def ask(messages: Mapping[str, Message]) -> Answers:

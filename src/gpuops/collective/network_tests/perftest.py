@@ -1,4 +1,4 @@
-"""perftest: what every rail writes between disjoint pairs of nodes, with ib_write_bw where it is installed."""
+"""The write bandwidth of every rail between disjoint pairs of nodes, measured with ib_write_bw if it is installed."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
 
 _SECONDS = 2
-"""For which ib_write_bw itself measures."""
+"""Measuring time of ib_write_bw."""
 _LIMIT_SECONDS = 20.0
 _FIRST_PORT = 18515
 _UNTIL_THE_SERVER_LISTENS = 'for try in 1 2 3 4 5; do ib_write_bw "$@" && exit; sleep 1; done; exit 1'
@@ -22,9 +22,9 @@ Rail = tuple[str, str, str]
 def measure_write_bandwidth(
     pool: Pool, devices: Mapping[str, Sequence[str]], address: Callable[[str], str]
 ) -> dict[Rail, float | None]:
-    """Gbit/s of every device that two nodes share, each node with two others; None if nothing was measured.
+    """Return the Gbit/s of every device that two nodes share, each node with two others; None if it was not measured.
 
-    ``devices`` by node; ``address`` is where peers reach a node. Nodes without perftest are left out.
+    ``devices`` by node; ``address`` returns a node's address for its peers. Nodes without perftest are omitted.
     """
     there = pool.ask([Command(("ib_write_bw", "--version"))], list(devices))
     nodes = [node for node, (answer,) in there.items() if not answer.missing]
@@ -35,9 +35,9 @@ def measure_write_bandwidth(
 
 
 def disjoint(nodes: Sequence[str]) -> list[list[tuple[str, str]]]:
-    """Rounds of disjoint pairs in which every node meets both of its neighbours in a ring."""
+    """Return rounds of disjoint pairs in which every node is paired with both of its neighbours in a ring."""
     ring = list(itertools.pairwise([*nodes, nodes[0]] if len(nodes) > 2 else nodes))
-    closing = [ring.pop()] if len(ring) % 2 and len(ring) > 1 else []  # it meets the first and the last pair
+    closing = [ring.pop()] if len(ring) % 2 and len(ring) > 1 else []  # it conflicts with the first and the last pair
     return [pairs for pairs in (ring[::2], ring[1::2], closing) if pairs]
 
 
@@ -59,7 +59,7 @@ def _at_once(
 
 
 def _command(device: str, port: int, server: str = "") -> Command:
-    """A server if none is named, else the client, which tries again until the server listens."""
+    """Return the command of a server if none is named, else of a client, which retries until the server listens."""
     options = f"-d {device} -i 1 -p {port} -s 8388608 -q 2 -D {_SECONDS} --report_gbits -F".split()
     words = ("sh", "-c", _UNTIL_THE_SERVER_LISTENS, "sh", *options, server) if server else ("ib_write_bw", *options)
     return Command(words, timeout_seconds=_LIMIT_SECONDS)

@@ -1,4 +1,4 @@
-"""Verdicts of the network tests: what must hold between nodes before the load, judged from answers alone; pure."""
+"""Verdicts of the network tests: the requirements between nodes before the load, judged from answers alone; pure."""
 
 from __future__ import annotations
 
@@ -19,13 +19,14 @@ from gpuops.reasons import Excluded
 
 T = TypeVar("T", bound=Hashable)
 CLOCK_SECONDS = 1.0
-"""How far a clock may be from the median of all: our own figure; logs and rendezvous can still be put in order."""
+"""Maximum distance of a clock from the median, our own choice: logs and timeouts can still be compared."""
 MEMLOCK_BYTES = 16 << 30
-"""Source: AWS's checks for EFA; Open MPI and NCCL ask for no limit at all."""
+"""Source: AWS's checks for EFA. Open MPI and NCCL require no limit at all."""
 MIN_LINE_RATE_RATIO = 0.90
-"""Of a port's line rate. Source: perftest floors of Azure (380 of 400), OCI (192 of 200, 384 of 400) and imbue."""
+"""Minimum fraction of a port's line rate. Source: perftest floors of Azure (380 of 400), OCI (192 of 200, 384 of 400)
+and imbue."""
 PAIRS_UP_TO = 256
-"""As many nodes try all pairs; of more each tries those at distances of powers of two."""
+"""Up to this many nodes, all pairs are tested; beyond it, each node tests peers at distances of powers of two."""
 
 
 NetworkTest = Literal["names", "clocks", "tcp", "mtu", "memlock", "rdma", "ib_write_bw"]
@@ -33,10 +34,10 @@ NetworkTest = Literal["names", "clocks", "tcp", "mtu", "memlock", "rdma", "ib_wr
 
 @dataclass(frozen=True)
 class NetworkFailure:
-    """What one node, or one pair of nodes, failed at: why, and what to do.
+    """A failed test of one node or one pair of nodes: the reason, and what to do.
 
-    ``excludes`` is False if it is only slow: the all-reduce shows with which partners, and no part is blamed for one
-    slow pair.
+    ``excludes`` is False if the pair is only slow: the all-reduce shows with which partners, and one slow pair blames
+    no part.
     """
 
     test: NetworkTest
@@ -47,16 +48,17 @@ class NetworkFailure:
 
 
 def partners(nodes: Sequence[str], up_to: int = PAIRS_UP_TO) -> dict[str, tuple[str, ...]]:
-    """The partners of each node: all others, or of more than ``up_to`` nodes those 1, 2, 4 … places further."""
+    """Return the partners of each node: all others, or beyond ``up_to`` nodes those 1, 2, 4 … places further."""
     count = len(nodes)
     steps = range(1, count) if count <= up_to else [1 << bit for bit in range((count - 1).bit_length())]
     return {node: tuple(nodes[(place + step) % count] for step in steps) for place, node in enumerate(nodes)}
 
 
 def exclusions(failures: Iterable[NetworkFailure], nodes: Sequence[str]) -> dict[str, Excluded]:
-    """The fewest nodes that must be excluded so that no failure remains, each with its reason.
+    """Return the fewest nodes to exclude so that no failure remains, each with its reason.
 
-    Of a pair the node that is in more of them is excluded; of equals the later in the order of ``nodes``.
+    The node with more failures of a pair is excluded; if both have equally many, the later one in the order of
+    ``nodes``.
     """
     failures = [failure for failure in failures if failure.excludes]
     decisive = {failure.nodes[0]: failure for failure in reversed([f for f in failures if len(f.nodes) == 1])}
@@ -72,8 +74,8 @@ def exclusions(failures: Iterable[NetworkFailure], nodes: Sequence[str]) -> dict
 
 
 def names(lookups: Mapping[str, Mapping[str, Any]], owners: Mapping[str, str]) -> Iterator[NetworkFailure]:
-    """Every node finds the same address under a name. ``lookups`` by node and name; ``owners``: the node of a name."""
-    do = "put the same names into DNS, or into /etc/hosts of every node"
+    """Every node resolves a name to the same address. ``lookups`` by node and name; ``owners`` maps names to nodes."""
+    do = "add the same names to DNS, or to /etc/hosts of every node"
     addresses = {
         (node, owners[name]): _address(answer, itself=owners[name] == node)
         for node, names_ in lookups.items()
@@ -86,11 +88,11 @@ def names(lookups: Mapping[str, Mapping[str, Any]], owners: Mapping[str, str]) -
         usual = most_common(here.values())
         for node, place in here.items():
             if place != usual:
-                yield NetworkFailure("names", (node,), f"{owner} is {place} here and {usual} elsewhere", do)
+                yield NetworkFailure("names", (node,), f"{owner} resolves to {place} here and to {usual} elsewhere", do)
 
 
 def _address(answer: Mapping[str, Any], *, itself: bool) -> tuple[str, str]:
-    """An address, or why there is none that a peer could use."""
+    """Return an address that a peer can use, or the reason why there is none."""
     if "error" in answer:
         return "", str(answer["error"])
     addresses = [str(address) for address in answer["addresses"]]
@@ -100,45 +102,45 @@ def _address(answer: Mapping[str, Any], *, itself: bool) -> tuple[str, str]:
 
 
 def clocks(unix_seconds: Mapping[str, float], uncertainty_seconds: float) -> Iterator[NetworkFailure]:
-    """Clocks agree; ``uncertainty_seconds``: how far apart in time the answers may be."""
+    """The clocks agree; ``uncertainty_seconds`` is how far apart in time the answers may be."""
     middle = statistics.median(unix_seconds.values()) if unix_seconds else 0.0
     for node, seconds in unix_seconds.items():
         off = seconds - middle
         if abs(off) > CLOCK_SECONDS + uncertainty_seconds:
             why = f"its clock is {abs(off):.0f} s {'ahead of' if off > 0 else 'behind'} the others'"
-            yield NetworkFailure("clocks", (node,), why, "chronyc makestep; then find why nothing keeps it")
+            yield NetworkFailure("clocks", (node,), why, "chronyc makestep; then find out why the clock drifted")
 
 
 def connections(blocked: Mapping[tuple[str, str], str], tried: Collection[tuple[str, str]]) -> Iterator[NetworkFailure]:
     """Every node reaches every other by TCP; pairs are (from, to)."""
-    do = "open TCP between the nodes, ephemeral ports included: NCCL listens on any; look at nft list ruleset"
+    do = "open all TCP ports between the nodes, because NCCL listens on ephemeral ones; check nft list ruleset"
     yield from _blame("tcp", blocked, tried, "connect to", do)
 
 
 def packets(answers: Mapping[tuple[str, str], Mapping[str, Any]]) -> Iterator[NetworkFailure]:
-    """All have the same MTU, and packets as large as that arrive; pairs are (from, to)."""
-    passing = {pair: answer for pair, answer in answers.items() if answer.get("small")}  # else no datagrams pass at all
+    """All nodes have the same MTU, and packets of that size arrive; pairs are (from, to)."""
+    passing = {pair: answer for pair, answer in answers.items() if answer.get("small")}  # else no datagrams pass
     mtus = {node: int(answer["mtu"]) for (node, _), answer in passing.items()}
     usual = most_common(mtus.values())
     for node, mtu in mtus.items():
         if mtu != usual:
             yield NetworkFailure(
-                "mtu", (node,), f"its MTU is {mtu}, and {usual} on the others", f"ip link set DEV mtu {usual}"
+                "mtu", (node,), f"its MTU is {mtu}, but {usual} on the others", f"ip link set DEV mtu {usual}"
             )
     blocked = {
         pair: f"packets of {answer['mtu']} bytes do not arrive"
-        + (f", the path takes {answer['path_mtu']}" if answer["path_mtu"] < answer["mtu"] else "")
+        + (f"; the path allows {answer['path_mtu']}" if answer["path_mtu"] < answer["mtu"] else "")
         for pair, answer in passing.items()
         if not answer["whole"]
     }
-    do = "raise the MTU of the switches between them, or lower the nodes'"
-    yield from _blame("mtu", blocked, set(passing), "send whole packets to", do)
+    do = "raise the MTU of the switches between them, or lower that of the nodes"
+    yield from _blame("mtu", blocked, set(passing), "send full-size packets to", do)
 
 
 def _blame(
     test: NetworkTest, blocked: Mapping[tuple[str, str], str], tried: Collection[tuple[str, str]], verb: str, do: str
 ) -> Iterator[NetworkFailure]:
-    """A node that fails with more than half of those that tried it, or that it tried, is named alone; else the pair.
+    """Yield a node that failed with more than half of its partners alone, other failures as pairs.
 
     Source of the half: ROCm/cvs, rdma_connectivity.py (prune_failure_threshold 0.5).
     """
@@ -157,7 +159,7 @@ def _blame(
 
 
 def _worst(blocked: Collection[tuple[str, str]], tried: Collection[tuple[str, str]]) -> tuple[str, int, int, int]:
-    """The node that fails most: its name, whether as source (0) or target (1), how often, and of how many."""
+    """Return the node with most failures: its name, its role (0 source, 1 target), how many, and of how many pairs."""
     of = Counter((pair[side], side) for pair in tried for side in (0, 1))
     failed = Counter((pair[side], side) for pair in blocked for side in (0, 1))
     (node, side), count = max(failed.items(), key=lambda item: (item[1] / of[item[0]], item[1], item[0][1]))
@@ -165,22 +167,22 @@ def _worst(blocked: Collection[tuple[str, str]], tried: Collection[tuple[str, st
 
 
 def most_common(values: Iterable[T]) -> T | None:
-    """The most common value; of equals the first."""
+    """Return the most common value; of several such, the first."""
     return next((value for value, _ in Counter(values).most_common(1)), None)
 
 
 def memory(facts: Mapping[str, Facts]) -> Iterator[NetworkFailure]:
-    """A session like the one that starts a job may lock memory for RDMA; asked of nodes that have RDMA."""
-    do = "memlock unlimited in /etc/security/limits.d, and LimitMEMLOCK=infinity for sshd and slurmd; then log in anew"
+    """A session like the one that starts a job can lock memory for RDMA; tested on nodes that have RDMA."""
+    do = "set memlock unlimited in /etc/security/limits.d and LimitMEMLOCK=infinity for sshd and slurmd; log in again"
     for node, own in facts.items():
         limits_here = own[limits]
         lock = None if isinstance(limits_here, Unknown) else limits_here.get("Max locked memory")
         if lock is not None and lock.soft is not None and lock.soft < MEMLOCK_BYTES:
-            yield NetworkFailure("memlock", (node,), f"a session may lock {lock.soft >> 10} KiB of memory only", do)
+            yield NetworkFailure("memlock", (node,), f"a session can lock only {lock.soft >> 10} KiB of memory", do)
 
 
 def rdma(hosts: Mapping[str, Host], facts: Mapping[str, Facts]) -> Iterator[NetworkFailure]:
-    """The rails of all nodes are up and alike: the declared ones, else those that most nodes have up."""
+    """The rails of all nodes are up and identical: the declared ones, else those that most nodes have up."""
     ports_by_node = {node: _ports(own) for node, own in facts.items()}
     up = Counter(device for ports in ports_by_node.values() for device, port in ports.items() if port.state == "Active")
     common = {device for device, count in up.items() if 2 * count > len(ports_by_node)}
@@ -191,23 +193,23 @@ def rdma(hosts: Mapping[str, Host], facts: Mapping[str, Facts]) -> Iterator[Netw
             why = _port_trouble(ports.get(device), layers.get(device) or "", table)
             if why:
                 yield NetworkFailure(
-                    "rdma", (node,), f"{device} {why}", "look at ibstat and show_gids there, and beside it"
+                    "rdma", (node,), f"{device} {why}", "compare ibstat and show_gids with those of a healthy node"
                 )
 
 
 def _ports(facts: Facts) -> dict[str, IbPort]:
-    """The first port of each device."""
+    """Return the first port of each device."""
     ports = facts[ib_ports]
     return {} if isinstance(ports, Unknown) else {port.device: port for port in reversed(ports)}
 
 
 def _port_trouble(port: IbPort | None, layer: str, table: tuple[Gid, ...] | Unknown) -> str:
     if port is None:
-        return "is not there"
+        return "is missing"
     if port.state != "Active":
-        return f"is {port.state or 'in no state that it tells'}"
+        return f"is {port.state or 'in an unknown state'}"
     if port.link_layer != layer:
-        return f"speaks {port.link_layer} here and {layer} elsewhere"
+        return f"uses {port.link_layer} here and {layer} elsewhere"
     own = () if isinstance(table, Unknown) else [g for g in table if (g.device, g.port) == (port.device, port.port)]
     if layer == "Ethernet" and own and not any(gid.kind == "RoCE v2" for gid in own):
         return "has no RoCE v2 GID"
@@ -215,7 +217,7 @@ def _port_trouble(port: IbPort | None, layer: str, table: tuple[Gid, ...] | Unkn
 
 
 class _LowRate(NamedTuple):
-    """What is wrong with a device between two nodes; ``fails``: it writes nothing at all."""
+    """The fault of a device between two nodes. ``fails``: it writes nothing at all."""
 
     why: str
     fails: bool
@@ -224,7 +226,7 @@ class _LowRate(NamedTuple):
 def rails(
     gbps: Mapping[tuple[str, str, str], float | None], line_gbps: Mapping[tuple[str, str], float]
 ) -> Iterator[NetworkFailure]:
-    """Each HCA writes at its line rate. ``gbps`` by (node, node, device), None: it failed; lines by (node, device)."""
+    """Each HCA writes at line rate. ``gbps`` by (node, node, device), None if it failed; lines by (node, device)."""
     low: dict[tuple[str, str, str], _LowRate] = {}
     for (a, b, device), rate in gbps.items():
         line = min(line_gbps[a, device], line_gbps[b, device])
@@ -235,7 +237,7 @@ def rails(
     tested = Counter((node, device) for a, b, device in gbps for node in (a, b))
     bad = Counter((node, device) for a, b, device in low for node in (a, b))
     alone = {part for part in bad if bad[part] == tested[part] > 1}
-    do = "clean or replace the optic and cable, look at the port's symbol errors and its PCIe link"
+    do = "clean or replace the optic and cable; check the port's symbol errors and its PCIe link"
     for node, device in alone:
         with_ = [b if a == node else a for a, b, d in low if d == device and node in (a, b)]
         first = next(rate for (a, b, d), rate in low.items() if d == device and node in (a, b))

@@ -1,1 +1,1 @@
-"""Why a job cannot start: its launch command read, its nodes inspected, and one all-reduce on exactly those nodes."""
+"""Why a job cannot start: its launch command is read, its nodes are inspected, and one all-reduce runs on them."""

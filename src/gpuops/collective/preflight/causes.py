@@ -1,4 +1,4 @@
-"""Causes: why a job cannot start on its nodes, each with the one line to change; judged from answers alone, pure."""
+"""The reasons why a job cannot start, each with the line to change; judged from answers alone, pure."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ PreflightTest = Literal[
 
 @dataclass(frozen=True)
 class Cause:
-    """One reason. ``fix`` is the line to change; ``nodes`` are those that it concerns, none: the command itself."""
+    """One reason. ``fix`` is the line to change; ``nodes`` are the nodes concerned, empty for the command itself."""
 
     test: PreflightTest
     nodes: tuple[str, ...]
@@ -43,7 +43,7 @@ class Cause:
 
 @dataclass(frozen=True)
 class NameFilter:
-    """How NCCL reads a list of names: ``^`` leaves out, ``=`` means the whole name, else its beginning.
+    """A list of names as NCCL reads it: ``^`` excludes, ``=`` matches whole names, otherwise prefixes match.
 
     Source: NCCL's documentation of NCCL_SOCKET_IFNAME and NCCL_IB_HCA.
     """
@@ -53,32 +53,32 @@ class NameFilter:
     exact: bool
 
     def __contains__(self, name: str) -> bool:
-        """Whether ``name`` may be used."""
+        """Return True if ``name`` may be used."""
         matches = any(name == pattern if self.exact else name.startswith(pattern) for pattern in self.names)
         return matches != self.out
 
 
 def parse_name_filter(text: str) -> NameFilter:
-    """Parse the list in a variable of NCCL, without its ports (``mlx5_0:1``)."""
+    """Parse the list in an NCCL variable, without its ports (``mlx5_0:1``)."""
     plain = text.lstrip("^=")
     marks = text[: len(text) - len(plain)]
     return NameFilter(tuple(name.partition(":")[0] for name in plain.split(",") if name), "^" in marks, "=" in marks)
 
 
 def hosts(command: LaunchCommand, names: Collection[str]) -> Iterator[Cause]:
-    """The inventory has the hosts of the command by these ``names``."""
+    """The inventory contains the command's hosts by these ``names``."""
     unknown = [host for host in command.hosts if host not in names]
     if unknown:
         missing = ", ".join(unknown)
-        fix = f"take {missing} out of the command's hosts, or add it"
+        fix = f"remove {missing} from the command's hosts, or add it to the inventory"
         yield Cause("hosts", (), f"the inventory has no {missing}", fix)
 
 
 def count(command: LaunchCommand, chosen: Sequence[str], usable: Sequence[str]) -> Iterator[Cause]:
-    """There are as many nodes as the command says; ``usable`` are the ``chosen`` ones that can take part."""
+    """There are as many nodes as the command requires; ``usable`` are the ``chosen`` ones that can take part."""
     if command.count is None or command.count == len(chosen):
         return
-    why = f"the command wants {command.count} nodes, and {len(chosen)} are chosen"
+    why = f"the command needs {command.count} nodes, but {len(chosen)} are selected"
     if len(usable) < len(chosen):
         why += f", of which {len(usable)} can take part"
     nodes = usable[: command.count]
@@ -106,15 +106,15 @@ def gpus(verdicts: Iterable[Verdict]) -> Iterator[Cause]:
 
 
 def environment(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -> Iterator[Cause]:
-    """The program is on every node, and what it runs with is the same everywhere."""
+    """The program exists on every node, and its versions are the same everywhere."""
     lacking = [node for node, survey in surveys.items() if not survey.program]
     if lacking:
         there = next((survey.program for survey in surveys.values() if survey.program), "")
         what = f"put {there} on these nodes" if there else _how_to_get(command)
-        yield Cause("environment", tuple(lacking), f"{command.program} is not there", what)
+        yield Cause("environment", tuple(lacking), f"{command.program} was not found", what)
     for node, survey in surveys.items():
         if survey.python and not survey.torch and command.launcher in {"torchrun", "deepspeed"}:
-            why = f"torch cannot be loaded: {survey.trouble}"
+            why = f"cannot import torch: {survey.trouble}"
             yield Cause("environment", (node,), why, "pip install torch   on this node")
     for what, pip in (("python", ""), ("torch", "torch"), ("nccl", "nvidia-nccl-cu12")):
         versions = {node: getattr(survey, what) for node, survey in surveys.items() if getattr(survey, what)}
@@ -139,15 +139,15 @@ def _odd_versions(what: str, versions: Mapping[str, str], pip: str) -> Iterator[
 
 
 def memory(surveys: Mapping[str, JobEnvironment], with_rdma: Collection[str]) -> Iterator[Cause]:
-    """If the job is to use RDMA, its own sessions may lock memory."""
+    """If the job uses RDMA, its own sessions can lock memory."""
     short = {
         node: survey.memlock_bytes
         for node, survey in surveys.items()
         if node in with_rdma and survey.memlock_bytes is not None and survey.memlock_bytes < MEMLOCK_BYTES
     }
     if short:
-        fix = "* - memlock unlimited   in /etc/security/limits.d/memlock.conf of these nodes; then log in anew"
-        yield Cause("memlock", tuple(short), f"the job may lock {min(short.values()) >> 10} KiB of memory only", fix)
+        fix = "* - memlock unlimited   in /etc/security/limits.d/memlock.conf of these nodes; then log in again"
+        yield Cause("memlock", tuple(short), f"the job can lock only {min(short.values()) >> 10} KiB of memory", fix)
 
 
 def interfaces(
@@ -156,9 +156,10 @@ def interfaces(
     addresses: Mapping[str, Mapping[str, str]],
     own: Mapping[str, str],
 ) -> Iterator[Cause]:
-    """The interface that is set exists everywhere and has an address.
+    """The configured interface exists on every node and has an address.
 
-    ``settings``: the variables of each node; ``addresses``: its own by interface; ``own``: the interface of its peers.
+    ``settings`` holds the variables of each node, ``addresses`` its own addresses by interface, and ``own`` the
+    interface that its peers use.
     """
     common = set.intersection(*(set(here) for here in addresses.values())) if addresses else set[str]()
     usable = most_common(name for name in (*own.values(), *sorted(common)) if name not in ("", "lo")) or ""
@@ -168,14 +169,14 @@ def interfaces(
         if lacking:
             node = lacking[0]
             has = ", ".join(addresses[node]) or "none"
-            why = f"{name} is {texts[node]}, and no such interface has an address there (it has {has})"
+            why = f"{name} is {texts[node]}, but no such interface has an address here (found: {has})"
             fix = command.setting(name, usable) if usable else f"unset {name}"
             yield Cause("interface", tuple(lacking), why, fix)
     mpi = command.mpi_interface
     lacking = [n for n, here in addresses.items() if mpi and "/" not in mpi and not set(mpi.split(",")) & set(here)]
     if lacking:
         fix = f"--mca btl_tcp_if_include {usable}"
-        yield Cause("interface", tuple(lacking), f"mpirun may use {mpi} only, which has no address there", fix)
+        yield Cause("interface", tuple(lacking), f"mpirun may use only {mpi}, which has no address here", fix)
 
 
 def rails(settings: Mapping[str, Mapping[str, str]], ports: Mapping[str, Sequence[IbPort]]) -> Iterator[Cause]:
@@ -184,8 +185,8 @@ def rails(settings: Mapping[str, Mapping[str, str]], ports: Mapping[str, Sequenc
         text = values.get("NCCL_IB_HCA", "")
         up = [port.device for port in ports.get(node, ()) if port.state == "Active"]
         if text and up and not any(device in parse_name_filter(text) for device in up):
-            why = f"NCCL_IB_HCA is {text}, and no such port is up there ({', '.join(up)} are)"
-            yield Cause("rdma", (node,), why, f"take NCCL_IB_HCA={text} out")
+            why = f"NCCL_IB_HCA is {text}, but no such port is up here (up: {', '.join(up)})"
+            yield Cause("rdma", (node,), why, f"remove NCCL_IB_HCA={text}")
 
 
 def gid(
@@ -211,14 +212,14 @@ def gid(
     if wrong:
         common = set.intersection(*good)
         value = str(min(common)) if common else ""
-        fix = command.setting("NCCL_IB_GID_INDEX", value) if value else "unset NCCL_IB_GID_INDEX: NCCL 2.21 finds it"
+        fix = command.setting("NCCL_IB_GID_INDEX", value) if value else "unset NCCL_IB_GID_INDEX (NCCL 2.21 or newer)"
         yield Cause("gid", tuple(wrong), next(iter(wrong.values())), fix)
 
 
 def rendezvous(command: LaunchCommand, nodes: Sequence[str]) -> str:
     """Return why the command names no rendezvous that means the same on all ``nodes``; empty if it does."""
     if len(nodes) > 1 and command.needs_master and command.master is None:
-        return "the command names no place where the ranks of several nodes meet"
+        return "the command sets no rendezvous for the ranks of several nodes"
     if len(nodes) > 1 and (command.master or "").startswith(("localhost", "127.", "::1")):
-        return f"{command.master} is every node itself, so no node finds the others"
+        return f"{command.master} means each node itself, so the nodes cannot find each other"
     return ""

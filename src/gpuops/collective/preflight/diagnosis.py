@@ -1,4 +1,4 @@
-"""Diagnosis: why a job cannot start, looked for on its own nodes as it would be started; each cause with its fix."""
+"""The search for why a job cannot start, on its own nodes and started its own way; each cause comes with its fix."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ _EXCLUDING = frozenset({"reach", *get_args(NetworkTest)})
 
 @dataclass(frozen=True)
 class PreflightStep:
-    """One step, its outcome, and what was found in a few words."""
+    """One step, its outcome, and details in a few words."""
 
     name: str
     state: State
@@ -48,14 +48,14 @@ class PreflightStep:
 
 @dataclass(frozen=True)
 class Diagnosis(Result):
-    """Why a job cannot start: every step in order, and the causes, the first to fix first.
+    """Why a job cannot start: every step in order, and the causes, the one to fix first at the top.
 
-    ``hosts`` are those of the job, ``excluded`` those of them that could not take part to the end. ``seconds`` is wall
+    ``hosts`` are those of the job, ``excluded`` those of them that dropped out before the end. ``seconds`` is wall
     time.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.preflight/1"
-    """Within one number, fields may be added; none changes its meaning or goes away."""
+    """Within one version, fields may be added; existing fields keep their meaning and stay."""
 
     command: LaunchCommand
     hosts: tuple[str, ...]
@@ -66,9 +66,9 @@ class Diagnosis(Result):
     seconds: float = 0.0
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
-        """``failed`` if anything keeps the job from starting.
+        """Return ``failed`` if anything prevents the job from starting.
 
-        ``incomplete`` if nodes do not answer or are not proved idle, and that is all.
+        ``incomplete`` means that some nodes only do not answer, or are not proved idle.
         """
         if self.interrupted:
             return "interrupted"
@@ -77,7 +77,7 @@ class Diagnosis(Result):
         return "incomplete" if self.causes else "ok"
 
     def to_document(self) -> dict[str, Any]:
-        """Plain data for JSON, secrets masked."""
+        """Return plain data for JSON, with secrets masked."""
         return {
             "schema": self.SCHEMA,
             "launcher": self.command.launcher,
@@ -102,14 +102,14 @@ def _cause(cause: Cause) -> dict[str, Any]:
 
 @dataclass
 class StepLog:
-    """The steps of a preflight and the causes that they find, as it goes; ``began`` is of `time.monotonic`."""
+    """The steps of a running preflight and the causes found so far; ``began`` is from `time.monotonic`."""
 
     steps: list[PreflightStep] = field(default_factory=list)
     causes: list[Cause] = field(default_factory=list)
     began: float = field(default_factory=time.monotonic)
 
     def add(self, name: str, causes: Iterable[Cause], detail: str = "") -> None:
-        """Add a step, which failed if it found a cause."""
+        """Add a step; it failed if there are causes."""
         new = _merged(causes)
         self.causes += new
         self.steps.append(PreflightStep(name, "fail", new[0].why) if new else PreflightStep(name, "ok", detail))
@@ -122,7 +122,7 @@ class StepLog:
             self.steps = [PreflightStep(name, "fail", new[0].why), *(s for s in self.steps if s.name != name)]
 
     def skip(self, name: str, why: str) -> None:
-        """Add a step that was not tried."""
+        """Add a step that was not run."""
         self.steps.append(PreflightStep(name, "skipped", why))
 
     def diagnosis(
@@ -133,7 +133,7 @@ class StepLog:
         *,
         interrupted: bool = False,
     ) -> Diagnosis:
-        """Return what was found so far, for the job that ``command`` starts on ``hosts``."""
+        """Return the results so far, for the job that ``command`` starts on ``hosts``."""
         seconds = time.monotonic() - self.began
         return Diagnosis(
             command, tuple(hosts), tuple(self.steps), tuple(self.causes), dict(excluded or {}), interrupted, seconds
@@ -142,11 +142,12 @@ class StepLog:
 
 @dataclass
 class Preflight:
-    """One look at ``pool``, which holds the nodes of ``command``.
+    """One preflight of ``pool``, which holds the nodes of ``command``.
 
-    ``slurm`` is given if srun starts the job. ``measure`` runs one all-reduce on the nodes that remain and returns its
-    result and the engine, once ``monitor`` has proved them idle. ``judge`` says of the facts that ``probes`` give
-    whether programs can use the GPUs. ``activity`` gets what is tried, in a few words; ``log`` may have steps before.
+    ``slurm`` is set if srun starts the job. ``measure`` runs one all-reduce on the remaining nodes and returns its
+    result and the engine, after ``monitor`` has proved them idle. ``judge`` judges from the facts that ``probes``
+    collect whether programs can use the GPUs. ``activity`` receives the current step in a few words; ``log`` may
+    contain earlier steps.
     """
 
     command: LaunchCommand
@@ -162,7 +163,7 @@ class Preflight:
     _in_use: dict[str, Excluded] = field(default_factory=dict)
 
     def run(self) -> Diagnosis:
-        """Try everything, also after a failure what is still possible. On Ctrl-C return what was found until then."""
+        """Run every step that is still possible after a failure. On Ctrl-C return the results so far."""
         hosts, interrupted = list(self.pool.hosts), False
         try:
             self._run_steps()
@@ -193,7 +194,7 @@ class Preflight:
         self._all_reduce()
 
     def _surveys(self) -> dict[str, JobEnvironment]:
-        """What the job would find on each node, started its own way; a node that cannot be surveyed is excluded."""
+        """Return the job's environment on each node, started the job's own way; exclude nodes without an answer."""
         texts = self._by_srun(self.slurm) if self.slurm else self._by_ssh()
         surveys = {name: parse_survey(text) for name, text in texts.items()}
         self.pool.exclude(Excluded(n, "unknown", own.why) for n, own in surveys.items() if isinstance(own, Unknown))
@@ -201,9 +202,9 @@ class Preflight:
         return {name: own for name, own in surveys.items() if isinstance(own, JobEnvironment)}
 
     def _gone(self) -> list[Cause]:
-        """The nodes that are excluded, unless a cause says so already: others of their causes exclude no node."""
+        """Return the excluded nodes that no cause names yet; causes of other tests exclude no node."""
         named = {node for cause in self.log.causes if cause.test in _EXCLUDING for node in cause.nodes}
-        fix = "bring these nodes back, or take them out of the job"
+        fix = "bring these nodes back, or remove them from the job"
         missing = [reason for node, reason in self.pool.excluded.items() if node not in named]
         return [Cause("reach", (reason.host,), reason.why, fix) for reason in missing]
 
@@ -212,7 +213,7 @@ class Preflight:
         return {name: answer.out for name, (answer,) in answers.items()}
 
     def _by_srun(self, slurm: Slurm) -> dict[str, str]:
-        """The same as one step of Slurm's; nodes where it does not run are excluded with Slurm's reason."""
+        """Return the same through one Slurm step; exclude nodes where it does not run, with Slurm's reason."""
         nodes = slurm.nodes(list(self.pool.hosts.values()))
         if isinstance(nodes, Unknown):
             self.pool.exclude([Excluded(name, "unknown", nodes.why) for name in self.pool.hosts])
@@ -220,7 +221,7 @@ class Preflight:
         names = {node.name: name for name, node in nodes.items()}
         answer = slurm.machine.run(survey.by_srun(self.command.program, list(names)))
         texts = {names[node]: text for node, text in survey.by_node(answer).items() if node in names}
-        why = f"srun does not start there: {answer.last_words() or 'it says nothing'}"
+        why = f"srun does not start here: {answer.last_words() or 'no output'}"
         silent = {name: why if name in nodes else NO_SUCH_NODE.why for name in self.pool.hosts if name not in texts}
         self.pool.exclude([excluded_by(name, NodeError(name, reason)) for name, reason in silent.items()])
         return texts
@@ -243,13 +244,13 @@ class Preflight:
             self.log.add("meeting", rendezvous.place(), where)
 
     def _test_network(self, *, over_rdma: bool) -> None:
-        """Names, clocks, TCP between all, whole packets, and rails that agree."""
+        """Test names, clocks, TCP between all nodes, full-size packets, and identical rails."""
         ladder = Ladder(self.pool, over_rdma=over_rdma, writes=False, on_test=self.activity)
         failures = [Cause(f.test, f.nodes, f.why, f.do) for f in ladder.run() if f.test != "memlock"]
         self.log.add("network", failures, f"{len(self.pool.hosts)} nodes reach each other")
 
     def _account_for_all(self) -> None:
-        """A node that was lost meanwhile keeps the job from starting too."""
+        """Add nodes that were lost in the meantime: they prevent the job from starting too."""
         lost = self._gone()
         if lost:
             self.log.add("reach", lost)
@@ -265,7 +266,7 @@ class Preflight:
             self.log.add("idle", [_not_idle(idleness) for idleness in not_idle.values()])
 
     def _all_reduce(self) -> None:
-        """One all-reduce on exactly the nodes of the job, unless another process uses one of them."""
+        """Run one all-reduce on exactly the nodes of the job, unless another process uses one of them."""
         self.activity("all-reduce")
         self._check_idle()
         if self.pool.excluded or self._unhealthy:
@@ -273,7 +274,7 @@ class Preflight:
             return
         if self._in_use:
             is_busy = any(reason.kind == "busy" for reason in self._in_use.values())
-            self.log.skip("all-reduce", "somebody computes there" if is_busy else "not all nodes are proved idle")
+            self.log.skip("all-reduce", "a node is in use" if is_busy else "not all nodes are proved idle")
             return
         figure, engine = self.measure(self.pool)
         if figure.gb_per_s is not None:
@@ -289,13 +290,13 @@ def _not_idle(idleness: Idleness) -> Cause:
     """The cause that a node which is not idle, or not proved to be, is."""
     nodes = (idleness.node,)
     if idleness.state == "busy":
-        return Cause("busy", nodes, str(idleness), f"wait for it, or take {idleness.node} out of the job")
+        return Cause("busy", nodes, str(idleness), f"wait for it, or remove {idleness.node} from the job")
     fix = f"--force-busy {idleness.node}   if you know that nothing runs there"
     return Cause("idle", nodes, f"not proved idle: {idleness.who}", fix)
 
 
 def _merged(causes: Iterable[Cause]) -> list[Cause]:
-    """One cause for all nodes that have it in common."""
+    """Return one cause for all nodes that share it."""
     nodes: dict[Cause, tuple[str, ...]] = {}
     for cause in causes:
         key = replace(cause, nodes=())
@@ -314,7 +315,7 @@ def _table(facts: Facts) -> tuple[Gid, ...]:
 
 
 def _versions(surveys: Mapping[str, JobEnvironment]) -> str:
-    """What all nodes have in common."""
+    """Return the versions that all nodes have in common."""
     first = next(iter(surveys.values()), JobEnvironment())
     versions = (("", first.program), ("Python", first.python), ("torch", first.torch), ("NCCL", first.nccl))
     return ", ".join(f"{label} {version}".strip() for label, version in versions if version)

@@ -1,4 +1,4 @@
-"""Survey: what a job's program would find on a node, asked as the job itself would be started."""
+"""The environment that a job's program would find on a node, queried the way the job would be started."""
 
 from __future__ import annotations
 
@@ -36,9 +36,9 @@ echo end
 
 @dataclass(frozen=True)
 class JobEnvironment:
-    """What was found. An empty text: there is none. ``memlock_bytes`` None: without limit.
+    """What the survey found; an empty string means none. ``memlock_bytes`` is None if there is no limit.
 
-    ``environment`` are the NCCL variables that a session has by itself, those of nccl.conf among them.
+    ``environment`` holds the NCCL variables of a plain session, including those of nccl.conf.
     """
 
     program: str = ""
@@ -51,19 +51,19 @@ class JobEnvironment:
 
 
 def by_ssh(program: str) -> Command:
-    """The question to a node, in a session like any other."""
+    """Return the query for a node, in an ordinary session."""
     return Command(("sh", "-c", _SCRIPT, "sh", program), timeout_seconds=_SECONDS)
 
 
 def by_srun(program: str, nodes: Sequence[str]) -> Command:
-    """The question to Slurm's ``nodes``, as one step; every line of the answer begins with its node."""
+    """Return the query for Slurm's ``nodes``, as one step; every line of the answer begins with its node."""
     marked = f'{{ {_SCRIPT} }} 2>&1 | sed "s/^/$SLURMD_NODENAME|/"'
     words = ("srun", f"--nodes={len(nodes)}", f"--nodelist={','.join(nodes)}", "--ntasks-per-node=1", "--quiet")
     return Command((*words, "--immediate=10", "sh", "-c", marked, "sh", program), timeout_seconds=10 + _SECONDS)
 
 
 def by_node(answer: Completed) -> dict[str, str]:
-    """The lines of `by_srun`'s answer, by node."""
+    """Return the lines of `by_srun`'s answer, by node."""
     lines: dict[str, list[str]] = defaultdict(list)
     for line in answer.out.splitlines():
         node, bar, text = line.partition("|")
@@ -73,7 +73,7 @@ def by_node(answer: Completed) -> dict[str, str]:
 
 
 def parse_survey(text: str) -> JobEnvironment | Unknown:
-    """What `by_ssh`'s script printed on one node."""
+    """Parse the output of `by_ssh`'s script on one node."""
     lines = [line.partition(" ") for line in text.splitlines()]
     if not lines or lines[-1][0] != "end":
         return Unknown(f"the survey ended early: {text[-80:]!r}")
@@ -81,7 +81,7 @@ def parse_survey(text: str) -> JobEnvironment | Unknown:
     lock = values.get("memlock", "")
     settings = [value.partition("=") for kind in ("conf", "env") for name, _, value in lines if name == kind]
     if lock != "unlimited" and not lock.isdecimal():
-        return Unknown(f"the survey has no limit of locked memory: {text[:80]!r}")
+        return Unknown(f"the survey lacks the limit of locked memory: {text[:80]!r}")
     troubles = [value for name, _, value in lines if name == "trouble" and value.strip()]
     return JobEnvironment(
         program=values.get("program", ""),

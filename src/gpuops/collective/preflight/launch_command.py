@@ -1,4 +1,4 @@
-"""A launch command as its launcher reads it: on which hosts it starts what, where the ranks meet, and what is set."""
+"""A launch command as its launcher reads it: the hosts, the program, the rendezvous and the environment."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from gpuops.errors import InputError, did_you_mean
 
 Launcher = Literal["torchrun", "deepspeed", "mpirun", "srun"]
 DEFAULT_PORT = 29500
-"""The default port of the rendezvous: torch's own, and DeepSpeed's."""
+"""The default port of the rendezvous of torch and DeepSpeed."""
 _ASSIGNMENT = re.compile(r"([A-Za-z_][A-Za-z0-9_]*)=(.*)", re.DOTALL)
 _PYTHON = re.compile(r"python[\d.]*")
 _TORCH_MODULES = ("torch.distributed.run", "torch.distributed.launch")
@@ -45,12 +45,12 @@ _MCA = frozenset("--mca -mca --prtemca --pmixmca -gmca --gmca".split())
 
 @dataclass(frozen=True)
 class LaunchCommand:
-    """What a command line means. ``program`` is what must run on every host: torchrun itself, or a Python.
+    """The meaning of a command line. ``program`` must run on every host: torchrun itself, or a Python.
 
-    ``hosts`` are those that it names, in their order (none: each host is started by hand, or Slurm chooses); ``count``
-    how many there are to be. ``master`` and ``port`` are where the ranks meet; None: the launcher chooses. What the
-    command sets for its ranks is the ``environment``; ``mpi_interface`` is where Open MPI may connect. ``rendezvous``
-    is how this launcher names that place.
+    ``hosts`` are those that it names, in order (empty: each host is started by hand, or Slurm chooses); ``count`` is
+    how many there must be. ``master`` and ``port`` are the address of the rendezvous; None: the launcher chooses. The
+    command sets ``environment`` for its ranks; ``mpi_interface`` is where Open MPI may connect. ``rendezvous`` is this
+    launcher's syntax for the address.
     """
 
     launcher: Launcher
@@ -65,15 +65,15 @@ class LaunchCommand:
 
     @property
     def needs_master(self) -> bool:
-        """Several nodes cannot start unless the command says where they meet."""
+        """True if several nodes cannot start unless the command sets a rendezvous."""
         return self.rendezvous.startswith("--rdzv")
 
     def with_rendezvous(self, master: str, port: int) -> str:
-        """The words that make the ranks meet there."""
+        """Return the options that set the rendezvous."""
         return self.rendezvous.format(master=master, port=port)
 
     def setting(self, name: str, value: str) -> str:
-        """An environment variable, as this launcher sets it."""
+        """Return an assignment of an environment variable in this launcher's syntax."""
         if self.launcher == "srun":
             return f"--export=ALL,{name}={value}"
         return f"-x {name}={value}" if self.launcher == "mpirun" else f"{name}={value}"
@@ -81,17 +81,17 @@ class LaunchCommand:
 
 @dataclass(frozen=True)
 class _Words:
-    """The options of a launcher, each with its values, and the words behind them."""
+    """The options of a launcher, each with its values, and the words after them."""
 
     options: Mapping[str, list[str]]
     behind: list[str]
 
     def last(self, *names: str) -> str | None:
-        """The value that counts of an option with several names."""
+        """Return the effective value of an option with several names."""
         return next((self.options[name][-1] for name in names if name in self.options), None)
 
     def number(self, *names: str) -> int | None:
-        """The same as a number; of a range (``2:4``) the lower end."""
+        """Return the same as a number; the lower end of a range (``2:4``)."""
         text = (self.last(*names) or "").partition(":")[0]
         return int(text) if text.isdecimal() else None
 
@@ -100,15 +100,15 @@ ReadFile = Callable[[str], str]
 
 
 def read_command(words: Sequence[str], read_file: ReadFile, environ: Mapping[str, str]) -> LaunchCommand:
-    """Read the command that ``words`` are; `InputError` if it cannot be read.
+    """Read the command in ``words``; raise `InputError` if that is not possible.
 
-    ``read_file`` gives a hostfile's text. ``environ`` is the environment in which the command would be typed.
+    ``read_file`` returns the text of a hostfile. ``environ`` is the environment in which the command would be typed.
     """
     assignments, rest = _assignments(words)
     launcher, program, rest = _launcher(rest)
     command = _READERS[launcher](LaunchCommand(launcher, program), _options(launcher, rest), read_file)
     typed = {**environ, **assignments}
-    if launcher == "mpirun":  # hands on only what -x names; without a value, what it has itself
+    if launcher == "mpirun":  # passes on only variables named by -x; without a value, its own
         variables = {name: value or typed.get(name, "") for name, value in command.environment.items()}
         return _with_environment(command, variables)
     inherited = {} if launcher == "torchrun" else {n: v for n, v in environ.items() if n.startswith("NCCL_")}
@@ -116,7 +116,7 @@ def read_command(words: Sequence[str], read_file: ReadFile, environ: Mapping[str
 
 
 def _with_environment(command: LaunchCommand, environment: Mapping[str, str]) -> LaunchCommand:
-    """The command with its environment, which may name the rendezvous if no option does."""
+    """Return the command with its environment, which may set the rendezvous if no option does."""
     port = environment.get("MASTER_PORT", "")
     master = command.master or environment.get("MASTER_ADDR")
     return replace(
@@ -125,7 +125,7 @@ def _with_environment(command: LaunchCommand, environment: Mapping[str, str]) ->
 
 
 def _assignments(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
-    """What stands before a command as ``NAME=VALUE``, with or without ``env``."""
+    """Return the ``NAME=VALUE`` words before a command, with or without ``env``, and the rest."""
     variables: dict[str, str] = {}
     rest = list(words)
     while rest and (rest[0] == "env" or _ASSIGNMENT.fullmatch(rest[0])):
@@ -136,7 +136,7 @@ def _assignments(words: Sequence[str]) -> tuple[dict[str, str], list[str]]:
 
 
 def _launcher(words: Sequence[str]) -> tuple[Launcher, str, list[str]]:
-    """Which launcher is called, what program that is, and its own words."""
+    """Return the launcher, its program and its arguments."""
     first = words[0] if words else ""
     name = first.rpartition("/")[2]
     if _is_torchrun(words) and name != "torchrun":
@@ -148,14 +148,14 @@ def _launcher(words: Sequence[str]) -> tuple[Launcher, str, list[str]]:
 
 
 def _is_torchrun(words: Sequence[str]) -> bool:
-    """Torchrun by its name, or as ``python -m torch.distributed.run``."""
+    """Return True for torchrun, also as ``python -m torch.distributed.run``."""
     name = words[0].rpartition("/")[2] if words else ""
     module = words[2] if len(words) > 2 and words[1] == "-m" else ""
     return name == "torchrun" or (bool(_PYTHON.fullmatch(name)) and module in _TORCH_MODULES)
 
 
 def _options(launcher: Launcher, words: Sequence[str]) -> _Words:
-    """Options up to the first word that is none; torchrun and DeepSpeed take ``_`` for ``-`` in their names."""
+    """Parse options up to the first other word; torchrun and DeepSpeed accept ``_`` for ``-`` in names."""
     values: dict[str, list[str]] = {}
     rest = list(words)
     while rest and rest[0].startswith("-"):
@@ -231,7 +231,7 @@ def _srun(command: LaunchCommand, words: _Words, read_file: ReadFile) -> LaunchC
 
 
 def _inner(command: LaunchCommand, behind: Sequence[str], read_file: ReadFile) -> LaunchCommand:
-    """What mpirun and srun start: a program, or torchrun, which names the rendezvous of its ranks."""
+    """Return what mpirun or srun starts: a program, or torchrun, which sets the rendezvous of its ranks."""
     assignments, rest = _assignments(behind)
     if not rest:
         raise InputError(f"the {command.launcher} command names no program to start")
@@ -254,6 +254,6 @@ def _values(words: _Words, *names: str) -> list[str]:
 
 
 def _hostfile(text: str) -> tuple[str, ...]:
-    """The hosts of a DeepSpeed or MPI hostfile: the first word of each line that is no comment."""
+    """Return the hosts of a DeepSpeed or MPI hostfile: the first word of each line that is not a comment."""
     lines = (line.partition("#")[0].split() for line in text.splitlines())
     return tuple(dict.fromkeys(words[0].partition(":")[0] for words in lines if words))

@@ -1,7 +1,7 @@
-"""Launchers: the words that start one program on the nodes of a group by mpirun or srun; pure.
+"""The words with which mpirun or srun starts one program on the nodes of a group; pure.
 
-Settings reach the program by ``env`` before it, wherever it runs: a launcher's own options (``-x``, ``--export``) lose
-values with commas, and Slurm sets ``CUDA_VISIBLE_DEVICES`` after them.
+Settings are passed with ``env`` before the program: a launcher's own options (``-x``, ``--export``) lose values with
+commas, and Slurm sets ``CUDA_VISIBLE_DEVICES`` after them.
 """
 
 from __future__ import annotations
@@ -12,13 +12,13 @@ from dataclasses import dataclass, field
 from typing import Literal
 
 Launcher = Literal["", "mpirun", "srun"]
-_OWN_TRAFFIC = ("--mca", "pml", "ob1", "--mca", "btl", "tcp,self")  # over TCP: what is measured shall not carry it too
+_OWN_TRAFFIC = ("--mca", "pml", "ob1", "--mca", "btl", "tcp,self")  # over TCP, to keep off the links under test
 _SSH = ("--mca", "plm_rsh_args", "-o BatchMode=yes -o ConnectTimeout=10")
 
 
 @dataclass(frozen=True)
 class AppContext:
-    """What one node does: how many processes of ``program`` it starts, and the settings that each of them finds."""
+    """The part of one node: how many processes of ``program`` it starts, and their settings."""
 
     address: str
     processes: int
@@ -27,15 +27,15 @@ class AppContext:
 
     @property
     def words(self) -> tuple[str, ...]:
-        """The program under its settings."""
+        """The program, after its settings."""
         settings = (f"{name}={value}" for name, value in self.settings.items())
         return ("env", *settings, *self.program)
 
 
 def by_mpirun(mpirun: str, parts: Sequence[AppContext], seconds: float) -> tuple[str, ...]:
-    """Open MPI, with ranks in the order of ``parts``; it ends them all after ``seconds``.
+    """Return the command for Open MPI, with ranks in the order of ``parts``; it ends them all after ``seconds``.
 
-    Neighbours that run the same are one application context, so that a large group is no longer than its addresses.
+    Neighbours that run the same form one application context, so the command grows only by the addresses of a group.
     """
     words = [mpirun, "--allow-run-as-root", "--timeout", f"{seconds:.0f}", "--bind-to", "none", *_OWN_TRAFFIC, *_SSH]
     for number, (run, alike) in enumerate(itertools.groupby(parts, key=lambda part: part.words)):
@@ -47,19 +47,21 @@ def by_mpirun(mpirun: str, parts: Sequence[AppContext], seconds: float) -> tuple
 
 
 def by_srun(srun: str, parts: Sequence[AppContext], allocation: str) -> tuple[str, ...]:
-    """A step of the job ``allocation``, beside its other steps; `LookupError` where the nodes differ in anything.
+    """Return the command for a step of the job ``allocation``; raise `LookupError` if the nodes differ in anything.
 
-    Slurm gives every node of a step the same words, and orders its ranks by its own order of nodes.
+    Slurm starts the same words on every node of a step, and orders its ranks by its own order of nodes.
     """
     first = parts[0]
     if any((part.words, part.processes) != (first.words, first.processes) for part in parts):
-        raise LookupError("srun starts the same everywhere, and these nodes name their GPUs or NICs differently")
+        raise LookupError(
+            "srun starts the same command everywhere, but GPUs or NICs have different names on these nodes"
+        )
     nodes = ",".join(part.address for part in parts)
     where = (f"--jobid={allocation}", "--overlap", f"--nodes={len(parts)}", f"--nodelist={nodes}")
     return (srun, *where, f"--ntasks-per-node={first.processes}", "--kill-on-bad-exit=1", *first.words)
 
 
 def allocate(salloc: str, addresses: Sequence[str]) -> tuple[str, ...]:
-    """A Slurm job that holds whole nodes and runs nothing, at once or not at all."""
+    """Return the command for a Slurm job that holds whole nodes and runs nothing; it starts at once or not at all."""
     nodes = (f"--nodes={len(addresses)}", f"--nodelist={','.join(addresses)}")
     return (salloc, "--no-shell", "--job-name=gpuops", "--exclusive", "--immediate=10", *nodes)

@@ -1,4 +1,4 @@
-"""Rendezvous: the interfaces of a job's nodes, and whether all of them reach the place where its ranks meet."""
+"""The interfaces of a job's nodes, and whether all nodes reach the rendezvous of its ranks."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _PORTS_TRIED = 20
 
 
 class Rendezvous:
-    """The nodes of ``pool``, asked by ``ask`` (`mesh`), first of all for their interfaces."""
+    """The nodes of ``pool``, queried through ``ask`` (`mesh`), first for their interfaces."""
 
     def __init__(self, pool: Pool, command: LaunchCommand, ask: Ask) -> None:
         self._pool = pool
@@ -28,11 +28,11 @@ class Rendezvous:
         self._own: dict[str, str] = {name: answer["own"] for name, answer in answers.items()}
 
     def interfaces(self, settings: Mapping[str, Mapping[str, str]]) -> Iterator[Cause]:
-        """What is wrong with the interfaces that the job is to use, by the variables of each node."""
+        """Return what is wrong with the interfaces that the job is to use, by the variables of each node."""
         return causes.interfaces(self._command, settings, self._interfaces, self._own)
 
     def place(self) -> Iterator[Cause]:
-        """What is wrong with the place where the ranks meet; nothing if the launcher alone knows it."""
+        """Return what is wrong with the rendezvous; nothing if only the launcher knows it."""
         nodes = list(self._interfaces)
         wrong = causes.rendezvous(self._command, nodes)
         if wrong:
@@ -44,28 +44,28 @@ class Rendezvous:
         resolved = self._resolved(master)
         rendezvous_host = self._rendezvous_host(master, resolved)
         if rendezvous_host is None:
-            yield self._cause((), f"{master} is none of the job's nodes", nodes[0])
+            yield self._cause((), f"{master} is not one of the job's nodes", nodes[0])
             return
         lost = {node: why for node, (_, why) in resolved.items() if why and node != rendezvous_host}
         for node, why in lost.items():
-            yield self._cause((node,), f"it cannot use the name {master}: {why}", rendezvous_host)
+            yield self._cause((node,), f"cannot use the name {master}: {why}", rendezvous_host)
         addresses = {n: address for n, (address, _) in resolved.items() if n not in (rendezvous_host, *lost)}
         yield from self._reached(master, rendezvous_host, addresses)
 
     def _resolved(self, master: str) -> dict[str, tuple[str, str]]:
-        """By node the address that it takes ``master`` for, or why it finds none that leads to another machine."""
+        """Return the address to which each node resolves ``master``, or why it leads to no other machine."""
         message = {"do": "resolve", "names": [master], "seconds": LOOK_SECONDS}
         resolved = {}
         for node, answer in self._ask(dict.fromkeys(self._interfaces, message)).items():
             entry = answer["names"][master]
             address = str(entry.get("addresses", [""])[0])
             itself = bool(address) and master != address and _is_loopback(address)
-            why = f"it means {address}, the machine itself" if itself else str(entry.get("error", ""))
+            why = f"it resolves to {address}, the machine itself" if itself else str(entry.get("error", ""))
             resolved[node] = address, why
         return resolved
 
     def _rendezvous_host(self, master: str, resolved: Mapping[str, tuple[str, str]]) -> str | None:
-        """The node that ``master`` is, by its name or by an address of its own."""
+        """Return the node that ``master`` means, by its name or by one of its addresses."""
         named = (node for node in self._interfaces if master in (node, self._pool.hosts[node].address))
         addresses = {address for address, why in resolved.values() if address and not why}
         return next(named, None) or next(
@@ -73,26 +73,26 @@ class Rendezvous:
         )
 
     def _reached(self, master: str, rendezvous_host: str, addresses: Mapping[str, str]) -> Iterator[Cause]:
-        """The port is free on the host of the rendezvous, and the others reach it there."""
+        """Check that the port is free on the rendezvous host and that the other nodes reach it."""
         port, token = self._command.port, secrets.token_hex(8)
         listening = self._listen(rendezvous_host, port, token)
         if "error" in listening:
             others = range(port + 1, port + _PORTS_TRIED)
             free = next((p for p in others if "error" not in self._listen(rendezvous_host, p, token)), 0)
             fix = self._command.with_rendezvous(master, free) if free else f"free TCP port {port}: ss -ltnp"
-            yield Cause("meeting", (rendezvous_host,), f"port {port} cannot be had: {listening['error']}", fix)
+            yield Cause("meeting", (rendezvous_host,), f"cannot listen on port {port}: {listening['error']}", fix)
             return
         to = {node: {rendezvous_host: [address, port, token]} for node, address in addresses.items()}
         messages = {node: {"do": "connect", "to": place, "seconds": LOOK_SECONDS} for node, place in to.items()}
         for node, answer in self._ask(messages).items():
             if answer["failed"]:
-                why = f"it cannot connect to {addresses[node]}:{port}: {answer['failed'][rendezvous_host]}"
+                why = f"cannot connect to {addresses[node]}:{port}: {answer['failed'][rendezvous_host]}"
                 fix = f"open TCP port {port} on {rendezvous_host} for {node}: nft list ruleset"
                 yield Cause("meeting", (node,), why, fix)
 
     def _listen(self, node: str, port: int, token: str) -> dict[str, Any]:
         message = {"do": "listen", "anywhere": True, "address": "", "port": port, "token": token}
-        return self._ask({node: message}).get(node, {"error": "it does not answer"})
+        return self._ask({node: message}).get(node, {"error": "no answer"})
 
     def _cause(self, nodes: tuple[str, ...], why: str, rendezvous_host: str) -> Cause:
         """A cause that is fixed by naming the host of the rendezvous as the other nodes reach it."""

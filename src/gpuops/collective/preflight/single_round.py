@@ -1,4 +1,4 @@
-"""One all-reduce over all nodes of a pool at once, by the first engine that every one of them can run."""
+"""One all-reduce over all nodes of a pool at once, by the first engine that every node can run."""
 
 from __future__ import annotations
 
@@ -13,11 +13,11 @@ from gpuops.collective.pool import Pool
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 
 _LOAD = Load(size_bytes=1 << 28, iterations=5, warmups=2)
-"""Enough to see that it runs; nobody is judged by it."""
+"""Enough to show that it runs; nothing is judged by it."""
 
 
 def all_reduce(pool: Pool, environment: Mapping[str, str], note: Callable[[str], None]) -> tuple[GroupResult, str]:
-    """The figure, and the engine's name; ``environment`` is what a job sets for NCCL. ``note`` gets refusals."""
+    """Return the result and the engine's name. ``environment`` sets NCCL's variables; ``note`` receives refusals."""
     nodes = tuple(pool.hosts)
     for engine in _engines(pool, environment):
         try:
@@ -33,7 +33,7 @@ def all_reduce(pool: Pool, environment: Mapping[str, str], note: Callable[[str],
 
 
 def _engines(pool: Pool, environment: Mapping[str, str]) -> Iterator[Engine]:
-    """NCCL's where every node has GPUs, then the one that needs none."""
+    """Yield the NCCL engines if every node has GPUs, then the one that needs none."""
     hosts = list(pool.hosts.values())
     facts = pool.facts(NEEDS)
     fabric = fabric_of([host for host in hosts if host.name in facts], facts)

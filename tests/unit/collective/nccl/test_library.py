@@ -29,8 +29,8 @@ def test_the_newest_of_the_versions_that_most_nodes_can_run_is_taken():
     choice = choose(surveys)
     assert {name: chosen.version for name, chosen in choice.libraries.items()} == dict.fromkeys("abc", (2, 21, 5))
     assert choice.refused == {
-        "d": "it has NCCL 2.27.7, and 2.21.5 runs on the most nodes: all ranks need one version"
-        " (--libnccl FILE sends one)"
+        "d": "it has NCCL 2.27.7, but 2.21.5 runs on most nodes and all ranks need the same version; "
+        "send one with --libnccl FILE"
     }
 
 
@@ -38,7 +38,7 @@ def test_a_library_for_a_newer_cuda_than_the_driver_s_does_not_count():
     newer = library("2.32.3", "13.4")
     choice = choose({"a": node(newer, driver=(12, 8)), "b": node(newer, driver=(13, 0))})
     assert list(choice.libraries) == ["b"]
-    assert "NCCL 2.32.3 for CUDA 13.4 is too new for its driver, which runs CUDA 12.8" in choice.refused["a"]
+    assert "NCCL 2.32.3 for CUDA 13.4 is too new for its driver (CUDA 12.8)" in choice.refused["a"]
     assert not choose({"a": node(library("2.21.5", "12.9"), driver=(12, 2))}).refused  # minor versions do not matter
 
 
@@ -64,8 +64,8 @@ def test_a_survey_is_read_as_it_was_told():
     assert (survey.libraries[0].version, survey.rdma_devices) == ((2, 21, 5), ("mlx5_0",))
     assert survey.configuration == {"/etc/nccl.conf": "NCCL_IB_GID_INDEX=3\n"}
     assert survey.refusal((0,)) == ""
-    assert survey.refusal(()) == "none of its GPUs is known"
-    assert "CUDA shows 1 GPUs, and GPU 1 is needed" in survey.refusal((0, 1))
+    assert survey.refusal(()) == "CUDA reports no GPU"
+    assert "CUDA reports 1 GPUs, but GPU 1 is needed" in survey.refusal((0, 1))
 
 
 def test_what_of_a_survey_may_change_a_figure_is_told_in_words():
@@ -92,19 +92,19 @@ def test_what_of_a_survey_may_change_a_figure_is_told_in_words():
     "told", [{}, {"seen": None}, {"seen": {"answer": {}}}, {"seen": {"answer": {"driver_cuda": "x"}}}]
 )
 def test_a_garbled_survey_refuses_the_node(told):
-    assert "cannot be read" in parse_survey(told).refusal(())
+    assert "cannot parse its answer" in parse_survey(told).refusal(())
 
 
 @pytest.mark.parametrize(
     ("seen", "why"),
     [
-        ({"late": True}, "it did not answer in time"),
+        ({"late": True}, "no answer in time"),
         ({"error": "cuInit: CUDA_ERROR_NO_DEVICE"}, "cuInit: CUDA_ERROR_NO_DEVICE"),
-        ({"ended": "ended by signal 11", "said": "oops"}, "its process ended by signal 11, and said: oops"),
+        ({"ended": "ended by signal 11", "said": "oops"}, "its process ended by signal 11 after printing: oops"),
     ],
 )
 def test_cuda_that_does_not_start_refuses_the_node(seen, why):
-    assert parse_survey({"seen": seen}).refusal((0,)) == f"CUDA does not start there: {why}"
+    assert parse_survey({"seen": seen}).refusal((0,)) == f"CUDA does not start: {why}"
 
 
 def test_a_file_says_what_it_was_built_for(tmp_path):
@@ -115,7 +115,7 @@ def test_a_file_says_what_it_was_built_for(tmp_path):
 
 @pytest.mark.parametrize(
     ("content", "why"),
-    [(b"", "cannot be read"), (b"\x7fELF", "does not say which NCCL it is"), (None, "cannot be read")],
+    [(b"", "cannot read"), (b"\x7fELF", "contains no NCCL version"), (None, "cannot read")],
 )
 def test_a_file_that_is_no_nccl_is_refused(tmp_path, content, why):
     file = tmp_path / "x"

@@ -48,10 +48,10 @@ def test_a_variant_is_an_environment_of_its_own(variant, environment):
 @pytest.mark.parametrize(
     ("group", "fabric", "why"),
     [
-        (RankGroup(("a", "b"), rail=8), a_fabric(), "a has no NIC with a GPU on rail 8"),
-        (RankGroup(("a", "b"), rail=5), a_fabric(gpus=4), "a has no NIC with a GPU on rail 5"),
-        (RankGroup(("a",), gpus=(0,)), a_fabric(), "a group of 1 GPUs moves nothing"),
-        (RankGroup(("a",)), a_fabric(gpus=0), "a group of 0 GPUs moves nothing"),
+        (RankGroup(("a", "b"), rail=8), a_fabric(), "a has no NIC and GPU on rail 8"),
+        (RankGroup(("a", "b"), rail=5), a_fabric(gpus=4), "a has no NIC and GPU on rail 5"),
+        (RankGroup(("a",), gpus=(0,)), a_fabric(), "a group of 1 GPUs moves no data"),
+        (RankGroup(("a",)), a_fabric(gpus=0), "a group of 0 GPUs moves no data"),
     ],
 )
 def test_a_group_that_cannot_be_seated_says_what_is_lacking(group, fabric, why):

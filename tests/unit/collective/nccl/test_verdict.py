@@ -92,7 +92,7 @@ def test_ras_names_the_one_that_did_not_arrive_unless_it_names_all_or_others(ras
 def test_a_process_that_outlives_its_kill_is_told_of():
     figure = failure(PAIR, replies(late(), late(state="D", survives=True), late(), late()), "x")
     assert figure.absent == ("a:gpu1",)
-    assert "a:gpu1 at run 4, in state D and not to be killed" in figure.detail
+    assert "a:gpu1 at run 4, in state D and cannot be killed" in figure.detail
 
 
 def answers(*seconds, wrong=0):

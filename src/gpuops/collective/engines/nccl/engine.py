@@ -1,4 +1,4 @@
-"""nccl: NCCL itself on the nodes' own GPUs, with nothing installed: Python's ctypes, one process a GPU."""
+"""NCCL itself on the nodes' own GPUs, through Python's ctypes, one process per GPU; nothing is installed."""
 
 from __future__ import annotations
 
@@ -22,11 +22,11 @@ from gpuops.reasons import Excluded, excluded_by
 from gpuops.transport.connections import Opener
 
 _ENVIRONMENT = {
-    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # nvidia-smi's order; CUDA's own puts the fastest first
-    "CUDA_CACHE_DISABLE": "1",  # nothing is left in ~/.nv
+    "CUDA_DEVICE_ORDER": "PCI_BUS_ID",  # nvidia-smi's order; CUDA's default puts the fastest GPU first
+    "CUDA_CACHE_DISABLE": "1",  # keeps ~/.nv unchanged
     "NCCL_DEBUG": "INFO",
     "NCCL_DEBUG_SUBSYS": "INIT,BOOTSTRAP,ENV,NET,TUNING",
-    "NCCL_DEBUG_FILE": "",  # to stdout, whatever nccl.conf says
+    "NCCL_DEBUG_FILE": "",  # logs to stdout, whatever nccl.conf sets
 }
 _PROGRAM = ("nccl_libraries", "nccl_pattern", "nccl_rank")
 _PIECE_BYTES = 1 << 20
@@ -35,7 +35,7 @@ _PIECE_SECONDS = 30.0
 
 @dataclass(frozen=True)
 class Options:
-    """What a user may set. ``environment`` is added to every rank's; ``library`` is a libnccl.so.2 to spread."""
+    """User options. ``environment`` is added to every rank's own; ``library`` is a libnccl.so.2 to send to nodes."""
 
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     library: pathlib.Path | None = None
@@ -43,7 +43,7 @@ class Options:
 
 
 class NcclEngine:
-    """Rounds by NCCL. ``surveys`` tell what was found on each node, ``libraries`` which NCCL each of them runs."""
+    """Engine that runs rounds with NCCL. ``surveys`` and ``libraries`` hold each node's survey and chosen NCCL."""
 
     name = "nccl"
     jobs = ()
@@ -72,27 +72,27 @@ class NcclEngine:
 
     @property
     def cost(self) -> str:
-        """What `open` will send, in words; empty if it sends next to nothing."""
+        """What `open` will send, in words; empty if it is next to nothing."""
         if self._options.library is None:
             return ""
         size, count = _size_of(self._options.library) / 2**20, len(self._names)
-        return f"{self._options.library} is sent to {count} nodes, {size:.0f} MiB each, {size * count:.0f} MiB in all"
+        return f"{self._options.library} is sent to {count} nodes: {size:.0f} MiB each, {size * count:.0f} MiB in total"
 
     @property
     def settings(self) -> dict[str, tuple[str, ...]]:
-        """The library of each node, and what of its survey may change a figure."""
+        """The library of each node, and the parts of its survey that may affect a result."""
         own = self._options.library
         return {n: (f"{x}, {own or x.path}", *self.surveys[n].settings) for n, x in self.libraries.items()}
 
     @property
     def pids(self) -> dict[str, tuple[int, ...]]:
-        """The processes of ours on each node, which are no reason to call it busy."""
+        """The engine's own processes on each node; they do not make it busy."""
         ranks = [(node, pid) for (node, _gpu), pid in self._processes.items()]
         supervisors = self._crew.pids.items()
         return {name: (pid, *(rank for node, rank in ranks if node == name)) for name, pid in supervisors}
 
     def open(self) -> Mapping[str, Excluded]:
-        """Look at every node and settle which NCCL runs; return the nodes that cannot take part."""
+        """Survey every node and choose the NCCL that each one runs; return the nodes that cannot take part."""
         lost = self._look(self._names)
         gpus = {name: node.gpus for name, node in self._fabric.nodes.items()}
         refused = {n: why for n, survey in self.surveys.items() if (why := survey.refusal(gpus.get(n, ())))}
@@ -103,7 +103,7 @@ class NcclEngine:
         return dict(self._refused)
 
     def _look(self, names: Collection[str]) -> dict[str, Excluded]:
-        """Start a supervisor on each of ``names`` that has none, and survey it; return those that are lost."""
+        """Start and survey a supervisor on each of ``names`` that has none; return the nodes that were lost."""
         self._crew.open(names)
         for place in [place for place in self._processes if place[0] in names]:
             del self._processes[place]  # it ended with the previous supervisor
@@ -116,7 +116,7 @@ class NcclEngine:
         return {name: excluded_by(name, answer) for name, answer in answers.items() if not isinstance(answer, dict)}
 
     def _send_library(self, names: Collection[str]) -> dict[str, Excluded]:
-        """Give ``names`` the library of the options, which lives in their memory as long as the supervisor runs."""
+        """Send the library of the options to ``names``; it stays in their memory as long as the supervisor runs."""
         recipients = set(names)
         lost: dict[str, Excluded] = {}
         for piece in _pieces(self._options.library) if self._options.library else ():
@@ -131,7 +131,7 @@ class NcclEngine:
         return lost
 
     def measure(self, planned: Round) -> tuple[GroupResult, ...]:
-        """One figure a group; all groups go side by side, step by step."""
+        """Return one result per group; all groups run side by side, step by step."""
         nodes = {node for group in planned.groups for node in group.nodes}
         lacking = (nodes & self.libraries.keys()) - self._crew.workers.keys()
         if lacking:
@@ -144,7 +144,7 @@ class NcclEngine:
         return tuple(figure for group in planned.groups if isinstance(figure := figures[group], GroupResult))
 
     def _party(self, group: RankGroup) -> Party | GroupResult:
-        """The seats of a group, or the figure of one that cannot be seated."""
+        """Return the rank slots of a group, or the result that says why it cannot be formed."""
         missing = tuple(node for node in group.nodes if node not in self.libraries)
         if missing:
             why = "; ".join(f"{node}: {self._why(node)}" for node in missing)
@@ -155,7 +155,7 @@ class NcclEngine:
             return GroupResult(group, None, "error", detail=str(error.args[0]))
 
     def _why(self, node: str) -> str:
-        return self._refused[node].why if node in self._refused else "it was not there at the start"
+        return self._refused[node].why if node in self._refused else "it was missing from the start"
 
     def close(self) -> None:
         """End every supervisor, and with it every rank."""
@@ -163,13 +163,13 @@ class NcclEngine:
 
 
 def _program() -> str:
-    """The text that each rank runs."""
+    """Return the source code that each rank runs."""
     folder = importlib.resources.files("gpuops").joinpath("node")
     return "\n".join(folder.joinpath(f"{name}.py").read_text(encoding="utf-8") for name in _PROGRAM)
 
 
 def _pieces(path: pathlib.Path) -> Iterator[str]:
-    """A file in pieces as they travel."""
+    """Yield a file in compressed, base64-encoded pieces."""
     with path.open("rb") as file:
         while piece := file.read(_PIECE_BYTES):
             yield base64.b64encode(zlib.compress(piece, 1)).decode()
@@ -179,4 +179,4 @@ def _size_of(path: pathlib.Path) -> int:
     try:
         return path.stat().st_size
     except OSError as error:
-        raise InputError(f"--libnccl {path} cannot be read: {error.strerror}") from error
+        raise InputError(f"--libnccl: cannot read {path}: {error.strerror}") from error

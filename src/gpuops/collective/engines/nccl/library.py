@@ -1,4 +1,4 @@
-"""Libraries: the libnccl.so.2 of the nodes, and the one version that most of them can run."""
+"""The libnccl.so.2 libraries of the nodes, and the choice of the one version that most of them can run."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ from gpuops.errors import InputError
 
 _BUILT_FOR = re.compile(rb"NCCL version (\d+)\.(\d+)\.(\d+)\+cuda(\d+)\.(\d+)")
 _MATTERS = re.compile(r"(NCCL_(?!DEBUG)|FI_|OFI_|LD_LIBRARY_PATH$)")
-"""Variables that may change a figure; those of NCCL's log do not."""
+"""Variables that may affect a result; those that only control NCCL's log do not."""
 _WHOLE_GPU_MODES = {2: "prohibited"}
-"""Compute modes of cuda.h in which no process may have a context. In EXCLUSIVE_PROCESS (3) ours is the one."""
+"""Compute modes of cuda.h that refuse a context here. EXCLUSIVE_PROCESS (3) is fine: gpuops' context is the one."""
 
 
 @dataclass(frozen=True)
 class NcclLibrary:
-    """A libnccl.so.2: its path, its version, and the CUDA that it was built with; both empty if they are not in it."""
+    """A libnccl.so.2: its path, its version, and the CUDA version it was built with; empty if the file lacks them."""
 
     path: str
     version: tuple[int, ...] = ()
@@ -29,18 +29,18 @@ class NcclLibrary:
 
     @property
     def code(self) -> int:
-        """The version as ``ncclGetVersion`` gives it (nccl.h, NCCL_VERSION): 2.21.5 is 22105."""
+        """The version as ``ncclGetVersion`` returns it (nccl.h, NCCL_VERSION): 22105 for 2.21.5."""
         major, minor, patch = self.version
         return major * (1000 if (major, minor) <= (2, 8) else 10000) + minor * 100 + patch
 
     def __str__(self) -> str:
-        """As ``NCCL 2.21.5 for CUDA 12.4``."""
+        """Return text such as ``NCCL 2.21.5 for CUDA 12.4``."""
         return f"NCCL {_dotted(self.version)} for CUDA {_dotted(self.cuda)}"
 
 
 @dataclass(frozen=True)
 class CudaDevice:
-    """One GPU as the CUDA driver shows it; ``rdma``: NICs may read and write its memory (GPUDirect RDMA)."""
+    """A GPU as the CUDA driver reports it. ``rdma``: NICs can read and write its memory (GPUDirect RDMA)."""
 
     name: str
     address: str
@@ -50,10 +50,10 @@ class CudaDevice:
 
 @dataclass(frozen=True)
 class Survey:
-    """What is on a node before anything runs there: all that may change a figure.
+    """The state of a node before anything runs on it, as far as it may affect a result.
 
-    ``driver_cuda`` is the newest CUDA that the driver runs, as (major, minor); ``trouble`` is why there is none.
-    ``memlock_bytes`` is -1 without a limit. ``configuration`` holds the files that NCCL reads by itself.
+    ``driver_cuda`` is the newest CUDA version that the driver supports, as (major, minor); ``trouble`` states why there
+    is none. ``memlock_bytes`` is -1 if there is no limit. ``configuration`` holds the files that NCCL reads by itself.
     """
 
     libraries: tuple[NcclLibrary, ...] = ()
@@ -67,7 +67,7 @@ class Survey:
 
     @property
     def settings(self) -> tuple[str, ...]:
-        """What of it may change a figure, in words."""
+        """The parts that may affect a result, in words."""
         files = (f"{path}: {', '.join(_assignments(text))}" for path, text in self.configuration.items())
         variables = (f"{name}={value}" for name, value in self.environment.items() if _MATTERS.match(name))
         return (f"driver for CUDA {_dotted(self.driver_cuda)}", *self._rdma_settings, *files, *variables)
@@ -80,36 +80,36 @@ class Survey:
         return (f"{'' if all(gpu.rdma for gpu in self.gpus) else 'no '}GPUDirect RDMA", f"memlock {lock}")
 
     def refusal(self, gpus: tuple[int, ...]) -> str:
-        """Why ``gpus`` of this node cannot take part; empty if they can."""
+        """Return why ``gpus`` of this node cannot take part; an empty string if they can."""
         if self.trouble or not gpus:
-            return self.trouble or "none of its GPUs is known"
+            return self.trouble or "CUDA reports no GPU"
         if len(self.gpus) <= max(gpus):
-            return f"CUDA shows {len(self.gpus)} GPUs, and GPU {max(gpus)} is needed; is MIG on, or a GPU lost?"
+            return f"CUDA reports {len(self.gpus)} GPUs, but GPU {max(gpus)} is needed; check MIG and lost GPUs"
         return next(filter(None, (_refusal_of_gpu(index, self.gpus[index]) for index in gpus)), "")
 
 
 def _refusal_of_gpu(index: int, gpu: CudaDevice) -> str:
     if " MIG " in gpu.name:
-        return f"gpu{index} is cut by MIG, and NCCL joins whole GPUs"
+        return f"gpu{index} is partitioned by MIG, but NCCL needs whole GPUs"
     if gpu.compute_mode in _WHOLE_GPU_MODES:
-        return f"the compute mode of gpu{index} is {_WHOLE_GPU_MODES[gpu.compute_mode]} (fix it: nvidia-smi -c 0)"
+        return f"the compute mode of gpu{index} is {_WHOLE_GPU_MODES[gpu.compute_mode]} (to reset it: nvidia-smi -c 0)"
     return ""
 
 
 @dataclass(frozen=True)
 class Choice:
-    """The library of each node, all of one version, and the nodes that have none, each with the reason."""
+    """The library of each node, all of one version, and the reason for each node that has none."""
 
     libraries: Mapping[str, NcclLibrary]
     refused: Mapping[str, str]
 
 
 def parse_survey(answer: Mapping[str, Any]) -> Survey:
-    """Read the answer of ``node/nccl.py``; one that is incomplete or malformed is a `Survey` with a ``trouble``."""
+    """Read the answer of ``node/nccl.py``. An incomplete or malformed one becomes a `Survey` with a ``trouble``."""
     try:
         seen = answer["seen"]
         if "answer" not in seen:
-            return Survey(trouble=f"CUDA does not start there: {_why(seen)}")
+            return Survey(trouble=f"CUDA does not start: {_why(seen)}")
         driver = int(seen["answer"]["driver_cuda"])
         return Survey(
             tuple(map(_library, answer["libraries"])),
@@ -121,11 +121,11 @@ def parse_survey(answer: Mapping[str, Any]) -> Survey:
             answer["environment"],
         )
     except (KeyError, TypeError, ValueError) as error:
-        return Survey(trouble=f"its answer cannot be read ({type(error).__name__}: {error})")
+        return Survey(trouble=f"cannot parse its answer ({type(error).__name__}: {error})")
 
 
 def _assignments(text: str) -> list[str]:
-    """What an nccl.conf sets, without its comments."""
+    """Return the assignments in an nccl.conf, without comments."""
     lines = map(str.strip, text.splitlines())
     return [line for line in lines if line and not line.startswith("#")]
 
@@ -135,29 +135,29 @@ def _library(document: Mapping[str, Any]) -> NcclLibrary:
 
 
 def read_library(path: pathlib.Path) -> NcclLibrary:
-    """A libnccl.so.2 of this machine, as ``node/nccl.py`` reads those of a node."""
+    """Read a libnccl.so.2 of this machine in the same way as ``node/nccl.py`` reads those of a node."""
     try:
         with path.open("rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             match = _BUILT_FOR.search(content)
             numbers = tuple(map(int, match.groups())) if match else ()
     except (OSError, ValueError) as error:  # an empty file cannot be mapped
-        raise InputError(f"--libnccl {path} cannot be read: {error}") from error
+        raise InputError(f"--libnccl: cannot read {path}: {error}") from error
     if not numbers:
-        raise InputError(f"--libnccl {path} does not say which NCCL it is; a libnccl.so.2 is expected")
+        raise InputError(f"--libnccl: {path} contains no NCCL version; give a libnccl.so.2")
     return NcclLibrary(str(path), numbers[:3], numbers[3:])
 
 
 def _why(reply: Mapping[str, Any]) -> str:
     if "late" in reply:
-        return "it did not answer in time"
-    return str(reply.get("error") or f"its process {reply.get('ended')}, and said: {reply.get('said')}")
+        return "no answer in time"
+    return str(reply.get("error") or f"its process {reply.get('ended')} after printing: {reply.get('said')}")
 
 
 def choose(surveys: Mapping[str, Survey]) -> Choice:
-    """Choose one version for all: the one that most nodes can run, of equals the newest.
+    """Choose one version for all nodes: the one that most of them can run, and the newest of several such.
 
-    A library runs under a driver of its own CUDA major or a newer one (CUDA Compatibility guide, minor version
-    compatibility); which minor it was built with does not matter.
+    A library runs under a driver of its own CUDA major version or a newer one (CUDA Compatibility guide, minor version
+    compatibility). The minor version that it was built with does not matter.
     """
     usable = {node: [x for x in survey.libraries if _runs(x, survey)] for node, survey in surveys.items()}
     versions = {node: {library.version for library in libraries} for node, libraries in usable.items()}
@@ -174,13 +174,13 @@ def _runs(library: NcclLibrary, survey: Survey) -> bool:
 def _refusal(survey: Survey, usable: list[NcclLibrary], winner: tuple[int, ...]) -> str:
     if usable:
         others = ", ".join(sorted({_dotted(library.version) for library in usable}))
-        few = f"it has NCCL {others}, and {_dotted(winner)} runs on the most nodes"
-        return f"{few}: all ranks need one version (--libnccl FILE sends one)"
+        few = f"it has NCCL {others}, but {_dotted(winner)} runs on most nodes"
+        return f"{few} and all ranks need the same version; send one with --libnccl FILE"
     readable = [library for library in survey.libraries if library.version]
     if readable:
         driver = _dotted(survey.driver_cuda)
-        return f"{readable[0]} is too new for its driver, which runs CUDA {driver}: --libnccl FILE sends an older one"
-    return "there is no libnccl.so.2 on it: install NCCL or a torch wheel, or send one with --libnccl FILE"
+        return f"{readable[0]} is too new for its driver (CUDA {driver}); send an older one with --libnccl FILE"
+    return "no libnccl.so.2 found; install NCCL or a torch wheel, or send one with --libnccl FILE"
 
 
 def _dotted(version: tuple[int, ...]) -> str:

@@ -1,4 +1,4 @@
-"""Round runner: one round, step by step: processes with NCCL, communicators, first runs, timed runs."""
+"""One round with NCCL, step by step: start processes, make communicators, first runs, timed runs."""
 
 from __future__ import annotations
 
@@ -16,23 +16,23 @@ from gpuops.isolation.rounds import GroupResult, RankGroup
 from gpuops.probes.nvidia.nccl_log import parse_nccl_log
 
 SLACK_SECONDS = 12.0
-"""What a supervisor may need beyond the time that it is given: to ask RAS, to kill, and to answer."""
+"""Extra time for a supervisor beyond the deadline of a step, to query RAS, to kill ranks and to answer."""
 _SLICE_SECONDS = 2.0
-"""After so long all nodes learn that one rank failed; without it the others would wait until their deadline."""
+"""Interval after which all nodes learn that one rank failed; otherwise they would wait until their deadline."""
 _TIMED_SECONDS, _WARMING_SECONDS = 10.0, 5.0
-"""Enough of slow runs; fast ones are repeated as often as was asked for."""
+"""Time after which slow runs are enough; fast ones are repeated as often as requested."""
 _LEAST_ITERATIONS = 5
 _FIRST_RUNS = 2
-"""The first run makes connections besides; the second tells how long one takes."""
+"""The first run also makes connections; the second shows how long one run takes."""
 Message = Mapping[str, Any]
 Ask = Callable[[Mapping[str, Message], float], Mapping[str, Mapping[str, Any] | GpuopsError]]
 
 
 @dataclass(frozen=True)
 class Deadlines:
-    """Seconds for what may hang on its own: loading CUDA and NCCL, making a communicator, and the first runs.
+    """Deadlines in seconds for what may hang by itself: loading CUDA and NCCL, making a communicator, and first runs.
 
-    The timed runs have half as long as the first, and three times what they should take besides.
+    The timed runs get half as long as the first runs, plus three times their estimated duration.
     """
 
     load: float = 120.0
@@ -42,7 +42,7 @@ class Deadlines:
 
 @dataclass(frozen=True)
 class RoundConfig:
-    """All that a round needs to know; ``environment`` is added to what a node's session has of NCCL's."""
+    """The settings of a round; ``environment`` is added to the NCCL variables of a node's own session."""
 
     load: Load
     deadlines: Deadlines
@@ -51,15 +51,15 @@ class RoundConfig:
     surveys: Mapping[str, Survey] = field(hash=False)
 
     def expected_path(self, party: Party) -> ExpectedPath:
-        """What the path between the nodes of ``party`` should be like, by their surveys."""
+        """Return what the path between the nodes of ``party`` should be, according to their surveys."""
         rdma = all(set(seat.nics) <= set(self.surveys[seat.node].rdma_devices) and seat.nics for seat in party)
         return ExpectedPath(rdma, all(self.surveys[seat.node].gpus[seat.gpu].rdma for seat in party))
 
 
 class RoundRunner:
-    """A round, step by step. A group leaves with a figure as soon as one of its ranks does not come along.
+    """One round, run step by step. A group leaves with a result as soon as one of its ranks fails a step.
 
-    ``processes`` is where the pid of each node's GPU is noted.
+    ``processes`` receives the process ID for each GPU of each node.
     """
 
     def __init__(self, ask: Ask, setting: RoundConfig, processes: MutableMapping[tuple[str, int], int]) -> None:
@@ -72,7 +72,7 @@ class RoundRunner:
         self._sizes: dict[RankGroup, int] = {}
 
     def run(self, parties: Mapping[RankGroup, Party]) -> dict[RankGroup, GroupResult]:
-        """The figure of each group."""
+        """Return the result of each group."""
         self._parties, self._logs = dict(parties), {group: [] for group in parties}
         limits = self._setting.deadlines
         loaded = self._step("loading CUDA and NCCL", limits.load, lambda _, seat: self._loading(seat), do="start_ranks")
@@ -85,7 +85,7 @@ class RoundRunner:
         return self._figures
 
     def _time(self, paces: Mapping[RankGroup, float]) -> None:
-        """The timed runs; ``paces`` are the seconds that one run of each group took."""
+        """Measure the timed runs; ``paces`` holds the seconds that one run of each group took."""
         setting = self._setting
         counts = {group: _counts(setting.load, pace) for group, pace in paces.items()}
         most = max((paces[group] * sum(counts[group]) for group in counts), default=0.0)
@@ -99,7 +99,7 @@ class RoundRunner:
     def _step(
         self, doing: str, seconds: float, task_for: Callable[[RankGroup, RankSlot], Message | None], do: str = "ask"
     ) -> dict[RankGroup, list[Reply]]:
-        """Send each seat its task and receive all answers; return the replies of the groups that go on."""
+        """Send each rank its task and receive all answers; return the replies of the groups that continue."""
         tasks = {g: {seat: task for seat in party if (task := task_for(g, seat))} for g, party in self._parties.items()}
         messages: dict[str, dict[str, Any]] = {}
         for seat, task in (pair for of_group in tasks.values() for pair in of_group.items()):
@@ -116,7 +116,7 @@ class RoundRunner:
     def _await(
         self, parties: Mapping[RankGroup, Collection[RankSlot]], replies: dict[RankSlot, Reply], ends: float
     ) -> None:
-        """Receive the rest, slice by slice. A group is given up when time is over, or one of its ranks cannot go on."""
+        """Receive the remaining replies, slice by slice. A group ends with its time or a failed rank."""
         while any(seat not in replies for party in parties.values() for seat in party):
             over = time.monotonic() > ends
             waiting: dict[str, list[RankSlot]] = {"kill_overdue": [], "wait": []}
@@ -129,7 +129,7 @@ class RoundRunner:
                 replies |= self._receive(_to_nodes(do, seats), seats)
 
     def _receive(self, messages: Mapping[str, Message], seats: Sequence[RankSlot]) -> dict[RankSlot, Reply]:
-        """The replies to messages; none of a rank that still works."""
+        """Return the replies to messages, omitting ranks that are still working."""
         answers = self._ask(messages, _SLICE_SECONDS + SLACK_SECONDS) if messages else {}
         messages_by_seat = {seat: _of(seat, answers[seat.node]) for seat in seats}
         return {seat: reply_of(seat, message) for seat, message in messages_by_seat.items() if message is not None}
@@ -140,7 +140,7 @@ class RoundRunner:
         return failure(group, replies, doing)
 
     def _end(self, party: Sequence[RankSlot]) -> None:
-        """End processes that hold a broken communicator, whose kernels may spin on for ever."""
+        """End processes that hold a broken communicator, because their kernels may spin for ever."""
         for seat in party:
             self._processes.pop((seat.node, seat.gpu), None)
         self._ask(_to_nodes("end", party), SLACK_SECONDS)
@@ -164,14 +164,14 @@ class RoundRunner:
 
 
 def _counts(load: Load, pace: float) -> tuple[int, int]:
-    """How many runs to warm up and how many to time, where one takes ``pace`` seconds."""
+    """Return how many runs to warm up and how many to time if one takes ``pace`` seconds."""
     pace = max(pace, 1e-9)
     timed = max(min(load.iterations, int(_TIMED_SECONDS / pace)), _LEAST_ITERATIONS)
     return max(min(load.warmups, int(_WARMING_SECONDS / pace)), 1), timed
 
 
 def _to_nodes(do: str, party: Sequence[RankSlot]) -> dict[str, dict[str, Any]]:
-    """The messages that say ``do`` of some ranks' GPUs."""
+    """Return the messages that send ``do`` to the GPUs of some ranks."""
     messages: dict[str, dict[str, Any]] = {}
     for seat in party:
         of_node = messages.setdefault(seat.node, {"do": do, "seconds": _SLICE_SECONDS, "gpus": []})
@@ -180,10 +180,10 @@ def _to_nodes(do: str, party: Sequence[RankSlot]) -> dict[str, dict[str, Any]]:
 
 
 def _of(seat: RankSlot, answer: Mapping[str, Any] | GpuopsError) -> Mapping[str, Any] | GpuopsError | None:
-    """What a node's answer contains of one of its ranks."""
+    """Return the part of a node's answer that belongs to one of its ranks."""
     return answer if isinstance(answer, GpuopsError) else answer.get(str(seat.gpu))
 
 
 def _pace(reply: Reply) -> float:
-    """Seconds of one run, by the last of the first."""
+    """Return the seconds of one run: the last of the first runs."""
     return float((reply.answer or {})["seconds"][-1])

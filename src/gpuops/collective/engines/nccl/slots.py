@@ -1,4 +1,4 @@
-"""Seats: which process of which node is which rank of a group, and how much its ranks move."""
+"""Rank slots: which process on which node is which rank of a group, and how much data its ranks move."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from gpuops.isolation.fabric import Fabric, FabricNode
 from gpuops.isolation.rounds import RankGroup
 
 _SPARE_BYTES = 2 * GIB
-"""Left to NCCL for its own buffers: some 5 to 10 MiB a channel and peer, and NVLS' multicast buffers."""
+"""Memory reserved for NCCL's own buffers: 5 to 10 MiB per channel and peer, and NVLS' multicast buffers."""
 _VARIANTS: Mapping[str, Mapping[str, str]] = {
     "": {},
     "ring": {"NCCL_NVLS_ENABLE": "0"},
@@ -21,7 +21,7 @@ _VARIANTS: Mapping[str, Mapping[str, str]] = {
 
 @dataclass(frozen=True)
 class RankSlot:
-    """One rank: a process on ``node`` that holds ``gpu`` and may use ``nics``, under ``environment`` besides."""
+    """One rank: a process on ``node`` that uses ``gpu`` and ``nics``, with ``environment`` added to its own."""
 
     rank: int
     node: str
@@ -31,7 +31,7 @@ class RankSlot:
 
     @property
     def name(self) -> str:
-        """As parts are named: ``gpu017:gpu3``."""
+        """The name as a part: ``gpu017:gpu3``."""
         return f"{self.node}:gpu{self.gpu}"
 
 
@@ -40,15 +40,15 @@ Party = tuple[RankSlot, ...]
 
 
 def seats(group: RankGroup, fabric: Fabric) -> Party:
-    """The ranks of ``group``, node by node in its order; `LookupError` says what a node lacks.
+    """Return the ranks of ``group``, in the order of its nodes; raise `LookupError` with what a node lacks.
 
-    NCCL reads its pins once a process, so whoever is pinned to another NIC is another process: the groups of one rail
-    share theirs from round to round, and so do those of whole nodes, which may use every NIC of the fabric.
+    NCCL reads its NIC settings once per process, so a rank on other NICs needs another process. Groups of one rail
+    share their processes from round to round, and so do groups of whole nodes, which may use every NIC of the fabric.
     """
     variant = _VARIANTS[group.variant]
     places = [(node, *place) for node in group.nodes for place in _on(fabric.nodes[node], group)]
     if len(places) < 2:
-        raise LookupError(f"{', '.join(group.nodes)}: a group of {len(places)} GPUs moves nothing")
+        raise LookupError(f"{', '.join(group.nodes)}: a group of {len(places)} GPUs moves no data")
     return tuple(RankSlot(rank, *place, variant) for rank, place in enumerate(places))
 
 
@@ -59,14 +59,15 @@ def _on(node: FabricNode, group: RankGroup) -> Iterator[tuple[int, tuple[str, ..
         return
     place = next((k for k, nic in enumerate(node.nics) if nic.rail == group.rail), None)
     if place is None or place >= len(node.gpus):
-        raise LookupError(f"{node.name} has no NIC with a GPU on rail {group.rail}")
+        raise LookupError(f"{node.name} has no NIC and GPU on rail {group.rail}")
     yield node.gpus[place], (every[place],)
 
 
 def payload_bytes(load: Load, ranks: int, free_bytes: int) -> int:
-    """The size, as nccl-tests counts it, that each of ``ranks`` moves: the load's, or what can be judged, if it fits.
+    """Return the bytes that each of ``ranks`` moves, as nccl-tests counts them, limited to what fits.
 
-    ``free_bytes`` is the least free memory among its GPUs; a buffer is needed on either side.
+    The size is that of the load, or the one that can be judged. ``free_bytes`` is the minimum of free memory among its
+    GPUs; each rank needs a send and a receive buffer.
     """
     desired = load.size_bytes or gate_bytes(ranks)
     unit = 4 if load.operation in ("all_reduce", "send_recv") else 4 * ranks

@@ -1,4 +1,4 @@
-"""Verdicts: the figure of a group, by the replies of all of its ranks."""
+"""The result of a group, derived from the replies of all of its ranks."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from gpuops.probes.nvidia.nccl_log import NcclLog, parse_nccl_log
 
 _STAGES = ("start", "load", "join", "joined", "launch", "run", "check", "leave")
 _SILENT_SECONDS = 2.0
-"""A rank that runs reports ten times a second; one that is silent so long is stopped, or stuck in a call."""
+"""A running rank reports ten times a second; one that is silent for so long is stopped or stuck in a call."""
 _STOPPED = frozenset("TtDZ")
 _REMOTE = "remote process"
 _RAS_RANK = re.compile(r"\bRank (\d+)\b.*managed by process (\d+)\b")
@@ -26,8 +26,8 @@ _RAS_RANK = re.compile(r"\bRank (\d+)\b.*managed by process (\d+)\b")
 class Reply:
     """The outcome of one step on one rank.
 
-    One of: it answered; it reported an ``error``; its process ended (``gone``); it did not finish in time (``late``);
-    its node is ``lost``.
+    Either it answered, or it reported an ``error``, or its process ended (``gone``), or it did not finish in time
+    (``late``), or its node is ``lost``.
     """
 
     seat: RankSlot
@@ -47,28 +47,28 @@ class Reply:
 
     @property
     def progress(self) -> tuple[int, int]:
-        """How far it came, for comparing."""
+        """Its progress, for comparisons."""
         return (_STAGES.index(self.stage) if self.stage in _STAGES else -1, self.done)
 
     @property
     def stuck(self) -> bool:
-        """It does nothing any more, while others still wait for it."""
+        """True if it makes no progress while others still wait for it."""
         return self.state in _STOPPED or self.silent_seconds > _SILENT_SECONDS
 
     @property
     def part(self) -> str:
-        """The name of what is missing with it."""
+        """The name of the part that is missing with it."""
         return self.seat.node if self.lost else self.seat.name
 
     def __str__(self) -> str:
-        """How far it came, in words."""
-        state = f", in state {self.state} and not to be killed" if self.survives else f", in state {self.state}"
+        """Return its progress in words."""
+        state = f", in state {self.state} and cannot be killed" if self.survives else f", in state {self.state}"
         where = f"{self.stage} {self.done}" if self.stage == "run" else self.stage
         return f"{self.seat.name} at {where}{state if self.state in _STOPPED or self.survives else ''}"
 
 
 def reply_of(seat: RankSlot, document: Mapping[str, Any] | GpuopsError) -> Reply:
-    """The reply of ``seat`` in its node's document; an error stands for a node that did not answer."""
+    """Return the reply of ``seat`` in its node's document; an error stands for a node that did not answer."""
     if isinstance(document, GpuopsError):
         return Reply(seat, lost=document)
     output = f", and said: {document['said']}" if document.get("said") else ""
@@ -90,11 +90,11 @@ def reply_of(seat: RankSlot, document: Mapping[str, Any] | GpuopsError) -> Reply
 
 
 def failure(group: RankGroup, replies: Sequence[Reply], doing: str) -> GroupResult | None:
-    """The figure of a group of which a rank did not do what it should; None if all did.
+    """Return the result of a group in which a rank failed to do its task; None if all succeeded.
 
-    The cause is a rank that is lost or ended; else one that reports why it failed, unless it only reports that another
-    ended; else it is a hang, and those are named that did not arrive. If a connection was not made, no rank is named:
-    either end may be at fault.
+    The cause is a rank that is lost or ended; else a rank that reports why it failed, unless it only reports that
+    another one ended; else a hang, which names the ranks that did not arrive. If a connection was not made, no rank is
+    named, because either end may be at fault.
     """
     trouble, named, why = _cause(replies)
     if not trouble:
@@ -124,17 +124,17 @@ def _cause(replies: Sequence[Reply]) -> tuple[Trouble, Sequence[Reply], str]:
 
 
 def _trouble_of(error: GpuopsError | None) -> Trouble:
-    """A worker that is silent hangs, one that ended is in error; some nodes cannot be reached any more."""
+    """Classify a lost worker: a silent one hangs, one that ended is an error, and a node may be unreachable."""
     if isinstance(error, ConnectError):
         return "unreachable"
     return "error" if isinstance(error, LostError) else "hang"
 
 
 def absent(replies: Sequence[Reply]) -> tuple[Reply, ...]:
-    """Those for which the others wait, as far as it is known: of the late, the ones that stand out from the rest.
+    """Return the late ranks that the others wait for, if they stand out from the rest.
 
-    They are stopped; or silent while others report; or named by NCCL's RAS; or at an earlier stage. Empty if all are
-    late in the same way.
+    They are stopped; or silent while others report; or named by NCCL's RAS; or at an earlier stage. The result is empty
+    if all ranks are late in the same way.
     """
     late = [reply for reply in replies if reply.late]
     least = min(reply.progress for reply in late)
@@ -149,7 +149,7 @@ def absent(replies: Sequence[Reply]) -> tuple[Reply, ...]:
 
 
 def _named_by_ras(late: Sequence[Reply]) -> list[Reply]:
-    """Those that RAS lists as outliers or missing; it lists no rank that does what most others do."""
+    """Return the ranks that RAS lists as outliers or missing; it omits ranks that do what most others do."""
     named = {(int(rank), int(pid)) for reply in late for rank, pid in _RAS_RANK.findall(reply.ras)}
     return [reply for reply in late if (reply.seat.rank, reply.pid) in named]
 
@@ -164,12 +164,13 @@ def _stand(late: Sequence[Reply]) -> str:
     for reply in late:
         places.setdefault(reply.progress, []).append(reply)
     ordered = [places[progress] for progress in sorted(places)]
-    return "no end in time; " + ", ".join(f"{len(x)} ranks as {x[0]}" if len(x) > 1 else str(x[0]) for x in ordered)
+    stages = (f"{len(x)} ranks as {x[0]}" if len(x) > 1 else str(x[0]) for x in ordered)
+    return "not finished in time: " + ", ".join(stages)
 
 
 @dataclass(frozen=True)
 class ExpectedPath:
-    """What a group's path between its nodes should be like: over RDMA, and with GPUDirect past the host's memory."""
+    """The expected path between the nodes of a group: RDMA, and GPUDirect, which bypasses host memory."""
 
     rdma: bool
     gpu_direct: bool
@@ -177,7 +178,7 @@ class ExpectedPath:
 
 @dataclass(frozen=True)
 class TimedRun:
-    """What was timed: the operation, its size as nccl-tests counts it, and how many runs came first to warm up."""
+    """The timed operation: its name, its size as nccl-tests counts it, and how many warm-up runs preceded it."""
 
     operation: Operation
     size_bytes: int
@@ -187,9 +188,9 @@ class TimedRun:
 def success(
     group: RankGroup, replies: Sequence[Reply], sample: TimedRun, log: NcclLog, path: ExpectedPath
 ) -> GroupResult:
-    """The figure of a group whose ranks all finished: its speed, unless the sums or the path were wrong.
+    """Return the result of a group whose ranks all finished: its speed, unless the sums or the path were wrong.
 
-    The time of a run is the mean over its ranks (nccl-tests' default, ``-a 1``), the group's the mean over its runs.
+    The time of a run is the mean over its ranks (nccl-tests' default, ``-a 1``); the group's is the mean over its runs.
     """
     answers = [reply.answer or {} for reply in replies]
     wrong = {
@@ -197,7 +198,7 @@ def success(
     }
     if wrong:
         counts = ", ".join(f"{count} of {answers[0]['elements']} elements at {name}" for name, count in wrong.items())
-        return GroupResult(group, None, "wrong", detail=f"{counts} are not what they must be; {log}")
+        return GroupResult(group, None, "wrong", detail=f"wrong sums: {counts}; {log}")
     runs = [statistics.fmean(ranks) for ranks in zip(*(answer["seconds"] for answer in answers), strict=True)]
     timed = runs[sample.warmups :]
     seconds = max(statistics.fmean(timed), 1e-9)
@@ -211,7 +212,7 @@ def success(
 
 def _slow_path(log: NcclLog, path: ExpectedPath) -> str:
     if path.rdma and "NET/Socket" in log.network_transports:
-        return "NCCL went over TCP sockets, though there is RDMA between the nodes"
+        return "NCCL used TCP sockets although the nodes are connected by RDMA"
     if path.rdma and path.gpu_direct and log.without_gdr:
-        return f"NCCL went through host memory ({', '.join(log.without_gdr)} without GDRDMA)"
+        return f"NCCL copied through host memory ({', '.join(log.without_gdr)} without GDRDMA)"
     return ""

@@ -1,4 +1,4 @@
-"""nccl-tests: all_reduce_perf and its siblings where they are installed, started by mpirun or srun."""
+"""Engine that starts the nodes' own all_reduce_perf and its siblings with mpirun or srun."""
 
 from __future__ import annotations
 
@@ -40,8 +40,8 @@ FOLDERS = (
     "/opt/amazon/openmpi/bin",
     "/opt/slurm/bin",
 )
-"""Where packages, images and READMEs put nccl-tests, Open MPI and Slurm besides a login's PATH."""
-# prints a line "name path" for each program that is there; an mpirun that is not Open MPI's has other options
+"""Where packages, images and READMEs install nccl-tests, Open MPI and Slurm, in addition to a login's PATH."""
+# prints a line "name path" for each program it finds; only Open MPI's mpirun has the options that are used here
 _FIND = """\
 test=$1; shift
 for d in "$@" /usr/mpi/gcc/openmpi-*/bin; do PATH=$PATH:$d; done
@@ -52,36 +52,36 @@ done
 w=$(command -v setpriv) && "$w" --pdeathsig KILL true 2>/dev/null && echo "setpriv $w"
 :"""
 _RDMA = Files(("/sys/class/infiniband/*/ports/*/link_layer",))
-_AT_ONCE = 16  # as many as the agent runs side by side: the deadlines of a batch begin together
+_AT_ONCE = 16  # the agent runs as many side by side; more would start late while their deadlines run
 _START_SECONDS, _PATIENCE, _SLACK_SECONDS = 30.0, 3.0, 10.0
 _FAIR_GB_PER_S = 10.0
-_MOST_BYTES = 8 << 30  # nccl-tests holds three such buffers on each GPU
+_MOST_BYTES = 8 << 30  # nccl-tests allocates three buffers of this size on each GPU
 _GRANTED = re.compile(r"Granted job allocation (\d+)", re.ASCII)
 _TELL = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,TUNING"}
 _WARN = {"NCCL_DEBUG": "WARN"}
-_MOST_TELLING_RANKS = 256  # each writes some 10 kB; an answer may hold 16 MiB
+_MOST_TELLING_RANKS = 256  # each rank writes about 10 kB, and an answer may hold 16 MiB
 
 
 class InstalledPrograms(NamedTuple):
-    """What a node has: programs by name with their paths, and its RDMA devices."""
+    """The programs of a node with their paths, and its RDMA devices."""
 
     programs: Mapping[str, str]
     rdma: frozenset[str]
 
 
 class GroupLaunch(NamedTuple):
-    """How a group is started, and what its answer is read by."""
+    """The command that starts a group, and what is needed to read its answer."""
 
     task: NcclTestsLaunch
     command: Command
 
 
 class NcclTestsEngine:
-    """Rounds by nccl-tests. Each group is started on its first node, from where mpirun reaches the others by ssh.
+    """Engine that runs rounds with nccl-tests. Each group starts on its first node; mpirun reaches the others by ssh.
 
-    A group that is late is ended by mpirun's own deadline, or with the agent's command; what either leaves on any node
-    ends with its parent there (``setpriv --pdeathsig``). ``expect`` tells GB/s, for deadlines alone; ``folders`` are
-    where programs lie besides a login's PATH.
+    A late group is ended by mpirun's own deadline, or together with the agent's command. Processes that either leaves
+    behind end with their parent on each node (``setpriv --pdeathsig``). ``expect`` returns GB/s, used for deadlines
+    only; ``folders`` are directories that may hold programs, in addition to a login's PATH.
     """
 
     name = "nccl-tests"
@@ -97,10 +97,10 @@ class NcclTestsEngine:
         expect: Callable[[RankGroup], float | None] = lambda _group: None,
         folders: Sequence[str] = FOLDERS,
     ) -> None:
-        self.why = "it is what others measure with"
+        self.why = "it is the usual tool"
         self.launcher: Launcher = ""
         self.allocation = ""
-        """The Slurm job that holds the nodes meanwhile; empty without srun."""
+        """The Slurm job that holds the nodes in the meantime; empty without srun."""
         self._hosts = {host.name: host for host in hosts}
         self._opener = opener
         self._transports = {host.name: opener.open(host) for host in hosts}
@@ -113,11 +113,11 @@ class NcclTestsEngine:
 
     @property
     def program(self) -> str:
-        """The test that measures the operation of the load."""
+        """The test program for the load's operation."""
         return PROGRAMS[self._load.operation]
 
     def open(self) -> Mapping[str, Excluded]:
-        """Look what is installed; return the nodes that lack the test, or the launcher that most have."""
+        """Find the installed programs; return the nodes that lack the test, or the launcher that most nodes have."""
         looks = self._each(list(self._hosts), self._look)
         self._installed = {look.node: look.value for look in looks if look.value is not None}
         lost = {look.node: excluded_by(look.node, look.error) for look in looks if look.error is not None}
@@ -140,10 +140,10 @@ class NcclTestsEngine:
         lacking = [node for node, own in self._installed.items() if program not in own.programs]
         for node in lacking:
             del self._installed[node]
-        return {node: Excluded(node, "unsupported", f"{program} is not on it") for node in lacking}
+        return {node: Excluded(node, "unsupported", f"{program} is not installed") for node in lacking}
 
     def _allocate(self) -> dict[str, Excluded]:
-        """Hold all nodes in one job of Slurm's: steps of it run side by side, where jobs would wait for each other."""
+        """Hold all nodes in one Slurm job: steps of one job run side by side, but jobs would wait for each other."""
         if self.launcher != "srun" or not self._installed:
             return {}
         nodes = list(self._installed)
@@ -154,11 +154,11 @@ class NcclTestsEngine:
             self.allocation = granted[1]
             return {}
         self._installed = {}
-        why = f"Slurm gives no job: {answer.last_words()}"
+        why = f"Slurm granted no job: {answer.last_words()}"
         return {node: Excluded(node, "unsupported", why) for node in nodes}
 
     def measure(self, planned: Round) -> tuple[GroupResult, ...]:
-        """One figure a group; groups that start on different nodes, and up to 16 of one node, run side by side."""
+        """Return one result per group; up to 16 groups per first node run side by side."""
         jobs = [self._job(group) for group in planned.groups]
         starts: dict[str, list[GroupLaunch]] = {}
         for job in jobs:
@@ -187,10 +187,10 @@ class NcclTestsEngine:
             self._asking.clear()
 
     def _job(self, group: RankGroup) -> GroupLaunch | GroupResult:
-        """How to start ``group``, or the figure of one that cannot be."""
+        """Return how to start ``group``, or the result that says why it cannot start."""
         lacking = ", ".join(node for node in group.nodes if node not in self._installed)
         if lacking:
-            return GroupResult(group, None, "error", detail=f"{self.program} cannot be started on {lacking}")
+            return GroupResult(group, None, "error", detail=f"{self.program} cannot start on {lacking}")
         try:
             return self._start(group, seats(group, self._fabric))
         except LookupError as error:
@@ -207,19 +207,19 @@ class NcclTestsEngine:
         return GroupLaunch(NcclTestsLaunch(group, len(ranks), addresses, rdma=rdma), command)
 
     def _expected_seconds(self, group: RankGroup, ranks: int, size_bytes: int) -> float:
-        """Both series of iterations, out of place and in place."""
+        """Return the duration of both series of iterations, out of place and in place."""
         rate = (self._expect(group) or _FAIR_GB_PER_S) / bus_factor(self._load.operation, ranks)
         return 2 * (self._load.warmups + self._load.iterations) * size_bytes / rate / 1e9
 
     def _debug(self, rank: RankSlot, ranks: Sequence[RankSlot]) -> Mapping[str, str]:
-        """How much NCCL tells: in a large group the first node alone, if it can be told another thing than the rest."""
+        """Return the log level of a rank. In a large group only the first node logs in full, if levels can differ."""
         first = self.launcher == "mpirun" and rank.node == ranks[0].node
         return _TELL if first or len(ranks) <= _MOST_TELLING_RANKS else _WARN
 
     def _part(
         self, ranks: Sequence[RankSlot], size_bytes: int, group: RankGroup, debug: Mapping[str, str]
     ) -> AppContext:
-        """A process for each rank; within a node, one for all of them, which needs no MPI."""
+        """Return a process for each rank; within one node a single process runs all ranks, without MPI."""
         first, programs = ranks[0], self._installed[ranks[0].node].programs
         alone = len(group.nodes) == 1
         settings = {
@@ -236,7 +236,7 @@ class NcclTestsEngine:
         return AppContext(self._address(first.node), 1 if alone else len(ranks), words, settings)
 
     def _pins(self, rank: RankSlot) -> dict[str, str]:
-        """NCCL's setting for the NICs of a rank, each by its exact name; those without RDMA are taken for sockets."""
+        """Return NCCL's setting for the NICs of a rank, by exact name; NICs without RDMA are used as sockets."""
         if not rank.nics:
             return {}
         if self._installed[rank.node].rdma.issuperset(rank.nics):
@@ -254,34 +254,34 @@ class NcclTestsEngine:
         raise LookupError("neither Open MPI's mpirun nor srun is on the nodes")
 
     def _address(self, node: str) -> str:
-        """What its peers call ``node``: Slurm by its name, ssh by its address, unless that means the peer itself."""
+        """Return the address of ``node`` for its peers: its name for Slurm or if its address is loopback."""
         address = self._hosts[node].address
         itself = address.startswith("127.") or address in ("::1", "localhost")
         return node if itself or self.launcher == "srun" else address
 
     @property
     def settings(self) -> Mapping[str, Sequence[str]]:
-        """Which test and which launcher are started; what NCCL told of itself stands with each figure."""
+        """The test and the launcher in use; each result carries what NCCL logged about itself."""
         words = [self.program, self.launcher]
         return {node: [own.programs[w] for w in words if w] for node, own in self._installed.items()}
 
     @property
     def jobs(self) -> Collection[str]:
-        """The job that holds the nodes, where srun starts the groups."""
+        """The Slurm job that holds the nodes, if srun starts the groups."""
         return (self.allocation,) if self.allocation else ()
 
     @property
     def pids(self) -> Mapping[str, Collection[int]]:
-        """Between rounds nothing of ours runs on any node."""
+        """Nothing: between rounds no process of the engine runs on any node."""
         return {}
 
     def close(self) -> None:
-        """Hang up where an answer is still awaited, and give Slurm's job back."""
+        """Disconnect nodes that still owe an answer, and cancel the Slurm job."""
         for node in list(self._asking):
             self._transports[node].close()
         allocation, self.allocation = self.allocation, ""
         for node, own in self._installed.items() if allocation else ():
-            with contextlib.suppress(NodeError):  # a node that was excluded; any other will do
+            with contextlib.suppress(NodeError):  # the node was excluded; any other node can do it
                 self._transports[node].run(Command((own.programs.get("scancel", "scancel"), allocation)))
                 return
 

@@ -1,4 +1,4 @@
-"""The outcome of one run of nccl-tests for a group: its figure, or the trouble that prevents one; pure."""
+"""The result of one run of nccl-tests for a group: its bandwidth, or the trouble that prevented it; pure."""
 
 from __future__ import annotations
 
@@ -22,9 +22,9 @@ _LONGEST = 200
 
 @dataclass(frozen=True)
 class NcclTestsLaunch:
-    """What was started: ``ranks`` in all on the nodes of ``group``, each known to its peers by one of ``addresses``.
+    """The started command: ``ranks`` in total on the nodes of ``group``, whose peers know them by ``addresses``.
 
-    ``rdma``: the NICs that it is pinned to are RDMA devices, so NCCL has no reason to take TCP.
+    ``rdma``: its NICs are RDMA devices, so NCCL has no reason to use TCP.
     """
 
     group: RankGroup
@@ -34,9 +34,9 @@ class NcclTestsLaunch:
 
 
 def figure_of(task: NcclTestsLaunch, answer: Completed) -> GroupResult:
-    """The figure in what mpirun, srun or the test itself said.
+    """Return the result contained in the output of mpirun, srun or the test.
 
-    It is the out-of-place bus bandwidth of the largest size; its spread is what sets the in-place series apart.
+    It is the out-of-place bus bandwidth of the largest size; the spread is its distance from the in-place series.
     """
     runs, log = parse_nccl_tests(answer.out), parse_nccl_log(f"{answer.out}\n{answer.err}")
     run = None if isinstance(runs, Unknown) else runs[-1]
@@ -52,16 +52,16 @@ def figure_of(task: NcclTestsLaunch, answer: Completed) -> GroupResult:
 def _trouble(
     task: NcclTestsLaunch, answer: Completed, run: NcclTestsRun | None, log: NcclLog
 ) -> tuple[Trouble, str] | None:
-    """What is wrong, the cause before its effects: a group that takes TCP is slow, and a slow one seems to hang."""
+    """Return what is wrong, causes before effects: a group over TCP is slow, and a slow group seems to hang."""
     no_way = _NO_WAY.search(answer.err)
     if no_way:
         return "unreachable", no_way[0]
     if task.rdma and "NET/Socket" in log.network_transports:
-        return "socket", f"NCCL took TCP, not RDMA{_rate_in_words(run)}"
+        return "socket", f"NCCL used TCP instead of RDMA{_rate_in_words(run)}"
     if run and run.wrong:
-        return "wrong", f"the sums came out wrong{_rate_in_words(run)}"
+        return "wrong", f"wrong sums{_rate_in_words(run)}"
     if answer.timed_out or _OUT_OF_TIME in answer.err:
-        return "hang", f"not done within {answer.seconds:.0f} s"
+        return "hang", f"not finished within {answer.seconds:.0f} s"
     if log.connection_error:
         return "unreachable", log.connection_error
     return _failure(task, answer, run, log)
@@ -74,21 +74,21 @@ def _failure(
         return "error", next(iter(log.warnings), "") or _complaint(answer)
     ranks = {rank.rank for rank in run.ranks}
     if ranks and ranks != set(range(task.ranks)):
-        return "error", f"{len(ranks)} of {task.ranks} ranks found each other: is it built without MPI=1?"
+        return "error", f"only {len(ranks)} of {task.ranks} ranks found each other; build nccl-tests with MPI=1"
     if task.rdma and log.gpu_direct is False:
-        return "error", f"NCCL took RDMA without GPUDirect{_rate_in_words(run)}: data pass through the host's memory"
+        return "error", f"NCCL used RDMA without GPUDirect{_rate_in_words(run)}: data is copied through host memory"
     return None
 
 
 def _complaint(answer: Completed) -> str:
-    """The test's own line about what failed, else the first of its errors: mpirun's own text, in a frame, follows."""
+    """Return the test's own line about the failure, else its first error; mpirun's framed text comes after it."""
     lines = [line for line in f"{answer.err}\n{answer.out}".splitlines() if any(map(str.isalpha, line))]
     failures = (line for line in lines if "Test CUDA failure" in line or "Test NCCL failure" in line)
-    return next(failures, f"it ended early, and said: {lines[0] if lines else 'nothing'}")
+    return next(failures, f"it ended early, with: {lines[0] if lines else 'no output'}")
 
 
 def _absent(task: NcclTestsLaunch, kind: Trouble, answer: Completed, log: NcclLog) -> tuple[str, ...]:
-    """The members that are at fault: those that ssh did not reach, or that came less far than the others."""
+    """Return the members at fault: those that ssh did not reach, or that made less progress than the others."""
     named = {name: node for node, address in task.addresses.items() for name in (node, address, node.partition(".")[0])}
     no_way = _NO_WAY.search(answer.err)
     if no_way:
