@@ -18,8 +18,8 @@ help:      ## this list
 demo: .venv/lab.stamp      ## a lab of 8 H100 nodes with faults: bring it up, validate and measure it, take it down
 	$(BIN)/gpuops lab demo
 
-test: .venv/test.stamp system      ## the quick tests, which need no root: minutes; what is skipped is listed with the reason
-	$(BIN)/pytest -n 2 --dist loadfile --no-loadscope-reorder tests/lab tests/unit $(wildcard tests/test_*.py)
+test: .venv/test.stamp system      ## the quick tests, which need no root; many of them wait, so three run side by side on two cores
+	$(BIN)/pytest -n 3 --dist loadfile --no-loadscope-reorder tests/lab tests/unit $(wildcard tests/test_*.py)
 
 real: .venv/test.stamp ground      ## tests with real servers, networks and machines, most of which want root: a quarter of an hour
 	$(BIN)/pytest tests/real/collective

@@ -1,6 +1,7 @@
 """``gpuops onboard`` over the lab, through real SSH: from a bare host to an admitted one, with every gate."""
 
 import json
+import shutil
 import subprocess
 import sys
 from types import SimpleNamespace
@@ -40,11 +41,31 @@ def program(folder, inventory):
     return gpuops
 
 
+def project(folder, lab):
+    """The program in a project of the lab's hosts."""
+    (folder / "p.yml").write_text(PLAYBOOK)
+    (folder / "inventory.yml").write_text((lab.folder / "inventory.yml").read_text() + INVENTORY_GROUP)
+    return program(folder, "inventory.yml")
+
+
 @pytest.fixture
 def gpuops(lab, tmp_path):
-    """The program in a project of the lab's hosts."""
-    (tmp_path / "p.yml").write_text(PLAYBOOK)
-    (tmp_path / "inventory.yml").write_text((lab.folder / "inventory.yml").read_text() + INVENTORY_GROUP)
+    """The program in a project of the lab's hosts, to which nothing has been done."""
+    return project(tmp_path, lab)
+
+
+@pytest.fixture(scope="module")
+def first(running_lab, tmp_path_factory):
+    """A project in which two healthy hosts were onboarded, and what was said."""
+    cluster.clear(running_lab.folder, [])
+    folder = tmp_path_factory.mktemp("admitted")
+    return SimpleNamespace(folder=folder, told=onboard(project(folder, running_lab), "gpu01", "gpu02"))
+
+
+@pytest.fixture
+def admitted(lab, first, tmp_path):
+    """The program in a copy of that project."""
+    shutil.copytree(first.folder, tmp_path, dirs_exist_ok=True)
     return program(tmp_path, "inventory.yml")
 
 
@@ -81,11 +102,11 @@ def in_one_line(told):
     return " ".join(told.split())
 
 
-def test_a_bare_host_is_admitted_and_a_second_time_only_looked_at(gpuops):
-    before = gpuops.inventory.read_text()
-    told = onboard(gpuops, "gpu01", "gpu02")
+def test_a_bare_host_is_admitted_and_a_second_time_only_looked_at(admitted, first, lab):
+    gpuops = admitted
+    before = (lab.folder / "inventory.yml").read_text() + INVENTORY_GROUP
     for node in ("gpu01", "gpu02"):
-        assert passed(told, node) == dict.fromkeys(GATES, "passed"), told
+        assert passed(first.told, node) == dict.fromkeys(GATES, "passed"), first.told
     assert gpuops.inventory.read_text() == f"{before}    gpu01:\n    gpu02:\n"
     history = json.loads(gpuops("state", "show", "gpu01", "--json"))["history"]
     assert [event["state"] for event in history] == ["new", "provisioned", "burned_in", "validated", "admitted"]
@@ -107,8 +128,8 @@ def test_a_sick_card_stops_its_host_with_what_to_do_and_once_it_is_well_the_host
     assert passed(told, "gpu02")["admit"] == "passed"
 
 
-def test_who_is_sick_or_another_machine_takes_no_jobs(gpuops, plant, lab):
-    onboard(gpuops, "gpu01", "gpu02")
+def test_who_is_sick_or_another_machine_takes_no_jobs(admitted, plant, lab):
+    gpuops = admitted
     gpuops("drain", "gpu01", "gpu02", "--reason", "fan swap")
     plant("gpu01:gpu2:lost", "gpu02:gpu3:ecc-uncorrectable=2")
     gpuops("admit", "gpu01", "gpu02", code=1)

@@ -1,4 +1,4 @@
-"""A rolling upgrade over sixteen hosts, for real as far as a lab is real: shells, packages, units, reboots, a lock."""
+"""A rolling upgrade over ten hosts, for real as far as a lab is real: shells, packages, units, reboots, a lock."""
 
 import json
 import re
@@ -17,7 +17,7 @@ OLD, NEW = "580.105.08", "580.126.20"
 PLAYBOOK = """\
 - name: Driver
   hosts: all
-  serial: [1, 25%, 100%]
+  serial: [1, 40%, 100%]
   max_fail_percentage: 0
   vars: {version: "VERSION"}
   tasks:
@@ -42,7 +42,7 @@ PLAYBOOK = """\
       reboot: {reason: the driver}
 """
 DONE = ["gpu01", "gpu02", "gpu04", "gpu05"]
-"""The first batch; and of the second, a quarter of all, those that stood beside the third node when it failed."""
+"""The first batch; and of the second, two fifths of all, those that stood beside the third node when it failed."""
 
 
 CHANGING = (
@@ -52,14 +52,14 @@ CHANGING = (
 
 
 class Fleet:
-    """Sixteen hosts of a lab, and the program over them."""
+    """Ten hosts of a lab, and the program over them."""
 
     def __init__(self, folder):
         self.folder = folder
         self.lab = folder / ".gpuops" / "lab"
         self.names = [
             host.name
-            for host in cluster.up(self.lab, "hgx-h100", 16, ["gpu03:host:apt-fails=nvidia-driver-580-server"])
+            for host in cluster.up(self.lab, "hgx-h100", 10, ["gpu03:host:apt-fails=nvidia-driver-580-server"])
         ]
         for name, version in (("upgrade", NEW), ("rollback", OLD)):
             (folder / f"{name}.yml").write_text(PLAYBOOK.replace("VERSION", version))
@@ -110,7 +110,7 @@ def test_the_report_says_who_was_brought_to_what_who_failed_and_why_and_who_was_
     assert "gpu03 failed the driver and its fabric manager" in stopped
     assert "dpkg: error processing archive /var/cache/apt/archives/nvidia-driver-580-server.deb" in stopped
     assert 'stopped: 1 of 4 nodes of a batch failed in play "Driver"; max_fail_percentage is 0' in stopped
-    assert "not started: gpu[06-16]" in stopped
+    assert "not started: gpu[06-10]" in stopped
     assert "handlers pending" not in stopped
 
 
@@ -121,7 +121,7 @@ def test_who_failed_in_a_run_can_be_tried_again_alone(fleet, stopped):
 
 def test_who_runs_which_version_is_what_validate_tells_of_the_fleet(fleet, stopped):
     told = fleet.gpuops("validate", "--only", "driver-agrees", code=1)
-    assert f"{NEW} here, {OLD} on 12 of 16 nodes" in told
+    assert f"{NEW} here, {OLD} on 6 of 10 nodes" in told
     assert f"install driver {OLD} on gpu[01-02,04-05]" in told
 
 
@@ -132,24 +132,24 @@ def test_rolled_back_all_are_on_the_old_version_and_who_never_left_it_is_not_tou
     rebooted = [name for name in fleet.names if "reboot" in fleet.audit(name)[seen[name] :]]
     assert rebooted == ["gpu01", "gpu02", "gpu04", "gpu05"]
     told = fleet.gpuops("provision", "rollback.yml", "--check")
-    assert "16 nodes: 48 ok, 16 skipped, 0 failed" in told
+    assert "10 nodes: 30 ok, 10 skipped, 0 failed" in told
 
 
 def test_once_the_cause_is_gone_the_upgrade_reaches_all(fleet, stopped):
     cluster.clear(fleet.lab, ["gpu03"])
     fleet.gpuops("provision", "upgrade.yml")
     assert set(fleet.versions().values()) == {NEW}
-    assert "16 nodes: 48 ok, 16 skipped, 0 failed" in fleet.gpuops("provision", "upgrade.yml", "--check")
+    assert "10 nodes: 30 ok, 10 skipped, 0 failed" in fleet.gpuops("provision", "upgrade.yml", "--check")
 
 
 def test_a_node_that_does_not_come_back_is_told_and_found_again(fleet, stopped):
-    cluster.inject(fleet.lab, ["gpu16:host:stays-down"])
+    cluster.inject(fleet.lab, ["gpu10:host:stays-down"])
     (fleet.folder / "boot.yml").write_text(
-        "- hosts: gpu16\n  tasks:\n    - {name: again, reboot: {reason: to see}, timeout: 6}\n"
+        "- hosts: gpu10\n  tasks:\n    - {name: again, reboot: {reason: to see}, timeout: 6}\n"
     )
     told = fleet.gpuops("provision", "boot.yml", code=3)
     assert "s after a reboot; check its console or its BMC" in told
-    cluster.clear(fleet.lab, ["gpu16"])
+    cluster.clear(fleet.lab, ["gpu10"])
     ends = time.monotonic() + 10
     while fleet.versions().keys() != set(fleet.names):
         assert time.monotonic() < ends
@@ -163,10 +163,10 @@ def test_the_built_in_playbooks_upgrade_and_roll_back_and_find_nothing_to_do_the
         shipped = (builtin("playbooks") / "stacks" / f"{name}.yml").read_text()
         (stacks / f"{name}.yml").write_text(re.sub(r"origin: cuda\b", "origin: distribution", shipped))
     for playbook in ("upgrade", "rollback"):
-        before = fleet.versions()["gpu10"]
-        told = fleet.gpuops("provision", playbook, "--limit", "gpu10")
+        before = fleet.versions()["gpu09"]
+        told = fleet.gpuops("provision", playbook, "--limit", "gpu09")
         assert "0 failed" in told
-        assert f"nvidia-driver-580-server={fleet.versions()['gpu10']}-0ubuntu1" in told
-        assert fleet.versions()["gpu10"] != before
-        told = fleet.gpuops("provision", playbook, "--check", "--limit", "gpu10")
+        assert f"nvidia-driver-580-server={fleet.versions()['gpu09']}-0ubuntu1" in told
+        assert fleet.versions()["gpu09"] != before
+        told = fleet.gpuops("provision", playbook, "--check", "--limit", "gpu09")
         assert re.search(r"1 node: \d+ ok, \d+ skipped, 0 failed", told)

@@ -24,7 +24,7 @@ PLAYBOOK = """\
       command: {{words: [touch, "{{{{ out }}}}/told"], creates: "{{{{ out }}}}/told", become: always}}
 """
 LINES = 14
-SLOW = f"sleep 20.{os.getpid()}"  # which nobody else on this machine sleeps
+SLOW = f"sleep 10.{os.getpid()}"  # which nobody else on this machine sleeps
 # what the console script is, and a program that dies as the journal's line number {} reaches the disk
 PROGRAM = "from gpuops.cli import main; main()"
 MORTAL = """
