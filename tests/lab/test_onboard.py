@@ -1,4 +1,4 @@
-"""``gpuops onboard`` over the lab, through real SSH: from a bare host to an admitted one, with every gate."""
+"""``gpuops onboard`` on the lab over real SSH: from a bare host to an admitted one, through every gate."""
 
 import json
 import subprocess
@@ -26,7 +26,7 @@ admitted:
 
 
 def program(folder, inventory):
-    """The program in a project of these hosts."""
+    """Return a function that runs gpuops in a project with these hosts."""
     (folder / "gpuops.yml").write_text(f"inventory: {inventory}\n")
 
     def gpuops(*words, code=0):
@@ -42,7 +42,7 @@ def program(folder, inventory):
 
 @pytest.fixture
 def gpuops(lab, tmp_path):
-    """The program in a project of the lab's hosts."""
+    """Return a function that runs gpuops in a project with the lab's hosts."""
     (tmp_path / "p.yml").write_text(PLAYBOOK)
     (tmp_path / "inventory.yml").write_text((lab.folder / "inventory.yml").read_text() + INVENTORY_GROUP)
     return program(tmp_path, "inventory.yml")
@@ -50,9 +50,9 @@ def gpuops(lab, tmp_path):
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory):
-    """What the built-in playbooks made of bare hosts: of gpu01, and of two with which something is wrong.
+    """Onboard bare hosts with the built-in playbooks: gpu01, and two hosts with faults.
 
-    The burn-in is left out, which takes long whatever the playbook is.
+    The burn-in is skipped, because it takes long with any playbook.
     """
     folder = tmp_path_factory.mktemp("bare")
     lab = folder / ".gpuops" / "lab"
