@@ -151,7 +151,7 @@ class Calls:
         """The checks, profiles, playbooks, tasks and launch targets in effect."""
         return self._shared.catalogue
 
-    def __enter__(self: C) -> C:  # noqa: PYI019 - Self came with Python 3.11
+    def __enter__(self: C) -> C:  # noqa: PYI019 - Self needs Python 3.11
         return self
 
     def __exit__(self, *_: object) -> None:

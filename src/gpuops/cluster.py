@@ -75,7 +75,7 @@ class Cluster(Calls):
     """Hosts of an inventory and every operation on them; a context manager that closes all connections on exit.
 
     Read-only methods may run in several threads at once. A method that measures or changes hosts raises `InUseError`
-    while another one is running. Events are delivered one at a time. A view (`only`) shares all of this.
+    while another one is running. Events are delivered one at a time. A view (`only`) shares all connections.
     """
 
     @classmethod

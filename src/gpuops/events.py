@@ -1,7 +1,7 @@
-"""Events that an operation sends while it runs; without a listener they are dropped.
+"""Events that operations report while they run; without a listener they are dropped.
 
-A listener is any callable that takes an `Event`, for example ``print`` in a notebook. Events are delivered one at a
-time, in the thread in which they happen. Operations themselves never print and do not depend on a terminal.
+A listener is any callable that takes an `Event`; in a notebook, ``print`` is enough. Events are delivered one at a
+time, in the thread that they happen in. The engine itself never prints and does not depend on a terminal.
 """
 
 from __future__ import annotations
@@ -24,7 +24,7 @@ class Event:
 
 @dataclass(frozen=True)
 class Progress(Event):
-    """``done`` of ``total`` hosts have finished ``what``."""
+    """Progress of ``what``: ``done`` of ``total`` hosts are finished."""
 
     what: str
     done: int
@@ -33,7 +33,7 @@ class Progress(Event):
 
 @dataclass(frozen=True)
 class Note(Event):
-    """A message for the user."""
+    """Message for the waiting user."""
 
     text: str
     level: Literal["info", "warning"] = "info"
@@ -41,7 +41,7 @@ class Note(Event):
 
 @dataclass(frozen=True)
 class LeftOut(Event):
-    """``hosts`` are excluded, all for the same reason."""
+    """Exclusion of ``hosts``, all for the same reason."""
 
     hosts: tuple[str, ...]
     why: str
@@ -49,14 +49,14 @@ class LeftOut(Event):
 
 @dataclass(frozen=True)
 class Activity(Event):
-    """The current activity in a few words; it replaces the previous one."""
+    """Current activity in a few words; it replaces the previous one on the screen."""
 
     text: str
 
 
 @dataclass(frozen=True)
 class HostDone(Event):
-    """A host finished after ``seconds``; ``error`` is the reason if it did not answer."""
+    """End of the work on a host after ``seconds``; ``error`` is set if the host did not answer."""
 
     host: str
     error: str | None
@@ -65,7 +65,7 @@ class HostDone(Event):
 
 @dataclass(frozen=True)
 class RoundStarted(Event):
-    """Round ``number`` of ``at_most`` rounds of a measurement starts, with ``groups`` in parallel."""
+    """Start of round ``number`` (of ``at_most``) of a measurement, with ``groups`` running at the same time."""
 
     number: int
     why: str
@@ -84,7 +84,7 @@ class StepDone(Event):
 
 @dataclass(frozen=True)
 class GateDone(Event):
-    """A host passed a gate of onboarding or stopped at it; ``text`` describes the result."""
+    """Result of an onboarding gate for a host; ``text`` is a sentence for the user."""
 
     host: str
     gate: str
@@ -96,7 +96,7 @@ Events = Callable[[Event], None]
 
 
 class Emitter:
-    """Delivers events to a listener, one at a time; the first error of the listener is logged, and none propagates."""
+    """Dispatcher of events to a listener, one at a time; logs the listener's first error and ignores all its errors."""
 
     def __init__(self, listener: Events | None = None) -> None:
         self._listener = listener

@@ -18,20 +18,20 @@ def running_lab(tmp_path_factory):
 
 @pytest.fixture
 def lab(running_lab):
-    """Three healthy hosts, gpu01 to gpu03."""
+    """Start three healthy hosts, gpu01 to gpu03."""
     cluster.clear(running_lab.folder, [])
     return running_lab
 
 
 @pytest.fixture
 def plant(lab):
-    """Plants faults on the running lab."""
+    """Return a function that injects faults into the running lab."""
     return lambda *faults: cluster.inject(lab.folder, faults)
 
 
 @pytest.fixture
 def ssh_words(lab):
-    """The words of an ssh command to a host: strict about its key, without any configuration of the user's."""
+    """Return a function for the words of an ssh command to a host, with strict key checks and no user configuration."""
 
     def words(host, *more, key=None):
         options = ("BatchMode=yes", "StrictHostKeyChecking=yes", f"UserKnownHostsFile={lab.folder / 'known_hosts'}")
@@ -45,7 +45,7 @@ def ssh_words(lab):
 
 @pytest.fixture
 def ssh(ssh_words):
-    """Runs a command on a host with the system's ssh."""
+    """Return a function that runs a command on a host with the system's ssh."""
 
     def run(host, command, *more, stdin=b"", timeout=20):
         words = [*ssh_words(host, *more), command]

@@ -1,4 +1,4 @@
-"""gpuops allreduce over the lab: what only a load shows is named, and who has a job is left alone."""
+"""gpuops allreduce on the lab: it names faults that only a load shows, and leaves busy nodes alone."""
 
 import json
 import subprocess
@@ -14,7 +14,7 @@ AGENT = "python3: Runs on a node: answers many questions side by side, each with
 
 @pytest.fixture
 def allreduce(lab, tmp_path):
-    """Runs the verb; gives its exit code, its report as data, and what it said beside."""
+    """Return a function that runs the command and returns its exit code, its report as data, and its stderr."""
 
     def run(*words):
         command = [sys.executable, "-m", "gpuops", "allreduce", "-i", lab.folder / "inventory.yml", "--json", *words]

@@ -1,4 +1,4 @@
-"""A burn-in over the lab, through real SSH: its all_reduce_perf again and again, and its GPUs watched meanwhile."""
+"""A burn-in of the lab over real SSH: all_reduce_perf runs repeatedly while the GPUs are sampled."""
 
 import threading
 import time
@@ -17,7 +17,7 @@ from gpuops.probing import Unknown
 
 @pytest.fixture
 def burnt(lab):
-    """What a burn-in of so many seconds shows of each host."""
+    """Return a function that runs a burn-in of ``seconds`` and returns the facts of each host."""
 
     def burnt(seconds):
         with Cluster.open(lab.folder / "inventory.yml", total_timeout=600.0) as cluster:

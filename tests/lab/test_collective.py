@@ -95,7 +95,7 @@ def test_ib_write_bw_does_not_see_what_is_slow_both_ways_at_once(ssh, plant):
 
 
 def _connected(ssh, words):
-    """The client's answer; as long as nobody listens it asks again."""
+    """Return the client's answer; retry until the server listens."""
     for _ in range(50):
         done = ssh("gpu01", words)
         if done.exit == 0:

@@ -1,4 +1,4 @@
-"""What hinders an installation is told, each in its own words, and a second run heals it once the cause is gone."""
+"""Each obstacle to an installation is reported, and a second run succeeds once its cause is gone."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""Faults on a running lab, seen from outside with the system's own ssh."""
+"""Faults of a running lab, as the system's ssh shows them."""
 
 import socket
 import subprocess

@@ -1,4 +1,4 @@
-"""``gpuops fix`` over the lab, through real SSH: shown, refused while somebody computes, done, and judged again."""
+"""``gpuops fix`` on the lab over real SSH: previewed, refused while a node is in use, applied, and judged again."""
 
 import json
 import subprocess
@@ -30,7 +30,7 @@ def fix(lab, tmp_path):
 
 @pytest.fixture
 def touched(lab):
-    """What was done to a host since the test began, in order, but for the unit in which gpuops does it."""
+    """Return what was done to a host since the test began, in order, without gpuops' own systemd unit."""
     before = {name: len(cluster.audit(lab.folder, name)) for name in lab.hosts}
 
     def read(name):

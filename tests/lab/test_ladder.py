@@ -9,7 +9,7 @@ from gpuops.inventory import Inventory
 
 @pytest.fixture
 def ladder(lab, home, connections):
-    """Runs over some hosts; returns what failed, and the hosts that remain."""
+    """Return a function that runs the ladder on hosts and returns the failures and the remaining hosts."""
     pools = []
 
     def go(pattern="all", **more):

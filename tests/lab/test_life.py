@@ -1,4 +1,4 @@
-"""A lab from up to down, as a user types it."""
+"""A lab from up to down, as a user runs it."""
 
 import json
 import os
@@ -18,7 +18,7 @@ PROGRAM = [sys.executable, "-c", "from gpuops.cli import main; main()", "lab"]
 
 @pytest.fixture
 def elsewhere():
-    """A folder for temporary files that the hosts' user may enter, which pytest's own is not."""
+    """Create a temporary directory that the hosts' user can enter, unlike pytest's own."""
     with tempfile.TemporaryDirectory() as folder:
         Path(folder).chmod(0o755)
         yield Path(folder)
@@ -138,7 +138,7 @@ def test_ctrl_c_while_it_starts_leaves_nothing(tmp_path, elsewhere, seconds):
     time.sleep(seconds)
     starting.send_signal(signal.SIGINT)
     _, err = starting.communicate(timeout=60)
-    if starting.returncode == 0:  # a quick machine was ready before the key was pressed
+    if starting.returncode == 0:  # a fast machine finished before the key was pressed
         subprocess.run([*PROGRAM, "down"], cwd=tmp_path, env=env, check=True)
     else:
         assert (starting.returncode, err.strip()) == (130, "gpuops: interrupted")

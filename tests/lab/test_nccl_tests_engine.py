@@ -13,7 +13,7 @@ WHOLE = Round("group", (RankGroup(("gpu01", "gpu02", "gpu03")),))
 
 @pytest.fixture
 def engine(lab, home, opener):
-    """nccl-tests on the lab's three hosts, with deadlines that a test can wait for."""
+    """Yield the nccl-tests engine for the lab's three hosts, with deadlines short enough for a test."""
     hosts = list(Inventory.load(lab.folder / "inventory.yml").hosts.values())
     nics = tuple(FabricNic(f"mlx5_{rail}", rail, 50.0) for rail in range(8))
     fabric = Fabric({host.name: FabricNode(host.name, tuple(range(8)), nics) for host in hosts})

@@ -1,4 +1,4 @@
-"""gpuops allreduce nvlink over the lab: both ways are measured on idle nodes, and on no others."""
+"""gpuops allreduce nvlink on the lab: both modes are measured, on idle nodes only."""
 
 import json
 import subprocess
@@ -11,7 +11,7 @@ from gpuops.lab import cluster
 
 @pytest.fixture
 def nvlink(lab, tmp_path):
-    """Runs the verb; gives its exit code, its answer as data, and what it said beside."""
+    """Return a function that runs the command and returns its exit code, its answer as data, and its stderr."""
 
     def run(*words):
         verb = [sys.executable, "-m", "gpuops", "allreduce", "nvlink", "-i", lab.folder / "inventory.yml", "--json"]

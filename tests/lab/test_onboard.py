@@ -1,4 +1,4 @@
-"""``gpuops onboard`` over the lab, through real SSH: from a bare host to an admitted one, with every gate."""
+"""``gpuops onboard`` on the lab over real SSH: from a bare host to an admitted one, through every gate."""
 
 import json
 import shutil
@@ -27,7 +27,7 @@ admitted:
 
 
 def program(folder, inventory):
-    """The program in a project of these hosts."""
+    """Return a function that runs gpuops in a project with these hosts."""
     (folder / "gpuops.yml").write_text(f"inventory: {inventory}\n")
 
     def gpuops(*words, code=0):
@@ -42,7 +42,7 @@ def program(folder, inventory):
 
 
 def project(folder, lab):
-    """The program in a project of the lab's hosts."""
+    """Return a function that runs gpuops in a project with the lab's hosts."""
     (folder / "p.yml").write_text(PLAYBOOK)
     (folder / "inventory.yml").write_text((lab.folder / "inventory.yml").read_text() + INVENTORY_GROUP)
     return program(folder, "inventory.yml")
@@ -50,13 +50,13 @@ def project(folder, lab):
 
 @pytest.fixture
 def gpuops(lab, tmp_path):
-    """The program in a project of the lab's hosts, to which nothing has been done."""
+    """Return a function that runs gpuops in a project whose hosts are untouched."""
     return project(tmp_path, lab)
 
 
 @pytest.fixture(scope="module")
 def first(running_lab, tmp_path_factory):
-    """A project in which two healthy hosts were onboarded, and what was said."""
+    """Return a project in which two healthy hosts were onboarded, and the output of that."""
     cluster.clear(running_lab.folder, [])
     folder = tmp_path_factory.mktemp("admitted")
     return SimpleNamespace(folder=folder, told=onboard(project(folder, running_lab), "gpu01", "gpu02"))
@@ -71,9 +71,9 @@ def admitted(lab, first, tmp_path):
 
 @pytest.fixture(scope="module")
 def bare(tmp_path_factory):
-    """What the built-in playbooks made of bare hosts: of gpu01, and of two with which something is wrong.
+    """Onboard bare hosts with the built-in playbooks: gpu01, and two hosts with faults.
 
-    The burn-in is left out, which takes long whatever the playbook is.
+    The burn-in is skipped, because it takes long with any playbook.
     """
     folder = tmp_path_factory.mktemp("bare")
     lab = folder / ".gpuops" / "lab"

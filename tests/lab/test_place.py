@@ -1,4 +1,4 @@
-"""A layout is placed on the nodes of a running lab, asked over SSH as they are now."""
+"""Placement of a layout on the nodes of a running lab, as they are now, asked over SSH."""
 
 import json
 import subprocess

@@ -1,4 +1,4 @@
-"""gpuops preflight over a running lab: causes are planted, and the line to change is what is told first."""
+"""gpuops preflight on a running lab: it finds injected causes and names the line to change first."""
 
 import json
 import re
@@ -14,7 +14,7 @@ MPIRUN = "mpirun -H gpu01:8,gpu02:8 all_reduce_perf -b 1G".split()
 
 @pytest.fixture
 def preflight(lab, home, monkeypatch, tmp_path):
-    """Runs the verb; returns its exit code and what it printed."""
+    """Return a function that runs the command and returns its exit code and output."""
     monkeypatch.chdir(tmp_path)
 
     def run(*words, options=()):
@@ -28,7 +28,7 @@ def preflight(lab, home, monkeypatch, tmp_path):
 
 @pytest.fixture
 def causes(preflight):
-    """What is in the way, as (test, nodes, fix)."""
+    """Return the causes as (test, nodes, fix)."""
 
     def run(*words, options=()):
         _, printed = preflight(*words, options=("--json", *options))

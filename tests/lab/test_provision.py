@@ -1,4 +1,4 @@
-"""Playbooks over the lab, through real SSH: what check mode tells of hosts, what it leaves alone, what apply does."""
+"""Playbooks on the lab over real SSH: check mode reports changes and makes none, and a run makes them."""
 
 import subprocess
 import sys

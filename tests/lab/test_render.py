@@ -1,4 +1,4 @@
-"""gpuops render over a lab: what it writes, what it refuses, and that it asks and tells everything once."""
+"""gpuops render on a lab: what it writes, what it refuses, and that it asks and reports everything once."""
 
 import subprocess
 import sys
@@ -10,7 +10,7 @@ GPUOPS = [sys.executable, "-m", "gpuops"]
 
 @pytest.fixture(scope="module")
 def saved(tmp_path_factory):
-    """The facts of two healthy hosts."""
+    """Save the facts of two healthy hosts."""
     folder = tmp_path_factory.mktemp("rendering")
     inventory = ("-i", ".gpuops/lab/inventory.yml")
     try:

@@ -1,4 +1,4 @@
-"""What an SSH client may expect of any host, asked of the lab with the system's own ssh."""
+"""Behaviour that an SSH client can expect of any host, tested on the lab with the system's ssh."""
 
 import hashlib
 import os

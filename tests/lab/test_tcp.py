@@ -1,4 +1,4 @@
-"""The tcp engine over the lab's hosts: real SSH, a worker beside the agent on one connection."""
+"""The tcp engine on the lab's hosts: real SSH, with a worker beside the agent on one connection."""
 
 from dataclasses import replace
 

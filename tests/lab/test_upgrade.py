@@ -1,4 +1,4 @@
-"""A rolling upgrade over ten hosts, for real as far as a lab is real: shells, packages, units, reboots, a lock."""
+"""A rolling upgrade of ten lab hosts, with their shells, packages, units, reboots and locks."""
 
 import json
 import re
@@ -42,7 +42,7 @@ PLAYBOOK = """\
       reboot: {reason: the driver}
 """
 DONE = ["gpu01", "gpu02", "gpu04", "gpu05"]
-"""The first batch; and of the second, two fifths of all, those that stood beside the third node when it failed."""
+"""The first batch, and the nodes of the second batch (two fifths of all) that ran when the third node failed."""
 
 
 CHANGING = (
@@ -52,7 +52,7 @@ CHANGING = (
 
 
 class Fleet:
-    """Ten hosts of a lab, and the program over them."""
+    """Ten lab hosts, and a runner of gpuops for them."""
 
     def __init__(self, folder):
         self.folder = folder
@@ -71,7 +71,7 @@ class Fleet:
         return " ".join(done.stdout.split())
 
     def versions(self):
-        """The driver that runs on each host that answers."""
+        """Return the driver of each host that answers."""
         arguments = [sys.executable, "-m", "gpuops", "facts", "--probe", "driver", "--json"]
         done = subprocess.run(
             [*arguments, "-i", str(self.lab / "inventory.yml")],
@@ -93,7 +93,7 @@ def fleet(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def stopped(fleet):
-    """What the upgrade said, in whose second batch the third node failed."""
+    """Return the output of an upgrade in which the third node of the second batch failed."""
     return fleet.gpuops("provision", "upgrade.yml", code=1)
 
 
@@ -156,7 +156,7 @@ def test_a_node_that_does_not_come_back_is_told_and_found_again(fleet, stopped):
 
 
 def test_the_built_in_playbooks_upgrade_and_roll_back_and_find_nothing_to_do_the_second_time(fleet, stopped):
-    """With Ubuntu's own packages, which the lab's repositories offer."""
+    """Upgrade with Ubuntu's own packages, which the lab's repositories provide."""
     stacks = fleet.folder / "playbooks" / "stacks"
     stacks.mkdir(parents=True)
     for name in ("current", "previous"):

@@ -1,4 +1,4 @@
-"""The whole program against the lab: one run over hosts with one fault each, and what it says of every one."""
+"""The whole program on the lab: one run over hosts with one fault each must find every fault."""
 
 import json
 import re
@@ -13,7 +13,7 @@ pytest.importorskip("asyncssh", reason="the lab needs gpuops[lab]")
 
 GPUOPS = [sys.executable, "-m", "gpuops"]
 
-# fault: the check that must find it, the part at fault, the severity, and a word of the remedy
+# fault: the check that must find it, the faulty part, the severity, and a word of the fix
 FOUND = {
     "gpu2:lost": ("gpu-lost", "gpu2", "isolate", "power-cycle"),
     "gpu1:xid=79": ("xid", "gpu1", "reboot", "power-cycle"),
@@ -43,7 +43,7 @@ UNREACHABLE = {
     "host:wrong-key": "host key changed",
     "host:die-mid-answer": "in the middle of the answer",
 }
-# fault: nothing may be found for it
+# fault: no check may report it
 HARMLESS = ["host:slow-banner=3", "host:noisy-shell", "host:csh", "host:no-python", "host:no-sudo", "host:busy",
             "host:slow-driver=2"]  # fmt: skip
 HIDDEN = "host:cgroup=2"
@@ -70,7 +70,7 @@ def lab(tmp_path_factory):
 
 @pytest.fixture(scope="module")
 def first(lab):
-    """One run over every host: its exit code, table and document."""
+    """Validate every host once and return the exit code, table and document."""
     done = run(lab, "validate", "-i", ".gpuops/lab/inventory.yml", "-o", "out.json")
     assert "Traceback" not in done.stdout + done.stderr
     return done, json.loads((lab / "out.json").read_text())
@@ -187,7 +187,7 @@ def test_ctrl_c_ends_with_130_and_tells_what_is_known(lab):
 
 
 def test_a_check_a_probe_and_a_profile_are_one_new_file_each(lab, tmp_path):
-    """In a project of one's own; the check brings its probe along, and nothing else is edited."""
+    """A check in a project brings its own probe, and nothing else is edited."""
     (tmp_path / "checks" / "profiles").mkdir(parents=True)
     (tmp_path / "checks" / "house_name.py").write_text(
         '"""The node says its own name."""\n'

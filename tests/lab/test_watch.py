@@ -1,4 +1,4 @@
-"""Nodes of a running lab are looked at over real SSH before they are put under load."""
+"""Busy checks of running lab nodes over real SSH, before they are put under load."""
 
 import pytest
 

@@ -173,7 +173,7 @@ class Gates:
         only: tuple[str, ...] = (),
         skip: tuple[str, ...] = (),
     ) -> dict[str, Objection]:
-        """Object to nodes that checks of ``level`` fail or cannot judge."""
+        """Object to nodes that fail a check of ``level`` or cannot be judged by it."""
         checks = choose(work.catalogue.checks(), level, only, skip)
         profiles = profiles_of(work.hosts, facts_by_node, work.catalogue)
         verdicts = assess(checks, facts_by_node, profiles)

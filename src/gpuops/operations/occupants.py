@@ -22,7 +22,7 @@ _FRESH_SECONDS = 60.0
 
 
 class Occupants:
-    """Busy check for the nodes of a run. The scheduler is queried once for the ``allocations`` of all nodes."""
+    """Busy check for the nodes of a run. The scheduler is queried for the ``allocations`` of all nodes at once."""
 
     def __init__(
         self, allocations: Callable[[Sequence[Host]], Mapping[str, Allocation]], hosts: Sequence[Host]

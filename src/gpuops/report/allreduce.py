@@ -80,7 +80,7 @@ def _blamed(accusation: BlamedPart, fabric: Fabric, page: Page) -> Iterator[str]
 
 
 def _failed(failure: NetworkFailure, page: Page) -> Iterator[str]:
-    yield from page.edges(clean(f"BEFORE THE LOAD  {' and '.join(failure.nodes)}"), failure.test)
+    yield from page.edges(clean(f"NETWORK TEST FAILED  {' and '.join(failure.nodes)}"), failure.test)
     yield from page.labelled("  ", clean(failure.why), 2)
     yield from page.labelled("  do", clean(failure.do), 6)
 

@@ -14,7 +14,7 @@ _SUFFIXES = {"table": ".txt", "json": ".json", "svg": ".svg", "junit": ".xml"}
 
 
 def write(text: str, path: Path) -> None:
-    """Replace the content of ``path`` by ``text`` atomically: readers see the old file or the new one, never a part.
+    """Replace the content of ``path`` with ``text`` atomically: readers see the old file or the new one, never a part.
 
     A file that is not regular (``/dev/stdout``, a pipe) is written directly. Raise `OutputError` if writing fails; the
     old file is then still in place.

@@ -77,7 +77,7 @@ def ending(record: Record, page: Page) -> Iterator[str]:
         waiting.setdefault(", ".join(names), []).append(node)
     waiting.pop("", None)
     for handlers, nodes in waiting.items():
-        text = f"handlers pending on {fold(nodes)}: {clean(handlers)}; the next run runs them"
+        text = f"handlers pending on {fold(nodes)} until this playbook runs again: {clean(handlers)}"
         yield from page.labelled("", text, 0)
 
 

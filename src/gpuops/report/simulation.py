@@ -32,8 +32,9 @@ def _rows(trial: Trial) -> Iterator[tuple[str, str]]:
         yield "wrong", f"{blamed.part} is healthy"
     for text in trial.blame.unclear:
         yield "unclear", text
-    pairs = len(trial.blame.contention)
-    yield "contention", f"pairs that were slow once but not again, so no part is blamed: {pairs}" if pairs else "none"
+    count = len(trial.blame.contention)
+    pairs = "1 pair was" if count == 1 else f"{count} pairs were"
+    yield "contention", f"{pairs} slow once but not again; no part is blamed" if count else "none"
     yield "rounds", f"{trial.rounds}, at most {max_rounds(trial.case.fabric)} for this many nodes"
 
 

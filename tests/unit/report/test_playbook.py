@@ -20,6 +20,6 @@ def test_end_of_a_run_fits_the_page_and_names_nodes_once():
     assert list(ending(record, Page())) == [
         "stopped: 1 of 4 nodes of a batch failed",
         "not started: gpu[05-06]",
-        "handlers pending on gpu[01-02]: boot, restart; the next run runs them",
-        "handlers pending on gpu04: boot; the next run runs them",
+        "handlers pending on gpu[01-02] until this playbook runs again: boot, restart",
+        "handlers pending on gpu04 until this playbook runs again: boot",
     ]
