@@ -25,8 +25,8 @@ _SEVERITIES: dict[Action, Literal["info", "warn", "reset", "reboot", "isolate"]]
     tolerates=(gpus, gpu_functions),
     severity="reset",
     tags=("quick", "gpu"),
-    catches="what the driver saw and no counter keeps: a GPU off the bus, a stopped engine, an NVLink error",
-    fix="do what NVIDIA's catalogue asks for: nothing, reset the GPU, reboot, or take the card out",
+    catches="errors that no counter records: a GPU off the bus, a stopped engine, an NVLink error",
+    fix="take the action in NVIDIA's catalogue: nothing, reset the GPU, reboot, or replace the card",
 )
 def xid(
     log: KernelLog,
@@ -34,10 +34,10 @@ def xid(
     functions: tuple[PciFunction, ...] | Unknown,
     _profile: Profile,
 ) -> Iterator[Finding | Unknown]:
-    """One finding for each code on each GPU; severity and remedy are NVIDIA's action for the code.
+    """There is one finding per code and GPU; severity and remedy are NVIDIA's action for the code.
 
-    Source: NVIDIA Xid catalogue (docs.nvidia.com/deploy/xid-errors), as each code's entry says. An application's own
-    errors (Xid 13, 31, 43) do not fail a node. Without the log since boot, no Xid is unknown.
+    Source: NVIDIA Xid catalogue (docs.nvidia.com/deploy/xid-errors), entry of each code. Application errors (Xid 13,
+    31, 43) do not fail a node. If the log does not reach back to boot, the absence of Xids is unknown.
     """
     seen: dict[tuple[str, int], list[Xid]] = {}
     for event in log.xids:
@@ -47,7 +47,7 @@ def xid(
     for (address, _), events in seen.items():
         yield _finding(events, gpus_by_address.get(address), address)
     if not log.reaches_boot:
-        yield Unknown("the kernel log no longer reaches back to boot, so older Xid errors cannot be seen")
+        yield Unknown("the kernel log does not reach back to boot, so older Xid errors are unknown")
 
 
 def _finding(events: list[Xid], gpu: Gpu | None, address: str) -> Finding:
