@@ -186,7 +186,7 @@ def test_neighbours_are_sought_among_all_nodes_though_a_view_is_onboarded(cluste
 @pytest.mark.parametrize(
     ("group", "playbook", "told"),
     [
-        ("nobody", "p.yml", 'no group "nobody"'),
+        ("nobody", "p.yml", 'no group called "nobody"'),
         ("", "q.yml", "q.yml"),
         ("", "wrong.yml", "wrong.yml:1:.*command"),
     ],
