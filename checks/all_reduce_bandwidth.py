@@ -13,13 +13,13 @@ _FABRIC = ("leaf", "unit", "spine")
     scope="group",
     severity="fail",
     tags=("standard", "network", "nvlink"),
-    catches="a slow or hanging GPU, NIC, cable or switch that no counter shows: every job on it runs at its pace",
-    fix="do what the finding says of the part that it names",
+    catches="a slow or hanging GPU, NIC, cable or switch that no counter shows, and that slows down every job",
+    fix="follow the advice of the finding for the part that it names",
 )
 def all_reduce_bandwidth(
     measured: Mapping[str, NodeEvidence | Excluded], _profile: Profile
 ) -> Iterator[Finding | Unknown]:
-    """The part is named that the figures of all rounds accuse together; a pair that was slow only once accuses nobody.
+    """The results of all rounds together decide which part is blamed; a pair that was slow only once blames no part.
 
     Source: NCCL tests, doc/PERFORMANCE.md (bus bandwidth); stas00/ml-engineering, network/benchmarks (its figures).
     """
@@ -30,7 +30,7 @@ def all_reduce_bandwidth(
     for blamed in verdict.blamed:
         yield _finding(blamed)
     for pair in verdict.contention:
-        yield Finding(f"fabric contention: {pair}; nobody is accused", severity="info", part="fabric")
+        yield Finding(f"fabric contention: {pair}; no part is blamed", severity="info", part="fabric")
     for why in verdict.unclear:
         yield Unknown(why)
 

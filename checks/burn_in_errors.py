@@ -1,4 +1,4 @@
-"""No error was counted while the node was under load."""
+"""No error counter increased while the node was under load."""
 
 from collections.abc import Iterator
 
@@ -10,14 +10,14 @@ from gpuops.probes.nvidia.burn_in import BurnIn, burn_in
     needs=burn_in,
     severity="isolate",
     tags=("burnin", "gpu", "memory", "nvlink", "network"),
-    catches="memory, links and GPUs that fail only when they are hot and busy",
-    fix="run it again; what counts errors again under load is replaced",
+    catches="memory, links and GPUs that fail only when hot and busy",
+    fix="run the burn-in again, and replace the part if it reports errors again",
 )
 def burn_in_errors(result: BurnIn, _profile: Profile) -> Iterator[Finding | Unknown]:
-    """Xids, uncorrectable memory errors, remapped rows and errors of links: as many after the burn-in as before.
+    """Xids, uncorrectable memory errors, remapped rows and link errors: the counts are the same as before the burn-in.
 
-    Source: NVIDIA GPU Memory Error Management and Xid catalogue (docs.nvidia.com/deploy): where nobody but the burn-in
-    itself uses the GPUs, each is a fault of the hardware or of what drives it.
+    Source: NVIDIA GPU Memory Error Management and Xid catalogue (docs.nvidia.com/deploy): if only the burn-in uses the
+    GPUs, each of these errors is a fault of the hardware or its driver.
     """
     for error in (*result.xids, *result.grown):
         part, _, event = error.partition(": ")

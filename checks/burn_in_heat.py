@@ -1,4 +1,4 @@
-"""Under load no GPU is slowed down by heat or by its power supply."""
+"""No GPU is slowed down by heat or by its power supply under load."""
 
 from collections.abc import Iterator
 from itertools import chain
@@ -8,25 +8,25 @@ from gpuops.probes.nvidia.burn_in import BurnIn, GpuBurn, burn_in
 
 _BAD = ("hw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown")
 SPREAD_CELSIUS = 10
-"""Between the hottest and the coolest GPU of one node: more is a badly seated heat sink or a blocked duct."""
+"""Between the hottest and the coolest GPU of one node; more indicates a badly seated heat sink or a blocked duct."""
 
 
 @check(
     needs=burn_in,
     severity="fail",
     tags=("burnin", "gpu", "temperature", "power"),
-    catches="bad cooling and weak power supplies, which show only when all GPUs work at once",
-    fix="look at fans, airflow, inlet temperature and power supplies; one card hotter than the others is seated badly",
+    catches="bad cooling and weak power supplies, which show only when all GPUs are busy",
+    fix="check fans, airflow, inlet temperature and power supplies; a single hot card is probably badly seated",
 )
 def burn_in_heat(result: BurnIn, _profile: Profile) -> Iterator[Finding | Unknown]:
-    """No second of hardware slowdown; one by software, and a wide spread of temperatures, warns.
+    """There is no hardware slowdown at all; a slowdown by software or a wide spread of temperatures is a warning.
 
     The power cap is the usual state of a GPU under load. Source: NVIDIA, nvml.h (clocks event reasons);
     stas00/ml-engineering, compute/accelerator (spread of temperatures).
     """
     loaded = [gpu for gpu in result.gpus if gpu.loaded]
     if not loaded:
-        yield Unknown("no GPU was watched under load")
+        yield Unknown("no samples of a GPU under load")
     yield from chain.from_iterable(map(_slowed, loaded))
     yield from _spread(loaded)
 
@@ -48,7 +48,7 @@ def _spread(gpus: list[GpuBurn]) -> Iterator[Finding]:
     coolest = min(celsius_by_gpu.values(), default=0.0)
     for gpu, celsius in celsius_by_gpu.items():
         if celsius - coolest > SPREAD_CELSIUS:
-            message = f"{celsius:.0f} °C under load, and the coolest GPU of the node {coolest:.0f} °C"
+            message = f"{celsius:.0f} °C under load, the coolest GPU of the node {coolest:.0f} °C"
             yield Finding(
                 message,
                 expected=f"within {SPREAD_CELSIUS} °C",

@@ -1,4 +1,4 @@
-"""Under load the node computes, and does not get slower the longer it does."""
+"""The node does not slow down under sustained load."""
 
 from collections.abc import Iterator
 from statistics import median
@@ -7,7 +7,7 @@ from gpuops import Finding, Profile, Unknown, check
 from gpuops.probes.nvidia.burn_in import BurnIn, burn_in
 
 SLOWEST_SHARE = 0.9
-"""Of the median round: nccl-tests judges by the same tenth (NCCL_TESTS_MIN_BW)."""
+"""Fraction of the median round; nccl-tests uses the same factor (NCCL_TESTS_MIN_BW)."""
 
 
 @check(
@@ -15,17 +15,17 @@ SLOWEST_SHARE = 0.9
     severity="fail",
     tags=("burnin", "gpu", "nvlink"),
     catches="a node that is fast for a minute and slow for an hour",
-    fix="look at temperature and power of its GPUs under load; if both are well, take the node out",
+    fix="check temperature and power of its GPUs under load; if both are normal, take the node out of use",
 )
 def burn_in_pace(result: BurnIn, _profile: Profile) -> Iterator[Finding | Unknown]:
-    """No round failed, and the slowest one reaches nine tenths of the median.
+    """No round fails, and the slowest round reaches 90 percent of the median.
 
-    Source: NVIDIA nccl-tests, src/common.cu (0.9 of the bandwidth that is asked for).
+    Source: NVIDIA nccl-tests, src/common.cu (0.9 of the requested bandwidth).
     """
     for failure in dict.fromkeys(result.troubles):
-        yield Finding(f"an all-reduce of its own GPUs failed: {failure}", expected="every round", found=failure)
+        yield Finding(f"an all-reduce within the node failed: {failure}", expected="every round", found=failure)
     if not result.gb_per_s:
-        yield Unknown("no all-reduce of its own GPUs was measured")
+        yield Unknown("no all-reduce within the node was measured")
         return
     usual, slowest = median(result.gb_per_s), min(result.gb_per_s)
     if slowest < SLOWEST_SHARE * usual:

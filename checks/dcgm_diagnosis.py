@@ -11,10 +11,10 @@ from gpuops.probes.nvidia.dcgm_diag import DcgmDiagnosis, dcgm_diag
     severity="isolate",
     tags=("burnin", "gpu", "memory", "pcie"),
     catches="a GPU whose memory, PCIe, NVLink or power fails only under NVIDIA's own load",
-    fix="do what the warning says; a GPU that fails again goes back",
+    fix="follow the warning; return a GPU that fails again",
 )
 def dcgm_diagnosis(diagnosis: DcgmDiagnosis, _profile: Profile) -> Iterator[Finding | NotApplicable]:
-    """Every test that ran passes; one that warns is told. Where DCGM is not installed nothing is judged.
+    """Every test that runs passes; a test with a warning is a warning. Skipped if DCGM is not installed.
 
     Source: NVIDIA DCGM documentation, Diagnostics (levels and tests).
     """

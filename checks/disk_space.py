@@ -13,19 +13,19 @@ FULL_PERCENT = 95
     needs=disks,
     severity="fail",
     tags=("quick", "host"),
-    catches="a full disk: checkpoints, logs, sockets and package updates fail, often without saying why",
+    catches="a full disk: checkpoints, logs, sockets and package updates fail, often without a clear error",
     fix="remove old checkpoints, container images and logs (du -xh --max-depth=2 / | sort -h), or enlarge the disk",
 )
 def disk_space(filesystems: tuple[Filesystem, ...], _profile: Profile) -> Iterator[Finding | Unknown]:
-    """Full from 95 percent, a warning from 90; memory, images and media that are full by nature do not count.
+    """Usage from 90 percent is a warning, from 95 percent a failure; memory and read-only images do not count.
 
     Source: imbue-ai/cluster-health (95 percent used fails); leptonai/gpud, disk component (less than 10 percent free
     is degraded).
     """
-    # one disk may be mounted in many places; df's first row for it is the plainest
+    # a disk may be mounted in many places; df lists the main one first
     real = {fs.device: fs for fs in reversed(filesystems) if not fs.is_pseudo and not fs.device.startswith("/dev/sr")}
     if not real:
-        yield Unknown("df shows no disk of this machine")
+        yield Unknown("df lists no disk of this machine")
     for fs in real.values():
         if fs.used_percent < WARN_PERCENT:
             continue

@@ -1,4 +1,4 @@
-"""Every node runs the driver version that most nodes of its profile run."""
+"""Every node runs the same driver version as most nodes of its profile."""
 
 from collections import Counter
 from collections.abc import Iterator
@@ -7,7 +7,7 @@ from gpuops import Finding, NotApplicable, Profile, check
 from gpuops.probes.nvidia.driver import Driver, driver
 
 _FEWEST_NODES = 3
-"""Of two nodes that differ, nobody can say which is wrong."""
+"""If two nodes differ, there is no majority that shows which one is wrong."""
 
 
 @check(
@@ -19,19 +19,19 @@ _FEWEST_NODES = 3
     fix="install the version of the other nodes and reboot",
 )
 def driver_agrees(loaded: dict[str, Driver], _profile: Profile) -> Iterator[Finding | NotApplicable]:
-    """More than half of at least three nodes decide; otherwise the fleet is split and nobody is accused.
+    """The majority of at least three nodes decides; without a majority, the split is reported and no node is blamed.
 
     Source of the rule: GoogleCloudPlatform/cluster-health-scanner, config differ; no golden version is needed.
     """
     count = Counter(driver.loaded_version for driver in loaded.values())
     if len(loaded) == 1:
-        yield NotApplicable("one node alone: there is no other of its profile to compare with")
+        yield NotApplicable("there is no other node of this profile to compare with")
     if len(count) <= 1:
         return
     (version, most), *_ = count.most_common()
     if len(loaded) < _FEWEST_NODES or 2 * most <= len(loaded):
         split = ", ".join(f"{v} on {n}" for v, n in sorted(count.items()))
-        fix = "decide on one version, then bring the others to it"
+        fix = "choose one version and install it on the other nodes"
         message = f"split: {split}"
         yield Finding(message, expected="one version", found=split, fix=fix, part="driver", severity="warn")
         return

@@ -1,4 +1,4 @@
-"""The loaded NVIDIA module is the one on the disk, and nvidia-smi's libraries are of its version."""
+"""The loaded NVIDIA module, the installed module and the user-space libraries have the same version."""
 
 from collections.abc import Iterator
 
@@ -13,13 +13,13 @@ from gpuops.probes.nvidia.nvidia_smi import Smi, smi
     severity="reboot",
     tags=("quick", "start", "driver", "nvidia-smi"),
     blinds=("nvidia-smi",),
-    catches="an update of packages without a reboot: programs that start now fail, those that run do not notice",
+    catches="a package update without a reboot: new programs fail to start, running ones are not affected yet",
     fix="reboot, or stop everything that uses the GPUs and reload the nvidia modules",
 )
 def driver_loaded(
     loaded: Driver | Unknown, installed: InstalledDriver | Unknown, answer: Smi | Unknown, _profile: Profile
 ) -> Iterator[Finding | Unknown]:
-    """Module in memory, module on disk and user-space libraries bear one version.
+    """A difference between these three means that the node needs a reboot.
 
     Source: NVIDIA driver README, "API mismatch": kernel module and libraries must be of the same release.
     """
@@ -32,7 +32,7 @@ def driver_loaded(
     }
     known_versions = {where: version for where, version in versions.items() if version}
     if kind == "driver-not-loaded":
-        fix = "modprobe nvidia; if it refuses, dmesg says why: reinstall the driver for this kernel"
+        fix = "modprobe nvidia; if that fails, dmesg shows why: reinstall the driver for this kernel"
         yield Finding("the NVIDIA kernel module is not loaded", fix=fix, part="driver")
     elif len(set(known_versions.values())) > 1 or kind == "version-mismatch":
         differing = ", ".join(f"{version} {where}" for where, version in known_versions.items())
@@ -41,4 +41,4 @@ def driver_loaded(
         if isinstance(part, Unknown):
             yield part
     if isinstance(answer, Smi) and not answer.driver_version:
-        yield Unknown(error.text if error else "nvidia-smi does not tell the driver's version")
+        yield Unknown(error.text if error else "nvidia-smi does not report the driver's version")

@@ -11,14 +11,14 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
     severity="reset",
     tags=("quick", "gpu", "memory", "nvidia-smi"),
     explains=("xid:48", "xid:63", "xid:94", "xid:95", "xid:154"),
-    catches="memory that gave a wrong value: the job died of it, and the next one may compute with it",
-    fix="reset the GPU when idle; if it comes back, replace it",
+    catches="memory that returned a wrong value: the job crashed, and the next one may compute with wrong data",
+    fix="reset the GPU when idle; if the error comes back, replace it",
 )
 def ecc_uncorrectable(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
-    """The volatile counter must be 0; any other value asks for a reset.
+    """The volatile counter must be 0; any other value requires a reset.
 
     Source: facebookresearch/gcm, check_nvidia_smi.py (uncorrected volatile at most 0); NVIDIA Xid catalogue, Xid 48.
-    A card without ECC (GeForce, TITAN) has nothing to judge; one whose profile says ``gpu.ecc`` must have it on.
+    Skipped for cards without ECC (GeForce, TITAN). If the profile sets ``gpu.ecc``, ECC must be on.
     """
     for gpu in gpus:
         yield from _judge(gpu, must_have_ecc=bool(profile.get("gpu.ecc", default=False)))
@@ -27,13 +27,14 @@ def ecc_uncorrectable(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Findi
 def _judge(gpu: Gpu, *, must_have_ecc: bool) -> Iterator[Finding | Unknown | NotApplicable]:
     count = gpu.ecc_uncorrected_volatile
     if count:
-        fix = f"reset GPU {gpu.index} (nvidia-smi --gpu-reset -i {gpu.index}) when idle; if it comes back, replace it"
+        reset = f"reset GPU {gpu.index} (nvidia-smi --gpu-reset -i {gpu.index}) when idle"
+        fix = f"{reset}; if the error comes back, replace it"
         message = f"uncorrectable ECC errors: {count}"
         yield Finding(message, expected=0, found=count, unit="errors", fix=fix, part=gpu.part)
     elif must_have_ecc and gpu.ecc_mode is False:
         fix = f"nvidia-smi -i {gpu.index} -e 1, then reboot"
         yield Finding("ECC is off", expected="on", found="off", fix=fix, part=gpu.part, severity="warn")
     elif count is None and (must_have_ecc or gpu.ecc_mode):
-        yield Unknown(f"{gpu.label} does not tell its uncorrectable ECC errors")
+        yield Unknown(f"{gpu.label} does not report its uncorrectable ECC errors")
     elif count is None:
         yield NotApplicable(f"{gpu.name or gpu.label} has no ECC in use")

@@ -1,4 +1,4 @@
-"""The fabric manager runs, is of the driver's version, and has brought every GPU into the NVLink fabric."""
+"""The fabric manager is running, has the driver's version, and has added every GPU to the NVLink fabric."""
 
 from collections.abc import Iterator
 
@@ -19,7 +19,7 @@ _UNIT = "nvidia-fabricmanager"
     severity="fail",
     tags=("quick", "start", "nvlink", "driver", "nvidia-smi"),
     catches='"system not yet initialized" from CUDA, or collectives that fail or fall back to slow paths',
-    fix=f"systemctl enable --now {_UNIT}; if it fails, journalctl -u {_UNIT} says why",
+    fix=f"systemctl enable --now {_UNIT}; if it fails, see journalctl -u {_UNIT}",
 )
 def fabric_manager(
     gpus: tuple[Gpu, ...] | Unknown,
@@ -32,17 +32,17 @@ def fabric_manager(
     """Only machines with NVSwitches (``nvswitch`` in the profile) need one.
 
     Source: NVIDIA Fabric Manager User Guide: its version must be the driver's, and a GPU of Hopper or later is ready
-    when its fabric state is Completed and its status Success. Without a unit of its own it may run in a container or
-    on the hypervisor; then the GPUs' own word decides.
+    when its fabric state is Completed and its status Success. If there is no systemd unit, it may run in a container or
+    on the hypervisor; then the state that the GPUs report decides.
     """
     if not profile["nvswitch"]:
-        yield NotApplicable("there is no NVSwitch in this machine")
+        yield NotApplicable("the machine has no NVSwitch")
         return
-    unit = units if isinstance(units, Unknown) else units.get(_UNIT, Unknown(f"systemd says nothing of {_UNIT}"))
+    unit = units if isinstance(units, Unknown) else units.get(_UNIT, Unknown(f"systemd does not report {_UNIT}"))
     in_fabric = () if isinstance(gpus, Unknown) else tuple(gpu for gpu in gpus if gpu.fabric_state)
     if isinstance(unit, Service) and not unit.running and (unit.installed or not in_fabric):
         state = unit.active if unit.installed else "not installed"
-        yield Finding(f"{_UNIT} does not run: {state}", expected="active", found=state, part="fabricmanager")
+        yield Finding(f"{_UNIT} is not running: {state}", expected="active", found=state, part="fabricmanager")
         return
     if isinstance(unit, Unknown) or unit.running:
         yield from _judge_version(manager, loaded, on_disk)
@@ -60,12 +60,12 @@ def _judge_fabric(gpus_in_fabric: tuple[Gpu, ...]) -> Iterator[Finding]:
 def _judge_version(
     manager: FabricManager | Unknown, loaded: Driver | Unknown, on_disk: InstalledDriver | Unknown
 ) -> Iterator[Finding | Unknown]:
-    """One that matches the module on the disk only waits for the same reboot as that: `driver-loaded` tells it."""
+    """Yield a finding unless the version matches the installed module: then `driver-loaded` reports the reboot."""
     yield from (part for part in (manager, loaded) if isinstance(part, Unknown))
     if isinstance(manager, Unknown) or isinstance(loaded, Unknown):
         return
     here, theirs = loaded.loaded_version, manager.version
     if theirs != here and not (isinstance(on_disk, InstalledDriver) and theirs == on_disk.version):
-        message = f"the fabric manager is {theirs}, the driver {here}"
+        message = f"fabric manager {theirs} does not match driver {here}"
         fix = f"install nvidia-fabricmanager {here} and restart {_UNIT}"
         yield Finding(message, expected=here, found=theirs, fix=fix, part="fabricmanager")

@@ -1,4 +1,4 @@
-"""nvidia-smi, the PCI bus, the kernel driver and the profile agree on how many GPUs there are."""
+"""nvidia-smi, the PCI bus, the kernel driver and the profile agree on the number of GPUs."""
 
 from collections.abc import Iterator
 
@@ -17,7 +17,7 @@ from gpuops.probes.nvidia.nvidia_smi import Smi, smi
     severity="isolate",
     tags=("quick", "start", "gpu", "nvidia-smi"),
     catches="7 of 8 GPUs after a reboot: jobs fail to start, or start with fewer ranks",
-    fix="power-cycle the node; if the GPU stays away, reseat or replace it",
+    fix="power-cycle the node; if the GPU does not come back, reseat or replace it",
 )
 def gpu_count(
     answer: Smi,
@@ -26,11 +26,11 @@ def gpu_count(
     links: dict[str, PcieLink] | Unknown,
     profile: Profile,
 ) -> Iterator[Finding | Unknown]:
-    """Whole cards are counted; MIG instances are parts of one.
+    """Whole GPUs are counted, not MIG instances.
 
-    A GPU that the kernel driver has and nvidia-smi does not list is hidden from this session (a device cgroup, a
-    container, NVIDIA_VISIBLE_DEVICES): that is unknown, not lost. /proc hides in containers what /sys still shows.
-    Source of the rule that the counts agree: Oracle oci-hpc, check_gpu_setup.py.
+    A GPU that the kernel driver manages but nvidia-smi does not list is hidden from this session (by a device cgroup, a
+    container or NVIDIA_VISIBLE_DEVICES): the result is unknown, the GPU is not lost. In containers, /sys lists GPUs
+    that /proc hides. Source of the rule that the counts agree: Oracle oci-hpc, check_gpu_setup.py.
     """
     expected = profile["gpu.count"]
     bound = set() if isinstance(loaded, Unknown) else set(loaded.gpu_addresses)
@@ -45,7 +45,7 @@ def gpu_count(
     elif unlisted & bound:
         yield Unknown(f"this session sees {len(answer.gpus)} of {len(gpus)} GPUs")
     elif len(gpus) > expected:
-        fix = "name the right profile in the inventory, or set expect: {gpu.count: …}"
+        fix = "set the right profile in the inventory, or set expect: {gpu.count: …}"
         message = f"{len(gpus)} GPUs, more than {expected}"
         yield Finding(message, expected=expected, found=len(gpus), unit="GPUs", fix=fix, severity="warn")
     if not answer.error:
@@ -53,5 +53,5 @@ def gpu_count(
 
 
 def _unserved(gpu: Gpu) -> Finding:
-    fix = "read the NVRM lines of dmesg; power-cycle the node; if it stays so, reseat or replace the GPU"
-    return Finding("is on the bus, but the driver has not taken it", fix=fix, part=gpu.part)
+    fix = "read the NVRM lines of dmesg; power-cycle the node; if that does not help, reseat or replace the GPU"
+    return Finding("on the PCI bus, but not managed by the driver", fix=fix, part=gpu.part)

@@ -15,16 +15,16 @@ from gpuops.probes.nvidia.nvidia_smi import Smi, smi
     tags=("quick", "start", "gpu", "nvidia-smi"),
     explains=("nvidia-smi", "xid:79", "xid:154"),
     blinds=("nvidia-smi",),
-    catches="a dead card, riser or power feed: nvidia-smi stops answering for the whole node, or forgets the card",
-    fix="power-cycle the node; if the GPU stays away, reseat or replace it",
+    catches="a dead card, riser or power feed: nvidia-smi fails on the whole node, or no longer lists the card",
+    fix="power-cycle the node; if the GPU does not come back, reseat or replace it",
 )
 def gpu_lost(
     answer: Smi | Unknown, functions: tuple[PciFunction, ...] | Unknown, _profile: Profile
 ) -> Iterator[Finding | Unknown]:
-    """A lost card answers every configuration read with ones, which lspci prints as revision ff.
+    """A lost card returns all ones to every configuration read, which lspci prints as revision ff.
 
     Source: NVIDIA Xid catalogue, Xid 79; Oracle oci-hpc, check_gpu_setup.py (``rev ff``). A card in runtime suspend
-    reads ff too, so one that answers nvidia-smi is not lost.
+    also reads ff, so a card that answers nvidia-smi is not lost.
     """
     listing = answer if isinstance(answer, Smi) else Smi()
     on_bus = () if isinstance(functions, Unknown) else tuple(f for f in functions if f.is_gpu)

@@ -1,4 +1,4 @@
-"""Every NVLink that the profile expects is up at the expected rate."""
+"""Every expected NVLink is up at the expected rate."""
 
 from collections.abc import Iterator
 
@@ -7,7 +7,7 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
 from gpuops.probes.nvidia.nvlink import GpuLinks, nvlink
 
 _ROUNDING = 0.99
-"""nvidia-smi prints 26.562 for 26.5625 GB/s: a rate within one percent is the same rate."""
+"""nvidia-smi prints 26.562 for 26.5625 GB/s: rates within one percent count as equal."""
 
 
 @check(
@@ -16,22 +16,23 @@ _ROUNDING = 0.99
     severity="reset",
     tags=("quick", "gpu", "nvlink", "nvidia-smi"),
     explains=("topology", "xid:74"),
-    catches="a link that trained down or stayed down after a reset: all-reduce 5-40 % slower, and no error told",
-    fix="reset the GPU when idle; if it stays so, reseat or replace the baseboard or the NVLink bridge",
+    catches="a link that trained down or stayed down after a reset: all-reduce is 5-40 % slower without any error",
+    fix="reset the GPU when idle; if that does not help, reseat or replace the baseboard or the NVLink bridge",
 )
 def nvlink_links(
     gpus: tuple[Gpu, ...], links: tuple[GpuLinks, ...], profile: Profile
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """Source of the rule: NVIDIA Health Validation documentation (max_inactive_nvlinks 0); the profile has the numbers.
+    """The profile sets the number of links and their rate.
 
-    A GPU in MIG mode may have its links switched off (NVIDIA Fabric Manager User Guide, MIG), so it is not judged.
+    Source of the rule: NVIDIA Health Validation documentation (max_inactive_nvlinks 0). GPUs in MIG mode are skipped,
+    because their links may be switched off (NVIDIA Fabric Manager User Guide, MIG).
     """
     links_by_gpu = {of.index: of for of in links}
     for gpu in gpus:
         if gpu.mig_mode:
             yield NotApplicable(f"{gpu.label} is in MIG mode, which may switch NVLink off")
         elif gpu.index not in links_by_gpu:
-            yield Unknown(f"nvidia-smi nvlink says nothing of {gpu.label}")
+            yield Unknown(f"nvidia-smi nvlink does not list {gpu.label}")
         else:
             yield from _judge(gpu, links_by_gpu[gpu.index], profile)
 
@@ -43,7 +44,7 @@ def _judge(gpu: Gpu, of: GpuLinks, profile: Profile) -> Iterator[Finding]:
     part = "the baseboard" if profile.get("nvswitch") else "the NVLink bridge"
     fix = (
         f"reset GPU {gpu.index} (nvidia-smi --gpu-reset -i {gpu.index}) when idle; "
-        f"if it stays so, reseat or replace {part}"
+        f"if that does not help, reseat or replace {part}"
     )
     if len(rates) < expected:
         which = f" (down: {down})" if down else ""

@@ -1,4 +1,4 @@
-"""Every GPU's PCIe link has its full width, and its full generation when at work."""
+"""The PCIe link of every GPU has its full width, and its full generation under load."""
 
 from collections.abc import Iterator
 
@@ -17,24 +17,24 @@ _GENERATIONS = {2.5: 1, 5.0: 2, 8.0: 3, 16.0: 4, 32.0: 5, 64.0: 6}
     expects=("pcie.width", "pcie.generation"),
     severity="fail",
     tags=("quick", "gpu", "pcie", "nvidia-smi"),
-    catches="a card, riser or slot with a bad contact: copies to and from the host at half speed or less",
-    fix="reseat the GPU and its riser; for the generation, look at the slot's setting in the BIOS",
+    catches="a card, riser or slot with a bad contact: copies to and from the host run at half speed or less",
+    fix="reseat the GPU and its riser; for the generation, check the slot's setting in the BIOS",
 )
 def pcie_link(
     gpus: tuple[Gpu, ...], links: dict[str, PcieLink] | Unknown, machine: System | Unknown, profile: Profile
 ) -> Iterator[Finding | Unknown]:
-    """Width: as the profile says. Generation: what card and slot can reach, and at work what they reach.
+    """The profile sets the width, and the generation that card and slot must support and reach under load.
 
-    An idle GPU lowers its link to 2.5 GT/s, so the current generation counts only at P0 or under load. A guest sees a
-    virtual slot, so there the generation is not judged. Source of the rule: NVIDIA nvidia-smi manual page, PCIe
-    ("these may be reduced when the GPU is not in use").
+    An idle GPU lowers its link to 2.5 GT/s, so the current generation counts only at P0 or under load. In a virtual
+    machine the generation is not judged, because the slot is virtual. Source of the rule: NVIDIA nvidia-smi manual
+    page, PCIe ("these may be reduced when the GPU is not in use").
     """
     guest = machine.virtual if isinstance(machine, System) else None
     for gpu in gpus:
         link = None if isinstance(links, Unknown) else links.get(gpu.address)
         yield from _judge_width(gpu, link, profile["pcie.width"])
         if guest is None:
-            yield Unknown("the machine does not tell whether it is a guest, so the PCIe generation is not judged")
+            yield Unknown("cannot judge the PCIe generation: it is unknown whether this is a virtual machine")
         elif not guest:
             yield from _judge_generation(gpu, link, profile["pcie.generation"])
 
@@ -42,9 +42,9 @@ def pcie_link(
 def _judge_width(gpu: Gpu, link: PcieLink | None, expected: int) -> Iterator[Finding | Unknown]:
     width = gpu.pcie_width or (link.width if link else None)
     if width is None:
-        yield Unknown(f"nothing tells the PCIe width of {gpu.label}")
+        yield Unknown(f"the PCIe width of {gpu.label} is not reported")
     elif width < expected:
-        fix = "reseat the GPU and its riser, clean the contacts; if it stays narrow, replace the riser or the board"
+        fix = "reseat the GPU and its riser, clean the contacts; if that does not help, replace the riser or the board"
         message = f"PCIe x{width}, expected x{expected}"
         yield Finding(message, expected=expected, found=width, unit="lanes", fix=fix, part=gpu.part)
 
@@ -54,7 +54,7 @@ def _judge_generation(gpu: Gpu, link: PcieLink | None, expected: int) -> Iterato
     reachable = [gpu.pcie_generation_max, _GENERATIONS.get(link.max_speed_gt_per_s or 0) if link else None]
     judged = [g for g in (*reachable, gpu.pcie_generation if at_work else None) if g is not None]
     if not judged or (at_work and gpu.pcie_generation is None):
-        yield Unknown(f"nothing tells the PCIe generation of {gpu.label}")
+        yield Unknown(f"the PCIe generation of {gpu.label} is not reported")
     elif min(judged) < expected:
         fix = "set the slot to its full PCIe generation in the BIOS; reseat the GPU and its riser"
         message = f"PCIe generation {min(judged)}, expected {expected}"

@@ -1,4 +1,4 @@
-"""No GPU is held below the power that the profile expects."""
+"""No GPU has a power limit below the profile's."""
 
 from collections.abc import Iterator
 
@@ -11,20 +11,20 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
     expects=("power.limit_watts",),
     severity="fail",
     tags=("quick", "gpu", "power", "nvidia-smi"),
-    catches="a GPU that somebody capped: 10-30 % slower than its neighbours, and every job waits for it",
-    fix="nvidia-smi -i GPU -pl WATTS, and find what lowered it",
+    catches="a GPU with a lowered power cap: it is 10-30 % slower than its neighbours and slows down every job",
+    fix="nvidia-smi -i GPU -pl WATTS, and find out what lowered it",
 )
 def power_limit(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown]:
-    """The enforced limit must not be below the profile's (half a watt is rounding); a higher one is the owner's choice.
+    """The enforced limit must not be lower, except for rounding (half a watt); a higher limit is the owner's choice.
 
-    Source of the figures: the card's data sheet, in the profile.
+    Source of the values: the card's data sheet, in the profile.
     """
     expected = profile["power.limit_watts"]
     for gpu in gpus:
         limit = gpu.power_limit_watts
         if limit is None:
-            yield Unknown(f"{gpu.label} does not tell its power limit")
+            yield Unknown(f"{gpu.label} does not report its power limit")
         elif limit < expected - 0.5:
-            fix = f"nvidia-smi -i {gpu.index} -pl {expected:g}, and find what lowered it"
+            fix = f"nvidia-smi -i {gpu.index} -pl {expected:g}, and find out what lowered it"
             message = f"power limit {limit:g} W, expected {expected:g} W"
             yield Finding(message, expected=expected, found=limit, unit="W", fix=fix, part=gpu.part)

@@ -1,4 +1,4 @@
-"""Every GPU had a spare row for each row of memory that failed."""
+"""No GPU has run out of spare memory rows."""
 
 from collections.abc import Iterator
 
@@ -11,8 +11,8 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
     severity="isolate",
     tags=("quick", "gpu", "memory", "nvidia-smi"),
     explains=("row-remap-pending", "ecc-uncorrectable", "xid:64"),
-    catches="a card that has used up its spare rows: its errors come back after every reset",
-    fix="take the node out and replace the GPU: a reset does not help, no spare row is left",
+    catches="a card without spare rows: its memory errors come back after every reset",
+    fix="take the node out of use and replace the GPU; a reset does not help, because no spare row is left",
 )
 def row_remap_failed(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
     """Remapping Failure Occurred must be No.
@@ -23,9 +23,10 @@ def row_remap_failed(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Findin
     for gpu in gpus:
         failed = gpu.remapped_rows.failure if gpu.remapped_rows else None
         if failed:
-            fix = f"take the node out and replace GPU {gpu.index}: a reset does not help, no spare row is left"
+            why = "a reset does not help, because no spare row is left"
+            fix = f"take the node out of use and replace GPU {gpu.index}; {why}"
             yield Finding("a row remapping failed", expected="no", found="yes", fix=fix, part=gpu.part)
         elif failed is None and profile.get("gpu.row_remap", default=bool(gpu.remapped_rows)):
-            yield Unknown(f"{gpu.label} does not tell whether a row remapping failed")
+            yield Unknown(f"{gpu.label} does not report whether a row remapping failed")
         elif failed is None:
             yield NotApplicable(f"{gpu.name or gpu.label} does not remap rows")

@@ -1,4 +1,4 @@
-"""No GPU waits for a reset to take a bad row of memory out of use."""
+"""No GPU needs a reset to replace a bad memory row."""
 
 from collections.abc import Iterator
 
@@ -11,7 +11,7 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
     severity="reset",
     tags=("quick", "gpu", "memory", "nvidia-smi"),
     explains=("ecc-uncorrectable", "xid:63", "xid:154"),
-    catches="a row that failed and stays in use until the GPU is reset",
+    catches="a bad row that stays in use until the GPU is reset",
     fix="reset the GPU when idle, or reboot",
 )
 def row_remap_pending(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
@@ -26,6 +26,6 @@ def row_remap_pending(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Findi
             fix = f"reset GPU {gpu.index} (nvidia-smi --gpu-reset -i {gpu.index}) when idle, or reboot"
             yield Finding("a row remapping is pending", expected="no", found="yes", fix=fix, part=gpu.part)
         elif pending is None and profile.get("gpu.row_remap", default=bool(gpu.remapped_rows)):
-            yield Unknown(f"{gpu.label} does not tell whether a row remapping is pending")
+            yield Unknown(f"{gpu.label} does not report whether a row remapping is pending")
         elif pending is None:
             yield NotApplicable(f"{gpu.name or gpu.label} neither remaps rows nor retires pages")

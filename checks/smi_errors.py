@@ -1,4 +1,4 @@
-"""nvidia-smi tells of no power cable, interrupt or infoROM at fault."""
+"""nvidia-smi reports no faulty power cable, interrupt or infoROM."""
 
 from collections.abc import Iterator
 
@@ -6,9 +6,9 @@ from gpuops import Finding, Profile, Unknown, check
 from gpuops.probes.nvidia.nvidia_smi import Smi, smi
 
 _FIXES = {
-    "power-cable": "attach every power cable of the GPU; if they are, replace the cable or the power supply",
-    "interrupt": "reboot; if it comes back, update the BIOS and look for pci=nomsi on the kernel's command line",
-    "inforom": "reset the GPU when idle; if it comes back, send the card in",
+    "power-cable": "attach all power cables of the GPU; if they are attached, replace the cable or the power supply",
+    "interrupt": "reboot; if the error comes back, update the BIOS and remove pci=nomsi from the kernel command line",
+    "inforom": "reset the GPU when idle; if the error comes back, return the card",
 }
 
 
@@ -19,7 +19,7 @@ _FIXES = {
     explains=("xid:54",),
     blinds=("nvidia-smi",),
     catches="a card without auxiliary power, without interrupts, or with a damaged infoROM",
-    fix="attach the power cables, reboot or reset the GPU, as nvidia-smi's words ask",
+    fix="depending on the error: attach the power cables, reboot, or reset the GPU",
 )
 def smi_errors(answer: Smi, _profile: Profile) -> Iterator[Finding | Unknown]:
     """Source: the manual page of nvidia-smi, return values 8 (power cables), 10 (interrupts) and 14 (infoROM)."""

@@ -1,4 +1,4 @@
-"""No GPU is close to the temperature at which it slows down."""
+"""No GPU is near its slowdown temperature."""
 
 from collections.abc import Iterator
 
@@ -6,9 +6,9 @@ from gpuops import Finding, Profile, Unknown, check
 from gpuops.probes.nvidia.gpus import Gpu, gpus
 
 WARM_CELSIUS = 80
-"""Below is good, 70 to 75 under load is excellent."""
+"""Less is good; 70 to 75 under load is excellent."""
 THROTTLING_CELSIUS = 84
-"""Where a card tells no limit: throttling begins at 84 to 90 degrees, by model."""
+"""For cards that report no limit: throttling begins at 84 to 90 degrees, depending on the model."""
 
 
 @check(
@@ -17,22 +17,22 @@ THROTTLING_CELSIUS = 84
     tags=("quick", "gpu", "temperature", "nvidia-smi"),
     explains=("throttle",),
     catches="a blocked fan or duct, dried paste, a hot aisle: the GPU slows down, then stops",
-    fix="look at fans, airflow and inlet temperature; if its neighbours are cool, send the card in",
+    fix="check fans, airflow and inlet temperature; if its neighbours are cool, return the card",
 )
 def temperature(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown]:
-    """Warm from 80 °C; at fault where the margin to the card's own limit is used up.
+    """From 80 °C it is a warning; if no margin to the card's own limit is left, a failure.
 
-    The limit is T.Limit where the card has one (Hopper and later: the degrees that are left), else its slowdown
-    temperature, else 84 °C. Source: NVIDIA nvidia-smi manual page, Temperature; the figures of 80 and 84 °C:
+    The limit is T.Limit if the card has one (Hopper and later: the degrees that are left), else its slowdown
+    temperature, else 84 °C. Source: NVIDIA nvidia-smi manual page, Temperature; for 80 and 84 °C:
     stas00/ml-engineering, compute/accelerator, high accelerator temperature.
     """
     for gpu in gpus:
         celsius, margin = gpu.temperature_celsius, _margin(gpu)
         if margin is None:
-            yield Unknown(f"{gpu.label} does not tell its temperature")
+            yield Unknown(f"{gpu.label} does not report its temperature")
         elif margin <= 0:
             at = "" if celsius is None else f"{celsius} °C, "
-            message = f"{at}no margin left: it slows down"
+            message = f"{at}no margin left, so it slows down"
             yield Finding(message, expected="more than 0", found=margin, unit="°C of margin", part=gpu.part)
         elif celsius is not None and celsius >= WARM_CELSIUS:
             message = f"{celsius} °C, {margin} °C below its limit"
@@ -41,7 +41,7 @@ def temperature(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | 
 
 
 def _margin(gpu: Gpu) -> int | None:
-    """Degrees Celsius that are left before the card slows down."""
+    """Return the degrees Celsius that are left before the card slows down."""
     if gpu.tlimit_celsius is not None:
         return gpu.tlimit_celsius
     if gpu.temperature_celsius is None:

@@ -1,4 +1,4 @@
-"""No GPU slows its clocks down because of heat, a power brake or a hardware fault."""
+"""No GPU lowers its clocks because of heat, a power brake or a hardware fault."""
 
 from collections.abc import Iterator
 
@@ -6,12 +6,12 @@ from gpuops import Finding, Profile, Unknown, check
 from gpuops.probes.nvidia.gpus import Gpu, gpus
 
 _FIXES = {
-    "hw_thermal_slowdown": "look at fans, airflow and inlet temperature; if its neighbours are cool, send the card in",
-    "hw_power_brake_slowdown": "look at the power supplies and the rack's power budget: the brake comes from outside",
-    "hw_slowdown": "look at the power supplies and the cooling; if both are well, send the card in",
-    "sw_thermal_slowdown": "look at fans, airflow and inlet temperature",
+    "hw_thermal_slowdown": "check fans, airflow and inlet temperature; if its neighbours are cool, return the card",
+    "hw_power_brake_slowdown": "check power supplies and the rack's power budget; the signal is external to the GPU",
+    "hw_slowdown": "check the power supplies and the cooling; if both are normal, return the card",
+    "sw_thermal_slowdown": "check fans, airflow and inlet temperature",
 }
-"""By reason, the most telling first: ``hw_slowdown`` is set beside the two that say why."""
+"""By reason, the most specific first: ``hw_slowdown`` is set in addition to the two before it."""
 
 
 @check(
@@ -19,18 +19,18 @@ _FIXES = {
     severity="fail",
     tags=("quick", "gpu", "power", "temperature", "nvidia-smi"),
     explains=("temperature",),
-    catches="a GPU at half speed because of heat or power: the whole job runs at its pace",
-    fix="look at cooling and power supplies; if both are well, send the card in",
+    catches="a GPU at half speed because of heat or power, which slows down the whole job",
+    fix="check the cooling and the power supplies; if both are normal, return the card",
 )
 def throttle(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown]:
     """Idle, application clocks, display clocks, sync boost and the software power cap are normal.
 
-    Source: NVIDIA NVML API reference, clocks event reasons; the software thermal slowdown only warns, as the driver
-    uses it to stay below the limit (leptonai/gpud, hw-slowdown component, fails for hardware reasons only).
+    Source: NVIDIA NVML API reference, clocks event reasons. The software thermal slowdown is only a warning, because
+    the driver uses it to stay below the limit (leptonai/gpud, hw-slowdown component, fails for hardware reasons only).
     """
     for gpu in gpus:
         if gpu.throttle_reasons is None:
-            yield Unknown(f"{gpu.label} does not tell why its clocks are lowered")
+            yield Unknown(f"{gpu.label} does not report why its clocks are lowered")
             continue
         reasons = [reason for reason in _FIXES if reason in gpu.throttle_reasons]
         if reasons:

@@ -1,4 +1,4 @@
-"""Every two GPUs are connected at least as closely as the profile expects."""
+"""Every pair of GPUs is connected at least as closely as the profile expects."""
 
 import itertools
 import math
@@ -15,14 +15,14 @@ from gpuops.probes.nvidia.topo import Topology, link_distance, topo
     expects=("topology.gpu_pairs",),
     severity="reset",
     tags=("quick", "gpu", "nvlink", "nvidia-smi"),
-    catches="GPUs that talk over PCIe instead of NVLink, or over fewer links than their neighbours",
-    fix="restart nvidia-fabricmanager where there is one, reset the GPUs; if it stays so, reseat bridge or baseboard",
+    catches="GPUs connected over PCIe instead of NVLink, or over fewer links than their neighbours",
+    fix="restart nvidia-fabricmanager if installed, reset the GPUs; if that does not help, reseat bridge or baseboard",
 )
 def topology(gpus: tuple[Gpu, ...], matrix: Topology, profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
-    """The matrix must be symmetric, and no pair of GPUs farther apart than ``topology.gpu_pairs``.
+    """The matrix is symmetric, and no pair of GPUs is farther apart than ``topology.gpu_pairs``.
 
-    Source of the figures: the profile. Only GPUs that this session sees are judged, and none in MIG mode, which may
-    switch NVLink off. A GPU that is far from several others is at fault once, not once for each pair.
+    Source of the values: the profile. Only GPUs that this session sees are judged, except those in MIG mode, which may
+    switch NVLink off. A GPU that is far from several others is reported once, not once per pair.
     """
     expected = profile["topology.gpu_pairs"]
     if link_distance(expected) == math.inf:
@@ -30,12 +30,12 @@ def topology(gpus: tuple[Gpu, ...], matrix: Topology, profile: Profile) -> Itera
         return
     whole = [gpu for gpu in gpus if not gpu.mig_mode]
     if len(whole) < 2:
-        yield NotApplicable("there are no two GPUs out of MIG mode here")
+        yield NotApplicable("fewer than two GPUs are not in MIG mode")
     far: dict[tuple[Gpu, Gpu], str] = {}
     for one, other in itertools.combinations(whole, 2):
         link = _link(matrix, one, other)
         if link is None:
-            yield Unknown(f"nvidia-smi topo -m does not tell how GPU {one.index} and GPU {other.index} are connected")
+            yield Unknown(f"nvidia-smi topo -m does not list the link of GPU {one.index} and GPU {other.index}")
         elif link_distance(link) > link_distance(expected):
             far[one, other] = link
     while far:
@@ -46,14 +46,14 @@ def topology(gpus: tuple[Gpu, ...], matrix: Topology, profile: Profile) -> Itera
 
 
 def _link(matrix: Topology, one: Gpu, other: Gpu) -> str | None:
-    """The link between two GPUs, where both directions say the same and it is a word of the legend."""
+    """Return the link between two GPUs; None if the two directions differ or the word is unknown."""
     there = matrix.links.get((f"GPU{one.index}", f"GPU{other.index}"))
     back = matrix.links.get((f"GPU{other.index}", f"GPU{one.index}"))
     return there if there == back and there and link_distance(there) < math.inf else None
 
 
 def _most_concerned(far: dict[tuple[Gpu, Gpu], str]) -> tuple[Gpu, list[tuple[Gpu, Gpu]]]:
-    """The GPU in most pairs of ``far`` (the lowest of equals), and those pairs."""
+    """Return the GPU that is in most pairs of ``far`` (the lowest if several), and these pairs."""
     count = Counter(gpu.index for pair in far for gpu in pair)
     index = min(count, key=lambda i: (-count[i], i))
     pairs = [pair for pair in far if index in {gpu.index for gpu in pair}]

@@ -50,8 +50,8 @@ _SETTLED = {
     tolerates=(gpus, gpu_functions, nvlink),
     severity="reset",
     tags=("quick", "gpu"),
-    catches="what the driver saw and no counter keeps: a GPU off the bus, a stopped engine, an NVLink error",
-    fix="do what NVIDIA's catalogue asks for: nothing, reset the GPU, reboot, or take the card out",
+    catches="errors that no counter records: a GPU off the bus, a stopped engine, an NVLink error",
+    fix="take the action in NVIDIA's catalogue: nothing, reset the GPU, reboot, or replace the card",
 )
 def xid(
     log: KernelLog,
@@ -60,11 +60,11 @@ def xid(
     links: tuple[GpuLinks, ...] | Unknown,
     _profile: Profile,
 ) -> Iterator[Finding | Unknown]:
-    """One finding for each code on each GPU; severity and remedy are NVIDIA's action for the code.
+    """There is one finding per code and GPU; severity and remedy are NVIDIA's action for the code.
 
-    Source: NVIDIA Xid catalogue (docs.nvidia.com/deploy/xid-errors), as each code's entry says. An application's own
-    errors (Xid 13, 31, 43) do not fail a node. The log keeps an Xid after the reset that it asked for, so a GPU whose
-    present state no longer asks for one is not to be reset again. Without the log since boot, no Xid is unknown.
+    Source: NVIDIA Xid catalogue (docs.nvidia.com/deploy/xid-errors), entry of each code. Application errors (Xid 13,
+    31, 43) do not fail a node. The log keeps an Xid after the reset that it required, so a GPU whose present state no
+    longer requires a reset is not reset again. If the log does not reach back to boot, the absence of Xids is unknown.
     """
     seen: dict[tuple[str, int], list[Xid]] = {}
     for event in log.xids:
@@ -77,7 +77,7 @@ def xid(
         is_settled = gpu is not None and _is_settled(events[-1], gpu, links_by_gpu.get(gpu.index))
         yield _finding(events, gpu, address, _SETTLED[events[-1].code] if is_settled else None)
     if not log.reaches_boot:
-        yield Unknown("the kernel log no longer reaches back to boot, so older Xid errors cannot be seen")
+        yield Unknown("the kernel log does not reach back to boot, so older Xid errors are unknown")
 
 
 def _finding(events: list[Xid], gpu: Gpu | None, address: str, settled: _Settled | None) -> Finding:

@@ -133,7 +133,7 @@ with a payload that can be judged has .93, and nothing exceeds the line rate. Th
 _LEAST_FIGURES = 3
 
 
-def gate_bytes(ranks: int) -> int:
+def min_payload_bytes(ranks: int) -> int:
     """Return the smallest payload that can be judged: 1 GiB or 8 MiB per rank, whichever is larger.
 
     A small payload measures latency: 8 H100 reached 44 GB/s at 1 MiB, 234 at 16 MiB, 423 at 256 MiB, 466 at 1 GiB and
@@ -153,8 +153,8 @@ def within_node(
     ring's bandwidth hardly depends on the number of GPUs (365 to 370 GB/s for 2 to 8 H100), so the value for another
     number of GPUs is a good guess.
     """
-    size = size_bytes or gate_bytes(gpus)
-    if gpus < 2 or size < gate_bytes(gpus):
+    size = size_bytes or min_payload_bytes(gpus)
+    if gpus < 2 or size < min_payload_bytes(gpus):
         return None
     term = _measured(profile, "nvls", gpus, size) if nvls else None
     return _alone(term, "nvls", size) or _alone(_ring(profile, gpus, size), "ring", size)
@@ -171,8 +171,8 @@ def between_nodes(
 
     ``sharp`` counts only if the fabric has it (``allreduce.sharp`` in the profile or in a host's ``expect:``).
     """
-    size = size_bytes or gate_bytes(network.ranks)
-    if size < gate_bytes(network.ranks):
+    size = size_bytes or min_payload_bytes(network.ranks)
+    if size < min_payload_bytes(network.ranks):
         return None
     if any(key.startswith("allreduce.measured.") for key in profile.values):
         return _across_domains(profile, network.ranks, size)
@@ -190,8 +190,8 @@ def on_rail(
     network: Network, size_bytes: int | None = None, efficiency: Efficiency = PRIOR
 ) -> ExpectedBandwidth | None:
     """Return the bandwidth of one GPU and one NIC of each node; without NVLink, the NIC's rate is the cap."""
-    size = size_bytes or gate_bytes(network.ranks)
-    if size < gate_bytes(network.ranks) or not network.known:
+    size = size_bytes or min_payload_bytes(network.ranks)
+    if size < min_payload_bytes(network.ranks) or not network.known:
         return None
     return _alone(_net("rail", replace(network, nics=1), size, efficiency), "rail", size)
 

@@ -208,9 +208,9 @@ def judge(check: Check, facts: Facts, profile: Profile) -> Verdict:
         if isinstance(value, Unknown) and probe not in check.tolerates:
             return _unknown(check, facts.node, value)
     verdict = _verdict(check, facts.node, _judgements(check, *values, profile), profile)
-    blind = [value for value in values if isinstance(value, Unknown)]
-    if verdict.status == "pass" and blind and len(blind) == len(values):
-        return _unknown(check, facts.node, blind[0])
+    unknown = [value for value in values if isinstance(value, Unknown)]
+    if verdict.status == "pass" and unknown and len(unknown) == len(values):
+        return _unknown(check, facts.node, unknown[0])
     return verdict
 
 
@@ -232,14 +232,14 @@ def _judgements(check: Check, *arguments: Any) -> list[Judgement]:
 
 def _verdict(check: Check, node: str, judgements: list[Judgement], profile: Profile) -> Verdict:
     findings = tuple(_complete(check, f, node, profile) for f in judgements if isinstance(f, Finding))
-    blind = next((u for u in judgements if isinstance(u, Unknown)), None)
+    unknown = next((u for u in judgements if isinstance(u, Unknown)), None)
     absent = next((n for n in judgements if isinstance(n, NotApplicable)), None)
     status = worst(findings)
-    if status == "pass" and blind:
-        return replace(_unknown(check, node, blind), findings=findings)
+    if status == "pass" and unknown:
+        return replace(_unknown(check, node, unknown), findings=findings)
     if status == "pass" and absent:
         return Verdict(check.name, node, "skipped", findings, absent.why, check.scope)
-    return Verdict(check.name, node, status, findings, blind.why if blind else "", check.scope)
+    return Verdict(check.name, node, status, findings, unknown.why if unknown else "", check.scope)
 
 
 def _complete(check: Check, finding: Finding, host: str, profile: Profile) -> Finding:
@@ -263,9 +263,9 @@ def judge_group(check: Check, facts: Mapping[str, Facts], profile: Profile) -> l
     if missing:
         return [Verdict(check.name, node, "skipped", why=missing, scope="group") for node in facts]
     values = {node: f[check.needs[0]] for node, f in facts.items()}
-    seen = {n: v for n, v in values.items() if not isinstance(v, Unknown) or check.needs[0] in check.tolerates}
-    blind = [_unknown(check, n, v) for n, v in values.items() if n not in seen and isinstance(v, Unknown)]
-    return blind + list(_group_verdicts(check, _judgements(check, seen, profile), seen, profile))
+    usable = {n: v for n, v in values.items() if not isinstance(v, Unknown) or check.needs[0] in check.tolerates}
+    unknown = [_unknown(check, n, v) for n, v in values.items() if n not in usable and isinstance(v, Unknown)]
+    return unknown + list(_group_verdicts(check, _judgements(check, usable, profile), usable, profile))
 
 
 def _group_verdicts(

@@ -137,7 +137,7 @@ def exit_code(result: Result, fail_on: FailOn = "fail") -> int:
     return EXIT_CODES[result.conclusion(fail_on)]
 
 
-def gravest(conclusions: Iterable[Conclusion]) -> Conclusion:
+def most_severe(conclusions: Iterable[Conclusion]) -> Conclusion:
     """Return the most severe: interrupted, then locked, failed, incomplete and ok."""
     present = set(conclusions)
     return next((conclusion for conclusion in _BY_WEIGHT if conclusion in present), "ok")

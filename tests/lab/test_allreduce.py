@@ -9,7 +9,7 @@ import pytest
 from gpuops.lab import cluster
 
 HEAVY = ("_perf", "mpirun", "srun", "salloc", "ib_write_bw")
-AGENT = "python3: Runs on a node: answers many questions side by side, each with its own deadline, and leaves"
+AGENT = "python3: Agent on a node: answers many questions in parallel, each with its own deadline, and leaves"
 
 
 @pytest.fixture

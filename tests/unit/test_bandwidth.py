@@ -7,8 +7,8 @@ from gpuops.bandwidth import (
     Network,
     between_nodes,
     bus_factor,
-    gate_bytes,
     learn,
+    min_payload_bytes,
     on_rail,
     within_node,
 )
@@ -142,7 +142,7 @@ def test_a_payload_too_small_to_judge_has_no_expectation(profile):
 
 @pytest.mark.parametrize(("ranks", "gib"), [(2, 1), (128, 1), (129, 129 / 128), (1440, 11.25)])
 def test_the_payload_to_judge_by_grows_with_the_ranks(ranks, gib):
-    assert gate_bytes(ranks) == gib * GIB
+    assert min_payload_bytes(ranks) == gib * GIB
 
 
 def test_nothing_is_expected_of_an_unknown_machine():

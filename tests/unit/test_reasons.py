@@ -6,7 +6,7 @@ from dataclasses import dataclass
 import pytest
 
 from gpuops.errors import AuthenticationError, CancelledError, ConnectError, LockedError, NodeError
-from gpuops.reasons import EXIT_CODES, ON_PURPOSE, Excluded, excluded_by, exit_code, gravest
+from gpuops.reasons import EXIT_CODES, ON_PURPOSE, Excluded, excluded_by, exit_code, most_severe
 
 ORDER = ["interrupted", "locked", "failed", "incomplete", "ok"]
 
@@ -18,12 +18,12 @@ def test_every_conclusion_has_its_exit_code():
 
 @pytest.mark.parametrize(("graver", "milder"), [*itertools.combinations(ORDER, 2)])
 def test_of_two_conclusions_the_graver_one_decides(graver, milder):
-    assert gravest([milder, graver]) == gravest([graver, milder, milder]) == graver
+    assert most_severe([milder, graver]) == most_severe([graver, milder, milder]) == graver
 
 
 def test_where_nothing_is_said_all_is_well():
-    assert gravest([]) == "ok"
-    assert gravest(reversed(ORDER)) == "interrupted"
+    assert most_severe([]) == "ok"
+    assert most_severe(reversed(ORDER)) == "interrupted"
 
 
 @dataclass

@@ -26,7 +26,7 @@ from gpuops.probes.nvidia.burn_in import (
     burn_in,
     excluded_answer,
     parse_samples,
-    summarise,
+    summarize,
     to_answer,
 )
 from gpuops.probes.nvidia.dcgm_diag import dcgm_diag
@@ -121,7 +121,7 @@ def burn(
     answers: dict[str, tuple[Completed, Completed]] = {}
     for name in after:
         if name in before and name not in measurement.excluded:
-            gpus = summarise(sampler.samples.get(name, ()))
+            gpus = summarize(sampler.samples.get(name, ()))
             own = replace(figures_of(measurement.evidence, name), seconds=lasted, gpus=gpus)
             answers[name] = diagnoses[name], to_answer(name, _with_counts(own, before[name], after[name]))
     return BurnInResult(measurement, answers)

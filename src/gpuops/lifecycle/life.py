@@ -13,7 +13,7 @@ from gpuops.lifecycle.fingerprint import unreadable_parts
 from gpuops.lifecycle.gates import Gate, GateState, is_still_valid, missing_proofs, proofs, state_after
 from gpuops.lifecycle.schedulers import Scheduler, drain_each
 from gpuops.lifecycle.states import demotion, state_of, transition
-from gpuops.reasons import Conclusion, Objection, gravest
+from gpuops.reasons import Conclusion, Objection, most_severe
 from gpuops.store import Cause, Fingerprint, GatePass, HostEvent, StateChange, Store
 
 _LEFT_OUT = Objection("left out", severity="left_out")
@@ -168,4 +168,4 @@ def format_objection(objection: Objection) -> str:
 
 def conclusion(objections: Iterable[Objection]) -> Conclusion:
     """Return the conclusion of a run that raised ``objections``; one that is ``left_out`` stops no node."""
-    return gravest(_CONCLUSIONS.get(objection.severity, "ok") for objection in objections)
+    return most_severe(_CONCLUSIONS.get(objection.severity, "ok") for objection in objections)

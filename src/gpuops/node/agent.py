@@ -1,11 +1,12 @@
-"""Runs on a node: answers many questions side by side, each with its own deadline, and leaves nothing behind.
+"""Agent on a node: answers many questions in parallel, each with its own deadline, and leaves nothing behind.
 
-Python 3.6 grammar, standard library only, and as few imports as possible: a node pays for each start. It arrives on
-stdin of ``python3 -IS`` with the name ``MARK`` set, and is never installed. It says ``MARK hello`` at once. A request
-is a line with a length, then that many bytes: the repr of (seconds that the whole batch may take, sudo password or '',
-list of questions), where a question is a dict (see transport/agent.py). The answer is a line ``MARK length`` and that
-many bytes: a zlib stream of a line ``status seconds timed_out truncated state out_length err_length`` and the two
-streams, for each question. The state is ``-``, the kernel's letter of a process that no kill ends, or ``sudo-refused``.
+Python 3.6 grammar, standard library only, and as few imports as possible, because every start costs the node CPU time.
+It arrives on stdin of ``python3 -IS`` with the name ``MARK`` set, and is never installed. It prints ``MARK hello``
+first. A request is a line with a length, then that many bytes: the repr of (timeout of the whole batch in seconds, sudo
+password or '', list of questions), where a question is a dict (see transport/agent.py). The answer is a line ``MARK
+length`` and that many bytes: a zlib stream with, for each question, a line ``status seconds timed_out truncated state
+out_length err_length`` and the two streams. The state is ``-``, ``sudo-refused``, or the kernel's state letter of a
+process that survives SIGKILL.
 """
 import _signal      # the C part of `signal`, without the cost of its enums
 import os
@@ -21,7 +22,7 @@ PIPE_BYTES = 65536
 
 
 class Job:
-    """One question being answered by a child process in a session of its own."""
+    """One question that a child process answers in its own session."""
 
     def __init__(self, question) -> None:
         self.question = question
@@ -48,7 +49,7 @@ class Job:
             poll.register(descriptor, select.POLLIN)
 
     def feed(self, data) -> None:
-        """Write the child's whole stdin. A forked process writes what does not fit into the pipe at once."""
+        """Write the child's whole stdin; if it does not fit into the pipe, fork a process that writes it."""
         if len(data) > PIPE_BYTES and os.fork() == 0:
             hand_over(self.stdin, data)
             os._exit(0)
@@ -73,7 +74,7 @@ class Job:
             self.texts[self.streams[descriptor]].append(data)
 
     def kill(self) -> None:
-        """Kill the child's process group, once. A sudo child runs as root: sudo forwards a TERM, and may kill."""
+        """Kill the child's process group, once. A child under sudo runs as root: sudo forwards TERM, and can kill."""
         if self.killed_at is not None:
             return
         self.killed_at = time.monotonic()
@@ -87,7 +88,7 @@ class Job:
             kill_as_root(self.pid)
 
     def check(self, now) -> bool:
-        """Return whether the job is over: ended and its streams read, or unkillable."""
+        """Return True if the job is finished: exited and its output read, or unkillable."""
         if self.status is None:
             pid, status = os.waitpid(self.pid, os.WNOHANG)
             if pid:
@@ -119,7 +120,7 @@ class Job:
 
 
 def kill_as_root(group) -> None:
-    """A forked child of its own. Never returns."""
+    """Kill the process group under sudo, in a forked child; never return."""
     try:
         os.execvp("sudo", ["sudo", "-n", "kill", "-9", "--", "-%d" % group])
     finally:
@@ -135,13 +136,13 @@ def state_of(pid) -> str:
 
 
 def child(question, words, into, out, err) -> None:
-    """The forked child: becomes the command, or reads files. Never returns."""
+    """Run the command, or read the files, in a forked child; never return."""
     status = 126
     try:
         os.setsid()
         for source, target in ((into, 0), (out, 1), (err, 2)):
             os.dup2(source, target)
-        _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)    # Python ignores it; a command must not inherit that
+        _signal.signal(_signal.SIGPIPE, _signal.SIG_DFL)    # Python ignores it, and commands must not inherit this
         if question["lane"]:
             os.nice(10)
         if words:
@@ -165,7 +166,7 @@ def send_files(globs, limit) -> None:
 
 
 def expand(pattern) -> list:
-    """Paths that match a glob with ``*`` inside segments, as sh would find them."""
+    """Return the paths that match a glob with ``*`` inside segments, like sh."""
     paths = [""]
     for segment in pattern.strip("/").split("/"):
         if "*" not in segment:
@@ -195,7 +196,7 @@ def names_in(folder) -> list:
 
 
 def peek(path, limit) -> object:
-    """A file's head, a link's target where it leads to a folder, nothing for a folder, None for what is not there."""
+    """Return the head of a file, the target of a link to a directory, b"" for a directory, None if there is nothing."""
     try:
         if os.path.isdir(path):
             return os.fsencode(os.readlink(path)) if os.path.islink(path) else b""
@@ -211,7 +212,7 @@ def write_all(descriptor, data) -> None:
 
 
 def hand_over(descriptor, data) -> None:
-    """Write to a command that may have ended without reading."""
+    """Write to a command that may have exited without reading."""
     try:
         write_all(descriptor, data)
     except OSError:
@@ -219,14 +220,14 @@ def hand_over(descriptor, data) -> None:
 
 
 def watch() -> select.poll:
-    """Return a poll object for the jobs' streams, which also notices that our stdout is closed."""
+    """Return a poll object for the jobs' streams that also reports when this process' stdout is closed."""
     poll = select.poll()
     poll.register(1, 0)
     return poll
 
 
 def collect_output(jobs, poll) -> None:
-    """Wait for output of the jobs and read it. Ends this process when its stdout is closed."""
+    """Wait for output of the jobs and read it; exit if stdout is closed."""
     about_to_exit = any(not job.streams for job in jobs)
     ready = [descriptor for descriptor, _ in poll.poll(1 if about_to_exit else 200)]
     if 1 in ready:
@@ -238,7 +239,7 @@ def collect_output(jobs, poll) -> None:
 
 
 def run(jobs, seconds) -> None:
-    """Run jobs in parallel, those of one lane one after another; kill them all if this process ends."""
+    """Run jobs in parallel, those of one lane one after another; kill them all if this process exits."""
     poll = watch()
     waiting, running = list(jobs), []
     ends = time.monotonic() + seconds
@@ -286,7 +287,7 @@ def collect_finished(running, poll, now) -> None:
 
 
 def escalate(jobs, password) -> None:
-    """Run again as root what needs root, or was refused; one at a time, and try a wrong password once only."""
+    """Run jobs as root that need root or were refused, one at a time; try a wrong password only once."""
     usable = True
     for job in jobs:
         if os.geteuid() != 0 and wants_root(job):
@@ -294,7 +295,7 @@ def escalate(jobs, password) -> None:
             if usable:
                 usable = become(again, password)
             else:
-                again.status, again.texts["err"] = 1, [b"sudo: refused before, not tried again\n"]
+                again.status, again.texts["err"] = 1, [b"sudo: not tried again after a rejected password\n"]
             if job.status is None or again.status == 0:
                 job.__dict__.update(again.__dict__)
 
@@ -306,10 +307,10 @@ def wants_root(job) -> bool:
 
 
 def become(job, password) -> bool:
-    """Run one job under sudo. Return False if sudo refused, so that more tries do not lock the user out.
+    """Run one job under sudo; return False if sudo refused, so that more attempts do not lock the account.
 
-    The password is written once, to sudo's own prompt (a random text). The command's stdin is written when the command
-    reports that it runs, so that sudo never reads it as a password, nor the command a password as its stdin.
+    The password is written once, at sudo's own prompt (a random text). The command's stdin is written only after the
+    command reports that it is running. So sudo never reads it as a password, and the command never reads a password.
     """
     prompt = "sudo-%s:" % os.urandom(12).hex()
     passed = "root-%s" % os.urandom(12).hex()
@@ -331,20 +332,20 @@ def become(job, password) -> bool:
     stderr = job.text("err")
     job.texts["err"] = [stderr.replace(prompt.encode(), b"").replace(passed.encode() + b"\n", b"")]
     if not password:
-        return True     # sudo -n locks no user out
+        return True     # sudo -n cannot lock an account
     if answered and passed.encode() not in stderr and not job.timed_out:
-        job.status, job.texts["err"], job.state = 1, [b"sudo: the password was refused\n"], "sudo-refused"
+        job.status, job.texts["err"], job.state = 1, [b"sudo: the password was rejected\n"], "sudo-refused"
     return passed.encode() in stderr
 
 
 def answer_sudo_prompt(job, prompt, passed, password, answered) -> bool:
-    """Answer sudo's first prompt, and no other. Return whether it is answered by now."""
+    """Answer sudo's first prompt, and no other; return True if it is answered by now."""
     stderr = job.text("err")
     if passed in stderr:
         job.feed(job.question["stdin"])
     elif stderr.count(prompt) > answered:
         if answered:
-            job.feed(b"")   # asked again: the password was wrong, and sudo reads the end of its input
+            job.feed(b"")   # a second prompt means a wrong password; sudo now reads end of file
         else:
             hand_over(job.stdin, password + b"\n")
         return True
@@ -371,7 +372,7 @@ def answer(mark, request) -> None:
 
 
 def reap() -> None:
-    """Reap the children without a `check`: those that wrote a stdin, and those that outlived their kill."""
+    """Reap the children that `check` does not wait for: writers of stdin, and processes that survived SIGKILL."""
     try:
         while os.waitpid(-1, os.WNOHANG)[0]:
             pass
@@ -381,7 +382,7 @@ def reap() -> None:
 
 def serve(mark) -> None:
     for number in (_signal.SIGHUP, _signal.SIGTERM):
-        _signal.signal(number, lambda *_: sys.exit())   # so that nothing outlives this process
+        _signal.signal(number, lambda *_: sys.exit())   # runs the cleanup that ends all jobs
     write_all(1, ("\n%s hello\n" % mark).encode())
     stdin = sys.stdin.buffer
     while True:
@@ -391,4 +392,4 @@ def serve(mark) -> None:
         answer(mark, stdin.read(int(length)))
 
 
-serve(MARK)  # noqa: F821 - set by the line that started us
+serve(MARK)  # noqa: F821 - set by the command line that starts this program

@@ -1,9 +1,9 @@
-"""Runs on a node: listens, and tries whether other nodes are reached by name, by TCP and with whole packets.
+"""Network tests on a node: listens, and tests whether other nodes are reachable by name, by TCP and with full packets.
 
-Behind peers.py; Python 3.6 grammar, standard library only. It says ``MARK {"hello": …}`` when it is ready, takes a JSON
-object a line from stdin and answers each with one (see collective/ladder.py). Whoever connects here is sent the token
-of `listen`: who hears it has reached this very process, and not another machine behind the same address. It ends with
-its stdin or when nobody listens to its stdout any more.
+Sent after peers.py; Python 3.6 grammar, standard library only. It prints ``MARK {"hello": …}`` when it is ready, then
+answers each line of JSON on stdin with one (see collective/network_tests/ladder.py). It sends the token of `listen` to
+every client, which proves to the client that it reached this process, and not another machine with the same address. It
+exits when its stdin or stdout is closed.
 """
 import errno
 import json
@@ -22,7 +22,7 @@ LARGEST_DATAGRAM = 65507
 
 
 class Mesh:
-    """The sockets of this process; each public method answers the message of its name."""
+    """Sockets of this process; each public method answers the message of the same name."""
 
     def __init__(self) -> None:
         self.poll = select.poll()
@@ -43,28 +43,28 @@ class Mesh:
         one.close()
 
     def wait(self, seconds) -> None:
-        """Handle what happens within the next ``seconds``, at least once."""
+        """Handle the events of the next ``seconds``, at least once."""
         for descriptor, _ in self.poll.poll(max(0, seconds) * 1000):
             if descriptor == 1:
-                raise SystemExit    # nobody listens any more
+                raise SystemExit    # stdout is closed
             handler = self.handlers.get(descriptor)
             if handler:
                 handler()
 
     def listen(self, message) -> dict:
-        """Listen for TCP and datagrams where this node's peers reach it, on an ephemeral port unless one is given."""
+        """Listen for TCP and datagrams at the address that peers use, on the given port or an ephemeral one."""
         for one in self.listening:
             self.drop(one)
         self.token, self.listening = message["token"].encode(), []
         try:
-            anywhere = message.get("anywhere", False)   # as torch listens where its ranks meet
+            anywhere = message.get("anywhere", False)   # torch listens like this for the rendezvous
             address = "0.0.0.0" if anywhere else own_address(message.get("interface", ""), message["address"])
             family, _, _, _, place = socket.getaddrinfo(address, message.get("port", 0), type=socket.SOCK_STREAM)[0]
             for kind in (socket.SOCK_STREAM, socket.SOCK_DGRAM):
                 self.listening.append(socket.socket(family, kind))
                 self.listening[-1].setblocking(False)
             stream, datagrams = self.listening
-            stream.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)    # as every launcher does
+            stream.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)    # like every launcher
             stream.bind(place)
             stream.listen(1024)
             datagrams.bind((place[0], 0))
@@ -96,7 +96,7 @@ class Mesh:
             pass
 
     def resolve(self, message) -> dict:
-        """Return the addresses of each name on this node, or the error of the look-up."""
+        """Return the addresses of each name as resolved on this node, or the error."""
         results = {}
         threads = [threading.Thread(target=look_up, args=(name, results), daemon=True) for name in message["names"]]
         for thread in threads:
@@ -108,14 +108,14 @@ class Mesh:
         return {"names": {name: results.get(name, {"error": late}) for name in message["names"]}}
 
     def interfaces(self, message) -> dict:
-        """Return the IPv4 address of each interface, and the interface on which peers reach this node."""
+        """Return the IPv4 address of each interface, and the interface that peers use to reach this node."""
         address_by_interface = {name: address for name, address in addresses() if ":" not in address}
         own_ip = socket.getaddrinfo(own_address("", message["address"]), None)[0][4][0]
         own = next((name for name, address in address_by_interface.items() if address == own_ip), "")
         return {"interfaces": address_by_interface, "own": own}
 
     def connect(self, message) -> dict:
-        """Who of ``to`` ({node: [address, port, token]}) is not reached, and why."""
+        """Return the nodes of ``to`` ({node: [address, port, token]}) that cannot be reached, and why."""
         failed, open_ones = {}, {}
         for node, (address, port, token) in message["to"].items():
             attempt = Attempt(self, address, port, token.encode())
@@ -130,7 +130,7 @@ class Mesh:
         return {"failed": failed}
 
     def packets(self, message) -> dict:
-        """Whether packets as large as the way's first MTU reach each of ``to`` ({node: [address, port, token]})."""
+        """Test whether packets of the local MTU's size reach each node of ``to`` ({node: [address, port, token]})."""
         return {"packets": {node: self.try_packets(*place) for node, place in message["to"].items()}}
 
     def try_packets(self, address, port, token) -> dict:
@@ -155,7 +155,7 @@ class Mesh:
             one.close()
 
     def echoed(self, one, token, size) -> bool:
-        """Whether a datagram of ``size`` bytes comes through undivided."""
+        """Return True if a datagram of ``size`` bytes arrives without fragmentation."""
         data = token + b"\0" * max(0, size - len(token))
         for _ in range(DATAGRAM_TRIES):
             try:
@@ -175,11 +175,11 @@ class Mesh:
 
 
 class Attempt:
-    """One connection that is being made; ``why`` it failed, empty where the right process answered."""
+    """Pending connection; ``why`` is the reason for a failure, empty if the right process answered."""
 
     def __init__(self, mesh, address, port, token) -> None:
         self.mesh, self.token = mesh, token
-        self.pending, self.why = True, "no answer (dropped on the way?)"
+        self.pending, self.why = True, "no answer (packets dropped?)"
         self.socket = socket.socket(socket.AF_INET6 if ":" in address else socket.AF_INET)
         self.socket.setblocking(False)
         state = self.socket.connect_ex((address, port))
@@ -194,7 +194,7 @@ class Attempt:
         except OSError as error:
             self.finish(os.strerror(error.errno or 0))
             return
-        self.finish("" if data == self.token else "another process answers there")
+        self.finish("" if data == self.token else "another process answers at this address")
 
     def finish(self, why) -> None:
         self.pending, self.why = False, why
@@ -219,7 +219,7 @@ def route_mtu(one, family) -> int:
 
 
 def end(*_) -> None:
-    os._exit(0)     # a name that is still being looked up keeps nobody
+    os._exit(0)     # do not wait for threads that are still resolving a name
 
 
 def serve() -> None:
@@ -238,7 +238,7 @@ def serve() -> None:
 
 
 class Lines:
-    """What was read from stdin: whole lines, and the beginning of the next."""
+    """Buffer of stdin: complete lines, and the beginning of the next."""
 
     def __init__(self, mesh) -> None:
         self.whole, self.rest = [], b""

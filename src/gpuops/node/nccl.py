@@ -1,8 +1,8 @@
-"""Runs on a node: keeps one process per GPU, sends them messages, and reports how far each came when time is up.
+"""Supervisor on a node: runs one process per GPU, sends them messages, and reports how far each got within the time.
 
-Python 3.6 grammar, standard library only; started as the agent is, with the name ``MARK`` set. Each message, a JSON
-object a line, has its ``do`` (see `RankSupervisor`) and gets one answer. The processes run ``node/nccl_rank.py``, each
-with a fully specified environment; they stay from round to round. All of them end when this one does.
+Python 3.6 grammar, standard library only; started like the agent, with the name ``MARK`` set. Each message, one line of
+JSON, names a method of `RankSupervisor` as ``do`` and gets one answer. The processes run ``node/nccl_rank.py``, each
+with a fully specified environment, and keep running from round to round. All of them exit with this one.
 """
 import base64
 import ctypes
@@ -27,10 +27,10 @@ BUILT_FOR = re.compile(rb"NCCL version (\d+)\.(\d+)\.(\d+)\+cuda(\d+)\.(\d+)")
 LOG_LINES, LOG_WIDTH = 80, 300
 AFTER_KILL_SECONDS = 2.0
 RAS_SECONDS, RAS_BYTES = 3.0, 8192
-FOLDERS = (         # where distributions, NVIDIA's packages and CUDA put libraries
+FOLDERS = (         # library directories of distributions, NVIDIA's packages and CUDA
     "/usr/lib/*-linux-gnu", "/usr/lib64", "/usr/lib", "/usr/local/lib", "/usr/local/lib64", "/usr/local/nccl*/lib",
     "/usr/local/cuda/lib64", "/opt/nvidia/nccl/lib")
-PYTHONS = (         # where wheels are installed: system, user, virtual environments, conda
+PYTHONS = (         # directories of installed wheels: system, user, virtual environments, conda
     "/usr/lib/python3*/dist-packages", "/usr/local/lib/python3*/*-packages", "~/.local/lib/python3*/site-packages",
     "/usr/lib*/python3*/site-packages", "$VIRTUAL_ENV/lib/python3*/site-packages",
     "$CONDA_PREFIX/lib/python3*/site-packages", "/opt/conda/lib/python3*/site-packages",
@@ -41,7 +41,7 @@ WHEELS = ("nvidia/nccl/lib", "torch/lib")
 
 
 class Process:
-    """The process of one GPU, with its last message and what its libraries logged."""
+    """Process of one GPU, with its last message and the log of its libraries."""
 
     def __init__(self, program, environment) -> None:
         self.environment = environment
@@ -59,14 +59,14 @@ class Process:
         try:
             self.child.stdin.write(data)
         except OSError:
-            pass        # it has ended, which its streams show
+            pass        # it has exited, which its streams show
 
     def send(self, message) -> None:
         self.reply, self.done = self.end, 0
         self.write(json.dumps(message).encode() + b"\n")
 
     def read(self, descriptor) -> None:
-        """Read its output; it has ended once both streams are closed."""
+        """Read its output; it has exited once both streams are closed."""
         data = os.read(descriptor, 65536)
         lines = (self.texts[descriptor] + data).split(b"\n")
         self.texts[descriptor] = lines.pop()
@@ -88,7 +88,7 @@ class Process:
             self.reply, self.first = document, self.first or document
 
     def keep_log(self, line) -> None:
-        """Keep a line about the algorithm, the transport or an error, once for all channels."""
+        """Keep a line about the algorithm, a transport or an error, once for all channels."""
         self.last = line[-LOG_WIDTH:] if line.strip() else self.last
         text = re.sub(r"^.*? NCCL |Channel \d+(/\d+)? : ", "", line)[:LOG_WIDTH]
         if LOGGED.search(text) and text not in self.seen and len(self.log) < LOG_LINES:
@@ -96,14 +96,14 @@ class Process:
             self.log.append(text)
 
     def report(self) -> dict:
-        """Return the outcome of its message, and the log since the previous one."""
+        """Return the outcome of its message, and its log since the previous report."""
         log, self.log, self.seen = self.log, [], set()
         reply = {"late": True, "survives": self.survives} if self.reply is None else self.reply
         return dict(reply, stage=self.stage, done=self.done, log=log, pid=self.child.pid, state=self.state,
                     silent_seconds=self.silent_seconds)
 
     def look(self) -> None:
-        """Record its kernel state and its silence, now that its time is up."""
+        """Record its kernel state and how long it has been silent, when its time is up."""
         self.state, self.silent_seconds = state_of(self.child.pid), time.monotonic() - self.received_at
 
     def kill(self) -> None:
@@ -113,7 +113,7 @@ class Process:
             pass
 
     def reap(self, ends) -> None:
-        """Wait for its end; not even SIGKILL ends a process in a driver call that does not return (state D)."""
+        """Wait until it exits; even SIGKILL does not end a process in a driver call that never returns (state D)."""
         while self.child.poll() is None and time.monotonic() < ends:
             time.sleep(0.01)
         self.survives = self.child.returncode is None
@@ -121,7 +121,7 @@ class Process:
 
 
 class RankSupervisor:
-    """Each public method answers the message of its name."""
+    """Supervisor of the processes; each public method answers the message of the same name."""
 
     def __init__(self) -> None:
         self.poll = select.poll()
@@ -150,7 +150,7 @@ class RankSupervisor:
         }
 
     def send_library(self, message) -> dict:
-        """Append one piece of a library to an anonymous file in memory, which ends with this process."""
+        """Append one piece of a library to an anonymous file in memory, which disappears with this process."""
         if self.memory is None:
             make = ctypes.CDLL(None).memfd_create
             make.argtypes, make.restype = [ctypes.c_char_p, ctypes.c_uint], ctypes.c_int
@@ -160,7 +160,7 @@ class RankSupervisor:
         return {"path": "/proc/%d/fd/%d" % (os.getpid(), self.memory.fileno())}
 
     def start_ranks(self, message) -> dict:
-        """Start a process with NCCL loaded for each GPU of ``tasks``; keep one that has the right environment."""
+        """Start a process with NCCL loaded for each GPU of ``tasks``; reuse one that has the right environment."""
         tasks = message["tasks"]
         environments = {gpu: self.environment(task["environment"], task["nics"]) for gpu, task in tasks.items()}
         alive = {gpu: self.processes[gpu] for gpu in tasks if gpu in self.processes}
@@ -174,7 +174,7 @@ class RankSupervisor:
         return self.wait({"gpus": list(tasks), "seconds": message["seconds"]})
 
     def environment(self, own, nics) -> dict:
-        """Return the whole environment of a process: NCCL's of this session, then ``own``, then the pin to ``nics``."""
+        """Return the environment of a process: NCCL's variables of this session, then ``own``, then for ``nics``."""
         kept = {name: value for name, value in os.environ.items() if KEPT_NAMES.match(name)}
         kept.update(own)
         if nics:
@@ -193,7 +193,7 @@ class RankSupervisor:
     def wait(self, message) -> dict:
         """Return the replies of the processes of ``gpus`` within ``seconds``, without those that are still busy.
 
-        A process that failed or ended is killed, because its communicator is of no more use.
+        A process that failed or exited is killed, because its communicator is unusable.
         """
         processes = {gpu: self.processes[gpu] for gpu in message["gpus"] if gpu in self.processes}
         ends = time.monotonic() + message["seconds"]
@@ -204,7 +204,7 @@ class RankSupervisor:
         return dict(absent(message["gpus"], processes), **{gpu: process.report() for gpu, process in over.items()})
 
     def kill_overdue(self, message) -> dict:
-        """Kill the processes of ``gpus`` that are still busy, and return how far each came."""
+        """Kill the processes of ``gpus`` that are still busy, and return how far each got."""
         late = {gpu: self.processes[gpu] for gpu in message["gpus"] if gpu in self.processes}
         for process in late.values():
             process.look()
@@ -226,7 +226,7 @@ class RankSupervisor:
             process.reap(ends)
 
     def listen(self, seconds) -> None:
-        """Read all output that is ready; ends this process when its stdin or stdout is closed."""
+        """Read all output that is ready; exit if stdin or stdout is closed."""
         streams = {d: process for process in self.processes.values() for d in process.texts}
         for descriptor in streams:
             self.poll.register(descriptor, select.POLLIN)
@@ -252,7 +252,7 @@ class RankSupervisor:
 
 
 def absent(gpus, processes) -> dict:
-    return {gpu: {"ended": "is not there"} for gpu in gpus if gpu not in processes}
+    return {gpu: {"ended": "is not running"} for gpu in gpus if gpu not in processes}
 
 
 def state_of(pid) -> str:
@@ -266,7 +266,7 @@ def ended(status) -> str:
 
 
 def contents(path) -> list:
-    """The text of a file, if there is one to read."""
+    """Return a list with the text of a file, empty if it cannot be read."""
     try:
         with open(os.path.expanduser(path), errors="replace") as file:
             return [file.read(65536)]
@@ -275,7 +275,7 @@ def contents(path) -> list:
 
 
 def libraries(search_path) -> list:
-    """Return every libnccl.so.2 of this node with the CUDA that it was built for; loads none and imports no torch."""
+    """Return every libnccl.so.2 on this node with its CUDA version, without loading a library or importing torch."""
     folders = [folder for folder in search_path.split(":") if folder] + list(FOLDERS)
     folders += [os.path.join(place, wheel) for place in PYTHONS for wheel in WHEELS]
     path_by_realpath = {}
@@ -286,7 +286,7 @@ def libraries(search_path) -> list:
 
 
 def describe_library(path) -> dict:
-    """Return NCCL's version and its CUDA version, from a text inside the file, "NCCL version 2.21.5+cuda12.4"."""
+    """Return NCCL's version and its CUDA version, from a string inside the file: "NCCL version 2.21.5+cuda12.4"."""
     try:
         with open(path, "rb") as file, mmap.mmap(file.fileno(), 0, access=mmap.ACCESS_READ) as content:
             match = BUILT_FOR.search(content)
@@ -328,5 +328,5 @@ def serve(mark) -> None:
         supervisor.dismiss(supervisor.processes)
 
 
-if "MARK" in globals():         # set by the line that started us
+if "MARK" in globals():         # set by the command line that starts this program
     serve(MARK)  # noqa: F821

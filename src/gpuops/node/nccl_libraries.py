@@ -1,7 +1,6 @@
-"""The two libraries that a rank loads on a node, by ctypes, each through a table of the functions that are used.
+"""ctypes bindings of the two libraries that a rank loads on a node, each with a table of the functions in use.
 
-Python 3.6 grammar, standard library only. This text stands in front of ``node/nccl_pattern.py`` and
-``node/nccl_rank.py`` in what is sent.
+Python 3.6 grammar, standard library only. Sent before ``node/nccl_pattern.py`` and ``node/nccl_rank.py``.
 """
 import ctypes
 
@@ -10,13 +9,13 @@ PTR, TEXT, REF = ctypes.c_void_p, ctypes.c_char_p, ctypes.POINTER
 
 
 class UniqueId(ctypes.Structure):
-    """``ncclUniqueId``: 128 bytes handed over by value; they may hold NULs, so this is no text."""
+    """``ncclUniqueId``: 128 bytes passed by value; they may contain NULs, so it is not a string."""
 
     _fields_ = [("internal", ctypes.c_byte * 128)]
 
 
-# Every function that is used, with the types of its arguments; each returns a status, 0 for success, unless it says
-# otherwise. Names with _v2 are what cuda.h means by the plain ones: the unversioned symbols are the ABI of CUDA 3.
+# the functions in use with their argument types; all return a status, 0 for success, except those in RETURNS. cuda.h
+# maps plain names to those with _v2: the unversioned symbols are the ABI of CUDA 3
 CUDA = {
     "cuInit": [UINT],
     "cuDriverGetVersion": [REF(INT)],
@@ -67,11 +66,11 @@ RETURNS = {"ncclGetErrorString": TEXT, "ncclGetLastError": TEXT}
 
 
 class LibraryError(Exception):
-    """CUDA or NCCL refused a call, or cannot be loaded."""
+    """Failed call of CUDA or NCCL, or a library that cannot be loaded."""
 
 
 class Library:
-    """A shared library seen through its table: a name that is not in it does not exist here."""
+    """Shared library, restricted to the functions in its table."""
 
     def __init__(self, path, table) -> None:
         self._functions = {}
@@ -79,16 +78,16 @@ class Library:
         try:
             self._loaded = ctypes.CDLL(path)
         except OSError as error:
-            raise LibraryError("%s cannot be loaded: %s" % (path, error))
+            raise LibraryError("cannot load %s: %s" % (path, error))
 
     def function(self, name) -> object:
-        """The function with its types set."""
+        """Return the function with its types set."""
         if name not in self._functions:
             arguments = self._table[name]
             try:
                 function = getattr(self._loaded, name)
             except AttributeError:
-                raise LibraryError("the library has no %s: it is too old, or no such library" % name)
+                raise LibraryError("the library has no %s: it is too old, or the wrong library" % name)
             function.restype, function.argtypes = RETURNS.get(name, INT), arguments
             self._functions[name] = function
         return self._functions[name]
@@ -106,14 +105,14 @@ class Library:
         return "status %d" % status
 
     def take(self, type_, name, *arguments) -> object:
-        """What a function writes where one of its arguments points to: the first, or the last one of a ``…Get…Error``."""
+        """Call a function that must succeed, and return the value that it writes through its first argument."""
         value = type_()
         self.call(name, ctypes.byref(value), *arguments)
         return value.value
 
 
 class Cuda(Library):
-    """The driver, ``libcuda.so.1``."""
+    """CUDA driver API, ``libcuda.so.1``."""
 
     def explain(self, status) -> str:
         name = TEXT()
@@ -121,14 +120,14 @@ class Cuda(Library):
         return name.value.decode() if has_name else "error %d" % status
 
     def word(self, name, device) -> str:
-        """A text that a function writes of ``device``."""
+        """Return the text that a function writes for ``device``."""
         room = ctypes.create_string_buffer(256)
         self.call(name, room, len(room), device)
         return room.value.decode("utf-8", "replace")
 
 
 class Nccl(Library):
-    """``libnccl.so.2``."""
+    """NCCL, ``libnccl.so.2``."""
 
     def explain(self, status) -> str:
         description = self.function("ncclGetErrorString")(status) or b""

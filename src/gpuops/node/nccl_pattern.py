@@ -1,8 +1,8 @@
-"""What ranks send and shall receive: integers that depend on rank and index, made and checked on the GPU itself.
+"""Data that ranks send and should receive: integers that depend on rank and index, generated and checked on the GPU.
 
-Element e of a pattern is times·h(base + e mod block) + add + w(e / block). h(i), 0 to 255, repeats after a
-prime, so that no chunk that was moved by a power of two looks right; w(rank) is rank mod 127. Sums over 44,000 ranks
-stay below 2^24: they are exact in fp32, in any order of adding. Stands behind ``node/nccl_libraries.py``.
+Element e of a pattern is times·h(base + e mod block) + add + w(e / block). h(i), 0 to 255, has a prime as its period,
+so that a chunk moved by a power of two does not look right; w(rank) is rank mod 127. Sums over 44,000 ranks stay below
+2^24, so they are exact in fp32 in any order of addition. Sent after ``node/nccl_libraries.py``.
 """
 import array
 import ctypes
@@ -79,7 +79,7 @@ def weight(rank) -> int:
 
 
 def shares(operation, ranks, elements) -> tuple:
-    """Elements of one rank's share, of what a rank sends and of what it receives; ``elements`` is nccl-tests' size."""
+    """Return the elements of one rank's part, and those that a rank sends and receives, for nccl-tests' size."""
     if operation in ("all_reduce", "send_recv"):
         return elements, elements, elements
     each = elements // ranks
@@ -87,12 +87,12 @@ def shares(operation, ranks, elements) -> tuple:
 
 
 def sent(rank) -> tuple:
-    """The shape (base, block, times, add) of what ``rank`` sends; block None: all of it."""
+    """Return the shape (base, block, times, add) of the data that ``rank`` sends; block None means a single block."""
     return 0, None, 1, weight(rank)
 
 
 def received(operation, rank, ranks, each) -> tuple:
-    """The shape of what ``rank`` shall receive."""
+    """Return the shape of the data that ``rank`` should receive."""
     base = rank * each if operation in ("reduce_scatter", "all_to_all") else 0
     if operation in ("all_reduce", "reduce_scatter"):
         return base, None, ranks, sum(map(weight, range(ranks)))
@@ -102,7 +102,7 @@ def received(operation, rank, ranks, each) -> tuple:
 
 
 class Pattern:
-    """Fills and checks buffers: on the GPU where the driver can compile PTX, else with copies through this process."""
+    """Generator and checker of buffers: on the GPU if the driver can compile PTX, else with copies to this process."""
 
     def __init__(self, cuda, stream) -> None:
         self.cuda = cuda
@@ -111,7 +111,7 @@ class Pattern:
         module = PTR()
         status = cuda.status("cuModuleLoadData", ctypes.byref(module), PTX)
         self.kernel = None
-        self.how = "copied back, as the driver cannot compile PTX (%s)" % cuda.explain(status)
+        self.how = "copied back, because the driver cannot compile PTX (%s)" % cuda.explain(status)
         if status == 0:
             self.kernel = PTR(cuda.take(PTR, "cuModuleGetFunction", module, b"pattern"))
             self.wrong = cuda.take(ADDRESS, "cuMemAlloc_v2", 8)
@@ -143,7 +143,7 @@ class Pattern:
         self.cuda.call("cuStreamSynchronize", self.stream)
 
     def tiles(self, count, shape) -> object:
-        """The pattern in pieces: (first element, bytes)."""
+        """Yield the pattern in pieces: (first element, bytes)."""
         base, block, times, add = shape
         block = block or max(count, 1)
         for start in range(0, count, block):

@@ -1,9 +1,9 @@
-"""Runs on a node, one process per GPU: holds the GPU's primary context and NCCL, and moves data on request.
+"""Rank on a node, one process per GPU: opens the GPU's primary context, loads NCCL, and moves data on request.
 
-Python 3.6 grammar, standard library only. ``node/nccl.py`` starts it with its whole environment and sends it this text,
-behind ``nccl_libraries.py`` and ``nccl_pattern.py``. It answers on its first stdout, a JSON object a line:
-``{"stage": …}`` as it goes on, then ``{"answer": …}`` or ``{"error": …}`` to each message. What CUDA, NCCL and its
-plugins print goes to stderr.
+Python 3.6 grammar, standard library only. ``node/nccl.py`` starts it with its whole environment and sends it this
+program, after ``nccl_libraries.py`` and ``nccl_pattern.py``. It writes lines of JSON to its original stdout:
+``{"stage": …}`` for progress, then ``{"answer": …}`` or ``{"error": …}`` for each message. The output of CUDA, NCCL and
+plugins goes to stderr.
 """
 import ctypes
 import json
@@ -21,7 +21,7 @@ REPORT_SECONDS = 0.1
 
 
 class NcclRank:
-    """One GPU and its place in a communicator. Each public method answers the message of its name."""
+    """One GPU and its rank in a communicator. Each public method answers the message of the same name."""
 
     def __init__(self, say) -> None:
         self.say = say
@@ -31,7 +31,7 @@ class NcclRank:
         self.reported_at = 0.0
 
     def look(self, message) -> dict:
-        """What the driver shows, without taking hold of any GPU."""
+        """Return what the driver reports, without opening a context on any GPU."""
         cuda = self.driver()
         count = cuda.take(INT, "cuDeviceGetCount")
         return {"driver_cuda": cuda.take(INT, "cuDriverGetVersion"), "gpus": list(map(self.device_info, range(count)))}
@@ -53,7 +53,7 @@ class NcclRank:
         }
 
     def load(self, message) -> dict:
-        """Take hold of the GPU's primary context, the one that NCCL's own CUDA runtime uses, and load NCCL."""
+        """Open the GPU's primary context, which NCCL's own CUDA runtime also uses, and load NCCL."""
         cuda = self.driver()
         self.gpu = message["gpu"]
         device = cuda.take(INT, "cuDeviceGet", self.gpu)
@@ -65,11 +65,11 @@ class NcclRank:
         cuda.call("cuMemGetInfo_v2", ctypes.byref(free), ctypes.byref(total))
         version = self.nccl.take(INT, "ncclGetVersion")
         if version != message["version"]:
-            raise LibraryError("%s is NCCL %d, and %d was expected" % (message["nccl"], version, message["version"]))
+            raise LibraryError("%s is NCCL %d, expected %d" % (message["nccl"], version, message["version"]))
         return {"free_bytes": free.value, "checked": self.pattern.how}
 
     def id(self, message) -> dict:
-        """A new communicator's id, for which this process listens as long as it lives."""
+        """Return the id of a new communicator; this process listens for its ranks until it exits."""
         made = UniqueId()
         self.nccl.call("ncclGetUniqueId", ctypes.byref(made))
         return {"id": bytes(made).hex()}
@@ -84,21 +84,21 @@ class NcclRank:
         self.nccl.call("ncclCommInitRank", ctypes.byref(self.communicator), self.ranks, unique, self.rank)
         taken = INT()
         self.nccl.call("ncclCommCuDevice", self.communicator, ctypes.byref(taken))
-        if taken.value != self.gpu:     # NCCL goes by its CUDA runtime's idea of the context that is current
-            raise LibraryError("NCCL took GPU %d in place of GPU %d" % (taken.value, self.gpu))
+        if taken.value != self.gpu:     # NCCL uses the context that its CUDA runtime considers current
+            raise LibraryError("NCCL uses GPU %d instead of GPU %d" % (taken.value, self.gpu))
         self.say({"stage": "joined"})
         return {}
 
     def drive(self, message) -> dict:
-        """Run one operation ``count`` times; the seconds of each, by the GPU's clock, and how many elements are wrong.
+        """Run one operation ``count`` times; return the seconds of each by the GPU's clock, and the wrong elements.
 
-        ``bytes`` are those of the larger buffer, as nccl-tests counts sizes.
+        ``bytes`` is the size of the larger buffer, as in nccl-tests.
         """
         operation = message["operation"]
         each, sends, receives = shares(operation, self.ranks, message["bytes"] // 4)
         self.allocate(message["bytes"])
         self.pattern.fill(self.buffers[0], sends, sent(self.rank))
-        self.cuda.call("cuMemsetD32_v2", self.buffers[1], 0xFFFFFFFF, receives)     # not a number, equal to nothing
+        self.cuda.call("cuMemsetD32_v2", self.buffers[1], 0xFFFFFFFF, receives)     # NaN, which equals no number
         self.cuda.call("cuStreamSynchronize", self.stream)
         self.say({"stage": "launch"})
         seconds = self.timed(getattr(self, "run_" + operation), each, message["count"])
@@ -117,7 +117,7 @@ class NcclRank:
             self.size = size
 
     def timed(self, run, each, count) -> list:
-        """Queue all operations before waiting, so that this process adds no time between two of them."""
+        """Return the seconds of each run; queue all of them first, so that this process adds no time in between."""
         events = [PTR(self.cuda.take(PTR, "cuEventCreate", 0)) for _ in range(count + 1)]
         self.cuda.call("cuEventRecord", events[0], self.stream)
         for event in events[1:]:
@@ -131,7 +131,7 @@ class NcclRank:
         return [value / 1000 for value in milliseconds]
 
     def wait(self, event, completed) -> None:
-        """Wait for ``event``, and report ``completed`` operations; NCCL may notice an error before the GPU."""
+        """Wait for ``event`` and report progress; NCCL may detect an error before the GPU does."""
         while True:
             status = self.cuda.status("cuEventQuery", event)
             if status == 0:
@@ -170,7 +170,7 @@ class NcclRank:
         self.exchange(each, [((self.rank + 1) % self.ranks, (self.rank - 1) % self.ranks, 0)])
 
     def exchange(self, each, parts) -> None:
-        """Send and receive at once: (to whom, from whom, at which byte of the buffers)."""
+        """Send and receive at the same time; a part is (destination, source, byte offset in the buffers)."""
         self.nccl.call("ncclGroupStart")
         for to, source, at in parts:
             self.nccl.call("ncclSend", self.buffers[0] + at, each, FLOAT32, to, self.communicator, self.stream)
@@ -184,7 +184,7 @@ class NcclRank:
 
 
 def prepare() -> object:
-    """End with the parent, whatever ends that; send what C prints to stderr, line by line; give the way to answer."""
+    """Exit with the parent, redirect the output of C libraries to stderr, and return the stream for answers."""
     libc = Library(None, LIBC)
     libc.call("prctl", PR_SET_PDEATHSIG, signal.SIGKILL)
     answers = os.fdopen(os.dup(1), "w", 1)
@@ -205,5 +205,5 @@ def serve() -> None:
         rank.say(reply)
 
 
-if "MARK" in globals():         # set by the line that started us
+if "MARK" in globals():         # set by the command line that starts this program
     serve()

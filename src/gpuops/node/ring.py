@@ -1,8 +1,8 @@
-"""Runs on a node: one rank of a collective over TCP, round after round; peers.py and sums.py stand in front of it.
+"""Rank of a collective over TCP on a node, round after round; sent after peers.py and sums.py.
 
-Python 3.6 grammar, standard library only. It arrives as the agent does, with the name ``MARK`` set, says
-``MARK {"hello": {"pid": …}}`` and then answers each line of JSON on stdin with one on stdout; it ends when either does.
-``{"listen": {"interface", "address"}}`` opens this rank's port, ``{"run": {…}}`` (see `RingRank`) measures once.
+Python 3.6 grammar, standard library only. It arrives like the agent, with the name ``MARK`` set, prints
+``MARK {"hello": {"pid": …}}`` and then answers each line of JSON on stdin with one on stdout; it exits when either is
+closed. ``{"listen": {"interface", "address"}}`` opens this rank's port, ``{"run": {…}}`` (see `RingRank`) measures.
 """
 import collections
 import errno
@@ -16,7 +16,7 @@ import struct
 import time
 
 LEAST_ITERATIONS = 5
-CERTAIN = 0.02      # of the mean time of an iteration, what its standard error may be
+CERTAIN = 0.02      # acceptable standard error of the mean time of an iteration, as a fraction of it
 PROBE_SECONDS = 2.0
 SIOCGIFFLAGS = 0x8913
 IFF_UP_AND_RUNNING = 0x41
@@ -25,11 +25,11 @@ COUNT = struct.Struct("!I")
 
 
 class RingError(Exception):
-    """Why there is no measurement."""
+    """Reason why there is no measurement."""
 
 
 class Controller:
-    """The program that started us, at the other end of stdin and stdout; without it, this process ends."""
+    """Program at the other end of stdin and stdout; if it goes away, this process exits."""
 
     def __init__(self) -> None:
         self.received = b""
@@ -56,7 +56,7 @@ class Controller:
 
 
 def listen(interface, address) -> socket.socket:
-    """A listener where this node's peers reach it."""
+    """Return a listener at the address that peers use."""
     own = own_address(interface, address)
     family, kind, protocol, _, place = socket.getaddrinfo(own, 0, type=socket.SOCK_STREAM)[0]
     listener = socket.socket(family, kind, protocol)
@@ -72,7 +72,7 @@ def interface_of(listener) -> str:
 
 
 def described(listener) -> dict:
-    """Where peers find this rank, through which interface, and its line rate in Mbit/s (0: not told)."""
+    """Return this rank's address and port, its interface, and the line rate in Mbit/s (0 if not reported)."""
     address, port = listener.getsockname()[:2]
     interface = interface_of(listener)
     try:
@@ -89,7 +89,7 @@ def has_link(interface) -> bool:
 
 
 class Outgoing:
-    """What is still to be sent on a connection."""
+    """Data that is still to be sent on a connection."""
 
     def __init__(self, connection, first) -> None:
         self.connection = connection
@@ -104,7 +104,7 @@ class Outgoing:
 
 
 class Incoming:
-    """What is still to come in on a connection."""
+    """Slices that are still to be received on a connection."""
 
     def __init__(self, connection, slices) -> None:
         self.connection = connection
@@ -114,7 +114,7 @@ class Incoming:
         self.data = b""
 
     def receive(self) -> bool:
-        """Whether a slice is whole."""
+        """Read from the connection; return True if a slice is complete."""
         count = self.connection.recv_into(self.room[self.filled:self.slices[0].length])
         if not count:
             raise RingError("a peer closed its connection")
@@ -122,7 +122,7 @@ class Incoming:
         return self.filled == self.slices[0].length
 
     def taken(self) -> tuple:
-        """The whole slice with this rank's own added to it, whether it is right, and whether it is passed on."""
+        """Return the slice with this rank's data added, whether it is correct, and whether it is passed on."""
         piece = self.slices.popleft()
         self.data, right = digest(bytes(self.room[:self.filled]), piece)
         self.filled = 0
@@ -130,10 +130,10 @@ class Incoming:
 
 
 class RingRank:
-    """One rank of one round, with a connection to each rank that it sends to and from each that it receives from.
+    """One rank in one round, with a connection to each rank that it sends to and from each that it receives from.
 
-    ``config``: token, rank, places of all ranks, operation, size_bytes, warmups, the seconds to measure, limit_seconds
-    for the whole, and patience_seconds without any byte after which something is wrong.
+    ``config`` contains token, rank, places of all ranks, operation, size_bytes, warmups, the seconds to measure,
+    limit_seconds for the whole round, and patience_seconds, the longest time without any data.
     """
 
     def __init__(self, config, listener, controller) -> None:
@@ -157,10 +157,10 @@ class RingRank:
             for connection in list(self.out.values()) + list(self.into.values()):
                 connection.close()
 
-    # --- how often
+    # --- number of iterations
 
     def measured(self, transfers) -> list:
-        """Return the seconds of each iteration. Rank 0 alone decides how many, so that all ranks do as many."""
+        """Return the seconds of each iteration. Rank 0 decides how many, so that all ranks run the same number."""
         warm = self.repeat(transfers, self.agree(1))
         warmups = min(self.config["warmups"] - 1, int(self.config["seconds"] / warm[0]))
         warm += self.repeat(transfers, self.agree(warmups))
@@ -172,9 +172,9 @@ class RingRank:
             times += self.repeat(transfers, count)
 
     def missing(self, warm, times) -> int:
-        """Return how many iterations are still needed: a few, then to fill the time, then up to four times that.
+        """Return how many iterations are still needed: first a few, then enough to fill the time, or four times that.
 
-        There is always one, and never more than fit into half of the remaining limit.
+        There is always at least one, and never more than fit into half of the remaining limit.
         """
         mean = sum(times or warm) / len(times or warm)
         bearable = int((self.ends - time.monotonic()) / 2 / mean)
@@ -187,7 +187,7 @@ class RingRank:
         return max(0, min(needed, bearable))
 
     def agree(self, count) -> int:
-        """Return rank 0's ``count``, passed round the ring; when it is back there, every rank has it."""
+        """Return rank 0's ``count``, passed around the ring; when it is back at rank 0, every rank has it."""
         first = [COUNT.pack(max(0, count))] if self.rank == 0 else []
         return COUNT.unpack(self.run_transfer(Transfer(1, first, [Slice(COUNT.size, 0, None, self.rank != 0)])))[0]
 
@@ -200,10 +200,10 @@ class RingRank:
             times.append(time.monotonic() - began)
         return times
 
-    # --- bytes
+    # --- data
 
     def run_transfer(self, transfer) -> bytes:
-        """Send and receive at once until a transfer is over; return the last slice that came in."""
+        """Send and receive at the same time until a transfer is finished; return the last slice received."""
         out = Outgoing(self.out[(self.rank + transfer.shift) % self.ranks], transfer.first)
         into = Incoming(self.into[(self.rank - transfer.shift) % self.ranks], transfer.slices)
         while out.queue or into.slices:
@@ -223,7 +223,7 @@ class RingRank:
         return into.data
 
     def wait(self, events_by_connection) -> list:
-        """Return the sockets that are ready for their events; `RingError` if none becomes ready in time."""
+        """Return the sockets that are ready for their events; raise `RingError` if none becomes ready in time."""
         until = min(self.ends, time.monotonic() + self.patience)
         for connection, events in events_by_connection.items():
             self.poll.register(connection, events)
@@ -236,9 +236,9 @@ class RingRank:
                 if ready:
                     return ready
                 if time.monotonic() >= self.ends:
-                    raise RingError("it did not end within %g s" % self.limit)
+                    raise RingError("not finished within %g s" % self.limit)
                 if time.monotonic() >= until:
-                    raise RingError("no byte came or went for %g s" % self.patience)
+                    raise RingError("no data sent or received for %g s" % self.patience)
         finally:
             for connection in events_by_connection:
                 self.poll.unregister(connection)
@@ -246,7 +246,7 @@ class RingRank:
     # --- connections
 
     def connect_peers(self, shifts) -> None:
-        """Connect to the ranks ``shifts`` further on, and accept those as far back, all at once."""
+        """Connect to the ranks ``shifts`` ahead and accept those as far behind, all at the same time."""
         sources = {(self.rank - shift) % self.ranks for shift in shifts}
         going, coming = {}, []
         try:
@@ -268,7 +268,7 @@ class RingRank:
                 connection.close()
 
     def dial(self, rank) -> socket.socket:
-        """A connection that is on its way."""
+        """Return a pending connection."""
         address, port = self.config["places"][rank]
         family, kind, protocol, _, place = socket.getaddrinfo(address, port, type=socket.SOCK_STREAM)[0]
         connection = socket.socket(family, kind, protocol)
@@ -288,7 +288,7 @@ class RingRank:
         connection.sendall(HELLO.pack(self.config["token"].encode(), self.rank))
 
     def admit(self, connection, sources) -> None:
-        """Keep a connection that shows this round's token (which comes whole, being so short); close any other."""
+        """Keep a connection with this round's token (short enough to arrive in one piece); close any other."""
         try:
             token, rank = HELLO.unpack(connection.recv(HELLO.size))
         except (OSError, struct.error):
@@ -299,9 +299,9 @@ class RingRank:
             connection.close()
 
     def diagnose(self) -> dict:
-        """Return the ring neighbours that cannot be reached now, those that refuse, and the state of our own link.
+        """Return the ring neighbours that cannot be reached, those that refuse, and the state of this node's link.
 
-        A stopped process does not refuse: its kernel still accepts.
+        A stopped process does not refuse connections: its kernel still accepts them.
         """
         unreached = {(self.rank + 1) % self.ranks, (self.rank - 1) % self.ranks}
         refused, going = set(), {}
@@ -309,7 +309,7 @@ class RingRank:
         for rank in unreached:
             try:
                 going[self.dial(rank)] = rank
-            except OSError:         # no way there at all
+            except OSError:         # no route at all
                 continue
         try:
             while going:
@@ -321,7 +321,7 @@ class RingRank:
                         refused.add(rank)
                     if status in (0, errno.ECONNREFUSED):
                         unreached.remove(rank)
-        except RingError:     # their time is over
+        except RingError:     # the rest timed out
             pass
         for connection in going:
             connection.close()

@@ -1,25 +1,25 @@
-"""Runs on a node, in front of ring.py: what each rank of a collective sends, and what must come in, to the last byte.
+"""Data of a collective, sent before ring.py: the bytes that each rank sends and must receive.
 
 Python 3.6 grammar, standard library only. The ring is NCCL's: reduce-scatter, then all-gather. Numbers are lanes of 64
-bits in one large integer, so that Python adds a slice at the speed of C; they are so small that no lane of a sum runs
-into the next. The content depends on the index, and each rank contributes its own multiple of it.
+bits in one large integer, so that Python adds a slice at the speed of C; they are so small that no lane of a sum
+overflows into the next. The content depends on the index, and each rank contributes its own multiple of it.
 """
 import collections
 import struct
 
 SLICE_BYTES = 131072
 LANE_BYTES = 8
-LANES = 8191        # a prime, so that no slice is like another
+LANES = 8191        # a prime, so that no two slices are equal
 PATTERN = b"".join(struct.pack("<Q", (lane + 1) * 2654435761 % 2**32) for lane in range(LANES)) * 4
 
 Slice = collections.namedtuple("Slice", "length own expected passed_on")
-"""What comes in: its length, the integer to add to it, the bytes that it must be then, whether it is passed on."""
+"""Incoming slice: its length, the integer to add, the bytes expected after that, and whether it is passed on."""
 Transfer = collections.namedtuple("Transfer", "shift first slices")
-"""What to send at once to the rank ``shift`` further on, and the slices that come from the one ``shift`` back."""
+"""Slices to send first to the rank ``shift`` ahead, and the slices to receive from the rank ``shift`` behind."""
 
 
 def transfers_of(operation, rank, ranks, size) -> list:
-    """Return the transfers of ``rank`` in one iteration of ``operation``; ``size`` in bytes is nccl-tests' size."""
+    """Return the transfers of ``rank`` in one iteration of ``operation``; ``size`` is nccl-tests' size in bytes."""
     chunk = size // ranks // LANE_BYTES * LANE_BYTES
     if operation == "send_recv":
         return [Transfer(1, sent(0, chunk * ranks, rank), awaited(0, chunk * ranks, (rank - 1) % ranks + 1))]
@@ -42,7 +42,7 @@ def transfers_of(operation, rank, ranks, size) -> list:
 
 
 def scatter_steps(rank, ranks) -> list:
-    """(chunk, multiple of the content that it is in the end or 0, multiple that this rank adds) as they come in."""
+    """Return (chunk, expected multiple of the content or 0, multiple that this rank adds) in order of arrival."""
     steps = [((rank - 1 - step) % ranks, 0, rank + 1) for step in range(ranks - 1)]
     return steps[:-1] + [((rank + 1) % ranks, total(ranks), rank + 1)]
 
@@ -79,21 +79,21 @@ def awaited(offset, length, times, own=0, passed_on=False) -> list:
 
 
 def pieces(offset, length) -> list:
-    """(offset, length) of each slice."""
+    """Return (offset, length) of each slice."""
     return [(at, min(SLICE_BYTES, offset + length - at)) for at in range(offset, offset + length, SLICE_BYTES)]
 
 
 def multiple(offset, length, times) -> int:
-    """The content from ``offset`` on, ``times`` over."""
+    """Return the content from ``offset`` on, multiplied by ``times``."""
     start = offset % (LANES * LANE_BYTES)
     return int.from_bytes(PATTERN[start:start + length], "little") * times
 
 
 def digest(data, piece) -> tuple:
-    """What a slice is once this rank's own is added to it, and whether that is what it must be."""
+    """Add this rank's own data to a slice; return the result and whether it is correct."""
     if piece.own:
         try:
             data = (int.from_bytes(data, "little") + piece.own).to_bytes(len(data), "little")
-        except OverflowError:       # only of numbers that nobody sent
+        except OverflowError:       # only with corrupt data
             return data, False
     return data, piece.expected is None or data == piece.expected

@@ -1,10 +1,9 @@
-"""Runs on a node that has torch: trains a GPT for some steps, the GPUs joined in one of three ways, and says how long.
+"""Training benchmark on a node with torch: trains a GPT for some steps in one of three modes and reports the time.
 
-Python 3.6 grammar, standard library and torch. It arrives on stdin of ``python3 -``, and writes nothing but, for the
-time of the run, an empty folder for the processes to meet in. Arguments: the row (``dp``: one process and
-DataParallel; ``ddp``: a process a GPU; ``ddp-no-p2p``: the same, but the data goes over PCIe and host memory), steps,
-batch of a GPU, layers, width, words of a sequence, and how many processes where there is no GPU (then gloo reduces,
-which only shows that it works). It prints one line of JSON.
+Python 3.6 grammar, standard library and torch. It arrives on stdin of ``python3 -`` and writes no files. Arguments: the
+mode (``dp``: one process with DataParallel; ``ddp``: one process per GPU; ``ddp-no-p2p``: the same, but the data goes
+over PCIe and host memory), steps, batch size per GPU, layers, width, words per sequence, and the number of processes if
+there is no GPU (then gloo reduces, which only proves that it works). It prints one line of JSON.
 """
 import json
 import os
@@ -21,7 +20,7 @@ def say(**what) -> None:
 
 
 def count_gpus() -> int:
-    """Count the GPUs in a child, because a process that has used CUDA cannot fork."""
+    """Count the GPUs in a child process, because a process that has used CUDA cannot fork; -1 without torch."""
     read, write = os.pipe()
     pid = os.fork()
     if not pid:
@@ -29,7 +28,7 @@ def count_gpus() -> int:
             import torch
             os.write(write, b"%d" % torch.cuda.device_count())
         except ImportError:
-            pass        # nothing written: no torch
+            pass        # no output means no torch
         finally:
             os._exit(0)
     os.close(write)
@@ -39,7 +38,7 @@ def count_gpus() -> int:
 
 
 def gpt(torch):
-    """GPT-2's shape: pre-norm blocks with GELU, words in and out by one matrix; 124 million weights at 12 of 768."""
+    """Return a model with GPT-2's shape: pre-norm, GELU, tied embeddings; 124 million weights with 12 layers of 768."""
     nn = torch.nn
 
     class Gpt(nn.Module):
@@ -66,7 +65,7 @@ def gpt(torch):
 
 
 def train(rank, world, gpus, init_method) -> None:
-    """One process: joins the others, trains, and as the first says how it went."""
+    """Join the other processes and train; the first rank reports the result."""
     import torch
     from torch import distributed
 
@@ -84,7 +83,7 @@ def train(rank, world, gpus, init_method) -> None:
             "nccl" if gpus else "gloo", init_method=init_method, rank=rank, world_size=world
         )
         model = torch.nn.parallel.DistributedDataParallel(model, device_ids=[rank] if gpus else None)
-    torch.manual_seed(rank)     # each rank reads its own text
+    torch.manual_seed(rank)     # each rank trains on its own text
     batch = BATCH * (gpus if ROW == "dp" else 1)
     seconds, loss = run(torch, model, batch, device)
     alike = ROW == "dp" or same_everywhere(torch, distributed, model, device)
@@ -98,7 +97,7 @@ def train(rank, world, gpus, init_method) -> None:
 
 
 def run(torch, model, batch, device):
-    """Seconds of the steps after a warm-up, and the last loss."""
+    """Return the seconds of the steps after a warm-up, and the last loss."""
     optimizer = torch.optim.AdamW(model.parameters(), lr=1e-4)
     began = loss = 0.0
     for step in range(-min(WARM_UP, STEPS), STEPS):
@@ -115,7 +114,7 @@ def run(torch, model, batch, device):
 
 
 def same_everywhere(torch, distributed, model, device) -> bool:
-    """Whether all ranks hold the same weights: else the gradients did not meet."""
+    """Return True if all ranks have the same weights; otherwise the gradients were not reduced."""
     own = torch.stack([weight.detach().double().sum() for weight in model.parameters()]).to(device)
     low, high = own.clone(), own.clone()
     distributed.all_reduce(low, op=distributed.ReduceOp.MIN)
@@ -124,7 +123,7 @@ def same_everywhere(torch, distributed, model, device) -> bool:
 
 
 def child(rank, world, gpus, init_method) -> int:
-    """Fork one process; it ends with 0 where all went well, else it says why."""
+    """Fork one process; it exits with 0, or reports its error and exits with 1."""
     pid = os.fork()
     if pid:
         return pid
@@ -132,7 +131,7 @@ def child(rank, world, gpus, init_method) -> int:
     try:
         train(rank, world, gpus, init_method)
     except (AttributeError, ImportError, OSError, RuntimeError, TypeError, ValueError) as error:
-        # torch's errors are RuntimeErrors; a torch that is broken or too old says so in other ways
+        # torch raises RuntimeError; a broken or old torch raises the others
         say(row=ROW, error="rank %d: %s: %s" % (rank, type(error).__name__, " ".join(str(error).split())[:300]))
         code = 1
     sys.stdout.flush()
@@ -140,8 +139,8 @@ def child(rank, world, gpus, init_method) -> int:
 
 
 def main() -> None:
-    """Start the processes, and end them all as soon as one of them failed."""
-    sys.path[:] = [place for place in sys.path if place]      # never torch.py of the folder that we are in
+    """Start the processes, and kill them all as soon as one fails."""
+    sys.path[:] = [place for place in sys.path if place]      # never import torch.py from the current directory
     gpus = count_gpus()
     if gpus < 0:
         return say(row=ROW, error="this Python has no torch: " + sys.executable)
@@ -149,7 +148,7 @@ def main() -> None:
         return say(row=ROW, error="DataParallel needs GPUs")
     if ROW == "ddp-no-p2p":
         os.environ["NCCL_P2P_DISABLE"] = "1"
-    # a file without a name, so that none remains even if we are killed
+    # an anonymous file, so that none is left behind even after SIGKILL
     init_method = "file:///proc/%d/fd/%d" % (os.getpid(), os.memfd_create("gpuops"))
     world = 1 if ROW == "dp" else gpus or PROCESSES
     children = {child(rank, world, gpus, init_method) for rank in range(world)}

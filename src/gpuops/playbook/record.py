@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from gpuops.errors import LockedError
 from gpuops.playbook.result import Status, StepResult
 from gpuops.playbook.task import Change
-from gpuops.reasons import Conclusion, Excluded, FailOn, Result, gravest
+from gpuops.reasons import Conclusion, Excluded, FailOn, Result, most_severe
 from gpuops.secret import redact
 
 _CONCLUSIONS: Mapping[Status, Conclusion] = {
@@ -31,7 +31,7 @@ def conclude(
         conclusions.append("interrupted")
     if locked:
         conclusions.append("locked")
-    return gravest(conclusions)
+    return most_severe(conclusions)
 
 
 @dataclass(frozen=True)

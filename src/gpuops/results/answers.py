@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, ClassVar, Generic, TypeVar
 
-from gpuops.reasons import Conclusion, Excluded, FailOn, Result, gravest
+from gpuops.reasons import Conclusion, Excluded, FailOn, Result, most_severe
 from gpuops.results.plain import plain
 
 T = TypeVar("T")
@@ -33,6 +33,6 @@ class Answers(Result, Generic[T]):
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
         """Return ``incomplete`` if a host has no value."""
-        return gravest(
+        return most_severe(
             ("interrupted" if self.interrupted else "ok", "incomplete" if self.excluded else "ok"),
         )

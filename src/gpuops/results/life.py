@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 from gpuops.lifecycle.gates import GateState
 from gpuops.lifecycle.life import conclusion as conclusion_of
 from gpuops.lifecycle.states import State, next_states, state_of
-from gpuops.reasons import Conclusion, Excluded, FailOn, Objection, Result, gravest
+from gpuops.reasons import Conclusion, Excluded, FailOn, Objection, Result, most_severe
 from gpuops.results.plain import plain
 from gpuops.store import GatePass, HostEvent
 
@@ -155,7 +155,7 @@ def _conclusion(
 ) -> Conclusion:
     """Return the most severe conclusion; with ``fail_on="never"``, failed nodes do not count."""
     counted = [objection for objection in objections if fail_on != "never" or objection.severity != "failed"]
-    return gravest(
+    return most_severe(
         (
             "interrupted" if interrupted else "ok",
             conclusion_of(counted),

@@ -55,7 +55,7 @@ class KnownHosts:
         self.warnings: list[str] = []
         self.has_authorities = False
         self._plain: dict[str, list[_Line]] = {}
-        self._others: list[_Line] = []
+        self._matched: list[_Line] = []
         for file in files:
             self._read(Path(file).expanduser())
 
@@ -77,8 +77,8 @@ class KnownHosts:
             self.warnings.append(f"{where}: not a known_hosts line; it is skipped")
             return
         line = _Line(words[0], words[1], words[2], where, revoked=marker == "@revoked")
-        if line.odd:
-            self._others.append(line)
+        if line.needs_matching:
+            self._matched.append(line)
             return
         for name in words[0].split(","):
             self._plain.setdefault(name.lower(), []).append(line)
@@ -86,7 +86,7 @@ class KnownHosts:
     def keys(self, name: str) -> list[KnownKey]:
         """Return all keys recorded for ``name`` (from `lookup_name`), including revoked ones."""
         name = name.lower()
-        lines = [*self._plain.get(name, ()), *(line for line in self._others if line.matches(name))]
+        lines = [*self._plain.get(name, ()), *(line for line in self._matched if line.matches(name))]
         return [key for line in lines if (key := self._key(line)) is not None]
 
     def _key(self, line: _Line) -> KnownKey | None:
@@ -108,7 +108,7 @@ class _Line:
     revoked: bool
 
     @property
-    def odd(self) -> bool:
+    def needs_matching(self) -> bool:
         """True if the names are hashed or patterns, which an index by name cannot find."""
         return self.names.startswith("|") or any(c in self.names for c in "*?!")
 

@@ -114,7 +114,7 @@ def test_a_wrong_sum_is_seen_whatever_looks_at_it(an_engine):
             "unhandled system error: told by the stub; Connect to 10.0.0.9<4242> failed : Connection refused",
         ),
         ("breaks:0", "error", ("a:gpu0",), "first runs: a:gpu0: NCCL failed: unhandled system error: told by the stub"),
-        ("takes-another-gpu:2", "error", ("b:gpu0",), "b:gpu0: NCCL took GPU 1 in place of GPU 0"),
+        ("takes-another-gpu:2", "error", ("b:gpu0",), "b:gpu0: NCCL uses GPU 1 instead of GPU 0"),
         ("sleeps-at-init:3", "hang", (), "making the communicator: not finished in time: 4 ranks as a:gpu0 at join"),
         ("sleeps-at-launch:2:4", "hang", ("b:gpu0",), "b:gpu0 at launch, 3 ranks as a:gpu0 at run"),
         ("sleeps-on-gpu:1:4", "hang", (), "timed runs: not finished in time: 4 ranks as a:gpu0 at run 2"),
@@ -295,7 +295,7 @@ def test_a_library_that_is_not_what_it_says_is_not_used(an_engine, build):
     liar = build('-DVERSION="2.19.3"', "-DCODE=21803", '-DFOR="12.2"')
     figure = pair_of(an_engine("a", "b", library=liar / "libnccl.so.2"))
     assert figure.trouble == "error"
-    assert "is NCCL 21803, and 21903 was expected" in figure.detail
+    assert "is NCCL 21803, expected 21903" in figure.detail
 
 
 def test_ras_is_asked_on_a_hang_and_names_the_rank(an_engine):

@@ -75,9 +75,9 @@ class TestTemperature:
 
     def test_a_margin_that_is_used_up_is_told_with_the_temperature_where_it_is_known(self, h100):
         hot = h100.with_gpu(2, temperature_celsius=89, tlimit_celsius=-2)
-        assert only(hot.judge("temperature")).message == "89 °C, no margin left: it slows down"
+        assert only(hot.judge("temperature")).message == "89 °C, no margin left, so it slows down"
         hot = h100.with_gpu(2, temperature_celsius=None, tlimit_celsius=-2)
-        assert only(hot.judge("temperature")).message == "no margin left: it slows down"
+        assert only(hot.judge("temperature")).message == "no margin left, so it slows down"
 
     def test_the_finding_carries_the_measured_fact(self, h100):
         finding = only(h100.with_gpu(2, temperature_celsius=83, tlimit_celsius=4).judge("temperature"))

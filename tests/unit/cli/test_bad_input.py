@@ -17,7 +17,10 @@ def gpuops(folder, *words):
 BAD_INVENTORIES = {
     "nothing in it": (b"", r"prod\.yml:1:1: no hosts"),
     "a group without hosts": (b"all:\n  children:\n    h100:\n", r"prod\.yml:1:1: no hosts"),
-    "a duplicate host": (b"all:\n  hosts:\n    gpu01:\n    gpu01:\n", r'prod\.yml:4:5: "gpu01" is given twice.*line 3'),
+    "a duplicate host": (
+        b"all:\n  hosts:\n    gpu01:\n    gpu01:\n",
+        r'prod\.yml:4:5: duplicate key "gpu01", first set on line 3',
+    ),
     "a tab": (b"all:\n\thosts:\n", r"prod\.yml:2:1: a tab in the indentation; use spaces"),
     "UTF-16": (GOOD.encode("utf-16"), r"prod\.yml:1:1: not UTF-8"),
     "a Python object": (b"all: !!python/object:os.system {}\n", r"prod\.yml:1:6: !!python/object:os\.system is not"),

@@ -67,7 +67,7 @@ def test_what_cannot_be_read_says_why_and_ends_with_3(form):
     done = parse("nvlink", "-", "--format", form, text="hello\n")
     assert done.exit_code == 3
     said = done.output if form == "text" else json.loads(done.output)["value"]["unknown"]
-    assert 'neither a GPU nor its next link: "hello"' in said
+    assert 'expected a GPU or its next link, found "hello"' in said
     assert done.output.startswith("unknown: ") == (form == "text")
 
 

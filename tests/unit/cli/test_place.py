@@ -169,7 +169,7 @@ def test_the_engine_and_the_model_decide_too(project):
         assert cluster.render(placement, "fsdp2").files
         with pytest.raises(LayoutError, match="DeepSpeed's pipeline engine"):
             cluster.render(placement, "deepspeed")
-        with pytest.raises(LayoutError, match="3 layers do not divide"):
+        with pytest.raises(LayoutError, match="3 layers are not divisible"):
             cluster.render(placement, "fsdp2", model={"num_hidden_layers": 3})
 
 

@@ -95,7 +95,7 @@ def test_a_host_that_cannot_be_reached_is_lost_with_the_reason_and_the_others_wo
     crew = Crew(hosts, opener, "echo")
     crew._transports["n1"].close()
     crew.open()
-    assert {name: str(error) for name, error in crew.lost.items()} == {"n1": "n1: hung up"}
+    assert {name: str(error) for name, error in crew.lost.items()} == {"n1": "n1: gpuops closed the connection"}
     assert set(crew.ask({"n0": {}, "n2": {}}, 5)["n0"]) == {"pid", "echo"}
     crew.close()
 

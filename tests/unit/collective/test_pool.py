@@ -31,7 +31,7 @@ def test_a_pool_that_is_cancelled_or_closed_asks_nothing_more(connections, a_hos
         other.close()
         assert other.ask([TRUE]) == {}
         reasons = [(reason.host, reason.kind, reason.why) for reason in other.excluded.values()]
-        assert reasons == [(name, "unreachable", "hung up") for name in NAMES[:3]]
+        assert reasons == [(name, "unreachable", "gpuops closed the connection") for name in NAMES[:3]]
 
 
 def test_host_that_fails_is_excluded_with_its_error(connections, a_host):

@@ -102,7 +102,7 @@ def test_the_fabric_is_one_interface_a_node(engine):
 
 def test_an_interface_that_a_node_lacks_is_said(hosts, opener):
     engine = TcpEngine(hosts, opener, interface="rail9")
-    why = "the interface rail9 is absent or has no address"
+    why = "interface rail9 does not exist or has no address"
     assert engine.open() == {h.name: Excluded(h.name, "unsupported", why) for h in hosts}
     (figure,) = engine.measure(round_of(PAIR))
     assert (figure.trouble, figure.absent) == ("unreachable", ("n0", "n1"))
@@ -202,7 +202,7 @@ def test_ranks_of_every_python_of_this_machine_work_together(engine, a_host):
     assert figure.gb_per_s, figure
 
 
-STALLED = {"trouble": "no byte came or went for 5 s", "unreached": [], "link": True}
+STALLED = {"trouble": "no data sent or received for 5 s", "unreached": [], "link": True}
 LATE = NodeError("b", "no answer within 8.0 s")
 ENDED = LostError("b", "the worker script exited")
 FINE = {"seconds": [0.1], "wrong": 0}

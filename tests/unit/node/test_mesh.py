@@ -51,7 +51,7 @@ def test_it_listens_on_the_interface_that_is_asked_for(start):
     ask = start()
     assert ask("listen", token="x", address="192.0.2.1", interface="lo")["address"] == HERE
     told = ask("listen", token="x", address=HERE, interface="none0")
-    assert told == {"error": "the interface none0 is absent or has no address"}
+    assert told == {"error": "interface none0 does not exist or has no address"}
     assert ask("listen", token="x", address="192.0.2.1")["error"] == "Cannot assign requested address"
 
 
@@ -86,8 +86,8 @@ def test_who_is_reached_is_not_told_and_who_is_not_is_told_why(two):
         )["failed"]
     assert failed == {
         "closed": "Connection refused",
-        "silent": "no answer (dropped on the way?)",
-        "stranger": "another process answers there",
+        "silent": "no answer (packets dropped?)",
+        "stranger": "another process answers at this address",
     }
     assert time.monotonic() - began < 3
 

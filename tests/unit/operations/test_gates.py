@@ -186,7 +186,7 @@ def test_view_finds_neighbours_among_all_nodes(cluster, gates):
 @pytest.mark.parametrize(
     ("group", "playbook", "told"),
     [
-        ("nobody", "p.yml", 'no group "nobody"'),
+        ("nobody", "p.yml", 'no group called "nobody"'),
         ("", "q.yml", "q.yml"),
         ("", "wrong.yml", "wrong.yml:1:.*command"),
     ],

@@ -12,7 +12,7 @@ from gpuops.probes.nvidia.burn_in import (
     burn_in,
     excluded_answer,
     parse_samples,
-    summarise,
+    summarize,
     to_answer,
 )
 from gpuops.probing import Unknown
@@ -65,17 +65,17 @@ def test_any_text_gives_samples_or_none(text):
 def test_a_gpu_is_judged_by_its_seconds_under_load():
     idle = Sample(0, 30.0, 70.0, 345.0, 0x1)
     hot = [Sample(0, 80.0, 700.0, 1700.0, 0x4), Sample(0, 84.0, 650.0, 1300.0, 0x44)]
-    (gpu,) = summarise([idle, *hot, idle])
+    (gpu,) = summarize([idle, *hot, idle])
     assert (gpu.samples, gpu.loaded, gpu.hottest_celsius, gpu.most_watts) == (4, 2, 84.0, 700.0)
     assert gpu.median_mhz == 1500.0
     assert gpu.slowed == {"sw_power_cap": 1.0, "hw_thermal_slowdown": 0.5}
 
 
 def test_a_gpu_that_only_idled_tells_nothing_of_load():
-    assert summarise([Sample(2, 30.0, 70.0, 345.0, 0x1)]) == (GpuBurn(2, 1, 0),)
+    assert summarize([Sample(2, 30.0, 70.0, 345.0, 0x1)]) == (GpuBurn(2, 1, 0),)
 
 
 @pytest.mark.parametrize("reasons", [0x2, 0x100, 0x0])
 def test_clocks_that_somebody_set_slow_nothing_down(reasons):
-    (gpu,) = summarise([Sample(0, 60.0, 300.0, 1500.0, reasons)])
+    (gpu,) = summarize([Sample(0, 60.0, 300.0, 1500.0, reasons)])
     assert gpu.slowed == {}

@@ -219,7 +219,7 @@ def test_become_is_a_state_of_the_answer_and_not_its_wording(scripted):
     with pytest.raises(BecomeError) as caught:
         scripted([answer(b"sudo-refused", b"whatever it says\n")]).run(TRUE)
     assert caught.value.kind == "become"
-    wording = b"sudo: the password was refused\n"
+    wording = b"sudo: the password was rejected\n"
     assert scripted([answer(b"-", wording)]).run(TRUE).err == wording.decode()
 
 

@@ -100,7 +100,7 @@ def _mask(cell: str) -> int | None:
         return None
 
 
-def summarise(samples: Iterable[Sample]) -> tuple[GpuBurn, ...]:
+def summarize(samples: Iterable[Sample]) -> tuple[GpuBurn, ...]:
     """Summarize the samples of each GPU."""
     samples_by_gpu: dict[int, list[Sample]] = {}
     for sample in samples:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gpuops.bandwidth import GIB, gate_bytes
+from gpuops.bandwidth import GIB, min_payload_bytes
 from gpuops.collective.engines import Load
 from gpuops.isolation.fabric import Fabric, FabricNode
 from gpuops.isolation.rounds import RankGroup
@@ -69,7 +69,7 @@ def payload_bytes(load: Load, ranks: int, free_bytes: int) -> int:
     The size is that of the load, or the one that can be judged. ``free_bytes`` is the minimum of free memory among its
     GPUs; each rank needs a send and a receive buffer.
     """
-    desired = load.size_bytes or gate_bytes(ranks)
+    desired = load.size_bytes or min_payload_bytes(ranks)
     unit = 4 if load.operation in ("all_reduce", "send_recv") else 4 * ranks
     room = max(free_bytes - _SPARE_BYTES, free_bytes // 8) // 2
     return max(min(desired, room) // unit, 1) * unit

@@ -8,7 +8,7 @@ import re
 from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
-from gpuops.bandwidth import Operation, bus_factor, gate_bytes
+from gpuops.bandwidth import Operation, bus_factor, min_payload_bytes
 from gpuops.collective.engines import Load
 from gpuops.collective.engines.nccl.slots import RankSlot, seats
 from gpuops.collective.engines.nccl_tests.outcome import NcclTestsLaunch, figure_of
@@ -197,7 +197,7 @@ class NcclTestsEngine:
             return GroupResult(group, None, "error", detail=str(error.args[0]))
 
     def _start(self, group: RankGroup, ranks: Sequence[RankSlot]) -> GroupLaunch:
-        size = self._load.size_bytes or min(_MOST_BYTES, gate_bytes(len(ranks)))
+        size = self._load.size_bytes or min(_MOST_BYTES, min_payload_bytes(len(ranks)))
         seconds = _START_SECONDS + _PATIENCE * self._expected_seconds(group, len(ranks), size)
         by_node = [list(own) for _, own in itertools.groupby(ranks, key=lambda rank: rank.node)]
         parts = [self._part(own, size, group, self._debug(own[0], ranks)) for own in by_node]

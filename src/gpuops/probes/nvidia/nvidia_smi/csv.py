@@ -53,8 +53,8 @@ def parse_gpu_csv(text: str) -> tuple[CsvRow, ...] | Unknown:
     names = [h[1] for h in headings if h]
     if len(set(names)) != len(header):
         return Unknown(f'the CSV of nvidia-smi has no header of distinct names: "{", ".join(header)[:80]}"')
-    odd = next((row for row in rows if len(row) != len(names)), None)
-    if odd is not None:
-        return Unknown(f"the CSV of nvidia-smi has a row with {len(odd)} cells below a header with {len(names)}")
+    uneven = next((row for row in rows if len(row) != len(names)), None)
+    if uneven is not None:
+        return Unknown(f"the CSV of nvidia-smi has a row with {len(uneven)} cells below a header with {len(names)}")
     units = {h[1]: h[2] for h in headings if h and h[2]}
     return tuple(CsvRow({n: c.strip() for n, c in zip(names, row, strict=True)}, units) for row in rows)
