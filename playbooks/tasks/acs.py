@@ -1,4 +1,4 @@
-"""PCIe access control (ACS) off, so that GPUs and network adapters reach each other without a way round."""
+"""PCIe access control services (ACS) off, so that GPUs and network adapters reach each other directly."""
 
 import re
 from dataclasses import dataclass
@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from gpuops import Command, Failed, Files, Plan, Unknown, task, use
 from gpuops.probes.host.system import system
 
-# NVIDIA's NCCL troubleshooting page; what has no such capability answers with an error.
+# from NVIDIA's NCCL troubleshooting page; devices without the capability answer with an error
 _SCRIPT = """\
 for device in $(lspci -D | cut -d " " -f 1); do
     if setpci -s "$device" ECAP_ACS+0x6.w >/dev/null 2>&1; then setpci -s "$device" ECAP_ACS+0x6.w=0000; fi
@@ -17,23 +17,23 @@ _GUESTS = "/sys/bus/pci/drivers/vfio-pci/0*"
 
 @dataclass(frozen=True)
 class Params:
-    """There are none."""
+    """No parameters."""
 
 
 @task
 def acs(_params: Params) -> Plan:
     """Every bridge lets its devices talk directly, now and after every boot.
 
-    A virtual machine cannot set this and is left as it is. Where guests have devices of their own (vfio-pci) it is
-    refused: there ACS keeps them apart.
+    A virtual machine cannot set this and is skipped. A node with devices assigned to guests (vfio-pci) is refused:
+    there ACS keeps the guests apart.
     """
     machine, guests = yield (system, Files((_GUESTS,)))
     if isinstance(machine, Unknown):
-        yield Failed(f"the node does not tell whether it is virtual: {machine.why}")
+        yield Failed(f"cannot determine whether the node is virtual: {machine.why}")
     if machine.virtual:
         return
     if guests.out:
-        yield Failed("vfio-pci holds devices of this node for guests, and ACS keeps guests apart")
+        yield Failed("devices of this node are assigned to guests (vfio-pci), and ACS keeps guests apart")
     yield from use("package", names=["pciutils"])
     shown = yield Command(("lspci", "-vvv"), timeout_seconds=60, become="always")
     on = re.search(r"ACSCtl:.*(SrcValid|ReqRedir)\+", shown.out) is not None

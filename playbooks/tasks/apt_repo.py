@@ -7,18 +7,18 @@ from typing import Literal
 from gpuops import Change, Command, Failed, Files, Later, Plan, read_files, task, use
 
 _FOLDER = "/etc/apt/sources.list.d"
-# Only this source's lists are read, whatever others are broken; and a list that cannot be read is an error, not a
-# warning with exit 0.
+# only this source's lists are read, however broken others are; an unreadable list must be an error, not a warning with
+# exit 0
 _UPDATE = ("-o", "APT::Get::List-Cleanup=0", "-o", "APT::Update::Error-Mode=any", "-o", "DPkg::Lock::Timeout=120")
 
 
 @dataclass(frozen=True)
 class Params:
-    """``name`` of the source's file; its ``uris``, ``suites`` and ``components``, as sources.list(5) says.
+    """``name`` of the source's file; its ``uris``, ``suites`` and ``components``, as in sources.list(5).
 
-    ``signed_by`` is the key file on the node that must have signed it (task repo_key). ``architectures`` are all of the
-    node's where none are named. ``replaces`` names other files of sources.list.d (``*`` stands for anything) that speak
-    of the same repository and go away: apt refuses two that name different keys. ``state`` is present or absent.
+    ``signed_by`` is the key file on the node that must have signed it (task repo_key). ``architectures`` default to all
+    of the node's. ``replaces`` names other files of sources.list.d (``*`` matches anything) for the same repository,
+    which are removed, because apt refuses two that name different keys. ``state`` is present or absent.
     """
 
     name: str
@@ -31,19 +31,19 @@ class Params:
     state: Literal["present", "absent"] = "present"
 
     def __post_init__(self) -> None:
-        """A file name, a full source, and a key: nothing that is not signed is installed."""
+        """Raise `ValueError` without a file name, a complete source and a key: unsigned packages are refused."""
         for name in (self.name, *(other.replace("*", "x") for other in self.replaces)):
             if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.-]*", name):
-                raise ValueError(f'"{name}" cannot be a file of {_FOLDER}')
+                raise ValueError(f'"{name}" is not a valid file name in {_FOLDER}')
         for word in (*self.uris, *self.suites, *self.components, *self.architectures, self.signed_by):
             if re.search(r"\s", word):
                 raise ValueError(f'"{word}" must be one word')
         if self.state == "present" and not (self.uris and self.suites and self.signed_by.startswith("/")):
-            raise ValueError("give uris, suites and signed_by (the path of the key on the node)")
+            raise ValueError("set uris, suites and signed_by (the path of the key on the node)")
 
     @property
     def path(self) -> str:
-        """The source's file."""
+        """The path of the source's file."""
         return f"{_FOLDER}/{self.name}.sources"
 
     @property
@@ -73,9 +73,9 @@ def apt_repo(params: Params) -> Plan:
     file = yield from use("read", path=params.path)
     lists = yield Command(("apt-get", *only, "indextargets", "--format", "$(FILENAME)"))
     if lists.missing:
-        yield Failed("the node has no apt; task dnf_repo is for RHEL and Rocky")
+        yield Failed("the node has no apt; use the task dnf_repo for RHEL and Rocky")
     yield from use("file", path=params.path, content=params.content)
     if (file or {}).get("content") != params.content or not lists.out.strip():
         update = Command(("apt-get", "-q", *only, *_UPDATE, "update"), timeout_seconds=300, become="always")
         yield Change(f"read the lists of {' '.join(params.uris)}", update)
-        yield Later(f"which packages {params.name} offers is not known before its lists are read")
+        yield Later(f"the packages of {params.name} are unknown until its lists are read")

@@ -1,11 +1,12 @@
-"""A file with this SHA-256, made of what a command prints; ``copy`` and ``download`` stand on it."""
+"""A file with a given SHA-256, made from the output of a command; ``copy`` and ``download`` use it."""
 
 import re
 from dataclasses import dataclass
 
 from gpuops import Change, Command, Failed, Mode, NodePath, Plan, task, use
 
-# The new file is in the same folder, nobody else's until it is whole, and takes its name only with the right sum.
+# the new file is made in the same directory, has its mode before its first byte, and gets its name only with the right
+# checksum
 _MAKE = """\
 umask 022; mkdir -p -- "$(dirname -- "$1")" || exit
 umask 077; set -C; file=$1 sum=$2 mode=$3 owner=$4 draft=$1.gpuops-$$; shift 4
@@ -22,7 +23,7 @@ sync "$draft" && mv -fT -- "$draft" "$file" || exit
 class Params:
     """``path`` on the node, the ``sha256`` of its content, and the ``words`` that print it, with ``stdin``.
 
-    ``title`` tells a person what is done. ``seconds`` is how long it may take; ``detach`` lets it outlive a lost
+    ``title`` describes the change to a person. ``seconds`` is the time limit; ``detach`` lets it outlive a lost
     connection.
     """
 
@@ -38,9 +39,9 @@ class Params:
     detach: bool = False
 
     def __post_init__(self) -> None:
-        """A sum of 64 hexadecimal digits, a command."""
+        """Raise `ValueError` unless there are a checksum of 64 hexadecimal digits and a command."""
         if not re.fullmatch("[0-9a-f]{64}", self.sha256):
-            raise ValueError(f'sha256 is 64 digits of 0-9 and a-f, found "{self.sha256}"')
+            raise ValueError(f'sha256 must be 64 digits of 0-9 and a-f, found "{self.sha256}"')
         if not self.words:
             raise ValueError("words must name a program")
 
@@ -54,7 +55,7 @@ def artefact(params: Params) -> Plan:
     stat = yield from use("stat", path=params.path, reads="sha256", seconds=params.seconds)
     if stat and stat["kind"] not in ("file", "symbolic link"):
         yield Failed(f"{params.path} is a {stat['kind']}; expected a file or nothing there")
-    # sha256sum prints a backslash first if the file's name contains one, or a newline
+    # sha256sum prefixes a backslash if the file's name contains one, or a newline
     checksum = stat["content"].removeprefix("\\")[:64] if stat and stat["kind"] == "file" else ""
     if checksum != params.sha256:
         yield _making(params, before=checksum)

@@ -1,4 +1,4 @@
-"""What must be so before the play goes on."""
+"""A condition that must be true before the play continues."""
 
 import re
 from dataclasses import dataclass
@@ -9,10 +9,9 @@ from gpuops import Command, Failed, Plan, task
 
 @dataclass(frozen=True)
 class Params:
-    """``words`` must end with one of ``exits`` and print what the regular expression ``prints`` finds.
+    """``words`` must exit with one of ``exits`` and print what the regular expression ``prints`` matches.
 
-    ``message`` is told where it is not so. Without words the step fails wherever it is reached: its ``when`` says
-    where that is.
+    ``message`` is reported otherwise. Without words the step always fails: its ``when`` decides whether it runs.
     """
 
     message: str
@@ -23,7 +22,7 @@ class Params:
     seconds: float = 60.0
 
     def __post_init__(self) -> None:
-        """An expression that can be compiled."""
+        """Raise `ValueError` unless the expression can be compiled."""
         try:
             re.compile(self.prints)
         except re.error as error:
@@ -39,4 +38,4 @@ def assert_(params: Params) -> Plan:
     ended = answer.exit in params.exits and not answer.timed_out and not answer.truncated
     if not ended or not re.search(params.prints, answer.out, re.MULTILINE):
         last_line = answer.last_words() or "nothing"
-        yield Failed(f"{params.message} ({Command(params.words)} ended with {answer.exit} and said: {last_line})")
+        yield Failed(f"{params.message} ({Command(params.words)} ended with {answer.exit}: {last_line})")

@@ -1,4 +1,4 @@
-"""The mode and the owner of a file or folder; what else it is stays."""
+"""The mode and the owner of a file or directory; its content stays."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -8,7 +8,7 @@ from gpuops import Change, Command, Later, Mode, NodePath, Plan, task, use
 
 @dataclass(frozen=True)
 class Params:
-    """``path`` on the node, its ``mode``, ``owner`` and ``group``. ``found`` is what task stat told of it already."""
+    """``path`` on the node, its ``mode``, ``owner`` and ``group``. ``found`` is an earlier result of the task stat."""
 
     path: NodePath
     mode: Mode = "0644"
@@ -30,4 +30,4 @@ def attributes(params: Params) -> Plan:
     if params.owner not in (stat["owner"], stat["uid"]) or params.group not in (stat["group"], stat["gid"]):
         ownership = f"{params.owner}:{params.group}"
         change = Command(("chown", ownership, "--", params.path), become="always")
-        yield Change(f"{params.path} of {ownership} (was {stat['owner']}:{stat['group']})", change)
+        yield Change(f"{params.path} owner {ownership} (was {stat['owner']}:{stat['group']})", change)

@@ -1,4 +1,4 @@
-"""A key with which a user may log in over SSH."""
+"""A key with which a user can log in over SSH."""
 
 import re
 from dataclasses import dataclass
@@ -7,7 +7,7 @@ from typing import Literal
 from gpuops import Change, Command, Failed, Later, Plan, task, use
 
 _KEY = re.compile(r"(?:^|\s)((?:ssh|ecdsa|sk-ssh|sk-ecdsa)-[\w@.-]+ AAAA[A-Za-z0-9+/]+=*)(?=\s|$)")
-# The user may have made .ssh a link to anywhere, so whatever is done there is done with the user's own rights.
+# the user may have made .ssh a link to anywhere, so everything is done with the user's own rights
 _WRITE = """\
 umask 077; set -C; mkdir -p -- "$1/.ssh" && cd -- "$1/.ssh" || exit; draft=authorized_keys.gpuops-$$
 : >"$draft" || exit; trap 'rm -f -- "$draft"' EXIT; trap 'exit 143' HUP INT TERM
@@ -18,7 +18,7 @@ cat >|"$draft" && sync "$draft" && mv -fT -- "$draft" authorized_keys || exit
 
 @dataclass(frozen=True)
 class Params:
-    """``user`` of the node and the ``key``, one line as in authorized_keys, with options before it where wanted.
+    """``user`` of the node and the ``key``, one line as in authorized_keys, optionally with options before it.
 
     ``state`` is present or absent.
     """
@@ -28,11 +28,11 @@ class Params:
     state: Literal["present", "absent"] = "present"
 
     def __post_init__(self) -> None:
-        """A user, and a public key on one line."""
+        """Raise `ValueError` unless there are a user and a public key on one line."""
         if not re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", self.user):
-            raise ValueError(f'"{self.user}" cannot be the name of a user')
+            raise ValueError(f'"{self.user}" is not a valid user name')
         if not self.key.isprintable() or not _KEY.search(self.key):
-            raise ValueError("key is one line with a public key: ssh-ed25519 AAAA… comment")
+            raise ValueError("key must be one line with a public key: ssh-ed25519 AAAA… comment")
 
 
 @task
@@ -40,12 +40,12 @@ def authorized_key(params: Params) -> Plan:
     """A key is identified by its key data, not by its comment. A key with other options is replaced."""
     fields = yield from use("getent", database="passwd", name=params.user)
     if not fields:
-        yield Later(f"there is no user {params.user} yet")
+        yield Later(f"no user named {params.user} yet")
         return
     home = fields[5]
     seen = yield _as(params.user, "cat", "--", f"{home}/.ssh/authorized_keys")
     if (seen.exit != 0 and "No such file" not in seen.err) or seen.truncated or "\ufffd" in seen.out:
-        yield Failed(f"the keys of {params.user} cannot be read: {seen.last_words() or 'they are no text'}")
+        yield Failed(f"cannot read the keys of {params.user}: {seen.last_words() or 'not text'}")
     old = seen.out.splitlines() if seen.exit == 0 else []
     new = _edited(params, old)
     if new != old:

@@ -1,4 +1,4 @@
-"""Lines of a text file between two marks, or no such block."""
+"""A block of lines between two markers in a text file, or no such block."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,11 +8,11 @@ from gpuops import Failed, Mode, NodePath, Plan, task, use
 
 @dataclass(frozen=True)
 class Params:
-    """``content`` in the file ``path``, between the marks ``# BEGIN name`` and ``# END name``.
+    """``content`` in the file ``path``, between the markers ``# BEGIN name`` and ``# END name``.
 
-    ``comment`` is what starts a comment in that file. A file that is there keeps its mode and owner; a new one gets
-    ``mode``, ``owner`` and ``group``. ``validate`` is a command that must accept the new file, whose name is put behind
-    it. ``state`` is present or absent.
+    ``comment`` starts a comment in that file. An existing file keeps its mode and owner; a new one gets ``mode``,
+    ``owner`` and ``group``. ``validate`` is a command that must accept the new file; the file's name is appended to it.
+    ``state`` is present or absent.
     """
 
     path: NodePath
@@ -26,20 +26,20 @@ class Params:
     validate: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """Marks of one line, which the content does not hold."""
+        """Raise `ValueError` unless the markers are one line each, and absent from the content."""
         if not self.name or "\n" in self.name + self.comment:
-            raise ValueError("name and comment are one line of text each")
+            raise ValueError("name and comment must be one line of text each")
         if set(self.marks) & set(self.lines):
-            raise ValueError("content must not hold the marks of its own block")
+            raise ValueError("content must not contain the markers of its own block")
 
     @property
     def lines(self) -> list[str]:
-        """The content's."""
+        """The lines of the content."""
         return self.content.removesuffix("\n").split("\n") if self.content else []
 
     @property
     def marks(self) -> tuple[str, str]:
-        """The line before the block and the line behind it."""
+        """The line before the block and the line after it."""
         return f"{self.comment} BEGIN {self.name}", f"{self.comment} END {self.name}"
 
 

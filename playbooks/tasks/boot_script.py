@@ -1,4 +1,4 @@
-"""A script that root runs at every boot, and now where it has not run since: for what the kernel forgets."""
+"""A script that root runs at every boot, and now if it has not run since: for settings that the kernel forgets."""
 
 import hashlib
 import re
@@ -25,10 +25,10 @@ WantedBy=multi-user.target
 
 @dataclass(frozen=True)
 class Params:
-    """``name``: gpuops-NAME is the unit; what the ``script`` (of sh) is ``about``, in a few words.
+    """``name`` gives the unit its name, gpuops-NAME; ``about`` describes the ``script`` (for sh) in a few words.
 
-    The unit starts behind those of ``after`` and ahead of those of ``before``. ``due`` runs the script although it ran
-    since the boot: what it sets is not so any more. ``at_boot_only`` leaves it to the caller when it runs now.
+    The unit starts after those of ``after`` and before those of ``before``. ``due`` runs the script although it ran
+    since the boot, because its settings were changed. ``at_boot_only`` leaves it to the caller when it runs now.
     """
 
     name: str
@@ -40,9 +40,9 @@ class Params:
     at_boot_only: bool = False
 
     def __post_init__(self) -> None:
-        """A name that is no path, and words of one line."""
+        """Raise `ValueError` for a name that is a path, or words of several lines."""
         if not re.fullmatch(r"[a-z][a-z0-9-]*", self.name):
-            raise ValueError(f'"{self.name}" cannot be a name: small letters, digits and -')
+            raise ValueError(f'"{self.name}" is not a valid name; use lower-case letters, digits and -')
         for word in (self.about, *self.after, *self.before):
             if re.search(r"[\n%\\]", word):
                 raise ValueError(f'"{word}" must be one line without % and \\')

@@ -1,4 +1,4 @@
-"""A command, where a guard says that it is still to be done."""
+"""A command with a guard that decides whether it must still run."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,12 +8,12 @@ from gpuops import Change, Command, Completed, Failed, Plan, task
 
 @dataclass(frozen=True)
 class Params:
-    """``words`` are the program and its arguments; ``["sh", "-c", "…"]`` where a shell is meant.
+    """``words`` are the program and its arguments; use ``["sh", "-c", "…"]`` for a shell.
 
-    One guard must say when there is nothing to do: the file ``creates`` exists, the file ``removes`` does not,
-    ``unless`` (words) ends with 0, ``only_if`` does not. Or the command is ``read_only``: it runs in check mode too,
-    and is never a change; ``register`` keeps its ``out``, ``err`` and ``exit``. Or it is run ``always``: once a run,
-    and never again where nobody knows whether it ran. ``exits`` are the exit codes that mean success.
+    One guard must decide when there is nothing to do: the file ``creates`` exists, the file ``removes`` does not,
+    ``unless`` (words) exits with 0, ``only_if`` does not. Or the command is ``read_only``: it runs in check mode too,
+    and is never a change; ``register`` keeps its ``out``, ``err`` and ``exit``. Or it is run ``always``: once per run,
+    and never again if it is unknown whether it ran. ``exits`` are the exit codes that mean success.
     """
 
     words: tuple[str, ...]
@@ -29,10 +29,10 @@ class Params:
     detach: bool = False
 
     def __post_init__(self) -> None:
-        """Exactly one thing says when the command is due; a detached one is root's."""
+        """Raise `ValueError` unless exactly one setting decides when the command is due; a detached one needs root."""
         guards = (self.creates, self.removes, self.unless, self.only_if, self.read_only, self.always)
         if sum(map(bool, guards)) != 1:
-            raise ValueError("give one of creates, removes, unless, only_if, read_only and always")
+            raise ValueError("set exactly one of creates, removes, unless, only_if, read_only and always")
         if self.detach and self.become != "always":
             raise ValueError("a detached command runs as a unit of systemd, so it needs become: always")
         if not self.words:
@@ -47,7 +47,7 @@ def command(params: Params) -> Plan:
         answer = yield line
         if answer.exit not in params.exits or answer.timed_out:
             last_line = answer.last_words() or "nothing"
-            yield Failed(f"{line} ended with {answer.exit} and said: {last_line}")
+            yield Failed(f"{line} ended with {answer.exit}: {last_line}")
         return {"out": answer.out, "err": answer.err, "exit": answer.exit}
     guard = params.unless or params.only_if
     if guard:
@@ -61,5 +61,5 @@ def command(params: Params) -> Plan:
 
 
 def _due(params: Params, answer: Completed) -> bool:
-    """What the guard's exit code says."""
+    """Return True if the guard's exit code says that the command is due."""
     return (answer.exit == 0) == bool(params.removes or params.only_if)

@@ -17,9 +17,9 @@ _CONTAINERD = "/etc/containerd/conf.d/99-nvidia.toml"
 
 @dataclass(frozen=True)
 class Params:
-    """``version`` of the toolkit (1.18.0 or later), and the ``engines`` that shall know it.
+    """``version`` of the toolkit (1.18.0 or later), and the ``engines`` that use it.
 
-    ``is_default`` makes docker give every container the GPUs that it asks for, without ``--runtime``.
+    ``is_default`` gives every container in docker the GPUs that it requests, without ``--runtime``.
     """
 
     version: str
@@ -29,7 +29,7 @@ class Params:
 
 @task
 def container_toolkit(params: Params) -> Plan:
-    """The engines know the runtime, and the description of the GPUs (CDI) is kept up to date.
+    """The engines use the runtime, and the description of the GPUs (CDI) is kept up to date.
 
     An engine reads its settings when it starts: notify a handler that restarts it.
     """

@@ -1,4 +1,4 @@
-"""A file of the person who runs the playbook, on the node."""
+"""A file from the control machine, on the node."""
 
 import base64
 import hashlib
@@ -13,9 +13,9 @@ _LIMIT_MIB = 16
 
 @dataclass(frozen=True)
 class Params:
-    """``src``, a file beside the playbook, to ``path`` on the node with ``mode``, ``owner`` and ``group``.
+    """``src``, a file next to the playbook, to ``path`` on the node with ``mode``, ``owner`` and ``group``.
 
-    ``validate`` is a command that must accept the new file, whose name is put behind it; for text only. A ``secret``
+    ``validate`` is a command that must accept the new file (text only); the file's name is appended to it. A ``secret``
     is neither shown nor written into the journal.
     """
 
@@ -28,18 +28,18 @@ class Params:
     secret: bool = False
 
     def __post_init__(self) -> None:
-        """A file that fits into a message, a secret that is one, text where it is validated."""
+        """Raise `ValueError` for a file that is too large, a secret that others can read, or validated binary data."""
         about = self.src.stat()
         if about.st_size > _LIMIT_MIB * 1024 * 1024:
             raise ValueError(f"{self.src} is larger than {_LIMIT_MIB} MiB; let the node download it")
         if self.secret and about.st_mode & (stat.S_IRWXG | stat.S_IRWXO):
-            raise ValueError(f"others may read {self.src}; chmod 600 {self.src}")
+            raise ValueError(f"other users can read {self.src}; run: chmod 600 {self.src}")
         if self.validate and self.text is None:
-            raise ValueError(f"{self.src} is no text, and only text is validated")
+            raise ValueError(f"{self.src} is not text, and only text can be validated")
 
     @property
     def text(self) -> str | None:
-        """The content, or None for what is no text."""
+        """The content; None if it is not text."""
         try:
             text = self.src.read_bytes().decode()
         except UnicodeDecodeError:
@@ -49,7 +49,7 @@ class Params:
 
 @task
 def copy(params: Params) -> Plan:
-    """A text is compared and shown line by line, anything else by its SHA-256."""
+    """Text is compared and shown line by line, other content by its SHA-256."""
     place = {"path": params.path, "mode": params.mode, "owner": params.owner, "group": params.group}
     if params.text is not None:
         content = {"secret": Secret(params.text)} if params.secret else {"content": params.text}
@@ -58,6 +58,6 @@ def copy(params: Params) -> Plan:
     data = params.src.read_bytes()
     sha256, stdin = hashlib.sha256(data).hexdigest(), base64.encodebytes(data).decode()
     if params.secret:
-        Secret(stdin)  # from now on it is blotted out of every text
+        Secret(stdin)  # masked in every output from now on
     title = f"copy {params.src.name} to {params.path}"
     yield from use("artefact", sha256=sha256, words=("base64", "-d"), stdin=stdin, title=title, **place)

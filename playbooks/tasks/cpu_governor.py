@@ -1,4 +1,4 @@
-"""How the processors choose their clock."""
+"""The frequency governor of the processors."""
 
 import re
 from dataclasses import dataclass
@@ -10,19 +10,19 @@ _FOLDER = "/sys/devices/system/cpu/cpu*/cpufreq"
 
 @dataclass(frozen=True)
 class Params:
-    """``governor`` of Linux: performance keeps the clock high."""
+    """``governor`` of Linux; performance keeps the clock high."""
 
     governor: str = "performance"
 
     def __post_init__(self) -> None:
-        """A word, which a script will hold."""
+        """Raise `ValueError` unless it is one word, because it is written into a script."""
         if not re.fullmatch(r"[a-z]+", self.governor):
-            raise ValueError(f'governor is a word such as performance, found "{self.governor}"')
+            raise ValueError(f'governor must be a word such as performance, found "{self.governor}"')
 
 
 @task
 def cpu_governor(params: Params) -> Plan:
-    """Every processor has it, now and after every boot. A node without frequency scaling (a guest) is skipped."""
+    """Every processor has the governor, now and after every boot; a node without frequency scaling is skipped."""
     answer = yield Files((f"{_FOLDER}/scaling_governor", f"{_FOLDER}/scaling_available_governors"))
     files = read_files(answer.out)
     now = {text.strip() for path, text in files.items() if path.endswith("/scaling_governor")}

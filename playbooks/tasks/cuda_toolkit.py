@@ -1,4 +1,4 @@
-"""The CUDA toolkit, without the driver that the package cuda would bring along."""
+"""The CUDA toolkit, without the driver that the package cuda would install."""
 
 import re
 from dataclasses import dataclass
@@ -14,18 +14,18 @@ case ":$PATH:" in *:{home}/bin:*) ;; *) PATH=$PATH:{home}/bin ;; esac
 
 @dataclass(frozen=True)
 class Params:
-    """``version`` of the toolkit as two numbers (13.0); several may be there, beside one another.
+    """``version`` of the toolkit as two numbers (13.0); several can be installed side by side.
 
-    ``on_path`` puts nvcc and its companions on the path of those who log in.
+    ``on_path`` adds nvcc and its companions to the PATH of logins.
     """
 
     version: str
     on_path: bool = True
 
     def __post_init__(self) -> None:
-        """Two numbers: the third is the newest that the repository has."""
+        """Raise `ValueError` unless it is two numbers; the third is the newest in the repository."""
         if not re.fullmatch(r"\d+\.\d+", self.version):
-            raise ValueError(f'version is two numbers (13.0), found "{self.version}"')
+            raise ValueError(f'version must be two numbers (13.0), found "{self.version}"')
 
 
 @task
@@ -35,7 +35,7 @@ def cuda_toolkit(params: Params) -> Plan:
     report = yield smi
     newest = None if isinstance(report, Unknown) else report.cuda_version
     if newest and _numbers(newest) < _numbers(params.version):
-        yield Failed(f"the loaded driver knows CUDA up to {newest}, and the toolkit is {params.version}")
+        yield Failed(f"the loaded driver supports CUDA up to {newest}, but the toolkit is {params.version}")
     yield from use("package", names=[name])
     yield from use("package_hold", names=[name])
     if params.on_path:

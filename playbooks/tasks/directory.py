@@ -1,4 +1,4 @@
-"""A folder with this mode and owner, or no folder."""
+"""A directory with this mode and owner, or no directory."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -22,7 +22,7 @@ def directory(params: Params) -> Plan:
     """Parent directories are created. The content stays as it is; only an empty directory is removed."""
     stat = yield from use("stat", path=params.path)
     if stat and stat["kind"] != "directory":
-        yield Failed(f"{params.path} is a {stat['kind']}; expected a folder or nothing there")
+        yield Failed(f"{params.path} is a {stat['kind']}; expected a directory or nothing there")
     if params.state == "absent":
         if stat:
             yield Change(f"remove {params.path}", Command(("rmdir", "--", params.path), become="always"))
@@ -32,4 +32,4 @@ def directory(params: Params) -> Plan:
     else:
         options = ("-m", params.mode, "-o", params.owner, "-g", params.group)
         make = Command(("install", "-d", *options, "--", params.path), become="always")
-        yield Change(f"{params.path} mode {params.mode} of {params.owner}:{params.group}", make)
+        yield Change(f"{params.path} mode {params.mode} owner {params.owner}:{params.group}", make)

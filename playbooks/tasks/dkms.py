@@ -1,4 +1,4 @@
-"""A kernel module that DKMS built for the kernel that runs. Nothing is changed: packages build it."""
+"""A kernel module that DKMS built for the running kernel. Nothing is changed: packages build it."""
 
 import re
 from dataclasses import dataclass
@@ -11,7 +11,7 @@ _LOG = 'for log in /var/lib/dkms/"$1"/*/build/make.log; do tail -n 200 -- "$log"
 
 @dataclass(frozen=True)
 class Params:
-    """The ``module`` as DKMS calls it, and its ``version``; any version where none is given."""
+    """The ``module`` in DKMS' spelling, and its ``version``; any version if it is not set."""
 
     module: str
     version: str = ""
@@ -25,7 +25,7 @@ def dkms(params: Params) -> Plan:
     """
     machine = yield system
     if isinstance(machine, Unknown):
-        yield Failed(f"the node does not tell its kernel's release: {machine.why}")
+        yield Failed(f"cannot read the kernel's release: {machine.why}")
     answer = yield Command(("dkms", "status", "-m", params.module, "-k", machine.kernel), timeout_seconds=60)
     # "nvidia/580.126.20, 6.8.0-45-generic, x86_64: installed"; dkms 2 writes "nvidia, 580.126.20, …"
     version = re.escape(params.version) or r"[^,\s]+"
@@ -35,5 +35,5 @@ def dkms(params: Params) -> Plan:
         error = (errors or [answer.last_words() or "nothing"])[0].strip()
         what = f"{params.module} {params.version}".strip()
         yield Failed(
-            f"DKMS has not built {what} for the kernel {machine.kernel}, although its package is there: {error}"
+            f"DKMS has not built {what} for the kernel {machine.kernel}, although its package is installed: {error}"
         )

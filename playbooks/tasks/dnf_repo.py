@@ -11,12 +11,12 @@ _FOLDER = "/etc/yum.repos.d"
 
 @dataclass(frozen=True)
 class Params:
-    """``name`` is the repository's id and its file's name; ``baseurl`` and ``gpgkey`` are as dnf.conf(5) says.
+    """``name`` is the repository's id and its file's name; ``baseurl`` and ``gpgkey`` are as in dnf.conf(5).
 
-    ``gpgkey`` is a URL, ``file:///…`` for a key that task repo_key brought. ``signed`` are its packages, the list of
-    them (which holds their sums), or both. ``exclude`` are packages that it must never give. ``replaces`` names other
-    files of yum.repos.d (``*`` stands for anything) that speak of the same repository and go away: what is excluded
-    here would come from them. ``state`` is present or absent.
+    ``gpgkey`` is a URL, ``file:///…`` for a key that the task repo_key installed. ``signed`` are its packages, the list
+    of them (which contains their checksums), or both. ``exclude`` are packages that it must never provide. ``replaces``
+    names other files of yum.repos.d (``*`` matches anything) for the same repository, which are removed, because they
+    would provide the excluded packages. ``state`` is present or absent.
     """
 
     name: str
@@ -29,21 +29,21 @@ class Params:
     state: Literal["present", "absent"] = "present"
 
     def __post_init__(self) -> None:
-        """An id, words of one line, and a key: nothing that is not signed is installed."""
+        """Raise `ValueError` without an id, words of one line, and a key: unsigned packages are refused."""
         if not re.fullmatch(r"[A-Za-z0-9][A-Za-z0-9_.:-]*", self.name):
-            raise ValueError(f'"{self.name}" cannot be the id of a repository')
+            raise ValueError(f'"{self.name}" is not a valid repository id')
         for word in (self.baseurl, self.gpgkey, *self.exclude):
             if re.search(r"\s", word):
                 raise ValueError(f'"{word}" must be one word')
         for name in self.replaces:
             if "/" in name:
-                raise ValueError(f'"{name}" cannot be a file of {_FOLDER}')
+                raise ValueError(f'"{name}" is not a valid file name in {_FOLDER}')
         if self.state == "present" and not (self.baseurl and self.gpgkey):
-            raise ValueError("give baseurl and gpgkey")
+            raise ValueError("set baseurl and gpgkey")
 
     @property
     def content(self) -> str:
-        """The file."""
+        """The content of the file."""
         rows = {
             "name": self.name,
             "baseurl": self.baseurl,
@@ -60,7 +60,7 @@ class Params:
 def dnf_repo(params: Params) -> Plan:
     """The file exists; dnf reads a new repository by itself and imports its key.
 
-    For a signed list, this task imports the key and reads the list. Tried with dnf 4.14 on Debian, not on a real RHEL
+    For a signed list, this task imports the key and reads the list. Tested with dnf 4.14 on Debian, not on a real RHEL
     or Rocky.
     """
     content = None if params.state == "absent" else params.content
@@ -75,10 +75,10 @@ def dnf_repo(params: Params) -> Plan:
 
 
 def _key_of_the_list(params: Params, *, is_new: bool) -> Plan:
-    """dnf asks before it imports such a key, and a rehearsal of an installation would say no."""
+    """Import the key of a list; dnf asks before it does that, and a rehearsal of an installation would answer no."""
     only = ("--disablerepo=*", f"--enablerepo={params.name}")
     cached = yield Command(("dnf", "-q", "-C", *only, "repoquery", params.name), 60, become="always")
     if is_new or cached.exit != 0:
         read = Command(("dnf", "-y", *only, "makecache", "--refresh"), timeout_seconds=300, become="always")
         yield Change(f"read the list of {params.baseurl}", read)
-        yield Later(f"which packages {params.name} offers is not known before its list is read")
+        yield Later(f"the packages of {params.name} are unknown until its list is read")

@@ -1,4 +1,4 @@
-"""A file from the network, proved by its SHA-256."""
+"""A file from the network, verified by its SHA-256."""
 
 from dataclasses import dataclass
 from urllib.parse import urlsplit
@@ -16,7 +16,7 @@ exec wget -nv -O- --tries=3 --connect-timeout=20 "$1"
 class Params:
     """``url`` to ``path`` on the node, with this ``sha256``, ``mode``, ``owner`` and ``group``.
 
-    ``seconds`` is how long it may take; ``detach`` lets it outlive a lost connection.
+    ``seconds`` is the time limit; ``detach`` lets it outlive a lost connection.
     """
 
     url: str
@@ -29,17 +29,17 @@ class Params:
     detach: bool = False
 
     def __post_init__(self) -> None:
-        """A web address without a password."""
+        """Raise `ValueError` unless it is a web address without a password."""
         parts = urlsplit(self.url)
         if parts.scheme not in ("http", "https") or not parts.hostname or not self.url.isprintable():
             raise ValueError(f'url must start with "https://" or "http://", found "{self.url}"')
         if parts.password:
-            raise ValueError("url must not hold a password: it would be written into the journal")
+            raise ValueError("url must not contain a password, because it is written into the journal")
 
 
 @task
 def download(params: Params) -> Plan:
-    """The node itself fetches it, with curl or wget. For a node without a way out there is ``copy``."""
+    """The node itself downloads the file, with curl or wget. Use ``copy`` for a node without internet access."""
     yield from use(
         "artefact",
         path=params.path,

@@ -1,4 +1,4 @@
-"""The fabric manager, which brings up the NVSwitches; no node without them has it running."""
+"""The fabric manager, which initializes the NVSwitches; it runs only on nodes that have some."""
 
 import re
 from dataclasses import dataclass
@@ -9,8 +9,8 @@ from gpuops.probes.host.lspci import gpu_functions
 from gpuops.probes.nvidia.driver import driver
 
 _BRIDGE = "0680"  # the PCI class of an NVSwitch
-# Switches of the fifth NVLink are managed through a network adapter, whose vital product data says so; only root may
-# read those.
+# switches of the fifth NVLink generation are managed through a network adapter, as its vital product data shows, which
+# only root can read
 _LOOK = """\
 for device in /sys/bus/pci/devices/*; do
     [ "$(cat "$device/vendor")" = 0x15b3 ] && [ -e "$device/vpd" ] || continue
@@ -19,21 +19,21 @@ for device in /sys/bus/pci/devices/*; do
 done
 """
 _MANAGED = Command(("sh", "-c", _LOOK), become="if-refused")
-# GPUs before Hopper have no state of a fabric.
+# GPUs before Hopper report no fabric state
 _JOINED = """\
 all=$(nvidia-smi -q) || exit
 ! echo "$all" | grep -A 1 "^ *Fabric$" | grep -qE "Not Started|In Progress"
 """
-_FIRST_BRANCH = 580  # NVIDIA's packages said their branch before (Azure/azhpc-images)
+_FIRST_BRANCH = 580  # the names of NVIDIA's earlier packages contain the branch (Azure/azhpc-images)
 _UNIT = "nvidia-fabricmanager"
 
 
 @dataclass(frozen=True)
 class Params:
-    """``version``, which is the driver's to the last digit, and ``origin`` as in task nvidia_driver.
+    """``version``, identical to the driver's, and ``origin`` as in the task nvidia_driver.
 
-    ``nvswitch`` says whether the node has NVSwitches; left out, its PCI bus is asked. Switches of a whole rack (NVL72)
-    are not the node's: there it is task imex.
+    ``nvswitch`` states whether the node has NVSwitches; by default its PCI bus is inspected. Switches of a whole rack
+    (NVL72) do not belong to the node: use the task imex.
     """
 
     version: str
@@ -41,23 +41,25 @@ class Params:
     nvswitch: bool | None = None
 
     def __post_init__(self) -> None:
-        """A version whose packages are known by name."""
+        """Raise `ValueError` unless the packages of the version are known by name."""
         if not re.fullmatch(r"\d{3}\.\d+(\.\d+)?", self.version) or int(self.version[:3]) < _FIRST_BRANCH:
-            raise ValueError(f'version is the driver\'s, of branch 580 or later (580.126.20), found "{self.version}"')
+            raise ValueError(
+                f'version must be the driver\'s, of branch 580 or later (580.126.20), found "{self.version}"'
+            )
 
 
 @task
 def fabric_manager(params: Params) -> Plan:
-    """It runs, and every GPU has joined the fabric: before that CUDA fails with error 802.
+    """The fabric manager runs, and every GPU has joined the fabric: before that, CUDA fails with error 802.
 
-    Where there are no NVSwitches it is stopped: it would fail. With NVLink 5 (HGX B200, B300) NVLSM comes along. It is
-    started only beside the driver of the very same version.
+    On a node without NVSwitches it is stopped, because it would fail. With NVLink 5 (HGX B200, B300) NVLSM is installed
+    too. It is started only with a driver of exactly the same version.
     """
     has_switches = params.nvswitch
     if has_switches is None:
         has_switches = yield from _switches()
     if has_switches is None:
-        yield Later("whether the node has NVSwitches is told by lspci, which package pciutils brings; or say nvswitch")
+        yield Later("lspci (package pciutils) is needed to detect NVSwitches; install it, or set nvswitch")
     elif has_switches:
         yield from _running(params)
     else:
@@ -65,7 +67,7 @@ def fabric_manager(params: Params) -> Plan:
 
 
 def _switches() -> Plan:
-    """Whether the node has NVSwitches of either kind; None where nobody can tell."""
+    """Return whether the node has NVSwitches of either kind; None if that is unknown."""
     functions, adapters = yield (gpu_functions, _MANAGED)
     if adapters.out.strip():
         return True
@@ -75,12 +77,12 @@ def _switches() -> Plan:
 
 
 def _running(params: Params) -> Plan:
-    """Installed, held, and started if the loaded driver has the same version."""
+    """Install, hold and, if the loaded driver has the same version, start it."""
     suffix = f"-{params.version[:3]}" if params.origin == "distribution" else ""
     names = [f"nvidia-fabricmanager{suffix}", f"libnvidia-nscq{suffix}"]
     processor = yield Command(("uname", "-m"))
     if params.origin == "cuda" and processor.out.strip() == "x86_64":
-        names.append("libnvsdm")  # there is none for Arm (NVIDIA/gpu-driver-container)
+        names.append("libnvsdm")  # not available for Arm (NVIDIA/gpu-driver-container)
     in_place = yield from use("package_set", names=names, version=params.version)
     adapters, loaded = yield (_MANAGED, driver)
     if adapters.out.strip():
@@ -89,7 +91,7 @@ def _running(params: Params) -> Plan:
         yield from use("kernel_module", name="ib_umad")
     if isinstance(loaded, Unknown) or loaded.loaded_version != params.version:
         why = loaded.why if isinstance(loaded, Unknown) else f"the loaded driver is {loaded.loaded_version}"
-        yield Later(f"{why}; the fabric manager {params.version} starts with the driver of the same version only")
+        yield Later(f"{why}; the fabric manager {params.version} needs the driver of the same version")
     elif in_place:
         yield from use("service", name=_UNIT, state="started", enabled=True)
         yield from use("wait_for", words=["sh", "-c", _JOINED], seconds=300)

@@ -5,8 +5,8 @@ from typing import Literal
 
 from gpuops import Change, Command, Failed, Later, Mode, NodePath, Plan, Secret, task, use
 
-# A new file in the same folder has its mode from the first byte, is on the disk and valid before it takes its name, and
-# replaces a link that lies in wait there (-T) instead of following it.
+# the new file is made in the same directory, has its mode from the first byte, is valid and on disk before it gets its
+# name, and replaces a link that was planted there (-T) instead of following it
 _WRITE = """\
 umask 022; mkdir -p -- "$(dirname -- "$1")" || exit
 umask 077; set -C; file=$1 mode=$2 owner=$3 draft=$1.gpuops-$$; shift 3
@@ -22,9 +22,9 @@ sync "$draft" && mv -fT -- "$draft" "$file" || exit
 class Params:
     """``path`` on the node, its ``content`` (or ``secret`` content), ``mode``, ``owner`` and ``group``.
 
-    Without content only the mode and the owner are seen to; with ``keep``, a file that is there keeps both.
-    ``validate`` is a command that must accept the new file, whose name is put behind it, before it takes its place.
-    ``state`` is present or absent.
+    Without content only the mode and the owner are set; with ``keep``, an existing file keeps both. ``validate`` is a
+    command that must accept the new file before it is installed; the file's name is appended to it. ``state`` is
+    present or absent.
     """
 
     path: NodePath
@@ -38,9 +38,9 @@ class Params:
     validate: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """One content."""
+        """Raise `ValueError` if both contents are set."""
         if self.content is not None and self.secret is not None:
-            raise ValueError("give content or secret, not both")
+            raise ValueError("set content or secret, not both")
 
 
 @task
@@ -60,7 +60,7 @@ def file(params: Params) -> Plan:
         if stat:
             yield Change(f"remove {params.path}", Command(("rm", "-f", "--", params.path), become="always"), before=old)
     elif content is None and not stat:
-        yield Later(f"{params.path} does not exist, and no content is given for it")
+        yield Later(f"{params.path} does not exist, and no content is set for it")
     elif content is not None and (content != old or kind != "file"):
         yield _writing(params, content, old, new=not stat)
     else:

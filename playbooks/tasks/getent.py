@@ -1,4 +1,4 @@
-"""An entry of the node's users or groups, from wherever it keeps them, as a value."""
+"""An entry of the node's user or group database, from any source, as a value."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -25,5 +25,5 @@ def getent(params: Params) -> Plan:
     fields = answer.out.rstrip("\n").split(":")
     if answer.exit != 0 or len(fields) != _FIELDS[params.database]:
         kind = "user" if params.database == "passwd" else "group"
-        yield Failed(f"nobody can tell whether there is a {kind} {params.name}: {answer.last_words()}")
+        yield Failed(f"cannot look up the {kind} {params.name}: {answer.last_words()}")
     return fields

@@ -1,4 +1,4 @@
-"""A command that has the GPUs for itself; ``gpu_reset`` and the slices of ``gpu_settings`` stand on it."""
+"""A command with exclusive use of the GPUs; ``gpu_reset`` and the slices of ``gpu_settings`` use it."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -13,7 +13,7 @@ _CLIENTS = (
     "nvidia-dcgm-exporter",
     "dcgm-exporter",
     "nvidia-dcgm",
-    "gpuops-mig-slices",  # these two set again what a reset makes the GPUs forget
+    "gpuops-mig-slices",  # these two restore what a reset makes the GPUs forget
     "gpuops-gpu-settings",
     "nvidia-persistenced",
     "nvidia-fabricmanager",
@@ -21,11 +21,11 @@ _CLIENTS = (
     "nvidia-gridd",
     "nvidia-topologyd",
 )
-"""What holds the driver open on a node without jobs, in the order in which it is stopped; started again in reverse.
+"""Services that hold the driver open on a node without jobs, in stop order; they are started again in reverse.
 
 Source of the order: oracle-quickstart/oci-hpc, gpu_reset.sh.
 """
-# The clients come back whatever the command did. Units that were not active stay stopped.
+# the clients start again whatever the command did; units that were not active stay stopped
 _ALONE = """\
 clients=$1; shift; stopped=
 for unit in $clients; do
@@ -41,9 +41,9 @@ exit $ended
 
 @dataclass(frozen=True)
 class Params:
-    """``words`` are the command, which root runs; ``title`` tells a person what is done, ``before`` and ``after`` too.
+    """``words`` are the command, which root runs; ``title``, ``before`` and ``after`` describe it to a person.
 
-    ``kind`` says what becomes of it when it is planned again: a state must hold, an act is done once a run.
+    ``kind`` decides what happens if it is planned again: a state must take effect, an act is done once per run.
     """
 
     title: str
@@ -55,16 +55,18 @@ class Params:
 
 @task
 def gpu_exclusive(params: Params) -> Plan:
-    """What holds the driver open is stopped for it, in order, and started again whatever came of it.
+    """The services that hold the driver open are stopped in order, and always started again.
 
-    A node on which anybody computes is left alone.
+    A node whose GPUs are in use is left alone.
     """
     held = yield occupancy
     if isinstance(held, Unknown) or held.hidden:
-        yield Failed(f"who has the GPUs open cannot be told: {held.why if isinstance(held, Unknown) else held.hidden}")
+        yield Failed(
+            f"cannot determine which processes use the GPUs: {held.why if isinstance(held, Unknown) else held.hidden}"
+        )
     computing = ", ".join(f"pid {h.pid} {h.name}" for h in held.holders if not h.is_daemon)
     if computing:
-        yield NeedsOperator(f"GPUs are in use ({computing}): end that first")
+        yield NeedsOperator(f"GPUs are in use ({computing}): end these processes first")
     words = ("sh", "-c", _ALONE, "sh", " ".join(_CLIENTS), *params.words)
     command = Command(words, timeout_seconds=600, become="always")
     yield Change(params.title, command, before=params.before, after=params.after, detach=True, kind=params.kind)

@@ -1,4 +1,4 @@
-"""Settings of the GPUs: ECC, MIG and its slices, who may compute on them, power limit and clocks."""
+"""Settings of the GPUs: ECC, MIG and its slices, compute mode, power limit and clocks."""
 
 import re
 from collections.abc import Iterator
@@ -11,12 +11,12 @@ from gpuops.probes.nvidia.nvidia_smi.listing import parse_gpu_list
 _FIELDS = ("index", "ecc.mode.pending", "mig.mode.pending", "compute_mode", "power.limit", "power.min_limit",
            "power.max_limit", "ecc.mode.current", "mig.mode.current")  # fmt: skip
 _MODES = {"default": "Default", "exclusive-process": "Exclusive_Process", "prohibited": "Prohibited"}
-_WORDS = ("Enabled", "Disabled")  # "[N/A]" where the GPU has no such mode
+_WORDS = ("Enabled", "Disabled")  # "[N/A]" if the GPU has no such mode
 _AFTER = ("nvidia-persistenced.service", "nvidia-fabricmanager.service")
 _BEFORE = ("nvidia-dcgm.service", "docker.service", "slurmd.service", "kubelet.service")
 _SWITCH = {
     "ecc": 'mode=$1; shift; for gpu; do nvidia-smi -i "$gpu" -e "$mode" || exit; done',
-    # a GPU that has slices does not leave the mode
+    # a GPU with slices does not leave the mode
     "mig": """\
 mode=$1; shift
 for gpu; do
@@ -25,8 +25,8 @@ for gpu; do
 done
 """,
 }
-# A GPU that is cut as it shall be keeps its slices, whose names jobs may know. The driver takes none away that is in
-# use; then there is no room for others, which it says. The service that keeps CDI up to date does not notice slices
+# A GPU with the desired slices keeps them, because jobs may use their names. The driver does not remove a slice in use;
+# then there is no room for others, which it reports. The service that updates CDI does not notice slices
 # (NVIDIA/cloud-native-docs).
 _CUT = """\
 wanted="{sorted}" listed=$(nvidia-smi -L)
@@ -47,8 +47,8 @@ class Params:
     """``ecc`` and ``mig`` mode, on or off; ``compute_mode``; ``power_limit_watts`` of each GPU.
 
     ``clocks_mhz`` and ``memory_clocks_mhz`` lock the clocks between two values, lowest and highest. ``mig_slices`` are
-    the profiles (``nvidia-smi mig -lgip``) into which each GPU is cut, the largest first: ``[3g.40gb, 2g.20gb]``. What
-    is left out stays as it is.
+    the profiles (``nvidia-smi mig -lgip``) into which each GPU is partitioned, the largest first: ``[3g.40gb,
+    2g.20gb]``. Settings that are not set stay as they are.
     """
 
     ecc: bool | None = None
@@ -60,15 +60,15 @@ class Params:
     memory_clocks_mhz: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        """Two clocks, in order; profiles, and the mode that they need."""
+        """Raise `ValueError` unless the clocks are in order, and the profiles come with the mode that they need."""
         for clocks in (self.clocks_mhz, self.memory_clocks_mhz):
             if clocks and not (len(clocks) == 2 and 0 < clocks[0] <= clocks[1]):
-                raise ValueError(f"clocks are the lowest and the highest in MHz, found {list(clocks)}")
+                raise ValueError(f"clocks must be the lowest and the highest in MHz, found {list(clocks)}")
         for name in self.mig_slices:
             if not re.fullmatch(r"\d+g\.\d+gb([+-][a-z.]+)*", name):
-                raise ValueError(f'mig_slices are names of profiles such as 1g.10gb, found "{name}"')
+                raise ValueError(f'mig_slices must be names of profiles such as 1g.10gb, found "{name}"')
         if self.mig_slices and not self.mig:
-            raise ValueError("mig_slices need mig: true")
+            raise ValueError("mig_slices needs mig: true")
 
     @property
     def script(self) -> str:
@@ -84,18 +84,18 @@ class Params:
 
 @task
 def gpu_settings(params: Params) -> Plan:
-    """ECC and MIG mode are kept by the GPU, and hold at once or after a boot; the rest is set at every boot.
+    """The GPU stores ECC and MIG mode, which apply at once or after a reboot; the rest is set at every boot.
 
-    Clocks that somebody else unlocked are not noticed, as nvidia-smi does not tell them. A power limit that a GPU does
-    not allow is refused. MIG mode and slices change only while nobody computes on the node; what hands slices out (the
-    device plugin of Kubernetes) looks at them when it starts: notify a handler.
+    Clocks that somebody else unlocked are not noticed, because nvidia-smi does not report them. A power limit that a
+    GPU does not allow is refused. MIG mode and slices change only while the GPUs are not in use. What assigns slices
+    (the device plugin of Kubernetes) reads them when it starts: notify a handler.
     """
     if params == Params():
         return
     answer = yield Command(("nvidia-smi", f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits"), 60)
     gpus = [dict(zip(_FIELDS, line.split(", "), strict=False)) for line in answer.out.splitlines()]
     if answer.exit != 0 or not gpus or any(len(gpu) != len(_FIELDS) for gpu in gpus):
-        yield Failed(f"nvidia-smi does not tell the settings of the GPUs: {answer.last_words() or 'it says nothing'}")
+        yield Failed(f"cannot read the GPU settings from nvidia-smi: {answer.last_words() or 'no output'}")
     yield from _modes(params, gpus)
     yield from _allowed(params, gpus)
     if params.mig_slices:
@@ -106,7 +106,7 @@ def gpu_settings(params: Params) -> Plan:
 
 
 def _modes(params: Params, gpus: list[dict[str, str]]) -> Plan:
-    """Set the modes that the GPU itself keeps, and note a reboot if one is needed."""
+    """Set the modes that the GPU stores, and record a reboot if one is needed."""
     waits = False
     for mode, enabled in (("ecc", params.ecc), ("mig", params.mig)):
         if enabled is not None:
@@ -116,7 +116,7 @@ def _modes(params: Params, gpus: list[dict[str, str]]) -> Plan:
 
 
 def _switched(mode: str, gpus: list[dict[str, str]], *, on: bool) -> Plan:
-    """One mode of every GPU; whether it waits for a boot. MIG needs none where nothing else has the GPU open."""
+    """Set one mode on every GPU; return whether it waits for a reboot. MIG needs none if nothing else uses the GPU."""
     word, pending = "Enabled" if on else "Disabled", f"{mode}.mode.pending"
     lacking = [gpu["index"] for gpu in gpus if gpu[pending] not in _WORDS]
     if lacking and on:
@@ -139,12 +139,12 @@ def _slices(params: Params, indices: list[str]) -> Plan:
     answer = yield Command(("nvidia-smi", "-L"), timeout_seconds=60)
     listed = parse_gpu_list(answer.out)
     if answer.exit != 0 or isinstance(listed, Unknown):
-        yield Failed(f"nvidia-smi does not list the slices of the GPUs: {answer.last_words() or 'it says nothing'}")
+        yield Failed(f"cannot list the GPU slices with nvidia-smi: {answer.last_words() or 'no output'}")
         return
     made = {str(gpu.index): [device.profile for device in gpu.mig_devices] for gpu in listed}
     wrong = [index for index in indices if sorted(made.get(index, ())) != desired_slices]
     if wrong:
-        title = f"cut GPU {', '.join(wrong)} into {' '.join(params.mig_slices)}"
+        title = f"partition GPU {', '.join(wrong)} into {' '.join(params.mig_slices)}"
         before = "".join(f"GPU {index}: {' '.join(made.get(index, ())) or 'no slices'}\n" for index in wrong)
         after = "".join(f"GPU {index}: {' '.join(params.mig_slices)}\n" for index in wrong)
         yield from use("gpu_exclusive", title=title, words=["sh", path], before=before, after=after)
@@ -156,11 +156,11 @@ def _allowed(params: Params, gpus: list[dict[str, str]]) -> Iterator[Failed]:
         low, high = _watts(gpu["power.min_limit"]), _watts(gpu["power.max_limit"])
         if low is None or high is None or not low <= (params.power_limit_watts or 0) <= high:
             limits = f"{gpu['power.min_limit']} to {gpu['power.max_limit']} W"
-            yield Failed(f"GPU {gpu['index']} takes power limits of {limits}, not {params.power_limit_watts} W")
+            yield Failed(f"GPU {gpu['index']} allows power limits of {limits}, not {params.power_limit_watts} W")
 
 
 def _is_so(params: Params, gpu: dict[str, str]) -> bool:
-    """Whether the GPU says what it is set to; clocks it does not tell."""
+    """Return True if the GPU reports its settings; it does not report clocks."""
     limit, mode = params.power_limit_watts, params.compute_mode
     return (limit is None or _watts(gpu["power.limit"]) == limit) and (
         mode is None or gpu["compute_mode"] == _MODES[mode]

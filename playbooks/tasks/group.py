@@ -9,7 +9,7 @@ from gpuops import Change, Command, Failed, Plan, task, use
 
 @dataclass(frozen=True)
 class Params:
-    """``name`` and, where it matters, the number ``gid``; ``system`` takes a free number of the system's own.
+    """``name`` and optionally the number ``gid``; ``system`` uses a number of the system range.
 
     ``state`` is present or absent.
     """
@@ -20,9 +20,9 @@ class Params:
     state: Literal["present", "absent"] = "present"
 
     def __post_init__(self) -> None:
-        """A name that useradd takes too."""
+        """Raise `ValueError` for a name that useradd refuses."""
         if not re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", self.name):
-            raise ValueError(f'"{self.name}" cannot be the name of a group')
+            raise ValueError(f'"{self.name}" is not a valid group name')
 
 
 @task

@@ -1,4 +1,4 @@
-"""The node's own name, now and after every boot."""
+"""The node's host name, now and after every boot."""
 
 import re
 from dataclasses import dataclass
@@ -11,14 +11,14 @@ _NOW = "/proc/sys/kernel/hostname"
 
 @dataclass(frozen=True)
 class Params:
-    """``name``; where it is left out, the one that the inventory calls the node by."""
+    """``name``; the default is the node's name in the inventory."""
 
     name: str = ""
 
     def __post_init__(self) -> None:
-        """A name as hostname(7) allows it."""
+        """Raise `ValueError` for a name that hostname(7) does not allow."""
         if len(self.name) > 64 or not re.fullmatch(r"([A-Za-z0-9]([A-Za-z0-9.-]*[A-Za-z0-9])?)?", self.name):
-            raise ValueError(f'name is made of letters, digits, dots and dashes, found "{self.name}"')
+            raise ValueError(f'name may contain letters, digits, dots and dashes, found "{self.name}"')
 
 
 @task
@@ -31,4 +31,4 @@ def hostname(params: Params, node: Machine) -> Plan:
         yield from use("file", path=_FILE, content=f"{name}\n")
     if seen.get(_NOW, "").strip() != name:
         setting = Command(("sysctl", "-w", f"kernel.hostname={name}"), become="always")
-        yield Change(f"the node is called {name}", setting, before=seen.get(_NOW, ""), after=f"{name}\n")
+        yield Change(f"set the host name to {name}", setting, before=seen.get(_NOW, ""), after=f"{name}\n")

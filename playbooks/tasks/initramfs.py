@@ -1,4 +1,4 @@
-"""Boot images that hold the modprobe.d files as they are now."""
+"""Boot images that contain the current modprobe.d files."""
 
 import re
 from dataclasses import dataclass
@@ -14,7 +14,7 @@ _TOOLS = {
 
 @dataclass(frozen=True)
 class Params:
-    """``files`` on the node that the image must hold; ``due`` where one of them is about to change."""
+    """``files`` on the node that the image must contain; ``due`` if one of them is about to change."""
 
     files: tuple[str, ...]
     due: bool = False
@@ -24,12 +24,12 @@ class Params:
 def initramfs(params: Params) -> Plan:
     """The image of the running kernel is newer than each of the files; otherwise all images are rebuilt.
 
-    A node that boots without an initramfs needs none.
+    A node that boots without an initramfs is skipped.
     """
     answer = yield Files((_RELEASE,))
     kernel = read_files(answer.out).get(_RELEASE, "").strip()
     if not kernel:
-        yield Failed("the node does not tell its kernel's release")
+        yield Failed("cannot read the kernel's release")
     images = {f"/boot/initrd.img-{kernel}": "initrd.img-", f"/boot/initramfs-{kernel}.img": "initramfs-"}
     stat_answer = yield Command(("stat", "-c", "%.9Y %n", "--", *images, *params.files), become="if-refused")
     times = {name: float(seconds) for seconds, name in re.findall(r"^(\d+\.\d+) (/.*)$", stat_answer.out, re.MULTILINE)}
@@ -37,4 +37,4 @@ def initramfs(params: Params) -> Plan:
     for image, kind in images.items():
         if image in times and (params.due or newest > times[image]):
             tool = Command(_TOOLS[kind], timeout_seconds=600, become="always")
-            yield Change("make the initramfs anew", tool, kind="rebuild")
+            yield Change("rebuild the initramfs", tool, kind="rebuild")

@@ -1,4 +1,4 @@
-"""The IOMMU out of the way of direct transfers between devices."""
+"""An IOMMU that does not slow direct transfers between devices."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -9,7 +9,7 @@ _CPUINFO = "/proc/cpuinfo"
 _WORDS = {
     ("GenuineIntel", "passthrough"): ("intel_iommu=on", "iommu=pt"),
     ("GenuineIntel", "off"): ("intel_iommu=off",),
-    ("AuthenticAMD", "passthrough"): ("iommu=pt",),  # AMD's is on by itself
+    ("AuthenticAMD", "passthrough"): ("iommu=pt",),  # AMD's is on by default
     ("AuthenticAMD", "off"): ("amd_iommu=off",),
     ("", "passthrough"): ("iommu.passthrough=1",),  # Arm
     ("", "off"): ("iommu.passthrough=1",),
@@ -18,14 +18,14 @@ _WORDS = {
 
 @dataclass(frozen=True)
 class Params:
-    """``mode``: in passthrough devices see memory as it is, and guests may still be given some; or off."""
+    """``mode``: passthrough, in which devices use physical addresses and guests can still be assigned some; or off."""
 
     mode: Literal["passthrough", "off"] = "passthrough"
 
 
 @task
 def iommu(params: Params) -> Plan:
-    """The kernel's command line says so for this maker's processors; the next boot brings it: see reboot_required."""
+    """The kernel's command line has the setting for this processor; it applies at the next boot (reboot_required)."""
     text = read_files((yield Files((_CPUINFO,))).out).get(_CPUINFO, "")
     vendor = next((name for name, _ in _WORDS if name and name in text), "")
     add = _WORDS[vendor, params.mode]

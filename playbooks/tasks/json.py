@@ -1,4 +1,4 @@
-"""Values in a JSON file, beside what else stands in it."""
+"""Values in a JSON file; its other content stays."""
 
 import json as parser
 from collections.abc import Mapping
@@ -10,10 +10,10 @@ from gpuops import Failed, Mode, NodePath, Plan, task, use
 
 @dataclass(frozen=True)
 class Params:
-    """``values`` are merged into the file ``path``, map by map; a value of null takes its key out (RFC 7396).
+    """``values`` are merged into the file ``path``, map by map; a value of null removes its key (RFC 7396).
 
-    A file that is there keeps its mode and owner; a new one gets ``mode``, ``owner`` and ``group``. ``validate`` is a
-    command that must accept the new file, whose name is put behind it (``[dockerd, --validate, --config-file]``).
+    An existing file keeps its mode and owner; a new one gets ``mode``, ``owner`` and ``group``. ``validate`` is a
+    command that must accept the new file; the file's name is appended to it (``[dockerd, --validate, --config-file]``).
     """
 
     path: NodePath
@@ -26,13 +26,13 @@ class Params:
 
 @task
 def json(params: Params) -> Plan:
-    """Lists and scalars are replaced whole. A file that has these values already is not rewritten."""
+    """Lists and scalars are replaced as a whole. A file that has these values already is not rewritten."""
     file = yield from use("read", path=params.path)
     text = file["content"] if file else ""
     try:
         old = parser.loads(text) if text.strip() else {}
     except (ValueError, RecursionError) as error:
-        yield Failed(f"{params.path} is not JSON ({error}), so nothing can be put into it")
+        yield Failed(f"{params.path} is not JSON ({error}), so values cannot be merged")
     new = _merged(old, params.values)
     if new != old:
         content = parser.dumps(new, indent=4, ensure_ascii=False) + "\n"
@@ -41,7 +41,7 @@ def json(params: Params) -> Plan:
 
 
 def _merged(old: object, patch: object) -> object:
-    """``old`` with ``patch`` applied, as RFC 7396 says."""
+    """Return ``old`` with ``patch`` applied, as in RFC 7396."""
     if not isinstance(patch, Mapping):
         return patch
     kept = dict(old) if isinstance(old, Mapping) else {}

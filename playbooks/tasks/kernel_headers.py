@@ -1,4 +1,4 @@
-"""The headers of the kernel that runs, and of those that come after it: modules are built with them."""
+"""The headers of the running kernel and of later ones, which modules are built with."""
 
 import re
 from dataclasses import dataclass
@@ -9,22 +9,22 @@ from gpuops.probes.host.system import system
 
 @dataclass(frozen=True)
 class Params:
-    """There are none: the node knows its kernel."""
+    """No parameters: the node knows its kernel."""
 
 
 @task
 def kernel_headers(_params: Params) -> Plan:
-    """On Debian and Ubuntu also those of the meta package that brings new kernels; on RHEL and Rocky kernel-devel.
+    """The headers match the running kernel; on Debian and Ubuntu, the meta package brings those of new kernels.
 
-    Where no repository has them any more: update the kernel, reboot, and run this again. Not tried on a real RHEL or
-    Rocky.
+    On RHEL and Rocky the package is kernel-devel. If no repository has the headers any more, update the kernel, reboot,
+    and run this again. Not tested on a real RHEL or Rocky.
     """
     machine, images = yield (
         system,
         Command(("dpkg-query", "-W", "-f=${Package}\t${db:Status-Abbrev}\n", "linux-image-*")),
     )
     if isinstance(machine, Unknown):
-        yield Failed(f"the node does not tell its kernel's release: {machine.why}")
+        yield Failed(f"cannot read the kernel's release: {machine.why}")
     elif images.missing:
         yield from _red_hat(machine.kernel)
     else:
@@ -34,7 +34,7 @@ def kernel_headers(_params: Params) -> Plan:
 
 
 def _red_hat(kernel: str) -> Plan:
-    """Several may be installed beside one another, so this very one is asked for."""
+    """Install the headers of exactly this kernel, because several versions can be installed side by side."""
     answer = yield Command(("rpm", "-q", f"kernel-devel-{kernel}"))
     if answer.exit != 0:
         yield from use("package", versions={"kernel-devel": kernel.rpartition(".")[0]})

@@ -1,4 +1,4 @@
-"""A kernel module: loaded now and at every boot, or never."""
+"""A kernel module that is loaded now and at every boot, or never."""
 
 import re
 from collections.abc import Mapping
@@ -12,7 +12,7 @@ from gpuops import Change, Command, Files, Later, Plan, read_files, task, use
 class Params:
     """``name`` of the module, its ``options``, and its ``state``: loaded, or blacklisted.
 
-    ``at_boot`` loads it at every boot; leave it out where a device brings its module.
+    ``at_boot`` loads it at every boot; set it to false if a device loads its own module.
     """
 
     name: str
@@ -21,27 +21,27 @@ class Params:
     at_boot: bool = True
 
     def __post_init__(self) -> None:
-        """Words that a file of modprobe.d can hold."""
+        """Raise `ValueError` for words that a file of modprobe.d cannot hold."""
         for word in (self.name, *self.options):
             if not re.fullmatch(r"[A-Za-z0-9_][A-Za-z0-9_-]*", word):
-                raise ValueError(f'"{word}" cannot be the name of a module or an option')
+                raise ValueError(f'"{word}" is not a valid name of a module or an option')
         for value in self.options.values():
             if not re.fullmatch(r"[!-\[\]-~]+", value):
-                raise ValueError(f'an option\'s value is one word without a backslash, found "{value}"')
+                raise ValueError(f'an option\'s value must be one word without a backslash, found "{value}"')
 
     @property
     def kernel_name(self) -> str:
-        """The name as the kernel writes it."""
+        """The name in the kernel's spelling."""
         return self.name.replace("-", "_")
 
     @property
     def conf(self) -> str:
-        """The file of modprobe.d."""
+        """The path of the file in modprobe.d."""
         return f"/etc/modprobe.d/gpuops-{self.kernel_name}.conf"
 
     @property
     def content(self) -> str:
-        """What it says; nothing where nothing is to say."""
+        """The content of that file; empty if there is nothing to set."""
         options = " ".join(f"{key}={value}" for key, value in self.options.items())
         blacklist = f"blacklist {self.kernel_name}\n" if self.state == "blacklisted" else ""
         return blacklist + (f"options {self.kernel_name} {options}\n" if options else "")
@@ -49,9 +49,10 @@ class Params:
 
 @task
 def kernel_module(params: Params) -> Plan:
-    """If modprobe.d changes, the initramfs is rebuilt. If only a boot can help, task reboot_required notes it.
+    """The module is in the desired state; if modprobe.d changes, the initramfs is rebuilt.
 
-    That is so for a module that is loaded although blacklisted, or loaded with other options.
+    If a module is loaded although it is blacklisted, or loaded with other options, only a reboot helps: the task
+    reboot_required records it.
     """
     place = f"/sys/module/{params.kernel_name}"
     answer = yield Files((params.conf, place, f"{place}/parameters/*"))
@@ -73,18 +74,18 @@ def _loading(params: Params, *, loaded: bool) -> Plan:
         return
     module = yield Command(("modinfo", "-F", "filename", name))
     if module.exit != 0:
-        yield Later(f"the running kernel has no module {name}; what brings it may not be installed yet")
+        yield Later(f"the running kernel has no module {name}; its package may not be installed yet")
     else:
         yield Change(f"load {name}", Command(("modprobe", name), timeout_seconds=120, become="always"))
 
 
 def _differs(options: Mapping[str, str], place: str, seen: Mapping[str, str]) -> bool:
-    """Whether one of the options that the kernel shows has another value."""
+    """Return True if an option that the kernel shows has another value."""
     shown = {key: seen.get(f"{place}/parameters/{key}") for key in options}
     return any(value is not None and _plain(value) != _plain(options[key]) for key, value in shown.items())
 
 
 def _plain(value: str) -> str:
-    """A switch is shown as Y or N, and a number may be written with 0x."""
+    """Return a value in one form: a switch is shown as Y or N, and a number may be written with 0x."""
     word = {"Y": "1", "N": "0"}.get(value.strip().upper(), value.strip())
     return str(int(word, 16)) if re.fullmatch("0x[0-9a-fA-F]+", word) else word

@@ -1,4 +1,4 @@
-"""How much of the system's resources a user's processes, and services, may take."""
+"""Limits on the system resources of users' processes and of services."""
 
 import re
 from dataclasses import dataclass
@@ -6,15 +6,23 @@ from typing import Literal
 
 from gpuops import NodePath, Plan, task, use
 
-_KIB = ("as", "core", "data", "fsize", "memlock", "rss", "stack")  # limits.conf(5) counts them in KiB, systemd in bytes
+_KIB = (
+    "as",
+    "core",
+    "data",
+    "fsize",
+    "memlock",
+    "rss",
+    "stack",
+)  # limits.conf(5) counts these in KiB, systemd in bytes
 
 
 @dataclass(frozen=True)
 class Params:
     """``domain`` (a user, ``@group``, or ``*`` for all but root), ``item``, ``type`` and ``value`` of limits.conf(5).
 
-    ``value`` is a number, in KiB where the item is memory, or unlimited. A limit of users reaches no service, so
-    ``units`` are given theirs by a drop-in each. ``file`` is where the limit of users stands.
+    ``value`` is a number, in KiB if the item is memory, or unlimited. Limits of users do not apply to services, so each
+    of ``units`` gets a drop-in. ``file`` contains the limit of users.
     """
 
     domain: str
@@ -26,18 +34,18 @@ class Params:
     file: NodePath = "/etc/security/limits.d/90-gpuops.conf"
 
     def __post_init__(self) -> None:
-        """Words that limits.conf can hold."""
+        """Raise `ValueError` for words that limits.conf cannot hold."""
         if not re.fullmatch(r"[^\s#]+", self.domain):
-            raise ValueError(f'domain is a user, @group or *, found "{self.domain}"')
+            raise ValueError(f'domain must be a user, @group or *, found "{self.domain}"')
         if not re.fullmatch(r"\d+|unlimited", self.value):
-            raise ValueError(f'value is a number or unlimited, found "{self.value}"')
+            raise ValueError(f'value must be a number or unlimited, found "{self.value}"')
         if self.units and self.type != "both":
-            raise ValueError("the units' limit is soft and hard, so type must be both")
+            raise ValueError("a unit's limit is both soft and hard; set type to both")
 
 
 @task
 def limits(params: Params) -> Plan:
-    """It holds for those who log in afterwards, and for a unit at its next start: notify a handler that restarts it."""
+    """The limit applies to later logins, and to a unit at its next start: notify a handler that restarts it."""
     kind = {"soft": "soft", "hard": "hard", "both": "(soft|hard|-)"}[params.type]
     word = "-" if params.type == "both" else params.type
     yield from use(

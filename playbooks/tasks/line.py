@@ -1,4 +1,4 @@
-"""A line of a text file: there once, or not there."""
+"""A line of a text file, present once or absent."""
 
 import re
 from dataclasses import dataclass
@@ -9,11 +9,11 @@ from gpuops import Mode, NodePath, Plan, task, use
 
 @dataclass(frozen=True)
 class Params:
-    """``line`` in the file ``path``, in the place of those that the regular expression ``match`` finds.
+    """``line`` in the file ``path``, in place of those that the regular expression ``match`` finds.
 
-    Where there are none it goes behind the last line that ``after`` finds, else to the end. ``state`` absent takes out
-    what is ``line`` or what ``match`` finds. A file that is there keeps its mode and owner; a new one gets ``mode``,
-    ``owner`` and ``group``. ``validate`` is a command that must accept the new file, whose name is put behind it.
+    If none match, it is added after the last line that ``after`` matches, else at the end. ``state`` absent removes
+    ``line`` and what ``match`` finds. An existing file keeps its mode and owner; a new one gets ``mode``, ``owner`` and
+    ``group``. ``validate`` is a command that must accept the new file; the file's name is appended to it.
     """
 
     path: NodePath
@@ -27,9 +27,9 @@ class Params:
     validate: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """One line, and expressions that can be compiled."""
+        """Raise `ValueError` unless there is one line, and the expressions can be compiled."""
         if "\n" in self.line or (self.state == "present" and not self.line) or not (self.line or self.match):
-            raise ValueError("give one line of text, or match where it shall be absent")
+            raise ValueError("set line to one line of text, or with state absent set match")
         for name in ("match", "after"):
             try:
                 re.compile(getattr(self, name))
@@ -49,7 +49,7 @@ def line(params: Params) -> Plan:
 
 
 def _edited(params: Params, old: list[str]) -> list[str]:
-    """The lines as they shall be; what is already as it shall be comes back the same."""
+    """Return the desired lines; the same lines if they are already right."""
     ours = [at for at, one in enumerate(old) if _is_ours(params, one)]
     rest = [one for at, one in enumerate(old) if at not in ours]
     if params.state == "absent":

@@ -8,21 +8,21 @@ from gpuops import Change, Command, Failed, NodePath, Plan, task, use
 
 @dataclass(frozen=True)
 class Params:
-    """``path`` is the link, ``target`` what it leads to, as it shall stand in it. ``state`` is present or absent."""
+    """``path`` is the link, ``target`` the text of its target. ``state`` is present or absent."""
 
     path: NodePath
     target: str = ""
     state: Literal["present", "absent"] = "present"
 
     def __post_init__(self) -> None:
-        """A target for a link that shall be there."""
+        """Raise `ValueError` for a link without a target."""
         if "\n" in self.target or (self.state == "present" and not self.target):
-            raise ValueError("target is the path that the link leads to, on one line")
+            raise ValueError("target must be the path that the link points to, on one line")
 
 
 @task
 def link(params: Params) -> Plan:
-    """A link to another target is replaced at once; a file or directory in its place is a failure.
+    """A link to another target is replaced atomically; a file or directory in its place is a failure.
 
     Its parent directories must exist.
     """
@@ -35,4 +35,4 @@ def link(params: Params) -> Plan:
             yield Change(f"remove {params.path}", Command(("rm", "--", params.path), become="always"), before=target)
     elif target != params.target:
         make = Command(("ln", "-sfnT", "--", params.target, params.path), become="always")
-        yield Change(f"{params.path} leads to {params.target}", make, before=target, after=params.target)
+        yield Change(f"link {params.path} to {params.target}", make, before=target, after=params.target)

@@ -1,4 +1,4 @@
-"""A file system in its place, now and after every boot."""
+"""A mounted file system, now and after every boot."""
 
 import re
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ _OCTAL = re.compile(r"\\([0-7]{3})")
 
 @dataclass(frozen=True)
 class Params:
-    """``src`` of the type ``fstype`` on ``path``, with these ``options``, as fstab(5) says.
+    """``src`` of the type ``fstype`` on ``path``, with these ``options``, as in fstab(5).
 
-    ``state``: mounted; present (in fstab, and mounted or not as it is); absent (neither).
+    ``state`` is mounted, present (in fstab, mounted or not) or absent (neither).
     """
 
     path: NodePath
@@ -24,19 +24,19 @@ class Params:
     state: Literal["mounted", "present", "absent"] = "mounted"
 
     def __post_init__(self) -> None:
-        """Words that fstab can hold."""
+        """Raise `ValueError` for words that fstab cannot hold."""
         for word in (self.path, self.src, self.fstype, *self.options):
             if not re.fullmatch(r"[^\s\\#][^\s\\]*|", word):
                 raise ValueError(f'"{word}" must be one word without a backslash')
         if self.path.endswith("/"):
             raise ValueError(f'path must not end with "/", found "{self.path}"')
         if self.state != "absent" and not (self.src and self.fstype and self.options):
-            raise ValueError("give src, fstype and options")
+            raise ValueError("set src, fstype and options")
 
 
 @task
 def mount(params: Params) -> Plan:
-    """Other lines of fstab stay. Another source that is mounted there is a failure.
+    """Other lines of fstab stay. Another source that is mounted on the path is a failure.
 
     Other options take effect at the next mount: the file system may be in use, and many options cannot change while it
     is mounted.
@@ -67,21 +67,21 @@ def _mounting(params: Params) -> Plan:
 
 
 def _mounted(text: str, path: str) -> tuple[str, str] | None:
-    """Source and type of what lies uppermost on ``path``."""
+    """Return source and type of the topmost mount on ``path``."""
     rows = (line.split() for line in text.splitlines())
     places = [(row[0], row[2]) for row in rows if len(row) > 3 and _plain(row[1]) == path]
     return (_plain(places[-1][0]), places[-1][1]) if places else None
 
 
 def _plain(word: str) -> str:
-    """A blank, a tab or a backslash as such: the kernel writes their octal numbers."""
+    """Return a word with plain blanks, tabs and backslashes, which the kernel writes as octal numbers."""
     return _OCTAL.sub(lambda found: chr(int(found[1], 8)), word)
 
 
 def _differs(params: Params, src: str, fstype: str) -> bool:
-    """A device has many names, so only a source on the network is compared; autofs stands for what it will mount.
+    """Return True if another source is mounted; only network sources are compared, because a device has many names.
 
-    The kernel calls nfs nfs4, and none (as for a bind mount) what it really is.
+    autofs stands for what it will mount. The kernel calls nfs nfs4, and none (as for a bind mount) what it really is.
     """
     if fstype == "autofs":
         return False

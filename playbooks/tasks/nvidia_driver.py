@@ -1,4 +1,4 @@
-"""NVIDIA's kernel driver and its libraries, at one version to the last digit."""
+"""NVIDIA's kernel driver and its libraries, at one exact version."""
 
 import re
 from collections.abc import Iterable, Mapping
@@ -13,12 +13,12 @@ from gpuops.probes.nvidia.driver import Driver, driver
 _CONF, _SHOWN = "/etc/modprobe.d/gpuops-nvidia.conf", "/proc/driver/nvidia/params"
 _RUNFILE = "/usr/bin/nvidia-uninstall"
 _PINNING = "nvidia-driver-pinning"
-# Whatever of these is installed in a driver's version (580.126.20-1) changes with it. apt would leave a library that is
-# newer than is asked for, so on Debian and Ubuntu every package is named; dnf sees to all but those that stand apart.
+# whatever of these is installed at a driver version (580.126.20-1) changes with it; apt would keep a newer library, so
+# all packages are named on Debian and Ubuntu, while dnf handles all but the separate ones
 _FAMILY = ("*nvidia*", "libnvsdm*", "cuda-drivers*")
 _DRIVERS_VERSION = r"(?:\d+:)?\d{3}\.\d+(?:\.\d+)?-"
 _APART = ("nvidia-fabricmanager", "libnvidia-nscq", "libnvsdm", "nvidia-imex")
-_MOK_KEYS = ("/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub")  # Ubuntu's, and that of dkms 3
+_MOK_KEYS = ("/var/lib/shim-signed/mok/MOK.der", "/var/lib/dkms/mok.pub")  # Ubuntu's key, and that of dkms 3
 _TURING, _BLACKWELL = 0x1E00, 0x2900  # the first PCI device numbers of these GPUs
 _LAST_FOR_VOLTA, _FIRST_OPEN_ONLY = 580, 615  # NVIDIA's driver installation guides, 580 to 620
 
@@ -27,10 +27,10 @@ _LAST_FOR_VOLTA, _FIRST_OPEN_ONLY = 580, 615  # NVIDIA's driver installation gui
 class Params:
     """``version`` of the driver, branch 580 or later, as three numbers (580.126.20).
 
-    ``modules`` are the open kernel modules (Turing and later; Blackwell and branches from 615 know no others), or the
-    proprietary ones (Volta and earlier know no others, and no branch after 580). ``origin`` is NVIDIA's CUDA
+    ``modules`` are the open kernel modules (Turing and later; the only ones for Blackwell and for branches from 615),
+    or the proprietary ones (the only ones for Volta and earlier, up to branch 580). ``origin`` is NVIDIA's CUDA
     repository, or the distribution: Ubuntu's own server packages, whose modules are signed for Secure Boot.
-    ``compute_only`` leaves out what draws on screens. ``options`` are those of the module, ``NVreg_…``.
+    ``compute_only`` omits the graphics packages. ``options`` are those of the module, ``NVreg_…``.
     """
 
     version: str
@@ -40,39 +40,39 @@ class Params:
     options: Mapping[str, str] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        """A version whose packages are known by name."""
+        """Raise `ValueError` unless the packages of the version are known by name."""
         if not re.fullmatch(r"\d{3}\.\d+(\.\d+)?", self.version) or self.branch < _LAST_FOR_VOLTA:
-            raise ValueError(f'version is that of branch 580 or later (580.126.20), found "{self.version}"')
+            raise ValueError(f'version must be of branch 580 or later (580.126.20), found "{self.version}"')
         if self.modules == "proprietary" and self.branch >= _FIRST_OPEN_ONLY:
             raise ValueError(f"branch {self.branch} has open kernel modules only")
         for word in (*self.options, *self.options.values()):
             if not re.fullmatch(r"[!-\[\]-~]+", word):
-                raise ValueError(f'"{word}" cannot stand in a file of modprobe.d')
+                raise ValueError(f'"{word}" is not allowed in a file of modprobe.d')
 
     @property
     def branch(self) -> int:
-        """The first number."""
+        """The first number of the version."""
         return int(self.version.partition(".")[0])
 
     @property
     def conf(self) -> str:
-        """What the file of modprobe.d says."""
+        """The content of the file in modprobe.d."""
         return f"options nvidia {' '.join(f'{key}={value}' for key, value in self.options.items())}\n"
 
 
 @task
 def nvidia_driver(params: Params) -> Plan:
-    """All that is installed of its version changes with it, the fabric manager too; nouveau is blacklisted.
+    """All packages of the installed version change together, including the fabric manager; nouveau is blacklisted.
 
-    The packages are pinned and held. The module is proved to be built, and signed where Secure Boot asks for it. A
-    node that runs another driver than it has installed notes that it needs a reboot: see task reboot.
+    The packages are pinned and held. The module must be built, and signed if Secure Boot requires it. A node that runs
+    another driver than the installed one records that it needs a reboot: see the task reboot.
 
     On Debian the component contrib must be enabled (task apt_repo). On RHEL and Rocky dkms comes from EPEL, which must
-    be there (task dnf_repo); nothing of this is tried on a real one.
+    be configured (task dnf_repo); neither is tested on a real one.
     """
     machine, functions, files = yield (system, gpu_functions, Files((_RUNFILE, _CONF, _SHOWN)))
     if isinstance(machine, Unknown):
-        yield Failed(f"the node does not tell its distribution: {machine.why}")
+        yield Failed(f"cannot determine the distribution: {machine.why}")
     seen = read_files(files.out)
     yield from _refused(params, machine, () if isinstance(functions, Unknown) else functions, seen)
     if params.origin == "cuda":
@@ -81,7 +81,7 @@ def nvidia_driver(params: Params) -> Plan:
     stale = yield from _options(params, seen)
     in_place = yield from _packages(params, machine)
     if not in_place:
-        yield Later("the module is looked at when the packages are there")
+        yield Later("the module is checked after its packages are installed")
         return
     if params.origin == "cuda":
         yield from use("dkms", module="nvidia", version=params.version)
@@ -92,11 +92,11 @@ def nvidia_driver(params: Params) -> Plan:
 
 
 def _refused(params: Params, machine: System, functions: Iterable[PciFunction], seen: Mapping[str, str]) -> Plan:
-    """What cannot be, told before anything is changed."""
+    """Yield what is impossible, before anything is changed."""
     if _RUNFILE in seen:
-        yield Failed(f"a driver of NVIDIA's own installer is on this node: run {_RUNFILE} first, packages do not mix")
+        yield Failed(f"the driver is from NVIDIA's own installer, which conflicts with packages; run {_RUNFILE}")
     if params.origin == "distribution" and machine.os_id != "ubuntu":
-        yield Failed(f"only Ubuntu has driver packages of its own for servers, and this is {machine.os_id}")
+        yield Failed(f"only Ubuntu has its own driver packages for servers, but this is {machine.os_id}")
     for function in functions:
         number = int(function.device_id, 16) if function.is_gpu else _TURING
         if number < _TURING and (params.modules == "open" or params.branch > _LAST_FOR_VOLTA):
@@ -106,13 +106,13 @@ def _refused(params: Params, machine: System, functions: Iterable[PciFunction], 
 
 
 def _options(params: Params, seen: Mapping[str, str]) -> Plan:
-    """The module's options; whether it runs with others."""
+    """Write the module's options; return whether it runs with others."""
     if not params.options:
         return False
     yield from use("file", path=_CONF, content=params.conf)
     yield from use("initramfs", files=[_CONF], due=seen.get(_CONF) != params.conf)
     running = dict(line.split(": ", 1) for line in seen.get(_SHOWN, "").splitlines() if ": " in line)
-    # the driver shows each without its prefix, and not all of them
+    # the driver shows each without its prefix, and omits some
     return any(running.get(key.removeprefix("NVreg_"), value) != value for key, value in params.options.items())
 
 
@@ -140,7 +140,7 @@ def _packages(params: Params, machine: System) -> Plan:
 
 
 def _offered(params: Params, family: list[str]) -> Plan:
-    """Those of ``family`` that there are in this version too; others had another name before."""
+    """Return those of ``family`` that exist in this version too; others had another name before."""
     if not family:
         return []
     answer = yield Command(("apt-cache", "madison", "--", *family))
@@ -150,11 +150,11 @@ def _offered(params: Params, family: list[str]) -> Plan:
 
 
 def _names(params: Params, machine: System, *, red_hat: bool) -> tuple[str, ...]:
-    """The packages that bring the driver; their names lost the branch with 590."""
+    """Return the packages of the driver; since 590 their names lack the branch."""
     open_modules = params.modules == "open"
     if params.origin == "distribution":
         return f"nvidia-headless-no-dkms-{_server(params)}", f"nvidia-utils-{params.branch}-server"
-    # Ubuntu's packages hold the daemon themselves, elsewhere it is only recommended
+    # Ubuntu's packages contain the daemon; elsewhere it is only recommended
     daemon = ("nvidia-persistenced",) if red_hat or machine.os_id == "debian" else ()
     if not params.compute_only:
         return ("nvidia-open" if open_modules else "cuda-drivers", *daemon)
@@ -169,7 +169,7 @@ def _names(params: Params, machine: System, *, red_hat: bool) -> tuple[str, ...]
 
 
 def _server(params: Params) -> str:
-    """How Ubuntu's own packages for servers end."""
+    """Return the suffix of Ubuntu's own server packages."""
     return f"{params.branch}-server{'-open' if params.modules == 'open' else ''}"
 
 
@@ -179,12 +179,12 @@ def _pinning(params: Params, installed: list[str]) -> Plan:
     others = [name for name in installed if name != pinning]
     yield from use("package", names=[pinning], allow_remove=others)
     if pinning not in installed:
-        yield Later(f"which driver packages apt takes is told by {pinning}")
+        yield Later(f"the driver packages that apt chooses depend on {pinning}")
     return pinning in installed
 
 
 def _stream(params: Params) -> Plan:
-    """The module stream of dnf, which is the branch."""
+    """Enable dnf's module stream of the branch."""
     stream = f"{params.branch}-{'open' if params.modules == 'open' else 'dkms'}"
     listed = Command(("dnf", "-q", "module", "list", "--enabled", "nvidia-driver"), 120, become="always")
     enabled = re.findall(r"^nvidia-driver\s+(\S+)", (yield listed).out, re.MULTILINE)
@@ -192,13 +192,13 @@ def _stream(params: Params) -> Plan:
         verb = ("switch-to", "--allowerasing") if enabled else ("enable",)
         words = ("dnf", "-y", "module", *verb, f"nvidia-driver:{stream}")
         command = Command(words, 1800, become="always")
-        yield Change(f"dnf takes drivers from the stream {stream}", command, detach=True)
-        yield Later(f"which driver packages dnf takes is told by the stream {stream}")
+        yield Change(f"select the driver stream {stream} in dnf", command, detach=True)
+        yield Later(f"the driver packages that dnf chooses depend on the stream {stream}")
     return enabled == [stream]
 
 
 def _trusted() -> Plan:
-    """Secure Boot loads the module only where its key is enrolled, and only a person at the console enrols one."""
+    """Require an enrolled key for Secure Boot, which only a person at the console can enrol."""
     state, *keys = yield (
         Command(("mokutil", "--sb-state")),
         *(Command(("mokutil", "--test-key", key), become="if-refused") for key in _MOK_KEYS),
@@ -206,7 +206,7 @@ def _trusted() -> Plan:
     if "SecureBoot enabled" in state.out and not any("already enrolled" in key.out + key.err for key in keys):
         yield NeedsOperator(
             f"Secure Boot refuses the module: run mokutil --import {_MOK_KEYS[0]} (or {_MOK_KEYS[1]}), reboot, and "
-            "confirm the key at the console when the boot stops there; or take origin: distribution, or turn Secure "
+            "confirm the key at the console during that boot; or set origin: distribution, or turn Secure "
             "Boot off"
         )
 

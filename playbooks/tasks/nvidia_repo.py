@@ -1,4 +1,4 @@
-"""One of NVIDIA's repositories of packages, with its key: as the node's distribution and processor need it."""
+"""One of NVIDIA's package repositories, with its key, for the node's distribution and processor."""
 
 import re
 from dataclasses import dataclass
@@ -10,7 +10,7 @@ from gpuops.probes.host.system import System, system
 
 @dataclass(frozen=True)
 class _Repo:
-    """Where a repository lies: ``{distro}`` and ``{arch}`` in ``place`` are as NVIDIA writes them there."""
+    """The location of a repository: ``{distro}`` and ``{arch}`` in ``place`` are in NVIDIA's spelling."""
 
     url: str
     place: str
@@ -29,8 +29,13 @@ _REPOS = {
         suite="/",
         keys=("{distro}/{sbsa}/3bf863cc.pub", "{distro}/{sbsa}/D42D0685.pub"),
         fingerprints=("EB693B3035CD5710E231E123A4B469963BF863CC", "610C7B14E068A878070DA4E99CD0A493D42D0685"),
-        replaces=("cuda-ubuntu*-{sbsa}", "cuda-debian*-{sbsa}", "cuda-rhel8", "cuda-rhel9"),  # of an older release too
-        exclude=("mft*", "kernel-mft*"),  # they fight with those of DOCA (Azure/azhpc-images)
+        replaces=(
+            "cuda-ubuntu*-{sbsa}",
+            "cuda-debian*-{sbsa}",
+            "cuda-rhel8",
+            "cuda-rhel9",
+        ),  # also those of an older release
+        exclude=("mft*", "kernel-mft*"),  # these conflict with DOCA's (Azure/azhpc-images)
     ),
     "container-toolkit": _Repo(
         url="https://nvidia.github.io/libnvidia-container",
@@ -39,7 +44,7 @@ _REPOS = {
         keys=("gpgkey", "gpgkey"),
         fingerprints=("C95B321B61E88C1809C4F759DDCAE044F796ECB0",) * 2,
         replaces=("nvidia-container-toolkit", "libnvidia-container", "nvidia-docker", "nvidia-container-runtime"),
-        signed="list",  # its RPM packages bear no signature, as its own .repo file says
+        signed="list",  # its RPM packages are not signed, as its own .repo file states
     ),
     "doca": _Repo(
         url="https://linux.mellanox.com/public/repo/doca",
@@ -53,11 +58,11 @@ _DEBIAN_WORDS = {"x86_64": "amd64", "aarch64": "arm64"}
 
 @dataclass(frozen=True)
 class Params:
-    """Which repository: ``name``; DOCA has one for each ``version``.
+    """The repository: ``name``; DOCA has one for each ``version``.
 
-    ``url`` is a mirror's, laid out like NVIDIA's own. ``fingerprint`` is that of its key: those of CUDA and the
-    container toolkit are known, that of DOCA is yours to look up and give. ``state`` is present or absent, or
-    offered: then the node only asks for its key, and nothing is changed.
+    ``url`` is that of a mirror with NVIDIA's layout. ``fingerprint`` is that of its key: those of CUDA and the
+    container toolkit are built in, look up that of DOCA. ``state`` is present, absent or offered, which only fetches
+    the key and changes nothing.
     """
 
     name: Literal["cuda", "container-toolkit", "doca"]
@@ -69,16 +74,16 @@ class Params:
 
 @task
 def nvidia_repo(params: Params) -> Plan:
-    """Ubuntu 22.04 and 24.04, Debian 12, RHEL and Rocky 8 and 9; the latter two are not tried on a real one.
+    """The repository is configured, on Ubuntu 22.04 and 24.04, Debian 12, RHEL and Rocky 8 and 9.
 
-    The key is verified by its fingerprint. Older sources of the same repository are removed, because apt refuses two
-    that name different keys.
+    RHEL and Rocky are not tested on a real one. The key is verified by its fingerprint. Older sources of the same
+    repository are removed, because apt refuses two that name different keys.
     """
     machine, processor = yield (system, Command(("uname", "-m")))
     if params.name == "doca" and params.state != "absent" and not (params.version and params.fingerprint):
-        yield Failed("DOCA's repository needs a version (3.2.1) and the fingerprint of its key")
+        yield Failed("set a version (3.2.1) and the fingerprint of the key for DOCA's repository")
     if isinstance(machine, Unknown):
-        yield Failed(f"the node does not tell its distribution: {machine.why}")
+        yield Failed(f"cannot determine the distribution: {machine.why}")
     words = _words(machine, processor.out.strip(), params.version)
     if words is None:
         platform = f"{machine.os_id} {machine.os_version} on {processor.out.strip()}"

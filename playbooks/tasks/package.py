@@ -1,4 +1,4 @@
-"""Packages of the distribution, at a version where one is given."""
+"""Packages of the distribution, optionally at exact versions."""
 
 import re
 from collections.abc import Mapping
@@ -8,8 +8,8 @@ from typing import Literal
 from gpuops import Change, Command, Completed, Failed, Files, Later, Plan, read_files, task
 
 _HOUR_SECONDS = 3600.0
-_UPDATES = "/var/lib/dpkg/updates/0*"  # 0000 to 0250; by these apt, too, knows that a dpkg was interrupted
-# dpkg itself does not wait for another one that is at work.
+_UPDATES = "/var/lib/dpkg/updates/0*"  # 0000 to 0250; apt also recognizes an interrupted dpkg by these
+# dpkg does not wait for another dpkg
 _FINISH = """\
 for second in $(seq 120); do
     said=$(dpkg --configure -a 2>&1) && exit
@@ -20,13 +20,13 @@ echo "$said" >&2; exit 1
 _WORD = re.compile(r"[A-Za-z0-9][A-Za-z0-9.+:~^_-]*")
 _NO_SUCH = re.compile(
     r"Unable to locate|no installation candidate|Version '.*' for '.*' was not found|No match|no match"
-    r"|\S+ : Depends: .* but it is not installable|nothing provides .*"  # lists that are old lack what others need
+    r"|\S+ : Depends: .* but it is not installable|nothing provides .*"  # outdated lists lack what others need
 )
 
 
 @dataclass(frozen=True)
 class _Tool:
-    """How one family's tools are spoken to; ``removing`` and ``renewing`` find packages in what a rehearsal prints."""
+    """The commands of one family's tools; ``removing`` and ``renewing`` find packages in the output of a rehearsal."""
 
     program: tuple[str, ...]
     rehearse: tuple[str, ...]
@@ -56,7 +56,7 @@ _APT = _Tool(
     rehearse=("-s", "-y"),
     rehearsed_by="never",
     sure=("-y",),
-    # without the error mode, a repository that cannot be reached is only a warning, and the lists stay old
+    # without this error mode, an unreachable repository is only a warning, and the lists stay outdated
     refresh=("apt-get", "-q", *_LOCK, "-o", "APT::Update::Error-Mode=any", "update"),
     downgrade=("--allow-downgrades",),
     held=("--allow-change-held-packages",),
@@ -68,7 +68,7 @@ _APT = _Tool(
 _DNF = _Tool(
     program=("dnf",),
     rehearse=("--assumeno",),
-    rehearsed_by="always",  # "This command has to be run with superuser privileges", even where it only asks
+    rehearsed_by="always",  # "This command has to be run with superuser privileges", even for queries
     sure=("-y",),
     refresh=("dnf", "makecache", "--refresh"),
     downgrade=(),  # an exact version is enough
@@ -83,11 +83,11 @@ _DNF = _Tool(
 
 @dataclass(frozen=True)
 class Params:
-    """``names`` at whatever version, and ``versions`` as ``{name: version}``, exactly; ``state`` present or absent.
+    """``names`` at any version, and ``versions`` as ``{name: version}``, exactly; ``state`` is present or absent.
 
-    What would remove another package is refused, unless ``allow_remove`` names it. ``allow_downgrade`` lets an older
-    version replace a newer one, ``change_held`` lets packages change that are on hold. All go in one transaction. It
-    outlives a lost connection where systemd runs on the node, unless ``detach`` is false.
+    Changes that would remove another package are refused, unless ``allow_remove`` names it. ``allow_downgrade`` lets an
+    older version replace a newer one, ``change_held`` lets held packages change. All go in one transaction, which
+    outlives a lost connection if the node runs systemd, unless ``detach`` is false.
     """
 
     names: tuple[str, ...] = ()
@@ -99,20 +99,19 @@ class Params:
     detach: bool = True
 
     def __post_init__(self) -> None:
-        """At least one package, and no word that a tool could take for an option."""
+        """Raise `ValueError` without packages, or for a word that a tool could take for an option."""
         if not (self.names or self.versions):
-            raise ValueError("give names, or versions as {name: version}")
+            raise ValueError("set names, or versions as {name: version}")
         for word in (*self.names, *self.versions, *self.versions.values()):
             if not _WORD.fullmatch(word):
-                raise ValueError(f'"{word}" cannot be a package or a version')
+                raise ValueError(f'"{word}" is not a valid package name or version')
 
 
 @task
 def package(params: Params) -> Plan:
-    """On Debian and Ubuntu through apt, on RHEL and Rocky through dnf.
+    """The packages are installed or removed, through apt on Debian and Ubuntu, through dnf on RHEL and Rocky.
 
-    The lists are read again where they do not offer what is wanted. What a dpkg that was killed left half done is
-    finished first.
+    The lists are read again if they do not offer what is needed. A dpkg that was interrupted is completed first.
     """
     names = (*params.names, *params.versions)
     debian, red_hat, unfinished, updates = yield (
@@ -122,11 +121,11 @@ def package(params: Params) -> Plan:
         Files((_UPDATES,)),
     )
     if debian.missing and red_hat.missing:
-        yield Failed("the node has neither dpkg nor rpm, so nobody can tell what is installed")
+        yield Failed("the node has neither dpkg nor rpm, so its packages are unknown")
     if not debian.missing and (unfinished.out.strip() or read_files(updates.out)):
         finish = Command((*_ENVIRONMENT, "sh", "-c", _FINISH), _HOUR_SECONDS, become="always")
-        yield Change("finish what dpkg left half done", finish, before=unfinished.out, detach=params.detach)
-        yield Later(f"{', '.join(names)}: nothing can be told of them before dpkg is finished")
+        yield Change("complete the interrupted dpkg", finish, before=unfinished.out, detach=params.detach)
+        yield Later(f"{', '.join(names)}: unknown until dpkg is completed")
         return
     installed = _installed(red_hat if debian.missing else debian)
     wrong = {name: installed.get(name, ()) for name in names if not _right(params, name, installed.get(name, ()))}
@@ -154,7 +153,7 @@ def _right(params: Params, name: str, versions: tuple[str, ...]) -> bool:
 
 
 def _transaction(params: Params, tool: _Tool, wrong: Mapping[str, tuple[str, ...]]) -> Plan:
-    """Rehearse the transaction, refuse removals that nobody allowed, and plan it."""
+    """Rehearse the transaction, refuse removals that are not allowed, and plan it."""
     pinned = params.versions if params.state == "present" else {}
     words = [f"{name}{tool.between}{pinned[name]}" if name in pinned else name for name in wrong]
     verb = "install" if params.state == "present" else "remove"
@@ -169,7 +168,9 @@ def _transaction(params: Params, tool: _Tool, wrong: Mapping[str, tuple[str, ...
     elif not tool.rehearsed.search(output):
         yield Failed(f"cannot {verb} {', '.join(words)}: {_complaint(tried)}")
     elif removed:
-        yield Failed(f"to {verb} {', '.join(words)} would remove {', '.join(removed)}; allow_remove may name them")
+        yield Failed(
+            f"to {verb} {', '.join(words)} would remove {', '.join(removed)}; list them in allow_remove to accept that"
+        )
     else:
         command = Command((*tool.program, *tool.sure, *tail), timeout_seconds=_HOUR_SECONDS, become="always")
         before, after = _difference(tool, output)
@@ -177,7 +178,7 @@ def _transaction(params: Params, tool: _Tool, wrong: Mapping[str, tuple[str, ...
 
 
 def _complaint(tried: Completed) -> str:
-    """What says most: a package that another needs, or the first error."""
+    """Return the most informative line: a package that another needs, or the first error."""
     lines = [line.strip() for line in (tried.out + tried.err).splitlines()]
     needed = (line for line in lines if line.endswith("but it is not installable"))
     errors = (line for line in lines if line.startswith(("E:", "Error", "All matches")))
@@ -185,7 +186,7 @@ def _complaint(tried: Completed) -> str:
 
 
 def _difference(tool: _Tool, output: str) -> tuple[str, str]:
-    """Return the packages before and after, a line each, from the output of the rehearsal."""
+    """Return the packages before and after, one per line, from the output of the rehearsal."""
     renewed = [m.groups("") for m in tool.renewing.finditer(output)]
     before = [f"{name} {old}\n" for name, old, _ in renewed if old]
     gone = [f"{m[1]}\n" for m in tool.removing.finditer(output)]

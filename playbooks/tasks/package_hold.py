@@ -1,4 +1,4 @@
-"""Packages that stay at the version that they have."""
+"""Packages that are held at their installed version."""
 
 import re
 from collections.abc import Iterator
@@ -20,20 +20,20 @@ class Params:
     state: Literal["held", "free"] = "held"
 
     def __post_init__(self) -> None:
-        """At least one package, and no word that a tool could take for an option or a pattern."""
+        """Raise `ValueError` without packages, or for a word that a tool could take for an option or a pattern."""
         if not self.names:
             raise ValueError("names must name a package")
         for name in self.names:
             if not _WORD.fullmatch(name):
-                raise ValueError(f'"{name}" cannot be a package')
+                raise ValueError(f'"{name}" is not a package name')
 
 
 @task
 def package_hold(params: Params) -> Plan:
-    """Through apt-mark on Debian and Ubuntu, through dnf's versionlock on RHEL and Rocky, whose plugin is installed.
+    """The packages are on hold through apt-mark on Debian and Ubuntu, through dnf's versionlock on RHEL and Rocky.
 
-    A lock of dnf names a version; one that is not what is installed now is renewed. Tried with dnf 4.14 on Debian, not
-    on a real RHEL or Rocky.
+    The versionlock plugin is installed. A lock of dnf names a version and is renewed if another one is installed.
+    Tested with dnf 4.14 on Debian, not on a real RHEL or Rocky.
     """
     debian, held, red_hat, locks = yield (
         Command(("dpkg-query", "-W", "-f=${Package}\t${db:Status-Abbrev}\n", "--", *params.names)),
@@ -42,9 +42,9 @@ def package_hold(params: Params) -> Plan:
         Files((_LOCKS,)),
     )
     if debian.missing and red_hat.missing:
-        yield Failed("the node has neither dpkg nor rpm, so nobody can tell what is installed")
+        yield Failed("the node has neither dpkg nor rpm, so its packages are unknown")
     if not debian.missing and held.exit != 0:
-        yield Failed(f"apt-mark does not tell what is on hold: {held.last_words()}")
+        yield Failed(f"cannot list the held packages with apt-mark: {held.last_words()}")
     if debian.missing:
         installed = dict(line.split("\t", 1) for line in red_hat.out.splitlines() if "\t" in line)
         yield from _lock(params, installed, _locked(read_files(locks.out).get(_LOCKS, "")))
@@ -83,6 +83,6 @@ def _lock(params: Params, installed: dict[str, str], locked: dict[str, str]) -> 
 
 
 def _locked(text: str) -> dict[str, str]:
-    """``{name: epoch:version-release}`` of versionlock.list (``nvidia-open-3:580.126.16-1.el9.*``)."""
+    """Parse versionlock.list (``nvidia-open-3:580.126.16-1.el9.*``) as ``{name: epoch:version-release}``."""
     entries = (line.strip().removesuffix(".*").rsplit("-", 2) for line in text.splitlines() if "#" not in line)
     return {entry[0]: f"{entry[1]}-{entry[2]}" for entry in entries if len(entry) == 3}

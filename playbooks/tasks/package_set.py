@@ -1,4 +1,4 @@
-"""Packages of one version, that stay at it."""
+"""Packages of one version, which are held at it."""
 
 import re
 from dataclasses import dataclass
@@ -8,10 +8,10 @@ from gpuops import Command, Completed, Plan, task, use
 
 @dataclass(frozen=True)
 class Params:
-    """``names`` of the packages, and their ``version``, without what the distribution puts before and behind it.
+    """``names`` of the packages, and their ``version``, without the distribution's prefix and suffix.
 
-    ``580.126.20`` stands for 580.126.20-1ubuntu1 too, ``4.6.0`` for 1:4.6.0-1. ``allow_remove`` and ``detach`` are as
-    in task package.
+    ``580.126.20`` also matches 580.126.20-1ubuntu1, and ``4.6.0`` matches 1:4.6.0-1. ``allow_remove`` and ``detach``
+    are as in the task package.
     """
 
     names: tuple[str, ...]
@@ -22,7 +22,7 @@ class Params:
 
 @task
 def package_set(params: Params) -> Plan:
-    """All change in one transaction, up or down, and are held afterwards.
+    """All packages change in one transaction, up or down, and are held afterwards.
 
     ``register`` keeps whether all had their version already.
     """

@@ -1,4 +1,4 @@
-"""GPUDirect RDMA through nvidia_peermem, where DMA-BUF does not serve."""
+"""GPUDirect RDMA through nvidia_peermem, for systems without DMA-BUF."""
 
 from dataclasses import dataclass
 
@@ -9,16 +9,16 @@ _AFTER_OPENIBD = "[Service]\nExecStartPost=-/sbin/modprobe nvidia-peermem\n"
 
 @dataclass(frozen=True)
 class Params:
-    """``openibd`` loads the module again behind DOCA's service, without which a failed first try is not repeated."""
+    """``openibd`` loads the module again after DOCA's service; otherwise a failed first attempt is not repeated."""
 
     openibd: bool = False
 
 
 @task
 def peermem(params: Params) -> Plan:
-    """The module is loaded, now and after every boot; its forerunner nv_peer_mem, which conflicts, goes away.
+    """The module is loaded, now and after every boot; its predecessor nv_peer_mem, which conflicts, is removed.
 
-    The open kernel modules with Linux 5.12 or later need none of it (task rdma). It needs DOCA, installed before the
+    The open kernel modules with Linux 5.12 or later do not need it (task rdma). It needs DOCA, installed before the
     driver: with the kernel's own stack it cannot be loaded ("Invalid argument", "Unknown symbol").
     """
     yield from use("package", names=["nvidia-peer-memory", "nvidia-peer-memory-dkms"], state="absent")

@@ -1,4 +1,4 @@
-"""Persistence mode: the driver keeps the GPUs set up while nobody uses them."""
+"""Persistence mode: the driver keeps the GPUs initialized while they are not in use."""
 
 from dataclasses import dataclass
 
@@ -6,13 +6,13 @@ from gpuops import Change, Command, Plan, Unknown, task, use
 from gpuops.probes.nvidia.nvidia_smi import smi
 
 _UNIT = "nvidia-persistenced"
-# Distributions start the daemon with --no-persistence-mode.
+# distributions start the daemon with --no-persistence-mode
 _DROP_IN = "[Service]\nExecStart=\nExecStart=/usr/bin/nvidia-persistenced --user root --persistence-mode --verbose\n"
 
 
 @dataclass(frozen=True)
 class Params:
-    """There are none."""
+    """No parameters."""
 
 
 @task

@@ -23,7 +23,7 @@ RestartSec=5
 
 @dataclass(frozen=True)
 class Params:
-    """``stack``: inbox serves with open kernel modules of the GPU driver and Linux 5.12 or later (DMA-BUF).
+    """``stack`` is inbox or doca. inbox suffices with open kernel modules of the GPU driver and Linux 5.12 (DMA-BUF).
 
     doca is for nvidia_peermem, SHARP and the newest adapters: its ``packages`` come from NVIDIA's repository (task
     nvidia_repo), and its kernel modules are built on the node.
@@ -35,10 +35,10 @@ class Params:
 
 @task
 def rdma(params: Params) -> Plan:
-    """Programs may use the adapters, now and after every boot. Firmware stays as it is; no subnet manager is started.
+    """Programs can use the adapters, now and after every boot; firmware stays, and no subnet manager is started.
 
-    DOCA comes before the GPU driver, whose nvidia_peermem is built for it, and is loaded at the next boot: that it
-    takes down the network that this connection runs over is not risked. An older MLNX_OFED must go first.
+    Install DOCA before the GPU driver, whose nvidia_peermem is built for it. It is loaded at the next boot, because
+    loading it could take down the network of this very connection. An older MLNX_OFED must be removed first.
     """
     dpkg, ofed = yield (Command(("dpkg-query", "--version")), Command(("ofed_info", "-s")))
     if params.stack == "inbox":
@@ -55,7 +55,7 @@ def rdma(params: Params) -> Plan:
 
 
 def _installed(module: str) -> Plan:
-    """What DOCA's packages brought is built, enabled, and what the kernel runs."""
+    """Verify that DOCA's modules are built, enabled, and the ones that the kernel runs."""
     yield from use("dkms", module=module)
     yield from use("unit", name="openibd", drop_in="50-gpuops", content=_OPENIBD)
     yield from use("service", name="openibd", enabled=True)

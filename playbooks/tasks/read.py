@@ -14,13 +14,13 @@ class Params:
 
 @task
 def read(params: Params) -> Plan:
-    """``register`` keeps its ``content``, its ``lines`` and the keys of task stat, or none if nothing has that name.
+    """``register`` keeps its ``content``, its ``lines`` and the keys of the task stat, or none if it does not exist.
 
-    Anything but a regular file of UTF-8 text is a failure, so that no task edits a file that it cannot read whole.
+    Anything but a regular file of UTF-8 text is a failure, so that no task edits a file that it cannot read completely.
     """
     stat = yield from use("stat", path=params.path, reads="text")
     if stat and stat["kind"] != "file":
-        yield Failed(f"{params.path} is a {stat['kind']}; expected a file; if it is a link, name what it leads to")
+        yield Failed(f"{params.path} is a {stat['kind']}; expected a file; if it is a link, use its target")
     if stat and "\ufffd" in stat["content"]:
         yield Failed(f"{params.path} is not UTF-8 text; expected a text file")
     if stat:

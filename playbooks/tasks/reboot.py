@@ -1,4 +1,4 @@
-"""A reboot, proved by a new boot."""
+"""A reboot, verified by a new boot ID."""
 
 from dataclasses import dataclass
 
@@ -9,7 +9,7 @@ _FLAGS = ("/run/reboot-required", "/run/reboot-required.pkgs")
 
 @dataclass(frozen=True)
 class Params:
-    """``reason`` is told to whoever looks. ``only_if_required`` leaves a node alone that does not ask for a reboot."""
+    """``reason`` is recorded and shown. ``only_if_required`` skips a node that does not need a reboot."""
 
     reason: str
     only_if_required: bool = False
@@ -17,9 +17,9 @@ class Params:
 
 @task
 def reboot(params: Params) -> Plan:
-    """The node is back when it answers with a new boot id; one that only answers may not have gone down yet.
+    """The node is back if it answers with a new boot ID; one that merely answers may not have gone down yet.
 
-    A node asks for a reboot with /run/reboot-required (Debian, Ubuntu) or through needs-restarting -r (RHEL, Rocky).
+    A node requests a reboot with /run/reboot-required (Debian, Ubuntu) or through needs-restarting -r (RHEL, Rocky).
     """
     if not params.only_if_required:
         yield Change(f"reboot: {params.reason}", reboot=params.reason, kind="rebuild")

@@ -1,4 +1,4 @@
-"""A note that the node needs a reboot, where Debian and Ubuntu note it."""
+"""A record that the node needs a reboot, in the place where Debian and Ubuntu keep it."""
 
 import re
 from dataclasses import dataclass
@@ -15,14 +15,14 @@ class Params:
     reason: str
 
     def __post_init__(self) -> None:
-        """Whoever reads the note takes each word for a package."""
+        """Raise `ValueError` unless it is one word, because readers take each word for a package."""
         if not re.fullmatch(r"[!-~]+", self.reason):
             raise ValueError(f'reason must be one word, found "{self.reason}"')
 
 
 @task
 def reboot_required(params: Params) -> Plan:
-    """Task reboot with ``only_if_required`` reads it, on RHEL and Rocky too; the reboot removes it."""
+    """The task reboot with ``only_if_required`` reads the record, on RHEL and Rocky too; the reboot removes it."""
     answer = yield Files((_FLAG, f"{_FLAG}.pkgs"))
     notes = read_files(answer.out)
     if _FLAG not in notes:

@@ -1,4 +1,4 @@
-"""The key that signs a repository, known by its fingerprint."""
+"""The key that signs a repository, verified by its fingerprint."""
 
 import base64
 import hashlib
@@ -21,8 +21,8 @@ _PRIMARY_KEY = 6  # the packet's tag (RFC 9580, 5)
 class Params:
     """``path`` of the key on the node, and the ``fingerprints`` of all keys in it, 40 digits each.
 
-    The key comes from ``src``, a file beside the playbook, or from ``url``, which the node asks. ``state`` is present,
-    or offered: then it is only proved that it can be had, and is the right one.
+    The key comes from ``src``, a file next to the playbook, or from ``url``, which the node fetches. ``state`` is
+    present, or offered, which only proves that the key can be fetched and is the right one.
     """
 
     path: NodePath
@@ -32,23 +32,23 @@ class Params:
     state: Literal["present", "offered"] = "present"
 
     def __post_init__(self) -> None:
-        """A path for a key in text form, whole fingerprints, one origin."""
+        """Raise `ValueError` unless there is a path for a key in text form, full fingerprints and one origin."""
         if self.path.endswith(".gpg"):
             raise ValueError(f'path must not end in .gpg: apt reads text as .asc; found "{self.path}"')
         if not self.fingerprints or not all(re.fullmatch("[0-9A-F]{40}", one) for one in self.expected):
-            raise ValueError("fingerprints are 40 hexadecimal digits each, as gpg --show-keys prints them")
+            raise ValueError("fingerprints must have 40 hexadecimal digits each, as gpg --show-keys prints them")
         if bool(self.src) == bool(self.url) or (self.url and not re.fullmatch(r"https?://[!-~]+", self.url)):
-            raise ValueError("give src, or url (https://…)")
+            raise ValueError("set either src or url (https://…)")
 
     @property
     def expected(self) -> set[str]:
-        """The fingerprints without blanks, in capitals."""
+        """The fingerprints without blanks, in upper case."""
         return {one.replace(" ", "").upper() for one in self.fingerprints}
 
 
 @task
 def repo_key(params: Params) -> Plan:
-    """A key with another fingerprint is refused before anything is written; no gpg is needed on the node."""
+    """A key with another fingerprint is refused before anything is written; the node needs no gpg."""
     file = yield from use("read", path=params.path)
     if params.state == "present" and file and _is_right(params, _from_text(file["content"])):
         return
@@ -58,9 +58,9 @@ def repo_key(params: Params) -> Plan:
         answer = yield Command(("sh", "-c", _FETCH, "sh", params.url), timeout_seconds=90)
         key = _from_bytes(_decoded(answer.out))
         if not key:
-            yield Failed(f"{params.url} gives no key: {answer.last_words() or 'nothing'}")
+            yield Failed(f"cannot fetch a key from {params.url}: {answer.last_words() or 'no output'}")
     if not _is_right(params, key):
-        fingerprints = ", ".join(_fingerprints(key)) or "nothing that is a key"
+        fingerprints = ", ".join(_fingerprints(key)) or "no key"
         yield Failed(f"{params.src or params.url} holds {fingerprints}; expected {', '.join(sorted(params.expected))}")
     if params.state == "present":
         yield from use("file", path=params.path, content=_as_text(key))
@@ -71,7 +71,7 @@ def _is_right(params: Params, key: bytes) -> bool:
 
 
 def _decoded(text: str) -> bytes:
-    """What is no base64 is no key."""
+    """Return decoded base64; no bytes if the text is not base64."""
     try:
         return base64.b64decode(text)
     except ValueError:
@@ -79,12 +79,12 @@ def _decoded(text: str) -> bytes:
 
 
 def _from_bytes(data: bytes) -> bytes:
-    """The packets of a key, which may be in text form."""
+    """Return the packets of a key, which may be in text form."""
     return _from_text(data.decode("ascii", "replace")) if _BEGIN.encode() in data else data
 
 
 def _from_text(text: str) -> bytes:
-    """The packets of the first key block, as they stand between the empty line and the checksum."""
+    """Return the packets of the first key block, which are between the empty line and the checksum."""
     body = text.partition(_BEGIN)[2].partition("\n-----END")[0].replace("\r", "").partition("\n\n")[2]
     return _decoded(body.partition("\n=")[0])
 
@@ -95,7 +95,7 @@ def _as_text(packets: bytes) -> str:
 
 
 def _crc24(data: bytes) -> int:
-    """The checksum that rpm wants behind a key in text form (RFC 9580, 6.1)."""
+    """Return the checksum that rpm requires after a key in text form (RFC 9580, 6.1)."""
     crc = 0xB704CE
     for byte in data:
         crc ^= byte << 16
@@ -119,7 +119,7 @@ def _fingerprint(body: bytes) -> str:
 
 
 def _packets(data: bytes) -> Iterator[tuple[int, bytes]]:
-    """Each packet's tag and body (RFC 9580, 4.2); a length that is only partly known is refused."""
+    """Yield each packet's tag and body (RFC 9580, 4.2); partial lengths are refused."""
     at = 0
     while at < len(data):
         head = data[at]
@@ -138,7 +138,7 @@ def _old_length(data: bytes, at: int, octets: int) -> tuple[int, int]:
 
 
 def _length(data: bytes, at: int) -> tuple[int, int]:
-    """A body's size and where it starts."""
+    """Return a body's size and where it starts."""
     first = data[at]
     if first < 192:
         return first, at + 1

@@ -1,4 +1,4 @@
-"""The repositories that the node has, asked from the node whether they answer. Nothing is changed."""
+"""A test, from the node, that its repositories answer. Nothing is changed."""
 
 import re
 from collections.abc import Mapping
@@ -6,8 +6,8 @@ from dataclasses import dataclass
 
 from gpuops import Command, Failed, Plan, task, use
 
-# Into a folder of their own, and of apt's lists only the signed heads, which are short. No program is run that the node
-# has for what follows an update.
+# uses a directory of its own, and reads only the signed heads of apt's lists, which are short; hooks that run after an
+# update are disabled
 _ASK = """\
 folder=$(mktemp -d) && trap 'rm -rf -- "$folder"' EXIT || exit
 trap 'exit 143' HUP INT TERM
@@ -33,16 +33,16 @@ _COMPLAINT = re.compile(r"^(?:E: |Error: )?(.*(?:Failed to |GPG error|not signed
 
 @dataclass(frozen=True)
 class Params:
-    """The node knows its own. ``nvidia`` are further ones that it may not have yet, as task nvidia_repo takes them."""
+    """The node knows its repositories. ``nvidia`` adds ones that it may not have yet, as in the task nvidia_repo."""
 
     nvidia: tuple[Mapping[str, str], ...] = ()
 
 
 @task
 def repos_reachable(params: Params) -> Plan:
-    """Names are resolved, proxies asked, and signatures proved, as by an installation; the node's clock matters too.
+    """Names resolve, proxies answer and signatures are valid, as for an installation; the node's clock matters too.
 
-    Tried with dnf 4.14 on Debian, not on a real RHEL or Rocky.
+    Tested with dnf 4.14 on Debian, not on a real RHEL or Rocky.
     """
     answer = yield Command(("sh", "-c", _ASK), timeout_seconds=180, become="if-refused")
     if answer.missing:

@@ -1,4 +1,4 @@
-"""A script of the person who runs the playbook, where a guard says that it is still to be done."""
+"""A script from the control machine with a guard that decides whether it must still run."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -9,11 +9,11 @@ from gpuops import Change, Command, Plan, task
 
 @dataclass(frozen=True)
 class Params:
-    """``src``, a file beside the playbook, with ``args``; the ``interpreter`` reads it from its standard input.
+    """``src``, a file next to the playbook, with ``args``; the ``interpreter`` reads it from its standard input.
 
-    One guard must say when there is nothing to do: the file ``creates`` exists, or ``unless`` (words) ends with 0. Or
-    it is run ``always``: once a run, and never again where nobody knows whether it ran. ``exits`` are the exit codes
-    that mean success; ``seconds`` is how long it may take.
+    One guard must decide when there is nothing to do: the file ``creates`` exists, or ``unless`` (words) exits with 0.
+    Or it is run ``always``: once per run, and never again if it is unknown whether it ran. ``exits`` are the exit codes
+    that mean success; ``seconds`` is its time limit.
     """
 
     src: Path
@@ -27,9 +27,9 @@ class Params:
     seconds: float = 600.0
 
     def __post_init__(self) -> None:
-        """Exactly one thing says when the script is due, and it is text."""
+        """Raise `ValueError` unless exactly one setting decides when the script is due, and it is text."""
         if sum(map(bool, (self.creates, self.unless, self.always))) != 1:
-            raise ValueError("give one of creates, unless and always")
+            raise ValueError("set exactly one of creates, unless and always")
         if not self.interpreter:
             raise ValueError('interpreter must name a program, such as ["python3", "-"]')
         self.src.read_text("utf-8")
@@ -37,7 +37,7 @@ class Params:
 
 @task
 def script(params: Params) -> Plan:
-    """Nothing of it is left on the node. The guard is asked again: it must say then that nothing is left to do."""
+    """The script leaves no copy on the node. The guard runs again after it, and must report nothing left to do."""
     words = (*params.interpreter, *params.args)
     text = params.src.read_text("utf-8")
     line = Command(words, timeout_seconds=params.seconds, become=params.become, stdin=text)

@@ -1,4 +1,4 @@
-"""A unit of systemd: running or not, started at boot or not."""
+"""A systemd unit: running or not, started at boot or not."""
 
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ _CANNOT_BE_ENABLED = ("static", "indirect", "generated", "transient", "alias")
 
 @dataclass(frozen=True)
 class Params:
-    """The unit's ``name``, its ``state`` now, whether it is ``enabled`` at boot and ``masked``; what is left out stays.
+    """The unit's ``name``, its ``state`` now, and whether it is ``enabled`` at boot and ``masked``.
 
-    ``optional`` accepts that the node has no such unit.
+    Settings that are not set stay as they are. ``optional`` accepts a node without the unit.
     """
 
     name: str
@@ -26,18 +26,18 @@ class Params:
 
 @task
 def service(params: Params) -> Plan:
-    """A unit that is started and dies did not hold.
+    """The unit is in the desired state; a unit that is started and dies did not take effect.
 
-    ``restarted`` and ``reloaded`` start a unit that does not run, and are done once a run: they belong to handlers.
+    ``restarted`` and ``reloaded`` start a unit that does not run, and are done once per run: use them in handlers.
     """
     unit = params.name if "." in params.name else f"{params.name}.service"
     answer = yield Command(("systemctl", "show", f"--property={_PROPERTIES}", "--", unit))
     now = dict(line.split("=", 1) for line in answer.out.splitlines() if "=" in line)
     if answer.exit != 0 or "LoadState" not in now:
-        yield Failed(f"systemd does not tell of {unit}: {answer.last_words() or 'no answer'}")
+        yield Failed(f"cannot query systemd for {unit}: {answer.last_words() or 'no answer'}")
     elif now["LoadState"] == "not-found":
         if not params.optional and (params.enabled or params.state not in (None, "stopped")):
-            yield Later(f"there is no unit {unit}; what brings it may not be installed yet")
+            yield Later(f"no unit {unit}; its package may not be installed yet")
     else:
         was = yield from _format_state(unit, now)
         yield from (*_at_boot(params, unit, now), *_now(params, unit, now, was))
@@ -50,10 +50,10 @@ def _format_state(unit: str, now: dict[str, str]) -> Plan:
     )
     last_line = ""
     if "failed" in states:
-        # without root, journalctl reports that there are no entries instead of an error
+        # without root, journalctl reports no entries instead of an error
         words = ("journalctl", f"_SYSTEMD_UNIT={unit}", "--lines=1", "--output=cat", "--quiet", "--no-pager")
         last_line = (yield Command(words, become="always")).out.strip()
-    return f" (was {', '.join(states)}{f'; it said: {last_line}' if last_line else ''})"
+    return f" (was {', '.join(states)}{f'; it logged: {last_line}' if last_line else ''})"
 
 
 def _at_boot(params: Params, unit: str, now: dict[str, str]) -> Iterator[Change]:
@@ -75,7 +75,7 @@ def _now(params: Params, unit: str, now: dict[str, str], was: str) -> Iterator[C
     elif params.state:
         if now.get("NeedDaemonReload") == "yes":
             reload = Command(("systemctl", "daemon-reload"), timeout_seconds=90, become="always")
-            yield Change("systemd reads its units again", reload)
+            yield Change("reload the units of systemd", reload)
         if not running:
             yield _do("start", unit, was)
         elif params.state in ("restarted", "reloaded"):

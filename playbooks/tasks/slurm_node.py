@@ -8,17 +8,17 @@ from pathlib import Path
 from gpuops import Command, Plan, task, use
 
 _MUNGE_KEY = "/etc/munge/munge.key"
-# slurmd counts the GPUs once, when it starts.
+# slurmd counts the GPUs once, when it starts
 _AFTER_GPUS = "[Unit]\nAfter=munge.service nvidia-persistenced.service nvidia-fabricmanager.service\n"
 
 
 @dataclass(frozen=True)
 class Params:
-    """``packages`` of slurmd and munge, as your repository calls them, with ``versions`` where they matter.
+    """``packages`` of slurmd and munge, as in your repository, optionally with ``versions``.
 
-    ``conf_server`` is the controller that slurmd fetches its configuration from; left out, ``slurm_conf`` is a file
-    beside the playbook. ``munge_key`` is one too, the cluster's; without it the key stays that is there. ``gres`` is
-    gres.conf's content; empty, it is left alone.
+    ``conf_server`` is the controller from which slurmd fetches its configuration; otherwise ``slurm_conf`` is a file
+    next to the playbook. ``munge_key`` is a file too, the cluster's key; without it the existing key stays. ``gres`` is
+    the content of gres.conf; if empty, that file stays.
     """
 
     packages: tuple[str, ...] = ("munge", "slurmd")
@@ -29,19 +29,19 @@ class Params:
     gres: str = "AutoDetect=nvml\n"
 
     def __post_init__(self) -> None:
-        """One origin of the configuration."""
+        """Raise `ValueError` unless there is one origin of the configuration."""
         if bool(self.conf_server) == bool(self.slurm_conf):
-            raise ValueError("give conf_server (the controller's name) or slurm_conf (a file)")
+            raise ValueError("set either conf_server (the controller's name) or slurm_conf (a file)")
         if not re.fullmatch(r"[A-Za-z0-9.:,-]*", self.conf_server):
-            raise ValueError(f'conf_server is the name of a node, found "{self.conf_server}"')
+            raise ValueError(f'conf_server must be the name of a node, found "{self.conf_server}"')
 
 
 @task
 def slurm_node(params: Params) -> Plan:
-    """slurmd starts behind the GPU services, and its jobs may lock memory without limit.
+    """slurmd starts after the GPU services, and its jobs can lock unlimited memory.
 
-    A node that is drained stays drained: see gpuops admit. A new configuration asks for a restart of slurmd: notify a
-    handler. Not tried on a real RHEL or Rocky.
+    A drained node stays drained: see gpuops admit. A new configuration needs a restart of slurmd: notify a handler. Not
+    tested on a real RHEL or Rocky.
     """
     dpkg = yield Command(("dpkg-query", "--version"))
     names = [name for name in params.packages if name not in params.versions]
@@ -54,7 +54,7 @@ def slurm_node(params: Params) -> Plan:
 
 
 def _configuration(params: Params, *, red_hat: bool) -> Plan:
-    """The key and the files, or where slurmd fetches them."""
+    """Yield the key and the files, or where slurmd fetches them."""
     munge = yield from use("getent", database="passwd", name="munge")
     if params.munge_key and munge:
         owner = {"owner": "munge", "group": "munge", "mode": "0400"}

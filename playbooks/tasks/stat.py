@@ -1,11 +1,11 @@
-"""What lies at a path of the node, as a value; all tasks that look at one stand on it."""
+"""The file at a path of the node, as a value; all tasks that inspect files use it."""
 
 from dataclasses import dataclass
 from typing import Literal
 
 from gpuops import Command, Failed, NodePath, Plan, task
 
-# What is not there is an answer, and what cannot be looked at is not, so that root tries again only that.
+# a missing file is an answer, but a file that cannot be inspected is not, so root retries only that
 _LOOK = """\
 stat -c %a:%U:%G:%u:%g:%F -- "$1" || { stat -- "$1" 2>&1 | grep -q "No such file"; exit; }
 if [ -h "$1" ]; then readlink -- "$1"; elif [ -f "$1" ]; then "$2" -- "$1"; fi
@@ -15,9 +15,9 @@ _READERS = {"text": "cat", "sha256": "sha256sum", "": "true"}
 
 @dataclass(frozen=True)
 class Params:
-    """``path`` on the node; of a file its ``reads``: the text, or the sha256 of its content, or nothing.
+    """``path`` on the node; ``reads`` selects what to read of a file: its text, the sha256 of its content, or nothing.
 
-    ``seconds`` is how long reading may take.
+    ``seconds`` is the time limit for reading.
     """
 
     path: NodePath
@@ -29,7 +29,7 @@ class Params:
 def stat(params: Params) -> Plan:
     """``register`` keeps ``kind`` (file, directory, symbolic link …), ``mode``, ``owner``, ``group``, ``uid``, ``gid``.
 
-    And ``content``: the text of a file, or the target of a link. It is none if nothing has that name.
+    It also keeps ``content``: the text of a file, or the target of a link. It keeps none if the path does not exist.
     """
     words = ("sh", "-c", _LOOK, "sh", params.path, _READERS[params.reads])
     answer = yield Command(words, params.seconds, become="if-refused")
@@ -39,7 +39,7 @@ def stat(params: Params) -> Plan:
         return None
     if answer.exit != 0 or answer.truncated or len(fields) != 6:
         why = "it is too long" if answer.truncated else "nothing is said of it"
-        yield Failed(f"{params.path} cannot be looked at: {answer.last_words() or why}")
+        yield Failed(f"cannot inspect {params.path}: {answer.last_words() or why}")
     attributes = dict(zip(("mode", "owner", "group", "uid", "gid"), fields, strict=False))
     kind = "file" if fields[5].startswith("regular") else fields[5]
     return {"kind": kind, **attributes, "content": content}

@@ -10,7 +10,7 @@ _SWAP = str.maketrans("./", "/.")
 
 @dataclass(frozen=True)
 class Params:
-    """``key`` and its ``value``; ``file`` is the drop-in that keeps it, one line a key."""
+    """``key`` and its ``value``; ``file`` is the drop-in that contains it, one line per key."""
 
     key: str
     value: str
@@ -31,7 +31,7 @@ def sysctl(params: Params) -> Plan:
     )
     now = read_files(answer.out).get(place)
     if now is None:
-        yield Later(f"the running kernel has no {params.key}; the module that brings it may not be loaded yet")
+        yield Later(f"the running kernel has no {params.key}; its module may not be loaded yet")
     elif now.split() != params.value.split():
         setting = Command(("sysctl", "-w", f"{params.key}={params.value}"), become="always")
         yield Change(f"{params.key} = {params.value} (was {' '.join(now.split())})", setting)

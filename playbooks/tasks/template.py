@@ -1,4 +1,4 @@
-"""A file made of a template and values."""
+"""A file rendered from a template and values."""
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field
@@ -10,10 +10,10 @@ from gpuops import Mode, NodePath, Plan, fill_template, task, use
 
 @dataclass(frozen=True)
 class Params:
-    """``src``, a Jinja template beside the playbook, filled with ``values``, to ``path`` on the node.
+    """``src``, a Jinja template next to the playbook, rendered with ``values``, to ``path`` on the node.
 
-    ``values`` are all that the template may name: ``{name: "{{ node.name }}", rails: 8}``. ``mode``, ``owner`` and
-    ``group`` are the file's; ``validate`` is a command that must accept the new file, whose name is put behind it.
+    The template can only use ``values``: ``{name: "{{ node.name }}", rails: 8}``. ``mode``, ``owner`` and ``group`` are
+    the file's; ``validate`` is a command that must accept the new file; the file's name is appended to it.
     """
 
     src: Path
@@ -25,13 +25,13 @@ class Params:
     validate: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
-        """A template that can be filled."""
+        """Raise `ValueError` unless the template can be rendered."""
         fill_template(self.src, self.values)
 
 
 @task
 def template(params: Params) -> Plan:
-    """A name that has no value, or a template that is wrong, is refused before any node is asked."""
+    """A name without a value, or an invalid template, is refused before any node is contacted."""
     place = {"path": params.path, "mode": params.mode, "owner": params.owner, "group": params.group}
     text = fill_template(params.src, params.values)
     yield from use("file", content=text, validate=params.validate, **place)

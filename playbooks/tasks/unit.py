@@ -1,4 +1,4 @@
-"""A unit of systemd, or a drop-in that changes one."""
+"""A systemd unit, or a drop-in that changes one."""
 
 import re
 from dataclasses import dataclass
@@ -12,9 +12,9 @@ _NAME = re.compile(r"[A-Za-z0-9:_@\\-][A-Za-z0-9:_.@\\-]*")
 
 @dataclass(frozen=True)
 class Params:
-    """``name`` of the unit and the ``content`` of its file; with ``drop_in``, a name, that of a drop-in for it.
+    """``name`` of the unit and the ``content`` of its file; with ``drop_in``, the name and content of a drop-in for it.
 
-    ``state`` is present or absent. Task service starts it and enables it.
+    ``state`` is present or absent. The task service starts and enables it.
     """
 
     name: str
@@ -23,21 +23,21 @@ class Params:
     state: Literal["present", "absent"] = "present"
 
     def __post_init__(self) -> None:
-        """Names that are no paths, and a content for what shall be there."""
+        """Raise `ValueError` for names that are paths, or a unit without content."""
         for name in filter(None, (self.name, self.drop_in)):
             if not _NAME.fullmatch(name):
-                raise ValueError(f'"{name}" cannot be the name of a unit or a drop-in')
+                raise ValueError(f'"{name}" is not a valid name of a unit or a drop-in')
         if not self.name or (self.state == "present" and not self.content.strip()):
-            raise ValueError("give name and content")
+            raise ValueError("set name and content")
 
     @property
     def unit(self) -> str:
-        """The unit's name in full."""
+        """The full name of the unit."""
         return self.name if "." in self.name else f"{self.name}.service"
 
     @property
     def path(self) -> str:
-        """The file."""
+        """The path of the file."""
         return f"{_FOLDER}/{self.unit}.d/{self.drop_in}.conf" if self.drop_in else f"{_FOLDER}/{self.unit}"
 
 
@@ -57,4 +57,4 @@ def unit(params: Params) -> Plan:
     yield from use("file", path=params.path, content=desired_content, state=params.state)
     if content != desired_content or answer.out.strip() == "NeedDaemonReload=yes":
         reload = Command(("systemctl", "daemon-reload"), timeout_seconds=90, become="always")
-        yield Change("systemd reads its units again", reload)
+        yield Change("reload the units of systemd", reload)

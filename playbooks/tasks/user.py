@@ -9,10 +9,10 @@ from gpuops import Change, Command, Failed, Plan, task, use
 
 @dataclass(frozen=True)
 class Params:
-    """``name``, and what shall be so: ``uid``, primary ``group``, ``shell`` and ``home``; what is left out stays.
+    """``name``, and the desired ``uid``, primary ``group``, ``shell`` and ``home``; settings that are not set stay.
 
-    ``groups`` are further ones that the user is at least in. ``system`` takes a free number of the system's own and
-    makes no home. ``state`` is present or absent; an absent user's files stay.
+    ``groups`` are additional groups that the user must be in. ``system`` uses a number of the system range and creates
+    no home. ``state`` is present or absent; an absent user's files stay.
     """
 
     name: str
@@ -25,13 +25,13 @@ class Params:
     state: Literal["present", "absent"] = "present"
 
     def __post_init__(self) -> None:
-        """Names that useradd takes, and paths from the root."""
+        """Raise `ValueError` for names that useradd refuses, or relative paths."""
         for name in (self.name, *filter(None, (self.group, *self.groups))):
             if not re.fullmatch(r"[a-z_][a-z0-9_-]{0,31}", name):
-                raise ValueError(f'"{name}" cannot be the name of a user or group')
+                raise ValueError(f'"{name}" is not a valid name of a user or group')
         for path in filter(None, (self.shell, self.home)):
             if not re.fullmatch(r"/[^:\s]*", path):
-                raise ValueError(f'shell and home are paths from the root, found "{path}"')
+                raise ValueError(f'shell and home must be absolute paths, found "{path}"')
 
 
 @task

@@ -1,4 +1,4 @@
-"""Something that comes by itself: a port that listens, a file, a command that succeeds."""
+"""A condition that comes true by itself: a port that listens, a file, a command that succeeds."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -8,7 +8,7 @@ from gpuops import Change, Command, Failed, NodePath, Plan, task
 _WAIT = """\
 left=$1; shift
 {} "$@" >/dev/null 2>&1; do
-    [ $((left -= 1)) -gt 0 ] || {{ echo "waited in vain" >&2; exit 1; }}
+    [ $((left -= 1)) -gt 0 ] || {{ echo "timed out" >&2; exit 1; }}
     sleep 1
 done
 """
@@ -16,9 +16,9 @@ done
 
 @dataclass(frozen=True)
 class Params:
-    """A TCP ``port`` of the node's own, a ``path``, or ``words`` that end with 0; for at most ``seconds``.
+    """A TCP ``port`` of the node, a ``path``, or ``words`` that exit with 0; waits for at most ``seconds``.
 
-    ``state`` absent waits until it is not so any more.
+    ``state`` absent waits until the condition is no longer true.
     """
 
     port: int | None = None
@@ -29,15 +29,15 @@ class Params:
     become: Literal["never", "always"] = "never"
 
     def __post_init__(self) -> None:
-        """Exactly one thing to wait for."""
+        """Raise `ValueError` unless there is exactly one thing to wait for."""
         if (self.port is not None) + (self.path is not None) + bool(self.words) != 1:
-            raise ValueError("give one of port, path and words")
+            raise ValueError("set exactly one of port, path and words")
         if self.port is not None and not 0 < self.port < 65536:
-            raise ValueError(f"port is a number from 1 to 65535, found {self.port}")
+            raise ValueError(f"port must be a number from 1 to 65535, found {self.port}")
 
     @property
     def question(self) -> tuple[str, ...]:
-        """The command that ends with 0 when it is there."""
+        """The command that exits with 0 if the condition is true."""
         if self.port is not None:  # state 0A is LISTEN
             return (
                 "grep",
@@ -51,10 +51,10 @@ class Params:
 
 @task
 def wait_for(params: Params) -> Plan:
-    """The node is asked each second. Check mode asks once, and tells that it would wait."""
+    """The condition is tested every second. Check mode tests it once, and reports that it would wait."""
     answer = yield Command(params.question, min(params.seconds, 10), become=params.become)
     if answer.missing:
-        yield Failed(f"{params.question[0]} is not installed, so nobody can tell what to wait for")
+        yield Failed(f"{params.question[0]} is not installed, so the condition cannot be tested")
     present = params.state == "present"
     if answer.timed_out or (answer.exit == 0) != present:
         script = _WAIT.format("until" if present else "while")

@@ -77,5 +77,5 @@ def test_gpus_on_which_somebody_computes_are_left_alone(plant, fix, touched):
 
 def test_where_a_gpu_is_lost_no_reset_is_tried(plant, fix, touched):
     plant("gpu01:gpu1:ecc-uncorrectable=2", "gpu01:gpu5:lost")
-    assert "which no reset reaches" in fix("ecc-uncorrectable", "gpu01", code=1)
+    assert "which a reset cannot clear" in fix("ecc-uncorrectable", "gpu01", code=1)
     assert touched("gpu01") == []

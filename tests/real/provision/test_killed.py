@@ -150,7 +150,7 @@ def test_a_step_whose_connection_is_lost_is_told_and_healed_by_the_next_run(node
     assert "unreachable" in node.finish(process, code=3)
     installing.done()
     node.wait_until(lambda: node.seen.run("pgrep dpkg").rc == 1)  # apt ends with the connection, its dpkg a bit later
-    assert "finish what dpkg left half done" in node.provision("steps.yml")
+    assert "complete the interrupted dpkg" in node.provision("steps.yml")
     assert node.seen.package(TOOLKIT).is_installed
 
 
@@ -172,5 +172,5 @@ def test_what_dpkg_left_half_done_when_the_power_failed_is_finished(node, instal
     installing.done()
     node.wait_until(node.answers)
     assert node.seen.run(f"dpkg --status {TOOLKIT}").stdout.splitlines()[1] == "Status: install ok half-configured"
-    assert "finish what dpkg left half done" in node.provision("steps.yml", "--resume", node.last_run)
+    assert "complete the interrupted dpkg" in node.provision("steps.yml", "--resume", node.last_run)
     assert node.seen.package(TOOLKIT).is_installed

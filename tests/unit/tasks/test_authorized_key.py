@@ -50,7 +50,7 @@ def test_everything_in_the_home_is_done_with_the_users_own_rights(planned):
 
 def test_a_user_who_comes_later_is_told(planned):
     found = planned("authorized_key", {"getent": 2}, user="ops", key=KEY)
-    assert found.later == [Later("there is no user ops yet")]
+    assert found.later == [Later("no user named ops yet")]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ def test_broken_marks_are_left_to_a_person(here, tmp_path, text):
 
 @pytest.mark.parametrize("params", [{"content": "a\n# END gpuops\n"}, {"name": ""}, {"name": "a\nb"}])
 def test_a_block_cannot_break_its_own_marks(planned, params):
-    with pytest.raises(DocumentError, match=r"content must not hold|name and comment are one line"):
+    with pytest.raises(DocumentError, match=r"content must not contain|name and comment must be one line"):
         planned("block", {}, path="/x", **params)
 
 

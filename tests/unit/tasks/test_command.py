@@ -26,7 +26,7 @@ def test_a_question_is_no_change_and_its_answer_is_kept(planned):
     assert (found.changes, found.value) == ([], {"out": "yes", "err": "hm", "exit": 0})
     assert planned("command", {"ask": (3, "")}, words=["ask"], read_only=True, exits=[3]).stop is None
     refused = planned("command", {"ask": (3, "", "no")}, words=["ask"], read_only=True)
-    assert refused.stop == Failed("ask ended with 3 and said: no")
+    assert refused.stop == Failed("ask ended with 3: no")
 
 
 def test_what_always_runs_is_never_repeated_blindly(planned):
@@ -36,5 +36,5 @@ def test_what_always_runs_is_never_repeated_blindly(planned):
 
 @pytest.mark.parametrize("guards", [{}, {"always": True, "creates": "/x"}])
 def test_one_guard_is_needed(planned, guards):
-    with pytest.raises(DocumentError, match="give one of creates, removes, unless, only_if, read_only and always"):
+    with pytest.raises(DocumentError, match="set exactly one of creates, removes, unless, only_if, read_only and"):
         planned("command", {}, words=["do"], **guards)

@@ -36,7 +36,7 @@ def test_wrong_parameters_are_refused(planned, tmp_path):
     for params, said in [
         ({"path": "x"}, 'must start with "/"'),
         ({"path": "/x", "src": tmp_path / "none"}, "no such file"),
-        ({"path": "/x", "validate": ["true"]}, "only text is validated"),
+        ({"path": "/x", "validate": ["true"]}, "only text can be validated"),
     ]:
         with pytest.raises(DocumentError, match=said):
             planned("copy", {}, **{"src": source, **params})

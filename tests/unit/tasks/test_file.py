@@ -70,7 +70,7 @@ def test_another_owner_is_planned(planned):
         "file", {"sh -c stat": "644:nobody:nogroup:65534:65534:regular file\nx"}, path="/etc/x", content="x"
     )
     assert [(c.what, str(c.command)) for c in found.changes] == [
-        ("/etc/x of root:root (was nobody:nogroup)", "chown root:root -- /etc/x")
+        ("/etc/x owner root:root (was nobody:nogroup)", "chown root:root -- /etc/x")
     ]
 
 
@@ -107,7 +107,7 @@ def test_what_the_validator_refuses_never_takes_its_place(here, path):
 
 def test_a_file_without_content_may_come_with_an_earlier_step(here, path):
     assert here.plan("file", path=str(path), mode="0600").later == [
-        Later(f"{path} does not exist, and no content is given for it")
+        Later(f"{path} does not exist, and no content is set for it")
     ]
 
 
@@ -130,7 +130,7 @@ def test_a_secret_is_written_and_never_shown(here, path):
     [
         ({"path": "etc/x"}, 'path must start with "/"'),
         ({"path": "/x", "mode": "rw"}, "mode must be three or four octal digits"),
-        ({"path": "/x", "content": "a", "secret": Secret("b")}, "give content or secret, not both"),
+        ({"path": "/x", "content": "a", "secret": Secret("b")}, "set content or secret, not both"),
     ],
 )
 def test_wrong_parameters_are_refused_before_any_node_is_asked(planned, params, said):

@@ -31,7 +31,7 @@ def planned(library, monkeypatch):
 def test_whoever_computes_is_left_alone(planned):
     found = planned(Occupancy(driver_loaded=True, holders=(DAEMON, JOB)))
     assert found.changes == []
-    assert found.stop == NeedsOperator("GPUs are in use (pid 4711 python3): end that first")
+    assert found.stop == NeedsOperator("GPUs are in use (pid 4711 python3): end these processes first")
 
 
 @pytest.mark.parametrize("held", [Unknown("no root"), Occupancy(driver_loaded=True, hidden="other users' processes")])

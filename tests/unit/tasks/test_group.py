@@ -33,5 +33,5 @@ def test_another_number_or_no_answer_is_a_failure(planned, answer):
 
 @pytest.mark.parametrize("name", ["-r", "a b", "a:b", "", "A", "x" * 33])
 def test_a_wrong_name_is_refused(planned, name):
-    with pytest.raises(DocumentError, match="cannot be the name of a group"):
+    with pytest.raises(DocumentError, match="is not a valid group name"):
         planned("group", {}, name=name)

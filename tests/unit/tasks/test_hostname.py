@@ -10,9 +10,9 @@ NOW, FILE = "/proc/sys/kernel/hostname", "/etc/hostname"
     ("script", "expected"),
     [
         ({NOW: "gpu01\n", FILE: "gpu01\n"}, []),
-        ({NOW: "localhost\n", FILE: "gpu01\n"}, ["the node is called gpu01"]),
+        ({NOW: "localhost\n", FILE: "gpu01\n"}, ["set the host name to gpu01"]),
         ({NOW: "gpu01\n", FILE: "localhost\n"}, [f"replace {FILE}"]),
-        ({NOW: "localhost\n"}, [f"write {FILE}", "the node is called gpu01"]),
+        ({NOW: "localhost\n"}, [f"write {FILE}", "set the host name to gpu01"]),
     ],
 )
 def test_the_kernel_and_the_file_say_the_name_of_the_inventory(planned, script, expected):
@@ -27,5 +27,5 @@ def test_a_name_that_is_given_wins(planned):
 
 @pytest.mark.parametrize("name", ["-a", "a b", "a;b", "a\n", "é", "a-", "x" * 65])
 def test_a_wrong_name_is_refused(planned, name):
-    with pytest.raises(DocumentError, match="name is made of letters"):
+    with pytest.raises(DocumentError, match="name may contain letters"):
         planned("hostname", {}, name=name)

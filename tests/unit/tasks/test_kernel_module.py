@@ -37,7 +37,7 @@ def test_options_are_written_before_the_module_is_loaded(whats):
     given = {"options": {"NVreg_RestrictProfilingToAdminUsers": "0"}, "at_boot": False}
     assert whats("nvidia", given) == [
         f"write {CONF.format('nvidia')}",
-        "make the initramfs anew",
+        "rebuild the initramfs",
         "load nvidia",
     ]
 
@@ -57,7 +57,7 @@ def test_a_blacklisted_module_that_is_loaded_needs_a_boot(whats):
     given = {"options": {"modeset": "0"}, "state": "blacklisted"}
     text = "blacklist nouveau\noptions nouveau modeset=0\n"
     reboot = ["write /run/reboot-required", "write /run/reboot-required.pkgs"]
-    new = [f"write {CONF.format('nouveau')}", "make the initramfs anew"]
+    new = [f"write {CONF.format('nouveau')}", "rebuild the initramfs"]
     assert whats("nouveau", given) == new
     assert whats("nouveau", given, loaded=True) == [*new, *reboot]
     assert whats("nouveau", given, files={CONF: text}) == []
@@ -67,7 +67,7 @@ def test_a_module_that_the_kernel_lacks_may_come_later(planned):
     script = node("a", files={BOOT: "a\n"})
     found = planned("kernel_module", {**script, "modinfo": (1, "", "modinfo: ERROR: Module a not found.")}, name="a")
     assert found.changes == []
-    assert found.later == [Later("the running kernel has no module a; what brings it may not be installed yet")]
+    assert found.later == [Later("the running kernel has no module a; its package may not be installed yet")]
 
 
 @pytest.mark.parametrize(

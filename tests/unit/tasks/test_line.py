@@ -69,9 +69,9 @@ def test_a_line_of_a_file_that_is_not_there_is_absent(here, tmp_path):
 @pytest.mark.parametrize(
     ("params", "said"),
     [
-        ({"line": "a\nb"}, "give one line"),
-        ({"line": ""}, "give one line"),
-        ({"state": "absent"}, "give one line"),
+        ({"line": "a\nb"}, "set line to one line"),
+        ({"line": ""}, "set line to one line"),
+        ({"state": "absent"}, "set line to one line"),
         ({"line": "a", "match": "("}, "match is not a regular expression"),
         ({"line": "a", "after": "["}, "after is not a regular expression"),
     ],

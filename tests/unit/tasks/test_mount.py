@@ -34,7 +34,7 @@ def test_it_is_mounted_now_and_after_every_boot(whats, planned):
     assert planned("mount", node(), **NFS).changes[0].after == ROOT + LINE
     assert whats(ROOT, ROOT, 1) == [
         "replace /etc/fstab",
-        "/data mode 0755 of root:root",
+        "/data mode 0755 owner root:root",
         "mount nfs:/export/ on /data",
     ]
     assert whats(ROOT, ROOT, state="present") == ["replace /etc/fstab"]

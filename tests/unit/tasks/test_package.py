@@ -44,7 +44,7 @@ def test_everything_that_differs_is_one_transaction_after_a_rehearsal(planned):
 def test_a_rehearsal_that_removes_what_nobody_named_is_refused(planned):
     text = f"Remv other [1.0]\n{GOOD}"
     found = planned("package", debian(rehearsal=text), names=["a"])
-    assert found.stop == Failed("to install a would remove other; allow_remove may name them")
+    assert found.stop == Failed("to install a would remove other; list them in allow_remove to accept that")
     allowed = planned("package", debian(rehearsal=text), names=["a"], allow_remove=["other"])
     assert allowed.changes[0].before == "b 1.0\nother\n"
 
@@ -88,7 +88,7 @@ def test_a_rehearsal_that_does_not_succeed_is_a_failure(planned, rehearsal):
 )
 def test_a_killed_dpkg_is_finished_before_anything_else(planned, sign):
     found = planned("package", {**debian(), **sign}, names=["a"])
-    assert [c.what for c in found.changes] == ["finish what dpkg left half done"]
+    assert [c.what for c in found.changes] == ["complete the interrupted dpkg"]
     assert len(found.later) == 1
 
 
@@ -162,7 +162,7 @@ def test_a_version_of_rpm_may_be_written_short(planned, version):
 def test_what_dnf_would_remove_is_refused(planned):
     removing = "Removing dependent packages:\n slurm  x86_64  23.11-1.el9  @epel  8.1 M\n"
     found = planned("package", red_hat(removing=removing), names=["nvidia-open"])
-    assert found.stop == Failed("to install nvidia-open would remove slurm; allow_remove may name them")
+    assert found.stop == Failed("to install nvidia-open would remove slurm; list them in allow_remove to accept that")
 
 
 def test_without_any_package_manager_nothing_is_assumed(planned):
@@ -171,5 +171,5 @@ def test_without_any_package_manager_nothing_is_assumed(planned):
 
 @pytest.mark.parametrize("name", ["-o", "a b", "a;b", "", "a=1"])
 def test_no_name_can_hide_an_option(planned, name):
-    with pytest.raises(DocumentError, match="cannot be a package or a version"):
+    with pytest.raises(DocumentError, match="is not a valid package name or version"):
         planned("package", {}, names=[name])

@@ -81,5 +81,5 @@ def test_without_any_package_manager_nothing_is_assumed(planned):
 
 @pytest.mark.parametrize("names", [[], ["-o"], ["a*"], ["a b"], ["a;b"]])
 def test_no_name_can_hide_an_option_or_a_pattern(planned, names):
-    with pytest.raises(DocumentError, match=r"cannot be a package|must name a package"):
+    with pytest.raises(DocumentError, match=r"is not a package name|must name a package"):
         planned("package_hold", {}, names=names)

@@ -35,7 +35,7 @@ def test_what_always_runs_is_never_repeated_blindly(planned, source):
 
 @pytest.mark.parametrize("params", [{}, {"always": True, "creates": "/x"}, {"always": True, "interpreter": []}])
 def test_one_guard_and_a_program_are_needed(planned, source, params):
-    with pytest.raises(DocumentError, match=r"give one of creates, unless and always|interpreter must name"):
+    with pytest.raises(DocumentError, match=r"set exactly one of creates, unless and always|interpreter must name"):
         planned("script", {}, src=source, **params)
 
 

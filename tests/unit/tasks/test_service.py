@@ -54,12 +54,12 @@ def test_a_restart_is_done_once_and_a_start_must_hold(planned):
     node = {"systemctl show": text.format("failed"), "journalctl _SYSTEMD_UNIT=a.service": "no GPUs\n"}
     (start,) = planned("service", node, name="a", state="restarted").changes
     assert (restart.kind, start.kind) == ("restart", "state")
-    assert start.what == "start a.service (was failed; it said: no GPUs)"
+    assert start.what == "start a.service (was failed; it logged: no GPUs)"
 
 
 def test_a_unit_that_is_not_there_yet_is_told(planned):
     found = planned("service", {"systemctl show": "LoadState=not-found\n"}, name="a.timer", state="started")
-    assert found.later == [Later("there is no unit a.timer; what brings it may not be installed yet")]
+    assert found.later == [Later("no unit a.timer; its package may not be installed yet")]
 
 
 @pytest.mark.parametrize("answer", [(1, "", "System has not been booted with systemd"), (127,), ""])

@@ -33,7 +33,7 @@ def test_a_contradiction_in_the_file_is_taken_out(planned):
 def test_a_drop_in_that_cannot_be_read_keeps_its_lines(planned):
     refused = {PLACE: "128\n", "sh -c stat": (1, "", "cat: Permission denied")}
     found = planned("sysctl", refused, **KEY)
-    assert (found.changes, found.stop) == ([], Failed(f"{FILE} cannot be looked at: cat: Permission denied"))
+    assert (found.changes, found.stop) == ([], Failed(f"cannot inspect {FILE}: cat: Permission denied"))
 
 
 def test_blanks_between_numbers_do_not_matter(planned):
@@ -50,4 +50,4 @@ def test_a_dot_in_the_name_of_an_interface_is_a_slash(planned):
 
 def test_a_parameter_that_the_kernel_lacks_is_not_set(planned):
     found = planned("sysctl", {FILE: "a.b = 1\n"}, key="a.b", value="1")
-    assert found.later == [Later("the running kernel has no a.b; the module that brings it may not be loaded yet")]
+    assert found.later == [Later("the running kernel has no a.b; its module may not be loaded yet")]

@@ -22,7 +22,7 @@ def test_a_unit_that_systemd_has_read_is_left_alone(planned):
 
 def test_a_new_unit_is_written_and_read(planned):
     found = planned("unit", script(), name="gpuops-acs", content=TEXT)
-    assert whats(found) == ["write /etc/systemd/system/gpuops-acs.service", "systemd reads its units again"]
+    assert whats(found) == ["write /etc/systemd/system/gpuops-acs.service", "reload the units of systemd"]
     assert str(found.changes[1].command) == RELOAD
 
 
@@ -42,7 +42,7 @@ def test_a_template_of_units_that_cannot_be_shown_is_written_too(planned):
 
 
 def test_an_absent_unit_is_removed_once(planned):
-    removed = ["remove /etc/systemd/system/a.service", "systemd reads its units again"]
+    removed = ["remove /etc/systemd/system/a.service", "reload the units of systemd"]
     assert whats(planned("unit", script(TEXT), name="a", state="absent")) == removed
     assert planned("unit", script(), name="a", state="absent").changes == []
 

@@ -285,7 +285,7 @@ def test_the_longest_name_is_one_that_jobset_makes_pods_of(target):
 @pytest.mark.parametrize("target", SCHEMAS)
 def test_nodes_with_unequal_gpus_are_refused(target):
     placement = place(parse_layout("dp=6"), placed(2, 4).nodes)
-    with pytest.raises(TemplateError, match="unequal numbers of GPUs"):
+    with pytest.raises(TemplateError, match="different numbers of GPUs"):
         render(find_target(target), placement, Job())
 
 

@@ -93,7 +93,7 @@ def test_a_gpu_that_drifted_is_set_again(gpu, apply, look):
 @pytest.mark.parametrize("watts", [100, 701])
 def test_a_limit_that_the_gpu_does_not_take_is_refused(gpu, look, watts):
     found = look(gpu, "gpu_settings", power_limit_watts=watts)
-    assert found.stop == Failed(f"GPU 0 takes power limits of 200.00 to 700.00 W, not {watts} W")
+    assert found.stop == Failed(f"GPU 0 allows power limits of 200.00 to 700.00 W, not {watts} W")
 
 
 @pytest.mark.parametrize(("mig", "refused"), [(True, True), (False, False)])
@@ -134,7 +134,7 @@ def cut(gpu):
 def test_a_gpu_is_cut_now_and_at_every_boot(cut, apply, look):
     wish = {"mig": True, "mig_slices": ["3g.40gb", "2g.20gb", "1g.10gb+me"]}
     cut.answers["sh -c clients="] = lambda words: cut.slices.extend(wish["mig_slices"][::-1]) or 0
-    assert "cut GPU 0 into 3g.40gb 2g.20gb 1g.10gb+me" in apply(cut, "gpu_settings", **wish)
+    assert "partition GPU 0 into 3g.40gb 2g.20gb 1g.10gb+me" in apply(cut, "gpu_settings", **wish)
     assert "enabled" in cut.units["gpuops-mig-slices.service"]["UnitFileState"]
     assert "\nBefore=nvidia-dcgm.service docker.service" in cut.files["/etc/systemd/system/gpuops-mig-slices.service"]
     assert look(cut, "gpu_settings", **wish).changes == []
@@ -151,7 +151,7 @@ def test_what_runs_now_is_the_script_of_the_boot_while_nobody_has_the_gpus(cut, 
 def test_a_gpu_on_which_somebody_computes_is_not_cut(cut, look):
     cut.answers["find /proc"] = QUIET + COMPUTING
     found = look(cut, "gpu_settings", mig=True, mig_slices=["7g.80gb"])
-    assert found.stop == NeedsOperator("GPUs are in use (pid 77 python3): end that first")
+    assert found.stop == NeedsOperator("GPUs are in use (pid 77 python3): end these processes first")
     cut.slices = ["7g.80gb"]
     assert look(cut, "gpu_settings", mig=True, mig_slices=["7g.80gb"]).stop is None
 

@@ -227,7 +227,7 @@ def test_packages_are_not_mixed_with_nvidias_own_installer(node, look):
 @pytest.mark.parametrize("node", ["debian 12"], indirect=True)
 def test_only_ubuntu_has_packages_of_its_own(node, look):
     found = look(stocked(node, OLD), "nvidia_driver", version=OLD, origin="distribution")
-    assert found.stop == Failed("only Ubuntu has driver packages of its own for servers, and this is debian")
+    assert found.stop == Failed("only Ubuntu has its own driver packages for servers, but this is debian")
 
 
 @pytest.mark.parametrize(

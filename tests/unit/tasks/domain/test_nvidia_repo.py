@@ -46,7 +46,7 @@ def asked(node, look):
 def test_the_key_is_asked_for_where_nvidia_has_it_and_known_by_its_fingerprint(asked, place, fingerprint):
     why, address = asked(name="cuda")
     assert address == f"{CUDA}/{place}"
-    assert why == f"{address} holds nothing that is a key; expected {fingerprint}"
+    assert why == f"{address} holds no key; expected {fingerprint}"
 
 
 @pytest.mark.parametrize(
