@@ -4,15 +4,17 @@ from collections.abc import Iterator
 
 from gpuops import Finding, Profile, Unknown, check
 from gpuops.probes.host.lspci import PciFunction, gpu_functions
+from gpuops.probes.host.pci import pci_vendors
 from gpuops.probes.host.pcie import PcieLink, pcie
 from gpuops.probes.nvidia.driver import Driver, driver
 from gpuops.probes.nvidia.gpus import Gpu, all_gpus
 from gpuops.probes.nvidia.nvidia_smi import Smi, smi
+from gpuops.probes.nvidia.presence import has_no_gpu
 
 
 @check(
-    needs=(smi, gpu_functions, driver, pcie),
-    tolerates=(gpu_functions, driver, pcie),
+    needs=(smi, gpu_functions, driver, pcie, pci_vendors),
+    tolerates=(smi, gpu_functions, driver, pcie, pci_vendors),
     expects=("gpu.count",),
     severity="isolate",
     tags=("quick", "start", "gpu", "nvidia-smi"),
@@ -20,10 +22,11 @@ from gpuops.probes.nvidia.nvidia_smi import Smi, smi
     fix="power-cycle the node; if the GPU does not come back, reseat or replace it",
 )
 def gpu_count(
-    answer: Smi,
+    answer: Smi | Unknown,
     functions: tuple[PciFunction, ...] | Unknown,
     loaded: Driver | Unknown,
     links: dict[str, PcieLink] | Unknown,
+    vendors: frozenset[str] | Unknown,
     profile: Profile,
 ) -> Iterator[Finding | Unknown]:
     """Whole GPUs are counted, not MIG instances.
@@ -33,6 +36,12 @@ def gpu_count(
     that /proc hides. Source of the rule that the counts agree: Oracle oci-hpc, check_gpu_setup.py.
     """
     expected = profile["gpu.count"]
+    if expected and has_no_gpu(vendors, loaded, answer):
+        yield Finding(f"0 of {expected} GPUs are there", expected=expected, found=0, unit="GPUs")
+        return
+    if isinstance(answer, Unknown):
+        yield answer
+        return
     bound = set() if isinstance(loaded, Unknown) else set(loaded.gpu_addresses)
     bound |= set() if isinstance(links, Unknown) else {name for name in links if ":" in name}
     on_bus = set() if isinstance(functions, Unknown) else {f.address for f in functions if f.is_gpu}

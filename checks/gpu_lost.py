@@ -2,15 +2,18 @@
 
 from collections.abc import Iterator
 
-from gpuops import Finding, Profile, Unknown, check
+from gpuops import Finding, NotApplicable, Profile, Unknown, check
 from gpuops.probes.host.lspci import PciFunction, gpu_functions
+from gpuops.probes.host.pci import pci_vendors
+from gpuops.probes.nvidia.driver import Driver, driver
 from gpuops.probes.nvidia.gpus import all_gpus
 from gpuops.probes.nvidia.nvidia_smi import Smi, smi
+from gpuops.probes.nvidia.presence import NO_GPU, has_no_gpu
 
 
 @check(
-    needs=(smi, gpu_functions),
-    tolerates=(smi, gpu_functions),
+    needs=(smi, gpu_functions, pci_vendors, driver),
+    tolerates=(smi, gpu_functions, pci_vendors, driver),
     severity="isolate",
     tags=("quick", "start", "gpu", "nvidia-smi"),
     explains=("nvidia-smi", "xid:79", "xid:154"),
@@ -19,13 +22,20 @@ from gpuops.probes.nvidia.nvidia_smi import Smi, smi
     fix="power-cycle the node; if the GPU does not come back, reseat or replace it",
 )
 def gpu_lost(
-    answer: Smi | Unknown, functions: tuple[PciFunction, ...] | Unknown, _profile: Profile
-) -> Iterator[Finding | Unknown]:
+    answer: Smi | Unknown,
+    functions: tuple[PciFunction, ...] | Unknown,
+    vendors: frozenset[str] | Unknown,
+    loaded: Driver | Unknown,
+    _profile: Profile,
+) -> Iterator[Finding | Unknown | NotApplicable]:
     """A lost card returns all ones to every configuration read, which lspci prints as revision ff.
 
     Source: NVIDIA Xid catalogue, Xid 79; Oracle oci-hpc, check_gpu_setup.py (``rev ff``). A card in runtime suspend
     also reads ff, so a card that answers nvidia-smi is not lost.
     """
+    if has_no_gpu(vendors, loaded, answer):
+        yield NotApplicable(NO_GPU)
+        return
     listing = answer if isinstance(answer, Smi) else Smi()
     on_bus = () if isinstance(functions, Unknown) else tuple(f for f in functions if f.is_gpu)
     error = listing.error if listing.error and listing.error.kind in {"gpu-lost", "unknown-handle"} else None

@@ -3,14 +3,21 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.judging import Check, Verdict, judge_group, judge_node, probes_of
+from gpuops.probes.host.pci import pci_vendors
+from gpuops.probes.nvidia.driver import driver
 from gpuops.probes.nvidia.nvidia_smi import smi
+from gpuops.probes.nvidia.presence import NO_GPU, has_no_gpu
 from gpuops.probing import Probe, Unknown
 from gpuops.profile import NO_PROFILE, Profile, detect
+
+_OF_GPUS = frozenset({"gpu", "driver", "nvidia-smi"})
+"""The tags of checks that judge GPUs and what belongs to them."""
 
 
 def probes_for(checks: Iterable[Check]) -> list[Probe[Any]]:
@@ -35,9 +42,26 @@ def _detected(facts: Facts, profiles: Sequence[Profile]) -> Profile:
 
 
 def assess(checks: Sequence[Check], facts: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> list[Verdict]:
-    """Return the verdicts of every node, in order, then those of checks that compare the nodes of a profile."""
+    """Return the verdicts of every node, in order, then those of checks that compare the nodes of a profile.
+
+    Unknown properties of GPUs are skipped on a node that has no GPU.
+    """
     verdicts = [v for node, own_facts in facts.items() for v in judge_node(checks, own_facts, profiles[node])]
-    return verdicts + compare(checks, facts, profiles)
+    verdicts += compare(checks, facts, profiles)
+    bare = {node for node, own_facts in facts.items() if lacks_gpus(own_facts)}
+    of_gpus = {check.name for check in checks if _OF_GPUS & set(check.tags)}
+    return [
+        replace(v, status="skipped", why=NO_GPU)
+        if v.status == "unknown" and v.node in bare and v.check in of_gpus
+        else v
+        for v in verdicts
+    ]
+
+
+def lacks_gpus(facts: Facts) -> bool:
+    """Return True if the node is known to have no NVIDIA GPU."""
+    vendors, loaded, listing = facts[pci_vendors], facts[driver], facts[smi]
+    return has_no_gpu(vendors, loaded, listing)
 
 
 def compare(checks: Sequence[Check], facts: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> list[Verdict]:

@@ -14,6 +14,7 @@ from gpuops.lab.topology import numa_node
 ROOTS = (
     "/sys",
     "/proc/driver",
+    "/proc/bus/pci",
     "/proc/sys",
     "/proc/modules",
     "/proc/uptime",
@@ -81,7 +82,16 @@ def _proc(node: Node) -> Iterator[tuple[str, str]]:
     yield "/proc/meminfo", _meminfo(system.memory_gib)
     yield "/proc/cpuinfo", _cpuinfo(node)
     yield "/proc/self/limits", _limits()
+    yield "/proc/bus/pci/devices", "".join(f"{row}\n" for row in _functions(node))
     yield "/proc/modules", "".join(f"{row}\n" for row in _modules(node))
+
+
+def _functions(node: Node) -> Iterator[str]:
+    """Rows of /proc/bus/pci/devices, whose ids are those that the kernel read when it found the device."""
+    for function in functions(node):
+        bus, _, rest = function.at.partition(":")[2].partition(":")
+        slot, _, number = rest.partition(".")
+        yield f"{bus}{int(slot, 16) << 3 | int(number):02x}\t{function.vendor}{function.device}\t0\t{function.driver}"
 
 
 def _modules(node: Node) -> Iterator[str]:

@@ -7,6 +7,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
+from gpuops.assessment import lacks_gpus
 from gpuops.collective import measuring
 from gpuops.collective.expectations import Expectations
 from gpuops.collective.fabrics import NEEDS, fabric_of, leaves_of
@@ -27,6 +28,7 @@ from gpuops.isolation.node_evidence import all_reduce, evidence_of, node_evidenc
 from gpuops.isolation.rounds import Round
 from gpuops.lifecycle.scheduler import ProjectScheduler
 from gpuops.operations.health import check_profiles, profiles_of, quick_probes, unhealthy
+from gpuops.probes.nvidia.presence import NO_GPU
 from gpuops.probing import Probe
 from gpuops.profile import Profile
 from gpuops.reasons import Excluded
@@ -84,7 +86,13 @@ def healthy(
     """Return the hosts that pass the quick checks, the profiles of all with facts, and why others fail."""
     profiles = profiles_of(work.hosts, facts_by_node, work.catalogue)
     excluded = unhealthy(facts_by_node, profiles, work.catalogue)
+    excluded |= {node: Excluded(node, "unsupported", NO_GPU) for node in _alone_without_gpu(facts_by_node)}
     return [host for host in work.hosts if host.name in profiles and host.name not in excluded], profiles, excluded
+
+
+def _alone_without_gpu(facts_by_node: Mapping[str, Facts]) -> list[str]:
+    """The only node, if it has no GPU: there is nothing to measure within it, and no other node."""
+    return [node for node, facts in facts_by_node.items() if len(facts_by_node) == 1 and lacks_gpus(facts)]
 
 
 def fabric_for(pool: Pool, facts_by_node: Mapping[str, Facts]) -> Fabric:

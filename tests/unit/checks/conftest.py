@@ -150,6 +150,7 @@ def h100():
             "smi": Smi(VERSION, "13.0", 8, gpus),
             "gpus": gpus,
             "gpu_functions": (switch, *functions),
+            "pci_vendors": frozenset({"8086", "10de", "15b3"}),
             "driver": Driver(VERSION, open_kernel_modules=True, gpu_addresses=tuple(pcie)),
             "installed_driver": InstalledDriver(VERSION, "Dual MIT/GPL", "/lib/modules/nvidia.ko"),
             "pcie": pcie | nic_links,
@@ -168,6 +169,20 @@ def h100():
             "dcgm_diag": DcgmDiagnosis((DiagResult("memory", "pass", 0), DiagResult("pcie", "skip", 0)), "4.2.3"),
         },
         load("hgx-h100"),
+    )
+
+
+@pytest.fixture
+def without_gpu(h100):
+    """A machine with neither a GPU nor a driver, under the profile of one with eight."""
+    gone = Unknown("nvidia-smi is not installed")
+    return h100.but(
+        **dict.fromkeys(("smi", "gpus", "nvlink", "topo"), gone),
+        gpu_functions=Unknown("lspci shows no NVIDIA device"),
+        pci_vendors=frozenset({"8086", "1af4"}),
+        driver=Unknown("the NVIDIA driver is not loaded"),
+        installed_driver=Unknown("modinfo nvidia ended with 1"),
+        pcie=Unknown("the kernel shows no GPU under the NVIDIA driver and no RDMA device"),
     )
 
 

@@ -1,6 +1,7 @@
 import pytest
 
 from gpuops.judging import SEVERITIES
+from gpuops.probes.nvidia.driver import Driver
 from gpuops.probes.nvidia.nvidia_smi import SmiError
 from gpuops.probing import Unknown
 
@@ -115,6 +116,36 @@ class TestGpuLost:
 
     def test_nvidia_smi_alone_is_enough(self, h100):
         assert h100.but(gpu_functions=NOTHING).judge("gpu-lost").status == "pass"
+
+
+class TestNoGpu:
+    def test_none_is_lost_where_there_is_none(self, without_gpu):
+        verdict = without_gpu.judge("gpu-lost")
+        assert (verdict.status, verdict.why) == ("skipped", "no NVIDIA GPU on this machine")
+
+    def test_none_is_a_fault_where_the_profile_expects_some(self, without_gpu):
+        finding = only(without_gpu.judge("gpu-count"))
+        assert (finding.message, finding.found, finding.severity) == ("0 of 8 GPUs are there", 0, "isolate")
+
+    def test_lspci_is_not_needed_to_see_it(self, without_gpu):
+        assert without_gpu.but(gpu_functions=NOTHING).judge("gpu-lost").status == "skipped"
+
+    @pytest.mark.parametrize(
+        "sign",
+        [
+            {"pci_vendors": frozenset({"8086", "10de"})},
+            {"pci_vendors": Unknown("a container without /proc/bus")},
+            {"driver": Driver("580.126.16", open_kernel_modules=True)},
+        ],
+    )
+    def test_a_gpu_that_may_be_there_is_unknown(self, without_gpu, sign):
+        machine = without_gpu.but(**sign)
+        assert machine.judge("gpu-lost").why == "nvidia-smi is not installed"
+        assert {machine.judge(name).status for name in ("gpu-lost", "gpu-count")} == {"unknown"}
+
+    def test_a_gpu_that_nvidia_smi_lists_is_there_without_a_pci_bus(self, h100):
+        machine = h100.but(pci_vendors=frozenset(), driver=NOTHING, gpu_functions=NOTHING)
+        assert machine.judge("gpu-lost").status == "pass"
 
 
 class TestSmiErrors:

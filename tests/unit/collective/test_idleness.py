@@ -1,3 +1,4 @@
+from dataclasses import replace
 from datetime import datetime, timezone
 
 import pytest
@@ -29,8 +30,8 @@ def told(ours=(), profile=NO_PROFILE, allocation=(), **of):
 
 def test_a_node_with_nothing_but_daemons_is_idle():
     assert told() == "idle"
-    assert [probe.name for probe in FIRST] == ["smi", "driver_loaded", "occupancy"]
-    assert [probe.name for probe in STILL] == ["driver_loaded", "occupancy"]
+    assert [probe.name for probe in FIRST] == ["smi", "driver_loaded", "occupancy", "pci_vendors"]
+    assert [probe.name for probe in STILL] == ["driver_loaded", "occupancy", "pci_vendors"]
 
 
 def test_a_compute_process_is_told_once_however_many_gpus_it_has():
@@ -101,6 +102,16 @@ def test_before_the_driver_is_installed_nobody_can_compute():
     assert str(still_idle(facts(held=hidden, loaded=False))) == "idle"
     assert told(cards=none, held=hidden, loaded=Unknown("no list")) != "idle"
     assert told(cards=none, held=hidden, loaded=False, allocation=(NodeAllocation("pod ml/a"),)) == "busy (pod ml/a)"
+
+
+@pytest.mark.parametrize(
+    ("vendors", "state"), [({"8086"}, "idle"), ({"8086", "10de"}, "unproved"), (Unknown("no /proc/bus"), "unproved")]
+)
+def test_a_machine_without_gpus_is_not_busy_though_its_processes_are_hidden(vendors, state):
+    held = Occupancy(driver_loaded=False, hidden="not every process may be looked at: find: /proc/1/exe")
+    known = facts(Unknown("nvidia-smi is not installed"), held, loaded=Unknown("no list"))
+    bare = replace(known, values={**known.values, "pci_vendors": vendors})
+    assert idleness_of(bare, NO_PROFILE).state == still_idle(bare).state == state
 
 
 def test_facts_that_were_not_asked_for_prove_nothing():

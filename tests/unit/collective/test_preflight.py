@@ -1,3 +1,4 @@
+import datetime as dt
 import json
 from types import SimpleNamespace
 
@@ -8,6 +9,7 @@ from gpuops.collective.preflight.causes import Cause
 from gpuops.collective.preflight.diagnosis import Diagnosis, Preflight, PreflightStep, StepLog
 from gpuops.collective.preflight.launch_command import LaunchCommand
 from gpuops.errors import CancelledError, ConnectError
+from gpuops.facts import Facts
 from gpuops.isolation.rounds import GroupResult, RankGroup
 from gpuops.judging import Finding, Verdict
 from gpuops.probing import PartName
@@ -97,6 +99,21 @@ def test_the_network_of_one_node_hides_no_lost_gpu_of_another():
     assert report.causes[0].fix == "--nnodes=1, and start it on n1 only (gpuops preflight --limit n1)"
     assert report.steps[-1] == PreflightStep("all-reduce", "skipped", "not on all nodes of the job")
     assert report.excluded["n2"] == Excluded("n2", "unhealthy", "fails gpu-lost", checks=("gpu-lost",))
+
+
+def facts(name, vendors):
+    return Facts(name, dt.datetime.now(dt.timezone.utc), {"pci_vendors": frozenset(vendors)})
+
+
+def test_the_nodes_without_gpus_among_others_are_told_and_none_if_the_job_is_one_for_cpus():
+    preflight = Preflight(COMMAND, SimpleNamespace(hosts={}, excluded={}), None, pytest.fail)
+    preflight._check_gpus({"a": facts("a", {"8086"}), "b": facts("b", {"8086"})})
+    assert preflight.log.steps == [PreflightStep("gpus", "ok", "no NVIDIA GPU on these nodes")]
+    preflight._check_gpus({"a": facts("a", {"8086"}), "b": facts("b", {"8086", "10de"})})
+    assert preflight.log.causes == [
+        Cause("gpus", ("a",), "no NVIDIA GPU on this machine", "take these nodes out of the job")
+    ]
+    assert list(preflight._unhealthy) == ["a"]
 
 
 def test_a_job_on_a_node_with_a_lost_gpu_is_told_too():

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from gpuops.facts import Facts
+from gpuops.probes.host.pci import NVIDIA, pci_vendors
 from gpuops.probes.nvidia.nvidia_smi import Gpu, smi
 from gpuops.probes.nvidia.occupancy import DAEMONS, Occupancy, driver_loaded, occupancy
 from gpuops.probing import Probe, Unknown
@@ -16,8 +17,9 @@ from gpuops.reasons import Excluded
 IDLE_MEMORY_MIB = 15
 """GPU memory in use on an idle GPU if the profile does not set it (``gpu.idle_memory_mib``).
 
-Source: facebookresearch/gcm, check_nvidia_smi.py. New drivers may use more, so a higher value proves nothing."""
-STILL: tuple[Probe[Any], ...] = (driver_loaded, occupancy)
+Source: facebookresearch/gcm, check_nvidia_smi.py. New drivers may use more, so a higher value proves nothing.
+"""
+STILL: tuple[Probe[Any], ...] = (driver_loaded, occupancy, pci_vendors)
 """The probes that `still_idle` needs; they do not query the driver, so they cost a node little."""
 FIRST: tuple[Probe[Any], ...] = (smi, *STILL)
 """The probes that `idleness_of` needs."""
@@ -92,8 +94,8 @@ def _allocated(allocation: Allocation) -> list[_BusySign]:
 
 
 def _held(facts: Facts, ours: Collection[int]) -> Iterator[_BusySign]:
-    held, loaded = facts[occupancy], facts[driver_loaded]
-    if loaded is False:
+    held = facts[occupancy]
+    if not _has_driver(facts):
         return
     if isinstance(held, Unknown):
         yield _BusySign(held.why, uncertain=True)
@@ -105,15 +107,27 @@ def _held(facts: Facts, ours: Collection[int]) -> Iterator[_BusySign]:
         yield _BusySign(held.hidden, uncertain=True)
 
 
+def _has_driver(facts: Facts) -> bool:
+    """Return False if no NVIDIA driver is loaded, without which no process can compute.
+
+    A kernel that lists no modules shows it by the lack of both the driver's entry in /proc and an NVIDIA device.
+    """
+    held, loaded, vendors = facts[occupancy], facts[driver_loaded], facts[pci_vendors]
+    if not isinstance(loaded, Unknown):
+        return loaded
+    shown = isinstance(held, Unknown) or held.driver_loaded
+    return shown or isinstance(vendors, Unknown) or NVIDIA in vendors
+
+
 def _process(pid: int | None, name: str, user: str = "") -> str:
     return " ".join(filter(None, (f"pid {pid}" if pid else "a process", name))) + (f", user {user}" if user else "")
 
 
 def _gpus_in_use(facts: Facts, profile: Profile, ours: Collection[int]) -> Iterator[_BusySign]:
     """Return signs from nvidia-smi; without an NVIDIA driver in the kernel no process can compute."""
-    value, smi_answer, loaded = facts[occupancy], facts[smi], facts[driver_loaded]
+    value, smi_answer = facts[occupancy], facts[smi]
     held = Occupancy(driver_loaded=True) if isinstance(value, Unknown) else value
-    if loaded is False or not held.driver_loaded:
+    if not _has_driver(facts) or not held.driver_loaded:
         return
     if isinstance(smi_answer, Unknown):
         yield _BusySign(smi_answer.why, uncertain=True)

@@ -15,6 +15,7 @@ from gpuops.collective.preflight.launch_command import LaunchCommand
 from gpuops.judging import Verdict
 from gpuops.probes.network.gids import Gid
 from gpuops.probes.network.ib import IbPort
+from gpuops.probes.nvidia.presence import NO_GPU
 
 PreflightTest = Literal[
     NetworkTest,
@@ -103,6 +104,12 @@ def gpus(verdicts: Iterable[Verdict]) -> Iterator[Cause]:
         if finding.status == "fail" and finding.host:
             why = ": ".join(filter(None, (finding.part_label, finding.message)))
             yield Cause("gpus", (finding.host,), why, f"{finding.fix}; until then leave this node out of the job")
+
+
+def without_gpu(bare: Sequence[str], nodes: Sequence[str]) -> Iterator[Cause]:
+    """All ``nodes`` have GPUs but the ``bare`` ones; if none has any, the job is one for CPUs."""
+    if bare and len(bare) < len(nodes):
+        yield Cause("gpus", tuple(bare), NO_GPU, "take these nodes out of the job")
 
 
 def environment(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -> Iterator[Cause]:

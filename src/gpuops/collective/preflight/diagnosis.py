@@ -25,8 +25,12 @@ from gpuops.errors import CancelledError, NodeError
 from gpuops.facts import Facts
 from gpuops.isolation.rounds import GroupResult
 from gpuops.judging import Verdict
+from gpuops.probes.host.pci import pci_vendors
 from gpuops.probes.network.gids import Gid, gids
 from gpuops.probes.network.ib import IbPort, ib_ports
+from gpuops.probes.nvidia.driver import driver
+from gpuops.probes.nvidia.nvidia_smi import smi
+from gpuops.probes.nvidia.presence import NO_GPU, has_no_gpu
 from gpuops.probing import Probe, Unknown
 from gpuops.reasons import Conclusion, Excluded, FailOn, Result, excluded_by
 from gpuops.secret import redact
@@ -229,11 +233,15 @@ class Preflight:
     def _check_gpus(self, facts: Mapping[str, Facts]) -> None:
         """Whether programs can use the GPUs; nodes where they cannot stay in the pool for the other steps."""
         verdicts = self.judge(facts)
-        self.log.add("gpus", causes.gpus(verdicts))
+        bare = [name for name, own in facts.items() if _lacks_gpus(own)]
+        detail = "no NVIDIA GPU on these nodes" if bare else ""
+        self.log.add("gpus", [*causes.gpus(verdicts), *causes.without_gpu(bare, list(facts))], detail)
         failing = [verdict for verdict in verdicts if verdict.status == "fail" and verdict.node]
         for node in dict.fromkeys(verdict.node for verdict in failing):
             checks = tuple(verdict.check for verdict in failing if verdict.node == node)
             self._unhealthy[node] = Excluded(node, "unhealthy", f"fails {', '.join(checks)}", checks=checks)
+        if len(bare) < len(facts):
+            self._unhealthy = {**{node: Excluded(node, "unhealthy", NO_GPU) for node in bare}, **self._unhealthy}
 
     def _check_rendezvous(self, settings: Mapping[str, Mapping[str, str]]) -> None:
         self.activity("interfaces and the rendezvous")
@@ -302,6 +310,11 @@ def _merged(causes: Iterable[Cause]) -> list[Cause]:
         key = replace(cause, nodes=())
         nodes[key] = (*nodes.get(key, ()), *cause.nodes)
     return [replace(cause, nodes=tuple(dict.fromkeys(own))) for cause, own in nodes.items()]
+
+
+def _lacks_gpus(facts: Facts) -> bool:
+    vendors, loaded, listing = facts[pci_vendors], facts[driver], facts[smi]
+    return has_no_gpu(vendors, loaded, listing)
 
 
 def _up(facts: Facts) -> tuple[IbPort, ...]:

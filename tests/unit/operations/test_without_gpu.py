@@ -1,0 +1,85 @@
+"""A machine without any NVIDIA GPU is told so, in one sentence, and is not said to be at fault, in use or well."""
+
+import datetime as dt
+from dataclasses import replace
+from types import SimpleNamespace
+
+import pytest
+
+from gpuops.catalogue import Catalogue
+from gpuops.cluster import Cluster
+from gpuops.facts import Facts, questions, to_document
+from gpuops.operations.health import quick_probes
+from gpuops.operations.measure import healthy
+from gpuops.reasons import exit_code
+from gpuops.report.formats import table
+from gpuops.shell import Command, Completed
+
+SENTENCE = "no NVIDIA GPU on this machine"
+FILES = {
+    "/proc/bus/pci/devices": "0000\t80860d57\t0\n0008\t1af41045\t0\n",
+    "/proc/version": "Linux version 6.1.0\n",
+    "/proc/modules": "virtio_net 1 0 - Live 0x0\n",
+}
+DISKS = "Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/vda1 1000 {} {} {}% /\n"
+
+
+def answer(question, used):
+    if isinstance(question, Command):
+        is_df = "df" in question.words[0] or "df" in question.words
+        return (
+            Completed("n1", question, 0, DISKS.format(used, 1000 - used, used // 10))
+            if is_df
+            else Completed("n1", question, 127)
+        )
+    text = "".join(f"{path}\0{FILES[path]}\0" for path in question.globs if path in FILES)
+    return Completed("n1", question, 0, text)
+
+
+@pytest.fixture
+def saved(tmp_path):
+    """The saved answers of a machine that has neither GPU nor driver; an inventory may say what it should have."""
+
+    def make(inventory="", used=100):
+        asked = questions(quick_probes(Catalogue()))
+        answers = tuple(answer(question, used) for question in asked)
+        facts = Facts("n1", dt.datetime.now(dt.timezone.utc), {}, answers)
+        (tmp_path / "facts").mkdir()
+        (tmp_path / "facts" / "n1.json").write_text(to_document(facts))
+        (tmp_path / "i.yml").write_text(inventory)
+        return Cluster.saved(tmp_path / "facts", inventory=tmp_path / "i.yml" if inventory else None)
+
+    return make
+
+
+def test_validate_says_it_in_one_sentence_and_the_machine_is_not_well(saved):
+    report = saved().validate()
+    (host,) = report.hosts
+    assert (host.status, host.excluded.why, exit_code(report)) == ("unknown", SENTENCE, 3)
+    text = table.render(report)
+    assert f"UNKNOWN   1  n1          {SENTENCE}\n" in text
+    assert not any(word in text for word in ("gpu-lost", "nvidia-smi", "busy", "no profile"))
+
+
+def test_nothing_is_measured_on_it_alone_and_beside_others_it_takes_part(saved, a_host):
+    (facts,) = saved().facts().values.values()
+    work = SimpleNamespace(hosts=[a_host("n1"), a_host("n2")], catalogue=Catalogue())
+    hosts, _, excluded = healthy(work, {"n1": facts})
+    assert (hosts, excluded["n1"].kind, excluded["n1"].why) == ([], "unsupported", SENTENCE)
+    hosts, _, excluded = healthy(work, {"n1": facts, "n2": replace(facts, node="n2")})
+    assert ([host.name for host in hosts], excluded) == (["n1", "n2"], {})
+
+
+def test_other_faults_of_such_a_machine_are_told(saved):
+    report = saved(used=1000).validate()
+    assert [finding.check for finding in report.findings] == ["disk-space"]
+    assert exit_code(report) == 1
+
+
+@pytest.mark.parametrize("word", ["profile: hgx-h100", "expect: {gpu.count: 8}"])
+def test_it_is_a_finding_where_gpus_are_expected(saved, word):
+    report = saved(f"all: {{hosts: {{n1: {{{word}}}}}}}\n").validate()
+    (finding,) = report.findings
+    assert (finding.check, finding.message) == ("gpu-count", "0 of 8 GPUs are there")
+    assert exit_code(report) == 1
+    assert {verdict.why for verdict in report.hosts[0].verdicts if verdict.check == "gpu-lost"} == {SENTENCE}
