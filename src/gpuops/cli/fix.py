@@ -10,6 +10,7 @@ import click
 
 from gpuops.cli._options import asks, carry_out, chosen, reaches
 from gpuops.cli._terminal import page, print_lines, tell_excluded, tell_locked
+from gpuops.proposal import propose
 from gpuops.requests import FixRequest
 
 if TYPE_CHECKING:
@@ -51,7 +52,7 @@ def command(cluster: Cluster, request: FixRequest, node: str, *, yes: bool) -> i
         if repair.record is not None:
             _show(repair.record, diff=False)
     elif repair.needed:
-        click.echo(f"to do it: gpuops fix {request.check} {node} --yes")
+        click.echo(f"to do it: {propose('fix', request.check, node, '--yes')}")
     print_lines(lines(repair.verdicts))
     tell_excluded(repair.excluded.values())
     return exit_code(repair)

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import asks, carry_out, reaches
+from gpuops.cli._options import asks, carry_out, chosen, reaches
 from gpuops.cli._terminal import page, print_lines, tell_locked
 from gpuops.requests import ProvisionRequest
 
@@ -28,8 +27,8 @@ def command(cluster: Cluster, request: ProvisionRequest, *, diff: bool, list_tas
 
     Every step looks first and changes only what differs, then looks again whether it took effect. Before each change a
     line is written to the run's journal, so that a run that was killed goes on with --resume. A second run changes
-    nothing. --force changes nodes that run jobs, too. Without an inventory this machine is meant, and at a terminal you
-    are asked whether it is.
+    nothing. --force changes nodes that run jobs, too. This machine is changed only if --local or the
+    inventory names it.
 
     \b
     Exit codes: 0 every node is in the desired state,
@@ -43,12 +42,10 @@ def command(cluster: Cluster, request: ProvisionRequest, *, diff: bool, list_tas
     if list_tasks:
         print_lines(playbook_plan.list_steps(_playbook(cluster, request)))
         return 0
-    plan = cluster.plan(request)
+    plan = chosen(cluster).plan(request)
     if list_hosts:
         print_lines(playbook_plan.list_hosts(plan.plays))
         return 0
-    if not request.check and not _is_meant(cluster):
-        return 1
     record = carry_out(cluster, request)
     tell_locked(record.locked)
     print_lines(playbook.record_lines(record, page(), diff=diff))
@@ -60,10 +57,3 @@ def _playbook(cluster: Cluster, request: ProvisionRequest) -> Playbook:
     from gpuops.playbook.loading import load_playbook
 
     return load_playbook(str(request.playbook), cluster.catalogue.tasks(), cluster.catalogue.project)
-
-
-def _is_meant(cluster: Cluster) -> bool:
-    """Whether this machine is to be changed, if a person may only have forgotten to name an inventory."""
-    if cluster.source != "local" or not sys.stdin.isatty():
-        return True
-    return click.confirm(f"no inventory is named: change this machine ({cluster.hosts[0].name})?")

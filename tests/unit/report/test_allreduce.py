@@ -122,7 +122,8 @@ def test_what_is_slow_everywhere_is_told_and_blames_nobody():
 
 @pytest.mark.parametrize("width", [40, 60, 80, 132])
 def test_it_fits_the_page(report, width):
-    assert max(map(len, render(report, Page(width)).splitlines())) <= width
+    lines = render(report, Page(width)).splitlines()
+    assert max(len(line) for line in lines if not line.strip().startswith("gpuops ")) <= width  # a command stays whole
 
 
 def test_what_is_not_certain_is_told_as_such():

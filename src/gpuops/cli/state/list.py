@@ -29,5 +29,5 @@ def command(project: Project, *, as_json: bool) -> None:
         click.echo(json.dumps({name: event_document(event) for name, event in events.items()}, indent=1))
         return
     if not events:
-        tell("no node has a history yet; gpuops onboard begins one")
+        tell("no node has a history yet; onboarding begins one")
     print_lines(states.list_lines(events, page()))

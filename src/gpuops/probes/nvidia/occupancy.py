@@ -70,7 +70,7 @@ def parse_occupancy(answer: Completed) -> Occupancy | Unknown:
     lines = answer.out.splitlines()
     links = [link for link in map(_LINE.fullmatch, lines) if link]
     if not links and "sudo:" in answer.err:
-        return Unknown("only root sees who has the GPUs' device files open; gpuops sudoers", needs_root=True)
+        return Unknown("only root sees who has the GPUs' device files open; try: gpuops sudoers", needs_root=True)
     if not links or len(links) < len(lines) or not answer.out.endswith("\n"):
         return Unknown(f"the list of open device files cannot be read; it ends {answer.out[-80:]!r}")
     programs = {link["pid"]: link["target"] or "" for link in links if link["exe"]}
