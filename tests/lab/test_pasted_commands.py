@@ -13,9 +13,14 @@ from gpuops.cli import program
 from gpuops.lab import cluster, demo
 
 ROOT = pathlib.Path(__file__).parents[2]
-README = re.findall(r"^gpuops ((?:\w+ )+.*-i prod\.yml.*?)(?:  +#.*)?$", (ROOT / "README.md").read_text(), re.MULTILINE)
-TOO_LONG = ("gpuops onboard", "gpuops provision driver -i prod.yml --limit", "gpuops validate -i prod.yml --level")
-"""What takes minutes: a burn-in, a driver, and the measurement that other tests make."""
+README = re.findall(
+    r"^gpuops ((?:\w+ )+.*-i prod\.yml.*?)(?: +[#>].*)?$", (ROOT / "README.md").read_text(), re.MULTILINE
+)
+TOO_LONG = (
+    *("gpuops onboard", "gpuops provision driver -i prod.yml --limit"),
+    *("gpuops validate -i prod.yml --level", "gpuops allreduce -i prod.yml  "),
+)
+"""What takes minutes: a burn-in, a driver, and the measurement that another test makes."""
 
 
 @pytest.fixture(scope="module")
@@ -57,8 +62,8 @@ def test_what_the_demonstration_proposes(place):
     inventory = ".gpuops/demo/inventory.yml"
     looked, measured = place(f"gpuops validate -i {inventory}"), place(f"gpuops allreduce -i {inventory}")
     assert (looked.code, measured.code) == (1, 1)
-    again = f"gpuops allreduce --limit gpu06,gpu03 --scope rail -i {inventory}"
-    assert again in measured.text.replace("gpu06,gpu01", "gpu06,gpu03").splitlines()[-2].strip()
+    again = rf"gpuops allreduce --limit gpu06,gpu0\d --scope rail -i {re.escape(inventory)}"
+    assert re.search(rf"^ *{again}$", measured.text, re.MULTILINE)
     assert paste(place, looked.text + measured.text) >= 1
 
 
@@ -78,7 +83,7 @@ def test_what_other_commands_propose(place, line):
     paste(place, place(line).text)
 
 
-@pytest.mark.parametrize("line", [line for line in README if not f"gpuops {line}".startswith(TOO_LONG)])
+@pytest.mark.parametrize("line", [line for line in README if not f"gpuops {line}  ".startswith(TOO_LONG)])
 def test_commands_of_the_readme_work_on_the_lab(place, line):
     done = place(f"gpuops {line}")
     assert done.code in (0, 1, 3), done.text

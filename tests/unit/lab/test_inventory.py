@@ -13,7 +13,7 @@ from gpuops.lab.inventory import inventory
 from gpuops.lab.places import Places
 
 README = (pathlib.Path(__file__).parents[3] / "README.md").read_text("utf-8")
-COMMANDS = re.findall(r"^gpuops ((?:\w+ )+.*-i prod\.yml.*?)(?:  +#.*)?$", README, re.MULTILINE)
+COMMANDS = re.findall(r"^gpuops ((?:\w+ )+.*-i prod\.yml.*?)(?: +[#>].*)?$", README, re.MULTILINE)
 
 
 @pytest.fixture
