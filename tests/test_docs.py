@@ -1,5 +1,6 @@
 """The docs tell what is: verbs, checks, profiles, probes and formats are named, and what is printed can be typed."""
 
+import ast
 import importlib.util
 import pathlib
 import re
@@ -125,6 +126,92 @@ def test_what_is_printed_can_be_typed(path):
             assert found is not None, f"{path.name}: gpuops {' '.join(words)}: there is no such verb"
             command, rest = found, rest[1:]
         command.make_parser(click.Context(command)).parse_args(list(rest))
+
+
+CODE = [
+    path
+    for folder, suffix in (
+        ("src", "py"),
+        ("checks", "py"),
+        ("playbooks", "py"),
+        ("playbooks", "yml"),
+        ("templates", "*"),
+    )
+    for path in sorted((ROOT / folder).rglob(f"*.{suffix}"))
+    if "content" not in path.parts and "__pycache__" not in path.parts and path.is_file()
+]
+_HINT = re.compile(
+    r"""(?:^|[:;] |then )gpuops ([a-z][a-z-]*(?: [a-z][a-z-]*)?|[a-z-]+(?: [^ .;]+)* --?[a-z].*)$""", re.MULTILINE
+)
+_QUOTED = re.compile(r"""(?:`+|")(gpuops [a-z][^`"]*)(?:`|")""")
+
+
+def literals(path):
+    """Every text in a file: the string literals of Python, with X for what is computed, and else the lines."""
+    text = path.read_text("utf-8")
+    if path.suffix != ".py":
+        yield from (line.lstrip("# ") for line in text.splitlines())
+        return
+    for node in ast.walk(ast.parse(text)):
+        if isinstance(node, ast.JoinedStr):
+            yield "".join(part.value if isinstance(part, ast.Constant) else "X" for part in node.values)
+        elif isinstance(node, ast.Constant) and isinstance(node.value, str):
+            yield node.value
+
+
+def hints(texts):
+    """The words of each command that a text names: in quotation marks, or at its end."""
+    for text in texts:
+        lines = [" ".join(found.split()) for found in _QUOTED.findall(text)]
+        lines += [f"gpuops {found}" for found in _HINT.findall(text)]
+        yield from (line.split()[1:] for line in lines)
+
+
+def proposals(path):
+    """The words of each call of `propose`, with X for what is computed."""
+    for node in ast.walk(ast.parse(path.read_text("utf-8"))):
+        if isinstance(node, ast.Call) and ast.unparse(node.func) == "propose":
+            yield [str(arg.value) if isinstance(arg, ast.Constant) else "X" for arg in node.args]
+
+
+def check_command(words, where):
+    """A verb, its subcommand and its options exist."""
+    command, rest = program, list(words)
+    while rest and isinstance(command, click.Group) and rest[0][0] != "-" and rest[0].islower():
+        found = command.get_command(None, rest[0])
+        if found is None and getattr(command, "invoke_without_command", False):
+            break
+        assert found is not None, f"{where}: gpuops {' '.join(words)}: there is no such verb"
+        command, rest = found, rest[1:]
+    known = {name for param in command.params for name in (*param.opts, *param.secondary_opts)} | {"--help", "-h", "--"}
+    options = {word.partition("=")[0].rstrip(".,;:)") for word in rest if re.match(r"--?[a-z]", word)}
+    before_dashes = options if "--" not in rest else {word for word in options if rest.index(word) < rest.index("--")}
+    assert before_dashes <= known, f"{where}: gpuops {' '.join(words)}: no option {before_dashes - known}"
+
+
+@pytest.mark.parametrize("path", CODE, ids=lambda path: str(path.relative_to(ROOT)))
+def test_no_message_names_a_command_that_does_not_exist(path):
+    for words in hints(literals(path)):
+        check_command(words, path.relative_to(ROOT))
+    for words in proposals(path) if path.suffix == ".py" else ():
+        check_command(words, path.relative_to(ROOT))
+
+
+@pytest.mark.parametrize(
+    "text",
+    ["no such task; gpuops tasks list", "`gpuops profile list`", "try: gpuops checks lost", "`gpuops ping --nope`"],
+)
+def test_a_hint_that_is_wrong_is_found(text):
+    (words,) = hints([text])
+    with pytest.raises(AssertionError, match="gpuops"):
+        check_command(words, "a test")
+
+
+def test_prose_is_not_a_hint():
+    assert (
+        list(hints(["an option; gpuops knows only this one", "what gpuops reads", "gpuops keeps the file there."]))
+        == []
+    )
 
 
 def test_commands_are_found_in_text():

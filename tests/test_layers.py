@@ -11,7 +11,9 @@ ROOT = pathlib.Path(__file__).parents[1]
 SOURCE = ROOT / "src" / "gpuops"
 FLOORS = {
     **dict.fromkeys(("cancellation", "errors", "version"), 0),
-    **dict.fromkeys(("shell", "document", "secret", "content", "replacing", "events", "reasons", "cancellation"), 1),
+    **dict.fromkeys(
+        ("shell", "document", "secret", "content", "replacing", "events", "reasons", "cancellation", "proposal"), 1
+    ),
     **dict.fromkeys(("inventory", "probing", "project"), 2),
     "transport": 3,
     **dict.fromkeys(("fleet", "probes"), 4),

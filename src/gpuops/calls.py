@@ -21,6 +21,7 @@ from gpuops.events import Emitter, Events
 from gpuops.inventory import Host, Inventory
 from gpuops.nodes import Nodes, Source
 from gpuops.project import Project, load_project, operator_name, placed
+from gpuops.proposal import HostOptions, proposing
 from gpuops.reasons import Request
 from gpuops.requests import (
     AdmitRequest,
@@ -180,7 +181,7 @@ class Calls:
         self._refuse(request)
         if isinstance(request, _RECORDED):
             self._note_place_of_store()
-        with self._turn(request), self._running() as cancel:
+        with self._turn(request), self._running() as cancel, proposing(self._nodes.options):
             module, _, function = OPERATIONS[type(request)].partition(".")
             operation = getattr(importlib.import_module(f"gpuops.operations.{module}"), function)
             work = self._workspace(function, cancel)
@@ -310,6 +311,7 @@ def nodes_of(
     events: Events | None = None,
     inventory: Inventory | None = None,
     inventory_file: Path | None = None,
+    options: HostOptions = HostOptions(),  # noqa: B008 - it is frozen
 ) -> Nodes:
     """Return ``hosts`` with the connection settings of the arguments.
 
@@ -332,6 +334,7 @@ def nodes_of(
         total_timeout=total_timeout,
         inventory=inventory,
         inventory_file=inventory_file,
+        options=replace(options, passwords=("-k",) * bool(password) + ("-K",) * bool(become_password)),
     )
 
 

@@ -19,11 +19,11 @@ from gpuops.calls import Calls, nodes_of, shared_of
 from gpuops.collective.request import SCOPES
 from gpuops.errors import InputError
 from gpuops.events import Events
-from gpuops.facts import saved_names
 from gpuops.inventory import Host, Inventory
 from gpuops.inventory.inventory import find, names_hosts
-from gpuops.nodes import Source, saved_host, this_machine
+from gpuops.nodes import Source, saved_hosts, this_machine
 from gpuops.project import placed, shortest
+from gpuops.proposal import HostOptions
 from gpuops.requests import (
     AdmitRequest,
     DrainRequest,
@@ -124,6 +124,7 @@ class Cluster(Calls):
             events=events,
             inventory=document,
             inventory_file=file,
+            options=HostOptions(str(inventory or "")),
         )
         for warning in document.warnings:
             nodes.note(warning)
@@ -159,6 +160,7 @@ class Cluster(Calls):
             password=password,
             become_password=become_password,
             events=events,
+            options=HostOptions("localhost" if source == "local" else ""),
         )
         return cls(nodes, shared)
 
@@ -206,14 +208,12 @@ class Cluster(Calls):
         folder = Path(folder)
         shared = shared_of(project, None, None, invocation)
         document = Inventory.open(str(inventory), shared.catalogue.project) if inventory else None
-        hosts = document.select(limit or "all") if document else []
-        names = {host.name for host in hosts} if limit is None or document is None else saved_names(folder)
-        hosts += [saved_host(name, folder) for name in saved_names(folder) if name not in names]
-        nodes = nodes_of(hosts, f"{folder}/", "saved", forks=1, events=events, inventory=document)
+        hosts = saved_hosts(folder, document, limit)
+        options = HostOptions(str(inventory or ""), str(folder))
+        nodes = nodes_of(hosts, f"{folder}/", "saved", forks=1, events=events, inventory=document, options=options)
         for warning in document.warnings if document else ():
             nodes.note(warning)
-        whole = cls(replace(nodes, folder=folder), shared)
-        return whole.only(limit) if limit and document is None else whole
+        return cls(replace(nodes, folder=folder), shared)
 
     def ping(self) -> Answers[float]:
         """Return the seconds that each host took to answer."""

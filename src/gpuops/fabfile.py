@@ -10,6 +10,7 @@ from __future__ import annotations
 import contextlib
 import dataclasses
 import inspect
+import os
 import sys
 import types
 import typing
@@ -42,6 +43,7 @@ from gpuops.report.playbook import record_lines
 from gpuops.report.values import lines, whole
 from gpuops.results.plain import plain
 from gpuops.secret import Secret, redact
+from gpuops.workspace import configured_inventory
 
 _OF_EACH_GPU = {
     "power": ("Power draw and power limits of every GPU.", (
@@ -63,7 +65,8 @@ def _cluster(c: Any) -> Iterator[Cluster]:
         raise Exit("fab: no nodes named; add -H NODE", 2)
     project = find_project(Path.cwd())
     # without an inventory, a name is an address
-    name = load_project(project).inventory or f"{c.original_host},"
+    named = configured_inventory(load_project(project), os.environ)
+    name = named or f"{c.original_host},"
     seconds = float(c.connect_kwargs.get("timeout", 10.0))
     hosts = [replace(host, **_access(c)) for host in Inventory.open(name, project).select(c.original_host)]
     common: dict[str, Any] = {"project": project, "connect_timeout": seconds, "events": _print_note}

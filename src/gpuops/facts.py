@@ -16,6 +16,7 @@ from typing import Any, TypeVar, cast
 
 from gpuops.errors import InputError
 from gpuops.probing import Probe, Unknown
+from gpuops.proposal import propose
 from gpuops.shell import Command, Completed, Files, Question
 
 T = TypeVar("T")
@@ -146,7 +147,7 @@ def saved_names(folder: Path) -> list[str]:
 def _saved_files(folder: Path) -> list[Path]:
     files = sorted(folder.glob("*.json")) if folder.is_dir() else []
     if not files:
-        raise InputError(f"{folder}: no saved facts; to save some: gpuops facts --save {folder}")
+        raise InputError(f"{folder}: no saved facts; to save some: {propose('facts', '--save', str(folder))}")
     return files
 
 

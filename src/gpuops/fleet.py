@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextvars
 import logging
 import queue
 import resource
@@ -132,7 +133,8 @@ class _WorkerPool(Generic[T]):
             before = threading.stack_size(_STACK_BYTES)
             try:
                 for _ in range(min(fanout, self._count)):
-                    thread = threading.Thread(target=self._work, daemon=True)
+                    context = contextvars.copy_context()  # of the thread that asks
+                    thread = threading.Thread(target=context.run, args=(self._work,), daemon=True)
                     thread.start()
                     self._threads.append(thread)
             finally:

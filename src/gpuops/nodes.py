@@ -22,6 +22,7 @@ from gpuops.fleet import Outcome, Outcomes, each, fitting
 from gpuops.inventory import Host, Inventory
 from gpuops.inventory.patterns import select
 from gpuops.probing import Probe
+from gpuops.proposal import HostOptions
 from gpuops.reasons import Excluded, excluded_by
 from gpuops.transport.agent import AgentTransport
 from gpuops.transport.connections import Connections
@@ -68,6 +69,7 @@ class Nodes:
     inventory: Inventory | None = None
     inventory_file: Path | None = None
     folder: Path | None = None
+    options: HostOptions = field(default_factory=HostOptions)
 
     def only(self, hosts: str | Iterable[str]) -> Nodes:
         """Return the hosts that a pattern selects, or those with these names; raise `PatternError` if none exist."""
@@ -254,3 +256,13 @@ def this_machine() -> Host:
 def saved_host(node: str, folder: Path) -> Host:
     """Return a host for a node of which only the answers in ``folder`` are known."""
     return Host(node, node, Where(str(folder)))
+
+
+def saved_hosts(folder: Path, inventory: Inventory | None, limit: str | None) -> list[Host]:
+    """The hosts of an inventory, and those of which only ``folder`` has answers; ``limit`` selects among both."""
+    saved = [saved_host(name, folder) for name in saved_names(folder) if not inventory or name not in inventory.hosts]
+    known, groups = (inventory.hosts, inventory.groups) if inventory else ({}, {})
+    chosen = select(limit or "all", [*known, *(host.name for host in saved)], groups)
+    listed = ",".join(name for name in known if name in chosen)
+    hosts = inventory.select(listed) if inventory and listed else []
+    return [*hosts, *(host for host in saved if host.name in chosen)]

@@ -14,9 +14,17 @@ from gpuops.inventory.inventory import find, names_hosts
 from gpuops.lifecycle.claims import Claims
 from gpuops.lifecycle.scheduler import ProjectScheduler
 from gpuops.nodes import Nodes, this_machine
-from gpuops.project import Project, placed
+from gpuops.project import Project, placed, shortest
 from gpuops.store import Store
 from gpuops.transport.local import open_local
+
+
+def configured_inventory(settings: Project, environment: Mapping[str, str]) -> str:
+    """Return the inventory that GPUOPS_INVENTORY or gpuops.yml names, as a path from here; empty if neither does."""
+    name, folder = settings.inventory or "", shortest(settings.folder)
+    if environment.get("GPUOPS_INVENTORY"):
+        return environment["GPUOPS_INVENTORY"]
+    return str(find(name, folder, folder=folder)) if name and not names_hosts(name, folder) else name
 
 
 def project_beside(settings: Project, inventory: str, environment: Mapping[str, str]) -> Project:

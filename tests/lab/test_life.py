@@ -74,8 +74,8 @@ def test_up_status_fault_clear_down(gpuops, tmp_path, elsewhere):
         (("up", "--fault", "gpu09:gpu0:lost"), 'the lab has no host "gpu09"; did you mean "gpu0'),
         (("up", "--fault", "gpu01:gpu0:lots"), 'did you mean "lost"?'),
         (("up", "--fault", "gpu01"), "expected HOST:SUBJECT:FAULT"),
-        (("status",), "gpuops lab up starts one"),
-        (("fault", "gpu01:gpu0:lost"), "gpuops lab up starts one"),
+        (("status",), "to start one: gpuops lab up"),
+        (("fault", "gpu01:gpu0:lost"), "to start one: gpuops lab up"),
     ],
 )
 def test_wrong_words_are_one_sentence_and_leave_nothing(gpuops, tmp_path, words, sentence):
@@ -122,7 +122,7 @@ def test_what_a_killed_lab_left_is_swept_away(gpuops, tmp_path):
     deadline = time.monotonic() + 5
     while gpuops("status").returncode == 0 and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert "gpuops lab down tidies up" in gpuops("status").stderr
+    assert "to remove what it left: gpuops lab down" in gpuops("status").stderr
     assert gpuops("up", "--nodes", "1").returncode == 0
     assert not Path(state["sandbox"]).exists()
 

@@ -49,6 +49,7 @@ class Place:
         self.out = folder / "out"
         (folder / "run").mkdir()
         (folder / "p.yml").write_text(PLAYBOOK.format(out=self.out))
+        (folder / "gpuops.yml").write_text("inventory: localhost\n")
 
     def start(self, *words, program=PROGRAM):
         line = 'mount --bind "$0" /run && exec "$@"'

@@ -15,7 +15,8 @@ from typing import TYPE_CHECKING, Any, TypeVar
 
 import click
 
-from gpuops.cli._terminal import log_to_stderr, terminal
+from gpuops.cli._terminal import log_to_stderr, tell, terminal
+from gpuops.proposal import HostOptions, proposing
 
 if TYPE_CHECKING:
     from gpuops.catalogue import Catalogue
@@ -25,7 +26,7 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 _TOTAL_SECONDS = 3600.0
-_NEEDS_INVENTORY = "a pattern needs an inventory: -i FILE, or `inventory:` in gpuops.yml"
+_NEEDS_INVENTORY = "no inventory is named; give -i FILE, or `inventory:` in gpuops.yml, or --local for this machine"
 _SCOPES = {"node": "node", "rail": "rail", "pairs": "pair", "pair": "pair", "group": "group"}
 
 
@@ -42,37 +43,50 @@ class Hosts:
     ask_pass: bool = False
     ask_become_pass: bool = False
     folder: Path | None = None
+    local: bool = False
     saved_inventory: bool = False
-    """With ``folder``, the inventory of gpuops.yml counts too, not only one that is named."""
+    """With ``folder``, the inventory of the settings counts too, not only one that is named or that a limit needs."""
 
     @contextmanager
     def cluster(self) -> Iterator[Cluster]:
         """Those hosts, with nothing left open in the end."""
-        with self._opened() as cluster:
+        from gpuops.workspace import configured_inventory
+
+        default = configured_inventory(settings(), os.environ)
+        with proposing(self._options(default)), self._opened(default) as cluster:
             allow_files(self.forks or cluster.project.fanout)
             try:
                 yield chosen(cluster, self.pattern) if self.pattern else cluster
             finally:
                 terminal().clear()
 
-    def _opened(self) -> Cluster:
+    @property
+    def _named(self) -> str:
+        if self.local and self.inventory:
+            raise click.UsageError("--local and --inventory exclude each other")
+        return "localhost" if self.local else self.inventory or ""
+
+    def _options(self, default: str) -> HostOptions:
+        passwords = ("-k",) * self.ask_pass + ("-K",) * self.ask_become_pass
+        named = self._named or "localhost" * (not self.folder and not default)
+        return HostOptions(named, str(self.folder or ""), passwords)
+
+    def _opened(self, default: str) -> Cluster:
         from gpuops.cluster import Cluster
         from gpuops.errors import PatternError
 
-        project = current_project()
-        common: dict[str, Any] = {"project": project, "events": terminal(), "invocation": invocation()}
-        configured = settings()
+        common: dict[str, Any] = {"project": current_project(), "events": terminal(), "invocation": invocation()}
         if self.folder is not None:
-            inventory = self.inventory or (_inventory_of(configured) if self.saved_inventory else None)
-            return Cluster.saved(self.folder, inventory=inventory, limit=self.limit, **common)
+            named = self._named or (default if self.saved_inventory or self.limit else None)
+            return Cluster.saved(self.folder, inventory=named, limit=self.limit, **common)
         common |= {"total_timeout": self.total_timeout, **self._passwords()}
-        if not (self.inventory or configured.inventory or os.environ.get("GPUOPS_INVENTORY")):
+        if not (self._named or default):
             if self.limit:
                 raise PatternError(_NEEDS_INVENTORY)
             common.pop("password")
             return Cluster.local(**common)
         common |= {"forks": self.forks, "connect_timeout": self.connect_timeout}
-        return Cluster.open(self.inventory, limit=self.limit, **common)
+        return Cluster.open(self._named or None, limit=self.limit, **common)
 
     def _passwords(self) -> dict[str, Any]:
         from gpuops import secret
@@ -83,22 +97,13 @@ class Hosts:
         }
 
 
-def _inventory_of(configured: Project) -> str | None:
-    """The inventory that gpuops.yml names, as a path from here."""
-    from gpuops.inventory.inventory import find, names_hosts
-    from gpuops.project import shortest
-
-    name, folder = configured.inventory, shortest(configured.folder)
-    return name if name is None or names_hosts(name, folder) else str(find(name, folder, folder=folder))
-
-
 def chosen(cluster: Cluster, *patterns: str) -> Cluster:
-    """The hosts that a person names; `PatternError` without an inventory, since a name never means this machine."""
+    """The hosts that a person names, all without a pattern; `PatternError` if this machine is meant by nothing said."""
     from gpuops.errors import PatternError
 
     if cluster.source == "local":
         raise PatternError(_NEEDS_INVENTORY)
-    return cluster.only(":".join(patterns))
+    return cluster.only(":".join(patterns)) if patterns else cluster
 
 
 def carry_out(cluster: Cluster, request: Request[R]) -> R:
@@ -140,7 +145,6 @@ def kept(verb: Callable[..., Any]) -> Callable[..., Any]:
 
     @functools.wraps(verb)
     def with_project(inventory: str | None, **options: Any) -> Any:
-        from gpuops.cli._terminal import tell
         from gpuops.workspace import project_beside
 
         project = project_beside(settings(), inventory or os.environ.get("GPUOPS_INVENTORY") or "", os.environ)
@@ -293,6 +297,7 @@ _forks = click.IntRange(1, 4096)
 _PATTERN = [click.argument("pattern", required=False, shell_complete=_hosts)]
 _CHOICE = [
     click.option("-i", "--inventory", metavar="FILE", help="Inventory file, or host1,host2 (a comma makes it a list)."),
+    click.option("--local", is_flag=True, help="This machine, without SSH, the same as -i localhost."),
     click.option("-l", "--limit", metavar="PATTERN", shell_complete=_hosts,
         help="Only these hosts, such as h100:&rack1:!gpu05 or gpu[001-128]."),
     click.option("-f", "--forks", type=_forks, metavar="N", help="Nodes to work on in parallel (64)."),

@@ -11,6 +11,7 @@ import click
 
 from gpuops.cli._options import asks, carry_out, chosen, completes, reaches
 from gpuops.cli._terminal import Command, Output, exits, page, print_lines, shows, tell_excluded, tell_locked
+from gpuops.proposal import propose
 from gpuops.requests import FixRequest
 
 if TYPE_CHECKING:
@@ -65,7 +66,7 @@ def _outcome(repair: Repair, request: FixRequest, node: str) -> Iterator[str]:
     if repair.record is not None:
         yield from _record_lines(repair.record, diff=False)
     elif repair.needed:
-        yield f"to do it: gpuops fix {request.check} {node} --yes"
+        yield f"to apply it: {propose('fix', request.check, node, '--yes')}"
 
 
 def _record_lines(record: Record, *, diff: bool) -> Iterator[str]:

@@ -2,12 +2,11 @@
 
 from __future__ import annotations
 
-import sys
 from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import asks, carry_out, completes, reaches
+from gpuops.cli._options import asks, carry_out, chosen, completes, reaches
 from gpuops.cli._terminal import Command, Output, exits, print_lines, shows, tell_locked
 from gpuops.requests import ProvisionRequest
 
@@ -37,8 +36,8 @@ def command(
 
     PLAYBOOK is a file, or the name of a playbook in playbooks/ or built in. Each step inspects the node, changes only
     what differs, and inspects it again. Every change is written to a journal first, so that --resume can continue an
-    interrupted run. A second run changes nothing. --force also changes nodes that run jobs. Without an inventory this
-    machine is changed; on a terminal you are asked to confirm that.
+    interrupted run. A second run changes nothing. --force also changes nodes that run jobs. This machine is changed
+    only if --local or the inventory names it.
 
     --extra-vars takes YAML values (-e driver=580 -e 'peers=[a, b]') and overrides the playbook's variables and the
     inventory's.
@@ -50,12 +49,10 @@ def command(
         book = _playbook(cluster, request)
         print_lines(playbook_plan.list_steps(book) if only["list_tasks"] else [playbook_plan.summary(book)])
         return 0
-    plan = cluster.plan(request)
+    plan = chosen(cluster).plan(request)
     if list_hosts:
         print_lines(playbook_plan.list_hosts(plan.plays))
         return 0
-    if not request.check and not _is_meant(cluster):
-        return 1
     record = carry_out(cluster, request)
     tell_locked(record.locked)
     output.publish(table=lambda page: playbook.record_lines(record, page, diff=diff), json=lambda _: record.to_json())
@@ -67,10 +64,3 @@ def _playbook(cluster: Cluster, request: ProvisionRequest) -> Playbook:
     from gpuops.playbook.loading import load_playbook
 
     return load_playbook(str(request.playbook), cluster.catalogue.tasks(), cluster.catalogue.project)
-
-
-def _is_meant(cluster: Cluster) -> bool:
-    """Return whether to change this machine, if the user may only have forgotten to name an inventory."""
-    if cluster.source != "local" or not sys.stdin.isatty():
-        return True
-    return click.confirm(f"no inventory is named: change this machine ({cluster.hosts[0].name})?")

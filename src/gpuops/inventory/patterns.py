@@ -17,6 +17,7 @@ from gpuops.document import Where, read_text
 from gpuops.errors import DocumentError, PatternError, did_you_mean
 from gpuops.inventory.group import Group, members
 from gpuops.inventory.names import unfold
+from gpuops.proposal import propose
 
 _SUBSCRIPT = re.compile(r"(.+)\[(-?\d{1,9})(?:(:)(\d{0,9}))?\]")
 _RANGE = re.compile(r".*\[[^\[\]]*:[^\[\]]*\].*")
@@ -37,7 +38,7 @@ def select(pattern: str, hosts: Collection[str], groups: Mapping[str, Group]) ->
         if term[0] == "!":
             chosen -= reader.meaning(term[1:])
     if not chosen:
-        raise PatternError(f'pattern "{pattern}" selects no hosts; to list hosts and groups: gpuops inventory graph')
+        raise PatternError(f'pattern "{pattern}" selects no hosts; to list groups: {propose("inventory", "graph")}')
     return chosen
 
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 
 from gpuops.isolation.evidence import BlamedPart
+from gpuops.proposal import propose
 
 _OF_A_NODE = (
     (
@@ -18,7 +19,6 @@ _OF_THE_FABRIC = {
     "unit": "check the uplinks that join rail {rail} of unit {name} to the spine, and their error counters",
     "spine": "check the spine switches and their links; every unit is healthy by itself",
 }
-_HANG = "end the processes that still run on {node}, read its kernel log, and run: gpuops validate --limit {node}"
 
 
 def fix_for(blamed: BlamedPart) -> str:
@@ -27,7 +27,8 @@ def fix_for(blamed: BlamedPart) -> str:
     if owner in _OF_THE_FABRIC:
         name, _, rail = part.partition("/rail")
         return _OF_THE_FABRIC[owner].format(name=name, rail=rail)
-    return _fix_for_node(blamed, owner, part) + _verification(blamed, owner)
+    verification = _verification(blamed, owner)
+    return _fix_for_node(blamed, owner, part) + (verification or ("" if part else _alone(blamed, owner)))
 
 
 def _fix_for_node(blamed: BlamedPart, node: str, part: str) -> str:
@@ -36,15 +37,20 @@ def _fix_for_node(blamed: BlamedPart, node: str, part: str) -> str:
     if blamed.kind == "socket":
         return f"make RDMA usable on {node}: check its devices, /dev/infiniband, memlock and NCCL_IB_HCA"
     if blamed.kind == "hang" and not part:
-        return _HANG.format(node=node)
+        return f"end what still runs on {node}, and look at its kernel log"
     if not part:
-        return f"drain {node} and check it alone: gpuops validate --limit {node}"
+        return f"drain {node} and check it alone"
     sentence = next(text for pattern, text in _OF_A_NODE if re.fullmatch(pattern, part))
     return sentence.format(node=node, part=part, number=part[3:])
+
+
+def _alone(blamed: BlamedPart, node: str) -> str:
+    """Return how to judge a node that is blamed as a whole."""
+    return "" if blamed.kind in ("unreachable", "socket") else f", then {propose('validate', '--limit', node)}"
 
 
 def _verification(blamed: BlamedPart, node: str) -> str:
     if not blamed.partners:
         return ""
     scope = "rail" if re.search(r":(?!gpu\d)", blamed.part) else "pair"
-    return f", then gpuops allreduce --limit {node},{blamed.partners[0]} --scope {scope}"
+    return f", then {propose('allreduce', '--limit', f'{node},{blamed.partners[0]}', '--scope', scope)}"

@@ -58,7 +58,7 @@ def up(
     lock = places.try_lock()
     if lock is None:
         pid = places.read_state().get("pid", "unknown")
-        raise InputError(f"a lab runs already in {folder} (process {pid}); gpuops lab down ends it")
+        raise InputError(f"a lab runs already in {folder} (process {pid}); to end it: gpuops lab down")
     settings = {"folder": str(folder.absolute()), "machine": machine, "names": names, "port_base": port_base}
     settings["bare"] = bare
     try:
@@ -193,7 +193,7 @@ def _order(folder: Path, order: Mapping[str, object]) -> list[LabHost]:
     places = Places(folder)
     sandbox = places.read_state().get("sandbox")
     if not sandbox:
-        raise InputError(f"no lab runs in {folder}; gpuops lab up starts one")
+        raise InputError(f"no lab runs in {folder}; to start one: gpuops lab up")
     try:
         with socket.socket(socket.AF_UNIX) as control:
             control.settimeout(_START_SECONDS)
@@ -202,7 +202,7 @@ def _order(folder: Path, order: Mapping[str, object]) -> list[LabHost]:
             with control.makefile("rb") as answer:
                 news = json.loads(answer.read())
     except (OSError, ValueError) as error:
-        raise InputError(f"the lab in {folder} is gone ({error}); gpuops lab down tidies up") from error
+        raise InputError(f"the lab in {folder} is gone ({error}); to remove what it left: gpuops lab down") from error
     if "error" in news:
         raise InputError(str(news["error"]))
     return [LabHost(name, host["port"], tuple(host["faults"])) for name, host in news["hosts"].items()]

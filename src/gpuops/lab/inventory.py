@@ -16,7 +16,10 @@ _HOSTS_PER_UNIT = 32
 
 
 def inventory(machine: str, names: Sequence[str], first_port: int, places: Places) -> str:
-    """YAML that gpuops and Ansible read: address, port, key, profile, rack and the cabling of every host."""
+    """YAML that gpuops and Ansible read: address, port, key, profile, rack and the cabling of every host.
+
+    Groups are the machine (``h100``), its racks (``rack1``) and the units whose nodes share leaf switches (``unit1``).
+    """
     shared = {
         "ansible_host": "127.0.0.1",
         "ansible_user": "lab",
@@ -32,7 +35,20 @@ def inventory(machine: str, names: Sequence[str], first_port: int, places: Place
         for index, name in enumerate(names[start : start + _HOSTS_PER_UNIT], start=start):
             rack = index // _HOSTS_PER_RACK + 1
             lines.append(f"        {name}: {{ansible_port: {first_port + index}, rack: rack{rack}}}")
+    for start in range(0, len(names), _HOSTS_PER_RACK):
+        lines += _group(f"rack{start // _HOSTS_PER_RACK + 1}", names[start : start + _HOSTS_PER_RACK])
+    lines += _group(_model(machine), names)
     return "\n".join([*lines, ""])
+
+
+def _model(machine: str) -> str:
+    """Return ``h100`` of ``hgx-h100``, ``gb200`` of ``gb200-nvl72``, ``titan`` of ``titan-rtx-2x``."""
+    return machine.removeprefix("hgx-").removeprefix("dgx-").split("-", maxsplit=1)[0]
+
+
+def _group(name: str, hosts: Sequence[str]) -> Iterator[str]:
+    yield from (f"    {name}:", "      hosts:")
+    yield from (f"        {host}:" for host in hosts)
 
 
 def _cabling(machine: str, unit: int) -> Iterator[str]:

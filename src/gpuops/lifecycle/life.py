@@ -13,6 +13,7 @@ from gpuops.lifecycle.fingerprint import unreadable_parts
 from gpuops.lifecycle.gates import Gate, GateState, is_still_valid, missing_proofs, proofs, state_after
 from gpuops.lifecycle.schedulers import Scheduler, drain_each
 from gpuops.lifecycle.states import demotion, state_of, transition
+from gpuops.proposal import propose
 from gpuops.reasons import Conclusion, Objection, most_severe
 from gpuops.store import Cause, Fingerprint, GatePass, HostEvent, StateChange, Store
 
@@ -76,7 +77,7 @@ class NodeLifecycle:
             event = self.store.record_transition(host.name, self.run, decide)
             return self._drain_demoted(host, event) if is_admitted else None
         unreadable = unreadable_parts(before.fingerprint, fingerprint) if before and is_admitted else ""
-        do = f"find out why: gpuops validate --limit {host.name}"
+        do = f"find out why: {propose('validate', '--limit', host.name)}"
         return Objection(f"its {unreadable} can no longer be read", do, "incomplete") if unreadable else None
 
     def _drain_demoted(self, host: Host, event: HostEvent) -> Objection:

@@ -10,6 +10,7 @@ from gpuops.judging import Check, Verdict, judge
 from gpuops.lifecycle.states import state_of
 from gpuops.operations.health import profiles_of
 from gpuops.operations.provision import provision
+from gpuops.proposal import propose
 from gpuops.reasons import Objection
 from gpuops.requests import FixRequest, ProvisionRequest
 from gpuops.results.repair import Repair
@@ -44,7 +45,7 @@ def _in_use(work: Workspace) -> dict[str, Objection]:
     with work.open_store() as store:
         states = {host.name: state_of(store.latest(host.name)) for host in work.hosts}
     return {
-        name: Objection(busy.get(name) or "it is admitted", f"gpuops drain {name} --reason WHY --wait 3600")
+        name: Objection(busy.get(name) or "it is admitted", propose("drain", name, "--reason", "WHY", "--wait", "3600"))
         for name, state in states.items()
         if busy.get(name) or state == "admitted"
     }

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
 from gpuops.assessment import assess
@@ -22,6 +22,7 @@ from gpuops.playbook.record import Record
 from gpuops.probes.host.lspci import gpu_functions
 from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probing import Unknown
+from gpuops.proposal import propose
 from gpuops.reasons import Excluded, Objection
 from gpuops.requests import OnboardRequest, ProvisionRequest
 from gpuops.workspace import Workspace
@@ -29,7 +30,6 @@ from gpuops.workspace import Workspace
 Objections = Mapping[str, Objection]
 _ASKED_FIRST = "preflight"
 """The tag of the playbook steps that must succeed before anything is changed."""
-_WHAT_IS_LEFT = "--limit {} --check --diff shows what is left"
 _MOST_NEIGHBOURS = 4
 """Admitted nodes to try as partners: one idle node is enough, but some may be busy."""
 
@@ -74,12 +74,16 @@ class Gates:
 
     def provision(self, hosts: Sequence[Host]) -> Objections:
         """Run the playbook; every step must take effect."""
-        return _objections(self._play(hosts, check=False), f"gpuops provision {self.request.playbook} {_WHAT_IS_LEFT}")
+        return _objections(self._play(hosts, check=False), self._what_is_left)
+
+    def _what_is_left(self, node: str) -> str:
+        words = ("--limit", node, "--check", "--diff")
+        return propose("provision", self.request.playbook, *words)
 
     def second_pass(self, hosts: Sequence[Host]) -> Objections:
         """Check that check mode would change nothing, and read the nodes' fingerprints again."""
         record = self._play(hosts, check=True)
-        drifted = _drift(record, f"gpuops provision {self.request.playbook} {_WHAT_IS_LEFT}")
+        drifted = _drift(record, self._what_is_left)
         return {**drifted, **self._compare_fingerprints(hosts), **_objections(record)}
 
     def burn_in(self, hosts: Sequence[Host]) -> Objections:
@@ -222,7 +226,7 @@ def _together(judged: Objections, excluded: Mapping[str, Excluded]) -> dict[str,
 
 def _untested(excluded: Excluded) -> Objection:
     """Return the objection to an excluded node: it is unhealthy, or it was not measured."""
-    do = f"gpuops validate --limit {excluded.host} shows the details"
+    do = propose("validate", "--limit", excluded.host)
     return Objection(excluded.why, do, "failed" if excluded.kind == "unhealthy" else "incomplete", excluded)
 
 
@@ -238,26 +242,25 @@ def _first_of_each(verdicts: Iterable[Verdict]) -> Iterator[tuple[str, Objection
         yield verdict.node, Objection(why, do, "failed" if verdict.status == "fail" else "incomplete")
 
 
-def _objections(record: Record, advice: str = "") -> dict[str, Objection]:
-    """Object to nodes that did not finish a playbook; ``advice`` has a placeholder for the node."""
+def _objections(record: Record, advice: Callable[[str], str] = lambda _: "") -> dict[str, Objection]:
+    """Object to nodes that did not finish a playbook; ``advice`` is for a node on which a step failed."""
     locked = "; ".join(map(str, record.locked))
     stopped = Objection(record.stopped or "the playbook has no step for it")
     objections = dict.fromkeys(record.untouched, Objection(locked, severity="locked") if locked else stopped)
     for result in record.results:
         if result.out:
             why = f"{result.name}: {result.why}"
-            failed = Objection(why, advice.format(result.node))
+            failed = Objection(why, advice(result.node))
             objections[result.node] = failed if result.status == "failed" else Objection(why, severity="incomplete")
     return objections
 
 
-def _drift(record: Record, advice: str) -> dict[str, Objection]:
+def _drift(record: Record, advice: Callable[[str], str]) -> dict[str, Objection]:
     """Object to nodes on which check mode would change something, or cannot predict it."""
     steps: dict[str, list[str]] = {}
     for result in record.results:
         if result.status in ("would_change", "later"):
             steps.setdefault(result.node, []).append(result.name)
     return {
-        node: Objection(f"differs from the playbook: {', '.join(names)}", advice.format(node))
-        for node, names in steps.items()
+        node: Objection(f"differs from the playbook: {', '.join(names)}", advice(node)) for node, names in steps.items()
     }

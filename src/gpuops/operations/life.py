@@ -16,6 +16,7 @@ from gpuops.lifecycle.life import NodeLifecycle
 from gpuops.lifecycle.schedulers import Scheduler, drain_each
 from gpuops.lifecycle.states import State, parse_state, state_of, transition
 from gpuops.operations.health import check_profiles, profiles_of, quick_probes, unhealthy
+from gpuops.proposal import propose
 from gpuops.reasons import Objection
 from gpuops.requests import AdmitRequest, DrainRequest, SetStateRequest
 from gpuops.results.life import History, Transition
@@ -57,15 +58,13 @@ def _objections(
 ) -> dict[str, Objection]:
     """Object to hosts that lack a proof or fail a quick check; demote those that are another machine."""
     changed = {
-        node: replace(objection, do=f"gpuops onboard {node}")
+        node: replace(objection, do=propose("onboard", node))
         for node, objection in life.compare_fingerprints(hosts, fingerprints).items()
     }
     missing = {host.name: life.missing_proofs(host) for host in hosts}
-    unproved = {node: Objection(why, f"gpuops onboard {node}") for node, why in missing.items() if why}
+    unproved = {node: Objection(why, propose("onboard", node)) for node, why in missing.items() if why}
     failing = unhealthy(facts_by_node, profiles_of(hosts, facts_by_node, work.catalogue), work.catalogue)
-    failed = {
-        node: Objection(each.why, f"gpuops validate --limit {node} shows the details") for node, each in failing.items()
-    }
+    failed = {node: Objection(each.why, propose("validate", "--limit", node)) for node, each in failing.items()}
     return {**unproved, **failed, **changed}
 
 
@@ -117,7 +116,7 @@ def set_state(work: Workspace, request: SetStateRequest) -> Transition:
     state = parse_state(request.state)
     names = [host.name for host in work.hosts]
     if state == "admitted":
-        raise InputError(f"cannot set the state admitted; run: gpuops admit {' '.join(names)}")
+        raise InputError(f"cannot set the state admitted; to admit a node: {propose('admit', *names)}")
     events: dict[str, HostEvent] = {}
     with work.open_store() as store, work.a_run(store, names) as (run, _), work.scheduler() as scheduler:
         for name in names:
@@ -135,6 +134,6 @@ def history(path: Path, node: str) -> History:
     with Store(path) as store:
         events, gates, names = store.history(node), store.gates_passed(node), store.latest_by_node()
     if not events:
-        hint = did_you_mean(node, names) or f"; to onboard it: gpuops onboard {node}"
+        hint = did_you_mean(node, names) or f"; to onboard it: {propose('onboard', node)}"
         raise InputError(f"no record of {node}{hint}")
     return History(node, tuple(events), tuple(gates))

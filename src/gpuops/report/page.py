@@ -14,6 +14,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from gpuops.secret import redact
 
 _PIECE = re.compile(r"[^\s,]*[\s,]*")
+_COMMAND = re.compile(r"(?:^|(?<=: )|(?<=then ))gpuops [a-z].*$")
 _FOLDABLE = re.compile(r"[A-Za-z0-9_.:-]+")
 _COLOURS = {
     **dict.fromkeys(("pass",), "32"),
@@ -86,10 +87,15 @@ def format_node_count(count: int) -> str:
 
 
 def wrap(text: str, width: int) -> list[str]:
-    """Split ``text`` into lines of at most ``width``, after spaces or commas: node sets may be long."""
+    """Split ``text`` into lines of at most ``width``, after spaces or commas: node sets may be long.
+
+    A proposed command at the end of the text stays on one line, however long, so that it can be copied.
+    """
     width = max(width, 8)  # narrower lines are not readable
     lines, line = [], ""
-    for piece in _PIECE.findall(text):
+    command = _COMMAND.search(text)
+    pieces = _PIECE.findall(text[: command.start()] if command else text)
+    for piece in pieces:
         if line and len(line) + len(piece.rstrip()) > width:
             lines.append(line.rstrip())
             line = ""
@@ -97,4 +103,7 @@ def wrap(text: str, width: int) -> list[str]:
         while len(line.rstrip()) > width:
             lines.append(line[:width])
             line = line[width:]
-    return [*lines, line.rstrip()]
+    if command is None:
+        return [*lines, line.rstrip()]
+    fits = len(line) + len(command[0]) <= width
+    return [*lines, line + command[0]] if fits else [*lines, *filter(None, [line.rstrip()]), command[0]]

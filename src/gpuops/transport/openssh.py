@@ -20,6 +20,7 @@ from gpuops.errors import (
     UnreachableKind,
 )
 from gpuops.inventory import Host
+from gpuops.proposal import propose
 from gpuops.transport.agent import AgentTransport
 from gpuops.transport.local import ProcessStream
 from gpuops.transport.settings import Settings
@@ -69,7 +70,7 @@ def explain(node: str, stderr: str) -> NodeError:
     if "unable to negotiate" in everything:
         return IncompatibleError(node, words)
     if "host key" in everything:
-        return HostKeyError(node, f"{words} To compare and record the key: gpuops trust {node}")
+        return HostKeyError(node, f"{words} To compare and record the key: {propose('trust', node)}")
     if "permission denied" in everything:
         return AuthenticationError(node, words)
     kind = next((kind for text, kind in _KINDS.items() if text in everything), None)

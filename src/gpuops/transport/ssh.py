@@ -35,6 +35,7 @@ from gpuops.errors import (
     UnreachableKind,
 )
 from gpuops.inventory import Host
+from gpuops.proposal import propose
 from gpuops.secret import Secret
 from gpuops.transport.agent import AgentTransport
 from gpuops.transport.known_hosts import KnownKey, fingerprint
@@ -208,12 +209,12 @@ def verify_host_key(node: str, settings: Settings, shown: paramiko.PKey, recorde
         raise HostKeyError(
             node,
             f"host key changed. {old.where} has {old.fingerprint}, the node presents {print_}."
-            f" If the node was reinstalled: gpuops trust {node} --replace",
+            f" If the node was reinstalled: {propose('trust', node, '--replace')}",
         )
     raise HostKeyError(
         node,
         f"host key unknown. The node at {settings} presents {print_} ({shown.get_name()}), and no known_hosts file has"
-        f" {settings.known_name}. To compare and record the key: gpuops trust {node}",
+        f" {settings.known_name}. To compare and record the key: {propose('trust', node)}",
     )
 
 

@@ -51,7 +51,7 @@ WRONG_WORDS = {
     "full disk": (["-i", "prod.yml", "--format", "json", "-o", "/dev/full"], r"/dev/full: .*no space left"),
     "no facts": (["--from", "nosuch"], r"nosuch: no saved facts"),
     "unknown option": (["--levle", "quick"], r"--levle"),
-    "limit without inventory": (["--limit", "gpu01"], r"needs an inventory"),
+    "limit without inventory": (["--limit", "gpu01"], r"no inventory is named"),
 }
 
 

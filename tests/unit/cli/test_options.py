@@ -1,6 +1,7 @@
 """The options of verbs: what a word means, how many files may be open, and a cluster that hangs up in the end."""
 
 import resource
+import socket
 
 import click
 import pytest
@@ -66,19 +67,51 @@ def test_without_an_inventory_this_machine_is_meant_and_no_pattern(home, monkeyp
         assert [host.connection for host in cluster.hosts] == ["local"]
         with pytest.raises(PatternError, match="needs an inventory: -i FILE"):
             cluster.only("h100")
-    with pytest.raises(PatternError, match="needs an inventory: -i FILE"), Hosts(None, "h100", None, 1.0).cluster():
+    with (
+        pytest.raises(PatternError, match="no inventory is named; give -i FILE"),
+        Hosts(None, "h100", None, 1.0).cluster(),
+    ):
         pass
 
 
 @pytest.mark.parametrize(
     "words",
-    [("run", "all", "--", "true"), ("drain", "all", "--reason", "x"), ("trust", "all"), ("fix", "clock", "all")],
+    [
+        ("run", "all", "--", "true"),
+        ("drain", "all", "--reason", "x"),
+        ("trust", "all"),
+        ("fix", "clock", "all"),
+        ("onboard", "all"),
+        ("admit", "all"),
+        ("state", "set", "all", "repair", "--reason", "x"),
+        ("provision", "tuning"),
+        ("provision", "tuning", "--check"),
+    ],
 )
-def test_a_pattern_never_means_this_machine(home, monkeypatch, words):
+def test_this_machine_is_never_changed_unless_it_is_named(home, monkeypatch, words):
     monkeypatch.chdir(home)
     monkeypatch.delenv("GPUOPS_INVENTORY", raising=False)
     done = CliRunner().invoke(program, words, standalone_mode=False)
-    assert str(done.exception).startswith("a pattern needs an inventory: -i FILE")
+    assert str(done.exception) == (
+        "no inventory is named; give -i FILE, or `inventory:` in gpuops.yml, or --local for this machine"
+    )
+    assert done.exception.exit_code == 2
+
+
+@pytest.mark.parametrize("named", [("--local",), ("-i", "localhost"), ("-i", "127.0.0.1"), ("-i", "::1")])
+@pytest.mark.parametrize("pattern", ["all", "localhost", socket.gethostname()])
+def test_this_machine_can_be_named(home, monkeypatch, named, pattern):
+    monkeypatch.chdir(home)
+    done = CliRunner().invoke(program, ["run", pattern, *named, "--", "echo it is here"], standalone_mode=False)
+    assert (done.exception, done.return_value) == (None, 0)
+    assert "it is here" in done.stdout
+
+
+def test_local_and_an_inventory_exclude_each_other(home, monkeypatch):
+    monkeypatch.chdir(home)
+    done = CliRunner().invoke(program, ["ping", "--local", "-i", "a,b"])
+    assert done.exit_code == 2
+    assert "--local and --inventory exclude each other" in done.stderr
 
 
 def test_an_inventory_of_the_environment_is_a_path_from_here(home, monkeypatch):

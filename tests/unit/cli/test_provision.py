@@ -1,9 +1,5 @@
 """``gpuops provision`` over this very machine, in check mode and where it refuses; nothing is changed here."""
 
-import pathlib
-import socket
-
-import click.testing
 import pytest
 from click.testing import CliRunner
 
@@ -33,7 +29,8 @@ def provision(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
 
     def provision(*words, code=0):
-        done = CliRunner().invoke(program, ["provision", *words], standalone_mode=False)
+        named = () if "-i" in words or "--list-tasks" in words else ("--local",)
+        done = CliRunner().invoke(program, ["provision", *words, *named], standalone_mode=False)
         if isinstance(done.exception, GpuopsError):
             assert done.exception.exit_code == code
             return str(done.exception)
@@ -60,7 +57,7 @@ def test_what_is_in_a_playbook_is_listed_without_asking_anybody(provision):
 def test_the_steps_of_other_hosts_than_there_are_can_be_listed(provision, tmp_path):
     (tmp_path / "p.yml").write_text(PLAYBOOK.format(where=tmp_path / "out").replace("hosts: all", "hosts: h100"))
     assert provision("p.yml", "--list-tasks").startswith("Try   hosts h100   serial 100%\n")
-    assert '"h100" needs an inventory' in provision("p.yml", "--list-hosts", code=2)
+    assert 'no host or group called "h100"' in provision("p.yml", "--list-hosts", code=2)
 
 
 def test_check_mode_shows_differences_and_changes_nothing(provision, tmp_path):
@@ -90,13 +87,12 @@ def test_where_all_is_well_there_is_little_to_say(provision):
     assert "1 node: 1 ok, 0 failed" in told
 
 
-def test_at_a_terminal_this_machine_is_only_changed_where_that_is_confirmed(tmp_path, monkeypatch):
+def test_this_machine_is_not_changed_unless_it_is_named(tmp_path, monkeypatch):
     (tmp_path / "p.yml").write_text(PLAYBOOK.format(where=tmp_path / "out"))
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr(click.testing._NamedTextIOWrapper, "isatty", lambda _: True)
-    done = CliRunner().invoke(program, ["provision", "p.yml"], standalone_mode=False, input="n\n")
-    assert (done.exception, done.return_value) == (None, 1)
-    assert f"no inventory is named: change this machine ({socket.gethostname()})? [y/N]: n" in done.stdout
+    done = CliRunner().invoke(program, ["provision", "p.yml"], standalone_mode=False)
+    assert "--local for this machine" in str(done.exception)
+    assert done.exception.exit_code == 2
     assert [path.name for path in tmp_path.iterdir()] == ["p.yml"]
 
 
@@ -120,9 +116,3 @@ def test_who_holds_many_nodes_is_told_for_the_first(capsys):
 )
 def test_what_means_nothing_is_refused(provision, words, said):
     assert said in provision(*words, code=2)
-
-
-def test_a_pattern_needs_an_inventory(provision, tmp_path):
-    path = pathlib.Path("p.yml")
-    path.write_text(path.read_text().replace("hosts: all", "hosts: h100"))
-    assert '"h100" needs an inventory: -i FILE' in provision("p.yml", "--check", code=2)

@@ -45,7 +45,7 @@ def test_a_figure_is_told_and_judges_nobody(last_step):
 def test_a_hang_is_told_with_who_did_not_arrive(last_step):
     report = last_step(GroupResult(GROUP, None, "hang", ("n2",), detail="n2: no answer"))
     assert report.causes == (
-        Cause("all-reduce", ("n2",), "hang by tcp: n2: no answer", "gpuops allreduce names the part"),
+        Cause("all-reduce", ("n2",), "hang by tcp: n2: no answer", "to find the part: gpuops allreduce"),
     )
     assert report.conclusion() == "failed"
 

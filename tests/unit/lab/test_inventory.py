@@ -1,29 +1,50 @@
+"""The lab's inventory has the hosts and groups that the README uses, so that its commands work on a lab."""
+
+import pathlib
+import re
+import shlex
+
+import click
+import pytest
+
+from gpuops.cli import program
 from gpuops.inventory import Inventory
-from gpuops.lab.cluster import host_names
 from gpuops.lab.inventory import inventory
 from gpuops.lab.places import Places
 
-
-def load(tmp_path, machine, count):
-    path = tmp_path / "inventory.yml"
-    path.write_text(inventory(machine, host_names(count), 20000, Places(tmp_path)))
-    return Inventory.load(path).hosts
+README = (pathlib.Path(__file__).parents[3] / "README.md").read_text("utf-8")
+COMMANDS = re.findall(r"^gpuops ((?:\w+ )+.*-i prod\.yml.*?)(?: +[#>].*)?$", README, re.MULTILINE)
 
 
-def test_every_host_has_its_port_and_its_rack(tmp_path):
-    hosts = load(tmp_path, "hgx-h100", 5)
-    assert list(hosts) == ["gpu01", "gpu02", "gpu03", "gpu04", "gpu05"]
-    assert [host.port for host in hosts.values()] == [20000, 20001, 20002, 20003, 20004]
-    assert [host.rack for host in hosts.values()] == ["rack1"] * 4 + ["rack2"]
+@pytest.fixture
+def lab(tmp_path):
+    names = [f"gpu{number:02}" for number in range(1, 9)]
+    (tmp_path / "inventory.yml").write_text(inventory("hgx-h100", names, 20001, Places(tmp_path)))
+    return Inventory.load(tmp_path / "inventory.yml")
 
 
-def test_a_unit_has_leaves_of_its_own(tmp_path):
-    hosts = load(tmp_path, "hgx-h100", 40)
-    leaves = {name: {port.leaf for port in host.fabric.values()} for name, host in hosts.items()}
-    assert leaves["gpu01"] == leaves["gpu32"] == {f"L{number}" for number in range(8)}
-    assert leaves["gpu33"] == leaves["gpu40"] == {f"L{number}" for number in range(8, 16)}
-    assert [port.rail for port in hosts["gpu40"].fabric.values()] == list(range(8))
+def patterns(line):
+    """The patterns that a command line selects hosts with."""
+    name, *words = shlex.split(line)
+    command = program.get_command(None, name)
+    options, arguments, _ = command.make_parser(click.Context(command)).parse_args(words)
+    nodes = {"run": arguments[:1], "trust": arguments[:1]}.get(name, options.get("nodes") or ())
+    return [*filter(None, [options.get("limit")]), *nodes, *filter(None, [options.get("pattern")])]
 
 
-def test_a_machine_without_rails_has_no_cabling(tmp_path):
-    assert load(tmp_path, "titan-rtx-2x", 2)["gpu02"].fabric == {}
+def test_readme_has_commands():
+    assert len(COMMANDS) > 10
+    assert [pattern for line in COMMANDS for pattern in patterns(line)].count("gpu03") >= 3
+
+
+@pytest.mark.parametrize("line", COMMANDS)
+def test_commands_of_the_readme_select_hosts_of_the_lab(lab, line):
+    for pattern in patterns(line):
+        assert lab.select(pattern)
+
+
+def test_groups_are_the_machine_its_racks_and_its_units(lab):
+    assert [host.name for host in lab.select("h100:&rack2")] == ["gpu05", "gpu06", "gpu07", "gpu08"]
+    assert len(lab.select("unit1")) == len(lab.select("h100")) == 8
+    assert {host.rack for host in lab.select("rack1")} == {"rack1"}
+    assert lab.warnings == []

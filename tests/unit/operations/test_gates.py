@@ -52,7 +52,7 @@ def test_stopped_nodes_get_an_objection(status, severity):
         result("a", "ok"), result("a", status), result("b", "changed"), result("c", "failed", ignored=True)
     )
     do = "look at a" if severity == "failed" else ""
-    assert _objections(record, "look at {}") == {"a": Objection("A step: why", do, severity)}
+    assert _objections(record, lambda node: f"look at {node}") == {"a": Objection("A step: why", do, severity)}
 
 
 def test_a_lock_stops_every_node_of_the_run():
@@ -66,7 +66,7 @@ def test_objection_to_a_node_not_started_names_what_stopped_the_run():
 
 def test_a_change_in_the_second_pass_is_drift():
     record = record_of(result("a", "would_change"), result("a", "later"), result("b", "ok"))
-    assert _drift(record, "look") == {"a": Objection("differs from the playbook: A step, A step", "look")}
+    assert _drift(record, lambda _: "look") == {"a": Objection("differs from the playbook: A step, A step", "look")}
 
 
 def test_most_severe_verdict_is_reported_with_its_fix():

@@ -122,7 +122,8 @@ def test_slowness_everywhere_is_reported_and_blames_no_part():
 
 @pytest.mark.parametrize("width", [40, 60, 80, 132])
 def test_lines_fit_the_page(report, width):
-    assert max(map(len, render(report, Page(width)).splitlines())) <= width
+    lines = render(report, Page(width)).splitlines()
+    assert max(len(line) for line in lines if not line.strip().startswith("gpuops ")) <= width  # a command stays whole
 
 
 def test_uncertain_results_are_marked():

@@ -55,6 +55,19 @@ def test_a_node_set_breaks_after_a_comma():
     assert wrap("gpu[001-016,018-022,024]", 14) == ["gpu[001-016,", "018-022,024]"]
 
 
+COMMAND = "gpuops allreduce --limit gpu06,gpu03 -i prod.yml"
+
+
+@pytest.mark.parametrize("before", ["clean the optic of the port, then ", "to see more: ", ""])
+@pytest.mark.parametrize("width", [20, 40, 60, 200])
+def test_a_command_is_never_broken(before, width):
+    lines = wrap(before + COMMAND, width)
+    assert lines[-1].endswith(COMMAND)
+    assert " ".join(lines).split() == (before + COMMAND).split()
+    assert all(len(line) <= width for line in lines[:-1])
+    assert lines[-1] == COMMAND or len(lines[-1]) <= width
+
+
 def test_a_label_that_is_too_long_stands_alone():
     assert list(Page(20).labelled("  short", "text", 9)) == ["  short  text"]
     assert list(Page(20).labelled("  rather-long", "text", 9)) == ["  rather-long", "         text"]

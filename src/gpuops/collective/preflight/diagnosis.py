@@ -32,6 +32,7 @@ from gpuops.probes.nvidia.driver import driver
 from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probes.nvidia.presence import NO_GPU, has_no_gpu
 from gpuops.probing import Probe, Unknown
+from gpuops.proposal import propose
 from gpuops.reasons import Conclusion, Excluded, FailOn, Result, excluded_by
 from gpuops.secret import redact
 
@@ -288,8 +289,8 @@ class Preflight:
         if figure.gb_per_s is not None:
             self.log.add("all-reduce", (), f"{figure.gb_per_s:.1f} GB/s over {len(self.pool.hosts)} nodes by {engine}")
         elif figure.trouble:
-            why = f"{figure.trouble} by {engine}: {figure.detail}"
-            self.log.add("all-reduce", [Cause("all-reduce", figure.absent, why, "gpuops allreduce names the part")])
+            why, fix = f"{figure.trouble} by {engine}: {figure.detail}", f"to find the part: {propose('allreduce')}"
+            self.log.add("all-reduce", [Cause("all-reduce", figure.absent, why, fix)])
         else:
             self.log.skip("all-reduce", figure.detail)
 

@@ -1,0 +1,55 @@
+"""Commands that messages propose: complete, quoted for a shell, and with the options that chose the hosts.
+
+    with proposing(HostOptions(inventory="prod.yml")):
+        propose("validate", "--limit", "gpu01")  # gpuops validate --limit gpu01 -i prod.yml
+
+A proposed command stands at the end of its sentence, behind ``: `` or ``then ``, so that it can be copied as it is.
+"""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Iterator
+from contextlib import contextmanager
+from contextvars import ContextVar
+from dataclasses import dataclass
+
+_ASKED_OF_SAVED = ("validate", "allreduce", "place", "render")
+_WITHOUT_LOGIN = ("inventory",)
+
+
+@dataclass(frozen=True)
+class HostOptions:
+    """The options of the command line that choose the hosts in use and say how to log in.
+
+    ``inventory`` is empty if the settings or the environment name it: they do so for a proposed command as well.
+    ``saved`` is the directory of saved answers.
+    """
+
+    inventory: str = ""
+    saved: str = ""
+    passwords: tuple[str, ...] = ()
+
+    def words(self, command: str) -> tuple[str, ...]:
+        """Return the options that ``command`` needs to mean the same hosts."""
+        inventory = ("-i", self.inventory) if self.inventory else ()
+        saved = ("--from", self.saved) if self.saved and not inventory and command in _ASKED_OF_SAVED else ()
+        return (*inventory, *saved, *(() if saved or command in _WITHOUT_LOGIN else self.passwords))
+
+
+_options: ContextVar[HostOptions] = ContextVar("_options", default=HostOptions())  # noqa: B039 - it is frozen
+
+
+@contextmanager
+def proposing(options: HostOptions) -> Iterator[None]:
+    """Make `propose` add ``options``, in this thread and in those that `gpuops.fleet` starts meanwhile."""
+    token = _options.set(options)
+    try:
+        yield
+    finally:
+        _options.reset(token)
+
+
+def propose(command: str, *words: str) -> str:
+    """Return the command line ``gpuops COMMAND WORDS…`` for the hosts in use, quoted for a shell."""
+    return shlex.join(("gpuops", command, *words, *_options.get().words(command)))

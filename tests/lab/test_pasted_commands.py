@@ -1,0 +1,89 @@
+"""Every command that the output proposes can be pasted as it stands: on a lab with the faults of the demonstration."""
+
+import pathlib
+import re
+import shlex
+import subprocess
+import sys
+from types import SimpleNamespace
+
+import pytest
+
+from gpuops.cli import program
+from gpuops.lab import cluster, demo
+
+ROOT = pathlib.Path(__file__).parents[2]
+README = re.findall(
+    r"^gpuops ((?:\w+ )+.*-i prod\.yml.*?)(?: +[#>].*)?$", (ROOT / "README.md").read_text(), re.MULTILINE
+)
+TOO_LONG = (
+    *("gpuops onboard", "gpuops provision driver -i prod.yml --limit"),
+    *("gpuops validate -i prod.yml --level", "gpuops allreduce -i prod.yml  "),
+)
+"""What takes minutes: a burn-in, a driver, and the measurement that another test makes."""
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    """A folder with the lab of the demonstration, and its inventory as prod.yml."""
+    here = tmp_path_factory.mktemp("place")
+    folder = here / ".gpuops" / "demo"
+    cluster.up(folder, demo.MACHINE, demo.NODES, [*(planted.fault for planted in demo.PLANTED), demo.SLOW])
+    (here / "prod.yml").write_text((folder / "inventory.yml").read_text())
+
+    def run(line):
+        words = [sys.executable, "-m", "gpuops", *shlex.split(line)[1:]]
+        done = subprocess.run(
+            words, cwd=here, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240, check=False
+        )
+        return SimpleNamespace(code=done.returncode, text=done.stdout + done.stderr)
+
+    yield run
+    cluster.down(folder)
+
+
+def proposed(text):
+    """The commands in an output, each to the end of its line."""
+    verbs = "|".join(map(re.escape, program.list_commands(None)))
+    return dict.fromkeys(re.findall(rf"\bgpuops (?:{verbs})\b.*$", text, re.MULTILINE))
+
+
+def paste(place, text):
+    """Run all that ``text`` proposes; the number of commands."""
+    lines = [line for line in proposed(text) if not line.startswith(TOO_LONG)]
+    for line in lines:
+        pasted = place(line)
+        assert pasted.code in (0, 1, 3), f"{line}\n{pasted.text}"
+        assert "no host is chosen" not in pasted.text, line
+    return len(lines)
+
+
+def test_what_the_demonstration_proposes(place):
+    inventory = ".gpuops/demo/inventory.yml"
+    looked, measured = place(f"gpuops validate -i {inventory}"), place(f"gpuops allreduce -i {inventory}")
+    assert (looked.code, measured.code) == (1, 1)
+    again = rf"gpuops allreduce --limit gpu06,gpu0\d --scope rail -i {re.escape(inventory)}"
+    assert re.search(rf"^ *{again}$", measured.text, re.MULTILINE)
+    assert paste(place, looked.text + measured.text) >= 1
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "gpuops fix row-remap-pending gpu04 -i prod.yml",
+        "gpuops admit gpu01 -i prod.yml",
+        "gpuops onboard gpu02 -i prod.yml",
+        "gpuops preflight -i prod.yml -- torchrun --nnodes 2 train.py",
+        "gpuops validate --from nothing -i prod.yml",
+        "gpuops ping -i prod.yml --limit 'gpu01:!gpu01'",
+        "gpuops state show gpu01 -i prod.yml",
+    ],
+)
+def test_what_other_commands_propose(place, line):
+    paste(place, place(line).text)
+
+
+@pytest.mark.parametrize("line", [line for line in README if not f"gpuops {line}  ".startswith(TOO_LONG)])
+def test_commands_of_the_readme_work_on_the_lab(place, line):
+    done = place(f"gpuops {line}")
+    assert done.code in (0, 1, 3), done.text

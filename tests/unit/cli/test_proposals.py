@@ -1,0 +1,51 @@
+"""What a verb proposes names the inventory that was used, and no other."""
+
+import pytest
+from click.testing import CliRunner
+
+from gpuops.cli import program
+from gpuops.cluster import Cluster
+from gpuops.errors import GpuopsError
+
+HOSTS = "all: {hosts: {n1: {ansible_connection: local}, n2: {ansible_connection: local}}}\n"
+
+
+@pytest.fixture
+def gpuops(tmp_path, monkeypatch):
+    (tmp_path / "hosts.yml").write_text(HOSTS)
+    monkeypatch.chdir(tmp_path)
+    monkeypatch.setattr("gpuops.operations.health.quick_checks", lambda _: [])  # whether this machine is well
+
+    def run(*words):
+        done = CliRunner().invoke(program, words, standalone_mode=False)
+        assert done.exception is None or isinstance(done.exception, GpuopsError), done.exception
+        return str(done.exception) if done.exception else done.output
+
+    return run
+
+
+def test_inventory_that_is_named_is_proposed(gpuops):
+    assert "n1: it is new; gpuops onboard n1 -i hosts.yml" in gpuops("admit", "n1", "-i", "hosts.yml")
+    message = gpuops("ping", "-i", "hosts.yml", "--limit", "n1:!n1")
+    assert message == 'the pattern "n1:!n1" selects no host; try: gpuops inventory graph -i hosts.yml'
+
+
+@pytest.mark.parametrize("named", [("--local",), ("-i", "localhost")])
+def test_this_machine_is_proposed(gpuops, named):
+    assert gpuops("admit", "localhost", *named).strip().endswith("-i localhost")
+
+
+def test_inventory_of_the_settings_is_not_repeated(gpuops, tmp_path, monkeypatch):
+    monkeypatch.setenv("GPUOPS_INVENTORY", "hosts.yml")
+    assert gpuops("admit", "n1").strip().endswith("gpuops onboard n1")
+    monkeypatch.delenv("GPUOPS_INVENTORY")
+    (tmp_path / "gpuops.yml").write_text("inventory: hosts.yml\n")
+    assert gpuops("admit", "n1").strip().endswith("gpuops onboard n1")
+
+
+def test_a_program_gets_the_inventory_that_it_opened(tmp_path, monkeypatch):
+    monkeypatch.setattr("gpuops.operations.health.quick_checks", lambda _: [])
+    (tmp_path / "hosts.yml").write_text(HOSTS)
+    with Cluster.open(tmp_path / "hosts.yml", limit="n1") as cluster:
+        objection = cluster.admit().objections["n1"]
+    assert objection.do == f"gpuops onboard n1 -i {tmp_path}/hosts.yml"

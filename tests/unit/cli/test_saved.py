@@ -1,0 +1,64 @@
+"""``--from DIR --limit PATTERN``: the pattern selects among the saved hosts, in every verb that takes both."""
+
+import json
+
+import pytest
+from click.testing import CliRunner
+
+from gpuops.cli import program
+from gpuops.errors import PatternError
+
+HOSTS = "all: {children: {rack1: {hosts: {n1: }}, rack2: {hosts: {n2: , n4: }}}, vars: {ansible_connection: local}}\n"
+
+
+@pytest.fixture
+def saved(tmp_path, monkeypatch):
+    """Answers of n1, n2 and n3, of which the inventory has the first two, and n4."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "hosts.yml").write_text(HOSTS)
+    done = CliRunner().invoke(
+        program, ["facts", "-i", "hosts.yml", "-l", "n1,n2", "--save", "kept", "--probe", "clock"]
+    )
+    assert done.exit_code == 0, done.output
+    (tmp_path / "kept" / "n3.json").write_text((tmp_path / "kept" / "n2.json").read_text().replace('"n2"', '"n3"'))
+    return tmp_path
+
+
+def hosts_of(*words):
+    """The hosts that a verb's document speaks of."""
+    done = CliRunner().invoke(program, words, standalone_mode=False)
+    if done.exception:
+        raise done.exception
+    document = json.loads(done.stdout)
+    if "classes" in document:
+        return {host for each in document["classes"] for host in each["nodes"]}
+    return {*document.get("hosts", ()), *document.get("excluded", ())}
+
+
+VERBS = [("validate", "--format", "json"), ("allreduce", "--json"), ("allreduce", "expect", "--json")]
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: " ".join(verb[:2]))
+@pytest.mark.parametrize(
+    ("limit", "hosts"),
+    [("n1", {"n1"}), ("n[2-3]", {"n2", "n3"}), ("all:!n1", {"n2", "n3"}), (None, {"n1", "n2", "n3"})],
+)
+def test_limit_selects_among_the_saved(saved, verb, limit, hosts):
+    assert hosts_of(*verb, "--from", "kept", *(("--limit", limit) if limit else ())) == hosts
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: " ".join(verb[:2]))
+@pytest.mark.parametrize("named", ["option", "settings", "environment"])
+def test_limit_knows_the_groups_of_the_inventory(saved, monkeypatch, verb, named):
+    if named == "settings":
+        (saved / "gpuops.yml").write_text("inventory: hosts.yml\n")
+    if named == "environment":
+        monkeypatch.setenv("GPUOPS_INVENTORY", "hosts.yml")
+    words = ("-i", "hosts.yml") if named == "option" else ()
+    assert hosts_of(*verb, "--from", "kept", "--limit", "rack1", *words) == {"n1"}
+
+
+@pytest.mark.parametrize("verb", VERBS, ids=lambda verb: " ".join(verb[:2]))
+def test_limit_that_means_nothing_is_refused(saved, verb):
+    with pytest.raises(PatternError, match='no host or group called "n9"'):
+        hosts_of(*verb, "--from", "kept", "--limit", "n9")
