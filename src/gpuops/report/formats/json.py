@@ -1,4 +1,4 @@
-"""The report as a JSON document, ``gpuops.report/1``, described by docs/report.schema.json."""
+"""The report as a JSON document, ``gpuops.report/1``, described by docs/schemas/report-1.json."""
 
 from __future__ import annotations
 
