@@ -366,7 +366,8 @@ def _complain_of(error: Exception) -> int:
         click.echo(error.format_message(), err=True)
         return 2
     if isinstance(error, click.ClickException):
-        return _complain(error.format_message().rstrip("."), 2)
+        message = error.format_message().rstrip(".")
+        return _complain(message[:1].lower() + message[1:], 2)
     if isinstance(error, GpuopsError):
         return _complain(str(error), error.exit_code)
     if isinstance(error, OSError) and _is_of_stdout(error):
