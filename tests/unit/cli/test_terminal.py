@@ -3,6 +3,7 @@
 import itertools
 import os
 import threading
+import time
 
 import click
 import pytest
@@ -17,7 +18,12 @@ def written(monkeypatch):
     """What a terminal of 50 columns is sent, piece by piece."""
     pieces = []
     monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((50, 24)))
-    monkeypatch.setattr(click, "echo", lambda text="", nl=True, err=False: pieces.append(text + "\n" * nl))
+
+    def echo(text="", **options):
+        pieces.append(text + "\n" * options.get("nl", True))
+        time.sleep(0.0002)  # another thread may write here
+
+    monkeypatch.setattr(click, "echo", echo)
     return pieces
 
 
