@@ -60,10 +60,10 @@ def test_up_status_fault_clear_down(gpuops, tmp_path, elsewhere):
     again = gpuops("up")
     assert again.returncode == 2
     assert "a lab runs already" in again.stderr
-    assert gpuops("down").stdout == "the lab is down\n"
+    assert gpuops("down").stdout == "the lab is stopped\n"
     assert not (tmp_path / ".gpuops").exists()
     assert list(elsewhere.iterdir()) == []
-    assert gpuops("down").stdout == "no lab runs here\n"
+    assert gpuops("down").stdout == "no lab is running here\n"
 
 
 @pytest.mark.parametrize(

@@ -122,7 +122,7 @@ def test_a_sick_card_stops_its_host_with_what_to_do_and_once_it_is_well_the_host
     told = onboard(gpuops, "gpu01", "gpu02", code=1)
     assert passed(told, "gpu01")["admit"] == "passed"
     assert "gpu02 burn-in stopped: fails ecc-uncorrectable" in in_one_line(told)
-    assert told.endswith("stopped: gpu02 at burn-in; the same command goes on from there\n")
+    assert told.endswith("stopped: gpu02 at burn-in; the same command continues from there\n")
     cluster.clear(lab.folder, [])
     told = onboard(gpuops, "gpu02")
     assert passed(told, "gpu02")["admit"] == "passed"

@@ -53,7 +53,7 @@ def exits(**meanings: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]
 
 
 def exit_codes_of(command: click.Command) -> dict[int, str]:
-    """Return the exit codes that ``command`` can end with, and what each means."""
+    """Return the exit codes that ``command`` can end with, with their meanings."""
     common = {code: EXIT_MEANINGS[code] for code in (0, 2, 70, 130)}
     return dict(sorted({**common, **getattr(command.callback, "exit_codes", {})}.items()))
 
@@ -100,8 +100,10 @@ class Commands(Command, click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the name of every command, sorted."""
-        if not self._package:
-            return super().list_commands(ctx)
+        return self._names if self._package else super().list_commands(ctx)
+
+    @functools.cached_property
+    def _names(self) -> list[str]:
         folder = importlib.import_module(self._package).__path__
         return sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(folder) if m.name[0] != "_")
 
@@ -204,16 +206,13 @@ def shows(*formats: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
 
 
 class Terminal:
-    """Listener that draws events; ``name_width`` is the width of a node's name in the list of gates.
-
-    The engine's log comes from other threads, so that a line and the clearing before it are written under a lock.
-    """
+    """Listener that draws events; ``name_width`` is the width of a node's name in the list of gates."""
 
     def __init__(self) -> None:
         self.name_width = 0
         self.verbosity = 0
         self.lists_gates = True
-        self._lock = threading.RLock()
+        self._lock = threading.RLock()  # the log comes from other threads
         self._is_terminal = sys.stderr.isatty()
         self._rounds_began: float | None = None
 
@@ -367,10 +366,11 @@ def _complain_of(error: Exception) -> int:
         click.echo(error.format_message(), err=True)
         return 2
     if isinstance(error, click.ClickException):
-        return _complain(error.format_message().rstrip("."), 2)
+        message = error.format_message().rstrip(".")
+        return _complain(message[:1].lower() + message[1:], 2)
     if isinstance(error, GpuopsError):
         return _complain(str(error), error.exit_code)
-    if isinstance(error, OSError) and _stdout_is_broken():
+    if isinstance(error, OSError) and _is_of_stdout(error):
         leave_stdout()
         return _complain(f"cannot write to standard output: {error.strerror}", OutputError.exit_code)
     from gpuops.content import blame
@@ -378,12 +378,12 @@ def _complain_of(error: Exception) -> int:
     return _complain(f"{blame(error)}; run again with --debug and report it", 70)
 
 
-def _stdout_is_broken() -> bool:
-    try:
-        sys.stdout.flush()  # what could not be written is still in its buffer
-    except OSError:
-        return True
-    return False
+def _is_of_stdout(error: BaseException) -> bool:
+    """Return whether ``error`` was raised where this program writes to stdout."""
+    traceback = error.__traceback__
+    while traceback is not None and traceback.tb_next is not None:
+        traceback = traceback.tb_next
+    return traceback is not None and traceback.tb_frame.f_globals["__name__"] in ("click.utils", __name__)
 
 
 def leave_stdout() -> int:

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import click
-from click.shell_completion import get_completion_class
 
 from gpuops.cli._terminal import Command
 
@@ -19,6 +18,8 @@ def command(ctx: click.Context, shell: str) -> None:
     zsh:  eval "$(gpuops completion zsh)"     in ~/.zshrc
     fish: gpuops completion fish | source     in ~/.config/fish/config.fish
     """  # noqa: D301 - click needs the character itself
+    from click.shell_completion import get_completion_class
+
     script = get_completion_class(shell)
     if script is not None:
         click.echo(script(ctx.find_root().command, {}, "gpuops", "_GPUOPS_COMPLETE").source())

@@ -132,7 +132,7 @@ class Report(Result):
         return "incomplete" if any(host.not_assessed for host in self.hosts) else "ok"
 
     def to_document(self) -> dict[str, Any]:
-        """Return the report as plain dicts, lists and scalars, secrets masked; see docs/report.schema.json."""
+        """Return the report as plain dicts, lists and scalars, secrets masked; see docs/schemas/report-1.json."""
         not_run = {level: list(names) for level, names in self.not_run.items()}
         return {
             "schema": self.SCHEMA,

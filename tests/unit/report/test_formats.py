@@ -19,7 +19,7 @@ from gpuops.reasons import Excluded, ExclusionKind
 from gpuops.results.health import build
 from gpuops.secret import MASK, Secret
 
-SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "report.schema.json").read_text())
+SCHEMA = json.loads((Path(__file__).parents[3] / "docs" / "schemas" / "report-1.json").read_text())
 ANY_TEXT = st.text(st.characters(blacklist_categories=()), max_size=30)
 
 

@@ -1,4 +1,4 @@
-"""Health report as a JSON document, ``gpuops.report/1``, described by docs/report.schema.json."""
+"""Health report as a JSON document, ``gpuops.report/1``, described by docs/schemas/report-1.json."""
 
 from __future__ import annotations
 

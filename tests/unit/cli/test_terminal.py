@@ -1,0 +1,70 @@
+"""The status line: one line whatever the terminal's width, and gone before anything else is printed."""
+
+import itertools
+import os
+import threading
+import time
+
+import click
+import pytest
+
+from gpuops.cli import _terminal
+from gpuops.cli._terminal import Terminal
+from gpuops.events import GateDone, Progress
+
+
+@pytest.fixture
+def written(monkeypatch):
+    """What a terminal of 50 columns is sent, piece by piece."""
+    pieces = []
+    monkeypatch.setattr("shutil.get_terminal_size", lambda: os.terminal_size((50, 24)))
+
+    def echo(text="", **options):
+        pieces.append(text + "\n" * options.get("nl", True))
+        time.sleep(0.0002)  # another thread may write here
+
+    monkeypatch.setattr(click, "echo", echo)
+    return pieces
+
+
+@pytest.fixture
+def terminal(monkeypatch):
+    made = Terminal()
+    made._is_terminal = True
+    monkeypatch.setattr(_terminal, "terminal", lambda: made)
+    return made
+
+
+def test_status_line_fits_a_narrow_terminal(terminal, written):
+    terminal(Progress("op", "measuring " + "x" * 100, 1, 2))
+    (line,) = written
+    assert line.startswith("\r\x1b[K  measuring xxx")
+    assert len(line.removeprefix("\r\x1b[K")) < 50
+
+
+def test_status_line_is_removed_before_a_sentence(terminal, written):
+    stop = threading.Event()
+
+    def show():
+        while not stop.is_set():
+            terminal.show("reaching nodes")
+
+    thread = threading.Thread(target=show)
+    thread.start()
+    for _ in range(200):
+        _terminal.tell("gpu01: answered")
+    stop.set()
+    thread.join()
+    for before, piece in itertools.pairwise(written):
+        if piece.startswith("gpuops: "):
+            assert before == "\r\x1b[K"
+
+
+def test_gates_are_listed_unless_the_result_is_a_document(terminal, written):
+    event = GateDone("op", "gpu01", "facts", "passed", "read")
+    terminal(event)
+    assert any("gpu01" in piece for piece in written)
+    written.clear()
+    terminal.lists_gates = False
+    terminal(event)
+    assert not any("gpu01" in piece for piece in written)
