@@ -1,4 +1,4 @@
-"""A question to a node and the parser of its answer, together a `Probe`, which declares the question but does no I/O."""
+"""A question to a node and the parser of its answer, together a `Probe`; it declares what to ask but does no I/O."""
 
 from __future__ import annotations
 
