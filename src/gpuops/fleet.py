@@ -1,4 +1,4 @@
-"""Fan-out: run one function on many hosts, a bounded number at a time, and return one outcome per host, in order."""
+"""Run one function on many hosts, a bounded number at a time, and return one outcome per host, in order."""
 
 from __future__ import annotations
 

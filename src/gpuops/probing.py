@@ -1,4 +1,4 @@
-"""Probes: a question to a node and the parser of its answer. A probe declares the question; it never does I/O."""
+"""A question to a node and the parser of its answer, together a `Probe`; it declares what to ask but does no I/O."""
 
 from __future__ import annotations
 

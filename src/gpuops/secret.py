@@ -1,4 +1,4 @@
-"""Secrets: a type that never shows its value, and a filter that masks the value in any text."""
+"""A type for secrets that never shows its value, and a filter that masks all secrets in a text."""
 
 from __future__ import annotations
 

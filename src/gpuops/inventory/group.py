@@ -1,4 +1,4 @@
-"""Groups: named sets of hosts, and their members through the tree of groups."""
+"""Named groups of hosts, and their members through the tree of groups."""
 
 from __future__ import annotations
 

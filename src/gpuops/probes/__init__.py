@@ -1,4 +1,4 @@
-"""Probes: one module per tool, with the types of its answer, the parser of its output, and the `Probe` itself."""
+"""One module per tool, with the types of its answer, the parser of its output, and the `Probe` itself."""
 
 from __future__ import annotations
 

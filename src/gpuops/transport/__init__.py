@@ -1,4 +1,4 @@
-"""Transports: each sends questions to one node, over one type of connection, and returns the answers."""
+"""Transports, each of which sends questions to one node over one type of connection and returns the answers."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Host keys: fetch those that a server presents, without logging in, and record those that the user accepts."""
+"""Fetch the host keys that a server presents, without logging in, and record those that the user accepts."""
 
 from __future__ import annotations
 

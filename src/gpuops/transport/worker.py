@@ -1,4 +1,4 @@
-"""Workers: scripts of ``node/`` that keep running on a node and exchange JSON messages with gpuops, one per line."""
+"""Scripts of ``node/`` that keep running on a node and exchange JSON messages with gpuops, one per line."""
 
 from __future__ import annotations
 

@@ -37,4 +37,4 @@ def _bound(text: str) -> int | None:
 
 
 limits: Probe[dict[str, Limit]] = Probe("limits", Files((_PATH,)), lambda answer: parse_limits(answer.out))
-"""The limits of the session that asks."""
+"""Resource limits of the SSH session."""

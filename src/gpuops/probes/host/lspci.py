@@ -1,4 +1,7 @@
-"""What lspci shows: NVIDIA's PCI functions whether or not a driver answers for them, and the links of ``-vv``."""
+"""NVIDIA's PCI functions and their PCIe links, from ``lspci``, whether or not a driver is loaded.
+
+``0000:c3:00.0 3D controller [0302]: NVIDIA Corporation GH100 [10de:2330] (rev ff)`` is a GPU that is off the bus.
+"""
 
 from __future__ import annotations
 
