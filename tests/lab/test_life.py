@@ -59,7 +59,7 @@ def test_up_status_fault_clear_down(gpuops, tmp_path, elsewhere):
 
     again = gpuops("up")
     assert again.returncode == 2
-    assert "a lab runs already" in again.stderr
+    assert "a lab is already running" in again.stderr
     assert gpuops("down").stdout == "the lab is down\n"
     assert not (tmp_path / ".gpuops").exists()
     assert list(elsewhere.iterdir()) == []
@@ -74,8 +74,8 @@ def test_up_status_fault_clear_down(gpuops, tmp_path, elsewhere):
         (("up", "--fault", "gpu09:gpu0:lost"), 'the lab has no host "gpu09"; did you mean "gpu0'),
         (("up", "--fault", "gpu01:gpu0:lots"), 'did you mean "lost"?'),
         (("up", "--fault", "gpu01"), "expected HOST:SUBJECT:FAULT"),
-        (("status",), "gpuops lab up starts one"),
-        (("fault", "gpu01:gpu0:lost"), "gpuops lab up starts one"),
+        (("status",), "start one with: gpuops lab up"),
+        (("fault", "gpu01:gpu0:lost"), "start one with: gpuops lab up"),
     ],
 )
 def test_wrong_words_are_one_sentence_and_leave_nothing(gpuops, tmp_path, words, sentence):
@@ -111,7 +111,7 @@ def test_a_temporary_folder_that_is_closed_is_named(gpuops, tmp_path, elsewhere)
     elsewhere.chmod(0o700)
     done = gpuops("up", "--nodes", "1")
     assert done.returncode == 2
-    assert f"{elsewhere} is closed to the lab's unprivileged user" in done.stderr
+    assert f"the lab's unprivileged user cannot enter {elsewhere}" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -122,7 +122,7 @@ def test_what_a_killed_lab_left_is_swept_away(gpuops, tmp_path):
     deadline = time.monotonic() + 5
     while gpuops("status").returncode == 0 and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert "gpuops lab down tidies up" in gpuops("status").stderr
+    assert "clean up with: gpuops lab down" in gpuops("status").stderr
     assert gpuops("up", "--nodes", "1").returncode == 0
     assert not Path(state["sandbox"]).exists()
 
