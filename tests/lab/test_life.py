@@ -59,7 +59,7 @@ def test_up_status_fault_clear_down(gpuops, tmp_path, elsewhere):
 
     again = gpuops("up")
     assert again.returncode == 2
-    assert "a lab runs already" in again.stderr
+    assert "a lab is already running" in again.stderr
     assert gpuops("down").stdout == "the lab is stopped\n"
     assert not (tmp_path / ".gpuops").exists()
     assert list(elsewhere.iterdir()) == []
@@ -111,7 +111,7 @@ def test_a_temporary_folder_that_is_closed_is_named(gpuops, tmp_path, elsewhere)
     elsewhere.chmod(0o700)
     done = gpuops("up", "--nodes", "1")
     assert done.returncode == 2
-    assert f"{elsewhere} is closed to the lab's unprivileged user" in done.stderr
+    assert f"the lab's unprivileged user cannot enter {elsewhere}" in done.stderr
     assert list(tmp_path.iterdir()) == []
 
 
@@ -122,7 +122,7 @@ def test_what_a_killed_lab_left_is_swept_away(gpuops, tmp_path):
     deadline = time.monotonic() + 5
     while gpuops("status").returncode == 0 and time.monotonic() < deadline:
         time.sleep(0.05)
-    assert "to remove what it left: gpuops lab down" in gpuops("status").stderr
+    assert "to clean up: gpuops lab down" in gpuops("status").stderr
     assert gpuops("up", "--nodes", "1").returncode == 0
     assert not Path(state["sandbox"]).exists()
 

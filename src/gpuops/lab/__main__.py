@@ -1,4 +1,4 @@
-"""The lab's background process: ``python -m gpuops.lab SETTINGS``, told by `cluster.up` where to report."""
+"""The lab's background process: ``python -m gpuops.lab SETTINGS``, where `cluster.up` sets how it reports."""
 
 from __future__ import annotations
 

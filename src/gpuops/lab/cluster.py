@@ -1,4 +1,4 @@
-"""Bring a lab up and down, and change it while it runs."""
+"""Starts and stops a lab, and changes it while it runs."""
 
 from __future__ import annotations
 
@@ -39,7 +39,7 @@ class LabHost:
 
 
 def host_names(count: int) -> list[str]:
-    """gpu01, gpu02 …, as wide as the count needs and at least two digits."""
+    """Return gpu01, gpu02 …, as wide as the count needs and at least two digits."""
     width = max(2, len(str(count)))
     return [f"gpu{number:0{width}d}" for number in range(1, count + 1)]
 
@@ -49,8 +49,8 @@ def up(
 ) -> list[LabHost]:
     """Start a lab in ``folder``; return its hosts when the last of them answers.
 
-    ``bare`` hosts have no driver, nor anything that comes with it.
-    Raises `InputError` for wrong arguments or where a lab runs already, `MissingError` without asyncssh.
+    ``bare`` hosts have no driver, nor anything that comes with it. Raise `InputError` for wrong arguments or if a lab
+    runs already, `MissingError` without asyncssh.
     """
     names = _checked(machine, count, faults)
     places = Places(folder)
@@ -58,7 +58,7 @@ def up(
     lock = places.try_lock()
     if lock is None:
         pid = places.read_state().get("pid", "unknown")
-        raise InputError(f"a lab runs already in {folder} (process {pid}); to end it: gpuops lab down")
+        raise InputError(f"a lab is already running in {folder} (process {pid}); to stop it: gpuops lab down")
     settings = {"folder": str(folder.absolute()), "machine": machine, "names": names, "port_base": port_base}
     settings["bare"] = bare
     try:
@@ -90,7 +90,7 @@ def _checked(machine: str, count: int, faults: Sequence[str]) -> list[str]:
 
 
 def _start(settings: Mapping[str, Any], places: Places, lock: int) -> None:
-    """Start the lab's process, which inherits the lock, and wait until it says that it is ready."""
+    """Start the lab's process, which inherits the lock, and wait until it reports that it is ready."""
     sandbox = str(make_root())
     state = {"sandbox": sandbox, "machine": settings["machine"]}
     places.write_state(state)
@@ -112,7 +112,7 @@ def _start(settings: Mapping[str, Any], places: Places, lock: int) -> None:
 
 
 def _news(report: int, server: subprocess.Popen[bytes], places: Places) -> dict[str, Any]:
-    """What the new process tells of itself: its first port, or why there is no lab."""
+    """Return what the new process reports: its first port, or why there is no lab."""
     text = b""
     deadline = time.monotonic() + _START_SECONDS
     with os.fdopen(report, "rb", buffering=0) as pipe:
@@ -122,7 +122,7 @@ def _news(report: int, server: subprocess.Popen[bytes], places: Places) -> dict[
                 break
             text += more
     if not text:
-        last = (places.log.read_text(errors="replace").strip().splitlines() or ["it said nothing"])[-1]
+        last = (places.log.read_text(errors="replace").strip().splitlines() or ["no output"])[-1]
         raise InputError(f"the lab's process {server.pid} did not start: {last}")
     news: dict[str, Any] = json.loads(text)
     if "error" in news:
@@ -131,18 +131,18 @@ def _news(report: int, server: subprocess.Popen[bytes], places: Places) -> dict[
 
 
 def _await_banner(hosts: Sequence[LabHost], machine: str) -> None:
-    """Wait until the last host that may answer at once does."""
+    """Wait until the last of the hosts that can answer at once does."""
     for host in reversed(hosts):
         behaviour = faulted(machine, host.faults).behaviour
         if behaviour.connection in ("good", "wrong-key") and not behaviour.banner_delay_seconds:
             with socket.create_connection(("127.0.0.1", host.port), _BANNER_SECONDS) as connection:
                 if connection.recv(4) == b"SSH-":
                     return
-            raise InputError(f"the lab's host {host.name} does not answer at port {host.port}")
+            raise InputError(f"the lab's host {host.name} does not answer on port {host.port}")
 
 
 def status(folder: Path) -> list[LabHost]:
-    """The hosts of the lab that runs in ``folder``, or `InputError` if none does."""
+    """Return the hosts of the lab that runs in ``folder``; raise `InputError` if none does."""
     return _order(folder, {})
 
 
@@ -158,13 +158,13 @@ def audit(folder: Path, name: str) -> list[str]:
 
 
 def clear(folder: Path, names: Sequence[str]) -> list[LabHost]:
-    """Make the named hosts healthy again; all if none is named."""
+    """Make the named hosts healthy again; all hosts if none is named."""
     all_names = _require_hosts(folder, names)
     return _order(folder, {"clear": list(names) or all_names})
 
 
 def _require_hosts(folder: Path, names: Sequence[str]) -> list[str]:
-    """Return the names of all hosts; `InputError` if one of ``names`` is not among them."""
+    """Return the names of all hosts; raise `InputError` if one of ``names`` is not among them."""
     all_names = [host.name for host in status(folder)]
     for name in names:
         if name not in all_names:
@@ -173,7 +173,7 @@ def _require_hosts(folder: Path, names: Sequence[str]) -> list[str]:
 
 
 def down(folder: Path) -> bool:
-    """End the lab in ``folder`` and remove what it made; False if there was none."""
+    """Stop the lab in ``folder`` and remove what it created; return False if there was none."""
     places = Places(folder)
     if not places.lock.exists():
         return False
@@ -182,7 +182,7 @@ def down(folder: Path) -> bool:
     if lock is None:
         _end(places)
         return True
-    # its process is gone: what it left is swept away
+    # its process has ended: remove what it left
     _sweep(places)
     places.clear()
     os.close(lock)
@@ -193,7 +193,7 @@ def _order(folder: Path, order: Mapping[str, object]) -> list[LabHost]:
     places = Places(folder)
     sandbox = places.read_state().get("sandbox")
     if not sandbox:
-        raise InputError(f"no lab runs in {folder}; to start one: gpuops lab up")
+        raise InputError(f"no lab is running in {folder}; to start one: gpuops lab up")
     try:
         with socket.socket(socket.AF_UNIX) as control:
             control.settimeout(_START_SECONDS)
@@ -202,14 +202,14 @@ def _order(folder: Path, order: Mapping[str, object]) -> list[LabHost]:
             with control.makefile("rb") as answer:
                 news = json.loads(answer.read())
     except (OSError, ValueError) as error:
-        raise InputError(f"the lab in {folder} is gone ({error}); to remove what it left: gpuops lab down") from error
+        raise InputError(f"the lab in {folder} has ended ({error}); to clean up: gpuops lab down") from error
     if "error" in news:
         raise InputError(str(news["error"]))
     return [LabHost(name, host["port"], tuple(host["faults"])) for name, host in news["hosts"].items()]
 
 
 def _end(places: Places) -> None:
-    """End the process that holds the lock, if there is one yet, and remove all that a lab makes."""
+    """End the process that holds the lock, if there is one yet, and remove all that a lab creates."""
     pid = int(places.read_state().get("pid", 0))
     for number in (signal.SIGTERM, signal.SIGKILL) if pid else ():
         try:
@@ -223,7 +223,7 @@ def _end(places: Places) -> None:
 
 
 def _gone(pid: int, places: Places) -> bool:
-    """The process ended, within some seconds. Its lock tells, or that it was our child; its number may linger."""
+    """Return True if the process ends within some seconds, as its lock or its exit status shows; its pid may linger."""
     deadline = time.monotonic() + _END_SECONDS
     while time.monotonic() < deadline:
         with contextlib.suppress(ChildProcessError):

@@ -1,6 +1,6 @@
-"""A C shell as the login shell, as far as it matters here: what it refuses of a command meant for sh.
+"""A simulated C shell as the login shell, limited to what it rejects in a command meant for sh.
 
-Each complaint is worded as tcsh words it. What it accepts means the same to sh, which then runs it.
+Each error is worded as in tcsh. What it accepts means the same to sh, which then runs it.
 """
 
 from __future__ import annotations
@@ -12,7 +12,7 @@ _SH_ONLY_WORDS = re.compile(r"(?:^|[;&|]\s*)(export|local|read|then|do|case|func
 
 
 def complaint(command: str) -> str | None:
-    """Why a C shell does not run ``command``, or None."""
+    """Return why a C shell rejects ``command``; None if it accepts it."""
     bare, open_quote = _outside_quotes(command)
     if open_quote:
         return f"Unmatched '{open_quote}'."
@@ -30,10 +30,10 @@ def complaint(command: str) -> str | None:
 
 
 def _outside_quotes(command: str, *, history: bool = False) -> tuple[str, str]:
-    """The text outside quotes, and the quote that a line leaves open; with ``history``, quoted text stays.
+    """Return the text outside quotes, and a quote that a line leaves open; with ``history``, quoted text stays.
 
-    Two rules differ from sh: a quoted text must not cross a line unless the line ends in a backslash, and neither kind
-    of quotes keeps ``!`` from being history.
+    Two rules differ from sh: quoted text must not cross a line unless the line ends in a backslash, and neither kind of
+    quotes protects ``!`` from history expansion.
     """
     kept: list[str] = []
     quote, at = "", 0

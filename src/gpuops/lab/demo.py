@@ -1,4 +1,4 @@
-"""The demonstration: a lab with planted faults, and whether two reports name exactly those."""
+"""The demonstration: a lab with injected faults, and a test whether two reports name exactly those."""
 
 from __future__ import annotations
 
@@ -16,9 +16,9 @@ NODES = 8
 
 @dataclass(frozen=True)
 class Planted:
-    """A fault, and the finding that it must give: the check, the part at fault, and a word of the remedy.
+    """A fault, and the finding that it must cause: the check, the faulty part, and a word of the fix.
 
-    A ``check`` of None: the host must be excluded, and ``remedy`` is the kind of exclusion.
+    If ``check`` is None, the host must be excluded, and ``remedy`` is the kind of exclusion.
     """
 
     fault: str
@@ -28,7 +28,7 @@ class Planted:
 
     @property
     def host(self) -> str:
-        """The host that the fault is on."""
+        """The host that has the fault."""
         return self.fault.partition(":")[0]
 
 
@@ -41,16 +41,16 @@ PLANTED = (
 )
 
 SLOW = "gpu06:mlx5_6:slow-duplex=35"
-"""What neither a look at the node shows, for the port reports its full rate, nor ib_write_bw, whose data go one way."""
+"""A fault that no other test shows: the port reports its full rate, and ib_write_bw sends in one direction only."""
 
 
 def validate(inventory: Path, report: Path) -> int:
-    """Run ``gpuops validate`` as a user would: the table on the terminal, the JSON in ``report``. Its exit code."""
+    """Run ``gpuops validate`` like a user, with the JSON in ``report``; return its exit code."""
     return _gpuops("validate", "-i", inventory, "-o", report)
 
 
 def all_reduce(inventory: Path, folder: Path) -> int:
-    """Run ``gpuops allreduce`` as a user would, its figures kept in ``folder``. Its exit code."""
+    """Run ``gpuops allreduce`` like a user, with its results saved in ``folder``; return its exit code."""
     return _gpuops("allreduce", "-i", inventory, "--save", folder)
 
 
@@ -59,24 +59,26 @@ def _gpuops(*words: str | Path) -> int:
 
 
 def blamed_otherwise(exit_code: int, folder: Path) -> list[str]:
-    """What the all-reduce blamed otherwise than `SLOW`, as its saved figures are judged again."""
+    """Return how the blame of the all-reduce differs from `SLOW`, by judging the saved results again."""
     words = [sys.executable, "-m", "gpuops", "allreduce", "--from", str(folder), "--json"]
     again = subprocess.run(words, check=False, stdout=subprocess.PIPE)
     parts = [blamed["part"] for blamed in json.loads(again.stdout)["accused"]] if again.stdout else []
     wrong = [] if exit_code == again.returncode == 1 else [f"allreduce ended with {exit_code}, not with 1"]
     planted = SLOW.rpartition(":")[0]
-    return wrong + ([] if parts == [planted] else [f"{planted} was planted, and {', '.join(parts) or 'nobody'} blamed"])
+    return wrong + (
+        [] if parts == [planted] else [f"{planted} was injected, but {', '.join(parts) or 'no part'} was blamed"]
+    )
 
 
 def differences(exit_code: int, report: Path) -> list[str]:
-    """What the run said otherwise than `PLANTED`; nothing where it named exactly the planted faults."""
+    """Return how the report differs from `PLANTED`; an empty list if it names exactly the injected faults."""
     wrong = [] if exit_code == 1 else [f"validate ended with {exit_code} instead of 1"]
     document = json.loads(report.read_text("utf-8")) if report.exists() else {"hosts": {}, "findings": []}
     fixes = {(f["host"], f["check"], f["part"]): str(f["fix"]) for f in document["findings"]}
     for planted in PLANTED:
         wrong += _missed(planted, fixes, document["hosts"].get(planted.host, {}))
     expected = {(p.host, p.check, p.part) for p in PLANTED}
-    return wrong + [f"{' '.join(map(str, key))} was not planted" for key in fixes if key not in expected]
+    return wrong + [f"{' '.join(map(str, key))} was not injected" for key in fixes if key not in expected]
 
 
 def _missed(planted: Planted, fixes: Mapping[tuple[str, str | None, str], str], host: Mapping[str, Any]) -> list[str]:
@@ -86,4 +88,4 @@ def _missed(planted: Planted, fixes: Mapping[tuple[str, str | None, str], str], 
     fix = fixes.get((planted.host, planted.check, planted.part))
     if fix is None:
         return [f"{planted.fault} was not found by {planted.check}"]
-    return [] if planted.remedy in fix else [f"{planted.fault}: the fix does not say {planted.remedy}: {fix}"]
+    return [] if planted.remedy in fix else [f"{planted.fault}: the fix does not contain {planted.remedy}: {fix}"]

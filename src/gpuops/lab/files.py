@@ -1,4 +1,4 @@
-"""SFTP on a lab host: its home is all that there is."""
+"""SFTP on a lab host, limited to its home directory."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ import asyncssh
 
 
 class HostFiles(asyncssh.SFTPServer):
-    """Serves the host's home; absolute paths are taken from there too, and links out of it lead nowhere."""
+    """Server for the host's home; absolute paths start there too, and links cannot leave it."""
 
     def __init__(self, channel: asyncssh.SSHServerChannel[Any], home: Path) -> None:
         self._channel = channel
@@ -18,13 +18,13 @@ class HostFiles(asyncssh.SFTPServer):
         super().__init__(channel, chroot=self._home)
 
     def map_path(self, path: bytes) -> bytes:
-        """The real path, or a refusal where it would leave the home."""
+        """Return the real path; refuse one outside the home."""
         mapped = super().map_path(path)
         led = os.path.realpath(mapped)
         if led != self._home and not led.startswith(self._home + b"/"):
-            raise asyncssh.SFTPPermissionDenied("outside of the host's home")
+            raise asyncssh.SFTPPermissionDenied("outside the host's home")
         return mapped
 
     def exit(self) -> None:
-        """The session ends well: without a status, OpenSSH's scp takes a good copy for a failed one."""
+        """End the session with a status; without one, OpenSSH's scp treats a good copy as failed."""
         self._channel.exit(0)

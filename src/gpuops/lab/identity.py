@@ -1,6 +1,6 @@
-"""What differs between two hosts in the same state, as tokens: so one printed answer serves a thousand hosts.
+"""Tokens for what differs between hosts in the same state, so that one rendered answer serves a thousand hosts.
 
-A rendered answer holds the tokens; the host's own values are put in when it is read, on the way out.
+A rendered answer contains the tokens; the host's own values replace them when it is printed.
 """
 
 from __future__ import annotations
@@ -19,12 +19,12 @@ TIMES = (NOW, STAMP)
 
 
 def symbol_errors(nic: str) -> str:
-    """The token of a worn port's symbol errors."""
+    """Return the token of a slow port's symbol errors."""
     return f"~symbols-{nic}~"
 
 
 def identity(host: str, booted: float) -> dict[str, str]:
-    """The token values of ``host``: the same in every lab for a given name, but for the boot's id."""
+    """Return the token values of ``host``: the same in every lab for a given name, except for the boot ID."""
     digest = hashlib.sha256(host.encode()).hexdigest()
     boot = hashlib.sha256(f"{host} {booted}".encode()).hexdigest()
     return {
@@ -37,12 +37,12 @@ def identity(host: str, booted: float) -> dict[str, str]:
 
 
 def personalize(text: str, values: dict[str, str]) -> str:
-    """``text`` with a host's own values in place of the tokens."""
+    """Return ``text`` with a host's own values in place of the tokens."""
     for token, value in values.items():
         text = text.replace(token, value)
     return text
 
 
 def derived(*words: object) -> str:
-    """Thirty-two hex digits that look random and are the same for the same words."""
+    """Return thirty-two hex digits that look random but are the same for the same words."""
     return hashlib.md5(" ".join(map(str, words)).encode(), usedforsecurity=False).hexdigest()

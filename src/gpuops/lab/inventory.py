@@ -1,4 +1,4 @@
-"""The lab's inventory, as a user would write one: nothing in it says that the hosts are not real."""
+"""The lab's inventory, as a user would write one; nothing in it shows that the hosts are simulated."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _HOSTS_PER_UNIT = 32
 
 
 def inventory(machine: str, names: Sequence[str], first_port: int, places: Places) -> str:
-    """YAML that gpuops and Ansible read: address, port, key, profile, rack and the cabling of every host.
+    """Return YAML for gpuops and Ansible: address, port, key, profile, rack and the cabling of every host.
 
     Groups are the machine (``h100``), its racks (``rack1``) and the units whose nodes share leaf switches (``unit1``).
     """
@@ -52,7 +52,7 @@ def _group(name: str, hosts: Sequence[str]) -> Iterator[str]:
 
 
 def _cabling(machine: str, unit: int) -> Iterator[str]:
-    """The leaf of each rail: a unit has leaves of its own."""
+    """Yield the leaf of each rail; each unit has its own leaves."""
     rails = [nic for nic in healthy(machine).nics if nic.rail is not None]
     if rails:
         yield "      vars:"

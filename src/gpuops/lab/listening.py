@@ -1,4 +1,4 @@
-"""One host's port: who may connect, with which key the host proves itself, and how it misbehaves on the way in."""
+"""One host's port: access, host key, and the ways in which a connection can fail."""
 
 from __future__ import annotations
 
@@ -19,20 +19,20 @@ Run = Callable[["asyncssh.SSHServerProcess[bytes]", str], Awaitable[None]]
 
 
 class LabSshServer(asyncssh.SSHServer):
-    """SSH server of one host: accepts the lab's key, and forwards to the lab's own ports only (for ProxyJump)."""
+    """SSH server of one host: accepts the lab's key, and forwards only to the lab's own ports (for ProxyJump)."""
 
     def __init__(self, ports: Collection[int]) -> None:
         self.ports = ports
 
     def connection_requested(self, dest_host: str, dest_port: int, orig_host: str, orig_port: int) -> bool:
-        """A jump from one lab host to another."""
+        """Allow a jump from one lab host to another."""
         del orig_host, orig_port
         return dest_host in (ADDRESS, "localhost") and dest_port in self.ports
 
 
 @dataclass(frozen=True)
 class Access:
-    """What all hosts of a lab share: the client's key, the lab's ports, how commands run and where homes are."""
+    """Settings that all hosts of a lab share: the client's key, the ports, how commands run and where homes are."""
 
     authorized: asyncssh.SSHAuthorizedKeys
     ports: Collection[int]
@@ -56,7 +56,7 @@ class Listener:
 
     @property
     def known_hosts_line(self) -> str:
-        """The line that lets a client know this host."""
+        """The known_hosts line of this host."""
         return f"[{ADDRESS}]:{self.port} {self.key.export_public_key().decode().strip()}\n"
 
     def _open(self, at: socket.socket) -> None:
@@ -64,12 +64,12 @@ class Listener:
         asyncio.get_running_loop().add_reader(at.fileno(), self._accept)
 
     def close(self) -> None:
-        """Stop listening; what is connected stays until it ends."""
+        """Stop listening; open connections stay until they end."""
         asyncio.get_running_loop().remove_reader(self._socket.fileno())
         self._socket.close()
 
     def stop_listening(self) -> None:
-        """Refuse new connections, and abort the present ones."""
+        """Refuse new connections, and abort the open ones."""
         self.close()
         self._socket = held(self.port)
         for session in self._sessions:
@@ -82,7 +82,7 @@ class Listener:
             self._open(listening(self.port))
 
     def behave(self, behaviour: Behaviour) -> None:
-        """Meet the next connections in this way."""
+        """Set how the next connections are handled."""
         before, self._behaviour = self._behaviour, behaviour
         if before.connection == behaviour.connection:
             return
@@ -111,7 +111,7 @@ class Listener:
             return
         await asyncio.sleep(how.banner_delay_seconds)
         try:
-            # held until it ends: the event loop itself does not keep it alive
+            # referenced until it ends: the event loop itself does not keep it alive
             server = await asyncssh.run_server(connection, options=self._configured())
             self._sessions.add(server)
             await server.wait_closed()
@@ -143,7 +143,7 @@ class Listener:
 
 
 async def _until_left(connection: socket.socket) -> None:
-    """Read and say nothing, until the client gives up."""
+    """Read without answering, until the client gives up."""
     loop = asyncio.get_running_loop()
     connection.settimeout(0)
     try:

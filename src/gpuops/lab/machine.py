@@ -26,16 +26,16 @@ _SYSCTLS = {
 
 
 def names() -> list[str]:
-    """The machines that a lab can be made of."""
+    """Return the machines that a lab can simulate."""
     return sorted(path.stem for path in FOLDER.glob("*.json"))
 
 
 @functools.cache
 def healthy(name: str) -> Node:
-    """A healthy node of machine ``name``, or `InputError` naming the nearest one."""
+    """Return a healthy node of machine ``name``; raise `InputError` with the nearest name."""
     if name not in names():
         hint = did_you_mean(name, names()) or f"; known: {', '.join(names())}"
-        raise InputError(f'the lab has no machine called "{name}"{hint}')
+        raise InputError(f'no machine named "{name}"{hint}')
     text = json.loads((FOLDER / f"{name}.json").read_text(encoding="utf-8"))
     return _node(name, text)
 

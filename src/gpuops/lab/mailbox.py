@@ -1,7 +1,7 @@
-"""Questions of programs that take their time: a line into one FIFO, and word in another when the answer lies ready.
+"""Requests of programs that take time: a line in one FIFO, and a message in another when the answer is ready.
 
-A shell alone waits for it, and runs it, for it is a script that prints what is to be printed: hundreds may wait at
-once, and any further process for each would cost more than what they measure.
+The waiting side is a plain shell, which then runs the answer, a script that prints the output. Hundreds may wait at
+once, and another process for each would cost more than what they measure.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ Ask = Callable[[str, str, list[str], dict[str, str]], Awaitable[Answer]]
 
 
 class Mailbox:
-    """``questions`` and ``replies/`` in the lab's folder, which only the hosts' user may use."""
+    """The files ``questions`` and ``replies/`` in the lab's directory, which only the hosts' user can use."""
 
     def __init__(self, root: Path, user: User, ask: Ask) -> None:
         self._ask = ask
@@ -35,7 +35,7 @@ class Mailbox:
         os.mkfifo(questions, 0o600)
         for path in (questions, self._replies):
             os.chown(path, user.uid, -1)
-        self._descriptor = os.open(questions, os.O_RDWR | os.O_NONBLOCK)  # held for writing too: it never ends
+        self._descriptor = os.open(questions, os.O_RDWR | os.O_NONBLOCK)  # also open for writing, so that it never ends
         self._unread = b""
         self._tasks: set[asyncio.Task[None]] = set()
         asyncio.get_running_loop().add_reader(self._descriptor, self._read)
@@ -61,7 +61,7 @@ class Mailbox:
 
 
 async def _wake(fifo: Path) -> None:
-    """Tell who waits; it may not have begun to listen, or been killed meanwhile."""
+    """Wake the waiting shell, which may not listen yet, or may have been killed."""
     for _ in range(_TRIES):
         try:
             descriptor = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)

@@ -1,8 +1,8 @@
-"""The hardware model: the one truth of a lab host. Every tool, file and fault derives from a `Node`.
+"""The hardware model, from which every tool, file and fault of a lab host is derived: a `Node`.
 
-Raw numbers with units in their names; only the tools format. A device's place on the PCI bus is its path from the host
-bridge down, exactly as /sys/devices spells it; topology, NUMA nodes and affinities are computed from these paths
-(`topology`), never stored.
+It holds raw numbers with units in their names; only the tools format. A device's place on the PCI bus is its path from
+the host bridge down, exactly as /sys/devices spells it; topology, NUMA nodes and affinities are computed from these
+paths (`topology`), never stored.
 """
 
 from __future__ import annotations
@@ -15,7 +15,7 @@ from gpuops.lab.identity import SEED, SERIAL, derived
 
 @dataclass(frozen=True)
 class GpuModel:
-    """What all cards of one kind have in common. None: this kind does not tell."""
+    """The common properties of all GPUs of one model; None if the model does not report a value."""
 
     name: str
     brand: str
@@ -43,7 +43,7 @@ class GpuModel:
     max_operating_celsius: int
     slowdown_celsius: int
     shutdown_celsius: int
-    reports_margin: bool  # Hopper and newer give margins (T.Limit) where older cards give thresholds
+    reports_margin: bool  # Hopper and newer report margins (T.Limit) instead of thresholds
     idle_watts: float
     min_watts: float
     default_watts: float
@@ -74,7 +74,7 @@ class Process:
 
 @dataclass(frozen=True)
 class Gpu:
-    """One GPU and its present state."""
+    """One GPU and its current state."""
 
     index: int
     path: str
@@ -99,7 +99,7 @@ class Gpu:
     remap_failed: bool = False
     links_down: frozenset[int] = frozenset()
     nvlink_slow_percent: float = 0.0  # below the rate that its links report
-    miscounts: bool = False  # its sums are wrong, and nothing says so
+    miscounts: bool = False  # its sums are wrong, without any other sign
     processes: tuple[Process, ...] = ()
 
     @property
@@ -114,7 +114,7 @@ class Gpu:
 
     @property
     def uuid(self) -> str:
-        """The card's UUID; its first group is the host's own."""
+        """The GPU's UUID; its first group is the host's own."""
         rest = derived("gpu", self.index)
         return f"GPU-{SEED}-{rest[:4]}-{rest[4:8]}-{rest[8:12]}-{rest[12:24]}"
 
@@ -125,17 +125,17 @@ class Gpu:
 
     @property
     def used_mib(self) -> int:
-        """Memory that processes hold."""
+        """Memory used by processes."""
         return sum(p.memory_mib for p in self.processes)
 
     @property
     def margin_celsius(self) -> int:
-        """Degrees left to the highest operating temperature: nvidia-smi's T.Limit."""
+        """Degrees below the highest operating temperature: nvidia-smi's T.Limit."""
         return self.model.max_operating_celsius - self.celsius
 
 
 def resting(index: int, path: str, model: GpuModel) -> Gpu:
-    """A healthy GPU that does nothing."""
+    """Return a healthy, idle GPU."""
     return Gpu(
         index=index,
         path=path,
@@ -154,7 +154,7 @@ def resting(index: int, path: str, model: GpuModel) -> Gpu:
 
 @dataclass(frozen=True)
 class Nic:
-    """One RDMA device with its port, as the machine's description gives it, and its state."""
+    """One RDMA device with its port, from the machine's description, and its state."""
 
     name: str
     at: str
@@ -175,22 +175,22 @@ class Nic:
 
     @property
     def address(self) -> str:
-        """As `Gpu.address`."""
+        """The PCI address, as `Gpu.address`."""
         return address(self.at)
 
     @property
     def gb_per_s(self) -> float:
-        """What it delivers in one direction alone, which may be less than it reports."""
+        """The bandwidth in one direction alone, which may be less than it reports."""
         return self.gbps / 8 * (1 - self.slow_percent / 100)
 
     @property
     def duplex_gb_per_s(self) -> float:
-        """What it delivers in each direction, in both at once."""
+        """The bandwidth in each direction when both are in use."""
         return self.gb_per_s * (1 - self.slow_duplex_percent / 100)
 
     @property
     def is_slow(self) -> bool:
-        """It delivers less than it reports, and counts symbol errors meanwhile."""
+        """True if it delivers less than it reports, and counts symbol errors in use."""
         return bool(self.slow_percent or self.slow_duplex_percent)
 
     @property
@@ -210,9 +210,9 @@ class Switches:
 
 @dataclass(frozen=True)
 class Driver:
-    """Driver versions: what the kernel runs, what user space and the disk hold, and the fabric manager's.
+    """Driver versions: of the kernel module, of user space and the disk, and of the fabric manager.
 
-    Empty where the kernel runs none, and where none is installed.
+    Empty if none is loaded or installed.
     """
 
     version: str
@@ -224,7 +224,7 @@ class Driver:
 
     @property
     def works(self) -> bool:
-        """One is installed, and it is the one that the kernel runs."""
+        """True if a driver is installed and the same version is loaded."""
         return bool(self.version) and self.version == self.userspace
 
     @property
@@ -235,7 +235,7 @@ class Driver:
 
 @dataclass(frozen=True)
 class Disk:
-    """One file system; ``used`` is a share of its size."""
+    """One file system; ``used`` is a fraction of its size."""
 
     device: str
     gib: int
@@ -254,11 +254,11 @@ class Service:
 
 @dataclass(frozen=True)
 class Changes:
-    """What commands changed on a host since the lab began: `mutations` says how.
+    """The changes that commands made on a host since the lab started; `mutations` applies them.
 
-    ``packages`` by name, with an empty version where one was removed. ``loaded`` is the driver that a reboot loaded,
-    none where it is empty, and ``cmdline`` are the words that this boot gave to the kernel; None is as it was before.
-    ``reset`` are the indices of the GPUs that were reset.
+    ``packages`` by name, with an empty version for a removed one. ``loaded`` is the driver that a reboot loaded, empty
+    for none, and ``cmdline`` the words that this boot passed to the kernel; None means unchanged. ``reset`` are the
+    indices of the GPUs that were reset.
     """
 
     packages: Mapping[str, str] = field(default_factory=dict)
@@ -292,7 +292,7 @@ class System:
 
 @dataclass(frozen=True)
 class Behaviour:
-    """How the host treats a session: what a transport may meet. Seconds where it says so."""
+    """The behaviour of a host towards a session, including failures; in seconds where the name says so."""
 
     connection: str = "good"  # good, refuse, hang, wrong-key
     banner_delay_seconds: float = 0.0
@@ -311,7 +311,7 @@ class Behaviour:
 
 @dataclass(frozen=True)
 class Node:
-    """Everything that a lab host is, once for all hosts in the same state (see `identity`)."""
+    """The complete state of a lab host, shared by all hosts in the same state (see `identity`)."""
 
     machine: str
     system: System
@@ -325,17 +325,17 @@ class Node:
     packages: Mapping[str, str]
     offered: Mapping[str, tuple[str, ...]] = field(default_factory=dict)  # by the repositories, the oldest first
     sysctls: Mapping[str, str] = field(default_factory=dict)
-    cmdline: str = "iommu=pt"  # what the kernel was told beyond its root
+    cmdline: str = "iommu=pt"  # the kernel's parameters beyond its root
     switches: Switches | None = None
     kernel_messages: tuple[str, ...] = ()
     booted: float = 0.0  # seconds since the epoch
-    visible_gpus: int | None = None  # how many a session may open; None: all
+    visible_gpus: int | None = None  # how many a session can open; None: all
     behaviour: Behaviour = field(default_factory=Behaviour)
     changes: Changes = field(default_factory=Changes)
 
     @property
     def visible(self) -> tuple[Gpu, ...]:
-        """The GPUs that this session's device cgroup lets it open."""
+        """The GPUs that this session's device cgroup allows."""
         return self.gpus[: self.visible_gpus]
 
     @property
@@ -345,25 +345,25 @@ class Node:
 
     @property
     def fabric_ready(self) -> bool:
-        """A fabric manager has set the NVSwitches up."""
+        """True if a fabric manager has initialized the NVSwitches."""
         service = self.services.get("nvidia-fabricmanager")
         return service is not None and service.active == "active"
 
     def with_gpu(self, index: int, **changes: object) -> Node:
-        """This node with one GPU changed."""
+        """Return this node with one GPU changed."""
         gpus = tuple(replace(g, **changes) if g.index == index else g for g in self.gpus)  # type: ignore[arg-type]
         return replace(self, gpus=gpus)
 
     def with_nic(self, name: str, **changes: object) -> Node:
-        """This node with one RDMA device changed."""
+        """Return this node with one RDMA device changed."""
         nics = tuple(replace(n, **changes) if n.name == name else n for n in self.nics)  # type: ignore[arg-type]
         return replace(self, nics=nics)
 
     def logging(self, *messages: str) -> Node:
-        """This node with further lines in its kernel log."""
+        """Return this node with further lines in its kernel log."""
         return replace(self, kernel_messages=(*self.kernel_messages, *messages))
 
 
 def address(path: str) -> str:
-    """The PCI address at the end of a device's path."""
+    """Return the PCI address at the end of a device's path."""
     return path.rpartition("/")[2]

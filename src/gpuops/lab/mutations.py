@@ -1,4 +1,4 @@
-"""Mutations of a host: what commands change on it, and what a reboot leaves of that."""
+"""Changes that commands make on a host, and what a reboot leaves of them."""
 
 from __future__ import annotations
 
@@ -22,13 +22,13 @@ _UNITS = (
     (re.compile("doca-ofed$"), "openibd"),
     (re.compile("nvidia-container-toolkit-base$"), "nvidia-cdi-refresh.path"),
 )
-"""What packages bring."""
+"""The services that packages install."""
 IDLE = Service("inactive", "dead", "disabled")
-"""A unit that nobody has started yet."""
+"""A unit that was never started."""
 
 
 def changed(node: Node, changes: Changes) -> Node:
-    """``node`` after ``changes``."""
+    """Return ``node`` after ``changes``."""
     installed = {**packages(node), **changes.packages} if changes.packages else node.packages
     services = _units({**node.services, **changes.services}, changes.packages)
     return replace(
@@ -44,7 +44,7 @@ def changed(node: Node, changes: Changes) -> Node:
 
 
 def _reset(gpu: Gpu) -> Gpu:
-    """What a reset reaches: rows that wait for it are remapped, and volatile counters start anew."""
+    """Return a GPU after a reset: pending row remappings are done, and volatile counters restart."""
     return replace(gpu, remap_pending=False, ecc_uncorrectable=0)
 
 
@@ -61,7 +61,7 @@ def _units(services: Mapping[str, Service], packages: Mapping[str, str]) -> dict
 
 
 def _driver(driver: Driver, changes: Changes, *, keeps: bool) -> Driver:
-    """What packages bring is on the disk at once, and runs after a reboot; a daemon ``keeps`` the GPUs set up."""
+    """Return the driver: packages change the disk at once, the module at boot; a daemon ``keeps`` GPUs initialized."""
     userspace = _brought(_DRIVER, changes.packages, driver.userspace)
     return replace(
         driver,
@@ -75,13 +75,13 @@ def _driver(driver: Driver, changes: Changes, *, keeps: bool) -> Driver:
 
 
 def _brought(kind: re.Pattern[str], packages: Mapping[str, str], before: str) -> str:
-    """The version of the packages of a ``kind`` that came; nothing where all went, ``before`` where none did either."""
+    """Return the version of installed packages of a ``kind``; empty if all were removed, ``before`` if unchanged."""
     versions = [bare(version) for name, version in packages.items() if kind.match(name)]
     return next((version for version in reversed(versions) if version), "") if versions else before
 
 
 def bare(version: str) -> str:
-    """A package's version without what the distribution puts around it: 580.126.20 of 1:580.126.20-1ubuntu1."""
+    """Return a version without the distribution's additions: 580.126.20 of 1:580.126.20-1ubuntu1."""
     return version.rpartition(":")[2].partition("-")[0]
 
 
@@ -93,9 +93,10 @@ def bare_node(node: Node) -> Changes:
 
 
 def rebooted(node: Node, sysctls: Mapping[str, str], cmdline: str) -> Changes:
-    """What is left of a host's changes after a reboot: the disk, with the ``sysctls`` that its drop-ins set.
+    """Return what remains of a host's changes after a reboot: the disk, with the ``sysctls`` of its drop-ins.
 
-    What is enabled runs, and so does the installed driver, on GPUs that are reset; another fabric manager fails.
+    Enabled units run, and so does the installed driver, on GPUs that are reset; a fabric manager of another version
+    fails.
     """
     services = {name: _booted(service) for name, service in node.changes.services.items()}
     manager = node.services.get(FABRIC_MANAGER)

@@ -1,4 +1,4 @@
-"""Where a lab keeps what its owner needs: ``.gpuops/lab/`` under the current folder."""
+"""The files that a lab's owner needs, in ``.gpuops/lab/`` under the current directory."""
 
 from __future__ import annotations
 
@@ -13,13 +13,13 @@ from typing import Any
 
 @dataclass(frozen=True)
 class Places:
-    """The files of one lab. Whoever runs the lab holds a lock on ``lock`` for as long as it runs."""
+    """The files of one lab. The process that runs the lab holds a lock on ``lock``."""
 
     folder: Path
 
     @property
     def inventory(self) -> Path:
-        """Hosts, ports and keys, as any inventory."""
+        """The lab's inventory, with hosts, ports and keys."""
         return self.folder / "inventory.yml"
 
     @property
@@ -29,7 +29,7 @@ class Places:
 
     @property
     def present(self) -> bool:
-        """Nobody has deleted the folder."""
+        """True unless somebody deleted the directory."""
         return self.key.exists()
 
     @property
@@ -39,21 +39,21 @@ class Places:
 
     @property
     def state(self) -> Path:
-        """Process id and sandbox of the running lab."""
+        """The process ID and sandbox of the running lab."""
         return self.folder / "state.json"
 
     @property
     def log(self) -> Path:
-        """What the background process complains of."""
+        """The log of the background process."""
         return self.folder / "server.log"
 
     @property
     def lock(self) -> Path:
-        """Locked while a lab runs; the kernel lets go of it when the process ends, however it ends."""
+        """The lock of a running lab, which the kernel releases when the process ends."""
         return self.folder / "lock"
 
     def try_lock(self) -> int | None:
-        """A descriptor that holds the lock, or None if a lab runs here."""
+        """Return a descriptor that holds the lock; None if a lab runs here."""
         descriptor = os.open(self.lock, os.O_RDWR | os.O_CREAT, 0o600)
         try:
             fcntl.flock(descriptor, fcntl.LOCK_EX | fcntl.LOCK_NB)
@@ -63,7 +63,7 @@ class Places:
         return descriptor
 
     def read_state(self) -> dict[str, Any]:
-        """What the last lab here wrote of itself, or nothing."""
+        """Return the state that the last lab here recorded; empty if there is none."""
         try:
             state = json.loads(self.state.read_text(encoding="utf-8"))
         except (OSError, ValueError):
@@ -71,11 +71,11 @@ class Places:
         return state if isinstance(state, dict) else {}
 
     def write_state(self, state: Mapping[str, object]) -> None:
-        """Note what runs here; whoever ends or sweeps it must know."""
+        """Record what runs here, for whoever stops it or cleans up."""
         self.state.write_text(json.dumps(state), encoding="utf-8")
 
     def clear(self) -> None:
-        """Delete the lab's files, and the folders if nothing else is in them."""
+        """Delete the lab's files, and the directories if nothing else is in them."""
         for path in (self.inventory, self.key, self.known_hosts, self.state, self.log, self.lock):
             path.unlink(missing_ok=True)
         for folder in (self.folder, self.folder.parent):

@@ -1,4 +1,4 @@
-"""The lab's folder on disk: what its hosts can reach, and the user that their commands run as."""
+"""The lab's directory on disk, which its hosts can reach, and the user that runs their commands."""
 
 from __future__ import annotations
 
@@ -30,25 +30,25 @@ from gpuops.lab.tools.slurm import QUEUES
 PREFIX = "gpuops-lab-"
 SHIMS = Path(__file__).with_name("shims")
 _BUILT_IN = ("python3", "sudo", "date", "cat", "ls", "readlink", "stat", "chown", "systemd-run", "update-grub")
-# programs of the real machine that tell nothing about it and change nothing outside the lab's own folder
+# programs of the real machine that reveal nothing about it and change nothing outside the lab's own directory
 _HARMLESS = (
     "sh bash env sed awk grep egrep fgrep head tail wc tr cut paste sort uniq comm diff cmp sleep true false test [ "
     "printf echo expr seq basename dirname realpath xargs tee dd od base64 md5sum sha256sum gzip gunzip zcat tar "
     "mkfifo mktemp mkdir rmdir rm cp mv ln touch chmod sync nice ionice setsid setpriv nohup timeout kill pwd printenv "
     "stdbuf csh tcsh"
 ).split()
-# long keys would be longer than a file name may be
+# longer keys would exceed the limit of file names
 _LONGEST_KEY = 180
-# the hosts of a fresh lab have been up this long
+# uptime of the hosts of a fresh lab
 UP_SECONDS = 1_036_800.0
-# read by any Python, whichever wrote it
+# a format that any Python reads, whichever version wrote it
 _OLD_MARSHAL = 2
 _COMPILE = "import py_compile, sys; py_compile.compile(sys.argv[1], cfile=sys.argv[1] + 'c', doraise=True)"
 
 
 @dataclass(frozen=True)
 class User:
-    """Who runs the hosts' commands; ``switch`` is given to the process that is started."""
+    """The user that runs the hosts' commands; ``switch`` is passed to the started process."""
 
     uid: int
     gid: int
@@ -56,7 +56,7 @@ class User:
 
 
 def shell_user() -> User:
-    """The user of this process; a lab that root starts runs its commands as nobody."""
+    """Return the user of this process, or nobody if root starts the lab."""
     if os.geteuid() != 0:
         return User(os.geteuid(), os.getegid(), {})
     entry = pwd.getpwnam("nobody")
@@ -64,12 +64,12 @@ def shell_user() -> User:
 
 
 def find_python(user: User) -> str:
-    """A Python that ``user`` may run, or `MissingError`: root's own is often out of others' reach."""
+    """Return a Python that ``user`` can run; raise `MissingError` if there is none, as root's own is often private."""
     candidates = [os.path.realpath(sys.executable), *(f"{d}/python3" for d in os.get_exec_path()), "/usr/bin/python3"]
     for python in dict.fromkeys(candidates):
         if _runs(python, user):
             return python
-    raise MissingError("the lab needs a python3 that its unprivileged user may run, such as /usr/bin/python3")
+    raise MissingError("the lab needs a python3 that its unprivileged user can run, such as /usr/bin/python3")
 
 
 def _runs(python: str, user: User) -> bool:
@@ -84,18 +84,18 @@ def _runs(python: str, user: User) -> bool:
 
 
 def make_root() -> Path:
-    """An empty folder for a lab, outside of any home, or `InputError` if the hosts' user could not enter it."""
+    """Create an empty directory outside any home; raise `InputError` if the hosts' user could not enter it."""
     folder = Path(tempfile.gettempdir()).resolve()
     closed = next((p for p in (folder, *folder.parents) if not p.stat().st_mode & stat.S_IXOTH), None)
     if closed and os.geteuid() == 0:
         raise InputError(
-            f"{closed} is closed to the lab's unprivileged user; set TMPDIR to a folder that all may enter"
+            f"the lab's unprivileged user cannot enter {closed}; set TMPDIR to a directory that every user can enter"
         )
     return Path(tempfile.mkdtemp(prefix=PREFIX, dir=folder))
 
 
 class Sandbox:
-    """The folder that holds programs, rendered answers and a small folder for each host."""
+    """The directory with programs, rendered answers and a small directory for each host."""
 
     def __init__(self, root: Path, user: User) -> None:
         self.user = user
@@ -124,15 +124,15 @@ class Sandbox:
                 (place / name).symlink_to(path)
 
     def host(self, name: str) -> Path:
-        """The folder of one host."""
+        """Return the directory of one host."""
         return self.root / "hosts" / name
 
     def audit(self, name: str) -> Path:
-        """The log of everything that was run on a host."""
+        """Return the log of everything that was run on a host."""
         return self.host(name) / "audit"
 
     def home(self, name: str) -> Path:
-        """The one folder that commands on ``name`` may write; made when first needed."""
+        """Return the only directory that commands on ``name`` can write, created on first use."""
         home = self.host(name) / "home"
         if not home.is_dir():
             home.mkdir(mode=0o755)
@@ -141,7 +141,7 @@ class Sandbox:
         return home
 
     def show(self, name: str, node: Node, state: tuple[str, ...], values: Mapping[str, str], up_since: float) -> None:
-        """From now on, host ``name`` is as ``node``, whose answers those of the same ``state`` share."""
+        """Show host ``name`` as ``node``; hosts with the same ``state`` share its answers."""
         answers = self.answers(state)
         if not answers.is_dir():
             answers.mkdir(mode=0o755)
@@ -174,20 +174,20 @@ class Sandbox:
         _link(folder / "bin", "../../bin" if behaviour.python else "../../bin-no-python")
 
     def drop_ins(self, name: str) -> dict[str, str]:
-        """The kernel's parameters as the files of a host's /etc/sysctl.d set them."""
+        """Return the kernel parameters in the files of a host's /etc/sysctl.d."""
         files = sorted((self.host(name) / "root" / "etc" / "sysctl.d").glob("*.conf"))
         rows = (line.partition("=") for file in files for line in file.read_text("utf-8").splitlines())
         return {key.strip(): value.strip() for key, equals, value in rows if equals and key[:1] not in "#;"}
 
     def boot_words(self, name: str) -> str:
-        """What a host's boot menu gives to the kernel."""
+        """Return what a host's boot menu passes to the kernel."""
         return self._menu(name).read_text("utf-8").partition(" ro ")[2].strip()
 
     def _menu(self, name: str) -> Path:
         return self.host(name) / "root" / "boot" / "grub" / "grub.cfg"
 
     def units(self, name: str) -> list[str]:
-        """The services that somebody wrote into a host's /etc/systemd/system."""
+        """Return the services that somebody wrote into a host's /etc/systemd/system."""
         return [path.stem for path in (self.host(name) / "root" / "etc" / "systemd" / "system").glob("*.service")]
 
     async def start(self, name: str, unit: str) -> None:
@@ -202,16 +202,16 @@ class Sandbox:
         await child.wait()
 
     def forget_run(self, name: str) -> None:
-        """What lies in /run of a host ends with its boot."""
+        """Remove a host's /run, which does not survive a boot."""
         shutil.rmtree(self.host(name) / "root" / "run", ignore_errors=True)
 
     def answers(self, state: tuple[str, ...]) -> Path:
-        """Where the answers of all hosts in this state are kept."""
+        """Return the directory with the answers of all hosts in this state."""
         digest = hashlib.sha256("\n".join(state).encode()).hexdigest()[:16]
         return self.root / "answers" / (digest if state else "healthy")
 
     def keep(self, state: tuple[str, ...], key: str, answer: Answer) -> None:
-        """Let the shims find ``answer`` by themselves from now on."""
+        """Store ``answer`` where the shims find it without asking."""
         if len(key) > _LONGEST_KEY or "/" in key:
             return
         path = self.answers(state) / key
@@ -227,13 +227,13 @@ class Sandbox:
 
 
 def remove(root: Path) -> None:
-    """Delete a lab's folder; what is not one stays."""
+    """Delete a lab's directory; anything else stays."""
     if root.name.startswith(PREFIX) and root.is_dir() and not root.is_symlink():
         shutil.rmtree(root, ignore_errors=True)
 
 
 def write(path: Path, text: str) -> None:
-    """Put ``text`` at ``path`` at once: a reader sees the old text or the new."""
+    """Write ``text`` to ``path`` atomically."""
     fresh = path.with_name(f".{path.name}.new")
     fresh.write_text(text, encoding="utf-8")
     fresh.chmod(0o644)
@@ -266,7 +266,7 @@ def _layout(node: Node) -> dict[str, object]:
 
 
 def with_times(text: str, skew_seconds: float) -> str:
-    """``text`` with the present time where a tool prints it."""
+    """Return ``text`` with the current time in place of the time tokens."""
     now = time.time() + skew_seconds
     stamps = (
         time.strftime("%a %b %e %H:%M:%S %Y", time.localtime(now)),

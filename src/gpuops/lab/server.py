@@ -1,6 +1,6 @@
-"""The lab's one background process: an SSH server for each host, and two sockets to it.
+"""The lab's background process: an SSH server for each host, and two control sockets.
 
-``ask.sock`` renders what a shim has not found; ``control.sock``, for the lab's owner alone, changes faults.
+``ask.sock`` renders what a shim has not found; ``control.sock``, for the lab's owner only, changes faults.
 """
 
 from __future__ import annotations
@@ -47,9 +47,9 @@ _LONGEST_NOTE = 400
 
 @dataclass
 class LabHost:
-    """One host: its port, its values, its boot, its faults and changes, and the symbol errors that its NICs counted.
+    """One host: its port, values, boot, faults and changes, and the symbol errors that its NICs counted.
 
-    ``down``: it was rebooted, and is not back yet. ``loads`` are the programs that compute on its GPUs.
+    ``down``: it was rebooted and is not back yet. ``loads`` counts the programs that use its GPUs.
     """
 
     listener: Listener
@@ -63,7 +63,7 @@ class LabHost:
 
     @property
     def state(self) -> tuple[str, ...]:
-        """What tells hosts of different answers apart."""
+        """A key that differs between hosts with different answers."""
         changes = () if self.changes == Changes() else (repr(self.changes),)
         return (*self.faults, *changes, *(("under load",) if self.loads else ()))
 
@@ -79,12 +79,12 @@ class Lab:
     booted: float = field(default_factory=lambda: time.time() - UP_SECONDS)
 
     def __post_init__(self) -> None:
-        """What runs on several hosts at once remembers what ran before."""
+        """Create the programs that run on several hosts; they remember earlier runs."""
         self._collectives = Collectives(self)
         self._rebooting: dict[str, asyncio.Task[None]] = {}
 
     def add_hosts(self, names: list[str], port_base: int | None, authorized: asyncssh.SSHAuthorizedKeys) -> None:
-        """A port for each of ``names``."""
+        """Add a host with a port for each of ``names``."""
         sockets = listening_range(len(names), port_base)
         ports = range(sockets[0].getsockname()[1], sockets[0].getsockname()[1] + len(names))
         access = Access(authorized, ports, self.run, self.sandbox.home)
@@ -93,7 +93,7 @@ class Lab:
             self.hosts[name] = LabHost(Listener(name, port, listening, access), values, self.booted)
 
     def node(self, name: str) -> Node:
-        """What ``name`` is at present."""
+        """Return the current state of ``name``."""
         host = self.hosts[name]
         node = replace(changed(faulted(self.machine, host.faults), host.changes), booted=host.booted)
         for gpu in node.gpus if host.loads else ():
@@ -101,7 +101,7 @@ class Lab:
         return node
 
     def set_faults(self, name: str, faults: tuple[str, ...]) -> None:
-        """Put ``name`` into the state that ``faults`` make of a healthy node."""
+        """Set ``name`` to a healthy node with ``faults``."""
         host = self.hosts[name]
         host.faults, host.changes = faults, replace(host.changes, reset=frozenset())
         self._show(name)
@@ -117,7 +117,7 @@ class Lab:
         self.sandbox.show(name, node, host.state, {**host.values, **symbols}, up_since)
 
     async def _reboot(self, name: str) -> None:
-        """Take the host down, and bring it back a moment later in another boot, unless it stays down."""
+        """Take the host down, and bring it back a moment later with another boot ID, unless it stays down."""
         host = self.hosts[name]
         self.note(name, "reboot")
         host.listener.stop_listening()
@@ -142,18 +142,18 @@ class Lab:
             host.listener.resume_listening()
 
     def age_nic(self, name: str, nic: str, seconds: float) -> None:
-        """Add the symbol errors that a slow NIC counts in so many seconds of use."""
+        """Add the symbol errors that a slow NIC counts in that many seconds of use."""
         if any(each.is_slow for each in self.node(name).nics if each.name == nic):
             self.hosts[name].symbols[nic] += round(seconds * _SYMBOL_ERRORS_PER_SECOND)
             self._show(name)
 
     def load(self, name: str, *, on: bool) -> None:
-        """A host's GPUs compute, or rest again once nothing computes on them."""
+        """Make a host's GPUs show load, or none once no program uses them."""
         self.hosts[name].loads += 1 if on else -1
         self._show(name)
 
     def note(self, name: str, line: str) -> None:
-        """Write into a host's audit log what runs there without a shim of its own."""
+        """Log a program that runs without a shim of its own to a host's audit log."""
         with self.sandbox.audit(name).open("a", encoding="utf-8") as log:
             log.write(f"{' '.join(line.split())[:_LONGEST_NOTE]}\n")
 
@@ -163,7 +163,7 @@ class Lab:
         await run_command(process, self.sandbox, name, self.node(name).behaviour)
 
     async def answer(self, question: Mapping[str, Any]) -> dict[str, object]:
-        """What a program prints on a host."""
+        """Return what a program prints on a host."""
         name, program, words = question["host"], question["program"], question["words"]
         if name not in self.hosts or program not in self._programs(name):
             return Answer(err=f"{program}: not found\n", code=127).printed
@@ -174,15 +174,15 @@ class Lab:
         return self._rendered(name, program, words, root=question["root"])
 
     def _programs(self, name: str) -> tuple[str, ...]:
-        """What is installed on a host besides the ordinary."""
+        """Return the programs that are installed on a host beyond the basic ones."""
         return (*PROGRAMS, *COLLECTIVE, *(QUEUES if "slurmd" in self.node(name).services else ()))
 
     async def launch(self, name: str, program: str, words: list[str], settings: dict[str, str]) -> Answer:
-        """What a program that runs on several hosts prints on the one where it was started."""
+        """Return what a program that runs on several hosts prints on the host that started it."""
         return await self._collectives.run(program, words, name, settings)
 
     def _rendered(self, name: str, program: str, words: list[str], *, root: bool) -> dict[str, object]:
-        """What a program prints; kept for all hosts in the same state."""
+        """Return what a program prints; stored for all hosts in the same state."""
         host, node = self.hosts[name], self.node(name)
         answer = run(node, program, words, root=root)
         key = "|".join([f"sudo|{program}" if root else program, *words])
@@ -207,7 +207,7 @@ class Lab:
         self._show(name)
 
     async def control(self, order: Mapping[str, Any]) -> dict[str, object]:
-        """Add faults, clear hosts, or only tell; the answer lists each host's port and faults."""
+        """Add faults, clear hosts, or only report; return each host's port and faults."""
         try:
             changes = self._changes(order)
         except InputError as error:
@@ -222,16 +222,16 @@ class Lab:
             name, fault = split(text, self.hosts)
             present = changes.get(name, self.hosts[name].faults)
             changes[name] = present if fault in present else (*present, fault)
-            faulted(self.machine, changes[name])  # an impossible one is refused before anything changes
+            faulted(self.machine, changes[name])  # an impossible fault is refused before anything changes
         return changes
 
 
 def serve(settings: Mapping[str, Any], ready: Callable[[dict[str, object]], None]) -> None:
-    """Run a lab until it is told to end; ``ready`` is called once, with its first port or with an error."""
+    """Run a lab until it is stopped; ``ready`` is called once, with its first port or an error."""
     for limit in (resource.RLIMIT_NOFILE, resource.RLIMIT_MEMLOCK):
         _raise_limit(limit)
     asyncssh.set_log_level("ERROR")
-    os.umask(0o022)  # the hosts' user must be able to read what is made here
+    os.umask(0o022)  # the hosts' user must be able to read what is created here
     try:
         sandbox = Sandbox(Path(settings["sandbox"]), shell_user())
     except (GpuopsError, OSError, subprocess.SubprocessError) as error:
@@ -249,7 +249,7 @@ def _raise_limit(limit: int) -> None:
     try:
         resource.setrlimit(limit, (soft, hard))
     except (ValueError, OSError):
-        return  # macOS caps open files below the limit that it reports; a small lab fits all the same
+        return  # macOS caps open files below the limit that it reports; a small lab works anyway
 
 
 async def _serve(settings: Mapping[str, Any], sandbox: Sandbox, ready: Callable[[dict[str, object]], None]) -> None:
@@ -286,7 +286,7 @@ async def _bring_up(lab: Lab, settings: Mapping[str, Any]) -> None:
 
 
 async def _listen(path: Path, uid: int, answer: Callable[[dict[str, Any]], Awaitable[dict[str, object]]]) -> None:
-    """Answer one JSON line with another at a Unix socket that user ``uid`` alone may use."""
+    """Answer JSON lines on a Unix socket that only the user ``uid`` can use."""
 
     async def one(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         line = await reader.readline()
@@ -304,14 +304,14 @@ def _give(path: Path, uid: int) -> None:
 
 
 def _hand_out(lab: Lab, first_port: int) -> None:
-    """Write what clients need: known hosts and an inventory."""
+    """Write the client's files: known hosts and an inventory."""
     places = lab.places
     places.known_hosts.write_text("".join(h.listener.known_hosts_line for h in lab.hosts.values()), encoding="utf-8")
     places.inventory.write_text(inventory(lab.machine, list(lab.hosts), first_port, places), encoding="utf-8")
 
 
 async def _until_ended(places: Places) -> None:
-    """Wait for a signal, or for the lab's folder to be deleted under it."""
+    """Wait for a signal, or until the lab's directory is deleted."""
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):

@@ -1,4 +1,4 @@
-"""One command on a lab host: a real shell as the lab's user, with its streams joined to the SSH channel."""
+"""One command on a lab host: a real shell as the lab's user, with its streams connected to the SSH channel."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ _NOISE = b"Welcome to the cluster. Maintenance on Sunday.\nconda: activating bas
 
 
 async def run_command(process: asyncssh.SSHServerProcess[bytes], sandbox: Sandbox, host: str, how: Behaviour) -> None:
-    """Run what ``process`` asks for on ``host`` and send its exit status after all of its output."""
+    """Run the command of ``process`` on ``host``; send its exit status after all of its output."""
     if how.answer == "never":
         await process.wait_closed()
         return
@@ -50,7 +50,7 @@ async def run_command(process: asyncssh.SSHServerProcess[bytes], sandbox: Sandbo
 
 
 def _words(command: str | None, how: Behaviour, process: asyncssh.SSHServerProcess[bytes]) -> list[str] | None:
-    """What to execute; None when the login shell itself refuses the command."""
+    """Return the words to execute; None if the login shell rejects the command."""
     if how.login_shell == "csh" and command is not None:
         real = shutil.which("tcsh") or shutil.which("csh")
         if real:
@@ -78,15 +78,15 @@ def _surroundings(process: asyncssh.SSHServerProcess[bytes], sandbox: Sandbox, h
 
 
 async def _until_done(process: asyncssh.SSHServerProcess[bytes], child: asyncio.subprocess.Process) -> None:
-    """Join the streams; the exit status goes last, for the client takes it for the end of the output."""
-    # asyncssh's own redirection of asyncio streams ends the channel with whichever stream ends first
+    """Connect the streams; the exit status goes last, because the client takes it for the end of the output."""
+    # asyncssh's own redirection of asyncio streams closes the channel with the first stream that ends
     watch = asyncio.ensure_future(_hang_up(process, child.pid))
     typed = asyncio.ensure_future(_feed(process, child))
     try:
         await asyncio.gather(_copy(child.stdout, process.stdout), _copy(child.stderr, process.stderr))
         _finish(process, await child.wait())
     except (BrokenPipeError, ConnectionError, asyncssh.Error):
-        return  # the client left
+        return  # the client disconnected
     finally:
         watch.cancel()
         typed.cancel()
@@ -108,7 +108,7 @@ def _finish(process: asyncssh.SSHServerProcess[bytes], code: int) -> None:
 
 
 async def _hang_up(process: asyncssh.SSHServerProcess[bytes], group: int) -> None:
-    """When the client is gone, end everything that its command started."""
+    """Kill everything that the command started once the client disconnects."""
     await process.wait_closed()
     _kill_group(group)
 
@@ -122,7 +122,7 @@ def _kill_group(group: int, number: int = signal.SIGKILL) -> None:
 
 
 async def _break_off(process: asyncssh.SSHServerProcess[bytes], child: asyncio.subprocess.Process) -> None:
-    """Send half of the answer, then cut the connection."""
+    """Send half of the answer, then close the connection."""
     feed = asyncio.ensure_future(_feed(process, child))
     output = child.stdout
     text = await output.read(1 << 20) if output else b""
@@ -146,7 +146,7 @@ async def _feed(process: asyncssh.SSHServerProcess[bytes], child: asyncio.subpro
     except asyncssh.SignalReceived as received:
         _kill_group(child.pid, signal.Signals.__members__.get(f"SIG{received.signal}", signal.SIGTERM))
     except (BrokenPipeError, ConnectionError):
-        return  # the command reads no more
+        return  # the command reads no more input
     finally:
         sink.close()
 
@@ -172,7 +172,7 @@ async def _on_terminal(process: asyncssh.SSHServerProcess[bytes], words: list[st
 
 
 async def _type(process: asyncssh.SSHServerProcess[bytes], master: int) -> None:
-    """Pass on what is typed, and the terminal's size when it changes."""
+    """Pass on input, and changes of the terminal's size."""
     while True:
         try:
             data = await process.stdin.read(4096)
@@ -189,7 +189,7 @@ def _resize(terminal: int, width: int, height: int) -> None:
 
 
 async def _shown(master: int) -> AsyncIterator[bytes]:
-    """What appears on the terminal, until its last user is gone (Linux then says EIO)."""
+    """Yield the terminal's output until its last user has closed it (Linux then returns EIO)."""
     loop = asyncio.get_running_loop()
     while True:
         ready = loop.create_future()

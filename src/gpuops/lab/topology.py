@@ -1,4 +1,4 @@
-"""Where devices stand to each other, computed from their PCI paths in the words of ``nvidia-smi topo -m``."""
+"""The relation of devices to each other, computed from their PCI paths, in the words of ``nvidia-smi topo -m``."""
 
 from __future__ import annotations
 
@@ -6,12 +6,12 @@ from gpuops.lab.model import Gpu, Node
 
 
 def numa_node(node: Node, path: str) -> int:
-    """The NUMA node whose host bridge leads to ``path``."""
+    """Return the NUMA node whose host bridge leads to ``path``."""
     return node.host_bridges[path.partition("/")[0]]
 
 
 def relation(node: Node, a: str, b: str) -> str:
-    """How two PCI paths are connected: PIX, PXB, PHB, NODE or SYS."""
+    """Return how two PCI paths are connected: PIX, PXB, PHB, NODE or SYS."""
     left, right = a.split("/"), b.split("/")
     shared = next((i for i, (x, y) in enumerate(zip(left, right, strict=False)) if x != y), min(len(left), len(right)))
     if shared == 0:
@@ -23,12 +23,12 @@ def relation(node: Node, a: str, b: str) -> str:
 
 
 def links_up(gpu: Gpu) -> frozenset[int]:
-    """The NVLinks of ``gpu`` that are trained."""
+    """Return the NVLinks of ``gpu`` that are trained."""
     return frozenset() if gpu.lost else frozenset(range(gpu.model.nvlinks)) - gpu.links_down
 
 
 def gpu_relation(node: Node, a: Gpu, b: Gpu) -> str:
-    """How two GPUs are connected: bonded NVLinks where there are any, else by PCI."""
-    # through switches every pair may use all links, so the weaker end decides; a bridge is one cable for both ends
+    """Return how two GPUs are connected: by bonded NVLinks if there are any, else by PCI."""
+    # through switches every pair can use all links, so the weaker end decides; a bridge is one cable for both ends
     shared = min(len(links_up(a)), len(links_up(b)))
     return f"NV{shared}" if shared else relation(node, a.path, b.path)

@@ -10,7 +10,7 @@ from gpuops.lab.tools.infiniband import physical_state, rate
 from gpuops.lab.tools.lspci import GIGATRANSFERS, Function, functions
 from gpuops.lab.topology import numa_node
 
-# paths below these are the lab's alone: what is not in the tree does not exist there
+# paths below these belong to the lab: what is not in the tree does not exist there
 ROOTS = (
     "/sys",
     "/proc/driver",
@@ -29,11 +29,11 @@ ROOTS = (
     "/etc/machine-id",
 )
 _RDMA = ("ib_umad", "ib_uverbs", "rdma_ucm")
-_ALL_ONES_WIDTH = "63"  # what a dead device's link register reads as
+_ALL_ONES_WIDTH = "63"  # the value of a dead device's link register
 
 
 def files(node: Node) -> dict[str, str]:
-    """Every regular file with its text."""
+    """Return every regular file with its text."""
     parts = (_proc(node), _sys(node), _driver(node), _pci(node), _infiniband(node), _network(node))
     return {path: f"{text}\n" if text[-1:] != "\n" else text for part in parts for path, text in part}
 
@@ -95,7 +95,7 @@ def _functions(node: Node) -> Iterator[str]:
 
 
 def _modules(node: Node) -> Iterator[str]:
-    """Rows of /proc/modules."""
+    """Yield the rows of /proc/modules."""
     if node.driver.version:
         yield f"nvidia {12_000_000 if node.driver.open else 60_000_000} 3 nvidia_uvm,nvidia_modeset, Live 0x0 (OE)"
         yield "nvidia_uvm 2000000 0 - Live 0x0 (OE)"
@@ -109,7 +109,7 @@ def _modules(node: Node) -> Iterator[str]:
 
 
 def _rdma(node: Node) -> tuple[str, ...]:
-    """What rdma-core loads; DOCA, which comes with the adapters, loads the same."""
+    """Return the modules that rdma-core loads; DOCA, which comes with the adapters, loads the same."""
     return _RDMA if node.nics or "rdma-core" in node.packages else ()
 
 

@@ -1,6 +1,6 @@
-"""What the kernel logs for an Xid: the lines that a lab fault leaves behind.
+"""The kernel log lines of an Xid, which lab faults leave behind.
 
-The wording follows NVIDIA's open kernel modules; the details (addresses, channels) are made up and always the same.
+The wording follows NVIDIA's open kernel modules; the details (addresses, channels) are invented and always the same.
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from gpuops.lab.model import Gpu
 
 _UNKNOWN_PROCESS = "pid='<unknown>', name=<unknown>, "
 _PROCESS = "pid=48211, name=python3, "
-# number -> who is named, and the text after it
+# number -> the named process, and the text after it
 _TEXTS = {
     13: (_PROCESS, "Graphics SM Warp Exception on (GPC 3, TPC 2, SM 1): Out Of Range Address"),
     31: (
@@ -62,7 +62,7 @@ _TEXTS = {
 
 
 def line(gpu: Gpu, number: int, *, link: int = 0) -> str:
-    """The log line of Xid ``number`` on ``gpu``; a number without a text of its own is told plainly."""
+    """Return the log line of Xid ``number`` on ``gpu``; a number without its own text gets a generic one."""
     who, text = _TEXTS.get(number, (_UNKNOWN_PROCESS, "unknown error"))
     slot = gpu.address.rpartition(".")[0]
     return f"NVRM: Xid (PCI:{slot}): {number}, {who}{text.format(link=link, gpu=gpu.index)}"

@@ -141,7 +141,7 @@ REFUSED = {
     "too many ranks": (["--layout", "dp=3,tp=4"], r"dp=3 · tp=4 = 12 GPUs are needed but only 8 are usable"),
     "tp beyond NVLink": (["--layout", "tp=8"], r"tp=8 does not fit the 4 GPUs.*--force overrides"),
     "no facts": (["--layout", "tp=4", "--from", "nosuch"], r"nosuch: no saved facts"),
-    "nothing healthy": (["--layout", "tp=4", "-i", "prod.yml", "-l", "gpu02"], r"there are 0 "),
+    "nothing healthy": (["--layout", "tp=4", "-i", "prod.yml", "-l", "gpu02"], r"only 0 are usable"),
 }
 
 

@@ -35,7 +35,7 @@ def asked():
 def test_a_system_that_the_playbooks_do_not_know_is_refused(asked, system, known):
     os_id, os_version = system.split()
     scope = {"facts": {"system": {"os_id": os_id, "os_version": os_version}}}
-    assert all(condition.holds(scope) for condition in asked["An"].when) is not known
+    assert all(condition.holds(scope) for condition in asked["Supported"].when) is not known
 
 
 @pytest.mark.parametrize(
@@ -43,5 +43,5 @@ def test_a_system_that_the_playbooks_do_not_know_is_refused(asked, system, known
 )
 def test_a_disk_that_is_nearly_full_is_refused(asked, free_kib, room):
     told = f"Filesystem 1024-blocks Used Available Capacity Mounted on\n/dev/md0  999999999 99999999 {free_kib} 5% /\n"
-    expression = asked["Room"].raw_params.plain()["prints"]
+    expression = asked["Disk"].raw_params.plain()["prints"]
     assert bool(re.search(expression, told, re.MULTILINE)) is room

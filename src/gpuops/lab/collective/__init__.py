@@ -1,1 +1,1 @@
-"""Collective operations in the lab: what was launched where, how fast the hardware model is, and what is printed."""
+"""Simulated collective operations: which program was started where, how fast the hardware is, and the output."""

@@ -1,4 +1,4 @@
-"""The hosts of a running lab, as what runs on several of them at once meets them."""
+"""The hosts of a running lab, as programs that run on several of them see them."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ class Hosts(Protocol):
     """All hosts by name."""
 
     def node(self, name: str) -> Node:
-        """What a host is at present; `KeyError` where there is none of that name."""
+        """Return the current state of a host; raise `KeyError` if there is none of that name."""
 
     def note(self, name: str, line: str) -> None:
-        """Write into a host's audit log."""
+        """Add a line to a host's audit log."""
 
     def age_nic(self, name: str, nic: str, seconds: float) -> None:
-        """Add the symbol errors that a slow NIC counts in so many seconds of use."""
+        """Add the symbol errors that a slow NIC counts in that many seconds of use."""
 
     def load(self, name: str, *, on: bool) -> None:
-        """Let a host's GPUs show that they compute, or that they rest again."""
+        """Make a host's GPUs show that they compute, or that they are idle again."""

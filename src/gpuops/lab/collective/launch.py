@@ -1,4 +1,4 @@
-"""Launches: which program was started on which hosts, read from the words of mpirun, srun or the program itself."""
+"""Launches: which program was started on which hosts, read from the arguments of mpirun, srun or the program itself."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ OPERATIONS: Mapping[str, str] = {
     "alltoall_perf": "AlltoAll",
     "sendrecv_perf": "SendRecv",
 }
-"""The programs of nccl-tests that a lab host has, and what NCCL calls what they do."""
+"""The programs of nccl-tests that a lab host has, and NCCL's names for their operations."""
 LAUNCHERS = ("mpirun", "srun")
 _WITH_VALUE = {
     "mpirun": (
@@ -29,7 +29,7 @@ _TWO_VALUES = ("-mca", "--mca", "--prtemca", "--pmixmca")
 
 @dataclass(frozen=True)
 class Member:
-    """A host's part of a launch: how many processes, and the environment that each of them has."""
+    """A host's part of a launch: the number of processes, and the environment of each."""
 
     host: str
     processes: int
@@ -38,7 +38,7 @@ class Member:
 
 @dataclass(frozen=True)
 class Launch:
-    """``program`` with ``words`` on all ``members`` at once; ``launcher`` is empty where it was started by itself."""
+    """``program`` with ``words`` on all ``members`` at once; ``launcher`` is empty if it was started directly."""
 
     launcher: str
     program: str
@@ -52,13 +52,13 @@ class Launch:
         return tuple(dict.fromkeys(member.host for member in self.members))
 
     def number(self, *names: str, default: int) -> int:
-        """The value of one of the program's own options."""
+        """Return the value of one of the program's own options."""
         values = dict(zip(self.words, self.words[1:], strict=False))
         return next((_size(values[name]) for name in names if name in values), default)
 
 
 def read_launch(program: str, words: Sequence[str], host: str, environment: Mapping[str, str]) -> Launch:
-    """What ``program words`` starts when it is called on ``host``; `ValueError` with what the program would say."""
+    """Return what ``program words`` starts if called on ``host``; raise `ValueError` with the program's own error."""
     if program not in LAUNCHERS:
         return Launch("", program, tuple(words), (Member(host, 1, environment),))
     parts = [_part(program, part, host, environment) for part in _split(program, words)]
@@ -71,7 +71,7 @@ def _timeouts(parts: Sequence[Launch]) -> Iterator[float | None]:
 
 
 def _split(launcher: str, words: Sequence[str]) -> Iterator[list[str]]:
-    """mpirun's application contexts, which colons part."""
+    """Yield mpirun's application contexts, which are separated by colons."""
     part: list[str] = []
     for word in words:
         if word == ":" and launcher == "mpirun":
@@ -126,7 +126,7 @@ def _placed(options: Mapping[str, Sequence[str]], host: str) -> Iterator[tuple[s
     """Yield the hosts with the number of processes on each."""
     value = {name: values[-1] for name, values in options.items()}
     if any(name.endswith("file") for name in value):
-        raise ValueError("mpirun: the lab's takes --host, and no file of hosts")
+        raise ValueError("mpirun: the lab's mpirun supports --host, not host files")
     names = next((value[n] for n in ("--host", "-host", "-H", "-w", "--nodelist") if n in value), host).split(",")
     each = next((value[n] for n in ("-N", "-npernode", "--npernode", "--ntasks-per-node") if n in value), "")
     slots = {name.partition(":")[0]: int(each or name.partition(":")[2] or 1) for name in names}
@@ -142,6 +142,6 @@ _SUFFIXES = {"K": 10, "M": 20, "G": 30}
 
 
 def _size(text: str) -> int:
-    """``8``, ``64M``, ``1G``."""
+    """Parse ``8``, ``64M`` or ``1G``."""
     shift = _SUFFIXES.get(text[-1:].upper(), 0)
     return int(text[:-1] if shift else text) << shift

@@ -1,4 +1,4 @@
-"""What nccl-tests prints of one run, and what NCCL tells between its lines under ``NCCL_DEBUG=INFO``."""
+"""The output of nccl-tests for one run, and the lines of NCCL in it under ``NCCL_DEBUG=INFO``."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ _HEADER = """\
 
 @dataclass(frozen=True)
 class Plan:
-    """What one run measures: sizes in bytes, and how often."""
+    """The measurements of one run: sizes in bytes, and the number of runs."""
 
     sizes: tuple[int, ...]
     iterations: int
@@ -32,7 +32,7 @@ class Plan:
 
     @classmethod
     def of(cls, launch: Launch) -> Plan:
-        """As the options of nccl-tests say, or its defaults."""
+        """Return the plan in the options of nccl-tests, or its defaults."""
         smallest = launch.number("-b", "--minbytes", default=32 << 20)
         largest = launch.number("-e", "--maxbytes", default=32 << 20)
         factor = launch.number("-f", "--stepfactor", default=2)
@@ -43,19 +43,19 @@ class Plan:
         return cls(tuple(sizes), iterations, launch.number("-w", "--warmup_iters", default=5))
 
     def seconds(self, speed: Speed, factor: float) -> float:
-        """How long the measuring takes, out of place and in place."""
+        """Return the duration of the measurement, out of place and in place."""
         return sum(2 * (self.iterations + self.warmups) * speed.seconds(size, factor) for size in self.sizes)
 
 
 def bus_factor(program: str, ranks: int) -> float:
-    """Bus bandwidth over algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
+    """Return bus bandwidth over algorithm bandwidth (nccl-tests, doc/PERFORMANCE.md)."""
     if program == "sendrecv_perf":
         return 1.0
     return (2 if program == "all_reduce_perf" else 1) * (ranks - 1) / ranks
 
 
 def printed(launch: Launch, places: Sequence[Place], speed: Speed, repeat: int) -> str:
-    """Return the whole log. ``repeat`` counts equal launches: each has noise of its own, the same in every lab."""
+    """Return the whole log. ``repeat`` counts equal launches: each has its own noise, the same in every lab."""
     dice = random.Random(f"{launch.words} {[(p.host, p.environment) for p in places]} {repeat}")  # noqa: S311
     debug = any(place.environment.get("NCCL_DEBUG") == "INFO" for place in places)
     log = "".join(f"{line}\n" for line in (_nccl_lines(launch, places, speed) if debug else ()))
@@ -83,7 +83,7 @@ def _devices(places: Sequence[Place]) -> Iterator[str]:
 
 
 def _rows(launch: Launch, places: Sequence[Place], speed: Speed, dice: random.Random) -> Iterator[tuple[str, float]]:
-    """Each row with the mean of its two bus bandwidths."""
+    """Yield each row with the mean of its two bus bandwidths."""
     ranks = sum(len(place.gpus) for place in places)
     factor = bus_factor(launch.program, ranks)
     reduces = launch.program in ("all_reduce_perf", "reduce_scatter_perf")

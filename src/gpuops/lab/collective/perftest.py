@@ -1,4 +1,4 @@
-"""ib_write_bw: a server waits on one host, a client on another connects to it, and both print the table."""
+"""Simulated ib_write_bw: a server waits on one host, a client on another connects to it, and both print the table."""
 
 from __future__ import annotations
 
@@ -35,7 +35,7 @@ class Listening:
         self._devices: dict[tuple[str, str], Nic] = {}
 
     async def run(self, hosts: Hosts, words: Sequence[str], host: str) -> Answer:
-        """A server if no other host is named, else the client."""
+        """Run a server if no other host is named, else the client."""
         options = dict(itertools.pairwise(words))
         nic = _device(hosts.node(host), options.get("-d", options.get("--ib-dev", "")))
         port = options.get("-p", options.get("--port", _PORT))
@@ -70,7 +70,7 @@ class Listening:
 
 
 def _server(words: Sequence[str]) -> str:
-    """The one word that is neither an option nor an option's value."""
+    """Return the one word that is neither an option nor an option's value."""
     flags = ("--report_gbits", "-F", "-R", "-a", "-b", "--CPU-freq")
     before = ("", *words)
     plain = (
@@ -86,7 +86,7 @@ def _device(node: Node, name: str) -> Nic | None:
 
 
 def _table(nic: Nic, other: Nic, words: Sequence[str]) -> Answer:
-    """The slower of the two ports decides; data go one way."""
+    """Return the table; the slower of the two ports decides, because data flows in one direction."""
     options = dict(itertools.pairwise(words))
     size = int(options.get("-s", options.get("--size", "65536")))
     gbps = 8 * _REACHED * min(nic.gb_per_s, other.gb_per_s)

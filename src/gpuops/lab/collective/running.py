@@ -1,4 +1,4 @@
-"""Running what was launched: who takes part, how long it takes, what it wears out, and what it prints."""
+"""Execution of launches: the participating GPUs, the duration, the wear, and the output."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from gpuops.lab.tools.programs import PROGRAMS, run
 COLLECTIVE = (*LAUNCHERS, *OPERATIONS, perftest.PROGRAM)
 """Every program that runs on several hosts at once."""
 START_SECONDS = 0.4
-"""Until a launch moves data. A real one takes some seconds; nothing is learnt by waiting for it here."""
+"""Seconds before a launch moves data. A real one takes longer, but waiting for that shows nothing here."""
 _LONGEST_SECONDS = 4.0
 _REFUSAL_SECONDS = 1.0
 _TIMED_OUT, _NOT_FOUND, _NO_DAEMON, _FAILED = 110, 134, 255, 1
@@ -26,7 +26,7 @@ _RULE = "-" * 74 + "\n"
 
 
 class Collectives:
-    """Everything that runs on several hosts at once, and takes its time."""
+    """The programs that run on several hosts at once and take time."""
 
     def __init__(self, hosts: Hosts) -> None:
         self._hosts = hosts
@@ -34,7 +34,7 @@ class Collectives:
         self._listening = perftest.Listening()
 
     async def run(self, program: str, words: Sequence[str], host: str, environment: Mapping[str, str]) -> Answer:
-        """What ``program words`` prints on ``host`` when it ends."""
+        """Return what ``program words`` prints on ``host`` when it ends."""
         if "--version" in words:
             return Answer(out="mpirun (Open MPI) 4.1.6\n" if program == "mpirun" else f"{program} 24.05.4\n")
         try:
@@ -46,7 +46,7 @@ class Collectives:
             return Answer(err=f"{error}\n", code=_FAILED)
 
     async def _unreachable(self, launch: Launch, host: str) -> Answer | None:
-        """ssh's complaint about the first host that does not answer it; nothing on ``host`` itself needs it."""
+        """Return ssh's error about the first host that does not answer; ``host`` itself is not reached by ssh."""
         for name in launch.hosts:
             try:
                 connection = self._hosts.node(name).behaviour.connection
@@ -70,7 +70,7 @@ class Collectives:
         return refusal or await self._measured(launch, places)
 
     def _everywhere(self, launch: Launch) -> Answer:
-        """A program that needs no other rank."""
+        """Return the output of a program that needs no other rank."""
         ranks = [member.host for member in launch.members for _ in range(member.processes)]
         answers = [run(self._hosts.node(name), launch.program, launch.words, root=False) for name in ranks]
         return Answer("".join(a.out for a in answers), "".join(a.err for a in answers), max(a.code for a in answers))
@@ -102,7 +102,7 @@ class Collectives:
         return Answer(out=printed(launch, places, measured_speed, self._repeats[key]))
 
     async def _computing(self, places: Sequence[Place], seconds: float) -> None:
-        """Wait, and let the GPUs of a host that computes by itself show it; of many hosts it would cost too much."""
+        """Wait; the GPUs of a host that computes by itself show it, which would cost too much for many hosts."""
         alone = [place.host for place in places if len(places) == 1]
         for name in alone:
             self._hosts.load(name, on=True)
@@ -114,7 +114,7 @@ class Collectives:
 
 
 async def _hanging(launch: Launch, places: Sequence[Place]) -> Answer:
-    """Those that arrived say so and wait for the rest, until the launcher's own time is up."""
+    """Return the output of ranks that wait for the others until the launcher's own time limit."""
     await asyncio.sleep(launch.timeout_seconds or float("inf"))
     arrived = [place.host for place in places if place.node.behaviour.ranks_arrive]
     out = "".join(f"{host}:48000:48100 [0] NCCL INFO Bootstrap : Using eno1:10.0.0.1<0>\n" for host in arrived)
@@ -134,7 +134,7 @@ def _visible(node: Node, member: Member) -> tuple[Gpu, ...]:
 
 
 def _broken(node: Node) -> bool:
-    """No process can use a GPU: the driver is missing or its parts differ, or its NVSwitches were never set up."""
+    """Return True if no process can use a GPU: the driver is missing or inconsistent, or NVSwitches are not set up."""
     fabric = any(gpu.model.fabric for gpu in node.gpus) and not node.fabric_ready
     return bool(node.lost) or fabric or not node.driver.works
 

@@ -1,7 +1,7 @@
-"""How fast the hardware model is: the bus bandwidth of one communicator, from its GPUs' links and its NICs' rates.
+"""The speed of the hardware model: the bus bandwidth of one communicator, from its GPUs' links and its NICs' rates.
 
-Sources: T4 and T5 are published runs. NCCL's rings give .77 of a GPU's NVLink rate (V100, A100 and H100 alike), NVLS
-the whole of it (H100: 480 of 478 GB/s); a PCIe hop through the host half of one direction. Between nodes the caps are
+Sources: T4 and T5 are published runs. NCCL's rings reach .77 of a GPU's NVLink rate (V100, A100 and H100 alike), NVLS
+all of it (H100: 480 of 478 GB/s); a PCIe hop through the host reaches half of one direction. Between nodes the caps are
 Ring g·r and Tree g·r·(n-1)/n, twice that for two nodes, with .95 and .98 of them reached.
 """
 
@@ -17,14 +17,14 @@ from gpuops.lab.topology import links_up
 _RING_SHARE, _NVLS_SHARE, _PCIE_SHARE = 0.77, 1.004, 0.5
 _RING_REACHED, _TREE_REACHED, _RAIL_REACHED = 0.95, 0.98, 0.96
 _LEAST_NVLS_GPUS = 5
-_PCIE_GB_PER_S = {3: 0.985, 4: 1.969, 5: 3.938}  # a lane, one direction
+_PCIE_GB_PER_S = {3: 0.985, 4: 1.969, 5: 3.938}  # per lane, one direction
 _SOCKET_GB_PER_S = 1.1  # the management network: 10 Gbit/s
 _WITHIN_SECONDS, _STEP_SECONDS = 60e-6, 80e-6
 
 
 @dataclass(frozen=True)
 class Place:
-    """A host's part of a communicator: its node, the GPUs it takes and the settings that NCCL sees there."""
+    """A host's part of a communicator: its node, the GPUs it uses and the settings that NCCL reads there."""
 
     host: str
     node: Node
@@ -33,7 +33,7 @@ class Place:
 
     @property
     def nics(self) -> tuple[Nic, ...]:
-        """The RDMA devices that NCCL may use: with a link, as ``NCCL_IB_HCA`` has it, else those near its GPUs."""
+        """The RDMA devices that NCCL may use: with a link, and selected by ``NCCL_IB_HCA``, else near its GPUs."""
         usable = [nic for nic in self.node.nics if nic.up and _allowed(nic.name, self.environment.get("NCCL_IB_HCA"))]
         if self.environment.get("NCCL_IB_DISABLE") == "1":
             return ()
@@ -44,7 +44,7 @@ class Place:
 
 @dataclass(frozen=True)
 class Speed:
-    """Bus bandwidth for payloads without end, the time of an empty one, and NCCL's words for how it came about."""
+    """Bus bandwidth for infinite payloads, the time of an empty one, and NCCL's names of algorithm and network."""
 
     gb_per_s: float
     latency_seconds: float
@@ -52,7 +52,7 @@ class Speed:
     network: str
 
     def seconds(self, size_bytes: int, factor: float) -> float:
-        """The time of one operation; ``factor`` is bus bandwidth over algorithm bandwidth."""
+        """Return the time of one operation; ``factor`` is bus bandwidth over algorithm bandwidth."""
         return self.latency_seconds + size_bytes * factor / self.gb_per_s / 1e9
 
 
@@ -70,7 +70,7 @@ def _allowed(name: str, hca_filter: str | None) -> bool:
 
 
 def speed(places: Sequence[Place]) -> Speed:
-    """What the communicator of all ``places`` gives."""
+    """Return the speed of the communicator of all ``places``."""
     if len(places) == 1:
         algorithm, rate = _within(places[0])
         return Speed(rate, _WITHIN_SECONDS, algorithm, "")
@@ -90,7 +90,7 @@ def speed(places: Sequence[Place]) -> Speed:
 
 
 def _within(place: Place) -> tuple[str, float]:
-    """The algorithm within the node, and its bus bandwidth."""
+    """Return the algorithm within the node, and its bus bandwidth."""
     if len(place.gpus) == 1:
         return "RING", math.inf
     switched = place.gpus[0].model.nvlink_peer == "switch" and place.gpus[0].model.fabric

@@ -1,1 +1,1 @@
-"""Faults: each a transaction over the model, so that it shows the same everywhere."""
+"""Faults: each changes the model in one transaction, so that it shows consistently everywhere."""

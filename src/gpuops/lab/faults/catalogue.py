@@ -1,4 +1,4 @@
-"""All faults, and how ``gpu03:gpu2:lost`` and ``gpu05:gpu1:power-cap=500`` are read."""
+"""All faults, and the parser of ``gpu03:gpu2:lost`` and ``gpu05:gpu1:power-cap=500``."""
 
 from __future__ import annotations
 
@@ -15,13 +15,13 @@ FAULTS: tuple[Fault, ...] = (*gpu.FAULTS, *nic.FAULTS, *host.FAULTS)
 
 
 def split(text: str, hosts: Iterable[str]) -> tuple[str, str]:
-    """Split ``HOST:SUBJECT:FAULT[=VALUE]`` into host and rest; `InputError` for another shape or an unknown host."""
+    """Split ``HOST:SUBJECT:FAULT[=VALUE]`` into host and rest; raise `InputError` for another shape or unknown host."""
     name, _, rest = text.partition(":")
     if ":" not in rest:
-        raise InputError(f'"{text}" is no fault: expected HOST:SUBJECT:FAULT, such as gpu03:gpu2:lost')
+        raise InputError(f'"{text}" is not a fault; write HOST:SUBJECT:FAULT, such as gpu03:gpu2:lost')
     host_names = list(hosts)
     if name not in host_names:
-        hint = did_you_mean(name, host_names) or f"; they are {host_names[0]} to {host_names[-1]}"
+        hint = did_you_mean(name, host_names) or f"; its hosts are {host_names[0]} to {host_names[-1]}"
         raise InputError(f'the lab has no host "{name}"{hint}')
     return name, rest
 
@@ -59,5 +59,5 @@ def _fault_named(kind: str, name: str) -> Fault:
     fault_by_name = {f.name: f for f in FAULTS if f.subject == kind}
     if name not in fault_by_name:
         hint = did_you_mean(name, fault_by_name) or f"; known: {', '.join(fault_by_name)}"
-        raise InputError(f'no fault of a {kind} is called "{name}"{hint}')
+        raise InputError(f'no {kind} fault named "{name}"{hint}')
     return fault_by_name[name]

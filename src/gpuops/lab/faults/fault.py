@@ -1,4 +1,4 @@
-"""Fault: how one is named, what it is put on, and what it changes."""
+"""A kind of fault: its name, the part that it applies to, and what it changes."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _WHOLE = 100
 
 @dataclass(frozen=True)
 class Fault:
-    """One kind of fault: ``takes`` says what stands after ``=``; an empty ``default`` makes a value needed."""
+    """One kind of fault: ``takes`` describes the value after ``=``; without a ``default`` the value is required."""
 
     subject: Subject
     name: str
@@ -29,27 +29,27 @@ class Fault:
 
 
 def number(text: str, what: str, *, lowest: float = 0) -> float:
-    """``text`` as a number, or `InputError` saying what was expected."""
+    """Return ``text`` as a number; raise `InputError` with what was expected."""
     try:
         value = float(text)
     except ValueError:
-        raise InputError(f'"{text}" is no {what}') from None
+        raise InputError(f'"{text}" is not a valid {what}') from None
     if not lowest <= value < 1e9:
-        raise InputError(f"{text} is no {what}")
+        raise InputError(f"{text} is not a valid {what}")
     return value
 
 
 def percent(text: str) -> float:
-    """As `number`, for a share that leaves something."""
+    """Return ``text`` as a percentage below 100, as `number` does."""
     value = number(text, "percentage")
     if value >= _WHOLE:
-        raise InputError(f"{text} percent leaves nothing: less than {_WHOLE} was expected")
+        raise InputError(f"{text} percent is too much; use less than {_WHOLE}")
     return value
 
 
 def whole(text: str, what: str, *, lowest: int = 0) -> int:
-    """As `number`, for whole numbers."""
+    """Return ``text`` as a whole number, as `number` does."""
     value = number(text, what, lowest=lowest)
     if value != int(value):
-        raise InputError(f'"{text}" is no whole {what}')
+        raise InputError(f'"{text}" is not a whole {what}')
     return int(value)

@@ -53,8 +53,8 @@ def _ecc_uncorrectable(node: Node, name: str, value: str) -> Node:
 def _nvlink_down(node: Node, name: str, value: str) -> Node:
     gpu, link = _gpu(node, name), whole(value, "link number")
     if link >= gpu.model.nvlinks:
-        raise InputError(f"a {gpu.model.name} has no NVLink {link}: its links are 0 to {gpu.model.nvlinks - 1}")
-    # a bridge is one cable: its other end is down too
+        raise InputError(f"a {gpu.model.name} has no NVLink {link}; its links are 0 to {gpu.model.nvlinks - 1}")
+    # a bridge is one cable, so its other end is down too
     ends = [g for g in node.gpus if g is gpu or gpu.model.nvlink_peer == "bridge"]
     for end in ends:
         node = node.with_gpu(end.index, links_down=end.links_down | {link})
@@ -109,13 +109,13 @@ def _busy(node: Node, name: str, _value: str) -> Node:
 
 
 def working(gpu: Gpu) -> dict[str, object]:
-    """What changes on ``gpu`` when a training job runs on it."""
+    """Return the changes on ``gpu`` while a training job runs on it."""
     process = Process(48211 + gpu.index, "/usr/bin/python3", gpu.model.memory_mib * 4 // 5)
     return {"processes": (*gpu.processes, process), **loaded(gpu)}
 
 
 def loaded(gpu: Gpu) -> dict[str, object]:
-    """What changes on ``gpu`` while it computes."""
+    """Return the changes on ``gpu`` while it computes."""
     model = gpu.model
     return {
         "utilization_percent": 97,
@@ -132,14 +132,14 @@ def loaded(gpu: Gpu) -> dict[str, object]:
 FAULTS = (
     Fault("gpu", "lost", "fell off the bus: Xid 79, lspci rev ff, nvidia-smi fails", _lost),
     Fault("gpu", "xid", "an Xid in the kernel log", _xid, takes="NUMBER"),
-    Fault("gpu", "remap-pending", "a row waits for a reset to be remapped: Xid 63", _remap_pending),
+    Fault("gpu", "remap-pending", "a row remapping is pending until a reset: Xid 63", _remap_pending),
     Fault("gpu", "remap-failed", "a bank has no spare rows left: Xid 64", _remap_failed),
     Fault("gpu", "ecc-uncorrectable", "uncorrectable ECC errors: Xid 48", _ecc_uncorrectable, "COUNT", "1"),
     Fault("gpu", "nvlink-down", "an NVLink is down: Xid 74", _nvlink_down, "LINK", "0"),
-    Fault("gpu", "slow", "its NVLinks are so much below the rate that they report", _slow, "PERCENT", "35"),
-    Fault("gpu", "miscounts", "its part of an all-reduce is wrong, and nothing else tells", _miscounts),
+    Fault("gpu", "slow", "its NVLinks are slower than they report", _slow, "PERCENT", "35"),
+    Fault("gpu", "miscounts", "its part of an all-reduce is wrong, with no other sign", _miscounts),
     Fault("gpu", "thermal", "too hot, clocks lowered by hardware", _thermal),
     Fault("gpu", "power-cap", "power limit below the default", _power_cap, takes="WATTS"),
     Fault("gpu", "pcie-width", "PCIe link trained to fewer lanes", _pcie_width, takes="LANES"),
-    Fault("gpu", "busy", "a process computes on it", _busy),
+    Fault("gpu", "busy", "a process uses it", _busy),
 )

@@ -1,4 +1,4 @@
-"""Host faults: software, clock, disk, and how the host answers."""
+"""Host faults: software, clock, disk, and the host's behaviour on the network."""
 
 from __future__ import annotations
 
@@ -13,7 +13,7 @@ from gpuops.lab.model import Node, Service
 
 def _driver_skew(node: Node, _name: str, value: str) -> Node:
     if not re.fullmatch(r"\d{3}\.\d{1,3}(\.\d{1,3})?", value):
-        raise InputError(f'"{value}" is no driver version such as 570.172.08')
+        raise InputError(f'"{value}" is not a driver version such as 570.172.08')
     manager = value if node.driver.fabric_manager else None
     return replace(node, driver=replace(node.driver, version=value, userspace=value, fabric_manager=manager))
 
@@ -80,26 +80,28 @@ def _sudo_password(node: Node, _name: str, value: str) -> Node:
 
 
 FAULTS = (
-    Fault("host", "driver-skew", "another driver version than its fellows", _driver_skew, takes="VERSION"),
+    Fault("host", "driver-skew", "another driver version than its peers", _driver_skew, takes="VERSION"),
     Fault("host", "version-mismatch", "library updated, module not yet reloaded", _version_mismatch),
     Fault("host", "fabricmanager-version", "a fabric manager of another version", _fabricmanager_version, "VERSION"),
     Fault("host", "fabricmanager-down", "the fabric manager failed", _fabricmanager_down),
     Fault("host", "disk-full", "no space left on /", _disk_full),
-    Fault("host", "cgroup", "a session may open only so many GPUs", _cgroup, takes="GPUS"),
-    Fault("host", "busy", "a job computes on all GPUs", _busy),
+    Fault("host", "cgroup", "a session can open only this many GPUs", _cgroup, takes="GPUS"),
+    Fault("host", "busy", "a job uses all GPUs", _busy),
     Fault("host", "clock-skew", "the clock is off", _taking_seconds("clock_skew_seconds", lowest=-1e9), "SECONDS"),
-    Fault("host", "slow-driver", "each nvidia-smi takes so long", _taking_seconds("driver_delay_seconds"), "SECONDS"),
+    Fault("host", "slow-driver", "each nvidia-smi takes this long", _taking_seconds("driver_delay_seconds"), "SECONDS"),
     Fault("host", "ranks-hang", "its ranks of an all-reduce never arrive", _behaving(ranks_arrive=False)),
     Fault("host", "apt-fails", "the installation of this package fails", _apt_fails, takes="PACKAGE"),
-    Fault("host", "dpkg-locked", "another program installs packages, and does not end", _behaving(dpkg_locked=True)),
-    Fault("host", "no-repository", "no package repository can be reached", _behaving(repositories=False)),
+    Fault("host", "dpkg-locked", "another program holds dpkg's lock and never ends", _behaving(dpkg_locked=True)),
+    Fault("host", "no-repository", "package repositories are unreachable", _behaving(repositories=False)),
     Fault("host", "stays-down", "it does not come back from a reboot", _behaving(comes_back=False)),
-    Fault("host", "refuse", "nobody listens", _behaving(connection="refuse")),
+    Fault("host", "refuse", "connections are refused", _behaving(connection="refuse")),
     Fault("host", "hang", "TCP is accepted, sshd is silent", _behaving(connection="hang")),
     Fault("host", "wrong-key", "another host key than known_hosts has", _behaving(connection="wrong-key")),
-    Fault("host", "slow-banner", "sshd takes its time", _taking_seconds("banner_delay_seconds"), "SECONDS", "20"),
+    Fault(
+        "host", "slow-banner", "sshd sends its banner late", _taking_seconds("banner_delay_seconds"), "SECONDS", "20"
+    ),
     Fault("host", "exec-hang", "commands never answer", _behaving(answer="never")),
-    Fault("host", "die-mid-answer", "the connection breaks in mid-answer", _behaving(answer="half")),
+    Fault("host", "die-mid-answer", "the connection breaks in the middle of an answer", _behaving(answer="half")),
     Fault("host", "noisy-shell", "the login shell prints before the command", _behaving(login_shell="noisy")),
     Fault("host", "csh", "the login shell is a csh", _behaving(login_shell="csh")),
     Fault("host", "no-python", "no Python is installed", _behaving(python=False)),

@@ -31,6 +31,6 @@ def _slow_duplex(node: Node, name: str, value: str) -> Node:
 FAULTS = (
     Fault("nic", "port-down", "the port has no link", _port_down),
     Fault("nic", "rate", "the port trained to another rate", _rate, takes="GBPS"),
-    Fault("nic", "slow", "so much below the rate that it reports; symbol errors rise in use", _slow, "PERCENT", "35"),
-    Fault("nic", "slow-duplex", "the same, but only sending and receiving at once", _slow_duplex, "PERCENT", "35"),
+    Fault("nic", "slow", "slower than it reports; symbol errors increase in use", _slow, "PERCENT", "35"),
+    Fault("nic", "slow-duplex", "the same, but only when sending and receiving at once", _slow_duplex, "PERCENT", "35"),
 )

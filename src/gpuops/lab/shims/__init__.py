@@ -1,4 +1,4 @@
-"""What runs on a lab host: one shell script behind every program's name, and two small Python scripts.
+"""Programs of a lab host: one shell script behind every program's name, and two small Python scripts.
 
-They are copied into the lab's folder and run by whatever Python the hosts' user may run: standard library only.
+They are copied into the lab's directory and run by any Python of the hosts' user, with the standard library only.
 """

@@ -1,4 +1,4 @@
-"""Asks the lab to render what a program prints.
+"""Queries the lab for what a program prints.
 
 Run as ``ask.py SOCKET HOST ROOT PROGRAM WORD…``.
 """
@@ -13,7 +13,7 @@ import sys
 
 
 def main() -> int:
-    """Print the answer as the program itself would, and give its exit status."""
+    """Print the answer as the program itself would, and return its exit status."""
     signal.signal(signal.SIGPIPE, signal.SIG_DFL)  # as `nvidia-smi | head` ends any other program
     path, host, root, program, *words = sys.argv[1:]
     settings = {name: value for name, value in os.environ.items() if name.startswith(("CUDA_", "NCCL_"))}

@@ -1,12 +1,12 @@
 """Shows a lab host's /sys, /proc and /etc to Python code.
 
-Run as ``fakeroot.py HOST_FOLDER python3|cat|ls|readlink WORD…``.
-Reads of paths below the lab's roots are answered from the host's tree, whatever the real machine has there; all other
-paths are the real ones. The tree is looked up anew at each access, so that a change reaches a program that runs for
-long. Works by replacing the functions that open, list and look at files, before any other code runs.
+Run as ``fakeroot.py HOST_FOLDER python3|cat|ls|readlink WORD…``. Reads of paths below the lab's roots are answered from
+the host's tree, whatever the real machine has there; all other paths are the real ones. The tree is looked up again at
+each access, so that a long-running program sees changes. It works by replacing the functions that open, list and
+inspect files, before any other code runs.
 """
 
-# it replaces functions of os itself, and it starts fast
+# it replaces functions of os itself, and it must start fast
 # ruff: noqa: PLC0415, PTH115, PTH116, PTH123, PTH208
 
 from __future__ import annotations
@@ -37,7 +37,7 @@ OWN = ("/boot", "/etc", "/run", "/var", "/usr/local")
 
 
 class Tree:
-    """The files, links and folders of one host, as they are now."""
+    """The current files, links and directories of one host."""
 
     def __init__(self, folder: str) -> None:
         self.folder = folder
@@ -61,11 +61,11 @@ class Tree:
 
     @property
     def skew_seconds(self) -> float:
-        """How wrong the host's clock is."""
+        """The error of the host's clock."""
         return float(self.state["SKEW"])
 
     def locate(self, path: Any, *, follow: bool = True) -> str | None:
-        """``path`` with links followed if it lies below the lab's roots, else None."""
+        """Return ``path`` with links followed if it is below the lab's roots, else None."""
         if isinstance(path, int) or path is None:
             return None
         text = os.fsdecode(path)
@@ -78,7 +78,7 @@ class Tree:
         return self.followed(text, follow=follow)
 
     def own(self, path: Any) -> Any:
-        """``path`` where the host's own files lie; a path elsewhere, and what is no path, as it is."""
+        """Return ``path`` in the host's own directory; other paths, and what is not a path, stay as they are."""
         if isinstance(path, int) or path is None:
             return path
         text = os.fsdecode(path)
@@ -86,11 +86,11 @@ class Tree:
         return f"{self.folder}/root{text}" if mine and not text.startswith(self.state["LAB"]) else path
 
     def covers(self, path: str) -> bool:
-        """``path`` is the lab's, not the real machine's."""
+        """Return True if ``path`` belongs to the lab, not to the real machine."""
         return any(path == root or path.startswith(f"{root}/") for root in self.tree["roots"])
 
     def followed(self, path: str, *, follow: bool) -> str:
-        """``path`` with its links replaced; the last one only if ``follow``."""
+        """Return ``path`` with its links resolved; the last one only if ``follow``."""
         parts, at = path.split("/")[1:], ""
         for depth, part in enumerate(parts, start=1):
             step = f"{at}/{part}"
@@ -102,7 +102,7 @@ class Tree:
         return at
 
     def text(self, path: str) -> str:
-        """A file's content, or the error that a real one would raise."""
+        """Return a file's content; raise the error that a real file would raise."""
         if path in self.tree["files"]:
             return self.personal(str(self.tree["files"][path]))
         if path in self.tree["folders"]:
@@ -110,7 +110,7 @@ class Tree:
         raise missing(path)
 
     def personal(self, text: str) -> str:
-        """``text`` with the host's own values."""
+        """Return ``text`` with the host's own values."""
         if "~" in text:
             up = time.monotonic() - float(self.state["UP_SINCE"])
             for edit in f"{self.state['EDIT']};s/~uptime~/{up:.2f}/g".split(";"):
@@ -119,7 +119,7 @@ class Tree:
         return text
 
     def names(self, path: str) -> list[str]:
-        """A folder's entries."""
+        """Return a directory's entries."""
         if path in self.tree["folders"]:
             return list(self.tree["folders"][path])
         if path in self.tree["files"]:
@@ -127,7 +127,7 @@ class Tree:
         raise missing(path)
 
     def mode(self, path: str) -> int:
-        """File type and permissions."""
+        """Return file type and permissions."""
         kinds = (("links", stat.S_IFLNK | 0o777), ("folders", stat.S_IFDIR | 0o555), ("files", stat.S_IFREG | 0o444))
         for kind, mode in kinds:
             if path in self.tree[kind]:
@@ -136,12 +136,12 @@ class Tree:
 
 
 def missing(path: str) -> FileNotFoundError:
-    """The error of a path that does not exist."""
+    """Return the error of a path that does not exist."""
     return FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), path)
 
 
 class Entry:
-    """What os.scandir yields."""
+    """An entry as os.scandir yields it."""
 
     def __init__(self, tree: Tree, folder: str, name: str) -> None:
         self.name = name
@@ -174,11 +174,11 @@ class Listing(list):  # type: ignore[type-arg]
         return None
 
     def close(self) -> None:
-        """Nothing is open."""
+        """Do nothing: no handle is open."""
 
 
 class PatchedOs:
-    """Replacements for functions of os: the tree's answer for its paths, else the real answer."""
+    """Replacements for functions of os: they answer from the tree for its paths, else really."""
 
     def __init__(self, tree: Tree) -> None:
         self.tree = tree
@@ -211,7 +211,7 @@ class PatchedOs:
         return descriptor(self.tree.text(at))
 
     def execvp(self, file: Any, words: Any) -> NoReturn:
-        """As os.execvp: words that are paths lead to the host's own files."""
+        """Replace os.execvp: words that are paths lead to the host's own files."""
         real_execvp(file, [word if self.tree.covers(os.fsdecode(word)) else self.tree.own(word) for word in words])
 
     def stat(self, path: Any, *, dir_fd: Any = None, follow_symlinks: bool = True) -> Any:
@@ -256,12 +256,12 @@ class PatchedOs:
 
 
 def denied(path: Any) -> PermissionError:
-    """The error of a file that may only be read."""
+    """Return the error of a read-only file."""
     return PermissionError(errno.EACCES, os.strerror(errno.EACCES), path)
 
 
 def descriptor(text: str) -> int:
-    """A file descriptor that reads ``text``."""
+    """Return a file descriptor that reads ``text``."""
     import tempfile
 
     with tempfile.TemporaryFile() as file:
@@ -271,7 +271,7 @@ def descriptor(text: str) -> int:
 
 
 def shift_clock(tree: Tree) -> None:
-    """Let the clock be as wrong as the host's."""
+    """Skew the clock as much as the host's."""
 
     def fake_time() -> float:
         tree.refresh()
@@ -282,7 +282,7 @@ def shift_clock(tree: Tree) -> None:
 
 
 def note_scripts(folder: str) -> None:
-    """Add the scripts that Python gets as text to the host's audit log: the first line of each docstring."""
+    """Log the scripts that Python gets as text to the host's audit log: the first line of each docstring."""
 
     def log_exec(event: str, args: tuple[Any, ...]) -> None:
         if event == "exec" and args[0].co_filename == "<string>":
@@ -295,7 +295,7 @@ def note_scripts(folder: str) -> None:
 
 
 def run_python(words: list[str]) -> None:
-    """As ``python3 WORDS``: -c CODE, -m MODULE, FILE, - or nothing."""
+    """Run ``python3 WORDS``: -c CODE, -m MODULE, FILE, - or nothing."""
     while words and words[0][:1] == "-" and words[0] != "-":
         word = words.pop(0)
         letters, has_code, code = word[1:].partition("c")
@@ -329,27 +329,27 @@ def execute(code: str | bytes, name: str, argv: list[str]) -> None:
 
 
 def cat(words: list[str]) -> None:
-    """Files one after another."""
+    """Print files one after another."""
     for word in (w for w in words if w != "--"):
         with open(word, encoding="utf-8") as file:
             sys.stdout.write(file.read())
 
 
 def ls(words: list[str]) -> None:
-    """Names, one a line."""
+    """Print names, one per line."""
     for word in (w for w in words if w[:1] != "-"):
         names = sorted(os.listdir(word)) if stat.S_ISDIR(os.stat(word).st_mode) else [word]
         sys.stdout.write("".join(f"{name}\n" for name in names))
 
 
 def readlink(words: list[str]) -> None:
-    """A link's target, or with -f where it leads."""
+    """Print a link's target, or with -f its final target."""
     for word in (w for w in words if w[:1] != "-"):
         sys.stdout.write((posixpath.realpath(word) if "-f" in words else os.readlink(word)) + "\n")
 
 
 def main() -> int:
-    """Run one program with the host's files before it."""
+    """Run one program with the host's files in front of the real ones."""
     folder, program, *words = sys.argv[1:]
     tree = Tree(folder)
     if program == "python3":

@@ -1,1 +1,1 @@
-"""One file for each program that a lab host has; each prints the model the way the real program does."""
+"""One module for each program of a lab host; each prints the model the way the real program does."""

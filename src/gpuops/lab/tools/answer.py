@@ -1,4 +1,4 @@
-"""Answer: what one program prints, and the exit status it ends with."""
+"""The output of a program, and its exit status."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ from gpuops.lab.model import Changes, Node
 
 @dataclass(frozen=True)
 class Answer:
-    """Standard output, standard error and exit status; what the host ``becomes``, if the program changed it.
+    """Standard output, standard error and exit status; ``becomes`` is the host's state if the program changed it.
 
-    ``rereads``: systemd reads the host's units again.
+    ``rereads``: systemd reloads the host's units.
     """
 
     out: str = ""
@@ -25,12 +25,12 @@ class Answer:
 
     @property
     def printed(self) -> dict[str, object]:
-        """What a shim needs to know."""
+        """The values that a shim needs."""
         return {"out": self.out, "err": self.err, "code": self.code}
 
 
 class Tool(Protocol):
-    """A program: its arguments and whether root runs it, to what it says about a node."""
+    """A program: from its arguments, and whether root runs it, to its output for a node."""
 
     def __call__(self, node: Node, words: Sequence[str], *, root: bool) -> Answer:
-        """The program's answer."""
+        """Return the program's answer."""

@@ -1,4 +1,4 @@
-"""Packages: dpkg-query, dpkg, apt-get, apt-mark and apt-cache, over what is installed and what repositories offer."""
+"""dpkg-query, dpkg, apt-get, apt-mark and apt-cache, based on installed packages and what repositories offer."""
 
 from __future__ import annotations
 
@@ -17,7 +17,7 @@ _FAILED = 100
 
 
 def packages(node: Node) -> dict[str, str]:
-    """Installed packages of interest, by name; those of the driver that the machine came with are of its version."""
+    """Return the installed packages, by name; those of the machine's original driver have its version."""
     if node.changes.packages:
         return dict(sorted(node.packages.items()))
     driver = node.driver
@@ -29,7 +29,7 @@ def packages(node: Node) -> dict[str, str]:
 
 
 def dpkg_query(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``dpkg-query -W [-f FORMAT] [PATTERN …]`` prints."""
+    """Return what ``dpkg-query -W [-f FORMAT] [PATTERN …]`` prints."""
     del root
     if "-W" not in words and "--show" not in words:
         return Answer(err="dpkg-query: error: need an action option\n", code=2)
@@ -69,7 +69,7 @@ def _shaped(shape: str, name: str, version: str, *, held: bool) -> str:
 
 
 def dpkg(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``dpkg`` prints: nothing is ever half done here."""
+    """Return what ``dpkg`` prints; no package is ever half installed here."""
     del node, root
     if "--print-architecture" in words:
         return Answer(out="amd64\n")
@@ -78,7 +78,7 @@ def dpkg(node: Node, words: Sequence[str], *, root: bool) -> Answer:
 
 
 def apt_mark(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``apt-mark showhold|hold|unhold`` prints and does."""
+    """Return what ``apt-mark showhold|hold|unhold`` prints and changes."""
     verb, *names = [word for word in words if not word.startswith("-")] or [""]
     held = node.changes.held
     if verb == "showhold":
@@ -94,7 +94,7 @@ def apt_mark(node: Node, words: Sequence[str], *, root: bool) -> Answer:
 
 
 def apt_cache(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``apt-cache madison`` prints: what is offered, the newest first."""
+    """Return what ``apt-cache madison`` prints: the offered versions, the newest first."""
     del root
     verb, *names = [word for word in words if not word.startswith("-")] or [""]
     if verb != "madison":
@@ -105,7 +105,7 @@ def apt_cache(node: Node, words: Sequence[str], *, root: bool) -> Answer:
 
 @dataclass(frozen=True)
 class _Order:
-    """What apt-get is told to do."""
+    """The parsed arguments of apt-get."""
 
     verb: str
     names: tuple[str, ...]
@@ -117,7 +117,7 @@ class _Order:
 
     @property
     def locks(self) -> bool:
-        """Whether it takes dpkg's lock, which only root may; not with a configuration that names another folder."""
+        """True if it takes dpkg's lock, which only root can; not with a configuration that sets another directory."""
         return not (self.rehearsal or "-c" in self.options or self.verb == "indextargets")
 
 
@@ -135,7 +135,7 @@ def _read(words: Sequence[str]) -> _Order:
 
 
 def apt_get(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``apt-get indextargets|update|install|remove`` prints and does."""
+    """Return what ``apt-get indextargets|update|install|remove`` prints and changes."""
     order = _read(words)
     if order.verb not in ("indextargets", "update", "install", "remove"):
         return Answer(err=f"E: Invalid operation {order.verb}\n", code=_FAILED)
@@ -194,7 +194,7 @@ def _transaction(node: Node, order: _Order, versions: Mapping[str, str]) -> Answ
 
 
 def _refusal(node: Node, order: _Order, before: Mapping[str, str], new: Mapping[str, str]) -> str:
-    """What apt asks for before it goes on."""
+    """Return the confirmation that apt requires before it continues."""
     if set(new) & node.changes.held and "--allow-change-held-packages" not in order.options:
         return "Held packages were changed and -y was used without --allow-change-held-packages."
     lower = [name for name, version in new.items() if version and _is_older(node, name, version, before.get(name, ""))]

@@ -1,4 +1,4 @@
-"""The host itself: hostname, uname, id, whoami, df, timedatectl, chronyc."""
+"""Basic commands: hostname, uname, id, whoami, df, timedatectl, chronyc."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ _KIB_PER_GIB = 1024 * 1024
 
 
 def hostname(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """The host's name, whichever form is asked for."""
+    """Return the host's name, whichever form is requested."""
     del node, words, root
     return Answer(out=f"{HOST}\n")
 
 
 def uname(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``uname`` prints for -s, -n, -r, -v, -m, -o and -a."""
+    """Return what ``uname`` prints for -s, -n, -r, -v, -m, -o and -a."""
     del root
     fields = {
         "s": "Linux",
@@ -33,7 +33,7 @@ def uname(node: Node, words: Sequence[str], *, root: bool) -> Answer:
 
 
 def id_(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``id`` prints: the lab's user, or root under sudo."""
+    """Return what ``id`` prints: the lab's user, or root under sudo."""
     del node
     number, name = (0, "root") if root else (1000, "lab")
     short = {"-u": str(number), "-g": str(number), "-un": name, "-nu": name}
@@ -43,13 +43,13 @@ def id_(node: Node, words: Sequence[str], *, root: bool) -> Answer:
 
 
 def whoami(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """The user's name."""
+    """Return the user's name."""
     del node, words
     return Answer(out="root\n" if root else "lab\n")
 
 
 def df(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``df -P -k`` prints of the local file systems."""
+    """Return what ``df -P -k`` prints about the local file systems."""
     del root
     mounts = [w for w in words if not w.startswith("-")]
     chosen = [d for d in node.disks if not mounts or d.mount in mounts]
@@ -63,7 +63,7 @@ def df(node: Node, words: Sequence[str], *, root: bool) -> Answer:
 def _disk(disk: Disk) -> tuple[str, ...]:
     size = disk.gib * _KIB_PER_GIB
     used = int(size * disk.used)
-    # ext4 keeps a twentieth for root; what is full for users has 0 available
+    # ext4 reserves a twentieth for root; a file system that is full for users has 0 available
     available = max(0, size - used - size // 20)
     return disk.device, str(size), str(used), str(available), f"{-(-100 * used // (used + available))}%", disk.mount
 
@@ -76,7 +76,7 @@ def _row(row: Sequence[str], widths: Sequence[int]) -> str:
 
 
 def timedatectl(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``timedatectl show`` prints of the clock's synchronization."""
+    """Return what ``timedatectl show`` prints about the clock's synchronization."""
     del root
     properties = {
         "Timezone": "Etc/UTC",
@@ -98,7 +98,7 @@ def timedatectl(node: Node, words: Sequence[str], *, root: bool) -> Answer:
 
 
 def chronyc(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``chronyc tracking`` prints; machines without chronyd do not have it."""
+    """Return what ``chronyc tracking`` prints; machines without chronyd do not have it."""
     del root
     if "chronyd" not in node.services:
         return Answer(err="chronyc: not found\n", code=127)

@@ -1,4 +1,4 @@
-"""ibstat, and how a port's state is spelled by it and by /sys."""
+"""ibstat, and the spelling of a port's state in it and in /sys."""
 
 from __future__ import annotations
 
@@ -8,30 +8,30 @@ from gpuops.lab.identity import SEED
 from gpuops.lab.model import Nic, Node
 from gpuops.lab.tools.answer import Answer
 
-# lanes x signalling, as the kernel names them
+# lanes x signalling, in the kernel's spelling
 _SPEEDS = {10: "4X SDR", 40: "4X QDR", 56: "4X FDR", 100: "4X EDR", 200: "4X HDR", 400: "4X NDR", 800: "4X XDR"}
-# what a port without a link says: link layer -> physical state, its number in /sys, rate
+# the state of a port without a link: link layer -> physical state, its number in /sys, rate
 _DOWN = {"InfiniBand": ("Polling", 2, 10), "Ethernet": ("Disabled", 3, 40)}
 
 
 def rate_gbps(nic: Nic) -> int:
-    """The port's present rate."""
+    """Return the port's current rate."""
     return nic.gbps if nic.up else _DOWN[nic.link_layer][2]
 
 
 def rate(nic: Nic) -> str:
-    """The rate as /sys spells it."""
+    """Return the rate in the spelling of /sys."""
     gbps = rate_gbps(nic)
     return f"{gbps} Gb/sec ({_SPEEDS.get(gbps, '4X')})"
 
 
 def physical_state(nic: Nic) -> tuple[str, int]:
-    """The port's physical state: the word, and the number that /sys puts before it."""
+    """Return the port's physical state: the word, and its number in /sys."""
     return ("LinkUp", 5) if nic.up else _DOWN[nic.link_layer][:2]
 
 
 def ibstat(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``ibstat [CA]`` prints."""
+    """Return what ``ibstat [CA]`` prints."""
     del root
     names = [w for w in words if not w.startswith("-")]
     chosen = [n for n in node.nics if not names or n.name == names[0]]

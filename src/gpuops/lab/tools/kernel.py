@@ -1,4 +1,4 @@
-"""The running kernel's parameters: sysctl."""
+"""sysctl: the running kernel's parameters."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from gpuops.lab.tools.answer import Answer
 
 
 def sysctl(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``sysctl [-n] KEY`` and ``sysctl -w KEY=VALUE`` print and do."""
+    """Return what ``sysctl [-n] KEY`` and ``sysctl -w KEY=VALUE`` print and change."""
     key, is_set, value = next((w for w in words if not w.startswith("-")), "").partition("=")
     if key not in node.sysctls:
         path = f"/proc/sys/{key.replace('.', '/')}"

@@ -1,4 +1,4 @@
-"""dmesg and journalctl -k: the kernel's log since boot, faults last."""
+"""dmesg and journalctl -k: the kernel's log since boot, with faults last."""
 
 from __future__ import annotations
 
@@ -9,12 +9,12 @@ from gpuops.lab.identity import HOST
 from gpuops.lab.model import Node
 from gpuops.lab.tools.answer import Answer
 
-# every fault of the lab happened this long after boot; the hosts were up for longer when the lab began
+# every fault of the lab happened this long after boot; the hosts had been up for longer when the lab started
 FAULT_SECONDS = 1_033_200.0
 
 
 def messages(node: Node) -> Iterator[tuple[float, str]]:
-    """Every message with its seconds since boot."""
+    """Yield every message with its seconds since boot."""
     system = node.system
     yield 0.0, f"Linux version {system.kernel} (buildd@lcy02) (gcc 11.4.0) #129-Ubuntu SMP"
     yield 0.0, f"Command line: BOOT_IMAGE=/boot/vmlinuz-{system.kernel} root=/dev/md0 ro {node.cmdline}"
@@ -34,7 +34,7 @@ def _driver(node: Node) -> Iterator[tuple[float, str]]:
 
 
 def dmesg(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``dmesg [-T]`` prints; Debian and Ubuntu let only root read it."""
+    """Return what ``dmesg [-T]`` prints; on Debian and Ubuntu only root can read it."""
     unknown = set(words) - {"--nopager", "-P", "-k", "--kernel", "-T", "--ctime", "--color=never"}
     if unknown:
         return Answer(err=f"dmesg: unrecognized option '{min(unknown)}'\n", code=1)
@@ -46,7 +46,7 @@ def dmesg(node: Node, words: Sequence[str], *, root: bool) -> Answer:
 
 
 def journalctl(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``journalctl -k`` prints; who is not in the group adm sees nothing of the system."""
+    """Return what ``journalctl -k`` prints; users outside the group adm see no system messages."""
     kernel = any(w == "--dmesg" or (w[:1] == "-" and w[1:2] != "-" and "k" in w) for w in words)
     if not root or not kernel:
         return Answer(out="-- No entries --\n")

@@ -24,7 +24,7 @@ _CLASSES = {
 
 @dataclass(frozen=True)
 class Function:
-    """One PCI function: where, what, and the state of its link."""
+    """One PCI function: its address, its class and name, and the state of its link."""
 
     at: str
     class_id: str
@@ -38,13 +38,13 @@ class Function:
 
     @property
     def gone(self) -> bool:
-        """Reading it gives ones only."""
+        """True if every read returns only ones."""
         return self.revision == "ff"
 
 
 @dataclass(frozen=True)
 class Link:
-    """A PCIe link: generation and lanes, now and at most."""
+    """A PCIe link: generation and lanes, current and maximum."""
 
     gen: int
     width: int
@@ -85,7 +85,7 @@ def _nic_function(node: Node, nic: Nic) -> Function:
 
 @dataclass(frozen=True)
 class _Form:
-    """What the options ask for."""
+    """The parsed options."""
 
     numeric: bool = False
     domain: bool = False
@@ -96,7 +96,7 @@ class _Form:
 
 
 def lspci(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``lspci WORDS`` prints."""
+    """Return what ``lspci WORDS`` prints."""
     form = _form(words)
     if form is None:
         return Answer(err="lspci: unrecognized option\nUsage: lspci [<switches>]\n", code=1)

@@ -1,4 +1,4 @@
-"""find over /proc: which processes have the GPUs' device files open."""
+"""find over /proc: the processes that have the GPUs' device files open."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ from collections.abc import Iterator, Sequence
 from gpuops.lab.model import Node
 from gpuops.lab.tools.answer import Answer
 
-_USER = "alice"  # whose jobs keep a lab's GPUs busy
+_USER = "alice"  # the user whose jobs keep a lab's GPUs busy
 
 
 def find(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``find -ls`` prints of open device files; the lab's user may look into no other's process."""
+    """Return what ``find -ls`` prints about open device files; the lab's user cannot inspect others' processes."""
     del words
     driver = [_row("root", "driver/nvidia")] if node.driver.version else []
     rows = [*driver, _row("root", "1/exe", "/usr/lib/systemd/systemd"), *_processes(node)]

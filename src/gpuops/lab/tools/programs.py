@@ -1,4 +1,4 @@
-"""Which programs a lab host has, by name."""
+"""The programs of a lab host, by name."""
 
 from __future__ import annotations
 
@@ -49,5 +49,5 @@ PROGRAMS: Mapping[str, Tool] = {
 
 
 def run(node: Node, program: str, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``program WORDS`` prints on ``node``."""
+    """Return what ``program WORDS`` prints on ``node``."""
     return PROGRAMS[program](node, words, root=root)

@@ -1,4 +1,4 @@
-"""What the repositories of a lab offer, and the key that signs them: curl."""
+"""The packages that a lab's repositories offer, and the key that signs them: curl."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from gpuops.lab.model import Node
 from gpuops.lab.tools.answer import Answer
 
 URL = "http://packages.lab"
-_UNRESOLVED = 6  # curl's exit status where a host's name is unknown
+_UNRESOLVED = 6  # curl's exit status for an unknown host name
 _DRIVER = ("nvidia-open", "nvidia-fabricmanager", "libnvidia-nscq", "libnvsdm", "nvidia-imex", "nvidia-persistenced")
 _UBUNTU = ("nvidia-driver-{}-server", "nvidia-headless-no-dkms-{}-server-open", "nvidia-utils-{}-server")
 _DCGM = ("core", "proprietary", "cuda13", "proprietary-cuda13")
@@ -34,7 +34,7 @@ _DISTRIBUTION = {
 
 
 def offered(kernel: str) -> Iterator[tuple[str, str]]:
-    """Each package with a version of it: those of the playbooks' stacks, and what the distribution has."""
+    """Yield each package with a version: those of the playbooks' stacks, and those of the distribution."""
     yield from _DISTRIBUTION.items()
     yield f"linux-headers-{kernel}", f"{kernel.rpartition('-')[0]}.1"
     for stack in _stacks():
@@ -43,7 +43,7 @@ def offered(kernel: str) -> Iterator[tuple[str, str]]:
 
 @functools.cache
 def cuda_of_branches() -> dict[str, str]:
-    """The CUDA that each branch of the driver comes with."""
+    """Return the CUDA version of each branch of the driver."""
     return {stack["driver"]["version"].partition(".")[0]: stack["cuda_toolkit"]["version"] for stack in _stacks()}
 
 
@@ -65,14 +65,14 @@ def _of_stack(stack: Mapping[str, Any]) -> Iterator[tuple[str, str]]:
     yield from ((name, f"{stack['container_toolkit']['version']}-1") for name in _CONTAINERS)
 
 
-# A key that signs nothing: it is only ever known by its fingerprint (RFC 9580, 5.5).
+# A key that signs nothing; it is only identified by its fingerprint (RFC 9580, 5.5).
 _KEY = bytes([4]) + b"a lab's key"
 FINGERPRINT = hashlib.sha1(b"\x99" + len(_KEY).to_bytes(2, "big") + _KEY, usedforsecurity=False).hexdigest().upper()
 _PACKET = bytes([0x98, len(_KEY)]) + _KEY
 
 
 def curl(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``curl URL`` prints: the key, whatever of the lab's repositories is asked for."""
+    """Return what ``curl URL`` prints: the key, whichever of the lab's repositories is requested."""
     del root
     url = "".join(words[-1:])
     if not node.behaviour.repositories or not url.startswith(f"{URL}/"):

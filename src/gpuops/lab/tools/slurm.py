@@ -11,13 +11,13 @@ _FIRST_JOB = 4711
 
 
 def sinfo(nodes: Mapping[str, Node], words: Sequence[str]) -> Answer:
-    """What ``sinfo --Node --format=…`` prints, a node a line."""
+    """Return what ``sinfo --Node --format=…`` prints, one node per line."""
     rows = ({"%N": name, "%n": name, "%o": name, "%T": "allocated" if _busy(nodes[name]) else "idle"} for name in nodes)
     return _table(rows, words)
 
 
 def squeue(nodes: Mapping[str, Node], words: Sequence[str]) -> Answer:
-    """What ``squeue --format=…`` prints, a job a line."""
+    """Return what ``squeue --format=…`` prints, one job per line."""
     busy = [name for name, node in nodes.items() if _busy(node)]
     rows = (
         {"%N": name, "%A": str(number), "%u": "alice", "%j": "train", "%T": "RUNNING"}
@@ -27,7 +27,7 @@ def squeue(nodes: Mapping[str, Node], words: Sequence[str]) -> Answer:
 
 
 QUEUES = {"sinfo": sinfo, "squeue": squeue}
-"""Slurm's programs that know of every host."""
+"""Slurm's programs, which report on every host."""
 
 
 def _busy(node: Node) -> bool:

@@ -1,4 +1,4 @@
-"""What is told of the driver that is on the disk: modinfo, dkms, nv-fabricmanager."""
+"""modinfo, dkms and nv-fabricmanager, which report on the driver on disk."""
 
 from __future__ import annotations
 
@@ -9,7 +9,7 @@ from gpuops.lab.tools.answer import Answer
 
 
 def modinfo(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``modinfo nvidia`` prints: the module on disk, which need not be the one that runs."""
+    """Return what ``modinfo nvidia`` prints: the module on disk, which may differ from the loaded one."""
     del root
     names = [w for w in words if not w.startswith("-")]
     if names != ["nvidia"] or not node.driver.userspace:
@@ -39,14 +39,14 @@ def modinfo(node: Node, words: Sequence[str], *, root: bool) -> Answer:
 
 
 def dkms(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``dkms status`` prints: whatever driver is installed was built."""
+    """Return what ``dkms status`` prints: every installed driver was built."""
     del words, root
     version = node.driver.userspace
     return Answer(out=f"nvidia/{version}, {node.system.kernel}, x86_64: installed\n" if version else "")
 
 
 def nv_fabricmanager(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``nv-fabricmanager --version`` prints."""
+    """Return what ``nv-fabricmanager --version`` prints."""
     del root
     version = node.driver.fabric_manager
     if version is None:

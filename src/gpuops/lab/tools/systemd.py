@@ -1,4 +1,4 @@
-"""Units: systemctl. What only root may do is refused to others."""
+"""systemctl and the units of a host. Actions that need root are refused to other users."""
 
 from __future__ import annotations
 
@@ -22,7 +22,7 @@ _EFFECTS: dict[str, dict[str, str]] = {
 
 
 def systemctl(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``systemctl`` prints, and what it makes of units."""
+    """Return what ``systemctl`` prints, and what it changes in units."""
     verbs = [w for w in words if not w.startswith("-")]
     verb, units = (verbs[0], verbs[1:]) if verbs else ("", [])
     if verb == "show":
@@ -48,7 +48,7 @@ def _health(node: Node, words: Sequence[str]) -> Answer:
 
 
 def _done(node: Node, verb: str, units: Sequence[str]) -> Answer:
-    """What root's command makes of the host."""
+    """Return the effect of root's command on the host."""
     if verb == "reboot":
         return Answer(reboots=True)
     if verb == "daemon-reload":
@@ -69,7 +69,7 @@ def _done(node: Node, verb: str, units: Sequence[str]) -> Answer:
 
 
 def _fits(node: Node) -> bool:
-    """The fabric manager refuses a driver of another version."""
+    """Return True if the fabric manager has the driver's version; it refuses any other."""
     return node.driver.fabric_manager == node.driver.version
 
 
@@ -86,7 +86,7 @@ def _service(node: Node, unit: str) -> Service:
 
 
 def _name(unit: str) -> str:
-    """As the lab knows it; chronyd is chrony's other name on Debian and Ubuntu."""
+    """Return the lab's name of a unit; chronyd is called chrony on Debian and Ubuntu."""
     name = unit.removesuffix(".service")
     return "chronyd" if name == "chrony" else name
 

@@ -1,1 +1,1 @@
-"""nvidia-smi: the entries it tells of a GPU, and the forms in which it prints them."""
+"""nvidia-smi: the entries that it reports for a GPU, and the formats in which it prints them."""

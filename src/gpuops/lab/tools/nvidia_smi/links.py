@@ -7,12 +7,12 @@ from gpuops.lab.topology import links_up
 
 
 def status(node: Node) -> str:
-    """``nvlink -s``."""
+    """Return the output of ``nvlink -s``."""
     return "".join(_title(g) + "".join(_state(g, link) for link in range(g.model.nvlinks)) for g in node.visible)
 
 
 def errors(node: Node) -> str:
-    """``nvlink -e``: nothing was ever replayed on a link that is up."""
+    """Return the output of ``nvlink -e``; links that are up have no replays."""
     kinds = ("Replay", "Recovery", "CRC")
     links = "".join(f"\t Link {{0}}: {kind} Errors: 0\n" for kind in kinds) + "\n"
     return "".join(_title(g) + "".join(links.format(link) for link in sorted(links_up(g))) for g in node.visible)

@@ -1,4 +1,4 @@
-"""``nvidia-smi -q``, as XML and as text: the same entries, printed twice."""
+"""``nvidia-smi -q``, as XML and as text: the same entries in two formats."""
 
 from __future__ import annotations
 
@@ -10,12 +10,12 @@ from gpuops.lab.model import Node
 from gpuops.lab.tools.nvidia_smi.entry import Entry
 from gpuops.lab.tools.nvidia_smi.record import entries
 
-# drivers up to branch 570 say v12
+# drivers up to branch 570 print v12
 _FIRST_V13 = 575
 
 
 def xml(node: Node) -> str:
-    """``nvidia-smi -q -x``."""
+    """Return the output of ``nvidia-smi -q -x``."""
     schema = 13 if node.driver.major >= _FIRST_V13 else 12
     lines = [
         '<?xml version="1.0" ?>',
@@ -61,7 +61,7 @@ def _element(entry: Entry, indent: str) -> Iterator[str]:
 
 
 def text(node: Node) -> str:
-    """``nvidia-smi -q``."""
+    """Return the output of ``nvidia-smi -q``."""
     lines = [
         "",
         "==============NVSMI LOG==============",

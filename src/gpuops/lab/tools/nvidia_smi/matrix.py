@@ -19,7 +19,7 @@ Legend:
 
 
 def matrix(node: Node) -> str:
-    """``topo -m`` as it is printed to something that is no terminal."""
+    """Return the output of ``topo -m`` without a terminal."""
     devices: tuple[Gpu | Nic, ...] = (*node.visible, *node.nics)
     names = [f"GPU{g.index}" for g in node.visible] + [f"NIC{i}" for i in range(len(node.nics))]
     rows = ["\t" + "\t".join([*names, "CPU Affinity", "NUMA Affinity", "GPU NUMA ID"])]

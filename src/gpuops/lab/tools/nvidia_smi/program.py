@@ -1,4 +1,4 @@
-"""nvidia-smi: which of its forms is asked for, and the sentences with which all of them fail."""
+"""nvidia-smi: the dispatch of its subcommands, and the messages with which all of them fail."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ _NO_DRIVER = (
 
 
 def nvidia_smi(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``nvidia-smi WORDS`` prints."""
+    """Return what ``nvidia-smi WORDS`` prints."""
     refused = _refusal(node)
     if refused:
         return refused

@@ -122,7 +122,7 @@ _UNIT_OF = {
 
 
 def gpus(node: Node, fields: Sequence[str], form: Sequence[str]) -> Answer:
-    """``--query-gpu``; an unknown field is refused in nvidia-smi's words."""
+    """Return the output of ``--query-gpu``; an unknown field is refused in nvidia-smi's words."""
     for name in fields:
         if name not in FIELDS:
             return Answer(out=f'Field "{name}" is not a valid field to query.\n\n', code=2)
@@ -131,7 +131,7 @@ def gpus(node: Node, fields: Sequence[str], form: Sequence[str]) -> Answer:
 
 
 def compute_apps(node: Node, fields: Sequence[str], form: Sequence[str]) -> Answer:
-    """``--query-compute-apps``: one line a process."""
+    """Return the output of ``--query-compute-apps``, one line per process."""
     own = {"pid", "process_name", "name", "used_memory", "used_gpu_memory"}
     for name in fields:
         if name not in own | FIELDS:
@@ -172,7 +172,7 @@ def _csv(fields: Sequence[str], rows: Sequence[Sequence[str]], form: Sequence[st
 
 
 def _unit(name: str) -> str:
-    """The unit that the header gives ``name``, whether or not the card tells a value."""
+    """Return the unit in the header of ``name``, whether or not the GPU reports a value."""
     return next((f" [{unit}]" for start, unit in _UNIT_OF.items() if name.startswith(start)), "")
 
 

@@ -1,4 +1,4 @@
-"""What nvidia-smi measures on one GPU: memory, errors, temperatures, power, clocks, fabric, processes."""
+"""The measurements of nvidia-smi on one GPU: memory, errors, temperatures, power, clocks, fabric, processes."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ REASONS = (
     ("sw_thermal_slowdown", "SW Thermal Slowdown"),
     ("display_clocks_setting", "Display Clock Setting"),
 )
-# one baseboard is no cluster: only NVL racks have a UUID there
+# one baseboard is not a cluster: only NVL racks have a UUID there
 _NO_CLUSTER = "00000000-0000-0000-0000-000000000000"
 DEPRECATED = "Requested functionality has been deprecated"
 
@@ -119,7 +119,7 @@ def _utilization(gpu: Gpu) -> tuple[Entry, ...]:
 
 
 def _ecc(gpu: Gpu, major: int) -> Entry:
-    # Turing and drivers before 550 do not tell parity from SEC-DED
+    # Turing and drivers before 550 do not distinguish parity from SEC-DED
     fine = major >= 550 and gpu.model.architecture != "Turing"
     if not fine:
         counts = _ecc_counts(gpu, (("sram_uncorrectable", "SRAM Uncorrectable"),))
@@ -166,7 +166,7 @@ def _ecc_counts(gpu: Gpu, uncorrectable_sram: tuple[tuple[str, str], ...]) -> tu
 
 
 def _retired() -> Entry:
-    # page retirement ended with Volta; every card of the lab is newer or has no ECC
+    # page retirement ended with Volta; every GPU of the lab is newer or has no ECC
     lists = (("retired_count", ""), ("retired_pagelist", ""))
     return section(
         "retired_pages",
@@ -224,7 +224,7 @@ def _temperature(gpu: Gpu) -> Entry:
 
 
 def _limit(base: int, celsius: int) -> str:
-    """A limit as a margin below ``base``, or as it is where base is 0."""
+    """Return a limit as a margin below ``base``, or unchanged if ``base`` is 0."""
     return f"{base - celsius if base else celsius} C"
 
 

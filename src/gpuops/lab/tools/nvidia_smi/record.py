@@ -1,7 +1,7 @@
-"""What nvidia-smi knows of one GPU, section by section, in the layout of the driver's branch.
+"""The report of nvidia-smi on one GPU, section by section, in the layout of the driver's branch.
 
-Branch 535 prints nvsmi_device_v12, branch 580 v13; 590 adds a few lines. Which line belongs to which branch was read
-off real outputs of these branches.
+Branch 535 prints nvsmi_device_v12, branch 580 v13; 590 adds a few lines. The assignment of lines to branches was read
+from real outputs of these branches.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ RETIRED = "Requested functionality has been deprecated"
 
 
 def entries(node: Node, gpu: Gpu) -> tuple[Entry, ...]:
-    """All of ``gpu``, in order."""
+    """Return all entries of ``gpu``, in order."""
     major = node.driver.major
     return (
         *_card(node, gpu, major),

@@ -1,4 +1,4 @@
-"""nvidia-smi --gpu-reset: whom it refuses, and what it does away with."""
+"""nvidia-smi --gpu-reset: when it refuses, and what it clears."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ _INVALID, _NOT_PERMITTED, _IN_USE = 2, 4, 255
 
 
 def reset(node: Node, words: Sequence[str], *, root: bool) -> Answer:
-    """What ``nvidia-smi --gpu-reset [-i GPU,…]`` prints; it takes root, and a GPU that nothing holds open."""
+    """Return what ``nvidia-smi --gpu-reset [-i GPU,…]`` prints; it needs root, and GPUs that are not in use."""
     named = words[2].split(",") if len(words) == 3 and words[1] == "-i" else []
     meant = [gpu for gpu in node.visible if not named or _names(gpu) & {name.upper() for name in named}]
     if len(words) > 1 and len(meant) != len(named):

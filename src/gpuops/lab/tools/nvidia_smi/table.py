@@ -1,4 +1,4 @@
-"""``nvidia-smi`` without arguments: the table that people look at."""
+"""``nvidia-smi`` without arguments: the summary table."""
 
 from __future__ import annotations
 
@@ -20,12 +20,12 @@ _WIDTHS = (41, 24, 22)
 
 
 def reason_mask(gpu: Gpu) -> str:
-    """The clock event reasons as NVML's bit mask, sixteen hex digits."""
+    """Return the clock event reasons as NVML's bit mask, sixteen hex digits."""
     return f"0x{sum(_REASON_BITS[r] for r in gpu.reasons):016X}"
 
 
 def table(node: Node) -> str:
-    """The summary table."""
+    """Return the summary table."""
     version = node.driver.userspace
     versions = f"NVIDIA-SMI {version:<22} Driver Version: {version:<14} CUDA Version: {node.driver.cuda:<8}"
     rule = "+" + "-" * 89 + "+"
