@@ -16,7 +16,7 @@ from gpuops.judging import Level, Verdict, choose
 from gpuops.lifecycle.fingerprint import NEEDS, fingerprint_of
 from gpuops.lifecycle.life import Attempt, NodeLifecycle
 from gpuops.operations import burn_in, measure
-from gpuops.operations.health import profiles_of, quick_probes, unhealthy
+from gpuops.operations.health import profiles_of, quick_probes, unhealthy, without_gpus
 from gpuops.operations.provision import plan, provision
 from gpuops.playbook.record import Record
 from gpuops.probes.host.lspci import gpu_functions
@@ -181,7 +181,8 @@ class Gates:
         checks = choose(work.catalogue.checks(), level, only, skip)
         profiles = profiles_of(work.hosts, facts_by_node, work.catalogue)
         verdicts = assess(checks, facts_by_node, profiles)
-        return dict(_first_of_each(verdict for verdict in verdicts if verdict.node))
+        objections = dict(_first_of_each(verdict for verdict in verdicts if verdict.node))
+        return {**_silent(without_gpus(facts_by_node, profiles)), **objections}
 
     def _neighbours(self, hosts: Sequence[Host]) -> list[Host]:
         """Return admitted nodes with the same profiles, those in the same racks first."""

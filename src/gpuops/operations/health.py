@@ -7,14 +7,15 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from gpuops.assessment import compare, probes_for, profile_of
+from gpuops.assessment import compare, lacks_gpus, probes_for, profile_of
 from gpuops.catalogue import Catalogue
 from gpuops.errors import DocumentError, did_you_mean
 from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.judging import Check, choose, judge_node, probes_of
+from gpuops.probes.nvidia.presence import NO_GPU
 from gpuops.probing import Probe
-from gpuops.profile import Profile
+from gpuops.profile import NO_PROFILE, Profile
 from gpuops.reasons import Excluded
 
 
@@ -47,6 +48,15 @@ def expected_of(hosts: Iterable[Host], facts_by_node: Mapping[str, Facts], catal
     """Return the profile of each host: the one in the inventory, else the one that fits its GPUs, if known."""
     profiles, no_facts = list(catalogue.profiles().values()), Facts("", dt.datetime.now(dt.timezone.utc), {})
     return {host.name: profile_of(host, facts_by_node.get(host.name, no_facts), profiles) for host in hosts}
+
+
+def without_gpus(facts_by_node: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> dict[str, Excluded]:
+    """The nodes that have no GPU, without a profile or expectation that says whether they should have any."""
+    return {
+        node: Excluded(node, "unknown", NO_GPU)
+        for node, facts in facts_by_node.items()
+        if profiles[node].name == NO_PROFILE.name and "gpu.count" not in profiles[node].values and lacks_gpus(facts)
+    }
 
 
 def unhealthy(

@@ -8,15 +8,13 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuops.assessment import assess, lacks_gpus, probes_for, profile_of
+from gpuops.assessment import assess, probes_for, profile_of
 from gpuops.collective.request import MeasureRequest
 from gpuops.errors import InputError, did_you_mean
 from gpuops.facts import Facts
 from gpuops.judging import LEVELS, Check, Level, choose, probes_of
 from gpuops.operations import burn_in, measure
-from gpuops.operations.health import check_profiles
-from gpuops.probes.nvidia.presence import NO_GPU
-from gpuops.profile import NO_PROFILE
+from gpuops.operations.health import check_profiles, without_gpus
 from gpuops.reasons import Excluded
 from gpuops.requests import ValidateRequest
 from gpuops.results.health import Report, Run, build
@@ -84,12 +82,7 @@ def _judged(
     hosts = {host.name: host for host in work.hosts}
     chosen = {name: profile_of(hosts[name], facts, profiles) for name, facts in evidence.facts.items()}
     verdicts = assess(checks, evidence.facts, chosen)
-    bare = {
-        name: Excluded(name, "unknown", NO_GPU)
-        for name, facts in evidence.facts.items()
-        if chosen[name].name == NO_PROFILE.name and "gpu.count" not in chosen[name].values and lacks_gpus(facts)
-    }  # nobody said that this machine should have none
-    outcomes: dict[str, Any] = {**evidence.excluded, **chosen, **bare}
+    outcomes: dict[str, Any] = {**evidence.excluded, **chosen, **without_gpus(evidence.facts, chosen)}
     outcomes = {name: outcomes[name] for name in hosts}
     report = build(run, outcomes, verdicts)
     return replace(report, not_run=levels_not_run, facts=evidence.facts, interrupted=evidence.interrupted)

@@ -9,6 +9,7 @@ import pytest
 from gpuops.catalogue import Catalogue
 from gpuops.cluster import Cluster
 from gpuops.facts import Facts, questions, to_document
+from gpuops.operations.gates import Gates
 from gpuops.operations.health import quick_probes
 from gpuops.operations.measure import healthy
 from gpuops.reasons import exit_code
@@ -68,6 +69,14 @@ def test_nothing_is_measured_on_it_alone_and_beside_others_it_takes_part(saved, 
     assert (hosts, excluded["n1"].kind, excluded["n1"].why) == ([], "unsupported", SENTENCE)
     hosts, _, excluded = healthy(work, {"n1": facts, "n2": replace(facts, node="n2")})
     assert ([host.name for host in hosts], excluded) == (["n1", "n2"], {})
+
+
+def test_no_gate_lets_it_pass_in_silence(saved, a_host):
+    (facts,) = saved().facts().values.values()
+    work = SimpleNamespace(hosts=[a_host("n1")], catalogue=Catalogue())
+    gates = SimpleNamespace(work=work)
+    objection = Gates._judged(gates, work, {"n1": facts}, "quick", skip=("host",))["n1"]
+    assert (objection.why, objection.severity) == (SENTENCE, "incomplete")
 
 
 def test_other_faults_of_such_a_machine_are_told(saved):
