@@ -16,7 +16,7 @@ CI = os.environ.get("GPUOPS_CI") == "1"
 hypothesis.settings.register_profile(
     "gpuops",
     deadline=None,  # a busy machine is no fault
-    max_examples=200 if CI else 25,
+    max_examples=100 if CI else 25,
     suppress_health_check=[hypothesis.HealthCheck.too_slow, hypothesis.HealthCheck.function_scoped_fixture],
 )
 hypothesis.settings.load_profile("gpuops")

@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("asyncssh", reason="the lab needs gpuops[lab]")
 
+from gpuops.lab import cluster
+
 GPUOPS = [sys.executable, "-m", "gpuops"]
 
 # fault: the check that must find it, the faulty part, the severity, and a word of the fix
@@ -174,13 +176,24 @@ def test_saved_facts_are_judged_without_any_node(lab):
     assert len(document["hosts"]) == 3
 
 
+def wait_until_answered(lab, host, before):
+    """Waits until ``host`` ran something after ``before`` lines of its log, and then nothing for two seconds."""
+    ends = time.monotonic() + 25  # before those who hang are given up
+    lines, since = before, time.monotonic()
+    while (lines == before or time.monotonic() - since < 2) and time.monotonic() < ends:
+        time.sleep(0.1)
+        now = len(cluster.audit(lab / ".gpuops" / "lab", host))
+        lines, since = (now, time.monotonic()) if now != lines else (lines, since)
+
+
 def test_ctrl_c_ends_with_130_and_tells_what_is_known(lab):
     limit = f"{HOSTS['host:exec-hang']},gpu{NODES}"
+    before = len(cluster.audit(lab / ".gpuops" / "lab", f"gpu{NODES}"))
     words = [*GPUOPS, "validate", "-i", ".gpuops/lab/inventory.yml", "--limit", limit]
     with subprocess.Popen(words, cwd=lab, stdout=subprocess.PIPE, stderr=subprocess.PIPE, text=True) as running:
-        time.sleep(4)
+        wait_until_answered(lab, f"gpu{NODES}", before)
         running.send_signal(signal.SIGINT)
-        out, err = running.communicate(timeout=15)
+        out, err = running.communicate(timeout=30)
     assert running.returncode == 130
     assert f"PASS      1  gpu{NODES}" in out
     assert "Traceback" not in out + err
