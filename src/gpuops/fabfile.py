@@ -30,6 +30,7 @@ from gpuops.errors import ContentError, GpuopsError
 from gpuops.events import Event, Note
 from gpuops.facts import Facts
 from gpuops.inventory import Inventory
+from gpuops.inventory.names import LOCALHOST
 from gpuops.playbook.parameters import as_node
 from gpuops.playbook.play import Play, Playbook, Step
 from gpuops.playbook.task import Mode, NodePath, Task
@@ -66,12 +67,18 @@ def _cluster(c: Any) -> Iterator[Cluster]:
     project = find_project(Path.cwd())
     # without an inventory, a name is an address
     named = configured_inventory(load_project(project), os.environ)
-    name = named or f"{c.original_host},"
+    name = named or _address(c)
     seconds = float(c.connect_kwargs.get("timeout", 10.0))
     hosts = [replace(host, **_access(c)) for host in Inventory.open(name, project).select(c.original_host)]
     common: dict[str, Any] = {"project": project, "connect_timeout": seconds, "events": _print_note}
     with Cluster.of(hosts, name=name, invocation=" ".join(sys.argv), **common) as cluster:
         yield cluster
+
+
+def _address(c: Any) -> str:
+    """Return ``-H`` as a list of one name; with a port, ``localhost`` is reached by SSH, as Fabric means it."""
+    host = f"[{c.original_host}]" if c.original_host == "::1" else c.original_host
+    return f"{host}:{c.port}," if c.original_host in LOCALHOST else f"{host},"
 
 
 def _print_note(event: Event) -> None:

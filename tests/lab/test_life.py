@@ -73,7 +73,7 @@ def test_up_status_fault_clear_down(gpuops, tmp_path, elsewhere):
         (("up", "--profile", "hgx-h10"), 'did you mean "hgx-h100"?'),
         (("up", "--fault", "gpu09:gpu0:lost"), 'the lab has no host "gpu09"; did you mean "gpu0'),
         (("up", "--fault", "gpu01:gpu0:lots"), 'did you mean "lost"?'),
-        (("up", "--fault", "gpu01"), "expected HOST:SUBJECT:FAULT"),
+        (("up", "--fault", "gpu01"), "write HOST:SUBJECT:FAULT"),
         (("status",), "to start one: gpuops lab up"),
         (("fault", "gpu01:gpu0:lost"), "to start one: gpuops lab up"),
     ],

@@ -104,7 +104,7 @@ def test_the_second_run_changes_nothing_but_what_is_always_done(place):
 def test_check_mode_leaves_no_trace(place):
     place.run("--check", "--diff", code=1)
     assert place.made == {}
-    assert [path.name for path in place.folder.iterdir() if path.name not in ("run", "p.yml")] == []
+    assert [path.name for path in place.folder.iterdir() if path.name not in ("run", "p.yml", "gpuops.yml")] == []
     assert list((place.folder / "run").iterdir()) == []
 
 
