@@ -23,7 +23,7 @@ test: .venv/test.stamp system      ## the quick tests, which need no root; many 
 
 real: .venv/test.stamp ground      ## tests with real servers, networks and machines, most of which want root: a quarter of an hour
 	$(BIN)/pytest tests/real/collective
-	$(BIN)/pytest -n 2 --dist loadgroup --no-loadscope-reorder tests/real --ignore tests/real/collective
+	$(BIN)/pytest -n 2 --dist loadscope --no-loadscope-reorder tests/real --ignore tests/real/collective
 	$(BIN)/pytest -m root tests/lab tests/unit
 
 check: lint types test real wheel      ## everything that must hold before a change goes in

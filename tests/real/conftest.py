@@ -26,12 +26,22 @@ HERE = pathlib.Path(__file__).parent
 
 
 def pytest_collection_modifyitems(items):
-    """Tests of one folder share its machines: they go to one worker, and the folder that takes longest goes first."""
     for item in items:
         if HERE in item.path.parents:
             item.add_marker("real")
-            item.add_marker(pytest.mark.xdist_group(item.path.relative_to(HERE).parts[0]))
-    items.sort(key=lambda item: not item.path.is_relative_to(HERE / "launch"))
+    items.sort(key=lambda item: not item.path.is_relative_to(HERE / "launch"))  # what takes longest goes first
+
+
+@pytest.hookimpl(optionalhook=True)
+def pytest_xdist_make_scheduler(config, log):
+    """Tests of one folder share its machines: they go to one worker."""
+    from xdist.scheduler import LoadScopeScheduling
+
+    class ByFolder(LoadScopeScheduling):
+        def _split_scope(self, nodeid):
+            return nodeid.partition("::")[0].removeprefix("tests/real/").partition("/")[0]
+
+    return ByFolder(config, log)
 
 
 @dataclass
