@@ -77,7 +77,7 @@ def test_without_a_lock_nothing_is_changed(provision, lab, plant):
     plant(*(f"{host}:host:no-sudo" for host in lab.hosts))
     before = {host: len(cluster.audit(lab.folder, host)) for host in lab.hosts}
     told = provision(code=1)
-    assert "it cannot be locked" in told
+    assert "cannot lock the node" in told
     assert "3 failed" in told
     for host, seen in before.items():
         assert not [line for line in cluster.audit(lab.folder, host)[seen:] if "set-name" in line]
