@@ -95,7 +95,7 @@ def test_a_lost_gpu_is_told_beside_the_fault_of_another_host_and_is_not_called_b
     plant("gpu02:gpu5:lost", "gpu03:host:no-python")
     words = ("torchrun", "--nnodes=2", "train.py")
     (count, lost, environment, meeting, gone) = causes(*words)
-    assert count == ("hosts", [], "--nnodes=1, and start it on gpu01 only (gpuops preflight --limit gpu01)")
+    assert count == ("hosts", [], "--nnodes=1, and start it on gpu01 only (in preflight: --limit gpu01)")
     assert lost[:2] == ("gpus", ["gpu02"])
     assert lost[2].startswith("power-cycle the node")
     assert (environment[0], meeting[0], gone[:2]) == ("environment", "meeting", ("reach", ["gpu03"]))

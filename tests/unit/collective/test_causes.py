@@ -38,7 +38,7 @@ def test_hosts_that_nobody_knows_are_named():
 
 EIGHT = tuple(f"gpu{number:02}" for number in range(1, 9))
 SIX = tuple(name for name in EIGHT if name not in ("gpu02", "gpu05"))
-ONLY_SIX = "start it on gpu[01,03-04,06-08] only (gpuops preflight --limit 'gpu[01,03-04,06-08]')"
+ONLY_SIX = "start it on gpu[01,03-04,06-08] only (in preflight: --limit 'gpu[01,03-04,06-08]')"
 
 
 @pytest.mark.parametrize(
@@ -48,7 +48,7 @@ ONLY_SIX = "start it on gpu[01,03-04,06-08] only (gpuops preflight --limit 'gpu[
         (10, SIX, f"--nnodes=6, and {ONLY_SIX}"),
         (7, SIX, f"--nnodes=6, and {ONLY_SIX}"),
         (6, SIX, ONLY_SIX),
-        (2, SIX, "start it on gpu[01,03] only (gpuops preflight --limit 'gpu[01,03]')"),
+        (2, SIX, "start it on gpu[01,03] only (in preflight: --limit 'gpu[01,03]')"),
         (4, (), "fix the nodes first: none of them can take part"),
     ],
 )

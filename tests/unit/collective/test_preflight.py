@@ -96,7 +96,7 @@ def test_the_network_of_one_node_hides_no_lost_gpu_of_another():
         ("gpus", ("n2",)),
         ("reach", ("n3",)),
     ]
-    assert report.causes[0].fix == "--nnodes=1, and start it on n1 only (gpuops preflight --limit n1)"
+    assert report.causes[0].fix == "--nnodes=1, and start it on n1 only (in preflight: --limit n1)"
     assert report.steps[-1] == PreflightStep("all-reduce", "skipped", "not on all nodes of the job")
     assert report.excluded["n2"] == Excluded("n2", "unhealthy", "fails gpu-lost", checks=("gpu-lost",))
 

@@ -95,7 +95,7 @@ def _selection(command: LaunchCommand, nodes: Sequence[str]) -> str:
     folded = str(NodeSet(",".join(nodes), resolver=RESOLVER_NOGROUP))
     if command.launcher == "srun":
         return f"--nodelist={shlex.quote(folded)}"
-    return f"start it on {folded} only (gpuops preflight --limit {shlex.quote(folded)})"
+    return f"start it on {folded} only (in preflight: --limit {shlex.quote(folded)})"
 
 
 def gpus(verdicts: Iterable[Verdict]) -> Iterator[Cause]:
