@@ -89,7 +89,7 @@ def gpuops(installed, tmp_path):
 
 
 def test_installed_checks_are_found_from_an_empty_folder(gpuops, installed):
-    found = json.loads(gpuops("checks", "list", "--format", "json"))
+    found = json.loads(gpuops("checks", "list", "--format", "json"))["checks"]
     assert {check["name"] for check in found} == {p.stem.replace("_", "-") for p in ROOT.glob("checks/*.py")}
     assert {check["origin"] for check in found} == {"built-in"}
     assert all(pathlib.Path(check["path"]).is_relative_to(installed) for check in found)
@@ -101,7 +101,7 @@ def test_installed_profiles_are_found_from_an_empty_folder(gpuops):
 
 
 def test_installed_launch_targets_are_found_from_an_empty_folder(gpuops):
-    found = json.loads(gpuops("targets", "list", "--format", "json"))
+    found = json.loads(gpuops("targets", "list", "--format", "json"))["targets"]
     shipped = {path.name.split(".")[0] for path in (ROOT / "templates").glob("[!_]*")}
     assert set(found) == shipped
     assert {target["from"] for target in found.values()} == {"built-in"}

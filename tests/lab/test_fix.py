@@ -44,7 +44,7 @@ def test_what_would_be_done_is_shown_and_nothing_is_done_until_it_is_confirmed(l
     plant("gpu01:gpu1:remap-pending")
     told = fix("row-remap-pending", "gpu01", code=1)
     assert "reset all GPUs together: a row remapping is pending" in told
-    assert told.endswith(f"to do it: gpuops fix row-remap-pending gpu01 --yes -i {lab.folder}/inventory.yml")
+    assert told.endswith(f"to apply it: gpuops fix row-remap-pending gpu01 --yes -i {lab.folder}/inventory.yml")
     assert touched("gpu01") == []
 
 

@@ -257,7 +257,7 @@ def remedy(project):
 def test_a_fix_is_shown_and_nothing_is_done_unasked(gpuops, remedy):
     told = gpuops("fix", "disk-space", HERE, code=1)
     assert "+well" in told
-    assert f"to do it: gpuops fix disk-space {HERE} --yes" in told
+    assert f"to apply it: gpuops fix disk-space {HERE} --yes" in told
     assert not remedy.exists()
 
 

@@ -100,12 +100,14 @@ def test_state_is_not_of_the_folder_one_stands_in(project, tmp_path, monkeypatch
     (tmp_path / "elsewhere").mkdir()
     for folder, name in (("elsewhere", "../inventory/prod.yml"), ("inventory", "prod.yml"), (".", "prod.yml")):
         monkeypatch.chdir(tmp_path / folder)
-        assert json.loads(gpuops("state", "list", "-i", name, "--json"))["gpu01"]["why"] == "beside the inventory"
+        assert (
+            json.loads(gpuops("state", "list", "-i", name, "--json"))["hosts"]["gpu01"]["why"] == "beside the inventory"
+        )
         assert "beside the inventory" in gpuops("state", "show", "gpu01", "-i", name)
         monkeypatch.setenv("GPUOPS_INVENTORY", name)
         assert "gpu01" in gpuops("state", "list")
         monkeypatch.delenv("GPUOPS_INVENTORY")
-        assert json.loads(gpuops("state", "list", "--json")) == {}
+        assert json.loads(gpuops("state", "list", "--json"))["hosts"] == {}
 
 
 def test_runs_are_written_beside_the_inventory(tmp_path, monkeypatch, gpuops):

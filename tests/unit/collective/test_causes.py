@@ -188,7 +188,7 @@ def test_a_gid_index_matters_only_on_ethernet_ports_that_are_used():
 
 
 def test_several_nodes_need_one_place_to_meet():
-    assert "names no place" in causes.rendezvous(TORCHRUN, ["a", "b"])
+    assert "sets no rendezvous" in causes.rendezvous(TORCHRUN, ["a", "b"])
     assert not causes.rendezvous(TORCHRUN, ["a"])
     assert not causes.rendezvous(MPIRUN, ["a", "b"])
 
@@ -196,5 +196,5 @@ def test_several_nodes_need_one_place_to_meet():
 @pytest.mark.parametrize("master", ["localhost", "127.0.0.1", "::1"])
 def test_a_place_that_is_every_node_itself_is_none(master):
     command = LaunchCommand("deepspeed", "deepspeed", master=master, rendezvous="--master_addr={master}")
-    assert "every node itself" in causes.rendezvous(command, ["a", "b"])
+    assert "each node itself" in causes.rendezvous(command, ["a", "b"])
     assert not causes.rendezvous(command, ["a"])

@@ -4,7 +4,6 @@ import pathlib
 import re
 import shlex
 
-import click
 import pytest
 
 from gpuops.cli import program
@@ -27,9 +26,9 @@ def patterns(line):
     """The patterns that a command line selects hosts with."""
     name, *words = shlex.split(line)
     command = program.get_command(None, name)
-    options, arguments, _ = command.make_parser(click.Context(command)).parse_args(words)
-    nodes = {"run": arguments[:1], "trust": arguments[:1]}.get(name, options.get("nodes") or ())
-    return [*filter(None, [options.get("limit")]), *nodes, *filter(None, [options.get("pattern")])]
+    options = command.make_context(name, words, resilient_parsing=True).params
+    chosen = (options.get(key) for key in ("limit", "pattern", "pattern_", "node"))
+    return [*filter(None, chosen), *(options.get("nodes") or ())]
 
 
 def test_readme_has_commands():
