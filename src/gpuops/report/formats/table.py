@@ -178,7 +178,10 @@ def _tail(report: Report, page: Page) -> Iterator[str]:
 
 
 def _hint(what: str, command: str, page: Page) -> Iterator[str]:
-    return page.labelled("", f"{what:<{_HINT_COLUMN - 3}}   {command}", 0)
+    """Yield both in columns, or below each other if they do not fit into one line."""
+    line = f"{what:<{_HINT_COLUMN - 3}}   {command}"
+    for text in (line,) if len(line) <= page.width else (what, f"  {command}"):
+        yield from page.labelled("", text, 0)
 
 
 def _unknowns(verdicts: Iterable[Verdict]) -> Iterator[str]:
