@@ -1,15 +1,14 @@
-"""What a user meets: commands by name, results on stdout, the events of an operation on stderr.
-
-On a terminal, events also update a status line, which is removed at the end.
-"""
+"""What a user meets: commands by name, results on stdout, events on stderr; a terminal also shows a status line."""
 
 from __future__ import annotations
 
 import contextlib
 import functools
-import importlib
+import importlib.util
 import os
 import pkgutil
+import re
+import signal
 import sys
 import threading
 import time
@@ -29,11 +28,9 @@ if TYPE_CHECKING:
     from gpuops.reasons import Excluded
     from gpuops.report.page import Page
 
-
 _MOST_LOCKED = 3
 _NO_WORDS = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.1 shows the help by itself
-
-
+_SUMMARY = re.compile(r'^def command\(.*?^    """(.+?)\.?(?:""")?$', re.DOTALL | re.MULTILINE)
 _SUFFIX = {"table": ".txt", "json": ".json", "svg": ".svg", "junit": ".xml"}
 
 
@@ -100,10 +97,8 @@ class Commands(Command, click.Group):
 
     def list_commands(self, ctx: click.Context) -> list[str]:
         """Return the name of every command, sorted."""
-        return self._names if self._package else super().list_commands(ctx)
-
-    @functools.cached_property
-    def _names(self) -> list[str]:
+        if not self._package:
+            return super().list_commands(ctx)
         folder = importlib.import_module(self._package).__path__
         return sorted(m.name.replace("_", "-") for m in pkgutil.iter_modules(folder) if m.name[0] != "_")
 
@@ -139,6 +134,9 @@ class Commands(Command, click.Group):
         yield "Commands", self.list_commands(ctx)
 
     def _summary(self, ctx: click.Context, name: str) -> str:
+        spec = importlib.util.find_spec(f"{self._package}.{name.replace('-', '_')}") if self._package else None
+        if spec and spec.origin:  # read, because importing every command takes most of the time of --help
+            return str(_SUMMARY.findall(Path(spec.origin).read_text("utf-8"))[0])
         command = self.get_command(ctx, name)
         return command.get_short_help_str(limit=200).rstrip(".") if command else ""
 
@@ -349,6 +347,7 @@ def run_program(program: click.Group, *, debug: bool) -> int:
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except (KeyboardInterrupt, click.Abort) as stop:
+        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C changes nothing any more
         code = _complain(str(stop) or "interrupted", 130)
         sys.stdout.flush()
         os._exit(code)  # Ctrl-C within an exec, such as a dataclass's, makes CPython end by the signal whatever we say
