@@ -240,7 +240,7 @@ def test_a_server_without_a_common_algorithm(start_sshd, a_host, trusted, connec
         ({"answer": b"\nMARK hello\n"}, LostError, "no answer within 5 s"),
         ({"answer": b"\nMARK hello\n", "then": "drop"}, LostError, "broke in the middle"),
         ({"answer": b"\nMARK hello\n\nMARK 5000\nhalf", "then": "drop"}, LostError, "broke in the middle"),
-        ({"answer": b"\nMARK hello\n\nMARK 5000\nhalf", "then": "close"}, LostError, "ended in the middle"),
+        ({"answer": b"\nMARK hello\n\nMARK 5000\nhalf", "then": "close"}, LostError, "broke in the middle"),
         ({"answer": b"\nMARK hello\n\nMARK 5000\nhalf"}, LostError, "no answer within"),
         ({"answer": b"\nMARK hello\n\nMARK 4\nhalf"}, LostError, "malformed"),
         ({"answer": b"y\n" * 700_000}, LostError, "more than 1 MiB"),

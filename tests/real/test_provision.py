@@ -114,7 +114,7 @@ def test_killed_after_any_line_of_its_journal_it_comes_to_the_same_end(place, nu
     assert place.locked == (number > 1)
     told = place.run("--resume", place.last_run, code=3 if number == 5 else 0)
     assert not place.locked
-    if number == 5:  # the command's line is on the disk, and nobody knows whether it ran
+    if number == 5:  # the command's line is on the disk, and unknown whether it ran
         assert "unknown whether this was done before the run was interrupted: sh -c" in " ".join(told.split())
         assert "log" not in place.made
     else:
@@ -177,5 +177,5 @@ def test_a_second_ctrl_c_abandons_what_runs_and_nobody_repeats_it_blindly(place)
     assert not place.locked
     time.sleep(0.5)
     assert SLOW not in subprocess.run(["ps", "-ef"], capture_output=True, text=True, check=True).stdout
-    assert "nobody knows whether" in " ".join(place.run("--resume", place.last_run, code=3).split())
+    assert "unknown whether" in " ".join(place.run("--resume", place.last_run, code=3).split())
     assert "log" not in place.made

@@ -224,7 +224,7 @@ class agent:  # noqa: N801 - it reads as what it is
     def __enter__(self):
         self.process = subprocess.Popen(["ssh-agent", "-D", "-a", self.socket], stdout=subprocess.DEVNULL)
         self.monkeypatch.setenv("SSH_AUTH_SOCK", self.socket)
-        while not pathlib.Path(self.socket).exists():
+        while subprocess.run(["ssh-add", "-l"], capture_output=True, check=False).returncode == 2:  # no answer yet
             time.sleep(0.02)
         for name in self.names:
             asks = pathlib.Path(self.socket).with_name("askpass")

@@ -95,7 +95,8 @@ class Gates:
         result = burn_in.burn(work, request, gathered.values, self.request.burn_in)
         _stop_if(interrupted=result.interrupted)
         excluded = {**gathered.excluded, **result.excluded}
-        return _together(self._judged(work, result.facts, "burnin", only=("burnin",)), excluded)
+        judged = {**_without_any_gpu(work, result.facts), **self._judged(work, result.facts, "burnin", ("burnin",))}
+        return _together(judged, excluded)
 
     def validate(self, hosts: Sequence[Host]) -> Objections:
         """Run every check, and the all-reduce within each node that has several GPUs."""
@@ -104,7 +105,9 @@ class Gates:
         if not measurement.evidence.rounds:
             work.note("no all-reduce was measured within these nodes")
         skip = () if measurement.evidence.rounds else ("all-reduce-bandwidth",)
-        return _together(self._judged(work, measurement.facts, "standard", skip=skip), measurement.excluded)
+        facts = measurement.facts
+        judged = {**_without_any_gpu(work, facts), **self._judged(work, facts, "standard", skip=skip)}
+        return _together(judged, measurement.excluded)
 
     def pair(self, hosts: Sequence[Host]) -> Objections:
         """Run the all-reduce between each node and an admitted one, or between the nodes if none is admitted."""
@@ -181,8 +184,7 @@ class Gates:
         checks = choose(work.catalogue.checks(), level, only, skip)
         profiles = profiles_of(work.hosts, facts_by_node, work.catalogue)
         verdicts = assess(checks, facts_by_node, profiles)
-        objections = dict(_first_of_each(verdict for verdict in verdicts if verdict.node))
-        return {**_silent(without_gpus(facts_by_node, profiles)), **objections}
+        return dict(_first_of_each(verdict for verdict in verdicts if verdict.node))
 
     def _neighbours(self, hosts: Sequence[Host]) -> list[Host]:
         """Return admitted nodes with the same profiles, those in the same racks first."""
@@ -196,6 +198,11 @@ class Gates:
             if host.name in events and events[host.name].state == "admitted"
         ]
         return sorted(peers, key=lambda host: host.rack not in racks)[:_MOST_NEIGHBOURS]
+
+
+def _without_any_gpu(work: Workspace, facts_by_node: Mapping[str, Facts]) -> dict[str, Objection]:
+    """Object to nodes that have no GPU if nothing says that they should have none."""
+    return _silent(without_gpus(facts_by_node, profiles_of(work.hosts, facts_by_node, work.catalogue)))
 
 
 def _silent(excluded: Mapping[str, Excluded]) -> dict[str, Objection]:

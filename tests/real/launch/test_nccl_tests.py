@@ -200,5 +200,5 @@ def test_nodes_that_a_job_has_are_not_taken(lab, measure):
 def test_srun_says_that_it_cannot_pin_nodes_that_differ(measure):
     said, found = measure([["node2", "node3"], 1], launcher="srun")
     assert said["figures"][0]["trouble"] == "error"
-    assert "the same everywhere" in said["figures"][0]["detail"]
+    assert "starts the same command everywhere" in said["figures"][0]["detail"]
     assert found == []

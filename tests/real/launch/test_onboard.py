@@ -66,7 +66,7 @@ def test_a_node_that_passes_goes_from_drained_to_idle_and_one_that_fails_stays_d
     shell("scontrol update NodeName=node2,node10 State=DRAIN Reason='gpuops:new'")
     shell("touch /run/broken", "node10")
     told = onboard(gpuops, "node2", "node10", code=1)
-    assert "node10 provision stopped: What does not hold on a broken host: did not hold" in told
+    assert "node10 provision stopped: What does not hold on a broken host: did not take effect" in told
     assert slurm_states()["node2"] == ("idle", "none")
     state, reason = slurm_states()["node10"]
     assert state == "drained"
