@@ -259,6 +259,7 @@ def test_wrong_extra_vars_are_refused(gpuops, word, complaint):
     assert complaint in gpuops("provision", "p.yml", "-C", "-e", "where=/tmp", "-e", word, code=2)
 
 
+@pytest.mark.root("lock this machine for a run")
 def test_run_with_other_extra_vars_is_not_resumed(gpuops, home):
     extra = ("-e", f"where={home}")
     gpuops("provision", "p.yml", "n1", *extra)

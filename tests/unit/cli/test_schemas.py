@@ -75,6 +75,7 @@ def test_document_matches_its_schema(gpuops, name):
         assert check(gpuops(*words)) == f"{name}-1", words
 
 
+@pytest.mark.root("lock this machine for a run")
 def test_run_is_listed_with_its_end_and_its_changes(gpuops):
     CliRunner().invoke(program, ["provision", "p.yml"], standalone_mode=False)
     (run,) = gpuops("runs", "list")["runs"]
