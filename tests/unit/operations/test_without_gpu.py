@@ -71,12 +71,13 @@ def test_nothing_is_measured_on_it_alone_and_beside_others_it_takes_part(saved, 
     assert ([host.name for host in hosts], excluded) == (["n1", "n2"], {})
 
 
-def test_no_gate_lets_it_pass_in_silence(saved, a_host):
+def test_validation_gate_does_not_pass_it_in_silence(saved, a_host):
     (facts,) = saved().facts().values.values()
     work = SimpleNamespace(hosts=[a_host("n1")], catalogue=Catalogue())
-    gates = SimpleNamespace(work=work)
-    objection = Gates._judged(gates, work, {"n1": facts}, "quick", skip=("host",))["n1"]
-    assert (objection.why, objection.severity) == (SENTENCE, "incomplete")
+    measurement = SimpleNamespace(facts={"n1": facts}, excluded={}, evidence=SimpleNamespace(rounds=[1]))
+    gates = SimpleNamespace(_of=lambda _: work, _measured=lambda *_: measurement, _judged=lambda *_, **_skip: {})
+    objection = Gates.validate(gates, work.hosts)["n1"]
+    assert (objection.why, objection.severity, objection.excluded.kind) == (SENTENCE, "incomplete", "unknown")
 
 
 def test_other_faults_of_such_a_machine_are_told(saved):
