@@ -19,7 +19,7 @@ if TYPE_CHECKING:
 @shows("table", "json")
 @reaches
 @click.argument("words", nargs=-1, metavar="-- LAUNCH COMMAND…", type=click.UNPROCESSED)
-@exits(failed="something keeps the job from starting", incomplete="a node did not answer")
+@exits(failed="something keeps the job from starting", incomplete="a node did not answer, or is not proved idle")
 def command(cluster: Cluster, output: Output, words: tuple[str, ...], force_busy: tuple[str, ...]) -> int:
     """Explain why a job cannot start and what to change.
 
