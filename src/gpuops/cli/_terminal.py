@@ -187,6 +187,7 @@ def output_options(*formats: str) -> list[Callable[..., Any]]:
 
 def shows(*formats: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
     """Add `output_options`; the verb gets its ``output``, checked before any node is asked."""
+    suffixes = {name: _SUFFIX[name] for name in formats}
 
     def decorate(verb: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(verb)
@@ -194,7 +195,7 @@ def shows(*formats: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
             from gpuops.report.output import formats_of
 
             form = "json" if as_json else form
-            return verb(output=Output(form, formats_of(form, paths, formats)), **options)
+            return verb(output=Output(form, formats_of(form, paths, suffixes)), **options)
 
         return functools.reduce(
             lambda command, option: option(command), reversed(output_options(*formats)), with_output

@@ -10,8 +10,6 @@ from gpuops.errors import InputError, OutputError, did_you_mean
 from gpuops.facts import Facts, to_document
 from gpuops.replacing import write_atomic
 
-_SUFFIXES = {"table": ".txt", "json": ".json", "svg": ".svg", "junit": ".xml"}
-
 
 def write(text: str, path: Path) -> None:
     """Replace the content of ``path`` with ``text`` atomically: readers see the old file or the new one, never a part.
@@ -30,27 +28,27 @@ def write(text: str, path: Path) -> None:
         raise OutputError(f"{path}: cannot write: {_reason(error, path)}") from error
 
 
-def formats_of(form: str, paths: Sequence[Path], formats: Sequence[str]) -> dict[Path, str]:
-    """Return the format of each file: ``form``, or the one of ``formats`` that its suffix names.
+def formats_of(form: str, paths: Sequence[Path], suffixes: Mapping[str, str]) -> dict[Path, str]:
+    """Return the format of each file: ``form``, or the one that its suffix names; ``suffixes`` has that of each format.
 
-    `InputError` or `OutputError` for a wrong format, suffix or directory.
+    Raise `InputError` or `OutputError` for an unknown format or suffix, or a missing directory.
     """
-    if form not in formats:
-        raise InputError(f'unknown format "{form}"{did_you_mean(form, formats) or "; use " + ", ".join(formats)}')
+    if form not in suffixes:
+        raise InputError(f'unknown format "{form}"{did_you_mean(form, suffixes) or "; use " + ", ".join(suffixes)}')
     for path in paths:
         check_directory(path)
-    return {path: form if form != "table" and len(paths) == 1 else _format_of(path, formats) for path in paths}
+    return {path: form if form != "table" and len(paths) == 1 else _format_of(path, suffixes) for path in paths}
 
 
-def _format_of(path: Path, formats: Sequence[str]) -> str:
-    by_suffix = {_SUFFIXES[form]: form for form in formats if form in _SUFFIXES}
+def _format_of(path: Path, suffixes: Mapping[str, str]) -> str:
+    by_suffix = {suffix: form for form, suffix in suffixes.items()}
     if path.suffix.lower() not in by_suffix:
         raise InputError(f'{path}: no format for the suffix "{path.suffix}"; use {", ".join(by_suffix)} or --format')
     return by_suffix[path.suffix.lower()]
 
 
 def check_directory(path: Path) -> None:
-    """`OutputError` if the directory that ``path`` would be written to does not exist."""
+    """Raise `OutputError` if the directory of ``path`` does not exist."""
     if not path.parent.is_dir():
         raise OutputError(f"{path}: cannot write: no directory {path.parent}; create it first")
 
