@@ -12,7 +12,19 @@ SOURCE = ROOT / "src" / "gpuops"
 FLOORS = {
     **dict.fromkeys(("cancellation", "errors", "version"), 0),
     **dict.fromkeys(
-        ("shell", "document", "secret", "content", "replacing", "events", "reasons", "cancellation", "proposal"), 1
+        (
+            "shell",
+            "document",
+            "secret",
+            "content",
+            "replacing",
+            "events",
+            "reasons",
+            "cancellation",
+            "interrupt",
+            "proposal",
+        ),
+        1,
     ),
     **dict.fromkeys(("inventory", "probing", "project"), 2),
     "transport": 3,

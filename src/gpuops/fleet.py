@@ -21,6 +21,7 @@ T = TypeVar("T")
 _log = logging.getLogger(__name__)
 FANOUT = 64
 _STOPPING_SECONDS = 8.0
+_WAKE_SECONDS = 0.5  # Python sees a signal that arrives just before a wait only after the wait
 _FILES_PER_HOST = 4  # three, and one more while the connection is being opened
 _SPARE_FILES = 64
 _STACK_BYTES = 512 * 1024  # a worker needs little, and the default (8 MiB) adds up with many threads
@@ -172,13 +173,15 @@ class _WorkerPool(Generic[T]):
     def results(self, total_seconds: float) -> Iterator[tuple[int, Outcome[T]]]:
         """Yield outcomes as they arrive, until all are in, the time is up or the work is cancelled."""
         ends = time.monotonic() + total_seconds
-        for _ in range(self._count):
+        arrived = 0
+        while arrived < self._count and (left := ends - time.monotonic()) > 0:
             try:
-                result = self._finished.get(timeout=max(0.0, ends - time.monotonic()))
+                result = self._finished.get(timeout=min(left, _WAKE_SECONDS))
             except queue.Empty:
-                return
+                continue
             if result is None:
                 return
+            arrived += 1
             yield result
 
     def shutdown(self, stop: Callable[[], None], outcomes: dict[int, Outcome[T]]) -> None:

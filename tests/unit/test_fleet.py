@@ -1,4 +1,5 @@
 import resource
+import signal
 import threading
 import time
 
@@ -285,3 +286,18 @@ def test_as_many_hosts_are_asked_at_a_time_as_files_may_be_open(forks, soft_limi
     assert fleet.fitting(forks, soft_limit) == fits
     if fits > 1:
         assert fleet.fitting(forks, fleet.files_for(forks)) == forks
+
+
+def test_ctrl_c_that_does_not_wake_the_wait_is_noticed_soon(hosts, ctrl_c):
+    ctrl_c(60)  # its handler raises; the signal below reaches a worker's thread, so the main thread sleeps on
+    released = threading.Event()
+
+    def work(_host):
+        time.sleep(0.1)
+        signal.pthread_kill(threading.get_ident(), signal.SIGALRM)
+        released.wait(20)
+
+    began = time.monotonic()
+    outcomes = fleet.each(hosts[:1], work, stop=released.set)
+    assert outcomes.interrupted
+    assert time.monotonic() - began < 10

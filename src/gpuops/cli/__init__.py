@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import gc
-import signal
 import sys
 from collections.abc import Iterator, Sequence
 
 import click
 
 from gpuops.cli._terminal import Commands, exits, leave_stdout, log_to_stderr, run_program
+from gpuops.interrupt import ignore_signals
 from gpuops.version import __version__
 
 _SECTIONS = {
@@ -59,6 +59,6 @@ def program(ctx: click.Context, verbose: int, debug: bool) -> None:  # noqa: FBT
 def main() -> None:
     """Run the program: each error is one sentence on stderr and the exit code of its class."""
     gc.set_threshold(50_000)  # parsing makes many objects and no cycles: looking for some took half of its time
-    signal.signal(signal.SIGINT, signal.default_int_handler)
-    signal.signal(signal.SIGTERM, signal.default_int_handler)  # SIGTERM ends a run as Ctrl-C does
-    sys.exit(run_program(program, debug="--debug" in sys.argv[1:]))
+    code = run_program(program, debug="--debug" in sys.argv[1:])
+    ignore_signals()
+    sys.exit(code)

@@ -8,7 +8,6 @@ import importlib.util
 import os
 import pkgutil
 import re
-import signal
 import sys
 import threading
 import time
@@ -20,6 +19,7 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gpuops.errors import GpuopsError, OutputError
+from gpuops.interrupt import ignore_signals, raise_on_signals
 from gpuops.reasons import EXIT_MEANINGS
 
 if TYPE_CHECKING:
@@ -343,15 +343,16 @@ def tell_locked(locked: Sequence[LockedError]) -> None:
 def run_program(program: click.Group, *, debug: bool) -> int:
     """Run the command line; return its exit code, with each error as one sentence on stderr."""
     try:
+        raise_on_signals()
         code = program.main(standalone_mode=False)
         sys.stdout.flush()
     except click.exceptions.Exit as stop:
         return stop.exit_code
     except (KeyboardInterrupt, click.Abort) as stop:
-        signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C changes nothing any more
+        ignore_signals()  # a second Ctrl-C changes nothing any more
         code = _complain(str(stop) or "interrupted", 130)
         sys.stdout.flush()
-        os._exit(code)  # Ctrl-C within an exec, such as a dataclass's, makes CPython end by the signal whatever we say
+        os._exit(code)  # Ctrl-C within an exec, such as Jinja's, makes CPython end by the signal whatever we say
     except BrokenPipeError:
         return leave_stdout()
     except Exception as error:

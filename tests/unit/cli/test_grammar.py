@@ -332,7 +332,7 @@ def test_interrupt_while_the_program_loads_prints_no_traceback(home):
         os.read(child.stdout.fileno(), 1)
         time.sleep(0.002 + number * 0.02)
         child.send_signal(signal.SIGINT)
-        _, err = child.communicate(timeout=30)
+        out, err = child.communicate(timeout=30)
         assert b"Traceback" not in err, (number, err)
-        assert b"interrupted" in err, (number, err)
+        assert b"interrupted" in err + out, (number, err)  # once n1 is asked, its answer says so
         assert child.returncode == 130, (number, err)
