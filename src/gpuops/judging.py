@@ -177,14 +177,22 @@ def _load(file: ContentFile) -> Check:
 def choose(
     checks: Mapping[str, Check], level: Level, only: Iterable[str] = (), skip: Iterable[str] = ()
 ) -> list[Check]:
-    """Return the checks of ``level`` and below; ``only`` and ``skip`` name checks or tags."""
+    """Return the checks of ``level`` and below.
+
+    ``only`` and ``skip`` name checks or tags. In ``only``, the name of a check or of a level counts whatever ``level``
+    is; any other tag chooses within ``level``. Raise `ContentError` for an unknown name, and for a tag in ``only``
+    that chooses nothing.
+    """
     only, skip = set(only), set(skip)
     words = set(checks) | {tag for c in checks.values() for tag in c.tags}
     for word in (only | skip) - words:
         raise ContentError(f'no check or tag called "{word}"{did_you_mean(word, words) or "; gpuops checks list"}')
     at_level = [c for c in checks.values() if LEVELS.index(c.level) <= LEVELS.index(level)]
-    selected = [c for c in checks.values() if only & {c.name, *c.tags}] if only else at_level
-    return [c for c in selected if not skip & {c.name, *c.tags}]
+    for tag in only.difference(checks, LEVELS, *(c.tags for c in at_level)):
+        needed = min((c.level for c in checks.values() if tag in c.tags), key=LEVELS.index)
+        raise ContentError(f'no check of level {level} has the tag "{tag}"; add --level {needed}')
+    by_tag = [c for c in at_level if not only or only & set(c.tags)]
+    return [c for c in checks.values() if only & {c.name, c.level} or c in by_tag if not skip & {c.name, *c.tags}]
 
 
 def probes_of(checks: Iterable[Check]) -> list[Probe[Any]]:

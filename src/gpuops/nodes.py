@@ -259,7 +259,7 @@ def saved_host(node: str, folder: Path) -> Host:
 
 
 def saved_hosts(folder: Path, inventory: Inventory | None, limit: str | None) -> list[Host]:
-    """The hosts of an inventory, and those of which only ``folder`` has answers; ``limit`` selects among both."""
+    """Return the hosts of an inventory and those that only ``folder`` has answers of; ``limit`` selects among both."""
     saved = [saved_host(name, folder) for name in saved_names(folder) if not inventory or name not in inventory.hosts]
     known, groups = (inventory.hosts, inventory.groups) if inventory else ({}, {})
     chosen = select(limit or "all", [*known, *(host.name for host in saved)], groups)

@@ -359,7 +359,16 @@ def test_levels_hold_the_ones_below():
     assert [c.name for c in choose(known, "quick")] == ["a"]
     assert [c.name for c in choose(known, "standard")] == ["a", "b"]
     assert [c.name for c in choose(known, "burnin", skip=["gpu"])] == ["a", "b"]
-    assert [c.name for c in choose(known, "quick", only=["gpu", "a"])] == ["a", "c"]
+    assert [c.name for c in choose(known, "quick", only=["burnin", "a"])] == ["a", "c"]
+    assert [c.name for c in choose(known, "quick", only=["c"])] == ["c"]
+
+
+def test_a_tag_chooses_within_the_level():
+    known = {"a": bearing("a", tags=("gpu",)), "b": bearing("b", tags=("burnin", "gpu", "heat"))}
+    assert [c.name for c in choose(known, "quick", only=["gpu"])] == ["a"]
+    assert [c.name for c in choose(known, "burnin", only=["gpu"])] == ["a", "b"]
+    with pytest.raises(ContentError, match='no check of level quick has the tag "heat"; add --level burnin'):
+        choose(known, "quick", only=["heat"])
 
 
 def test_an_unknown_check_or_tag_is_refused_with_the_nearest():

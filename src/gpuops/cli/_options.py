@@ -98,7 +98,7 @@ class Hosts:
 
 
 def chosen(cluster: Cluster, *patterns: str) -> Cluster:
-    """The hosts that a person names, all without a pattern; `PatternError` if this machine is meant by nothing said."""
+    """Return the hosts of ``patterns``, by default all; raise `PatternError` if no inventory is given."""
     from gpuops.errors import PatternError
 
     if cluster.source == "local":
@@ -107,7 +107,7 @@ def chosen(cluster: Cluster, *patterns: str) -> Cluster:
 
 
 def carry_out(cluster: Cluster, request: Request[R]) -> R:
-    """The result of ``request``; after Ctrl-C as much of it as there is."""
+    """Return the result of ``request``; after Ctrl-C, the partial result."""
     from gpuops.errors import Interrupted
 
     try:
@@ -122,19 +122,19 @@ def carry_out(cluster: Cluster, request: Request[R]) -> R:
 
 
 def invocation() -> str:
-    """The command line, as reports and the store keep it."""
+    """Return the command line for reports and the store."""
     return " ".join(["gpuops", *sys.argv[1:]])
 
 
 def current_project() -> Path:
-    """The folder of the project that one stands in."""
+    """Return the project's folder: the current one, or one above it."""
     from gpuops.project import find_project
 
     return find_project(Path.cwd())
 
 
 def settings() -> Project:
-    """The settings of that project."""
+    """Return the settings of the current project."""
     from gpuops.project import load_project
 
     return load_project(current_project())
@@ -156,7 +156,7 @@ def kept(verb: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def catalogue() -> Catalogue:
-    """The checks, profiles, playbooks, tasks and targets of that project, and the built-in ones."""
+    """Return the checks, profiles, playbooks, tasks and targets: built-in ones and those of the current project."""
     from gpuops.catalogue import Catalogue
 
     return Catalogue(current_project())

@@ -51,7 +51,7 @@ def expected_of(hosts: Iterable[Host], facts_by_node: Mapping[str, Facts], catal
 
 
 def without_gpus(facts_by_node: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> dict[str, Excluded]:
-    """The nodes that have no GPU, without a profile or expectation that says whether they should have any."""
+    """Return the nodes without a GPU and without a profile or expectation that says whether they should have any."""
     return {
         node: Excluded(node, "unknown", NO_GPU)
         for node, facts in facts_by_node.items()

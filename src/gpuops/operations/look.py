@@ -46,7 +46,7 @@ def facts(work: Workspace, request: FactsRequest) -> Answers[Facts]:
 
 
 def _probes(work: Workspace, names: Sequence[str]) -> list[Probe[Any]]:
-    """The probes that are named, by default every one that puts no load on a node."""
+    """Return the probes called ``names``, by default every one that puts no load on a node."""
     by_name = work.catalogue.probes()
     heavy = [name for name in names if by_name[name].cost == "heavy"]
     if heavy:

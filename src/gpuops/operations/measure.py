@@ -91,7 +91,7 @@ def healthy(
 
 
 def _alone_without_gpu(facts_by_node: Mapping[str, Facts]) -> list[str]:
-    """The only node, if it has no GPU: there is nothing to measure within it, and no other node."""
+    """Return the only node if it has no GPU: there is nothing to measure within it, and no other node."""
     return [node for node, facts in facts_by_node.items() if len(facts_by_node) == 1 and lacks_gpus(facts)]
 
 

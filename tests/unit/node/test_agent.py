@@ -110,6 +110,15 @@ def test_exit_codes_are_those_of_a_shell(node, command, status):
     assert node.run(command).exit == status
 
 
+def test_a_folder_on_path_that_one_may_not_enter_is_passed_by(open_node, tmp_path):
+    closed = tmp_path / "closed"
+    closed.mkdir(mode=0)
+    plain_user = ["setpriv", "--bounding-set", "-dac_override,-dac_read_search"] if os.geteuid() == 0 else []
+    node = open_node(before=[*plain_user, "env", f"PATH={closed}:{os.environ['PATH']}"])
+    assert node.run(Command(("no-such-program-anywhere",))).missing
+    assert node.run(Command(("echo", "there"))).out == "there\n"
+
+
 def test_streams_are_apart_and_as_they_were(node):
     answer = node.run(sh("printf 'a\\0b\\r\\n\\377'; echo oh >&2"))
     assert (answer.out, answer.err) == ("a\0b\r\n\ufffd", "oh\n")

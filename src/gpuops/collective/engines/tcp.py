@@ -78,7 +78,7 @@ class TcpEngine:
                     self._gone[node] = "unreachable", Excluded(node, "unsupported", answer["trouble"])
 
     def fabric(self) -> Fabric:
-        """The participating nodes, each with the interface that is measured; line rate 0 if it is unknown."""
+        """Return the participating nodes, each with the interface to measure; line rate 0 if it is unknown."""
         return Fabric(
             {
                 node: FabricNode(node, (), (FabricNic(place["interface"] or "tcp", 0, place["mbps"] / 8000),))

@@ -102,7 +102,7 @@ def _address(answer: Mapping[str, Any], *, itself: bool) -> tuple[str, str]:
 
 
 def clocks(unix_seconds: Mapping[str, float], uncertainty_seconds: float) -> Iterator[NetworkFailure]:
-    """The clocks agree; ``uncertainty_seconds`` is how far apart in time the answers may be."""
+    """Compare the clocks; ``uncertainty_seconds`` is how far apart in time the answers may be."""
     middle = statistics.median(unix_seconds.values()) if unix_seconds else 0.0
     for node, seconds in unix_seconds.items():
         off = seconds - middle
@@ -172,7 +172,7 @@ def most_common(values: Iterable[T]) -> T | None:
 
 
 def memory(facts: Mapping[str, Facts]) -> Iterator[NetworkFailure]:
-    """A session like the one that starts a job can lock memory for RDMA; tested on nodes that have RDMA."""
+    """Check, on nodes with RDMA, that a session like the one that starts a job can lock enough memory."""
     do = "set memlock unlimited in /etc/security/limits.d and LimitMEMLOCK=infinity for sshd and slurmd; log in again"
     for node, own in facts.items():
         limits_here = own[limits]
@@ -182,7 +182,7 @@ def memory(facts: Mapping[str, Facts]) -> Iterator[NetworkFailure]:
 
 
 def rdma(hosts: Mapping[str, Host], facts: Mapping[str, Facts]) -> Iterator[NetworkFailure]:
-    """The rails of all nodes are up and identical: the declared ones, else those that most nodes have up."""
+    """Check that all nodes have the same rails up: the declared ones, else those that most nodes have up."""
     ports_by_node = {node: _ports(own) for node, own in facts.items()}
     up = Counter(device for ports in ports_by_node.values() for device, port in ports.items() if port.state == "Active")
     common = {device for device, count in up.items() if 2 * count > len(ports_by_node)}

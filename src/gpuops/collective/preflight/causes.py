@@ -67,7 +67,7 @@ def parse_name_filter(text: str) -> NameFilter:
 
 
 def hosts(command: LaunchCommand, names: Collection[str]) -> Iterator[Cause]:
-    """The inventory contains the command's hosts by these ``names``."""
+    """Check that the command's hosts are among the ``names`` of the inventory."""
     unknown = [host for host in command.hosts if host not in names]
     if unknown:
         missing = ", ".join(unknown)
@@ -113,7 +113,7 @@ def without_gpu(bare: Sequence[str], nodes: Sequence[str]) -> Iterator[Cause]:
 
 
 def environment(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -> Iterator[Cause]:
-    """The program exists on every node, and its versions are the same everywhere."""
+    """Check that the program exists on every node, in the same versions."""
     lacking = [node for node, survey in surveys.items() if not survey.program]
     if lacking:
         there = next((survey.program for survey in surveys.values() if survey.program), "")
@@ -129,7 +129,7 @@ def environment(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -
 
 
 def _how_to_get(command: LaunchCommand) -> str:
-    """What to do about a program that no node has."""
+    """Return what to do about a program that no node has."""
     packages = {"torchrun": "torch", "deepspeed": "deepspeed"}
     package = packages.get(command.program.rpartition("/")[2])
     get = f"pip install {package}   on these nodes" if package else f"put {command.program} on these nodes"
@@ -163,7 +163,7 @@ def interfaces(
     addresses: Mapping[str, Mapping[str, str]],
     own: Mapping[str, str],
 ) -> Iterator[Cause]:
-    """The configured interface exists on every node and has an address.
+    """Check that the configured interface exists on every node and has an address.
 
     ``settings`` holds the variables of each node, ``addresses`` its own addresses by interface, and ``own`` the
     interface that its peers use.

@@ -296,7 +296,7 @@ class Preflight:
 
 
 def _not_idle(idleness: Idleness) -> Cause:
-    """The cause that a node which is not idle, or not proved to be, is."""
+    """Return the cause for a node that is busy, or not proved idle."""
     nodes = (idleness.node,)
     if idleness.state == "busy":
         return Cause("busy", nodes, str(idleness), f"wait for it, or remove {idleness.node} from the job")

@@ -95,7 +95,7 @@ class Rendezvous:
         return self._ask({node: message}).get(node, {"error": "no answer"})
 
     def _cause(self, nodes: tuple[str, ...], why: str, rendezvous_host: str) -> Cause:
-        """A cause that is fixed by naming the host of the rendezvous as the other nodes reach it."""
+        """Return a cause whose fix names the rendezvous host by an address that the other nodes reach."""
         place = self._place_of(rendezvous_host)
         fix = (
             self._command.with_rendezvous(place, self._command.port)
@@ -105,7 +105,7 @@ class Rendezvous:
         return Cause("meeting", nodes, why, fix)
 
     def _place_of(self, node: str) -> str:
-        """The name of ``node`` if the others find it by that, else its address; empty if it has only loopback's."""
+        """Return the name of ``node`` if the others resolve it, else its address; empty if it has only loopback's."""
         others = [name for name in self._interfaces if name != node]
         interfaces = self._interfaces[node]
         own = [interfaces[self._own[node]]] if self._own[node] in interfaces else []
