@@ -3,7 +3,17 @@
 from collections.abc import Iterator, Mapping
 
 from gpuops import Finding, PartName, Profile, Unknown, check
-from gpuops.isolation import BlamedPart, Excluded, NodeEvidence, all_reduce, blame, evidence_of, fix_for
+from gpuops.isolation import (
+    BlamedPart,
+    CommonCause,
+    Excluded,
+    NodeEvidence,
+    all_reduce,
+    blame,
+    evidence_of,
+    fix_for,
+    fix_in_common,
+)
 
 _FABRIC = ("leaf", "unit", "spine")
 
@@ -27,12 +37,26 @@ def all_reduce_bandwidth(
         if isinstance(value, Excluded):
             yield Finding(value.why, fix=value.do, host=node)
     verdict = blame(evidence_of({node: own for node, own in measured.items() if isinstance(own, NodeEvidence)}))
+    for cause in verdict.fleet:
+        yield _common(cause)
     for blamed in verdict.blamed:
         yield _finding(blamed)
     for pair in verdict.contention:
         yield Finding(f"fabric contention: {pair}; no part is blamed", severity="info", part="fabric")
     for why in verdict.unclear:
         yield Unknown(why)
+
+
+def _common(cause: CommonCause) -> Finding:
+    return Finding(
+        "; ".join((f"all-reduce {cause}", *cause.evidence)),
+        expected=cause.expected_gb_per_s,
+        found=cause.found_gb_per_s,
+        unit="GB/s",
+        fix=fix_in_common(cause),
+        part="fabric",
+        code=cause.kind,
+    )
 
 
 def _finding(blamed: BlamedPart) -> Finding:

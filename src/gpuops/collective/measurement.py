@@ -11,8 +11,8 @@ from gpuops.collective.heat_map import HeatMap, heat_map
 from gpuops.collective.network_tests.verdicts import NetworkFailure
 from gpuops.collective.scope_lines import ScopeLine, scope_lines
 from gpuops.facts import Facts
-from gpuops.isolation.evidence import Blame, BlamedPart, Evidence
-from gpuops.isolation.remedies import fix_for
+from gpuops.isolation.evidence import Blame, BlamedPart, CommonCause, Evidence
+from gpuops.isolation.remedies import fix_for, fix_in_common
 from gpuops.isolation.rounds import RankGroup
 from gpuops.reasons import Conclusion, Excluded, FailOn, Result
 from gpuops.secret import redact
@@ -62,10 +62,10 @@ class Measurement(Result):
         return list(scope_lines(self.evidence, heat, self.expected))
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
-        """Return ``failed`` if a part is blamed or a test failed, ``incomplete`` if a node or part is unclear."""
+        """Return ``failed`` if anything is at fault or a test failed, ``incomplete`` if a node or part is unclear."""
         if self.interrupted:
             return "interrupted"
-        if self.blame.blamed or self.failures:
+        if self.blame.blamed or self.blame.fleet or self.failures:
             return "failed"
         return "incomplete" if self.excluded or self.blame.unclear or self.blame.suspects else "ok"
 
@@ -82,6 +82,7 @@ class Measurement(Result):
             "rounds": self.rounds,
             "scopes": [{**asdict(line), "all_low": line.all_low} for line in self.scope_lines(heat)],
             "accused": [_accused(blamed) for blamed in self.blame.blamed],
+            "fleet": [_common(cause) for cause in self.blame.fleet],
             "contention": list(self.blame.contention),
             "suspects": list(self.blame.suspects),
             "unclear": [redact(why) for why in self.blame.unclear],
@@ -96,6 +97,11 @@ class Measurement(Result):
 def _accused(blamed: BlamedPart) -> dict[str, Any]:
     evidence = [redact(sentence) for sentence in blamed.evidence]
     return {**asdict(blamed), "evidence": evidence, "do": redact(fix_for(blamed))}
+
+
+def _common(cause: CommonCause) -> dict[str, Any]:
+    evidence = [redact(sentence) for sentence in cause.evidence]
+    return {**asdict(cause), "evidence": evidence, "do": redact(fix_in_common(cause))}
 
 
 def excluded_document(excluded: Mapping[str, Excluded]) -> dict[str, dict[str, Any]]:

@@ -36,19 +36,20 @@ all-reduce reaches 97 %:
 from __future__ import annotations
 
 from gpuops.isolation.blaming import blame as _blame_between
-from gpuops.isolation.evidence import Blame, BlamedPart, Evidence
+from gpuops.isolation.evidence import Blame, BlamedPart, CommonCause, Evidence
 from gpuops.isolation.intra_node import blame as _blame_intra_node
 from gpuops.isolation.intra_node import next_round as _next_intra_node
 from gpuops.isolation.node_evidence import NodeEvidence, all_reduce, evidence_of
 from gpuops.isolation.planning import max_rounds
 from gpuops.isolation.planning import next_round as _next_between
-from gpuops.isolation.remedies import fix_for
+from gpuops.isolation.remedies import fix_for, fix_in_common
 from gpuops.isolation.rounds import Round
 from gpuops.reasons import Excluded
 
 __all__ = [
     "Blame",
     "BlamedPart",
+    "CommonCause",
     "Evidence",
     "Excluded",
     "NodeEvidence",
@@ -56,6 +57,7 @@ __all__ = [
     "blame",
     "evidence_of",
     "fix_for",
+    "fix_in_common",
     "max_rounds",
     "next_round",
 ]
@@ -76,4 +78,5 @@ def blame(evidence: Evidence) -> Blame:
         between.contention,
         tuple(dict.fromkeys((*inside.suspects, *between.suspects))),
         (*inside.unclear, *between.unclear),
+        (*inside.fleet, *between.fleet),
     )

@@ -10,7 +10,9 @@ from typing import Literal
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round, Scope
 
-Kind = Literal["slow", "hang", "unreachable", "wrong", "socket"]
+Kind = Literal["slow", "flapping", "hang", "unreachable", "wrong", "socket", "no-gpudirect", "error"]
+"""``slow`` in every round, ``flapping`` in some; the others are troubles (`gpuops.isolation.rounds.Trouble`)."""
+Where = Literal["within nodes", "between nodes"]
 
 
 @dataclass(frozen=True)
@@ -59,7 +61,9 @@ class BlamedPart:
     """One part at fault, with the measured and the expected GB/s, and the chain of evidence in words.
 
     ``alternatives`` are other parts that explain the results equally well: the fault is in one of them. ``partners``
-    are the healthy nodes with which it was slow, ``units`` the number of units those are from.
+    are the healthy nodes with which it was slow, ``units`` the number of units those are from. ``probability`` is an
+    upper bound on the chance, for the whole run and fleet, that a healthy part looks like this; None if none was
+    computed.
     """
 
     part: str
@@ -70,11 +74,52 @@ class BlamedPart:
     units: int = 0
     evidence: tuple[str, ...] = ()
     alternatives: tuple[str, ...] = ()
+    probability: float | None = None
+
+
+@dataclass(frozen=True)
+class CommonCause:
+    """What nearly all nodes show, so that no part is blamed for it: a version, setting or build that they share.
+
+    ``nodes`` show it, of ``tested`` that were measured there. ``evidence`` holds the nodes' own words.
+    """
+
+    kind: Kind
+    where: Where
+    nodes: tuple[str, ...]
+    tested: int
+    found_gb_per_s: float | None = None
+    expected_gb_per_s: float | None = None
+    evidence: tuple[str, ...] = ()
+
+    @property
+    def what(self) -> str:
+        """The kind in words, with the speed if it is known: "TCP instead of RDMA, 4.8 of 48 GB/s"."""
+        if self.found_gb_per_s is None or self.expected_gb_per_s is None:
+            return _IN_WORDS[self.kind]
+        return f"{_IN_WORDS[self.kind]}, {self.found_gb_per_s:.3g} of {self.expected_gb_per_s:.3g} GB/s"
+
+    def __str__(self) -> str:
+        return f"{self.where}, {len(self.nodes)} of {self.tested} nodes: {self.what}"
+
+
+_IN_WORDS: Mapping[Kind, str] = {
+    "slow": "slow",
+    "flapping": "slow at times",
+    "hang": "never ended",
+    "unreachable": "no connection",
+    "wrong": "wrong sums",
+    "socket": "TCP instead of RDMA",
+    "no-gpudirect": "RDMA without GPUDirect",
+    "error": "failed",
+}
 
 
 @dataclass(frozen=True)
 class Blame:
-    """The parts that the evidence blames. ``contention`` names pairs that were slow once but not again.
+    """The parts that the evidence blames, and what is common to the ``fleet``.
+
+    ``contention`` names pairs that were slow once but not again.
 
     ``unclear`` holds sentences on what could not be judged, and why; ``suspects`` are parts that need another round.
     """
@@ -83,3 +128,4 @@ class Blame:
     contention: tuple[str, ...] = ()
     suspects: tuple[str, ...] = ()
     unclear: tuple[str, ...] = ()
+    fleet: tuple[CommonCause, ...] = ()

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 
-from gpuops.isolation.evidence import BlamedPart
+from gpuops.isolation.evidence import BlamedPart, CommonCause, Kind
 from gpuops.proposal import propose
 
 _OF_A_NODE = (
@@ -14,11 +15,26 @@ _OF_A_NODE = (
     ),
     (r".+", "clean or replace the optic and cable of {part} at {node} and at its switch port"),
 )
+_GPUDIRECT = "load nvidia-peermem (or use a driver with dma-buf), and disable ACS on the PCIe switches, or the IOMMU"
+_IN_COMMON: Mapping[Kind, str] = {
+    "slow": "compare the NCCL version, its NCCL_* settings and the switches' configuration with a cluster that is fast",
+    "hang": "run one group by hand with NCCL_DEBUG=INFO: all nodes share the cause",
+    "unreachable": "check the firewall, and the interface that NCCL uses (NCCL_SOCKET_IFNAME), on all nodes",
+    "wrong": "use another build of NCCL or of the test: all nodes compute wrong sums with this one",
+    "socket": "make RDMA usable for NCCL: network plugin, NCCL_IB_HCA, NCCL_IB_DISABLE, memlock, /dev/infiniband",
+    "no-gpudirect": _GPUDIRECT,
+    "error": "run one group by hand with NCCL_DEBUG=INFO: all nodes share the cause",
+}
 _OF_THE_FABRIC = {
     "leaf": "check switch {name}: its ports' errors, its uplinks, its firmware; no node behind it is blamed",
     "unit": "check the uplinks that join rail {rail} of unit {name} to the spine, and their error counters",
     "spine": "check the spine switches and their links; every unit is healthy by itself",
 }
+
+
+def fix_in_common(cause: CommonCause) -> str:
+    """Return what to do about a cause that the nodes share."""
+    return _IN_COMMON.get(cause.kind, _IN_COMMON["error"])
 
 
 def fix_for(blamed: BlamedPart) -> str:
@@ -36,6 +52,8 @@ def _fix_for_node(blamed: BlamedPart, node: str, part: str) -> str:
         return f"check {node}'s link and firewall: NCCL needs every port between the nodes"
     if blamed.kind == "socket":
         return f"make RDMA usable on {node}: check its devices, /dev/infiniband, memlock and NCCL_IB_HCA"
+    if blamed.kind == "no-gpudirect":
+        return f"on {node}: {_GPUDIRECT}"
     if blamed.kind == "hang" and not part:
         return f"end what still runs on {node}, and look at its kernel log"
     if not part:

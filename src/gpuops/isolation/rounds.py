@@ -10,9 +10,10 @@ Scope = Literal["node", "rail", "pair", "group"]
 """``node``: the GPUs of one node. ``rail``: one GPU and one NIC of each member. ``pair``, ``group``: all of them."""
 Variant = Literal["", "ring", "no-p2p"]
 """``ring`` runs without NVLink SHARP (``NCCL_NVLS_ENABLE=0``), ``no-p2p`` without NVLink (``NCCL_P2P_DISABLE=1``)."""
-Trouble = Literal["", "hang", "unreachable", "wrong", "socket", "error"]
+Trouble = Literal["", "hang", "unreachable", "wrong", "socket", "no-gpudirect", "error"]
 """Why a result has no usable speed: ranks did not arrive in time, no connection was made, the sums are wrong, NCCL fell
-back to TCP on a fabric that has RDMA, or the engine failed for another reason."""
+back to TCP on a fabric that has RDMA or copied through host memory because GPUDirect RDMA does not work, or the engine
+failed for another reason."""
 
 
 @dataclass(frozen=True)

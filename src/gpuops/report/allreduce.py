@@ -8,9 +8,9 @@ from gpuops.collective.heat_map import heat_map
 from gpuops.collective.measurement import Measurement
 from gpuops.collective.network_tests.verdicts import NetworkFailure
 from gpuops.collective.scope_lines import ScopeLine
-from gpuops.isolation.evidence import BlamedPart
+from gpuops.isolation.evidence import BlamedPart, CommonCause
 from gpuops.isolation.fabric import Fabric
-from gpuops.isolation.remedies import fix_for
+from gpuops.isolation.remedies import fix_for, fix_in_common
 from gpuops.report.heatmap import lines as map_lines
 from gpuops.report.page import Page, clean, fold
 
@@ -29,6 +29,7 @@ def render(measurement: Measurement, page: Page = _PLAIN) -> str:
         [text for line in scopes for text in page.labelled("", _scope(line), 0)],
         [*map_lines(heat, page)] if heat.rows and not heat.without_outlier(heat.nodes) else [],
         *([*_failed(failure, page)] for failure in measurement.failures),
+        *([*_common(cause, page)] for cause in measurement.blame.fleet),
         *([*_blamed(accusation, measurement.evidence.fabric, page)] for accusation in measurement.blame.blamed),
         [*_tail(measurement, [line for line in scopes if line.all_low], page)],
     ]
@@ -79,6 +80,13 @@ def _blamed(accusation: BlamedPart, fabric: Fabric, page: Page) -> Iterator[str]
     yield from page.labelled("  do", clean(fix_for(accusation)), 6)
 
 
+def _common(cause: CommonCause, page: Page) -> Iterator[str]:
+    yield from page.edges(clean(f"FLEET  {cause.where}, {len(cause.nodes)} of {cause.tested} nodes"), cause.kind)
+    for sentence in (cause.what, *cause.evidence):
+        yield from page.labelled("  ", clean(sentence), 2)
+    yield from page.labelled("  do", clean(fix_in_common(cause)), 6)
+
+
 def _failed(failure: NetworkFailure, page: Page) -> Iterator[str]:
     yield from page.edges(clean(f"NETWORK TEST FAILED  {' and '.join(failure.nodes)}"), failure.test)
     yield from page.labelled("  ", clean(failure.why), 2)
@@ -113,5 +121,5 @@ def _tail(measurement: Measurement, low: Sequence[ScopeLine], page: Page) -> Ite
         yield from page.labelled("suspects", clean(f"{', '.join(blame.suspects)}: not confirmed"), 12)
     if measurement.interrupted:
         yield "interrupted before all rounds had run; this result is incomplete"
-    elif not (blame.blamed or blame.unclear or blame.suspects):
+    elif not (blame.blamed or blame.fleet or blame.unclear or blame.suspects):
         yield "no part is blamed"

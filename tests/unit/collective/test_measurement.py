@@ -9,11 +9,12 @@ from gpuops.collective.measurement import Measurement
 from gpuops.collective.network_tests.verdicts import NetworkFailure
 from gpuops.errors import ConnectError
 from gpuops.isolation.cabling import Cabling, build_fabric
-from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Measured
+from gpuops.isolation.evidence import Blame, BlamedPart, CommonCause, Evidence, Measured
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.profile import load
 from gpuops.reasons import EXIT_CODES, Excluded
+from gpuops.report.allreduce import render
 from gpuops.secret import MASK, Secret
 
 SPECIMEN = pathlib.Path(__file__).parents[2] / "specimens" / "allreduce-report-1.json"
@@ -61,8 +62,22 @@ def test_every_measured_group_has_its_expectation_and_so_have_those_of_whole_sco
 def test_the_document_keeps_every_field_that_it_ever_had(measurement):
     former = json.loads(SPECIMEN.read_text())
     document = json.loads(measurement.to_json())
+    added = [accused.pop("probability") for accused in document["accused"]]
     assert {key: value for key, value in document.items() if key in former} == former
-    assert document.keys() - former.keys() == {"excluded"}
+    assert document.keys() - former.keys() == {"excluded", "fleet"}
+    assert added == [None] * len(former["accused"])
+
+
+def test_what_the_fleet_has_in_common_fails_without_blaming_a_part(measurement):
+    cause = CommonCause("socket", "between nodes", NAMES, 4, 4.8, 48.0, ("NET/Socket : Using eth0",))
+    common = replace(measurement, blame=Blame(fleet=(cause,)), excluded={})
+    assert common.conclusion() == "failed"
+    text = render(common)
+    assert f"FLEET  between nodes, {len(NAMES)} of 4 nodes" in text
+    assert "TCP instead of RDMA, 4.8 of 48 GB/s" in text
+    assert "no part is blamed" not in text
+    (saved,) = json.loads(common.to_json())["fleet"]
+    assert (saved["kind"], saved["nodes"], saved["tested"]) == ("socket", list(NAMES), 4)
 
 
 def test_the_document_says_why_a_host_is_excluded_as_words_and_as_a_kind(measurement):
