@@ -36,6 +36,7 @@ all-reduce reaches 97 %:
 from __future__ import annotations
 
 from gpuops.isolation.blaming import blame as _blame_between
+from gpuops.isolation.common import common_causes
 from gpuops.isolation.evidence import Blame, BlamedPart, CommonCause, Evidence
 from gpuops.isolation.intra_node import blame as _blame_intra_node
 from gpuops.isolation.intra_node import next_round as _next_intra_node
@@ -64,19 +65,25 @@ __all__ = [
 
 
 def next_round(evidence: Evidence) -> Round | None:
-    """Return the round to measure next; None if the plan is empty. All rounds inside nodes come first."""
+    """Return the round to measure next; None if the plan is empty. All rounds inside nodes come first.
+
+    Where nearly all nodes have the same fault between them, more rounds would show no more.
+    """
+    causes, rest = common_causes(evidence)
     is_inside = not evidence.rounds or evidence.rounds[-1].round.scope == "node"
-    return (_next_intra_node(evidence) if is_inside else None) or _next_between(evidence)
+    inside = _next_intra_node(rest) if is_inside else None
+    return inside or (None if any(cause.where == "between nodes" for cause in causes) else _next_between(rest))
 
 
 def blame(evidence: Evidence) -> Blame:
     """Return the parts that the evidence blames, within nodes and between them."""
-    inside, between = _blame_intra_node(evidence), _blame_between(evidence)
+    causes, rest = common_causes(evidence)
+    inside, between = _blame_intra_node(rest), _blame_between(rest)
     names = {blamed.part for blamed in inside.blamed}
     return Blame(
         (*inside.blamed, *(blamed for blamed in between.blamed if blamed.part not in names)),
         between.contention,
         tuple(dict.fromkeys((*inside.suspects, *between.suspects))),
         (*inside.unclear, *between.unclear),
-        (*inside.fleet, *between.fleet),
+        causes,
     )

@@ -2,20 +2,24 @@
 
 from __future__ import annotations
 
+import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from typing import cast
 
+from gpuops.isolation.certainty import rounds_to_decide
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Kind
+from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.grouping import blame_groups
 from gpuops.isolation.parts import Part
 from gpuops.isolation.readings import Reading, Readings
 from gpuops.isolation.suspects import Suspect, SuspectAnalysis, find_suspects
 
-_ALL_SLOW = 0.85
-"""If all pairs reach less than this fraction of the expectation, they have a common fault: the model is not exact."""
 _MAX_NAMES = 8
+_MAX_PAIRS = 4
+_WORTH_SAYING = 20
+"""A suspect whose readings are this many times likelier of a faulty part than of a healthy one is named as unclear."""
 
 
 def blame(evidence: Evidence) -> Blame:
@@ -29,33 +33,51 @@ def blame(evidence: Evidence) -> Blame:
     groups = blame_groups(evidence)
     return Blame(
         (*(_blamed_part(suspect, analysis.readings, evidence) for suspect in analysis.confirmed), *groups.blamed),
-        tuple(dict.fromkeys(_contention(analysis))),
+        tuple(_contention(analysis)),
         (*(suspect.part.name(evidence.fabric) for suspect in analysis.open), *groups.suspects),
-        (*_shared(analysis), *_unrepeated(analysis), *_common_fault(evidence), *groups.unclear),
+        (*_shared(analysis), *_unrepeated(analysis), *_undecided(analysis, evidence), *groups.unclear),
     )
 
 
 def _blamed_part(suspect: Suspect, readings: Readings, evidence: Evidence) -> BlamedPart:
-    fabric, name = readings.fabric, suspect.part.name(readings.fabric)
+    fabric, kind = readings.fabric, _kind(suspect)
+    name, *others = _names(suspect, kind, fabric)
     partners = tuple(dict.fromkeys(_partners(suspect)))
     measured, normal = _typical(suspect.readings)
     sentences = (_speed_in_words(suspect, measured, normal, partners, readings), *_comparison(suspect.part, readings))
     return BlamedPart(
         name,
-        _kind(suspect),
+        kind,
         measured,
         normal,
         partners,
         len({fabric.unit_of.get(partner) for partner in partners} - {None}),
-        (*sentences, *_counted(name, evidence)),
-        tuple(dict.fromkeys(part.name(fabric) for part in suspect.alternatives if part.name(fabric) != name)),
+        (*sentences, *_own_words(suspect), *_counted(suspect.part.name(fabric), evidence)),
+        tuple(others),
+        suspect.probability,
     )
+
+
+def _names(suspect: Suspect, kind: Kind, fabric: Fabric) -> Sequence[str]:
+    """Return the name of the part, then of its alternatives: a rank that fails may do so because of its GPU or NIC."""
+    names = [part.name(fabric) for part in (suspect.part, *suspect.alternatives)]
+    if kind == "error" and suspect.part.kind == "nic":
+        node = fabric.nodes[suspect.part.owner]
+        gpus = [gpu for gpu, nic in zip(node.gpus, node.nics, strict=False) if nic.rail == suspect.part.number]
+        names = [*(f"{node.name}:gpu{gpu}" for gpu in gpus), *names]
+    return list(dict.fromkeys(names))
+
+
+def _own_words(suspect: Suspect) -> list[str]:
+    """Return what the nodes said about the failures, the most frequent first."""
+    words = Counter(reading.figure.detail for reading in suspect.readings if reading.figure.detail)
+    return [detail for detail, _ in words.most_common(2)]
 
 
 def _kind(suspect: Suspect) -> Kind:
     if suspect.level:
-        return "slow"
-    return cast("Kind", Counter(reading.figure.trouble or "hang" for reading in suspect.readings).most_common(1)[0][0])
+        return "slow" if suspect.certainty.slow_share == 1 else "flapping"
+    return cast("Kind", Counter(reading.figure.trouble or "error" for reading in suspect.readings).most_common(1)[0][0])
 
 
 def _partners(suspect: Suspect) -> Iterator[str]:
@@ -95,6 +117,8 @@ _FAILURES = {
     "unreachable": "no connection",
     "wrong": "wrong sums",
     "socket": "over TCP instead of RDMA",
+    "no-gpudirect": "RDMA without GPUDirect",
+    "error": "failed",
 }
 
 
@@ -138,10 +162,31 @@ def _counted(name: str, evidence: Evidence) -> Iterator[str]:
 
 
 def _contention(analysis: SuspectAnalysis) -> Iterator[str]:
-    """Yield the pairs that were slow once, and whose parts are healthy."""
+    """Yield the pairs that were slow once, and whose parts are healthy, by what they crossed."""
+    by_path: dict[str, list[Reading]] = {}
     for reading in analysis.unexplained:
         if reading.ratio:
-            yield _pair(reading)
+            by_path.setdefault(_path(reading, analysis.readings), []).append(reading)
+    largest = sorted(by_path.items(), key=lambda item: -len(item[1]))
+    for path, readings in largest[:_MAX_NAMES]:
+        low, high = (f"{100 * edge(reading.ratio for reading in readings):.0f}" for edge in (min, max))
+        yield f"{_pairs(readings)} {path}, at {low if low == high else f'{low}-{high}'} %"
+    if len(largest) > _MAX_NAMES:
+        yield f"{sum(len(readings) for _, readings in largest[_MAX_NAMES:])} more pairs"
+
+
+def _path(reading: Reading, readings: Readings) -> str:
+    units = sorted({readings.fabric.unit_of.get(node, "") for node in reading.figure.group.nodes} - {""})
+    if len(units) == 2:
+        return f"between {units[0]} and {units[1]}"
+    return f"inside {units[0]}" if units else "between nodes with unknown leaves"
+
+
+def _pairs(readings: Sequence[Reading]) -> str:
+    """Return the pairs of ``readings``, with the number of those that are not named."""
+    names = list(dict.fromkeys(map(_pair, readings)))
+    more = f" and {len(names) - _MAX_PAIRS} more pairs" if len(names) > _MAX_PAIRS else ""
+    return f"{', '.join(names[:_MAX_PAIRS])}{more}"
 
 
 def _pair(reading: Reading) -> str:
@@ -150,11 +195,28 @@ def _pair(reading: Reading) -> str:
 
 
 def _unrepeated(analysis: SuspectAnalysis) -> Iterator[str]:
-    """Yield the pairs that failed once, which blames no part."""
+    """Yield the pairs that failed without a part that explains it, those with the same words together."""
+    by_words: dict[str, list[Reading]] = {}
     for reading in analysis.unexplained:
         if not reading.ratio:
             failure = _FAILURES.get(reading.figure.trouble, reading.figure.trouble)
-            yield f"{_pair(reading)}: {failure} in one round, but both nodes were healthy with other partners"
+            words = ": ".join(filter(None, (failure, reading.figure.detail)))
+            by_words.setdefault(words, []).append(reading)
+    for words, readings in by_words.items():
+        yield f"{_pairs(readings)}: {words}; the same nodes were healthy with other partners"
+
+
+def _undecided(analysis: SuspectAnalysis, evidence: Evidence) -> Iterator[str]:
+    """Yield the suspects that are likely at fault, but not sure enough to be blamed."""
+    for suspect in analysis.open:
+        certainty = suspect.certainty
+        if certainty.log_e > math.log(_WORTH_SAYING):
+            needed = math.log(suspect.probability / evidence.confidence) + certainty.log_e
+            more = rounds_to_decide(certainty, needed)
+            name = " or ".join(part.name(evidence.fabric) for part in (suspect.part, *suspect.alternatives))
+            what = f"may be slow by {100 * certainty.slow_by:.0f} %" if suspect.level else "may be at fault"
+            words = "".join(f" ({detail})" for detail in _own_words(suspect)[:1])
+            yield f"{name} {what}{words}; about {more} more rounds would decide"
 
 
 def _shared(analysis: SuspectAnalysis) -> Iterator[str]:
@@ -168,20 +230,4 @@ def _shared(analysis: SuspectAnalysis) -> Iterator[str]:
         yield (
             f"{', '.join(names[:_MAX_NAMES])}{more} {'are' if len(names) > 1 else 'is'} slow{where} like others: "
             "the fault is in what they share, a leaf or its uplinks; declare the leaf of each port (fabric:)"
-        )
-
-
-def _common_fault(evidence: Evidence) -> Iterator[str]:
-    """Yield a sentence if every pair is slow: that blames none of them."""
-    ratios = [
-        figure.gb_per_s / evidence.expected[figure.group]
-        for measured in evidence.rounds
-        if measured.round.scope == "rail" and evidence.expected
-        for figure in measured.figures
-        if figure.gb_per_s and figure.group in evidence.expected
-    ]
-    if ratios and statistics.median(ratios) < _ALL_SLOW:
-        yield (
-            f"pairs on every rail reach only {100 * statistics.median(ratios):.0f} % of the expectation:  "
-            "check what all nodes have in common"
         )

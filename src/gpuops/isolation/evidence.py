@@ -15,6 +15,10 @@ Kind = Literal["slow", "flapping", "hang", "unreachable", "wrong", "socket", "no
 Where = Literal["within nodes", "between nodes"]
 
 
+CONFIDENCE = 1e-3
+"""The default of `Evidence.confidence`: one healthy part is blamed in 1,000 runs."""
+
+
 @dataclass(frozen=True)
 class Measured:
     """One finished round. ``counters`` are the errors above 0 that each NIC counted during it, by part name."""
@@ -39,13 +43,14 @@ class Evidence:
     """A whole measurement; ``scopes`` are the requested ones.
 
     ``expected`` holds GB/s by group, if a model or profile provides it; other groups are judged only against their
-    peers.
+    peers. ``confidence`` is the allowed chance, for the whole run, that a healthy part is blamed.
     """
 
     fabric: Fabric
     rounds: tuple[Measured, ...] = ()
     expected: Mapping[RankGroup, float] = field(default_factory=dict)
     scopes: tuple[Scope, ...] = ("node", "rail", "pair", "group")
+    confidence: float = CONFIDENCE
 
     def without(self, nodes: Collection[str]) -> Evidence:
         """Return the same without ``nodes`` and the figures of their groups."""

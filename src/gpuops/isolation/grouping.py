@@ -204,7 +204,7 @@ def _speed_in_words(figure: GroupResult, normal: float | None) -> str:
 
 
 def _kind(figure: GroupResult) -> Kind:
-    return "slow" if figure.trouble == "" or figure.trouble == "error" else figure.trouble  # noqa: PLR1714 - for mypy
+    return figure.trouble or "slow"
 
 
 def _blame_whole(evidence: Evidence) -> Blame:

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 import statistics
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
@@ -17,24 +18,25 @@ from dataclasses import dataclass
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Kind, Measured
 from gpuops.isolation.fabric import FabricNode
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
+from gpuops.isolation.spread import Spread
 
 _SLOW = 0.94
 """Below this fraction of comparable groups in the same round, a group is slow. Others draw the line at 5 % (superbench,
 data-diagnosis.md) and 10 % (huggingface/gpu-fryer); comparable groups agree within 1 to 2 %."""
 _SLOW_PAIR = 0.955
 """The same for pairs of GPUs, of which only those that share a GPU are compared: a slow node has a slow part."""
-_ALL_SLOW = 0.85
-"""If all nodes reach less than this fraction of what the profile expects, they have a common fault. Cold or small runs
-reach more."""
 _CONTROLS = 5
-_REPEATS = 2
+_MIN_REPEATS, _MAX_REPEATS = 2, 4
+"""A slow node runs again this many times; more than the least only while it is not sure that it is slow."""
+_KINDS_JUDGED = 16
+"""Kinds of parts within and between nodes, for speed and for failures: they share the allowed chance equally."""
 _MAX_PAIR_ROUNDS = 5
-_KINDS: Mapping[str, Kind] = {"": "slow", "hang": "hang", "wrong": "wrong"}
+_KINDS: Mapping[str, Kind] = {"": "slow", "hang": "hang", "wrong": "wrong", "error": "error"}
 """The kind of a fault inside a node, by a result's trouble; other troubles blame no part of a node."""
 
 
 def next_round(evidence: Evidence) -> Round | None:
-    """Return the next round inside nodes, eight at most; None before the first one and when the plan is empty."""
+    """Return the next round inside nodes, ten at most; None before the first one and when the plan is empty."""
     views = _views(evidence)
     suspects = [view for view in views if view.step]
     if not suspects or "node" not in evidence.scopes:
@@ -56,16 +58,16 @@ def blame(evidence: Evidence) -> Blame:
     views = _views(evidence)
     slow = [view for view in views if view.is_slow]
     return Blame(
-        tuple(blamed for view in slow if not view.step for blamed in view.blamed_parts()),
+        tuple(blamed for view in slow if not view.step and view.is_sure for blamed in view.blamed_parts()),
         suspects=tuple(view.node.name for view in slow if view.step),
-        unclear=(*_not_measured(views), *_common_fault(views, evidence)),
+        unclear=(*_not_measured(views), *_unsure(views)),
     )
 
 
-_STEPS = ("ring", "pairs", "again")
+_STEPS = ("again", "ring", "pairs")
 _WHY = {
+    "again": "slow or failed: run again",
     "ring": "slow: run without NVLink SHARP, to tell switches from links",
-    "again": "slow, but no single GPU is: run again",
     "pairs": "slow: run pairs of GPUs, to find the GPU",
 }
 
@@ -107,26 +109,57 @@ class _View:
     whole: tuple[_Reading, ...]
     ring: tuple[_Reading, ...]
     pairs: tuple[tuple[_Reading, ...], ...]
+    scatter: _Scatter
 
     @functools.cached_property
     def is_slow(self) -> bool:
-        """True if all its GPUs together are slow, hang or compute wrong sums.
+        """True if all its GPUs together are slow, hang, fail or compute wrong sums.
 
-        If they ran again, only the mean of the later runs counts: among many nodes, the unluckiest are measured again.
+        If they ran again, the median of the later runs counts: among many nodes, the unluckiest are measured again.
         """
-        return statistics.fmean(reading.ratio for reading in self.whole[1:] or self.whole) < _SLOW
+        return self.judged.is_slow
+
+    @functools.cached_property
+    def judged(self) -> _Reading:
+        """The reading that stands for all runs of all its GPUs: the last failure, else the median of the later runs."""
+        if self.has_failed or len(self.whole) == 1:
+            return self.whole[-1]
+        return sorted(self.whole[1:], key=lambda reading: reading.ratio)[len(self.whole[1:]) // 2]
+
+    @property
+    def has_failed(self) -> bool:
+        """True if the last run of all its GPUs has no speed."""
+        return bool(self.whole[-1].figure.trouble)
+
+    @functools.cached_property
+    def probability(self) -> float:
+        """Bound on the chance, for the whole run, that any healthy node is as slow as this one in all its runs."""
+        values = [math.log(reading.ratio) for reading in self.whole if reading.ratio]
+        log_e = self.scatter.whole(self.node.name).certainty(values).log_e
+        return min(1.0, math.exp(math.log(_KINDS_JUDGED * self.scatter.nodes) - log_e))
+
+    @property
+    def is_sure(self) -> bool:
+        """True if a healthy node would hardly be as slow as this one."""
+        return self.has_failed or self.probability <= self.scatter.confidence
 
     @functools.cached_property
     def step(self) -> str:
         """The next step to measure; empty if the node is healthy, or if no measurement would show more."""
-        has_failed = bool(self.whole[-1].figure.trouble)
         if not self.is_slow:
             return ""
-        if not self.ring and not has_failed:
+        if self._again_helps:
+            return "again"
+        if not self.ring and not self.has_failed:
             return "ring"
-        if not self._links_are_healthy and self._more_pairs_help:
-            return "pairs"
-        return "again" if len(self.whole) <= _REPEATS and not has_failed and not self._faulty_gpus else ""
+        return "pairs" if not self._links_are_healthy and self._more_pairs_help else ""
+
+    @property
+    def _again_helps(self) -> bool:
+        repeats = len(self.whole) - 1
+        if self.has_failed:
+            return self.whole[-1].figure.trouble == "error" and not repeats
+        return repeats < _MIN_REPEATS or (repeats < _MAX_REPEATS and not self.is_sure)
 
     @property
     def _links_are_healthy(self) -> bool:
@@ -135,11 +168,19 @@ class _View:
     @property
     def _more_pairs_help(self) -> bool:
         count, max_count = len(self.pairs), min(_MAX_PAIR_ROUNDS, len(self._rounds_of_pairs))
-        if len(self.node.gpus) < 3 or count == max_count or self.whole[-1].figure.absent:
+        if len(self.node.gpus) < 3 or count == max_count or self.whole[-1].figure.absent or not self.is_sure:
             return False
         if count < 2 or self._suspect_gpus == set(self.node.gpus):
             return count < 2
-        return any(len(self._own_pairs(gpu)) < 2 for gpu in self._suspect_gpus)
+        return any(len(self._own_pairs(gpu)) < 2 or not self._is_sure_of(gpu) for gpu in self._suspect_gpus)
+
+    def _is_sure_of(self, gpu: int) -> bool:
+        """Return True if a healthy GPU of a slow node would hardly be as slow in its pairs, or if one of them fails."""
+        ratios = [pair.ratio / self._typical_ratio for pair in self._own_pairs(gpu)]
+        if not all(ratios):
+            return True
+        log_e = self.scatter.pairs(self.node.name).certainty([math.log(ratio) for ratio in ratios]).log_e
+        return math.log(len(self.node.gpus)) - log_e <= math.log(self.scatter.confidence)
 
     @functools.cached_property
     def _typical_ratio(self) -> float:
@@ -166,7 +207,8 @@ class _View:
             return set(self.node.gpus)
         ratios_by_gpu = {gpu: [pair.ratio for pair in self._own_pairs(gpu)] for gpu in self._suspect_gpus}
         edge = _SLOW * self._typical_ratio
-        return {gpu for gpu, ratios in ratios_by_gpu.items() if ratios and statistics.fmean(ratios) < edge}
+        slow = {gpu for gpu, ratios in ratios_by_gpu.items() if ratios and statistics.fmean(ratios) < edge}
+        return {gpu for gpu in slow if self._is_sure_of(gpu)}
 
     @property
     def _all_pairs(self) -> Iterator[_Reading]:
@@ -185,22 +227,29 @@ class _View:
 
     def blamed_parts(self) -> Iterator[BlamedPart]:
         """Yield the faulty parts of a slow node that needs no further measurement."""
-        name, worst, faulty = self.node.name, self.whole[-1], sorted(self._faulty_gpus)
+        name, worst, faulty = self.node.name, self.judged, sorted(self._faulty_gpus)
         if self._links_are_healthy:
-            yield _blamed_part(
+            yield self._blamed_part(
                 name, worst, f"without NVLink SHARP {self.ring[-1]}: the multicast of its NVSwitches, not a link"
             )
+        elif worst.figure.trouble == "error" and not self._names_gpus(faulty):
+            return  # the whole node fails, perhaps for a reason that is not its GPUs
         elif worst.figure.absent:
-            yield from (_blamed_part(part, worst, "did not arrive") for part in worst.figure.absent)
+            yield from (self._blamed_part(part, worst, "did not arrive") for part in worst.figure.absent)
         elif len(self.node.gpus) == 2:
             one, other = (f"{name}:gpu{gpu}" for gpu in self.node.gpus)
-            yield _blamed_part(one, worst, "either of its two GPUs may be at fault", (other,))
+            yield self._blamed_part(one, worst, "either of its two GPUs may be at fault", (other,))
         elif faulty and len(faulty) < len(self.node.gpus):
             yield from (self._blamed_gpu(gpu) for gpu in faulty)
         else:
-            yield _blamed_part(
+            yield self._blamed_part(
                 name, worst, "every pair of its GPUs shows it" if faulty else "no single GPU stands out in pairs"
             )
+
+    def _names_gpus(self, faulty: Sequence[int]) -> bool:
+        """Return True if a failure points to some GPUs and not to all of them."""
+        absent = [name for name in self.judged.figure.absent if name != self.node.name]
+        return 0 < len(absent or faulty) < len(self.node.gpus)
 
     def _blamed_gpu(self, gpu: int) -> BlamedPart:
         own_pairs = [pair for pair in self._all_pairs if gpu in pair.figure.group.gpus]
@@ -208,43 +257,48 @@ class _View:
         other_rates = [figure.gb_per_s for figure in other_figures if figure.gb_per_s]
         others = f", pairs without it {min(other_rates):.0f}-{max(other_rates):.0f}" if other_rates else ""
         worst = min(own_pairs, key=lambda pair: pair.figure.gb_per_s or 0.0)
-        return _blamed_part(
+        return self._blamed_part(
             f"{self.node.name}:gpu{gpu}",
             worst,
             f"with each of {len(own_pairs)} other GPUs of its node{others}",
-            more=(f"all {len(self.node.gpus)} GPUs together: {self.whole[-1]}",),
+            more=(f"all {len(self.node.gpus)} GPUs together: {self.judged}",),
+        )
+
+    def _blamed_part(
+        self,
+        part: str,
+        reading: _Reading,
+        detail: str,
+        alternatives: tuple[str, ...] = (),
+        more: tuple[str, ...] = (),
+    ) -> BlamedPart:
+        figure = reading.figure
+        return BlamedPart(
+            part,
+            _KINDS[figure.trouble],
+            figure.gb_per_s,
+            reading.normal,
+            evidence=(f"{reading}: {detail}", *filter(None, (figure.detail,)), *more),
+            alternatives=alternatives,
+            probability=None if self.has_failed else self.probability,
         )
 
 
-def _blamed_part(
-    part: str, reading: _Reading, detail: str, alternatives: tuple[str, ...] = (), more: tuple[str, ...] = ()
-) -> BlamedPart:
-    figure = reading.figure
-    sentences = (f"{reading}: {detail}", *more)
-    return BlamedPart(
-        part, _KINDS[figure.trouble], figure.gb_per_s, reading.normal, evidence=sentences, alternatives=alternatives
-    )
-
-
 def _not_measured(views: Iterable[_View]) -> Iterator[str]:
-    """Yield the nodes whose GPUs could not be measured together, and why."""
+    """Yield the nodes whose GPUs could not be measured together, and why; an error blames only single GPUs."""
     for view in views:
         figure = view.whole[-1].figure
-        if figure.trouble not in _KINDS or (figure.gb_per_s is None and not figure.trouble):
+        is_blamed = figure.trouble in _KINDS and (figure.trouble != "error" or any(view.blamed_parts()))
+        if not is_blamed or (figure.gb_per_s is None and not figure.trouble):
             why = figure.detail or figure.trouble or "no result"
             yield f"{view.node.name}: its GPUs could not be measured together: {why}"
 
 
-def _common_fault(views: Sequence[_View], evidence: Evidence) -> Iterator[str]:
-    """Yield a sentence if every node is slow: that blames none of them."""
-    ratios = [
-        figure.gb_per_s / evidence.expected[figure.group]
-        for figure in (view.whole[-1].figure for view in views)
-        if figure.gb_per_s is not None and figure.group in evidence.expected
-    ]
-    if ratios and statistics.median(ratios) < _ALL_SLOW:
-        percent = f"{100 * statistics.median(ratios):.0f} %"
-        yield f"the GPUs of every node reach only {percent} of the expectation: check what all nodes have in common"
+def _unsure(views: Iterable[_View]) -> Iterator[str]:
+    """Yield the nodes that may be slow, but that healthy nodes could look like."""
+    for view in views:
+        if view.is_slow and not view.step and not view.is_sure:
+            yield f"{view.node.name}: {view.judged} within it, which {view.probability:.2g} of healthy runs would show"
 
 
 def _views(evidence: Evidence) -> list[_View]:
@@ -259,15 +313,44 @@ def _views(evidence: Evidence) -> list[_View]:
         if not number:
             healthy = {name for name, own in readings_by_node.items() if not any(reading.is_slow for reading in own)}
     nodes = evidence.fabric.nodes
-    views = (_view(nodes[name], _kind(nodes[name], evidence), own_rounds) for name, own_rounds in readings.items())
+    scatter = _Scatter(readings, evidence.confidence)
+    views = (_view(nodes[name], _kind(nodes[name], evidence), own, scatter) for name, own in readings.items())
     return [view for view in views if view.whole]
+
+
+class _Scatter:
+    """The spread of the nodes' results: of all GPUs together and of pairs, each without the node that is judged."""
+
+    def __init__(self, readings: Mapping[str, Sequence[Sequence[_Reading]]], confidence: float) -> None:
+        self.nodes, self.confidence = max(1, len(readings)), confidence
+        self._readings = readings
+
+    @functools.lru_cache(maxsize=256)  # noqa: B019 - as many as there are slow nodes
+    def whole(self, but: str) -> Spread:
+        """Return the spread of all GPUs of a node together, over all nodes except ``but``."""
+        return self._spread(but, of_pairs=False)
+
+    @functools.lru_cache(maxsize=256)  # noqa: B019 - as many as there are slow nodes
+    def pairs(self, but: str) -> Spread:
+        """Return the spread of pairs of GPUs, over all nodes except ``but``."""
+        return self._spread(but, of_pairs=True)
+
+    def _spread(self, but: str, *, of_pairs: bool) -> Spread:
+        return Spread(
+            math.log(reading.ratio)
+            for name, rounds in self._readings.items()
+            if name != but
+            for own in rounds
+            for reading in own
+            if reading.ratio and bool(reading.figure.group.gpus) == of_pairs and not reading.figure.group.variant
+        )
 
 
 def _kind(node: FabricNode, evidence: Evidence) -> _Kind:
     return len(node.gpus), evidence.expected.get(RankGroup((node.name,)))
 
 
-def _view(node: FabricNode, kind: _Kind, rounds: Iterable[list[_Reading]]) -> _View:
+def _view(node: FabricNode, kind: _Kind, rounds: Iterable[list[_Reading]], scatter: _Scatter) -> _View:
     whole, ring, pairs = list[_Reading](), list[_Reading](), list[tuple[_Reading, ...]]()
     for readings in rounds:
         group = readings[0].figure.group
@@ -275,7 +358,7 @@ def _view(node: FabricNode, kind: _Kind, rounds: Iterable[list[_Reading]]) -> _V
             pairs.append(tuple(readings))
         elif group.variant in {"", "ring"}:
             (ring if group.variant else whole).extend(readings)
-    return _View(node, kind, tuple(whole), tuple(ring), tuple(pairs))
+    return _View(node, kind, tuple(whole), tuple(ring), tuple(pairs), scatter)
 
 
 def _readings(measured: Measured, evidence: Evidence, healthy: set[str] | None) -> dict[str, list[_Reading]]:

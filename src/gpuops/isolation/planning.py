@@ -22,7 +22,7 @@ from gpuops.isolation.sweeps import pairing_schemes, pairs, sweep
 SWEEPS = 4
 """Rounds in which each NIC is measured, each time with another partner, before any suspect is measured again."""
 _MAX_CONFIRMING = 8
-_MAX_INSIDE = 9
+_MAX_INSIDE = 11
 _MAX_PAIRINGS = 4
 _MAX_WHOLE = 4
 

@@ -114,10 +114,8 @@ class Readings:
         tolerance = min(max(MIN_TOLERANCE, _DEVIATIONS * deviation), _MAX_TOLERANCE)
         return tolerance, min(tolerance, max(_FINEST, _CLEAR_DEVIATIONS * deviation))
 
-    def reading(self, round_index: int, figure: GroupResult) -> Reading | None:
-        """Compare ``figure`` of round ``round_index`` with others; None if it shows nothing about speed or parts."""
-        if figure.trouble == "error":
-            return None
+    def reading(self, round_index: int, figure: GroupResult) -> Reading:
+        """Compare ``figure`` of round ``round_index`` with others."""
         if figure.trouble or not figure.gb_per_s:
             return Reading(round_index, figure, 0.0, 0.0)
         level, line_level = self._levels[round_index][kind_of(figure.group, self.fabric)]
@@ -154,8 +152,18 @@ class Readings:
                 is_own_level = self._levels[round_index][kind][0] == survey.level
                 figures = survey.low if is_own_level else survey.figures
                 readings = (self.reading(round_index, figure) for figure in figures)
-                slow_readings += [reading for reading in readings if reading and self.is_slow(reading)]
+                slow_readings += [reading for reading in readings if self.is_slow(reading)]
         return slow_readings
+
+    @functools.cached_property
+    def between(self) -> list[Reading]:
+        """Every reading of a pair of nodes, on rails or with all GPUs."""
+        return [
+            self.reading(round_index, figure)
+            for round_index, measured in enumerate(self._evidence.rounds)
+            if measured.round.scope in {"rail", "pair"}
+            for figure in measured.figures
+        ]
 
     @functools.cached_property
     def transfers(self) -> int:
@@ -171,8 +179,8 @@ class Readings:
             indices_by_port = measured.round.group_indices
             for index in sorted({index for port in ports for index in indices_by_port.get(port, ())}):
                 figure = measured.figures[index]
-                if part.crossed_by(figure, self.fabric) and (reading := self.reading(round_index, figure)) is not None:
-                    yield reading
+                if part.crossed_by(figure, self.fabric):
+                    yield self.reading(round_index, figure)
 
     def width(self, part: Part) -> int:
         """Return how many ports share ``part``."""
@@ -204,7 +212,7 @@ def _survey_of(figures: Sequence[GroupResult]) -> _Survey:
     values = sorted(figure.gb_per_s for figure in figures if figure.gb_per_s and not figure.trouble)
     if not values:
         return _Survey(0.0, 0.0, 0, tuple(figures), figures)
-    level = _level(values)
+    level = level_of(values)
     deviation = 1.4826 * statistics.median(
         value / level - 1 for value in values if value >= level
     )  # nothing is too fast
@@ -213,8 +221,8 @@ def _survey_of(figures: Sequence[GroupResult]) -> _Survey:
     return _Survey(level, deviation, len(values), low, figures)
 
 
-def _level(ordered: Sequence[float]) -> float:
-    """Return the healthy level: the median about the upper quartile, so that up to three in four may be slow."""
+def level_of(ordered: Sequence[float]) -> float:
+    """Return the healthy level of sorted values: the median about the upper quartile; three in four may be slow."""
     return _about(ordered, ordered[-(-3 * (len(ordered) - 1) // 4)])
 
 

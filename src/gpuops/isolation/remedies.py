@@ -18,12 +18,12 @@ _OF_A_NODE = (
 _GPUDIRECT = "load nvidia-peermem (or use a driver with dma-buf), and disable ACS on the PCIe switches, or the IOMMU"
 _IN_COMMON: Mapping[Kind, str] = {
     "slow": "compare the NCCL version, its NCCL_* settings and the switches' configuration with a cluster that is fast",
-    "hang": "run one group by hand with NCCL_DEBUG=INFO: all nodes share the cause",
-    "unreachable": "check the firewall, and the interface that NCCL uses (NCCL_SOCKET_IFNAME), on all nodes",
-    "wrong": "use another build of NCCL or of the test: all nodes compute wrong sums with this one",
+    "hang": "run one group by hand with NCCL_DEBUG=INFO: these nodes share the cause",
+    "unreachable": "check the firewall, and the interface that NCCL uses (NCCL_SOCKET_IFNAME), on these nodes",
+    "wrong": "use another build of NCCL or of the test: with this one, these nodes compute wrong sums",
     "socket": "make RDMA usable for NCCL: network plugin, NCCL_IB_HCA, NCCL_IB_DISABLE, memlock, /dev/infiniband",
     "no-gpudirect": _GPUDIRECT,
-    "error": "run one group by hand with NCCL_DEBUG=INFO: all nodes share the cause",
+    "error": "run one group by hand with NCCL_DEBUG=INFO: these nodes share the cause",
 }
 _OF_THE_FABRIC = {
     "leaf": "check switch {name}: its ports' errors, its uplinks, its firmware; no node behind it is blamed",

@@ -14,9 +14,11 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
+from gpuops.isolation.certainty import Certainties
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.parts import KINDS, Part, parts_of
 from gpuops.isolation.readings import FigureKind, Reading, Readings, kind_of
+from gpuops.isolation.spread import Certainty
 
 ROUNDS_TO_BLAME = 4
 """A part must be slow in this many rounds and never healthy: other tenants' traffic does not last as long."""
@@ -24,6 +26,9 @@ ROUNDS_TO_BLAME_UNMAPPED = 5
 """If its leaf is unknown, a NIC may be slow because of what its neighbours share: it takes another round."""
 ROUNDS_TO_BLAME_OF_A_HANG = 2
 """No transient disturbance makes a healthy part hang."""
+_ROUNDS_TO_SUSPECT = 2
+_LIKELIER = math.log(4)
+"""A NIC that was slow in some rounds only is measured again if a flapping one is this much likelier to show that."""
 _COMMON_RATIO = 1 / 10
 """If more pairs than this are equally slow, the cause is what they cross: collisions are rarer."""
 _LUCKY_RATIO = 1 / 8
@@ -37,12 +42,15 @@ class Suspect:
     """A part that is suspected until another round clears it. ``level`` is the fraction of full speed that it allows.
 
     ``readings`` are those that no other suspect explains; ``alternatives`` are parts that explain each of them as well.
+    ``probability`` bounds the chance, for the whole run, that a healthy part looks like this.
     """
 
     part: Part
     level: float
     readings: tuple[Reading, ...]
-    alternatives: tuple[Part, ...] = ()
+    alternatives: tuple[Part, ...]
+    certainty: Certainty
+    probability: float
 
     @property
     def rounds(self) -> int:
@@ -85,20 +93,55 @@ def find_suspects(evidence: Evidence) -> SuspectAnalysis:
     candidates = _candidates(readings)
     selected = _select(candidates, readings)
     candidate_by_part = {candidate.part: candidate for candidate in candidates}
+    certainties = Certainties(readings, lambda reading, but: _is_explained(reading, selected, readings, but))
     suspects_by_status: dict[str, list[Suspect]] = {"confirmed": [], "open": [], "shared": []}
     for candidate in selected.values():
-        suspect = _to_suspect(candidate, selected, candidate_by_part, readings)
-        suspects_by_status[_status(suspect, candidates, readings)].append(suspect)
-    confirmed, still_open, shared = map(tuple, suspects_by_status.values())
+        suspect = _to_suspect(candidate, selected, candidate_by_part, readings, certainties)
+        suspects_by_status[_status(suspect, candidates, readings, evidence.confidence)].append(suspect)
     between = [reading for reading in readings.slow if len(reading.figure.group.nodes) > 1]
-    unexplained = (r for r in between if not _is_explained(r, selected, readings))
+    unexplained = [r for r in between if not _is_explained(r, selected, readings)]
+    for suspect in _flapping(unexplained, readings, certainties):
+        is_sure = suspect.probability <= evidence.confidence
+        suspects_by_status["confirmed" if is_sure else "open"].append(suspect)
+        unexplained = [reading for reading in unexplained if not is_sure or reading not in suspect.readings]
+    confirmed, still_open, shared = map(tuple, suspects_by_status.values())
     return SuspectAnalysis(readings, confirmed, still_open, shared, tuple(unexplained))
 
 
-def _status(suspect: Suspect, candidates: Iterable[_Candidate], readings: Readings) -> str:
+def _flapping(slow: Sequence[Reading], readings: Readings, certainties: Certainties) -> Iterator[Suspect]:
+    """Yield NICs that are slow or fail in some rounds only, more often than others; those with most rounds first."""
+    readings_by_nic: dict[Part, list[Reading]] = {}
+    for reading in slow:
+        for node in reading.figure.group.nodes if reading.figure.group.rail is not None else ():
+            readings_by_nic.setdefault(Part("nic", node, reading.figure.group.rail or 0), []).append(reading)
+    taken: set[Reading] = set()
+    for part, own in sorted(readings_by_nic.items(), key=lambda item: (-len(item[1]), item[0])):
+        free = tuple(reading for reading in own if reading not in taken)
+        if len({reading.round_index for reading in free}) < _ROUNDS_TO_SUSPECT or not _shows_inside(part, readings):
+            continue
+        certainty = certainties.of(part)
+        if certainty.log_e > _LIKELIER:
+            taken.update(free)
+            level = statistics.median(reading.ratio for reading in free)
+            yield Suspect(part, level, free, (), certainty, certainties.probability(part, certainty))
+
+
+def _shows_inside(part: Part, readings: Readings) -> bool:
+    """Return True if the part is slow inside its unit, too: elsewhere, what it crosses may be slow at times."""
+    unit_of, unit = readings.fabric.unit_of, readings.fabric.unit_of.get(part.owner)
+    inside = [
+        r
+        for r in readings.of(part)
+        if unit is not None and {unit_of.get(node) for node in r.figure.group.nodes} == {unit}
+    ]
+    return any(map(readings.is_slow, inside))
+
+
+def _status(suspect: Suspect, candidates: Iterable[_Candidate], readings: Readings, confidence: float) -> str:
     if _is_shared(suspect, candidates, readings):
         return "shared"
-    return "confirmed" if suspect.rounds >= _rounds_needed(suspect, readings) else "open"
+    is_sure = suspect.rounds >= _rounds_needed(suspect, readings) and suspect.probability <= confidence
+    return "confirmed" if is_sure else "open"
 
 
 def _is_mapped(part: Part, readings: Readings) -> bool:
@@ -168,13 +211,16 @@ def _to_suspect(
     selected: Mapping[Part, _Candidate],
     candidates: Mapping[Part, _Candidate],
     readings: Readings,
+    certainties: Certainties,
 ) -> Suspect:
     own, fabric = _own_readings(candidate, selected, readings), readings.fabric
     others = sorted(
         part for part in parts_of(own[0].figure.group, fabric) if part in candidates and part not in selected
     )
     alternatives = (part for part in others if all(part.crossed_by(reading.figure, fabric) for reading in own))
-    return Suspect(candidate.part, candidate.level, own, tuple(alternatives))
+    certainty = certainties.of(candidate.part)
+    probability = certainties.probability(candidate.part, certainty)
+    return Suspect(candidate.part, candidate.level, own, tuple(alternatives), certainty, probability)
 
 
 def _own_readings(

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.isolation import intra_node
+from gpuops.isolation import blame, intra_node
 from gpuops.isolation.cabling import Cabling, build_fabric
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric, FabricNode
@@ -13,7 +13,7 @@ from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.isolation.simulation import Disturbances, Simulation
 
 SHAKY = Disturbances(noise=0.015, drift=0.08)
-MOST_ROUNDS = 9
+MOST_ROUNDS = 12
 
 
 def measure(engine, evidence, scopes=("node",)):
@@ -99,7 +99,7 @@ def test_the_chain_of_evidence_can_be_read():
     named, _ = accused(16, ("gpu007:gpu3", 40), disturbances=Disturbances(noise=0.0))
     accusation = named["gpu007:gpu3"]
     assert accusation.evidence == (
-        "218 of 363 GB/s: with each of 2 other GPUs of its node, pairs without it 363-363",
+        "218 of 363 GB/s: with each of 3 other GPUs of its node, pairs without it 363-363",
         "all 8 GPUs together: 287 of 478 GB/s",
     )
     assert (accusation.found_gb_per_s, accusation.expected_gb_per_s) == (pytest.approx(217.8), 363.0)
@@ -199,7 +199,9 @@ def test_what_slows_every_node_alike_accuses_none_of_them():
     evidence = measure(Scripted(lambda group: GroupResult(group, 240.0)), Evidence(fabric, expected=expected))
     said = intra_node.blame(evidence)
     assert said.blamed == ()
-    assert said.unclear[0].startswith("the GPUs of every node reach only 50 % of the expectation")
+    (cause,) = blame(evidence).fleet
+    assert (cause.kind, cause.where, len(cause.nodes), cause.tested) == ("slow", "within nodes", 5, 5)
+    assert (cause.found_gb_per_s, cause.expected_gb_per_s) == (240.0, 478.0)
 
 
 def test_nothing_is_asked_before_the_first_round_or_outside_the_scope():

@@ -1,0 +1,193 @@
+"""What many nodes show alike, which blames none of their parts: found first, and taken out of the evidence.
+
+A bad build of NCCL makes every node compute wrong sums, a missing network plugin sends every group over TCP, and an old
+driver slows half of a fleet down. Each of these is one `CommonCause`, not a fault of every leaf.
+"""
+
+from __future__ import annotations
+
+import statistics
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import replace
+
+from gpuops.isolation.evidence import CommonCause, Evidence, Measured, Where
+from gpuops.isolation.fabric import Fabric
+from gpuops.isolation.readings import level_of
+from gpuops.isolation.rounds import GroupResult, RankGroup, Trouble
+
+_ENOUGH = 3
+"""Fewer nodes have nothing in common: of two nodes, one faulty one gives both of them bad results."""
+_MANY = 1 / 8
+"""With faults in 1 of 100 nodes, more than this share of 64 nodes has one by chance in 1 of 1,000,000 fleets."""
+_SLOW = 0.94
+"""A node is slow below this fraction of its peers: comparable groups agree within 1 to 2 %."""
+_ALIKE, _ALIKE_RATIO = 0.04, 3 / 4
+"""Slow nodes have a common cause if this share of them differs from their median by no more than this."""
+FLOOR = 0.85
+"""If all reach less than this fraction of a graded expectation, all are slow: published runs on healthy machines of one
+kind differ by up to 11 % (docs/allreduce.md)."""
+_FEW_LEAVES = 2
+"""All nodes of a unit are slow on all rails because of a leaf only if the unit has no more leaves than this."""
+_PARTNERS = 2
+"""A node counts once it met this many others: with a single one, the other may be at fault."""
+_MAX_WORDS = 2
+
+
+def common_causes(evidence: Evidence) -> tuple[tuple[CommonCause, ...], Evidence]:
+    """Return the common causes, and the evidence without the results that they explain; all rounds stay."""
+    causes, rest = [], evidence
+    for where in ("within nodes", "between nodes"):
+        for cause in (*_troubles(rest, where), *_slowness(rest, where)):
+            causes.append(cause)
+            rest = _without(rest, cause)
+        causes += _low(rest, where)
+    return tuple(causes), rest
+
+
+def _without(evidence: Evidence, cause: CommonCause) -> Evidence:
+    nodes = frozenset(cause.nodes)
+
+    def explains(figure: GroupResult) -> bool:
+        is_of_kind = not figure.trouble if cause.kind == "slow" else figure.trouble == cause.kind
+        return is_of_kind and _where(figure) == cause.where and not nodes.isdisjoint(figure.group.nodes)
+
+    return replace(evidence, rounds=tuple(_filtered(measured, explains) for measured in evidence.rounds))
+
+
+def _filtered(measured: Measured, explains: Callable[[GroupResult], bool]) -> Measured:
+    figures = tuple(figure for figure in measured.figures if not explains(figure))
+    if len(figures) == len(measured.figures):
+        return measured
+    return replace(measured, round=replace(measured.round, groups=tuple(f.group for f in figures)), figures=figures)
+
+
+def _where(figure: GroupResult) -> Where:
+    return "within nodes" if len(figure.group.nodes) == 1 else "between nodes"
+
+
+def _figures(evidence: Evidence, where: Where) -> Iterator[GroupResult]:
+    return (figure for measured in evidence.rounds for figure in measured.figures if _where(figure) == where)
+
+
+def _troubles(evidence: Evidence, where: Where) -> Iterator[CommonCause]:
+    """Yield each trouble that half of the nodes have in all their results."""
+    tried, failed = Counter[str](), dict[Trouble, Counter[str]]()
+    partners: dict[str, set[str]] = {}
+    for figure in _figures(evidence, where):
+        tried.update(figure.group.nodes)
+        if figure.trouble:
+            failed.setdefault(figure.trouble, Counter()).update(figure.group.nodes)
+        for name in figure.group.nodes:
+            partners.setdefault(name, set()).update(figure.group.nodes)
+    least = 1 if where == "within nodes" else 1 + _PARTNERS  # each node is among its partners
+    for trouble, counts in failed.items():
+        if not trouble:
+            continue
+        nodes = tuple(name for name in evidence.fabric.nodes if counts[name] and counts[name] == tried[name])
+        certain = tuple(name for name in nodes if len(partners[name]) >= least)
+        if _is_common(certain, len(tried) / 2, evidence.fabric, len(tried)) or _is_every_rail_of_two(nodes, evidence):
+            words = Counter(f.detail for f in _figures(evidence, where) if f.trouble == trouble and f.detail)
+            details = tuple(detail for detail, _ in words.most_common(_MAX_WORDS))
+            found, expected = _typical(f for f in _figures(evidence, where) if f.trouble == trouble), None
+            yield CommonCause(trouble, where, nodes, len(tried), found, expected, details)
+
+
+def _is_every_rail_of_two(nodes: Sequence[str], evidence: Evidence) -> bool:
+    """Return True if two nodes fail together on several rails: more than one NIC is at fault, and not of one node."""
+    return len(nodes) == len(evidence.fabric.nodes) == _PARTNERS and len(evidence.fabric.rails) > 1
+
+
+def _typical(figures: Iterable[GroupResult]) -> float | None:
+    rates = [figure.gb_per_s for figure in figures if figure.gb_per_s]
+    return statistics.median(rates) if rates else None
+
+
+def _is_common(nodes: Sequence[str], least: float, fabric: Fabric, tested: int) -> bool:
+    """Return True if there are enough ``nodes``, of which few leaves do not explain most."""
+    if len(nodes) < max(_ENOUGH, least):
+        return False
+    return len(nodes) == tested or len(set(nodes) - _behind_few_leaves(frozenset(nodes), fabric)) >= max(_ENOUGH, least)
+
+
+def _behind_few_leaves(nodes: frozenset[str], fabric: Fabric) -> set[str]:
+    """Return the nodes of units that ``nodes`` contain completely, if one or two leaves carry all traffic of each."""
+    whole = [names for names in fabric.units.values() if nodes.issuperset(names)]
+    narrow = [names for names in whole if len(fabric.nodes[names[0]].leaves) <= _FEW_LEAVES]
+    return {name for names in narrow for name in names} if len(narrow) <= max(1, len(fabric.units) // 8) else set()
+
+
+def _slowness(evidence: Evidence, where: Where) -> Iterator[CommonCause]:
+    """Yield the cause of more than an eighth of the nodes being slow to the same degree; others are their measure."""
+    best_by_node = _best_within(evidence) if where == "within nodes" else _best_between(evidence)
+    if len(best_by_node) <= _ENOUGH:
+        return
+    level = level_of(sorted(best_by_node.values()))
+    slow = {node: best for node, best in best_by_node.items() if best < _SLOW * level}
+    if not slow or not _is_common(tuple(slow), _MANY * len(best_by_node) + 1, evidence.fabric, len(best_by_node)):
+        return
+    middle = statistics.median(slow.values())
+    if len(slow) > _ENOUGH and sum(abs(b / middle - 1) <= _ALIKE for b in slow.values()) >= _ALIKE_RATIO * len(slow):
+        scale = _scale(evidence, where)
+        yield CommonCause("slow", where, tuple(slow), len(best_by_node), scale * middle, scale * level)
+
+
+def _best_within(evidence: Evidence) -> dict[str, float]:
+    """Return the best GB/s of each node with all its GPUs, for the most common number of GPUs."""
+    best: dict[str, float] = {}
+    for figure in _figures(evidence, "within nodes"):
+        if figure.gb_per_s and not (figure.trouble or figure.group.gpus or figure.group.variant):
+            name = figure.group.nodes[0]
+            best[name] = max(figure.gb_per_s, best.get(name, 0.0))
+    usual = _usual_gpus(evidence)
+    return {name: rate for name, rate in best.items() if len(evidence.fabric.nodes[name].gpus) == usual}
+
+
+def _usual_gpus(evidence: Evidence) -> int:
+    return statistics.mode([len(node.gpus) for node in evidence.fabric.nodes.values()] or [0])
+
+
+def _best_between(evidence: Evidence) -> dict[str, float]:
+    """Return the median over each node's rails of the best fraction of the line rate that it reached.
+
+    Only nodes that met two nodes of their unit count: others may be slow because their partners or the spine are.
+    """
+    best: dict[str, dict[int, float]] = {}
+    neighbours: dict[str, set[str]] = {}
+    rates, unit_of = evidence.fabric.rates, evidence.fabric.unit_of
+    for figure in _figures(evidence, "between nodes"):
+        rail = figure.group.rail
+        if rail is not None and figure.gb_per_s and not figure.trouble:
+            line = min(rates[node, rail] for node in figure.group.nodes) or 1.0
+            for node in figure.group.nodes:
+                own = best.setdefault(node, {})
+                own[rail] = max(figure.gb_per_s / line, own.get(rail, 0.0))
+                same_unit = (n for n in figure.group.nodes if n != node and unit_of.get(n, "") == unit_of.get(node))
+                neighbours.setdefault(node, set()).update(same_unit)
+    return {node: statistics.median(own.values()) for node, own in best.items() if len(neighbours[node]) >= _PARTNERS}
+
+
+def _scale(evidence: Evidence, where: Where) -> float:
+    """Return the GB/s that a value of `_best_between` stands for."""
+    return 1.0 if where == "within nodes" else statistics.mode(evidence.fabric.rates.values()) or 1.0
+
+
+def _low(evidence: Evidence, where: Where) -> Iterator[CommonCause]:
+    """Yield the cause of all results of nodes or rails being far below a graded expectation."""
+    found, expected = list[float](), list[float]()
+    nodes: dict[str, None] = {}
+    for figure in _figures(evidence, where):
+        due = _expected(figure.group, evidence.expected)
+        if due and figure.gb_per_s and not figure.trouble:
+            found.append(figure.gb_per_s)
+            expected.append(due)
+            nodes |= dict.fromkeys(figure.group.nodes)
+    if found and statistics.median(f / e for f, e in zip(found, expected, strict=True)) < FLOOR:
+        middle = statistics.median(found), statistics.median(expected)
+        yield CommonCause("slow", where, tuple(nodes), len(nodes), *middle)
+
+
+def _expected(group: RankGroup, expected: Mapping[RankGroup, float]) -> float | None:
+    """Return what a whole node or a rail's group should reach; pairs of GPUs and large groups are not judged here."""
+    is_whole_node = len(group.nodes) == 1 and not group.gpus and not group.variant
+    return expected.get(group) if is_whole_node or group.rail is not None else None
