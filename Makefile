@@ -15,7 +15,7 @@ PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 help:      ## this list
 	@sed -n 's/^\([a-z]*\):.*## /\1\t/p' $(MAKEFILE_LIST) | expand -t 10
 
-demo: .venv/lab.stamp      ## a lab of 8 H100 nodes with faults: bring it up, validate and measure it, take it down
+demo: .venv/lab.stamp      ## a lab of 8 H100 nodes with faults: bring it up, validate and measure it; it stays 15 minutes
 	$(BIN)/gpuops lab demo
 
 test: .venv/test.stamp system      ## the quick tests, which need no root; many of them wait, so three run side by side on two cores

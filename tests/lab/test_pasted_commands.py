@@ -5,11 +5,13 @@ import re
 import shlex
 import subprocess
 import sys
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from gpuops.cli import program
+from gpuops.errors import InputError
 from gpuops.lab import cluster, demo
 
 ROOT = pathlib.Path(__file__).parents[2]
@@ -87,3 +89,13 @@ def test_what_other_commands_propose(place, line):
 def test_commands_of_the_readme_work_on_the_lab(place, line):
     done = place(f"gpuops {line}")
     assert done.code in (0, 1, 3), done.text
+
+
+def test_a_lab_with_a_time_limit_stops_by_itself(tmp_path):
+    cluster.up(tmp_path / "lab", demo.MACHINE, 1, [], minutes=0.05)
+    ends = time.monotonic() + 30
+    with pytest.raises(InputError, match="no lab"):
+        while time.monotonic() < ends:
+            cluster.status(tmp_path / "lab")
+            time.sleep(0.5)
+    cluster.down(tmp_path / "lab")

@@ -101,8 +101,7 @@ class Spread:
             healthy = [math.log(self.healthy(u, shift)) for u in values]
             log_e_by_shift[shift] = [fault.log_weight + fault.log_ratio(healthy) for fault in faults]
         log_e = min(map(_log_sum, log_e_by_shift.values()))
-        unshifted = log_e_by_shift[0.0]
-        best = faults[unshifted.index(max(unshifted))]
+        best = max(faults, key=lambda fault: fault.log_weight + sum(fault.log_densities))
         return Certainty(log_e, best.slow_by, best.share, len(values))
 
     def _faults(self, values: Sequence[float], least: float) -> Iterator[_Fault]:

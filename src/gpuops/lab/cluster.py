@@ -45,12 +45,19 @@ def host_names(count: int) -> list[str]:
 
 
 def up(
-    folder: Path, machine: str, count: int, faults: Sequence[str], port_base: int | None = None, *, bare: bool = False
+    folder: Path,
+    machine: str,
+    count: int,
+    faults: Sequence[str],
+    port_base: int | None = None,
+    *,
+    bare: bool = False,
+    minutes: float | None = None,
 ) -> list[LabHost]:
     """Start a lab in ``folder``; return its hosts when the last of them answers.
 
-    ``bare`` hosts have no driver, nor anything that comes with it. Raise `InputError` for wrong arguments or if a lab
-    runs already, `MissingError` without asyncssh.
+    ``bare`` hosts have no driver, nor anything that comes with it. After ``minutes`` the lab stops by itself. Raise
+    `InputError` for wrong arguments or if a lab runs already, `MissingError` without asyncssh.
     """
     names = _checked(machine, count, faults)
     places = Places(folder)
@@ -59,8 +66,8 @@ def up(
     if lock is None:
         pid = places.read_state().get("pid", "unknown")
         raise InputError(f"a lab is already running in {folder} (process {pid}); to stop it: gpuops lab down")
-    settings = {"folder": str(folder.absolute()), "machine": machine, "names": names, "port_base": port_base}
-    settings["bare"] = bare
+    settings: dict[str, Any] = {"folder": str(folder.absolute()), "machine": machine, "names": names}
+    settings |= {"port_base": port_base, "bare": bare, "minutes": minutes}
     try:
         _sweep(places)
         _start({**settings, "faults": list(faults)}, places, lock)

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import os
 import resource
 import signal
@@ -266,7 +267,7 @@ async def _serve(settings: Mapping[str, Any], sandbox: Sandbox, ready: Callable[
     first = next(iter(lab.hosts.values())).listener.port
     _hand_out(lab, first)
     ready({"port": first})
-    await _until_ended(places)
+    await _until_ended(places, settings["minutes"])
     for host in lab.hosts.values():
         host.listener.close()
 
@@ -310,13 +311,14 @@ def _hand_out(lab: Lab, first_port: int) -> None:
     places.inventory.write_text(inventory(lab.machine, list(lab.hosts), first_port, places), encoding="utf-8")
 
 
-async def _until_ended(places: Places) -> None:
-    """Wait for a signal, or until the lab's directory is deleted."""
+async def _until_ended(places: Places, minutes: float | None) -> None:
+    """Wait for a signal, until the lab's directory is deleted, or until its ``minutes`` are over."""
+    ends = math.inf if minutes is None else time.monotonic() + 60 * minutes
     ended = asyncio.Event()
     loop = asyncio.get_running_loop()
     for number in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
         loop.add_signal_handler(number, ended.set)
-    while places.present:
+    while places.present and time.monotonic() < ends:
         try:
             await asyncio.wait_for(ended.wait(), _LOOK_SECONDS)
         except asyncio.TimeoutError:

@@ -14,6 +14,7 @@ if TYPE_CHECKING:
     from gpuops.lab.cluster import LabHost
 
 FOLDER = Path(".gpuops") / "lab"
+DEMO_FOLDER = FOLDER.with_name("demo")
 
 
 @click.group(cls=Commands, package=__name__)

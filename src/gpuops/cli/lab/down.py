@@ -5,12 +5,13 @@ from __future__ import annotations
 import click
 
 from gpuops.cli._terminal import Command
-from gpuops.cli.lab import FOLDER
+from gpuops.cli.lab import DEMO_FOLDER, FOLDER
 
 
 @click.command(cls=Command)
 def command() -> None:
-    """Stop the lab and remove its files."""
+    """Stop the lab, or that of the demo, and remove its files."""
     from gpuops.lab import cluster
 
-    click.echo("the lab is stopped" if cluster.down(FOLDER) else "no lab is running here")
+    stopped = [cluster.down(folder) for folder in (FOLDER, DEMO_FOLDER)]
+    click.echo("the lab is stopped" if any(stopped) else "no lab is running here")
