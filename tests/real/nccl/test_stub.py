@@ -182,7 +182,7 @@ def test_killed_ranks_and_killed_supervisors_take_all_of_theirs_along(an_engine,
     assert process.gone([supervisor, *ranks])
     figure = pair_of(engine)
     assert (figure.trouble, figure.absent) == ("error", ("a",))
-    assert "the worker script exited" in figure.detail
+    assert "a: the worker ended by signal 9" in figure.detail
     assert goes_well(pair_of(engine))
     victim = engine.pids["b"][1]
     os.kill(victim, signal.SIGKILL)
