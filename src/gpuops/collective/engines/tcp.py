@@ -9,8 +9,8 @@ from typing import Any
 
 from gpuops.bandwidth import bus_factor
 from gpuops.collective.crew import Crew
-from gpuops.collective.engines import Load
-from gpuops.errors import ConnectError, EndedError, GpuopsError, LostError
+from gpuops.collective.engines import Load, trouble_of_loss
+from gpuops.errors import EndedError, GpuopsError
 from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round, Trouble
@@ -25,6 +25,7 @@ LANE_BYTES = 8
 _PATIENCE_SECONDS = 5.0
 _LIMIT_SECONDS = 30.0
 _ANSWER_SECONDS = 10.0
+_CAUSES_FIRST: tuple[Trouble, ...] = ("error", "unreachable")
 Answer = Mapping[str, Any] | GpuopsError
 
 
@@ -71,8 +72,7 @@ class TcpEngine:
             messages = {node: {"listen": {**listen, "address": self._addresses[node]}} for node in lacking}
             for node, answer in self._crew.ask(messages, _ANSWER_SECONDS).items():
                 if isinstance(answer, GpuopsError):
-                    trouble: Trouble = "error" if isinstance(answer, EndedError) else "unreachable"
-                    self._gone[node] = trouble, excluded_by(node, answer)
+                    self._gone[node] = trouble_of_loss(answer), excluded_by(node, answer)
                 elif "port" in answer:
                     self._places[node] = answer
                 else:
@@ -177,15 +177,12 @@ def trouble_of(group: RankGroup, answers: Mapping[str, Answer]) -> GroupResult:
     words = [str(error) for error in silent.values()]
     words += [f"{node}: {answer['trouble']}" for node, answer in reports.items() if "trouble" in answer]
     unreachable = _unreachable(group.nodes, reports)
-    ended = tuple(node for node, error in silent.items() if isinstance(error, EndedError))
-    broken = tuple(node for node, error in silent.items() if isinstance(error, (LostError, ConnectError)))
     if unreachable:
         return GroupResult(group, None, "unreachable", unreachable, detail="; ".join(words))
-    if ended:
-        return GroupResult(group, None, "error", ended, detail="; ".join(words))
-    if broken:
-        return GroupResult(group, None, "unreachable", broken, detail="; ".join(words))
-    return GroupResult(group, None, "hang", tuple(silent), detail="; ".join(words))
+    losses = {node: trouble_of_loss(error) for node, error in silent.items()}
+    trouble: Trouble = next((cause for cause in _CAUSES_FIRST if cause in losses.values()), "hang")
+    absent = tuple(node for node, loss in losses.items() if loss == trouble)
+    return GroupResult(group, None, trouble, absent, detail="; ".join(words))
 
 
 def _unreachable(nodes: Sequence[str], reports: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:
