@@ -17,7 +17,7 @@ from gpuops.transport.agent import AgentTransport
 from gpuops.transport.connections import Connections
 
 T = TypeVar("T")
-_SILENCE_SECONDS = 8.0
+_SILENCE_SECONDS = 6.0
 """A node whose kernel answers nothing for so long is unreachable: the other nodes wait for it. Its programs may take
 longer to answer."""
 
