@@ -18,6 +18,7 @@ GpuopsError
 │   ├── HostKeyError               the node's host key could not be verified
 │   ├── AuthenticationError        the node rejected the login
 │   ├── LostError                  the connection broke during a command
+│   │   └── EndedError                 a program that should keep running on the node ended
 │   └── BecomeError                the node did not grant root
 ├── LockedError                4   another run holds the lock
 └── CancelledError           130   ended by Ctrl-C or `Cluster.cancel`
@@ -151,6 +152,10 @@ class LostError(NodeError):
     """Connection that broke before the answer was complete."""
 
     usual_kind: ClassVar[UnreachableKind] = "lost"
+
+
+class EndedError(LostError):
+    """Program that ended on the node although it should keep running; the connection still works."""
 
 
 class BecomeError(NodeError):

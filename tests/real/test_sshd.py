@@ -3,6 +3,7 @@ import hashlib
 import os
 import pathlib
 import shutil
+import signal
 import socket
 import subprocess
 import threading
@@ -14,7 +15,7 @@ from hypothesis import strategies as st
 
 from gpuops import fleet
 from gpuops.document import Where
-from gpuops.errors import AuthenticationError, ConnectError, HostKeyError, LostError, NodeError
+from gpuops.errors import AuthenticationError, ConnectError, EndedError, HostKeyError, LostError, NodeError
 from gpuops.inventory import Host
 from gpuops.secret import Secret
 from gpuops.shell import Command, Files, read_files
@@ -396,6 +397,19 @@ def test_hanging_up_ends_what_runs_on_the_node(sshd, node_of, connect, processes
     assert not thread.is_alive()
 
 
+def kill_worker(transport):
+    """What a worker that is killed says."""
+    worker = transport.start("peers", "sums", "ring")
+    os.kill(worker.first_message["pid"], signal.SIGKILL)
+    with pytest.raises(EndedError) as raised:
+        worker.receive(10)
+    return raised.value.what
+
+
+def test_killed_worker_is_named_with_its_signal(sshd, node_of, connect):
+    assert kill_worker(connect(node_of(sshd))) == "the worker ended by signal 9"
+
+
 def test_a_dropped_link_is_lost_and_leaves_nothing_there(start_sshd, node_of, connect, processes):
     server, before = start_sshd(), processes()
     transport = connect(node_of(server))
@@ -451,6 +465,9 @@ class TestOpenssh:
             assert [a.out for a in transport.batch([HI, Command(("sh", "-c", "exit 3"))])] == ["hi\n", ""]
             transport.close()
         assert sshd.log()[len(before) :].count("Accepted publickey") == 1
+
+    def test_killed_worker_is_no_failure_of_ssh(self, sshd, by_ssh, opener):
+        assert kill_worker(opener.open(by_ssh(sshd))) == "the worker ended by a signal"
 
     def test_the_kept_connection_ends_with_its_owner_and_another_owners_does_not(self, sshd, by_ssh, connections):
         before, other, host = sshd.log(), Connections(), by_ssh(sshd)

@@ -17,6 +17,9 @@ from gpuops.transport.agent import AgentTransport
 from gpuops.transport.connections import Connections
 
 T = TypeVar("T")
+_SILENCE_SECONDS = 6.0
+"""A node whose kernel answers nothing for so long is unreachable: the other nodes wait for it. Its programs may take
+longer to answer."""
 
 
 class Pool:
@@ -49,6 +52,7 @@ class Pool:
         """Return the transport to ``host``, the same one each time."""
         if host.name not in self._transports:
             self._transports[host.name] = self._group.open(host)
+            self._transports[host.name].limit_silence(_SILENCE_SECONDS)
         return self._transports[host.name]
 
     def exclude(self, excluded: Iterable[Excluded]) -> None:

@@ -10,7 +10,7 @@ from gpuops.collective.engines import Engine
 from gpuops.errors import CancelledError
 from gpuops.isolation.evidence import BlamedPart, Evidence, Kind, Measured
 from gpuops.isolation.remedies import fix_for
-from gpuops.isolation.rounds import RankGroup, Round
+from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.reasons import Excluded
 
 _JUST_NOW_SECONDS = 1.0
@@ -57,46 +57,86 @@ def run(
     again without it. ``threshold_for`` returns the GB/s by which a group is judged. ``on_round`` is called before each
     round. On Ctrl-C the result is what was measured so far.
     """
-    excluded: dict[str, Excluded] = {}
-    lost: dict[str, BlamedPart] = {}
+    session = _Session(evidence)
     last = _LastSnapshot()
     try:
-        while (planned := plan(evidence)) is not None:
-            on_round(evidence, planned)
+        while (planned := plan(session.evidence)) is not None:
+            on_round(session.evidence, planned)
             nodes = {name for group in planned.groups for name in group.nodes}
             before = last.snapshot if last.serves(nodes) else monitor(nodes)
             if before.excluded:
-                missing = {blamed.part: blamed for blamed in _lost(evidence, before.excluded)}
-                excluded |= {**before.excluded, **{node: _as_lost(missing[node]) for node in missing}}
-                lost |= missing
-                evidence, last = evidence.without(before.excluded), _LastSnapshot()
+                session.exclude(before.excluded)
                 continue
             figures = engine.measure(planned)
-            last = _LastSnapshot(monitor(nodes), frozenset(nodes), time.monotonic())
-            increases = _increases(before.counters, last.snapshot.counters)
+            after = monitor(nodes)
+            last = _LastSnapshot(after, frozenset(nodes - after.excluded.keys()), time.monotonic())
             thresholds = {group: rate for group in planned.groups if (rate := threshold_for(group)) is not None}
-            rounds = (*evidence.rounds, Measured(planned, figures, increases))
-            evidence = replace(evidence, rounds=rounds, expected={**evidence.expected, **thresholds})
+            session.add(Measured(planned, figures, _increases(before.counters, after.counters)), thresholds)
+            session.exclude(after.excluded)
     except (KeyboardInterrupt, CancelledError):
-        return SessionResult(evidence, excluded, tuple(lost.values()), interrupted=True)
-    return SessionResult(evidence, excluded, tuple(lost.values()))
+        return session.result(interrupted=True)
+    return session.result()
+
+
+class _Session:
+    """The evidence so far, and the nodes that left it."""
+
+    def __init__(self, evidence: Evidence) -> None:
+        self.evidence = evidence
+        self.excluded: dict[str, Excluded] = {}
+        self.lost: dict[str, BlamedPart] = {}
+
+    def add(self, measured: Measured, thresholds: Mapping[RankGroup, float]) -> None:
+        """Add a round."""
+        expected = {**self.evidence.expected, **thresholds}
+        self.evidence = replace(self.evidence, rounds=(*self.evidence.rounds, measured), expected=expected)
+
+    def exclude(self, excluded: Mapping[str, Excluded]) -> None:
+        """Drop nodes and their results; blame those that were missing in a round before."""
+        missing = {blamed.part: blamed for blamed in _lost(self.evidence, excluded)}
+        self.excluded |= {**excluded, **{node: _as_lost(missing[node]) for node in missing}}
+        self.lost |= missing
+        self.evidence = self.evidence.without(excluded)
+
+    def result(self, *, interrupted: bool = False) -> SessionResult:
+        """Return the result so far."""
+        return SessionResult(self.evidence, self.excluded, tuple(self.lost.values()), interrupted)
 
 
 def _lost(evidence: Evidence, excluded: Mapping[str, Excluded]) -> Iterator[BlamedPart]:
-    """Yield the nodes in ``excluded`` that were missing in the last round already."""
-    last = evidence.rounds[-1].figures if evidence.rounds else ()
-    missed = {name: figure for figure in last for name in figure.absent}
+    """Yield the nodes in ``excluded`` that were missing in the last round in which they took part.
+
+    If a rank failed on a node that is merely in use, the other user may be the reason.
+    """
     for name, reason in excluded.items():
-        if name in missed and (kind := _LOST.get(missed[name].trouble)):
-            words = missed[name].detail or "it was missing in a round"
+        figure = _last_figure(evidence, name)
+        if figure is None or not _is_missing(name, figure):
+            continue
+        kind = _LOST.get(figure.trouble)
+        if kind and (kind != "error" or not reason.on_purpose):
+            words = figure.detail or "it was missing in a round"
             yield BlamedPart(name, kind, evidence=(words, reason.why))
+
+
+def _last_figure(evidence: Evidence, node: str) -> GroupResult | None:
+    """Return the result of ``node`` in its last round, the one from which it was missing if there are several."""
+    for measured in reversed(evidence.rounds):
+        own = [figure for figure in measured.figures if node in figure.group.nodes]
+        if own:
+            return max(own, key=lambda figure: _is_missing(node, figure))
+    return None
+
+
+def _is_missing(node: str, figure: GroupResult) -> bool:
+    """Return True if ``node`` or one of its GPUs did not arrive."""
+    return any(part.partition(":")[0] == node for part in figure.absent)
 
 
 def _as_lost(blamed: BlamedPart) -> Excluded:
     return Excluded(blamed.part, "lost", "; ".join(blamed.evidence), do=fix_for(blamed))
 
 
-_LOST: Mapping[str, Kind] = {"hang": "hang", "unreachable": "unreachable"}
+_LOST: Mapping[str, Kind] = {"hang": "hang", "unreachable": "unreachable", "error": "error"}
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ import zlib
 
 LOADER = "import sys;MARK='';i=sys.stdin.buffer;exec(i.read(int(i.readline())))"
 KEPT_NAMES = re.compile(r"(NCCL|FI|OFI)_|(HOME|PATH|USER|LD_LIBRARY_PATH)$")
-LOGGED = re.compile(r"WARN| via |Algo|Using |Plugin|NVLS|GDR|Bootstrap|Connected|set by|nccl.conf|NCCL version|rror")
+LOGGED = re.compile(r"WARN| via |Algo|Using |Plugin|NVLS|GDR|Bootstrap|Connected|set by|nccl.conf|NCCL version|rror|led for HCA")
 BUILT_FOR = re.compile(rb"NCCL version (\d+)\.(\d+)\.(\d+)\+cuda(\d+)\.(\d+)")
 LOG_LINES, LOG_WIDTH = 80, 300
 AFTER_KILL_SECONDS = 2.0

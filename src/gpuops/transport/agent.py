@@ -87,6 +87,9 @@ class AgentTransport:
         self._closed = False
         self.on_close: Callable[[AgentTransport], None] = _ignore
 
+    def limit_silence(self, seconds: float) -> None:
+        """Ask to give the node up after ``seconds`` without a sign of life; transports that cannot, ignore it."""
+
     def run(self, command: Command) -> Completed:
         """Run one command and wait for it."""
         return self.batch([command])[0]

@@ -14,8 +14,10 @@ from collections.abc import Iterator
 from gpuops.errors import LostError
 from gpuops.inventory import Host
 from gpuops.transport.agent import AgentTransport
+from gpuops.transport.stream import in_words
 
 _STUCK_SECONDS = 60.0
+_ENDING_SECONDS = 1.0  # from the end of its output to that of the process
 
 
 class ProcessStream:
@@ -101,6 +103,12 @@ class ProcessStream:
     def wait(self, seconds: float) -> int:
         """Wait for the child and return its exit status."""
         return self._process.wait(seconds)
+
+    def ending(self) -> str:
+        """Return how the child ended, in words; empty if it still runs."""
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            return in_words(self.wait(_ENDING_SECONDS))
+        return ""
 
     def close(self) -> None:
         """Terminate the agent, which ends what it runs. Another thread may keep its pipes open in `read`."""

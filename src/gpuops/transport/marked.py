@@ -55,6 +55,10 @@ class MarkedStream:
         lines = bytes(self._seen).strip().splitlines()
         return lines[-1][:_LAST_LINE_BYTES].decode("utf-8", "replace") if lines else ""
 
+    def ending(self) -> str:
+        """Return how the program ended, in words; empty if it is unknown."""
+        return self.stream.ending()
+
     def close(self) -> None:
         """Close the stream."""
         self.stream.close()

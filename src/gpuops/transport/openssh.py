@@ -41,11 +41,18 @@ class OpensshStream(ProcessStream):
     """Running ``ssh`` process; its failures become the errors that other transports raise."""
 
     def read(self, seconds: float) -> bytes:
-        """Return some bytes of the remote stdout; raise `NodeError` if ssh itself failed."""
+        """Return some bytes of the remote stdout; raise `NodeError` if ssh itself failed.
+
+        ssh has the same status if a signal ended the remote command, but then it prints nothing.
+        """
         data = super().read(seconds)
-        if not data and self._ended_badly():
-            raise explain(self._node, self.errors())
+        if not data and self._ended_badly() and (errors := self.errors()).strip():
+            raise explain(self._node, errors)
         return data
+
+    def ending(self) -> str:
+        """Return how the remote command ended, in words."""
+        return "ended by a signal" if self._ended_badly() else super().ending()
 
     def _ended_badly(self) -> bool:
         try:

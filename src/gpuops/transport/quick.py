@@ -4,13 +4,15 @@ from __future__ import annotations
 
 import contextlib
 import socket
+from typing import Any, ClassVar
 
+from paramiko.common import MSG_CHANNEL_REQUEST
+from paramiko.message import Message
 from paramiko.transport import Transport
 
 from gpuops.transport.known_hosts import KnownKey
 
-# a node that loses power never closes the connection: give up after 90 s of silence (the last value is milliseconds)
-_ALIVE = {"TCP_KEEPIDLE": 30, "TCP_KEEPINTVL": 10, "TCP_KEEPCNT": 6, "TCP_USER_TIMEOUT": 90_000}
+_SILENCE_SECONDS = 90.0
 _FAST_KEX = ("curve25519-sha256@libssh.org", "ecdh-sha2-nistp256")
 _FAST_CIPHERS = ("aes128-gcm@openssh.com",)
 
@@ -19,12 +21,32 @@ def _first(preferred: tuple[str, ...], supported: tuple[str, ...]) -> tuple[str,
     return (*(k for k in preferred if k in supported), *(k for k in supported if k not in preferred))
 
 
+_HANDLERS: dict[int, Any] = Transport._channel_handler_table  # type: ignore[attr-defined]  # noqa: SLF001 - made for subclasses
+
+
+def _note_signal(channel: Any, message: Message) -> None:
+    """Note which signal ended a command, which paramiko ignores; then let it handle the request."""
+    request, _wants_reply = message.get_text(), message.get_boolean()
+    if request == "exit-signal":
+        channel.transport.signals[channel.chanid] = message.get_text()
+    message.rewind()
+    message.get_int()  # the channel's number, which paramiko has read already
+    _HANDLERS[MSG_CHANNEL_REQUEST](channel, message)
+
+
 class QuickTransport(Transport):
     """Subclass of paramiko's transport that prefers cheap algorithms and avoids its 0.1 s poll."""
 
     _active_check_timeout = 30.0
     _preferred_kex = _first(_FAST_KEX, Transport._preferred_kex)  # type: ignore[attr-defined]  # noqa: SLF001 - class attributes made for this
     _preferred_ciphers = _first(_FAST_CIPHERS, Transport._preferred_ciphers)  # type: ignore[attr-defined]  # noqa: SLF001
+
+    _channel_handler_table: ClassVar[dict[int, Any]] = {**_HANDLERS, MSG_CHANNEL_REQUEST: _note_signal}
+
+    def __init__(self, *arguments: Any, **options: Any) -> None:
+        super().__init__(*arguments, **options)
+        self.signals: dict[int, str] = {}
+        """The name of the signal that ended a command, by the number of its channel."""
 
     def prefer_key_types(self, recorded: list[KnownKey]) -> None:
         """Prefer host key types that are recorded, so that the server presents a key that can be compared."""
@@ -47,10 +69,16 @@ class QuickSocket(socket.socket):
         quick = cls(inner.family, inner.type, inner.proto, fileno=inner.detach())
         quick.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
         quick.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
-        for name, value in _ALIVE.items():
-            if hasattr(socket, name):  # not every platform has all of them
-                quick.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
+        quick.limit_silence(_SILENCE_SECONDS)
         return quick
+
+    def limit_silence(self, seconds: float) -> None:
+        """Break the connection after ``seconds`` of silence: a node that loses power never closes it."""
+        idle, interval = max(1, int(seconds / 3)), max(1, int(seconds / 9))
+        counts = {"TCP_KEEPIDLE": idle, "TCP_KEEPINTVL": interval, "TCP_KEEPCNT": 6}
+        for name, value in {**counts, "TCP_USER_TIMEOUT": int(1000 * seconds)}.items():
+            if hasattr(socket, name):  # not every platform has all of them
+                self.setsockopt(socket.IPPROTO_TCP, getattr(socket, name), value)
 
     def recv(self, size: int, flags: int = 0) -> bytes:
         """Receive data and request an immediate ACK again: the kernel resets the option each time."""

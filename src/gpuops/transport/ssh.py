@@ -12,6 +12,7 @@ import errno
 import itertools
 import logging
 import random
+import signal
 import socket
 import threading
 import time
@@ -41,11 +42,13 @@ from gpuops.transport.agent import AgentTransport
 from gpuops.transport.known_hosts import KnownKey, fingerprint
 from gpuops.transport.quick import QuickSocket, QuickTransport
 from gpuops.transport.settings import Settings
+from gpuops.transport.stream import in_words
 
 logging.getLogger("paramiko").addHandler(logging.NullHandler())  # otherwise its threads print tracebacks to stderr
 
 T = TypeVar("T")
 _REPLY_SECONDS = 30.0  # PAM and busy servers are slow
+_ENDING_SECONDS = 1.0  # from the end of a command's output to the report of how it ended
 _MOST_KEYS = 5  # sshd's MaxAuthTries is 6; a password may still follow
 
 
@@ -80,6 +83,11 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
                     raise
                 self.client._transport = self.transport  # noqa: SLF001 - what SSHClient.connect does
             self._check_hung_up()
+
+    def limit_silence(self, seconds: float) -> None:
+        """Give the node up after ``seconds`` without a sign of life; not possible through a jump host."""
+        if isinstance(own_socket := self.transport.sock, QuickSocket):
+            own_socket.limit_silence(seconds)
 
     def hang_up(self) -> None:
         """Close permanently; if another thread is opening the connection, it gets `LostError`."""
@@ -336,6 +344,15 @@ class ChannelStream:
             raise LostError(self._connection.node, "the connection broke in the middle of the answer")
         return data
 
+    def ending(self) -> str:
+        """Return how the command ended, as the node reported it; empty if it did not."""
+        self._channel.status_event.wait(_ENDING_SECONDS)
+        name = self._connection.transport.signals.get(self._channel.chanid, "")
+        if name:
+            number = getattr(signal, f"SIG{name}", None)
+            return in_words(-number) if number else f"ended by signal {name}"
+        return in_words(self._channel.exit_status) if self._channel.exit_status >= 0 else ""
+
     def close(self) -> None:
         """Close this channel."""
         with contextlib.suppress(OSError, EOFError, paramiko.SSHException):  # the connection may be closed already
@@ -348,9 +365,16 @@ class SshTransport(AgentTransport):
     def __init__(self, host: Host, connection: NodeConnection) -> None:
         super().__init__(host.name, self._start, python=host.python, become_password=host.become_password)
         self.connection = connection
+        self._silence_seconds = 0.0
+
+    def limit_silence(self, seconds: float) -> None:
+        """Give the node up after ``seconds`` without a sign of life, also while it owes an answer."""
+        self._silence_seconds = seconds
 
     def _start(self, line: str) -> ChannelStream:
         self.connection.open()
+        if self._silence_seconds:
+            self.connection.limit_silence(self._silence_seconds)
         return ChannelStream(self.connection, line)
 
     def close(self) -> None:

@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping
 from typing import Any
 
-from gpuops.errors import LostError
+from gpuops.errors import EndedError, LostError
 from gpuops.transport.marked import MarkedStream
 
 
@@ -28,7 +28,8 @@ class Worker:
     def receive(self, seconds: float) -> dict[str, Any]:
         """Return the next message; skip any other output before it.
 
-        Raise `TimeoutError` after ``seconds`` without one, `gpuops.errors.LostError` if the script has exited.
+        Raise `TimeoutError` after ``seconds`` without one, `gpuops.errors.EndedError` if the script has ended, and
+        `gpuops.errors.LostError` if the connection is broken.
         """
         return receive(self._stream, seconds)
 
@@ -41,7 +42,7 @@ def receive(stream: MarkedStream, seconds: float) -> dict[str, Any]:
     """Return the next message on ``stream``; see `Worker.receive`."""
     word = stream.word(seconds)
     if not word:
-        raise LostError(stream.node, f"the worker script exited{_quoted(stream.last_line())}")
+        raise EndedError(stream.node, f"the worker {stream.ending() or 'ended'}{_quoted(stream.last_line())}")
     if word == b"none":
         raise LostError(stream.node, "no Python 3 found on the node")
     try:

@@ -11,6 +11,8 @@ from pathlib import Path
 import pytest
 
 HERE = Path(__file__).parent
+DRIVE = HERE / "drive.py"
+BUSY_BYTES = 4 << 20
 ADDRESSES = {f"n{number}": f"10.78.0.{10 + number}" for number in range(1, 9)}
 
 
@@ -61,6 +63,16 @@ class Links:
         """Stops what measures on a host, which is the youngest of our processes there."""
         self.run(f"ssh {name} pkill -STOP --newest --full '[M]ARK=sys'")
 
+    def kill_worker(self, name):
+        """Kills what measures on a host."""
+        self.run(f"ssh {name} pkill -KILL --newest --full '[M]ARK=sys'")
+
+    def worker_port(self, name):
+        """The port on which what measures on a host is called."""
+        lines = self.run(f"ip netns exec {name} ss -Hltn").splitlines()
+        ports = {int(line.split()[3].rpartition(":")[2]) for line in lines} - {22}
+        return max(ports)
+
     def processes(self):
         """What runs on the hosts for gpuops: every process that has the mark of ours in its arguments."""
         return [line for line in self.run("ps -e -o args").splitlines() if "MARK=sys" in line]
@@ -71,6 +83,31 @@ class Links:
         while self.processes() and time.monotonic() < ends:
             time.sleep(0.1)
         return not self.processes()
+
+    def wait_until_busy(self, process, name):
+        """Waits until ``name`` is being measured."""
+        enough = self.sent_bytes(name) + BUSY_BYTES
+        while self.sent_bytes(name) < enough:
+            assert process.poll() is None, process.communicate()
+            time.sleep(0.1)
+
+    def filter(self, name, *rules):
+        """Rules of a firewall on a host, for what comes in; without rules, there is none."""
+        own = f"ip netns exec {name} nft"
+        self.run(f"{own} flush ruleset")
+        if rules:
+            chain = "\n".join(("type filter hook input priority 0;", *rules))
+            self.run(f"{own} 'table inet t {{\nchain i {{\n{chain}\n}}\n}}'")
+
+    def report(self, process):
+        """The JSON document of ``gpuops allreduce``."""
+        out, err = process.communicate(timeout=300)
+        assert out, err
+        return json.loads(out)
+
+    def accused(self, told):
+        """The nodes that are blamed, and of what."""
+        return {part["part"].partition(":")[0]: part["kind"] for part in told["accused"]}
 
     def sent_bytes(self, name):
         """What went to a host since its link exists."""
@@ -91,3 +128,57 @@ def links(network, tmp_path):
     yield links
     for name in ADDRESSES:
         links.run(f"ip link set port-{name} up; ip -n {name} link set eth0 up")
+
+
+@pytest.fixture
+def allreduce(links):
+    """Starts the verb on all hosts, or on those named, and ends it."""
+    started = []
+
+    def start(*more, on=()):
+        words = ("-m", "gpuops", "allreduce", "-i", links.inventory(*on), "--engine", "tcp", "--json", *more)
+        started.append(links.start(*words))
+        return started[-1]
+
+    yield start
+    for process in started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()
+
+
+class Drive:
+    """Starts rounds of pairs by the tcp engine alone, and reads what it says."""
+
+    def __init__(self, links):
+        self.links = links
+        self.started = []
+        self.seen = []
+
+    def __call__(self, rounds, seconds, *names):
+        self.started.append(self.links.start(DRIVE, self.links.inventory(*names), rounds, seconds))
+        assert json.loads(self.started[-1].stdout.readline()) == {"lost": {}}
+        return self.started[-1]
+
+    def wait_for_round(self, process):
+        """Waits until a round has begun and is being measured."""
+        while "round" not in (line := json.loads(process.stdout.readline())):
+            self.seen.append(line)
+        time.sleep(1)
+
+    def figures(self, process):
+        """The results of all rounds."""
+        out, err = process.communicate(timeout=90)
+        assert process.returncode == 0, err
+        return [figure for figure in [*self.seen, *map(json.loads, out.splitlines())] if "nodes" in figure]
+
+
+@pytest.fixture
+def drive(links):
+    """Rounds of pairs, which end with the test."""
+    drive = Drive(links)
+    yield drive
+    for process in drive.started:
+        if process.poll() is None:
+            os.killpg(process.pid, signal.SIGKILL)
+        process.communicate()

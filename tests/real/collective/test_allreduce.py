@@ -1,57 +1,14 @@
 """``gpuops allreduce --engine tcp`` over hosts with links of their own: it names who is at fault, and nobody else."""
 
-import json
-import os
-import signal
-import time
-
 import pytest
-
-BUSY_BYTES = 4 << 20
-
-
-@pytest.fixture
-def allreduce(links):
-    """Starts the verb, and ends it."""
-    started = []
-
-    def start(*more):
-        words = ("-m", "gpuops", "allreduce", "-i", links.inventory(), "--engine", "tcp", "--json", *more)
-        started.append(links.start(*words))
-        return started[-1]
-
-    yield start
-    for process in started:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-def report(process):
-    out, err = process.communicate(timeout=300)
-    assert out, err
-    return json.loads(out)
-
-
-def accused(told):
-    """The nodes that are blamed, and of what."""
-    return {part["part"].partition(":")[0]: part["kind"] for part in told["accused"]}
-
-
-def in_mid_round(process, links, host):
-    """Waits until ``host`` is being measured."""
-    enough = links.sent_bytes(host) + BUSY_BYTES
-    while links.sent_bytes(host) < enough:
-        assert process.poll() is None, process.communicate()
-        time.sleep(0.1)
 
 
 @pytest.mark.parametrize("run", range(4))
 def test_the_host_with_the_slow_link_is_named(links, allreduce, run):
     slow = f"n{run % 8 + 1}"
     links.shape(200, **{slow: 150})
-    told = report(allreduce())
-    assert accused(told) == {slow: "slow"}, told
+    told = links.report(allreduce())
+    assert links.accused(told) == {slow: "slow"}, told
     (accusation,) = told["accused"]
     assert accusation["found_gb_per_s"] == pytest.approx(150 / 8000, rel=0.1)
     assert accusation["expected_gb_per_s"] == pytest.approx(200 / 8000, rel=0.1)
@@ -60,17 +17,17 @@ def test_the_host_with_the_slow_link_is_named(links, allreduce, run):
 @pytest.mark.parametrize("run", range(4))
 def test_nobody_is_named_where_all_links_are_well(links, allreduce, run):
     process = allreduce()
-    told = report(process)
-    assert (accused(told), told["suspects"], process.returncode) == ({}, [], 0), told
+    told = links.report(process)
+    assert (links.accused(told), told["suspects"], process.returncode) == ({}, [], 0), told
     assert len(told["nodes"]) == 8
 
 
 def test_a_link_that_goes_down_in_mid_run_is_named_and_the_others_finish(links, allreduce):
     process = allreduce("--seconds", "3")
-    in_mid_round(process, links, "n3")
+    links.wait_until_busy(process, "n3")
     links.run("ip link set port-n3 down")
-    told = report(process)
-    assert accused(told) | dict.fromkeys(told["left"], "unreachable") == {"n3": "unreachable"}, told
+    told = links.report(process)
+    assert links.accused(told) | dict.fromkeys(told["left"], "unreachable") == {"n3": "unreachable"}, told
     (rail,) = told["matrix"]
     assert all(rail["gb_per_s"][name] > 0.02 for name in links.network.addresses if name != "n3"), told
     links.run("ip link set port-n3 up")
@@ -79,16 +36,16 @@ def test_a_link_that_goes_down_in_mid_run_is_named_and_the_others_finish(links, 
 
 def test_a_process_that_is_stopped_in_mid_run_is_named_as_hanging(links, allreduce):
     process = allreduce("--seconds", "3")
-    in_mid_round(process, links, "n6")
+    links.wait_until_busy(process, "n6")
     links.stop_worker("n6")
-    told = report(process)
-    assert accused(told) == {"n6": "hang"}, told
+    told = links.report(process)
+    assert links.accused(told) == {"n6": "hang"}, told
     assert links.are_left_alone()
 
 
 def test_nothing_is_left_on_any_host_after_ctrl_c(links, allreduce):
     process = allreduce("--seconds", "30")
-    in_mid_round(process, links, "n1")
+    links.wait_until_busy(process, "n1")
     links.interrupt(process)
     process.communicate(timeout=20)
     assert process.returncode == 130

@@ -4,47 +4,13 @@ import json
 import os
 import signal
 import statistics
-import time
-from pathlib import Path
 
 import pytest
-
-DRIVE = Path(__file__).with_name("drive.py")
-
-
-@pytest.fixture
-def drive(links):
-    """Starts rounds of pairs, and ends them."""
-    started = []
-
-    def start(rounds, seconds, *names):
-        started.append(links.start(DRIVE, links.inventory(*names), rounds, seconds))
-        assert json.loads(started[-1].stdout.readline()) == {"lost": {}}
-        return started[-1]
-
-    yield start
-    for process in started:
-        if process.poll() is None:
-            os.killpg(process.pid, signal.SIGKILL)
-        process.communicate()
-
-
-def in_mid_round(process):
-    """Waits until a round has begun and is being measured."""
-    while "round" not in json.loads(process.stdout.readline()):
-        pass
-    time.sleep(1)
-
-
-def figures(process):
-    out, err = process.communicate(timeout=90)
-    assert process.returncode == 0, err
-    return [figure for line in out.splitlines() if "nodes" in (figure := json.loads(line))]
 
 
 def test_every_pair_gives_what_its_slower_link_carries(links, drive):
     links.shape(200, n5=150)
-    found = figures(drive(2, 0.25))
+    found = drive.figures(drive(2, 0.25))
     assert len(found) == 8
     for figure in found:
         expected = 150 / 8 if "n5" in figure["nodes"] else 200 / 8
@@ -63,15 +29,15 @@ def iperf3(links):
 def test_the_engine_takes_what_iperf3_does_from_a_link(links, drive, need):
     need("iperf3")
     links.shape(400)
-    ratios = [figures(drive(1, 2, "n1", "n2"))[0]["mb_per_s"] / iperf3(links) for _ in range(3)]
+    ratios = [drive.figures(drive(1, 2, "n1", "n2"))[0]["mb_per_s"] / iperf3(links) for _ in range(3)]
     assert any(0.9 < ratio < 1.1 for ratio in ratios), ratios  # others may use this machine's cores meanwhile
 
 
 def test_a_link_that_goes_down_in_mid_run_is_named_and_the_others_finish(links, drive):
     process = drive(1, 3)
-    in_mid_round(process)
+    drive.wait_for_round(process)
     links.run("ip link set port-n3 down")
-    found = {tuple(figure["nodes"]): figure for figure in figures(process)}
+    found = {tuple(figure["nodes"]): figure for figure in drive.figures(process)}
     hit = next(figure for nodes, figure in found.items() if "n3" in nodes)
     assert (hit["trouble"], hit["absent"]) == ("unreachable", ["n3"]), hit
     assert all(figure["mb_per_s"] > 20 for figure in found.values() if figure is not hit), found
@@ -81,9 +47,9 @@ def test_a_link_that_goes_down_in_mid_run_is_named_and_the_others_finish(links, 
 
 def test_a_stopped_process_in_mid_run_is_named_as_hanging_and_the_others_finish(links, drive):
     process = drive(1, 3)
-    in_mid_round(process)
+    drive.wait_for_round(process)
     links.stop_worker("n6")
-    found = {tuple(figure["nodes"]): figure for figure in figures(process)}
+    found = {tuple(figure["nodes"]): figure for figure in drive.figures(process)}
     hit = next(figure for nodes, figure in found.items() if "n6" in nodes)
     assert (hit["trouble"], hit["absent"]) == ("hang", ["n6"]), hit
     assert all(figure["mb_per_s"] > 20 for figure in found.values() if figure is not hit), found
@@ -93,7 +59,7 @@ def test_a_stopped_process_in_mid_run_is_named_as_hanging_and_the_others_finish(
 @pytest.mark.parametrize("how", [signal.SIGINT, signal.SIGKILL])
 def test_nothing_is_left_on_any_host_after_an_interrupt_in_mid_run(links, drive, how):
     process = drive(1, 30)
-    in_mid_round(process)
+    drive.wait_for_round(process)
     assert len(links.processes()) == 8
     os.killpg(process.pid, how)
     process.communicate(timeout=20)

@@ -182,7 +182,7 @@ def test_killed_ranks_and_killed_supervisors_take_all_of_theirs_along(an_engine,
     assert process.gone([supervisor, *ranks])
     figure = pair_of(engine)
     assert (figure.trouble, figure.absent) == ("error", ("a",))
-    assert "the worker script exited" in figure.detail
+    assert "a: the worker ended by signal 9" in figure.detail
     assert goes_well(pair_of(engine))
     victim = engine.pids["b"][1]
     os.kill(victim, signal.SIGKILL)
@@ -190,6 +190,23 @@ def test_killed_ranks_and_killed_supervisors_take_all_of_theirs_along(an_engine,
     time.sleep(0.2)  # its streams close with its last thread
     assert goes_well(pair_of(engine))
     assert victim not in all_pids(engine)
+
+
+def test_rank_killed_in_mid_round_is_the_error_of_each_of_its_groups(an_engine):
+    engine = an_engine("a", "b", "c", STUB_FAULT="sleeps-on-gpu:1:4")
+
+    def kill():
+        while len(engine.pids["b"]) < 3:
+            time.sleep(0.05)
+        os.kill(engine.pids["b"][2], signal.SIGKILL)
+
+    for group in (RankGroup(("b", "a")), RankGroup(("b", "c")), RankGroup(("b",))):
+        killer = threading.Thread(target=kill)
+        killer.start()
+        figure = only(engine.measure(Round("pair", (group,))))
+        killer.join()
+        assert (figure.trouble, figure.absent, figure.gb_per_s) == ("error", ("b:gpu1",), None)
+        assert "b:gpu1: its process ended by signal 9" in figure.detail
 
 
 def test_closing_ends_everything_even_in_the_middle_of_a_hang(an_engine, process, all_pids):
@@ -241,7 +258,7 @@ def test_an_exclusive_gpu_takes_part_since_it_has_one_process_only(an_engine):
 
 def test_tcp_where_there_is_rdma_is_the_finding_and_no_speed(an_engine, monkeypatch):
     fabric = Fabric({name: FabricNode(name, (0, 1), (FabricNic("lo", 0, 1.0),)) for name in "ab"})
-    for network, trouble in (("NET/Socket/0", "socket"), ("NET/IB/0", "socket"), ("NET/IB/0/GDRDMA", "")):
+    for network, trouble in (("NET/Socket/0", "socket"), ("NET/IB/0", "no-gpudirect"), ("NET/IB/0/GDRDMA", "")):
         engine = an_engine("a", "b", STUB_NETWORK=network, fabric=fabric)
         for name in "ab":
             object.__setattr__(engine.surveys[name], "rdma_devices", ("lo",))  # as if it were an HCA

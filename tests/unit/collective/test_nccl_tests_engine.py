@@ -106,6 +106,29 @@ def test_groups_of_one_start_are_one_batch_of_at_most_sixteen(make):
     assert ways["n1"].batches[1:] == [16, 4]
 
 
+def test_node_that_is_lost_between_batches_keeps_the_results_before(make):
+    engine, ways = make({"n1": HAS, **{f"m{number}": HAS for number in range(20)}})
+    engine.open()
+    answer = ways["n1"].batch
+
+    def batch(questions):
+        if len(ways["n1"].batches) == 2:
+            raise LostError("n1", "the connection broke")
+        return answer(questions)
+
+    ways["n1"].batch = batch
+    figures = engine.measure(Round("pair", tuple(RankGroup(("n1", f"m{number}")) for number in range(20))))
+    assert [figure.trouble for figure in figures] == ["error"] * 16 + ["unreachable"] * 4
+    assert (figures[-1].absent, figures[-1].detail) == (("n1",), "n1: the connection broke")
+
+
+def test_nodes_without_the_program_are_the_missing_members(make):
+    engine, _ = make({"n1": HAS, "n2": {}})
+    engine.open()
+    (figure,) = engine.measure(Round("pair", (RankGroup(("n1", "n2")),)))
+    assert (figure.trouble, figure.absent) == ("error", ("n2",))
+
+
 def test_a_host_behind_loopback_is_called_by_its_name(make):
     engine, ways = make({"n1": HAS, "n2": HAS}, addresses={"n1": "127.0.0.1", "n2": "localhost"})
     engine.open()

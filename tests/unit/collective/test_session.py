@@ -113,7 +113,9 @@ def test_each_round_is_told_before_it_starts():
     assert told == [(0, "next"), (1, "next"), (2, "next")]
 
 
-@pytest.mark.parametrize(("trouble", "accused"), [("unreachable", ["b"]), ("hang", ["b"]), ("error", [])])
+@pytest.mark.parametrize(
+    ("trouble", "accused"), [("unreachable", ["b"]), ("hang", ["b"]), ("error", ["b"]), ("wrong", [])]
+)
 def test_a_node_that_is_lost_in_mid_round_is_accused_though_its_figures_leave_with_it(trouble, accused):
     class Losing(Engine):
         def measure(self, planned):
@@ -132,3 +134,68 @@ def test_a_node_that_is_lost_in_mid_round_is_accused_though_its_figures_leave_wi
     assert (reason.kind, bool(reason.do)) == (("lost", True) if accused else ("unreachable", False))
     assert reason.why == ("b: its link is down; no answer" if accused else "no answer")
     assert result.evidence.rounds == ()
+
+
+class Failing(Engine):
+    """A worker of b ends in its first round; only the rounds without b have figures."""
+
+    def __init__(self, absent=("b",)):
+        super().__init__()
+        self.absent = absent
+
+    def measure(self, planned):
+        self.measured.append(planned)
+        return tuple(
+            GroupResult(group, None, "error", self.absent, detail="b: the worker ended by signal 9")
+            if "b" in group.nodes
+            else GroupResult(group, 1.0)
+            for group in planned.groups
+        )
+
+
+def test_worker_that_ended_stays_in_the_evidence_with_the_words_of_the_node():
+    result = session(Failing())
+    assert (result.lost, result.excluded) == ((), {})
+    failed = [figure for m in result.evidence.rounds for figure in m.figures if figure.trouble]
+    assert [(figure.group.nodes, figure.absent) for figure in failed] == [(("a", "b"), ("b",)), (("b", "c"), ("b",))]
+    assert all("signal 9" in figure.detail for figure in failed)
+
+
+def monitor_that_loses_b_after(looks, kind="unreachable"):
+    """A monitor to which b answers ``looks`` times."""
+    count = itertools.count()
+
+    def look(nodes):
+        gone = "b" in nodes and next(count) >= looks
+        return Snapshot({"b": Excluded("b", kind, "the connection broke")} if gone else {})
+
+    return look
+
+
+def test_node_lost_in_the_last_round_is_named():
+    def once(evidence):
+        return None if evidence.rounds or "b" not in evidence.fabric.nodes else Round("rail", (RankGroup(("a", "b")),))
+
+    looks = monitor_that_loses_b_after(1)
+    result = run(Failing(), Evidence(FABRIC), plan=once, monitor=looks, threshold_for=lambda _: None)
+    assert [(part.part, part.kind) for part in result.lost] == [("b", "error")]
+    assert result.excluded["b"].why == "b: the worker ended by signal 9; the connection broke"
+
+
+@pytest.mark.parametrize("absent", ["b", "b:gpu3"])
+def test_node_lost_some_rounds_after_it_was_missing_is_named(absent):
+    plan = iter([("a", "b"), ("a", "c"), ("b", "c")])
+
+    def next_pair(_evidence):
+        pair = next(plan, None)
+        return Round("rail", (RankGroup(pair),)) if pair else None
+
+    looks = monitor_that_loses_b_after(2)
+    result = run(Failing((absent,)), Evidence(FABRIC), plan=next_pair, monitor=looks, threshold_for=lambda _: None)
+    assert [(part.part, part.kind) for part in result.lost] == [("b", "error")]
+
+
+def test_node_that_failed_because_another_user_came_is_not_blamed():
+    result = session(Failing(), monitor_that_loses_b_after(1, "busy"))
+    assert result.lost == ()
+    assert result.excluded["b"].kind == "busy"

@@ -12,7 +12,7 @@ import pytest
 import gpuops
 from gpuops.collective.engines import Load, tcp
 from gpuops.collective.engines.tcp import TcpEngine, trouble_of
-from gpuops.errors import LostError, NodeError
+from gpuops.errors import ConnectError, EndedError, LostError, NodeError
 from gpuops.isolation.fabric import FabricNic
 from gpuops.isolation.rounds import RankGroup, Round
 from gpuops.reasons import Excluded
@@ -156,6 +156,7 @@ def test_a_killed_process_is_named_at_once(engine):
     began = time.monotonic()
     (figure,) = in_mid_run(running, RING, do=lambda: os.kill(*running.pids["n2"], signal.SIGKILL))
     assert (figure.trouble, figure.absent) == ("error", ("n2",))
+    assert figure.detail.startswith("n2: the worker ended by signal 9; ")
     assert time.monotonic() - began < 4
     assert running.measure(round_of(RING))[0].gb_per_s
 
@@ -204,7 +205,8 @@ def test_ranks_of_every_python_of_this_machine_work_together(engine, a_host):
 
 STALLED = {"trouble": "no data sent or received for 5 s", "unreached": [], "link": True}
 LATE = NodeError("b", "no answer within 8.0 s")
-ENDED = LostError("b", "the worker script exited")
+ENDED = EndedError("b", "the worker ended by signal 9")
+BROKEN = LostError("b", "the connection broke in the middle of the answer")
 FINE = {"seconds": [0.1], "wrong": 0}
 
 
@@ -221,6 +223,9 @@ FINE = {"seconds": [0.1], "wrong": 0}
         ({"a": {**STALLED, "unreached": [1]}, "b": ENDED}, "unreachable", "b"),
         ({"a": {**STALLED, "refused": [1]}, "b": STALLED}, "unreachable", "b"),
         ({"a": LATE, "b": LATE}, "hang", "ab"),
+        ({"a": STALLED, "b": BROKEN}, "unreachable", "b"),
+        ({"a": STALLED, "b": ConnectError("b", "timed out")}, "unreachable", "b"),
+        ({"a": BROKEN, "b": ENDED}, "error", "b"),
         # a ring of four, in which c is cut off
         (
             {

@@ -24,6 +24,9 @@ class ScriptedStream:
             raise TimeoutError
         return chunk
 
+    def ending(self):
+        return "ended by signal 9" if b"Killed" in self.written else ""
+
     def close(self):
         self.closed = True
 

@@ -38,6 +38,16 @@ def test_the_systems_ssh_is_told_what_the_inventory_says_and_never_to_wave_keys_
     assert "ControlPath=/run/socket-%C" in words
 
 
+@pytest.mark.parametrize(
+    ("status", "ending"), [(255, "ended by a signal"), (3, "ended with status 3"), (0, "ended with status 0")]
+)
+def test_ssh_without_a_message_reports_how_the_command_ended(status, ending):
+    stream = OpensshStream("n1", ["sh", "-c", f"exit {status}"])
+    assert stream.read(5) == b""
+    assert stream.ending() == ending
+    stream.close()
+
+
 def test_a_failing_ssh_is_a_nodes_error(home):
     stream = OpensshStream("n1", ["sh", "-c", "echo 'ssh: Could not resolve hostname n1: Name unknown' >&2; exit 255"])
     with pytest.raises(NodeError, match="n1: Could not resolve hostname"):

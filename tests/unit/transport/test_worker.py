@@ -2,7 +2,7 @@ import re
 
 import pytest
 
-from gpuops.errors import LostError
+from gpuops.errors import EndedError, LostError
 from gpuops.transport.agent import AgentTransport
 
 HELLO = b'noise\nMARK {"hello": {"pid": 7}}\n'
@@ -29,8 +29,8 @@ def test_it_runs_beside_the_agent_on_a_stream_of_its_own(scripted):
 @pytest.mark.parametrize(
     ("said", "told"),
     [
-        ([], "n1: the worker script exited"),
-        ([b"x\nValueError: no such thing\n"], "exited: ValueError: no such thing"),
+        ([], "n1: the worker ended$"),
+        ([b"x\nValueError: no such thing\n"], "the worker ended: ValueError: no such thing"),
         ([b"MARK none\n"], "n1: no Python 3 found on the node"),
         ([b'MARK {"a": }\n'], "sent an unreadable message"),
         ([b"y\n" * 600_000], "more than 1 MiB"),
@@ -39,6 +39,13 @@ def test_it_runs_beside_the_agent_on_a_stream_of_its_own(scripted):
 def test_what_is_no_answer_is_lost(scripted, said, told):
     worker = scripted([HELLO, *said]).start("agent")
     with pytest.raises(LostError, match=told):
+        worker.receive(1)
+
+
+def test_worker_says_how_its_script_ended(scripted):
+    worker = scripted([HELLO]).start("agent")
+    worker._stream.stream.write(b"Killed")
+    with pytest.raises(EndedError, match=r"n1: the worker ended by signal 9$"):
         worker.receive(1)
 
 

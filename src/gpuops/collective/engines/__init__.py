@@ -7,7 +7,16 @@ from dataclasses import dataclass
 from typing import Protocol
 
 from gpuops.bandwidth import Operation
-from gpuops.isolation.rounds import GroupResult, Round
+from gpuops.errors import (
+    AuthenticationError,
+    BecomeError,
+    ConnectError,
+    EndedError,
+    GpuopsError,
+    HostKeyError,
+    LostError,
+)
+from gpuops.isolation.rounds import GroupResult, Round, Trouble
 from gpuops.reasons import Excluded
 
 
@@ -23,6 +32,16 @@ class Load:
     iterations: int = 20
     warmups: int = 5
     seconds: float = 0.25
+
+
+def trouble_of_loss(error: GpuopsError) -> Trouble:
+    """Classify a node that did not answer: its process ended, or gpuops cannot reach it; a silent process hangs."""
+    if isinstance(error, EndedError):
+        return "error"
+    return "unreachable" if isinstance(error, _UNREACHABLE) else "hang"
+
+
+_UNREACHABLE = (LostError, ConnectError, HostKeyError, AuthenticationError, BecomeError)
 
 
 class Engine(Protocol):

@@ -9,8 +9,8 @@ from typing import Any
 
 from gpuops.bandwidth import bus_factor
 from gpuops.collective.crew import Crew
-from gpuops.collective.engines import Load
-from gpuops.errors import GpuopsError, LostError
+from gpuops.collective.engines import Load, trouble_of_loss
+from gpuops.errors import EndedError, GpuopsError
 from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round, Trouble
@@ -25,6 +25,7 @@ LANE_BYTES = 8
 _PATIENCE_SECONDS = 5.0
 _LIMIT_SECONDS = 30.0
 _ANSWER_SECONDS = 10.0
+_CAUSES_FIRST: tuple[Trouble, ...] = ("error", "unreachable")
 Answer = Mapping[str, Any] | GpuopsError
 
 
@@ -71,7 +72,7 @@ class TcpEngine:
             messages = {node: {"listen": {**listen, "address": self._addresses[node]}} for node in lacking}
             for node, answer in self._crew.ask(messages, _ANSWER_SECONDS).items():
                 if isinstance(answer, GpuopsError):
-                    self._gone[node] = "unreachable", excluded_by(node, answer)
+                    self._gone[node] = trouble_of_loss(answer), excluded_by(node, answer)
                 elif "port" in answer:
                     self._places[node] = answer
                 else:
@@ -102,7 +103,7 @@ class TcpEngine:
         """Give up silent nodes: a new process there would hide what became of the old one."""
         for figure in figures:
             for node in figure.absent:
-                if isinstance(answers[node], GpuopsError) and not isinstance(answers[node], LostError):
+                if isinstance(answers[node], GpuopsError) and not isinstance(answers[node], EndedError):
                     self._gone[node] = figure.trouble, Excluded(node, "lost", figure.detail)
 
     def _missing(self, group: RankGroup) -> tuple[str, ...]:
@@ -169,19 +170,19 @@ def trouble_of(group: RankGroup, answers: Mapping[str, Answer]) -> GroupResult:
     A rank that waits in vain connects to its ring neighbours: a stopped process still accepts through its kernel, an
     ended process is refused, and a link that is down gives no answer. A node is unreachable if it reports that it has
     no link, or if it runs but no neighbour with a link can connect to it. Otherwise, if any process ended, those nodes
-    are in error; if none did, the nodes that did not answer hang.
+    are in error; else the nodes to which the connection broke are unreachable, and those that did not answer hang.
     """
     silent = {node: answer for node, answer in answers.items() if isinstance(answer, GpuopsError)}
     reports = {node: answer for node, answer in answers.items() if isinstance(answer, dict)}
     words = [str(error) for error in silent.values()]
     words += [f"{node}: {answer['trouble']}" for node, answer in reports.items() if "trouble" in answer]
     unreachable = _unreachable(group.nodes, reports)
-    ended = tuple(node for node, error in silent.items() if isinstance(error, LostError))
     if unreachable:
         return GroupResult(group, None, "unreachable", unreachable, detail="; ".join(words))
-    if ended:
-        return GroupResult(group, None, "error", ended, detail="; ".join(words))
-    return GroupResult(group, None, "hang", tuple(silent), detail="; ".join(words))
+    losses = {node: trouble_of_loss(error) for node, error in silent.items()}
+    trouble: Trouble = next((cause for cause in _CAUSES_FIRST if cause in losses.values()), "hang")
+    absent = tuple(node for node, loss in losses.items() if loss == trouble)
+    return GroupResult(group, None, trouble, absent, detail="; ".join(words))
 
 
 def _unreachable(nodes: Sequence[str], reports: Mapping[str, Mapping[str, Any]]) -> tuple[str, ...]:

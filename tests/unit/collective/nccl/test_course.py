@@ -4,7 +4,7 @@ from gpuops.collective.engines import Load
 from gpuops.collective.engines.nccl.library import CudaDevice, NcclLibrary, Survey
 from gpuops.collective.engines.nccl.round_runner import Deadlines, RoundConfig, RoundRunner
 from gpuops.collective.engines.nccl.slots import seats
-from gpuops.errors import LostError
+from gpuops.errors import EndedError
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import RankGroup
 
@@ -96,9 +96,9 @@ def test_a_group_of_which_a_rank_failed_is_given_up_at_once_and_the_other_goes_o
 
 
 def test_a_node_that_is_lost_on_the_way_is_the_cause(run):
-    figures, _ = run(Supervisors(b_drive=[LostError("b", "the connection ended")]), PAIR)
+    figures, _ = run(Supervisors(b_drive=[EndedError("b", "the worker ended by signal 9")]), PAIR)
     assert (figures[PAIR].trouble, figures[PAIR].absent) == ("error", ("b",))
-    assert figures[PAIR].detail == "first runs: b: the connection ended"
+    assert figures[PAIR].detail == "first runs: b: the worker ended by signal 9"
 
 
 @pytest.mark.parametrize(
@@ -109,3 +109,9 @@ def test_slow_runs_are_repeated_less_often(run, pace, timed):
     supervisors = Supervisors(pace)
     run(supervisors, PAIR)
     assert supervisors.drives == [(2, False)] * 2 + [(timed, True)] * 2
+
+
+def test_rank_of_which_nothing_is_known_is_an_error(run):
+    figures, _ = run(Supervisors(b_join=[{"0": {"stage": "join"}}]), PAIR, OTHER)
+    assert (figures[PAIR].trouble, figures[PAIR].absent) == ("error", ("b:gpu0",))
+    assert figures[OTHER].trouble == ""

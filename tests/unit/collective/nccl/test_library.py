@@ -123,3 +123,17 @@ def test_a_file_that_is_no_nccl_is_refused(tmp_path, content, why):
         file.write_bytes(content)
     with pytest.raises(InputError, match=why):
         read_library(file)
+
+
+@pytest.mark.parametrize(
+    ("name", "rdma", "expected"),
+    [
+        ("NVIDIA H100 80GB HBM3", True, True),
+        ("NVIDIA H100 80GB HBM3", False, False),
+        ("NVIDIA GeForce RTX 4090", True, False),
+        ("NVIDIA TITAN RTX", True, False),
+        ("NVIDIA RTX A6000", True, True),
+    ],
+)
+def test_gpudirect_is_not_expected_of_consumer_cards(name, rdma, expected):
+    assert CudaDevice(name, "", 0, rdma=rdma).has_gpudirect is expected

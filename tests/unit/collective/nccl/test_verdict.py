@@ -2,9 +2,8 @@ import pytest
 
 from gpuops.collective.engines.nccl.slots import RankSlot
 from gpuops.collective.engines.nccl.verdict import ExpectedPath, TimedRun, absent, failure, reply_of, success
-from gpuops.errors import ConnectError, LostError, NodeError
+from gpuops.errors import ConnectError, EndedError, HostKeyError, LostError, NodeError
 from gpuops.isolation.rounds import RankGroup
-from gpuops.probes.nvidia.nccl_log import parse_nccl_log
 
 PAIR = RankGroup(("a", "b"))
 SEATS = tuple(
@@ -29,7 +28,10 @@ def test_a_group_whose_ranks_all_answered_did_not_fail():
 @pytest.mark.parametrize(
     ("told", "trouble", "named"),
     [
-        ([{"answer": {}}, late(), late(), LostError("b", "it is gone")], "error", ("b",)),
+        ([{"answer": {}}, late(), late(), EndedError("b", "it is gone")], "error", ("b",)),
+        ([{"answer": {}}, late(), late(), LostError("b", "the connection broke")], "unreachable", ("b",)),
+        ([late(), late(), late(), HostKeyError("b", "host key changed")], "unreachable", ("b",)),
+        ([{"answer": {}}, {"answer": {}}, {"stage": "run"}, {"answer": {}}], "error", ("b:gpu0",)),
         ([late(), late(), NodeError("b", "no answer"), NodeError("b", "no answer")], "hang", ("b",)),
         ([late(), late(), ConnectError("b", "refused"), ConnectError("b", "refused")], "unreachable", ("b",)),
         ([late(), {"ended": "ended by signal 9"}, late(), late()], "error", ("a:gpu1",)),
@@ -102,7 +104,7 @@ def answers(*seconds, wrong=0):
 
 
 def judged(told, lines=(), operation="all_reduce", *, rdma=True, gdr=True, group=PAIR):
-    return success(group, told, TimedRun(operation, GIB, 1), parse_nccl_log("\n".join(lines)), ExpectedPath(rdma, gdr))
+    return success(group, told, TimedRun(operation, GIB, 1), lines, ExpectedPath(rdma, gdr))
 
 
 @pytest.mark.parametrize(
@@ -128,7 +130,9 @@ def test_wrong_sums_have_no_speed():
         ("0[0] -> 1[0] [send] via NET/Socket/0", {}, "socket"),
         ("0[0] -> 1[0] [send] via NET/Socket/0", {"rdma": False}, ""),
         ("0[0] -> 1[0] [send] via NET/Socket/0", {"group": RankGroup(("a",))}, ""),
-        ("0[0] -> 1[0] [send] via NET/IB/0", {}, "socket"),
+        ("0[0] -> 1[0] [send] via NET/IB/0", {}, "no-gpudirect"),
+        ("0[0] -> 1[0] [receive] via NET/AWS Libfabric/0", {}, "no-gpudirect"),
+        ("0[0] -> 1[0] [send] via NET/IB/0", {"group": RankGroup(("a",))}, ""),
         ("0[0] -> 1[0] [send] via NET/IB/0", {"gdr": False}, ""),  # these cards cannot
         ("0[0] -> 1[0] [send] via NET/IB/0/GDRDMA", {}, ""),
         ("", {}, ""),
@@ -138,3 +142,27 @@ def test_a_way_that_is_not_the_fabric_s_is_the_finding_and_no_speed(line, known,
     figure = judged(answers(0.1, 0.1), [line], **known)
     assert figure.trouble == trouble
     assert (figure.gb_per_s is None) == bool(trouble)
+
+
+def test_missing_gpudirect_is_named_with_the_words_of_nccl():
+    lines = [
+        "NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'",
+        "0[0] -> 1[0] [receive] via NET/IB/0",
+        "0[0] -> 1[0] [send] via NET/IB/1/GDRDMA",
+    ]
+    figure = judged(answers(0.1, 0.1), lines)
+    assert figure.trouble == "no-gpudirect"
+    assert "0[0] -> 1[0] [receive] via NET/IB/0; NET/IB : GPU Direct RDMA Disabled for HCA 0" in figure.detail
+    assert "/GDRDMA;" not in figure.detail
+
+
+def test_sockets_are_no_missing_gpudirect():
+    lines = ["0[0] -> 1[0] [send] via NET/Socket/0", "0[0] -> 1[0] [receive] via NET/IB/0"]
+    assert judged(answers(0.1, 0.1), lines).trouble == "socket"
+
+
+def test_error_of_a_rank_comes_with_the_warning_of_nccl():
+    failed = {"error": "ncclAllReduce: unhandled cuda error", "log": ["init.cc:99 NCCL WARN Cuda failure 719"]}
+    figure = failure(PAIR, replies({"answer": {}}, failed, {"answer": {}}, {"answer": {}}), "timed runs")
+    assert figure.absent == ("a:gpu1",)
+    assert figure.detail == "timed runs: a:gpu1: ncclAllReduce: unhandled cuda error; Cuda failure 719"

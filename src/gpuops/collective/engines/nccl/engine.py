@@ -6,7 +6,8 @@ import base64
 import importlib.resources
 import pathlib
 import zlib
-from collections.abc import Collection, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
 from gpuops.collective.crew import Crew
@@ -94,12 +95,11 @@ class NcclEngine:
     def open(self) -> Mapping[str, Excluded]:
         """Survey every node and choose the NCCL that each one runs; return the nodes that cannot take part."""
         lost = self._look(self._names)
-        gpus = {name: node.gpus for name, node in self._fabric.nodes.items()}
-        refused = {n: why for n, survey in self.surveys.items() if (why := survey.refusal(gpus.get(n, ())))}
+        refused = self._refusals(self.surveys)
         choice = choose({name: survey for name, survey in self.surveys.items() if name not in refused})
         self.libraries = dict(choice.libraries)
-        unsupported = {n: Excluded(n, "unsupported", why) for n, why in {**refused, **choice.refused}.items()}
-        self._refused = {**lost, **unsupported, **self._send_library(self.libraries)}
+        unsupported = {n: Excluded(n, "unsupported", why) for n, why in choice.refused.items()}
+        self._refused = {**lost, **refused, **unsupported, **self._send_library(self.libraries)}
         return dict(self._refused)
 
     def _look(self, names: Collection[str]) -> dict[str, Excluded]:
@@ -135,13 +135,25 @@ class NcclEngine:
         nodes = {node for group in planned.groups for node in group.nodes}
         lacking = (nodes & self.libraries.keys()) - self._crew.workers.keys()
         if lacking:
-            self._look(lacking)
-            self._send_library(lacking)
+            self._restart(lacking)
         setting = RoundConfig(self._load, self._options.deadlines, self._environment, self.libraries, self.surveys)
         parties = {group: self._party(group) for group in planned.groups}
         can = {group: party for group, party in parties.items() if not isinstance(party, GroupResult)}
         figures = {**parties, **RoundRunner(self._crew.ask, setting, self._processes).run(can)}
-        return tuple(figure for group in planned.groups if isinstance(figure := figures[group], GroupResult))
+        return tuple(_figure(group, figures[group]) for group in planned.groups)
+
+    def _restart(self, names: AbstractSet[str]) -> None:
+        """Start new supervisors on ``names``; keep the reason for each node that NCCL can no longer run on."""
+        lost = self._look(names)
+        refused = self._refusals(names - lost.keys())
+        for name in refused:
+            del self.libraries[name]
+        self._refused |= {**refused, **self._send_library(names - lost.keys() - refused.keys())}
+
+    def _refusals(self, names: Iterable[str]) -> dict[str, Excluded]:
+        gpus = {name: node.gpus for name, node in self._fabric.nodes.items()}
+        reasons = {name: self.surveys[name].refusal(gpus.get(name, ())) for name in names if name in self.surveys}
+        return {name: Excluded(name, "unsupported", why) for name, why in reasons.items() if why}
 
     def _party(self, group: RankGroup) -> Party | GroupResult:
         """Return the rank slots of a group, or the result that says why it cannot be formed."""
@@ -160,6 +172,13 @@ class NcclEngine:
     def close(self) -> None:
         """End every supervisor, and with it every rank."""
         self._crew.close()
+
+
+def _figure(group: RankGroup, outcome: Party | GroupResult) -> GroupResult:
+    """Return the result of ``group``, also if the round ended without one."""
+    if isinstance(outcome, GroupResult):
+        return outcome
+    return GroupResult(group, None, "error", detail="the round ended without a result of this group")
 
 
 def _program() -> str:

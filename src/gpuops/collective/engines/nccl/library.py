@@ -15,6 +15,7 @@ from gpuops.errors import InputError
 _BUILT_FOR = re.compile(rb"NCCL version (\d+)\.(\d+)\.(\d+)\+cuda(\d+)\.(\d+)")
 _MATTERS = re.compile(r"(NCCL_(?!DEBUG)|FI_|OFI_|LD_LIBRARY_PATH$)")
 """Variables that may affect a result; those that only control NCCL's log do not."""
+_CONSUMER = re.compile(r"\b(GeForce|TITAN)\b", re.IGNORECASE)
 _WHOLE_GPU_MODES = {2: "prohibited"}
 """Compute modes of cuda.h that refuse a context here. EXCLUSIVE_PROCESS (3) is fine: gpuops' context is the one."""
 
@@ -47,6 +48,11 @@ class CudaDevice:
     compute_mode: int
     rdma: bool
 
+    @property
+    def has_gpudirect(self) -> bool:
+        """Return True if NCCL should use GPUDirect RDMA; NVIDIA supports it on data-centre and Quadro GPUs only."""
+        return self.rdma and not _CONSUMER.search(self.name)
+
 
 @dataclass(frozen=True)
 class Survey:
@@ -77,7 +83,7 @@ class Survey:
         if not self.rdma_devices:
             return ("no RDMA",)
         lock = "unlimited" if self.memlock_bytes < 0 else f"{self.memlock_bytes >> 10} KiB"
-        return (f"{'' if all(gpu.rdma for gpu in self.gpus) else 'no '}GPUDirect RDMA", f"memlock {lock}")
+        return (f"{'' if all(gpu.has_gpudirect for gpu in self.gpus) else 'no '}GPUDirect RDMA", f"memlock {lock}")
 
     def refusal(self, gpus: tuple[int, ...]) -> str:
         """Return why ``gpus`` of this node cannot take part; an empty string if they can."""

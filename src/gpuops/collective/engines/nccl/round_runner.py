@@ -13,7 +13,6 @@ from gpuops.collective.engines.nccl.slots import Party, RankSlot, payload_bytes
 from gpuops.collective.engines.nccl.verdict import ExpectedPath, Reply, TimedRun, failure, reply_of, success
 from gpuops.errors import GpuopsError
 from gpuops.isolation.rounds import GroupResult, RankGroup
-from gpuops.probes.nvidia.nccl_log import parse_nccl_log
 
 SLACK_SECONDS = 12.0
 """Extra time for a supervisor beyond the deadline of a step, to query RAS, to kill ranks and to answer."""
@@ -53,7 +52,7 @@ class RoundConfig:
     def expected_path(self, party: Party) -> ExpectedPath:
         """Return what the path between the nodes of ``party`` should be, according to their surveys."""
         rdma = all(set(seat.nics) <= set(self.surveys[seat.node].rdma_devices) and seat.nics for seat in party)
-        return ExpectedPath(rdma, all(self.surveys[seat.node].gpus[seat.gpu].rdma for seat in party))
+        return ExpectedPath(rdma, all(self.surveys[seat.node].gpus[seat.gpu].has_gpudirect for seat in party))
 
 
 class RoundRunner:
@@ -93,8 +92,8 @@ class RoundRunner:
         timed = self._step("timed runs", seconds, lambda group, _: self._driving(group, sum(counts[group]), leave=True))
         for group, replies in timed.items():
             sample = TimedRun(setting.load.operation, self._sizes[group], counts[group][0])
-            log, path = parse_nccl_log("\n".join(self._logs[group])), setting.expected_path(self._parties[group])
-            self._figures[group] = success(group, replies, sample, log, path)
+            path = setting.expected_path(self._parties[group])
+            self._figures[group] = success(group, replies, sample, self._logs[group], path)
 
     def _step(
         self, doing: str, seconds: float, task_for: Callable[[RankGroup, RankSlot], Message | None], do: str = "ask"

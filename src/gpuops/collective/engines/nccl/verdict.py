@@ -9,8 +9,9 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from gpuops.bandwidth import GIB, Operation, bus_factor
+from gpuops.collective.engines import trouble_of_loss
 from gpuops.collective.engines.nccl.slots import RankSlot
-from gpuops.errors import ConnectError, GpuopsError, LostError
+from gpuops.errors import GpuopsError
 from gpuops.isolation.rounds import GroupResult, RankGroup, Trouble
 from gpuops.probes.nvidia.nccl_log import NcclLog, parse_nccl_log
 
@@ -19,6 +20,9 @@ _SILENT_SECONDS = 2.0
 """A running rank reports ten times a second; one that is silent for so long is stopped or stuck in a call."""
 _STOPPED = frozenset("TtDZ")
 _REMOTE = "remote process"
+_THROUGH_HOST = re.compile(r"\] via NET/(?!Socket)(?!.*/GDRDMA)")
+_NO_GPUDIRECT = re.compile(r"Direct RDMA Disabled for HCA|NCCL_NET_GDR|NCCL_DMABUF_ENABLE|peer_?mem", re.IGNORECASE)
+_MOST_LINES = 2
 _RAS_RANK = re.compile(r"\bRank (\d+)\b.*managed by process (\d+)\b")
 
 
@@ -107,27 +111,36 @@ def failure(group: RankGroup, replies: Sequence[Reply], doing: str) -> GroupResu
 def _cause(replies: Sequence[Reply]) -> tuple[Trouble, Sequence[Reply], str]:
     lost = [reply for reply in replies if reply.lost]
     if lost:
-        return _trouble_of(lost[0].lost), lost, _first(str(reply.lost) for reply in lost)
+        errors = [reply.lost for reply in lost if reply.lost]
+        return trouble_of_loss(errors[0]), lost, _first(map(str, errors))
     gone = [reply for reply in replies if reply.gone]
     if gone:
         return "error", gone, _first(f"{reply.seat.name}: {reply.gone}" for reply in gone)
     failed = [reply for reply in replies if reply.error]
     causes = [reply for reply in failed if _REMOTE not in reply.error]
     if causes:
-        connection_error = parse_nccl_log("\n".join(line for reply in causes for line in reply.log)).connection_error
-        error = _first(f"{reply.seat.name}: {reply.error}" for reply in causes)
-        return ("unreachable", (), f"{error}; {connection_error}") if connection_error else ("error", causes, error)
+        return _reported(causes)
     late = [reply for reply in replies if reply.late]
     if late:
         return "hang", absent(replies), _stand(late)
-    return ("error", (), _first(f"{reply.seat.name}: {reply.error}" for reply in failed)) if failed else ("", (), "")
+    if failed:
+        return "error", (), _first(f"{reply.seat.name}: {reply.error}" for reply in failed)
+    return _without_answer([reply for reply in replies if reply.answer is None])
 
 
-def _trouble_of(error: GpuopsError | None) -> Trouble:
-    """Classify a lost worker: a silent one hangs, one that ended is an error, and a node may be unreachable."""
-    if isinstance(error, ConnectError):
-        return "unreachable"
-    return "error" if isinstance(error, LostError) else "hang"
+def _reported(causes: Sequence[Reply]) -> tuple[Trouble, Sequence[Reply], str]:
+    """Return the cause according to the ranks that failed, with the first warning of NCCL."""
+    log = parse_nccl_log("\n".join(line for reply in causes for line in reply.log))
+    error = _first(f"{reply.seat.name}: {reply.error}" for reply in causes)
+    if log.connection_error:
+        return "unreachable", (), f"{error}; {log.connection_error}"
+    return "error", causes, "; ".join((error, *log.warnings[:1]))
+
+
+def _without_answer(mute: Sequence[Reply]) -> tuple[Trouble, Sequence[Reply], str]:
+    if not mute:
+        return "", (), ""
+    return "error", mute, _first(f"{reply.seat.name}: its process neither answered nor failed" for reply in mute)
 
 
 def absent(replies: Sequence[Reply]) -> tuple[Reply, ...]:
@@ -186,12 +199,14 @@ class TimedRun:
 
 
 def success(
-    group: RankGroup, replies: Sequence[Reply], sample: TimedRun, log: NcclLog, path: ExpectedPath
+    group: RankGroup, replies: Sequence[Reply], sample: TimedRun, lines: Sequence[str], path: ExpectedPath
 ) -> GroupResult:
     """Return the result of a group whose ranks all finished: its speed, unless the sums or the path were wrong.
 
+    ``lines`` are what NCCL logged on all of its ranks.
     The time of a run is the mean over its ranks (nccl-tests' default, ``-a 1``); the group's is the mean over its runs.
     """
+    log = parse_nccl_log("\n".join(lines))
     answers = [reply.answer or {} for reply in replies]
     wrong = {
         reply.seat.name: answer["wrong"] for reply, answer in zip(replies, answers, strict=True) if answer["wrong"]
@@ -204,15 +219,22 @@ def success(
     seconds = max(statistics.fmean(timed), 1e-9)
     rate = sample.size_bytes / seconds * bus_factor(sample.operation, len(replies)) / 1e9
     detail = f"{sample.size_bytes / GIB:.3g} GiB in {seconds * 1e3:.4g} ms, {log}"
-    slow_path = _slow_path(log, path) if len(group.nodes) > 1 else ""
-    if slow_path:
-        return GroupResult(group, None, "socket", detail=f"{slow_path}; {rate:.4g} GB/s, {detail}")
+    trouble, why = _detour(log, lines, path) if len(group.nodes) > 1 else ("", "")
+    if trouble:
+        return GroupResult(group, None, trouble, detail=f"{why}; {rate:.4g} GB/s, {detail}")
     return GroupResult(group, rate, spread=statistics.pstdev(timed) / seconds, detail=detail)
 
 
-def _slow_path(log: NcclLog, path: ExpectedPath) -> str:
+def _detour(log: NcclLog, lines: Sequence[str], path: ExpectedPath) -> tuple[Trouble, str]:
+    """Return the trouble and NCCL's own words if the path between the nodes was not the expected one."""
     if path.rdma and "NET/Socket" in log.network_transports:
-        return "NCCL used TCP sockets although the nodes are connected by RDMA"
+        return "socket", "NCCL used TCP sockets although the nodes are connected by RDMA"
     if path.rdma and path.gpu_direct and log.without_gdr:
-        return f"NCCL copied through host memory ({', '.join(log.without_gdr)} without GDRDMA)"
-    return ""
+        own = (*_some(_THROUGH_HOST, lines), *_some(_NO_GPUDIRECT, lines))
+        return "no-gpudirect", f"NCCL used RDMA without GPUDirect and copied through host memory: {'; '.join(own)}"
+    return "", ""
+
+
+def _some(pattern: re.Pattern[str], lines: Iterable[str]) -> list[str]:
+    """Return the first lines that match, each once."""
+    return list(dict.fromkeys(line.strip() for line in lines if pattern.search(line)))[:_MOST_LINES]

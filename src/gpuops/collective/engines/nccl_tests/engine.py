@@ -9,11 +9,11 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from gpuops.bandwidth import Operation, bus_factor, min_payload_bytes
-from gpuops.collective.engines import Load
+from gpuops.collective.engines import Load, trouble_of_loss
 from gpuops.collective.engines.nccl.slots import RankSlot, seats
 from gpuops.collective.engines.nccl_tests.outcome import NcclTestsLaunch, figure_of
 from gpuops.collective.preflight.launchers import AppContext, Launcher, allocate, by_mpirun, by_srun
-from gpuops.errors import NodeError
+from gpuops.errors import GpuopsError, NodeError
 from gpuops.fleet import Outcomes, each, uninterrupted
 from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric
@@ -166,14 +166,19 @@ class NcclTestsEngine:
                 starts.setdefault(job.task.group.nodes[0], []).append(job)
         figures: dict[RankGroup, GroupResult] = {}
         for outcome in self._each(list(starts), lambda host: self._run(host, starts[host.name])):
-            gone = [_gone(job.task.group, str(outcome.error)) for job in starts[outcome.node]]
+            error = outcome.error or NodeError(outcome.node, "it did not answer")
+            gone = [_gone(job.task.group, error) for job in starts[outcome.node]]
             figures |= {figure.group: figure for figure in outcome.value or gone}
         return tuple(job if isinstance(job, GroupResult) else figures[job.task.group] for job in jobs)
 
     def _run(self, host: Host, jobs: Sequence[GroupLaunch]) -> list[GroupResult]:
         figures: list[GroupResult] = []
         for some in (jobs[at : at + _AT_ONCE] for at in range(0, len(jobs), _AT_ONCE)):
-            answers = self._transports[host.name].batch([job.command for job in some])
+            try:
+                answers = self._transports[host.name].batch([job.command for job in some])
+            except NodeError as error:  # the results before it are kept
+                figures += [_gone(job.task.group, error) for job in some]
+                continue
             figures += [figure_of(job.task, answer) for job, answer in zip(some, answers, strict=True)]
         return figures
 
@@ -188,9 +193,10 @@ class NcclTestsEngine:
 
     def _job(self, group: RankGroup) -> GroupLaunch | GroupResult:
         """Return how to start ``group``, or the result that says why it cannot start."""
-        lacking = ", ".join(node for node in group.nodes if node not in self._installed)
+        lacking = tuple(node for node in group.nodes if node not in self._installed)
         if lacking:
-            return GroupResult(group, None, "error", detail=f"{self.program} cannot start on {lacking}")
+            why = f"{self.program} cannot start on {', '.join(lacking)}"
+            return GroupResult(group, None, "error", lacking, detail=why)
         try:
             return self._start(group, seats(group, self._fabric))
         except LookupError as error:
@@ -286,5 +292,5 @@ class NcclTestsEngine:
                 return
 
 
-def _gone(group: RankGroup, why: str) -> GroupResult:
-    return GroupResult(group, None, "unreachable", group.nodes[:1], detail=why)
+def _gone(group: RankGroup, error: GpuopsError) -> GroupResult:
+    return GroupResult(group, None, trouble_of_loss(error), group.nodes[:1], detail=str(error))
