@@ -58,7 +58,7 @@ def _invite(minutes: int) -> None:
     click.echo(f"the hosts stay for {minutes} min: run what the reports propose; to stop them: gpuops lab down")
     if shutil.which("gpuops") is None:
         programs = shlex.quote(str(Path(sys.executable).parent))
-        click.echo(f"gpuops is not on PATH; run this first:  export PATH={programs}:$PATH")
+        click.echo(f"to have it on PATH:  export PATH={programs}:$PATH")
 
 
 def _demonstrate(folder: Path) -> list[str]:
