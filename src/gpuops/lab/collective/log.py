@@ -77,7 +77,7 @@ def _devices(places: Sequence[Place]) -> Iterator[str]:
     rank = 0
     for place in places:
         for device, gpu in enumerate(place.gpus):
-            where = f"on {place.host} device {device:2} [{gpu.address.rpartition('.')[0]}]"
+            where = f"on {place.host:>10} device {device:2} [{gpu.address.rpartition('.')[0]}]"
             yield f"#  Rank {rank:2} Group  0 Pid {_PID + rank:6} {where} {gpu.model.name}\n"
             rank += 1
 
