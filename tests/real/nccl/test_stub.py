@@ -241,7 +241,7 @@ def test_an_exclusive_gpu_takes_part_since_it_has_one_process_only(an_engine):
 
 def test_tcp_where_there_is_rdma_is_the_finding_and_no_speed(an_engine, monkeypatch):
     fabric = Fabric({name: FabricNode(name, (0, 1), (FabricNic("lo", 0, 1.0),)) for name in "ab"})
-    for network, trouble in (("NET/Socket/0", "socket"), ("NET/IB/0", "socket"), ("NET/IB/0/GDRDMA", "")):
+    for network, trouble in (("NET/Socket/0", "socket"), ("NET/IB/0", "no-gpudirect"), ("NET/IB/0/GDRDMA", "")):
         engine = an_engine("a", "b", STUB_NETWORK=network, fabric=fabric)
         for name in "ab":
             object.__setattr__(engine.surveys[name], "rdma_devices", ("lo",))  # as if it were an HCA

@@ -128,7 +128,7 @@ def test_wrong_sums_have_no_speed():
         ("0[0] -> 1[0] [send] via NET/Socket/0", {}, "socket"),
         ("0[0] -> 1[0] [send] via NET/Socket/0", {"rdma": False}, ""),
         ("0[0] -> 1[0] [send] via NET/Socket/0", {"group": RankGroup(("a",))}, ""),
-        ("0[0] -> 1[0] [send] via NET/IB/0", {}, "socket"),
+        ("0[0] -> 1[0] [send] via NET/IB/0", {}, "no-gpudirect"),
         ("0[0] -> 1[0] [send] via NET/IB/0", {"gdr": False}, ""),  # these cards cannot
         ("0[0] -> 1[0] [send] via NET/IB/0/GDRDMA", {}, ""),
         ("", {}, ""),

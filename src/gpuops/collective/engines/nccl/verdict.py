@@ -204,15 +204,16 @@ def success(
     seconds = max(statistics.fmean(timed), 1e-9)
     rate = sample.size_bytes / seconds * bus_factor(sample.operation, len(replies)) / 1e9
     detail = f"{sample.size_bytes / GIB:.3g} GiB in {seconds * 1e3:.4g} ms, {log}"
-    slow_path = _slow_path(log, path) if len(group.nodes) > 1 else ""
-    if slow_path:
-        return GroupResult(group, None, "socket", detail=f"{slow_path}; {rate:.4g} GB/s, {detail}")
+    trouble, slow_path = _slow_path(log, path) if len(group.nodes) > 1 else ("", "")
+    if trouble:
+        return GroupResult(group, None, trouble, detail=f"{slow_path}; {rate:.4g} GB/s, {detail}")
     return GroupResult(group, rate, spread=statistics.pstdev(timed) / seconds, detail=detail)
 
 
-def _slow_path(log: NcclLog, path: ExpectedPath) -> str:
+def _slow_path(log: NcclLog, path: ExpectedPath) -> tuple[Trouble, str]:
     if path.rdma and "NET/Socket" in log.network_transports:
-        return "NCCL used TCP sockets although the nodes are connected by RDMA"
-    if path.rdma and path.gpu_direct and log.without_gdr:
-        return f"NCCL copied through host memory ({', '.join(log.without_gdr)} without GDRDMA)"
-    return ""
+        return "socket", "NCCL used TCP sockets although the nodes are connected by RDMA"
+    if path.rdma and path.gpu_direct and log.gpu_direct is False:
+        why = f"NCCL copied through host memory ({', '.join(log.copying)} without GDRDMA)"
+        return "no-gpudirect", "; ".join((why, *log.gdr_refusals[:1]))
+    return "", ""
