@@ -1,6 +1,7 @@
 import dataclasses
 
 import pytest
+from tests.recorded import HERE
 
 from gpuops.collective.engines.nccl_tests.outcome import NcclTestsLaunch, figure_of
 from gpuops.isolation.rounds import RankGroup
@@ -143,7 +144,7 @@ def test_zero_is_no_figure():
 
 
 def test_a_row_that_nccl_interrupts_is_a_figure():
-    """NCCL 2.24 and newer report each operation of rank 0, in the middle of the row that nccl-tests prints."""
+    """NCCL 2.20 and newer report each operation of rank 0, in the middle of the row that nccl-tests prints."""
     info = INFO.splitlines(keepends=True)[-1]
     broken = ROW.replace("-1 ", f"-1{info}{info} ").replace("48.80      0 ", f"48.80      0{info} ")
     assert figure(HEAD + INFO + broken + END) == figure(GOOD)
@@ -206,3 +207,59 @@ def test_no_part_of_a_log_gives_another_figure(cut):
     found = figure(GOOD[:cut])
     assert found.gb_per_s in (None, 48.8)
     assert found.gb_per_s is None or cut > GOOD.index("# Avg")
+
+
+def recorded(name):
+    return (HERE / "specimens" / "outputs" / "nccl" / name).read_bytes().decode()
+
+
+NO_DRIVER = "'CUDA driver version is insufficient for CUDA runtime version'"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("2.13.0-no-driver.log", f"gpu01: Test CUDA failure common.cu:846 {NO_DRIVER}"),
+        ("2.19.6-no-driver.log", f"gpu01: Test CUDA failure util.cu:674 {NO_DRIVER}"),
+        ("2.19.6-no-driver-mpi.log", f"gpu01: Test CUDA failure util.cu:674 {NO_DRIVER}"),
+        ("2.19.6-too-few-gpus.log", "Invalid number of GPUs: 2 requested but only 1 were found."),
+        ("2.19.6-nccl-failure.log",
+         "gpu01: Test NCCL failure all_reduce.cu:507 'remote process exited or there was a network error / '"),
+    ],
+)  # fmt: skip
+def test_a_recorded_failure_has_the_words_of_the_test(name, words):
+    result = figure(recorded(name), exit=2)
+    assert (result.gb_per_s, result.trouble, result.detail) == (None, "error", words)
+
+
+@pytest.mark.parametrize(
+    ("name", "rate"),
+    [
+        ("2.19.6-mpi.log", 210.96),
+        ("2.19.6-rows-that-nccl-interrupts.log", 58.01),
+        ("kubectl-timestamps-colours.log", 210.96),
+        ("in-place-only.log", 214.12),
+        ("out-of-place-only.log", 210.96),
+    ],
+)
+def test_a_recorded_run_of_two_nodes_is_a_figure(name, rate):
+    result = figure(recorded(name))
+    assert (result.gb_per_s, result.trouble) == (rate, "")
+
+
+def test_a_recorded_run_without_mpi_is_no_figure():
+    result = figure(recorded("2.13.0-without-mpi.log"))
+    assert (result.gb_per_s, result.trouble) == (None, "error")
+    assert "build nccl-tests with MPI=1" in result.detail
+
+
+def test_a_timeout_of_the_test_is_a_hang():
+    result = figure(f"{HEAD}gpu02: Test timeout (30s) common.cu:523\n", exit=3, seconds=31.0)
+    assert (result.trouble, result.gb_per_s) == ("hang", None)
+
+
+def test_the_failure_and_the_warning_of_nccl_are_both_named():
+    failure = "gpu01: Test NCCL failure common.cu:1000 'unhandled system error / '\n"
+    warning = "\ngpu01:901:950 [0] transport/shm.cc:590 NCCL WARN Cuda failure 2 'out of memory'\n"
+    detail = figure(f"{HEAD}{warning}{failure}", exit=3).detail
+    assert detail == f"{failure.strip()}; Cuda failure 2 'out of memory'"

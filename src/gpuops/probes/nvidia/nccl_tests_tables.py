@@ -210,14 +210,17 @@ def _is_time(cell: str) -> bool:
 
 
 def _tables_of_report(text: str) -> list[Table]:
-    """Return the run in a JSON report; the first releases with ``-J`` misspelt two keys."""
+    """Return the run in a JSON report; the first releases with ``-J`` misspelt two keys.
+
+    A run that fails closes the report early, in the middle of a result.
+    """
     try:
         report = json.loads(text)
-        rows = [_cells_of_result(result) for result in report["results"]]
+        results = [result for result in report["results"] if {"out_of_place", "in_place"} <= result.keys()]
+        columns, rows = _columns_of_report(results), [_cells_of_result(result) for result in results]
         ranks = tuple(map(_rank_of_device, report.get("config", {}).get("devices", ())))
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError):
         return []
-    columns = _columns_of_report(report["results"])
     return [Table(columns, tuple(row for row in rows if _is_row(row, columns)), ranks, *_summary(report))]
 
 

@@ -19,13 +19,13 @@ _NO_WAY = re.compile(
 )
 _OUT_OF_TIME = re.compile(r"time limit for job execution|: Test timeout \(\d+s\)")
 _FAILURES = (
-    re.compile(r"Test CUDA failure|Test NCCL failure"),
+    re.compile(r"[A-Za-z][\w.-]*: Test (?:CUDA|NCCL) failure .*"),
     re.compile(
-        r"Invalid number of GPUs|Incompatible NCCL versions|This test requires|invalid sizes? |^Unable to |^Invalid "
-        r"|requires CUDA P2P|is not supported by this test|or later is needed for|is not a power of 2|KERNEL_LAUNCH"
+        r"^(?:Invalid |Unable to |.*(?:Incompatible NCCL versions|This test requires|invalid sizes? |requires CUDA P2P"
+        r"|is not supported by this test|or later is needed for|is not a power of 2|KERNEL_LAUNCH)).*"
     ),
 )
-"""Lines in which nccl-tests names its failure, the most specific first; mpirun and srun print others around them."""
+"""How nccl-tests names its failure, the most specific first; it may follow the cells of an unfinished row."""
 _NO_MEMORY_KEY = re.compile(r"ibv_reg_dmabuf_mr\w* failed|ibv_reg_mr\w* failed with error Bad address", re.IGNORECASE)
 """The NIC's driver refused memory of a GPU: nvidia-peermem is missing, or DMA-BUF does not work."""
 _WITHOUT_GPU_DIRECT = re.compile(r"\b(?:GeForce|TITAN|GB10)\b", re.IGNORECASE)
@@ -120,7 +120,7 @@ def _complaint(answer: Completed, log: NcclLog) -> str:
     ``gpu02: Test CUDA failure common.cu:1022 'invalid device ordinal'`` is such a line; mpirun's framed text follows.
     """
     lines = [line.strip() for line in plain_lines(f"{answer.err}\n{answer.out}") if any(map(str.isalpha, line))]
-    own = next((line for words in _FAILURES for line in lines if words.search(line)), "")
+    own = next((match[0] for words in _FAILURES for line in lines if (match := words.search(line))), "")
     reasons = [reason for reason in (own, *log.warnings[:1]) if reason]
     return "; ".join(reasons) or f"it ended early, with: {lines[0] if lines else 'no output'}"
 
