@@ -2,7 +2,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.nvidia.launched_output import plain_lines, without_nccl
+from gpuops.probes.nvidia.launched_output import only_nccl, plain_lines, without_nccl
 
 ROW = "     1048576        262144     float     sum      -1   174.50    6.01    6.01       0"
 INFO = "gpu01:4100:4177 [0] NCCL INFO AllReduce: 1048576 Bytes -> Algo RING proto SIMPLE"
@@ -47,6 +47,7 @@ def test_other_lines_keep_their_words(line):
 @pytest.mark.parametrize("part", ["", ROW[:53], ROW, "   170.00    6.15    6.15     N/A", "  170.0  1.2e+07"])
 def test_what_nccl_logs_after_a_part_of_a_row_is_cut_off(log, part):
     assert without_nccl(f"{part}{log}") == part
+    assert only_nccl(f"{part}{log}").endswith(log)
 
 
 def test_a_host_name_that_begins_with_a_digit_does_not_hide_wrong_values():

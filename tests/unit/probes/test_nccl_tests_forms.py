@@ -20,6 +20,7 @@ FORMS = {
     "2.13.0-wrong-sums.log": (ONE, 107.42, 107.11),
     "2.13.0-without-mpi.log": (["gpu01"], 0.0, 0.0),
     "2.13.4-cpu-time.log": (ONE, 107.65, 107.29),
+    "2.16.9-named-program.log": (ONE, 108.57, 108.48),
     "2.17.3-not-checked.log": (ONE, 106.25, 107.24),
     "2.17.3-report-with-misspelt-keys.json": (["gpu01"], 107.530816, 107.75171),
     "2.17.6-timestamps.log": (ONE, 106.82, 106.58),

@@ -19,7 +19,7 @@ _LABELS = (
 )
 _LABEL = re.compile(f"^(?:{'|'.join(_LABELS)})", re.ASCII)
 _MOST_LABELS = 4
-_LOGGED = re.compile(r"(\S{1,300}):\d+:\d+ \[-?\d+\] (?:\S+ ){0,2}?NCCL [A-Z]+ |NCCL version \d")
+_LOGGED = re.compile(r":\d+:\d+ \[-?\d+\] (?:\S{1,300} ){0,2}?NCCL [A-Z]+ |NCCL version \d")
 _DATED = re.compile(r"\[\d{4}-\d\d-\d\d \d\d:\d\d:\d\d[.\d]*\] $")  # NCCL_DEBUG_TIMESTAMP_LEVELS
 _CELL = re.compile(r"-1|N/A|\d+(?:\.\d+)?e[+-]\d+|\d+\.\d+|\d", re.ASCII)
 
@@ -47,8 +47,16 @@ def without_nccl(line: str) -> str:
     log = _LOGGED.search(line)
     if not log:
         return line
-    before = _DATED.sub("", line[: log.start()])
-    if not before.strip() or before != line[: log.start()]:
-        return before
-    cell = _CELL.match(log[1] or "")
-    return before + cell[0] if cell else before
+    before = line[: log.start()]
+    host = "" if log[0].startswith("NCCL") else before[before.rfind(" ") + 1 :]
+    cells = before.removesuffix(host)
+    dated = _DATED.search(cells)
+    if dated or not host or not cells.strip():
+        return cells[: dated.start()] if dated else cells
+    cell = _CELL.match(host)
+    return cells + cell[0] if cell else cells
+
+
+def only_nccl(line: str) -> str:
+    """Return NCCL's log in a line without the cells in front of it; a line without its usual beginning is returned."""
+    return line[len(without_nccl(line)) :] or line

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
-from gpuops.probes.nvidia.launched_output import plain_lines
+from gpuops.probes.nvidia.launched_output import only_nccl, plain_lines
 
 _HOST = re.compile(r"(?P<host>[^\s:]+):\d+:\d+ (?:\[\d+\] )?NCCL INFO")
 _READY = re.compile(r"\bcomm .*\brank \d+ .*Init COMPLETE")
@@ -87,7 +87,7 @@ class NcclLog:
 
 def parse_nccl_log(text: str) -> NcclLog:
     """Parse all of NCCL's lines in ``text``, each with or without host and process in front."""
-    lines = plain_lines(text)
+    lines = [only_nccl(line) for line in plain_lines(text)]
     connections = [match.groups() for match in map(_VIA.search, lines) if match]
     paths = [path for _, path in connections]
     receiving = [path for end, path in connections if end == _RECEIVES and _is_network(path)]
