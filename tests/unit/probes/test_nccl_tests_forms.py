@@ -24,6 +24,8 @@ FORMS = {
     "2.17.3-not-checked.log": (ONE, 106.25, 107.24),
     "2.17.3-report-with-misspelt-keys.json": (["gpu01"], 107.530816, 107.75171),
     "2.17.6-timestamps.log": (ONE, 106.82, 106.58),
+    "2.18.5-blocking.log": (ONE, 108.12, 107.75),
+    "2.19.6-alltoallv-summary.log": (ONE, 54.57, 54.08),
     "2.19.6-all-columns-interrupted.log": (ONE, 88.49, 92.75),
     "2.19.6-hypercube-without-redop.log": (ONE, 96.03, 96.05),
     "2.19.6-last-error.log": (ONE, 106.97, 107.06),

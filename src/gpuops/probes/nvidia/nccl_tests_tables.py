@@ -22,6 +22,8 @@ _RANK_START = re.compile(r"#\s+Rank ")
 _BOUNDS = re.compile(r"# Out of bounds values\s*: (\d{1,18}) (\w+)", re.ASCII)
 _AVERAGE = re.compile(r"# Avg bus bandwidth\s*: (\S+)")
 _ERROR = re.compile(r"# error: (.+)")
+_WITHIN_ROW = re.compile(r"#\s+(?:NCCL_TESTS_ALLTOALLV_PRINT_SUMMARY: |rank=\d).*")
+"""alltoallv_perf can print these lines between the cells of a row."""
 _HEADER = ("size", "count", "type")
 HALF = ("time", "algbw", "busbw")
 CHECKS = ("#wrong", "error")
@@ -85,7 +87,7 @@ def read_tables(text: str) -> list[Table]:
         draft = tables[-1] if tables else None
         if draft is None or draft.ends_before(line.strip()):
             tables.append(draft := _Draft())
-        draft.read(without_nccl(line))
+        draft.read(_WITHIN_ROW.sub("", without_nccl(line)))
     return [draft.table() for draft in tables if draft.columns]
 
 
