@@ -157,6 +157,16 @@ def test_a_half_that_was_not_measured_leaves_the_other_one():
     assert (in_place.gb_per_s, in_place.spread) == (48.32, 0.0)
     out_of_place = figure(f"{HEAD}{INFO}{lead}  {'  '.join(numbers[5:9])}\n{END}")
     assert (out_of_place.gb_per_s, out_of_place.spread) == (48.8, 0.0)
+    assert figure(f"{HEAD}{INFO}{lead}  {'  '.join(numbers[5:9])}{'':32}\n{END}") == out_of_place
+
+
+def test_a_list_of_ranks_that_did_not_fit_is_no_trouble_within_a_node():
+    """One process with many GPUs cuts its list after 2047 characters."""
+    task = NcclTestsLaunch(RankGroup(("gpu01",)), 3, {"gpu01": "10.0.0.1"}, rdma=False)
+    one = GOOD.replace("on gpu02 device  0", "on gpu01 device  1")
+    assert figure(one, task=task).trouble == "error"
+    listed = one.replace("#       size", "#  Rank  2 Group  0 Pid    90...\n#       size")
+    assert figure(listed, task=task).gb_per_s == 48.8
 
 
 @pytest.mark.parametrize(
