@@ -126,3 +126,8 @@ def test_a_list_of_ranks_that_does_not_fit_is_noticed():
 @pytest.mark.parametrize("damage", ["{", '{"results": 3}', '{"results": [{"size": 1}]}', '{"results": [null]}', "[]"])
 def test_a_damaged_report_is_unknown(damage):
     assert isinstance(parse_nccl_tests(damage), Unknown)
+
+
+def test_blanks_after_the_first_half_are_the_second_one():
+    text = text_of("out-of-place-only.log").replace("       0\n", f"       0{'':32}\n")
+    assert parse_nccl_tests(text) == parse_nccl_tests(text_of("out-of-place-only.log"))
