@@ -33,7 +33,8 @@ while len([name for name in os.listdir(folder) if name[0] != "."]) < ranks:
 time.sleep(0.5)
 if rank == 0:
     for each in range(ranks):
-        print("#  Rank %2d Group  0 Pid 1 on somewhere device  0 [0x00] A card" % each)
+        with open(os.path.join(folder, str(each))) as file:
+            print("#  Rank %2d Group  0 Pid 1 on %10s device  0 [0x00] A card" % (each, json.load(file)[0]))
     print("# size count type redop root time algbw busbw #wrong time algbw busbw #wrong")
     print("1048576 262144 float sum -1 100 10.0", ranks * 1.5, "0 101 10.0", ranks * 1.5, "0")
     print("# Out of bounds values : 0 OK")

@@ -1,6 +1,7 @@
 import dataclasses
 
 import pytest
+from tests.recorded import HERE
 
 from gpuops.collective.engines.nccl_tests.outcome import NcclTestsLaunch, figure_of
 from gpuops.isolation.rounds import RankGroup
@@ -84,10 +85,88 @@ def test_tcp_where_there_is_nothing_else_is_a_figure():
     assert figure(slow, task=dataclasses.replace(TASK, rdma=False)).gb_per_s == 1.1
 
 
-def test_rdma_through_the_hosts_memory_is_said_and_not_judged():
-    found = figure(GOOD.replace("/GDRDMA", ""))
-    assert (found.gb_per_s, found.trouble) == (None, "error")
-    assert "GPUDirect" in found.detail
+COPIED = GOOD.replace("/GDRDMA", "")
+NO_MODULE = "gpu01:901:933 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_3'\n"
+
+
+def test_rdma_through_host_memory_is_a_trouble_of_its_own():
+    result = figure(COPIED)
+    assert (result.gb_per_s, result.trouble, result.absent) == (None, "no-gpudirect", ())
+    assert "GPUDirect (48.8 GB/s)" in result.detail
+    assert figure(NO_MODULE + COPIED).detail.endswith("; GPU Direct RDMA Disabled for HCA 0 'mlx5_3'")
+
+
+def test_a_card_without_gpudirect_blames_nothing():
+    for name in ("NVIDIA GeForce RTX 4090", "NVIDIA TITAN RTX", "NVIDIA GB10"):
+        assert figure(COPIED.replace("NVIDIA H100 80GB HBM3", name)).gb_per_s == 48.8
+    assert figure(COPIED.replace("NVIDIA H100 80GB HBM3", "NVIDIA GB100")).trouble == "no-gpudirect"
+    assert figure(COPIED, task=dataclasses.replace(TASK, rdma=False)).gb_per_s == 48.8
+
+
+def test_sending_through_host_memory_is_the_choice_of_nccl_before_ampere():
+    receive = "gpu02:902:934 [0] NCCL INFO Channel 00/0 : 0[0] -> 1[0] [receive] via NET/IB/0{}\n"
+    assert figure(receive.format("/GDRDMA") + COPIED).gb_per_s == 48.8
+    assert figure(receive.format("") + COPIED).trouble == "no-gpudirect"
+
+
+def test_gpu_memory_that_the_nic_cannot_register_is_no_gpudirect():
+    warning = "gpu01:901:950 [0] misc/ibvwrap.cc:195 NCCL WARN Call to ibv_reg_mr_iova2 failed with error Bad address"
+    assert figure(f"{HEAD}{warning}\n", exit=3).trouble == "no-gpudirect"
+    assert figure(f"{HEAD}{warning}\n", exit=3, task=dataclasses.replace(TASK, rdma=False)).trouble == "error"
+    locked = warning.replace("Bad address", "Cannot allocate memory")
+    assert figure(f"{HEAD}{locked}\n", exit=3).trouble == "error"
+
+
+@pytest.mark.parametrize("host", ["gpu1", "gpu01", "a-host-name-of-more-than-ten-characters"])
+def test_a_build_without_mpi_is_noticed_whatever_the_length_of_its_host_names(host):
+    """Each process measures alone, as rank 0 of one: its bus bandwidth is zero."""
+    alone = "".join(line for line in HEAD.splitlines(keepends=True) if "Rank  1" not in line)
+    alone = alone.replace("on gpu01 device", f"on {host:>10} device") + ROW.replace("48.80", " 0.00") + END
+    result = figure(alone + alone)
+    assert (result.gb_per_s, result.trouble) == (None, "error")
+    assert "only 1 of 2 ranks found each other; build nccl-tests with MPI=1" in result.detail
+
+
+def test_ranks_that_are_not_listed_are_no_group():
+    unlisted = "".join(line for line in GOOD.splitlines(keepends=True) if "Rank" not in line)
+    assert (figure(unlisted).gb_per_s, figure(unlisted).trouble) == (None, "error")
+
+
+def test_ranks_that_all_ran_on_one_host_are_no_group():
+    result = figure(GOOD.replace("on gpu02 device  0", "on gpu01 device  1"))
+    assert (result.gb_per_s, result.trouble) == (None, "error")
+    assert "the ranks ran on 1 of 2 hosts: gpu01" in result.detail
+
+
+def test_zero_is_no_figure():
+    result = figure(GOOD.replace("48.80   48.80", " 0.00    0.00"))
+    assert (result.gb_per_s, result.trouble, result.detail) == (None, "error", "nccl-tests printed 0 GB/s")
+
+
+def test_a_row_that_nccl_interrupts_is_a_figure():
+    """NCCL 2.20 and newer report each operation of rank 0, in the middle of the row that nccl-tests prints."""
+    info = INFO.splitlines(keepends=True)[-1]
+    broken = ROW.replace("-1 ", f"-1{info}{info} ").replace("48.80      0 ", f"48.80      0{info} ")
+    assert figure(HEAD + INFO + broken + END) == figure(GOOD)
+
+
+def test_a_half_that_was_not_measured_leaves_the_other_one():
+    numbers = ROW.split()
+    lead = " ".join(numbers[:5])
+    in_place = figure(f"{HEAD}{INFO}{lead}{'':32}  {'  '.join(numbers[9:])}\n{END}")
+    assert (in_place.gb_per_s, in_place.spread) == (48.32, 0.0)
+    out_of_place = figure(f"{HEAD}{INFO}{lead}  {'  '.join(numbers[5:9])}\n{END}")
+    assert (out_of_place.gb_per_s, out_of_place.spread) == (48.8, 0.0)
+    assert figure(f"{HEAD}{INFO}{lead}  {'  '.join(numbers[5:9])}{'':32}\n{END}") == out_of_place
+
+
+def test_a_list_of_ranks_that_did_not_fit_is_no_trouble_within_a_node():
+    """One process with many GPUs cuts its list after 2047 characters."""
+    task = NcclTestsLaunch(RankGroup(("gpu01",)), 3, {"gpu01": "10.0.0.1"}, rdma=False)
+    one = GOOD.replace("on gpu02 device  0", "on gpu01 device  1")
+    assert figure(one, task=task).trouble == "error"
+    listed = one.replace("#       size", "#  Rank  2 Group  0 Pid    90...\n#       size")
+    assert figure(listed, task=task).gb_per_s == 48.8
 
 
 @pytest.mark.parametrize(
@@ -138,3 +217,59 @@ def test_no_part_of_a_log_gives_another_figure(cut):
     found = figure(GOOD[:cut])
     assert found.gb_per_s in (None, 48.8)
     assert found.gb_per_s is None or cut > GOOD.index("# Avg")
+
+
+def recorded(name):
+    return (HERE / "specimens" / "outputs" / "nccl" / name).read_bytes().decode()
+
+
+NO_DRIVER = "'CUDA driver version is insufficient for CUDA runtime version'"
+
+
+@pytest.mark.parametrize(
+    ("name", "words"),
+    [
+        ("2.13.0-no-driver.log", f"gpu01: Test CUDA failure common.cu:846 {NO_DRIVER}"),
+        ("2.19.6-no-driver.log", f"gpu01: Test CUDA failure util.cu:674 {NO_DRIVER}"),
+        ("2.19.6-no-driver-mpi.log", f"gpu01: Test CUDA failure util.cu:674 {NO_DRIVER}"),
+        ("2.19.6-too-few-gpus.log", "Invalid number of GPUs: 2 requested but only 1 were found."),
+        ("2.19.6-nccl-failure.log",
+         "gpu01: Test NCCL failure all_reduce.cu:507 'remote process exited or there was a network error / '"),
+    ],
+)  # fmt: skip
+def test_a_recorded_failure_has_the_words_of_the_test(name, words):
+    result = figure(recorded(name), exit=2)
+    assert (result.gb_per_s, result.trouble, result.detail) == (None, "error", words)
+
+
+@pytest.mark.parametrize(
+    ("name", "rate"),
+    [
+        ("2.19.6-mpi.log", 210.96),
+        ("2.19.6-rows-that-nccl-interrupts.log", 58.01),
+        ("kubectl-timestamps-colours.log", 210.96),
+        ("in-place-only.log", 214.12),
+        ("out-of-place-only.log", 210.96),
+    ],
+)
+def test_a_recorded_run_of_two_nodes_is_a_figure(name, rate):
+    result = figure(recorded(name))
+    assert (result.gb_per_s, result.trouble) == (rate, "")
+
+
+def test_a_recorded_run_without_mpi_is_no_figure():
+    result = figure(recorded("2.13.0-without-mpi.log"))
+    assert (result.gb_per_s, result.trouble) == (None, "error")
+    assert "build nccl-tests with MPI=1" in result.detail
+
+
+def test_a_timeout_of_the_test_is_a_hang():
+    result = figure(f"{HEAD}gpu02: Test timeout (30s) common.cu:523\n", exit=3, seconds=31.0)
+    assert (result.trouble, result.gb_per_s) == ("hang", None)
+
+
+def test_the_failure_and_the_warning_of_nccl_are_both_named():
+    failure = "gpu01: Test NCCL failure common.cu:1000 'unhandled system error / '\n"
+    warning = "\ngpu01:901:950 [0] transport/shm.cc:590 NCCL WARN Cuda failure 2 'out of memory'\n"
+    detail = figure(f"{HEAD}{warning}{failure}", exit=3).detail
+    assert detail == f"{failure.strip()}; Cuda failure 2 'out of memory'"

@@ -1,13 +1,14 @@
 """The engine's commands, asked of ways that are not there."""
 
 import shlex
+import subprocess
 from types import SimpleNamespace
 
 import pytest
 
 from gpuops.cancellation import CancelToken
 from gpuops.collective.engines import Load
-from gpuops.collective.engines.nccl_tests.engine import NcclTestsEngine
+from gpuops.collective.engines.nccl_tests.engine import _FIND, NcclTestsEngine
 from gpuops.errors import LostError
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import RankGroup, Round
@@ -220,3 +221,30 @@ def test_the_payload_grows_with_the_ranks_as_far_as_a_gpu_holds_it(make):
 def test_other_operations_have_other_programs(make):
     engine, _ = make({"n1": HAS}, Load("all_gather"))
     assert engine.open() == {"n1": Excluded("n1", "unsupported", "all_gather_perf is not installed")}
+
+
+def test_a_test_that_is_named_for_mpi_runs_between_nodes(make):
+    both = {**HAS, "all_reduce_perf_mpi": "/opt/all_reduce_perf_mpi"}
+    engine, ways = make({"n1": both, "n2": both})
+    assert engine.open() == {}
+    assert engine.settings["n1"] == ["/opt/all_reduce_perf", "/opt/all_reduce_perf_mpi", "/usr/bin/mpirun"]
+    engine.measure(Round("pair", (RankGroup(("n1", "n2")), RankGroup(("n1",)))))
+    between, within = started(ways)
+    assert "/opt/all_reduce_perf_mpi -b" in between
+    assert "/opt/all_reduce_perf -b" in within
+
+
+def test_a_test_that_is_named_for_mpi_alone_is_enough(make):
+    only = {name: path for name, path in HAS.items() if name != "all_reduce_perf"}
+    engine, ways = make({"n1": {**only, "all_reduce_perf_mpi": "/opt/all_reduce_perf_mpi"}})
+    assert engine.open() == {}
+    engine.measure(Round("node", (RankGroup(("n1",)),)))
+    assert "/opt/all_reduce_perf_mpi -b" in started(ways)[0]
+
+
+def test_the_search_finds_both_names_of_a_test(tmp_path):
+    for name in ("all_gather_perf", "all_gather_perf_mpi"):
+        (tmp_path / name).touch(mode=0o755)
+    words = ["sh", "-c", _FIND, "sh", "all_gather_perf", str(tmp_path)]
+    lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
+    assert {f"{name} {tmp_path / name}" for name in ("all_gather_perf", "all_gather_perf_mpi")} <= set(lines)

@@ -123,3 +123,30 @@ def test_any_text_gets_an_answer(text):
 @given(st.lists(st.sampled_from(SAID.split(" "))).map(" ".join))
 def test_words_in_any_order_never_raise(text):
     assert isinstance(parse_nccl_log(text), NcclLog)
+
+
+def test_a_row_that_nccl_interrupts_is_not_part_of_its_host():
+    line = (
+        "    16777216     float     sum      -1gpu01:71:71 [0] NCCL INFO AllReduce: 1 Bytes -> Algo RING proto SIMPLE"
+    )
+    assert parse_nccl_log(line).ready == {"gpu01": 0}
+
+
+@pytest.mark.parametrize(
+    ("received", "copying", "direct"), [("/GDRDMA", (), True), ("", ("NET/IB",), False), ("/GDRDMA(PCI)", (), True)]
+)
+def test_receiving_decides_about_gpudirect(received, copying, direct):
+    send, receive = "0[0] -> 8[0] [send] via NET/IB/0", f"8[0] -> 0[0] [receive] via NET/IB/0{received}"
+    log = parse_nccl_log(f"{send}\n{receive}")
+    assert (log.copying, log.gpu_direct, log.without_gdr) == (copying, direct, ("NET/IB",))
+
+
+def test_the_reasons_against_gpudirect_are_read():
+    lines = (
+        "gpu01:71:99 [0] NCCL INFO NET/IB : GPU Direct RDMA Disabled for HCA 0 'mlx5_0'\n"
+        "gpu01:71:99 [0] NCCL INFO GPU Direct RDMA Disabled for GPU 3 / HCA 0 (distance 7 > 4)\n"
+    )
+    assert parse_nccl_log(lines).gdr_refusals == (
+        "GPU Direct RDMA Disabled for HCA 0 'mlx5_0'",
+        "GPU Direct RDMA Disabled for GPU 3 / HCA 0 (distance 7 > 4)",
+    )

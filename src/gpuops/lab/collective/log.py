@@ -58,8 +58,8 @@ def printed(launch: Launch, places: Sequence[Place], speed: Speed, repeat: int) 
     """Return the whole log. ``repeat`` counts equal launches: each has its own noise, the same in every lab."""
     dice = random.Random(f"{launch.words} {[(p.host, p.environment) for p in places]} {repeat}")  # noqa: S311
     debug = any(place.environment.get("NCCL_DEBUG") == "INFO" for place in places)
-    log = "".join(f"{line}\n" for line in (_nccl_lines(launch, places, speed) if debug else ()))
-    rows = list(_rows(launch, places, speed, dice))
+    log = "".join(f"{line}\n" for line in (_nccl_lines(places, speed) if debug else ()))
+    rows = list(_rows(launch, places, speed, dice, _algorithm(launch, places, speed) if debug else ""))
     body = f"{''.join(_devices(places))}{log}{_HEADER}{''.join(row for row, _ in rows)}"
     average, wrong = sum(rate for _, rate in rows) / len(rows), 2 * len(rows) * _wrong(places)
     bounds = f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}\n"
@@ -77,20 +77,24 @@ def _devices(places: Sequence[Place]) -> Iterator[str]:
     rank = 0
     for place in places:
         for device, gpu in enumerate(place.gpus):
-            where = f"on {place.host} device {device:2} [{gpu.address.rpartition('.')[0]}]"
+            where = f"on {place.host:>10} device {device:2} [{gpu.address.rpartition('.')[0]}]"
             yield f"#  Rank {rank:2} Group  0 Pid {_PID + rank:6} {where} {gpu.model.name}\n"
             rank += 1
 
 
-def _rows(launch: Launch, places: Sequence[Place], speed: Speed, dice: random.Random) -> Iterator[tuple[str, float]]:
-    """Yield each row with the mean of its two bus bandwidths."""
+def _rows(
+    launch: Launch, places: Sequence[Place], speed: Speed, dice: random.Random, algorithm: str
+) -> Iterator[tuple[str, float]]:
+    """Yield each row with the mean of its two bus bandwidths; NCCL reports the algorithm before each half."""
     ranks = sum(len(place.gpus) for place in places)
     factor = bus_factor(launch.program, ranks)
     reduces = launch.program in ("all_reduce_perf", "reduce_scatter_perf")
     share = 1 if launch.program in ("all_reduce_perf", "sendrecv_perf") else ranks
     for size in Plan.of(launch).sizes:
         took = [speed.seconds(size, factor) * dice.gauss(1, _NOISE) for _ in range(2)]
-        halves = "".join(_half(seconds, size / seconds / 1e9, factor) + f"{_wrong(places):7}" for seconds in took)
+        halves = "".join(
+            algorithm + _half(seconds, size / seconds / 1e9, factor) + f"{_wrong(places):7}" for seconds in took
+        )
         kind = "sum" if reduces else "none"
         yield (
             f"{size:12}{size // _FLOAT_BYTES // share:14}     float{kind:>8}      -1{halves}\n",
@@ -108,8 +112,8 @@ def _wrong(places: Sequence[Place]) -> int:
     return _WRONG_VALUES if any(gpu.miscounts for place in places for gpu in place.gpus) else 0
 
 
-def _nccl_lines(launch: Launch, places: Sequence[Place], speed: Speed) -> Iterator[str]:
-    """Yield NCCL's own lines: version, network, a connection for each node, readiness, and the algorithm."""
+def _nccl_lines(places: Sequence[Place], speed: Speed) -> Iterator[str]:
+    """Yield NCCL's own lines: version, network, a connection for each node, and readiness."""
     yield f"NCCL version {_NCCL}"
     rank, ranks = 0, sum(len(place.gpus) for place in places)
     for place in places:
@@ -124,6 +128,9 @@ def _nccl_lines(launch: Launch, places: Sequence[Place], speed: Speed) -> Iterat
             which = f"comm 0x5581c0de rank {rank} nranks {ranks} cudaDev {device}"
             yield f"{start} [{device}] NCCL INFO ncclCommInitRank {which} - Init COMPLETE"
             rank += 1
+
+
+def _algorithm(launch: Launch, places: Sequence[Place], speed: Speed) -> str:
     what = f"{OPERATIONS[launch.program]}: {Plan.of(launch).sizes[-1]} Bytes"
     how = f"Algo {speed.algorithm} proto SIMPLE channel{{Lo..Hi}}={{0..15}}"
-    yield f"{places[0].host}:{_PID}:{_PID} [0] NCCL INFO {what} -> {how}"
+    return f"{places[0].host}:{_PID}:{_PID} [0] NCCL INFO {what} -> {how}\n"

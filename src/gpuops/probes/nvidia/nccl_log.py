@@ -11,10 +11,13 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 
+from gpuops.probes.nvidia.launched_output import only_nccl, plain_lines
+
 _HOST = re.compile(r"(?P<host>[^\s:]+):\d+:\d+ (?:\[\d+\] )?NCCL INFO")
 _READY = re.compile(r"\bcomm .*\brank \d+ .*Init COMPLETE")
 _VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)", re.ASCII)
-_VIA = re.compile(r"\] via (\S.*)")
+_VIA = re.compile(r"(\[receive\]|\]) via (\S.*)")
+_REFUSED = re.compile(r"(GPU Direct RDMA Disabled for .+)")
 _ANNOUNCED = re.compile(r"Using network (\S.{0,39}?)\s*$")
 _ALGORITHM = re.compile(r"\bBytes -> Algo (\w{1,30}) proto (\w{1,30})")
 _PLUGIN = re.compile(r"Loaded net plugin (.+?)(?: \(v\d+\))?$")
@@ -24,6 +27,7 @@ _NO_CONNECTION = re.compile(r"(connect|connection|call to).*(refused|timed out|u
 # older releases print numbers for both (src/include/nccl_common.h)
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
+_RECEIVES = "[receive]"
 _BETWEEN = "NET/"
 _TCP = "NET/Socket"
 _MOST_WARNINGS = 8
@@ -34,10 +38,12 @@ class NcclLog:
     """Contents of NCCL's log; a field is empty if the log has no line for it.
 
     ``transports`` are those of its connections, in NCCL's spelling (``P2P/CUMEM``, ``NET/IB``, a plugin's ``NET/AWS
-    Libfabric``); with those in ``without_gdr``, a channel crosses host memory. ``announced`` are the networks that NCCL
-    intended to use, ``devices`` the RDMA devices that it opened, ``plugin`` is its network plugin. ``algorithm`` and
-    ``protocol`` are those of the last operation. ``ready`` is the number of ranks that finished ncclCommInitRank, by
-    host.
+    Libfabric``); with those in ``without_gdr``, a channel crosses host memory. With those in ``copying``, it does so
+    although NCCL prefers GPUDirect RDMA: if NCCL listed channels that receive, only these count, because it chooses to
+    send through host memory from GPUs older than Ampere. ``gdr_refusals`` are its reasons against GPUDirect RDMA.
+    ``announced`` are the networks that NCCL intended to use, ``devices`` the RDMA devices that it opened, ``plugin`` is
+    its network plugin. ``algorithm`` and ``protocol`` are those of the last operation. ``ready`` is the number of ranks
+    that finished ncclCommInitRank, by host.
     """
 
     version: str = ""
@@ -45,6 +51,8 @@ class NcclLog:
     protocol: str = ""
     transports: tuple[str, ...] = ()
     without_gdr: tuple[str, ...] = ()
+    copying: tuple[str, ...] = ()
+    gdr_refusals: tuple[str, ...] = ()
     announced: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     plugin: str = ""
@@ -58,9 +66,9 @@ class NcclLog:
 
     @property
     def gpu_direct(self) -> bool | None:
-        """True if all connections other than TCP use GPUDirect RDMA; None if there are no such connections."""
+        """True if no connection other than TCP copies through host memory; None if there are no such connections."""
         rdma = set(filter(_is_network, self.transports)) - {_TCP}
-        return rdma.isdisjoint(self.without_gdr) if rdma else None
+        return not self.copying if rdma else None
 
     @property
     def connection_error(self) -> str:
@@ -79,15 +87,19 @@ class NcclLog:
 
 def parse_nccl_log(text: str) -> NcclLog:
     """Parse all of NCCL's lines in ``text``, each with or without host and process in front."""
-    lines = text.splitlines()
-    paths = list(_each(_VIA, lines))
+    lines = [only_nccl(line) for line in plain_lines(text)]
+    connections = [match.groups() for match in map(_VIA.search, lines) if match]
+    paths = [path for _, path in connections]
+    receiving = [path for end, path in connections if end == _RECEIVES and _is_network(path)]
     algorithm, protocol = next((x.groups() for x in map(_ALGORITHM.search, reversed(lines)) if x), ("", ""))
     return NcclLog(
         version=next(_each(_VERSION, lines), ""),
         algorithm=_name(algorithm, _ALGORITHMS),
         protocol=_name(protocol, _PROTOCOLS),
         transports=_sorted(map(_transport, paths)),
-        without_gdr=_sorted(_transport(path) for path in paths if _is_network(path) and "/GDRDMA" not in path),
+        without_gdr=_sorted(map(_transport, filter(_crosses_host_memory, paths))),
+        copying=_sorted(set(map(_transport, filter(_crosses_host_memory, receiving or paths))) - {_TCP}),
+        gdr_refusals=tuple(dict.fromkeys(_each(_REFUSED, lines)))[:_MOST_WARNINGS],
         announced=_sorted(_BETWEEN + name for name in _each(_ANNOUNCED, lines)),
         devices=_sorted(name for line in lines if "NET/IB" in line for name in _DEVICE.findall(line)),
         plugin=next(_each(_PLUGIN, reversed(lines)), ""),
@@ -109,6 +121,10 @@ def _ready_by_host(lines: Sequence[str]) -> dict[str, int]:
 def _is_network(transport: str) -> bool:
     """Return True if a transport leaves the node."""
     return transport.startswith(_BETWEEN)
+
+
+def _crosses_host_memory(path: str) -> bool:
+    return _is_network(path) and "/GDRDMA" not in path
 
 
 def _transport(path: str) -> str:

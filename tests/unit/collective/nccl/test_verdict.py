@@ -152,8 +152,7 @@ def test_missing_gpudirect_is_named_with_the_words_of_nccl():
     ]
     figure = judged(answers(0.1, 0.1), lines)
     assert figure.trouble == "no-gpudirect"
-    assert "0[0] -> 1[0] [receive] via NET/IB/0; NET/IB : GPU Direct RDMA Disabled for HCA 0" in figure.detail
-    assert "/GDRDMA;" not in figure.detail
+    assert "(NET/IB without GDRDMA); GPU Direct RDMA Disabled for HCA 0 'mlx5_0'" in figure.detail
 
 
 def test_sockets_are_no_missing_gpudirect():

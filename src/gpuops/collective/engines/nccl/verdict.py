@@ -20,9 +20,6 @@ _SILENT_SECONDS = 2.0
 """A running rank reports ten times a second; one that is silent for so long is stopped or stuck in a call."""
 _STOPPED = frozenset("TtDZ")
 _REMOTE = "remote process"
-_THROUGH_HOST = re.compile(r"\] via NET/(?!Socket)(?!.*/GDRDMA)")
-_NO_GPUDIRECT = re.compile(r"Direct RDMA Disabled for HCA|NCCL_NET_GDR|NCCL_DMABUF_ENABLE|peer_?mem", re.IGNORECASE)
-_MOST_LINES = 2
 _RAS_RANK = re.compile(r"\bRank (\d+)\b.*managed by process (\d+)\b")
 
 
@@ -219,22 +216,16 @@ def success(
     seconds = max(statistics.fmean(timed), 1e-9)
     rate = sample.size_bytes / seconds * bus_factor(sample.operation, len(replies)) / 1e9
     detail = f"{sample.size_bytes / GIB:.3g} GiB in {seconds * 1e3:.4g} ms, {log}"
-    trouble, why = _detour(log, lines, path) if len(group.nodes) > 1 else ("", "")
+    trouble, slow_path = _slow_path(log, path) if len(group.nodes) > 1 else ("", "")
     if trouble:
-        return GroupResult(group, None, trouble, detail=f"{why}; {rate:.4g} GB/s, {detail}")
+        return GroupResult(group, None, trouble, detail=f"{slow_path}; {rate:.4g} GB/s, {detail}")
     return GroupResult(group, rate, spread=statistics.pstdev(timed) / seconds, detail=detail)
 
 
-def _detour(log: NcclLog, lines: Sequence[str], path: ExpectedPath) -> tuple[Trouble, str]:
-    """Return the trouble and NCCL's own words if the path between the nodes was not the expected one."""
+def _slow_path(log: NcclLog, path: ExpectedPath) -> tuple[Trouble, str]:
     if path.rdma and "NET/Socket" in log.network_transports:
         return "socket", "NCCL used TCP sockets although the nodes are connected by RDMA"
-    if path.rdma and path.gpu_direct and log.without_gdr:
-        own = (*_some(_THROUGH_HOST, lines), *_some(_NO_GPUDIRECT, lines))
-        return "no-gpudirect", f"NCCL used RDMA without GPUDirect and copied through host memory: {'; '.join(own)}"
+    if path.rdma and path.gpu_direct and log.gpu_direct is False:
+        why = f"NCCL copied through host memory ({', '.join(log.copying)} without GDRDMA)"
+        return "no-gpudirect", "; ".join((why, *log.gdr_refusals[:1]))
     return "", ""
-
-
-def _some(pattern: re.Pattern[str], lines: Iterable[str]) -> list[str]:
-    """Return the first lines that match, each once."""
-    return list(dict.fromkeys(line.strip() for line in lines if pattern.search(line)))[:_MOST_LINES]

@@ -45,7 +45,7 @@ FOLDERS = (
 _FIND = """\
 test=$1; shift
 for d in "$@" /usr/mpi/gcc/openmpi-*/bin; do PATH=$PATH:$d; done
-for p in "$test" srun salloc scancel; do w=$(command -v "$p") && echo "$p $w"; done
+for p in "$test" "${test}_mpi" srun salloc scancel; do w=$(command -v "$p") && echo "$p $w"; done
 for p in mpirun mpirun.openmpi; do
     w=$(command -v "$p") && "$w" --version 2>&1 | grep -q 'Open MPI' && echo "mpirun $w" && break
 done
@@ -62,11 +62,19 @@ _WARN = {"NCCL_DEBUG": "WARN"}
 _MOST_TELLING_RANKS = 256  # each rank writes about 10 kB, and an answer may hold 16 MiB
 
 
+_WITH_MPI = "_mpi"  # packages and READMEs add it to the name of a test that is built with MPI=1
+
+
 class InstalledPrograms(NamedTuple):
     """The programs of a node with their paths, and its RDMA devices."""
 
     programs: Mapping[str, str]
     rdma: frozenset[str]
+
+    def test(self, program: str, *, alone: bool) -> str | None:
+        """Return the path of a test: the one named for MPI between nodes, and the other one within a node."""
+        plain, with_mpi = self.programs.get(program), self.programs.get(f"{program}{_WITH_MPI}")
+        return (plain or with_mpi) if alone else (with_mpi or plain)
 
 
 class GroupLaunch(NamedTuple):
@@ -121,7 +129,7 @@ class NcclTestsEngine:
         looks = self._each(list(self._hosts), self._look)
         self._installed = {look.node: look.value for look in looks if look.value is not None}
         lost = {look.node: excluded_by(look.node, look.error) for look in looks if look.error is not None}
-        lost |= self._drop_without(self.program)
+        lost |= self._drop_without(self.program, f"{self.program}{_WITH_MPI}")
         launchers = ("mpirun", "srun")
         counts = {name: sum(name in own.programs for own in self._installed.values()) for name in launchers}
         if any(counts.values()):
@@ -136,8 +144,9 @@ class NcclTestsEngine:
         programs = dict(line.split(" ", 1) for line in paths.out.splitlines() if " " in line)
         return InstalledPrograms(programs, frozenset(path.split("/")[4] for path in read_files(devices.out)))
 
-    def _drop_without(self, program: str) -> dict[str, Excluded]:
-        lacking = [node for node, own in self._installed.items() if program not in own.programs]
+    def _drop_without(self, program: str, *others: str) -> dict[str, Excluded]:
+        names = {program, *others}
+        lacking = [node for node, own in self._installed.items() if names.isdisjoint(own.programs)]
         for node in lacking:
             del self._installed[node]
         return {node: Excluded(node, "unsupported", f"{program} is not installed") for node in lacking}
@@ -238,7 +247,8 @@ class NcclTestsEngine:
         leash = (programs["setpriv"], "--pdeathsig", "KILL") if "setpriv" in programs else ()
         size, load = str(size_bytes), self._load
         counts = ("-n", str(load.iterations), "-w", str(load.warmups), "-g", str(len(ranks) if alone else 1))
-        words = (*leash, programs[self.program], "-b", size, "-e", size, *counts)
+        test = str(self._installed[first.node].test(self.program, alone=alone))
+        words = (*leash, test, "-b", size, "-e", size, *counts)
         return AppContext(self._address(first.node), 1 if alone else len(ranks), words, settings)
 
     def _pins(self, rank: RankSlot) -> dict[str, str]:
@@ -268,8 +278,12 @@ class NcclTestsEngine:
     @property
     def settings(self) -> Mapping[str, Sequence[str]]:
         """The test and the launcher in use; each result carries what NCCL logged about itself."""
-        words = [self.program, self.launcher]
-        return {node: [own.programs[w] for w in words if w] for node, own in self._installed.items()}
+        return {node: self._paths(own) for node, own in self._installed.items()}
+
+    def _paths(self, own: InstalledPrograms) -> list[str]:
+        tests = (own.test(self.program, alone=alone) for alone in (True, False))
+        paths = (*tests, own.programs.get(self.launcher))
+        return list(dict.fromkeys(path for path in paths if path))
 
     @property
     def jobs(self) -> Collection[str]:

@@ -7,6 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from gpuops.isolation.rounds import GroupResult, RankGroup, Trouble
+from gpuops.probes.nvidia.launched_output import plain_lines
 from gpuops.probes.nvidia.nccl_log import NcclLog, parse_nccl_log
 from gpuops.probes.nvidia.nccl_tests import NcclTestsRun, Row, parse_nccl_tests
 from gpuops.probing import Unknown
@@ -16,7 +17,19 @@ _NO_WAY = re.compile(
     r"ssh: (?:connect to host (\S+) port \d+: .*|Could not resolve hostname (\S+): .*)"
     r"|.*(?:Host key verification failed|Permission denied \(publickey).*"
 )
-_OUT_OF_TIME = "time limit for job execution"
+_OUT_OF_TIME = re.compile(r"time limit for job execution|: Test timeout \(\d+s\)")
+_FAILURES = (
+    re.compile(r"[A-Za-z][\w.-]*: Test (?:CUDA|NCCL) failure .*"),
+    re.compile(
+        r"^(?:Invalid |Unable to |.*(?:Incompatible NCCL versions|This test requires|invalid sizes? |requires CUDA P2P"
+        r"|is not supported by this test|or later is needed for|is not a power of 2|KERNEL_LAUNCH)).*"
+    ),
+)
+"""How nccl-tests names its failure, the most specific first; it may follow the cells of an unfinished row."""
+_NO_MEMORY_KEY = re.compile(r"ibv_reg_dmabuf_mr\w* failed|ibv_reg_mr\w* failed with error Bad address", re.IGNORECASE)
+"""The NIC's driver refused memory of a GPU: nvidia-peermem is missing, or DMA-BUF does not work."""
+_WITHOUT_GPU_DIRECT = re.compile(r"\b(?:GeForce|TITAN|GB10)\b", re.IGNORECASE)
+"""GPUs without GPUDirect RDMA: https://docs.nvidia.com/cuda/gpudirect-rdma (Tesla and Quadro only), DGX Spark's FAQ."""
 _LONGEST = 200
 
 
@@ -36,15 +49,17 @@ class NcclTestsLaunch:
 def figure_of(task: NcclTestsLaunch, answer: Completed) -> GroupResult:
     """Return the result contained in the output of mpirun, srun or the test.
 
-    It is the out-of-place bus bandwidth of the largest size; the spread is its distance from the in-place series.
+    It is the out-of-place bus bandwidth of the largest size, or the in-place one if only that was measured; the spread
+    is the distance between them. A log such as ``… float sum -1 22000 48.80 48.80 0 22220 48.32 48.32 0`` is 48.8 GB/s
+    if its ranks are those that were started, and its last lines are complete.
     """
     runs, log = parse_nccl_tests(answer.out), parse_nccl_log(f"{answer.out}\n{answer.err}")
     run = None if isinstance(runs, Unknown) else runs[-1]
     trouble = _trouble(task, answer, run, log)
     row = run.largest if run else None
-    rate = row.out_of_place.busbw_gb_per_s if row else None
-    if trouble or run is None or row is None or rate is None:
-        kind, why = trouble or ("error", "no bandwidth was printed")
+    rate = _rate(run)
+    if trouble or row is None or not rate:
+        kind, why = trouble or ("error", f"nccl-tests printed {'no bandwidth' if rate is None else '0 GB/s'}")
         return GroupResult(task.group, None, kind, _absent(task, kind, answer, log), detail=_short(why))
     return GroupResult(task.group, rate, spread=_spread(row), detail=str(log))
 
@@ -60,31 +75,54 @@ def _trouble(
         return "socket", f"NCCL used TCP instead of RDMA{_rate_in_words(run)}"
     if run and run.wrong:
         return "wrong", f"wrong sums{_rate_in_words(run)}"
-    if answer.timed_out or _OUT_OF_TIME in answer.err:
+    if answer.timed_out or _OUT_OF_TIME.search(f"{answer.err}\n{answer.out}"):
         return "hang", f"not finished within {answer.seconds:.0f} s"
     if log.connection_error:
         return "unreachable", log.connection_error
-    return _failure(task, answer, run, log)
+    alone = _incomplete(task, run) if run and answer.exit == 0 else None
+    return alone or _failure(task, answer, run, log) or _copied(task, run, log)
 
 
 def _failure(
     task: NcclTestsLaunch, answer: Completed, run: NcclTestsRun | None, log: NcclLog
 ) -> tuple[Trouble, str] | None:
-    if answer.exit or run is None or not run.complete:
-        return "error", next(iter(log.warnings), "") or _complaint(answer)
+    if answer.exit == 0 and run is not None and run.complete:
+        return None
+    refusal = next(filter(_NO_MEMORY_KEY.search, log.warnings), "")
+    if task.rdma and refusal:
+        return "no-gpudirect", f"the NIC cannot use the memory of a GPU: {refusal}"
+    return "error", _complaint(answer, log)
+
+
+def _incomplete(task: NcclTestsLaunch, run: NcclTestsRun) -> tuple[Trouble, str] | None:
+    """Return what the list of ranks shows: processes without MPI are each rank 0 of a group of their own."""
     ranks = {rank.rank for rank in run.ranks}
-    if ranks and ranks != set(range(task.ranks)):
+    if run.all_ranks and ranks != set(range(task.ranks)):
         return "error", f"only {len(ranks)} of {task.ranks} ranks found each other; build nccl-tests with MPI=1"
-    if task.rdma and log.gpu_direct is False:
-        return "error", f"NCCL used RDMA without GPUDirect{_rate_in_words(run)}: data is copied through host memory"
+    hosts, nodes = sorted({rank.host for rank in run.ranks}), len(task.group.nodes)
+    if len(hosts) < nodes:
+        return "error", f"the ranks ran on {len(hosts)} of {nodes} hosts: {', '.join(hosts)}"
     return None
 
 
-def _complaint(answer: Completed) -> str:
-    """Return the test's own line about the failure, else its first error; mpirun's framed text comes after it."""
-    lines = [line for line in f"{answer.err}\n{answer.out}".splitlines() if any(map(str.isalpha, line))]
-    failures = (line for line in lines if "Test CUDA failure" in line or "Test NCCL failure" in line)
-    return next(failures, f"it ended early, with: {lines[0] if lines else 'no output'}")
+def _copied(task: NcclTestsLaunch, run: NcclTestsRun | None, log: NcclLog) -> tuple[Trouble, str] | None:
+    """Return that data went through host memory, unless a GPU of the group has no GPUDirect RDMA."""
+    able = not any(_WITHOUT_GPU_DIRECT.search(rank.name) for rank in (run.ranks if run else ()))
+    if not (task.rdma and able and log.gpu_direct is False):
+        return None
+    why = f"NCCL used RDMA without GPUDirect{_rate_in_words(run)}: data is copied through host memory"
+    return "no-gpudirect", "; ".join((why, *log.gdr_refusals[:1]))
+
+
+def _complaint(answer: Completed, log: NcclLog) -> str:
+    """Return the test's own line about the failure with NCCL's first warning, else the first line with words.
+
+    ``gpu02: Test CUDA failure common.cu:1022 'invalid device ordinal'`` is such a line; mpirun's framed text follows.
+    """
+    lines = [line.strip() for line in plain_lines(f"{answer.err}\n{answer.out}") if any(map(str.isalpha, line))]
+    own = next((match[0] for words in _FAILURES for line in lines if (match := words.search(line))), "")
+    reasons = [reason for reason in (own, *log.warnings[:1]) if reason]
+    return "; ".join(reasons) or f"it ended early, with: {lines[0] if lines else 'no output'}"
 
 
 def _absent(task: NcclTestsLaunch, kind: Trouble, answer: Completed, log: NcclLog) -> tuple[str, ...]:
@@ -100,13 +138,21 @@ def _absent(task: NcclTestsLaunch, kind: Trouble, answer: Completed, log: NcclLo
 
 
 def _spread(row: Row) -> float:
-    one, other = row.out_of_place.time_us, row.in_place.time_us
-    return abs(one - other) / max(one, other) if one and other else 0.0
+    halves = (row.out_of_place, row.in_place)
+    for one, other in ([half.time_us for half in halves], [half.busbw_gb_per_s for half in halves]):
+        if one and other:
+            return abs(one - other) / max(one, other)
+    return 0.0
+
+
+def _rate(run: NcclTestsRun | None) -> float | None:
+    row = run.largest if run else None
+    rates = (row.out_of_place.busbw_gb_per_s, row.in_place.busbw_gb_per_s) if row else ()
+    return next((rate for rate in rates if rate is not None), None)
 
 
 def _rate_in_words(run: NcclTestsRun | None) -> str:
-    row = run.largest if run else None
-    rate = row.out_of_place.busbw_gb_per_s if row else None
+    rate = _rate(run)
     return "" if rate is None else f" ({rate:g} GB/s)"
 
 
