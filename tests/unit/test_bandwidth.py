@@ -271,10 +271,10 @@ def test_between_measured_numbers_of_ranks_it_is_a_guess_and_beyond_them_nothing
     assert between_nodes(NVL72, network(18, ranks=72, nics=4), 8 * GIB).may_fail
 
 
-def trays(count, size=8 * GIB):
+def trays(count, size=8 * GIB, rack=NVL72):
     if count == 1:
-        return within_node(NVL72, 4, size)
-    return between_nodes(NVL72, network(count, ranks=4 * count, nics=4), size)
+        return within_node(rack, 4, size)
+    return between_nodes(rack, network(count, ranks=4 * count, nics=4), size)
 
 
 @pytest.mark.parametrize("count", range(1, 19))
@@ -283,6 +283,13 @@ def test_every_number_of_trays_of_a_rack_has_an_expectation(count):
     assert expected.may_fail == (count in {1, 2, 18})
     assert trays(max(count - 1, 1)).gb_per_s <= expected.gb_per_s <= 834.6
     assert trays(count, min_payload_bytes(4 * count)) is not None
+
+
+@pytest.mark.parametrize("count", range(1, 19))
+def test_gb300_has_the_figures_of_gb200_as_guesses(count):
+    expected = trays(count, rack=load("gb300-nvl72"))
+    assert expected.gb_per_s == pytest.approx(trays(count).gb_per_s)
+    assert not expected.may_fail
 
 
 def test_the_published_numbers_of_trays_are_what_is_expected():

@@ -63,6 +63,7 @@ def test_a_machine_is_recognised_by_its_gpus(project):
     assert detect("NVIDIA B200", 8, profiles).name == "hgx-b200"
     assert detect("NVIDIA GB200", 4, profiles).name == "gb200-nvl72"
     assert detect("NVIDIA GB200", 8, profiles) is NO_PROFILE
+    assert detect("NVIDIA GB300", 4, profiles).name == "gb300-nvl72"
     assert detect("NVIDIA TITAN RTX", 2, profiles).name == "titan-rtx-2x"
 
 
