@@ -7,6 +7,7 @@ page is written by hand and stays. ``tests/test_docs.py`` fails if a page is out
 from __future__ import annotations
 
 import ast
+import csv
 import dataclasses
 import importlib.util
 import inspect
@@ -16,15 +17,19 @@ import runpy
 from collections.abc import Callable, Iterable, Iterator
 from itertools import groupby
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import click
 from click.testing import CliRunner
 
+from gpuops.bandwidth import GIB, ExpectedBandwidth
 from gpuops.catalogue import Catalogue
 from gpuops.cli import program
 from gpuops.cli._options import reaches
 from gpuops.cli._terminal import exit_codes_of
+from gpuops.collective.expectations import Expectations
+from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
+from gpuops.isolation.rounds import RankGroup
 from gpuops.render import abridged
 from gpuops.shell import Command, Files, Question
 
@@ -133,6 +138,73 @@ def profiles() -> Iterator[str]:
             yield f"| `{key}` | {expected.value} | {expected.grade} | {expected.source} |"
 
 
+class PublishedFigure(NamedTuple):
+    """A published all-reduce figure with its conditions, in the columns of ``allreduce-published.csv``."""
+
+    row: dict[str, str]
+
+    @property
+    def gb_per_s(self) -> float:
+        """The published bus bandwidth."""
+        return float(self.row["published_gb_per_s"])
+
+    @property
+    def group(self) -> RankGroup:
+        """The group that was measured."""
+        nodes = tuple(f"n{number}" for number in range(int(self.row["nodes"])))
+        return RankGroup(nodes, variant="ring" if self.row["variant"] == "ring" else "")
+
+    @property
+    def expectations(self) -> Expectations:
+        """What gpuops expects of such machines."""
+        rate = float(self.row["nic_gbps"])
+        layer, count = self.row["link_layer"], int(self.row["nics"])
+        nics = tuple(FabricNic(f"mlx5_{rail}", rail, rate / 8, link_layer=layer) for rail in range(count))
+        node = FabricNode("", tuple(range(int(self.row["gpus"]))), nics)
+        fabric = Fabric({name: dataclasses.replace(node, name=name) for name in self.group.nodes})
+        profile = _BUILT_IN.profiles()[self.row["profile"]]
+        if count:
+            profile = profile.expecting({"nic.rate_gbps": rate}, "the published text")
+        size = round(float(self.row["gib"]) * GIB)
+        return Expectations(fabric, dict.fromkeys(self.group.nodes, profile), size_bytes=size)
+
+    @property
+    def expected(self) -> ExpectedBandwidth:
+        """The expected bandwidth of the group."""
+        expected = self.expectations.of(self.group)
+        if expected is None:
+            raise ValueError(f"nothing is expected of {self.row}")
+        return expected
+
+    @property
+    def machine(self) -> str:
+        """The machine in words: number of nodes, GPUs and NICs."""
+        nodes = "1 node" if self.row["nodes"] == "1" else f"{self.row['nodes']} nodes"
+        nics = f" with {self.row['nics']} x {self.row['nic_gbps']}G {self.row['link_layer']}"
+        return f"{self.row['machine']}, {nodes} of {self.row['gpus']} GPUs{nics if self.row['nics'] != '0' else ''}"
+
+
+def published_figures() -> list[PublishedFigure]:
+    """Return every published figure."""
+    with (FOLDER / "allreduce-published.csv").open(encoding="utf-8", newline="") as lines:
+        return [PublishedFigure(row) for row in csv.DictReader(lines)]
+
+
+def published() -> Iterator[str]:
+    """Yield the published figures beside the expected ones, and how many predictions are within 10 %."""
+    yield from ("| machine | setting | published | expected | ratio | | source |", "|---|---|---|---|---|---|---|")
+    ratios = []
+    for each in published_figures():
+        ratio, row = each.gb_per_s / each.expected.gb_per_s, each.row
+        ratios += [ratio] if row["role"] == "prediction" else []
+        setting = f"{row['gib']} GiB" + (f"; {row['note']}" if row["note"] else "")
+        figures = f"{each.gb_per_s:g} | {each.expected.gb_per_s:.0f} | {ratio:.2f} | {row['role']}"
+        yield f"| {each.machine} | {setting} | {figures} | {row['source']} |"
+    near = sum(abs(ratio - 1) <= 0.1 for ratio in ratios)
+    yield from ("", f"{near} of {len(ratios)} predictions are within 10 % of the published figure. Their ratios are")
+    yield f"{min(ratios):.2f} to {max(ratios):.2f}."
+
+
 def probes() -> Iterator[str]:
     """Yield every probe and its question."""
     for name, probe in sorted(_BUILT_IN.probes().items()):
@@ -221,7 +293,10 @@ def _head(text: str) -> Iterable[str]:
 
 _PARTS: dict[str, Callable[[], Iterator[str]]] = {
     made.__name__: made
-    for made in (layers, verbs, node_options, checks, profiles, probes, texts, faults, launch_targets, tasks, playbooks)
+    for made in (
+        *(layers, verbs, node_options, checks, profiles, published, probes, texts, faults),
+        *(launch_targets, tasks, playbooks),
+    )
 }
 
 

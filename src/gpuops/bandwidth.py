@@ -8,9 +8,16 @@ nodes, the model is
 
 For g NICs of r GB/s per node and n ranks, the network cap is g·r for Ring; g·r·(n-1)/n for Tree and NVLSTree, and twice
 that for two nodes (one sends what the other reduces, nothing is forwarded); 2·g·r·(n-1)/n for SHARP (the switch
-reduces). The caps are derived, and they fit two published runs: 8 nodes of 8 H100 reached 386 of 394 GB/s
-(coreweave/nccl-tests, README.md), 4 nodes of 8 B200 reached 382 of 387 (stas00/ml-engineering, network/README.md), both
-at 8 GiB or more.
+reduces). The caps are derived, e is not: `PRIOR` says which published run each e is fitted to.
+
+Two nodes reach twice the network cap only if NCCL's channels can carry it. A channel is one thread block on each GPU.
+NCCL's search (src/graph/search.cc: ncclTopoCompute) gives each NIC one channel of 12, 24 or 48 GB/s, and doubles the
+channels that have 25 GB/s or more, on Hopper and later only up to four of them. One channel carries at most 23.6 GB/s
+of a two-node Tree on Ampere, 41.4 on Hopper (src/graph/tuning.cc: perChMaxTreeBws). So 4 HDR NICs make 4 channels, a
+Tree gives 4 · 23.6 = 94 GB/s, and NCCL chooses the Ring with 4 · 24 = 96, which is the target that NVIDIA names
+(nccl-tests issue 119); 8 HDR NICs give 189 and 192. Slower NICs keep the factor 2: 8 EDR NICs make 8 channels of 12
+GB/s, which carry 22 each. NVLSTree has one channel for each NIC, too: with fewer NICs than GPUs it does not reach what
+all GPUs reach within a node. Profiles contain these rates: ``allreduce.channel.<tree|nvls>: {nodes: GB/s}``.
 
 The model is valid if NVLink ends inside the node. For machines whose NVLink spans nodes (NVL72), measured values for
 the number of ranks count instead, ``allreduce.measured.<ranks>``: 20 racks reached 405 GB/s, the model predicts 840.
@@ -25,11 +32,12 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
-from gpuops.profile import GRADES, Profile
+from gpuops.profile import GRADES, Expected, Profile
 
 GIB = 1 << 30
-Algorithm = Literal["rail", "ring", "tree", "nvls", "sharp", "measured"]
-"""NCCL's algorithm. ``rail`` is one GPU and one NIC of each node; ``nvls`` between nodes is NVLSTree."""
+Algorithm = Literal["rail", "ring", "tree", "nvls", "sharp", "measured", "pairs"]
+"""NCCL's algorithm. ``rail`` is one GPU and one NIC of each node; ``nvls`` between nodes is NVLSTree; ``pairs`` are the
+transfers between two ranks that all-to-all and send-receive consist of."""
 Operation = Literal["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]
 Curve = Mapping[float, float]
 """A value by GiB of payload."""
@@ -53,12 +61,28 @@ def bus_factor(operation: Operation, ranks: int) -> float:
 class Cap:
     """One cap in GB/s, with its formula (``sum``), the source of its numbers, and the lowest grade among them."""
 
-    name: Literal["NVLink", "network"]
+    name: Literal["NVLink", "channels", "network"]
     gb_per_s: float
     sum: str
     source: str
     grade: str
     efficiency: float = 1.0
+
+    @property
+    def floor_gb_per_s(self) -> float:
+        """The lowest figure of a healthy machine, as far as published figures show."""
+        return self.gb_per_s * (1 - _TOLERANCE.get(self.grade, 0.0))
+
+
+_TOLERANCE = {"measured-published": 0.15, "guess": 0.2}
+"""How far healthy machines are below a cap, as a fraction of it, by the grade of its numbers.
+
+Published machines reach less than the figure of another machine of their type: 200 of 228 GB/s (.877) in an HPE node of
+8 A100, 430 of 479 (.898) in a node of 8 H100 with RoCE (docs/allreduce-published.csv). The lowest figure beside a guess
+is 320 of 380 (.843), of 4 RoCE nodes whose link layer is unknown. A few machines do not bound the spread, so the
+margins below these are our own choice. Figures of the operator's own, a vendor's floor, and a line rate with a learnt e
+need no allowance here.
+"""
 
 
 @dataclass(frozen=True)
@@ -76,6 +100,11 @@ class ExpectedBandwidth:
     size_bytes: int
 
     @property
+    def floor_gb_per_s(self) -> float:
+        """The lowest figure that published healthy machines justify: a machine below it is low."""
+        return min(term.floor_gb_per_s for term in self.terms)
+
+    @property
     def may_fail(self) -> bool:
         """True if a machine can fail because of this value; a guess can only warn."""
         return self.grade != _GUESS
@@ -85,7 +114,7 @@ class ExpectedBandwidth:
 class Network:
     """Network of a group: ``nics`` of ``nic_gb_per_s`` on each of ``nodes``, and ``ranks`` in total.
 
-    ``source`` and ``grade`` refer to the rate.
+    ``source`` and ``grade`` refer to the rate. ``link_layer`` is ``InfiniBand`` or ``Ethernet``, empty if unknown.
     """
 
     nodes: int
@@ -94,6 +123,7 @@ class Network:
     nic_gb_per_s: float
     source: str
     grade: str
+    link_layer: str = ""
 
     @property
     def known(self) -> bool:
@@ -112,7 +142,7 @@ class Efficiency:
 PRIOR = Efficiency(
     {
         "rail": {1: 0.96},
-        "ring": {1: 0.90, 8: 0.95},
+        "ring": {1: 0.90, 8: 0.96},
         "tree": {1: 0.93, 2: 0.96, 4: 0.97, 8: 0.98},
         "nvls": {1: 0.93, 2: 0.96, 4: 0.97, 8: 0.98},
         "sharp": {1: 0.90, 8: 0.95},
@@ -120,11 +150,23 @@ PRIOR = Efficiency(
 )
 """Efficiency before any measurement on this cluster, so every value that it decides is a guess.
 
-Tree and NVLSTree come from published runs by size: 366, 381, 383 and 387 of 394 GB/s at 1, 2, 4 and 8 GiB on 8 nodes of
-8 H100; 362, 372, 377 and 380 of 387 on 4 nodes of 8 B200. A single NIC reached 193.7 of 200 Gbit/s (AWS EFA, .969).
-No published run names Ring or SHARP; they are set slightly lower.
+- ``nvls`` is a fit to 8 nodes of 8 H100 (366, 381, 383 and 387 of 394 GB/s at 1, 2, 4 and 8 GiB; coreweave/nccl-tests,
+  README.md) and to 4 nodes of 8 B200 (362, 372, 377 and 380 of 387; stas00/ml-engineering, network/README.md).
+- ``tree`` is a prediction: the same as NVLSTree, because the same data cross the network.
+- ``ring`` at 8 GiB is a fit to NVIDIA's target, 24 GB/s for a NIC of 200 Gbit/s, and to the 96 GB/s that three nodes
+  with 4 HDR each reach (nccl-tests issue 119). At 1 GiB it is a prediction, lower because a ring has the most steps.
+- ``rail`` is a prediction: one NIC reaches what it reaches in a ring. AWS EFA reached 193.7 of 200 Gbit/s (.969).
+- ``sharp`` is a prediction, slightly lower than NVLSTree; no published run names it.
 """
 
+_ETHERNET = 0.90
+"""Fraction of the InfiniBand figure that a group of nodes reaches over Ethernet (RoCE), with every algorithm.
+
+A fit to two nodes of 8 H100 with 8 NICs of 400 Gbit/s: 430 GB/s over RoCE (NVIDIA/nccl issue 1221), 470 over InfiniBand
+(nccl-tests issue 309) and 479 expected. It predicts 342 for four such nodes, which reached 320. All figures are from
+one cluster, whose single nodes are lower too; so what this factor decides is a guess. Rails are pairs on one leaf and
+NIC, without the hash collisions of a whole fabric; they keep their own e.
+"""
 _TREE_WITHIN = 0.92
 """Fraction of a ring's NVLink bandwidth that a tree reaches (NVIDIA/nccl, src/graph/tuning.cc: ncclTopoTuneModel)."""
 _PLAUSIBLE = (0.80, 1.02)
@@ -179,7 +221,7 @@ def between_nodes(
     if not network.known:
         return None
     candidates = [
-        _lesser(_nvlink(each, profile, network, size), _net(each, network, size, efficiency), each, size)
+        _lowest(each, profile, network, size, efficiency)
         for each in algorithms
         if each != "sharp" or profile.get("allreduce.sharp")
     ]
@@ -221,22 +263,53 @@ def _alone(term: Cap | None, algorithm: Algorithm, size_bytes: int) -> ExpectedB
     return ExpectedBandwidth(term.gb_per_s, term.name, (term,), term.grade, algorithm, size_bytes) if term else None
 
 
-def _lesser(nvlink: Cap | None, network: Cap, algorithm: Algorithm, size_bytes: int) -> ExpectedBandwidth | None:
-    """Return the bandwidth that the lower of two caps allows; None if the NVLink cap is unknown."""
+def _lowest(
+    algorithm: Algorithm, profile: Profile, network: Network, size_bytes: int, efficiency: Efficiency
+) -> ExpectedBandwidth | None:
+    """Return the bandwidth that the lowest cap of ``algorithm`` allows; None if the NVLink cap is unknown."""
+    nvlink, channels = _nvlink(algorithm, profile, network, size_bytes), _channels(algorithm, profile, network)
     if nvlink is None:
         return None
-    least = min(nvlink, network, key=lambda term: term.gb_per_s)
-    poorest = max(nvlink.grade, network.grade, key=GRADES.index)
-    return ExpectedBandwidth(least.gb_per_s, least.name, (nvlink, network), poorest, algorithm, size_bytes)
+    within = (nvlink, channels) if channels else (nvlink,)
+    doubles = algorithm != "tree" or channels is not None  # without the rate of a channel, the safe guess is once
+    net = _net(algorithm, network, size_bytes, efficiency, doubles=doubles)
+    terms = (*(_over_ethernet(term) if network.link_layer == "Ethernet" else term for term in within), net)
+    least = min(terms, key=lambda term: term.gb_per_s)
+    poorest = max((term.grade for term in terms), key=GRADES.index)
+    return ExpectedBandwidth(least.gb_per_s, least.name, terms, poorest, algorithm, size_bytes)
 
 
-def _net(algorithm: Algorithm, network: Network, size_bytes: int, efficiency: Efficiency) -> Cap:
-    """Return ``e`` times the network cap of ``algorithm``."""
+def _over_ethernet(cap: Cap) -> Cap:
+    """Return a cap of InfiniBand machines as a guess for Ethernet."""
+    rate, formula = cap.gb_per_s * _ETHERNET, f"{cap.sum} · {_ETHERNET:g} over Ethernet"
+    return replace(cap, gb_per_s=rate, sum=formula, grade=_GUESS, efficiency=cap.efficiency * _ETHERNET)
+
+
+def _channels(algorithm: Algorithm, profile: Profile, network: Network) -> Cap | None:
+    """Return what NCCL's channels carry; None if that is unknown, or if NVLSTree has a channel for every GPU."""
+    entry = profile.values.get(f"allreduce.channel.{algorithm}")
+    if entry is None or (algorithm == "nvls" and network.nics >= network.ranks // network.nodes):
+        return None
+    doubled = algorithm == "tree" and network.nics <= _MOST_DOUBLED and network.nic_gb_per_s > _DOUBLED_GB_PER_S
+    count = network.nics * (2 if doubled else 1)
+    rate, _ = _along(_curve(entry, network.nodes), network.nodes)
+    return Cap("channels", count * rate, f"{count} channels · {rate:g} GB/s", entry.source, entry.grade)
+
+
+_MOST_DOUBLED, _DOUBLED_GB_PER_S = 4, 25.0
+"""NCCL doubles channels of 25 GB/s or more, on Hopper and later no more than four (src/graph/search.cc:
+ncclTopoDupChannels). An HDR NIC has 24 net of protocol, so 25 GB/s of line rate are not doubled."""
+
+
+def _net(
+    algorithm: Algorithm, network: Network, size_bytes: int, efficiency: Efficiency, *, doubles: bool = True
+) -> Cap:
+    """Return ``e`` times the network cap of ``algorithm``; ``doubles`` if two nodes can reach twice that."""
     e, stretched = _along(efficiency.curves[algorithm], size_bytes / GIB)
     learnt = algorithm in efficiency.learnt and not stretched
     nics = f"{network.nics} · " if network.nics > 1 else ""
-    share, factor = _share(algorithm, network)
-    return Cap(
+    share, factor = _share(algorithm, network, doubles=doubles)
+    cap = Cap(
         "network",
         e * share * network.nics * network.nic_gb_per_s,
         f"{nics}{network.nic_gb_per_s:g} GB/s{factor} · e {e:.2f}",
@@ -244,13 +317,14 @@ def _net(algorithm: Algorithm, network: Network, size_bytes: int, efficiency: Ef
         network.grade if learnt else _GUESS,
         e,
     )
+    return _over_ethernet(cap) if network.link_layer == "Ethernet" and algorithm != "rail" and not learnt else cap
 
 
-def _share(algorithm: Algorithm, network: Network) -> tuple[float, str]:
+def _share(algorithm: Algorithm, network: Network, *, doubles: bool) -> tuple[float, str]:
     """Return the network cap of ``algorithm`` as a multiple of the total NIC rate of a node, and as text."""
     if algorithm in {"rail", "ring"}:
         return 1.0, ""
-    twice = 2 if algorithm == "sharp" or network.nodes == 2 else 1
+    twice = 2 if algorithm == "sharp" or (network.nodes == 2 and doubles) else 1
     n = network.ranks
     return twice * (n - 1) / n, f"{' · 2' if twice == 2 else ''} · {n - 1}/{n}"
 
@@ -297,13 +371,18 @@ def _measured(profile: Profile, family: str, count: int, size_bytes: int) -> Cap
     if entry is None:
         return None
     gib = size_bytes / GIB
-    curve = entry.value if isinstance(entry.value, Mapping) else {gib: entry.value}  # a host may set a single number
-    rate, stretched = _along({float(size): float(value) for size, value in curve.items()}, gib)
+    rate, stretched = _along(_curve(entry, gib), gib)
     formula = f"{count} {_FAMILIES[family]} at {gib:g} GiB"
     return Cap("NVLink", rate, formula, entry.source, _GUESS if stretched else entry.grade)
 
 
 _FAMILIES = {"nvls": "GPUs with NVLS", "ring": "GPUs in a ring", "measured": "ranks"}
+
+
+def _curve(entry: Expected, x: float) -> Curve:
+    """Return the value as a curve; a host may set a single number, which counts for every ``x``."""
+    points = entry.value if isinstance(entry.value, Mapping) else {x: entry.value}
+    return {float(key): float(value) for key, value in points.items()}
 
 
 def _along(curve: Curve, x: float) -> tuple[float, bool]:

@@ -262,10 +262,15 @@ class Cluster(Calls):
         )
 
     def allreduce_expected(
-        self, *, nodes: int | None = None, gib: float | None = None, facts: Mapping[str, Facts] | None = None
+        self,
+        *,
+        nodes: int | None = None,
+        gib: float | None = None,
+        facts: Mapping[str, Facts] | None = None,
+        operation: Operation = "all_reduce",
     ) -> Expectation:
-        """Return the all-reduce bandwidth to expect on these hosts, with formulas and sources."""
-        return self.ask(ExpectRequest(nodes, gib, facts))
+        """Return the bandwidth to expect of an all-reduce, or of another operation, with formulas and sources."""
+        return self.ask(ExpectRequest(nodes, gib, facts, operation))
 
     def nvlink(
         self,

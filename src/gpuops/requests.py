@@ -11,10 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuops.collective.request import NVLINK_ENGINES, MeasureRequest, check_words
+from gpuops.collective.request import NVLINK_ENGINES, OPERATIONS, MeasureRequest, check_words
 from gpuops.reasons import Request
 
 if TYPE_CHECKING:
+    from gpuops.bandwidth import Operation
     from gpuops.collective.measurement import Measurement
     from gpuops.collective.nvlink import NvlinkComparison
     from gpuops.collective.preflight.diagnosis import Diagnosis
@@ -92,11 +93,16 @@ class ValidateRequest(Request["Report"]):
 
 @dataclass(frozen=True)
 class ExpectRequest(Request["Expectation"]):
-    """All-reduce bandwidth to expect from a group of ``nodes``, by default all nodes of a kind."""
+    """Bandwidth to expect of an ``operation`` on a group of ``nodes``, by default all nodes of a kind."""
 
     nodes: int | None = None
     gib: float | None = None
     facts: Mapping[str, Facts] | None = field(default=None, hash=False)
+    operation: Operation = "all_reduce"
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` if the operation is unknown."""
+        check_words("operation", [self.operation], OPERATIONS)
 
 
 @dataclass(frozen=True)

@@ -1,3 +1,5 @@
+import dataclasses
+
 import pytest
 from hypothesis import assume, given
 from hypothesis import strategies as st
@@ -114,6 +116,7 @@ def test_the_sum_can_be_read():
     pair = between_nodes(H100, network(2), 8 * GIB, algorithms=["tree"])
     assert [term.sum for term in pair.terms] == [
         "8 GPUs in a ring at 8 GiB · 0.92",
+        "8 channels · 41.4 GB/s",
         "8 · 50 GB/s · 2 · 15/16 · e 0.98",
     ]
 
@@ -124,6 +127,61 @@ def test_the_network_counts_twice_only_where_the_switch_reduces():
     expected = between_nodes(with_sharp, network(8), 8 * GIB)
     assert (expected.algorithm, expected.limit) == ("sharp", "NVLink")
     assert cap(expected) == pytest.approx(2 * 400 * 63 / 64)
+
+
+def test_a_tree_between_two_nodes_is_no_faster_than_its_channels():
+    hdr = between_nodes(A100, network(2, nics=4, rate=25.0), 8 * GIB)
+    assert (hdr.algorithm, hdr.gb_per_s) == ("ring", pytest.approx(96))
+    tree = between_nodes(A100, network(2, nics=4, rate=25.0), 8 * GIB, algorithms=["tree"])
+    assert (tree.limit, tree.gb_per_s) == ("channels", pytest.approx(4 * 23.6))
+    edr = between_nodes(A100, network(2, rate=12.5), 8 * GIB)
+    assert (edr.algorithm, edr.limit) == ("tree", "network")
+    assert edr.gb_per_s == pytest.approx(2 * 100 * 15 / 16 * 0.98)
+
+
+def test_channels_of_fast_nics_are_doubled_if_there_are_few():
+    few = between_nodes(H100, network(2, nics=4), 8 * GIB)
+    assert (few.algorithm, few.terms[1].sum) == ("tree", "8 channels · 41.4 GB/s")
+    assert few.gb_per_s == pytest.approx(8 * 41.4)
+    nvls = between_nodes(H100, network(2, nics=4), 8 * GIB, algorithms=["nvls"])
+    assert (nvls.limit, nvls.gb_per_s) == ("channels", pytest.approx(4 * 57.7))
+    larger = between_nodes(H100, network(3, nics=4), 8 * GIB, algorithms=["tree"])
+    assert larger.terms[1].sum == "8 channels · 36 GB/s"
+
+
+def test_a_tree_is_not_doubled_if_the_rate_of_its_channels_is_unknown():
+    tree = between_nodes(invented(ring={8: {1: 360}}), network(2, nics=4), 8 * GIB, algorithms=["tree"])
+    assert tree.gb_per_s == pytest.approx(200 * 15 / 16 * 0.98)
+
+
+@pytest.mark.parametrize("nodes", [2, 4])
+def test_over_ethernet_a_group_reaches_less_and_it_is_a_guess(nodes):
+    infiniband = between_nodes(H100, network(nodes), 8 * GIB)
+    ethernet = between_nodes(H100, dataclasses.replace(network(nodes), link_layer="Ethernet"), 8 * GIB)
+    assert ethernet.gb_per_s == pytest.approx(0.9 * infiniband.gb_per_s)
+    assert {term.grade for term in ethernet.terms} == {"guess"}
+    assert "over Ethernet" in ethernet.terms[0].sum
+    rail = dataclasses.replace(network(2, ranks=2), link_layer="Ethernet")
+    assert on_rail(rail).gb_per_s == pytest.approx(48)
+
+
+def test_an_efficiency_learnt_over_ethernet_is_not_lowered_again():
+    over_ethernet = dataclasses.replace(network(8), link_layer="Ethernet")
+    guessed = between_nodes(H100, over_ethernet, 8 * GIB)
+    efficiency = learn([(0.85 * 400 * 63 / 64, guessed)] * 3)
+    assert efficiency.curves["nvls"][8] == pytest.approx(0.85)
+    learnt = between_nodes(H100, over_ethernet, 8 * GIB, efficiency, ["nvls"])
+    assert learnt.gb_per_s == pytest.approx(0.85 * 400 * 63 / 64)
+
+
+def test_the_floor_is_as_low_as_healthy_machines_are():
+    assert within_node(H100, 8, 8 * GIB).floor_gb_per_s == pytest.approx(0.85 * 478.9)
+    mine = H100.expecting({"allreduce.nvls.8": 455}, "prod.yml:3:1")
+    assert within_node(mine, 8).floor_gb_per_s == 455
+    rail = on_rail(network(2, ranks=2))
+    assert rail.floor_gb_per_s == pytest.approx(0.8 * 48)
+    learnt = on_rail(network(2, ranks=2), efficiency=learn([(47.0, rail)] * 3))
+    assert learnt.floor_gb_per_s == pytest.approx(47)
 
 
 def test_without_nvls_a_group_goes_by_the_ring():
@@ -196,7 +254,8 @@ NVL72 = load("gb200-nvl72")
 
 
 @pytest.mark.parametrize(
-    ("racks", "gib", "measured"), [(1, 8, 834.6), (2, 16, 810.4), (20, 16, 405.7), (20, 8, None), (20, 32, 405.7)]
+    ("racks", "gib", "measured"),
+    [(1, 4, 839.2), (1, 8, 834.6), (2, 16, 810.4), (20, 16, 405.7), (20, 8, None), (20, 32, 405.7)],
 )
 def test_where_nvlink_spans_nodes_only_what_was_measured_counts(racks, gib, measured):
     expected = between_nodes(NVL72, network(18 * racks, ranks=72 * racks, nics=4), gib * GIB)
@@ -210,6 +269,31 @@ def test_between_measured_numbers_of_ranks_it_is_a_guess_and_beyond_them_nothing
     assert between.terms[0].sum.startswith("360 ranks, between 810 with 144 and 406 with 1440")
     assert between_nodes(NVL72, network(400, ranks=1600, nics=4), 16 * GIB) is None
     assert between_nodes(NVL72, network(18, ranks=72, nics=4), 8 * GIB).may_fail
+
+
+def trays(count, size=8 * GIB, rack=NVL72):
+    if count == 1:
+        return within_node(rack, 4, size)
+    return between_nodes(rack, network(count, ranks=4 * count, nics=4), size)
+
+
+@pytest.mark.parametrize("count", range(1, 19))
+def test_every_number_of_trays_of_a_rack_has_an_expectation(count):
+    expected = trays(count)
+    assert expected.may_fail == (count in {1, 2, 18})
+    assert trays(max(count - 1, 1)).gb_per_s <= expected.gb_per_s <= 834.6
+    assert trays(count, min_payload_bytes(4 * count)) is not None
+
+
+@pytest.mark.parametrize("count", range(1, 19))
+def test_gb300_has_the_figures_of_gb200_as_guesses(count):
+    expected = trays(count, rack=load("gb300-nvl72"))
+    assert expected.gb_per_s == pytest.approx(trays(count).gb_per_s)
+    assert not expected.may_fail
+
+
+def test_the_published_numbers_of_trays_are_what_is_expected():
+    assert [trays(count).gb_per_s for count in (1, 2, 18)] == [679.6, 811, 834.6]
 
 
 def test_a_host_may_expect_one_number_of_its_own():

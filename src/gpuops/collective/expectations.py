@@ -21,6 +21,7 @@ from gpuops.bandwidth import (
     within_node,
 )
 from gpuops.collective.heat_map import heat_map
+from gpuops.collective.other_operations import predict_between, predict_on_rail, predict_within
 from gpuops.collective.scope_lines import example_groups
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.fabric import Fabric
@@ -28,7 +29,7 @@ from gpuops.isolation.rounds import RankGroup
 from gpuops.profile import NO_PROFILE, Profile
 
 _BITS_PER_BYTE = 8
-_READ = ("allreduce.", "nic.rate_gbps")
+_READ = ("allreduce.", "nic.rate_gbps", "nic.link_layer")
 
 
 @dataclass(frozen=True)
@@ -36,7 +37,7 @@ class Expectations:
     """The bandwidth that the groups of ``fabric`` should reach with NCCL; ``profiles`` by node.
 
     ``size_bytes`` is the payload of one rank; None means the smallest that can be judged, which grows with the group.
-    Only an all-reduce has an expectation: the model and the published figures are for that ``operation``.
+    The published figures are for an all-reduce; any other ``operation`` has predictions only, which fail no machine.
     """
 
     fabric: Fabric
@@ -64,9 +65,12 @@ class Expectations:
         return {group: equal.setdefault(e, e) for group in groups if (e := self.of(group)) is not None}
 
     def threshold_for(self, group: RankGroup) -> float | None:
-        """Return the GB/s by which a group is judged; None if there is at most a guess."""
+        """Return the GB/s by which a group is judged, the floor of its expectation; None if there is at most a guess.
+
+        The expectation itself would be wrong: published healthy machines reach less than others of their type.
+        """
         expected = self.of(group)
-        return expected.gb_per_s if expected and expected.may_fail else None
+        return expected.floor_gb_per_s if expected and expected.may_fail else None
 
     def learnt_from(self, evidence: Evidence) -> Expectations:
         """Return a copy with the efficiencies calibrated from ``evidence``; results in trouble do not count."""
@@ -78,25 +82,35 @@ class Expectations:
     def _of(self, group: RankGroup, profile: Profile) -> ExpectedBandwidth | None:
         nodes = [self.fabric.nodes[name] for name in group.nodes]
         gpus = [len(group.gpus or node.gpus) for node in nodes]
-        if group.variant == "no-p2p" or self.operation != "all_reduce":
+        if group.variant == "no-p2p":
             return None  # without P2P, PCIe and host memory decide, and no profile describes those
         if len(nodes) == 1:
-            return within_node(profile, gpus[0], self.size_bytes, nvls=not group.variant)
+            return self._within(profile, gpus[0], nvls=not group.variant)
         if group.rail is not None:
             nics = int(all(node.nic(group.rail) for node in nodes))
-            return on_rail(self._network(profile, len(nodes), len(nodes), nics), self.size_bytes, self.efficiency)
+            rail = self._network(profile, len(nodes), len(nodes), nics)
+            of_rail = on_rail if self.operation == "all_reduce" else predict_on_rail
+            return of_rail(rail, self.size_bytes, self.efficiency)
         network = self._network(profile, len(nodes), sum(gpus), min(len(node.nics) for node in nodes))
+        if self.operation != "all_reduce":
+            return predict_between(self.operation, profile, network, self.size_bytes, self.efficiency)
         algorithms = WITHOUT_NVLS if group.variant else BETWEEN_NODES
         return between_nodes(profile, network, self.size_bytes, self.efficiency, algorithms)
 
+    def _within(self, profile: Profile, gpus: int, *, nvls: bool) -> ExpectedBandwidth | None:
+        if self.operation != "all_reduce":
+            return predict_within(profile, gpus, self.size_bytes)
+        return within_node(profile, gpus, self.size_bytes, nvls=nvls)
+
     def _network(self, profile: Profile, nodes: int, ranks: int, nics: int) -> Network:
         """Return the network of a group. A profile's rate beats a port's own, which may have come up too low."""
+        link_layer = profile.get("nic.link_layer") or self._usual_link_layer
         entry = profile.values.get("nic.rate_gbps")
         if entry is not None:
             rate, source, grade = entry.value / _BITS_PER_BYTE, entry.source, entry.grade
         else:
             rate, source, grade = self._usual_rate, "the most common rate of the ports here", "measured-here"
-        return Network(nodes, ranks, nics, rate, source, grade)
+        return Network(nodes, ranks, nics, rate, source, grade, link_layer)
 
     @functools.cached_property
     def _profile_by_node(self) -> dict[str, Profile]:
@@ -108,6 +122,11 @@ class Expectations:
     @functools.cached_property
     def _usual_rate(self) -> float:
         return statistics.mode([nic.gb_per_s for node in self.fabric.nodes.values() for nic in node.nics] or [0.0])
+
+    @functools.cached_property
+    def _usual_link_layer(self) -> str:
+        nics = (nic for node in self.fabric.nodes.values() for nic in node.nics)
+        return statistics.mode([nic.link_layer for nic in nics if nic.link_layer] or [""])
 
 
 def bandwidth_key(profile: Profile) -> str:

@@ -42,6 +42,7 @@ def fabric_of(hosts: Sequence[Host], facts: Mapping[str, Facts], leaves: Leaves 
 def _node(shape: NodeShape, facts: Facts, order: Mapping[str, int], leaves: Leaves) -> FabricNode:
     """Return a node with NICs in rail order and the GPU that each serves at the same position, other GPUs last."""
     rates = {port.device: port.rate_gbps / _BITS_PER_BYTE for port in _ports(facts) if port.rate_gbps and _up(port)}
+    link_layers = {port.device: port.link_layer for port in _ports(facts)}
     first: dict[str, GpuShape] = {}
     for gpu in shape.gpus:
         if gpu.nic:
@@ -53,6 +54,7 @@ def _node(shape: NodeShape, facts: Facts, order: Mapping[str, int], leaves: Leav
                 order[name] if gpu.rail is None else gpu.rail,
                 rates.get(name, 0.0),
                 gpu.leaf or leaves.get((shape.name, name)),
+                link_layers.get(name, ""),
             )
             for name, gpu in first.items()
         ),

@@ -10,8 +10,6 @@ from gpuops.collective.heat_map import WELL, HeatMap, HeatmapRow
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.rounds import GroupResult, RankGroup
 
-_ALL_LOW = 0.85
-"""The model is within 2 % of published runs, so a lower ratio is not its error; but it blames no part by itself."""
 Expected = Mapping[RankGroup, ExpectedBandwidth]
 
 
@@ -28,8 +26,11 @@ class ScopeLine:
 
     @property
     def all_low(self) -> bool:
-        """True if even the best result is far below the expectation, so that something is wrong with all of them."""
-        return self.high is not None and self.expected is not None and self.high < _ALL_LOW * self.expected.gb_per_s
+        """True if even the best result is below the expectation's floor, so that something is wrong with all of them.
+
+        Published healthy machines are above that floor. It blames no part by itself.
+        """
+        return self.high is not None and self.expected is not None and self.high < self.expected.floor_gb_per_s
 
 
 def scope_lines(evidence: Evidence, heat: HeatMap, expected: Expected) -> Iterator[ScopeLine]:

@@ -17,12 +17,16 @@ _MAX_GUESSED = 16
 
 @dataclass(frozen=True)
 class FabricNic:
-    """An RDMA device, or a plain network interface, with its line rate in GB/s. ``leaf`` is None if it is unknown."""
+    """An RDMA device, or a plain network interface, with its line rate in GB/s. ``leaf`` is None if it is unknown.
+
+    ``link_layer`` is ``InfiniBand`` or ``Ethernet``, empty if it is unknown.
+    """
 
     name: str
     rail: int
     gb_per_s: float
     leaf: str | None = None
+    link_layer: str = ""
 
 
 @dataclass(frozen=True)

@@ -131,7 +131,10 @@ def _exclusion(excluded: Excluded) -> Excluded | NotMeasured:
 
 def _evidence(document: dict[str, Any]) -> NodeEvidence:
     node = document["node"]
-    nics = tuple(FabricNic(str(n["name"]), int(n["rail"]), float(n["gb_per_s"]), n["leaf"]) for n in node["nics"])
+    nics = tuple(
+        FabricNic(str(n["name"]), int(n["rail"]), float(n["gb_per_s"]), n["leaf"], str(n.get("link_layer", "")))
+        for n in node["nics"]
+    )
     return NodeEvidence(
         FabricNode(str(node["name"]), tuple(int(gpu) for gpu in node["gpus"]), nics),
         str(document["engine"]),

@@ -33,8 +33,9 @@ def expect(work: Workspace, request: ExpectRequest) -> Expectation:
         hosts_by_kind.setdefault((bandwidth_key(profile), nics), []).append(host.name)
     efficiency = _efficiency(gathered.values, profiles)
     size_bytes = round(request.gib * GIB) if request.gib else None
+    settings = (size_bytes, efficiency, request.operation)
     classes = tuple(
-        host_class(tuple(names), profiles[names[0]], nics, request.nodes or len(names), size_bytes, efficiency)
+        host_class(tuple(names), profiles[names[0]], nics, request.nodes or len(names), *settings)
         for (_, nics), names in hosts_by_kind.items()
     )
     return Expectation(classes, gathered.excluded, gathered.interrupted)

@@ -15,6 +15,7 @@ _CARRIERS = {
     "nvls": "NVLink SHARP",
     "sharp": "SHARP, also in the network",
     "measured": "as measured with this many ranks",
+    "pairs": "transfers between pairs of ranks",
 }
 _GUESSES = "? is a guess: it can warn about a node but never fail it. An all-reduce between nodes calibrates e."
 _WHAT, _FORMULA = 19, 32

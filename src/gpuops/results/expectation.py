@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
-from gpuops.bandwidth import PRIOR, Cap, Efficiency, ExpectedBandwidth
+from gpuops.bandwidth import PRIOR, Cap, Efficiency, ExpectedBandwidth, Operation
 from gpuops.collective.expectations import Expectations
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import RankGroup
@@ -56,7 +56,9 @@ class Expectation(Result):
 
 
 def _document(expected: ExpectedBandwidth | None) -> dict[str, Any]:
-    return {"gb_per_s": None} if expected is None else {**asdict(expected), "may_fail": expected.may_fail}
+    if expected is None:
+        return {"gb_per_s": None}
+    return {**asdict(expected), "floor_gb_per_s": expected.floor_gb_per_s, "may_fail": expected.may_fail}
 
 
 def host_class(
@@ -66,14 +68,17 @@ def host_class(
     together: int,
     size_bytes: int | None = None,
     efficiency: Efficiency = PRIOR,
+    operation: Operation = "all_reduce",
 ) -> HostClass:
     """Return the figures of ``hosts`` of one kind: alone, on a rail, in pairs, and in a group of ``together`` hosts."""
     gpus = profile.get("gpu.count", 0)
     ports = tuple(FabricNic(f"nic{rail}", rail, 0.0) for rail in range(nics))
     names = tuple(f"n{number}" for number in range(max(together, 2)))
     fabric = Fabric({name: FabricNode(name, tuple(range(gpus)), ports) for name in names})
-    expectations = Expectations(fabric, dict.fromkeys(names, profile), efficiency, size_bytes)
-    groups = {"within a node": RankGroup(names[:1]), "  without its SHARP": RankGroup(names[:1], variant="ring")}
+    expectations = Expectations(fabric, dict.fromkeys(names, profile), efficiency, size_bytes, operation)
+    groups = {"within a node": RankGroup(names[:1])}
+    if operation == "all_reduce":
+        groups["  without its SHARP"] = RankGroup(names[:1], variant="ring")
     if together > 1:
         groups |= {"a rail of two nodes": RankGroup(names[:2], rail=0), "two nodes": RankGroup(names[:2])}
     if together > 2:

@@ -70,6 +70,32 @@ def test_the_group_and_the_payload_can_be_chosen():
     assert set(figures("-l", "h100", "--gib", "0.5").values()) == {None}
 
 
+def test_another_operation_has_predictions_of_its_own():
+    options = ("-l", "h100", "--nodes", "8", "--gib", "8", "--operation", "all_to_all")
+    predicted = figures(*options)
+    assert predicted["within a node"] == pytest.approx(365)
+    assert predicted["8 nodes"] == pytest.approx(48 * 63 / 56)
+    assert "without its SHARP" not in predicted
+    (each,) = document(*options).values()
+    assert not any(figure["may_fail"] for figure in each["figures"])
+    assert "by transfers between pairs of ranks" in run(*options)
+
+
+def test_the_document_has_the_floor_by_which_a_machine_is_judged():
+    (each,) = document("-l", "h100", "--gib", "8").values()
+    floors = {figure["what"]: figure["floor_gb_per_s"] for figure in each["figures"]}
+    assert floors["within a node"] == pytest.approx(0.85 * 478.9)
+    assert floors["a rail of two nodes"] == pytest.approx(0.8 * 48)
+
+
+def test_a_host_can_declare_its_link_layer(tmp_path):
+    declared = INVENTORY.replace("expect: {nic.rate_gbps: 200}", "expect: {nic.link_layer: Ethernet}")
+    (tmp_path / "prod.yml").write_text(declared)
+    infiniband, ethernet = (figures("-l", group, "--nodes", "4", "--gib", "8") for group in ("h100", "slower"))
+    assert ethernet["4 nodes"] == pytest.approx(0.9 * infiniband["4 nodes"])
+    assert ethernet["within a node"] == infiniband["within a node"]
+
+
 def test_nvlink_across_nodes_goes_by_what_was_measured():
     assert 596.1 < figures("-l", "rack")["36 nodes"] < 680.3  # 8 MiB for each of 144 ranks
     assert figures("-l", "rack", "--gib", "8")["36 nodes"] == pytest.approx(793.1)

@@ -44,14 +44,75 @@ def test_without_p2p_nothing_is_expected_nor_of_an_unknown_machine():
     assert Expectations(FABRIC, {}).of(RankGroup(NAMES[:1])) is None
 
 
+PAIR, RAIL, NODE = RankGroup(NAMES[:2]), RankGroup(NAMES[:2], rail=3), RankGroup(NAMES[:1])
+
+
+@pytest.mark.parametrize(
+    ("operation", "group", "gb_per_s", "limit"),
+    [
+        ("all_gather", NODE, 365, "NVLink"),
+        ("reduce_scatter", NODE, 365, "NVLink"),
+        ("all_to_all", NODE, 365, "NVLink"),
+        ("send_recv", NODE, 365, "NVLink"),
+        ("all_gather", RAIL, 48, "network"),
+        ("send_recv", RAIL, 48, "network"),
+        ("all_gather", PAIR, 365, "NVLink"),  # a ring: two nodes do not double it
+        ("reduce_scatter", RankGroup(NAMES), 365, "NVLink"),
+        ("all_to_all", PAIR, 48 * 15 / 8, "network"),
+        ("all_to_all", RankGroup(NAMES), 48 * 63 / 56, "network"),
+        ("send_recv", PAIR, 48, "network"),
+        ("send_recv", RankGroup(NAMES), 48, "network"),
+    ],
+)
+def test_other_operations_have_predictions_that_fail_nobody(operation, group, gb_per_s, limit):
+    expectations = expecting(operation=operation, size_bytes=8 * GIB)
+    expected = expectations.of(group)
+    assert (expected.gb_per_s, expected.limit) == (pytest.approx(gb_per_s), limit)
+    assert not expected.may_fail
+    assert expectations.threshold_for(group) is None
+
+
+@pytest.mark.parametrize(("operation", "gb_per_s"), [("all_gather", 192), ("all_to_all", 48 / 2 * 15 / 8)])
+def test_with_fewer_nics_than_gpus_other_operations_are_slower(operation, gb_per_s):
+    few = {name: dataclasses.replace(FABRIC.nodes[name], nics=FABRIC.nodes[name].nics[:4]) for name in NAMES[:2]}
+    expected = expecting(Fabric(few), operation=operation, size_bytes=8 * GIB).of(PAIR)
+    assert expected.gb_per_s == pytest.approx(gb_per_s)
+
+
 @pytest.mark.parametrize("operation", ["all_gather", "reduce_scatter", "all_to_all", "send_recv"])
-def test_of_other_operations_nothing_is_expected(operation):
-    for group in (RankGroup(NAMES[:1]), RankGroup(NAMES[:2], rail=0), RankGroup(NAMES)):
-        assert expecting(operation=operation).of(group) is None
+def test_of_an_unknown_machine_or_a_small_payload_no_operation_expects_anything(operation):
+    for group in (NODE, PAIR, RankGroup(NAMES, variant="no-p2p")):
+        assert expecting(profile=NO_PROFILE, operation=operation).of(group) is None
+    assert expecting(operation=operation, size_bytes=GIB // 2).of(PAIR) is None
+    assert expecting(operation=operation).of(RankGroup(NAMES[:1], variant="no-p2p")) is None
+
+
+@pytest.mark.parametrize("operation", ["all_gather", "all_to_all", "send_recv"])
+def test_where_nvlink_spans_nodes_other_operations_use_no_nic(operation):
+    expected = expecting(profile=load("gb200-nvl72"), operation=operation).of(PAIR)
+    assert (expected.gb_per_s, expected.limit, expected.grade) == (646.9, "NVLink", "guess")
+
+
+def linked(*layers):
+    ports = {name: FabricNic("mlx5_0", 0, 50.0, link_layer=layer) for name, layer in zip(NAMES, layers, strict=False)}
+    nodes = {name: FabricNode(name, tuple(range(8)), (port,) * 8) for name, port in ports.items()}
+    return Fabric(nodes)
+
+
+def test_the_link_layer_of_most_ports_chooses_the_expectation_and_a_profile_beats_it():
+    group = RankGroup(NAMES[:3])
+    infiniband, ethernet = (expecting(linked(*[layer] * 3)).of(group).gb_per_s for layer in ("InfiniBand", "Ethernet"))
+    assert ethernet == pytest.approx(0.9 * infiniband)
+    assert expecting(linked("", "", "")).of(group).gb_per_s == infiniband
+    assert expecting(linked("Ethernet", "Ethernet", "")).of(group).gb_per_s == ethernet
+    declared = H100.expecting({"nic.link_layer": "Ethernet"}, "prod.yml:3:1")
+    assert expecting(linked("", "", ""), declared).of(group).gb_per_s == ethernet
+    mixed = Expectations(linked("", "", ""), {**dict.fromkeys(NAMES[:3], H100), NAMES[1]: declared})
+    assert mixed.of(group).gb_per_s == ethernet
 
 
 def test_a_guess_is_shown_and_not_judged_by():
-    assert expecting().threshold_for(RankGroup(NAMES[:1])) == pytest.approx(466.4)
+    assert expecting().threshold_for(RankGroup(NAMES[:1])) == pytest.approx(0.85 * 466.4)
     assert expecting().of(RankGroup(NAMES[:2], rail=0)) is not None
     assert expecting().threshold_for(RankGroup(NAMES[:2], rail=0)) is None
 

@@ -48,9 +48,15 @@ def test_what_the_inventory_declares_is_the_fabric(a_host):
         a_host("n2", fabric=declared("L0", "L1", "L2", "L3")),
     ]
     fabric = fabric_of(hosts, {"n1": facts("n1"), "n2": facts("n2")}, {("n1", "mlx5_0"): "another"})
-    nics = tuple(FabricNic(f"mlx5_{k}", k, 50.0, f"L{k}") for k in range(4))
+    nics = tuple(FabricNic(f"mlx5_{k}", k, 50.0, f"L{k}", "InfiniBand") for k in range(4))
     assert fabric.nodes == {"n1": FabricNode("n1", (0, 1, 2, 3), nics), "n2": FabricNode("n2", (0, 1, 2, 3), nics)}
     assert fabric.units == {"U0": ("n1", "n2")}
+
+
+def test_each_nic_has_the_link_layer_of_its_port(a_host):
+    fabric = fabric_of([a_host("n1"), a_host("n2")], {"n1": facts("n1"), "n2": facts("n2", layer="Ethernet")})
+    assert {nic.link_layer for nic in fabric.nodes["n1"].nics} == {"InfiniBand"}
+    assert {nic.link_layer for nic in fabric.nodes["n2"].nics} == {"Ethernet"}
 
 
 def test_rails_are_told_by_the_gpus_where_nobody_declares_them(a_host):

@@ -55,6 +55,19 @@ def test_the_shares_of_all_nodes_give_the_whole_evidence_back():
     assert compared(evidence_of(read(EVIDENCE))) == compared(EVIDENCE)
 
 
+def test_the_link_layer_of_nics_is_saved_and_unknown_in_older_files():
+    nics = (FabricNic("mlx5_0", 0, 50.0, "L0", "Ethernet"),)
+    fabric = Fabric({"a": FabricNode("a", (0,), nics)})
+    node_round = measured("node", GroupResult(RankGroup(("a",)), 470.0))
+    answers = to_answers(Evidence(fabric, (node_round,)), "tcp", {})
+    assert all_reduce.read(answers["a"]).node.nics == nics
+    older = json.loads(answers["a"].out)
+    for nic in older["node"]["nics"]:
+        del nic["link_layer"]
+    read_again = all_reduce.read(dataclasses.replace(answers["a"], out=json.dumps(older)))
+    assert read_again.node.nics == (FabricNic("mlx5_0", 0, 50.0, "L0"),)
+
+
 def test_each_share_says_how_its_own_node_was_measured():
     shares = read(EVIDENCE)
     assert {name: share.settings for name, share in shares.items()} == {**SETTINGS, "c": ()}

@@ -91,6 +91,8 @@ def test_method_passes_its_arguments_to_the_request(request_type, monkeypatch):
     given = {name: f"the {name}" for name in of(request_type)}
     if request_type is requests.MeasureRequest:
         given |= {"engine": "tcp", "scopes": ("rail",), "operation": "all_gather"}
+    if request_type is requests.ExpectRequest:
+        given["operation"] = "all_gather"
     if request_type is requests.NvlinkRequest:
         given["engine"] = "nccl"
     with Cluster.of([]) as cluster:
