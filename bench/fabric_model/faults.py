@@ -156,6 +156,8 @@ def _of_the_spine(setting, kind, percent, rng):
         parts = [f"unit:U{unit}/rail{rail}"]
         if not setting.leaf_per_rail:  # one leaf carries every rail of the unit
             parts = [f"unit:U{unit}/rail{number}" for number in range(setting.rails)]
+        if setting.units == 2:  # each transfer across crosses both units, and no figure tells them apart
+            parts += [part.replace(f"U{unit}/", f"U{1 - unit}/") for part in parts]
         return Fault("uplink", percent, parts[0], parts, parts, leaf=leaf, unit=unit)
     spine = rng.randrange(setting.spines)
     part = f"link:L{leaf}-S{spine}"

@@ -112,6 +112,7 @@ def _nic(document: Any, where: str) -> FabricNic:
 
 
 def _result(document: Any, group: RankGroup, where: str) -> GroupResult:
+    """Return a result; beside a trouble a speed is no evidence, and only stands in the detail as of a real engine."""
     if not isinstance(document, dict):
         _refuse(where, document, "an object with gb_per_s and trouble")
     rate, trouble, detail = document.get("gb_per_s"), document.get("trouble", ""), document.get("detail", "")
@@ -122,7 +123,9 @@ def _result(document: Any, group: RankGroup, where: str) -> GroupResult:
     is_number = isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate < _MAX_GB_PER_S
     if not is_number and (rate is not None or not trouble):
         _refuse(f"{where}: gb_per_s", rate, "GB/s above 0; null only beside a trouble")
-    return GroupResult(group, float(cast("float", rate)) if is_number else None, trouble, detail=detail)
+    if not trouble:
+        return GroupResult(group, float(cast("float", rate)), detail=detail)
+    return GroupResult(group, None, trouble, detail=f"{rate:.4g} GB/s, {detail}".rstrip(", ") if is_number else detail)
 
 
 def _node_name(name: str) -> str:

@@ -289,6 +289,20 @@ def test_figures_keep_trouble_and_detail():
     assert (result.group, result.gb_per_s, result.trouble, result.detail) == (group, None, "error", "remote error")
 
 
+def test_speed_beside_a_trouble_only_stands_in_the_detail():
+    group = RankGroup(("a", "b"), 0)
+    line = b'{"figures": [{"gb_per_s": 2.5, "trouble": "socket", "detail": "eth0"}]}'
+    (result,) = parse_figures(line, 1, Round("rail", (group,)))
+    assert (result.gb_per_s, result.trouble, result.detail) == (None, "socket", "2.5 GB/s, eth0")
+
+
+def test_speed_beside_a_trouble_of_one_nic_is_judged():
+    fabric = {name: {"gpus": 2, "nics": [NIC, {"name": "mlx5_1", "rail": 1, "leaf": "L1"}]} for name in "abcdefgh"}
+    slow = '"trouble": "socket" if group["rail"] == 1 and "c" in group["nodes"] else ""'
+    result = simulate_program(answering(f'{{"gb_per_s": 40, {slow}}}', {"nodes": fabric}))
+    assert [(part.part, part.kind) for part in result.blame.blamed] == [("c:mlx5_1", "socket")]
+
+
 def fabric(units, leaves):
     nics = [[{**NIC, "leaf": leaf}] if leaf else [{"name": "mlx5_0", "rail": 0}] for leaf in leaves]
     nodes = {f"n{i}": {"unit": unit, "gpus": 1, "nics": nics[i]} for i, unit in enumerate(units)}
