@@ -9,6 +9,7 @@ cause or a slow spine link. `--through` runs each case through `gpuops allreduce
 
 import argparse
 import collections
+import contextlib
 import dataclasses
 import functools
 import itertools
@@ -16,6 +17,7 @@ import json
 import math
 import multiprocessing
 import os
+import re
 import shlex
 import subprocess
 import sys
@@ -24,6 +26,7 @@ import time
 from pathlib import Path
 
 import fabric_simulator
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet, NodeSetException
 from fabric_model.setting import CELLS
 
 BOUNDS = (1e-2, 1e-3, 1e-4, 1e-5, 1e-6)
@@ -108,16 +111,29 @@ def row(fault, accusations, result, truth):
     names, kind = set(fault["names"]), "flapping" if fault["duty"] else fault["kind"]
     exact = any(blamed["part"] in names and not set(blamed["alternatives"]) - names for blamed, _ in accusations)
     named = any(parts & names for _, parts in accusations)
-    words = " ".join((*result["unclear"], *result["suspects"], *result["contention"], *evidence_of(result)))
-    owner = fault["part"].partition(":")[0] if fault["node"] is not None else fault["part"]
-    shown = named or owner in words.replace(",", " ").split() or any(name in words for name in names)
+    unclear = names_in((*result["unclear"], *result["suspects"]))
+    shown = named or bool(unclear & {*names, fault["part"], fault["part"].partition(":")[0]})
     if kind == "spine":
-        pairs = truth["pairs_over_slow_links"]
-        shown = named or any(one in words and other in words for one, other in pairs)
+        contended = names_in((*result["unclear"], *result["contention"], *evidence_of(result)))
+        shown = named or any(contended.issuperset(pair) for pair in truth["pairs_over_slow_links"])
     if kind.startswith("fleet"):
         exact = named = shown = bool(result["fleet"])
-    is_mapped = truth["setting"]["states_leaves"] or fault["node"] is not None
+    setting = truth["setting"]
+    is_stated = setting["states_leaves"] or (setting["states_units"] and fault["kind"] == "uplink")
+    is_mapped = is_stated or fault["node"] is not None
     return kind, fault["part"], fault["percent"], is_mapped and kind not in EXACT_ONLY, exact, named, shown
+
+
+def names_in(texts):
+    """Return the words of sentences that may name parts, with folded sets of nodes in full."""
+    names = set()
+    for word in itertools.chain.from_iterable(re.split(r"[\s;()]+", text) for text in texts):
+        bare = word.strip(",:.")
+        names |= {bare, bare.partition(":")[0]} if ":" in bare else {bare}
+        if "[" in bare or "," in bare:
+            with contextlib.suppress(NodeSetException):
+                names |= set(NodeSet(bare, resolver=RESOLVER_NOGROUP))
+    return names - {"", "leaf", "unit", "link"}
 
 
 def evidence_of(result):

@@ -237,6 +237,22 @@ def test_fault_is_shown_if_its_node_is_unclear(accusations, truth):
     )  # fmt: skip
 
 
+def test_folded_sets_of_nodes_are_read_in_full(accusations):
+    names = accusations.names_in(["gpu[00-02],gpu07: slow on rail 3; unit:U1/rail3"])
+    assert names >= {"gpu00", "gpu02", "gpu07", "unit:U1/rail3"}
+    assert "unit" not in names
+
+
+def test_fault_in_contention_is_not_shown_unless_it_is_a_spine_link(accusations, simulator, truth):
+    node = truth["faults"][0]["part"].partition(":")[0]
+    contended = result_of(contention=[f"{node} and other on rail 3"])
+    assert accusations.outcome(truth, contended, "mild", 1.0).planted[0][4:] == (False, False, False)
+    model = simulator.draw("spine", 32, 2, "strong")
+    model.crossed["one", "other"] += 1
+    spine = accusations.outcome(simulator.truth(model), result_of(contention=["other and one"]), "strong", 1.0)
+    assert spine.planted[0][4:] == (False, False, True)
+
+
 def test_cause_of_the_fleet_makes_each_accusation_wrong(accusations, simulator):
     truth = simulator.truth(simulator.draw("fleet", 32, 2, ("fleet-socket", 30)))
     result = result_of(accused("leaf:L0"), fleet=[{"kind": "socket"}])
