@@ -105,7 +105,7 @@ def _units(fault, setting):
 
 
 def _fault(setting, kind, percent, rng):
-    """Make a fault of this kind; where the fabric has no such part, a NIC."""
+    """Make a fault of this kind; where the fabric has no such part, or nothing healthy beside it, a NIC."""
     if kind in TROUBLE:
         percent = 100
     if kind.startswith("fleet"):
@@ -116,7 +116,7 @@ def _fault(setting, kind, percent, rng):
         return fault
     if kind == "leaf" and (setting.leaf_per_rail or setting.units > 2):
         return _of_a_leaf(setting, percent, rng.randrange(setting.leaves))
-    if kind in ("uplink", "spine") and setting.units > 1:
+    if kind in ("uplink", "spine") and setting.units > (1 if setting.leaf_per_rail or kind == "spine" else 2):
         return _of_the_spine(setting, kind, percent, rng)
     if kind == "straggler" and setting.nodes < 16:
         kind = "node"
@@ -157,7 +157,7 @@ def _of_the_spine(setting, kind, percent, rng):
         if not setting.leaf_per_rail:  # one leaf carries every rail of the unit
             parts = [f"unit:U{unit}/rail{number}" for number in range(setting.rails)]
         if setting.units == 2:  # each transfer across crosses both units, and no figure tells them apart
-            parts += [part.replace(f"U{unit}/", f"U{1 - unit}/") for part in parts]
+            parts += [f"unit:U{1 - unit}/rail{rail}"]
         return Fault("uplink", percent, parts[0], parts, parts, leaf=leaf, unit=unit)
     spine = rng.randrange(setting.spines)
     part = f"link:L{leaf}-S{spine}"

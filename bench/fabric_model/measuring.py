@@ -18,11 +18,11 @@ class Fabric:
         self._index = {name: number for number, name in enumerate(setting.names)}
         rng = random.Random(f"{setting.cell}/{setting.nodes}/{setting.seed}/parts")
         self._nic = {
-            (node, rail): min(1.01, rng.gauss(1, setting.nic_spread))
+            (node, rail): 1 + setting.nic_spread * max(-2.0, min(1.0, rng.gauss(0, 1)))  # beyond that it is a fault
             for node in range(setting.nodes)
             for rail in range(setting.rails)
         }
-        self._inside = [rng.gauss(1, setting.node_spread) for _ in range(setting.nodes)]
+        self._inside = [1 + setting.node_spread * max(-2.0, min(2.0, rng.gauss(0, 1))) for _ in range(setting.nodes)]
         self._lid = {
             port: port[0] % setting.spines if setting.ordered_lids else rng.randrange(setting.spines)
             for port in self._nic

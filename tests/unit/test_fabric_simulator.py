@@ -148,6 +148,20 @@ def test_uplink_slows_what_leaves_its_unit_on_its_rail(simulator):
     assert ratio(faulty, healthy, across, group(inside, rail), elsewhere) == [0.6, 1, 1]
 
 
+def test_healthy_nics_differ_by_two_percent_at_most(simulator):
+    for seed in range(10):
+        model = simulator.draw("mixed", 128, seed, "none")
+        assert min(model._nic.values()) >= 0.98
+        assert max(model._nic.values()) <= 1.01
+
+
+def test_uplinks_of_all_rails_are_faulty_only_beside_a_healthy_pair_of_units(simulator):
+    for seed in range(60):
+        model = simulator.draw("calm", 16, seed, ("uplink", 30))
+        if not model.setting.leaf_per_rail and model.setting.units == 2:
+            assert model.faults[0].kind == "nic"
+
+
 def test_flapping_part_is_slow_in_some_rounds_and_healthy_in_others(simulator):
     seed = next(s for s in range(50) if simulator.draw("calm", 32, s, ("flapping", 40)).faults[0].kind == "nic")
     faulty, healthy, fault = both(simulator, "flapping", seed=seed)
