@@ -46,6 +46,7 @@ if TYPE_CHECKING:
     from gpuops.inventory import Host
     from gpuops.judging import Finding, NotApplicable, check
     from gpuops.operations.simulate import simulate
+    from gpuops.operations.simulate_program import simulate_program
     from gpuops.placement import Placement
     from gpuops.playbook.record import Record
     from gpuops.playbook.task import Change, Failed, Later, Machine, Mode, NeedsOperator, NodePath, Plan, task, use
@@ -179,6 +180,7 @@ __all__ = [
     "read_files",
     "save_facts",
     "simulate",
+    "simulate_program",
     "task",
     "use",
 ]
@@ -277,6 +279,7 @@ _HOMES = {
     "read_files": "shell",
     "save_facts": "report.output",
     "simulate": "operations.simulate",
+    "simulate_program": "operations.simulate_program",
     "task": "playbook.task",
     "use": "playbook.task",
 }

@@ -2,6 +2,7 @@
 
 import json
 import re
+import sys
 from pathlib import Path
 
 import pytest
@@ -37,6 +38,7 @@ COMMANDS = {
     "playbooks": [("playbooks", "list")],
     "runs": [("runs", "list")],
     "simulation": [("allreduce", "simulate", "--random-faults", "2")],
+    "isolation": [("allreduce", "simulate", "--program", f"{sys.executable} {ROOT}/docs/examples/fabric_program.py")],
     "parsed": [("parse", "nvlink", "answer")],
 }
 
