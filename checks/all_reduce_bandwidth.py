@@ -64,7 +64,7 @@ def _finding(blamed: BlamedPart) -> Finding:
     shared = owner in _FABRIC or blamed.alternatives
     label = " or ".join((blamed.part, *blamed.alternatives))
     return Finding(
-        "; ".join(blamed.evidence) or f"{blamed.part}: {blamed.kind}",
+        "; ".join(filter(None, (*blamed.evidence, blamed.doubt))) or f"{blamed.part}: {blamed.kind}",
         expected=blamed.expected_gb_per_s,
         found=blamed.found_gb_per_s,
         unit="GB/s",

@@ -255,11 +255,11 @@ class Cluster(Calls):
         libnccl: Path | None = None,
         facts: Mapping[str, Facts] | None = None,
         keep_answers: bool = False,
+        confidence: float = 1e-3,
     ) -> Measurement:
         """Measure all GPU and network links of idle hosts, and name the slow parts."""
-        return self.ask(
-            MeasureRequest(engine, scopes, operation, gib, seconds, force_busy, interface, libnccl, facts, keep_answers)
-        )
+        words = engine, scopes, operation, gib, seconds, force_busy, interface, libnccl, facts, keep_answers
+        return self.ask(MeasureRequest(*words, confidence))
 
     def allreduce_expected(
         self,

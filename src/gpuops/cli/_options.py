@@ -340,6 +340,8 @@ OPTIONS: dict[str, Callable[..., Any]] = {
     "operation": click.option("--operation",
         type=click.Choice(["all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv"]),
         default="all_reduce", show_default=True, help="Collective operation."),
+    "confidence": click.option("--confidence", type=float, default=0.001, show_default=True, metavar="P",
+        help="Allowed chance, per run, that a healthy part is blamed."),
     "gib": click.option("--gib", type=click.FloatRange(0.001), metavar="GIB", help="Payload per rank, in GiB."),
     "seconds": click.option("--seconds", type=click.FloatRange(0.1, 600), default=0.25, show_default=True,
         metavar="SECONDS", help="How long the tcp engine measures each group."),

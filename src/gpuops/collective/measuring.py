@@ -178,7 +178,7 @@ def _measured(
     scopes = tuple(scope for scope in request.scopes if not is_tcp or scope in _TCP_SCOPES)
     session = run(
         engine,
-        Evidence(fabric, scopes=scopes),
+        Evidence(fabric, scopes=scopes, confidence=request.confidence),
         plan=plan,
         monitor=monitor,
         threshold_for=(lambda _group: None) if is_tcp else expectations.threshold_for,

@@ -8,6 +8,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 from gpuops.errors import InputError, did_you_mean
+from gpuops.isolation.evidence import CONFIDENCE
 from gpuops.reasons import Request
 
 if TYPE_CHECKING:
@@ -32,7 +33,7 @@ class MeasureRequest(Request["Measurement"]):
     judge. ``seconds`` is how long the tcp engine measures each group. ``force_busy`` names hosts that are measured even
     if they are busy. ``interface`` applies to tcp and to the network tests; ``libnccl`` is a libnccl.so.2 to send to
     the nodes. ``facts`` are used if they contain what is needed; ``keep_answers`` keeps the nodes' answers, to be
-    saved.
+    saved. ``confidence`` is the allowed chance, for the whole run, that a healthy part is blamed.
     """
 
     engine: str = "auto"
@@ -45,6 +46,7 @@ class MeasureRequest(Request["Measurement"]):
     libnccl: Path | None = None
     facts: Mapping[str, Facts] | None = field(default=None, hash=False)
     keep_answers: bool = False
+    confidence: float = CONFIDENCE
 
     def __post_init__(self) -> None:
         """Raise `InputError` if a word is unknown or the payload is not positive."""
@@ -52,6 +54,8 @@ class MeasureRequest(Request["Measurement"]):
             raise InputError(f"gib={self.gib:g} is not a payload; use a number of GiB greater than 0")
         if not self.scopes:
             raise InputError(f"no scope selected; use one or more of {', '.join(SCOPES)}")
+        if not 0 < self.confidence < 1:
+            raise InputError(f"confidence={self.confidence:g} is not between 0 and 1; use a probability, such as 0.001")
         check_words("engine", [self.engine], ("auto", *ENGINES))
         check_words("scope", self.scopes, SCOPES)
         check_words("operation", [self.operation], OPERATIONS)

@@ -72,7 +72,12 @@ def next_round(evidence: Evidence) -> Round | None:
     causes, rest = common_causes(evidence)
     is_inside = not evidence.rounds or evidence.rounds[-1].round.scope == "node"
     inside = _next_intra_node(rest) if is_inside else None
-    return inside or (None if any(cause.where == "between nodes" for cause in causes) else _next_between(rest))
+    return inside or (None if any(map(_ends_rounds, causes)) else _next_between(rest))
+
+
+def _ends_rounds(cause: CommonCause) -> bool:
+    """Return True unless the cause is within nodes, or an evenly slow fabric, of which some parts may be slower."""
+    return cause.where == "between nodes" and not (cause.kind == "slow" and len(cause.nodes) == cause.tested)
 
 
 def blame(evidence: Evidence) -> Blame:

@@ -24,9 +24,6 @@ _SLOW = 0.94
 """A node is slow below this fraction of its peers: comparable groups agree within 1 to 2 %."""
 _ALIKE, _ALIKE_RATIO = 0.04, 3 / 4
 """Slow nodes have a common cause if this share of them differs from their median by no more than this."""
-FLOOR = 0.85
-"""If all reach less than this fraction of a graded expectation, all are slow: published runs on healthy machines of one
-kind differ by up to 11 % (docs/allreduce.md)."""
 _FEW_LEAVES = 2
 """All nodes of a unit are slow on all rails because of a leaf only if the unit has no more leaves than this."""
 _PARTNERS = 2
@@ -173,7 +170,7 @@ def _scale(evidence: Evidence, where: Where) -> float:
 
 
 def _low(evidence: Evidence, where: Where) -> Iterator[CommonCause]:
-    """Yield the cause of all results of nodes or rails being far below a graded expectation."""
+    """Yield the cause of most results of nodes or rails being below what healthy ones reach at least."""
     found, expected = list[float](), list[float]()
     nodes: dict[str, None] = {}
     for figure in _figures(evidence, where):
@@ -182,12 +179,12 @@ def _low(evidence: Evidence, where: Where) -> Iterator[CommonCause]:
             found.append(figure.gb_per_s)
             expected.append(due)
             nodes |= dict.fromkeys(figure.group.nodes)
-    if found and statistics.median(f / e for f, e in zip(found, expected, strict=True)) < FLOOR:
+    if found and statistics.median(f / e for f, e in zip(found, expected, strict=True)) < 1:
         middle = statistics.median(found), statistics.median(expected)
         yield CommonCause("slow", where, tuple(nodes), len(nodes), *middle)
 
 
 def _expected(group: RankGroup, expected: Mapping[RankGroup, float]) -> float | None:
-    """Return what a whole node or a rail's group should reach; pairs of GPUs and large groups are not judged here."""
+    """Return what a whole node or a rail's group reaches at least; other groups are not judged here."""
     is_whole_node = len(group.nodes) == 1 and not group.gpus and not group.variant
     return expected.get(group) if is_whole_node or group.rail is not None else None

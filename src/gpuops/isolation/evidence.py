@@ -42,8 +42,9 @@ class Measured:
 class Evidence:
     """A whole measurement; ``scopes`` are the requested ones.
 
-    ``expected`` holds GB/s by group, if a model or profile provides it; other groups are judged only against their
-    peers. ``confidence`` is the allowed chance, for the whole run, that a healthy part is blamed.
+    ``expected`` holds the GB/s that a healthy group reaches at least, if a model or profile provides it; other groups
+    are judged only against their peers. ``confidence`` is the allowed chance, for the whole run, that a healthy part is
+    blamed.
     """
 
     fabric: Fabric
@@ -80,6 +81,19 @@ class BlamedPart:
     evidence: tuple[str, ...] = ()
     alternatives: tuple[str, ...] = ()
     probability: float | None = None
+
+    @property
+    def doubt(self) -> str:
+        """The probability in words; empty if none was computed."""
+        if self.probability is None:
+            return ""
+        return (
+            f"a healthy fleet shows this in at most 1 of {float(f'{1 / max(self.probability, _RAREST):.2g}'):,.0f} runs"
+        )
+
+
+_RAREST = 1e-6
+"""Smaller probabilities are not told apart: no model of noise is that exact."""
 
 
 @dataclass(frozen=True)

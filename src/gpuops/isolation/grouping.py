@@ -18,8 +18,7 @@ from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.isolation.suspects import Suspect, SuspectAnalysis
 
 _SLOW = 0.85
-"""Below this fraction of the expectation, or of what smaller groups reached, a group is slow. Larger groups may use
-another algorithm, and the model is not more exact than this."""
+"""Below this fraction of what smaller groups reached, a group is slow: larger groups may use another algorithm."""
 _TIMES = 3
 """A group is slow if it was slow this many times: transient disturbances do not last."""
 _LEAVES = "the leaf of each port is unknown (fabric:)"
@@ -75,8 +74,10 @@ def _next_of_units(evidence: Evidence, analysis: SuspectAnalysis) -> Round | Non
 
 
 def _slow_units(evidence: Evidence) -> list[RankGroup]:
-    """Return the units that were slow in each of their runs."""
-    return [unit for unit in _units(evidence) if all(_is_slow(run, evidence) for run in _runs(unit, evidence))]
+    """Return the units that were slow in each of their runs; none if all were, because they share the cause."""
+    units = _units(evidence)
+    slow = [unit for unit in units if all(_is_slow(run, evidence) for run in _runs(unit, evidence))]
+    return slow if len(slow) < len(units) else []
 
 
 def _next_of_all(evidence: Evidence, analysis: SuspectAnalysis) -> Round | None:
@@ -130,11 +131,12 @@ def _best(figures: Iterable[GroupResult]) -> float:
 
 
 def _is_slow(figure: GroupResult, evidence: Evidence) -> bool:
-    """Return True if the group is slower than expected, or than the best single unit if nothing is expected."""
-    if figure.trouble == "error":
-        return False
+    """Return True if the group fails, or is slower than expected, or than the best unit if nothing is expected."""
+    if figure.trouble:
+        return True
     normal = _normal(figure.group, evidence)
-    return bool(figure.trouble) or (normal is not None and (figure.gb_per_s or 0.0) < _SLOW * normal)
+    least = evidence.expected.get(figure.group, _SLOW * (normal or 0.0))
+    return (figure.gb_per_s or 0.0) < least
 
 
 def _normal(group: RankGroup, evidence: Evidence) -> float | None:

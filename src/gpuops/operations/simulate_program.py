@@ -10,12 +10,9 @@ from dataclasses import replace
 from gpuops.collective.program_lines import END, parse_fabric, parse_figures, request_line
 from gpuops.errors import InputError
 from gpuops.isolation import blame, next_round
-from gpuops.isolation.evidence import Blame, Evidence, Measured
+from gpuops.isolation.evidence import CONFIDENCE, Evidence, Measured
 from gpuops.results.isolation import Isolation
 from gpuops.transport.program import LineProgram
-
-CONFIDENCE = 0.001
-"""The default bound on the probability of one wrong accusation in a run: one in 1,000 runs."""
 
 
 def simulate_program(
@@ -24,17 +21,17 @@ def simulate_program(
     """Measure the fabric of ``program`` round by round, and blame its slow parts.
 
     ``program`` is a command line or its words; no shell runs it. It prints its fabric and then the figures of each
-    round, as ``docs/allreduce.md`` describes. It has ``seconds`` for each line. A part whose stated probability of
-    being healthy exceeds ``confidence`` is not blamed but unclear. Raise `InputError` if the program cannot be started,
+    round, as ``docs/allreduce.md`` describes. It has ``seconds`` for each line. ``confidence`` is the allowed chance,
+    for the whole run, that a healthy part is blamed. Raise `InputError` if the program cannot be started,
     exits early, or prints anything else. On Ctrl-C, the result is what was measured so far.
     """
     try:
         words = _words(program) if isinstance(program, str) else list(program)
         with contextlib.closing(LineProgram(words)) as running:
-            evidence, interrupted = _measure(running, seconds)
+            evidence, interrupted = _measure(running, seconds, confidence)
     except InputError as error:
         raise InputError(f"--program: {error}") from error
-    return Isolation(evidence, _bounded(blame(evidence), confidence), interrupted)
+    return Isolation(evidence, blame(evidence), interrupted)
 
 
 def _words(command_line: str) -> list[str]:
@@ -47,9 +44,9 @@ def _words(command_line: str) -> list[str]:
     return words
 
 
-def _measure(program: LineProgram, seconds: float) -> tuple[Evidence, bool]:
+def _measure(program: LineProgram, seconds: float, confidence: float) -> tuple[Evidence, bool]:
     """Return the evidence of all rounds, and whether Ctrl-C ended them early."""
-    evidence = Evidence(parse_fabric(program.exchange(b"", "its fabric", seconds)))
+    evidence = Evidence(parse_fabric(program.exchange(b"", "its fabric", seconds)), confidence=confidence)
     try:
         while (planned := next_round(evidence)) is not None:
             number = len(evidence.rounds) + 1
@@ -60,15 +57,3 @@ def _measure(program: LineProgram, seconds: float) -> tuple[Evidence, bool]:
     except KeyboardInterrupt:
         return evidence, True
     return evidence, False
-
-
-def _bounded(verdict: Blame, confidence: float) -> Blame:
-    """Return the verdict with the parts above the bound as unclear; a part without a probability stays blamed."""
-    doubtful = [part for part in verdict.blamed if part.probability is not None and part.probability > confidence]
-    sentences = (
-        f"{' or '.join((part.part, *part.alternatives))}: {part.kind}, but a healthy fleet shows this in up to "
-        f"{part.probability:.2g} of the runs; the bound is {confidence:g}"
-        for part in doubtful
-    )
-    blamed = tuple(part for part in verdict.blamed if part not in doubtful)
-    return replace(verdict, blamed=blamed, unclear=(*verdict.unclear, *sentences))

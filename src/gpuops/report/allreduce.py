@@ -75,7 +75,7 @@ def _scope(line: ScopeLine) -> str:
 def _blamed(accusation: BlamedPart, fabric: Fabric, page: Page) -> Iterator[str]:
     parts = [part_in_words(part, fabric) for part in (accusation.part, *accusation.alternatives)]
     yield from page.edges(clean(f"BLAMED  {' or '.join(parts)}"), accusation.kind)
-    for sentence in accusation.evidence:
+    for sentence in filter(None, (*accusation.evidence, accusation.doubt)):
         yield from page.labelled("  ", clean(sentence), 2)
     yield from page.labelled("  do", clean(fix_for(accusation)), 6)
 

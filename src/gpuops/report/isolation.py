@@ -26,7 +26,7 @@ def _rows(isolation: Isolation) -> Iterator[tuple[str, str]]:
         yield "  do", fix_in_common(cause)
     for blamed in blame.blamed:
         parts = " or ".join((blamed.part, *blamed.alternatives))
-        yield "BLAMED", f"{parts}: {blamed.kind}. {'; '.join((*blamed.evidence, *_chance(blamed.probability)))}"
+        yield "BLAMED", f"{parts}: {blamed.kind}. {'; '.join(filter(None, (*blamed.evidence, blamed.doubt)))}"
         yield "  do", fix_for(blamed)
     yield from (("unclear", text) for text in blame.unclear)
     if blame.suspects:
@@ -38,11 +38,6 @@ def _rows(isolation: Isolation) -> Iterator[tuple[str, str]]:
     elif not (blame.blamed or blame.fleet or blame.unclear or blame.suspects):
         yield "result", "no part is blamed"
     yield "rounds", f"{len(isolation.evidence.rounds)}, at most {max_rounds(fabric)} for this many nodes"
-
-
-def _chance(probability: float | None) -> Iterator[str]:
-    if probability is not None:
-        yield f"a healthy fleet shows this in at most 1 of {1 / max(probability, 1e-12):,.0f} runs"
 
 
 def _listed(names: tuple[str, ...]) -> str:

@@ -6,7 +6,6 @@ import signal
 import subprocess
 import sys
 import time
-from dataclasses import replace
 from pathlib import Path
 
 import click
@@ -19,7 +18,6 @@ from gpuops.collective.program_lines import parse_fabric, parse_figures, request
 from gpuops.errors import InputError
 from gpuops.isolation.evidence import Blame, BlamedPart, CommonCause, Evidence
 from gpuops.isolation.rounds import RankGroup, Round
-from gpuops.operations.simulate_program import _bounded
 from gpuops.report import isolation
 from gpuops.report.page import Page
 from gpuops.results.isolation import Isolation
@@ -328,13 +326,14 @@ def test_leaves_decide_where_they_contradict_the_units():
 PART = BlamedPart("n0", "slow", evidence=("30 of 40",), probability=0.01)
 
 
-def test_part_above_the_bound_is_unclear_and_below_it_is_blamed():
-    assert _bounded(Blame((PART,)), 0.02) == Blame((PART,))
-    verdict = _bounded(Blame((PART, replace(PART, part="n1", probability=None))), 0.001)
-    assert [part.part for part in verdict.blamed] == ["n1"]
-    assert verdict.unclear == (
-        "n0: slow, but a healthy fleet shows this in up to 0.01 of the runs; the bound is 0.001",
-    )
+def test_confidence_bounds_what_is_blamed():
+    program = [sys.executable, str(EXAMPLE)]
+    (blamed,) = simulate_program(program).blame.blamed
+    assert blamed.probability <= 1e-3
+    strict = simulate_program(program, confidence=1e-60)
+    assert strict.blame.blamed == ()
+    assert blamed.part in " ".join(strict.blame.unclear)
+    assert strict.conclusion() == "incomplete"
 
 
 CASES = [

@@ -20,6 +20,7 @@ def test_the_fields_are_those_of_the_public_call():
         "libnccl",
         "facts",
         "keep_answers",
+        "confidence",
     ]
 
 

@@ -90,7 +90,7 @@ def test_method_passes_its_arguments_to_the_request(request_type, monkeypatch):
     monkeypatch.setattr(Cluster, "ask", lambda _self, request: request)
     given = {name: f"the {name}" for name in of(request_type)}
     if request_type is requests.MeasureRequest:
-        given |= {"engine": "tcp", "scopes": ("rail",), "operation": "all_gather"}
+        given |= {"engine": "tcp", "scopes": ("rail",), "operation": "all_gather", "confidence": 0.01}
     if request_type is requests.ExpectRequest:
         given["operation"] = "all_gather"
     if request_type is requests.NvlinkRequest:

@@ -9,7 +9,7 @@ from typing import Any
 import click
 from click.core import ParameterSource
 
-from gpuops.cli._options import seconds_of
+from gpuops.cli._options import OPTIONS, seconds_of
 from gpuops.cli._terminal import Command, Output, exits, shows
 
 _number = functools.partial(click.option, metavar="N", show_default=True)
@@ -42,9 +42,7 @@ _unless = functools.partial(click.option, flag_value=False, default=True)
 @_unless("--no-disturbances", "disturbances", help="Simulate no collisions, other tenants or drift, and little noise.")
 @click.option("--program", metavar="CMD", help="Measure the fabric of this program; see docs/allreduce.md.")
 @click.option("--timeout", metavar="SECONDS", callback=seconds_of, default="60", help="Limit for each line of CMD.")
-@click.option(
-    "--confidence", type=click.FloatRange(0, 1), default=0.001, metavar="P", help="Bound on the chance of wrong blame."
-)
+@OPTIONS["confidence"]
 @shows("table", "json")
 @exits(failed="a fault was missed, or a part is blamed wrongly or on the fabric of CMD", incomplete="a part is unclear")
 def command(*, output: Output, program: str | None, timeout: float, confidence: float, **options: Any) -> int:
