@@ -7,11 +7,13 @@ Names are loaded on first use, to keep ``import gpuops`` and ``gpuops --help`` f
 from __future__ import annotations
 
 import importlib
-from typing import TYPE_CHECKING, Any
 
 from gpuops.version import __version__
 
+TYPE_CHECKING = False  # typing would take time in which Ctrl-C prints a traceback
 if TYPE_CHECKING:
+    from typing import Any
+
     from gpuops.catalogue import Catalogue
     from gpuops.cluster import Cluster
     from gpuops.collective.measurement import Measurement

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import signal
+import sys
 
 
 def _leave(_signal: int, _frame: object) -> None:
@@ -12,10 +13,18 @@ def _leave(_signal: int, _frame: object) -> None:
     os._exit(130)
 
 
+def _open_closed_streams() -> None:
+    """Let output go nowhere where the caller closed a stream (``>&-``): Python has None for it."""
+    if sys.stdout is None or sys.stderr is None:
+        nowhere = os.fdopen(os.open(os.devnull, os.O_WRONLY), "w")
+        sys.stdout, sys.stderr = sys.stdout or nowhere, sys.stderr or nowhere
+
+
 def main() -> None:
     """Load the command line and run it."""
     signal.signal(signal.SIGINT, _leave)
     signal.signal(signal.SIGTERM, _leave)
+    _open_closed_streams()
     from gpuops.cli import main as program
 
     program()

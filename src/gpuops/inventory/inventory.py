@@ -18,7 +18,7 @@ from gpuops.inventory.export import ansible_ini, ansible_json, ansible_yaml
 from gpuops.inventory.group import Group
 from gpuops.inventory.host import Host
 from gpuops.inventory.ini_source import read as read_ini
-from gpuops.inventory.names import LOCALHOST, has_port, is_address, split_user, unfold
+from gpuops.inventory.names import LOCALHOST, has_port, is_address, split_port, split_user, unfold
 from gpuops.inventory.patterns import select, split
 from gpuops.inventory.resolving import InventoryResolver, check_addresses
 from gpuops.inventory.yaml_source import read as read_yaml
@@ -62,6 +62,7 @@ class Inventory:
         """
         draft = Draft("--inventory")
         where = Where("--inventory")
+        entries: dict[str, str] = {}
         for name in names:
             if name in LOCALHOST:
                 _add_this_machine(draft, where)
@@ -70,6 +71,10 @@ class Inventory:
             variables = {"ansible_user": YamlNode(where, _STR, user)} if user else {}
             for single in [host] if ":" in host else unfold(host, where):
                 draft.host("ungrouped", single, where, variables)
+                bare, _ = split_port(single, where)
+                if entries.setdefault(bare, name) != name:
+                    why = f"{bare} is there twice, as {entries[bare]} and {name}; name them apart in an inventory file"
+                    raise DocumentError("--inventory", why)
         if not draft.hosts:
             raise DocumentError("--inventory", "no hosts; expected names: gpu01,gpu02")
         return cls._resolved(draft, Path(os.devnull))

@@ -87,9 +87,8 @@ class BlamedPart:
         """The probability in words; empty if none was computed."""
         if self.probability is None:
             return ""
-        return (
-            f"a healthy fleet shows this in at most 1 of {float(f'{1 / max(self.probability, _RAREST):.2g}'):,.0f} runs"
-        )
+        runs = float(f"{1 / max(self.probability, _RAREST):.2g}")
+        return f"a healthy fleet shows this in at most 1 of {runs:,.0f} runs"
 
 
 _RAREST = 1e-6

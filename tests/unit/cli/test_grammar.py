@@ -4,6 +4,7 @@ import json
 import logging
 import os
 import re
+import shlex
 import signal
 import subprocess
 import sys
@@ -318,6 +319,14 @@ def test_full_output_is_one_sentence_and_ends_with_2(home):
             assert (done.returncode, done.stderr) == (
                 2, "gpuops: cannot write to standard output: No space left on device\n",
             )  # fmt: skip
+
+
+@pytest.mark.parametrize("closed", [">&-", "2>&-", ">&- 2>&-"])
+def test_a_closed_stream_is_no_bug(home, closed):
+    for words in ("checks list", "checks list --json", "--help"):
+        line = f"exec {' '.join(map(shlex.quote, GPUOPS))} {words} {closed}"
+        done = subprocess.run(["sh", "-c", line], cwd=home, capture_output=True, text=True, timeout=60, check=False)
+        assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_interrupt_while_the_program_loads_prints_no_traceback(home):

@@ -209,3 +209,13 @@ def test_other_formats_are_named(name, text, message, load):
 def test_an_empty_list_of_names_is_refused():
     with pytest.raises(DocumentError, match="--inventory: no hosts"):
         Inventory.open(",")
+
+
+@pytest.mark.parametrize("names", ["lab@127.0.0.7:2201,lab@127.0.0.7:2202", "a@gpu01,b@gpu01", "gpu01,gpu01:2222"])
+def test_a_name_with_two_users_or_ports_is_refused(names):
+    with pytest.raises(DocumentError, match="is there twice, as "):
+        Inventory.open(names)
+
+
+def test_a_name_that_is_repeated_is_one_host():
+    assert list(Inventory.open("gpu01,gpu02,gpu01").hosts) == ["gpu01", "gpu02"]
