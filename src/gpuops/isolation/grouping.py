@@ -179,26 +179,23 @@ def _bisect(evidence: Evidence, whole: GroupResult) -> _Halves:
 
 def blame_groups(evidence: Evidence) -> Blame:
     """Return what groups show but pairs do not."""
-    units, whole = list(_blame_units(evidence)), _blame_whole(evidence)
-    blamed = tuple(result for result in units if isinstance(result, BlamedPart))
-    unclear = tuple(result for result in units if isinstance(result, str))
-    return Blame((*blamed, *whole.blamed), (), whole.suspects, (*unclear, *whole.unclear))
+    whole = _blame_whole(evidence)
+    return Blame(whole.blamed, (), whole.suspects, (*_unclear_units(evidence), *whole.unclear))
 
 
-def _blame_units(evidence: Evidence) -> Iterator[BlamedPart | str]:
-    """Yield units that stay slow although their pairs are healthy: their leaves are slow under load from all ports."""
+def _unclear_units(evidence: Evidence) -> Iterator[str]:
+    """Yield units that stay slow although their pairs are healthy; that does not tell a straggler from a leaf."""
     for unit in _slow_units(evidence):
         runs, normal = _runs(unit, evidence), _normal(unit, evidence)
-        first, *others = evidence.fabric.nodes[unit.nodes[0]].leaves or ("",)
-        speed = _speed_in_words(runs[-1], normal)
-        summary = f"{len(unit.nodes)} nodes of one unit together: {speed}, {len(runs)} times"
-        if len(runs) < _TIMES or not _all_mapped(unit, evidence):
+        name = evidence.fabric.unit_of.get(unit.nodes[0])
+        where = f"unit {name}" if name else "one unit"
+        summary = f"{len(unit.nodes)} nodes of {where} together: {_speed_in_words(runs[-1], normal)}, {len(runs)} times"
+        leaves = ", ".join(f"leaf:{leaf}" for leaf in evidence.fabric.nodes[unit.nodes[0]].leaves)
+        if len(runs) < _TIMES or not leaves:
             yield summary
         else:
-            alternatives = tuple(f"leaf:{leaf}" for leaf in others)
-            sentences = (summary, "its pairs are healthy, and so are other units")
-            last = runs[-1]
-            yield BlamedPart(f"leaf:{first}", _kind(last), last.gb_per_s, normal, (), 1, sentences, alternatives)
+            cause = f"a node that slows large groups, or {leaves} under full load"
+            yield f"{summary}, although its pairs are healthy: {cause}"
 
 
 def _speed_in_words(figure: GroupResult, normal: float | None) -> str:

@@ -38,7 +38,6 @@ def test_killed_worker_is_an_error_of_its_host_with_its_signal(links, drive):
     assert all(figure["mb_per_s"] > 15 for figure in figures if figure not in hit), figures
 
 
-@pytest.mark.xfail(strict=True, reason="an error between nodes that does not come again is not judged yet")
 def test_worker_killed_in_a_run_is_mentioned(links, allreduce):
     process = allreduce("--seconds", "2", on=THREE)
     links.wait_until_busy(process, "n3")
