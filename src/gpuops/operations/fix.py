@@ -1,4 +1,4 @@
-"""Fix of a finding: its playbook is previewed and applied to drained nodes, and the check judges them again."""
+"""Fix of a finding: previewed, applied to nodes that take no jobs, and judged again by the same check."""
 
 from __future__ import annotations
 
