@@ -28,8 +28,11 @@ def probes_for(checks: Iterable[Check]) -> list[Probe[Any]]:
 
 
 def profile_of(host: Host, facts: Facts, profiles: Sequence[Profile]) -> Profile:
-    """Return the profile that ``host`` names, else the one that matches its GPUs, overridden by its ``expect:``."""
-    named = next((p for p in profiles if p.name == host.profile), None)
+    """Return the profile that ``host`` names, else the one that matches its GPUs, overridden by its ``expect:``.
+
+    For saved facts without an inventory, the profile is the one that was saved with them.
+    """
+    named = next((p for p in profiles if p.name == (host.profile or facts.profile)), None)
     profile = named or (_detected(facts, profiles) if host.profile is None else NO_PROFILE)
     rails = sorted(name for name, port in host.fabric.items() if port.rail is not None)
     own = {**({"nic.rails": rails} if rails else {}), **host.expect}
