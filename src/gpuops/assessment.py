@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 from gpuops.facts import Facts
 from gpuops.inventory import Host
+from gpuops.isolation.node_evidence import all_reduce
 from gpuops.judging import Check, Verdict, judge_group, judge_node, probes_of
 from gpuops.probes.host.pci import pci_vendors
 from gpuops.probes.nvidia.driver import driver
@@ -18,6 +19,7 @@ from gpuops.profile import NO_PROFILE, Profile, detect
 
 _OF_GPUS = frozenset({"gpu", "driver", "nvidia-smi"})
 """The tags of checks that judge GPUs and what belongs to them."""
+_ONE_GPU = "an all-reduce needs two GPUs"
 
 
 def probes_for(checks: Iterable[Check]) -> list[Probe[Any]]:
@@ -26,8 +28,11 @@ def probes_for(checks: Iterable[Check]) -> list[Probe[Any]]:
 
 
 def profile_of(host: Host, facts: Facts, profiles: Sequence[Profile]) -> Profile:
-    """Return the profile that ``host`` names, else the one that matches its GPUs, overridden by its ``expect:``."""
-    named = next((p for p in profiles if p.name == host.profile), None)
+    """Return the profile that ``host`` names, else the one that matches its GPUs, overridden by its ``expect:``.
+
+    For saved facts without an inventory, the profile is the one that was saved with them.
+    """
+    named = next((p for p in profiles if p.name == (host.profile or facts.profile)), None)
     profile = named or (_detected(facts, profiles) if host.profile is None else NO_PROFILE)
     rails = sorted(name for name, port in host.fabric.items() if port.rail is not None)
     own = {**({"nic.rails": rails} if rails else {}), **host.expect}
@@ -44,18 +49,29 @@ def _detected(facts: Facts, profiles: Sequence[Profile]) -> Profile:
 def assess(checks: Sequence[Check], facts: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> list[Verdict]:
     """Return the verdicts of every node, in order, then those of checks that compare the nodes of a profile.
 
-    Unknown properties of GPUs are skipped on a node that has no GPU.
+    Unknown properties of GPUs are skipped on a node that has no GPU, and an all-reduce on the only GPU of all nodes.
     """
     verdicts = [v for node, own_facts in facts.items() for v in judge_node(checks, own_facts, profiles[node])]
     verdicts += compare(checks, facts, profiles)
     bare = {node for node, own_facts in facts.items() if lacks_gpus(own_facts)}
-    of_gpus = {check.name for check in checks if _OF_GPUS & set(check.tags)}
-    return [
-        replace(v, status="skipped", why=NO_GPU)
-        if v.status == "unknown" and v.node in bare and v.check in of_gpus
-        else v
-        for v in verdicts
-    ]
+    skipped = {(node, check.name): NO_GPU for node in bare for check in checks if _OF_GPUS & set(check.tags)}
+    if _has_one_gpu(facts.values()):
+        skipped |= {(node, check.name): _ONE_GPU for node in facts for check in checks if all_reduce in check.needs}
+    return [_skipped(v, skipped.get((v.node, v.check), "")) if v.status == "unknown" else v for v in verdicts]
+
+
+def _skipped(verdict: Verdict, why: str) -> Verdict:
+    return replace(verdict, status="skipped", why=why, not_measured=False) if why else verdict
+
+
+def _has_one_gpu(facts: Collection[Facts]) -> bool:
+    """Return True if there is one node with one GPU, so that no all-reduce is possible."""
+    return len(facts) == 1 and all(_count_gpus(own_facts) == 1 for own_facts in facts)
+
+
+def _count_gpus(facts: Facts) -> int:
+    listing = facts[smi]
+    return 0 if isinstance(listing, Unknown) else len(listing.gpus)
 
 
 def lacks_gpus(facts: Facts) -> bool:

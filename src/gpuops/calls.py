@@ -226,7 +226,9 @@ class Calls:
             raise InUseError("an event listener cannot start an operation; start it after the current one has returned")
 
     def _note_place_of_store(self) -> None:
-        """Send, once, that the store is not where it belongs."""
+        """Send, once, which store is used if there are two, or if it is not where it belongs."""
+        if self._nodes.emit.is_speaking:  # the listener may read the store, but hears nothing meanwhile
+            return
         notice, self._shared.project = self.project.notice, replace(self.project, notice="")
         if notice:
             self._nodes.note(notice)

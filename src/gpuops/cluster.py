@@ -383,11 +383,13 @@ class Cluster(Calls):
 
     def states(self) -> Mapping[str, HostEvent]:
         """Return the latest event of every host in the project's store, without asking any host."""
-        with Store(self.project.store_path) as store:
+        self._note_place_of_store()
+        with Store(self.project.store_path, create=False) as store:
             return store.latest_by_node()
 
     def history(self, host: str) -> History:
         """Return the events and the passed gates of ``host``; raise `InputError` if there is no record of it."""
         from gpuops.operations.life import history
 
+        self._note_place_of_store()
         return history(self.project.store_path, host)

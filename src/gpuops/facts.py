@@ -17,6 +17,7 @@ from typing import Any, TypeVar, cast
 from gpuops.errors import InputError
 from gpuops.probing import Probe, Unknown
 from gpuops.proposal import propose
+from gpuops.reasons import Excluded
 from gpuops.shell import Command, Completed, Files, Question
 
 T = TypeVar("T")
@@ -26,12 +27,17 @@ SCHEMA = "gpuops.facts/1"
 
 @dataclass(frozen=True)
 class Facts:
-    """Values of one node's probes at ``taken_at`` (UTC); ``answers`` are kept only if they will be saved."""
+    """Values of one node's probes at ``taken_at`` (UTC); ``answers`` are kept only if they will be saved.
+
+    ``profile`` is the one that the inventory named for the node. If saved facts lack all answers, ``excluded`` is why.
+    """
 
     node: str
     taken_at: dt.datetime
     values: Mapping[str, object]
     answers: tuple[Completed, ...] = field(default=(), repr=False)
+    profile: str | None = None
+    excluded: Excluded | None = None
 
     def __getitem__(self, probe: Probe[T]) -> T | Unknown:
         """Return the value of ``probe``, or `Unknown`."""
@@ -85,6 +91,8 @@ def to_document(facts: Facts) -> str:
             "schema": SCHEMA,
             "node": facts.node,
             "taken_at": facts.taken_at.isoformat(timespec="seconds"),
+            **({"profile": facts.profile} if facts.profile else {}),
+            **({"excluded": facts.excluded.to_document()} if facts.excluded else {}),
             "answers": [_saved(answer) for answer in facts.answers],
         },
         indent=1,
@@ -106,11 +114,13 @@ def load(path: Path, probes: Sequence[Probe[Any]]) -> Facts:
         node = _of_type("node", document["node"], str)
         answers = [_restored(node, answer) for answer in document["answers"]]
         taken_at = dt.datetime.fromisoformat(document["taken_at"]).astimezone(dt.timezone.utc)
+        profile = _of_type("profile", document.get("profile", ""), str) or None
+        excluded = Excluded.from_document(node, document["excluded"]) if "excluded" in document else None
     except OSError as error:
         raise InputError(f"{path}: cannot be read: {error.strerror}") from error
     except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
         raise InputError(f"{path}: not facts saved by gpuops ({type(error).__name__}: {error})") from error
-    return read(node, taken_at, answers, probes)
+    return replace(read(node, taken_at, answers, probes), profile=profile, excluded=excluded)
 
 
 _QUESTIONS: dict[str, type[Question]] = {"files": Files, "command": Command}

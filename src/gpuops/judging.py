@@ -111,7 +111,8 @@ class Check:
 class Verdict:
     """Result of one check on one node. ``why`` explains unknown and skipped.
 
-    ``skipped_on_purpose`` is set if gpuops did not look by design (at the links of a busy node).
+    ``not_measured`` is set if the check is unknown because a load that it needs was not put on the node, or revealed
+    nothing (the node is busy, or runs no engine). Such a node is not assessed, whatever its profile requires.
     """
 
     check: str
@@ -121,7 +122,7 @@ class Verdict:
     why: str = ""
     scope: Scope = "node"
     needs_root: bool = False
-    skipped_on_purpose: bool = False
+    not_measured: bool = False
 
 
 def check(  # noqa: PLR0913 - each word is one line of what `checks explain` prints
@@ -214,7 +215,7 @@ def judge(check: Check, facts: Facts, profile: Profile) -> Verdict:
         return Verdict(check.name, facts.node, "skipped", why=missing, scope=check.scope)
     for probe, value in zip(check.needs, values, strict=True):
         if isinstance(value, Unknown) and probe not in check.tolerates:
-            return _unknown(check, facts.node, value)
+            return _unread(check, facts.node, probe, value)
     verdict = _verdict(check, facts.node, _judgements(check, *values, profile), profile)
     unknown = [value for value in values if isinstance(value, Unknown)]
     if verdict.status == "pass" and unknown and len(unknown) == len(values):
@@ -228,8 +229,12 @@ def _missing(check: Check, profile: Profile) -> str:
 
 
 def _unknown(check: Check, node: str, value: Unknown) -> Verdict:
-    verdict = Verdict(check.name, node, "unknown", why=value.why, scope=check.scope, needs_root=value.needs_root)
-    return replace(verdict, status="skipped", skipped_on_purpose=True) if value.skipped_on_purpose else verdict
+    return Verdict(check.name, node, "unknown", why=value.why, scope=check.scope, needs_root=value.needs_root)
+
+
+def _unread(check: Check, node: str, probe: Probe[Any], value: Unknown) -> Verdict:
+    """Return the verdict if ``check`` needs ``probe``, and its value is unknown."""
+    return replace(_unknown(check, node, value), not_measured=probe.cost == "heavy")
 
 
 def _judgements(check: Check, *arguments: Any) -> list[Judgement]:
@@ -272,7 +277,9 @@ def judge_group(check: Check, facts: Mapping[str, Facts], profile: Profile) -> l
         return [Verdict(check.name, node, "skipped", why=missing, scope="group") for node in facts]
     values = {node: f[check.needs[0]] for node, f in facts.items()}
     usable = {n: v for n, v in values.items() if not isinstance(v, Unknown) or check.needs[0] in check.tolerates}
-    unknown = [_unknown(check, n, v) for n, v in values.items() if n not in usable and isinstance(v, Unknown)]
+    unknown = [
+        _unread(check, n, check.needs[0], v) for n, v in values.items() if n not in usable and isinstance(v, Unknown)
+    ]
     return unknown + list(_group_verdicts(check, _judgements(check, usable, profile), usable, profile))
 
 

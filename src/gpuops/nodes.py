@@ -190,6 +190,7 @@ class Nodes:
 
         def visit(transport: AgentTransport, host: Host) -> T:
             answered = gather(host.name, transport.batch, due(host), keep_answers=keep_answers)
+            answered = replace(answered, profile=host.profile)
             return work(host, held[host.name].joined(answered) if host.name in held else answered)
 
         outcomes = self.each(visit, what, missing) if missing else Outcomes[T]()
@@ -200,14 +201,15 @@ class Nodes:
     ) -> Gathered[T]:
         hosts = {host.name: host for host in self.hosts}
 
-        def read_one(facts: Facts) -> tuple[str, T | None]:
-            return facts.node, work(hosts[facts.node], facts) if facts.node in hosts else None
+        def read_one(facts: Facts) -> tuple[str, T | Excluded | None]:
+            return facts.node, facts.excluded or (work(hosts[facts.node], facts) if facts.node in hosts else None)
 
-        values = {**dict(of_folder(folder, probes, read_one)), **made}
-        excluded = {
-            name: Excluded(name, "not_saved", f"no saved facts in {folder}") for name in hosts if name not in values
-        }
-        return Gathered({name: value for name in hosts if (value := values.get(name)) is not None}, excluded)
+        not_saved = {name: Excluded(name, "not_saved", f"no saved facts in {folder}") for name in hosts}
+        outcomes: dict[str, T | Excluded | None] = {**not_saved, **dict(of_folder(folder, probes, read_one)), **made}
+        return Gathered(
+            {name: v for name in hosts if (v := outcomes[name]) is not None and not isinstance(v, Excluded)},
+            {name: v for name in hosts if isinstance(v := outcomes[name], Excluded)},
+        )
 
     def fitting(self, forks: int) -> int:
         """Return ``forks``, limited to the number of files that this process may have open."""

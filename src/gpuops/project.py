@@ -100,25 +100,39 @@ def placed(project: Project, inventory: Path | None, environment: Mapping[str, s
     """Return the project with the place of its store: beside gpuops.yml, else beside the file of the inventory.
 
     For names of hosts, and for this machine, it is the user's own. A store in the current folder, where it was once
-    kept, is used for as long as there is no other; it is never moved, because a run may have it open.
+    kept, or beside the inventory, from before there was a gpuops.yml, is used for as long as there is no other. It is
+    never moved, because a run may have it open. `Project.notice` names a store that is out of place or not used.
     """
-    here = Path.cwd() / STORE_FOLDER
+    beside = None if inventory is None else inventory.parent / STORE_FOLDER
     if project.state_folder is not None:
-        folder = user_state_folder(environment) if inventory is None else inventory.parent / STORE_FOLDER
-        project = replace(project, state_folder=folder)
+        project = replace(project, state_folder=beside or user_state_folder(environment))
     place = project.store_path.parent
-    if _has_state(place) or place.absolute() == here or not (_has_state(here) and _is_safe(here)):
-        return project
-    return replace(project, state_folder=here, notice=_advice(here, place))
+    former = [folder for folder in _former(beside) if folder.resolve() != place.resolve()]
+    if former and not (project.store_path.exists() or project.runs_path.exists()):
+        return replace(project, state_folder=former[0], notice=_advice(former[0], project.store_path))
+    unused = " and ".join(str(shortest(folder)) for folder in former)
+    notice = f"using the store in {shortest(place)}, not the one in {unused}" if former else project.notice
+    return replace(project, notice=notice)
 
 
-def _advice(here: Path, place: Path) -> str:
-    """Return that the store in ``here`` is used, and how to move it to ``place``."""
-    files = [*sorted(here.glob("state.db*")), *(here / name for name in ("runs", "claims") if (here / name).exists())]
+def _former(beside: Path | None) -> list[Path]:
+    """Return the places that hold a store because it was once looked for there."""
+    folders = [Path.cwd() / STORE_FOLDER, *([] if beside is None else [beside])]
+    return [folder for folder in folders if _has_state(folder) and _is_safe(folder)]
+
+
+def _advice(former: Path, store: Path) -> str:
+    """Return that the store in ``former`` is used, and how to move it to where ``store`` is looked for."""
+    place, files = store.parent, sorted(former.glob("state.db*"))
+    others = [former / name for name in ("runs", "claims") if (former / name).exists()]
     target = shlex.quote(str(shortest(place)))
-    move = f"mkdir -p {target} && mv {shlex.join(str(shortest(file)) for file in files)} {target}"
+    moves = [f"mkdir -p {target}", f"mv {shlex.join(str(shortest(file)) for file in (*files, *others))} {target}"]
+    if store.name != "state.db":
+        renamed = {place / file.name: place / file.name.replace("state.db", store.name) for file in files}
+        moves += [f"mv {shlex.join((str(shortest(old)), str(shortest(new))))}" for old, new in renamed.items()]
     return (
-        f"using the store in {shortest(here)}; it belongs in {shortest(place)}. To move it while no gpuops runs: {move}"
+        f"using the store in {shortest(former)}; it belongs in {shortest(place)}. "
+        f"To move it while no gpuops runs: {' && '.join(moves)}"
     )
 
 

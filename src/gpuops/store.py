@@ -83,26 +83,30 @@ class StateChange:
 
 
 class Store:
-    """The store in the file at ``path``, which is created if it is missing.
+    """The store in the file at ``path``. A missing file is created; without ``create``, the store is then empty.
 
     Raise `OutputError` if it cannot be used, `LockedError` while another program writes.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path, *, create: bool = True) -> None:
         self.path = path
         self._shown = shortest(path)
-        try:
-            path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
-            os.close(
-                os.open(path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600)
-            )  # created before SQLite would create it, which applies the umask
-        except OSError as error:
-            raise OutputError(f"{self._shown}: cannot open the store: {error.strerror}") from error
-        self._database = sqlite3.connect(path, timeout=_BUSY_SECONDS, isolation_level=None)
+        has_file = create or path.exists()
+        if has_file:
+            self._create_file()
+        self._database = sqlite3.connect(path if has_file else ":memory:", timeout=_BUSY_SECONDS, isolation_level=None)
         with self._translated_errors():
             self._database.execute("PRAGMA journal_mode = WAL")
             self._database.execute("PRAGMA foreign_keys = ON")
             self._upgrade()
+
+    def _create_file(self) -> None:
+        """Create the file if it is missing, before SQLite would, which applies the umask."""
+        try:
+            self.path.parent.mkdir(mode=0o700, parents=True, exist_ok=True)
+            os.close(os.open(self.path, os.O_CREAT | os.O_RDWR | os.O_NOFOLLOW, 0o600))
+        except OSError as error:
+            raise OutputError(f"{self._shown}: cannot open the store: {error.strerror}") from error
 
     def _upgrade(self) -> None:
         with self._transaction():

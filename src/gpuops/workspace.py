@@ -28,8 +28,9 @@ def configured_inventory(settings: Project, environment: Mapping[str, str]) -> s
 
 
 def project_beside(settings: Project, inventory: str, environment: Mapping[str, str]) -> Project:
-    """Return ``settings`` with the place of the store, which is beside the file of ``inventory`` if they name none."""
-    is_file = bool(inventory) and settings.state_folder is not None and not names_hosts(inventory)
+    """Return ``settings`` with the place of the store; ``inventory`` is the one that is named, as a path from here."""
+    inventory = inventory or configured_inventory(settings, environment)
+    is_file = bool(inventory) and not names_hosts(inventory)
     return placed(settings, find(inventory, settings.folder).absolute() if is_file else None, environment)
 
 

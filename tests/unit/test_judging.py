@@ -32,6 +32,7 @@ ROOT = pathlib.Path(__file__).parents[2]
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 one = Probe("one", Command(("one",)), lambda answer: answer.out)
 two = Probe("two", Command(("two",)), lambda answer: answer.out)
+load = Probe("load", Command(("load",)), lambda answer: answer.out, cost="heavy")
 PROFILE = Profile("test", {"gpu.count": Expected(8, "here", "measured-here")})
 GUESSED = Profile("test", {"gpu.count": Expected(8, "nowhere", "guess")})
 
@@ -123,6 +124,17 @@ def test_a_profile_that_says_nothing_skips_the_check():
     verdict = verdict_of(Finding("x"), expects=("nvlink.links",))
     assert verdict.status == "skipped"
     assert "nvlink.links" in verdict.why
+
+
+@pytest.mark.parametrize("scope", ["node", "group"])
+def test_a_load_that_the_node_did_not_take_leaves_the_check_unknown(scope):
+    def verdict(probe, value):
+        own, a_check = facts(**{probe.name: value}), checking(Finding("x"), needs=probe, scope=scope)
+        return judge(a_check, own, PROFILE) if scope == "node" else judge_group(a_check, {"n1": own}, PROFILE)[0]
+
+    busy = verdict(load, Unknown("busy", skipped_on_purpose=True))
+    assert (busy.status, busy.why, busy.not_measured) == ("unknown", "busy", True)
+    assert not verdict(one, Unknown("dark")).not_measured
 
 
 def test_an_unknown_need_stops_the_check_before_it_judges():

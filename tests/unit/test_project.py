@@ -6,7 +6,7 @@ import subprocess
 import pytest
 
 from gpuops.errors import ContentError, DocumentError
-from gpuops.project import Project, find_project, load_project, operator_name, placed
+from gpuops.project import Project, find_project, load_project, operator_name, placed, shortest
 
 
 def test_without_a_file_everything_has_a_default(tmp_path, user_state):
@@ -148,7 +148,32 @@ class TestPlaced:
             (folder / ".gpuops").mkdir()
             (folder / ".gpuops" / "state.db").touch()
         project = placed(load_project(), tmp_path / "prod.yml", {})
-        assert (project.store_path, project.notice) == (tmp_path / ".gpuops" / "state.db", "")
+        assert project.store_path == tmp_path / ".gpuops" / "state.db"
+        assert project.notice == "using the store in ../.gpuops, not the one in .gpuops"
+
+    def test_store_is_not_out_of_place_however_the_inventory_is_named(self, tmp_path):
+        (tmp_path / "here" / ".gpuops").mkdir()
+        (tmp_path / "here" / ".gpuops" / "state.db").touch()
+        project = placed(load_project(), tmp_path / "here" / ".." / "here" / "prod.yml", {})
+        assert (project.store_path.exists(), project.notice) == (True, "")
+
+    @pytest.mark.parametrize("store", [".gpuops/state.db", "state/nodes.db"])
+    def test_store_beside_the_inventory_is_used_until_gpuops_yml_has_one(self, tmp_path, store):
+        old, place = tmp_path / "inventory" / ".gpuops", (tmp_path / store).parent
+        old.mkdir(parents=True)
+        for name in ("state.db", "state.db-wal"):
+            (old / name).touch()
+        (tmp_path / "gpuops.yml").write_text(f"store: {store}\n")
+        project = placed(load_project(tmp_path), tmp_path / "inventory" / "prod.yml", {})
+        assert project.store_path == old / "state.db"
+        assert f"using the store in ../inventory/.gpuops; it belongs in {shortest(place)}. " in project.notice
+        subprocess.run(project.notice.partition("runs: ")[2], shell=True, check=True)  # what it says moves it
+        project = placed(load_project(tmp_path), tmp_path / "inventory" / "prod.yml", {})
+        assert (project.store_path, project.store_path.exists(), project.notice) == (tmp_path / store, True, "")
+        (old / "state.db").touch()
+        project = placed(load_project(tmp_path), tmp_path / "inventory" / "prod.yml", {})
+        assert project.store_path == tmp_path / store
+        assert project.notice == f"using the store in {shortest(place)}, not the one in ../inventory/.gpuops"
 
     def test_store_in_the_current_folder_is_not_believed_if_everyone_may_write_it(self, tmp_path):
         old = tmp_path / "here" / ".gpuops"

@@ -33,6 +33,16 @@ def test_the_last_event_of_a_node_is_its_present_and_the_others_its_history(stor
     assert store.latest("gpu03") is None
 
 
+def test_reading_creates_no_store(tmp_path):
+    with Store(tmp_path / "project" / "state.db", create=False) as missing:
+        assert (missing.latest_by_node(), missing.history("gpu01"), missing.gates_passed("gpu01")) == ({}, [], [])
+    assert list(tmp_path.iterdir()) == []
+    with Store(tmp_path / "state.db") as store:
+        moved(store, "gpu01", "new")
+    with Store(tmp_path / "state.db", create=False) as store:
+        assert list(store.latest_by_node()) == ["gpu01"]
+
+
 def test_an_event_tells_who_when_why_and_in_which_run(store):
     run = store.begin("gpuops drain gpu01", who="alice")
     event = store.record_transition("gpu01", run, lambda _: StateChange("drained", "fan swap"))

@@ -147,7 +147,7 @@ def kept(verb: Callable[..., Any]) -> Callable[..., Any]:
     def with_project(inventory: str | None, **options: Any) -> Any:
         from gpuops.workspace import project_beside
 
-        project = project_beside(settings(), inventory or os.environ.get("GPUOPS_INVENTORY") or "", os.environ)
+        project = project_beside(settings(), inventory or "", os.environ)
         if project.notice:
             tell(project.notice)
         return verb(project=project, **options)

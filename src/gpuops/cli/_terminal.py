@@ -367,7 +367,7 @@ def _complain_of(error: Exception) -> int:
         click.echo(error.format_message(), err=True)
         return 2
     if isinstance(error, click.ClickException):
-        message = error.format_message().rstrip(".")
+        message = " ".join(error.format_message().replace(". Choose from:", "; choose from").split()).rstrip(".")
         return _complain(message[:1].lower() + message[1:], 2)
     if isinstance(error, GpuopsError):
         return _complain(str(error), error.exit_code)

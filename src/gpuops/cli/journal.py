@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuops.cli._options import completes, kept
-from gpuops.cli._terminal import Commands
+from gpuops.cli._terminal import Commands, tell
 
 if TYPE_CHECKING:
     from gpuops.project import Project
@@ -31,6 +31,9 @@ def verify(project: Project, runs: tuple[str, ...]) -> int:
     from gpuops.playbook import journal
 
     folder = project.runs_path
-    for run in runs or sorted(path.parent.name for path in folder.glob("*/journal.jsonl")):
+    names = runs or sorted(path.parent.name for path in folder.glob("*/journal.jsonl"))
+    if not names:
+        tell("there are no runs yet")
+    for run in names:
         click.echo(f"{run}   {journal.verify(journal.find(folder, run))}")
     return 0

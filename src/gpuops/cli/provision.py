@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 import click
 
 from gpuops.cli._options import asks, carry_out, chosen, completes, reaches
-from gpuops.cli._terminal import Command, Output, exits, print_lines, shows, tell_locked
+from gpuops.cli._terminal import Command, Output, exits, shows, tell_locked
 from gpuops.requests import ProvisionRequest
 
 if TYPE_CHECKING:
@@ -47,11 +47,15 @@ def command(
 
     if only["list_tasks"] or only["syntax_check"]:
         book = _playbook(cluster, request)
-        print_lines(playbook_plan.list_steps(book) if only["list_tasks"] else [playbook_plan.summary(book)])
+        lines = playbook_plan.list_steps if only["list_tasks"] else playbook_plan.summary
+        output.publish(table=lambda _: lines(book), json=lambda _: playbook_plan.steps_json(book))
         return 0
     plan = chosen(cluster).plan(request)
     if list_hosts:
-        print_lines(playbook_plan.list_hosts(plan.plays))
+        output.publish(
+            table=lambda _: playbook_plan.list_hosts(plan.plays),
+            json=lambda _: playbook_plan.hosts_json(plan.book, plan.plays),
+        )
         return 0
     record = carry_out(cluster, request)
     tell_locked(record.locked)

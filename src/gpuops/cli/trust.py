@@ -48,9 +48,20 @@ def _settle(keys: HostKeys, fingerprint: str | None, *, replace: bool, yes: bool
     if refusal:
         tell(f"{keys.node}: {refusal}")
         return False
-    if not (fingerprint or yes or click.confirm(f"Trust {keys.node}?", default=False, err=True)):
+    if not (fingerprint or yes or _confirm(f"Trust {keys.node}?")):
         tell(f"{keys.node}: not recorded")
         return False
     keys.accept(replace=replace)
     click.echo(f"{keys.node}: recorded in {keys.file}")
     return True
+
+
+def _confirm(question: str) -> bool:
+    """Ask on stderr for a yes or no; the end of the input means no."""
+    try:
+        return click.confirm(question, default=False, err=True)
+    except click.Abort as stop:  # for Ctrl-C, too
+        if not isinstance(stop.__context__, EOFError):
+            raise
+    click.echo(err=True)
+    return False

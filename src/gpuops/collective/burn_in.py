@@ -83,7 +83,9 @@ class BurnInResult:
 
     def _added(self, facts: Facts) -> Facts:
         if facts.node not in self.answers:
-            return facts.with_answer(excluded_answer(self._reason(facts.node)), burn_in)
+            reason = self._reason(facts.node)
+            facts = replace(facts, values={**facts.values, dcgm_diag.name: Unknown(reason.why)})
+            return facts.with_answer(excluded_answer(reason), burn_in)
         diagnosis, burnt = self.answers[facts.node]
         return facts.with_answer(diagnosis, dcgm_diag).with_answer(burnt, burn_in)
 

@@ -10,12 +10,16 @@ from gpuops.errors import InputError
 from gpuops.facts import Facts
 from gpuops.isolation.node_evidence import all_reduce, evidence_of, node_evidence_of
 from gpuops.nodes import Gathered
-from gpuops.operations.health import check_profiles, expected_of
+from gpuops.operations.health import check_profiles, expected_of, without_gpus
+from gpuops.probes.host.pci import pci_vendors
+from gpuops.probes.nvidia.driver import driver
 from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.profile import Profile
 from gpuops.requests import ExpectRequest
 from gpuops.results.expectation import Expectation, host_class
 from gpuops.workspace import Workspace
+
+_OF_GPUS = (smi, pci_vendors, driver)
 
 
 def expect(work: Workspace, request: ExpectRequest) -> Expectation:
@@ -26,8 +30,11 @@ def expect(work: Workspace, request: ExpectRequest) -> Expectation:
     check_profiles(work.hosts, work.catalogue)
     gathered = _gathered(work, request)
     profiles = expected_of(work.hosts, gathered.values, work.catalogue)
+    bare = without_gpus(gathered.values, {name: profiles[name] for name in gathered.values})
+    for each in bare.values():
+        work.note(f"{each.host}: {each.why}")
     hosts_by_kind: dict[tuple[str, int], list[str]] = {}
-    for host in work.hosts:
+    for host in (host for host in work.hosts if host.name not in bare):
         profile = profiles[host.name]
         nics = sum(port.rail is not None for port in host.fabric.values()) or profile.get("nic.count", 0)
         hosts_by_kind.setdefault((bandwidth_key(profile), nics), []).append(host.name)
@@ -38,16 +45,16 @@ def expect(work: Workspace, request: ExpectRequest) -> Expectation:
         host_class(tuple(names), profiles[names[0]], nics, request.nodes or len(names), *settings)
         for (_, nics), names in hosts_by_kind.items()
     )
-    return Expectation(classes, gathered.excluded, gathered.interrupted)
+    return Expectation(classes, {**gathered.excluded, **bare}, gathered.interrupted)
 
 
 def _gathered(work: Workspace, request: ExpectRequest) -> Gathered[Facts]:
     """Ask hosts for their GPUs, unless the inventory names every profile; note the hosts that do not answer."""
     if work.nodes.source == "saved":
-        return work.nodes.gather([smi, all_reduce], facts=request.facts)
+        return work.nodes.gather([*_OF_GPUS, all_reduce], facts=request.facts)
     if all(host.profile is not None for host in work.hosts):
         return Gathered({}, {})
-    gathered = work.nodes.gather([smi], facts=request.facts)
+    gathered = work.nodes.gather(_OF_GPUS, facts=request.facts)
     for excluded in gathered.excluded.values():
         work.note(f"{excluded.host}: {excluded.why}")
     return gathered

@@ -1,4 +1,4 @@
-"""Fix of a finding: its playbook is previewed and applied to drained nodes, and the check judges them again."""
+"""Fix of a finding: previewed, applied to nodes that take no jobs, and judged again by the same check."""
 
 from __future__ import annotations
 
@@ -14,6 +14,7 @@ from gpuops.proposal import propose
 from gpuops.reasons import Objection
 from gpuops.requests import FixRequest, ProvisionRequest
 from gpuops.results.repair import Repair
+from gpuops.store import Store
 from gpuops.workspace import Workspace
 
 
@@ -42,7 +43,7 @@ def _in_use(work: Workspace) -> dict[str, Objection]:
     """Return the nodes that take jobs."""
     with work.scheduler() as scheduler:
         busy = scheduler.control.still_busy(work.hosts)
-    with work.open_store() as store:
+    with Store(work.project.store_path, create=False) as store:
         states = {host.name: state_of(store.latest(host.name)) for host in work.hosts}
     return {
         name: Objection(busy.get(name) or "it is admitted", propose("drain", name, "--reason", "WHY", "--wait", "3600"))

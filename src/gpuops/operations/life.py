@@ -131,7 +131,7 @@ def set_state(work: Workspace, request: SetStateRequest) -> Transition:
 
 def history(path: Path, node: str) -> History:
     """Return the history of ``node`` from the store at ``path``; raise `InputError` if there is none."""
-    with Store(path) as store:
+    with Store(path, create=False) as store:
         events, gates, names = store.history(node), store.gates_passed(node), store.latest_by_node()
     if not events:
         hint = did_you_mean(node, names) or f"; to onboard it: {propose('onboard', node)}"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable
 from dataclasses import dataclass, replace
 
-from gpuops.assessment import profile_of
+from gpuops.assessment import lacks_gpus, profile_of
 from gpuops.errors import LayoutError
 from gpuops.facts import Facts
 from gpuops.inventory import Host
@@ -14,6 +14,7 @@ from gpuops.operations.health import Health, check_profiles, failing, health_of,
 from gpuops.placement import NodeShape, Placement, largest_domain, shape_of
 from gpuops.placement import place as placed
 from gpuops.probes.host.pcie import pcie
+from gpuops.probes.nvidia.presence import NO_GPU
 from gpuops.probes.nvidia.topo import topo
 from gpuops.probing import Unknown
 from gpuops.reasons import Excluded
@@ -61,7 +62,8 @@ def _candidates(work: Workspace, request: PlaceRequest) -> tuple[dict[str, Candi
     profiles = list(catalogue.profiles().values())
 
     def candidate(host: Host, facts: Facts) -> Candidate:
-        return Candidate(shape_of(host, facts), health_of(checks, facts, profile_of(host, facts, profiles)))
+        shape = Unknown(NO_GPU) if lacks_gpus(facts) else shape_of(host, facts)
+        return Candidate(shape, health_of(checks, facts, profile_of(host, facts, profiles)))
 
     gathered = work.nodes.read(quick_probes(catalogue, topo, pcie), candidate, facts=request.facts)
     gathered.raise_if_interrupted()

@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+import datetime as dt
 import stat
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
+from types import MappingProxyType
 
 from gpuops.errors import InputError, OutputError, did_you_mean
 from gpuops.facts import Facts, to_document
+from gpuops.reasons import Excluded
 from gpuops.replacing import write_atomic
+from gpuops.results.health import format_exclusion
+
+NO_NODES: Mapping[str, Excluded] = MappingProxyType({})
 
 
 def write(text: str, path: Path) -> None:
@@ -53,17 +60,22 @@ def check_directory(path: Path) -> None:
         raise OutputError(f"{path}: cannot write: no directory {path.parent}; create it first")
 
 
-def save_facts(facts_by_node: Mapping[str, Facts], folder: str | Path) -> None:
+def save_facts(
+    facts_by_node: Mapping[str, Facts], folder: str | Path, excluded: Mapping[str, Excluded] = NO_NODES
+) -> None:
     """Save the answers of each node as ``folder/NODE.json`` for `gpuops.Cluster.saved`, or raise `OutputError`.
 
-    The facts must have been collected with ``keep_answers=True``.
+    The facts must have been collected with ``keep_answers=True``. Of a node without facts, save why it is ``excluded``.
     """
     folder = Path(folder)
     try:
         folder.mkdir(mode=0o700, parents=True, exist_ok=True)
     except OSError as error:
         raise OutputError(f"{folder}: cannot create the directory: {error.strerror}") from error
-    for node, facts in facts_by_node.items():
+    now = dt.datetime.now(dt.timezone.utc)
+    reasons = {node: replace(each, why=format_exclusion(each)) for node, each in excluded.items()}
+    silent = {node: Facts(node, now, {}, excluded=each) for node, each in reasons.items()}
+    for node, facts in {**silent, **facts_by_node}.items():
         write(to_document(facts), folder / f"{node}.json")
 
 

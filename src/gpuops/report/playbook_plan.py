@@ -1,10 +1,12 @@
-"""Text report of a playbook's plan: its plays with their steps, or with their hosts, batch by batch."""
+"""Report of a playbook's plan: its plays with their steps, or with their hosts, batch by batch."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+import json
+from collections.abc import Iterator, Sequence
+from typing import Any
 
-from gpuops.playbook.play import Play, Playbook, Share, batches
+from gpuops.playbook.play import Play, Playbook, Share, Step, batches
 from gpuops.playbook.running import BoundPlay
 from gpuops.report.page import clean, fold, format_node_count
 
@@ -20,18 +22,47 @@ def list_steps(playbook: Playbook) -> Iterator[str]:
             yield f"  {step.id:<{width}}{clean(step.name)}   {step.task.name}{role}{clean(tags)}"
 
 
-def summary(playbook: Playbook) -> str:
-    """``site.yml: ok, 2 plays, 14 steps``."""
+def summary(playbook: Playbook) -> Iterator[str]:
+    """Yield ``site.yml: ok, 2 plays, 14 steps``."""
     plays, steps = len(playbook.plays), sum(len(play.every_step) for play in playbook.plays)
-    return f"{clean(playbook.path)}: ok, {plays} play{'s'[: plays != 1]}, {steps} step{'s'[: steps != 1]}"
+    yield f"{clean(playbook.path)}: ok, {plays} play{'s'[: plays != 1]}, {steps} step{'s'[: steps != 1]}"
 
 
-def list_hosts(assignments: list[BoundPlay]) -> Iterator[str]:
+def steps_json(playbook: Playbook) -> str:
+    """Return the plays with their steps and handlers as the document ``gpuops.plan/1``."""
+    return _json(
+        playbook, [{**_play(play), "steps": [_step(play, step) for step in play.every_step]} for play in playbook.plays]
+    )
+
+
+def hosts_json(playbook: Playbook, assignments: Sequence[BoundPlay]) -> str:
+    """Return the plays with the names of their nodes, batch by batch, as the document ``gpuops.plan/1``."""
+    return _json(playbook, [{**_play(each.play), "batches": _batches(each)} for each in assignments])
+
+
+def _json(playbook: Playbook, plays: list[dict[str, Any]]) -> str:
+    return json.dumps({"schema": "gpuops.plan/1", "playbook": str(playbook.path), "plays": plays}, indent=1)
+
+
+def _play(play: Play) -> dict[str, Any]:
+    return {"name": play.name, "hosts": play.hosts, "serial": [_share(share) for share in play.serial]}
+
+
+def _step(play: Play, step: Step) -> dict[str, Any]:
+    own = {"id": step.id, "name": step.name, "task": step.task.name, "tags": sorted(step.tags)}
+    return {**own, "handler": step in play.handlers}
+
+
+def _batches(assignment: BoundPlay) -> list[list[str]]:
+    return [[host.name for host in batch] for batch in batches(assignment.hosts, assignment.play.serial)]
+
+
+def list_hosts(assignments: Sequence[BoundPlay]) -> Iterator[str]:
     """Yield every play with its nodes, batch by batch."""
     for assignment in assignments:
         yield f"{clean(assignment.play.name)}   {format_node_count(len(assignment.hosts))}"
-        for number, batch in enumerate(batches(assignment.hosts, assignment.play.serial), start=1):
-            yield f"  batch {number}   {fold(host.name for host in batch)}"
+        for number, names in enumerate(_batches(assignment), start=1):
+            yield f"  batch {number}   {fold(names)}"
 
 
 def _serial(play: Play) -> str:

@@ -51,8 +51,9 @@ class Expectation(Result):
         return {"schema": self.SCHEMA, "classes": [each.to_document() for each in self.classes]}
 
     def conclusion(self, fail_on: FailOn = "fail") -> Conclusion:  # noqa: ARG002 - every result has it
-        """Return ``ok``: an expectation finds no faults."""
-        return "interrupted" if self.interrupted else "ok"
+        """Return ``incomplete`` if a host has no GPU to expect anything of; an expectation finds no faults."""
+        has_gap = any(excluded.kind == "unknown" for excluded in self.excluded.values())
+        return "interrupted" if self.interrupted else "incomplete" if has_gap else "ok"
 
 
 def _document(expected: ExpectedBandwidth | None) -> dict[str, Any]:

@@ -67,10 +67,13 @@ class HostReport:
 
     @property
     def required_unknown(self) -> tuple[Verdict, ...]:
-        """The unknown verdicts that do not count as a pass: those of required checks, or all if no check could look."""
+        """The unknown verdicts that do not count as a pass, or all if no check could look.
+
+        They are those of checks that the profile requires, and of checks whose load the node did not take.
+        """
         if all(v.status in ("unknown", "skipped") for v in self.verdicts):
             return self.unknown
-        return tuple(v for v in self.unknown if v.check in self.required)
+        return tuple(v for v in self.unknown if v.not_measured or v.check in self.required)
 
     @property
     def not_assessed(self) -> bool:
@@ -201,7 +204,7 @@ def _unknown_document(host: HostReport, verdict: Verdict) -> dict[str, Any]:
     return {
         "check": verdict.check,
         "why": redact(verdict.why),
-        "required": verdict.check in host.required,
+        "required": verdict.not_measured or verdict.check in host.required,
         "needs_root": verdict.needs_root,
     }
 

@@ -16,6 +16,7 @@ import pytest
 from click.testing import CliRunner
 
 from gpuops.cli import _SECTIONS, program
+from gpuops.cli.trust import _confirm
 from gpuops.errors import GpuopsError
 
 GPUOPS = [sys.executable, "-m", "gpuops"]
@@ -268,6 +269,25 @@ def test_run_with_other_extra_vars_is_not_resumed(gpuops, home):
     words = ("provision", "p.yml", "n1", "--resume", run["run"])
     assert "--extra-vars" in gpuops(*words, *extra, "-e", "size=3", code=2)
     gpuops(*words, *extra)
+
+
+def test_missing_choice_is_reported_in_one_sentence():
+    done = subprocess.run([*GPUOPS, "completion"], capture_output=True, text=True, check=False)
+    assert done.returncode == 2
+    assert done.stderr == "gpuops: missing argument '{bash|zsh|fish}'; choose from bash, zsh, fish\n"
+
+
+@pytest.mark.parametrize("error", [EOFError, KeyboardInterrupt])
+def test_end_of_input_is_a_no_and_ctrl_c_is_none(monkeypatch, error):
+    def read(*_):
+        raise error
+
+    monkeypatch.setattr("click.termui.visible_prompt_func", read)
+    if error is EOFError:
+        assert not _confirm("Trust gpu01?")
+    else:
+        with pytest.raises(click.Abort):
+            _confirm("Trust gpu01?")
 
 
 def test_syntax_check_reads_the_playbook_alone(gpuops, home):

@@ -30,6 +30,12 @@ def test_every_run_is_told_with_its_last_seal(verify):
     assert len(line.split()[1]) == 64
 
 
+def test_without_any_run_it_says_so(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    done = CliRunner().invoke(program, ["journal", "verify"], standalone_mode=False)
+    assert (done.stdout, done.stderr) == ("", "gpuops: there are no runs yet\n")
+
+
 def test_an_edited_journal_is_named(verify, tmp_path):
     path = tmp_path / ".gpuops" / "runs" / "run-1" / "journal.jsonl"
     path.write_text(path.read_text().replace('"run-1"', '"run-x"'))

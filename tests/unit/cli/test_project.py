@@ -107,7 +107,8 @@ def test_state_is_not_of_the_folder_one_stands_in(project, tmp_path, monkeypatch
         monkeypatch.setenv("GPUOPS_INVENTORY", name)
         assert "gpu01" in gpuops("state", "list")
         monkeypatch.delenv("GPUOPS_INVENTORY")
-        assert json.loads(gpuops("state", "list", "--json"))["hosts"] == {}
+        is_beside = folder == "inventory"  # the store of the current folder counts if there is no other
+        assert list(json.loads(gpuops("state", "list", "--json"))["hosts"]) == ["gpu01"] * is_beside
 
 
 def test_runs_are_written_beside_the_inventory(tmp_path, monkeypatch, gpuops):
@@ -118,6 +119,30 @@ def test_runs_are_written_beside_the_inventory(tmp_path, monkeypatch, gpuops):
     gpuops("state", "set", "n1", "repair", "--reason", "x", "-i", "../site/prod.yml")
     assert list((tmp_path / "here").iterdir()) == []
     assert (tmp_path / "site" / ".gpuops" / "state.db").exists()
+
+
+def test_reading_creates_no_store_that_would_hide_another(tmp_path, user_state, monkeypatch):
+    with Store(tmp_path / "old" / ".gpuops" / "state.db") as store:
+        store.record_transition("gpu01", store.begin("a test", who="ops"), lambda _: StateChange("drained", "old"))
+    (tmp_path / "new").mkdir()
+    monkeypatch.chdir(tmp_path / "new")
+    for words in (("state", "list"), ("state", "show", "gpu01"), ("runs", "list"), ("journal", "verify")):
+        CliRunner().invoke(program, words, standalone_mode=False)
+    assert not user_state.exists()
+    monkeypatch.chdir(tmp_path / "old")
+    done = CliRunner().invoke(program, ("state", "list"), standalone_mode=False)
+    assert "gpu01" in done.stdout
+    assert "using the store in .gpuops; it belongs in" in done.stderr
+
+
+def test_store_that_gpuops_yml_hides_is_reported(project, monkeypatch):
+    monkeypatch.chdir(project)
+    with Store(project / "inventory" / ".gpuops" / "state.db") as store:
+        store.record_transition("gpu01", store.begin("a test", who="ops"), lambda _: StateChange("repair", "old"))
+    for words in ((), ("-i", str(project / "inventory" / "prod.yml"))):
+        done = CliRunner().invoke(program, ("state", "list", *words), standalone_mode=False)
+        assert "fan swap" in done.stdout
+        assert "using the store in state, not the one in inventory/.gpuops" in " ".join(done.stderr.split())
 
 
 def test_a_path_is_told_the_shorter_way(tmp_path, monkeypatch):

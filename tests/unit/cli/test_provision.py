@@ -1,5 +1,7 @@
 """``gpuops provision`` over this very machine, in check mode and where it refuses; nothing is changed here."""
 
+import json
+
 import pytest
 from click.testing import CliRunner
 
@@ -52,6 +54,15 @@ def test_what_is_in_a_playbook_is_listed_without_asking_anybody(provision):
         "Try   2 nodes",
         "  batch 1   a,c",
     ]
+
+
+def test_the_plan_is_printed_and_written_in_the_chosen_format(provision, tmp_path):
+    (play,) = json.loads(provision("p.yml", "--list-tasks", "--json"))["plays"]
+    assert [(step["id"], step["handler"]) for step in play["steps"]] == [("1.2", False), ("1.3", False), ("1.h1", True)]
+    assert "plays" in json.loads(provision("p.yml", "--syntax-check", "--json"))
+    assert "Try   2 nodes" in provision("p.yml", "--list-hosts", "-i", "a,b", "-o", "hosts.json")
+    (play,) = json.loads((tmp_path / "hosts.json").read_text())["plays"]
+    assert (play["name"], play["hosts"], play["serial"], play["batches"]) == ("Try", "all", ["100%"], [["a", "b"]])
 
 
 def test_the_steps_of_other_hosts_than_there_are_can_be_listed(provision, tmp_path):

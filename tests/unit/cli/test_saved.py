@@ -62,3 +62,18 @@ def test_limit_knows_the_groups_of_the_inventory(saved, monkeypatch, verb, named
 def test_limit_that_means_nothing_is_refused(saved, verb):
     with pytest.raises(PatternError, match='no host or group called "n9"'):
         hosts_of(*verb, "--from", "kept", "--limit", "n9")
+
+
+def test_unreachable_host_and_named_profile_are_saved_too(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    here, gone = "{ansible_connection: local, profile: titan-rtx-2x}", "{ansible_host: 127.0.0.1, ansible_port: 1}"
+    (tmp_path / "hosts.yml").write_text(f"all: {{hosts: {{n1: {here}, n2: {gone}}}}}\n")
+    words = ["facts", "-i", "hosts.yml", "--save", "kept", "--probe", "clock"]
+    assert CliRunner().invoke(program, words, standalone_mode=False).return_value == 3
+    done = CliRunner().invoke(program, ["validate", "--from", "kept", "--json"], standalone_mode=False)
+    hosts = json.loads(done.stdout)["hosts"]
+    assert hosts["n1"]["profile"] == "titan-rtx-2x"
+    assert (hosts["n2"]["status"], hosts["n2"]["excluded"]["kind"]) == ("unknown", "unreachable")
+    assert "connection refused" in hosts["n2"]["error"]
+    done = CliRunner().invoke(program, ["place", "--from", "kept", "--layout", "dp=1"], standalone_mode=False)
+    assert "n2: unreachable: connection refused" in " ".join(done.stderr.split())

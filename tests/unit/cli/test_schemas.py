@@ -25,6 +25,7 @@ COMMANDS = {
     "values": [("facts", "--probe", "system")],
     "report": [("validate", "--only", "clock")],
     "record": [("provision", "p.yml", "-C")],
+    "plan": [("provision", "p.yml", word) for word in ("--list-tasks", "--list-hosts", "--syntax-check")],
     "transition": [
         ("drain", "n1", "--reason", "x"),
         ("admit", "n1"),

@@ -105,6 +105,7 @@ def test_who_took_no_part_says_why_and_the_others_what_came_of_it():
     assert added["b"][burn_in] == Unknown("busy (alice)", skipped_on_purpose=True)
     assert added["c"][burn_in] == Unknown("no answer")
     assert added["d"][burn_in] == Unknown("no burn-in was run here")
+    assert added["b"][dcgm_diag] == Unknown("busy (alice)")
 
 
 def watching(monkeypatch, tmp_path, program, seconds="2"):

@@ -8,12 +8,15 @@ import pytest
 
 from gpuops.catalogue import Catalogue
 from gpuops.cluster import Cluster
+from gpuops.errors import LayoutError
+from gpuops.events import LeftOut, Note
 from gpuops.facts import Facts, questions, to_document
 from gpuops.operations.gates import Gates
 from gpuops.operations.health import quick_probes
 from gpuops.operations.measure import healthy
 from gpuops.reasons import exit_code
 from gpuops.report.formats import table
+from gpuops.requests import ExpectRequest
 from gpuops.shell import Command, Completed
 
 SENTENCE = "no NVIDIA GPU on this machine"
@@ -41,14 +44,14 @@ def answer(question, used):
 def saved(tmp_path):
     """The saved answers of a machine that has neither GPU nor driver; an inventory may say what it should have."""
 
-    def make(inventory="", used=100):
+    def make(inventory="", used=100, events=None):
         asked = questions(quick_probes(Catalogue()))
         answers = tuple(answer(question, used) for question in asked)
         facts = Facts("n1", dt.datetime.now(dt.timezone.utc), {}, answers)
         (tmp_path / "facts").mkdir()
         (tmp_path / "facts" / "n1.json").write_text(to_document(facts))
         (tmp_path / "i.yml").write_text(inventory)
-        return Cluster.saved(tmp_path / "facts", inventory=tmp_path / "i.yml" if inventory else None)
+        return Cluster.saved(tmp_path / "facts", inventory=tmp_path / "i.yml" if inventory else None, events=events)
 
     return make
 
@@ -69,6 +72,17 @@ def test_nothing_is_measured_on_it_alone_and_beside_others_it_takes_part(saved, 
     assert (hosts, excluded["n1"].kind, excluded["n1"].why) == ([], "unsupported", SENTENCE)
     hosts, _, excluded = healthy(work, {"n1": facts, "n2": replace(facts, node="n2")})
     assert ([host.name for host in hosts], excluded) == (["n1", "n2"], {})
+
+
+def test_placement_and_expectation_say_the_same(saved):
+    notes = []
+    cluster = saved(events=notes.append)
+    expectation = cluster.ask(ExpectRequest())
+    assert (expectation.classes, expectation.excluded["n1"].why, exit_code(expectation)) == ((), SENTENCE, 3)
+    assert f"n1: {SENTENCE}" in [event.text for event in notes if isinstance(event, Note)]
+    with pytest.raises(LayoutError):
+        cluster.place("dp=1")
+    assert [event.why for event in notes if isinstance(event, LeftOut)] == [SENTENCE]
 
 
 def test_validation_gate_does_not_pass_it_in_silence(saved, a_host):

@@ -22,6 +22,10 @@ def test_an_expectation_finds_no_fault():
     assert Expectation((), silent, interrupted=True).conclusion() == "interrupted"
 
 
+def test_nothing_can_be_expected_of_a_host_without_gpus():
+    assert Expectation((), {"gpu02": Excluded("gpu02", "unknown", "no GPU")}).conclusion() == "incomplete"
+
+
 @pytest.mark.parametrize(
     ("together", "more"),
     [

@@ -146,3 +146,13 @@ def test_the_document_leaves_out_the_facts_and_is_json_text(run):
     assert json.loads(report.to_json()) == report.to_document()
     assert "secret" not in report.to_json()
     assert report.to_json().splitlines()[1] == f' "schema": "{report.SCHEMA}",'
+
+
+def test_node_that_took_no_load_is_not_assessed(run):
+    busy = Verdict("pace", "a", "unknown", why="skipped: busy (pid 4711)", not_measured=True)
+    report = build(run, {"a": NO_PROFILE}, [Verdict("x", "a", "pass"), busy])
+    assert (report.hosts[0].status, report.conclusion(), report.healthy) == ("unknown", "incomplete", ())
+    (document,) = report.to_document()["hosts"]["a"]["unknown"]
+    assert (document["why"], document["required"]) == ("skipped: busy (pid 4711)", True)
+    report = build(run, {"a": NO_PROFILE}, [Verdict("x", "a", "warn", MEH), busy])
+    assert (report.hosts[0].status, report.conclusion()) == ("warn", "incomplete")

@@ -18,14 +18,16 @@ if TYPE_CHECKING:
 @asks(ExpectRequest)
 @shows("table", "json")
 @reaches(saved=True, saved_inventory=True)
-@exits()
-def command(cluster: Cluster, request: ExpectRequest, output: Output) -> None:
+@exits(incomplete="a node has no GPU")
+def command(cluster: Cluster, request: ExpectRequest, output: Output) -> int:
     """Show the bandwidth to expect, with formulas and sources.
 
     A node is not connected to if the inventory names its profile. Without --gib the payload is the smallest one that
     can be judged, 1 GiB or 8 MiB per rank. If saved facts hold a measurement, its efficiency is used.
     """
+    from gpuops.reasons import exit_code
     from gpuops.report import expected
 
     result = carry_out(cluster, request)
     output.publish(table=lambda page: expected.lines(result.classes, page), json=lambda _: result.to_json())
+    return exit_code(result)

@@ -23,7 +23,7 @@ def command(project: Project, output: Output) -> None:
     from gpuops.results.life import event_document
     from gpuops.store import Store
 
-    with Store(project.store_path) as store:
+    with Store(project.store_path, create=False) as store:
         events = store.latest_by_node()
     if not events and output.form == "table":
         tell("no node has a history yet; onboarding begins one")

@@ -164,8 +164,6 @@ def _tail(report: Report, page: Page) -> Iterator[str]:
         yield from page.labelled("", f"no profile: expected values were not checked on {_brief(bare)}", 0)
     for level, names in report.not_run.items():
         yield from _hint(f"not run: {', '.join(names)}", f"--level {level}", page)
-    for line in _unknowns(v for host in report.hosts for v in host.verdicts if v.skipped_on_purpose):
-        yield from page.labelled("", line, 2)
     on_top = {(host.name, v.check) for host in report.hosts if host.status == "unknown" for v in host.required_unknown}
     blind = [v for host in report.hosts for v in host.unknown if (host.name, v.check) not in on_top]
     without_root = [v for v in blind if v.needs_root]
