@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuops.counting import format_count
 from gpuops.errors import GpuopsError, OutputError
 from gpuops.interrupt import ignore_signals, raise_on_signals
 from gpuops.reasons import EXIT_MEANINGS
@@ -239,7 +240,7 @@ class Terminal:
             self._rounds_began = time.monotonic()
         seconds = (event.at_most - finished) * (time.monotonic() - self._rounds_began) / finished if finished else 0.0
         most = f"   at most {int(seconds) // 60}:{int(seconds) % 60:02} left" if seconds else ""
-        groups = f"{event.groups} group{'s' if event.groups != 1 else ''}"
+        groups = format_count(event.groups, "group")
         self.show(f"round {event.number}: {event.why}   {groups}{most}")
 
     def _on_GateDone(self, event: GateDone) -> None:  # noqa: N802

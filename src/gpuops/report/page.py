@@ -11,6 +11,7 @@ from typing import TextIO
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
+from gpuops.counting import format_count
 from gpuops.secret import redact
 
 _PIECE = re.compile(r"[^\s,]*[\s,]*")
@@ -83,7 +84,7 @@ def fold(names: Iterable[str]) -> str:
 
 def format_node_count(count: int) -> str:
     """Return ``1 node``, ``3 nodes``."""
-    return "1 node" if count == 1 else f"{count} nodes"
+    return format_count(count, "node")
 
 
 def wrap(text: str, width: int) -> list[str]:
