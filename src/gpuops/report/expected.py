@@ -16,7 +16,10 @@ _CARRIERS = {
     "sharp": "SHARP, also in the network",
     "measured": "as measured with this many ranks",
 }
-_GUESSES = "? is a guess: it can warn about a node but never fail it. An all-reduce between nodes calibrates e."
+_GUESSES = (
+    "? is a guess: it can warn about a node but never fail it. e is the efficiency of the network, "
+    "which an all-reduce between nodes measures."
+)
 _WHAT, _FORMULA = 19, 32
 
 
