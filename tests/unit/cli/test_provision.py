@@ -30,6 +30,7 @@ def provision(tmp_path, monkeypatch):
 
     def provision(*words, code=0):
         named = () if "-i" in words or "--list-tasks" in words else ("--local",)
+        monkeypatch.setattr("sys.argv", ["/usr/bin/gpuops", "provision", *words, *named])
         done = CliRunner().invoke(program, ["provision", *words, *named], standalone_mode=False)
         if isinstance(done.exception, GpuopsError):
             assert done.exception.exit_code == code
@@ -67,7 +68,10 @@ def test_check_mode_shows_differences_and_changes_nothing(provision, tmp_path):
     assert shown[3] == "would change    A file with two lines"
     assert "".join(told.split()).count(f"write{tmp_path}/out/a.conf@@-0,0+1,2@@+one+two") == 1
     assert "".join(told.split()).count(f"touch{tmp_path}/out/told") == 1
-    assert shown[-2:] == ["1 node: 2 would change, 1 ok, 0 failed", "apply: without --check"]
+    assert shown[-2:] == [
+        "1 node: 2 would change, 1 ok, 0 failed",
+        "to apply: gpuops provision p.yml --diff --local",
+    ]
     assert [path.name for path in tmp_path.iterdir()] == ["p.yml"]
 
 
