@@ -42,7 +42,9 @@ def fabric_manager(
     in_fabric = () if isinstance(gpus, Unknown) else tuple(gpu for gpu in gpus if gpu.fabric_state)
     if isinstance(unit, Service) and not unit.running and (unit.installed or not in_fabric):
         state = unit.active if unit.installed else "not installed"
-        yield Finding(f"{_UNIT} is not running: {state}", expected="active", found=state, part="fabricmanager")
+        fix = "" if unit.installed else f"install {_UNIT} of the driver's version, then systemctl enable --now {_UNIT}"
+        message = f"{_UNIT} is not running: {state}"
+        yield Finding(message, expected="active", found=state, fix=fix, part="fabricmanager")
         return
     if isinstance(unit, Unknown) or unit.running:
         yield from _judge_version(manager, loaded, on_disk)

@@ -61,7 +61,7 @@ class ByName(Mapping[str, T]):
     def __getitem__(self, name: str) -> T:
         if name not in self:
             hint = did_you_mean(name, self) or self._hint or "; known: " + ", ".join(self)
-            raise ContentError(f'no {self._kind} called "{name}"{hint}')
+            raise ContentError(f'no {self._kind} named "{name}"{hint}')
         name = self._spelling[_hyphened(name)]
         with self._lock:
             if name not in self._loaded:
@@ -114,7 +114,7 @@ def _hyphened(name: str) -> str:
 def find(kind: str, name: str, suffix: str, project: Path | None = None) -> ContentFile:
     """Return the content file called ``name``; raise `ContentError` with the closest name if there is none."""
     files = listing(kind, suffix, project)
-    return ByName(kind, files, files.__getitem__)[name]
+    return ByName(kind.removesuffix("s"), files, files.__getitem__)[name]
 
 
 def load_python(file: ContentFile) -> ModuleType:

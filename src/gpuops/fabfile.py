@@ -151,7 +151,7 @@ def _perform(cluster: Cluster, book: Playbook, *, check: bool) -> int:
     record = replace(cluster.provision(book, check=check), playbook=f"fab {book.path.stem}")
     for error in record.locked:
         _warn(str(error))
-    for line in record_lines(record, Page.of(sys.stdout), diff=check, advise=False):
+    for line in record_lines(record, Page.of(sys.stdout), diff=check):
         sys.stdout.write(f"{line}\n")
     return exit_code(replace(record, check=False))  # fab --dry continues with its next task
 

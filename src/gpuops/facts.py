@@ -41,7 +41,7 @@ class Facts:
 
     def __getitem__(self, probe: Probe[T]) -> T | Unknown:
         """Return the value of ``probe``, or `Unknown`."""
-        value = self.values.get(probe.name, Unknown(f"{probe.name} was not asked"))
+        value = self.values.get(probe.name, Unknown(f"{probe.name} was not collected"))
         return cast("T | Unknown", value)
 
     def only(self, probes: Iterable[Probe[Any]]) -> Facts:

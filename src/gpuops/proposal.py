@@ -51,5 +51,9 @@ def proposing(options: HostOptions) -> Iterator[None]:
 
 
 def propose(command: str, *words: str) -> str:
-    """Return the command line ``gpuops COMMAND WORDS…`` for the hosts in use, quoted for a shell."""
-    return shlex.join(("gpuops", command, *words, *_options.get().words(command)))
+    """Return the command line ``gpuops COMMAND WORDS…`` for the hosts in use, quoted for a shell.
+
+    The options stand before a ``--`` among the words: what follows it belongs to another program.
+    """
+    end = words.index("--") if "--" in words else len(words)
+    return shlex.join(("gpuops", command, *words[:end], *_options.get().words(command), *words[end:]))

@@ -74,28 +74,38 @@ def test_a_host_outside_of_the_inventory_is_named(causes):
     )
 
 
-def test_following_the_advice_on_torchrun_never_leads_back_to_it(preflight):
-    """The hosts have no torchrun; where the ranks meet is mended by the line that is proposed."""
-    words, seen = ["torchrun", "--nnodes=4", "--nproc-per-node=8", "train.py"], []
+@pytest.mark.parametrize("launcher", ["torchrun", "python3 -m torch.distributed.run"])
+def test_following_the_advice_on_torchrun_ends_with_a_job_that_can_start(preflight, launcher):
+    """Each change goes behind the launcher, in place of the option that it names."""
+    start, seen = launcher.split(), []
+    words = ["--nnodes=4", "--nproc-per-node=8", "train.py"]
     for _ in range(4):
-        _, printed = preflight(*words, options=("--json", "-l", "gpu01,gpu02"))
-        causes = {cause["test"]: cause["fix"] for cause in json.loads(printed)["causes"]}
-        assert causes.pop("environment").startswith("pip install torch   on these nodes, or ")
-        if not causes:
+        code, printed = preflight(*start, *words, options=("--json", "-l", "gpu01,gpu02"))
+        if not code:
             break
-        fix = next(iter(causes.values()))
+        fix = json.loads(printed)["causes"][0]["fix"]
         assert fix not in seen, seen
         seen.append(fix)
-        words = [words[0], *fix.split(), *(word for word in words[1:] if not fix.startswith(word.partition("=")[0]))]
-    assert not causes
+        words = [*fix.split(), *(word for word in words if not fix.startswith(word.partition("=")[0]))]
+    assert code == 0
     assert [fix.partition("=")[0] for fix in seen] == ["--nnodes", "--rdzv-backend"]
+
+
+def test_the_check_of_the_remaining_hosts_is_a_command_on_one_line(preflight, plant, lab):
+    plant("gpu03:gpu2:lost")
+    words = "torchrun --nnodes=4 --master-addr=192.0.2.1 train.py".split()
+    _, printed = preflight(*words, options=("-l", "gpu[01-03]"))
+    (line, same) = (line.strip() for line in printed.splitlines() if line.strip().startswith("gpuops "))
+    assert line == same
+    rest = "-- torchrun --nnodes=2 --master-addr=192.0.2.1 train.py"
+    assert line == f"gpuops preflight --limit 'gpu[01-02]' -i {lab.folder / 'inventory.yml'} {rest}"
 
 
 def test_a_lost_gpu_is_told_beside_the_fault_of_another_host_and_is_not_called_busy(causes, plant):
     plant("gpu02:gpu5:lost", "gpu03:host:no-python")
     words = ("torchrun", "--nnodes=2", "train.py")
     (count, lost, environment, meeting, gone) = causes(*words)
-    assert count == ("hosts", [], "--nnodes=1, and start it on gpu01 only (in preflight: --limit gpu01)")
+    assert count[2].startswith("--nnodes=1, and start it on gpu01 only; to check that: gpuops preflight --limit gpu01 ")
     assert lost[:2] == ("gpus", ["gpu02"])
     assert lost[2].startswith("power-cycle the node")
     assert (environment[0], meeting[0], gone[:2]) == ("environment", "meeting", ("reach", ["gpu03"]))
@@ -135,6 +145,13 @@ def test_a_rail_that_is_down_is_told(causes, plant):
     plant("gpu02:mlx5_3:port-down")
     (cause,) = causes(*MPIRUN)
     assert cause[:2] == ("rdma", ["gpu02"])
+
+
+def test_the_step_that_fails_has_the_name_of_its_cause(preflight, plant):
+    plant("gpu02:mlx5_3:port-down")
+    _, printed = preflight(*MPIRUN, options=("--json",))
+    steps = {step["name"]: step["state"] for step in json.loads(printed)["steps"]}
+    assert (steps["rdma"], steps["network"]) == ("fail", "ok")
 
 
 @pytest.mark.parametrize(

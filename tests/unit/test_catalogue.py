@@ -104,13 +104,13 @@ def test_threads_share_what_is_read(project):
 @pytest.mark.parametrize(
     ("kind", "name", "said"),
     [
-        ("checks", "gpu-cont", 'no check called "gpu-cont"; did you mean "gpu-count"?'),
-        ("checks", "zzz", 'no check called "zzz"; gpuops checks list'),
-        ("profiles", "hgx-h10", 'no profile called "hgx-h10"; did you mean "hgx-h100"?'),
-        ("targets", "torchrn", 'no launch target called "torchrn"; did you mean "torchrun"?'),
-        ("tasks", "pakage", 'no task called "pakage"; did you mean "package"?'),
-        ("playbooks", "drivr", 'no playbook called "drivr"; did you mean "driver"?'),
-        ("probes", "topi", 'no probe called "topi"; did you mean "topo"?'),
+        ("checks", "gpu-cont", 'no check named "gpu-cont"; did you mean "gpu-count"?'),
+        ("checks", "zzz", 'no check named "zzz"; gpuops checks list'),
+        ("profiles", "hgx-h10", 'no profile named "hgx-h10"; did you mean "hgx-h100"?'),
+        ("targets", "torchrn", 'no launch target named "torchrn"; did you mean "torchrun"?'),
+        ("tasks", "pakage", 'no task named "pakage"; did you mean "package"?'),
+        ("playbooks", "drivr", 'no playbook named "drivr"; did you mean "driver"?'),
+        ("probes", "topi", 'no probe named "topi"; did you mean "topo"?'),
     ],
 )
 def test_a_name_that_is_not_there_is_refused_with_the_nearest(kind, name, said):
@@ -124,7 +124,7 @@ def test_a_text_is_parsed_by_its_kind():
     (gpu,) = catalogue.parse("nvlink", "GPU 0: H100 (UUID: GPU-00)\n\t Link 0: 26.562 GB/s\n")
     assert gpu.links[0].gb_per_s == 26.562
     assert catalogue.parse("nvsmi-error", "fine") == Unknown("no known failure")
-    with pytest.raises(ContentError, match='no kind called "nvlnk"; did you mean "nvlink"'):
+    with pytest.raises(ContentError, match='no kind named "nvlnk"; did you mean "nvlink"'):
         catalogue.parse("nvlnk", "")
 
 

@@ -38,7 +38,7 @@ def test_without_a_project_the_current_folder_does_not_count(project, monkeypatc
     python(project, "raise SystemExit('this must not run')", "own")
     monkeypatch.chdir(project)
     assert {file.origin for file in listing("checks", ".py").values()} == {"built-in"}
-    with pytest.raises(ContentError, match='no checks called "own"'):
+    with pytest.raises(ContentError, match='no check named "own"'):
         find("checks", "own", ".py")
 
 
@@ -55,7 +55,7 @@ def test_a_name_is_found_with_hyphens_or_underscores(project):
 
 
 def test_a_near_miss_is_answered_with_the_nearest(project):
-    with pytest.raises(ContentError, match=r'no checks called "gpu-cont"; did you mean "gpu-count"'):
+    with pytest.raises(ContentError, match=r'no check named "gpu-cont"; did you mean "gpu-count"'):
         find("checks", "gpu-cont", ".py", project)
 
 
@@ -121,9 +121,9 @@ class TestByName:
         assert loaded == ["gpu-count"]
 
     def test_refuses_a_name_with_the_nearest_or_its_hint(self, by_name):
-        with pytest.raises(ContentError, match='no check called "gpu-cont"; did you mean "gpu-count"'):
+        with pytest.raises(ContentError, match='no check named "gpu-cont"; did you mean "gpu-count"'):
             by_name["gpu-cont"]
-        with pytest.raises(ContentError, match=r'no check called "zzz"; gpuops checks list$'):
+        with pytest.raises(ContentError, match=r'no check named "zzz"; gpuops checks list$'):
             by_name["zzz"]
         assert (by_name.get("zzz"), by_name.get("zzz", 3), 7 in by_name) == (None, 3, False)
 

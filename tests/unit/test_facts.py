@@ -45,7 +45,7 @@ def test_a_probe_that_cannot_read_leaves_the_others_alone():
 
 def test_what_was_not_asked_is_unknown():
     found = facts.read("n1", NOON, ANSWERS[:1], PROBES)
-    assert found[LIMITS] == Unknown("limits was not asked")
+    assert found[LIMITS] == Unknown("limits was not collected")
 
 
 @pytest.fixture
@@ -180,7 +180,7 @@ def test_of_many_files_only_what_is_made_of_them_comes_back(many):
     made = facts.of_folder(many, PROBES, lambda found: found.only([UPTIME, LIMITS]))
     assert [found.node for found in made] == [*(f"m{number:03}" for number in range(200)), "n1"]
     assert {tuple(found.values) for found in made} == {("uptime", "limits")}
-    assert made[0][WORDS] == Unknown("words was not asked")
+    assert made[0][WORDS] == Unknown("words was not collected")
 
 
 def test_a_file_among_many_that_is_no_facts_is_named(many):

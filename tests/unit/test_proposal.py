@@ -38,6 +38,14 @@ def test_command_has_only_options_that_it_takes(options, words, command):
         assert propose(*words) == command
 
 
+def test_options_stand_before_the_command_of_another_program():
+    with proposing(HostOptions("p.yml")):
+        assert (
+            propose("preflight", "--limit", "a", "--", "torchrun", "x")
+            == "gpuops preflight --limit a -i p.yml -- torchrun x"
+        )
+
+
 def test_threads_of_a_fan_out_propose_for_the_same_hosts():
     hosts = [SimpleNamespace(name=name) for name in ("n1", "n2")]
     with proposing(HostOptions("prod.yml")):

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
+from gpuops.counting import format_count
 from gpuops.errors import GpuopsError, OutputError
 from gpuops.interrupt import ignore_signals, raise_on_signals
 from gpuops.reasons import EXIT_MEANINGS
@@ -239,8 +240,8 @@ class Terminal:
             self._rounds_began = time.monotonic()
         seconds = (event.at_most - finished) * (time.monotonic() - self._rounds_began) / finished if finished else 0.0
         most = f"   at most {int(seconds) // 60}:{int(seconds) % 60:02} left" if seconds else ""
-        groups = f"{event.groups} group{'s' if event.groups != 1 else ''}"
-        self.show(f"round {event.number}: {event.why}   {groups}{most}")
+        groups = format_count(event.groups, "group")
+        self.show(f"round {event.number}: {event.why}", f"   {groups}{most}")
 
     def _on_GateDone(self, event: GateDone) -> None:  # noqa: N802
         from gpuops.report.page import clean
@@ -258,16 +259,17 @@ class Terminal:
 
         tell(f"excluded: {fold(event.hosts)}: {event.why}")
 
-    def show(self, text: str) -> None:
-        """Replace the status line by ``text``, cut to one line of the terminal."""
+    def show(self, text: str, end: str = "") -> None:
+        """Replace the status line by ``text`` and its ``end``, of which the first is cut to fit the terminal."""
         import shutil
 
         from gpuops.report.page import clean
 
         if self._is_terminal:
             room = max(20, shutil.get_terminal_size().columns - 4)
+            line = clean(text)[: max(0, room - len(end))] + end
             with self._lock:
-                click.echo(f"\r\x1b[K  {clean(text)[:room]}", nl=False, err=True)
+                click.echo(f"\r\x1b[K  {line[:room]}", nl=False, err=True)
 
     def clear(self) -> None:
         """Remove the status line."""

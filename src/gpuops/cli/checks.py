@@ -26,7 +26,7 @@ def list_(output: Output) -> None:
 
     rows = checks.by_level(catalogue().checks().values())
     document = {"schema": "gpuops.checks/1", "checks": [checks.document(each) for each in rows]}
-    output.publish(table=lambda _: checks.rows(rows), json=lambda _: json.dumps(document, indent=2))
+    output.publish(table=lambda page: checks.rows(rows, page), json=lambda _: json.dumps(document, indent=2))
 
 
 @command.command()

@@ -10,6 +10,7 @@ import click
 
 from gpuops.cli._options import asks, carry_out, reaches
 from gpuops.cli._terminal import Command, Output, exits, shows, tell, tell_excluded
+from gpuops.counting import format_count
 from gpuops.requests import FactsRequest
 
 if TYPE_CHECKING:
@@ -36,7 +37,7 @@ def command(cluster: Cluster, request: FactsRequest, output: Output, save: Path 
     result = carry_out(cluster, replace(request, keep_answers=save is not None))
     if save is not None:
         save_facts(result.values, save, result.excluded)
-        tell(f"{len(result.values)} nodes saved in {save}")
+        tell(f"{format_count(len(result.values), 'node')} saved in {save}")
     if save is None or output.files or output.form == "json":
         output.publish(table=lambda _: values.facts_lines(result.values), json=lambda _: values.facts_to_json(result))
     tell_excluded(result.excluded.values())

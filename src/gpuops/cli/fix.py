@@ -74,4 +74,4 @@ def _outcome(repair: Repair, request: FixRequest, node: str) -> Iterator[str]:
 def _record_lines(record: Record, *, diff: bool) -> Iterator[str]:
     from gpuops.report.playbook import record_lines
 
-    return record_lines(record, page(), diff=diff, advise=False)
+    return record_lines(record, page(), diff=diff)

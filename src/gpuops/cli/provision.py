@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import sys
 from typing import TYPE_CHECKING
 
 import click
@@ -59,7 +60,10 @@ def command(
         return 0
     record = carry_out(cluster, request)
     tell_locked(record.locked)
-    output.publish(table=lambda page: playbook.record_lines(record, page, diff=diff), json=lambda _: record.to_json())
+    typed = ("gpuops", *sys.argv[1:])
+    output.publish(
+        table=lambda page: playbook.record_lines(record, page, diff=diff, typed=typed), json=lambda _: record.to_json()
+    )
     return exit_code(record)
 
 

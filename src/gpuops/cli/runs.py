@@ -34,7 +34,7 @@ def list_(project: Project, output: Output) -> None:
     if not summaries and output.form == "table":
         tell("there are no runs yet")
     document = {"schema": "gpuops.runs/1", "runs": [runs.document(each) for each in summaries]}
-    output.publish(table=lambda _: runs.rows(summaries), json=lambda _: json.dumps(document, indent=1))
+    output.publish(table=lambda page: runs.rows(summaries, page), json=lambda _: json.dumps(document, indent=1))
 
 
 @command.command()

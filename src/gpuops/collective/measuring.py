@@ -19,6 +19,7 @@ from gpuops.collective.network_tests.ladder import Ladder
 from gpuops.collective.pool import Pool
 from gpuops.collective.request import ENGINES, MeasureRequest
 from gpuops.collective.session import Plan, run
+from gpuops.counting import format_count
 from gpuops.facts import Facts
 from gpuops.isolation import blame, next_round
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence
@@ -147,7 +148,8 @@ def choose(
             pool.exclude(refused.values())
             return engine
         engine.close()
-        note(f"not {name}: {_most_frequent([reason.why for reason in refused.values()])}")
+        count = f"{len(refused)} of {format_count(len(pool.hosts), 'node')}"
+        note(f"engine {name}: {count} cannot run it: {_most_frequent([reason.why for reason in refused.values()])}")
     raise AssertionError("the last engine is always chosen")
 
 

@@ -30,6 +30,8 @@ from gpuops.lab.tools.slurm import QUEUES
 PREFIX = "gpuops-lab-"
 SHIMS = Path(__file__).with_name("shims")
 _BUILT_IN = ("python3", "sudo", "date", "cat", "ls", "readlink", "stat", "chown", "systemd-run", "update-grub")
+# launchers that a host with Python has; each names its interpreter, as pip installs it
+_IN_PYTHON = ("torchrun", "deepspeed")
 # programs of the real machine that reveal nothing about it and change nothing outside the lab's own directory
 _HARMLESS = (
     "sh bash env sed awk grep egrep fgrep head tail wc tr cut paste sort uniq comm diff cmp sleep true false test [ "
@@ -104,13 +106,15 @@ class Sandbox:
         self.root.chmod(0o755)
         for name in ("answers", "hosts"):
             (self.root / name).mkdir(mode=0o755)
-        shutil.copytree(SHIMS, self.root / "shims", ignore=shutil.ignore_patterns("__*"))
-        for path in (self.root / "shims").iterdir():
+        shutil.copytree(SHIMS, self.root / "shims", ignore=shutil.ignore_patterns("__pycache__"))
+        for path in (self.root / "shims").rglob("*"):
             path.chmod(0o755)
         # compiled once, by the Python that will run it thousands of times
         fakeroot = str(self.root / "shims" / "fakeroot.py")
         subprocess.run([self.python, "-SEc", _COMPILE, fakeroot], check=True, timeout=60)
         self._programs("bin", (*_BUILT_IN, *PROGRAMS, *COLLECTIVE, *QUEUES))
+        for name in _IN_PYTHON:
+            (self.root / "bin" / name).symlink_to(f"../shims/{name}")
         self._programs("bin-no-python", (*_BUILT_IN[1:], *PROGRAMS, *COLLECTIVE, *QUEUES))
 
     def _programs(self, folder: str, shims: Sequence[str]) -> None:

@@ -78,7 +78,7 @@ class Library:
         try:
             self._loaded = ctypes.CDLL(path)
         except OSError as error:
-            raise LibraryError("cannot load %s: %s" % (path, error))
+            raise LibraryError("cannot load %s" % error if str(error).startswith(path) else "cannot load %s: %s" % (path, error))
 
     def function(self, name) -> object:
         """Return the function with its types set."""

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 
@@ -129,11 +129,19 @@ def set_state(work: Workspace, request: SetStateRequest) -> Transition:
     return Transition(events, {node: Objection(why) for node, why in complaints.items()}, {}, {})
 
 
-def history(path: Path, node: str) -> History:
-    """Return the history of ``node`` from the store at ``path``; raise `InputError` if there is none."""
+def history(path: Path, node: str, hosts: Callable[[], Collection[str]] = tuple) -> History:
+    """Return the history of ``node`` from the store at ``path``; raise `InputError` if there is none.
+
+    ``hosts`` returns the names in the inventory, if there is one: a host without a record can be onboarded.
+    """
     with Store(path, create=False) as store:
         events, gates, names = store.history(node), store.gates_passed(node), store.latest_by_node()
     if not events:
-        hint = did_you_mean(node, names) or f"; to onboard it: {propose('onboard', node)}"
-        raise InputError(f"no record of {node}{hint}")
+        raise InputError(f"no record of {node}{_instead(node, names, hosts())}")
     return History(node, tuple(events), tuple(gates))
+
+
+def _instead(node: str, names: Iterable[str], hosts: Collection[str]) -> str:
+    if node in hosts:
+        return f"; to onboard it: {propose('onboard', node)}"
+    return did_you_mean(node, [*names, *hosts]) or f"; to list the nodes that have one: {propose('state', 'list')}"

@@ -12,7 +12,7 @@ from gpuops.isolation.evidence import BlamedPart, CommonCause
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.remedies import fix_for, fix_in_common
 from gpuops.report.heatmap import lines as map_lines
-from gpuops.report.page import Page, clean, fold
+from gpuops.report.page import Page, clean, fold, format_node_count
 
 _PLAIN = Page()
 _HEAD, _LABEL, _COUNT, _RATES = 8, 16, 9, 17
@@ -41,7 +41,7 @@ def _head(measurement: Measurement, page: Page) -> Iterator[str]:
     by_reason: dict[str, list[str]] = {}
     for node, reason in measurement.excluded.items():
         by_reason.setdefault(clean(reason.why), []).append(node)
-    pool = f"{took_part} of {took_part + len(measurement.excluded)} nodes"
+    pool = f"{took_part} of {format_node_count(took_part + len(measurement.excluded))}"
     yield from page.labelled("pool", pool, _HEAD)
     for why, nodes in by_reason.items():
         yield from page.labelled("", f"without {clean(fold(nodes))}: {why}", _HEAD)

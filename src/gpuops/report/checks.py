@@ -18,11 +18,11 @@ def by_level(checks: Iterable[Check]) -> list[Check]:
     return sorted(checks, key=lambda check: (LEVELS.index(check.level), check.name))
 
 
-def rows(checks: Iterable[Check]) -> Iterator[str]:
-    """Yield a table with one row per check."""
+def rows(checks: Iterable[Check], page: Page) -> Iterator[str]:
+    """Yield a table with one row per check; its last column wraps."""
     table: list[tuple[str, ...]] = [("check", "scope", "severity", "level", "from", "tags")]
     table += [(c.name, c.scope, c.severity, c.level, _origin(c), ", ".join(_tags(c))) for c in checks]
-    yield from _columns(table)
+    yield from page.columns(table)
 
 
 def _origin(check: Check) -> str:
@@ -50,12 +50,6 @@ def document(check: Check) -> dict[str, Any]:
         "catches": check.catches,
         "fix": check.fix,
     }
-
-
-def _columns(rows: list[tuple[str, ...]]) -> Iterator[str]:
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    for row in rows:
-        yield "   ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
 
 
 def explanation(check: Check, profiles: Iterable[Profile], path: str, page: Page) -> Iterator[str]:

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Iterator
 
 from gpuops.bandwidth import ExpectedBandwidth
-from gpuops.report.page import Page, clean, fold
+from gpuops.report.page import Page, clean, fold, format_node_count
 from gpuops.results.expectation import HostClass
 
 _CARRIERS = {
@@ -17,7 +17,10 @@ _CARRIERS = {
     "measured": "as measured with this many ranks",
     "pairs": "transfers between pairs of ranks",
 }
-_GUESSES = "? is a guess: it can warn about a node but never fail it. An all-reduce between nodes calibrates e."
+_GUESSES = (
+    "? is a guess: it can warn about a node but never fail it. e is the efficiency of the network, "
+    "which an all-reduce between nodes measures."
+)
 _WHAT, _FORMULA = 19, 32
 
 
@@ -37,7 +40,7 @@ def lines(classes: Iterable[HostClass], page: Page) -> Iterator[str]:
 
 
 def _heading(each: HostClass) -> str:
-    nodes = "1 node" if len(each.hosts) == 1 else f"{len(each.hosts)} nodes"
+    nodes = format_node_count(len(each.hosts))
     nics = f", {each.nics} NICs" if each.nics else ", no NIC for GPUs"
     return clean(f"{fold(each.hosts)}   {nodes}   {each.profile}, {each.gpus} GPUs{nics}")
 

@@ -5,17 +5,19 @@ from __future__ import annotations
 import os
 import re
 import shutil
-from collections.abc import Iterable, Iterator, Mapping
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import TextIO
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
+from gpuops.counting import format_count
 from gpuops.secret import redact
 
 _PIECE = re.compile(r"[^\s,]*[\s,]*")
 _COMMAND = re.compile(r"(?:^|(?<=: )|(?<=then ))gpuops [a-z].*$")
 _FOLDABLE = re.compile(r"[A-Za-z0-9_.:-]+")
+_NARROWEST = 16
 _COLOURS = {
     **dict.fromkeys(("pass",), "32"),
     **dict.fromkeys(("warn",), "33"),
@@ -54,6 +56,17 @@ class Page:
             yield label
         yield from (f"{'':<{indent}}{line}" for line in lines)
 
+    def columns(self, rows: Sequence[tuple[str, ...]]) -> Iterator[str]:
+        """Yield rows of a table; the last column wraps, below the others if they leave it less than 16 characters."""
+        widths = [max(map(len, column)) for column in list(zip(*rows, strict=True))[:-1]]
+        indent = sum(widths) + 3 * len(widths)
+        for *cells, last in rows:
+            label = "".join(f"{cell:<{width}}   " for cell, width in zip(cells, widths, strict=True))
+            if self.width - indent >= _NARROWEST or not last:
+                yield from self.labelled(label, last, indent)
+            else:
+                yield from (label.rstrip(), *self.labelled("", last, 2))
+
     def edges(self, left: str, right: str) -> Iterator[str]:
         """Yield ``left`` wrapped, with ``right`` at the right edge of its first line, or below it if it is too long."""
         if len(right) > self.width // 2:
@@ -83,7 +96,7 @@ def fold(names: Iterable[str]) -> str:
 
 def format_node_count(count: int) -> str:
     """Return ``1 node``, ``3 nodes``."""
-    return "1 node" if count == 1 else f"{count} nodes"
+    return format_count(count, "node")
 
 
 def wrap(text: str, width: int) -> list[str]:

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import difflib
+import shlex
 from collections import Counter
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 
 from gpuops.playbook.record import Record
 from gpuops.playbook.result import StepResult
@@ -27,8 +28,11 @@ _COUNTED = (
 _ALWAYS_COUNTED = ("ok", "failed")
 
 
-def record_lines(record: Record, page: Page, *, diff: bool, advise: bool = True) -> Iterator[str]:
-    """Yield the results of every node and, with ``advise``, how to continue; nothing if the run was locked out."""
+def record_lines(record: Record, page: Page, *, diff: bool, typed: Sequence[str] = ()) -> Iterator[str]:
+    """Yield the results of every node; nothing if the run was locked out.
+
+    How to continue follows if ``typed`` has the words of the command line.
+    """
     if record.locked:
         return
     yield f"{record.playbook}   {'check mode: nothing is changed' if record.check else f'run {record.run_id}'}"
@@ -36,10 +40,12 @@ def record_lines(record: Record, page: Page, *, diff: bool, advise: bool = True)
     yield from ("", summary(record))
     if not record.check:
         yield from ending(record, page)
-        if advise and record.conclusion() != "ok":
-            yield f"go on: the same command with --resume {record.run_id}"
-    elif advise and any(result.status in ("would_change", "later") for result in record.results):
-        yield "apply: without --check"
+        if typed and record.conclusion() != "ok":
+            again = typed if "--resume" in typed else (*typed, "--resume", record.run_id)
+            yield from page.labelled("", f"to go on: {shlex.join(again)}", 0)
+    elif typed and any(result.status in ("would_change", "later") for result in record.results):
+        again = [word for word in typed if word not in ("-C", "--check")]
+        yield from page.labelled("", f"to apply: {shlex.join(again)}", 0)
 
 
 def draw(record: Record, page: Page, *, diff: bool) -> Iterator[str]:

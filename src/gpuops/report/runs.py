@@ -6,18 +6,16 @@ from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 
 from gpuops.playbook.journal import Line, RunSummary
-from gpuops.report.page import clean
+from gpuops.report.page import Page, clean
 
 _ENDS = {0: "ok", 1: "failed", 3: "incomplete", 4: "locked", 130: "interrupted"}
 
 
-def rows(runs: Sequence[RunSummary]) -> Iterator[str]:
+def rows(runs: Sequence[RunSummary], page: Page) -> Iterator[str]:
     """Yield a table with a row for each run."""
     table = [("run", "result", "changes", "who", "playbook")] if runs else []
     table += [(run.run, _result(run), str(run.changes), clean(run.who), clean(run.playbook)) for run in runs]
-    widths = [max(map(len, column)) for column in zip(*table, strict=True)]
-    for row in table:
-        yield "   ".join(f"{cell:<{width}}" for cell, width in zip(row, widths, strict=True)).rstrip()
+    yield from page.columns(table)
 
 
 def _result(run: RunSummary) -> str:

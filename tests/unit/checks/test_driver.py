@@ -2,7 +2,7 @@ from dataclasses import replace
 
 import pytest
 
-from gpuops.probes.nvidia.driver import Driver, InstalledDriver
+from gpuops.probes.nvidia.driver import Driver, InstalledDriver, NotLoaded
 from gpuops.probing import Unknown
 
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"
@@ -40,6 +40,15 @@ class TestDriverLoaded:
         finding = only(machine.but(driver=Unknown("not loaded")).judge("driver-loaded"))
         assert "not loaded" in finding.message
         assert "modprobe" in finding.fix
+
+    def test_a_machine_with_gpus_and_no_driver_fails(self, h100):
+        bare = h100.but(
+            driver=NotLoaded("not loaded"), installed_driver=Unknown("none"), smi=Unknown("nvidia-smi is not installed")
+        )
+        verdict = bare.judge("driver-loaded")
+        assert verdict.status == "fail"
+        assert "not loaded" in only(verdict).message
+        assert bare.but(pci_vendors=frozenset({"8086"})).judge("driver-loaded").status != "fail"
 
     @pytest.mark.parametrize("need", ["driver", "installed_driver", "smi"])
     def test_what_could_not_be_asked_is_unknown(self, h100, need):

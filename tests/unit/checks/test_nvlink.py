@@ -130,7 +130,9 @@ class TestFabricManager:
 
     def test_one_that_is_not_installed(self, h100):
         machine = h100.but(services=unit("inactive", "not-found")).with_gpus(fabric_state=None)
-        assert only(machine.judge("fabric-manager")).found == "not installed"
+        finding = only(machine.judge("fabric-manager"))
+        assert finding.found == "not installed"
+        assert finding.fix.startswith("install nvidia-fabricmanager of the driver's version, then systemctl enable")
 
     def test_one_that_runs_elsewhere_is_judged_by_its_work(self, h100):
         machine = h100.but(services=unit("inactive", "not-found"), fabric_manager=Unknown("not installed"))

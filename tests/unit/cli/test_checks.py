@@ -131,9 +131,9 @@ def test_explain_shows_the_files_that_a_check_reads(project, gpuops):
 @pytest.mark.parametrize(
     ("words", "sentence"),
     [
-        (["fan-turns"], 'gpuops: no check called "fan-turns"; did you mean "fans-turn"?\n'),
-        (["zzz"], 'gpuops: no check called "zzz"; gpuops checks list\n'),
-        (["fans-turn", "--profile", "bax"], 'gpuops: no profile called "bax"; did you mean "box"?\n'),
+        (["fan-turns"], 'gpuops: no check named "fan-turns"; did you mean "fans-turn"?\n'),
+        (["zzz"], 'gpuops: no check named "zzz"; gpuops checks list\n'),
+        (["fans-turn", "--profile", "bax"], 'gpuops: no profile named "bax"; did you mean "box"?\n'),
     ],
 )
 def test_an_unknown_name_is_a_sentence_and_exit_2(project, gpuops, words, sentence):

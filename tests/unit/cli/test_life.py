@@ -231,10 +231,21 @@ def test_states_are_listed_and_shown_with_who_and_why(project, gpuops):
     assert "580.95.05" in shown
     assert "burn-in" in shown
     assert f"{dt.datetime.now(dt.timezone.utc):%Y-%m-%d}" in shown
-    assert (
-        gpuops("state", "show", "elsewhere", code=2)
-        == "no record of elsewhere; to onboard it: gpuops onboard elsewhere"
-    )
+
+
+def test_a_node_without_a_record_is_onboarded_only_if_the_inventory_has_it(project, gpuops, monkeypatch):
+    make(project, "admitted")
+    (project / "two.yml").write_text("all: {hosts: {gpu01: }}\n")
+
+    def answer(*words):
+        return gpuops("state", "show", *words, code=2)
+
+    assert answer("gpu01", "-i", "two.yml") == "no record of gpu01; to onboard it: gpuops onboard gpu01 -i two.yml"
+    assert answer("gpu02", "-i", "two.yml") == 'no record of gpu02; did you mean "gpu01"?'
+    listing = "to list the nodes that have one: gpuops state list"
+    assert answer("elsewhere") == f"no record of elsewhere; {listing}"
+    (project / "gpuops.yml").unlink()
+    assert answer("localhost") == f"no record of localhost; {listing}"
 
 
 FIX = """\

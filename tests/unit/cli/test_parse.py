@@ -79,7 +79,7 @@ def test_an_unknown_kind_is_answered_with_the_nearest():
     error = parse("nvlnk", "-").exception
     assert isinstance(error, InputError)
     assert error.exit_code == 2
-    assert str(error) == 'no kind called "nvlnk"; did you mean "nvlink"?'
+    assert str(error) == 'no kind named "nvlnk"; did you mean "nvlink"?'
 
 
 def test_help_lists_every_kind():

@@ -32,6 +32,7 @@ def provision(tmp_path, monkeypatch):
 
     def provision(*words, code=0):
         named = () if "-i" in words or "--list-tasks" in words else ("--local",)
+        monkeypatch.setattr("sys.argv", ["/usr/bin/gpuops", "provision", *words, *named])
         done = CliRunner().invoke(program, ["provision", *words, *named], standalone_mode=False)
         if isinstance(done.exception, GpuopsError):
             assert done.exception.exit_code == code
@@ -78,7 +79,10 @@ def test_check_mode_shows_differences_and_changes_nothing(provision, tmp_path):
     assert shown[3] == "would change    A file with two lines"
     assert "".join(told.split()).count(f"write{tmp_path}/out/a.conf@@-0,0+1,2@@+one+two") == 1
     assert "".join(told.split()).count(f"touch{tmp_path}/out/told") == 1
-    assert shown[-2:] == ["1 node: 2 would change, 1 ok, 0 failed", "apply: without --check"]
+    assert shown[-2:] == [
+        "1 node: 2 would change, 1 ok, 0 failed",
+        "to apply: gpuops provision p.yml --diff --local",
+    ]
     assert [path.name for path in tmp_path.iterdir()] == ["p.yml"]
 
 
@@ -117,7 +121,7 @@ def test_who_holds_many_nodes_is_told_for_the_first(capsys):
 @pytest.mark.parametrize(
     ("words", "said"),
     [
-        (["nothing"], 'no playbooks called "nothing"'),
+        (["nothing"], 'no playbook named "nothing"'),
         (["p.yml", "--tags", "flies"], 'no step has the tag "flies"; did you mean "files"'),
         (["p.yml", "--start-at", "tel"], 'no step has the name "tel"'),
         (["p.yml", "--resume", "r1"], "there is no run r1 in user-state/gpuops/runs"),

@@ -10,7 +10,7 @@ import pytest
 
 from gpuops.cli import _terminal
 from gpuops.cli._terminal import Terminal
-from gpuops.events import GateDone, Progress
+from gpuops.events import GateDone, Progress, RoundStarted
 
 
 @pytest.fixture
@@ -40,6 +40,16 @@ def test_status_line_fits_a_narrow_terminal(terminal, written):
     (line,) = written
     assert line.startswith("\r\x1b[K  measuring xxx")
     assert len(line.removeprefix("\r\x1b[K")) < 50
+
+
+def test_time_that_is_left_is_never_cut(terminal, written, monkeypatch):
+    clock = iter([0.0, 65.0])
+    monkeypatch.setattr(time, "monotonic", lambda: next(clock))
+    terminal(RoundStarted("op", 1, "pairs " * 20, 1, 2))
+    terminal(RoundStarted("op", 2, "pairs " * 20, 4, 2))
+    assert written[-1].endswith("   4 groups   at most 1:05 left")
+    assert written[-1].startswith("\r\x1b[K  round 2: pairs")
+    assert len(written[-1].removeprefix("\r\x1b[K")) < 50
 
 
 def test_status_line_is_removed_before_a_sentence(terminal, written):

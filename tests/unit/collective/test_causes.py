@@ -3,11 +3,12 @@ import pytest
 from gpuops.collective.preflight import causes
 from gpuops.collective.preflight.causes import Cause, parse_name_filter
 from gpuops.collective.preflight.job_environment import JobEnvironment
-from gpuops.collective.preflight.launch_command import LaunchCommand
+from gpuops.collective.preflight.launch_command import LaunchCommand, read_command
 from gpuops.judging import Finding, Verdict
 from gpuops.probes.network.gids import Gid
 from gpuops.probes.network.ib import IbPort
 from gpuops.probing import PartName
+from gpuops.proposal import HostOptions, proposing
 
 TORCHRUN = LaunchCommand("torchrun", "torchrun", rendezvous="--rdzv-endpoint={master}:{port}")
 MPIRUN = LaunchCommand("mpirun", "./train")
@@ -38,30 +39,62 @@ def test_hosts_that_nobody_knows_are_named():
 
 EIGHT = tuple(f"gpu{number:02}" for number in range(1, 9))
 SIX = tuple(name for name in EIGHT if name not in ("gpu02", "gpu05"))
-ONLY_SIX = "start it on gpu[01,03-04,06-08] only (in preflight: --limit 'gpu[01,03-04,06-08]')"
+CHECK = "only; to check that: gpuops preflight --limit"
+
+
+def only_six(count):
+    return f"start it on gpu[01,03-04,06-08] {CHECK} 'gpu[01,03-04,06-08]' -i p.yml -- torchrun --nnodes={count} a.py"
 
 
 @pytest.mark.parametrize(
     ("wanted", "usable", "fix"),
     [
         (10, EIGHT, "--nnodes=8"),
-        (10, SIX, f"--nnodes=6, and {ONLY_SIX}"),
-        (7, SIX, f"--nnodes=6, and {ONLY_SIX}"),
-        (6, SIX, ONLY_SIX),
-        (2, SIX, "start it on gpu[01,03] only (in preflight: --limit 'gpu[01,03]')"),
+        (10, SIX, f"--nnodes=6, and {only_six(6)}"),
+        (7, SIX, f"--nnodes=6, and {only_six(6)}"),
+        (6, SIX, only_six(6)),
+        (2, SIX, f"start it on gpu[01,03] {CHECK} 'gpu[01,03]' -i p.yml -- torchrun --nnodes=2 a.py"),
         (4, (), "fix the nodes first: none of them can take part"),
     ],
 )
 def test_a_wrong_count_is_told_with_the_nodes_that_can_take_part(wanted, usable, fix):
-    (cause,) = causes.count(LaunchCommand("torchrun", "torchrun", count=wanted), EIGHT, usable)
-    broken = f", of which {len(usable)} can take part" if len(usable) < 8 else ""
+    command = read_command(("torchrun", f"--nnodes={wanted}", "a.py"), pytest.fail, {})
+    with proposing(HostOptions("p.yml")):
+        (cause,) = causes.count(command, EIGHT, usable)
+    broken = f", of which {len(usable) or 'none'} can take part" if len(usable) < 8 else ""
     why = f"the command needs {wanted} nodes, but 8 are selected{broken}"
     assert cause == Cause("hosts", (), why, fix)
 
 
 def test_srun_chooses_nodes_by_an_option_of_its_own():
-    (cause,) = causes.count(LaunchCommand("srun", "x", count=7), EIGHT, SIX)
-    assert cause.fix == "--nodes=6, and --nodelist='gpu[01,03-04,06-08]'"
+    typed = "env A=b /usr/bin/srun --nodelist=gpu[01-08] -N 7 -l torchrun --nnodes=7 x"
+    command = read_command(tuple(typed.split()), pytest.fail, {})
+    with proposing(HostOptions("p.yml")):
+        (cause,) = causes.count(command, EIGHT, SIX)
+    words = "env A=b /usr/bin/srun '--nodelist=gpu[01,03-04,06-08]' -N 6 -l torchrun --nnodes=6 x"
+    check = f"to check that: gpuops preflight -i p.yml -- {words}"
+    assert cause.fix == f"--nodes=6, and start it on gpu[01,03-04,06-08] only; {check}"
+
+
+@pytest.mark.parametrize(
+    ("words", "changed"),
+    [
+        ("torchrun --nnodes 8 x --nnodes=3", "torchrun --nnodes 2 x --nnodes=3"),
+        ("torchrun --nnodes=8:9 x", "torchrun --nnodes=2 x"),
+        ("srun -N8 x", "srun -N2 x"),
+        ("deepspeed --num_nodes=8 x", "deepspeed --num_nodes=2 x"),
+    ],
+)
+def test_the_number_of_nodes_is_changed_as_the_command_spells_it(words, changed):
+    command = read_command(tuple(words.split()), pytest.fail, {})
+    assert command.for_nodes(2) == tuple(changed.split())
+
+
+def test_one_node_is_told_in_the_singular():
+    (cause,) = causes.count(LaunchCommand("torchrun", "torchrun", count=1), EIGHT, SIX)
+    assert cause.why == "the command needs 1 node, but 8 are selected, of which 6 can take part"
+    (cause,) = causes.count(LaunchCommand("torchrun", "torchrun", count=2), ["a"], ["a"])
+    assert cause.why == "the command needs 2 nodes, but 1 is selected"
 
 
 def test_the_right_count_is_in_nobodys_way():
@@ -114,6 +147,9 @@ def test_a_python_without_torch_is_told_where_torch_is_needed():
     (cause,) = causes.environment(TORCHRUN, {"a": GOOD, "b": bare})
     assert cause.nodes == ("b",)
     assert "No module named 'torch'" in cause.why
+    assert cause.fix == "pip install torch   on this node"
+    (cause,) = causes.environment(TORCHRUN, {"a": bare, "b": bare})
+    assert (cause.nodes, cause.fix) == (("a", "b"), "pip install torch   on these nodes")
     assert not list(causes.environment(MPIRUN, {"a": bare}))
 
 

@@ -127,7 +127,7 @@ def test_the_first_engine_that_most_nodes_can_run_is_taken(pool, monkeypatch):
     notes = []
     assert measuring.choose(pool, None, MeasureRequest(), Load(), notes.append) is engines["nccl-tests"]
     assert engines["nccl"].closed
-    assert notes == ["not nccl: no nccl there"]
+    assert notes == ["engine nccl: 3 of 4 nodes cannot run it: no nccl there"]
     assert pool.excluded == {"a": Excluded("a", "unsupported", "no nccl-tests there")}
 
 

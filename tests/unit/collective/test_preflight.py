@@ -78,7 +78,7 @@ def test_the_network_of_one_node_hides_no_lost_gpu_of_another():
     lost = Finding("fell off the bus", part=PartName("gpu5", "GPU 5"), host="n2", severity="isolate", fix="reseat it")
     pool = SimpleNamespace(hosts={"n1": None, "n2": None, "n3": None}, excluded={})
     idleness = {"n1": Idleness("n1", "idle"), "n2": Idleness("n2", "unproved", "GPU is lost")}
-    command = LaunchCommand("torchrun", "torchrun", count=4)
+    command = LaunchCommand("torchrun", "torchrun", count=4, words=("torchrun", "--nnodes=4", "a.py"))
     preflight = Preflight(command, pool, SimpleNamespace(prove=lambda: idleness), pytest.fail)
     preflight.judge = lambda _facts: [Verdict("gpu-lost", "n2", "fail", (lost,))]
 
@@ -96,7 +96,8 @@ def test_the_network_of_one_node_hides_no_lost_gpu_of_another():
         ("gpus", ("n2",)),
         ("reach", ("n3",)),
     ]
-    assert report.causes[0].fix == "--nnodes=1, and start it on n1 only (in preflight: --limit n1)"
+    check = "to check that: gpuops preflight --limit n1 -- torchrun --nnodes=1 a.py"
+    assert report.causes[0].fix == f"--nnodes=1, and start it on n1 only; {check}"
     assert report.steps[-1] == PreflightStep("all-reduce", "skipped", "not on all nodes of the job")
     assert report.excluded["n2"] == Excluded("n2", "unhealthy", "fails gpu-lost", checks=("gpu-lost",))
 

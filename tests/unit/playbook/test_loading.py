@@ -136,7 +136,7 @@ def test_what_is_wrong_with_a_step_is_refused_at_its_place_before_any_node_is_as
 def test_a_playbook_is_found_by_its_name_the_projects_first(world):
     (world.folder / "playbooks" / "mine.yml").write_text("- hosts: all\n  tasks: []\n")
     assert load_playbook("mine", world.library, world.folder).path == world.folder / "playbooks" / "mine.yml"
-    with pytest.raises(ContentError, match='no playbooks called "mien"; did you mean "mine"'):
+    with pytest.raises(ContentError, match='no playbook named "mien"; did you mean "mine"'):
         load_playbook("mien", world.library, world.folder)
 
 

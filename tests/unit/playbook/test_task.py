@@ -210,5 +210,5 @@ def test_a_broken_task_hurts_only_who_uses_it(project):
 
 def test_an_unknown_task_names_its_neighbour(project):
     write(project, "good", OWN.replace("{name}", "good"))
-    with pytest.raises(ContentError, match='no task called "god"; did you mean "good"'):
+    with pytest.raises(ContentError, match='no task named "god"; did you mean "good"'):
         TaskRegistry(project)["god"]

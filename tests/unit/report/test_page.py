@@ -105,3 +105,12 @@ def test_a_file_is_80_wide_and_a_terminal_as_wide_as_it_is(monkeypatch):
     monkeypatch.setenv("COLUMNS", "132")
     assert Page.of(io.StringIO(), {}).width == 80
     assert Page.of(Terminal(), {}).width == 132
+
+
+@pytest.mark.parametrize("width", [40, 80])
+def test_columns_fit_the_page(width):
+    rows = [("name", "state", "why"), ("a" * 20, "b" * 8, "words " * 20), ("a", "b", "")]
+    lines = list(Page(width).columns(rows))
+    assert max(map(len, lines)) <= width
+    assert "words words" in "".join(lines)
+    assert lines[-1] == "a" + " " * 22 + "b"

@@ -1,6 +1,7 @@
 from gpuops.playbook.record import Record
+from gpuops.playbook.result import StepResult
 from gpuops.report.page import Page
-from gpuops.report.playbook import ending
+from gpuops.report.playbook import ending, record_lines
 
 
 def test_end_of_a_run_fits_the_page_and_names_nodes_once():
@@ -23,3 +24,26 @@ def test_end_of_a_run_fits_the_page_and_names_nodes_once():
         "handlers pending on gpu[01-02] until this playbook runs again: boot, restart",
         "handlers pending on gpu04 until this playbook runs again: boot",
     ]
+
+
+def test_a_failed_run_ends_with_the_command_that_resumes_it():
+    failed = StepResult("gpu01", "s1", "step", "failed")
+    record = Record(
+        playbook="p.yml",
+        run_id="r1",
+        check=False,
+        results=(failed,),
+        stopped="",
+        waiting={},
+        locked=(),
+        untouched=(),
+        interrupted=False,
+        seconds=1.5,
+    )
+    typed = ("gpuops", "provision", "p.yml", "-l", "gpu[01-02]", "-i", "x" * 60)
+    *_, label, command = record_lines(record, Page(), diff=False, typed=typed)
+    assert label == "to go on:"
+    assert command == f"gpuops provision p.yml -l 'gpu[01-02]' -i {'x' * 60} --resume r1"
+    *_, command = record_lines(record, Page(200), diff=False, typed=(*typed, "--resume", "r1"))
+    assert command.count("--resume r1") == 1
+    assert "gpuops" not in "".join(record_lines(record, Page(), diff=False))

@@ -10,6 +10,7 @@ import click
 from gpuops.cli._options import current_project
 from gpuops.cli._terminal import Command
 from gpuops.cli.inventory import chooses, open_inventory
+from gpuops.counting import format_count
 
 if TYPE_CHECKING:
     from gpuops.inventory import Host
@@ -29,7 +30,7 @@ def command(ctx: click.Context, source: str | None, limit: str, pattern: str) ->
         [*(str(host.unusable_reason) for host in hosts if host.unusable_reason), *_unknown_profiles(hosts)]
     )
     groups = len(inventory.groups) - 2  # all and ungrouped are always there
-    click.echo(f"{name}: {len(hosts)} hosts, {groups} groups")
+    click.echo(f"{name}: {format_count(len(hosts), 'host')}, {format_count(groups, 'group')}")
     for sentence in errors:
         click.echo(f"error    {sentence}")
     for sentence in inventory.warnings:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import click
 
-from gpuops.cli._terminal import Command
+from gpuops.cli._terminal import Command, page, print_lines
 
 
 @click.command(cls=Command)
@@ -15,4 +15,4 @@ def command() -> None:
     subjects = {"gpu": "gpuN", "nic": "mlx5_N", "host": "host"}
     for fault in FAULTS:
         value = f"[={fault.takes}]" if fault.default else f"={fault.takes}" if fault.takes else ""
-        click.echo(f"{subjects[fault.subject] + ':' + fault.name + value:<38} {fault.doc}")
+        print_lines(page().labelled(subjects[fault.subject] + ":" + fault.name + value, fault.doc, 39))

@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import completes, kept
+from gpuops.cli._options import completes, hosts_beside, kept
 from gpuops.cli._terminal import Command, Output, shows
 
 if TYPE_CHECKING:
@@ -22,5 +22,5 @@ def command(project: Project, node: str, output: Output) -> None:
     from gpuops.operations.life import history
     from gpuops.report import states
 
-    result = history(project.store_path, node)
+    result = history(project.store_path, node, lambda: hosts_beside(project))
     output.publish(table=lambda page: states.history_lines(result, page), json=lambda _: result.to_json())

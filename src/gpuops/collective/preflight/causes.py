@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import shlex
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Literal
@@ -12,10 +11,12 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from gpuops.collective.network_tests.verdicts import MEMLOCK_BYTES, NetworkTest, most_common
 from gpuops.collective.preflight.job_environment import JobEnvironment
 from gpuops.collective.preflight.launch_command import LaunchCommand
+from gpuops.counting import format_count
 from gpuops.judging import Verdict
 from gpuops.probes.network.gids import Gid
 from gpuops.probes.network.ib import IbPort
 from gpuops.probes.nvidia.presence import NO_GPU
+from gpuops.proposal import propose
 
 PreflightTest = Literal[
     NetworkTest,
@@ -79,9 +80,10 @@ def count(command: LaunchCommand, chosen: Sequence[str], usable: Sequence[str]) 
     """There are as many nodes as the command requires; ``usable`` are the ``chosen`` ones that can take part."""
     if command.count is None or command.count == len(chosen):
         return
-    why = f"the command needs {command.count} nodes, but {len(chosen)} are selected"
+    selected = f"{len(chosen)} {'is' if len(chosen) == 1 else 'are'} selected"
+    why = f"the command needs {format_count(command.count, 'node')}, but {selected}"
     if len(usable) < len(chosen):
-        why += f", of which {len(usable)} can take part"
+        why += f", of which {len(usable) or 'none'} can take part"
     nodes = usable[: command.count]
     options = {"srun": "--nodes", "deepspeed": "--num_nodes"}
     number = f"{options.get(command.launcher, '--nnodes')}={len(nodes)}" if len(nodes) < command.count else ""
@@ -94,8 +96,10 @@ def _selection(command: LaunchCommand, nodes: Sequence[str]) -> str:
     """How to choose ``nodes``: srun has an option for it, any other launcher is started on them by hand."""
     folded = str(NodeSet(",".join(nodes), resolver=RESOLVER_NOGROUP))
     if command.launcher == "srun":
-        return f"--nodelist={shlex.quote(folded)}"
-    return f"start it on {folded} only (in preflight: --limit {shlex.quote(folded)})"
+        check = propose("preflight", "--", *command.for_nodes(len(nodes), folded))
+    else:
+        check = propose("preflight", "--limit", folded, "--", *command.for_nodes(len(nodes)))
+    return f"start it on {folded} only; to check that: {check}"
 
 
 def gpus(verdicts: Iterable[Verdict]) -> Iterator[Cause]:
@@ -119,13 +123,18 @@ def environment(command: LaunchCommand, surveys: Mapping[str, JobEnvironment]) -
         there = next((survey.program for survey in surveys.values() if survey.program), "")
         what = f"put {there} on these nodes" if there else _how_to_get(command)
         yield Cause("environment", tuple(lacking), f"{command.program} was not found", what)
-    for node, survey in surveys.items():
-        if survey.python and not survey.torch and command.launcher in {"torchrun", "deepspeed"}:
-            why = f"cannot import torch: {survey.trouble}"
-            yield Cause("environment", (node,), why, "pip install torch   on this node")
+    if command.launcher in {"torchrun", "deepspeed"}:
+        yield from _without_torch({n: own.trouble for n, own in surveys.items() if own.python and not own.torch})
     for what, pip in (("python", ""), ("torch", "torch"), ("nccl", "nvidia-nccl-cu12")):
         versions = {node: getattr(survey, what) for node, survey in surveys.items() if getattr(survey, what)}
         yield from _odd_versions(what, versions, pip)
+
+
+def _without_torch(troubles: Mapping[str, str]) -> Iterator[Cause]:
+    for trouble in dict.fromkeys(troubles.values()):
+        nodes = tuple(node for node in troubles if troubles[node] == trouble)
+        which = "this node" if len(nodes) == 1 else "these nodes"
+        yield Cause("environment", nodes, f"cannot import torch: {trouble}", f"pip install torch   on {which}")
 
 
 def _how_to_get(command: LaunchCommand) -> str:

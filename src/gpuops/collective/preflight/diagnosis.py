@@ -21,6 +21,7 @@ from gpuops.collective.preflight.causes import Cause
 from gpuops.collective.preflight.job_environment import JobEnvironment, parse_survey
 from gpuops.collective.preflight.launch_command import LaunchCommand
 from gpuops.collective.preflight.rendezvous import Rendezvous
+from gpuops.counting import format_count
 from gpuops.errors import CancelledError, NodeError
 from gpuops.facts import Facts
 from gpuops.isolation.rounds import GroupResult
@@ -126,6 +127,14 @@ class StepLog:
             self.causes[:0] = new
             self.steps = [PreflightStep(name, "fail", new[0].why), *(s for s in self.steps if s.name != name)]
 
+    def amend(self, name: str, causes: Iterable[Cause]) -> None:
+        """Let the step ``name``, which was added already, fail in hindsight if there are ``causes``."""
+        new = _merged(causes)
+        self.causes += new
+        if new:
+            failed = PreflightStep(name, "fail", new[0].why)
+            self.steps = [failed if (s.name, s.state) == (name, "ok") else s for s in self.steps]
+
     def skip(self, name: str, why: str) -> None:
         """Add a step that was not run."""
         self.steps.append(PreflightStep(name, "skipped", why))
@@ -203,8 +212,11 @@ class Preflight:
         texts = self._by_srun(self.slurm) if self.slurm else self._by_ssh()
         surveys = {name: parse_survey(text) for name, text in texts.items()}
         self.pool.exclude(Excluded(n, "unknown", own.why) for n, own in surveys.items() if isinstance(own, Unknown))
-        self.log.add("reach", self._gone(), f"{len(self.pool.hosts)} nodes by {'srun' if self.slurm else 'ssh'}")
+        self.log.add("reach", self._gone(), f"{self._count()} by {'srun' if self.slurm else 'ssh'}")
         return {name: own for name, own in surveys.items() if isinstance(own, JobEnvironment)}
+
+    def _count(self) -> str:
+        return format_count(len(self.pool.hosts), "node")
 
     def _gone(self) -> list[Cause]:
         """Return the excluded nodes that no cause names yet; causes of other tests exclude no node."""
@@ -256,7 +268,9 @@ class Preflight:
         """Test names, clocks, TCP between all nodes, full-size packets, and identical rails."""
         ladder = Ladder(self.pool, over_rdma=over_rdma, writes=False, on_test=self.activity)
         failures = [Cause(f.test, f.nodes, f.why, f.do) for f in ladder.run() if f.test != "memlock"]
-        self.log.add("network", failures, f"{len(self.pool.hosts)} nodes reach each other")
+        self.log.amend("rdma", [cause for cause in failures if cause.test == "rdma"])
+        others = [cause for cause in failures if cause.test != "rdma"]
+        self.log.add("network", others, f"{self._count()} reach each other")
 
     def _account_for_all(self) -> None:
         """Add nodes that were lost in the meantime: they prevent the job from starting too."""
@@ -287,7 +301,7 @@ class Preflight:
             return
         figure, engine = self.measure(self.pool)
         if figure.gb_per_s is not None:
-            self.log.add("all-reduce", (), f"{figure.gb_per_s:.1f} GB/s over {len(self.pool.hosts)} nodes by {engine}")
+            self.log.add("all-reduce", (), f"{figure.gb_per_s:.1f} GB/s over {self._count()} by {engine}")
         elif figure.trouble:
             why, fix = f"{figure.trouble} by {engine}: {figure.detail}", f"to find the part: {propose('allreduce')}"
             self.log.add("all-reduce", [Cause("all-reduce", figure.absent, why, fix)])

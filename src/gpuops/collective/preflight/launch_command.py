@@ -40,6 +40,7 @@ _FLAGS: Mapping[Launcher, frozenset[str]] = {
 }
 """The options of each launcher that take no value; all others take one."""
 _STATIC = "--master-addr={master} --master-port={port}"
+_COUNTS = frozenset("--nnodes --num_nodes --num-nodes --nodes -N".split())
 _MCA = frozenset("--mca -mca --prtemca --pmixmca -gmca --gmca".split())
 
 
@@ -50,7 +51,7 @@ class LaunchCommand:
     ``hosts`` are those that it names, in order (empty: each host is started by hand, or Slurm chooses); ``count`` is
     how many there must be. ``master`` and ``port`` are the address of the rendezvous; None: the launcher chooses. The
     command sets ``environment`` for its ranks; ``mpi_interface`` is where Open MPI may connect. ``rendezvous`` is this
-    launcher's syntax for the address.
+    launcher's syntax for the address; ``words`` are the command as it was typed.
     """
 
     launcher: Launcher
@@ -62,6 +63,7 @@ class LaunchCommand:
     environment: Mapping[str, str] = field(default_factory=dict, hash=False)
     mpi_interface: str = ""
     rendezvous: str = "MASTER_ADDR={master} MASTER_PORT={port}"
+    words: tuple[str, ...] = field(default=(), compare=False)
 
     @property
     def needs_master(self) -> bool:
@@ -71,6 +73,16 @@ class LaunchCommand:
     def with_rendezvous(self, master: str, port: int) -> str:
         """Return the options that set the rendezvous."""
         return self.rendezvous.format(master=master, port=port)
+
+    def for_nodes(self, number: int, nodelist: str = "") -> tuple[str, ...]:
+        """Return the words of the command for ``number`` nodes; for srun also with their ``nodelist``."""
+        pairs = zip(("", *self.words), self.words, strict=False)
+        words = [_recounted(before, word, str(self.count), str(number)) for before, word in pairs]
+        if nodelist:
+            words = [word for word in words if not word.startswith("--nodelist=")]
+            at = [word.rpartition("/")[2] for word in words].index(self.launcher) + 1
+            words.insert(at, f"--nodelist={nodelist}")
+        return tuple(words)
 
     def setting(self, name: str, value: str) -> str:
         """Return an assignment of an environment variable in this launcher's syntax."""
@@ -96,6 +108,16 @@ class _Words:
         return int(text) if text.isdecimal() else None
 
 
+def _recounted(before: str, word: str, old: str, new: str) -> str:
+    """Return ``word`` with the ``new`` number if it asks for ``old`` nodes, alone or behind the option ``before``."""
+    name, _, value = word.partition("=")
+    if name in _COUNTS and value.partition(":")[0] == old:
+        return f"{name}={new}"
+    if before in _COUNTS and word.partition(":")[0] == old:
+        return new
+    return f"-N{new}" if word == f"-N{old}" else word
+
+
 ReadFile = Callable[[str], str]
 
 
@@ -110,9 +132,10 @@ def read_command(words: Sequence[str], read_file: ReadFile, environ: Mapping[str
     typed = {**environ, **assignments}
     if launcher == "mpirun":  # passes on only variables named by -x; without a value, its own
         variables = {name: value or typed.get(name, "") for name, value in command.environment.items()}
-        return _with_environment(command, variables)
-    inherited = {} if launcher == "torchrun" else {n: v for n, v in environ.items() if n.startswith("NCCL_")}
-    return _with_environment(command, {**inherited, **assignments, **command.environment})
+    else:
+        inherited = {} if launcher == "torchrun" else {n: v for n, v in environ.items() if n.startswith("NCCL_")}
+        variables = {**inherited, **assignments, **command.environment}
+    return replace(_with_environment(command, variables), words=tuple(words))
 
 
 def _with_environment(command: LaunchCommand, environment: Mapping[str, str]) -> LaunchCommand:

@@ -28,7 +28,7 @@ def all_reduce(pool: Pool, environment: Mapping[str, str], note: Callable[[str],
         finally:
             engine.close()
         first = next(iter(refused.values()))
-        note(f"not by {engine.name}: {first.host}: {first.why}")
+        note(f"engine {engine.name} cannot run on {first.host}: {first.why}")
     raise AssertionError("tcp is the last resort")
 
 

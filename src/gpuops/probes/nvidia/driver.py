@@ -32,6 +32,10 @@ class Driver:
     kernel_modules: frozenset[str] = frozenset()
 
 
+class NotLoaded(Unknown):
+    """No loaded driver: the kernel lists its modules, and the driver's is not among them."""
+
+
 @dataclass(frozen=True)
 class InstalledDriver:
     """Installed ``nvidia`` module; ``license`` is ``NVIDIA``, or ``Dual MIT/GPL`` for the open module."""
@@ -47,8 +51,10 @@ def parse_driver(text: str) -> Driver | Unknown:
     modules = frozenset(line.split(" ", 1)[0] for line in files.get("/proc/modules", "").splitlines())
     match = _VERSION.match(files.get("/proc/driver/nvidia/version", ""))
     if match is None:
-        problem = "does not report its version" if "nvidia" in modules else "is not loaded"
-        return Unknown(f"the NVIDIA driver {problem}")
+        if "nvidia" in modules:
+            return Unknown("the NVIDIA driver does not report its version")
+        reason = "the NVIDIA driver is not loaded"
+        return NotLoaded(reason) if modules else Unknown(reason)
     if not files.get("/proc/version"):  # read last: if it is missing, GPUs may be missing too
         return Unknown("the list of the driver's GPUs is truncated")
     addresses = [canonical_address(gpu[1]) for gpu in map(_GPU.fullmatch, files) if gpu]
