@@ -84,6 +84,8 @@ class Expectations:
         gpus = [len(group.gpus or node.gpus) for node in nodes]
         if group.variant == "no-p2p":
             return None  # without P2P, PCIe and host memory decide, and no profile describes those
+        if not all(gpus):
+            return None  # over TCP, GPUs take no part
         if len(nodes) == 1:
             return self._within(profile, gpus[0], nvls=not group.variant)
         if group.rail is not None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
+from gpuops.counting import format_count
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.grouping import next_group_round, nodes_to_exclude
@@ -126,7 +127,7 @@ def _targeted_round(analysis: SuspectAnalysis) -> Round:
             if partner is not None:
                 busy_ports |= {(node, rail), (partner, rail)}
                 groups.append(RankGroup((node, partner), rail))
-    return Round("rail", tuple(groups), f"{len(suspects)} suspects with healthy partners")
+    return Round("rail", tuple(groups), f"{format_count(len(suspects), 'suspect')} with healthy partners")
 
 
 def _ports(suspect: Suspect, readings: Readings) -> list[tuple[str, int]]:

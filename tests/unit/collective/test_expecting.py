@@ -168,3 +168,10 @@ def test_what_the_fleet_gives_is_learnt_and_then_may_fail_a_part():
     assert learnt.efficiency.learnt == {"rail"}
     assert learnt.threshold_for(RankGroup(NAMES[:2], rail=1)) == pytest.approx(47.0)
     assert expecting().learnt_from(Evidence(FABRIC)) == expecting()
+
+
+def test_where_no_gpu_takes_part_nothing_is_expected():
+    fabric = Fabric({name: FabricNode(name, (), (FabricNic("eth0", 0, 3.125),)) for name in ("a", "b")})
+    expectations = Expectations(fabric, dict.fromkeys(fabric.nodes, load("hgx-h100")))
+    assert expectations.of(RankGroup(("a", "b"))) is None
+    assert expectations.of(RankGroup(("a", "b"), rail=0)) is None

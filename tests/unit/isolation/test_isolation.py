@@ -169,7 +169,7 @@ def test_groups_of_a_round_share_no_part_of_a_node(mapped):
 
 def test_suspects_have_partners_that_are_well_in_other_units():
     found = trial("gpu017:mlx5_3:slow=30", cabling=SHARED)
-    fabric, told = found.case.fabric, [m for m in found.evidence.rounds if "suspects" in m.round.why]
+    fabric, told = found.case.fabric, [m for m in found.evidence.rounds if "suspect" in m.round.why]
     assert told
     partners = {n for m in told for g in m.round.groups if "gpu017" in g.nodes for n in g.nodes} - {"gpu017"}
     assert len(partners) >= 2
