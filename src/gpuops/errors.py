@@ -197,3 +197,8 @@ def did_you_mean(word: str, words: Iterable[str]) -> str:
     """Return ``'; did you mean "hosts"?'`` with the closest of ``words``, or an empty string if none is close."""
     near = difflib.get_close_matches(word, list(words), n=1)
     return f'; did you mean "{near[0]}"?' if near else ""
+
+
+def format_count(count: int, noun: str) -> str:
+    """Return ``count`` with ``noun``, which takes an s unless there is one."""
+    return f"1 {noun}" if count == 1 else f"{count} {noun}s"

@@ -8,8 +8,8 @@ from collections.abc import Iterator, Sequence
 
 import click
 
+from gpuops.cancellation import ignore_signals
 from gpuops.cli._terminal import Commands, exits, leave_stdout, log_to_stderr, run_program
-from gpuops.interrupt import ignore_signals
 from gpuops.version import __version__
 
 _SECTIONS = {

@@ -27,7 +27,7 @@ if TYPE_CHECKING:
 R = TypeVar("R")
 _TOTAL_SECONDS = 3600.0
 _NEEDS_INVENTORY = "no inventory is named; give -i FILE, or `inventory:` in gpuops.yml, or --local for this machine"
-_NAMED = "gpuops.inventory"
+NAMED_INVENTORY = "gpuops.inventory"
 _SCOPES = {"node": "node", "rail": "rail", "pairs": "pair", "pair": "pair", "group": "group"}
 
 
@@ -151,20 +151,11 @@ def kept(verb: Callable[..., Any]) -> Callable[..., Any]:
         project = project_beside(settings(), inventory or "", os.environ)
         if project.notice:
             tell(project.notice)
-        click.get_current_context().meta[_NAMED] = inventory
+        click.get_current_context().meta[NAMED_INVENTORY] = inventory
         with proposing(HostOptions(inventory or "")):
             return verb(project=project, **options)
 
     return click.option("-i", "--inventory", metavar="FILE", help="Inventory that the store lies beside.")(with_project)
-
-
-def hosts_beside(project: Project) -> tuple[str, ...]:
-    """Return the hosts of the inventory that `kept` was given, or of the configured one; none without either."""
-    from gpuops.inventory import Inventory
-    from gpuops.workspace import configured_inventory
-
-    named = click.get_current_context().meta.get(_NAMED) or configured_inventory(project, os.environ)
-    return tuple(Inventory.open(named, current_project()).hosts) if named else ()
 
 
 def catalogue() -> Catalogue:

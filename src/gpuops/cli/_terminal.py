@@ -8,6 +8,7 @@ import importlib.util
 import os
 import pkgutil
 import re
+import shutil
 import sys
 import threading
 import time
@@ -18,9 +19,8 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.counting import format_count
-from gpuops.errors import GpuopsError, OutputError
-from gpuops.interrupt import ignore_signals, raise_on_signals
+from gpuops.cancellation import ignore_signals, raise_on_signals
+from gpuops.errors import GpuopsError, OutputError, format_count
 from gpuops.reasons import EXIT_MEANINGS
 
 if TYPE_CHECKING:
@@ -261,15 +261,12 @@ class Terminal:
 
     def show(self, text: str, end: str = "") -> None:
         """Replace the status line by ``text`` and its ``end``, of which the first is cut to fit the terminal."""
-        import shutil
-
         from gpuops.report.page import clean
 
         if self._is_terminal:
             room = max(20, shutil.get_terminal_size().columns - 4)
-            line = clean(text)[: max(0, room - len(end))] + end
             with self._lock:
-                click.echo(f"\r\x1b[K  {line[:room]}", nl=False, err=True)
+                click.echo(f"\r\x1b[K  {(clean(text)[: room - len(end)] + end)[:room]}", nl=False, err=True)
 
     def clear(self) -> None:
         """Remove the status line."""

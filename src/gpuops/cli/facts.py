@@ -10,7 +10,7 @@ import click
 
 from gpuops.cli._options import asks, carry_out, reaches
 from gpuops.cli._terminal import Command, Output, exits, shows, tell, tell_excluded
-from gpuops.counting import format_count
+from gpuops.errors import format_count
 from gpuops.requests import FactsRequest
 
 if TYPE_CHECKING:

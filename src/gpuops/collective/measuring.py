@@ -19,7 +19,7 @@ from gpuops.collective.network_tests.ladder import Ladder
 from gpuops.collective.pool import Pool
 from gpuops.collective.request import ENGINES, MeasureRequest
 from gpuops.collective.session import Plan, run
-from gpuops.counting import format_count
+from gpuops.errors import format_count
 from gpuops.facts import Facts
 from gpuops.isolation import blame, next_round
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence

@@ -9,7 +9,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 
-from gpuops.counting import format_count
+from gpuops.errors import format_count
 from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.grouping import next_group_round, nodes_to_exclude

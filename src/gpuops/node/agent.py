@@ -152,16 +152,14 @@ def child(question, words, into, out, err) -> None:
     except FileNotFoundError:
         status = 127
     except OSError as error:
-        if words and not is_there(words[0]):    # a folder on PATH that this user may not enter
-            status = 127
+        status = 126 if not words or is_there(words[0]) else 127    # perhaps this user may not enter a folder on PATH
         os.write(2, str(error).encode())
     finally:
         os._exit(status)
 
 
 def is_there(program) -> bool:
-    program = os.fsdecode(program)
-    return "/" in program or any(os.path.exists(os.path.join(folder, program)) for folder in os.get_exec_path())
+    return b"/" in program or any(os.path.exists(os.path.join(os.fsencode(f), program)) for f in os.get_exec_path())
 
 
 def send_files(globs, limit) -> None:

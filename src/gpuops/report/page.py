@@ -11,7 +11,7 @@ from typing import TextIO
 
 from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 
-from gpuops.counting import format_count
+from gpuops.errors import format_count
 from gpuops.secret import redact
 
 _PIECE = re.compile(r"[^\s,]*[\s,]*")

@@ -10,7 +10,7 @@ import click
 from gpuops.cli._options import current_project
 from gpuops.cli._terminal import Command
 from gpuops.cli.inventory import chooses, open_inventory
-from gpuops.counting import format_count
+from gpuops.errors import format_count
 
 if TYPE_CHECKING:
     from gpuops.inventory import Host

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from typing import TYPE_CHECKING
 
 import click
 
-from gpuops.cli._options import completes, hosts_beside, kept
+from gpuops.cli._options import NAMED_INVENTORY, completes, current_project, kept
 from gpuops.cli._terminal import Command, Output, shows
 
 if TYPE_CHECKING:
@@ -22,5 +23,14 @@ def command(project: Project, node: str, output: Output) -> None:
     from gpuops.operations.life import history
     from gpuops.report import states
 
-    result = history(project.store_path, node, lambda: hosts_beside(project))
+    result = history(project.store_path, node, lambda: _hosts_beside(project))
     output.publish(table=lambda page: states.history_lines(result, page), json=lambda _: result.to_json())
+
+
+def _hosts_beside(project: Project) -> tuple[str, ...]:
+    """Return the hosts of the inventory that `kept` was given, or of the configured one; none without either."""
+    from gpuops.inventory import Inventory
+    from gpuops.workspace import configured_inventory
+
+    named = click.get_current_context().meta.get(NAMED_INVENTORY) or configured_inventory(project, os.environ)
+    return tuple(Inventory.open(named, current_project()).hosts) if named else ()

@@ -11,7 +11,7 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from gpuops.collective.network_tests.verdicts import MEMLOCK_BYTES, NetworkTest, most_common
 from gpuops.collective.preflight.job_environment import JobEnvironment
 from gpuops.collective.preflight.launch_command import LaunchCommand
-from gpuops.counting import format_count
+from gpuops.errors import format_count
 from gpuops.judging import Verdict
 from gpuops.probes.network.gids import Gid
 from gpuops.probes.network.ib import IbPort

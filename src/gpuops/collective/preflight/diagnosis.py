@@ -21,8 +21,7 @@ from gpuops.collective.preflight.causes import Cause
 from gpuops.collective.preflight.job_environment import JobEnvironment, parse_survey
 from gpuops.collective.preflight.launch_command import LaunchCommand
 from gpuops.collective.preflight.rendezvous import Rendezvous
-from gpuops.counting import format_count
-from gpuops.errors import CancelledError, NodeError
+from gpuops.errors import CancelledError, NodeError, format_count
 from gpuops.facts import Facts
 from gpuops.isolation.rounds import GroupResult
 from gpuops.judging import Verdict

@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from gpuops import interrupt
+from gpuops import cancellation as interrupt
 
 NUMBERS = (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)
 MODULE = """
