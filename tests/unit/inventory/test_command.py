@@ -78,7 +78,7 @@ def test_check_counts_and_warns(gpuops, write):
     ]
     write("other.yml", 'all: {hosts: {a: {x: "{{ y }}", z: !vault "q"}}}')
     assert gpuops("check", "-i", "other.yml").stdout.splitlines() == [
-        "other.yml: 1 hosts, 0 groups",
+        "other.yml: 1 host, 0 groups",
         "note     templates and encrypted values, which only Ansible reads: x, z",
     ]
 
