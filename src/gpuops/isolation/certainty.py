@@ -9,10 +9,8 @@ from collections.abc import Callable, Iterable, Sequence
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.parts import Part, PartKind
 from gpuops.isolation.readings import FigureKind, Reading, Readings, kind_of
-from gpuops.isolation.spread import Certainty, Spread, failure_log_e, usual_share
+from gpuops.isolation.spread import Certainty, Spread, bound, failure_log_e, usual_share
 
-_KINDS_JUDGED = 16
-"""Kinds of parts within and between nodes, for speed and for failures: they share the allowed chance equally."""
 _Values = dict[tuple[int, FigureKind], list[float]]
 
 
@@ -52,7 +50,7 @@ class Certainties:
 
     def probability(self, part: Part, certainty: Certainty) -> float:
         """Return the bound on the chance, for the whole run, that any healthy part of this kind looks like ``part``."""
-        return min(1.0, math.exp(math.log(_KINDS_JUDGED * self._count(part.kind)) - certainty.log_e))
+        return bound(certainty.log_e, self._count(part.kind))
 
     def _of_kind(self, part_kind: PartKind, kind: FigureKind, values: _Values) -> Certainty:
         own = [_upper_quartile(figures) for (_, figure_kind), figures in values.items() if figure_kind == kind]

@@ -15,12 +15,16 @@ from dataclasses import dataclass
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Kind, Measured
 from gpuops.isolation.intra_node import blame as blame_intra_node
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
+from gpuops.isolation.spread import bound, failure_log_e, usual_share
 from gpuops.isolation.suspects import Suspect, SuspectAnalysis
 
 _SLOW = 0.85
 """Below this fraction of what smaller groups reached, a group is slow: larger groups may use another algorithm."""
 _TIMES = 3
 """A group is slow if it was slow this many times: transient disturbances do not last."""
+_LAST = 3
+"""Among this many suspects, a half is a single node."""
+_ONLY_WITH_IT = "only groups with this node are slow, although its pairs are healthy"
 _LEAVES = "the leaf of each port is unknown (fabric:)"
 
 
@@ -69,8 +73,23 @@ def _next_of_units(evidence: Evidence, analysis: SuspectAnalysis) -> Round | Non
         units = [tuple(name for name in block if name not in excluded) for block in evidence.fabric.blocks]
         groups = tuple(RankGroup(names) for names in units if len(names) > 1)
         return Round("group", groups, "each unit together") if len(groups) > 1 else None
-    slow = tuple(unit for unit in _slow_units(evidence) if len(_runs(unit, evidence)) < _TIMES)
-    return Round("group", slow, "units that were slow together, again") if slow else None
+    again = tuple(unit for unit in _slow_units(evidence) if len(_runs(unit, evidence)) < _TIMES)
+    if again:
+        return Round("group", again, "units that were slow together, again")
+    searches = [_search(unit, evidence) for unit in _slow_units(evidence)]
+    groups = tuple(group for halves in searches if not halves.is_finished for group in halves.groups)
+    return Round("group", groups, "half of a slow unit with nodes of others") if groups else None
+
+
+def _search(unit: RankGroup, evidence: Evidence) -> _Halves:
+    """Return the state of the search among the nodes of a slow unit; its halves are filled up from healthy units."""
+    slow, size = _slow_units(evidence), len(unit.nodes)
+    healthy = [name for group in _units(evidence) if group not in slow for name in group.nodes]
+    start = size * slow.index(unit)
+    fill = tuple(healthy[start : start + size])
+    if len(fill) < size or not _all_mapped(unit, evidence):
+        return _Halves(unit.nodes, (), is_finished=True)
+    return _bisect(evidence, unit.nodes, fill)
 
 
 def _slow_units(evidence: Evidence) -> list[RankGroup]:
@@ -95,7 +114,7 @@ def _next_of_all(evidence: Evidence, analysis: SuspectAnalysis) -> Round | None:
         return Round("group", (whole.group,), f"{len(whole.group.nodes)} nodes together, again")
     if not _all_mapped(whole.group, evidence):
         return None
-    halves = _bisect(evidence, whole)
+    halves = _bisect(evidence, whole.group.nodes)
     if halves.is_finished or len(halves.suspects) < 2:
         return None
     return Round("group", halves.groups, f"search among {len(halves.suspects)} nodes: each half with others")
@@ -149,16 +168,22 @@ def _normal(group: RankGroup, evidence: Evidence) -> float | None:
 
 @dataclass(frozen=True)
 class _Halves:
-    """State of a bisection: the nodes that are still suspect, the next groups, and whether it ended."""
+    """State of a bisection: the nodes that are still suspect, the next groups, and whether it ended.
+
+    ``are_healthy``: it ended because both halves are as fast as other groups.
+    """
 
     suspects: tuple[str, ...]
     groups: tuple[RankGroup, ...]
     is_finished: bool = False
+    are_healthy: bool = False
 
 
-def _bisect(evidence: Evidence, whole: GroupResult) -> _Halves:
-    """Return the state after the halves that were run so far."""
-    suspects, healthy = whole.group.nodes, tuple[str, ...]()
+def _bisect(evidence: Evidence, suspects: tuple[str, ...], healthy: tuple[str, ...] = ()) -> _Halves:
+    """Return the state after the halves of ``suspects`` that were run so far, filled up with ``healthy`` nodes.
+
+    Halves that are alike, and the last ones, run as often as a slow group.
+    """
     while len(suspects) > 1:
         middle = len(suspects) // 2
         parts = (suspects[:middle], suspects[middle:])
@@ -167,11 +192,12 @@ def _bisect(evidence: Evidence, whole: GroupResult) -> _Halves:
         if min(len(group.nodes) for group in groups) < 2:
             return _Halves(suspects, (), is_finished=True)
         runs = [_runs(group, evidence) for group in groups]
-        if not all(runs):
+        slow = [all(_is_slow(run, evidence) for run in group_runs) for group_runs in runs]
+        needed = _TIMES if slow[0] == slow[1] or len(suspects) <= _LAST else 1
+        if min(map(len, runs)) < needed:
             return _Halves(suspects, groups)
-        slow = [_is_slow(group_runs[-1], evidence) for group_runs in runs]
         if slow[0] == slow[1]:
-            return _Halves(suspects, (), is_finished=True)
+            return _Halves(suspects, (), is_finished=True, are_healthy=not any(slow))
         suspects, healthy_half = parts if slow[0] else parts[::-1]
         healthy = (*healthy, *healthy_half)
     return _Halves(suspects, (), is_finished=True)
@@ -179,23 +205,49 @@ def _bisect(evidence: Evidence, whole: GroupResult) -> _Halves:
 
 def blame_groups(evidence: Evidence) -> Blame:
     """Return what groups show but pairs do not."""
-    whole = _blame_whole(evidence)
-    return Blame(whole.blamed, (), whole.suspects, (*_unclear_units(evidence), *whole.unclear))
+    blames = [_blame_unit(unit, evidence) for unit in _slow_units(evidence)]
+    blames.append(_blame_whole(evidence))
+    return Blame(
+        tuple(part for one in blames for part in one.blamed),
+        (),
+        tuple(name for one in blames for name in one.suspects),
+        tuple(sentence for one in blames for sentence in one.unclear),
+    )
 
 
-def _unclear_units(evidence: Evidence) -> Iterator[str]:
-    """Yield units that stay slow although their pairs are healthy; that does not tell a straggler from a leaf."""
-    for unit in _slow_units(evidence):
-        runs, normal = _runs(unit, evidence), _normal(unit, evidence)
-        name = evidence.fabric.unit_of.get(unit.nodes[0])
-        where = f"unit {name}" if name else "one unit"
-        summary = f"{len(unit.nodes)} nodes of {where} together: {_speed_in_words(runs[-1], normal)}, {len(runs)} times"
-        leaves = ", ".join(f"leaf:{leaf}" for leaf in evidence.fabric.nodes[unit.nodes[0]].leaves)
-        if len(runs) < _TIMES or not leaves:
-            yield summary
-        else:
-            cause = f"a node that slows large groups, or {leaves} under full load"
-            yield f"{summary}, although its pairs are healthy: {cause}"
+def _blame_unit(unit: RankGroup, evidence: Evidence) -> Blame:
+    """Return the straggler of a unit that is slow although its pairs are healthy, or its leaves; else what is known."""
+    runs, normal = _runs(unit, evidence), _normal(unit, evidence)
+    name = evidence.fabric.unit_of.get(unit.nodes[0])
+    where = f"unit {name}" if name else "one unit"
+    summary = f"{len(unit.nodes)} nodes of {where} together: {_speed_in_words(runs[-1], normal)}, {len(runs)} times"
+    if len(runs) < _TIMES or name is None:
+        return Blame(unclear=(summary,))
+    halves = _search(unit, evidence)
+    if not halves.is_finished:
+        return Blame(suspects=halves.suspects)
+    leaves = [f"leaf:{leaf}" for leaf in evidence.fabric.nodes[unit.nodes[0]].leaves]
+    if len(halves.suspects) == 1:
+        parts, why = list(halves.suspects), _ONLY_WITH_IT
+    elif halves.are_healthy and halves.suspects == unit.nodes:
+        parts, why = leaves, "each half of the unit is healthy with nodes of other units"
+    else:
+        cause = f"one of {len(halves.suspects)} nodes slows large groups, or {', '.join(leaves)} under full load"
+        return Blame(unclear=(f"{summary}, although its pairs are healthy: {cause}",))
+    probability = _probability(unit, evidence)
+    first, *others = parts
+    evidence_in_words, last = (summary, why), runs[-1]
+    blamed = BlamedPart(first, _kind(last), last.gb_per_s, normal, (), 1, evidence_in_words, tuple(others), probability)
+    return Blame((blamed,))
+
+
+def _probability(group: RankGroup, evidence: Evidence) -> float:
+    """Return the bound on the chance that a healthy node makes ``group`` slow in all its runs, and the last halves."""
+    slow = _slow_units(evidence)
+    elsewhere = [run for unit in _units(evidence) if unit not in slow for run in _runs(unit, evidence)]
+    usual = usual_share(sum(_is_slow(run, evidence) for run in elsewhere), len(elsewhere))
+    slow_runs = len(_runs(group, evidence)) + _TIMES
+    return bound(failure_log_e(slow_runs, slow_runs, usual), len(evidence.fabric.nodes))
 
 
 def _speed_in_words(figure: GroupResult, normal: float | None) -> str:
@@ -216,10 +268,13 @@ def _blame_whole(evidence: Evidence) -> Blame:
         return Blame(unclear=(summary,))
     if not _all_mapped(whole.group, evidence):
         return Blame(unclear=(f"{summary}; {_LEAVES}",))
-    halves = _bisect(evidence, whole)
+    halves = _bisect(evidence, whole.group.nodes)
     if len(halves.suspects) == 1:
-        sentences = (summary, "only groups with this node are slow, although its pairs are healthy")
-        return Blame((BlamedPart(halves.suspects[0], _kind(whole), whole.gb_per_s, normal, evidence=sentences),))
+        sentences, probability = (summary, _ONLY_WITH_IT), _probability(whole.group, evidence)
+        node = BlamedPart(
+            halves.suspects[0], _kind(whole), whole.gb_per_s, normal, evidence=sentences, probability=probability
+        )
+        return Blame((node,))
     if not halves.is_finished:
         return Blame(suspects=halves.suspects)
     reason = (

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Kind, Measured
 from gpuops.isolation.fabric import FabricNode
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
-from gpuops.isolation.spread import Spread
+from gpuops.isolation.spread import Spread, bound
 
 _SLOW = 0.94
 """Below this fraction of comparable groups in the same round, a group is slow. Others draw the line at 5 % (superbench,
@@ -28,8 +28,6 @@ _SLOW_PAIR = 0.955
 _CONTROLS = 5
 _MIN_REPEATS, _MAX_REPEATS = 2, 4
 """A slow node runs again this many times; more than the least only while it is not sure that it is slow."""
-_KINDS_JUDGED = 16
-"""Kinds of parts within and between nodes, for speed and for failures: they share the allowed chance equally."""
 _MAX_PAIR_ROUNDS = 5
 _KINDS: Mapping[str, Kind] = {"": "slow", "hang": "hang", "wrong": "wrong", "error": "error"}
 """The kind of a fault inside a node, by a result's trouble; other troubles blame no part of a node."""
@@ -136,7 +134,7 @@ class _View:
         """Bound on the chance, for the whole run, that any healthy node is as slow as this one in all its runs."""
         values = [math.log(reading.ratio) for reading in self.whole if reading.ratio]
         log_e = self.scatter.whole(self.node.name).certainty(values).log_e
-        return min(1.0, math.exp(math.log(_KINDS_JUDGED * self.scatter.nodes) - log_e))
+        return bound(log_e, self.scatter.nodes)
 
     @property
     def is_sure(self) -> bool:

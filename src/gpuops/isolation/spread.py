@@ -36,6 +36,8 @@ _UNKNOWN_SCATTER = 0.02
 _ENOUGH, _ENOUGH_FOR_SHAPE = 8, 30
 _USUALLY_DISTURBED, _PRIOR = 0.01, 50
 """What is assumed of the share of disturbed values before any is seen, and how many values that weighs as much as."""
+_KINDS_JUDGED = 16
+"""Kinds of parts within and between nodes, for speed and for failures: they share the allowed chance equally."""
 _BIN = 0.05
 _BINS = 80
 """The density of disturbances is a histogram of ``u`` from -4 (2 % of the level is left) to 0."""
@@ -142,6 +144,11 @@ def failure_log_e(failed: int, rounds: int, usual: float) -> float:
         failed * math.log(rate / usual) + (rounds - failed) * math.log((1 - rate) / (1 - usual)) for rate in (0.95, 0.5)
     )
     return _log_sum(logs) - math.log(2)
+
+
+def bound(log_e: float, parts: int) -> float:
+    """Return the bound on the chance, for the whole run, that a healthy one of ``parts`` of a kind looks like this."""
+    return min(1.0, math.exp(math.log(_KINDS_JUDGED * max(1, parts)) - log_e))
 
 
 def _log_sum(logs: Iterable[float]) -> float:

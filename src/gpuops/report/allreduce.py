@@ -69,7 +69,7 @@ def _scope(line: ScopeLine) -> str:
     rates = "nothing measured" if line.high is None else f"{low if low == high else f'{low}-{high}'} GB/s"
     guess = "" if line.expected is None or line.expected.may_fail else ", a guess"
     expected = f"expected {line.expected.gb_per_s:.3g}{guess}" if line.expected else ""
-    return f"{line.label:<{_LABEL}}{count:<{_COUNT}}{rates:<{_RATES}} {expected}".rstrip()
+    return f"{line.label:<{_LABEL}}{f'{count} ':<{_COUNT}}{rates:<{_RATES}} {expected}".rstrip()
 
 
 def _blamed(accusation: BlamedPart, fabric: Fabric, page: Page) -> Iterator[str]:
@@ -113,8 +113,10 @@ def _tail(measurement: Measurement, low: Sequence[ScopeLine], page: Page) -> Ite
     blame = measurement.blame
     for line in low:
         yield from page.labelled("low", f"{line.label}: all are low; look for what the nodes have in common", 12)
-    for pair in blame.contention:
-        yield from page.labelled("contention", clean(f"{pair}: slow once but not again; no part is blamed"), 12)
+    for pairs in blame.contention:
+        yield from page.labelled("contention", clean(pairs), 12)
+    if blame.contention:
+        yield from page.labelled("", "these pairs were slow once but not again; no part is blamed for it", 12)
     for why in blame.unclear:
         yield from page.labelled("unclear", clean(why), 12)
     if blame.suspects:

@@ -272,6 +272,50 @@ def test_a_unit_that_is_slow_only_together_is_unclear_with_its_leaves():
     assert "leaf:L2, leaf:L3 under full load" in sentence
 
 
+UNITS = Cabling(nodes=64, unit=16, leaves=8)
+ALL_SCOPES = ("node", "rail", "pair", "group")
+
+
+@pytest.mark.parametrize("culprits", [{"gpu005"}, {"gpu005", "gpu041"}, {"gpu000"}, {"gpu063"}])
+def test_a_straggler_of_large_groups_is_found_within_its_unit(culprits):
+    def rate(group):
+        if len(group.nodes) == 1:
+            return 470.0
+        full = 48.5 if group.rail is not None else 388.0
+        return full * (0.7 if culprits & set(group.nodes) and len(group.nodes) >= 12 else 1.0)
+
+    said, evidence = measured_by_hand(build_fabric(UNITS), rate, ALL_SCOPES)
+    assert {accusation.part for accusation in said.blamed} == culprits
+    assert all(accusation.probability <= 1e-3 for accusation in said.blamed)
+    assert len(evidence.rounds) <= 2 * math.ceil(math.log2(64)) + 6 + 4 * len(culprits)
+
+
+def test_two_stragglers_of_one_unit_are_unclear_and_no_leaf_is_blamed():
+    culprits = {"gpu002", "gpu013"}
+
+    def rate(group):
+        full = 48.5 if group.rail is not None else 388.0
+        return full * (0.7 if culprits & set(group.nodes) and len(group.nodes) >= 12 else 1.0)
+
+    said, _ = measured_by_hand(build_fabric(UNITS), rate, ("rail", "pair", "group"))
+    assert said.blamed == ()
+    assert any("one of 16 nodes slows large groups" in sentence for sentence in said.unclear)
+
+
+def test_leaves_that_are_slow_under_full_load_are_blamed_together():
+    fabric = build_fabric(UNITS)
+    unit = set(fabric.units["U1"])
+
+    def rate(group):
+        full = 48.5 if group.rail is not None else 388.0
+        return full * (0.7 if len(unit & set(group.nodes)) >= 12 else 1.0)
+
+    said, _ = measured_by_hand(fabric, rate, ("rail", "pair", "group"))
+    (accusation,) = said.blamed
+    assert {accusation.part, *accusation.alternatives} == {f"leaf:L{number}" for number in range(8, 16)}
+    assert accusation.probability <= 1e-3
+
+
 def test_a_unit_that_was_slow_once_accuses_nobody():
     fabric, seen = build_fabric(Cabling(nodes=32, gpus=2, unit=8, leaves=2)), set()
 
