@@ -109,6 +109,7 @@ class ControlMasters:
         words = ["ssh", "-F", "/dev/null", "-o", f"ControlPath={socket}", "-O", "exit", "gpuops"]
         with contextlib.suppress(subprocess.TimeoutExpired):
             subprocess.run(words, stdin=subprocess.DEVNULL, capture_output=True, timeout=_EXIT_SECONDS, check=False)
+        socket.unlink(missing_ok=True)  # ssh answers before the master has removed it
 
 
 def arguments(host: Host, settings: Settings, control_path: str) -> list[str]:
