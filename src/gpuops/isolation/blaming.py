@@ -76,7 +76,7 @@ def _own_words(suspect: Suspect) -> list[str]:
 
 def _kind(suspect: Suspect) -> Kind:
     if suspect.level:
-        return "slow" if suspect.certainty.slow_share == 1 else "flapping"
+        return "flapping" if suspect.flaps else "slow"
     return cast("Kind", Counter(reading.figure.trouble or "error" for reading in suspect.readings).most_common(1)[0][0])
 
 

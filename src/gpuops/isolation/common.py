@@ -22,6 +22,8 @@ _MANY = 1 / 8
 """With faults in 1 of 100 nodes, more than this share of 64 nodes has one by chance in 1 of 1,000,000 fleets."""
 _SLOW = 0.94
 """A node is slow below this fraction of its peers: comparable groups agree within 1 to 2 %."""
+_DEVIATIONS = 4
+"""... and this many standard deviations below the level, if healthy nodes scatter more."""
 _ALIKE, _ALIKE_RATIO = 0.04, 3 / 4
 """Slow nodes have a common cause if this share of them differs from their median by no more than this."""
 _FEW_LEAVES = 2
@@ -120,13 +122,19 @@ def _slowness(evidence: Evidence, where: Where) -> Iterator[CommonCause]:
     if len(best_by_node) <= _ENOUGH:
         return
     level = level_of(sorted(best_by_node.values()))
-    slow = {node: best for node, best in best_by_node.items() if best < _SLOW * level}
+    edge = min(_SLOW, 1 - _DEVIATIONS * _deviation(best_by_node.values(), level)) * level
+    slow = {node: best for node, best in best_by_node.items() if best < edge}
     if not slow or not _is_common(tuple(slow), _MANY * len(best_by_node) + 1, evidence.fabric, len(best_by_node)):
         return
     middle = statistics.median(slow.values())
     if len(slow) > _ENOUGH and sum(abs(b / middle - 1) <= _ALIKE for b in slow.values()) >= _ALIKE_RATIO * len(slow):
         scale = _scale(evidence, where)
         yield CommonCause("slow", where, tuple(slow), len(best_by_node), scale * middle, scale * level)
+
+
+def _deviation(values: Iterable[float], level: float) -> float:
+    """Return the relative standard deviation of healthy nodes, from those above the level: nothing is too fast."""
+    return 1.4826 * statistics.median(value / level - 1 for value in values if value >= level)
 
 
 def _best_within(evidence: Evidence) -> dict[str, float]:

@@ -42,7 +42,8 @@ class Suspect:
     """A part that is suspected until another round clears it. ``level`` is the fraction of full speed that it allows.
 
     ``readings`` are those that no other suspect explains; ``alternatives`` are parts that explain each of them as well.
-    ``probability`` bounds the chance, for the whole run, that a healthy part looks like this.
+    ``probability`` bounds the chance, for the whole run, that a healthy part looks like this. One that ``flaps`` was
+    healthy in some rounds.
     """
 
     part: Part
@@ -51,6 +52,7 @@ class Suspect:
     alternatives: tuple[Part, ...]
     certainty: Certainty
     probability: float
+    flaps: bool = False
 
     @property
     def rounds(self) -> int:
@@ -123,7 +125,7 @@ def _flapping(slow: Sequence[Reading], readings: Readings, certainties: Certaint
         if certainty.log_e > _LIKELIER:
             taken.update(free)
             level = statistics.median(reading.ratio for reading in free)
-            yield Suspect(part, level, free, (), certainty, certainties.probability(part, certainty))
+            yield Suspect(part, level, free, (), certainty, certainties.probability(part, certainty), flaps=True)
 
 
 def _shows_inside(part: Part, readings: Readings) -> bool:
