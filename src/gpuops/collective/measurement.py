@@ -65,9 +65,9 @@ class Measurement(Result):
         """Return ``failed`` if anything is at fault or a test failed, ``incomplete`` if a node or part is unclear."""
         if self.interrupted:
             return "interrupted"
-        if self.blame.blamed or self.blame.fleet or self.failures:
+        if self.blame.is_failed or self.failures:
             return "failed"
-        return "incomplete" if self.excluded or self.blame.unclear or self.blame.suspects else "ok"
+        return "incomplete" if self.excluded or self.blame.is_incomplete else "ok"
 
     def to_document(self) -> dict[str, Any]:
         """Return plain data for JSON, with secrets masked. ``matrix`` holds each node's best GB/s by rail."""

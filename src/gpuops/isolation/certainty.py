@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-import functools
 import math
 from collections.abc import Callable, Iterable, Sequence
 
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.parts import Part, PartKind
-from gpuops.isolation.readings import FigureKind, Reading, Readings, kind_of
+from gpuops.isolation.readings import FigureKind, Reading, Readings, kind_of, upper_quartile
 from gpuops.isolation.spread import Certainty, Spread, bound, failure_log_e, usual_share
 
 _Values = dict[tuple[int, FigureKind], list[float]]
@@ -53,7 +52,7 @@ class Certainties:
         return bound(certainty.log_e, self._count(part.kind))
 
     def _of_kind(self, part_kind: PartKind, kind: FigureKind, values: _Values) -> Certainty:
-        own = [_upper_quartile(figures) for (_, figure_kind), figures in values.items() if figure_kind == kind]
+        own = [_shown(figures) for (_, figure_kind), figures in values.items() if figure_kind == kind]
         if part_kind not in self._spreads_by_kind:
             self._spreads_by_kind[part_kind] = self._spreads(part_kind)
         return self._spreads_by_kind[part_kind].get(kind, Spread(())).certainty(own)
@@ -62,7 +61,7 @@ class Certainties:
         """Return the certainty of a part all of whose transfers fail in some rounds."""
         rounds = {reading.round_index for reading in readings}
         failed_rounds = {r.round_index for r in failed} - {r.round_index for r in readings if r.ratio}
-        others = [r for r in self._between if not part.crossed_by(r.figure, self._fabric)]
+        others = [r for r in self._readings.between if not part.crossed_by(r.figure, self._fabric)]
         usual = usual_share(sum(not r.ratio for r in others), len(others))
         log_e = failure_log_e(len(failed_rounds), len(rounds), usual)
         return Certainty(log_e, 1.0, len(failed_rounds) / len(rounds), len(rounds))
@@ -76,11 +75,6 @@ class Certainties:
         }
         return max(1, counts.get(kind, len(fabric.nodes)))
 
-    @functools.cached_property
-    def _between(self) -> list[Reading]:
-        """Every reading of a pair of nodes."""
-        return list(self._readings.between)
-
     def _spreads(self, kind: PartKind) -> dict[FigureKind, Spread]:
         """Return the spread of each kind of result over the parts of a kind, without what a suspect explains.
 
@@ -88,12 +82,12 @@ class Certainties:
         """
         values_by_kind: dict[FigureKind, list[float]] = {}
         for (figure_kind, *_), figures in self._grouped(kind).items():
-            values_by_kind.setdefault(figure_kind, []).append(_upper_quartile(figures))
+            values_by_kind.setdefault(figure_kind, []).append(_shown(figures))
         return {figure_kind: Spread(values) for figure_kind, values in values_by_kind.items()}
 
     def _grouped(self, kind: PartKind) -> dict[tuple[FigureKind, int, object], list[float]]:
         grouped: dict[tuple[FigureKind, int, object], list[float]] = {}
-        for reading in self._between:
+        for reading in self._readings.between:
             if not reading.ratio or (self._readings.is_slow(reading) and self._is_explained(reading, None)):
                 continue
             figure_kind = kind_of(reading.figure.group, self._fabric)
@@ -127,10 +121,9 @@ def _by_round(readings: Iterable[Reading], fabric: Fabric) -> _Values:
     return values
 
 
-def _upper_quartile(values: Sequence[float]) -> float:
+def _shown(values: Sequence[float]) -> float:
     """Return what a part shows in a round: all results pass it, so the better ones tell."""
-    ordered = sorted(values)
-    return ordered[math.ceil(0.75 * (len(ordered) - 1))]
+    return upper_quartile(sorted(values))
 
 
 def rounds_to_decide(certainty: Certainty, log_needed: float) -> int | None:

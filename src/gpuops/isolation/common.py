@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from gpuops.isolation.evidence import CommonCause, Evidence, Measured, Where
+from gpuops.isolation.evidence import CommonCause, Evidence, Kind, Where
 from gpuops.isolation.fabric import Fabric
-from gpuops.isolation.readings import level_of
-from gpuops.isolation.rounds import GroupResult, RankGroup, Trouble
+from gpuops.isolation.readings import deviation, level_of
+from gpuops.isolation.rounds import GroupResult, RankGroup
 
 _ENOUGH = 3
 """Fewer nodes have nothing in common: of two nodes, one faulty one gives both of them bad results."""
@@ -51,14 +51,8 @@ def _without(evidence: Evidence, cause: CommonCause) -> Evidence:
         is_of_kind = not figure.trouble if cause.kind == "slow" else figure.trouble == cause.kind
         return is_of_kind and _where(figure) == cause.where and not nodes.isdisjoint(figure.group.nodes)
 
-    return replace(evidence, rounds=tuple(_filtered(measured, explains) for measured in evidence.rounds))
-
-
-def _filtered(measured: Measured, explains: Callable[[GroupResult], bool]) -> Measured:
-    figures = tuple(figure for figure in measured.figures if not explains(figure))
-    if len(figures) == len(measured.figures):
-        return measured
-    return replace(measured, round=replace(measured.round, groups=tuple(f.group for f in figures)), figures=figures)
+    rounds = (measured.keeping(lambda figure: not explains(figure)) for measured in evidence.rounds)
+    return replace(evidence, rounds=tuple(rounds))
 
 
 def _where(figure: GroupResult) -> Where:
@@ -71,7 +65,7 @@ def _figures(evidence: Evidence, where: Where) -> Iterator[GroupResult]:
 
 def _troubles(evidence: Evidence, where: Where) -> Iterator[CommonCause]:
     """Yield each trouble that half of the nodes have in all their results."""
-    tried, failed = Counter[str](), dict[Trouble, Counter[str]]()
+    tried, failed = Counter[str](), dict[Kind, Counter[str]]()
     partners: dict[str, set[str]] = {}
     for figure in _figures(evidence, where):
         tried.update(figure.group.nodes)
@@ -81,15 +75,13 @@ def _troubles(evidence: Evidence, where: Where) -> Iterator[CommonCause]:
             partners.setdefault(name, set()).update(figure.group.nodes)
     least = 1 if where == "within nodes" else 1 + _PARTNERS  # each node is among its partners
     for trouble, counts in failed.items():
-        if not trouble:
-            continue
         nodes = tuple(name for name in evidence.fabric.nodes if counts[name] and counts[name] == tried[name])
         certain = tuple(name for name in nodes if len(partners[name]) >= least)
         if _is_common(certain, len(tried) / 2, evidence.fabric, len(tried)) or _is_every_rail_of_two(nodes, evidence):
             words = Counter(f.detail for f in _figures(evidence, where) if f.trouble == trouble and f.detail)
             details = tuple(detail for detail, _ in words.most_common(_MAX_WORDS))
-            found, expected = _typical(f for f in _figures(evidence, where) if f.trouble == trouble), None
-            yield CommonCause(trouble, where, nodes, len(tried), found, expected, details)
+            found = _typical(f for f in _figures(evidence, where) if f.trouble == trouble)
+            yield CommonCause(trouble, where, nodes, len(tried), found, evidence=details)
 
 
 def _is_every_rail_of_two(nodes: Sequence[str], evidence: Evidence) -> bool:
@@ -122,7 +114,7 @@ def _slowness(evidence: Evidence, where: Where) -> Iterator[CommonCause]:
     if len(best_by_node) <= _ENOUGH:
         return
     level = level_of(sorted(best_by_node.values()))
-    edge = min(_SLOW, 1 - _DEVIATIONS * _deviation(best_by_node.values(), level)) * level
+    edge = min(_SLOW, 1 - _DEVIATIONS * deviation(best_by_node.values(), level)) * level
     slow = {node: best for node, best in best_by_node.items() if best < edge}
     if not slow or not _is_common(tuple(slow), _MANY * len(best_by_node) + 1, evidence.fabric, len(best_by_node)):
         return
@@ -130,11 +122,6 @@ def _slowness(evidence: Evidence, where: Where) -> Iterator[CommonCause]:
     if len(slow) > _ENOUGH and sum(abs(b / middle - 1) <= _ALIKE for b in slow.values()) >= _ALIKE_RATIO * len(slow):
         scale = _scale(evidence, where)
         yield CommonCause("slow", where, tuple(slow), len(best_by_node), scale * middle, scale * level)
-
-
-def _deviation(values: Iterable[float], level: float) -> float:
-    """Return the relative standard deviation of healthy nodes, from those above the level: nothing is too fast."""
-    return 1.4826 * statistics.median(value / level - 1 for value in values if value >= level)
 
 
 def _best_within(evidence: Evidence) -> dict[str, float]:

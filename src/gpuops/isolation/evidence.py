@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Collection, Mapping
+from collections.abc import Callable, Collection, Mapping
 from dataclasses import dataclass, field, replace
 from typing import Literal
 
@@ -32,7 +32,11 @@ class Measured:
     @functools.lru_cache(maxsize=64)  # noqa: B019 - bounded, and the result is a cache key itself
     def without(self, nodes: frozenset[str]) -> Measured:
         """Return the same without the groups that contain one of ``nodes``."""
-        figures = tuple(figure for figure in self.figures if nodes.isdisjoint(figure.group.nodes))
+        return self.keeping(lambda figure: nodes.isdisjoint(figure.group.nodes))
+
+    def keeping(self, is_kept: Callable[[GroupResult], bool]) -> Measured:
+        """Return the same with only the figures that ``is_kept`` accepts, and their groups; itself if those are all."""
+        figures = tuple(figure for figure in self.figures if is_kept(figure))
         if len(figures) == len(self.figures):
             return self
         return replace(self, round=replace(self.round, groups=tuple(f.group for f in figures)), figures=figures)
@@ -147,3 +151,13 @@ class Blame:
     suspects: tuple[str, ...] = ()
     unclear: tuple[str, ...] = ()
     fleet: tuple[CommonCause, ...] = ()
+
+    @property
+    def is_failed(self) -> bool:
+        """True if a part or the fleet is at fault."""
+        return bool(self.blamed or self.fleet)
+
+    @property
+    def is_incomplete(self) -> bool:
+        """True if something could not be judged, or not yet."""
+        return bool(self.unclear or self.suspects)

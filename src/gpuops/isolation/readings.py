@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
 from gpuops.isolation.evidence import Evidence, Measured
@@ -213,17 +213,24 @@ def _survey_of(figures: Sequence[GroupResult]) -> _Survey:
     if not values:
         return _Survey(0.0, 0.0, 0, tuple(figures), figures)
     level = level_of(values)
-    deviation = 1.4826 * statistics.median(
-        value / level - 1 for value in values if value >= level
-    )  # nothing is too fast
     edge = (1 - MIN_TOLERANCE) * level
     low = tuple(figure for figure in figures if figure.trouble or (figure.gb_per_s or 0.0) < edge)
-    return _Survey(level, deviation, len(values), low, figures)
+    return _Survey(level, deviation(values, level), len(values), low, figures)
 
 
 def level_of(ordered: Sequence[float]) -> float:
     """Return the healthy level of sorted values: the median about the upper quartile; three in four may be slow."""
-    return _about(ordered, ordered[-(-3 * (len(ordered) - 1) // 4)])
+    return _about(ordered, upper_quartile(ordered))
+
+
+def upper_quartile(ordered: Sequence[float]) -> float:
+    """Return the upper quartile of sorted values."""
+    return ordered[-(-3 * (len(ordered) - 1) // 4)]
+
+
+def deviation(values: Iterable[float], level: float) -> float:
+    """Return the relative standard deviation of healthy values, from those above the level: nothing is too fast."""
+    return 1.4826 * statistics.median(value / level - 1 for value in values if value >= level)
 
 
 def _about(ordered: Sequence[float], value: float) -> float:

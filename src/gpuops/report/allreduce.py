@@ -123,5 +123,5 @@ def _tail(measurement: Measurement, low: Sequence[ScopeLine], page: Page) -> Ite
         yield from page.labelled("suspects", clean(f"{', '.join(blame.suspects)}: not confirmed"), 12)
     if measurement.interrupted:
         yield "interrupted before all rounds had run; this result is incomplete"
-    elif not (blame.blamed or blame.fleet or blame.unclear or blame.suspects):
+    elif not (blame.is_failed or blame.is_incomplete):
         yield "no part is blamed"

@@ -35,7 +35,7 @@ def _rows(isolation: Isolation) -> Iterator[tuple[str, str]]:
         yield "contention", f"{_listed(blame.contention)}: slow once but not again; no part is blamed"
     if isolation.interrupted:
         yield "interrupted", "before all rounds had run; this result is incomplete"
-    elif not (blame.blamed or blame.fleet or blame.unclear or blame.suspects):
+    elif not (blame.is_failed or blame.is_incomplete):
         yield "result", "no part is blamed"
     yield "rounds", f"{len(isolation.evidence.rounds)}, at most {max_rounds(fabric)} for this many nodes"
 

@@ -24,9 +24,9 @@ class Isolation(Result):
         """Return ``failed`` if anything is at fault, ``incomplete`` if a part is unclear, as for real nodes."""
         if self.interrupted:
             return "interrupted"
-        if self.blame.blamed or self.blame.fleet:
+        if self.blame.is_failed:
             return "failed"
-        return "incomplete" if self.blame.unclear or self.blame.suspects else "ok"
+        return "incomplete" if self.blame.is_incomplete else "ok"
 
     def to_document(self) -> dict[str, Any]:
         """Return plain data for JSON, with secrets masked: details come from the program."""
