@@ -2,12 +2,13 @@
 
 SHELL := /bin/bash
 BIN := .venv/bin
+unexport PYTHONDONTWRITEBYTECODE    # the tests start gpuops a thousand times, and each start would compile all of it
 PYTHON = $(shell for python in python3 python3.13 python3.12 python3.11 python3.10; do \
 	$$python -c 'import sys, ensurepip, venv; sys.exit(sys.version_info < (3, 10))' >/dev/null 2>&1 \
 	&& { echo $$python; break; }; done)
 SYSTEM_PACKAGES := openssh-server openssh-client sudo tcsh fish pciutils kmod iproute2 pdsh openmpi-bin mpich \
 	munge slurm-client slurm-wlm-basic-plugins slurmctld slurmd iperf3 gcc libc6-dev \
-	systemd-container debootstrap apt-utils gnupg vagrant
+	systemd-container debootstrap apt-utils gnupg vagrant nftables
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help demo test real format lint types check wheel docs bench system ground clean

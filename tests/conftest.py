@@ -54,6 +54,8 @@ class NoSkips:
 
 
 def pytest_configure(config):
+    if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:  # as in a background job of a shell; tests press Ctrl-C
+        signal.signal(signal.SIGINT, signal.default_int_handler)
     if CI:
         config.pluginmanager.register(NoSkips())
 
@@ -126,6 +128,16 @@ def ctrl_c():
 
 @pytest.fixture(autouse=True)
 def _no_secrets_of_other_tests():
-    """A password of one test must not be masked in another's output."""
+    """A password of one test, or of a file of tests, must not be masked in another's output."""
+    secret._masked = frozenset()
     yield
     secret._masked = frozenset()
+
+
+@pytest.fixture(autouse=True)
+def _signals_as_before():
+    """The program ignores Ctrl-C at its end, also where a test calls it here; the next test may press it."""
+    before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM, signal.SIGALRM)}
+    yield
+    for number, handler in before.items():
+        signal.signal(number, handler)

@@ -113,7 +113,9 @@ def test_the_installed_agent_answers_from_an_empty_folder(gpuops):
 
 
 def test_installed_lab_machines_are_found_from_an_empty_folder(gpuops):
-    assert gpuops("lab", "up", "--nodes", "1", "--profile", "dgx-a100").startswith("1 hosts, gpu01")
+    assert gpuops("lab", "up", "--nodes", "1", "--profile", "dgx-a100").startswith(
+        "1 host, gpu01, on 127.0.0.1 from port "
+    )
     try:
         assert "gpu01" in gpuops("ping", "-i", ".gpuops/lab/inventory.yml")
     finally:

@@ -152,16 +152,16 @@ def _of_a_leaf(setting, percent, leaf):
 def _of_the_spine(setting, kind, percent, rng):
     unit, rail = rng.randrange(setting.units), rng.randrange(setting.rails)
     leaf = setting.leaf(unit * setting.unit, rail)
+    parts = [f"unit:U{unit}/rail{rail}"]
+    if not setting.leaf_per_rail:  # one leaf carries every rail of the unit
+        parts = [f"unit:U{unit}/rail{number}" for number in range(setting.rails)]
+    if setting.units == 2:  # each transfer across crosses both units, and no figure tells them apart
+        parts += [f"unit:U{1 - unit}/rail{rail}"]
     if kind == "uplink":
-        parts = [f"unit:U{unit}/rail{rail}"]
-        if not setting.leaf_per_rail:  # one leaf carries every rail of the unit
-            parts = [f"unit:U{unit}/rail{number}" for number in range(setting.rails)]
-        if setting.units == 2:  # each transfer across crosses both units, and no figure tells them apart
-            parts += [f"unit:U{1 - unit}/rail{rail}"]
         return Fault("uplink", percent, parts[0], parts, parts, leaf=leaf, unit=unit)
     spine = rng.randrange(setting.spines)
-    part = f"link:L{leaf}-S{spine}"
-    return Fault("spine", percent, part, [part, "spine"], [part, "spine"], leaf=leaf, unit=unit, spine=spine)
+    names = [f"link:L{leaf}-S{spine}", "spine", *parts]  # the link is one of those that join the unit to the spine
+    return Fault("spine", percent, names[0], names, names, leaf=leaf, unit=unit, spine=spine)
 
 
 def _fleet(setting, kind, percent, rng):

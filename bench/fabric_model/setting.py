@@ -102,7 +102,7 @@ def draw_setting(cell, nodes, seed):
         routing=_routing(cell, rng), flows=rng.choice((1, 2, 4, 8)), ordered_lids=rng.random() < 0.5,
         states_leaves=not dirty or rng.random() < 0.8, states_units=rng.random() < 0.7,
         sharp=rng.uniform(*sharp), ring=rng.uniform(*ring), few=rng.uniform(0.7, 1.0), line=line,
-        efficiency=rng.uniform(0.8, 0.98), pair_gain=rng.uniform(1.0, 1.9), loss_by_size=rng.uniform(0, 0.012),
+        efficiency=rng.uniform(0.8, 0.98), pair_gain=rng.uniform(1.0, 1.9), loss_by_size=rng.uniform(0, 0.02),
         noise=rng.uniform(0.01, 0.03) if is_in("noisy", "outliers") else rng.uniform(0.001, 0.006),
         freedom=rng.uniform(3, 10) if is_in("noisy", "outliers") else rng.uniform(6, 30),
         outliers=rng.uniform(0.005, 0.05) if is_in("outliers") else 0.0,

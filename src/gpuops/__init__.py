@@ -16,9 +16,12 @@ if TYPE_CHECKING:
 
     from gpuops.catalogue import Catalogue
     from gpuops.cluster import Cluster
+    from gpuops.collective.loopback import Loopback
     from gpuops.collective.measurement import Measurement
     from gpuops.collective.nvlink import NvlinkComparison
     from gpuops.collective.preflight.diagnosis import Diagnosis
+    from gpuops.collective.sharp import SharpComparison
+    from gpuops.collective.sweep import SweepResult
     from gpuops.errors import (
         AuthenticationError,
         BecomeError,
@@ -65,6 +68,7 @@ if TYPE_CHECKING:
         FactsRequest,
         FixRequest,
         HostKeysRequest,
+        LoopbackRequest,
         MeasureRequest,
         NvlinkRequest,
         OnboardRequest,
@@ -75,6 +79,8 @@ if TYPE_CHECKING:
         RenderRequest,
         RunRequest,
         SetStateRequest,
+        SharpRequest,
+        SweepRequest,
         TrustRequest,
         ValidateRequest,
     )
@@ -133,6 +139,8 @@ __all__ = [
     "LayoutError",
     "LeftOut",
     "LockedError",
+    "Loopback",
+    "LoopbackRequest",
     "LostError",
     "Machine",
     "MeasureRequest",
@@ -170,7 +178,11 @@ __all__ = [
     "RunRequest",
     "Secret",
     "SetStateRequest",
+    "SharpComparison",
+    "SharpRequest",
     "StepDone",
+    "SweepRequest",
+    "SweepResult",
     "TemplateError",
     "Transition",
     "TrustRequest",
@@ -235,6 +247,8 @@ _HOMES = {
     "LockedError": "errors",
     "LostError": "errors",
     "Machine": "playbook.task",
+    "Loopback": "collective.loopback",
+    "LoopbackRequest": "requests",
     "MeasureRequest": "requests",
     "Measurement": "collective.measurement",
     "MissingError": "errors",
@@ -270,7 +284,11 @@ _HOMES = {
     "RunRequest": "requests",
     "Secret": "secret",
     "SetStateRequest": "requests",
+    "SharpComparison": "collective.sharp",
+    "SharpRequest": "requests",
     "StepDone": "events",
+    "SweepRequest": "requests",
+    "SweepResult": "collective.sweep",
     "TemplateError": "errors",
     "Transition": "results.life",
     "TrustRequest": "requests",

@@ -313,7 +313,7 @@ def _net(
         "network",
         e * share * network.nics * network.nic_gb_per_s,
         f"{nics}{network.nic_gb_per_s:g} GB/s{factor} · e {e:.2f}",
-        f"{network.source}; {'e learnt here' if learnt else 'e not learnt here yet'}",
+        f"{network.source}; {'e measured on this fleet' if learnt else 'e not yet measured on this fleet'}",
         network.grade if learnt else _GUESS,
         e,
     )

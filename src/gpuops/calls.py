@@ -30,6 +30,7 @@ from gpuops.requests import (
     FactsRequest,
     FixRequest,
     HostKeysRequest,
+    LoopbackRequest,
     MeasureRequest,
     NvlinkRequest,
     OnboardRequest,
@@ -40,6 +41,8 @@ from gpuops.requests import (
     RenderRequest,
     RunRequest,
     SetStateRequest,
+    SharpRequest,
+    SweepRequest,
     TrustRequest,
     ValidateRequest,
 )
@@ -61,6 +64,9 @@ OPERATIONS: dict[type[Request[Any]], str] = {
     MeasureRequest: "measure.measure",
     ExpectRequest: "expect.expect",
     NvlinkRequest: "nvlink.compare",
+    LoopbackRequest: "loopback.loopback",
+    SharpRequest: "sweep.sharp",
+    SweepRequest: "sweep.sweep",
     PreflightRequest: "preflight.preflight",
     PlaceRequest: "place.place",
     RenderRequest: "launch.render",
@@ -75,8 +81,11 @@ OPERATIONS: dict[type[Request[Any]], str] = {
 }
 """The function in `gpuops.operations` that carries out each request; loaded on first use."""
 _ONE_AT_A_TIME = (
+    LoopbackRequest,
     MeasureRequest,
     NvlinkRequest,
+    SharpRequest,
+    SweepRequest,
     PreflightRequest,
     ProvisionRequest,
     FixRequest,

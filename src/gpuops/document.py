@@ -26,14 +26,14 @@ _Loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 
 @dataclass(frozen=True)
 class Where:
-    """Position in a file; line and column count from 1."""
+    """Position in a file; line and column count from 1. An option of the command line has neither."""
 
     file: str
     line: int = 1
     column: int = 1
 
     def __str__(self) -> str:
-        return f"{self.file}:{self.line}:{self.column}"
+        return self.file if self.file.startswith("--") else f"{self.file}:{self.line}:{self.column}"
 
 
 @dataclass(frozen=True)

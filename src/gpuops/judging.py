@@ -140,11 +140,12 @@ def check(  # noqa: PLR0913 - each word is one line of what `checks explain` pri
 ) -> Callable[[Callable[..., Iterator[Judgement]]], Check]:
     """Turn a generator function ``judge(value of each need …, profile)`` into a check of the same name.
 
-    With ``scope="group"`` the function is called as ``judge({node: value}, profile)`` for the nodes of one profile. A
-    need in ``tolerates`` is passed as `Unknown` if it is unknown; any other unknown need makes the check unknown. If
-    the profile lacks a key in ``expects``, the check is skipped. ``explains`` names checks, tags or ``check:code``:
-    their findings on the same part are reported as effects of this check's findings. ``blinds`` (Alertmanager:
-    inhibits) names checks or tags that cannot look while this check fails: if unknown, they are reported as skipped.
+    With ``scope="group"`` the function is called as ``judge({node: value}, profile)`` for the nodes of one profile;
+    with several needs, a node's value is the tuple of them. A need in ``tolerates`` is passed as `Unknown` if it is
+    unknown; any other unknown need makes the check unknown. If the profile lacks a key in ``expects``, the check is
+    skipped. ``explains`` names checks, tags or ``check:code``: their findings on the same part are reported as effects
+    of this check's findings. ``blinds`` (Alertmanager: inhibits) names checks or tags that cannot look while this check
+    fails: if unknown, they are reported as skipped.
     """
     probes = (needs,) if isinstance(needs, Probe) else needs
 
@@ -213,9 +214,8 @@ def judge(check: Check, facts: Facts, profile: Profile) -> Verdict:
     missing = _missing(check, profile)
     if missing:
         return Verdict(check.name, facts.node, "skipped", why=missing, scope=check.scope)
-    for probe, value in zip(check.needs, values, strict=True):
-        if isinstance(value, Unknown) and probe not in check.tolerates:
-            return _unread(check, facts.node, probe, value)
+    if unread := _unread_need(check, facts):
+        return unread
     verdict = _verdict(check, facts.node, _judgements(check, *values, profile), profile)
     unknown = [value for value in values if isinstance(value, Unknown)]
     if verdict.status == "pass" and unknown and len(unknown) == len(values):
@@ -275,12 +275,16 @@ def judge_group(check: Check, facts: Mapping[str, Facts], profile: Profile) -> l
     missing = _missing(check, profile)
     if missing:
         return [Verdict(check.name, node, "skipped", why=missing, scope="group") for node in facts]
-    values = {node: f[check.needs[0]] for node, f in facts.items()}
-    usable = {n: v for n, v in values.items() if not isinstance(v, Unknown) or check.needs[0] in check.tolerates}
-    unknown = [
-        _unread(check, n, check.needs[0], v) for n, v in values.items() if n not in usable and isinstance(v, Unknown)
-    ]
-    return unknown + list(_group_verdicts(check, _judgements(check, usable, profile), usable, profile))
+    unread = {node: verdict for node, own in facts.items() if (verdict := _unread_need(check, own))}
+    values = {node: tuple(own[probe] for probe in check.needs) for node, own in facts.items() if node not in unread}
+    usable = {node: own if len(own) > 1 else own[0] for node, own in values.items()}
+    return [*unread.values(), *_group_verdicts(check, _judgements(check, usable, profile), usable, profile)]
+
+
+def _unread_need(check: Check, facts: Facts) -> Verdict | None:
+    """Return the verdict if a need that ``check`` does not tolerate is unknown; None if there is none."""
+    values = ((probe, facts[probe]) for probe in check.needs if probe not in check.tolerates)
+    return next((_unread(check, facts.node, p, value) for p, value in values if isinstance(value, Unknown)), None)
 
 
 def _group_verdicts(

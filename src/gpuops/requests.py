@@ -11,11 +11,19 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuops.collective.request import NVLINK_ENGINES, OPERATIONS, MeasureRequest, check_words
+from gpuops.collective.request import (
+    NVLINK_ENGINES,
+    OPERATIONS,
+    MeasureRequest,
+    SharpRequest,
+    SweepRequest,
+    check_words,
+)
 from gpuops.reasons import Request
 
 if TYPE_CHECKING:
     from gpuops.bandwidth import Operation
+    from gpuops.collective.loopback import Loopback
     from gpuops.collective.measurement import Measurement
     from gpuops.collective.nvlink import NvlinkComparison
     from gpuops.collective.preflight.diagnosis import Diagnosis
@@ -40,6 +48,7 @@ __all__ = [
     "FactsRequest",
     "FixRequest",
     "HostKeysRequest",
+    "LoopbackRequest",
     "MeasureRequest",
     "NvlinkRequest",
     "OnboardRequest",
@@ -50,6 +59,8 @@ __all__ = [
     "RenderRequest",
     "RunRequest",
     "SetStateRequest",
+    "SharpRequest",
+    "SweepRequest",
     "TrustRequest",
     "ValidateRequest",
 ]
@@ -103,6 +114,13 @@ class ExpectRequest(Request["Expectation"]):
     def __post_init__(self) -> None:
         """Raise `InputError` if the operation is unknown."""
         check_words("operation", [self.operation], OPERATIONS)
+
+
+@dataclass(frozen=True)
+class LoopbackRequest(Request["Loopback"]):
+    """Write bandwidth of each HCA with itself; ``force_busy`` names hosts that are measured even if they are busy."""
+
+    force_busy: Sequence[str] = ()
 
 
 @dataclass(frozen=True)

@@ -72,9 +72,9 @@ class Workspace:
         """Send a message for the waiting user."""
         self.nodes.note(text)
 
-    def open_store(self) -> Store:
-        """Return the project's store."""
-        return Store(self.project.store_path)
+    def open_store(self, *, create: bool = True) -> Store:
+        """Return the project's store; unless ``create``, a missing one is empty and stays missing."""
+        return Store(self.project.store_path, create=create)
 
     @contextlib.contextmanager
     def a_run(self, store: Store, nodes: Iterable[str]) -> Iterator[tuple[str, Claims]]:

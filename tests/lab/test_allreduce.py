@@ -1,10 +1,9 @@
 """gpuops allreduce on the lab: it names faults that only a load shows, and leaves busy nodes alone."""
 
 import json
-import subprocess
-import sys
 
 import pytest
+from tests.program import run_gpuops
 
 from gpuops.lab import cluster
 
@@ -17,8 +16,7 @@ def allreduce(lab, tmp_path):
     """Return a function that runs the command and returns its exit code, its report as data, and its stderr."""
 
     def run(*words):
-        command = [sys.executable, "-m", "gpuops", "allreduce", "-i", lab.folder / "inventory.yml", "--json", *words]
-        done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+        done = run_gpuops("allreduce", "-i", lab.folder / "inventory.yml", "--json", *words, cwd=tmp_path)
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout), done.stderr
 
@@ -37,6 +35,26 @@ def test_a_slow_hca_is_named_with_its_evidence(allreduce, plant):
     (accused,) = told["accused"]
     assert accused["part"] == "gpu02:mlx5_3"
     assert any("symbol" in sentence for sentence in accused["evidence"])
+
+
+def test_a_nic_that_the_network_holds_back_shows_waits_and_no_errors(allreduce, plant):
+    plant("gpu02:mlx5_5:held-back=35")
+    code, told, _ = allreduce("--scope", "rail")
+    (accused,) = told["accused"]
+    assert (code, accused["part"]) == (1, "gpu02:mlx5_5")
+    assert any(
+        sentence.startswith("the network held its traffic back: port_xmit_wait +") for sentence in accused["evidence"]
+    )
+    assert not any("its link" in sentence for sentence in accused["evidence"])
+    assert list(told["counters"]) == ["gpu02:mlx5_5"]
+    assert told["unread_counters"] == {}
+
+
+def test_a_link_that_goes_down_during_the_rounds_is_named_although_it_is_fast(allreduce, plant):
+    plant("gpu03:mlx5_1:flaps")
+    code, told, _ = allreduce("--scope", "rail")
+    (accused,) = told["accused"]
+    assert (code, accused["part"], accused["kind"]) == (1, "gpu03:mlx5_1", "link-down")
 
 
 def test_a_node_with_a_job_gets_no_heavy_command(lab, allreduce, plant):

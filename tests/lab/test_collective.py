@@ -33,9 +33,9 @@ def test_programs_on_one_host_take_their_settings_from_the_environment(ssh):
 
 def test_measuring_takes_the_time_that_it_says(ssh):
     began = time.monotonic()
-    done = ssh("gpu01", f"{PAIR} -b 1G -e 1G -n 40")
+    done = ssh("gpu01", f"{PAIR} -b 1G -e 1G -n 10")
     microseconds = float(re.search(r"^ +1073741824 .*? -1 +([\d.]+)", done.out.decode(), re.MULTILINE)[1])
-    assert time.monotonic() - began > 2 * 45 * microseconds / 1e6
+    assert time.monotonic() - began > 2 * 15 * microseconds / 1e6
 
 
 def test_a_launch_longer_than_a_pipe_takes_at_once_works_too(ssh):

@@ -57,9 +57,9 @@ def test_task_inspects_changes_and_inspects_again(fab, ssh):
     assert ssh("gpu01", "sysctl -n vm.swappiness").out == b"60\n"
     told = fab("-H", "gpu01", *SYSCTL, "7")
     assert "vm.swappiness = 7 (was 60)" in told
-    assert "1 node: 1 changed, 0 ok, 0 failed" in told
+    assert "1 node, 1 step: 1 changed, 0 ok, 0 failed" in told
     assert ssh("gpu01", "sysctl -n vm.swappiness").out == b"7\n"
-    assert "1 node: 1 ok, 0 failed" in fab("-H", "gpu01", *SYSCTL, "7")
+    assert "1 node, 1 step: 1 ok, 0 failed" in fab("-H", "gpu01", *SYSCTL, "7")
 
 
 def test_several_nodes_and_tasks_in_one_line(fab, ssh):
@@ -77,7 +77,7 @@ def test_several_nodes_and_tasks_in_one_line(fab, ssh):
         "--path",
         "/etc/x",
     )
-    assert "2 nodes: 2 changed" in told
+    assert "2 nodes, 2 steps: 2 changed" in told
     assert "install pciutils" in told
     for host in ("gpu01", "gpu02"):
         assert ssh(host, "sysctl -n vm.swappiness; dpkg-query -W pciutils").out == b"9\npciutils\t1:3.7.0-6\n"
@@ -127,7 +127,7 @@ def test_without_an_inventory_the_name_is_an_address_and_its_key_must_be_known(f
         (("-H", "gpu01", "sysctl", "--key", "a"), 2, '"sysctl" needs "value"'),
         (("-H", "gpu01", "user", "--name", "a", "--uid", "x"), 2, "uid is expected"),
         ((*SYSCTL, "1"), 2, "no nodes named; add -H NODE"),
-        (("-H", "gpu01", "package", "--versions", "{a: 1"), 2, "--versions:2:1: did not find"),
+        (("-H", "gpu01", "package", "--versions", "{a: 1"), 2, "--versions: did not find"),
     ],
 )
 def test_errors_are_one_sentence(fab, words, code, said):

@@ -1,11 +1,10 @@
 """Each obstacle to an installation is reported, and a second run succeeds once its cause is gone."""
 
-import subprocess
-import sys
-
 import pytest
 
 pytest.importorskip("asyncssh", reason="the lab's server is the extra gpuops[lab]")
+
+from tests.program import run_gpuops
 
 from gpuops.lab import cluster
 
@@ -36,8 +35,7 @@ def folder(tmp_path_factory):
 
 
 def provision(folder, *words):
-    arguments = [sys.executable, "-m", "gpuops", "provision", "p.yml", "-i", ".gpuops/lab/inventory.yml", *words]
-    done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+    done = run_gpuops("provision", "p.yml", "-i", ".gpuops/lab/inventory.yml", *words, cwd=folder)
     assert "Traceback" not in done.stderr
     return done.returncode, done.stdout
 
@@ -58,5 +56,5 @@ def test_once_the_causes_are_gone_a_second_run_heals_them_all(folder):
     cluster.clear(folder / ".gpuops" / "lab", [])
     code, told = provision(folder)
     assert (code, told.count("install libnccl2")) == (0, 1)
-    assert "7 nodes: 6 changed, 1 ok, 0 failed" in told
+    assert "7 nodes, 7 steps: 6 changed, 1 ok, 0 failed" in told
     assert provision(folder, "--check")[0] == 0

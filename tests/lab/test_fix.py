@@ -1,11 +1,14 @@
 """``gpuops fix`` on the lab over real SSH: previewed, refused while a node is in use, applied, and judged again."""
 
 import json
+import os
+import pty
 import subprocess
 import sys
 
 import pytest
 from click.testing import CliRunner
+from tests.program import run_gpuops
 
 from gpuops.cli import program
 from gpuops.lab import cluster
@@ -18,10 +21,7 @@ CLIENTS = ("slurmd", "nvidia-dcgm", "nvidia-persistenced", "nvidia-fabricmanager
 def fix(lab, tmp_path):
     def run(check, node, *words, code=0):
         words = (check, node, "-i", str(lab.folder / "inventory.yml"), *words)
-        done = subprocess.run(
-            [sys.executable, "-m", "gpuops", "fix", *words], cwd=tmp_path, stdin=subprocess.DEVNULL,
-            capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+        done = run_gpuops("fix", *words, cwd=tmp_path)
         assert done.returncode == code, done
         return " ".join(done.stdout.split())
 
@@ -45,6 +45,22 @@ def test_what_would_be_done_is_shown_and_nothing_is_done_until_it_is_confirmed(l
     told = fix("row-remap-pending", "gpu01", code=1)
     assert "reset all GPUs together: a row remapping is pending" in told
     assert told.endswith(f"to apply it: gpuops fix row-remap-pending gpu01 --yes -i {lab.folder}/inventory.yml")
+    assert touched("gpu01") == []
+
+
+def test_end_of_input_changes_nothing_and_says_how_to_confirm(lab, plant, touched, tmp_path):
+    plant("gpu01:gpu1:remap-pending")
+    ours, terminal = pty.openpty()
+    os.write(ours, b"\x04")  # ^D
+    words = ("fix", "row-remap-pending", "gpu01", "-i", lab.folder / "inventory.yml")
+    done = subprocess.run(
+        [sys.executable, "-m", "gpuops", *words], cwd=tmp_path, stdin=terminal,
+        capture_output=True, text=True, timeout=60, check=False,
+    )  # fmt: skip
+    os.close(ours)
+    os.close(terminal)
+    assert done.returncode == 1, done
+    assert done.stderr.endswith("gpuops: nothing was changed; --yes applies the fix without asking\n")
     assert touched("gpu01") == []
 
 

@@ -1,10 +1,9 @@
 """gpuops allreduce nvlink on the lab: both modes are measured, on idle nodes only."""
 
 import json
-import subprocess
-import sys
 
 import pytest
+from tests.program import run_gpuops
 
 from gpuops.lab import cluster
 
@@ -14,11 +13,8 @@ def nvlink(lab, tmp_path):
     """Return a function that runs the command and returns its exit code, its answer as data, and its stderr."""
 
     def run(*words):
-        verb = [sys.executable, "-m", "gpuops", "allreduce", "nvlink", "-i", lab.folder / "inventory.yml", "--json"]
-        engine = ("--engine", "nccl-tests")
-        done = subprocess.run(
-            [*verb, *engine, *words], cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False
-        )
+        options = ("-i", lab.folder / "inventory.yml", "--json", "--engine", "nccl-tests")
+        done = run_gpuops("allreduce", "nvlink", *options, *words, cwd=tmp_path)
         assert done.stdout, done.stderr
         return done.returncode, json.loads(done.stdout), done.stderr
 

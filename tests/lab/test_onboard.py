@@ -8,6 +8,7 @@ from types import SimpleNamespace
 
 import pytest
 import yaml
+from tests.program import proposed, run_gpuops
 
 from gpuops.content import builtin
 from gpuops.lab import cluster
@@ -31,9 +32,7 @@ def program(folder, inventory):
     (folder / "gpuops.yml").write_text(f"inventory: {inventory}\n")
 
     def gpuops(*words, code=0):
-        done = subprocess.run(
-            [sys.executable, "-m", "gpuops", *words], cwd=folder, capture_output=True, text=True, check=False
-        )
+        done = run_gpuops(*words, cwd=folder, timeout=300)
         assert done.returncode == code, done
         return done.stdout
 
@@ -80,7 +79,7 @@ def bare(tmp_path_factory):
     cluster.up(lab, "hgx-h100", 3, ["gpu02:host:apt-fails=chrony", "gpu03:host:no-repository"], bare=True)
     gpuops = program(folder, ".gpuops/lab/inventory.yml")
     told = gpuops("onboard", "gpu01", "gpu02", "gpu03", "--without", "burn-in", code=1)
-    yield SimpleNamespace(gpuops=gpuops, told=told, ran=cluster.audit(lab, "gpu01"))
+    yield SimpleNamespace(gpuops=gpuops, lab=lab, told=told, ran=cluster.audit(lab, "gpu01"))
     cluster.down(lab)
 
 
@@ -188,3 +187,16 @@ def test_a_bare_host_that_cannot_be_provisioned_stops_at_the_gate_that_tells_why
     assert "gpu03 preflight stopped:" in told
     assert "a repository does not answer: Failed to fetch http://packages.lab" in told
     assert present(bare.gpuops) == {"gpu01": "admitted", "gpu02": "new", "gpu03": "new"}
+
+
+def test_what_onboard_and_provision_propose_works_as_it_stands(bare):
+    (look,) = proposed(bare.told)
+    assert look[:2] == ["provision", "onboard"]
+    assert "install chrony" in bare.gpuops(*look, code=1)
+    (bare.gpuops.inventory.parents[2] / "time.yml").write_text(
+        "- {hosts: gpu02, tasks: [{package: {names: [chrony]}}]}\n"
+    )
+    (resume,) = proposed(bare.gpuops("provision", "time.yml", code=1))
+    assert "--resume" in resume
+    cluster.clear(bare.lab, ["gpu02"])
+    assert proposed(bare.gpuops(*resume)) == []

@@ -4,13 +4,12 @@ import pathlib
 import re
 import shlex
 import subprocess
-import sys
 import time
 from types import SimpleNamespace
 
 import pytest
+from tests.program import proposed, run_gpuops
 
-from gpuops.cli import program
 from gpuops.errors import InputError
 from gpuops.lab import cluster, demo
 
@@ -34,25 +33,17 @@ def place(tmp_path_factory):
     (here / "prod.yml").write_text((folder / "inventory.yml").read_text())
 
     def run(line):
-        words = [sys.executable, "-m", "gpuops", *shlex.split(line)[1:]]
-        done = subprocess.run(
-            words, cwd=here, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=240, check=False
-        )
+        words = shlex.split(line)[1:] if isinstance(line, str) else line
+        done = run_gpuops(*words, cwd=here, timeout=240)
         return SimpleNamespace(code=done.returncode, text=done.stdout + done.stderr)
 
     yield run
     cluster.down(folder)
 
 
-def proposed(text):
-    """The commands in an output, each to the end of its line."""
-    verbs = "|".join(map(re.escape, program.list_commands(None)))
-    return dict.fromkeys(re.findall(rf"\bgpuops (?:{verbs})\b.*$", text, re.MULTILINE))
-
-
 def paste(place, text):
     """Run all that ``text`` proposes; the number of commands."""
-    lines = [line for line in proposed(text) if not line.startswith(TOO_LONG)]
+    lines = [words for words in proposed(text) if not shlex.join(["gpuops", *words]).startswith(TOO_LONG)]
     for line in lines:
         pasted = place(line)
         assert pasted.code in (0, 1, 3), f"{line}\n{pasted.text}"
@@ -89,6 +80,20 @@ def test_what_other_commands_propose(place, line):
 def test_commands_of_the_readme_work_on_the_lab(place, line):
     done = place(f"gpuops {line}")
     assert done.code in (0, 1, 3), done.text
+
+
+def test_start_lines_of_render_reach_the_launchers_of_the_lab(lab, ssh, tmp_path):
+    """A lab host's launcher refuses to train, which shows that it was reached."""
+    words = ("--layout", "tp=8", "-t", "torchrun,deepspeed", "--", "train.py")
+    told = run_gpuops("render", "gpu01", "-i", lab.folder / "inventory.yml", *words, cwd=tmp_path, check=True).stdout
+    starts = [line.removeprefix("start: ") for line in told.splitlines() if line.startswith("start: ")]
+    assert len(starts) == 2
+    packed = subprocess.run(["tar", "-c", "launch"], cwd=tmp_path, capture_output=True, check=True).stdout
+    ssh("gpu01", "tar -x", stdin=packed)
+    for start in starts:
+        # a lab host has no pdsh, so the shell that pdsh would start on the node is started here
+        done = ssh("gpu01", re.sub(r'pdsh -R ssh -f 1 -w (\S+) "(.*)%h(.*)"', r'sh -c "\2\1\3"', start))
+        assert "a lab host runs no training job" in done.err, start
 
 
 def is_running(folder):

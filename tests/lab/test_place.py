@@ -1,15 +1,12 @@
 """Placement of a layout on the nodes of a running lab, as they are now, asked over SSH."""
 
 import json
-import subprocess
-import sys
 
-GPUOPS = [sys.executable, "-m", "gpuops"]
+from tests.program import run_gpuops
 
 
 def place(lab, *words):
-    words = ["place", "-i", str(lab.folder / "inventory.yml"), "--json", *words]
-    done = subprocess.run([*GPUOPS, *words], capture_output=True, timeout=60, check=False, text=True)
+    done = run_gpuops("place", "-i", lab.folder / "inventory.yml", "--json", *words)
     return done, json.loads(done.stdout) if done.returncode == 0 else None
 
 

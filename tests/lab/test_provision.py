@@ -1,9 +1,7 @@
 """Playbooks on the lab over real SSH: check mode reports changes and makes none, and a run makes them."""
 
-import subprocess
-import sys
-
 import pytest
+from tests.program import run_gpuops
 
 from gpuops.lab import cluster
 
@@ -29,17 +27,7 @@ def provision(lab):
     (folder / "p.yml").write_text(PLAYBOOK)
 
     def provision(*words, code):
-        arguments = [
-            sys.executable,
-            "-m",
-            "gpuops",
-            "provision",
-            "p.yml",
-            "-i",
-            str(lab.folder / "inventory.yml"),
-            *words,
-        ]
-        done = subprocess.run(arguments, cwd=folder, capture_output=True, text=True, timeout=120, check=False)
+        done = run_gpuops("provision", "p.yml", "-i", lab.folder / "inventory.yml", *words, cwd=folder)
         assert done.returncode == code, done
         return done.stdout
 
@@ -69,7 +57,7 @@ def test_a_host_that_does_not_answer_is_told_and_the_others_are_looked_at(provis
     plant("gpu02:host:refuse")
     told = provision("--check", code=1)
     assert "connection refused" in told
-    assert "3 nodes: " in told
+    assert "3 nodes, " in told
     assert "1 unreachable" in told
 
 

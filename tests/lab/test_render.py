@@ -1,11 +1,7 @@
 """gpuops render on a lab: what it writes, what it refuses, and that it asks and reports everything once."""
 
-import subprocess
-import sys
-
 import pytest
-
-GPUOPS = [sys.executable, "-m", "gpuops"]
+from tests.program import run_gpuops
 
 
 @pytest.fixture(scope="module")
@@ -15,17 +11,16 @@ def saved(tmp_path_factory):
     inventory = ("-i", ".gpuops/lab/inventory.yml")
     try:
         for words in (("lab", "up", "--nodes", "2"), ("facts", *inventory, "--save", "facts")):
-            subprocess.run([*GPUOPS, *words], cwd=folder, capture_output=True, check=True, timeout=60)
+            run_gpuops(*words, cwd=folder, check=True)
     finally:
-        subprocess.run([*GPUOPS, "lab", "down"], cwd=folder, capture_output=True, check=True, timeout=60)
+        run_gpuops("lab", "down", cwd=folder, check=True)
     return folder / "facts"
 
 
 @pytest.fixture
 def render(saved, tmp_path):
     def run(*words):
-        plan = ("render", "--from", str(saved), "--layout", "dp=2,pp=2,tp=4", *words)
-        return subprocess.run([*GPUOPS, *plan], cwd=tmp_path, capture_output=True, text=True, timeout=60, check=False)
+        return run_gpuops("render", "--from", saved, "--layout", "dp=2,pp=2,tp=4", *words, cwd=tmp_path)
 
     return run
 

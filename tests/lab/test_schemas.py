@@ -1,12 +1,11 @@
 """The JSON documents of commands that need nodes, from a running lab, match docs/schemas/."""
 
 import json
-import subprocess
-import sys
 from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
+from tests.program import run_gpuops
 
 SCHEMAS = Path(__file__).parents[2] / "docs" / "schemas"
 LAUNCH = ("--", "torchrun", "--nnodes=2", "--nproc-per-node=8", "train.py")
@@ -18,6 +17,8 @@ LAUNCH = ("--", "torchrun", "--nnodes=2", "--nproc-per-node=8", "train.py")
         ("allreduce-report", ("allreduce", "gpu01,gpu02", "--scope", "node")),
         ("expectation", ("allreduce", "expect")),
         ("nvlink", ("allreduce", "nvlink", "gpu01")),
+        ("sharp", ("allreduce", "sharp", "gpu01,gpu02")),
+        ("sweep", ("allreduce", "sweep", "gpu01", "--max-size", "1M")),
         ("placement", ("place", "--layout", "dp=2,tp=8")),
         ("launches", ("render", "gpu01,gpu02", "-t", "torchrun,slurm", "--layout", "dp=2,tp=8")),
         ("preflight", ("preflight", "gpu01,gpu02")),
@@ -28,19 +29,14 @@ LAUNCH = ("--", "torchrun", "--nnodes=2", "--nproc-per-node=8", "train.py")
 )
 def test_document_matches_its_schema(lab, plant, tmp_path, name, words):
     plant("gpu03:gpu2:lost")
-    inventory = str(lab.folder / "inventory.yml")
-    command = [sys.executable, "-m", "gpuops", *words, "-i", inventory, "--json"]
-    command += LAUNCH if name == "preflight" else ()
-    done = subprocess.run(command, cwd=tmp_path, capture_output=True, text=True, timeout=120, check=False)
+    command = (*words, "-i", lab.folder / "inventory.yml", "--json", *(LAUNCH if name == "preflight" else ()))
+    done = run_gpuops(*command, cwd=tmp_path)
     document = json.loads(done.stdout)
     assert document["schema"] == f"gpuops.{name}/1"
     Draft202012Validator(json.loads((SCHEMAS / f"{name}-1.json").read_text())).validate(document)
 
 
 def test_lab_status_matches_its_schema(lab):
-    done = subprocess.run(
-        [sys.executable, "-m", "gpuops", "lab", "status", "--json"],
-        cwd=lab.folder.parents[1], capture_output=True, text=True, timeout=60, check=False,
-    )  # fmt: skip
+    done = run_gpuops("lab", "status", "--json", cwd=lab.folder.parents[1])
     document = json.loads(done.stdout)
     Draft202012Validator(json.loads((SCHEMAS / "lab-1.json").read_text())).validate(document)

@@ -2,13 +2,13 @@
 
 import json
 import re
-import subprocess
-import sys
 import time
 
 import pytest
 
 pytest.importorskip("asyncssh", reason="the lab's server is the extra gpuops[lab]")
+
+from tests.program import run_gpuops
 
 from gpuops.content import builtin
 from gpuops.lab import cluster
@@ -65,18 +65,14 @@ class Fleet:
             (folder / f"{name}.yml").write_text(PLAYBOOK.replace("VERSION", version))
 
     def gpuops(self, *words, code=0):
-        arguments = [sys.executable, "-m", "gpuops", *words, "-i", str(self.lab / "inventory.yml")]
-        done = subprocess.run(arguments, cwd=self.folder, capture_output=True, text=True, timeout=300, check=False)
+        done = run_gpuops(*words, "-i", self.lab / "inventory.yml", cwd=self.folder, timeout=300)
         assert done.returncode == code, (done.returncode, done.stdout, done.stderr)
         return " ".join(done.stdout.split())
 
     def versions(self):
         """Return the driver of each host that answers."""
-        arguments = [sys.executable, "-m", "gpuops", "facts", "--probe", "driver", "--json"]
-        done = subprocess.run(
-            [*arguments, "-i", str(self.lab / "inventory.yml")],
-            cwd=self.folder, capture_output=True, text=True, timeout=120, check=False,
-        )  # fmt: skip
+        words = ("facts", "--probe", "driver", "--json", "-i", self.lab / "inventory.yml")
+        done = run_gpuops(*words, cwd=self.folder)
         told = json.loads(done.stdout)["hosts"]
         return {name: facts["driver"]["loaded_version"] for name, facts in told.items()}
 
@@ -132,14 +128,14 @@ def test_rolled_back_all_are_on_the_old_version_and_who_never_left_it_is_not_tou
     rebooted = [name for name in fleet.names if "reboot" in fleet.audit(name)[seen[name] :]]
     assert rebooted == ["gpu01", "gpu02", "gpu04", "gpu05"]
     told = fleet.gpuops("provision", "rollback.yml", "--check")
-    assert "10 nodes: 30 ok, 10 skipped, 0 failed" in told
+    assert "10 nodes, 40 steps: 30 ok, 10 skipped, 0 failed" in told
 
 
 def test_once_the_cause_is_gone_the_upgrade_reaches_all(fleet, stopped):
     cluster.clear(fleet.lab, ["gpu03"])
     fleet.gpuops("provision", "upgrade.yml")
     assert set(fleet.versions().values()) == {NEW}
-    assert "10 nodes: 30 ok, 10 skipped, 0 failed" in fleet.gpuops("provision", "upgrade.yml", "--check")
+    assert "10 nodes, 40 steps: 30 ok, 10 skipped, 0 failed" in fleet.gpuops("provision", "upgrade.yml", "--check")
 
 
 def test_a_node_that_does_not_come_back_is_told_and_found_again(fleet, stopped):
@@ -169,4 +165,4 @@ def test_the_built_in_playbooks_upgrade_and_roll_back_and_find_nothing_to_do_the
         assert f"nvidia-driver-580-server={fleet.versions()['gpu09']}-0ubuntu1" in told
         assert fleet.versions()["gpu09"] != before
         told = fleet.gpuops("provision", playbook, "--check", "--limit", "gpu09")
-        assert re.search(r"1 node: \d+ ok, \d+ skipped, 0 failed", told)
+        assert re.search(r"1 node, \d+ steps: \d+ ok, \d+ skipped, 0 failed", told)

@@ -11,6 +11,8 @@ import pytest
 
 pytest.importorskip("asyncssh", reason="the lab needs gpuops[lab]")
 
+from tests.program import run_gpuops
+
 from gpuops.lab import cluster
 
 GPUOPS = [sys.executable, "-m", "gpuops"]
@@ -54,10 +56,8 @@ HOSTS = {fault: f"gpu{number:02d}" for number, fault in enumerate(EVERY, 1)}
 NODES = len(EVERY) + 4
 
 
-def run(folder, *words, **options):
-    return subprocess.run(
-        [*GPUOPS, *words], cwd=folder, capture_output=True, text=True, timeout=240, check=False, **options
-    )
+def run(folder, *words):
+    return run_gpuops(*words, cwd=folder, timeout=240)
 
 
 @pytest.fixture(scope="module")

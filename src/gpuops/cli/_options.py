@@ -26,6 +26,8 @@ if TYPE_CHECKING:
 
 R = TypeVar("R")
 _TOTAL_SECONDS = 3600.0
+# a text, which shells complete as a file
+inventory_option = functools.partial(click.option, "-i", "--inventory", metavar="FILE", type=click.Path(readable=False))
 _NEEDS_INVENTORY = "no inventory is named; give -i FILE, or `inventory:` in gpuops.yml, or --local for this machine"
 NAMED_INVENTORY = "gpuops.inventory"
 _SCOPES = {"node": "node", "rail": "rail", "pairs": "pair", "pair": "pair", "group": "group"}
@@ -155,7 +157,7 @@ def kept(verb: Callable[..., Any]) -> Callable[..., Any]:
         with proposing(HostOptions(inventory or "")):
             return verb(project=project, **options)
 
-    return click.option("-i", "--inventory", metavar="FILE", help="Inventory that the store lies beside.")(with_project)
+    return inventory_option(help="Inventory that the store lies beside.")(with_project)
 
 
 def catalogue() -> Catalogue:
@@ -294,12 +296,11 @@ def _hosts_and_groups(ctx: click.Context) -> list[str]:
 
 
 _file = click.Path(exists=True, dir_okay=False, path_type=Path)
-_hosts = completes("hosts")
-_forks = click.IntRange(1, 4096)
+_hosts, _forks = completes("hosts"), click.IntRange(1, 4096)
 # fmt: off
 _PATTERN = [click.argument("pattern", required=False, shell_complete=_hosts)]
 _CHOICE = [
-    click.option("-i", "--inventory", metavar="FILE", help="Inventory file, or host1,host2 (a comma makes it a list)."),
+    inventory_option(help="Inventory file, or host1,host2 (a comma makes it a list)."),
     click.option("--local", is_flag=True, help="This machine, without SSH, the same as -i localhost."),
     click.option("-l", "--limit", metavar="PATTERN", shell_complete=_hosts,
         help="Only these hosts, such as h100:&rack1:!gpu05 or gpu[001-128]."),

@@ -29,10 +29,10 @@ def command(cluster: Cluster, request: AdmitRequest, output: Output, nodes: tupl
     --force admits nodes without the proof of onboarding.
     """
     from gpuops.reasons import exit_code
-    from gpuops.report import transition
+    from gpuops.report import states
 
     result = carry_out(chosen(cluster, *nodes), request)
-    output.publish(table=lambda _: transition.lines(result), json=lambda _: result.to_json())
-    for sentence in transition.complaints(result):
+    output.publish(table=lambda _: states.transition_lines(result), json=lambda _: result.to_json())
+    for sentence in states.transition_complaints(result):
         tell(sentence)
     return exit_code(result)

@@ -22,4 +22,5 @@ def command(ctx: click.Context, shell: str) -> None:
 
     script = get_completion_class(shell)
     if script is not None:
-        click.echo(script(ctx.find_root().command, {}, "gpuops", "_GPUOPS_COMPLETE").source())
+        text = script(ctx.find_root().command, {}, "gpuops", "_GPUOPS_COMPLETE").source()
+        click.echo(text.replace('split "," $completion', 'split --max 1 "," $completion'))  # fish: a summary has commas

@@ -28,10 +28,10 @@ def command(cluster: Cluster, request: DrainRequest, output: Output, nodes: tupl
     becomes drained; any other node keeps its state.
     """
     from gpuops.reasons import exit_code
-    from gpuops.report import transition
+    from gpuops.report import states
 
     result = carry_out(chosen(cluster, *nodes), request)
-    output.publish(table=lambda _: transition.lines(result), json=lambda _: result.to_json())
-    for sentence in transition.complaints(result):
+    output.publish(table=lambda _: states.transition_lines(result), json=lambda _: result.to_json())
+    for sentence in states.transition_complaints(result):
         tell(sentence)
     return exit_code(result)

@@ -9,8 +9,9 @@ from typing import TYPE_CHECKING
 
 import click
 
+from gpuops.cli._asking import confirmed
 from gpuops.cli._options import asks, carry_out, chosen, completes, reaches
-from gpuops.cli._terminal import Command, Output, exits, page, print_lines, shows, tell_excluded, tell_locked
+from gpuops.cli._terminal import Command, Output, exits, page, print_lines, shows, tell, tell_excluded, tell_locked
 from gpuops.proposal import propose
 from gpuops.requests import FixRequest
 
@@ -53,7 +54,8 @@ def command(cluster: Cluster, request: FixRequest, output: Output, node: str, *,
     if repair.needed and (yes or (is_table and sys.stdin.isatty())):
         for name, objection in repair.blocked.items():
             raise NodeError(name, f"{objection.why}; first: {objection.do}")
-        if not yes and not click.confirm("Apply this fix?"):
+        if not yes and not confirmed("Apply this fix?"):
+            tell("nothing was changed; --yes applies the fix without asking")
             return 1
         repair = carry_out(hosts, request)
         tell_locked(repair.record.locked if repair.record else ())

@@ -46,6 +46,12 @@ class Expectations:
     size_bytes: int | None = None
     operation: Operation = "all_reduce"
 
+    @classmethod
+    def as_measured(cls, evidence: Evidence, profiles: Mapping[str, Profile]) -> Expectations:
+        """Return the expectations of what ``evidence`` measured, with the efficiencies that it shows."""
+        prior = cls(evidence.fabric, profiles, size_bytes=evidence.size_bytes, operation=evidence.operation)
+        return prior.learnt_from(evidence)
+
     def of(self, group: RankGroup) -> ExpectedBandwidth | None:
         """Return what ``group`` should reach, limited by its slowest node; None if it is unknown for one of them."""
         profiles = {id(profile): profile for profile in map(self._profile_by_node.__getitem__, group.nodes)}.values()

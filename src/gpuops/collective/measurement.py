@@ -7,10 +7,12 @@ from dataclasses import asdict, dataclass, field
 from typing import Any, ClassVar
 
 from gpuops.bandwidth import ExpectedBandwidth
+from gpuops.collective import figures
 from gpuops.collective.heat_map import HeatMap, heat_map
 from gpuops.collective.network_tests.verdicts import NetworkFailure
 from gpuops.collective.scope_lines import ScopeLine, scope_lines
 from gpuops.facts import Facts
+from gpuops.isolation.counters import totals_of
 from gpuops.isolation.evidence import Blame, BlamedPart, CommonCause, Evidence
 from gpuops.isolation.remedies import fix_for, fix_in_common
 from gpuops.isolation.rounds import RankGroup
@@ -25,7 +27,8 @@ class Measurement(Result):
     ``engine`` ran it, and ``engine_why`` states why it was chosen. ``excluded`` are the nodes that took no part, or not
     to the end. ``settings`` are what may affect the results, by node. ``failures`` are those of the network tests
     before the load. ``expected`` is what groups should reach, without groups of unknown expectation. ``facts`` are
-    those of all nodes with the results added; they are not part of the document. ``seconds`` is wall time.
+    those of all nodes with the results added; they are not part of the document. ``unread_counters`` says which
+    counters of a node cannot be read, and why. ``seconds`` is wall time.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.allreduce-report/1"
@@ -40,6 +43,7 @@ class Measurement(Result):
     failures: Sequence[NetworkFailure] = ()
     expected: Mapping[RankGroup, ExpectedBandwidth] = field(default_factory=dict, repr=False)
     facts: Mapping[str, Facts] = field(default_factory=dict, repr=False)
+    unread_counters: Mapping[str, str] = field(default_factory=dict)
     interrupted: bool = False
     seconds: float = 0.0
 
@@ -51,11 +55,7 @@ class Measurement(Result):
     @property
     def nodes_by_setting(self) -> dict[str, list[str]]:
         """The nodes that have each setting, the most common setting first."""
-        nodes: dict[str, list[str]] = {}
-        for node, settings in self.settings.items():
-            for setting in settings:
-                nodes.setdefault(setting, []).append(node)
-        return dict(sorted(nodes.items(), key=lambda item: -len(item[1])))
+        return nodes_by_setting(self.settings)
 
     def scope_lines(self, heat: HeatMap) -> list[ScopeLine]:
         """Return the results summarized by scope; ``heat`` is the map of the same evidence."""
@@ -70,7 +70,10 @@ class Measurement(Result):
         return "incomplete" if self.excluded or self.blame.is_incomplete else "ok"
 
     def to_document(self) -> dict[str, Any]:
-        """Return plain data for JSON, with secrets masked. ``matrix`` holds each node's best GB/s by rail."""
+        """Return plain data for JSON, with secrets masked.
+
+        ``matrix`` holds each node's best GB/s by rail, ``figures`` the median and spread of each part's results.
+        """
         heat = heat_map(self.evidence)
         return {
             "schema": self.SCHEMA,
@@ -86,7 +89,10 @@ class Measurement(Result):
             "contention": list(self.blame.contention),
             "suspects": list(self.blame.suspects),
             "unclear": [redact(why) for why in self.blame.unclear],
+            "counters": totals_of(self.evidence),
+            "unread_counters": {node: redact(why) for node, why in self.unread_counters.items()},
             "interrupted": self.interrupted,
+            "figures": figures.to_document(self.evidence, self.blame),
             "matrix": [
                 {"rail": row.rail, "usual": row.usual, "gb_per_s": {n: cell.gb_per_s for n, cell in row.cells.items()}}
                 for row in heat.rows
@@ -102,6 +108,15 @@ def _accused(blamed: BlamedPart) -> dict[str, Any]:
 def _common(cause: CommonCause) -> dict[str, Any]:
     evidence = [redact(sentence) for sentence in cause.evidence]
     return {**asdict(cause), "evidence": evidence, "do": redact(fix_in_common(cause))}
+
+
+def nodes_by_setting(settings_by_node: Mapping[str, Sequence[str]]) -> dict[str, list[str]]:
+    """Return the nodes that have each setting, the most common setting first."""
+    nodes: dict[str, list[str]] = {}
+    for node, settings in settings_by_node.items():
+        for setting in settings:
+            nodes.setdefault(setting, []).append(node)
+    return dict(sorted(nodes.items(), key=lambda item: -len(item[1])))
 
 
 def excluded_document(excluded: Mapping[str, Excluded]) -> dict[str, dict[str, Any]]:

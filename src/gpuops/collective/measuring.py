@@ -16,6 +16,7 @@ from gpuops.collective.idleness.lease import Lease
 from gpuops.collective.idleness.monitor import Allocations, IdleMonitor
 from gpuops.collective.measurement import Measurement
 from gpuops.collective.network_tests.ladder import Ladder
+from gpuops.collective.network_tests.verdicts import NetworkFailure
 from gpuops.collective.pool import Pool
 from gpuops.collective.request import ENGINES, MeasureRequest
 from gpuops.collective.session import Plan, run
@@ -79,10 +80,44 @@ def measure(
     chooses from ``engines``. If no node can be measured, the evidence is empty.
     """
     began = time.monotonic()
+    with ready_engine(pool, fabric, profiles, request, context, iterations=iterations, engines=engines) as ready:
+        if ready is None:
+            return _nothing(pool, request, time.monotonic() - began)
+        measurement = _measured(ready, pool, request, context, plan)
+        return replace(measurement, failures=ready.failures, seconds=time.monotonic() - began)
+
+
+@dataclass(frozen=True)
+class ReadyEngine:
+    """An open engine, the ``fabric`` of the nodes that it can measure, and the failed network tests of the others.
+
+    For tcp, the fabric is one interface of each node.
+    """
+
+    engine: Engine
+    fabric: Fabric
+    expectations: Expectations
+    monitor: IdleMonitor
+    failures: Sequence[NetworkFailure]
+
+
+@contextlib.contextmanager
+def ready_engine(
+    pool: Pool,
+    fabric: Fabric,
+    profiles: Mapping[str, Profile],
+    request: MeasureRequest,
+    context: MeasureContext,
+    *,
+    iterations: int = Load.iterations,
+    engines: Sequence[str] = ENGINES,
+) -> Iterator[ReadyEngine | None]:
+    """Yield an open engine on the nodes of ``pool`` that are idle and pass the network tests; None if none is idle."""
     running: list[Engine] = []
     with idle_nodes(pool, profiles, request, context, running) as monitor:
         if not pool.hosts:
-            return _nothing(pool, request, time.monotonic() - began)
+            yield None
+            return
         expectations = Expectations(
             _within(pool, fabric), profiles, size_bytes=request.size_bytes, operation=request.operation
         )
@@ -96,8 +131,8 @@ def measure(
                 over_rdma=engine.name != "tcp",
                 on_test=lambda test: context.activity(f"before the load: {test}"),
             ).run()
-            measurement = _measured(engine, pool, expectations, request, monitor, context, plan)
-            return replace(measurement, failures=failures, seconds=time.monotonic() - began)
+            fabric = engine.fabric() if isinstance(engine, TcpEngine) else fabric
+            yield ReadyEngine(engine, _within(pool, fabric), expectations, monitor, failures)
         finally:
             engine.close()
 
@@ -167,22 +202,22 @@ def _make(name: str, pool: Pool, expectations: Expectations, request: MeasureReq
 
 
 def _measured(
-    engine: Engine,
-    pool: Pool,
-    expectations: Expectations,
-    request: MeasureRequest,
-    monitor: IdleMonitor,
-    context: MeasureContext,
-    plan: Plan,
+    ready: ReadyEngine, pool: Pool, request: MeasureRequest, context: MeasureContext, plan: Plan
 ) -> Measurement:
+    engine, expectations, fabric = ready.engine, ready.expectations, ready.fabric
     is_tcp = isinstance(engine, TcpEngine)
-    fabric = engine.fabric() if isinstance(engine, TcpEngine) else _within(pool, expectations.fabric)
     scopes = tuple(scope for scope in request.scopes if not is_tcp or scope in _TCP_SCOPES)
     session = run(
         engine,
-        Evidence(fabric, scopes=scopes, confidence=request.confidence),
+        Evidence(
+            fabric,
+            scopes=scopes,
+            confidence=request.confidence,
+            operation=request.operation,
+            size_bytes=request.size_bytes,
+        ),
         plan=plan,
-        monitor=monitor,
+        monitor=ready.monitor,
         threshold_for=(lambda _group: None) if is_tcp else expectations.threshold_for,
         on_round=context.on_round,
     )
@@ -196,6 +231,7 @@ def _measured(
         {**pool.excluded, **session.excluded},
         {name: settings for name, settings in engine.settings.items() if name in evidence.fabric.nodes},
         expected={} if is_tcp else learnt.of_evidence(evidence),
+        unread_counters={name: why for name, why in session.unread.items() if name in evidence.fabric.nodes},
         interrupted=session.interrupted,
     )
 

@@ -1,4 +1,4 @@
-"""The request for a measurement, as data: the links to measure, how, and which hosts even if they are busy."""
+"""Requests for measurements, as data: the links to measure, how, and which hosts even if they are busy."""
 
 from __future__ import annotations
 
@@ -14,6 +14,8 @@ from gpuops.reasons import Request
 if TYPE_CHECKING:
     from gpuops.bandwidth import Operation
     from gpuops.collective.measurement import Measurement  # noqa: F401 - named as a text
+    from gpuops.collective.sharp import SharpComparison  # noqa: F401
+    from gpuops.collective.sweep import SweepResult, SweepScope  # noqa: F401
     from gpuops.facts import Facts
     from gpuops.isolation.rounds import Scope
 
@@ -64,6 +66,57 @@ class MeasureRequest(Request["Measurement"]):
     def size_bytes(self) -> int | None:
         """The payload of a rank in bytes; None: as much as is needed to judge."""
         return round(self.gib * 2**30) if self.gib else None
+
+
+SWEEP_SCOPES: tuple[SweepScope, ...] = ("node", "group")
+
+
+@dataclass(frozen=True)
+class SweepRequest(Request["SweepResult"]):
+    """One operation at sizes from ``min_size`` to ``max_size`` bytes of a rank's buffer, each twice the one before.
+
+    ``scope`` is ``node`` or ``group``; None: group if there are several nodes. ``max_size`` None: as much as is needed
+    to judge, or 64 MiB over TCP. The other fields are those of `MeasureRequest`.
+    """
+
+    engine: str = "auto"
+    scope: SweepScope | None = None
+    operation: Operation = "all_reduce"
+    min_size: int = 1 << 10
+    max_size: int | None = None
+    seconds: float = 0.25
+    force_busy: Sequence[str] = ()
+    interface: str = ""
+    libnccl: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` if a word is unknown, the sizes are none, or the engine cannot measure the scope."""
+        check_words("engine", [self.engine], ("auto", *ENGINES))
+        check_words("scope", [self.scope] if self.scope else [], SWEEP_SCOPES)
+        check_words("operation", [self.operation], OPERATIONS)
+        if self.engine == "tcp" and self.scope == "node":
+            raise InputError("engine tcp measures between nodes only; use scope group, or engine nccl or nccl-tests")
+        if isinstance(self.min_size, int) and self.min_size < _LEAST_BYTES:
+            raise InputError(f"min_size={self.min_size} is too small; use at least {_LEAST_BYTES} bytes")
+        if isinstance(self.max_size, int) and isinstance(self.min_size, int) and self.max_size < self.min_size:
+            raise InputError(f"max_size={self.max_size} is less than min_size={self.min_size}; use a larger max_size")
+
+
+_LEAST_BYTES = 8
+
+
+@dataclass(frozen=True)
+class SharpRequest(Request["SharpComparison"]):
+    """NVLink SHARP within each node, and SHARP in the switches between all; the fields are as in `MeasureRequest`."""
+
+    engine: str = "auto"
+    gib: float | None = None
+    force_busy: Sequence[str] = ()
+    libnccl: Path | None = None
+
+    def __post_init__(self) -> None:
+        """Raise `InputError` for an engine that does not use NCCL."""
+        check_words("engine", [self.engine], ("auto", *NVLINK_ENGINES))
 
 
 def check_words(what: str, words: Sequence[str], choices: Sequence[str]) -> None:

@@ -22,10 +22,14 @@ Plan = Callable[[Evidence], Round | None]
 
 @dataclass(frozen=True)
 class Snapshot:
-    """The state of nodes just before or after a round: which are excluded and why, and the others' counters."""
+    """The state of nodes just before or after a round: which are excluded and why, and the others' counters.
+
+    ``unread`` says which counters of a node cannot be read, and why.
+    """
 
     excluded: Mapping[str, Excluded] = field(default_factory=dict)
     counters: Counters = field(default_factory=dict)
+    unread: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -33,13 +37,14 @@ class SessionResult:
     """A session's evidence, the nodes that were excluded during it, and whether it was interrupted.
 
     ``lost`` blames the nodes that were missing in a round before they were excluded: their results left the evidence
-    with them.
+    with them. ``unread`` is that of the snapshots.
     """
 
     evidence: Evidence
     excluded: Mapping[str, Excluded]
     lost: tuple[BlamedPart, ...] = ()
     interrupted: bool = False
+    unread: Mapping[str, str] = field(default_factory=dict)
 
 
 def run(
@@ -72,6 +77,7 @@ def run(
             last = _LastSnapshot(after, frozenset(nodes - after.excluded.keys()), time.monotonic())
             thresholds = {group: rate for group in planned.groups if (rate := threshold_for(group)) is not None}
             session.add(Measured(planned, figures, _increases(before.counters, after.counters)), thresholds)
+            session.unread |= after.unread
             session.exclude(after.excluded)
     except (KeyboardInterrupt, CancelledError):
         return session.result(interrupted=True)
@@ -85,6 +91,7 @@ class _Session:
         self.evidence = evidence
         self.excluded: dict[str, Excluded] = {}
         self.lost: dict[str, BlamedPart] = {}
+        self.unread: dict[str, str] = {}
 
     def add(self, measured: Measured, thresholds: Mapping[RankGroup, float]) -> None:
         """Add a round."""
@@ -100,7 +107,7 @@ class _Session:
 
     def result(self, *, interrupted: bool = False) -> SessionResult:
         """Return the result so far."""
-        return SessionResult(self.evidence, self.excluded, tuple(self.lost.values()), interrupted)
+        return SessionResult(self.evidence, self.excluded, tuple(self.lost.values()), interrupted, self.unread)
 
 
 def _lost(evidence: Evidence, excluded: Mapping[str, Excluded]) -> Iterator[BlamedPart]:

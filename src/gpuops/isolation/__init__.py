@@ -35,10 +35,14 @@ all-reduce reaches 97 %:
 
 from __future__ import annotations
 
+from collections.abc import Iterator
+
 from gpuops.isolation.blaming import blame as _blame_between
 from gpuops.isolation.common import common_causes
 from gpuops.isolation.evidence import Blame, BlamedPart, CommonCause, Evidence
+from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.intra_node import blame as _blame_intra_node
+from gpuops.isolation.intra_node import first_round as _first_intra_node
 from gpuops.isolation.intra_node import next_round as _next_intra_node
 from gpuops.isolation.node_evidence import NodeEvidence, all_reduce, evidence_of
 from gpuops.isolation.planning import max_rounds
@@ -67,12 +71,22 @@ __all__ = [
 def next_round(evidence: Evidence) -> Round | None:
     """Return the round to measure next; None if the plan is empty. All rounds inside nodes come first.
 
-    Where nearly all nodes have the same fault between them, more rounds would show no more.
+    Where nearly all nodes have the same fault, more rounds would show no more.
     """
     causes, rest = common_causes(evidence)
     is_inside = not evidence.rounds or evidence.rounds[-1].round.scope == "node"
-    inside = _next_intra_node(rest) if is_inside else None
+    is_shown = any(cause.where == "within nodes" and cause.kind != "slow" for cause in causes)
+    first = _first_intra_node(evidence) if is_inside and not is_shown else None
+    inside = first or (_next_intra_node(rest) if is_inside else None)
     return inside or (None if any(map(_ends_rounds, causes)) else _next_between(rest))
+
+
+def _seen_as(part: str, fabric: Fabric) -> Iterator[str]:
+    """Yield the names that a fault within a node also has between nodes: the node, or the NIC that serves the GPU."""
+    yield part
+    name, _, gpu = part.partition(":gpu")
+    node = fabric.nodes[name]
+    yield from (fabric.part(name, nic.rail) for k, nic in zip(node.gpus, node.nics, strict=False) if gpu == str(k))
 
 
 def _ends_rounds(cause: CommonCause) -> bool:
@@ -84,9 +98,9 @@ def blame(evidence: Evidence) -> Blame:
     """Return the parts that the evidence blames, within nodes and between them."""
     causes, rest = common_causes(evidence)
     inside, between = _blame_intra_node(rest), _blame_between(rest)
-    names = {blamed.part for blamed in inside.blamed}
+    known = {(part, blamed.kind) for blamed in inside.blamed for part in _seen_as(blamed.part, evidence.fabric)}
     return Blame(
-        (*inside.blamed, *(blamed for blamed in between.blamed if blamed.part not in names)),
+        (*inside.blamed, *(blamed for blamed in between.blamed if (blamed.part, blamed.kind) not in known)),
         between.contention,
         tuple(dict.fromkeys((*inside.suspects, *between.suspects))),
         (*inside.unclear, *between.unclear),

@@ -6,18 +6,22 @@ import math
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import replace
 from typing import cast
 
 from gpuops.isolation.certainty import rounds_to_decide
-from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Kind
+from gpuops.isolation.counters import CounterEvidence, blame_links
+from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Kind, Sentence
 from gpuops.isolation.fabric import Fabric
-from gpuops.isolation.grouping import blame_groups
+from gpuops.isolation.groups.searching import blame_groups
 from gpuops.isolation.parts import Part
 from gpuops.isolation.readings import Reading, Readings
+from gpuops.isolation.rounds import RankGroup
 from gpuops.isolation.suspects import Suspect, SuspectAnalysis, find_suspects
 
-_MAX_NAMES = 8
 _MAX_PAIRS = 4
+_ALIKE = 0.05
+"""All NICs of a node that keep the same fraction of their bandwidth but for this have one cause."""
 _WORTH_SAYING = 20
 """A suspect whose readings are this many times likelier of a faulty part than of a healthy one is named as unclear."""
 
@@ -31,17 +35,20 @@ def blame(evidence: Evidence) -> Blame:
         return Blame()
     analysis = find_suspects(evidence)
     groups = blame_groups(evidence)
+    counters = CounterEvidence(evidence)
+    confirmed = (_blamed_part(suspect, analysis.readings, evidence, counters) for suspect in analysis.confirmed)
+    blamed = (*_whole_nodes(tuple(confirmed), evidence.fabric), *groups.blamed)
     return Blame(
-        (*(_blamed_part(suspect, analysis.readings, evidence) for suspect in analysis.confirmed), *groups.blamed),
-        tuple(_contention(analysis)),
-        (*(suspect.part.name(evidence.fabric) for suspect in analysis.open), *groups.suspects),
+        (*blamed, *blame_links(evidence, [each.part for each in blamed])),
+        tuple(_contention(analysis, counters)),
+        (*(s.part.name(evidence.fabric) for s in analysis.open if not s.flaps or _is_likely(s)), *groups.suspects),
         (*_shared(analysis), *_unrepeated(analysis), *_undecided(analysis, evidence), *groups.unclear),
     )
 
 
-def _blamed_part(suspect: Suspect, readings: Readings, evidence: Evidence) -> BlamedPart:
+def _blamed_part(suspect: Suspect, readings: Readings, evidence: Evidence, counters: CounterEvidence) -> BlamedPart:
     fabric, kind = readings.fabric, _kind(suspect)
-    name, *others = _names(suspect, kind, fabric)
+    name, *others = _names(suspect, kind, evidence)
     partners = tuple(dict.fromkeys(_partners(suspect)))
     measured, normal = _typical(suspect.readings)
     sentences = (_speed_in_words(suspect, measured, normal, partners, readings), *_comparison(suspect.part, readings))
@@ -52,20 +59,55 @@ def _blamed_part(suspect: Suspect, readings: Readings, evidence: Evidence) -> Bl
         normal,
         partners,
         len({fabric.unit_of.get(partner) for partner in partners} - {None}),
-        (*sentences, *_own_words(suspect), *_counted(suspect.part.name(fabric), evidence)),
+        (*sentences, *_own_words(suspect), *counters.sentences(suspect.part.name(fabric))),
         tuple(others),
         suspect.probability,
     )
 
 
-def _names(suspect: Suspect, kind: Kind, fabric: Fabric) -> Sequence[str]:
-    """Return the name of the part, then of its alternatives: a rank that fails may do so because of its GPU or NIC."""
+def _whole_nodes(blamed: Sequence[BlamedPart], fabric: Fabric) -> Iterator[BlamedPart]:
+    """Yield the parts, but one node in place of all its NICs if they are alike: the cause is one that they share."""
+    for part in blamed:
+        node = fabric.nodes.get(part.part.partition(":")[0])
+        nics = [f"{node.name}:{nic.name}" for nic in node.nics] if node else []
+        alike = [other for other in blamed if other.part in nics and _are_alike(part, other)]
+        if not node or len(nics) < 2 or len(alike) < len(nics):
+            yield part
+        elif part.part == nics[0]:
+            kind: Kind = "slow" if any(other.kind == "slow" for other in alike) else part.kind
+            words = (f"on each of its {len(nics)} NICs", *part.evidence)
+            yield replace(part, part=node.name, kind=kind, evidence=words)
+
+
+def _are_alike(one: BlamedPart, other: BlamedPart) -> bool:
+    """Return True if two parts fail in the same way, or keep the same fraction of their bandwidth."""
+    is_slow = {one.kind, other.kind} <= {"slow", "flapping"}
+    return (is_slow or one.kind == other.kind) and abs(_kept(one) - _kept(other)) <= _ALIKE
+
+
+def _kept(part: BlamedPart) -> float:
+    """Return the remaining fraction of the bandwidth."""
+    return (part.found_gb_per_s or 0.0) / (part.expected_gb_per_s or 1.0)
+
+
+def _names(suspect: Suspect, kind: Kind, evidence: Evidence) -> Sequence[str]:
+    """Return the name of the part, then of its alternatives: a rank that fails may do so because of its GPU or NIC.
+
+    It is the NIC if all GPUs of the node work together while they do without it.
+    """
+    fabric = evidence.fabric
     names = [part.name(fabric) for part in (suspect.part, *suspect.alternatives)]
-    if kind == "error" and suspect.part.kind == "nic":
+    if kind == "error" and suspect.part.kind == "nic" and not _works_inside(suspect.part.owner, evidence):
         node = fabric.nodes[suspect.part.owner]
         gpus = [gpu for gpu, nic in zip(node.gpus, node.nics, strict=False) if nic.rail == suspect.part.number]
         names = [*(f"{node.name}:gpu{gpu}" for gpu in gpus), *names]
     return list(dict.fromkeys(names))
+
+
+def _works_inside(node: str, evidence: Evidence) -> bool:
+    alone = RankGroup((node,))
+    results = [figure for measured in evidence.rounds for figure in measured.figures if figure.group == alone]
+    return bool(results) and not any(figure.trouble for figure in results)
 
 
 def _own_words(suspect: Suspect) -> list[str]:
@@ -150,29 +192,18 @@ def _crosses(reading: Reading, readings: Readings) -> bool:
     return len({readings.fabric.unit_of.get(node) for node in reading.figure.group.nodes}) > 1
 
 
-def _counted(name: str, evidence: Evidence) -> Iterator[str]:
-    """Yield the errors that its NICs counted during the rounds."""
-    totals: Counter[str] = Counter()
-    for measured in evidence.rounds:
-        for part, counts in measured.counters.items():
-            if part == name or part.startswith(f"{name}:"):
-                totals.update(counts)
-    for counter, count in sorted(totals.items()):
-        yield f"{counter.replace('_', ' ')} +{count} during the rounds"
-
-
-def _contention(analysis: SuspectAnalysis) -> Iterator[str]:
+def _contention(analysis: SuspectAnalysis, counters: CounterEvidence) -> Iterator[Sentence]:
     """Yield the pairs that were slow once, and whose parts are healthy, by what they crossed."""
     by_path: dict[str, list[Reading]] = {}
     for reading in analysis.unexplained:
         if reading.ratio:
             by_path.setdefault(_path(reading, analysis.readings), []).append(reading)
-    largest = sorted(by_path.items(), key=lambda item: -len(item[1]))
-    for path, readings in largest[:_MAX_NAMES]:
+    for path, readings in sorted(by_path.items(), key=lambda item: -len(item[1])):
         low, high = (f"{100 * edge(reading.ratio for reading in readings):.0f}" for edge in (min, max))
-        yield f"{_pairs(readings)} {path}, at {low if low == high else f'{low}-{high}'} %"
-    if len(largest) > _MAX_NAMES:
-        yield f"{sum(len(readings) for _, readings in largest[_MAX_NAMES:])} more pairs"
+        counted = counters.on_path((reading.round_index, reading.figure) for reading in readings)
+        about = "; ".join((f"{path}, at {low if low == high else f'{low}-{high}'} % of normal", *counted))
+        names = _pair_names(readings)
+        yield Sentence(f"{', '.join(names)} {about}", names, about)
 
 
 def _path(reading: Reading, readings: Readings) -> str:
@@ -184,9 +215,13 @@ def _path(reading: Reading, readings: Readings) -> str:
 
 def _pairs(readings: Sequence[Reading]) -> str:
     """Return the pairs of ``readings``, with the number of those that are not named."""
-    names = list(dict.fromkeys(map(_pair, readings)))
+    names = _pair_names(readings)
     more = f" and {len(names) - _MAX_PAIRS} more pairs" if len(names) > _MAX_PAIRS else ""
     return f"{', '.join(names[:_MAX_PAIRS])}{more}"
+
+
+def _pair_names(readings: Sequence[Reading]) -> list[str]:
+    return list(dict.fromkeys(map(_pair, readings)))
 
 
 def _pair(reading: Reading) -> str:
@@ -194,7 +229,7 @@ def _pair(reading: Reading) -> str:
     return " and ".join(group.nodes) + (f" on rail {group.rail}" if group.rail is not None else "")
 
 
-def _unrepeated(analysis: SuspectAnalysis) -> Iterator[str]:
+def _unrepeated(analysis: SuspectAnalysis) -> Iterator[Sentence]:
     """Yield the pairs that failed without a part that explains it, those with the same words together."""
     by_words: dict[str, list[Reading]] = {}
     for reading in analysis.unexplained:
@@ -203,31 +238,43 @@ def _unrepeated(analysis: SuspectAnalysis) -> Iterator[str]:
             words = ": ".join(filter(None, (failure, reading.figure.detail)))
             by_words.setdefault(words, []).append(reading)
     for words, readings in by_words.items():
-        yield f"{_pairs(readings)}: {words}; the same nodes were healthy with other partners"
+        about = f"{words}; the same nodes were healthy with other partners"
+        yield Sentence(f"{_pairs(readings)}: {about}", _pair_names(readings), about)
 
 
-def _undecided(analysis: SuspectAnalysis, evidence: Evidence) -> Iterator[str]:
+def _undecided(analysis: SuspectAnalysis, evidence: Evidence) -> Iterator[Sentence]:
     """Yield the suspects that are likely at fault, but not sure enough to be blamed."""
     for suspect in analysis.open:
         certainty = suspect.certainty
-        if certainty.log_e > math.log(_WORTH_SAYING):
+        if _is_likely(suspect):
             needed = math.log(suspect.probability / evidence.confidence) + certainty.log_e
             more = rounds_to_decide(certainty, needed)
-            name = " or ".join(part.name(evidence.fabric) for part in (suspect.part, *suspect.alternatives))
             what = f"may be slow by {100 * certainty.slow_by:.0f} %" if suspect.level else "may be at fault"
             words = "".join(f" ({detail})" for detail in _own_words(suspect)[:1])
-            yield f"{name} {what}{words}; about {more} more rounds would decide"
+            parts = [part.name(evidence.fabric) for part in (suspect.part, *suspect.alternatives)]
+            text = f"{' or '.join(parts)} {what}{words}; about {more} more rounds would decide"
+            yield Sentence(text, parts, _UNSURE if suspect.level else _UNSURE_FAILURE)
 
 
-def _shared(analysis: SuspectAnalysis) -> Iterator[str]:
+def _is_likely(suspect: Suspect) -> bool:
+    return suspect.certainty.log_e > math.log(_WORTH_SAYING)
+
+
+_UNSURE = "may be slow, but this is not sure enough to blame; more rounds would decide"
+_UNSURE_FAILURE = "may be at fault, but this is not sure enough to blame; more rounds would decide"
+_SHARED = (
+    "slow like others of the rail, so the fault is in what they share, a leaf or its uplinks; declare the leaf of each "
+    "port (fabric:) to have it named"
+)
+
+
+def _shared(analysis: SuspectAnalysis) -> Iterator[Sentence]:
+    fabric = analysis.readings.fabric
     suspects_by_rail: dict[int, list[Suspect]] = {}
     for suspect in analysis.shared:
         suspects_by_rail.setdefault(suspect.part.number, []).append(suspect)
     for rail, suspects in sorted(suspects_by_rail.items()):
-        names = [suspect.part.owner for suspect in suspects]
-        more = f" and {len(names) - _MAX_NAMES} more" if len(names) > _MAX_NAMES else ""
-        where = f" on rail {rail}" if rail >= 0 else ""
-        yield (
-            f"{', '.join(names[:_MAX_NAMES])}{more} {'are' if len(names) > 1 else 'is'} slow{where} like others: "
-            "the fault is in what they share, a leaf or its uplinks; declare the leaf of each port (fabric:)"
-        )
+        names = ", ".join(suspect.part.owner for suspect in suspects)
+        where = f", rail {rail}" if rail >= 0 else ""
+        text = f"{names}{where}: {_SHARED}"
+        yield Sentence(text, [suspect.part.name(fabric) for suspect in suspects], _SHARED)

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from gpuops.isolation.evidence import CommonCause, Evidence, Kind, Where
+from gpuops.isolation.evidence import CommonCause, Evidence, Kind, Measured, Where
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.readings import deviation, level_of
 from gpuops.isolation.rounds import GroupResult, RankGroup
@@ -26,6 +26,7 @@ _DEVIATIONS = 4
 """... and this many standard deviations below the level, if healthy nodes scatter more."""
 _ALIKE, _ALIKE_RATIO = 0.04, 3 / 4
 """Slow nodes have a common cause if this share of them differs from their median by no more than this."""
+_NEARLY_ALL = 3 / 4
 _FEW_LEAVES = 2
 """All nodes of a unit are slow on all rails because of a leaf only if the unit has no more leaves than this."""
 _PARTNERS = 2
@@ -102,8 +103,8 @@ def _is_common(nodes: Sequence[str], least: float, fabric: Fabric, tested: int) 
 
 
 def _behind_few_leaves(nodes: frozenset[str], fabric: Fabric) -> set[str]:
-    """Return the nodes of units that ``nodes`` contain completely, if one or two leaves carry all traffic of each."""
-    whole = [names for names in fabric.units.values() if nodes.issuperset(names)]
+    """Return the nodes of units that ``nodes`` nearly contain, if one or two leaves carry all traffic of each."""
+    whole = [names for names in fabric.units.values() if len(nodes.intersection(names)) >= _NEARLY_ALL * len(names)]
     narrow = [names for names in whole if len(fabric.nodes[names[0]].leaves) <= _FEW_LEAVES]
     return {name for names in narrow for name in names} if len(narrow) <= max(1, len(fabric.units) // 8) else set()
 
@@ -125,14 +126,24 @@ def _slowness(evidence: Evidence, where: Where) -> Iterator[CommonCause]:
 
 
 def _best_within(evidence: Evidence) -> dict[str, float]:
-    """Return the best GB/s of each node with all its GPUs, for the most common number of GPUs."""
+    """Return the best GB/s of each node with all its GPUs, for the most common number of GPUs.
+
+    Only rounds that measured nearly all nodes count: those that ran again may find a fabric that has warmed up since.
+    """
+    rounds = [_whole_nodes(measured) for measured in evidence.rounds]
+    most = max(map(len, rounds), default=0)
     best: dict[str, float] = {}
-    for figure in _figures(evidence, "within nodes"):
-        if figure.gb_per_s and not (figure.trouble or figure.group.gpus or figure.group.variant):
-            name = figure.group.nodes[0]
-            best[name] = max(figure.gb_per_s, best.get(name, 0.0))
+    for rates in rounds:
+        for name, rate in rates.items() if len(rates) > (1 - _MANY) * most else ():
+            best[name] = max(rate, best.get(name, 0.0))
     usual = _usual_gpus(evidence)
     return {name: rate for name, rate in best.items() if len(evidence.fabric.nodes[name].gpus) == usual}
+
+
+def _whole_nodes(measured: Measured) -> dict[str, float]:
+    """Return the GB/s of each node whose GPUs all ran together in a round, by themselves."""
+    figures = (f for f in measured.figures if len(f.group.nodes) == 1 and not f.group.gpus and not f.group.variant)
+    return {f.group.nodes[0]: f.gb_per_s for f in figures if f.gb_per_s and not f.trouble}
 
 
 def _usual_gpus(evidence: Evidence) -> int:

@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable, Collection, Mapping
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from typing import Literal
+from typing import Literal, final
 
+from gpuops.bandwidth import Operation
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round, Scope
 
-Kind = Literal["slow", "flapping", "hang", "unreachable", "wrong", "socket", "no-gpudirect", "error"]
-"""``slow`` in every round, ``flapping`` in some; the others are troubles (`gpuops.isolation.rounds.Trouble`)."""
+Kind = Literal["slow", "flapping", "link-down", "hang", "unreachable", "wrong", "socket", "no-gpudirect", "error"]
+"""``slow`` in every round, ``flapping`` in some; ``link-down`` if the port counted it. The others are troubles
+(`gpuops.isolation.rounds.Trouble`)."""
 Where = Literal["within nodes", "between nodes"]
 
 
@@ -21,7 +23,7 @@ CONFIDENCE = 1e-3
 
 @dataclass(frozen=True)
 class Measured:
-    """One finished round. ``counters`` are the errors above 0 that each NIC counted during it, by part name."""
+    """One finished round. ``counters`` are what each NIC counted during it, above 0, by part name and counter."""
 
     round: Round
     figures: tuple[GroupResult, ...]
@@ -48,7 +50,7 @@ class Evidence:
 
     ``expected`` holds the GB/s that a healthy group reaches at least, if a model or profile provides it; other groups
     are judged only against their peers. ``confidence`` is the allowed chance, for the whole run, that a healthy part is
-    blamed.
+    blamed. ``operation`` was measured, with ``size_bytes`` per rank; None: as much as is needed to judge.
     """
 
     fabric: Fabric
@@ -56,6 +58,8 @@ class Evidence:
     expected: Mapping[RankGroup, float] = field(default_factory=dict)
     scopes: tuple[Scope, ...] = ("node", "rail", "pair", "group")
     confidence: float = CONFIDENCE
+    operation: Operation = "all_reduce"
+    size_bytes: int | None = None
 
     def without(self, nodes: Collection[str]) -> Evidence:
         """Return the same without ``nodes`` and the figures of their groups."""
@@ -128,6 +132,7 @@ class CommonCause:
 _IN_WORDS: Mapping[Kind, str] = {
     "slow": "slow",
     "flapping": "slow at times",
+    "link-down": "the link went down",
     "hang": "never ended",
     "unreachable": "no connection",
     "wrong": "wrong sums",
@@ -137,13 +142,32 @@ _IN_WORDS: Mapping[Kind, str] = {
 }
 
 
+@final
+class Sentence(str):
+    """A sentence about ``parts``, all of which it names; ``about`` is the same without names, in which many agree.
+
+    A report can so print the sentences of many parts as one.
+    """
+
+    __slots__ = ("about", "parts")
+    parts: tuple[str, ...]
+    about: str
+
+    def __new__(cls, text: str, parts: Sequence[str], about: str) -> Sentence:
+        """Create the sentence ``text``."""
+        sentence = super().__new__(cls, text)
+        sentence.parts, sentence.about = tuple(parts), about
+        return sentence
+
+
 @dataclass(frozen=True)
 class Blame:
     """The parts that the evidence blames, and what is common to the ``fleet``.
 
-    ``contention`` names pairs that were slow once but not again.
+    ``contention`` names pairs that were slow once but not again; its parts are the pairs.
 
     ``unclear`` holds sentences on what could not be judged, and why; ``suspects`` are parts that need another round.
+    Sentences about parts are each a `Sentence`.
     """
 
     blamed: tuple[BlamedPart, ...] = ()

@@ -10,6 +10,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, replace
 from typing import Any, cast
 
+from gpuops.bandwidth import Operation
 from gpuops.facts import Facts
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
@@ -42,13 +43,18 @@ class EvidenceRow:
 
 @dataclass(frozen=True)
 class NodeEvidence:
-    """The evidence of one node; ``node`` is its entry in the fabric, ``settings`` describe how it was measured."""
+    """The evidence of one node; ``node`` is its entry in the fabric, ``settings`` describe how it was measured.
+
+    ``operation`` and ``size_bytes`` are those of `Evidence`.
+    """
 
     node: FabricNode
     engine: str
     settings: tuple[str, ...]
     scopes: tuple[Scope, ...]
     rows: tuple[EvidenceRow, ...]
+    operation: Operation = "all_reduce"
+    size_bytes: int | None = None
 
 
 def to_answers(evidence: Evidence, engine: str, settings: Mapping[str, Sequence[str]]) -> dict[str, Completed]:
@@ -60,7 +66,8 @@ def to_answers(evidence: Evidence, engine: str, settings: Mapping[str, Sequence[
         rows[first].append(row)
         for name in nodes:
             took_part[name].add(number)
-    common = {"schema": SCHEMA, "engine": engine, "scopes": evidence.scopes}
+    load = {"operation": evidence.operation, "size_bytes": evidence.size_bytes}
+    common = {"schema": SCHEMA, "engine": engine, "scopes": evidence.scopes, **load}
     return {
         name: _answer(
             name,
@@ -94,16 +101,16 @@ def excluded_answer(excluded: Excluded) -> Completed:
 
 
 def _rows(evidence: Evidence) -> Iterator[tuple[int, dict[str, Any]]]:
+    """Yield each result with its round; what a node counted stands with the first result of the round that it is in."""
     for number, measured in enumerate(evidence.rounds):
         common = {"number": number, "scope": measured.round.scope, "why": measured.round.why}
+        counted: dict[str, dict[str, Mapping[str, int]]] = {}
+        for part, counts in measured.counters.items():
+            counted.setdefault(part.partition(":")[0], {})[part] = counts
         for figure in measured.figures:
-            own = {part: counts for part, counts in measured.counters.items() if _node(part) in figure.group.nodes}
+            own = {part: counts for node in figure.group.nodes for part, counts in counted.pop(node, {}).items()}
             expected = evidence.expected.get(figure.group)
             yield number, {**common, "figure": asdict(figure), "expected": expected, "counters": own}
-
-
-def _node(part: str) -> str:
-    return part.partition(":")[0]
 
 
 def parse_node_evidence(answer: Completed) -> NodeEvidence | Excluded | Unknown:
@@ -141,6 +148,8 @@ def _evidence(document: dict[str, Any]) -> NodeEvidence:
         tuple(str(words) for words in document.get("settings", ())),
         tuple(cast("Scope", str(scope)) for scope in document["scopes"]),
         tuple(_row(row) for row in document["rows"]),
+        cast("Operation", str(document.get("operation", "all_reduce"))),  # files from before 0.1 have none
+        document.get("size_bytes"),
     )
 
 
@@ -180,7 +189,10 @@ def evidence_of(evidence_by_node: Mapping[str, NodeEvidence]) -> Evidence:
             expected[row.figure.group] = row.expected
     fabric = Fabric({name: own.node for name, own in evidence_by_node.items()})
     scopes = tuple(dict.fromkeys(scope for own in evidence_by_node.values() for scope in own.scopes))
-    whole = Evidence(fabric, tuple(rounds[number] for number in sorted(rounds)), expected, scopes)
+    ordered = tuple(rounds[number] for number in sorted(rounds))
+    whole = Evidence(fabric, ordered, expected, scopes)
+    for own in list(evidence_by_node.values())[:1]:  # all nodes of a measurement have the same
+        whole = replace(whole, operation=own.operation, size_bytes=own.size_bytes)
     return whole.without(
         {name for m in whole.rounds for g in m.round.groups for name in g.nodes} - set(evidence_by_node)
     )

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import functools
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import NamedTuple
 
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric
-from gpuops.isolation.parts import Part
+from gpuops.isolation.parts import Part, PartKind
 from gpuops.isolation.rounds import GroupResult, RankGroup
 
 MIN_TOLERANCE = 0.05
@@ -29,10 +30,21 @@ _FEW = 64
 """... in rounds of at most this many results."""
 _SAME_KIND = 0.9
 """Comparable results of two rounds differ by less, unless most of one round's crossed a slow part."""
+_LEAF_LEAST = 0.01
+"""A leaf whose better transfers are slower than this is a measure of its own for the NICs behind it."""
+_MAX_COLLIDING = 0.15
+"""Where more of the transfers between units are slow than this, they may slow one another."""
+_ENOUGH_CONTROLS, _WARM = 6, 0.85
+"""So many results of a round of suspects and controls show what that round allows, if it is at least this much."""
 _LINE_LIMITED = 0.97
 """Results that reach this fraction of the best are limited by the line rate, not by oversubscription."""
 
+_UNKNOWN_SHARE = 16
+"""If leaves are unknown, transfers of up to this fraction of the nodes hardly meet on one link."""
+
 FigureKind = tuple[object, ...]
+SharedLink = str | int
+"""The links of a leaf to the spine, by the leaf's name; if it is unknown, all links of a rail, by its number."""
 
 
 class Reading(NamedTuple):
@@ -65,7 +77,7 @@ class Readings:
     """All readings of ``evidence``.
 
     ``tolerance`` is how far a healthy result may be below the level, as a fraction of it. ``fine_tolerance`` is how far
-    two results that the same part slows may be apart, which covers noise alone.
+    two results that the same part slows may be apart, which covers noise alone: its standard ``deviation``.
     """
 
     def __init__(self, evidence: Evidence) -> None:
@@ -75,7 +87,9 @@ class Readings:
         kinds = {kind for surveys in self._surveys for kind in surveys}
         self._max_figures = {kind: max(len(s[kind].figures) for s in self._surveys if kind in s) for kind in kinds}
         self._best = self._best_levels()
-        self.tolerance, self.fine_tolerance = self._tolerances()
+        self.deviation = self._deviation()
+        self.tolerance = min(max(MIN_TOLERANCE, _DEVIATIONS * self.deviation), _MAX_TOLERANCE)
+        self.fine_tolerance = min(self.tolerance, max(_FINEST, _CLEAR_DEVIATIONS * self.deviation))
 
     def _best_levels(self) -> dict[FigureKind, float]:
         """Return the best level of each kind of result, over rounds that measured most nodes.
@@ -106,13 +120,11 @@ class Readings:
                 if isinstance(rate, float) and is_inside and disagree and best_levels[kind] < _SAME_KIND * rate:
                     yield from ((key, LINE_EFFICIENCY * rate) for key in (kind, kind[:-1]))
 
-    def _tolerances(self) -> tuple[float, float]:
-        """Return both tolerances as the noise requires, within bounds; too few results do not show the noise."""
+    def _deviation(self) -> float:
+        """Return the relative standard deviation of healthy results; too few results do not show it."""
         surveys = (survey for surveys_of_round in self._surveys for survey in surveys_of_round.values())
         deviations = [survey.deviation for survey in surveys if survey.succeeded >= _ENOUGH_TO_SCATTER]
-        deviation = statistics.median(deviations or [MIN_TOLERANCE / _DEVIATIONS])
-        tolerance = min(max(MIN_TOLERANCE, _DEVIATIONS * deviation), _MAX_TOLERANCE)
-        return tolerance, min(tolerance, max(_FINEST, _CLEAR_DEVIATIONS * deviation))
+        return statistics.median(deviations or [MIN_TOLERANCE / _DEVIATIONS])
 
     def reading(self, round_index: int, figure: GroupResult) -> Reading:
         """Compare ``figure`` of round ``round_index`` with others."""
@@ -128,9 +140,12 @@ class Readings:
 
     def _level(self, kind: FigureKind, survey: _Survey) -> tuple[float, float]:
         best = self._best.get(kind[:-1], 0.0)
-        level = best
-        if self._sets_level(kind, survey):
-            level = survey.level if survey.level >= _SAME_KIND * self._best[kind] else self._best[kind]
+        if not self._sets_level(
+            kind, survey
+        ):  # few run at once, so that nothing but drift is between them and the best
+            is_near = survey.succeeded >= _ENOUGH_CONTROLS and survey.level >= _WARM * best
+            return (survey.level,) * 2 if is_near else (best, best)
+        level = survey.level if survey.level >= _SAME_KIND * self._best[kind] else self._best[kind]
         return level, level if level >= _LINE_LIMITED * best else best
 
     def _sets_level(self, kind: FigureKind, survey: _Survey) -> bool:
@@ -164,6 +179,90 @@ class Readings:
             if measured.round.scope in {"rail", "pair"}
             for figure in measured.figures
         ]
+
+    def is_alone(self, reading: Reading) -> bool:
+        """Return True if it shares no link with other transfers of its round: it stays in its unit, or is alone on it.
+
+        Transfers that share links to the spine may slow one another on a healthy fabric: by oversubscription, because
+        static routes collide, or because flows are hashed onto one link.
+        """
+        links = shared_links(reading.figure.group, self.fabric)
+        loads = _loads(self._evidence.rounds[reading.round_index], self.fabric) if links else {}
+        return fits({link: loads[link] for link in links}, self.fabric)
+
+    def is_undisturbed(self, reading: Reading) -> bool:
+        """Return True if others of its round did not slow it: it is alone, or hardly any that cross units were slow."""
+        return self.is_alone(reading) or self._have_room[reading.round_index]
+
+    @functools.cached_property
+    def _have_room(self) -> list[bool]:
+        """Whether transfers between units do not slow one another, by round: they reach the line rate, few are slow."""
+        rooms = []
+        for index, levels in enumerate(self._levels):
+            at_line_rate = all(level >= line for kind, (level, line) in levels.items() if _is_crossing(kind))
+            rooms.append(at_line_rate and self.slow_shares.get(index, 0.0) <= _MAX_COLLIDING)
+        return rooms
+
+    @functools.cached_property
+    def slow_shares(self) -> dict[int, float]:
+        """The share of slow results among those between units on rails, by round; rounds without any are absent."""
+        slow = Counter(r.round_index for r in self.slow if r.ratio and self.crosses(r))
+        return {
+            index: slow[index] / count
+            for index, surveys in enumerate(self._surveys)
+            if (count := sum(survey.succeeded for kind, survey in surveys.items() if _is_crossing(kind)))
+        }
+
+    def leaf_level(self, nic: Part) -> float:
+        """Return what the better ports of a NIC's leaf reach with their better partners; 1 if it is healthy or unknown.
+
+        A NIC is compared with it, because a leaf that is a little slow makes each NIC behind it look slow.
+        """
+        return self._leaf_levels.get(self.fabric.leaf_of.get((nic.owner, nic.number), ""), 1.0)
+
+    @functools.cached_property
+    def _leaf_levels(self) -> dict[str, float]:
+        ports: dict[tuple[str, int], list[float]] = {}
+        for pair, ratios in self._ratios_of_pairs.items():
+            for port in pair:
+                ports.setdefault(port, []).append(statistics.median(ratios))
+        leaves: dict[str, list[float]] = {}
+        for port, usual in ports.items():
+            leaves.setdefault(self.fabric.leaf_of.get(port, ""), []).append(upper_quartile(sorted(usual)))
+        levels = {leaf: upper_quartile(sorted(own)) for leaf, own in leaves.items() if len(own) >= _ENOUGH_COMPARABLE}
+        return {leaf: level for leaf, level in levels.items() if leaf and level < 1 - _LEAF_LEAST}
+
+    @functools.cached_property
+    def _ratios_of_pairs(self) -> dict[frozenset[tuple[str, int]], list[float]]:
+        """What each pair of ports reaches where that tells of its leaf, so that no suspect counts more often."""
+        ratios: dict[frozenset[tuple[str, int]], list[float]] = {}
+        for reading in self.between:
+            group = reading.figure.group
+            if group.rail is not None and reading.ratio and self.is_evidence("leaf", reading):
+                ports = frozenset((node, group.rail) for node in group.nodes)
+                ratios.setdefault(ports, []).append(reading.ratio)
+        return ratios
+
+    def is_evidence(self, kind: PartKind, reading: Reading) -> bool:
+        """Return True if the reading tells what a part of this kind can do; no load makes a transfer fail.
+
+        A transfer to another unit also tells of its path, so it counts for a node only if its unit has no other node.
+        """
+        crosses = self.crosses(reading)
+        if kind == "uplink":
+            return crosses and (not reading.ratio or self.is_undisturbed(reading))
+        if not reading.ratio:
+            return True
+        return self.is_undisturbed(reading) and (not crosses or self._is_of_lone_node(reading))
+
+    def _is_of_lone_node(self, reading: Reading) -> bool:
+        fabric = self.fabric
+        return any(len(fabric.units.get(fabric.unit_of.get(node, ""), "")) == 1 for node in reading.figure.group.nodes)
+
+    def crosses(self, reading: Reading) -> bool:
+        """Return True if it leaves its unit, as far as units are known."""
+        units = {self.fabric.unit_of.get(node) for node in reading.figure.group.nodes}
+        return len(units - {None}) > 1
 
     @functools.cached_property
     def transfers(self) -> int:
@@ -200,12 +299,46 @@ class Readings:
         return [(part.owner, part.number if part.kind == "nic" else None)]
 
 
+@functools.lru_cache(maxsize=1 << 16)
+def shared_links(group: RankGroup, fabric: Fabric) -> frozenset[SharedLink]:
+    """Return the links that the group shares with others: those of its leaves to the spine, none inside a unit.
+
+    If a leaf is unknown, those of the whole unit; if that is unknown, too, all that its rail crosses.
+    """
+    units = {fabric.unit_of.get(node) for node in group.nodes}
+    if len(units) == 1 and None not in units:
+        return frozenset()
+    rails = fabric.rails if group.rail is None else (group.rail,)
+    return frozenset(
+        fabric.leaf_of.get((node, rail), fabric.unit_of.get(node, rail)) for node in group.nodes for rail in rails
+    )
+
+
+def fits(loads: Mapping[SharedLink, int], fabric: Fabric) -> bool:
+    """Return True if no transfer is disturbed by others on the same links; few of a fleet meet on an unknown fabric."""
+    share = max(1, len(fabric.nodes) // _UNKNOWN_SHARE)
+    return all(load <= (1 if isinstance(link, str) else share) for link, load in loads.items())
+
+
+@functools.lru_cache(maxsize=48)
+def _loads(measured: Measured, fabric: Fabric) -> Counter[SharedLink]:
+    groups = (group for group in measured.round.groups if len(group.nodes) > 1)
+    return Counter(link for group in groups for link in shared_links(group, fabric))
+
+
 @functools.lru_cache(maxsize=48)
 def _survey(measured: Measured, fabric: Fabric) -> dict[FigureKind, _Survey]:
     figures_by_kind: dict[FigureKind, list[GroupResult]] = {}
     for figure in measured.figures:
         figures_by_kind.setdefault(kind_of(figure.group, fabric), []).append(figure)
     return {kind: _survey_of(figures) for kind, figures in figures_by_kind.items()}
+
+
+def _level_of_few(surveys: Iterable[_Survey], best: float) -> float:
+    """Return the level of a round of suspects and controls, all alone on their links: only drift makes it differ."""
+    values = sorted(f.gb_per_s for survey in surveys for f in survey.figures if f.gb_per_s and not f.trouble)
+    level = level_of(values) if len(values) >= _ENOUGH_CONTROLS else 0.0
+    return level if level >= _WARM * best else best
 
 
 def _survey_of(figures: Sequence[GroupResult]) -> _Survey:
@@ -250,6 +383,5 @@ def kind_of(group: RankGroup, fabric: Fabric) -> FigureKind:
     return ("rail", min(fabric.rates[name, group.rail] for name in group.nodes), crosses)
 
 
-def partners(readings: Sequence[Reading], owner: str) -> Iterator[str]:
-    """Yield the other nodes of each reading."""
-    yield from (node for reading in readings for node in reading.figure.group.nodes if node != owner)
+def _is_crossing(kind: FigureKind) -> bool:
+    return kind[0] == "rail" and bool(kind[-1])

@@ -15,6 +15,7 @@ _OF_A_NODE = (
     ),
     (r".+", "clean or replace the optic and cable of {part} at {node} and at its switch port"),
 )
+_BY_ITSELF = ', unless "allreduce loopback" is slow for it too'
 _GPUDIRECT = "load nvidia-peermem (or use a driver with dma-buf), and disable ACS on the PCIe switches, or the IOMMU"
 _IN_COMMON: Mapping[Kind, str] = {
     "slow": "compare the NCCL version, its NCCL_* settings and the switches' configuration with a cluster that is fast",
@@ -59,7 +60,8 @@ def _fix_for_node(blamed: BlamedPart, node: str, part: str) -> str:
     if not part:
         return f"drain {node} and check it alone"
     sentence = next(text for pattern, text in _OF_A_NODE if re.fullmatch(pattern, part))
-    return sentence.format(node=node, part=part, number=part[3:])
+    by_itself = _BY_ITSELF if blamed.kind == "slow" and not re.fullmatch(r"gpu\d+", part) else ""
+    return sentence.format(node=node, part=part, number=part[3:]) + by_itself
 
 
 def _alone(blamed: BlamedPart, node: str) -> str:

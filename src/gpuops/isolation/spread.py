@@ -15,16 +15,19 @@ value in a hundred may be of a kind that no run measured.
 from __future__ import annotations
 
 import bisect
+import copy
 import functools
 import math
+import operator
 import statistics
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
-from typing import NamedTuple
 
 LEAST = 0.02
 """What is slower by less is no fault: nobody repairs it."""
-_LARGEST_LOG_RATIO = math.log(100)
+_LARGEST_RATIO = 100
+_LEAST_RATIO = 1e-7
+"""The product of the ratios of 40 rounds is still a number that a float holds."""
 _MEDIAN_OF_T = {3: 0.765, 5: 0.727, 10: 0.700, 30: 0.683}
 """The median of |t| by degrees of freedom, which turns a median deviation into a scale."""
 _FAR_OF_T = {3: 10.2, 5: 5.9, 10: 4.1, 30: 3.4}
@@ -42,11 +45,20 @@ _BIN = 0.05
 _BINS = 80
 """The density of disturbances is a histogram of ``u`` from -4 (2 % of the level is left) to 0."""
 _SMOOTHING = (0.1, 0.2, 0.4, 0.2, 0.1)
-_CORE_WIDTH, _CORE_WIDTH_RATIO = 0.01, 0.03
+_CORE_WIDTH, _CORE_WIDTH_RATIO = 0.01, 0.05
 """What a slow part reaches scatters by at least this much, and by this share of its shift."""
+_LARGEST_SHIFT = 3.5
+"""Of a part that is slower by 97 %."""
+_STEADY_WIDTH = 0.003
+"""The values of a steady fault scatter as healthy ones do or twice as much, and at least by this."""
+_WIDTH_OF_TRAFFIC = 0.2
+"""What others' traffic leaves of a link changes by 20 % and more between rounds."""
+_STRAY, _STRAY_DENSITY = 0.05, 0.25
+"""The share of values that are anywhere between -4 and 0, whatever limits the others."""
+_NEGLIGIBLE = 30
+"""Alternatives that are this much less likely than the best, as a logarithm, add nothing to an e-value."""
 _SHARES = {1.0: 0.7, 0.67: 0.1, 0.5: 0.1, 0.33: 0.1}
 """In which share of the rounds a part is slow, with the weight of each; below 1 it is flapping."""
-_STEPS = 32
 
 
 @dataclass(frozen=True)
@@ -63,17 +75,37 @@ class Certainty:
 
 
 class Spread:
-    """Distribution of the values of healthy parts, fitted to ``values`` of which most are healthy."""
+    """Distribution of the values of healthy parts, fitted to ``values`` of which most are healthy.
 
-    def __init__(self, values: Iterable[float]) -> None:
+    Values below ``-far`` are disturbances. If there are fewer of these than in ``like``, as that one has more values of
+    the same machines, they are taken from it. If there are too few values to show the core, it is that of ``similar``.
+    """
+
+    def __init__(self, values: Iterable[float], like: Spread | None = None, *, similar: Spread | None = None) -> None:
         ordered = sorted(values)
         above = ordered[bisect.bisect_left(ordered, 0.0) :]
         middle = max(_FINEST, statistics.median(above)) if len(above) >= _ENOUGH else _UNKNOWN_SCATTER
         self.freedom = _likeliest_freedom(above, middle) if len(above) >= _ENOUGH_FOR_SHAPE else 3
         self.scale = middle / _MEDIAN_OF_T[self.freedom]
-        low = ordered[: bisect.bisect_left(ordered, -self.scale * _FAR_OF_T[self.freedom])]
-        self.disturbed = usual_share(len(low), len(ordered))
-        self._density = _smoothed(low)
+        if similar is not None and len(above) < _ENOUGH_FOR_SHAPE:
+            self.scale, self.freedom = similar.scale, similar.freedom
+        self.far = self.scale * _FAR_OF_T[self.freedom]
+        low = ordered[: bisect.bisect_left(ordered, -self.far)]
+        self._count, self._low, self._histogram = len(ordered), len(low), _histogram(low)
+        self.disturbed, self.density = usual_share(self._low, self._count), _density(self._histogram)
+        if like is not None and like.disturbed > self.disturbed:
+            self.disturbed, self.density = like.disturbed, like.density
+
+    def without(self, values: Iterable[float]) -> Spread:
+        """Return the spread without ``values`` of it: a part is not judged by its own disturbances."""
+        low = [u for u in values if u < -self.far]
+        if not low:
+            return self
+        others = copy.copy(self)
+        histogram = [max(0.0, every - own) for every, own in zip(self._histogram, _histogram(low), strict=True)]
+        others.disturbed = usual_share(self._low - len(low), self._count - len(low))
+        others.density = _density(histogram)
+        return others
 
     def healthy(self, u: float, shift: float = 0.0) -> float:
         """Return the density of ``u`` for a healthy part whose own level is shifted by ``shift``."""
@@ -86,48 +118,86 @@ class Spread:
         return core + (self._disturbance(u) if u < shift else 0.0)
 
     def _disturbance(self, u: float) -> float:
-        return self.disturbed * (self._density[_bin(u)] if u < 0 else 1e-3)
+        return self.disturbed * (self.density[_bin(u)] if u < 0 else 1e-3)
 
     @functools.lru_cache(maxsize=256)  # noqa: B019 - as many as there are shifts
     def _worse(self, shift: float) -> float:
-        return self.disturbed * sum(self._density[: _bin(shift)]) * _BIN
+        return self.disturbed * sum(self.density[: _bin(shift)]) * _BIN
 
-    def certainty(self, values: Sequence[float], least: float = LEAST) -> Certainty:
+    def certainty(
+        self, values: Sequence[float], least: float = LEAST, others: Iterable[tuple[Spread, float]] = ()
+    ) -> Certainty:
         """Return how sure it is that a part with ``values``, one for each round, is slower than healthy parts.
 
-        Healthy parts may differ by ``least``, a fraction of the level.
+        Healthy parts may differ by ``least``, a fraction of the level. ``others`` are values of the part of another
+        kind, each with the spread of its kind.
         """
-        faults = list(self._faults(values, least))
-        log_e_by_shift = {}
+        readings = [*((self, u) for u in values), *others]
+        if not readings:
+            return Certainty(0.0, 0.0, 1.0, 0)
+        steps = [(1 - math.exp(u), [spread.slow(value, u) for spread, value in readings]) for u in _shifts(least)]
+        log_e, best = math.inf, (-math.inf, 0.0, 1.0)
         for shift in (0.0, 0.01, math.log1p(-least) / 2, math.log1p(-least)):
-            healthy = [math.log(self.healthy(u, shift)) for u in values]
-            log_e_by_shift[shift] = [fault.log_weight + fault.log_ratio(healthy) for fault in faults]
-        log_e = min(map(_log_sum, log_e_by_shift.values()))
-        best = max(faults, key=lambda fault: fault.log_weight + sum(fault.log_densities))
-        return Certainty(log_e, best.slow_by, best.share, len(values))
+            healthy = [spread.healthy(u, shift) for spread, u in readings]
+            log_healthy, e_value = sum(map(math.log, healthy)), 0.0
+            for slow_by, slow in _likely(steps, healthy):
+                ratios = [max(s / h, _LEAST_RATIO) for s, h in zip(slow, healthy, strict=True)]
+                for share, weight in _SHARES.items():
+                    likelihood_ratio, bounded_ratio = _likelihood_ratios(ratios, share)
+                    e_value += weight / len(_shifts(least)) * bounded_ratio
+                    fault = (math.log(weight * likelihood_ratio) + log_healthy, slow_by, share)
+                    best = max(best, fault, key=operator.itemgetter(0))
+            log_e = min(log_e, math.log(e_value))
+        return Certainty(log_e, *best[1:], len(readings))
 
-    def _faults(self, values: Sequence[float], least: float) -> Iterator[_Fault]:
-        """Yield the alternatives: slow by fractions from ``least`` to 0.97, always or in a share of the rounds."""
-        step = math.log(0.97 / (1.3 * least)) / (_STEPS - 1)
-        well = [self.healthy(u) for u in values]
-        for fraction in (1.3 * least * math.exp(step * number) for number in range(_STEPS)):
-            slow = [self.slow(u, math.log1p(-fraction)) for u in values]
-            for share, weight in _SHARES.items():
-                logs = [math.log(share * s + (1 - share) * w) for s, w in zip(slow, well, strict=True)]
-                yield _Fault(fraction, share, math.log(weight / _STEPS), logs)
+    def steadiness(self, values: Iterable[float]) -> float:
+        """Return the log of the e-value of a fault among ``values`` against others' traffic, which is never as steady.
+
+        Each slow value is predicted from those before it.
+        """
+        log_e, slow = 0.0, list[float]()
+        for u in (u for u in values if u < math.log1p(-LEAST)):
+            if slow:
+                away = u - statistics.median_high(slow)
+                width = max(self.scale, _STEADY_WIDTH) * math.sqrt(1 + 1 / len(slow))
+                near = statistics.fmean(_t(away, times * width, self.freedom) for times in (1, 2))
+                steady = (1 - _STRAY) * near + _STRAY * _STRAY_DENSITY
+                traffic = (1 - _STRAY) * (abs(away) < _WIDTH_OF_TRAFFIC / 2) / _WIDTH_OF_TRAFFIC
+                log_e += math.log(steady / (traffic + _STRAY * _STRAY_DENSITY))
+            slow.append(u)
+        return log_e
 
 
-class _Fault(NamedTuple):
-    """One alternative: slow by a fraction in a share of the rounds, and the log density that it gives each value."""
+_Step = tuple[float, Sequence[float]]
+"""A fraction, and the density of each value of a part that is slower by as much."""
 
-    slow_by: float
-    share: float
-    log_weight: float
-    log_densities: Sequence[float]
 
-    def log_ratio(self, healthy: Sequence[float]) -> float:
-        pairs = zip(self.log_densities, healthy, strict=True)
-        return sum(min(_LARGEST_LOG_RATIO, own - other) for own, other in pairs)
+def _likely(steps: Sequence[_Step], healthy: Sequence[float]) -> list[_Step]:
+    """Return the steps that are not negligible beside the best, whatever the share of slow rounds."""
+    most = [math.log(math.prod(map(max, slow, healthy))) for _, slow in steps]
+    return [step for step, bound_of_step in zip(steps, most, strict=True) if bound_of_step > max(most) - _NEGLIGIBLE]
+
+
+@functools.lru_cache(maxsize=8)
+def _shifts(least: float) -> Sequence[float]:
+    """Return the shifts that are tried for a part that is slower by more than ``least``, dense enough to miss none."""
+    shifts = [math.log1p(-1.3 * least)]
+    while shifts[-1] > -_LARGEST_SHIFT:
+        shifts.append(shifts[-1] - 2 * max(_CORE_WIDTH, -_CORE_WIDTH_RATIO * shifts[-1]))
+    return shifts
+
+
+def _likelihood_ratios(ratios: Iterable[float], share: float) -> tuple[float, float]:
+    """Return how much likelier the values are if the part is slow in a ``share`` of the rounds and else healthy.
+
+    The second figure counts no round for more than `_LARGEST_RATIO`. ``ratios`` are those of an always slow part.
+    """
+    whole = bounded = 1.0
+    for ratio in ratios:
+        factor = share * ratio + (1 - share)
+        whole *= factor
+        bounded *= min(factor, _LARGEST_RATIO)
+    return whole, bounded
 
 
 def usual_share(count: int, of: int) -> float:
@@ -143,29 +213,35 @@ def failure_log_e(failed: int, rounds: int, usual: float) -> float:
     logs = (
         failed * math.log(rate / usual) + (rounds - failed) * math.log((1 - rate) / (1 - usual)) for rate in (0.95, 0.5)
     )
-    return _log_sum(logs) - math.log(2)
+    return log_sum(logs) - math.log(2)
 
 
 def bound(log_e: float, parts: int) -> float:
     """Return the bound on the chance, for the whole run, that a healthy one of ``parts`` of a kind looks like this."""
-    return min(1.0, math.exp(math.log(_KINDS_JUDGED * max(1, parts)) - log_e))
+    return min(1.0, math.exp(log_e_needed(1.0, parts) - log_e))
 
 
-def _log_sum(logs: Iterable[float]) -> float:
+def log_e_needed(chance: float, parts: int) -> float:
+    """Return the log e-value of which `bound` is ``chance``."""
+    return math.log(_KINDS_JUDGED * max(1, parts) / chance)
+
+
+def log_sum(logs: Iterable[float]) -> float:
+    """Return the logarithm of the sum of numbers, from their logarithms."""
     values = list(logs)
     largest = max(values)
     return largest + math.log(sum(math.exp(value - largest) for value in values))
 
 
 @functools.lru_cache(maxsize=16)
-def _log_factor(freedom: int) -> float:
-    return math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2) - 0.5 * math.log(freedom * math.pi)
+def _factor(freedom: int) -> float:
+    return math.exp(math.lgamma((freedom + 1) / 2) - math.lgamma(freedom / 2)) / math.sqrt(freedom * math.pi)
 
 
 def _t(u: float, scale: float, freedom: int) -> float:
     """Return the density of Student's t distribution."""
     tail: float = (1 + (u / scale) ** 2 / freedom) ** (-(freedom + 1) / 2)
-    return math.exp(_log_factor(freedom)) / scale * tail
+    return _factor(freedom) / scale * tail
 
 
 def _likeliest_freedom(above: Sequence[float], middle: float) -> int:
@@ -180,12 +256,16 @@ def _bin(u: float) -> int:
     return min(_BINS - 1, max(0, int((u + _BIN * _BINS) / _BIN)))
 
 
-def _smoothed(low: Sequence[float]) -> list[float]:
-    """Return the density of disturbances; a little everywhere, because few were seen."""
+def _histogram(low: Iterable[float]) -> list[float]:
     counts = [0.0] * _BINS
     for u in low:
         for offset, weight in enumerate(_SMOOTHING, -(len(_SMOOTHING) // 2)):
             counts[min(_BINS - 1, max(0, _bin(u) + offset))] += weight
-    counts = [count + 1 / _BINS for count in counts]
+    return counts
+
+
+def _density(histogram: Iterable[float]) -> list[float]:
+    """Return the density of disturbances; a little everywhere, because few were seen."""
+    counts = [count + 1 / _BINS for count in histogram]
     total = sum(counts) * _BIN
     return [count / total for count in counts]

@@ -11,11 +11,13 @@ from __future__ import annotations
 import math
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from gpuops.isolation.certainty import Certainties
 from gpuops.isolation.evidence import Evidence
+from gpuops.isolation.intermittent import ROUNDS_TO_FLAP, have_common_cause, intermittent
+from gpuops.isolation.mild import mild_leaves, mild_nics
 from gpuops.isolation.parts import KINDS, Part, parts_of
 from gpuops.isolation.readings import FigureKind, Reading, Readings, kind_of
 from gpuops.isolation.spread import Certainty
@@ -26,13 +28,14 @@ ROUNDS_TO_BLAME_UNMAPPED = 5
 """If its leaf is unknown, a NIC may be slow because of what its neighbours share: it takes another round."""
 ROUNDS_TO_BLAME_OF_A_HANG = 2
 """No transient disturbance makes a healthy part hang."""
-_ROUNDS_TO_SUSPECT = 2
-_LIKELIER = math.log(4)
-"""A NIC that was slow in some rounds only is measured again if a flapping one is this much likelier to show that."""
-_COMMON_RATIO = 1 / 10
-"""If more pairs than this are equally slow, the cause is what they cross: collisions are rarer."""
+_ROUNDS_ALONE = 2
+"""An uplink must be slow in this many rounds while one transfer has it to itself."""
+_COMMON_RATIO, _COMMON_RATIO_ON_RAIL = 1 / 10, 1 / 5
+"""If more pairs than this, of all or of one rail, are equally slow, the cause is what they cross."""
 _LUCKY_RATIO = 1 / 8
-"""Of many readings of one part, this fraction may be better than the part is, because of noise."""
+"""Of many readings of one part, this fraction may be better than the part is, because of noise ..."""
+_MOST_LUCK = 0.1
+"""... but not by more than this: nothing makes a transfer faster than each part that it crosses."""
 _LIKELY_RATIO = 1 / 3
 """A part with many ports is tried if this fraction of them was slow in one round; a pair inside a leaf uses two."""
 
@@ -42,22 +45,18 @@ class Suspect:
     """A part that is suspected until another round clears it. ``level`` is the fraction of full speed that it allows.
 
     ``readings`` are those that no other suspect explains; ``alternatives`` are parts that explain each of them as well.
-    ``probability`` bounds the chance, for the whole run, that a healthy part looks like this. One that ``flaps`` was
-    healthy in some rounds.
+    In ``rounds`` rounds it was slow undisturbed. ``probability`` bounds the chance, for the whole run, that a healthy
+    part looks like this. One that ``flaps`` was healthy in some rounds.
     """
 
     part: Part
     level: float
     readings: tuple[Reading, ...]
     alternatives: tuple[Part, ...]
+    rounds: int
     certainty: Certainty
     probability: float
     flaps: bool = False
-
-    @property
-    def rounds(self) -> int:
-        """The number of rounds in which it was slow."""
-        return len({reading.round_index for reading in self.readings})
 
 
 @dataclass(frozen=True)
@@ -80,20 +79,21 @@ class _Candidate:
     """A part that was not cleared. ``near`` are the readings that it alone would explain: as good as its best.
 
     ``across``, of a leaf: the remaining fraction of what transfers between units reach, if those are all below the line
-    rate; 1 if only this leaf's are.
+    rate; 1 if only this leaf's are. ``healthy``, of an uplink: the share of its transfers that are not slow, of all.
     """
 
     part: Part
     level: float
     near: tuple[Reading, ...]
     across: float = 0.0
+    healthy: float = 0.0
 
 
 def find_suspects(evidence: Evidence) -> SuspectAnalysis:
     """Test every part that slow results crossed."""
     readings = Readings(evidence)
     candidates = _candidates(readings)
-    selected = _select(candidates, readings)
+    selected = _without_narrow_spine(_select(candidates, readings), readings)
     candidate_by_part = {candidate.part: candidate for candidate in candidates}
     certainties = Certainties(readings, lambda reading, but: _is_explained(reading, selected, readings, but))
     suspects_by_status: dict[str, list[Suspect]] = {"confirmed": [], "open": [], "shared": []}
@@ -102,48 +102,56 @@ def find_suspects(evidence: Evidence) -> SuspectAnalysis:
         suspects_by_status[_status(suspect, candidates, readings, evidence.confidence)].append(suspect)
     between = [reading for reading in readings.slow if len(reading.figure.group.nodes) > 1]
     unexplained = [r for r in between if not _is_explained(r, selected, readings)]
-    for suspect in _flapping(unexplained, readings, certainties):
-        is_sure = suspect.probability <= evidence.confidence
+    for suspect in _elusive(unexplained, selected, readings, certainties):
+        needed = ROUNDS_TO_FLAP if suspect.flaps else ROUNDS_TO_BLAME
+        is_sure = suspect.probability <= evidence.confidence and suspect.rounds >= needed
         suspects_by_status["confirmed" if is_sure else "open"].append(suspect)
         unexplained = [reading for reading in unexplained if not is_sure or reading not in suspect.readings]
     confirmed, still_open, shared = map(tuple, suspects_by_status.values())
     return SuspectAnalysis(readings, confirmed, still_open, shared, tuple(unexplained))
 
 
-def _flapping(slow: Sequence[Reading], readings: Readings, certainties: Certainties) -> Iterator[Suspect]:
-    """Yield NICs that are slow or fail in some rounds only, more often than others; those with most rounds first."""
-    readings_by_nic: dict[Part, list[Reading]] = {}
-    for reading in slow:
-        for node in reading.figure.group.nodes if reading.figure.group.rail is not None else ():
-            readings_by_nic.setdefault(Part("nic", node, reading.figure.group.rail or 0), []).append(reading)
-    taken: set[Reading] = set()
-    for part, own in sorted(readings_by_nic.items(), key=lambda item: (-len(item[1]), item[0])):
-        free = tuple(reading for reading in own if reading not in taken)
-        if len({reading.round_index for reading in free}) < _ROUNDS_TO_SUSPECT or not _shows_inside(part, readings):
-            continue
-        certainty = certainties.of(part)
-        if certainty.log_e > _LIKELIER:
-            taken.update(free)
-            level = statistics.median(reading.ratio for reading in free)
-            yield Suspect(part, level, free, (), certainty, certainties.probability(part, certainty), flaps=True)
+def _elusive(
+    slow: Sequence[Reading], selected: Collection[Part], readings: Readings, certainties: Certainties
+) -> Iterator[Suspect]:
+    """Yield the parts that are slow at times only, then those that are a little slow in every round."""
+    excluded = set(selected)
+    for part, own in intermittent(slow, selected, readings, certainties):
+        level = statistics.median(reading.ratio for reading in own)
+        excluded.add(part)
+        yield _suspect(part, level, own, readings, certainties, flaps=True)
+    for part, level, own in mild_nics(readings, certainties, excluded):
+        yield _suspect(part, level, own, readings, certainties)
 
 
-def _shows_inside(part: Part, readings: Readings) -> bool:
-    """Return True if the part is slow inside its unit, too: elsewhere, what it crosses may be slow at times."""
-    unit_of, unit = readings.fabric.unit_of, readings.fabric.unit_of.get(part.owner)
-    inside = [
-        r
-        for r in readings.of(part)
-        if unit is not None and {unit_of.get(node) for node in r.figure.group.nodes} == {unit}
-    ]
-    return any(map(readings.is_slow, inside))
+def _suspect(
+    part: Part,
+    level: float,
+    own: tuple[Reading, ...],
+    readings: Readings,
+    certainties: Certainties,
+    *,
+    alternatives: tuple[Part, ...] = (),
+    flaps: bool = False,
+) -> Suspect:
+    certainty = certainties.of(part)
+    rounds = len({reading.round_index for reading in own if readings.is_evidence(part.kind, reading)})
+    probability = certainties.probability(part, certainty)
+    return Suspect(part, level, own, alternatives, rounds, certainty, probability, flaps)
 
 
 def _status(suspect: Suspect, candidates: Iterable[_Candidate], readings: Readings, confidence: float) -> str:
     if _is_shared(suspect, candidates, readings):
         return "shared"
     is_sure = suspect.rounds >= _rounds_needed(suspect, readings) and suspect.probability <= confidence
-    return "confirmed" if is_sure else "open"
+    return "confirmed" if is_sure and _is_slow_alone(suspect, readings) else "open"
+
+
+def _is_slow_alone(suspect: Suspect, readings: Readings) -> bool:
+    """Return True unless only the load of many transfers shows that an uplink is slow."""
+    if suspect.part.kind != "uplink" or not suspect.level:
+        return True
+    return len({reading.round_index for reading in suspect.readings if readings.is_alone(reading)}) >= _ROUNDS_ALONE
 
 
 def _is_mapped(part: Part, readings: Readings) -> bool:
@@ -161,9 +169,11 @@ def _is_shared(suspect: Suspect, candidates: Iterable[_Candidate], readings: Rea
     if part.kind == "together":
         return True
     near = 2 * readings.tolerance
-    others = (reading for reading in readings.slow if part.owner not in reading.figure.group.nodes)
-    as_slow = sum(abs(reading.at_line_rate - suspect.level) <= near for reading in others)
-    if as_slow > _COMMON_RATIO * readings.transfers:
+    others = [reading for reading in readings.slow if part.owner not in reading.figure.group.nodes]
+    as_slow = [reading.figure.group.rail for reading in others if abs(reading.at_line_rate - suspect.level) <= near]
+    on_rail = as_slow.count(part.number) if part.kind == "nic" else 0
+    per_rail = readings.transfers / max(1, len(readings.fabric.rails))
+    if len(as_slow) > _COMMON_RATIO * readings.transfers or on_rail > _COMMON_RATIO_ON_RAIL * per_rail:
         return True
     rails = {
         candidate.part.number
@@ -186,7 +196,11 @@ def _rounds_needed(suspect: Suspect, readings: Readings) -> int:
 def _candidates(readings: Readings) -> list[_Candidate]:
     """Return the parts that were not cleared, in the order in which they are tried."""
     candidates = [c for part in _likely_parts(readings) if (c := _candidate(part, readings)) is not None]
-    return sorted(candidates, key=lambda candidate: (KINDS.index(candidate.part.kind), candidate.level))
+    known = {candidate.part for candidate in candidates}
+    for part, level in mild_leaves(readings, Certainties(readings, lambda *_: False)):
+        if part not in known:
+            candidates.append(_Candidate(part, level, tuple(r for r in readings.of(part) if readings.is_slow(r))))
+    return sorted(candidates, key=lambda c: (KINDS.index(c.part.kind), c.healthy, c.level))
 
 
 def _select(candidates: Iterable[_Candidate], readings: Readings) -> dict[Part, _Candidate]:
@@ -201,6 +215,17 @@ def _select(candidates: Iterable[_Candidate], readings: Readings) -> dict[Part, 
         if not _is_evidence(_own_readings(candidate, selected, readings), candidate):
             del selected[candidate.part]
     return selected
+
+
+def _without_narrow_spine(selected: Mapping[Part, _Candidate], readings: Readings) -> dict[Part, _Candidate]:
+    """Return the candidates without uplinks if many are equally slow: a link of such a spine is slower than a NIC."""
+    uplinks = [candidate for part, candidate in selected.items() if part.kind == "uplink" and candidate.level]
+    near, common = 2 * readings.tolerance, set[Part]()
+    for uplink in uplinks:
+        alike = [other.part for other in uplinks if abs(other.level - uplink.level) <= near]
+        if have_common_cause(alike, readings):
+            common.update(alike)
+    return {part: candidate for part, candidate in selected.items() if part not in common}
 
 
 def _is_behind(candidate: _Candidate, node: _Candidate, readings: Readings) -> bool:
@@ -220,9 +245,7 @@ def _to_suspect(
         part for part in parts_of(own[0].figure.group, fabric) if part in candidates and part not in selected
     )
     alternatives = (part for part in others if all(part.crossed_by(reading.figure, fabric) for reading in own))
-    certainty = certainties.of(candidate.part)
-    probability = certainties.probability(candidate.part, certainty)
-    return Suspect(candidate.part, candidate.level, own, tuple(alternatives), certainty, probability)
+    return _suspect(candidate.part, candidate.level, own, readings, certainties, alternatives=tuple(alternatives))
 
 
 def _own_readings(
@@ -235,8 +258,15 @@ def _own_readings(
 def _is_explained(
     reading: Reading, selected: Mapping[Part, _Candidate], readings: Readings, but: Part | None = None
 ) -> bool:
-    crossed = parts_of(reading.figure.group, readings.fabric) & selected.keys()
-    return any(part != but and _explains(selected[part], reading, readings) for part in crossed)
+    crossed = parts_of(reading.figure.group, readings.fabric) & selected.keys() - {but}
+    return any(_explains(selected[part], reading, readings) for part in crossed) or (
+        len(crossed) > 1 and _explain_together([selected[part].level for part in crossed], reading, readings)
+    )
+
+
+def _explain_together(levels: Sequence[float], reading: Reading, readings: Readings) -> bool:
+    """Return True if slow parts make one another worse: a flow that loses packets at two of them loses twice."""
+    return reading.ratio >= math.prod(levels) * (1 - readings.fine_tolerance)
 
 
 def _is_evidence(own: Sequence[Reading], candidate: _Candidate) -> bool:
@@ -262,27 +292,52 @@ def _candidate(part: Part, readings: Readings) -> _Candidate | None:
     healthy_ratio = 1 - readings.tolerance
     if part.kind in {"nic", "together"} and any(r.at_line_rate >= healthy_ratio for r in readings.of(part)):
         return None  # as below, but sooner, because there are many of these
-    part_readings = list(readings.of(part))
-    ratios_by_kind: dict[FigureKind, list[float]] = {}
-    for reading in part_readings:
-        ratios_by_kind.setdefault(kind_of(reading.figure.group, readings.fabric), []).append(
-            _proved_ratio(part, reading)
-        )
+    part_readings, healthy = list(readings.of(part)), 0.0
+    if part.kind == "uplink":
+        healthy = sum(not readings.is_slow(r) for r in part_readings) / len(part_readings)
+        alone = [r for r in part_readings if r.ratio and readings.is_alone(r)]
+        if any(r.at_line_rate >= healthy_ratio for r in alone):
+            return None
+        part_readings = alone or part_readings
+    ratios_by_kind = _ratios_by_kind(part, part_readings, readings)
     best = max(map(_best_but_luck, ratios_by_kind.values()), default=1.0)
     if best >= healthy_ratio:
         return None
     close = 1 - min(readings.tolerance, 2 * readings.fine_tolerance)
     ratios = (ratio for values in ratios_by_kind.values() for ratio in values)
     level = statistics.median(ratio for ratio in ratios if ratio >= best * close)
+    if part.kind == "uplink" and level >= _usual_inside(part, readings) * (1 - readings.fine_tolerance):
+        return None  # what slows the transfers inside the unit slows those that leave it
     edge = level * (1 - 2 * readings.tolerance)
     near = tuple(r for r in part_readings if readings.is_slow(r) and r.ratio >= edge)
     across = [r.ratio for r in part_readings if r.ratio > r.at_line_rate] if part.kind == "leaf" else []
-    return _Candidate(part, level, near, statistics.median(across) if across else 0.0)
+    return _Candidate(part, level, near, statistics.median(across) if across else 0.0, healthy)
+
+
+def _ratios_by_kind(part: Part, own: Iterable[Reading], readings: Readings) -> Mapping[FigureKind, list[float]]:
+    """Return what the readings prove, by kind; of a leaf, one figure per pair: a suspect is measured more often."""
+    by_pair: dict[tuple[FigureKind, object], list[float]] = {}
+    for number, reading in enumerate(own):
+        group = reading.figure.group
+        pair = frozenset(group.nodes) if part.kind == "leaf" else number
+        by_pair.setdefault((kind_of(group, readings.fabric), pair), []).append(_proved_ratio(part, reading))
+    ratios: dict[FigureKind, list[float]] = {}
+    for (kind, _), values in by_pair.items():
+        ratios.setdefault(kind, []).append(statistics.median(values))
+    return ratios
+
+
+def _usual_inside(uplink: Part, readings: Readings) -> float:
+    """Return the median of what transfers inside the unit reach on the uplink's rail; 1 if there are none."""
+    ports = (Part("nic", node, uplink.number) for node in readings.fabric.units[uplink.owner])
+    inside = [r.at_line_rate for port in ports for r in readings.of(port) if r.ratio and not readings.crosses(r)]
+    return statistics.median(inside) if inside else 1.0
 
 
 def _best_but_luck(values: Sequence[float]) -> float:
     """Return the best of ``values``; with many values, the best that is not luck."""
-    return sorted(values, reverse=True)[math.ceil(len(values) * _LUCKY_RATIO) - 1]
+    best, usual = max(values), sorted(values, reverse=True)[math.ceil(len(values) * _LUCKY_RATIO) - 1]
+    return best if best - usual > _MOST_LUCK else usual
 
 
 def _proved_ratio(part: Part, reading: Reading) -> float:

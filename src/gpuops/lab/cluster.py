@@ -220,8 +220,8 @@ def _end(places: Places) -> None:
     pid = int(places.read_state().get("pid", 0))
     for number in (signal.SIGTERM, signal.SIGKILL) if pid else ():
         try:
-            os.kill(pid, number)
-        except ProcessLookupError:
+            os.killpg(pid, number)  # with what it has started meanwhile, which may still write
+        except (ProcessLookupError, PermissionError):  # macOS says the latter of a group that has ended
             break
         if _gone(pid, places):
             break

@@ -18,9 +18,9 @@ UPTIME = "~uptime~"
 TIMES = (NOW, STAMP)
 
 
-def symbol_errors(nic: str) -> str:
-    """Return the token of a slow port's symbol errors."""
-    return f"~symbols-{nic}~"
+def counted(nic: str, counter: str) -> str:
+    """Return the token of a counter that increases while a NIC is in use."""
+    return f"~{counter}-{nic}~"
 
 
 def identity(host: str, booted: float) -> dict[str, str]:

@@ -1,7 +1,9 @@
-"""Requests of programs that take time: a line in one FIFO, and a message in another when the answer is ready.
+"""Requests of a host's programs: a message in one FIFO, and a line in another when the answer is ready.
 
 The waiting side is a plain shell, which then runs the answer, a script that prints the output. Hundreds may wait at
-once, and another process for each would cost more than what they measure.
+once, and another process for each would cost more than what they measure. A message ``gpu01.4711 gpu01 0 nvidia-smi --
+-L`` is the reply's name, the host, whether root asks, the program, its settings and its words. A unit separator ends
+each field, and the number of fields comes first.
 """
 
 from __future__ import annotations
@@ -10,18 +12,17 @@ import asyncio
 import contextlib
 import os
 import shlex
-from collections.abc import Awaitable, Callable
+from collections.abc import Awaitable, Callable, Mapping
 from pathlib import Path
+from typing import Any
 
 from gpuops.lab.sandbox import User, write
-from gpuops.lab.tools.answer import Answer
 
-_SEPARATOR = "\t"
+_SEPARATOR = b"\x1f"
 _END_OF_SETTINGS = "--"
-_TRIES, _TRY_SECONDS = 50, 0.02
 _KEEP_SECONDS = 30.0
-# the host, the program, its words and the settings in its environment
-Ask = Callable[[str, str, list[str], dict[str, str]], Awaitable[Answer]]
+# from a question to the program's output, standard error and exit status
+Ask = Callable[[Mapping[str, Any]], Awaitable[Mapping[str, Any]]]
 
 
 class Mailbox:
@@ -41,37 +42,36 @@ class Mailbox:
         asyncio.get_running_loop().add_reader(self._descriptor, self._read)
 
     def _read(self) -> None:
-        self._unread += os.read(self._descriptor, 1 << 16)
-        *lines, self._unread = self._unread.split(b"\n")
-        for line in lines:
-            task = asyncio.ensure_future(self._reply(line.decode(errors="replace").split(_SEPARATOR)))
+        *fields, self._unread = (self._unread + os.read(self._descriptor, 1 << 16)).split(_SEPARATOR)
+        while fields and len(fields) > (count := int(fields[0])):
+            message, fields = fields[1 : count + 1], fields[count + 1 :]
+            task = asyncio.ensure_future(self._reply([field.decode(errors="replace") for field in message]))
             self._tasks.add(task)
             task.add_done_callback(self._tasks.discard)
+        self._unread = b"".join(field + _SEPARATOR for field in fields) + self._unread
 
-    async def _reply(self, question: list[str]) -> None:
-        name, host, program, *rest = question
+    async def _reply(self, message: list[str]) -> None:
+        name, host, root, program, *rest = message
         at = rest.index(_END_OF_SETTINGS)
         settings = dict(setting.split("=", 1) for setting in rest[:at])
-        answer = await self._ask(host, program, rest[at + 1 :], settings)
+        question = {"host": host, "root": root == "1", "program": program, "words": rest[at + 1 :]}
+        answer = await self._ask({**question, "settings": settings})
         path = self._replies / Path(name).name
-        out, err = shlex.quote(answer.out), shlex.quote(answer.err)
-        write(path, f"printf %s {out}\nprintf %s {err} >&2\nexit {answer.code}\n")
-        await _wake(path.with_name(f"{path.name}.fifo"))
+        out, err = shlex.quote(answer["out"]), shlex.quote(answer["err"])
+        write(path, f"printf %s {out}\nprintf %s {err} >&2\nexit {answer['code']}\n")
+        _wake(path.with_name(f"{path.name}.fifo"))
         asyncio.get_running_loop().call_later(_KEEP_SECONDS, _forget, path)
 
 
-async def _wake(fifo: Path) -> None:
-    """Wake the waiting shell, which may not listen yet, or may have been killed."""
-    for _ in range(_TRIES):
-        try:
-            descriptor = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
-        except OSError:
-            await asyncio.sleep(_TRY_SECONDS)
-            continue
-        with contextlib.suppress(BrokenPipeError):
-            os.write(descriptor, b"\n")
-        os.close(descriptor)
+def _wake(fifo: Path) -> None:
+    """Wake the waiting shell, which opened the FIFO before it asked; without a reader it was killed meanwhile."""
+    try:
+        descriptor = os.open(fifo, os.O_WRONLY | os.O_NONBLOCK)
+    except OSError:
         return
+    with contextlib.suppress(BrokenPipeError):
+        os.write(descriptor, b"\n")
+    os.close(descriptor)
 
 
 def _forget(path: Path) -> None:

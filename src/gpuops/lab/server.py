@@ -1,6 +1,7 @@
 """The lab's background process: an SSH server for each host, and two control sockets.
 
-``ask.sock`` renders what a shim has not found; ``control.sock``, for the lab's owner only, changes faults.
+Programs whose output no shim has found yet ask through the mailbox, or through ``ask.sock`` if their words do not fit
+there. ``control.sock``, for the lab's owner only, changes faults.
 """
 
 from __future__ import annotations
@@ -25,7 +26,7 @@ from gpuops.errors import GpuopsError, InputError
 from gpuops.lab.collective.running import COLLECTIVE, Collectives
 from gpuops.lab.faults.catalogue import faulted, split
 from gpuops.lab.faults.gpu import loaded
-from gpuops.lab.identity import identity, personalize, symbol_errors
+from gpuops.lab.identity import counted, identity, personalize
 from gpuops.lab.inventory import inventory
 from gpuops.lab.listening import Access, Listener
 from gpuops.lab.machine import healthy
@@ -42,13 +43,12 @@ from gpuops.lab.tools.slurm import QUEUES
 
 _LOOK_SECONDS = 2.0
 _REBOOT_SECONDS = 0.5
-_SYMBOL_ERRORS_PER_SECOND = 137
 _LONGEST_NOTE = 400
 
 
 @dataclass
 class LabHost:
-    """One host: its port, values, boot, faults and changes, and the symbol errors that its NICs counted.
+    """One host: its port, values, boot, faults and changes, and what its NICs counted.
 
     ``down``: it was rebooted and is not back yet. ``loads`` counts the programs that use its GPUs.
     """
@@ -58,7 +58,7 @@ class LabHost:
     booted: float
     faults: tuple[str, ...] = ()
     changes: Changes = field(default_factory=Changes)
-    symbols: Counter[str] = field(default_factory=Counter)
+    counts: Counter[str] = field(default_factory=Counter)
     down: bool = False
     loads: int = 0
 
@@ -113,9 +113,13 @@ class Lab:
 
     def _show(self, name: str) -> None:
         host, node = self.hosts[name], self.node(name)
-        symbols = {symbol_errors(nic.name): str(host.symbols[nic.name]) for nic in node.nics if nic.is_slow}
         up_since = time.monotonic() - (time.time() - host.booted)
-        self.sandbox.show(name, node, host.state, {**host.values, **symbols}, up_since)
+        self.sandbox.show(name, node, host.state, self._values(name, node), up_since)
+
+    def _values(self, name: str, node: Node) -> dict[str, str]:
+        """Return the values of a host's tokens: its own, and what its NICs counted."""
+        tokens = [counted(nic.name, counter) for nic in node.nics for counter in nic.counts]
+        return {**self.hosts[name].values, **{token: str(self.hosts[name].counts[token]) for token in tokens}}
 
     async def _reboot(self, name: str) -> None:
         """Take the host down, and bring it back a moment later with another boot ID, unless it stays down."""
@@ -143,9 +147,11 @@ class Lab:
             host.listener.resume_listening()
 
     def age_nic(self, name: str, nic: str, seconds: float) -> None:
-        """Add the symbol errors that a slow NIC counts in that many seconds of use."""
-        if any(each.is_slow for each in self.node(name).nics if each.name == nic):
-            self.hosts[name].symbols[nic] += round(seconds * _SYMBOL_ERRORS_PER_SECOND)
+        """Add what the faults of a NIC count in that many seconds of use, at least once each."""
+        counts = next(each.counts for each in self.node(name).nics if each.name == nic)
+        for counter, per_second in counts.items():
+            self.hosts[name].counts[counted(nic, counter)] += max(1, round(seconds * per_second))
+        if counts:
             self._show(name)
 
     def load(self, name: str, *, on: bool) -> None:
@@ -169,7 +175,7 @@ class Lab:
         if name not in self.hosts or program not in self._programs(name):
             return Answer(err=f"{program}: not found\n", code=127).printed
         if program in COLLECTIVE:
-            return (await self.launch(name, program, words, question["settings"])).printed
+            return (await self._collectives.run(program, words, name, question["settings"])).printed
         if program in QUEUES:
             return QUEUES[program]({each: self.node(each) for each in self.hosts}, words).printed
         return self._rendered(name, program, words, root=question["root"])
@@ -177,10 +183,6 @@ class Lab:
     def _programs(self, name: str) -> tuple[str, ...]:
         """Return the programs that are installed on a host beyond the basic ones."""
         return (*PROGRAMS, *COLLECTIVE, *(QUEUES if "slurmd" in self.node(name).services else ()))
-
-    async def launch(self, name: str, program: str, words: list[str], settings: dict[str, str]) -> Answer:
-        """Return what a program that runs on several hosts prints on the host that started it."""
-        return await self._collectives.run(program, words, name, settings)
 
     def _rendered(self, name: str, program: str, words: list[str], *, root: bool) -> dict[str, object]:
         """Return what a program prints; stored for all hosts in the same state."""
@@ -196,8 +198,8 @@ class Lab:
             self._rebooting[name] = asyncio.ensure_future(self._reboot(name))
         else:
             self.sandbox.keep(host.state, key, answer)
-        skew = node.behaviour.clock_skew_seconds
-        out, err = (with_times(personalize(text, dict(host.values)), skew) for text in (answer.out, answer.err))
+        skew, values = node.behaviour.clock_skew_seconds, self._values(name, node)
+        out, err = (with_times(personalize(text, values), skew) for text in (answer.out, answer.err))
         return {"out": out, "err": err, "code": answer.code}
 
     def _reread_units(self, name: str) -> None:
@@ -262,7 +264,7 @@ async def _serve(settings: Mapping[str, Any], sandbox: Sandbox, ready: Callable[
         ready({"error": str(error)})
         return
     await _listen(sandbox.root / "ask.sock", sandbox.user.uid, lab.answer)
-    Mailbox(sandbox.root, sandbox.user, lab.launch)
+    Mailbox(sandbox.root, sandbox.user, lab.answer)
     await _listen(sandbox.root / "control.sock", os.geteuid(), lab.control)
     first = next(iter(lab.hosts.values())).listener.port
     _hand_out(lab, first)

@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterator
 
-from gpuops.lab.identity import BOOT_ID, HOST, SEED, UPTIME, symbol_errors
+from gpuops.lab.identity import BOOT_ID, HOST, SEED, UPTIME, counted
 from gpuops.lab.model import Gpu, Nic, Node
 from gpuops.lab.tools.infiniband import physical_state, rate
 from gpuops.lab.tools.lspci import GIGATRANSFERS, Function, functions
@@ -225,6 +226,12 @@ def _infiniband(node: Node) -> Iterator[tuple[str, str]]:
         yield f"{folder}/hca_type", nic.hca
         yield f"{folder}/board_id", nic.board
         yield from ((f"{folder}/ports/1/{name}", value) for name, value in _port(nic))
+        if nic.link_layer == "Ethernet":
+            yield f"{folder}/tc/1/traffic_class", f"Global tclass={nic.traffic_class}" if nic.traffic_class else ""
+            yield from ((f"{folder}/ports/1/{name}", value) for name, value in _gids(nic))
+            ecn = f"/sys/devices/{nic.at}/net/{nic.netdev}/ecn"
+            for end, priority in itertools.product(("roce_np", "roce_rp"), range(8)):
+                yield f"{ecn}/{end}/enable/{priority}", str(int(priority in nic.ecn))
 
 
 def _port(nic: Nic) -> Iterator[tuple[str, str]]:
@@ -233,10 +240,22 @@ def _port(nic: Nic) -> Iterator[tuple[str, str]]:
     yield "phys_state", f"{number}: {physical}"
     yield "rate", rate(nic)
     yield "link_layer", nic.link_layer
-    yield "counters/symbol_error", symbol_errors(nic.name) if nic.is_slow else "0"
-    yield "counters/link_downed", "0" if nic.up else "1"
-    yield "counters/link_error_recovery", "0"
-    yield "counters/port_rcv_errors", "0"
+    down = "0" if nic.up else "1"
+    for name in ("symbol_error", "link_downed", "link_error_recovery", "port_rcv_errors", "port_xmit_wait"):
+        standing = down if name == "link_downed" else "0"
+        yield f"counters/{name}", counted(nic.name, name) if name in nic.counts else standing
+    for name in ("out_of_sequence", "packet_seq_err", "local_ack_timeout_err", "np_cnp_sent", "rp_cnp_handled"):
+        yield f"hw_counters/{name}", "0"
+
+
+def _gids(nic: Nic) -> Iterator[tuple[str, str]]:
+    """Yield the GID table: the link-local address, then an IPv4 address of the host's own, each as RoCE v1 and v2."""
+    link_local = f"fe80:0000:0000:0000:a288:c2ff:fe00:{nic.rail or 99:04x}"
+    routable = f"0000:0000:0000:0000:0000:ffff:0a{nic.rail or 99:02x}:{SEED[:4]}"
+    for index, (gid, kind) in enumerate(itertools.product((link_local, routable), ("IB/RoCE v1", "RoCE v2"))):
+        yield f"gids/{index}", gid
+        yield f"gid_attrs/types/{index}", kind
+        yield f"gid_attrs/ndevs/{index}", nic.netdev
 
 
 def _network(node: Node) -> Iterator[tuple[str, str]]:

@@ -22,7 +22,9 @@ import zlib
 
 LOADER = "import sys;MARK='';i=sys.stdin.buffer;exec(i.read(int(i.readline())))"
 KEPT_NAMES = re.compile(r"(NCCL|FI|OFI)_|(HOME|PATH|USER|LD_LIBRARY_PATH)$")
-LOGGED = re.compile(r"WARN| via |Algo|Using |Plugin|NVLS|GDR|Bootstrap|Connected|set by|nccl.conf|NCCL version|rror|led for HCA")
+LOGGED = re.compile(r"WARN| via |Algo|Using |Plugin|NVLS|SHARP|CollNet|GDR|Bootstrap|Connected|set by|nccl.conf|"
+                    r"NCCL version|rror|led for HCA")
+PREFIX = re.compile(r"^.*? NCCL |(Channel|CollNet) \d+(/\d+)? : ")
 BUILT_FOR = re.compile(rb"NCCL version (\d+)\.(\d+)\.(\d+)\+cuda(\d+)\.(\d+)")
 LOG_LINES, LOG_WIDTH = 80, 300
 AFTER_KILL_SECONDS = 2.0
@@ -90,7 +92,7 @@ class Process:
     def keep_log(self, line) -> None:
         """Keep a line about the algorithm, a transport or an error, once for all channels."""
         self.last = line[-LOG_WIDTH:] if line.strip() else self.last
-        text = re.sub(r"^.*? NCCL |Channel \d+(/\d+)? : ", "", line)[:LOG_WIDTH]
+        text = PREFIX.sub("", line)[:LOG_WIDTH]
         if LOGGED.search(text) and text not in self.seen and len(self.log) < LOG_LINES:
             self.seen.add(text)
             self.log.append(text)

@@ -63,4 +63,4 @@ def _gathered(work: Workspace, request: ExpectRequest) -> Gathered[Facts]:
 def _efficiency(facts_by_node: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> Efficiency:
     """Return the efficiencies of a saved measurement, else the prior."""
     evidence = evidence_of(node_evidence_of(facts_by_node)[0])
-    return Expectations(evidence.fabric, profiles).learnt_from(evidence).efficiency
+    return Expectations.as_measured(evidence, profiles).efficiency

@@ -14,7 +14,6 @@ from gpuops.proposal import propose
 from gpuops.reasons import Objection
 from gpuops.requests import FixRequest, ProvisionRequest
 from gpuops.results.repair import Repair
-from gpuops.store import Store
 from gpuops.workspace import Workspace
 
 
@@ -43,7 +42,7 @@ def _in_use(work: Workspace) -> dict[str, Objection]:
     """Return the nodes that take jobs."""
     with work.scheduler() as scheduler:
         busy = scheduler.control.still_busy(work.hosts)
-    with Store(work.project.store_path, create=False) as store:
+    with work.open_store(create=False) as store:
         states = {host.name: state_of(store.latest(host.name)) for host in work.hosts}
     return {
         name: Objection(busy.get(name) or "it is admitted", propose("drain", name, "--reason", "WHY", "--wait", "3600"))

@@ -40,16 +40,16 @@ def measure(work: Workspace, request: MeasureRequest) -> Measurement:
     check_profiles(work.hosts, work.catalogue)
     if work.nodes.source == "saved":
         return _saved(work.of_inventory().of_saved(request.facts), request)
-    check(work, request)
+    check(work, request.force_busy)
     gathered = work.nodes.gather(probes(work), keep_answers=request.keep_answers, facts=request.facts)
     gathered.raise_if_interrupted()
     measurement = measure_known(work, request, gathered.values)
     return replace(measurement, excluded={**gathered.excluded, **measurement.excluded})
 
 
-def check(work: Workspace, request: MeasureRequest) -> None:
+def check(work: Workspace, force_busy: Iterable[str]) -> None:
     """Raise `InputError` if ``force_busy`` names a host that is not selected; called before any host is asked."""
-    unknown = ", ".join(sorted(set(request.force_busy) - {host.name for host in work.hosts}))
+    unknown = ", ".join(sorted(set(force_busy) - {host.name for host in work.hosts}))
     if unknown:
         raise InputError(f"--force-busy: no selected node is named {unknown}; list single node names, not patterns")
 
@@ -133,10 +133,10 @@ def _saved(work: Workspace, request: MeasureRequest) -> Measurement:
     """Return the measurement that saved answers contain."""
     gathered = work.nodes.gather(quick_probes(work.catalogue, all_reduce), facts=request.facts)
     evidence_by_node, excluded = node_evidence_of(gathered.values)
-    evidence = evidence_of(evidence_by_node)
+    evidence = replace(evidence_of(evidence_by_node), confidence=request.confidence)
     engine = next((each.engine for each in evidence_by_node.values()), "none")
     profiles = profiles_of(work.hosts, gathered.values, work.catalogue)
-    expectations = Expectations(evidence.fabric, profiles).learnt_from(evidence)
+    expectations = Expectations.as_measured(evidence, profiles)
     return Measurement(
         evidence,
         blame(evidence),

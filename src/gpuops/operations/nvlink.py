@@ -23,7 +23,7 @@ def compare(work: Workspace, request: NvlinkRequest) -> NvlinkComparison:
         request.engine, ("node",), gib=request.gib, force_busy=tuple(request.force_busy), libnccl=request.libnccl
     )
     check_profiles(work.hosts, work.catalogue)
-    check(work, measuring)
+    check(work, measuring.force_busy)
     gathered = work.nodes.gather(probes(work))
     gathered.raise_if_interrupted()
     measurement = measure_known(work, measuring, gathered.values, plan=next_round, engines=NVLINK_ENGINES)

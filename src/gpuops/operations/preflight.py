@@ -9,7 +9,6 @@ from gpuops.collective.preflight import causes
 from gpuops.collective.preflight.diagnosis import Diagnosis, Preflight, StepLog
 from gpuops.collective.preflight.launch_command import LaunchCommand, read_command
 from gpuops.collective.preflight.single_round import all_reduce
-from gpuops.collective.request import MeasureRequest
 from gpuops.errors import InputError
 from gpuops.inventory import Host
 from gpuops.operations.health import check_profiles, expected_of, profiles_of, quick_checks
@@ -29,7 +28,7 @@ def preflight(work: Workspace, request: PreflightRequest) -> Diagnosis:
     hosts = _named_by(command, work.hosts)
     names = {name for host in work.hosts for name in (host.name, host.address)}
     force_busy = frozenset(request.force_busy)
-    check(work.of(host.name for host in hosts), MeasureRequest(force_busy=tuple(force_busy)))
+    check(work.of(host.name for host in hosts), force_busy)
     log = StepLog()
     log.add("hosts", causes.hosts(command, names), f"{len(hosts)} of the inventory")
     if not hosts:

@@ -39,7 +39,7 @@ def validate(work: Workspace, request: ValidateRequest) -> Report:
     checks = choose(known, request.level, tuple(request.only), tuple(request.skip))
     check_profiles(work.hosts, work.catalogue)
     load = MeasureRequest(engine=request.engine, force_busy=tuple(request.force_busy))
-    measure.check(work, load)
+    measure.check(work, load.force_busy)
     started_at, began = dt.datetime.now(dt.timezone.utc), time.monotonic()
     evidence = _ask(work, checks, request)
     if work.nodes.source != "saved":

@@ -239,7 +239,7 @@ def lock(sessions: Sequence[NodeSession], owner: Owner, *, break_dead: bool, fan
     for outcome in outcomes:
         if isinstance(outcome.error, NodeError):
             error, status = outcome.error, status_of(outcome.error)
-            state.add(StepResult(outcome.node, "lock", "lock", status, error.what, error=error))
+            state.add(StepResult(outcome.node, "lock", "lock the node", status, error.what, error=error))
     return state
 
 

@@ -6,10 +6,17 @@ from gpuops.judging import Finding
 
 
 def comparison(finding: Finding) -> str:
-    """Return ``measured 200 Gbit/s, expected 400 Gbit/s``, without the values that the finding lacks."""
+    """Return ``measured 200 Gbit/s, expected 400 Gbit/s``, without the values that the finding lacks.
+
+    A word has no unit: ``measured 65536 bytes, expected unlimited``.
+    """
     values = {"measured": finding.found, "expected": finding.expected}
-    texts = (f"{word} {_format(value)} {finding.unit}" for word, value in values.items() if value is not None)
+    texts = (f"{word} {_format(value)} {_unit(finding, value)}" for word, value in values.items() if value is not None)
     return ", ".join(text.rstrip() for text in texts)
+
+
+def _unit(finding: Finding, value: object) -> str:
+    return "" if isinstance(value, str) and not any(map(str.isdigit, value)) else finding.unit
 
 
 def _format(value: object) -> str:

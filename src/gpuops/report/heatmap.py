@@ -10,10 +10,11 @@ import statistics
 from collections.abc import Iterable, Iterator, Sequence
 
 from gpuops.collective.heat_map import Cell, HeatMap, HeatmapRow
-from gpuops.report.page import Page, clean, fold
+from gpuops.report.page import Page, clean, fold, fold_briefly, wrap
 
 _LABEL = 10
-_MOST_OUTLIERS = 12
+_MOST_OUTLIERS, _MOST_IN_TEXT = 12, 6
+_LIST = 100
 
 
 def lines(heat: HeatMap, page: Page) -> Iterator[str]:
@@ -24,23 +25,24 @@ def lines(heat: HeatMap, page: Page) -> Iterator[str]:
     yield from page.labelled("", _legend(heat, size), 0)
     for row in heat.rows:
         yield f"{row.label:<{_LABEL}}{''.join(_worst(row, block) for block in blocks)}"
-    for nodes, text in describe_outliers(heat):
-        yield from page.labelled(nodes, text, _LABEL) if text else page.labelled("", nodes, 0)
+    for nodes, text in describe_outliers(heat, _MOST_IN_TEXT):
+        *above, label = wrap(nodes, page.width)
+        yield from (*above, *(page.labelled(label, text, _LABEL) if text else [label]))
 
 
-def describe_outliers(heat: HeatMap) -> Iterator[tuple[str, str]]:
+def describe_outliers(heat: HeatMap, most: int = _MOST_OUTLIERS) -> Iterator[tuple[str, str]]:
     """Yield folded nodes with their abnormal rates; the last item may count the nodes that are left out."""
     outliers = list(heat.outliers().items())
-    for rows, nodes in outliers[:_MOST_OUTLIERS]:
-        yield clean(fold(nodes)), _describe(rows, nodes)
-    rest = [node for _, nodes in outliers[_MOST_OUTLIERS:] for node in nodes]
+    for rows, nodes in outliers[:most]:
+        yield clean(fold_briefly(nodes, _LIST)), _describe(rows, nodes)
+    rest = [node for _, nodes in outliers[most:] for node in nodes]
     if rest:
-        yield f"and {len(rest)} more: {clean(fold(rest))}", ""
+        yield f"and {len(rest)} more: {clean(fold_briefly(rest, _LIST))}", ""
 
 
 def _legend(heat: HeatMap, size: int) -> str:
     what = "a node" if size == 1 else f"the worst of {size} nodes"
-    return f"{clean(fold(heat.nodes))}, each cell {what}: . normal, 0-9 tenths of usual, x hangs"
+    return f"{clean(fold_briefly(heat.nodes, _LIST))}, each cell {what}: . normal, 0-9 tenths of usual, x hangs"
 
 
 def _worst(row: HeatmapRow, nodes: Sequence[str]) -> str:

@@ -14,7 +14,9 @@ from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
 from gpuops.errors import format_count
 from gpuops.secret import redact
 
-_PIECE = re.compile(r"[^\s,]*[\s,]*")
+_NUMBER = r"(?<![\[,\d-])\d{1,3}(?:,\d{3})+(?![\d,\]-])"
+"""A number with thousands, which is not the inside of a folded set."""
+_PIECE = re.compile(rf"(?:{_NUMBER}|[^\s,])*[\s,]*")
 _COMMAND = re.compile(r"(?:^|(?<=: )|(?<=then ))gpuops [a-z].*$")
 _FOLDABLE = re.compile(r"[A-Za-z0-9_.:-]+")
 _NARROWEST = 16
@@ -92,6 +94,17 @@ def fold(names: Iterable[str]) -> str:
     strange = dict.fromkeys(clean(name) for name in names if not _FOLDABLE.fullmatch(name))
     folded = str(NodeSet(",".join(foldable), resolver=RESOLVER_NOGROUP))
     return ",".join(filter(None, [folded, *strange]))
+
+
+def fold_briefly(names: Iterable[str], width: int) -> str:
+    """Return `fold`, cut after ``width`` characters with the number of all names; --json has them."""
+    names = list(names)
+    folded = fold(names)
+    if len(folded) <= width:
+        return folded
+    kept = folded[:width].rpartition(",")[0] or folded[:width]
+    bracket = "]" if kept.count("[") > kept.count("]") else ""
+    return f"{kept},...{bracket} ({len(names):,} in all)"
 
 
 def format_node_count(count: int) -> str:

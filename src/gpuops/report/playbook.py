@@ -7,6 +7,7 @@ import shlex
 from collections import Counter
 from collections.abc import Iterator, Sequence
 
+from gpuops.errors import format_count
 from gpuops.playbook.record import Record
 from gpuops.playbook.result import StepResult
 from gpuops.playbook.task import Change
@@ -65,11 +66,11 @@ def draw(record: Record, page: Page, *, diff: bool) -> Iterator[str]:
 
 
 def summary(record: Record) -> str:
-    """Return ``3 nodes: 2 changed, 5 ok, 1 failed``: the number of steps by status."""
+    """Return ``3 nodes, 8 steps: 2 changed, 5 ok, 1 failed``: the steps of all nodes, by status."""
     counts = Counter("ignored" if result.ignored else result.status for result in record.results)
     nodes = format_node_count(len({result.node for result in record.results}))
     counted = [f"{counts[s]} {_status_words(s)}" for s in (*_COUNTED, "ignored") if counts[s] or s in _ALWAYS_COUNTED]
-    return f"{nodes}: {', '.join(counted)}"
+    return f"{nodes}, {format_count(len(record.results), 'step')}: {', '.join(counted)}"
 
 
 def ending(record: Record, page: Page) -> Iterator[str]:

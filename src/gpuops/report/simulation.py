@@ -2,40 +2,39 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from gpuops.isolation import max_rounds
 from gpuops.isolation.cases import Case
 from gpuops.isolation.trials import Trial
+from gpuops.report import blame
 from gpuops.report.page import Page
 
 _WIDTH = 12
+_MAX_LISTED = 10
 
 
 def lines(trial: Trial, page: Page) -> Iterator[str]:
     """Yield the fabric, its faults and the blamed parts."""
-    for label, text in _rows(trial):
+    for label, text in (
+        ("fabric", _fabric(trial.case)),
+        ("rounds", f"{trial.rounds}, at most {max_rounds(trial.case.fabric)} for this many nodes"),
+        *_listed("injected", map(str, trial.case.faults)),
+        *_listed("missed", map(str, trial.missed)),
+        *_listed("wrong", (f"{blamed.part} is healthy" for blamed in trial.false_positives)),
+    ):
         yield from page.labelled(label, text, _WIDTH)
+    blocks = blame.blocks(trial.blame, trial.case.fabric, page)
+    for block in (*blocks, [*blame.tail(trial.blame, page)]):
+        yield from ["", *block] if block else ()
 
 
-def _rows(trial: Trial) -> Iterator[tuple[str, str]]:
-    yield "fabric", _fabric(trial.case)
-    for fault in trial.case.faults:
-        yield "injected", str(fault)
-    for blamed in trial.blame.blamed:
-        parts = " or ".join((blamed.part, *blamed.alternatives))
-        yield "BLAMED", f"{parts}: {blamed.kind}. {'; '.join(blamed.evidence)}"
-    for fault in trial.missed:
-        yield "missed", str(fault)
-    for blamed in trial.false_positives:
-        yield "wrong", f"{blamed.part} is healthy"
-    for text in trial.blame.unclear:
-        yield "unclear", text
-    count = len(trial.blame.contention)
-    pairs = "1 pair was" if count == 1 else f"{count} pairs were"
-    yield "contention", f"{pairs} slow once but not again; no part is blamed" if count else "none"
-    yield "rounds", f"{trial.rounds}, at most {max_rounds(trial.case.fabric)} for this many nodes"
+def _listed(label: str, texts: Iterable[str]) -> Iterator[tuple[str, str]]:
+    texts = list(texts)
+    yield from ((label, text) for text in texts[:_MAX_LISTED])
+    if len(texts) > _MAX_LISTED:
+        yield label, f"and {len(texts) - _MAX_LISTED} more"
 
 
 def _fabric(case: Case) -> str:

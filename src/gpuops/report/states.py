@@ -1,4 +1,4 @@
-"""Text report of node states: all at a glance, and the history of one."""
+"""Text reports of node states: all at a glance, the history of one, and transitions."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import datetime as dt
 from collections.abc import Iterator, Mapping
 
 from gpuops.report.page import Page, clean
-from gpuops.results.life import History
+from gpuops.results.life import History, Transition
 from gpuops.store import HostEvent
 
 
@@ -29,6 +29,23 @@ def history_lines(history: History, page: Page) -> Iterator[str]:
         yield f"  {gate.gate:<16}passed {_local_time(gate.at)}"
     for event in history.events:
         yield from page.labelled(f"  {_local_time(event.at)}  {event.state}", clean(f"{event.who}  {event.why}"), 33)
+
+
+def transition_lines(result: Transition) -> Iterator[str]:
+    """Yield ``gpu01   admitted   by hand`` for each host."""
+    for host, event in result.events.items():
+        yield f"{host}   {event.state}   {event.why}"
+
+
+def transition_complaints(result: Transition) -> Iterator[str]:
+    """Yield what prevents the transition of each other host, and what to do about it."""
+    for host, excluded in result.excluded.items():
+        yield f"{host}: {excluded.why}"
+    for host, objection in result.objections.items():
+        yield f"{host}: {'; '.join(filter(None, (objection.why, objection.do)))}"
+    for host, why in result.busy.items():
+        if host not in result.objections:
+            yield f"{host}: {why}"
 
 
 def _local_time(at: dt.datetime) -> str:

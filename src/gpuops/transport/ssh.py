@@ -33,7 +33,6 @@ from gpuops.errors import (
     IncompatibleError,
     LostError,
     NodeError,
-    UnreachableKind,
 )
 from gpuops.inventory import Host
 from gpuops.proposal import propose
@@ -153,8 +152,10 @@ class NodeConnection(fabric.Connection):  # type: ignore[misc] # Fabric has no t
         except ConnectionResetError as error:
             raise _BusyError(f"connection reset ({settings})") from error
         except OSError as error:
-            kind: UnreachableKind = "refused" if error.errno == errno.ECONNREFUSED else "closed"
-            raise ConnectError(self.node, f"{(error.strerror or str(error)).lower()} ({settings})", kind) from error
+            if error.errno == errno.ECONNREFUSED:
+                raise ConnectError(self.node, f"connection refused ({settings})", "refused") from error
+            why = (error.strerror or str(error)).lower()
+            raise ConnectError(self.node, f"cannot connect to {settings}: {why}", "closed") from error
 
     def open_through(self, address: str, port: int) -> paramiko.Channel:
         """Open a channel to another address through this connection (ProxyJump)."""

@@ -11,7 +11,7 @@ import time
 
 import pytest
 
-from gpuops.collective.engines import Load
+from gpuops.collective.engines import Load, Sweep
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import RankGroup, Round
 
@@ -43,6 +43,32 @@ def test_every_operation_is_timed_and_its_result_is_right(an_engine, operation, 
     assert figure.trouble == ""
     assert figure.gb_per_s > 0
     assert figure.spread > 0
+
+
+@pytest.mark.parametrize("operation", ["all_reduce", "all_gather", "all_to_all"])
+def test_sweep_moves_and_checks_every_size_in_one_communicator(an_engine, all_pids, operation):
+    engine = an_engine("a", "b", load=Load(operation, iterations=5, warmups=1))
+    sizes = tuple(1 << power for power in (4, 10, 14, 20))
+    (curve,) = engine.sweep([Sweep(PAIR, sizes)])
+    assert (curve.trouble, [point.size_bytes for point in curve.points]) == ("", list(sizes))
+    assert all(point.seconds > 0 for point in curve.points)
+    before = all_pids(engine)
+    (again,) = engine.sweep([Sweep(PAIR, sizes)])
+    assert (again.trouble, all_pids(engine)) == ("", before)
+
+
+def test_setting_of_a_sweep_reaches_its_ranks_alone(an_engine, process):
+    engine = an_engine("a", "b")
+    for setting in ({"NCCL_COLLNET_ENABLE": "1"}, {}):
+        (curve,) = engine.sweep([Sweep(PAIR, (1024,), setting)])
+        assert curve.trouble == ""
+        environments = [process.environment(pid) for node in "ab" for pid in engine.pids[node][1:]]
+        assert [("NCCL_COLLNET_ENABLE" in seen) for seen in environments] == [bool(setting)] * 4
+
+
+def test_wrong_sum_is_seen_at_any_size(an_engine):
+    (curve,) = an_engine("a", "b", STUB_FAULT="adds-wrong:3:7").sweep([Sweep(PAIR, (1024, 1 << 20))])
+    assert (curve.trouble, curve.points) == ("wrong", ())
 
 
 def test_ids_are_made_where_rank_0_is_and_arrive_whole_on_every_node(an_engine):

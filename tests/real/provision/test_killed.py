@@ -130,7 +130,7 @@ def test_a_new_run_waits_for_what_a_dead_one_left_at_work(node, installing):
     second = node.start("steps.yml", "--break-lock")
     node.wait_until(lambda: not node.seen.file("/run/gpuops/lock/owner").contains(dead))
     installing.done()
-    assert "1 node: 1 ok, 0 failed" in node.finish(second)
+    assert "1 node, 1 step: 1 ok, 0 failed" in node.finish(second)
     assert node.seen.package(TOOLKIT).is_installed
     assert len(deeds(node)) == 2
     assert node.seen.run("systemctl list-units --plain --no-legend 'gpuops-*'").stdout == ""

@@ -118,7 +118,7 @@ def test_an_independent_witness_finds_what_the_playbook_says(node):
 
 def test_a_second_run_changes_nothing(node):
     boot, before, done = node.boot_id, node.written("var/log/"), node.commands_of_root()
-    assert re.search(r" node: \d+ ok, \d+ skipped, 0 failed", node.provision("site", "--limit", "gpu01"))
+    assert re.search(r" node, \d+ steps: \d+ ok, \d+ skipped, 0 failed", node.provision("site", "--limit", "gpu01"))
     assert (node.boot_id, node.written("var/log/")) == (boot, before)
     assert len(node.commands_of_root()) == len(done) + 2  # the lock is taken, and released
     assert onboard(node, "gpu01")[0] == dict.fromkeys(("facts", "preflight", "second-pass"), "passed")

@@ -5,13 +5,13 @@ import subprocess
 import sys
 
 import pytest
+from tests.program import run_gpuops
 
-GPUOPS = [sys.executable, "-m", "gpuops"]
 GOOD = "all:\n  hosts:\n    gpu01: {ansible_connection: local}\n"
 
 
 def gpuops(folder, *words):
-    return subprocess.run([*GPUOPS, *words], cwd=folder, capture_output=True, timeout=60, check=False)
+    return run_gpuops(*words, cwd=folder)
 
 
 BAD_INVENTORIES = {
@@ -64,9 +64,9 @@ def test_wrong_words_are_told_before_anything_is_written(tmp_path, name):
 
 
 def assert_one_sentence(done, complaint):
-    said = done.stderr.decode()
+    said = done.stderr
     assert done.returncode == 2, said
-    assert done.stdout == b""
+    assert done.stdout == ""
     assert re.search(complaint, said), said
     assert "Traceback" not in said
     assert len([line for line in said.splitlines() if line.startswith("gpuops: ")]) == 1
@@ -104,4 +104,4 @@ def test_a_reader_that_leaves_is_no_error(tmp_path):
 def test_a_verb_that_is_missing_is_answered_with_those_there_are(tmp_path, words):
     done = gpuops(tmp_path, *words)
     assert done.returncode == 2
-    assert re.match(rf"Usage: (python -m )?{' '.join(['gpuops', *words])} ", done.stderr.decode())
+    assert done.stderr.startswith(f"Usage: {' '.join(['gpuops', *words])} ")

@@ -80,7 +80,7 @@ def test_check_mode_shows_differences_and_changes_nothing(provision, tmp_path):
     assert "".join(told.split()).count(f"write{tmp_path}/out/a.conf@@-0,0+1,2@@+one+two") == 1
     assert "".join(told.split()).count(f"touch{tmp_path}/out/told") == 1
     assert shown[-2:] == [
-        "1 node: 2 would change, 1 ok, 0 failed",
+        "1 node, 3 steps: 2 would change, 1 ok, 0 failed",
         "to apply: gpuops provision p.yml --diff --local",
     ]
     assert [path.name for path in tmp_path.iterdir()] == ["p.yml"]
@@ -99,7 +99,7 @@ def test_a_secret_may_come_from_the_environment(provision, tmp_path, monkeypatch
 def test_where_all_is_well_there_is_little_to_say(provision):
     told = provision("p.yml", "--check", "--skip-tags", "files")
     assert len(told.splitlines()) == 5
-    assert "1 node: 1 ok, 0 failed" in told
+    assert "1 node, 1 step: 1 ok, 0 failed" in told
 
 
 def test_this_machine_is_not_changed_unless_it_is_named(tmp_path, monkeypatch):

@@ -50,6 +50,12 @@ def measurement():
     return Measurement(evidence(), BLAME, "nccl", "NCCL is on the nodes", EXCLUDED, SETTINGS, expected=expected)
 
 
+def test_counters_that_cannot_be_read_are_told_and_folded(measurement):
+    unread = dict.fromkeys(NAMES, "ethtool_counters: ethtool is not installed")
+    told = render(replace(measurement, unread_counters=unread))
+    assert "counters not read on gpu[000-001]: ethtool_counters: ethtool is not installed" in " ".join(told.split())
+
+
 def test_every_measured_group_has_its_expectation_and_so_have_those_of_whole_scopes(measurement):
     groups = {figure.group for measured in evidence().rounds for figure in measured.figures}
     expectations = Expectations(FABRIC, dict.fromkeys(NAMES, load("hgx-h100")))
@@ -66,7 +72,7 @@ def test_the_document_keeps_every_field_that_it_ever_had(measurement):
     for expected in (scope["expected"] for scope in document["scopes"]):
         expected["terms"] = [term for term in expected["terms"] if term["name"] != "channels"]
     assert {key: value for key, value in document.items() if key in former} == former
-    assert document.keys() - former.keys() == {"excluded", "fleet"}
+    assert document.keys() - former.keys() == {"excluded", "figures", "fleet", "counters", "unread_counters"}
     assert added == [None] * len(former["accused"])
 
 

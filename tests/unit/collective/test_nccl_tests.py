@@ -3,7 +3,8 @@ import dataclasses
 import pytest
 from tests.recorded import HERE
 
-from gpuops.collective.engines.nccl_tests.outcome import NcclTestsLaunch, figure_of
+from gpuops.collective.engines import Sweep
+from gpuops.collective.engines.nccl_tests.outcome import NcclTestsLaunch, curve_of, figure_of
 from gpuops.isolation.rounds import RankGroup
 from gpuops.shell import Command, Completed
 
@@ -273,3 +274,56 @@ def test_the_failure_and_the_warning_of_nccl_are_both_named():
     warning = "\ngpu01:901:950 [0] transport/shm.cc:590 NCCL WARN Cuda failure 2 'out of memory'\n"
     detail = figure(f"{HEAD}{warning}{failure}", exit=3).detail
     assert detail == f"{failure.strip()}; Cuda failure 2 'out of memory'"
+
+
+ROWS = """\
+        1024         256   float   sum   -1gpu01:901:901 [0] NCCL INFO AllReduce: 1024 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}
+    20.00    0.05    0.05      0    20.50    0.05    0.05      0
+     1048576      262144   float   sum   -1    64.00   16.38   16.38      0    65.00   16.13   16.13      0
+gpu01:901:901 [0] NCCL INFO AllReduce: 1073741824 Bytes -> Algo RING proto SIMPLE channel{Lo..Hi}={0..3}
+  1073741824   268435456   float   sum   -1    22000   48.80   48.80      0    22220   48.32   48.32      0
+"""  # noqa: E501 - NCCL writes into the row
+
+
+def curve(out="", *, operation="all_reduce", task=TASK, **how):
+    answer = Completed("gpu01", Command(("mpirun",)), how.pop("exit", 0), out, **how)
+    return curve_of(Sweep(PAIR, (1024, 1 << 20, 1 << 30)), task, answer, operation)
+
+
+def test_curve_has_a_point_for_each_row():
+    found = curve(HEAD + INFO + ROWS + END)
+    assert (found.trouble, [point.size_bytes for point in found.points]) == ("", [1024, 1 << 20, 1 << 30])
+    assert [point.algorithm for point in found.points] == ["RING/LL", "", "RING/SIMPLE"]
+    small, _, large = found.points
+    # the time has more digits than the printed bandwidth of 0.05
+    assert small.gb_per_s == pytest.approx(1024 / 20e-6 / 1e9)
+    assert large.gb_per_s == pytest.approx(48.806, abs=1e-3)
+    assert large.spread == pytest.approx(0.0099, abs=1e-4)
+
+
+def test_bus_bandwidth_of_a_point_has_the_factor_of_its_operation():
+    eight = dataclasses.replace(TASK, ranks=8)
+    halves = HEAD.replace("Rank  1", "Rank  7")
+    for operation, factor in (("all_reduce", 1.75), ("all_gather", 0.875), ("send_recv", 1.0)):
+        found = curve(halves + INFO + ROWS, operation=operation, task=eight, exit=137, timed_out=True)
+        assert found.points[0].gb_per_s == pytest.approx(factor * found.points[0].algbw_gb_per_s)
+
+
+def test_curve_that_hangs_keeps_the_sizes_before():
+    rows = "".join(ROWS.splitlines(keepends=True)[:3])
+    found = curve(HEAD + INFO + rows, exit=137, timed_out=True, seconds=40.0)
+    assert (found.trouble, [point.size_bytes for point in found.points]) == ("hang", [1024, 1 << 20])
+
+
+def test_curve_on_a_wrong_path_has_no_points():
+    slow = (HEAD + INFO + ROWS + END).replace("NET/IB/0/GDRDMA", "NET/Socket/0")
+    assert (curve(slow).trouble, curve(slow).points) == ("socket", ())
+
+
+def test_curve_without_time_or_of_nothing_has_only_the_points_that_moved_data():
+    in_place = HEAD + ROWS.replace("    20.00    0.05    0.05      0 ", "      N/A     N/A     N/A    N/A ") + END
+    assert curve(INFO + in_place).points[0].seconds == pytest.approx(20.5e-6)
+    empty = (
+        "           0           0   float   sum   -1     0.10    0.00    0.00      0     0.10    0.00    0.00      0\n"
+    )
+    assert [point.size_bytes for point in curve(HEAD + INFO + empty + ROW + END).points] == [1 << 30]

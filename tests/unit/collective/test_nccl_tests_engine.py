@@ -7,7 +7,7 @@ from types import SimpleNamespace
 import pytest
 
 from gpuops.cancellation import CancelToken
-from gpuops.collective.engines import Load
+from gpuops.collective.engines import Load, Sweep
 from gpuops.collective.engines.nccl_tests.engine import _FIND, NcclTestsEngine
 from gpuops.errors import LostError
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
@@ -248,3 +248,23 @@ def test_the_search_finds_both_names_of_a_test(tmp_path):
     words = ["sh", "-c", _FIND, "sh", "all_gather_perf", str(tmp_path)]
     lines = subprocess.run(words, capture_output=True, text=True, check=True).stdout.splitlines()
     assert {f"{name} {tmp_path / name}" for name in ("all_gather_perf", "all_gather_perf_mpi")} <= set(lines)
+
+
+def test_sweep_is_one_start_that_steps_through_all_sizes(make):
+    engine, ways = make({"n1": HAS, "n2": HAS})
+    engine.open()
+    sizes = tuple(1 << power for power in range(10, 21))
+    (curve,) = engine.sweep([Sweep(RankGroup(("n1", "n2")), sizes, {"NCCL_COLLNET_ENABLE": "1"})])
+    (line,) = started(ways)
+    assert " -b 1024 -e 1048576 -f 2 -n 20 -w 5 -g 1" in line
+    assert line.count("NCCL_COLLNET_ENABLE=1") == 1  # equal parts are one
+    assert (curve.trouble, curve.points) == ("error", ())
+
+
+def test_sweep_that_cannot_start_says_why(make):
+    engine, ways = make({"n1": HAS, "n2": {}, "n3": HAS})
+    engine.open()
+    ways["n3"].has = None
+    lacking, lost = engine.sweep([Sweep(RankGroup(("n2",)), (1024,)), Sweep(RankGroup(("n3",)), (1024,))])
+    assert (lacking.trouble, lacking.absent) == ("error", ("n2",))
+    assert (lost.trouble, lost.absent) == ("unreachable", ("n3",))

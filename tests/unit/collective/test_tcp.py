@@ -10,7 +10,7 @@ import zlib
 import pytest
 
 import gpuops
-from gpuops.collective.engines import Load, tcp
+from gpuops.collective.engines import Load, Sweep, tcp
 from gpuops.collective.engines.tcp import TcpEngine, trouble_of
 from gpuops.errors import ConnectError, EndedError, LostError, NodeError
 from gpuops.isolation.fabric import FabricNic
@@ -139,7 +139,7 @@ def in_mid_run(running, *groups, do):
 
 
 def test_a_stopped_process_is_named_as_hanging_and_the_other_group_has_its_figure(engine):
-    running = engine(Load(seconds=3))
+    running = engine(Load(seconds=1.5))
     (stopped,) = running.pids["n1"]
     figures = in_mid_run(running, PAIR, RankGroup(("n2", "n3")), do=lambda: os.kill(stopped, signal.SIGSTOP))
     assert (figures[0].trouble, figures[0].absent, figures[0].gb_per_s) == ("hang", ("n1",), None)
@@ -245,3 +245,27 @@ def test_who_is_absent_follows_from_what_the_ranks_say(answers, trouble, absent)
     figure = trouble_of(RankGroup(tuple(answers)), answers)
     assert (figure.gb_per_s, figure.trouble, "".join(figure.absent)) == (None, trouble, absent)
     assert figure.detail
+
+
+def test_sweep_has_a_point_for_each_size(engine):
+    sizes = (1 << 10, 1 << 14, 1 << 18)
+    pair, ring = engine().sweep([Sweep(PAIR, sizes), Sweep(RankGroup(("n2", "n3")), sizes[:2])])
+    assert [point.size_bytes for point in pair.points] == list(sizes)
+    assert [point.size_bytes for point in ring.points] == list(sizes[:2])
+    assert pair.points[0].seconds < pair.points[-1].seconds
+    assert all(point.gb_per_s == pytest.approx(point.algbw_gb_per_s) for point in pair.points)  # 2·(n-1)/n is 1
+
+
+def test_sweep_ends_where_a_worker_was_killed(engine):
+    running = engine()
+    measured = running._measured
+
+    def killing(sizes):
+        if set(sizes.values()) == {1 << 14}:
+            os.kill(running.pids["n1"][0], signal.SIGKILL)
+        return measured(sizes)
+
+    running._measured = killing
+    (curve,) = running.sweep([Sweep(PAIR, (1 << 10, 1 << 14, 1 << 18))])
+    assert (curve.trouble, curve.absent) == ("error", ("n1",))
+    assert [point.size_bytes for point in curve.points] == [1 << 10]

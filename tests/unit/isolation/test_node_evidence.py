@@ -9,6 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuops.facts import Facts, load_folder
+from gpuops.isolation import blame, next_round
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.node_evidence import all_reduce, evidence_of, excluded_answer, node_evidence_of, to_answers
@@ -157,3 +158,21 @@ def test_a_damaged_share_is_unknown_or_says_the_same(data):
 @pytest.mark.parametrize("out", ["", "{}", "[]", "null", '{"schema": 3}'])
 def test_what_is_no_share_is_unknown(out):
     assert isinstance(all_reduce.read(dataclasses.replace(to_answers(EVIDENCE, "tcp", {})["a"], out=out)), Unknown)
+
+
+def test_a_round_that_was_repeated_is_read_back_as_often_and_judged_alike():
+    fabric = Fabric({f"n{k}": FabricNode(f"n{k}", tuple(range(8)), ()) for k in range(6)})
+
+    def rate(group, number):
+        return 335.0 if group.nodes == ("n3",) and number % 2 == 0 and (not group.gpus or 5 in group.gpus) else 478.0
+
+    evidence = Evidence(fabric, scopes=("node",))
+    while (planned := next_round(evidence)) is not None:
+        number = len(evidence.rounds)
+        figures = tuple(GroupResult(group, rate(group, number)) for group in planned.groups)
+        evidence = dataclasses.replace(evidence, rounds=(*evidence.rounds, Measured(planned, figures)))
+    assert [measured.round for measured in evidence.rounds][:3] == [evidence.rounds[0].round] * 3
+    again = evidence_of(read(evidence))
+    assert len(again.rounds) == len(evidence.rounds)
+    assert blame(again) == blame(evidence)
+    assert [found.part for found in blame(again).blamed] == ["n3:gpu5"]

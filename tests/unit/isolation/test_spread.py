@@ -72,3 +72,33 @@ def test_a_part_that_fails_again_and_again_is_surer_than_one_that_failed_once():
     assert failure_log_e(1, 4, 0.01) < failure_log_e(2, 4, 0.01) < failure_log_e(4, 4, 0.01)
     assert failure_log_e(0, 4, 0.01) < 0
     assert failure_log_e(4, 4, 0.3) < failure_log_e(4, 4, 0.001)
+
+
+@pytest.mark.parametrize("own_level", [0.0, 0.01, -0.01])
+def test_part_that_flaps_is_sure_whatever_its_own_level_is(own_level):
+    rng = random.Random(1)
+    spread = Spread(0.002 * rng.gauss(0, 1) for _ in range(200))
+    slow = [own_level + math.log(0.7) if number % 2 else own_level for number in range(12)]
+    certainty = spread.certainty(slow)
+    assert certainty.log_e > 15
+    assert certainty.slow_share == 0.5
+    assert certainty.slow_by == pytest.approx(0.3, abs=0.03)
+
+
+def test_values_of_two_kinds_are_as_good_as_of_one_and_each_has_its_own_scatter():
+    rng = random.Random(2)
+    fine, coarse = (Spread(noise * rng.gauss(0, 1) for _ in range(500)) for noise in (0.002, 0.03))
+    slow = [math.log(0.9)] * 3
+    together = fine.certainty(slow, others=[(fine, u) for u in slow])
+    assert together.log_e == pytest.approx(fine.certainty(slow * 2).log_e)
+    assert together.rounds == 6
+    assert fine.certainty(slow, others=[(coarse, u) for u in slow]).log_e < together.log_e - 2
+
+
+def test_few_values_take_their_disturbances_from_many():
+    rng = random.Random(3)
+    many = Spread(draw(rng, outliers=0.05) for _ in range(2000))
+    few = Spread((0.01 * rng.gauss(0, 1) for _ in range(20)), many)
+    assert few.disturbed == many.disturbed > 0.03
+    assert few.certainty([math.log(0.75)]).log_e < Spread([0.01] * 20).certainty([math.log(0.75)]).log_e
+    assert Spread((draw(rng, outliers=0.2) for _ in range(500)), many).disturbed > many.disturbed

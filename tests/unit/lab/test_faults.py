@@ -22,6 +22,7 @@ VALUES = {
     "PASSWORD": "secret",
     "PERCENT": "20",
     "PACKAGE": "libnccl2",
+    "STATE": "fails",
 }
 
 

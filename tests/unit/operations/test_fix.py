@@ -17,7 +17,7 @@ def test_only_nodes_that_take_jobs_must_be_drained_first(tmp_path, a_host):
     control = SimpleNamespace(still_busy=lambda _hosts: {"allocated": "allocated in Slurm"})
     work = SimpleNamespace(
         hosts=hosts,
-        project=SimpleNamespace(store_path=path),
+        open_store=lambda *, create: Store(path, create=create),
         scheduler=lambda: contextlib.nullcontext(SimpleNamespace(control=control)),
     )
     reasons = {node: objection.why for node, objection in _in_use(work).items()}

@@ -22,6 +22,9 @@ METHODS = {
     "MeasureRequest": "allreduce",
     "ExpectRequest": "allreduce_expected",
     "NvlinkRequest": "nvlink",
+    "LoopbackRequest": "loopback",
+    "SweepRequest": "sweep",
+    "SharpRequest": "sharp",
     "PreflightRequest": "preflight",
     "PlaceRequest": "place",
     "RenderRequest": "render",
@@ -39,6 +42,9 @@ VERBS = {
     "MeasureRequest": "allreduce",
     "ExpectRequest": "allreduce expect",
     "NvlinkRequest": "allreduce nvlink",
+    "LoopbackRequest": "allreduce loopback",
+    "SweepRequest": "allreduce sweep",
+    "SharpRequest": "allreduce sharp",
     "HostKeysRequest": "trust",
     "SetStateRequest": "state set",
 }
@@ -93,8 +99,10 @@ def test_method_passes_its_arguments_to_the_request(request_type, monkeypatch):
         given |= {"engine": "tcp", "scopes": ("rail",), "operation": "all_gather", "confidence": 0.01}
     if request_type is requests.ExpectRequest:
         given["operation"] = "all_gather"
-    if request_type is requests.NvlinkRequest:
+    if request_type in (requests.NvlinkRequest, requests.SharpRequest):
         given["engine"] = "nccl"
+    if request_type is requests.SweepRequest:
+        given |= {"engine": "tcp", "scope": "group", "operation": "all_gather"}
     with Cluster.of([]) as cluster:
         assert getattr(cluster, METHODS[request_type.__name__])(**given) == request_type(**given)
 

@@ -24,6 +24,35 @@ def test_mega_bytes_are_those_of_perftest():
     assert row.average_gbps == pytest.approx(393.75, abs=0.01)
 
 
+PORTS = "   BW Port1[Gb/sec]   MsgRate Port1[Mpps]   BW Port2[Gb/sec]   MsgRate Port2[Mpps]"
+
+
+@pytest.mark.parametrize(
+    ("header", "row"),
+    [
+        (HEADER.format("MiB/sec"), " 65536      5000             0.00               46938.90\t\t   0.751022\n"),
+        (
+            HEADER.format("Gb/sec").replace("\n", "    CPU_Util[%]\n"),
+            " 65536      5000             0.00               393.75\t\t   0.751022\t    12.50\n",
+        ),
+        (
+            HEADER.format("Gb/sec").replace("#iterations", "#sl      #iterations"),
+            " 65536      3           5000           0.00               393.75                  0.751022\n",
+        ),
+        (
+            HEADER.format("Gb/sec").replace("\n", PORTS + "\n"),
+            " 65536      5000           0.00      393.75\t\t   0.751022   200.01    0.381489     193.74    0.369533\n",
+        ),
+        (HEADER.format("Gb/sec"), " 65536    5000           0.000000            393.750000            0.751022\n"),
+    ],
+    ids=["MiB since 24.07", "--cpu_util", "service level", "--report-per-port", "more digits"],
+)
+def test_every_printed_form_is_read(header, row):
+    (found,) = parse_ib_write_bw(LINE + header + row)
+    assert (found.size_bytes, found.iterations, found.peak_gbps) == (65536, 5000, 0.0)
+    assert found.average_gbps == pytest.approx(393.75, abs=0.01)
+
+
 def test_a_warning_between_header_and_row_is_passed_over():
     lines = TEXT.splitlines(keepends=True)
     noisy = [*lines[:-1], "Conflicting CPU frequency values detected: 1200.0 != 1251.3.\n", lines[-1]]

@@ -96,6 +96,25 @@ def test_the_last_algorithm_counts_and_silence_tells_nothing():
     assert parse_nccl_log("\nnoise via\nBytes -> Algo") == NcclLog()
 
 
+def test_each_size_has_its_choice_in_names_or_numbers():
+    old = "gpu01:71:99 [0] NCCL INFO 8388608 Bytes -> Algo 0 proto 2 time 99.5\n"
+    new = "gpu01:71:99 [0] NCCL INFO AllReduce: 1024 Bytes -> Algo RING proto LL channel{Lo..Hi}={0..0}\n"
+    assert parse_nccl_log(old + new).choices == {8388608: "TREE/SIMPLE", 1024: "RING/LL"}
+
+
+@pytest.mark.parametrize(
+    ("lines", "multicast"),
+    [
+        (("available on dev 0 (NVLS_NCHANNELS 16)", "available on dev 1"), True),
+        (("available on dev 0", "not available on dev 1"), False),
+        ((), None),
+    ],
+)
+def test_multicast_is_there_if_every_gpu_has_it(lines, multicast):
+    text = "".join(f"gpu01:71:99 [0] NCCL INFO NVLS multicast support is {line}\n" for line in lines)
+    assert parse_nccl_log(text).multicast is multicast
+
+
 @pytest.mark.parametrize(
     ("warning", "is_connection_error"),
     [

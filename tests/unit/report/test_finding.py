@@ -11,6 +11,7 @@ from gpuops.report.finding import comparison
         (None, 8, "expected 8 W"),
         (0, None, "measured 0 W"),
         (None, None, ""),
+        (65536, "unlimited", "measured 65536 W, expected unlimited"),
         (("a", "b"), (), "measured a, b W, expected none W"),
         (True, False, "measured yes W, expected no W"),
     ],

@@ -89,7 +89,7 @@ def test_many_outliers_are_counted_and_still_named():
     healthy = tuple(GroupResult(RankGroup(("n039",), rail=k), 50.0) for k in range(40))
     evidence = Evidence(fabric, (Measured(Round("rail", ()), (*figures, *healthy)),))
     said = "\n".join(text(evidence))
-    assert re.search(r"and 2\d more: n\[", said)
+    assert re.search(r"and 3\d more: n\[", said)
 
 
 def test_unmeasured_node_has_an_empty_cell():

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gpuops.cli._options import completes, settings
+from gpuops.cli._options import completes, inventory_option, settings
 from gpuops.cli._terminal import Commands
 
 if TYPE_CHECKING:
@@ -34,7 +34,7 @@ def chooses(verb: Callable[..., Any]) -> Callable[..., Any]:
     only = "Only these hosts: a pattern as for Ansible's --limit, or gpu[001-128]."
     which = "A file or directory (looked for here and in inventory/), or names: gpu01,gpu02."
     verb = click.option("-l", "--limit", default="all", metavar="PATTERN", shell_complete=hosts, help=only)(verb)
-    verb = click.option("-i", "--inventory", "source", metavar="FILE", help=which)(verb)
+    verb = inventory_option("source", help=which)(verb)
     return click.argument("pattern", default="all", metavar="[PATTERN]", shell_complete=hosts)(verb)
 
 

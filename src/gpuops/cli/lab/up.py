@@ -6,6 +6,7 @@ import click
 
 from gpuops.cli._terminal import Command
 from gpuops.cli.lab import FOLDER, show_faults
+from gpuops.errors import format_count
 
 
 @click.command(cls=Command)
@@ -19,10 +20,10 @@ from gpuops.cli.lab import FOLDER, show_faults
 def command(nodes: int, profile: str, faults: tuple[str, ...], port_base: int | None, *, bare: bool) -> None:
     """Start the hosts and wait until the last one answers."""
     from gpuops.lab import cluster
+    from gpuops.report.page import fold
 
     hosts = cluster.up(FOLDER, profile, nodes, faults, port_base, bare=bare)
-    click.echo(
-        f"{len(hosts)} hosts, {hosts[0].name} to {hosts[-1].name}, at 127.0.0.1:{hosts[0].port}-{hosts[-1].port}"
-    )
+    names = fold([host.name for host in hosts])
+    click.echo(f"{format_count(len(hosts), 'host')}, {names}, on 127.0.0.1 from port {hosts[0].port}")
     show_faults(hosts)
     click.echo(f"inventory  {FOLDER / 'inventory.yml'}")

@@ -28,13 +28,13 @@ def command(cluster: Cluster, request: SetStateRequest, output: Output, node: st
     lets it take jobs again.
     """
     from gpuops.reasons import exit_code
-    from gpuops.report import transition
+    from gpuops.report import states
 
     result = carry_out(chosen(cluster, node), request)
     output.publish(
         table=lambda _: (f"{host}   {event.state}" for host, event in result.events.items()),
         json=lambda _: result.to_json(),
     )
-    for sentence in transition.complaints(result):
+    for sentence in states.transition_complaints(result):
         tell(sentence)
     return exit_code(result)

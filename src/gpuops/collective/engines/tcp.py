@@ -5,11 +5,12 @@ from __future__ import annotations
 import secrets
 import statistics
 from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import replace
 from typing import Any
 
 from gpuops.bandwidth import bus_factor
 from gpuops.collective.crew import Crew
-from gpuops.collective.engines import Load, trouble_of_loss
+from gpuops.collective.engines import Curve, Load, Point, Sweep, trouble_of_loss
 from gpuops.errors import EndedError, GpuopsError
 from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
@@ -89,15 +90,37 @@ class TcpEngine:
 
     def measure(self, planned: Round) -> tuple[GroupResult, ...]:
         """Return one result per group, all measured at the same time; nothing is measured within a node."""
-        between = [group for group in planned.groups if len(group.nodes) > 1]
+        figures = self._measured({group: self._size(group) for group in planned.groups})
+        return tuple(figures[group] for group in planned.groups)
+
+    def sweep(self, sweeps: Sequence[Sweep]) -> tuple[Curve, ...]:
+        """Return one curve per sweep; all groups take each size at the same time."""
+        running = {sweep.group: Curve(sweep, ()) for sweep in sweeps}
+        for size in sorted({size for sweep in sweeps for size in sweep.sizes_bytes}):
+            sizes = {group: self._size(group, size) for group, curve in running.items() if _takes(curve, size)}
+            for group, figure in self._measured(sizes).items():
+                running[group] = self._extended(running[group], sizes[group], figure)
+        return tuple(running[sweep.group] for sweep in sweeps)
+
+    def _extended(self, curve: Curve, size_bytes: int, figure: GroupResult) -> Curve:
+        """Return ``curve`` with one more point, or with the trouble of ``figure``."""
+        if not figure.gb_per_s:
+            return Curve.failed(curve.sweep, figure, curve.points)
+        seconds = size_bytes * bus_factor(self._load.operation, len(figure.group.nodes)) / figure.gb_per_s / 1e9
+        return replace(curve, points=(*curve.points, Point(size_bytes, seconds, figure.gb_per_s, figure.spread)))
+
+    def _measured(self, sizes: Mapping[RankGroup, int]) -> dict[RankGroup, GroupResult]:
+        """Return the result of each group with its size in bytes."""
+        between = [group for group in sizes if len(group.nodes) > 1]
         self._staff({node for group in between for node in group.nodes})
         ready = {group for group in between if not self._missing(group)}
-        messages = {node: message for group in ready for node, message in self._messages(group).items()}
+        messages = {node: message for group in ready for node, message in self._messages(group, sizes[group]).items()}
         deadline_seconds = self._limit_seconds + _PATIENCE_SECONDS + _ANSWER_SECONDS
         answers = self._crew.ask(messages, deadline_seconds, [group.nodes for group in ready])
-        figures = {group: self._figure(group, {node: answers[node] for node in group.nodes}) for group in ready}
+        own = {group: {node: answers[node] for node in group.nodes} for group in ready}
+        figures = {group: self._figure(group, sizes[group], own[group]) for group in ready}
         self._give_up(figures.values(), answers)
-        return tuple(figures.get(group) or self._none(group) for group in planned.groups)
+        return {group: figures.get(group) or self._none(group) for group in sizes}
 
     def _give_up(self, figures: Iterable[GroupResult], answers: Mapping[str, Answer]) -> None:
         """Give up silent nodes: a new process there would hide what became of the old one."""
@@ -116,18 +139,18 @@ class TcpEngine:
         trouble, reason = self._gone[missing[0]]
         return GroupResult(group, None, trouble, missing, detail=reason.why)
 
-    def _size(self, group: RankGroup) -> int:
+    def _size(self, group: RankGroup, size_bytes: int | None = None) -> int:
         """Return the bytes to move, the same number of whole lanes for each rank."""
-        desired = self._load.size_bytes or max(LEAST_BYTES, CHUNK_BYTES * len(group.nodes))
+        desired = size_bytes or self._load.size_bytes or max(LEAST_BYTES, CHUNK_BYTES * len(group.nodes))
         row = LANE_BYTES * len(group.nodes)
         return max(1, desired // row) * row
 
-    def _messages(self, group: RankGroup) -> dict[str, dict[str, Any]]:
+    def _messages(self, group: RankGroup, size_bytes: int) -> dict[str, dict[str, Any]]:
         run = {
             "token": secrets.token_hex(16),
             "places": [(self._places[node]["address"], self._places[node]["port"]) for node in group.nodes],
             "operation": self._load.operation,
-            "size_bytes": self._size(group),
+            "size_bytes": size_bytes,
             "warmups": self._load.warmups,
             "seconds": self._load.seconds,
             "limit_seconds": self._limit_seconds,
@@ -135,7 +158,7 @@ class TcpEngine:
         }
         return {node: {"run": {**run, "rank": rank}} for rank, node in enumerate(group.nodes)}
 
-    def _figure(self, group: RankGroup, answers: Mapping[str, Answer]) -> GroupResult:
+    def _figure(self, group: RankGroup, size_bytes: int, answers: Mapping[str, Answer]) -> GroupResult:
         results = {node: answer for node, answer in answers.items() if isinstance(answer, dict)}
         times = [answer["seconds"] for answer in results.values() if "seconds" in answer]
         if len(times) < len(answers):
@@ -145,7 +168,7 @@ class TcpEngine:
             return GroupResult(group, None, "wrong", detail=f"wrong sums on {', '.join(wrong)}")
         iterations = [statistics.fmean(ranks) for ranks in zip(*times, strict=True)]
         seconds = statistics.fmean(iterations)
-        gb_per_s = self._size(group) / seconds * bus_factor(self._load.operation, len(group.nodes)) / 1e9
+        gb_per_s = size_bytes / seconds * bus_factor(self._load.operation, len(group.nodes)) / 1e9
         return GroupResult(group, gb_per_s, spread=statistics.pstdev(iterations) / seconds)
 
     @property
@@ -162,6 +185,12 @@ class TcpEngine:
     def close(self) -> None:
         """End every worker."""
         self._crew.close()
+
+
+def _takes(curve: Curve, size_bytes: int) -> bool:
+    """Return True if ``curve`` continues with ``size_bytes``; the smallest sizes of large groups are all one."""
+    reached = curve.points[-1].size_bytes if curve.points else 0
+    return not curve.trouble and size_bytes in curve.sweep.sizes_bytes and size_bytes > reached
 
 
 def trouble_of(group: RankGroup, answers: Mapping[str, Answer]) -> GroupResult:

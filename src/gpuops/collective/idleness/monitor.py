@@ -13,10 +13,12 @@ from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.probes.host.services import services
 from gpuops.probes.network.error_counters import error_counters
-from gpuops.probing import Unknown
+from gpuops.probes.network.traffic_counters import ethtool_counters, traffic_counters
+from gpuops.probing import Probe, Unknown
 from gpuops.profile import Profile
 from gpuops.reasons import Excluded
 
+_COUNTERS: tuple[Probe[dict[str, dict[str, int]]], ...] = (error_counters, traffic_counters, ethtool_counters)
 Allocations = Callable[[Sequence[Host]], Mapping[str, Allocation]]
 """Returns the scheduler's allocations of each node; nodes outside the scheduler are absent."""
 
@@ -63,13 +65,14 @@ class IdleMonitor:
 
     def __call__(self, names: Collection[str]) -> Snapshot:
         """Return which of ``names`` are no longer idle, and the NIC counters of all of them."""
-        facts = self._pool.facts((*STILL, error_counters), names)
+        facts = self._pool.facts((*STILL, *_COUNTERS), names)
         allocations, pids = self._allocations_of(facts), self._pids()
         gone = [self._pool.excluded.get(name) or _stranger(name) for name in names if name not in facts]
         now = [still_idle(own, pids.get(name, ()), allocations.get(name, ())) for name, own in facts.items()]
         busy = [reason for idleness in now if (reason := self._unless_forced(idleness).excluded)]
-        counters = {part: counts for own in facts.values() for part, counts in _counters(own)}
-        return Snapshot({reason.host: reason for reason in (*gone, *busy)}, counters)
+        counters = {part: counts for own in facts.values() for part, counts in _counters(own).items()}
+        unread = {name: why for name, own in facts.items() if (why := _unread(own))}
+        return Snapshot({reason.host: reason for reason in (*gone, *busy)}, counters, unread)
 
     def _allocations_of(self, names: Collection[str]) -> Mapping[str, Allocation]:
         """Return the allocations of each node, from the configured scheduler or the Slurm that runs on the node."""
@@ -107,7 +110,25 @@ def _runs_slurmd(facts: Facts) -> bool:
     return not isinstance(units, Unknown) and "slurmd" in units and units["slurmd"].running
 
 
-def _counters(facts: Facts) -> list[tuple[str, Mapping[str, int]]]:
+def _read_counters(facts: Facts) -> dict[str, dict[str, dict[str, int]] | Unknown]:
+    """Return the value of each probe of counters, by its name."""
+    values: dict[str, dict[str, dict[str, int]] | Unknown] = {}
+    for probe in _COUNTERS:
+        value = facts[probe]
+        values[probe.name] = value
+    return values
+
+
+def _counters(facts: Facts) -> dict[str, dict[str, int]]:
     """Return the counters of each device under its part name (``gpu017:mlx5_3``)."""
-    counters = facts[error_counters]
-    return [] if isinstance(counters, Unknown) else [(f"{facts.node}:{name}", own) for name, own in counters.items()]
+    counts_by_part: dict[str, dict[str, int]] = {}
+    for value in _read_counters(facts).values():
+        for device, counts in () if isinstance(value, Unknown) else value.items():
+            counts_by_part.setdefault(f"{facts.node}:{device}", {}).update(counts)
+    return counts_by_part
+
+
+def _unread(facts: Facts) -> str:
+    """Return which counters of a node cannot be read, and why."""
+    values = _read_counters(facts).items()
+    return "; ".join(f"{name}: {value.why}" for name, value in values if isinstance(value, Unknown))

@@ -10,6 +10,7 @@ from gpuops.probes.network.ib_write_bw import parse_ib_write_bw
 from gpuops.probing import Unknown
 from gpuops.shell import Command, Completed
 
+PROGRAM = "ib_write_bw"
 _SECONDS = 2
 """Measuring time of ib_write_bw."""
 _LIMIT_SECONDS = 20.0
@@ -26,7 +27,7 @@ def measure_write_bandwidth(
 
     ``devices`` by node; ``address`` returns a node's address for its peers. Nodes without perftest are omitted.
     """
-    there = pool.ask([Command(("ib_write_bw", "--version"))], list(devices))
+    there = pool.ask([Command((PROGRAM, "--version"))], list(devices))
     nodes = [node for node, (answer,) in there.items() if not answer.missing]
     rates: dict[Rail, float | None] = {}
     for pairs in disjoint(nodes):
@@ -55,16 +56,22 @@ def _at_once(
     answers = pool.each(lambda transport, host: transport.batch(commands[host.name]), list(commands))
     for (server, client), devices in shared.items():
         for device, answer in zip(devices, answers.get(client, ()), strict=False):
-            yield (server, client, device), _gbps(answer)
+            yield (server, client, device), gbps_of(answer)
 
 
 def _command(device: str, port: int, server: str = "") -> Command:
     """Return the command of a server if none is named, else of a client, which retries until the server listens."""
-    options = f"-d {device} -i 1 -p {port} -s 8388608 -q 2 -D {_SECONDS} --report_gbits -F".split()
-    words = ("sh", "-c", _UNTIL_THE_SERVER_LISTENS, "sh", *options, server) if server else ("ib_write_bw", *options)
+    own = ("-d", device, *options(port))
+    words = ("sh", "-c", _UNTIL_THE_SERVER_LISTENS, "sh", *own, server) if server else (PROGRAM, *own)
     return Command(words, timeout_seconds=_LIMIT_SECONDS)
 
 
-def _gbps(answer: Completed) -> float | None:
+def options(port: int) -> list[str]:
+    """Return the options that both ends share: two queues of 8 MiB messages, and the TCP ``port`` to meet at."""
+    return f"-i 1 -p {port} -s 8388608 -q 2 -D {_SECONDS} --report_gbits -F".split()
+
+
+def gbps_of(answer: Completed) -> float | None:
+    """Return the Gbit/s that ib_write_bw printed; None if it printed none."""
     rows = parse_ib_write_bw(answer.out)
     return None if isinstance(rows, Unknown) else rows[-1].average_gbps

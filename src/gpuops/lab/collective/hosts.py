@@ -17,7 +17,7 @@ class Hosts(Protocol):
         """Add a line to a host's audit log."""
 
     def age_nic(self, name: str, nic: str, seconds: float) -> None:
-        """Add the symbol errors that a slow NIC counts in that many seconds of use."""
+        """Add what the faults of a NIC count in that many seconds of use."""
 
     def load(self, name: str, *, on: bool) -> None:
         """Make a host's GPUs show that they compute, or that they are idle again."""

@@ -7,7 +7,7 @@ from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 from gpuops.lab.collective.launch import OPERATIONS, Launch
-from gpuops.lab.collective.speed import Place, Speed
+from gpuops.lab.collective.speed import Place, Speed, collnet, multicast
 
 _NCCL = "2.28.9+cuda13.0"
 _NOISE = 0.005
@@ -59,7 +59,7 @@ def printed(launch: Launch, places: Sequence[Place], speed: Speed, repeat: int) 
     dice = random.Random(f"{launch.words} {[(p.host, p.environment) for p in places]} {repeat}")  # noqa: S311
     debug = any(place.environment.get("NCCL_DEBUG") == "INFO" for place in places)
     log = "".join(f"{line}\n" for line in (_nccl_lines(places, speed) if debug else ()))
-    rows = list(_rows(launch, places, speed, dice, _algorithm(launch, places, speed) if debug else ""))
+    rows = list(_rows(launch, places, speed, dice, debug=debug))
     body = f"{''.join(_devices(places))}{log}{_HEADER}{''.join(row for row, _ in rows)}"
     average, wrong = sum(rate for _, rate in rows) / len(rows), 2 * len(rows) * _wrong(places)
     bounds = f"# Out of bounds values : {wrong} {'FAILED' if wrong else 'OK'}\n"
@@ -83,7 +83,7 @@ def _devices(places: Sequence[Place]) -> Iterator[str]:
 
 
 def _rows(
-    launch: Launch, places: Sequence[Place], speed: Speed, dice: random.Random, algorithm: str
+    launch: Launch, places: Sequence[Place], speed: Speed, dice: random.Random, *, debug: bool
 ) -> Iterator[tuple[str, float]]:
     """Yield each row with the mean of its two bus bandwidths; NCCL reports the algorithm before each half."""
     ranks = sum(len(place.gpus) for place in places)
@@ -91,6 +91,7 @@ def _rows(
     reduces = launch.program in ("all_reduce_perf", "reduce_scatter_perf")
     share = 1 if launch.program in ("all_reduce_perf", "sendrecv_perf") else ranks
     for size in Plan.of(launch).sizes:
+        algorithm = _algorithm(launch, places, speed, size, factor) if debug else ""
         took = [speed.seconds(size, factor) * dice.gauss(1, _NOISE) for _ in range(2)]
         halves = "".join(
             algorithm + _half(seconds, size / seconds / 1e9, factor) + f"{_wrong(places):7}" for seconds in took
@@ -116,6 +117,7 @@ def _nccl_lines(places: Sequence[Place], speed: Speed) -> Iterator[str]:
     """Yield NCCL's own lines: version, network, a connection for each node, and readiness."""
     yield f"NCCL version {_NCCL}"
     rank, ranks = 0, sum(len(place.gpus) for place in places)
+    yield from _collnet_lines(places)
     for place in places:
         start = f"{place.host}:{_PID + rank}:{_PID + rank}"
         if speed.network:
@@ -125,12 +127,26 @@ def _nccl_lines(places: Sequence[Place], speed: Speed) -> Iterator[str]:
             via = f"{rank}[0] -> {after}[0] [send] via NET/{speed.network}/0{direct}"
             yield f"{start} [0] NCCL INFO Channel 00/0 : {via}"
         for device in range(len(place.gpus)):
+            if (found := multicast(place)) is not None:
+                text = f"NVLS multicast support is {'' if found else 'not '}available on dev {device}"
+                yield f"{start} [{device}] NCCL INFO {text}"
             which = f"comm 0x5581c0de rank {rank} nranks {ranks} cudaDev {device}"
             yield f"{start} [{device}] NCCL INFO ncclCommInitRank {which} - Init COMPLETE"
             rank += 1
 
 
-def _algorithm(launch: Launch, places: Sequence[Place], speed: Speed) -> str:
-    what = f"{OPERATIONS[launch.program]}: {Plan.of(launch).sizes[-1]} Bytes"
-    how = f"Algo {speed.algorithm} proto SIMPLE channel{{Lo..Hi}}={{0..15}}"
+def _collnet_lines(places: Sequence[Place]) -> Iterator[str]:
+    """Yield what NCCL says about SHARP; nothing if it has no plugin for it, or is not asked to use it."""
+    start = f"{places[0].host}:{_PID}:{_PID} [0] NCCL"
+    if collnet(places) != "none":
+        yield f"{start} INFO NET/Plugin: Loaded collnet plugin SHARP (v8)"
+    if collnet(places) == "works":
+        yield f"{start} INFO CollNet 00/0 : 0 [send] via COLLNET/SHARP/0/GDRDMA"
+    if collnet(places) == "fails":
+        yield f"{start} WARN Cannot initialize CollNet, using point-to-point network instead"
+
+
+def _algorithm(launch: Launch, places: Sequence[Place], speed: Speed, size_bytes: int, factor: float) -> str:
+    what = f"{OPERATIONS[launch.program]}: {size_bytes} Bytes"
+    how = f"Algo {speed.algorithm} proto {speed.protocol(size_bytes, factor)} channel{{Lo..Hi}}={{0..15}}"
     return f"{places[0].host}:{_PID}:{_PID} [0] NCCL INFO {what} -> {how}\n"

@@ -1,4 +1,7 @@
-"""Simulated ib_write_bw: a server waits on one host, a client on another connects to it, and both print the table."""
+"""Simulated ib_write_bw: a server waits on one host, a client connects to it, and both print the table.
+
+The client runs on another host, or on the same one: then nothing but the HCA and its PCIe link is in the way.
+"""
 
 from __future__ import annotations
 
@@ -14,6 +17,7 @@ PROGRAM = "ib_write_bw"
 _REACHED = 0.985
 _SECONDS = 0.5
 _PORT = "18515"
+_ITSELF = ("127.0.0.1", "localhost", "::1")
 _TABLE = """\
 ---------------------------------------------------------------------------------------
                     RDMA_Write BW Test
@@ -48,7 +52,7 @@ class Listening:
         server = _server(words)
         if not server:
             return await self._serve((host, port), nic, words)
-        return await self._connect(hosts, (server, port), nic, words)
+        return await self._connect(hosts, host, (host if server in _ITSELF else server, port), nic, words)
 
     async def _serve(self, place: tuple[str, str], nic: Nic, words: Sequence[str]) -> Answer:
         self._devices[place] = nic
@@ -59,13 +63,15 @@ class Listening:
             self._devices.pop(place, None)
             self._waiting.pop(place, None)
 
-    async def _connect(self, hosts: Hosts, place: tuple[str, str], nic: Nic, words: Sequence[str]) -> Answer:
+    async def _connect(self, hosts: Hosts, host: str, place: tuple[str, str], nic: Nic, words: Sequence[str]) -> Answer:
         waiting, other = self._waiting.get(place), self._devices.get(place)
         if waiting is None or other is None or waiting.done():
             return Answer(err=f" Couldn't connect to {place[0]}:{place[1]}\n Unable to open file descriptor\n", code=1)
         await asyncio.sleep(_SECONDS)
-        hosts.age_nic(place[0], other.name, _SECONDS)
         waiting.set_result(nic)
+        if place[0] == host and nic.name == other.name:
+            return _table(nic, other, words, nic.loopback_gb_per_s)
+        hosts.age_nic(place[0], other.name, _SECONDS)
         return _table(nic, other, words)
 
 
@@ -85,11 +91,11 @@ def _device(node: Node, name: str) -> Nic | None:
     return next((nic for nic in node.nics if nic.name == name or not name), None)
 
 
-def _table(nic: Nic, other: Nic, words: Sequence[str]) -> Answer:
-    """Return the table; the slower of the two ports decides, because data flows in one direction."""
+def _table(nic: Nic, other: Nic, words: Sequence[str], gb_per_s: float | None = None) -> Answer:
+    """Return the table; without a rate, the slower of the two ports decides, as data flows in one direction."""
     options = dict(itertools.pairwise(words))
     size = int(options.get("-s", options.get("--size", "65536")))
-    gbps = 8 * _REACHED * min(nic.gb_per_s, other.gb_per_s)
+    gbps = 8 * _REACHED * (gb_per_s or min(nic.gb_per_s, other.gb_per_s))
     bits = "--report_gbits" in words
     text = _TABLE.format(
         device=nic.name,

@@ -3,6 +3,9 @@
 Sources: T4 and T5 are published runs. NCCL's rings reach .77 of a GPU's NVLink rate (V100, A100 and H100 alike), NVLS
 all of it (H100: 480 of 478 GB/s); a PCIe hop through the host reaches half of one direction. Between nodes the caps are
 Ring g·r and Tree g·r·(n-1)/n, twice that for two nodes, with .95 and .98 of them reached.
+
+NCCL's three protocols trade latency for bandwidth: LL carries 4 of 8 bytes and LL128 120 of 128, without the fences
+that SIMPLE needs. What LL128 and LL save of the latency is our own choice.
 """
 
 from __future__ import annotations
@@ -11,13 +14,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from gpuops.lab.model import Gpu, Nic, Node
+from gpuops.lab.model import PCIE_GB_PER_S, Gpu, Nic, Node
 from gpuops.lab.topology import links_up
 
 _RING_SHARE, _NVLS_SHARE, _PCIE_SHARE = 0.77, 1.004, 0.5
 _RING_REACHED, _TREE_REACHED, _RAIL_REACHED = 0.95, 0.98, 0.96
+_SHARP_REACHED = 0.93
 _LEAST_NVLS_GPUS = 5
-_PCIE_GB_PER_S = {3: 0.985, 4: 1.969, 5: 3.938}  # per lane, one direction
 _SOCKET_GB_PER_S = 1.1  # the management network: 10 Gbit/s
 _WITHIN_SECONDS, _STEP_SECONDS = 60e-6, 80e-6
 
@@ -42,9 +45,15 @@ class Place:
         return tuple(nic for nic in usable if nic.rail in {gpu.index for gpu in self.gpus})
 
 
+_PROTOCOLS = (("LL", 0.3, 0.5), ("LL128", 0.55, 120 / 128), ("SIMPLE", 1.0, 1.0))
+
+
 @dataclass(frozen=True)
 class Speed:
-    """Bus bandwidth for infinite payloads, the time of an empty one, and NCCL's names of algorithm and network."""
+    """Bus bandwidth for infinite payloads, the time of an empty one, and NCCL's names of algorithm and network.
+
+    Both are those of the protocol SIMPLE.
+    """
 
     gb_per_s: float
     latency_seconds: float
@@ -53,7 +62,15 @@ class Speed:
 
     def seconds(self, size_bytes: int, factor: float) -> float:
         """Return the time of one operation; ``factor`` is bus bandwidth over algorithm bandwidth."""
-        return self.latency_seconds + size_bytes * factor / self.gb_per_s / 1e9
+        return self._fastest(size_bytes, factor)[0]
+
+    def protocol(self, size_bytes: int, factor: float) -> str:
+        """Return the protocol that NCCL chooses: the fastest one."""
+        return self._fastest(size_bytes, factor)[1]
+
+    def _fastest(self, size_bytes: int, factor: float) -> tuple[float, str]:
+        moving = size_bytes * factor / self.gb_per_s / 1e9
+        return min((self.latency_seconds * wait + moving / rate, name) for name, wait, rate in _PROTOCOLS)
 
 
 def _allowed(name: str, hca_filter: str | None) -> bool:
@@ -85,17 +102,37 @@ def speed(places: Sequence[Place]) -> Speed:
     algorithm, within = min(map(_within, places), key=lambda each: each[1])
     tree = _TREE_REACHED * count * rate * (ranks - 1) / ranks * (2 if len(places) == 2 else 1)
     ring = min(_RING_REACHED * count * rate, *map(_ring, places))
-    best = max((min(within, tree), "NVLS_TREE" if algorithm == "NVLS" else "TREE"), (ring, "RING"))
+    choices = [(min(within, tree), "NVLS_TREE" if algorithm == "NVLS" else "TREE"), (ring, "RING")]
+    if collnet(places) == "works":
+        reduced = _SHARP_REACHED * 2 * count * rate * (ranks - 1) / ranks
+        choices.append((min(within, reduced), "NVLS" if algorithm == "NVLS" else "COLLNET_DIRECT"))
+    best = max(choices)
     return Speed(best[0], latency, best[1], "IB")
+
+
+def collnet(places: Sequence[Place]) -> str:
+    """Return how NCCL's attempt to use SHARP ends: works or fails; none if it is not asked to, or has no plugin."""
+    states = {place.node.behaviour.sharp for place in places}
+    if len(places) < 2 or "none" in states or any(p.environment.get("NCCL_COLLNET_ENABLE") != "1" for p in places):
+        return "none"
+    return "fails" if "fails" in states else "works"
+
+
+def multicast(place: Place) -> bool | None:
+    """Return whether NCCL finds multicast on the GPUs of a host; None if it does not look."""
+    if len(place.gpus) == 1 or not _on(place, "NCCL_NVLS_ENABLE"):
+        return None
+    model = place.gpus[0].model
+    return model.nvlink_peer == "switch" and model.fabric and place.node.behaviour.multicast
 
 
 def _within(place: Place) -> tuple[str, float]:
     """Return the algorithm within the node, and its bus bandwidth."""
     if len(place.gpus) == 1:
         return "RING", math.inf
-    switched = place.gpus[0].model.nvlink_peer == "switch" and place.gpus[0].model.fabric
-    if switched and len(place.gpus) >= _LEAST_NVLS_GPUS and _on(place, "NCCL_NVLS_ENABLE") and _peer_to_peer(place):
-        return "NVLS", _NVLS_SHARE * min(map(_nvlink, place.gpus))
+    if multicast(place) and len(place.gpus) >= _LEAST_NVLS_GPUS and _peer_to_peer(place):
+        slow = 1 - place.node.behaviour.multicast_slow_percent / 100
+        return "NVLS", _NVLS_SHARE * slow * min(map(_nvlink, place.gpus))
     return "RING", _ring(place)
 
 
@@ -103,7 +140,7 @@ def _ring(place: Place) -> float:
     if len(place.gpus) == 1:
         return math.inf
     nvlink = _RING_SHARE * min(map(_nvlink, place.gpus)) if _peer_to_peer(place) else 0.0
-    return nvlink or _PCIE_SHARE * min(gpu.width * _PCIE_GB_PER_S[gpu.model.gen] for gpu in place.gpus)
+    return nvlink or _PCIE_SHARE * min(gpu.width * PCIE_GB_PER_S[gpu.model.gen] for gpu in place.gpus)
 
 
 def _nvlink(gpu: Gpu) -> float:

@@ -6,7 +6,7 @@ import re
 from dataclasses import replace
 
 from gpuops.errors import InputError
-from gpuops.lab.faults.fault import Change, Fault, number, whole
+from gpuops.lab.faults.fault import Change, Fault, number, percent, whole
 from gpuops.lab.faults.gpu import working
 from gpuops.lab.model import Node, Service
 
@@ -71,6 +71,21 @@ def _taking_seconds(field: str, *, lowest: float = 0) -> Change:
     return change
 
 
+def _slow_multicast(node: Node, _name: str, value: str) -> Node:
+    return replace(node, behaviour=replace(node.behaviour, multicast_slow_percent=percent(value)))
+
+
+def _sharp(node: Node, _name: str, value: str) -> Node:
+    if value not in ("works", "fails"):
+        raise InputError(f'"{value}" is not a state of SHARP; use works or fails')
+    return replace(node, behaviour=replace(node.behaviour, sharp=value))
+
+
+def _roce(node: Node, _name: str, _value: str) -> Node:
+    nics = (replace(nic, link_layer="Ethernet") if nic.rail is not None else nic for nic in node.nics)
+    return replace(node, nics=tuple(nics))
+
+
 def _apt_fails(node: Node, _name: str, value: str) -> Node:
     return replace(node, behaviour=replace(node.behaviour, failing_package=value))
 
@@ -90,6 +105,10 @@ FAULTS = (
     Fault("host", "clock-skew", "the clock is off", _taking_seconds("clock_skew_seconds", lowest=-1e9), "SECONDS"),
     Fault("host", "slow-driver", "each nvidia-smi takes this long", _taking_seconds("driver_delay_seconds"), "SECONDS"),
     Fault("host", "ranks-hang", "its ranks of an all-reduce never arrive", _behaving(ranks_arrive=False)),
+    Fault("host", "no-multicast", "its NVSwitches offer no multicast, so no NVLink SHARP", _behaving(multicast=False)),
+    Fault("host", "slow-multicast", "NVLink SHARP is slower than it should be", _slow_multicast, "PERCENT", "35"),
+    Fault("host", "sharp", "NCCL has a SHARP plugin; the switches take part or refuse", _sharp, "STATE", "works"),
+    Fault("host", "roce", "its rails are Ethernet, all with the same RoCE settings", _roce),
     Fault("host", "apt-fails", "the installation of this package fails", _apt_fails, takes="PACKAGE"),
     Fault("host", "dpkg-locked", "another program holds dpkg's lock and never ends", _behaving(dpkg_locked=True)),
     Fault("host", "no-repository", "package repositories are unreachable", _behaving(repositories=False)),

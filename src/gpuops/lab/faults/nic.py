@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from gpuops.errors import InputError
 from gpuops.lab.faults.fault import Fault, percent, whole
 from gpuops.lab.model import Nic, Node
 
@@ -28,9 +29,32 @@ def _slow_duplex(node: Node, name: str, value: str) -> Node:
     return node.with_nic(name, slow_duplex_percent=percent(value))
 
 
+def _held_back(node: Node, name: str, value: str) -> Node:
+    return node.with_nic(name, held_back_percent=percent(value))
+
+
+def _flaps(node: Node, name: str, _value: str) -> Node:
+    return node.with_nic(name, flaps=True)
+
+
+def _lanes(node: Node, name: str, value: str) -> Node:
+    width = whole(value, "number of PCIe lanes")
+    if width not in (1, 2, 4, 8, 16):
+        raise InputError(f"a PCIe link has 1, 2, 4, 8 or 16 lanes, not {width}")
+    return node.with_nic(name, lanes=width)
+
+
+def _roce_reset(node: Node, name: str, _value: str) -> Node:
+    return node.with_nic(name, traffic_class=0, lossless=frozenset(), trust="pcp", ecn=frozenset())
+
+
 FAULTS = (
     Fault("nic", "port-down", "the port has no link", _port_down),
     Fault("nic", "rate", "the port trained to another rate", _rate, takes="GBPS"),
     Fault("nic", "slow", "slower than it reports; symbol errors increase in use", _slow, "PERCENT", "35"),
+    Fault("nic", "roce-reset", "its RoCE settings are those of a new adapter: no PFC, no ECN", _roce_reset),
     Fault("nic", "slow-duplex", "the same, but only when sending and receiving at once", _slow_duplex, "PERCENT", "35"),
+    Fault("nic", "held-back", "slow because the network pauses it; no errors", _held_back, "PERCENT", "35"),
+    Fault("nic", "flaps", "its link goes down for a moment in each use", _flaps),
+    Fault("nic", "pcie-width", "PCIe link trained to fewer lanes", _lanes, "LANES"),
 )

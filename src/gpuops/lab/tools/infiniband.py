@@ -65,5 +65,24 @@ def _device(nic: Nic) -> str:
     return "\n".join(facts) + "\n"
 
 
+def mlnx_qos(node: Node, words: Sequence[str], *, root: bool) -> Answer:
+    """Return what ``mlnx_qos -i INTERFACE`` prints; it changes nothing here."""
+    del root
+    nic = next((nic for nic in node.nics if nic.netdev in words), None)
+    if nic is None:
+        return Answer(err="Interface name is required\n", code=1)
+    enabled = "   ".join("1" if priority in nic.lossless else "0" for priority in range(8))
+    text = (
+        "DCBX mode: OS controlled",
+        f"Priority trust state: {nic.trust}",
+        "Cable len: 7",
+        "PFC configuration:",
+        f"\tpriority    {'   '.join(map(str, range(8)))}",
+        f"\tenabled     {enabled}   ",
+        f"\tbuffer      {'   '.join('0' * 8)}   ",
+    )
+    return Answer(out="\n".join(text) + "\n")
+
+
 def _lid(nic: Nic) -> int:
     return 100 + (nic.rail or 0)

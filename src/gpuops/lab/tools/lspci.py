@@ -78,7 +78,7 @@ def _gpu_functions(node: Node, gpu: Gpu) -> Iterator[Function]:
 
 def _nic_function(node: Node, nic: Nic) -> Function:
     class_id = "0207" if nic.link_layer == "InfiniBand" else "0200"
-    link = Link(nic.generation, nic.width, nic.generation, nic.width)
+    link = Link(nic.generation, nic.lanes or nic.width, nic.generation, nic.width)
     numa = numa_node(node, nic.at)
     return Function(nic.address, class_id, nic.pci_name, "15b3", nic.device, "00", link, "mlx5_core", numa)
 

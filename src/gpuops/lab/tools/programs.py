@@ -7,6 +7,7 @@ from collections.abc import Mapping, Sequence
 from gpuops.lab.model import Node
 from gpuops.lab.tools import (
     debian,
+    ethtool,
     host,
     infiniband,
     kernel,
@@ -26,6 +27,8 @@ PROGRAMS: Mapping[str, Tool] = {
     "dmesg": kernel_log.dmesg,
     "journalctl": kernel_log.journalctl,
     "ibstat": infiniband.ibstat,
+    "ethtool": ethtool.ethtool,
+    "mlnx_qos": infiniband.mlnx_qos,
     "modinfo": software.modinfo,
     "dkms": software.dkms,
     "nv-fabricmanager": software.nv_fabricmanager,

@@ -10,8 +10,16 @@ from dataclasses import dataclass
 
 from gpuops.probing import Unknown
 
-_HEADER = re.compile(r"#bytes\s+#iterations\s+BW peak\[(\S+)\]\s+BW average\[\1\]\s+MsgRate\[Mpps\]")
-_ROW = re.compile(r"(\d{1,12})\s+(\d{1,12})\s+(\d{1,9}\.\d{1,6})\s+(\d{1,9}\.\d{1,6})\s+(\d{1,9}\.\d{1,9})", re.ASCII)
+# beside the plain form there are those with a service level, the CPU's use, and each of two ports
+_HEADER = re.compile(
+    r"#bytes\s+(?:#sl\s+)?#iterations\s+BW peak\[(\S+)\]\s+BW average\[\1\]\s+MsgRate\[Mpps\]"
+    r"(?:\s+CPU_Util\[%\])?(?:\s+(?:BW|MsgRate) Port[12]\[\S+\])*"
+)
+_RATE = r"(\d{1,9}\.\d{1,9})"
+_ROW = re.compile(
+    rf"(\d{{1,12}})\s+(?:\d{{1,2}}\s+)?(\d{{1,12}})\s+{_RATE}\s+{_RATE}\s+{_RATE}(?:\s+\d{{1,9}}\.\d{{1,9}}){{0,4}}",
+    re.ASCII,
+)
 # perftest's MB is 2^20 bytes (its BW_MB); its Gb is 10^9 bits
 _GBPS = {"Gb/sec": 1.0, "MB/sec": 8 * 2**20 / 1e9, "MiB/sec": 8 * 2**20 / 1e9, "GB/sec": 8.0}
 

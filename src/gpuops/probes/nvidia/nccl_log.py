@@ -19,16 +19,19 @@ _VERSION = re.compile(r"NCCL version (\d+\.\d+\.\d+)", re.ASCII)
 _VIA = re.compile(r"(\[receive\]|\]) via (\S.*)")
 _REFUSED = re.compile(r"(GPU Direct RDMA Disabled for .+)")
 _ANNOUNCED = re.compile(r"Using network (\S.{0,39}?)\s*$")
-_ALGORITHM = re.compile(r"\bBytes -> Algo (\w{1,30}) proto (\w{1,30})")
+_ALGORITHM = re.compile(r"\b(\d{1,15}) Bytes -> Algo (\w{1,30}) proto (\w{1,30})", re.ASCII)
+_MULTICAST = re.compile(r"NVLS multicast support is (not )?available")
 _PLUGIN = re.compile(r"Loaded net plugin (.+?)(?: \(v\d+\))?$")
 _DEVICE = re.compile(r"\[\d+\](\w+):\d+")
 _WARNING = re.compile(r"\bWARN (.+)")
 _NO_CONNECTION = re.compile(r"(connect|connection|call to).*(refused|timed out|unreachable|no route)", re.IGNORECASE)
+_NO_SHARP = re.compile(r"CollNet|SHARP")
 # older releases print numbers for both (src/include/nccl_common.h)
 _ALGORITHMS = ("TREE", "RING", "COLLNET_DIRECT", "COLLNET_CHAIN", "NVLS", "NVLS_TREE", "PAT")
 _PROTOCOLS = ("LL", "LL128", "SIMPLE")
 _RECEIVES = "[receive]"
 _BETWEEN = "NET/"
+_COLLNET = "COLLNET/"
 _TCP = "NET/Socket"
 _MOST_WARNINGS = 8
 
@@ -42,7 +45,9 @@ class NcclLog:
     although NCCL prefers GPUDirect RDMA: if NCCL listed channels that receive, only these count, because it chooses to
     send through host memory from GPUs older than Ampere. ``gdr_refusals`` are its reasons against GPUDirect RDMA.
     ``announced`` are the networks that NCCL intended to use, ``devices`` the RDMA devices that it opened, ``plugin`` is
-    its network plugin. ``algorithm`` and ``protocol`` are those of the last operation. ``ready`` is the number of ranks
+    its network plugin. ``algorithm`` and ``protocol`` are those of the last operation, ``choices``
+    those of each size in bytes, such as ``NVLS/SIMPLE``. ``multicast`` is whether the GPUs have NVLink SHARP; None if
+    NCCL did not look, because it is disabled or there is one GPU. ``ready`` is the number of ranks
     that finished ncclCommInitRank, by host.
     """
 
@@ -56,6 +61,8 @@ class NcclLog:
     announced: tuple[str, ...] = ()
     devices: tuple[str, ...] = ()
     plugin: str = ""
+    choices: Mapping[int, str] = field(default_factory=dict, hash=False)
+    multicast: bool | None = None
     ready: Mapping[str, int] = field(default_factory=dict)
     warnings: tuple[str, ...] = ()
 
@@ -75,6 +82,16 @@ class NcclLog:
         """Warning about a failed connection; empty if there is none."""
         return next(filter(_NO_CONNECTION.search, self.warnings), "")
 
+    @property
+    def has_collnet(self) -> bool:
+        """True if ranks are connected through CollNet, which reduces in the switches of the network."""
+        return any(transport.startswith(_COLLNET) for transport in self.transports)
+
+    @property
+    def sharp_error(self) -> str:
+        """Warning that SHARP in the switches, which NCCL calls CollNet, cannot be used; empty if there is none."""
+        return next(filter(_NO_SHARP.search, self.warnings), "")
+
     def __str__(self) -> str:
         """Return text such as ``NCCL 2.28.9, RING/SIMPLE over NET/IB with GDRDMA, P2P/CUMEM; plugin IBext_v10``."""
         version = f"NCCL {self.version}" if self.version else ""
@@ -91,11 +108,14 @@ def parse_nccl_log(text: str) -> NcclLog:
     connections = [match.groups() for match in map(_VIA.search, lines) if match]
     paths = [path for _, path in connections]
     receiving = [path for end, path in connections if end == _RECEIVES and _is_network(path)]
-    algorithm, protocol = next((x.groups() for x in map(_ALGORITHM.search, reversed(lines)) if x), ("", ""))
+    chosen = [match.groups() for match in map(_ALGORITHM.search, lines) if match]
+    choices = {int(size): "/".join(_in_words(how)) for size, *how in chosen}
+    algorithm, protocol = _in_words(chosen[-1][1:]) if chosen else ("", "")
+    multicast = [not match[1] for match in map(_MULTICAST.search, lines) if match]
     return NcclLog(
         version=next(_each(_VERSION, lines), ""),
-        algorithm=_name(algorithm, _ALGORITHMS),
-        protocol=_name(protocol, _PROTOCOLS),
+        algorithm=algorithm,
+        protocol=protocol,
         transports=_sorted(map(_transport, paths)),
         without_gdr=_sorted(map(_transport, filter(_crosses_host_memory, paths))),
         copying=_sorted(set(map(_transport, filter(_crosses_host_memory, receiving or paths))) - {_TCP}),
@@ -103,6 +123,8 @@ def parse_nccl_log(text: str) -> NcclLog:
         announced=_sorted(_BETWEEN + name for name in _each(_ANNOUNCED, lines)),
         devices=_sorted(name for line in lines if "NET/IB" in line for name in _DEVICE.findall(line)),
         plugin=next(_each(_PLUGIN, reversed(lines)), ""),
+        choices=choices,
+        multicast=all(multicast) if multicast else None,
         ready=_ready_by_host(lines),
         warnings=tuple(dict.fromkeys(_each(_WARNING, lines)))[:_MOST_WARNINGS],
     )
@@ -130,6 +152,11 @@ def _crosses_host_memory(path: str) -> bool:
 def _transport(path: str) -> str:
     """Return ``NET/IB`` for ``NET/IB/0(1)/GDRDMA/Shared``."""
     return "/".join(path.split("/")[:2])
+
+
+def _in_words(how: Sequence[str]) -> tuple[str, str]:
+    """Return the names of an algorithm and a protocol."""
+    return _name(how[0], _ALGORITHMS), _name(how[1], _PROTOCOLS)
 
 
 def _name(name_or_number: str, names: Sequence[str]) -> str:

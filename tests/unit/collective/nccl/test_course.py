@@ -44,15 +44,24 @@ class Supervisors:
 
 
 @pytest.fixture
-def run():
-    def go(supervisors, *groups, load=None, deadlines=None):
+def runner():
+    def make(supervisors, *groups, load=None, deadlines=None):
         fabric = Fabric({name: FabricNode(name, (0,), (FabricNic("mlx5_0", 0, 50.0),)) for name in "abcd"})
         surveys = dict.fromkeys("abcd", Survey(gpus=(CudaDevice("H100", "", 0, rdma=True),), rdma_devices=("mlx5_0",)))
         libraries = dict.fromkeys("abcd", NcclLibrary("/x", (2, 21, 5), (12, 4)))
         setting = RoundConfig(load or Load(), deadlines or Deadlines(), {"NCCL_DEBUG": "INFO"}, libraries, surveys)
         processes = {}
         parties = {group: seats(group, fabric) for group in groups}
-        figures = RoundRunner(supervisors.ask, setting, processes).run(parties)
+        return RoundRunner(supervisors.ask, setting, processes), parties, processes
+
+    return make
+
+
+@pytest.fixture
+def run(runner):
+    def go(supervisors, *groups, **more):
+        rounds, parties, processes = runner(supervisors, *groups, **more)
+        figures = rounds.run(parties)
         assert set(figures) == set(groups)
         return figures, processes
 
@@ -115,3 +124,41 @@ def test_rank_of_which_nothing_is_known_is_an_error(run):
     figures, _ = run(Supervisors(b_join=[{"0": {"stage": "join"}}]), PAIR, OTHER)
     assert (figures[PAIR].trouble, figures[PAIR].absent) == ("error", ("b:gpu0",))
     assert figures[OTHER].trouble == ""
+
+
+def test_sweep_makes_one_communicator_for_all_sizes(runner):
+    supervisors = Supervisors()
+    rounds, parties, _ = runner(supervisors, PAIR, OTHER)
+    steps = rounds.sweep(parties, {PAIR: (1024, 2048, 4096), OTHER: (1024, 2048)})
+    assert {group: [size for size, _ in of_group] for group, of_group in steps.items()} == {
+        PAIR: [1024, 2048, 4096],
+        OTHER: [1024, 2048],
+    }
+    assert [figure.gb_per_s for _, figure in steps[PAIR]] == [pytest.approx(s / 0.01 / 1e9) for s in (1024, 2048, 4096)]
+    assert [what for node, what in supervisors.told if node == "a"] == ["start_ranks", "id", "join", *["drive"] * 6]
+    leaves = [leave for count, leave in supervisors.drives if count > 2]
+    assert leaves == [False] * 4 + [False, False, True, True] + [True, True]  # two ranks of each group, size by size
+
+
+def test_sweep_ends_at_the_size_that_fails_and_the_other_group_goes_on(runner):
+    failed = {"0": {"error": "out of memory"}}
+    right = {"0": {"answer": {"seconds": [0.01] * 25, "wrong": 0, "elements": 1}}}
+    supervisors = Supervisors(b_drive=[right, right, failed])
+    rounds, parties, _ = runner(supervisors, PAIR, OTHER)
+    steps = rounds.sweep(parties, dict.fromkeys((PAIR, OTHER), (1024, 2048, 4096)))
+    assert [(size, figure.trouble) for size, figure in steps[PAIR]] == [(1024, ""), (2048, "error")]
+    assert [figure.trouble for _, figure in steps[OTHER]] == [""] * 3
+
+
+def test_sweep_of_a_group_that_never_connects_is_its_failure(runner):
+    rounds, parties, _ = runner(Supervisors(b_join=[{"0": {"error": "no route"}}]), PAIR, OTHER)
+    steps = rounds.sweep(parties, dict.fromkeys((PAIR, OTHER), (1024,)))
+    assert [figure.trouble for _, figure in steps[PAIR]] == ["error"]
+    assert [figure.trouble for _, figure in steps[OTHER]] == [""]
+
+
+def test_sweep_leaves_out_sizes_that_the_memory_does_not_hold(runner, monkeypatch):
+    monkeypatch.setitem(ANSWERS, "start_ranks", {"free_bytes": 3 << 30})
+    rounds, parties, _ = runner(Supervisors(), PAIR)
+    steps = rounds.sweep(parties, {PAIR: tuple(1 << power for power in range(27, 36))})
+    assert [size for size, _ in steps[PAIR]] == [1 << 27, 1 << 28, 1 << 29]

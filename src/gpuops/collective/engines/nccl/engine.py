@@ -4,14 +4,16 @@ from __future__ import annotations
 
 import base64
 import importlib.resources
+import itertools
 import pathlib
 import zlib
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from collections.abc import Set as AbstractSet
 from dataclasses import dataclass, field, replace
 
+from gpuops.bandwidth import bus_factor
 from gpuops.collective.crew import Crew
-from gpuops.collective.engines import Load
+from gpuops.collective.engines import Curve, Load, Point, Sweep
 from gpuops.collective.engines.nccl.library import NcclLibrary, Survey, choose, parse_survey, read_library
 from gpuops.collective.engines.nccl.round_runner import SLACK_SECONDS, Deadlines, RoundConfig, RoundRunner
 from gpuops.collective.engines.nccl.slots import Party, seats
@@ -19,6 +21,7 @@ from gpuops.errors import InputError
 from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
+from gpuops.probes.nvidia.nccl_log import NcclLog, parse_nccl_log
 from gpuops.reasons import Excluded, excluded_by
 from gpuops.transport.connections import Opener
 
@@ -132,15 +135,52 @@ class NcclEngine:
 
     def measure(self, planned: Round) -> tuple[GroupResult, ...]:
         """Return one result per group; all groups run side by side, step by step."""
-        nodes = {node for group in planned.groups for node in group.nodes}
+        parties = self._parties([Sweep(group, ()) for group in planned.groups])
+        figures = {**parties, **self._runner().run(_formed(parties))}
+        return tuple(_figure(group, figures[group]) for group in planned.groups)
+
+    def sweep(self, sweeps: Sequence[Sweep]) -> tuple[Curve, ...]:
+        """Return one curve per sweep; all groups take each size at the same time."""
+        parties = self._parties(sweeps)
+        sizes = {sweep.group: sweep.sizes_bytes for sweep in sweeps}
+        runner = self._runner()
+        steps = runner.sweep(_formed(parties), sizes)
+        logs = {group: parse_nccl_log("\n".join(lines)) for group, lines in runner.logs.items()}
+        return tuple(self._curve(sweep, parties[sweep.group], steps, logs) for sweep in sweeps)
+
+    def _curve(
+        self,
+        sweep: Sweep,
+        party: Party | GroupResult,
+        steps: Mapping[RankGroup, Sequence[tuple[int, GroupResult]]],
+        logs: Mapping[RankGroup, NcclLog],
+    ) -> Curve:
+        if isinstance(party, GroupResult):
+            return Curve.failed(sweep, party)
+        log, factor = logs[sweep.group], bus_factor(self._load.operation, len(party))
+        results = steps[sweep.group]
+        measured = list(itertools.takewhile(lambda step: not step[1].trouble, results))
+        points = tuple(
+            Point(size, size * factor / rate / 1e9, rate, figure.spread, log.choices.get(size, ""))
+            for size, figure in measured
+            if (rate := figure.gb_per_s)
+        )
+        if len(points) == len(results) > 0:
+            return Curve(sweep, points, log=log)
+        failed = results[len(measured)][1] if len(measured) < len(results) else party
+        return Curve.failed(sweep, _figure(sweep.group, failed), points, log)
+
+    def _runner(self) -> RoundRunner:
+        setting = RoundConfig(self._load, self._options.deadlines, self._environment, self.libraries, self.surveys)
+        return RoundRunner(self._crew.ask, setting, self._processes)
+
+    def _parties(self, sweeps: Sequence[Sweep]) -> dict[RankGroup, Party | GroupResult]:
+        """Return the rank slots of each group, or the result that says why it cannot be formed."""
+        nodes = {node for sweep in sweeps for node in sweep.group.nodes}
         lacking = (nodes & self.libraries.keys()) - self._crew.workers.keys()
         if lacking:
             self._restart(lacking)
-        setting = RoundConfig(self._load, self._options.deadlines, self._environment, self.libraries, self.surveys)
-        parties = {group: self._party(group) for group in planned.groups}
-        can = {group: party for group, party in parties.items() if not isinstance(party, GroupResult)}
-        figures = {**parties, **RoundRunner(self._crew.ask, setting, self._processes).run(can)}
-        return tuple(_figure(group, figures[group]) for group in planned.groups)
+        return {sweep.group: self._party(sweep) for sweep in sweeps}
 
     def _restart(self, names: AbstractSet[str]) -> None:
         """Start new supervisors on ``names``; keep the reason for each node that NCCL can no longer run on."""
@@ -155,14 +195,14 @@ class NcclEngine:
         reasons = {name: self.surveys[name].refusal(gpus.get(name, ())) for name in names if name in self.surveys}
         return {name: Excluded(name, "unsupported", why) for name, why in reasons.items() if why}
 
-    def _party(self, group: RankGroup) -> Party | GroupResult:
-        """Return the rank slots of a group, or the result that says why it cannot be formed."""
+    def _party(self, sweep: Sweep) -> Party | GroupResult:
+        group = sweep.group
         missing = tuple(node for node in group.nodes if node not in self.libraries)
         if missing:
             why = "; ".join(f"{node}: {self._why(node)}" for node in missing)
             return GroupResult(group, None, "error", missing, detail=why)
         try:
-            return seats(group, self._fabric)
+            return seats(group, self._fabric, sweep.environment)
         except LookupError as error:
             return GroupResult(group, None, "error", detail=str(error.args[0]))
 
@@ -172,6 +212,10 @@ class NcclEngine:
     def close(self) -> None:
         """End every supervisor, and with it every rank."""
         self._crew.close()
+
+
+def _formed(parties: Mapping[RankGroup, Party | GroupResult]) -> dict[RankGroup, Party]:
+    return {group: party for group, party in parties.items() if not isinstance(party, GroupResult)}
 
 
 def _figure(group: RankGroup, outcome: Party | GroupResult) -> GroupResult:

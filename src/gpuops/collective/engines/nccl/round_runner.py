@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Collection, Mapping, MutableMapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuops.collective.engines import Load
@@ -58,7 +58,7 @@ class RoundConfig:
 class RoundRunner:
     """One round, run step by step. A group leaves with a result as soon as one of its ranks fails a step.
 
-    ``processes`` receives the process ID for each GPU of each node.
+    ``processes`` receives the process ID for each GPU of each node. ``logs`` are the lines of NCCL, by group.
     """
 
     def __init__(self, ask: Ask, setting: RoundConfig, processes: MutableMapping[tuple[str, int], int]) -> None:
@@ -67,33 +67,67 @@ class RoundRunner:
         self._setting = setting
         self._parties: dict[RankGroup, Party] = {}
         self._figures: dict[RankGroup, GroupResult] = {}
-        self._logs: dict[RankGroup, list[str]] = {}
+        self.logs: dict[RankGroup, list[str]] = {}
         self._sizes: dict[RankGroup, int] = {}
 
     def run(self, parties: Mapping[RankGroup, Party]) -> dict[RankGroup, GroupResult]:
         """Return the result of each group."""
-        self._parties, self._logs = dict(parties), {group: [] for group in parties}
+        free_bytes = self._connect(parties)
+        self._sizes = {group: self._size(group, free) for group, free in free_bytes.items()}
+        self._drive(leaving=free_bytes)
+        return self._figures
+
+    def sweep(
+        self, parties: Mapping[RankGroup, Party], sizes: Mapping[RankGroup, Sequence[int]]
+    ) -> dict[RankGroup, list[tuple[int, GroupResult]]]:
+        """Return the size and the result of each step of each group, in order of size; a failure is the last one.
+
+        Sizes that the memory does not hold are left out.
+        """
+        free_bytes = self._connect(parties)
+        fitting = {
+            group: sorted({self._size(group, free, size) for size in sizes[group]})
+            for group, free in free_bytes.items()
+        }
+        steps: dict[RankGroup, list[tuple[int, GroupResult]]] = {group: [] for group in parties}
+        for number in range(max(map(len, fitting.values()), default=0)):
+            self._sizes = {group: own[number] for group, own in fitting.items() if number < len(own)}
+            self._drive(leaving={group for group, own in fitting.items() if number + 1 == len(own)})
+            for group, size in self._sizes.items():
+                if group in self._figures:
+                    steps[group].append((size, self._figures.pop(group)))
+        failed = {group: [(0, figure)] for group, figure in self._figures.items()}
+        return {group: own or failed.get(group, []) for group, own in steps.items()}
+
+    def _connect(self, parties: Mapping[RankGroup, Party]) -> dict[RankGroup, int]:
+        """Start the processes and make the communicators; return the bytes free on the GPUs of each group."""
+        self._parties, self.logs = dict(parties), {group: [] for group in parties}
         limits = self._setting.deadlines
         loaded = self._step("loading CUDA and NCCL", limits.load, lambda _, seat: self._loading(seat), do="start_ranks")
-        self._sizes = {group: self._size(replies) for group, replies in loaded.items()}
         made = self._step("making an id", limits.load, lambda _, seat: None if seat.rank else {"do": "id"})
         ids = {group: replies[0].answer["id"] for group, replies in made.items() if replies[0].answer}
         self._step("making the communicator", limits.join, lambda group, seat: self._joining(group, seat, ids[group]))
-        tried = self._step("first runs", limits.measure, lambda group, _: self._driving(group, _FIRST_RUNS))
-        self._time({group: max(map(_pace, replies)) for group, replies in tried.items()})
-        return self._figures
+        return {group: _free_bytes(loaded[group]) for group in self._parties}
 
-    def _time(self, paces: Mapping[RankGroup, float]) -> None:
+    def _drive(self, leaving: Collection[RankGroup]) -> None:
+        """Measure each group that has a size; the ranks of groups in ``leaving`` then leave their communicators."""
+        limit = self._setting.deadlines.measure
+        tried = self._step("first runs", limit, lambda group, _: self._driving(group, _FIRST_RUNS))
+        self._time({group: max(map(_pace, replies)) for group, replies in tried.items() if replies}, leaving)
+
+    def _time(self, paces: Mapping[RankGroup, float], leaving: Collection[RankGroup]) -> None:
         """Measure the timed runs; ``paces`` holds the seconds that one run of each group took."""
         setting = self._setting
         counts = {group: _counts(setting.load, pace) for group, pace in paces.items()}
         most = max((paces[group] * sum(counts[group]) for group in counts), default=0.0)
         seconds = setting.deadlines.measure / 2 + 3 * most
-        timed = self._step("timed runs", seconds, lambda group, _: self._driving(group, sum(counts[group]), leave=True))
+        timed = self._step("timed runs", seconds, lambda group, _: self._timing(group, counts, leaving))
         for group, replies in timed.items():
+            if not replies:
+                continue
             sample = TimedRun(setting.load.operation, self._sizes[group], counts[group][0])
             path = setting.expected_path(self._parties[group])
-            self._figures[group] = success(group, replies, sample, self._logs[group], path)
+            self._figures[group] = success(group, replies, sample, self.logs[group], path)
 
     def _step(
         self, doing: str, seconds: float, task_for: Callable[[RankGroup, RankSlot], Message | None], do: str = "ask"
@@ -134,7 +168,7 @@ class RoundRunner:
         return {seat: reply_of(seat, message) for seat, message in messages_by_seat.items() if message is not None}
 
     def _note(self, group: RankGroup, replies: Sequence[Reply], doing: str) -> GroupResult | None:
-        self._logs[group] += [line for reply in replies for line in reply.log]
+        self.logs[group] += [line for reply in replies for line in reply.log]
         self._processes.update({(reply.seat.node, reply.seat.gpu): reply.pid for reply in replies if reply.pid})
         return failure(group, replies, doing)
 
@@ -153,13 +187,21 @@ class RoundRunner:
     def _joining(self, group: RankGroup, seat: RankSlot, id_: str) -> Message:
         return {"do": "join", "rank": seat.rank, "ranks": len(self._parties[group]), "id": id_}
 
-    def _driving(self, group: RankGroup, count: int, *, leave: bool = False) -> Message:
+    def _timing(
+        self, group: RankGroup, counts: Mapping[RankGroup, tuple[int, int]], leaving: Collection[RankGroup]
+    ) -> Message | None:
+        return self._driving(group, sum(counts[group]), leave=group in leaving) if group in counts else None
+
+    def _driving(self, group: RankGroup, count: int, *, leave: bool = False) -> Message | None:
+        """Return the task to move data; None if the group has no further size."""
+        if group not in self._sizes:
+            return None
         operation, size = self._setting.load.operation, self._sizes[group]
         return {"do": "drive", "operation": operation, "bytes": size, "count": count, "leave": leave}
 
-    def _size(self, replies: Sequence[Reply]) -> int:
-        free = min((reply.answer or {})["free_bytes"] for reply in replies)
-        return payload_bytes(self._setting.load, len(replies), free)
+    def _size(self, group: RankGroup, free_bytes: int, size_bytes: int | None = None) -> int:
+        load = replace(self._setting.load, size_bytes=size_bytes) if size_bytes else self._setting.load
+        return payload_bytes(load, len(self._parties[group]), free_bytes)
 
 
 def _counts(load: Load, pace: float) -> tuple[int, int]:
@@ -181,6 +223,10 @@ def _to_nodes(do: str, party: Sequence[RankSlot]) -> dict[str, dict[str, Any]]:
 def _of(seat: RankSlot, answer: Mapping[str, Any] | GpuopsError) -> Mapping[str, Any] | GpuopsError | None:
     """Return the part of a node's answer that belongs to one of its ranks."""
     return answer if isinstance(answer, GpuopsError) else answer.get(str(seat.gpu))
+
+
+def _free_bytes(replies: Sequence[Reply]) -> int:
+    return min(int((reply.answer or {})["free_bytes"]) for reply in replies)
 
 
 def _pace(reply: Reply) -> float:

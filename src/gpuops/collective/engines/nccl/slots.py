@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
+from types import MappingProxyType
 
 from gpuops.bandwidth import GIB, min_payload_bytes
 from gpuops.collective.engines import Load
@@ -39,13 +40,15 @@ Party = tuple[RankSlot, ...]
 """The ranks of one group, in order."""
 
 
-def seats(group: RankGroup, fabric: Fabric) -> Party:
+def seats(group: RankGroup, fabric: Fabric, environment: Mapping[str, str] = MappingProxyType({})) -> Party:
     """Return the ranks of ``group``, in the order of its nodes; raise `LookupError` with what a node lacks.
+
+    ``environment`` is added to that of the group's variant.
 
     NCCL reads its NIC settings once per process, so a rank on other NICs needs another process. Groups of one rail
     share their processes from round to round, and so do groups of whole nodes, which may use every NIC of the fabric.
     """
-    variant = _VARIANTS[group.variant]
+    variant = {**_VARIANTS[group.variant], **environment}
     places = [(node, *place) for node in group.nodes for place in _on(fabric.nodes[node], group)]
     if len(places) < 2:
         raise LookupError(f"{', '.join(group.nodes)}: a group of {len(places)} GPUs moves no data")

@@ -9,17 +9,17 @@ from collections.abc import Callable, Collection, Mapping, Sequence
 from typing import NamedTuple, TypeVar
 
 from gpuops.bandwidth import Operation, bus_factor, min_payload_bytes
-from gpuops.collective.engines import Load, trouble_of_loss
+from gpuops.collective.engines import Curve, Load, Sweep, trouble_of_loss
 from gpuops.collective.engines.nccl.slots import RankSlot, seats
-from gpuops.collective.engines.nccl_tests.outcome import NcclTestsLaunch, figure_of
+from gpuops.collective.engines.nccl_tests.outcome import NcclTestsLaunch, curve_of, figure_of
 from gpuops.collective.preflight.launchers import AppContext, Launcher, allocate, by_mpirun, by_srun
-from gpuops.errors import GpuopsError, NodeError
+from gpuops.errors import GpuopsError, NodeError, format_count
 from gpuops.fleet import Outcomes, each, uninterrupted
 from gpuops.inventory import Host
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.reasons import Excluded, excluded_by
-from gpuops.shell import Command, Files, read_files
+from gpuops.shell import Command, Completed, Files, read_files
 from gpuops.transport.connections import Opener
 
 T = TypeVar("T")
@@ -55,6 +55,7 @@ _RDMA = Files(("/sys/class/infiniband/*/ports/*/link_layer",))
 _AT_ONCE = 16  # the agent runs as many side by side; more would start late while their deadlines run
 _START_SECONDS, _PATIENCE, _SLACK_SECONDS = 30.0, 3.0, 10.0
 _FAIR_GB_PER_S = 10.0
+_FAIR_LATENCY_SECONDS = 0.005
 _MOST_BYTES = 8 << 30  # nccl-tests allocates three buffers of this size on each GPU
 _GRANTED = re.compile(r"Granted job allocation (\d+)", re.ASCII)
 _TELL = {"NCCL_DEBUG": "INFO", "NCCL_DEBUG_SUBSYS": "INIT,NET,TUNING"}
@@ -135,7 +136,9 @@ class NcclTestsEngine:
         if any(counts.values()):
             self.launcher = "mpirun" if counts["mpirun"] >= counts["srun"] else "srun"
             lost |= self._drop_without(self.launcher)
-        self.why = f"{self.program} is on {len(self._installed)} nodes, and {self.launcher or 'no launcher'}"
+        self.why = (
+            f"{self.program} is on {format_count(len(self._installed), 'node')}, and {self.launcher or 'no launcher'}"
+        )
         return lost | self._allocate()
 
     def _look(self, host: Host) -> InstalledPrograms:
@@ -168,28 +171,46 @@ class NcclTestsEngine:
 
     def measure(self, planned: Round) -> tuple[GroupResult, ...]:
         """Return one result per group; up to 16 groups per first node run side by side."""
-        jobs = [self._job(group) for group in planned.groups]
+        jobs = [self._job(Sweep(group, ())) for group in planned.groups]
+        answers = self._answers([job for job in jobs if isinstance(job, GroupLaunch)])
+        return tuple(job if isinstance(job, GroupResult) else _figure(job, answers) for job in jobs)
+
+    def sweep(self, sweeps: Sequence[Sweep]) -> tuple[Curve, ...]:
+        """Return one curve per sweep; a test steps through all of its sizes by itself."""
+        jobs = [(sweep, self._job(sweep)) for sweep in sweeps]
+        answers = self._answers([job for _, job in jobs if isinstance(job, GroupLaunch)])
+        return tuple(self._curve(sweep, job, answers) for sweep, job in jobs)
+
+    def _curve(self, sweep: Sweep, job: GroupLaunch | GroupResult, answers: Answers) -> Curve:
+        if isinstance(job, GroupResult):
+            return Curve.failed(sweep, job)
+        answer = answers[job.task.group]
+        if isinstance(answer, GpuopsError):
+            return Curve.failed(sweep, _gone(job.task.group, answer))
+        return curve_of(sweep, job.task, answer, self._load.operation)
+
+    def _answers(self, jobs: Sequence[GroupLaunch]) -> Answers:
+        """Return what each job printed, or the error that prevented an answer."""
         starts: dict[str, list[GroupLaunch]] = {}
         for job in jobs:
-            if isinstance(job, GroupLaunch):
-                starts.setdefault(job.task.group.nodes[0], []).append(job)
-        figures: dict[RankGroup, GroupResult] = {}
+            starts.setdefault(job.task.group.nodes[0], []).append(job)
+        answers: dict[RankGroup, Completed | GpuopsError] = {}
         for outcome in self._each(list(starts), lambda host: self._run(host, starts[host.name])):
             error = outcome.error or NodeError(outcome.node, "it did not answer")
-            gone = [_gone(job.task.group, error) for job in starts[outcome.node]]
-            figures |= {figure.group: figure for figure in outcome.value or gone}
-        return tuple(job if isinstance(job, GroupResult) else figures[job.task.group] for job in jobs)
+            answers |= outcome.value or {job.task.group: error for job in starts[outcome.node]}
+        return answers
 
-    def _run(self, host: Host, jobs: Sequence[GroupLaunch]) -> list[GroupResult]:
-        figures: list[GroupResult] = []
+    def _run(self, host: Host, jobs: Sequence[GroupLaunch]) -> dict[RankGroup, Completed | GpuopsError]:
+        answers: dict[RankGroup, Completed | GpuopsError] = {}
         for some in (jobs[at : at + _AT_ONCE] for at in range(0, len(jobs), _AT_ONCE)):
+            groups = [job.task.group for job in some]
             try:
-                answers = self._transports[host.name].batch([job.command for job in some])
-            except NodeError as error:  # the results before it are kept
-                figures += [_gone(job.task.group, error) for job in some]
+                completed = self._transports[host.name].batch([job.command for job in some])
+            except NodeError as error:  # the answers before it are kept
+                answers |= dict.fromkeys(groups, error)
                 continue
-            figures += [figure_of(job.task, answer) for job, answer in zip(some, answers, strict=True)]
-        return figures
+            answers |= dict(zip(groups, completed, strict=True))
+        return answers
 
     def _each(self, nodes: Sequence[str], work: Callable[[Host], T]) -> Outcomes[T]:
         self._asking.update(nodes)
@@ -200,31 +221,36 @@ class NcclTestsEngine:
         finally:
             self._asking.clear()
 
-    def _job(self, group: RankGroup) -> GroupLaunch | GroupResult:
-        """Return how to start ``group``, or the result that says why it cannot start."""
+    def _job(self, sweep: Sweep) -> GroupLaunch | GroupResult:
+        """Return how to start ``sweep``, or the result that says why it cannot start."""
+        group = sweep.group
         lacking = tuple(node for node in group.nodes if node not in self._installed)
         if lacking:
             why = f"{self.program} cannot start on {', '.join(lacking)}"
             return GroupResult(group, None, "error", lacking, detail=why)
         try:
-            return self._start(group, seats(group, self._fabric))
+            return self._start(sweep, seats(group, self._fabric, sweep.environment))
         except LookupError as error:
             return GroupResult(group, None, "error", detail=str(error.args[0]))
 
-    def _start(self, group: RankGroup, ranks: Sequence[RankSlot]) -> GroupLaunch:
-        size = self._load.size_bytes or min(_MOST_BYTES, min_payload_bytes(len(ranks)))
-        seconds = _START_SECONDS + _PATIENCE * self._expected_seconds(group, len(ranks), size)
+    def _start(self, sweep: Sweep, ranks: Sequence[RankSlot]) -> GroupLaunch:
+        """Return the launch of a sweep; without sizes, it is the size of the load or the one that can be judged."""
+        group = sweep.group
+        own = self._load.size_bytes or min(_MOST_BYTES, min_payload_bytes(len(ranks)))
+        sizes = [size for size in sweep.sizes_bytes if size <= _MOST_BYTES] or [own]
+        seconds = _START_SECONDS + _PATIENCE * self._expected_seconds(group, len(ranks), sizes)
         by_node = [list(own) for _, own in itertools.groupby(ranks, key=lambda rank: rank.node)]
-        parts = [self._part(own, size, group, self._debug(own[0], ranks)) for own in by_node]
+        parts = [self._part(own, sizes, group, self._debug(own[0], ranks)) for own in by_node]
         rdma = len(parts) > 1 and all(self._installed[rank.node].rdma.issuperset(rank.nics) for rank in ranks)
         addresses = {node: self._address(node) for node in group.nodes}
         command = Command(self._words(group, parts, seconds), timeout_seconds=seconds + _SLACK_SECONDS)
         return GroupLaunch(NcclTestsLaunch(group, len(ranks), addresses, rdma=rdma), command)
 
-    def _expected_seconds(self, group: RankGroup, ranks: int, size_bytes: int) -> float:
+    def _expected_seconds(self, group: RankGroup, ranks: int, sizes: Sequence[int]) -> float:
         """Return the duration of both series of iterations, out of place and in place."""
         rate = (self._expect(group) or _FAIR_GB_PER_S) / bus_factor(self._load.operation, ranks)
-        return 2 * (self._load.warmups + self._load.iterations) * size_bytes / rate / 1e9
+        latencies = _FAIR_LATENCY_SECONDS * (len(sizes) - 1)
+        return 2 * (self._load.warmups + self._load.iterations) * (sum(sizes) / rate / 1e9 + latencies)
 
     def _debug(self, rank: RankSlot, ranks: Sequence[RankSlot]) -> Mapping[str, str]:
         """Return the log level of a rank. In a large group only the first node logs in full, if levels can differ."""
@@ -232,7 +258,7 @@ class NcclTestsEngine:
         return _TELL if first or len(ranks) <= _MOST_TELLING_RANKS else _WARN
 
     def _part(
-        self, ranks: Sequence[RankSlot], size_bytes: int, group: RankGroup, debug: Mapping[str, str]
+        self, ranks: Sequence[RankSlot], sizes: Sequence[int], group: RankGroup, debug: Mapping[str, str]
     ) -> AppContext:
         """Return a process for each rank; within one node a single process runs all ranks, without MPI."""
         first, programs = ranks[0], self._installed[ranks[0].node].programs
@@ -245,10 +271,11 @@ class NcclTestsEngine:
             **first.environment,
         }
         leash = (programs["setpriv"], "--pdeathsig", "KILL") if "setpriv" in programs else ()
-        size, load = str(size_bytes), self._load
+        load, span = self._load, ("-b", str(sizes[0]), "-e", str(sizes[-1]))
+        steps = ("-f", "2") if len(sizes) > 1 else ()
         counts = ("-n", str(load.iterations), "-w", str(load.warmups), "-g", str(len(ranks) if alone else 1))
         test = str(self._installed[first.node].test(self.program, alone=alone))
-        words = (*leash, test, "-b", size, "-e", size, *counts)
+        words = (*leash, test, *span, *steps, *counts)
         return AppContext(self._address(first.node), 1 if alone else len(ranks), words, settings)
 
     def _pins(self, rank: RankSlot) -> dict[str, str]:
@@ -304,6 +331,14 @@ class NcclTestsEngine:
             with contextlib.suppress(NodeError):  # the node was excluded; any other node can do it
                 self._transports[node].run(Command((own.programs.get("scancel", "scancel"), allocation)))
                 return
+
+
+Answers = Mapping[RankGroup, Completed | GpuopsError]
+
+
+def _figure(job: GroupLaunch, answers: Answers) -> GroupResult:
+    answer = answers[job.task.group]
+    return _gone(job.task.group, answer) if isinstance(answer, GpuopsError) else figure_of(job.task, answer)
 
 
 def _gone(group: RankGroup, error: GpuopsError) -> GroupResult:

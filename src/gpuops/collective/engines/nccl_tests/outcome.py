@@ -6,6 +6,8 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
+from gpuops.bandwidth import Operation, bus_factor
+from gpuops.collective.engines import Curve, Point, Sweep
 from gpuops.isolation.rounds import GroupResult, RankGroup, Trouble
 from gpuops.probes.nvidia.launched_output import plain_lines
 from gpuops.probes.nvidia.nccl_log import NcclLog, parse_nccl_log
@@ -62,6 +64,32 @@ def figure_of(task: NcclTestsLaunch, answer: Completed) -> GroupResult:
         kind, why = trouble or ("error", f"nccl-tests printed {'no bandwidth' if rate is None else '0 GB/s'}")
         return GroupResult(task.group, None, kind, _absent(task, kind, answer, log), detail=_short(why))
     return GroupResult(task.group, rate, spread=_spread(row), detail=str(log))
+
+
+def curve_of(sweep: Sweep, task: NcclTestsLaunch, answer: Completed, operation: Operation) -> Curve:
+    """Return the points contained in the output, up to the size at which it ended."""
+    runs, log = parse_nccl_tests(answer.out), parse_nccl_log(f"{answer.out}\n{answer.err}")
+    rows = () if isinstance(runs, Unknown) else runs[-1].rows
+    factor = bus_factor(operation, task.ranks)
+    points = {row.size_bytes: point for row in rows if (point := _point(row, factor, log))}
+    figure = figure_of(task, answer)
+    if figure.trouble:
+        return Curve.failed(sweep, figure, () if figure.trouble in _SLOW_PATHS else tuple(points.values()), log)
+    return Curve(sweep, tuple(points.values()), log=log)
+
+
+def _point(row: Row, factor: float, log: NcclLog) -> Point | None:
+    """Return a row's point; None if it moved nothing. The printed bandwidths of small sizes have too few digits."""
+    half = row.out_of_place if row.out_of_place.algbw_gb_per_s is not None else row.in_place
+    if not row.size_bytes or not (half.time_us or half.algbw_gb_per_s):
+        return None
+    seconds = half.time_us / 1e6 if half.time_us else row.size_bytes / (half.algbw_gb_per_s or 0.0) / 1e9
+    rate = row.size_bytes / seconds / 1e9 * factor
+    return Point(row.size_bytes, seconds, rate, _spread(row), log.choices.get(row.size_bytes, ""))
+
+
+_SLOW_PATHS: frozenset[Trouble] = frozenset({"wrong", "socket", "no-gpudirect"})
+"""Troubles with which the figures are not those of the fabric."""
 
 
 def _trouble(

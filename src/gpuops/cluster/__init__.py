@@ -15,8 +15,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from gpuops.calls import Calls, nodes_of, shared_of
-from gpuops.collective.request import SCOPES
+from gpuops.calls import nodes_of, shared_of
+from gpuops.cluster.measurements import Measurements
 from gpuops.errors import InputError
 from gpuops.events import Events
 from gpuops.inventory import Host, Inventory
@@ -27,12 +27,9 @@ from gpuops.proposal import HostOptions
 from gpuops.requests import (
     AdmitRequest,
     DrainRequest,
-    ExpectRequest,
     FactsRequest,
     FixRequest,
     HostKeysRequest,
-    MeasureRequest,
-    NvlinkRequest,
     OnboardRequest,
     PingRequest,
     PlaceRequest,
@@ -48,19 +45,15 @@ from gpuops.secret import Secret
 from gpuops.store import Store
 
 if TYPE_CHECKING:
-    from gpuops.bandwidth import Operation
     from gpuops.collective.measurement import Measurement
-    from gpuops.collective.nvlink import NvlinkComparison
     from gpuops.collective.preflight.diagnosis import Diagnosis
     from gpuops.facts import Facts
-    from gpuops.isolation.rounds import Scope
     from gpuops.judging import Level
     from gpuops.placement import Placement
     from gpuops.playbook.play import Playbook
     from gpuops.playbook.record import Record
     from gpuops.render import Launch
     from gpuops.results.answers import Answers
-    from gpuops.results.expectation import Expectation
     from gpuops.results.health import Report
     from gpuops.results.life import History, Onboarding, Transition
     from gpuops.results.repair import Repair
@@ -71,7 +64,7 @@ if TYPE_CHECKING:
 logging.getLogger("gpuops").addHandler(logging.NullHandler())  # programs configure logging themselves
 
 
-class Cluster(Calls):
+class Cluster(Measurements):
     """Hosts of an inventory and every operation on them; a context manager that closes all connections on exit.
 
     Read-only methods may run in several threads at once. A method that measures or changes hosts raises `InUseError`
@@ -104,8 +97,7 @@ class Cluster(Calls):
         """
         shared = shared_of(project, environment, operator, invocation, place_store=False)
         source = str(inventory or shared.environment.get("GPUOPS_INVENTORY") or "")
-        name = source or shared.project.inventory
-        if not name:
+        if not (name := source or shared.project.inventory):
             raise InputError("no inventory given; name one, or use Cluster.local() for this machine")
         folder = Path() if source else shortest(shared.project.folder)
         own = shared.catalogue.project
@@ -241,51 +233,6 @@ class Cluster(Calls):
     ) -> Report:
         """Return the faults of each host, with evidence and a fix; levels above ``quick`` also measure idle hosts."""
         return self.ask(ValidateRequest(level, only, skip, engine, force_busy, burn_in, facts, keep_answers))
-
-    def allreduce(
-        self,
-        *,
-        engine: str = "auto",
-        scopes: Sequence[Scope] = SCOPES,
-        operation: Operation = "all_reduce",
-        gib: float | None = None,
-        seconds: float = 0.25,
-        force_busy: Sequence[str] = (),
-        interface: str = "",
-        libnccl: Path | None = None,
-        facts: Mapping[str, Facts] | None = None,
-        keep_answers: bool = False,
-        confidence: float = 1e-3,
-    ) -> Measurement:
-        """Measure all GPU and network links of idle hosts, and name the slow parts."""
-        words = engine, scopes, operation, gib, seconds, force_busy, interface, libnccl, facts, keep_answers
-        return self.ask(MeasureRequest(*words, confidence))
-
-    def allreduce_expected(
-        self,
-        *,
-        nodes: int | None = None,
-        gib: float | None = None,
-        facts: Mapping[str, Facts] | None = None,
-        operation: Operation = "all_reduce",
-    ) -> Expectation:
-        """Return the bandwidth to expect of an all-reduce, or of another operation, with formulas and sources."""
-        return self.ask(ExpectRequest(nodes, gib, facts, operation))
-
-    def nvlink(
-        self,
-        *,
-        engine: str = "auto",
-        gib: float | None = None,
-        force_busy: Sequence[str] = (),
-        libnccl: Path | None = None,
-        train: str | None = None,
-        steps: int = 200,
-        batch: int = 4,
-        row_timeout: float = 900.0,
-    ) -> NvlinkComparison:
-        """Measure the gain from NVLink on each idle host, in an all-reduce and, with ``train``, in training."""
-        return self.ask(NvlinkRequest(engine, gib, force_busy, libnccl, train, steps, batch, row_timeout))
 
     def preflight(
         self,

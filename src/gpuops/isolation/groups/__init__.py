@@ -1,0 +1,1 @@
+"""Groups of many nodes at once, and the nodes that slow only such groups down."""

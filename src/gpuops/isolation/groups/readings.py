@@ -1,0 +1,197 @@
+"""Results of groups of many nodes next to those of groups of the same size, and how such results scatter."""
+
+from __future__ import annotations
+
+import bisect
+import functools
+import math
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from typing import NamedTuple
+
+from gpuops.isolation.evidence import Measured
+from gpuops.isolation.fabric import Fabric
+from gpuops.isolation.readings import FigureKind, kind_of, level_of, upper_quartile
+from gpuops.isolation.rounds import GroupResult
+from gpuops.isolation.spread import LEAST, Spread
+
+_MIN_NODES = 3
+_SIZE_RATIO = 2
+"""Groups up to twice as large are compared: a doubling costs no more than healthy groups may differ."""
+_WINDOW, _MAX_WINDOW = 3.0, 0.06
+"""Results within this many scales below the best ones, at most 6 %, are of the healthy level."""
+_FEW, _SLACK = 2, 0.96
+"""In a round with so few groups all may be slow: healthy ones reach this fraction of the level of other rounds."""
+_CLEAN, _CONTENDED = 0.02, 0.1
+"""If fewer pairs between units are disturbed than the first, only stragglers make all groups of a round slow; if more
+than the second, flows collide there, and every round has another level."""
+_FAILED = 0.02
+"""A group that fails counts as one with this fraction of the level."""
+_FAR = 3.0
+"""A result this many scales below the level, and 3 %, is low."""
+_PRIOR = 4
+"""How many healthy groups the share of disturbed pairs weighs as much as: a group crosses other links than a pair."""
+_MAX_PAIRS = 400
+_ENOUGH = 16
+"""So many healthy groups show how groups scatter; of fewer, pairs tell."""
+
+
+class _Run(NamedTuple):
+    """A result, and how many groups of its round cross the boundary of a unit that it crosses, at most."""
+
+    round_index: int
+    figure: GroupResult
+    load: int
+    blocks: frozenset[int]
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes of the group."""
+        return self.figure.group.nodes
+
+
+class GroupReading(NamedTuple):
+    """A result of a group with the healthy ``level`` in GB/s of such groups in its round; ``u = log(GB/s / level)``.
+
+    ``load`` is 0 for a group inside a unit, else how many groups share the uplinks that it crosses, at most.
+    """
+
+    round_index: int
+    figure: GroupResult
+    level: float
+    u: float
+    load: int
+
+    @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes of the group."""
+        return self.figure.group.nodes
+
+
+class GroupReadings:
+    """All results of groups that can be compared. One is ``low`` if it is further below the level than noise is.
+
+    Groups with one of ``stragglers`` are left out.
+    """
+
+    def __init__(self, fabric: Fabric, rounds: Sequence[Measured], stragglers: frozenset[str] = frozenset()) -> None:
+        self.fabric, self._stragglers = fabric, stragglers
+        self._rounds = rounds
+        self._inside, self._across = (
+            Spread(_pair_values(rounds, fabric, crosses=crosses)) for crosses in (False, True)
+        )
+        self.all = tuple(self._readings())
+
+    def _readings(self) -> Iterator[GroupReading]:
+        groups = [(index, m) for index, m in enumerate(self._rounds) if m.round.scope == "group"]
+        runs_by_round = [list(_runs(index, measured, self.fabric)) for index, measured in groups]
+        runs_by_round = [[run for run in runs if self._stragglers.isdisjoint(run.nodes)] for runs in runs_by_round]
+        every = [run for runs in runs_by_round for run in runs]
+        for runs in runs_by_round:
+            for run in runs:
+                peers = self._peers(run, runs)
+                level = self._level(peers) if len(peers) > 1 else 0.0
+                if len(peers) <= _FEW and not (level and self._is_contended):
+                    level = self._next_to_other_rounds(level, _like(run, every))
+                if level:
+                    ratio = max(_FAILED, _speed(run.figure) / level)
+                    yield GroupReading(run.round_index, run.figure, level, math.log(ratio), run.load)
+
+    @functools.cached_property
+    def _is_contended(self) -> bool:
+        """Return True if flows between units often collide: then only groups that share uplinks are comparable."""
+        return self._across.disturbed > _CONTENDED
+
+    def _peers(self, run: _Run, runs: Sequence[_Run]) -> list[_Run]:
+        peers = _like(run, runs)
+        if self._is_contended and run.load > 1:
+            return [peer for peer in peers if not run.blocks.isdisjoint(peer.blocks)]
+        return peers
+
+    def _next_to_other_rounds(self, level: float, peers: Sequence[_Run]) -> float:
+        """Return the level of a round with one or two groups; 0 if it is unknown."""
+        if len({peer.figure.group for peer in peers}) < _FEW:
+            return 0.0
+        elsewhere = self._level(peers, max)
+        if not level:
+            return elsewhere
+        if self._across.disturbed <= _CLEAN:
+            return max(level, _SLACK * elsewhere)
+        return level if level >= _SLACK * elsewhere else 0.0
+
+    def _level(self, peers: Sequence[_Run], best: Callable[[Sequence[float]], float] = upper_quartile) -> float:
+        """Return the healthy level of comparable groups, of which most may be slow; 0 if all failed."""
+        rates = sorted(speed for peer in peers if (speed := _speed(peer.figure)))
+        if not rates:
+            return 0.0
+        window = min(_MAX_WINDOW, LEAST / 2 + _WINDOW * self._inside.scale)
+        return level_of([rate for rate in rates if rate >= (1 - window) * best(rates)])
+
+    @functools.cached_property
+    def edge(self) -> float:
+        """The value of ``u`` below which a reading is low."""
+        return -max(1.5 * LEAST, _FAR * self._inside.scale)
+
+    def is_low(self, reading: GroupReading) -> bool:
+        """Return True if the group is slower than others by more than noise."""
+        return reading.u < self.edge
+
+    def spread(self, readings: Sequence[GroupReading]) -> Spread:
+        """Return the spread of healthy ``readings``: that of pairs, or of the groups themselves if they scatter more.
+
+        Nodes all of whose groups are low may be at fault: groups with one of them do not count.
+        """
+        spread = Spread(_pair_values(self._rounds, self.fabric, crosses=False))
+        healthy = self._without_suspects(readings)
+        own = Spread(reading.u for reading in healthy)
+        if len(healthy) >= _ENOUGH and own.scale > spread.scale:
+            spread.scale, spread.freedom = own.scale, own.freedom
+        usual = self._across if any(reading.load for reading in readings) else self._inside
+        low = sum(map(self.is_low, healthy))
+        spread.disturbed = min(0.5, (low + _PRIOR * usual.disturbed) / (len(healthy) + _PRIOR))
+        return spread
+
+    def _without_suspects(self, readings: Sequence[GroupReading]) -> list[GroupReading]:
+        fast = {name for reading in readings if not self.is_low(reading) for name in reading.nodes}
+        return [reading for reading in readings if fast.issuperset(reading.nodes)]
+
+
+def _speed(figure: GroupResult) -> float:
+    return 0.0 if figure.trouble else figure.gb_per_s or 0.0
+
+
+def _runs(index: int, measured: Measured, fabric: Fabric) -> Iterator[_Run]:
+    """Yield the results of one round."""
+    blocks = [frozenset(fabric.block_of[name] for name in figure.group.nodes) for figure in measured.figures]
+    loads = Counter(block for own in blocks if len(own) > 1 for block in own)
+    for figure, own in zip(measured.figures, blocks, strict=True):
+        yield _Run(index, figure, max(loads[block] for block in own) if len(own) > 1 else 0, own)
+
+
+def _like(run: _Run, others: Iterable[_Run]) -> list[_Run]:
+    """Return the results of groups of similar size that share uplinks with as many others; a few nodes are none."""
+    return [other for other in others if run.load == other.load and _is_similar(len(run.nodes), len(other.nodes))]
+
+
+def _is_similar(count: int, other: int) -> bool:
+    return min(count, other) >= _MIN_NODES and max(count, other) <= _SIZE_RATIO * min(count, other)
+
+
+def _pair_values(rounds: Sequence[Measured], fabric: Fabric, *, crosses: bool) -> list[float]:
+    """Return ``u`` of pairs inside units or across, next to those of the same round; some if there are many."""
+    values: list[float] = []
+    for measured in rounds:
+        if measured.round.scope in {"rail", "pair"}:
+            values += _round_values(measured, fabric, crosses)
+    return values[:: max(1, len(values) // _MAX_PAIRS)]
+
+
+@functools.lru_cache(maxsize=64)
+def _round_values(measured: Measured, fabric: Fabric, crosses: bool) -> list[float]:  # noqa: FBT001 - a cache key
+    rates: dict[FigureKind, list[float]] = {}
+    for figure in measured.figures:
+        kind = kind_of(figure.group, fabric)
+        if figure.gb_per_s and not figure.trouble and kind[-1] is crosses:
+            bisect.insort(rates.setdefault(kind, []), figure.gb_per_s)
+    enough = (ordered for ordered in rates.values() if len(ordered) >= _MIN_NODES)
+    return [math.log(rate / level_of(ordered)) for ordered in enough for rate in ordered]

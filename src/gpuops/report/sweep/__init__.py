@@ -1,0 +1,1 @@
+"""Report of a sweep over sizes: as text with a chart, and as SVG."""
