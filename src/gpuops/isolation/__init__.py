@@ -39,6 +39,7 @@ from collections.abc import Iterator
 
 from gpuops.isolation.blaming import blame as _blame_between
 from gpuops.isolation.common import common_causes
+from gpuops.isolation.coverage import left_out
 from gpuops.isolation.evidence import Blame, BlamedPart, CommonCause, Evidence
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.intra_node import blame as _blame_intra_node
@@ -99,10 +100,11 @@ def blame(evidence: Evidence) -> Blame:
     causes, rest = common_causes(evidence)
     inside, between = _blame_intra_node(rest), _blame_between(rest)
     known = {(part, blamed.kind) for blamed in inside.blamed for part in _seen_as(blamed.part, evidence.fabric)}
+    blamed = (*inside.blamed, *(each for each in between.blamed if (each.part, each.kind) not in known))
     return Blame(
-        (*inside.blamed, *(blamed for blamed in between.blamed if (blamed.part, blamed.kind) not in known)),
+        blamed,
         between.contention,
         tuple(dict.fromkeys((*inside.suspects, *between.suspects))),
-        (*inside.unclear, *between.unclear),
+        (*inside.unclear, *between.unclear, *(() if any(map(_ends_rounds, causes)) else left_out(rest, blamed))),
         causes,
     )

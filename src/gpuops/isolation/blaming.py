@@ -9,9 +9,9 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import cast
 
-from gpuops.isolation.certainty import rounds_to_decide
+from gpuops.isolation.certainty import more_rounds, rounds_to_decide
 from gpuops.isolation.counters import CounterEvidence, blame_links
-from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Kind, Sentence
+from gpuops.isolation.evidence import IN_WORDS, Blame, BlamedPart, Evidence, Kind, Sentence
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.groups.searching import blame_groups
 from gpuops.isolation.parts import Part
@@ -143,7 +143,7 @@ def _speed_in_words(
     suspect: Suspect, measured: float | None, normal: float | None, partners: tuple[str, ...], readings: Readings
 ) -> str:
     part, kind = suspect.part, _kind(suspect)
-    effect = f"{measured:.3g} of {normal:.3g} GB/s" if measured and normal else _FAILURES.get(kind, kind)
+    effect = f"{measured:.3g} of {normal:.3g} GB/s" if measured and normal else IN_WORDS[kind]
     if part.kind == "leaf":
         return f"{effect} in each of {len(suspect.readings)} transfers over its ports, in {suspect.rounds} rounds"
     if part.kind == "uplink":
@@ -152,16 +152,6 @@ def _speed_in_words(
     where = f" in {len(units)} units" if len(units) > 1 else ""
     scope = {"node": "on every rail ", "together": "with all GPUs "}.get(part.kind, "")
     return f"{effect} {scope}with {len(partners)} partner{'s' * (len(partners) > 1)}{where}"
-
-
-_FAILURES = {
-    "hang": "never ended",
-    "unreachable": "no connection",
-    "wrong": "wrong sums",
-    "socket": "over TCP instead of RDMA",
-    "no-gpudirect": "RDMA without GPUDirect",
-    "error": "failed",
-}
 
 
 def _comparison(part: Part, readings: Readings) -> Iterator[str]:
@@ -234,7 +224,7 @@ def _unrepeated(analysis: SuspectAnalysis) -> Iterator[Sentence]:
     by_words: dict[str, list[Reading]] = {}
     for reading in analysis.unexplained:
         if not reading.ratio:
-            failure = _FAILURES.get(reading.figure.trouble, reading.figure.trouble)
+            failure = IN_WORDS[reading.figure.trouble or "error"]
             words = ": ".join(filter(None, (failure, reading.figure.detail)))
             by_words.setdefault(words, []).append(reading)
     for words, readings in by_words.items():
@@ -252,7 +242,7 @@ def _undecided(analysis: SuspectAnalysis, evidence: Evidence) -> Iterator[Senten
             what = f"may be slow by {100 * certainty.slow_by:.0f} %" if suspect.level else "may be at fault"
             words = "".join(f" ({detail})" for detail in _own_words(suspect)[:1])
             parts = [part.name(evidence.fabric) for part in (suspect.part, *suspect.alternatives)]
-            text = f"{' or '.join(parts)} {what}{words}; about {more} more rounds would decide"
+            text = f"{' or '.join(parts)} {what}{words}; {more_rounds(more)} would decide"
             yield Sentence(text, parts, _UNSURE if suspect.level else _UNSURE_FAILURE)
 
 

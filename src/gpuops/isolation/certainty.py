@@ -178,3 +178,8 @@ def rounds_to_decide(certainty: Certainty, log_needed: float) -> int | None:
     if certainty.log_e <= 0 or not certainty.rounds:
         return None
     return max(1, math.ceil((log_needed - certainty.log_e) * certainty.rounds / certainty.log_e))
+
+
+def more_rounds(count: int | None) -> str:
+    """Return the number of further rounds in words; None if it is unknown."""
+    return "more rounds" if count is None else f"about {count} more round{'s' * (count > 1)}"

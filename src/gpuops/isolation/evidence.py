@@ -122,14 +122,14 @@ class CommonCause:
     def what(self) -> str:
         """The kind in words, with the speed if it is known: "TCP instead of RDMA, 4.8 of 48 GB/s"."""
         if self.found_gb_per_s is None or self.expected_gb_per_s is None:
-            return _IN_WORDS[self.kind]
-        return f"{_IN_WORDS[self.kind]}, {self.found_gb_per_s:.3g} of {self.expected_gb_per_s:.3g} GB/s"
+            return IN_WORDS[self.kind]
+        return f"{IN_WORDS[self.kind]}, {self.found_gb_per_s:.3g} of {self.expected_gb_per_s:.3g} GB/s"
 
     def __str__(self) -> str:
         return f"{self.where}, {len(self.nodes)} of {self.tested} nodes: {self.what}"
 
 
-_IN_WORDS: Mapping[Kind, str] = {
+IN_WORDS: Mapping[Kind, str] = {
     "slow": "slow",
     "flapping": "slow at times",
     "link-down": "the link went down",
@@ -140,6 +140,7 @@ _IN_WORDS: Mapping[Kind, str] = {
     "no-gpudirect": "RDMA without GPUDirect",
     "error": "failed",
 }
+"""Each kind in words."""
 
 
 @final

@@ -11,6 +11,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Iterator, Sequence
 
+from gpuops.isolation.certainty import more_rounds
 from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Kind
 from gpuops.isolation.node_readings import FIRST_ROUNDS, KINDS, NodeReading, middle
 from gpuops.isolation.node_view import MAX_LATER, STEPS, NodeView, node_views, pairings
@@ -206,7 +207,5 @@ def _unsure(doubted: Iterable[NodeView]) -> Iterator[str]:
     for view in doubted:
         if not view.step and not view.is_sure:
             words = _times(view.whole, view) if view.doubt == "flapping" else str(view.judged)
-            rounds = (
-                f"about {view.more_rounds} more rounds would decide" if view.more_rounds else "too little to decide"
-            )
+            rounds = f"{more_rounds(view.more_rounds)} would decide" if view.more_rounds else "too little to decide"
             yield f"{view.node.name}: within it {words}; {rounds}"

@@ -26,14 +26,18 @@ SWEEPS, _ALWAYS = len(_SCHEMES), 4
 _MAX_CONFIRMING = 14
 _FOR_UNLIKELY = 7
 """So many of these rounds are for NICs that were slow at times, even if healthy ones are likelier to show that."""
-_MAX_PAIRINGS = 4
+_MAX_PAIRINGS, _MAX_PAIRINGS_UNMAPPED = 5, 6
 _MAX_WHOLE = 4
 
 
 def max_rounds(fabric: Fabric) -> int:
     """Return the maximum number of rounds: inside nodes, rails, pairs, and groups with their halves."""
     halves = math.ceil(math.log2(max(2, len(fabric.nodes))))
-    return _MAX_INSIDE + SWEEPS + _MAX_CONFIRMING + _MAX_PAIRINGS + _MAX_WHOLE + halves
+    return _MAX_INSIDE + SWEEPS + _MAX_CONFIRMING + _max_pairings(fabric) + _MAX_WHOLE + halves
+
+
+def _max_pairings(fabric: Fabric) -> int:
+    return _MAX_PAIRINGS if fabric.units else _MAX_PAIRINGS_UNMAPPED
 
 
 def next_round(evidence: Evidence) -> Round | None:
@@ -108,7 +112,7 @@ def _is_new(planned: Round, evidence: Evidence) -> bool:
 def _next_pairing(evidence: Evidence, analysis: SuspectAnalysis) -> Round | None:
     """Return full nodes in pairs, of one unit if there are units; slow ones again with healthy partners."""
     count = _count_rounds(evidence, "pair")
-    if "pair" not in evidence.scopes or count >= _MAX_PAIRINGS:
+    if "pair" not in evidence.scopes or count >= _max_pairings(evidence.fabric):
         return None
     fabric = evidence.fabric
     suspected_nodes = {suspect.part.owner for suspect in analysis.open if suspect.part.kind == "together"}

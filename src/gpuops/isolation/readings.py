@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import itertools
 import statistics
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -222,15 +223,28 @@ class Readings:
 
     @functools.cached_property
     def _leaf_levels(self) -> dict[str, float]:
-        ports: dict[tuple[str, int], list[float]] = {}
+        """The level of each leaf that is a little slow, as two pairs without a common port show it."""
+        pairs_by_leaf: dict[str, dict[frozenset[tuple[str, int]], float]] = {}
         for pair, ratios in self._ratios_of_pairs.items():
+            for leaf in {self.fabric.leaf_of.get(port, "") for port in pair}:
+                pairs_by_leaf.setdefault(leaf, {})[pair] = statistics.median(ratios)
+        levels: dict[str, float] = {}
+        for leaf, pairs in pairs_by_leaf.items():
+            level = self._leaf_level(leaf, pairs)
+            near = [pair for pair, ratio in pairs.items() if abs(ratio - level) <= self.tolerance]
+            if leaf and level < 1 - _LEAF_LEAST and _have_no_common_port(near):
+                levels[leaf] = level
+        return levels
+
+    def _leaf_level(self, leaf: str, pairs: Mapping[frozenset[tuple[str, int]], float]) -> float:
+        """Return what the better ports of ``leaf`` reach with their better partners; 1 if few show it."""
+        ports: dict[tuple[str, int], list[float]] = {}
+        for pair, ratio in pairs.items():
             for port in pair:
-                ports.setdefault(port, []).append(statistics.median(ratios))
-        leaves: dict[str, list[float]] = {}
-        for port, usual in ports.items():
-            leaves.setdefault(self.fabric.leaf_of.get(port, ""), []).append(upper_quartile(sorted(usual)))
-        levels = {leaf: upper_quartile(sorted(own)) for leaf, own in leaves.items() if len(own) >= _ENOUGH_COMPARABLE}
-        return {leaf: level for leaf, level in levels.items() if leaf and level < 1 - _LEAF_LEAST}
+                if self.fabric.leaf_of.get(port, "") == leaf:
+                    ports.setdefault(port, []).append(ratio)
+        own = sorted(upper_quartile(sorted(usual)) for usual in ports.values())
+        return upper_quartile(own) if len(own) >= _ENOUGH_COMPARABLE else 1.0
 
     @functools.cached_property
     def _ratios_of_pairs(self) -> dict[frozenset[tuple[str, int]], list[float]]:
@@ -297,6 +311,11 @@ class Readings:
         if part.kind == "node":
             return [(part.owner, None), *((part.owner, nic.rail) for nic in self.fabric.nodes[part.owner].nics)]
         return [(part.owner, part.number if part.kind == "nic" else None)]
+
+
+def _have_no_common_port(pairs: Iterable[frozenset[tuple[str, int]]]) -> bool:
+    """Return True if two of the pairs share no port: else one port may be what they have in common."""
+    return any(one.isdisjoint(other) for one, other in itertools.combinations(pairs, 2))
 
 
 @functools.lru_cache(maxsize=1 << 16)

@@ -166,9 +166,10 @@ def _is_shared(suspect: Suspect, candidates: Iterable[_Candidate], readings: Rea
     part = suspect.part
     if _is_mapped(part, readings):
         return False
-    if part.kind == "together":
-        return True
     near = 2 * readings.tolerance
+    if part.kind == "together":
+        pairs = [r for r in readings.between if r.figure.group.rail is None and part.owner not in r.figure.group.nodes]
+        return sum(abs(r.at_line_rate - suspect.level) <= near for r in pairs) > _COMMON_RATIO * len(pairs)
     others = [reading for reading in readings.slow if part.owner not in reading.figure.group.nodes]
     as_slow = [reading.figure.group.rail for reading in others if abs(reading.at_line_rate - suspect.level) <= near]
     on_rail = as_slow.count(part.number) if part.kind == "nic" else 0

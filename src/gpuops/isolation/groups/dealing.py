@@ -17,8 +17,6 @@ from gpuops.isolation.rounds import RankGroup
 _SIZE = 16
 """Nodes of a group: a straggler shows in groups of a dozen nodes, not in small ones."""
 _LEAST = 12
-_ENOUGH = 4
-"""Among few nodes a suspect is left out only after it was in this many groups, which all have to be slow."""
 _TOGETHER = 1 / 4
 """How often suspects are not kept apart on purpose: of two stragglers, only the other half shows what is healthy."""
 Nodes = tuple[str, ...]
@@ -142,6 +140,13 @@ class Deal:
         counts = [sum(self._shared(name, node) for node in half if node in self._leaders) for half in halves]
         return counts[0] - counts[1]
 
+    def _half_or_others(self, alike: Sequence[str]) -> list[str]:
+        """Return half of the nodes ``alike``; of a single one those that were always with it, at last itself."""
+        leader = next(name for name in alike if name in self._leaders)
+        others = [name for name in self._stragglers.companions(leader) if name not in self._candidates]
+        half = list(alike[: (len(alike) + 1) // 2])
+        return [*half, *others] if len(alike) > 1 else others or half
+
     def all_but_some(self, names: Nodes) -> RankGroup | None:
         """Return one group without half of the suspects; while there are none, without others each time, then None.
 
@@ -151,10 +156,6 @@ class Deal:
         classes = [nodes for nodes in self._alike(names) if not self._leaders.isdisjoint(nodes)]
         if not classes:
             out = [name for name in names if all(name in reading.nodes for reading in counted)]
-        elif len(classes[0]) > 1:
-            out = classes[0][: (len(classes[0]) + 1) // 2]
-        elif len(self._stragglers.history(classes[0][0])) < _ENOUGH:
-            out = [name for name in names if name not in self._candidates]
         else:
-            out = classes[0]
+            out = self._half_or_others(classes[0])
         return self._group([name for name in names if name not in out[:most]]) if out else None

@@ -15,9 +15,10 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from typing import NamedTuple
 
-from gpuops.isolation.evidence import Blame, BlamedPart, Evidence, Kind, Measured
+from gpuops.isolation.evidence import IN_WORDS, Blame, BlamedPart, Evidence, Kind, Measured
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.groups.dealing import Deal, Nodes, even_groups, max_left_out
+from gpuops.isolation.groups.failures import unexplained_failures
 from gpuops.isolation.groups.readings import GroupReading, GroupReadings
 from gpuops.isolation.groups.stragglers import LIKELY, Stragglers, Suspicion
 from gpuops.isolation.intra_node import blame as blame_intra_node
@@ -38,7 +39,9 @@ _TIMES = 3
 """All nodes together are slow if they were slow this many times: transient disturbances do not last."""
 _MAX_UNIT_RUNS = 4
 """A unit that was slow in fewer runs may be undecided; in more, something else is at fault."""
-_MAX_NAMES = 16
+_MOST_UNEXPLAINED = 1 / 8
+"""Where more of the nodes are slow at times, the fabric is busy, and to leave them out would leave nothing to judge."""
+_MAX_NAMES, _MAX_WORDS = 16, 2
 _LEAVES = "the leaf of each port is unknown (fabric:)"
 
 
@@ -47,10 +50,12 @@ def nodes_to_exclude(evidence: Evidence, analysis: SuspectAnalysis) -> set[str]:
     fabric, inside = evidence.fabric, blame_intra_node(evidence)
     nodes = {part.partition(":")[0] for blamed in inside.blamed for part in (blamed.part, *blamed.alternatives)}
     nodes |= {part.partition(":")[0] for part in inside.suspects}
-    for suspect in (*analysis.confirmed, *analysis.open, *analysis.shared):
+    likely = (suspect for suspect in analysis.open if not suspect.flaps or suspect.certainty.log_e > 0)
+    for suspect in (*analysis.confirmed, *likely, *analysis.shared):
         nodes |= set(_nodes_affected_by(suspect, analysis))
     unexplained = Counter(n for r in analysis.unexplained for n in r.figure.group.nodes if n not in fabric.unit_of)
-    return nodes | {name for name, count in unexplained.items() if count > 2}
+    often = {name for name, count in unexplained.items() if count > 2}
+    return nodes | (often if len(often) <= _MOST_UNEXPLAINED * len(fabric.nodes) else set())
 
 
 def _nodes_affected_by(suspect: Suspect, analysis: SuspectAnalysis) -> Iterator[str]:
@@ -75,9 +80,9 @@ def next_group_round(evidence: Evidence, analysis: SuspectAnalysis) -> Round | N
     return (
         _first(groups, healthy)
         or _search(groups, faults)
-        or _units_again(groups, faults)
         or _whole(groups, healthy)
         or _whole_again(groups, faults)
+        or _units_again(groups, faults)
     )
 
 
@@ -215,7 +220,10 @@ def _whole(groups: _Groups, healthy: Sequence[Nodes]) -> Round | None:
     if groups.whole is not None:
         return None
     excluded = groups.stragglers.nodes.union(*(unit.group.nodes for unit in groups.slow_units))
-    names = tuple(name for block in healthy for name in block if name not in excluded)
+    every = tuple(name for block in healthy for name in block)
+    names = tuple(name for name in every if name not in excluded)
+    if len(names) < 2 or groups.runs(RankGroup(names)):
+        names = every  # the rest alone shows nothing new, but which node of a slow unit it is may be found
     if len(names) < 2 or groups.runs(RankGroup(names)):
         return None
     return Round("group", (RankGroup(names),), f"{len(names)} nodes together")
@@ -286,13 +294,16 @@ def blame_groups(evidence: Evidence) -> Blame:
             *_unsure(groups.stragglers.open),
             *(sentence for sentence in units if isinstance(sentence, str)),
             *_unclear_whole(groups),
+            *unexplained_failures(groups.rounds, {suspicion.node for suspicion in groups.stragglers.sure}),
         ),
     )
 
 
 def _straggler(suspicion: Suspicion) -> BlamedPart:
     found, normal, words = _speeds(suspicion)
-    sentences = (words, "others of the same size are healthy without it, and so are its pairs")
+    own = Counter(reading.figure.detail for reading in suspicion.readings if reading.figure.detail)
+    details = (detail for detail, _ in own.most_common(_MAX_WORDS))
+    sentences = (words, *details, "others of the same size are healthy without it, and so are its pairs")
     return BlamedPart(
         suspicion.node, _kind(suspicion), found, normal, evidence=sentences, probability=suspicion.probability
     )
@@ -305,7 +316,7 @@ def _speeds(suspicion: Suspicion) -> tuple[float | None, float, str]:
     normal = statistics.median(reading.level for reading in suspicion.readings)
     sizes = sorted(len(reading.nodes) for reading in suspicion.readings)
     nodes = f"{sizes[0]}" if sizes[0] == sizes[-1] else f"{sizes[0]} to {sizes[-1]}"
-    speed = "never ended" if found is None else f"{found:.3g} of {normal:.3g} GB/s"
+    speed = IN_WORDS[_kind(suspicion)] if found is None else f"{found:.3g} of {normal:.3g} GB/s"
     count = len(suspicion.readings)
     return found, normal, f"{speed} in {count} group{'s' * (count > 1)} of {nodes} nodes with it"
 
@@ -342,7 +353,7 @@ def _blame_unit(groups: _Groups, unit: _SlowUnit) -> BlamedPart | str:
     normal = statistics.median(reading.level for reading in unit.readings)
     name = groups.fabric.unit_of.get(nodes[0])
     where = f"unit {name}" if name else "one unit"
-    summary = f"{len(nodes)} nodes of {where} together: {found:.3g} of {normal:.3g} GB/s, {len(unit.readings)} times"
+    summary = f"{len(nodes)} nodes of {where} together: {found:.3g} of {normal:.3g} GB/s, {_times(len(unit.readings))}"
     if name is None:
         return f"{summary}; {_LEAVES}"
     first, *others = (f"leaf:{leaf}" for leaf in groups.fabric.nodes[nodes[0]].leaves)
@@ -365,8 +376,13 @@ def _unclear_whole(groups: _Groups) -> Iterator[str]:
     whole = groups.whole
     if whole is None or not groups.stragglers.nodes.isdisjoint(whole.nodes) or not _is_slow(groups, whole):
         return
+    if all(run.trouble for run in groups.runs(whole)):
+        return  # told by its own words
     runs, normal = groups.runs(whole), _normal(groups, whole)[0]
-    speed = "never ended" if runs[-1].trouble else f"{_best(groups, whole):.3g} of {normal:.3g} GB/s"
-    summary = f"{len(whole.nodes)} nodes together: {speed}, {len(runs)} times"
+    summary = f"{len(whole.nodes)} nodes together: {_best(groups, whole):.3g} of {normal:.3g} GB/s, {_times(len(runs))}"
     reason = "smaller groups are alike: the cause is what joins them (the spine), or the size"
     yield summary if len(runs) < _TIMES else f"{summary}; {reason}"
+
+
+def _times(count: int) -> str:
+    return "once" if count == 1 else f"{count} times"

@@ -70,7 +70,7 @@ class Stragglers:
             rest = GroupReadings(fabric, rounds, frozenset(sure.node for sure in self.sure))
             suspects = _Suspects(rest, least, confidence)
         self.open = tuple(suspects.open())
-        self.counted, self.history = suspects.counted, suspects.history
+        self.counted, self.history, self.companions = suspects.counted, suspects.history, suspects.companions
 
     @property
     def nodes(self) -> set[str]:
@@ -96,6 +96,14 @@ class _Suspects:
         """Return the indices of the groups with ``node``: nodes with the same history cannot be told apart."""
         return tuple(sorted(self._indices.get(node, ())))
 
+    def companions(self, node: str) -> list[str]:
+        """Return the other nodes that were in all low groups with ``node``."""
+        low = self._low(node)
+        return [other for other, indices in self._indices.items() if other != node and low <= indices]
+
+    def _low(self, node: str) -> set[int]:
+        return {index for index in self._indices[node] if self._readings.is_low(self.counted[index])}
+
     def sure(self) -> Suspicion | None:
         """Return the likeliest straggler of which one can be sure."""
         likely = self._likely(self._indices)
@@ -107,8 +115,13 @@ class _Suspects:
         return None
 
     def _has_a_twin(self, node: str, likely: Mapping[str, float]) -> bool:
-        """Return True if all low groups with the node but one contain another likely node, too: it is not sure then."""
-        low = {index for index in self._indices[node] if self._readings.is_low(self.counted[index])}
+        """Return True if all low groups with the node but one contain another likely node, too: it is not sure then.
+
+        Neither is it if all contain another node at all: the two may fail only together.
+        """
+        if self.companions(node):
+            return True
+        low = self._low(node)
         near = (other for other, log_e in likely.items() if other != node and log_e > likely[node] - self._margin)
         return any(len(low - self._indices[other]) < _LEAST_APART for other in near)
 
