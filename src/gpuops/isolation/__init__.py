@@ -30,7 +30,7 @@ all-reduce reaches 97 %:
 >>> blamed.part, blamed.kind
 ('gpu002:mlx5_3', 'slow')
 >>> blamed.evidence
-('33.9 of 48.5 GB/s with 3 partners', 'its other 7 rails 48.5-48.5')
+('33.9 of 48.5 GB/s with 3 partners', 'its other 7 rails 48.5')
 """
 
 from __future__ import annotations
@@ -92,7 +92,11 @@ def _seen_as(part: str, fabric: Fabric) -> Iterator[str]:
 
 def _ends_rounds(cause: CommonCause) -> bool:
     """Return True unless the cause is within nodes, or an evenly slow fabric, of which some parts may be slower."""
-    return cause.where == "between nodes" and not (cause.kind == "slow" and len(cause.nodes) == cause.tested)
+    return (
+        cause.where == "between nodes"
+        and cause.rail is None
+        and not (cause.kind == "slow" and len(cause.nodes) == cause.tested)
+    )
 
 
 def blame(evidence: Evidence) -> Blame:
@@ -101,10 +105,17 @@ def blame(evidence: Evidence) -> Blame:
     inside, between = _blame_intra_node(rest), _blame_between(rest)
     known = {(part, blamed.kind) for blamed in inside.blamed for part in _seen_as(blamed.part, evidence.fabric)}
     blamed = (*inside.blamed, *(each for each in between.blamed if (each.part, each.kind) not in known))
+    unsteady = [cause for cause in causes if cause.kind == "flapping"]
+    missed = () if any(map(_ends_rounds, causes)) else left_out(rest, blamed)
     return Blame(
         blamed,
         between.contention,
         tuple(dict.fromkeys((*inside.suspects, *between.suspects))),
-        (*inside.unclear, *between.unclear, *(() if any(map(_ends_rounds, causes)) else left_out(rest, blamed))),
-        causes,
+        (*inside.unclear, *between.unclear, *missed, *map(_other_traffic, unsteady)),
+        tuple(cause for cause in causes if cause not in unsteady),
     )
+
+
+def _other_traffic(cause: CommonCause) -> str:
+    """Return what is said of a rail that is slow for all nodes, but not to the same degree."""
+    return f"{cause}; its results vary, so there is other traffic on it, and its parts cannot be judged"

@@ -36,22 +36,25 @@ def blame(evidence: Evidence) -> Blame:
     analysis = find_suspects(evidence)
     groups = blame_groups(evidence)
     counters = CounterEvidence(evidence)
-    confirmed = (_blamed_part(suspect, analysis.readings, evidence, counters) for suspect in analysis.confirmed)
+    confirmed = (_blamed_part(suspect, analysis, evidence, counters) for suspect in analysis.confirmed)
     blamed = (*_whole_nodes(tuple(confirmed), evidence.fabric), *groups.blamed)
     return Blame(
         (*blamed, *blame_links(evidence, [each.part for each in blamed])),
-        tuple(_contention(analysis, counters)),
+        (*_contention(analysis, counters), *groups.contention),
         (*(s.part.name(evidence.fabric) for s in analysis.open if not s.flaps or _is_likely(s)), *groups.suspects),
         (*_shared(analysis), *_unrepeated(analysis), *_undecided(analysis, evidence), *groups.unclear),
     )
 
 
-def _blamed_part(suspect: Suspect, readings: Readings, evidence: Evidence, counters: CounterEvidence) -> BlamedPart:
-    fabric, kind = readings.fabric, _kind(suspect)
+def _blamed_part(
+    suspect: Suspect, analysis: SuspectAnalysis, evidence: Evidence, counters: CounterEvidence
+) -> BlamedPart:
+    readings, kind = analysis.readings, _kind(suspect)
+    fabric = readings.fabric
     name, *others = _names(suspect, kind, evidence)
     partners = tuple(dict.fromkeys(_partners(suspect)))
     measured, normal = _typical(suspect.readings)
-    sentences = (_speed_in_words(suspect, measured, normal, partners, readings), *_comparison(suspect.part, readings))
+    sentences = (_speed_in_words(suspect, measured, normal, partners, readings), *_comparison(suspect.part, analysis))
     return BlamedPart(
         name,
         kind,
@@ -75,7 +78,7 @@ def _whole_nodes(blamed: Sequence[BlamedPart], fabric: Fabric) -> Iterator[Blame
             yield part
         elif part.part == nics[0]:
             kind: Kind = "slow" if any(other.kind == "slow" for other in alike) else part.kind
-            words = (f"on each of its {len(nics)} NICs", *part.evidence)
+            words = (f"on each of its {len(nics)} NICs", *part.evidence[:1])
             yield replace(part, part=node.name, kind=kind, evidence=words)
 
 
@@ -154,15 +157,17 @@ def _speed_in_words(
     return f"{effect} {scope}with {len(partners)} partner{'s' * (len(partners) > 1)}{where}"
 
 
-def _comparison(part: Part, readings: Readings) -> Iterator[str]:
+def _comparison(part: Part, analysis: SuspectAnalysis) -> Iterator[str]:
     """Yield what is healthy next to the part, which rules that out as the cause."""
-    fabric = readings.fabric
+    readings, fabric = analysis.readings, analysis.readings.fabric
     if part.kind == "nic":
-        others = [nic.rail for nic in fabric.nodes[part.owner].nics if nic.rail != part.number]
-        best_by_rail = {rail: _best(readings.of(Part("nic", part.owner, rail))) for rail in others}
-        rates = [rate for rate in best_by_rail.values() if rate]
+        nics = [Part("nic", part.owner, nic.rail) for nic in fabric.nodes[part.owner].nics]
+        suspected = {suspect.part for suspect in (*analysis.confirmed, *analysis.open)}
+        rates = [rate for nic in nics if nic not in suspected and (rate := _best(readings.of(nic)))]
         if rates:
-            yield f"its other {_rails(len(rates))} {min(rates):.3g}-{max(rates):.3g}"
+            others = "other" if len(nics) - len(rates) == 1 else "healthy"
+            low, high = f"{min(rates):.3g}", f"{max(rates):.3g}"
+            yield f"its {others} {_rails(len(rates))} {low if low == high else f'{low}-{high}'}"
     elif part.kind == "uplink":
         ports = [Part("nic", node, part.number) for node in fabric.units[part.owner]]
         inside = [r for port in ports for r in readings.of(port) if not _crosses(r, readings) and r.figure.gb_per_s]
@@ -183,17 +188,37 @@ def _crosses(reading: Reading, readings: Readings) -> bool:
 
 
 def _contention(analysis: SuspectAnalysis, counters: CounterEvidence) -> Iterator[Sentence]:
-    """Yield the pairs that were slow once, and whose parts are healthy, by what they crossed."""
-    by_path: dict[str, list[Reading]] = {}
+    """Yield the slow pairs whose parts are healthy, by what they crossed and what they reached at other times."""
+    by_path: dict[tuple[str, str], list[Reading]] = {}
+    times, times_slow = _times(analysis)
     for reading in analysis.unexplained:
         if reading.ratio:
-            by_path.setdefault(_path(reading, analysis.readings), []).append(reading)
-    for path, readings in sorted(by_path.items(), key=lambda item: -len(item[1])):
+            repeat = _repeat(times[_key(reading)], times_slow[_key(reading)])
+            by_path.setdefault((_path(reading, analysis.readings), repeat), []).append(reading)
+    for (path, repeat), readings in sorted(by_path.items(), key=lambda item: -len(item[1])):
         low, high = (f"{100 * edge(reading.ratio for reading in readings):.0f}" for edge in (min, max))
         counted = counters.on_path((reading.round_index, reading.figure) for reading in readings)
-        about = "; ".join((f"{path}, at {low if low == high else f'{low}-{high}'} % of normal", *counted))
+        about = "; ".join((f"{path}, at {low if low == high else f'{low}-{high}'} % of normal, {repeat}", *counted))
         names = _pair_names(readings)
         yield Sentence(f"{', '.join(names)} {about}", names, about)
+
+
+def _times(analysis: SuspectAnalysis) -> tuple[Counter[object], Counter[object]]:
+    """Count how often each pair was measured, and how often it was slow."""
+    pairs = {_key(reading) for reading in analysis.unexplained}
+    own = [reading for reading in analysis.readings.between if _key(reading) in pairs]
+    return Counter(map(_key, own)), Counter(_key(r) for r in own if analysis.readings.is_slow(r))
+
+
+def _key(reading: Reading) -> object:
+    return frozenset(reading.figure.group.nodes), reading.figure.group.rail
+
+
+def _repeat(times: int, slow: int) -> str:
+    """Return what a pair reached when it was measured again."""
+    if times == 1:
+        return "measured once"
+    return "each time" if slow == times else "not each time"
 
 
 def _path(reading: Reading, readings: Readings) -> str:

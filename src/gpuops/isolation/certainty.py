@@ -44,6 +44,8 @@ class Certainties:
         failed = [r for r in readings if not r.ratio and not self._is_explained(r, part)]
         if failed:
             return self._of_failures(failed, readings)
+        if part.kind == "nic":
+            own = self._without_slow_paths(part, own)
         values = _by_round(own, self._fabric, self._readings.leaf_level(part) if part.kind == "nic" else 1.0)
         shared = _by_round([r for r in own if not self._is_set_aside(r)], self._fabric, 1.0)
         kinds = {kind for _, kind in values}
@@ -53,6 +55,19 @@ class Certainties:
         best = max(certainties, key=lambda certainty: certainty.rounds)
         total = sum(certainty.log_e for certainty in certainties)  # e-values of separate rounds multiply
         return Certainty(total, best.slow_by, best.slow_share, sum(certainty.rounds for certainty in certainties))
+
+    def _without_slow_paths(self, part: Part, own: Sequence[Reading]) -> list[Reading]:
+        """Return the readings of a NIC, those of a pair that is always slow once: that may be the path of this pair.
+
+        A NIC that was never healthy keeps all of them: then it is the NIC.
+        """
+        by_pair: dict[frozenset[str], list[Reading]] = {}
+        for reading in own:
+            by_pair.setdefault(frozenset(reading.figure.group.nodes), []).append(reading)
+        slow = {pair for pair, readings in by_pair.items() if all(map(self._readings.is_slow, readings))}
+        if not any(r.at_line_rate >= 1 - self._readings.tolerance for r in self._readings.of(part) if _is_between(r)):
+            return list(own)
+        return [r for pair, readings in by_pair.items() for r in (readings[:1] if pair in slow else readings)]
 
     def _of_several_ports(self, leaf: Part, readings: Sequence[Reading]) -> list[Reading]:
         """Return the readings of rounds that tested several pairs of the leaf; one tells of a suspect behind it."""

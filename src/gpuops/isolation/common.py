@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
 from gpuops.isolation.evidence import CommonCause, Evidence, Kind, Measured, Where
 from gpuops.isolation.fabric import Fabric
+from gpuops.isolation.rails import SLOW, slow_rails, without_slow_rail
 from gpuops.isolation.readings import deviation, level_of
 from gpuops.isolation.rounds import GroupResult, RankGroup
 
@@ -20,8 +21,6 @@ _ENOUGH = 3
 """Fewer nodes have nothing in common: of two nodes, one faulty one gives both of them bad results."""
 _MANY = 1 / 8
 """With faults in 1 of 100 nodes, more than this share of 64 nodes has one by chance in 1 of 1,000,000 fleets."""
-_SLOW = 0.94
-"""A node is slow below this fraction of its peers: comparable groups agree within 1 to 2 %."""
 _DEVIATIONS = 4
 """... and this many standard deviations below the level, if healthy nodes scatter more."""
 _ALIKE, _ALIKE_RATIO = 0.04, 3 / 4
@@ -37,6 +36,9 @@ _MAX_WORDS = 2
 def common_causes(evidence: Evidence) -> tuple[tuple[CommonCause, ...], Evidence]:
     """Return the common causes, and the evidence without the results that they explain; all rounds stay."""
     causes, rest = [], evidence
+    for slow in slow_rails(evidence):
+        rest = without_slow_rail(rest, slow)
+        causes += [slow.cause] if slow.is_finding else []
     for where in ("within nodes", "between nodes"):
         for cause in (*_troubles(rest, where), *_slowness(rest, where)):
             causes.append(cause)
@@ -115,14 +117,34 @@ def _slowness(evidence: Evidence, where: Where) -> Iterator[CommonCause]:
     if len(best_by_node) <= _ENOUGH:
         return
     level = level_of(sorted(best_by_node.values()))
-    edge = min(_SLOW, 1 - _DEVIATIONS * deviation(best_by_node.values(), level)) * level
+    edge = min(SLOW, 1 - _DEVIATIONS * deviation(best_by_node.values(), level)) * level
     slow = {node: best for node, best in best_by_node.items() if best < edge}
     if not slow or not _is_common(tuple(slow), _MANY * len(best_by_node) + 1, evidence.fabric, len(best_by_node)):
         return
     middle = statistics.median(slow.values())
     if len(slow) > _ENOUGH and sum(abs(b / middle - 1) <= _ALIKE for b in slow.values()) >= _ALIKE_RATIO * len(slow):
         scale = _scale(evidence, where)
-        yield CommonCause("slow", where, tuple(slow), len(best_by_node), scale * middle, scale * level)
+        nodes = _with_fast_partners(slow, evidence) if where == "between nodes" else tuple(slow)
+        words = tuple(_unit_in_words(nodes, evidence.fabric))
+        yield CommonCause("slow", where, nodes, len(best_by_node), scale * middle, scale * level, words)
+
+
+def _with_fast_partners(slow: Collection[str], evidence: Evidence) -> tuple[str, ...]:
+    """Return the slow nodes that met a fast one on a rail: another may be slow because all of its partners are."""
+    certain = set[str]()
+    for figure in _figures(evidence, "between nodes"):
+        own = set(figure.group.nodes).intersection(slow)
+        if figure.group.rail is not None and len(own) < len(figure.group.nodes):
+            certain |= own
+    return tuple(name for name in slow if name in certain) or tuple(slow)
+
+
+def _unit_in_words(nodes: Collection[str], fabric: Fabric) -> Iterator[str]:
+    """Yield the unit that all ``nodes`` are in, if there are others."""
+    units = {fabric.unit_of.get(name) for name in nodes}
+    if len(units) == 1 < len(fabric.units) and None not in units:
+        unit = next(iter(filter(None, units)))
+        yield f"all of them are in unit {unit}, which has {len(fabric.units[unit])} nodes"
 
 
 def _best_within(evidence: Evidence) -> dict[str, float]:

@@ -14,7 +14,7 @@ from gpuops.isolation.rounds import GroupResult, RankGroup, Round, Scope
 Kind = Literal["slow", "flapping", "link-down", "hang", "unreachable", "wrong", "socket", "no-gpudirect", "error"]
 """``slow`` in every round, ``flapping`` in some; ``link-down`` if the port counted it. The others are troubles
 (`gpuops.isolation.rounds.Trouble`)."""
-Where = Literal["within nodes", "between nodes"]
+Where = Literal["within nodes", "between nodes", "between units"]
 
 
 CONFIDENCE = 1e-3
@@ -107,7 +107,8 @@ _RAREST = 1e-6
 class CommonCause:
     """What nearly all nodes show, so that no part is blamed for it: a version, setting or build that they share.
 
-    ``nodes`` show it, of ``tested`` that were measured there. ``evidence`` holds the nodes' own words.
+    ``nodes`` show it, of ``tested`` that were measured there; on one ``rail`` only, or on all. ``evidence`` holds the
+    nodes' own words.
     """
 
     kind: Kind
@@ -117,6 +118,13 @@ class CommonCause:
     found_gb_per_s: float | None = None
     expected_gb_per_s: float | None = None
     evidence: tuple[str, ...] = ()
+    rail: int | None = None
+
+    @property
+    def place(self) -> str:
+        """Where it shows, and on how many nodes: "rail 3, between units, 24 of 24 nodes"."""
+        rail = "" if self.rail is None else f"rail {self.rail}, "
+        return f"{rail}{self.where}, {len(self.nodes)} of {self.tested} nodes"
 
     @property
     def what(self) -> str:
@@ -126,7 +134,7 @@ class CommonCause:
         return f"{IN_WORDS[self.kind]}, {self.found_gb_per_s:.3g} of {self.expected_gb_per_s:.3g} GB/s"
 
     def __str__(self) -> str:
-        return f"{self.where}, {len(self.nodes)} of {self.tested} nodes: {self.what}"
+        return f"{self.place}: {self.what}"
 
 
 IN_WORDS: Mapping[Kind, str] = {
@@ -165,7 +173,7 @@ class Sentence(str):
 class Blame:
     """The parts that the evidence blames, and what is common to the ``fleet``.
 
-    ``contention`` names pairs that were slow once but not again; its parts are the pairs.
+    ``contention`` names pairs and groups that were slow although all that they crossed is healthy; its parts are these.
 
     ``unclear`` holds sentences on what could not be judged, and why; ``suspects`` are parts that need another round.
     Sentences about parts are each a `Sentence`.

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 _MAX_GUESSED = 16
 """Number of nodes in a block if no leaf is known: the smallest common scalable unit."""
@@ -63,6 +63,18 @@ class Fabric:
         """Return the same without ``nodes``."""
         return Fabric({name: node for name, node in self.nodes.items() if name not in nodes})
 
+    @functools.lru_cache(maxsize=16)  # noqa: B019 - bounded; the same one again
+    def with_slower_rail(self, rail: int, kept: float) -> Fabric:
+        """Return the same with the fraction ``kept`` of the line rate on ``rail``; an unknown rate counts as 1."""
+        nodes = {
+            name: replace(
+                node,
+                nics=tuple(replace(n, gb_per_s=kept * (n.gb_per_s or 1.0)) if n.rail == rail else n for n in node.nics),
+            )
+            for name, node in self.nodes.items()
+        }
+        return Fabric(nodes)
+
     @functools.cached_property
     def rails(self) -> tuple[int, ...]:
         """Every rail on which a node has a NIC."""
@@ -103,6 +115,11 @@ class Fabric:
     def rates(self) -> dict[tuple[str, int], float]:
         """The line rate of each NIC in GB/s, by node and rail."""
         return {(node.name, nic.rail): nic.gb_per_s for node in self.nodes.values() for nic in node.nics}
+
+    @functools.cached_property
+    def node_rates(self) -> dict[str, float]:
+        """The line rate of all NICs of each node in GB/s."""
+        return {node.name: sum(nic.gb_per_s for nic in node.nics) for node in self.nodes.values()}
 
     @functools.cached_property
     def leaf_of(self) -> dict[tuple[str, int], str]:

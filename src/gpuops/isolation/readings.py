@@ -11,6 +11,7 @@ from typing import NamedTuple
 
 from gpuops.isolation.evidence import Evidence, Measured
 from gpuops.isolation.fabric import Fabric
+from gpuops.isolation.links import fits, loads_of, shared_links
 from gpuops.isolation.parts import Part, PartKind
 from gpuops.isolation.rounds import GroupResult, RankGroup
 
@@ -40,12 +41,7 @@ _ENOUGH_CONTROLS, _WARM = 6, 0.85
 _LINE_LIMITED = 0.97
 """Results that reach this fraction of the best are limited by the line rate, not by oversubscription."""
 
-_UNKNOWN_SHARE = 16
-"""If leaves are unknown, transfers of up to this fraction of the nodes hardly meet on one link."""
-
 FigureKind = tuple[object, ...]
-SharedLink = str | int
-"""The links of a leaf to the spine, by the leaf's name; if it is unknown, all links of a rail, by its number."""
 
 
 class Reading(NamedTuple):
@@ -188,7 +184,7 @@ class Readings:
         static routes collide, or because flows are hashed onto one link.
         """
         links = shared_links(reading.figure.group, self.fabric)
-        loads = _loads(self._evidence.rounds[reading.round_index], self.fabric) if links else {}
+        loads = loads_of(self._evidence.rounds[reading.round_index], self.fabric) if links else {}
         return fits({link: loads[link] for link in links}, self.fabric)
 
     def is_undisturbed(self, reading: Reading) -> bool:
@@ -318,33 +314,6 @@ def _have_no_common_port(pairs: Iterable[frozenset[tuple[str, int]]]) -> bool:
     return any(one.isdisjoint(other) for one, other in itertools.combinations(pairs, 2))
 
 
-@functools.lru_cache(maxsize=1 << 16)
-def shared_links(group: RankGroup, fabric: Fabric) -> frozenset[SharedLink]:
-    """Return the links that the group shares with others: those of its leaves to the spine, none inside a unit.
-
-    If a leaf is unknown, those of the whole unit; if that is unknown, too, all that its rail crosses.
-    """
-    units = {fabric.unit_of.get(node) for node in group.nodes}
-    if len(units) == 1 and None not in units:
-        return frozenset()
-    rails = fabric.rails if group.rail is None else (group.rail,)
-    return frozenset(
-        fabric.leaf_of.get((node, rail), fabric.unit_of.get(node, rail)) for node in group.nodes for rail in rails
-    )
-
-
-def fits(loads: Mapping[SharedLink, int], fabric: Fabric) -> bool:
-    """Return True if no transfer is disturbed by others on the same links; few of a fleet meet on an unknown fabric."""
-    share = max(1, len(fabric.nodes) // _UNKNOWN_SHARE)
-    return all(load <= (1 if isinstance(link, str) else share) for link, load in loads.items())
-
-
-@functools.lru_cache(maxsize=48)
-def _loads(measured: Measured, fabric: Fabric) -> Counter[SharedLink]:
-    groups = (group for group in measured.round.groups if len(group.nodes) > 1)
-    return Counter(link for group in groups for link in shared_links(group, fabric))
-
-
 @functools.lru_cache(maxsize=48)
 def _survey(measured: Measured, fabric: Fabric) -> dict[FigureKind, _Survey]:
     figures_by_kind: dict[FigureKind, list[GroupResult]] = {}
@@ -397,7 +366,7 @@ def kind_of(group: RankGroup, fabric: Fabric) -> FigureKind:
         return ("node", gpus, group.variant, False)
     crosses = len(set(map(fabric.block_of.__getitem__, group.nodes))) > 1
     if group.rail is None:
-        sizes = tuple(sorted((len(fabric.nodes[name].gpus), len(fabric.nodes[name].nics)) for name in group.nodes))
+        sizes = tuple(sorted((len(fabric.nodes[name].gpus), fabric.node_rates[name]) for name in group.nodes))
         return ("pair", sizes if len(group.nodes) == 2 else len(sizes), crosses)
     return ("rail", min(fabric.rates[name, group.rail] for name in group.nodes), crosses)
 

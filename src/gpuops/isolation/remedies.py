@@ -26,6 +26,10 @@ _IN_COMMON: Mapping[Kind, str] = {
     "no-gpudirect": _GPUDIRECT,
     "error": "run one group by hand with NCCL_DEBUG=INFO: these nodes share the cause",
 }
+_OF_A_RAIL = {
+    "between nodes": "compare what rail {rail} of the nodes has in common: NIC and firmware, slot, traffic of storage",
+    "between units": "check the spine switches of rail {rail}, and how leaves and spine are joined on it",
+}
 _OF_THE_FABRIC = {
     "leaf": "check switch {name}: its ports' errors, its uplinks, its firmware; no node behind it is blamed",
     "unit": "check the uplinks that join rail {rail} of unit {name} to the spine, and their error counters",
@@ -35,6 +39,8 @@ _OF_THE_FABRIC = {
 
 def fix_in_common(cause: CommonCause) -> str:
     """Return what to do about a cause that the nodes share."""
+    if cause.rail is not None:
+        return _OF_A_RAIL[cause.where].format(rail=cause.rail)
     return _IN_COMMON.get(cause.kind, _IN_COMMON["error"])
 
 

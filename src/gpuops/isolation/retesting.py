@@ -8,8 +8,9 @@ from collections.abc import Callable, Iterable, Iterator
 from collections.abc import Set as AbstractSet
 
 from gpuops.errors import format_count
+from gpuops.isolation.links import SharedLink, fits, shared_links
 from gpuops.isolation.parts import Part, parts_of
-from gpuops.isolation.readings import Readings, SharedLink, fits, shared_links
+from gpuops.isolation.readings import Readings
 from gpuops.isolation.rounds import RankGroup, Round
 from gpuops.isolation.suspects import Suspect, SuspectAnalysis
 from gpuops.isolation.sweeps import sweep

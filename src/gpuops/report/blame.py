@@ -25,7 +25,7 @@ _MAX_PAIRS = 2
 _LIST = 200
 """Characters of a list of names: no list takes more than three lines."""
 _MANY = "--json has the evidence of each"
-_ONCE = "these pairs were slow once but not again; no part is blamed for it"
+_NO_PART = "no part is blamed for this"
 
 
 def blocks(blame: Blame, fabric: Fabric, page: Page) -> Iterator[list[str]]:
@@ -44,7 +44,7 @@ def tail(blame: Blame, page: Page, *, low: Iterable[ScopeLine] = (), interrupted
     for text in _contention(blame.contention):
         yield from page.labelled("contention", clean(text), _LABEL)
     if blame.contention:
-        yield from page.labelled("", _ONCE, _LABEL)
+        yield from page.labelled("", _NO_PART, _LABEL)
     for text in _unclear(blame.unclear):
         yield from page.labelled("unclear", clean(text), _LABEL)
     explained = {part for each in blame.unclear if isinstance(each, Sentence) for part in each.parts}
@@ -78,7 +78,7 @@ def _within(node: str, name: str, fabric: Fabric) -> str:
 
 
 def _common(cause: CommonCause, page: Page) -> Iterator[str]:
-    yield from page.edges(clean(f"FLEET  {cause.where}, {len(cause.nodes)} of {cause.tested} nodes"), cause.kind)
+    yield from page.edges(clean(f"FLEET  {cause.place}"), cause.kind)
     nodes = () if len(cause.nodes) == cause.tested else (fold_briefly(cause.nodes, _LIST),)
     for sentence in (cause.what, *cause.evidence, *nodes):
         yield from page.labelled("  ", clean(sentence), 2)

@@ -49,7 +49,7 @@ def fits(text):
         ("sockets", 1, [f"FLEET between nodes, {NODES} of {NODES} nodes", "TCP instead of RDMA", "NET/Socket"]),
         ("even", 0, ["low rails: all are low; look for what the nodes have in common"]),
         ("half", 1, ["FLEET between nodes", f"of {NODES} nodes slow", "compare the NCCL version"]),
-        ("contention", 0, ["% of normal", "these pairs were slow once but not again", "no part is blamed"]),
+        ("contention", 0, ["% of normal", "no part is blamed for this", "no part is blamed"]),
         ("unmapped", 3, ["slow like others of the rail", "declare the leaf of each port (fabric:)"]),
         ("unclear", 3, ["unclear"]),
         ("errors", 3, ["Got completion from peer", "pairs, such as node0", "healthy with other partners"]),

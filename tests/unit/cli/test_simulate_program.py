@@ -344,7 +344,7 @@ CASES = [
     ),
     (Blame(unclear=("half is missing",)), "incomplete", "unclear     half is missing"),
     (Blame(suspects=("n0",)), "incomplete", "suspects    n0: not confirmed"),
-    (Blame(contention=("n1 and n0",)), "ok", "            these pairs were slow once but not again; no part is blamed"),
+    (Blame(contention=("n1 and n0",)), "ok", "            no part is blamed for this"),
     (Blame(unclear=("\x1b[2J",)), "incomplete", r"unclear     \x1b[2J"),
 ]
 

@@ -55,19 +55,22 @@ def test_a_spine_whose_links_are_slower_than_a_nic_accuses_no_uplink(salt):
 
 
 @pytest.mark.parametrize("slow", ["one unit on all rails", "one rail of all units"])
-def test_uplinks_that_share_a_switch_are_still_blamed(slow):
+def test_uplinks_of_one_unit_are_blamed_and_those_of_one_rail_are_one_finding(slow):
     def share(group, fabric):
         if len(group.nodes) == 1 or not leaves_unit(group, fabric):
             return 1.0
         units = {fabric.unit_of[name] for name in group.nodes}
         return 0.7 if ("U2" in units if slow == "one unit on all rails" else group.rail in {None, 3}) else 1.0
 
-    blamed = {each.part for each in judged(share)[0].blamed}
+    result, _ = judged(share)
+    blamed = {each.part for each in result.blamed}
     if slow == "one unit on all rails":
-        assert blamed == {f"unit:U2/rail{rail}" for rail in range(8)}
+        assert (blamed, result.fleet) == ({f"unit:U2/rail{rail}" for rail in range(8)}, ())
     else:
-        assert blamed
-        assert blamed <= {f"unit:U{unit}/rail3" for unit in range(4)}
+        assert blamed == set()
+        assert [str(cause) for cause in result.fleet] == [
+            "rail 3, between units, 16 of 16 nodes: slow, 15.3 of 21.9 GB/s"
+        ]
 
 
 def test_two_slow_nics_of_a_leaf_with_four_ports_are_named_and_not_the_leaf():

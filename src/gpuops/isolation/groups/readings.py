@@ -12,7 +12,7 @@ from typing import NamedTuple
 from gpuops.isolation.evidence import Measured
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.readings import FigureKind, kind_of, level_of, upper_quartile
-from gpuops.isolation.rounds import GroupResult
+from gpuops.isolation.rounds import GroupResult, RankGroup
 from gpuops.isolation.spread import LEAST, Spread
 
 _MIN_NODES = 3
@@ -37,12 +37,16 @@ _ENOUGH = 16
 
 
 class _Run(NamedTuple):
-    """A result, and how many groups of its round cross the boundary of a unit that it crosses, at most."""
+    """A result, and how many groups of its round cross the boundary of a unit that it crosses, at most.
+
+    ``node_rate`` is the line rate in GB/s of the node with the slowest NICs, which limits the group.
+    """
 
     round_index: int
     figure: GroupResult
     load: int
     blocks: frozenset[int]
+    node_rate: float
 
     @property
     def nodes(self) -> tuple[str, ...]:
@@ -165,12 +169,22 @@ def _runs(index: int, measured: Measured, fabric: Fabric) -> Iterator[_Run]:
     blocks = [frozenset(fabric.block_of[name] for name in figure.group.nodes) for figure in measured.figures]
     loads = Counter(block for own in blocks if len(own) > 1 for block in own)
     for figure, own in zip(measured.figures, blocks, strict=True):
-        yield _Run(index, figure, max(loads[block] for block in own) if len(own) > 1 else 0, own)
+        load = max(loads[block] for block in own) if len(own) > 1 else 0
+        yield _Run(index, figure, load, own, slowest_rate(figure.group, fabric))
+
+
+def slowest_rate(group: RankGroup, fabric: Fabric) -> float:
+    """Return the line rate in GB/s of the node with the slowest NICs."""
+    return min(fabric.node_rates[name] for name in group.nodes)
 
 
 def _like(run: _Run, others: Iterable[_Run]) -> list[_Run]:
-    """Return the results of groups of similar size that share uplinks with as many others; a few nodes are none."""
-    return [other for other in others if run.load == other.load and _is_similar(len(run.nodes), len(other.nodes))]
+    """Return the results of groups of similar size and rate that share uplinks with as many others.
+
+    A few nodes are none.
+    """
+    similar = (other for other in others if run.load == other.load and run.node_rate == other.node_rate)
+    return [other for other in similar if _is_similar(len(run.nodes), len(other.nodes))]
 
 
 def _is_similar(count: int, other: int) -> bool:

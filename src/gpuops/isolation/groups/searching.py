@@ -18,9 +18,9 @@ from typing import NamedTuple
 from gpuops.isolation.evidence import IN_WORDS, Blame, BlamedPart, Evidence, Kind, Measured
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.groups.dealing import Deal, Nodes, even_groups, max_left_out
-from gpuops.isolation.groups.failures import unexplained_failures
-from gpuops.isolation.groups.readings import GroupReading, GroupReadings
+from gpuops.isolation.groups.readings import GroupReading, GroupReadings, slowest_rate
 from gpuops.isolation.groups.stragglers import LIKELY, Stragglers, Suspicion
+from gpuops.isolation.groups.unexplained import slow_at_times, unexplained_failures
 from gpuops.isolation.intra_node import blame as blame_intra_node
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.isolation.spread import bound
@@ -256,8 +256,13 @@ def _repeat(groups: _Groups, whole: RankGroup) -> Round | None:
 
 
 def _normal(groups: _Groups, group: RankGroup) -> tuple[float, int]:
-    """Return the best GB/s of other groups, and how many nodes that group has."""
-    others = ((f.gb_per_s or 0.0, len(f.group.nodes)) for m in groups.rounds for f in m.figures if f.group != group)
+    """Return the best GB/s of other groups, as far as its slowest NICs allow, and how many nodes that group has."""
+    own = slowest_rate(group, groups.fabric)
+    others = []
+    for figure in (f for m in groups.rounds for f in m.figures if f.group != group):
+        rate = slowest_rate(figure.group, groups.fabric)  # 0 if it is unknown
+        allowed = min(1.0, own / rate) if own and rate else 1.0
+        others.append((allowed * (figure.gb_per_s or 0.0), len(figure.group.nodes)))
     return max((other for other in others if other[1] > 2), default=(0.0, len(group.nodes)))
 
 
@@ -285,11 +290,13 @@ def blame_groups(evidence: Evidence) -> Blame:
     if not groups.rounds:
         return Blame()
     units = [_blame_unit(groups, unit) for unit in groups.slow_units]
+    explained = groups.stragglers.nodes.union(*(unit.group.nodes for unit in groups.slow_units))
     return Blame(
         (
             *(_straggler(suspicion) for suspicion in groups.stragglers.sure),
             *(part for part in units if isinstance(part, BlamedPart)),
         ),
+        contention=tuple(slow_at_times(groups.readings, explained)),
         unclear=(
             *_unsure(groups.stragglers.open),
             *(sentence for sentence in units if isinstance(sentence, str)),

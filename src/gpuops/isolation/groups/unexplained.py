@@ -1,11 +1,14 @@
-"""Groups that failed although no node explains it: told with the nodes' own words, and never silent."""
+"""Groups that failed or were slow although no node explains it: they are told, and never silent."""
 
 from __future__ import annotations
 
 import itertools
+import math
 from collections.abc import Collection, Iterator, Sequence
 
+from gpuops.errors import format_count
 from gpuops.isolation.evidence import IN_WORDS, Measured, Sentence
+from gpuops.isolation.groups.readings import GroupReadings
 from gpuops.isolation.rounds import GroupResult
 
 _MAX_PAIRS = 3
@@ -24,6 +27,16 @@ def unexplained_failures(rounds: Sequence[Measured], blamed: Collection[str]) ->
             by_words.setdefault(": ".join(filter(None, (IN_WORDS[figure.trouble], figure.detail))), []).append(figure)
     for words, failed in by_words.items():
         yield _sentence(words, failed, healthy)
+
+
+def slow_at_times(readings: GroupReadings, explained: Collection[str]) -> Iterator[Sentence]:
+    """Yield a sentence for the slow groups without one of the ``explained`` nodes, if there are any."""
+    own = [r for r in readings.all if set(explained).isdisjoint(r.nodes) and not r.figure.trouble]
+    if low := [reading for reading in own if readings.is_low(reading)]:
+        ends = [f"{100 * math.exp(edge(reading.u for reading in low)):.0f}" for edge in (min, max)]
+        percent = ends[0] if ends[0] == ends[1] else "-".join(ends)
+        about = f"{len(low)} of {format_count(len(own), 'group')}, at {percent} % of normal; no node explains it"
+        yield Sentence(about, [about], about)
 
 
 def _sentence(words: str, failed: Sequence[GroupResult], healthy: Sequence[GroupResult]) -> Sentence:
