@@ -1,0 +1,86 @@
+"""A rail that is slow for all nodes is one finding on the fleet; parts of it are still found."""
+
+import zlib
+
+import pytest
+from tests.unit.isolation.test_whole_nodes import judged, units, unmapped
+
+from gpuops.isolation.remedies import fix_in_common
+
+
+def leaves_unit(group, fabric):
+    return len({fabric.unit_of.get(name) for name in group.nodes}) > 1
+
+
+@pytest.mark.parametrize("count", [3, 6])
+@pytest.mark.parametrize("kept", [0.74, 0.92])
+def test_the_spine_of_one_rail_accuses_no_uplink(count, kept):
+    fabric = units(8 * count, 8)
+    result = judged(fabric, lambda group: kept if group.rail == 3 and leaves_unit(group, fabric) else 1.0)
+    assert (result.blamed, result.suspects, result.unclear) == ((), (), ())
+    (cause,) = result.fleet
+    assert (cause.kind, cause.where, cause.rail) == ("slow", "between units", 3)
+    assert cause.found_gb_per_s == pytest.approx(kept * cause.expected_gb_per_s, rel=0.01)
+    assert "spine switches of rail 3" in fix_in_common(cause)
+
+
+@pytest.mark.parametrize("fabric", [units(16, 8), units(32, 8), unmapped(16)], ids=["2 units", "4 units", "unmapped"])
+@pytest.mark.parametrize("kept", [0.6, 0.9])
+def test_a_rail_that_is_slow_for_all_nodes_accuses_no_leaf(fabric, kept):
+    result = judged(fabric, lambda group: kept if group.rail == 0 else 1.0)
+    assert (result.blamed, result.suspects, result.unclear) == ((), (), ())
+    (cause,) = result.fleet
+    assert (cause.kind, cause.where, cause.rail, len(cause.nodes)) == ("slow", "between nodes", 0, len(fabric.nodes))
+
+
+def test_a_rail_that_all_nodes_find_a_little_slower_is_no_finding():
+    result = judged(units(32, 8), lambda group: 0.96 if group.rail == 0 else 1.0)
+    assert (result.blamed, result.suspects, result.unclear, result.fleet) == ((), (), (), ())
+
+
+@pytest.mark.parametrize("part", ["gpu013:mlx5_0", "leaf:L16"])
+def test_a_fault_on_a_slow_rail_is_still_named(part):
+    fabric = units(32, 8)
+
+    def share(group):
+        if group.rail != 0:
+            return 1.0
+        is_bad = any(fabric.part(name, 0) == part or f"leaf:{fabric.leaf_of[name, 0]}" == part for name in group.nodes)
+        return 0.85 * (0.7 if is_bad else 1.0)
+
+    result = judged(fabric, share)
+    assert [each.part for each in result.blamed] == [part]
+    assert [cause.rail for cause in result.fleet] == [0]
+
+
+def test_a_rail_with_traffic_of_others_is_unclear_and_accuses_nothing():
+    turn = iter(range(10**6))
+
+    def share(group):
+        return 0.6 + (next(turn) * 0.618 % 1) * 0.35 if group.rail == 0 else 1.0
+
+    result = judged(units(32, 8), share)
+    assert (result.blamed, result.fleet) == ((), ())
+    (sentence,) = result.unclear
+    assert sentence.startswith("rail 0, between nodes, 32 of 32 nodes: slow at times")
+
+
+def test_leaves_of_one_rail_that_are_slow_to_different_degrees_are_faults_of_their_own():
+    fabric = units(16, 8)
+    kept = {"L3": 0.72, "L11": 0.85}
+
+    def share(group):
+        return min(kept.get(fabric.leaf_of[name, group.rail], 1.0) for name in group.nodes) if group.rail == 3 else 1.0
+
+    result = judged(fabric, share)
+    assert {each.part for each in result.blamed} == {"leaf:L3", "leaf:L11"}
+    assert result.fleet == ()
+
+
+@pytest.mark.parametrize(("nodes", "unit", "seed"), [(16, 4, 0), (16, 4, 3), (24, 6, 2)])
+def test_pairs_whose_path_is_always_slow_make_no_nic_flapping(nodes, unit, seed):
+    def share(group):
+        key = repr((seed, sorted(group.nodes), group.rail)).encode()
+        return 0.85 if group.rail is not None and zlib.crc32(key) % 100 < 15 else 1.0
+
+    assert judged(units(nodes, unit), share).blamed == ()

@@ -1,0 +1,143 @@
+"""What only transfers of whole nodes show, in pairs and groups: it is never silent, and no healthy node is blamed."""
+
+import dataclasses
+import zlib
+
+import pytest
+
+from gpuops.isolation import blame, next_round
+from gpuops.isolation.cabling import Cabling, build_fabric
+from gpuops.isolation.evidence import Evidence, Measured
+from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
+from gpuops.isolation.rounds import GroupResult
+
+EFFICIENCY = 0.962
+
+
+def unmapped(count, rate=lambda number: 50.0, nics=lambda number: 8, unit=0):
+    """Nodes whose leaves are unknown; or, with ``unit``, whose units have a leaf for each rail."""
+    nodes = {}
+    for number in range(count):
+        name = f"h{number:02}"
+        leaves = [f"L{number // unit}-{rail}" if unit else None for rail in range(nics(number))]
+        own = tuple(FabricNic(f"mlx5_{rail}", rail, rate(number), leaf) for rail, leaf in enumerate(leaves))
+        nodes[name] = FabricNode(name, tuple(range(8)), own)
+    return Fabric(nodes)
+
+
+def units(nodes, unit):
+    return build_fabric(Cabling(nodes=nodes, gpus=8, unit=unit, leaves=8))
+
+
+def judged(fabric, share):
+    """All rounds of a fabric on which a group keeps ``share`` of what its slowest node allows, or has a trouble."""
+    evidence = Evidence(fabric)
+    while (planned := next_round(evidence)) is not None:
+        figures = []
+        for group in planned.groups:
+            said = share(group)
+            if isinstance(said, tuple):
+                figures.append(GroupResult(group, None, said[0], detail=said[1]))
+                continue
+            rails = fabric.rails if group.rail is None else (group.rail,)
+            line = min(sum(fabric.rates.get((name, rail), 0.0) for rail in rails) for name in group.nodes)
+            rate = 455.0 if len(group.nodes) == 1 else EFFICIENCY * line
+            wobble = 1 + (zlib.crc32(repr((group, len(evidence.rounds))).encode()) % 1001 - 500) / 1e5
+            figures.append(GroupResult(group, rate * said * wobble))
+        evidence = dataclasses.replace(evidence, rounds=(*evidence.rounds, Measured(planned, tuple(figures))))
+    return blame(evidence)
+
+
+def is_large(group):
+    return group.rail is None and len(group.nodes) > 2
+
+
+def is_whole(group):
+    return group.rail is None and len(group.nodes) > 1
+
+
+@pytest.mark.parametrize("trouble", ["wrong", "hang", "error"])
+def test_a_group_that_failed_once_is_told_with_the_nodes_own_words(trouble):
+    failures = []
+
+    def share(group):
+        if is_large(group) and "gpu003" in group.nodes and not failures:
+            failures.append(group)
+            return trouble, "gpu003: Xid 79"
+        return 1.0
+
+    result = judged(units(32, 8), share)
+    assert failures
+    assert (result.blamed, result.is_incomplete) == ((), True)
+    (sentence,) = result.unclear
+    assert "gpu003: Xid 79" in sentence
+    assert "its nodes worked in other groups" in sentence
+
+
+@pytest.mark.parametrize(("nodes", "other"), [(16, "gpu011"), (32, "gpu021"), (64, "gpu040")])
+@pytest.mark.parametrize("said", [("wrong", "17 of 8192"), 0.7], ids=["wrong", "slow"])
+def test_two_nodes_that_disturb_only_each_other_blame_neither(nodes, other, said):
+    result = judged(
+        units(nodes, 8), lambda group: said if is_large(group) and {"gpu003", other} <= {*group.nodes} else 1.0
+    )
+    assert result.blamed == ()
+    assert result.unclear or result.contention
+    if said != 0.7:
+        assert any("17 of 8192" in sentence for sentence in result.unclear)
+
+
+@pytest.mark.parametrize(("nodes", "unit"), [(12, 12), (16, 8), (16, 16), (24, 8), (32, 8), (48, 16)])
+@pytest.mark.parametrize("said", [("error", "gpu003: Xid 79"), 0.8], ids=["error", "slow"])
+def test_a_node_that_disturbs_all_groups_is_blamed(nodes, unit, said):
+    (blamed,) = judged(
+        units(nodes, unit), lambda group: said if is_large(group) and "gpu003" in group.nodes else 1.0
+    ).blamed
+    assert blamed.part == "gpu003"
+    if said == 0.8:
+        assert blamed.kind == "slow"
+    else:
+        assert blamed.kind == "error"
+        assert blamed.evidence[0].startswith("failed in ")
+        assert "gpu003: Xid 79" in blamed.evidence
+
+
+@pytest.mark.parametrize("count", [12, 20])
+@pytest.mark.parametrize("said", [("error", "h03: Xid 79"), 0.5], ids=["error", "slow"])
+def test_a_node_that_is_bad_only_as_a_whole_is_blamed_without_a_map(count, said):
+    result = judged(unmapped(count), lambda group: said if is_whole(group) and "h03" in group.nodes else 1.0)
+    assert [each.part for each in result.blamed] == ["h03"]
+
+
+def test_a_busy_fabric_without_a_map_hides_no_slow_node():
+    turn = iter(range(10**6))
+
+    def share(group):
+        if is_whole(group):
+            return 0.5 if "h05" in group.nodes else 1.0
+        return 0.6 if group.rail is not None and zlib.crc32(str(next(turn)).encode()) % 100 < 12 else 1.0
+
+    result = judged(unmapped(12), share)
+    assert {each.part for each in result.blamed} <= {"h05"}
+    assert "h05" in str(result)
+
+
+def test_nodes_that_earlier_results_left_out_of_pairs_and_groups_are_named():
+    bad = {"h02", "h07", "h09", "h14"}  # each with other nodes of a rail, so that leaves may be at fault
+    result = judged(unmapped(16), lambda group: 0.6 if group.rail == 1 and bad & {*group.nodes} else 1.0)
+    blamed = {each.part.partition(":")[0] for each in result.blamed}
+    told = " ".join(sentence for sentence in result.unclear if "not measured in pairs or groups" in sentence)
+    assert bad <= blamed | set(told.replace(",", " ").replace(":", " ").split())
+
+
+@pytest.mark.parametrize(
+    "fabric",
+    [
+        unmapped(32, rate=lambda number: 25.0 if number in {3, 9, 20, 21} else 50.0, unit=8),
+        unmapped(32, nics=lambda number: 4 if number >= 16 else 8, unit=8),
+        unmapped(16, nics=lambda number: 7 if number == 3 else 8, unit=8),
+    ],
+    ids=["slower NICs", "units with fewer NICs", "a NIC less"],
+)
+def test_nodes_with_other_nics_are_not_compared_with_the_rest(fabric):
+    result = judged(fabric, lambda _: 1.0)
+    assert (result.blamed, result.unclear, result.suspects, result.fleet) == ((), (), (), ())
