@@ -27,7 +27,7 @@ _MAX_CONFIRMING = 14
 _FOR_UNLIKELY = 7
 """So many of these rounds are for NICs that were slow at times, even if healthy ones are likelier to show that."""
 _MAX_PAIRINGS, _MAX_PAIRINGS_UNMAPPED = 5, 6
-_MAX_WHOLE = 4
+_MAX_WHOLE = 6
 
 
 def max_rounds(fabric: Fabric) -> int:

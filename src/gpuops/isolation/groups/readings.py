@@ -5,6 +5,7 @@ from __future__ import annotations
 import bisect
 import functools
 import math
+import statistics
 from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import NamedTuple
@@ -150,10 +151,20 @@ class GroupReadings:
         own = Spread(reading.u for reading in healthy)
         if len(healthy) >= _ENOUGH and own.scale > spread.scale:
             spread.scale, spread.freedom = own.scale, own.freedom
-        usual = self._across if any(reading.load for reading in readings) else self._inside
+        crossing = [reading for reading in readings if reading.load]
+        usual = self._disturbed_crossing(crossing) if crossing else self._inside.disturbed
         low = sum(map(self.is_low, healthy))
-        spread.disturbed = min(0.5, (low + _PRIOR * usual.disturbed) / (len(healthy) + _PRIOR))
+        spread.disturbed = min(0.5, (low + _PRIOR * usual) / (len(healthy) + _PRIOR))
         return spread
+
+    def _disturbed_crossing(self, crossing: Sequence[GroupReading]) -> float:
+        """Return the share of such groups in which a flow between units is disturbed: it has one on each rail and side.
+
+        Pairs show the share of single flows.
+        """
+        sides = statistics.median(len({self.fabric.block_of[name] for name in r.nodes}) for r in crossing)
+        healthy: float = (1 - self._across.disturbed) ** (sides * len(self.fabric.rails))
+        return 1 - healthy
 
     def _without_suspects(self, readings: Sequence[GroupReading]) -> list[GroupReading]:
         fast = {name for reading in readings if not self.is_low(reading) for name in reading.nodes}

@@ -189,11 +189,15 @@ def _search(groups: _Groups, faults: int) -> Round | None:
 
 
 def _are_rounds_left(groups: _Groups, faults: int) -> bool:
-    """Return True within 2 ceil(log2 N) + 6 rounds and four more for each fault; the last one is for all nodes."""
+    """Return True within 2 ceil(log2 N) + 6 rounds and four more for each fault; the last one is for all nodes.
+
+    However many rounds a noisy fabric took before, groups have ceil(log2 N) + 6.
+    """
     is_likely = bool(groups.stragglers.open) or (groups.whole is not None and _is_below_its_size(groups, groups.whole))
     faults += len(groups.stragglers.sure) + is_likely
-    most = 2 * math.ceil(math.log2(max(2, len(groups.fabric.nodes)))) + 6 + 4 * faults
-    return len(groups.evidence.rounds) < most - (groups.whole is None)
+    halves = math.ceil(math.log2(max(2, len(groups.fabric.nodes))))
+    left = max(2 * halves + 6 + 4 * faults - len(groups.evidence.rounds), halves + 6 - len(groups.rounds))
+    return left > (groups.whole is None)
 
 
 def _deal(groups: _Groups, why: str) -> Round | None:
