@@ -142,6 +142,8 @@ def _transfers(index: int, measured: Measured, fabric: Fabric, *, crosses: bool)
         return ()
     rates_by_rail: dict[int, list[tuple[GroupResult, float, float]]] = {}
     for figure in measured.figures:
+        if len(figure.group.nodes) < 2:
+            continue
         _, line, is_crossing = kind_of(figure.group, fabric)
         if figure.gb_per_s and not figure.trouble and is_crossing is crosses:
             line = float(line) or 1.0  # type: ignore[arg-type]

@@ -100,6 +100,9 @@ def find_suspects(evidence: Evidence) -> SuspectAnalysis:
     for candidate in selected.values():
         suspect = _to_suspect(candidate, selected, candidate_by_part, readings, certainties)
         suspects_by_status[_status(suspect, candidates, readings, evidence.confidence)].append(suspect)
+    for suspect in _behind_shared(suspects_by_status, readings):
+        suspects_by_status["confirmed"].remove(suspect)
+        suspects_by_status["open"].append(suspect)
     between = [reading for reading in readings.slow if len(reading.figure.group.nodes) > 1]
     unexplained = [r for r in between if not _is_explained(r, selected, readings)]
     for suspect in _elusive(unexplained, selected, readings, certainties):
@@ -109,6 +112,20 @@ def find_suspects(evidence: Evidence) -> SuspectAnalysis:
         unexplained = [reading for reading in unexplained if not is_sure or reading not in suspect.readings]
     confirmed, still_open, shared = map(tuple, suspects_by_status.values())
     return SuspectAnalysis(readings, confirmed, still_open, shared, tuple(unexplained))
+
+
+def _behind_shared(by_status: Mapping[str, Sequence[Suspect]], readings: Readings) -> list[Suspect]:
+    """Return the confirmed uplinks all of whose readings may be explained by an unknown leaf of the other unit."""
+    unit_of = readings.fabric.unit_of
+    shared = {(unit_of.get(each.part.owner), each.part.number) for each in by_status["shared"]}
+
+    def is_behind(suspect: Suspect) -> bool:
+        return all(
+            any((unit_of.get(name), suspect.part.number) in shared for name in reading.figure.group.nodes)
+            for reading in suspect.readings
+        )
+
+    return [each for each in by_status["confirmed"] if each.part.kind == "uplink" and shared and is_behind(each)]
 
 
 def _elusive(
