@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import functools
 import json
 import re
 from collections import Counter
@@ -28,9 +27,7 @@ def parse_fabric(line: bytes) -> Fabric:
     nodes = _field(document, "nodes", dict, "fabric")
     if not nodes:
         _refuse("fabric: nodes", nodes, "at least one node")
-    built = {_node_name(name): _node(name, node) for name, node in nodes.items()}
-    units = {name: unit for name in built if (unit := _optional_name(nodes[name], "unit", f"fabric: {_quoted(name)}"))}
-    return ProgramFabric(built, units) if units else Fabric(built)
+    return Fabric({_node_name(name): _node(name, node) for name, node in nodes.items()})
 
 
 def request_line(number: int, planned: Round) -> bytes:
@@ -52,38 +49,6 @@ def parse_figures(line: bytes, number: int, planned: Round) -> tuple[GroupResult
     return tuple(_result(figure, group, f"{where}: figure {index}") for index, (figure, group) in enumerate(results))
 
 
-class ProgramFabric(Fabric):
-    """A fabric whose program names the units.
-
-    The leaves decide which nodes are a unit; if the stated units agree, they name them. If no leaf is known, the stated
-    units decide.
-    """
-
-    def __init__(self, nodes: Mapping[str, FabricNode], stated: Mapping[str, str]) -> None:
-        super().__init__(nodes)
-        self.__dict__["_stated"] = dict(stated)
-        self.__dict__["_smaller"] = {}
-
-    def without(self, nodes: frozenset[str]) -> Fabric:  # type: ignore[override] # the inherited one is wrapped
-        """Return the same without ``nodes``; always the same object for the same nodes."""
-        smaller: dict[frozenset[str], Fabric] = self.__dict__["_smaller"]
-        if nodes not in smaller:
-            kept = {name: node for name, node in self.nodes.items() if name not in nodes}
-            smaller[nodes] = ProgramFabric(kept, self.__dict__["_stated"])
-        return smaller[nodes]
-
-    @functools.cached_property
-    def units(self) -> dict[str, tuple[str, ...]]:
-        """The nodes of each unit."""
-        by_leaves = Fabric(self.nodes).units
-        stated: dict[str, tuple[str, ...]] = {}
-        for name in self.nodes:
-            if (unit := self.__dict__["_stated"].get(name)) is not None:
-                stated[unit] = (*stated.get(unit, ()), name)
-        agree = set(stated.values()) == set(by_leaves.values())
-        return stated if agree or not by_leaves else by_leaves
-
-
 def _node(name: str, document: Any) -> FabricNode:
     where = f"fabric: {_quoted(name)}"
     if not isinstance(document, dict):
@@ -94,7 +59,8 @@ def _node(name: str, document: Any) -> FabricNode:
     nics = tuple(_nic(nic, f"{where}: nic {index}") for index, nic in enumerate(_field(document, "nics", list, where)))
     if len({nic.name for nic in nics}) < len(nics) or len({nic.rail for nic in nics}) < len(nics):
         raise InputError(f"{where}: two of its nics have the same name or the same rail (expected one nic per rail)")
-    return FabricNode(name, tuple(range(gpus)), tuple(sorted(nics, key=lambda nic: nic.rail)))
+    unit = _optional_name(document, "unit", where)
+    return FabricNode(name, tuple(range(gpus)), tuple(sorted(nics, key=lambda nic: nic.rail)), unit)
 
 
 def _nic(document: Any, where: str) -> FabricNic:
@@ -107,7 +73,7 @@ def _nic(document: Any, where: str) -> FabricNic:
     if isinstance(rail, bool) or not isinstance(rail, int) or not 0 <= rail <= _MAX_GPUS:
         _refuse(f"{where}: rail", rail, f"a number from 0 to {_MAX_GPUS}")
     if isinstance(rate, bool) or not isinstance(rate, int | float) or not 0 <= rate < _MAX_GB_PER_S:
-        _refuse(f"{where}: gb_per_s", rate, "GB/s above 0")
+        _refuse(f"{where}: gb_per_s", rate, f"GB/s from 0 (unknown) to {_MAX_GB_PER_S:,.0f}")
     return FabricNic(name, rail, float(rate), _optional_name(document, "leaf", where))
 
 
@@ -122,7 +88,7 @@ def _result(document: Any, group: RankGroup, where: str) -> GroupResult:
         _refuse(f"{where}: detail", detail, "a text")
     is_number = isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate < _MAX_GB_PER_S
     if not is_number and (rate is not None or not trouble):
-        _refuse(f"{where}: gb_per_s", rate, "GB/s above 0; null only beside a trouble")
+        _refuse(f"{where}: gb_per_s", rate, f"GB/s above 0 and below {_MAX_GB_PER_S:,.0f}; null only beside a trouble")
     if not trouble:
         return GroupResult(group, float(cast("float", rate)), detail=detail)
     return GroupResult(group, None, trouble, detail=f"{rate:.4g} GB/s, {detail}".rstrip(", ") if is_number else detail)

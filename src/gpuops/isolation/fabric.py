@@ -8,6 +8,7 @@ U2 to the spine) and ``spine``. A unit is a scalable unit: the nodes that share 
 from __future__ import annotations
 
 import functools
+import itertools
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 
@@ -31,11 +32,15 @@ class FabricNic:
 
 @dataclass(frozen=True)
 class FabricNode:
-    """One node: the indices of its GPUs, and its NICs in the order of rails; GPU k is measured through ``nics[k]``."""
+    """One node: the indices of its GPUs, and its NICs in the order of rails; GPU k is measured through ``nics[k]``.
+
+    ``unit`` is the name that somebody gave its unit; None if nobody did.
+    """
 
     name: str
     gpus: tuple[int, ...]
     nics: tuple[FabricNic, ...]
+    unit: str | None = None
 
     def nic(self, rail: int) -> FabricNic | None:
         """Return the NIC on ``rail``; None if this node has none there."""
@@ -82,12 +87,34 @@ class Fabric:
 
     @functools.cached_property
     def units(self) -> dict[str, tuple[str, ...]]:
-        """The nodes of each unit, ``U0`` first; nodes with unknown leaves are in no unit."""
-        nodes_by_leaves: dict[tuple[str, ...], list[str]] = {}
+        """The nodes of each unit, by its stated name, else ``U0`` and so on; nodes with unknown leaves are in no unit.
+
+        The leaves decide: a node that lacks a NIC is in the unit that has all of its leaves. If no leaf is known, the
+        stated units decide.
+        """
+        by_leaves = self._nodes_by_leaves()
+        if not by_leaves:
+            stated: dict[str, list[str]] = {}
+            for node in self.nodes.values():
+                if node.unit is not None:
+                    stated.setdefault(node.unit, []).append(node.name)
+            return {unit: tuple(names) for unit, names in stated.items()}
+        said = [{self.nodes[name].unit for name in names} for names in by_leaves]
+        names = [min(own, key=str) if len(own) == 1 and said.count(own) == 1 else None for own in said]
+        taken = set(names)
+        free = (name for name in map("U{}".format, itertools.count()) if name not in taken)
+        return {name or next(free): tuple(own) for name, own in zip(names, by_leaves, strict=True)}
+
+    def _nodes_by_leaves(self) -> list[list[str]]:
+        """Return the nodes whose ports share their leaves, in inventory order."""
+        leaf_sets = dict.fromkeys(frozenset(node.leaves) for node in self.nodes.values() if node.leaves)
+        whole = [leaves for leaves in leaf_sets if not any(leaves < others for others in leaf_sets)]
+        nodes: dict[frozenset[str], list[str]] = {}
         for node in self.nodes.values():
             if node.leaves:
-                nodes_by_leaves.setdefault(node.leaves, []).append(node.name)
-        return {f"U{number}": tuple(names) for number, names in enumerate(nodes_by_leaves.values())}
+                own = frozenset(node.leaves)
+                nodes.setdefault(own if own in whole else next(w for w in whole if own < w), []).append(node.name)
+        return list(nodes.values())
 
     @functools.cached_property
     def unit_of(self) -> dict[str, str]:

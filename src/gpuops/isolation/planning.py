@@ -72,11 +72,12 @@ def _count_rounds(evidence: Evidence, scope: str) -> int:
 
 
 def _next_sweep(evidence: Evidence) -> Round | None:
-    count, schemes = _count_rounds(evidence, "rail"), pairing_schemes(evidence.fabric)
+    count, fabric = _count_rounds(evidence, "rail"), evidence.fabric
+    schemes = [s for s in pairing_schemes(fabric) if any(sweep(fabric, s, turn).groups for turn in range(SWEEPS))]
     if "rail" not in evidence.scopes or count >= SWEEPS or not schemes:
         return None
     planned = [scheme if scheme in schemes else schemes[0] for scheme in _SCHEMES]
-    turn = sweep(evidence.fabric, planned[count], planned[:count].count(planned[count]))
+    turn = sweep(fabric, planned[count], planned[:count].count(planned[count]))
     return turn if turn.groups and (count < _ALWAYS or _is_new(turn, evidence)) else None
 
 

@@ -141,3 +141,14 @@ def test_nodes_that_earlier_results_left_out_of_pairs_and_groups_are_named():
 def test_nodes_with_other_nics_are_not_compared_with_the_rest(fabric):
     result = judged(fabric, lambda _: 1.0)
     assert (result.blamed, result.unclear, result.suspects, result.fleet) == ((), (), (), ())
+
+
+def test_a_node_that_lacks_a_nic_is_in_the_unit_of_its_leaves():
+    fabric = unmapped(16, nics=lambda number: 7 if number == 3 else 8, unit=8)
+    assert [len(names) for names in fabric.units.values()] == [8, 8]
+
+
+def test_a_node_without_any_nic_ends_no_sweep():
+    fabric = unmapped(6, nics=lambda number: 0 if number == 2 else 8, unit=6)
+    result = judged(fabric, lambda group: 0.7 if group.rail == 1 and "h04" in group.nodes else 1.0)
+    assert [each.part for each in result.blamed] == ["h04:mlx5_1"]
