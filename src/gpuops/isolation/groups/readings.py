@@ -32,6 +32,8 @@ _FAR = 3.0
 """A result this many scales below the level, and 3 %, is low."""
 _PRIOR = 4
 """How many healthy groups the share of disturbed pairs weighs as much as: a group crosses other links than a pair."""
+_PRIOR_OF_FLOWS = (0.5, 50)
+"""Before any flow is seen, one in a hundred counts as disturbed, with the weight of as many flows."""
 _MAX_PAIRS = 400
 _ENOUGH = 16
 """So many healthy groups show how groups scatter; of fewer, pairs tell."""
@@ -82,9 +84,8 @@ class GroupReadings:
     def __init__(self, fabric: Fabric, rounds: Sequence[Measured], stragglers: frozenset[str] = frozenset()) -> None:
         self.fabric, self._stragglers = fabric, stragglers
         self._rounds = rounds
-        self._inside, self._across = (
-            Spread(_pair_values(rounds, fabric, crosses=crosses)) for crosses in (False, True)
-        )
+        self._across_values = _pair_values(rounds, fabric, crosses=True)
+        self._inside, self._across = Spread(_pair_values(rounds, fabric, crosses=False)), Spread(self._across_values)
         self.all = tuple(self._readings())
 
     def _readings(self) -> Iterator[GroupReading]:
@@ -151,19 +152,20 @@ class GroupReadings:
         own = Spread(reading.u for reading in healthy)
         if len(healthy) >= _ENOUGH and own.scale > spread.scale:
             spread.scale, spread.freedom = own.scale, own.freedom
-        crossing = [reading for reading in readings if reading.load]
-        usual = self._disturbed_crossing(crossing) if crossing else self._inside.disturbed
+        usual = self.disturbed_crossing(readings) if any(r.load for r in readings) else self._inside.disturbed
         low = sum(map(self.is_low, healthy))
         spread.disturbed = min(0.5, (low + _PRIOR * usual) / (len(healthy) + _PRIOR))
         return spread
 
-    def _disturbed_crossing(self, crossing: Sequence[GroupReading]) -> float:
-        """Return the share of such groups in which a flow between units is disturbed: it has one on each rail and side.
+    def disturbed_crossing(self, readings: Iterable[GroupReading]) -> float:
+        """Return the share of groups between units in which a flow is disturbed: they have one on each rail and side.
 
-        Pairs show the share of single flows.
+        Pairs show the share of single flows. It is 0 if no group crosses units.
         """
-        sides = statistics.median(len({self.fabric.block_of[name] for name in r.nodes}) for r in crossing)
-        healthy: float = (1 - self._across.disturbed) ** (sides * len(self.fabric.rails))
+        crossing = [len({self.fabric.block_of[name] for name in r.nodes}) for r in readings if r.load]
+        low = sum(u < self.edge for u in self._across_values) + _PRIOR_OF_FLOWS[0]
+        share = low / (len(self._across_values) + _PRIOR_OF_FLOWS[1])
+        healthy: float = (1 - share) ** (statistics.median(crossing) * len(self.fabric.rails)) if crossing else 1.0
         return 1 - healthy
 
     def _without_suspects(self, readings: Sequence[GroupReading]) -> list[GroupReading]:

@@ -349,6 +349,7 @@ def _unsure(suspicions: Iterable[Suspicion]) -> Iterator[str]:
         units = [unit for unit in first.units if all(unit in other.units for other in alike)]
         which = names[0] if len(names) == 1 else f"some of {len(names)} nodes ({_listed(names)})"
         joins = f", or what joins {' or '.join(units)} to others" if units else ""
+        joins = ", or slow paths between units" if first.may_be_paths and not units else joins
         yield f"{which} may slow large groups{joins}: {_speeds(first)[2]}; more rounds would decide"
 
 

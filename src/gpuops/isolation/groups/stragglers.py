@@ -27,6 +27,8 @@ _NEAR = math.log(20)
 """Nodes that are less likely than the likeliest by this factor are not dealt evenly any more."""
 _LEAST_APART = 2
 """No single group is evidence enough against a node."""
+_VARYING = 0.2
+"""Where flows disturb more of the groups than this, what a group reaches depends on its paths."""
 _MAX_SUSPICIONS = 8
 _MAX_TOGETHER, _MAX_TRIED = 3, 8
 """A node is sure if no three others together explain its groups; of many others, those that share most are tried."""
@@ -37,7 +39,8 @@ class Suspicion:
     """A node that is likely a straggler, with the ``rivals`` and ``units`` that explain its groups, alone or together.
 
     ``near`` are the node and those rivals that are nearly as likely. ``readings`` are its groups, without those of more
-    likely stragglers. ``probability`` bounds the chance that the node is healthy.
+    likely stragglers. ``probability`` bounds the chance that the node is healthy. ``may_be_paths`` is True if what its
+    groups have in common may also be slow paths between units.
     """
 
     node: str
@@ -48,6 +51,7 @@ class Suspicion:
     readings: tuple[GroupReading, ...]
     probability: float
     is_sure: bool
+    may_be_paths: bool = False
 
     @property
     def candidates(self) -> tuple[str, ...]:
@@ -91,6 +95,7 @@ class _Suspects:
             for node in reading.nodes:
                 self._indices.setdefault(node, set()).add(index)
         self._unit_hypotheses = tuple(self._units())
+        self._do_paths_vary = readings.disturbed_crossing(self.counted) > _VARYING
 
     def history(self, node: str) -> tuple[int, ...]:
         """Return the indices of the groups with ``node``: nodes with the same history cannot be told apart."""
@@ -179,7 +184,8 @@ class _Suspects:
         is_explained = not rivals and self._is_explained(own, [groups for *_, groups in close])
         if is_explained:
             rivals = [name for name, _, groups in close if len(own & groups) >= len(own) / _SHARED]
-        probability = max(self._probability(log_e), math.exp(-min(against.values(), default=math.inf)))
+        against_paths = self._log_odds_against_paths(own)
+        probability = max(self._probability(log_e), math.exp(-min([*against.values(), against_paths])))
         return Suspicion(
             node,
             log_e,
@@ -189,7 +195,22 @@ class _Suspects:
             readings=tuple(self.counted[index] for index in sorted(own)),
             probability=min(1.0, probability),
             is_sure=not is_explained and probability <= self._confidence,
+            may_be_paths=against_paths < self._margin,
         )
+
+    def _log_odds_against_paths(self, own: Collection[int]) -> float:
+        """Return how much likelier a node with the groups ``own`` is than that paths between units differ by chance.
+
+        Each group takes other paths. Where flows between units are often disturbed, a slow path alone explains as many
+        slow groups as were seen, but not in which groups they were.
+        """
+        if not self._do_paths_vary:
+            return math.inf
+        crossing = {index for index, reading in enumerate(self.counted) if reading.load}
+        low = {index for index in crossing if self._readings.is_low(self.counted[index])}
+        without = crossing.difference(own)
+        by_chance = _log_likelihood(len(low), len(crossing))
+        return _log_likelihood(len(low & without), len(without)) - by_chance - math.log(len(self._indices))
 
     def _is_explained(self, own: set[int], others: Sequence[set[int]], most: int = _MAX_TOGETHER) -> bool:
         """Return True if up to ``most`` others together leave too little evidence of a node with the groups ``own``."""
@@ -197,6 +218,11 @@ class _Suspects:
             return True
         covering = sorted(others, key=lambda groups: -len(own & groups))[:_MAX_TRIED] if most else []
         return any(self._is_explained(own - groups, others, most - 1) for groups in covering if own & groups)
+
+
+def _log_likelihood(count: int, of: int) -> float:
+    """Return the log likelihood of ``count`` slow groups in a certain order, with the share that fits best."""
+    return sum(number * math.log(number / of) for number in (count, of - count) if number)
 
 
 def in_order(fabric: Fabric, names: Collection[str]) -> tuple[str, ...]:
