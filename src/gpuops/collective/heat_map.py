@@ -91,7 +91,7 @@ def _figures(evidence: Evidence) -> Iterator[tuple[int | None, GroupResult]]:
         for figure in measured.figures:
             group = figure.group
             whole = measured.round.scope == "node" and not group.gpus and not group.variant
-            if (measured.round.scope == "rail" or whole) and (figure.gb_per_s is not None or figure.trouble == "hang"):
+            if (measured.round.scope == "rail" or whole) and (figure.gb_per_s is not None or figure.trouble):
                 yield group.rail, figure
 
 

@@ -14,6 +14,8 @@ from gpuops.isolation.rounds import GroupResult, RankGroup, Round, Trouble
 
 END = b'{"end": true}\n'
 _MAX_QUOTED = 80
+_MAX_DETAIL = 300
+"""Characters of a detail that are kept: reports repeat it."""
 _MAX_GPUS = 64
 _MAX_GB_PER_S = 1e6
 _TROUBLES: tuple[str, ...] = get_args(Trouble)
@@ -86,6 +88,7 @@ def _result(document: Any, group: RankGroup, where: str) -> GroupResult:
         _refuse(f"{where}: trouble", trouble, "one of " + ", ".join(f'"{name}"' for name in _TROUBLES))
     if not isinstance(detail, str):
         _refuse(f"{where}: detail", detail, "a text")
+    detail = detail if len(detail) <= _MAX_DETAIL else f"{detail[: _MAX_DETAIL - 1]}…"
     is_number = isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate < _MAX_GB_PER_S
     if not is_number and (rate is not None or not trouble):
         _refuse(f"{where}: gb_per_s", rate, f"GB/s above 0 and below {_MAX_GB_PER_S:,.0f}; null only beside a trouble")

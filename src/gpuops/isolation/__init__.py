@@ -39,7 +39,7 @@ from collections.abc import Iterator
 
 from gpuops.isolation.blaming import blame as _blame_between
 from gpuops.isolation.common import common_causes
-from gpuops.isolation.coverage import left_out
+from gpuops.isolation.coverage import left_out, too_fast
 from gpuops.isolation.evidence import Blame, BlamedPart, CommonCause, Evidence
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.intra_node import blame as _blame_intra_node
@@ -111,7 +111,7 @@ def blame(evidence: Evidence) -> Blame:
         blamed,
         between.contention,
         tuple(dict.fromkeys((*inside.suspects, *between.suspects))),
-        (*inside.unclear, *between.unclear, *missed, *map(_other_traffic, unsteady)),
+        (*inside.unclear, *between.unclear, *missed, *too_fast(evidence), *map(_other_traffic, unsteady)),
         tuple(cause for cause in causes if cause not in unsteady),
     )
 

@@ -1,4 +1,4 @@
-"""Nodes that were asked for in pairs or groups and did not take part: they are named, so that none passes unseen."""
+"""What the evidence lacks or cannot mean: nodes that took no part, and results that no NIC can reach."""
 
 from __future__ import annotations
 
@@ -6,7 +6,11 @@ from collections.abc import Iterable, Iterator
 
 from gpuops.isolation.evidence import BlamedPart, Evidence, Sentence
 from gpuops.isolation.fabric import Fabric
+from gpuops.isolation.rounds import GroupResult
 
+_TOO_FAST = "faster than the line rate: this rate or the measurement is wrong"
+_IMPOSSIBLE, _FEW = 1.2, 1 / 8
+"""Rates are stated as 25, 50 or 100 GB/s for 200, 400 or 800 Gb/s; more than this is neither rounding nor noise."""
 _SCOPES = {"pair": "pairs", "group": "groups"}
 
 
@@ -26,6 +30,23 @@ def left_out(evidence: Evidence, blamed: Iterable[BlamedPart]) -> Iterator[Sente
     if nodes:
         about = f"not measured in {' or '.join(scopes)}, because earlier results left them out"
         yield Sentence(f"{', '.join(nodes)}: {about}", nodes, about)
+
+
+def too_fast(evidence: Evidence) -> Iterator[Sentence]:
+    """Yield a sentence on each pair that is faster than its line rate: it is stated or measured wrongly.
+
+    If many are, these nodes have a faster way than the NICs, such as NVLink between the nodes of a rack.
+    """
+    pairs = [f for m in evidence.rounds if m.round.scope == "rail" for f in m.figures if len(f.group.nodes) > 1]
+    fast = [figure for figure in pairs if _is_impossible(figure, evidence.fabric)]
+    for figure in fast if len(fast) <= _FEW * len(pairs) else ():
+        pair = f"{' and '.join(figure.group.nodes)} on rail {figure.group.rail}"
+        yield Sentence(f"{pair}: {figure.gb_per_s:.4g} GB/s, {_TOO_FAST}", [pair], _TOO_FAST)
+
+
+def _is_impossible(figure: GroupResult, fabric: Fabric) -> bool:
+    line = min(fabric.rates.get((name, figure.group.rail or 0), 0.0) for name in figure.group.nodes)
+    return line > 0 and (figure.gb_per_s or 0.0) > _IMPOSSIBLE * line
 
 
 def _behind(part: str, fabric: Fabric) -> Iterable[str]:

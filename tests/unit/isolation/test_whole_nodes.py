@@ -152,3 +152,14 @@ def test_a_node_without_any_nic_ends_no_sweep():
     fabric = unmapped(6, nics=lambda number: 0 if number == 2 else 8, unit=6)
     result = judged(fabric, lambda group: 0.7 if group.rail == 1 and "h04" in group.nodes else 1.0)
     assert [each.part for each in result.blamed] == ["h04:mlx5_1"]
+
+
+def test_results_above_the_line_rate_are_no_measure_of_a_nic():
+    result = judged(units(16, 8), lambda group: 10.0 if group.rail == 2 and "gpu004" in group.nodes else 1.0)
+    assert result.blamed == ()
+    assert any("gpu004" in sentence and "faster than the line rate" in sentence for sentence in result.unclear)
+
+
+def test_a_rack_whose_nodes_have_nvlink_between_them_is_not_too_fast():
+    result = judged(units(16, 8), lambda group: 10.0 if group.rail is not None else 1.0)
+    assert (result.blamed, result.unclear) == ((), ())
