@@ -13,7 +13,7 @@ from gpuops.isolation.certainty import more_rounds, rounds_to_decide
 from gpuops.isolation.counters import CounterEvidence, blame_links
 from gpuops.isolation.evidence import IN_WORDS, Blame, BlamedPart, Evidence, Kind, Sentence
 from gpuops.isolation.fabric import Fabric
-from gpuops.isolation.groups.searching import blame_groups
+from gpuops.isolation.groups.blaming import blame_groups
 from gpuops.isolation.parts import Part
 from gpuops.isolation.readings import Reading, Readings
 from gpuops.isolation.rounds import RankGroup

@@ -163,3 +163,12 @@ def test_results_above_the_line_rate_are_no_measure_of_a_nic():
 def test_a_rack_whose_nodes_have_nvlink_between_them_is_not_too_fast():
     result = judged(units(16, 8), lambda group: 10.0 if group.rail is not None else 1.0)
     assert (result.blamed, result.unclear) == ((), ())
+
+
+def test_a_second_straggler_that_was_in_all_other_groups_is_not_passed_over():
+    kept = {"gpu004": 0.58, "gpu015": 0.64}
+    result = judged(
+        units(16, 8), lambda group: min(kept.get(name, 1.0) for name in group.nodes) if len(group.nodes) >= 12 else 1.0
+    )
+    assert {each.part for each in result.blamed} <= set(kept)
+    assert {each.part for each in result.blamed} == set(kept) or any("measure again" in each for each in result.unclear)
