@@ -11,9 +11,9 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
+from gpuops.isolation.common.rails import SLOW, slow_rails, without_slow_rail
 from gpuops.isolation.evidence import CommonCause, Evidence, Kind, Measured, Where
 from gpuops.isolation.fabric import Fabric
-from gpuops.isolation.rails import SLOW, slow_rails, without_slow_rail
 from gpuops.isolation.readings import deviation, level_of
 from gpuops.isolation.rounds import GroupResult, RankGroup
 
