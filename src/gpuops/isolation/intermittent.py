@@ -60,7 +60,10 @@ def _uplinks(
     likely = {part: own for part, own in by_uplink.items() if part not in excluded and _are_many(own, part, readings)}
     if have_common_cause(likely, readings):
         return
+    uplinks_by_rail = Counter(part.number for part in likely)
     for part, own in sorted(likely.items()):
+        if uplinks_by_rail[part.number] == len(readings.fabric.units) > _FEW:
+            continue  # those of all units: the rail's spine carries other traffic
         if certainties.of(part).log_e > _WORTH_A_ROUND:
             yield part, tuple(own)
 

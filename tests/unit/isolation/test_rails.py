@@ -84,3 +84,17 @@ def test_pairs_whose_path_is_always_slow_make_no_nic_flapping(nodes, unit, seed)
         return 0.85 if group.rail is not None and zlib.crc32(key) % 100 < 15 else 1.0
 
     assert judged(units(nodes, unit), share).blamed == ()
+
+
+def test_a_spine_of_one_rail_that_carries_other_traffic_at_times_accuses_no_uplink():
+    fabric = units(32, 8)
+    turn = iter(range(10**6))
+
+    def share(group):
+        if group.rail != 3 or not leaves_unit(group, fabric):
+            return 1.0
+        return 0.5 if next(turn) // 3 % 2 else 1.0
+
+    result = judged(fabric, share)
+    assert (result.blamed, result.suspects) == ((), ())
+    assert result.contention or result.unclear
