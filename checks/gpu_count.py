@@ -15,7 +15,6 @@ from gpuops.probes.nvidia.presence import has_no_gpu
 @check(
     needs=(smi, gpu_functions, driver, pcie, pci_vendors),
     tolerates=(smi, gpu_functions, driver, pcie, pci_vendors),
-    expects=("gpu.count",),
     severity="isolate",
     tags=("quick", "start", "gpu", "nvidia-smi"),
     catches="7 of 8 GPUs after a reboot: jobs fail to start, or start with fewer ranks",
@@ -29,13 +28,13 @@ def gpu_count(
     vendors: frozenset[str] | Unknown,
     profile: Profile,
 ) -> Iterator[Finding | Unknown]:
-    """Whole GPUs are counted, not MIG instances.
+    """Whole GPUs are counted, not MIG instances; without an expected number, the sources are compared.
 
     A GPU that the kernel driver manages but nvidia-smi does not list is hidden from this session (by a device cgroup, a
     container or NVIDIA_VISIBLE_DEVICES): the result is unknown, the GPU is not lost. In containers, /sys lists GPUs
     that /proc hides. Source of the rule that the counts agree: Oracle oci-hpc, check_gpu_setup.py.
     """
-    expected = profile["gpu.count"]
+    expected = profile.get("gpu.count", 0)
     if expected and has_no_gpu(vendors, loaded, answer):
         yield Finding(f"0 of {expected} GPUs are there", expected=expected, found=0, unit="GPUs")
         return
@@ -53,7 +52,7 @@ def gpu_count(
         yield Unknown(answer.error.text if answer.error else "nothing lists a GPU")
     elif unlisted & bound:
         yield Unknown(f"this session sees {len(answer.gpus)} of {len(gpus)} GPUs")
-    elif len(gpus) > expected:
+    elif len(gpus) > expected > 0:
         fix = "set the right profile in the inventory, or set expect: {gpu.count: …}"
         message = f"{len(gpus)} GPUs, more than {expected}"
         yield Finding(message, expected=expected, found=len(gpus), unit="GPUs", fix=fix, severity="warn")

@@ -10,6 +10,7 @@ from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.isolation.node_evidence import all_reduce
 from gpuops.judging import Check, Verdict, judge_group, judge_node, probes_of
+from gpuops.probes.host.lspci import gpu_functions
 from gpuops.probes.host.pci import pci_vendors
 from gpuops.probes.nvidia.driver import driver
 from gpuops.probes.nvidia.nvidia_smi import smi
@@ -23,8 +24,8 @@ _ONE_GPU = "an all-reduce needs two GPUs"
 
 
 def probes_for(checks: Iterable[Check]) -> list[Probe[Any]]:
-    """Return the probes that ``checks`` need, and the one that detects the profile of a host that names none."""
-    return list(dict.fromkeys([*probes_of(checks), smi]))
+    """Return the probes that ``checks`` need, and those that detect the profile of a host that names none."""
+    return list(dict.fromkeys([*probes_of(checks), smi, gpu_functions]))
 
 
 def profile_of(host: Host, facts: Facts, profiles: Sequence[Profile]) -> Profile:
@@ -43,7 +44,9 @@ def _detected(facts: Facts, profiles: Sequence[Profile]) -> Profile:
     listing = facts[smi]
     if isinstance(listing, Unknown) or not listing.gpus:
         return NO_PROFILE
-    return detect(listing.gpus[0].name or "", len(listing.gpus), list(profiles))
+    functions = facts[gpu_functions]
+    switches = () if isinstance(functions, Unknown) else [f for f in functions if f.is_nvswitch]
+    return detect(listing.gpus[0].name or "", len(listing.gpus), profiles, has_nvswitch=bool(switches))
 
 
 def assess(checks: Sequence[Check], facts: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> list[Verdict]:

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+import re
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -27,14 +28,22 @@ class Expected:
 
 @dataclass(frozen=True)
 class Match:
-    """Rule that detects machines of a profile: part of the GPU's name, and the number of GPUs."""
+    """Rule that detects machines of a profile: the GPU's name, and the number of GPUs.
+
+    The name may stand after the maker's, and before a dash: "A100-SXM4" is "NVIDIA A100-SXM4-40GB", but "H200" is not
+    "NVIDIA H200 NVL", which is another board.
+    """
 
     gpu_name: str
     gpu_count: int
 
     def fits(self, gpu_name: str, gpu_count: int) -> bool:
         """Return True if a machine with these GPUs has this profile."""
-        return self.gpu_name.lower() in gpu_name.lower() and self.gpu_count == gpu_count
+        return self.names(gpu_name) and self.gpu_count == gpu_count
+
+    def names(self, gpu_name: str) -> bool:
+        """Return True if this is the GPU of the profile."""
+        return re.search(rf"(?<!\w){re.escape(self.gpu_name)}(?=-|$)", gpu_name, re.IGNORECASE) is not None
 
 
 @dataclass(frozen=True)
@@ -82,9 +91,25 @@ def known(project: Path | None = None) -> list[Profile]:
     return [_read(file.path) for file in listing(FOLDER, ".yml", project).values()]
 
 
-def detect(gpu_name: str, gpu_count: int, profiles: list[Profile]) -> Profile:
-    """Return the profile whose ``match`` fits this machine, or `NO_PROFILE`."""
-    return next((p for p in profiles if p.match and p.match.fits(gpu_name, gpu_count)), NO_PROFILE)
+def detect(gpu_name: str, gpu_count: int, profiles: Sequence[Profile], *, has_nvswitch: bool = False) -> Profile:
+    """Return the profile whose ``match`` fits this machine, or `NO_PROFILE`.
+
+    A machine that lost GPUs still has its profile, so that the loss is judged: a board with NVLink is known by its
+    NVSwitches, or because more than half of its GPUs are there. Clouds sell 1, 2 and 4 GPUs of a board of 8, not more.
+    """
+    exact = next((p for p in profiles if p.match and p.match.fits(gpu_name, gpu_count)), None)
+    if exact is not None:
+        return exact
+    named = [(p, p.match) for p in profiles if p.match and p.match.names(gpu_name) and gpu_count < p.match.gpu_count]
+    return next(
+        (
+            profile
+            for profile, match in named
+            if (profile.get("nvlink.links") and 2 * gpu_count > match.gpu_count)
+            or (profile.get("nvswitch") and has_nvswitch)
+        ),
+        NO_PROFILE,
+    )
 
 
 def _read(path: Path) -> Profile:

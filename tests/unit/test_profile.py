@@ -67,6 +67,27 @@ def test_a_machine_is_recognised_by_its_gpus(project):
     assert detect("NVIDIA TITAN RTX", 2, profiles).name == "titan-rtx-2x"
 
 
+@pytest.mark.parametrize(
+    ("gpu_name", "count", "has_nvswitch", "name"),
+    [
+        ("NVIDIA H100 80GB HBM3", 7, False, "hgx-h100"),
+        ("NVIDIA H100 80GB HBM3", 5, False, "hgx-h100"),
+        ("NVIDIA H100 80GB HBM3", 1, True, "hgx-h100"),
+        ("NVIDIA A100-SXM4-80GB", 6, False, "dgx-a100"),
+        ("NVIDIA GB200", 3, False, "gb200-nvl72"),
+        ("NVIDIA H100 80GB HBM3", 4, False, "none"),  # half of a board, as clouds sell it
+        ("NVIDIA H100 80GB HBM3", 1, False, "none"),
+        ("NVIDIA H100 80GB HBM3", 9, True, "none"),
+        ("NVIDIA TITAN RTX", 1, False, "none"),
+        ("NVIDIA H200 NVL", 8, False, "none"),
+        ("NVIDIA H200 NVL", 7, True, "none"),
+        ("NVIDIA GeForce RTX 4090", 8, False, "none"),
+    ],
+)
+def test_a_board_that_lost_gpus_is_still_recognised(gpu_name, count, has_nvswitch, name):
+    assert detect(gpu_name, count, known(), has_nvswitch=has_nvswitch).name == name
+
+
 def test_a_judgement_is_as_good_as_its_poorest_number(project):
     write(project, MINE)
     mine = load("mine", project)
@@ -144,7 +165,7 @@ class TestBuiltIn:
             assert all(getattr(p.question, "become", "never") == "never" for p in checks[name].needs), name
 
     def test_what_it_says_is_what_checks_and_the_bandwidth_model_read(self, profile):
-        read = {key for c in discover().values() for key in c.expects} | {"gpu.ecc", "gpu.row_remap"}
+        read = {key for c in discover().values() for key in c.expects} | {"gpu.ecc", "gpu.row_remap", "gpu.count"}
         measured = {key for key in profile.values if re.fullmatch(READ_BY_THE_MODEL, key)}
         assert set(profile.values) - measured <= read
 

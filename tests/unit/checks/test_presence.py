@@ -1,9 +1,12 @@
+from dataclasses import replace
+
 import pytest
 
 from gpuops.judging import SEVERITIES
 from gpuops.probes.nvidia.driver import Driver
 from gpuops.probes.nvidia.nvidia_smi import SmiError
 from gpuops.probing import Unknown
+from gpuops.profile import NO_PROFILE
 
 NOTHING = Unknown("lspci is not installed")
 LOST = "0000:c3:00.0"
@@ -36,6 +39,16 @@ class TestGpuCount:
         )
         finding = only(machine.judge("gpu-count"))
         assert (finding.part, finding.part_label) == ("gpu5", f"GPU 5 ({gone})")
+
+    def test_without_a_profile_the_sources_are_compared(self, h100):
+        bare = replace(h100, profile=NO_PROFILE)
+        assert bare.judge("gpu-count").status == "pass"
+        gone = h100.values["gpus"][5].address
+        machine = bare.seeing(*(g for g in h100.values["gpus"] if g.address != gone)).but(
+            driver=NOTHING, pcie={a: link for a, link in h100.values["pcie"].items() if a != gone}
+        )
+        finding = only(machine.judge("gpu-count"))
+        assert (finding.part, finding.severity) == ("gpu5", "isolate")
 
     def test_hidden_gpus_are_unknown_and_not_lost(self, h100):
         machine = h100.seeing(*h100.values["gpus"][:2])

@@ -15,6 +15,7 @@ from gpuops.shell import Command
 
 GPU_CLASSES = ("0300", "0302")
 """PCI classes of a GPU: VGA compatible controller, 3D controller (the others are NVSwitches, audio, USB-C)."""
+NVSWITCH_CLASS = "0680"
 
 _FUNCTION = re.compile(
     r"(?P<address>[\da-f:]+\.[0-7]) [^\[\]]*\[(?P<class>[\da-f]{4})\]: (?P<text>.*)"
@@ -42,6 +43,11 @@ class PciFunction:
     def is_gpu(self) -> bool:
         """True for a GPU, as opposed to its audio function or an NVSwitch."""
         return self.class_id in GPU_CLASSES
+
+    @property
+    def is_nvswitch(self) -> bool:
+        """True for an NVSwitch, which lspci lists as a bridge of NVIDIA's."""
+        return self.class_id == NVSWITCH_CLASS and self.vendor_id == "10de"
 
     @property
     def off_the_bus(self) -> bool:
