@@ -10,7 +10,7 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
     needs=gpus,
     severity="reset",
     tags=("quick", "gpu", "memory", "nvidia-smi"),
-    explains=("xid:48", "xid:63", "xid:94", "xid:95", "xid:154"),
+    explains=("xid:48", "xid:63", "xid:94", "xid:95", "xid:154", "recovery-action"),
     catches="memory that returned a wrong value: the job crashed, and the next one may compute with wrong data",
     fix="reset the GPU when idle; if the error comes back, replace it",
 )

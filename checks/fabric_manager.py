@@ -14,7 +14,6 @@ _UNIT = "nvidia-fabricmanager"
 
 @check(
     needs=(gpus, services, probe, driver, installed_driver),
-    expects=("nvswitch",),
     tolerates=(gpus, services, probe, driver, installed_driver),
     severity="fail",
     tags=("quick", "start", "nvlink", "driver", "nvidia-smi"),
@@ -29,17 +28,20 @@ def fabric_manager(
     on_disk: InstalledDriver | Unknown,
     profile: Profile,
 ) -> Iterator[Finding | Unknown | NotApplicable]:
-    """Only machines with NVSwitches (``nvswitch`` in the profile) need one.
+    """Only machines with NVSwitches (``nvswitch`` in the profile) need one; every GPU that is in a fabric is judged.
 
     Source: NVIDIA Fabric Manager User Guide: its version must be the driver's, and a GPU of Hopper or later is ready
-    when its fabric state is Completed and its status Success. If there is no systemd unit, it may run in a container or
-    on the hypervisor; then the state that the GPUs report decides.
+    when its fabric state is Completed and its status Success. The health is judged where it is reported: a healthy HGX
+    H100 does not. If there is no systemd unit, it may run in a container or on the hypervisor; then the state that the
+    GPUs report decides, as on an NVL72 rack, which is managed from outside of its nodes.
     """
-    if not profile["nvswitch"]:
-        yield NotApplicable("the machine has no NVSwitch")
+    in_fabric = () if isinstance(gpus, Unknown) else tuple(gpu for gpu in gpus if gpu.fabric_state)
+    if not profile.get("nvswitch"):
+        if not in_fabric:
+            yield NotApplicable("the machine is not known to have NVSwitches")
+        yield from _judge_fabric(in_fabric)
         return
     unit = units if isinstance(units, Unknown) else units.get(_UNIT, Unknown(f"systemd does not report {_UNIT}"))
-    in_fabric = () if isinstance(gpus, Unknown) else tuple(gpu for gpu in gpus if gpu.fabric_state)
     if isinstance(unit, Service) and not unit.running and (unit.installed or not in_fabric):
         state = unit.active if unit.installed else "not installed"
         fix = "" if unit.installed else f"install {_UNIT} of the driver's version, then systemctl enable --now {_UNIT}"
@@ -54,6 +56,10 @@ def fabric_manager(
 
 def _judge_fabric(gpus_in_fabric: tuple[Gpu, ...]) -> Iterator[Finding]:
     for gpu in gpus_in_fabric:
+        if gpu.fabric_health not in {None, "Healthy"}:
+            fix = f"drain the node and reset GPU {gpu.index}; if it stays, have the NVSwitch and its links inspected"
+            message = f"fabric health: {gpu.fabric_health}"
+            yield Finding(message, expected="Healthy", found=gpu.fabric_health, fix=fix, part=gpu.part)
         if gpu.fabric_state != "Completed" or gpu.fabric_status not in {None, "Success"}:
             state = f"{gpu.fabric_state}, {gpu.fabric_status}"
             yield Finding(f"fabric: {state}", expected="Completed, Success", found=state, part=gpu.part)

@@ -10,7 +10,7 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
     needs=gpus,
     severity="isolate",
     tags=("quick", "gpu", "memory", "nvidia-smi"),
-    explains=("row-remap-pending", "ecc-uncorrectable", "xid:64"),
+    explains=("row-remap-pending", "ecc-uncorrectable", "xid:64", "recovery-action"),
     catches="a card without spare rows: its memory errors come back after every reset",
     fix="take the node out of use and replace the GPU; a reset does not help, because no spare row is left",
 )

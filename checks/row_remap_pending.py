@@ -10,7 +10,7 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
     needs=gpus,
     severity="reset",
     tags=("quick", "gpu", "memory", "nvidia-smi"),
-    explains=("ecc-uncorrectable", "xid:63", "xid:154"),
+    explains=("ecc-uncorrectable", "xid:63", "xid:154", "recovery-action"),
     catches="a bad row that stays in use until the GPU is reset",
     fix="reset the GPU when idle, or reboot",
 )

@@ -35,6 +35,9 @@ FOUND = {
     "mlx5_4:rate=200": ("ib-ports", "mlx5_4", "fail", "optic"),
     "host:fabricmanager-down": ("fabric-manager", "fabricmanager", "fail", "nvidia-fabricmanager"),
     "host:version-mismatch": ("driver-loaded", "driver", "reboot", "reboot"),
+    "gpu1:recovery=reboot": ("recovery-action", "gpu1", "reboot", "reboot the node"),
+    "gpu2:route-unhealthy": ("fabric-manager", "gpu2", "fail", "reset GPU 2"),
+    "host:sxid=22003": ("sxid", "nvswitch0", "reboot", "reboot"),
     "host:disk-full": ("disk-space", "/", "fail", "remove"),
     "host:clock-skew=30": ("clock", "clock", "warn", "chrony"),
 }

@@ -100,6 +100,8 @@ class Gpu:
     remapped_uncorrectable: int = 0
     remap_pending: bool = False
     remap_failed: bool = False
+    recovery: str = ""  # what it asks for by itself, in nvidia-smi's words
+    route_unhealthy: bool = False
     links_down: frozenset[int] = frozenset()
     nvlink_slow_percent: float = 0.0  # below the rate that its links report
     miscounts: bool = False  # its sums are wrong, without any other sign

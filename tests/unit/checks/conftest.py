@@ -55,6 +55,7 @@ def gpu(index, bus):
         remapped_rows=RemappedRows(0, 0, pending=False, failure=False),
         fabric_state="Completed",
         fabric_status="Success",
+        recovery_action="None",
     )
 
 

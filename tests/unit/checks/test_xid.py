@@ -79,7 +79,7 @@ def test_no_reset_is_asked_for_again_when_the_state_of_the_gpu_shows_that_it_was
         (xid(48), "reset", {"ecc_uncorrected_volatile": None}),
         (xid(95), "reset", {"ecc_uncorrected_volatile": 3}),
         (xid(154, text=RECOVERY), "reset", {"recovery_action": "GPU Reset"}),
-        (xid(154, text=RECOVERY), "reset", {}),
+        (xid(154, text=RECOVERY), "reset", {"recovery_action": None}),
         (xid(74, text="NVLink: a fatal error"), "reset", {}),
     ],
 )
@@ -108,7 +108,7 @@ def test_repeated_errors_are_one_finding(h100):
 
 def test_the_text_decides_where_the_driver_says_what_to_do(h100):
     text = "GPU recovery action changed from 0x0 (None) to 0x2 (Node Reboot Required)"
-    (finding,) = h100.with_log(xid(154, text=text)).judge("xid").findings
+    (finding,) = h100.with_gpu(2, recovery_action="Reboot").with_log(xid(154, text=text)).judge("xid").findings
     assert finding.severity == "reboot"
 
 

@@ -23,6 +23,7 @@ VALUES = {
     "PERCENT": "20",
     "PACKAGE": "libnccl2",
     "STATE": "fails",
+    "ACTION": "reboot",
 }
 
 

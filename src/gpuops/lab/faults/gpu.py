@@ -129,6 +129,20 @@ def loaded(gpu: Gpu) -> dict[str, object]:
     }
 
 
+def _recovery(node: Node, name: str, value: str) -> Node:
+    words = {"reset": "Reset", "reboot": "Reboot", "drain-p2p": "Drain P2P", "drain-and-reset": "Drain and Reset"}
+    if value not in words:
+        raise InputError(f'"{value}" is not an action; choose one of {", ".join(words)}')
+    return node.with_gpu(int(name), recovery=words[value])
+
+
+def _route_unhealthy(node: Node, name: str, _value: str) -> Node:
+    gpu = _gpu(node, name)
+    if not gpu.model.fabric:
+        raise InputError(f"a {gpu.model.name} is in no NVLink fabric")
+    return node.with_gpu(gpu.index, route_unhealthy=True)
+
+
 FAULTS = (
     Fault("gpu", "lost", "fell off the bus: Xid 79, lspci rev ff, nvidia-smi fails", _lost),
     Fault("gpu", "xid", "an Xid in the kernel log", _xid, takes="NUMBER"),
@@ -137,6 +151,10 @@ FAULTS = (
     Fault("gpu", "ecc-uncorrectable", "uncorrectable ECC errors: Xid 48", _ecc_uncorrectable, "COUNT", "1"),
     Fault("gpu", "nvlink-down", "an NVLink is down: Xid 74", _nvlink_down, "LINK", "0"),
     Fault("gpu", "slow", "its NVLinks are slower than they report", _slow, "PERCENT", "35"),
+    Fault(
+        "gpu", "recovery", "it asks for a reset or reboot, and the log does not say why", _recovery, "ACTION", "reset"
+    ),
+    Fault("gpu", "route-unhealthy", "its way through the NVLink fabric is unhealthy", _route_unhealthy),
     Fault("gpu", "miscounts", "its part of an all-reduce is wrong, with no other sign", _miscounts),
     Fault("gpu", "thermal", "too hot, clocks lowered by hardware", _thermal),
     Fault("gpu", "power-cap", "power limit below the default", _power_cap, takes="WATTS"),

@@ -8,7 +8,7 @@ from dataclasses import replace
 from gpuops.errors import InputError
 from gpuops.lab.faults.fault import Change, Fault, number, percent, whole
 from gpuops.lab.faults.gpu import working
-from gpuops.lab.model import Node, Service
+from gpuops.lab.model import Node, Service, address
 
 
 def _driver_skew(node: Node, _name: str, value: str) -> Node:
@@ -94,11 +94,28 @@ def _sudo_password(node: Node, _name: str, value: str) -> Node:
     return replace(node, behaviour=replace(node.behaviour, sudo=value))
 
 
+def _sxid(node: Node, _name: str, value: str) -> Node:
+    if node.switches is None:
+        raise InputError(f"a {node.machine} has no NVSwitch")
+    number, where = whole(value, "SXid number", lowest=1), address(node.switches.at[0])
+    severity, text = _SXIDS.get(number, ("Non-fatal", "Link 03 unknown error (First)"))
+    return node.logging(f"nvidia-nvswitch0: SXid (PCI:{where}): {number:05}, {severity}, {text}")
+
+
+_SXIDS = {
+    12028: ("Non-fatal", "Link 32 egress non-posted PRIV error (First)"),
+    20001: ("Non-fatal", "Link 30 TX Replay Error"),
+    20034: ("Fatal", "Link 30 LTSSM Fault Up"),
+    22003: ("Fatal", "PRI WRITE SYS error (First)"),
+    12020: ("Fatal", "Link 40 egress sequence ID error (First)"),
+}
+
 FAULTS = (
     Fault("host", "driver-skew", "another driver version than its peers", _driver_skew, takes="VERSION"),
     Fault("host", "version-mismatch", "library updated, module not yet reloaded", _version_mismatch),
     Fault("host", "fabricmanager-version", "a fabric manager of another version", _fabricmanager_version, "VERSION"),
     Fault("host", "fabricmanager-down", "the fabric manager failed", _fabricmanager_down),
+    Fault("host", "sxid", "an SXid of its first NVSwitch in the kernel log", _sxid, takes="NUMBER"),
     Fault("host", "disk-full", "no space left on /", _disk_full),
     Fault("host", "cgroup", "a session can open only this many GPUs", _cgroup, takes="GPUS"),
     Fault("host", "busy", "a job uses all GPUs", _busy),

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from gpuops.lab.model import Gpu, Node
 from gpuops.lab.tools.nvidia_smi.entry import NOT_KNOWN, Entry, active, alike, section, with_unit, yes
 
@@ -323,6 +325,14 @@ def _clock_set(tag: str, label: str, graphics: int, memory: int, video: int) -> 
     )
 
 
+def _health(gpu: Gpu, names: Sequence[tuple[str, str]]) -> tuple[Entry, ...]:
+    """Return the health of the GPU's routes, which a healthy HGX H100 does not report."""
+    if not gpu.route_unhealthy:
+        return tuple(alike(NOT_KNOWN, names))
+    values = {"summary": "Unhealthy", "bandwidth": "Full", "route_unhealthy": "True", "incorrect_configuration": "None"}
+    return tuple(Entry(tag, label, values.get(tag, "False")) for tag, label in names)
+
+
 def _fabric(node: Node, gpu: Gpu, major: int) -> Entry:
     if not gpu.model.fabric:
         state, status, clique, cluster = (NOT_KNOWN,) * 4
@@ -343,7 +353,7 @@ def _fabric(node: Node, gpu: Gpu, major: int) -> Entry:
     modern = (
         Entry("cliqueId", "CliqueId", clique),
         Entry("clusterUuid", "ClusterUUID", cluster),
-        section("health", "Health", *alike(NOT_KNOWN, health)),
+        section("health", "Health", *_health(gpu, health)),
     )
     return section(
         "fabric",

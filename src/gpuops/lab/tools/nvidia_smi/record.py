@@ -126,7 +126,7 @@ def _flush() -> Entry:
 
 
 def _recovery(gpu: Gpu) -> str:
-    return "GPU Reset" if gpu.remap_pending or gpu.ecc_uncorrectable else "None"
+    return gpu.recovery or ("GPU Reset" if gpu.remap_pending or gpu.ecc_uncorrectable else "None")
 
 
 def _reset_status(gpu: Gpu) -> Entry:

@@ -1,0 +1,62 @@
+"""No GPU asks for a reset, a reboot or another way of recovery."""
+
+from collections.abc import Iterator
+from typing import Literal
+
+from gpuops import Finding, NotApplicable, Profile, check
+from gpuops.probes.nvidia.gpus import Gpu, gpus
+
+_Severity = Literal["warn", "reset", "reboot", "isolate"]
+_ACTIONS: dict[str, tuple[_Severity, str]] = {
+    "reset": ("reset", "drain the node and reset GPU {index} (nvidia-smi --gpu-reset -i {index})"),
+    "reboot": ("reboot", "drain and reboot the node"),
+    "drain p2p": ("warn", "end all jobs that use peer-to-peer access; then it asks for one of the other actions"),
+    "bus reset": ("isolate", "power-cycle the node; if GPU {index} still asks for it, have it inspected"),
+    "imex": ("warn", "recover the IMEX domain of the rack; the fault is not this node's"),
+}
+_WORDS: dict[str, str] = {
+    "reset": "reset",
+    "gpu reset": "reset",
+    "gpu reset required": "reset",
+    "drain and reset": "reset",
+    "reboot": "reboot",
+    "node reboot": "reboot",
+    "node reboot required": "reboot",
+    "system reboot": "reboot",
+    "drain p2p": "drain p2p",
+    "bus reset": "bus reset",
+    "pcie bus reset": "bus reset",
+    "recover imex domain": "imex",
+}
+_UNKNOWN_ACTION: tuple[_Severity, str] = ("reset", "read NVIDIA's GPU Memory Error Management on this word")
+
+
+@check(
+    needs=gpus,
+    severity="reset",
+    tags=("quick", "gpu", "nvidia-smi"),
+    explains=("xid:154",),
+    catches="a GPU that the driver gave up on, also if the log with the reason is gone",
+    fix="do what the GPU asks for",
+)
+def recovery_action(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | NotApplicable]:
+    """The driver states what each GPU needs; drivers before release 570 do not.
+
+    Source: NVIDIA GPU Memory Error Management, Error Recovery and Response Flags (None, Reset, Reboot, Drain P2P, Drain
+    and Reset); NVML's ``nvmlDeviceGpuRecoveryAction_t`` also has actions on the PCIe bus and the IMEX domain. A word
+    that is not known asks for something, so it fails.
+    """
+    for gpu in gpus:
+        if gpu.recovery_action is None:
+            yield NotApplicable("the driver does not report it")
+        elif gpu.recovery_action != "None":
+            severity, fix = _ACTIONS.get(_WORDS.get(gpu.recovery_action.lower(), ""), _UNKNOWN_ACTION)
+            yield Finding(
+                f"asks for: {gpu.recovery_action}",
+                expected="None",
+                found=gpu.recovery_action,
+                fix=fix.format(index=gpu.index),
+                part=gpu.part,
+                severity=severity,
+                code=gpu.recovery_action,
+            )

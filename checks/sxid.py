@@ -1,0 +1,85 @@
+"""The NVSwitches reported no error since boot that asks for an action."""
+
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from gpuops import Finding, NotApplicable, PartName, Profile, Unknown, check
+from gpuops.probes.host.kernel_log import KernelLog, SXid, kernel_log
+from gpuops.probes.nvidia.gpus import Gpu, gpus
+from gpuops.probes.nvidia.nvlink import GpuLinks, nvlink
+from gpuops.probes.nvidia.sxid import LINK_FAULT, THERMAL_END, THERMAL_START, Action, action_of
+
+_RESET = "drain the node and reset all its GPUs and NVSwitches together (nvidia-smi -r), or reboot"
+_FIXES: dict[Action, str] = {
+    "monitor": "look at it if it repeats; 11004 and 12028 go away when the virtual machine restarts",
+    "reset": f"{_RESET}; if it comes back, have the baseboard inspected",
+    "reboot": "reboot the node; if it comes back, have the baseboard inspected",
+}
+_SEVERITIES: dict[Action, Literal["warn", "reset", "reboot"]] = {
+    "monitor": "warn",
+    "reset": "reset",
+    "reboot": "reboot",
+}
+
+
+@check(
+    needs=(kernel_log, gpus, nvlink),
+    tolerates=(gpus, nvlink),
+    severity="reset",
+    tags=("quick", "nvlink"),
+    catches="an NVSwitch or one of its links that fails: jobs on several GPUs end, or hang",
+    fix=_FIXES["reset"],
+)
+def sxid(
+    log: KernelLog, listed: tuple[Gpu, ...] | Unknown, links: tuple[GpuLinks, ...] | Unknown, profile: Profile
+) -> Iterator[Finding | Unknown | NotApplicable]:
+    """There is one finding per code and NVSwitch; its severity is NVIDIA's action for the code.
+
+    Source: NVIDIA Fabric Manager User Guide, appendices D.4 to D.6. SXid 20034 is also what the reset of a GPU leaves,
+    so it only warns if all GPUs are in the fabric and all links are up now. Machines with the NVSwitches outside of the
+    node (NVL72) log none.
+    """
+    seen: dict[tuple[str, int], list[SXid]] = {}
+    for event in log.sxids:
+        seen.setdefault((event.address, event.code), []).append(event)
+    is_well = _is_well(listed, links)
+    for (address, code), events in seen.items():
+        is_over = code == THERMAL_START and _last(seen.get((address, THERMAL_END), ())) > _last(events)
+        if (action := action_of(code, _word(events))) != "none" and not is_over:
+            yield _finding(events, action, is_settled=code == LINK_FAULT and is_well)
+    if not log.sxids and not profile.get("nvswitch"):
+        yield NotApplicable("the machine is not known to have NVSwitches, and none reports an error")
+    elif not log.reaches_boot:
+        yield Unknown("the kernel log does not reach back to boot, so older SXid errors are unknown")
+
+
+def _finding(events: Sequence[SXid], action: Action, *, is_settled: bool) -> Finding:
+    told = next((event for event in reversed(events) if event.severity), events[-1])
+    times = f", {len(events)} lines" if len(events) > 1 else ""
+    since = "; all GPUs are in the fabric and all links up now" if is_settled else ""
+    number = told.switch.removeprefix("nvidia-nvswitch")
+    return Finding(
+        f"SXid {told.code} ({', '.join(filter(None, (told.severity, told.text)))}){times}{since}",
+        fix="if it repeats, have the link and its two ends inspected" if is_settled else _FIXES[action],
+        part=PartName(f"nvswitch{number}", f"NVSwitch {number} ({told.address})"),
+        severity="warn" if is_settled else _SEVERITIES[action],
+        code=str(told.code),
+    )
+
+
+def _word(events: Sequence[SXid]) -> Literal["fatal", "non-fatal", ""]:
+    """Return the severity that one of the lines states; the others only dump registers."""
+    return next((event.severity for event in events if event.severity), "")
+
+
+def _last(events: Sequence[SXid]) -> int:
+    """Return the number of the last line; 0 if there is none."""
+    return max((event.line for event in events), default=0)
+
+
+def _is_well(listed: tuple[Gpu, ...] | Unknown, links: tuple[GpuLinks, ...] | Unknown) -> bool:
+    """Return True if every GPU is known to be in the fabric with all of its links up."""
+    if isinstance(listed, Unknown) or isinstance(links, Unknown) or len(links) < len(listed):
+        return False
+    in_fabric = all(gpu.fabric_state == "Completed" and gpu.fabric_status == "Success" for gpu in listed)
+    return in_fabric and all(link.gb_per_s for of in links for link in of.links)

@@ -1,0 +1,148 @@
+"""Errors of NVSwitches, the fabric that they form, and what a GPU asks for."""
+
+from dataclasses import replace
+
+import pytest
+
+from gpuops.probes.host.kernel_log import SXid, Xid, parse_kernel_log
+from gpuops.probes.nvidia.nvidia_smi import RemappedRows
+from gpuops.probes.nvidia.nvlink import NvLink
+from gpuops.probing import Unknown
+from gpuops.profile import NO_PROFILE, load
+
+SWITCH = "0000:05:00.0"
+GPU2 = "0000:52:00.0"
+
+
+def sxid(code, severity="", text="Link 30 LTSSM Fault Up", line=1):
+    return SXid(SWITCH, code, text, severity, 30, "nvidia-nvswitch3", 100.0, line)
+
+
+def only(verdict):
+    (finding,) = verdict.findings
+    return finding
+
+
+class TestSXid:
+    def test_a_whole_log_without_any_passes(self, h100):
+        assert h100.judge("sxid").status == "pass"
+
+    @pytest.mark.parametrize(
+        ("code", "word", "severity"),
+        [
+            (12028, "non-fatal", "warn"),
+            (11004, "non-fatal", "warn"),
+            (11001, "fatal", "reset"),
+            (12030, "fatal", "reset"),
+            (19084, "non-fatal", "reset"),  # the table, not the word
+            (12020, "fatal", "reboot"),
+            (23017, "fatal", "reboot"),
+            (65001, "fatal", "reset"),  # in no table: the word
+            (65001, "non-fatal", "warn"),
+            (65001, "", "warn"),
+        ],
+    )
+    def test_the_table_decides_and_else_the_word(self, h100, code, word, severity):
+        finding = only(h100.with_log(sxid(code, word)).judge("sxid"))
+        assert (finding.severity, finding.code) == (severity, str(code))
+        assert (finding.part, finding.part_label) == ("nvswitch3", f"NVSwitch 3 ({SWITCH})")
+
+    def test_a_flood_of_corrected_errors_is_no_finding(self, h100):
+        assert h100.with_log(*(sxid(20001, "non-fatal", line=n) for n in range(500))).judge("sxid").status == "pass"
+
+    def test_the_lines_that_dump_registers_belong_to_their_error(self, h100):
+        events = [sxid(11001, "fatal"), sxid(11001, "", "Severity 1 Engine instance 30"), sxid(11001, "", "Data {0x1}")]
+        finding = only(h100.with_log(*events).judge("sxid"))
+        assert finding.message == "SXid 11001 (fatal, Link 30 LTSSM Fault Up), 3 lines"
+
+    def test_a_link_that_is_up_again_only_warns(self, h100):
+        machine = h100.with_log(sxid(20034, "fatal"))
+        assert only(machine.judge("sxid")).severity == "warn"
+        assert only(machine.with_links_of(4, NvLink(0, None)).judge("sxid")).severity == "reset"
+        assert only(machine.but(nvlink=Unknown("not asked")).judge("sxid")).severity == "reset"
+        assert only(machine.with_gpu(1, fabric_status="Unknown Error").judge("sxid")).severity == "reset"
+
+    def test_a_switch_that_cooled_down_is_well(self, h100):
+        hot, cool = sxid(10004, "non-fatal", "thermal", line=3), sxid(10005, "non-fatal", "thermal", line=9)
+        assert only(h100.with_log(hot).judge("sxid")).severity == "warn"
+        assert h100.with_log(hot, cool).judge("sxid").status == "pass"
+        assert only(h100.with_log(cool, replace(hot, line=12)).judge("sxid")).severity == "warn"
+
+    def test_a_log_that_lost_its_beginning_is_unknown(self, h100):
+        assert h100.with_log(reaches_boot=False).judge("sxid").status == "unknown"
+        assert h100.with_log(sxid(12020, "fatal"), reaches_boot=False).judge("sxid").status == "fail"
+
+    def test_without_a_profile_an_error_is_judged_and_none_is_skipped(self, h100):
+        bare = replace(h100, profile=NO_PROFILE)
+        assert bare.judge("sxid").status == "skipped"
+        assert bare.with_log(sxid(12020, "fatal")).judge("sxid").status == "fail"
+
+    def test_the_lines_of_other_tools_tests(self, h100):
+        """As they stand in leptonai/gpud's tests (components/accelerator/nvidia/sxid/kmsg_test.go)."""
+        log = parse_kernel_log(
+            "[    0.000000] Linux version 5.15.0\n"
+            "[  131.0] nvidia-nvswitch3: SXid (PCI:0000:05:00.0): 12028, Non-fatal, Link 32 egress non-posted PRIV"
+            " error (First)\n"
+            "[  132.0] nvidia-nvswitch0: SXid (PCI:0000:00:00.0): 22003, Fatal, Link 30 PRI WRITE SYS error\n"
+        )
+        findings = h100.but(kernel_log=log).judge("sxid").findings
+        assert [(finding.part, finding.severity) for finding in findings] == [
+            ("nvswitch3", "warn"),
+            ("nvswitch0", "reboot"),
+        ]
+
+
+class TestRecoveryAction:
+    @pytest.mark.parametrize(
+        ("word", "severity"),
+        [
+            ("Reset", "reset"),
+            ("GPU Reset", "reset"),
+            ("Drain and Reset", "reset"),
+            ("Reboot", "reboot"),
+            ("Node Reboot Required", "reboot"),
+            ("Drain P2P", "warn"),
+            ("PCIe Bus Reset", "isolate"),
+            ("Recover IMEX Domain", "warn"),
+            ("Something New", "reset"),
+        ],
+    )
+    def test_the_word_decides(self, h100, word, severity):
+        finding = only(h100.with_gpu(2, recovery_action=word).judge("recovery-action"))
+        assert (finding.part, finding.severity, finding.found) == ("gpu2", severity, word)
+        assert finding.fix
+
+    def test_a_driver_that_does_not_report_it_is_skipped(self, h100):
+        assert h100.with_gpus(recovery_action=None).judge("recovery-action").status == "skipped"
+
+    def test_it_is_one_finding_with_the_xid_that_announced_it(self, h100):
+        text = "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"
+        machine = h100.with_gpu(2, recovery_action="Reset").with_log(Xid(GPU2, 154, text, 9.0))
+        assert machine.findings() == [("recovery-action", "gpu2")]
+
+    def test_its_cause_comes_first(self, h100):
+        rows = RemappedRows(1, 0, pending=True, failure=False)
+        machine = h100.with_gpu(2, recovery_action="Reset", remapped_rows=rows).with_log(Xid(GPU2, 63, "", 9.0))
+        assert machine.findings() == [("row-remap-pending", "gpu2")]
+        machine = h100.with_gpu(2, recovery_action="Reset").with_log(Xid(GPU2, 119, "Timeout", 9.0))
+        assert machine.findings() == [("xid", "gpu2")]
+
+
+class TestFabric:
+    def test_unhealthy_routes_are_a_fault(self, h100):
+        machine = h100.with_gpus(fabric_health="Healthy")
+        assert machine.judge("fabric-manager").status == "pass"
+        finding = only(machine.with_gpu(3, fabric_health="Unhealthy").judge("fabric-manager"))
+        assert (finding.part, finding.found, finding.severity) == ("gpu3", "Unhealthy", "fail")
+        assert only(machine.with_gpu(3, fabric_health="Limited Capacity").judge("fabric-manager")).part == "gpu3"
+
+    @pytest.mark.parametrize("profile", [NO_PROFILE, load("gb200-nvl72")], ids=lambda profile: profile.name)
+    def test_a_fabric_without_a_manager_on_the_node_is_judged_by_the_gpus(self, h100, profile):
+        machine = replace(h100, profile=profile).but(services={}, fabric_manager=Unknown("not installed"))
+        assert machine.judge("fabric-manager").status == "pass"
+        finding = only(machine.with_gpu(1, fabric_state="In Progress").judge("fabric-manager"))
+        assert (finding.part, finding.found) == ("gpu1", "In Progress, Success")
+
+    def test_cards_without_a_fabric_are_skipped(self, h100):
+        machine = replace(h100, profile=NO_PROFILE).with_gpus(fabric_state=None, fabric_status=None)
+        assert machine.judge("fabric-manager").status == "skipped"
