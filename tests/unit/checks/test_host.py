@@ -2,6 +2,7 @@ import pytest
 
 from gpuops.probes.host.clock import Clock
 from gpuops.probes.host.disks import Filesystem
+from gpuops.probes.host.services import Service
 
 
 def disk(used, device="/dev/sda1", mount="/"):
@@ -61,3 +62,16 @@ class TestClock:
         )
         assert finding.message == "90.0 s behind 192.0.2.1"
         assert (finding.found, finding.unit, finding.part) == (-90.0, "s", "clock")
+
+    @pytest.mark.parametrize("unit", ["phc2sys", "timemaster"])
+    def test_a_clock_that_ptp_sets_is_unknown_and_needs_no_chrony(self, h100, unit):
+        running = {**h100.values["services"], unit: Service("loaded", "active", "running", "enabled")}
+        machine = h100.but(clock=Clock(1.8e9, synchronized=False), services=running)
+        verdict = machine.judge("clock")
+        assert (verdict.status, verdict.why) == (
+            "unknown",
+            f"{unit} sets the clock by PTP, and does not report its offset",
+        )
+        assert h100.but(clock=Clock(1.8e9, synchronized=True), services=running).judge("clock").status == "pass"
+        stopped = {unit: Service("loaded", "inactive", "dead", "disabled")}
+        assert machine.but(services=stopped).judge("clock").status == "warn"

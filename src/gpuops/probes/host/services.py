@@ -17,6 +17,8 @@ UNITS = (
     "openibd",
     "chronyd",
     "systemd-timesyncd",
+    "phc2sys",
+    "timemaster",
     "slurmd",
     "docker",
 )
