@@ -3,29 +3,37 @@
 from collections.abc import Iterator
 
 from gpuops import Finding, PartName, Profile, Unknown, check
+from gpuops.probes.host.pci import MELLANOX, pci_vendors
 from gpuops.probes.network.ib import IbPort
 from gpuops.probes.network.ib import ib_ports as probe
 from gpuops.probes.nvidia.topo import Topology, link_distance, topo
 
 
 @check(
-    needs=(probe, topo),
+    needs=(probe, topo, pci_vendors),
     expects=("nic.count", "nic.rate_gbps"),
-    tolerates=(topo,),
+    tolerates=(topo, pci_vendors),
     severity="fail",
     tags=("quick", "network", "nvidia-smi"),
     catches="a rail that is down, or a 400 Gbit/s port that came up at 200 and slows down every all-reduce",
     fix="reseat or clean the optic of the port and of its switch port",
 )
-def ib_ports(ports: tuple[IbPort, ...], matrix: Topology | Unknown, profile: Profile) -> Iterator[Finding | Unknown]:
+def ib_ports(
+    every_port: tuple[IbPort, ...], matrix: Topology | Unknown, vendors: frozenset[str] | Unknown, profile: Profile
+) -> Iterator[Finding | Unknown]:
     """Rails are the devices that the inventory declares (``nic.rails``), else those near a GPU (PIX or PXB).
 
-    If neither is known, all devices are rails, unless there are more than the profile says. Other ports do not count.
-    Source of the rates: the profile; of the rule: leptonai/gpud, infiniband component (ports and rate by GPU model).
+    If neither is known, all devices are rails, unless there are more than the profile says. Other ports do not count,
+    nor do virtual functions, nor a second port without a link beside one that is active. Source of the rates: the
+    profile; of the rule: leptonai/gpud, infiniband component (ports and rate by GPU model).
     """
+    ports = [port for port in every_port if not port.is_virtual_function]
     here = {port.device for port in ports}
     declared = set(profile.get("nic.rails", ()))
     count = len(declared) or profile["nic.count"]
+    if count and not every_port and not declared and not _has_nvidia_nic(vendors):
+        yield Unknown("no RDMA device, and no NVIDIA NIC on the PCI bus: if that is right, set expect: {nic.count: 0}")
+        return
     rails = declared or _near(matrix, profile.get("gpu.count", 0))
     if not rails and len(here) > count:
         yield Unknown("cannot determine which ports are rails; declare them under fabric: in the inventory")
@@ -37,8 +45,19 @@ def ib_ports(ports: tuple[IbPort, ...], matrix: Topology | Unknown, profile: Pro
         fix = "look for the device in lspci; if it is missing, reseat the NIC"
         yield Finding(message, expected=count, found=len(rails & here), unit="rails", fix=fix, part="rails")
     for port in ports:
-        if port.device in rails:
+        if port.device in rails and not _is_spare(port, ports):
             yield from _judge(port, profile["nic.rate_gbps"])
+
+
+def _has_nvidia_nic(vendors: frozenset[str] | Unknown) -> bool:
+    """Return False only if the bus is known to have none; with one, a missing RDMA device is a fault."""
+    return isinstance(vendors, Unknown) or MELLANOX in vendors
+
+
+def _is_spare(port: IbPort, ports: list[IbPort]) -> bool:
+    """Return True for a port without a link beside an active one of the same device."""
+    others = [other for other in ports if other.device == port.device and other.port != port.port]
+    return port.state.lower() == "down" and any(other.state.lower() == "active" for other in others)
 
 
 def _near(matrix: Topology | Unknown, gpu_count: int) -> set[str]:

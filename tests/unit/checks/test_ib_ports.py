@@ -101,3 +101,38 @@ def test_fewer_ports_of_another_kind_are_what_the_host_expects(h100):
     nics = replace(h100.values["topo"], nics=("NIC0", "NIC1", "NIC2", "NIC3"))
     machine = h100.but(ib_ports=ports, topo=nics).expecting(nic__count=4, nic__rate_gbps=200)
     assert machine.judge("ib-ports").status == "pass"
+
+
+def test_a_second_port_without_a_cable_is_spare(h100):
+    spare = IbPort("mlx5_3", 2, "Down", "Polling", 10.0, "InfiniBand")
+    machine = h100.but(ib_ports=(*h100.values["ib_ports"], spare))
+    assert machine.judge("ib-ports").status == "pass"
+    both = tuple(replace(p, state="Down") if p.device == "mlx5_3" else p for p in machine.values["ib_ports"])
+    assert {finding.part for finding in machine.but(ib_ports=both).judge("ib-ports").findings} == {"mlx5_3"}
+
+
+def test_virtual_functions_are_no_rails(h100):
+    functions = tuple(
+        IbPort(f"mlx5_{n}", 1, "Down", "Disabled", 10.0, "Ethernet", is_virtual_function=True) for n in range(8, 12)
+    )
+    machine = h100.but(ib_ports=(*h100.values["ib_ports"], *functions), topo=DARK)
+    assert machine.judge("ib-ports").status == "pass"
+    assert machine.but(ib_ports=functions).judge("ib-ports").status == "fail"
+
+
+def test_a_cloud_without_rdma_is_asked_about_and_not_accused(h100):
+    cloud = h100.but(ib_ports=(), pci_vendors=frozenset({"10de", "1ae0"}))
+    verdict = cloud.judge("ib-ports")
+    assert (verdict.status, verdict.findings) == ("unknown", ())
+    assert "expect: {nic.count: 0}" in verdict.why
+    assert cloud.expecting(nic__count=0).judge("ib-ports").status == "pass"
+
+
+@pytest.mark.parametrize("vendors", [frozenset({"10de", "15b3"}), Unknown("not asked")])
+def test_rails_that_vanished_are_a_fault(h100, vendors):
+    assert only(h100.but(ib_ports=(), pci_vendors=vendors).judge("ib-ports")).found == 0
+
+
+def test_declared_rails_that_vanished_are_a_fault_on_every_machine(h100):
+    machine = h100.but(ib_ports=(), pci_vendors=frozenset({"10de", "1d0f"})).expecting(nic__rails=["rdmap0", "rdmap1"])
+    assert only(machine.judge("ib-ports")).expected == 2

@@ -5,7 +5,7 @@ from __future__ import annotations
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Files, read_files
 
-NVIDIA = "10de"
+NVIDIA, MELLANOX = "10de", "15b3"
 _PATH = "/proc/bus/pci/devices"
 _LIMIT_BYTES = 1 << 20  # a line of 200 bytes for each function
 

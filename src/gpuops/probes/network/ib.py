@@ -15,7 +15,7 @@ from gpuops.probing import Probe, Unknown
 from gpuops.shell import Files, read_files
 
 _PORT_LEAVES = ("state", "phys_state", "rate", "link_layer")
-_DEVICE_LEAVES = ("fw_ver", "hca_type", "board_id", "node_guid", "device")
+_DEVICE_LEAVES = ("fw_ver", "hca_type", "board_id", "node_guid", "device", "device/physfn")
 _PORT = re.compile(r"/sys/class/infiniband/([^/]+)/ports/(\d{1,4})/state", re.ASCII)
 
 
@@ -23,7 +23,8 @@ _PORT = re.compile(r"/sys/class/infiniband/([^/]+)/ports/(\d{1,4})/state", re.AS
 class IbPort:
     """One port. ``state`` is ``Active``, ``Down``, ``Init`` or ``Armed``; ``phys_state`` ``LinkUp``, ``Polling`` ….
 
-    ``rate_gbps`` is in Gbit/s, None if the port does not report it. An empty string means not reported.
+    ``rate_gbps`` is in Gbit/s, None if the port does not report it. An empty string means not reported. A virtual
+    function (SR-IOV) has a physical one on the same node; a virtual machine cannot see that, and there it is a device.
     """
 
     device: str
@@ -37,6 +38,7 @@ class IbPort:
     pci_address: str = ""
     guid: str = ""
     board_id: str = ""
+    is_virtual_function: bool = False
 
 
 @dataclass(frozen=True)
@@ -64,7 +66,7 @@ def _natural(port: IbPort) -> tuple[str, int]:
 def _port(device: str, port: str, files: Mapping[str, str]) -> IbPort:
     root = f"/sys/class/infiniband/{device}"
     state, phys_state, rate, link_layer = (files.get(f"{root}/ports/{port}/{leaf}", "") for leaf in _PORT_LEAVES)
-    firmware, hca_type, board_id, guid, target = (files.get(f"{root}/{leaf}", "") for leaf in _DEVICE_LEAVES)
+    firmware, hca_type, board_id, guid, target, physical = (files.get(f"{root}/{leaf}", "") for leaf in _DEVICE_LEAVES)
     return IbPort(
         device=device,
         port=int(port),
@@ -77,6 +79,7 @@ def _port(device: str, port: str, files: Mapping[str, str]) -> IbPort:
         pci_address=canonical_address(target.rpartition("/")[2]) or "",
         guid=guid,
         board_id=board_id,
+        is_virtual_function=bool(physical),
     )
 
 
