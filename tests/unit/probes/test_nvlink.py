@@ -18,6 +18,12 @@ def test_links_have_a_rate_or_none_where_they_are_inactive():
     assert second.uuid == "GPU-10000000-1111-2222-3333-444444444444"
 
 
+@pytest.mark.parametrize("word", ["<inactive>", "<Inactive>", "Inactive", "inActive"])
+def test_a_link_that_is_down_is_spelled_in_several_ways(word):
+    (only,) = parse_nvlink(f"{GPU.format(0)}\t Link 0: 26.562 GB/s\n\t Link 1: {word}\n")
+    assert only.links == (NvLink(0, 26.562), NvLink(1, None))
+
+
 @pytest.mark.parametrize(
     "sentence",
     [

@@ -106,3 +106,9 @@ def test_a_cut_answer_is_unknown_or_lacks_only_the_legend(length):
 @given(st.integers(min_value=0, max_value=len(TEXT) - 1), st.characters(codec="utf-8"))
 def test_a_damaged_character_never_raises(place, character):
     assert isinstance(parse_topo(TEXT[:place] + character + TEXT[place + 1 :]), (Topology, Unknown))
+
+
+def test_the_legend_of_a_whole_answer_may_end_without_a_newline():
+    answer = Completed("n", topo.question, 0, TEXT.rstrip())
+    assert topo.read(answer) == parse_topo(TEXT)
+    assert topo.read(answer).nic_names == {"NIC0": "rocep49s0"}

@@ -10,7 +10,7 @@ from gpuops.probing import Probe, Unknown
 from gpuops.shell import Command
 
 _GPU = re.compile(r"GPU ([0-9]{1,4}): (\S.*?) \(UUID: (GPU-[0-9A-Fa-f-]+)\)")
-_LINK = re.compile(r"\s*Link ([0-9]{1,2}): (?:([0-9]{1,4}(?:\.[0-9]{1,6})?) GB/s|<inactive>)")
+_LINK = re.compile(r"\s*Link ([0-9]{1,2}): (?:([0-9]{1,4}(?:\.[0-9]{1,6})?) GB/s|(?i:<?inactive>?))")
 _NO_LINK = re.compile(r"(?i).*(?:all links are inactive|not have or support nvlink|nvlink (?:is )?not supported).*")
 
 

@@ -118,6 +118,6 @@ def _topology(
 topo: Probe[Topology] = Probe(
     "topo",
     Command(("nvidia-smi", "topo", "-m"), timeout_seconds=60, lane="nvidia"),
-    lambda answer: parse_topo(answer.out),
+    lambda answer: parse_topo(f"{answer.out}\n"),  # it is whole, so its last line is, too: some copies lack the newline
 )
 """Links between all pairs of devices of the node."""
