@@ -36,10 +36,11 @@ all-reduce reaches 97 %:
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 
 from gpuops.isolation.blaming import blame as _blame_between
 from gpuops.isolation.common import common_causes
-from gpuops.isolation.coverage import left_out, too_fast
+from gpuops.isolation.coverage import far_too_slow, left_out, plausible, too_fast
 from gpuops.isolation.evidence import Blame, BlamedPart, CommonCause, Evidence
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.intra_node import blame as _blame_intra_node
@@ -74,7 +75,10 @@ def next_round(evidence: Evidence) -> Round | None:
 
     Where nearly all nodes have the same fault, more rounds would show no more.
     """
+    evidence = plausible(evidence)
     causes, rest = common_causes(evidence)
+    if any(map(_ends_whole_nodes, causes)):
+        rest = replace(rest, scopes=tuple(scope for scope in rest.scopes if scope in {"node", "rail"}))
     is_inside = not evidence.rounds or evidence.rounds[-1].round.scope == "node"
     is_shown = any(cause.where == "within nodes" and cause.kind != "slow" for cause in causes)
     first = _first_intra_node(evidence) if is_inside and not is_shown else None
@@ -99,19 +103,29 @@ def _ends_rounds(cause: CommonCause) -> bool:
     )
 
 
+def _ends_whole_nodes(cause: CommonCause) -> bool:
+    """Return True if all transfers of whole nodes fail for this cause, on one rail or between units."""
+    is_partial = cause.rail is not None or cause.where == "between units"
+    return is_partial and cause.kind not in {"slow", "flapping"}
+
+
 def blame(evidence: Evidence) -> Blame:
     """Return the parts that the evidence blames, within nodes and between them."""
+    odd = tuple(too_fast(evidence))
+    evidence = plausible(evidence)
     causes, rest = common_causes(evidence)
     inside, between = _blame_intra_node(rest), _blame_between(rest)
     known = {(part, blamed.kind) for blamed in inside.blamed for part in _seen_as(blamed.part, evidence.fabric)}
     blamed = (*inside.blamed, *(each for each in between.blamed if (each.part, each.kind) not in known))
     unsteady = [cause for cause in causes if cause.kind == "flapping"]
-    missed = () if any(map(_ends_rounds, causes)) else left_out(rest, blamed)
+    missed = (
+        () if any(_ends_rounds(cause) or _ends_whole_nodes(cause) for cause in causes) else left_out(evidence, blamed)
+    )
     return Blame(
         blamed,
         between.contention,
         tuple(dict.fromkeys((*inside.suspects, *between.suspects))),
-        (*inside.unclear, *between.unclear, *missed, *too_fast(evidence), *map(_other_traffic, unsteady)),
+        (*inside.unclear, *between.unclear, *missed, *odd, *far_too_slow(evidence), *map(_other_traffic, unsteady)),
         tuple(cause for cause in causes if cause not in unsteady),
     )
 

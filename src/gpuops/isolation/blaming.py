@@ -14,16 +14,20 @@ from gpuops.isolation.counters import CounterEvidence, blame_links
 from gpuops.isolation.evidence import IN_WORDS, Blame, BlamedPart, Evidence, Kind, Sentence
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.groups.blaming import blame_groups
+from gpuops.isolation.groups.view import group_readings
 from gpuops.isolation.parts import Part
 from gpuops.isolation.readings import Reading, Readings
 from gpuops.isolation.rounds import RankGroup
 from gpuops.isolation.suspects import Suspect, SuspectAnalysis, find_suspects
 
 _MAX_PAIRS = 4
+_ROUNDS_IN_COMMON, _MAX_IN_COMMON = 2, 3
+_ENOUGH_ON_PATH, _NEARLY_ALL = 8, 0.75
 _ALIKE = 0.05
 """All NICs of a node that keep the same fraction of their bandwidth but for this have one cause."""
 _WORTH_SAYING = 20
-"""A suspect whose readings are this many times likelier of a faulty part than of a healthy one is named as unclear."""
+"""A suspect whose readings are this many times likelier of a faulty part than of a healthy one is named as unclear; one
+that is slow at times already if they are likelier at all, because few rounds show it."""
 
 
 def blame(evidence: Evidence) -> Blame:
@@ -34,15 +38,17 @@ def blame(evidence: Evidence) -> Blame:
     if len(evidence.fabric.nodes) < 2:
         return Blame()
     analysis = find_suspects(evidence)
-    groups = blame_groups(evidence)
+    inside = (reading for reading in analysis.unexplained if not _crosses(reading, analysis.readings))
+    groups = blame_groups(evidence, {name for reading in inside for name in reading.figure.group.nodes})
     counters = CounterEvidence(evidence)
     confirmed = (_blamed_part(suspect, analysis, evidence, counters) for suspect in analysis.confirmed)
     blamed = (*_whole_nodes(tuple(confirmed), evidence.fabric), *groups.blamed)
+    paths = (*_slow_paths(analysis), *_in_common(analysis, evidence))
     return Blame(
         (*blamed, *blame_links(evidence, [each.part for each in blamed])),
         (*_contention(analysis, counters), *groups.contention),
         (*(s.part.name(evidence.fabric) for s in analysis.open if not s.flaps or _is_likely(s)), *groups.suspects),
-        (*_shared(analysis), *_unrepeated(analysis), *_undecided(analysis, evidence), *groups.unclear),
+        (*_shared(analysis), *_unrepeated(analysis), *_undecided(analysis, evidence), *paths, *groups.unclear),
     )
 
 
@@ -100,6 +106,8 @@ def _names(suspect: Suspect, kind: Kind, evidence: Evidence) -> Sequence[str]:
     """
     fabric = evidence.fabric
     names = [part.name(fabric) for part in (suspect.part, *suspect.alternatives)]
+    if suspect.part.kind == "uplink" and any(part.kind == "uplink" for part in suspect.alternatives):
+        names.append("spine")
     if kind == "error" and suspect.part.kind == "nic" and not _works_inside(suspect.part.owner, evidence):
         node = fabric.nodes[suspect.part.owner]
         gpus = [gpu for gpu, nic in zip(node.gpus, node.nics, strict=False) if nic.rail == suspect.part.number]
@@ -172,6 +180,7 @@ def _comparison(part: Part, analysis: SuspectAnalysis) -> Iterator[str]:
         ports = [Part("nic", node, part.number) for node in fabric.units[part.owner]]
         inside = [r for port in ports for r in readings.of(port) if not _crosses(r, readings) and r.figure.gb_per_s]
         if inside:
+            yield "steady traffic of others on these uplinks, for as long as this took, would look the same"
             yield f"pairs inside {part.owner} {statistics.median(r.figure.gb_per_s or 0.0 for r in inside):.3g}"
 
 
@@ -219,6 +228,44 @@ def _repeat(times: int, slow: int) -> str:
     if times == 1:
         return "measured once"
     return "each time" if slow == times else "not each time"
+
+
+def _slow_paths(analysis: SuspectAnalysis) -> Iterator[str]:
+    """Yield the pairs of units nearly all transfers between which are slow, if no part explains it."""
+    readings, slow = analysis.readings, Counter[str]()
+    slow.update(_path(r, readings) for r in analysis.unexplained if r.ratio and _crosses(r, readings))
+    every = Counter(_path(r, readings) for r in readings.between if r.ratio and _crosses(r, readings)) if slow else {}
+    for path, count in slow.items():
+        if count >= max(_ENOUGH_ON_PATH, _NEARLY_ALL * every[path]) and len(readings.fabric.units) > 2:
+            yield f"{count} of {every[path]} transfers {path} are slow: look at what joins these two"
+
+
+def _in_common(analysis: SuspectAnalysis, evidence: Evidence) -> Iterator[Sentence]:
+    """Yield the node, leaf or uplink that all unexplained slow results of two rounds or more have in common.
+
+    One that is slow at times may show no more than that.
+    """
+    slow = [reading for reading in analysis.unexplained if reading.ratio]
+    groups = group_readings(evidence.fabric, evidence.rounds)
+    low = [reading for reading in groups.all if groups.is_low(reading) and not reading.figure.trouble]
+    groups_by_round = [(r.round_index, r.figure.group) for r in slow] + [(r.round_index, r.figure.group) for r in low]
+    events = [(index, _shared_parts(group, evidence.fabric)) for index, group in groups_by_round]
+    rounds = {index for index, _ in events}
+    if not slow or len(rounds) < _ROUNDS_IN_COMMON:
+        return
+    common = sorted(set.intersection(*(parts for _, parts in events)))
+    if 0 < len(common) <= _MAX_IN_COMMON:
+        about = f"in all slow results of {len(rounds)} rounds that no part explains; it may be slow at times"
+        yield Sentence(f"{' or '.join(common)}: {about}", common, about)
+
+
+def _shared_parts(group: RankGroup, fabric: Fabric) -> set[str]:
+    """Return the nodes of a group, their leaves, and the uplinks that it crosses."""
+    rails = fabric.rails if group.rail is None else (group.rail,)
+    leaves = {fabric.leaf_of[name, rail] for name in group.nodes for rail in rails if (name, rail) in fabric.leaf_of}
+    units = {fabric.unit_of.get(name) for name in group.nodes}
+    crossed = {f"unit:{unit}/rail{rail}" for unit in units - {None} for rail in rails} if len(units) > 1 else set()
+    return {*group.nodes, *(f"leaf:{leaf}" for leaf in leaves), *crossed}
 
 
 def _path(reading: Reading, readings: Readings) -> str:
@@ -272,7 +319,7 @@ def _undecided(analysis: SuspectAnalysis, evidence: Evidence) -> Iterator[Senten
 
 
 def _is_likely(suspect: Suspect) -> bool:
-    return suspect.certainty.log_e > math.log(_WORTH_SAYING)
+    return suspect.certainty.log_e > (0.0 if suspect.flaps else math.log(_WORTH_SAYING))
 
 
 _UNSURE = "may be slow, but this is not sure enough to blame; more rounds would decide"

@@ -1,14 +1,17 @@
-"""What the evidence lacks or cannot mean: nodes that took no part, and results that no NIC can reach."""
+"""What the evidence lacks or cannot mean: nodes that took no part, and results that no NIC can reach, or all miss."""
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
+from dataclasses import replace
 
 from gpuops.isolation.evidence import BlamedPart, Evidence, Sentence
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import GroupResult
 
 _TOO_FAST = "faster than the line rate: this rate or the measurement is wrong"
+_HALF = 0.5
+"""A slot of the PCIe generation before halves the rate of a NIC; nothing healthy takes more."""
 _IMPOSSIBLE, _FEW = 1.2, 1 / 8
 """Rates are stated as 25, 50 or 100 GB/s for 200, 400 or 800 Gb/s; more than this is neither rounding nor noise."""
 _SCOPES = {"pair": "pairs", "group": "groups"}
@@ -32,6 +35,16 @@ def left_out(evidence: Evidence, blamed: Iterable[BlamedPart]) -> Iterator[Sente
         yield Sentence(f"{', '.join(nodes)}: {about}", nodes, about)
 
 
+def plausible(evidence: Evidence) -> Evidence:
+    """Return the evidence without figures between nodes that no NIC can reach, unless there are many of them."""
+    figures = [f for m in evidence.rounds for f in m.figures if len(f.group.nodes) > 1]
+    fast = {id(figure) for figure in figures if _is_impossible(figure, evidence.fabric)}
+    if not fast or len(fast) > _FEW * len(figures):
+        return evidence
+    rounds = (measured.keeping(lambda figure: id(figure) not in fast) for measured in evidence.rounds)
+    return replace(evidence, rounds=tuple(rounds))
+
+
 def too_fast(evidence: Evidence) -> Iterator[Sentence]:
     """Yield a sentence on each pair that is faster than its line rate: it is stated or measured wrongly.
 
@@ -44,8 +57,28 @@ def too_fast(evidence: Evidence) -> Iterator[Sentence]:
         yield Sentence(f"{pair}: {figure.gb_per_s:.4g} GB/s, {_TOO_FAST}", [pair], _TOO_FAST)
 
 
+def far_too_slow(evidence: Evidence) -> Iterator[str]:
+    """Yield that even the best rails are below half of their line rate; a rate of 0 is not known."""
+    shares = [
+        (figure.gb_per_s or 0.0) / line
+        for measured in evidence.rounds
+        for figure in (measured.figures if measured.round.scope == "rail" else ())
+        if (line := min(evidence.fabric.rates.get((n, figure.group.rail or 0), 0.0) for n in figure.group.nodes))
+        and figure.gb_per_s
+    ]
+    if shares and max(shares) < _HALF:
+        yield (
+            f"rails: at best {100 * max(shares):.2g} % of the line rate that the ports state; "
+            "either this rate is wrong, or all nodes have a fault in common"
+        )
+
+
 def _is_impossible(figure: GroupResult, fabric: Fabric) -> bool:
-    line = min(fabric.rates.get((name, figure.group.rail or 0), 0.0) for name in figure.group.nodes)
+    group = figure.group
+    if group.rail is None:
+        line = min(fabric.node_rates[name] for name in group.nodes) if len(group.nodes) > 2 else 0.0
+    else:
+        line = min(fabric.rates.get((name, group.rail), 0.0) for name in group.nodes)
     return line > 0 and (figure.gb_per_s or 0.0) > _IMPOSSIBLE * line
 
 

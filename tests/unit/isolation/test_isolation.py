@@ -123,7 +123,7 @@ def test_without_leaves_a_nic_is_named_and_a_leaf_is_told_but_nobody_accused_of_
 def test_of_two_units_the_rail_of_either_may_be_at_fault():
     found = trial("unit:U1/rail3:slow=30", cabling=Cabling(nodes=16, gpus=8, unit=8, leaves=8), disturbances=FINE)
     (accusation,) = found.blame.blamed
-    assert {accusation.part, *accusation.alternatives} == {"unit:U0/rail3", "unit:U1/rail3"}
+    assert {accusation.part, *accusation.alternatives} == {"unit:U0/rail3", "unit:U1/rail3", "spine"}
 
 
 def test_the_chain_of_evidence_is_told():

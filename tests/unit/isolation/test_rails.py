@@ -98,3 +98,45 @@ def test_a_spine_of_one_rail_that_carries_other_traffic_at_times_accuses_no_upli
     result = judged(fabric, share)
     assert (result.blamed, result.suspects) == ((), ())
     assert result.contention or result.unclear
+
+
+TROUBLES = ["error", "hang", "wrong", "socket", "unreachable", "no-gpudirect"]
+
+
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_a_rail_that_fails_for_all_nodes_is_one_finding(trouble):
+    fabric = units(24, 8)
+    result = judged(fabric, lambda g: (trouble, "NET/IB: x") if g.rail in {3, None} and len(g.nodes) > 1 else 1.0)
+    assert (result.blamed, result.suspects, result.unclear) == ((), (), ())
+    (cause,) = result.fleet
+    assert (cause.kind, cause.where, cause.rail, len(cause.nodes)) == (trouble, "between nodes", 3, 24)
+    assert cause.evidence == ("NET/IB: x",)
+
+
+@pytest.mark.parametrize("rails", [{3, None}, {*range(8), None}], ids=["one rail", "all rails"])
+@pytest.mark.parametrize("trouble", TROUBLES)
+def test_a_spine_that_fails_is_one_finding(trouble, rails):
+    fabric = units(32, 8)
+    result = judged(fabric, lambda g: (trouble, "x") if g.rail in rails and leaves_unit(g, fabric) else 1.0)
+    assert (result.blamed, result.suspects, result.unclear) == ((), (), ())
+    (cause,) = result.fleet
+    assert (cause.kind, cause.where, cause.rail) == (trouble, "between units", 3 if len(rails) == 2 else None)
+
+
+@pytest.mark.parametrize("kept", [0.5, 0.85])
+def test_a_slow_path_between_two_of_four_units_is_told(kept):
+    fabric = units(32, 8)
+
+    def share(group):
+        return kept if {"U0", "U1"} <= {fabric.unit_of[name] for name in group.nodes} else 1.0
+
+    result = judged(fabric, share)
+    assert (result.blamed, result.fleet) == ((), ())
+    assert any("between U0 and U1 are slow" in sentence for sentence in result.unclear)
+
+
+@pytest.mark.parametrize("kept", [0.02, 0.4])
+def test_rails_that_no_node_finds_near_the_line_rate_are_told(kept):
+    result = judged(units(24, 8), lambda group: kept if len(group.nodes) > 1 else 1.0)
+    assert result.blamed == ()
+    assert any("of the line rate that the ports state" in sentence for sentence in result.unclear)

@@ -172,3 +172,43 @@ def test_a_second_straggler_that_was_in_all_other_groups_is_not_passed_over():
     )
     assert {each.part for each in result.blamed} <= set(kept)
     assert {each.part for each in result.blamed} == set(kept) or any("measure again" in each for each in result.unclear)
+
+
+def test_what_all_slow_results_of_two_rounds_have_in_common_is_told():
+    told = []
+
+    def share(group):
+        if "gpu005" not in group.nodes or len(group.nodes) != 2 or len(told) >= 2:
+            return 1.0
+        kind = group.rail is None, frozenset(group.nodes)
+        if group.rail in {0, None} and kind not in told:
+            told.append(kind)
+            return 0.6
+        return 1.0
+
+    result = judged(units(24, 8), share)
+    assert len(told) == 2
+    assert result.blamed == ()
+    assert any("gpu005" in sentence for sentence in (*result.unclear, *result.suspects))
+
+
+def test_figures_that_no_nic_can_reach_are_no_measure_for_others():
+    large = []
+
+    def share(group):
+        if is_large(group):
+            large.append(group)
+        return 2.0 if is_large(group) and len(large) == 4 else 1.0
+
+    result = judged(units(48, 16), share)
+    assert len(large) > 4
+    assert (result.blamed, result.suspects, result.fleet) == ((), (), ())
+
+
+@pytest.mark.parametrize("levels", [(1.0, 0.8, 1.0, 0.6), (1.0, 0.8, 0.6)])
+def test_many_nodes_of_several_speeds_are_one_finding(levels):
+    fabric = units(24, 8)
+    kept = {name: levels[number % len(levels)] for number, name in enumerate(fabric.nodes)}
+    result = judged(fabric, lambda g: min(kept[name] for name in g.nodes) if len(g.nodes) > 1 else 1.0)
+    assert result.blamed == ()
+    assert [(cause.kind, cause.where) for cause in result.fleet] == [("slow", "between nodes")]

@@ -11,7 +11,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 
-from gpuops.isolation.common.rails import SLOW, slow_rails, without_slow_rail
+from gpuops.isolation.common.rails import SLOW, failing_rails, slow_rails, without_slow_rail
 from gpuops.isolation.evidence import CommonCause, Evidence, Kind, Measured, Where
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.readings import deviation, level_of
@@ -25,6 +25,8 @@ _DEVIATIONS = 4
 """... and this many standard deviations below the level, if healthy nodes scatter more."""
 _ALIKE, _ALIKE_RATIO = 0.04, 3 / 4
 """Slow nodes have a common cause if this share of them differs from their median by no more than this."""
+_SO_MANY = 1 / 3
+"""So many slow nodes have a common cause whatever their speeds: a fleet of several generations, for one."""
 _NEARLY_ALL = 3 / 4
 _FEW_LEAVES = 2
 """All nodes of a unit are slow on all rails because of a leaf only if the unit has no more leaves than this."""
@@ -44,6 +46,9 @@ def common_causes(evidence: Evidence) -> tuple[tuple[CommonCause, ...], Evidence
             causes.append(cause)
             rest = _without(rest, cause)
         causes += _low(rest, where)
+    for cause in failing_rails(rest):
+        rest = _without(rest, cause)
+        causes.append(cause)
     return tuple(causes), rest
 
 
@@ -52,7 +57,12 @@ def _without(evidence: Evidence, cause: CommonCause) -> Evidence:
 
     def explains(figure: GroupResult) -> bool:
         is_of_kind = not figure.trouble if cause.kind == "slow" else figure.trouble == cause.kind
-        return is_of_kind and _where(figure) == cause.where and not nodes.isdisjoint(figure.group.nodes)
+        is_there = _where(figure) == cause.where or (
+            cause.where == "between units" and _crosses(figure, evidence.fabric)
+        )
+        of_whole_nodes = cause.kind != "slow" and figure.group.rail is None  # they use this rail, too
+        is_on_rail = cause.rail in {None, figure.group.rail} or of_whole_nodes
+        return is_of_kind and is_there and is_on_rail and not nodes.isdisjoint(figure.group.nodes)
 
     rounds = (measured.keeping(lambda figure: not explains(figure)) for measured in evidence.rounds)
     return replace(evidence, rounds=tuple(rounds))
@@ -60,6 +70,10 @@ def _without(evidence: Evidence, cause: CommonCause) -> Evidence:
 
 def _where(figure: GroupResult) -> Where:
     return "within nodes" if len(figure.group.nodes) == 1 else "between nodes"
+
+
+def _crosses(figure: GroupResult, fabric: Fabric) -> bool:
+    return len({fabric.block_of[name] for name in figure.group.nodes}) > 1
 
 
 def _figures(evidence: Evidence, where: Where) -> Iterator[GroupResult]:
@@ -122,7 +136,8 @@ def _slowness(evidence: Evidence, where: Where) -> Iterator[CommonCause]:
     if not slow or not _is_common(tuple(slow), _MANY * len(best_by_node) + 1, evidence.fabric, len(best_by_node)):
         return
     middle = statistics.median(slow.values())
-    if len(slow) > _ENOUGH and sum(abs(b / middle - 1) <= _ALIKE for b in slow.values()) >= _ALIKE_RATIO * len(slow):
+    alike = sum(abs(best / middle - 1) <= _ALIKE for best in slow.values())
+    if len(slow) > _ENOUGH and (alike >= _ALIKE_RATIO * len(slow) or len(slow) > _SO_MANY * len(best_by_node)):
         scale = _scale(evidence, where)
         nodes = _with_fast_partners(slow, evidence) if where == "between nodes" else tuple(slow)
         words = tuple(_unit_in_words(nodes, evidence.fabric))

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import math
 import statistics
+from collections import Counter
 from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import replace
 from typing import NamedTuple
@@ -19,10 +20,13 @@ SLOW = 0.94
 """Below this fraction of the other rails, a rail is a finding: comparable groups agree within 1 to 2 %."""
 _UNLIKE = 0.98
 """Below this fraction its parts are compared with one another: rails of one machine may differ."""
-_NEARLY_ALL = 3 / 4
+_NEARLY_ALL = 0.9
+"""If half of the nodes are slow on a rail, three in four of its pairs are: those NICs can be told apart."""
+_MOST = 3 / 4
 _ENOUGH_OTHERS, _ENOUGH_TRANSFERS, _ENOUGH_ROUNDS = 3, 8, 2
 _ALIKE = 0.04
 """A rail is steadily slow if most of its results differ from their median by no more than this."""
+_MAX_WORDS = 2
 _LARGEST_LOG_RATIO = math.log(100)
 """No transfer counts for more than 100 to 1."""
 
@@ -69,6 +73,33 @@ def slow_rails(evidence: Evidence) -> Iterator[SlowRail]:
             if rail not in found and _is_common(own, others_low, evidence, crosses=crosses):
                 found.add(rail)
                 yield _slow_rail(rail, where, own)
+
+
+def failing_rails(evidence: Evidence) -> Iterator[CommonCause]:
+    """Yield each trouble that all transfers of a rail have, or all between units, of one rail or of all rails."""
+    tried, failed = Counter[_Place](), dict[tuple[_Place, Kind], list[GroupResult]]()
+    for figure in (f for m in evidence.rounds if m.round.scope == "rail" for f in m.figures if len(f.group.nodes) > 1):
+        crosses = len({evidence.fabric.block_of[name] for name in figure.group.nodes}) > 1
+        for place in {(rail, side) for rail in (figure.group.rail, None) for side in (crosses, None)} - {(None, None)}:
+            tried[place] += 1
+            if figure.trouble:
+                failed.setdefault((place, figure.trouble), []).append(figure)
+    found = set[int | None]()
+    for (rail, side), trouble in sorted(failed, key=lambda key: (key[0][0] is not None, key[0][1] is not None)):
+        own = failed[(rail, side), trouble]
+        nodes = tuple(dict.fromkeys(name for figure in own for name in figure.group.nodes))
+        blocks = {evidence.fabric.block_of[name] for name in nodes}
+        is_whole = len(own) == tried[rail, side] >= _ENOUGH_TRANSFERS and len(blocks) > 1 + bool(side)
+        if side is not False and is_whole and not {rail, None} & found:
+            found.add(rail)
+            words = Counter(figure.detail for figure in own if figure.detail)
+            where: Where = "between units" if side else "between nodes"
+            details = tuple(detail for detail, _ in words.most_common(_MAX_WORDS))
+            yield CommonCause(trouble, where, nodes, len(nodes), evidence=details, rail=rail)
+
+
+_Place = tuple["int | None", "bool | None"]
+"""A rail (None: all), and whether its transfers cross units (None: all of them)."""
 
 
 def without_slow_rail(evidence: Evidence, slow: SlowRail) -> Evidence:
@@ -118,7 +149,7 @@ def _is_common(own: Sequence[_Transfer], usual: float, evidence: Evidence, *, cr
 
 def _are_alike(transfers: Sequence[_Transfer]) -> bool:
     middle = statistics.median(transfer.ratio for transfer in transfers)
-    return sum(abs(transfer.ratio / middle - 1) <= _ALIKE for transfer in transfers) >= _NEARLY_ALL * len(transfers)
+    return sum(abs(transfer.ratio / middle - 1) <= _ALIKE for transfer in transfers) >= _MOST * len(transfers)
 
 
 def _are_nearly_all_low(transfers: Sequence[_Transfer]) -> bool:

@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import statistics
 from collections import Counter
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 
 from gpuops.isolation.evidence import IN_WORDS, Blame, BlamedPart, Evidence, Kind
 from gpuops.isolation.groups.dealing import Nodes
 from gpuops.isolation.groups.searching import TIMES
-from gpuops.isolation.groups.stragglers import Suspicion
+from gpuops.isolation.groups.stragglers import VARYING, Suspicion
 from gpuops.isolation.groups.unexplained import slow_at_times, unexplained_failures
 from gpuops.isolation.groups.view import GroupView, SlowUnit
 
@@ -17,20 +17,23 @@ _MAX_NAMES, _MAX_WORDS = 16, 2
 _LEAVES = "the leaf of each port is unknown (fabric:)"
 
 
-def blame_groups(evidence: Evidence) -> Blame:
-    """Return what groups show but pairs do not."""
+def blame_groups(evidence: Evidence, doubted: Collection[str] = ()) -> Blame:
+    """Return what groups show but pairs do not; ``doubted`` nodes were slow at times, in pairs of their unit."""
     groups = GroupView(evidence)
     if not groups.rounds:
         return Blame()
-    units = [_blame_unit(groups, unit) for unit in groups.slow_units]
+    units = [_blame_unit(groups, unit, doubted) for unit in groups.slow_units]
     explained = groups.stragglers.nodes.union(*(unit.group.nodes for unit in groups.slow_units))
+    at_times, count = slow_at_times(groups.readings, explained)
+    is_usual = count < TIMES or groups.readings.disturbed_crossing(groups.readings.all) > VARYING
     return Blame(
         (
             *(_straggler(suspicion) for suspicion in groups.stragglers.sure),
             *(part for part in units if isinstance(part, BlamedPart)),
         ),
-        contention=tuple(slow_at_times(groups.readings, explained)),
+        contention=at_times if is_usual else (),
         unclear=(
+            *(() if is_usual else at_times),
             *_unsure(groups.stragglers.open),
             *(sentence for sentence in units if isinstance(sentence, str)),
             *_unclear_whole(groups),
@@ -88,7 +91,7 @@ def _listed(names: Sequence[str]) -> str:
     return f"{', '.join(names[:_MAX_NAMES])}{more}"
 
 
-def _blame_unit(groups: GroupView, unit: SlowUnit) -> BlamedPart | str:
+def _blame_unit(groups: GroupView, unit: SlowUnit, doubted: Collection[str]) -> BlamedPart | str:
     """Return the leaves of a unit that is slow only with all of its nodes, or what is known."""
     nodes = unit.group.nodes
     found = statistics.median(reading.figure.gb_per_s or 0.0 for reading in unit.readings)
@@ -99,7 +102,8 @@ def _blame_unit(groups: GroupView, unit: SlowUnit) -> BlamedPart | str:
     if name is None:
         return f"{summary}; {_LEAVES}"
     first, *others = (f"leaf:{leaf}" for leaf in groups.fabric.nodes[nodes[0]].leaves)
-    if unit.probability > groups.evidence.confidence or not set(nodes) <= set(_healthy_in_parts(groups, nodes)):
+    are_healthy = set(nodes) <= set(_healthy_in_parts(groups, nodes)) and set(doubted).isdisjoint(nodes)
+    if unit.probability > groups.evidence.confidence or not are_healthy:
         leaves = ", ".join((first, *others))
         return f"{summary}, although its pairs are healthy: one of its nodes slows groups, or {leaves} under full load"
     sentences = (summary, "each of its nodes is healthy in large groups without some others of the unit")

@@ -187,8 +187,9 @@ def _runs(index: int, measured: Measured, fabric: Fabric) -> Iterator[_Run]:
 
 
 def slowest_rate(group: RankGroup, fabric: Fabric) -> float:
-    """Return the line rate in GB/s of the node with the slowest NICs."""
-    return min(fabric.node_rates[name] for name in group.nodes)
+    """Return the line rate in GB/s that the group can use: of the rails that all nodes have, with the slowest NICs."""
+    rails = set.intersection(*({nic.rail for nic in fabric.nodes[name].nics} for name in group.nodes))
+    return sum(min(fabric.rates[name, rail] for name in group.nodes) for rail in rails)
 
 
 def _like(run: _Run, others: Iterable[_Run]) -> list[_Run]:

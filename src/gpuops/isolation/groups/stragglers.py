@@ -27,7 +27,7 @@ _NEAR = math.log(20)
 """Nodes that are less likely than the likeliest by this factor are not dealt evenly any more."""
 _LEAST_APART = 2
 """No single group is evidence enough against a node."""
-_VARYING = 0.2
+VARYING = 0.2
 """Where flows disturb more of the groups than this, what a group reaches depends on its paths."""
 _MAX_SUSPICIONS = 8
 _MAX_TOGETHER, _MAX_TRIED = 3, 8
@@ -95,7 +95,7 @@ class _Suspects:
             for node in reading.nodes:
                 self._indices.setdefault(node, set()).add(index)
         self._unit_hypotheses = tuple(self._units())
-        self._do_paths_vary = readings.disturbed_crossing(self.counted) > _VARYING
+        self._do_paths_vary = readings.disturbed_crossing(self.counted) > VARYING
 
     def history(self, node: str) -> tuple[int, ...]:
         """Return the indices of the groups with ``node``: nodes with the same history cannot be told apart."""

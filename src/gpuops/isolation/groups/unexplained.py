@@ -29,14 +29,16 @@ def unexplained_failures(rounds: Sequence[Measured], blamed: Collection[str]) ->
         yield _sentence(words, failed, healthy)
 
 
-def slow_at_times(readings: GroupReadings, explained: Collection[str]) -> Iterator[Sentence]:
-    """Yield a sentence for the slow groups without one of the ``explained`` nodes, if there are any."""
+def slow_at_times(readings: GroupReadings, explained: Collection[str]) -> tuple[tuple[Sentence, ...], int]:
+    """Return a sentence on the slow groups without ``explained`` nodes, if there are any, and their number."""
     own = [r for r in readings.all if set(explained).isdisjoint(r.nodes) and not r.figure.trouble]
-    if low := [reading for reading in own if readings.is_low(reading)]:
-        ends = [f"{100 * math.exp(edge(reading.u for reading in low)):.0f}" for edge in (min, max)]
-        percent = ends[0] if ends[0] == ends[1] else "-".join(ends)
-        about = f"{len(low)} of {format_count(len(own), 'group')}, at {percent} % of normal; no node explains it"
-        yield Sentence(about, [about], about)
+    low = [reading for reading in own if readings.is_low(reading)]
+    if not low:
+        return (), 0
+    ends = [f"{100 * math.exp(edge(reading.u for reading in low)):.0f}" for edge in (min, max)]
+    percent = ends[0] if ends[0] == ends[1] else "-".join(ends)
+    about = f"{len(low)} of {format_count(len(own), 'group')}, at {percent} % of normal; no node explains it"
+    return (Sentence(about, [about], about),), len(low)
 
 
 def _sentence(words: str, failed: Sequence[GroupResult], healthy: Sequence[GroupResult]) -> Sentence:

@@ -42,7 +42,7 @@ class GroupView:
     def __init__(self, evidence: Evidence) -> None:
         self.evidence, self.fabric = evidence, evidence.fabric
         self.rounds = tuple(measured for measured in evidence.rounds if measured.round.scope == "group")
-        self.readings = _readings(self.fabric, evidence.rounds)
+        self.readings = group_readings(self.fabric, evidence.rounds)
         several = [measured.round.groups for measured in self.rounds if len(measured.round.groups) > 1]
         single = [measured.round.groups[0] for measured in self.rounds if len(measured.round.groups) == 1]
         self.units: Sequence[RankGroup] = several[0] if several else ()
@@ -125,7 +125,8 @@ class GroupView:
 
 
 @functools.lru_cache(maxsize=4)
-def _readings(fabric: Fabric, rounds: tuple[Measured, ...]) -> GroupReadings:
+def group_readings(fabric: Fabric, rounds: tuple[Measured, ...]) -> GroupReadings:
+    """Return the readings of all groups."""
     return GroupReadings(fabric, rounds)
 
 
