@@ -8,6 +8,7 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
 
 @check(
     needs=gpus,
+    uses=("gpu.ecc",),
     severity="reset",
     tags=("quick", "gpu", "memory", "nvidia-smi"),
     explains=("xid:48", "xid:63", "xid:94", "xid:95", "xid:154", "recovery-action"),

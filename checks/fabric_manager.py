@@ -15,6 +15,7 @@ _UNIT = "nvidia-fabricmanager"
 @check(
     needs=(gpus, services, probe, driver, installed_driver),
     tolerates=(gpus, services, probe, driver, installed_driver),
+    uses=("nvswitch",),
     severity="fail",
     tags=("quick", "start", "nvlink", "driver", "nvidia-smi"),
     catches='"system not yet initialized" from CUDA, or collectives that fail or fall back to slow paths',

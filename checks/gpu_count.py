@@ -15,6 +15,7 @@ from gpuops.probes.nvidia.presence import has_no_gpu
 @check(
     needs=(smi, gpu_functions, driver, pcie, pci_vendors),
     tolerates=(smi, gpu_functions, driver, pcie, pci_vendors),
+    uses=("gpu.count",),
     severity="isolate",
     tags=("quick", "start", "gpu", "nvidia-smi"),
     catches="7 of 8 GPUs after a reboot: jobs fail to start, or start with fewer ranks",

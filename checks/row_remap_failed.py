@@ -8,6 +8,7 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
 
 @check(
     needs=gpus,
+    uses=("gpu.row_remap",),
     severity="isolate",
     tags=("quick", "gpu", "memory", "nvidia-smi"),
     explains=("row-remap-pending", "ecc-uncorrectable", "xid:64", "recovery-action"),

@@ -8,6 +8,7 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
 
 @check(
     needs=gpus,
+    uses=("gpu.row_remap",),
     severity="reset",
     tags=("quick", "gpu", "memory", "nvidia-smi"),
     explains=("ecc-uncorrectable", "xid:63", "xid:154", "recovery-action"),

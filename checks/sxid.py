@@ -25,6 +25,7 @@ _SEVERITIES: dict[Action, Literal["warn", "reset", "reboot"]] = {
 @check(
     needs=(kernel_log, gpus, nvlink),
     tolerates=(gpus, nvlink),
+    uses=("nvswitch",),
     severity="reset",
     tags=("quick", "nvlink"),
     catches="an NVSwitch or one of its links that fails: jobs on several GPUs end, or hang",

@@ -84,7 +84,10 @@ Judgement = Finding | Unknown | NotApplicable
 
 @dataclass(frozen=True)
 class Check:
-    """One check: the probes that it ``needs``, the profile keys that it ``expects``, and its function ``judge``."""
+    """One check: the probes that it ``needs``, the profile keys that it ``expects``, and its function ``judge``.
+
+    Keys that it ``uses`` may be missing.
+    """
 
     name: str
     needs: tuple[Probe[Any], ...]
@@ -100,6 +103,12 @@ class Check:
     fix: str = ""
     doc: str = ""
     path: Path = Path()
+    uses: tuple[str, ...] = ()
+
+    @property
+    def reads(self) -> tuple[str, ...]:
+        """The profile keys that it reads."""
+        return (*self.expects, *self.uses)
 
     @property
     def level(self) -> Level:
@@ -132,6 +141,7 @@ def check(  # noqa: PLR0913 - each word is one line of what `checks explain` pri
     tags: tuple[str, ...] = ("quick",),
     scope: Scope = "node",
     expects: tuple[str, ...] = (),
+    uses: tuple[str, ...] = (),
     tolerates: tuple[Probe[Any], ...] = (),
     explains: tuple[str, ...] = (),
     blinds: tuple[str, ...] = (),
@@ -143,17 +153,16 @@ def check(  # noqa: PLR0913 - each word is one line of what `checks explain` pri
     With ``scope="group"`` the function is called as ``judge({node: value}, profile)`` for the nodes of one profile;
     with several needs, a node's value is the tuple of them. A need in ``tolerates`` is passed as `Unknown` if it is
     unknown; any other unknown need makes the check unknown. If the profile lacks a key in ``expects``, the check is
-    skipped. ``explains`` names checks, tags or ``check:code``: their findings on the same part are reported as effects
-    of this check's findings. ``blinds`` (Alertmanager: inhibits) names checks or tags that cannot look while this check
-    fails: if unknown, they are reported as skipped.
+    skipped; those that it ``uses`` may be missing. ``explains`` names checks, tags or ``check:code``: their findings on
+    the same part are reported as effects of this check's findings. ``blinds`` (Alertmanager: inhibits) names checks or
+    tags that cannot look while this check fails: if unknown, they are reported as skipped.
     """
     probes = (needs,) if isinstance(needs, Probe) else needs
 
     def make(judge: Callable[..., Iterator[Judgement]]) -> Check:
         name = judge.__name__.replace("_", "-")
-        return Check(
-            name, probes, judge, severity, tags, scope, expects, tolerates, explains, blinds, catches, fix, _doc(judge)
-        )
+        words = (severity, tags, scope, expects, tolerates, explains, blinds, catches, fix, _doc(judge))
+        return Check(name, probes, judge, *words, uses=uses)
 
     return make
 
@@ -258,7 +267,7 @@ def _verdict(check: Check, node: str, judgements: list[Judgement], profile: Prof
 def _complete(check: Check, finding: Finding, host: str, profile: Profile) -> Finding:
     """Fill in a finding's host, check, severity and fix; a guess in the profile can warn, but never fail."""
     severity = finding.severity or check.severity
-    if profile.grade(check.expects) == "guess" and severity != "info":
+    if profile.grade(check.reads) == "guess" and severity != "info":
         severity = "warn"
     fix = finding.fix or check.fix
     return replace(finding, severity=severity, fix=fix, host=host, check=check.name, scope=check.scope)

@@ -45,7 +45,7 @@ def document(check: Check) -> dict[str, Any]:
         "path": str(check.path),
         "doc": check.doc,
         "asks": [str(probe.question) for probe in check.needs],
-        "expects": list(check.expects),
+        "expects": list(check.reads),
         "explains": list(check.explains),
         "catches": check.catches,
         "fix": check.fix,
@@ -67,9 +67,11 @@ def explanation(check: Check, profiles: Iterable[Profile], path: str, page: Page
 
 
 def _expectations(check: Check, profile: Profile, page: Page) -> Iterator[str]:
-    """Yield what ``profile`` expects, each value with source and grade; a missing value skips the check."""
-    for key in check.expects:
+    """Yield what ``profile`` expects, each value with source and grade; a missing value may skip the check."""
+    for key in check.reads:
         expected = profile.values.get(key)
+        if expected is None and key in check.uses:
+            continue
         text = f"{key} = {expected.value}" if expected else f"{key} is not set, so the check is skipped"
         yield from page.labelled("  expects", f"{text:<34}   profile {profile.name}", _INDENT)
         if expected:
