@@ -37,24 +37,29 @@ def left_out(evidence: Evidence, blamed: Iterable[BlamedPart]) -> Iterator[Sente
 
 def plausible(evidence: Evidence) -> Evidence:
     """Return the evidence without figures between nodes that no NIC can reach, unless there are many of them."""
-    figures = [f for m in evidence.rounds for f in m.figures if len(f.group.nodes) > 1]
-    fast = {id(figure) for figure in figures if _is_impossible(figure, evidence.fabric)}
-    if not fast or len(fast) > _FEW * len(figures):
+    fast = set(map(id, _impossible(evidence)))
+    if not fast:
         return evidence
     rounds = (measured.keeping(lambda figure: id(figure) not in fast) for measured in evidence.rounds)
     return replace(evidence, rounds=tuple(rounds))
 
 
 def too_fast(evidence: Evidence) -> Iterator[Sentence]:
-    """Yield a sentence on each pair that is faster than its line rate: it is stated or measured wrongly.
+    """Yield a sentence on each figure that is faster than the line rate: it is stated or measured wrongly."""
+    for figure in _impossible(evidence):
+        nodes, rail = figure.group.nodes, figure.group.rail
+        name = f"{len(nodes)} nodes with {nodes[0]}" if rail is None else f"{' and '.join(nodes)} on rail {rail}"
+        yield Sentence(f"{name}: {figure.gb_per_s:.4g} GB/s, {_TOO_FAST}", [name], _TOO_FAST)
+
+
+def _impossible(evidence: Evidence) -> list[GroupResult]:
+    """Return the figures that no NIC can reach.
 
     If many are, these nodes have a faster way than the NICs, such as NVLink between the nodes of a rack.
     """
-    pairs = [f for m in evidence.rounds if m.round.scope == "rail" for f in m.figures if len(f.group.nodes) > 1]
-    fast = [figure for figure in pairs if _is_impossible(figure, evidence.fabric)]
-    for figure in fast if len(fast) <= _FEW * len(pairs) else ():
-        pair = f"{' and '.join(figure.group.nodes)} on rail {figure.group.rail}"
-        yield Sentence(f"{pair}: {figure.gb_per_s:.4g} GB/s, {_TOO_FAST}", [pair], _TOO_FAST)
+    figures = [f for m in evidence.rounds for f in m.figures if len(f.group.nodes) > 1]
+    fast = [figure for figure in figures if _is_impossible(figure, evidence.fabric)]
+    return fast if len(fast) <= _FEW * len(figures) else []
 
 
 def far_too_slow(evidence: Evidence) -> Iterator[str]:

@@ -203,6 +203,8 @@ def test_figures_that_no_nic_can_reach_are_no_measure_for_others():
     result = judged(units(48, 16), share)
     assert len(large) > 4
     assert (result.blamed, result.suspects, result.fleet) == ((), (), ())
+    (sentence,) = result.unclear
+    assert "faster than the line rate" in sentence
 
 
 @pytest.mark.parametrize("levels", [(1.0, 0.8, 1.0, 0.6), (1.0, 0.8, 0.6)])

@@ -114,19 +114,13 @@ def without_slow_rail(evidence: Evidence, slow: SlowRail) -> Evidence:
 
 
 def _slow_rail(rail: int, where: Where, own: Sequence[_Transfer]) -> SlowRail:
-    kept, kind = (
-        statistics.median(transfer.ratio for transfer in own),
-        _kind(own),
-    )
+    kept = statistics.median(transfer.ratio for transfer in own)
+    kind: Kind = "slow" if _are_alike(own) else "flapping"
     nodes = dict.fromkeys(name for transfer in own for name in transfer.figure.group.nodes)
     healthy = {name for transfer in own if not _is_low(transfer) for name in transfer.figure.group.nodes}
     level = statistics.median(transfer.level for transfer in own)
     slow = tuple(name for name in nodes if name not in healthy) or tuple(nodes)
     return SlowRail(CommonCause(kind, where, slow, len(nodes), kept * level, level, rail=rail), round(kept, 3))
-
-
-def _kind(own: Sequence[_Transfer]) -> Kind:
-    return "slow" if _are_alike(own) else "flapping"
 
 
 def _is_common(own: Sequence[_Transfer], usual: float, evidence: Evidence, *, crosses: bool) -> bool:
