@@ -180,7 +180,7 @@ def _comparison(part: Part, analysis: SuspectAnalysis) -> Iterator[str]:
         ports = [Part("nic", node, part.number) for node in fabric.units[part.owner]]
         inside = [r for port in ports for r in readings.of(port) if not _crosses(r, readings) and r.figure.gb_per_s]
         if inside:
-            yield "steady traffic of others on these uplinks, for as long as this took, would look the same"
+            yield "other jobs that load these uplinks steadily would look the same"
             yield f"pairs inside {part.owner} {statistics.median(r.figure.gb_per_s or 0.0 for r in inside):.3g}"
 
 
