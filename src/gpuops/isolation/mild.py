@@ -36,11 +36,19 @@ def mild_nics(
     """Yield NICs that are 20 times likelier slow than healthy, with the level and the readings that show it."""
     for part, own in sorted(_readings_by_part("nic", readings).items()):
         leaf = Part("leaf", readings.fabric.leaf_of[part.owner, part.number])
-        level = statistics.median(reading.ratio for reading in own)
+        level = _level(own)
         is_excluded = part in excluded or leaf in excluded
         relative = level / readings.leaf_level(part)
         if not is_excluded and _may_be_slow(relative, own, readings) and certainties.of(part).log_e > _LIKELIER:
             yield part, level, tuple(own)
+
+
+def _level(own: Sequence[Reading]) -> float:
+    """Return the median over partners: a suspect is measured most often with a partner with which it was slow."""
+    by_partner: dict[frozenset[str], list[float]] = {}
+    for reading in own:
+        by_partner.setdefault(frozenset(reading.figure.group.nodes), []).append(reading.ratio)
+    return statistics.median(map(statistics.median, by_partner.values()))
 
 
 def _readings_by_part(kind: PartKind, readings: Readings) -> Mapping[Part, list[Reading]]:

@@ -32,6 +32,7 @@ _ROUNDS_ALONE = 2
 """An uplink must be slow in this many rounds while one transfer has it to itself."""
 _COMMON_RATIO, _COMMON_RATIO_ON_RAIL = 1 / 10, 1 / 5
 """If more pairs than this, of all or of one rail, are equally slow, the cause is what they cross."""
+_FEW_UPLINKS = 2
 _LUCKY_RATIO = 1 / 8
 """Of many readings of one part, this fraction may be better than the part is, because of noise ..."""
 _MOST_LUCK = 0.1
@@ -241,8 +242,11 @@ def _without_narrow_spine(selected: Mapping[Part, _Candidate], readings: Reading
     near, common = 2 * readings.tolerance, set[Part]()
     for uplink in uplinks:
         alike = [other.part for other in uplinks if abs(other.level - uplink.level) <= near]
+        same = [other.part for other in uplinks if abs(other.level - uplink.level) <= readings.fine_tolerance]
         if have_common_cause(alike, readings):
             common.update(alike)
+        elif len(same) > _FEW_UPLINKS and len({p.owner for p in same}) > 1 and len({p.number for p in same}) > 1:
+            common.update(same)  # hardly as many faults of the same size, of several units and rails
     return {part: candidate for part, candidate in selected.items() if part not in common}
 
 

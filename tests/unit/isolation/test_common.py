@@ -206,3 +206,11 @@ def test_nodes_that_were_not_measured_again_on_a_warm_fabric_share_no_cause():
         for some, level in zip(rounds, warm, strict=True)
     )
     assert common_causes(Evidence(fabric, measured))[0] == ()
+
+
+def test_nodes_that_are_as_slow_as_those_behind_a_leaf_share_its_cause():
+    fabric = build_fabric(Cabling(nodes=16, gpus=8, unit=8, leaves=1))
+    slow = {*fabric.units["U0"], "gpu008", "gpu015"}
+    result, _ = measured(fabric, lambda g: healthy(g) * (0.71 if len(g.nodes) > 1 and slow & {*g.nodes} else 1.0))
+    assert result.blamed == ()
+    assert [(cause.kind, cause.where) for cause in result.fleet] == [("slow", "between nodes")]

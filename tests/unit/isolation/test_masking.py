@@ -90,3 +90,27 @@ def test_a_node_all_of_whose_nics_are_equally_slow_is_one_finding():
 
     result, _ = judged(share)
     assert [(each.part, each.kind) for each in result.blamed] == [("gpu006", "slow")]
+
+
+def test_the_partner_of_a_nic_that_is_a_little_slow_is_not_blamed_for_it():
+    """Measured again and again with a slow NIC, and healthy with all others."""
+
+    def share(group, _fabric):
+        return 0.952 if group.rail == 1 and "gpu015" in group.nodes else 1.0
+
+    result, _ = judged(share)
+    assert {each.part for each in result.blamed} <= {"gpu015:mlx5_1"}
+    assert "gpu015" in str(result)
+
+
+def test_uplinks_of_several_units_and_rails_that_are_equally_slow_are_not_blamed():
+    slow = {("U0", 1), ("U1", 0), ("U1", 1)}
+
+    def share(group, fabric):
+        if group.rail is None or not leaves_unit(group, fabric):
+            return 1.0
+        return 0.67 if {(fabric.unit_of[name], group.rail) for name in group.nodes} & slow else 1.0
+
+    result, _ = judged(share)
+    assert result.blamed == ()
+    assert result.contention or result.unclear

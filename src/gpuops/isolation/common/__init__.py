@@ -133,7 +133,10 @@ def _slowness(evidence: Evidence, where: Where) -> Iterator[CommonCause]:
     level = level_of(sorted(best_by_node.values()))
     edge = min(SLOW, 1 - _DEVIATIONS * deviation(best_by_node.values(), level)) * level
     slow = {node: best for node, best in best_by_node.items() if best < edge}
-    if not slow or not _is_common(tuple(slow), _MANY * len(best_by_node) + 1, evidence.fabric, len(best_by_node)):
+    fabric, tested = evidence.fabric, len(best_by_node)
+    beside = set(slow) - _behind_few_leaves(frozenset(slow), fabric)  # as slow as those behind a leaf, so not for it
+    is_common = _is_common(tuple(slow), _MANY * tested + 1, fabric, tested)
+    if not slow or not (is_common or (len(beside) > 1 and 2 * len(slow) >= tested)):
         return
     middle = statistics.median(slow.values())
     alike = sum(abs(best / middle - 1) <= _ALIKE for best in slow.values())
