@@ -21,7 +21,7 @@ from gpuops.isolation.rounds import RankGroup
 from gpuops.isolation.suspects import Suspect, SuspectAnalysis, find_suspects
 
 _MAX_PAIRS = 4
-_ROUNDS_IN_COMMON, _MAX_IN_COMMON = 2, 3
+_ROUNDS_IN_COMMON, _MAX_IN_COMMON, _BY_CHANCE = 2, 3, 0.2
 _ENOUGH_ON_PATH, _NEARLY_ALL = 8, 0.75
 _ALIKE = 0.05
 """All NICs of a node that keep the same fraction of their bandwidth but for this have one cause."""
@@ -243,7 +243,7 @@ def _slow_paths(analysis: SuspectAnalysis) -> Iterator[str]:
 def _in_common(analysis: SuspectAnalysis, evidence: Evidence) -> Iterator[Sentence]:
     """Yield the node, leaf or uplink that all unexplained slow results of two rounds or more have in common.
 
-    One that is slow at times may show no more than that.
+    One that is slow at times may show no more than that. Among few nodes, pairs share one by chance.
     """
     slow = [reading for reading in analysis.unexplained if reading.ratio]
     groups = group_readings(evidence.fabric, evidence.rounds)
@@ -251,7 +251,10 @@ def _in_common(analysis: SuspectAnalysis, evidence: Evidence) -> Iterator[Senten
     groups_by_round = [(r.round_index, r.figure.group) for r in slow] + [(r.round_index, r.figure.group) for r in low]
     events = [(index, _shared_parts(group, evidence.fabric)) for index, group in groups_by_round]
     rounds = {index for index, _ in events}
-    if not slow or len(rounds) < _ROUNDS_IN_COMMON:
+    pairs = {(reading.round_index, frozenset(reading.figure.group.nodes)) for reading in slow}
+    nodes = len(evidence.fabric.nodes)
+    by_chance = nodes * (2 / nodes) ** len(pairs)  # how many nodes are in all of so many pairs
+    if not slow or len(rounds) < _ROUNDS_IN_COMMON or by_chance > _BY_CHANCE:
         return
     common = sorted(set.intersection(*(parts for _, parts in events)))
     if 0 < len(common) <= _MAX_IN_COMMON:

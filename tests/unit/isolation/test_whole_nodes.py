@@ -214,3 +214,17 @@ def test_many_nodes_of_several_speeds_are_one_finding(levels):
     result = judged(fabric, lambda g: min(kept[name] for name in g.nodes) if len(g.nodes) > 1 else 1.0)
     assert result.blamed == ()
     assert [(cause.kind, cause.where) for cause in result.fleet] == [("slow", "between nodes")]
+
+
+@pytest.mark.parametrize("nodes", [2, 3, 4])
+@pytest.mark.parametrize("seed", range(4))
+def test_what_few_nodes_have_in_common_tells_nothing(nodes, seed):
+    turn = iter(range(10**6))
+
+    def share(group):
+        is_slow = len(group.nodes) == 2 and zlib.crc32(repr((seed, next(turn))).encode()) % 12 == 0
+        return 0.8 if is_slow else 1.0
+
+    result = judged(units(nodes, nodes), share)
+    assert result.blamed == ()
+    assert not any("in all slow results" in sentence for sentence in result.unclear)
