@@ -99,6 +99,7 @@ def outcome(truth, result, wish, seconds):
     wrong = [
         (blamed["part"], blamed["kind"], blamed["probability"]) for blamed, names in accusations if not names & right
     ]
+    wrong += [(str(cause["nodes"][:1]), cause["kind"], None) for cause in result["fleet"] if not faults]
     stated = [(blamed["probability"], not names & right) for blamed, names in accusations]
     planted = [row(fault, accusations, result, truth) for fault in faults]
     limit = 2 * math.ceil(math.log2(setting["nodes"])) + 6 + 4 * len(faults)

@@ -140,3 +140,15 @@ def test_rails_that_no_node_finds_near_the_line_rate_are_told(kept):
     result = judged(units(24, 8), lambda group: kept if len(group.nodes) > 1 else 1.0)
     assert result.blamed == ()
     assert any("of the line rate that the ports state" in sentence for sentence in result.unclear)
+
+
+def test_rails_whose_routes_collide_are_no_finding():
+    """Static routes: on rail 6 those of all pairs meet, on the others those of one pair in three."""
+    fabric = units(16, 4)
+
+    def share(group):
+        if group.rail is None or not leaves_unit(group, fabric):
+            return 1.0
+        return 0.75 if group.rail == 6 or zlib.crc32(repr((sorted(group.nodes), group.rail)).encode()) % 3 == 0 else 1.0
+
+    assert judged(fabric, share).fleet == ()

@@ -26,6 +26,8 @@ _MOST = 3 / 4
 _ENOUGH_OTHERS, _ENOUGH_TRANSFERS, _ENOUGH_ROUNDS = 3, 8, 2
 _ALIKE = 0.04
 """A rail is steadily slow if most of its results differ from their median by no more than this."""
+_COLLIDING = 0.05
+"""Where more of the other rails' transfers between units are slow, routes collide, and on some rail all of them may."""
 _MAX_WORDS = 2
 _LARGEST_LOG_RATIO = math.log(100)
 """No transfer counts for more than 100 to 1."""
@@ -133,6 +135,8 @@ def _is_common(own: Sequence[_Transfer], usual: float, evidence: Evidence, *, cr
             by_block.setdefault(block, []).append(transfer)
     if len(own) < _ENOUGH_TRANSFERS or len(by_round) < _ENOUGH_ROUNDS or len(by_block) < 2 + crosses:
         return False  # with two units, it may be the uplinks of one
+    if crosses and usual > _COLLIDING:
+        return False
     low, _ = _count_low([own])
     log_e = low * min(_LARGEST_LOG_RATIO, -math.log(usual))
     is_sure = log_e > log_e_needed(evidence.confidence, len(fabric.rails))
