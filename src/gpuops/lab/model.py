@@ -1,8 +1,7 @@
 """The hardware model, from which every tool, file and fault of a lab host is derived: a `Node`.
 
 It holds raw numbers with units in their names; only the tools format. A device's place on the PCI bus is its path from
-the host bridge down, exactly as /sys/devices spells it; topology, NUMA nodes and affinities are computed from these
-paths (`topology`), never stored.
+the host bridge down, as /sys/devices spells it; topology, NUMA nodes and affinities are computed from it (`topology`).
 """
 
 from __future__ import annotations
