@@ -40,7 +40,7 @@ from dataclasses import replace
 
 from gpuops.isolation.blaming import blame as _blame_between
 from gpuops.isolation.common import common_causes
-from gpuops.isolation.coverage import far_too_slow, left_out, plausible, too_fast
+from gpuops.isolation.coverage import far_too_slow, left_out, too_fast, without_impossible
 from gpuops.isolation.evidence import Blame, BlamedPart, CommonCause, Evidence
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.intra_node import blame as _blame_intra_node
@@ -75,7 +75,7 @@ def next_round(evidence: Evidence) -> Round | None:
 
     Where nearly all nodes have the same fault, more rounds would show no more.
     """
-    evidence = plausible(evidence)
+    evidence, _ = without_impossible(evidence)
     causes, rest = common_causes(evidence)
     if any(map(_ends_whole_nodes, causes)):
         rest = replace(rest, scopes=tuple(scope for scope in rest.scopes if scope in {"node", "rail"}))
@@ -111,8 +111,7 @@ def _ends_whole_nodes(cause: CommonCause) -> bool:
 
 def blame(evidence: Evidence) -> Blame:
     """Return the parts that the evidence blames, within nodes and between them."""
-    odd = tuple(too_fast(evidence))
-    evidence = plausible(evidence)
+    evidence, impossible = without_impossible(evidence)
     causes, rest = common_causes(evidence)
     inside, between = _blame_intra_node(rest), _blame_between(rest)
     known = {(part, blamed.kind) for blamed in inside.blamed for part in _seen_as(blamed.part, evidence.fabric)}
@@ -125,7 +124,14 @@ def blame(evidence: Evidence) -> Blame:
         blamed,
         between.contention,
         tuple(dict.fromkeys((*inside.suspects, *between.suspects))),
-        (*inside.unclear, *between.unclear, *missed, *odd, *far_too_slow(evidence), *map(_other_traffic, unsteady)),
+        (
+            *inside.unclear,
+            *between.unclear,
+            *missed,
+            *too_fast(impossible),
+            *far_too_slow(evidence),
+            *map(_other_traffic, unsteady),
+        ),
         tuple(cause for cause in causes if cause not in unsteady),
     )
 

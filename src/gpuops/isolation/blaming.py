@@ -17,7 +17,7 @@ from gpuops.isolation.groups.blaming import blame_groups
 from gpuops.isolation.groups.view import group_readings
 from gpuops.isolation.parts import Part
 from gpuops.isolation.readings import Reading, Readings
-from gpuops.isolation.rounds import RankGroup
+from gpuops.isolation.rounds import RankGroup, own_words
 from gpuops.isolation.suspects import Suspect, SuspectAnalysis, find_suspects
 
 _MAX_PAIRS = 4
@@ -68,7 +68,11 @@ def _blamed_part(
         normal,
         partners,
         len({fabric.unit_of.get(partner) for partner in partners} - {None}),
-        (*sentences, *_own_words(suspect), *counters.sentences(suspect.part.name(fabric))),
+        (
+            *sentences,
+            *own_words(reading.figure for reading in suspect.readings),
+            *counters.sentences(suspect.part.name(fabric)),
+        ),
         tuple(others),
         suspect.probability,
     )
@@ -119,12 +123,6 @@ def _works_inside(node: str, evidence: Evidence) -> bool:
     alone = RankGroup((node,))
     results = [figure for measured in evidence.rounds for figure in measured.figures if figure.group == alone]
     return bool(results) and not any(figure.trouble for figure in results)
-
-
-def _own_words(suspect: Suspect) -> list[str]:
-    """Return what the nodes said about the failures, the most frequent first."""
-    words = Counter(reading.figure.detail for reading in suspect.readings if reading.figure.detail)
-    return [detail for detail, _ in words.most_common(2)]
 
 
 def _kind(suspect: Suspect) -> Kind:
@@ -265,10 +263,12 @@ def _in_common(analysis: SuspectAnalysis, evidence: Evidence) -> Iterator[Senten
 def _shared_parts(group: RankGroup, fabric: Fabric) -> set[str]:
     """Return the nodes of a group, their leaves, and the uplinks that it crosses."""
     rails = fabric.rails if group.rail is None else (group.rail,)
-    leaves = {fabric.leaf_of[name, rail] for name in group.nodes for rail in rails if (name, rail) in fabric.leaf_of}
+    ports = [(name, rail) for name in group.nodes for rail in rails]
+    parts = {Part("leaf", fabric.leaf_of[port]) for port in ports if port in fabric.leaf_of}
     units = {fabric.unit_of.get(name) for name in group.nodes}
-    crossed = {f"unit:{unit}/rail{rail}" for unit in units - {None} for rail in rails} if len(units) > 1 else set()
-    return {*group.nodes, *(f"leaf:{leaf}" for leaf in leaves), *crossed}
+    if len(units) > 1:
+        parts |= {Part("uplink", unit, rail) for unit in units if unit is not None for rail in rails}
+    return {*group.nodes, *(part.name(fabric) for part in parts)}
 
 
 def _path(reading: Reading, readings: Readings) -> str:
@@ -315,7 +315,7 @@ def _undecided(analysis: SuspectAnalysis, evidence: Evidence) -> Iterator[Senten
             needed = math.log(suspect.probability / evidence.confidence) + certainty.log_e
             more = rounds_to_decide(certainty, needed)
             what = f"may be slow by {100 * certainty.slow_by:.0f} %" if suspect.level else "may be at fault"
-            words = "".join(f" ({detail})" for detail in _own_words(suspect)[:1])
+            words = "".join(f" ({detail})" for detail in own_words(reading.figure for reading in suspect.readings)[:1])
             parts = [part.name(evidence.fabric) for part in (suspect.part, *suspect.alternatives)]
             text = f"{' or '.join(parts)} {what}{words}; {more_rounds(more)} would decide"
             yield Sentence(text, parts, _UNSURE if suspect.level else _UNSURE_FAILURE)

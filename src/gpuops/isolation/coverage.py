@@ -7,7 +7,7 @@ from dataclasses import replace
 
 from gpuops.isolation.evidence import BlamedPart, Evidence, Sentence
 from gpuops.isolation.fabric import Fabric
-from gpuops.isolation.rounds import GroupResult
+from gpuops.isolation.rounds import GroupResult, RankGroup
 
 _TOO_FAST = "faster than the line rate: this rate or the measurement is wrong"
 _HALF = 0.5
@@ -35,31 +35,26 @@ def left_out(evidence: Evidence, blamed: Iterable[BlamedPart]) -> Iterator[Sente
         yield Sentence(f"{', '.join(nodes)}: {about}", nodes, about)
 
 
-def plausible(evidence: Evidence) -> Evidence:
-    """Return the evidence without figures between nodes that no NIC can reach, unless there are many of them."""
-    fast = set(map(id, _impossible(evidence)))
-    if not fast:
-        return evidence
-    rounds = (measured.keeping(lambda figure: id(figure) not in fast) for measured in evidence.rounds)
-    return replace(evidence, rounds=tuple(rounds))
-
-
-def too_fast(evidence: Evidence) -> Iterator[Sentence]:
-    """Yield a sentence on each figure that is faster than the line rate: it is stated or measured wrongly."""
-    for figure in _impossible(evidence):
-        nodes, rail = figure.group.nodes, figure.group.rail
-        name = f"{len(nodes)} nodes with {nodes[0]}" if rail is None else f"{' and '.join(nodes)} on rail {rail}"
-        yield Sentence(f"{name}: {figure.gb_per_s:.4g} GB/s, {_TOO_FAST}", [name], _TOO_FAST)
-
-
-def _impossible(evidence: Evidence) -> list[GroupResult]:
-    """Return the figures that no NIC can reach.
+def without_impossible(evidence: Evidence) -> tuple[Evidence, list[GroupResult]]:
+    """Return the evidence without figures between nodes that no NIC can reach, and these.
 
     If many are, these nodes have a faster way than the NICs, such as NVLink between the nodes of a rack.
     """
     figures = [f for m in evidence.rounds for f in m.figures if len(f.group.nodes) > 1]
     fast = [figure for figure in figures if _is_impossible(figure, evidence.fabric)]
-    return fast if len(fast) <= _FEW * len(figures) else []
+    if not fast or len(fast) > _FEW * len(figures):
+        return evidence, []
+    known = set(map(id, fast))
+    rounds = (measured.keeping(lambda figure: id(figure) not in known) for measured in evidence.rounds)
+    return replace(evidence, rounds=tuple(rounds)), fast
+
+
+def too_fast(impossible: Iterable[GroupResult]) -> Iterator[Sentence]:
+    """Yield a sentence on each figure that is faster than the line rate: it is stated or measured wrongly."""
+    for figure in impossible:
+        nodes, rail = figure.group.nodes, figure.group.rail
+        name = f"{len(nodes)} nodes with {nodes[0]}" if rail is None else f"{' and '.join(nodes)} on rail {rail}"
+        yield Sentence(f"{name}: {figure.gb_per_s:.4g} GB/s, {_TOO_FAST}", [name], _TOO_FAST)
 
 
 def far_too_slow(evidence: Evidence) -> Iterator[str]:
@@ -68,8 +63,7 @@ def far_too_slow(evidence: Evidence) -> Iterator[str]:
         (figure.gb_per_s or 0.0) / line
         for measured in evidence.rounds
         for figure in (measured.figures if measured.round.scope == "rail" else ())
-        if (line := min(evidence.fabric.rates.get((n, figure.group.rail or 0), 0.0) for n in figure.group.nodes))
-        and figure.gb_per_s
+        if (line := _line_rate(figure.group, evidence.fabric)) and figure.gb_per_s
     ]
     if shares and max(shares) < _HALF:
         yield (
@@ -79,12 +73,15 @@ def far_too_slow(evidence: Evidence) -> Iterator[str]:
 
 
 def _is_impossible(figure: GroupResult, fabric: Fabric) -> bool:
-    group = figure.group
-    if group.rail is None:
-        line = min(fabric.node_rates[name] for name in group.nodes) if len(group.nodes) > 2 else 0.0
-    else:
-        line = min(fabric.rates.get((name, group.rail), 0.0) for name in group.nodes)
+    line = _line_rate(figure.group, fabric)
     return line > 0 and (figure.gb_per_s or 0.0) > _IMPOSSIBLE * line
+
+
+def _line_rate(group: RankGroup, fabric: Fabric) -> float:
+    """Return what the slowest node's NICs carry in GB/s; 0 if that is unknown, or no bound, as for two whole nodes."""
+    if group.rail is not None:
+        return min(fabric.rates.get((name, group.rail), 0.0) for name in group.nodes)
+    return min(fabric.node_rates[name] for name in group.nodes) if len(group.nodes) > 2 else 0.0
 
 
 def _behind(part: str, fabric: Fabric) -> Iterable[str]:

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import functools
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 
 _MAX_GUESSED = 16
@@ -137,6 +137,10 @@ class Fabric:
     def block_of(self) -> dict[str, int]:
         """The number of each node's block."""
         return {name: number for number, names in enumerate(self.blocks) for name in names}
+
+    def leaves_block(self, names: Iterable[str]) -> bool:
+        """Return True if the nodes are in several blocks."""
+        return len({self.block_of[name] for name in names}) > 1
 
     @functools.cached_property
     def rates(self) -> dict[tuple[str, int], float]:

@@ -364,7 +364,7 @@ def kind_of(group: RankGroup, fabric: Fabric) -> FigureKind:
     if len(group.nodes) == 1:
         gpus = len(group.gpus) or len(fabric.nodes[group.nodes[0]].gpus)
         return ("node", gpus, group.variant, False)
-    crosses = len(set(map(fabric.block_of.__getitem__, group.nodes))) > 1
+    crosses = fabric.leaves_block(group.nodes)
     if group.rail is None:
         sizes = tuple(sorted((len(fabric.nodes[name].gpus), fabric.node_rates[name]) for name in group.nodes))
         return ("pair", sizes if len(group.nodes) == 2 else len(sizes), crosses)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import functools
+from collections import Counter
+from collections.abc import Iterable
 from dataclasses import dataclass
 from typing import Literal
 
@@ -43,6 +45,15 @@ class GroupResult:
     absent: tuple[str, ...] = ()
     spread: float = 0.0
     detail: str = ""
+
+
+_MAX_WORDS = 2
+
+
+def own_words(results: Iterable[GroupResult]) -> tuple[str, ...]:
+    """Return what the nodes said about the results, the most frequent first, two at most."""
+    words = Counter(result.detail for result in results if result.detail)
+    return tuple(detail for detail, _ in words.most_common(_MAX_WORDS))
 
 
 @dataclass(frozen=True)

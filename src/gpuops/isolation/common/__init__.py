@@ -15,7 +15,7 @@ from gpuops.isolation.common.rails import SLOW, failing_rails, slow_rails, witho
 from gpuops.isolation.evidence import CommonCause, Evidence, Kind, Measured, Where
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.readings import deviation, level_of
-from gpuops.isolation.rounds import GroupResult, RankGroup
+from gpuops.isolation.rounds import GroupResult, RankGroup, own_words
 
 _ENOUGH = 3
 """Fewer nodes have nothing in common: of two nodes, one faulty one gives both of them bad results."""
@@ -32,7 +32,6 @@ _FEW_LEAVES = 2
 """All nodes of a unit are slow on all rails because of a leaf only if the unit has no more leaves than this."""
 _PARTNERS = 2
 """A node counts once it met this many others: with a single one, the other may be at fault."""
-_MAX_WORDS = 2
 
 
 def common_causes(evidence: Evidence) -> tuple[tuple[CommonCause, ...], Evidence]:
@@ -58,7 +57,7 @@ def _without(evidence: Evidence, cause: CommonCause) -> Evidence:
     def explains(figure: GroupResult) -> bool:
         is_of_kind = not figure.trouble if cause.kind == "slow" else figure.trouble == cause.kind
         is_there = _where(figure) == cause.where or (
-            cause.where == "between units" and _crosses(figure, evidence.fabric)
+            cause.where == "between units" and evidence.fabric.leaves_block(figure.group.nodes)
         )
         of_whole_nodes = cause.kind != "slow" and figure.group.rail is None  # they use this rail, too
         is_on_rail = cause.rail in {None, figure.group.rail} or of_whole_nodes
@@ -70,10 +69,6 @@ def _without(evidence: Evidence, cause: CommonCause) -> Evidence:
 
 def _where(figure: GroupResult) -> Where:
     return "within nodes" if len(figure.group.nodes) == 1 else "between nodes"
-
-
-def _crosses(figure: GroupResult, fabric: Fabric) -> bool:
-    return len({fabric.block_of[name] for name in figure.group.nodes}) > 1
 
 
 def _figures(evidence: Evidence, where: Where) -> Iterator[GroupResult]:
@@ -95,10 +90,8 @@ def _troubles(evidence: Evidence, where: Where) -> Iterator[CommonCause]:
         nodes = tuple(name for name in evidence.fabric.nodes if counts[name] and counts[name] == tried[name])
         certain = tuple(name for name in nodes if len(partners[name]) >= least)
         if _is_common(certain, len(tried) / 2, evidence.fabric, len(tried)) or _is_every_rail_of_two(nodes, evidence):
-            words = Counter(f.detail for f in _figures(evidence, where) if f.trouble == trouble and f.detail)
-            details = tuple(detail for detail, _ in words.most_common(_MAX_WORDS))
-            found = _typical(f for f in _figures(evidence, where) if f.trouble == trouble)
-            yield CommonCause(trouble, where, nodes, len(tried), found, evidence=details)
+            own = [figure for figure in _figures(evidence, where) if figure.trouble == trouble]
+            yield CommonCause(trouble, where, nodes, len(tried), _typical(own), evidence=own_words(own))
 
 
 def _is_every_rail_of_two(nodes: Sequence[str], evidence: Evidence) -> bool:

@@ -13,7 +13,7 @@ from typing import NamedTuple
 from gpuops.isolation.evidence import CommonCause, Evidence, Kind, Measured, Where
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.readings import kind_of, level_of
-from gpuops.isolation.rounds import GroupResult
+from gpuops.isolation.rounds import GroupResult, own_words
 from gpuops.isolation.spread import log_e_needed, usual_share
 
 SLOW = 0.94
@@ -28,7 +28,6 @@ _ALIKE = 0.04
 """A rail is steadily slow if most of its results differ from their median by no more than this."""
 _COLLIDING = 0.05
 """Where more of the other rails' transfers between units are slow, routes collide, and on some rail all of them may."""
-_MAX_WORDS = 2
 _LARGEST_LOG_RATIO = math.log(100)
 """No transfer counts for more than 100 to 1."""
 
@@ -80,8 +79,9 @@ def slow_rails(evidence: Evidence) -> Iterator[SlowRail]:
 def failing_rails(evidence: Evidence) -> Iterator[CommonCause]:
     """Yield each trouble that all transfers of a rail have, or all between units, of one rail or of all rails."""
     tried, failed = Counter[_Place](), dict[tuple[_Place, Kind], list[GroupResult]]()
-    for figure in (f for m in evidence.rounds if m.round.scope == "rail" for f in m.figures if len(f.group.nodes) > 1):
-        crosses = len({evidence.fabric.block_of[name] for name in figure.group.nodes}) > 1
+    figures = [f for m in evidence.rounds if m.round.scope == "rail" for f in m.figures if len(f.group.nodes) > 1]
+    for figure in figures if any(figure.trouble for figure in figures) else ():
+        crosses = evidence.fabric.leaves_block(figure.group.nodes)
         for place in {(rail, side) for rail in (figure.group.rail, None) for side in (crosses, None)} - {(None, None)}:
             tried[place] += 1
             if figure.trouble:
@@ -94,10 +94,8 @@ def failing_rails(evidence: Evidence) -> Iterator[CommonCause]:
         is_whole = len(own) == tried[rail, side] >= _ENOUGH_TRANSFERS and len(blocks) > 1 + bool(side)
         if side is not False and is_whole and not {rail, None} & found:
             found.add(rail)
-            words = Counter(figure.detail for figure in own if figure.detail)
             where: Where = "between units" if side else "between nodes"
-            details = tuple(detail for detail, _ in words.most_common(_MAX_WORDS))
-            yield CommonCause(trouble, where, nodes, len(nodes), evidence=details, rail=rail)
+            yield CommonCause(trouble, where, nodes, len(nodes), evidence=own_words(own), rail=rail)
 
 
 _Place = tuple["int | None", "bool | None"]

@@ -12,8 +12,9 @@ from gpuops.isolation.groups.searching import TIMES
 from gpuops.isolation.groups.stragglers import VARYING, Suspicion
 from gpuops.isolation.groups.unexplained import slow_at_times, unexplained_failures
 from gpuops.isolation.groups.view import GroupView, SlowUnit
+from gpuops.isolation.rounds import own_words
 
-_MAX_NAMES, _MAX_WORDS = 16, 2
+_MAX_NAMES = 16
 _LEAVES = "the leaf of each port is unknown (fabric:)"
 
 
@@ -45,8 +46,7 @@ def blame_groups(evidence: Evidence, doubted: Collection[str] = ()) -> Blame:
 
 def _straggler(suspicion: Suspicion) -> BlamedPart:
     found, normal, words = _speeds(suspicion)
-    own = Counter(reading.figure.detail for reading in suspicion.readings if reading.figure.detail)
-    details = (detail for detail, _ in own.most_common(_MAX_WORDS))
+    details = own_words(reading.figure for reading in suspicion.readings)
     sentences = (words, *details, "others of the same size are healthy without it, and so are its pairs")
     return BlamedPart(
         suspicion.node, _kind(suspicion), found, normal, evidence=sentences, probability=suspicion.probability
