@@ -27,6 +27,12 @@ SCOPES: tuple[Scope, ...] = ("node", "rail", "pair", "group")
 OPERATIONS: tuple[Operation, ...] = ("all_reduce", "all_gather", "reduce_scatter", "all_to_all", "send_recv")
 
 
+def check_confidence(confidence: float) -> None:
+    """Raise `InputError` if ``confidence`` is not the chance of anything."""
+    if not 0 < confidence < 1:
+        raise InputError(f"confidence={confidence:g} is not between 0 and 1; use a probability, such as 0.001")
+
+
 @dataclass(frozen=True)
 class MeasureRequest(Request["Measurement"]):
     """Which links to measure, and how.
@@ -56,8 +62,7 @@ class MeasureRequest(Request["Measurement"]):
             raise InputError(f"gib={self.gib:g} is not a payload; use a number of GiB greater than 0")
         if not self.scopes:
             raise InputError(f"no scope selected; use one or more of {', '.join(SCOPES)}")
-        if not 0 < self.confidence < 1:
-            raise InputError(f"confidence={self.confidence:g} is not between 0 and 1; use a probability, such as 0.001")
+        check_confidence(self.confidence)
         check_words("engine", [self.engine], ("auto", *ENGINES))
         check_words("scope", self.scopes, SCOPES)
         check_words("operation", [self.operation], OPERATIONS)

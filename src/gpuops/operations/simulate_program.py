@@ -8,6 +8,7 @@ from collections.abc import Sequence
 from dataclasses import replace
 
 from gpuops.collective.program_lines import END, parse_fabric, parse_figures, request_line
+from gpuops.collective.request import check_confidence
 from gpuops.errors import InputError
 from gpuops.isolation import blame, next_round
 from gpuops.isolation.evidence import CONFIDENCE, Evidence, Measured
@@ -22,9 +23,10 @@ def simulate_program(
 
     ``program`` is a command line or its words; no shell runs it. It prints its fabric and then the figures of each
     round, as ``docs/allreduce.md`` describes. It has ``seconds`` for each line. ``confidence`` is the allowed chance,
-    for the whole run, that a healthy part is blamed. Raise `InputError` if the program cannot be started,
-    exits early, or prints anything else. On Ctrl-C, the result is what was measured so far.
+    for the whole run, that a healthy part is blamed. Raise `InputError` if it is not between 0 and 1, or if the program
+    cannot be started, exits early, or prints anything else. On Ctrl-C, the result is what was measured so far.
     """
+    check_confidence(confidence)
     try:
         words = _words(program) if isinstance(program, str) else list(program)
         with contextlib.closing(LineProgram(words)) as running:

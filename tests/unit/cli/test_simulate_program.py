@@ -356,3 +356,9 @@ def test_conclusion_and_page_follow_the_verdict(verdict, conclusion, text):
     page = "\n".join(isolation.lines(result, Page(200)))
     assert text in page
     assert len(page.splitlines()) <= 12
+
+
+@pytest.mark.parametrize("confidence", [0.0, 1.0, 2.0, -0.1, float("nan")])
+def test_a_confidence_that_is_no_probability_is_refused(confidence):
+    with pytest.raises(InputError, match="is not between 0 and 1; use a probability"):
+        simulate_program(answering(HEALTHY), confidence=confidence)
