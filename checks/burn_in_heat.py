@@ -17,6 +17,7 @@ SPREAD_CELSIUS = 10
     tags=("burnin", "gpu", "temperature", "power"),
     catches="bad cooling and weak power supplies, which show only when all GPUs are busy",
     fix="check fans, airflow, inlet temperature and power supplies; a single hot card is probably badly seated",
+    fix_in_common="look at the cooling and the power feed of these nodes",
 )
 def burn_in_heat(result: BurnIn, _profile: Profile) -> Iterator[Finding | Unknown]:
     """There is no hardware slowdown at all; a slowdown by software or a wide spread of temperatures is a warning.

@@ -18,6 +18,7 @@ _PTP = ("phc2sys", "timemaster")
     tags=("quick", "host"),
     catches="logs out of order, rejected tokens and certificates, wrong decisions of make and similar tools",
     fix="install and start chrony (or systemd-timesyncd) with a time server that the node can reach",
+    fix_in_common="look at the time server and the firewall: these nodes lost it together",
 )
 def clock(state: Clock, units: dict[str, Service] | Unknown, _profile: Profile) -> Iterator[Finding | Unknown]:
     """The clock is synchronized and within 0.1 s of its source.

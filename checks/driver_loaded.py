@@ -16,6 +16,7 @@ from gpuops.probes.nvidia.nvidia_smi import Smi, smi
     blinds=("nvidia-smi",),
     catches="a package update without a reboot: new programs fail to start, running ones are not affected yet",
     fix="reboot, or stop everything that uses the GPUs and reload the nvidia modules",
+    fix_in_common="an update replaced the driver on all of them: drain and reboot them, a few at a time",
 )
 def driver_loaded(
     loaded: Driver | Unknown,

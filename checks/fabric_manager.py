@@ -18,8 +18,11 @@ _UNIT = "nvidia-fabricmanager"
     uses=("nvswitch",),
     severity="fail",
     tags=("quick", "start", "nvlink", "driver", "nvidia-smi"),
+    settles_seconds=300,
+    applies_to="machines with NVSwitches, and GPUs in an NVLink fabric",
     catches='"system not yet initialized" from CUDA, or collectives that fail or fall back to slow paths',
     fix=f"systemctl enable --now {_UNIT}; if it fails, see journalctl -u {_UNIT}",
+    fix_in_common="look at what they share: an update without the fabric manager, or the rack's NVLink switches",
 )
 def fabric_manager(
     gpus: tuple[Gpu, ...] | Unknown,

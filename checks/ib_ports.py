@@ -15,6 +15,8 @@ from gpuops.probes.nvidia.topo import Topology, link_distance, topo
     tolerates=(topo, pci_vendors),
     severity="fail",
     tags=("quick", "network", "nvidia-smi"),
+    settles_seconds=300,
+    applies_to="machines with RDMA rails",
     catches="a rail that is down, or a 400 Gbit/s port that came up at 200 and slows down every all-reduce",
     fix="reseat or clean the optic of the port and of its switch port",
 )

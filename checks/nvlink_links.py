@@ -16,8 +16,11 @@ _ROUNDING = 0.99
     severity="reset",
     tags=("quick", "gpu", "nvlink", "nvidia-smi"),
     explains=("topology", "xid:74"),
+    settles_seconds=300,
+    applies_to="GPUs with NVLink, unless they are in MIG mode",
     catches="a link that trained down or stayed down after a reset: all-reduce is 5-40 % slower without any error",
     fix="reset the GPU when idle; if that does not help, reseat or replace the baseboard or the NVLink bridge",
+    fix_in_common="look at what they share: a reboot a moment ago, the fabric manager, the rack's NVLink switches",
 )
 def nvlink_links(
     gpus: tuple[Gpu, ...], links: tuple[GpuLinks, ...], profile: Profile

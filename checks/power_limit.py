@@ -13,6 +13,7 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
     tags=("quick", "gpu", "power", "nvidia-smi"),
     catches="a GPU with a lowered power cap: it is 10-30 % slower than its neighbours and slows down every job",
     fix="nvidia-smi -i GPU -pl WATTS, and find out what lowered it",
+    fix_in_common="if the limit is wanted, set expect: {power.limit_watts: …}; else set it back on all of them",
 )
 def power_limit(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Finding | Unknown]:
     """The enforced limit must not be lower, except for rounding (half a watt); a higher limit is the owner's choice.

@@ -36,6 +36,7 @@ _UNKNOWN_ACTION: tuple[_Severity, str] = ("reset", "read NVIDIA's GPU Memory Err
     severity="reset",
     tags=("quick", "gpu", "nvidia-smi"),
     explains=("xid:154",),
+    applies_to="GPUs with a driver of release 570 or later",
     catches="a GPU that the driver gave up on, also if the log with the reason is gone",
     fix="do what the GPU asks for",
 )

@@ -9,7 +9,7 @@ from gpuops.probes.nvidia.gpus import Gpu, gpus
 @check(
     needs=gpus,
     uses=("gpu.row_remap",),
-    severity="isolate",
+    severity="rma",
     tags=("quick", "gpu", "memory", "nvidia-smi"),
     explains=("row-remap-pending", "ecc-uncorrectable", "xid:64", "recovery-action"),
     catches="a card without spare rows: its memory errors come back after every reset",

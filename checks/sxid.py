@@ -28,6 +28,7 @@ _SEVERITIES: dict[Action, Literal["warn", "reset", "reboot"]] = {
     uses=("nvswitch",),
     severity="reset",
     tags=("quick", "nvlink"),
+    applies_to="machines with NVSwitches",
     catches="an NVSwitch or one of its links that fails: jobs on several GPUs end, or hang",
     fix=_FIXES["reset"],
 )

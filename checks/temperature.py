@@ -18,6 +18,7 @@ THROTTLING_CELSIUS = 84
     explains=("throttle",),
     catches="a blocked fan or duct, dried paste, a hot aisle: the GPU slows down, then stops",
     fix="check fans, airflow and inlet temperature; if its neighbours are cool, return the card",
+    fix_in_common="look at the cooling of these nodes: inlet temperature, fans, coolant",
 )
 def temperature(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown]:
     """From 80 °C it is a warning; if no margin to the card's own limit is left, a failure.

@@ -21,6 +21,7 @@ _FIXES = {
     explains=("temperature",),
     catches="a GPU at half speed because of heat or power, which slows down the whole job",
     fix="check the cooling and the power supplies; if both are normal, return the card",
+    fix_in_common="look at the cooling and the power feed of these nodes",
 )
 def throttle(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown]:
     """Idle, application clocks, display clocks, sync boost and the software power cap are normal.

@@ -15,6 +15,7 @@ from gpuops.probes.nvidia.topo import Topology, link_distance, topo
     expects=("topology.gpu_pairs",),
     severity="reset",
     tags=("quick", "gpu", "nvlink", "nvidia-smi"),
+    settles_seconds=300,
     catches="GPUs connected over PCIe instead of NVLink, or over fewer links than their neighbours",
     fix="restart nvidia-fabricmanager if installed, reset the GPUs; if that does not help, reseat bridge or baseboard",
 )

@@ -31,6 +31,7 @@ from gpuops.collective.expectations import Expectations
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import RankGroup
 from gpuops.render import abridged
+from gpuops.report.checks import applies_to
 from gpuops.shell import Command, Files, Question
 
 FOLDER = Path(__file__).parent
@@ -124,9 +125,13 @@ def checks() -> Iterator[str]:
     for check in _BUILT_IN.checks().values():
         yield from ("", f"### {check.name}", "", check.doc, "")
         yield f"- scope: {check.scope}; severity: {check.severity}; tags: {_names(check.tags)}"
+        yield f"- judges: {applies_to(check)}"
         yield f"- queries: {_names(probe.name for probe in check.needs)}"
+        if check.settles_seconds:
+            yield f"- waits: its findings only warn until {check.settles_seconds} s after boot"
         yield from [f"- expects: {_names(check.expects)}"] if check.expects else []
-        yield from (f"- {label}: {text}" for label, text in (("catches", check.catches), ("fix", check.fix)) if text)
+        labelled = (("catches", check.catches), ("fix", check.fix), ("fix on many nodes", check.fix_in_common))
+        yield from (f"- {label}: {text}" for label, text in labelled if text)
 
 
 def profiles() -> Iterator[str]:

@@ -10,8 +10,11 @@ from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.isolation.node_evidence import all_reduce
 from gpuops.judging import Check, Verdict, judge_group, judge_node, probes_of
+from gpuops.judging.common import Place
 from gpuops.probes.host.lspci import gpu_functions
 from gpuops.probes.host.pci import pci_vendors
+from gpuops.probes.host.uptime import uptime
+from gpuops.probes.network.ib import ib_ports
 from gpuops.probes.nvidia.driver import driver
 from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probes.nvidia.presence import NO_GPU, has_no_gpu
@@ -24,8 +27,8 @@ _ONE_GPU = "an all-reduce needs two GPUs"
 
 
 def probes_for(checks: Iterable[Check]) -> list[Probe[Any]]:
-    """Return the probes that ``checks`` need, and those that detect the profile of a host that names none."""
-    return list(dict.fromkeys([*probes_of(checks), smi, gpu_functions]))
+    """Return the probes that ``checks`` need, those that detect a host's profile, and that of its boot."""
+    return list(dict.fromkeys([*probes_of(checks), smi, gpu_functions, uptime]))
 
 
 def profile_of(host: Host, facts: Facts, profiles: Sequence[Profile]) -> Profile:
@@ -47,6 +50,24 @@ def _detected(facts: Facts, profiles: Sequence[Profile]) -> Profile:
     functions = facts[gpu_functions]
     switches = () if isinstance(functions, Unknown) else [f for f in functions if f.is_nvswitch]
     return detect(listing.gpus[0].name or "", len(listing.gpus), profiles, has_nvswitch=bool(switches))
+
+
+def place_of(host: Host, facts: Facts | None = None) -> Place:
+    """Return where ``host`` stands; a rail that the inventory does not number has the name of its device."""
+    numbers = {device: str(port.rail) for device, port in host.fabric.items() if port.rail is not None}
+    leaves = {device: port.leaf for device, port in host.fabric.items() if port.leaf}
+    if facts is None:
+        return Place(host.rack or "", "", numbers, leaves)
+    ports = facts[ib_ports]
+    devices = {} if isinstance(ports, Unknown) else {port.device: port.device for port in ports}
+    return Place(host.rack or "", _nvlink_domain(facts), devices | numbers, leaves)
+
+
+def _nvlink_domain(facts: Facts) -> str:
+    """Return the UUID of the NVLink domain that spans nodes; empty if the GPUs are in none."""
+    listing = facts[smi]
+    uuids = {gpu.fabric_cluster_uuid or "" for gpu in (() if isinstance(listing, Unknown) else listing.gpus)}
+    return next((uuid for uuid in sorted(uuids) if uuid.strip("0-N/A")), "")
 
 
 def assess(checks: Sequence[Check], facts: Mapping[str, Facts], profiles: Mapping[str, Profile]) -> list[Verdict]:

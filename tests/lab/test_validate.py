@@ -23,7 +23,7 @@ FOUND = {
     "gpu1:xid=79": ("xid", "gpu1", "reboot", "power-cycle"),
     "gpu6:xid=94": ("xid", "gpu6", "warn", "restart"),
     "gpu0:remap-pending": ("row-remap-pending", "gpu0", "reset", "reset GPU 0"),
-    "gpu3:remap-failed": ("row-remap-failed", "gpu3", "isolate", "replace GPU 3"),
+    "gpu3:remap-failed": ("row-remap-failed", "gpu3", "rma", "replace GPU 3"),
     "gpu4:ecc-uncorrectable": ("ecc-uncorrectable", "gpu4", "reset", "reset GPU 4"),
     "gpu5:nvlink-down": ("nvlink-links", "gpu5", "reset", "reset GPU 5"),
     "gpu5:nvlink-down=7": ("nvlink-links", "gpu5", "reset", "reset GPU 5"),

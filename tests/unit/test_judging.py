@@ -466,3 +466,21 @@ def test_a_broken_check_is_one_sentence(project, text, complaint):
 def test_a_check_is_frozen():
     with pytest.raises(dataclasses.FrozenInstanceError):
         checking().name = "other"
+
+
+@pytest.mark.parametrize(
+    ("seconds", "status", "said"),
+    [(90, "warn", "slow; the node booted 90 s ago"), (301, "fail", "slow"), (None, "fail", "slow")],
+    ids=["just booted", "up for long", "uptime unknown"],
+)
+def test_what_starts_after_a_boot_only_warns_at_first(seconds, status, said):
+    slow = checking(Finding("slow", fix="reset it"), settles_seconds=300)
+    verdict = judge(slow, facts(one=1, **({} if seconds is None else {"uptime": float(seconds)})), PROFILE)
+    (only,) = verdict.findings
+    assert (verdict.status, only.message) == (status, said)
+    assert only.fix == ("look again 210 s from now" if status == "warn" else "reset it")
+
+
+def test_a_fault_is_the_nodes_unless_the_check_says_otherwise():
+    verdict = verdict_of(Finding("busy"), Finding("broken", fault_of="node"), fault_of="user")
+    assert [finding.fault_of for finding in verdict.findings] == ["user", "node"]

@@ -8,11 +8,12 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
-from gpuops.assessment import assess, probes_for, profile_of
+from gpuops.assessment import assess, place_of, probes_for, profile_of
 from gpuops.collective.request import MeasureRequest
 from gpuops.errors import InputError, did_you_mean
 from gpuops.facts import Facts
 from gpuops.judging import LEVELS, Check, Level, choose, probes_of
+from gpuops.judging.common import fold_common, shared_silence
 from gpuops.operations import burn_in, measure
 from gpuops.operations.health import check_profiles, without_gpus
 from gpuops.reasons import Excluded
@@ -81,7 +82,10 @@ def _judged(
     profiles = list(work.catalogue.profiles().values())
     hosts = {host.name: host for host in work.hosts}
     chosen = {name: profile_of(hosts[name], facts, profiles) for name, facts in evidence.facts.items()}
-    verdicts = assess(checks, evidence.facts, chosen)
+    places = {name: place_of(host, evidence.facts.get(name)) for name, host in hosts.items()}
+    judged_places = {name: places[name] for name in evidence.facts}
+    verdicts = fold_common(assess(checks, evidence.facts, chosen), judged_places, {c.name: c for c in checks})
+    verdicts += shared_silence([n for n, why in evidence.excluded.items() if why.kind == "unreachable"], places)
     outcomes: dict[str, Any] = {**evidence.excluded, **chosen, **without_gpus(evidence.facts, chosen)}
     outcomes = {name: outcomes[name] for name in hosts}
     report = build(run, outcomes, verdicts)

@@ -47,8 +47,12 @@ def document(check: Check) -> dict[str, Any]:
         "asks": [str(probe.question) for probe in check.needs],
         "expects": list(check.reads),
         "explains": list(check.explains),
+        "applies_to": applies_to(check),
+        "settles_seconds": check.settles_seconds,
+        "fault_of": check.fault_of,
         "catches": check.catches,
         "fix": check.fix,
+        "fix_in_common": check.fix_in_common,
     }
 
 
@@ -61,9 +65,25 @@ def explanation(check: Check, profiles: Iterable[Profile], path: str, page: Page
         yield from page.labelled("  asks", str(probe.question), _INDENT)
     for profile in profiles:
         yield from _expectations(check, profile, page)
-    for label, text in (("  explains", ", ".join(check.explains)), ("  catches", check.catches), ("  do", check.fix)):
+    for label, text in _labelled(check):
         if text:
-            yield from page.labelled(label, text, _INDENT)
+            yield from page.labelled(f"  {label}", text, _INDENT)
+
+
+def _labelled(check: Check) -> Iterator[tuple[str, str]]:
+    yield "judges", check.applies_to
+    yield "waits", f"findings only warn until {check.settles_seconds} s after boot" if check.settles_seconds else ""
+    yield "blames", "a job or a person, not the node" if check.fault_of == "user" else ""
+    yield "explains", ", ".join(check.explains)
+    yield "catches", check.catches
+    yield "do", check.fix
+    yield "on many", check.fix_in_common
+
+
+def applies_to(check: Check) -> str:
+    """Return the machines that have what ``check`` judges."""
+    keys = ", ".join(check.expects)
+    return check.applies_to or (f"machines whose profile or inventory sets {keys}" if keys else "all machines")
 
 
 def _expectations(check: Check, profile: Profile, page: Page) -> Iterator[str]:

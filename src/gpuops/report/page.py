@@ -23,7 +23,7 @@ _NARROWEST = 16
 _COLOURS = {
     **dict.fromkeys(("pass",), "32"),
     **dict.fromkeys(("warn",), "33"),
-    **dict.fromkeys(("fail", "reset", "reboot", "isolate"), "31"),
+    **dict.fromkeys(("fail", "reset", "reboot", "isolate", "rma"), "31"),
     **dict.fromkeys(("unknown",), "35"),
     **dict.fromkeys(("skipped", "info"), "2"),
 }

@@ -61,6 +61,11 @@ class HostReport:
         return _findings(self.verdicts)
 
     @property
+    def shared(self) -> tuple[Verdict, ...]:
+        """The verdicts whose findings are reported once, for all the hosts that share them."""
+        return tuple(v for v in self.verdicts if v.status in {"warn", "fail"} and not v.findings)
+
+    @property
     def unknown(self) -> tuple[Verdict, ...]:
         """The verdicts of checks that could not look."""
         return tuple(v for v in self.verdicts if v.status == "unknown")
@@ -194,6 +199,7 @@ def _host_document(host: HostReport) -> dict[str, Any]:
         "unreachable": host.excluded.unreachable if host.excluded else None,
         "excluded": plain(host.excluded),
         "findings": [_finding_document(finding) for finding in host.findings],
+        "shared": [{"check": v.check, "why": redact(v.why)} for v in host.shared],
         "unknown": [_unknown_document(host, verdict) for verdict in host.unknown],
         "skipped": [{"check": v.check, "why": redact(v.why)} for v in host.verdicts if v.status == "skipped"],
         "passed": [v.check for v in host.verdicts if v.status == "pass"],
@@ -215,6 +221,8 @@ def _finding_document(finding: Finding) -> dict[str, Any]:
         "code": finding.code,
         "scope": finding.scope,
         "host": finding.host or None,
+        "hosts": list(finding.hosts),
+        "fault_of": finding.fault_of or "node",
         "part": redact(str(finding.part)),
         "subject": redact(str(finding.part)),  # the former name of `part`
         "label": redact(finding.part_label),

@@ -37,7 +37,7 @@ def test_a_data_centre_card_that_does_not_tell_is_unknown(h100, name):
     [
         ("ecc-uncorrectable", {"ecc_uncorrected_volatile": 3}, "reset", "reset GPU 2 (nvidia-smi --gpu-reset -i 2)"),
         ("row-remap-pending", {"remapped_rows": rows(pending=True)}, "reset", "reset GPU 2"),
-        ("row-remap-failed", {"remapped_rows": rows(failure=True)}, "isolate", "replace GPU 2"),
+        ("row-remap-failed", {"remapped_rows": rows(failure=True)}, "rma", "replace GPU 2"),
     ],
 )
 def test_a_fault_is_one_finding_on_its_gpu(h100, name, changes, severity, fix):

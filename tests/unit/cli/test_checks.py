@@ -99,8 +99,12 @@ def test_the_list_as_json_tells_all_of_a_check(project, gpuops):
         "asks": ["fanctl '--speed of fan'"],
         "expects": ["fan.count"],
         "explains": ["temperature"],
+        "applies_to": "machines whose profile or inventory sets fan.count",
+        "settles_seconds": 0,
+        "fault_of": "node",
         "catches": "a fan that stands still",
         "fix": "replace the fan",
+        "fix_in_common": "",
     }
 
 

@@ -88,7 +88,8 @@ def test_document_has_the_content_of_the_report(rack):
     assert list(document["hosts"]) == [host.name for host in rack.hosts]
     assert document["run"]["started_at"] == "2026-01-05T14:02:11Z"
     slow = {
-        "check": "ib-rate", "code": "", "scope": "node", "host": "gpu009", "part": "mlx5_3", "subject": "mlx5_3",
+        "check": "ib-rate", "code": "", "scope": "node", "host": "gpu009",
+        "hosts": [], "fault_of": "node", "part": "mlx5_3", "subject": "mlx5_3",
         "label": "mlx5_3 (rail 3)", "status": "fail", "severity": "reset", "message": "the port is slow",
         "measured": 200, "expected": 400.0, "unit": "Gbit/s", "fix": "reseat the optic at gpu009 port 3", "effects": [],
     }  # fmt: skip

@@ -134,14 +134,14 @@ gpu004  GPU 5 (0000:c3:00.0, serial 1654)                                isolate
                             nvlink: 18 links down
   do              power-cycle the node; if it comes back, send the card in
 
+gpu010  driver                                                            reboot
+  driver-agrees   not the fleet's driver
+                  measured 580.126, expected 580.159
+
 gpu009  mlx5_3 (rail 3)                                                    reset
   ib-rate         the port is slow
                   measured 200 Gbit/s, expected 400 Gbit/s
   do              reseat the optic at gpu009 port 3
-
-gpu010  driver                                                            reboot
-  driver-agrees   not the fleet's driver
-                  measured 580.126, expected 580.159
 
 all nodes  driver                                                           warn
   driver-agrees   two drivers, half each

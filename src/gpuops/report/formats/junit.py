@@ -59,7 +59,8 @@ def _cases(host: HostReport) -> Iterator[ET.Element]:
 def _judged(verdict: Verdict, *, required: bool) -> ET.Element:
     texts = [_finding_text(finding) for finding in verdict.findings]
     if verdict.status == "fail":
-        return _case(verdict.check, "failure", verdict.findings[0].message, texts)
+        message = verdict.findings[0].message if verdict.findings else verdict.why
+        return _case(verdict.check, "failure", message, texts)
     if verdict.status in ("unknown", "skipped"):
         return _case(verdict.check, "error" if required else "skipped", verdict.why, texts)
     case = ET.Element("testcase", name=verdict.check)

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import datetime as dt
 import re
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
@@ -19,6 +19,7 @@ _PLAIN = Page()
 _STATUS_INDENT = 13
 _FINDING_INDENT = 18
 _HINT_COLUMN = 42
+_MAX_EFFECTS = 6
 _NODE = "\0"  # replaces a node's name, so that equal texts of several nodes fold; `clean` escapes any other
 
 K = TypeVar("K")
@@ -105,10 +106,10 @@ class _Block:
 
 
 def _blocks(report: Report) -> list[_Block]:
-    """Fold equal findings over nodes, then over parts; failures come first, else in inventory order."""
+    """Fold equal findings over nodes, then over parts; the most severe come first, else in inventory order."""
     by_part = _grouped(((_folded(finding), clean(finding.part)), finding) for finding in report.findings)
     by_hosts = _grouped(
-        ((folded, tuple(dict.fromkeys(f.host for f in findings))), (part, _common(_label(f) for f in findings)))
+        ((folded, tuple(dict.fromkeys(h for f in findings for h in _hosts(f)))), (part, _common(map(_label, findings))))
         for (folded, part), findings in by_part.items()
     )
     by_place = _grouped(
@@ -116,7 +117,7 @@ def _blocks(report: Report) -> list[_Block]:
         for (folded, hosts), parts in by_hosts.items()
     )
     blocks = [_block(hosts, parts, *zip(*folded, strict=True)) for (hosts, parts), folded in by_place.items()]
-    return sorted(blocks, key=lambda block: min(SEVERITIES.index(block.severity), 2), reverse=True)
+    return sorted(blocks, key=lambda block: SEVERITIES.index(block.severity), reverse=True)
 
 
 def _block(
@@ -141,6 +142,11 @@ def _folded(finding: Finding) -> _FoldedFinding:
     )
 
 
+def _hosts(finding: Finding) -> tuple[str, ...]:
+    """Return the host of a finding, or those that share it."""
+    return (finding.host,) if finding.host or not finding.hosts else finding.hosts
+
+
 def _label(finding: Finding) -> str:
     return clean(finding.part_label or finding.part)
 
@@ -148,13 +154,19 @@ def _label(finding: Finding) -> str:
 def _block_lines(block: _Block, page: Page) -> Iterator[str]:
     yield from page.edges(f"{block.where}  {block.label}", block.severity)
     for finding in block.findings:
-        effects = (f"{'cause of: ' if i == 0 else '':10}{effect}" for i, effect in enumerate(finding.effects))
+        effects = (f"{'cause of: ' if i == 0 else '':10}{effect}" for i, effect in enumerate(_few(finding.effects)))
         label = f"  {finding.check}"
         for line in filter(None, (finding.message, finding.comparison, *effects)):
             yield from page.labelled(label, line.replace(_NODE, block.where), _FINDING_INDENT)
             label = ""
     for fix in dict.fromkeys(finding.fix for finding in block.findings if finding.fix):
         yield from page.labelled("  do", fix.replace(_NODE, block.where), _FINDING_INDENT)
+
+
+def _few(effects: Sequence[str]) -> Sequence[str]:
+    """Return the first effects, and how many more there are: a finding that many nodes share has one for each."""
+    hidden = len(effects) - _MAX_EFFECTS
+    return effects if hidden <= 0 else (*effects[:_MAX_EFFECTS], f"and {hidden} more: --json lists them")
 
 
 def _tail(report: Report, page: Page) -> Iterator[str]:
