@@ -24,6 +24,7 @@ VALUES = {
     "PACKAGE": "libnccl2",
     "STATE": "fails",
     "ACTION": "reboot",
+    "WORD": "nokaslr",
 }
 
 

@@ -6,12 +6,12 @@ import functools
 from collections.abc import Iterable
 
 from gpuops.errors import InputError, did_you_mean
-from gpuops.lab.faults import gpu, host, nic
+from gpuops.lab.faults import gpu, host, nic, skew
 from gpuops.lab.faults.fault import Fault
 from gpuops.lab.machine import healthy
 from gpuops.lab.model import Node
 
-FAULTS: tuple[Fault, ...] = (*gpu.FAULTS, *nic.FAULTS, *host.FAULTS)
+FAULTS: tuple[Fault, ...] = (*gpu.FAULTS, *nic.FAULTS, *host.FAULTS, *skew.FAULTS)
 
 
 def split(text: str, hosts: Iterable[str]) -> tuple[str, str]:

@@ -55,6 +55,7 @@ class Gpu:
     uuid: str | None = None
     serial: str | None = None
     vbios_version: str | None = None
+    board_part_number: str | None = None
     architecture: str | None = None
     persistence_mode: bool | None = None
     mig_mode: bool | None = None

@@ -87,6 +87,7 @@ _TABLE: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
     "uuid": (read_text, ("uuid", "gpu_uuid")),
     "serial": (read_text, ("serial", "serial_number")),
     "vbios_version": (read_text, ("vbios_version",)),
+    "board_part_number": (read_text, ("board_part_number",)),
     "architecture": (read_text, ("product_architecture",)),
     "persistence_mode": (_enabled, ("persistence_mode",)),
     "mig_mode": (_enabled, ("mig_mode/current_mig", "mig_mode/current")),

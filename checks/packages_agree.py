@@ -1,0 +1,59 @@
+"""NCCL, CUDA, the RDMA stack and the container toolkit have the versions of most nodes of the profile."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from dataclasses import replace
+
+from gpuops import Finding, NotApplicable, Profile, check
+from gpuops.probes.host.packages import packages
+
+_FEWEST_NODES = 3
+_COMPARED = re.compile(
+    r"libnccl2|libnccl|libnccl-dev|nvidia-container-toolkit|datacenter-gpu-manager(?:-4-core)?|doca-ofed"
+    r"|mlnx-ofed-kernel.*|mlnx-ofa_kernel|nvidia-peermem.*|cuda-runtime-.*"
+)
+"""Packages in which a difference reaches a job; the driver's are compared by `driver-agrees`."""
+_NCCL = re.compile(r"libnccl(?:2|-dev)?")
+
+
+@check(
+    needs=packages,
+    scope="group",
+    severity="warn",
+    tags=("standard", "host"),
+    applies_to="three nodes of one profile, and more",
+    catches="a job that hangs because its nodes have two versions of NCCL, or that fails on one node only",
+    fix="install the version of the other nodes",
+)
+def packages_agree(installed: dict[str, dict[str, str]], _profile: Profile) -> Iterator[Finding | NotApplicable]:
+    """The majority of at least three nodes decides; two versions of NCCL fail a node, because they hang a job.
+
+    A package that only some nodes have is a warning: nodes may have different tasks. Jobs in containers bring their own
+    NCCL. Source of the rule: GoogleCloudPlatform/cluster-health-scanner, config differ.
+    """
+    if len(installed) == 1:
+        yield NotApplicable("there is no other node of this profile to compare with")
+        return
+    names = sorted({name for own in installed.values() for name in own if _COMPARED.fullmatch(name)})
+    for name in names:
+        yield from _judge(name, {node: own.get(name, "not installed") for node, own in installed.items()})
+
+
+def _judge(name: str, version_by_node: dict[str, str]) -> Iterator[Finding]:
+    count = Counter(version_by_node.values())
+    if len(count) == 1:
+        return
+    (usual, most), *_ = count.most_common()
+    if len(version_by_node) < _FEWEST_NODES or 2 * most <= len(version_by_node):
+        split = ", ".join(f"{version} on {nodes}" for version, nodes in sorted(count.items()))
+        fix = f"choose one version of {name} and install it on the other nodes"
+        yield Finding(f"split: {name} {split}", expected="one version", found=split, fix=fix, part=name, code=name)
+        return
+    for node, version in version_by_node.items():
+        if version != usual:
+            is_mixed = _NCCL.fullmatch(name) and "not installed" not in {version, usual}
+            message = f"{name}: {version} here, {usual} on {most} of {len(version_by_node)} nodes"
+            fix = f"install {name} {usual} on {node}" if usual != "not installed" else f"find out why {node} has {name}"
+            told = Finding(message, expected=usual, found=version, fix=fix, part=name, code=name, host=node)
+            yield replace(told, severity="fail") if is_mixed else told

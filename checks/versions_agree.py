@@ -1,0 +1,128 @@
+"""Firmware, kernel and kernel parameters are those of most nodes of the profile."""
+
+import re
+from collections import Counter
+from collections.abc import Iterator
+from typing import NamedTuple
+
+from gpuops import Finding, NotApplicable, PartName, Profile, check
+from gpuops.probes.host.system import System, system
+from gpuops.probes.network.ib import IbPort, ib_ports
+from gpuops.probes.nvidia.gpus import Gpu, gpus
+
+_FEWEST_NODES = 3
+"""If two nodes differ, there is no majority that shows which one is wrong."""
+_OF_ONE_MACHINE = re.compile(
+    r"BOOT_IMAGE|root|rd\..*|ip|ifname|console|crashkernel|initrd|resume|boot|netroot|hostname|nodename|.*uuid",
+    re.IGNORECASE,
+)
+"""Names of kernel parameters that differ from machine to machine."""
+_FIXES = {
+    "kernel": "install the kernel of the other nodes and reboot",
+    "kernel-parameters": "set the parameters of the other nodes in the boot loader and reboot",
+    "bios": "update the BIOS to the version of the other nodes",
+    "vbios": "update the GPU's firmware in the next maintenance; replaced GPUs often come with a newer one",
+    "hca-firmware": "update the adapter's firmware to the version of the other nodes (mlxfwmanager), then reset it",
+}
+
+
+class _Version(NamedTuple):
+    """One version on a node: what it is of (``sort``), of which model, and the part that has it."""
+
+    sort: str
+    model: str
+    part: str
+    value: str
+
+
+@check(
+    needs=(system, gpus, ib_ports),
+    scope="group",
+    severity="warn",
+    tags=("quick", "host", "gpu", "network"),
+    applies_to="three nodes of one profile, and more",
+    catches="a node that missed an update, got one too early, or came back from repair with another firmware",
+    fix="bring it to the version of the other nodes",
+)
+def versions_agree(
+    facts: dict[str, tuple[System, tuple[Gpu, ...], tuple[IbPort, ...]]], _profile: Profile
+) -> Iterator[Finding | NotApplicable]:
+    """The majority of at least three nodes decides; without a majority, the split is reported and no node is blamed.
+
+    Adapters are compared by board and GPUs by part number, because vendors number the firmware of their boards
+    themselves. Parameters that name a machine's own disks and consoles are not compared. Source of the rule:
+    GoogleCloudPlatform/cluster-health-scanner, config differ.
+    """
+    if len(facts) == 1:
+        yield NotApplicable("there is no other node of this profile to compare with")
+    nodes_by_kind: dict[tuple[str, str], dict[str, list[_Version]]] = {}
+    for node, own in facts.items():
+        for version in _versions(*own):
+            nodes_by_kind.setdefault((version.sort, version.model), {}).setdefault(node, []).append(version)
+    for (sort, model), versions_by_node in nodes_by_kind.items():
+        judge = _parameters if sort == "kernel-parameters" else _majority
+        yield from judge(sort, model, versions_by_node)
+
+
+def _versions(machine: System, gpus: tuple[Gpu, ...], ports: tuple[IbPort, ...]) -> Iterator[_Version]:
+    yield _Version("kernel", "", "kernel", machine.kernel)
+    yield _Version("kernel-parameters", "", "kernel", machine.cmdline)
+    yield from [_Version("bios", machine.product, "bios", machine.bios_version)] if machine.bios_version else []
+    for gpu in gpus:
+        if gpu.vbios_version:
+            yield _Version("vbios", gpu.board_part_number or gpu.name or "", gpu.part, gpu.vbios_version)
+    for port in ports:
+        if port.firmware and not port.is_virtual_function:
+            yield _Version("hca-firmware", port.board_id or port.hca_type, PartName(port.device), port.firmware)
+
+
+def _majority(sort: str, model: str, versions_by_node: dict[str, list[_Version]]) -> Iterator[Finding]:
+    values_by_node = {node: {version.value for version in own} for node, own in versions_by_node.items()}
+    count = Counter(value for values in values_by_node.values() for value in values)
+    if len(count) <= 1 or len(values_by_node) == 1:
+        return
+    (usual, most), *_ = count.most_common()
+    of = " of ".join(filter(None, (sort, model)))
+    if len(values_by_node) < _FEWEST_NODES or 2 * most <= len(values_by_node):
+        yield _split(sort, ", ".join(f"{value} on {n}" for value, n in sorted(count.items())), of)
+        return
+    for node, own in versions_by_node.items():
+        for value in sorted(values_by_node[node] - {usual}):
+            parts = list(dict.fromkeys(version.part for version in own if version.value == value))
+            where = f" ({', '.join(parts)})" if len(parts) > 1 else ""
+            message = f"{of}: {value} here{where}, {usual} on {most} of {len(versions_by_node)} nodes"
+            yield Finding(message, expected=usual, found=value, fix=_FIXES[sort], part=parts[0], code=sort, host=node)
+
+
+def _parameters(sort: str, _model: str, versions_by_node: dict[str, list[_Version]]) -> Iterator[Finding]:
+    """Compare words, so that one that differs does not hide another."""
+    words_by_node = {node: _words(own[0].value) for node, own in versions_by_node.items()}
+    count = Counter(word for words in words_by_node.values() for word in words)
+    nodes = len(words_by_node)
+    uneven = {word: number for word, number in count.items() if number < nodes}
+    if nodes == 1 or not uneven:
+        return
+    tied = [f"{word} on {number} of {nodes}" for word, number in sorted(uneven.items()) if 2 * number == nodes]
+    if tied or nodes < _FEWEST_NODES:
+        yield _split(sort, ", ".join(tied or sorted(uneven)), sort)
+    for node, words in words_by_node.items() if nodes >= _FEWEST_NODES else ():
+        usual = {word for word, number in uneven.items() if 2 * number > nodes}
+        rare = {word for word, number in uneven.items() if 2 * number < nodes}
+        missing, extra = sorted(usual - words), sorted(rare & words)
+        if missing or extra:
+            here = "; ".join(filter(None, (_listed("only here", extra), _listed("not here", missing))))
+            message = f"kernel parameters differ from most of {nodes} nodes: {here}"
+            yield Finding(message, expected=missing, found=extra, fix=_FIXES[sort], part="kernel", code=sort, host=node)
+
+
+def _listed(label: str, words: list[str]) -> str:
+    return f"{label}: {' '.join(words)}" if words else ""
+
+
+def _words(cmdline: str) -> set[str]:
+    return {word for word in cmdline.split() if not _OF_ONE_MACHINE.fullmatch(word.partition("=")[0])}
+
+
+def _split(sort: str, split: str, of: str) -> Finding:
+    fix = "choose one and bring the other nodes to it"
+    return Finding(f"split: {of}: {split}", expected="one version", found=split, fix=fix, part=sort, code=sort)

@@ -1,0 +1,43 @@
+"""Faults that show only beside other hosts: another kernel, firmware, BIOS or package."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpuops.lab.faults.fault import Fault
+from gpuops.lab.model import Node
+
+
+def _kernel(node: Node, _name: str, value: str) -> Node:
+    return replace(node, system=replace(node.system, kernel=value))
+
+
+def _bios(node: Node, _name: str, value: str) -> Node:
+    return replace(node, system=replace(node.system, bios=value))
+
+
+def _parameter(node: Node, _name: str, value: str) -> Node:
+    return replace(node, cmdline=f"{node.cmdline} {value}")
+
+
+def _vbios(node: Node, name: str, value: str) -> Node:
+    gpu = node.gpus[int(name)]
+    return node.with_gpu(gpu.index, model=replace(gpu.model, vbios=value))
+
+
+def _firmware(node: Node, name: str, value: str) -> Node:
+    return node.with_nic(name, firmware=value)
+
+
+def _package(node: Node, _name: str, value: str) -> Node:
+    return replace(node, packages={**node.packages, "libnccl2": value})
+
+
+FAULTS = (
+    Fault("host", "kernel-skew", "another kernel than its peers", _kernel, "VERSION", "5.15.0-91-generic"),
+    Fault("host", "parameter-skew", "one more kernel parameter than its peers", _parameter, "WORD", "iommu=on"),
+    Fault("host", "bios-skew", "another BIOS than its peers", _bios, "VERSION", "0.9.1"),
+    Fault("host", "nccl-skew", "another NCCL than its peers", _package, "VERSION", "2.18.5-1+cuda12.2"),
+    Fault("gpu", "vbios-skew", "another VBIOS than its peers", _vbios, "VERSION", "96.00.30.00.01"),
+    Fault("nic", "firmware-skew", "another firmware than its peers", _firmware, "VERSION", "28.35.2000"),
+)
