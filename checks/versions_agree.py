@@ -17,6 +17,7 @@ _OF_ONE_MACHINE = re.compile(
     re.IGNORECASE,
 )
 """Names of kernel parameters that differ from machine to machine."""
+_NAMES = {"bios": "BIOS", "vbios": "VBIOS", "hca-firmware": "firmware"}
 _FIXES = {
     "kernel": "install the kernel of the other nodes and reboot",
     "kernel-parameters": "set the parameters of the other nodes in the boot loader and reboot",
@@ -82,7 +83,7 @@ def _majority(sort: str, model: str, versions_by_node: dict[str, list[_Version]]
     if len(count) <= 1 or len(values_by_node) == 1:
         return
     (usual, most), *_ = count.most_common()
-    of = " of ".join(filter(None, (sort, model)))
+    of = " of ".join(filter(None, (_NAMES.get(sort, sort), model)))
     if len(values_by_node) < _FEWEST_NODES or 2 * most <= len(values_by_node):
         yield _split(sort, ", ".join(f"{value} on {n}" for value, n in sorted(count.items())), of)
         return
