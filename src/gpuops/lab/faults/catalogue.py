@@ -3,15 +3,23 @@
 from __future__ import annotations
 
 import functools
+import importlib
+import pkgutil
 from collections.abc import Iterable
 
 from gpuops.errors import InputError, did_you_mean
-from gpuops.lab.faults import gpu, host, nic, skew
+from gpuops.lab import faults
 from gpuops.lab.faults.fault import Fault
 from gpuops.lab.machine import healthy
 from gpuops.lab.model import Node
 
-FAULTS: tuple[Fault, ...] = (*gpu.FAULTS, *nic.FAULTS, *host.FAULTS, *skew.FAULTS)
+_MODULES = [
+    module for module in pkgutil.iter_modules(faults.__path__, f"{faults.__name__}.") if module.name != __name__
+]
+FAULTS: tuple[Fault, ...] = tuple(
+    fault for module in _MODULES for fault in getattr(importlib.import_module(module.name), "FAULTS", ())
+)
+"""The faults of all modules beside this one."""
 
 
 def split(text: str, hosts: Iterable[str]) -> tuple[str, str]:
