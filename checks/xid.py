@@ -1,19 +1,21 @@
 """The driver reported no Xid error since boot."""
 
 import datetime as dt
-import re
-from collections.abc import Iterator
-from dataclasses import dataclass
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, replace
 from typing import Literal
 
 from gpuops import Finding, PartName, Profile, Unknown, check
 from gpuops.probes.host.kernel_log import KernelLog, Xid, kernel_log
+from gpuops.probes.host.kernel_messages import Message
 from gpuops.probes.host.lspci import PciFunction, gpu_functions
 from gpuops.probes.nvidia.gpus import Gpu, all_gpus, gpus
 from gpuops.probes.nvidia.nvlink import GpuLinks, nvlink
-from gpuops.probes.nvidia.xid import Action, meaning_of
+from gpuops.probes.nvidia.nvlink_xids import CODES, decode_registers, link_of
+from gpuops.probes.nvidia.xid import ACTIONS, APPLICATION, Action, XidMeaning, meaning_of
 
 _Severity = Literal["info", "warn", "reset", "reboot", "isolate"]
+_LADDER: tuple[_Severity, ...] = ("info", "warn", "reset", "reboot", "isolate")
 _SEVERITIES: dict[Action, _Severity] = {
     "none": "info",
     "follow": "info",
@@ -22,7 +24,9 @@ _SEVERITIES: dict[Action, _Severity] = {
     "reboot": "reboot",
     "isolate": "isolate",
 }
-_LINK = re.compile(r"\blink (\d{1,2})\b", re.IGNORECASE | re.ASCII)
+_NVLINK = (149, 150, 144, 145, 146, 147, 148, 155, 74)
+"""The Xids of a faulty NVLink, those first that are nearest to the cause."""
+_RECOVERY, _OFF_THE_BUS = 154, 79
 
 
 @dataclass(frozen=True)
@@ -43,6 +47,42 @@ _SETTLED = {
     95: _Settled("no such error since the last reset", "nothing to do now; if it comes back, replace the card"),
     154: _Settled("the GPU asks for nothing now", "nothing to do"),
 }
+_RECOVERED = _Settled("the GPU has recovered since", "nothing to do now; if it comes back, run a diagnostic")
+_RELOADED = _Settled("the driver was loaded again since", "nothing to do now; if it comes back, run a diagnostic")
+_BACK = _Settled("the driver was loaded again since, and the GPU answers", "if it repeats, return the card", "warn")
+
+
+@dataclass(frozen=True)
+class _Entry:
+    """All Xids of one code on one GPU, their meaning, and what has settled them since."""
+
+    events: Sequence[Xid]
+    meaning: XidMeaning
+    gpu: Gpu | None
+    settled: _Settled | None
+    because: str = ""
+
+    @property
+    def code(self) -> int:
+        """The number of the Xid."""
+        return self.events[-1].code
+
+    @property
+    def address(self) -> str:
+        """The address of the GPU."""
+        return self.events[-1].address
+
+    @property
+    def severity(self) -> _Severity:
+        """How grave it is now; info if another Xid is the cause."""
+        if self.because:
+            return "info"
+        return self.settled.severity if self.settled else _SEVERITIES[self.meaning.action]
+
+    @property
+    def rank(self) -> int:
+        """Its place on the ladder of severities."""
+        return _LADDER.index(self.severity)
 
 
 @check(
@@ -63,45 +103,177 @@ def xid(
 ) -> Iterator[Finding | Unknown]:
     """There is one finding per code and GPU; severity and remedy are NVIDIA's action for the code.
 
-    Source: NVIDIA Xid catalogue (docs.nvidia.com/deploy/xid-errors), entry of each code. Application errors (Xid 13,
-    31, 43) do not fail a node. The log keeps an Xid after the reset that it required, so a GPU whose present state no
-    longer requires a reset is not reset again. If the log does not reach back to boot, the absence of Xids is unknown.
+    Source: NVIDIA Xid catalogue (docs.nvidia.com/deploy/xid-errors), entry of each code, and its decoding of the Xids
+    of NVLink. Application errors (Xid 13, 31, 43) do not fail a node. Of several Xids with one cause, the others are
+    information. The log keeps an Xid after the reset that it required, so a GPU that was reset, or whose present state
+    no longer requires a reset, is not reset again. A GPU without an Xid that the log says is off the bus, cannot be
+    initialized or requires a reset counts like one with it. If the log does not reach back to boot, the absence of Xids
+    is unknown.
     """
-    seen: dict[tuple[str, int], list[Xid]] = {}
-    for event in log.xids:
-        seen.setdefault((event.address, event.code), []).append(event)
     on_bus = set() if isinstance(functions, Unknown) else {f.address for f in functions if f.is_gpu}
     gpus_by_address = all_gpus(() if isinstance(listed, Unknown) else listed, on_bus)
+    answering = frozenset() if isinstance(listed, Unknown) else frozenset(gpu.address for gpu in listed)
     links_by_gpu = {} if isinstance(links, Unknown) else {of.index: of for of in links}
-    for (address, _), events in seen.items():
-        gpu = gpus_by_address.get(address)
-        is_settled = gpu is not None and _is_settled(events[-1], gpu, links_by_gpu.get(gpu.index))
-        yield _finding(events, gpu, address, _SETTLED[events[-1].code] if is_settled else None)
+    entries = [
+        _entry(events, gpus_by_address.get(events[0].address), links_by_gpu, log, answering) for events in _grouped(log)
+    ]
+    entries = _without_effects(entries)
+    yield from map(_finding, entries)
+    failing = {entry.address for entry in entries if entry.rank > _LADDER.index("warn")}
+    yield from _uninitialized(log, gpus_by_address, answering | failing)
+    yield from _resets_required(log, gpus_by_address, answering, failing)
     if not log.reaches_boot:
         yield Unknown("the kernel log does not reach back to boot, so older Xid errors are unknown")
 
 
-def _finding(events: list[Xid], gpu: Gpu | None, address: str, settled: _Settled | None) -> Finding:
-    last = events[-1]
-    meaning = meaning_of(last.code, last.text)
+def _grouped(log: KernelLog) -> list[list[Xid]]:
+    seen: dict[tuple[str, int], list[Xid]] = {}
+    for event in log.xids:
+        seen.setdefault((event.address, event.code), []).append(event)
+    return list(seen.values())
+
+
+def _entry(
+    events: list[Xid], gpu: Gpu | None, links: dict[int, GpuLinks], log: KernelLog, answering: frozenset[str]
+) -> _Entry:
+    meaning = _gravest(events)
+    own_links = links.get(gpu.index) if gpu else None
+    if events[-1].code == 74 and meaning.action == "monitor" and own_links and not _are_up(events, own_links):
+        meaning = replace(meaning, action="reset", advice=meaning_of(74).advice)
+    return _Entry(events, meaning, gpu, _settled(events, meaning.action, gpu, own_links, log, answering))
+
+
+def _gravest(events: list[Xid]) -> XidMeaning:
+    """Return the meaning of the last event; for errors of NVLinks, that of the gravest one."""
+    code = events[-1].code
+    if code == 74:
+        seen = [decode_registers(event.text) for event in events]
+        meanings = [meaning_of(74, event.text, seen.count(own)) for event, own in zip(events, seen, strict=True)]
+    elif code in CODES:
+        meanings = [meaning_of(code, event.text) for event in events]
+    else:
+        return meaning_of(code, events[-1].text)
+    return max(reversed(meanings), key=lambda meaning: ACTIONS.index(meaning.action))
+
+
+def _without_effects(entries: list[_Entry]) -> list[_Entry]:
+    """Return the entries with those marked that another Xid of the node explains."""
+    by_gpu: dict[str, list[_Entry]] = {}
+    for entry in entries:
+        by_gpu.setdefault(entry.address, []).append(entry)
+    joined = [entry for own in by_gpu.values() for entry in _one_per_link(_one_per_recovery(own))]
+    failed = [e for e in joined if e.code == 149 and e.severity == "reset"]
+    if len({e.address for e in failed}) == 1:
+        joined = [_one_of_node(entry, failed[0]) for entry in joined]
+    order = {id(entry.events): place for place, entry in enumerate(entries)}
+    return sorted(joined, key=lambda entry: order[id(entry.events)])
+
+
+def _one_per_recovery(entries: list[_Entry]) -> list[_Entry]:
+    """Join Xid 154 with the gravest error of the same GPU: it is the answer of the driver to that error."""
+    asked = next((e for e in entries if e.code == _RECOVERY and e.rank), None)
+    errors = [e for e in entries if e.code not in {_RECOVERY, *APPLICATION} and not e.settled and e.rank]
+    if asked is None or not errors:
+        return entries
+    cause = max(errors, key=lambda e: e.rank)
+    meaning = cause.meaning if cause.rank >= asked.rank else replace(asked.meaning, meaning=cause.meaning.meaning)
+    changed = {
+        id(cause): replace(cause, meaning=meaning),
+        id(asked): replace(asked, because=f"follows from Xid {cause.code}"),
+    }
+    return [changed.get(id(entry), entry) for entry in entries]
+
+
+def _one_per_link(entries: list[_Entry]) -> list[_Entry]:
+    """Mark the Xids of NVLink beside the gravest of the same GPU, if that one asks for a reset."""
+    errors = [e for e in entries if e.code in _NVLINK]
+    cause = max(errors, key=lambda e: (e.rank, -_NVLINK.index(e.code)), default=None)
+    if cause is None or cause.rank < _LADDER.index("reset"):
+        return entries
+    return [
+        replace(e, because=f"beside Xid {cause.code}") if e.code in _NVLINK and e is not cause else e for e in entries
+    ]
+
+
+def _one_of_node(entry: _Entry, cause: _Entry) -> _Entry:
+    """Mark the warnings of other GPUs that had traffic on the link of the one that failed."""
+    if entry.code != 145 or entry.address == cause.address or entry.severity != "warn":
+        return entry
+    return replace(entry, because=f"{cause.gpu.label if cause.gpu else cause.address} has Xid 149")
+
+
+def _finding(entry: _Entry) -> Finding:
+    events, last = entry.events, entry.events[-1]
     times = f", {len(events)} times" if len(events) > 1 else ""
     when = (
         ""
         if last.seconds is None
         else f", {'last ' if times else ''}{dt.timedelta(seconds=round(last.seconds))} after boot"
     )
-    since = f"; {settled.why}" if settled else ""
+    since = entry.because or (entry.settled.why if entry.settled else "")
     return Finding(
-        f"Xid {last.code} ({meaning.meaning}){times}{when}{since}",
-        fix=settled.fix if settled else meaning.advice,
-        part=gpu.part if gpu else PartName(address, f"GPU at {address}"),
-        severity=settled.severity if settled else _SEVERITIES[meaning.action],
+        f"Xid {last.code} ({entry.meaning.meaning}){times}{when}{f'; {since}' if since else ''}",
+        fix=entry.settled.fix if entry.settled else entry.meaning.advice,
+        part=_part(entry.gpu, last.address),
+        severity=entry.severity,
         code=str(last.code),
+        fault_of="user" if last.code in APPLICATION else None,
     )
 
 
-def _is_settled(event: Xid, gpu: Gpu, links: GpuLinks | None) -> bool:
-    """Return True if the present state of the GPU shows that what ``event`` asks for was done.
+def _part(gpu: Gpu | None, address: str) -> str:
+    return gpu.part if gpu else PartName(address, f"GPU at {address}")
+
+
+def _settled(
+    events: list[Xid],
+    action: Action,
+    gpu: Gpu | None,
+    links: GpuLinks | None,
+    log: KernelLog,
+    answering: frozenset[str],
+) -> _Settled | None:
+    """Return what shows that the action was taken: the present state of the GPU, or later lines of the log."""
+    last = events[-1]
+    if gpu is not None and _is_settled(events, gpu, links):
+        return _SETTLED[last.code]
+    asks = gpu.recovery_action if gpu else None
+    if (
+        action not in {"reset", "reboot", "isolate"}
+        or asks not in {None, "None"}
+        or _still_shows(last.code, gpu, links)
+    ):
+        return None
+    if last.code == 154:
+        return None
+    if any(_has_recovered(later, last) for later in log.xids) and action != "isolate":
+        return _RECOVERED
+    if not any(load.line > last.line for load in log.of_kind("driver-load")) or last.address not in answering:
+        return None
+    return _RELOADED if action == "reset" else _BACK
+
+
+def _has_recovered(later: Xid, event: Xid) -> bool:
+    """Return True if ``later`` says that the GPU of ``event`` needs nothing any more."""
+    is_recovery = later.code == _RECOVERY and later.address == event.address and later.line > event.line
+    return is_recovery and meaning_of(_RECOVERY, later.text).action == "none"
+
+
+def _still_shows(code: int, gpu: Gpu | None, links: GpuLinks | None) -> bool:
+    """Return True if the present state of the GPU shows the error itself."""
+    if gpu is None:
+        return False
+    rows = gpu.remapped_rows
+    return {
+        48: bool(gpu.ecc_uncorrected_volatile),
+        64: rows is not None and rows.failure is True,
+        74: links is not None and any(link.gb_per_s is None for link in links.links),
+        95: bool(gpu.ecc_uncorrected_volatile),
+    }.get(code, False)
+
+
+def _is_settled(events: list[Xid], gpu: Gpu, links: GpuLinks | None) -> bool:
+    """Return True if the present state of the GPU shows that what ``events`` ask for was done.
 
     Source: NVIDIA GPU Memory Error Management: a reset ends a pending remapping, and the volatile ECC counters start
     at 0 when the GPU is reset or its driver loaded.
@@ -112,14 +284,53 @@ def _is_settled(event: Xid, gpu: Gpu, links: GpuLinks | None) -> bool:
         48: no_errors,
         63: nothing_waits,
         64: nothing_waits and rows is not None and rows.failure is False,
-        74: links is not None and _is_up(event, links),
+        74: links is not None and _are_up(events, links),
         94: no_errors,
         95: no_errors,
         154: gpu.recovery_action == "None",
-    }.get(event.code, False)
+    }.get(events[-1].code, False)
 
 
-def _is_up(event: Xid, links: GpuLinks) -> bool:
-    """Return True if the link that the text names is up."""
-    number = _LINK.search(event.text)
-    return number is not None and any(link.index == int(number[1]) and link.gb_per_s for link in links.links)
+def _are_up(events: list[Xid], links: GpuLinks) -> bool:
+    """Return True if every link that the texts name is up."""
+    numbers = [link_of(event.text) for event in events]
+    up = {link.index for link in links.links if link.gb_per_s}
+    return all(number in up for number in numbers)
+
+
+def _uninitialized(log: KernelLog, gpus: dict[str, Gpu], known: frozenset[str] | set[str]) -> Iterator[Finding]:
+    """Yield the GPUs that the driver could not initialize, unless they answer now or have an Xid."""
+    failed = {_address(message): message for message in log.of_kind("init-failed")}
+    for address, message in failed.items():
+        if address not in known:
+            yield Finding(
+                f"the driver could not initialize it: {message.text.removeprefix('NVRM: ')}",
+                fix="reboot; if it fails again, power-cycle the node, then have the GPU and the BIOS inspected",
+                part=_part(gpus.get(address), address),
+                severity="reboot",
+                code="init-failed",
+            )
+
+
+def _address(message: Message) -> str:
+    return message.subject.lower()[-12:]
+
+
+def _resets_required(
+    log: KernelLog, gpus: dict[str, Gpu], answering: frozenset[str], failing: set[str]
+) -> Iterator[Finding]:
+    """Yield what the driver refused because a GPU requires a reset; its message does not name the GPU."""
+    messages = log.of_kind("reset-required")
+    actions = [gpus[address].recovery_action for address in answering]
+    if not messages or failing or (actions and set(actions) == {"None"}):
+        return
+    asking = (gpus[address] for address in sorted(answering))
+    named: list[Gpu | None] = [gpu for gpu in asking if gpu.recovery_action not in {None, "None"}]
+    for gpu in named or [None]:
+        yield Finding(
+            "the driver refuses work because a GPU requires a reset (NV_ERR_RESET_REQUIRED)",
+            fix="drain the node and reset the GPU; if it is not known which one, reset all",
+            part=gpu.part if gpu else "node",
+            severity="reset",
+            code="reset-required",
+        )

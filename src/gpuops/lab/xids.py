@@ -57,6 +57,10 @@ _TEXTS = {
         _UNKNOWN_PROCESS,
         "An uncorrectable ECC error detected (possible firmware handling failure) DRAM:0, LTC:0, MMU:0, PCIE:0",
     ),
+    144: ("", "SAW_MVB Fatal XC0 i0 Link {link:02d} (0x00000021 0x00000002 0x00000000 0x00000000)"),
+    145: ("", "RLW_RXPIPE Nonfatal XC0 i0 Link {link:02d} (0x0409a0c2 0x00000008 0x00000001 0x00000000)"),
+    149: ("", "NETIR_LINK_EVT Fatal XC0 i0 Link {link:02d} (0x004505c6 0x00000000 0x00000000 0x00000000)"),
+    150: ("", "MSE_WATCHDOG Fatal XC0 i0 Link -1 (0x00000000 0x00000000 0x00000000 0x00000000)"),
     154: ("", "GPU recovery action changed from 0x0 (None) to 0x1 (GPU Reset Required)"),
 }
 
@@ -64,5 +68,9 @@ _TEXTS = {
 def line(gpu: Gpu, number: int, *, link: int = 0) -> str:
     """Return the log line of Xid ``number`` on ``gpu``; a number without its own text gets a generic one."""
     who, text = _TEXTS.get(number, (_UNKNOWN_PROCESS, "unknown error"))
-    slot = gpu.address.rpartition(".")[0]
-    return f"NVRM: Xid (PCI:{slot}): {number}, {who}{text.format(link=link, gpu=gpu.index)}"
+    return f"NVRM: Xid (PCI:{slot(gpu)}): {number}, {who}{text.format(link=link, gpu=gpu.index)}"
+
+
+def slot(gpu: Gpu) -> str:
+    """Return the address of ``gpu`` as Xids write it: without the function."""
+    return gpu.address.rpartition(".")[0]

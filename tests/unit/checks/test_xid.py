@@ -33,7 +33,7 @@ def test_a_log_that_needs_root_says_so(h100):
 
 @pytest.mark.parametrize(
     ("code", "severity"),
-    [(43, "info"), (45, "info"), (13, "warn"), (31, "warn"), (48, "reset"), (79, "reboot"), (64, "isolate")],
+    [(43, "info"), (45, "info"), (13, "warn"), (31, "warn"), (48, "reset"), (79, "isolate"), (64, "isolate")],
 )
 def test_the_code_decides_the_severity(h100, code, severity):
     rows = RemappedRows(0, 8, pending=False, failure=True)

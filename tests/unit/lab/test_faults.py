@@ -18,6 +18,7 @@ VALUES = {
     "GPUS": "2",
     "SECONDS": "5",
     "COUNT": "2",
+    "CODE": "37",
     "LINK": "3",
     "PASSWORD": "secret",
     "PERCENT": "20",

@@ -168,13 +168,14 @@ class Node:
     booted: float = 0.0  # seconds since the epoch
     own_files: Mapping[str, str | None] = field(default_factory=dict)  # changed; None: gone
     visible_gpus: int | None = None  # how many a session can open; None: all
+    unlisted: frozenset[int] = frozenset()  # GPUs that the driver could not initialize
     behaviour: Behaviour = field(default_factory=Behaviour)
     changes: Changes = field(default_factory=Changes)
 
     @property
     def visible(self) -> tuple[Gpu, ...]:
-        """The GPUs that this session's device cgroup allows."""
-        return self.gpus[: self.visible_gpus]
+        """The GPUs that this session's device cgroup allows, of those that the driver could initialize."""
+        return tuple(gpu for gpu in self.gpus[: self.visible_gpus] if gpu.index not in self.unlisted)
 
     @property
     def lost(self) -> tuple[Gpu, ...]:

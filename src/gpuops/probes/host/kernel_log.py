@@ -1,4 +1,4 @@
-"""Kernel log since boot: Xid events of GPUs, SXid events of NVSwitches, PCIe errors (AER).
+"""Kernel log since boot: Xid events of GPUs, SXid events of NVSwitches, PCIe errors (AER), and other messages.
 
 ``[ 1234.5] NVRM: Xid (PCI:0000:c3:00): 79, pid=1, GPU has fallen off the bus.`` is Xid 79 of the GPU 0000:c3:00.0.
 """
@@ -6,9 +6,11 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from gpuops.probes.host.kernel_messages import KEYWORDS, Message, MessageKind, find_failed_probes, find_message
 from gpuops.probes.nvidia.nvidia_smi.gpu import canonical_address
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Command, Completed
@@ -16,7 +18,8 @@ from gpuops.shell import Command, Completed
 AerSeverity = Literal["corrected", "nonfatal", "fatal"]
 SXidSeverity = Literal["fatal", "non-fatal", ""]
 
-_EVENT = re.compile(r"Xid \(|PCIe Bus Error")
+_EVENT_KEYWORDS = ("Xid (", "PCIe Bus Error")
+_BOOT = "Linux version "
 _XID = re.compile(
     r"NVRM: Xid \((?:PCI:)?(?P<address>[\da-fA-F:.]+)(?: (?P<mig>GPU-I:\w+))?\): (?P<code>\d{1,6}),"
     r"(?: pid=(?:(?P<pid>\d{1,10})|'?<unknown>'?),)?(?: name=(?P<process>.*?),)? ?(?P<text>.*)",
@@ -35,8 +38,14 @@ _AER = re.compile(
 _LINK = re.compile(r"\bLink (-?\d{1,4})\b", re.ASCII)
 _SECONDS = re.compile(r"^(?:.*\bkernel: )?\[ *(\d{1,12}\.\d{1,9})\]", re.ASCII)
 _KMSG_MICROSECONDS = re.compile(r"^\d+,\d+,(\d{1,18}),[^;]*;", re.ASCII)
+_KMSG_PRIORITY = re.compile(r"^(\d{1,9}),\d+,\d+,", re.ASCII)
+_KERNEL_PRIORITIES = 8  # those of the facility kern; every other facility adds a multiple of 8
+_FACILITY = re.compile(r"^([a-z]\w*) *:[a-z]+ *: ", re.ASCII)  # dmesg -x
+_JOURNAL_LINE = re.compile(r"^(?:\[ *[\d.]+\]|[A-Z][a-z]{2} +\d+ [\d:]+|\d{4}-[\d:T.,+-]+) (\S+) kernel: ", re.ASCII)
+_PROGRAM = re.compile(r"(?:^|[\]:] )[\w.@/-]+\[\d+\]: .*(?:NVRM|SXid|PCIe Bus)", re.ASCII)
 _HEAD_LINES = 5
 _NOT_FROM_BOOT = 3
+_OFF_THE_BUS = 79
 
 
 @dataclass(frozen=True, slots=True)
@@ -95,6 +104,7 @@ class KernelLog:
     reaches_boot: bool
     events: tuple[KernelEvent, ...] = ()
     lines: int = 0
+    messages: tuple[Message, ...] = ()
 
     @property
     def xids(self) -> tuple[Xid, ...]:
@@ -111,19 +121,82 @@ class KernelLog:
         """PCIe errors."""
         return tuple(e for e in self.events if isinstance(e, Aer))
 
+    def of_kind(self, *kinds: MessageKind) -> tuple[Message, ...]:
+        """Messages of these kinds, in order."""
+        return tuple(m for m in self.messages if m.kind in kinds)
+
 
 def parse_kernel_log(text: str) -> KernelLog | Unknown:
-    """Parse the output of ``dmesg`` (plain, ``-T``, ``-x``, iso), ``/dev/kmsg`` or ``journalctl -k``."""
+    """Parse the output of ``dmesg`` (plain, ``-T``, ``-x``, iso), ``/dev/kmsg`` or ``journalctl -k``.
+
+    Lines that programs wrote are left out, if the format shows who wrote a line. So are the lines of earlier boots.
+    """
     if not text.strip():
         return Unknown("the kernel log is empty")
-    lines = text.removesuffix("\n").split("\n")
-    events = [_event(line, count) for count, line in enumerate(lines, 1) if _EVENT.search(line)]
-    is_whole = text.endswith("\n") and None not in events and any(_is_boot(line) for line in lines[:_HEAD_LINES])
-    return KernelLog(is_whole, tuple(event for event in events if event), len(lines))
+    found = list(_of_this_boot(_candidates(text), text))
+    events, messages, is_readable = [], list(find_failed_probes(found)), True
+    for number, line in found:
+        is_event = any(keyword in line for keyword in _EVENT_KEYWORDS)
+        if event := _event(line, number) if is_event else None:
+            events.append(event)
+        elif message := find_message(line, number, _seconds(line)):
+            messages.append(message)
+        is_readable = is_readable and (not is_event or event is not None)
+    head = text.split("\n", _HEAD_LINES)[:_HEAD_LINES]
+    is_whole = is_readable and text.endswith("\n") and any(_is_boot(line) for line in head)
+    events += _lost_without_xid(events, messages)
+    return KernelLog(is_whole, tuple(events), text.count("\n") + (not text.endswith("\n")), tuple(messages))
+
+
+def _candidates(text: str) -> Iterator[tuple[int, str]]:
+    """Yield number and text of each line that contains a keyword: searching all of the text at once is fast."""
+    starts: set[int] = set()
+    for keyword in (*_EVENT_KEYWORDS, *KEYWORDS, _BOOT):
+        at = text.find(keyword)
+        while at >= 0:
+            starts.add(text.rfind("\n", 0, at) + 1)
+            end = text.find("\n", at)
+            at = text.find(keyword, end) if end >= 0 else -1
+    number, counted = 1, 0
+    for start in sorted(starts):
+        number, counted = number + text.count("\n", counted, start), start
+        end = text.find("\n", start)
+        yield number, text[start:end] if end >= 0 else text[start:]
+
+
+def _of_this_boot(lines: Iterator[tuple[int, str]], text: str) -> Iterator[tuple[int, str]]:
+    """Yield the kernel's own lines since its last boot."""
+    first = _JOURNAL_LINE.match(text)
+    host = first[1] if first else ""
+    own = [(number, line) for number, line in lines if not _is_foreign(line, host)]
+    boots = (number for number, line in own if _BOOT in line and number > _HEAD_LINES)
+    boot = max(boots, default=0)
+    return ((number, line) for number, line in own if number > boot)
+
+
+def _is_foreign(line: str, host: str) -> bool:
+    """Return True if a program wrote ``line`` to /dev/kmsg; ``host`` is the one that the journal names in each line."""
+    if priority := _KMSG_PRIORITY.match(line):
+        return int(priority[1]) >= _KERNEL_PRIORITIES
+    if facility := _FACILITY.match(line):
+        return facility[1] != "kern"
+    if host and f" {host} " in line:
+        return not line.partition(f" {host} ")[2].startswith("kernel:")
+    return _PROGRAM.search(line) is not None
+
+
+def _lost_without_xid(events: list[KernelEvent], messages: list[Message]) -> Iterator[Xid]:
+    """Yield an Xid 79 for each GPU that is said to be off the bus, but without an Xid."""
+    known = {event.address for event in events if isinstance(event, Xid) and event.code == _OFF_THE_BUS}
+    for message in messages:
+        address = canonical_address(message.subject) if message.kind == "off-bus" else None
+        if address and address not in known:
+            known.add(address)
+            yield Xid(address, _OFF_THE_BUS, message.text, message.seconds, line=message.line)
 
 
 def _is_boot(line: str) -> bool:
-    return "Linux version " in line or "Command line: " in line or _seconds(line) == 0
+    return _BOOT in line or "Command line: " in line or _seconds(line) == 0
 
 
 def _seconds(line: str) -> float | None:
@@ -174,7 +247,7 @@ def _aer(match: re.Match[str], address: str, seconds: float | None, line: int) -
 def _read(answer: Completed) -> KernelLog | Unknown:
     log = parse_kernel_log(answer.out)
     failed = answer.exit not in (0, _NOT_FROM_BOOT) and not answer.truncated
-    if isinstance(log, Unknown) or (failed and not log.events):
+    if isinstance(log, Unknown) or (failed and not log.events and not log.messages):
         words = answer.last_line() or "it is empty"
         refused = "permi" in answer.err.lower()  # "Operation not permitted", "insufficient permissions"
         return Unknown(f"the kernel log cannot be read: {words}", needs_root=refused)

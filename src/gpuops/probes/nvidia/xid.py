@@ -10,6 +10,16 @@ import re
 from dataclasses import dataclass, replace
 from typing import Literal
 
+from gpuops.probes.nvidia.nvlink_xids import (
+    CODES,
+    HARDWARE_FROM,
+    NvlinkError,
+    RegisterVerdict,
+    Verdict,
+    decode_nvlink,
+    decode_registers,
+)
+
 Action = Literal["none", "monitor", "follow", "reset", "reboot", "isolate"]
 
 
@@ -55,7 +65,7 @@ _ROWS: tuple[tuple[tuple[int, ...], str, Action, str, str], ...] = (
     ((66, 67), "illegal access by a driver", "none", "nothing to do", _CATALOGUE),
     ((74,), "NVLink error", "reset", f"{_RESET}; if it repeats, suspect the link and its other end", _CATALOGUE),
     ((78,), "a vGPU could not start", "monitor", "bring host and guest drivers to matching versions", _CATALOGUE),
-    ((79,), "the GPU has fallen off the bus", "reboot", "power-cycle the node; if it repeats, return it", _CATALOGUE),
+    ((79,), "the GPU has fallen off the bus", "isolate", "power-cycle the node; if it repeats, return it", _OURS),
     ((80,), "corrupted data was sent to the GPU", "monitor", _RESTART, _CATALOGUE),
     ((92,), "many single-bit ECC errors", "monitor", "watch the rate; a rising rate predicts failure", _CATALOGUE),
     ((93,), "the card's infoROM is wearing out", "monitor", "report it to the vendor", _CATALOGUE),
@@ -69,7 +79,7 @@ _ROWS: tuple[tuple[tuple[int, ...], str, Action, str, str], ...] = (
     ((137,), "NVLink privilege error", "none", "look at the application", _CATALOGUE),
     ((140,), "unrecovered ECC error", "reset", _RESET, _CATALOGUE),
     ((143,), "the GPU could not be initialized", "reset", _RESET, _CATALOGUE),
-    ((144, 145, 146, 147, 148, 149, 150), "NVLink 5 error", "monitor", _NVLINK5, _CATALOGUE),
+    ((144, 145, 146, 147, 148, 149, 150), "NVLink error", "monitor", _NVLINK5, _CATALOGUE),
     ((151,), "key rotation failed", "reboot", "reboot the node or restart its virtual machine", _CATALOGUE),
     ((154,), "the GPU's recovery action has changed", "reset", "do what the message says", _CATALOGUE),
     ((155,), "NVLink error found by software", "reset", _RESET, _CATALOGUE),
@@ -94,23 +104,84 @@ XIDS: dict[int, XidMeaning] = {
 }
 """All known Xids by code."""
 
-_RECOVERY = re.compile(r" to 0x[\da-f]+ \((None|GPU Reset|Node Reboot|Drain P2P|Drain and Reset)[^()]*\)")
-_RECOVERIES: dict[str, tuple[Action, str]] = {
-    "None": ("none", "the GPU needs no recovery any more"),
-    "GPU Reset": ("reset", _RESET),
-    "Node Reboot": ("reboot", "drain and reboot the node"),
-    "Drain P2P": ("reset", "end every job that uses peer-to-peer on this GPU, then read its recovery action again"),
-    "Drain and Reset": ("reset", "start no new jobs, let the running ones finish, then reset the GPU"),
+ACTIONS: tuple[Action, ...] = ("none", "follow", "monitor", "reset", "reboot", "isolate")
+"""From mild to severe."""
+APPLICATION = frozenset({13, 31, 32, 39, 40, 41, 43, 44, 45, 66, 67, 69, 80, 137})
+"""Xids that an application's own fault leaves behind: no other Xid follows from them."""
+
+_RECOVERY = re.compile(r" to 0x[\da-f]+ \(([A-Z][^()]*)\)")
+_IMEX = "recover the IMEX domain of the rack; the fault is not this node's"
+_BUS_RESET = "power-cycle the node; if the GPU still asks for it, have it inspected"
+_RECOVERIES: tuple[tuple[str, Action, str], ...] = (
+    ("None", "none", "the GPU needs no recovery any more"),
+    ("GPU Reset", "reset", _RESET),
+    ("PF FLR", "reset", _RESET),
+    ("Drain and Reset", "reset", "start no new jobs, let the running ones finish, then reset the GPU"),
+    ("Drain P2P", "monitor", "end all jobs that use peer-to-peer access; then it asks for one of the other actions"),
+    ("Node Reboot", "reboot", "drain and reboot the node"),
+    ("System Reboot", "reboot", "drain and reboot the node"),
+    ("Recover IMEX", "monitor", _IMEX),
+    ("IMEX", "monitor", _IMEX),
+    ("Bus Reset", "isolate", _BUS_RESET),
+    ("PCIe Bus Reset", "isolate", _BUS_RESET),
+)
+"""Source: the text of Xid 154 itself, which begins with one of these."""
+
+_ACTION_OF_VERDICT: dict[Verdict, Action] = {"ignore": "none", "reset": "reset"}
+_SUSPECTS = {
+    "peer": "the device at the other end is the suspect",
+    "link": "the link is the suspect",
+    "software": "software or a user is the suspect",
+    "host": "the host is the suspect",
 }
-"""Source: the text of Xid 154 itself. Drain P2P keeps the node out of use until an operator has looked again."""
+_REGISTERS: dict[RegisterVerdict, tuple[Action, str]] = {
+    "ignore": ("none", "nothing to do"),
+    "secondary": ("monitor", "a consequence of another error; report it to NVIDIA if there is none"),
+    "report": ("monitor", "report it to NVIDIA if it repeats"),
+    "parity": ("monitor", "nothing to do now; more than twice on the same link, it is the hardware"),
+    "repeats": ("monitor", "nothing to do now; if it repeats on the same link, run a field diagnosis"),
+    "marginal": ("monitor", "a marginal signal: look at the GPU's other errors first, then at the link's connection"),
+    "reseat": ("reset", f"{_RESET}; if it repeats, reseat the link's two ends and run a field diagnosis"),
+    "reset": ("reset", f"{_RESET}, because the NVLink fabric needs it"),
+}
+_HARDWARE = f"{_RESET} and run a field diagnosis; if it comes back on the same link, replace the link's ends"
 
 
-def meaning_of(code: int, text: str = "") -> XidMeaning:
-    """Return the meaning of Xid ``code``; the ``text`` of Xid 154 decides its action. Unknown codes are monitored."""
+def meaning_of(code: int, text: str = "", times: int = 1) -> XidMeaning:
+    """Return the meaning of Xid ``code``. Unknown codes are monitored.
+
+    The ``text`` of Xid 154, the hex words of 144 to 150 and the registers of 74 decide, and for the last also how many
+    ``times`` the link logged the same.
+    """
     if code not in XIDS:
         return XidMeaning(code, f"Xid {code}", "monitor", "look it up in NVIDIA's Xid catalogue", _OURS)
-    recovery = _RECOVERY.search(text) if code == 154 else None
-    if recovery is None:
-        return XIDS[code]
-    action, advice = _RECOVERIES[recovery[1]]
-    return replace(XIDS[code], action=action, advice=advice)
+    if code == 154:
+        return _recovery(text)
+    if code in CODES:
+        error = decode_nvlink(code, text)
+        return _nvlink_error(code, error) if error else XIDS[code]
+    registers = decode_registers(text) if code == 74 else None
+    return _nvlink_registers(registers, times) if registers else XIDS[code]
+
+
+def _recovery(text: str) -> XidMeaning:
+    match = _RECOVERY.search(text)
+    rows = ((action, advice) for word, action, advice in _RECOVERIES if match and match[1].startswith(word))
+    action, advice = next(rows, (XIDS[154].action, XIDS[154].advice))
+    return replace(XIDS[154], action=action, advice=advice)
+
+
+def _nvlink_error(code: int, error: NvlinkError) -> XidMeaning:
+    suspect = f": {_SUSPECTS[error.suspect]}" if error.suspect else ""
+    meaning = f"{XIDS[code].meaning}, {error.place}{suspect}"
+    return replace(
+        XIDS[code], meaning=meaning, action=_ACTION_OF_VERDICT.get(error.verdict, "monitor"), advice=error.advice
+    )
+
+
+def _nvlink_registers(registers: tuple[int, RegisterVerdict], times: int) -> XidMeaning:
+    link, verdict = registers
+    action, advice = _REGISTERS[verdict]
+    if times >= HARDWARE_FROM.get(verdict, times + 1):
+        action, advice = "reset", _HARDWARE
+    return replace(XIDS[74], meaning=f"NVLink error, link {link}", action=action, advice=advice)

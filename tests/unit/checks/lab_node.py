@@ -1,0 +1,72 @@
+"""A lab host without a lab: its programs and files are asked directly, and all checks judge the answers."""
+
+import datetime as dt
+import functools
+import posixpath
+import re
+import time
+
+from gpuops.assessment import probes_for
+from gpuops.facts import questions, read
+from gpuops.judging import choose, discover, judge_node
+from gpuops.lab import tree
+from gpuops.lab.faults.catalogue import faulted
+from gpuops.lab.identity import UPTIME, identity, personalize
+from gpuops.lab.tools.answer import Answer
+from gpuops.lab.tools.programs import PROGRAMS, run
+from gpuops.profile import load
+from gpuops.shell import Completed, Files
+
+CHECKS = choose(discover(), "quick")
+PROBES = probes_for(CHECKS)
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+HOST_VALUES = {**identity("gpu01", 0.0), UPTIME: "1036800.00", "~now~": time.ctime(0), "~stamp~": "2026/01/01 00:00:00"}
+
+
+def facts_of(machine, *faults):
+    """Return the facts of a host of ``machine`` with ``faults``, answered as root."""
+    node = faulted(machine, faults)
+    files = _files(node)
+    return read("gpu01", NOW, [_answer(node, files, q) for q in questions(PROBES)], PROBES)
+
+
+def findings_of(machine, *faults):
+    """Return (check, part, severity) of each finding that warns or fails, and the verdicts by check."""
+    verdicts = judge_node(CHECKS, facts_of(machine, *faults), load(machine))
+    told = [(v.check, str(f.part), f.severity) for v in verdicts for f in v.findings if f.severity != "info"]
+    return told, {v.check: v for v in verdicts}
+
+
+@functools.cache
+def silent(machine):
+    """Return the checks that a healthy host of ``machine`` cannot answer; the lab does not print all that they ask."""
+    return {v.check for v in findings_of(machine)[1].values() if v.status == "unknown"}
+
+
+def _answer(node, files, question):
+    if isinstance(question, Files):
+        out = "".join(f"{path}\0{text}\0" for path, text in _globbed(files, question.globs))
+        return Completed("gpu01", question, 0, personalize(out, HOST_VALUES))
+    words = question.words
+    if "dmesg" in " ".join(words):
+        words = ("dmesg",)
+    answer = run(node, words[0], words[1:], root=True) if words[0] in PROGRAMS else Answer(err="not found", code=127)
+    return Completed("gpu01", question, answer.code, personalize(answer.out, HOST_VALUES), answer.err)
+
+
+def _globbed(files, globs):
+    for glob in globs:
+        pattern = re.compile(re.escape(glob).replace(r"\*", "[^/]*"))
+        yield from ((path, files[path]) for path in sorted(files) if pattern.fullmatch(path))
+
+
+def _files(node):
+    """Return every path with its text: of files, of links to directories, and of both below links."""
+    texts, links = tree.files(node), tree.links(node)
+    for _ in range(2):
+        for link, target in links.items():
+            at = posixpath.normpath(posixpath.join(posixpath.dirname(link), target))
+            below = {path: text for path, text in texts.items() if path.startswith(f"{at}/")}
+            texts |= {link: target} | {f"{link}{path.removeprefix(at)}": text for path, text in below.items()}
+    folders = {"/sys/class": ""}
+    return texts | {path: text for path, text in folders.items() if path not in texts}
