@@ -4,6 +4,7 @@ import pytest
 
 from gpuops.probes.network.ib import IbPort
 from gpuops.probing import Unknown
+from gpuops.profile import NO_PROFILE
 
 STORAGE = IbPort("mlx5_8", 1, "Down", "Disabled", 100.0, "Ethernet")
 DARK = Unknown("nvidia-smi topo -m ended with 15")
@@ -28,7 +29,7 @@ def test_a_workstation_has_no_rails(titan):
 
 @pytest.mark.parametrize(
     ("state", "phys_state", "fix"),
-    [("Down", "Polling", "optic"), ("Down", "Disabled", "optic"), ("Init", "LinkUp", "subnet")],
+    [("Down", "Polling", "optic"), ("Down", "Disabled", "enable"), ("Init", "LinkUp", "subnet")],
 )
 def test_a_port_that_is_not_active(h100, state, phys_state, fix):
     finding = only(h100.with_port("mlx5_3", state=state, phys_state=phys_state, rate_gbps=10.0).judge("ib-ports"))
@@ -136,3 +137,79 @@ def test_rails_that_vanished_are_a_fault(h100, vendors):
 def test_declared_rails_that_vanished_are_a_fault_on_every_machine(h100):
     machine = h100.but(ib_ports=(), pci_vendors=frozenset({"10de", "1d0f"})).expecting(nic__rails=["rdmap0", "rdmap1"])
     assert only(machine.judge("ib-ports")).expected == 2
+
+
+def test_the_remedy_is_for_the_physical_state(h100):
+    def fix(**changes):
+        return only(h100.with_port("mlx5_3", **changes).judge("ib-ports")).fix
+
+    assert "cable" in fix(state="Down", phys_state="Polling")
+    assert "mlxlink -d mlx5_3" in fix(state="Down", phys_state="Disabled")
+    assert "ip link" in fix(state="Down", phys_state="Disabled", link_layer="Ethernet")
+    assert "subnet manager" in fix(state="Armed", phys_state="LinkUp")
+
+
+@pytest.mark.parametrize("phys_state", ["LinkErrorRecovery", "Link Error Recovery"])
+@pytest.mark.parametrize("state", ["Active", "Down"])
+def test_a_link_that_retrains_is_a_fault_even_while_it_is_active(h100, state, phys_state):
+    finding = only(h100.with_port("mlx5_3", state=state, phys_state=phys_state).judge("ib-ports"))
+    assert (finding.part, finding.found, finding.severity) == ("mlx5_3", phys_state, "fail")
+    assert "replace the optic or cable" in finding.fix
+
+
+def test_a_link_of_one_lane_is_no_faster_than_the_lane_whatever_it_reports(h100):
+    finding = only(h100.with_port("mlx5_3", lanes=1, lane_gbps=100.0).judge("ib-ports"))
+    assert (finding.part, finding.found) == ("mlx5_3", 100.0)
+    assert finding.message == "100 Gbit/s over 1 lane, expected 400 (it reports 400)"
+
+
+def test_one_lane_of_infiniband_is_a_fault_without_a_profile_and_one_of_ethernet_is_not(h100):
+    bare = replace(h100, profile=NO_PROFILE).with_port("mlx5_3", rate_gbps=100.0, lanes=1, lane_gbps=100.0)
+    alone = bare.but(ib_ports=tuple(p for p in bare.values["ib_ports"] if p.device == "mlx5_3"))
+    assert only(alone.judge("ib-ports")).part == "mlx5_3"
+    assert alone.with_port("mlx5_3", link_layer="Ethernet").judge("ib-ports").status == "pass"
+
+
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"state": "Down", "phys_state": "Polling"}, "port 1 is Down, Polling"),
+        ({"rate_gbps": 200.0}, "200 Gbit/s, expected 400"),
+        ({"phys_state": "LinkErrorRecovery"}, "port 1 is Active, LinkErrorRecovery"),
+    ],
+)
+def test_without_a_profile_a_port_is_judged_by_the_like_ones(h100, changes, message):
+    bare = replace(h100, profile=NO_PROFILE)
+    assert bare.judge("ib-ports").status == "pass"
+    assert only(bare.with_port("mlx5_3", **changes).judge("ib-ports")).message == message
+    few = bare.but(ib_ports=bare.values["ib_ports"][2:5]).with_port("mlx5_3", **changes)
+    assert (few.judge("ib-ports").status == "pass") == ("phys_state" not in changes or "state" in changes)
+
+
+def test_without_a_profile_and_a_device_it_does_not_apply(h100):
+    assert replace(h100, profile=NO_PROFILE).but(ib_ports=()).judge("ib-ports").status == "skipped"
+
+
+def dual_port(machine, cards):
+    """The ports of cards with two functions each: ``cards`` says how many of them have a link."""
+    ports = []
+    for card, active in enumerate(cards):
+        for function in range(2):
+            up = function < active
+            port = IbPort(
+                f"mlx5_{2 * card + function}",
+                1,
+                "Active" if up else "Down",
+                "LinkUp" if up else "Polling",
+                400.0,
+                "InfiniBand",
+            )
+            ports.append(replace(port, pci_address=f"0000:{card}a:00.{function}"))
+    return machine.but(ib_ports=tuple(ports), topo=DARK)
+
+
+def test_the_second_function_of_a_card_is_spare_if_no_like_card_uses_it(h100):
+    half = dual_port(h100, (1, 1, 1, 1)).expecting(nic__count=8)
+    assert half.judge("ib-ports").status == "pass"
+    assert {f.part for f in dual_port(h100, (2, 2, 1, 2)).judge("ib-ports").findings} == {"mlx5_5"}
+    assert {f.part for f in dual_port(h100, (1,)).expecting(nic__count=2).judge("ib-ports").findings} == {"mlx5_1"}

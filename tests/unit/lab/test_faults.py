@@ -26,6 +26,7 @@ VALUES = {
     "STATE": "fails",
     "ACTION": "reboot",
     "WORD": "nokaslr",
+    "PHYSICAL": "Polling",
 }
 
 

@@ -1,3 +1,5 @@
+import pytest
+
 from gpuops.probes.network.ib import IbPort, ib_ports, parse_ib_ports, parse_ibstat
 from gpuops.probing import Unknown
 
@@ -30,6 +32,8 @@ PORT = IbPort(
     "0000:1a:00.0",
     "946d:ae03:00cd:e72c",
     "MT_0000000838",
+    lanes=4,
+    lane_gbps=100,
 )
 IBSTAT = """\
 CA 'mlx5_0'
@@ -67,6 +71,29 @@ def test_ports_come_in_the_order_of_their_numbers(files_text):
     names = ("mlx5_0", "mlx5_10", "mlx5_2")
     files = {"/sys/class": ""} | {path: text for name in names for path, text in device(name).items()}
     assert [port.device for port in parse_ib_ports(files_text(files))] == ["mlx5_0", "mlx5_2", "mlx5_10"]
+
+
+@pytest.mark.parametrize(
+    ("rate", "lanes", "carries"),
+    [
+        ("400 Gb/sec (4X NDR)", 4, 400),
+        ("400 Gb/sec (1X NDR)", 1, 100),
+        ("56 Gb/sec (4X FDR)", 4, 56),
+        ("2.5 Gb/sec (1X SDR)", 1, 2.5),
+        ("25 Gb/sec (1X EDR)", 1, 25),  # what a 25 Gbit/s port of Ethernet reports
+        ("800 Gb/sec (8X NDR)", 8, 800),
+        ("400 Gb/sec (4X WDR)", 4, None),
+        ("400 Gb/sec", None, None),
+    ],
+)
+def test_lanes_and_what_they_carry(files_text, rate, lanes, carries):
+    (port,) = parse_ib_ports(files_text({"/sys/class": ""} | device("mlx5_0", rate=rate)))
+    assert (port.lanes, port.carries_gbps) == (lanes, carries)
+
+
+def test_a_physical_state_of_two_words_is_whole(files_text):
+    files = {"/sys/class": ""} | device("mlx5_0") | {f"{ROOT}/mlx5_0/ports/1/phys_state": "7: Phy Test\n"}
+    assert parse_ib_ports(files_text(files))[0].phys_state == "Phy Test"
 
 
 def test_what_a_port_does_not_say_is_not_made_up(files_text):

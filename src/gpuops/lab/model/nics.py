@@ -30,6 +30,8 @@ class Nic:
     netdev: str
     rail: int | None = None
     up: bool = True
+    physical: str = ""  # the port's physical state, if it is not the usual one of its kind
+    width_word: str = ""  # "1X NDR", if the link did not train to the usual lanes
     slow_percent: float = 0.0  # below the rate that the port reports
     slow_duplex_percent: float = 0.0  # the same, but only while it sends and receives at once
     held_back_percent: float = 0.0  # below its rate because the network does not take more

@@ -71,7 +71,8 @@ class Tree:
         text = os.fsdecode(path)
         if text[:1] != "/":
             return None
-        text = posixpath.normpath(text)
+        if not self.covers(text):
+            text = posixpath.normpath(text)
         if not self.covers(text):
             return None
         self.refresh()
@@ -91,8 +92,11 @@ class Tree:
 
     def followed(self, path: str, *, follow: bool) -> str:
         """Return ``path`` with its links resolved; the last one only if ``follow``."""
-        parts, at = path.split("/")[1:], ""
+        parts, at = [part for part in path.split("/") if part not in ("", ".")], ""
         for depth, part in enumerate(parts, start=1):
+            if part == "..":  # as in the kernel, of the directory that a link led to
+                at = posixpath.dirname(at).rstrip("/")
+                continue
             step = f"{at}/{part}"
             target = self.tree["links"].get(step)
             if target is None or (depth == len(parts) and not follow):

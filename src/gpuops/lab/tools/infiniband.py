@@ -11,6 +11,7 @@ from gpuops.lab.tools.answer import Answer
 # lanes x signalling, in the kernel's spelling
 _SPEEDS = {10: "4X SDR", 40: "4X QDR", 56: "4X FDR", 100: "4X EDR", 200: "4X HDR", 400: "4X NDR", 800: "4X XDR"}
 # the state of a port without a link: link layer -> physical state, its number in /sys, rate
+PHYSICAL_STATES = {"Sleep": 1, "Polling": 2, "Disabled": 3, "LinkUp": 5, "LinkErrorRecovery": 6}
 _DOWN = {"InfiniBand": ("Polling", 2, 10), "Ethernet": ("Disabled", 3, 40)}
 
 
@@ -22,11 +23,13 @@ def rate_gbps(nic: Nic) -> int:
 def rate(nic: Nic) -> str:
     """Return the rate in the spelling of /sys."""
     gbps = rate_gbps(nic)
-    return f"{gbps} Gb/sec ({_SPEEDS.get(gbps, '4X')})"
+    return f"{gbps} Gb/sec ({nic.width_word or _SPEEDS.get(gbps, '4X')})"
 
 
 def physical_state(nic: Nic) -> tuple[str, int]:
     """Return the port's physical state: the word, and its number in /sys."""
+    if nic.physical:
+        return nic.physical, PHYSICAL_STATES[nic.physical]
     return ("LinkUp", 5) if nic.up else _DOWN[nic.link_layer][:2]
 
 

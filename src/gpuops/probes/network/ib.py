@@ -17,6 +17,9 @@ from gpuops.shell import Files, read_files
 _PORT_LEAVES = ("state", "phys_state", "rate", "link_layer")
 _DEVICE_LEAVES = ("fw_ver", "hca_type", "board_id", "node_guid", "device", "device/physfn")
 _PORT = re.compile(r"/sys/class/infiniband/([^/]+)/ports/(\d{1,4})/state", re.ASCII)
+_WIDTH = re.compile(r"\((\d{1,2})X (\w+)\)", re.ASCII)
+_LANE_GBPS = {"SDR": 2.5, "DDR": 5, "QDR": 10, "FDR10": 10, "FDR": 14, "EDR": 25, "HDR": 50, "NDR": 100, "XDR": 200}
+"""Rate of one lane, as the kernel computes ``rate`` from it (drivers/infiniband/core/sysfs.c, rate_show)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -25,6 +28,7 @@ class IbPort:
 
     ``rate_gbps`` is in Gbit/s, None if the port does not report it. An empty string means not reported. A virtual
     function (SR-IOV) has a physical one on the same node; a virtual machine cannot see that, and there it is a device.
+    ``4X NDR`` are 4 ``lanes`` with 100 Gbit/s each; None if not reported.
     """
 
     device: str
@@ -39,6 +43,13 @@ class IbPort:
     guid: str = ""
     board_id: str = ""
     is_virtual_function: bool = False
+    lanes: int | None = None
+    lane_gbps: float | None = None
+
+    @property
+    def carries_gbps(self) -> float | None:
+        """What its lanes carry together, which a port without a fault also reports as its rate; None if unknown."""
+        return self.lanes * self.lane_gbps if self.lanes and self.lane_gbps else None
 
 
 @dataclass(frozen=True)
@@ -67,11 +78,12 @@ def _port(device: str, port: str, files: Mapping[str, str]) -> IbPort:
     root = f"/sys/class/infiniband/{device}"
     state, phys_state, rate, link_layer = (files.get(f"{root}/ports/{port}/{leaf}", "") for leaf in _PORT_LEAVES)
     firmware, hca_type, board_id, guid, target, physical = (files.get(f"{root}/{leaf}", "") for leaf in _DEVICE_LEAVES)
+    width = _WIDTH.search(rate)
     return IbPort(
         device=device,
         port=int(port),
         state=state.rpartition(" ")[2].capitalize(),  # the kernel writes "4: ACTIVE"
-        phys_state=phys_state.rpartition(" ")[2],
+        phys_state=phys_state.rpartition(": ")[2],
         rate_gbps=number(rate),
         link_layer=link_layer,
         firmware=firmware,
@@ -80,6 +92,8 @@ def _port(device: str, port: str, files: Mapping[str, str]) -> IbPort:
         guid=guid,
         board_id=board_id,
         is_virtual_function=bool(physical),
+        lanes=int(width[1]) if width else None,
+        lane_gbps=_LANE_GBPS.get(width[2]) if width else None,
     )
 
 

@@ -1,0 +1,82 @@
+"""Public cases in which a tool accused good nodes (F) or passed bad ones (S), and the verdict that each must get.
+
+Specimens have the values of the threads; names and addresses are changed.
+"""
+
+from dataclasses import replace
+
+import pytest
+
+from gpuops.probes.network.ib import IbPort, parse_ib_ports
+from gpuops.profile import NO_PROFILE
+
+PROFILES = pytest.mark.parametrize("declared", [True, False], ids=["declared", "no-profile"])
+
+
+def under(machine, declared):
+    return machine if declared else replace(machine, profile=NO_PROFILE)
+
+
+def files_text(files):
+    """What the agent answers to `Files`."""
+    return "".join(f"{path}\0{text}\0" for path, text in files.items())
+
+
+def sysfs(device, **leaves):
+    """The files of one InfiniBand port that is up, with ``leaves`` in place of the usual ones."""
+    root = f"/sys/class/infiniband/{device}"
+    port = {"state": "4: ACTIVE", "phys_state": "5: LinkUp", "rate": "400 Gb/sec (4X NDR)", "link_layer": "InfiniBand"}
+    files = {f"{root}/ports/1/{leaf}": f"{text}\n" for leaf, text in (port | leaves).items()}
+    return files | {f"{root}/hca_type": "MT4129\n", f"{root}/board_id": "NVD0000000033\n"}
+
+
+class TestF5IssmNodes:
+    """NVIDIA/NVSentinel 1663, 1716, 1728: compute nodes without issm device nodes are healthy."""
+
+    @PROFILES
+    def test_ports_without_issm_pass(self, h100, declared):
+        files = {"/sys/class": ""}
+        for index in range(8):
+            files |= sysfs(f"mlx5_{index}", cap_mask="0xa751ec48")
+        files |= {f"/sys/class/infiniband_mad/umad{index}/ibdev": f"mlx5_{index}\n" for index in range(8)}
+        machine = under(h100, declared).but(ib_ports=parse_ib_ports(files_text(files)))
+        assert machine.judge("ib-ports").status == "pass"
+
+
+class TestF6PortsDownByDesign:
+    """NVIDIA/NVSentinel 1361, 1379, 1462: the unused second port of a front NIC is not a fault."""
+
+    def machine(self, h100):
+        front = [
+            IbPort("mlx5_8", 1, "Active", "LinkUp", 100.0, "Ethernet", hca_type="MT4125", pci_address="0000:e7:00.0"),
+            IbPort("mlx5_9", 1, "Down", "Disabled", 40.0, "Ethernet", hca_type="MT4125", pci_address="0000:e7:00.1"),
+        ]
+        near = h100.values["topo"]
+        links = dict(near.links)
+        for gpu in near.gpus:
+            for nic in ("NIC8", "NIC9"):
+                links[gpu, nic] = links[nic, gpu] = "PXB" if gpu == "GPU7" else "SYS"
+        names = {**near.nic_names, "NIC8": "mlx5_8", "NIC9": "mlx5_9"}
+        matrix = replace(near, nics=(*near.nics, "NIC8", "NIC9"), links=links, nic_names=names)
+        return h100.but(ib_ports=(*h100.values["ib_ports"], *front), topo=matrix)
+
+    @PROFILES
+    def test_a_second_port_that_is_disabled_passes(self, h100, declared):
+        machine = under(self.machine(h100), declared)
+        assert machine.judge("ib-ports").status == "pass"
+
+    @PROFILES
+    def test_a_rail_that_polls_fails(self, h100, declared):
+        machine = under(self.machine(h100), declared)
+        (finding,) = machine.with_port("mlx5_3", state="Down", phys_state="Polling").judge("ib-ports").findings
+        assert (finding.part, finding.severity) == ("mlx5_3", "fail")
+
+
+class TestF17TheMildestRemedy:
+    """leptonai/gpud 1055: ports that are missing for a while mostly come back."""
+
+    def test_a_missing_port_asks_for_reseating_and_not_for_isolation(self, h100):
+        (finding,) = h100.but(ib_ports=h100.values["ib_ports"][:7]).judge("ib-ports").findings
+        assert finding.severity == "fail"
+        assert "reseat" in finding.fix
+        assert h100.judge("ib-ports").status == "pass"  # the second look, without a memory of the first

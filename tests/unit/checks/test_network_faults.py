@@ -1,0 +1,25 @@
+"""Lab faults of the network path: each is one finding on its part, and healthy machines have none."""
+
+import pytest
+from tests.lab_facts import findings, judged
+
+from gpuops.lab.machine import names
+
+
+@pytest.mark.parametrize("machine", names())
+def test_a_healthy_machine_has_no_finding(machine):
+    assert findings(judged(machine)) == []
+
+
+@pytest.mark.parametrize(
+    ("fault", "finding"),
+    [
+        ("mlx5_3:phys-state", ("ib-ports", "mlx5_3", "fail")),
+        ("mlx5_3:phys-state=Polling", ("ib-ports", "mlx5_3", "fail")),
+        ("mlx5_3:phys-state=Disabled", ("ib-ports", "mlx5_3", "fail")),
+        ("mlx5_3:one-lane", ("ib-ports", "mlx5_3", "fail")),
+        ("mlx5_3:rate=200", ("ib-ports", "mlx5_3", "fail")),
+    ],
+)
+def test_a_fault_is_one_finding(fault, finding):
+    assert findings(judged("hgx-h100", fault)) == [finding]
