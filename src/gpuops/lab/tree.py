@@ -5,6 +5,7 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator
 
+from gpuops.lab.bridges import bridge_files
 from gpuops.lab.identity import BOOT_ID, HOST, SEED, UPTIME, counted
 from gpuops.lab.model import Gpu, Nic, Node
 from gpuops.lab.tools.infiniband import physical_state, rate
@@ -35,7 +36,7 @@ _ALL_ONES_WIDTH = "63"  # the value of a dead device's link register
 
 def files(node: Node) -> dict[str, str]:
     """Return every regular file with its text."""
-    parts = (_proc(node), _sys(node), _driver(node), _pci(node), _infiniband(node), _network(node))
+    parts = (_proc(node), _sys(node), _driver(node), _pci(node), bridge_files(node), _infiniband(node), _network(node))
     texts = {path: text for part in parts for path, text in part} | dict(node.own_files)
     return {path: text if text[-1:] == "\n" else f"{text}\n" for path, text in texts.items() if text is not None}
 
@@ -223,6 +224,7 @@ def _infiniband(node: Node) -> Iterator[tuple[str, str]]:
         folder = f"/sys/devices/{nic.at}/infiniband/{nic.name}"
         guid = ":".join(nic.guid[i : i + 4] for i in range(0, 16, 4))
         yield f"{folder}/node_guid", guid
+        yield f"{folder}/sys_image_guid", guid
         yield f"{folder}/fw_ver", nic.firmware
         yield f"{folder}/hca_type", nic.hca
         yield f"{folder}/board_id", nic.board

@@ -15,6 +15,7 @@ from gpuops.probes.host.pcie import PcieLink
 from gpuops.probes.host.services import Service
 from gpuops.probes.host.system import System
 from gpuops.probes.network.ib import IbPort
+from gpuops.probes.network.nic_pcie import Link, LinkEnd, NicPath
 from gpuops.probes.nvidia.burn_in import BurnIn, GpuBurn
 from gpuops.probes.nvidia.dcgm_diag import DcgmDiagnosis, DiagResult
 from gpuops.probes.nvidia.driver import Driver, InstalledDriver
@@ -66,6 +67,13 @@ def matrix(gpus, nics, pair):
         for b in nics:
             links[a, b] = links[b, a] = "PXB" if a[3:] == b[3:] else "SYS"
     return Topology(gpus, nics, links, nic_names={nic: f"mlx5_{nic[3:]}" for nic in nics})
+
+
+def nic_path(index):
+    """A NIC behind a switch: its own link, then that of the switch."""
+    root, up, down, own = (LinkEnd(f"0000:{index}{n}:00.0", 32.0, 16, 32.0, 16) for n in "789a")
+    bridges = (down.address, up.address, root.address)
+    return NicPath(f"mlx5_{index}", own.address, f"guid{index}", (Link(own, down), Link(up, root)), bridges)
 
 
 @dataclass(frozen=True)
@@ -161,6 +169,7 @@ def h100():
             "fabric_manager": FabricManager(VERSION),
             "services": {"nvidia-fabricmanager": Service("loaded", "active", "running", "enabled")},
             "ib_ports": ports,
+            "nic_pcie": tuple(nic_path(index) for index in range(8)),
             "system": System(*("",) * 5, None, "", None, "", None, {}, "", "", "", virtual=False),
             "disks": (Filesystem("/dev/nvme0n1p2", 1000, 500, 500, "/"),),
             "clock": Clock(1.8e9, synchronized=True, offset_seconds=0.0001),
@@ -217,6 +226,7 @@ def titan(h100):
         topo=matrix(("GPU0", "GPU1"), (), "NV2"),
         fabric_manager=Unknown("nv-fabricmanager is not installed"),
         ib_ports=(),
+        nic_pcie=(),
     )
     return machine.seeing(*gpus)
 

@@ -19,6 +19,8 @@ def test_a_healthy_machine_has_no_finding(machine):
         ("mlx5_3:phys-state=Disabled", ("ib-ports", "mlx5_3", "fail")),
         ("mlx5_3:one-lane", ("ib-ports", "mlx5_3", "fail")),
         ("mlx5_3:rate=200", ("ib-ports", "mlx5_3", "fail")),
+        ("mlx5_3:pcie-width=8", ("nic-pcie", "mlx5_3", "fail")),
+        ("mlx5_3:uplink-speed", ("nic-pcie", "mlx5_3", "fail")),
     ],
 )
 def test_a_fault_is_one_finding(fault, finding):

@@ -27,6 +27,7 @@ VALUES = {
     "ACTION": "reboot",
     "WORD": "nokaslr",
     "PHYSICAL": "Polling",
+    "GTS": "8.0",
 }
 
 

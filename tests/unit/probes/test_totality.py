@@ -3,7 +3,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from gpuops.probes.host import clock, disks, kernel_log, limits, lspci, packages, pcie, services, system
-from gpuops.probes.network import ib, interfaces
+from gpuops.probes.network import ib, interfaces, nic_pcie
 from gpuops.probes.nvidia import driver, fabric_manager
 from gpuops.probing import Probe, Unknown
 
@@ -17,6 +17,7 @@ MODULES = (
     kernel_log,
     limits,
     lspci,
+    nic_pcie,
     packages,
     pcie,
     services,
@@ -37,6 +38,7 @@ PARSERS = [
     limits.parse_limits,
     lspci.parse_lspci,
     lspci.parse_lspci_links,
+    nic_pcie.parse_nic_pcie,
     packages.parse_packages,
     pcie.parse_pcie,
     services.parse_services,
@@ -83,4 +85,4 @@ def test_silence_a_hang_and_a_missing_program_are_unknown(probe, answer):
 
 def test_a_probe_bears_the_name_of_its_variable():
     assert {name: probe.name for name, probe in NAMED.items()} == {name: name for name in NAMED}
-    assert len(NAMED) == 14
+    assert len(NAMED) == 15

@@ -6,7 +6,10 @@ from gpuops.errors import InputError
 from gpuops.lab.faults.fault import Fault
 from gpuops.lab.model import Nic, Node
 from gpuops.lab.tools.infiniband import PHYSICAL_STATES
+from gpuops.lab.tools.lspci import GIGATRANSFERS
 
+_BEHIND_A_SWITCH = 5  # host bridge, root port, the switch's two ports, adapter
+_SPEEDS = {"2.5": 2.0, "5.0": 4.0, "8.0": 7.876, "16.0": 15.753, "32.0": 31.507}  # with Gb/s of a lane in the kernel
 _UP = ("LinkUp", "LinkErrorRecovery")
 
 
@@ -25,7 +28,25 @@ def _one_lane(node: Node, name: str, _value: str) -> Node:
     return node.with_nic(name, width_word="1X NDR")
 
 
+def _uplink(node: Node, name: str, value: str) -> Node:
+    """Return a node whose link between the root port and the switch above an adapter trained one generation down."""
+    nic = _nic(node, name)
+    parts = nic.at.split("/")
+    if len(parts) < _BEHIND_A_SWITCH:
+        raise InputError(f"{name} is not behind a PCIe switch")
+    if value not in _SPEEDS:
+        raise InputError(f'"{value}" is not a PCIe speed in GT/s; use one of {", ".join(_SPEEDS)}')
+    for depth in (2, 3):  # both ends of the link report it
+        node = node.with_file(f"/sys/devices/{'/'.join(parts[:depth])}/current_link_speed", f"{value} GT/s PCIe")
+    able = f"{GIGATRANSFERS[nic.generation]}.0"
+    have, could = (f"{_SPEEDS[gts] * nic.width:.3f} Gb/s" for gts in (value, able))
+    lanes = f"GT/s PCIe x{nic.width} link"
+    limited = f"{have} available PCIe bandwidth, limited by {value} {lanes} at {parts[1]}"
+    return node.logging(f"mlx5_core {nic.address}: {limited} (capable of {could} with {able} {lanes})")
+
+
 FAULTS = (
     Fault("nic", "phys-state", "the port's physical state", _physical, "PHYSICAL", "LinkErrorRecovery"),
     Fault("nic", "one-lane", "the link has one lane and still reports its full rate", _one_lane),
+    Fault("nic", "uplink-speed", "the PCIe switch above it trained to a lower speed", _uplink, "GTS", "16.0"),
 )
