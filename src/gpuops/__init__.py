@@ -48,7 +48,7 @@ if TYPE_CHECKING:
     )
     from gpuops.events import Activity, Event, GateDone, HostDone, LeftOut, Note, Progress, RoundStarted, StepDone
     from gpuops.facts import Facts
-    from gpuops.inventory import Host
+    from gpuops.inventory import GpuCable, Host, Power, Psu
     from gpuops.judging import Finding, NotApplicable, check
     from gpuops.operations.simulate import simulate
     from gpuops.operations.simulate_program import simulate_program
@@ -123,6 +123,7 @@ __all__ = [
     "Finding",
     "FixRequest",
     "GateDone",
+    "GpuCable",
     "GpuopsError",
     "History",
     "Host",
@@ -165,11 +166,13 @@ __all__ = [
     "PlaceRequest",
     "Placement",
     "Plan",
+    "Power",
     "PreflightRequest",
     "Probe",
     "Profile",
     "Progress",
     "ProvisionRequest",
+    "Psu",
     "Record",
     "RenderRequest",
     "Repair",
@@ -229,6 +232,7 @@ _HOMES = {
     "Finding": "judging",
     "FixRequest": "requests",
     "GateDone": "events",
+    "GpuCable": "inventory",
     "GpuopsError": "errors",
     "History": "results.life",
     "Host": "inventory",
@@ -271,11 +275,13 @@ _HOMES = {
     "PlaceRequest": "requests",
     "Placement": "placement",
     "Plan": "playbook.task",
+    "Power": "inventory",
     "PreflightRequest": "requests",
     "Probe": "probing",
     "Profile": "profile",
     "Progress": "events",
     "ProvisionRequest": "requests",
+    "Psu": "inventory",
     "Record": "playbook.record",
     "RenderRequest": "requests",
     "Repair": "results.repair",

@@ -39,7 +39,8 @@ def profile_of(host: Host, facts: Facts, profiles: Sequence[Profile]) -> Profile
     named = next((p for p in profiles if p.name == (host.profile or facts.profile)), None)
     profile = named or (_detected(facts, profiles) if host.profile is None else NO_PROFILE)
     rails = sorted(name for name, port in host.fabric.items() if port.rail is not None)
-    own = {**({"nic.rails": rails} if rails else {}), **host.expect}
+    power = {} if host.power is None else {"power.declared": host.power}
+    own = {**({"nic.rails": rails} if rails else {}), **power, **host.expect}
     return profile.expecting(own, f"{host.name} in {host.origin}") if own else profile
 
 

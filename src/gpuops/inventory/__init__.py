@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from gpuops.inventory.group import Group
-from gpuops.inventory.host import Host, Port, Power
+from gpuops.inventory.host import GpuCable, Host, Port, Power, Psu
 from gpuops.inventory.inventory import Inventory, find
 
-__all__ = ["Group", "Host", "Inventory", "Port", "Power", "find"]
+__all__ = ["GpuCable", "Group", "Host", "Inventory", "Port", "Power", "Psu", "find"]

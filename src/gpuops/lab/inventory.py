@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
 
 from gpuops.lab.machine import healthy
 from gpuops.lab.places import Places
@@ -15,10 +16,17 @@ _HOSTS_PER_UNIT = 32
 """Hosts whose ports share their leaf switches, as in NVIDIA's DGX SuperPOD reference architecture for H100."""
 
 
-def inventory(machine: str, names: Sequence[str], first_port: int, places: Places) -> str:
+def inventory(
+    machine: str,
+    names: Sequence[str],
+    first_port: int,
+    places: Places,
+    power: Mapping[str, Mapping[str, Any]] | None = None,
+) -> str:
     """Return YAML for gpuops and Ansible: address, port, key, profile, rack and the cabling of every host.
 
-    Groups are the machine (``h100``), its racks (``rack1``) and the units whose nodes share leaf switches (``unit1``).
+    ``power`` is how each workstation was wired. Groups are the machine (``h100``), its racks (``rack1``) and the units
+    whose nodes share leaf switches (``unit1``).
     """
     shared = {
         "ansible_host": "127.0.0.1",
@@ -34,7 +42,8 @@ def inventory(machine: str, names: Sequence[str], first_port: int, places: Place
         lines += [f"    unit{unit + 1}:", *_cabling(machine, unit), "      hosts:"]
         for index, name in enumerate(names[start : start + _HOSTS_PER_UNIT], start=start):
             rack = index // _HOSTS_PER_RACK + 1
-            lines.append(f"        {name}: {{ansible_port: {first_port + index}, rack: rack{rack}}}")
+            wired = f", power: {json.dumps(power[name])}" if power and power.get(name) else ""
+            lines.append(f"        {name}: {{ansible_port: {first_port + index}, rack: rack{rack}{wired}}}")
     for start in range(0, len(names), _HOSTS_PER_RACK):
         lines += _group(f"rack{start // _HOSTS_PER_RACK + 1}", names[start : start + _HOSTS_PER_RACK])
     lines += _group(_model(machine), names)

@@ -65,6 +65,7 @@ def _node(name: str, text: Mapping[str, Any]) -> Node:
         packages=text["packages"],
         offered=_offered(text.get("offered", {}), text["system"]["kernel"]),
         sysctls=_SYSCTLS,
+        power=text.get("power", {}),
         switches=Switches(switches["pci_name"], switches["device"], tuple(switches["at"])) if switches else None,
     )
 

@@ -217,6 +217,8 @@ class Lab:
             return {"error": str(error)}
         for name, faults in changes.items():
             self.set_faults(name, faults)
+        if self.places.inventory.exists() and healthy(self.machine).power:
+            _hand_out(self, next(iter(self.hosts.values())).listener.port)  # the owner notes down what was rewired
         return {"hosts": {n: {"port": h.listener.port, "faults": h.faults} for n, h in self.hosts.items()}}
 
     def _changes(self, order: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
@@ -310,7 +312,9 @@ def _hand_out(lab: Lab, first_port: int) -> None:
     """Write the client's files: known hosts and an inventory."""
     places = lab.places
     places.known_hosts.write_text("".join(h.listener.known_hosts_line for h in lab.hosts.values()), encoding="utf-8")
-    places.inventory.write_text(inventory(lab.machine, list(lab.hosts), first_port, places), encoding="utf-8")
+    power = {name: lab.node(name).power for name in lab.hosts}
+    text = inventory(lab.machine, list(lab.hosts), first_port, places, power)
+    places.inventory.write_text(text, encoding="utf-8")
 
 
 async def _until_ended(places: Places, minutes: float | None) -> None:

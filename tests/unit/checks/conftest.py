@@ -5,6 +5,7 @@ from dataclasses import dataclass, replace
 
 import pytest
 
+from gpuops import GpuCable, Power, Psu
 from gpuops.facts import Facts
 from gpuops.judging import discover, judge, judge_group, judge_node
 from gpuops.probes.host.clock import Clock
@@ -228,7 +229,8 @@ def titan(h100):
         ib_ports=(),
         nic_pcie=(),
     )
-    return machine.seeing(*gpus)
+    cables = tuple(GpuCable(g.index, 2, "pcie8") for g in gpus)
+    return machine.seeing(*gpus).expecting(power__declared=Power((Psu(1200),), 165, cables))
 
 
 @pytest.fixture

@@ -30,9 +30,13 @@ VALUES = {
     "GTS": "8.0",
 }
 
+OF_WORKSTATIONS = {"pigtail", "psu"}
+
 
 def spelled(fault, *, always=True):
-    subject = {"gpu": "gpu2", "nic": "mlx5_3", "host": "host"}[fault.subject]
+    subject = {"gpu": "gpu1" if fault.name in OF_WORKSTATIONS else "gpu2", "nic": "mlx5_3", "host": "host"}[
+        fault.subject
+    ]
     value = f"={VALUES[fault.takes]}" if fault.takes and (always or not fault.default) else ""
     return f"{subject}:{fault.name}{value}"
 
@@ -48,10 +52,11 @@ def gpu_element(node, index):
 
 @pytest.mark.parametrize("fault", FAULTS, ids=lambda f: f"{f.subject}-{f.name}")
 def test_every_fault_changes_the_node_and_nothing_of_a_healthy_one(fault):
-    before = healthy("hgx-h100")
-    assert faulted("hgx-h100", (spelled(fault),)) != before
-    assert faulted("hgx-h100", (spelled(fault, always=False),)) != before
-    assert healthy("hgx-h100") == before
+    machine = "titan-rtx-2x" if fault.name in OF_WORKSTATIONS else "hgx-h100"
+    before = healthy(machine)
+    assert faulted(machine, (spelled(fault),)) != before
+    assert faulted(machine, (spelled(fault, always=False),)) != before
+    assert healthy(machine) == before
 
 
 @pytest.mark.parametrize("machine", names())

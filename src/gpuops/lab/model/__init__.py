@@ -8,6 +8,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from dataclasses import dataclass, field, replace
+from typing import Any
 
 from gpuops.lab.model.address import address
 from gpuops.lab.model.gpus import Gpu, GpuModel, Process, resting
@@ -167,6 +168,7 @@ class Node:
     kernel_messages: tuple[str, ...] = ()
     booted: float = 0.0  # seconds since the epoch
     own_files: Mapping[str, str | None] = field(default_factory=dict)  # changed; None: gone
+    power: Mapping[str, Any] = field(default_factory=dict)  # as the owner wired it; only the inventory shows it
     visible_gpus: int | None = None  # how many a session can open; None: all
     unlisted: frozenset[int] = frozenset()  # GPUs that the driver could not initialize
     behaviour: Behaviour = field(default_factory=Behaviour)
