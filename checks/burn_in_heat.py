@@ -1,12 +1,14 @@
 """No GPU is slowed down by heat or by its power supply under load."""
 
 from collections.abc import Iterator
-from itertools import chain
+from itertools import chain, islice
 
 from gpuops import Finding, Profile, Unknown, check
 from gpuops.probes.nvidia.burn_in import BurnIn, GpuBurn, burn_in
 
 _BAD = ("hw_thermal_slowdown", "hw_power_brake_slowdown", "hw_slowdown")
+WARM_CELSIUS = 80
+"""Less is good; 70 to 75 is excellent."""
 SPREAD_CELSIUS = 10
 """Between the hottest and the coolest GPU of one node; more indicates a badly seated heat sink or a blocked duct."""
 
@@ -20,16 +22,18 @@ SPREAD_CELSIUS = 10
     fix_in_common="look at the cooling and the power feed of these nodes",
 )
 def burn_in_heat(result: BurnIn, _profile: Profile) -> Iterator[Finding | Unknown]:
-    """There is no hardware slowdown at all; a slowdown by software or a wide spread of temperatures is a warning.
+    """There is no hardware slowdown at all; a slowdown by software, 80 °C or a wide spread is a warning.
 
-    The power cap is the usual state of a GPU under load. Source: NVIDIA, nvml.h (clocks event reasons);
-    stas00/ml-engineering, compute/accelerator (spread of temperatures).
+    The power cap is the usual state of a GPU under load. 70 to 75 °C are excellent; at 84 to 90 °C a card slows
+    down. Each GPU has one finding, the most severe. Source: NVIDIA, nvml.h (clocks event reasons);
+    stas00/ml-engineering, compute/accelerator (temperatures and their spread).
     """
     loaded = [gpu for gpu in result.gpus if gpu.loaded]
     if not loaded:
         yield Unknown("no samples of a GPU under load")
-    yield from chain.from_iterable(map(_slowed, loaded))
-    yield from _spread(loaded)
+    coolest = min((gpu.hottest_celsius for gpu in loaded if gpu.hottest_celsius is not None), default=0.0)
+    for gpu in loaded:
+        yield from islice(chain(_slowed(gpu), _spread(gpu, coolest), _warm(gpu)), 1)
 
 
 def _slowed(gpu: GpuBurn) -> Iterator[Finding]:
@@ -44,17 +48,16 @@ def _slowed(gpu: GpuBurn) -> Iterator[Finding]:
         yield Finding(message, expected="never", found=duration, part=f"gpu{gpu.gpu}", severity="warn")
 
 
-def _spread(gpus: list[GpuBurn]) -> Iterator[Finding]:
-    celsius_by_gpu = {gpu.gpu: gpu.hottest_celsius for gpu in gpus if gpu.hottest_celsius is not None}
-    coolest = min(celsius_by_gpu.values(), default=0.0)
-    for gpu, celsius in celsius_by_gpu.items():
-        if celsius - coolest > SPREAD_CELSIUS:
-            message = f"{celsius:.0f} °C under load, the coolest GPU of the node {coolest:.0f} °C"
-            yield Finding(
-                message,
-                expected=f"within {SPREAD_CELSIUS} °C",
-                found=celsius - coolest,
-                unit="°C",
-                part=f"gpu{gpu}",
-                severity="warn",
-            )
+def _spread(gpu: GpuBurn, coolest: float) -> Iterator[Finding]:
+    celsius = gpu.hottest_celsius
+    if celsius is not None and celsius - coolest > SPREAD_CELSIUS:
+        message = f"{celsius:.0f} °C under load, the coolest GPU of the node {coolest:.0f} °C"
+        within, apart = f"within {SPREAD_CELSIUS} °C", celsius - coolest
+        yield Finding(message, expected=within, found=apart, unit="°C", part=f"gpu{gpu.gpu}", severity="warn")
+
+
+def _warm(gpu: GpuBurn) -> Iterator[Finding]:
+    celsius = gpu.hottest_celsius
+    if celsius is not None and celsius >= WARM_CELSIUS:
+        message, below = f"{celsius:.0f} °C under load", f"below {WARM_CELSIUS}"
+        yield Finding(message, expected=below, found=celsius, unit="°C", part=f"gpu{gpu.gpu}", severity="warn")

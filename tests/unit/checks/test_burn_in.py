@@ -62,6 +62,20 @@ class TestHeat:
         gpus = (GpuBurn(0, 1800, 1800, 68.0), GpuBurn(1, 1800, 1800, celsius))
         assert judged("burn-in-heat", gpus=gpus).status == status
 
+    @pytest.mark.parametrize(("celsius", "status"), [(75.0, "pass"), (79.0, "pass"), (80.0, "warn"), (84.0, "warn")])
+    def test_eighty_degrees_warn_on_every_gpu(self, judged, celsius, status):
+        gpus = (GpuBurn(0, 1800, 1800, celsius), GpuBurn(1, 1800, 1800, celsius))
+        verdict = judged("burn-in-heat", gpus=gpus)
+        assert verdict.status == status
+        assert [f.found for f in verdict.findings] == [celsius] * (2 if status == "warn" else 0)
+
+    def test_a_gpu_that_is_slow_hot_and_alone_has_one_finding(self, judged):
+        slow = GpuBurn(1, 1800, 1800, 92.0, slowed={"hw_thermal_slowdown": 0.2})
+        assert told(judged("burn-in-heat", gpus=(GpuBurn(0, 1800, 1800, 68.0), slow))) == [("gpu1", "fail")]
+        hot = GpuBurn(1, 1800, 1800, 83.0)
+        (finding,) = judged("burn-in-heat", gpus=(GpuBurn(0, 1800, 1800, 68.0), hot)).findings
+        assert finding.expected == "within 10 °C"
+
     @pytest.mark.parametrize("gpus", [(), (GpuBurn(0, 1800, 0),)])
     def test_gpus_that_nobody_saw_under_load_are_unknown(self, judged, gpus):
         assert judged("burn-in-heat", gpus=gpus).status == "unknown"
