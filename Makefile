@@ -8,7 +8,7 @@ PYTHON = $(shell for python in python3 python3.13 python3.12 python3.11 python3.
 	&& { echo $$python; break; }; done)
 SYSTEM_PACKAGES := openssh-server openssh-client sudo tcsh fish pciutils kmod iproute2 pdsh openmpi-bin mpich \
 	munge slurm-client slurm-wlm-basic-plugins slurmctld slurmd iperf3 gcc libc6-dev \
-	systemd-container debootstrap apt-utils gnupg vagrant nftables
+	systemd-container debootstrap apt-utils gnupg vagrant nftables ipmitool openipmi
 PIP := $(BIN)/python -m pip install --quiet --disable-pip-version-check
 
 .PHONY: help demo test real format lint types check wheel docs bench system ground clean

@@ -193,8 +193,8 @@ def _of_each_gpu(fields: tuple[str, ...]) -> Callable[[Facts], Any]:
 
 
 def _facts() -> Collection:
-    cheap = {name: probe for name, probe in every_probe().items() if probe.cost == "cheap"}
-    tasks = [_fact(name, _about(probe), [name]) for name, probe in cheap.items()]
+    light = {name: probe for name, probe in every_probe().items() if probe.cost != "heavy"}
+    tasks = [_fact(name, _about(probe), [name]) for name, probe in light.items()]
     for name, (about, fields) in _OF_EACH_GPU.items():
         tasks.append(_fact(name, about, [smi.name], _of_each_gpu(fields)))
     for name, (about, probes) in _TOGETHER.items():

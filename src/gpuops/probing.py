@@ -9,7 +9,8 @@ from typing import Generic, Literal, TypeVar, final
 from gpuops.shell import Command, Completed, Question
 
 T = TypeVar("T")
-Cost = Literal["cheap", "heavy"]
+Cost = Literal["cheap", "slow", "heavy"]
+"""``slow`` is asked only by name, or for a check that needs it; ``heavy`` puts load on a node."""
 
 
 @dataclass(frozen=True)

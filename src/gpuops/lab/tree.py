@@ -154,6 +154,9 @@ def _sys(node: Node) -> Iterator[tuple[str, str]]:
         yield f"/sys/devices/system/node/node{index}/cpulist", cpulist
     for name, value in (("sys_vendor", system.vendor), ("product_name", system.product), ("bios_version", system.bios)):
         yield f"/sys/class/dmi/id/{name}", value
+    if node.bmc:
+        yield "/sys/class/ipmi/ipmi0/dev", "511:0"
+        yield "/sys/firmware/dmi/entries/38-0/type", "38"
     for module in _rdma(node):
         yield f"/sys/module/{module}/refcnt", "0"
 

@@ -46,12 +46,12 @@ def facts(work: Workspace, request: FactsRequest) -> Answers[Facts]:
 
 
 def _probes(work: Workspace, names: Sequence[str]) -> list[Probe[Any]]:
-    """Return the probes called ``names``, by default every one that puts no load on a node."""
+    """Return the probes called ``names``, by default every one that is quick and puts no load on a node."""
     by_name = work.catalogue.probes()
     heavy = [name for name in names if by_name[name].cost == "heavy"]
     if heavy:
         raise InputError(f"{heavy[0]} puts load on a node; gpuops validate --level burnin asks it on idle nodes")
-    return [by_name[name] for name in names] or [probe for probe in by_name.values() if probe.cost != "heavy"]
+    return [by_name[name] for name in names] or [probe for probe in by_name.values() if probe.cost == "cheap"]
 
 
 def _each(work: Workspace, visit: Callable[[AgentTransport, Host], T], what: str) -> Answers[T]:

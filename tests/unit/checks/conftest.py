@@ -8,6 +8,7 @@ import pytest
 from gpuops import GpuCable, Power, Psu
 from gpuops.facts import Facts
 from gpuops.judging import discover, judge, judge_group, judge_node
+from gpuops.probes.host.bmc import BmcPresence, EventLog, Sensor
 from gpuops.probes.host.clock import Clock
 from gpuops.probes.host.disks import Filesystem
 from gpuops.probes.host.kernel_log import KernelLog
@@ -177,6 +178,10 @@ def h100():
             "burn_in": BurnIn(
                 1800.0, (451.0, 449.0, 450.0), gpus=tuple(GpuBurn(g.index, 1800, 1750, 68.0) for g in gpus)
             ),
+            "bmc_presence": BmcPresence(device=True, declared=True),
+            "bmc_sensors": tuple(Sensor(f"PS{n} Status", "ok", f"10.{n}", "Presence detected") for n in range(1, 7)),
+            "bmc_events": (),
+            "bmc_event_log": EventLog(0, overflowed=False),
             "dcgm_diag": DcgmDiagnosis((DiagResult("memory", "pass", 0), DiagResult("pcie", "skip", 0)), "4.2.3"),
         },
         load("hgx-h100"),
@@ -228,6 +233,7 @@ def titan(h100):
         fabric_manager=Unknown("nv-fabricmanager is not installed"),
         ib_ports=(),
         nic_pcie=(),
+        bmc_presence=BmcPresence(device=False, declared=False),
     )
     cables = tuple(GpuCable(g.index, 2, "pcie8") for g in gpus)
     return machine.seeing(*gpus).expecting(power__declared=Power((Psu(1200),), 165, cables))

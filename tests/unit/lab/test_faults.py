@@ -10,7 +10,7 @@ from gpuops.lab.machine import healthy, names
 from gpuops.lab.tools.programs import run
 
 VALUES = {
-    "NUMBER": "31",
+    "NUMBER": "3",
     "VERSION": "570.172.08",
     "WATTS": "500",
     "LANES": "8",

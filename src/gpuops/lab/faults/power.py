@@ -7,7 +7,7 @@ from typing import Any
 
 from gpuops.errors import InputError
 from gpuops.lab.faults.fault import Fault, whole
-from gpuops.lab.model import Node
+from gpuops.lab.model import Bmc, Node
 
 
 def _pigtail(node: Node, name: str, _value: str) -> Node:
@@ -28,7 +28,46 @@ def _cables(node: Node) -> list[dict[str, Any]]:
     return cables
 
 
+def _supply_lost(node: Node, _name: str, value: str) -> Node:
+    bmc, number = _bmc(node), whole(value, "number of a power supply", lowest=1)
+    if number > bmc.supplies:
+        raise InputError(f"a {node.machine} has power supplies 1 to {bmc.supplies}")
+    lost = bmc.lost | {number}
+    left = bmc.redundancy if bmc.supplies - len(lost) > bmc.supplies // 2 else "Redundancy Lost"
+    events = (*bmc.events, f"Power Supply PS{number} Status | Power Supply AC lost | Asserted")
+    return replace(node, bmc=replace(bmc, lost=lost, redundancy=left, events=events))
+
+
+def _fan(node: Node, _name: str, value: str) -> Node:
+    bmc, number = _bmc(node), whole(value, "number of a fan", lowest=1)
+    if number > bmc.fans:
+        raise InputError(f"a {node.machine} has fans 1 to {bmc.fans}")
+    return replace(node, bmc=replace(bmc, standing=bmc.standing | {number}))
+
+
+def _bus_error(node: Node, _name: str, _value: str) -> Node:
+    bmc = _bmc(node)
+    event = "Critical Interrupt #0xff | Bus Fatal Error | Asserted"
+    return replace(node, bmc=replace(bmc, events=(*bmc.events, event)))
+
+
+def _log_full(node: Node, _name: str, _value: str) -> Node:
+    return replace(node, bmc=replace(_bmc(node), overflow=True))
+
+
+def _bmc(node: Node) -> Bmc:
+    if node.bmc is None:
+        raise InputError(f"a {node.machine} has no BMC")
+    return node.bmc
+
+
 FAULTS = (
     Fault("gpu", "pigtail", "both its power plugs are on one cable", _pigtail),
     Fault("host", "psu", "the power supply has only this many watts", _psu, takes="WATTS"),
+    Fault(
+        "host", "psu-lost", "a power supply has no input; without redundancy from the third on", _supply_lost, "NUMBER"
+    ),
+    Fault("host", "fan-stopped", "a fan stands still", _fan, takes="NUMBER"),
+    Fault("host", "bus-error", "a fatal bus error in the BMC's event log", _bus_error),
+    Fault("host", "sel-full", "the BMC's event log is full", _log_full),
 )

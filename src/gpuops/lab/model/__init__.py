@@ -11,12 +11,14 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gpuops.lab.model.address import address
+from gpuops.lab.model.bmc import Bmc
 from gpuops.lab.model.gpus import Gpu, GpuModel, Process, resting
 from gpuops.lab.model.nics import PCIE_GB_PER_S, Nic
 
 __all__ = [
     "PCIE_GB_PER_S",
     "Behaviour",
+    "Bmc",
     "Changes",
     "Cpu",
     "Disk",
@@ -169,6 +171,7 @@ class Node:
     booted: float = 0.0  # seconds since the epoch
     own_files: Mapping[str, str | None] = field(default_factory=dict)  # changed; None: gone
     power: Mapping[str, Any] = field(default_factory=dict)  # as the owner wired it; only the inventory shows it
+    bmc: Bmc | None = None
     visible_gpus: int | None = None  # how many a session can open; None: all
     unlisted: frozenset[int] = frozenset()  # GPUs that the driver could not initialize
     behaviour: Behaviour = field(default_factory=Behaviour)

@@ -1,0 +1,170 @@
+"""The BMC reports no lost power supply, no failed fan, and no grave event since boot."""
+
+import datetime as dt
+import re
+from collections.abc import Iterator, Sequence
+from typing import Literal
+
+from gpuops import Finding, NotApplicable, PartName, Profile, Unknown, check
+from gpuops.probes.host.bmc import (
+    BmcEvent,
+    BmcPresence,
+    EventLog,
+    Sensor,
+    bmc_event_log,
+    bmc_events,
+    bmc_presence,
+    bmc_sensors,
+)
+from gpuops.probes.host.clock import Clock, clock
+from gpuops.probes.host.system import System, system
+
+_NO_SUPPLY = ("Failure detected", "Predictive failure", "AC lost", "AC out-of-range", "Config Error")
+_NOT_REDUNDANT = ("Redundancy Lost", "Non-Redundant")
+_GRAVE = (
+    *("Power Supply AC lost", "Power Supply Failure", "Power Supply input lost", "Failure detected"),
+    *("Uncorrectable error", "Uncorrectable ECC", "Bus Fatal Error", "PCI SERR", "NVIDIA_MCA_Error", "BIOS corruption"),
+)
+_THROTTLED = "Throttled"
+_CRITICAL = ("cr", "nr", "lcr", "lnr", "ucr", "unr")
+_RPM = re.compile(r"(\d{1,6}) RPM", re.ASCII)
+_DAY = dt.timedelta(days=1)
+_SAVE = "save the log (ipmitool sel save FILE), give it to the maker, then clear it (ipmitool sel clear)"
+
+
+@check(
+    needs=(bmc_presence, bmc_sensors, bmc_events, bmc_event_log, system, clock),
+    tolerates=(bmc_sensors, bmc_events, bmc_event_log, system, clock),
+    severity="fail",
+    tags=("standard", "host", "power", "temperature"),
+    catches="a dead power supply or fan: the node works on, until the next one fails, or runs slowly",
+    fix="ipmitool sdr elist and ipmitool sel elist show more; have the part replaced",
+)
+def bmc(
+    presence: BmcPresence,
+    sensors: tuple[Sensor, ...] | Unknown,
+    events: tuple[BmcEvent, ...] | Unknown,
+    log: EventLog | Unknown,
+    machine: System | Unknown,
+    now: Clock | Unknown,
+    _profile: Profile,
+) -> Iterator[Finding | Unknown | NotApplicable]:
+    """Judge the words of sensors, and of asserted events that were not deasserted.
+
+    A bad power supply fails if no redundancy is left (a sensor says so, or at most half of the supplies are good), else
+    it warns. A fan fails at its critical limit, or if it stands while others of its kind turn. Events from before the
+    boot are information: the part was replaced, or shows again. A node without BMC is skipped, as guests are. Source:
+    IPMI 2.0, table 42-3 (power supply, redundancy); facebookresearch/gcm, check_ipmitool.py (the events); our own
+    figure: a day of tolerance for the BMC's clock and time zone.
+    """
+    guest = not isinstance(machine, Unknown) and machine.virtual
+    if not presence.device:
+        driver = "the kernel has no IPMI device; load the modules ipmi_si and ipmi_devintf"
+        yield Unknown(driver) if presence.declared and not guest else NotApplicable("the machine has no BMC")
+        return
+    yield from (unread for unread in (sensors, events, log) if isinstance(unread, Unknown))
+    rows = () if isinstance(sensors, Unknown) else sensors
+    named: set[str] = set()
+    for finding in (*_supplies(rows), *_fans(rows), *_others(rows)):
+        named.add(str(finding.part))
+        yield finding
+    boot = None if isinstance(machine, Unknown) or isinstance(now, Unknown) else _boot(machine, now)
+    for event in _standing(() if isinstance(events, Unknown) else events):
+        if not any(event.sensor.endswith(name) for name in named):
+            yield from _judged(event, boot)
+    if not isinstance(log, Unknown) and log.overflowed:
+        message = "the event log of the BMC is full, so new events are lost"
+        yield Finding(message, expected="false", found="true", part="bmc", severity="warn", code="full", fix=_SAVE)
+
+
+def _supplies(sensors: Sequence[Sensor]) -> Iterator[Finding]:
+    present = [s for s in sensors if "Presence detected" in s.reading or any(w in s.reading for w in _NO_SUPPLY)]
+    bad = {s.name: s for s in present if any(word in s.reading for word in _NO_SUPPLY)}
+    kinds = {_kind(s) for s in present}
+    absent = [s for s in sensors if s.status == "ok" and not s.reading and s.entity[:3] == "10." and _kind(s) in kinds]
+    redundancy = next((s for s in sensors if any(word in s.reading for word in _NOT_REDUNDANT)), None)
+    alone = redundancy is not None or 2 * (len(present) - len(bad)) <= len(present)
+    for sensor in (*bad.values(), *absent):
+        what = sensor.reading.replace("Presence detected, ", "") or "absent, its fellows are present"
+        tail = f"; {redundancy.name}: {redundancy.reading}" if redundancy else ""
+        message = f"power supply {sensor.name}: {what}{tail}"
+        fails = redundancy is not None or (alone and sensor.name in bad)
+        yield _finding(sensor, message, "Presence detected", "supply", fails=fails)
+    if redundancy is not None and not bad and not absent:
+        yield _finding(redundancy, f"{redundancy.name}: {redundancy.reading}", "Fully Redundant", "supply", fails=False)
+
+
+def _kind(sensor: Sensor) -> str:
+    """Return the name without its number: sensors of one kind are fellows."""
+    return re.sub(r"\d+", "#", sensor.name)
+
+
+def _fans(sensors: Sequence[Sensor]) -> Iterator[Finding]:
+    rpm = {s.name: int(match[1]) for s in sensors if (match := _RPM.fullmatch(s.reading))}
+    turning = {_kind(s) for s in sensors if rpm.get(s.name)}
+    for sensor in (s for s in sensors if s.name in rpm):
+        if sensor.status in _CRITICAL:
+            message = f"fan {sensor.name}: {sensor.reading}, beyond its critical limit"
+            yield _finding(sensor, message, "ok", "fan", fails=True)
+        elif not rpm[sensor.name] and _kind(sensor) in turning:
+            yield _finding(sensor, f"fan {sensor.name} stands still, its fellows turn", "RPM", "fan", fails=True)
+
+
+def _others(sensors: Sequence[Sensor]) -> Iterator[Finding]:
+    for sensor in sensors:
+        if sensor.status in _CRITICAL and not _RPM.fullmatch(sensor.reading):
+            message = f"{sensor.name}: {sensor.reading or 'no reading'}, beyond its critical limit"
+            yield _finding(sensor, message, "ok", "sensor", fails=False)
+
+
+def _finding(sensor: Sensor, message: str, expected: str, code: str, *, fails: bool) -> Finding:
+    part = PartName(sensor.name, f"{sensor.name} (BMC sensor, entity {sensor.entity})")
+    severity: Literal["warn"] | None = None if fails else "warn"
+    return Finding(
+        message, expected=expected, found=sensor.reading or sensor.status, part=part, severity=severity, code=code
+    )
+
+
+def _standing(events: Sequence[BmcEvent]) -> list[BmcEvent]:
+    """Return the last event of each kind and sensor, if it is asserted."""
+    last = {(event.sensor, event.event): event for event in events}
+    return [event for event in last.values() if event.asserted]
+
+
+def _judged(event: BmcEvent, boot: dt.datetime | None) -> Iterator[Finding]:
+    throttled = _THROTTLED in event.event
+    if not throttled and not any(word in f"{event.sensor} {event.event}" for word in _GRAVE):
+        return
+    at = _date(event)
+    message = f"BMC event of {event.date} {event.time}: {event.sensor}: {event.event}"
+    severity: Literal["info", "warn"] | None = "warn"
+    if boot is not None and at is not None:
+        severity = "info" if at < boot - _DAY else "warn" if throttled else None
+    yield Finding(
+        message,
+        expected="no grave event since boot",
+        found=event.event,
+        part=PartName(event.sensor, f"{event.sensor} (BMC event {event.record})"),
+        severity=severity,
+        code="event",
+    )
+
+
+def _boot(machine: System, now: Clock) -> dt.datetime | None:
+    if machine.uptime_seconds is None:
+        return None
+    return dt.datetime.fromtimestamp(now.unix_seconds - machine.uptime_seconds, dt.timezone.utc)
+
+
+def _date(event: BmcEvent) -> dt.datetime | None:
+    """Return the day of the event; None if the BMC's clock was not set, or ran in 1970."""
+    for pattern in ("%m/%d/%Y", "%m/%d/%y"):
+        try:
+            at = dt.datetime.strptime(event.date, pattern).replace(tzinfo=dt.timezone.utc)
+        except ValueError:
+            continue
+        return at if at.year > _UNSET_YEAR else None
+    return None
+
+
+_UNSET_YEAR = 2000

@@ -1,0 +1,132 @@
+"""Baseboard management controller: its sensors and its event log, from ``ipmitool``, and whether there is one.
+
+``Fan1 | 30h | ok | 7.1 | 5040 RPM`` is a sensor, ``1 | 06/14/2023 | 10:01:17 | Power Supply PS2 Status | Power Supply
+AC lost | Asserted`` an event. Nothing here changes or clears the log.
+"""
+
+from __future__ import annotations
+
+import re
+from dataclasses import dataclass
+
+from gpuops.probing import Probe, Unknown
+from gpuops.shell import Command, Completed, Files, read_files
+
+_SENSOR_CELLS = 5
+_EVENT_CELLS = 6
+_STATUSES = frozenset({"ok", "nc", "cr", "nr", "ns", "na", "us", "lnc", "lcr", "lnr", "unc", "ucr", "unr"})
+_RECORD = re.compile(r" *[0-9a-f]{1,8} *\|", re.IGNORECASE | re.ASCII)
+_EMPTY = "SEL has no entries"
+_SECONDS = 60.0
+
+
+@dataclass(frozen=True)
+class BmcPresence:
+    """Whether the kernel has an IPMI device, and whether the firmware declares one (SMBIOS type 38)."""
+
+    device: bool
+    declared: bool
+
+
+@dataclass(frozen=True, slots=True)
+class Sensor:
+    """One row of ``sdr elist``: ``status`` is ok, nc, cr, nr or ns (not specified), ``entity`` such as ``10.1``."""
+
+    name: str
+    status: str
+    entity: str
+    reading: str
+
+
+@dataclass(frozen=True, slots=True)
+class BmcEvent:
+    """One row of ``sel elist``; ``date`` and ``time`` are the BMC's own, or ``Pre-Init`` and a number."""
+
+    record: str
+    date: str
+    time: str
+    sensor: str
+    event: str
+    asserted: bool
+
+
+@dataclass(frozen=True)
+class EventLog:
+    """Header of the event log. If it ``overflowed``, later events were lost."""
+
+    entries: int | None
+    overflowed: bool
+
+
+def parse_presence(text: str) -> BmcPresence:
+    """Read the paths of `bmc_presence`."""
+    paths = read_files(text)
+    device = any(path.startswith("/sys/class/ipmi/") for path in paths)
+    return BmcPresence(device, any(path.startswith("/sys/firmware/dmi/") for path in paths))
+
+
+def parse_sensors(text: str) -> tuple[Sensor, ...] | Unknown:
+    """Return the sensors in the output of ``ipmitool sdr elist``; remarks between the rows are skipped."""
+    if not text.endswith("\n"):
+        return Unknown("ipmitool sdr elist: the list is truncated" if text else "ipmitool sdr elist printed nothing")
+    rows = ([cell.strip() for cell in line.split("|")] for line in text.splitlines())
+    sensors = tuple(
+        Sensor(row[0], row[2], row[3], row[4]) for row in rows if len(row) == _SENSOR_CELLS and row[2] in _STATUSES
+    )
+    return sensors or Unknown(f"ipmitool sdr elist: expected sensors, found {text[:80]!r}")
+
+
+def parse_events(text: str) -> tuple[BmcEvent, ...] | Unknown:
+    """Return the events in the output of ``ipmitool sel elist``; records that only the maker can read are skipped."""
+    if _EMPTY in text:
+        return ()
+    rows = [line for line in text.splitlines() if _RECORD.match(line)]
+    if not text.endswith("\n") or not rows:
+        return Unknown(f"ipmitool sel elist: expected events, found {text[-80:]!r}")
+    return tuple(event for event in map(_event, rows) if event)
+
+
+def _read_events(answer: Completed) -> tuple[BmcEvent, ...] | Unknown:
+    """Read the events; ipmitool reports an empty log on standard error."""
+    return () if _EMPTY in answer.err else parse_events(answer.out)
+
+
+def _event(row: str) -> BmcEvent | None:
+    cells = [cell.strip() for cell in row.split("|")]
+    if len(cells) < _EVENT_CELLS or cells[5] not in ("Asserted", "Deasserted"):
+        return None
+    return BmcEvent(cells[0], cells[1], cells[2], cells[3], cells[4], asserted=cells[5] == "Asserted")
+
+
+def parse_event_log(text: str) -> EventLog | Unknown:
+    """Return the header of the event log, from ``ipmitool sel info``."""
+    fields = {key.strip(): value.strip() for key, _, value in (line.partition(":") for line in text.splitlines())}
+    if fields.get("Overflow") not in ("true", "false"):
+        return Unknown(f"ipmitool sel info: expected Overflow, found {text[-80:]!r}")
+    entries = fields.get("Entries", "")
+    return EventLog(int(entries) if entries.isascii() and entries.isdigit() else None, fields["Overflow"] == "true")
+
+
+def _ipmitool(*words: str) -> Command:
+    return Command(("ipmitool", *words), timeout_seconds=_SECONDS, become="if-refused")
+
+
+bmc_presence: Probe[BmcPresence] = Probe(
+    "bmc_presence",
+    Files(("/sys/class/ipmi/*", "/sys/firmware/dmi/entries/38-*")),
+    lambda answer: parse_presence(answer.out),
+)
+"""Whether the node has a BMC; needs no root."""
+
+bmc_sensors: Probe[tuple[Sensor, ...]] = Probe(
+    "bmc_sensors", _ipmitool("sdr", "elist"), lambda answer: parse_sensors(answer.out), cost="slow"
+)
+"""Sensors of the BMC. Asking it takes up to a minute, and longer than that if it hangs."""
+
+bmc_events: Probe[tuple[BmcEvent, ...]] = Probe("bmc_events", _ipmitool("sel", "elist"), _read_events, cost="slow")
+"""Event log of the BMC, the oldest event first."""
+
+bmc_event_log: Probe[EventLog] = Probe(
+    "bmc_event_log", _ipmitool("sel", "info"), lambda answer: parse_event_log(answer.out), cost="slow"
+)
+"""Header of the event log."""
