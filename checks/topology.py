@@ -9,6 +9,8 @@ from gpuops import Finding, NotApplicable, Profile, Unknown, check
 from gpuops.probes.nvidia.gpus import Gpu, gpus
 from gpuops.probes.nvidia.topo import Topology, link_distance, topo
 
+Links = dict[tuple[Gpu, Gpu], str]
+
 
 @check(
     needs=(gpus, topo),
@@ -22,28 +24,27 @@ from gpuops.probes.nvidia.topo import Topology, link_distance, topo
 def topology(gpus: tuple[Gpu, ...], matrix: Topology, profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
     """The matrix is symmetric, and no pair of GPUs is farther apart than ``topology.gpu_pairs``.
 
-    Source of the values: the profile. Only GPUs that this session sees are judged, except those in MIG mode, which may
-    switch NVLink off. A GPU that is far from several others is reported once, not once per pair.
+    Where pairs differ (a cube mesh, or bridges between pairs), the profile lists the links of each GPU with the others,
+    in any order. Source of the values: the profile. Only GPUs that this session sees are judged, except those in MIG
+    mode, which may switch NVLink off. A GPU that is far from several others is reported once, not once per pair.
     """
     expected = profile["topology.gpu_pairs"]
-    if link_distance(expected) == math.inf:
-        yield Unknown(f'profile {profile.name}: "{expected}" is not a word of nvidia-smi topo -m')
+    words = [expected] if isinstance(expected, str) else expected
+    wrong = next((word for word in words if link_distance(word) == math.inf), None)
+    if wrong is not None:
+        yield Unknown(f'profile {profile.name}: "{wrong}" is not a word of nvidia-smi topo -m')
         return
     whole = [gpu for gpu in gpus if not gpu.mig_mode]
     if len(whole) < 2:
         yield NotApplicable("fewer than two GPUs are not in MIG mode")
-    far: dict[tuple[Gpu, Gpu], str] = {}
+    links: Links = {}
     for one, other in itertools.combinations(whole, 2):
         link = _link(matrix, one, other)
         if link is None:
             yield Unknown(f"nvidia-smi topo -m does not list the link of GPU {one.index} and GPU {other.index}")
-        elif link_distance(link) > link_distance(expected):
-            far[one, other] = link
-    while far:
-        gpu, pairs = _most_concerned(far)
-        links = " and ".join(sorted({far.pop(pair) for pair in pairs}))
-        others = ", ".join(str(b.index if a is gpu else a.index) for a, b in pairs)
-        yield Finding(f"{links} to GPU {others}", expected=expected, found=links, part=gpu.part)
+        else:
+            links[one, other] = link
+    yield from _far_pairs(links, expected) if isinstance(expected, str) else _far_gpus(whole, links, expected)
 
 
 def _link(matrix: Topology, one: Gpu, other: Gpu) -> str | None:
@@ -53,9 +54,51 @@ def _link(matrix: Topology, one: Gpu, other: Gpu) -> str | None:
     return there if there == back and there and link_distance(there) < math.inf else None
 
 
-def _most_concerned(far: dict[tuple[Gpu, Gpu], str]) -> tuple[Gpu, list[tuple[Gpu, Gpu]]]:
+def _far_pairs(links: Links, expected: str) -> Iterator[Finding]:
+    far = {pair: link for pair, link in links.items() if link_distance(link) > link_distance(expected)}
+    while far:
+        gpu, pairs = _most_concerned(far)
+        words = " and ".join(sorted({far.pop(pair) for pair in pairs}))
+        others = ", ".join(str(b.index if a is gpu else a.index) for a, b in pairs)
+        yield Finding(f"{words} to GPU {others}", expected=expected, found=words, part=gpu.part)
+
+
+def _most_concerned(far: Links) -> tuple[Gpu, list[tuple[Gpu, Gpu]]]:
     """Return the GPU that is in most pairs of ``far`` (the lowest if several), and these pairs."""
     count = Counter(gpu.index for pair in far for gpu in pair)
     index = min(count, key=lambda i: (-count[i], i))
     pairs = [pair for pair in far if index in {gpu.index for gpu in pair}]
     return next(gpu for gpu in pairs[0] if gpu.index == index), pairs
+
+
+def _far_gpus(whole: list[Gpu], links: Links, expected: list[str]) -> Iterator[Finding]:
+    """Yield a finding for the GPU that lacks most of its ``expected`` links, then for the others without that one.
+
+    GPUs that are not judged could have had any of the links, so the nearest ones are not expected of the others.
+    """
+    nearest = sorted(expected, key=link_distance)
+    while whole:
+        lacking = {gpu.index: _lacking(gpu, links, nearest) for gpu in whole}
+        worst = min(whole, key=lambda gpu: (-lacking[gpu.index], gpu.index))
+        if not lacking[worst.index]:
+            return
+        words = _of_gpu(worst, links)
+        message = f"{_listed(words)} to the other GPUs"
+        yield Finding(message, expected=_listed(nearest), found=_listed(words), part=worst.part)
+        whole = [gpu for gpu in whole if gpu is not worst]
+        links = {pair: link for pair, link in links.items() if worst not in pair}
+
+
+def _lacking(gpu: Gpu, links: Links, nearest: list[str]) -> int:
+    words = _of_gpu(gpu, links)
+    expected = nearest[max(0, len(nearest) - len(words)) :]
+    return sum(link_distance(a) > link_distance(b) for a, b in zip(words, expected, strict=False))
+
+
+def _of_gpu(gpu: Gpu, links: Links) -> list[str]:
+    """Return the links of a GPU, the nearest first."""
+    return sorted((link for pair, link in links.items() if gpu in pair), key=link_distance)
+
+
+def _listed(words: list[str]) -> str:
+    return ", ".join(f"{count} {word}" for word, count in Counter(words).items())

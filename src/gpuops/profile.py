@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from gpuops.content import find, listing
+from gpuops.content import ContentFile, find, listing
 from gpuops.document import YamlNode
 from gpuops.document import load as load_document
+from gpuops.errors import did_you_mean
 
 FOLDER = "checks/profiles"
 GRADES = ("measured-here", "measured-published", "vendor-floor", "datasheet", "guess")
@@ -19,31 +21,49 @@ GRADES = ("measured-here", "measured-published", "vendor-floor", "datasheet", "g
 
 @dataclass(frozen=True)
 class Expected:
-    """One expected value, its source, and how reliable it is (one of `GRADES`)."""
+    """One expected value, its source, and how reliable it is (one of `GRADES`).
+
+    ``inherited_from`` is the profile that sets it, if another one is ``like`` that profile.
+    """
 
     value: Any
     source: str
     grade: str
+    inherited_from: str = ""
 
 
 @dataclass(frozen=True)
 class Match:
-    """Rule that detects machines of a profile: the GPU's name, and the number of GPUs.
+    """Rule that detects machines of a profile: a name of the GPU, and the number of GPUs from ``fewest`` to ``most``.
 
-    The name may stand after the maker's, and before a dash: "A100-SXM4" is "NVIDIA A100-SXM4-40GB", but "H200" is not
-    "NVIDIA H200 NVL", which is another board.
+    The name may stand after the maker's, and before a size of memory: "A100-SXM4" is "NVIDIA A100-SXM4-40GB". Nothing
+    else may follow: "NVIDIA H200 NVL" is not an H200, "RTX 4090 D" is not an RTX 4090, and "L40S-48Q" is a virtual GPU.
+    Without ``most``, any number of cards makes such a machine.
     """
 
-    gpu_name: str
-    gpu_count: int
+    gpu_names: tuple[str, ...]
+    fewest: int = 1
+    most: int | None = None
+
+    @property
+    def gpu_count(self) -> int | None:
+        """The number of GPUs of each such machine; None if it varies."""
+        return self.most if self.most == self.fewest else None
+
+    @property
+    def spread(self) -> float:
+        """How many counts are possible."""
+        return math.inf if self.most is None else self.most - self.fewest
 
     def fits(self, gpu_name: str, gpu_count: int) -> bool:
         """Return True if a machine with these GPUs has this profile."""
-        return self.names(gpu_name) and self.gpu_count == gpu_count
+        return self.names(gpu_name) and self.fewest <= gpu_count and (self.most is None or gpu_count <= self.most)
 
     def names(self, gpu_name: str) -> bool:
         """Return True if this is the GPU of the profile."""
-        return re.search(rf"(?<!\w){re.escape(self.gpu_name)}(?=-|$)", gpu_name, re.IGNORECASE) is not None
+        return any(
+            re.search(rf"(?<!\w){re.escape(name)}(?:-\d+GB)?$", gpu_name, re.IGNORECASE) for name in self.gpu_names
+        )
 
 
 @dataclass(frozen=True)
@@ -83,62 +103,109 @@ NO_PROFILE = Profile(
 
 def load(name: str, project: Path | None = None) -> Profile:
     """Load the profile called ``name``, from the project's ``checks/profiles`` or the built-in ones."""
-    return _read(find(FOLDER, name, ".yml", project).path)
+    return _read(find(FOLDER, name, ".yml", project), project)
 
 
 def known(project: Path | None = None) -> list[Profile]:
-    """Return all profiles; a project's own profile hides the built-in one of the same name."""
-    return [_read(file.path) for file in listing(FOLDER, ".yml", project).values()]
+    """Return all profiles, the project's first; a project's own profile hides the built-in one of the same name."""
+    files = sorted(listing(FOLDER, ".yml", project).values(), key=lambda file: file.origin != "project")
+    return [_read(file, project) for file in files]
+
+
+def load_file(path: Path, project: Path | None = None) -> Profile:
+    """Load the profile in the file ``path``, wherever it is."""
+    return _read(ContentFile(path.stem, path, "project"), project)
 
 
 def detect(gpu_name: str, gpu_count: int, profiles: Sequence[Profile], *, has_nvswitch: bool = False) -> Profile:
     """Return the profile whose ``match`` fits this machine, or `NO_PROFILE`.
 
+    Of several, the one with the fewest possible counts fits best, then the first one of ``profiles``.
     A machine that lost GPUs still has its profile, so that the loss is judged: a board with NVLink is known by its
     NVSwitches, or because more than half of its GPUs are there. Clouds sell 1, 2 and 4 GPUs of a board of 8, not more.
     """
-    exact = next((p for p in profiles if p.match and p.match.fits(gpu_name, gpu_count)), None)
-    if exact is not None:
-        return exact
-    named = [(p, p.match) for p in profiles if p.match and p.match.names(gpu_name) and gpu_count < p.match.gpu_count]
+    named = [(p, p.match) for p in profiles if p.match and p.match.names(gpu_name)]
+    fitting = [(profile, match) for profile, match in named if match.fits(gpu_name, gpu_count)]
+    if fitting:
+        return min(fitting, key=lambda each: each[1].spread)[0]
     return next(
         (
             profile
             for profile, match in named
-            if (profile.get("nvlink.links") and 2 * gpu_count > match.gpu_count)
-            or (profile.get("nvswitch") and has_nvswitch)
+            if gpu_count < match.fewest
+            and (
+                (profile.get("nvlink.links") and 2 * gpu_count > match.fewest)
+                or (profile.get("nvswitch") and has_nvswitch)
+            )
         ),
         NO_PROFILE,
     )
 
 
-def _read(path: Path) -> Profile:
-    root = load_document(path)
-    top = root.only(("name", "about", "match", "required", "values"), "in a profile")
-    if "name" not in top or "values" not in top:
+def _read(file: ContentFile, project: Path | None, inheriting: tuple[Path, ...] = ()) -> Profile:
+    """Read a profile and those that it is like; ``inheriting`` are the files that lead to this one."""
+    root = load_document(file.path)
+    top = root.only(("name", "about", "like", "match", "required", "values"), "in a profile")
+    if "name" not in top or not {"values", "like"} & set(top):
         raise root.fail("a profile needs a name and values")
-    required = frozenset(item.text("a check's name") for item in top["required"].list()) if "required" in top else ()
+    base = _inherited(top["like"], file, project, (*inheriting, file.path)) if "like" in top else None
+    own = dict(_values(top["values"], "", base)) if "values" in top else {}
+    values = {**(base.values if base else {}), **own}
+    required = frozenset(item.text("a check's name") for item in top["required"].list()) if "required" in top else None
     return Profile(
         name=top["name"].text("the profile's name"),
-        values=dict(_values(top["values"], "")),
-        required=frozenset(required),
+        values={key: expected for key, expected in values.items() if expected is not None},
+        required=required if required is not None else base.required if base else frozenset(),
         match=_match(top["match"]) if "match" in top else None,
         about=top["about"].text() if "about" in top else "",
     )
 
 
+def _inherited(like: YamlNode, file: ContentFile, project: Path | None, inheriting: tuple[Path, ...]) -> Profile:
+    """Return the profile that ``like`` names, each value marked; the match and the description are not inherited.
+
+    In a project, a profile that is like one of its own name is like the built-in one that it hides.
+    """
+    name = like.text("the name of a profile")
+    files = {**listing(FOLDER, ".yml", project), **(listing(FOLDER, ".yml") if name == file.name else {})}
+    if name not in files:
+        raise like.fail(f'no profile named "{name}"{did_you_mean(name, files) or "; gpuops profiles list"}')
+    if files[name].path in inheriting:
+        circle = " -> ".join([*(path.stem for path in inheriting), name])
+        raise like.fail(f"profiles inherit from each other in a circle: {circle}")
+    base = _read(files[name], project, inheriting)
+    marked = {k: replace(e, inherited_from=e.inherited_from or base.name) for k, e in base.values.items()}
+    return replace(base, values=marked)
+
+
 def _match(node: YamlNode) -> Match:
     entries = node.only(("gpu_name", "gpu_count"), "in match")
-    if len(entries) != 2:
-        raise node.fail("match needs gpu_name and gpu_count")
-    return Match(entries["gpu_name"].text(), entries["gpu_count"].integer(low=1))
+    if "gpu_name" not in entries:
+        raise node.fail("match needs gpu_name")
+    named = entries["gpu_name"]
+    names = tuple(item.text() for item in ([named] if named.items is None else named.items))
+    return Match(names, *(_counts(entries["gpu_count"]) if "gpu_count" in entries else ()))
 
 
-def _values(node: YamlNode, prefix: str) -> Iterator[tuple[str, Expected]]:
-    """Yield ``gpu: {count: {value: 8, source: …, grade: …}}`` as ``gpu.count``."""
+def _counts(node: YamlNode) -> tuple[int, int]:
+    """Return the smallest and the largest count in ``8`` or ``2-8``."""
+    span = re.fullmatch(r"([1-9]\d{0,3})-([1-9]\d{0,3})", node.text("a number of GPUs"))
+    if span is None:
+        count = node.integer(low=1)
+        return count, count
+    if int(span[1]) >= int(span[2]):
+        raise node.fail(f"the range {span[0]} is empty or of one count; write 4 or 2-8")
+    return int(span[1]), int(span[2])
+
+
+def _values(node: YamlNode, prefix: str, base: Profile | None) -> Iterator[tuple[str, Expected | None]]:
+    """Yield ``gpu: {count: {value: 8, source: …, grade: …}}`` as ``gpu.count``; ``nic: ~`` drops what is inherited."""
     for key, child in node.map("a map of values").items():
+        if child.empty and base is not None:
+            yield from ((old, None) for old in base.values if f"{old}.".startswith(f"{prefix}{key}."))
+            continue
         if "value" not in child.map(f"{prefix}{key}: value, source and grade"):
-            yield from _values(child, f"{prefix}{key}.")
+            yield from _values(child, f"{prefix}{key}.", base)
             continue
         entries = child.only(("value", "source", "grade"), f"in {prefix}{key}")
         missing = {"value", "source", "grade"} - set(entries)

@@ -1,3 +1,4 @@
+import itertools
 from dataclasses import replace
 
 import pytest
@@ -6,8 +7,30 @@ from gpuops.probes.host.services import Service
 from gpuops.probes.nvidia.fabric_manager import FabricManager
 from gpuops.probes.nvidia.nvlink import NvLink
 from gpuops.probing import Unknown
+from gpuops.profile import load
 
 UP = tuple(NvLink(n, 26.562) for n in range(18))
+
+
+# the rows of GPU0 to GPU7 of an Azure ND40rs v2 (eight V100 SXM2); the NVLinks of each with the others, by number
+CUBE_MESH = (
+    {1: "NV2", 2: "NV1", 3: "NV2", 6: "NV1"},
+    {0: "NV2", 2: "NV2", 3: "NV1", 7: "NV1"},
+    {0: "NV1", 1: "NV2", 3: "NV1", 4: "NV2"},
+    {0: "NV2", 1: "NV1", 2: "NV1", 5: "NV2"},
+    {2: "NV2", 5: "NV1", 6: "NV1", 7: "NV2"},
+    {3: "NV2", 4: "NV1", 6: "NV2", 7: "NV1"},
+    {0: "NV1", 4: "NV1", 5: "NV2", 7: "NV2"},
+    {1: "NV1", 4: "NV2", 5: "NV1", 6: "NV2"},
+)
+
+
+@pytest.fixture
+def cube_mesh(h100):
+    """Eight V100 as in a DGX-1, connected over PCIe where there is no NVLink."""
+    for a, b in itertools.combinations(range(8), 2):
+        h100 = h100.with_pair(a, b, CUBE_MESH[a].get(b, "NODE"))
+    return replace(h100, profile=load("dgx1-v100"))
 
 
 def only(verdict):
@@ -105,6 +128,24 @@ class TestTopology:
         links = {(a, b): "NV18" for a in ("GPU0", "GPU1") for b in ("GPU0", "GPU1") if a != b}
         topo = replace(h100.values["topo"], gpus=("GPU0", "GPU1"), links=links)
         assert h100.seeing(*h100.values["gpus"][:2]).but(topo=topo).judge("topology").status == "pass"
+
+    def test_a_cube_mesh_passes_in_any_numbering(self, cube_mesh):
+        assert cube_mesh.judge("topology").status == "pass"
+
+    @pytest.mark.parametrize(("a", "b", "link"), [(0, 1, "SYS"), (0, 1, "NV1"), (3, 5, "NODE"), (6, 7, "PHB")])
+    def test_one_lost_link_of_a_cube_mesh_is_one_finding(self, cube_mesh, a, b, link):
+        finding = only(cube_mesh.with_pair(a, b, link).judge("topology"))
+        assert finding.part == f"gpu{a}"
+        assert finding.expected == "2 NV2, 2 NV1, 3 SYS"
+
+    def test_a_gpu_of_a_cube_mesh_without_links_is_one_finding(self, cube_mesh):
+        for other in range(7):
+            cube_mesh = cube_mesh.with_pair(7, other, "SYS")
+        finding = only(cube_mesh.judge("topology"))
+        assert (finding.part, finding.found) == ("gpu7", "7 SYS")
+
+    def test_a_cube_mesh_that_lost_a_gpu_keeps_its_other_links(self, cube_mesh):
+        assert cube_mesh.seeing(*cube_mesh.values["gpus"][:6]).judge("topology").status == "pass"
 
     def test_one_gpu_has_no_pair(self, h100):
         assert h100.seeing(h100.values["gpus"][0]).judge("topology").status == "skipped"
