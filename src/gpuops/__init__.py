@@ -68,6 +68,7 @@ if TYPE_CHECKING:
         FactsRequest,
         FixRequest,
         HostKeysRequest,
+        LearnProfileRequest,
         LoopbackRequest,
         MeasureRequest,
         NvlinkRequest,
@@ -87,6 +88,7 @@ if TYPE_CHECKING:
     from gpuops.results.answers import Answers
     from gpuops.results.expectation import Expectation
     from gpuops.results.health import Report
+    from gpuops.results.learned import LearnedProfile
     from gpuops.results.life import History, Onboarding, Transition
     from gpuops.results.repair import Repair
     from gpuops.secret import Secret
@@ -138,6 +140,8 @@ __all__ = [
     "Later",
     "Launch",
     "LayoutError",
+    "LearnProfileRequest",
+    "LearnedProfile",
     "LeftOut",
     "LockedError",
     "Loopback",
@@ -247,6 +251,8 @@ _HOMES = {
     "Later": "playbook.task",
     "Launch": "render",
     "LayoutError": "errors",
+    "LearnProfileRequest": "requests",
+    "LearnedProfile": "results.learned",
     "LeftOut": "events",
     "LockedError": "errors",
     "LostError": "errors",

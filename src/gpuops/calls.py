@@ -30,6 +30,7 @@ from gpuops.requests import (
     FactsRequest,
     FixRequest,
     HostKeysRequest,
+    LearnProfileRequest,
     LoopbackRequest,
     MeasureRequest,
     NvlinkRequest,
@@ -63,6 +64,7 @@ OPERATIONS: dict[type[Request[Any]], str] = {
     ValidateRequest: "validate.validate",
     MeasureRequest: "measure.measure",
     ExpectRequest: "expect.expect",
+    LearnProfileRequest: "learn.learn_profile",
     NvlinkRequest: "nvlink.compare",
     LoopbackRequest: "loopback.loopback",
     SharpRequest: "sweep.sharp",
@@ -97,7 +99,15 @@ _ONE_AT_A_TIME = (
 """Requests that put a load on hosts or change them; while one runs, those of other threads are refused."""
 _RECORDED = (ProvisionRequest, FixRequest, OnboardRequest, AdmitRequest, DrainRequest, SetStateRequest)
 """Requests that write to the store or to a journal."""
-_OF_SAVED = (FactsRequest, ValidateRequest, MeasureRequest, ExpectRequest, PlaceRequest, RenderRequest)
+_OF_SAVED = (
+    FactsRequest,
+    ValidateRequest,
+    LearnProfileRequest,
+    MeasureRequest,
+    ExpectRequest,
+    PlaceRequest,
+    RenderRequest,
+)
 """Requests that saved answers can satisfy."""
 
 

@@ -117,6 +117,11 @@ def load_file(path: Path, project: Path | None = None) -> Profile:
     return _read(ContentFile(path.stem, path, "project"), project)
 
 
+def chosen_profile(name: str, profiles: Mapping[str, Profile], project: Path | None = None) -> Profile:
+    """Return the one of ``profiles`` called ``name``, or that in the file ``name``, which ends with .yml."""
+    return load_file(Path(name), project) if Path(name).suffix in {".yml", ".yaml"} else profiles[name]
+
+
 def detect(gpu_name: str, gpu_count: int, profiles: Sequence[Profile], *, has_nvswitch: bool = False) -> Profile:
     """Return the profile whose ``match`` fits this machine, or `NO_PROFILE`.
 

@@ -14,7 +14,7 @@ from contextlib import contextmanager
 from contextvars import ContextVar
 from dataclasses import dataclass
 
-_ASKED_OF_SAVED = ("validate", "allreduce", "place", "render")
+_ASKED_OF_SAVED = ("validate", "profiles", "topology", "allreduce", "place", "render")
 _WITHOUT_LOGIN = ("inventory",)
 
 

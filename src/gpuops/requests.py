@@ -36,6 +36,7 @@ if TYPE_CHECKING:
     from gpuops.results.answers import Answers
     from gpuops.results.expectation import Expectation
     from gpuops.results.health import Report
+    from gpuops.results.learned import LearnedProfile
     from gpuops.results.life import Onboarding, Transition
     from gpuops.results.repair import Repair
     from gpuops.shell import Completed
@@ -48,6 +49,7 @@ __all__ = [
     "FactsRequest",
     "FixRequest",
     "HostKeysRequest",
+    "LearnProfileRequest",
     "LoopbackRequest",
     "MeasureRequest",
     "NvlinkRequest",
@@ -100,6 +102,14 @@ class ValidateRequest(Request["Report"]):
     burn_in: float = 1800.0
     facts: Mapping[str, Facts] | None = field(default=None, hash=False)
     keep_answers: bool = False
+
+
+@dataclass(frozen=True)
+class LearnProfileRequest(Request["LearnedProfile"]):
+    """Profile ``profile_name`` of hosts of one kind, as most of them are; by default it has the name of the GPU."""
+
+    profile_name: str = ""
+    facts: Mapping[str, Facts] | None = field(default=None, hash=False)
 
 
 @dataclass(frozen=True)

@@ -15,6 +15,7 @@ LAUNCH = ("--", "torchrun", "--nnodes=2", "--nproc-per-node=8", "train.py")
     ("name", "words"),
     [
         ("allreduce-report", ("allreduce", "gpu01,gpu02", "--scope", "node")),
+        ("learned-profile", ("profiles", "learn", "gpu01,gpu02")),
         ("expectation", ("allreduce", "expect")),
         ("nvlink", ("allreduce", "nvlink", "gpu01")),
         ("sharp", ("allreduce", "sharp", "gpu01,gpu02")),

@@ -32,7 +32,7 @@ if TYPE_CHECKING:
 _MOST_LOCKED = 3
 _NO_WORDS = getattr(click.exceptions, "NoArgsIsHelpError", ())  # click 8.1 shows the help by itself
 _SUMMARY = re.compile(r'^def command\(.*?^    """(.+?)\.?(?:""")?$', re.DOTALL | re.MULTILINE)
-_SUFFIX = {"table": ".txt", "json": ".json", "svg": ".svg", "junit": ".xml"}
+_SUFFIX = {"table": ".txt", "json": ".json", "svg": ".svg", "junit": ".xml", "yaml": ".yml"}
 
 
 def exits(**meanings: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
@@ -186,16 +186,21 @@ def output_options(*formats: str) -> list[Callable[..., Any]]:
     ]
 
 
-def shows(*formats: str) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add `output_options`; the verb gets its ``output``, checked before any node is asked."""
+def shows(*formats: str, creates: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
+    """Add `output_options`; the verb gets its ``output``, checked before any node is asked.
+
+    With ``creates``, missing directories of the files are created.
+    """
     suffixes = {name: _SUFFIX[name] for name in formats}
 
     def decorate(verb: Callable[..., Any]) -> Callable[..., Any]:
         @functools.wraps(verb)
         def with_output(*, form: str, as_json: bool, paths: tuple[Path, ...], **options: Any) -> Any:
-            from gpuops.report.output import formats_of
+            from gpuops.report.output import create_directory, formats_of
 
             form = "json" if as_json else form
+            for path in paths if creates else ():
+                create_directory(path)
             return verb(output=Output(form, formats_of(form, paths, suffixes)), **options)
 
         return functools.reduce(

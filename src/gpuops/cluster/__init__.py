@@ -30,6 +30,7 @@ from gpuops.requests import (
     FactsRequest,
     FixRequest,
     HostKeysRequest,
+    LearnProfileRequest,
     OnboardRequest,
     PingRequest,
     PlaceRequest,
@@ -55,6 +56,7 @@ if TYPE_CHECKING:
     from gpuops.render import Launch
     from gpuops.results.answers import Answers
     from gpuops.results.health import Report
+    from gpuops.results.learned import LearnedProfile
     from gpuops.results.life import History, Onboarding, Transition
     from gpuops.results.repair import Repair
     from gpuops.shell import Completed
@@ -233,6 +235,10 @@ class Cluster(Measurements):
     ) -> Report:
         """Return the faults of each host, with evidence and a fix; levels above ``quick`` also measure idle hosts."""
         return self.ask(ValidateRequest(level, only, skip, engine, force_busy, burn_in, facts, keep_answers))
+
+    def learn_profile(self, *, profile_name: str = "", facts: Mapping[str, Facts] | None = None) -> LearnedProfile:
+        """Return the profile of hosts of one kind, as most of them are, and the hosts that differ."""
+        return self.ask(LearnProfileRequest(profile_name, facts))
 
     def preflight(
         self,

@@ -5,11 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
 
 from gpuops.content import listing
 from gpuops.document import read_text
-from gpuops.profile import Profile
 from gpuops.report.page import Page, clean
 
 
@@ -20,24 +18,6 @@ def table(rows: Iterable[tuple[str, str, str]], page: Page) -> Iterator[str]:
     for name, about, origin in rows:
         mark = "  [project]" if origin == "project" else ""
         yield from page.labelled(name, f"{clean(about)}{mark}", indent)
-
-
-def profile_document(profile: Profile) -> dict[str, Any]:
-    """Return a profile as plain data."""
-    values = {
-        key: {"value": each.value, "grade": each.grade, "source": each.source} for key, each in profile.values.items()
-    }
-    return {"about": profile.about, "required": sorted(profile.required), "values": values}
-
-
-def explain_profile(profile: Profile, page: Page) -> Iterator[str]:
-    """Yield what a profile is, the checks that it requires, and each value with its grade and source."""
-    yield profile.name
-    yield from page.labelled("", clean(profile.about), 2)
-    yield from page.labelled("  requires", ", ".join(sorted(profile.required)) or "nothing", 12)
-    for key, expected in profile.values.items():
-        yield f"  {key} = {clean(expected.value)}"
-        yield from page.labelled("", f"{clean(expected.source)}   grade: {expected.grade}", 12)
 
 
 def playbook_rows(project: Path | None) -> list[tuple[str, str, str]]:

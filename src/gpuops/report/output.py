@@ -60,6 +60,14 @@ def check_directory(path: Path) -> None:
         raise OutputError(f"{path}: cannot write: no directory {path.parent}; create it first")
 
 
+def create_directory(path: Path) -> None:
+    """Create the directory of ``path`` if it is missing, or raise `OutputError`."""
+    try:
+        path.parent.mkdir(parents=True, exist_ok=True)
+    except OSError as error:
+        raise OutputError(f"{path}: cannot create the directory: {error.strerror}") from error
+
+
 def save_facts(
     facts_by_node: Mapping[str, Facts], folder: str | Path, excluded: Mapping[str, Excluded] = NO_NODES
 ) -> None:

@@ -306,8 +306,9 @@ def test_content_is_listed_and_explained(gpuops, kind):
     name = json.loads(gpuops(kind, "list", "--json"))[kind]
     name = name[0]["name"] if kind == "checks" else next(iter(name))
     assert name in gpuops(kind, "list")
-    assert len(gpuops(kind, "explain", name).splitlines()) > 2
-    assert '"nothing"' in gpuops(kind, "explain", "nothing", code=2)
+    verb = "show" if kind == "profiles" else "explain"
+    assert len(gpuops(kind, verb, name).splitlines()) > 2
+    assert '"nothing"' in gpuops(kind, verb, "nothing", code=2)
 
 
 @pytest.mark.parametrize(
@@ -320,7 +321,7 @@ def test_content_is_listed_and_explained(gpuops, kind):
         (("provision",), "rollb", {"rollback"}),
         (("render", "-t"), "accelerate-d", {"accelerate-ddp", "accelerate-deepspeed"}),
         (("checks", "explain"), "gpu-l", {"gpu-lost"}),
-        (("profiles", "explain"), "hgx-h", {"hgx-h100", "hgx-h200"}),
+        (("profiles", "show"), "hgx-h", {"hgx-h100", "hgx-h200"}),
     ],
 )
 def test_words_are_completed(gpuops, words, incomplete, expected):

@@ -36,6 +36,8 @@ COMMANDS = {
     "checks": [("checks", "list")],
     "targets": [("targets", "list")],
     "profiles": [("profiles", "list")],
+    "profile": [("profiles", "show", "hgx-h200")],
+    "profile-diff": [("profiles", "diff", "hgx-h100", "rtx-4090")],
     "playbooks": [("playbooks", "list")],
     "runs": [("runs", "list")],
     "simulation": [("allreduce", "simulate", "--random-faults", "2")],

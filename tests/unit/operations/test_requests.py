@@ -20,6 +20,7 @@ METHODS = {
     "RunRequest": "run",
     "ValidateRequest": "validate",
     "MeasureRequest": "allreduce",
+    "LearnProfileRequest": "learn_profile",
     "ExpectRequest": "allreduce_expected",
     "NvlinkRequest": "nvlink",
     "LoopbackRequest": "loopback",
@@ -40,6 +41,7 @@ METHODS = {
 VERBS = {
     **METHODS,
     "MeasureRequest": "allreduce",
+    "LearnProfileRequest": "profiles learn",
     "ExpectRequest": "allreduce expect",
     "NvlinkRequest": "allreduce nvlink",
     "LoopbackRequest": "allreduce loopback",

@@ -1,0 +1,41 @@
+"""``gpuops profiles learn``: a profile of the machines that are there."""
+
+from __future__ import annotations
+
+from typing import TYPE_CHECKING
+
+import click
+
+from gpuops.cli._options import asks, carry_out, reaches
+from gpuops.cli._terminal import Command, Output, exits, shows
+from gpuops.requests import LearnProfileRequest
+
+if TYPE_CHECKING:
+    from gpuops.cluster import Cluster
+
+
+@click.command(cls=Command)
+@asks(LearnProfileRequest)
+@shows("table", "json", "yaml", creates=True)
+@reaches(saved=True)
+@exits(incomplete="a node gave no answer")
+def command(cluster: Cluster, request: LearnProfileRequest, output: Output) -> int:
+    """Write a profile of the machines that are there.
+
+    Each value is what most of the nodes show, with the grade measured-here; nodes that differ are listed. All nodes
+    must have the same kind of GPU. If there is a profile for these machines, the new one is like it: it inherits what
+    nodes do not show. With -o checks/profiles/NAME.yml the profile is called NAME, and all commands use it.
+    """
+    from dataclasses import replace
+
+    from gpuops.reasons import exit_code
+    from gpuops.report import profiles
+
+    stems = [path.stem for path, form in output.files.items() if form == "yaml"]
+    result = carry_out(cluster, replace(request, profile_name=request.profile_name or (stems[0] if stems else "")))
+    output.publish(
+        table=lambda page: profiles.learned_lines(result, page),
+        json=lambda _: result.to_json(),
+        yaml=lambda _: profiles.to_yaml(result.learned.profile, result.learned.like),
+    )
+    return exit_code(result)
