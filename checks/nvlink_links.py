@@ -27,21 +27,24 @@ def nvlink_links(
 ) -> Iterator[Finding | Unknown | NotApplicable]:
     """The profile sets the number of links and their rate.
 
-    Source of the rule: NVIDIA Health Validation documentation (max_inactive_nvlinks 0). GPUs in MIG mode are skipped,
-    because their links may be switched off (NVIDIA Fabric Manager User Guide, MIG).
+    Source of the rule: NVIDIA Health Validation documentation (max_inactive_nvlinks 0). GPUs in MIG mode are left out,
+    because their links may be switched off (NVIDIA Fabric Manager User Guide, MIG); the others are judged.
     """
     links_by_gpu = {of.index: of for of in links}
-    for gpu in gpus:
-        if gpu.mig_mode:
-            yield NotApplicable(f"{gpu.label} is in MIG mode, which may switch NVLink off")
-        elif gpu.index not in links_by_gpu:
-            yield Unknown(f"nvidia-smi nvlink does not list {gpu.label}")
-        else:
+    whole = [gpu for gpu in gpus if not gpu.mig_mode]
+    if not whole:
+        yield NotApplicable("every GPU is in MIG mode, which may switch NVLink off")
+    for gpu in whole:
+        if gpu.index in links_by_gpu:
             yield from _judge(gpu, links_by_gpu[gpu.index], profile)
+        else:
+            yield Unknown(f"nvidia-smi nvlink does not list {gpu.label}")
 
 
-def _judge(gpu: Gpu, of: GpuLinks, profile: Profile) -> Iterator[Finding]:
+def _judge(gpu: Gpu, of: GpuLinks, profile: Profile) -> Iterator[Finding | Unknown]:
     expected, gb_per_s = profile["nvlink.links"], profile["nvlink.gb_per_s"]
+    if of.unread:
+        yield Unknown(f"the NVLinks of {gpu.label} cannot be read: {of.unread}")
     rates = {link.index: link.gb_per_s for link in of.links if link.gb_per_s}
     down = ", ".join(str(link.index) for link in of.links if link.index not in rates)
     part = "the baseboard" if profile.get("nvswitch") else "the NVLink bridge"
@@ -49,7 +52,7 @@ def _judge(gpu: Gpu, of: GpuLinks, profile: Profile) -> Iterator[Finding]:
         f"reset GPU {gpu.index} (nvidia-smi --gpu-reset -i {gpu.index}) when idle; "
         f"if that does not help, reseat or replace {part}"
     )
-    if len(rates) < expected:
+    if len(rates) < expected and (down or not of.unread):
         which = f" (down: {down})" if down else ""
         message = f"{len(rates)} of {expected} NVLinks are up{which}"
         yield Finding(message, expected=expected, found=len(rates), unit="links", fix=fix, part=gpu.part)

@@ -1,4 +1,4 @@
-"""nvidia-smi reports no faulty power cable, interrupt or infoROM."""
+"""nvidia-smi reports no faulty power cable, interrupt or infoROM, and a value for each field."""
 
 from collections.abc import Iterator
 
@@ -11,6 +11,8 @@ _FIXES = {
     "inforom": "reset the GPU when idle; if the error comes back, return the card",
 }
 
+_MOST_NAMED = 4
+
 
 @check(
     needs=smi,
@@ -22,7 +24,13 @@ _FIXES = {
     fix="depending on the error: attach the power cables, reboot, or reset the GPU",
 )
 def smi_errors(answer: Smi, _profile: Profile) -> Iterator[Finding | Unknown]:
-    """Source: the manual page of nvidia-smi, return values 8 (power cables), 10 (interrupts) and 14 (infoROM)."""
+    """A GPU that answers with errors in place of values is unknown: nothing says what it hides.
+
+    Source: the manual page of nvidia-smi, return values 8 (power cables), 10 (interrupts) and 14 (infoROM).
+    """
+    for gpu in answer.gpus:
+        if gpu.faulty_fields:
+            yield Unknown(f"{gpu.label} answers with errors: {', '.join(gpu.faulty_fields[:_MOST_NAMED])}")
     error = answer.error
     if error is None:
         return

@@ -24,7 +24,7 @@ def relation(node: Node, a: str, b: str) -> str:
 
 def links_up(gpu: Gpu) -> frozenset[int]:
     """Return the NVLinks of ``gpu`` that are trained."""
-    return frozenset() if gpu.lost else frozenset(range(gpu.model.nvlinks)) - gpu.links_down
+    return frozenset() if gpu.lost or gpu.mig else frozenset(range(gpu.model.nvlinks)) - gpu.links_down
 
 
 def gpu_relation(node: Node, a: Gpu, b: Gpu) -> str:

@@ -72,6 +72,22 @@ class TestNvlinkLinks:
         assert machine.judge("nvlink-links").status == "skipped"
         assert machine.judge("topology").status == "skipped"
 
+    def test_one_gpu_in_mig_mode_leaves_the_others_judged(self, h100):
+        machine = h100.with_gpu(3, mig_mode=True).with_links_of(3)
+        assert machine.judge("nvlink-links").status == "pass"
+        assert only(machine.with_links_of(5, *UP[:17]).judge("nvlink-links")).part == "gpu5"
+
+    def test_links_that_cannot_be_read_leave_the_others_judged(self, h100):
+        told = h100.values["nvlink"]
+        blind = tuple(replace(of, links=(), unread="Unknown Error") if of.index == 3 else of for of in told)
+        verdict = h100.but(nvlink=blind).judge("nvlink-links")
+        assert (verdict.status, verdict.findings, "GPU 3" in verdict.why) == ("unknown", (), True)
+        assert only(h100.but(nvlink=blind).with_links_of(5, *UP[:17]).judge("nvlink-links")).part == "gpu5"
+        partly = tuple(
+            replace(of, links=(*UP[:2], NvLink(2, None)), unread="x") if of.index == 3 else of for of in told
+        )
+        assert "down: 2" in only(h100.but(nvlink=partly).judge("nvlink-links")).message
+
     def test_without_a_profile_nothing_is_expected(self, titan):
         assert replace(titan, profile=type(titan.profile)("none")).judge("nvlink-links").status == "skipped"
 

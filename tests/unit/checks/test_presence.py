@@ -176,5 +176,9 @@ class TestSmiErrors:
         assert fix in finding.fix
         assert finding.severity in SEVERITIES
 
+    def test_a_gpu_that_answers_with_errors_is_unknown(self, h100):
+        verdict = h100.with_gpu(3, faulty_fields=("fan_speed", "clocks/sm_clock")).judge("smi-errors")
+        assert (verdict.status, "GPU 3" in verdict.why, "fan_speed" in verdict.why) == ("unknown", True, True)
+
     def test_what_others_judge_is_unknown_here(self, h100):
         assert h100.without_smi("no-devices", "No devices were found").judge("smi-errors").status == "unknown"

@@ -39,6 +39,31 @@ def test_a_gpu_without_links_says_so_in_several_ways(sentence):
 
 
 @pytest.mark.parametrize(
+    "line",
+    [
+        "NVML: Unable to retrieve NVLink information: Unknown Error",
+        "Unable to query NVLink state: GPU is lost",
+        "\t Link 1: Unknown Error",
+        "\t Link 1: ERR!",
+        "\t Link 1: [N/A]",
+        "GPU requires reset",
+    ],
+)
+def test_an_error_of_one_gpu_leaves_the_others(line):
+    first, second = parse_nvlink(f"{GPU.format(0)}{line}\n{GPU.format(1)}{LINKS}")
+    assert (first.links, first.unread) == ((), line.strip())
+    assert (second.links, second.unread) == ((NvLink(0, 26.562), NvLink(1, None)), "")
+
+
+def test_what_was_read_before_nvidia_smi_gave_up_counts():
+    first, second = nvlink.read(Completed("n1", nvlink.question, 255, TEXT, "Unknown Error"))
+    assert (first.unread, second.unread) == ("", "nvidia-smi exited with 255")
+    assert (
+        "exited with 255: Unknown Error" in nvlink.read(Completed("n1", nvlink.question, 255, "", "Unknown Error")).why
+    )
+
+
+@pytest.mark.parametrize(
     ("text", "why"),
     [
         ("", "printed nothing"),

@@ -68,11 +68,11 @@ def test_an_empty_cell_among_spaces_could_be_any_so_none_is_told():
     [
         ("", "no matrix"),
         ("Failed to run topology matrix\n", "no matrix"),
-        ("\tGPU0\tGPU1\n GPU0\tX\tNS\n", "row of GPU0"),
-        (MATRIX.replace("NV18", "N/A"), "row of GPU0"),
+        ("\tGPU0\tGPU1\n GPU0\tX\tNS\n", "1 rows for 2 devices"),
+        (MATRIX.replace("GPU1\tNV18\t X \tSYS", "GPU1\tN/A\tN/A\tN/A"), "row of GPU1"),
         (MATRIX.replace("GPU1\tNV18\t X ", "GPU1\tNV18\tNV18"), "diagonal"),
         (MATRIX.replace("NIC0\tPIX\tSYS\t X \t\t\t\t\n", ""), "2 rows for 3 devices"),
-        (MATRIX.replace("NIC0\tPIX\tSYS\t X ", "NIC0\tPIX\tSYS"), "row of NIC0"),
+        (MATRIX.replace("NIC0\tPIX\tSYS\t X ", "NIC0\tPIX\tSYS"), "diagonal"),
         ("\tGPU0\tGPU0\nGPU0\tX\tX\nGPU0\tX\tX\n", "1 rows for 2 devices"),
     ],
 )
@@ -80,6 +80,13 @@ def test_a_matrix_that_is_not_whole_is_unknown_and_says_why(text, why):
     value = parse_topo(text)
     assert isinstance(value, Unknown)
     assert why in value.why
+
+
+@pytest.mark.parametrize("word", ["N/A", "ERR!", "Unknown Error", "???"])
+def test_a_cell_that_cannot_be_read_leaves_the_others(word):
+    value = parse_topo(MATRIX.replace("NV18", word, 1))
+    assert value.links == {pair: link for pair, link in parse_topo(MATRIX).links.items() if pair != ("GPU0", "GPU1")}
+    assert value.distance("GPU0", "GPU1") == float("inf")
 
 
 def test_the_probe_refuses_a_failed_or_cut_answer():

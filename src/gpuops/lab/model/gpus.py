@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 from gpuops.lab.identity import SEED, SERIAL, derived
 from gpuops.lab.model.address import address
@@ -97,8 +97,12 @@ class Gpu:
     route_unhealthy: bool = False
     links_down: frozenset[int] = frozenset()
     nvlink_slow_percent: float = 0.0  # below the rate that its links report
+    nvlink_error: str = ""  # what nvidia-smi prints instead of its links
+    mig: bool = False  # in MIG mode, which switches its NVLinks off
+    prints: Mapping[str, str] = field(default_factory=dict)  # instead of its own values, by path of tags in -q -x
     miscounts: bool = False  # its sums are wrong, without any other sign
     processes: tuple[Process, ...] = ()
+    stray_mib: int = 0  # memory that no process holds
 
     @property
     def address(self) -> str:
@@ -123,8 +127,8 @@ class Gpu:
 
     @property
     def used_mib(self) -> int:
-        """Memory used by processes."""
-        return sum(p.memory_mib for p in self.processes)
+        """Memory in use, by processes or by none."""
+        return sum(p.memory_mib for p in self.processes) + self.stray_mib
 
     @property
     def margin_celsius(self) -> int:

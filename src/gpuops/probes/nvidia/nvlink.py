@@ -7,10 +7,14 @@ from dataclasses import dataclass, replace
 from functools import lru_cache
 
 from gpuops.probing import Probe, Unknown
-from gpuops.shell import Command
+from gpuops.shell import Command, Completed
 
 _GPU = re.compile(r"GPU ([0-9]{1,4}): (\S.*?) \(UUID: (GPU-[0-9A-Fa-f-]+)\)")
 _LINK = re.compile(r"\s*Link ([0-9]{1,2}): (?:([0-9]{1,4}(?:\.[0-9]{1,6})?) GB/s|(?i:<?inactive>?))")
+_UNREAD = re.compile(
+    r"\s*(?:Link ([0-9]{1,2}): )?(?:NVML: )?"
+    r"(?i:\[?(?:ERR!|N/A)\]?|(?:unable to|failed to) .*|.*\b(?:unknown error|GPU is lost|requires reset|timeout))\.?\s*"
+)
 _NO_LINK = re.compile(r"(?i).*(?:all links are inactive|not have or support nvlink|nvlink (?:is )?not supported).*")
 
 
@@ -24,17 +28,24 @@ class NvLink:
 
 @dataclass(frozen=True, slots=True)
 class GpuLinks:
-    """NVLinks of one GPU; none if it has no NVLink or all are inactive, and ``message`` says which."""
+    """NVLinks of one GPU; none if it has no NVLink or all are inactive, and ``message`` says which.
+
+    ``unread`` is what nvidia-smi prints instead of links that it cannot read; empty if it reads all of them.
+    """
 
     index: int
     name: str
     uuid: str
     links: tuple[NvLink, ...] = ()
     message: str = ""
+    unread: str = ""
 
 
 def parse_nvlink(text: str) -> tuple[GpuLinks, ...] | Unknown:
-    """Parse ``nvidia-smi nvlink -s``; other (counters, errors), truncated and empty output is `Unknown`."""
+    """Parse ``nvidia-smi nvlink -s``; other (counters), truncated and empty output is `Unknown`.
+
+    An error of one GPU or link is told in ``unread`` of that GPU, and the others are read.
+    """
     gpus: dict[int, GpuLinks] = {}
     links: dict[int, dict[int, NvLink]] = {}
     last = -1
@@ -46,6 +57,8 @@ def parse_nvlink(text: str) -> tuple[GpuLinks, ...] | Unknown:
             gpus[last], links[last] = GpuLinks(last, gpu[2], gpu[3]), {}
         elif gpus and _NO_LINK.fullmatch(line):
             gpus[last] = replace(gpus[last], message=line.strip())
+        elif gpus and _UNREAD.fullmatch(line):
+            gpus[last] = replace(gpus[last], unread=line.strip())
         else:
             return Unknown(f'nvidia-smi nvlink -s: expected a GPU or its next link, found "{line.strip()[:80]}"')
     gpu_links = (replace(gpu, links=tuple(links[number].values())) for number, gpu in gpus.items())
@@ -57,9 +70,22 @@ def _link(index: int, gb_per_s: str | None) -> NvLink:
     return NvLink(index, float(gb_per_s) if gb_per_s else None)
 
 
+def _read(answer: Completed) -> tuple[GpuLinks, ...] | Unknown:
+    """Return what was read before nvidia-smi gave up: the links of its last GPU may be missing."""
+    gpu_links = parse_nvlink(answer.out)
+    if answer.missing or (answer.exit and isinstance(gpu_links, Unknown)):
+        reason = "is not installed" if answer.missing else f"exited with {answer.exit}: {answer.last_line()}"
+        return Unknown(f"nvidia-smi nvlink -s {reason}")
+    if answer.exit and not isinstance(gpu_links, Unknown):
+        last = gpu_links[-1]
+        return *gpu_links[:-1], replace(last, unread=last.unread or f"nvidia-smi exited with {answer.exit}")
+    return Unknown("nvidia-smi nvlink -s printed too much") if answer.truncated else gpu_links
+
+
 nvlink: Probe[tuple[GpuLinks, ...]] = Probe(
     "nvlink",
     Command(("nvidia-smi", "nvlink", "-s"), timeout_seconds=60, lane="nvidia"),
-    lambda answer: parse_nvlink(answer.out),
+    _read,
+    accepts=None,  # the links of the other GPUs count, whatever happened to one
 )
 """NVLinks of every GPU."""

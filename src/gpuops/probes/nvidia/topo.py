@@ -28,9 +28,10 @@ _LEGEND = re.compile(r"\s+(NIC[0-9]+): (\S+)\s*")
 class Topology:
     """Matrix: ``links[a, b]`` is NV18, PIX, PXB, PHB, NODE or SYS, for each ordered pair of different devices.
 
-    ``gpus`` are GPU0, GPU1, …; ``nics`` are NIC0, … or mlx5_0, … as in the header. ``nic_names`` maps each NIC to its
-    RDMA device (to itself if the header names devices). An affinity is None if its cell is empty or N/A; its mapping is
-    empty if the driver does not print the column.
+    A pair whose cell cannot be read (``N/A``, ``Unknown Error``) is missing. ``gpus`` are GPU0, GPU1, …; ``nics`` are
+    NIC0, … or mlx5_0, … as in the header. ``nic_names`` maps each NIC to its RDMA device (to itself if the header names
+    devices). An affinity is None if its cell is empty or N/A; its mapping is empty if the driver does not print the
+    column.
     """
 
     gpus: tuple[str, ...]
@@ -42,8 +43,8 @@ class Topology:
     nic_names: Mapping[str, str] = field(default_factory=dict)
 
     def distance(self, device: str, other: str) -> float:
-        """Return the distance of two different devices; see `link_distance`."""
-        return link_distance(self.links[device, other])
+        """Return the distance of two different devices, infinite if it cannot be read; see `link_distance`."""
+        return link_distance(self.links.get((device, other), ""))
 
 
 def link_distance(link: str) -> float:
@@ -58,7 +59,7 @@ def link_distance(link: str) -> float:
 
 @lru_cache(maxsize=16)  # nodes of one model print the same matrix
 def parse_topo(text: str) -> Topology | Unknown:
-    """Parse ``nvidia-smi topo -m``; the matrix must be complete, an unfinished last line is ignored."""
+    """Parse ``nvidia-smi topo -m``; every row must have all cells, an unfinished last line is ignored."""
     lines = _ANSI.sub("", text[: text.rfind("\n") + 1]).splitlines()
     start = next((number for number, line in enumerate(lines) if _HEADER.match(line)), None)
     if start is None:
@@ -83,9 +84,9 @@ def _header(line: str) -> tuple[list[str], list[str]]:
 
 
 def _row(line: str, device: str, links: int, columns: int) -> tuple[list[str], list[str | None]] | None:
-    """Return links and affinities of one row; cells are separated by tabs and may be empty, or by spaces if pasted."""
+    """Return cells and affinities of one row; cells are separated by tabs and may be empty, or by spaces if pasted."""
     cells = [cell.strip() for cell in line.split("\t")] if "\t" in line else line.split()
-    if cells[:1] != [device] or not all(map(_LINK.fullmatch, cells[1 : links + 1])) or len(cells) <= links:
+    if cells[:1] != [device] or not any(map(_LINK.fullmatch, cells[1 : links + 1])) or len(cells) <= links:
         return None
     rest = [cell if _CPUS.fullmatch(cell) else None for cell in cells[links + 1 :]]
     if len(rest) == columns + 1 and cells[links + 3 : links + 4] == [""]:
@@ -107,7 +108,7 @@ def _topology(
     return Topology(
         gpus,
         nics,
-        links={(a, b): link for (a, b), link in links.items() if a != b},
+        links={(a, b): link for (a, b), link in links.items() if a != b and _LINK.fullmatch(link)},
         cpu_affinity=affinity.get("CPU Affinity", {}),
         numa_affinity=affinity.get("NUMA Affinity", {}),
         gpu_numa_id=affinity.get("GPU NUMA ID", {}),

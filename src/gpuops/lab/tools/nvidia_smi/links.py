@@ -8,7 +8,7 @@ from gpuops.lab.topology import links_up
 
 def status(node: Node) -> str:
     """Return the output of ``nvlink -s``."""
-    return "".join(_title(g) + "".join(_state(g, link) for link in range(g.model.nvlinks)) for g in node.visible)
+    return "".join(_title(g) + _links(g) for g in node.visible)
 
 
 def errors(node: Node) -> str:
@@ -20,6 +20,14 @@ def errors(node: Node) -> str:
 
 def _title(gpu: Gpu) -> str:
     return f"GPU {gpu.index}: {gpu.model.name} (UUID: {gpu.uuid})\n"
+
+
+def _links(gpu: Gpu) -> str:
+    if gpu.nvlink_error:
+        return f"{gpu.nvlink_error}\n"
+    if gpu.mig:
+        return "NVML: Unable to retrieve NVLink information as all links are inActive\n"
+    return "".join(_state(gpu, link) for link in range(gpu.model.nvlinks))
 
 
 def _state(gpu: Gpu, link: int) -> str:

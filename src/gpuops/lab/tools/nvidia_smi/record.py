@@ -6,6 +6,9 @@ from real outputs of these branches.
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+from dataclasses import replace
+
 from gpuops.lab.model import Gpu, Node
 from gpuops.lab.tools.nvidia_smi.entry import NOT_KNOWN, Entry, alike, enabled, section, with_unit, yes
 from gpuops.lab.tools.nvidia_smi.readings import readings
@@ -16,18 +19,27 @@ RETIRED = "Requested functionality has been deprecated"
 def entries(node: Node, gpu: Gpu) -> tuple[Entry, ...]:
     """Return all entries of ``gpu``, in order."""
     major = node.driver.major
-    return (
+    own = (
         *_card(node, gpu, major),
         *_board(gpu, major),
         *_firmware(node, gpu, major),
         _pci(gpu, major),
         *readings(node, gpu, major),
     )
+    return tuple(_printed(entry, "", gpu.prints) for entry in own) if gpu.prints else own
+
+
+def _printed(entry: Entry, above: str, values: Mapping[str, str]) -> Entry:
+    """Return the entry with what a fault makes the GPU print; ``values`` are by path of tags."""
+    path = f"{above}{entry.tag}"
+    if isinstance(entry.value, str):
+        return replace(entry, value=values.get(path, entry.value))
+    return replace(entry, value=tuple(_printed(child, f"{path}/", values) for child in entry.value))
 
 
 def _card(node: Node, gpu: Gpu, major: int) -> list[Entry]:
     model = gpu.model
-    mig = enabled(False) if model.mig else NOT_KNOWN  # noqa: FBT003 - a lab GPU is never partitioned
+    mig = enabled(gpu.mig) if model.mig else NOT_KNOWN
     modern = [Entry("display_attached", "Display Attached", "Yes")] if major >= 550 else []
     return [
         Entry("product_name", "Product Name", model.name),

@@ -18,14 +18,18 @@ class Answer:
 
 
 def smi_of(answer: Answer) -> Smi | Unknown:
-    """Return the typed answer; `Unknown` if it contains neither GPUs nor their number, or a GPU has no address."""
-    gpus: list[Gpu] = []
-    for index, record in enumerate(answer.records):
-        gpu = gpu_of(record, index)
-        if isinstance(gpu, Unknown):
-            return gpu
-        gpus.append(gpu)
+    """Return the typed answer; `Unknown` if it contains neither GPUs nor their number, or no GPU has an address.
+
+    A GPU without an address beside others is left out: it cannot be named, and the number of GPUs tells of it.
+    """
+    read = [(gpu_of(record, index), record) for index, record in enumerate(answer.records)]
+    pairs = [(gpu, record) for gpu, record in read if isinstance(gpu, Gpu)]
+    if read and not pairs:
+        return next(gpu for gpu, _ in read if isinstance(gpu, Unknown))
+    gpus = [gpu for gpu, _ in pairs]
     attached = read_count(answer.fields.get("attached_gpus", ""))
+    if attached is None and len(pairs) < len(read):
+        attached = len(read)
     if attached is None and not gpus:
         return Unknown("nvidia-smi lists no GPUs and does not print their number")
     return Smi(
@@ -33,7 +37,7 @@ def smi_of(answer: Answer) -> Smi | Unknown:
         cuda_version=_version(answer, "cuda_version"),
         attached_gpus=attached,
         gpus=tuple(gpus),
-        error=_loss(answer, gpus),
+        error=_loss(pairs),
     )
 
 
@@ -42,8 +46,7 @@ def _version(answer: Answer, name: str) -> str | None:
     return read_text(answer.fields.get(name, "").partition(" [")[0])
 
 
-def _loss(answer: Answer, gpus: list[Gpu]) -> SmiError | None:
+def _loss(pairs: list[tuple[Gpu, GpuRecord]]) -> SmiError | None:
     """Return an error if a GPU fell off the bus while nvidia-smi ran: it then prints `LOST` instead of values."""
-    pairs = zip(gpus, answer.records, strict=True)
     lost = [gpu.address for gpu, record in pairs if LOST in [bare(record.fields[path]) for path in gpu.faulty_fields]]
     return SmiError("gpu-lost", LOST, tuple(lost)) if lost else None

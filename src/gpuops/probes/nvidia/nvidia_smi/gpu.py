@@ -47,7 +47,10 @@ class RemappedRows:
 
 @dataclass(frozen=True, slots=True)
 class Gpu:
-    """One GPU. ``faulty_fields`` are the fields with the value ``ERR!``, ``Unknown Error`` or "GPU is lost"."""
+    """One GPU. ``faulty_fields`` are the fields with the value ``ERR!``, ``Unknown Error`` or "GPU is lost".
+
+    ``requires_reset`` is set if one of them is "GPU requires reset".
+    """
 
     index: int
     address: str
@@ -67,6 +70,7 @@ class Gpu:
     shutdown_celsius: int | None = None
     tlimit_celsius: int | None = None
     memory_temperature_celsius: int | None = None
+    memory_max_celsius: int | None = None
     power_draw_watts: float | None = None
     power_limit_watts: float | None = None
     default_power_limit_watts: float | None = None
@@ -78,7 +82,17 @@ class Gpu:
     performance_state: str | None = None
     utilization_percent: int | None = None
     throttle_reasons: tuple[str, ...] | None = None
+    compute_mode: str | None = None
+    graphics_mhz: int | None = None
+    graphics_mhz_max: int | None = None
+    application_mhz: int | None = None
+    application_mhz_default: int | None = None
     ecc_mode: bool | None = None
+    ecc_mode_pending: bool | None = None
+    sram_threshold_exceeded: bool | None = None
+    channel_repair_pending: bool | None = None
+    tpc_repair_pending: bool | None = None
+    unrepairable_memory: bool | None = None
     ecc_uncorrected_volatile: int | None = None
     ecc_uncorrected_aggregate: int | None = None
     ecc_corrected_volatile: int | None = None
@@ -87,11 +101,13 @@ class Gpu:
     fabric_state: str | None = None
     fabric_status: str | None = None
     fabric_health: str | None = None
+    fabric_recovering: bool | None = None
     fabric_cluster_uuid: str | None = None
     fabric_clique_id: int | None = None
     recovery_action: str | None = None
     processes: tuple[Process, ...] | None = None
     faulty_fields: tuple[str, ...] = ()
+    requires_reset: bool = False
 
     @property
     def part(self) -> PartName:

@@ -18,7 +18,8 @@ from gpuops.probes.nvidia.nvidia_smi.gpu import Gpu, Process, RemappedRows, cano
 from gpuops.probing import Unknown
 
 LOST = "GPU is lost"
-FAULTS = frozenset({"ERR!", "Unknown Error", LOST, "GPU requires reset"})
+RESET_REQUIRED = "GPU requires reset"
+FAULTS = frozenset({"ERR!", "Unknown Error", LOST, RESET_REQUIRED})
 """Texts in place of a value if the card does not answer the driver (NVML's names of return codes)."""
 
 _SILENT = {"", "N/A", "Not Supported", "Requested functionality has been deprecated", "Insufficient Permissions"}
@@ -43,6 +44,12 @@ def read_text(text: str) -> str | None:
     """Return the text, or None if nvidia-smi does not report a value."""
     word = bare(text)
     return None if word in _SILENT or word in FAULTS else word
+
+
+def _read_status(text: str) -> str | None:
+    """Return the text like `read_text`, but keep NVML's names of errors: here they are values."""
+    word = bare(text)
+    return None if word in _SILENT else word
 
 
 def _number(unit: str) -> Callable[[str], float | None]:
@@ -79,7 +86,9 @@ read_watts = _number(" W")
 _celsius = _integer(" C")
 _percent = _integer(" %")
 _lanes = _integer("x?")
+_mhz = _integer(" MHz")
 _enabled = _choice({"Enabled": True, "Disabled": False})
+_true = _choice({"True": True, "False": False})
 _yes = _choice({"Yes": True, "No": False})
 
 _TABLE: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
@@ -98,6 +107,10 @@ _TABLE: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
     "shutdown_celsius": (_celsius, ("temperature/gpu_temp_max_threshold", "temperature/gpu_shutdown_temp")),
     "tlimit_celsius": (_celsius, ("temperature/gpu_temp_tlimit", "temperature/gpu_t_limit_temp")),
     "memory_temperature_celsius": (_celsius, ("temperature/memory_temp", "temperature/memory_current_temp")),
+    "memory_max_celsius": (
+        _celsius,
+        ("temperature/gpu_temp_max_mem_threshold", "temperature/memory_max_operating_temp"),
+    ),
     "power_draw_watts": (
         read_watts,
         (
@@ -139,14 +152,28 @@ _TABLE: dict[str, tuple[Callable[[str], Any], tuple[str, ...]]] = {
     ),
     "performance_state": (read_text, ("performance_state",)),
     "utilization_percent": (_percent, ("utilization/gpu_util", "utilization/gpu")),
+    "compute_mode": (read_text, ("compute_mode",)),
+    "graphics_mhz": (_mhz, ("clocks/graphics_clock", "clocks/graphics")),
+    "graphics_mhz_max": (_mhz, ("max_clocks/graphics_clock", "max_clocks/graphics")),
+    "application_mhz": (_mhz, ("applications_clocks/graphics_clock", "applications_clocks/graphics")),
+    "application_mhz_default": (
+        _mhz,
+        ("default_applications_clocks/graphics_clock", "default_applications_clocks/graphics"),
+    ),
     "ecc_mode": (_enabled, ("ecc_mode/current_ecc", "ecc_mode/current")),
+    "ecc_mode_pending": (_enabled, ("ecc_mode/pending_ecc", "ecc_mode/pending")),
+    "sram_threshold_exceeded": (_yes, ("ecc_errors/aggregate/sram_threshold_exceeded",)),
+    "channel_repair_pending": (_yes, ("ecc_errors/channel_repair_pending",)),
+    "tpc_repair_pending": (_yes, ("ecc_errors/tpc_repair_pending",)),
+    "unrepairable_memory": (_yes, ("ecc_errors/unrepairable_memory",)),
     "retired_pages_pending": (
         _yes,
         ("retired_pages/pending_retirement", "retired_pages/pending_blacklist", "retired_pages/pending_page_blacklist"),
     ),
     "fabric_state": (read_text, ("fabric/state",)),
-    "fabric_status": (read_text, ("fabric/status",)),
+    "fabric_status": (_read_status, ("fabric/status",)),
     "fabric_health": (read_text, ("fabric/health/summary",)),
+    "fabric_recovering": (_true, ("fabric/health/route_recovery_in_progress",)),
     "fabric_cluster_uuid": (read_text, ("fabric/clusterUuid", "fabric/clusteruuid")),
     "fabric_clique_id": (read_count, ("fabric/cliqueId", "fabric/cliqueid")),
     "recovery_action": (read_text, ("gpu_recovery_action",)),
@@ -179,6 +206,7 @@ def gpu_of(record: GpuRecord, index: int) -> Gpu | Unknown:
     if address is None:
         return Unknown(f'GPU {index} of nvidia-smi has no PCI address: found "{record.address[:40]}"')
     fields = record.fields
+    faulty = tuple(path for path, text in fields.items() if bare(text) in FAULTS)
     values = {name: _first(fields, paths, read) for name, (read, paths) in _TABLE.items()}
     return Gpu(
         index=index,
@@ -190,7 +218,8 @@ def gpu_of(record: GpuRecord, index: int) -> Gpu | Unknown:
         ecc_corrected_volatile=_ecc_errors(fields, "volatile", "corrected"),
         remapped_rows=_remapped_rows(fields),
         processes=_processes(record),
-        faulty_fields=tuple(path for path, text in fields.items() if bare(text) in FAULTS),
+        faulty_fields=faulty,
+        requires_reset=any(bare(fields[path]) == RESET_REQUIRED for path in faulty),
         **values,
     )
 

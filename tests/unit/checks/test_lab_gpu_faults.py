@@ -1,0 +1,100 @@
+"""What a faulty lab host's GPUs show becomes the right finding, through every tool, file and parser."""
+
+import datetime as dt
+
+import pytest
+
+from gpuops.assessment import probes_for
+from gpuops.facts import read
+from gpuops.judging import choose, discover, judge_node
+from gpuops.lab import tree
+from gpuops.lab.faults.catalogue import faulted
+from gpuops.lab.identity import UPTIME, identity, personalize
+from gpuops.lab.machine import names
+from gpuops.lab.tools.programs import PROGRAMS, run
+from gpuops.profile import NO_PROFILE, load
+from gpuops.shell import Completed, Files
+
+NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+OTHERS = {"clock"}  # asks for the time of day, which no tool of the lab prints
+VALUES = {**identity("gpu01", 0.0), UPTIME: "1036800.25"}
+QUICK = [check for check in choose(discover(), "quick") if check.name not in OTHERS]
+PROBES = probes_for(QUICK)
+
+
+@pytest.fixture
+def judge_lab(tmp_path):
+    """Verdicts of every quick check on a lab host, by check: ``judge_lab("hgx-h100", "gpu2:lost")``."""
+
+    def judge_it(machine, *faults, profile=None):
+        node = faulted(machine, faults)
+        root = tmp_path / "-".join(map(str, (machine, len(list(tmp_path.iterdir())))))
+        for path, text in tree.files(node).items():
+            (root / path[1:]).parent.mkdir(parents=True, exist_ok=True)
+            (root / path[1:]).write_text(personalize(text, VALUES))
+        for path, target in tree.links(node).items():
+            (root / path[1:]).parent.mkdir(parents=True, exist_ok=True)
+            (root / path[1:]).symlink_to(target)
+        answers = [answer_of(node, probe.question, root) for probe in PROBES]
+        facts = read("n1", NOW, answers, PROBES)
+        return {v.check: v for v in judge_node(QUICK, facts, profile or load(machine))}
+
+    return judge_it
+
+
+def answer_of(node, question, root):
+    if isinstance(question, Files):
+        return Completed("n1", question, 0, "".join(f"{path}\0{text}\0" for path, text in contents(question, root)))
+    program, *words = ("dmesg",) if question.words[0] == "sh" else question.words
+    if program not in PROGRAMS:
+        return Completed("n1", question, 127, "", f"{program}: not found\n")
+    answer = run(node, program, words, root=True)
+    return Completed("n1", question, answer.code, personalize(answer.out, VALUES), answer.err)
+
+
+def contents(question, root):
+    for path in sorted({path for pattern in question.globs for path in root.glob(pattern[1:])}):
+        if path.is_file():
+            text = path.read_text()[: question.limit_bytes]
+        else:
+            text = str(path.readlink()) if path.is_symlink() else ""
+        yield f"/{path.relative_to(root)}", text
+
+
+def findings(verdicts):
+    told = [(f.check, str(f.part), f.severity) for v in verdicts.values() for f in v.findings]
+    return sorted(each for each in told if each[2] != "info")
+
+
+def unknown(verdicts):
+    return sorted(name for name, v in verdicts.items() if v.status == "unknown")
+
+
+@pytest.mark.parametrize("machine", names())
+def test_a_healthy_host_gives_no_finding_and_no_unknown(judge_lab, machine):
+    verdicts = judge_lab(machine)
+    assert findings(verdicts) == []
+    assert {n: verdicts[n].why for n in unknown(verdicts)} == {}
+
+
+def test_a_gpu_in_mig_mode_leaves_the_others_judged(judge_lab):
+    verdicts = judge_lab("hgx-h100", "gpu3:mig")
+    assert findings(verdicts) == []
+    assert (verdicts["nvlink-links"].status, verdicts["topology"].status) == ("pass", "pass")
+    verdicts = judge_lab("hgx-h100", "gpu3:mig", "gpu5:nvlink-down=4")
+    assert findings(verdicts) == [("nvlink-links", "gpu5", "reset")]
+    assert all_mig(judge_lab)["nvlink-links"].status == "skipped"
+
+
+def all_mig(judge_lab):
+    return judge_lab("hgx-h100", *(f"gpu{n}:mig" for n in range(8)))
+
+
+def test_a_gpu_that_answers_with_errors_leaves_the_others_judged(judge_lab):
+    verdicts = judge_lab("hgx-h100", "gpu3:unreadable", "gpu5:nvlink-down=4", "gpu6:power-cap=500")
+    assert findings(verdicts) == [("nvlink-links", "gpu5", "reset"), ("power-limit", "gpu6", "fail")]
+    assert "GPU 3" in verdicts["nvlink-links"].why
+    verdicts = judge_lab("hgx-h100", "gpu3:unreadable")
+    assert unknown(verdicts) == ["nvlink-links", "smi-errors", "temperature"]
+    assert "GPU 3" in verdicts["nvlink-links"].why
+    assert judge_lab("hgx-h100", profile=NO_PROFILE)["gpu-count"].status == "pass"
