@@ -19,23 +19,23 @@ def ecc_uncorrectable(gpus: tuple[Gpu, ...], profile: Profile) -> Iterator[Findi
     """The volatile counter must be 0; any other value requires a reset.
 
     Source: facebookresearch/gcm, check_nvidia_smi.py (uncorrected volatile at most 0); NVIDIA Xid catalogue, Xid 48.
-    Skipped for cards without ECC (GeForce, TITAN). If the profile sets ``gpu.ecc``, ECC must be on.
+    Skipped for cards without ECC (GeForce, TITAN) and for those whose ECC is off, which ecc-mode judges.
     """
+    if all(gpu.ecc_uncorrected_volatile is None and not gpu.ecc_mode for gpu in gpus):
+        must_have = profile.get("gpu.ecc", default=False) and any(gpu.ecc_mode is None for gpu in gpus)
+        why = f"{gpus[0].name or gpus[0].label} has no ECC in use"
+        yield Unknown("no GPU reports its uncorrectable ECC errors") if must_have else NotApplicable(why)
+        return
     for gpu in gpus:
-        yield from _judge(gpu, must_have_ecc=bool(profile.get("gpu.ecc", default=False)))
+        yield from _judge(gpu)
 
 
-def _judge(gpu: Gpu, *, must_have_ecc: bool) -> Iterator[Finding | Unknown | NotApplicable]:
+def _judge(gpu: Gpu) -> Iterator[Finding | Unknown]:
     count = gpu.ecc_uncorrected_volatile
     if count:
         reset = f"reset GPU {gpu.index} (nvidia-smi --gpu-reset -i {gpu.index}) when idle"
         fix = f"{reset}; if the error comes back, replace it"
         message = f"uncorrectable ECC errors: {count}"
         yield Finding(message, expected=0, found=count, unit="errors", fix=fix, part=gpu.part)
-    elif must_have_ecc and gpu.ecc_mode is False:
-        fix = f"nvidia-smi -i {gpu.index} -e 1, then reboot"
-        yield Finding("ECC is off", expected="on", found="off", fix=fix, part=gpu.part, severity="warn")
-    elif count is None and (must_have_ecc or gpu.ecc_mode):
+    elif count is None and gpu.ecc_mode is not False:
         yield Unknown(f"{gpu.label} does not report its uncorrectable ECC errors")
-    elif count is None:
-        yield NotApplicable(f"{gpu.name or gpu.label} has no ECC in use")

@@ -1,5 +1,6 @@
 """No GPU asks for a reset, a reboot or another way of recovery."""
 
+import re
 from collections.abc import Iterator
 from typing import Literal
 
@@ -19,15 +20,22 @@ _WORDS: dict[str, str] = {
     "gpu reset": "reset",
     "gpu reset required": "reset",
     "drain and reset": "reset",
+    "drain and reset required": "reset",
+    "pf flr": "reset",  # a function-level reset, as one record of Xid 154 names 0x1
     "reboot": "reboot",
     "node reboot": "reboot",
     "node reboot required": "reboot",
+    "os reboot": "reboot",
     "system reboot": "reboot",
     "drain p2p": "drain p2p",
     "bus reset": "bus reset",
     "pcie bus reset": "bus reset",
     "recover imex domain": "imex",
 }
+_BY_NUMBER = ("none", "reset", "reboot", "drain p2p", "reset", "imex", "bus reset", "reboot")
+"""By NVML's number of the action, which a driver may print before or instead of its word."""
+_NUMBERED = re.compile(r"(?:0x)?(?P<number>[0-7])(?: *\((?P<word>[^()]*)\))?")
+_DEMAND = "GPU requires reset"
 _UNKNOWN_ACTION: tuple[_Severity, str] = ("reset", "read NVIDIA's GPU Memory Error Management on this word")
 
 
@@ -45,19 +53,32 @@ def recovery_action(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Findin
 
     Source: NVIDIA GPU Memory Error Management, Error Recovery and Response Flags (None, Reset, Reboot, Drain P2P, Drain
     and Reset); NVML's ``nvmlDeviceGpuRecoveryAction_t`` also has actions on the PCIe bus and the IMEX domain. A word
-    that is not known asks for something, so it fails.
+    that is not known asks for something, so it fails. So does a GPU that prints "GPU requires reset" in place of
+    values, as NVML names the return code NVML_ERROR_RESET_REQUIRED.
     """
+    if not any(gpu.recovery_action or gpu.requires_reset for gpu in gpus):
+        yield NotApplicable("the driver does not report it")
     for gpu in gpus:
-        if gpu.recovery_action is None:
-            yield NotApplicable("the driver does not report it")
-        elif gpu.recovery_action != "None":
-            severity, fix = _ACTIONS.get(_WORDS.get(gpu.recovery_action.lower(), ""), _UNKNOWN_ACTION)
+        words = gpu.recovery_action or ""
+        action = _action(words)
+        if action == "none" and gpu.requires_reset:
+            action, words = "reset", _DEMAND
+        if action != "none":
+            severity, fix = _ACTIONS.get(action, _UNKNOWN_ACTION)
             yield Finding(
-                f"asks for: {gpu.recovery_action}",
+                f"asks for: {words}",
                 expected="None",
-                found=gpu.recovery_action,
+                found=words,
                 fix=fix.format(index=gpu.index),
                 part=gpu.part,
                 severity=severity,
-                code=gpu.recovery_action,
+                code=words,
             )
+
+
+def _action(words: str) -> str:
+    """Return the key of `_ACTIONS`, ``none``, or an empty string for words that are not known."""
+    numbered = _NUMBERED.fullmatch(words)
+    if numbered:
+        return _WORDS.get((numbered["word"] or "").lower()) or _BY_NUMBER[int(numbered["number"])]
+    return "none" if words in {"", "None"} else _WORDS.get(words.lower(), "")

@@ -26,10 +26,12 @@ _MOST_NAMED = 4
 def smi_errors(answer: Smi, _profile: Profile) -> Iterator[Finding | Unknown]:
     """A GPU that answers with errors in place of values is unknown: nothing says what it hides.
 
+    One that answers with "GPU requires reset" is judged by recovery-action.
+
     Source: the manual page of nvidia-smi, return values 8 (power cables), 10 (interrupts) and 14 (infoROM).
     """
     for gpu in answer.gpus:
-        if gpu.faulty_fields:
+        if gpu.faulty_fields and not gpu.requires_reset:
             yield Unknown(f"{gpu.label} answers with errors: {', '.join(gpu.faulty_fields[:_MOST_NAMED])}")
     error = answer.error
     if error is None:

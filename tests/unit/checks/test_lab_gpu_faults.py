@@ -77,6 +77,21 @@ def test_a_healthy_host_gives_no_finding_and_no_unknown(judge_lab, machine):
     assert {n: verdicts[n].why for n in unknown(verdicts)} == {}
 
 
+@pytest.mark.parametrize(
+    ("fault", "check", "severity"),
+    [
+        ("sram-threshold", "memory-unrepairable", "isolate"),
+        ("repair-pending", "repair-pending", "reset"),
+        ("ecc-off", "ecc-mode", "fail"),
+        ("ecc-off-pending", "ecc-mode", "warn"),
+        ("ecc-corrected", "ecc-corrected", "warn"),
+    ],
+)
+def test_a_fault_of_one_gpu_is_one_finding(judge_lab, fault, check, severity):
+    verdicts = judge_lab("hgx-h100", f"gpu2:{fault}")
+    assert findings(verdicts) == [(check, "gpu2", severity)]
+
+
 def test_a_gpu_in_mig_mode_leaves_the_others_judged(judge_lab):
     verdicts = judge_lab("hgx-h100", "gpu3:mig")
     assert findings(verdicts) == []

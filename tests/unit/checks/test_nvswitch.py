@@ -105,12 +105,33 @@ class TestRecoveryAction:
             ("PCIe Bus Reset", "isolate"),
             ("Recover IMEX Domain", "warn"),
             ("Something New", "reset"),
+            ("PF FLR", "reset"),
+            ("0x1 (GPU Reset Required)", "reset"),
+            ("0x1 (PF FLR)", "reset"),
+            ("0x2 (Node Reboot Required)", "reboot"),
+            ("0x4 (Drain and Reset)", "reset"),
+            ("3", "warn"),
+            ("5", "warn"),
+            ("6", "isolate"),
+            ("0x7", "reboot"),
+            ("8", "reset"),
         ],
     )
     def test_the_word_decides(self, h100, word, severity):
         finding = only(h100.with_gpu(2, recovery_action=word).judge("recovery-action"))
         assert (finding.part, finding.severity, finding.found) == ("gpu2", severity, word)
         assert finding.fix
+
+    @pytest.mark.parametrize("word", ["None", "0", "0x0 (None)"])
+    def test_none_in_every_spelling_passes(self, h100, word):
+        assert h100.with_gpus(recovery_action=word).judge("recovery-action").status == "pass"
+
+    def test_a_gpu_that_prints_its_demand_instead_of_values(self, h100):
+        """As in public logs of nvidia-smi -q: ``Channel Repair Pending : GPU requires reset``."""
+        machine = h100.with_gpu(2, recovery_action=None, requires_reset=True, faulty_fields=("remapped_rows",))
+        finding = only(machine.judge("recovery-action"))
+        assert (finding.part, finding.severity, finding.found) == ("gpu2", "reset", "GPU requires reset")
+        assert machine.judge("smi-errors").status == "pass"
 
     def test_a_driver_that_does_not_report_it_is_skipped(self, h100):
         assert h100.with_gpus(recovery_action=None).judge("recovery-action").status == "skipped"

@@ -3,12 +3,61 @@
 from __future__ import annotations
 
 from gpuops.errors import InputError
-from gpuops.lab.faults.fault import Fault
+from gpuops.lab.faults.fault import Change, Fault, whole
 from gpuops.lab.model import Gpu, Node
 
 
 def _gpu(node: Node, name: str) -> Gpu:
     return node.gpus[int(name)]
+
+
+def _printing(**values: str) -> Change:
+    """Return a change after which a GPU prints ``values``; two underscores separate the tags of a path."""
+    told = {path.replace("__", "/"): text for path, text in values.items()}
+
+    def change(node: Node, name: str, _value: str) -> Node:
+        return node.with_gpu(int(name), prints={**_gpu(node, name).prints, **told})
+
+    return change
+
+
+def _with_ecc(change: Change) -> Change:
+    def checked(node: Node, name: str, value: str) -> Node:
+        if not _gpu(node, name).model.ecc:
+            raise InputError(f"a {_gpu(node, name).model.name} has no ECC")
+        return change(node, name, value)
+
+    return checked
+
+
+def _repair_pending(node: Node, name: str, _value: str) -> Node:
+    printing = _printing(ecc_errors__channel_repair_pending="Yes")
+    return printing(node.with_gpu(int(name), recovery="Reset"), name, "")
+
+
+def _ecc_off(node: Node, name: str, _value: str) -> Node:
+    return _printing(
+        ecc_mode__current_ecc="Disabled",
+        ecc_mode__pending_ecc="Disabled",
+        **{f"ecc_errors__{scope}__{kind}": "N/A" for scope in ("volatile", "aggregate") for kind in _ECC_KINDS},
+    )(node, name, "")
+
+
+_ECC_KINDS = (
+    "sram_correctable",
+    "sram_uncorrectable",
+    "sram_uncorrectable_parity",
+    "sram_uncorrectable_secded",
+    "dram_correctable",
+    "dram_uncorrectable",
+    "sram_threshold_exceeded",
+)
+
+
+def _ecc_corrected(node: Node, name: str, value: str) -> Node:
+    count = str(whole(value, "count of errors", lowest=1))
+    both = {"ecc_errors__volatile__dram_correctable": count, "ecc_errors__aggregate__dram_correctable": count}
+    return _printing(**both)(node, name, "")
 
 
 def _mig(node: Node, name: str, _value: str) -> Node:
@@ -34,6 +83,30 @@ def _unreadable(node: Node, name: str, _value: str) -> Node:
 
 
 FAULTS = (
+    Fault(
+        "gpu",
+        "sram-threshold",
+        "more uncorrectable SRAM errors over its life than NVIDIA tolerates",
+        _with_ecc(_printing(ecc_errors__aggregate__sram_threshold_exceeded="Yes")),
+    ),
+    Fault(
+        "gpu", "repair-pending", "the repair of a memory channel is pending until a reset", _with_ecc(_repair_pending)
+    ),
+    Fault("gpu", "ecc-off", "ECC is switched off", _with_ecc(_ecc_off)),
+    Fault(
+        "gpu",
+        "ecc-off-pending",
+        "ECC will be off after the next reboot",
+        _with_ecc(_printing(ecc_mode__pending_ecc="Disabled")),
+    ),
+    Fault(
+        "gpu",
+        "ecc-corrected",
+        "corrected ECC errors since the last reset",
+        _with_ecc(_ecc_corrected),
+        "COUNT",
+        "96000000",
+    ),
     Fault("gpu", "mig", "in MIG mode: its NVLinks are off (no fault)", _mig),
     Fault("gpu", "unreadable", "nvidia-smi reads errors in place of its sensors and links", _unreadable),
 )

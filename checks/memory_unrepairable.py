@@ -1,0 +1,34 @@
+"""No GPU's memory has more errors than NVIDIA tolerates."""
+
+from collections.abc import Iterator
+
+from gpuops import Finding, NotApplicable, Profile, Unknown, check
+from gpuops.probes.nvidia.gpus import Gpu, gpus
+
+
+@check(
+    needs=gpus,
+    severity="isolate",
+    tags=("quick", "gpu", "memory", "nvidia-smi"),
+    explains=("repair-pending", "row-remap-pending", "ecc-uncorrectable", "xid:48", "xid:157", "recovery-action"),
+    catches="a card whose memory errors come back after every reset, though no counter since the boot shows them",
+    fix="take the node out of use, run NVIDIA's field diagnostic and replace the GPU",
+)
+def memory_unrepairable(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
+    """SRAM Threshold Exceeded and Unrepairable Memory must be No; older drivers and cards without ECC lack both.
+
+    Source: NVIDIA NVML API reference, nvmlEccSramErrorStatus_v1_t (bThresholdExceeded: the error threshold of the field
+    diagnostic is exceeded); NVIDIA Xid catalogue, Xid 48 (the flag leads to the field diagnostic).
+    """
+    reporting = [gpu for gpu in gpus if gpu.sram_threshold_exceeded is not None]
+    if not reporting:
+        yield NotApplicable("nvidia-smi reports no threshold of SRAM errors here")
+    for gpu in gpus:
+        fix = f"take the node out of use, run NVIDIA's field diagnostic on GPU {gpu.index}, and replace it"
+        if gpu.unrepairable_memory:
+            yield Finding("memory cannot be repaired", expected="no", found="yes", fix=fix, part=gpu.part)
+        elif gpu.sram_threshold_exceeded:
+            message = "too many uncorrectable SRAM errors over its life"
+            yield Finding(message, expected="no", found="yes", fix=fix, part=gpu.part)
+        elif reporting and gpu not in reporting:
+            yield Unknown(f"{gpu.label} does not report whether its SRAM has too many errors")
