@@ -1,4 +1,4 @@
-"""No GPU is near its slowdown temperature."""
+"""No GPU is near its slowdown temperature, and no GPU's memory above its highest operating temperature."""
 
 from collections.abc import Iterator
 
@@ -9,6 +9,9 @@ WARM_CELSIUS = 80
 """Less is good; 70 to 75 under load is excellent."""
 THROTTLING_CELSIUS = 84
 """For cards that report no limit: throttling begins at 84 to 90 degrees, depending on the model."""
+
+MEMORY_CELSIUS = 95
+"""For cards that print no limit of their memory: the limit that an A100 prints for its HBM."""
 
 
 @check(
@@ -24,7 +27,9 @@ def temperature(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | 
     """From 80 °C it is a warning; if no margin to the card's own limit is left, a failure.
 
     The limit is T.Limit if the card has one (Hopper and later: the degrees that are left), else its slowdown
-    temperature, else 84 °C. Source: NVIDIA nvidia-smi manual page, Temperature; for 80 and 84 °C:
+    temperature, else 84 °C. Memory at its own limit fails; that of cards that print none warns from 95 °C.
+
+    Source: NVIDIA nvidia-smi manual page, Temperature (GPU and memory); for 80 and 84 °C:
     stas00/ml-engineering, compute/accelerator, high accelerator temperature.
     """
     for gpu in gpus:
@@ -39,6 +44,23 @@ def temperature(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | 
             message = f"{celsius} °C, {margin} °C below its limit"
             below = f"below {WARM_CELSIUS}"
             yield Finding(message, expected=below, found=celsius, unit="°C", part=gpu.part, severity="warn")
+        if margin is None or margin > 0:
+            yield from _judge_memory(gpu)
+
+
+def _judge_memory(gpu: Gpu) -> Iterator[Finding]:
+    celsius, own = gpu.memory_temperature_celsius, gpu.memory_max_celsius
+    limit = MEMORY_CELSIUS if own is None else own
+    if celsius is not None and celsius >= limit:
+        message = f"its memory has {celsius} °C, its limit is {limit} °C"
+        yield Finding(
+            message,
+            expected=f"below {limit}",
+            found=celsius,
+            unit="°C",
+            part=gpu.part,
+            severity="warn" if own is None else None,
+        )
 
 
 def _margin(gpu: Gpu) -> int | None:

@@ -25,6 +25,8 @@ ROOTS = (
     "/proc/cmdline",
     "/proc/version",
     "/proc/self/limits",
+    "/proc/self/cgroup",
+    "/proc/2/comm",
     "/etc/os-release",
     "/usr/lib/os-release",
     "/etc/hostname",
@@ -85,6 +87,10 @@ def _proc(node: Node) -> Iterator[tuple[str, str]]:
     yield "/proc/meminfo", _meminfo(system.memory_gib)
     yield "/proc/cpuinfo", _cpuinfo(node)
     yield "/proc/self/limits", _limits()
+    in_job = node.visible_gpus is not None
+    job, login = "system.slice/slurmstepd.scope/job_4711/step_extern/user/task_0", "user.slice/user-1000.slice"
+    yield "/proc/self/cgroup", f"0::/{job}" if in_job else f"0::/{login}/session-3.scope"
+    yield "/proc/2/comm", "kthreadd"
     yield "/proc/bus/pci/devices", "".join(f"{row}\n" for row in _functions(node))
     yield "/proc/modules", "".join(f"{row}\n" for row in _modules(node))
 

@@ -15,6 +15,7 @@ from gpuops.probes.host.kernel_log import KernelLog
 from gpuops.probes.host.lspci import PciFunction
 from gpuops.probes.host.pcie import PcieLink
 from gpuops.probes.host.services import Service
+from gpuops.probes.host.session import Session
 from gpuops.probes.host.system import System
 from gpuops.probes.network.ib import IbPort
 from gpuops.probes.network.nic_pcie import Link, LinkEnd, NicPath
@@ -187,6 +188,8 @@ def h100():
             "ib_ports": ports,
             "nic_pcie": tuple(nic_path(index) for index in range(8)),
             "system": System(*("",) * 5, None, "", None, "", None, {}, "", "", "", virtual=False),
+            "session": Session(),
+            "init_failures": (),
             "disks": (Filesystem("/dev/nvme0n1p2", 1000, 500, 500, "/"),),
             "clock": Clock(1.8e9, synchronized=True, offset_seconds=0.0001),
             "burn_in": BurnIn(

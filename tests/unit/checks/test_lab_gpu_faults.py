@@ -85,11 +85,25 @@ def test_a_healthy_host_gives_no_finding_and_no_unknown(judge_lab, machine):
         ("ecc-off", "ecc-mode", "fail"),
         ("ecc-off-pending", "ecc-mode", "warn"),
         ("ecc-corrected", "ecc-corrected", "warn"),
+        ("compute-mode", "compute-mode", "fail"),
+        ("compute-mode=Exclusive_Process", "compute-mode", "warn"),
+        ("application-clocks", "gpu-clocks", "warn"),
+        ("locked-clocks", "gpu-clocks", "warn"),
+        ("memory-hot", "temperature", "warn"),
+        ("stray-memory", "stray-memory", "warn"),
     ],
 )
 def test_a_fault_of_one_gpu_is_one_finding(judge_lab, fault, check, severity):
     verdicts = judge_lab("hgx-h100", f"gpu2:{fault}")
     assert findings(verdicts) == [(check, "gpu2", severity)]
+
+
+def test_memory_at_a_limit_of_its_own_fails(judge_lab):
+    assert findings(judge_lab("dgx-a100", "gpu2:memory-hot")) == [("temperature", "gpu2", "fail")]
+
+
+def test_a_job_on_every_gpu_is_no_fault(judge_lab):
+    assert findings(judge_lab("hgx-h100", "host:busy")) == []
 
 
 def test_a_gpu_in_mig_mode_leaves_the_others_judged(judge_lab):

@@ -28,6 +28,9 @@ VALUES = {
     "WORD": "nokaslr",
     "PHYSICAL": "Polling",
     "GTS": "8.0",
+    "MODE": "Exclusive_Process",
+    "MHZ": "1005",
+    "MIB": "4096",
 }
 
 OF_WORKSTATIONS = {"pigtail", "psu"}

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from gpuops.errors import InputError
 from gpuops.lab.faults.fault import Change, Fault, whole
+from gpuops.lab.faults.gpu import working
 from gpuops.lab.model import Gpu, Node
 
 
@@ -60,6 +61,41 @@ def _ecc_corrected(node: Node, name: str, value: str) -> Node:
     return _printing(**both)(node, name, "")
 
 
+def _compute_mode(node: Node, name: str, value: str) -> Node:
+    if value not in _COMPUTE_MODES:
+        raise InputError(f'"{value}" is not a compute mode; choose one of {", ".join(_COMPUTE_MODES)}')
+    return _printing(compute_mode=value)(node, name, "")
+
+
+_COMPUTE_MODES = ("Prohibited", "Exclusive_Process")
+
+
+def _application_clocks(node: Node, name: str, value: str) -> Node:
+    mhz = whole(value, "clock in MHz", lowest=1)
+    return _printing(applications_clocks__graphics_clock=f"{mhz} MHz")(node, name, "")
+
+
+def _locked_clocks(node: Node, name: str, value: str) -> Node:
+    """Lock the clocks of a GPU, and let a job run on all of them: an idle GPU does not show it."""
+    for gpu in node.gpus:
+        node = node.with_gpu(gpu.index, **working(gpu))
+    return node.with_gpu(int(name), graphics_mhz=whole(value, "clock in MHz", lowest=1))
+
+
+def _memory_hot(node: Node, name: str, _value: str) -> Node:
+    gpu = _gpu(node, name)
+    if gpu.memory_celsius is None:
+        raise InputError(f"a {gpu.model.name} does not report the temperature of its memory")
+    return node.with_gpu(gpu.index, memory_celsius=(gpu.model.memory_max_celsius or _HOT_MEMORY) + 2)
+
+
+_HOT_MEMORY = 95
+
+
+def _stray_memory(node: Node, name: str, value: str) -> Node:
+    return node.with_gpu(int(name), stray_mib=whole(value, "amount of memory in MiB", lowest=1))
+
+
 def _mig(node: Node, name: str, _value: str) -> Node:
     if not _gpu(node, name).model.mig:
         raise InputError(f"a {_gpu(node, name).model.name} has no MIG mode")
@@ -107,6 +143,15 @@ FAULTS = (
         "COUNT",
         "96000000",
     ),
+    Fault(
+        "gpu", "compute-mode", "its compute mode is not the default", _compute_mode, takes="MODE", default="Prohibited"
+    ),
+    Fault(
+        "gpu", "application-clocks", "somebody set its clocks lower", _application_clocks, takes="MHZ", default="1200"
+    ),
+    Fault("gpu", "locked-clocks", "its clocks are locked below the others', at work", _locked_clocks, "MHZ", "1200"),
+    Fault("gpu", "memory-hot", "its memory is too hot, the chip is not", _memory_hot),
+    Fault("gpu", "stray-memory", "memory in use, and no process holds it", _stray_memory, "MIB", "30000"),
     Fault("gpu", "mig", "in MIG mode: its NVLinks are off (no fault)", _mig),
     Fault("gpu", "unreadable", "nvidia-smi reads errors in place of its sensors and links", _unreadable),
 )

@@ -63,9 +63,9 @@ def _rows(node: Node, gpu: Gpu) -> tuple[str, str, str]:
         _cells(
             f"{fan:<4} {gpu.celsius:>3}C    {gpu.state:<4} {power:>20} ",
             f"{memory:>22}",
-            f"{gpu.utilization_percent:>6}%      Default",
+            f"{gpu.utilization_percent:>6}% {gpu.prints.get('compute_mode', 'Default')[:11]:>12}",
         ),
-        _cells("", "", f"{'Disabled' if model.mig else 'N/A':>20}"),
+        _cells("", "", f"{('Disabled', 'Enabled')[gpu.mig] if model.mig else 'N/A':>20}"),
     )
 
 
