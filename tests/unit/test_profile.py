@@ -300,5 +300,5 @@ class TestBuiltIn:
 
     def test_every_check_finds_its_numbers_or_the_machine_has_no_such_part(self, profile):
         absent = {key for c in discover().values() for key in c.expects if key not in profile.values}
-        cards = {"nvlink.links", "nvlink.gb_per_s"} if profile.match.gpu_count is None else set()
+        cards = {"nvlink.links", "nvlink.gb_per_s", "gpu.ecc"} if profile.match.gpu_count is None else set()
         assert absent <= {"nic.count", "nic.rate_gbps"} | cards

@@ -254,4 +254,4 @@ class TestNvlink:
 @pytest.mark.parametrize("machine", ["hgx-h100", "dgx-a100", "titan-rtx-2x"])
 def test_a_healthy_lab_host_has_no_finding(machine):
     assert findings_of(machine)[0] == []
-    assert silent(machine) == {"clock"}
+    assert silent(machine) == {"clock"} | ({"power-supply"} if machine == "titan-rtx-2x" else set())

@@ -54,6 +54,7 @@ def test_json_is_the_value_field_by_field():
         "uuid": "GPU-00",
         "links": [{"index": 0, "gb_per_s": 26.562}],
         "message": "",
+        "unread": "",
     }
 
 
