@@ -1,12 +1,26 @@
 from dataclasses import replace
 
 import pytest
+from tests.unit.checks.lab_node import findings_of
 
+from gpuops.probes.host.kernel_log import parse_kernel_log
 from gpuops.probes.nvidia.driver import Driver, InstalledDriver, NotLoaded
 from gpuops.probing import Unknown
 
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch"
+# as the kernel prints them: public issue threads, and Linux kernel/module/signing.c
+REFUSALS = (
+    "Loading of module with unavailable key is rejected",
+    "PKCS#7 signature not signed with a trusted key",
+    "Lockdown: modprobe: unsigned module loading is restricted; see man kernel_lockdown.7",
+)
+TAINTED = "nvidia: module verification failed: signature and/or required key missing - tainting kernel"
+BOUND = "NVRM: GPU 0000:52:00.0 is already bound to nouveau."
 NEWER = InstalledDriver("580.159.04", "", "")
+
+
+def log_of(*lines):
+    return parse_kernel_log("".join(f"[   12.0] {line}\n" for line in ("Linux version 6.8.0", *lines)))
 
 
 def only(verdict):
@@ -49,6 +63,35 @@ class TestDriverLoaded:
         assert verdict.status == "fail"
         assert "not loaded" in only(verdict).message
         assert bare.but(pci_vendors=frozenset({"8086"})).judge("driver-loaded").status != "fail"
+
+    def test_nouveau_has_a_remedy_of_its_own(self, h100):
+        bare = h100.without_smi("driver-not-loaded", "couldn't communicate with the NVIDIA driver")
+        taken = bare.but(driver=NotLoaded("not loaded", kernel_modules=frozenset({"nouveau", "drm"})))
+        finding = only(taken.judge("driver-loaded"))
+        assert (finding.severity, finding.part, finding.code) == ("reboot", "driver", "nouveau")
+        assert "blacklist nouveau" in finding.fix
+        logged = bare.but(driver=NotLoaded("not loaded"), kernel_log=log_of(BOUND))
+        assert only(logged.judge("driver-loaded")).code == "nouveau"
+        assert findings_of("hgx-h100", "host:nouveau")[0] == [("driver-loaded", "driver", "reboot")]
+
+    def test_nouveau_on_one_of_the_gpus(self, h100):
+        assert h100.but(kernel_log=log_of(BOUND)).judge("driver-loaded").status == "pass"
+        addresses = tuple(a for a in h100.values["driver"].gpu_addresses if a != "0000:52:00.0")
+        rest = h100.but(driver=replace(h100.values["driver"], gpu_addresses=addresses), kernel_log=log_of(BOUND))
+        assert "0000:52:00.0" in only(rest.judge("driver-loaded")).message
+
+    @pytest.mark.parametrize("line", REFUSALS)
+    def test_secure_boot_has_a_remedy_of_its_own(self, h100, line):
+        bare = h100.but(driver=NotLoaded("not loaded"), smi=Unknown("none"), kernel_log=log_of(line))
+        finding = only(bare.judge("driver-loaded"))
+        assert finding.code == "secure-boot"
+        assert "mokutil" in finding.fix
+        missing = bare.but(installed_driver=Unknown("modinfo nvidia ended with 1"))
+        assert "install the driver" in only(missing.judge("driver-loaded")).fix
+        assert findings_of("hgx-h100", "host:secure-boot")[0] == [("driver-loaded", "driver", "reboot")]
+
+    def test_refused_modules_do_not_matter_while_the_driver_is_loaded(self, h100):
+        assert h100.but(kernel_log=log_of(*REFUSALS, TAINTED)).judge("driver-loaded").status == "pass"
 
     @pytest.mark.parametrize("need", ["driver", "installed_driver", "smi"])
     def test_what_could_not_be_asked_is_unknown(self, h100, need):

@@ -81,6 +81,20 @@ def _driver_reloaded(node: Node, _name: str, _value: str) -> Node:
     )
 
 
+def _nouveau(node: Node, _name: str, _value: str) -> Node:
+    modules = "".join(f"{name} 40960 1 - Live 0x0\n" for name in ("nouveau", "drm_ttm_helper", "mlx5_core"))
+    return _without_driver(node).with_file("/proc/modules", modules)
+
+
+def _secure_boot(node: Node, _name: str, _value: str) -> Node:
+    refusal = "Loading of module with unavailable key is rejected"
+    return _without_driver(node).logging(refusal, refusal)
+
+
+def _without_driver(node: Node) -> Node:
+    return replace(node, driver=replace(node.driver, version=""))
+
+
 FAULTS = (
     Fault(
         "gpu", "nvlink-event", "an NVLink went down: Xid 149 with this sub-code, then 154", _nvlink_event, "CODE", "4"
@@ -90,6 +104,8 @@ FAULTS = (
     Fault("gpu", "init-failed", "the driver cannot initialize it, so nvidia-smi does not list it", _init_failed),
     Fault("gpu", "reset-required", "it refuses work until a reset; no Xid says so", _reset_required),
     Fault("gpu", "recovered", "healthy: an Xid 119 whose reset is done, as Xid 154 says", _recovered),
+    Fault("host", "nouveau", "nouveau has the GPUs, so the driver is not loaded", _nouveau),
+    Fault("host", "secure-boot", "the kernel refuses the driver, whose key is not enrolled", _secure_boot),
     Fault("host", "job-killed", "healthy: Xid 45 on every GPU after a job was ended", _job_killed),
     Fault("host", "driver-reloaded", "healthy: an Xid 119, then the driver was loaded again", _driver_reloaded),
 )

@@ -57,6 +57,11 @@ _PATTERNS: tuple[tuple[str, MessageKind, str], ...] = (
     ("NV_ERR_RESET_REQUIRED", "reset-required", r"NVRM: (?P<subject>\w+): .*NV_ERR_RESET_REQUIRED.*"),
     ("fallen off the bus", "off-bus", rf"NVRM: GPU (?:at )?(?:PCI:)?{_ADDRESS}:? .*fallen off the bus.*"),
     ("unavailable key", "unsigned-module", r"Loading of (?P<subject>module) with unavailable key is rejected"),
+    (
+        "not signed with a trusted key",
+        "unsigned-module",
+        r"(?P<subject>PKCS#7) signature not signed with a trusted key",
+    ),
     ("module loading is restricted", "unsigned-module", r"Lockdown: (?P<subject>\S+): unsigned module loading.*"),
     ("blocked for more", "hung-task", r"INFO: task (?P<subject>.{1,64}):\d+ blocked for more than \d+ seconds.*"),
     ("soft lockup", "soft-lockup", r"BUG: soft lockup - CPU#\d+ stuck for \d+s! \[(?P<subject>.{1,64}?):\d+\].*"),

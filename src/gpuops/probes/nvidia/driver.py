@@ -32,8 +32,11 @@ class Driver:
     kernel_modules: frozenset[str] = frozenset()
 
 
+@dataclass(frozen=True)
 class NotLoaded(Unknown):
     """No loaded driver: the kernel lists its modules, and the driver's is not among them."""
+
+    kernel_modules: frozenset[str] = frozenset()
 
 
 @dataclass(frozen=True)
@@ -54,7 +57,7 @@ def parse_driver(text: str) -> Driver | Unknown:
         if "nvidia" in modules:
             return Unknown("the NVIDIA driver does not report its version")
         reason = "the NVIDIA driver is not loaded"
-        return NotLoaded(reason) if modules else Unknown(reason)
+        return NotLoaded(reason, kernel_modules=modules) if modules else Unknown(reason)
     if not files.get("/proc/version"):  # read last: if it is missing, GPUs may be missing too
         return Unknown("the list of the driver's GPUs is truncated")
     addresses = [canonical_address(gpu[1]) for gpu in map(_GPU.fullmatch, files) if gpu]
