@@ -16,7 +16,7 @@ from gpuops.probes.nvidia.presence import NO_GPU, has_no_gpu
     tolerates=(smi, gpu_functions, pci_vendors, driver),
     severity="isolate",
     tags=("quick", "start", "gpu", "nvidia-smi"),
-    explains=("nvidia-smi", "xid:79", "xid:154"),
+    explains=("nvidia-smi", "xid:79", "xid:154", "pcie-errors"),
     blinds=("nvidia-smi",),
     catches="a dead card, riser or power feed: nvidia-smi fails on the whole node, or no longer lists the card",
     fix="power-cycle the node; if the GPU does not come back, reseat or replace it",

@@ -181,6 +181,10 @@ def h100():
             "installed_driver": InstalledDriver(VERSION, "Dual MIT/GPL", "/lib/modules/nvidia.ko"),
             "pcie": pcie | nic_links,
             "kernel_log": KernelLog(reaches_boot=True),
+            "pci_paths": {
+                **{g.address: (f"0000:{g.address[5:7]}:01.0",) for g in gpus},
+                **{f"0000:{n}a:00.0": (f"0000:{n}b:01.0",) for n in range(8)},
+            },
             "nvlink": tuple(GpuLinks(g.index, g.name, g.uuid, links) for g in gpus),
             "topo": matrix(names, nics, "NV18"),
             "fabric_manager": FabricManager(VERSION),

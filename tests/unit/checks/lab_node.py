@@ -70,3 +70,13 @@ def _write(node, root):
     for path, target in tree.links(node).items():
         (root / path[1:]).parent.mkdir(parents=True, exist_ok=True)
         (root / path[1:]).symlink_to(target)
+def _files(node):
+    """Return every path with its text: of files, of links to directories, and of both below links."""
+    texts, links = tree.files(node), tree.links(node)
+    for _ in range(2):
+        for link, target in links.items():
+            at = posixpath.normpath(posixpath.join(posixpath.dirname(link), target))
+            below = {path: text for path, text in texts.items() if path.startswith(f"{at}/")}
+            texts |= {link: target} | {f"{link}{path.removeprefix(at)}": text for path, text in below.items()}
+    folders = dict.fromkeys(("/sys/class", "/sys/bus/pci/drivers"), "")
+    return texts | {path: text for path, text in folders.items() if path not in texts}

@@ -1,0 +1,102 @@
+"""No device reported a PCIe error that was not corrected, or a flood of corrected ones."""
+
+from collections.abc import Iterator, Mapping, Sequence
+
+from gpuops import Finding, PartName, Profile, Unknown, check
+from gpuops.probes.host.kernel_log import Aer, KernelLog, kernel_log
+from gpuops.probes.host.lspci import PciFunction, gpu_functions
+from gpuops.probes.host.pci_paths import pci_paths
+from gpuops.probes.network.ib import IbPort, ib_ports
+from gpuops.probes.nvidia.gpus import Gpu, all_gpus, gpus
+
+_DAY_SECONDS = 86400
+_FLOOD = 480
+_RESEAT = "reseat the card, its riser and its cable; if it comes back, swap the card with one of another slot"
+
+
+@check(
+    needs=(kernel_log, gpus, gpu_functions, ib_ports, pci_paths),
+    tolerates=(gpus, gpu_functions, ib_ports, pci_paths),
+    severity="fail",
+    tags=("quick", "pcie"),
+    catches="a card, riser or slot that fails: the device resets, falls off the bus, or is slow",
+    fix=_RESEAT,
+)
+def pcie_errors(
+    log: KernelLog,
+    listed: tuple[Gpu, ...] | Unknown,
+    functions: tuple[PciFunction, ...] | Unknown,
+    ports: tuple[IbPort, ...] | Unknown,
+    paths: Mapping[str, tuple[str, ...]] | Unknown,
+    _profile: Profile,
+) -> Iterator[Finding | Unknown]:
+    """A fatal error of a GPU or NIC, or of a port above one, fails; a nonfatal one and floods of corrected ones warn.
+
+    Errors of other devices only warn. Corrected errors are a flood from 480 a day. Sources: PCI Express Base
+    Specification, Advanced Error Reporting (a fatal error makes the link unreliable); DCGM, defaults of the PCIe test
+    (480 errors).
+    """
+    parts = _parts(listed, functions, ports)
+    ways = {} if isinstance(paths, Unknown) else paths
+    errors: dict[str, list[Aer]] = {}
+    for event in log.aers:
+        errors.setdefault(event.address, []).append(event)
+    for address, events in errors.items():
+        part = parts.get(address) or _part_below(address, parts, ways)
+        yield from _judge(events, part or PartName(address, f"PCI device {address}"), is_known=part is not None)
+    if not log.reaches_boot:
+        yield Unknown("the kernel log does not reach back to boot, so older PCIe errors are unknown")
+
+
+def _parts(
+    listed: tuple[Gpu, ...] | Unknown,
+    functions: tuple[PciFunction, ...] | Unknown,
+    ports: tuple[IbPort, ...] | Unknown,
+) -> dict[str, str]:
+    """Return the parts by PCI address: GPUs and RDMA devices."""
+    on_bus = set() if isinstance(functions, Unknown) else {f.address for f in functions if f.is_gpu}
+    all_parts: dict[str, str] = {
+        address: gpu.part for address, gpu in all_gpus(() if isinstance(listed, Unknown) else listed, on_bus).items()
+    }
+    nics = () if isinstance(ports, Unknown) else ports
+    return all_parts | {
+        port.pci_address: PartName(port.device, f"{port.device} ({port.pci_address})")
+        for port in nics
+        if port.pci_address
+    }
+
+
+def _part_below(address: str, parts: Mapping[str, str], paths: Mapping[str, tuple[str, ...]]) -> str | None:
+    """Return the part below the port at ``address``, or the port itself, labelled with all parts below it."""
+    below = [parts[end] for end, above in paths.items() if address in above and end in parts]
+    if len(below) < 2:
+        return below[0] if below else None
+    return PartName(address, f"PCIe port {address} above {', '.join(sorted(below))}")
+
+
+def _judge(events: Sequence[Aer], part: str, *, is_known: bool) -> Iterator[Finding]:
+    uncorrected = [event for event in events if event.severity != "corrected"]
+    fatal = [event for event in uncorrected if event.severity == "fatal"]
+    if uncorrected:
+        last = (fatal or uncorrected)[-1]
+        word = "fatal" if fatal else "not corrected"
+        yield Finding(
+            f"{_count(uncorrected)} of PCIe, {word}, at {last.address}: {last.text}",
+            part=part,
+            severity=None if fatal and is_known else "warn",
+            code="fatal" if fatal else "nonfatal",
+        )
+    recent = _in_last_day([event for event in events if event.severity == "corrected"])
+    if recent >= _FLOOD:
+        message = f"{recent} corrected errors of PCIe in a day at {events[-1].address}"
+        yield Finding(message, expected=f"below {_FLOOD}", found=recent, part=part, severity="warn", code="corrected")
+
+
+def _count(events: Sequence[Aer]) -> str:
+    return "an error" if len(events) == 1 else f"{len(events)} errors"
+
+
+def _in_last_day(events: Sequence[Aer]) -> int:
+    """Return the number of events in the day before the last one; of all, if the log does not tell the seconds."""
+    last = events[-1].seconds if events else None
+    return sum(last is None or event.seconds is None or last - event.seconds < _DAY_SECONDS for event in events)

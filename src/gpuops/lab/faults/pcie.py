@@ -1,0 +1,47 @@
+"""PCIe errors (AER) in the kernel log, at the port above a GPU or NIC."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from gpuops.errors import InputError
+from gpuops.lab.faults.fault import Fault
+from gpuops.lab.model import Node
+
+_KINDS = {
+    "fatal": ("Uncorrected (Fatal)", "Data Link Layer", "00000020/00000000", " [ 5] SDES                   (First)", 1),
+    "nonfatal": (
+        "Uncorrected (Non-Fatal)",
+        "Transaction Layer",
+        "00004000/00000000",
+        " [14] CmpltTO                (First)",
+        1,
+    ),
+    "corrected": ("Corrected", "Physical Layer", "00000001/0000e000", " [ 0] RxErr                  (First)", 600),
+}
+
+
+def _gpu_errors(node: Node, name: str, value: str) -> Node:
+    return node.logging(*_lines(node.gpus[int(name)].path, value))
+
+
+def _nic_errors(node: Node, name: str, value: str) -> Node:
+    return node.logging(*_lines(next(nic.at for nic in node.nics if nic.name == name), value))
+
+
+def _lines(path: str, value: str) -> Iterator[str]:
+    if value not in _KINDS:
+        raise InputError(f'"{value}" is not a kind of PCIe error; choose one of {", ".join(_KINDS)}')
+    severity, layer, status, bit, times = _KINDS[value]
+    port = path.split("/")[-2]
+    for _ in range(times):
+        yield f"pcieport {port}: AER: {severity} error message received from {port}"
+        yield f"pcieport {port}: PCIe Bus Error: severity={severity}, type={layer}, (Receiver ID)"
+        yield f"pcieport {port}:   device [1000:c030] error status/mask={status}"
+        yield f"pcieport {port}:   {bit}"
+
+
+FAULTS = (
+    Fault("gpu", "pcie-errors", "the port above it reports PCIe errors of this kind", _gpu_errors, "KIND", "fatal"),
+    Fault("nic", "pcie-errors", "the port above it reports PCIe errors of this kind", _nic_errors, "KIND", "fatal"),
+)
