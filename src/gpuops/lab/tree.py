@@ -56,9 +56,21 @@ def links(node: Node) -> dict[str, str]:
     for nic in node.nics:
         target_by_path[f"/sys/class/infiniband/{nic.name}"] = f"../../devices/{nic.at}/infiniband/{nic.name}"
         target_by_path[f"/sys/devices/{nic.at}/infiniband/{nic.name}/device"] = f"../../../{nic.address}"
+        sys = "../" * (nic.at.count("/") + 2)
+        target_by_path[f"/sys/devices/{nic.at}/iommu_group"] = f"{sys}kernel/iommu_groups/{_iommu_group(nic)}"
         target_by_path[f"/sys/class/net/{nic.netdev}"] = f"../../devices/{nic.at}/net/{nic.netdev}"
         target_by_path[f"/sys/devices/{nic.at}/net/{nic.netdev}/device"] = f"../../../{nic.address}"
+    unit = _iommu(node)
+    target_by_path[f"/sys/class/iommu/{unit}"] = f"../../devices/virtual/iommu/{unit}"
     return target_by_path
+
+
+def _iommu(node: Node) -> str:
+    return "ivhd0" if "AMD" in node.cpu.model else "dmar0"
+
+
+def _iommu_group(nic: Nic) -> int:
+    return int(nic.address.split(":")[1], 16)
 
 
 def _device_paths(node: Node) -> dict[str, str]:
@@ -113,7 +125,7 @@ def _modules(node: Node) -> Iterator[str]:
         yield "mlx5_ib 500000 0 - Live 0x0"
         yield "mlx5_core 2500000 1 mlx5_ib, Live 0x0"
     yield from (f"{name} 40960 0 - Live 0x0" for name in _rdma(node))
-    if node.nics and node.driver.version:
+    if node.nics and node.driver.version and node.peermem:
         yield "nvidia_peermem 16384 0 - Live 0x0 (OE)"
 
 
@@ -163,6 +175,11 @@ def _sys(node: Node) -> Iterator[tuple[str, str]]:
     if node.bmc:
         yield "/sys/class/ipmi/ipmi0/dev", "511:0"
         yield "/sys/firmware/dmi/entries/38-0/type", "38"
+    maker = "amd" if _iommu(node) == "ivhd0" else "intel"
+    yield f"/sys/devices/virtual/iommu/{_iommu(node)}/{maker}-iommu/cap", "c9de008cee690462"
+    passes = "iommu=pt" in node.cmdline.split()
+    for nic in node.nics:
+        yield f"/sys/kernel/iommu_groups/{_iommu_group(nic)}/type", "identity" if passes else "DMA-FQ"
     for module in _rdma(node):
         yield f"/sys/module/{module}/refcnt", "0"
 

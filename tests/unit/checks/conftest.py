@@ -11,6 +11,7 @@ from gpuops.judging import discover, judge, judge_group, judge_node
 from gpuops.probes.host.bmc import BmcPresence, EventLog, Sensor
 from gpuops.probes.host.clock import Clock
 from gpuops.probes.host.disks import Filesystem
+from gpuops.probes.host.iommu import Iommu
 from gpuops.probes.host.kernel_log import KernelLog
 from gpuops.probes.host.lspci import PciFunction
 from gpuops.probes.host.pcie import PcieLink
@@ -18,6 +19,7 @@ from gpuops.probes.host.services import Service
 from gpuops.probes.host.session import Session
 from gpuops.probes.host.system import System
 from gpuops.probes.network.ib import IbPort
+from gpuops.probes.network.nic_log import NicLog
 from gpuops.probes.network.nic_pcie import Link, LinkEnd, NicPath
 from gpuops.probes.nvidia.burn_in import BurnIn, GpuBurn
 from gpuops.probes.nvidia.dcgm_diag import DcgmDiagnosis, DiagResult
@@ -33,6 +35,7 @@ CHECKS = discover()
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
 BUSES = ("1b", "43", "52", "61", "9d", "c3", "d1", "df")
 VERSION = "580.126.16"
+MODULES = frozenset({"nvidia", "nvidia_peermem", "mlx5_ib"})
 
 
 def gpu(index, bus):
@@ -177,7 +180,7 @@ def h100():
             "gpus": gpus,
             "gpu_functions": (switch, *functions),
             "pci_vendors": frozenset({"8086", "10de", "15b3"}),
-            "driver": Driver(VERSION, open_kernel_modules=True, gpu_addresses=tuple(pcie)),
+            "driver": Driver(VERSION, open_kernel_modules=True, gpu_addresses=tuple(pcie), kernel_modules=MODULES),
             "installed_driver": InstalledDriver(VERSION, "Dual MIT/GPL", "/lib/modules/nvidia.ko"),
             "pcie": pcie | nic_links,
             "kernel_log": KernelLog(reaches_boot=True),
@@ -190,6 +193,8 @@ def h100():
             "fabric_manager": FabricManager(VERSION),
             "services": {"nvidia-fabricmanager": Service("loaded", "active", "running", "enabled")},
             "ib_ports": ports,
+            "nic_log": NicLog(),
+            "iommu": Iommu(("dmar0",), {port.device: "identity" for port in ports}),
             "nic_pcie": tuple(nic_path(index) for index in range(8)),
             "system": System(*("",) * 5, None, "", None, "", None, {}, "", "", "", virtual=False),
             "session": Session(),

@@ -6,10 +6,11 @@ import pathlib
 import tempfile
 import time
 
+from tests.lab_facts import LabTree
+
 from gpuops.assessment import probes_for
 from gpuops.facts import questions, read
 from gpuops.judging import choose, discover, judge_node
-from gpuops.lab import tree
 from gpuops.lab.faults.catalogue import faulted
 from gpuops.lab.identity import UPTIME, identity, personalize
 from gpuops.lab.tools.answer import Answer
@@ -30,6 +31,8 @@ def facts_of(machine, *faults):
         root = pathlib.Path(folder)
         _write(node, root)
         return read("gpu01", NOW, [_answer(node, root, q) for q in questions(PROBES)], PROBES)
+    files = LabTree(node)
+    return read("gpu01", NOW, [_answer(node, files, q) for q in questions(PROBES)], PROBES)
 
 
 def findings_of(machine, *faults):
@@ -49,6 +52,7 @@ def _answer(node, root, question):
     if isinstance(question, Files):
         out = "".join(f"{path}\0{text}\0" for path, text in _contents(question, root))
         return Completed("gpu01", question, 0, personalize(out, HOST_VALUES))
+        return Completed("gpu01", question, 0, personalize(files.answer(question), HOST_VALUES))
     words = question.words
     if "dmesg" in " ".join(words):
         words = ("dmesg",)

@@ -8,7 +8,9 @@ from dataclasses import replace
 import pytest
 
 from gpuops.probes.network.ib import IbPort, parse_ib_ports
+from gpuops.probes.network.nic_log import nic_log
 from gpuops.profile import NO_PROFILE
+from gpuops.shell import Completed
 
 PROFILES = pytest.mark.parametrize("declared", [True, False], ids=["declared", "no-profile"])
 
@@ -80,3 +82,16 @@ class TestF17TheMildestRemedy:
         assert finding.severity == "fail"
         assert "reseat" in finding.fix
         assert h100.judge("ib-ports").status == "pass"  # the second look, without a memory of the first
+
+
+class TestF16NoiseOfTheProbeItself:
+    """leptonai/gpud 1164, 1167: the NICs of NVLink bridges reject reads of their counters."""
+
+    @PROFILES
+    def test_rejected_register_reads_pass(self, h100, declared):
+        why = "ACCESS_REG(0x805) op_mod(0x1) failed, status bad operation(0x2), syndrome (0x9a6171), err(-22)"
+        line = f"[ 812.5] mlx5_core 0000:d2:00.0: mlx5_cmd_out_err:838:(pid 1441871): {why}\n"
+        log = nic_log.read(Completed("n1", nic_log.question, 0, f"[ 0.0] Linux version 6.8.0\n{line * 40}"))
+        machine = under(h100, declared).but(nic_log=log)
+        assert machine.judge("nic-log").status == "pass"
+        assert machine.findings() == []

@@ -2,8 +2,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.host import clock, disks, kernel_log, limits, lspci, packages, pcie, services, system
-from gpuops.probes.network import ib, interfaces, nic_pcie
+from gpuops.probes.host import clock, disks, iommu, kernel_log, limits, lspci, packages, pcie, services, system
+from gpuops.probes.network import ib, interfaces, nic_log, nic_pcie
 from gpuops.probes.nvidia import driver, fabric_manager
 from gpuops.probing import Probe, Unknown
 
@@ -16,7 +16,9 @@ MODULES = (
     interfaces,
     kernel_log,
     limits,
+    iommu,
     lspci,
+    nic_log,
     nic_pcie,
     packages,
     pcie,
@@ -38,6 +40,7 @@ PARSERS = [
     limits.parse_limits,
     lspci.parse_lspci,
     lspci.parse_lspci_links,
+    iommu.parse_iommu,
     nic_pcie.parse_nic_pcie,
     packages.parse_packages,
     pcie.parse_pcie,
@@ -85,4 +88,4 @@ def test_silence_a_hang_and_a_missing_program_are_unknown(probe, answer):
 
 def test_a_probe_bears_the_name_of_its_variable():
     assert {name: probe.name for name, probe in NAMED.items()} == {name: name for name in NAMED}
-    assert len(NAMED) == 15
+    assert len(NAMED) == 17

@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 from gpuops.errors import InputError
-from gpuops.lab.faults.fault import Fault
+from gpuops.lab.faults.fault import Fault, whole
 from gpuops.lab.model import Nic, Node
 from gpuops.lab.tools.infiniband import PHYSICAL_STATES
 from gpuops.lab.tools.lspci import GIGATRANSFERS
@@ -45,8 +47,60 @@ def _uplink(node: Node, name: str, value: str) -> Node:
     return node.logging(f"mlx5_core {nic.address}: {limited} (capable of {could} with {able} {lanes})")
 
 
+def _no_gpudirect(node: Node, _name: str, _value: str) -> Node:
+    return replace(node, peermem=False, driver=replace(node.driver, open=False))
+
+
+def _no_peermem(node: Node, _name: str, _value: str) -> Node:
+    return replace(node, peermem=False)
+
+
+def _iommu(node: Node, _name: str, _value: str) -> Node:
+    return replace(node, cmdline="intel_iommu=on")
+
+
+def _peermem_error(node: Node, _name: str, value: str) -> Node:
+    where = "nvidia-peermem nv_get_p2p_free_callback:127"
+    line = f"{where} ERROR detected invalid context, skipping further processing"
+    return node.logging(*[line] * whole(value, "number of errors", lowest=1))
+
+
+def _hung(node: Node, name: str, _value: str) -> Node:
+    at = f"mlx5_core {_nic(node, name).address}"
+    return node.logging(
+        f"{at}: poll_health:852:(pid 0): device's health compromised - reached miss count",
+        f"{at}: print_health_info:458:(pid 0): synd 0x8: unrecoverable hardware error",
+    )
+
+
+def _hot_module(node: Node, name: str, _value: str) -> Node:
+    at = f"mlx5_core {_nic(node, name).address}"
+    return node.logging(f"{at}: Port module event[error]: module 0, Cable error, High Temperature")
+
+
+def _flapped(node: Node, name: str, value: str) -> Node:
+    nic = _nic(node, name)
+    at = f"mlx5_core {nic.address} {nic.netdev}"
+    return node.logging(*[f"{at}: Link down", f"{at}: Link up"] * whole(value, "number of times", lowest=1))
+
+
+def _rejected(node: Node, name: str, value: str) -> Node:
+    at = f"mlx5_core {_nic(node, name).address}: mlx5_cmd_out_err:838:(pid 1441871)"
+    why = "status bad operation(0x2), syndrome (0x9a6171), err(-22)"
+    line = f"{at}: ACCESS_REG(0x805) op_mod(0x1) failed, {why}"
+    return node.logging(*[line] * whole(value, "number of lines", lowest=1))
+
+
 FAULTS = (
     Fault("nic", "phys-state", "the port's physical state", _physical, "PHYSICAL", "LinkErrorRecovery"),
     Fault("nic", "one-lane", "the link has one lane and still reports its full rate", _one_lane),
     Fault("nic", "uplink-speed", "the PCIe switch above it trained to a lower speed", _uplink, "GTS", "16.0"),
+    Fault("nic", "hung", "its firmware no longer answers, says the kernel log", _hung),
+    Fault("nic", "hot-module", "its optic is too hot, says the kernel log", _hot_module),
+    Fault("nic", "flapped", "its link went down and came back so often", _flapped, "COUNT", "6"),
+    Fault("nic", "rejected-reads", "harmless lines about rejected register reads", _rejected, "COUNT", "40"),
+    Fault("host", "no-peermem", "nvidia-peermem is not loaded", _no_peermem),
+    Fault("host", "no-gpudirect", "no nvidia-peermem, and the proprietary driver has no dma-buf", _no_gpudirect),
+    Fault("host", "iommu", "the IOMMU translates addresses", _iommu),
+    Fault("host", "peermem-error", "nvidia-peermem logs an invalid context", _peermem_error, "COUNT", "1"),
 )

@@ -1,0 +1,112 @@
+"""What the kernel log of this boot says about NICs and GPUDirect RDMA; it asks nothing that `kernel_log` does not ask.
+
+``mlx5_core 0000:41:00.0: poll_health:852:(pid 0): device's health compromised - reached miss count`` is ``hung``.
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Literal
+
+from gpuops.probes.host.kernel_log import kernel_log
+from gpuops.probes.nvidia.nvidia_smi.gpu import canonical_address
+from gpuops.probing import Probe, Unknown
+from gpuops.shell import Completed
+
+Kind = Literal["hung", "lockup", "power", "module", "stalled", "link-down", "recovered", "peermem"]
+
+_NEEDLES: tuple[tuple[str, Kind], ...] = (
+    ("timeout. Will cause a leak of a command resource", "hung"),
+    ("device's health compromised - reached miss count", "hung"),
+    ("unrecoverable hardware error", "hung"),
+    ("mlx5e_napi_poll+0x", "lockup"),
+    ("mlx5e_poll_ico_cq+0x", "lockup"),
+    ("Detected insufficient power on the PCIe slot", "power"),
+    ("Port module event[error]", "module"),
+    ("NETDEV WATCHDOG", "stalled"),
+    ("TX timeout detected", "stalled"),
+    ("RX timeout on channel", "stalled"),
+    (": Link down", "link-down"),
+    ("health recovery succeeded", "recovered"),
+    ("ERROR detected invalid context", "peermem"),
+)
+"""Texts of the mlx5 driver and of nvidia-peermem.
+
+Source: NVIDIA NVSentinel, health-monitors/syslog-health-monitor, nicdriver/config.go; Linux, drivers/net/ethernet/
+mellanox/mlx5/core (health.c, cmd.c, events.c); leptonai/gpud, peermem component.
+"""
+_LOCKUP = "BUG: soft lockup"
+_NEVER_MLX5: tuple[Kind, ...] = ("lockup", "peermem")
+_DEVICE = re.compile(
+    r"mlx5_core (?P<address>[\da-f]{4,8}:[\da-f]{2}:[\da-f]{2}\.[0-7])(?: (?P<name>[\w.-]+))?:", re.ASCII
+)
+_WATCHDOG = re.compile(r"NETDEV WATCHDOG: (?P<name>[\w.-]+) \(mlx5_core\)", re.ASCII)
+_SECONDS = re.compile(r"^(?:.*\bkernel: )?\[ *(\d{1,12}\.\d{1,9})\]", re.ASCII)
+_NOT_FROM_BOOT = 3  # the exit code of the question's script if lines before these were overwritten
+
+
+@dataclass(frozen=True, slots=True)
+class NicEvent:
+    """One line about the NIC at ``address`` or about its ``interface``; empty if the line does not name them.
+
+    ``seconds`` are since boot, None in logs that contain the time of day instead. ``line`` is its offset in the log.
+    """
+
+    kind: Kind
+    address: str
+    interface: str
+    text: str
+    seconds: float | None = None
+    line: int = 0
+
+
+@dataclass(frozen=True)
+class NicLog:
+    """Events since boot, oldest first; ``reaches_boot`` is False if older lines may be missing."""
+
+    events: tuple[NicEvent, ...] = ()
+    reaches_boot: bool = True
+
+    def of_kind(self, *kinds: Kind) -> tuple[NicEvent, ...]:
+        """Return the events of these kinds."""
+        return tuple(event for event in self.events if event.kind in kinds)
+
+
+def parse_nic_log(answer: Completed) -> NicLog | Unknown:
+    """Return the events in the log; a log that could not be read, or is empty, is `Unknown`."""
+    text = answer.out
+    failed = answer.exit not in (0, _NOT_FROM_BOOT) and not answer.truncated
+    events = sorted(_events(text), key=lambda event: event.line)
+    if not text.strip() or (failed and not events):
+        refused = "permi" in answer.err.lower()
+        return Unknown(f"the kernel log cannot be read: {answer.last_line() or 'it is empty'}", needs_root=refused)
+    return NicLog(tuple(events), reaches_boot=answer.exit == 0 and not answer.truncated)
+
+
+def _events(text: str) -> Iterator[NicEvent]:
+    """Search the whole log for each text, because a healthy log has none and may have many lines."""
+    for needle, kind in _NEEDLES:
+        if kind == "lockup" and _LOCKUP not in text:
+            continue
+        at = text.find(needle)
+        while at >= 0:
+            start, end = text.rfind("\n", 0, at) + 1, text.find("\n", at)
+            end = end if end >= 0 else len(text)
+            if event := _event(kind, text[start:end], start):
+                yield event
+            at = text.find(needle, end)
+
+
+def _event(kind: Kind, line: str, offset: int) -> NicEvent | None:
+    if kind not in _NEVER_MLX5 and "mlx5_core" not in line:
+        return None
+    device, watchdog, stamp = _DEVICE.search(line), _WATCHDOG.search(line), _SECONDS.match(line)
+    address = canonical_address(device["address"]) if device else None
+    interface = (device and device["name"]) or (watchdog and watchdog["name"]) or ""
+    return NicEvent(kind, address or "", interface, line[:200], float(stamp[1]) if stamp else None, offset)
+
+
+nic_log: Probe[NicLog] = Probe("nic_log", kernel_log.question, parse_nic_log, accepts=None)
+"""Events of NICs in the kernel log of this boot."""
