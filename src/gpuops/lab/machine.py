@@ -10,7 +10,21 @@ from pathlib import Path
 from typing import Any
 
 from gpuops.errors import InputError, did_you_mean
-from gpuops.lab.model import Bmc, Cpu, Disk, Driver, GpuModel, Nic, Node, Service, Switches, System, resting
+from gpuops.lab.model import (
+    Bmc,
+    Cpu,
+    Disk,
+    Drive,
+    Driver,
+    GpuModel,
+    Mirror,
+    Nic,
+    Node,
+    Service,
+    Switches,
+    System,
+    resting,
+)
 from gpuops.lab.tools.repositories import offered
 
 FOLDER = Path(__file__).with_name("machines")
@@ -66,6 +80,8 @@ def _node(name: str, text: Mapping[str, Any]) -> Node:
         offered=_offered(text.get("offered", {}), text["system"]["kernel"]),
         sysctls=_SYSCTLS,
         power=text.get("power", {}),
+        drives=tuple(Drive(f"nvme{n}") for n in range(1 if "power" in text else 10)),
+        mirrors=() if "power" in text else (Mirror("md0", ("nvme0n1", "nvme1n1")),),
         bmc=None if "power" in text else Bmc(),
         switches=Switches(switches["pci_name"], switches["device"], tuple(switches["at"])) if switches else None,
     )

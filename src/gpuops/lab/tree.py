@@ -10,6 +10,7 @@ from gpuops.lab.identity import BOOT_ID, HOST, SEED, UPTIME, counted
 from gpuops.lab.model import Gpu, Nic, Node
 from gpuops.lab.tools.infiniband import physical_state, rate
 from gpuops.lab.tools.lspci import GIGATRANSFERS, Function, functions
+from gpuops.lab.tools.storage import sysfs
 from gpuops.lab.topology import numa_node
 
 # paths below these belong to the lab: what is not in the tree does not exist there
@@ -18,6 +19,7 @@ ROOTS = (
     "/proc/driver",
     "/proc/bus/pci",
     "/proc/sys",
+    "/proc/mdstat",
     "/proc/modules",
     "/proc/uptime",
     "/proc/cpuinfo",
@@ -39,6 +41,7 @@ _ALL_ONES_WIDTH = "63"  # the value of a dead device's link register
 def files(node: Node) -> dict[str, str]:
     """Return every regular file with its text."""
     parts = (_proc(node), _sys(node), _driver(node), _pci(node), bridge_files(node), _infiniband(node), _network(node))
+    parts = (_proc(node), _sys(node), _driver(node), _pci(node), _infiniband(node), _network(node), sysfs(node))
     texts = {path: text for part in parts for path, text in part} | dict(node.own_files)
     return {path: text if text[-1:] == "\n" else f"{text}\n" for path, text in texts.items() if text is not None}
 

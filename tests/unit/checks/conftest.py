@@ -14,6 +14,8 @@ from gpuops.probes.host.disks import Filesystem
 from gpuops.probes.host.iommu import Iommu
 from gpuops.probes.host.kernel_log import KernelLog
 from gpuops.probes.host.lspci import PciFunction
+from gpuops.probes.host.md_raid import Array
+from gpuops.probes.host.nvme import DriveHealth, NvmeDrive
 from gpuops.probes.host.pcie import PcieLink
 from gpuops.probes.host.services import Service
 from gpuops.probes.host.session import Session
@@ -208,6 +210,9 @@ def h100():
             "bmc_sensors": tuple(Sensor(f"PS{n} Status", "ok", f"10.{n}", "Presence detected") for n in range(1, 7)),
             "bmc_events": (),
             "bmc_event_log": EventLog(0, overflowed=False),
+            "nvme_drives": (NvmeDrive("nvme0", "live"),),
+            "nvme_health": {"nvme0": DriveHealth("nvme0", 0, 100, 10, 3, 0)},
+            "md_raid": (Array("md0", "active", "raid1", ("nvme0n1p2", "nvme1n1p2"), (), 2, 2),),
             "dcgm_diag": DcgmDiagnosis((DiagResult("memory", "pass", 0), DiagResult("pcie", "skip", 0)), "4.2.3"),
         },
         load("hgx-h100"),
@@ -260,6 +265,7 @@ def titan(h100):
         ib_ports=(),
         nic_pcie=(),
         bmc_presence=BmcPresence(device=False, declared=False),
+        md_raid=(),
     )
     cables = tuple(GpuCable(g.index, 2, "pcie8") for g in gpus)
     return machine.seeing(*gpus).expecting(power__declared=Power((Psu(1200),), 165, cables))

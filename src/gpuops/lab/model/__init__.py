@@ -14,6 +14,7 @@ from gpuops.lab.model.address import address
 from gpuops.lab.model.bmc import Bmc
 from gpuops.lab.model.gpus import Gpu, GpuModel, Process, resting
 from gpuops.lab.model.nics import PCIE_GB_PER_S, Nic
+from gpuops.lab.model.storage import Drive, Mirror
 
 __all__ = [
     "PCIE_GB_PER_S",
@@ -22,9 +23,11 @@ __all__ = [
     "Changes",
     "Cpu",
     "Disk",
+    "Drive",
     "Driver",
     "Gpu",
     "GpuModel",
+    "Mirror",
     "Nic",
     "Node",
     "Process",
@@ -173,6 +176,8 @@ class Node:
     own_files: Mapping[str, str | None] = field(default_factory=dict)  # changed; None: gone
     power: Mapping[str, Any] = field(default_factory=dict)  # as the owner wired it; only the inventory shows it
     bmc: Bmc | None = None
+    drives: tuple[Drive, ...] = ()
+    mirrors: tuple[Mirror, ...] = ()
     visible_gpus: int | None = None  # how many a session can open; None: all
     unlisted: frozenset[int] = frozenset()  # GPUs that the driver could not initialize
     behaviour: Behaviour = field(default_factory=Behaviour)

@@ -17,6 +17,7 @@ from gpuops.lab.tools import (
     processes,
     repositories,
     software,
+    storage,
     systemd,
 )
 from gpuops.lab.tools.answer import Answer, Tool
@@ -31,6 +32,7 @@ PROGRAMS: Mapping[str, Tool] = {
     "ethtool": ethtool.ethtool,
     "mlnx_qos": infiniband.mlnx_qos,
     "ipmitool": ipmitool.ipmitool,
+    "nvme": storage.nvme,
     "modinfo": software.modinfo,
     "dkms": software.dkms,
     "nv-fabricmanager": software.nv_fabricmanager,
