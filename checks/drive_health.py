@@ -66,5 +66,5 @@ def _judged(drive: NvmeDrive, log: DriveHealth) -> Iterator[Finding]:
     worn += [f"{log.media_errors} media errors"] if log.media_errors else []
     if failing or worn:
         part = PartName(drive.name, f"{drive.name} ({drive.model}, serial {drive.serial})")
-        message = "; ".join([*failing, *worn])
-        yield Finding(message, expected="none", found=message, part=part, severity=None if failing else "warn")
+        fix = f"nvme smart-log /dev/{drive.name} shows more; copy the data and replace the drive"
+        yield Finding("; ".join([*failing, *worn]), part=part, severity=None if failing else "warn", fix=fix)

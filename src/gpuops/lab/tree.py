@@ -175,6 +175,13 @@ def _sys(node: Node) -> Iterator[tuple[str, str]]:
         yield f"/sys/devices/system/node/node{index}/cpulist", cpulist
     for name, value in (("sys_vendor", system.vendor), ("product_name", system.product), ("bios_version", system.bios)):
         yield f"/sys/class/dmi/id/{name}", value
+    # a workstation leaves the choice to intel_pstate, whose powersave is fast
+    governor = "performance" if node.bmc else "powersave"
+    for cpu in range(last + 1):
+        yield f"/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor", governor
+    yield "/sys/devices/system/cpu/cpu0/cpufreq/scaling_driver", "intel_pstate" if node.power else "acpi-cpufreq"
+    yield "/sys/devices/system/clocksource/clocksource0/current_clocksource", "tsc"
+    yield "/sys/devices/system/clocksource/clocksource0/available_clocksource", "tsc hpet acpi_pm "
     if node.bmc:
         yield "/sys/class/ipmi/ipmi0/dev", "511:0"
         yield "/sys/firmware/dmi/entries/38-0/type", "38"

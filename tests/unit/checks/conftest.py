@@ -13,6 +13,7 @@ from gpuops.probes.host.clock import Clock
 from gpuops.probes.host.disks import Filesystem
 from gpuops.probes.host.iommu import Iommu
 from gpuops.probes.host.kernel_log import KernelLog
+from gpuops.probes.host.limits import Limit
 from gpuops.probes.host.lspci import PciFunction
 from gpuops.probes.host.md_raid import Array
 from gpuops.probes.host.nvme import DriveHealth, NvmeDrive
@@ -20,6 +21,7 @@ from gpuops.probes.host.pcie import PcieLink
 from gpuops.probes.host.services import Service
 from gpuops.probes.host.session import Session
 from gpuops.probes.host.system import System
+from gpuops.probes.host.tuning import Tuning
 from gpuops.probes.network.ib import IbPort
 from gpuops.probes.network.nic_log import NicLog
 from gpuops.probes.network.nic_pcie import Link, LinkEnd, NicPath
@@ -210,6 +212,8 @@ def h100():
             "bmc_sensors": tuple(Sensor(f"PS{n} Status", "ok", f"10.{n}", "Presence detected") for n in range(1, 7)),
             "bmc_events": (),
             "bmc_event_log": EventLog(0, overflowed=False),
+            "tuning": Tuning({0: "performance", 1: "performance"}, "acpi-cpufreq", 0, "tsc", ("tsc", "hpet")),
+            "limits": {"Max locked memory": Limit(None, None)},
             "nvme_drives": (NvmeDrive("nvme0", "live"),),
             "nvme_health": {"nvme0": DriveHealth("nvme0", 0, 100, 10, 3, 0)},
             "md_raid": (Array("md0", "active", "raid1", ("nvme0n1p2", "nvme1n1p2"), (), 2, 2),),

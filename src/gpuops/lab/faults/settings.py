@@ -1,0 +1,44 @@
+"""Settings of the kernel that slow a host down, and libraries that do not belong to its driver."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpuops.lab.faults.fault import Fault, whole
+from gpuops.lab.model import Node
+
+_CLOCK = "/sys/devices/system/clocksource/clocksource0"
+
+
+def _governor(node: Node, _name: str, value: str) -> Node:
+    cpu = whole(value, "number of a CPU")
+    return node.with_file(f"/sys/devices/system/cpu/cpu{cpu}/cpufreq/scaling_governor", "powersave")
+
+
+def _balancing(node: Node, _name: str, _value: str) -> Node:
+    return replace(node, sysctls={**node.sysctls, "kernel.numa_balancing": "1"})
+
+
+def _clock_source(node: Node, _name: str, _value: str) -> Node:
+    node = node.with_file(f"{_CLOCK}/current_clocksource", "hpet")
+    node = node.with_file(f"{_CLOCK}/available_clocksource", "hpet acpi_pm")
+    return node.logging(
+        "clocksource: timekeeping watchdog on CPU17: Marking clocksource 'tsc' as unstable because the skew is "
+        "too large:",
+        "tsc: Marking TSC unstable due to clocksource watchdog",
+    )
+
+
+def _locked_memory(node: Node, _name: str, _value: str) -> Node:
+    head = f"{'Limit':<25} {'Soft Limit':<20} {'Hard Limit':<20} {'Units':<10}\n"
+    return node.with_file(
+        "/proc/self/limits", f"{head}{'Max locked memory':<25} {8388608:<20} {8388608:<20} {'bytes':<10}\n"
+    )
+
+
+FAULTS = (
+    Fault("host", "governor", "one CPU saves power", _governor, "NUMBER", "17"),
+    Fault("host", "numa-balancing", "the kernel moves pages between NUMA nodes", _balancing),
+    Fault("host", "clock-source", "the kernel gave tsc up and uses hpet", _clock_source),
+    Fault("host", "memlock", "a session may lock 8 MiB of memory only", _locked_memory),
+)
