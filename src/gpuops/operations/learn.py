@@ -4,12 +4,19 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from ClusterShell.NodeSet import RESOLVER_NOGROUP, NodeSet
+
 from gpuops.errors import InputError, format_count
-from gpuops.learning import PROBES, kind_of, learn
+from gpuops.facts import Facts
+from gpuops.judging import Check
+from gpuops.learning import PROBES, kind_of, learn, suggested_name
+from gpuops.probes.nvidia.nvidia_smi import smi
 from gpuops.probing import Unknown
+from gpuops.profile import FOLDER, NO_PROFILE, Profile
 from gpuops.proposal import propose
 from gpuops.reasons import Excluded
 from gpuops.requests import LearnProfileRequest
+from gpuops.results.health import Unmatched
 from gpuops.results.learned import LearnedProfile
 from gpuops.workspace import Workspace
 
@@ -32,13 +39,49 @@ def learn_profile(work: Workspace, request: LearnProfileRequest) -> LearnedProfi
     return LearnedProfile(learned, {**gathered.excluded, **excluded}, gathered.interrupted)
 
 
+def unmatched(
+    checks: Sequence[Check], facts: Mapping[str, Facts], profiles: Mapping[str, Profile]
+) -> tuple[Unmatched, ...]:
+    """Return the nodes without a profile by kind of machine, each kind with the command that learns one."""
+    nodes_by_kind: dict[tuple[int, str], list[str]] = {}
+    for node, own in facts.items():
+        if profiles[node].name == NO_PROFILE.name:
+            nodes_by_kind.setdefault(_machine(own), []).append(node)
+    names = [name for _, name in nodes_by_kind]
+    return tuple(
+        Unmatched(
+            f"{count} {kind}" if kind else "GPUs unknown",
+            tuple(nodes),
+            tuple(check.name for check in checks if any(_lacks(check, profiles[node]) for node in nodes)),
+            _learn_command(nodes, kind, f"-{count}x" * (names.count(kind) > 1)) if kind and " and " not in kind else "",
+        )
+        for (count, kind), nodes in nodes_by_kind.items()
+    )
+
+
+def _machine(facts: Facts) -> tuple[int, str]:
+    """Return the number and the kind of the GPUs; 0 and nothing if unknown."""
+    kind, listing = kind_of(facts), facts[smi]
+    return (0, "") if isinstance(kind, Unknown) or isinstance(listing, Unknown) else (len(listing.gpus), kind)
+
+
+def _lacks(check: Check, profile: Profile) -> bool:
+    return any(key not in profile.values for key in check.expects)
+
+
+def _learn_command(nodes: Sequence[str], kind: str, suffix: str = "") -> str:
+    pattern = str(NodeSet(",".join(nodes), resolver=RESOLVER_NOGROUP))
+    return propose("profiles", "learn", pattern, "-o", f"{FOLDER}/{suggested_name(kind)}{suffix}.yml")
+
+
 def _only_kind(nodes_by_kind: Mapping[str, Sequence[str]], excluded: Mapping[str, Excluded]) -> str:
     if not nodes_by_kind:
         first = next(iter(excluded.values()), None)
         raise InputError(f"no node shows a GPU to learn from{f' ({first.host}: {first.why})' if first else ''}")
     if len(nodes_by_kind) > 1:
         kinds = "; ".join(f"{kind}: {_some(nodes)}" for kind, nodes in nodes_by_kind.items())
-        command = propose("profiles", "learn", ",".join(max(nodes_by_kind.values(), key=len)[:_MOST_NAMES]))
+        kind, nodes = max(nodes_by_kind.items(), key=lambda each: len(each[1]))
+        command = _learn_command(nodes, kind)
         raise InputError(
             f"the nodes are of {len(nodes_by_kind)} kinds ({kinds}); name nodes of one kind, such as: {command}"
         )

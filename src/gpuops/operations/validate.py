@@ -16,6 +16,8 @@ from gpuops.judging import LEVELS, Check, Level, choose, probes_of
 from gpuops.judging.common import fold_common, shared_silence
 from gpuops.operations import burn_in, measure
 from gpuops.operations.health import check_profiles, without_gpus
+from gpuops.operations.learn import unmatched
+from gpuops.profile import Profile
 from gpuops.reasons import Excluded
 from gpuops.requests import ValidateRequest
 from gpuops.results.health import Report, Run, build
@@ -89,6 +91,8 @@ def _judged(
     outcomes: dict[str, Any] = {**evidence.excluded, **chosen, **without_gpus(evidence.facts, chosen)}
     outcomes = {name: outcomes[name] for name in hosts}
     report = build(run, outcomes, verdicts)
+    judged = {name: evidence.facts[name] for name, outcome in outcomes.items() if isinstance(outcome, Profile)}
+    report = replace(report, unmatched=unmatched(checks, judged, chosen))
     return replace(report, not_run=levels_not_run, facts=evidence.facts, interrupted=evidence.interrupted)
 
 

@@ -87,11 +87,25 @@ class HostReport:
 
 
 @dataclass(frozen=True)
+class Unmatched:
+    """Hosts of one ``kind`` of machine that no profile matches.
+
+    ``checks`` were skipped because they compare with numbers. ``do`` is the command that learns a profile, if possible.
+    """
+
+    kind: str
+    hosts: tuple[str, ...]
+    checks: tuple[str, ...]
+    do: str = ""
+
+
+@dataclass(frozen=True)
 class Report(Result):
     """Result of one run over many hosts, in inventory order. ``cluster_verdicts`` blame no host.
 
-    ``not_run`` has the names of the checks of higher levels, by level. ``facts`` has the facts that were judged, by
-    host, and is not part of the document. ``interrupted`` is true if the run was stopped before its end.
+    ``not_run`` has the names of the checks of higher levels, by level. ``unmatched`` are hosts without a profile.
+    ``facts`` has the facts that were judged, by host, and is not part of the document. ``interrupted`` is true if the
+    run was stopped before its end.
     """
 
     SCHEMA: ClassVar[str] = "gpuops.report/1"
@@ -101,6 +115,7 @@ class Report(Result):
     hosts: tuple[HostReport, ...]
     cluster_verdicts: tuple[Verdict, ...] = ()
     not_run: Mapping[Level, tuple[str, ...]] = field(default_factory=dict, hash=False)
+    unmatched: tuple[Unmatched, ...] = ()
     facts: Mapping[str, Facts] = field(default_factory=dict, hash=False, repr=False)
     interrupted: bool = False
 
@@ -145,6 +160,7 @@ class Report(Result):
         return {
             "schema": self.SCHEMA,
             "run": _run_document(self.run) | {"not_run": not_run},
+            "unmatched": [plain(each) for each in self.unmatched],
             "summary": {"nodes": len(self.hosts), **self.summary, "findings": len(self.findings)},
             "hosts": {host.name: _host_document(host) for host in self.hosts},
             "findings": [_finding_document(finding) for finding in self.findings],

@@ -1,3 +1,5 @@
+from dataclasses import replace
+
 import pytest
 
 from gpuops.errors import ConnectError
@@ -7,7 +9,7 @@ from gpuops.profile import NO_PROFILE
 from gpuops.reasons import excluded_by
 from gpuops.report.formats import table
 from gpuops.report.page import Page
-from gpuops.results.health import build
+from gpuops.results.health import Unmatched, build
 from gpuops.secret import MASK, Secret
 
 
@@ -105,9 +107,22 @@ def test_unknown_verdicts_take_one_line_per_check(run, h100):
     assert "unknown: clock on n[0-49]: n0 (and 49 more reasons)" in table.render(build(run, nodes, verdicts))
 
 
-def test_node_without_a_profile_is_reported(run):
-    screen = table.render(build(run, {"n1": NO_PROFILE}, [Verdict("clock", "n1", "pass")]))
-    assert "no profile: expected values were not checked on n1" in screen
+def test_machines_without_a_profile_are_the_first_line(run):
+    report = build(run, {"n1": NO_PROFILE, "n2": NO_PROFILE}, [Verdict("clock", n, "pass") for n in ("n1", "n2")])
+    command = "gpuops profiles learn 'n[1-2]' -o checks/profiles/my-l4.yml -i prod.yml"
+    l4 = Unmatched("4 NVIDIA L4", ("n1", "n2"), ("pcie-link", "power-limit"), command)
+    blind = Unmatched("GPUs unknown", ("n3",), ("topology",))
+    assert table.render(replace(report, unmatched=(l4, blind))).splitlines()[1:6] == [
+        "no profile matches 2 nodes (4 NVIDIA L4): 2 checks with numbers were skipped; to",
+        "learn one:",
+        command,
+        "no profile matches n3 (GPUs unknown): 1 check with numbers was skipped; name one",
+        "in the inventory (profile: NAME)",
+    ]
+
+
+def test_a_report_without_such_machines_says_nothing_of_profiles(run, h100):
+    assert "profile" not in table.render(build(run, {"n1": h100}, [Verdict("clock", "n1", "pass")]))
 
 
 def test_output_of_a_node_cannot_control_the_terminal(screen_of):

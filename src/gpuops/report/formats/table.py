@@ -8,8 +8,8 @@ from collections.abc import Iterable, Iterator, Sequence
 from dataclasses import dataclass
 from typing import TypeVar
 
+from gpuops.errors import format_count
 from gpuops.judging import SEVERITIES, Finding, Severity, Verdict
-from gpuops.profile import NO_PROFILE
 from gpuops.report.finding import comparison
 from gpuops.report.page import Page, clean, fold, format_node_count
 from gpuops.results.health import STATUSES, HostReport, Report, format_exclusion
@@ -30,7 +30,12 @@ def render(report: Report, page: Page = _PLAIN) -> str:
     """Return the whole report: about four lines if nothing is wrong, readable without colour."""
     blocks = [["", *_block_lines(block, page)] for block in _blocks(report)]
     tail = list(_tail(report, page))
-    lines = [*_head(report, page), *_statuses(report, page), *(line for block in blocks for line in block)]
+    lines = [
+        *_head(report, page),
+        *_unmatched(report, page),
+        *_statuses(report, page),
+        *(line for block in blocks for line in block),
+    ]
     return "\n".join([*lines, *([""] if blocks and tail else []), *tail]) + "\n"
 
 
@@ -39,6 +44,16 @@ def _head(report: Report, page: Page) -> Iterator[str]:
     clock = run.started_at.astimezone(dt.timezone.utc)
     words = [f"gpuops {run.version}", clean(run.inventory), format_node_count(len(report.hosts)), f"level {run.level}"]
     return page.labelled("", "   ".join([*words, f"{run.seconds:.1f} s", f"{clock:%H:%M:%S} UTC"]), 0)
+
+
+def _unmatched(report: Report, page: Page) -> Iterator[str]:
+    """Yield what could not be judged because no profile has the numbers, a sentence for each kind of machine."""
+    for each in report.unmatched:
+        was = "was" if len(each.checks) == 1 else "were"
+        skipped = f"{format_count(len(each.checks), 'check')} with numbers {was} skipped"
+        nodes = each.hosts[0] if len(each.hosts) == 1 else format_node_count(len(each.hosts))
+        do = f"to learn one: {each.do}" if each.do else "name one in the inventory (profile: NAME)"
+        yield from page.labelled("", clean(f"no profile matches {nodes} ({each.kind}): {skipped}; {do}"), 0)
 
 
 def _statuses(report: Report, page: Page) -> Iterator[str]:
@@ -171,9 +186,6 @@ def _few(effects: Sequence[str]) -> Sequence[str]:
 
 def _tail(report: Report, page: Page) -> Iterator[str]:
     """Yield what was not judged, and the command that would judge it."""
-    bare = [host.name for host in report.hosts if host.profile == NO_PROFILE.name]
-    if bare:
-        yield from page.labelled("", f"no profile: expected values were not checked on {_brief(bare)}", 0)
     for level, names in report.not_run.items():
         yield from _hint(f"not run: {', '.join(names)}", f"--level {level}", page)
     on_top = {(host.name, v.check) for host in report.hosts if host.status == "unknown" for v in host.required_unknown}
