@@ -129,7 +129,7 @@ class Machine:
 
     def seeing(self, *gpus, error=None):
         """What nvidia-smi lists changes, in both probes that read it."""
-        smi = replace(self.values["smi"], gpus=gpus, error=error)
+        smi = replace(self.values["smi"], attached_gpus=len(gpus), gpus=gpus, error=error)
         return self.but(smi=smi, gpus=gpus or Unknown(error.text if error else "nvidia-smi lists no GPU"))
 
     def with_gpu(self, index, **changes):

@@ -99,6 +99,20 @@ def test_a_fault_of_one_gpu_is_one_finding(judge_lab, fault, check, severity):
     assert findings(verdicts) == [(check, "gpu2", severity)]
 
 
+@pytest.mark.parametrize("profile", [None, NO_PROFILE])
+def test_a_gpu_that_the_driver_could_not_start_is_named(judge_lab, profile):
+    verdicts = judge_lab("hgx-h100", "gpu2:init-failed", profile=profile)
+    assert findings(verdicts) == [("gpu-count", "gpu2", "isolate")]
+    assert "rm_init_adapter failed" in verdicts["gpu-count"].findings[0].message
+
+
+def test_a_job_that_was_given_two_gpus_loses_none(judge_lab):
+    verdicts = judge_lab("hgx-h100", "host:cgroup=2")
+    assert findings(verdicts) == []
+    assert unknown(verdicts) == ["gpu-count", "ib-ports"]
+    assert "slurmstepd.scope/job_4711" in verdicts["gpu-count"].why
+
+
 def test_memory_at_a_limit_of_its_own_fails(judge_lab):
     assert findings(judge_lab("dgx-a100", "gpu2:memory-hot")) == [("temperature", "gpu2", "fail")]
 

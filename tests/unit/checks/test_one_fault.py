@@ -5,6 +5,7 @@ from dataclasses import replace
 import pytest
 
 from gpuops.probes.host.kernel_log import Xid
+from gpuops.probes.host.session import Session
 from gpuops.probes.nvidia.driver import Driver, InstalledDriver
 from gpuops.probes.nvidia.fabric_manager import FabricManager
 from gpuops.probes.nvidia.nvidia_smi import RemappedRows
@@ -67,8 +68,10 @@ def test_a_session_that_sees_two_gpus(h100):
     links = {pair: link for pair, link in h100.values["topo"].links.items() if not {"GPU2", "GPU7"} & set(pair)}
     topo = replace(h100.values["topo"], gpus=("GPU0", "GPU1"), links=links)
     machine = h100.seeing(*h100.values["gpus"][:2]).but(topo=topo, nvlink=h100.values["nvlink"][:2])
+    machine = machine.but(session=Session("the cgroup /slurm/job_42"))
     assert machine.findings() == []
     assert [v.check for v in machine.judge_all().values() if v.status == "unknown"] == ["gpu-count"]
+    assert len(machine.but(session=Session()).findings()) == 6
 
 
 def test_xid_79_alone(h100):

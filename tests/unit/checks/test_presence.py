@@ -3,7 +3,9 @@ from dataclasses import replace
 import pytest
 
 from gpuops.judging import SEVERITIES
+from gpuops.probes.host.session import Session
 from gpuops.probes.nvidia.driver import Driver
+from gpuops.probes.nvidia.init_failures import InitFailure
 from gpuops.probes.nvidia.nvidia_smi import SmiError
 from gpuops.probing import Unknown
 from gpuops.profile import NO_PROFILE
@@ -51,17 +53,46 @@ class TestGpuCount:
         assert (finding.part, finding.severity) == ("gpu5", "isolate")
 
     def test_hidden_gpus_are_unknown_and_not_lost(self, h100):
-        machine = h100.seeing(*h100.values["gpus"][:2])
+        machine = h100.seeing(*h100.values["gpus"][:2]).but(session=Session("the cgroup /slurm/job_42"))
         verdict = machine.judge("gpu-count")
-        assert (verdict.status, verdict.why) == ("unknown", "this session sees 2 of 8 GPUs")
+        assert (verdict.status, verdict.findings) == ("unknown", ())
+        assert verdict.why == "this session sees 2 of 8 GPUs: the cgroup /slurm/job_42 may hide the others"
         assert machine.judge("gpu-lost").status == "pass"
         assert machine.findings() == []
 
     def test_a_container_that_hides_proc_too_is_seen_through_sys(self, h100):
         machine = h100.seeing(*h100.values["gpus"][:2]).but(
-            driver=NOTHING, gpu_functions=NOTHING, installed_driver=NOTHING
+            driver=NOTHING, gpu_functions=NOTHING, installed_driver=NOTHING, session=Session("a container")
         )
-        assert machine.judge("gpu-count").why == "this session sees 2 of 8 GPUs"
+        assert machine.judge("gpu-count").why == "this session sees 2 of 8 GPUs: a container may hide the others"
+        assert machine.but(session=NOTHING).judge("gpu-count").status == "unknown"
+
+    def test_one_that_the_driver_manages_and_nothing_hides_is_missing(self, h100):
+        gone = h100.values["gpus"][5].address
+        machine = h100.seeing(*(g for g in h100.values["gpus"] if g.address != gone))
+        assert only(machine.judge("gpu-count")).message == "nvidia-smi does not list it"
+        failures = (InitFailure("0000:1b:00.0", "of another"), InitFailure(gone, "RmInitAdapter failed! (0x62)"))
+        for profile in (h100.profile, NO_PROFILE):
+            finding = only(replace(machine, profile=profile).but(init_failures=failures).judge("gpu-count"))
+            assert (finding.part, finding.severity) == ("gpu5", "isolate")
+            assert finding.message == "nvidia-smi does not list it; the driver says: RmInitAdapter failed! (0x62)"
+        unnamed = (InitFailure("", "RmInitAdapter failed! (0x27)"),)
+        assert "(0x27)" in only(machine.but(init_failures=unnamed).judge("gpu-count")).message
+
+    def test_an_old_failure_of_a_gpu_that_works_now_is_no_fault(self, h100):
+        failures = (InitFailure("0000:1b:00.0", "RmInitAdapter failed! (0x62)"),)
+        assert h100.but(init_failures=failures).judge("gpu-count").status == "pass"
+
+    def test_sources_that_disagree_never_pass(self, h100):
+        bare = replace(h100, profile=NO_PROFILE)
+        smi, functions, driver = (h100.values[name] for name in ("smi", "gpu_functions", "driver"))
+        doubts = [
+            {"smi": replace(smi, attached_gpus=9)},
+            {"gpu_functions": functions[:-1]},
+            {"driver": replace(driver, gpu_addresses=driver.gpu_addresses[1:])},
+        ]
+        for machine in (h100, bare):
+            assert [machine.but(**doubt).judge("gpu-count").status for doubt in doubts] == ["unknown"] * 3
 
     def test_nvidia_smi_alone_is_enough(self, h100):
         machine = h100.but(gpu_functions=NOTHING, driver=NOTHING, pcie=NOTHING)

@@ -96,6 +96,14 @@ def _stray_memory(node: Node, name: str, value: str) -> Node:
     return node.with_gpu(int(name), stray_mib=whole(value, "amount of memory in MiB", lowest=1))
 
 
+def _init_failed(node: Node, name: str, _value: str) -> Node:
+    gpu = _gpu(node, name)
+    return node.with_gpu(gpu.index, uninitialized=True).logging(
+        f"NVRM: GPU {gpu.address}: RmInitAdapter failed! (0x62:0xffff:1863)",
+        f"NVRM: GPU {gpu.address}: rm_init_adapter failed, device minor number {gpu.index}",
+    )
+
+
 def _mig(node: Node, name: str, _value: str) -> Node:
     if not _gpu(node, name).model.mig:
         raise InputError(f"a {_gpu(node, name).model.name} has no MIG mode")
@@ -152,6 +160,7 @@ FAULTS = (
     Fault("gpu", "locked-clocks", "its clocks are locked below the others', at work", _locked_clocks, "MHZ", "1200"),
     Fault("gpu", "memory-hot", "its memory is too hot, the chip is not", _memory_hot),
     Fault("gpu", "stray-memory", "memory in use, and no process holds it", _stray_memory, "MIB", "30000"),
+    Fault("gpu", "init-failed", "the driver cannot start it: nvidia-smi lacks it", _init_failed),
     Fault("gpu", "mig", "in MIG mode: its NVLinks are off (no fault)", _mig),
     Fault("gpu", "unreadable", "nvidia-smi reads errors in place of its sensors and links", _unreadable),
 )

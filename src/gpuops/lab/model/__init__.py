@@ -187,6 +187,8 @@ class Node:
     def visible(self) -> tuple[Gpu, ...]:
         """The GPUs that this session's device cgroup allows, of those that the driver could initialize."""
         return tuple(gpu for gpu in self.gpus[: self.visible_gpus] if gpu.index not in self.unlisted)
+        """The GPUs that work and that this session's device cgroup allows."""
+        return tuple(gpu for gpu in self.gpus[: self.visible_gpus] if not gpu.uninitialized)
 
     @property
     def lost(self) -> tuple[Gpu, ...]:

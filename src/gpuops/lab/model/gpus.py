@@ -76,6 +76,7 @@ class Gpu:
     path: str
     model: GpuModel
     lost: bool = False
+    uninitialized: bool = False  # the driver manages it, and could not start it
     celsius: int = 0
     memory_celsius: int | None = None
     watts: float = 0.0
