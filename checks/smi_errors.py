@@ -1,6 +1,7 @@
 """nvidia-smi reports no faulty power cable, interrupt or infoROM, and a value for each field."""
 
 from collections.abc import Iterator
+from typing import Literal
 
 from gpuops import Finding, Profile, Unknown, check
 from gpuops.probes.nvidia.nvidia_smi import Smi, smi
@@ -39,10 +40,7 @@ def smi_errors(answer: Smi, _profile: Profile) -> Iterator[Finding | Unknown]:
     if error.kind not in _FIXES:
         yield Unknown(error.text)
         return
-    named = [gpu for gpu in answer.gpus if gpu.address in error.addresses]
-    yield Finding(
-        error.text,
-        fix=_FIXES[error.kind],
-        part=named[0].part if named else "node",
-        severity="warn" if error.kind == "inforom" else None,
-    )
+    severity: Literal["warn"] | None = "warn" if error.kind == "inforom" else None
+    named: list[str] = [gpu.part for gpu in answer.gpus if gpu.address in error.addresses]
+    for part in named or ["node"]:
+        yield Finding(error.text, fix=_FIXES[error.kind], part=part, severity=severity)

@@ -174,7 +174,7 @@ def h100():
     nics = tuple(f"NIC{g.index}" for g in gpus)
     links = tuple(NvLink(n, 26.562) for n in range(18))
     functions = [PciFunction(g.address, "0302", "10de", "2330", "a1", "") for g in gpus]
-    switch = PciFunction("0000:07:00.0", "0680", "10de", "22a3", "a1", "")
+    switches = [PciFunction(f"0000:{bus}:00.0", "0680", "10de", "22a3", "a1", "") for bus in ("07", "08", "09", "0a")]
     pcie = {g.address: PcieLink(g.address, 32.0, 16, 32.0, 16, 0) for g in gpus}
     nic_links = {f"mlx5_{n}": PcieLink(f"0000:{n}a:00.0", 32.0, 16, 32.0, 16, 0) for n in range(8)}
     ports = tuple(IbPort(f"mlx5_{n}", 1, "Active", "LinkUp", 400.0, "InfiniBand") for n in range(8))
@@ -182,7 +182,7 @@ def h100():
         {
             "smi": Smi(VERSION, "13.0", 8, gpus),
             "gpus": gpus,
-            "gpu_functions": (switch, *functions),
+            "gpu_functions": (*switches, *functions),
             "pci_vendors": frozenset({"8086", "10de", "15b3"}),
             "driver": Driver(VERSION, open_kernel_modules=True, gpu_addresses=tuple(pcie), kernel_modules=MODULES),
             "installed_driver": InstalledDriver(VERSION, "Dual MIT/GPL", "/lib/modules/nvidia.ko"),

@@ -92,11 +92,19 @@ def test_a_healthy_host_gives_no_finding_and_no_unknown(judge_lab, machine):
         ("locked-clocks", "gpu-clocks", "warn"),
         ("memory-hot", "temperature", "warn"),
         ("stray-memory", "stray-memory", "warn"),
+        ("inforom", "smi-errors", "warn"),
+        ("recovery", "recovery-action", "reset"),
     ],
 )
 def test_a_fault_of_one_gpu_is_one_finding(judge_lab, fault, check, severity):
     verdicts = judge_lab("hgx-h100", f"gpu2:{fault}")
     assert findings(verdicts) == [(check, "gpu2", severity)]
+
+
+@pytest.mark.parametrize("machine", ["dgx-a100", "hgx-h100"])
+def test_a_dead_nvswitch_is_one_finding(judge_lab, machine):
+    assert findings(judge_lab(machine, "host:nvswitch-missing")) == [("nvswitches", "baseboard", "isolate")]
+    assert findings(judge_lab(machine, "host:nvswitch-lost")) == [("nvswitches", "nvswitch1", "isolate")]
 
 
 @pytest.mark.parametrize("profile", [None, NO_PROFILE])

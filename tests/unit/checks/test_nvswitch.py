@@ -92,6 +92,43 @@ class TestSXid:
         ]
 
 
+class TestNvswitches:
+    def switches(self, machine):
+        return [f for f in machine.values["gpu_functions"] if f.is_nvswitch]
+
+    def others(self, machine):
+        return [f for f in machine.values["gpu_functions"] if not f.is_nvswitch]
+
+    def seeing(self, machine, *switches, virtual=False):
+        system = replace(machine.values["system"], virtual=virtual)
+        return machine.but(gpu_functions=(*switches, *self.others(machine)), system=system)
+
+    def test_a_missing_one_is_a_fault_of_the_board(self, h100):
+        machine = self.seeing(h100, *self.switches(h100)[:3])
+        assert machine.findings() == [("nvswitches", "baseboard")]
+        finding = only(machine.judge("nvswitches"))
+        assert (finding.expected, finding.found, finding.severity) == (4, 3, "isolate")
+
+    def test_one_that_answers_no_more_is_named(self, h100):
+        first, second, *rest = self.switches(h100)
+        machine = self.seeing(h100, first, replace(second, revision="ff"), *rest)
+        finding = only(machine.judge("nvswitches"))
+        assert (finding.part, finding.part_label) == ("nvswitch1", "NVSwitch 1 (0000:08:00.0)")
+        event = SXid("0000:08:00.0", 10003, "Host_unhandled_interrupt", "fatal", None, "nvidia-nvswitch1", 100.0, 1)
+        assert machine.with_log(event).findings() == [("nvswitches", "nvswitch1")]
+
+    def test_a_guest_may_have_none(self, h100):
+        assert self.seeing(h100, virtual=True).judge("nvswitches").status == "skipped"
+        assert only(self.seeing(h100).judge("nvswitches")).found == 0
+        unsure = self.seeing(h100).but(system=Unknown("not asked"))
+        assert unsure.judge("nvswitches").status == "unknown"
+        assert only(self.seeing(h100, *self.switches(h100)[:2], virtual=True).judge("nvswitches")).found == 2
+
+    def test_boards_whose_switches_are_no_pci_devices_are_skipped(self, h100):
+        for name in ("hgx-b200", "gb200-nvl72", "titan-rtx-2x"):
+            assert self.seeing(replace(h100, profile=load(name))).judge("nvswitches").status == "skipped"
+
+
 class TestRecoveryAction:
     @pytest.mark.parametrize(
         ("word", "severity"),

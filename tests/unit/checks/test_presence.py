@@ -149,7 +149,7 @@ class TestGpuLost:
 
     def test_an_nvswitch_is_no_gpu(self, h100):
         switch, *functions = h100.values["gpu_functions"]
-        ff = type(switch)(switch.address, switch.class_id, "10de", "22a3", "ff", "")
+        ff = replace(switch, revision="ff")
         assert h100.but(gpu_functions=(ff, *functions)).judge("gpu-lost").status == "pass"
 
     @pytest.mark.parametrize("smi", [Unknown("did not answer in 60 s"), None])
@@ -206,6 +206,11 @@ class TestSmiErrors:
         assert (finding.part, finding.severity, finding.message) == ("gpu5", severity, "it complains")
         assert fix in finding.fix
         assert finding.severity in SEVERITIES
+
+    def test_every_card_that_it_names_is_told(self, h100):
+        error = SmiError("inforom", "infoROM is corrupted", (LOST, "0000:1b:00.0"))
+        machine = h100.seeing(*h100.values["gpus"], error=error)
+        assert machine.findings() == [("smi-errors", "gpu0"), ("smi-errors", "gpu5")]
 
     def test_a_gpu_that_answers_with_errors_is_unknown(self, h100):
         verdict = h100.with_gpu(3, faulty_fields=("fan_speed", "clocks/sm_clock")).judge("smi-errors")

@@ -161,6 +161,12 @@ FAULTS = (
     Fault("gpu", "memory-hot", "its memory is too hot, the chip is not", _memory_hot),
     Fault("gpu", "stray-memory", "memory in use, and no process holds it", _stray_memory, "MIB", "30000"),
     Fault("gpu", "init-failed", "the driver cannot start it: nvidia-smi lacks it", _init_failed),
+    Fault(
+        "gpu",
+        "inforom",
+        "its infoROM is corrupted: nvidia-smi warns and exits with 14",
+        lambda node, name, _value: node.with_gpu(int(name), inforom_corrupted=True),
+    ),
     Fault("gpu", "mig", "in MIG mode: its NVLinks are off (no fault)", _mig),
     Fault("gpu", "unreadable", "nvidia-smi reads errors in place of its sensors and links", _unreadable),
 )

@@ -46,6 +46,7 @@ class Switches:
     pci_name: str
     device: str
     at: tuple[str, ...]
+    lost: frozenset[str] = frozenset()  # those of ``at`` that fell off the bus
 
 
 @dataclass(frozen=True)

@@ -100,6 +100,7 @@ class Gpu:
     nvlink_slow_percent: float = 0.0  # below the rate that its links report
     nvlink_error: str = ""  # what nvidia-smi prints instead of its links
     mig: bool = False  # in MIG mode, which switches its NVLinks off
+    inforom_corrupted: bool = False
     prints: Mapping[str, str] = field(default_factory=dict)  # instead of its own values, by path of tags in -q -x
     miscounts: bool = False  # its sums are wrong, without any other sign
     processes: tuple[Process, ...] = ()

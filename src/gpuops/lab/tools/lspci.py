@@ -59,8 +59,8 @@ def functions(node: Node) -> list[Function]:
     if node.switches:
         s, driver = node.switches, "nvidia-nvswitch" if node.driver.version else ""
         all_functions += [
-            Function(address(p), "0680", s.pci_name, "10de", s.device, "a1", None, driver, numa_node(node, p))
-            for p in s.at
+            Function(address(p), "0680", s.pci_name, "10de", s.device, revision, None, driver, numa_node(node, p))
+            for p, revision in ((p, "ff" if p in s.lost else "a1") for p in s.at)
         ]
     return sorted(all_functions, key=lambda f: f.at)
 

@@ -10,7 +10,8 @@ from gpuops.lab.tools.nvidia_smi import links, logs, matrix, query, table
 from gpuops.lab.tools.nvidia_smi.reset import FORMS, reset
 
 # exit statuses as `nvidia-smi --help` lists them under RETURN VALUE
-_GPU_LOST, _VERSION_MISMATCH, _NOT_LOADED, _INVALID = 15, 18, 9, 2
+_GPU_LOST, _VERSION_MISMATCH, _NOT_LOADED, _INVALID, _INFOROM = 15, 18, 9, 2, 14
+_WITH_WARNINGS = {(), ("-q",), ("-q", "-x"), ("-x", "-q")}
 _NO_DRIVER = (
     "NVIDIA-SMI has failed because it couldn't communicate with the NVIDIA driver. "
     "Make sure that the latest NVIDIA driver is installed and running.\n\n"
@@ -22,7 +23,14 @@ def nvidia_smi(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     refused = _refusal(node)
     if refused:
         return refused
-    return reset(node, words, root=root) if words and words[0] in FORMS else _answer(node, list(words))
+    if words and words[0] in FORMS:
+        return reset(node, words, root=root)
+    answer = _answer(node, list(words))
+    damaged = [gpu for gpu in node.visible if gpu.inforom_corrupted] if tuple(words) in _WITH_WARNINGS else []
+    if not damaged:
+        return answer
+    warnings = "".join(f"WARNING: infoROM is corrupted at gpu {gpu.bus_id[4:]}\n" for gpu in damaged)
+    return Answer(out=answer.out + warnings, code=_INFOROM)
 
 
 def _refusal(node: Node) -> Answer | None:
