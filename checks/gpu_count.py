@@ -21,7 +21,7 @@ from gpuops.probes.nvidia.presence import has_no_gpu
     uses=("gpu.count",),
     severity="isolate",
     tags=("quick", "start", "gpu", "nvidia-smi"),
-    explains=("xid:143",),
+    explains=("xid:143", "xid:79", "xid:init-failed"),
     catches="7 of 8 GPUs after a reboot: jobs fail to start, or start with fewer ranks",
     fix="power-cycle the node; if the GPU does not come back, reseat or replace it",
 )

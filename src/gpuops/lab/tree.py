@@ -40,8 +40,8 @@ _ALL_ONES_WIDTH = "63"  # the value of a dead device's link register
 
 def files(node: Node) -> dict[str, str]:
     """Return every regular file with its text."""
-    parts = (_proc(node), _sys(node), _driver(node), _pci(node), bridge_files(node), _infiniband(node), _network(node))
-    parts = (_proc(node), _sys(node), _driver(node), _pci(node), _infiniband(node), _network(node), sysfs(node))
+    hardware = (_pci(node), bridge_files(node), _infiniband(node), _network(node), sysfs(node))
+    parts = (_proc(node), _sys(node), _driver(node), *hardware)
     texts = {path: text for part in parts for path, text in part} | dict(node.own_files)
     return {path: text if text[-1:] == "\n" else f"{text}\n" for path, text in texts.items() if text is not None}
 

@@ -143,7 +143,7 @@ def test_a_gpu_that_the_driver_cannot_initialize_is_named(h100):
     assert told(h100, INIT_FAILED) == []
     gone = h100.seeing(error=SmiError("driver-not-loaded", "No devices were found"))
     assert gone.but(kernel_log=log_of(INIT_FAILED)).judge("xid").status == "fail"
-    assert findings_of("hgx-h100", "gpu2:init-failed")[0] == [("xid", "gpu2", "reboot")]
+    assert findings_of("hgx-h100", "gpu2:init-failed")[0] == [("gpu-count", "gpu2", "isolate")]
 
 
 @pytest.mark.parametrize(
@@ -189,7 +189,7 @@ class TestDoneSince:
     def test_a_gpu_that_came_back_to_the_bus_warns(self, h100):
         assert told(h100, OFF_THE_BUS, self.LOADED) == [("xid", "gpu2", "warn")]
         gone = h100.seeing(*(gpu for gpu in h100.values["gpus"] if gpu.index != 2))
-        assert ("xid", "gpu2", "isolate") in told(gone, OFF_THE_BUS, self.LOADED)
+        assert told(gone, OFF_THE_BUS, self.LOADED) == [("gpu-count", "gpu2", "isolate")]
 
     def test_a_gpu_that_asks_is_one_finding_with_its_cause(self, h100):
         asking = h100.with_gpu(2, recovery_action="Reset")
