@@ -24,9 +24,14 @@ HOST_VALUES = {**identity("gpu01", 0.0), UPTIME: "1036800.00", "~now~": time.cti
 
 def facts_of(machine, *faults):
     """Return the facts of a host of ``machine`` with ``faults``, answered as root."""
+    return read("gpu01", NOW, answers_of(machine, *faults), PROBES)
+
+
+def answers_of(machine, *faults):
+    """Return its answers to all questions of the quick checks."""
     node = faulted(machine, faults)
     files = LabTree(node)
-    return read("gpu01", NOW, [_answer(node, files, q) for q in questions(PROBES)], PROBES)
+    return [_answer(node, files, question) for question in questions(PROBES)]
 
 
 def findings_of(machine, *faults):

@@ -142,8 +142,7 @@ def parse_kernel_log(text: str) -> KernelLog | Unknown:
         elif message := find_message(line, number, _seconds(line)):
             messages.append(message)
         is_readable = is_readable and (not is_event or event is not None)
-    head = text.split("\n", _HEAD_LINES)[:_HEAD_LINES]
-    is_whole = is_readable and text.endswith("\n") and any(_is_boot(line) for line in head)
+    is_whole = is_readable and has_boot_and_end(text)
     events += _lost_without_xid(events, messages)
     return KernelLog(is_whole, tuple(events), text.count("\n") + (not text.endswith("\n")), tuple(messages))
 
@@ -193,6 +192,11 @@ def _lost_without_xid(events: list[KernelEvent], messages: list[Message]) -> Ite
         if address and address not in known:
             known.add(address)
             yield Xid(address, _OFF_THE_BUS, message.text, message.seconds, line=message.line)
+
+
+def has_boot_and_end(text: str) -> bool:
+    """Return True if a log begins with the boot, and its last line is whole."""
+    return text.endswith("\n") and any(map(_is_boot, text.split("\n", _HEAD_LINES)[:_HEAD_LINES]))
 
 
 def _is_boot(line: str) -> bool:

@@ -10,7 +10,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Literal
 
-from gpuops.probes.host.kernel_log import kernel_log
+from gpuops.probes.host.kernel_log import has_boot_and_end, kernel_log
 from gpuops.probes.nvidia.nvidia_smi.gpu import canonical_address
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Completed
@@ -82,7 +82,8 @@ def parse_nic_log(answer: Completed) -> NicLog | Unknown:
     if not text.strip() or (failed and not events):
         refused = "permi" in answer.err.lower()
         return Unknown(f"the kernel log cannot be read: {answer.last_line() or 'it is empty'}", needs_root=refused)
-    return NicLog(tuple(events), reaches_boot=answer.exit == 0 and not answer.truncated)
+    is_whole = answer.exit == 0 and not answer.truncated and has_boot_and_end(text)
+    return NicLog(tuple(events), reaches_boot=is_whole)
 
 
 def _events(text: str) -> Iterator[NicEvent]:
