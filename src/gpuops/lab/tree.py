@@ -190,8 +190,21 @@ def _sys(node: Node) -> Iterator[tuple[str, str]]:
     passes = "iommu=pt" in node.cmdline.split()
     for nic in node.nics:
         yield f"/sys/kernel/iommu_groups/{_iommu_group(nic)}/type", "identity" if passes else "DMA-FQ"
+    yield from _edac()
     for module in _rdma(node):
         yield f"/sys/module/{module}/refcnt", "0"
+
+
+def _edac() -> Iterator[tuple[str, str]]:
+    """Yield the counts of two memory controllers, each with a DIMM; corrected errors are ordinary."""
+    for index in range(2):
+        folder = f"/sys/devices/system/edac/mc/mc{index}"
+        yield f"{folder}/ce_count", str(3 * index)
+        yield f"{folder}/ue_count", "0"
+        yield f"{folder}/dimm0/dimm_label", f"CPU_SrcID#{index}_MC#0_Chan#0_DIMM#0"
+        yield f"{folder}/dimm0/dimm_ce_count", str(3 * index)
+        yield f"{folder}/dimm0/dimm_ue_count", "0"
+        yield f"{folder}/dimm0/size", "65536"
 
 
 def _driver(node: Node) -> Iterator[tuple[str, str]]:

@@ -11,6 +11,7 @@ from gpuops.judging import discover, judge, judge_group, judge_node
 from gpuops.probes.host.bmc import BmcPresence, EventLog, Sensor
 from gpuops.probes.host.clock import Clock
 from gpuops.probes.host.disks import Filesystem
+from gpuops.probes.host.edac import Dimm, Edac
 from gpuops.probes.host.iommu import Iommu
 from gpuops.probes.host.kernel_log import KernelLog
 from gpuops.probes.host.limits import Limit
@@ -188,6 +189,7 @@ def h100():
             "installed_driver": InstalledDriver(VERSION, "Dual MIT/GPL", "/lib/modules/nvidia.ko"),
             "pcie": pcie | nic_links,
             "kernel_log": KernelLog(reaches_boot=True),
+            "edac": Edac((Dimm("mc0", "CPU_SrcID#0_MC#0_Chan#0_DIMM#0", 3, 0),), {"mc0": (3, 0)}),
             "pci_paths": {
                 **{g.address: (f"0000:{g.address[5:7]}:01.0",) for g in gpus},
                 **{f"0000:{n}a:00.0": (f"0000:{n}b:01.0",) for n in range(8)},

@@ -51,6 +51,8 @@ def _answer(node, files, question):
     if isinstance(question, Files):
         return Completed("gpu01", question, 0, personalize(files.answer(question), HOST_VALUES))
     words = question.words
+    if words[0] == "nvidia-smi" and node.behaviour.driver_delay_seconds > question.timeout_seconds:
+        return Completed("gpu01", question, 137, timed_out=True, state="D")
     if "dmesg" in " ".join(words):
         words = ("dmesg",)
     answer = run(node, words[0], words[1:], root=True) if words[0] in PROGRAMS else Answer(err="not found", code=127)

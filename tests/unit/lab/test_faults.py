@@ -19,6 +19,7 @@ VALUES = {
     "SECONDS": "5",
     "COUNT": "2",
     "CODE": "37",
+    "NAME": "kworker/u449:2",
     "KIND": "corrected",
     "LINK": "3",
     "PASSWORD": "secret",

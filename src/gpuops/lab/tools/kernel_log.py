@@ -19,6 +19,12 @@ def messages(node: Node) -> Iterator[tuple[float, str]]:
     yield 0.0, f"Linux version {system.kernel} (buildd@lcy02) (gcc 11.4.0) #129-Ubuntu SMP"
     yield 0.0, f"Command line: BOOT_IMAGE=/boot/vmlinuz-{system.kernel} root=/dev/md0 ro {node.cmdline}"
     yield 0.004215, f"DMI: {system.vendor} {system.product}, BIOS {system.bios}"
+    yield 0.183402, "mce: CPU0: Thermal monitoring enabled (TM1)"
+    yield 1.204417, "MCE: In-kernel MCE decoding enabled."
+    yield (
+        4.310219,
+        "EDAC MC0: Giving out device to module i10nm_edac controller Intel_10nm Socket#0 IMC#0: DEV (INTERRUPT)",
+    )
     for index, nic in enumerate(node.nics):
         yield 6.1 + index / 8, f"mlx5_core {nic.address}: firmware version: {nic.firmware}"
     if node.driver.version:

@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from dataclasses import dataclass
 from typing import Literal
 
@@ -110,3 +110,12 @@ def find_failed_probes(lines: list[tuple[int, str]]) -> Iterator[Message]:
         elif _PROBE_FAILED in line and address and number - since < _PROBE_LINES:
             yield Message("off-bus", address, "fallen off the bus and is not responding to commands", None, number)
             address = ""
+
+
+def unanswered_servers(messages: Iterable[Message]) -> dict[str, Message]:
+    """Return the NFS servers that have not answered since their last message, with that message."""
+    last = {message.subject: message for message in messages if message.kind in _SERVER_KINDS}
+    return {server: message for server, message in last.items() if message.kind != "server-back"}
+
+
+_SERVER_KINDS = ("server-silent", "server-lost", "server-back")

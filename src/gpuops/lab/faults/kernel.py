@@ -1,0 +1,58 @@
+"""Faults of the host that only the kernel reports: hung tasks and failing memory."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from gpuops.lab.faults.fault import Fault, whole
+from gpuops.lab.model import Node
+
+_WARNINGS = 10  # the kernel gives up after so many
+_LABEL = "CPU_SrcID#0_MC#0_Chan#0_DIMM#0"
+_DIMM = "/sys/devices/system/edac/mc/mc0/dimm0"
+
+
+def _hung_task(node: Node, _name: str, value: str) -> Node:
+    return node.logging(*[f"INFO: task {value}:4321 blocked for more than 120 seconds."] * _WARNINGS)
+
+
+def _hung_driver(node: Node, _name: str, _value: str) -> Node:
+    hung = replace(node, behaviour=replace(node.behaviour, driver_delay_seconds=86400.0))
+    return _hung_task(hung, "host", "nvidia-smi")
+
+
+def _soft_lockup(node: Node, _name: str, _value: str) -> Node:
+    return node.logging("watchdog: BUG: soft lockup - CPU#18 stuck for 27s! [python3:2254956]")
+
+
+def _memory_uncorrected(node: Node, _name: str, _value: str) -> Node:
+    message = f"EDAC MC0: 1 UE memory read error on {_LABEL} (channel:0 slot:0 page:0x1a2b3c offset:0x0 grain:32)"
+    counted = _counting(node, "ue", 1)
+    return counted.logging("mce: [Hardware Error]: CPU 0: Machine Check: 0 Bank 7: bc00000101000090", message)
+
+
+def _memory_corrected(node: Node, _name: str, value: str) -> Node:
+    return _counting(node, "ce", whole(value, "count of errors", lowest=1))
+
+
+def _counting(node: Node, kind: str, count: int) -> Node:
+    node = node.with_file(f"/sys/devices/system/edac/mc/mc0/{kind}_count", str(count))
+    return node.with_file(f"{_DIMM}/dimm_{kind}_count", str(count))
+
+
+def _machine_check(node: Node, _name: str, _value: str) -> Node:
+    return node.logging(
+        "mce: [Hardware Error]: Machine check events logged",
+        "mce: [Hardware Error]: CPU 12: Machine Check: 0 Bank 5: be00000000800400",
+        "mce: [Hardware Error]: TSC 1a2b3c4d5e ADDR ffffffff81060e94 MISC 90004a000086",
+    )
+
+
+FAULTS = (
+    Fault("host", "hung-task", "a task of this name hangs in the kernel", _hung_task, "NAME", "dd"),
+    Fault("host", "hung-driver", "nvidia-smi hangs in the kernel and never returns", _hung_driver),
+    Fault("host", "soft-lockup", "a processor was stuck", _soft_lockup),
+    Fault("host", "memory-uncorrected", "a DIMM had an error that could not be corrected", _memory_uncorrected),
+    Fault("host", "memory-corrected", "a DIMM had this many corrected errors", _memory_corrected, "COUNT", "5000"),
+    Fault("host", "machine-check", "a processor reported an uncorrected error", _machine_check),
+)
