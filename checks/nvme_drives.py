@@ -15,6 +15,7 @@ _COMING = ("new", "resetting", "connecting")
     uses=("nvme.count",),
     severity="fail",
     tags=("quick", "host"),
+    explains=("disk-errors",),
     catches="a drive that the kernel gave up: data sets and checkpoints on it are gone, programs that read it hang",
     fix="dmesg | grep nvme says why; reseat or replace the drive",
 )

@@ -266,7 +266,7 @@ def _layout(node: Node) -> dict[str, object]:
             names = folders.setdefault("/".join(parts[:depth]), [])
             if parts[depth] not in names:
                 names.append(parts[depth])
-    return {"files": files, "links": links, "folders": folders, "roots": tree.ROOTS}
+    return {"files": files, "links": links, "folders": folders, "roots": (*tree.ROOTS, *node.own_files)}
 
 
 def with_times(text: str, skew_seconds: float) -> str:

@@ -29,6 +29,7 @@ ROOTS = (
     "/proc/self/limits",
     "/proc/self/cgroup",
     "/proc/2/comm",
+    "/proc/self/mountinfo",
     "/etc/os-release",
     "/usr/lib/os-release",
     "/etc/hostname",
@@ -106,8 +107,24 @@ def _proc(node: Node) -> Iterator[tuple[str, str]]:
     job, login = "system.slice/slurmstepd.scope/job_4711/step_extern/user/task_0", "user.slice/user-1000.slice"
     yield "/proc/self/cgroup", f"0::/{job}" if in_job else f"0::/{login}/session-3.scope"
     yield "/proc/2/comm", "kthreadd"
+    yield "/proc/self/mountinfo", mount_table(node)
     yield "/proc/bus/pci/devices", "".join(f"{row}\n" for row in _functions(node))
     yield "/proc/modules", "".join(f"{row}\n" for row in _modules(node))
+
+
+def mount_table(node: Node) -> str:
+    """Return the rows of /proc/self/mountinfo: the file systems, and a read-only image as snaps have them."""
+    rows = [
+        "21 23 0:20 / /proc rw,nosuid,nodev,noexec,relatime shared:12 - proc proc rw",
+        "24 23 0:21 / /sys rw,nosuid,nodev,noexec,relatime shared:7 - sysfs sysfs rw",
+        "40 23 7:0 / /snap/core20/1974 ro,nodev,relatime shared:32 - squashfs /dev/loop0 ro,errors=continue",
+    ]
+    for index, disk in enumerate(node.disks):
+        kind = "vfat" if disk.mount == "/boot/efi" else "ext4"
+        rows.append(
+            f"{23 + 30 * index} 1 9:{index} / {disk.mount} rw,relatime shared:{index} - {kind} {disk.device} rw"
+        )
+    return "".join(f"{row}\n" for row in rows)
 
 
 def _functions(node: Node) -> Iterator[str]:

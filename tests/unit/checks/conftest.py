@@ -17,6 +17,7 @@ from gpuops.probes.host.kernel_log import KernelLog
 from gpuops.probes.host.limits import Limit
 from gpuops.probes.host.lspci import PciFunction
 from gpuops.probes.host.md_raid import Array
+from gpuops.probes.host.mounts import Mount, Mounts
 from gpuops.probes.host.nvme import DriveHealth, NvmeDrive
 from gpuops.probes.host.pcie import PcieLink
 from gpuops.probes.host.services import Service
@@ -189,6 +190,7 @@ def h100():
             "installed_driver": InstalledDriver(VERSION, "Dual MIT/GPL", "/lib/modules/nvidia.ko"),
             "pcie": pcie | nic_links,
             "kernel_log": KernelLog(reaches_boot=True),
+            "mounts": Mounts((Mount("/", "/dev/nvme0n1p2", "ext4", "259:2", is_read_only=False),)),
             "edac": Edac((Dimm("mc0", "CPU_SrcID#0_MC#0_Chan#0_DIMM#0", 3, 0),), {"mc0": (3, 0)}),
             "pci_paths": {
                 **{g.address: (f"0000:{g.address[5:7]}:01.0",) for g in gpus},

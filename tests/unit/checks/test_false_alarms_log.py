@@ -7,6 +7,7 @@ import pytest
 from tests.unit.checks.lab_node import findings_of, silent
 
 from gpuops.probes.host.kernel_log import parse_kernel_log
+from gpuops.probes.host.mounts import parse_mounts
 from gpuops.probes.nvidia.nvidia_smi import SmiError
 
 BOOT = "Linux version 6.8.0-79-generic (buildd@lcy02-amd64-080) (x86_64-linux-gnu-gcc-13) #79-Ubuntu SMP"
@@ -73,6 +74,16 @@ def test_f16_the_noise_of_reading_restricted_devices_is_nothing(h100):
         "status bad operation(0x2), syndrome (0x9a6171), err(-22)"
     )
     assert told(h100, *[noise] * 40) == []
+
+
+def test_f23_a_file_system_that_is_writable_again_only_was_read_only(h100):
+    """kubernetes/node-problem-detector#474: the flag of the log stayed until the daemon was restarted."""
+    row = "23 1 8:1 / / {} shared:1 - ext4 /dev/sda1 {}\n"
+    now = {mode: parse_mounts(f"/proc/self/mountinfo\0{row.format(mode, mode)}\0") for mode in ("rw", "ro")}
+    line = "EXT4-fs (sda1): Remounting filesystem read-only"
+    assert told(h100.but(mounts=now["rw"]), line) == [("mounts", "/", "warn")]
+    assert told(h100.but(mounts=now["ro"]), line) == [("mounts", "/", "fail")]
+    assert findings_of("hgx-h100", "host:was-read-only")[0] == [("mounts", "/scratch", "warn")]
 
 
 OFF_THE_BUS = "NVRM: Xid (PCI:0000:52:00): 79, pid='<unknown>', name=<unknown>, GPU has fallen off the bus."

@@ -2,7 +2,21 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from gpuops.probes.host import clock, disks, iommu, kernel_log, limits, lspci, packages, pcie, services, system
+from gpuops.probes.host import (
+    clock,
+    disks,
+    edac,
+    iommu,
+    kernel_log,
+    limits,
+    lspci,
+    mounts,
+    packages,
+    pci_paths,
+    pcie,
+    services,
+    system,
+)
 from gpuops.probes.network import ib, interfaces, nic_log, nic_pcie
 from gpuops.probes.nvidia import driver, fabric_manager
 from gpuops.probing import Probe, Unknown
@@ -11,6 +25,7 @@ MODULES = (
     clock,
     disks,
     driver,
+    edac,
     fabric_manager,
     ib,
     interfaces,
@@ -20,7 +35,9 @@ MODULES = (
     lspci,
     nic_log,
     nic_pcie,
+    mounts,
     packages,
+    pci_paths,
     pcie,
     services,
     system,
@@ -30,6 +47,9 @@ PROBES = list(NAMED.values())
 PARSERS = [
     clock.parse_clock,
     disks.parse_df,
+    edac.parse_edac,
+    mounts.parse_mounts,
+    pci_paths.parse_pci_paths,
     driver.parse_driver,
     driver.parse_modinfo,
     fabric_manager.parse_fabric_manager,
@@ -88,4 +108,4 @@ def test_silence_a_hang_and_a_missing_program_are_unknown(probe, answer):
 
 def test_a_probe_bears_the_name_of_its_variable():
     assert {name: probe.name for name, probe in NAMED.items()} == {name: name for name in NAMED}
-    assert len(NAMED) == 17
+    assert len(NAMED) == 20
