@@ -40,6 +40,10 @@ def _counting(node: Node, kind: str, count: int) -> Node:
     return node.with_file(f"{_DIMM}/dimm_{kind}_count", str(count))
 
 
+def _less_memory(node: Node, _name: str, _value: str) -> Node:
+    return replace(node, system=replace(node.system, memory_gib=node.system.memory_gib * 31 // 32))
+
+
 def _machine_check(node: Node, _name: str, _value: str) -> Node:
     return node.logging(
         "mce: [Hardware Error]: Machine check events logged",
@@ -54,5 +58,6 @@ FAULTS = (
     Fault("host", "soft-lockup", "a processor was stuck", _soft_lockup),
     Fault("host", "memory-uncorrected", "a DIMM had an error that could not be corrected", _memory_uncorrected),
     Fault("host", "memory-corrected", "a DIMM had this many corrected errors", _memory_corrected, "COUNT", "5000"),
+    Fault("host", "less-memory", "one DIMM of 32 is switched off", _less_memory),
     Fault("host", "machine-check", "a processor reported an uncorrected error", _machine_check),
 )

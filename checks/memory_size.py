@@ -1,0 +1,60 @@
+"""The nodes of one profile have the same amount of memory."""
+
+from collections.abc import Iterator, Mapping
+
+from gpuops import Finding, NotApplicable, Profile, check
+from gpuops.probes.host.system import System, system
+
+_MISSING = 0.02
+_OTHER_BUILD = 0.3
+_FIX = "look for a DIMM that is missing or switched off: dmidecode -t 17, and the BMC's event log; reseat or replace it"
+
+
+@check(
+    needs=system,
+    severity="fail",
+    tags=("quick", "host"),
+    scope="group",
+    catches="a DIMM that the firmware switched off: the node has less memory, and less bandwidth to it",
+    fix=_FIX,
+    fix_in_common="look at what they share: the BIOS, and the kernel's command line",
+)
+def memory_size(by_node: Mapping[str, System], _profile: Profile) -> Iterator[Finding | NotApplicable]:
+    """A node with at least 2 percent less than most of its peers fails: one DIMM of 32 is 3 percent.
+
+    Kernels keep amounts for themselves that differ less. A node with 30 percent less may be another build, and warns.
+    Compared are the nodes of one product, three or more, of which more than half have the same. Source: mej/nhc,
+    check_hw_physmem; the limits are our own figures.
+    """
+    by_product: dict[tuple[str, str], dict[str, float]] = {}
+    for node, own in by_node.items():
+        if own.memory_gib:
+            by_product.setdefault((own.vendor, own.product), {})[node] = own.memory_gib
+    usual_by_product = {product: _usual(list(sizes.values())) for product, sizes in by_product.items()}
+    if not any(usual_by_product.values()):
+        yield NotApplicable("memory is compared between at least three nodes, more than half of which have the same")
+    for product, usual in usual_by_product.items():
+        if usual:
+            yield from _smaller(by_product[product], usual)
+
+
+def _smaller(sizes: Mapping[str, float], usual: float) -> Iterator[Finding]:
+    for node, size in sizes.items():
+        missing = 1 - size / usual
+        if missing >= _MISSING:
+            yield Finding(
+                f"{size:.0f} GiB of memory, most nodes have {usual:.0f}",
+                expected=round(usual),
+                found=round(size),
+                unit="GiB",
+                part="memory",
+                host=node,
+                severity="warn" if missing >= _OTHER_BUILD else None,
+            )
+
+
+def _usual(sizes: list[float]) -> float | None:
+    """Return the size that more than half of the nodes have, to one percent; None if there is none."""
+    votes = {size: sum(abs(other / size - 1) < _MISSING / 2 for other in sizes) for size in sizes}
+    size, count = max(votes.items(), key=lambda vote: vote[1], default=(0.0, 0))
+    return size if len(sizes) > 2 and 2 * count > len(sizes) else None
