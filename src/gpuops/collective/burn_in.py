@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, field, replace
 from types import TracebackType
 from typing import Any
 
+from gpuops.collective.growth import growths
 from gpuops.collective.measurement import Measurement
 from gpuops.collective.measuring import MeasureContext, idle_nodes, measure
 from gpuops.collective.pool import Pool
@@ -19,7 +20,7 @@ from gpuops.isolation.evidence import Evidence
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.rounds import RankGroup, Round
 from gpuops.probes.host.kernel_log import kernel_log
-from gpuops.probes.network.error_counters import error_counters
+from gpuops.probes.network.error_counters import error_counters, saturated_counters
 from gpuops.probes.nvidia.burn_in import (
     BurnIn,
     Sample,
@@ -38,6 +39,7 @@ from gpuops.reasons import Excluded
 from gpuops.shell import Command, Completed
 
 _COUNTED: tuple[Probe[Any], ...] = (smi, kernel_log, error_counters, nvlink_errors)
+_ASKED = (*_COUNTED, saturated_counters)
 _ITERATIONS = 500
 """Measuring time of one round. The nccl engine times for at most about as long on a node with NVLink."""
 _CHUNK_SECONDS = 10
@@ -110,7 +112,7 @@ def burn(
     with idle_nodes(pool, profiles, request, context):
         diagnoses = {name: answer for name, (answer,) in pool.ask([dcgm_diag.question]).items()}
     sampled.exclude(pool.excluded.values())
-    before, began = pool.facts(_COUNTED), time.monotonic()
+    before, began = pool.facts(_ASKED), time.monotonic()
     request = replace(request, scopes=("node",))
     with GpuSampler(sampled) as sampler:
         measurement = measure(
@@ -118,7 +120,7 @@ def burn(
         )
         if measurement.interrupted:
             sampled.close()  # the last samples are not needed
-    lasted, after = time.monotonic() - began, pool.facts(_COUNTED)
+    lasted, after = time.monotonic() - began, pool.facts(_ASKED)
     measurement = replace(measurement, excluded={**pool.excluded, **measurement.excluded})
     answers: dict[str, tuple[Completed, Completed]] = {}
     for name in after:
@@ -178,23 +180,26 @@ def figures_of(evidence: Evidence, node: str) -> BurnIn:
 def _with_counts(burnt: BurnIn, before: Facts, after: Facts) -> BurnIn:
     """Return ``burnt`` with the counters that increased in between, and those that could not be read."""
     unreadable = [f"{p.name}: {v.why}" for p in _COUNTED for v in (before[p], after[p]) if isinstance(v, Unknown)]
+    grown = list(growths(_counters(before), _counters(after)))
     return replace(
         burnt,
-        grown=tuple(increased_counters(before, after)),
+        grown=tuple(str(growth) for growth in grown if growth.is_fault(burnt.seconds)),
+        noticed=tuple(str(growth) for growth in grown if not growth.is_fault(burnt.seconds)),
         xids=tuple(new_xids(before, after)),
-        blind=tuple(dict.fromkeys(unreadable)),
+        blind=(*dict.fromkeys(unreadable), *_saturated(after)),
     )
+
+
+def _saturated(facts: Facts) -> Iterator[str]:
+    """Yield the counters that reached their maximum, and so cannot show an increase."""
+    value = facts[saturated_counters]
+    for counter in () if isinstance(value, Unknown) else value:
+        yield f"{counter.device}: {counter.name} is at its maximum of {counter.maximum} and counts no more"
 
 
 def increased_counters(before: Facts, after: Facts) -> list[str]:
     """Return the error counters that increased, each after its part: ``gpu3: ecc_uncorrected_volatile 0 → 2``."""
-    return [
-        f"{part}: {name} {then[part][name]} → {count}"
-        for then, now in zip(_counters(before), _counters(after), strict=True)
-        for part, counts in now.items()
-        for name, count in counts.items()
-        if name in then.get(part, {}) and count > then[part][name]
-    ]
+    return [str(growth) for growth in growths(_counters(before), _counters(after))]
 
 
 def _counters(facts: Facts) -> tuple[Mapping[str, Mapping[str, int]], ...]:

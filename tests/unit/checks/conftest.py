@@ -33,6 +33,7 @@ from gpuops.probes.nvidia.driver import Driver, InstalledDriver
 from gpuops.probes.nvidia.fabric_manager import FabricManager
 from gpuops.probes.nvidia.nvidia_smi import Gpu, RemappedRows, Smi, SmiError
 from gpuops.probes.nvidia.nvlink import GpuLinks, NvLink
+from gpuops.probes.nvidia.nvlink_errors import LinkErrors
 from gpuops.probes.nvidia.topo import Topology
 from gpuops.probing import Unknown
 from gpuops.profile import load
@@ -197,6 +198,7 @@ def h100():
                 **{f"0000:{n}a:00.0": (f"0000:{n}b:01.0",) for n in range(8)},
             },
             "nvlink": tuple(GpuLinks(g.index, g.name, g.uuid, links) for g in gpus),
+            "link_errors": {g.part: {n: LinkErrors({"recovery_errors": 0}) for n in range(18)} for g in gpus},
             "topo": matrix(names, nics, "NV18"),
             "fabric_manager": FabricManager(VERSION),
             "services": {"nvidia-fabricmanager": Service("loaded", "active", "running", "enabled")},

@@ -94,3 +94,9 @@ class TestDiagnosis:
 
     def test_a_node_without_dcgm_is_skipped(self, h100):
         assert h100.but(dcgm_diag=DcgmDiagnosis(installed=False)).judge("dcgm-diagnosis").status == "skipped"
+
+
+def test_what_healthy_links_count_too_is_a_warning(h100):
+    noticed = replace(h100.values["burn_in"], noticed=("gpu3: crc_errors 0 → 2",))
+    (finding,) = h100.but(burn_in=noticed).judge("burn-in-errors").findings
+    assert (finding.part, finding.severity) == ("gpu3", "warn")

@@ -3,12 +3,18 @@
 Specimens have the values of the threads; names and addresses are changed.
 """
 
+import datetime as dt
 from dataclasses import replace
 
 import pytest
 
+from gpuops.collective.burn_in import _with_counts
+from gpuops.collective.growth import growths
+from gpuops.facts import Facts
+from gpuops.probes.network.error_counters import SaturatedCounter, parse_saturated
 from gpuops.probes.network.ib import IbPort, parse_ib_ports
 from gpuops.probes.network.nic_log import nic_log
+from gpuops.probes.nvidia.nvlink_errors import parse_link_errors
 from gpuops.profile import NO_PROFILE
 from gpuops.shell import Completed
 
@@ -95,3 +101,65 @@ class TestF16NoiseOfTheProbeItself:
         machine = under(h100, declared).but(nic_log=log)
         assert machine.judge("nic-log").status == "pass"
         assert machine.findings() == []
+
+
+def nvlinks(rows):
+    """What nvidia-smi nvlink -e prints of 4 GPUs with 18 links; ``rows`` by (GPU, link) replace the zeros."""
+    names = ("Replay Errors", "Recovery Errors", "CRC Errors")
+    text = ""
+    for gpu in range(4):
+        text += f"GPU {gpu}: NVIDIA H100 80GB HBM3 (UUID: GPU-{gpu})\n"
+        for link in range(18):
+            counts = rows.get((gpu, link), dict.fromkeys(names, 0))
+            text += "".join(f"\t Link {link}: {name}: {count}\n" for name, count in counts.items())
+    return parse_link_errors(text)
+
+
+class TestF8LifetimeCountersOfNVLink:
+    """aws/eks-node-monitoring-agent 261: one CRC error in a link's history is not a state."""
+
+    def test_one_look_at_an_old_crc_error_passes(self, h100):
+        links = nvlinks({(2, 7): {"Replay Errors": 0, "Recovery Errors": 0, "CRC Errors": 3}})
+        assert h100.but(link_errors=links).judge("nvlink-errors").status == "pass"
+
+    def test_across_a_load_the_same_count_is_nothing_and_a_recovery_is_a_fault(self):
+        before = ({"gpu2": {"crc_errors": 3, "recovery_errors": 3}},)
+        assert list(growths(before, before)) == []
+        (growth,) = growths(before, ({"gpu2": {"crc_errors": 3, "recovery_errors": 4}},))
+        assert growth.is_fault(60.0)
+
+
+class TestS15NVLinkThatRetrains:
+    """marin-community/marin 9086: 505 recoveries of one link, five days before Xid 149; dashboards were empty."""
+
+    @PROFILES
+    def test_the_one_link_is_named(self, h100, declared):
+        quiet = {"Link recovery failed events": 0, "Total link recovery events": 0}
+        rows = {(gpu, link): quiet for gpu in range(4) for link in range(18)}
+        rows[0, 14] = {"Link recovery failed events": 0, "Total link recovery events": 505}
+        (finding,) = under(h100, declared).but(link_errors=nvlinks(rows)).judge("nvlink-errors").findings
+        assert (finding.part, finding.severity) == ("gpu0", "warn")
+        assert "link 14" in finding.message
+
+    def test_names_that_nobody_knows_are_unknown_and_not_zero(self, h100):
+        rows = {(gpu, link): {"Flux Errors": 0} for gpu in range(4) for link in range(18)}
+        assert h100.but(link_errors=nvlinks(rows)).judge("nvlink-errors").status == "unknown"
+
+
+class TestS16CountersAtTheirEnd:
+    """leptonai/gpud 943: counters at their maxima never rise again."""
+
+    def test_they_are_unknown(self, h100):
+        port = "/sys/class/infiniband/mlx5_3/ports/1/counters"
+        counts = {"link_downed": 255, "port_xmit_discards": 65535, "port_xmit_wait": 4294967295, "symbol_error": 255}
+        files = {"/sys/class": ""} | {f"{port}/{name}": f"{count}\n" for name, count in counts.items()}
+        saturated = parse_saturated(files_text(files))
+        assert [counter.name for counter in saturated] == ["link_downed", "port_xmit_discards", "port_xmit_wait"]
+
+    def test_a_burn_in_says_that_it_could_not_count(self, h100):
+        now = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)
+        values = {"saturated_counters": (SaturatedCounter("mlx5_3", "link_downed", 255),)}
+        facts = Facts("n1", now, {**h100.values, "error_counters": {}, "nvlink_errors": {}, **values})
+        burnt = _with_counts(h100.values["burn_in"], facts, facts)
+        verdict = h100.but(burn_in=burnt).judge("burn-in-errors")
+        assert (verdict.status, "link_downed" in verdict.why) == ("unknown", True)

@@ -15,6 +15,7 @@ from gpuops.collective.burn_in import (
     new_xids,
     repeat_for,
 )
+from gpuops.collective.growth import growths
 from gpuops.collective.measurement import Measurement
 from gpuops.collective.measuring import MeasureContext
 from gpuops.collective.pool import Pool
@@ -85,6 +86,35 @@ def test_what_stayed_or_cannot_be_told_did_not_rise(after):
 
 def test_what_nobody_counted_before_did_not_rise():
     assert increased_counters(facts(nvlink_errors=Unknown("x")), facts(crc=7)) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "increase", "seconds", "fault"),
+    [
+        ("crc_errors", 1, 60.0, False),
+        ("crc_errors", 6001, 60.0, True),
+        ("recovery_errors", 1, 60.0, True),
+        ("local_link_integrity_errors", 1, 1800.0, True),
+        ("link_recovery_failed_events", 1, 1800.0, True),
+        ("link_recovery_successful_events", 40, 1800.0, False),
+        ("link_downed", 1, 1800.0, True),
+        ("symbol_error", 60, 1800.0, False),
+        ("symbol_error", 61, 1800.0, True),
+        ("out_of_sequence", 10_000, 60.0, False),
+        ("ecc_uncorrected_volatile", 1, 1800.0, True),
+    ],
+)
+def test_a_rate_that_healthy_links_have_too_is_no_fault(name, increase, seconds, fault):
+    (growth,) = growths([{"x": {name: 5}}], [{"x": {name: 5 + increase}}])
+    assert growth.is_fault(seconds) == fault
+
+
+def test_a_sum_is_not_counted_beside_its_parts_and_a_reset_is_no_growth():
+    parts = {"link_recovery_successful_events": 1, "link_recovery_failed_events": 0, "total_link_recovery_events": 1}
+    assert [growth.name for growth in growths([{"x": dict.fromkeys(parts, 0)}], [{"x": parts}])] == [
+        "link_recovery_successful_events"
+    ]
+    assert list(growths([{"x": {"crc_errors": 5}}], [{"x": {"crc_errors": 0}}])) == []
 
 
 def test_only_xids_that_came_meanwhile_are_new():

@@ -91,7 +91,14 @@ def _rejected(node: Node, name: str, value: str) -> Node:
     return node.logging(*[line] * whole(value, "number of lines", lowest=1))
 
 
+def _retrained(node: Node, name: str, value: str) -> Node:
+    if not node.gpus[int(name)].model.nvlinks:
+        raise InputError(f"gpu{name} has no NVLink")
+    return node.with_gpu(int(name), link_recoveries={14 % node.gpus[int(name)].model.nvlinks: whole(value, "count")})
+
+
 FAULTS = (
+    Fault("gpu", "nvlink-retrained", "one of its NVLinks retrained so often", _retrained, "COUNT", "505"),
     Fault("nic", "phys-state", "the port's physical state", _physical, "PHYSICAL", "LinkErrorRecovery"),
     Fault("nic", "one-lane", "the link has one lane and still reports its full rate", _one_lane),
     Fault("nic", "uplink-speed", "the PCIe switch above it trained to a lower speed", _uplink, "GTS", "16.0"),

@@ -97,6 +97,7 @@ class Gpu:
     recovery: str = ""  # what it asks for by itself, in nvidia-smi's words
     route_unhealthy: bool = False
     links_down: frozenset[int] = frozenset()
+    link_recoveries: Mapping[int, int] = field(default_factory=dict)  # how often each link retrained
     nvlink_slow_percent: float = 0.0  # below the rate that its links report
     nvlink_error: str = ""  # what nvidia-smi prints instead of its links
     mig: bool = False  # in MIG mode, which switches its NVLinks off

@@ -6,6 +6,7 @@ A file ``/sys/class/infiniband/mlx5_0/ports/1/counters/link_downed`` with ``2`` 
 from __future__ import annotations
 
 import re
+from dataclasses import dataclass
 
 from gpuops.probes.numbers import integer
 from gpuops.probing import Probe, Unknown
@@ -21,6 +22,13 @@ _PORT = (
     "excessive_buffer_overrun_errors",
 )
 _HARDWARE = ("rnr_nak_retry_err", "local_ack_timeout_err", "packet_seq_err", "out_of_sequence", "roce_slow_restart")
+_MAXIMA = {
+    **dict.fromkeys(("local_link_integrity_errors", "excessive_buffer_overrun_errors"), 2**4 - 1),
+    **dict.fromkeys(("link_error_recovery", "link_downed"), 2**8 - 1),
+    **dict.fromkeys(("symbol_error", "port_rcv_errors", "port_xmit_discards"), 2**16 - 1),
+    "port_xmit_wait": 2**32 - 1,
+}
+"""Where counters of a port stop. Source: InfiniBand Architecture Specification, PortCounters attribute."""
 _INTERFACE = ("rx_errors", "tx_errors")
 _PATH = re.compile(r"/sys/class/(?:infiniband|net)/([^/]+)/(?:ports/\d+/(?:hw_)?counters|statistics)/(\w+)", re.ASCII)
 
@@ -40,6 +48,26 @@ def parse_counters(text: str) -> dict[str, dict[str, int]] | Unknown:
     return counts_by_device if "/sys/class" in files else Unknown("/sys/class cannot be read")
 
 
+@dataclass(frozen=True, slots=True)
+class SaturatedCounter:
+    """A counter of a device that stands at its ``maximum``, so that it cannot show another error."""
+
+    device: str
+    name: str
+    maximum: int
+
+
+def parse_saturated(text: str) -> tuple[SaturatedCounter, ...] | Unknown:
+    """Return the counters of ports that reached their maximum; those of 64 bits never do."""
+    files = read_files(text)
+    found = []
+    for path, content in files.items():
+        match = _PATH.fullmatch(path)
+        if match and "/counters/" in path and integer(content) == _MAXIMA.get(match[2], -1):
+            found.append(SaturatedCounter(match[1], match[2], _MAXIMA[match[2]]))
+    return tuple(found) if "/sys/class" in files else Unknown("/sys/class cannot be read")
+
+
 error_counters: Probe[dict[str, dict[str, int]]] = Probe(
     "error_counters",
     Files(
@@ -56,3 +84,8 @@ error_counters: Probe[dict[str, dict[str, int]]] = Probe(
 
 Source of the choice: NVIDIA NVSentinel, docs/configuration/nic-health-monitor.md.
 """
+
+saturated_counters: Probe[tuple[SaturatedCounter, ...]] = Probe(
+    "saturated_counters", error_counters.question, lambda answer: parse_saturated(answer.out)
+)
+"""Those of them that no longer count."""

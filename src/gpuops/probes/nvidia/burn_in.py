@@ -60,8 +60,9 @@ class GpuBurn:
 class BurnIn:
     """Result of one node. ``gb_per_s`` are its all-reduces in order, ``troubles`` the failures of the others.
 
-    ``grown`` are error counters that increased, and ``xids`` are new kernel events, both as text that begins with the
-    part (``gpu3: …``, ``mlx5_0: …``). ``blind`` lists what could not be counted.
+    ``grown`` are error counters that increased, ``noticed`` those that increased no more than healthy parts' do, and
+    ``xids`` are new kernel events, all as text that begins with the part (``gpu3: …``, ``mlx5_0: …``). ``blind`` lists
+    what could not be counted.
     """
 
     seconds: float
@@ -71,6 +72,7 @@ class BurnIn:
     grown: tuple[str, ...] = ()
     xids: tuple[str, ...] = ()
     blind: tuple[str, ...] = ()
+    noticed: tuple[str, ...] = ()
 
 
 def parse_samples(text: str) -> list[Sample]:
@@ -148,7 +150,8 @@ def parse_burn_in(answer: Completed) -> BurnIn | Unknown:
     if "excluded" in document:
         excluded = Excluded.from_document(answer.node, document["excluded"])
         return Unknown(excluded.why, skipped_on_purpose=excluded.on_purpose)
-    texts = {key: tuple(str(text) for text in document[key]) for key in ("troubles", "grown", "xids", "blind")}
+    keys = ("troubles", "grown", "xids", "blind", "noticed")  # the last is younger than some documents
+    texts = {key: tuple(str(text) for text in document.get(key, ())) for key in keys}
     figures = tuple(float(figure) for figure in document["gb_per_s"])
     return BurnIn(float(document["seconds"]), figures, gpus=tuple(_gpu(gpu) for gpu in document["gpus"]), **texts)
 

@@ -1,40 +1,118 @@
 """NVLink error counters of each GPU since the driver was loaded, from ``nvidia-smi nvlink -e``.
 
-``Link 0: Replay Errors: 2`` adds 2 to ``replay_errors``.
+``Link 0: Replay Errors: 2`` adds 2 to ``replay_errors``. Drivers for Blackwell and later print other counters, with a
+distribution of corrected errors and error rates among them: ``Effective BER: 15e-255`` is a rate of zero.
 """
 
 from __future__ import annotations
 
 import re
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass, field
 
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Command
 
 _GPU = re.compile(r"GPU (\d{1,3}): .*", re.ASCII)
-_COUNT = re.compile(r"\s+Link \d{1,2}: ([\w ]{1,60}): (\d{1,18})", re.ASCII)
-_NOTE = re.compile(r"\s*|\s+Link \d{1,2}: .*(?:N/A|inactive|Not Supported).*|\s+NVML: .*", re.ASCII)
+_NOTE = re.compile(r"\s*|\s+Link \d{1,2}: .*(?:N/A|inactive|Not Supported).*|\s+NVML: .*|\s*\[\.\.\.\]", re.ASCII)
+_COUNTERS = {
+    name: name.lower().replace(" ", "_")
+    for name in (
+        *("Replay Errors", "Recovery Errors", "CRC Errors"),  # up to Hopper; the others since Blackwell
+        *("Malformed packet Errors", "Buffer overrun Errors", "Rx Errors", "Rx remote Errors", "Rx General Errors"),
+        *("Local link integrity Errors", "Tx discards", "Effective Errors", "Symbol Errors"),
+        *("Link recovery successful events", "Link recovery failed events", "Total link recovery events"),
+    )
+}
+"""Counters of errors by the words of nvidia-smi; corrected codewords, raw errors and packets are not among them."""
+_RATES = {"Effective BER": "effective_ber", "Symbol BER": "symbol_ber"}
+_ABSENT = frozenset({"N/A", "[N/A]", "Not Supported", "[Not Supported]"})
+
+
+@dataclass(frozen=True)
+class LinkErrors:
+    """What one link has counted, by counter, and its bit error rates; a rate is None if the link does not report it."""
+
+    counts: Mapping[str, int] = field(default_factory=dict, hash=False)
+    rates: Mapping[str, float] = field(default_factory=dict, hash=False)
+
+    @property
+    def recoveries(self) -> int | None:
+        """How often the link retrained; None if it does not count that."""
+        names = ("total_link_recovery_events", "recovery_errors")
+        return next((self.counts[name] for name in names if name in self.counts), None)
+
+
+Links = Mapping[str, Mapping[int, LinkErrors]]
+"""Errors by GPU (``gpu3``) and number of the link."""
+
+
+def parse_link_errors(text: str) -> dict[str, dict[int, LinkErrors]] | Unknown:
+    """Return the errors of each link; a GPU without NVLink has none. Counters of other names are ignored."""
+    links_by_gpu: dict[str, dict[int, LinkErrors]] = {}
+    links: dict[int, LinkErrors] | None = None
+    for line in text.splitlines():
+        head, _, rest = line.strip().partition(": ")
+        name, _, value = rest.rpartition(": ")
+        if links is not None and name and head[:5] == "Link " and head[5:].isdecimal():
+            if not _add(links.setdefault(int(head[5:]), LinkErrors()), name, value):
+                return Unknown(f"nvidia-smi nvlink -e: expected a counter, found {line.strip()[:80]!r}")
+        elif gpu := _GPU.fullmatch(line):
+            links = links_by_gpu.setdefault(f"gpu{int(gpu[1])}", {})
+        elif not _NOTE.fullmatch(line) or (links is None and line.strip()):
+            return Unknown(f"nvidia-smi nvlink -e: expected a counter, found {line.strip()[:80]!r}")
+    if not links_by_gpu or not text.endswith("\n"):
+        return Unknown("nvidia-smi nvlink -e: the output is empty or truncated")
+    if any(links and not any(link.counts for link in links.values()) for links in links_by_gpu.values()):
+        return Unknown("nvidia-smi nvlink -e: it prints none of the known error counters")
+    return links_by_gpu
+
+
+def _add(link: LinkErrors, name: str, value: str) -> bool:
+    """Add a value to ``link``; False if it is the value of a known counter and not a number."""
+    if value in _ABSENT or (name not in _COUNTERS and name not in _RATES):
+        return True
+    if name in _COUNTERS and value.isdecimal() and value.isascii() and len(value) <= 20:
+        link.counts[_COUNTERS[name]] = int(value)  # type: ignore[index] # it is this parser's own
+        return True
+    rate = _rate(value) if name in _RATES else None
+    if rate is not None:
+        link.rates[_RATES[name]] = rate  # type: ignore[index]
+    return rate is not None
+
+
+def _rate(value: str) -> float | None:
+    try:
+        return float(value)
+    except ValueError:
+        return None
 
 
 def parse_nvlink_errors(text: str) -> dict[str, dict[str, int]] | Unknown:
     """Return errors by GPU (``gpu3``) and counter (``crc_errors``), summed over all links; none without NVLink."""
-    counters_by_gpu: dict[str, dict[str, int]] = {}
-    for line in text.splitlines():
-        gpu, count = _GPU.fullmatch(line), _COUNT.fullmatch(line)
-        if gpu:
-            counters = counters_by_gpu.setdefault(f"gpu{int(gpu[1])}", {})
-        elif count and counters_by_gpu:
-            name = count[1].lower().replace(" ", "_")
-            counters[name] = counters.get(name, 0) + int(count[2])
-        elif not _NOTE.fullmatch(line):
-            return Unknown(f"nvidia-smi nvlink -e: expected a counter, found {line.strip()[:80]!r}")
-    if not counters_by_gpu or not text.endswith("\n"):
-        return Unknown("nvidia-smi nvlink -e: the output is empty or truncated")
-    return counters_by_gpu
+    links = parse_link_errors(text)
+    return links if isinstance(links, Unknown) else {gpu: _summed(own) for gpu, own in links.items()}
 
 
+def _summed(links: Mapping[int, LinkErrors]) -> dict[str, int]:
+    totals: dict[str, int] = {}
+    for name, count in _counted(links):
+        totals[name] = totals.get(name, 0) + count
+    return totals
+
+
+def _counted(links: Mapping[int, LinkErrors]) -> Iterator[tuple[str, int]]:
+    for link in links.values():
+        yield from link.counts.items()
+
+
+_QUESTION = Command(("nvidia-smi", "nvlink", "-e"), timeout_seconds=60, lane="nvidia")
 nvlink_errors: Probe[dict[str, dict[str, int]]] = Probe(
-    "nvlink_errors",
-    Command(("nvidia-smi", "nvlink", "-e"), timeout_seconds=60, lane="nvidia"),
-    lambda answer: parse_nvlink_errors(answer.out),
+    "nvlink_errors", _QUESTION, lambda answer: parse_nvlink_errors(answer.out)
 )
-"""Replay, recovery and CRC errors. Source: NVIDIA, nvidia-smi manual page, nvlink --errorcounters."""
+"""Replay, recovery and CRC errors, or what Blackwell counts. Source: NVIDIA, nvidia-smi manual page, nvlink -e."""
+
+link_errors: Probe[dict[str, dict[int, LinkErrors]]] = Probe(
+    "link_errors", _QUESTION, lambda answer: parse_link_errors(answer.out), cost="slow"
+)
+"""The same of each link, with error rates."""
