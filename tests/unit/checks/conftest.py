@@ -8,6 +8,7 @@ import pytest
 from gpuops import GpuCable, Power, Psu
 from gpuops.facts import Facts
 from gpuops.judging import discover, judge, judge_group, judge_node
+from gpuops.probes.host.acs import Acs
 from gpuops.probes.host.bmc import BmcPresence, EventLog, Sensor
 from gpuops.probes.host.clock import Clock
 from gpuops.probes.host.disks import Filesystem
@@ -204,6 +205,8 @@ def h100():
             "services": {"nvidia-fabricmanager": Service("loaded", "active", "running", "enabled")},
             "ib_ports": ports,
             "nic_log": NicLog(),
+            "acs": Acs(frozenset(bridge for index in range(8) for bridge in nic_path(index).bridges), frozenset()),
+            "gpu_bridges": {g.address: nic_path(g.index).bridges[1:] for g in gpus},
             "iommu": Iommu(("dmar0",), {port.device: "identity" for port in ports}),
             "nic_pcie": tuple(nic_path(index) for index in range(8)),
             "system": System(*("",) * 5, None, "", None, "", None, {}, "", "", "", virtual=False),

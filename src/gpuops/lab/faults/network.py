@@ -97,7 +97,14 @@ def _retrained(node: Node, name: str, value: str) -> Node:
     return node.with_gpu(int(name), link_recoveries={14 % node.gpus[int(name)].model.nvlinks: whole(value, "count")})
 
 
+def _acs(node: Node, _name: str, _value: str) -> Node:
+    """Return a node with ACS on at every bridge, as many BIOSes set it for guests."""
+    paths = [device.split("/") for device in (*(g.path for g in node.gpus), *(n.at for n in node.nics))]
+    return replace(node, acs=frozenset(at for path in paths for at in path[1:-1]))
+
+
 FAULTS = (
+    Fault("host", "acs", "ACS is on at all PCIe bridges", _acs),
     Fault("gpu", "nvlink-retrained", "one of its NVLinks retrained so often", _retrained, "COUNT", "505"),
     Fault("nic", "phys-state", "the port's physical state", _physical, "PHYSICAL", "LinkErrorRecovery"),
     Fault("nic", "one-lane", "the link has one lane and still reports its full rate", _one_lane),

@@ -171,6 +171,7 @@ class Node:
     sysctls: Mapping[str, str] = field(default_factory=dict)
     cmdline: str = "iommu=pt"  # the kernel's parameters beyond its root
     switches: Switches | None = None
+    acs: frozenset[str] = frozenset()  # the bridges on which ACS is on
     peermem: bool = True  # nvidia-peermem is loaded if there are adapters
     kernel_messages: tuple[str, ...] = ()
     booted: float = 0.0  # seconds since the epoch

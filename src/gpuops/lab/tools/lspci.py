@@ -102,7 +102,24 @@ def lspci(node: Node, words: Sequence[str], *, root: bool) -> Answer:
         return Answer(err="lspci: unrecognized option\nUsage: lspci [<switches>]\n", code=1)
     chosen = [f for f in functions(node) if _matches(f, form)]
     text = "".join(_line(f, form) + ("".join(_details(f, root=root)) + "\n" if form.verbose else "") for f in chosen)
+    if form.verbose and not (form.vendor or form.device or form.slot):
+        text += "".join(f"{row}\n" for row in _bridges(node, root=root))
     return Answer(out=text)
+
+
+def _bridges(node: Node, *, root: bool) -> Iterator[str]:
+    """Yield the ports of PCIe switches and root complexes above GPUs and adapters."""
+    paths = [device.split("/") for device in (*(g.path for g in node.gpus), *(n.at for n in node.nics))]
+    for at in sorted({at for path in paths for at in path[1:-1]}):
+        yield f"{at.removeprefix('0000:')} PCI bridge: Broadcom / LSI PEX890xx PCIe Gen 5 Switch (rev b0)"
+        if not root:
+            yield "\tCapabilities: <access denied>\n"
+            continue
+        on = "+" if at in node.acs else "-"
+        yield "\tCapabilities: [148 v1] Access Control Services"
+        yield "\t\tACSCap:\tSrcValid+ TransBlk+ ReqRedir+ CmpltRedir+ UpstreamFwd+ EgressCtrl+ DirectTrans+"
+        redirects = f"ReqRedir{on} CmpltRedir{on} UpstreamFwd{on}"
+        yield f"\t\tACSCtl:\tSrcValid{on} TransBlk- {redirects} EgressCtrl- DirectTrans-\n"
 
 
 def _form(words: Sequence[str]) -> _Form | None:
