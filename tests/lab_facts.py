@@ -10,6 +10,7 @@ from gpuops.lab.faults.catalogue import faulted
 from gpuops.lab.shims.fakeroot import Tree
 from gpuops.lab.tools.programs import PROGRAMS, run
 from gpuops.probes.host.kernel_log import kernel_log
+from gpuops.probes.network.transceivers import transceivers
 from gpuops.profile import load
 from gpuops.shell import Completed, Files
 
@@ -58,6 +59,9 @@ def facts_of(node, probes, **answers):
             return Completed("n1", question, 0, answers[probe.name])
         if isinstance(question, Files):
             return Completed("n1", question, 0, tree.answer(question))
+        if question == transceivers.question:
+            reports = (f"-- {nic.name}\n{run(node, 'mlxlink', ('-d', nic.name), root=True).out}" for nic in node.nics)
+            return Completed("n1", question, 0, "".join(reports) + "-- end\n")
         words = ("dmesg",) if question == kernel_log.question else question.root_words or question.words
         if words[0] not in PROGRAMS:
             return Completed("n1", question, 127, "", f"{words[0]}: not found")

@@ -27,6 +27,7 @@ def test_a_healthy_machine_has_no_finding(machine):
         ("host:peermem-error=3", ("gpudirect-rdma", "driver", "fail")),
         ("gpu2:nvlink-retrained", ("nvlink-errors", "gpu2", "warn")),
         ("host:acs", ("pcie-acs", "pcie", "fail")),
+        ("mlx5_3:weak-optic", ("transceivers", "mlx5_3", "fail")),
         ("mlx5_3:hung", ("nic-log", "mlx5_3", "fail")),
         ("mlx5_3:hot-module", ("nic-log", "mlx5_3", "warn")),
         ("mlx5_3:flapped", ("nic-log", "mlx5_3", "fail")),

@@ -103,7 +103,12 @@ def _acs(node: Node, _name: str, _value: str) -> Node:
     return replace(node, acs=frozenset(at for path in paths for at in path[1:-1]))
 
 
+def _weak_optic(node: Node, name: str, _value: str) -> Node:
+    return node.with_nic(name, weak=True)
+
+
 FAULTS = (
+    Fault("nic", "weak-optic", "its optic receives too little light on one lane", _weak_optic),
     Fault("host", "acs", "ACS is on at all PCIe bridges", _acs),
     Fault("gpu", "nvlink-retrained", "one of its NVLinks retrained so often", _retrained, "COUNT", "505"),
     Fault("nic", "phys-state", "the port's physical state", _physical, "PHYSICAL", "LinkErrorRecovery"),

@@ -172,6 +172,7 @@ class Node:
     cmdline: str = "iommu=pt"  # the kernel's parameters beyond its root
     switches: Switches | None = None
     acs: frozenset[str] = frozenset()  # the bridges on which ACS is on
+    mft: bool = True  # Mellanox Firmware Tools are installed
     peermem: bool = True  # nvidia-peermem is loaded if there are adapters
     kernel_messages: tuple[str, ...] = ()
     booted: float = 0.0  # seconds since the epoch

@@ -37,6 +37,7 @@ class Nic:
     held_back_percent: float = 0.0  # below its rate because the network does not take more
     flaps: bool = False  # its link goes down whenever it is used
     lanes: int = 0  # to which its PCIe link trained, if these are fewer
+    weak: bool = False  # its optic receives too little light on one lane
     traffic_class: int = 162  # of RoCE, like what follows: the settings of this lab's switches
     lossless: frozenset[int] = frozenset({5})
     trust: str = "dscp"
