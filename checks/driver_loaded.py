@@ -24,6 +24,7 @@ _SECURE_BOOT = (
     tolerates=(driver, installed_driver, smi, pci_vendors, kernel_log),
     severity="reboot",
     tags=("quick", "start", "driver", "nvidia-smi"),
+    explains=("libraries:version", "cdi:version"),
     blinds=("nvidia-smi",),
     catches="a package update without a reboot: new programs fail to start, running ones are not affected yet",
     fix="reboot, or stop everything that uses the GPUs and reload the nvidia modules",

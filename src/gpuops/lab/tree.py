@@ -8,6 +8,7 @@ from collections.abc import Iterator
 from gpuops.lab.bridges import bridge_files
 from gpuops.lab.identity import BOOT_ID, HOST, SEED, UPTIME, counted
 from gpuops.lab.model import Gpu, Nic, Node
+from gpuops.lab.tools import libraries
 from gpuops.lab.tools.infiniband import physical_state, rate
 from gpuops.lab.tools.lspci import GIGATRANSFERS, Function, functions
 from gpuops.lab.tools.storage import sysfs
@@ -34,6 +35,8 @@ ROOTS = (
     "/usr/lib/os-release",
     "/etc/hostname",
     "/etc/machine-id",
+    "/usr/lib/x86_64-linux-gnu",
+    "/var/run/cdi",
 )
 _RDMA = ("ib_umad", "ib_uverbs", "rdma_ucm")
 _ALL_ONES_WIDTH = "63"  # the value of a dead device's link register
@@ -41,8 +44,17 @@ _ALL_ONES_WIDTH = "63"  # the value of a dead device's link register
 
 def files(node: Node) -> dict[str, str]:
     """Return every regular file with its text."""
-    hardware = (_pci(node), bridge_files(node), _infiniband(node), _network(node), sysfs(node))
-    parts = (_proc(node), _sys(node), _driver(node), *hardware)
+    parts = (
+        _proc(node),
+        _sys(node),
+        _driver(node),
+        _pci(node),
+        bridge_files(node),
+        _infiniband(node),
+        _network(node),
+        sysfs(node),
+        libraries.tree(node),
+    )
     texts = {path: text for part in parts for path, text in part} | dict(node.own_files)
     return {path: text if text[-1:] == "\n" else f"{text}\n" for path, text in texts.items() if text is not None}
 

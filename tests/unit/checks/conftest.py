@@ -33,6 +33,7 @@ from gpuops.probes.nvidia.burn_in import BurnIn, GpuBurn
 from gpuops.probes.nvidia.dcgm_diag import DcgmDiagnosis, DiagResult
 from gpuops.probes.nvidia.driver import Driver, InstalledDriver
 from gpuops.probes.nvidia.fabric_manager import FabricManager
+from gpuops.probes.nvidia.libraries import CdiSpecs, Libraries
 from gpuops.probes.nvidia.nvidia_smi import Gpu, RemappedRows, Smi, SmiError
 from gpuops.probes.nvidia.nvlink import GpuLinks, NvLink
 from gpuops.probes.nvidia.nvlink_errors import LinkErrors
@@ -223,6 +224,8 @@ def h100():
             "bmc_sensors": tuple(Sensor(f"PS{n} Status", "ok", f"10.{n}", "Presence detected") for n in range(1, 7)),
             "bmc_events": (),
             "bmc_event_log": EventLog(0, overflowed=False),
+            "libraries": Libraries({name: frozenset({VERSION, "1"}) for name in ("libcuda", "libnvidia-ml")}),
+            "cdi": CdiSpecs(("/var/run/cdi/nvidia.yaml",), frozenset({VERSION}), 8),
             "tuning": Tuning({0: "performance", 1: "performance"}, "acpi-cpufreq", 0, "tsc", ("tsc", "hpet")),
             "limits": {"Max locked memory": Limit(None, None)},
             "nvme_drives": (NvmeDrive("nvme0", "live"),),

@@ -8,6 +8,7 @@ from gpuops.probes.host.kernel_log import Xid
 from gpuops.probes.host.session import Session
 from gpuops.probes.nvidia.driver import Driver, InstalledDriver
 from gpuops.probes.nvidia.fabric_manager import FabricManager
+from gpuops.probes.nvidia.libraries import CdiSpecs, Libraries
 from gpuops.probes.nvidia.nvidia_smi import RemappedRows
 from gpuops.probes.nvidia.nvlink import NvLink
 from gpuops.probing import Unknown
@@ -148,6 +149,8 @@ def test_another_driver_everywhere_on_the_node_is_the_fleets_to_find(h100, judge
         driver=Driver("535.1", open_kernel_modules=True, gpu_addresses=h100.values["driver"].gpu_addresses),
         installed_driver=InstalledDriver("535.1", "", ""),
         fabric_manager=FabricManager("535.1"),
+        libraries=Libraries({name: frozenset({"535.1", "1"}) for name in ("libcuda", "libnvidia-ml")}),
+        cdi=CdiSpecs(("/etc/cdi/nvidia.yaml",), frozenset({"535.1"}), 8),
     )
     assert skewed.findings() == []
     verdicts = judge_fleet("driver-agrees", {"a": h100, "b": skewed, "c": h100})

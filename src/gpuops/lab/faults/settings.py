@@ -6,6 +6,7 @@ from dataclasses import replace
 
 from gpuops.lab.faults.fault import Fault, whole
 from gpuops.lab.model import Node
+from gpuops.lab.tools.libraries import FOLDER, SPEC, specification
 
 _CLOCK = "/sys/devices/system/clocksource/clocksource0"
 
@@ -36,9 +37,32 @@ def _locked_memory(node: Node, _name: str, _value: str) -> Node:
     )
 
 
+def _empty_library(node: Node, _name: str, _value: str) -> Node:
+    node = node.with_file(f"{FOLDER}/libcuda.so.{node.driver.userspace}", "")
+    return node.with_file(f"{FOLDER}/libcuda.so.1", "")
+
+
+def _missing_library(node: Node, _name: str, _value: str) -> Node:
+    return node.with_file(f"{FOLDER}/libcuda.so.1", None)
+
+
+def _stale_spec(node: Node, _name: str, value: str) -> Node:
+    return node.with_file(SPEC, specification(value, len(node.gpus)))
+
+
+def _spec_lacks_gpus(node: Node, _name: str, _value: str) -> Node:
+    return node.with_file(SPEC, specification(node.driver.userspace, len(node.gpus) - 1))
+
+
 FAULTS = (
     Fault("host", "governor", "one CPU saves power", _governor, "NUMBER", "17"),
     Fault("host", "numa-balancing", "the kernel moves pages between NUMA nodes", _balancing),
     Fault("host", "clock-source", "the kernel gave tsc up and uses hpet", _clock_source),
     Fault("host", "memlock", "a session may lock 8 MiB of memory only", _locked_memory),
+    Fault("host", "library-empty", "libcuda has no contents", _empty_library),
+    Fault("host", "library-missing", "libcuda.so.1 is missing", _missing_library),
+    Fault(
+        "host", "cdi-stale", "containers are given the libraries of this version", _stale_spec, "VERSION", "535.104.05"
+    ),
+    Fault("host", "cdi-lacks-gpus", "containers are given all GPUs but one", _spec_lacks_gpus),
 )
