@@ -31,7 +31,7 @@ FLOORS = {
     **dict.fromkeys(("facts", "profile"), 5),
     **dict.fromkeys(("nodes", "layout", "bandwidth"), 6),
     **dict.fromkeys(("judging", "placement", "planner", "isolation"), 7),
-    **dict.fromkeys(("playbook", "collective", "render", "store", "assessment", "learning"), 8),
+    **dict.fromkeys(("playbook", "collective", "render", "store", "assessment", "learning", "connectivity"), 8),
     **dict.fromkeys(("lifecycle", "lab", "catalogue"), 9),
     **dict.fromkeys(("results", "workspace"), 10),
     "requests": 11,

@@ -82,6 +82,7 @@ if TYPE_CHECKING:
         SetStateRequest,
         SharpRequest,
         SweepRequest,
+        TopologyRequest,
         TrustRequest,
         ValidateRequest,
     )
@@ -91,6 +92,7 @@ if TYPE_CHECKING:
     from gpuops.results.learned import LearnedProfile
     from gpuops.results.life import History, Onboarding, Transition
     from gpuops.results.repair import Repair
+    from gpuops.results.topology import NodeTopologies
     from gpuops.secret import Secret
     from gpuops.shell import Command, Completed, Files, read_files
     from gpuops.transport.host_keys import HostKeys
@@ -155,6 +157,7 @@ __all__ = [
     "NeedsOperator",
     "NodeError",
     "NodePath",
+    "NodeTopologies",
     "NotApplicable",
     "Note",
     "NvlinkComparison",
@@ -191,6 +194,7 @@ __all__ = [
     "SweepRequest",
     "SweepResult",
     "TemplateError",
+    "TopologyRequest",
     "Transition",
     "TrustRequest",
     "Unknown",
@@ -270,6 +274,7 @@ _HOMES = {
     "Note": "events",
     "NvlinkComparison": "collective.nvlink",
     "NvlinkRequest": "requests",
+    "NodeTopologies": "results.topology",
     "Objection": "reasons",
     "OfflineError": "errors",
     "OnboardRequest": "requests",
@@ -303,6 +308,7 @@ _HOMES = {
     "SweepResult": "collective.sweep",
     "TemplateError": "errors",
     "Transition": "results.life",
+    "TopologyRequest": "requests",
     "TrustRequest": "requests",
     "Unknown": "probing",
     "ValidateRequest": "requests",

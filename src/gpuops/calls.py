@@ -44,6 +44,7 @@ from gpuops.requests import (
     SetStateRequest,
     SharpRequest,
     SweepRequest,
+    TopologyRequest,
     TrustRequest,
     ValidateRequest,
 )
@@ -65,6 +66,7 @@ OPERATIONS: dict[type[Request[Any]], str] = {
     MeasureRequest: "measure.measure",
     ExpectRequest: "expect.expect",
     LearnProfileRequest: "learn.learn_profile",
+    TopologyRequest: "topology.topology",
     NvlinkRequest: "nvlink.compare",
     LoopbackRequest: "loopback.loopback",
     SharpRequest: "sweep.sharp",
@@ -103,6 +105,7 @@ _OF_SAVED = (
     FactsRequest,
     ValidateRequest,
     LearnProfileRequest,
+    TopologyRequest,
     MeasureRequest,
     ExpectRequest,
     PlaceRequest,

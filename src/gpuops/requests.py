@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gpuops.results.learned import LearnedProfile
     from gpuops.results.life import Onboarding, Transition
     from gpuops.results.repair import Repair
+    from gpuops.results.topology import NodeTopologies
     from gpuops.shell import Completed
     from gpuops.transport.host_keys import HostKeys
 
@@ -63,6 +64,7 @@ __all__ = [
     "SetStateRequest",
     "SharpRequest",
     "SweepRequest",
+    "TopologyRequest",
     "TrustRequest",
     "ValidateRequest",
 ]
@@ -109,6 +111,13 @@ class LearnProfileRequest(Request["LearnedProfile"]):
     """Profile ``profile_name`` of hosts of one kind, as most of them are; by default it has the name of the GPU."""
 
     profile_name: str = ""
+    facts: Mapping[str, Facts] | None = field(default=None, hash=False)
+
+
+@dataclass(frozen=True)
+class TopologyRequest(Request["NodeTopologies"]):
+    """Connections between the GPUs and NICs of each host."""
+
     facts: Mapping[str, Facts] | None = field(default=None, hash=False)
 
 

@@ -16,6 +16,7 @@ LAUNCH = ("--", "torchrun", "--nnodes=2", "--nproc-per-node=8", "train.py")
     [
         ("allreduce-report", ("allreduce", "gpu01,gpu02", "--scope", "node")),
         ("learned-profile", ("profiles", "learn", "gpu01,gpu02")),
+        ("topology", ("topology",)),
         ("expectation", ("allreduce", "expect")),
         ("nvlink", ("allreduce", "nvlink", "gpu01")),
         ("sharp", ("allreduce", "sharp", "gpu01,gpu02")),

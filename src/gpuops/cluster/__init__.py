@@ -39,6 +39,7 @@ from gpuops.requests import (
     RenderRequest,
     RunRequest,
     SetStateRequest,
+    TopologyRequest,
     TrustRequest,
     ValidateRequest,
 )
@@ -59,6 +60,7 @@ if TYPE_CHECKING:
     from gpuops.results.learned import LearnedProfile
     from gpuops.results.life import History, Onboarding, Transition
     from gpuops.results.repair import Repair
+    from gpuops.results.topology import NodeTopologies
     from gpuops.shell import Completed
     from gpuops.store import HostEvent
     from gpuops.transport.host_keys import HostKeys
@@ -239,6 +241,10 @@ class Cluster(Measurements):
     def learn_profile(self, *, profile_name: str = "", facts: Mapping[str, Facts] | None = None) -> LearnedProfile:
         """Return the profile of hosts of one kind, as most of them are, and the hosts that differ."""
         return self.ask(LearnProfileRequest(profile_name, facts))
+
+    def topology(self, *, facts: Mapping[str, Facts] | None = None) -> NodeTopologies:
+        """Return the connections between the GPUs and NICs of each host, and what they mean for training."""
+        return self.ask(TopologyRequest(facts))
 
     def preflight(
         self,

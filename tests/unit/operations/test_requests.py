@@ -21,6 +21,7 @@ METHODS = {
     "ValidateRequest": "validate",
     "MeasureRequest": "allreduce",
     "LearnProfileRequest": "learn_profile",
+    "TopologyRequest": "topology",
     "ExpectRequest": "allreduce_expected",
     "NvlinkRequest": "nvlink",
     "LoopbackRequest": "loopback",
