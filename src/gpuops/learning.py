@@ -28,6 +28,7 @@ _KEYS = (
     "nvlink.links",
     "nvlink.gb_per_s",
     "nvswitch",
+    "nvswitches.count",
     "topology.gpu_pairs",
     "pcie.generation",
     "pcie.width",
@@ -40,6 +41,7 @@ _REQUIRED = {
     "gpu.ecc": ("ecc-uncorrectable",),
     "gpu.row_remap": ("row-remap-pending", "row-remap-failed"),
     "nvlink.links": ("nvlink-links",),
+    "nvswitches.count": ("nvswitches",),
     "topology.gpu_pairs": ("topology",),
     "pcie.width": ("pcie-link",),
     "power.limit_watts": ("power-limit",),
@@ -154,7 +156,10 @@ def _observations(facts: Facts) -> Iterator[tuple[str, Any]]:
     yield from _of_links(facts, gpus)
     functions = facts[gpu_functions]
     if not isinstance(functions, Unknown):
-        yield "nvswitch", any(function.is_nvswitch for function in functions)
+        switches = sum(function.is_nvswitch for function in functions)
+        yield "nvswitch", switches > 0
+        if switches:
+            yield "nvswitches.count", switches
     whole = [f"GPU{gpu.index}" for gpu in gpus if not gpu.mig_mode]
     if not isinstance(matrix, Unknown) and len(whole) > 1:
         pairs = _pairs(matrix, whole)

@@ -149,6 +149,14 @@ def test_active_links_are_counted():
     assert (result["nvlink.links"], result["nvlink.gb_per_s"]) == (2, 25.781)
 
 
+def test_nvswitches_are_counted_and_required():
+    one = node("n1")
+    switches = tuple(PciFunction(f"0000:0{n}:00.0", "0680", "10de", "22a3", "a1", "") for n in range(4))
+    result = learned(replace(one, values={**one.values, "gpu_functions": switches}))
+    assert (values(result)["nvswitch"], values(result)["nvswitches.count"]) == (True, 4)
+    assert "nvswitches" in result.profile.required
+
+
 def test_the_profile_of_known_machines_is_like_theirs(tmp_path):
     facts = {"n1": node("n1", name="NVIDIA L40S")}
     result = learn("ours", "NVIDIA L40S", facts, known())
