@@ -15,7 +15,7 @@ _UNIT = "nvidia-fabricmanager"
 @check(
     needs=(gpus, services, probe, driver, installed_driver),
     tolerates=(gpus, services, probe, driver, installed_driver),
-    uses=("nvswitch",),
+    uses=("nvswitch", "nvlink.domain_gpus"),
     severity="fail",
     tags=("quick", "start", "nvlink", "driver", "nvidia-smi"),
     settles_seconds=300,
@@ -36,10 +36,16 @@ def fabric_manager(
 
     Source: NVIDIA Fabric Manager User Guide: its version must be the driver's, and a GPU of Hopper or later is ready
     when its fabric state is Completed and its status Success. The health is judged where it is reported: a healthy HGX
-    H100 does not. If there is no systemd unit, it may run in a container or on the hypervisor; then the state that the
-    GPUs report decides, as on an NVL72 rack, which is managed from outside of its nodes.
+    H100 does not. Routes that recover are a warning, because that ends by itself or in another word. If there is no
+    systemd unit, it may run in a container or on the hypervisor; then the state that the GPUs report decides, as on an
+    NVL72 rack, which is managed from outside of its nodes.
     """
     in_fabric = () if isinstance(gpus, Unknown) else tuple(gpu for gpu in gpus if gpu.fabric_state)
+    must_be = bool(in_fabric) or profile.get("nvlink.domain_gpus")
+    outside = [
+        gpu for gpu in (() if isinstance(gpus, Unknown) else gpus) if must_be and not (gpu.fabric_state or gpu.mig_mode)
+    ]
+    yield from (Unknown(f"{gpu.label} does not report its state in the NVLink fabric") for gpu in outside)
     if not profile.get("nvswitch"):
         if not in_fabric:
             yield NotApplicable("the machine is not known to have NVSwitches")
@@ -60,13 +66,33 @@ def fabric_manager(
 
 def _judge_fabric(gpus_in_fabric: tuple[Gpu, ...]) -> Iterator[Finding]:
     for gpu in gpus_in_fabric:
-        if gpu.fabric_health not in {None, "Healthy"}:
+        faults = _faults(gpu)
+        if gpu.fabric_recovering or (not faults and gpu.fabric_access_recovering):
+            told = "; ".join(["its routes are recovering", *faults])
+            fix = "look again in a minute; if it does not end, reset the GPU when idle"
+            yield Finding(f"fabric: {told}", expected="Healthy", found=told, fix=fix, part=gpu.part, severity="warn")
+        elif faults:
+            told = "; ".join(faults)
             fix = f"drain the node and reset GPU {gpu.index}; if it stays, have the NVSwitch and its links inspected"
-            message = f"fabric health: {gpu.fabric_health}"
-            yield Finding(message, expected="Healthy", found=gpu.fabric_health, fix=fix, part=gpu.part)
-        if gpu.fabric_state != "Completed" or gpu.fabric_status not in {None, "Success"}:
-            state = f"{gpu.fabric_state}, {gpu.fabric_status}"
-            yield Finding(f"fabric: {state}", expected="Completed, Success", found=state, part=gpu.part)
+            fix = fix if gpu.fabric_state == "Completed" else ""
+            expected = "Completed, Success, Healthy"
+            yield Finding(f"fabric: {told}", expected=expected, found=told, fix=fix, part=gpu.part)
+
+
+def _faults(gpu: Gpu) -> list[str]:
+    """Return what is wrong with the GPU's place in the fabric, in nvidia-smi's words; what it does not report is not.
+
+    NVML's mask of the health has two bits for each word: not supported, true, and false are three values.
+    """
+    words = [gpu.fabric_health, gpu.fabric_bandwidth, gpu.fabric_configuration]
+    healthy = ({None, "Healthy"}, {None, "Full"}, {None, "None"})
+    labels = ("health", "bandwidth", "configuration")
+    told = [f"{label} {word}" for label, word, good in zip(labels, words, healthy, strict=True) if word not in good]
+    if gpu.fabric_route_unhealthy:
+        told.append("route unhealthy")
+    if gpu.fabric_state != "Completed" or gpu.fabric_status not in {None, "Success"}:
+        told.insert(0, f"{gpu.fabric_state}, {gpu.fabric_status}")
+    return told
 
 
 def _judge_version(

@@ -10,7 +10,7 @@ from gpuops.probes.host.system import System, system
 @check(
     needs=(gpu_functions, system),
     tolerates=(system,),
-    expects=("nvswitches.count",),
+    uses=("nvswitches.count",),
     severity="isolate",
     tags=("quick", "start", "nvlink"),
     explains=("sxid",),
@@ -27,7 +27,10 @@ def nvswitches(
     Manager User Guide, GPU Baseboard Topologies and Shared NVSwitch Virtualization Model; Oracle oci-hpc,
     check_gpu_setup.py (``rev ff``).
     """
-    expected = profile["nvswitches.count"]
+    expected = profile.get("nvswitches.count", 0)
+    if not expected:
+        yield NotApplicable("the machine is not known to have NVSwitches that are PCI devices")
+        return
     switches = sorted((f for f in functions if f.is_nvswitch), key=lambda f: f.address)
     is_guest = None if isinstance(machine, Unknown) else machine.virtual
     if not switches and is_guest is None:

@@ -23,6 +23,8 @@ from gpuops.profile import NO_PROFILE, Profile, detect
 
 _OF_GPUS = frozenset({"gpu", "driver", "nvidia-smi"})
 """The tags of checks that judge GPUs and what belongs to them."""
+_RACK, _RACKS = "rack", "racks"
+"""The profile keys of a host's rack, and, for a check that compares nodes, of the racks of all of them by node."""
 _ONE_GPU = "an all-reduce needs two GPUs"
 
 
@@ -40,7 +42,8 @@ def profile_of(host: Host, facts: Facts, profiles: Sequence[Profile]) -> Profile
     profile = named or (_detected(facts, profiles) if host.profile is None else NO_PROFILE)
     rails = sorted(name for name, port in host.fabric.items() if port.rail is not None)
     power = {} if host.power is None else {"power.declared": host.power}
-    own = {**({"nic.rails": rails} if rails else {}), **power, **host.expect}
+    rack = {_RACK: host.rack} if host.rack else {}
+    own = {**({"nic.rails": rails} if rails else {}), **power, **rack, **host.expect}
     return profile.expecting(own, f"{host.name} in {host.origin}") if own else profile
 
 
@@ -110,6 +113,8 @@ def compare(checks: Sequence[Check], facts: Mapping[str, Facts], profiles: Mappi
     verdicts: list[Verdict] = []
     for name in dict.fromkeys(profile.name for profile in profiles.values()):
         peers = {node: own_facts for node, own_facts in facts.items() if profiles[node].name == name}
+        racks = {node: profiles[node].get(_RACK) for node in peers}
+        profile = profiles[next(iter(peers))].expecting({_RACKS: racks}, "the inventory")
         for check in (c for c in checks if c.scope == "group"):
-            verdicts += judge_group(check, peers, profiles[next(iter(peers))])
+            verdicts += judge_group(check, peers, profile)
     return verdicts

@@ -94,6 +94,10 @@ def test_a_healthy_host_gives_no_finding_and_no_unknown(judge_lab, machine):
         ("stray-memory", "stray-memory", "warn"),
         ("inforom", "smi-errors", "warn"),
         ("recovery", "recovery-action", "reset"),
+        ("route-unhealthy", "fabric-manager", "fail"),
+        ("fabric-degraded", "fabric-manager", "fail"),
+        ("fabric-status", "fabric-manager", "fail"),
+        ("fabric-recovering", "fabric-manager", "warn"),
     ],
 )
 def test_a_fault_of_one_gpu_is_one_finding(judge_lab, fault, check, severity):

@@ -191,7 +191,7 @@ class TestFabric:
         machine = h100.with_gpus(fabric_health="Healthy")
         assert machine.judge("fabric-manager").status == "pass"
         finding = only(machine.with_gpu(3, fabric_health="Unhealthy").judge("fabric-manager"))
-        assert (finding.part, finding.found, finding.severity) == ("gpu3", "Unhealthy", "fail")
+        assert (finding.part, finding.found, finding.severity) == ("gpu3", "health Unhealthy", "fail")
         assert only(machine.with_gpu(3, fabric_health="Limited Capacity").judge("fabric-manager")).part == "gpu3"
 
     @pytest.mark.parametrize("profile", [NO_PROFILE, load("gb200-nvl72")], ids=lambda profile: profile.name)
@@ -200,6 +200,33 @@ class TestFabric:
         assert machine.judge("fabric-manager").status == "pass"
         finding = only(machine.with_gpu(1, fabric_state="In Progress").judge("fabric-manager"))
         assert (finding.part, finding.found) == ("gpu1", "In Progress, Success")
+
+    @pytest.mark.parametrize(
+        ("changes", "severity"),
+        [
+            ({"fabric_bandwidth": "Degraded"}, "fail"),
+            ({"fabric_route_unhealthy": True}, "fail"),
+            ({"fabric_configuration": "Insufficient NVLinks"}, "fail"),
+            ({"fabric_status": "Unknown Error"}, "fail"),
+            ({"fabric_recovering": True}, "warn"),
+            ({"fabric_recovering": True, "fabric_health": "Unhealthy", "fabric_state": "In Progress"}, "warn"),
+            ({"fabric_access_recovering": True}, "warn"),
+            ({"fabric_access_recovering": True, "fabric_route_unhealthy": True}, "fail"),
+        ],
+    )
+    def test_each_word_is_one_finding(self, h100, changes, severity):
+        finding = only(h100.with_gpu(3, **changes).judge("fabric-manager"))
+        assert (finding.part, finding.severity) == ("gpu3", severity)
+
+    def test_a_gpu_that_does_not_tell_beside_others_is_unknown(self, h100):
+        assert h100.with_gpu(3, fabric_state=None).judge("fabric-manager").status == "unknown"
+        rack = replace(h100, profile=load("gb200-nvl72")).with_gpus(fabric_state=None)
+        assert rack.but(services={}, fabric_manager=Unknown("none")).judge("fabric-manager").status == "unknown"
+
+    @pytest.mark.parametrize(("seconds", "severity"), [(90.0, "warn"), (1_728_000.0, "fail")])
+    def test_a_fabric_that_is_not_ready_soon_after_boot_warns(self, h100, seconds, severity):
+        machine = h100.with_gpus(fabric_state="In Progress", fabric_status=None).but(uptime=seconds)
+        assert {f.severity for f in machine.judge("fabric-manager").findings} == {severity}
 
     def test_cards_without_a_fabric_are_skipped(self, h100):
         machine = replace(h100, profile=NO_PROFILE).with_gpus(fabric_state=None, fabric_status=None)

@@ -31,6 +31,7 @@ VALUES = {
     "PHYSICAL": "Polling",
     "GTS": "8.0",
     "MODE": "Exclusive_Process",
+    "CLIQUE": "3",
     "MHZ": "1005",
     "MIB": "4096",
 }

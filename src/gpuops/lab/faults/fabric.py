@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from gpuops.errors import InputError
-from gpuops.lab.faults.fault import Fault
+from gpuops.lab.faults.fault import Change, Fault, whole
 from gpuops.lab.model import Node, Switches, address
 
 
@@ -27,7 +27,41 @@ def _nvswitch_lost(node: Node, _name: str, _value: str) -> Node:
     return node.logging(f"nvidia-nvswitch1: SXid (PCI:{address(lost)}): 10003, Fatal, Host_unhandled_interrupt")
 
 
+def _fabric(**values: str) -> Change:
+    """Return a change after which a GPU prints ``values`` in its fabric section."""
+
+    def change(node: Node, name: str, _value: str) -> Node:
+        gpu = node.gpus[int(name)]
+        if not gpu.model.fabric:
+            raise InputError(f"a {gpu.model.name} is in no NVLink fabric")
+        told = {f"fabric/{'health/' * (tag not in _OF_STATE)}{tag}": text for tag, text in values.items()}
+        return node.with_gpu(gpu.index, prints={**gpu.prints, **told})
+
+    return change
+
+
+_OF_STATE = ("state", "status", "cliqueId", "clusterUuid")
+
+
+def _nvlink_domain(node: Node, _name: str, value: str) -> Node:
+    """Let the GPUs be in an NVLink domain that spans nodes, in this clique of it."""
+    clique = str(whole(value, "clique", lowest=1))
+    for gpu in node.gpus:
+        change = _fabric(clusterUuid="00000001-0000-0000-0000-000000000001", cliqueId=clique)
+        node = change(node, str(gpu.index), "")
+    return node
+
+
 FAULTS = (
+    Fault("gpu", "fabric-degraded", "its way through the fabric has less bandwidth", _fabric(bandwidth="Degraded")),
+    Fault("gpu", "fabric-status", "it could not join the fabric", _fabric(status="Unknown Error")),
+    Fault(
+        "gpu",
+        "fabric-recovering",
+        "its routes through the fabric are recovering",
+        _fabric(summary="Unhealthy", route_recovery_in_progress="True", state="In Progress"),
+    ),
+    Fault("host", "nvlink-domain", "in this clique of a domain across nodes", _nvlink_domain, "CLIQUE", "2"),
     Fault("host", "nvswitch-missing", "one NVSwitch is not on the PCI bus", _nvswitch_missing),
     Fault("host", "nvswitch-lost", "one NVSwitch fell off the bus: SXid 10003, lspci rev ff", _nvswitch_lost),
 )

@@ -102,6 +102,10 @@ class Gpu:
     fabric_status: str | None = None
     fabric_health: str | None = None
     fabric_recovering: bool | None = None
+    fabric_bandwidth: str | None = None
+    fabric_route_unhealthy: bool | None = None
+    fabric_access_recovering: bool | None = None
+    fabric_configuration: str | None = None
     fabric_cluster_uuid: str | None = None
     fabric_clique_id: int | None = None
     recovery_action: str | None = None
