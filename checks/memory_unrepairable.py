@@ -20,7 +20,7 @@ def memory_unrepairable(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Fi
     Source: NVIDIA NVML API reference, nvmlEccSramErrorStatus_v1_t (bThresholdExceeded: the error threshold of the field
     diagnostic is exceeded); NVIDIA Xid catalogue, Xid 48 (the flag leads to the field diagnostic).
     """
-    reporting = [gpu for gpu in gpus if gpu.sram_threshold_exceeded is not None]
+    reporting = any(gpu.sram_threshold_exceeded is not None for gpu in gpus)
     if not reporting:
         yield NotApplicable("nvidia-smi reports no threshold of SRAM errors here")
     for gpu in gpus:
@@ -30,5 +30,5 @@ def memory_unrepairable(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Fi
         elif gpu.sram_threshold_exceeded:
             message = "too many uncorrectable SRAM errors over its life"
             yield Finding(message, expected="no", found="yes", fix=fix, part=gpu.part)
-        elif reporting and gpu not in reporting:
+        elif reporting and gpu.sram_threshold_exceeded is None:
             yield Unknown(f"{gpu.label} does not report whether its SRAM has too many errors")

@@ -4,7 +4,7 @@ import re
 from collections.abc import Iterator
 from typing import Literal
 
-from gpuops import Finding, NotApplicable, Profile, check
+from gpuops import Finding, NotApplicable, Profile, Unknown, check
 from gpuops.probes.nvidia.gpus import Gpu, gpus
 
 _Severity = Literal["warn", "reset", "reboot", "isolate"]
@@ -48,7 +48,7 @@ _UNKNOWN_ACTION: tuple[_Severity, str] = ("reset", "read NVIDIA's GPU Memory Err
     catches="a GPU that the driver gave up on, also if the log with the reason is gone",
     fix="do what the GPU asks for",
 )
-def recovery_action(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | NotApplicable]:
+def recovery_action(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Finding | Unknown | NotApplicable]:
     """The driver states what each GPU needs; drivers before release 570 do not.
 
     Source: NVIDIA GPU Memory Error Management, Error Recovery and Response Flags (None, Reset, Reboot, Drain P2P, Drain
@@ -56,9 +56,12 @@ def recovery_action(gpus: tuple[Gpu, ...], _profile: Profile) -> Iterator[Findin
     that is not known asks for something, so it fails. So does a GPU that prints "GPU requires reset" in place of
     values, as NVML names the return code NVML_ERROR_RESET_REQUIRED.
     """
-    if not any(gpu.recovery_action or gpu.requires_reset for gpu in gpus):
+    reporting = any(gpu.recovery_action or gpu.requires_reset for gpu in gpus)
+    if not reporting:
         yield NotApplicable("the driver does not report it")
     for gpu in gpus:
+        if reporting and gpu.recovery_action is None and not gpu.requires_reset:
+            yield Unknown(f"{gpu.label} does not report what it asks for")
         words = gpu.recovery_action or ""
         action = _action(words)
         if action == "none" and gpu.requires_reset:

@@ -34,7 +34,7 @@ def stray_memory(
     least = min((gpu.memory_used_mib or 0 for gpu in told), default=0) if len(told) > 1 else 0
     for gpu in gpus:
         used = gpu.memory_used_mib or 0
-        if told and gpu not in told:
+        if told and (gpu.memory_used_mib is None or gpu.processes is None):
             yield Unknown(f"nvidia-smi does not list the memory and processes of {gpu.label}")
         elif gpu.processes == () and not gpu.mig_mode and used > least + STRAY_MIB:
             message = f"{used} MiB of memory in use, and no process"

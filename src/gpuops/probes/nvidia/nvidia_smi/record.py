@@ -210,7 +210,9 @@ def gpu_of(record: GpuRecord, index: int) -> Gpu | Unknown:
     if address is None:
         return Unknown(f'GPU {index} of nvidia-smi has no PCI address: found "{record.address[:40]}"')
     fields = record.fields
-    faulty = tuple(path for path, text in fields.items() if bare(text) in FAULTS)
+    all_texts = "\n".join(fields.values())  # one search instead of one for each field: almost no GPU has a fault
+    is_faulty = any(word in all_texts for word in FAULTS)
+    faulty = tuple(path for path, text in fields.items() if bare(text) in FAULTS) if is_faulty else ()
     values = {name: _first(fields, paths, read) for name, (read, paths) in _TABLE.items()}
     return Gpu(
         index=index,
