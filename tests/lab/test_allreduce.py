@@ -37,6 +37,15 @@ def test_a_slow_hca_is_named_with_its_evidence(allreduce, plant):
     assert any("symbol" in sentence for sentence in accused["evidence"])
 
 
+def test_a_validation_of_nothing_but_the_bandwidth_measures_it(lab, plant, tmp_path):
+    plant("gpu02:gpu5:miscounts")
+    words = ("validate", "-i", lab.folder / "inventory.yml", "--level", "standard", "--only", "all-reduce-bandwidth")
+    done = run_gpuops(*words, "--json", cwd=tmp_path)
+    report = json.loads(done.stdout)
+    (finding,) = report["findings"]
+    assert (done.returncode, finding["host"], finding["part"], finding["code"]) == (1, "gpu02", "gpu5", "wrong")
+
+
 def test_a_nic_that_the_network_holds_back_shows_waits_and_no_errors(allreduce, plant):
     plant("gpu02:mlx5_5:held-back=35")
     code, told, _ = allreduce("--scope", "rail")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import replace
 
 from gpuops.collective import burn_in
@@ -17,9 +17,15 @@ _DIAGNOSIS_MINUTES = 60
 """Time for ``dcgmi diag -r 3`` and everything else that is done besides the burn-in itself."""
 
 
-def burn(work: Workspace, request: MeasureRequest, facts_by_node: Mapping[str, Facts], seconds: float) -> BurnInResult:
-    """Burn in the hosts that have facts and pass the quick checks; the result contains the facts of all hosts."""
-    hosts, profiles, excluded = healthy(work, facts_by_node)
+def burn(
+    work: Workspace,
+    request: MeasureRequest,
+    facts_by_node: Mapping[str, Facts],
+    seconds: float,
+    skip: Iterable[str] = (),
+) -> BurnInResult:
+    """Burn in the hosts that have facts and pass the quick checks but ``skip``; the result has the facts of all."""
+    hosts, profiles, excluded = healthy(work, facts_by_node, skip)
     forks = work.nodes.fitting(2 * work.nodes.forks) // 2
     minutes = _DIAGNOSIS_MINUTES + math.ceil(seconds / 60)
     pools = pool_of(work, hosts, forks), pool_of(work, hosts, forks)

@@ -29,14 +29,14 @@ def check_profiles(hosts: Iterable[Host], catalogue: Catalogue) -> None:
             raise DocumentError(host.origin, f'{host.name}: unknown profile "{host.profile}"{hint}')
 
 
-def quick_checks(catalogue: Catalogue) -> list[Check]:
-    """Return the checks of the quick level."""
-    return choose(catalogue.checks(), "quick")
+def quick_checks(catalogue: Catalogue, skip: Iterable[str] = ()) -> list[Check]:
+    """Return the checks of the quick level, without those that ``skip`` names, by check or tag."""
+    return choose(catalogue.checks(), "quick", skip=skip)
 
 
-def quick_probes(catalogue: Catalogue, *more: Probe[Any]) -> list[Probe[Any]]:
+def quick_probes(catalogue: Catalogue, *more: Probe[Any], skip: Iterable[str] = ()) -> list[Probe[Any]]:
     """Return the probes that the quick checks need, and ``more``."""
-    return list(dict.fromkeys([*probes_for(quick_checks(catalogue)), *more]))
+    return list(dict.fromkeys([*probes_for(quick_checks(catalogue, skip)), *more]))
 
 
 def profiles_of(hosts: Iterable[Host], facts_by_node: Mapping[str, Facts], catalogue: Catalogue) -> dict[str, Profile]:
@@ -60,10 +60,13 @@ def without_gpus(facts_by_node: Mapping[str, Facts], profiles: Mapping[str, Prof
 
 
 def unhealthy(
-    facts_by_node: Mapping[str, Facts], profiles: Mapping[str, Profile], catalogue: Catalogue
+    facts_by_node: Mapping[str, Facts],
+    profiles: Mapping[str, Profile],
+    catalogue: Catalogue,
+    skip: Iterable[str] = (),
 ) -> dict[str, Excluded]:
-    """Return the nodes that fail a quick check, each with the checks that it fails."""
-    checks = quick_checks(catalogue)
+    """Return the nodes that fail a quick check that is not skipped, each with the checks that it fails."""
+    checks = quick_checks(catalogue, skip)
     health = {node: health_of(checks, facts_by_node[node], profile) for node, profile in profiles.items()}
     return failing(checks, health)
 

@@ -54,9 +54,9 @@ def check(work: Workspace, force_busy: Iterable[str]) -> None:
         raise InputError(f"--force-busy: no selected node is named {unknown}; list single node names, not patterns")
 
 
-def probes(work: Workspace) -> list[Probe[Any]]:
+def probes(work: Workspace, skip: Iterable[str] = ()) -> list[Probe[Any]]:
     """Return the probes to run before a measurement: for health, GPUs, NICs and the profile."""
-    return quick_probes(work.catalogue, *NEEDS)
+    return quick_probes(work.catalogue, *NEEDS, skip=skip)
 
 
 def measure_known(
@@ -66,12 +66,14 @@ def measure_known(
     *,
     plan: Plan = next_round,
     engines: Sequence[str] = ENGINES,
+    skip: Iterable[str] = (),
 ) -> Measurement:
     """Measure the hosts that have facts; the measurement contains these facts and what it adds to them.
 
-    ``plan`` chooses the next round, and the engine ``auto`` chooses from ``engines``.
+    ``plan`` chooses the next round, and the engine ``auto`` chooses from ``engines``. Checks in ``skip`` hold no host
+    back.
     """
-    hosts, profiles, excluded = healthy(work, facts_by_node)
+    hosts, profiles, excluded = healthy(work, facts_by_node, skip)
     work.nodes.activity("mapping the fabric")
     with pool_of(work, hosts) as pool, context_of(work) as context:
         fabric = fabric_for(pool, facts_by_node)
@@ -81,11 +83,11 @@ def measure_known(
 
 
 def healthy(
-    work: Workspace, facts_by_node: Mapping[str, Facts]
+    work: Workspace, facts_by_node: Mapping[str, Facts], skip: Iterable[str] = ()
 ) -> tuple[list[Host], dict[str, Profile], dict[str, Excluded]]:
-    """Return the hosts that pass the quick checks, the profiles of all with facts, and why others fail."""
+    """Return the hosts that pass the quick checks but ``skip``, the profiles of all with facts, and why others fail."""
     profiles = profiles_of(work.hosts, facts_by_node, work.catalogue)
-    excluded = unhealthy(facts_by_node, profiles, work.catalogue)
+    excluded = unhealthy(facts_by_node, profiles, work.catalogue, skip)
     excluded |= {node: Excluded(node, "unsupported", NO_GPU) for node in _alone_without_gpu(facts_by_node)}
     return [host for host in work.hosts if host.name in profiles and host.name not in excluded], profiles, excluded
 

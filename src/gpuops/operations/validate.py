@@ -46,30 +46,36 @@ def validate(work: Workspace, request: ValidateRequest) -> Report:
     started_at, began = dt.datetime.now(dt.timezone.utc), time.monotonic()
     evidence = _ask(work, checks, request)
     if work.nodes.source != "saved":
-        evidence = _measured(work, checks, evidence, load, request.burn_in)
+        evidence = _measured(work, checks, evidence, load, request)
     seconds = time.monotonic() - began
     run = Run(__version__, started_at, work.nodes.name, request.level, seconds, work.invocation)
     return _judged(work, run, checks, evidence, not_run(known, request))
 
 
 def _ask(work: Workspace, checks: Sequence[Check], request: ValidateRequest) -> _Evidence:
-    """Collect the facts that the checks need; those of saved nodes include what a load showed."""
+    """Collect the facts that the checks need; those of saved nodes include what a load showed.
+
+    A check that needs a load also needs what a measurement asks before it, even if no other check is chosen.
+    """
     saved = work.nodes.source == "saved"
-    probes = [probe for probe in probes_for(checks) if saved or probe.cost != "heavy"]
+    needed = probes_for(checks)
+    if not saved and any(probe.cost == "heavy" for probe in needed):
+        needed = list(dict.fromkeys([*needed, *measure.probes(work, request.skip)]))
+    probes = [probe for probe in needed if saved or probe.cost != "heavy"]
     gathered = work.nodes.gather(probes, keep_answers=request.keep_answers, facts=request.facts)
     return _Evidence(gathered.values, gathered.excluded, gathered.interrupted)
 
 
 def _measured(
-    work: Workspace, checks: Sequence[Check], evidence: _Evidence, load: MeasureRequest, burn_in_seconds: float
+    work: Workspace, checks: Sequence[Check], evidence: _Evidence, load: MeasureRequest, request: ValidateRequest
 ) -> _Evidence:
     """Add the facts that nodes show under the load that ``checks`` need, or why they took no load."""
     heavy = {probe.name for probe in probes_of(checks) if probe.cost == "heavy"}
     if "all_reduce" in heavy and not evidence.interrupted:
-        measurement = measure.measure_known(work, load, evidence.facts)
+        measurement = measure.measure_known(work, load, evidence.facts, skip=request.skip)
         evidence = replace(evidence, facts=measurement.facts, interrupted=measurement.interrupted)
     if heavy - {"all_reduce"} and not evidence.interrupted:
-        result = burn_in.burn(work, load, evidence.facts, burn_in_seconds)
+        result = burn_in.burn(work, load, evidence.facts, request.burn_in, request.skip)
         evidence = replace(evidence, facts=result.facts, interrupted=result.interrupted)
     return evidence
 

@@ -74,6 +74,14 @@ def test_nothing_is_measured_on_it_alone_and_beside_others_it_takes_part(saved, 
     assert ([host.name for host in hosts], excluded) == (["n1", "n2"], {})
 
 
+def test_a_skipped_check_holds_no_node_back_from_a_measurement(saved, a_host):
+    (facts,) = saved(used=1000).facts().values.values()
+    work = SimpleNamespace(hosts=[a_host("n1"), a_host("n2")], catalogue=Catalogue())
+    both = {"n1": facts, "n2": replace(facts, node="n2")}
+    assert healthy(work, both)[2]["n1"].checks == ("disk-space",)
+    assert healthy(work, both, ["disk-space"])[2] == {}
+
+
 def test_placement_and_expectation_say_the_same(saved):
     notes = []
     cluster = saved(events=notes.append)
