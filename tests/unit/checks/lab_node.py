@@ -57,31 +57,3 @@ def _answer(node, files, question):
         words = ("dmesg",)
     answer = run(node, words[0], words[1:], root=True) if words[0] in PROGRAMS else Answer(err="not found", code=127)
     return Completed("gpu01", question, answer.code, personalize(answer.out, HOST_VALUES), answer.err)
-
-
-def _contents(question, root):
-    """Yield what the agent reads: files, the targets of links, and folders as empty texts."""
-    for path in sorted({path for pattern in question.globs for path in root.glob(pattern[1:])}):
-        text = path.read_text()[: question.limit_bytes] if path.is_file() else ""
-        yield f"/{path.relative_to(root)}", str(path.readlink()) if path.is_symlink() and not path.is_file() else text
-
-
-def _write(node, root):
-    for path, text in tree.files(node).items():
-        (root / path[1:]).parent.mkdir(parents=True, exist_ok=True)
-        (root / path[1:]).write_text(text)
-    for path, target in tree.links(node).items():
-        (root / path[1:]).parent.mkdir(parents=True, exist_ok=True)
-        (root / path[1:]).symlink_to(target)
-
-
-def _files(node):
-    """Return every path with its text: of files, of links to directories, and of both below links."""
-    texts, links = tree.files(node), tree.links(node)
-    for _ in range(2):
-        for link, target in links.items():
-            at = posixpath.normpath(posixpath.join(posixpath.dirname(link), target))
-            below = {path: text for path, text in texts.items() if path.startswith(f"{at}/")}
-            texts |= {link: target} | {f"{link}{path.removeprefix(at)}": text for path, text in below.items()}
-    folders = dict.fromkeys(("/sys/class", "/sys/bus/pci/drivers"), "")
-    return texts | {path: text for path, text in folders.items() if path not in texts}
