@@ -14,7 +14,7 @@ HOSTS = "all: {hosts: {n1: {ansible_connection: local}, n2: {ansible_connection:
 def gpuops(tmp_path, monkeypatch):
     (tmp_path / "hosts.yml").write_text(HOSTS)
     monkeypatch.chdir(tmp_path)
-    monkeypatch.setattr("gpuops.operations.health.quick_checks", lambda _: [])  # whether this machine is well
+    monkeypatch.setattr("gpuops.operations.health.quick_checks", lambda *_: [])  # whether this machine is well
 
     def run(*words):
         done = CliRunner().invoke(program, words, standalone_mode=False)
@@ -44,7 +44,7 @@ def test_inventory_of_the_settings_is_not_repeated(gpuops, tmp_path, monkeypatch
 
 
 def test_a_program_gets_the_inventory_that_it_opened(tmp_path, monkeypatch):
-    monkeypatch.setattr("gpuops.operations.health.quick_checks", lambda _: [])
+    monkeypatch.setattr("gpuops.operations.health.quick_checks", lambda *_: [])
     (tmp_path / "hosts.yml").write_text(HOSTS)
     with Cluster.open(tmp_path / "hosts.yml", limit="n1") as cluster:
         objection = cluster.admit().objections["n1"]

@@ -1,0 +1,118 @@
+"""Every fault of the lab on every machine that can have it, alone and in mixes: named, and nobody else."""
+
+import functools
+import os
+import random
+
+import pytest
+from tests.unit.checks.lab_node import CHECKS, facts_of
+from tests.unit.lab.test_faults import VALUES
+
+from gpuops.assessment import profile_of
+from gpuops.document import Where
+from gpuops.errors import InputError
+from gpuops.inventory import Host
+from gpuops.judging import judge_node
+from gpuops.lab.faults.catalogue import FAULTS, faulted
+from gpuops.lab.machine import healthy, names
+from gpuops.profile import known, load
+
+PROFILES = known()
+MIXES = 200 if os.environ.get("GPUOPS_CI") == "1" else 20
+BLINDING = {
+    "version-mismatch",
+    "nouveau",
+    "secure-boot",
+    "slow-driver",
+    "cgroup",
+    "lost",
+    "probe-failed",
+    "init-failed",
+}
+"""With one of these, others cannot be seen, and their checks say so."""
+
+
+def subject_of(fault, machine):
+    return {"gpu": "gpu1", "nic": next((n.name for n in healthy(machine).nics if n.rail is not None), "mlx5_0")}.get(
+        fault.subject, "host"
+    )
+
+
+def spelled(fault, subject):
+    value = f"={VALUES[fault.takes]}" if fault.takes and not fault.default else ""
+    return f"{subject}:{fault.name}{value}"
+
+
+def judged(machine, *texts, declared=True):
+    """Verdicts by check, under the profile that the inventory names, or under the one that is detected."""
+    facts = facts_of(machine, *texts)
+    host = Host("gpu01", "gpu01", Where("inventory.yml", 1, 1))
+    profile = load(machine) if declared else profile_of(host, facts, PROFILES)
+    return {v.check: v for v in judge_node(CHECKS, facts, profile)}
+
+
+def findings(verdicts):
+    return {(v.check, str(f.part)) for v in verdicts.values() for f in v.findings if f.status != "pass"}
+
+
+@functools.cache
+def alone(machine, text):
+    """What a fault of its own gives: findings, and the checks that cannot look; None if the machine cannot have it."""
+    try:
+        faulted(machine, (text,))
+    except InputError:
+        return None
+    verdicts = judged(machine, text)
+    return findings(verdicts), {v.check for v in verdicts.values() if v.status == "unknown"}
+
+
+def cases(machine):
+    spelt = [(fault, spelled(fault, subject_of(fault, machine))) for fault in FAULTS]
+    if not healthy(machine).nics:
+        spelt = [(fault, text) for fault, text in spelt if fault.subject != "nic"]
+    return [(fault, text) for fault, text in spelt if alone(machine, text) is not None]
+
+
+@pytest.mark.parametrize("machine", names())
+def test_one_fault_is_one_finding_or_none(machine):
+    told = {text: alone(machine, text)[0] for _, text in cases(machine)}
+    assert {text: found for text, found in told.items() if len(found) > 1} == {}
+    assert sum(map(bool, told.values())) > 20
+
+
+@pytest.mark.parametrize("machine", names())
+def test_the_inventory_need_not_name_the_profile(machine):
+    for _, text in cases(machine):
+        detected = judged(machine, text, declared=False)
+        assert findings(detected) == alone(machine, text)[0], text
+
+
+@pytest.mark.parametrize("machine", names())
+def test_mixes_of_one_to_four_faults_are_named_and_nobody_else(machine):
+    chance = random.Random(f"mixes of {machine}")
+    shown = [fault for fault, text in cases(machine) if alone(machine, text)[0] and fault.name not in BLINDING]
+    for _ in range(MIXES):
+        texts = mix(chance, machine, shown)
+        verdicts = judged(machine, *texts)
+        expected = set().union(*(alone(machine, text)[0] for text in texts))
+        effects = {effect.partition(":")[0] for v in verdicts.values() for f in v.findings for effect in f.effects}
+        missing = {(check, part) for check, part in expected - findings(verdicts) if check not in effects}
+        assert (missing, findings(verdicts) - expected) == (set(), set()), texts
+
+
+def mix(chance, machine, faults):
+    """One to four faults, each on a part of its own."""
+    node, texts = healthy(machine), {}
+    parts = {
+        "gpu": [f"gpu{gpu.index}" for gpu in node.gpus],
+        "nic": [nic.name for nic in node.nics if nic.rail is not None],
+        "host": ["host"],
+    }
+    for fault in chance.sample(faults, min(len(faults), chance.randint(1, 4))):
+        free = [part for part in parts[fault.subject] if part not in texts]
+        if free:
+            part = chance.choice(free)
+            text = spelled(fault, part)
+            if alone(machine, text) is not None:
+                texts[part] = text
+    return tuple(texts.values())
