@@ -147,13 +147,12 @@ class Connectivity:
 
     @property
     def is_switched(self) -> bool:
-        """True if each GPU reaches all others with all its NVLinks at once: only switches can do that."""
-        links = {gpu.index: gpu.nvlinks for gpu in self.gpus}
-        if len(self.gpus) < 3 or not self.pairs:
+        """True if each whole GPU reaches all others with all its NVLinks at once: only switches can do that."""
+        links = {gpu.index: gpu.nvlinks for gpu in self.whole_gpus}
+        if len(links) < 3 or not self.whole_pairs:
             return False
-        return all(
-            _is_nvlink(pair) and pair.link in (f"NV{links[pair.one]}", f"NV{links[pair.other]}") for pair in self.pairs
-        )
+        ends = ((pair.link, {f"NV{links[pair.one]}", f"NV{links[pair.other]}"}) for pair in self.whole_pairs)
+        return all(link in own for link, own in ends)
 
     @property
     def cost(self) -> Cost | None:

@@ -226,6 +226,16 @@ def test_gpus_in_mig_mode_are_not_counted_but_shown():
     assert any(line.startswith("1 MIG") for line in lines)
     assert "GPU 1 is split by MIG and not counted." in lines
     assert of(MACHINES["some-mig"]).cost.gpus == 3
+    assert meaning(of(MACHINES["some-mig"]))[0].startswith("All 3 GPUs reach each other over NVLink through NVSwitches")
+
+
+def test_the_other_gpus_are_still_switched_if_one_is_in_mig_mode():
+    split = machine(4, lambda a, b: "NODE" if 1 in (a, b) else "NV18", rate=26.562, links=18, mig=(1,), switches=4)
+    links = tuple(replace(each, links=()) if each.index == 1 else each for each in split.values["nvlink"])
+    node = of(replace(split, values={**split.values, "nvlink": links}))
+    assert (node.means, node.is_switched) == ("nvlink", True)
+    drawing = topology_svg.draw(NodeTopologies({"n1": node}))
+    assert drawing.count("<line") == 3
 
 
 def test_one_unreadable_cell_leaves_the_rest():

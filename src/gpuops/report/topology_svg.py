@@ -78,10 +78,12 @@ def _switch(svg: Element, node: Connectivity, left_by_gpu: dict[int, int], over:
     SubElement(svg, "rect", {**bar, "fill": "#eaf4dc", "stroke": _GREEN})
     _text(svg, (_MARGIN + right) // 2, over + 17, count, anchor="middle")
     for gpu in node.gpus:
+        if not gpu.nvlinks:
+            continue
         x = left_by_gpu[gpu.index] + _BOX // 2
         place = {"x1": str(x), "x2": str(x), "y1": str(over + 26), "y2": str(boxes)}
         SubElement(svg, "line", {**place, "stroke": _GREEN, "stroke-width": "4"})
-        _text(svg, x + 6, over + 52, f"NV{gpu.nvlinks}" if gpu.nvlinks else "")
+        _text(svg, x + 6, over + 52, f"NV{gpu.nvlinks}")
 
 
 def _arc(svg: Element, pair: Pair, left_by_gpu: dict[int, int], boxes: int) -> None:
