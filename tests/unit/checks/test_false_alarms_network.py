@@ -15,6 +15,7 @@ from gpuops.probes.network.error_counters import SaturatedCounter, parse_saturat
 from gpuops.probes.network.ib import IbPort, parse_ib_ports
 from gpuops.probes.network.nic_log import nic_log
 from gpuops.probes.nvidia.nvlink_errors import parse_link_errors
+from gpuops.probing import Unknown
 from gpuops.profile import NO_PROFILE
 from gpuops.shell import Completed
 
@@ -163,3 +164,12 @@ class TestS16CountersAtTheirEnd:
         burnt = _with_counts(h100.values["burn_in"], facts, facts)
         verdict = h100.but(burn_in=burnt).judge("burn-in-errors")
         assert (verdict.status, "link_downed" in verdict.why) == ("unknown", True)
+
+
+class TestF19TheSessionsEnvironment:
+    """Azure/azurehpc-health-checks 72, 133: what a test lacks to run is not a fault of the node."""
+
+    def test_a_test_that_cannot_run_is_unknown(self, h100):
+        why = "cannot run because HPCX_DIR is not set"
+        verdict = h100.but(all_reduce=Unknown(why)).judge("all-reduce-bandwidth")
+        assert (verdict.status, verdict.why, verdict.findings) == ("unknown", why, ())

@@ -29,6 +29,7 @@ VALUES = {
     "ACTION": "reboot",
     "WORD": "nokaslr",
     "PHYSICAL": "Polling",
+    "CLASS": "106",
     "GTS": "8.0",
     "MODE": "Exclusive_Process",
     "CLIQUE": "3",

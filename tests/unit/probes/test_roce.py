@@ -80,7 +80,7 @@ prio-pfc 0:off 1:off 2:off 3:on 4:off 5:on 6:off 7:off
 @pytest.mark.parametrize(
     ("body", "found"),
     [
-        (MLNX, FlowControl((3,), "dscp")),
+        (MLNX, FlowControl((3,), "dscp", dict.fromkeys(range(8), 0))),
         (OLD, FlowControl((), "pcp")),
         (DCB, FlowControl((3, 5))),
         ("no program\n", Unknown("neither mlnx_qos nor dcb is installed")),

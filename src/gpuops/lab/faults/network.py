@@ -107,7 +107,12 @@ def _weak_optic(node: Node, name: str, _value: str) -> Node:
     return node.with_nic(name, weak=True)
 
 
+def _marked(node: Node, name: str, value: str) -> Node:
+    return node.with_nic(name, traffic_class=whole(value, "traffic class"))
+
+
 FAULTS = (
+    Fault("nic", "traffic-class", "its RoCE packets are marked otherwise", _marked, "CLASS", "106"),
     Fault("nic", "weak-optic", "its optic receives too little light on one lane", _weak_optic),
     Fault("host", "acs", "ACS is on at all PCIe bridges", _acs),
     Fault("gpu", "nvlink-retrained", "one of its NVLinks retrained so often", _retrained, "COUNT", "505"),

@@ -83,8 +83,15 @@ def mlnx_qos(node: Node, words: Sequence[str], *, root: bool) -> Answer:
         f"\tpriority    {'   '.join(map(str, range(8)))}",
         f"\tenabled     {enabled}   ",
         f"\tbuffer      {'   '.join('0' * 8)}   ",
+        *(_dscp_rows() if nic.trust == "dscp" else ()),
     )
     return Answer(out="\n".join(text) + "\n")
+
+
+def _dscp_rows() -> list[str]:
+    """Return the mapping that every adapter starts with: eight DSCPs for each priority, the highest first."""
+    rows = (",".join(f"{dscp:02}" for dscp in range(8 * priority + 7, 8 * priority - 1, -1)) for priority in range(8))
+    return ["dscp2prio mapping:", *(f"\tprio:{priority} dscp:{row}," for priority, row in enumerate(rows))]
 
 
 def _lid(nic: Nic) -> int:

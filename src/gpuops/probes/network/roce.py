@@ -20,6 +20,7 @@ _GLOBAL = re.compile(r"tclass\s*=\s*(\d{1,3})", re.ASCII)
 _NOT_SET = "not set"
 _MLNX_TRUST = re.compile(r"^Priority trust state:\s*(\w+)", re.MULTILINE)
 _MLNX_PFC = re.compile(r"^\s*enabled\s+((?:[01]\s+){7}[01])\s*$", re.MULTILINE)
+_MLNX_DSCP = re.compile(r"^\s*prio:(\d) dscp:([\d,]+)", re.MULTILINE | re.ASCII)
 _DCB_PFC = re.compile(r"^prio-pfc ((?:\d:(?:on|off) ?){8})$", re.MULTILINE | re.ASCII)
 _SETTING = re.compile(r"(NCCL_IB_[A-Z0-9_]+)=(.*)", re.ASCII)
 
@@ -85,10 +86,18 @@ roce: Probe[dict[str, dict[str, str]]] = Probe(
 
 @dataclass(frozen=True)
 class FlowControl:
-    """Priority flow control of one device: the lossless priorities, and what it takes a packet's priority from."""
+    """Priority flow control of one device: the lossless priorities, and what it takes a packet's priority from.
+
+    ``priorities`` are those of DSCPs that are reported.
+    """
 
     lossless: tuple[int, ...]
     trust: str = ""
+    priorities: Mapping[int, int] = field(default_factory=dict, hash=False)
+
+    def priority_of(self, dscp: int) -> int:
+        """Return the priority of packets with this DSCP: by default its three upper bits."""
+        return self.priorities.get(dscp, dscp >> 3)
 
 
 _END, _MISSING = "-- end", "no program"
@@ -127,7 +136,9 @@ def _flow_control(body: str) -> FlowControl | Unknown:
     else:
         missing = body.strip() == _MISSING
         return Unknown("neither mlnx_qos nor dcb is installed" if missing else f"cannot parse {body.strip()[-80:]!r}")
-    return FlowControl(tuple(i for i, flag in enumerate(flags) if flag == "1"), trust[1] if trust else "")
+    lossless = tuple(i for i, flag in enumerate(flags) if flag == "1")
+    priorities = {int(d): int(row[1]) for row in _MLNX_DSCP.finditer(body) for d in row[2].split(",") if d}
+    return FlowControl(lossless, trust[1] if trust else "", priorities)
 
 
 flow_control: Probe[dict[str, FlowControl | Unknown]] = Probe(
