@@ -43,7 +43,7 @@ def transceivers(
 def _judge(part: PartName, port: Transceiver) -> Iterator[Finding]:
     faults = [*_powers("receive", port.rx_dbm), *_powers("transmit", port.tx_dbm), *_heat(port), *_errors(port)]
     if faults:
-        yield Finding("; ".join(faults), found=port.module, part=part, code="transceiver")
+        yield Finding("; ".join(faults), part=part, code="transceiver")
     elif port.celsius and max(port.celsius.values) >= _WARM_CELSIUS:
         found = max(port.celsius.values)
         message = f"the transceiver has {found:g} °C"
