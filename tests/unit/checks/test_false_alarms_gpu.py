@@ -290,9 +290,12 @@ class TestS17:
         "(0x00000062) returned from status @ kernel_channel.c:2827\n"
     )
 
-    def test_s17_the_recovery_action_counts_without_an_xid(self, h100):
+    def test_s17_the_recovery_action_and_the_log_count_without_an_xid(self, h100):
         machine = with_smi(h100, {1: {"gpu_recovery_action": "Reset"}}).but(kernel_log=parse_kernel_log(self.LOG))
-        assert (only(machine.judge("recovery-action")).severity, machine.judge("xid").status) == ("reset", "pass")
+        assert only(machine.judge("recovery-action")).severity == "reset"
+        found = [(f.part, f.severity) for f in machine.judge_all()["xid"].findings]
+        assert found == [("gpu1", "reset")]  # the log and the GPU agree: one finding, on the GPU that asks
+        assert machine.judge_all()["recovery-action"].status == "skipped"
 
 
 class TestS18:
