@@ -235,7 +235,7 @@ def h100():
             "nvme_drives": (NvmeDrive("nvme0", "live"),),
             "nvme_health": {"nvme0": DriveHealth("nvme0", 0, 100, 10, 3, 0)},
             "md_raid": (Array("md0", "active", "raid1", ("nvme0n1p2", "nvme1n1p2"), (), 2, 2),),
-            "dcgm_diag": DcgmDiagnosis((DiagResult("memory", "pass", 0), DiagResult("pcie", "skip", 0)), "4.2.3"),
+            "dcgm_diag": DcgmDiagnosis((DiagResult("memory", "pass", 0), DiagResult("eud", "skip", 0)), "4.2.3"),
         },
         load("hgx-h100"),
     )

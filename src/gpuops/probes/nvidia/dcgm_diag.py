@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from gpuops.probes.numbers import integer
+from gpuops.probes.nvidia.dcgm_table import is_table, read_table, results_of
 from gpuops.probing import Probe, Unknown
 from gpuops.shell import Command, Completed
 
@@ -20,12 +21,16 @@ _STATUSES = ("pass", "fail", "warn", "skip", "not_run")
 
 @dataclass(frozen=True)
 class DiagResult:
-    """Result of one test on one GPU (None: on the node). ``status`` is pass, fail, warn, skip or not_run."""
+    """Result of one test on one GPU (None: on the node). ``status`` is pass, fail, warn, skip or not_run.
+
+    ``severities`` are DCGM's own words for its warnings (dcgmErrorSeverity), if it gives them.
+    """
 
     test: str
     status: str
     gpu: int | None = None
     warnings: tuple[str, ...] = ()
+    severities: tuple[int, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -38,12 +43,15 @@ class DcgmDiagnosis:
 
 
 def parse_diagnosis(answer: Completed) -> DcgmDiagnosis | Unknown:
-    """Parse the JSON of DCGM 3 and 4. If a test fails, dcgmi exits with 226 or 205, which is a valid answer.
+    """Parse the JSON of DCGM 3 and 4, or the table that people save.
 
-    Source: NVIDIA DCGM 4, dcgmi/main_dcgmi.cpp (exit codes), common/DiagnosticResponse (JSON).
+    If a test fails, dcgmi exits with 226 or 205, which is a valid answer. Source: NVIDIA DCGM 4,
+    dcgmi/main_dcgmi.cpp (exit codes), common/DiagnosticResponse (JSON).
     """
     if answer.missing:
         return DcgmDiagnosis(installed=False)
+    if is_table(answer.out):
+        return _from_table(answer.out)
     start = answer.out.find("{")
     if start < 0 or answer.truncated:
         return Unknown(f"dcgmi diag exited with {answer.exit}: {answer.last_line() or 'no output'}")
@@ -52,12 +60,24 @@ def parse_diagnosis(answer: Completed) -> DcgmDiagnosis | Unknown:
     if root is None:
         return Unknown(f"unexpected JSON from dcgmi, with the keys {', '.join(document)[:80]}")
     results = tuple(r for category in root["test_categories"] for t in category["tests"] for r in _results(t))
+    return _checked(results, str(document.get("metadata", root).get("version", "")))
+
+
+def _from_table(text: str) -> DcgmDiagnosis | Unknown:
+    table = read_table(text)
+    if table is None:
+        return Unknown("the table of dcgmi diag is truncated, or has an unknown result")
+    tests, version = table
+    return _checked(tuple(DiagResult(*result) for result in results_of(tests)), version)
+
+
+def _checked(results: tuple[DiagResult, ...], version: str) -> DcgmDiagnosis | Unknown:
     if not results:
         return Unknown("dcgmi ran no test")
     unknown_status = next((result.status for result in results if result.status not in _STATUSES), "")
     if unknown_status:
-        return Unknown(f"unknown status in the JSON of dcgmi: {unknown_status!r:.40}")
-    return DcgmDiagnosis(results, str(document.get("metadata", root).get("version", "")))
+        return Unknown(f"unknown status in the answer of dcgmi: {unknown_status!r:.40}")
+    return DcgmDiagnosis(results, version)
 
 
 def _results(test: dict[str, Any]) -> Iterator[DiagResult]:
@@ -65,14 +85,23 @@ def _results(test: dict[str, Any]) -> Iterator[DiagResult]:
     for result in test["results"]:
         status = str(result["status"]).lower().replace(" ", "_")
         ids = result.get("entity_id", result.get("gpu_id", result.get("gpu_ids", "")))
+        own, severities = tuple(_warnings(result.get("warnings"))), tuple(_severities(result.get("warnings")))
         for gpu in str(ids).split(","):
-            yield DiagResult(str(test["name"]), status, integer(gpu), tuple(_warnings(result.get("warnings"))))
+            yield DiagResult(str(test["name"]), status, integer(gpu), own, severities)
 
 
 def _warnings(warnings: Any) -> Iterator[str]:
     """Yield the warnings of a result: DCGM 3 has one string or a list of strings, DCGM 4 a list of maps."""
     for warning in [warnings] if isinstance(warnings, (str, dict)) else warnings or ():
         yield str(warning["warning"] if isinstance(warning, dict) else warning)
+
+
+def _severities(warnings: Any) -> Iterator[int]:
+    """Yield the severity of each warning that has one, which only DCGM 4 prints."""
+    for warning in warnings if isinstance(warnings, list) else ():
+        severity = warning.get("error_severity") if isinstance(warning, dict) else None
+        if isinstance(severity, int):
+            yield severity
 
 
 dcgm_diag: Probe[DcgmDiagnosis] = Probe(
