@@ -25,8 +25,11 @@ def test_acs_above_the_switch_is_not_on_their_way(h100, level):
     assert outcome(with_acs(h100, h100.values["nic_pcie"][3].bridges[level])) == ("pass", [])
 
 
-def test_devices_that_meet_at_the_root_port_or_not_at_all(h100):
-    own = {address: (f"0000:f{n}:00.0", "0000:f0:01.0") for n, address in enumerate(h100.values["gpu_bridges"])}
+@pytest.mark.parametrize("together", [True, False])
+def test_devices_that_meet_at_the_root_port_or_not_at_all(h100, together):
+    roots = [nic.bridges[-1] if together else "0000:f0:01.0" for nic in h100.values["nic_pcie"]]
+    gpus = h100.values["gpu_bridges"]
+    own = {gpu: (f"0000:f{n}:00.0", root) for n, (gpu, root) in enumerate(zip(gpus, roots, strict=True))}
     everywhere = Acs(h100.values["acs"].bridges, h100.values["acs"].bridges)
     assert outcome(h100.but(gpu_bridges=own, acs=everywhere)) == ("skipped", [])
 
