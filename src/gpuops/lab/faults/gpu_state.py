@@ -78,7 +78,8 @@ def _application_clocks(node: Node, name: str, value: str) -> Node:
 def _locked_clocks(node: Node, name: str, value: str) -> Node:
     """Lock the clocks of a GPU, and let a job run on all of them: an idle GPU does not show it."""
     for gpu in node.gpus:
-        node = node.with_gpu(gpu.index, **working(gpu))
+        if gpu.reasons == {"gpu_idle"}:
+            node = node.with_gpu(gpu.index, **working(gpu))
     return node.with_gpu(int(name), graphics_mhz=whole(value, "clock in MHz", lowest=1))
 
 
