@@ -53,15 +53,44 @@ def _nvlink_domain(node: Node, _name: str, value: str) -> Node:
 
 
 FAULTS = (
-    Fault("gpu", "fabric-degraded", "its way through the fabric has less bandwidth", _fabric(bandwidth="Degraded")),
-    Fault("gpu", "fabric-status", "it could not join the fabric", _fabric(status="Unknown Error")),
+    Fault(
+        "gpu",
+        "fabric-degraded",
+        "its way through the fabric has less bandwidth",
+        _fabric(bandwidth="Degraded"),
+        found_by=("fabric-manager",),
+    ),
+    Fault(
+        "gpu",
+        "fabric-status",
+        "it could not join the fabric",
+        _fabric(status="Unknown Error"),
+        found_by=("fabric-manager",),
+    ),
     Fault(
         "gpu",
         "fabric-recovering",
         "its routes through the fabric are recovering",
         _fabric(summary="Unhealthy", route_recovery_in_progress="True", state="In Progress"),
+        found_by=("fabric-manager",),
     ),
-    Fault("host", "nvlink-domain", "in this clique of a domain across nodes", _nvlink_domain, "CLIQUE", "2"),
-    Fault("host", "nvswitch-missing", "one NVSwitch is not on the PCI bus", _nvswitch_missing),
-    Fault("host", "nvswitch-lost", "one NVSwitch fell off the bus: SXid 10003, lspci rev ff", _nvswitch_lost),
+    Fault(
+        "host",
+        "nvlink-domain",
+        "in this clique of a domain across nodes",
+        _nvlink_domain,
+        "CLIQUE",
+        "2",
+        found_by=("nvlink-domain",),
+    ),
+    Fault(
+        "host", "nvswitch-missing", "one NVSwitch is not on the PCI bus", _nvswitch_missing, found_by=("nvswitches",)
+    ),
+    Fault(
+        "host",
+        "nvswitch-lost",
+        "one NVSwitch fell off the bus: SXid 10003, lspci rev ff",
+        _nvswitch_lost,
+        found_by=("nvswitches",),
+    ),
 )

@@ -18,7 +18,10 @@ _WHOLE = 100
 
 @dataclass(frozen=True)
 class Fault:
-    """One kind of fault: ``takes`` describes the value after ``=``; without a ``default`` the value is required."""
+    """One kind of fault: ``takes`` describes the value after ``=``; without a ``default`` the value is required.
+
+    ``found_by`` are the checks that name it, under load or as an effect too; none for what is no fault of the node, or what a session alone shows.
+    """
 
     subject: Subject
     name: str
@@ -26,6 +29,7 @@ class Fault:
     change: Change
     takes: str = ""
     default: str = ""
+    found_by: tuple[str, ...] = ()
 
 
 def number(text: str, what: str, *, lowest: float = 0) -> float:

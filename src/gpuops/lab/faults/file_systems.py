@@ -76,11 +76,17 @@ def _disk_timeout(node: Node, _name: str, _value: str) -> Node:
 
 
 FAULTS = (
-    Fault("host", "read-only", "a file system became read-only after an error", _read_only),
-    Fault("host", "was-read-only", "a file system was read-only, and is writable again", _was_read_only),
-    Fault("host", "not-mounted", "a file system of /etc/fstab is not mounted", _not_mounted),
-    Fault("host", "nfs-silent", "an NFS server does not answer", _server_silent),
+    Fault("host", "read-only", "a file system became read-only after an error", _read_only, found_by=("mounts",)),
+    Fault(
+        "host",
+        "was-read-only",
+        "a file system was read-only, and is writable again",
+        _was_read_only,
+        found_by=("mounts",),
+    ),
+    Fault("host", "not-mounted", "a file system of /etc/fstab is not mounted", _not_mounted, found_by=("mounts",)),
+    Fault("host", "nfs-silent", "an NFS server does not answer", _server_silent, found_by=("mounts",)),
     Fault("host", "nfs-back", "healthy: an NFS server did not answer, and does again", _server_back),
-    Fault("host", "raid0-failed", "an array without redundancy lost a disk", _raid0_failed),
-    Fault("host", "disk-timeout", "a disk was reset after a timeout", _disk_timeout),
+    Fault("host", "raid0-failed", "an array without redundancy lost a disk", _raid0_failed, found_by=("disk-errors",)),
+    Fault("host", "disk-timeout", "a disk was reset after a timeout", _disk_timeout, found_by=("disk-errors",)),
 )

@@ -144,20 +144,85 @@ def _route_unhealthy(node: Node, name: str, _value: str) -> Node:
 
 
 FAULTS = (
-    Fault("gpu", "lost", "fell off the bus: Xid 79, lspci rev ff, nvidia-smi fails", _lost),
-    Fault("gpu", "xid", "an Xid in the kernel log", _xid, takes="NUMBER"),
-    Fault("gpu", "remap-pending", "a row remapping is pending until a reset: Xid 63", _remap_pending),
-    Fault("gpu", "remap-failed", "a bank has no spare rows left: Xid 64", _remap_failed),
-    Fault("gpu", "ecc-uncorrectable", "uncorrectable ECC errors: Xid 48", _ecc_uncorrectable, "COUNT", "1"),
-    Fault("gpu", "nvlink-down", "an NVLink is down: Xid 74", _nvlink_down, "LINK", "0"),
-    Fault("gpu", "slow", "its NVLinks are slower than they report", _slow, "PERCENT", "35"),
+    Fault("gpu", "lost", "fell off the bus: Xid 79, lspci rev ff, nvidia-smi fails", _lost, found_by=("gpu-lost",)),
+    Fault("gpu", "xid", "an Xid in the kernel log", _xid, takes="NUMBER", found_by=("xid",)),
     Fault(
-        "gpu", "recovery", "it asks for a reset or reboot, and the log does not say why", _recovery, "ACTION", "reset"
+        "gpu",
+        "remap-pending",
+        "a row remapping is pending until a reset: Xid 63",
+        _remap_pending,
+        found_by=("row-remap-pending",),
     ),
-    Fault("gpu", "route-unhealthy", "its way through the NVLink fabric is unhealthy", _route_unhealthy),
-    Fault("gpu", "miscounts", "its part of an all-reduce is wrong, with no other sign", _miscounts),
-    Fault("gpu", "thermal", "too hot, clocks lowered by hardware", _thermal),
-    Fault("gpu", "power-cap", "power limit below the default", _power_cap, takes="WATTS"),
-    Fault("gpu", "pcie-width", "PCIe link trained to fewer lanes", _pcie_width, takes="LANES"),
+    Fault(
+        "gpu", "remap-failed", "a bank has no spare rows left: Xid 64", _remap_failed, found_by=("row-remap-failed",)
+    ),
+    Fault(
+        "gpu",
+        "ecc-uncorrectable",
+        "uncorrectable ECC errors: Xid 48",
+        _ecc_uncorrectable,
+        "COUNT",
+        "1",
+        found_by=(
+            "ecc-uncorrectable",
+            "burn-in-errors",
+        ),
+    ),
+    Fault(
+        "gpu",
+        "nvlink-down",
+        "an NVLink is down: Xid 74",
+        _nvlink_down,
+        "LINK",
+        "0",
+        found_by=(
+            "nvlink-links",
+            "topology",
+        ),
+    ),
+    Fault(
+        "gpu",
+        "slow",
+        "its NVLinks are slower than they report",
+        _slow,
+        "PERCENT",
+        "35",
+        found_by=("all-reduce-bandwidth",),
+    ),
+    Fault(
+        "gpu",
+        "recovery",
+        "it asks for a reset or reboot, and the log does not say why",
+        _recovery,
+        "ACTION",
+        "reset",
+        found_by=("recovery-action",),
+    ),
+    Fault(
+        "gpu",
+        "route-unhealthy",
+        "its way through the NVLink fabric is unhealthy",
+        _route_unhealthy,
+        found_by=("fabric-manager",),
+    ),
+    Fault(
+        "gpu",
+        "miscounts",
+        "its part of an all-reduce is wrong, with no other sign",
+        _miscounts,
+        found_by=("all-reduce-bandwidth",),
+    ),
+    Fault(
+        "gpu",
+        "thermal",
+        "too hot, clocks lowered by hardware",
+        _thermal,
+        found_by=(
+            "temperature",
+            "throttle",
+        ),
+    ),
+    Fault("gpu", "power-cap", "power limit below the default", _power_cap, takes="WATTS", found_by=("power-limit",)),
+    Fault("gpu", "pcie-width", "PCIe link trained to fewer lanes", _pcie_width, takes="LANES", found_by=("pcie-link",)),
     Fault("gpu", "busy", "a process uses it", _busy),
 )

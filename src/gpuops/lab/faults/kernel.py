@@ -53,11 +53,45 @@ def _machine_check(node: Node, _name: str, _value: str) -> Node:
 
 
 FAULTS = (
-    Fault("host", "hung-task", "a task of this name hangs in the kernel", _hung_task, "NAME", "dd"),
-    Fault("host", "hung-driver", "nvidia-smi hangs in the kernel and never returns", _hung_driver),
-    Fault("host", "soft-lockup", "a processor was stuck", _soft_lockup),
-    Fault("host", "memory-uncorrected", "a DIMM had an error that could not be corrected", _memory_uncorrected),
-    Fault("host", "memory-corrected", "a DIMM had this many corrected errors", _memory_corrected, "COUNT", "5000"),
-    Fault("host", "less-memory", "one DIMM of 32 is switched off", _less_memory),
-    Fault("host", "machine-check", "a processor reported an uncorrected error", _machine_check),
+    Fault(
+        "host",
+        "hung-task",
+        "a task of this name hangs in the kernel",
+        _hung_task,
+        "NAME",
+        "dd",
+        found_by=("hung-tasks",),
+    ),
+    Fault(
+        "host",
+        "hung-driver",
+        "nvidia-smi hangs in the kernel and never returns",
+        _hung_driver,
+        found_by=("hung-tasks",),
+    ),
+    Fault("host", "soft-lockup", "a processor was stuck", _soft_lockup, found_by=("hung-tasks",)),
+    Fault(
+        "host",
+        "memory-uncorrected",
+        "a DIMM had an error that could not be corrected",
+        _memory_uncorrected,
+        found_by=("memory-errors",),
+    ),
+    Fault(
+        "host",
+        "memory-corrected",
+        "a DIMM had this many corrected errors",
+        _memory_corrected,
+        "COUNT",
+        "5000",
+        found_by=("memory-errors",),
+    ),
+    Fault("host", "less-memory", "one DIMM of 32 is switched off", _less_memory, found_by=("memory-size",)),
+    Fault(
+        "host",
+        "machine-check",
+        "a processor reported an uncorrected error",
+        _machine_check,
+        found_by=("memory-errors",),
+    ),
 )

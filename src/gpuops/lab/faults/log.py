@@ -97,15 +97,41 @@ def _without_driver(node: Node) -> Node:
 
 FAULTS = (
     Fault(
-        "gpu", "nvlink-event", "an NVLink went down: Xid 149 with this sub-code, then 154", _nvlink_event, "CODE", "4"
+        "gpu",
+        "nvlink-event",
+        "an NVLink went down: Xid 149 with this sub-code, then 154",
+        _nvlink_event,
+        "CODE",
+        "4",
+        found_by=("xid",),
     ),
-    Fault("gpu", "nvlink-ber", "bit errors on an NVLink: Xid 149, not fatal", _nvlink_ber),
-    Fault("gpu", "probe-failed", "off the bus when the driver was loaded; no Xid says so", _probe_failed),
-    Fault("gpu", "init-failed", "the driver cannot initialize it, so nvidia-smi does not list it", _init_failed),
-    Fault("gpu", "reset-required", "it refuses work until a reset; no Xid says so", _reset_required),
+    Fault("gpu", "nvlink-ber", "bit errors on an NVLink: Xid 149, not fatal", _nvlink_ber, found_by=("xid",)),
+    Fault(
+        "gpu",
+        "probe-failed",
+        "off the bus when the driver was loaded; no Xid says so",
+        _probe_failed,
+        found_by=("gpu-lost",),
+    ),
+    Fault(
+        "gpu",
+        "init-failed",
+        "the driver cannot initialize it, so nvidia-smi does not list it",
+        _init_failed,
+        found_by=("gpu-count",),
+    ),
+    Fault("gpu", "reset-required", "it refuses work until a reset; no Xid says so", _reset_required, found_by=("xid",)),
     Fault("gpu", "recovered", "healthy: an Xid 119 whose reset is done, as Xid 154 says", _recovered),
-    Fault("host", "nouveau", "nouveau has the GPUs, so the driver is not loaded", _nouveau),
-    Fault("host", "secure-boot", "the kernel refuses the driver, whose key is not enrolled", _secure_boot),
+    Fault(
+        "host", "nouveau", "nouveau has the GPUs, so the driver is not loaded", _nouveau, found_by=("driver-loaded",)
+    ),
+    Fault(
+        "host",
+        "secure-boot",
+        "the kernel refuses the driver, whose key is not enrolled",
+        _secure_boot,
+        found_by=("driver-loaded",),
+    ),
     Fault("host", "job-killed", "healthy: Xid 45 on every GPU after a job was ended", _job_killed),
     Fault("host", "driver-reloaded", "healthy: an Xid 119, then the driver was loaded again", _driver_reloaded),
 )

@@ -42,6 +42,22 @@ def _lines(path: str, value: str) -> Iterator[str]:
 
 
 FAULTS = (
-    Fault("gpu", "pcie-errors", "the port above it reports PCIe errors of this kind", _gpu_errors, "KIND", "fatal"),
-    Fault("nic", "pcie-errors", "the port above it reports PCIe errors of this kind", _nic_errors, "KIND", "fatal"),
+    Fault(
+        "gpu",
+        "pcie-errors",
+        "the port above it reports PCIe errors of this kind",
+        _gpu_errors,
+        "KIND",
+        "fatal",
+        found_by=("pcie-errors",),
+    ),
+    Fault(
+        "nic",
+        "pcie-errors",
+        "the port above it reports PCIe errors of this kind",
+        _nic_errors,
+        "KIND",
+        "fatal",
+        found_by=("pcie-errors",),
+    ),
 )

@@ -62,12 +62,17 @@ def _bmc(node: Node) -> Bmc:
 
 
 FAULTS = (
-    Fault("gpu", "pigtail", "both its power plugs are on one cable", _pigtail),
-    Fault("host", "psu", "the power supply has only this many watts", _psu, takes="WATTS"),
+    Fault("gpu", "pigtail", "both its power plugs are on one cable", _pigtail, found_by=("power-supply",)),
+    Fault("host", "psu", "the power supply has only this many watts", _psu, takes="WATTS", found_by=("power-supply",)),
     Fault(
-        "host", "psu-lost", "a power supply has no input; without redundancy from the third on", _supply_lost, "NUMBER"
+        "host",
+        "psu-lost",
+        "a power supply has no input; without redundancy from the third on",
+        _supply_lost,
+        "NUMBER",
+        found_by=("bmc",),
     ),
-    Fault("host", "fan-stopped", "a fan stands still", _fan, takes="NUMBER"),
-    Fault("host", "bus-error", "a fatal bus error in the BMC's event log", _bus_error),
-    Fault("host", "sel-full", "the BMC's event log is full", _log_full),
+    Fault("host", "fan-stopped", "a fan stands still", _fan, takes="NUMBER", found_by=("bmc",)),
+    Fault("host", "bus-error", "a fatal bus error in the BMC's event log", _bus_error, found_by=("bmc",)),
+    Fault("host", "sel-full", "the BMC's event log is full", _log_full, found_by=("bmc",)),
 )

@@ -55,14 +55,22 @@ def _spec_lacks_gpus(node: Node, _name: str, _value: str) -> Node:
 
 
 FAULTS = (
-    Fault("host", "governor", "one CPU saves power", _governor, "NUMBER", "17"),
-    Fault("host", "numa-balancing", "the kernel moves pages between NUMA nodes", _balancing),
-    Fault("host", "clock-source", "the kernel gave tsc up and uses hpet", _clock_source),
-    Fault("host", "memlock", "a session may lock 8 MiB of memory only", _locked_memory),
-    Fault("host", "library-empty", "libcuda has no contents", _empty_library),
-    Fault("host", "library-missing", "libcuda.so.1 is missing", _missing_library),
+    Fault("host", "governor", "one CPU saves power", _governor, "NUMBER", "17", found_by=("kernel-settings",)),
     Fault(
-        "host", "cdi-stale", "containers are given the libraries of this version", _stale_spec, "VERSION", "535.104.05"
+        "host", "numa-balancing", "the kernel moves pages between NUMA nodes", _balancing, found_by=("kernel-settings",)
     ),
-    Fault("host", "cdi-lacks-gpus", "containers are given all GPUs but one", _spec_lacks_gpus),
+    Fault("host", "clock-source", "the kernel gave tsc up and uses hpet", _clock_source, found_by=("kernel-settings",)),
+    Fault("host", "memlock", "a session may lock 8 MiB of memory only", _locked_memory, found_by=("kernel-settings",)),
+    Fault("host", "library-empty", "libcuda has no contents", _empty_library, found_by=("libraries",)),
+    Fault("host", "library-missing", "libcuda.so.1 is missing", _missing_library, found_by=("libraries",)),
+    Fault(
+        "host",
+        "cdi-stale",
+        "containers are given the libraries of this version",
+        _stale_spec,
+        "VERSION",
+        "535.104.05",
+        found_by=("cdi",),
+    ),
+    Fault("host", "cdi-lacks-gpus", "containers are given all GPUs but one", _spec_lacks_gpus, found_by=("cdi",)),
 )

@@ -45,8 +45,12 @@ def _degraded(node: Node, _name: str, _value: str) -> Node:
 
 
 FAULTS = (
-    Fault("host", "nvme-dead", "the kernel gave an NVMe drive up", _dead, "NUMBER", "3"),
-    Fault("host", "nvme-worn", "an NVMe drive has no spare blocks left", _worn, "NUMBER", "1"),
-    Fault("host", "nvme-media-errors", "an NVMe drive has media errors", _media, "NUMBER", "1"),
-    Fault("host", "raid-degraded", "a member of the mirror of / is gone", _degraded),
+    Fault("host", "nvme-dead", "the kernel gave an NVMe drive up", _dead, "NUMBER", "3", found_by=("nvme-drives",)),
+    Fault(
+        "host", "nvme-worn", "an NVMe drive has no spare blocks left", _worn, "NUMBER", "1", found_by=("drive-health",)
+    ),
+    Fault(
+        "host", "nvme-media-errors", "an NVMe drive has media errors", _media, "NUMBER", "1", found_by=("drive-health",)
+    ),
+    Fault("host", "raid-degraded", "a member of the mirror of / is gone", _degraded, found_by=("raid",)),
 )
