@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
@@ -51,8 +52,8 @@ def inventory(
 
 
 def _model(machine: str) -> str:
-    """Return ``h100`` of ``hgx-h100``, ``gb200`` of ``gb200-nvl72``, ``titan`` of ``titan-rtx-2x``."""
-    return machine.removeprefix("hgx-").removeprefix("dgx-").split("-", maxsplit=1)[0]
+    """Return ``h100`` of ``hgx-h100``, ``gb200`` of ``gb200-nvl72``, ``titan`` of ``titan-rtx-2x``, ``rtx4090``."""
+    return re.sub(r"^(hgx|dgx1?)-", "", machine).replace("rtx-", "rtx", 1).split("-", maxsplit=1)[0]
 
 
 def _group(name: str, hosts: Sequence[str]) -> Iterator[str]:

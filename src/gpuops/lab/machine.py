@@ -20,6 +20,7 @@ from gpuops.lab.model import (
     Mirror,
     Nic,
     Node,
+    Rack,
     Service,
     Switches,
     System,
@@ -82,7 +83,9 @@ def _node(name: str, text: Mapping[str, Any]) -> Node:
         power=text.get("power", {}),
         drives=tuple(Drive(f"nvme{n}") for n in range(1 if "power" in text else 10)),
         mirrors=() if "power" in text else (Mirror("md0", ("nvme0n1", "nvme1n1")),),
-        bmc=None if "power" in text else Bmc(),
+        bmc=None if "power" in text else Bmc(**text.get("bmc", {})),
+        nvlink_mesh=tuple(map(tuple, text.get("nvlink_mesh", ()))),
+        rack=Rack(**text["rack"]) if "rack" in text else None,
         switches=Switches(switches["pci_name"], switches["device"], tuple(switches["at"])) if switches else None,
     )
 
@@ -100,5 +103,6 @@ def _numbers(version: str) -> list[int]:
 
 
 def _gpu_model(text: Mapping[str, Any]) -> GpuModel:
+    tuples = {name: tuple(text[name]) for name in ("inforom", "module_watts", "module_ids") if name in text}
     companions = tuple(tuple(c) for c in text.get("companions", ()))
-    return GpuModel(**{**text, "inforom": tuple(text["inforom"]), "companions": companions})
+    return GpuModel(**{**text, **tuples, "companions": companions})

@@ -38,6 +38,10 @@ ROOTS = (
     "/usr/lib/x86_64-linux-gnu",
     "/var/run/cdi",
 )
+_ARM_CPU = (
+    "processor\t: {}\nBogoMIPS\t: 2000.00\nFeatures\t: fp asimd sve2\nCPU implementer\t: 0x41\n"
+    "CPU architecture: 8\nCPU variant\t: 0x0\nCPU part\t: 0xd4f\nCPU revision\t: 0\n\n"
+)
 _RDMA = ("ib_umad", "ib_uverbs", "rdma_ucm")
 _ALL_ONES_WIDTH = "63"  # the value of a dead device's link register
 
@@ -179,6 +183,8 @@ def _cpu_count(cpulist: str) -> int:
 
 def _cpuinfo(node: Node) -> str:
     count = sum(map(_cpu_count, node.cpu.nodes))
+    if node.system.machine == "aarch64":
+        return "".join(_ARM_CPU.format(index) for index in range(count))
     vendor = "AuthenticAMD" if "AMD" in node.cpu.model else "GenuineIntel"
     one = "processor\t: {}\nvendor_id\t: {}\nmodel name\t: {}\nflags\t\t: fpu sse2 avx2\n\n"
     return "".join(one.format(index, vendor, node.cpu.model) for index in range(count))
@@ -202,6 +208,9 @@ def _sys(node: Node) -> Iterator[tuple[str, str]]:
     yield "/sys/devices/system/cpu/online", f"0-{last}"
     for index, cpulist in enumerate(node.cpu.nodes):
         yield f"/sys/devices/system/node/node{index}/cpulist", cpulist
+    for gpu in node.gpus:
+        first = gpu.first_memory_node or 0
+        yield from ((f"/sys/devices/system/node/node{first + n}/cpulist", "") for n in range(gpu.model.memory_nodes))
     for name, value in (("sys_vendor", system.vendor), ("product_name", system.product), ("bios_version", system.bios)):
         yield f"/sys/class/dmi/id/{name}", value
     # a workstation leaves the choice to intel_pstate, whose powersave is fast
@@ -240,7 +249,8 @@ def _driver(node: Node) -> Iterator[tuple[str, str]]:
     version = node.driver.version
     if not version:
         return
-    kind = "UNIX Open Kernel Module for x86_64" if node.driver.open else "UNIX x86_64 Kernel Module"
+    machine = node.system.machine
+    kind = f"UNIX Open Kernel Module for {machine}" if node.driver.open else f"UNIX {machine} Kernel Module"
     compiler = "GCC version:  gcc version 11.4.0 (Ubuntu 11.4.0-1ubuntu1~22.04)"
     yield (
         "/proc/driver/nvidia/version",

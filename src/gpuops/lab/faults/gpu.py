@@ -5,6 +5,7 @@ from __future__ import annotations
 from gpuops.errors import InputError
 from gpuops.lab.faults.fault import Fault, number, percent, whole
 from gpuops.lab.model import Gpu, Node, Process
+from gpuops.lab.topology import far_end
 from gpuops.lab.xids import line
 
 
@@ -54,10 +55,8 @@ def _nvlink_down(node: Node, name: str, value: str) -> Node:
     gpu, link = _gpu(node, name), whole(value, "link number")
     if link >= gpu.model.nvlinks:
         raise InputError(f"a {gpu.model.name} has no NVLink {link}; its links are 0 to {gpu.model.nvlinks - 1}")
-    # a bridge is one cable, so its other end is down too
-    ends = [g for g in node.gpus if g is gpu or gpu.model.nvlink_peer == "bridge"]
-    for end in ends:
-        node = node.with_gpu(end.index, links_down=end.links_down | {link})
+    for index, side in filter(None, ((gpu.index, link), far_end(node, gpu, link))):
+        node = node.with_gpu(index, links_down=node.gpus[index].links_down | {side})
     return node.logging(line(gpu, 74, link=link))
 
 

@@ -77,7 +77,8 @@ def _job_killed(node: Node, _name: str, _value: str) -> Node:
 
 def _driver_reloaded(node: Node, _name: str, _value: str) -> Node:
     return node.logging(
-        line(node.gpus[0], 119), f"NVRM: loading NVIDIA UNIX Open Kernel Module for x86_64  {node.driver.version}"
+        line(node.gpus[0], 119),
+        f"NVRM: loading NVIDIA UNIX Open Kernel Module for {node.system.machine}  {node.driver.version}",
     )
 
 

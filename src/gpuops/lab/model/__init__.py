@@ -31,6 +31,7 @@ __all__ = [
     "Nic",
     "Node",
     "Process",
+    "Rack",
     "Service",
     "Switches",
     "System",
@@ -47,6 +48,16 @@ class Switches:
     device: str
     at: tuple[str, ...]
     lost: frozenset[str] = frozenset()  # those of ``at`` that fell off the bus
+
+
+@dataclass(frozen=True)
+class Rack:
+    """The rack whose NVLink switches connect several nodes; their fabric manager is in the rack, not on the nodes."""
+
+    clique: int
+    cluster: str
+    slot: int
+    tray: int
 
 
 @dataclass(frozen=True)
@@ -129,6 +140,12 @@ class System:
     memory_gib: int
     os: str
     kernel: str
+    machine: str = "x86_64"
+
+    @property
+    def debian_architecture(self) -> str:
+        """The name that Debian and Ubuntu have for it."""
+        return "arm64" if self.machine == "aarch64" else "amd64"
 
 
 @dataclass(frozen=True)
@@ -174,6 +191,8 @@ class Node:
     acs: frozenset[str] = frozenset()  # the bridges on which ACS is on
     mft: bool = True  # Mellanox Firmware Tools are installed
     peermem: bool = True  # nvidia-peermem is loaded if there are adapters
+    rack: Rack | None = None
+    nvlink_mesh: tuple[tuple[int, ...], ...] = ()  # of each GPU: the GPU at the other end of each link
     kernel_messages: tuple[str, ...] = ()
     booted: float = 0.0  # seconds since the epoch
     own_files: Mapping[str, str | None] = field(default_factory=dict)  # changed; None: gone
@@ -200,7 +219,12 @@ class Node:
 
     @property
     def fabric_ready(self) -> bool:
-        """True if a fabric manager has initialized the NVSwitches."""
+        """True if a fabric manager has initialized the NVSwitches, on this node or in its rack."""
+        return self.rack is not None or self.manages_fabric
+
+    @property
+    def manages_fabric(self) -> bool:
+        """True if a fabric manager runs here."""
         service = self.services.get("nvidia-fabricmanager")
         return service is not None and service.active == "active"
 

@@ -51,12 +51,20 @@ class GpuModel:
     idle_state: str
     nvlinks: int
     nvlink_gb_per_s: str  # as the driver prints it
-    nvlink_peer: str  # "switch" or "bridge"
+    nvlink_peer: str  # "switch", "bridge" or "mesh"; empty for none
     fabric: bool
     fan: bool
     memory_max_celsius: int | None = None
     target_celsius: int | None = None
     companions: tuple[tuple[str, str, str], ...] = ()  # further PCI functions: class, name, device
+    ecc_off: bool = False  # it has ECC, but the owner did not switch it on
+    device_gen: int = 0  # the PCIe generation of the GPU alone, if its slot has less
+    memory_nodes: int = 0  # NUMA nodes of its memory, if the CPU shares it
+    module_watts: tuple[float, float, float] | None = None  # of GPU and CPU together: drawn, lowest and highest limit
+    module_ids: tuple[int, ...] = ()  # by index, if not one more than it
+    retires_pages: bool = False  # of its memory, as GPUs did before they remapped rows
+    application_mhz: Mapping[str, int] = field(default_factory=dict)  # if these are below the highest clocks
+    fabric_health: Mapping[str, str] = field(default_factory=dict)  # what a healthy one reports, by XML tag
 
 
 @dataclass(frozen=True)
@@ -127,6 +135,21 @@ class Gpu:
     def serial(self) -> str:
         """Thirteen digits, as on the board."""
         return f"165{SERIAL}{self.index:02d}"
+
+    @property
+    def domain(self) -> str:
+        """The PCI domain, four digits."""
+        return self.address[:4].upper()
+
+    @property
+    def module_id(self) -> int:
+        """The number of its socket on the baseboard."""
+        return self.model.module_ids[self.index] if self.model.module_ids else self.index + 1
+
+    @property
+    def first_memory_node(self) -> int | None:
+        """The first NUMA node of its memory; the nodes 0 and 1 are the sockets."""
+        return 2 + self.model.memory_nodes * self.index if self.model.memory_nodes else None
 
     @property
     def used_mib(self) -> int:

@@ -70,9 +70,9 @@ def _shaped(shape: str, name: str, version: str, *, held: bool) -> str:
 
 def dpkg(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     """Return what ``dpkg`` prints; no package is ever half installed here."""
-    del node, root
+    del root
     if "--print-architecture" in words:
-        return Answer(out="amd64\n")
+        return Answer(out=f"{node.system.debian_architecture}\n")
     has_action = "--audit" in words or "--configure" in words
     return Answer() if has_action else Answer(err="dpkg: error: need an action option\n", code=2)
 
@@ -100,7 +100,11 @@ def apt_cache(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     if verb != "madison":
         return Answer(err=f"E: Invalid operation {verb}\n", code=_FAILED)
     rows = [(name, version) for name in names for version in reversed(node.offered.get(name, ()))]
-    return Answer(out="".join(f"{n:>10} | {v:>10} | {_REPOSITORY} lab/main amd64 Packages\n" for n, v in rows))
+    return Answer(
+        out="".join(
+            f"{n:>10} | {v:>10} | {_REPOSITORY} lab/main {node.system.debian_architecture} Packages\n" for n, v in rows
+        )
+    )
 
 
 @dataclass(frozen=True)
@@ -183,7 +187,7 @@ def _transaction(node: Node, order: _Order, versions: Mapping[str, str]) -> Answ
     before = packages(node)
     new = {name: version for name, version in versions.items() if before.get(name, "") != version}
     refusal = _refusal(node, order, before, new)
-    out = "".join(_transaction_lines(before, new, rehearsal=order.rehearsal))
+    out = "".join(_transaction_lines(before, new, order, node.system.debian_architecture))
     if refusal:
         return Answer(out=out, err=f"E: {refusal}\n", code=_FAILED)
     if order.rehearsal or not new:
@@ -210,7 +214,10 @@ def _is_older(node: Node, name: str, version: str, than: str) -> bool:
     return version in offered and than in offered and offered.index(version) < offered.index(than)
 
 
-def _transaction_lines(before: Mapping[str, str], new: Mapping[str, str], *, rehearsal: bool) -> Iterator[str]:
+def _transaction_lines(
+    before: Mapping[str, str], new: Mapping[str, str], order: _Order, architecture: str
+) -> Iterator[str]:
+    rehearsal = order.rehearsal
     yield "Reading package lists...\nBuilding dependency tree...\nReading state information...\n"
     gone = [name for name, version in new.items() if not version]
     upgraded = [name for name, version in new.items() if version and name in before]
@@ -221,7 +228,7 @@ def _transaction_lines(before: Mapping[str, str], new: Mapping[str, str], *, reh
             yield f"{'Remv' if rehearsal else 'Removing'} {name} [{before[name]}]\n"
         elif rehearsal:
             old = f" [{before[name]}]" if name in before else ""
-            yield f"Inst {name}{old} ({version} lab:1.0/lab [amd64])\n"
+            yield f"Inst {name}{old} ({version} lab:1.0/lab [{architecture}])\n"
         else:
             yield f"Setting up {name} ({version}) ...\n"
 

@@ -25,7 +25,7 @@ def uname(node: Node, words: Sequence[str], *, root: bool) -> Answer:
         "n": HOST,
         "r": node.system.kernel,
         "v": "#129-Ubuntu SMP",
-        "m": "x86_64",
+        "m": node.system.machine,
         "o": "GNU/Linux",
     }
     letters = "".join(w[1:] for w in words if w.startswith("-")) or "s"

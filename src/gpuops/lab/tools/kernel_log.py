@@ -35,7 +35,8 @@ def messages(node: Node) -> Iterator[tuple[float, str]]:
 
 def _driver(node: Node) -> Iterator[tuple[float, str]]:
     yield 14.318211, "nvidia-nvlink: Nvlink Core is being initialized, major device number 235"
-    kind = "UNIX Open Kernel Module" if node.driver.open else "UNIX x86_64 Kernel Module"
+    machine = node.system.machine
+    kind = f"UNIX Open Kernel Module for {machine}" if node.driver.open else f"UNIX {machine} Kernel Module"
     yield 14.921873, f"NVRM: loading NVIDIA {kind}  {node.driver.version}"
 
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from gpuops.lab.model import Gpu, Nic, Node, address
 from gpuops.lab.tools.answer import Answer
@@ -35,6 +35,11 @@ class Function:
     link: Link | None
     driver: str
     numa: int
+
+    @property
+    def domain(self) -> str:
+        """The PCI domain."""
+        return self.at[:4]
 
     @property
     def gone(self) -> bool:
@@ -101,6 +106,8 @@ def lspci(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     if form is None:
         return Answer(err="lspci: unrecognized option\nUsage: lspci [<switches>]\n", code=1)
     chosen = [f for f in functions(node) if _matches(f, form)]
+    # -D is only needed on machines whose devices are all in domain 0
+    form = replace(form, domain=form.domain or any(f.domain != "0000" for f in functions(node)))
     text = "".join(_line(f, form) + ("".join(_details(f, root=root)) + "\n" if form.verbose else "") for f in chosen)
     if form.verbose and not (form.vendor or form.device or form.slot):
         text += "".join(f"{row}\n" for row in _bridges(node, root=root))

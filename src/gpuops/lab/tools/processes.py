@@ -31,7 +31,7 @@ def _processes(node: Node) -> Iterator[str]:
     every = [f"/dev/nvidia{gpu.index}" for gpu in node.gpus if not gpu.lost]
     if node.driver.version and node.driver.persistence:
         yield from _process(811, "root", "/usr/bin/nvidia-persistenced", every)
-    if node.fabric_ready:
+    if node.manages_fabric:
         yield from _process(905, "root", "/usr/bin/nv-fabricmanager", [])
     for gpu in node.gpus:
         for process in gpu.processes:

@@ -42,7 +42,7 @@ def dkms(node: Node, words: Sequence[str], *, root: bool) -> Answer:
     """Return what ``dkms status`` prints: every installed driver was built."""
     del words, root
     version = node.driver.userspace
-    return Answer(out=f"nvidia/{version}, {node.system.kernel}, x86_64: installed\n" if version else "")
+    return Answer(out=f"nvidia/{version}, {node.system.kernel}, {node.system.machine}: installed\n" if version else "")
 
 
 def nv_fabricmanager(node: Node, words: Sequence[str], *, root: bool) -> Answer:

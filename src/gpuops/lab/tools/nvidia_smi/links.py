@@ -46,6 +46,8 @@ def _title(gpu: Gpu) -> str:
 
 
 def _links(gpu: Gpu) -> str:
+    if not gpu.model.nvlinks:
+        return "Device does not have or support Nvlink\n"
     if gpu.nvlink_error:
         return f"{gpu.nvlink_error}\n"
     if gpu.mig:

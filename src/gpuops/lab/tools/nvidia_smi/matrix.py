@@ -47,5 +47,11 @@ def _affinity(node: Node, device: Gpu | Nic) -> str:
         return "\t\t\t"
     numa = numa_node(node, device.path)
     one_node = len(node.cpu.nodes) == 1
+    first = device.first_memory_node
+    if first is not None:
+        # the CPU's node, and those of all memory of its GPUs
+        near = [gpu.first_memory_node or 0 for gpu in node.gpus if numa_node(node, gpu.path) == numa]
+        memory = f"{min(near)}-{max(near) + device.model.memory_nodes - 1}"
+        return f"{node.cpu.nodes[numa]}\t{numa},{memory}\t\t{first}"
     # the header is followed by two tabs before the last column in every output seen
     return f"{node.cpu.nodes[numa]}\t{'N/A' if one_node else numa}\t\tN/A"

@@ -4,8 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 
-from gpuops.lab.model import Gpu, Node
-from gpuops.lab.tools.nvidia_smi.entry import NOT_KNOWN, Entry, active, alike, section, with_unit, yes
+from gpuops.lab.model import Gpu, GpuModel, Node
+from gpuops.lab.tools.nvidia_smi import errors
+from gpuops.lab.tools.nvidia_smi.entry import NOT_KNOWN, Entry, active, alike, section, with_unit
 
 REASONS = (
     ("gpu_idle", "Idle"),
@@ -36,10 +37,10 @@ def readings(node: Node, gpu: Gpu, major: int) -> tuple[Entry, ...]:
         Entry("compute_mode", "Compute Mode", "Default"),
         *_utilization(gpu),
         _pair("dram_encryption_mode", "DRAM Encryption Mode", "dram_encryption", NOT_KNOWN) if modern else None,
-        _pair("ecc_mode", "ECC Mode", "ecc", "Enabled" if gpu.model.ecc else NOT_KNOWN),
-        _ecc(gpu, major),
-        _retired(),
-        _remapped(gpu),
+        _pair("ecc_mode", "ECC Mode", "ecc", errors.ecc_mode(gpu.model)),
+        errors.ecc(gpu, major),
+        errors.retired(gpu),
+        errors.remapped(gpu),
         _temperature(gpu),
         _targets(gpu),
         *_power(gpu, major),
@@ -58,7 +59,7 @@ def _pair(tag: str, label: str, name: str, value: str) -> Entry:
 
 
 def _sparse(gpu: Gpu) -> str:
-    return NOT_KNOWN if gpu.model.architecture == "Turing" else "Disabled"
+    return "Disabled" if gpu.model.architecture in {"Ampere", "Hopper"} else NOT_KNOWN
 
 
 def _reasons(gpu: Gpu) -> Entry:
@@ -120,95 +121,13 @@ def _utilization(gpu: Gpu) -> tuple[Entry, ...]:
     )
 
 
-def _ecc(gpu: Gpu, major: int) -> Entry:
-    # Turing and drivers before 550 do not distinguish parity from SEC-DED
-    fine = major >= 550 and gpu.model.architecture != "Turing"
-    if not fine:
-        counts = _ecc_counts(gpu, (("sram_uncorrectable", "SRAM Uncorrectable"),))
-        return section(
-            "ecc_errors",
-            "ECC Errors",
-            section("volatile", "Volatile", *counts),
-            section("aggregate", "Aggregate", *counts),
-        )
-    counts = _ecc_counts(
-        gpu,
-        (
-            ("sram_uncorrectable_parity", "SRAM Uncorrectable Parity"),
-            ("sram_uncorrectable_secded", "SRAM Uncorrectable SEC-DED"),
-        ),
-    )
-    zero = "0" if gpu.model.ecc else NOT_KNOWN
-    sources = (("l2", "L2"), ("sm", "SM"), ("microcontroller", "Microcontroller"), ("pcie", "PCIE"), ("other", "Other"))
-    exceeded = Entry("sram_threshold_exceeded", "SRAM Threshold Exceeded", "No" if gpu.model.ecc else NOT_KNOWN)
-    return section(
-        "ecc_errors",
-        "ECC Errors",
-        section("volatile", "Volatile", *counts),
-        section("aggregate", "Aggregate", *counts, exceeded),
-        section(
-            "aggregate_uncorrectable_sram_sources",
-            "Aggregate Uncorrectable SRAM Sources",
-            *alike(zero, ((f"sram_{tag}", f"SRAM {label}") for tag, label in sources)),
-        ),
-        Entry("channel_repair_pending", "Channel Repair Pending", "No"),
-        Entry("tpc_repair_pending", "TPC Repair Pending", "No"),
-        Entry("unrepairable_memory", "Unrepairable Memory", "No") if major >= 590 else None,
-    )
-
-
-def _ecc_counts(gpu: Gpu, uncorrectable_sram: tuple[tuple[str, str], ...]) -> tuple[Entry, ...]:
-    zero = "0" if gpu.model.ecc else NOT_KNOWN
-    return (
-        Entry("sram_correctable", "SRAM Correctable", zero),
-        *alike(zero, uncorrectable_sram),
-        Entry("dram_correctable", "DRAM Correctable", zero),
-        Entry("dram_uncorrectable", "DRAM Uncorrectable", str(gpu.ecc_uncorrectable) if gpu.model.ecc else NOT_KNOWN),
-    )
-
-
-def _retired() -> Entry:
-    # page retirement ended with Volta; every GPU of the lab is newer or has no ECC
-    lists = (("retired_count", ""), ("retired_pagelist", ""))
-    return section(
-        "retired_pages",
-        "Retired Pages",
-        section("multiple_single_bit_retirement", "", *alike(NOT_KNOWN, lists)),
-        section("double_bit_retirement", "", *alike(NOT_KNOWN, lists)),
-        Entry("", "Single Bit ECC", NOT_KNOWN),
-        Entry("", "Double Bit ECC", NOT_KNOWN),
-        Entry("pending_blacklist", "Pending Page Blacklist", NOT_KNOWN),
-        Entry("pending_retirement", "", NOT_KNOWN),
-    )
-
-
-def _remapped(gpu: Gpu) -> Entry:
-    banks = gpu.model.remap_banks
-    if not banks:
-        return Entry("remapped_rows", "Remapped Rows", NOT_KNOWN)
-    worn = min(gpu.remapped_correctable + gpu.remapped_uncorrectable, 1)
-    exhausted = worn if gpu.remap_failed else 0
-    histogram = (("max", banks - worn), ("high", worn - exhausted), ("partial", 0), ("low", 0), ("none", exhausted))
-    return section(
-        "remapped_rows",
-        "Remapped Rows",
-        Entry("remapped_row_corr", "Correctable Error", str(gpu.remapped_correctable)),
-        Entry("remapped_row_unc", "Uncorrectable Error", str(gpu.remapped_uncorrectable)),
-        Entry("remapped_row_pending", "Pending", yes(gpu.remap_pending)),
-        Entry("remapped_row_failure", "Remapping Failure Occurred", yes(gpu.remap_failed)),
-        section(
-            "row_remapper_histogram",
-            "Bank Remap Availability Histogram",
-            *(Entry(f"row_remapper_histogram_{n}", n.capitalize(), f"{count} bank(s)") for n, count in histogram),
-        ),
-    )
-
-
 def _temperature(gpu: Gpu) -> Entry:
     model = gpu.model
     top = model.max_operating_celsius
     mark, word = ("_tlimit", " T.Limit") if model.reports_margin else ("", "")
-    base, memory_top = (top, 0) if model.reports_margin else (0, model.memory_max_celsius)
+    base, memory_top = 0, model.memory_max_celsius
+    if model.reports_margin:
+        base, memory_top = top, None if gpu.memory_celsius is None else 0
     return section(
         "temperature",
         "Temperature",
@@ -245,14 +164,15 @@ def _power(gpu: Gpu, major: int) -> tuple[Entry, ...]:
     modern = major >= 550
     limits = (gpu.limit_watts, gpu.limit_watts, model.default_watts, model.min_watts, model.max_watts)
     state = Entry("power_state", "", gpu.state)
-    nothing = (None,) * 5
+    drawn, lowest, highest = model.module_watts or (None, None, None)
+    module = (highest, highest, highest, lowest, highest)
     parts = [
         section("gpu_power_readings", "GPU Power Readings", state, *_draw(gpu.watts, modern=modern), *_limits(limits))
     ]
     if modern:
         parts.append(section("gpu_memory_power_readings", "GPU Memory Power Readings ", *_average(model.memory_watts)))
     parts.append(
-        section("module_power_readings", "Module Power Readings", state, *_draw(None, modern=modern), *_limits(nothing))
+        section("module_power_readings", "Module Power Readings", state, *_draw(drawn, modern=modern), *_limits(module))
     )
     if modern:
         profiles = (
@@ -297,8 +217,9 @@ def _limits(values: tuple[float | None, ...]) -> tuple[Entry, ...]:
 def _clocks(gpu: Gpu, major: int) -> tuple[Entry, ...]:
     model = gpu.model
     fastest = model.max_mhz
-    top = (("graphics_clock", "Graphics", fastest["graphics"]), ("mem_clock", "Memory", fastest["memory"]))
-    fixed = tuple(Entry(tag, label, DEPRECATED if major >= 590 else f"{mhz} MHz") for tag, label, mhz in top)
+    usual = model.application_mhz or fastest
+    names = (("graphics_clock", "Graphics", "graphics"), ("mem_clock", "Memory", "memory"))
+    fixed = tuple(Entry(tag, label, _application(model, f"{usual[name]} MHz", major)) for tag, label, name in names)
     boost = f"{fastest['graphics']} MHz" if model.ecc else NOT_KNOWN
     policy = (("auto_boost", "Auto Boost"), ("auto_boost_default", "Auto Boost Default"))
     sections = (
@@ -312,6 +233,12 @@ def _clocks(gpu: Gpu, major: int) -> tuple[Entry, ...]:
         section("voltage", "Voltage", Entry("graphics_volt", "Graphics", "737.500 mV")) if major < 550 else None,
     )
     return tuple(e for e in sections if e is not None)
+
+
+def _application(model: GpuModel, clock: str, major: int) -> str:
+    if major >= 590:
+        return DEPRECATED
+    return NOT_KNOWN if model.brand == "GeForce" else clock
 
 
 def _clock_set(tag: str, label: str, graphics: int, memory: int, video: int) -> Entry:
@@ -328,7 +255,7 @@ def _clock_set(tag: str, label: str, graphics: int, memory: int, video: int) -> 
 def _health(gpu: Gpu, names: Sequence[tuple[str, str]]) -> tuple[Entry, ...]:
     """Return the health of the GPU's routes, which a healthy HGX H100 does not report."""
     if not gpu.route_unhealthy:
-        return tuple(alike(NOT_KNOWN, names))
+        return tuple(Entry(tag, label, gpu.model.fabric_health.get(tag, NOT_KNOWN)) for tag, label in names)
     values = {"summary": "Unhealthy", "bandwidth": "Full", "route_unhealthy": "True", "incorrect_configuration": "None"}
     return tuple(Entry(tag, label, values.get(tag, "False")) for tag, label in names)
 
@@ -337,7 +264,9 @@ def _fabric(node: Node, gpu: Gpu, major: int) -> Entry:
     if not gpu.model.fabric:
         state, status, clique, cluster = (NOT_KNOWN,) * 4
     elif node.fabric_ready:
-        state, status, clique, cluster = "Completed", "Success", "0", _NO_CLUSTER
+        rack = node.rack
+        clique, cluster = (str(rack.clique), rack.cluster) if rack else ("0", _NO_CLUSTER)
+        state, status = "Completed", "Success"
     else:
         state, status, clique, cluster = "In Progress", NOT_KNOWN, NOT_KNOWN, NOT_KNOWN
     health: tuple[tuple[str, str], ...] = (

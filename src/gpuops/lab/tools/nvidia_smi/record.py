@@ -9,6 +9,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import replace
 
+from gpuops.lab.identity import SERIAL
 from gpuops.lab.model import Gpu, Node
 from gpuops.lab.tools.nvidia_smi.entry import NOT_KNOWN, Entry, alike, enabled, section, with_unit, yes
 from gpuops.lab.tools.nvidia_smi.readings import readings
@@ -49,7 +50,7 @@ def _card(node: Node, gpu: Gpu, major: int) -> list[Entry]:
         *modern,
         Entry("display_active", "Display Active", "Disabled"),
         Entry("persistence_mode", "Persistence Mode", enabled(node.driver.persistence)),
-        Entry("addressing_mode", "Addressing Mode", "HMM" if node.driver.open else "None"),
+        Entry("addressing_mode", "Addressing Mode", _addressing(node, gpu)),
         section("mig_mode", "MIG Mode", Entry("current_mig", "Current", mig), Entry("pending_mig", "Pending", mig)),
         section("mig_devices", "", Entry("", "", "None")),
         Entry("accounting_mode", "Accounting Mode", "Disabled"),
@@ -60,18 +61,24 @@ def _card(node: Node, gpu: Gpu, major: int) -> list[Entry]:
     ]
 
 
+def _addressing(node: Node, gpu: Gpu) -> str:
+    if gpu.model.memory_nodes:
+        return "ATS"
+    return "HMM" if node.driver.open else "None"
+
+
 def _board(gpu: Gpu, major: int) -> list[Entry]:
     model = gpu.model
-    bus, slot = gpu.address[5:7], gpu.address[8:10]
+    domain, bus, slot = gpu.domain, gpu.address[5:7], gpu.address[8:10]
     modern = [Entry("pdi", "GPU PDI", f"0x{gpu.uuid[4:12]}{gpu.uuid[-8:]}")] if major >= 550 else []
     return [
-        Entry("serial", "Serial Number", gpu.serial),
+        Entry("serial", "Serial Number", NOT_KNOWN if model.brand == "GeForce" else gpu.serial),
         Entry("uuid", "GPU UUID", gpu.uuid),
         *modern,
         Entry("minor_number", "Minor Number", str(gpu.index)),
         Entry("vbios_version", "VBIOS Version", model.vbios),
         Entry("multigpu_board", "MultiGPU Board", "No"),
-        Entry("board_id", "Board ID", f"{int(bus + slot, 16):#x}"),
+        Entry("board_id", "Board ID", f"{int(domain + bus + slot, 16):#x}"),
         Entry("board_part_number", "Board Part Number", model.board_part_number),
         Entry("gpu_part_number", "GPU Part Number", model.part_number),
         Entry("gpu_fru_part_number", "FRU Part Number", NOT_KNOWN),
@@ -81,16 +88,17 @@ def _board(gpu: Gpu, major: int) -> list[Entry]:
 def _firmware(node: Node, gpu: Gpu, major: int) -> list[Entry]:
     gom = (("current_gom", "Current"), ("pending_gom", "Pending"))
     before = [_inforom(gpu), section("gpu_operation_mode", "GPU Operation Mode", *alike(NOT_KNOWN, gom))]
-    gsp = node.driver.userspace if gpu.model.architecture != "Turing" else NOT_KNOWN
+    gsp = node.driver.userspace if gpu.model.architecture not in {"Volta", "Turing"} else NOT_KNOWN
     firmware = Entry("gsp_firmware_version", "GSP Firmware Version", gsp)
     after = section("ibmnpu", "IBMNPU", Entry("relaxed_ordering_mode", "Relaxed Ordering Mode", NOT_KNOWN))
     if major < 550:
-        module = Entry("gpu_module_id", "Module ID", str(gpu.index + 1))
+        module = Entry("gpu_module_id", "Module ID", str(gpu.module_id))
         return [module, *before, firmware, _virtualization(major), _reset_status(gpu), after]
-    c2c = Entry("c2c_mode", "GPU C2C Mode", "Disabled" if gpu.model.fabric else NOT_KNOWN)
+    with_cpu = "Enabled" if gpu.model.memory_nodes else "Disabled"
+    c2c = Entry("c2c_mode", "GPU C2C Mode", with_cpu if gpu.model.fabric else NOT_KNOWN)
     recovery = Entry("gpu_recovery_action", "GPU Recovery Action", _recovery(gpu))
     before.insert(1, _flush())
-    return [_platform(gpu), *before, c2c, _virtualization(major), recovery, firmware, after]
+    return [_platform(node, gpu), *before, c2c, _virtualization(major), recovery, firmware, after]
 
 
 def _inforom(gpu: Gpu) -> Entry:
@@ -115,21 +123,26 @@ def _virtualization(major: int) -> Entry:
     )
 
 
-def _platform(gpu: Gpu) -> Entry:
-    names = (
-        ("chassis_serial_number", "Chassis Serial Number"),
-        ("slot_number", "Slot Number"),
-        ("tray_index", "Tray Index"),
-        ("host_id", "Host ID"),
-        ("peer_type", "Peer Type"),
-    )
+def _platform(node: Node, gpu: Gpu) -> Entry:
+    # GPUs with the fifth generation of NVLink know their place
+    rack, placed = node.rack, bool(gpu.model.fabric_health)
     return section(
         "platformInfo",
         "Platform Info",
-        *alike(NOT_KNOWN, names),
-        Entry("module_id", "Module Id", str(gpu.index + 1)),
-        Entry("gpu_fabric_guid", "GPU Fabric GUID", NOT_KNOWN),
+        Entry("chassis_serial_number", "Chassis Serial Number", _chassis(node, placed=placed)),
+        Entry("slot_number", "Slot Number", str(rack.slot) if rack else NOT_KNOWN),
+        Entry("tray_index", "Tray Index", str(rack.tray) if rack else NOT_KNOWN),
+        Entry("host_id", "Host ID", "1" if placed else NOT_KNOWN),
+        Entry("peer_type", "Peer Type", "Switch Connected" if placed else NOT_KNOWN),
+        Entry("module_id", "Module Id", str(gpu.module_id)),
+        Entry("gpu_fabric_guid", "GPU Fabric GUID", f"0x{gpu.uuid[4:12]}{gpu.uuid[-8:]}" if placed else NOT_KNOWN),
     )
+
+
+def _chassis(node: Node, *, placed: bool) -> str:
+    if node.rack:
+        return f"182{SERIAL}00"
+    return "" if placed else NOT_KNOWN
 
 
 def _flush() -> Entry:
@@ -165,7 +178,7 @@ def _pci(gpu: Gpu, major: int) -> Entry:
         "PCI",
         Entry("pci_bus", "Bus", f"0x{bus}"),
         Entry("pci_device", "Device", f"0x{slot}"),
-        Entry("pci_domain", "Domain", "0x0000"),
+        Entry("pci_domain", "Domain", f"0x{gpu.domain}"),
         *(classes if major >= 550 else ()),
         Entry("pci_device_id", "Device Id", f"0x{model.device.upper()}10DE"),
         Entry("pci_bus_id", "Bus Id", gpu.bus_id),
@@ -195,7 +208,7 @@ def _link(gpu: Gpu) -> Entry:
             Entry("max_link_gen", "Max", fastest),
             Entry("current_link_gen", "Current", str(gpu.gen)),
             Entry("device_current_link_gen", "Device Current", str(gpu.gen)),
-            Entry("max_device_link_gen", "Device Max", fastest),
+            Entry("max_device_link_gen", "Device Max", str(gpu.model.device_gen or gpu.model.gen)),
             Entry("max_host_link_gen", "Host Max", fastest),
         ),
         section(
