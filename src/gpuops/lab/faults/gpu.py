@@ -162,10 +162,7 @@ FAULTS = (
         _ecc_uncorrectable,
         "COUNT",
         "1",
-        found_by=(
-            "ecc-uncorrectable",
-            "burn-in-errors",
-        ),
+        found_by=("ecc-uncorrectable", "burn-in-errors"),
     ),
     Fault(
         "gpu",
@@ -174,10 +171,7 @@ FAULTS = (
         _nvlink_down,
         "LINK",
         "0",
-        found_by=(
-            "nvlink-links",
-            "topology",
-        ),
+        found_by=("nvlink-links", "topology"),
     ),
     Fault(
         "gpu",
@@ -211,16 +205,7 @@ FAULTS = (
         _miscounts,
         found_by=("all-reduce-bandwidth",),
     ),
-    Fault(
-        "gpu",
-        "thermal",
-        "too hot, clocks lowered by hardware",
-        _thermal,
-        found_by=(
-            "temperature",
-            "throttle",
-        ),
-    ),
+    Fault("gpu", "thermal", "too hot, clocks lowered by hardware", _thermal, found_by=("temperature", "throttle")),
     Fault("gpu", "power-cap", "power limit below the default", _power_cap, takes="WATTS", found_by=("power-limit",)),
     Fault("gpu", "pcie-width", "PCIe link trained to fewer lanes", _pcie_width, takes="LANES", found_by=("pcie-link",)),
     Fault("gpu", "busy", "a process uses it", _busy),
