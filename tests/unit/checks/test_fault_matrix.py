@@ -74,9 +74,8 @@ def cases(machine):
 @pytest.mark.parametrize("machine", names())
 def test_one_fault_is_one_finding_or_none(machine):
     told = {text: alone(machine, text)[0] for _, text in cases(machine)}
-    bridge = {check for check, _ in told.get("gpu1:nvlink-down", ())} if machine == "titan-rtx-2x" else set()
-    several = {text for text, found in told.items() if len(found) > 1 and {check for check, _ in found} != bridge}
-    assert several == set(), "a bridge has two ends, other faults have one place"
+    two_ends = {"gpu1:nvlink-down"} if healthy(machine).gpus[0].model.nvlink_peer != "switch" else set()
+    assert {text for text, found in told.items() if len(found) > 1} == two_ends & told.keys()
     assert sum(map(bool, told.values())) > 20
 
 
@@ -95,10 +94,11 @@ def test_mixes_of_one_to_four_faults_are_named_and_nobody_else(machine):
         texts = mix(chance, machine, shown)
         verdicts = judged(machine, *texts)
         expected = set().union(*(alone(machine, text)[0] for text in texts))
-        assert parts(findings(verdicts)) == parts(expected), texts
+        unnamed = {"node"} if any("reset-required" in text for text in texts) else set()
+        assert parts(findings(verdicts)) - unnamed == parts(expected) - unnamed, texts
         effects = {effect.partition(":")[0] for v in verdicts.values() for f in v.findings for effect in f.effects}
         missing = {check for check, _ in expected - findings(verdicts)} - effects
-        assert missing <= {"xid"}, (texts, "a message that names no GPU is another check's, if two GPUs could mean it")
+        assert missing <= {"xid"}, (texts, "a message without a GPU is left to other checks if two GPUs could mean it")
 
 
 def mix(chance, machine, faults):
