@@ -89,9 +89,9 @@ def _result(document: Any, group: RankGroup, where: str) -> GroupResult:
     if not isinstance(detail, str):
         _refuse(f"{where}: detail", detail, "a text")
     detail = detail if len(detail) <= _MAX_DETAIL else f"{detail[: _MAX_DETAIL - 1]}…"
-    is_number = isinstance(rate, int | float) and not isinstance(rate, bool) and 0 < rate < _MAX_GB_PER_S
+    is_number = isinstance(rate, int | float) and not isinstance(rate, bool) and 0 <= rate < _MAX_GB_PER_S
     if not is_number and (rate is not None or not trouble):
-        _refuse(f"{where}: gb_per_s", rate, f"GB/s above 0 and below {_MAX_GB_PER_S:,.0f}; null only beside a trouble")
+        _refuse(f"{where}: gb_per_s", rate, f"GB/s from 0 to below {_MAX_GB_PER_S:,.0f}; null only beside a trouble")
     if not trouble:
         return GroupResult(group, float(cast("float", rate)), detail=detail)
     return GroupResult(group, None, trouble, detail=f"{rate:.4g} GB/s, {detail}".rstrip(", ") if is_number else detail)

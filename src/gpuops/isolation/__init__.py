@@ -42,6 +42,7 @@ from gpuops.isolation.blaming import blame as _blame_between
 from gpuops.isolation.common import common_causes
 from gpuops.isolation.coverage import far_too_slow, left_out, too_fast, without_impossible
 from gpuops.isolation.evidence import Blame, BlamedPart, CommonCause, Evidence
+from gpuops.isolation.explained import located, without_explained
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.intra_node import blame as _blame_intra_node
 from gpuops.isolation.intra_node import first_round as _first_intra_node
@@ -83,7 +84,9 @@ def next_round(evidence: Evidence) -> Round | None:
     is_shown = any(cause.where == "within nodes" and cause.kind != "slow" for cause in causes)
     first = _first_intra_node(evidence) if is_inside and not is_shown else None
     inside = first or (_next_intra_node(rest) if is_inside else None)
-    return inside or (None if any(map(_ends_rounds, causes)) else _next_between(rest))
+    if inside or any(map(_ends_rounds, causes)):
+        return inside
+    return _next_between(without_explained(rest, _blame_intra_node(rest).blamed), rest)
 
 
 def _seen_as(part: str, fabric: Fabric) -> Iterator[str]:
@@ -113,9 +116,11 @@ def blame(evidence: Evidence) -> Blame:
     """Return the parts that the evidence blames, within nodes and between them."""
     evidence, impossible = without_impossible(evidence)
     causes, rest = common_causes(evidence)
-    inside, between = _blame_intra_node(rest), _blame_between(rest)
-    known = {(part, blamed.kind) for blamed in inside.blamed for part in _seen_as(blamed.part, evidence.fabric)}
-    blamed = (*inside.blamed, *(each for each in between.blamed if (each.part, each.kind) not in known))
+    inside = _blame_intra_node(rest)
+    within = tuple(located(each, rest) for each in inside.blamed)
+    between = _blame_between(without_explained(rest, inside.blamed))
+    known = {(part, blamed.kind) for blamed in within for part in _seen_as(blamed.part, evidence.fabric)}
+    blamed = (*within, *(each for each in between.blamed if (each.part, each.kind) not in known))
     unsteady = [cause for cause in causes if cause.kind == "flapping"]
     missed = (
         () if any(_ends_rounds(cause) or _ends_whole_nodes(cause) for cause in causes) else left_out(evidence, blamed)

@@ -12,6 +12,7 @@ from typing import cast
 from gpuops.isolation.certainty import more_rounds, rounds_to_decide
 from gpuops.isolation.counters import CounterEvidence, blame_links
 from gpuops.isolation.evidence import IN_WORDS, Blame, BlamedPart, Evidence, Kind, Sentence
+from gpuops.isolation.explained import gpu_of_rail
 from gpuops.isolation.fabric import Fabric
 from gpuops.isolation.groups.blaming import blame_groups
 from gpuops.isolation.groups.view import group_readings
@@ -106,16 +107,19 @@ def _kept(part: BlamedPart) -> float:
 def _names(suspect: Suspect, kind: Kind, evidence: Evidence) -> Sequence[str]:
     """Return the name of the part, then of its alternatives: a rank that fails may do so because of its GPU or NIC.
 
-    It is the NIC if all GPUs of the node work together while they do without it.
+    So may one that computes wrong sums. It is the NIC if all GPUs of the node work together while they do without it.
     """
     fabric = evidence.fabric
     names = [part.name(fabric) for part in (suspect.part, *suspect.alternatives)]
     if suspect.part.kind == "uplink" and any(part.kind == "uplink" for part in suspect.alternatives):
         names.append("spine")
-    if kind == "error" and suspect.part.kind == "nic" and not _works_inside(suspect.part.owner, evidence):
-        node = fabric.nodes[suspect.part.owner]
-        gpus = [gpu for gpu, nic in zip(node.gpus, node.nics, strict=False) if nic.rail == suspect.part.number]
-        names = [*(f"{node.name}:gpu{gpu}" for gpu in gpus), *names]
+    if kind == "wrong" or (kind == "error" and suspect.part.kind == "nic"):
+        nics = [part for part in (suspect.part, *suspect.alternatives) if part.kind == "nic"]
+        unproved = [nic for nic in nics if not _works_inside(nic.owner, evidence)]
+        gpus = (gpu_of_rail(fabric, nic.owner, nic.number) for nic in unproved)
+        names = [*filter(None, gpus), *names]
+    if kind == "wrong":  # last what joins NICs: each packet carries a checksum, and no switch computes sums
+        names.sort(key=lambda name: name.startswith(("leaf:", "unit:", "spine")))
     return list(dict.fromkeys(names))
 
 
@@ -128,7 +132,9 @@ def _works_inside(node: str, evidence: Evidence) -> bool:
 def _kind(suspect: Suspect) -> Kind:
     if suspect.level:
         return "flapping" if suspect.flaps else "slow"
-    return cast("Kind", Counter(reading.figure.trouble or "error" for reading in suspect.readings).most_common(1)[0][0])
+    figures = [reading.figure for reading in suspect.readings]
+    kinds = (each.trouble or ("error" if each.gb_per_s is None else "slow") for each in figures)  # 0 GB/s is a figure
+    return cast("Kind", Counter(kinds).most_common(1)[0][0])
 
 
 def _partners(suspect: Suspect) -> Iterator[str]:

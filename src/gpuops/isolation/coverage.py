@@ -30,7 +30,7 @@ def left_out(evidence: Evidence, blamed: Iterable[BlamedPart]) -> Iterator[Sente
         name for part in blamed for each in (part.part, *part.alternatives) for name in _behind(each, evidence.fabric)
     }
     nodes = [name for name in evidence.fabric.nodes if name not in seen and name not in known]
-    if nodes:
+    if nodes and len(evidence.fabric.nodes.keys() - known) > 1:  # the only healthy node has no partner
         about = f"not measured in {' or '.join(scopes)}, because earlier results left them out"
         yield Sentence(f"{', '.join(nodes)}: {about}", nodes, about)
 

@@ -110,7 +110,7 @@ def _names_gpus(view: NodeView, faulty: Sequence[int]) -> bool:
 
 
 def _blamed_gpu(view: NodeView, gpu: int) -> BlamedPart:
-    own_pairs = [pair for pair in view.all_pairs if gpu in pair.figure.group.gpus]
+    own_pairs = view.own_pairs(gpu)
     detail = f"with each of {len(own_pairs)} other GPUs of its node{_others(view, gpu)}"
     more = (f"all {len(view.node.gpus)} GPUs together: {view.judged}",)
     return _blamed_part(view, f"{view.node.name}:gpu{gpu}", middle(own_pairs), detail, more=more)

@@ -29,6 +29,8 @@ nodes, one is measured again."""
 _ENOUGH_NODES = 8
 _MANY_NODES = 256
 """The spread of so many nodes is the same with and without the node that is judged."""
+_LEAST_RATIO = 0.05
+"""A figure of 0 GB/s counts as this fraction: its logarithm is that of a very slow node."""
 KINDS: Mapping[str, Kind] = {"": "slow", "hang": "hang", "wrong": "wrong", "error": "error"}
 """The kind of a fault inside a node, by a result's trouble; other troubles blame no part of a node."""
 _FAILURES = {"hang": "never ended", "wrong": "gave wrong sums"}
@@ -50,10 +52,11 @@ class NodeReading:
 
     @property
     def ratio(self) -> float:
-        """The fraction of the normal bandwidth; 1 if that is unknown."""
+        """The fraction of the normal bandwidth, 0 only of a failure; 1 if that is unknown."""
         if self.figure.trouble:
             return 0.0 if self.figure.trouble in KINDS else 1.0
-        return self.figure.gb_per_s / self.normal if self.figure.gb_per_s is not None and self.normal else 1.0
+        known = self.figure.gb_per_s is not None and self.normal
+        return max(_LEAST_RATIO, (self.figure.gb_per_s or 0.0) / (self.normal or 1.0)) if known else 1.0
 
     def __str__(self) -> str:
         if self.figure.trouble:

@@ -219,11 +219,11 @@ class NodeView:
             return False
         if count < 2 or self.suspect_gpus == set(self.node.gpus):
             return count < 2
-        return any(len(self._own_pairs(gpu)) < 2 or not self._is_sure_of(gpu) for gpu in self.suspect_gpus)
+        return any(len(self.own_pairs(gpu)) < 2 or not self._is_sure_of(gpu) for gpu in self.suspect_gpus)
 
     def _is_sure_of(self, gpu: int) -> bool:
         """Return True if a healthy GPU of a slow node would hardly be as slow in its pairs, or if one of them fails."""
-        ratios = [pair.ratio / self._typical_ratio for pair in self._own_pairs(gpu)]
+        ratios = [pair.ratio / self._typical_ratio for pair in self.own_pairs(gpu)]
         if not all(ratios):
             return True
         log_e = self.spread.pairs(self.node.name).certainty([math.log(ratio) for ratio in ratios]).log_e
@@ -242,7 +242,7 @@ class NodeView:
         healthy = {gpu for pair in self.all_pairs if pair.ratio >= edge for gpu in pair.figure.group.gpus}
         return {gpu for pair in self.all_pairs for gpu in pair.figure.group.gpus} - healthy
 
-    def _own_pairs(self, gpu: int) -> list[NodeReading]:
+    def own_pairs(self, gpu: int) -> list[NodeReading]:
         """Return the pairs of ``gpu`` with GPUs that are healthy in others: no other GPU explains their results."""
         pairs = [pair for pair in self.all_pairs if gpu in pair.figure.group.gpus]
         return [pair for pair in pairs if self.suspect_gpus.isdisjoint({*pair.figure.group.gpus} - {gpu})]
@@ -252,7 +252,7 @@ class NodeView:
         """The GPUs at fault, as far as pairs show; all of them if none is healthy."""
         if self.suspect_gpus == set(self.node.gpus) or (self._typical_ratio < 1 and not self.suspect_gpus):
             return set(self.node.gpus)
-        ratios_by_gpu = {gpu: [pair.ratio for pair in self._own_pairs(gpu)] for gpu in self.suspect_gpus}
+        ratios_by_gpu = {gpu: [pair.ratio for pair in self.own_pairs(gpu)] for gpu in self.suspect_gpus}
         edge = self._edge(SLOW) * self._typical_ratio
         slow = {gpu for gpu, ratios in ratios_by_gpu.items() if ratios and statistics.fmean(ratios) < edge}
         return {gpu for gpu in slow if self._is_sure_of(gpu)}

@@ -40,11 +40,23 @@ def _max_pairings(fabric: Fabric) -> int:
     return _MAX_PAIRINGS if fabric.units else _MAX_PAIRINGS_UNMAPPED
 
 
-def next_round(evidence: Evidence) -> Round | None:
-    """Return the round to measure next; None if the plan is empty."""
+def next_round(evidence: Evidence, measured: Evidence | None = None) -> Round | None:
+    """Return the round to measure next; None if the plan is empty.
+
+    If ``evidence`` lacks results of ``measured`` that are explained already, their groups are not measured again.
+    """
     if len(evidence.rounds) >= max_rounds(evidence.fabric):
         return None
-    return _next_between(evidence.without(_hanging(evidence)))
+    return _next_between(evidence.without(_hanging(evidence)), _measured_groups(measured or evidence))
+
+
+_Groups = frozenset[tuple[frozenset[str], int | None]]
+
+
+def _measured_groups(measured: Evidence) -> _Groups:
+    """Return the nodes and the rail of each group that has run, in any order of its nodes."""
+    groups = (group for each in measured.rounds for group in each.round.groups)
+    return frozenset((frozenset(group.nodes), group.rail) for group in groups)
 
 
 def _hanging(evidence: Evidence) -> set[str]:
@@ -53,15 +65,15 @@ def _hanging(evidence: Evidence) -> set[str]:
     return hanging & set(evidence.fabric.nodes)
 
 
-def _next_between(evidence: Evidence) -> Round | None:
+def _next_between(evidence: Evidence, measured: _Groups) -> Round | None:
     if len(evidence.fabric.nodes) < 2:
         return None
-    planned = _next_sweep(evidence)
+    planned = _next_sweep(evidence, measured)
     if planned is not None:
         return planned
     analysis = find_suspects(evidence)
     return (
-        _next_confirming(evidence, analysis)
+        _next_confirming(evidence, analysis, measured)
         or _next_pairing(evidence, analysis)
         or next_group_round(evidence, analysis)
     )
@@ -71,17 +83,17 @@ def _count_rounds(evidence: Evidence, scope: str) -> int:
     return sum(measured.round.scope == scope for measured in evidence.rounds)
 
 
-def _next_sweep(evidence: Evidence) -> Round | None:
+def _next_sweep(evidence: Evidence, measured: _Groups) -> Round | None:
     count, fabric = _count_rounds(evidence, "rail"), evidence.fabric
     schemes = [s for s in pairing_schemes(fabric) if any(sweep(fabric, s, turn).groups for turn in range(SWEEPS))]
     if "rail" not in evidence.scopes or count >= SWEEPS or not schemes:
         return None
     planned = [scheme if scheme in schemes else schemes[0] for scheme in _SCHEMES]
     turn = sweep(fabric, planned[count], planned[:count].count(planned[count]))
-    return turn if turn.groups and (count < _ALWAYS or _is_new(turn, evidence)) else None
+    return turn if turn.groups and (count < _ALWAYS or _is_new(turn, measured)) else None
 
 
-def _next_confirming(evidence: Evidence, analysis: SuspectAnalysis) -> Round | None:
+def _next_confirming(evidence: Evidence, analysis: SuspectAnalysis, measured: _Groups) -> Round | None:
     """Return a round for the suspects: a sweep for leaves, else pairs with healthy nodes; in turn for both."""
     count = _count_rounds(evidence, "rail")
     if "rail" not in evidence.scopes or count >= SWEEPS + _MAX_CONFIRMING:
@@ -92,7 +104,7 @@ def _next_confirming(evidence: Evidence, analysis: SuspectAnalysis) -> Round | N
     for turn in range(len(kinds)):
         is_sweep = kinds[(count + turn) % len(kinds)] == "sweep"
         planned = sweep(evidence.fabric, "inside", count) if is_sweep else retest_round(analysis, count)
-        if is_sweep and any(map(has_one_nic, analysis.open)) and not _is_new(planned, evidence):
+        if is_sweep and any(map(has_one_nic, analysis.open)) and not _is_new(planned, measured):
             planned = retest_round(analysis, count)
         if planned.groups:
             return planned
@@ -103,11 +115,9 @@ _RETEST_BY = {"leaf": "sweep", "uplink": "alone", "node": "alone", "nic": "alone
 """How suspects are measured again: by a sweep inside units, or alone on what they cross."""
 
 
-def _is_new(planned: Round, evidence: Evidence) -> bool:
-    """Return True if any of its groups has not run yet, in any order of its nodes."""
-    groups = (group for measured in evidence.rounds for group in measured.round.groups)
-    measured_keys = {(frozenset(group.nodes), group.rail) for group in groups}
-    return any((frozenset(group.nodes), group.rail) not in measured_keys for group in planned.groups)
+def _is_new(planned: Round, measured: _Groups) -> bool:
+    """Return True if any of its groups has not run yet."""
+    return any((frozenset(group.nodes), group.rail) not in measured for group in planned.groups)
 
 
 def _next_pairing(evidence: Evidence, analysis: SuspectAnalysis) -> Round | None:

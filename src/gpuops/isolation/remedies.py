@@ -15,6 +15,7 @@ _OF_A_NODE = (
     ),
     (r".+", "clean or replace the optic and cable of {part} at {node} and at its switch port"),
 )
+_MISCOUNTS = "drain {node} and run dcgmi diag -r 3 on GPU {number}: a GPU that computes wrong sums is replaced"
 _BY_ITSELF = ', unless "allreduce loopback" is slow for it too'
 _GPUDIRECT = "load nvidia-peermem (or use a driver with dma-buf), and disable ACS on the PCIe switches, or the IOMMU"
 _IN_COMMON: Mapping[Kind, str] = {
@@ -65,8 +66,10 @@ def _fix_for_node(blamed: BlamedPart, node: str, part: str) -> str:
         return f"end what still runs on {node}, and look at its kernel log"
     if not part:
         return f"drain {node} and check it alone"
-    sentence = next(text for pattern, text in _OF_A_NODE if re.fullmatch(pattern, part))
-    by_itself = _BY_ITSELF if blamed.kind == "slow" and not re.fullmatch(r"gpu\d+", part) else ""
+    is_gpu = re.fullmatch(r"gpu\d+", part) is not None
+    miscounts = is_gpu and blamed.kind == "wrong"
+    sentence = _MISCOUNTS if miscounts else next(text for pattern, text in _OF_A_NODE if re.fullmatch(pattern, part))
+    by_itself = _BY_ITSELF if blamed.kind == "slow" and not is_gpu else ""
     return sentence.format(node=node, part=part, number=part[3:]) + by_itself
 
 

@@ -86,8 +86,7 @@ HEALTHY = '{"gb_per_s": 40, "trouble": "", "detail": ""}'
 BAD_FIGURES = {
     "NaN": ("float('nan')", "NaN is not a number"),
     "infinite": ("float('inf')", "Infinity is not a number"),
-    "negative": ("-1", r"gb_per_s: -1 \(expected GB/s above 0"),
-    "zero": ("0", "gb_per_s: 0"),
+    "negative": ("-1", r"gb_per_s: -1 \(expected GB/s from 0"),
     "huge": ("10 ** 400", "gb_per_s: 1000"),
     "text": ('"fast"', 'gb_per_s: "fast"'),
     "bool": ("True", "gb_per_s: true"),
@@ -290,6 +289,27 @@ def test_speed_beside_a_trouble_only_stands_in_the_detail():
     line = b'{"figures": [{"gb_per_s": 2.5, "trouble": "socket", "detail": "eth0"}]}'
     (result,) = parse_figures(line, 1, Round("rail", (group,)))
     assert (result.gb_per_s, result.trouble, result.detail) == (None, "socket", "2.5 GB/s, eth0")
+
+
+def test_a_figure_of_0_is_read_as_0():
+    group = RankGroup(("a", "b"), 0)
+    (result,) = parse_figures(b'{"figures": [{"gb_per_s": 0, "trouble": ""}]}', 1, Round("rail", (group,)))
+    assert (result.gb_per_s, result.trouble) == (0.0, "")
+
+
+def test_a_nic_that_carries_0_is_blamed():
+    fabric = {name: {"gpus": 2, "nics": [NIC, {"name": "mlx5_1", "rail": 1, "leaf": "L1"}]} for name in "abcdefgh"}
+    rate = '0 if group["rail"] == 1 and "c" in group["nodes"] else 40'
+    result = simulate_program(answering(f'{{"gb_per_s": {rate}}}', {"nodes": fabric}))
+    assert [(part.part, part.kind) for part in result.blame.blamed] == [("c:mlx5_1", "slow")]
+
+
+def test_a_gpu_that_moves_0_is_blamed_and_so_is_a_fabric_that_does_no_more():
+    fabric = {name: {"gpus": 4, "nics": [NIC]} for name in "abcdefgh"}
+    inside = 'group["nodes"] == ["c"] and (group["gpus"] is None or 2 in group["gpus"])'
+    result = simulate_program(answering(f'{{"gb_per_s": 0 if {inside} else 40}}', {"nodes": fabric}))
+    assert [(part.part, part.kind) for part in result.blame.blamed] == [("c:gpu2", "slow")]
+    simulate_program(answering('{"gb_per_s": 0}', {"nodes": fabric}))
 
 
 def test_speed_beside_a_trouble_of_one_nic_is_judged():

@@ -129,3 +129,35 @@ def test_a_damaged_character_never_raises(place, character):
 @given(st.lists(st.sampled_from(LOG.splitlines(keepends=True) + SAID.splitlines(keepends=True))))
 def test_lines_in_any_order_never_raise(lines):
     assert isinstance(parse_nccl_tests("".join(lines)), (tuple, Unknown))
+
+
+OLD_RUN = """\
+# nThread 1 nGpus 2 minBytes 8 maxBytes 134217728 step: 2(factor) warmup iters: 5 iters: 20 validation: 1
+#
+# Using devices
+#   Rank  0 Pid    746 on 9a417caaf03b device  0 [0x4f] Tesla V100-SXM2-16GB
+#   Rank  1 Pid    746 on 9a417caaf03b device  1 [0x50] Tesla V100-SXM2-16GB
+#
+#                                                     out-of-place                       in-place
+#       size         count    type   redop     time   algbw   busbw  error     time   algbw   busbw  error
+#        (B)    (elements)                     (us)  (GB/s)  (GB/s)            (us)  (GB/s)  (GB/s)
+     1048576        262144   float     sum    192.4    5.45   10.22  {0}    193.6    5.42   10.16  {0}
+# Out of bounds values : 0 OK
+# Avg bus bandwidth    : 10.19
+"""
+"""Releases 2.0 to 2.12 print no root, and the largest error: NVIDIA/nccl-tests issues 107, 118 and 176, and the
+README of NVIDIA/deepops for ``N/A`` without a check."""
+
+
+@pytest.mark.parametrize(("error", "check"), [("1e-07", 1e-7), ("0e+00", 0.0), ("4e+00", 4.0), ("  N/A", None)])
+def test_old_columns_without_a_root_are_read(error, check):
+    run = only(OLD_RUN.format(error))
+    assert (run.largest.in_place.busbw_gb_per_s, run.largest.out_of_place.check) == (10.16, check)
+    assert (run.complete, run.wrong, [rank.bus for rank in run.ranks]) == (True, False, ["0x4f", "0x50"])
+
+
+@pytest.mark.parametrize("error", ["  nan", " -nan", "  inf", " -inf"])
+def test_an_error_that_is_no_finite_number_is_a_wrong_sum(error):
+    """NaN exceeds no threshold, so such a release counts it as OK."""
+    run = only(OLD_RUN.format(error))
+    assert (run.largest.out_of_place.busbw_gb_per_s, run.wrong) == (10.22, True)

@@ -89,7 +89,9 @@ def _troubles(evidence: Evidence, where: Where) -> Iterator[CommonCause]:
     for trouble, counts in failed.items():
         nodes = tuple(name for name in evidence.fabric.nodes if counts[name] and counts[name] == tried[name])
         certain = tuple(name for name in nodes if len(partners[name]) >= least)
-        if _is_common(certain, len(tried) / 2, evidence.fabric, len(tried)) or _is_every_rail_of_two(nodes, evidence):
+        is_open = (where, trouble) == ("within nodes", "wrong") and not _are_judged_in_pairs(nodes, evidence)
+        of_two = _is_every_rail_of_two(nodes, evidence) and not is_open
+        if _is_common(certain, len(tried) / 2, evidence.fabric, len(tried)) or of_two:
             own = [figure for figure in _figures(evidence, where) if figure.trouble == trouble]
             yield CommonCause(trouble, where, nodes, len(tried), _typical(own), evidence=own_words(own))
 
@@ -97,6 +99,15 @@ def _troubles(evidence: Evidence, where: Where) -> Iterator[CommonCause]:
 def _is_every_rail_of_two(nodes: Sequence[str], evidence: Evidence) -> bool:
     """Return True if two nodes fail together on several rails: more than one NIC is at fault, and not of one node."""
     return len(nodes) == len(evidence.fabric.nodes) == _PARTNERS and len(evidence.fabric.rails) > 1
+
+
+def _are_judged_in_pairs(nodes: Sequence[str], evidence: Evidence) -> bool:
+    """Return True if pairs of GPUs ran in each node, which tell a bad build from a GPU in each that miscounts.
+
+    Two GPUs have no pairs that would tell.
+    """
+    paired = {figure.group.nodes[0] for figure in _figures(evidence, "within nodes") if figure.group.gpus}
+    return all(name in paired or len(evidence.fabric.nodes[name].gpus) < 3 for name in nodes)
 
 
 def _typical(figures: Iterable[GroupResult]) -> float | None:

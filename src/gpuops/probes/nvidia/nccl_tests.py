@@ -82,6 +82,7 @@ def _run(table: Table) -> NcclTestsRun:
     average = finite(table.average)
     bounds = table.out_of_bounds
     wrong = None if bounds is None else bounds[0] or int(bounds[1] != "OK")
+    wrong = wrong or table.not_finite or wrong  # NaN exceeds no threshold, so old releases do not count it
     rows = tuple(_row(table, cells) for cells in table.cells)
     complete = average is not None and bounds is not None
     counts_wrong = table.check_column == "#wrong"

@@ -32,6 +32,8 @@ NO_VALUE = "N/A"
 _OPERATIONS = frozenset(("sum", "prod", "max", "min", "avg", "mulsum", "none"))
 _PER_ITERATION = ("i_min", "i_max", "i_p99", "i_cv%")
 _NUMERIC = frozenset((*HALF, CPU_TIME, *CHECKS, *_PER_ITERATION, "root", "#iters"))
+_NOT_FINITE = re.compile(r"[-+]?(?:nan|inf)", re.IGNORECASE)
+"""Cells of ``error`` in old releases, if a result is not a number or infinitely wrong; C prints ``-nan``, too."""
 _NUMBER = re.compile(r"-?\d{1,20}(?:\.\d{1,20})?(?:[eE][-+]?\d{1,3})?", re.ASCII)
 _TIMESTAMP = re.compile(r"\b(\d{4}-\d\d-\d\d) (\d\d:\d\d:\d\d)\b", re.ASCII)
 _BLANK_HALF = re.compile(r"(?<=\S)\s{24,}")
@@ -70,6 +72,12 @@ class Table:
     def check_column(self) -> str | None:
         """Name of the check column in this release."""
         return next((name for name in CHECKS if name in self.columns), None)
+
+    @property
+    def not_finite(self) -> int:
+        """The number of errors in the check column that are not finite: these results are wrong, whatever it counts."""
+        checks = [number for number, name in enumerate(self.columns) if name in CHECKS]
+        return sum(bool(_NOT_FINITE.fullmatch(cells[number])) for cells in self.cells for number in checks)
 
     def half(self, cells: tuple[str, ...], *, in_place: bool) -> dict[str, str]:
         """Return the cells of one half of a row, by column."""
@@ -141,7 +149,7 @@ class _Draft:
         if _begins_row(cells):
             self._end_row()
             self._open = _with_blanks(line, _with_operation(cells, self.columns), self.columns)
-        elif self._open and all(cell == NO_VALUE or finite(cell) is not None or _is_time(cell) for cell in cells):
+        elif self._open and all(_is_value(cell) or _is_time(cell) for cell in cells):
             self._open += cells
         if len(self._open) >= len(self.columns):
             self._keep(self._open)
@@ -199,8 +207,16 @@ def _with_blanks(line: str, cells: tuple[str, ...], columns: tuple[str, ...]) ->
 
 def _is_row(cells: tuple[str, ...], columns: tuple[str, ...]) -> bool:
     pairs = zip(columns, cells, strict=True)
-    valid = all(cell == NO_VALUE or finite(cell) is not None for name, cell in pairs if name in _NUMERIC)
+    valid = all(
+        _is_value(cell) if name in CHECKS else cell == NO_VALUE or finite(cell) is not None
+        for name, cell in pairs
+        if name in _NUMERIC
+    )
     return valid and all(_is_whole(cell) for cell in cells[:2])
+
+
+def _is_value(cell: str) -> bool:
+    return cell == NO_VALUE or finite(cell) is not None or _NOT_FINITE.fullmatch(cell) is not None
 
 
 def _is_whole(cell: str) -> bool:
