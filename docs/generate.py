@@ -30,11 +30,13 @@ from gpuops.cli._terminal import exit_codes_of
 from gpuops.collective.expectations import Expectations
 from gpuops.isolation.fabric import Fabric, FabricNic, FabricNode
 from gpuops.isolation.rounds import RankGroup
+from gpuops.lab.faults.catalogue import FAULTS
 from gpuops.render import abridged
 from gpuops.report.checks import applies_to
 from gpuops.shell import Command, Files, Question
 
 FOLDER = Path(__file__).parent
+SPECIMENS = FOLDER.parent / "tests" / "unit" / "checks"
 _BUILT_IN = Catalogue()
 _PART = re.compile(r"(<!-- from the code: (\w+) -->\n).*?(<!-- end -->)", re.DOTALL)
 
@@ -132,6 +134,22 @@ def checks() -> Iterator[str]:
         yield from [f"- expects: {_names(check.expects)}"] if check.expects else []
         labelled = (("catches", check.catches), ("fix", check.fix), ("fix on many nodes", check.fix_in_common))
         yield from (f"- {label}: {text}" for label, text in labelled if text)
+
+
+def catalogue() -> Iterator[str]:
+    """Yield a table with each check, the lab faults that it finds, the tests with its specimens, and its sources."""
+    yield from ("", "| check | level | lab faults | specimens | sources |", "| --- | --- | --- | --- | --- |")
+    paths = [path for path in sorted(SPECIMENS.glob("test_*.py")) if path.stem not in _OF_ALL]
+    texts = {path.stem: path.read_text("utf-8") for path in paths}
+    for name, check in _BUILT_IN.checks().items():
+        faults = _names(f"{fault.subject}:{fault.name}" for fault in FAULTS if name in fault.found_by)
+        tests = _names(stem for stem, text in texts.items() if f'"{name}"' in text)
+        sources = " ".join(_SOURCES.findall(check.doc)).replace("|", "\\|")
+        yield f"| `{name}` | {check.level} | {faults or 'none'} | {tests} | {sources} |"
+
+
+_OF_ALL = {"test_bad_answers", "test_every_check", "test_fault_matrix", "test_lab_gpu_faults", "test_one_fault"}
+_SOURCES = re.compile(r"Sources?[^:.]*: .*?\.(?= [A-Z]|$)")
 
 
 def profiles() -> Iterator[str]:
@@ -299,7 +317,7 @@ def _head(text: str) -> Iterable[str]:
 _PARTS: dict[str, Callable[[], Iterator[str]]] = {
     made.__name__: made
     for made in (
-        *(layers, verbs, node_options, checks, profiles, published, probes, texts, faults),
+        *(layers, verbs, node_options, checks, catalogue, profiles, published, probes, texts, faults),
         *(launch_targets, tasks, playbooks),
     )
 }

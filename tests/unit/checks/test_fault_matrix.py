@@ -12,7 +12,7 @@ from gpuops.assessment import profile_of
 from gpuops.document import Where
 from gpuops.errors import InputError
 from gpuops.inventory import Host
-from gpuops.judging import judge_node
+from gpuops.judging import discover, judge_node
 from gpuops.lab.faults.catalogue import FAULTS, faulted
 from gpuops.lab.machine import healthy, names
 from gpuops.profile import known, load
@@ -24,6 +24,9 @@ BLINDING = {
     *("lost", "probe-failed", "init-failed", "fabricmanager-down", "locked-clocks"),
 }
 """With one of these, others cannot be seen, and their checks say so."""
+OTHERWISE = {"clock-skew", "traffic-class", "no-peermem"}
+"""The tools of two run in a shell, which this test lacks (test_validate, test_roce); the third is no fault with the
+driver's open modules."""
 
 
 def subject_of(fault, machine):
@@ -69,6 +72,24 @@ def cases(machine):
     if not healthy(machine).nics:
         spelt = [(fault, text) for fault, text in spelt if fault.subject != "nic"]
     return [(fault, text) for fault, text in spelt if alone(machine, text) is not None]
+
+
+UNDER_LOAD = {"burn-in-heat", "burn-in-pace", "dcgm-diagnosis"}
+"""The lab does not simulate what they judge: recorded output is their specimen (test_burn_in, test_dcgm_table)."""
+
+
+def test_every_check_has_a_fault_that_it_names():
+    assert set(discover()) - {check for fault in FAULTS for check in fault.found_by} == UNDER_LOAD
+
+
+@pytest.mark.parametrize("machine", names())
+def test_a_fault_is_found_by_the_check_that_it_names(machine):
+    quick = {check.name for check in CHECKS if check.scope == "node"}
+    for fault, text in cases(machine):
+        found = {check for check, _ in alone(machine, text)[0]}
+        assert found <= set(fault.found_by), text
+        if machine == "hgx-h100" and quick & set(fault.found_by[:1]) and fault.name not in OTHERWISE:
+            assert fault.found_by[0] in found, text
 
 
 @pytest.mark.parametrize("machine", names())

@@ -171,7 +171,7 @@ FAULTS = (
         _nvlink_down,
         "LINK",
         "0",
-        found_by=("nvlink-links", "topology"),
+        found_by=("nvlink-links", "topology", "xid"),
     ),
     Fault(
         "gpu",

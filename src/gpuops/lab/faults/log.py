@@ -51,14 +51,6 @@ def _probe_failed(node: Node, name: str, _value: str) -> Node:
     )
 
 
-def _init_failed(node: Node, name: str, _value: str) -> Node:
-    gpu = node.gpus[int(name)]
-    return replace(node, unlisted=node.unlisted | {gpu.index}).logging(
-        f"NVRM: GPU {gpu.address}: RmInitAdapter failed! (0x26:0x56:1474)",
-        f"NVRM: GPU {gpu.address}: rm_init_adapter failed, device minor number {gpu.index}",
-    )
-
-
 def _reset_required(node: Node, name: str, _value: str) -> Node:
     refusal = "Assertion failed: Reset required [NV_ERR_RESET_REQUIRED] (0x00000062)"
     return node.with_gpu(int(name), recovery="Reset").logging(
@@ -113,13 +105,6 @@ FAULTS = (
         "off the bus when the driver was loaded; no Xid says so",
         _probe_failed,
         found_by=("gpu-lost",),
-    ),
-    Fault(
-        "gpu",
-        "init-failed",
-        "the driver cannot initialize it, so nvidia-smi does not list it",
-        _init_failed,
-        found_by=("gpu-count",),
     ),
     Fault("gpu", "reset-required", "it refuses work until a reset; no Xid says so", _reset_required, found_by=("xid",)),
     Fault("gpu", "recovered", "healthy: an Xid 119 whose reset is done, as Xid 154 says", _recovered),

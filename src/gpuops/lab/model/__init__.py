@@ -201,14 +201,11 @@ class Node:
     drives: tuple[Drive, ...] = ()
     mirrors: tuple[Mirror, ...] = ()
     visible_gpus: int | None = None  # how many a session can open; None: all
-    unlisted: frozenset[int] = frozenset()  # GPUs that the driver could not initialize
     behaviour: Behaviour = field(default_factory=Behaviour)
     changes: Changes = field(default_factory=Changes)
 
     @property
     def visible(self) -> tuple[Gpu, ...]:
-        """The GPUs that this session's device cgroup allows, of those that the driver could initialize."""
-        return tuple(gpu for gpu in self.gpus[: self.visible_gpus] if gpu.index not in self.unlisted)
         """The GPUs that work and that this session's device cgroup allows."""
         return tuple(gpu for gpu in self.gpus[: self.visible_gpus] if not gpu.uninitialized)
 
