@@ -20,7 +20,7 @@ GPUOPS = [sys.executable, "-m", "gpuops"]
 # fault: the check that must find it, the faulty part, the severity, and a word of the fix
 FOUND = {
     "gpu2:lost": ("gpu-lost", "gpu2", "isolate", "power-cycle"),
-    "gpu1:xid=79": ("xid", "gpu1", "reboot", "power-cycle"),
+    "gpu1:xid=79": ("xid", "gpu1", "isolate", "power-cycle"),
     "gpu6:xid=94": ("xid", "gpu6", "warn", "restart"),
     "gpu0:remap-pending": ("row-remap-pending", "gpu0", "reset", "reset GPU 0"),
     "gpu3:remap-failed": ("row-remap-failed", "gpu3", "rma", "replace GPU 3"),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from gpuops.assessment import assess
 from gpuops.collective.measurement import Measurement
@@ -12,7 +13,7 @@ from gpuops.errors import CancelledError
 from gpuops.facts import Facts
 from gpuops.inventory import Host
 from gpuops.isolation.rounds import Scope
-from gpuops.judging import Level, Verdict, choose
+from gpuops.judging import Level, Verdict, choose, probes_of
 from gpuops.lifecycle.fingerprint import NEEDS, fingerprint_of
 from gpuops.lifecycle.life import Attempt, NodeLifecycle
 from gpuops.operations import burn_in, measure
@@ -21,7 +22,7 @@ from gpuops.operations.provision import plan, provision
 from gpuops.playbook.record import Record
 from gpuops.probes.host.lspci import gpu_functions
 from gpuops.probes.nvidia.nvidia_smi import smi
-from gpuops.probing import Unknown
+from gpuops.probing import Probe, Unknown
 from gpuops.proposal import propose
 from gpuops.reasons import Excluded, Objection
 from gpuops.requests import OnboardRequest, ProvisionRequest
@@ -101,7 +102,8 @@ class Gates:
     def validate(self, hosts: Sequence[Host]) -> Objections:
         """Run every check, and the all-reduce within each node that has several GPUs."""
         work = self._of(hosts)
-        measurement = self._measured(work, ("node",))
+        probes = probes_of(choose(work.catalogue.checks(), "standard"))
+        measurement = self._measured(work, ("node",), [probe for probe in probes if probe.cost != "heavy"])
         if not measurement.evidence.rounds:
             work.note("no all-reduce was measured within these nodes")
         skip = () if measurement.evidence.rounds else ("all-reduce-bandwidth",)
@@ -166,9 +168,9 @@ class Gates:
         _stop_if(interrupted=record.interrupted)
         return record
 
-    def _measured(self, work: Workspace, scopes: tuple[Scope, ...]) -> Measurement:
-        """Measure the all-reduce in ``scopes``."""
-        measurement = measure.measure(work, MeasureRequest(engine=self.request.engine, scopes=scopes))
+    def _measured(self, work: Workspace, scopes: tuple[Scope, ...], more: Sequence[Probe[Any]] = ()) -> Measurement:
+        """Measure the all-reduce in ``scopes``; the facts include the answers to ``more``."""
+        measurement = measure.measure(work, MeasureRequest(engine=self.request.engine, scopes=scopes), more)
         _stop_if(interrupted=measurement.interrupted)
         return measurement
 
@@ -180,11 +182,15 @@ class Gates:
         only: tuple[str, ...] = (),
         skip: tuple[str, ...] = (),
     ) -> dict[str, Objection]:
-        """Object to nodes that fail a check of ``level`` or cannot be judged by it."""
+        """Object to nodes that fail a check of ``level`` or cannot be judged by it.
+
+        What only a tool that need not be there could tell (``slow`` probes) may stay unknown.
+        """
         checks = choose(work.catalogue.checks(), level, only, skip)
         profiles = profiles_of(work.hosts, facts_by_node, work.catalogue)
-        verdicts = assess(checks, facts_by_node, profiles)
-        return dict(_first_of_each(verdict for verdict in verdicts if verdict.node))
+        optional = {each.name for each in checks if any(probe.cost == "slow" for probe in each.needs)}
+        verdicts = [v for v in assess(checks, facts_by_node, profiles) if v.node]
+        return dict(_first_of_each(v for v in verdicts if not (v.status == "unknown" and v.check in optional)))
 
     def _neighbours(self, hosts: Sequence[Host]) -> list[Host]:
         """Return admitted nodes with the same profiles, those in the same racks first."""

@@ -35,13 +35,17 @@ from gpuops.reasons import Excluded
 from gpuops.workspace import Workspace
 
 
-def measure(work: Workspace, request: MeasureRequest) -> Measurement:
-    """Measure the hosts that pass the quick checks and are proved idle; for saved hosts, return the saved result."""
+def measure(work: Workspace, request: MeasureRequest, more: Iterable[Probe[Any]] = ()) -> Measurement:
+    """Measure the hosts that pass the quick checks and are proved idle; for saved hosts, return the saved result.
+
+    The facts of the measurement include the answers to ``more``.
+    """
     check_profiles(work.hosts, work.catalogue)
     if work.nodes.source == "saved":
         return _saved(work.of_inventory().of_saved(request.facts), request)
     check(work, request.force_busy)
-    gathered = work.nodes.gather(probes(work), keep_answers=request.keep_answers, facts=request.facts)
+    asked = list(dict.fromkeys([*probes(work), *more]))
+    gathered = work.nodes.gather(asked, keep_answers=request.keep_answers, facts=request.facts)
     gathered.raise_if_interrupted()
     measurement = measure_known(work, request, gathered.values)
     return replace(measurement, excluded={**gathered.excluded, **measurement.excluded})

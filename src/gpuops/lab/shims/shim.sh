@@ -130,9 +130,9 @@ tell_unit() { # $1 is the file that run_detached keeps of it
     exit
 }
 
-run_script() { # $1 is the file of a unit that somebody wrote; its script finds the host's own /run
+run_script() { # $1 is the file of a unit that somebody wrote; its script finds the host's own /run, and no /sys
     script=$(sed -n 's,^ExecStart=/bin/sh ,,p' "$1")
-    [ -z "$script" ] || sed "s,/run/,$here/root/run/,g" "$here/root$script" | sh && return
+    [ -z "$script" ] || sed "s,/run/,$here/root/run/,g; s,/sys/[^ ;]*,/dev/null,g" "$here/root$script" | sh && return
     echo "Job for ${1##*/} failed because the control process exited with error code." >&2
     exit 1
 }
