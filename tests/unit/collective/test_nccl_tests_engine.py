@@ -268,3 +268,13 @@ def test_sweep_that_cannot_start_says_why(make):
     lacking, lost = engine.sweep([Sweep(RankGroup(("n2",)), (1024,)), Sweep(RankGroup(("n3",)), (1024,))])
     assert (lacking.trouble, lacking.absent) == ("error", ("n2",))
     assert (lost.trouble, lost.absent) == ("unreachable", ("n3",))
+
+
+@pytest.mark.parametrize(("rdma", "expected"), [(RDMA, [True, True, False]), ("", [False, False, False])])
+def test_a_node_without_any_rdma_device_is_meant_to_use_tcp(make, monkeypatch, rdma, expected):
+    """NCCL's sockets between two workstations were called "TCP instead of RDMA"."""
+    monkeypatch.setitem(globals(), "RDMA", rdma)
+    engine, _ = make({"n1": HAS})
+    engine.open()
+    ranks = [SimpleNamespace(node="n1", nics=nics) for nics in ((), ("mlx5_0",), ("eth0",))]
+    assert [engine._has_rdma(rank) for rank in ranks] == expected

@@ -241,7 +241,7 @@ class NcclTestsEngine:
         seconds = _START_SECONDS + _PATIENCE * self._expected_seconds(group, len(ranks), sizes)
         by_node = [list(own) for _, own in itertools.groupby(ranks, key=lambda rank: rank.node)]
         parts = [self._part(own, sizes, group, self._debug(own[0], ranks)) for own in by_node]
-        rdma = len(parts) > 1 and all(self._installed[rank.node].rdma.issuperset(rank.nics) for rank in ranks)
+        rdma = len(parts) > 1 and all(map(self._has_rdma, ranks))
         addresses = {node: self._address(node) for node in group.nodes}
         command = Command(self._words(group, parts, seconds), timeout_seconds=seconds + _SLACK_SECONDS)
         return GroupLaunch(NcclTestsLaunch(group, len(ranks), addresses, rdma=rdma), command)
@@ -277,6 +277,11 @@ class NcclTestsEngine:
         test = str(self._installed[first.node].test(self.program, alone=alone))
         words = (*leash, test, *span, *steps, *counts)
         return AppContext(self._address(first.node), 1 if alone else len(ranks), words, settings)
+
+    def _has_rdma(self, rank: RankSlot) -> bool:
+        """Return True if all NICs of a rank have RDMA; a node without any RDMA device is meant to use TCP."""
+        devices = self._installed[rank.node].rdma
+        return bool(devices) and devices.issuperset(rank.nics)
 
     def _pins(self, rank: RankSlot) -> dict[str, str]:
         """Return NCCL's setting for the NICs of a rank, by exact name; NICs without RDMA are used as sockets."""
