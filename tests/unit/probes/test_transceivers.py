@@ -47,7 +47,7 @@ Temperature [C]                    : N/A
 Rx Power Current [dBm]             : N/A
 Effective Physical BER             : N/A
 """
-REFUSED = "-- mlx5_3\nsudo: a password is required\n"
+REFUSED = "-- mlx5_3\n-E- You need root permission to run this tool\n"
 END = "-- end\n"
 
 
@@ -74,7 +74,10 @@ def test_copper_has_neither_power_nor_temperature():
 def test_one_refused_port_leaves_the_others_and_is_unknown():
     ports = parse_transceivers(OPTIC + REFUSED + END)
     assert isinstance(ports["mlx5_0"], Transceiver)
-    assert (ports["mlx5_3"].why, ports["mlx5_3"].needs_root) == ("mlxlink: sudo: a password is required", True)
+    assert (ports["mlx5_3"].why, ports["mlx5_3"].needs_root) == (
+        "mlxlink: -E- You need root permission to run this tool",
+        True,
+    )
 
 
 def test_a_node_without_the_tool_or_without_a_device_has_none():
