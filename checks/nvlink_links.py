@@ -47,7 +47,8 @@ def _judge(gpu: Gpu, of: GpuLinks, profile: Profile) -> Iterator[Finding | Unkno
         yield Unknown(f"the NVLinks of {gpu.label} cannot be read: {of.unread}")
     rates = {link.index: link.gb_per_s for link in of.links if link.gb_per_s}
     down = ", ".join(str(link.index) for link in of.links if link.index not in rates)
-    part = "the baseboard" if profile.get("nvswitch") else "the NVLink bridge"
+    is_on_board = profile.get("nvswitch") or "SXM" in (gpu.name or "")
+    part = "the baseboard" if is_on_board else "the NVLink bridge"
     fix = (
         f"reset GPU {gpu.index} (nvidia-smi --gpu-reset -i {gpu.index}) when idle; "
         f"if that does not help, reseat or replace {part}"
