@@ -17,8 +17,9 @@ from gpuops.probes.nvidia.nvlink import GpuLinks, NvLink
 from gpuops.probes.nvidia.topo import Topology
 from gpuops.probing import Unknown
 from gpuops.reasons import Excluded
-from gpuops.report import topology, topology_svg
+from gpuops.report import topology
 from gpuops.report.page import Page
+from gpuops.report.svg import topology as topology_svg
 from gpuops.results.topology import NodeTopologies, meaning
 
 NOW = dt.datetime(2026, 1, 1, tzinfo=dt.timezone.utc)

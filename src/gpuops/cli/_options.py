@@ -324,8 +324,7 @@ _SAVED = [
 OPTIONS: dict[str, Callable[..., Any]] = {
     "probes": click.option("--probe", "probes", multiple=True, metavar="NAME", shell_complete=completes("probes"),
         help="Run only this probe; repeatable."),
-    "timeout": click.option("--timeout", default=60.0, show_default=True, metavar="SECONDS",
-        help="Timeout of the command on each node."),
+    "timeout": click.option("--timeout", default=60.0, show_default=True, metavar="SEC", help="Timeout on each node."),
     "become": click.option("-b", "--become", is_flag=True, help="Run as root, through sudo."),
     "level": click.option("--level", type=click.Choice(["quick", "standard", "burnin"]), default="quick",
         show_default=True, help="quick takes seconds and disturbs no job; the other levels also measure idle nodes."),

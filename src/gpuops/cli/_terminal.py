@@ -187,10 +187,7 @@ def output_options(*formats: str) -> list[Callable[..., Any]]:
 
 
 def shows(*formats: str, creates: bool = False) -> Callable[[Callable[..., Any]], Callable[..., Any]]:
-    """Add `output_options`; the verb gets its ``output``, checked before any node is asked.
-
-    With ``creates``, missing directories of the files are created.
-    """
+    """Add `output_options`; the verb gets its checked ``output``. ``creates`` creates directories of files."""
     suffixes = {name: _SUFFIX[name] for name in formats}
 
     def decorate(verb: Callable[..., Any]) -> Callable[..., Any]:
@@ -203,9 +200,7 @@ def shows(*formats: str, creates: bool = False) -> Callable[[Callable[..., Any]]
                 create_directory(path)
             return verb(output=Output(form, formats_of(form, paths, suffixes)), **options)
 
-        return functools.reduce(
-            lambda command, option: option(command), reversed(output_options(*formats)), with_output
-        )
+        return functools.reduce(lambda verb, option: option(verb), reversed(output_options(*formats)), with_output)
 
     return decorate
 

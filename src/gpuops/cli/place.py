@@ -29,7 +29,8 @@ def command(cluster: Cluster, request: PlaceRequest, output: Output, svg: Path |
     parallelism spans the rest. Excluded nodes and the reasons are listed on stderr. --force overrides rules that cost
     speed but break nothing.
     """
-    from gpuops.report import grid, grid_svg
+    from gpuops.report import grid
+    from gpuops.report.svg import grid as drawing
 
     placement = carry_out(cluster, request)
     if svg is not None:
@@ -37,5 +38,5 @@ def command(cluster: Cluster, request: PlaceRequest, output: Output, svg: Path |
     output.publish(
         table=lambda page: grid.lines(placement, page),
         json=lambda _: placement.to_json(),
-        svg=lambda _: grid_svg.draw(placement),
+        svg=lambda _: drawing.draw(placement),
     )

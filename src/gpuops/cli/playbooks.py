@@ -36,8 +36,9 @@ def list_(output: Output) -> None:
 @click.argument("name", shell_complete=completes("playbooks"))
 def explain(name: str) -> None:
     """Show what a playbook is for, and its steps."""
-    from gpuops.report import content, playbook_plan
+    from gpuops.report import content
+    from gpuops.report.playbook import plan
 
     book = catalogue().playbooks()[name]
     print_lines(page().labelled("", content.about_playbook(book.path), 0))
-    print_lines(playbook_plan.list_steps(book))
+    print_lines(plan.list_steps(book))

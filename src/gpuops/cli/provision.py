@@ -44,18 +44,19 @@ def command(
     inventory's.
     """
     from gpuops.reasons import exit_code
-    from gpuops.report import playbook, playbook_plan
+    from gpuops.report import playbook
+    from gpuops.report.playbook import plan as steps
 
     if only["list_tasks"] or only["syntax_check"]:
         book = _playbook(cluster, request)
-        lines = playbook_plan.list_steps if only["list_tasks"] else playbook_plan.summary
-        output.publish(table=lambda _: lines(book), json=lambda _: playbook_plan.steps_json(book))
+        lines = steps.list_steps if only["list_tasks"] else steps.summary
+        output.publish(table=lambda _: lines(book), json=lambda _: steps.steps_json(book))
         return 0
     plan = chosen(cluster).plan(request)
     if list_hosts:
         output.publish(
-            table=lambda _: playbook_plan.list_hosts(plan.plays),
-            json=lambda _: playbook_plan.hosts_json(plan.book, plan.plays),
+            table=lambda _: steps.list_hosts(plan.plays),
+            json=lambda _: steps.hosts_json(plan.book, plan.plays),
         )
         return 0
     record = carry_out(cluster, request)

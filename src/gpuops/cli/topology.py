@@ -27,12 +27,13 @@ def command(cluster: Cluster, request: TopologyRequest, output: Output) -> int:
     once. Nothing is measured; gpuops allreduce does that.
     """
     from gpuops.reasons import exit_code
-    from gpuops.report import topology, topology_svg
+    from gpuops.report import topology
+    from gpuops.report.svg import topology as drawing
 
     result = carry_out(cluster, request)
     output.publish(
         table=lambda page: topology.lines(result, page),
         json=lambda _: result.to_json(),
-        svg=lambda _: topology_svg.draw(result),
+        svg=lambda _: drawing.draw(result),
     )
     return exit_code(result)

@@ -6,8 +6,8 @@ import pytest
 from gpuops.layout import parse_layout
 from gpuops.placement import GpuShape, NodeShape, place
 from gpuops.report.grid import lines
-from gpuops.report.grid_svg import draw
 from gpuops.report.page import Page
+from gpuops.report.svg.grid import draw
 
 
 def node(name, gpus=8):

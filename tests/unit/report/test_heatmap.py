@@ -13,8 +13,8 @@ from gpuops.isolation.faults import FabricFault
 from gpuops.isolation.rounds import GroupResult, RankGroup, Round
 from gpuops.isolation.simulation import Disturbances, Simulation
 from gpuops.report.heatmap import lines
-from gpuops.report.heatmap_svg import draw
 from gpuops.report.page import Page
+from gpuops.report.svg.heatmap import draw
 
 SVG = "{http://www.w3.org/2000/svg}"
 

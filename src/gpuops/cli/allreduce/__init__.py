@@ -53,8 +53,9 @@ def command(cluster: Cluster, request: MeasureRequest, output: Output, *, svg: P
     blames no part. A host or group that is named like a COMMAND can be selected with --limit.
     """
     from gpuops.reasons import exit_code
-    from gpuops.report import allreduce, heatmap_svg
+    from gpuops.report import allreduce
     from gpuops.report.output import save_facts
+    from gpuops.report.svg import heatmap
 
     measurement = carry_out(cluster, replace(request, keep_answers=save is not None))
     if save is not None:
@@ -64,6 +65,6 @@ def command(cluster: Cluster, request: MeasureRequest, output: Output, *, svg: P
     output.publish(
         table=lambda page: allreduce.render(measurement, page),
         json=lambda _: measurement.to_json(),
-        svg=lambda _: heatmap_svg.draw(measurement.evidence),
+        svg=lambda _: heatmap.draw(measurement.evidence),
     )
     return exit_code(measurement)
